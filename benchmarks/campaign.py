@@ -8,26 +8,35 @@ what has ended, and the score says what came of it. Results accumulate by seed a
     python -m benchmarks campaign --seeds 1..40 --systems gloo
     python -m benchmarks campaign --seeds 1..40 --name mine --command "torchrun train.py --out {folder} --steps {steps}"
 
+`--jobs N` plays so many scenarios at a time, each on a cluster of its own; a row says how many, and the load that the
+machine had, since they take longer beside each other.
+
 `--command` is run once on each node, with torchrun's variables; it writes a line a step to {folder}/steps (number,
 seconds, loss), checkpoints to {folder}/step-NUMBER every {every} steps, and goes on from there. Its group's timeout is
 {timeout} seconds. `--again` plays seeds again that have a result; `--keep DIR` keeps the folders of those with a fault.
 """
 
 import argparse
+import os
 import shutil
 import statistics
 import sys
 import tempfile
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import get_args
 
+import msgspec
+
 from benchmarks.faults_acts import able
 from benchmarks.faults_manifest import Kind, Scenario, draw
-from benchmarks.faults_play import Played, play
+from benchmarks.faults_play import WAS, Played, play
 from benchmarks.faults_score import score
 from benchmarks.faults_seeds import Row, known, seed_range, store
 from benchmarks.faults_systems import EVERY, STEPS, Loop, Ours, System, gloo_command
+from benchmarks.faults_truth import Truth
 from benchmarks.result import RESULTS, Result, describe_machine
 from meshwright.cluster.emulation import Emulation
 from testkit.train_jobs import write_corpus
@@ -46,6 +55,7 @@ def run(arguments: list[str]) -> Result:
     parser.add_argument("--systems", default="meshwright", help=f"meshwright, {', '.join(PEERS)}; several by commas")
     parser.add_argument("--command", help="a loop of your own, beside them")
     parser.add_argument("--name", default="command", help="what it is called")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="so many scenarios at a time")
     parser.add_argument("--again", action="store_true")
     parser.add_argument("--keep", type=Path)
     options = parser.parse_args(arguments)
@@ -66,6 +76,9 @@ class _Campaign:
 
     def __init__(self, name: str, options: argparse.Namespace, place: Path) -> None:
         self._name, self._place, self._keep, self._again = name, place, options.keep, options.again
+        self._jobs, self._commit = options.jobs, describe_machine()["commit"]
+        self._storing, self._making = threading.Lock(), threading.Lock()
+        self._truth: Truth | None = None
         self._corpus = write_corpus(place)
         self._links: Path | None = None
         self._command = options.command if name == options.name and options.command else None
@@ -81,25 +94,48 @@ class _Campaign:
         if not coming or time.monotonic() > ends_s:
             return
         right = self._undisturbed()
-        links = self._place / "0" / "disk" / "run" / "links"
-        self._links = links if links.exists() else None
+        kept, links = self._place / "0" / WAS / "links", self._place / "links"
+        if kept.exists():  # all scenarios sum in the order of the undisturbed run
+            shutil.copytree(kept, links)
+            self._links = links
+        if self._command is None:
+            alone = msgspec.structs.replace(QUIET, min_nodes=1)
+            self._truth = Truth(
+                lambda cluster, disk: Ours(cluster, disk, self._corpus, alone, self._links, keep_last=0), self._place
+            )
         can = able()
-        for seed in coming:
-            if time.monotonic() > ends_s:
-                return
-            scenario = draw(seed, can)
-            played = self._play(scenario)
-            if played.was_frozen:
-                sys.stdout.write(f"{self._name}: seed {seed}: this machine stood still meanwhile; not counted\n")
-                continue
-            row = score(self._name, scenario, played, right)
-            store(SEEDS, row | {"commit": describe_machine()["commit"]}, KEYS)
+
+        def one(seed: int) -> None:
+            if time.monotonic() < ends_s:
+                self._seed(draw(seed, can), right)
+
+        players = ThreadPoolExecutor(self._jobs)
+        try:
+            list(players.map(one, coming))
+        finally:  # also where it is interrupted: those under way end, no other begins
+            players.shutdown(cancel_futures=True)
+
+    def _seed(self, scenario: Scenario, right: Played) -> None:
+        """Play a scenario and store its score."""
+        busy = os.getloadavg()[0]
+        played = self._play(scenario)
+        if played.was_frozen:
+            sys.stdout.write(f"{self._name}: seed {scenario.seed}: this machine stood still meanwhile; not counted\n")
+            return
+        truth, told = None, ""
+        if self._truth is not None:
+            with self._making:
+                truth, told = self._truth.losses(self._place / str(scenario.seed) / WAS)
+        row = score(self._name, scenario, played, right, truth=truth, told=told)
+        row |= {"commit": self._commit, "jobs": self._jobs, "load": round(busy, 1)}
+        with self._storing:
+            store(SEEDS, row, KEYS)
             sys.stdout.write(_line(row) + "\n")
             sys.stdout.flush()
-            if self._keep and _is_bad(row):
-                kept = self._keep / f"{self._name.split()[0]}-{seed}"
-                shutil.copytree(self._place / str(seed), kept, ignore=_sockets, dirs_exist_ok=True)
-            shutil.rmtree(self._place / str(seed))
+        if self._keep and _is_bad(row):
+            kept = self._keep / f"{self._name.split()[0]}-{scenario.seed}"
+            shutil.copytree(self._place / str(scenario.seed) / WAS, kept, dirs_exist_ok=True)
+        shutil.rmtree(self._place / str(scenario.seed))
 
     def _undisturbed(self) -> Played:
         for _ in range(TRIES):
@@ -153,17 +189,16 @@ def summary(rows: list[Row]) -> list[Row]:
     return found
 
 
-def _sockets(folder: str, names: list[str]) -> list[str]:
-    """Return what of a folder cannot be copied."""
-    return [name for name in names if not ((path := Path(folder, name)).is_file() or path.is_dir())]
-
-
 def _is_bad(row: Row) -> bool:
     good = row["complete"] and not row["hangs"] and not row["losses wrong"] and not row["lost more than it had to"]
     return not good or bool(row["named wrongly"] or row["missed"] or row["orphans"] or row["leftovers"])
 
 
 def _line(row: Row) -> str:
-    told = {key: row[key] for key in ("named wrongly", "missed", "orphans", "leftovers", "second") if row[key]}
-    figures = {key: row[key] for key in ("complete", "bit-identical", "hangs", "starts", "time ratio")}
+    told = {
+        key: row[key]
+        for key in ("losses wrong", "named wrongly", "missed", "orphans", "leftovers", "second")
+        if row[key]
+    }
+    figures = {key: row[key] for key in ("complete", "bit-identical", "losses off", "hangs", "starts", "time ratio")}
     return f"{row['system']}: {row['scenario']}\n  {row['truth']}\n  {figures} {told}"

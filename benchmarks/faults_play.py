@@ -3,6 +3,7 @@
 import bisect
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -23,6 +24,7 @@ MOST_STARTS = 6
 LEAVE_S = 35.0  # for ranks whose launcher was killed to save and leave
 LOOK_S, LOOK_AT_DISK_S = 0.03, 0.5
 FROZEN_S = 8.0  # a look that takes so much longer: somebody stopped all of us
+WAS = "was"  # the run folder without its checkpoints, once the disk has gone
 Begin = Callable[[Emulation, Path], System]
 
 
@@ -67,15 +69,14 @@ def play(begin: Begin, scenario: Scenario, place: Path) -> Played:
     spec = EmulationSpec(nodes=NODES, ranks_per_node=RANKS_PER_NODE, nic_bytes_per_s=NIC_BYTES_PER_S)
     temporary = place / "tmp"
     temporary.mkdir()
-    with _disk(place / "disk", any(fault.kind == "full" for fault in scenario.faults)) as disk:
+    with disk(place / "disk") as where:
         with Emulation(spec) as cluster:
-            system = begin(cluster, disk)
+            system = begin(cluster, where)
             stage = Stage(cluster, system, scenario.seed)
-            stage.environment = {
-                **{"OMP_NUM_THREADS": "1", "TMPDIR": str(temporary)},
-                **{"XDG_CACHE_HOME": str(place.parent / "cache"), "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"},
-            }
+            stage.environment = environment_of(place)
             played = _Player(stage, scenario).run()
+        shutil.copytree(system.path, place / WAS, ignore=_bulky, symlinks=True)
+        (place / WAS / "said").write_text("".join(f"---- node{node}\n{text}\n" for node, text in played.texts))
         played.leftovers += sorted(path.name for path in temporary.iterdir())
         hidden = list(system.kept.glob(".*")) if system.kept.exists() else []
         locks = list(system.path.glob("*lock*")) + list(system.path.glob(".heir*"))
@@ -83,11 +84,25 @@ def play(begin: Begin, scenario: Scenario, place: Path) -> Played:
     return played
 
 
+def environment_of(place: Path) -> dict[str, str]:
+    """Return the variables of the processes of a scenario that is played in a folder."""
+    return {
+        **{"OMP_NUM_THREADS": "1", "TMPDIR": str(place / "tmp")},
+        **{"XDG_CACHE_HOME": str(place.parent / "cache"), "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"},
+    }
+
+
+def _bulky(folder: str, names: list[str]) -> list[str]:
+    """Return what of a run folder is not kept: checkpoints, and what cannot be copied."""
+    paths = {name: Path(folder, name) for name in names}
+    return [name for name, path in paths.items() if "step-" in name or not (path.is_file() or path.is_dir())]
+
+
 @contextlib.contextmanager
-def _disk(path: Path, is_small: bool) -> Iterator[Path]:
-    """Give a folder for the run: on a disk of its own where that is to be filled."""
+def disk(path: Path) -> Iterator[Path]:
+    """Give a folder for the run: on a small disk of its own in memory, which others do not keep busy, if we may."""
     path.mkdir()
-    if not is_small:
+    if os.geteuid():
         yield path
         return
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "campaign", str(path)], check=True)

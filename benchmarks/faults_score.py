@@ -5,21 +5,29 @@ A fault that is shorter than the timeout must change nothing and need not be nam
 """
 
 import math
+import re
+from collections.abc import Mapping
 from typing import Any
 
 from benchmarks.faults_acts import Done
 from benchmarks.faults_manifest import ENDING, TIMEOUT_S, Scenario
 from benchmarks.faults_play import Played
-from benchmarks.faults_systems import EVERY, Named
+from benchmarks.faults_systems import EVERY, OTHER_JOB, Named
 
 LATE_S = TIMEOUT_S + 30  # after a fault was mended, it may still be what is told of
 SLOW_STEPS = 25  # so many under a slow link before it must have been named
 WRONG = 1e-5  # a loss that is further off, relatively, is wrong; ranks that are fewer sum in another order
 
 
-def score(name: str, scenario: Scenario, played: Played, right: Played) -> dict[str, Any]:
-    """Return what came of a scenario, as one row."""
-    off = _furthest(played.losses, right.losses)
+def score(
+    name: str, scenario: Scenario, played: Played, right: Played, *, truth: Mapping[int, float] | None, told: str
+) -> dict[str, Any]:
+    """Return what came of a scenario, as one row.
+
+    `truth` are the right losses where those of the undisturbed run are not, and `told` says why they are not.
+    """
+    losses = right.losses if truth is None else truth
+    off = _furthest(played.losses, losses)
     due = [done for done in played.truth if _is_due(done, played)]
     missed = [done for done in due if not _is_told(done, played, scenario)]
     wrong = [named for named in played.named if not any(_is_right(named, done, scenario) for done in played.truth)]
@@ -33,7 +41,8 @@ def score(name: str, scenario: Scenario, played: Played, right: Played) -> dict[
         "starts": len(played.codes),
         "exit codes": [list(codes) for codes in played.codes],
         "hangs": played.hangs,
-        "bit-identical": complete and played.losses == right.losses,
+        "bit-identical": complete and played.losses == losses,
+        "held against": told or "undisturbed",
         "losses off": None if math.isinf(off) else off,
         "losses wrong": bool(played.losses) and off > WRONG,
         "lost more than it had to": _lost_more(played),
@@ -106,7 +115,7 @@ def _is_told(done: Done, played: Played, scenario: Scenario) -> bool:
     if done.fault.kind == "damage":
         return played.set_aside > 0 or any("damaged" in text for _, text in played.texts)
     if done.fault.kind == "second":
-        return all(code not in {None, 0} for code, _ in played.second)
+        return all(code not in {None, 0} and re.search(OTHER_JOB, text) for code, text in played.second)
     return any(_is_right(named, done, scenario) for named in played.named)
 
 
@@ -131,6 +140,8 @@ def _is_right(named: Named, done: Done, scenario: Scenario) -> bool:
             return is_rank or (kind in {"strangers", "second", "launcher"} and on_node)
         case "slow_link":
             return kind in {"slow", "cut", "partition", "strangers"}
+        case "checkpoint":
+            return kind == "damage"
         case "disk":
             return kind in {"full", "gone"}
         case "clock":

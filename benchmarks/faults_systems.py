@@ -26,6 +26,7 @@ STEPS, EVERY = 200, 20
 REJOIN_S, RESTARTS = 20.0, 10
 MODEL = {"hidden_size": 96, "intermediate_size": 256}
 WIDTH = 256  # of the peer's model, whose steps then take about as long
+OTHER_JOB = "another job has this run folder|this job has another launcher on this machine"
 _ERRORS = re.compile(r"error|fail|lost|closed|reset|refused|timed out|dead|exitcode", re.IGNORECASE)
 
 
@@ -77,13 +78,27 @@ class Ours:
 
     name = "meshwright"
 
-    def __init__(self, cluster: Emulation, place: Path, corpus: str, scenario: Scenario, links: Path | None) -> None:
+    def __init__(
+        self,
+        cluster: Emulation,
+        place: Path,
+        corpus: str,
+        scenario: Scenario,
+        links: Path | None,
+        *,
+        keep_last: int = 3,
+    ) -> None:
         self.path = place / "run"
-        launch = {
+        launch: dict[str, object] = {
             **{"min_nodes": scenario.min_nodes, "timeout_s": TIMEOUT_S, "rejoin_s": REJOIN_S},
             "max_restarts": RESTARTS,
         }
-        train = {"steps": STEPS, "checkpoint_every": EVERY, "on_storage_error": scenario.on_storage_error}
+        train: dict[str, object] = {
+            "steps": STEPS,
+            "checkpoint_every": EVERY,
+            "on_storage_error": scenario.on_storage_error,
+        }
+        train |= {"keep_last": keep_last}
         self.folder = write_on_nodes(
             cluster, self.path, corpus, launch=launch, model=MODEL, validate_every=10**6, **train
         )
@@ -93,8 +108,11 @@ class Ours:
 
     def start(self, cluster: Emulation, environment: Mapping[str, str]) -> Job:
         """Start it on all nodes, or start it again."""
-        links = {LINKS_VARIABLE: str(self._links)} if self._links else {}
-        return cluster.start_nodes(self.command(), env={**environment, **links})
+        return cluster.start_nodes(self.command(), env={**environment, **self.links()})
+
+    def links(self) -> dict[str, str]:
+        """Return the variable that names the links of another run, in whose order of sums it goes."""
+        return {LINKS_VARIABLE: str(self._links)} if self._links else {}
 
     def command(self) -> list[str]:
         """Return what is run on a node."""
@@ -136,7 +154,7 @@ class Ours:
                 lost = re.match(r"meshwright: ([\d.]+):\d+: lost the machine where all meet", line)
                 if lost and lost[1] in addresses:
                     found.append(Named(0.0, "failure", line[:200], addresses.index(lost[1]), None, node))
-                if "another job has this run folder" in line:
+                if re.search(OTHER_JOB, line):
                     found.append(Named(0.0, "owner", line[:200], by=node))
         return found
 
@@ -146,10 +164,12 @@ def _of_event(event: Event) -> list[Named]:
     host = re.fullmatch(r"node(\d+)", event.host)
     node = int(host[1]) if host else event.culprit // RANKS_PER_NODE if event.culprit is not None else None
     match event.kind:
-        case "failure" | "slow_rank" if event.culprit is None:
+        case "failure" | "slow_rank" if event.culprit is None and not event.host:
             return []
         case "failure" | "slow_rank" | "slow_link" | "corruption" | "not_finite":
             return [Named(event.time_s, event.kind, event.message[:200], node, event.culprit, by)]
+        case "storage" if "damaged" in event.message:
+            return [Named(event.time_s, "checkpoint", event.message[:200], by=by)]
         case "storage":
             return [Named(event.time_s, "disk", event.message[:200], by=by)]
         case "clock":

@@ -65,6 +65,6 @@ def train_command(path: Path, clocks: dict[int, int]) -> list[str]:
     """Return the command that every node runs, with the wall clocks of some so many seconds ahead."""
     command = [sys.executable, "-m", "meshwright", "train", "--resume", str(path)]
     if clocks:
-        cases = "".join(f"{node}) {set_clock(ahead_s)};;\n" for node, ahead_s in clocks.items())
+        cases = "".join(f"{node}) {set_clock(ahead_s, path.parent)};;\n" for node, ahead_s in clocks.items())
         return ["sh", "-ec", f'case "$NODE_RANK" in\n{cases}esac\nexec {shlex.join(command)}']
     return command

@@ -5,7 +5,7 @@ from pathlib import Path
 SOURCE = Path(__file__).parent / "skew.c"
 
 
-def set_clock(ahead_s: int) -> str:
-    """Return shell commands after which what is started has a wall clock that is so far ahead."""
-    build = f"T=$(mktemp -d); cc -shared -fPIC -O1 -o $T/skew.so {SOURCE} -ldl"
-    return f"{build}; export LD_PRELOAD=$T/skew.so SKEW_S={ahead_s}"
+def set_clock(ahead_s: int, folder: Path | str = "$(mktemp -d)") -> str:
+    """Return shell commands after which what is started has a wall clock so far ahead; they build it in a folder."""
+    build = f"T={folder}/skew-$$.so; cc -shared -fPIC -O1 -o $T {SOURCE} -ldl"
+    return f"{build}; export LD_PRELOAD=$T SKEW_S={ahead_s}"

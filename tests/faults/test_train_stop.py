@@ -27,13 +27,19 @@ def cache(tmp_path_factory):
 
 
 @pytest.fixture
-def start(tmp_path, cache):
+def temporary(tmp_path_factory):
+    """Return an empty folder of temporary files, with a short path: sockets lie in it."""
+    return tmp_path_factory.mktemp("t")
+
+
+@pytest.fixture
+def start(tmp_path, cache, temporary):
     """Return a function that starts a small job with arguments; all that is left is killed afterwards."""
     jobs = []
     (tmp_path / "job.toml").write_text(to_toml(small_job(write_corpus(tmp_path), steps=4000)))
 
     def run(*arguments: str) -> Job:
-        jobs.append(Job(list(arguments), {"XDG_CACHE_HOME": cache}))
+        jobs.append(Job(list(arguments), {"XDG_CACHE_HOME": cache, "TMPDIR": str(temporary)}))
         return jobs[-1]
 
     yield run
@@ -171,7 +177,7 @@ def test_ctrl_c_while_measuring_writes_nothing(start, tmp_path):
 
 
 @pytest.mark.slow
-def test_ranks_do_not_outlive_a_killed_launcher(begin):
+def test_ranks_do_not_outlive_a_killed_launcher_name_it_and_clean_up_after_it(begin, temporary):
     folder, job = begin()
     job.wait_until(lambda: steps_done(folder) > 5)
 
@@ -179,6 +185,8 @@ def test_ranks_do_not_outlive_a_killed_launcher(begin):
     job.end()
 
     assert job.nobody_is_left()
+    assert {event.message.partition(" (")[0] for event in events(folder, "failure")} == {"the launcher"}
+    assert list(temporary.iterdir()) == []
 
 
 @pytest.mark.slow

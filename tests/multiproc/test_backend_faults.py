@@ -24,6 +24,16 @@ def die_before(rank, world_size, victim, elements):
         dist.all_reduce(torch.ones(elements))
 
 
+def die_with_the_store(rank, world_size, victim):
+    """Die where nobody can ask the store any more, since the rank that held it is the one that has died."""
+    network = dist.distributed_c10d._get_default_group()._engine.network
+    network._board._within = lambda request: None
+    dist.barrier()
+    if rank == victim:
+        os.kill(os.getpid(), signal.SIGKILL)
+    network._largest([1.0])  # over all ranks, those of one host too: who loses a rank loses it by way of others
+
+
 def die_within(rank, world_size, victim, elements):
     """Die at some point of a row of collectives, wherever it happens to be."""
     if rank == victim:

@@ -153,3 +153,12 @@ def test_ranks_of_every_host_name_the_dead_rank(tmp_path, victim, elements):
             assert message.count("(host ") == 1
             assert "in all_reduce #" in message
             assert took_s < faults.NOTICED_S
+
+
+@pytest.mark.parametrize(("ranks", "per_host"), [(4, 2), (5, 4)])
+def test_ranks_that_leave_because_of_a_dead_one_are_not_blamed_where_the_store_has_died_with_it(
+    tmp_path, ranks, per_host
+):
+    answers = faults.launch(faults.die_with_the_store, ranks, tmp_path, 0, per_host=per_host)
+
+    assert [message.partition(" (")[0] for _, message, _ in answers[1:]] == ["rank 0"] * (ranks - 1)

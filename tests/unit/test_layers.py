@@ -8,9 +8,9 @@ import pytest
 PACKAGE = Path(__file__).parents[2] / "src" / "meshwright"
 LAYERS = (
     *("interruptible", "gloo", "hooks", "__init__", "errors", "quantities", "units", "files", "machine_load"),
-    *("handshake", "native", "timeline", "layout", "mesh", "pipelines", "hardware", "cluster", "device", "workload"),
-    *("jobs", "collectives", "backend", "bench", "simulate", "plan", "parallel", "train", "traces", "report"),
-    *("postmortem", "cli", "__main__"),
+    *("temporary", "handshake", "native", "timeline", "layout", "mesh", "pipelines", "hardware", "cluster", "device"),
+    *("workload", "jobs", "collectives", "backend", "bench", "simulate", "plan", "parallel", "train", "traces"),
+    *("report", "postmortem", "cli", "__main__"),
 )
 MAY_IMPORT_TORCH = {"device", "backend", "bench", "parallel", "train", "workload"}
 # CUDA IPC and NCCL have no twin for other accelerators

@@ -28,6 +28,7 @@ from ..errors import InputError
 from ..files import read_struct, write_struct
 from ..machine_load import Load, Snapshot, busy_words, others_share
 from ..native import kept_folder
+from ..temporary import process_folder
 from ..workload.graph import Operator
 from .collectives import (
     CROSSING,
@@ -178,7 +179,7 @@ def _measure(request: Request, say: Callable[[str], None]) -> tuple[Measurements
     busy as it likes: only ranks that have measured nothing more for `STALLED_S` are given up.
     """
     threads = threads_per_rank(request.ranks)
-    with RankPool(request.ranks) as pool, tempfile.TemporaryDirectory() as folder:
+    with RankPool(request.ranks) as pool, tempfile.TemporaryDirectory(dir=process_folder()) as folder:
         progress = Progress(Path(folder) / "done", _timings(request))
         gets_on = ProgressTeller(progress, say)
         answers = pool.run(measure_on_rank, request, threads, progress, timeout_s=STALLED_S, gets_on=gets_on)

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import MeshwrightError
+from ..temporary import process_folder
 from .job_signals import JOB_SIGNALS
 
 LOOK_S = 0.25  # between two looks whether ranks that have not answered get on
@@ -37,6 +38,7 @@ def start_fork_server(*modules: str) -> None:
     processes that it forks unless they set handlers of their own: their owner ends them, without a traceback from each.
     """
     multiprocessing.get_context("forkserver").set_forkserver_preload([*PRELOAD, *modules])
+    process_folder()  # for the server's socket
     before = signal.pthread_sigmask(
         signal.SIG_BLOCK, JOB_SIGNALS
     )  # inherited; what comes meanwhile is heard afterwards
@@ -107,7 +109,7 @@ class RankPool:
 
         `gets_on` is asked a few times a second; each time that it says yes, the ranks have `timeout_s` again.
         """
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory(dir=process_folder()) as folder:
             job = (function.__module__, function.__qualname__, str(Path(folder) / "store"), arguments)
             for pipe in self._pipes:
                 pipe.send(job)

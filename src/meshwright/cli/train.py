@@ -179,9 +179,10 @@ def _run(path: Path, *, as_json: bool) -> int:
 def _run_node(job: Any, path: Path) -> int:
     """Run the ranks of one machine of several; the first rank of all plans, and writes the run folder."""
     from ..train.launch import hosts_rendezvous, launch, ranks_here
+    from ..train.machine_lock import alone_here
     from ..train.run_lock import owned
 
-    with owned(path, say=_say) if hosts_rendezvous(job) else contextlib.nullcontext():
+    with owned(path, say=_say) if hosts_rendezvous(job) else contextlib.nullcontext(), alone_here(path):
         stopped = launch(str(path), config=job, ranks=ranks_here(job))
     if stopped:
         click.echo(f"meshwright: {stopped}", err=True)

@@ -107,12 +107,10 @@ def run_agent(start: Start, main: Callable[..., None], arguments: tuple[Any, ...
     os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = SIGNALS
     here = is_here(start.host)
     local_addr = start.host if here else address_towards(start.host)
-    store = (serve if here else SealedStore)(start.host, start.port, start.timeout_s, start.secret)
+    store, backend, clock = _reached(start, here=here)
     patience = RendezvousTimeout(
         join=timedelta(seconds=max(start.timeout_s, MEETING_S)), last_call=timedelta(seconds=FIRST_CALL_S)
     )
-    backend = SealedBackend(store, start.name, start.secret)
-    clock = backend.clock()
     said = skew(clock.wall_ahead_s, this_host(), f"{start.host}, where all meet")
     if said:
         events.record(Event(kind="clock", message=said, host=this_host()))
@@ -138,9 +136,24 @@ def run_agent(start: Start, main: Callable[..., None], arguments: tuple[Any, ...
         local_addr=local_addr,
     )
     with heartbeats_by(clock), _until_the_end(start, handler, store):
-        result = _agent(start, spec, patience, events).run()
+        result: RunResult | None = _agent(start, spec, patience, events).run()
+        if result is None:  # torch's word for a machine that was one too many all the time
+            raise MeshwrightError(
+                f"{start.host}:{start.port}: the job has ended without this machine: {start.nodes} others were enough "
+                "(launch.nodes)"
+            )
         if result.is_failed():
             raise ChildFailedError(name="meshwright.train", failures=result.failures)
+
+
+def _reached(start: Start, *, here: bool) -> tuple[SealedStore, SealedBackend, JobClock]:
+    """Return the store where all meet, what torch asks it through, and the clock of its host."""
+    try:
+        store = (serve if here else SealedStore)(start.host, start.port, start.timeout_s, start.secret)
+        backend = SealedBackend(store, start.name, start.secret)
+        return store, backend, backend.clock()
+    except DistError as error:
+        raise MeshwrightError(f"{error}; nothing answers where all meet (launch.rendezvous)") from None
 
 
 @contextlib.contextmanager

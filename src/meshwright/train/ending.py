@@ -13,6 +13,7 @@ import functools
 import multiprocessing
 import os
 import signal
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -21,6 +22,8 @@ from typing import Any
 
 import torch.distributed.elastic.multiprocessing as elastic
 from torch.distributed.elastic.multiprocessing.api import MultiprocessContext, RunProcsResult
+
+from ..temporary import process_folder
 
 LEAVE_S = 60.0  # for a rank that has returned, and has been told that all have
 
@@ -113,10 +116,11 @@ class RanksHere(MultiprocessContext):
 
 @contextlib.contextmanager
 def ranks_that_end() -> Iterator[None]:
-    """Let torch's agent start its ranks as `RanksHere`, within a `with`."""
-    theirs = elastic.MultiprocessContext
+    """Let torch's agent start its ranks as `RanksHere`, within a `with`; they leave what they raise in our folder."""
+    theirs, place = elastic.MultiprocessContext, tempfile.tempdir
     elastic.MultiprocessContext = RanksHere  # type: ignore[misc]
+    tempfile.tempdir = str(process_folder())
     try:
         yield
     finally:
-        elastic.MultiprocessContext = theirs  # type: ignore[misc]
+        elastic.MultiprocessContext, tempfile.tempdir = theirs, place  # type: ignore[misc]

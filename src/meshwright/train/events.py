@@ -33,6 +33,7 @@ Kind = Literal[
     "corruption",
     "clock",
 ]
+LAUNCHER_ENDED = "died or left; its ranks save and leave"
 MAX_LINE_BYTES = 64 * 2**10
 Hook = Callable[["Event"], None]
 
@@ -92,6 +93,17 @@ def read_events(folder: Path) -> list[Event]:
             except (ValueError, RecursionError):  # msgspec's errors, and UnicodeDecodeError
                 continue
     return sorted(events, key=lambda event: event.time_s)
+
+
+def launcher_ended(pid: int) -> Event:
+    """Return what a rank says of its launcher, of this host, that has ended before it."""
+    host = this_host()
+    return Event(kind="failure", message=f"the launcher (host {host}, pid {pid}) {LAUNCHER_ENDED}", host=host)
+
+
+def ended_launchers(folder: Path) -> list[str]:
+    """Return what ranks have said of launchers that ended before them."""
+    return [event.message for event in read_events(folder) if event.message.endswith(LAUNCHER_ENDED)]
 
 
 def this_host() -> str:

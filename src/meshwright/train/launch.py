@@ -15,11 +15,12 @@ from ..cluster.local import usable_cores
 from ..device import count
 from ..errors import InputError, MeshwrightError
 from ..files import to_json
+from ..temporary import process_folder
 from .agent import STOPPED_EXIT_CODE, Start, first_failure, run_agent, text_of
 from .checkpoint.folder import latest_checkpoint
 from .checkpoint.manifest import read_manifest
 from .config import JobConfig
-from .events import Event, EventLog
+from .events import Event, EventLog, ended_launchers
 from .meeting import is_here
 from .run_folder import RunFolder
 from .worker import main as worker_main
@@ -51,12 +52,13 @@ def launch(run_dir: str, *, config: JobConfig, ranks: int) -> str:
     host, _, port = settings.rendezvous.rpartition(":")
     folder = RunFolder(Path(run_dir))
     events = EventLog(folder.events, None)
+    ended_before = len(ended_launchers(folder.events))
     was_complete = is_complete(folder, config)  # then what fails is not what comes after the last save
 
     def now_complete() -> bool:
         return not was_complete and is_complete(folder, config)
 
-    with tempfile.TemporaryDirectory(prefix="meshwright-") as logs:
+    with tempfile.TemporaryDirectory(dir=process_folder()) as logs:
         start = Start(
             name=os.path.basename(run_dir) or "job",
             ranks=ranks,
@@ -75,7 +77,8 @@ def launch(run_dir: str, *, config: JobConfig, ranks: int) -> str:
             run_agent(start, worker_main, (run_dir, os.getpid(), to_json(config)), events)
         except ChildFailedError as error:
             if all(failure.exitcode == STOPPED_EXIT_CODE for failure in error.failures.values()):
-                return _interrupted(run_dir)
+                why = ended_launchers(folder.events)[ended_before:]
+                return "; ".join([*dict.fromkeys(why), _interrupted(run_dir)])
             if now_complete():  # it ended in what comes after the last save
                 text = f"{first_failure(error.failures)}; the run was complete by then"
                 events.record(Event(kind="failure", message=text))

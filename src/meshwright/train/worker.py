@@ -37,12 +37,14 @@ from ..layout import Plan
 from ..machine_load import Load, Snapshot
 from ..native import kept_folder
 from ..parallel.device_mesh import KEEPS_ORDER
+from ..temporary import remove_inherited, remove_inherited_at_end
 from ..timeline import Span, typical_step
 from .agent import STOPPED_EXIT_CODE
 from .config import JobConfig
 from .corpus import load_corpus
 from .corruption import CorruptionError
 from .environment import Place, choose_backend, place
+from .events import EventLog, launcher_ended
 from .log import RunLog
 from .loop import Trainer, measured_steps
 from .measured import write_measured
@@ -85,7 +87,7 @@ def main(run_dir: str, launcher_pid: int, config_json: str) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)  # the fork server ignores them; the loop sets its own
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGUSR1, signal.SIG_DFL)
-    threading.Thread(target=_leave_with, args=(launcher_pid,), daemon=True).start()
+    threading.Thread(target=_leave_with, args=(launcher_pid, run_dir), daemon=True).start()
     folder = RunFolder(Path(run_dir))
     os.environ.setdefault(FLIGHT_VARIABLE, str(folder.flight))
     os.environ.setdefault(LINKS_VARIABLE, str(folder.links))
@@ -136,12 +138,15 @@ def work(folder: RunFolder, member: Member) -> str:
     return _train(config, plan, folder, member.place, member.device)
 
 
-def _leave_with(launcher_pid: int) -> None:
-    """Wait for the launcher to end, then ask this process to stop, then make it."""
+def _leave_with(launcher_pid: int, run_dir: str) -> None:
+    """Wait for the launcher to end, then write that down, clean up after it, ask this process to stop, and make it."""
     with contextlib.suppress(ProcessLookupError):  # it has ended already
         select.select([os.pidfd_open(launcher_pid)], [], [])
+    EventLog(RunFolder(Path(run_dir)).events, int(os.environ["RANK"])).record(launcher_ended(launcher_pid))
+    remove_inherited_at_end()
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(GRACE_S)
+    remove_inherited()
     os._exit(1)
 
 

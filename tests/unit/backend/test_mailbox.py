@@ -60,9 +60,9 @@ class ByHand:
         pass
 
 
-def letter(mailbox, buffer, tag):
+def letter(mailbox, buffer, tag, peer=None):
     parcel = LineMessage(tag, ctypes.addressof(buffer), len(buffer))
-    return P2PWork(mailbox, "recv", 1, None, parcel, [])
+    return P2PWork(mailbox, "recv" if peer is None else "send", 1, peer, parcel, [])
 
 
 def test_a_letter_posted_while_its_message_comes_early_still_gets_it():
@@ -435,3 +435,47 @@ def test_a_message_that_comes_in_many_pieces_wakes_who_waits_for_it_when_it_is_w
     theirs.close()
     assert [buffer.raw for buffer in buffers] == [b"x" * 2000] * 2
     assert len(lingered) <= 8
+
+
+@pytest.fixture
+def pair():
+    """Return the mailboxes of two ranks of different hosts, joined by a connection."""
+    ends = socket.socketpair()
+    for end in ends:
+        end.setblocking(False)
+    boxes = [Mailbox(MEMBERS[i], MEMBERS, {1 - i: SocketLine(ends[i])}, lambda *_: None) for i in (0, 1)]
+    yield boxes
+    for box in boxes:
+        box.close()
+
+
+def test_the_word_of_a_rank_that_gives_up_is_read_after_the_messages_before_it(pair):
+    sent, received = ctypes.create_string_buffer(b"abcd", 4), ctypes.create_string_buffer(4)
+    pair[0].send(letter(pair[0], sent, tag=3, peer=1))
+
+    pair[0].say(b"rank 5 died")
+
+    assert pair[1].last_word(0, 5.0) == b"rank 5 died"
+    late = letter(pair[1], received, tag=3)
+    pair[1].receive(late)
+    assert late.done
+    assert received.raw == sent.raw
+
+
+def test_a_rank_that_died_has_left_no_word_and_is_not_waited_for(pair):
+    pair[0].close(farewell=False)
+    start = time.monotonic()
+
+    assert pair[1].last_word(0, 5.0) == b""
+    assert time.monotonic() - start < 4.0
+
+
+def test_a_rank_that_says_nothing_is_waited_for_as_long_as_told(pair):
+    assert pair[1].last_word(0, 0.05) == b""
+
+
+def test_a_word_longer_than_a_line_takes_ends_the_line(pair):
+    pair[0]._lines[1]._connection.send(HEAD.pack(2**40, -2))
+
+    assert pair[1].last_word(0, 5.0) == b""
+    assert pair[1]._lines[0].ended

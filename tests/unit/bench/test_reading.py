@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 from pathlib import Path
 
 import pytest
@@ -244,3 +245,13 @@ def test_the_two_matrices_of_an_old_rocm_bandwidth_test_are_both_read():
     assert (len(one.rates), one.both_ways) == (6, False)
     assert (len(both.rates), both.both_ways) == (4, True)  # it writes "Bdirectional"
     assert {(rate.src, rate.dst) for rate in both.rates} == {("CPU0", "1"), ("CPU0", "2"), ("1", "CPU0"), ("2", "CPU0")}
+
+
+@pytest.mark.parametrize("line", ["x" * 10**6, "1 " * 500_000, "1," * 400_000 + "x", "| " * 500_000])
+def test_a_line_that_no_table_has_is_refused_at_once(line):
+    start = time.process_time()
+
+    with pytest.raises(InputError, match="f.txt"):
+        parse_tables(f"# nThread 1 nGpus 8\n{line}\n", "f.txt")
+
+    assert time.process_time() - start < 1.0  # of the processor; all of the command has 2 s

@@ -1,5 +1,9 @@
 """What an agent says where machines do not meet."""
 
+import socket
+import threading
+
+import msgspec
 import pytest
 from torch.distributed.elastic.rendezvous.dynamic_rendezvous import DynamicRendezvousHandler
 
@@ -25,6 +29,34 @@ def test_a_machine_whose_fellows_have_given_up_says_so_in_one_line(monkeypatch, 
 
     with pytest.raises(MeshwrightError, match=r"the others wait no longer: fewer than 2 machines .*launch.min_nodes"):
         run_agent(START, print, (), EventLog(tmp_path, None))
+
+
+def test_a_machine_that_reaches_nothing_where_all_meet_says_so_in_one_line(monkeypatch, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    monkeypatch.setenv("TORCHELASTIC_SIGNALS_TO_HANDLE", "")
+    monkeypatch.setattr(agent, "is_here", lambda host: False)
+    start = msgspec.structs.replace(START, port=port, timeout_s=0.2)
+
+    with pytest.raises(MeshwrightError, match=rf"127.0.0.1:{port}: no store of this job: .*launch.rendezvous"):
+        run_agent(start, print, (), EventLog(tmp_path, None))
+
+
+def test_a_machine_that_was_one_too_many_until_the_end_says_so_in_one_line(monkeypatch, tmp_path):
+    start = msgspec.structs.replace(START, nodes=1, min_nodes=1)
+
+    def full(host, port, timeout_s, secret):
+        store = serve(host, port, timeout_s, secret)
+        other = DynamicRendezvousHandler.from_backend(start.name, store, SealedBackend(store, start.name, secret), 1, 1)
+        other.next_rendezvous()
+        threading.Timer(1.0, other.shutdown).start()
+        return store
+
+    monkeypatch.setenv("TORCHELASTIC_SIGNALS_TO_HANDLE", "")
+    monkeypatch.setattr(agent, "serve", full)
+
+    with pytest.raises(MeshwrightError, match=r"ended without this machine: 1 others were enough \(launch.nodes\)"):
+        run_agent(start, print, (), EventLog(tmp_path, None))
 
 
 def test_fewer_machines_than_are_needed_do_not_train_alone():

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..faults.blame_board import WORD_S
 from ..faults.failures import CollectiveError, CollectiveMismatch, FaultyRank, RankFailure
 from ..group.options import GroupOptions
 from ..group.signature import Signature
@@ -70,6 +71,8 @@ class HostsEngine:
             for rank, connection in sorted(mail.connections.items())  # from here on they are the mailbox's
         }
         self.mailbox = Mailbox(me, members, lines, self._diagnose_p2p_wait)
+        self.network.say_last = self.mailbox.say
+        self.network.last_word = lambda rank: self.mailbox.last_word(rank, WORD_S)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="meshwright-network")
 
     def ask(self, call: Signature) -> None:

@@ -8,7 +8,7 @@ import ctypes
 import re
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ...collectives import algorithms
 from ..faults.blame import StoreBlameBoard
-from ..faults.blame_board import OURS
+from ..faults.blame_board import OURS, Word, word_in
 from ..faults.failures import DISAGREE, CollectiveError, FaultyRank
 from ..group.options import WIRE_TYPES, GroupOptions
 from ..group.signature import Signature, mix
@@ -85,6 +85,9 @@ class HostsNetwork:
         self._watch = Watch()
         self._cache = LinkCache(members, self.columns, address)
         local.before_blame = self.leave_calls
+        # the words that ranks leave each other beside the store, which goes with the rank that holds it
+        self.say_last: Callable[[bytes], object] = lambda word: None
+        self.last_word: Callable[[int], bytes] = lambda rank: b""
         self.links = self._known() or self._kept(self._measured())
 
     def ask(self, call: Signature) -> None:
@@ -196,6 +199,11 @@ class HostsNetwork:
             OURS.say(suspect, final=False)  # for ranks that wait for this one meanwhile
             if said := self._other_call(peer):
                 return self._failed(FaultyRank.of(peer, DISAGREE + said), call)
+        elif peer in self._local.members:
+            near = self._local.blamed(self._local.members.index(peer), suspect.what_happened)
+            return self._failed(near, call)
+        elif word := self.last_word(peer.rank):
+            return self._failed(word_in(word.decode(errors="replace")).culprit, call)
         return self._failed(self._board.culprit(peer.rank, suspect, lost=lost), call)
 
     def _failed(self, culprit: FaultyRank, call: tuple[str, int, int]) -> CollectiveError:
@@ -218,6 +226,7 @@ class HostsNetwork:
 
     def tell(self, culprit: FaultyRank) -> None:
         """Publish the culprit and close the connections, so that the other hosts notice at once."""
+        self.say_last(Word(culprit, final=True).line().encode())
         self._board.tell(culprit)
         self.transport.close()
 

@@ -299,12 +299,12 @@ class LocalGroup:
         counters = self.counters
         for peer in self.peers:
             if counters[peer * LINE + STATE] == BROKEN:
-                return self.failure(self._blamed(peer, "gave up"), call)
+                return self.failure(self.blamed(peer, "gave up"), call)
         for peer in late:
             if self._lives.ended(peer) and not arrived(peer):
-                return self.failure(self._blamed(peer, "died"), call)
+                return self.failure(self.blamed(peer, "died"), call)
             if self.has_left(peer) and not arrived(peer):
-                return self.failure(self._blamed(peer, "has left the group"), call)
+                return self.failure(self.blamed(peer, "has left the group"), call)
         if waited_s > limit_s and late:
             self.before_blame()
             last = min(late, key=lambda peer: counters[peer * LINE])
@@ -386,7 +386,7 @@ class LocalGroup:
         word = word_in(line.rstrip(b"\0").decode(errors="replace"))
         return word if word.until_s > time.monotonic() else None
 
-    def _blamed(self, peer: int, what_happened: str) -> FaultyRank:
+    def blamed(self, peer: int, what_happened: str) -> FaultyRank:
         """Return the culprit behind a rank that takes part no longer: the one that it blames, or else itself.
 
         That it waited for another a moment ago is no reason to have gone.

@@ -1,7 +1,8 @@
 """Carriers of the messages of one pair of ranks: slots in shared memory, or a TCP connection.
 
 A message is a head (tag, size) and its bytes. `write` and `read` move what can be moved at once and never wait. Who
-leaves for good says so over a connection, whose mere end may as well be that of a rank that died.
+leaves for good says so over a connection, whose mere end may as well be that of a rank that died; and who gives up
+says why.
 """
 
 import contextlib
@@ -19,6 +20,8 @@ from ..local.waiting import Sign
 
 HEAD = struct.Struct("qq")  # tag, bytes
 FAREWELL = HEAD.pack(0, -1)  # in place of a message: no other follows
+WORD = -2  # in place of a size: the other end gives up, and so many bytes, as the tag says, tell why
+MAX_WORD_BYTES = 1024
 HEAD_BYTES = 64  # of a slot: the data start on a cache line
 MAX_MOVE_BYTES = 2**20  # of one system call
 MAX_AWAITED_BYTES = 2**16  # that a connection holds before it wakes a waiter: less than its buffer, which stays open
@@ -76,6 +79,13 @@ class Line(Protocol):
 
     def arrival(self) -> Sign:
         """Return what shows that there is something to read."""
+
+    def say(self, word: bytes) -> None:
+        """Leave word, between two messages, of why this end gives up, if the line takes it at once."""
+
+    @property
+    def word(self) -> bytes:
+        """What the other end has said so, b"" where that is nothing, or has not been read."""
 
     def close(self, *, farewell: bool) -> None:
         """Let go of the line; with `farewell`, between two messages, after word that nothing more comes."""
@@ -149,6 +159,11 @@ class SharedLine:
     def _sign(self, index: int, target: int) -> Sign:
         return Sign(self._group.base + 8 * index, max(0, target))
 
+    def say(self, word: bytes) -> None:
+        """Say nothing here: the group's shared memory has a place for words."""
+
+    word = b""
+
     def close(self, *, farewell: bool) -> None:
         """Nothing to let go of: the memory goes with the group."""
 
@@ -167,6 +182,8 @@ class SocketLine:
         self._head_out = b""
         self._head_in = bytearray()
         self._awaited_bytes = 1
+        self._word_in = bytearray()
+        self._word_bytes = 0  # of the word that is coming
 
     def write(self, parcel: LineMessage) -> bool:
         """Give the kernel as much as it takes."""
@@ -189,12 +206,17 @@ class SocketLine:
     def read(self, arrival: Arriving | None, admit: Admit) -> tuple[Arriving | None, bool]:
         """Take what the kernel has."""
         try:
+            if self._word_bytes:
+                return None, self._read_word()
             if arrival is None:
                 self._head_in += self._some(HEAD.size - len(self._head_in))
                 if len(self._head_in) < HEAD.size:
                     return None, True
                 tag, size_bytes = HEAD.unpack(self._head_in)
                 self._head_in.clear()
+                if size_bytes == WORD and 0 < tag <= MAX_WORD_BYTES:
+                    self._word_bytes = tag
+                    return None, True
                 if size_bytes < 0:
                     self.ended = True
                     return None, True
@@ -221,6 +243,23 @@ class SocketLine:
         except OSError as error:
             raise LineLost(error.strerror) from None
         return arrival, True
+
+    def _read_word(self) -> bool:
+        self._word_in += self._some(self._word_bytes - len(self._word_in))
+        if len(self._word_in) == self._word_bytes:
+            self._word_bytes, self.ended = 0, True
+        return True
+
+    @property
+    def word(self) -> bytes:
+        """Why the other end gave up, b"" where it has not said so."""
+        return b"" if self._word_bytes else bytes(self._word_in)
+
+    def say(self, word: bytes) -> None:
+        """Send word of why this end gives up, between two messages."""
+        word = word[:MAX_WORD_BYTES]
+        with contextlib.suppress(OSError):  # the other end has gone, or the connection is full
+            self._connection.send(HEAD.pack(len(word), WORD) + word)
 
     def room(self) -> Sign:
         """Return the connection, when it takes more."""

@@ -32,6 +32,7 @@ from .lines import Arriving, Line, LineLost, LineMessage, UnexpectedMessage
 DiagnoseWait = Callable[
     [Sequence[int], float | None, tuple[str, int, int], Callable[[int], bool]], CollectiveError | None
 ]
+SAY_S = 0.5  # for the lines to be free, for a rank that gives up
 
 
 class P2PWork(PendingWork):
@@ -106,7 +107,7 @@ class Mailbox:
         self._members = members
         self._lines = lines
         self._diagnose_wait = diagnose_wait
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # who finds out why a line is lost may read what is left in it
         self._sending: dict[int, deque[P2PWork]] = {peer: deque() for peer in lines}
         self._waiting: list[P2PWork] = []
         self._coming: dict[int, tuple[Arriving | None, P2PWork | None]] = {}
@@ -194,6 +195,26 @@ class Mailbox:
                 self._ring()
             return moved
 
+    def say(self, word: bytes) -> None:
+        """Tell the ranks of other hosts why this one gives up, over the lines that are between two messages."""
+        if self._lock.acquire(timeout=SAY_S):
+            try:
+                for peer, line in self._lines.items():
+                    letters = self._sending[peer]
+                    if not letters or letters[0].parcel.done_bytes is None:
+                        line.say(word)
+            finally:
+                self._lock.release()
+
+    def last_word(self, peer: int, patience_s: float) -> bytes:
+        """Return why a rank of another host has given up, b"" where its line ends, or nothing comes, without a word."""
+        line, end = self._lines[peer], time.monotonic() + patience_s
+        with self._lock, contextlib.suppress(LineLost):
+            while line.wakes and not line.ended and (left_s := end - time.monotonic()) > 0:
+                if not self._take(peer):
+                    select.select([line.arrival().descriptor], [], [], left_s)
+        return line.word
+
     def close(self, *, farewell: bool = True) -> None:
         """End the thread and the lines; `farewell`: this rank leaves because it is done."""
         if self._closed:
@@ -272,6 +293,14 @@ class Mailbox:
         return [peer for peer in heard if not self._lines[peer].ended]
 
     def _read(self, peer: int) -> bool:
+        """Read the next part of what comes from `peer`; return False if there is none. Gives up where it is lost."""
+        try:
+            return self._take(peer)
+        except LineLost:
+            self._lost(peer)
+            raise
+
+    def _take(self, peer: int) -> bool:
         """Read the next part of what comes from `peer`; return False if there is none."""
         place, owner = self._coming.get(peer, (None, None))
 
@@ -280,11 +309,7 @@ class Mailbox:
             owner = self._match(peer, tag, size_bytes)
             return owner.parcel if owner is not None else UnexpectedMessage(tag, size_bytes, bytearray())
 
-        try:
-            place, moved = self._lines[peer].read(place, admit)
-        except LineLost:
-            self._lost(peer)
-            raise
+        place, moved = self._lines[peer].read(place, admit)
         if place is None:
             return moved
         if isinstance(place, UnexpectedMessage):

@@ -40,6 +40,7 @@ _READERS: tuple[Callable[[str, str], list[Table] | None], ...] = (
 )
 
 MOST_RATES = 1_000_000  # of a matrix of pairs
+MOST_LINE = 2**15  # characters: a row of a matrix of 3,000 GPUs
 
 
 def read_tables(path: str) -> list[Table]:
@@ -64,6 +65,8 @@ def _parsed(text: str, where: str) -> list[Table]:
     refuse_endless_numbers(text, where=where)
     if is_csv(text):
         return read_csv(text, where)
+    if not text.lstrip().startswith(("{", "[")):  # JSON may be one line
+        _refuse_endless_lines(text, where)
     found = _first(text, where) or _first(without_prefixes(text), where)  # the second for tools that never print a tag
     if found:
         return found
@@ -74,6 +77,13 @@ def _parsed(text: str, where: str) -> list[Table]:
         f"{where}: no table found, expected the output of nccl-tests or another tool of docs/bench.md, or a CSV with "
         "size_bytes and ranks"
     )
+
+
+def _refuse_endless_lines(text: str, where: str) -> None:
+    """Raise InputError for a line longer than a row of any table: patterns are looked for at each of its characters."""
+    for number, line in enumerate(text.splitlines(), start=1):
+        if len(line) > MOST_LINE:
+            raise InputError(f"{where}:{number}: {len(line):,} characters; expected lines of at most {MOST_LINE:,}")
 
 
 def _first(text: str, where: str) -> list[Table] | None:

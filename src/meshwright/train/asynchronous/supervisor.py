@@ -21,6 +21,7 @@ import msgspec
 
 from ...bench.pool import start_fork_server
 from ...errors import InputError, MeshwrightError
+from ...temporary import process_folder
 from ..checkpoint.folder import latest_checkpoint
 from ..events import Event, EventLog
 from ..run_folder import RunFolder
@@ -198,7 +199,7 @@ def supervise(run_dir: str) -> str:
     Raises InputError or MeshwrightError with the one line of what went wrong.
     """
     start_fork_server("meshwright.train.asynchronous.processes")
-    with tempfile.TemporaryDirectory(prefix="meshwright-") as stores:
+    with tempfile.TemporaryDirectory(dir=process_folder()) as stores:
         supervisor = Supervisor(RunFolder(Path(run_dir)), Path(stores))
         before: dict[int, Any] = {s: signal.signal(s, supervisor.stop) for s in (signal.SIGINT, signal.SIGTERM)}
         try:
