@@ -62,7 +62,7 @@ class ByHand:
 
 def letter(mailbox, buffer, tag):
     parcel = LineMessage(tag, ctypes.addressof(buffer), len(buffer))
-    return P2PWork(mailbox, "recv", 1, None, parcel, [])
+    return P2PWork(mailbox, "recv", 1, None, parcel, [], lambda: buffer)  # it lives as long as its letter
 
 
 def test_a_letter_posted_while_its_message_comes_early_still_gets_it():
