@@ -28,6 +28,7 @@ from ..device import CPU, cache_bytes
 from ..workload import functional
 from ..workload.graph import Operator, OperatorKind
 from .cache_pollution import run_others
+from .compiled_layer import compiled_layer
 from .cpu_clock import CpuClock
 from .host_overhead.checkpointing import time_recomputing
 from .host_overhead.fsdp import time_sharding
@@ -80,11 +81,12 @@ def time_operators(
     Called on all ranks with the same arguments; blocks for about `budget_s`, longer where three rounds take longer.
     `count` is called after each operator.
     """
-    pairs = []
+    pairs = {}
     end, clock = time.monotonic() + budget_s, CpuClock(device)
-    for position, operator in enumerate(operators):
+    # what is compiled comes last: that may take a minute, which the others would lack
+    for position, operator in enumerate(sorted(operators, key=lambda operator: operator.kind == "compiled_layer")):
         share_s = max(0.0, end - time.monotonic()) / (len(operators) - position)
-        pairs.append(_time(operator, share_s, device, clock))
+        pairs[operator] = _time(operator, share_s, device, clock)
         count()
     return [
         OperatorTime(
@@ -95,7 +97,7 @@ def time_operators(
             backward_s=backward_s * clock.slowdown,
             stretch=clock.slowdown,
         )
-        for operator, (forward_s, backward_s) in zip(operators, pairs, strict=True)
+        for operator, (forward_s, backward_s) in ((each, pairs[each]) for each in operators)
     ]
 
 
@@ -114,6 +116,8 @@ def _time(operator: Operator, budget_s: float, device: torch.device, clock: CpuC
         return forward_s * host.slowdown, backward_s * host.slowdown  # the device's clock knows nothing of the cores
     if operator.kind == "resuming":
         return time_resuming(run_others, clock), 0.0
+    if operator.kind == "compiled_layer":
+        torch._dynamo.reset()  # after the first shape of one function it compiles for shapes of any size, slower code
     with device:
         copies = [_make(operator)]
         size_bytes = sum(t.numel() * t.element_size() for t in copies[0].inputs) + operator.saved_bytes
@@ -234,6 +238,10 @@ def _make(operator: Operator) -> Copy:
             batch, heads, kv_heads, length, width, ranks = shape
             q, both = given(batch, length, heads, width), given(batch, kv_heads, ranks * length, 2 * width)
             return Copy(lambda: (functional.context_attention(q.transpose(1, 2), both, 0, ranks),), (q, both))
+        case "compiled_layer":
+            batch, length, hidden, heads, kv_heads, inner = shape
+            x, (layer, cos, sin) = _leaf(batch, length, hidden), compiled_layer(length, hidden, heads, kv_heads, inner)
+            return Copy(lambda: (layer(x, cos, sin),), (x,), tuple(layer.parameters()))
         case "adamw" | "grad_norm":
             return Copy(_update(operator))
         case "sharding" | "recomputing" | "resuming" | "host_adamw" | "host_grad_norm":

@@ -111,7 +111,9 @@ def prepare(
     plan = repriced(plan, config, measured, backend)
     if config.train.compile:
         check_runnable(plan.layout, compiled=True)
-        plan = _also_not_modelled(plan, "torch.compile: operators are timed one by one")
+        joined = any(layer.compiled for layer in problem.describe(plan.layout).layers)
+        missing = "what compiled layers keep for backward" if joined else "operators are timed one by one"
+        plan = _also_not_modelled(plan, f"torch.compile: {missing}")
     if config.train.async_tensor_parallel:
         plan = _also_not_modelled(plan, "asynchronous tensor parallelism: collectives count as exposed")
     cluster = msgspec.structs.replace(cluster, measured=measured)
@@ -297,7 +299,12 @@ def _autocast(config: JobConfig, backend: str) -> str:
 def _problem(config: JobConfig, backend: str, corpus: Corpus, autocast: str) -> Problem:
     return Problem(
         describe=lambda layout: describe(
-            config.model, seq_len=config.data.seq_len, micro_batch=layout.mbs, layout=layout, autocast=autocast
+            config.model,
+            seq_len=config.data.seq_len,
+            micro_batch=layout.mbs,
+            layout=layout,
+            autocast=autocast,
+            compiled=config.train.compile,
         ),
         global_batch=config.train.global_batch,
         seq_len=config.data.seq_len,

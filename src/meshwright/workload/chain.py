@@ -38,9 +38,9 @@ def units(workload: Workload, seconds: Seconds = counted, *, recompute: Recomput
 
 
 def _unit(name: str, layer: Layer, seconds: Seconds, output_bytes: int, recompute: Recompute) -> Unit:
-    times = [seconds(operator) for operator in layer.operators]
+    times = [seconds(operator) for operator in layer.timed]
     forward_s = sum(time[0] for time in times)
-    linear_s = sum(t[1] for t, op in zip(times, layer.operators, strict=True) if op.kind in {"linear", "embedding"})
+    linear_s = sum(t[1] for t, op in zip(times, layer.timed, strict=True) if op.kind in {"linear", "embedding"})
     again_s = sum(seconds(operator)[0] for operator in layer.run_again(recompute))
     return Unit(
         name,

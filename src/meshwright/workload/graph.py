@@ -18,6 +18,7 @@ OperatorKind = Literal[
     "dropout",
     "swiglu",
     "cross_entropy",
+    "compiled_layer",  # by torch.compile; shape: batch, length, hidden, query heads, key-value heads, intermediate
     "vocabulary_cross_entropy",  # of a rank of tp, which holds some columns of the logits
     "grad_norm",  # once a step; shape: tensors x parameters
     "adamw",  # likewise
@@ -52,15 +53,24 @@ class Operator(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
 
 class Layer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """`count` equal layers: the operators of one of them in the order of the forward pass."""
+    """`count` equal layers: the operators of one of them in the order of the forward pass.
+
+    Where torch.compile joins them, `compiled` is what it makes of them.
+    """
 
     name: str
     operators: tuple[Operator, ...]
     parameters: int
+    compiled: Operator | None = None
     count: int = 1
     recomputable: bool = False  # may keep only its input and compute the rest again in backward
     experts: int = 0  # that it has on all ranks together
     expert_parameters: int = 0  # of `parameters`: those of the experts that this rank holds
+
+    @property
+    def timed(self) -> tuple[Operator, ...]:
+        """The operators whose times add up to that of one of the layers."""
+        return (self.compiled,) if self.compiled else self.operators
 
     @property
     def saved_bytes(self) -> int:
@@ -70,12 +80,13 @@ class Layer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     def run_again(self, recompute: Recompute) -> tuple[Operator, ...]:
         """Return the operators whose forward runs once more in backward.
 
-        Selective recomputation keeps what matrix products and attention return.
+        Selective recomputation keeps what matrix products and attention return; no compiled layer can.
         """
         if recompute == "none" or not self.recomputable:
             return ()
-        kept = _KEPT if recompute == "selective" else set()
-        return tuple(operator for operator in self.operators if operator.kind not in kept)
+        if recompute == "full":
+            return self.timed
+        return tuple(operator for operator in self.operators if operator.kind not in _KEPT)
 
 
 class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -88,13 +88,20 @@ def parameter_shapes(model: ModelConfig, *, tp: int = 1, ep: int = 1) -> list[tu
 
 
 def describe(
-    model: ModelConfig, *, seq_len: int, micro_batch: int, layout: Layout | None = None, autocast: str = ""
+    model: ModelConfig,
+    *,
+    seq_len: int,
+    micro_batch: int,
+    layout: Layout | None = None,
+    autocast: str = "",
+    compiled: bool = False,
 ) -> Workload:
     """Return what one micro-batch of `micro_batch` sequences computes, layer by layer.
 
     With `layout`, what one of the ranks computes that tp, cp and ep split it over, and what it holds. In float32, or
     under torch's `autocast` to a type: products and what lies between them are then of that type, weights are cast for
-    them, and the residual stream, norms and losses stay in float32.
+    them, and the residual stream, norms and losses stay in float32. `compiled`: dense decoder layers without dropout
+    are one operator each, as torch.compile makes them.
     """
     split, c = layout or Layout(), engine(autocast or "float32")
     tp, length = split.tp, seq_len // split.cp
@@ -140,6 +147,8 @@ def describe(
             Operator(kind="add", shape=(outside, hidden), forward_flops=outside * hidden),
         ),
     )
+    if compiled and not dropped and not model.num_local_experts:
+        layer = msgspec.structs.replace(layer, compiled=_compiled(layer, micro_batch, length, model))
     return Workload(
         name="decoder",
         micro_batch=micro_batch,
@@ -168,9 +177,24 @@ def _output(model: ModelConfig, rows: int, outside: int, tp: int, c: Conventions
     )
 
 
+def _compiled(layer: Layer, micro_batch: int, length: int, model: ModelConfig) -> Operator:
+    """Return what torch.compile makes of the operators of a layer that no other rank has a part of."""
+    heads, kv_heads = model.num_attention_heads, model.num_key_value_heads
+    return Operator(
+        kind="compiled_layer",
+        shape=(micro_batch, length, model.hidden_size, heads, kv_heads, model.intermediate_size),
+        forward_flops=sum(operator.forward_flops for operator in layer.operators),
+        model_flops=sum(operator.model_flops for operator in layer.operators),
+        saved_bytes=layer.saved_bytes,
+    )
+
+
 def _under(layer: Layer, autocast: str) -> Layer:
-    operators = tuple(msgspec.structs.replace(operator, autocast=autocast) for operator in layer.operators)
-    return msgspec.structs.replace(layer, operators=operators)
+    first, *others = (
+        operator and msgspec.structs.replace(operator, autocast=autocast)
+        for operator in (layer.compiled, *layer.operators)
+    )
+    return msgspec.structs.replace(layer, compiled=first, operators=tuple(others))
 
 
 def _network(model: ModelConfig, rows: int, outside: int, split: Layout, c: Conventions) -> tuple[Operator, ...]:

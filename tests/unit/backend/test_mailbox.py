@@ -62,7 +62,8 @@ class ByHand:
 
 def letter(mailbox, buffer, tag, peer=None):
     parcel = LineMessage(tag, ctypes.addressof(buffer), len(buffer))
-    return P2PWork(mailbox, "recv" if peer is None else "send", 1, peer, parcel, [])
+    direction = "recv" if peer is None else "send"
+    return P2PWork(mailbox, direction, 1, peer, parcel, [], lambda: buffer)  # it lives as long as its letter
 
 
 def test_a_letter_posted_while_its_message_comes_early_still_gets_it():

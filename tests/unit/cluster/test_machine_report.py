@@ -30,6 +30,37 @@ def test_a_report_names_no_host_user_folder_or_address():
     assert not [word for word in ("login7", "example", "10.1.2.3", "ada", "/home") if word in text]
 
 
+@pytest.mark.parametrize("name", ["7", "10", "ib0", "torch-ada", "NVIDIA", "eth.ada", "ÅDA 1", "ada/../x", 'a"da'])
+def test_hosts_users_and_interfaces_of_odd_names_are_named_no_more_than_others(name):
+    settings = ("MASTER_ADDR", "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "NCCL_IB_HCA", "TORCH_HOME", "NCCL_HOSTID")
+    node = Facts(
+        node=0, nodes=1, host=name, host_addresses=(name,), cores=(0,),
+        environment={each: name for each in settings} | {"TORCH_ELASTIC_FILE": f"/home/{name}/run --user {name}"},
+        interfaces=(Interface(name=name, up=True, mtu=9000, addresses=()),),
+        versions={"torch": f"2.13.0+{name}.build"},
+    )  # fmt: skip
+    plain = Facts(
+        node=0, nodes=1, host="x", host_addresses=(), cores=(0,), environment=dict.fromkeys(node.environment, "x"),
+        interfaces=(Interface(name="x", up=True, mtu=9000, addresses=()),), versions={"torch": "2.13.0+x"},
+    )  # fmt: skip
+    found, expected = (machine_report(each, [], []) for each in (node, plain))
+
+    kind = found["interfaces"][0].pop("kind")
+    assert kind in {"ib", "eth", "other"}
+    assert {**expected["interfaces"][0]} == {**found["interfaces"][0], "kind": "other"}
+    assert found["environment"] == expected["environment"]
+    assert found["versions"] == expected["versions"] == {"torch": "2.13.0+local"}
+
+
+@pytest.mark.parametrize(
+    "version", ["2.13.0", "2.13.0+cpu", "2.11.0+cu130", "2.9.1+rocm6.4", "2.7.0a0+7c8ec84dab.nv25.03"]
+)
+def test_a_version_of_a_usual_build_is_told_whole(version):
+    node = Facts(node=0, nodes=1, host="x", host_addresses=(), cores=(0,), versions={"torch": version})
+
+    assert machine_report(node, [], [])["versions"] == {"torch": version}
+
+
 def test_a_report_says_how_things_are_set_up():
     report = json.loads(encoded(machine_report(NODE, [{"name": "NVIDIA H100"}], [])))
 

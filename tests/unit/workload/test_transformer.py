@@ -71,3 +71,27 @@ def test_a_decoder_costs_six_flops_a_parameter_and_token_besides_attention():
 def test_sizes_that_do_not_fit_are_refused(field, value, message):
     with pytest.raises(ValueError, match=message):
         ModelConfig(hidden_size=192, **({"num_attention_heads": 3, "num_key_value_heads": 1} | {field: value}))
+
+
+def test_of_a_compiled_decoder_each_layer_is_one_operator_with_the_arithmetic_of_all():
+    plain, compiled = (describe(ModelConfig(), seq_len=64, micro_batch=2, compiled=how) for how in (False, True))
+    embedding, layer, output = compiled.layers
+
+    assert layer.timed == (layer.compiled,) == layer.run_again("full")
+    assert layer.compiled.key == "compiled_layer[2x64x128x2x1x384]"
+    assert layer.compiled.model_flops == sum(operator.model_flops for operator in plain.layers[1].operators)
+    assert (embedding, output) == (plain.layers[0], plain.layers[2])
+    assert layer.operators == plain.layers[1].operators == plain.layers[1].timed
+
+
+@pytest.mark.parametrize("changes", [{"num_local_experts": 4}, {"hidden_dropout": 0.1}], ids=str)
+def test_layers_that_torch_compiles_in_pieces_stay_operators(changes):
+    workload = describe(ModelConfig(**changes), seq_len=64, micro_batch=2, compiled=True)
+
+    assert workload == describe(ModelConfig(**changes), seq_len=64, micro_batch=2)
+
+
+def test_a_compiled_layer_runs_under_autocast_as_its_operators_do():
+    layer = describe(ModelConfig(), seq_len=64, micro_batch=2, autocast="bf16", compiled=True).layers[1]
+
+    assert {operator.autocast for operator in (*layer.operators, layer.compiled)} == {"bf16"}

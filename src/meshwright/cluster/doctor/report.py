@@ -13,13 +13,16 @@ SCHEMA = "meshwright.machine/1"
 # whose values say how something is set up; of all others that are no number only the name is told
 TOLD = re.compile(r"NCCL_(?:ALGO|PROTO|DEBUG|DEBUG_SUBSYS|P2P_LEVEL|NET_GDR_LEVEL|NVLS_ENABLE)|OMP_PROC_BIND")
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
+NAMES = re.compile(r"ADDR|HOST|NAME|USER|FILE|DIR|PATH|HOME|HCA|_ID$")  # what is told by these may be a number too
+# what the builds of torch and its kin are called after their version; anything else may be who built it
+BUILD = re.compile(r"(?:(?:cpu|xpu|nv|cu|rocm|git)?[0-9a-f]*\.?)*")
 
 
 def machine_report(facts: Facts, accelerators: Iterable[dict[str, Any]], findings: Iterable[Any]) -> dict[str, Any]:
     """Return a node's facts without names and addresses; `accelerators` and findings by check are put beside them."""
     return {
         "schema": SCHEMA,
-        "versions": facts.versions,
+        "versions": {name: _version(version) for name, version in facts.versions.items()},
         "cores": len(facts.cores),
         "quota_cores": facts.quota_cores,
         "numa_nodes": {str(node): len(cores) for node, cores in facts.numa.items()},
@@ -44,7 +47,12 @@ def _kind(name: str) -> str:
 
 
 def _setting(name: str, value: str) -> str:
-    return value if NUMBER.fullmatch(value) or TOLD.fullmatch(name) else "(set)"
+    return value if TOLD.fullmatch(name) or (NUMBER.fullmatch(value) and not NAMES.search(name)) else "(set)"
+
+
+def _version(version: str) -> str:
+    public, plus, build = version.partition("+")
+    return version if BUILD.fullmatch(build) else f"{public}{plus}local"
 
 
 def encoded(report: dict[str, Any]) -> bytes:

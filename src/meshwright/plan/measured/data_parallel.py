@@ -59,7 +59,7 @@ class Times:
 
     def of_layer(self, layer: Layer, recompute: Recompute) -> tuple[float, float]:
         """Return (forward, backward) seconds of a layer's operators and of what recomputation adds."""
-        forward_s, backward_s = map(sum, zip(*map(self.of, layer.operators), strict=True))
+        forward_s, backward_s = map(sum, zip(*map(self.of, layer.timed), strict=True))
         again_s = sum(self.of(operator)[0] for operator in layer.run_again(recompute))
         host_s = self.recomputing(layer, recompute)
         return forward_s + host_s[0], backward_s + again_s + host_s[1]

@@ -217,7 +217,7 @@ def sharding_s(layout: Layout, workload: Workload, times: Times, index: int = 0)
 
 def operators_of(workload: Workload, layout: Layout) -> list[Operator]:
     """Return every operator of a step, once for each place: what has to be measured."""
-    every = [operator for layer in workload.layers for operator in layer.operators]
+    every = [operator for layer in workload.layers for operator in layer.timed]
     again = [operator for layer in workload.layers for operator in recomputing_operators(layer, layout.recompute)]
     found = [*every, *again, *update_operators(workload, layout), *sharding_operators(workload, layout)]
     return [*found, RESUMING] if layout.pp > 1 else found
