@@ -19,6 +19,7 @@ NAMES = {module: name for name, module in MODULES.items()}
 # modules of this package that serve a benchmark and are none themselves
 HELPERS = {
     "__main__",
+    "against_rank",
     "calibration",
     "contestants",
     "mpis",

@@ -4,6 +4,7 @@ import copy
 import os
 import signal
 import warnings
+from datetime import timedelta
 
 import pytest
 import torch
@@ -14,7 +15,6 @@ from torch.distributed.algorithms.ddp_comm_hooks import (
     default_hooks,
     post_localSGD_hook,
     powerSGD_hook,
-    quantization_hooks,
 )
 from torch.distributed.algorithms.join import Join
 from torch.distributed.device_mesh import init_device_mesh
@@ -65,11 +65,11 @@ def ddp_built_in(kind):
     return stepping(module)
 
 
-def ddp_power_sgd(hook=powerSGD_hook.powerSGD_hook):
+def ddp_power_sgd():
     state = powerSGD_hook.PowerSGDState(
         None, matrix_approximation_rank=1, start_powerSGD_iter=2, min_compression_rate=1
     )
-    return ddp_with(hook, state)
+    return ddp_with(powerSGD_hook.powerSGD_hook, state)
 
 
 def ddp_accumulating():
@@ -211,10 +211,7 @@ PROGRAMS = {
     "ddp that accumulates": ddp_accumulating,
     "ddp with Join": ddp_joined,
     "ddp with a sharded optimizer": ddp_zero,
-    "bf16 hook": lambda: ddp_with(default_hooks.bf16_compress_hook),
     "fp16 wrapper": lambda: ddp_with(default_hooks.fp16_compress_wrapper(default_hooks.allreduce_hook)),
-    "batched PowerSGD hook": lambda: ddp_power_sgd(powerSGD_hook.batched_powerSGD_hook),
-    "quantization hook": lambda: ddp_with(quantization_hooks.quantization_pertensor_hook),
     "post-local SGD hook": lambda: ddp_with(
         post_localSGD_hook.post_localSGD_hook, post_localSGD_hook.PostLocalSGDState(None, dist.group.WORLD, 0)
     ),
@@ -223,7 +220,9 @@ PROGRAMS = {
     "fsdp1 unsharded": lambda: fsdp1(ShardingStrategy.NO_SHARD),
     "fsdp2": fsdp2,
     "fsdp2 in bf16": lambda: fsdp2(mp_policy=MixedPrecisionPolicy(torch.bfloat16, torch.float32)),
-    "fsdp2 hybrid": lambda: fsdp2(mesh=init_device_mesh("cpu", (dist.get_world_size(), 1))),
+    "fsdp2 hybrid": lambda: fsdp2(
+        mesh=init_device_mesh("cpu", (dist.get_world_size(), 1), mesh_dim_names=("copies", "shards"))
+    ),
     "pipeline": pipeline,
     "pipeline by GPipe": lambda: pipeline(ScheduleGPipe),
     "interleaved pipeline": interleaved_pipeline,
@@ -235,16 +234,23 @@ PROGRAMS = {
 }
 IN_THE_FAST_SET = ("ddp", "built-in fp16 hook")
 IN_THE_SLOW_SET = ("ddp of a static graph", "PowerSGD hook", "fsdp1", "fsdp2", "pipeline")
-HOOKS_IN_PYTHON = (  # torch quotes the errors of their futures
-    *("fp16 hook", "all-reduce hook", "PowerSGD hook", "bf16 hook", "fp16 wrapper", "batched PowerSGD hook"),
-    *("quantization hook", "post-local SGD hook"),
-)
+# torch quotes the errors of their futures; its other hooks do not run on CPUs: that in bf16 asks for NCCL by its name,
+# and with torch 2.13 batched PowerSGD and the quantizing ones raise over Gloo too
+HOOKS_IN_PYTHON = ("fp16 hook", "all-reduce hook", "PowerSGD hook", "fp16 wrapper", "post-local SGD hook")
+
+
+def limit_every_group():
+    """Shorten the time limits of all groups: not before, for a busy machine takes its time to start ranks."""
+    for group in dist.distributed_c10d._world.pg_map:
+        dist.distributed_c10d._set_pg_timeout(timedelta(seconds=LIMIT_S), group)
 
 
 def train(rank, world_size, program, fault):
     warnings.simplefilter("ignore")  # of torch's own modules
     step = PROGRAMS[program]()
     for number in range(STEPS):
+        if number == FAULT_STEP:
+            limit_every_group()
         if rank == 1 and number == FAULT_STEP:
             if fault == "dies":
                 os.kill(os.getpid(), signal.SIGKILL)
@@ -264,7 +270,7 @@ def marks_of(program):
 @pytest.mark.parametrize("fault", ["dies", "stalls", "raises"])
 @pytest.mark.parametrize("program", [pytest.param(name, marks=marks_of(name)) for name in PROGRAMS])
 def test_survivors_raise_and_name_the_rank(tmp_path, program, fault):
-    answers = launch(train, 3, tmp_path, program, fault, silent={1}, TIMEOUT_S=str(LIMIT_S))
+    answers = launch(train, 3, tmp_path, program, fault, silent={1})
 
     for kind, message, took_s in (answers[0], answers[2]):
         assert kind == "RankFailure" or (program in HOOKS_IN_PYTHON and "RankFailure: " in message), answers

@@ -1,6 +1,8 @@
 """Errors of a collective when a rank dies, stalls, leaves or disagrees: one family, always naming the rank."""
 
-from typing import NamedTuple
+import copy
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Self
 
 from torch.distributed import DistBackendError
 
@@ -32,6 +34,22 @@ class FaultyRank(NamedTuple):
 
 class CollectiveError(MeshwrightError, DistBackendError):
     """A collective could not be completed; the group is of no use any more."""
+
+    def of_later_call(self, name: str) -> Self:
+        """Return the error of a call that was made after this error: of the same kind, with what this one tells."""
+        later = copy.copy(self)
+        later.args = (f"{name}: this group is broken: {self}",)
+        return later
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        """Make copies without the constructor, whose arguments are not those of an exception (Ray pickles errors)."""
+        return _restored, (type(self), self.args, self.__dict__)
+
+
+def _restored(kind: type[CollectiveError], arguments: tuple[Any, ...], facts: Mapping[str, Any]) -> CollectiveError:
+    error = kind.__new__(kind, *arguments)
+    error.__dict__.update(facts)
+    return error
 
 
 class RankFailure(CollectiveError):

@@ -157,7 +157,7 @@ class GroupBase(TorchGroup):
             call = marked(name, call)
         with self._lock:
             if engine.broken is not None:
-                raise CollectiveError(f"{name}: this group is broken: {engine.broken}")
+                raise engine.broken.of_later_call(name)
             engine.flight.begin(name, moved_bytes, options)
             engine.ask(asked)
             try:

@@ -235,7 +235,7 @@ class Mailbox:
     def _start(self, letter: P2PWork, enqueue: Callable[[P2PWork], None]) -> None:
         with self._lock:
             if self.broken is not None:
-                letter.complete(CollectiveError(f"{letter.name}: this group is broken: {self.broken}"))
+                letter.complete(self.broken.of_later_call(letter.name))
                 return
             enqueue(letter)
             self._progress()
