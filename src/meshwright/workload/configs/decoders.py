@@ -296,12 +296,21 @@ def experts_of(c: Reader, traits: Traits, *, gated: bool) -> Experts:
         gated=gated,
         shared=shared,
         shared_gate=traits.shared_gate and shared > 0,
+        **_groups(c),
     )
     if not 1 <= found.top <= found.count:
         raise ValueError(
             f"{c.found('experts_per_token')}: experts_per_token: expected 1 to {found.count}, got {found.top}"
         )
     return found
+
+
+def _groups(c: Reader) -> dict[str, int]:
+    """Return into how many groups a router divides its experts, and in how many of them those of a token may lie."""
+    groups, chosen = c.whole("n_group", 1), c.whole("topk_group", 1)
+    if c.value("topk_method") == "greedy" or not 1 <= chosen < groups:
+        return {}
+    return {"groups": groups, "top_groups": chosen}
 
 
 def _after_first(c: Reader, count: int, first_dense: int) -> list[bool]:
