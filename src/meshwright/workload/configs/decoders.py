@@ -120,6 +120,7 @@ def summary(layers: list[LayerKind]) -> dict[str, Any]:
     experts = most(routed)
     if isinstance(experts, Experts):
         found |= {"experts": experts.count, "experts_per_token": experts.top, "expert_size": experts.width}
+        found |= {"expert_groups": experts.groups, "top_groups": experts.top_groups}
         found |= {"shared_size": experts.shared, "dense_layers": len(layers) - len(routed)}
     gated = experts or dense
     return found | {"gated": gated.gated if isinstance(gated, Dense | Experts) else True}
