@@ -49,6 +49,8 @@ def job_of(given: Mapping[str, Any], *, gpus_per_node: int | None = None) -> "Jo
 
 def setting_of_job(job: "Job", given: Mapping[str, Any], catalogue: "Catalogue") -> "Setting":
     """Return what the planner prices for a job on `--cluster`."""
+    from msgspec.structs import replace
+
     from ..plan.analytic.conditions import parse_conditions
     from ..plan.engine import stack_of
     from ..plan.request import Request, setting_of
@@ -80,7 +82,7 @@ def setting_of_job(job: "Job", given: Mapping[str, Any], catalogue: "Catalogue")
         latency_s=None if given.get("latency") is None else parse_time(given["latency"]),
         measured=(given["own"],) if given.get("own") else (),
     )
-    setting = setting_of(request, catalogue)
+    setting = replace(setting_of(request, catalogue), routed_once=job.routed_once)
     save_calibration(given, given.get("own"), setting.cluster)
     return setting
 

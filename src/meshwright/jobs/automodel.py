@@ -47,6 +47,11 @@ def read(sources: Sources, question: Question) -> Job:
     draft.degree("replicas", keys, "distributed.dp_replicate_size", default=1)
     if draft.get("ep") > 1:
         draft.put("etp", 1, "experts are not cut by tensor parallelism")
+    dtype = keys.find("model.dtype", "model.torch_dtype")
+    if dtype and "32" in (keys.word(dtype) or ""):
+        draft.ignore(f"{keys.told(dtype)}: priced with weights and moments in bfloat16")
+    deepep = "deepep" if keys.switch("model.backend.enable_deepep", default=False) else None  # its older name
+    draft.dispatch("model.backend.dispatcher", keys.word("model.backend.dispatcher") or deepep)
     _pipeline(draft, keys)
     draft.take_batch("global", keys, "step_scheduler.global_batch_size")
     draft.take_batch("local", keys, "step_scheduler.local_batch_size")

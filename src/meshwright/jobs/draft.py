@@ -34,6 +34,10 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     gpus_per_node: int | None = None  # of the cluster, for files that give nodes alone
 
 
+ROUTED_ONCE = frozenset({"flex", "deepep", "hybridep"})  # dispatchers that send a row once to each node
+ROUTED_APART = frozenset({"alltoall", "alltoall_seq"})
+
+
 class Draft:
     """One job while it is read: degrees with their origin, the batch in the engine's units, lists of remarks."""
 
@@ -53,6 +57,7 @@ class Draft:
         self.config: dict[str, Any] = {}  # sizes of the model under the keys of a config.json
         self.architecture: Architecture | None = None
         self.stages: tuple[int, ...] = ()
+        self.routed_once: bool | None = None
         self.partial = False  # whether sizes that the file leaves out are the published model's
         self.extra_slots = 0  # embedding and output that count as layers where stages are cut
         self.recompute_text = ""
@@ -125,6 +130,17 @@ class Draft:
         if text not in self.ignored:
             self.ignored.append(text)
 
+    def dispatch(self, key: str, dispatcher: str | None, backend: str = "") -> None:
+        """Note how rows reach their experts: whether once for each node, or once for each expert."""
+        if self.get("ep") == 1 or dispatcher is None:
+            return
+        word = backend or dispatcher
+        if word in ROUTED_ONCE or word in ROUTED_APART:
+            self.routed_once = word in ROUTED_ONCE
+        else:
+            self.routed_once = False
+            self.ignore(f"{key} = {word}: priced as alltoall")
+
     def note(self, text: str) -> None:
         """Add a remark."""
         if text not in self.notes:
@@ -181,6 +197,7 @@ class Draft:
             global_batch=global_batch,
             seq_len=seq_len,
             precision=self.question.precision or self.precision,
+            routed_once=self.routed_once,
             stages=self.stages,
             recompute_text=self.recompute_text,
             assumed=tuple(self.assumed),

@@ -64,6 +64,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     global_batch: int | None = None  # sequences
     seq_len: int | None = None
     precision: str | None = None
+    routed_once: bool | None = None  # rows go once to each node of experts (DeepEP, HybridEP); None: not said
     stages: tuple[int, ...] = ()  # layers of each stage where they are uneven, virtual stages in the order of the model
     recompute_text: str = ""  # in the engine's own words
     assumed: tuple[str, ...] = ()

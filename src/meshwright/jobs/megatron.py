@@ -171,9 +171,15 @@ def overlaps(draft: Draft, keys: Keys) -> None:
         draft.note("overlap-param-gather is off: priced as if weights were gathered beside the forward pass")
     keys.switch("moe-grouped-gemm", default=False)
     keys.switch("squared-relu", default=False)
+    dispatching(draft, keys)
+
+
+def dispatching(draft: Draft, keys: Keys) -> None:
+    """Say how rows reach their experts; the flexible dispatcher is DeepEP where it names no other."""
     dispatcher = keys.word("moe-token-dispatcher-type")
-    if dispatcher not in {None, "alltoall"} and draft.get("ep") > 1:
-        draft.ignore(f"moe-token-dispatcher-type = {dispatcher}: priced as alltoall")
+    backend = keys.word("moe-flex-dispatcher-backend") if dispatcher == "flex" else None
+    keys.switch("moe-enable-deepep", default=False)
+    draft.dispatch("moe-token-dispatcher-type", dispatcher, backend or "")
 
 
 def states(draft: Draft, keys: Keys) -> None:

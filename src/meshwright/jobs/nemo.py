@@ -8,7 +8,7 @@ from .interpolation import Interpolated
 from .job import Job
 from .keys import Keys
 from .launch import Launch, assignments_of, flags_of
-from .megatron import precision, recomputation, states, virtual, vocabulary, world_of
+from .megatron import dispatching, precision, recomputation, states, virtual, vocabulary, world_of
 from .models import catalogue_name
 from .sources import Sources, plain_value
 
@@ -34,6 +34,9 @@ NAMES = {
     "context-parallel-size": ("context_parallel_size",),
     "expert-model-parallel-size": ("expert_model_parallel_size",),
     "expert-tensor-parallel-size": ("expert_tensor_parallel_size",),
+    "moe-token-dispatcher-type": ("moe_token_dispatcher_type",),
+    "moe-flex-dispatcher-backend": ("moe_flex_dispatcher_backend",),
+    "moe-enable-deepep": ("moe_enable_deepep",),
     "virtual": ("virtual_pipeline_model_parallel_size",),
     "sequence-parallel": ("sequence_parallel",),
     "micro-batch-size": ("micro_batch_size",),
@@ -169,6 +172,7 @@ def common(draft: Draft, keys: Keys, plain: Keys) -> None:
     if plain.switch("use-tp-pp-dp-mapping", default=False):
         draft.switches["order"] = "tp-cp-pp-dp"
     recomputation(draft, plain)
+    dispatching(draft, plain)
     _precision(draft, keys)
     _states(draft, keys)
     for name in ("overlap_grad_reduce", "overlap_param_gather"):

@@ -49,7 +49,7 @@ INPUTS = {
     "recompute": "none, selective, full (what the stack does)",
     "precision": "of the products: bf16, fp16, fp8, mxfp8, nvfp4, fp32 (bf16)",
     "optimizer": "adamw, adamw-bf16, adam8bit, lion, muon, adafactor, sgd-momentum, sgd (adamw)",
-    "overlap": "what computation hides: none, or some of tp, dp, pp, as tp+dp (what the stack does)",
+    "overlap": "what computation hides: none, or some of tp, dp, pp, ep, as tp+dp (what the stack does)",
     "lora_rank": "rank of adapters on all matrices but those of routed experts; the rest is frozen (0: none)",
     "source": "where the row is from; read, with notes, for traits of a stack's releases",
     "notes": "what sets the run apart",
@@ -165,6 +165,6 @@ def overlapped(text: str) -> frozenset[str] | None:
     if is_empty(plain):
         return None
     words = frozenset(filter(None, re.split(r"[\s+,;/]+", plain))) - {"none", "no"}
-    if not words <= {"tp", "dp", "pp"}:
-        raise InputError(f"overlap: {text!r}: expected none, or some of tp, dp, pp, such as tp+dp")
+    if not words <= {"tp", "dp", "pp", "ep"}:
+        raise InputError(f"overlap: {text!r}: expected none, or some of tp, dp, pp, ep, such as tp+dp")
     return words

@@ -63,6 +63,7 @@ def facts_of(cells: Cells, model: Architecture, optimizer_bytes: float, assumed:
     if hidden is not None:
         found |= {"tp_hidden": "tp_hidden" if "tp" in hidden else 0.0, "sends_hidden": float("pp" in hidden)}
         found |= {"dp_hidden": float("dp" in hidden)}
+        found |= {"ep_exposed": 0.0} if "ep" in hidden else {}  # beside the other half of a batch, as DualPipe does
     else:
         found |= {f"{'sends' if axis == 'pp' else axis}_hidden": 0.0 for axis in overlap_off(cells.get("notes", ""))}
     return found

@@ -34,7 +34,7 @@ from ..workload.split import (
 from ..workload.stages import rank_of_stages
 from .analytic.coefficients import Coefficients
 from .analytic.host import LINK_SHARE
-from .analytic.layer import LayerTime, layer_s
+from .analytic.layer import LayerTime, layer_s, leaving_share
 from .analytic.price import Setting, coefficients_of, machine_of, node_group_of, price
 from .analytic.quantities import Grid, Model
 from .analytic.step import experts_of_rank, head_s, parameters_of_rank
@@ -207,10 +207,14 @@ def _inside(setting: Setting, layout: Layout, c: Coefficients, sizes: Sizes) -> 
     share = model.moe_layers / model.num_hidden_layers * float(c.ep_exposed) if model.experts else 0.0
     shown = {"tp": 1 - float(c.tp_hidden), "ep": share}
     tensor, experts = (exchange(sizes, layout, c.conventions) for exchange in (tensor_exchange, expert_exchange))
+    once = leaving_share(machine_of(setting), c, Model.of(model), Grid.of([layout])) if share else 1.0
+    away = {"tp": 1.0, "ep": float(np.ravel(once)[0])}
     ways = []
     for tp, ep in zip(tensor, experts if share else Exchange((), ()), strict=True):
         comms = (comm for comm in (*tp, *(comm for comm in ep if comm.axis == "ep")) if comm.calls)
-        ways.append(_in_each(replace(comm, bytes=comm.bytes * shown[comm.axis]) for comm in comms))
+        ways.append(
+            _in_each(replace(comm, bytes=comm.bytes * shown[comm.axis], leaving=away[comm.axis]) for comm in comms)
+        )
     return Exchange(*ways)
 
 

@@ -3,6 +3,8 @@
 All groups of an axis communicate at once, as they do in training, so that they share what they share of the network.
 """
 
+from dataclasses import replace
+
 import numpy as np
 
 from ..errors import InputError
@@ -47,8 +49,19 @@ class Prices:
             if table.shape[1] == 1:
                 return 0.0
             one = named_traffic(comm.collective, self._algorithm(comm, table), table.shape[1])
-            self._known[comm] = self._seconds(placed(one, list(table)), comm.bytes)
+            traffic = placed(one, list(table))
+            traffic = traffic if comm.leaving == 1.0 else self._thinned(traffic, float(comm.leaving))
+            self._known[comm] = self._seconds(traffic, comm.bytes)
         return self._known[comm]
+
+    def _thinned(self, traffic: Traffic, leaving: float) -> Traffic:
+        """Return the traffic with so small a share of what leaves its node: rows that several ranks there want."""
+        domain_of = self._topology.domain_of
+        patterns = tuple(
+            replace(p, share=p.share * np.where(domain_of[p.src] != domain_of[p.dst], leaving, 1.0))
+            for p in traffic.patterns
+        )
+        return replace(traffic, patterns=patterns)
 
     def _algorithm(self, comm: Comm, table: Ints) -> str:
         """Return the algorithm of a collective: hierarchical where a group has several ranks in each of its nodes.

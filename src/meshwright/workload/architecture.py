@@ -67,6 +67,8 @@ class Architecture(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     experts_per_token: int = 0
     expert_size: int = 0
     shared_size: int = 0
+    expert_groups: int = 1  # into which the experts are divided; those of a token lie in `top_groups` of them
+    top_groups: int = 1
     dense_layers: int = 0  # the first layers of a mixture of experts that have none
     q_rank: int = 0
     kv_rank: int = 0
@@ -209,6 +211,8 @@ class Architecture(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
                 width=self.expert_size,
                 gated=self.gated,
                 shared=self.shared_size,
+                groups=self.expert_groups,
+                top_groups=self.top_groups,
             )
             found += [LayerKind(mixer=mixer, network=experts, small=small)] * self.moe_layers
         return runs_of(found)

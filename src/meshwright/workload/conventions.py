@@ -82,6 +82,11 @@ SHARDED = Conventions(
 EVERY_SECOND = msgspec.structs.replace(  # compiled: the gate's activation is computed again
     SHARDED, selective_saves=1, gate_kept=0, gathers_kept=1, parallel_logit_bytes=16, fragments=0.12
 )
+# NeMo Automodel loads weights in the type of the checkpoint, bfloat16, and PyTorch's Adam keeps its moments in it
+# (torch_dtype="auto", nemo_automodel/_transformers/auto_model.py); recipes that ask for float32 say so
+IN_HALF = msgspec.structs.replace(
+    SHARDED, shares_single=0, held_gradient_bytes=HALF_BYTES, optimizer_bytes=2 * HALF_BYTES, master_bytes=0
+)
 UNFUSED = Conventions(logit_bytes=6, spare_gradient_bytes=0)  # before fused losses and sums of gradients
 # ZeRO-Offload (Ren et al. 2021, arXiv 2101.06840): half-precision gradients leave as backward makes them, and CPU-Adam
 # copies weights back tile by tile; Megatron-LM's --optimizer-cpu-offload overlaps only where a flag of its own says so
@@ -90,7 +95,8 @@ STACKS = {  # published ones that do otherwise than most
     **dict.fromkeys(("vtrainm", "vtrains"), msgspec.structs.replace(UNFUSED, gradient_bytes=HALF_BYTES)),
     **dict.fromkeys(("bloom", "sc21t1", "sc21t2", "mlmreadme", "before-2023"), UNFUSED),
     "deepspeed": DEEPSPEED,
-    **dict.fromkeys(("accelerate", "fsdp", "llama3paper", "pax", "maxtext", "automodel", "in-2023"), SHARDED),
+    **dict.fromkeys(("accelerate", "fsdp", "llama3paper", "pax", "maxtext", "in-2023"), SHARDED),
+    "automodel": IN_HALF,
     **dict.fromkeys(("titan", "torchtitan"), EVERY_SECOND),
     "mpt": msgspec.structs.replace(SHARDED, logit_bytes=SINGLE_BYTES),  # its loss works in place
     # PyTorch reduces gradients in the type of the computation, where no other is asked for

@@ -340,6 +340,8 @@ class Experts(_Kind, frozen=True, kw_only=True, tag="experts"):
     shared_gate: bool = False  # a column that weighs the shared network
     latent: int = 0
     router: int = 0  # columns of the router, where they are not `count`
+    groups: int = 1  # into which the experts are divided; those of a token lie in `top_groups` of them
+    top_groups: int = 1
 
     def expert(self, hidden: int) -> int:
         """Return the weights of one expert."""

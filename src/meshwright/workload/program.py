@@ -32,6 +32,7 @@ class Comm(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     calls: Number = 1
     once: Number = 0
     element_bytes: Number = 4  # of what it carries
+    leaving: Number = 1.0  # of an all-to-all's bytes for other nodes, the share that is sent there
     algorithm: str = "auto"  # ring, hierarchical where groups have several ranks in each node, pairwise all-to-all
 
     @property

@@ -140,3 +140,25 @@ def test_reading_a_case_twice_gives_the_same(name):
             return str(error)
 
     assert once() == once()
+
+
+@pytest.mark.parametrize(
+    ("flags", "once", "told"),
+    [
+        ("--moe-token-dispatcher-type alltoall", False, []),
+        ("--moe-token-dispatcher-type flex --moe-enable-deepep", True, []),
+        ("--moe-token-dispatcher-type flex --moe-flex-dispatcher-backend hybridep", True, []),
+        ("--moe-token-dispatcher-type allgather", False, ["allgather"]),
+        ("", None, []),
+    ],
+)
+def test_a_dispatcher_says_whether_a_row_goes_once_to_each_node(tmp_path, flags, once, told):
+    (tmp_path / "run.sh").write_text(
+        "torchrun --nproc-per-node 8 --nnodes 2 pretrain_gpt.py --num-layers 8 --hidden-size 1024 "
+        "--num-attention-heads 16 --seq-length 4096 --micro-batch-size 1 --global-batch-size 64 --num-experts 16 "
+        f"--moe-router-topk 2 --expert-model-parallel-size 16 --moe-ffn-hidden-size 512 --vocab-size 32000 {flags}\n"
+    )
+    found = read_job([str(tmp_path / "run.sh")], Question(gpus=None))
+
+    assert found.routed_once is once
+    assert [word for word in ("allgather", "alltoall") if any(f"= {word}" in line for line in found.ignored)] == told

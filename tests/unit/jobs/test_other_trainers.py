@@ -3,6 +3,8 @@
 import pytest
 
 from meshwright.errors import InputError
+from meshwright.jobs.draft import Question
+from meshwright.jobs.read import read_job
 from meshwright.jobs.unread import unread_command, yaml_of_command
 from tests.unit.jobs.test_strangers import MEGATRON, job
 
@@ -260,3 +262,17 @@ def test_virtual_stages_are_not_assumed_where_only_the_model_is_missing(tmp_path
 
     assert (found.layout.vpp, found.asked) == (None, ("--model",))
     assert not any("layers_per_stage" in told for told in found.assumed)
+
+
+def test_automodel_says_its_dispatcher_and_that_states_in_single_precision_are_not_priced(tmp_path):
+    (tmp_path / "a.yaml").write_text(
+        "step_scheduler: {global_batch_size: 64, local_batch_size: 1}\n"
+        "distributed: {strategy: fsdp2, tp_size: 1, pp_size: 1, ep_size: 8}\n"
+        "dataset: {seq_len: 4096}\nbenchmark: {num_nodes: 1}\n"
+        "model:\n  dtype: float32\n  config: {pretrained_model_name_or_path: Qwen/Qwen3-30B-A3B}\n"
+        "  backend: {dispatcher: deepep}\n"
+    )
+    found = read_job([str(tmp_path / "a.yaml")], Question(gpus=8))
+
+    assert found.routed_once is True
+    assert any("float32" in line and "bfloat16" in line for line in found.ignored)

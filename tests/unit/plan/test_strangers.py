@@ -140,5 +140,25 @@ def test_what_a_release_gained_is_not_taken_for_granted_of_recurrent_layers(tmp_
 def test_a_stack_with_facts_of_its_own_keeps_them_beside_the_constants_of_another():
     facts = [used("shares_single", name, "h100", "bf16") for name in ("deepspeed", "accelerate", "automodel")]
 
-    assert np.array_equal(facts, [0.0, 1.0, 1.0])
+    assert np.array_equal(facts, [0.0, 1.0, 0.0])
     assert used("element_wise", "accelerate", "h100", "bf16") == ["elements_eager"]
+
+
+def test_notes_and_overlaps_say_how_rows_reach_their_experts(tmp_path):
+    row = EXPERTS | {"family": "house", "year": "2025", "num_gpus": "64", "dp": "64", "ep": "64", "tp": "1", "pp": "1"}
+    row |= {"top_k": "6", "experts": "64", "global_batch_sequences": "128"}
+    plain, once, hidden = (
+        run(tmp_path, row | more) for more in ({}, {"notes": "dispatched by DeepEP"}, {"overlap": "tp+dp+pp+ep"})
+    )
+    found, step = roles(plain, once, hidden)
+
+    assert list(found.routed_once) == [0.0, 1.0, 0.0]
+    assert step.tensor_comm_s[0] > 1.2 * step.tensor_comm_s[1] > 0.0
+    assert step.tensor_comm_s[2] == 0.0
+
+
+def test_a_stack_that_keeps_its_states_in_half_precision_needs_less_memory():
+    held = {name: used("optimizer_bytes", name, "h100", "bf16") for name in ("automodel", "torchtitan", "bridge")}
+
+    assert held == {"automodel": 4.0, "torchtitan": 12.0, "bridge": 12.0}
+    assert used("held_gradient_bytes", "automodel", "h100", "bf16") == 2.0

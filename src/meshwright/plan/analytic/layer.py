@@ -8,10 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...workload.routing import nodes_reached
 from ...workload.split import Exchange, Sizes, context_exchange, expert_exchange, tensor_exchange
 from .attention import flash_s, recurrence_s, unfused_s
 from .coefficients import Coefficients
-from .collective import all_to_all_s, axis_span, span
+from .collective import AxisPlacement, all_to_all_s, axis_span, span
 from .products import linear_s
 from .quantities import Grid, Machine, Model, Number
 from .sent import Axis, is_never
@@ -188,15 +189,25 @@ def _context_parallel(
 
 
 def _expert_parallel(machine: Machine, c: Coefficients, model: Model, sizes: Sizes, grid: Grid) -> Number:
-    """Return seconds of dispatch and combine of one direction: an all-to-all of the routed tokens each.
-
-    A row that goes once to each of n nodes, where k experts drawn evenly want it, goes to n (1 - (1 - 1/n)^k) of them.
-    """
-    over = span(machine, c, grid.ep, grid.expert_cut * grid.tp / grid.ep)
-    nodes, each = over.ranks / over.inside, np.maximum(model.experts_per_token, 1.0)
-    reached = nodes * (1.0 - (1.0 - 1.0 / nodes) ** each)
-    once = np.where(c.routed_once > 0, np.minimum(reached / each, 1.0), 1.0)
+    """Return seconds of dispatch and combine of one direction: an all-to-all of the routed tokens each."""
+    over = _expert_span(machine, c, grid)
+    once = leaving_share(machine, c, model, grid)
     found = expert_exchange(sizes, grid, c.conventions).forward
     messages = [comm for comm in found if comm.axis == "ep" and not is_never(comm)]
     seconds = sum(comm.calls * all_to_all_s(machine, c, over, comm.bytes, once=once) for comm in messages)
     return seconds * c.ep_exposed * c.moe_pace
+
+
+def leaving_share(machine: Machine, c: Coefficients, model: Model, grid: Grid) -> Number:
+    """Return the share of the rows for experts on other nodes that travels there.
+
+    All of them, or where a dispatcher sends a row once to each node, one for each node that some of its experts are on.
+    """
+    over = _expert_span(machine, c, grid)
+    each = np.maximum(model.experts_per_token, 1.0)
+    reached = nodes_reached(over.ranks / over.inside, each, model.expert_groups, model.top_groups)
+    return np.where(c.routed_once > 0, np.minimum(reached / each, 1.0), 1.0)
+
+
+def _expert_span(machine: Machine, c: Coefficients, grid: Grid) -> AxisPlacement:
+    return span(machine, c, grid.ep, grid.expert_cut * grid.tp / grid.ep)

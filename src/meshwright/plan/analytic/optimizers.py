@@ -26,6 +26,6 @@ def optimizer_roles(name: str, optimizer_bytes: float, *, where: str) -> dict[st
     if moments == ADAM_BYTES:
         return {}
     return {
-        "optimizer_bytes": optimizer_bytes - ADAM_BYTES + moments,
+        "optimizer_bytes": max(optimizer_bytes - ADAM_BYTES, 0.0) + moments,  # some stacks keep moments in half
         "optimizer*": 1.0 - STATE_PASSES * (ADAM_BYTES - moments) / UPDATE_BYTES,
     }

@@ -61,6 +61,7 @@ class Setting(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     inter_bytes_per_s: float | None = None  # of all NICs of a node
     latency_s: float | None = None  # of one hop between nodes
     optimizer: str = "adamw"
+    routed_once: bool | None = None  # rows go once to each node of experts; None: as the stack's dispatcher does it
     lora_rank: int = 0  # of adapters beside frozen weights; 0: all parameters are trained
     conditions: tuple[Condition, ...] = ()  # that keep a search to some layouts
     assumed: tuple[str, ...] = ()  # of the model: sizes and a sequence length that nobody gave
@@ -172,6 +173,7 @@ def coefficients_of(setting: Setting) -> Coefficients:
         factors.pop("network", None)
     c = adjusted(own, factors)
     c = c if setting.latency_s is None else c._replace(network_latency_s=setting.latency_s)
+    c = c if setting.routed_once is None else c._replace(routed_once=float(setting.routed_once))
     roles = optimizer_roles(setting.optimizer, float(c.optimizer_bytes), where="--optimizer")
     c = c._replace(optimizer=c.optimizer * roles.pop("optimizer*", 1.0), **roles)
     return c._replace(trained=trained_share(setting.architecture, setting.lora_rank)) if setting.lora_rank else c

@@ -51,6 +51,8 @@ class Model:
     dense_share: Number = 1.0  # of the layers without experts, those with a network
     halves: Number = 1.0  # mixers and networks of a layer, in those of one that has both
     leading: Number = 0.0  # layers before the first with experts; the others without lie among those with them
+    expert_groups: Number = 1.0  # into which a router divides its experts
+    top_groups: Number = 1.0  # of these, those in which the experts of a token lie
     stream: Number = 1.0  # width of the rows that experts work on, in that of the residual stream
     projected: Number = 0.0  # columns of the projections into the mixer
     mixer_out: Number = 0.0  # columns of the output projections
@@ -115,6 +117,8 @@ def _placed(model: Architecture) -> dict[str, float]:
         "dense_share": 1.0 - bare / len(plain) if plain else 1.0,
         "halves": halves / 2.0 / len(layers),
         "leading": first,
+        "expert_groups": networks[0].groups if networks else 1.0,
+        "top_groups": networks[0].top_groups if networks else 1.0,
         "stream": next((n.latent for n in networks if n.latent), model.hidden_size) / model.hidden_size,
     }
 

@@ -120,6 +120,7 @@ def summary(layers: list[LayerKind]) -> dict[str, Any]:
     experts = most(routed)
     if isinstance(experts, Experts):
         found |= {"experts": experts.count, "experts_per_token": experts.top, "expert_size": experts.width}
+        found |= {"expert_groups": experts.groups, "top_groups": experts.top_groups}
         found |= {"shared_size": experts.shared, "dense_layers": len(layers) - len(routed)}
     gated = experts or dense
     return found | {"gated": gated.gated if isinstance(gated, Dense | Experts) else True}
@@ -296,12 +297,21 @@ def experts_of(c: Reader, traits: Traits, *, gated: bool) -> Experts:
         gated=gated,
         shared=shared,
         shared_gate=traits.shared_gate and shared > 0,
+        **_groups(c),
     )
     if not 1 <= found.top <= found.count:
         raise ValueError(
             f"{c.found('experts_per_token')}: experts_per_token: expected 1 to {found.count}, got {found.top}"
         )
     return found
+
+
+def _groups(c: Reader) -> dict[str, int]:
+    """Return into how many groups a router divides its experts, and in how many of them those of a token may lie."""
+    groups, chosen = c.whole("n_group", 1), c.whole("topk_group", 1)
+    if c.value("topk_method") == "greedy" or not 1 <= chosen < groups:
+        return {}
+    return {"groups": groups, "top_groups": chosen}
 
 
 def _after_first(c: Reader, count: int, first_dense: int) -> list[bool]:

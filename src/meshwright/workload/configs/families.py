@@ -156,6 +156,15 @@ DECODERS: dict[str, Traits] = {
     "glm4_moe": Traits(experts="after_first", head_norms=("use_qk_norm",), out_bias=False, network_bias=False),
     "dots1": Traits(experts="after_first", head_norms=True, network_bias=False),
     "solar_open": Traits(experts="after_first", network_bias=False),
+    # Ling 2.0 and Ring 2.0 (inclusionAI/Ling-V2:models/modeling_bailing_moe_v2.py)
+    "bailing_moe_v2": Traits(
+        experts="after_first",
+        head_norms=("use_qk_norm",),
+        qkv_bias=("use_qkv_bias",),
+        out_bias=("use_bias",),
+        network_bias=False,
+        passed=("use_rmsnorm", "rotary_type"),
+    ),
     "ernie4_5_moe": Traits(
         experts="between",
         qkv_bias=("use_bias",),

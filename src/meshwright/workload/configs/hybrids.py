@@ -18,7 +18,7 @@ HYBRIDS: dict[str, Callable[[Reader], Architecture]] = {
     "qwen3_5_moe_text": partial(qwen_hybrid, traits=QWEN_EXPERTS),
     "olmo_hybrid": olmo_hybrid,
     "kimi_linear": kimi_linear,
-    "minimax": minimax,
+    **dict.fromkeys(("minimax", "minimax_m1", "minimax_text_01"), minimax),
     "nemotron_h": nemotron_h,
     "granitemoehybrid": granite_hybrid,
     "bamba": bamba,

@@ -95,6 +95,9 @@ def kimi_linear(c: Reader) -> Architecture:
     return made(c, Traits(), layers)
 
 
+NORMED = ("full_attention", "linear_attention", "mlp")
+
+
 def minimax(c: Reader) -> Architecture:
     """Return MiniMax-01: lightning attention, and full attention in some layers."""
     count, hidden = c.layers(), c.whole("hidden_size")
@@ -109,6 +112,7 @@ def minimax(c: Reader) -> Architecture:
     linear = Lightning(heads=full.heads, head_dim=full.head_dim)
     routed = experts_of(c, Traits(), gated=True)
     c.skip("block_size", "shared_intermediate_size", "postnorm", "layernorm_full_attention_alpha", "shared_moe_mode")
+    c.skip(*(f"layernorm_{part}_{name}" for part in NORMED for name in ("alpha", "beta")))
     c.skip(*(f"{part}_{name}_factor" for part in ("full_attn", "linear_attn", "mlp") for name in ("alpha", "beta")))
     layers = [
         LayerKind(mixer=full, network=routed, small=2 * hidden)

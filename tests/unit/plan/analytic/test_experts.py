@@ -9,7 +9,12 @@ from meshwright.plan.analytic.coefficients import book, coefficients
 from meshwright.plan.analytic.layer import _expert_parallel, _sizes
 from meshwright.plan.analytic.price import coefficients_of, machine_of
 from meshwright.plan.analytic.quantities import Grid, Model
+from meshwright.plan.simulated import effective_cluster, step_program
+from meshwright.simulate.axes import Prices
+from meshwright.simulate.nodes import NodesTopology
+from meshwright.simulate.problem import Costs, Disturbance
 from meshwright.workload.models import load_model
+from meshwright.workload.routing import nodes_reached
 from tests.unit.plan.analytic.test_price import setting
 
 MIXTURE = load_model("deepseek-v3").architecture  # 8 experts a token
@@ -24,11 +29,53 @@ def seconds(layout, *, once, gpus=64, top=8):
 
 
 def test_a_row_that_goes_once_to_each_node_travels_as_often_as_experts_lie_on_different_nodes():
-    layout = Layout(dp=64, ep=64)  # 8 nodes: of 8 experts drawn evenly 5.25 lie on different ones
+    layout = Layout(dp=64, ep=64)  # 8 nodes: of 8 experts drawn from 4 of them 3.6 lie on different ones
     each, once = (seconds(layout, once=switch) for switch in (0.0, 1.0))
 
-    distinct = np.mean([len(set(draw)) for draw in np.random.default_rng(0).integers(0, 8, (20_000, 8))]) / 8
+    distinct = np.mean([len(set(draw)) for draw in np.random.default_rng(0).integers(0, 4, (20_000, 8))]) / 8
     assert once / each == pytest.approx(distinct, rel=0.02)
+
+
+@pytest.mark.parametrize("nodes", [1, 2, 4, 8, 16])
+@pytest.mark.parametrize("chosen", [4, 8])
+def test_nodes_that_a_row_reaches_are_those_of_experts_drawn_from_a_few_groups(nodes, chosen):
+    draw = np.random.default_rng(0)
+    experts = np.arange(240).reshape(8, 30)  # 8 groups of neighbours
+    reached = [
+        len(set(draw.choice(experts[draw.choice(8, chosen, replace=False)].ravel(), 8) * nodes // 240))
+        for _ in range(3000)
+    ]
+
+    assert nodes_reached(nodes, 8, 8, chosen) == pytest.approx(np.mean(reached), rel=0.03)
+
+
+def test_arrays_of_placements_reach_what_each_of_them_does():
+    nodes, groups, chosen = np.array([1.0, 4.0, 8.0]), np.array([1, 8, 8]), np.array([1, 4, 4])
+
+    found = nodes_reached(nodes, 8.0, groups, chosen)
+    assert list(found) == [nodes_reached(*one) for one in zip(nodes, (8.0,) * 3, groups, chosen, strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("name", "groups"), [("deepseek-v3", (8, 4)), ("deepseek-v2", (8, 3)), ("kimi-k2", (1, 1)), ("glm-4.5", (1, 1))]
+)
+def test_groups_of_a_router_are_read_from_the_config(name, groups):
+    model = Model.of(load_model(name).architecture)
+
+    assert (model.expert_groups, model.top_groups) == groups
+
+
+def test_the_simulator_sends_a_row_once_to_each_node_too():
+    given = setting(MIXTURE, "dgx-h100", 64, stack="bridge")
+    layout = Layout(dp=64, ep=64)
+    found = {}
+    for once in (False, True):
+        program = step_program(replace(given, routed_once=once), layout)
+        topology = NodesTopology(effective_cluster(given), layout.world_size)
+        rows = next(comm for comm in program.stages[0].units[0].forward.comms if comm.axis == "ep")
+        found[once] = Prices(layout, topology, Costs(), Disturbance()).comm_s(rows)
+
+    assert found[True] / found[False] == pytest.approx(3.6 / 8, rel=0.05)
 
 
 @pytest.mark.parametrize(("layout", "top"), [(Layout(dp=64, ep=8), 8), (Layout(dp=64, ep=64), 1)])

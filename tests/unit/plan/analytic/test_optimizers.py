@@ -65,3 +65,12 @@ def test_the_flops_of_frozen_weights_count_two_passes_of_three():
 def test_an_optimiser_that_is_not_known_is_refused_with_the_nearest():
     with pytest.raises(InputError, match="--optimizer: 'adamq': no such optimiser.*did you mean adam"):
         priced(optimizer="adamq")
+
+
+def test_moments_that_a_stack_keeps_in_half_precision_are_not_halved_again():
+    held = {
+        name: priced(Layout(dp=8, zero=3), optimizer=name, stack="automodel").optimizer_bytes[0] * 8 / LLAMA.parameters
+        for name in ("adamw", "adamw-bf16", "adam8bit", "sgd")
+    }
+
+    assert held == pytest.approx({"adamw": 4.0, "adamw-bf16": 4.0, "adam8bit": 2.0, "sgd": 0.0}, rel=1e-3)

@@ -73,7 +73,7 @@ def test_a_few_model_types_have_the_parameters_of_the_library(kind):
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("kind", [kind for kind in model_types() if kind not in library.ALIKE])
+@pytest.mark.parametrize("kind", [kind for kind in model_types() if kind not in {*library.ALIKE, *library.STRANGERS}])
 def test_every_key_of_every_model_type_changes_the_parameters_as_in_the_library_or_is_refused(kind):
     pytest.importorskip("transformers")
     base = library.base(kind)
@@ -89,7 +89,9 @@ def test_the_defaults_of_keys_are_those_of_the_library():
 
 @pytest.mark.slow
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("kind", [kind for kind in model_types() if kind not in {*library.ALIKE, *NOT_ENOUGH}])
+@pytest.mark.parametrize(
+    "kind", [kind for kind in model_types() if kind not in {*library.ALIKE, *library.STRANGERS, *NOT_ENOUGH}]
+)
 def test_the_layers_in_windows_are_those_of_the_library(kind):
     pytest.importorskip("transformers")
     config = library.base(kind)
@@ -249,3 +251,21 @@ def test_windows_and_recurrences_cost_less_than_full_attention_at_long_sequences
         whole = 6 * model.num_hidden_layers * far * model.num_attention_heads * model.head_dim
         assert model.model_flops_per_token(far) - 6 * model.matmul_parameters() < 0.3 * whole
         assert model.model_flops_per_token(far) > model.model_flops_per_token(near)
+
+
+@pytest.mark.parametrize(
+    ("name", "billions", "active"),
+    [("ling-mini-2", 16.26, 1.43), ("minimax-m1", 456.0, 45.9 + 2 * 200_064 * 6144 / 1e9)],  # M1 counts no embedding
+)
+def test_models_that_the_library_has_no_code_for_have_their_published_parameters(name, billions, active):
+    found = described(name)
+
+    assert found.parameters / 1e9 == pytest.approx(billions, rel=1e-3)
+    assert found.active_parameters / 1e9 == pytest.approx(active, rel=5e-3)
+
+
+def test_groups_of_experts_are_no_layers_of_another_kind():
+    found = described("ling-mini-2")
+
+    assert found.stack == ()
+    assert (found.expert_groups, found.top_groups) == (8, 4)
