@@ -11,6 +11,7 @@ import msgspec
 
 from ..errors import InputError
 from ..layout import Offload, Recompute
+from ..pipelines import even_stages
 from ..quantities import MOST_RANKS
 from ..workload.architecture import Architecture
 from .job import Job, Split
@@ -54,7 +55,7 @@ class Draft:
         self.architecture: Architecture | None = None
         self.stages: tuple[int, ...] = ()
         self.partial = False  # whether sizes that the file leaves out are the published model's
-        self.extra_slots = 0  # embedding and output that count as layers where stages are cut
+        self.ends = (0, 0)  # layers that embedding and output count as where stages are cut
         self.recompute_text = ""
         self.assumed: list[str] = []
         self.ignored: list[str] = []
@@ -353,11 +354,13 @@ class Draft:
         if self.stages or self.engine in UNEVEN:
             return
         if self.engine in RECIPES and layers % (pp * vpp) and (layers + 2) % (pp * vpp) == 0:
+            self.ends = (1, 1)
             self.assume(
                 f"embedding and output count as layers where the {layers} layers are cut into {pp * vpp} stages"
             )
-            return
-        if (layers + self.extra_slots) % (pp * vpp):
+        if any(self.ends) and (layers + sum(self.ends)) % (pp * vpp) == 0:
+            self.stages = even_stages(layers, pp * vpp, ends=self.ends)
+        elif (layers + sum(self.ends)) % (pp * vpp):
             stages = f"{self.origin('pp')}" + (f" x {vpp} virtual stages" if vpp > 1 else "")
             raise self.refused(f"{layers} layers do not divide by {stages}")
 
@@ -375,8 +378,3 @@ FIXED = {
 SIZES = frozenset({"num_hidden_layers", "num_key_value_heads", "intermediate_size", "vocab_size"})
 # engines that cut a model into stages of unequal length by themselves
 UNEVEN = frozenset({"torchtitan", "automodel", "deepspeed", "accelerate"})
-
-
-def spread(layers: int, stages: int) -> tuple[int, ...]:
-    """Return the layers of each stage, as even as can be, the first ones longer."""
-    return tuple(layers // stages + (place < layers % stages) for place in range(stages))

@@ -332,8 +332,10 @@ def virtual(draft: Draft, keys: Keys, layers: int | None) -> None:
     layout = layout_text(keys)
     first = keys.whole("decoder-first-pipeline-num-layers", least=1)
     last = keys.whole("decoder-last-pipeline-num-layers", least=1)
-    for flag in ("account-for-embedding-in-pipeline-split", "account-for-loss-in-pipeline-split"):
-        draft.extra_slots += bool(keys.switch(flag, default=False))
+    embedding, loss = (
+        int(bool(keys.switch(f"account-for-{end}-in-pipeline-split", default=False))) for end in ("embedding", "loss")
+    )
+    draft.ends = (embedding, loss)
     if pp == 1:
         if per_stage or layout or (number or 1) > 1:
             draft.put("vpp", 2, "virtual stages")  # told and dropped where the draft is finished
@@ -349,7 +351,7 @@ def virtual(draft: Draft, keys: Keys, layers: int | None) -> None:
     elif number is not None:
         draft.put("vpp", number, f"{number} virtual stages")
     elif per_stage is not None and layers is not None:
-        slots = layers + draft.extra_slots
+        slots = layers + sum(draft.ends)
         if slots % pp or (slots // pp) % per_stage:
             raise InputError(
                 f"{keys.where}: num-layers {layers} over {draft.origin('pp')} is not a multiple of "

@@ -4,6 +4,7 @@ import itertools
 import re
 from typing import Any
 
+from ..pipelines import even_stages
 from .draft import Draft, Question
 from .emit_torch import TITAN
 from .job import Job
@@ -230,7 +231,7 @@ def _pipeline(draft: Draft, keys: Keys) -> None:
         stages = pp * (1 if single else 2)
         if per_stage is not None:
             stages = -(-(layers + sum(weights)) // per_stage)
-        draft.stages = titan_stages(layers, stages, *weights)
+        draft.stages = even_stages(layers, stages, ends=weights)
     if draft.stages:
         if len(draft.stages) % pp:
             raise draft.refused(f"{len(draft.stages)} stages are no multiple of {draft.origin('pp')}")
@@ -239,18 +240,6 @@ def _pipeline(draft: Draft, keys: Keys) -> None:
         draft.put("vpp", 1 if plain in SINGLE else 2, named)
     if len(set(draft.stages)) == 1:
         draft.stages = ()
-
-
-def titan_stages(layers: int, stages: int, first_less: int, last_less: int) -> tuple[int, ...]:
-    """Return the layers of each stage (torchtitan's `generate_llm_fqn_per_model_part`).
-
-    Embedding and output weigh `first_less` and `last_less` layers; what does not divide goes to the first stages.
-    """
-    effective = layers + first_less + last_less
-    counts = [effective // stages + (place < effective % stages) for place in range(stages)]
-    counts[0] -= first_less
-    counts[-1] -= last_less
-    return tuple(max(0, count) for count in counts)
 
 
 def cut_at(splits: list[Any], layers: int) -> tuple[int, ...]:
