@@ -10,7 +10,7 @@ from typing import Any
 from ..errors import InputError
 from .arithmetic import NotArithmetic, apply
 from .keys import as_whole
-from .shell_words import reasons, unknown
+from .shell_marks import reasons, unknown
 
 DEEPEST = 30
 MATHS: dict[str, Callable[[float, float], float]] = {

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from ..errors import InputError
 from .keys import as_whole
 from .shell_calls import PYTHON
+from .shell_marks import is_unknown, reasons, shown
 from .shell_state import Started
-from .shell_words import is_unknown, reasons, shown
 
 Count = tuple[int, str]
 MODULES = ("torch.distributed.run", "torch.distributed.launch")
