@@ -252,7 +252,7 @@ def positions(draft: Draft, keys: Keys) -> None:
     kind = keys.word("position-embedding-type") or (
         "rope" if keys.switch("use-rotary-position-embeddings", default=False) else "learned_absolute"
     )
-    if not kind.startswith("learned"):
+    if not kind.startswith("learned") or keys.switch("no-position-embedding", default=False):
         draft.config["max_position_embeddings"] = 0
 
 
@@ -273,7 +273,7 @@ def experts(draft: Draft, keys: Keys) -> None:
         config["layers_with_experts"] = [int((place + 1) % every == 0) for place in range(layers)]
     config.setdefault("moe_intermediate_size", config["intermediate_size"])
     shared = keys.whole("moe-shared-expert-intermediate-size")
-    if shared is None and (number := keys.whole("num-shared-experts", "n-shared-experts")):
+    if (number := keys.whole("num-shared-experts", "n-shared-experts")) and shared is None:
         shared = number * config["moe_intermediate_size"]
     if shared:
         config["shared_expert_intermediate_size"] = shared
@@ -316,7 +316,7 @@ def layers_with_experts(pattern: Any, layers: int) -> list[int] | None:
 def vocabulary(draft: Draft, keys: Keys) -> None:
     """Set the vocabulary as Megatron pads it: to a multiple of 128 x tp unless said otherwise."""
     size = draft.config.get("vocab_size")
-    tokenizer = " ".join(text for name in TOKENIZER if (text := keys.word(name)))
+    tokenizer = " ".join(text for name in TOKENIZER if (text := keys.known_part(name)))
     if size is None and tokenizer and (size := vocabulary_of(tokenizer)) is not None:
         draft.assume(f"vocabulary of {size}: that of the tokenizer {tokenizer}")
     if size is not None:

@@ -104,7 +104,8 @@ class Builtins(State):
 
     def _declared(self, command: str, words: list[Token]) -> None:
         flags = "".join(word.text[1:] for word in words if re.fullmatch(r"-[A-Za-z]+", word.text))
-        names = [word for word in words if NAME.match(word.text)]
+        names = [self._named(word) for word in words]
+        names = [word for word in names if NAME.match(word.text)]
         if command == "export" or "x" in flags:
             self.exported |= {re.split(r"\+?=", word.text)[0] for word in names}
         for word in names:
@@ -120,6 +121,14 @@ class Builtins(State):
                 self.refers[name] = text_of(word.text.partition("=")[2], self)
             elif word.kind == "array" or "=" in word.text:
                 self.assignment(word, {}, alone=True, whole="i" in flags)
+
+    def _named(self, word: Token) -> Token:
+        """Return a word to declare; one whose name is itself a variable's value (`export "$KEY"="$VALUE"`) expanded."""
+        if word.kind == "array" or NAME.match(word.text) or word.text.startswith("-"):
+            return word
+        name, equals, value = text_of(word.text, self).partition("=")
+        quoted = value.replace("'", "'\\''")
+        return Token(f"{name}{equals}'{quoted}'" if equals else name, word.line)
 
     def read(self, fields: list[str], command: Command, assigned: Mapping[str, str]) -> None:
         """Set the names of `read` or `mapfile` from a here-string, a here-document or what a loop is fed with.

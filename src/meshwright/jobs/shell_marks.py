@@ -20,8 +20,11 @@ def shown(text: str) -> str:
     return re.sub(f"{OPEN}([^{CLOSE}]*){CLOSE}", r"\1", text)
 
 
+def without_unknown(text: str) -> str:
+    """Return the known parts of a text."""
+    return re.sub(f"{OPEN}[^{CLOSE}]*{CLOSE}", "", text)
+
+
 def is_unknown(text: str) -> bool:
     """Whether nothing of a text is known."""
-    return (
-        bool(reasons(text)) and not re.sub(f"{OPEN}|{CLOSE}", "", re.sub(f"{OPEN}[^{CLOSE}]*{CLOSE}", "", text)).strip()
-    )
+    return bool(reasons(text)) and not without_unknown(text).strip()

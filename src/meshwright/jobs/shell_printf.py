@@ -18,6 +18,7 @@ ESCAPES = {
     "0": "\0",
 }
 SPECIFIED = re.compile(r"%%|%([-0 +#]*)(\d*)(?:\.(\d+))?([sdiuxXqb])")
+CUT = re.compile(r"-d ?(.) -f ?(\d{1,3})|-f ?(\d{1,3}) -d ?(.)")
 WIDEST = 200
 MOST_NUMBERS = 10_000
 
@@ -96,8 +97,9 @@ def filtered(text: str, words: Sequence[str]) -> str | None:
             return text.replace(old, "\n")
         case ["tr", "-d", old] if len(old) == 1:
             return text.replace(old, "")
-        case ["cut", *flags] if place := re.fullmatch(r"-d ?(.) -f ?(\d{1,3})", " ".join(flags)):
-            return "".join(f"{_field(line, place.group(1), int(place.group(2)))}\n" for line in text.splitlines())
+        case ["cut", *flags] if place := re.fullmatch(CUT, " ".join(flags)):
+            between, number = place.group(1) or place.group(4), int(place.group(2) or place.group(3))
+            return "".join(f"{_field(line, between, number)}\n" for line in text.splitlines())
         case _:
             return None
 
