@@ -252,7 +252,7 @@ def positions(draft: Draft, keys: Keys) -> None:
     kind = keys.word("position-embedding-type") or (
         "rope" if keys.switch("use-rotary-position-embeddings", default=False) else "learned_absolute"
     )
-    if not kind.startswith("learned") or keys.switch("no-position-embedding", default=False):
+    if keys.switch("no-position-embedding", default=False) or not kind.startswith("learned"):
         draft.config["max_position_embeddings"] = 0
 
 
