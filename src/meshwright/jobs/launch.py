@@ -230,7 +230,7 @@ def flags_of(arguments: Sequence[str], *, dashes: bool = True) -> dict[str, obje
             name = key.replace("_", "-") if dashes else key
             found[name] = value if equals else True
             name = "" if equals else name
-        elif re.match(r"-[A-Za-z]$", word):
+        elif re.fullmatch(r"-[A-Za-z][A-Za-z_]{0,3}", word):
             name = word[1:]
             found[name] = True
         elif name:

@@ -57,7 +57,8 @@ def read(sources: Sources, question: Question) -> Job:
     _recompute(draft, keys)
     sequence = keys.switch("parallelism.enable_sequence_parallel", default=True)
     draft.switches["sp"] = int(bool(sequence)) if draft.get("tp") > 1 else 0
-    draft.precision = _precision(keys)
+    words = _converters(draft, keys)
+    draft.precision = _precision(keys, words)
     return draft.conclude(sources, keys, HARMLESS)
 
 
@@ -273,12 +274,28 @@ def _recompute(draft: Draft, keys: Keys) -> None:
     draft.recompute("full" if mode == "full" else "selective" if mode == "selective" else "none", text)
 
 
-def _precision(keys: Keys) -> str:
+def _converters(draft: Draft, keys: Keys) -> str:
+    """Return the names of what changes the model's layers; what of it is not priced is said."""
     words = " ".join(str(keys.raw(key) or "") for key in ("model.converters", "model.quantization"))
     for key, value in list(keys.values.items()):
         if key.startswith(("model_converters", "model_spec", "float8", "quantize", "mx.")):
             keys.raw(key)
             words += f" {_names(value)}" if key.startswith(("model_converters", "model_spec")) else ""
+            if _chosen(value):
+                draft.ignore("a converter of some layers alone (fqns): priced as if it were of all")
+    if "lora" in words.lower():
+        draft.ignore("LoRA: adapters alone are trained; priced as training of all weights")
+    return words
+
+
+def _chosen(value: Any) -> bool:
+    """Whether a converter among calls names the layers that it is for."""
+    if isinstance(value, Record):
+        return bool(value.fields.get("fqns")) or any(map(_chosen, [*value.args, *value.fields.values()]))
+    return isinstance(value, list) and any(map(_chosen, value))
+
+
+def _precision(keys: Keys, words: str) -> str:
     plain = words.lower()
     if "nvfp4" in plain:
         return "nvfp4"
