@@ -351,6 +351,9 @@ class Draft:
         layers = model.num_hidden_layers
         if self.stages and sum(self.stages) != layers:
             raise InputError(f"{self.files[0]}: the stages hold {sum(self.stages)} layers, but the model has {layers}")
+        if self.stages and len(self.stages) != pp * vpp:
+            words = f"{self.origin('pp')} x {self.origin('vpp')}" if vpp > 1 else self.origin("pp")
+            raise self.refused(f"the files cut the layers into {len(self.stages)} stages, but {words} makes {pp * vpp}")
         if self.stages or self.engine in UNEVEN:
             return
         if self.engine in RECIPES and layers % (pp * vpp) and (layers + 2) % (pp * vpp) == 0:

@@ -36,6 +36,8 @@ def settled(layout: Layout) -> Layout:
     """Return a layout without switches that have no effect."""
     if layout.dp * layout.cp == 1:
         layout = msgspec.structs.replace(layout, zero=0, replicas=1, offload="none")
+    plain = msgspec.structs.replace(layout, etp=None)
+    layout = plain if plain.expert_tp == layout.expert_tp else layout
     return layout if layout.pp > 1 else msgspec.structs.replace(layout, schedule="1f1b")
 
 
