@@ -93,8 +93,7 @@ def priced_job(job: "Job", setting: "Setting") -> "Row":
     from ..plan.explore import row_of
 
     grid = Grid.of([job.full_layout()])
-    stages = job.stages if len(job.stages) == grid.layout(0).pp * grid.layout(0).vpp else ()
-    return row_of(setting, grid, price(setting, grid, stages), 0)
+    return row_of(setting, grid, price(setting, grid, job.stages), 0)
 
 
 def plan_job(given: Mapping[str, Any], catalogue: "Catalogue", console: "Console") -> int:

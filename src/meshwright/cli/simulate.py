@@ -1,7 +1,7 @@
 """`meshwright simulate`: a collective or a training step on every link of a cluster."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -194,13 +194,10 @@ def _job(options: Mapping[str, Any]) -> int:
     from .job import job_of, setting_of_job, typed
 
     job = job_of({**options, "precision": typed(options, "precision")})
-    if job.stages and len(set(job.stages)) > 1:
-        told = ", ".join(map(str, job.stages))
-        click.echo(f"note: the job's stages hold {told} layers; here they are as even as can be", err=True)
-    return _simulated(options, setting_of_job(job, options, load()), job.full_layout())
+    return _simulated(options, setting_of_job(job, options, load()), job.full_layout(), job.stages)
 
 
-def _simulated(options: Mapping[str, Any], setting: "Setting", layout: "Layout") -> int:
+def _simulated(options: Mapping[str, Any], setting: "Setting", layout: "Layout", stages: Sequence[int] = ()) -> int:
     from ..plan.simulated import simulate_plan
     from ..plan.told import facts_of
 
@@ -209,6 +206,7 @@ def _simulated(options: Mapping[str, Any], setting: "Setting", layout: "Layout")
         layout,
         routing=options["routing"],
         disturbance=_disturbance(options),
+        stages=stages,
         stragglers={rank: _number(text, "--straggler") for rank, text in _by_rank(options["straggler"], "--straggler")},
     )
     if options["trace"]:

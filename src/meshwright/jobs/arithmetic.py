@@ -3,7 +3,11 @@
 import re
 from collections.abc import Callable, Mapping
 
-TOKENS = re.compile(r"\s*(\d+|0[xX][0-9a-fA-F]+|[A-Za-z_]\w*|\*\*|<=|>=|==|!=|&&|\|\||<<|>>|[-+*/%()<>!?:])")
+TOKENS = re.compile(
+    r"\s*(0[xX][0-9a-fA-F]+|\d+#\w+|\d+|[A-Za-z_]\w*|\*\*|\+\+|--|(?:<<|>>|[-+*/%])=|<=|>=|==|!=|&&|\|\||<<|>>"
+    r"|[-+*/%()<>!?:=,])"
+)
+CHANGES = {"=", "+=", "-=", "*=", "/=", "%=", "<<=", ">>="}
 BINARY: tuple[tuple[str, ...], ...] = (
     *(("||",), ("&&",), ("==", "!="), ("<=", ">=", "<", ">"), ("<<", ">>"), ("+", "-"), ("*", "/", "%"), ("**",)),
 )
@@ -16,10 +20,15 @@ class NotArithmetic(ValueError):
     """The text is no whole-number expression, or one of its names has no number."""
 
 
-def evaluate(text: str, names: Mapping[str, str] | Callable[[str], str] = {}) -> int:  # noqa: B006 - never changed
+def evaluate(
+    text: str,
+    names: Mapping[str, str] | Callable[[str], str] = {},  # noqa: B006 - never changed
+    assign: Callable[[str, str], None] | None = None,
+) -> int:
     """Return the value of an expression such as "GPUS * (NODES + 1)", with C's operators and integer division.
 
-    `names` gives the text of a name; raises NotArithmetic for anything that is not a number in the end.
+    `names` gives the text of a name, `assign` takes what the expression sets (`i++`, `n *= 2`); without it an
+    assignment is none. Raises NotArithmetic for anything that is not a number in the end.
     """
     tokens, at = [], 0
     text = text.strip()
@@ -29,8 +38,8 @@ def evaluate(text: str, names: Mapping[str, str] | Callable[[str], str] = {}) ->
             raise NotArithmetic(f"{text!r} is no whole-number expression")
         tokens.append(match.group(1))
         at = match.end()
-    parser = _Parser(tokens, names if callable(names) else lambda name: names.get(name, ""))
-    value = parser.ternary(0)
+    parser = _Parser(tokens, names if callable(names) else lambda name: names.get(name, ""), assign)
+    value = parser.listed(0)
     if parser.at < len(tokens):
         raise NotArithmetic(f"{text!r} is no whole-number expression")
     return value
@@ -39,8 +48,11 @@ def evaluate(text: str, names: Mapping[str, str] | Callable[[str], str] = {}) ->
 class _Parser:
     """Recursive descent over the tokens of one expression."""
 
-    def __init__(self, tokens: list[str], names: Callable[[str], str]) -> None:
-        self.tokens, self.names, self.at = tokens, names, 0
+    def __init__(
+        self, tokens: list[str], names: Callable[[str], str], assign: Callable[[str, str], None] | None
+    ) -> None:
+        self.tokens, self.names, self.assign, self.at = tokens, names, assign, 0
+        self.skipped = 0  # how many branches around this place are not taken: nothing is set there
 
     def peek(self) -> str:
         return self.tokens[self.at] if self.at < len(self.tokens) else ""
@@ -52,6 +64,30 @@ class _Parser:
         self.at += 1
         return found
 
+    def listed(self, depth: int) -> int:
+        value = self.assignment(depth)
+        while self.peek() == ",":
+            self.take()
+            value = self.assignment(depth)
+        return value
+
+    def assignment(self, depth: int) -> int:
+        if depth > DEEPEST:
+            raise NotArithmetic("nested too deeply")
+        name, change = self.peek(), self.tokens[self.at + 1] if self.at + 1 < len(self.tokens) else ""
+        if not _is_name(name) or change not in CHANGES:
+            return self.ternary(depth + 1)
+        self.at += 2
+        right = self.assignment(depth + 1)
+        return self._set(name, right if change == "=" else apply(change[:-1], self._named(name), right))
+
+    def _set(self, name: str, value: int) -> int:
+        if self.assign is None:
+            raise NotArithmetic(f"{name} is set in an expression")
+        if not self.skipped:
+            self.assign(name, str(value))
+        return value
+
     def ternary(self, depth: int) -> int:
         if depth > DEEPEST:
             raise NotArithmetic("nested too deeply")
@@ -59,10 +95,17 @@ class _Parser:
         if self.peek() != "?":
             return condition
         self.take()
-        first = self.ternary(depth + 1)
+        first = self._branch(bool(condition), depth + 1)
         self.take(":")
-        second = self.ternary(depth + 1)
+        second = self._branch(not condition, depth + 1)
         return first if condition else second
+
+    def _branch(self, taken: bool, depth: int) -> int:
+        self.skipped += not taken
+        try:
+            return self.assignment(depth)
+        finally:
+            self.skipped -= not taken
 
     def binary(self, level: int, depth: int) -> int:
         if level == len(BINARY):
@@ -79,22 +122,44 @@ class _Parser:
             raise NotArithmetic("nested too deeply")
         token = self.take()
         if token == "(":
-            value = self.ternary(depth + 1)
+            value = self.listed(depth + 1)
             self.take(")")
             return value
+        if token in {"++", "--"}:
+            name = self.take()
+            return self._set(name, self._named(name) + (1 if token == "++" else -1))
         if token in "+-!":
             value = self.unary(depth + 1)
             return {"+": value, "-": -value, "!": int(not value)}[token]
         if token[0].isdigit():
-            if len(token) > MOST_DIGITS:
-                raise NotArithmetic(f"{token[:MOST_DIGITS]}... has {len(token)} digits")
-            return int(token, 0) if token[:2] in {"0x", "0X"} else int(token)
-        if token[0].isalpha() or token[0] == "_":
-            given = self.names(token).strip()
-            if len(given) <= MOST_DIGITS and re.fullmatch(r"[-+]?\d+", given):
-                return int(given)
-            raise NotArithmetic(f"{token} is {given!r}, no whole number" if given else f"{token} is not set")
-        raise NotArithmetic(f"unexpected {token}")
+            return _number(token)
+        if not _is_name(token):
+            raise NotArithmetic(f"unexpected {token}")
+        value = self._named(token)
+        if self.peek() in {"++", "--"}:
+            self._set(token, value + (1 if self.take() == "++" else -1))
+        return value
+
+    def _named(self, name: str) -> int:
+        given = self.names(name).strip()
+        if len(given) <= MOST_DIGITS and re.fullmatch(r"[-+]?\d+", given):
+            return int(given)
+        raise NotArithmetic(f"{name} is {given!r}, no whole number" if given else f"{name} is not set")
+
+
+def _is_name(token: str) -> bool:
+    return bool(token) and (token[0].isalpha() or token[0] == "_")
+
+
+def _number(token: str) -> int:
+    """Return a number as C or a shell writes it: 12, 0x1f, 10#08."""
+    if len(token) > MOST_DIGITS:
+        raise NotArithmetic(f"{token[:MOST_DIGITS]}... has {len(token)} digits")
+    base, sharp, digits = token.rpartition("#")
+    try:
+        return int(digits, int(base)) if sharp else int(token, 0) if token[:2] in {"0x", "0X"} else int(token)
+    except ValueError:
+        raise NotArithmetic(f"{token} is no number") from None
 
 
 def apply(operator: str, left: int, right: int) -> int:

@@ -1,6 +1,7 @@
 """NeMo Automodel: YAML with a step scheduler, FSDP2's mesh, and a pipeline whose micro-batches are its own."""
 
-from .draft import Draft, Question, spread
+from ..pipelines import even_stages
+from .draft import Draft, Question
 from .job import Job
 from .keys import Keys
 from .launch import assignments_of, flags_of
@@ -135,7 +136,7 @@ def _pipeline(draft: Draft, keys: Keys) -> None:
             draft.note(f"layers_per_stage {per_stage}: {stages} stages, a multiple of distributed.pp_size")
         draft.put("vpp", stages // draft.get("pp"), f"layers_per_stage {per_stage}")
         if model.num_hidden_layers % stages:
-            draft.stages = spread(model.num_hidden_layers, stages)
+            draft.stages = even_stages(model.num_hidden_layers, stages)
     elif per_stage is None and named in {"interleaved", "zb"}:
         draft.put("vpp", 2, f"{schedule}: two stages a rank")
         draft.assume("two virtual stages a rank: layers_per_stage is not set")

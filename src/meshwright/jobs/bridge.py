@@ -13,6 +13,7 @@ from .models import catalogue_name
 from .nemo import HARMLESS as NEMO_HARMLESS
 from .nemo import as_megatron, common
 from .python_values import Record
+from .shell_marks import shown
 from .sources import Sources, plain_value
 
 HARMLESS = (
@@ -27,6 +28,7 @@ HARMLESS = (
     r"ddp\.(?:check_for.*|_target_|average_in_collective)|mixed_precision\.\(\)|name|peft|(?:lr|min_lr|train_iters).*",
 )
 PLACES = ("model.", "train.", "dataset.", "mixed_precision.", "ddp.", "")
+RECIPES = ("recipe", "model-recipe-name", "model-name", "model-size")  # flags that name one
 # the same settings as the flags of the launch scripts of recipes
 FLAGS = {
     "tp": "tensor_model_parallel_size",
@@ -37,6 +39,7 @@ FLAGS = {
     "et": "expert_tensor_parallel_size",
     "mb": "micro_batch_size",
     "gb": "global_batch_size",
+    "sl": "seq_length",
 }
 # What recipes start from (NVIDIA-NeMo/Megatron-Bridge:src/megatron/bridge/recipes/common.py, 0.3.1)
 TUNED: dict[str, Any] = {
@@ -91,9 +94,10 @@ def read(sources: Sources, question: Question) -> Job:
 
 def _keys(sources: Sources) -> Keys:
     values, origin = sources.settings(inside="ConfigContainer")
-    recipe = flags_of(sources.launch.arguments).get("recipe") if sources.launch is not None else None
+    flags = {} if sources.launch is None else flags_of(sources.launch.arguments)
+    recipe = next((flags[name] for name in RECIPES if isinstance(flags.get(name), str)), None)
     if recipe is not None and sources.python is None:
-        raise sources.need(f"the recipe {recipe} (as FILE.py:FUNCTION)")
+        raise sources.need(f"the recipe {shown(str(recipe))} (as FILE.py:FUNCTION)")
     if sources.launch is not None:
         launched = {**assignments_of(sources.launch.arguments)}
         for key, value in flags_of(sources.launch.arguments, dashes=False).items():

@@ -11,6 +11,7 @@ import msgspec
 
 from ..errors import InputError
 from ..layout import Offload, Recompute
+from ..pipelines import even_stages
 from ..quantities import MOST_RANKS
 from ..workload.architecture import Architecture
 from .job import Job, Split
@@ -59,7 +60,7 @@ class Draft:
         self.stages: tuple[int, ...] = ()
         self.routed_once: bool | None = None
         self.partial = False  # whether sizes that the file leaves out are the published model's
-        self.extra_slots = 0  # embedding and output that count as layers where stages are cut
+        self.ends = (0, 0)  # layers that embedding and output count as where stages are cut
         self.recompute_text = ""
         self.assumed: list[str] = []
         self.ignored: list[str] = []
@@ -367,14 +368,19 @@ class Draft:
         layers = model.num_hidden_layers
         if self.stages and sum(self.stages) != layers:
             raise InputError(f"{self.files[0]}: the stages hold {sum(self.stages)} layers, but the model has {layers}")
+        if self.stages and len(self.stages) != pp * vpp:
+            words = f"{self.origin('pp')} x {self.origin('vpp')}" if vpp > 1 else self.origin("pp")
+            raise self.refused(f"the files cut the layers into {len(self.stages)} stages, but {words} makes {pp * vpp}")
         if self.stages or self.engine in UNEVEN:
             return
         if self.engine in RECIPES and layers % (pp * vpp) and (layers + 2) % (pp * vpp) == 0:
+            self.ends = (1, 1)
             self.assume(
                 f"embedding and output count as layers where the {layers} layers are cut into {pp * vpp} stages"
             )
-            return
-        if (layers + self.extra_slots) % (pp * vpp):
+        if any(self.ends) and (layers + sum(self.ends)) % (pp * vpp) == 0:
+            self.stages = even_stages(layers, pp * vpp, ends=self.ends)
+        elif (layers + sum(self.ends)) % (pp * vpp):
             stages = f"{self.origin('pp')}" + (f" x {vpp} virtual stages" if vpp > 1 else "")
             raise self.refused(f"{layers} layers do not divide by {stages}")
 
@@ -392,8 +398,3 @@ FIXED = {
 SIZES = frozenset({"num_hidden_layers", "num_key_value_heads", "intermediate_size", "vocab_size"})
 # engines that cut a model into stages of unequal length by themselves
 UNEVEN = frozenset({"torchtitan", "automodel", "deepspeed", "accelerate"})
-
-
-def spread(layers: int, stages: int) -> tuple[int, ...]:
-    """Return the layers of each stage, as even as can be, the first ones longer."""
-    return tuple(layers // stages + (place < layers % stages) for place in range(stages))

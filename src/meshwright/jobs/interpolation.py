@@ -9,8 +9,7 @@ from typing import Any
 
 from ..errors import InputError
 from .arithmetic import NotArithmetic, apply
-from .keys import as_whole
-from .shell_words import reasons, unknown
+from .shell_marks import reasons, unknown
 
 DEEPEST = 30
 MATHS: dict[str, Callable[[float, float], float]] = {
@@ -84,8 +83,15 @@ class Interpolated:
         raw = _arguments(rest)
         if name in {"oc.env", "env"}:
             return self._variable(raw, key, depth)
+        if name == "oc.select" and raw:
+            path = str(self._plain(raw[0], key, depth))
+            if path in self.values or len(raw) == 1:
+                return self._reference(path, key, depth)
+            return self._plain(raw[1], key, depth)
         if name in {"if", "iif"} and len(raw) == 3:
             chosen = self._plain(raw[0], key, depth)
+            if isinstance(chosen, str) and reasons(chosen):
+                return unknown(", ".join(reasons(chosen)))
             return self._plain(raw[1] if _true(chosen) else raw[2], key, depth)
         arguments = [self._plain(text, key, depth) for text in raw]
         if name in {"oc.decode", "int", "decode"} and arguments:
@@ -100,8 +106,7 @@ class Interpolated:
         if isinstance(value, str):
             if len(value) > 1 and value[0] == value[-1] and value[0] in "'\"":
                 return value[1:-1]
-            number = as_whole(value)
-            return value if number is None else number
+            return int(value) if re.fullmatch(r"[-+]?\d{1,18}", value) else value
         return value
 
     def _variable(self, raw: list[str], key: str, depth: int) -> Any:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..errors import InputError
-from .shell_words import reasons, shown
+from .shell_marks import reasons, shown, without_unknown
 
 TRUE, FALSE = frozenset({"true", "yes", "on", "1"}), frozenset({"false", "no", "off", "0"})
 NOTHING = frozenset({"none", "null", "~", ""})
@@ -110,6 +110,12 @@ class Keys:
             raise self.wrong(key or "", "a word")
         return str(value).strip()
 
+    def known_part(self, key: str) -> str:
+        """Return what is known of a text, such as the end of "$FOLDER/llama3-tokenizer"; empty where nothing is."""
+        value = self.raw(key)
+        text = self.values.get(key) if isinstance(value, Unknown) else value
+        return without_unknown(text).strip() if isinstance(text, str) else ""
+
     def doubtful(self, *keys: str) -> str | None:
         """Return what an unknown value under one of some keys depends on, None where the value is known."""
         for key in keys:
@@ -136,7 +142,7 @@ class Keys:
         """Return the keys that nobody read and that match none of the patterns of keys without effect on a price."""
         pattern = re.compile("|".join(f"(?:{text})" for text in harmless) or r"(?!)")
         return [
-            f"{self.name(key)} = {shown(str(value))[:60]}"
+            f"{self.name(key)} = {' '.join(shown(str(value)).split())[:60]}"
             for key, value in self.values.items()
             if key not in self.read and not pattern.fullmatch(key) and not _empty(value)
         ]

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from ..errors import InputError
 from .keys import as_whole
 from .shell_calls import PYTHON
+from .shell_marks import is_unknown, reasons, shown
 from .shell_state import Started
-from .shell_words import is_unknown, reasons, shown
 
 Count = tuple[int, str]
 MODULES = ("torch.distributed.run", "torch.distributed.launch")
@@ -230,7 +230,7 @@ def flags_of(arguments: Sequence[str], *, dashes: bool = True) -> dict[str, obje
             name = key.replace("_", "-") if dashes else key
             found[name] = value if equals else True
             name = "" if equals else name
-        elif re.match(r"-[A-Za-z]$", word):
+        elif re.fullmatch(r"-[A-Za-z][A-Za-z_]{0,3}", word):
             name = word[1:]
             found[name] = True
         elif name:

@@ -258,7 +258,7 @@ def positions(draft: Draft, keys: Keys) -> None:
     kind = keys.word("position-embedding-type") or (
         "rope" if keys.switch("use-rotary-position-embeddings", default=False) else "learned_absolute"
     )
-    if not kind.startswith("learned"):
+    if keys.switch("no-position-embedding", default=False) or not kind.startswith("learned"):
         draft.config["max_position_embeddings"] = 0
 
 
@@ -279,7 +279,7 @@ def experts(draft: Draft, keys: Keys) -> None:
         config["layers_with_experts"] = [int((place + 1) % every == 0) for place in range(layers)]
     config.setdefault("moe_intermediate_size", config["intermediate_size"])
     shared = keys.whole("moe-shared-expert-intermediate-size")
-    if shared is None and (number := keys.whole("num-shared-experts", "n-shared-experts")):
+    if (number := keys.whole("num-shared-experts", "n-shared-experts")) and shared is None:
         shared = number * config["moe_intermediate_size"]
     if shared:
         config["shared_expert_intermediate_size"] = shared
@@ -322,7 +322,7 @@ def layers_with_experts(pattern: Any, layers: int) -> list[int] | None:
 def vocabulary(draft: Draft, keys: Keys) -> None:
     """Set the vocabulary as Megatron pads it: to a multiple of 128 x tp unless said otherwise."""
     size = draft.config.get("vocab_size")
-    tokenizer = " ".join(text for name in TOKENIZER if (text := keys.word(name)))
+    tokenizer = " ".join(text for name in TOKENIZER if (text := keys.known_part(name)))
     if size is None and tokenizer and (size := vocabulary_of(tokenizer)) is not None:
         draft.assume(f"vocabulary of {size}: that of the tokenizer {tokenizer}")
     if size is not None:
@@ -338,8 +338,10 @@ def virtual(draft: Draft, keys: Keys, layers: int | None) -> None:
     layout = layout_text(keys)
     first = keys.whole("decoder-first-pipeline-num-layers", least=1)
     last = keys.whole("decoder-last-pipeline-num-layers", least=1)
-    for flag in ("account-for-embedding-in-pipeline-split", "account-for-loss-in-pipeline-split"):
-        draft.extra_slots += bool(keys.switch(flag, default=False))
+    embedding, loss = (
+        int(bool(keys.switch(f"account-for-{end}-in-pipeline-split", default=False))) for end in ("embedding", "loss")
+    )
+    draft.ends = (embedding, loss)
     if pp == 1:
         if per_stage or layout or (number or 1) > 1:
             draft.put("vpp", 2, "virtual stages")  # told and dropped where the draft is finished
@@ -355,7 +357,7 @@ def virtual(draft: Draft, keys: Keys, layers: int | None) -> None:
     elif number is not None:
         draft.put("vpp", number, f"{number} virtual stages")
     elif per_stage is not None and layers is not None:
-        slots = layers + draft.extra_slots
+        slots = layers + sum(draft.ends)
         if slots % pp or (slots // pp) % per_stage:
             raise InputError(
                 f"{keys.where}: num-layers {layers} over {draft.origin('pp')} is not a multiple of "

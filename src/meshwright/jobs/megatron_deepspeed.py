@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from .draft import Draft, spread
+from ..pipelines import even_stages
+from .draft import Draft
 from .keys import Keys, as_whole, flat
 from .sources import Sources
 
@@ -48,11 +49,8 @@ def read_deepspeed(draft: Draft, keys: Keys) -> None:
     keys.switch("no-pipeline-parallel", default=False)  # understood: it says no more than a degree of 1 does
     if not layers or pp == 1 or layers % pp == 0 or draft.stages or not method.strip("'\"").startswith("type:"):
         return
-    ends = 2 if "embedding" in method else 0  # the embedding and the tied output weigh as much as a layer each
-    cut = list(spread(layers + ends, pp))
-    if ends:
-        cut[0], cut[-1] = cut[0] - 1, cut[-1] - 1
-    draft.stages = tuple(cut)
+    ends = (1, 1) if "embedding" in method else (0, 0)  # embedding and tied output weigh as much as a layer each
+    draft.stages = cut = even_stages(layers, pp, ends=ends)
     draft.assume(
         f"DeepSpeed cuts {layers} layers into {pp} stages of {', '.join(map(str, sorted(set(cut))))} ({method})"
     )

@@ -146,10 +146,12 @@ def differences(model: Architecture, published: str, where: str) -> list[str]:
         f"{where}: {key} is {getattr(model, key)}; the published {published} has {getattr(other, key)} "
         "(the file's number is used)"
         for key in COMPARED
-        if getattr(model, key) != getattr(other, key) and not _padding(key, model, other)
+        if getattr(model, key) != getattr(other, key) and not _without_effect(key, model, other)
     ]
 
 
-def _padding(key: str, model: Architecture, other: Architecture) -> bool:
-    """Whether a vocabulary differs by padding to a multiple alone."""
+def _without_effect(key: str, model: Architecture, other: Architecture) -> bool:
+    """Whether a vocabulary differs by padding to a multiple alone, or dense networks of layers that have experts."""
+    if key == "intermediate_size":
+        return model.moe_layers == model.num_hidden_layers
     return key == "vocab_size" and 0 <= model.vocab_size - other.vocab_size <= 1024

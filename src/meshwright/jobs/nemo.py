@@ -87,7 +87,9 @@ def read(sources: Sources, question: Question) -> Job:
     world(draft, keys, sources.launch)
     plain = as_megatron(keys, PLACES)
     common(draft, keys, plain)
-    draft.model_name = keys.word("model.model_name", "model.pretrained_name", "recipe") or draft.model_name
+    named = ("model.model_name", "model.pretrained_name", "recipe", "model.name")
+    draft.model_name = next((text for text in map(keys.word, named) if text), draft.model_name)
+    keys.raw("model.base_config")  # the size again, of MLPerf's submissions
     _name(draft, keys, sources)
     scheme = keys.word("model.peft.peft_scheme")
     if scheme not in {None, "none"}:
@@ -197,7 +199,8 @@ def _stages(draft: Draft, plain: Keys) -> None:
 def sizes(draft: Draft, keys: Keys) -> None:
     """Set the sizes of the model under the keys of a config.json."""
     for name, key in SIZES.items():
-        value = keys.whole(f"model.{key}", f"model.config.{key}", f"model_config.{key}")
+        places = ("model.", "model.config.", "model_config.", "model.overwritten_attributes.")
+        value = keys.whole(*(f"{place}{key}" for place in places))
         if value:
             draft.config[name] = value
     config = draft.config
@@ -238,6 +241,8 @@ def _precision(draft: Draft, keys: Keys) -> None:
     text = (named or "").lower()
     chosen = Keys({"fp8-format": fp8, "fp8-recipe": recipe, "fp4-format": fp4, "bf16": True}, keys.where)
     draft.precision = precision(chosen)
+    for key in ("model.fp8_hybrid", "model.fp8_e4m3", "model.transformer_engine"):
+        keys.raw(key)
     if draft.precision != "bf16":
         return
     if named is None:
@@ -254,8 +259,6 @@ def _precision(draft: Draft, keys: Keys) -> None:
         draft.precision = "mxfp8" if "mxfp8" in text else "fp8"
     elif "bf16" not in text:
         draft.precision = "fp16" if "16" in text else "fp32"
-    for key in ("model.fp8_hybrid", "model.fp8_e4m3", "model.transformer_engine"):
-        keys.raw(key)
 
 
 def _states(draft: Draft, keys: Keys) -> None:
@@ -288,8 +291,8 @@ def _states(draft: Draft, keys: Keys) -> None:
     if keys.switch("model.fsdp", default=False):  # NeMo 1: torch's FSDP
         strategy = (keys.word("model.fsdp_sharding_strategy") or "full").lower()
         draft.zero(2 if strategy == "grad" else 3)
-        if strategy == "hybrid":
-            draft.ignore("model.fsdp_sharding_strategy = hybrid: priced as sharding over all data-parallel ranks")
+        if strategy not in {"full", "grad"}:
+            draft.ignore(f"model.fsdp_sharding_strategy = {strategy}: priced as sharding over all data-parallel ranks")
         for part in ("fsdp_grad_reduce_dtype", "fsdp_sharded_checkpoint", "fsdp_use_orig_params"):
             keys.raw(f"model.{part}")
         return

@@ -18,7 +18,7 @@ from .arithmetic import NotArithmetic, apply
 from .documents import read_document
 from .python_imports import imports_of, module_file
 from .python_values import TEXTS, Opaque, Record, is_of
-from .shell_words import unknown
+from .shell_marks import unknown
 
 MOST_STEPS = 20_000
 DEEPEST = 40

@@ -8,7 +8,7 @@ from . import automodel, bridge, huggingface, maxtext, megatron, nemo, torchtita
 from .draft import Question
 from .job import Job
 from .keys import flat
-from .shell_words import shown
+from .shell_marks import shown
 from .sources import Document, Sources, gather
 from .unread import HINT, unread_trainer
 

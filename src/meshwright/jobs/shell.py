@@ -10,26 +10,20 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 
 from ..errors import InputError
-from .arithmetic import NotArithmetic, evaluate
-from .shell_calls import SHELLS, called_script, inner_script, split_words
+from .shell_calls import SHELLS, called_script, inner_script
 from .shell_conditions import Condition
-from .shell_state import Outcome, Started, State
+from .shell_marks import is_unknown, reasons, shown
+from .shell_output import Printing
+from .shell_state import Leave, Outcome, Started
 from .shell_syntax import Block, Command, Script, Token, parse
-from .shell_words import document_of, expand, is_unknown, number_of, reasons, shown, text_of, unknown
+from .shell_words import document_of, expand, number_of, text_of
 from .slurm import directives
 
 MOST_STEPS = 50_000
 DEEPEST = 30
 QUIET = frozenset({"set", "export", "declare", "local", "readonly", "typeset", "shift", "unset", ":", "true"})
-COMMON = frozenset({"echo", "printf", "mkdir", "cd", "sleep", "wait", "ulimit", "date", "hostname", "trap", "module"})
+COMMON = frozenset({"echo", "mkdir", "cd", "sleep", "wait", "ulimit", "date", "hostname", "trap", "module"})
 PREFIX = frozenset({"time", "nohup", "exec", "env", "command", "builtin", "sudo"})
-
-
-class _Leave(Exception):
-    """`exit`, `return`, `break` or `continue` of the script."""
-
-    def __init__(self, kind: str) -> None:
-        self.kind = kind
 
 
 def follow(
@@ -58,45 +52,8 @@ def follow(
     return shell.outcome
 
 
-class _Shell(State):
+class _Shell(Printing):
     """The commands of one script that is followed."""
-
-    def output_of(self, command: str) -> str:
-        """Return what `echo`, `expr` and `echo ... | bc` print; all else is unknown."""
-        plain = command.strip()
-        try:
-            words = [word for raw in split_words(plain) for word in expand(raw, self)]
-        except InputError:
-            return unknown(f"$({plain})")
-        if "|" in words and words[-1:] == ["bc"] and words[0] == "echo":
-            words = ["expr", *words[1 : words.index("|")]]
-        if words[:1] == ["echo"] and not {"|", ">", "<", ";", "&&"} & set(words):
-            return " ".join(word for word in words[1:] if word not in {"-n", "-e"})
-        if words[:1] == ["expr"]:
-            try:
-                return str(evaluate(" ".join(words[1:])))
-            except NotArithmetic:
-                return unknown(f"$({plain})")
-        return (
-            self._printed_by(plain) if "echo" in words and not {"|", ">", "<"} & set(words) else unknown(f"$({plain})")
-        )
-
-    def _printed_by(self, text: str) -> str:
-        """Return what conditions and `echo` alone print; unknown where another command has a part in it."""
-        outer, variables, started = self.printed, dict(self.set), len(self.outcome.started)
-        self.printed = []
-        try:
-            self.script(parse(text, where=self.where))
-        except (_Leave, InputError):
-            self.printed = None
-        found, self.printed = self.printed, outer
-        others = self.outcome.started[started:]
-        del self.outcome.started[started:]
-        self.set.clear()
-        self.set.update(variables)
-        return unknown(f"$({text})") if found is None or others else " ".join(found)
-
-    # --- following commands
 
     def enter(self, text: str, where: str) -> None:
         """Follow a script; what it exits ends only itself."""
@@ -109,7 +66,7 @@ class _Shell(State):
             self.exported.add(name)
         try:
             self.script(parse(text, where=where))
-        except _Leave:
+        except Leave:
             pass
         finally:
             self.where = outer
@@ -131,9 +88,49 @@ class _Shell(State):
     def _group(self, block: Block) -> None:
         self.script(block.parts[0])
 
+    def _subshell(self, block: Block) -> None:
+        """Follow commands whose variables are gone behind them."""
+        self._apart(block.parts[0])
+
+    def _apart(self, script: Script) -> None:
+        variables, arguments = dict(self.set), list(self.arguments)
+        try:
+            self.script(script)
+        except Leave as leave:
+            if leave.kind != "exit":
+                raise
+        finally:
+            self.set.clear()
+            self.set.update(variables)
+            self.arguments = arguments
+
     def _pipe(self, block: Block) -> None:
-        for part in block.parts:
-            self.script(part)
+        if self.printed is not None:
+            self.filtered_output(block)
+            return
+        outer = self.lines
+        self.lines = None
+        for place, part in enumerate(block.parts):
+            if place and isinstance(part[0], Block) and _prints(block.parts[place - 1]):
+                text = self.output(block.parts[place - 1])
+                self.lines = None if text is None or reasons(text) else text.splitlines()
+            self._apart(part)
+        self.lines = outer
+
+    def _fed(self, block: Block) -> None:
+        """Follow a block that reads a here-document, a here-string, or a file that nobody knows."""
+        outer, self.lines = self.lines, None
+        if block.words:
+            token = block.words[0]
+            if token.kind == "heredoc":
+                text = token.text if token.quoted else document_of(token.text, self)
+            else:
+                text = text_of(token.text, self)
+            self.lines = None if reasons(text) else text.rstrip("\n").split("\n")
+        try:
+            self.script(block.parts[0])
+        finally:
+            self.lines = outer
 
     def _not(self, block: Block) -> None:
         self.script(block.parts[0])
@@ -169,9 +166,18 @@ class _Shell(State):
                 if self.steps > MOST_STEPS:
                     raise InputError(f"{self.where}: line {block.line}: the loop does not end, refused")
                 self._round(block.parts[1])
-        except _Leave as leave:
-            if leave.kind != "break":
-                raise
+        except Leave as leave:
+            self._left(leave)
+        if self.undecided.startswith(("read", "mapfile")):
+            self.outcome.assume(f"{self.where} line {block.line}: the loop over what `read` takes in is passed over")
+        self.undecided = ""
+
+    def _left(self, leave: Leave) -> None:
+        """End a loop that was left; one around it is left too where the script says so."""
+        if leave.kind != "break":
+            raise leave
+        if leave.number > 1:
+            raise Leave("break", leave.number - 1)
 
     def _until(self, block: Block) -> None:
         self._while(block, until=True)
@@ -179,52 +185,65 @@ class _Shell(State):
     def _round(self, body: Script) -> None:
         try:
             self.script(body)
-        except _Leave as leave:
+        except Leave as leave:
             if leave.kind != "continue":
                 raise
+            if leave.number > 1:
+                raise Leave("continue", leave.number - 1) from None
 
     def _for(self, block: Block) -> None:
         values = [value for word in block.words[1:] for value in expand(word.text, self)]
+        for value in values:
+            if is_unknown(value):
+                self.outcome.assume(f"{self.where} line {block.line}: the loop over {shown(value)} is passed over")
         values = [value for value in values if not is_unknown(value)]
         try:
             for value in values:
                 self.assign(block.words[0].text, value)
                 self._round(block.parts[0])
-        except _Leave as leave:
-            if leave.kind != "break":
-                raise
+        except Leave as leave:
+            self._left(leave)
 
     def _for_c(self, block: Block) -> None:
-        self.outcome.assume(f"{self.where} line {block.line}: the loop is read once")
+        first, condition, step = ([*block.words[0].text.split(";"), "", ""])[:3]
+        number_of(first or "0", self)
         try:
-            self._round(block.parts[0])
-        except _Leave as leave:
-            if leave.kind != "break":
-                raise
+            while (held := number_of(condition.strip() or "1", self)) != "0":
+                self.steps += 1
+                if self.steps > MOST_STEPS:
+                    raise InputError(f"{self.where}: line {block.line}: the loop does not end, refused")
+                if reasons(held):
+                    self.outcome.assume(f"{self.where} line {block.line}: the loop is read once")
+                self._round(block.parts[0])
+                if reasons(held):
+                    break
+                number_of(step or "0", self)
+        except Leave as leave:
+            self._left(leave)
 
     def _case(self, block: Block) -> None:
         word = self.tested(block.words[0].text)
-        for patterns, part in zip(block.patterns, block.parts, strict=True):
-            if any(fnmatch.fnmatchcase(word, self.tested(pattern)) for pattern in patterns):
+        through = False  # whether the part before falls into this one
+        for patterns, part, end in zip(block.patterns, block.parts, block.words[1:], strict=True):
+            if through or any(fnmatch.fnmatchcase(word, self.tested(pattern)) for pattern in patterns):
                 self.script(part)
-                return
+                if end.text == ";;":
+                    return
+                through = end.text == ";&"
 
     def _condition(self, block: Block) -> None:
         self.status = self.test([word.text for word in block.words], block.line)
 
     def _arithmetic(self, block: Block) -> None:
         text = block.words[0].text
-        change = re.fullmatch(r"\s*([A-Za-z_]\w*)\s*(\+\+|--|(?:[-+*/%] ?)?=)\s*(.*)", text)
-        if change is None or change.group(3).startswith("="):
+        change = re.fullmatch(r"\s*([A-Za-z_]\w*)\s*((?:[-+*/%] ?)?=)\s*([^=,?].*)", text)
+        if change is None:
             value = number_of(text, self)
             self.status = value not in {"0", ""} and not reasons(value)
             return
-        name, operator, right = change.groups()
+        name, operator, right = change.groups()  # what depends on something unknown is unknown
         now = self.value(name)
         now = now if isinstance(now, str) and now else "0"
-        if operator in {"++", "--"}:
-            right, operator = "1", operator[0] + "="
-        operator = operator.replace(" ", "")
         self.assign(name, number_of(right if operator == "=" else f"{now}{operator[0]}({right})", self))
         self.status = True
 
@@ -257,15 +276,15 @@ class _Shell(State):
         words = list(command.words)
         assigned: dict[str, str] = {}
         while words and (words[0].kind == "array" or re.match(r"[A-Za-z_]\w*(\[[^\]]*\])?\+?=", words[0].text)):
-            self._assignment(words.pop(0), assigned, alone=False)
-        self.status = True
+            self.assignment(words.pop(0), assigned, alone=False)
+        self.before, self.status = self.status, True
         if not words and not command.documents:
             for name, value in assigned.items():
                 self.assign(name, value)
             return
         name = words[0].text if words else ""
         if name in QUIET:
-            self._quiet(name, words[1:])
+            self.quiet(name, words[1:])
             return
         fields = [value for word in words for value in expand(word.text, self)]
         while fields and fields[0] in PREFIX:
@@ -273,75 +292,10 @@ class _Shell(State):
             while fields and re.match(r"[A-Za-z_]\w*=", fields[0]):
                 key, _, value = fields.pop(0).partition("=")
                 assigned[key] = value
-        if fields and fields[0] == "read" and command.documents:
-            document = command.documents[-1]
-            self._read(
-                fields, command, assigned, document.text if document.quoted else document_of(document.text, self)
-            )
+        if fields and fields[0] in {"read", "mapfile", "readarray"}:
+            self.read(fields, command, assigned)
         elif not self._documents(command, fields) and fields:
             self._call(fields, command, assigned)
-
-    def _assignment(self, token: Token, assigned: dict[str, str], *, alone: bool) -> None:
-        match = re.match(r"([A-Za-z_]\w*)(\[[^\]]*\])?(\+?)=", token.text)
-        if match is None:
-            return
-        name, index, more = match.group(1), match.group(2), bool(match.group(3))
-        if token.kind == "array" and token.items and all(re.match(r"\[[^\]]+\]=", item) for item in token.items):
-            for item in token.items:
-                key, _, value = item[1:].partition("]=")
-                self._element(name, key, text_of(value, self))
-            return
-        if token.kind == "array":
-            values = [value for item in token.items for value in expand(item, self)]
-            old = self.value(name)
-            before = old if isinstance(old, list) else [old] if isinstance(old, str) and old else []
-            if name not in self.given:
-                self.set[name] = [*before, *values] if more else values
-            return
-        value = text_of(token.text[match.end() :], self)
-        old = self.value(name)
-        if index is not None:
-            self._element(name, index[1:-1], value)
-        elif more:
-            if isinstance(old, list):
-                self.set[name] = [(old[0] if old else "") + value, *old[1:]]
-            else:
-                self.assign(name, (old or "") + value)
-        elif alone:
-            self.assign(name, value)
-        else:
-            assigned[name] = value
-
-    def _element(self, name: str, index: str, value: str) -> None:
-        old = self.value(name)
-        values = list(old) if isinstance(old, list) else []
-        number = number_of(index, self)
-        if not number.isdecimal():
-            self.set[f"{name}[{text_of(index, self)}]"] = value
-            return
-        if int(number) <= len(values) + 1000:
-            values += [""] * (int(number) + 1 - len(values))
-            values[int(number)] = value
-            self.set[name] = values
-
-    def _quiet(self, name: str, words: list[Token]) -> None:
-        if name == "shift":
-            del self.arguments[: int(words[0].text) if words and words[0].text.isdecimal() else 1]
-        elif name == "unset":
-            for word in words:
-                self.set.pop(word.text, None)
-        elif name == "set":
-            if words and words[0].text == "--":
-                self.arguments = [value for word in words[1:] for value in expand(word.text, self)]
-        elif name not in {":", "true"}:
-            if name == "export" or any(word.text == "-x" for word in words):
-                self.exported |= {re.split(r"\+?=", word.text)[0] for word in words}
-            for word in words:
-                if word.kind == "array" or "=" in word.text:
-                    self._assignment(word, {}, alone=True)
-        else:
-            for word in words:  # `: ${NAME:=default}`
-                expand(word.text, self)
 
     def _documents(self, command: Command, fields: list[str]) -> bool:
         """Follow here-documents that are scripts and keep those that are files; return whether there were any."""
@@ -350,6 +304,8 @@ class _Shell(State):
             target = text_of(command.output, self) if command.output else ""
             if target and not re.search(r"\.(sh|sbatch|slurm|batch|job)$", target):
                 self.outcome.documents[target] = body
+            elif self.printed is not None and fields == ["cat"]:
+                self.printed.append(body)
             elif not fields or fields[0].rpartition("/")[2] in {"sbatch", "cat", "srun", "tee", "qsub", *SHELLS}:
                 self.enter(body, f"{self.where} line {document.line}")
         return bool(command.documents)
@@ -362,7 +318,7 @@ class _Shell(State):
         elif name == "exit" and self.stay:
             self.outcome.assume(f"{self.where} line {command.line}: exit is passed over")
         elif name in {"exit", "return", "break", "continue"}:
-            raise _Leave(name)
+            self._leave(name, fields[1:])
         elif name == "false":
             self.status = False
         elif name in self.functions:
@@ -372,53 +328,50 @@ class _Shell(State):
         elif name == "let":
             for word in fields[1:]:
                 self._arithmetic(Block("arithmetic", command.line, (Token(word, command.line),)))
+        elif name == "printf":
+            text = self.printf(fields[1:])
+            if self.printed is not None and not command.output:
+                self.printed.append(text)
         elif name == "echo" and self.printed is not None:
-            self.printed.append(" ".join(word for word in fields[1:] if word not in {"-n", "-e"}))
+            if not command.output:
+                end = "" if "-n" in fields[1:2] else "\n"
+                self.printed.append(" ".join(word for word in fields[1:] if word not in {"-n", "-e"}) + end)
+        elif name == "getopts" and len(fields) > 2:
+            self.getopts(fields[1:])
         elif name in COMMON:
             pass
         elif name == "eval":
             self.enter(" ".join(fields[1:]), f"{self.where} line {command.line}")
-        elif name in {"read", "mapfile", "readarray"}:
-            self._read(fields, command, assigned)
         else:
             self._start(fields, command, assigned)
 
-    def _read(self, fields: list[str], command: Command, assigned: Mapping[str, str], document: str = "") -> None:
-        """Set the names of `read` from a here-string or here-document, split at blanks or IFS; unknown for others.
-
-        With `-d ''` all of a document is read, else its first line.
-        """
-        reader, *words = fields
-        names = [word for word in words if re.fullmatch(r"[A-Za-z_]\w*", word)]
-        is_array = reader != "read" or any(re.match(r"-[a-z]*a", word) for word in words)
-        if not (command.given or document) or is_array or not names:
-            for name in names:
-                self.assign(name, unknown(f"${name}"))
-            return
-        separators = assigned.get("IFS")
-        whole = any(re.match(r"-[a-z]*d", word) for word in words)
-        text = text_of(command.given, self) if command.given else document if whole else document.partition("\n")[0]
-        most = len(names) - 1
-        if separators and most:
-            parts = re.split(f"[{re.escape(separators)}]", text, maxsplit=most)
-        else:
-            parts = text.split(maxsplit=most) if most else [text.strip()]
-        for name, part in zip(names, [*parts, *[""] * len(names)], strict=False):
-            self.assign(name, part)
+    def _leave(self, kind: str, words: list[str]) -> None:
+        number = int(words[0]) if words and re.fullmatch(r"\d{1,3}", words[0]) else None
+        if kind == "return":
+            self.code = number if number is not None else int(not self.before)
+            self.status = self.code == 0
+        raise Leave(kind, number or 1)
 
     def _function_called(self, body: Script, arguments: list[str]) -> None:
         outer, self.arguments = self.arguments, list(arguments)
+        self.frames.append({})
+        self.code = 0
         self.depth += 1
         if self.depth > DEEPEST:
             raise InputError(f"{self.where}: functions are nested too deeply")
         try:
             self.script(body)
-        except _Leave as leave:
+        except Leave as leave:
             if leave.kind != "return":
                 raise
         finally:
             self.arguments = outer
             self.depth -= 1
+            for name, value in self.frames.pop().items():
+                if value is None:
+                    self.set.pop(name, None)
+                else:
+                    self.set[name] = value
 
     def _source(self, words: list[str]) -> None:
         path = words[0] if words else ""
@@ -480,3 +433,9 @@ class _Shell(State):
         self.undecided = shown(" ".join(fields))[:60]
         plain = {key: value for key, value in self.set.items() if isinstance(value, str)}
         self.outcome.started.append(Started(tuple(fields), command.line, self.where, {**plain, **assigned}))
+
+
+def _prints(script: Script) -> bool:
+    """Whether commands may do nothing but print."""
+    first = script[0]
+    return isinstance(first, Command) and bool(first.words) and first.words[0].text in {"echo", "printf", "seq", "cat"}

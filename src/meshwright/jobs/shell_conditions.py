@@ -2,10 +2,10 @@
 
 import fnmatch
 import re
-from typing import Protocol
+from typing import Literal, Protocol
 
 from .arithmetic import NotArithmetic, evaluate
-from .shell_words import is_unknown, reasons
+from .shell_marks import is_unknown, reasons
 
 
 class Shell(Protocol):
@@ -16,6 +16,9 @@ class Shell(Protocol):
 
     def tested(self, word: str) -> str:
         """Return a word that is compared: variables that are not set are empty."""
+
+    def matched(self, groups: list[str]) -> None:
+        """Keep what a pattern matched."""
 
 
 class Condition:
@@ -84,7 +87,10 @@ class Condition:
             same = fnmatch.fnmatchcase(a, b)
             return same == (operator != "!=")
         if operator == "=~":
-            return _matches(a, b)
+            found = _matches(a, b)
+            if found:
+                self.shell.matched([group or "" for group in (found.group(0), *found.groups())])
+            return None if found is None else bool(found)
         if operator in {"<", ">"}:
             return a < b if operator == "<" else a > b
         try:
@@ -105,11 +111,11 @@ class Condition:
         return value if isinstance(value, str) else ""
 
 
-def _matches(text: str, pattern: str) -> bool | None:
-    """Return whether a short and plain pattern matches; None for one whose matching could take long."""
+def _matches(text: str, pattern: str) -> "re.Match[str] | Literal[False] | None":
+    """Return what a short and plain pattern matches; None for one whose matching could take long."""
     if len(pattern) > 100 or len(text) > 1000 or re.search(r"[*+}]\)*[*+{]", pattern):
         return None
     try:
-        return re.search(pattern, text) is not None
+        return re.search(pattern, text) or False
     except (re.error, OverflowError):
         return None

@@ -4,8 +4,8 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from .shell_marks import shown, unknown
 from .shell_syntax import Script
-from .shell_words import shown, unknown
 
 # variables whose default changes neither time nor memory: places, names and ports
 PLACES = re.compile(
@@ -13,6 +13,13 @@ PLACES = re.compile(
     r"PARTITION|ACCOUNT|CACHE|ROOT|JOB_ID|EXP|TAG|URL|SCRIPT|BIN|PYTHON",
     re.IGNORECASE,
 )
+
+
+class Leave(Exception):
+    """`exit`, `return`, `break` or `continue` of the script; the last two leave so many loops."""
+
+    def __init__(self, kind: str, number: int = 1) -> None:
+        self.kind, self.number = kind, number
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +61,14 @@ class State:
         self.functions: dict[str, Script] = {}
         self.exported: set[str] = set(given)
         self.arguments: list[str] = []
-        self.steps, self.depth, self.testing, self.status = 0, 0, False, True
+        self.steps, self.depth, self.testing = 0, 0, False
+        self.status = self.before = True  # whether this command, and the one before it, succeeded
         self.stay = False
         self.following: list[str] = [where]  # the script and, while one is followed into another, those in between
+        self.frames: list[dict[str, str | list[str] | None]] = []  # of functions: what their local names hide
+        self.refers: dict[str, str] = {}  # names that stand for others (`declare -n`)
+        self.lines: list[str] | None = None  # that `read` takes, where something known feeds it
+        self.code = 0  # what the last function returned
         self.printed: list[str] | None = None  # what `echo` wrote, while a command's output is asked for
         self.undecided = ""  # what only a machine knows of the condition that was asked last
 
@@ -73,12 +85,33 @@ class State:
         if name.isdecimal():
             place = int(name) - 1
             return self.arguments[place] if place < len(self.arguments) else None
-        if name in {"?", "$", "!", "-"}:
-            return "0" if name == "?" else unknown(f"${name}")
-        return self.set.get(name)
+        if name == "?":
+            return str(self.code or int(not self.before))
+        if name in {"$", "!", "-"}:
+            return unknown(f"${name}")
+        return self.set.get(self.refers.get(name, name))
+
+    def script(self, script: Script) -> None:
+        """Follow the commands of a script."""
+        raise NotImplementedError
+
+    def output_of(self, command: str) -> str:
+        """Return what a command prints, or a mark that it is unknown."""
+        raise NotImplementedError
+
+    def elements(self, name: str) -> dict[str, str]:
+        """Return the elements of an array that have names, in the order in which they were set."""
+        start = f"{name}["
+        found = {key[len(start) : -1]: value for key, value in self.set.items() if key.startswith(start)}
+        return {key: value for key, value in found.items() if key and isinstance(value, str)}
+
+    def matched(self, groups: list[str]) -> None:
+        """Keep what a pattern of a condition matched."""
+        self.set["BASH_REMATCH"] = list(groups)
 
     def assign(self, name: str, value: str) -> None:
         """Set a variable, unless it was set from outside."""
+        name = self.refers.get(name, name)
         if name not in self.given:
             self.set[name] = value
 

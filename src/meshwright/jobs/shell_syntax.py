@@ -28,7 +28,7 @@ class Token:
     line: int
     kind: str = "word"  # word, operator, array, heredoc
     items: tuple[str, ...] = ()  # words of an array
-    quoted: bool = False  # of a here-document: nothing in it is expanded
+    quoted: bool = False  # of a here-document: nothing in it is expanded; of an operator: not of the output
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Command:
 class Block:
     """A compound command; `kind` says which parts are used."""
 
-    kind: str  # if, while, until, for, case, group, function, condition, arithmetic, and, or, pipe, not
+    kind: str  # if, while, until, for, case, group, subshell, function, condition, arithmetic, and, or, pipe, not, fed
     line: int
     words: tuple[Token, ...] = ()
     parts: tuple["Script", ...] = ()
@@ -81,6 +81,7 @@ class _Lexer:
     def __init__(self, text: str, where: str) -> None:
         self.text, self.where, self.at, self.line = text, where, 0, 1
         self.found: list[Token] = []
+        self.other = False  # whether a number before the next redirection says another stream than the output
         self.waiting: list[tuple[str, bool, bool]] = []  # here-documents: delimiter, quoted, tabs stripped
 
     def run(self) -> list[Token]:
@@ -115,7 +116,8 @@ class _Lexer:
             raw = self._raw_word()
             self.waiting.append((re.sub(r"[\"'\\]", "", raw), bool(re.search(r"[\"'\\]", raw)), operator == "<<-"))
             return
-        self.found.append(Token(operator, self.line, "operator"))
+        self.found.append(Token(operator, self.line, "operator", quoted=self.other))
+        self.other = False
         if operator == "\n":
             self.line += 1
             for delimiter, quoted, tabs in self.waiting:
@@ -140,7 +142,7 @@ class _Lexer:
         if ASSIGNED.fullmatch(raw) and self.text[self.at : self.at + 1] == "(":
             self.found.append(Token(raw, line, "array", tuple(self._array())))
         elif raw.isdecimal() and self.text[self.at : self.at + 1] in {"<", ">"}:
-            pass  # the number of a file descriptor
+            self.other = raw != "1"  # the number of a file descriptor
         elif raw:
             self.found.append(Token(raw, line))
         else:  # an operator that opens a word, such as <(
@@ -243,6 +245,11 @@ def _line(text: str, at: int) -> int:
     return text.count("\n", 0, at) + 1
 
 
+def _joined(words: list[Token]) -> str:
+    """Return the tokens of an arithmetic expression as its text; redirections in it are comparisons."""
+    return re.sub(r"([<>]) =", r"\1=", " ".join(word.text for word in words))
+
+
 class _Reader:
     """Recursive descent over tokens."""
 
@@ -322,8 +329,14 @@ class _Reader:
 
     def _redirected(self, block: Node) -> Node:
         while self.peek().text in REDIRECTS or self.peek().kind == "heredoc":
-            if self.take().kind != "heredoc" and self.peek().kind == "word":
-                self.take()
+            token = self.take()
+            if token.kind == "heredoc":
+                block = Block("fed", token.line, (token,), ((block,),))
+            elif self.peek().kind == "word":
+                source = self.take()
+                if token.text in {"<", "<<<"}:
+                    words = (source,) if token.text == "<<<" else ()
+                    block = Block("fed", token.line, words, ((block,),))
         return block
 
     def _group(self) -> Node:
@@ -333,7 +346,7 @@ class _Reader:
         end = "}" if token.text == "{" else ")"
         body = self.script((end,))
         self.take(end)
-        return Block("group", token.line, parts=(body,))
+        return Block("group" if end == "}" else "subshell", token.line, parts=(body,))
 
     def _arithmetic(self, token: Token) -> Node:
         """Return `(( ... ))`, whose first bracket was taken."""
@@ -341,8 +354,8 @@ class _Reader:
         while opened:
             word = self.take()
             opened += (word.text == "(") - (word.text == ")")
-            words.append(word.text)
-        return Block("arithmetic", token.line, (Token(" ".join(words[1:-2]), token.line),))
+            words.append(word)
+        return Block("arithmetic", token.line, (Token(_joined(words[1:-2]), token.line),))
 
     def _condition(self) -> Node:
         line, words = self.take("[[").line, []
@@ -350,8 +363,19 @@ class _Reader:
             word = self.take()
             if word.text != "\n":
                 words.append(word)
+            if word.text == "=~":
+                words.append(self._pattern())
         self.take("]]")
         return Block("condition", line, tuple(words))
+
+    def _pattern(self) -> Token:
+        """Return the regular expression of a condition as one word: brackets and bars in it are its own."""
+        line, text, depth = self.peek().line, "", 0
+        while self.peek().text != "]]" and (depth or self.peek().text not in {"&&", "||"}):
+            part = self.take().text
+            depth += (part == "(") - (part == ")")
+            text += part
+        return Token(text, line)
 
     def _if(self) -> Node:
         line, parts = self.take("if").line, []
@@ -393,7 +417,7 @@ class _Reader:
                 if not depth:
                     break
             self.blank()
-            return Block("for_c", line, tuple(words), (self._body(),))
+            return Block("for_c", line, (Token(_joined(words[2:-2]), line),), (self._body(),))
         words = [self.take()]
         self.blank()
         if self.peek().text == "in":
@@ -412,7 +436,7 @@ class _Reader:
         self.blank()
         self.take("in")
         self.blank()
-        patterns, parts = [], []
+        patterns, parts, ends = [], [], []
         while self.peek().text != "esac":
             if self.peek().text == "(":
                 self.take()
@@ -423,11 +447,10 @@ class _Reader:
             self.take(")")
             patterns.append(tuple(choice))
             parts.append(self.script((";;", ";&", ";;&", "esac")))
-            if self.peek().text != "esac":
-                self.take()
+            ends.append(self.take() if self.peek().text != "esac" else Token(";;", line, "operator"))
             self.blank()
         self.take("esac")
-        return Block("case", line, (word,), tuple(parts), tuple(patterns))
+        return Block("case", line, (word, *ends), tuple(parts), tuple(patterns))
 
     def _function(self) -> Node:
         line = self.take("function").line
@@ -450,7 +473,10 @@ class _Reader:
                 self.take()
                 if self.peek().kind == "word":
                     target = self.take().text
-                    output = target if token.text in {">", ">>"} else output
+                    if token.text in {">", ">>", "&>", "&>>"} and not token.quoted:
+                        output = target
+                    elif token.text == ">&" and target == "2" and not token.quoted:
+                        output = "/dev/stderr"
                     given = target if token.text == "<<<" else given
             elif token.kind in {"word", "array"}:
                 words.append(self.take())

@@ -11,9 +11,11 @@ from typing import Protocol
 
 from ..errors import InputError
 from .arithmetic import NotArithmetic, evaluate
+from .shell_braces import braced
+from .shell_marks import CLOSE, OPEN, reasons, shown, unknown
+from .shell_printf import unescaped
 from .shell_syntax import closing, skip_quoted
 
-OPEN, CLOSE = "\ue000", "\ue001"
 NAME = re.compile(r"[A-Za-z_]\w*|[0-9]+|[@*#?$!-]")
 PARTS = re.compile(f"(?:{OPEN}[^{CLOSE}]*{CLOSE}|[^ \t\n{OPEN}])+|[ \t\n]+|{OPEN}")  # words and the blanks between them
 LONGEST = 2**20
@@ -25,6 +27,7 @@ class Variables(Protocol):
     """What an expansion asks of the shell around it."""
 
     where: str
+    arguments: list[str]
 
     def value(self, name: str) -> str | list[str] | None:
         """Return the value of a variable, None where it is not set."""
@@ -38,30 +41,11 @@ class Variables(Protocol):
     def unset_read(self, name: str) -> str:
         """Return what a variable that is not set stands for: a mark, or nothing where it is only compared."""
 
+    def elements(self, name: str) -> dict[str, str]:
+        """Return the elements of an array that have names."""
+
     def output_of(self, command: str) -> str:
         """Return what a command prints, or a mark that it is unknown."""
-
-
-def unknown(reason: str) -> str:
-    """Return the mark of a text that only a running shell knows."""
-    return f"{OPEN}{reason.replace(OPEN, '').replace(CLOSE, '')}{CLOSE}"
-
-
-def reasons(text: str) -> list[str]:
-    """Return what the unknown parts of a text depend on."""
-    return re.findall(f"{OPEN}([^{CLOSE}]*){CLOSE}", text)
-
-
-def shown(text: str) -> str:
-    """Return a text for a message: unknown parts as they were written."""
-    return re.sub(f"{OPEN}([^{CLOSE}]*){CLOSE}", r"\1", text)
-
-
-def is_unknown(text: str) -> bool:
-    """Whether nothing of a text is known."""
-    return (
-        bool(reasons(text)) and not re.sub(f"{OPEN}|{CLOSE}", "", re.sub(f"{OPEN}[^{CLOSE}]*{CLOSE}", "", text)).strip()
-    )
 
 
 class _Fields:
@@ -113,9 +97,11 @@ def expand(word: str, shell: Variables, *, split: bool = True, depth: int = 0) -
     """Return the fields that a word as written becomes; with `split` off it is one text (an assignment's value)."""
     if depth > DEEPEST:
         raise InputError(f"{shell.where}: expansions are nested too deeply")
-    fields = _Fields(split=split)
-    _walk(word, shell, fields, depth, quoted=False)
-    found = fields.finish()
+    found = []
+    for part in braced(word, shell.where) if split else [word]:
+        fields = _Fields(split=split)
+        _walk(part, shell, fields, depth, quoted=False)
+        found += fields.finish()
     if sum(map(len, found)) > LONGEST:
         raise InputError(f"{shell.where}: a word grows beyond {LONGEST} characters, refused")
     return found if split else ["".join(found)]
@@ -194,7 +180,7 @@ def _dollar(word: str, at: int, shell: Variables, fields: _Fields, depth: int, *
         return end
     if word.startswith("$'", at) and not quoted:
         end = skip_quoted(word, at, shell.where)
-        fields.literal(word[at + 2 : end - 1])
+        fields.literal(unescaped(word[at + 2 : end - 1]))
         return end
     match = NAME.match(word, at + 1)
     if match is None:
@@ -225,12 +211,8 @@ def _value(value: str | list[str] | None, name: str, shell: Variables, fields: _
 
 def _braced(inside: str, shell: Variables, fields: _Fields, depth: int, *, quoted: bool) -> None:
     """Expand the inside of ${...}."""
-    if inside.startswith("!"):  # indirect: the name is the value of another variable
-        pointed = shell.value(inside[1:])
-        if isinstance(pointed, str) and NAME.fullmatch(pointed):
-            _value(shell.value(pointed), pointed, shell, fields, quoted=quoted)
-        else:
-            _add(unknown(f"${{{inside}}}"), fields, quoted)
+    if inside.startswith("!"):
+        _indirect(inside[1:], shell, fields, depth, quoted=quoted)
         return
     length = inside.startswith("#") and len(inside) > 1 and inside[1] not in "#%"
     rest = inside[1:] if length else inside
@@ -240,18 +222,22 @@ def _braced(inside: str, shell: Variables, fields: _Fields, depth: int, *, quote
     name, rest = match.group(0), rest[match.end() :]
     value = shell.value(name)
     index = re.match(r"\[([^\]]*)\]", rest)
+    every = index.group(1) if index else name
     if index:
         rest = rest[index.end() :]
-        if length:
-            _add(str(len(value) if isinstance(value, list) else int(value is not None)), fields, quoted)
+        values = value if isinstance(value, list) else [value] if isinstance(value, str) and value else []
+        values = values or list(shell.elements(name).values())
+        if length and every in {"@", "*"}:
+            _add(str(len(values)), fields, quoted)
             return
-        if index.group(1) in {"@", "*"} and not rest:
-            values = value if isinstance(value, list) else [] if value is None else [value]
-            if index.group(1) == "@" and quoted:
-                fields.listed(values)
-            else:
-                _add(" ".join(values), fields, quoted)
+        if every in {"@", "*"} and not rest:
+            _all(values, every, fields, quoted)
             return
+    if every in {"@", "*"} and re.match(r":[^-=+?]", rest):
+        values = values if index else [shell.value("0") or "", *shell.arguments]  # type: ignore[list-item]
+        _all(_slice(values, rest[1:], shell, depth), every, fields, quoted)
+        return
+    if index:
         named = shell.value(f"{name}[{text_of(index.group(1), shell, depth + 1)}]")
         value = named if named is not None else _element(value, index.group(1), shell, depth)
     if isinstance(value, list):
@@ -262,6 +248,42 @@ def _braced(inside: str, shell: Variables, fields: _Fields, depth: int, *, quote
         _value(value, name, shell, fields, quoted=quoted)
     else:
         _changed(name, value, rest, shell, fields, depth, quoted=quoted)
+
+
+def _all(values: Sequence[str], how: str, fields: _Fields, quoted: bool) -> None:
+    """Add all of some values: a field each where they stand as "${NAME[@]}"."""
+    if how == "@" and quoted:
+        fields.listed(values)
+    else:
+        _add(" ".join(values), fields, quoted)
+
+
+def _slice(values: Sequence[str], text: str, shell: Variables, depth: int) -> Sequence[str]:
+    """Return the values that ${NAME[@]:START:NUMBER} means."""
+    start, _, size = text.partition(":")
+    try:
+        begin = int(number_of(start, shell, depth) or 0)
+        return values[begin:][: int(number_of(size, shell, depth))] if size else values[begin:]
+    except ValueError:
+        return [unknown(f"{{...:{text}}}")]
+
+
+def _indirect(pointer: str, shell: Variables, fields: _Fields, depth: int, *, quoted: bool) -> None:
+    """Expand ${!NAME}, whose value is the name of another variable, and ${!NAME[@]}, the names of its elements."""
+    keys = re.fullmatch(r"(\w+)\[[@*]\]", pointer)
+    if keys:
+        value = shell.value(keys.group(1))
+        names = list(shell.elements(keys.group(1))) or [str(place) for place in range(len(value or ""))]
+        _all(names, "@", fields, quoted)
+        return
+    match = NAME.match(pointer)
+    pointed = shell.value(match.group(0)) if match else None
+    if pointer == "#":
+        pointed = shell.value("#")
+    if match and isinstance(pointed, str) and re.fullmatch(r"\w+(\[[^\]]*\])?", pointed):
+        _braced(pointed + pointer[match.end() :], shell, fields, depth + 1, quoted=quoted)
+    else:
+        _add(unknown(f"${{!{pointer}}}"), fields, quoted)
 
 
 def _strange(shell: Variables, inside: str) -> InputError:
@@ -329,10 +351,13 @@ def _cut(value: str, operator: str, argument: str, shell: Variables, depth: int)
         part = value[begin:]
         return part[: int(number_of(size, shell, depth))] if size else part
     if operator in {"/", "//"}:
-        old, _, new = argument.partition("/")
-        pattern = re.compile(_glob(text_of(old, shell, depth + 1)))
+        match = re.match(r"((?:\\.|.)(?:\\.|[^/\\])*)(?:/(.*))?$", argument, re.DOTALL)
+        old, new = match.groups(default="") if match else ("", "")
+        anchor = old[0] if operator == "/" and old[:1] in {"#", "%"} else ""
+        glob = _glob(text_of(old[len(anchor) :], shell, depth + 1))
+        pattern = re.compile({"#": rf"\A{glob}", "%": rf"{glob}\Z"}.get(anchor, glob), re.DOTALL)
         fresh = text_of(new, shell, depth + 1)
-        return pattern.sub(lambda _: fresh, value, count=0 if operator == "//" else 1)
+        return pattern.sub(lambda _: fresh, value, count=0 if operator == "//" else 1) if glob else value
     pattern_text = text_of(argument, shell, depth + 1)
     ends = range(len(value) + 1)
     places = ends if operator in {"#", "%%"} else reversed(ends)
@@ -345,7 +370,12 @@ def _cut(value: str, operator: str, argument: str, shell: Variables, depth: int)
 
 def _glob(pattern: str) -> str:
     """Return a glob as a regular expression without its anchors."""
-    return re.escape(pattern).replace(r"\*", ".*?").replace(r"\?", ".")
+    plain = re.escape(pattern).replace(r"\*", ".*").replace(r"\?", ".")
+    return re.sub(
+        r"\\\[(\\\^|!)?((?:[^\\\]]|\\-)+)\\\]",
+        lambda match: f"[{'^' if match.group(1) else ''}{match.group(2).replace(chr(92) + '-', '-')}]",
+        plain,
+    )
 
 
 def number_of(text: str, shell: Variables, depth: int = 0) -> str:
@@ -364,6 +394,6 @@ def number_of(text: str, shell: Variables, depth: int = 0) -> str:
     if missing:
         return unknown(", ".join(dict.fromkeys(missing)))
     try:
-        return str(evaluate(plain, named))
+        return str(evaluate(plain, named, shell.assign))
     except NotArithmetic:
         return unknown(", ".join(dict.fromkeys(missing)) or f"$(({shown(text).strip()}))")

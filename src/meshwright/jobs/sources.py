@@ -15,8 +15,8 @@ from .keys import Keys, flat
 from .launch import Launch, programs_of, training_command
 from .python_static import config_of, flattened
 from .shell import follow
+from .shell_marks import shown
 from .shell_state import Outcome
-from .shell_words import shown
 from .unread import unread_command, yaml_of_command
 
 OVERRIDE = re.compile(r"(?:--)?([A-Za-z_][\w.\-@/]*)=(.*)", re.DOTALL)

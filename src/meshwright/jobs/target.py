@@ -6,6 +6,7 @@ import msgspec
 
 from ..errors import InputError
 from ..layout import Layout, Offload, micro_batches
+from ..pipelines import even_stages
 from ..workload.architecture import Architecture
 from ..workload.engines import engine_named
 from .emit_why import why
@@ -92,12 +93,8 @@ class Target(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     def stages(self) -> tuple[int, ...]:
         """Layers of each stage in the order of the model, virtual ones included."""
         layers, slots = self.architecture.num_hidden_layers, self.layout.pp * self.layout.vpp
-        if layers % slots and (layers + 2) % slots == 0:  # embedding and output take a slot each
-            counts = [(layers + 2) // slots] * slots
-            counts[0] -= 1
-            counts[-1] -= 1
-            return tuple(counts)
-        return tuple(layers // slots + (place < layers % slots) for place in range(slots))
+        counted = layers % slots and (layers + 2) % slots == 0  # embedding and output take a slot each
+        return even_stages(layers, slots, ends=(1, 1) if counted else (0, 0))
 
     @property
     def even(self) -> bool:

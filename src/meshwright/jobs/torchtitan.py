@@ -4,6 +4,7 @@ import itertools
 import re
 from typing import Any
 
+from ..pipelines import even_stages
 from .draft import Draft, Question
 from .emit_torch import TITAN
 from .job import Job
@@ -56,7 +57,8 @@ def read(sources: Sources, question: Question) -> Job:
     _recompute(draft, keys)
     sequence = keys.switch("parallelism.enable_sequence_parallel", default=True)
     draft.switches["sp"] = int(bool(sequence)) if draft.get("tp") > 1 else 0
-    draft.precision = _precision(keys)
+    words = _converters(draft, keys)
+    draft.precision = _precision(keys, words)
     return draft.conclude(sources, keys, HARMLESS)
 
 
@@ -230,7 +232,7 @@ def _pipeline(draft: Draft, keys: Keys) -> None:
         stages = pp * (1 if single else 2)
         if per_stage is not None:
             stages = -(-(layers + sum(weights)) // per_stage)
-        draft.stages = titan_stages(layers, stages, *weights)
+        draft.stages = even_stages(layers, stages, ends=weights)
     if draft.stages:
         if len(draft.stages) % pp:
             raise draft.refused(f"{len(draft.stages)} stages are no multiple of {draft.origin('pp')}")
@@ -239,18 +241,6 @@ def _pipeline(draft: Draft, keys: Keys) -> None:
         draft.put("vpp", 1 if plain in SINGLE else 2, named)
     if len(set(draft.stages)) == 1:
         draft.stages = ()
-
-
-def titan_stages(layers: int, stages: int, first_less: int, last_less: int) -> tuple[int, ...]:
-    """Return the layers of each stage (torchtitan's `generate_llm_fqn_per_model_part`).
-
-    Embedding and output weigh `first_less` and `last_less` layers; what does not divide goes to the first stages.
-    """
-    effective = layers + first_less + last_less
-    counts = [effective // stages + (place < effective % stages) for place in range(stages)]
-    counts[0] -= first_less
-    counts[-1] -= last_less
-    return tuple(max(0, count) for count in counts)
 
 
 def cut_at(splits: list[Any], layers: int) -> tuple[int, ...]:
@@ -284,12 +274,28 @@ def _recompute(draft: Draft, keys: Keys) -> None:
     draft.recompute("full" if mode == "full" else "selective" if mode == "selective" else "none", text)
 
 
-def _precision(keys: Keys) -> str:
+def _converters(draft: Draft, keys: Keys) -> str:
+    """Return the names of what changes the model's layers; what of it is not priced is said."""
     words = " ".join(str(keys.raw(key) or "") for key in ("model.converters", "model.quantization"))
     for key, value in list(keys.values.items()):
         if key.startswith(("model_converters", "model_spec", "float8", "quantize", "mx.")):
             keys.raw(key)
             words += f" {_names(value)}" if key.startswith(("model_converters", "model_spec")) else ""
+            if _chosen(value):
+                draft.ignore("a converter of some layers alone (fqns): priced as if it were of all")
+    if "lora" in words.lower():
+        draft.ignore("LoRA: adapters alone are trained; priced as training of all weights")
+    return words
+
+
+def _chosen(value: Any) -> bool:
+    """Whether a converter among calls names the layers that it is for."""
+    if isinstance(value, Record):
+        return bool(value.fields.get("fqns")) or any(map(_chosen, [*value.args, *value.fields.values()]))
+    return isinstance(value, list) and any(map(_chosen, value))
+
+
+def _precision(keys: Keys, words: str) -> str:
     plain = words.lower()
     if "nvfp4" in plain:
         return "nvfp4"

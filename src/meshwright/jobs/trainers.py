@@ -38,7 +38,7 @@ AXOLOTL_HARMLESS = (
     r"axolotl\.(?:sample_packing.*|eval_sample.*|pad_to_sequence_len|min_sample_len|train_on_inputs|group_by_length|chat_template.*)",
     r"axolotl\.(?:flash_attention|sdp_attention|attention|attn_implementation|xformers.*|tf32|gradient_checkpointing_kwargs.*)",
     r"axolotl\.(?:excess_length.*|shuffle.*|roles.*|fsdp|lora_(?:alpha|dropout|target.*|modules.*)|is_.*_derived_model|remove_.*)",
-    r"axolotl\.(?:plugins|save_first_step|use_tensorboard|use_wandb|use_mlflow|special_tokens|loss_watchdog.*|local_rank|rl)",
+    r"axolotl\.(?:plugins|save_first_step|use_tensorboard|use_wandb|use_mlflow|special_tokens|loss_watchdog.*|local_rank)",
 )
 ADAPTERS = frozenset({"lora", "qlora", "llama-adapter"})
 
@@ -79,6 +79,8 @@ def axolotl_settings(data: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]
     bf16 = data.get("bf16") if said else "auto"  # the default of axolotl (utils/schemas/config.py)
     if str(bf16).lower() in {"auto", "full"}:
         found["arguments.bf16"] = True
+        if bf16 == "full":
+            found["axolotl.bf16"] = "full"  # named: weights and states in bf16, without those in single precision
         if bf16 == "auto":
             assumed.append("bf16: auto, so true where the GPU has it")
     if str(data.get("gradient_checkpointing")) in {"offload", "offload_disk", "unsloth"}:

@@ -3,7 +3,19 @@
 One grid serves the planner (time and memory), the simulator and the running engine.
 """
 
-from .cut import SLACK, Cut, Target, Unit, best_cut, cost_of, equal_cut, links_of_cuts, stage_in_flight, stage_times
+from .cut import (
+    SLACK,
+    Cut,
+    Target,
+    Unit,
+    best_cut,
+    cost_of,
+    equal_cut,
+    even_stages,
+    links_of_cuts,
+    stage_in_flight,
+    stage_times,
+)
 from .draw import picture
 from .formulas import bubble_share, in_flight
 from .grid import Action, Kind, PipelineGrid, parse_grid
@@ -25,6 +37,7 @@ __all__ = [
     "bubble_share",
     "cost_of",
     "equal_cut",
+    "even_stages",
     "illegal",
     "in_flight",
     "links_of_cuts",

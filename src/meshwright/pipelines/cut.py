@@ -136,6 +136,19 @@ def equal_cut(count: int, stages: int) -> Cut:
     return Cut(tuple(int(b) for b in np.cumsum([0, *sizes])), math.nan)
 
 
+def even_stages(layers: int, stages: int, ends: tuple[int, int] = (0, 0)) -> tuple[int, ...]:
+    """Return the layers of each stage, as even as can be, the first ones longer by one.
+
+    `ends` is how many layers the embedding and the output weigh where they are counted along (Megatron-LM's accounting
+    for both, torchtitan's `generate_llm_fqn_per_model_part`): a stage may then hold one of them and no layer.
+    """
+    size, larger = divmod(layers + sum(ends), stages)
+    counts = [size + (stage < larger) for stage in range(stages)]
+    counts[0] -= ends[0]
+    counts[-1] -= ends[1]
+    return tuple(max(0, count) for count in counts)
+
+
 def cost_of(units: Sequence[Unit], target: Target, bounds: Sequence[int]) -> float:
     """Return what the slowest stage of a cut takes, inf where a stage does not fit into memory."""
     pairs = itertools.pairwise(bounds)

@@ -13,6 +13,7 @@ from ..cluster.graph import Cluster, Fabric
 from ..errors import InputError
 from ..layout import Layout, micro_batches
 from ..mesh import Axis, size
+from ..pipelines import even_stages
 from ..simulate.nodes import NodesTopology
 from ..simulate.problem import Costs, Disturbance
 from ..simulate.step import simulate_step
@@ -42,12 +43,15 @@ from .analytic.step import experts_of_rank, head_s, parameters_of_rank
 
 def simulate_plan(
     setting: Setting, layout: Layout, *, routing: str | None = None, disturbance: Disturbance | None = None,
-    stragglers: Mapping[int, float] | None = None,
+    stragglers: Mapping[int, float] | None = None, stages: Sequence[int] = (),
 ) -> Timeline:  # fmt: skip
-    """Simulate one step of a layout on the setting's cluster; InputError where it does not fit there."""
+    """Simulate one step of a layout on the setting's cluster; InputError where it does not fit there.
+
+    `stages` are the layers of the virtual stages in the order of the model, where a job cuts them in its own way.
+    """
     if layout.is_folded:
         raise InputError(f"{layout}: experts folded over tp are priced by closed formulas alone, not simulated")
-    program = step_program(setting, layout)
+    program = step_program(setting, layout, stages)
     topology = NodesTopology(effective_cluster(setting), layout.world_size, routing=routing)
     return simulate_step(program, topology, costs=Costs(), disturbance=disturbance, stragglers=stragglers)
 
@@ -72,15 +76,18 @@ def effective_cluster(setting: Setting) -> Cluster:
     return replace(setting.cluster, groups=(group,), fabric=setting.cluster.fabric or Fabric())
 
 
-def step_program(setting: Setting, layout: Layout) -> StepProgram:
-    """Return what one step of a layout computes and communicates, stage by stage."""
+def step_program(setting: Setting, layout: Layout, stages: Sequence[int] = ()) -> StepProgram:
+    """Return what one step of a layout computes and communicates, stage by stage; `stages` as `simulate_plan` has them.
+
+    A stage without layers holds the embedding or the output alone.
+    """
     c, machine, model = coefficients_of(setting), machine_of(setting), Model.of(setting.architecture)
     grid = Grid.of([layout])
     seconds = layer_s(machine, c, model, grid, float(setting.seq_len))
     head = [float(np.ravel(s)[0]) for s in head_s(machine, c, model, grid, layout.mbs * setting.seq_len / layout.cp)]
-    counts = _layers(int(model.layers), layout.pp * layout.vpp)
-    prices = price(setting, grid)
-    stages = []
+    counts = tuple(stages) or _layers(int(model.layers), layout)
+    prices = price(setting, grid, stages)
+    programs = []
     for number, layers in enumerate(counts):
         last = number == len(counts) - 1
         held, routed = (
@@ -88,14 +95,14 @@ def step_program(setting: Setting, layout: Layout) -> StepProgram:
         )
         routed = routed if layout.ep > 1 else 0.0
         own = (held - routed, routed)
-        stages.append(_stage(setting, layout, c, seconds, layers, head if last else [0.0, 0.0], own))
+        programs.append(_stage(setting, layout, c, seconds, layers, head if last else [0.0, 0.0], own))
     host_rate = float(machine.host_rate * LINK_SHARE / c.pace)
     ranks = rank_of_stages(layout, micro_batches(layout, setting.global_batch))
-    back_s = _back_bytes(stages, ranks) / host_rate if layout.offload == "optimizer" else 0.0
+    back_s = _back_bytes(programs, ranks) / host_rate if layout.offload == "optimizer" else 0.0
     return StepProgram(
         layout=layout,
         micro_batches=micro_batches(layout, setting.global_batch),
-        stages=tuple(stages),
+        stages=tuple(programs),
         optimizer_s=float(prices.optimizer_s[0]) - back_s + float(c.step_s * c.pace),
         host_bytes_per_s=host_rate,
     )
@@ -125,8 +132,11 @@ def _stage(
     )
     sizes = _sizes(setting, layout)
     inside, rings = _inside(setting, layout, c, sizes), context_exchange(sizes, layout, facts)
-    of_layer = _shared(layout, facts, [held / layers for held in own])
-    hosts = _crossing(layout, facts, [held / layers for held in own])
+    if not layers:
+        inside, rings = Exchange((), ()), Exchange((), ())
+    units = max(layers, 1)  # one for the embedding or the output that is alone
+    of_layer = _shared(layout, facts, [held / units for held in own])
+    hosts = _crossing(layout, facts, [held / units for held in own])
     whole = _crossing(layout, facts, own)
     back = () if facts.host_overlaps else _once(one.back for one in whole)  # else within the update's time
     of_stage = _shared(layout, facts, own)
@@ -141,19 +151,19 @@ def _stage(
     return Stage.of(
         forward=Pass(
             compute_s=(layers * forward + head[0] + float(c.micro_s)) * pace,
-            layers=layers,
+            layers=units,
             comms=blocking[0] + inside.forward,
             ahead=hidden[0] + _weights([one.fetch for one in hosts], [sent.gather for sent in of_layer]),
         ),
         backward=Pass(
             compute_s=(layers * (backward + again) + head[1]) * pace,
-            layers=layers,
+            layers=units,
             comms=blocking[1] + twice + inside.backward + (leaving if waited else ()),
             ahead=hidden[1] + _weights([one.again for one in hosts], [sent.again for sent in of_layer]),
             behind=_in_each(sent.scatter for sent in of_layer) + (() if waited else leaving),
         ),
         output_bytes=round(stage_message(sizes.residual, layout, facts)),
-        gradients=tuple(_whole(comm) for comm in once if comm.once) * layers,
+        gradients=tuple(_whole(comm) for comm in once if comm.once) * units,
         sums=_once(comm for one in whole for comm in (one.leave, one.leave_once)),
         parameters=back
         + _once(one.fetch for one in whole)
@@ -231,7 +241,11 @@ def _sizes(setting: Setting, layout: Layout) -> Sizes:
     )
 
 
-def _layers(layers: int, stages: int) -> list[int]:
-    """Return the layers of each stage; where they do not divide, the first stages have one more."""
-    each, rest = divmod(layers, stages)
-    return [each + (number < rest) for number in range(stages)]
+def _layers(layers: int, layout: Layout) -> tuple[int, ...]:
+    """Return the layers of each stage; where they do not divide, the first stages have one more.
+
+    Where virtual stages divide layers + 2, embedding and output have a slot each, as `step.paced_layers` takes it.
+    """
+    slots = layout.pp * layout.vpp
+    counted = layout.vpp > 1 and layout.pp > 1 and (layers + 2) % slots == 0
+    return even_stages(layers, slots, ends=(1, 1) if counted else (0, 0))

@@ -70,6 +70,53 @@ def test_simulate_takes_a_job(capsys):
     assert json.loads(answer(capsys, *words).out)["layout"].startswith("tp=4,dp=16,mbs=4")
 
 
+STAGES = """torchrun --nnodes 1 --nproc-per-node 8 pretrain_gpt.py --num-layers 16 --hidden-size 2048 \\
+  --num-attention-heads 16 --ffn-hidden-size 8192 --swiglu --normalization RMSNorm --disable-bias-linear --bf16 \\
+  --vocab-size 32000 --micro-batch-size 1 --global-batch-size 32 --seq-length 2048 --use-distributed-optimizer \\
+  --overlap-grad-reduce --overlap-param-gather --pipeline-model-parallel-size 4 """
+
+
+@pytest.mark.parametrize(
+    ("cut", "layers"),
+    [
+        ("--pipeline-model-parallel-layout 'Ett|tttt|tttttt|ttttL'", [2, 4, 6, 4]),
+        ("--pipeline-model-parallel-layout 'E|tttttttt|tttttttt|L'", [0, 8, 8, 0]),
+        ("--decoder-first-pipeline-num-layers 1 --decoder-last-pipeline-num-layers 3", [1, 6, 6, 3]),
+        (
+            "--num-layers 14 --account-for-embedding-in-pipeline-split --account-for-loss-in-pipeline-split",
+            [3, 4, 4, 3],
+        ),
+        ("", [4, 4, 4, 4]),
+    ],
+)
+def test_simulate_cuts_the_stages_as_the_job_does(capsys, tmp_path, cut, layers):
+    file = tmp_path / "train.sh"
+    file.write_text(STAGES + cut)
+
+    found = json.loads(answer(capsys, "simulate", "--job", str(file), "--cluster", "dgx-h100", "--json").out)
+    planned = json.loads(answer(capsys, "plan", "--job", str(file), "--cluster", "dgx-h100", "--json").out)
+
+    backward = [row["backward_s"] for row in found["ranks"]]  # the last rank has the output too
+    middle = backward[1] / layers[1]
+    assert backward[:3] == pytest.approx([middle * count for count in layers[:3]], rel=0.02, abs=0.02 * backward[1])
+    assert [stage["layers"] for stage in planned["stages"]] == layers
+
+
+def test_stages_that_are_not_as_many_as_the_degrees_make_are_a_contradiction(capsys, tmp_path):
+    file = tmp_path / "job.yaml"
+    file.write_text(
+        "trainer: {num_nodes: 1, devices: 8}\n"
+        "model: {tensor_model_parallel_size: 1, pipeline_model_parallel_size: 4, micro_batch_size: 1,\n"
+        "  name: llama3_8b, virtual_pipeline_model_parallel_size: 2, global_batch_size: 32, encoder_seq_length: 4096, mcore_gpt: true,\n"
+        "  pipeline_model_parallel_layout: 'Et*8|t*8|t*8|t*8L'}\n"
+    )
+
+    error = answer(capsys, "plan", "--job", str(file), "--cluster", "dgx-h100", code=2).err
+
+    assert "into 4 stages, but" in error
+    assert "makes 8" in error
+
+
 def test_train_refuses_a_job_and_says_how(capsys):
     assert "plan --job ... --output plan.json" in answer(capsys, "train", "--job", "x.sh", code=2).err
 

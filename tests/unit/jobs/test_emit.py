@@ -36,6 +36,8 @@ def settled(layout: Layout) -> Layout:
     """Return a layout without switches that have no effect."""
     if layout.dp * layout.cp == 1:
         layout = msgspec.structs.replace(layout, zero=0, replicas=1, offload="none")
+    plain = msgspec.structs.replace(layout, etp=None)
+    layout = plain if plain.expert_tp == layout.expert_tp else layout
     return layout if layout.pp > 1 else msgspec.structs.replace(layout, schedule="1f1b")
 
 
@@ -48,10 +50,11 @@ def targets(draw, engine: str):
     dp = draw(st.sampled_from([1, 2, 4, 8, 16]))
     model = draw(st.sampled_from((*DENSE, *EXPERTS) if "ep" in facts.axes and engine != "nemo" else DENSE))
     ep = draw(st.sampled_from([1, 2, 4, 8])) if model in EXPERTS else 1
+    etp = draw(st.sampled_from([None, 1])) if ep > 1 else None  # one: experts folded over tp
     schedule = draw(st.sampled_from(facts.schedules)) if pp > 1 else "1f1b"
     vpp = draw(st.sampled_from([2, 3, 4])) if pp > 1 and schedule in {"interleaved", "zb"} else 1
     values = {
-        **{"tp": tp, "pp": pp, "cp": cp, "dp": dp, "ep": ep, "vpp": vpp, "schedule": schedule},
+        **{"tp": tp, "pp": pp, "cp": cp, "dp": dp, "ep": ep, "etp": etp, "vpp": vpp, "schedule": schedule},
         "mbs": draw(st.sampled_from([1, 2, 3])),
         "zero": draw(st.sampled_from(facts.zero)),
         "sp": draw(st.sampled_from([0, 1])) if tp > 1 else 0,

@@ -61,6 +61,40 @@ def test_a_file_of_such_a_trainer_is_refused_by_its_name(tmp_path, text, name):
         job(tmp_path, {"a.yaml": text})
 
 
+def test_a_recipe_that_a_launch_names_is_asked_for(tmp_path):
+    file = tmp_path / "launch.sh"
+    file.write_text("python3 setup_experiment.py --model_recipe_name qwen3_30b_a3b --num_gpus 64 -tp 4 -gb 512\n")
+
+    with pytest.raises(InputError, match=r"from the recipe qwen3_30b_a3b \(as FILE.py:FUNCTION\)"):
+        read_job([str(file)])
+
+
+def test_what_is_learnt_from_pairs_of_answers_and_weights_in_bf16_alone_are_named(tmp_path):
+    file = tmp_path / "dpo.yaml"
+    file.write_text("base_model: Qwen/Qwen3-8B\nsequence_len: 2048\nmicro_batch_size: 1\nrl: dpo\nbf16: full\n")
+
+    assert {"rl = dpo", "bf16 = full"} <= set(read_job([str(file)], Question(gpus=8)).ignored)
+
+
+@pytest.mark.parametrize(
+    ("converter", "told"),
+    [
+        ("LoRAConverter.Config(rank=8)", "LoRA: adapters alone"),
+        ("NVFP4LinearConverter.Config(fqns=['layers.0'])", "some layers alone"),
+    ],
+)
+def test_converters_that_are_not_priced_as_they_are_are_named(tmp_path, converter, told):
+    file = tmp_path / "registry.py"
+    file.write_text(
+        "from torchtitan.trainer import Trainer\n\n\ndef job():\n    return Trainer.Config(\n"
+        f"        model_spec=model_registry('8B', converters=[{converter}]), training=TrainingConfig())\n"
+    )
+
+    found = read_job([f"{file}:job"], Question(gpus=8))
+
+    assert any(told in text for text in found.ignored)
+
+
 def test_a_trainer_on_lightning_is_not_taken_for_nemo(tmp_path):
     text = "trainer: {num_nodes: 2, devices: 2, strategy: ddp}\nmodel: {vocab_size: 65, n_embd: 384}\n"
 

@@ -4,7 +4,7 @@ import pytest
 
 from meshwright.errors import InputError
 from meshwright.jobs.shell import follow
-from meshwright.jobs.shell_words import shown
+from meshwright.jobs.shell_marks import shown
 
 
 def words(script: str, **given: str) -> list[str]:
@@ -70,7 +70,7 @@ def test_a_here_document_for_a_file_is_kept_and_not_followed():
 def test_what_only_a_machine_knows_is_a_mark_with_its_reason():
     outcome = follow("N=$(nvidia-smi -L | wc -l)\nrun --n $N --h $HOSTNAME_X", where="x.sh")
 
-    from meshwright.jobs.shell_words import reasons
+    from meshwright.jobs.shell_marks import reasons
 
     assert [reasons(word) for word in outcome.started[0].words] == [
         *([], [], ["$(nvidia-smi -L | wc -l)"], [], ["$HOSTNAME_X"]),
@@ -174,9 +174,11 @@ def test_what_a_script_exports_is_not_exported_by_the_one_that_starts_it():
     assert [one.words for one in outcome.started] == [("run", "none")]
 
 
-@pytest.mark.parametrize("reader", ["read -ra X", "read -r -a X", "mapfile -t X"])
-def test_an_array_that_is_read_is_not_known(reader):
-    assert words(f"IFS=',' {reader} <<< 'a,b'\nrun $X") != ["run", "a"]
+@pytest.mark.parametrize(
+    ("reader", "expected"), [("read -ra X", ["a", "b"]), ("read -r -a X", ["a", "b"]), ("mapfile -t X", ["a,b"])]
+)
+def test_an_array_that_is_read_has_the_parts_of_the_line(reader, expected):
+    assert words(f"IFS=',' {reader} <<< 'a,b'\nrun ${{X[@]}}") == ["run", *expected]
 
 
 def test_the_only_name_that_is_read_gets_the_whole_line():

@@ -1,0 +1,84 @@
+"""What commands of a script print, as far as the script alone decides it: `$(...)` and pipes."""
+
+from ..errors import InputError
+from .arithmetic import NotArithmetic, evaluate
+from .shell_builtins import Builtins
+from .shell_calls import split_words
+from .shell_marks import reasons, unknown
+from .shell_printf import filtered, sequence
+from .shell_state import Leave
+from .shell_syntax import Block, Command, Script, parse
+from .shell_words import expand
+
+
+class Printing(Builtins):
+    """Commands whose output is asked for."""
+
+    def output_of(self, command: str) -> str:
+        """Return what `echo`, `expr` and `echo ... | bc` print; all else is unknown."""
+        plain = command.strip()
+        try:
+            words = [word for raw in split_words(plain) for word in expand(raw, self)]
+        except InputError:
+            return unknown(f"$({plain})")
+        if "|" in words and words[-1:] == ["bc"] and words[0] == "echo":
+            words = ["expr", *words[1 : words.index("|")]]
+        if words[:1] == ["expr"]:
+            try:
+                return str(evaluate(" ".join(words[1:])))
+            except NotArithmetic:
+                return unknown(f"$({plain})")
+        if {"|", ">", "<", ";", "&&", "||"} & set(words) or not words:
+            return self._printed_by(plain)
+        name, *rest = words
+        if name == "seq" and (found := sequence(rest)) is not None:
+            return found
+        if name in {"basename", "dirname"} and rest and not any(map(reasons, rest)):
+            folder, _, last = rest[0].rstrip("/").rpartition("/")
+            return last.removesuffix(rest[1] if len(rest) > 1 else "") if name == "basename" else folder or "."
+        return self._printed_by(plain)
+
+    def _printed_by(self, text: str) -> str:
+        """Return what `echo`, `printf`, a script's own functions and conditions alone print.
+
+        It is unknown where another command has a part in it.
+        """
+        try:
+            script = parse(text, where=self.where)
+        except InputError:
+            return unknown(f"$({text})")
+        found = self.output(script)
+        return unknown(f"$({text})") if found is None else found.rstrip("\n")
+
+    def output(self, script: Script) -> str | None:
+        """Return what commands print, None where an unknown one has a part in it; variables stay as they were."""
+        outer, variables, started = self.printed, dict(self.set), len(self.outcome.started)
+        names = ("where", "code", "arguments", "lines")
+        kept = {name: getattr(self, name) for name in names}
+        self.printed = []
+        try:
+            self.script(script)
+        except Leave:
+            pass
+        except InputError:
+            self.printed = None
+        found, self.printed = self.printed, outer
+        others = self.outcome.started[started:]
+        del self.outcome.started[started:]
+        self.set.clear()
+        self.set.update(variables)
+        for name, value in kept.items():
+            setattr(self, name, value)
+        return None if found is None or others else "".join(found)
+
+    def filtered_output(self, block: Block) -> None:
+        """Print what a pipe prints, where what filters it is `cat`, `bc`, `wc -l`, `tr` or `cut` alone."""
+        text = self.output(block.parts[0])
+        for part in block.parts[1:]:
+            words = list(part[0].words) if isinstance(part[0], Command) else []
+            fields = [value for word in words for value in expand(word.text, self)]
+            text = None if text is None or reasons(text) else filtered(text, fields)
+        if text is None:
+            self.printed = None
+        elif self.printed is not None:
+            self.printed.append(text)
