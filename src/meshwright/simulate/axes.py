@@ -47,7 +47,7 @@ class Prices:
             if table.shape[1] == 1:
                 return 0.0
             one = named_traffic(comm.collective, self._algorithm(comm, table), table.shape[1])
-            self._known[comm] = self._seconds(placed(one, list(table)), comm.bytes)
+            self._known[comm] = self._seconds(placed(one, list(table)), comm.size_bytes)
         return self._known[comm]
 
     def _algorithm(self, comm: Comm, table: Ints) -> str:

@@ -111,14 +111,21 @@ def prepare(
     plan = repriced(plan, config, measured, backend)
     if config.train.compile:
         check_runnable(plan.layout, compiled=True)
-        plan = _also_not_modelled(plan, "torch.compile: operators are timed one by one")
-    if config.train.async_tensor_parallel:
-        plan = _also_not_modelled(plan, "asynchronous tensor parallelism: collectives count as exposed")
+    plan = _with_doubts(plan, config)
     cluster = msgspec.structs.replace(cluster, measured=measured)
     plan = _complete(plan, config, cluster, autocast or FIXED.get(config.train.precision, ""))
     return Prepared(
         config=config, cluster=cluster, plan=plan, predicted_timeline=timeline, corpus=corpus, backend=backend
     )
+
+
+def _with_doubts(plan: Plan, config: JobConfig) -> Plan:
+    """Return the plan with what of a job its price does not know."""
+    if config.train.compile:
+        plan = _also_not_modelled(plan, "torch.compile: operators are timed one by one")
+    if config.train.async_tensor_parallel:
+        plan = _also_not_modelled(plan, "asynchronous tensor parallelism: collectives count as exposed")
+    return plan
 
 
 def _complete(plan: Plan, config: JobConfig, cluster: Cluster, precision: str) -> Plan:
