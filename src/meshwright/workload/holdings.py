@@ -90,6 +90,8 @@ def _held(workload: Workload, layout: Layout, micro_batches: int, beside: int = 
         late: Number = 0  # gradients that are there at the end alone: else they lie in buckets, or add up
         if not (layout.zero or layout.dp * layout.cp > 1 or micro_batches > 1):
             late, s = s.gradients, s._replace(gradients=0)
+        if layout.zero == 1:  # experts that one rank has alone are not scattered, so that they have no second buffer
+            s = s._replace(gradients=s.gradients - SINGLE_BYTES * deepest.count * routed)
         moments = (
             Moment(kept, logits, 0),
             Moment(kept - output.saved_bytes, 0, last),

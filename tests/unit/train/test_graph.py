@@ -11,6 +11,7 @@ from meshwright.errors import InputError
 from meshwright.layout import Layout, Plan
 from meshwright.train.graph import decoder_config, decoder_graph, decoder_lanes, decoder_program
 from meshwright.workload.architecture import Architecture
+from meshwright.workload.stages import rank_of_stages
 from tests.multiproc.parallel.layouts import FAST, SLOW, UNTIED, Case
 from tests.multiproc.train.jobs import UNMEASURED
 
@@ -91,13 +92,15 @@ def test_what_is_drawn_is_the_program_of_a_micro_batch_with_what_a_step_does_onc
 
     lanes = decoder_lanes(Architecture(**sizes), plan)
 
+    holders = rank_of_stages(layout, plan.micro_batches)
     one = msgspec.structs.replace(program, micro_batches=1)
     for stage, lane in enumerate(lanes):
         called = Counter({call: n for call, n in one.calls([stage]).items() if not call[1].startswith("send")})
         drawn_calls = Counter((comm.axis, comm.collective, int(comm.bytes)) for comm in lane.calls)
         assert drawn_calls == called
         sent = [box.text for box in (*lane.forward, *lane.backward) if box.text.startswith("send")]
-        assert len(sent) == (stage + 1 < len(lanes)) + (stage > 0)
+        beside = [other for other in (stage - 1, stage + 1) if 0 <= other < len(lanes)]
+        assert len(sent) == sum(holders[other] != holders[stage] for other in beside)
     assert len(cut) == len(lanes) + 1
 
 
