@@ -51,11 +51,7 @@ def bench(
     """Measure, print and save as the options of the command say; return the exit code."""
     catalogue = load(*hardware)
     names = what or ("all_reduce",)
-    for name in names:
-        if name not in (*COLLECTIVES, *SPECIAL):
-            raise InputError(f"{name}: nothing to measure ({nearest(name, (*COLLECTIVES, *SPECIAL))})")
-    if ranks < 1 or ranks > 1024:
-        raise InputError(f"--ranks {ranks}: expected 1 to 1024")
+    _check(names, ranks)
     if node:
         catalogue.node(node)
     if nics is not None and source is None:
@@ -91,6 +87,15 @@ def bench(
     else:
         _print(tables, notes, as_csv, as_json)
     return 1 if any(row.wrong for _, rows, _ in tables for row in rows) or any(one.table.wrong for one in found) else 0
+
+
+def _check(names: Sequence[str], ranks: int) -> None:
+    """Raise InputError for what cannot be measured."""
+    for name in names:
+        if name not in (*COLLECTIVES, *SPECIAL):
+            raise InputError(f"{name}: nothing to measure ({nearest(name, (*COLLECTIVES, *SPECIAL))})")
+    if ranks < 1 or ranks > 1024:
+        raise InputError(f"--ranks {ranks}: expected 1 to 1024")
 
 
 def _fit(rows: Sequence[Row], busy_share: float = 0.0) -> CollectiveFit | None:

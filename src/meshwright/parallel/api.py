@@ -24,9 +24,10 @@ from .. import device as devices
 from ..cluster.local import available_memory_bytes
 from ..errors import InputError
 from ..layout import Layout, Plan, micro_batches
-from ..plan.measured.memory import ADAM_MOMENTS
 from ..plan.search import bucket_sizes
 from ..timeline import Lane, Performance
+from ..workload.conventions import ENGINE, SINGLE_BYTES
+from ..workload.held import Counts, states
 from .build import build_engine
 from .derive import derived_rules
 from .engine import Batch, Engine, OptimizerFactory, Settings
@@ -119,7 +120,7 @@ def plan(model: nn.Module, inputs: Tensor, targets: Tensor, loss: LossFunction, 
     sizes = bucket_sizes(parameter_bytes, chosen.dp)
     bucket_bytes = min(sizes, key=exposed_s)
     exposed = exposed_s(bucket_bytes) if chosen.dp > 1 else 0.0
-    held = parameter_bytes * (2 + ADAM_MOMENTS) // (chosen.dp if chosen.zero == 3 else 1)
+    held = _states_bytes(parameter_bytes, chosen)
     step_s = forward_s + backward_s + exposed
     predicted = msgspec.structs.replace(
         UNPRICED,
@@ -200,9 +201,16 @@ def step(trained: Trained, inputs: Tensor, targets: Tensor) -> tuple[float, floa
 
 def _fitting(ranks: int, parameter_bytes: int) -> Layout:
     """Return plain data parallelism, or ZeRO 3 where the states of all ranks of this host do not fit."""
-    states = parameter_bytes * (2 + ADAM_MOMENTS)
+    held = _states_bytes(parameter_bytes, Layout(dp=ranks))
     free = devices.free_bytes(devices.device()) if devices.count() else available_memory_bytes() // ranks
-    return Layout(dp=ranks, zero=3 if ranks > 1 and states > free else 0)
+    return Layout(dp=ranks, zero=3 if ranks > 1 and held > free else 0)
+
+
+def _states_bytes(parameter_bytes: int, layout: Layout) -> int:
+    """Return the bytes of weights, gradients and moments of a rank."""
+    count = parameter_bytes // SINGLE_BYTES
+    counts = Counts(held=count, own=count // layout.dp, layer=0)
+    return int(sum(states(counts, layout, ENGINE, sharded=layout.dp > 1, offload=0)[:3]))
 
 
 def _sample_s(model: nn.Module, inputs: Tensor, targets: Tensor, loss: LossFunction) -> tuple[float, float]:

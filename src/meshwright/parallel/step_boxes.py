@@ -177,8 +177,11 @@ class _Stage:
         return [self._collective(comm, "") for comm in called_in(comms, special=True)]
 
     def _collective(self, comm: Comm, what: str) -> Box:
+        bytes_ = format_bytes(comm.size_bytes)
+        if comm.axis == "host":
+            text = f"copy {comm.collective.replace('_', ' ')} {bytes_}"
+            return Box("sum", text, f"{text}, of each rank between its device and its host's memory", None, comm)
         text = f"{_words(comm)} {comm.axis}={size(self._layout, comm.axis)}"
-        bytes_ = format_bytes(int(comm.bytes))
         title = f"{_words(comm)} {what}, {bytes_} over the {size(self._layout, comm.axis)} ranks of {comm.axis}"
         return Box("sum", text, title.replace(" ,", ","), None, comm)
 

@@ -130,7 +130,8 @@ def _algorithm(c: Coefficients, over: AxisPlacement, collective: str, size_bytes
     if collective == "all_to_all":
         return "point-to-point", np.inf
     if collective != "all_reduce":
-        return "Ring", size_bytes * (over.ranks - 1.0) / over.ranks / float(over.rate)
+        ranks = float(over.ranks)
+        return "Ring", size_bytes * (ranks - 1.0) / ranks / float(over.rate)
     ring, other = (float(way) for way in all_reduce_ways_s(c, over, size_bytes))
     if ring <= other:
         return "Ring", ring

@@ -16,10 +16,12 @@ from ..layout import Candidate, Layout, Offload, Plan, micro_batches
 from ..timeline import Performance, Timeline
 from ..units import format_bytes, format_time
 from ..workload.graph import Workload
+from ..workload.held import peak
+from ..workload.holdings import held_by
+from ..workload.program import Held
 from .legality import Splittable, divisors, experts_of, illegal
 from .measured.data_parallel import SPLIT_ERROR_BAND, StepInputs, performance, predict_step
-from .measured.memory import host_memory_bytes, peak_memory_bytes
-from .measured.pipeline import pipeline_peak_bytes, plan_cut, predict_pipeline_step
+from .measured.pipeline import plan_cut, predict_pipeline_step
 from .measured.spmd import predict_spmd_step
 from .space import Degrees, factorisations
 
@@ -62,22 +64,23 @@ def candidates(ranks: Iterable[int], global_batch: int, wanted: Layout | None = 
 
 def fits(layout: Layout, problem: Problem) -> bool:
     """Return whether the ranks of a layout fit into memory together, and what they offload into the host's."""
-    own = host_memory_bytes(problem.describe(layout), layout) if layout.offload != "none" else 0
-    beside = layout.world_size * own // layout.pp <= problem.host_memory_bytes
-    return beside and needed_bytes(layout, problem) <= problem.memory_bytes
+    held = _held(layout, problem)
+    hosted = layout.world_size // layout.pp * sum(one.states.host for one in held)
+    return bool(hosted <= problem.host_memory_bytes and _needed(layout, problem, held) <= problem.memory_bytes)
 
 
 def needed_bytes(layout: Layout, problem: Problem) -> int:
     """Return the bytes that all ranks of a layout take together."""
-    return layout.world_size * (problem.runtime_bytes + planned_peak_bytes(layout, problem))
+    return _needed(layout, problem, _held(layout, problem))
 
 
-def planned_peak_bytes(layout: Layout, problem: Problem) -> int:
-    """Return the peak bytes of live tensors of a rank."""
-    if layout.pp > 1:
-        return pipeline_peak_bytes(problem.describe(layout), layout, problem.global_batch)
-    count = micro_batches(layout, problem.global_batch)
-    return peak_memory_bytes(problem.describe(layout), layout, micro_batches=count)
+def _needed(layout: Layout, problem: Problem, held: Sequence[Held]) -> int:
+    return layout.world_size * (problem.runtime_bytes + int(peak(held).allocated))
+
+
+def _held(layout: Layout, problem: Problem) -> tuple[Held, ...]:
+    """Return what each rank of a layout's pipeline holds."""
+    return held_by(problem.describe(layout), layout, micro_batches(layout, problem.global_batch))
 
 
 def shortlist(layouts: Sequence[Layout], problem: Problem) -> list[Layout]:
@@ -192,7 +195,7 @@ def choose(
         )
         if layout.pp > 1:
             cuts[str(layout)] = plan_cut(layout, inputs).bounds
-        memory = planned_peak_bytes(layout, problem)
+        memory = int(peak(_held(layout, problem)).allocated)
         options: list[tuple[Performance, int, Timeline]] = []
         predict = predict_step if layout.is_plain else predict_spmd_step
         sizes = bucket_sizes(inputs.workload.parameters * 4, layout.dp)

@@ -112,7 +112,7 @@ def _back_bytes(stages: Sequence[Stage], ranks: Sequence[int]) -> int:
     """Return what the rank that has most copies back from its host once it has updated, which the simulator plays."""
     of_rank = [0] * (max(ranks) + 1)
     for stage, rank in zip(stages, ranks, strict=True):
-        of_rank[rank] += sum(comm.bytes for comm in stage.parameters if comm.axis == "host")
+        of_rank[rank] += sum(comm.size_bytes for comm in stage.parameters if comm.axis == "host")
     return max(of_rank)
 
 
@@ -162,7 +162,7 @@ def _stage(
             ahead=hidden[1] + _weights([one.again for one in hosts], [sent.again for sent in of_layer]),
             behind=_in_each(sent.scatter for sent in of_layer) + (() if waited else leaving),
         ),
-        output_bytes=round(stage_message(sizes.residual, layout, facts)),
+        output_bytes=round(float(stage_message(sizes.residual, layout, facts))),
         gradients=tuple(_whole(comm) for comm in once if comm.once) * units,
         sums=_once(comm for one in whole for comm in (one.leave, one.leave_once)),
         parameters=back
@@ -203,7 +203,7 @@ def _once(comms: Iterable[Comm]) -> tuple[Comm, ...]:
 
 def _whole(comm: Comm) -> Comm:
     """Return a collective of a whole number of bytes."""
-    return replace(comm, bytes=round(comm.bytes))
+    return replace(comm, bytes=round(float(comm.bytes)))
 
 
 def _in_each(comms: Iterable[Comm]) -> tuple[Comm, ...]:

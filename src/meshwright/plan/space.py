@@ -77,7 +77,7 @@ def runnable(grid: Grid) -> npt.NDArray[np.bool_]:
     again = grid.recompute != RECOMPUTES.index("none")
     selective = grid.recompute == RECOMPUTES.index("selective")
     sharded = grid.zero >= 2
-    found: npt.NDArray[np.bool_] = ~(halves & ((sharded & again) | selective | (sharded & (grid.vpp > 1))))
+    found: npt.NDArray[np.bool_] = np.logical_not(halves & ((sharded & again) | selective | (sharded & (grid.vpp > 1))))
     return found
 
 

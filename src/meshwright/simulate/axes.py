@@ -51,7 +51,7 @@ class Prices:
             one = named_traffic(comm.collective, self._algorithm(comm, table), table.shape[1])
             traffic = placed(one, list(table))
             traffic = traffic if comm.leaving == 1.0 else self._thinned(traffic, float(comm.leaving))
-            self._known[comm] = self._seconds(traffic, comm.bytes)
+            self._known[comm] = self._seconds(traffic, comm.size_bytes)
         return self._known[comm]
 
     def _thinned(self, traffic: Traffic, leaving: float) -> Traffic:

@@ -254,7 +254,7 @@ class _Step:
             end = self._builder.activity(seconds, uses, after=waits)
             for lane in part:
                 lane.last_comm[queue] = end
-                self._spans.append((end, lane.rank, "comm", comm.collective, comm.bytes, f"{comm.axis} {detail}"))
+                self._spans.append((end, lane.rank, "comm", comm.collective, comm.size_bytes, f"{comm.axis} {detail}"))
             ends += [end] * len(part)
         return ends
 

@@ -111,16 +111,23 @@ def prepare(
     plan = repriced(plan, config, measured, backend)
     if config.train.compile:
         check_runnable(plan.layout, compiled=True)
-        joined = any(layer.compiled for layer in problem.describe(plan.layout).layers)
-        missing = "what compiled layers keep for backward" if joined else "operators are timed one by one"
-        plan = _also_not_modelled(plan, f"torch.compile: {missing}")
-    if config.train.async_tensor_parallel:
-        plan = _also_not_modelled(plan, "asynchronous tensor parallelism: collectives count as exposed")
+    plan = _with_doubts(plan, config, problem)
     cluster = msgspec.structs.replace(cluster, measured=measured)
     plan = _complete(plan, config, cluster, autocast or FIXED.get(config.train.precision, ""))
     return Prepared(
         config=config, cluster=cluster, plan=plan, predicted_timeline=timeline, corpus=corpus, backend=backend
     )
+
+
+def _with_doubts(plan: Plan, config: JobConfig, problem: Problem) -> Plan:
+    """Return the plan with what of a job its price does not know."""
+    if config.train.compile:
+        joined = any(layer.compiled for layer in problem.describe(plan.layout).layers)
+        missing = "what compiled layers keep for backward" if joined else "operators are timed one by one"
+        plan = _also_not_modelled(plan, f"torch.compile: {missing}")
+    if config.train.async_tensor_parallel:
+        plan = _also_not_modelled(plan, "asynchronous tensor parallelism: collectives count as exposed")
+    return plan
 
 
 def _complete(plan: Plan, config: JobConfig, cluster: Cluster, precision: str) -> Plan:

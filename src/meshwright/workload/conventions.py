@@ -42,6 +42,7 @@ class Conventions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     # what lies in memory
     held_weight_bytes: Number = HALF_BYTES  # of a weight that a rank holds whole, copies for fp8 products included
     held_gradient_bytes: Number = SINGLE_BYTES  # of a gradient's sum over micro-batches
+    sums_apart: Number = 0  # ZeRO 1: a rank's share of the summed gradients lies in a buffer of its own
     shares_single: Number = 0  # ZeRO 2, 3: a rank's share of the weights is in single precision, and the master copy
     low_input_bytes: Number = 1  # of what enters a product in 8 bits or fewer, as it is kept for backward
     gate_kept: Number = 0  # the gate's activation is kept beside its product with the other half
@@ -60,8 +61,8 @@ class Conventions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 ENGINE = Conventions(
     weight_bytes=SINGLE_BYTES, residual_bytes=SINGLE_BYTES, product_bytes=SINGLE_BYTES, optimizer_bytes=8,
     reshards=1, whole_halves=1, sends_cut=0, keys_ring=0, routed_cut=0, router_messages=1, gather_waits=1,
-    stops_early=1, host_weight_bytes=SINGLE_BYTES, held_weight_bytes=SINGLE_BYTES, shares_single=1, gate_kept=1,
-    selective_saves=2, logit_bytes=10, spare_gradient_bytes=0, master_bytes=0,
+    stops_early=1, host_weight_bytes=SINGLE_BYTES, held_weight_bytes=SINGLE_BYTES, sums_apart=1,
+    shares_single=1, gate_kept=1, selective_saves=2, logit_bytes=10, spare_gradient_bytes=0, master_bytes=0,
 )  # fmt: skip
 
 

@@ -1,19 +1,23 @@
-"""StepProgram: what one training step sends and computes, stage by stage, for the engines that time it.
+"""StepProgram: what one training step sends, computes and holds, stage by stage, for the engines that time it.
 
-`workload.split` fills it in; the planner prices it from measured figures or closed formulas, `simulate.step` replays
-it, `plan --graph` draws it. Sizes and numbers of calls are plain numbers, or arrays for many layouts at once.
+`workload.split` and `workload.held` fill it in; the planner prices it from measured figures or closed formulas,
+`simulate.step` replays it, `plan --graph` draws it. Sizes and numbers of calls are plain numbers, or arrays for many
+layouts at once.
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 
 from ..layout import Layout
 from ..mesh import Axis
 
-Number = Any  # of one layout, or an array of many
+Number = float | npt.NDArray[Any]  # of one layout, or an array of many
+Flag = bool | npt.NDArray[np.bool_]  # likewise
 ADDED_UP = frozenset({"all_reduce", "reduce_scatter"})  # what they take depends on the type, not on bytes alone
 FLOAT = "float"  # as nccl-tests name types
 DTYPES = {2: "bfloat16", 4: FLOAT}  # by the bytes of an element
@@ -34,6 +38,11 @@ class Comm(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     element_bytes: Number = 4  # of what it carries
     leaving: Number = 1.0  # of an all-to-all's bytes for other nodes, the share that is sent there
     algorithm: str = "auto"  # ring, hierarchical where groups have several ranks in each node, pairwise all-to-all
+
+    @property
+    def size_bytes(self) -> int:
+        """The payload, of one layout."""
+        return int(self.bytes)
 
     @property
     def dtype(self) -> str:
@@ -112,12 +121,39 @@ class Stage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
         return (*self.gradients, *self.sums, *self.parameters)
 
 
+class States(NamedTuple):
+    """Bytes that one rank holds throughout a step, and what comes on top while it computes."""
+
+    parameters: Number
+    gradients: Number
+    optimizer: Number
+    passing: Number = 0  # gathered weights and whole gradients of the layers that are at work
+    host: Number = 0  # in the memory of the rank's host
+    pinned: Number = 0  # of that, what the device copies to and from
+
+
+class Moment(NamedTuple):
+    """Bytes that a rank holds at one time of a step beside its states."""
+
+    activations: Number  # kept for backward
+    logits: Number
+    working: Number  # of the layer at work: gradients, what is computed again, weights that are gathered for it
+
+
+class Held(NamedTuple):
+    """What a rank holds: its states, and the moments at which it may hold most."""
+
+    states: States
+    moments: tuple[Moment, ...]
+
+
 class StepProgram(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One training step: stages 0 .. pp x vpp - 1, as `pipelines.schedule` puts them on ranks."""
 
     layout: Layout
     micro_batches: int  # of each replica
     stages: tuple[Stage, ...]
+    held: tuple[Held, ...] = ()  # by each rank of the pipeline, where that was asked
     optimizer_s: float = 0.0
     data_s: float = 0.0  # to draw a micro-batch, before each forward of the first stage
     cores: float | None = None  # cores that all ranks share, one busy core a rank; None: each rank has its own
@@ -141,7 +177,7 @@ class StepProgram(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         def add(comms: Iterable[Comm], times: Callable[[Comm], Number]) -> None:
             for comm in comms:
                 if count := int(times(comm)):
-                    found[comm.axis, comm.collective, int(comm.bytes)] += count
+                    found[comm.axis, comm.collective, comm.size_bytes] += count
 
         for number in mine:
             stage = self.stages[number]

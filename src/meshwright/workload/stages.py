@@ -10,6 +10,7 @@ from ..mesh import Axis, size
 from ..pipelines import schedule
 from .conventions import SINGLE_BYTES, Conventions, engine
 from .graph import Layer, Workload
+from .holdings import held_by
 from .program import Comm, Number, Pass, Stage, StepProgram, Unit
 from .split import (
     Exchange,
@@ -33,7 +34,7 @@ ENDS = frozenset({"embedding", "output"})  # units outside of the stack of layer
 def step_program(
     workload: Workload, layout: Layout, micro_batches: int, *, bucket_bytes: int = 2**62, bounds: Sequence[int] = ()
 ) -> StepProgram:
-    """Return what a step of one rank of tp, cp and dp sends, stage by stage of its pipeline.
+    """Return what a step of one rank of tp, cp and dp sends and holds, stage by stage of its pipeline.
 
     `workload` is what the layout leaves of a micro-batch to one rank (`transformer.describe`). Stage s has the units
     `bounds[s]` to `bounds[s + 1]` of the chain of embedding, layers and output.
@@ -62,7 +63,12 @@ def step_program(
                 parameters=returning + (tuple(map(_spread, gradients)) if layout.zero == 1 else ()),
             )
         )
-    return StepProgram(layout=layout, micro_batches=micro_batches, stages=tuple(stages))
+    return StepProgram(
+        layout=layout,
+        micro_batches=micro_batches,
+        stages=tuple(stages),
+        held=held_by(workload, layout, micro_batches, bounds),
+    )
 
 
 def rank_of_stages(layout: Layout, micro_batches: int) -> tuple[int, ...]:

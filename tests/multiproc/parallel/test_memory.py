@@ -9,11 +9,11 @@ from meshwright.layout import Layout, Plan
 from meshwright.parallel.api import Silent
 from meshwright.parallel.build import build_engine
 from meshwright.parallel.engine import Settings
-from meshwright.plan.measured.memory import peak_memory_bytes
 from meshwright.train.config import OptimizerConfig
 from meshwright.train.decoder import Decoder
 from meshwright.train.memory import PeakMemory
 from meshwright.train.optimizer import make_optimizer
+from meshwright.workload.holdings import peak_memory_bytes
 from meshwright.workload.transformer import ModelConfig, describe
 from testkit.train_jobs import UNMEASURED
 
@@ -87,6 +87,17 @@ def test_under_bf16_it_says_so_too_and_less_of_activations(text, rank_pool):
 
     assert half == pytest.approx(max(counted), rel=0.10)
     assert half < single
+
+
+@pytest.mark.parametrize("text", ["dp=2,ep=2,mbs=2,zero=1", "dp=2,ep=2,mbs=2,zero=2", "dp=2,ep=2,mbs=2,zero=3"])
+def test_zero_cuts_experts_over_the_ranks_that_share_them_alone(text, rank_pool):
+    layout, model = Layout.parse(text), msgspec.structs.replace(TIED, num_local_experts=4)
+    workload = describe(model, seq_len=SEQ_LEN, micro_batch=layout.mbs, layout=layout)
+
+    counted = rank_pool(2).run(peak, text, model)
+
+    planned = peak_memory_bytes(workload, layout, micro_batches=MICRO_BATCHES)
+    assert planned == pytest.approx(max(counted), rel=0.10)
 
 
 @pytest.mark.parametrize("bucket_bytes", [2**18, 2**30])

@@ -8,11 +8,11 @@ from meshwright.layout import Layout, Plan
 from meshwright.parallel.api import Silent
 from meshwright.parallel.build import build_engine
 from meshwright.parallel.engine import Settings
-from meshwright.plan.measured.pipeline import pipeline_peak_bytes
 from meshwright.train.config import OptimizerConfig
 from meshwright.train.decoder import Decoder
 from meshwright.train.memory import PeakMemory
 from meshwright.train.optimizer import make_optimizer
+from meshwright.workload.holdings import peak_memory_bytes
 from meshwright.workload.transformer import ModelConfig, describe
 from testkit.train_jobs import UNMEASURED
 
@@ -62,7 +62,7 @@ def test_the_plan_says_within_ten_percent_how_much_the_fullest_rank_holds(text, 
 
     counted = rank_pool(layout.world_size).run(peak, text)
 
-    planned = pipeline_peak_bytes(workload, layout, layout.dp * layout.mbs * MICRO_BATCHES)
+    planned = peak_memory_bytes(workload, layout, micro_batches=MICRO_BATCHES)
     assert planned == pytest.approx(max(counted), rel=0.10)
 
 

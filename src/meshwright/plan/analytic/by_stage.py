@@ -46,14 +46,10 @@ def memory_of_stages(setting: Setting, layout: Layout, stages: Sequence[int] = (
         seq_len=float(setting.seq_len),
         shard=grid.dp * grid.cp / grid.replicas,
     )
+    names = ("allocated_bytes", "reserved_bytes", "card_bytes")
+    columns = {"layers": layers, **{name: np.asarray(getattr(memory, name)) for name in names}}
     return [
-        StageMemory(
-            stage=stage,
-            layers=float(layers[stage]),
-            allocated_bytes=float(memory.allocated_bytes[stage]),
-            reserved_bytes=float(memory.reserved_bytes[stage]),
-            card_bytes=float(memory.card_bytes[stage]),
-        )
+        StageMemory(stage=stage, **{name: float(column[stage]) for name, column in columns.items()})
         for stage in range(layout.pp)
     ]
 
@@ -61,9 +57,9 @@ def memory_of_stages(setting: Setting, layout: Layout, stages: Sequence[int] = (
 def _layers(model: Model, layout: Layout, stages: Sequence[int]) -> tuple[Array, Array]:
     """Return the layers of each rank, and those of them without experts."""
     if len(stages) == layout.pp * layout.vpp:
-        folded = bool(is_folded(Grid.of([layout]))[0])
+        folded = bool(np.all(is_folded(Grid.of([layout]))))
         return rank_layers(model, layout.pp, stages, folded=folded)
-    first, between, last = (load.layers[0] for load in loads(model, Grid.of([layout]), 1.0))
+    first, between, last = (np.ravel(load.layers)[0] for load in loads(model, Grid.of([layout]), 1.0))
     holds = np.array([first, *[between] * (layout.pp - 2), last] if layout.pp > 1 else [first])
     each = holds / layout.vpp
-    return holds, without_experts(model, np.arange(layout.pp) * each, each, holds)
+    return holds, np.asarray(without_experts(model, np.arange(layout.pp) * each, each, holds))

@@ -107,6 +107,7 @@ class Coefficients(NamedTuple):
     host_overlaps: Number
     held_weight_bytes: Number
     held_gradient_bytes: Number
+    sums_apart: Number
     shares_single: Number
     low_input_bytes: Number
     gate_kept: Number

@@ -33,7 +33,7 @@ def once_each(model: Model, grid: Grid, names: Sequence[str], part: Callable[...
     if np.ndim(model.hidden) or len(grid) < FEW:
         return part(grid, *columns)
     first, place = _numbered([getattr(grid, name) for name in names], len(grid))
-    few = part(grid.take(first), *(column[first] if np.ndim(column) else column for column in columns))
+    few = part(grid.take(first), *(column[first] if isinstance(column, np.ndarray) else column for column in columns))
     return _spread(few, place)  # type: ignore[no-any-return]
 
 
@@ -41,7 +41,7 @@ def _numbered(columns: Sequence[Number], count: int) -> tuple[npt.NDArray[np.int
     """Return the first row of each combination, and for each row the number of its combination."""
     key, size = np.zeros(count, dtype=np.int64), 1
     for column in columns:
-        if not np.ndim(column):
+        if not isinstance(column, np.ndarray):
             continue
         whole = column.astype(np.int64)
         least, radix = int(whole.min()), int(whole.max()) - int(whole.min()) + 1
@@ -59,6 +59,8 @@ def _spread(value: Any, place: npt.NDArray[np.int64]) -> Any:
     """Return the arrays inside of tuples, lists and dataclasses with one element for each row."""
     if is_dataclass(value):
         return replace(value, **{one.name: _spread(getattr(value, one.name), place) for one in fields(value)})  # type: ignore[type-var]
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*(_spread(one, place) for one in value))
     if isinstance(value, tuple | list):
         return type(value)(_spread(one, place) for one in value)
     return value[place] if np.ndim(value) else value

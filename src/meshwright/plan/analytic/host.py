@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...workload.program import Comm
 from ...workload.split import HostTraffic, host_traffic
 from .coefficients import Coefficients
 from .quantities import Grid, Machine, Number
@@ -51,9 +52,8 @@ def hosted_s(
     memory = machine.host_memory_rate * MEMORY_SHARE
 
     def seconds(*names: str) -> Number:
-        return sum(
-            comm.in_step(micro) * comm.bytes / rate for one in sent for comm in (getattr(one, name) for name in names)
-        )
+        comms: list[Comm] = [getattr(one, name) for one in sent for name in names]
+        return sum(comm.in_step(micro) * comm.bytes / rate for comm in comms)
 
     weights, gradients = grid.offload == 2, seconds("leave")
     waiting = np.where(weights & (c.shares_single > 0) & (micro > 1), 1.0 - 1.0 / micro, 0.0) * gradients

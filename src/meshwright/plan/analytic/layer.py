@@ -130,8 +130,8 @@ def _network(machine: Machine, c: Coefficients, model: Model, grid: Grid, tokens
     rows_bytes = HALF_BYTES * tokens * model.experts_per_token * model.hidden * model.stream
     permuted = 6.0 * rows_bytes / (machine.memory_rate * c.memory)
     routed = permuted * c.routing
-    moe = tuple((held * each[i] / c.grouped + shared[i] * (model.shared_ffn > 0) + routed) * c.moe_pace for i in (0, 1))
-    return tuple(share * moe[i] + plain * dense[i] for i in (0, 1))
+    moe = [(held * each[i] / c.grouped + shared[i] * (model.shared_ffn > 0) + routed) * c.moe_pace for i in (0, 1)]
+    return share * moe[0] + plain * dense[0], share * moe[1] + plain * dense[1]
 
 
 def _mlp(machine: Machine, c: Coefficients, model: Model, rows: Number, width: Number) -> tuple[Number, Number]:

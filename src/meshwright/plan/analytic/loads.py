@@ -68,7 +68,7 @@ def rank_layers(model: Model, ranks: int, stages: Sequence[int], *, folded: bool
     """
     counts = np.array(stages, float)
     without = without_experts(model, np.cumsum(counts) - counts, counts, counts)
-    tables = [each.reshape(-1, ranks) for each in (counts, without)]
+    tables = [np.reshape(each, (-1, ranks)) for each in (counts, without)]
     if folded:
         tables = [np.stack([row[:: -1 if number % 2 else 1] for number, row in enumerate(each)]) for each in tables]
     layers, dense = (each.sum(axis=0) for each in tables)

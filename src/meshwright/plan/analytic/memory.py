@@ -1,23 +1,26 @@
 """Peak memory of the most loaded rank of every layout, term by term: allocated, reserved, and what the card shows.
 
-`states` says what a rank holds throughout, `kept` what a layer keeps for its backward, `loads` what each rank of a
-pipeline has of both. The peak is at the beginning of a backward, with all that was kept: at the loss where the rank
-has the output, else in its last layer. What torch's allocator reserves is more, by blocks that it split and cannot
-use again; the card shows besides the CUDA context, libraries' workspaces and communicators' buffers.
+`workload.held` says what a rank holds throughout and when it holds most, `kept` what a layer keeps for its backward,
+`loads` what each rank of a pipeline has of both. The peak is at the beginning of a backward, with all that was kept: at
+the loss where the rank has the output, else in its last layer. What torch's allocator reserves is more, by blocks that
+it split and cannot use again; the card shows besides the CUDA context, libraries' workspaces and communicators'
+buffers.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
+from ...workload.held import Peak, peak
+from ...workload.program import Held, Moment, States
 from .coefficients import Coefficients
 from .distinct import KEPT, STATES, once_each
 from .kept import layer_bytes, residual_bytes, working_bytes
 from .loads import Load, loads
 from .quantities import Grid, Machine, Model, Number
-from .states import States, states_of
+from .states import states_of
 
 CONTEXT_BYTES = 0.6e9  # CUDA context and libraries' workspaces
 SPLIT_BYTES = 1.5 * 2**30  # most of what the allocator holds in split blocks, whatever comes and goes
@@ -37,8 +40,8 @@ class Memory:
     activations_bytes: Number
     logits_bytes: Number
     working_bytes: Number
-    host_bytes: Number = 0.0  # of a rank, in the memory of its host: on the rank that has most there
-    pinned_bytes: Number = 0.0
+    host_bytes: Number  # of a rank, in the memory of its host: on the rank that has most there
+    pinned_bytes: Number
 
 
 def memory_bytes(
@@ -59,20 +62,12 @@ def memory_bytes(
         return [states_of(machine, c, model, some, load, shard) for load in loads(model, some, 1.0, stages)]
 
     kept, work = once_each(model, grid, KEPT, partial(_layers, machine, c, model, seq_len=seq_len))
-    parts = []
     held_by = once_each(model, grid, STATES, states, shard)
-    for load, held in zip(loads(model, grid, micro, stages), held_by, strict=True):
-        parts.append(_rank(machine, c, model, grid, load, held, kept, work, seq_len))
-    table = np.stack([np.stack([np.broadcast_to(term, np.shape(grid.tp)) for term in part]) for part in parts])
-    most = table.sum(axis=1).argmax(axis=0)
-    terms = np.take_along_axis(table, most[None, None, ...], axis=0)[0]
-    found = _whole(c, grid, terms)
-    if not np.any(grid.offload):
-        return found
-    host, pinned = (np.max([np.broadcast_to(x, np.shape(grid.tp)) for x in those], axis=0) for those in (
-        [held.host for held in held_by], [held.pinned for held in held_by])
-    )  # fmt: skip
-    return replace(found, host_bytes=host, pinned_bytes=pinned)
+    ranks = [
+        Held(held, _moments(machine, c, model, grid, load, held, kept, work, seq_len))
+        for load, held in zip(loads(model, grid, micro, stages), held_by, strict=True)
+    ]
+    return _whole(c, grid, peak(ranks))
 
 
 def stage_memory(
@@ -81,8 +76,7 @@ def stage_memory(
     """Return the peak memory of a rank with this load."""
     kept, work = _layers(machine, c, model, grid, seq_len=seq_len)
     held = states_of(machine, c, model, grid, load, shard)
-    terms = _rank(machine, c, model, grid, load, held, kept, work, seq_len)
-    return _whole(c, grid, np.stack([np.broadcast_to(term, np.shape(grid.tp)) for term in terms]))
+    return _whole(c, grid, peak([Held(held, _moments(machine, c, model, grid, load, held, kept, work, seq_len))]))
 
 
 def _layers(
@@ -93,23 +87,23 @@ def _layers(
     return kept, [working_bytes(machine, c, model, grid, seq_len, moe) for moe in (False, True)]
 
 
-def _whole(c: Coefficients, grid: Grid, terms: Number) -> Memory:
+def _whole(c: Coefficients, grid: Grid, found: Peak) -> Memory:
     """Return the terms of a rank with what the allocator holds besides and the card shows."""
-    parameters, gradients, optimizer, activations, logits, working = terms
-    allocated = terms.sum(axis=0)
-    moving = activations + logits + working
-    reserved = allocated + c.fragments * moving + np.minimum(SPLIT_BYTES, moving / 2.0)
+    moving = found.activations + found.logits + found.working
+    reserved = found.allocated + c.fragments * moving + np.minimum(SPLIT_BYTES, moving / 2.0)
     groups = 1.0 * (grid.tp > 1) + (grid.pp > 1) + (grid.dp > 1) + (grid.cp > 1) + (grid.ep > 1)
     return Memory(
-        allocated_bytes=allocated,
+        allocated_bytes=found.allocated,
         reserved_bytes=reserved,
         card_bytes=reserved + CONTEXT_BYTES + BUFFER_BYTES * groups,
-        parameters_bytes=parameters,
-        gradients_bytes=gradients,
-        optimizer_bytes=optimizer,
-        activations_bytes=activations,
-        logits_bytes=logits,
-        working_bytes=working,
+        parameters_bytes=found.parameters,
+        gradients_bytes=found.gradients,
+        optimizer_bytes=found.optimizer,
+        activations_bytes=found.activations,
+        logits_bytes=found.logits,
+        working_bytes=found.working,
+        host_bytes=found.host,
+        pinned_bytes=found.pinned,
     )
 
 
@@ -120,23 +114,15 @@ def _entry(machine: Machine, c: Coefficients, model: Model, grid: Grid, load: Lo
     return load.output * copies * residual_bytes(machine, c) * grid.mbs * seq_len / grid.cp * model.hidden
 
 
-def _rank(
+def _moments(
     machine: Machine, c: Coefficients, model: Model, grid: Grid, load: Load, held: States, kept: list[Number],
     work: list[Number], seq_len: Number,
-) -> tuple[Number, ...]:  # fmt: skip
-    """Return the terms of one rank in the order of Memory's fields."""
+) -> tuple[Moment, Moment]:  # fmt: skip
+    """Return what one rank holds at the loss, and in its last layer."""
     activations = load.in_flight * (load.dense * kept[0] + load.moe * kept[1])
     activations = activations + _entry(machine, c, model, grid, load, seq_len)
     tokens = grid.mbs * seq_len / grid.cp
     each = np.where((grid.tp > 1) & (c.parallel_logit_bytes > 0), c.parallel_logit_bytes, c.logit_bytes)
     logits = load.output * each * tokens * model.vocab / grid.tp
     layer = np.maximum(work[0] * (load.dense > 0), work[1] * (load.moe > 0))
-    at_loss = logits >= layer
-    return (
-        held.parameters,
-        held.gradients,
-        held.optimizer,
-        activations,
-        np.where(at_loss, logits, 0.0),
-        held.passing + np.where(at_loss, 0.0, layer),
-    )
+    return Moment(activations, logits, held.passing), Moment(activations, 0.0, held.passing + layer)

@@ -112,31 +112,14 @@ def price(setting: Setting, grid: Grid, stages: Sequence[int] = ()) -> Prices:
     """
     c = coefficients_of(setting)
     step, memory = _step(setting, grid, c, stages), _memory(setting, grid, c, stages)
-    return Prices(
-        step_time_s=step.total_s,
-        forward_s=step.forward_s,
-        backward_s=step.backward_s,
-        recompute_s=step.recompute_s,
-        optimizer_s=step.optimizer_s,
-        tensor_comm_s=step.tensor_comm_s,
-        pipeline_comm_s=step.pipeline_comm_s,
-        data_comm_s=step.data_comm_s,
-        exposed_comm_s=step.exposed_comm_s,
-        hidden_comm_s=step.hidden_comm_s,
-        bubble_s=step.bubble_s,
-        other_s=step.other_s + np.zeros(len(grid)),
-        allocated_bytes=memory.allocated_bytes,
-        reserved_bytes=memory.reserved_bytes,
-        card_bytes=memory.card_bytes,
-        parameters_bytes=memory.parameters_bytes,
-        gradients_bytes=memory.gradients_bytes,
-        optimizer_bytes=memory.optimizer_bytes,
-        activations_bytes=memory.activations_bytes,
-        logits_bytes=memory.logits_bytes,
-        working_bytes=memory.working_bytes,
-        host_bytes=memory.host_bytes + np.zeros(len(grid)),
-        pinned_bytes=memory.pinned_bytes + np.zeros(len(grid)),
-    )
+    terms = {
+        **{field.name: getattr(step, field.name) for field in fields(Step) if field.name != "total_s"},
+        **{field.name: getattr(memory, field.name) for field in fields(Memory)},
+    }
+    columns = {
+        name: np.zeros(len(grid)) + term if np.ndim(term) == 0 else np.asarray(term) for name, term in terms.items()
+    }
+    return Prices(step_time_s=np.asarray(step.total_s), exposed_comm_s=np.asarray(step.exposed_comm_s), **columns)
 
 
 def _step(setting: Setting, grid: Grid, c: Coefficients, stages: Sequence[int] = ()) -> Step:
@@ -243,7 +226,7 @@ def performance(setting: Setting, prices: Prices, index: int, layout: Layout) ->
         data_s=0.0,
         tokens_per_s_per_gpu=tokens / step_time_s / setting.gpus,
         model_tflops_per_gpu=tflops,
-        mfu=tflops * 1e12 / machine_of(setting).peak,
+        mfu=tflops * 1e12 / float(machine_of(setting).peak),
         peak_memory_bytes_per_gpu=round(float(prices.reserved_bytes[index])),
         error_band=widened(_narrowed(setting, layout, known.band(setting.stack)), doubts),
         not_modelled=(*NOT_MODELLED, *(OWN_NOT_MODELLED if setting.stack == OWN else ()), *doubts),

@@ -273,14 +273,18 @@ class Grid:
 
     def layout(self, index: int) -> Layout:
         """Return one layout of the grid."""
+
+        def of(column: Number) -> int:
+            return int(np.broadcast_to(column, len(self))[index])
+
         return Layout(
-            **{name: int(getattr(self, name)[index]) for name in NUMBERS},  # type: ignore[arg-type]
-            schedule=SCHEDULES[int(self.schedule[index])],  # type: ignore[arg-type]
-            recompute=RECOMPUTES[int(self.recompute[index])],  # type: ignore[arg-type]
-            order=ORDERS[int(self.order[index])],
-            replicas=int(np.broadcast_to(self.replicas, len(self))[index]),
-            etp=int(np.broadcast_to(self.etp, len(self))[index]) or None,
-            offload=OFFLOADS[int(np.broadcast_to(self.offload, len(self))[index])],
+            **{name: of(getattr(self, name)) for name in NUMBERS},  # type: ignore[arg-type]
+            schedule=SCHEDULES[of(self.schedule)],  # type: ignore[arg-type]
+            recompute=RECOMPUTES[of(self.recompute)],  # type: ignore[arg-type]
+            order=ORDERS[of(self.order)],
+            replicas=of(self.replicas),
+            etp=of(self.etp) or None,
+            offload=OFFLOADS[of(self.offload)],
         )
 
     def take(self, indices: Any) -> "Grid":

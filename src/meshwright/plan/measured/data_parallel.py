@@ -165,20 +165,20 @@ def overlapped_backward(
     buckets: Sequence[Comm],
 ) -> float:
     """Append the last backward with its buckets in flight; return when both are over."""
-    total, rest_s = sum(bucket.bytes for bucket in buckets), backward_s
+    total, rest_s = sum(bucket.size_bytes for bucket in buckets), backward_s
     start = queue_free = now
     share = 0.0
     for bucket in buckets:
-        segment_s = backward_s * bucket.bytes / total  # gradients are taken to come evenly over backward
+        segment_s = backward_s * bucket.size_bytes / total  # gradients are taken to come evenly over backward
         now = advance(now, segment_s, queue_free, share)
         rest_s -= segment_s
         ranks = size(layout, bucket.axis)
-        fit = find_fit(inputs.measured, bucket.collective, inputs.backend, ranks, bucket.bytes, dtype=bucket.dtype)
-        begin, sent_s = max(now, queue_free), fit.time_s(bucket.bytes)
+        fit = find_fit(inputs.measured, bucket.collective, inputs.backend, ranks, bucket.size_bytes, dtype=bucket.dtype)
+        begin, sent_s = max(now, queue_free), fit.time_s(bucket.size_bytes)
         delay_s = min(fit.delay_s, max(0.0, now + rest_s - begin))
         share = fit.busy_share * sent_s / (delay_s + sent_s)
         queue_free = begin + delay_s + sent_s
-        spans.append(Span(0, "comm", bucket.collective, begin, queue_free, bytes=int(bucket.bytes)))
+        spans.append(Span(0, "comm", bucket.collective, begin, queue_free, bytes=int(bucket.size_bytes)))
     spans.append(Span(0, "compute", "backward", start, now))
     # the slowest rank of all ends last, and the last bucket waits for it
     late_s = now * straggling(inputs.measured, layout.world_size)
@@ -220,7 +220,7 @@ def advance(now: float, work_s: float, comm_until: float, share: float) -> float
 def gradients_copy_s(inputs: StepInputs, parameters: int, ranks: int) -> float:
     """Return the seconds of one pass of so many gradients on each rank through memory (read, read, write)."""
     bandwidth = inputs.measured.memory_bandwidth_bytes_per_s  # of all ranks together
-    return 0.0 if not bandwidth else 3 * ENGINE.gradient_bytes * parameters * ranks / bandwidth
+    return 0.0 if not bandwidth else 3 * int(ENGINE.gradient_bytes) * parameters * ranks / bandwidth
 
 
 def append_span(

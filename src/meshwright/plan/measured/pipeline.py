@@ -1,4 +1,4 @@
-"""Time and memory of one step of a pipeline: the best cut by measured times, its grid over time, what each rank holds.
+"""Time of one step of a pipeline: the best cut by measured times, its grid over time.
 
 The timeline has one rank for each position of a pipeline. Compute is that of the rank's stages; activations travel
 while others compute, gradients of data parallelism after a rank's last backward, the update when all stages are done.
@@ -8,8 +8,6 @@ import dataclasses
 import itertools
 from collections.abc import Sequence
 from typing import NamedTuple
-
-import msgspec
 
 from ...cluster.graph import blocking, on_link
 from ...layout import Layout, micro_batches
@@ -23,21 +21,20 @@ from ...pipelines import (
     Unit,
     best_cut,
     links_of_cuts,
-    peak_in_flight,
     schedule,
     stage_times,
     timed_sharing,
 )
 from ...timeline import Span, Timeline
 from ...workload.chain import units
-from ...workload.conventions import Conventions, engine
-from ...workload.graph import Layer, Workload
+from ...workload.conventions import engine
+from ...workload.graph import Workload
+from ...workload.holdings import part_of
 from ...workload.program import Comm, Stage, called_in
 from ...workload.split import stage_message
 from ...workload.stages import hidden_size, step_program
 from ...workload.stages import units as units_sent
 from .data_parallel import StepInputs, Times, find_fit, gradients_copy_s, straggling
-from .memory import kept_bytes, peak_memory_bytes
 from .spmd import LOSS, RESUMING, blocked_by_s, copy_s, sharding_s, update_operators
 
 
@@ -126,54 +123,6 @@ def _end_of_step(
     return spans
 
 
-def pipeline_peak_bytes(workload: Workload, layout: Layout, global_batch: int) -> int:
-    """Return the peak bytes of live tensors of the fullest rank of a pipeline under the best cut by counted costs.
-
-    A rank holds its stages' weights and what `in_flight` micro-batches keep for backward; one of them is in backward at
-    a time, as `memory.peak_memory_bytes` says for one stage alone.
-    """
-    grid = grid_of(layout, global_batch)
-    bounds = best_cut(units(workload, recompute=layout.recompute), Target.of(grid), slack=SLACK).bounds
-    each = [layer for layer in workload.layers for _ in range(layer.count)]
-    of_stage = [each[first:end] for first, end in itertools.pairwise(bounds)]
-    c = engine(workload.precision)
-    kept = [sum(kept_bytes(layer, layout, c) for layer in layers) for layers in of_stage]
-    waiting = [sum(_gradients(layer, c) for layer in layers) for layers in of_stage]
-    in_flight = peak_in_flight(grid, kept, waiting.__getitem__)
-    peaks = []
-    for rank in range(grid.ranks):
-        stages = grid.stages_of(rank)
-        own = held_workload(workload, [layer for stage in stages for layer in of_stage[stage]])
-        # the first stage sends no gradient back, so that it does not split its backward
-        as_run = layout if rank else msgspec.structs.replace(layout, schedule="1f1b", vpp=1)
-        alone = peak_memory_bytes(own, as_run, micro_batches=grid.micro_batches)
-        peaks.append(alone - sum(kept[stage] for stage in stages) + in_flight[rank])
-    return int(max(peaks))
-
-
-def held_workload(workload: Workload, held: Sequence[Layer]) -> Workload:
-    """Return the part of a workload that has these layers; a tied output without the embedding has a copy of it."""
-    embedding, output = workload.layers[0], workload.layers[-1]
-    hidden, vocabulary = _output_shape(workload)
-    layers: list[Layer] = []
-    for layer in held:
-        if layer is output and layer.parameters < hidden * vocabulary and embedding not in held:
-            layer = msgspec.structs.replace(layer, parameters=layer.parameters + embedding.parameters)
-        if layers and layers[-1].name == layer.name:
-            layers[-1] = msgspec.structs.replace(layers[-1], count=layers[-1].count + 1)
-        else:
-            layers.append(msgspec.structs.replace(layer, count=1))
-    shapes = tuple((layer.count * layer.parameters,) for layer in layers)
-    return msgspec.structs.replace(workload, layers=tuple(layers), parameter_shapes=shapes)
-
-
-def _gradients(layer: Layer, c: Conventions) -> int:
-    """Return the bytes that wait in a split backward: of all that has weights, the gradient of what it returned."""
-    columns = {"linear": (2, int(c.product_bytes)), "rms_norm": (1, int(c.residual_bytes))}
-    found = [(op.shape, *columns[op.kind]) for op in layer.operators if op.kind in columns]
-    return sum(each * shape[0] * shape[column] for shape, column, each in found)
-
-
 def _target(layout: Layout, inputs: StepInputs, grid: PipelineGrid) -> Target:
     """Return the pipeline's ranks and links: a message is work for its ends, whatever it takes on the link."""
     sent = message_bytes(layout, inputs.workload)
@@ -216,18 +165,13 @@ def _shared_s(layout: Layout, inputs: StepInputs, comm: Comm) -> float:
 
     Each sends the other as much as it has, over the slowest of the links between; the last pipeline finds it free.
     """
-    return max(link.work_s + link.all_s / link.at_once for link in _links(layout, inputs, int(comm.bytes)))
+    return max(link.work_s + link.all_s / link.at_once for link in _links(layout, inputs, comm.size_bytes))
 
 
 def _summed_s(inputs: StepInputs, layout: Layout, bucket: Comm) -> float:
     ranks = size(layout, bucket.axis)
-    fit = find_fit(inputs.measured, bucket.collective, inputs.backend, ranks, bucket.bytes, dtype=bucket.dtype)
-    return fit.time_s(bucket.bytes)
-
-
-def _output_shape(workload: Workload) -> tuple[int, ...]:
-    """Return the features that the last product takes and gives: on a rank, those of its part of the vocabulary."""
-    return next(op.shape[1:] for op in workload.layers[-1].operators if op.kind == "linear")
+    fit = find_fit(inputs.measured, bucket.collective, inputs.backend, ranks, bucket.size_bytes, dtype=bucket.dtype)
+    return fit.time_s(bucket.size_bytes)
 
 
 def _busy(times: StageTimes, target: Target, resuming_s: float) -> StageTimes:
@@ -287,4 +231,4 @@ def _parameters(inputs: StepInputs, grid: PipelineGrid, bounds: Sequence[int]) -
     each = [layer for layer in inputs.workload.layers for _ in range(layer.count)]
     of_stage = [each[first:end] for first, end in itertools.pairwise(bounds)]
     of_rank = [[layer for stage in grid.stages_of(rank) for layer in of_stage[stage]] for rank in range(grid.ranks)]
-    return [held_workload(inputs.workload, layers).parameters for layers in of_rank]
+    return [part_of(inputs.workload, layers).parameters for layers in of_rank]

@@ -153,7 +153,7 @@ class SplitStep:
         if comm.axis == "host":
             return 0.0
         ranks = size(self.layout, comm.axis)
-        return find_fit(self.inputs.measured, "all_reduce", self.inputs.backend, ranks, comm.bytes).busy_share
+        return find_fit(self.inputs.measured, "all_reduce", self.inputs.backend, ranks, comm.size_bytes).busy_share
 
     def _leave(self, comms: Iterable[Comm]) -> None:
         """Append what goes to the host beside the computation that follows, one after the other."""
@@ -228,8 +228,8 @@ def blocked_by_s(inputs: StepInputs, layout: Layout, comm: Comm, computed_s: flo
     ranks = layout.world_size if comm.axis == "host" else size(layout, comm.axis)  # all of them cross to it at once
     if ranks == 1 and comm.axis != "host":
         return 0.0
-    fit = find_fit(inputs.measured, blocking(comm.collective), inputs.backend, ranks, comm.bytes, dtype=comm.dtype)
-    blocked_s = fit.time_s(comm.bytes)
+    fit = find_fit(inputs.measured, blocking(comm.collective), inputs.backend, ranks, comm.size_bytes, dtype=comm.dtype)
+    blocked_s = fit.time_s(comm.size_bytes)
     return blocked_s - fit.hides * min(computed_s, blocked_s)
 
 
@@ -237,4 +237,4 @@ def copy_s(inputs: StepInputs, layout: Layout, comms: Iterable[Comm]) -> float:
     """Return the seconds in which what was gathered or is scattered is copied out of its buffer or into it."""
     bandwidth = inputs.measured.memory_bandwidth_bytes_per_s  # of all ranks together
     comms = [comm for comm in comms if comm.axis != "host"]
-    return sum(2 * comm.bytes * size(layout, comm.axis) / bandwidth for comm in comms) if bandwidth else 0.0
+    return sum(2 * comm.size_bytes * size(layout, comm.axis) / bandwidth for comm in comms) if bandwidth else 0.0

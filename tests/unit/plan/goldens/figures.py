@@ -19,14 +19,14 @@ from meshwright.plan.analytic import Grid, Setting, price
 from meshwright.plan.analytic.coefficients import book
 from meshwright.plan.machines import machines
 from meshwright.plan.measured.data_parallel import StepInputs, predict_step
-from meshwright.plan.measured.memory import peak_memory_bytes
-from meshwright.plan.measured.pipeline import pipeline_peak_bytes, predict_pipeline_step
+from meshwright.plan.measured.pipeline import predict_pipeline_step
 from meshwright.plan.measured.spmd import operators_of, predict_spmd_step
 from meshwright.plan.runs import read_rows
 from meshwright.plan.simulated import simulate_plan
 from meshwright.plan.space import in_every_order, legal_layouts
 from meshwright.plan.validate import Outcome, known_models, predict
 from meshwright.timeline import Timeline
+from meshwright.workload.holdings import peak_memory_bytes
 from meshwright.workload.models import load_model
 from meshwright.workload.transformer import ModelConfig, describe
 from tests.multiproc.parallel.layouts import FAST, SLOW, Case
@@ -89,7 +89,7 @@ def predicted(case: Case) -> tuple[Timeline, int]:
     )  # fmt: skip
     count = GLOBAL_BATCH // (layout.dp * layout.mbs)
     if layout.pp > 1:
-        memory = pipeline_peak_bytes(workload, layout, GLOBAL_BATCH)
+        memory = peak_memory_bytes(workload, layout, micro_batches=count)
         return predict_pipeline_step(layout, inputs, 2**30), memory  # as `choose` does: all gradients at once
     predict_one = predict_step if layout.is_plain else predict_spmd_step
     return predict_one(layout, inputs, BUCKET_BYTES), peak_memory_bytes(workload, layout, micro_batches=count)

@@ -6,11 +6,11 @@ import torch
 
 from meshwright.layout import Layout
 from meshwright.parallel.engine import live_tensors
-from meshwright.plan.measured.memory import kept_activation_bytes, peak_memory_bytes
 from meshwright.train.config import OptimizerConfig
 from meshwright.train.decoder import Decoder
 from meshwright.train.memory import PeakMemory
 from meshwright.train.optimizer import make_optimizer
+from meshwright.workload.holdings import kept_activation_bytes, peak_memory_bytes
 from meshwright.workload.transformer import ModelConfig, describe
 
 SMALL = ModelConfig(hidden_size=64, intermediate_size=160, num_hidden_layers=3, num_attention_heads=4)

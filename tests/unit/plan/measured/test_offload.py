@@ -7,12 +7,12 @@ from meshwright.cluster.graph import CollectiveFit, Measurements, OperatorTime, 
 from meshwright.errors import InputError
 from meshwright.layout import Layout
 from meshwright.plan.measured.data_parallel import StepInputs
-from meshwright.plan.measured.memory import host_memory_bytes, peak_memory_bytes
 from meshwright.plan.measured.needs import needs
 from meshwright.plan.measured.pipeline import predict_pipeline_step
 from meshwright.plan.measured.spmd import predict_spmd_step
 from meshwright.plan.search import Problem, fits, splits
 from meshwright.timeline import step_parts
+from meshwright.workload.holdings import held_by, peak_memory_bytes
 from meshwright.workload.transformer import ModelConfig, describe
 
 MODEL = ModelConfig(num_attention_heads=4, num_key_value_heads=4, num_hidden_layers=3)
@@ -102,7 +102,7 @@ def test_moments_leave_the_device_and_are_counted_on_the_host(zero):
     def held(offload):
         layout = Layout(dp=2, mbs=2, zero=zero, offload=offload)
         workload = describe(MODEL, seq_len=128, micro_batch=2, layout=layout)
-        return peak_memory_bytes(workload, layout), host_memory_bytes(workload, layout), workload.parameters
+        return peak_memory_bytes(workload, layout), held_by(workload, layout)[0].states.host, workload.parameters
 
     (plain, nothing, parameters), (less, host, _) = held("none"), held("optimizer")
     share = parameters // (2 if zero else 1)

@@ -1,0 +1,114 @@
+"""What a rank holds, and the moment at which it holds most: the one place that says what ZeRO and offload leave there.
+
+Written for one layout or for arrays of many (`Number`), by the facts of a stack (`Conventions`). Megatron-LM in half
+precision: weight 2, sum of gradients 4, master weight and Adam's moments 12, of which ZeRO 1 divides the 12 over the
+data-parallel ranks, ZeRO 2 the gradient too, ZeRO 3 all (Rajbhandari et al. 2020, arXiv 1910.02054). PyTorch's FSDP
+holds its share of the weights in single precision, without a second copy: 4 + 4 + 8, and gathers in half precision. In
+a pipeline that does not reshard, gradients are summed whole and weights stay gathered.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from .conventions import SINGLE_BYTES, Conventions
+from .program import Flag, Held, Moment, Number, States
+from .split import Degrees, where
+
+
+class Counts(NamedTuple):
+    """Parameters of one rank, as tensor, expert and pipeline parallelism leave them."""
+
+    held: Number
+    own: Number  # what ZeRO leaves of them
+    layer: Number  # of its largest layer
+    ends: Number = 0  # outside of the stack of layers
+    fused: Number = 0  # of one layer, those whose gradients kernels add to their sum
+
+
+def states(
+    p: Counts, split: Degrees, c: Conventions, *, sharded: Flag, offload: Number, halves: Flag = False,
+    single: Flag = True,
+) -> States:  # fmt: skip
+    """Return the states of a rank.
+
+    `sharded`: whether several ranks share the weights; `halves`: whether backward is split in a pipeline; `single`:
+    whether products are in single precision, so that everything is; `offload`: the place in `layout.OFFLOADS`.
+    """
+    sharded = sharded | (offload == 2)  # one rank whose weights live on the host gathers them too
+    each = ((split.pp <= 1) | (c.reshards > 0)) & sharded  # else a pipeline keeps what it gathered, and sums whole
+    cut = (split.zero >= 2) & sharded
+    own = cut & (c.shares_single > 0)  # FSDP: the share is the master copy
+    weight = where(single, SINGLE_BYTES, c.held_weight_bytes)
+    share = where(own, where(single, weight, SINGLE_BYTES * c.trained + weight * (1.0 - c.trained)), weight)
+    summed = where(single, SINGLE_BYTES, c.held_gradient_bytes) * c.trained
+    alone = c.optimizer_bytes - c.master_bytes  # no second copy in single precision
+    moments = where(single, alone, where(own, alone, c.optimizer_bytes)) * c.trained
+    kept = (split.zero == 3) & each
+    parameters = where(kept, share * p.own, weight * p.held + where(own, share * p.own, 0))
+    gradients = summed * where(cut & each, p.own, p.held + c.sums_apart * where(split.zero == 1, p.own, 0))
+    whole = halves & (split.pp > 1) & (c.whole_halves > 0)
+    passing = where(kept, weight * where(whole, p.held, np.minimum(p.held, 2 * p.layer + p.ends)), 0)
+    passing = passing + where(cut & each, summed * where(whole, p.held, p.layer), 0)
+    spare = c.spare_gradient_bytes * c.trained * where(cut, 0, p.fused)
+    moved = where(split.zero >= 1, p.own, p.held)
+    found = States(parameters, gradients, moments * moved, passing + spare)
+    if not np.any(offload):
+        return found
+    moved = moved * where(offload > 0, 1, 0)
+    # gradients that leave beside backward are on the device for a layer at a time; a pipeline's gathered weights stay
+    moments_away, weights = offload == 1, offload == 2
+    resharded = (split.pp <= 1) | (c.reshards > 0)
+    leaves = resharded & (weights | (moments_away & (c.host_beside > 0)))
+    gradient, copy = c.host_gradient_bytes * c.trained * moved, c.host_weight_bytes * moved
+    host = (alone + SINGLE_BYTES) * c.trained * moved + gradient
+    # weights beside their master copies; frozen ones have none
+    host = host + where(weights, where(own, weight * (1.0 - c.trained) * moved, copy), 0)
+    return States(
+        parameters=where(weights, where(kept, 0, weight * p.held), parameters),
+        gradients=where(leaves, 0, gradients),
+        optimizer=where(offload > 0, 0, found.optimizer),
+        passing=found.passing + where(leaves & moments_away & (split.zero < 2), summed * p.layer, 0),
+        host=host,
+        pinned=gradient + copy * where(weights, 1, c.trained),
+    )
+
+
+class Peak(NamedTuple):
+    """Bytes of the fullest rank at its peak, term by term, and of the rank that has most in its host's memory."""
+
+    parameters: Number
+    gradients: Number
+    optimizer: Number
+    activations: Number
+    logits: Number
+    working: Number
+    host: Number = 0
+    pinned: Number = 0
+
+    @property
+    def allocated(self) -> Number:
+        """Bytes of live tensors."""
+        return sum(self[:6])
+
+
+def peak(ranks: Sequence[Held]) -> Peak:
+    """Return what the fullest of some ranks holds at its peak; of arrays, for each layout."""
+    terms = [np.stack(np.broadcast_arrays(*one.states[:3], *_fullest(one.moments))) for one in ranks]
+    table = np.stack(np.broadcast_arrays(*terms))
+    most = table.sum(axis=1).argmax(axis=0)
+    found = np.take_along_axis(table, most[None, None, ...], axis=0)[0]
+    away = [
+        np.max(np.broadcast_arrays(*each), axis=0) for each in zip(*(one.states[-2:] for one in ranks), strict=True)
+    ]
+    return Peak(*found, *away)
+
+
+def _fullest(moments: Sequence[Moment]) -> Moment:
+    """Return the moment with most bytes, the first of those that have."""
+    best = moments[0]
+    for other in moments[1:]:
+        more = sum(other) > sum(best)
+        best = Moment(*(one if one is now else where(more, one, now) for one, now in zip(other, best, strict=True)))
+    return best

@@ -1,0 +1,173 @@
+"""What each rank of our own engine holds, from the operators of a workload: live tensors, with AdamW.
+
+`workload` is what one rank computes (`transformer.describe` with the layout), in float32 or under autocast: tensor,
+context and expert parallelism have made its operators and parameters smaller; `held.states` says what ZeRO and offload
+leave. A rank of a pipeline has besides what its micro-batches in flight keep for backward.
+"""
+
+import itertools
+import math
+from collections.abc import Sequence
+
+import msgspec
+
+from ..layout import Layout
+from ..mesh import size
+from ..pipelines import SLACK, Target, best_cut, peak_in_flight, schedule
+from .chain import units
+from .conventions import SINGLE_BYTES, Conventions, engine
+from .graph import Layer, Workload
+from .held import Counts, peak, states
+from .program import Held, Moment, Number
+
+GATHERED_LAYERS = 2  # under ZeRO 3: the one that computes and the one that is prefetched
+
+
+def peak_memory_bytes(workload: Workload, layout: Layout, *, micro_batches: int = 1, bounds: Sequence[int] = ()) -> int:
+    """Return the peak bytes of live tensors of the fullest rank."""
+    return int(peak(held_by(workload, layout, micro_batches, bounds)).allocated)
+
+
+def held_by(workload: Workload, layout: Layout, micro_batches: int = 1, bounds: Sequence[int] = ()) -> tuple[Held, ...]:
+    """Return what each rank of the pipeline holds; `bounds` as in `stages.step_program`, or the best by counted costs.
+
+    One micro-batch is in backward at a time, beside what those in flight keep.
+    """
+    if layout.pp == 1:
+        return (_held(workload, layout, micro_batches),)
+    grid = schedule(layout.schedule, layout.pp, layout.vpp, micro_batches)
+    cut = bounds or best_cut(units(workload, recompute=layout.recompute), Target.of(grid), slack=SLACK).bounds
+    each = [layer for layer in workload.layers for _ in range(layer.count)]
+    of_stage = [each[first:end] for first, end in itertools.pairwise(cut)]
+    c = engine(workload.precision)
+    kept = [sum(kept_bytes(layer, layout, c) for layer in layers) for layers in of_stage]
+    waiting = [sum(_gradients(layer, c) for layer in layers) for layers in of_stage]
+    in_flight = peak_in_flight(grid, kept, waiting.__getitem__)
+    found = []
+    for rank in range(grid.ranks):
+        stages = grid.stages_of(rank)
+        own = part_of(workload, [layer for stage in stages for layer in of_stage[stage]])
+        # the first stage sends no gradient back, so that it does not split its backward
+        as_run = layout if rank else msgspec.structs.replace(layout, schedule="1f1b", vpp=1)
+        found.append(_held(own, as_run, micro_batches, int(in_flight[rank]) - sum(kept[stage] for stage in stages)))
+    return tuple(found)
+
+
+def part_of(workload: Workload, held: Sequence[Layer]) -> Workload:
+    """Return the part of a workload that has these layers; a tied output without the embedding has a copy of it."""
+    embedding, output = workload.layers[0], workload.layers[-1]
+    hidden, vocabulary = next(op.shape[1:] for op in output.operators if op.kind == "linear")
+    layers: list[Layer] = []
+    for layer in held:
+        if layer is output and layer.parameters < hidden * vocabulary and embedding not in held:
+            layer = msgspec.structs.replace(layer, parameters=layer.parameters + embedding.parameters)
+        if layers and layers[-1].name == layer.name:
+            layers[-1] = msgspec.structs.replace(layers[-1], count=layers[-1].count + 1)
+        else:
+            layers.append(msgspec.structs.replace(layer, count=1))
+    shapes = tuple((layer.count * layer.parameters,) for layer in layers)
+    return msgspec.structs.replace(workload, layers=tuple(layers), parameter_shapes=shapes)
+
+
+def _held(workload: Workload, layout: Layout, micro_batches: int, beside: int = 0) -> Held:
+    """Return what a rank with this workload holds, `beside` what other micro-batches than that in backward keep.
+
+    It may hold most at four moments of a micro-batch: in the loss's backward, with all activations kept and two tensors
+    of the logits' size; in the last layer's backward; in that of the first layer; and in the second half of a
+    zero-bubble pipeline's.
+    """
+    output = workload.layers[-1]
+    deepest = max(workload.layers, key=lambda layer: layer.count)
+    c = engine(workload.precision)
+    kept = kept_activation_bytes(workload, layout) + beside
+    logits = 2 * SINGLE_BYTES * math.prod(output.operators[-1].shape)
+    last = _recomputed_bytes(deepest, layout, c) + _widest_bytes(deepest, c)
+    first, widest = deepest.saved_bytes + beside, _widest_bytes(deepest, c)
+    p, routed = _counts(workload, layout, deepest)
+    s = states(p, layout, c, sharded=layout.zero >= 2, offload=layout.offloaded)
+    moments: tuple[Moment, ...]
+    if layout.zero < 2:
+        late: Number = 0  # gradients that are there at the end alone: else they lie in buckets, or add up
+        if not (layout.zero or layout.dp * layout.cp > 1 or micro_batches > 1):
+            late, s = s.gradients, s._replace(gradients=0)
+        if layout.zero == 1:  # experts that one rank has alone are not scattered, so that they have no second buffer
+            s = s._replace(gradients=s.gradients - SINGLE_BYTES * deepest.count * routed)
+        moments = (
+            Moment(kept, logits, 0),
+            Moment(kept - output.saved_bytes, 0, last),
+            Moment(first, 0, widest + late),
+        )
+        return Held(s._replace(passing=0), moments)
+    whole = SINGLE_BYTES * (p.held - p.ends - deepest.count * routed)  # gathered weights of all layers
+    one, root = SINGLE_BYTES * (p.layer - routed), SINGLE_BYTES * p.ends  # the root is gathered throughout
+    ahead = 0 if layout.zero == 2 else GATHERED_LAYERS * one
+    gathered = whole if layout.zero == 2 else 0
+    summed, accumulated = s.gradients, s.gradients if micro_batches > 1 else 0
+    share = s.parameters - (SINGLE_BYTES * p.held if layout.zero == 2 else 0)
+    moments = (
+        Moment(kept, logits, gathered),
+        Moment(kept - output.saved_bytes, 0, last + gathered + ahead + root + one),
+        Moment(first, 0, widest + ahead + root + 2 * one + summed - accumulated),
+    )
+    if layout.schedule == "zb":
+        moments += (Moment(kept, 0, whole), Moment(beside, 0, 2 * whole + root))
+    return Held(s._replace(parameters=share + root, gradients=accumulated, passing=0), moments)
+
+
+def _counts(workload: Workload, layout: Layout, deepest: Layer) -> tuple[Counts, int]:
+    """Return the parameters of a rank, and those of a layer's experts that ZeRO leaves whole, since one rank has them.
+
+    ZeRO cuts experts over the ranks that share them, all else over those of data parallelism.
+    """
+    held = workload.parameters
+    experts = sum(layer.count * layer.expert_parameters for layer in workload.layers) if layout.ep > 1 else 0
+    over = size(layout, "edp")
+    own = -(-(held - experts) // size(layout, "shard" if layout.zero >= 2 else "data")) + -(-experts // over)
+    counts = Counts(held, own, deepest.parameters, held - deepest.count * deepest.parameters)
+    return counts, deepest.expert_parameters if layout.ep > 1 and over == 1 else 0
+
+
+def kept_activation_bytes(workload: Workload, layout: Layout) -> int:
+    """Return the bytes of activations that one micro-batch keeps for backward."""
+    c = engine(workload.precision)
+    return sum(layer.count * kept_bytes(layer, layout, c) for layer in workload.layers)
+
+
+def kept_bytes(layer: Layer, layout: Layout, c: Conventions) -> int:
+    """Return what a layer keeps: everything; under selective recomputation its input and what products return."""
+    if layout.recompute == "none" or not layer.recomputable:
+        return layer.saved_bytes
+    kept, each = _input_bytes(layer, c), int(c.product_bytes)
+    if layout.recompute == "selective":
+        for operator in layer.operators:
+            if operator.kind == "linear":
+                kept += each * operator.shape[0] * operator.shape[2]
+            elif operator.kind in {"attention", "context_attention"}:
+                batch, heads, _, length, width = operator.shape[:5]
+                kept += batch * heads * length * (each * width + SINGLE_BYTES)  # the output, a log-sum-exp a row
+    return kept
+
+
+def _recomputed_bytes(layer: Layer, layout: Layout, c: Conventions) -> int:
+    """Return what a layer's backward computes again before it starts."""
+    if layout.recompute == "none":
+        return 0
+    return layer.saved_bytes - (kept_bytes(layer, layout, c) - _input_bytes(layer, c))
+
+
+def _input_bytes(layer: Layer, c: Conventions) -> int:
+    rows, hidden = layer.operators[0].shape[:2]
+    return int(c.residual_bytes) * rows * hidden
+
+
+def _widest_bytes(layer: Layer, c: Conventions) -> int:
+    """Return the bytes of the largest gradient of an activation inside a layer."""
+    rows_by_outputs = [op.shape[0] * op.shape[2] for op in layer.operators if op.kind == "linear"]
+    return int(c.product_bytes) * max(rows_by_outputs, default=0)
+
+
+def _gradients(layer: Layer, c: Conventions) -> int:
+    """Return the bytes that wait in a split backward: of all that has weights, the gradient of what it returned."""
+    columns = {"linear": (2, int(c.product_bytes)), "rms_norm": (1, int(c.residual_bytes))}
+    found = [(op.shape, *columns[op.kind]) for op in layer.operators if op.kind in columns]
+    return sum(each * shape[0] * shape[column] for shape, column, each in found)
