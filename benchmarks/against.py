@@ -1,8 +1,8 @@
 """The backend beside an older commit of itself: small collectives and a DDP step between two ranks, launch by launch.
 
-By default the commit is the last one in which ranks did not compare what they call, so that what all checks cost is seen.
-Its package lies in a git worktree as long as the benchmark runs. A launch has one of the two; which one begins alternates.
-Figures are medians over launches of the slower rank; `over_before` is the median of the ratios of neighbours.
+By default the commit is the last one in which ranks did not compare what they call: what all checks cost is seen.
+Its package lies in a git worktree as long as the benchmark runs. A launch has one of the two; which one begins
+alternates. Figures are medians over launches of the slower rank; `over_before` is the median of neighbours' ratios.
 Options: --commit NAME, --launches N (of each).
 """
 
@@ -69,7 +69,8 @@ def _launch(tree: Path) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, program]
         children = [subprocess.Popen([*command, str(rank), folder, source], env=environment) for rank in range(RANKS)]
-        if any([child.wait(PATIENCE_S) for child in children]):
+        codes = [child.wait(PATIENCE_S) for child in children]
+        if any(codes):
             raise SystemExit(f"a rank over {tree} failed")
         told = [json.loads((Path(folder) / f"{rank}.json").read_text()) for rank in range(RANKS)]
     return {name: max(one[name] for one in told) for name in told[0]}

@@ -1,4 +1,4 @@
-"""One rank of the benchmark `against`: of this package it needs only the backend, so that it runs over older commits."""
+"""One rank of the benchmark `against`: it needs nothing but the backend, so that older commits serve too."""
 
 import json
 import statistics

@@ -12,6 +12,7 @@ import shutil
 import stat
 import subprocess
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from importlib.machinery import ExtensionFileLoader, ModuleSpec
 from importlib.util import module_from_spec
@@ -23,6 +24,7 @@ from .errors import InputError
 
 HELPER_VARIABLE = "MESHWRIGHT_HELPER"  # 0: go without any C helper
 COMPILE_S = 300.0  # at most; the longest takes 11 s of a processor, which many may share
+LOOK_S = 0.05  # between two looks at whether another process still compiles
 _log = logging.getLogger(__name__)
 
 
@@ -183,18 +185,31 @@ def compiled(source: Path, flags: Sequence[str], folder: Path, included: Sequenc
     text = "".join(file.read_text() for file in (source, *included))
     parts = (text, compiler, " ".join(flags), platform.machine(), _processor())
     path = folder / f"{source.stem}-{hashlib.sha256('|'.join(parts).encode()).hexdigest()[:16]}.so"
-    with _alone(folder):
-        if not path.exists():
-            _compile([compiler, *flags], [file for file in (source, *included) if file.suffix in {".c", ".cpp"}], path)
+    if not path.exists():  # it comes there whole: who finds it need not wait for anybody
+        with _alone(folder):
+            if not path.exists():
+                sources = [file for file in (source, *included) if file.suffix in {".c", ".cpp"}]
+                _compile([compiler, *flags], sources, path)
     return path
 
 
 @contextlib.contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Let one process of this user compile into a folder at a time: the others then find what it has made."""
+    """Let one process of this user compile into a folder at a time: the others then find what it has made.
+
+    Where it takes longer than a compiler may (it was stopped, say), or the file system has no locks, several compile.
+    """
+    give_up_s = time.monotonic() + COMPILE_S
     with open(folder / ".lock", "w") as file:
-        with contextlib.suppress(OSError):  # a file system without locks: several may compile the same
-            fcntl.flock(file, fcntl.LOCK_EX)
+        while time.monotonic() < give_up_s:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                time.sleep(LOOK_S)
+            except OSError:
+                break
+            else:
+                break
         yield
 
 

@@ -17,7 +17,13 @@ def test_a_later_call_on_a_broken_group_raises_the_same_kind_with_the_same_facts
     later = failure().of_later_call("broadcast")
 
     assert type(later) is RankFailure
-    assert (later.rank, later.host, later.operation, later.sequence, later.size_bytes) == (3, "a", "all_reduce", 17, 400)
+    assert (later.rank, later.host, later.operation, later.sequence, later.size_bytes) == (
+        3,
+        "a",
+        "all_reduce",
+        17,
+        400,
+    )
     assert str(later) == "broadcast: this group is broken: rank 3 (host a, pid 4711) died, in all_reduce #17 of 400 B"
 
 

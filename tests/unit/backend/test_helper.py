@@ -1,6 +1,7 @@
 """The C helper: built once into a folder of the user's, left out where it cannot be, equal to plain sums."""
 
 import ctypes
+import fcntl
 import os
 import subprocess
 
@@ -149,6 +150,39 @@ def test_what_cannot_be_loaded_from_the_cache_is_built_again_in_the_temporary_fo
 
     assert native.load_compiled(source, ("-shared", "-fPIC")).answer() == 42
     assert list((tmp_path / "tmp").glob("*/answer-*.so"))
+
+
+@pytest.fixture
+def held_lock(tmp_path):
+    """The lock of a folder, held by a process that goes on compiling, or was stopped."""
+    with open(tmp_path / ".lock", "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+ANSWER = "int answer(void) { return 42; }"
+
+
+def test_what_is_built_is_found_while_another_process_compiles_something_else(tmp_path, monkeypatch, request):
+    source = tmp_path / "answer.c"
+    source.write_text(ANSWER)
+    built = native.compiled(source, ("-shared", "-fPIC"), tmp_path)
+    request.getfixturevalue("held_lock")
+    monkeypatch.setattr(native.time, "sleep", lambda _: pytest.fail("it waits"))
+
+    assert native.compiled(source, ("-shared", "-fPIC"), tmp_path) == built
+
+
+def test_a_process_that_never_ends_compiling_is_waited_for_no_longer_than_a_compiler(tmp_path, monkeypatch, held_lock):
+    monkeypatch.setattr(native, "COMPILE_S", 30.0)
+    passed_s = iter([0.0, 15.0, 31.0])
+    monkeypatch.setattr(native.time, "monotonic", lambda: next(passed_s, 60.0))
+    monkeypatch.setattr(native.time, "sleep", lambda _: None)
+    monkeypatch.setattr(native.subprocess, "run", lambda *_, **__: None)  # only the waiting is tried
+    source = tmp_path / "answer.c"
+    source.write_text(ANSWER)
+
+    assert native.compiled(source, ("-shared", "-fPIC"), tmp_path).exists()
 
 
 def test_a_compiler_that_refuses_is_told_of_in_one_line(tmp_path, monkeypatch, warnings_of_folders):
