@@ -42,6 +42,7 @@ class Traits:
     inner: float = 0.0  # intermediate_size over hidden_size, where the config does not say; 0: it must
     every: tuple[str, int] | None = None  # key ("": none) and default of a pattern: each so-many-th layer is full
     every_at: int = -1  # which layer of such a period is full, others being windowed
+    prefix_every: str = ""  # key of another such pattern, of the first layers without experts (1)
     windowed: bool = False  # sliding_window, where it is given, holds for all layers
     first_dense: int = 0  # layers without experts, where the config does not say
     dense_key: str = "intermediate_size"  # of the dense network
@@ -171,7 +172,10 @@ def _pattern(c: Reader, traits: Traits, count: int, window: int) -> list[str]:
             return ["full" if letters[i % len(letters)] == "G" else "sliding" for i in range(count)]
         period = c.whole(key, default)
         at = traits.every_at % period if period else 0
-        return ["full" if period and i % period == at else "sliding" for i in range(count)]
+        first = min(c.whole("first_k_dense_replace", 0), count) if traits.prefix_every else 0
+        own = c.whole(traits.prefix_every, 1) if traits.prefix_every else 0
+        before = ["full" if own and (i + 1) % own == 0 else "sliding" for i in range(first)]
+        return before + ["full" if period and i % period == at else "sliding" for i in range(count - first)]
     if c.flag("use_sliding_window"):
         first = c.whole("max_window_layers", 0)
         return ["sliding" if i >= first else "full" for i in range(count)]

@@ -91,7 +91,10 @@ DECODERS: dict[str, Traits] = {
     "cohere": Traits(layer_norm=True, norm_bias=False, norms=1, tied=True, network_bias=False, head_norms=False),
     "cohere2": Traits(layer_norm=True, norm_bias=False, norms=1, tied=True, every=("sliding_window_pattern", 4)),
     "cohere2_moe": Traits(
-        experts="all",
+        experts="after_first",
+        dense_key="prefix_dense_intermediate_size",
+        prefix_every="prefix_dense_sliding_window_pattern",
+        passed=("shared_expert_combination_strategy",),
         layer_norm=True,
         norm_bias=False,
         norms=1,

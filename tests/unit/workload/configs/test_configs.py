@@ -269,3 +269,14 @@ def test_groups_of_experts_are_no_layers_of_another_kind():
 
     assert found.stack == ()
     assert (found.expert_groups, found.top_groups) == (8, 4)
+
+
+def test_the_first_layers_of_coheres_mixture_have_networks_and_windows_of_their_own():
+    config = {"model_type": "cohere2_moe", "num_hidden_layers": 8, "hidden_size": 512, "intermediate_size": 128}
+    config |= {"num_attention_heads": 8, "head_dim": 64, "vocab_size": 1000, "sliding_window": 64}
+    config |= {"first_k_dense_replace": 2, "prefix_dense_intermediate_size": 1024}
+    config |= {"prefix_dense_sliding_window_pattern": 2, "shared_expert_combination_strategy": "sum"}
+    layers = [run.layer for run in architecture_of(config).architecture.runs for _ in range(run.count)]
+
+    assert [layer.network.width for layer in layers] == [1024] * 2 + [128] * 6
+    assert [layer.mixer.window for layer in layers] == [64, 0, 64, 64, 64, 0, 64, 64]
