@@ -1,4 +1,4 @@
-"""What batch systems and clouds say of a job that they ended: PBS, LSF, SLURM's records, preemptible machines."""
+"""Words of batch systems and clouds on a job that they ended: PBS, LSF, SLURM's records, preemptible machines."""
 
 import re
 from collections.abc import Iterator, Sequence
