@@ -1,4 +1,4 @@
-"""What batch systems and clouds say of a job that they ended: PBS, LSF, SLURM's records, preemptible machines."""
+"""Words of batch systems and clouds on a job that they ended: PBS, LSF, SLURM's records, preemptible machines."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -14,8 +14,8 @@ _STATE = re.compile(  # scontrol's JobState, a line of sacct with its exit code
     r"|^\s*\d+(?:_\d+)?(?:\.\w+)?\s.*?\b(?P<row>OUT_OF_ME\w*\+?|NODE_FAIL|PREEMPTED|TIMEOUT)\s.*?\b\d+:\d+\b"
 )
 _CLOUD = re.compile(
-    r"(?P<what>Spot Instance interruption|spot/(?:instance-action|termination-time)|compute\.instances\.preempted"
-    r"|[Ii]nstance (?:was|is being) preempted|\"EventType\": ?\"Preempt\")"
+    r"Spot Instance interruption (?:notice|warning)|compute\.instances\.preempted"
+    r"|[Ii]nstance (?:was|is being) preempted|\"EventType\": ?\"Preempt\""
 )
 _STORE_GONE = re.compile(
     r"has failed to send a keep-alive heartbeat to the rendezvous '[^']*' due to an error of type (\w+)"
@@ -26,7 +26,7 @@ _OTHERS = {"PREEMPT", "NODE_FAIL", "PREEMPTED", "OWNER", "ADMIN", "FORCE_ADMIN",
 _REQUESTED = {"OWNER", "FORCE_OWNER", "ADMIN", "FORCE_ADMIN"}  # somebody ended it: perhaps because it hung
 _TELLS = re.compile(
     r"PBS: job|^TERM_|_job_complete|JobState=|OUT_OF_ME|NODE_FAIL|PREEMPTED|TIMEOUT"
-    r"|Spot|spot/|preempted|Preempt|keep-alive"
+    r"|Spot|preempted|Preempt|keep-alive"
 )
 
 
@@ -45,7 +45,7 @@ def read(messages: Sequence[Message]) -> Iterator[Fact]:
         elif found := _SLURMCTLD.search(text):
             what = f"SLURM: the job was ended by signal {found['signal']}"
             yield Failure(kind="killed", what=what, where=message.where, follows=True)
-        elif found := _CLOUD.search(text):
+        elif _CLOUD.search(text):
             what = "the cloud took the machine back (preemption)"
             yield Failure(kind="killed", what=what, where=message.where, is_general=True)
         elif found := _STORE_GONE.search(text):

@@ -18,7 +18,12 @@ from .facts import Where
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _STAMP = r"\d{4}-\d\d-\d\d[T_ ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"
 _CONTAINER = re.compile(rf"^(?P<stamp>{_STAMP}) (?:stdout|stderr) [FP] ")  # containerd's log files
-_STAMPED = re.compile(rf"^\[?(?P<stamp>{_STAMP})\]?\s+(?=[\[(]|\S+:\d+:\d+ \[)")
+_STAMPED = re.compile(rf"^\[?(?P<stamp>{_STAMP})\]?(?:\s+(?=[\[(]|\S+:\d+:\d+ \[)|\t)")
+_JOURNAL = re.compile(  # journalctl of a unit that runs a launcher; what others say there is known by their name
+    r"^(?P<stamp>[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d) (?P<host>\w[\w.-]*)"
+    r" (?!kernel|slurm|kubelet|systemd|containerd)[\w./@-]+\[\d+\]: ?"
+)
+_QUOTE = re.compile(r"^ {0,3}> ?")
 _POD = re.compile(r"^\[pod/(?P<pod>[^/\]]+)/[^\]]*\] ")
 _RAY = re.compile(
     r"^\((?P<actor>[\w.<>:]+)(?:[(\[]rank=(?P<rank>\d+)[)\]])? pid=(?P<pid>\d+)(?:, ip=(?P<ip>[\w.:-]+))?\) ?"
@@ -33,7 +38,15 @@ _HOST = re.compile(r"^(?P<host>\w[\w.-]*): (?=\[rank\d|\[[EWIF]\d{0,4} |\S+:\d+:
 _POD_NAME = re.compile(r"^(?P<host>\w[\w.-]*\d)(?::(?: |$)| +\| ?)")  # pdsh, kubectl logs of several pods, compose
 _DIGITS, _LETTERS = "0123456789", "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _PREFIXES = (  # in the order in which launchers put them around each other, and what each begins with
-    *((_CONTAINER, _DIGITS), (_POD, "["), (_KUBECTL, _DIGITS), (_SRUN, f" {_DIGITS}"), (_RAY, "("), (_MPI, "[")),
+    *(
+        (_JOURNAL, _LETTERS),
+        (_CONTAINER, _DIGITS),
+        (_POD, "["),
+        (_KUBECTL, _DIGITS),
+        (_SRUN, f" {_DIGITS}"),
+        (_RAY, "("),
+        (_MPI, "["),
+    ),
     *((_ROLE, "["), (_HOST, _LETTERS + _DIGITS), (_STAMPED, f"[{_DIGITS}"), (_RAY, "(")),
 )
 _GLUED = re.compile(
@@ -135,7 +148,7 @@ def _attributed(
 
 
 def _messages(text: str, *, file: str, order: int, hint: FileHint, first: int) -> Iterator[Message]:
-    rows = list(_rows(text, first))
+    rows = _unquoted(list(_rows(text, first)))
     tasks = _is_labelled([_SRUN.match(row) for _, row in rows])
     named = [] if tasks else [_POD_NAME.match(row) for _, row in rows]
     hosts: dict[int, str] = {}
@@ -180,6 +193,18 @@ def _rows(text: str, first: int) -> Iterator[tuple[int, str]]:
         for part in line.rstrip("\r").split("\r"):
             if part.strip():
                 yield number, part[:MOST_CHARACTERS].rstrip()
+
+
+def _unquoted(rows: list[tuple[int, str]]) -> list[tuple[int, str]]:
+    """Return the rows of a text that was pasted without the signs of a quotation, or the indent that all share."""
+    quotes = [_QUOTE.match(row) for _, row in rows]
+    if _is_labelled(quotes):
+        rows = [
+            (number, row[quote.end() :] if quote else row) for (number, row), quote in zip(rows, quotes, strict=True)
+        ]
+        rows = [(number, row) for number, row in rows if row]
+    indent = min((len(row) - len(row.lstrip(" ")) for _, row in rows), default=0)
+    return [(number, row[indent:]) for number, row in rows] if indent else rows
 
 
 def _is_labelled(labels: list[re.Match[str] | None]) -> bool:

@@ -88,7 +88,8 @@ def _first_fault(case: Case) -> Verdict | None:
             if not cause.can_be_of(blamed[0], case.facts):
                 return None
             ranks = blamed
-    device = None if cause.is_general or not _numbers_gpus(case) else cause.first.device
+    numbered = cause.first.is_summary or _numbers_gpus(case)  # a launcher counts its processes itself
+    device = cause.first.device if numbered and not cause.is_general else None
     if not ranks and device is not None and _is_one_host(case) and device not in _waiting(case):
         ranks = (device,)  # on one host torchrun gives rank n GPU n
     told = bool(ranks) or cause.is_general or cause.kind == "network"

@@ -30,6 +30,13 @@ CASES = {
         ["[ERROR] [launch.py:434] ['python', '-u', 'main.py', '--local_rank=1'] exits with return code = -9"],
         answer("killed", unknown=True),
     ),
+    "torchrun's local rank 0 is rank 0 on one host": (
+        [
+            *(f"[rank{rank}]: step 1 loss 2.0" for rank in range(3)),
+            "api.py:874] failed (exitcode: -9) local_rank: 0 (pid: 60) of binary: python3",
+        ],
+        answer("killed", 0),
+    ),
     "DeepSpeed prints the command that it started last, whoever ended": (
         [
             "[rank0]: step 1 loss 2.0",

@@ -287,6 +287,10 @@ CASES = {
         ["[2026-11-20 10:01:02] EC2 Spot Instance interruption notice: action terminate at 10:03:02Z"],
         answer("killed"),
     ),
+    "who asks whether a spot machine is taken back hears no": (
+        [*others(), "GET http://169.254.169.254/latest/meta-data/spot/instance-action 404"],
+        answer("absent", 2, 9),
+    ),
     "the host of the rendezvous is gone": (
         [
             "WARNING:torch.distributed.elastic.rendezvous.dynamic_rendezvous:The node 'b_3427_0' has failed to send a"
