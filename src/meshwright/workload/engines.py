@@ -20,7 +20,8 @@ class Engine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
     `zero` are the stages without a pipeline, `zero_in_pipelines` those with one; `sp` says whether sequence parallelism
     goes with every tensor parallelism (always), with none (never) or as one likes; `etp` the tensor parallelism inside
-    experts (any; one: experts are whole; tp: that of all else); `expert_ranks` the ranks that expert parallelism may take.
+    experts (any; one: experts are whole; tp: that of all else); `expert_ranks` the ranks that expert parallelism may
+    take.
     """
 
     name: str
