@@ -60,6 +60,9 @@ def broken(engine: Engine, layouts: Columns, kv_heads: int) -> dict[str, Mask]:
     ranks = {"dp": dp, "dp-cp": dp * cp * folded, "shard-cp-tp": dp // np.maximum(copies, 1) * cp * tp}
     if engine.etp == "one":
         found["its experts are not cut by tensor parallelism: etp=1"] = (ep > 1) & (layouts["etp"] > 1)
+    if engine.etp == "tp":
+        words = "its experts are cut by tensor parallelism as all else is: etp=tp"
+        found[words] = (ep > 1) & (layouts["etp"] != tp)
     found[f"ep divides {engine.expert_ranks.replace('-', ' x ')}"] = (ep > 1) & (
         ranks[engine.expert_ranks] % np.maximum(ep, 1) != 0
     )

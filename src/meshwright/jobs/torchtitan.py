@@ -16,7 +16,8 @@ from .python_values import Record
 from .sources import Sources, plain_value
 
 HARMLESS = (
-    r"(?:job|profiling|metrics|optimizer|lr_scheduler|checkpoint|comm|validation|validator|experimental\.custom_.*)\..*",
+    r"optimizer\.(?!early_step_in_backward).*",
+    r"(?:job|profiling|metrics|lr_scheduler|checkpoint|comm|validation|validator|experimental\.custom_.*)\..*",
     r"(?:dataloader|loss|fault_tolerance|memory_estimation|debug|profiler|hf_assets_path|tokenizer)(?:\..*)?",
     r"(?:model)\.(?:tokenizer_path|hf_assets_path|print_after_conversion|norm_type|name|flavor)",
     r"training\.(?:steps|max_norm|warmup_steps|dataset|dataset_path|deterministic|seed|gc_.*|data_parallel_type)",
@@ -49,8 +50,9 @@ def read(sources: Sources, question: Question) -> Job:
     draft.degree("cp", keys, "parallelism.context_parallel_degree", "experimental.context_parallel_degree", default=1)
     draft.degree("pp", keys, "parallelism.pipeline_parallel_degree", "experimental.pipeline_parallel_degree", default=1)
     draft.degree("ep", keys, "parallelism.expert_parallel_degree", default=1)
+    experts_over = keys.whole("parallelism.expert_tensor_parallel_degree", least=1) or 1
     if draft.get("ep") > 1:
-        draft.degree("etp", keys, "parallelism.expert_tensor_parallel_degree", default=1)
+        draft.put("etp", experts_over, f"parallelism.expert_tensor_parallel_degree {experts_over}")
     _data_parallel(draft, keys)
     _batch(draft, keys, since_2026="training.max_context_length" in keys.values or _new_batch(keys))
     _pipeline(draft, keys)
@@ -59,6 +61,8 @@ def read(sources: Sources, question: Question) -> Job:
     draft.switches["sp"] = int(bool(sequence)) if draft.get("tp") > 1 else 0
     words = _converters(draft, keys)
     draft.precision = _precision(keys, words)
+    if keys.word("training.dtype") == "bfloat16":
+        draft.ignore("training.dtype = bfloat16: weights and states of the optimizer are priced in single precision")
     return draft.conclude(sources, keys, HARMLESS)
 
 

@@ -20,7 +20,8 @@ class Engine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
     `zero` are the stages without a pipeline, `zero_in_pipelines` those with one; `sp` says whether sequence parallelism
     goes with every tensor parallelism (always), with none (never) or as one likes; `etp` the tensor parallelism inside
-    experts (any, or one: experts are whole); `expert_ranks` the ranks that expert parallelism may take.
+    experts (any; one: experts are whole; tp: that of all else); `expert_ranks` the ranks that expert parallelism may
+    take.
     """
 
     name: str
@@ -35,7 +36,7 @@ class Engine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     zero_with_tensor: tuple[int, ...] | None = None  # where it differs
     sp: Literal["any", "always", "never"] = "any"
     experts_need_sp: bool = False
-    etp: Literal["any", "one"] = "any"
+    etp: Literal["any", "one", "tp"] = "any"
     expert_ranks: Literal["dp-cp", "dp", "shard-cp-tp"] = "dp-cp"
     shares_over_context: bool = False  # weights are cut over the ranks of cp and ep as well
     replicas: bool = False
@@ -208,6 +209,7 @@ ENGINES: dict[str, Engine] = {
             zero=(0, 1, 3),
             zero_in_pipelines=(0, 1, 3),
             sp="always",
+            etp="tp",
             expert_ranks="dp",
             shares_over_context=True,
             replicas=True,

@@ -107,7 +107,8 @@ def test_stages_that_are_not_as_many_as_the_degrees_make_are_a_contradiction(cap
     file.write_text(
         "trainer: {num_nodes: 1, devices: 8}\n"
         "model: {tensor_model_parallel_size: 1, pipeline_model_parallel_size: 4, micro_batch_size: 1,\n"
-        "  name: llama3_8b, virtual_pipeline_model_parallel_size: 2, global_batch_size: 32, encoder_seq_length: 4096, mcore_gpt: true,\n"
+        "  name: llama3_8b, virtual_pipeline_model_parallel_size: 2, global_batch_size: 32, mcore_gpt: true,\n"
+        "  encoder_seq_length: 4096,\n"
         "  pipeline_model_parallel_layout: 'Et*8|t*8|t*8|t*8L'}\n"
     )
 

@@ -124,6 +124,17 @@ def test_a_layout_that_an_engine_cannot_run_is_refused_with_every_rule_it_breaks
         emitted("deepspeed", plain_target(pp=2, cp=2, dp=8, zero=1))
 
 
+def test_experts_folded_over_tp_are_refused_where_an_engine_cuts_them_too():
+    target = msgspec.structs.replace(
+        plain_target(tp=4, dp=8, ep=8, etp=1, zero=3, sp=1, recompute="full"),
+        architecture=load_model("qwen3-30b-a3b").architecture,
+        model="qwen3-30b-a3b",
+    )
+
+    with pytest.raises(InputError, match="its experts are cut by tensor parallelism as all else is: etp=tp"):
+        emitted("maxtext", target)
+
+
 def test_an_unknown_engine_is_refused_with_the_nearest():
     with pytest.raises(InputError, match=r"--engine megatrn: no such engine \(did you mean megatron\?\)"):
         engine_named("megatrn")

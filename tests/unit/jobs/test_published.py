@@ -53,6 +53,7 @@ def test_what_is_read_is_what_was_worked_out_by_hand(entry):
 
     assert msgspec.to_builtins(Split.of(layout)) | {"etp": None} == told(job.layout) | {"etp": None}
     assert {name: found[name] for name in right} == right
+    assert all(any(text.startswith(key) for text in job.ignored) for key in entry.get("ignored", ()))
 
 
 def sizes_of(model) -> dict[str, int]:
