@@ -11,7 +11,7 @@ CATALOGUE = load()
 TREE = """$ lspci -tv
 -+-[0000:00]-+-00.0  Intel Corporation 82G33/G31/P35/P31 Express DRAM Controller
  |           \\-1f.0  Intel Corporation 82801IB (ICH9) LPC Interface Controller
- +-[0000:80]---00.0-[81-86]----00.0-[82-86]--+-00.0-[83-85]----00.0-[85]----00.0  NVIDIA Corporation GB110 [B300 SXM6 AC]
+ +-[0000:80]---00.0-[81-86]----00.0-[82-86]--+-00.0-[83-85]----00.0-[85]----00.0  NVIDIA GB110 [B300 SXM6 AC]
  |                                           \\-01.0-[86]--+-00.0  Mellanox ConnectX Family mlx5Gen Virtual Function
  |                                                        \\-00.1  Mellanox ConnectX Family mlx5Gen Virtual Function
  \\-[0000:88]---00.0-[89-8e]----00.0-[8a-8e]--+-00.0-[8b]----00.0  NVIDIA Corporation GB110 [B300 SXM6 AC]
@@ -80,7 +80,7 @@ def test_a_list_without_numbers_is_read_by_its_names():
 
 def test_lines_of_iblinkinfo_that_a_filter_left_still_name_the_switch():
     text = """[root@n01]# iblinkinfo | grep Up
-      0xec0d9a03003d62be  4    1[  ] ==( 4X 25.78125 Gbps Active/  LinkUp)==>       2   17[  ] "MF0;SB7700:MSB7700/U1" ( )
+      0xec0d9a03003d62be 4 1[  ] ==( 4X 25.78125 Gbps Active/  LinkUp)==>       2   17[  ] "MF0;SB7700:MSB7700/U1" ( )
            2   17[  ] ==( 4X 25.78125 Gbps Active/  LinkUp)==>       4    1[  ] "n02 HCA-1" ( )
            2   18[  ] ==( 4X 25.78125 Gbps Active/  LinkUp)==>       1    1[  ] "n01 HCA-1" ( )
 """
