@@ -79,8 +79,8 @@ def catalogue_cluster(
     own = catalogue.nodes[name]
     if own.most_nodes and nodes > own.most_nodes.number:
         raise InputError(
-            f"{name}: {nodes} nodes; expected up to {own.most_nodes.number:.0f}, as many as one slice joins: the network "
-            "between slices is not in the catalogue"
+            f"{name}: {nodes} nodes; expected up to {own.most_nodes.number:.0f}, as many as one slice joins: the "
+            "network between slices is not in the catalogue"
         )
     kind = catalogue.fabric(own.fabric if fabric == "flat" else fabric)
     return Cluster(name=name, groups=(replace(group, count=nodes),), fabric=fabric_for(kind, nodes, **changes))

@@ -7,14 +7,14 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-Places = NDArray[np.int32]  # of activities, gates and uses in a program, of which there are fewer than 2^31
+Numbers = NDArray[Any]  # whole, of 64 bits; of 32 in a program, which has fewer than 2^31 of each thing
 
 
 class Lists(NamedTuple):
     """Row i holds items[start[i]:start[i + 1]]."""
 
-    start: Ints | Places  # rows + 1
-    items: Ints | Places
+    start: Numbers  # rows + 1
+    items: Numbers
 
     def of(self, rows: Ints) -> tuple[Ints, Ints]:
         """Return the items of some rows, one after the other, and for each item the place of its row in `rows`."""
@@ -28,15 +28,14 @@ class Lists(NamedTuple):
         return np.diff(self.start)
 
 
-def lists(row: Ints | Places, item: Ints | Places, rows: int) -> Lists:
-    """Return the lists of pairs (row, item), in numbers of as many bits as the items; those of a row keep their order."""
-    start: Ints | Places = starts(row, rows).astype(item.dtype, copy=False)
+def lists(row: Numbers, item: Numbers, rows: int) -> Lists:
+    """Return the lists of pairs (row, item), in numbers as wide as the items; items of a row keep their order."""
+    start = starts(row, rows).astype(item.dtype, copy=False)
     in_order = bool((row[1:] >= row[:-1]).all())
-    sorted_items: Ints | Places = item if in_order else item[np.argsort(row, kind="stable")]
-    return Lists(start, sorted_items)
+    return Lists(start, item if in_order else item[np.argsort(row, kind="stable")])
 
 
-def starts(row: Ints | Places, rows: int) -> Ints:
+def starts(row: Numbers, rows: int) -> Ints:
     """Return where each row starts once its items are sorted by row."""
     return np.concatenate([[0], np.cumsum(np.bincount(row, minlength=rows))]).astype(np.int64)
 

@@ -1,4 +1,4 @@
-"""Lists of PCI functions without numbers, trees of lspci, lines of iblinkinfo, names noted down, SLURM's block sizes."""
+"""Lists of PCI functions without numbers, trees of lspci, lines of iblinkinfo, noted names, SLURM's block sizes."""
 
 import pytest
 
@@ -11,7 +11,7 @@ CATALOGUE = load()
 TREE = """$ lspci -tv
 -+-[0000:00]-+-00.0  Intel Corporation 82G33/G31/P35/P31 Express DRAM Controller
  |           \\-1f.0  Intel Corporation 82801IB (ICH9) LPC Interface Controller
- +-[0000:80]---00.0-[81-86]----00.0-[82-86]--+-00.0-[83-85]----00.0-[84-85]----00.0-[85]----00.0  NVIDIA Corporation GB110 [B300 SXM6 AC]
+ +-[0000:80]---00.0-[81-86]----00.0-[82-86]--+-00.0-[83-85]----00.0-[85]----00.0  NVIDIA GB110 [B300 SXM6 AC]
  |                                           \\-01.0-[86]--+-00.0  Mellanox ConnectX Family mlx5Gen Virtual Function
  |                                                        \\-00.1  Mellanox ConnectX Family mlx5Gen Virtual Function
  \\-[0000:88]---00.0-[89-8e]----00.0-[8a-8e]--+-00.0-[8b]----00.0  NVIDIA Corporation GB110 [B300 SXM6 AC]
@@ -29,7 +29,7 @@ LISTED = """17:00.0 PCI bridge: PLX Technology, Inc. PEX 8747 (rev ca) (prog-if 
 \tBus: primary=17, secondary=18, subordinate=19, sec-latency=0
 \t\tLnkCap:\tPort #0, Speed 8GT/s, Width x16, ASPM L1, Exit Latency L1 <4us
 \t\tLnkSta:\tSpeed 8GT/s, Width x16
-18:00.0 VGA compatible controller: NVIDIA Corporation TU102GL [Quadro RTX 6000/8000] (rev a1) (prog-if 00 [VGA controller])
+18:00.0 VGA compatible controller: NVIDIA Corporation TU102GL [Quadro RTX 6000/8000] (rev a1) (prog-if 00 [VGA])
 \tNUMA node: 0
 \t\tLnkCap:\tPort #0, Speed 8GT/s, Width x16, ASPM L0s L1, Exit Latency L0s <512ns
 \t\tLnkSta:\tSpeed 8GT/s, Width x8 (downgraded)
@@ -80,9 +80,9 @@ def test_a_list_without_numbers_is_read_by_its_names():
 
 def test_lines_of_iblinkinfo_that_a_filter_left_still_name_the_switch():
     text = """[root@n01]# iblinkinfo | grep Up
-      0xec0d9a03003d62be      4    1[  ] ==( 4X      25.78125 Gbps Active/  LinkUp)==>       2   17[  ] "MF0;SB7700:MSB7700/U1" ( )
-           2   17[  ] ==( 4X      25.78125 Gbps Active/  LinkUp)==>       4    1[  ] "n02 HCA-1" ( )
-           2   18[  ] ==( 4X      25.78125 Gbps Active/  LinkUp)==>       1    1[  ] "n01 HCA-1" ( )
+      0xec0d9a03003d62be 4 1[  ] ==( 4X 25.78125 Gbps Active/  LinkUp)==>       2   17[  ] "MF0;SB7700:MSB7700/U1" ( )
+           2   17[  ] ==( 4X 25.78125 Gbps Active/  LinkUp)==>       4    1[  ] "n02 HCA-1" ( )
+           2   18[  ] ==( 4X 25.78125 Gbps Active/  LinkUp)==>       1    1[  ] "n01 HCA-1" ( )
 """
     placements = parse_dump(text, "i", CATALOGUE).placements
 
@@ -90,7 +90,7 @@ def test_lines_of_iblinkinfo_that_a_filter_left_still_name_the_switch():
 
 
 def test_each_line_of_iblinkinfo_may_name_both_its_ends():
-    line = '0x0002c9 "SwitchX"      4   {}[  ] ==( 4X 25.78 Gbps Active/  LinkUp)==>  0x0011      {}    1[  ] "{} HCA-1" ( )\n'
+    line = '0x0002c9 "SwitchX"  4   {}[  ] ==( 4X 25.78 Gbps Active/  LinkUp)==>  0x0011  {}    1[  ] "{} HCA-1" ( )\n'
     text = line.format(3, 15, "exe2") + line.format(17, 5, "exe1")
 
     assert {p.node: p.switches for p in parse_dump(text, "i", CATALOGUE).placements} == {
@@ -164,7 +164,7 @@ def test_links_that_an_abbreviated_list_leaves_out_are_not_counted():
 
 
 def test_links_of_a_card_that_no_bridge_reaches_are_not_down():
-    states = {k: "<inactive>" for k in (4, 5, 10, 11, 16, 17)}
+    states = dict.fromkeys((4, 5, 10, 11, 16, 17), "<inactive>")
     cluster = parse_dump(nvlinks("NVIDIA H100 PCIe", lambda k: states.get(k, "26.562 GB/s")), "n", CATALOGUE)
 
     assert [(link.kind, link.bandwidth_bytes_per_s) for link in cluster.links] == [("NV12", 300e9)]
@@ -172,7 +172,9 @@ def test_links_of_a_card_that_no_bridge_reaches_are_not_down():
 
 
 def test_a_bridge_that_is_off_is_down():
-    cluster = parse_dump(nvlinks("NVIDIA H100 PCIe", lambda k: "26.562 GB/s" if k < 8 else "<inactive>"), "n", CATALOGUE)
+    cluster = parse_dump(
+        nvlinks("NVIDIA H100 PCIe", lambda k: "26.562 GB/s" if k < 8 else "<inactive>"), "n", CATALOGUE
+    )
 
     assert "GPU0 has 8 of 12 NVLinks up: 4 down" in cluster.warnings
 

@@ -154,7 +154,8 @@ def test_a_users_memory_takes_the_place_of_what_the_driver_showed(tmp_path):
     ("name", "key"),
     [
         ("NVIDIA H20-3e", "h20-3e"), ("NVIDIA H800 PCIe", "h800-pcie"), ("NVIDIA A800 40GB Active", "a800-40g-active"),
-        ("NVIDIA GeForce RTX 4090 D", "rtx-4090-d"), ("AMD Instinct MI308X", "mi308x"), ("GeForce RTX 2080 Ti", "rtx-2080-ti"),
+        ("NVIDIA GeForce RTX 4090 D", "rtx-4090-d"), ("AMD Instinct MI308X", "mi308x"),
+        ("GeForce RTX 2080 Ti", "rtx-2080-ti"),
         ("Quadro RTX 8000", "quadro-rtx-8000"), ("Intel(R) Data Center GPU Max 1550", "max-1550"), ("Tesla P40", "p40"),
         ("GA100GL [A30 PCIe]", "a30"), ("NVIDIA RTX A5000", "rtx-a5000"), ("AMD Radeon Instinct MI50", "mi50"),
         ("NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition", "rtx-pro-6000-max-q"),
@@ -172,8 +173,10 @@ def test_a_name_that_is_of_no_single_accelerator_means_none(catalogue, name):
 @pytest.mark.parametrize(
     ("name", "key"),
     [
-        ("a3-mega", "gcp-a3-mega"), ("a4x-max", "gcp-a4x-max"), ("p6e-gb200", "aws-p6e-gb200"), ("ND GB200 v6", "azure-nd-gb200-v6"),
-        ("trn2u.48xlarge", "aws-trn2"), ("BM.GPU.B300.8", "oci-b300"), ("hgx-h100", "dgx-h100"), ("p3.16xlarge", "aws-p3"),
+        ("a3-mega", "gcp-a3-mega"), ("a4x-max", "gcp-a4x-max"), ("p6e-gb200", "aws-p6e-gb200"),
+        ("ND GB200 v6", "azure-nd-gb200-v6"),
+        ("trn2u.48xlarge", "aws-trn2"), ("BM.GPU.B300.8", "oci-b300"), ("hgx-h100", "dgx-h100"),
+        ("p3.16xlarge", "aws-p3"),
     ],
 )  # fmt: skip
 def test_a_node_is_found_by_what_its_cloud_calls_it(catalogue, name, key):

@@ -2,6 +2,7 @@
 
 import pytest
 
+from benchmarks.simulator import unfolded_bytes
 from meshwright.collectives.algorithms import build, names
 from meshwright.collectives.formulas import closed_formula
 from meshwright.collectives.network import HostsNetwork, Wire, uniform
@@ -19,8 +20,6 @@ from meshwright.simulate.topology import PricedNetwork
 from meshwright.simulate.traffic import named_traffic, traffic_of
 from meshwright.simulate.unroll import unroll
 from meshwright.timeline import chrome_trace, parse_chrome_trace
-
-from benchmarks.simulator import unfolded_bytes
 
 from .networks import nodes
 

@@ -149,4 +149,7 @@ def test_a_program_whose_uses_all_count_once_runs_as_one_that_says_so():
     said = builder.build()
     once = replace(said, weight=None)
 
-    assert [run(said).end_s.tolist(), run_numpy(said).end_s.tolist()] == [run(once).end_s.tolist(), run_numpy(once).end_s.tolist()]
+    assert [run(said).end_s.tolist(), run_numpy(said).end_s.tolist()] == [
+        run(once).end_s.tolist(),
+        run_numpy(once).end_s.tolist(),
+    ]

@@ -69,7 +69,11 @@ def read_matrices(text: str, where: str) -> list[Table]:
 
 def _adds_both_ways(title: str, tool: str) -> bool:
     """Whether a matrix adds both directions: nvbandwidth does so under Total only, else it times one of the two."""
-    return "total" in title.lower() if tool == "nvbandwidth" else title.lower().startswith(("bidirectional", "bdirectional"))
+    return (
+        "total" in title.lower()
+        if tool == "nvbandwidth"
+        else title.lower().startswith(("bidirectional", "bdirectional"))
+    )
 
 
 def _row(words: str, columns: Sequence[str], title: str, cpus: Set[str], at: str) -> list[Rate]:

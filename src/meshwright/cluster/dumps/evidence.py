@@ -28,7 +28,9 @@ class Evidence:
 
     models: dict[int, str] = field(default_factory=dict)
     link_rates: dict[int, list[float]] = field(default_factory=dict)  # bytes per second of each NVLink that is up
-    links: dict[int, int] = field(default_factory=dict)  # NVLinks, those that are down too; absent where not all are listed
+    links: dict[int, int] = field(
+        default_factory=dict
+    )  # NVLinks, those that are down too; absent where not all are listed
     memory_bytes: dict[int, int] = field(default_factory=dict)
     domains: dict[int, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
@@ -69,7 +71,9 @@ def evidence(lines: Sequence[str]) -> Evidence:
         if listed_links == list(range(len(listed_links))):
             found.links[gpu] = len(listed_links)
         else:
-            found.notes.append(f"GPU{gpu}: some of its NVLinks are left out of the list, so that how many are up is open")
+            found.notes.append(
+                f"GPU{gpu}: some of its NVLinks are left out of the list, so that how many are up is open"
+            )
     _query(lines, found)
     return found
 

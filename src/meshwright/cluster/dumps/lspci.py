@@ -22,7 +22,9 @@ FUNCTION = re.compile(
     r"^(?:([0-9a-f]{4}):)?([0-9a-f]{2}):([0-9a-f]{2}\.[0-7]) .*?\[([0-9a-f]{4})\]: (.*)\[([0-9a-f]{4}):([0-9a-f]{4})\]"
 )
 # the same without -nn: "18:00.0 3D controller: NVIDIA Corporation GH100 [H100 SXM5 80GB] (rev a1)"
-NAMED = re.compile(r"^(?:([0-9a-f]{4}):)?([0-9a-f]{2}):([0-9a-f]{2}\.[0-7]) ([A-Z][\w /-]*?): (\S.*?)(?: \((?:rev|prog-if).*)?$")
+NAMED = re.compile(
+    r"^(?:([0-9a-f]{4}):)?([0-9a-f]{2}):([0-9a-f]{2}\.[0-7]) ([A-Z][\w /-]*?): (\S.*?)(?: \((?:rev|prog-if).*)?$"
+)
 CLASSES = {
     "VGA compatible controller": "0300", "3D controller": "0302", "Display controller": "0380",
     "Processing accelerators": "1200", "Ethernet controller": "0200", "Infiniband controller": "0207",
@@ -107,7 +109,11 @@ def assembled(functions: Sequence[Function], where: str, catalogue: Catalogue, g
                 numa=function.numa,
             )
             if kind == "gpu":
-                name = gpu or catalogue.by_pci_id(f"{function.vendor}:{function.device}") or known_name(function, catalogue)
+                name = (
+                    gpu
+                    or catalogue.by_pci_id(f"{function.vendor}:{function.device}")
+                    or known_name(function, catalogue)
+                )
                 if name:  # NVLink and xGMI are never in such a list: that none is shown says nothing
                     device = replace(with_catalogue(device, name, catalogue), own_links=None)
             items.append(_place(function, device, bridges, where))
@@ -149,7 +155,10 @@ def kind_by_name(name: str, catalogue: Catalogue, pci_class: str = "") -> Litera
 
 
 def _is_console(name: str) -> bool:
-    return re.search(r"ASPEED|Matrox|Cirrus|VMware|QXL|virtio|Red Hat|Integrated|UHD|Iris|Graphics \[", name, re.I) is not None
+    return (
+        re.search(r"ASPEED|Matrox|Cirrus|VMware|QXL|virtio|Red Hat|Integrated|UHD|Iris|Graphics \[", name, re.I)
+        is not None
+    )
 
 
 def _functions(text: str) -> list[Function]:

@@ -1,4 +1,4 @@
-"""`lspci -tv`: the PCI tree as a drawing, with the names of what hangs on it; lanes, rates and NUMA nodes are not in it.
+"""`lspci -tv`: the PCI tree as a drawing, with the names of what hangs on it, without lanes, rates and NUMA nodes.
 
 A bus stands in brackets behind its bridge, what is on it behind that, one below the other from a "+" on:
 

@@ -63,7 +63,8 @@ class _Tree:
         blocks = list(dict.fromkeys(self.block.values()))
         if self.aggregated or not self.sizes:
             return
-        base, below = self.sizes[0], [(block,) for block in blocks]
+        base = self.sizes[0]
+        below: list[tuple[str, ...]] = [(block,) for block in blocks]
         for size in self.sizes[1:]:
             count = size // base
             above = [tuple(blocks[i : i + count]) for i in range(0, len(blocks), count)]
@@ -92,7 +93,9 @@ def _sizes(text: str, where: str) -> tuple[int, ...]:
     sizes = sorted({int(part) for part in parts})
     wrong = next((size for size in sizes if size % sizes[0] or (size // sizes[0]).bit_count() != 1), None)
     if wrong is not None:
-        raise InputError(f"{where}: BlockSizes={text[:60]}: {wrong} is no power of two times {sizes[0]}, the base block")
+        raise InputError(
+            f"{where}: BlockSizes={text[:60]}: {wrong} is no power of two times {sizes[0]}, the base block"
+        )
     return tuple(sizes)
 
 
