@@ -239,7 +239,7 @@ def test_a_heading_after_rows_names_the_next_table():
     assert [table.collective for table in parse_tables(text, "t")] == ["all_reduce", "broadcast"]
 
 
-@pytest.mark.parametrize("line", ["x" * 10**6, "1 " * 500_000, "1," * 400_000 + "x", "| " * 500_000])
+@pytest.mark.parametrize("line", ["x" * 10**6, "x" * 32_000, "1 " * 500_000, "1," * 400_000 + "x", "| " * 500_000])
 def test_a_line_that_no_table_has_is_refused_at_once(line):
     start = time.process_time()
 
