@@ -50,9 +50,14 @@ def command(**options: Any) -> int:
     """Measure WHAT: collectives (all_reduce, ...), p2p, latency, compute or memory. Default: all_reduce."""
     if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
         signal.signal(signal.SIGTERM, _end)
+    read: Any = []
+    if options["source"] is not None:
+        from ..bench.reading import read_tables
+
+        read = read_tables(options["source"])  # before torch is loaded: a bad file is refused at once
     from .bench_work import bench
 
-    return bench(**options)
+    return bench(**options, read=read)
 
 
 def _end(signum: int, _: FrameType | None) -> NoReturn:

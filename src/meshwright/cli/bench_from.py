@@ -6,7 +6,7 @@ from typing import NamedTuple
 import click
 
 from ..bench.judge import TableVerdict, judge
-from ..bench.reading import Table, read_tables
+from ..bench.reading import Table
 from ..bench.table import Row, csv_text, print_rows, wire_form
 from ..files import to_json
 from ..hardware import Catalogue
@@ -23,10 +23,9 @@ class Judged(NamedTuple):
 
 
 def judged_tables(
-    source: str, catalogue: Catalogue, node: str | None, link: str | None, nics: int | None
+    tables: Sequence[Table], catalogue: Catalogue, node: str | None, link: str | None, nics: int | None
 ) -> list[Judged]:
-    """Read a file and judge its tables."""
-    tables = read_tables(source)
+    """Judge the tables of a file."""
     verdicts = judge(catalogue, tables, node=node, link=link, nics=nics)
     return [
         Judged(number, table, sorted(table.rows, key=lambda row: row.bytes), verdict)

@@ -8,6 +8,7 @@ import click
 from ..bench.fit import clean_sweep, describe_outliers, fit_sweep
 from ..bench.pairs import Pair
 from ..bench.plot import plot_svg
+from ..bench.reading import Table
 from ..bench.run import Measured, measure_compute, measure_fusion, measure_memory, measure_pairs, measure_sweeps
 from ..bench.save_fits import fit_of_pairs, save_fits, with_gpu_rates
 from ..bench.spec import link_spec, node_spec
@@ -47,8 +48,9 @@ def bench(
     html: str | None,
     as_csv: bool,
     as_json: bool,
+    read: Sequence[Table],
 ) -> int:
-    """Measure, print and save as the options of the command say; return the exit code."""
+    """Measure, print and save as the options of the command say; return the exit code. `read` is what `source` has."""
     catalogue = load(*hardware)
     names = what or ("all_reduce",)
     _check(names, ranks)
@@ -58,7 +60,7 @@ def bench(
         raise InputError("--nics: of a table that was saved; expected --from FILE beside it")
     found: list[Judged] = []
     if source is not None:
-        found = judged_tables(source, catalogue, node, link, nics)
+        found = judged_tables(read, catalogue, node, link, nics)
         tables = [(one.table.name, one.rows, _fit(one.rows)) for one in found if one.rows]
         notes = [*_fit_notes(tables), *(note for one in found for note in verdict_notes(one))]
         cluster = catalogue_cluster(catalogue, node) if node else Cluster(name=source)

@@ -25,10 +25,12 @@ def verify(path: Path, as_json: bool) -> int:
     """Read every byte of all checkpoints under PATH; exit 2 naming the first file that is damaged."""
     from ..files import to_json
     from ..train.checkpoint.manifest import read_manifest
-    from ..train.checkpoint.pieces import verify as verify_pieces
     from ..units import format_bytes
 
-    for found in _all(path):
+    all_found = _all(path)
+    from ..train.checkpoint.pieces import verify as verify_pieces  # imports torch: a path is refused before
+
+    for found in all_found:
         size_bytes = verify_pieces(found, read_manifest(found))
         if as_json:
             sys.stdout.write(to_json({"checkpoint": str(found), "bytes": size_bytes, "whole": True}) + "\n")
@@ -78,15 +80,18 @@ def convert(source: Path, target: Path, as_json: bool) -> int:
     imported one with `--set train.start_from=TARGET`.
     """
     from ..files import to_json
-    from ..train.checkpoint.huggingface import export, import_model
     from ..train.checkpoint.manifest import read_manifest
 
-    if (source / "config.json").exists():
+    is_theirs = (source / "config.json").exists()
+    saved = [] if is_theirs else _all(source)
+    from ..train.checkpoint.huggingface import export, import_model  # imports torch: a path is refused before
+
+    if is_theirs:
         tensors = len(import_model(source, target).tensors)
         facts: dict[str, Any] = {"checkpoint": str(target), "tensors": tensors}
         text = f"{target}: {tensors} tensors; --set train.start_from={target} starts from them"
     else:
-        found = _all(source)[0]
+        found = saved[0]
         files = export(found, read_manifest(found), target)
         facts, text = {"folder": str(target), "files": files}, f"{target}: {', '.join(files)}"
     click.echo(to_json(facts) if as_json else text)

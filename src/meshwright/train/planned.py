@@ -5,7 +5,6 @@ from typing import Any
 
 import msgspec
 
-from .. import device
 from ..errors import InputError
 from ..files import convert, parse_json, read_struct, read_text
 from ..hardware import load as load_catalogue
@@ -14,7 +13,6 @@ from ..plan.runs import accelerator_of
 from ..workload.architecture import Architecture
 from ..workload.transformer import ModelConfig
 from .config import JobConfig, overridden
-from .graph import decoder_config
 
 PRECISIONS = {"": "auto", "bf16": "auto", "fp32": "float32"}  # of `plan`; auto is bf16 on GPUs, float32 on CPUs
 SCHEMA = "meshwright.plan/"
@@ -90,6 +88,8 @@ def _model(plan: Plan, where: str) -> dict[str, Any]:
 
 def _decoder(model: Architecture, seq_len: int, where: str) -> dict[str, Any]:
     """Return the sizes of the decoder that a model is, under the names of the job's configuration."""
+    from .graph import decoder_config  # imports torch, which a bad file does not wait for
+
     if model.shared_size or model.dense_layers:
         raise InputError(f"{where}: {model.name}: train has neither shared experts nor dense layers beside experts")
     dense = msgspec.structs.replace(model, experts=0, intermediate_size=model.expert_size or model.intermediate_size)
@@ -101,6 +101,8 @@ def _decoder(model: Architecture, seq_len: int, where: str) -> dict[str, Any]:
 
 def _check_machines(plan: Plan, where: str, *, nodes: int) -> None:
     """Raise InputError where this machine is not one that the plan was made for."""
+    from .. import device
+
     made_for = plan.cluster
     if made_for is None:
         return
@@ -118,6 +120,8 @@ def _check_machines(plan: Plan, where: str, *, nodes: int) -> None:
 
 def _is(accelerator: str) -> bool:
     """Return whether this machine's GPUs are of that kind."""
+    from .. import device
+
     try:
         return accelerator_of(load_catalogue(), device.name()) == accelerator
     except InputError:

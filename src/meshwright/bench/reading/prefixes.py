@@ -20,7 +20,7 @@ _TAGS = tuple(
     )
 )
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
-_NCCL = re.compile(r"[A-Za-z][\w.-]*:\d+:\d+ \[[\d-]+\] (?:\S+ )?NCCL (?:INFO|WARN|TRACE|ABORT).*$")
+_NCCL = re.compile(r"[A-Za-z][\w.-]{0,253}:\d+:\d+ \[[\d-]+\] (?:\S+ )?NCCL (?:INFO|WARN|TRACE|ABORT).*$")
 
 
 def without_prefix(line: str) -> str:

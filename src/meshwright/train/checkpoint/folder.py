@@ -8,7 +8,6 @@ from pathlib import Path
 
 from ...errors import InputError
 from .manifest import MANIFEST, read_manifest
-from .pieces import verify
 
 SET_ASIDE = "damaged-"  # before the name of a checkpoint that was passed over
 
@@ -31,6 +30,8 @@ def latest_checkpoint(folder: Path) -> Path | None:
 
 def is_whole(path: Path) -> bool:
     """Return whether every byte of a checkpoint is as it was written; reads all of it."""
+    from .pieces import verify  # imports torch, which a path that is refused does not wait for
+
     try:
         verify(path, read_manifest(path))
     except InputError:
