@@ -142,6 +142,28 @@ def transport(flight: Flight, left_s: float) -> list[Row]:
     ]
 
 
+def profile(flight: Flight, left_s: float) -> list[Row]:
+    """Hold what `report` reads from a profiler's trace against our own timeline of the same steps."""
+    folder = flight.folder / "profile"
+    folder.mkdir(exist_ok=True)
+    printed = flight.python("-m", "benchmarks.gpu_profile", str(folder), *flight.settings()[1::2], left_s=left_s)
+    ours = json.loads(printed.splitlines()[-1])
+    trace, page = folder / "rank0.pt.trace.json", folder / "trace.html"
+    theirs = json.loads(flight.meshwright("report", str(trace), "--json", "--output", str(page), left_s=left_s))
+    computing_s = sum(ours[part] for part in ("forward_s", "backward_s", "optimizer_s"))
+    rows = [
+        _beside("step under the profiler, by its trace", theirs["median"]["step_s"], ours["step_time_s"]),
+        _beside("computing of that, by its trace", theirs["median"]["compute_s"], computing_s),
+    ]
+    cost = ours["recorder_on_s"] / ours["recorder_off_s"] - 1
+    return [*rows, {"quantity": "cost of our recorder, share of a step", "value": cost}]
+
+
+def _beside(quantity: str, traced_s: float, recorded_s: float) -> Row:
+    """Return the row of what a trace tells, with what our own timeline tells and how far that is off."""
+    return {"quantity": quantity, "value": traced_s, "ours": recorded_s, "error": recorded_s / traced_s - 1}
+
+
 def survival(flight: Flight, left_s: float) -> list[Row]:
     """Kill a training job with SIGKILL after its first checkpoint, and let it go on from there."""
     run, end = flight.folder / "killed", time.monotonic() + left_s
@@ -187,7 +209,7 @@ def contest(flight: Flight, left_s: float) -> list[Row]:
 
 
 PARTS: dict[str, Callable[[Flight, float], list[Row]]] = {
-    "environment": environment, "topology": topology, "compute": compute, "training": training,
+    "environment": environment, "topology": topology, "compute": compute, "training": training, "profile": profile,
     "transport": transport, "survival": survival, "contest": contest,
 }  # fmt: skip
 

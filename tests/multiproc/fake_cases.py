@@ -1,7 +1,9 @@
 """What ranks do on the fake device; run in processes of their own, which know the device from then on."""
 
+import contextlib
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +65,26 @@ class Crossings(TorchDispatchMode):
 
 def crossed(rank: int, world_size: int, store: dist.Store, text: str) -> Counter[str]:
     """Return how many elements have crossed between device and host in the third step of a layout, each way."""
-    device, layout = joined(rank, world_size, store), Layout.parse(text)
+    found = Crossings()
+    _third_step(joined(rank, world_size, store), rank, Layout.parse(text), found)
+    return found.elements
+
+
+def waited(rank: int, world_size: int, store: dist.Store, text: str) -> dict[str, int]:
+    """Return how often the host has waited for the device in the third step of a layout, by what made it wait."""
+    device, extension = joined(rank, world_size, store), load()
+
+    @contextlib.contextmanager
+    def counted() -> Iterator[None]:
+        extension.forget_waits()
+        yield
+
+    _third_step(device, rank, Layout.parse(text), counted())
+    return extension.waits()
+
+
+def _third_step(device: torch.device, rank: int, layout: Layout, watched: contextlib.AbstractContextManager) -> None:
+    """Take three steps of a small decoder, the third one in the context `watched`."""
     torch.manual_seed(0)
     module = devices.moved(Decoder(parity.small_model(), recompute=layout.recompute), device)
     recorder = Recorder(rank, keep_steps=1, device=device)
@@ -75,10 +96,11 @@ def crossed(rank: int, world_size: int, store: dist.Store, text: str) -> Counter
     engine = build_engine(module, plan, settings)
     for step in range(3):
         drawn = list(parity.batches(step, layout, engine.data_rank, engine.data_ranks, device))
-        with Crossings() as found:
+        with watched if step == 2 else contextlib.nullcontext():
             engine.step(drawn, parity.GLOBAL_BATCH * parity.SEQ_LEN, number=step)
+            if step == 2:
+                return
         recorder.end_step(step)
-    return found.elements
 
 
 def mixed(rank: int, world_size: int, store: dist.Store) -> str:

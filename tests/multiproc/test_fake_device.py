@@ -141,6 +141,21 @@ def test_calibration_times_the_device_and_not_the_host(device_pool):
         assert answer.blocking[Timed("all_reduce")][0].added_s > 0
 
 
+@pytest.mark.parametrize("text", ["dp=1,mbs=2", "dp=1,mbs=2,recompute=full"])
+def test_the_host_waits_for_the_device_twice_a_step_whatever_the_micro_batches(text, device_pool):
+    found = device_pool(1).run(cases.waited, text, timeout_s=START_S)[0]
+
+    assert found == {"copy to the host": 1, "item": 1}  # the loss, and the norm that says whether it is finite
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("text", ["dp=2,mbs=1", "dp=2,mbs=2,zero=3", "dp=1,tp=2,mbs=2", "dp=1,pp=2,mbs=2"])
+def test_of_several_ranks_too_the_loss_comes_to_the_host_once_a_step(text, device_pool):
+    for found in device_pool(2).run(cases.waited, text, timeout_s=START_S):
+        assert found.keys() <= {"copy to the host", "item", "transfer", "event"}
+        assert found["copy to the host"] == 1
+
+
 def test_one_group_serves_tensors_of_the_host_and_of_the_device(device_pool):
     assert device_pool(2).run(fake_cases.on_both, timeout_s=START_S) == [[3.0] * 6] * 2
 

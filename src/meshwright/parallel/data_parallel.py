@@ -156,7 +156,8 @@ class DataParallel:
     def accumulate(self, batches: Iterable[Batch], tokens: int, *, number: int = 0) -> Tensor:
         """Forward and backward over the micro-batches, gradients travelling during the last."""
         notes = self.settings.notes
-        total = torch.zeros((), dtype=torch.float64)
+        # on its device: a loss that comes to the host in each micro-batch makes that wait for the device each time
+        total = torch.zeros((), dtype=torch.float64, device=self.settings.device)
         moments = dropout.Moments(self.settings.seed, number, self.data_rank, self.data_ranks)
         for index, ((inputs, targets), last) in enumerate(marked_last(batches)):
             travels = last and self.data_ranks > 1
@@ -165,12 +166,12 @@ class DataParallel:
                 with notes.span("compute", "forward"), self.settings.precision(), dropout.at(moment):
                     loss = self._model(inputs, targets)
                 self._backward(loss / tokens, travels=travels)
-            total += loss.detach().double().cpu()
+            total += loss.detach().double()
         # gradients that several micro-batches add up to stay in DDP's buckets: elsewhere they would lie twice
         self._keeps_gradients = bool(index and travels)
         if self.settings.probe is not None:
             self.settings.probe.received((n, p.grad) for p, n in self._names.items() if p.grad is not None)
-        return total
+        return total.cpu()
 
     def update(self) -> float:
         """Clip, update and clear."""

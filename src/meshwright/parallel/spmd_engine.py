@@ -33,7 +33,7 @@ class SpmdEngine:
     def accumulate(self, batches: Iterable[Batch], tokens: int, *, number: int = 0) -> Tensor:
         """Forward and backward over the micro-batches, and the sums of their gradients."""
         stopwatch = self.part.stopwatch
-        total = torch.zeros((), dtype=torch.float64)
+        total = torch.zeros((), dtype=torch.float64, device=self._settings.device)  # to the host once a step
         moments = dropout.Moments(self._settings.seed, number, self.data_rank, self.data_ranks)
         for index, (batch, last) in enumerate(marked_last(batches)):
             self.part.begin(last=last)
@@ -44,9 +44,9 @@ class SpmdEngine:
             stopwatch.compute("forward", start, middle)
             (loss / tokens).backward()
             stopwatch.compute("backward", middle, stopwatch.now())
-            total += loss.detach().double().cpu()
+            total += loss.detach().double()
         self.part.reduce()
-        return total * self._reports
+        return total.cpu() * self._reports
 
     def update(self) -> float:
         """Clip, update and clear."""

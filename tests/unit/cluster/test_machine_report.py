@@ -35,7 +35,7 @@ def test_hosts_users_and_interfaces_of_odd_names_are_named_no_more_than_others(n
     settings = ("MASTER_ADDR", "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "NCCL_IB_HCA", "TORCH_HOME", "NCCL_HOSTID")
     node = Facts(
         node=0, nodes=1, host=name, host_addresses=(name,), cores=(0,),
-        environment={each: name for each in settings} | {"TORCH_ELASTIC_FILE": f"/home/{name}/run --user {name}"},
+        environment=dict.fromkeys(settings, name) | {"TORCH_ELASTIC_FILE": f"/home/{name}/run --user {name}"},
         interfaces=(Interface(name=name, up=True, mtu=9000, addresses=()),),
         versions={"torch": f"2.13.0+{name}.build"},
     )  # fmt: skip

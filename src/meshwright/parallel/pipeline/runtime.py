@@ -56,7 +56,7 @@ class Runtime:
 
     def step(self, batches: Sequence[Batch], tokens: int, moments: Moments) -> Tensor:
         """Run forward and backward of all micro-batches; return the summed loss, 0 without the last stage."""
-        total = torch.zeros((), dtype=torch.float64)
+        total = torch.zeros((), dtype=torch.float64, device=self._settings.device)  # to the host once a step
         self._wire.begin((_form(batches[0]), True))
         last_of = {action.stage: index for index, action in enumerate(self._row)}
         for index, action in enumerate(self._row):
@@ -73,7 +73,7 @@ class Runtime:
             else:
                 self._backward(action, received)
         self._wire.end()
-        return total
+        return total.cpu()
 
     def evaluate(self, batch: Batch) -> Tensor:
         """Return the summed loss of one micro-batch, 0 without the last stage."""
@@ -100,7 +100,7 @@ class Runtime:
             roots = (outputs[0] / tokens,) if last else tuple(output for output in outputs if output.requires_grad)
         self._held[action.stage, action.micro_batch] = Held(tuple(x for x in inputs if x.requires_grad), roots)
         if last:
-            return outputs[0].detach().double().cpu()
+            return outputs[0].detach().double()
         self._give(action, outputs)
         return torch.zeros((), dtype=torch.float64)
 
