@@ -143,7 +143,7 @@ def test_calibration_times_the_device_and_not_the_host(device_pool):
 
 @pytest.mark.parametrize("text", ["dp=1,mbs=2", "dp=1,mbs=2,recompute=full"])
 def test_the_host_waits_for_the_device_twice_a_step_whatever_the_micro_batches(text, device_pool):
-    found = device_pool(1).run(cases.waited, text, timeout_s=START_S)[0]
+    found = device_pool(1).run(fake_cases.waited, text, timeout_s=START_S)[0]
 
     assert found == {"copy to the host": 1, "item": 1}  # the loss, and the norm that says whether it is finite
 
@@ -151,7 +151,7 @@ def test_the_host_waits_for_the_device_twice_a_step_whatever_the_micro_batches(t
 @pytest.mark.slow
 @pytest.mark.parametrize("text", ["dp=2,mbs=1", "dp=2,mbs=2,zero=3", "dp=1,tp=2,mbs=2", "dp=1,pp=2,mbs=2"])
 def test_of_several_ranks_too_the_loss_comes_to_the_host_once_a_step(text, device_pool):
-    for found in device_pool(2).run(cases.waited, text, timeout_s=START_S):
+    for found in device_pool(2).run(fake_cases.waited, text, timeout_s=START_S):
         assert found.keys() <= {"copy to the host", "item", "transfer", "event"}
         assert found["copy to the host"] == 1
 
