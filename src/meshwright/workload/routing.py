@@ -27,7 +27,7 @@ def _reached(nodes: float, top: float, groups: int, top_groups: int) -> float:
     """Return the same of one placement: exact where groups divide over nodes or nodes over groups, else between."""
     eligible = nodes if top_groups >= groups else nodes * top_groups / groups
     if top_groups >= groups or nodes >= groups:
-        return eligible * (1.0 - (1.0 - 1.0 / eligible) ** top)
+        return float(eligible * (1.0 - (1.0 - 1.0 / eligible) ** top))
     own = groups / nodes  # groups of a node
     low = math.floor(own)
     missed = sum(
@@ -41,8 +41,9 @@ def _reached(nodes: float, top: float, groups: int, top_groups: int) -> float:
 def _missed(own: int, top: float, groups: int, top_groups: int) -> float:
     """Return how likely no expert of a token lies in `own` of the groups, those drawn among them hypergeometric."""
     ways = math.comb(groups, top_groups)
-    return sum(
+    shares = (
         math.comb(own, drawn) * math.comb(groups - own, top_groups - drawn) / ways * (1.0 - drawn / top_groups) ** top
         for drawn in range(min(own, top_groups) + 1)
         if top_groups - drawn <= groups - own
     )
+    return float(sum(shares))
