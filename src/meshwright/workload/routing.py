@@ -35,14 +35,15 @@ def _reached(nodes: float, top: float, groups: int, top_groups: int) -> float:
         for whole, weight in ((low, low + 1.0 - own), (low + 1, own - low))
         if weight > 0
     )
-    return float(nodes * (1.0 - missed))
+    return nodes * (1.0 - missed)
 
 
 def _missed(own: int, top: float, groups: int, top_groups: int) -> float:
     """Return how likely no expert of a token lies in `own` of the groups, those drawn among them hypergeometric."""
     ways = math.comb(groups, top_groups)
-    return math.fsum(
+    shares = (
         math.comb(own, drawn) * math.comb(groups - own, top_groups - drawn) / ways * (1.0 - drawn / top_groups) ** top
         for drawn in range(min(own, top_groups) + 1)
         if top_groups - drawn <= groups - own
     )
+    return float(sum(shares))
