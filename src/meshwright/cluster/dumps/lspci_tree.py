@@ -46,7 +46,7 @@ def from_lspci_tree(text: str, where: str, catalogue: Catalogue, gpu: str | None
         function.kind = kind_by_name(function.name, catalogue)
     cluster = assembled(functions, where, catalogue, gpu)
     said = ["lspci -t does not say lanes: the rates of PCIe are open; lspci -vv says them"]
-    if len({device.kind for device in cluster.devices}) and any(link.kind == "SYS" for link in cluster.links):
+    if any(link.kind == "SYS" for link in cluster.links):
         said.append("lspci -t does not say NUMA nodes: SYS may be NODE")
     return replace(cluster, warnings=(*cluster.warnings, *said))
 
