@@ -16,7 +16,7 @@ import msgspec
 from benchmarks.faults_manifest import RANKS_PER_NODE, Fault, Kind
 from benchmarks.faults_systems import System
 from meshwright.cluster.emulation import Emulation
-from meshwright.cluster.emulation.session import Job
+from meshwright.cluster.emulation.session import StartedJob
 
 SLOWED = "20Mbps"  # a tenth of the NIC
 DISK_BYTES = 96 * 2**20  # of the disk that the run folder is on, so that it can be filled
@@ -69,10 +69,10 @@ class Stage:
         self.rng = random.Random(f"acts {seed}")
         self.launchers: dict[int, int] = {}  # by node: the process that was started there, as this machine sees it
         self.spaces: dict[int, int] = {}  # by node: the inode of its process namespace
-        self.extra: list[tuple[int, Job]] = []  # by node: second jobs
+        self.extra: list[tuple[int, StartedJob]] = []  # by node: second jobs
         self.environment: dict[str, str] = {}
 
-    def note_started(self, job: Job) -> None:
+    def note_started(self, job: StartedJob) -> None:
         """Remember the launchers of a start, and by them the process namespaces of the nodes."""
         for program in self.cluster.status()["programs"]:
             if program["id"] in job.ids:

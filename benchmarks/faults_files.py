@@ -19,7 +19,7 @@ from torch.distributed.checkpoint.api import CheckpointException
 from benchmarks.faults_rig import Row
 from meshwright.errors import InputError
 from meshwright.train.checkpoint.folder import checkpoints
-from meshwright.train.checkpoint.manifest import Facts, read_manifest
+from meshwright.train.checkpoint.manifest import CheckpointFacts, read_manifest
 from meshwright.train.checkpoint.pieces import Piece, read_pieces
 from meshwright.train.checkpoint.saver import Saver
 from testkit.pickles import Payload
@@ -42,7 +42,7 @@ def _pieces(tensors: dict[str, Any]) -> list[Piece]:
 
 def _save(folder: Path, tensors: dict[str, Any], step: int = 1) -> None:
     saver = Saver(folder, keep_last=2)
-    saver.save(Facts(step=step), _pieces(tensors))
+    saver.save(CheckpointFacts(step=step), _pieces(tensors))
     saver.finish()
 
 

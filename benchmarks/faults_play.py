@@ -15,7 +15,7 @@ from benchmarks.faults_acts import DISK_BYTES, Done, Stage, act
 from benchmarks.faults_manifest import NODES, RANKS_PER_NODE, Fault, Scenario
 from benchmarks.faults_systems import STEPS, Named, System
 from meshwright.cluster.emulation import Emulation, EmulationSpec
-from meshwright.cluster.emulation.session import Job
+from meshwright.cluster.emulation.session import StartedJob
 
 NIC_BYTES_PER_S = 25e6
 STUCK_S = 120.0  # without a step, an end of a node or a fault: that is a hang
@@ -151,13 +151,13 @@ class _Player:
         if time.monotonic() - before > FROZEN_S:
             self._played.was_frozen = True
 
-    def _start(self) -> Job:
+    def _start(self) -> StartedJob:
         job = self._system.start(self._stage.cluster, self._stage.environment)
         self._stage.note_started(job)
         self._moved = time.monotonic()
         return job
 
-    def _is_over(self, job: Job) -> bool:
+    def _is_over(self, job: StartedJob) -> bool:
         """Return whether the job has done its steps and ended, or will not; one that hangs is killed."""
         played, now = self._played, time.monotonic()
         ended = None not in job.codes()
@@ -218,13 +218,13 @@ class _Player:
                 self._saved = 0  # what is whole is one less; the next look says what is left
                 self._looked = time.monotonic() + LOOK_AT_DISK_S * 4
 
-    def _note_end(self, job: Job) -> None:
+    def _note_end(self, job: StartedJob) -> None:
         played = self._played
         played.codes.append(job.codes())
         played.ends_s.append(time.time())
         played.texts += [(node, job.stdout(node) + job.stderr(node)) for node in range(NODES)]
 
-    def _conclude(self, job: Job) -> None:
+    def _conclude(self, job: StartedJob) -> None:
         self._note_end(job)
         played, stage, system = self._played, self._stage, self._system
         for node, extra in stage.extra:

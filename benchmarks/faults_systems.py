@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 from benchmarks.faults_manifest import NODES, RANKS_PER_NODE, TIMEOUT_S, Scenario
 from meshwright.backend.hosts.links import LINKS_VARIABLE
 from meshwright.cluster.emulation import Emulation
-from meshwright.cluster.emulation.session import Job
+from meshwright.cluster.emulation.session import StartedJob
 from meshwright.train.checkpoint.folder import SET_ASIDE, checkpoints
 from meshwright.train.events import Event, read_events
 from testkit.fault_jobs import steps_done
@@ -48,7 +48,7 @@ class System(Protocol):
     path: Path  # of its folder
     kept: Path  # in which its checkpoints lie
 
-    def start(self, cluster: Emulation, environment: Mapping[str, str]) -> Job:
+    def start(self, cluster: Emulation, environment: Mapping[str, str]) -> StartedJob:
         """Start it on all nodes, or start it again."""
 
     def command(self) -> list[str]:
@@ -106,7 +106,7 @@ class Ours:
         self._links = links
         self._clocks = {fault.node: fault.ahead_s for fault in scenario.faults if fault.kind == "clock"}
 
-    def start(self, cluster: Emulation, environment: Mapping[str, str]) -> Job:
+    def start(self, cluster: Emulation, environment: Mapping[str, str]) -> StartedJob:
         """Start it on all nodes, or start it again."""
         return cluster.start_nodes(self.command(), env={**environment, **self.links()})
 
@@ -187,7 +187,7 @@ class Loop:
         words = {"folder": str(self.path), "steps": STEPS, "every": EVERY, "timeout": f"{TIMEOUT_S:g}"}
         self._command = shlex.split(command.format(**words))
 
-    def start(self, cluster: Emulation, environment: Mapping[str, str]) -> Job:
+    def start(self, cluster: Emulation, environment: Mapping[str, str]) -> StartedJob:
         """Start it on all nodes, or start it again."""
         return cluster.start_nodes(self._command, env=environment)
 

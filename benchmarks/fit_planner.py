@@ -28,7 +28,7 @@ from meshwright.plan.analytic.quantities import Array
 from meshwright.plan.analytic.seen import counted
 from meshwright.plan.batch import Batch, batch_of
 from meshwright.plan.fit import Fitted, cluster, fit, folds, predicted_s
-from meshwright.plan.runs import Row, read_rows
+from meshwright.plan.runs import RunRow, read_rows
 from meshwright.plan.validate import known_models
 
 PUBLISHED = Path("tests/external/published")
@@ -47,12 +47,12 @@ Part = tuple[npt.NDArray[np.bool_], Array]  # which rows it is, and the constant
 class Study:
     """The runs that are fitted to, as arrays, with how much each counts."""
 
-    rows: list[Row]
+    rows: list[RunRow]
     batch: Batch
     measured_s: Array
     weights: Array
     trusted: Array
-    everything: list[Row]
+    everything: list[RunRow]
     reasons: dict[str, str]
 
     @property
@@ -86,13 +86,13 @@ def study(known: Book) -> Study:
     )
 
 
-def published(catalogue: Catalogue, known: Book, *, strangers: bool = False) -> list[Row]:
+def published(catalogue: Catalogue, known: Book, *, strangers: bool = False) -> list[RunRow]:
     """Return the rows of all tables of published runs."""
     models = known_models()
     return [row for t in TABLES for row in read_rows(PUBLISHED / t, catalogue, known, models, strangers=strangers)]
 
 
-def team_of(row: Row) -> str:
+def team_of(row: RunRow) -> str:
     """Return whose runs a row is one of: families of one team and stack are left out together."""
     return row.family.split("_")[0]
 
@@ -265,11 +265,11 @@ def _uses(known: Book, data: Study, name: str) -> Array:
     return np.asarray((data.batch.plan[0] == known.names.index(name)).any(axis=(1, 2)))
 
 
-def _experts(row: Row) -> bool:
+def _experts(row: RunRow) -> bool:
     return row.run is not None and row.run.architecture.experts > 0
 
 
-def _partial(row: Row) -> bool:
+def _partial(row: RunRow) -> bool:
     return row.run is not None and "micro-batch 1" in row.run.assumed
 
 

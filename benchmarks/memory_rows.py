@@ -22,7 +22,7 @@ from meshwright.plan.analytic.coefficients import GENERIC, Book, coefficients
 from meshwright.plan.analytic.fits import verdicts, word
 from meshwright.plan.analytic.memory import memory_bytes
 from meshwright.plan.analytic.price import PRODUCT_BYTES
-from meshwright.plan.analytic.quantities import Machine, Model
+from meshwright.plan.analytic.quantities import Machine, ModelQuantities
 from meshwright.plan.runs import accelerator_of, read_rows
 from meshwright.plan.validate import Unpriced, known_models, predict
 from meshwright.workload.models import load_model
@@ -75,7 +75,7 @@ def peak(line: Mapping[str, str], models: Path, catalogue: Catalogue, known: Boo
     found = memory_bytes(
         machine,
         coefficients(known, line["stack"], key, line["precision"]),
-        Model.of(model),
+        ModelQuantities.of(model),
         grid,
         seq_len=float(line["seq"]),
         global_batch=float(line["gbs"]),

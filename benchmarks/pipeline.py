@@ -18,7 +18,7 @@ from meshwright.bench.pool import RankPool
 from meshwright.layout import Layout, Plan
 from meshwright.parallel.build import build_engine
 from meshwright.parallel.engine import Settings
-from meshwright.pipelines import Target, Unit, best_cut, bubble_share, equal_cut, schedule, stage_times, timed
+from meshwright.pipelines import ChainUnit, StageTarget, best_cut, bubble_share, equal_cut, schedule, stage_times, timed
 from meshwright.timeline import Performance, Span
 from meshwright.train.recorder import Recorder
 
@@ -58,8 +58,8 @@ def cut_quality(pool: RankPool, backend: str) -> dict[str, Any]:
     seconds = [0.02 * weight for weight in (1, 1, 5, 1, 1, 1, 1, 1)]
     layout, micro_batches = Layout(pp=2), 8
     grid = schedule("1f1b", 2, 1, micro_batches)
-    units: list[Unit] = SleepingChain(seconds).unit_costs(1, 1)
-    target = Target.of(grid)
+    units: list[ChainUnit] = SleepingChain(seconds).unit_costs(1, 1)
+    target = StageTarget.of(grid)
     cuts = [equal_cut(len(units), 2).bounds, best_cut(units, target).bounds]
     planned = [timed(grid, stage_times(units, target, bounds)).step_s for bounds in cuts]
     took = [span_s(pool.run(train, layout, seconds, micro_batches, bounds, backend)) for bounds in cuts]

@@ -71,10 +71,10 @@ def _options(arguments: list[str]) -> argparse.Namespace:
 
 def _setting(options: argparse.Namespace) -> Any:
     from meshwright.hardware import load
-    from meshwright.plan.request import Request, setting_of
+    from meshwright.plan.request import PlanRequest, setting_of
     from meshwright.workload.models import load_model
 
-    request = Request(
+    request = PlanRequest(
         model=load_model(options.model),
         cluster=options.cluster,
         gpus=options.gpus,

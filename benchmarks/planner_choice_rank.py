@@ -32,7 +32,7 @@ from meshwright.parallel.engine import Batch, Engine, Settings
 from meshwright.plan.measured.data_parallel import sizes_to_measure
 from meshwright.plan.measured.needs import ALL_REDUCE, needs
 from meshwright.plan.measured.spmd import operators_of
-from meshwright.plan.search import Problem, choose
+from meshwright.plan.search import SearchProblem, choose
 from meshwright.train.config import OptimizerConfig
 from meshwright.train.decoder import Decoder
 from meshwright.train.memory import PeakMemory
@@ -86,7 +86,7 @@ class Rank:
             straggling=(Straggling(ranks=self.ranks, share=straggling(self._from_all(time_paces(CPU)))),),
             memory_bandwidth_bytes_per_s=sum(self._from_all(2 * copy_on_rank(CPU))),  # read and written
         )
-        problem = Problem(
+        problem = SearchProblem(
             describe=self._describe,
             global_batch=self.global_batch,
             seq_len=self.seq_len,

@@ -9,7 +9,7 @@ import msgspec
 
 from benchmarks.result import GENERATED, banner
 from meshwright.errors import InputError
-from meshwright.jobs.draft import Question
+from meshwright.jobs.draft import JobOptions
 from meshwright.jobs.job import Job
 from meshwright.jobs.read import read_job
 from meshwright.workload.engines import ENGINES, applicable, sources_of
@@ -69,7 +69,7 @@ def job_of(entry: dict[str, Any]) -> Job:
         for name, text in entry["files"].items():
             (Path(folder) / name.partition(":")[0]).write_text(text)
         items = [] if entry.get("alone") else [str(Path(folder) / name) for name in entry["files"]]
-        question = Question(gpus=entry.get("gpus"), model=model, architecture=architecture)
+        question = JobOptions(gpus=entry.get("gpus"), model=model, architecture=architecture)
         words = [word.replace("FOLDER", folder) for word in entry.get("words", [])]
         return read_job([*items, *words], question)
 

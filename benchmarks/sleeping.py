@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from meshwright.pipelines import Unit
+from meshwright.pipelines import ChainUnit
 
 WIDTH = 4
 
@@ -55,10 +55,12 @@ class SleepingChain(nn.Module):
         """The layers."""
         return tuple(f"layers.{i}" for i in range(len(self.layers)))
 
-    def unit_costs(self, micro_batch: int, seq_len: int) -> list[Unit]:
+    def unit_costs(self, micro_batch: int, seq_len: int) -> list[ChainUnit]:
         """Return what each layer sleeps."""
         seconds = [layer.forward_s for layer in self.layers if isinstance(layer, SleepingLayer)]
-        return [Unit(n, s, 2 * s, weight_s=s, output_bytes=4 * WIDTH) for n, s in zip(self.units, seconds, strict=True)]
+        return [
+            ChainUnit(n, s, 2 * s, weight_s=s, output_bytes=4 * WIDTH) for n, s in zip(self.units, seconds, strict=True)
+        ]
 
     def part(self, kept: Collection[int]) -> "SleepingChain":
         """Return some of the layers."""

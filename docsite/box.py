@@ -125,7 +125,7 @@ def samples(folder: Path) -> None:
 
     import msgspec
 
-    from meshwright.backend.faults.flight import Flight, FlightFile, GroupFlights
+    from meshwright.backend.faults.flight import FlightEntry, FlightFile, GroupFlights
     from meshwright.collectives.algorithms import build
     from meshwright.collectives.msccl_export import to_msccl_xml
     from meshwright.timeline import Span, Timeline, chrome_trace
@@ -173,7 +173,7 @@ def samples(folder: Path) -> None:
         (folder / "runs" / name / "checkpoints").mkdir(exist_ok=True)
         saved(folder / "runs" / name / "checkpoints" / "step-00000007", MODELS["tied"])
         for rank in (0, 1):  # rank 1 has not arrived at the third all-reduce
-            calls = [Flight(sequence=n, operation="all_reduce", size_bytes=4096, started_s=float(n), ended=n < 3)
+            calls = [FlightEntry(sequence=n, operation="all_reduce", size_bytes=4096, started_s=float(n), ended=n < 3)
                      for n in range(1, 4 - rank)]  # fmt: skip
             world = GroupFlights(name="0", description="default_pg", arrivals={0: 3, 1: 2}, flights=tuple(calls))
             dump = FlightFile(rank=rank, pid=0, reason="waited in vain", written_s=9.0, groups=(world,))

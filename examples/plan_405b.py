@@ -13,7 +13,7 @@ import time
 
 from meshwright.hardware import load
 from meshwright.plan.explore import explore
-from meshwright.plan.request import Request, priced_layout, setting_of
+from meshwright.plan.request import PlanRequest, priced_layout, setting_of
 from meshwright.units import format_bytes, format_time
 from meshwright.workload.models import load_model
 
@@ -22,7 +22,7 @@ PUBLISHED = "tp=8,pp=16,dp=128,vpp=8,mbs=1,zero=2,sp=1,schedule=interleaved"  # 
 
 def main() -> None:
     model = load_model("llama3-405b")
-    request = Request(
+    request = PlanRequest(
         model=model, cluster="dgx-h100", gpus=16384, global_batch=2048, seq_len=8192, stack="sharded-since-2024"
     )
     setting = setting_of(request, load())

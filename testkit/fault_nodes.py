@@ -8,7 +8,7 @@ import msgspec
 
 from meshwright.backend.hosts.links import LINKS_VARIABLE
 from meshwright.cluster.emulation import Emulation
-from meshwright.cluster.emulation.session import Job
+from meshwright.cluster.emulation.session import StartedJob
 from meshwright.layout import Layout
 from meshwright.train.run_folder import RunFolder
 from testkit.skew import set_clock
@@ -28,7 +28,7 @@ def start_on_nodes(
     links: Path | None = None,
     clocks: dict[int, int] | None = None,
     **train: object,
-) -> tuple[RunFolder, Job]:
+) -> tuple[RunFolder, StartedJob]:
     """Start a small job with the cluster's ranks on each node, which meet on node 0; return its folder and processes.
 
     `links` is the folder with the links that another run has kept; None: this one measures its own. `clocks` says how

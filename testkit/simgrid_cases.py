@@ -9,7 +9,7 @@ import numpy as np
 
 from meshwright.cluster.graph import Cluster, Device, Fabric, NodeGroup
 from meshwright.collectives.algorithms import build
-from meshwright.collectives.network import HostsNetwork, Wire, uniform
+from meshwright.collectives.network import HostsNetwork, LinkRate, uniform
 from meshwright.simulate.nodes import NodesTopology
 from meshwright.simulate.problem import Disturbance
 from meshwright.simulate.topology import PricedNetwork, Topology
@@ -49,7 +49,7 @@ def cases() -> dict[str, Case]:
     dragonfly = nodes(24, kind="dragonfly", nodes_per_leaf=2, leaves_per_group=3, oversubscription=2.0)
     rails = nodes(4, gpus=4, nics=4, kind="rail-optimised", nodes_per_leaf=2, oversubscription=2.0)
     torus = nodes(27, kind="torus", sides=(3, 3, 3))
-    hosts = HostsNetwork(12, 4, Wire(1e-6, 20e9), Wire(5e-6, 5e9), nics=2, shared_bytes_per_s=50e9)
+    hosts = HostsNetwork(12, 4, LinkRate(1e-6, 20e9), LinkRate(5e-6, 5e9), nics=2, shared_bytes_per_s=50e9)
     made: dict[str, Callable[[], Case]] = {
         "star, incast": lambda: (PricedNetwork(uniform(8, 1e-5, 1e9)), collective("parameter_server", 8), MIB, plain),
         "star, random": lambda: (PricedNetwork(uniform(12, 1e-5, 1e9)), random_messages(12, 80, 1), MIB, plain),

@@ -31,7 +31,7 @@ class Load(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     waited_s: float  # of this process's threads in the run queue
 
 
-class Snapshot:
+class LoadCounters:
     """The counters at one moment."""
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class Snapshot:
 
     def until_now(self) -> Load | None:
         """Return what happened since, None where this system does not count it."""
-        now = Snapshot()
+        now = LoadCounters()
         if self._all_s is None or now._all_s is None or self._stolen_s is None or now._stolen_s is None:
             return None
         return Load(
@@ -91,7 +91,7 @@ def _waited_s() -> float:
 
 def watched(seconds: float) -> Load | None:
     """Return who has the processors while this process sleeps; blocks for `seconds`, in which it waits for nobody."""
-    begun = Snapshot()
+    begun = LoadCounters()
     time.sleep(seconds)
     return begun.until_now()
 
@@ -103,7 +103,7 @@ def others_share(loads: Sequence[Load]) -> float:
     return min(1.0, max(0.0, taken_s / available_s)) if available_s else 0.0
 
 
-def words_since(begun: Snapshot) -> str:
+def words_since(begun: LoadCounters) -> str:
     """Return how other programs kept the processors busy since then; "" where they did not, or nothing is known."""
     load = begun.until_now()
     return busy_words([load]) if load else ""

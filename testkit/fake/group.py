@@ -18,13 +18,13 @@ from torch import Tensor
 from meshwright.backend.group.create import create_group
 from meshwright.backend.group.mixed import CALLS, MixedGroup
 from meshwright.backend.group.process_group import MeshwrightGroup
-from meshwright.backend.group.work import PendingWork, Worker, flat
+from meshwright.backend.group.work import CollectiveWorker, PendingWork, flat
 
 
 class DeviceGroup(MixedGroup):
     """A group whose tensors all lie on the fake device."""
 
-    queue: Worker
+    queue: CollectiveWorker
 
     def _get_backend(self, device: torch.device) -> Any:
         return self
@@ -70,7 +70,7 @@ def create(request: Any, options: Any) -> MeshwrightGroup:
 def _of_the_device(group: MeshwrightGroup) -> MeshwrightGroup:
     make = group.make
     group.__class__ = DeviceGroup
-    group.queue = Worker("fakeccl")
+    group.queue = CollectiveWorker("fakeccl")
     group.make = lambda *request: _of_the_device(make(*request))
     return group
 

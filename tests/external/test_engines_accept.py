@@ -17,7 +17,7 @@ import yaml
 from meshwright.jobs.emit import emitted
 from meshwright.jobs.launch import flags_of
 from meshwright.jobs.sources import gather
-from meshwright.jobs.target import Target
+from meshwright.jobs.target import EmitTarget
 from meshwright.layout import Layout
 from meshwright.workload.engines import ENGINES, applicable, sources_of
 from meshwright.workload.models import load_model
@@ -35,9 +35,9 @@ IN_PACKAGES = r"(?:src/)?((?:megatron/core|torchtitan|accelerate|nemo_automodel)
 FSDP = ["dp=8,zero=3,recompute=full", "tp=2,dp=4,zero=3", "cp=4,dp=4,zero=2,replicas=2", "dp=8,zero=0"]
 
 
-def target(model: str, layout: str, batch: int = 256) -> Target:
+def target(model: str, layout: str, batch: int = 256) -> EmitTarget:
     """Return what is emitted for a layout of a model of the catalogue."""
-    return Target(
+    return EmitTarget(
         layout=Layout.parse(layout),
         architecture=load_model(model).architecture,
         model=model,

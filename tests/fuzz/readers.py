@@ -14,7 +14,7 @@ from meshwright.cluster.wire import read_cluster
 from meshwright.collectives.sources import read_schedule
 from meshwright.files import read_struct
 from meshwright.hardware import load as load_catalogue
-from meshwright.jobs.draft import Question
+from meshwright.jobs.draft import JobOptions
 from meshwright.jobs.read import read_job
 from meshwright.layout import Plan
 from meshwright.plan.analytic.coefficients import book
@@ -135,7 +135,7 @@ def readers(folder: Path) -> tuple[Reader, ...]:
         Reader(
             "runs", _runs, lambda path: read_rows(path, catalogue, book(), {}),
         ),
-        Reader("job", files("jobs/cases/*"), lambda path: read_job([str(path)], Question(gpus=64))),
+        Reader("job", files("jobs/cases/*"), lambda path: read_job([str(path)], JobOptions(gpus=64))),
         Reader("trace", files("traces/data/**/*.json", "traces/data/**/*.gz", "traces/data/steps/*"), _summary),
         Reader("postmortem", files("postmortem/cases/**/*"), lambda path: examine([path])),
         Reader("cluster toml", kept.clusters, read_cluster),

@@ -12,9 +12,9 @@ import meshwright  # noqa: F401  (registers the backend)
 from meshwright.backend.group.mixed import MixedGroup
 from meshwright.backend.group.options import GroupOptions
 from meshwright.backend.hosts import network as hosts_network
-from meshwright.backend.hosts.choice import Links
+from meshwright.backend.hosts.choice import MessageCost
 from meshwright.backend.hosts.links import LinkCache
-from meshwright.backend.hosts.placement import Member
+from meshwright.backend.hosts.placement import GroupMember
 from meshwright.errors import InputError, MeshwrightError
 from tests.multiproc.test_backend_collectives import group
 
@@ -165,22 +165,22 @@ def test_damaged_or_old_links_are_measured_again(tmp_path, monkeypatch):
 
 def test_a_job_keeps_its_own_links_for_good_and_on_other_hosts(tmp_path, monkeypatch):
     monkeypatch.setenv("MESHWRIGHT_LINKS", str(tmp_path / "links"))
-    LinkCache(placed("a", "a", "b", "b"), 2, "127.0.0.1").put(Links(1e-4, 1e-9))
+    LinkCache(placed("a", "a", "b", "b"), 2, "127.0.0.1").put(MessageCost(1e-4, 1e-9))
     (path,) = (tmp_path / "links").iterdir()
     path.write_text('{"alpha_s": 1e-4, "beta_s_per_byte": 1e-9, "unix_s": 0}')  # years ago
 
-    assert LinkCache(placed("c", "c", "d", "d"), 2, "10.0.0.1").get() == Links(1e-4, 1e-9)
+    assert LinkCache(placed("c", "c", "d", "d"), 2, "10.0.0.1").get() == MessageCost(1e-4, 1e-9)
     assert LinkCache(placed("a", "b", "b", "b"), 2, "127.0.0.1").get() is None
     assert LinkCache(placed("a", "a", "b", "b"), 1, "127.0.0.1").get() is None
 
 
 def placed(*hosts):
     """Return ranks on hosts of these names."""
-    return [Member(rank, rank, host, identity=host, pid=1, cores=(0,)) for rank, host in enumerate(hosts)]
+    return [GroupMember(rank, rank, host, identity=host, pid=1, cores=(0,)) for rank, host in enumerate(hosts)]
 
 
 def test_a_job_that_starts_anew_chooses_by_the_links_that_it_has_kept(rank_pool, tmp_path):
-    kept = Links(2.5e-3, 1.5e-9)
+    kept = MessageCost(2.5e-3, 1.5e-9)
 
     rank_pool(2).run(links_of_a_job, str(tmp_path), kept)
 

@@ -19,7 +19,7 @@ from meshwright.collectives.sources import read_schedule
 from meshwright.errors import InputError, one_line
 from meshwright.files import convert, parse_json, parse_toml, read_bytes
 from meshwright.hardware import load as load_catalogue
-from meshwright.jobs.draft import Question
+from meshwright.jobs.draft import JobOptions
 from meshwright.jobs.read import read_job
 from meshwright.layout import Layout
 from meshwright.postmortem.inputs import examine
@@ -342,7 +342,7 @@ def test_a_job_of_billions_of_stages_is_refused(tmp_path):
     (tmp_path / "job.toml").write_text("[parallelism]\npipeline_parallel_degree = 2147483648\n[model]\nname='llama3'\n")
 
     with pytest.raises(InputError, match="expected at most"):
-        read_job([str(tmp_path / "job.toml")], Question(gpus=64))
+        read_job([str(tmp_path / "job.toml")], JobOptions(gpus=64))
 
 
 def test_a_log_with_a_number_of_thousands_of_digits_is_named_as_not_read(tmp_path):

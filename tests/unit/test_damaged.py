@@ -9,7 +9,7 @@ import pytest
 from meshwright.cluster.dumps import load_dump
 from meshwright.errors import MOST_CHARACTERS, InputError, one_line
 from meshwright.hardware import load as load_catalogue
-from meshwright.jobs.draft import Question
+from meshwright.jobs.draft import JobOptions
 from meshwright.jobs.read import read_job
 from meshwright.plan.analytic.calibration import read_calibration
 from meshwright.postmortem.inputs import examine
@@ -40,7 +40,7 @@ def test_a_batch_of_maxtext_that_is_no_number_is_refused(share, tmp_path):
     (tmp_path / "job.yaml").write_text("\n".join([*lines, f"per_device_batch_size: '{share}'"]))
 
     with pytest.raises(InputError, match="per_device_batch_size: .*expected a finite number"):
-        read_job([str(tmp_path / "job.yaml")], Question(gpus=64))
+        read_job([str(tmp_path / "job.yaml")], JobOptions(gpus=64))
 
 
 @pytest.mark.parametrize("kind", [{"value": "x"}, ["x"], 7, None])

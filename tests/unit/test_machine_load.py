@@ -6,7 +6,7 @@ import time
 import pytest
 from msgspec.structs import replace
 
-from meshwright.machine_load import Load, Snapshot, busy_words, others_share
+from meshwright.machine_load import Load, LoadCounters, busy_words, others_share
 
 QUIET = Load(host="a", wall_s=10.0, processors=2, own_s=9.0, all_s=18.2, stolen_s=0.0, waited_s=0.1)
 
@@ -37,7 +37,7 @@ def test_time_that_a_hypervisor_gave_to_other_machines_is_said():
 
 
 def test_a_process_that_computes_finds_its_own_time_in_the_counters_of_the_machine():
-    begun, end = Snapshot(), time.monotonic() + 0.3
+    begun, end = LoadCounters(), time.monotonic() + 0.3
     while time.monotonic() < end:
         pass
     load = begun.until_now()

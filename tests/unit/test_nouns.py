@@ -24,3 +24,7 @@ def test_a_noun_of_the_design_is_the_name_of_one_class(noun):
 def test_a_grid_and_a_program_say_of_what():
     assert CLASSES["Program"] == 0
     assert CLASSES["Grid"] <= 1
+
+
+def test_no_two_files_define_a_public_class_of_one_name():
+    assert [name for name, count in CLASSES.items() if count > 1 and not name.startswith("_")] == []

@@ -26,7 +26,7 @@ from ..device import is_accelerator, of_rank, product_side, set_current, uses_ac
 from ..device import name as device_name
 from ..errors import InputError
 from ..files import read_struct, write_struct
-from ..machine_load import Load, Snapshot, busy_words, others_share
+from ..machine_load import Load, LoadCounters, busy_words, others_share
 from ..native import kept_folder
 from ..temporary import process_folder
 from ..workload.graph import Operator
@@ -258,7 +258,7 @@ def _means(of_ranks: Iterable[Sequence[T]]) -> list[T]:
     return [type(each[0])(*map(statistics.mean, zip(*each, strict=True))) for each in zip(*of_ranks, strict=True)]
 
 
-class Pace(NamedTuple):
+class WorkPace(NamedTuple):
     """What some work took, and what it is priced at: its processor time, as long as that lasts while all compute."""
 
     taken_s: float
@@ -272,7 +272,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     beside: dict[Timed, list[Beside]]  # by collective and size of the request
     blocking: dict[Timed, list[Cost]]  # likewise
     host: dict[str, list[Cost]]  # likewise of copies between the device and its host
-    paces: list[Pace]  # the same work, again and again, begun at once on all ranks
+    paces: list[WorkPace]  # the same work, again and again, begun at once on all ranks
     memory_bandwidth_bytes_per_s: float
     load: Load | None  # of this rank's machine meanwhile
 
@@ -282,7 +282,7 @@ def measure_on_rank(
 ) -> Answer:
     """Measure a request on one rank, in lockstep with the others; the first one counts in `progress`."""
     prepare_process(threads)
-    before = Snapshot()
+    before = LoadCounters()
     device = of_rank(rank, request.backend)
     set_current(device)
     dist.init_process_group(
@@ -320,16 +320,16 @@ def measure_on_rank(
     )
 
 
-def time_paces(device: torch.device) -> list[Pace]:
+def time_paces(device: torch.device) -> list[WorkPace]:
     """Return the pace at a fixed amount of work that starts on all ranks at once, again and again."""
     clock, factor = CpuClock(device), torch.ones(512, 512, device=device)
 
-    def work() -> Pace:
+    def work() -> WorkPace:
         start, busy_start = time.perf_counter(), clock.now_s()
         for _ in range(PACE_PRODUCTS):
             factor @ factor
         busy_s = clock.now_s() - busy_start
-        return Pace(time.perf_counter() - start, busy_s)
+        return WorkPace(time.perf_counter() - start, busy_s)
 
     work()
     dist.barrier()
@@ -344,7 +344,7 @@ def time_paces(device: torch.device) -> list[Pace]:
     return [pace._replace(priced_s=pace.priced_s * clock.slowdown) for pace in found]
 
 
-def straggling(paces: Sequence[Sequence[Pace]]) -> float:
+def straggling(paces: Sequence[Sequence[WorkPace]]) -> float:
     """Return how much longer the slowest rank typically takes for the same work than it is priced at for all of them.
 
     Where ranks share processors, a rank that ends early frees its core for the others: the last one ends when all would

@@ -19,14 +19,16 @@ DISPLACED = 2**19  # elements that a layer writes forwards and backwards: more t
 MIN_ROUNDS, MAX_ROUNDS = 5, 60
 
 
-class Pass(NamedTuple):
+class LayerTimes(NamedTuple):
     """Processor time of a layer forwards and backwards, in seconds."""
 
     forward_s: float
     backward_s: float
 
 
-def time_chains(wrapped: nn.Sequential, plain: nn.Sequential, budget_s: float, clock: CpuClock) -> tuple[Pass, Pass]:
+def time_chains(
+    wrapped: nn.Sequential, plain: nn.Sequential, budget_s: float, clock: CpuClock
+) -> tuple[LayerTimes, LayerTimes]:
     """Return what the wrapper adds to a layer in the median, and what the layer takes without it.
 
     Each chain has `LAYERS` layers. All ranks of the default group call it, on CPU tensors.
@@ -34,13 +36,13 @@ def time_chains(wrapped: nn.Sequential, plain: nn.Sequential, budget_s: float, c
     for chain in (wrapped, plain):
         _pass(chain, clock)  # allocates, loads code
     dist.barrier()
-    found: list[tuple[Pass, Pass]] = []
+    found: list[tuple[LayerTimes, LayerTimes]] = []
     end = time.monotonic() + budget_s
     while len(found) < MIN_ROUNDS or (len(found) < MAX_ROUNDS and time.monotonic() < end):
         with clock.counted():
             found.append((_pass(wrapped, clock), _pass(plain, clock)))
-    added = Pass(*(statistics.median(with_it[i] - without[i] for with_it, without in found) for i in range(2)))
-    alone = Pass(*(statistics.median(without[i] for _, without in found) for i in range(2)))
+    added = LayerTimes(*(statistics.median(with_it[i] - without[i] for with_it, without in found) for i in range(2)))
+    alone = LayerTimes(*(statistics.median(without[i] for _, without in found) for i in range(2)))
     return added, alone
 
 
@@ -62,7 +64,7 @@ class _Displace(torch.autograd.Function):
         return gradients[0], None
 
 
-def _pass(chain: nn.Sequential, clock: CpuClock) -> Pass:
+def _pass(chain: nn.Sequential, clock: CpuClock) -> LayerTimes:
     x = torch.ones(WIDTH, requires_grad=True)
     start = clock.now_s()
     out = chain(x)
@@ -70,4 +72,4 @@ def _pass(chain: nn.Sequential, clock: CpuClock) -> Pass:
     out.sum().backward()
     end = clock.now_s()
     chain.zero_grad(set_to_none=True)
-    return Pass((middle - start) / LAYERS, (end - middle) / LAYERS)
+    return LayerTimes((middle - start) / LAYERS, (end - middle) / LAYERS)

@@ -8,11 +8,11 @@ across nodes a pipelined tree of depth L adds its filling: time = (sqrt(L) + sqr
 import math
 
 from ..collectives.figures import bus_factor
-from ..hardware import Catalogue, Interconnect, Network, NodeType, Switch
+from ..hardware import Catalogue, Interconnect, NetworkPort, NodeType, Switch
 from ..hardware.arithmetic import EXPECTED_SHARE, gpu_link
 
 
-def attainable_bytes_per_s(link: Interconnect | Network) -> float:
+def attainable_bytes_per_s(link: Interconnect | NetworkPort) -> float:
     """Return what a large collective reaches on a link, per direction: its known share, else 85 % of the rate."""
     share = link.attainable.number if link.attainable else sum(EXPECTED_SHARE) / 2
     return share * link.rate_bytes_per_s
@@ -30,7 +30,7 @@ def in_switch_busbw_bytes_per_s(link: Interconnect, switch: Switch, ranks: int) 
     return bus_factor("all_reduce", ranks) * switch.reduction_share.number * link.rate_bytes_per_s
 
 
-def network_bytes_per_s(network: Network, nics: int) -> float:
+def network_bytes_per_s(network: NetworkPort, nics: int) -> float:
     """Return what all NICs of a node carry together, per direction, as an application sees it."""
     return nics * attainable_bytes_per_s(network)
 

@@ -7,11 +7,11 @@ import msgspec
 from ..hardware import Catalogue
 from ..units import format_bytes, format_rate
 from .named_link import named_link
-from .reading.tables import Table
+from .reading.tables import ReadTable
 from .settings import explained
 from .shapes import collapse, dip, pair_faults
 from .table import COUNTED, Row
-from .yardstick import Attainable, Machine, attainable, machine_of
+from .yardstick import Attainable, TableLinks, attainable, machine_of
 
 GOOD = 0.85  # of what is attainable: tables that maintainers call good reach 86 % and more, those they call low 68 %
 BEYOND = 1.15  # of the most that is attainable: then the links are others than those it is held against
@@ -34,7 +34,7 @@ class TableVerdict(msgspec.Struct, frozen=True, kw_only=True):
 
 def judge(
     catalogue: Catalogue,
-    tables: Sequence[Table],
+    tables: Sequence[ReadTable],
     *,
     node: str | None = None,
     link: str | None = None,
@@ -45,7 +45,7 @@ def judge(
 
 
 def _judge(
-    catalogue: Catalogue, tables: Sequence[Table], index: int, node: str | None, link: str | None, nics: int | None
+    catalogue: Catalogue, tables: Sequence[ReadTable], index: int, node: str | None, link: str | None, nics: int | None
 ) -> TableVerdict:
     table = tables[index]
     if table.rates:
@@ -69,7 +69,7 @@ def _judge(
     return _held_against(table, rows, machine, known)
 
 
-def _alone(table: Table) -> str:
+def _alone(table: ReadTable) -> str:
     several = f"{table.alone} processes are each" if table.alone > 1 else "the process is"
     if table.ranks is not None and table.ranks > 1:
         return f"{several} alone with {table.ranks} ranks: nothing went between them, for it was built without MPI=1"
@@ -78,7 +78,7 @@ def _alone(table: Table) -> str:
     )
 
 
-def _unknown(table: Table, machine: Machine | None) -> str:
+def _unknown(table: ReadTable, machine: TableLinks | None) -> str:
     if table.collective is None:
         which = f" ({' or '.join(table.candidates)})" if table.candidates else ""
         return f"the collective is not known{which}: keep the line that names the program"
@@ -97,7 +97,7 @@ def _expected(known: Attainable, rows: Sequence[Row]) -> float:
     return known.most_bytes_per_s if not known.crosses or best > known.least_bytes_per_s else known.least_bytes_per_s
 
 
-def _held_against(table: Table, rows: Sequence[Row], machine: Machine, known: Attainable) -> TableVerdict:
+def _held_against(table: ReadTable, rows: Sequence[Row], machine: TableLinks, known: Attainable) -> TableVerdict:
     best = max(rows, key=lambda row: row.busbw_bytes_per_s)
     rate, expected = best.busbw_bytes_per_s, _expected(known, rows)
     against = f"{format_rate(rate)} of the {format_rate(expected)} that NCCL reaches ({known.of})"
@@ -125,7 +125,7 @@ def _held_against(table: Table, rows: Sequence[Row], machine: Machine, known: At
     return TableVerdict(ok=False, reason=reason, expected_bytes_per_s=expected)
 
 
-def _good(table: Table, rate: float, known: Attainable, against: str) -> str:
+def _good(table: ReadTable, rate: float, known: Attainable, against: str) -> str:
     if known.crosses and rate > 1.02 * known.least_bytes_per_s and table.nodes == 2:
         return f"{against}: above the NICs' rate, since between two nodes trees send less through them than rings"
     if not known.crosses and known.most_bytes_per_s > known.least_bytes_per_s and rate < GOOD * known.most_bytes_per_s:
@@ -133,7 +133,7 @@ def _good(table: Table, rate: float, known: Attainable, against: str) -> str:
     return against
 
 
-def _bad(rate: float, machine: Machine, known: Attainable, against: str) -> str:
+def _bad(rate: float, machine: TableLinks, known: Attainable, against: str) -> str:
     share = f"{100 * rate / known.least_bytes_per_s:.0f} %" + (" of a ring's" if known.is_ring else "")
     if known.crosses:
         one = machine.nic_bytes_per_s
@@ -151,7 +151,7 @@ def _bad(rate: float, machine: Machine, known: Attainable, against: str) -> str:
     return f"{against}, {share}: not all links or channels in use, other jobs, or peer access off (topo)"
 
 
-def _rates_verdict(catalogue: Catalogue, tables: Sequence[Table], index: int, link: str | None) -> TableVerdict:
+def _rates_verdict(catalogue: Catalogue, tables: Sequence[ReadTable], index: int, link: str | None) -> TableVerdict:
     table = tables[index]
     between = [rate for rate in table.rates if rate.src is None or rate.src != rate.dst]
     if not between:

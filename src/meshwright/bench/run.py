@@ -12,7 +12,7 @@ from ..cluster.local import threads_per_rank
 from ..device import bus_id, count, device, is_accelerator, uses_accelerators
 from ..errors import InputError
 from ..hardware import Catalogue
-from ..machine_load import Snapshot, words_since
+from ..machine_load import LoadCounters, words_since
 from ..units import format_bytes, format_rate, format_time
 from .machine import copy_rates, matrix_rates, settle
 from .pairs import FusionRequest, PairsRequest, fusion_on_rank, pairs_on_rank, print_matrix
@@ -25,7 +25,7 @@ from .table import Row
 from .verdict import Spec, compute_verdict, verdict
 
 
-class Measured(msgspec.Struct, frozen=True, kw_only=True):
+class Measurement(msgspec.Struct, frozen=True, kw_only=True):
     """A measurement that is no sweep: a text for people, objects for JSON, the verdict, and what disturbed it."""
 
     text: str
@@ -88,7 +88,9 @@ def _spec(catalogue: Catalogue, cluster: Cluster, backend: str, places: Sequence
     return memory_spec(statistics.mean(place.copy_bytes_per_s for place in places), backend)
 
 
-def measure_pairs(catalogue: Catalogue, cluster: Cluster, backend: str, ranks: int, size_bytes: int) -> Measured | None:
+def measure_pairs(
+    catalogue: Catalogue, cluster: Cluster, backend: str, ranks: int, size_bytes: int
+) -> Measurement | None:
     """Return the matrices of bandwidth and latency between all ranks; None on a job's other ranks."""
     check_backend(backend, ranks)
     if ranks < 2:
@@ -107,10 +109,10 @@ def measure_pairs(catalogue: Catalogue, cluster: Cluster, backend: str, ranks: i
     best = max(pair.one_way_bytes_per_s for pair in pairs)
     bound = any(place is not None for place in places) or len(cluster.of_kind("cpu")) < 2
     judged = str(verdict(best, spec, bound=bound)) if spec else "none: the rate of what joins the ranks is not known"
-    return Measured(text=text, objects=list(pairs), verdict=judged, beside=on_all.beside)
+    return Measurement(text=text, objects=list(pairs), verdict=judged, beside=on_all.beside)
 
 
-def measure_fusion(catalogue: Catalogue, cluster: Cluster, backend: str, ranks: int) -> Measured | None:
+def measure_fusion(catalogue: Catalogue, cluster: Cluster, backend: str, ranks: int) -> Measurement | None:
     """Return what many small payloads cost over one large one; None on a job's other ranks."""
     check_backend(backend, ranks)
     if ranks < 2:
@@ -132,15 +134,15 @@ def measure_fusion(catalogue: Catalogue, cluster: Cluster, backend: str, ranks: 
         else "small payloads cost no more than one large one here"
     )
     item = {"total_bytes": request.total_bytes, "pieces": request.pieces, "one_s": one_s, "many_s": many_s}
-    return Measured(text=f"{whole}\n{parts}", objects=[item], verdict=advice, beside=on_all.beside)
+    return Measurement(text=f"{whole}\n{parts}", objects=[item], verdict=advice, beside=on_all.beside)
 
 
-def measure_compute(catalogue: Catalogue, cluster: Cluster) -> Measured:
+def measure_compute(catalogue: Catalogue, cluster: Cluster) -> Measurement:
     """Return matrix-product rates of this machine's first accelerator, or of its CPU with all usable cores."""
     where = device()
     gpu, dtype = is_accelerator(where), torch.bfloat16 if is_accelerator(where) else torch.float32
     prepare_process(threads_per_rank(1))
-    begun, clocks = Snapshot(), settle(where, dtype)
+    begun, clocks = LoadCounters(), settle(where, dtype)
     rates = matrix_rates(where, dtype)
     beside = words_since(begun)
     best = max(rates, key=lambda rate: rate.flops_per_s)
@@ -163,15 +165,15 @@ def measure_compute(catalogue: Catalogue, cluster: Cluster) -> Measured:
     else:
         name = f"{accelerator.title}'s dense bf16 peak"
         text = str(compute_verdict(best.flops_per_s, accelerator.peak_flops_per_s["bf16"], name))
-    return Measured(text="\n".join(lines), objects=list(rates), verdict=text, beside=beside)
+    return Measurement(text="\n".join(lines), objects=list(rates), verdict=text, beside=beside)
 
 
-def measure_memory(cluster: Cluster) -> Measured:
+def measure_memory(cluster: Cluster) -> Measurement:
     """Return copy rates over sizes; the verdict compares the caches with memory, and memory with the spec if known."""
     where = device()
     gpu = is_accelerator(where)
     prepare_process(threads_per_rank(1))
-    begun = Snapshot()
+    begun = LoadCounters()
     rates = copy_rates(where)
     beside = words_since(begun)
     lines = [f"#{'size':>11}{'time (us)':>12}{'copied':>12}"]
@@ -184,4 +186,4 @@ def measure_memory(cluster: Cluster) -> Measured:
     else:
         fastest = max(r.copy_bytes_per_s for r in rates)
         text = f"{format_rate(largest)} from memory, {fastest / largest:.1f} times that from cache; no spec is known"
-    return Measured(text="\n".join(lines), objects=list(rates), verdict=text, beside=beside)
+    return Measurement(text="\n".join(lines), objects=list(rates), verdict=text, beside=beside)

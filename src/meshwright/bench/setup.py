@@ -13,7 +13,7 @@ from ..cluster.binding import Binding, bind
 from ..cluster.local import threads_per_rank
 from ..device import CPU, count, native_backend, of_rank, set_current, uses_accelerators
 from ..errors import InputError
-from ..machine_load import Load, Snapshot, busy_words
+from ..machine_load import Load, LoadCounters, busy_words
 from .pool import RankPool
 from .process import prepare_process
 
@@ -71,7 +71,7 @@ def on_ranks(
 
 def _watched(function: Callable[..., Any], request: Any) -> tuple[Any, Load | None]:
     """Return the result of a function, and the load of the processors meanwhile."""
-    begun = Snapshot()
+    begun = LoadCounters()
     return function(request), begun.until_now()
 
 

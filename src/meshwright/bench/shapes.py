@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Sequence
 
 from ..units import format_bytes, format_rate
-from .reading.tables import Rate, Table
+from .reading.tables import Rate, ReadTable
 from .table import Row
 
 _Pair = tuple[str, str]
@@ -42,7 +42,7 @@ def dip(rows: Sequence[Row]) -> str | None:
     return None
 
 
-def pair_faults(tables: Sequence[Table], index: int) -> list[str]:
+def pair_faults(tables: Sequence[ReadTable], index: int) -> list[str]:
     """Return what stands out in a matrix of pairs: a slow device, slow pairs, peer access slower than without it."""
     table = tables[index]
     pairs = _pairs(table)
@@ -108,7 +108,7 @@ def _slow(slow: set[_Pair], pairs: dict[_Pair, Rate], middle: float) -> list[str
     return faults
 
 
-def _without_p2p(tables: Sequence[Table], table: Table) -> dict[_Pair, Rate] | None:
+def _without_p2p(tables: Sequence[ReadTable], table: ReadTable) -> dict[_Pair, Rate] | None:
     if "P2P=Enabled" not in table.name:
         return None
     kind = table.name.split()[0]
@@ -116,6 +116,6 @@ def _without_p2p(tables: Sequence[Table], table: Table) -> dict[_Pair, Rate] | N
     return None if twin is None else _pairs(twin)
 
 
-def _pairs(table: Table) -> dict[_Pair, Rate]:
+def _pairs(table: ReadTable) -> dict[_Pair, Rate]:
     """Return the rates of a matrix by pair, without what a device reaches within itself."""
     return {(r.src, r.dst): r for r in table.rates if r.src is not None and r.dst is not None and r.src != r.dst}

@@ -48,7 +48,7 @@ class Sample(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class SweepCall:
     """One collective at one size: fill the inputs, run it, compare the outputs with what they must be."""
 
     bytes: int
@@ -74,7 +74,7 @@ def sweep_on_rank(request: SweepRequest) -> list[Sample]:
     """
     device = device_of(request.backend)
     _settle(request, device)
-    kept: dict[int, Call] = {}
+    kept: dict[int, SweepCall] = {}
     iterations: dict[int, int] = {}
     times: dict[int, list[float]] = {size: [] for size in request.sizes_bytes}
     wrong = dict.fromkeys(request.sizes_bytes, 0)
@@ -131,7 +131,7 @@ def _settle(request: SweepRequest, device: torch.device) -> None:
         dist.broadcast(going, src=0)
 
 
-def _timed(call: Call, device: torch.device) -> float:
+def _timed(call: SweepCall, device: torch.device) -> float:
     """Return the seconds of one call; all ranks start together. The inputs stay as the last call left them.
 
     As in nccl-tests: filling them again would put other data into the caches. A sum grows until it is infinite, at
@@ -144,7 +144,7 @@ def _timed(call: Call, device: torch.device) -> float:
     return time.perf_counter() - start
 
 
-def _checked(call: Call) -> int:
+def _checked(call: SweepCall) -> int:
     """Return how many elements of a call with fresh inputs are wrong."""
     call.fill()
     dist.barrier()
@@ -159,7 +159,7 @@ def _agreed_iterations(time_s: float, budget_s: float, device: torch.device) -> 
     return max(MIN_ITERATIONS, min(MAX_ITERATIONS, int(wanted.item())))
 
 
-def make_call(collective: str, size_bytes: int, dtype: torch.dtype, device: torch.device) -> Call:
+def make_call(collective: str, size_bytes: int, dtype: torch.dtype, device: torch.device) -> SweepCall:
     """Return the collective at a size as nccl-tests count it: the larger of input and output of one rank."""
     if collective not in COLLECTIVES:
         raise InputError(f"{collective}: expected one of {', '.join(COLLECTIVES)}")
@@ -216,9 +216,9 @@ def _send_recv(output: torch.Tensor, source: torch.Tensor) -> None:
 
 def _in_place(
     whole: int, source: torch.Tensor, expected: torch.Tensor | None, run: Callable[[torch.Tensor], object]
-) -> Call:
+) -> SweepCall:
     buffer = torch.empty_like(source)
-    return Call(
+    return SweepCall(
         bytes=whole * source.element_size(),
         fill=lambda: buffer.copy_(source),
         run=lambda: run(buffer),
@@ -231,9 +231,9 @@ def _out_of_place(
     source: torch.Tensor,
     expected: torch.Tensor,
     run: Callable[[torch.Tensor, torch.Tensor], object],
-) -> Call:
+) -> SweepCall:
     output = torch.empty_like(expected)
-    return Call(
+    return SweepCall(
         bytes=whole * source.element_size(),
         fill=lambda: output.zero_(),
         run=lambda: run(output, source),

@@ -21,7 +21,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     slower: tuple[tuple[str, float], ...] = ()  # other ways that the bytes may have taken: (name, rate)
 
 
-class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+class SpecVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """Percent of the spec, and what to make of it."""
 
     percent: float
@@ -32,22 +32,22 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
         return self.text + (f"; {self.trap}" if self.trap else "")
 
 
-def verdict(measured_bytes_per_s: float, spec: Spec, *, bound: bool = True) -> Verdict:
+def verdict(measured_bytes_per_s: float, spec: Spec, *, bound: bool = True) -> SpecVerdict:
     """Return the verdict on a peak rate; `bound` says whether the ranks were bound to their NUMA nodes."""
     share = measured_bytes_per_s / spec.bytes_per_s
     text = (
         f"{format_rate(measured_bytes_per_s)} is {100 * share:.0f} % of {format_rate(spec.bytes_per_s)} per direction, "
         f"{spec.name} (expected {100 * LOW:.0f} to {100 * HIGH:.0f} %)"
     )
-    return Verdict(percent=100 * share, text=text, trap=_trap(measured_bytes_per_s, share, spec, bound))
+    return SpecVerdict(percent=100 * share, text=text, trap=_trap(measured_bytes_per_s, share, spec, bound))
 
 
-def compute_verdict(measured_flops_per_s: float, dense_peak_flops_per_s: float, name: str) -> Verdict:
+def compute_verdict(measured_flops_per_s: float, dense_peak_flops_per_s: float, name: str) -> SpecVerdict:
     """Return the verdict on a matrix-product rate against the dense peak."""
     share = measured_flops_per_s / dense_peak_flops_per_s
     text = f"{measured_flops_per_s / 1e12:.3g} TFLOP/s is {100 * share:.0f} % of {name}"
     trap = "half of it: is the peak that you compare with the one with sparsity?" if 0.35 <= share <= 0.5 else None
-    return Verdict(percent=100 * share, text=text, trap=trap)
+    return SpecVerdict(percent=100 * share, text=text, trap=trap)
 
 
 def slower_ways(catalogue: Catalogue, host_link: str) -> tuple[tuple[str, float], ...]:

@@ -14,7 +14,7 @@ from ..errors import InputError
 from ..hardware import Catalogue, Interconnect, NodeType
 from .explain import attainable_bytes_per_s
 from .named_link import named_link
-from .reading.tables import Table
+from .reading.tables import ReadTable
 from .settings import nics_named
 from .table import COUNTED
 
@@ -29,7 +29,7 @@ OWN_SHARE = ("all_to_all", "gather", "scatter")  # of the NICs: a rank's own
 ALL_TO_ALL_SHARE = 0.9
 
 
-class Machine(msgspec.Struct, frozen=True, kw_only=True):
+class TableLinks(msgspec.Struct, frozen=True, kw_only=True):
     """The links of the ranks of a table, as far as file and options say."""
 
     link_key: str | None = None
@@ -59,8 +59,8 @@ class Attainable(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def machine_of(
-    catalogue: Catalogue, table: Table, node: str | None, link: str | None, nics: int | None
-) -> Machine | None:
+    catalogue: Catalogue, table: ReadTable, node: str | None, link: str | None, nics: int | None
+) -> TableLinks | None:
     """Return the machine by the options, else by the GPUs that the file names; None where neither tells."""
     accelerator = None if node else _accelerator_of(catalogue, table.devices)
     kind = node or _named_node(catalogue, table) or _node_of(catalogue, accelerator, table.ranks_per_node)
@@ -69,7 +69,7 @@ def machine_of(
     network = named_by if named_by and own is None else None
     if nics is not None and kind is None and network is None:
         raise InputError("--nics: of which kind? expected --link with a NIC of the catalogue, or --node")
-    machine = Machine() if kind is None else _of_node(catalogue, catalogue.node(kind), accelerator)
+    machine = TableLinks() if kind is None else _of_node(catalogue, catalogue.node(kind), accelerator)
     if kind is None and network is None and own is None:
         return None
     changes: dict[str, object] = {}
@@ -87,7 +87,7 @@ def machine_of(
     return msgspec.structs.replace(machine, **changes)
 
 
-def _named_node(catalogue: Catalogue, table: Table) -> str | None:
+def _named_node(catalogue: Catalogue, table: ReadTable) -> str | None:
     """Return the node type of the only instance type that the text names, None where its GPUs are others."""
     named = [key for key, node in catalogue.nodes.items() if node.title.split()[-1].lower() in table.instances]
     if len(named) != 1 or len(table.instances) != 1:
@@ -123,12 +123,12 @@ def _node_of(catalogue: Catalogue, accelerator: str | None, per_node: int | None
     return None
 
 
-def _of_node(catalogue: Catalogue, node: NodeType, accelerator_key: str | None) -> Machine:
+def _of_node(catalogue: Catalogue, node: NodeType, accelerator_key: str | None) -> TableLinks:
     accelerator = catalogue.accelerators[accelerator_key or node.accelerator]
     switch = catalogue.switches[node.switch] if node.switch else None
     network = catalogue.network(node.network)
     gpus = round(node.gpus.number)
-    return Machine(
+    return TableLinks(
         link_key=accelerator.link or accelerator.host_link,
         link=catalogue.interconnect(accelerator.link or accelerator.host_link),
         is_switched=switch is not None,
@@ -142,7 +142,7 @@ def _of_node(catalogue: Catalogue, node: NodeType, accelerator_key: str | None) 
     )
 
 
-def attainable(table: Table, machine: Machine, over_network: bool = False) -> Attainable | None:
+def attainable(table: ReadTable, machine: TableLinks, over_network: bool = False) -> Attainable | None:
     """Return what the table's collective reaches there; None where hosts, ranks or links are not known."""
     ranks, collective = table.ranks, table.collective
     if ranks is None or ranks < 2 or collective not in COUNTED:
@@ -160,7 +160,7 @@ def attainable(table: Table, machine: Machine, over_network: bool = False) -> At
     return _between(machine, collective, ranks, nodes, per_node)
 
 
-def _inside(machine: Machine, collective: str, ranks: int) -> Attainable | None:
+def _inside(machine: TableLinks, collective: str, ranks: int) -> Attainable | None:
     if machine.link is None or machine.link_key is None:
         return None
     rate = machine.link.rate_bytes_per_s
@@ -172,7 +172,7 @@ def _inside(machine: Machine, collective: str, ranks: int) -> Attainable | None:
     return Attainable(least_bytes_per_s=ring, most_bytes_per_s=max(ring, most or 0.0), of=machine.link.title)
 
 
-def _in_switch(machine: Machine, ranks: int) -> float | None:
+def _in_switch(machine: TableLinks, ranks: int) -> float | None:
     if machine.reduces_in_switch is None or machine.link is None or machine.link_key is None:
         return None
     rate, factor = machine.link.rate_bytes_per_s, 2 * (ranks - 1) / ranks
@@ -180,7 +180,7 @@ def _in_switch(machine: Machine, ranks: int) -> float | None:
     return rate * factor * (share / 1.75 if share else machine.reduces_in_switch)
 
 
-def _between(machine: Machine, collective: str, ranks: int, nodes: int, per_node: int | None) -> Attainable:
+def _between(machine: TableLinks, collective: str, ranks: int, nodes: int, per_node: int | None) -> Attainable:
     assert machine.nic_bytes_per_s is not None
     assert machine.nics is not None
     one, count = machine.nic_bytes_per_s, machine.nics
@@ -211,7 +211,7 @@ def _between(machine: Machine, collective: str, ranks: int, nodes: int, per_node
 
 
 def _across(
-    machine: Machine, least: float, of: str, most: float | None = None, *, nics: int = 1, is_ring: bool = True
+    machine: TableLinks, least: float, of: str, most: float | None = None, *, nics: int = 1, is_ring: bool = True
 ) -> Attainable:
     return Attainable(
         least_bytes_per_s=least,

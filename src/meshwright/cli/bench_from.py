@@ -6,7 +6,7 @@ from typing import NamedTuple
 import click
 
 from ..bench.judge import TableVerdict, judge
-from ..bench.reading import Table
+from ..bench.reading import ReadTable
 from ..bench.table import Row, csv_text, print_rows, wire_form
 from ..files import to_json
 from ..hardware import Catalogue
@@ -17,13 +17,13 @@ class Judged(NamedTuple):
     """One table of a file, smallest size first, with its verdict."""
 
     number: int
-    table: Table
+    table: ReadTable
     rows: list[Row]
     verdict: TableVerdict
 
 
 def judged_tables(
-    tables: Sequence[Table], catalogue: Catalogue, node: str | None, link: str | None, nics: int | None
+    tables: Sequence[ReadTable], catalogue: Catalogue, node: str | None, link: str | None, nics: int | None
 ) -> list[Judged]:
     """Judge the tables of a file."""
     verdicts = judge(catalogue, tables, node=node, link=link, nics=nics)
@@ -72,7 +72,7 @@ def _table_object(one: Judged) -> dict[str, object]:
     }
 
 
-def _rate_objects(table: Table) -> list[dict[str, object]]:
+def _rate_objects(table: ReadTable) -> list[dict[str, object]]:
     return [
         {
             "collective": None, "backend": table.tool, "ranks": None, "bytes": rate.bytes, "time_us": None,
@@ -99,7 +99,7 @@ def _text(one: Judged) -> str:
     return "\n".join([f"# {one.table.name}: {one.table.tool}", *rates])
 
 
-def _matrix(table: Table) -> list[str]:
+def _matrix(table: ReadTable) -> list[str]:
     """Return the lines of a matrix of pairs, [] where a table is none: a rate for each source and target, GB/s."""
     found = {(rate.src, rate.dst): rate.rate_bytes_per_s / 1e9 for rate in table.rates if rate.src and rate.dst}
     sources, targets = dict.fromkeys(src for src, _ in found), dict.fromkeys(dst for _, dst in found)

@@ -8,8 +8,8 @@ import click
 from ..bench.fit import clean_sweep, describe_outliers, fit_sweep
 from ..bench.pairs import Pair
 from ..bench.plot import plot_svg
-from ..bench.reading import Table
-from ..bench.run import Measured, measure_compute, measure_fusion, measure_memory, measure_pairs, measure_sweeps
+from ..bench.reading import ReadTable
+from ..bench.run import Measurement, measure_compute, measure_fusion, measure_memory, measure_pairs, measure_sweeps
 from ..bench.save_fits import fit_of_pairs, save_fits, with_gpu_rates
 from ..bench.spec import link_spec, node_spec
 from ..bench.sweep import COLLECTIVES, sizes_between
@@ -48,7 +48,7 @@ def bench(
     html: str | None,
     as_csv: bool,
     as_json: bool,
-    read: Sequence[Table],
+    read: Sequence[ReadTable],
 ) -> int:
     """Measure, print and save as the options of the command say; return the exit code. `read` is what `source` has."""
     catalogue = load(*hardware)
@@ -205,7 +205,7 @@ def _special(
     if save and name != "p2p":
         raise InputError(f"--save: {name} gives nothing that a cluster file holds; expected collectives or p2p")
     size_bytes = min(largest_bytes, 4 * 2**20)
-    measures: dict[str, Callable[[], Measured | None]] = {
+    measures: dict[str, Callable[[], Measurement | None]] = {
         "p2p": lambda: measure_pairs(catalogue, cluster, backend, ranks, size_bytes),
         "latency": lambda: measure_fusion(catalogue, cluster, backend, ranks),
         "compute": lambda: measure_compute(catalogue, cluster),

@@ -19,7 +19,7 @@ from ..collectives.msccl_flight import HELD, flight
 from ..collectives.msccl_limits import LIMITS
 from ..collectives.msccl_write import write_algo
 from ..collectives.mscclpp_export import to_mscclpp
-from ..collectives.network import HostsNetwork, Network, Wire, network_of, uniform
+from ..collectives.network import HostsNetwork, LinkRate, Network, network_of, uniform
 from ..collectives.price import price
 from ..collectives.schedule import COLLECTIVES, ROOTED, Schedule
 from ..collectives.sources import named_schedule, read_schedule
@@ -344,8 +344,8 @@ def _network(
         return uniform(ranks, latency_s, bandwidth)
     if ranks_per_node is None:
         raise InputError("--inter: expected --ranks-per-node too")
-    between = Wire(latency_s if inter_alpha is None else parse_time(inter_alpha), parse_rate(inter))
-    return HostsNetwork(ranks, ranks_per_node, Wire(latency_s, bandwidth), between, nics)
+    between = LinkRate(latency_s if inter_alpha is None else parse_time(inter_alpha), parse_rate(inter))
+    return HostsNetwork(ranks, ranks_per_node, LinkRate(latency_s, bandwidth), between, nics)
 
 
 def _write(path: Path | None, text: str) -> None:

@@ -8,7 +8,7 @@ import msgspec
 
 from ..cluster.doctor import CHECKS, Finding, examine, gather
 from ..cluster.doctor.exchange import meet, position
-from ..cluster.doctor.facts import Facts
+from ..cluster.doctor.facts import NodeFacts
 from ..errors import InputError
 from ..files import to_json, write_atomic
 from ..machine_load import watched
@@ -76,7 +76,7 @@ def command(
     return 1 if findings else 0
 
 
-def _write_report(path: Path, mine: Facts) -> None:
+def _write_report(path: Path, mine: NodeFacts) -> None:
     """Write what may be sent to strangers: nothing in it names the host, its user, a folder or an address."""
     from ..cluster.doctor.report import encoded, machine_report
     from ..device import facts as accelerators

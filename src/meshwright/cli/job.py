@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..jobs.job import Job
     from ..layout import Layout
     from ..plan.analytic import Setting
-    from ..plan.study import Row
+    from ..plan.study import PricedLayout
 
 UNUSED = ("params", "target_mfu", "target_step_time", "target_days", "compare", "scaling", "mfu", "refine")
 FASTER_SHOWN = 5
@@ -26,13 +26,13 @@ FASTER_SHOWN = 5
 
 def job_of(given: Mapping[str, Any], *, gpus_per_node: int | None = None) -> "Job":
     """Return the job of `--job` files, with what the other options add; InputError naming the flags still missing."""
-    from ..jobs.draft import Question
+    from ..jobs.draft import JobOptions
     from ..jobs.job import missing
     from ..jobs.read import read_job
     from ..workload.models import load_model
 
     model = load_model(given["model"]) if given.get("model") else None
-    question = Question(
+    question = JobOptions(
         gpus=given.get("gpus"),
         model=given.get("model"),
         architecture=None if model is None else model.architecture,
@@ -53,7 +53,7 @@ def setting_of_job(job: "Job", given: Mapping[str, Any], catalogue: "Catalogue")
 
     from ..plan.analytic.conditions import parse_conditions
     from ..plan.engine import stack_of
-    from ..plan.request import Request, setting_of
+    from ..plan.request import PlanRequest, setting_of
     from ..units import parse_rate, parse_time
     from ..workload.engines import engine_named
     from ..workload.models import Model
@@ -67,7 +67,7 @@ def setting_of_job(job: "Job", given: Mapping[str, Any], catalogue: "Catalogue")
     def rate(option: str) -> float | None:
         return None if given.get(option) is None else parse_rate(given[option])
 
-    request = Request(
+    request = PlanRequest(
         model=Model(name=name, title=name, source=job.where, description=job.architecture, seq_len=job.seq_len),
         cluster=given["cluster"],
         gpus=job.world,
@@ -87,7 +87,7 @@ def setting_of_job(job: "Job", given: Mapping[str, Any], catalogue: "Catalogue")
     return setting
 
 
-def priced_job(job: "Job", setting: "Setting") -> "Row":
+def priced_job(job: "Job", setting: "Setting") -> "PricedLayout":
     """Return the price of what a job runs today."""
     from ..plan.analytic import Grid, price
     from ..plan.explore import row_of
@@ -110,7 +110,7 @@ def plan_job(given: Mapping[str, Any], catalogue: "Catalogue", console: "Console
     setting = setting_of_job(job, given, catalogue)
     row = priced_job(job, setting) if given["layout"] is None else _asked(setting, given["layout"])
     engine = given["engine"] or given["emit"] or job.engine
-    rows: Sequence[Row] = ()
+    rows: Sequence[PricedLayout] = ()
     try:
         rows = study_of(setting, only(price_all(setting), engine), model=job.model_name or "").rows
     except InputError as error:
@@ -146,10 +146,10 @@ def emit(given: Mapping[str, Any], setting: "Setting", layout: "Layout", *, mode
     """Write a layout as the configuration of `--emit`, to `--emit-to` or standard output."""
     from ..jobs.emit import emitted
     from ..jobs.models import catalogue_name
-    from ..jobs.target import Target
+    from ..jobs.target import EmitTarget
     from ..plan.machines import node
 
-    target = Target(
+    target = EmitTarget(
         layout=layout,
         architecture=setting.architecture,
         model=catalogue_name(model) or setting.architecture.name,
@@ -213,13 +213,15 @@ def validate_job(given: Mapping[str, Any], measured_s: float, catalogue: "Catalo
     return 0
 
 
-def _asked(setting: "Setting", layout: str) -> "Row":
+def _asked(setting: "Setting", layout: str) -> "PricedLayout":
     from ..plan.request import priced_layout
 
     return priced_layout(setting, layout)
 
 
-def _write_plan(given: Mapping[str, Any], setting: "Setting", best: "Row", others: "Sequence[Row]") -> None:
+def _write_plan(
+    given: Mapping[str, Any], setting: "Setting", best: "PricedLayout", others: "Sequence[PricedLayout]"
+) -> None:
     if given["output"] is None:
         return
     from ..plan.request import plan_of
@@ -236,7 +238,9 @@ def typed(given: Mapping[str, Any], name: str) -> Any:
     return given[name]
 
 
-def _answer(job: "Job", row: "Row", rows: "Sequence[Row]", faster: "Sequence[Row]") -> dict[str, Any]:
+def _answer(
+    job: "Job", row: "PricedLayout", rows: "Sequence[PricedLayout]", faster: "Sequence[PricedLayout]"
+) -> dict[str, Any]:
     import msgspec
 
     from ..plan.request import candidates

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..cluster.graph import Cluster, Placement
     from ..hardware import Catalogue
     from ..plan.analytic import Setting
-    from ..plan.request import Request
+    from ..plan.request import PlanRequest
     from ..workload.models import Model
 
 OFTEN = (
@@ -179,11 +179,11 @@ def _plan(given: dict[str, Any], model: "Model", catalogue: "Catalogue", console
     return _search(setting, given, model, console)
 
 
-def _request(given: dict[str, Any], model: "Model", cluster: str) -> "Request":
+def _request(given: dict[str, Any], model: "Model", cluster: str) -> "PlanRequest":
     from ..plan.analytic.conditions import parse_conditions
-    from ..plan.request import Request
+    from ..plan.request import PlanRequest
 
-    return Request(
+    return PlanRequest(
         model=model,
         cluster=cluster,
         gpus=given["gpus"],
@@ -333,7 +333,7 @@ def _modes(setting: "Setting", given: dict[str, Any], console: "Console") -> int
     return 0
 
 
-def _warn(request: "Request", catalogue: "Catalogue") -> None:
+def _warn(request: "PlanRequest", catalogue: "Catalogue") -> None:
     from ..plan.request import rate_warnings
 
     for warning in rate_warnings(request, catalogue):

@@ -13,11 +13,13 @@ if TYPE_CHECKING:
     from ..cluster.graph import Cluster
     from ..layout import Layout
     from ..plan.analytic import Setting
-    from ..plan.study import Row
+    from ..plan.study import PricedLayout
     from ..timeline import Timeline
 
 
-def write_files(given: dict[str, Any], setting: "Setting", best: "Row", others: "Sequence[Row]", reason: str) -> None:
+def write_files(
+    given: dict[str, Any], setting: "Setting", best: "PricedLayout", others: "Sequence[PricedLayout]", reason: str
+) -> None:
     """Write the plan's file, its page and its graph, where they are asked for."""
     from ..plan.request import plan_of
 
@@ -58,7 +60,7 @@ def _one_node(cluster: "Cluster") -> "Cluster":
     return expanded(msgspec.structs.replace(cluster, name=group.type or cluster.name, groups=(group,), fabric=None))
 
 
-def print_answer(setting: "Setting", best: "Row", others: "Sequence[Row]") -> None:
+def print_answer(setting: "Setting", best: "PricedLayout", others: "Sequence[PricedLayout]") -> None:
     """Print the best row and the others as JSON."""
     from ..plan.request import candidates
 

@@ -20,7 +20,7 @@ from ..files import to_json, write_atomic, write_struct
 from ..hardware import Catalogue, load
 from ..hardware.arithmetic import suspicions
 from ..hardware.catalogue import shipped
-from ..hardware.listing import TABLES, Entry, compared, entries, find, toml_entry
+from ..hardware.listing import TABLES, HardwareEntry, compared, entries, find, toml_entry
 from ..report.narrow import show_table
 from ..report.terminal import console
 
@@ -124,7 +124,7 @@ def _list(catalogue: Catalogue, words: Sequence[str], as_json: bool) -> int:
     return 0
 
 
-def _table(name: str, rows: Sequence[Entry]) -> Table:
+def _table(name: str, rows: Sequence[HardwareEntry]) -> Table:
     table = Table(title=name, title_justify="left")
     table.add_column("name", no_wrap=True)
     table.add_column("what")

@@ -14,7 +14,7 @@ from ..plan.analytic import book
 from ..plan.analytic.calibration import calibrations
 from ..plan.columns import INPUTS, MEASURED
 from ..plan.runs import read_rows, unread_columns
-from ..plan.validate import Summary, Unpriced, as_json, known_models, predict, summarise, warnings
+from ..plan.validate import FamilyErrors, Unpriced, as_json, known_models, predict, summarise, warnings
 from ..report.narrow import show_table
 from .brief import Brief
 from .calibration import calibration_of, save_calibration
@@ -107,7 +107,7 @@ def command(runs: Path | None, as_objects: bool, columns: bool, hardware: tuple[
     return 0
 
 
-def _table(summaries: list[Summary]) -> Table:
+def _table(summaries: list[FamilyErrors]) -> Table:
     table = Table(title="error of the predicted step time, in %", title_justify="left")
     for name in ("family", "rows", "priced", "measured", "mean", "median", "worst", "band"):
         table.add_column(name, justify="left" if name == "family" else "right")

@@ -13,7 +13,7 @@ LARGE = 3  # GPUs of a domain, beside which one that is in none has lost its lin
 FEWER_SHARE = 0.95  # of the best GPU of a domain: one whose links carry less has lost some
 
 
-class Group(NamedTuple):
+class SwitchGroup(NamedTuple):
     """GPUs and NICs behind one PCIe switch, or one device that is behind none."""
 
     gpus: tuple[Device, ...]
@@ -25,11 +25,11 @@ class Numa(NamedTuple):
     """What is next to one NUMA node; `number` is None for devices of which no source says where they are."""
 
     number: int | None
-    groups: tuple[Group, ...]
+    groups: tuple[SwitchGroup, ...]
     cpus: tuple[Device, ...]  # and memory that stands alone
 
 
-class Machine(NamedTuple):
+class HostArrangement(NamedTuple):
     """One host: its NUMA nodes, the switches of its GPU links, and the sets of GPUs that these links join."""
 
     name: str
@@ -39,13 +39,13 @@ class Machine(NamedTuple):
     links: tuple[Link, ...]
 
 
-def machines(cluster: Cluster, most_devices: int) -> tuple[list[Machine], int]:
+def machines(cluster: Cluster, most_devices: int) -> tuple[list[HostArrangement], int]:
     """Return the hosts of a cluster in order, whole ones up to `most_devices`, and how many devices are left out."""
     by_node: dict[str, list[Device]] = {}
     for device in cluster.devices:
         by_node.setdefault(device.node, []).append(device)
     alone = by_node.pop("", []) if len(by_node) > 1 else []
-    found: list[Machine] = []
+    found: list[HostArrangement] = []
     drawn = 0
     for name, devices in by_node.items():
         if found and drawn + len(devices) > most_devices:
@@ -55,13 +55,13 @@ def machines(cluster: Cluster, most_devices: int) -> tuple[list[Machine], int]:
     return found, len(cluster.devices) - drawn - len(alone)
 
 
-def _machine(name: str, devices: Sequence[Device], links: Iterable[Link]) -> Machine:
+def _machine(name: str, devices: Sequence[Device], links: Iterable[Link]) -> HostArrangement:
     ids = {device.id for device in devices}
     inside = tuple(link for link in links if link.a in ids and link.b in ids)
     gpus = [device for device in devices if device.kind == "gpu"]
     gpu_ids = {gpu.id for gpu in gpus}
     numbers = sorted({d.numa for d in devices if d.kind != "switch"}, key=lambda n: (n is None, n))
-    return Machine(
+    return HostArrangement(
         name=name,
         numas=tuple(_numa(number, [d for d in devices if d.numa == number], inside) for number in numbers),
         switches=tuple(device for device in devices if device.kind == "switch"),
@@ -85,7 +85,7 @@ def _numa(number: int | None, devices: Sequence[Device], links: Sequence[Link]) 
     for _, members in itertools.groupby(sorted(ends, key=lambda d: group_of[d.id]), key=lambda d: group_of[d.id]):
         found = tuple(members)
         groups.append(
-            Group(
+            SwitchGroup(
                 tuple(device for device in found if device.kind == "gpu"),
                 tuple(device for device in found if device.kind == "nic"),
                 len(found) > 1,
@@ -94,7 +94,7 @@ def _numa(number: int | None, devices: Sequence[Device], links: Sequence[Link]) 
     return Numa(number, tuple(groups), tuple(d for d in devices if d.kind in {"cpu", "memory"}))
 
 
-def sick(machine: Machine) -> dict[str, str]:
+def sick(machine: HostArrangement) -> dict[str, str]:
     """Return what is wrong with the links of each GPU that has fewer or slower ones than its peers."""
     found: dict[str, str] = {}
     joined = {gpu for domain in machine.domains for gpu in domain.gpus}

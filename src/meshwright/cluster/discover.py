@@ -15,7 +15,7 @@ from .kfd import amd_links
 from .local import local_cluster
 from .nvml import NvidiaGpu, NvmlError, nvidia_gpus
 from .pcipath import PciDevice, host_links, pci_links, upper_bound_warnings
-from .sysfs import SYS, Interface, driver_names, network_interfaces, nics, pci_gpus, pci_id, sleeping
+from .sysfs import SYS, InterfaceState, driver_names, network_interfaces, nics, pci_gpus, pci_id, sleeping
 
 
 def discover(catalogue: Catalogue, gpu: str | None = None, root: Path = SYS) -> Cluster:
@@ -37,7 +37,7 @@ def assemble(
     known: Sequence[NvidiaGpu],
     gpu: str | None,
     root: Path,
-    interfaces: dict[str, Interface] | None,
+    interfaces: dict[str, InterfaceState] | None,
     warnings: Sequence[str] = (),
 ) -> Cluster:
     """Return `base` with the GPUs and NICs that sysfs below `root` shows, GPUs named and joined as drivers say."""

@@ -9,7 +9,7 @@ from html import escape
 from typing import NamedTuple
 
 from ..units import format_bytes, format_network_rate, format_rate
-from .arrangement import Group, Machine, Numa, is_even, machines, sick
+from .arrangement import HostArrangement, Numa, SwitchGroup, is_even, machines, sick
 from .graph import Cluster, Device, Link
 from .paths import is_own, rank
 
@@ -58,7 +58,7 @@ def svg(cluster: Cluster) -> str:
     )
 
 
-def _machine(machine: Machine, *, framed: bool) -> Drawn:
+def _machine(machine: HostArrangement, *, framed: bool) -> Drawn:
     """Draw one host: its NUMA nodes side by side, the links between its GPUs above them."""
     places: dict[str, tuple[int, int]] = {}
     below, width, height = _numas(machine, places)
@@ -72,7 +72,7 @@ def _machine(machine: Machine, *, framed: bool) -> Drawn:
     return Drawn(body, width, height)
 
 
-def _numas(machine: Machine, places: dict[str, tuple[int, int]]) -> tuple[list[str], int, int]:
+def _numas(machine: HostArrangement, places: dict[str, tuple[int, int]]) -> tuple[list[str], int, int]:
     """Draw the NUMA nodes in one row, and note where their boxes stand; return the drawing, its width and height."""
     has_gpus = any(group.gpus for numa in machine.numas for group in numa.groups)
     heights = [_group_height(group, has_gpus) for numa in machine.numas for group in numa.groups]
@@ -102,18 +102,18 @@ def _numas(machine: Machine, places: dict[str, tuple[int, int]]) -> tuple[list[s
     return body, max(x - GAP + PAD, WIDTH + 2 * PAD), height
 
 
-def _columns(group: Group) -> int:
+def _columns(group: SwitchGroup) -> int:
     return len(group.gpus) or min(2, len(group.nics))
 
 
-def _group_height(group: Group, has_gpus: bool) -> int:
+def _group_height(group: SwitchGroup, has_gpus: bool) -> int:
     rows = int(has_gpus) + -(-len(group.nics) // _columns(group))
     return rows * (HEIGHT + GAP) - GAP + (2 * PAD + CAPTION - 6 if group.switched else 0)
 
 
 def _group(
-    group: Group,
-    machine: Machine,
+    group: SwitchGroup,
+    machine: HostArrangement,
     places: dict[str, tuple[int, int]],
     at: tuple[int, int],
     bad: dict[str, str],
@@ -137,7 +137,7 @@ def _group(
     return Drawn(body, width, height)
 
 
-def _to_cpu(group: Group, numa: Numa, links: Sequence[Link], corner: tuple[int, int], cpu_top: int) -> list[str]:
+def _to_cpu(group: SwitchGroup, numa: Numa, links: Sequence[Link], corner: tuple[int, int], cpu_top: int) -> list[str]:
     """Draw the way of a group to its CPU, from the lower left corner of the group."""
     if not numa.cpus:
         return []
@@ -150,7 +150,7 @@ def _to_cpu(group: Group, numa: Numa, links: Sequence[Link], corner: tuple[int, 
     return [_line(x, y, x, cpu_top, label, "")]
 
 
-def _own_links(machine: Machine, places: dict[str, tuple[int, int]], width: int) -> tuple[list[str], int]:
+def _own_links(machine: HostArrangement, places: dict[str, tuple[int, int]], width: int) -> tuple[list[str], int]:
     """Draw NVLink and xGMI above y = 0: a box for a switch and for GPUs that all reach each other alike, else arcs.
 
     Returns the drawing and its height.
@@ -230,7 +230,7 @@ def _arcs(links: Sequence[Link], places: dict[str, tuple[int, int]], bad: dict[s
     return body
 
 
-def _between_cpus(machine: Machine, places: dict[str, tuple[int, int]]) -> list[str]:
+def _between_cpus(machine: HostArrangement, places: dict[str, tuple[int, int]]) -> list[str]:
     """Draw the links between the CPUs of neighbouring NUMA nodes."""
     firsts = [numa.cpus[0].id for numa in machine.numas if numa.cpus]
     body = []

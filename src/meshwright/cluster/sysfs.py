@@ -21,7 +21,7 @@ RATE = re.compile(r"([\d.]+)\s*Gb/sec(?:\s*\((\d+)X\s*(\w+)\))?")
 
 
 @dataclass(frozen=True, slots=True)
-class Interface:
+class InterfaceState:
     """What netlink says of a network interface: whether it is up, and the rate that shaping leaves it."""
 
     up: bool
@@ -99,7 +99,7 @@ def sleeping(gpus: Sequence[PciDevice], root: Path = SYS) -> list[str]:
     return found
 
 
-def nics(root: Path = SYS, interfaces: Mapping[str, Interface] | None = None) -> list[PciDevice]:
+def nics(root: Path = SYS, interfaces: Mapping[str, InterfaceState] | None = None) -> list[PciDevice]:
     """Return the NICs: a PCI function with its ports, or a virtual interface that is up."""
     functions = pci_functions(root)
     by_function: dict[str, list[Port]] = {}
@@ -122,7 +122,7 @@ def nics(root: Path = SYS, interfaces: Mapping[str, Interface] | None = None) ->
     return found
 
 
-def ports(root: Path, interfaces: Mapping[str, Interface] | None) -> list[Port]:
+def ports(root: Path, interfaces: Mapping[str, InterfaceState] | None) -> list[Port]:
     """Return InfiniBand ports first, then the network interfaces but loopback; shaping counts as the rate.
 
     `interfaces` are those of this network namespace: sysfs may still show another's. None: take what sysfs shows.
@@ -142,7 +142,7 @@ def ports(root: Path, interfaces: Mapping[str, Interface] | None) -> list[Port]:
     return found
 
 
-def _interface(name: str, folder: Path | None, known: Interface | None) -> Port | None:
+def _interface(name: str, folder: Path | None, known: InterfaceState | None) -> Port | None:
     """Return one network interface as a port; None for a virtual one that is down."""
     bus_id = _bus_id(folder / "device") if folder else None
     up = known.up if known else folder is not None and read(folder / "operstate") in {"up", "unknown"}
@@ -166,7 +166,7 @@ def infiniband_rate(text: str) -> float | None:
     return float(gigabits) * 1e9 / 8 or None
 
 
-def network_interfaces() -> dict[str, Interface] | None:
+def network_interfaces() -> dict[str, InterfaceState] | None:
     """Return the interfaces of this network namespace with the rate that tbf leaves them; None without netlink."""
     from pyroute2 import IPRoute
 
@@ -178,7 +178,7 @@ def network_interfaces() -> dict[str, Interface] | None:
                 if qdisc.get_attr("TCA_KIND") == "tbf" and (options := qdisc.get_attr("TCA_OPTIONS")) is not None
             }
             return {
-                link.get_attr("IFLA_IFNAME"): Interface(
+                link.get_attr("IFLA_IFNAME"): InterfaceState(
                     up=link.get_attr("IFLA_OPERSTATE") in {"UP", "UNKNOWN"}, limit_bytes_per_s=limits.get(link["index"])
                 )
                 for link in netlink.get_links()

@@ -23,7 +23,7 @@ STEPS = ("s", "r", "rcs", "rrc", "rrs", "rrcs", "cpy", "re", "nop")
 _PARENTS = {"algo": None, "gpu": "algo", "tb": "gpu", "step": "tb"}
 
 
-class Step(msgspec.Struct, frozen=True):
+class MscclStep(msgspec.Struct, frozen=True):
     """One step of a thread block; `tag` is what our own export adds: the round and the place in it."""
 
     line: int
@@ -51,22 +51,22 @@ class Step(msgspec.Struct, frozen=True):
         return self.type.startswith("rr")
 
 
-class Block(msgspec.Struct, frozen=True):
+class ThreadBlock(msgspec.Struct, frozen=True):
     """One thread block."""
 
     line: int
     send: int | None
     receive: int | None
     channel: int
-    steps: tuple[Step, ...]
+    steps: tuple[MscclStep, ...]
 
 
-class Gpu(msgspec.Struct, frozen=True):
+class MscclGpu(msgspec.Struct, frozen=True):
     """One rank; `sizes` are the chunks of its three buffers, `slots` what slots its scratch chunks stand for."""
 
     line: int
     sizes: dict[str, int]
-    blocks: tuple[Block, ...]
+    blocks: tuple[ThreadBlock, ...]
     slots: tuple[int, ...] | None
 
 
@@ -76,7 +76,7 @@ class Algo(msgspec.Struct, frozen=True):
     name: str
     collective: str
     in_place: bool
-    gpus: tuple[Gpu, ...]
+    gpus: tuple[MscclGpu, ...]
     chunks: int | None
     root: int
     target: int
@@ -175,7 +175,7 @@ class _Reader:
             raise self._fault(node, f"proto {name[:20]!r}: unknown ({nearest(name, PROTOCOLS)})")
         return name
 
-    def _channels(self, node: _Node, gpus: tuple[Gpu, ...]) -> int | None:
+    def _channels(self, node: _Node, gpus: tuple[MscclGpu, ...]) -> int | None:
         """Return nchannels; a channel past it does not exist in the runtimes."""
         declared = self._number(node, "nchannels", 1, default=0) or None
         for gpu in gpus:
@@ -194,12 +194,12 @@ class _Reader:
             raise self._fault(node, f"{key}: expected bytes, got {text[:20]!r}")
         return int(text)
 
-    def _gpu(self, node: _Node) -> Gpu:
+    def _gpu(self, node: _Node) -> MscclGpu:
         sizes = {buffer: self._number(node, f"{buffer}_chunks", 0) for buffer in BUFFERS}
         slots = self._slots(node, sizes["s"])
         if slots is not None and (len(slots) != sizes["s"] or min(slots, default=0) < 0):
             raise self._fault(node, f"s_slots: expected {sizes['s']} slots")
-        return Gpu(node.line, sizes, self._numbered(node, "id", self._block), slots)
+        return MscclGpu(node.line, sizes, self._numbered(node, "id", self._block), slots)
 
     def _slots(self, node: _Node, count: int) -> tuple[int, ...] | None:
         """Return what slots our own export noted, in s_slots, s_slots_1 and on: numbers and runs such as 8-15."""
@@ -216,16 +216,16 @@ class _Reader:
             slots += range(start, end + 1)
         return tuple(slots)
 
-    def _block(self, node: _Node) -> Block:
+    def _block(self, node: _Node) -> ThreadBlock:
         ends = [self._number(node, key, -1) for key in ("send", "recv")]
         send, receive = (end if end >= 0 else None for end in ends)
         steps = self._numbered(node, "s", self._step)
         for step in steps:
             if (step.sends and send is None) or (step.receives and receive is None):
                 raise InputError(f"{self._where}:{step.line}: step {step.type} in a block without that peer")
-        return Block(node.line, send, receive, self._number(node, "chan", 0, default=0), steps)
+        return ThreadBlock(node.line, send, receive, self._number(node, "chan", 0, default=0), steps)
 
-    def _step(self, node: _Node) -> Step:
+    def _step(self, node: _Node) -> MscclStep:
         kind = self._text(node, "type")
         if kind not in STEPS:
             raise self._fault(node, f"step type {kind[:20]!r}: unknown ({nearest(kind, STEPS)})")
@@ -236,7 +236,7 @@ class _Reader:
             if len(words) != 2:
                 raise self._fault(node, "round: expected ROUND.PLACE")
             tag = (self._integer(node, "round", words[0]), self._integer(node, "round", words[1]))
-        return Step(
+        return MscclStep(
             line=node.line,
             type=kind,
             src=self._place(node, "src", kind),

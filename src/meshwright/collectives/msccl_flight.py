@@ -9,14 +9,14 @@ lets it go on; what that takes in the end is what the program needs.
 from collections import defaultdict
 from typing import NamedTuple
 
-from .msccl_file import Algo, Step
+from .msccl_file import Algo, MscclStep
 
 # buffers of a connection: NCCL_STEPS 8 over MSCCL_CHUNKSTEPS 4 with Simple, over 1 with the others
 HELD = {"Simple": 2, "LL": 8, "LL128": 8}
 Connection = tuple[int, int, int]  # sender, receiver, channel
 
 
-class Flight(NamedTuple):
+class InFlight(NamedTuple):
     """The connection that must hold most at once."""
 
     needed: int
@@ -27,7 +27,7 @@ class Flight(NamedTuple):
         return f"{self.needed} in flight on {sender}>{receiver} channel {channel}"
 
 
-def flight(algo: Algo, held: int, *, by_chunk: bool = False) -> Flight | None:
+def flight(algo: Algo, held: int, *, by_chunk: bool = False) -> InFlight | None:
     """Return the most that some connection must hold, None where `held` buffers of each are enough.
 
     A message takes one buffer; `by_chunk`, one for each of its chunks, as where a chunk fills a buffer. The program
@@ -49,7 +49,7 @@ class _Run:
         self._half = [False] * len(self._blocks)  # and whether one is received and not yet sent on
         self._done = {(gpu, b): -1 for gpu, b, _ in self._blocks}
 
-    def needed(self) -> Flight | None:
+    def needed(self) -> InFlight | None:
         while True:
             moved = [i for i in range(len(self._blocks)) if self._advance(i)]
             if moved:
@@ -59,7 +59,7 @@ class _Run:
                 break
             self._room[min(full)] += 1
         most = max(self._room.items(), key=lambda item: (item[1], [-n for n in item[0]]), default=None)
-        return Flight(most[1], most[0]) if most is not None and most[1] > self._held else None
+        return InFlight(most[1], most[0]) if most is not None and most[1] > self._held else None
 
     def _advance(self, i: int) -> bool:
         """Let a block go as far as it can; return whether it moved."""
@@ -80,7 +80,7 @@ class _Run:
                 self._at[i], self._part[i] = self._at[i] + 1, 0
         return moved
 
-    def _take(self, i: int, step: Step) -> bool:
+    def _take(self, i: int, step: MscclStep) -> bool:
         """Take one message of a step, or half of one; return whether it could."""
         gpu, _, block = self._blocks[i]
         if step.receives and not self._half[i]:

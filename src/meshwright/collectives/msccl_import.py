@@ -23,7 +23,7 @@ from ..files import read_text
 from .goals import after
 from .msccl_file import MAX_FILE_BYTES, Algo, read_algo
 from .msccl_flight import HELD, flight
-from .msccl_order import Event, Order, order
+from .msccl_order import HalfStep, Order, order
 from .msccl_slots import COLLECTIVES, SlotMap
 from .schedule import Round, Schedule, Transfer, make, name_of
 from .verify import ScheduleError, verify
@@ -90,7 +90,7 @@ def _lowered(algo: Algo, where: str) -> Schedule:
         raise InputError(f"{where}: {error}") from None
 
 
-def _touched(event: Event, slots: SlotMap) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _touched(event: HalfStep, slots: SlotMap) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the slots that an event reads and the slots that it writes."""
     step, gpu = event.step, event.gpu
     if step.type == "nop" or slots.is_identity(gpu, step):
@@ -187,7 +187,7 @@ def _refuse_unwritten_outputs(ordered: Order, slots: SlotMap, where: str) -> Non
             raise ScheduleError(f"{where}: gpu {gpu} never writes the output for chunk {slot}")
 
 
-def _places(event: Event) -> list[tuple[tuple[str, int], bool, bool]]:
+def _places(event: HalfStep) -> list[tuple[tuple[str, int], bool, bool]]:
     """Return the places that an event touches: whether it reads them, whether it writes them."""
     step = event.step
     if step.type == "nop":
@@ -228,7 +228,7 @@ class _Lowering:
                 self._receive(at, event)
         return self._actions
 
-    def _receive(self, at: int, event: Event) -> None:
+    def _receive(self, at: int, event: HalfStep) -> None:
         step, gpu = event.step, event.gpu
         sent_at = self._ordered.sender[at]
         sender = self._ordered.events[sent_at]
@@ -241,13 +241,13 @@ class _Lowering:
         else:
             self._add(sender.gpu, gpu, source, target, step.reduces, sent_at, at, sender.step.tag)
 
-    def _source(self, sender: Event) -> tuple[int, ...]:
+    def _source(self, sender: HalfStep) -> tuple[int, ...]:
         step = sender.step
         if step.type == "rrs":
             return self._sums[sender[:3]]
         return self._slots.of(sender.gpu, step.src if step.type == "s" else step.dst, step)
 
-    def _target(self, at: int, event: Event) -> tuple[int, ...]:
+    def _target(self, at: int, event: HalfStep) -> tuple[int, ...]:
         """Return where a message lands; for a sum, with the rank's own part brought there first."""
         step, gpu = event.step, event.gpu
         if not step.reduces:

@@ -8,20 +8,20 @@ from collections import defaultdict
 from typing import NamedTuple
 
 from ..errors import InputError
-from .msccl_file import Algo, Step
+from .msccl_file import Algo, MscclStep
 from .verify import ScheduleError
 from .waits import in_order
 
 MAX_STEPS = 100_000
 
 
-class Event(NamedTuple):
+class HalfStep(NamedTuple):
     """Half of a step: `incoming` for what it receives or does by itself, not for what it sends."""
 
     gpu: int
     block: int
     number: int
-    step: Step
+    step: MscclStep
     incoming: bool
 
     def __str__(self) -> str:
@@ -31,7 +31,7 @@ class Event(NamedTuple):
 class Order(NamedTuple):
     """The events in an order that respects all waits; what each comes after; the send of each receive."""
 
-    events: list[Event]
+    events: list[HalfStep]
     after: list[tuple[int, ...]]  # places of the events that each event directly comes after
     sender: dict[int, int]  # place of a receiving event: place of the event that sends to it
 
@@ -66,7 +66,7 @@ def order(algo: Algo, where: str) -> Order:
     )
 
 
-def _told(algo: Algo, key: tuple[int, int, int], where: str, event: Event) -> tuple[int, int, int]:
+def _told(algo: Algo, key: tuple[int, int, int], where: str, event: HalfStep) -> tuple[int, int, int]:
     """Return the step whose end tells the one that waits: the first from there on that has dependents."""
     gpu, block, number = key
     steps = algo.gpus[gpu].blocks[block].steps
@@ -79,8 +79,8 @@ def _told(algo: Algo, key: tuple[int, int, int], where: str, event: Event) -> tu
     )
 
 
-def _events(algo: Algo) -> tuple[list[Event], dict[tuple[int, int, int], int], dict[tuple[int, int, int], int]]:
-    events: list[Event] = []
+def _events(algo: Algo) -> tuple[list[HalfStep], dict[tuple[int, int, int], int], dict[tuple[int, int, int], int]]:
+    events: list[HalfStep] = []
     first: dict[tuple[int, int, int], int] = {}
     last: dict[tuple[int, int, int], int] = {}
     for gpu, description in enumerate(algo.gpus):
@@ -88,14 +88,14 @@ def _events(algo: Algo) -> tuple[list[Event], dict[tuple[int, int, int], int], d
             for number, step in enumerate(steps.steps):
                 first[gpu, block, number] = len(events)
                 if step.receives or not step.sends:
-                    events.append(Event(gpu, block, number, step, True))
+                    events.append(HalfStep(gpu, block, number, step, True))
                 if step.sends:
-                    events.append(Event(gpu, block, number, step, False))
+                    events.append(HalfStep(gpu, block, number, step, False))
                 last[gpu, block, number] = len(events) - 1
     return events, first, last
 
 
-def _matched(events: list[Event], algo: Algo, where: str) -> dict[int, int]:
+def _matched(events: list[HalfStep], algo: Algo, where: str) -> dict[int, int]:
     """Return the send of each receive: the first one of a connection belongs to its first receive, and so on."""
     sends: dict[tuple[int, int, int], list[int]] = defaultdict(list)
     receives: dict[tuple[int, int, int], list[int]] = defaultdict(list)
@@ -128,7 +128,7 @@ def _matched(events: list[Event], algo: Algo, where: str) -> dict[int, int]:
     return pairs
 
 
-def _sorted(events: list[Event], after: dict[int, set[int]]) -> list[int]:
+def _sorted(events: list[HalfStep], after: dict[int, set[int]]) -> list[int]:
     """Sort topologically, the earliest in the file first where there is a choice."""
     places = in_order([after[i] for i in range(len(events))])
     if len(places) < len(events):

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 from ..errors import InputError
 from .msccl_export import COLL
-from .msccl_file import Algo, Step
-from .msccl_order import Event
+from .msccl_file import Algo, MscclStep
+from .msccl_order import HalfStep
 from .schedule import Collective, Transfer
 
 COLLECTIVES: dict[str, Collective] = {coll: name for name, coll in COLL.items()} | {"reducescatter": "reduce_scatter"}  # type: ignore[assignment]
@@ -21,7 +21,7 @@ Key = tuple[str, int]
 class SlotMap:
     """The slots of all ranks' buffers; `fresh` gives more scratch slots."""
 
-    def __init__(self, algo: Algo, events: list[Event], where: str) -> None:
+    def __init__(self, algo: Algo, events: list[HalfStep], where: str) -> None:
         self.algo = algo
         self.where = where
         self.collective = COLLECTIVES[algo.collective]
@@ -47,7 +47,7 @@ class SlotMap:
         self._next[gpu] += count
         return tuple(range(start, start + count))
 
-    def of(self, gpu: int, place: Key, step: Step) -> tuple[int, ...]:
+    def of(self, gpu: int, place: Key, step: MscclStep) -> tuple[int, ...]:
         """Return the slots of the run of chunks that a step touches; InputError if the buffer is shorter."""
         buffer, offset = place
         if offset + step.count > self.algo.gpus[gpu].sizes[buffer]:
@@ -57,7 +57,7 @@ class SlotMap:
             )
         return tuple(self._slot(gpu, buffer, at) for at in range(offset, offset + step.count))
 
-    def is_identity(self, gpu: int, step: Step) -> bool:
+    def is_identity(self, gpu: int, step: MscclStep) -> bool:
         """Return whether a local copy copies a slot onto itself, because input and output are one."""
         return step.type == "cpy" and self.of(gpu, step.src, step) == self.of(gpu, step.dst, step)
 
@@ -106,7 +106,7 @@ class SlotMap:
         if len(set(slots)) < len(slots) or not payload.isdisjoint(slots):
             raise InputError(f"{self.where}:{self.algo.gpus[gpu].line}: s_slots: a slot that is taken")
 
-    def _set_inputs_aside(self, events: list[Event]) -> None:
+    def _set_inputs_aside(self, events: list[HalfStep]) -> None:
         written: dict[tuple[int, int], set[Key | None]] = defaultdict(set)  # output: what is copied into it
         for gpu, place, source in _output_writes(events):
             written[gpu, self.payload(gpu, *place)].add(source)
@@ -119,7 +119,7 @@ class SlotMap:
                     self.set_aside.append(Transfer(gpu, gpu, (slot,), to=(aside,)))
 
 
-def _output_writes(events: list[Event]) -> Iterator[tuple[int, Key, Key | None]]:
+def _output_writes(events: list[HalfStep]) -> Iterator[tuple[int, Key, Key | None]]:
     """Yield rank, place and, for a plain copy from the input, source of everything that is written to an output."""
     for event in events:
         step = event.step

@@ -1,7 +1,7 @@
 """Write an MSCCL program that was read: its blocks, channels and steps, with all attributes that runtimes need."""
 
 from .msccl_export import slot_words
-from .msccl_file import Algo, Block, Step
+from .msccl_file import Algo, MscclStep, ThreadBlock
 from .schedule import name_of
 
 
@@ -33,13 +33,13 @@ def _waited_for(algo: Algo) -> list[set[tuple[int, int]]]:
     return [{s.wait_for for block in gpu.blocks for s in block.steps if s.wait_for is not None} for gpu in algo.gpus]
 
 
-def _block(number: int, block: Block, waited_for: set[int]) -> list[str]:
+def _block(number: int, block: ThreadBlock, waited_for: set[int]) -> list[str]:
     send, receive = (-1 if peer is None else peer for peer in (block.send, block.receive))
     steps = [_step(index, step, index in waited_for) for index, step in enumerate(block.steps)]
     return [f'    <tb id="{number}" send="{send}" recv="{receive}" chan="{block.channel}">', *steps, "    </tb>"]
 
 
-def _step(index: int, step: Step, is_waited_for: bool) -> str:
+def _step(index: int, step: MscclStep, is_waited_for: bool) -> str:
     depid, deps = step.wait_for or (-1, -1)
     told = is_waited_for if step.has_dependents is None else step.has_dependents
     tag = "" if step.tag is None else f' round="{step.tag[0]}.{step.tag[1]}"'

@@ -32,7 +32,7 @@ _REFUSED = {
 KNOWN = MOVES | SUMS | SIGNALS | WAITS | NOTHING | {"barrier", "sem_acquire", "sem_release"}
 
 
-class Piece(msgspec.Struct, frozen=True):
+class ChunkRun(msgspec.Struct, frozen=True):
     """A run of chunks of a buffer: of the GPU's own (`type`) or of another's (`buffer_id`)."""
 
     index: Count
@@ -41,7 +41,7 @@ class Piece(msgspec.Struct, frozen=True):
     buffer_id: Count | None = None
 
 
-class Share(msgspec.Struct, frozen=True):
+class BlockShare(msgspec.Struct, frozen=True):
     """Of each run, only the part of one of several blocks."""
 
     tb_id: Count
@@ -52,14 +52,14 @@ class Op(msgspec.Struct, frozen=True, kw_only=True):
     """One operation of a block."""
 
     name: str
-    src_buff: tuple[Piece, ...] = ()
-    dst_buff: tuple[Piece, ...] = ()
+    src_buff: tuple[ChunkRun, ...] = ()
+    dst_buff: tuple[ChunkRun, ...] = ()
     channel_ids: tuple[Count, ...] = ()
     channel_type: str = "none"
     barrier_id: Count = 0
     num_threadblocks: Count = 0
     semaphore_ids: tuple[Count, ...] = ()
-    tbg_info: Share | None = None
+    tbg_info: BlockShare | None = None
 
 
 class BlockChannels(msgspec.Struct, frozen=True):
@@ -76,7 +76,7 @@ class BlockBuffers(msgspec.Struct, frozen=True):
     remote_buffer_ids: tuple[Count, ...] = ()
 
 
-class Block(msgspec.Struct, frozen=True):
+class PlanBlock(msgspec.Struct, frozen=True):
     """A thread block."""
 
     id: Count
@@ -105,14 +105,14 @@ class Semaphore(msgspec.Struct, frozen=True):
     init_value: Count = 0
 
 
-class Gpu(msgspec.Struct, frozen=True):
+class PlanGpu(msgspec.Struct, frozen=True):
     """What one rank does."""
 
     id: Count
     input_chunks: Count
     output_chunks: Count
     scratch_chunks: Count
-    threadblocks: tuple[Block, ...]
+    threadblocks: tuple[PlanBlock, ...]
     channels: tuple[Channels, ...] = ()
     remote_buffers: tuple[RemoteBuffer, ...] = ()
     semaphores: tuple[Semaphore, ...] = ()
@@ -128,7 +128,7 @@ class MscclppPlan(msgspec.Struct, frozen=True):
     name: str
     collective: str
     inplace: bool
-    gpus: tuple[Gpu, ...]
+    gpus: tuple[PlanGpu, ...]
 
 
 def is_plan(data: Any) -> bool:

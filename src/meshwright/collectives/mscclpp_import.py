@@ -14,7 +14,7 @@ from typing import Any
 from ..errors import InputError, nearest
 from . import msccl_slots
 from .mscclpp_file import SUMS, MscclppPlan, read_plan
-from .mscclpp_order import Event, Ordered, Place, Run, order
+from .mscclpp_order import ChunkPart, Ordered, PlanEvent, Run, order
 from .schedule import Schedule, Transfer, make, name_of
 from .verify import ScheduleError, verify
 
@@ -90,12 +90,12 @@ class _Memory:
         """Return the slots of a run."""
         return tuple(self._slot(place) for place in run)
 
-    def _slot(self, place: Place) -> int:
+    def _slot(self, place: ChunkPart) -> int:
         if place.buffer == "s" or not self.direct:
             return self._bases[place.buffer] + place.part
         return self._payload(place)
 
-    def _payload(self, place: Place) -> int:
+    def _payload(self, place: ChunkPart) -> int:
         """Return which chunk of the payload a part of an input or an output is."""
         if self.kind == "all_to_all":
             each = self.inputs // self.ranks
@@ -111,17 +111,17 @@ class _Memory:
     def begins(self) -> Iterator[Transfer]:
         """Yield the copies of the inputs into the slots that stand for the buffers."""
         for rank in () if self.direct else range(self.ranks):
-            run = tuple(Place(rank, "i", part) for part in range(self.inputs))
+            run = tuple(ChunkPart(rank, "i", part) for part in range(self.inputs))
             yield Transfer(rank, rank, tuple(map(self._payload, run)), to=self.slots(run))
 
     def ends(self) -> Iterator[Transfer]:
         """Yield the copies of the outputs back."""
         for rank in () if self.direct else range(self.ranks):
-            run = tuple(Place(rank, "o", part) for part in range(self.outputs))
+            run = tuple(ChunkPart(rank, "o", part) for part in range(self.outputs))
             yield Transfer(rank, rank, self.slots(run), to=tuple(map(self._payload, run)))
 
 
-def _transfers(event: Event, memory: _Memory, where: str) -> Iterator[Transfer]:
+def _transfers(event: PlanEvent, memory: _Memory, where: str) -> Iterator[Transfer]:
     """Yield what an operation moves, in an order that gives its result."""
     sources = [(run[0].rank, memory.slots(run)) for run in event.sources if run]
     targets = [(run[0].rank, memory.slots(run)) for run in event.targets if run]

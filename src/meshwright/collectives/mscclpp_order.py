@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ..errors import InputError
-from .mscclpp_file import MOVES, PACKETS, SIGNALS, SUMS, WAITS, Block, Buffer, Gpu, MscclppPlan, Op, Piece
+from .mscclpp_file import MOVES, PACKETS, SIGNALS, SUMS, WAITS, Buffer, ChunkRun, MscclppPlan, Op, PlanBlock, PlanGpu
 from .verify import ScheduleError
 from .waits import in_order
 
 
-class Place(NamedTuple):
+class ChunkPart(NamedTuple):
     """A part of a chunk in the memory of a rank."""
 
     rank: int
@@ -24,11 +24,11 @@ class Place(NamedTuple):
     part: int
 
 
-Run = tuple[Place, ...]
+Run = tuple[ChunkPart, ...]
 
 
 @dataclass(slots=True)
-class Event:
+class PlanEvent:
     """One operation, with the runs that it reads and writes."""
 
     gpu: int
@@ -45,7 +45,7 @@ class Event:
 class Ordered(NamedTuple):
     """The events in an order in which they can happen, and into how many parts each chunk is cut."""
 
-    events: list[Event]
+    events: list[PlanEvent]
     parts: int
 
 
@@ -72,8 +72,8 @@ def _ops(plan: MscclppPlan) -> Iterator[Op]:
     return (op for gpu in plan.gpus for block in gpu.threadblocks for op in block.ops)
 
 
-def _event(plan: MscclppPlan, gpu: Gpu, block: Block, number: int, parts: int, where: str) -> Event:
-    event = Event(gpu.id, block.id, number, block.ops[number])
+def _event(plan: MscclppPlan, gpu: PlanGpu, block: PlanBlock, number: int, parts: int, where: str) -> PlanEvent:
+    event = PlanEvent(gpu.id, block.id, number, block.ops[number])
     op = event.op
     if op.name in MOVES | SUMS:
         event.sources = [_run(plan, gpu, block, op, piece, parts, f"{where}: {event}") for piece in op.src_buff]
@@ -87,7 +87,7 @@ def _event(plan: MscclppPlan, gpu: Gpu, block: Block, number: int, parts: int, w
     return event
 
 
-def _run(plan: MscclppPlan, gpu: Gpu, block: Block, op: Op, piece: Piece, parts: int, at: str) -> Run:
+def _run(plan: MscclppPlan, gpu: PlanGpu, block: PlanBlock, op: Op, piece: ChunkRun, parts: int, at: str) -> Run:
     rank, buffer = gpu.id, piece.type
     if piece.buffer_id is not None:
         ids = [i for refs in block.remote_buffer_refs if refs.access_channel_type == op.channel_type
@@ -109,13 +109,13 @@ def _run(plan: MscclppPlan, gpu: Gpu, block: Block, op: Op, piece: Piece, parts:
             raise InputError(f"{at}: tb_id {op.tbg_info.tb_id}: expected below {op.tbg_info.tbg_size}")
         count //= op.tbg_info.tbg_size
         first += op.tbg_info.tb_id * count
-    return tuple(Place(rank, buffer, part) for part in range(first, first + count))
+    return tuple(ChunkPart(rank, buffer, part) for part in range(first, first + count))
 
 
 class _Links:
     """For each event, the events that must have ended before it."""
 
-    def __init__(self, plan: MscclppPlan, events: list[Event], where: str) -> None:
+    def __init__(self, plan: MscclppPlan, events: list[PlanEvent], where: str) -> None:
         self.plan, self.events, self.where = plan, events, where
         self.before: list[set[int]] = [set() for _ in events]
         self.relaxed: set[tuple[int, int]] = set()  # signal and wait that say "go on", and not "what I wrote is there"
@@ -150,7 +150,7 @@ class _Links:
                 if "rlx" in self.events[wait].op.name or "rlx" in self.events[signals[number]].op.name:
                     self.relaxed.add((signals[number], wait))
 
-    def _channels(self, event: Event) -> Iterator[tuple[int, int]]:
+    def _channels(self, event: PlanEvent) -> Iterator[tuple[int, int]]:
         """Yield, for each channel of an operation, the peer and the how-manyth channel to that peer it is."""
         gpu, kind = self.plan.gpus[event.gpu], event.op.channel_type
         block = next(block for block in gpu.threadblocks if block.id == event.block)
@@ -202,7 +202,7 @@ class _Links:
                 self.before[member].update(other - 1 for other in members if self.events[other].number)
 
     def _packets(self) -> None:
-        writers: dict[Place, set[int]] = defaultdict(set)
+        writers: dict[ChunkPart, set[int]] = defaultdict(set)
         for index, event in enumerate(self.events):
             if event.op.name in PACKETS:
                 for place in (p for run in event.targets for p in run if p.buffer == "s"):
@@ -219,7 +219,7 @@ class _Links:
                 self.before[index].update(writers[place])
 
 
-def _sequence(events: list[Event], before: list[set[int]], where: str) -> list[int]:
+def _sequence(events: list[PlanEvent], before: list[set[int]], where: str) -> list[int]:
     """Return an order in which the events can happen; ScheduleError where some wait for each other."""
     found = in_order(before)
     if len(found) < len(events):
@@ -231,10 +231,10 @@ def _sequence(events: list[Event], before: list[set[int]], where: str) -> list[i
     return found
 
 
-_Touched = dict[Place, dict[int, bool]]  # by each event, and whether it writes
+_Touched = dict[ChunkPart, dict[int, bool]]  # by each event, and whether it writes
 
 
-def _touched(events: list[Event]) -> _Touched:
+def _touched(events: list[PlanEvent]) -> _Touched:
     found: _Touched = defaultdict(dict)
     for index, event in enumerate(events):
         for runs, writes in ((event.sources, False), (event.targets, True)):
@@ -243,7 +243,7 @@ def _touched(events: list[Event]) -> _Touched:
     return found
 
 
-def _refuse_races(events: list[Event], ended: list[int], seen: list[int], touched: _Touched, where: str) -> None:
+def _refuse_races(events: list[PlanEvent], ended: list[int], seen: list[int], touched: _Touched, where: str) -> None:
     """Raise ScheduleError where two operations touch one place, one of them writes, and no order separates them."""
     for place, accesses in touched.items():
         for index in (index for index, writes in accesses.items() if writes):
@@ -260,7 +260,7 @@ def _refuse_races(events: list[Event], ended: list[int], seen: list[int], touche
 
 
 def _refuse_late_outputs(
-    plan: MscclppPlan, events: list[Event], seen: list[int], touched: _Touched, where: str
+    plan: MscclppPlan, events: list[PlanEvent], seen: list[int], touched: _Touched, where: str
 ) -> None:
     """Raise ScheduleError where a GPU may end before what another writes into its result has come."""
     known: dict[int, int] = defaultdict(int)  # of each GPU, the events whose writes one of its own has seen

@@ -58,7 +58,7 @@ class Network(Protocol):
         """Return the way of a message."""
 
 
-class Wire(NamedTuple):
+class LinkRate(NamedTuple):
     """A link by its two figures."""
 
     latency_s: float
@@ -75,8 +75,8 @@ class HostsNetwork:
 
     ranks: int
     ranks_per_host: int
-    inside: Wire
-    between: Wire
+    inside: LinkRate
+    between: LinkRate
     nics: int = 1
     message_s: float = 0.0
     crowding_s: float = 0.0
@@ -128,7 +128,7 @@ def uniform(ranks: int, latency_s: float, bandwidth_bytes_per_s: float, **more: 
 
     `more`: message_s, crowding_s, turn_s, burst_s, reduce_bytes_per_s, copy_s, as in HostsNetwork.
     """
-    wire = Wire(latency_s, bandwidth_bytes_per_s)
+    wire = LinkRate(latency_s, bandwidth_bytes_per_s)
     return HostsNetwork(ranks, ranks, wire, wire, **more)  # type: ignore[arg-type]
 
 

@@ -29,7 +29,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
-class Price(msgspec.Struct, frozen=True, kw_only=True):
+class CollectivePrice(msgspec.Struct, frozen=True, kw_only=True):
     """The predicted time of one collective of `bytes` bytes, and the rates that benchmarks print."""
 
     collective: str
@@ -132,11 +132,11 @@ class PricedSchedule:
         )
 
 
-def price(schedule: Schedule, network: Network, size_bytes: int, *, lockstep: bool = False) -> Price:
+def price(schedule: Schedule, network: Network, size_bytes: int, *, lockstep: bool = False) -> CollectivePrice:
     """Predict the time of a schedule for a payload of `size_bytes` (see `figures` for what the payload is)."""
     time_s = float(PricedSchedule(schedule, network).times_s([size_bytes], lockstep=lockstep)[0])
     algbw = size_bytes / time_s if time_s else 0.0
-    return Price(
+    return CollectivePrice(
         collective=schedule.collective,
         algorithm=schedule.name,
         ranks=schedule.ranks,

@@ -12,7 +12,7 @@ import msgspec
 from .schedule import Schedule, Transfer
 
 
-class Stage(msgspec.Struct, frozen=True):
+class RoundTransfers(msgspec.Struct, frozen=True):
     """The transfers of one round that one rank takes part in."""
 
     sends: tuple[Transfer, ...]
@@ -20,12 +20,12 @@ class Stage(msgspec.Struct, frozen=True):
     locals: tuple[Transfer, ...]
 
 
-Program = tuple[Stage, ...]
+Program = tuple[RoundTransfers, ...]
 
 
 def programs(schedule: Schedule) -> tuple[Program, ...]:
     """Return the program of every rank; rounds in which a rank has no part leave no stage in its program."""
-    result: list[list[Stage]] = [[] for _ in range(schedule.ranks)]
+    result: list[list[RoundTransfers]] = [[] for _ in range(schedule.ranks)]
     for transfers in schedule.rounds:
         sends: dict[int, list[Transfer]] = {}
         receives: dict[int, list[Transfer]] = {}
@@ -37,7 +37,9 @@ def programs(schedule: Schedule) -> tuple[Program, ...]:
                 sends.setdefault(t.src, []).append(t)
                 receives.setdefault(t.dst, []).append(t)
         for rank in sends.keys() | receives.keys() | local.keys():
-            stage = Stage(tuple(sends.get(rank, ())), tuple(receives.get(rank, ())), tuple(local.get(rank, ())))
+            stage = RoundTransfers(
+                tuple(sends.get(rank, ())), tuple(receives.get(rank, ())), tuple(local.get(rank, ()))
+            )
             result[rank].append(stage)
     return tuple(map(tuple, result))
 
@@ -49,7 +51,7 @@ def program(schedule: Schedule, rank: int) -> Program:
         mine = [t for t in transfers if rank in (t.src, t.dst)]
         if mine:
             stages.append(
-                Stage(
+                RoundTransfers(
                     tuple(t for t in mine if t.src == rank and t.dst != rank),
                     tuple(t for t in mine if t.dst == rank and t.src != rank),
                     tuple(t for t in mine if t.is_local),

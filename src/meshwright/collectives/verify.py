@@ -62,7 +62,7 @@ def verify(schedule: Schedule) -> Proof:
     return Proof(schedule.collective, schedule.name, schedule.ranks, schedule.root, len(schedule.rounds), transfers)
 
 
-class Replay(NamedTuple):
+class SymbolicReplay(NamedTuple):
     """What a symbolic run of a schedule shows."""
 
     slots: Slots  # what every slot of every rank holds at the end
@@ -91,7 +91,7 @@ def carries_only_whole_chunks(schedule: Schedule) -> bool:
     return True
 
 
-def replay(schedule: Schedule) -> Replay:
+def replay(schedule: Schedule) -> SymbolicReplay:
     """Run a schedule symbolically; ScheduleError on a race."""
     slots: Slots = [[EMPTY] * schedule.slots for _ in range(schedule.ranks)]
     origins: dict[tuple[int, int], str] = {}
@@ -115,7 +115,7 @@ def replay(schedule: Schedule) -> Replay:
                 held[slot] = total = _reduced(held[slot], value, schedule.ranks)
                 if total < 0:
                     origins.setdefault((t.dst, slot), f"round {number}, {t}")
-    return Replay(slots, origins, history)
+    return SymbolicReplay(slots, origins, history)
 
 
 def find_race(transfers: tuple[Transfer, ...], slots: int) -> str | None:

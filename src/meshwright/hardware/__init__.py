@@ -1,7 +1,17 @@
 """The catalogue: accelerators, links, NICs, nodes and fabrics as TOML data with a source for each figure."""
 
 from .catalogue import Catalogue, load
-from .figures import Figure
-from .kinds import Accelerator, FabricType, Interconnect, Network, NodeType, Switch
+from .figures import SourcedFigure
+from .kinds import Accelerator, FabricType, Interconnect, NetworkPort, NodeType, Switch
 
-__all__ = ["Accelerator", "Catalogue", "FabricType", "Figure", "Interconnect", "Network", "NodeType", "Switch", "load"]
+__all__ = [
+    "Accelerator",
+    "Catalogue",
+    "FabricType",
+    "Interconnect",
+    "NetworkPort",
+    "NodeType",
+    "SourcedFigure",
+    "Switch",
+    "load",
+]

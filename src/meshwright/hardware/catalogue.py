@@ -13,15 +13,15 @@ import msgspec
 
 from ..errors import InputError, nearest
 from ..files import convert, parse_toml, read_text
-from .figures import Figure
-from .kinds import Accelerator, FabricType, Interconnect, Network, NodeType, Switch, Trap
+from .figures import SourcedFigure
+from .kinds import Accelerator, FabricType, Interconnect, NetworkPort, NodeType, Switch, Trap
 
 T = TypeVar("T")
 FILES = ("sources", "interconnects", "networks", "accelerators", "nodes", "traps")
 KINDS: dict[str, Any] = {
     "interconnects": Interconnect,
     "switches": Switch,
-    "networks": Network,
+    "networks": NetworkPort,
     "accelerators": Accelerator,
     "nodes": NodeType,
     "fabrics": FabricType,
@@ -35,7 +35,7 @@ class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
     interconnects: dict[str, Interconnect]
     switches: dict[str, Switch]
-    networks: dict[str, Network]
+    networks: dict[str, NetworkPort]
     accelerators: dict[str, Accelerator]
     nodes: dict[str, NodeType]
     fabrics: dict[str, FabricType]
@@ -46,7 +46,7 @@ class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
         """Return one kind of link; InputError with the nearest name if there is none."""
         return _get(self.interconnects, name, "interconnect")
 
-    def network(self, name: str) -> Network:
+    def network(self, name: str) -> NetworkPort:
         """Return one kind of NIC."""
         return _get(self.networks, name, "network")
 
@@ -194,15 +194,15 @@ def _merged(base: Mapping[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]
     return result
 
 
-def figures(entry: object) -> dict[str, Figure]:
+def figures(entry: object) -> dict[str, SourcedFigure]:
     """Return the figures of an entry by name, those in tables with a dotted one."""
-    found: dict[str, Figure] = {}
+    found: dict[str, SourcedFigure] = {}
     for name in getattr(entry, "__struct_fields__", ()):
         value = getattr(entry, name)
-        if isinstance(value, Figure):
+        if isinstance(value, SourcedFigure):
             found[name] = value
         elif isinstance(value, dict):
-            found |= {f"{name}.{key}": item for key, item in value.items() if isinstance(item, Figure)}
+            found |= {f"{name}.{key}": item for key, item in value.items() if isinstance(item, SourcedFigure)}
     return found
 
 

@@ -32,7 +32,7 @@ class Claim(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return si(self.value)
 
 
-class Figure(Claim, frozen=True, forbid_unknown_fields=True):
+class SourcedFigure(Claim, frozen=True, forbid_unknown_fields=True):
     """The claim that is used, and beside it those of sources that disagree."""
 
     others: tuple[Claim, ...] = ()

@@ -4,7 +4,7 @@ from typing import Literal
 
 import msgspec
 
-from .figures import Figure
+from .figures import SourcedFigure
 
 
 class Interconnect(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -12,14 +12,14 @@ class Interconnect(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 
     title: str
     kind: Literal["pcie", "nvlink", "xgmi", "ethernet-mesh", "ici", "neuronlink"]
-    rate: Figure  # over all links of one device at once
-    links: Figure  # of one device
-    link_rate: Figure | None = None
-    lanes: Figure | None = None  # of one link
-    lane_rate: Figure | None = None
-    peer_rate: Figure | None = None  # to any one peer, where the links form a mesh
-    attainable: Figure | None = None  # share of the rate that a large collective reaches
-    latency: Figure | None = None
+    rate: SourcedFigure  # over all links of one device at once
+    links: SourcedFigure  # of one device
+    link_rate: SourcedFigure | None = None
+    lanes: SourcedFigure | None = None  # of one link
+    lane_rate: SourcedFigure | None = None
+    peer_rate: SourcedFigure | None = None  # to any one peer, where the links form a mesh
+    attainable: SourcedFigure | None = None  # share of the rate that a large collective reaches
+    latency: SourcedFigure | None = None
     found_in: tuple[str, ...] = ()
     traps: tuple[str, ...] = ()
 
@@ -49,25 +49,25 @@ class Switch(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     """A switch between the accelerators of a node: any pair at full rate."""
 
     title: str
-    rate: Figure  # of one accelerator
-    max_gpus: Figure
-    per_node: Figure | None = None
-    outward_rate: Figure | None = None  # of one node, towards other nodes
-    reduction_share: Figure | None = None  # all-reduce done in the switch: algorithm bandwidth over the rate
+    rate: SourcedFigure  # of one accelerator
+    max_gpus: SourcedFigure
+    per_node: SourcedFigure | None = None
+    outward_rate: SourcedFigure | None = None  # of one node, towards other nodes
+    reduction_share: SourcedFigure | None = None  # all-reduce done in the switch: algorithm bandwidth over the rate
     traps: tuple[str, ...] = ()
 
 
-class Network(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class NetworkPort(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One NIC or port between nodes."""
 
     title: str
     family: Literal["infiniband", "efa", "roce", "tcpx", "slingshot", "omni-path", "tcp", "ici"]
-    rate: Figure
-    lanes: Figure | None = None
-    lane_rate: Figure | None = None
-    latency: Figure | None = None  # of the hardware, port to port
-    hop_latency: Figure | None = None  # of one hop of a collective, software included
-    attainable: Figure | None = None
+    rate: SourcedFigure
+    lanes: SourcedFigure | None = None
+    lane_rate: SourcedFigure | None = None
+    latency: SourcedFigure | None = None  # of the hardware, port to port
+    hop_latency: SourcedFigure | None = None  # of one hop of a collective, software included
+    attainable: SourcedFigure | None = None
     traps: tuple[str, ...] = ()
 
     @property
@@ -86,10 +86,10 @@ class Accelerator(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     bridged: bool = False  # `link` is there only where a bridge was plugged, and never behind a switch
     host_link: str  # an interconnect: PCIe, to the host and to NICs
     cpu_link: str | None = None  # an interconnect, to the CPU where that is not PCIe (NVLink-C2C)
-    memory: Figure  # as sold
-    memory_shown: Figure | None = None  # total that the driver shows
-    memory_rate: Figure
-    flops: dict[str, Figure]
+    memory: SourcedFigure  # as sold
+    memory_shown: SourcedFigure | None = None  # total that the driver shows
+    memory_rate: SourcedFigure
+    flops: dict[str, SourcedFigure]
     aliases: tuple[str, ...] = ()  # names that drivers report
     shown_as: str | None = None  # the entry of one die, where drivers list each as a device of its own
     pci_ids: tuple[str, ...] = ()  # "10de:2330", where the id means this variant alone
@@ -101,7 +101,7 @@ class Accelerator(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         return round(self.capacity.number)
 
     @property
-    def capacity(self) -> Figure:
+    def capacity(self) -> SourcedFigure:
         """The figure behind `memory_bytes`, with its source."""
         return self.memory_shown or self.memory
 
@@ -116,19 +116,19 @@ class NodeType(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
     title: str
     accelerator: str
-    gpus: Figure
+    gpus: SourcedFigure
     network: str
-    nics: Figure
+    nics: SourcedFigure
     switch: str | None = None
-    peer_links: Figure | None = None  # most links to one peer, where the mesh is not all to all
+    peer_links: SourcedFigure | None = None  # most links to one peer, where the mesh is not all to all
     mesh: tuple[tuple[int, int, int], ...] = ()  # that mesh: (GPU, GPU, links)
-    numa_nodes: Figure
-    host_memory: Figure | None = None  # of its processors, together
-    host_memory_rate: Figure | None = None
+    numa_nodes: SourcedFigure
+    host_memory: SourcedFigure | None = None  # of its processors, together
+    host_memory_rate: SourcedFigure | None = None
     aliases: tuple[str, ...] = ()  # what the cloud that rents it calls it
     fabric: str = "flat"  # of the catalogue, where nobody asks for another: chips of a TPU slice are a torus
-    most_nodes: Figure | None = None  # that such a fabric joins
-    scale_up_nodes: Figure | None = None  # nodes that one domain of the accelerators' own links spans
+    most_nodes: SourcedFigure | None = None  # that such a fabric joins
+    scale_up_nodes: SourcedFigure | None = None  # nodes that one domain of the accelerators' own links spans
     traps: tuple[str, ...] = ()
 
 

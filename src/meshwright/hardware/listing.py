@@ -14,7 +14,7 @@ TABLES = ("accelerators", "interconnects", "switches", "networks", "nodes", "fab
 EMPTY: tuple[object, ...] = (None, False, "", [], (), {})
 
 
-class Entry(msgspec.Struct, frozen=True):
+class HardwareEntry(msgspec.Struct, frozen=True):
     """One entry of the catalogue as text, with the number behind each figure and its source."""
 
     table: str
@@ -26,18 +26,18 @@ class Entry(msgspec.Struct, frozen=True):
     traps: tuple[str, ...] = ()
 
 
-def entries(catalogue: Catalogue, words: Sequence[str] = ()) -> list[Entry]:
+def entries(catalogue: Catalogue, words: Sequence[str] = ()) -> list[HardwareEntry]:
     """Return the entries in which every one of `words` occurs (in table, name, title or text), in the file's order."""
     found = [
         _entry(catalogue, table, name, item)
         for table in TABLES[:-1]
         for name, item in getattr(catalogue, table).items()
     ]
-    found += [Entry("traps", trap.name, trap.claim, {"truth": trap.truth}, {}, {}) for trap in catalogue.traps]
+    found += [HardwareEntry("traps", trap.name, trap.claim, {"truth": trap.truth}, {}, {}) for trap in catalogue.traps]
     return [entry for entry in found if all(word.lower() in _haystack(entry) for word in words)]
 
 
-def find(catalogue: Catalogue, name: str) -> Entry:
+def find(catalogue: Catalogue, name: str) -> HardwareEntry:
     """Return the entry of exactly this name; InputError with the nearest name if there is none."""
     every = {entry.name: entry for entry in entries(catalogue)}
     if name not in every and (key := catalogue.driver_key(name)):
@@ -47,7 +47,7 @@ def find(catalogue: Catalogue, name: str) -> Entry:
     return every[name]
 
 
-def compared(chosen: Sequence[Entry]) -> list[tuple[str, list[str]]]:
+def compared(chosen: Sequence[HardwareEntry]) -> list[tuple[str, list[str]]]:
     """Return rows (figure, one text an entry); a number carries its ratio to the first entry's."""
     keys = list(dict.fromkeys(key for entry in chosen for key in entry.texts))
     rows = []
@@ -89,7 +89,7 @@ def _toml(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _entry(catalogue: Catalogue, table: str, name: str, item: Any) -> Entry:
+def _entry(catalogue: Catalogue, table: str, name: str, item: Any) -> HardwareEntry:
     texts, numbers, sources = {}, {}, {}
     for field in item.__struct_fields__:
         value = getattr(item, field)
@@ -110,7 +110,7 @@ def _entry(catalogue: Catalogue, table: str, name: str, item: Any) -> Entry:
     if table == "nodes":
         rate = item.nics.number * catalogue.network(item.network).rate_bytes_per_s
         texts["network_rate"], numbers["network_rate"] = f"{format_network_rate(rate)} per direction", rate
-    return Entry(table, name, item.title, texts, numbers, sources, getattr(item, "traps", ()))
+    return HardwareEntry(table, name, item.title, texts, numbers, sources, getattr(item, "traps", ()))
 
 
 def _text(table: str, key: str, value: str | int | float, number: float) -> str:
@@ -124,5 +124,5 @@ def _text(table: str, key: str, value: str | int | float, number: float) -> str:
     return f"{format_rate(number)} per direction ({format_rate(2 * number)} duplex)"
 
 
-def _haystack(entry: Entry) -> str:
+def _haystack(entry: HardwareEntry) -> str:
     return " ".join((entry.table, entry.name, entry.title, *entry.texts.values())).lower()

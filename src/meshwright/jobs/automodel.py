@@ -1,7 +1,7 @@
 """NeMo Automodel: YAML with a step scheduler, FSDP2's mesh, and a pipeline whose micro-batches are its own."""
 
 from ..pipelines import even_stages
-from .draft import Draft, Question
+from .draft import Draft, JobOptions
 from .job import Job
 from .keys import Keys
 from .launch import assignments_of, flags_of
@@ -31,7 +31,7 @@ SCHEDULES = {
 GPUS_PER_NODE = 8
 
 
-def read(sources: Sources, question: Question) -> Job:
+def read(sources: Sources, question: JobOptions) -> Job:
     """Return the job of an Automodel YAML."""
     draft = Draft("automodel", sources.names, question)
     keys = _keys(sources)

@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 from ..errors import InputError
-from .draft import Draft, Question
+from .draft import Draft, JobOptions
 from .job import Job
 from .keys import Keys
 from .launch import assignments_of, flags_of
@@ -12,7 +12,7 @@ from .megatron import world_of
 from .models import catalogue_name
 from .nemo import HARMLESS as NEMO_HARMLESS
 from .nemo import as_megatron, common
-from .python_values import Record
+from .python_values import PythonCall
 from .shell_marks import shown
 from .sources import Sources, plain_value
 
@@ -59,7 +59,7 @@ BASES: dict[str, dict[str, Any]] = {
 PRECISIONS = (("NVFP4", "nvfp4"), ("FP8_MX", "mxfp8"), ("FP8", "fp8"), ("BF16", "bf16"))
 
 
-def read(sources: Sources, question: Question) -> Job:
+def read(sources: Sources, question: JobOptions) -> Job:
     """Return the job of a Megatron-Bridge recipe."""
     draft = Draft("bridge", sources.names, question)
     keys = _keys(sources)
@@ -159,7 +159,7 @@ def _texts(value: Any) -> list[str]:
     """Return the texts among arguments, those of inner calls too."""
     if isinstance(value, str):
         return [value]
-    if isinstance(value, Record):
+    if isinstance(value, PythonCall):
         return _texts([*value.args, *value.fields.values()])
     return [text for item in value for text in _texts(item)] if isinstance(value, list) else []
 

@@ -14,7 +14,7 @@ from ..layout import Offload, Recompute
 from ..pipelines import even_stages
 from ..quantities import MOST_RANKS
 from ..workload.architecture import Architecture
-from .job import Job, Split
+from .job import Job, JobSplit
 from .keys import Keys
 from .models import architecture_named, by_shape, catalogue_name, changed, described, differences
 from .sources import Sources
@@ -23,7 +23,7 @@ MOST_STAGES = 4096  # of a pipeline, and on one rank of it: more than any model 
 SPLIT = ("tp", "pp", "cp")
 
 
-class Question(msgspec.Struct, frozen=True, kw_only=True):
+class JobOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What the command line adds to the files; each takes precedence over them and is said."""
 
     gpus: int | None = None
@@ -42,7 +42,7 @@ ROUTED_APART = frozenset({"alltoall", "alltoall_seq"})
 class Draft:
     """One job while it is read: degrees with their origin, the batch in the engine's units, lists of remarks."""
 
-    def __init__(self, engine: str, files: Sequence[str], question: Question) -> None:
+    def __init__(self, engine: str, files: Sequence[str], question: JobOptions) -> None:
         self.engine, self.files, self.question = engine, tuple(files), question
         self.version: str | None = None
         self.degrees: dict[str, tuple[int, str]] = {}  # tp, pp, cp, dp, ep, etp, vpp, replicas: value and origin
@@ -183,7 +183,7 @@ class Draft:
             self.assume(f"--seq-len {seq_len} in place of the files' {self.seq_len}")
         known = {name: value for name, (value, _) in self.degrees.items() if name != "dp"}
         try:
-            split = msgspec.convert({**known, **self.switches, "dp": dp, "mbs": mbs}, Split)
+            split = msgspec.convert({**known, **self.switches, "dp": dp, "mbs": mbs}, JobSplit)
         except msgspec.ValidationError as error:
             raise InputError(f"{' + '.join(self.files)}: {error}") from None
         return Job(

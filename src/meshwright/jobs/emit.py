@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 from ..workload.engines import engine_named
 from . import emit_maxtext, emit_megatron, emit_torch
-from .target import Target, check
+from .target import EmitTarget, check
 
-EMITTERS: dict[str, Callable[[Target], str]] = {
+EMITTERS: dict[str, Callable[[EmitTarget], str]] = {
     "megatron": emit_megatron.megatron,
     "bridge": emit_megatron.bridge,
     "nemo": emit_megatron.nemo,
@@ -29,7 +29,7 @@ SUFFIXES = {
 }
 
 
-def emitted(engine: str, target: Target) -> str:
+def emitted(engine: str, target: EmitTarget) -> str:
     """Return the configuration of an engine; InputError with every rule of the engine that the layout breaks."""
     name = engine_named(engine, flag="--emit").name
     check(target, name)

@@ -1,6 +1,6 @@
 """Environment variables that an engine needs for a layout, each with why; nothing that only the network decides."""
 
-from .target import Target
+from .target import EmitTarget
 
 Variables = list[tuple[str, str]]  # NAME=VALUE, or NAME to unset it, and why
 FLAGS_OF_XLA = (
@@ -9,7 +9,7 @@ FLAGS_OF_XLA = (
 )
 
 
-def environment(target: Target, engine: str) -> Variables:
+def environment(target: EmitTarget, engine: str) -> Variables:
     """Return the variables for a layout on an engine."""
     if engine in {"megatron", "bridge", "nemo"}:
         return _megatron(target)
@@ -23,7 +23,7 @@ def environment(target: Target, engine: str) -> Variables:
     return found
 
 
-def _megatron(target: Target) -> Variables:
+def _megatron(target: EmitTarget) -> Variables:
     """Return what Megatron-LM's validate_args (megatron/training/arguments.py) asks for and its examples set."""
     layout = target.layout
     found: Variables = []
@@ -42,7 +42,7 @@ def _megatron(target: Target) -> Variables:
     return found
 
 
-def exported(target: Target, engine: str) -> list[str]:
+def exported(target: EmitTarget, engine: str) -> list[str]:
     """Return the variables as lines of a script."""
     return [
         f"export {text}  # {why}" if "=" in text else f"unset {text}  # {why}"
@@ -50,7 +50,7 @@ def exported(target: Target, engine: str) -> list[str]:
     ]
 
 
-def noted(target: Target, engine: str) -> list[str]:
+def noted(target: EmitTarget, engine: str) -> list[str]:
     """Return the variables as comments, for files that cannot set them."""
     return [
         f"# set {text}: {why}" if "=" in text else f"# leave {text} unset: {why}"

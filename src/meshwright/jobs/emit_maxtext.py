@@ -4,7 +4,7 @@ import math
 
 from ..errors import InputError
 from .emit_environment import noted
-from .target import Target, commented, order_note
+from .target import EmitTarget, commented, order_note
 
 # the catalogue's models in MaxText
 NAMES = {
@@ -33,7 +33,7 @@ NAMES = {
 AXES = ("tensor", "expert", "context", "fsdp", "data", "pipeline")  # the nearest first
 
 
-def maxtext(target: Target) -> str:
+def maxtext(target: EmitTarget) -> str:
     """Return the YAML of a MaxText run on GPUs."""
     layout = target.layout
     if target.model not in NAMES:
@@ -72,7 +72,7 @@ def maxtext(target: Target) -> str:
     return "\n".join([*noted(target, "maxtext"), *commented(lines), ""])
 
 
-def placed(target: Target) -> tuple[dict[str, int], dict[str, int]]:
+def placed(target: EmitTarget) -> tuple[dict[str, int], dict[str, int]]:
     """Return the degrees of each axis inside a slice and between slices, the innermost axes inside first."""
     layout = target.layout
     rest = layout.dp // layout.ep

@@ -6,12 +6,12 @@ from ..errors import InputError
 from ..workload.architecture import Architecture
 from ..workload.kinds import Experts
 from .emit_environment import exported, noted
-from .target import Target, commented, hugging_face_name, order_note, placement, slurm_head, torchrun
+from .target import EmitTarget, commented, hugging_face_name, order_note, placement, slurm_head, torchrun
 
 Lines = list[tuple[str, str]]
 
 
-def megatron(target: Target) -> str:
+def megatron(target: EmitTarget) -> str:
     """Return a batch script that runs pretrain_gpt.py of Megatron-LM."""
     groups = {
         "MODEL": _model_flags(target),
@@ -33,7 +33,7 @@ def megatron(target: Target) -> str:
     return "\n".join([*lines, f'{torchrun(target)} pretrain_gpt.py {words} "${{DATA[@]}}"', ""])
 
 
-def _model_flags(target: Target) -> Lines:
+def _model_flags(target: EmitTarget) -> Lines:
     model = target.architecture
     flags: Lines = [
         (f"--num-layers {model.num_hidden_layers}", ""),
@@ -74,7 +74,7 @@ def _bias_flags(model: Architecture) -> Lines:
     return flags
 
 
-def _latent_flags(target: Target) -> Lines:
+def _latent_flags(target: EmitTarget) -> Lines:
     model = target.architecture
     return [
         ("--multi-latent-attention", ""),
@@ -86,7 +86,7 @@ def _latent_flags(target: Target) -> Lines:
     ]
 
 
-def _expert_flags(target: Target) -> Lines:
+def _expert_flags(target: EmitTarget) -> Lines:
     model, layout = target.architecture, target.layout
     flags: Lines = [
         (f"--num-experts {model.experts}", ""),
@@ -109,7 +109,7 @@ def _pattern(model: Architecture) -> str:
     return "(" + "+".join(f"[{int(kind)}]*{len(list(layers))}" for kind, layers in itertools.groupby(routed)) + ")"
 
 
-def _parallel_flags(target: Target) -> Lines:
+def _parallel_flags(target: EmitTarget) -> Lines:
     layout = target.layout
     flags: Lines = [
         (f"--tensor-model-parallel-size {layout.tp}", f"of {target.per_node} GPUs in a node"),
@@ -133,7 +133,7 @@ def _parallel_flags(target: Target) -> Lines:
     return flags
 
 
-def layout_string(target: Target) -> str:
+def layout_string(target: EmitTarget) -> str:
     """Return Megatron's layout of stages, such as "Et*3|t*4|t*3,L"."""
     stages = ["t" * count for count in target.stages]
     stages[0] = "E" + stages[0]
@@ -147,7 +147,7 @@ def _runs(text: str) -> list[tuple[str, int]]:
     return [(letter, len(list(group))) for letter, group in itertools.groupby(text)]
 
 
-def _state_flags(target: Target) -> Lines:
+def _state_flags(target: EmitTarget) -> Lines:
     stage, layout = target.layout.zero, target.layout
     if stage >= 2:
         strategy = {2: "optim_grads", 3: "optim_grads_params"}[stage]
@@ -188,7 +188,7 @@ def _precision_flags(precision: str) -> Lines:
     return flags
 
 
-def _recompute_flags(target: Target) -> Lines:
+def _recompute_flags(target: EmitTarget) -> Lines:
     if target.layout.recompute == "selective":
         return [
             ("--recompute-granularity selective", "what is cheap to compute again"),
@@ -203,7 +203,7 @@ def _recompute_flags(target: Target) -> Lines:
     return []
 
 
-def bridge(target: Target) -> str:
+def bridge(target: EmitTarget) -> str:
     """Return a batch script that runs a recipe of Megatron-Bridge with overrides."""
     layout = target.layout
     overrides: Lines = [
@@ -230,13 +230,13 @@ def bridge(target: Target) -> str:
     return "\n".join([*lines, f'{run} "${{OVERRIDES[@]}}"', ""])
 
 
-def _bridge_experts(target: Target) -> Lines:
+def _bridge_experts(target: EmitTarget) -> Lines:
     if target.layout.ep == 1:
         return []
     return [(f"model.expert_tensor_parallel_size={target.layout.expert_tp}", "cuts inside an expert")]
 
 
-def _bridge_states(target: Target) -> Lines:
+def _bridge_states(target: EmitTarget) -> Lines:
     layout = target.layout
     lines: Lines = []
     if layout.zero >= 2:
@@ -265,7 +265,7 @@ def _mixed(precision: str) -> str:
     return named[precision]
 
 
-def _recompute_keys(target: Target, place: str) -> Lines:
+def _recompute_keys(target: EmitTarget, place: str) -> Lines:
     kind = target.layout.recompute
     if kind == "none":
         return [(f"{place}recompute_granularity=null", "nothing is computed again")]
@@ -277,13 +277,13 @@ def _recompute_keys(target: Target, place: str) -> Lines:
     return lines
 
 
-def _stage_keys(target: Target, place: str) -> Lines:
+def _stage_keys(target: EmitTarget, place: str) -> Lines:
     if target.layout.pp == 1 or target.even:
         return []
     return [(f"'{place}pipeline_model_parallel_layout={layout_string(target)}'", "layers of each stage")]
 
 
-def nemo(target: Target) -> str:
+def nemo(target: EmitTarget) -> str:
     """Return the YAML of NeMo's megatron_gpt_pretraining.py."""
     layout, model = target.layout, target.architecture
     if model.experts or model.kv_rank:
@@ -320,7 +320,7 @@ def nemo(target: Target) -> str:
     return "\n".join([*noted(target, "nemo"), *commented(lines), ""])
 
 
-def _mapped(target: Target) -> bool:
+def _mapped(target: EmitTarget) -> bool:
     layout = target.layout
     return layout.pp > 1 and layout.dp > 1 and layout.order.index("pp") < layout.order.index("dp")
 
@@ -329,7 +329,7 @@ def _trainer_precision(precision: str) -> str:
     return {"bf16": "bf16", "fp16": "16", "fp32": "32"}[precision]
 
 
-def _nemo_model(target: Target) -> Lines:
+def _nemo_model(target: EmitTarget) -> Lines:
     model = target.architecture
     norm = "rmsnorm" if model.norm == "rms" else "layernorm"
     return [

@@ -7,7 +7,7 @@ from ..errors import InputError
 from .emit_environment import exported, noted
 from .target import (
     FIRST_NODE,
-    Target,
+    EmitTarget,
     commented,
     hugging_face_name,
     on_nodes,
@@ -54,7 +54,7 @@ KEPT = {"none": "false", "selective": "selective", "full": "true"}
 AGAIN = {"none": "None", "selective": "SelectiveAC.Config()", "full": "FullAC.Config()"}
 
 
-def torchtitan(target: Target) -> str:
+def torchtitan(target: EmitTarget) -> str:
     """Return a configuration function for torchtitan's registry, with the command that runs it."""
     if target.model not in TITAN:
         named = target.model or "model of these sizes"
@@ -98,7 +98,7 @@ def torchtitan(target: Target) -> str:
     return "\n".join(lines)
 
 
-def _titan_parallelism(target: Target) -> Lines:
+def _titan_parallelism(target: EmitTarget) -> Lines:
     layout = target.layout
     copies = layout.dp if layout.zero == 0 else layout.replicas
     policy = {0: "default", 2: "never", 3: "always"}[layout.zero]
@@ -132,7 +132,7 @@ def _titan_parallelism(target: Target) -> Lines:
     return lines
 
 
-def _parts(target: Target) -> list[list[str]]:
+def _parts(target: EmitTarget) -> list[list[str]]:
     """Return the modules of each stage by name."""
     parts, at = [], 0
     for count in target.stages:
@@ -143,7 +143,7 @@ def _parts(target: Target) -> list[list[str]]:
     return parts
 
 
-def automodel(target: Target) -> str:
+def automodel(target: EmitTarget) -> str:
     """Return the YAML of a NeMo Automodel recipe."""
     layout, slots = target.layout, target.layout.pp * target.layout.vpp
     if target.precision not in {"bf16", "fp8"}:
@@ -190,7 +190,7 @@ def automodel(target: Target) -> str:
     return "\n".join([*noted(target, "automodel"), f"# {run}: {placement(target)}", *commented(lines), ""])
 
 
-def _offloads(target: Target) -> bool:
+def _offloads(target: EmitTarget) -> bool:
     return target.offload == "parameters"
 
 
@@ -206,7 +206,7 @@ JSON_WHY = {
 }
 
 
-def deepspeed(target: Target) -> str:
+def deepspeed(target: EmitTarget) -> str:
     """Return a batch script with DeepSpeed's JSON, and the Hugging Face arguments that go with it."""
     layout = target.layout
     if target.precision not in {"bf16", "fp16", "fp32"}:
@@ -250,7 +250,7 @@ def deepspeed(target: Target) -> str:
     return "\n".join(lines)
 
 
-def _arguments(target: Target, engine: str) -> Lines:
+def _arguments(target: EmitTarget, engine: str) -> Lines:
     """Return the TrainingArguments that the layout decides."""
     layout = target.layout
     lines: Lines = [
@@ -265,7 +265,7 @@ def _arguments(target: Target, engine: str) -> Lines:
     return lines
 
 
-def accelerate(target: Target) -> str:
+def accelerate(target: EmitTarget) -> str:
     """Return a batch script with Accelerate's YAML, and the Hugging Face arguments that go with it."""
     if target.precision not in {"bf16", "fp16", "fp8", "fp32"}:
         raise InputError(f"--emit accelerate: precision {target.precision}: expected bf16, fp16, fp8 or fp32")
@@ -298,7 +298,7 @@ def accelerate(target: Target) -> str:
     )
 
 
-def _fsdp(target: Target) -> Lines:
+def _fsdp(target: EmitTarget) -> Lines:
     layout = target.layout
     lines: Lines = [
         ("fsdp_config:", ""),
@@ -312,7 +312,7 @@ def _fsdp(target: Target) -> Lines:
     return lines
 
 
-def _mesh(target: Target) -> Lines:
+def _mesh(target: EmitTarget) -> Lines:
     layout = target.layout
     return [
         ("parallelism_config:", order_note(target)),

@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-from .draft import Draft, Question
+from .draft import Draft, JobOptions
 from .job import Job
 from .keys import Keys, flat
 from .launch import flags_of
@@ -48,7 +48,7 @@ LAUNCH_PLACES = (
 LENGTHS = ("max_seq_length", "max_seq_len", "block_size", "cutoff_len", "model_max_length", "max_length", "seq_length")
 
 
-def read(sources: Sources, question: Question) -> Job:
+def read(sources: Sources, question: JobOptions) -> Job:
     """Return the job of DeepSpeed, Hugging Face and Accelerate files that belong together."""
     keys = _keys(sources)
     kind = (keys.word("accelerate.distributed_type") or "").upper()

@@ -16,7 +16,7 @@ FLAGS = {
 }
 
 
-class Split(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
+class JobSplit(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
     """The keys of a layout that a configuration decides; None where it needs the number of GPUs, or says nothing.
 
     `dp` counts the ranks that take different sequences, whether they shard the model or not; the other keys mean what
@@ -40,7 +40,7 @@ class Split(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     offload: Offload | None = None
 
     @classmethod
-    def of(cls, layout: Layout) -> "Split":
+    def of(cls, layout: Layout) -> "JobSplit":
         """Return the split of a layout."""
         return cls(**{name: getattr(layout, name) for name in cls.__struct_fields__ if hasattr(layout, name)})
 
@@ -58,7 +58,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     world: int | None = None  # ranks
     gpus_per_node: int | None = None
     gpu: str | None = None  # where the files name one
-    layout: Split = Split()
+    layout: JobSplit = JobSplit()
     architecture: Architecture | None = None
     model_name: str | None = None
     global_batch: int | None = None  # sequences

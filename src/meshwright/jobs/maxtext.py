@@ -2,7 +2,7 @@
 
 import math
 
-from .draft import Draft, Question
+from .draft import Draft, JobOptions
 from .job import Job
 from .keys import Keys
 from .launch import assignments_of
@@ -60,7 +60,7 @@ BASE_SIZES = {
 }
 
 
-def read(sources: Sources, question: Question) -> Job:
+def read(sources: Sources, question: JobOptions) -> Job:
     """Return the job of a MaxText configuration."""
     draft = Draft("maxtext", sources.names, question)
     keys = _keys(sources)

@@ -6,7 +6,7 @@ from typing import Any
 
 from ..errors import InputError
 from ..workload.architecture import MOST_LAYERS
-from .draft import Draft, Question
+from .draft import Draft, JobOptions
 from .job import Job
 from .keys import Keys, flat
 from .launch import Launch, flags_of
@@ -53,7 +53,7 @@ SHARDED = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
 LATENT = {"kv_lora_rank": 32, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128}
 
 
-def read(sources: Sources, question: Question) -> Job:
+def read(sources: Sources, question: JobOptions) -> Job:
     """Return the job of a Megatron-LM launch: flags, or YAML arguments, with nodes and ranks from its launcher."""
     draft = Draft("megatron", sources.names, question)
     keys = megatron_keys(sources)

@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-from .draft import Draft, Question
+from .draft import Draft, JobOptions
 from .interpolation import Interpolated
 from .job import Job
 from .keys import Keys
@@ -80,7 +80,7 @@ PLACES = (
 )
 
 
-def read(sources: Sources, question: Question) -> Job:
+def read(sources: Sources, question: JobOptions) -> Job:
     """Return the job of NeMo YAML files."""
     draft = Draft("nemo", sources.names, question)
     keys = nemo_keys(sources, draft)

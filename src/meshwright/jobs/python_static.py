@@ -17,7 +17,7 @@ from ..errors import InputError
 from .arithmetic import NotArithmetic, apply
 from .documents import read_document
 from .python_imports import imports_of, module_file
-from .python_values import TEXTS, Opaque, Record, is_of
+from .python_values import TEXTS, Opaque, PythonCall, is_of
 from .shell_marks import unknown
 
 MOST_STEPS = 20_000
@@ -65,7 +65,7 @@ def flattened(value: Any, prefix: str = "", depth: int = 0) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if depth > DEEPEST:
         return found
-    if isinstance(value, Record):
+    if isinstance(value, PythonCall):
         found[f"{prefix}()"] = value.name
         if value.args:
             found[f"{prefix}[]"] = value.args
@@ -75,7 +75,7 @@ def flattened(value: Any, prefix: str = "", depth: int = 0) -> dict[str, Any]:
     else:
         return {prefix.removesuffix("."): value}
     for key, inner in items.items():
-        if isinstance(inner, Record | dict):
+        if isinstance(inner, PythonCall | dict):
             found |= flattened(inner, f"{prefix}{key}.", depth + 1)
         else:
             found[f"{prefix}{key}"] = unknown(inner.text) if isinstance(inner, Opaque) else inner
@@ -217,7 +217,7 @@ class _Static:
             self.assign(node.target, self._operated(node.op, node.target, node.value, names), names)
         elif isinstance(node, ast.If):
             test = self.value(node.test, names)
-            if isinstance(test, Opaque | Record):
+            if isinstance(test, Opaque | PythonCall):
                 self.walk.assumed.append(
                     f"{self.where} line {node.lineno}: if {ast.unparse(node.test)[:60]}: taken as false"
                 )
@@ -247,14 +247,14 @@ class _Static:
             names[target.id] = value
         elif isinstance(target, ast.Attribute):
             owner = self._owner(target.value, names)
-            if isinstance(owner, Record):
+            if isinstance(owner, PythonCall):
                 owner.fields[target.attr] = value
         elif isinstance(target, ast.Subscript):
             owner = self._owner(target.value, names)
             key = self.value(target.slice, names)
             if isinstance(owner, dict) and isinstance(key, str):
                 owner[key] = value
-            elif isinstance(owner, Record) and isinstance(key, str):
+            elif isinstance(owner, PythonCall) and isinstance(key, str):
                 owner.fields[key] = value
         elif isinstance(target, ast.Tuple) and isinstance(value, list | tuple):
             for one, part in zip(target.elts, value, strict=False):
@@ -264,15 +264,15 @@ class _Static:
         """Return what an attribute is set on, made a record where it is none yet."""
         if isinstance(node, ast.Name):
             found = names.get(node.id)
-            if not isinstance(found, Record | dict):
-                found = names[node.id] = Record(found.text if isinstance(found, Opaque) else node.id)
+            if not isinstance(found, PythonCall | dict):
+                found = names[node.id] = PythonCall(found.text if isinstance(found, Opaque) else node.id)
             return found
         if isinstance(node, ast.Attribute):
             owner = self._owner(node.value, names)
-            if isinstance(owner, Record):
+            if isinstance(owner, PythonCall):
                 inner = owner.fields.get(node.attr)
-                if not isinstance(inner, Record | dict):
-                    inner = owner.fields[node.attr] = Record(node.attr)
+                if not isinstance(inner, PythonCall | dict):
+                    inner = owner.fields[node.attr] = PythonCall(node.attr)
                 return inner
         return self.value(node, names)
 
@@ -299,7 +299,7 @@ class _Static:
             return self._operated(node.op, node.left, node.right, names)
         if isinstance(node, ast.UnaryOp):
             inner = self.value(node.operand, names)
-            if isinstance(node.op, ast.Not) and not isinstance(inner, Opaque | Record):
+            if isinstance(node.op, ast.Not) and not isinstance(inner, Opaque | PythonCall):
                 return not inner
             return -inner if isinstance(node.op, ast.USub) and isinstance(inner, int | float) else Opaque(_text(node))
         if isinstance(node, ast.BoolOp | ast.Compare | ast.IfExp):
@@ -340,7 +340,7 @@ class _Static:
 
     def _attribute(self, node: ast.Attribute, names: dict[str, Any]) -> Any:
         owner = self.value(node.value, names)
-        if isinstance(owner, Record):
+        if isinstance(owner, PythonCall):
             return owner.fields.get(node.attr, Opaque(_text(node)))
         return Opaque(_text(node))
 
@@ -349,7 +349,7 @@ class _Static:
         for keyword in node.keywords:
             value = self.value(keyword.value, names)
             if keyword.arg is None:
-                found |= value if isinstance(value, dict) else value.fields if isinstance(value, Record) else {}
+                found |= value if isinstance(value, dict) else value.fields if isinstance(value, PythonCall) else {}
             else:
                 found[keyword.arg] = value
         return found
@@ -365,7 +365,7 @@ class _Static:
             return list(args[0])
         if name in REPLACES and args:
             base = copy.deepcopy(args[0])
-            if isinstance(base, Record):
+            if isinstance(base, PythonCall):
                 base.fields |= keywords
             return base
         if name in COPIES and args:
@@ -376,7 +376,7 @@ class _Static:
             return told
         if isinstance(node.func, ast.Subscript) and (registered := self._registered(node.func, names)) is not None:
             return registered[0].call(registered[0].functions[registered[1]], args, keywords)
-        if name == "getattr" and len(args) == 3 and isinstance(args[0], Record) and isinstance(args[1], str):
+        if name == "getattr" and len(args) == 3 and isinstance(args[0], PythonCall) and isinstance(args[1], str):
             return args[0].fields.get(args[1], args[2])
         if name in {"int", "float"} and args and isinstance(args[0], int | float | str):
             try:
@@ -390,8 +390,8 @@ class _Static:
                     return TEXTS[node.func.attr](owner[:1000], *args)
                 except TypeError:  # more arguments than it takes here
                     return Opaque(_text(node))
-            args = [owner, *args] if isinstance(owner, Record) else args
-        return Record(name, args, keywords)
+            args = [owner, *args] if isinstance(owner, PythonCall) else args
+        return PythonCall(name, args, keywords)
 
     def _registered(self, node: ast.Subscript, names: dict[str, Any]) -> Any:
         """Return the module and name of a function that a table filled by a decorator has under its own name."""
@@ -429,19 +429,19 @@ class _Static:
         """Return a comparison, `and`/`or`, or a choice, where its parts are known."""
         if isinstance(node, ast.IfExp):
             test = self.value(node.test, names)
-            if isinstance(test, Opaque | Record):
+            if isinstance(test, Opaque | PythonCall):
                 return Opaque(_text(node))
             return self.value(node.body if test else node.orelse, names)
         if isinstance(node, ast.BoolOp):
             last: Any = None
             for part in node.values:
                 last = self.value(part, names)
-                if isinstance(last, Opaque | Record) or bool(last) == isinstance(node.op, ast.Or):
+                if isinstance(last, Opaque | PythonCall) or bool(last) == isinstance(node.op, ast.Or):
                     return last
             return last
         if isinstance(node, ast.Compare) and len(node.ops) == 1:
             a, b = self.value(node.left, names), self.value(node.comparators[0], names)
-            if isinstance(a, Opaque | Record) or isinstance(b, Opaque | Record):
+            if isinstance(a, Opaque | PythonCall) or isinstance(b, Opaque | PythonCall):
                 return Opaque(_text(node))
             operator = node.ops[0]
             if isinstance(operator, ast.In | ast.NotIn) and isinstance(b, list | dict):

@@ -16,7 +16,7 @@ class Opaque:
 
 
 @dataclass(slots=True)
-class Record:
+class PythonCall:
     """A call: the name of what is called, its positional arguments, its keywords and what was assigned to it later."""
 
     name: str
@@ -39,7 +39,7 @@ def is_of(value: Any, kind: str) -> bool | None:
     """Return whether a value is of a class by its text, None where that is not known."""
     if isinstance(value, Opaque):
         return None
-    if isinstance(value, Record):
+    if isinstance(value, PythonCall):
         return True if value.name.rpartition(".")[2] == kind.rpartition(".")[2] else None
     if kind in PLAIN:
         return isinstance(value, PLAIN[kind])

@@ -5,14 +5,14 @@ from typing import Any
 
 from ..errors import InputError
 from . import automodel, bridge, huggingface, maxtext, megatron, nemo, torchtitan
-from .draft import Question
+from .draft import JobOptions
 from .job import Job
 from .keys import flat
 from .shell_marks import shown
 from .sources import Document, Sources, gather
 from .unread import HINT, unread_trainer
 
-READERS: dict[str, Callable[[Sources, Question], Job]] = {
+READERS: dict[str, Callable[[Sources, JobOptions], Job]] = {
     "megatron": megatron.read,
     "bridge": bridge.read,
     "nemo": nemo.read,
@@ -38,10 +38,10 @@ EXPECTED = (
 )
 
 
-def read_job(items: Sequence[str], question: Question | None = None) -> Job:
+def read_job(items: Sequence[str], question: JobOptions | None = None) -> Job:
     """Return the job that files (and NAME=VALUE overrides) describe; InputError of one line for what is wrong."""
     sources = gather(items)
-    return READERS[engine_of(sources)](sources, question or Question())
+    return READERS[engine_of(sources)](sources, question or JobOptions())
 
 
 def engine_of(sources: Sources) -> str:

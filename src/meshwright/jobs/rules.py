@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..layout import AXES, OFFLOADS, ORDERS, Layout, PipelineSchedule, Recompute
-from ..workload.engines import Engine
+from ..workload.engines import EngineFacts
 
 Mask = npt.NDArray[np.bool_]
 # layouts as arrays of one length; names are indices into their lists, etp is the tensor parallelism inside an expert
@@ -17,7 +17,7 @@ SCHEDULES: tuple[str, ...] = get_args(PipelineSchedule)
 RECOMPUTES: tuple[str, ...] = get_args(Recompute)
 
 
-def broken(engine: Engine, layouts: Columns, kv_heads: int) -> dict[str, Mask]:
+def broken(engine: EngineFacts, layouts: Columns, kv_heads: int) -> dict[str, Mask]:
     """Return, for each rule of an engine in words, which of the layouts break it."""
     tp, pp, dp, cp, ep, vpp, zero, sp, copies = (layouts[name] for name in NUMBERS)
     schedule = layouts["schedule"]
@@ -73,7 +73,7 @@ def broken(engine: Engine, layouts: Columns, kv_heads: int) -> dict[str, Mask]:
     return found
 
 
-def allowed(engine: Engine, layouts: Columns, kv_heads: int) -> Mask:
+def allowed(engine: EngineFacts, layouts: Columns, kv_heads: int) -> Mask:
     """Return which of the layouts an engine can run."""
     rules = list(broken(engine, layouts, kv_heads).values())
     refused = rules[0]
@@ -82,7 +82,7 @@ def allowed(engine: Engine, layouts: Columns, kv_heads: int) -> Mask:
     return ~refused
 
 
-def refusals(engine: Engine, layout: Layout, kv_heads: int) -> list[str]:
+def refusals(engine: EngineFacts, layout: Layout, kv_heads: int) -> list[str]:
     """Return the rules of an engine that a layout breaks, in words."""
     one = {name: np.array([getattr(layout, name)]) for name in NUMBERS} | {
         "etp": np.array([layout.expert_tp]),

@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 from ..errors import InputError
 from .shell_calls import SHELLS, called_script, inner_script
-from .shell_conditions import Condition
+from .shell_conditions import ShellCondition
 from .shell_marks import is_unknown, reasons, shown
 from .shell_output import Printing
-from .shell_state import Leave, Outcome, Started
-from .shell_syntax import Block, Command, Script, Token, parse
+from .shell_state import Leave, ScriptOutcome, Started
+from .shell_syntax import Command, Compound, Script, Token, parse
 from .shell_words import document_of, expand, number_of, text_of
 from .slurm import directives
 
@@ -34,7 +34,7 @@ def follow(
     find: Callable[[str], str | None] = lambda name: None,
     before: Sequence[tuple[str, str]] = (),
     stay: bool = False,
-) -> Outcome:
+) -> ScriptOutcome:
     """Return what a script would start.
 
     `given` are variables set from outside, `find` returns the text of a file that the script sources (None where it is
@@ -76,7 +76,7 @@ class _Shell(Printing):
         for node in script:
             self.node(node)
 
-    def node(self, node: Command | Block) -> None:
+    def node(self, node: Command | Compound) -> None:
         self.steps += 1
         if self.steps > MOST_STEPS:
             raise InputError(f"{self.where}: line {node.line}: more than {MOST_STEPS} commands, refused")
@@ -85,10 +85,10 @@ class _Shell(Printing):
         else:
             getattr(self, f"_{node.kind}")(node)
 
-    def _group(self, block: Block) -> None:
+    def _group(self, block: Compound) -> None:
         self.script(block.parts[0])
 
-    def _subshell(self, block: Block) -> None:
+    def _subshell(self, block: Compound) -> None:
         """Follow commands whose variables are gone behind them."""
         self._apart(block.parts[0])
 
@@ -104,20 +104,20 @@ class _Shell(Printing):
             self.set.update(variables)
             self.arguments = arguments
 
-    def _pipe(self, block: Block) -> None:
+    def _pipe(self, block: Compound) -> None:
         if self.printed is not None:
             self.filtered_output(block)
             return
         outer = self.lines
         self.lines = None
         for place, part in enumerate(block.parts):
-            if place and isinstance(part[0], Block) and _prints(block.parts[place - 1]):
+            if place and isinstance(part[0], Compound) and _prints(block.parts[place - 1]):
                 text = self.output(block.parts[place - 1])
                 self.lines = None if text is None or reasons(text) else text.splitlines()
             self._apart(part)
         self.lines = outer
 
-    def _fed(self, block: Block) -> None:
+    def _fed(self, block: Compound) -> None:
         """Follow a block that reads a here-document, a here-string, or a file that nobody knows."""
         outer, self.lines = self.lines, None
         if block.words:
@@ -132,24 +132,24 @@ class _Shell(Printing):
         finally:
             self.lines = outer
 
-    def _not(self, block: Block) -> None:
+    def _not(self, block: Compound) -> None:
         self.script(block.parts[0])
         self.status = not self.status
 
-    def _and(self, block: Block) -> None:
+    def _and(self, block: Compound) -> None:
         self.script(block.parts[0])
         if self.status:
             self.script(block.parts[1])
 
-    def _or(self, block: Block) -> None:
+    def _or(self, block: Compound) -> None:
         self.script(block.parts[0])
         if not self.status:
             self.script(block.parts[1])
 
-    def _function(self, block: Block) -> None:
+    def _function(self, block: Compound) -> None:
         self.functions[block.words[0].text] = block.parts[0]
 
-    def _if(self, block: Block) -> None:
+    def _if(self, block: Compound) -> None:
         parts = list(block.parts)
         while len(parts) >= 2:
             if self.holds(parts[0]):
@@ -159,7 +159,7 @@ class _Shell(Printing):
         if parts:
             self.script(parts[0])
 
-    def _while(self, block: Block, *, until: bool = False) -> None:
+    def _while(self, block: Compound, *, until: bool = False) -> None:
         try:
             while self.holds(block.parts[0]) != until and not self.undecided:
                 self.steps += 1
@@ -179,7 +179,7 @@ class _Shell(Printing):
         if leave.number > 1:
             raise Leave("break", leave.number - 1)
 
-    def _until(self, block: Block) -> None:
+    def _until(self, block: Compound) -> None:
         self._while(block, until=True)
 
     def _round(self, body: Script) -> None:
@@ -191,7 +191,7 @@ class _Shell(Printing):
             if leave.number > 1:
                 raise Leave("continue", leave.number - 1) from None
 
-    def _for(self, block: Block) -> None:
+    def _for(self, block: Compound) -> None:
         values = [value for word in block.words[1:] for value in expand(word.text, self)]
         for value in values:
             if is_unknown(value):
@@ -204,7 +204,7 @@ class _Shell(Printing):
         except Leave as leave:
             self._left(leave)
 
-    def _for_c(self, block: Block) -> None:
+    def _for_c(self, block: Compound) -> None:
         first, condition, step = ([*block.words[0].text.split(";"), "", ""])[:3]
         number_of(first or "0", self)
         try:
@@ -221,7 +221,7 @@ class _Shell(Printing):
         except Leave as leave:
             self._left(leave)
 
-    def _case(self, block: Block) -> None:
+    def _case(self, block: Compound) -> None:
         word = self.tested(block.words[0].text)
         through = False  # whether the part before falls into this one
         for patterns, part, end in zip(block.patterns, block.parts, block.words[1:], strict=True):
@@ -231,10 +231,10 @@ class _Shell(Printing):
                     return
                 through = end.text == ";&"
 
-    def _condition(self, block: Block) -> None:
+    def _condition(self, block: Compound) -> None:
         self.status = self.test([word.text for word in block.words], block.line)
 
-    def _arithmetic(self, block: Block) -> None:
+    def _arithmetic(self, block: Compound) -> None:
         text = block.words[0].text
         change = re.fullmatch(r"\s*([A-Za-z_]\w*)\s*((?:[-+*/%] ?)?=)\s*([^=,?].*)", text)
         if change is None:
@@ -266,7 +266,7 @@ class _Shell(Printing):
 
     def test(self, words: list[str], line: int) -> bool:
         """Return whether a condition holds; where only a machine knows, it does not, and that is assumed."""
-        found = Condition(self, [word for word in words if word]).either()
+        found = ShellCondition(self, [word for word in words if word]).either()
         if found is None:
             self.undecided = plain = " ".join(words)
             self.outcome.assume(f"{self.where} line {line}: [ {plain} ] is known only on the machine, taken as false")
@@ -327,7 +327,7 @@ class _Shell(Printing):
             self._source(fields[1:])
         elif name == "let":
             for word in fields[1:]:
-                self._arithmetic(Block("arithmetic", command.line, (Token(word, command.line),)))
+                self._arithmetic(Compound("arithmetic", command.line, (Token(word, command.line),)))
         elif name == "printf":
             text = self.printf(fields[1:])
             if self.printed is not None and not command.output:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from .shell_marks import reasons, unknown
 from .shell_printf import printed
-from .shell_state import State
+from .shell_state import ScriptState
 from .shell_syntax import Command, Token
 from .shell_words import document_of, expand, number_of, text_of
 
@@ -14,7 +14,7 @@ ASSIGNED = re.compile(r"([A-Za-z_]\w*)(\[[^\]]*\])?(\+?)=")
 DECLARING = frozenset({"export", "declare", "local", "readonly", "typeset"})
 
 
-class Builtins(State):
+class Builtins(ScriptState):
     """Commands that change nothing but the shell itself."""
 
     def assignment(self, token: Token, assigned: dict[str, str], *, alone: bool, whole: bool = False) -> None:

@@ -21,7 +21,7 @@ class Shell(Protocol):
         """Keep what a pattern matched."""
 
 
-class Condition:
+class ShellCondition:
     """The words of [ ... ] or [[ ... ]]; None stands for what only a machine knows."""
 
     def __init__(self, shell: Shell, words: list[str]) -> None:

@@ -7,7 +7,7 @@ from .shell_calls import split_words
 from .shell_marks import reasons, unknown
 from .shell_printf import filtered, sequence
 from .shell_state import Leave
-from .shell_syntax import Block, Command, Script, parse
+from .shell_syntax import Command, Compound, Script, parse
 from .shell_words import expand
 
 
@@ -71,7 +71,7 @@ class Printing(Builtins):
             setattr(self, name, value)
         return None if found is None or others else "".join(found)
 
-    def filtered_output(self, block: Block) -> None:
+    def filtered_output(self, block: Compound) -> None:
         """Print what a pipe prints, where what filters it is `cat`, `bc`, `wc -l`, `tr` or `cut` alone."""
         text = self.output(block.parts[0])
         for part in block.parts[1:]:

@@ -33,7 +33,7 @@ class Started:
 
 
 @dataclass(slots=True)
-class Outcome:
+class ScriptOutcome:
     """What following a script found."""
 
     started: list[Started] = field(default_factory=list)
@@ -50,12 +50,12 @@ class Outcome:
             self.assumed.append(text)
 
 
-class State:
+class ScriptState:
     """Variables, functions and arguments of one script that is followed, and what was found."""
 
     def __init__(self, where: str, given: dict[str, str], find: Callable[[str], str | None]) -> None:
         self.where, self.find, self.given = where, find, given
-        self.outcome = Outcome()
+        self.outcome = ScriptOutcome()
         self.set: dict[str, str | list[str]] = self.outcome.variables
         self.set.update(given)
         self.functions: dict[str, Script] = {}

@@ -43,7 +43,7 @@ class Command:
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class Compound:
     """A compound command; `kind` says which parts are used."""
 
     kind: str  # if, while, until, for, case, group, subshell, function, condition, arithmetic, and, or, pipe, not, fed
@@ -53,7 +53,7 @@ class Block:
     patterns: tuple[tuple[str, ...], ...] = field(default=())
 
 
-Node = Command | Block
+Node = Command | Compound
 Script = tuple[Node, ...]
 
 
@@ -296,19 +296,19 @@ class _Reader:
         while self.peek().text in {"&&", "||"}:
             kind = "and" if self.take().text == "&&" else "or"
             self.blank()
-            left = Block(kind, self.peek().line, parts=((left,), (self.pipe(),)))
+            left = Compound(kind, self.peek().line, parts=((left,), (self.pipe(),)))
         return left
 
     def pipe(self) -> Node:
         if self.peek().text == "!":
             line = self.take().line
-            return Block("not", line, parts=((self.pipe(),),))
+            return Compound("not", line, parts=((self.pipe(),),))
         parts = [self.command()]
         while self.peek().text in {"|", "|&"}:
             self.take()
             self.blank()
             parts.append(self.command())
-        return parts[0] if len(parts) == 1 else Block("pipe", self.peek().line, parts=tuple((p,) for p in parts))
+        return parts[0] if len(parts) == 1 else Compound("pipe", self.peek().line, parts=tuple((p,) for p in parts))
 
     def command(self) -> Node:
         token = self.peek()
@@ -324,19 +324,19 @@ class _Reader:
             if following == ["(", ")"]:
                 self.at += 3
                 self.blank()
-                return Block("function", token.line, (token,), ((self.command(),),))
+                return Compound("function", token.line, (token,), ((self.command(),),))
         return self._simple()
 
     def _redirected(self, block: Node) -> Node:
         while self.peek().text in REDIRECTS or self.peek().kind == "heredoc":
             token = self.take()
             if token.kind == "heredoc":
-                block = Block("fed", token.line, (token,), ((block,),))
+                block = Compound("fed", token.line, (token,), ((block,),))
             elif self.peek().kind == "word":
                 source = self.take()
                 if token.text in {"<", "<<<"}:
                     words = (source,) if token.text == "<<<" else ()
-                    block = Block("fed", token.line, words, ((block,),))
+                    block = Compound("fed", token.line, words, ((block,),))
         return block
 
     def _group(self) -> Node:
@@ -346,7 +346,7 @@ class _Reader:
         end = "}" if token.text == "{" else ")"
         body = self.script((end,))
         self.take(end)
-        return Block("group" if end == "}" else "subshell", token.line, parts=(body,))
+        return Compound("group" if end == "}" else "subshell", token.line, parts=(body,))
 
     def _arithmetic(self, token: Token) -> Node:
         """Return `(( ... ))`, whose first bracket was taken."""
@@ -355,7 +355,7 @@ class _Reader:
             word = self.take()
             opened += (word.text == "(") - (word.text == ")")
             words.append(word)
-        return Block("arithmetic", token.line, (Token(_joined(words[1:-2]), token.line),))
+        return Compound("arithmetic", token.line, (Token(_joined(words[1:-2]), token.line),))
 
     def _condition(self) -> Node:
         line, words = self.take("[[").line, []
@@ -366,7 +366,7 @@ class _Reader:
             if word.text == "=~":
                 words.append(self._pattern())
         self.take("]]")
-        return Block("condition", line, tuple(words))
+        return Compound("condition", line, tuple(words))
 
     def _pattern(self) -> Token:
         """Return the regular expression of a condition as one word: brackets and bars in it are its own."""
@@ -391,12 +391,12 @@ class _Reader:
             self.take()
             parts.append(self.script(("fi",)))
         self.take("fi")
-        return Block("if", line, parts=tuple(parts))
+        return Compound("if", line, parts=tuple(parts))
 
     def _while(self) -> Node:
         token = self.take()
         condition = self.script(("do",))
-        return Block(token.text, token.line, parts=(condition, self._body()))
+        return Compound(token.text, token.line, parts=(condition, self._body()))
 
     _until = _while
 
@@ -417,7 +417,7 @@ class _Reader:
                 if not depth:
                     break
             self.blank()
-            return Block("for_c", line, (Token(_joined(words[2:-2]), line),), (self._body(),))
+            return Compound("for_c", line, (Token(_joined(words[2:-2]), line),), (self._body(),))
         words = [self.take()]
         self.blank()
         if self.peek().text == "in":
@@ -427,7 +427,7 @@ class _Reader:
         else:
             words.append(Token('"$@"', line))
         self.blank()
-        return Block("for", line, tuple(words), (self._body(),))
+        return Compound("for", line, tuple(words), (self._body(),))
 
     _select = _for
 
@@ -450,7 +450,7 @@ class _Reader:
             ends.append(self.take() if self.peek().text != "esac" else Token(";;", line, "operator"))
             self.blank()
         self.take("esac")
-        return Block("case", line, (word, *ends), tuple(parts), tuple(patterns))
+        return Compound("case", line, (word, *ends), tuple(parts), tuple(patterns))
 
     def _function(self) -> Node:
         line = self.take("function").line
@@ -459,7 +459,7 @@ class _Reader:
             self.take("(")
             self.take(")")
         self.blank()
-        return Block("function", line, (name,), ((self.command(),),))
+        return Compound("function", line, (name,), ((self.command(),),))
 
     def _simple(self) -> Node:
         words: list[Token] = []

@@ -16,7 +16,7 @@ from .launch import Launch, programs_of, training_command
 from .python_static import config_of, flattened
 from .shell import follow
 from .shell_marks import shown
-from .shell_state import Outcome
+from .shell_state import ScriptOutcome
 from .unread import unread_command, yaml_of_command
 
 OVERRIDE = re.compile(r"(?:--)?([A-Za-z_][\w.\-@/]*)=(.*)", re.DOTALL)
@@ -205,7 +205,7 @@ def _follow(scripts: Sequence[tuple[str, str]], sources: Sources) -> None:
             return read_document(str(beside))[1]
         return None
 
-    outcomes: dict[str, Outcome] = {}
+    outcomes: dict[str, ScriptOutcome] = {}
     launches: dict[str, Launch | None] = {}
     broken: dict[str, InputError] = {}
     stays: set[str] = set()  # scripts that leave by an `exit` before their training starts
@@ -249,7 +249,7 @@ def _follow(scripts: Sequence[tuple[str, str]], sources: Sources) -> None:
             _keep(outcomes[name], sources)
 
 
-def _keep(outcome: Outcome, sources: Sources) -> None:
+def _keep(outcome: ScriptOutcome, sources: Sources) -> None:
     sources.variables |= {key: value for key, value in outcome.variables.items() if isinstance(value, str)}
     sources.written |= outcome.documents
     sources.assumed += outcome.assumed

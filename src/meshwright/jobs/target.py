@@ -49,7 +49,7 @@ HUGGING_FACE = {
 }
 
 
-class Target(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class EmitTarget(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What is emitted: the layout, the model, the batch in sequences, and the machines."""
 
     layout: Layout
@@ -102,7 +102,7 @@ class Target(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         return len(set(self.stages)) == 1
 
 
-def check(target: Target, engine: str) -> None:
+def check(target: EmitTarget, engine: str) -> None:
     """Raise InputError with every rule of the engine that the layout breaks."""
     facts = engine_named(engine, flag="--emit")
     told = refusals(facts, target.layout, target.architecture.num_key_value_heads)
@@ -114,7 +114,7 @@ def check(target: Target, engine: str) -> None:
         raise InputError(f"--emit {engine}: {target.layout}: {'; '.join(told)}")
 
 
-def hugging_face_name(target: Target, engine: str) -> str:
+def hugging_face_name(target: EmitTarget, engine: str) -> str:
     """Return Hugging Face's name of the model; InputError where it is not known."""
     if target.model not in HUGGING_FACE:
         raise InputError(
@@ -124,7 +124,7 @@ def hugging_face_name(target: Target, engine: str) -> str:
     return HUGGING_FACE[target.model]
 
 
-def slurm_head(target: Target) -> list[str]:
+def slurm_head(target: EmitTarget) -> list[str]:
     """Return the first lines of a batch script: nodes, a launcher on each, its GPUs."""
     return [
         "#!/bin/bash",
@@ -136,7 +136,7 @@ def slurm_head(target: Target) -> list[str]:
     ]
 
 
-def order_note(target: Target) -> str:
+def order_note(target: EmitTarget) -> str:
     """Return the order in which ranks fill the axes, in words."""
     active = [axis for axis in target.layout.order.split("-") if getattr(target.layout, axis) > 1]
     inside = math.prod(getattr(target.layout, axis) for axis in active[:1]) if active else 1
@@ -148,7 +148,7 @@ def order_note(target: Target) -> str:
 FIRST_NODE = '"$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)"'
 
 
-def on_nodes(target: Target, launcher: str, rank: str) -> str:
+def on_nodes(target: EmitTarget, launcher: str, rank: str) -> str:
     """Return a launcher's words for every node: its number is SLURM's, so that ranks fill nodes in their order."""
     if target.nodes == 1:
         return launcher
@@ -156,14 +156,14 @@ def on_nodes(target: Target, launcher: str, rank: str) -> str:
     return f"srun --nodes={target.nodes} --ntasks-per-node=1 --distribution=block bash -c {inner} {launcher.split()[0]}"
 
 
-def torchrun(target: Target) -> str:
+def torchrun(target: EmitTarget) -> str:
     """Return the launcher's words."""
     words = f"--nnodes {target.nodes} --nproc_per_node {target.per_node}"
     first = "" if target.nodes == 1 else f" --master_addr {FIRST_NODE} --master_port 29500"
     return f"{on_nodes(target, 'torchrun', 'node_rank')} {words}{first}"
 
 
-def placement(target: Target) -> str:
+def placement(target: EmitTarget) -> str:
     """Return which rank is where, in words."""
     return f"rank r is GPU r % {target.per_node} of node r // {target.per_node}: {order_note(target)}"
 

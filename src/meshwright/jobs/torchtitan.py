@@ -5,14 +5,14 @@ import re
 from typing import Any
 
 from ..pipelines import even_stages
-from .draft import Draft, Question
+from .draft import Draft, JobOptions
 from .emit_torch import TITAN
 from .job import Job
 from .keys import Keys
 from .launch import flags_of
 from .megatron import world_of
 from .models import by_flavor, catalogue_name
-from .python_values import Record
+from .python_values import PythonCall
 from .sources import Sources, plain_value
 
 HARMLESS = (
@@ -36,7 +36,7 @@ SCHEDULES = {
 SINGLE = frozenset({"1f1b", "gpipe"})
 
 
-def read(sources: Sources, question: Question) -> Job:
+def read(sources: Sources, question: JobOptions) -> Job:
     """Return the job of a torchtitan configuration."""
     draft = Draft("torchtitan", sources.names, question)
     keys = _keys(sources)
@@ -294,7 +294,7 @@ def _converters(draft: Draft, keys: Keys) -> str:
 
 def _chosen(value: Any) -> bool:
     """Whether a converter among calls names the layers that it is for."""
-    if isinstance(value, Record):
+    if isinstance(value, PythonCall):
         return bool(value.fields.get("fqns")) or any(map(_chosen, [*value.args, *value.fields.values()]))
     return isinstance(value, list) and any(map(_chosen, value))
 
@@ -314,7 +314,7 @@ def _precision(keys: Keys, words: str) -> str:
 
 def _names(value: Any) -> str:
     """Return the names of the calls in a value."""
-    if isinstance(value, Record):
+    if isinstance(value, PythonCall):
         return " ".join([value.name, *(_names(inner) for inner in [*value.args, *value.fields.values()])])
     if isinstance(value, list):
         return " ".join(map(_names, value))

@@ -18,11 +18,11 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from ..backend.group.torch_compat import all_gather_single, reduce_scatter_single
-from .channel import Channel, bytes_of, when_done
+from .channel import AxisChannel, bytes_of, when_done
 from .engine import Notes, Probe
 
 
-class Piece(NamedTuple):
+class OwnedRun(NamedTuple):
     """A run of a flattened parameter that this rank updates."""
 
     owner: nn.Parameter
@@ -31,7 +31,7 @@ class Piece(NamedTuple):
 
 
 class _Bucket:
-    def __init__(self, parameters: Sequence[nn.Parameter], channel: Channel, *, scatter: bool) -> None:
+    def __init__(self, parameters: Sequence[nn.Parameter], channel: AxisChannel, *, scatter: bool) -> None:
         self.parameters = parameters
         size = sum(p.numel() for p in parameters)
         padded = -(-size // channel.size) * channel.size if scatter else size
@@ -60,7 +60,7 @@ class _Bucket:
             parameter.data = place
         return weights
 
-    def pieces(self) -> list[Piece]:
+    def pieces(self) -> list[OwnedRun]:
         """Return the runs of this rank's part, each with its gradient."""
         found = []
         for parameter in self.parameters:
@@ -69,7 +69,7 @@ class _Bucket:
             if begin < end:
                 run = nn.Parameter(self.weights[begin:end])
                 run.grad = self.part[begin - self.first : end - self.first]
-                found.append(Piece(parameter, begin - self.starts[parameter], run))
+                found.append(OwnedRun(parameter, begin - self.starts[parameter], run))
         return found
 
 
@@ -77,7 +77,13 @@ class Buckets:
     """The gradients of some parameters of this rank, reduced over one channel."""
 
     def __init__(
-        self, parameters: Sequence[nn.Parameter], channel: Channel, notes: Notes, *, bucket_bytes: int, scatter: bool
+        self,
+        parameters: Sequence[nn.Parameter],
+        channel: AxisChannel,
+        notes: Notes,
+        *,
+        bucket_bytes: int,
+        scatter: bool,
     ) -> None:
         self.parameters = parameters
         self._channel, self._notes, self._scatter = channel, notes, scatter
@@ -114,7 +120,7 @@ class Buckets:
                 self._note(bucket.not_noted[0], bucket.flat, bucket.not_noted[1])
                 bucket.not_noted = None
 
-    def pieces(self) -> list[Piece]:
+    def pieces(self) -> list[OwnedRun]:
         """Return the runs that this rank updates (ZeRO 1)."""
         return [piece for bucket in self._buckets for piece in bucket.pieces()]
 

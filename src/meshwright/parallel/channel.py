@@ -67,7 +67,7 @@ class Stopwatch:
         self._blocked.clear()
 
 
-class Channel:
+class AxisChannel:
     """The collectives of this rank's group along one axis; a group of one needs none."""
 
     def __init__(self, mesh: Mesh, axis: Axis, stopwatch: Stopwatch) -> None:
@@ -125,39 +125,39 @@ class Channel:
         return result
 
 
-def copied(x: Tensor, channel: Channel) -> Tensor:
+def copied(x: Tensor, channel: AxisChannel) -> Tensor:
     """Return `x`, which all ranks hold and each uses for its part; the gradient is summed."""
     return _call(_Copied, x, channel)
 
 
-def summed(x: Tensor, channel: Channel) -> Tensor:
+def summed(x: Tensor, channel: AxisChannel) -> Tensor:
     """Return the sum of what each rank computed; all get the gradient."""
     return _call(_Summed, x, channel)
 
 
-def gathered(x: Tensor, channel: Channel, dim: int) -> Tensor:
+def gathered(x: Tensor, channel: AxisChannel, dim: int) -> Tensor:
     """Return all ranks' parts, each used for other things on each rank; the gradient is summed and scattered."""
     return _call(_Gathered, x, channel, dim)
 
 
-def scattered(x: Tensor, channel: Channel, dim: int) -> Tensor:
+def scattered(x: Tensor, channel: AxisChannel, dim: int) -> Tensor:
     """Return this rank's part of the sum of what each rank computed; the gradient is gathered."""
     return _call(_Scattered, x, channel, dim)
 
 
-def exchanged(rows: Tensor, channel: Channel, sent: list[int], received: list[int]) -> Tensor:
+def exchanged(rows: Tensor, channel: AxisChannel, sent: list[int], received: list[int]) -> Tensor:
     """Return the rows that the ranks sent here; the gradient travels back."""
     return _call(_Exchanged, rows, channel, sent, received)
 
 
-def _call(function: Any, x: Tensor, channel: Channel, *rest: int | list[int]) -> Tensor:
+def _call(function: Any, x: Tensor, channel: AxisChannel, *rest: int | list[int]) -> Tensor:
     result: Tensor = function.apply(x, channel, *rest) if channel.size > 1 else x
     return result
 
 
 class _Copied(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, channel: Channel) -> Tensor:
+    def forward(ctx: Any, x: Tensor, channel: AxisChannel) -> Tensor:
         ctx.channel = channel
         return x.view_as(x)
 
@@ -168,7 +168,7 @@ class _Copied(torch.autograd.Function):
 
 class _Summed(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, channel: Channel) -> Tensor:
+    def forward(ctx: Any, x: Tensor, channel: AxisChannel) -> Tensor:
         return channel.all_reduce(x)
 
     @staticmethod
@@ -178,7 +178,7 @@ class _Summed(torch.autograd.Function):
 
 class _Gathered(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, channel: Channel, dim: int) -> Tensor:
+    def forward(ctx: Any, x: Tensor, channel: AxisChannel, dim: int) -> Tensor:
         ctx.channel, ctx.dim = channel, dim
         return channel.all_gather(x, dim)
 
@@ -189,7 +189,7 @@ class _Gathered(torch.autograd.Function):
 
 class _Scattered(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, channel: Channel, dim: int) -> Tensor:
+    def forward(ctx: Any, x: Tensor, channel: AxisChannel, dim: int) -> Tensor:
         ctx.channel, ctx.dim = channel, dim
         return channel.reduce_scatter(x, dim)
 
@@ -200,7 +200,7 @@ class _Scattered(torch.autograd.Function):
 
 class _Exchanged(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, channel: Channel, sent: list[int], received: list[int]) -> Tensor:
+    def forward(ctx: Any, rows: Tensor, channel: AxisChannel, sent: list[int], received: list[int]) -> Tensor:
         ctx.channel, ctx.sent, ctx.received = channel, sent, received
         return channel.all_to_all(rows, sent, received)
 

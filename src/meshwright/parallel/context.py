@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ..errors import InputError
 from ..workload.functional import context_attention
-from .channel import Channel, gathered
+from .channel import AxisChannel, gathered
 from .engine import Batch
 
 POSITION_DIM = 2  # of queries, keys and values [sequences, heads, positions, width]
@@ -27,7 +27,7 @@ def held_positions(index: int, ranks: int, seq_len: int) -> Tensor:
 class ContextAttention:
     """Causal attention of this rank's queries over the keys and values of all ranks."""
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: AxisChannel) -> None:
         self._channel = channel
 
     def __call__(self, q_BHTD: Tensor, k_BGTD: Tensor, v_BGTD: Tensor) -> Tensor:
@@ -37,7 +37,7 @@ class ContextAttention:
         return context_attention(q_BHTD, both, channel.index, channel.size)
 
 
-def split_context(module: nn.Module, channel: Channel, seq_len: int) -> None:
+def split_context(module: nn.Module, channel: AxisChannel, seq_len: int) -> None:
     """Make `module` work on this rank's positions.
 
     Its attention layers must call their attribute `attend(q, k, v)`, and what depends on positions must be cut by a
@@ -56,7 +56,7 @@ def split_context(module: nn.Module, channel: Channel, seq_len: int) -> None:
         layer.hold_positions(held)  # type: ignore[operator]
 
 
-def held_part(batch: Batch, channel: Channel) -> Batch:
+def held_part(batch: Batch, channel: AxisChannel) -> Batch:
     """Return the columns of a micro-batch that this rank of cp holds."""
     if channel.size == 1:
         return batch

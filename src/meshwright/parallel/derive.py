@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from ..errors import InputError
-from .tensor import Attributes, Column, Row, Rule
+from .tensor import Attributes, Column, RowParallel, Rule
 
 _SPLITS = {"split", "split_with_sizes", "chunk"}
 _FEATUREWISE = _SPLITS | {
@@ -47,7 +47,7 @@ def derived_rules(module: nn.Module, example: tuple[Tensor, ...]) -> dict[str, R
         stretch = _stretch(last, products)
         if stretch is None or any(first.layer in rules for first in stretch) or last.layer in rules:
             continue
-        rules[last.layer] = Row()
+        rules[last.layer] = RowParallel()
         for first in stretch:
             rules[first.layer] = Column(_sections(first.node))
     if not rules:

@@ -20,7 +20,7 @@ from ..errors import InputError
 from ..workload.functional import seeded_dropout
 
 
-class Moment(NamedTuple):
+class MaskMoment(NamedTuple):
     """What the masks of a forward pass follow from, besides the place in the model."""
 
     seed: int
@@ -29,11 +29,11 @@ class Moment(NamedTuple):
     samples: int  # of the micro-batch
 
 
-_now: Moment | None = None
+_now: MaskMoment | None = None
 
 
 @contextlib.contextmanager
-def at(moment: Moment | None) -> Iterator[None]:
+def at(moment: MaskMoment | None) -> Iterator[None]:
     """Draw masks for `moment` inside the `with`; None: as torch does."""
     global _now
     before, _now = _now, moment
@@ -43,7 +43,7 @@ def at(moment: Moment | None) -> Iterator[None]:
         _now = before
 
 
-def now() -> Moment | None:
+def now() -> MaskMoment | None:
     """Return the moment that masks are drawn for."""
     return _now
 
@@ -56,9 +56,9 @@ class Moments(NamedTuple):
     data_rank: int
     data_ranks: int
 
-    def of(self, micro_batch: int, samples: int) -> Moment:
+    def of(self, micro_batch: int, samples: int) -> MaskMoment:
         """Return the moment of a micro-batch: they are dealt to the data-parallel ranks in turns."""
-        return Moment(self.seed, self.step, (micro_batch * self.data_ranks + self.data_rank) * samples, samples)
+        return MaskMoment(self.seed, self.step, (micro_batch * self.data_ranks + self.data_rank) * samples, samples)
 
 
 class Dropout(nn.Module):
@@ -110,7 +110,7 @@ def evaluating(module: nn.Module) -> Iterator[None]:
         module.train(was)
 
 
-def _drawn(part: Dropout, x: Tensor, moment: Moment) -> Tensor:
+def _drawn(part: Dropout, x: Tensor, moment: MaskMoment) -> Tensor:
     rows, rest = divmod(x.shape[0], moment.samples)
     if rest:
         raise InputError(f"dropout: {moment.samples} samples do not divide an input of {x.shape[0]} rows")
@@ -120,9 +120,9 @@ def _drawn(part: Dropout, x: Tensor, moment: Moment) -> Tensor:
 
 
 # compiled layers leave it to Python, for the seeds are no constants
-_masked: Callable[[Dropout, Tensor, Moment], Tensor] = torch.compiler.disable(_drawn)  # type: ignore[no-untyped-call]
+_masked: Callable[[Dropout, Tensor, MaskMoment], Tensor] = torch.compiler.disable(_drawn)  # type: ignore[no-untyped-call]
 
 
-def _seed(moment: Moment, sample: int, place: int) -> int:
+def _seed(moment: MaskMoment, sample: int, place: int) -> int:
     words = struct.pack("<4q", moment.seed, moment.step, moment.first + sample, place)
     return int.from_bytes(hashlib.blake2b(words, digest_size=7).digest(), "little")

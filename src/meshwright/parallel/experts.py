@@ -12,12 +12,12 @@ from torch import Tensor, nn
 
 from ..errors import InputError
 from ..workload.functional import swiglu
-from .channel import Channel, exchanged
-from .shard_placement import Placement, cut, runs
+from .channel import AxisChannel, exchanged
+from .shard_placement import ShardPlacement, cut, runs
 from .tensor import Parameters, Rule, Seam, replace_parameter
 
 
-class Experts(nn.Module):
+class ExpertNetwork(nn.Module):
     """A SwiGLU network in which every row passes through `per_token` of `experts` experts."""
 
     def __init__(self, hidden: int, inner: int, *, experts: int, per_token: int) -> None:
@@ -58,7 +58,7 @@ class Bank(nn.Module):
         self.gate_up = nn.Parameter(torch.empty(experts, 2 * inner, hidden))
         self.down = nn.Parameter(torch.empty(experts, hidden, inner))
         self.seam: Seam | None = None  # of tensor parallelism
-        self.channel: Channel | None = None  # of expert parallelism
+        self.channel: AxisChannel | None = None  # of expert parallelism
 
     def forward(self, rows: Tensor, counts_E: Tensor) -> Tensor:
         """Return each row's expert's output; rows are sorted by expert, `counts_E` of them for each."""
@@ -83,8 +83,8 @@ class Bank(nn.Module):
 
 
 def split_experts(
-    module: nn.Module, channel: Channel, placements: dict[nn.Parameter, Placement]
-) -> dict[nn.Parameter, Placement]:
+    module: nn.Module, channel: AxisChannel, placements: dict[nn.Parameter, ShardPlacement]
+) -> dict[nn.Parameter, ShardPlacement]:
     """Keep this rank's experts of every bank; return the placements after it."""
     for layer in [layer for layer in module.modules() if isinstance(layer, Bank)]:
         if layer.experts % channel.size:

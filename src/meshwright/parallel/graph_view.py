@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import NamedTuple
 
-from .step_boxes import Box, Kind, Lane
+from .step_boxes import Kind, Lane, StepBox
 
 COLOURS: dict[Kind, str] = {"forward": "#d6e6f8", "backward": "#f4ead0", "link": "#e0524d", "sum": "#8e5ab5"}
 BUCKETS = ("#2b8a3e", "#1971c2", "#e8590c", "#9c36b5", "#0c8599", "#c2255c")
@@ -22,11 +22,11 @@ MOST_FOLDED, FEWEST_TIMES = 48, 3  # boxes of a part that is repeated, and times
 class Repeated(NamedTuple):
     """Boxes that follow each other `times` times, but for the numbers of their layers."""
 
-    boxes: tuple[Box, ...]
+    boxes: tuple[StepBox, ...]
     times: int
 
 
-def folded(boxes: Sequence[Box]) -> list[Repeated]:
+def folded(boxes: Sequence[StepBox]) -> list[Repeated]:
     """Return the boxes with each run of alike layers once: a part begins where a layer does, as many as possible."""
     signs = [_sign(box) for box in boxes]
     found: list[Repeated] = []
@@ -44,11 +44,11 @@ def folded(boxes: Sequence[Box]) -> list[Repeated]:
     return found
 
 
-def _computes(box: Box) -> bool:
+def _computes(box: StepBox) -> bool:
     return box.kind in {"forward", "backward"}
 
 
-def _layer(box: Box) -> str | None:
+def _layer(box: StepBox) -> str | None:
     """Return the first number in the name of a module, which tells one layer from the next."""
     number = re.search(r"\d+", box.title.partition(":")[0])
     return number and number.group()
@@ -62,7 +62,7 @@ def _times(signs: Sequence[object], start: int, length: int) -> int:
     return times
 
 
-def _sign(box: Box) -> tuple[object, ...]:
+def _sign(box: StepBox) -> tuple[object, ...]:
     """Return what makes two boxes alike: operators but for their numbers, communication with its size."""
     title = re.sub(r"\d+", "#", re.sub(r"_\d+\b", "", box.title))  # operators are linear, linear_1, ...
     return box.kind, title if _computes(box) else box.text, box.bucket is None
@@ -154,7 +154,7 @@ def _rows(parts: Sequence[Repeated], y: int) -> tuple[list[str], int]:
     return body, y + (step if column else 0)
 
 
-def _box(box: Box, column: int, y: int) -> str:
+def _box(box: StepBox, column: int, y: int) -> str:
     left, top = MARGIN + LEFT + column * (BOX_WIDTH + GAP), y
     light = box.kind in {"forward", "backward"}
     mark = "" if box.bucket is None else BUCKETS[box.bucket % len(BUCKETS)]

@@ -23,7 +23,7 @@ from ..device import is_accelerator
 from ..errors import InputError
 from ..layout import Layout
 from ..mesh import crossings
-from .channel import Channel, bytes_of
+from .channel import AxisChannel, bytes_of
 from .tensor import SEQUENCE_DIM, Seam
 
 SETTING = "train.async_tensor_parallel"
@@ -47,7 +47,7 @@ def check_overlappable(layout: Layout, where: torch.device, hosts: Sequence[Sequ
 class OverlappedSeam(Seam):
     """A seam of sequence parallelism whose collectives are part of the products beside them."""
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: AxisChannel) -> None:
         super().__init__(channel, sequence=True)
 
     def column(self, x: Tensor, weight: Tensor) -> Tensor:
@@ -67,7 +67,7 @@ class OverlappedSeam(Seam):
         return found
 
 
-def _applied(function: Any, x: Tensor, weight: Tensor, channel: Channel) -> Any:
+def _applied(function: Any, x: Tensor, weight: Tensor, channel: AxisChannel) -> Any:
     """Apply a function to both as autocast would: what travels is then as narrow as what is multiplied."""
     kind = x.device.type
     if torch.is_autocast_enabled(kind):
@@ -76,7 +76,7 @@ def _applied(function: Any, x: Tensor, weight: Tensor, channel: Channel) -> Any:
     return function.apply(x, weight, channel)
 
 
-def _gather_and_multiply(x: Tensor, matrix: Tensor, channel: Channel) -> tuple[Tensor, Tensor]:
+def _gather_and_multiply(x: Tensor, matrix: Tensor, channel: AxisChannel) -> tuple[Tensor, Tensor]:
     """Return all ranks' x along the sequence, and its product with a matrix [inputs, outputs]."""
     assert channel.group is not None
     name = channel.group.group_name
@@ -88,7 +88,7 @@ def _gather_and_multiply(x: Tensor, matrix: Tensor, channel: Channel) -> tuple[T
     return gathered, product
 
 
-def _multiply_and_scatter(x: Tensor, matrix: Tensor, channel: Channel) -> Tensor:
+def _multiply_and_scatter(x: Tensor, matrix: Tensor, channel: AxisChannel) -> Tensor:
     """Return this rank's part along the sequence of the sum of x times a matrix [inputs, outputs]."""
     assert channel.group is not None
     name = channel.group.group_name
@@ -107,7 +107,7 @@ def _weight_gradient(gradient: Tensor, x: Tensor) -> Tensor:
 
 class _GatheredProduct(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, channel: Channel) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, channel: AxisChannel) -> tuple[Tensor, Tensor]:
         gathered, product = _gather_and_multiply(x, weight.t(), channel)
         ctx.channel = channel
         ctx.set_materialize_grads(False)
@@ -132,7 +132,7 @@ class _GatheredProduct(torch.autograd.Function):
 
 class _ScatteredProduct(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, channel: Channel) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, channel: AxisChannel) -> Tensor:
         ctx.channel = channel
         ctx.save_for_backward(x, weight)
         return _multiply_and_scatter(x, weight.t(), channel)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 
-class Run(NamedTuple):
+class IndexRun(NamedTuple):
     """Consecutive indices of one dim: where they start in the local tensor and in the whole one."""
 
     local: int
@@ -22,37 +22,37 @@ class Run(NamedTuple):
     length: int
 
 
-class Placement(NamedTuple):
+class ShardPlacement(NamedTuple):
     """The place of a local tensor in the whole one: of each dim that is cut, the runs held here."""
 
     shape: tuple[int, ...]  # of the whole tensor
-    cuts: dict[int, list[Run]] = {}  # noqa: RUF012  (never changed)
+    cuts: dict[int, list[IndexRun]] = {}  # noqa: RUF012  (never changed)
     partial: bool = False  # gradients are summed over tp: each rank of tp saw a part of the sequence
     expert: bool = False  # gradients are summed over edp, not over data
     owner: bool = True  # of the ranks that hold this very piece before ZeRO, this one writes it
 
-    def and_cut(self, dim: int, runs: list[Run]) -> "Placement":
+    def and_cut(self, dim: int, runs: list[IndexRun]) -> "ShardPlacement":
         """Return the placement after one more dim was cut."""
         return self._replace(cuts=self.cuts | {dim: runs})
 
 
-def runs(sections: Sequence[int], index: int, parts: int) -> list[Run]:
+def runs(sections: Sequence[int], index: int, parts: int) -> list[IndexRun]:
     """Return the runs of part `index` where each section is cut into `parts` equal parts."""
     found, local, whole = [], 0, 0
     for length in sections:
         share = length // parts
-        found.append(Run(local, whole + index * share, share))
+        found.append(IndexRun(local, whole + index * share, share))
         local += share
         whole += length
     return found
 
 
-def cut(tensor: Tensor, dim: int, held: Sequence[Run]) -> Tensor:
+def cut(tensor: Tensor, dim: int, held: Sequence[IndexRun]) -> Tensor:
     """Return a copy of what the runs say of `tensor` along `dim`."""
     return torch.cat([tensor.narrow(dim, run.whole, run.length) for run in held], dim)
 
 
-class Box(NamedTuple):
+class ShardBox(NamedTuple):
     """A piece without gaps: where it starts in the whole tensor, where in the local one, and its extent, by dim."""
 
     whole: tuple[int, ...]
@@ -66,19 +66,19 @@ class Box(NamedTuple):
         return tensor
 
 
-def boxes(placement: Placement, local: Sequence[int], extent: Sequence[int]) -> Iterator[Box]:
+def boxes(placement: ShardPlacement, local: Sequence[int], extent: Sequence[int]) -> Iterator[ShardBox]:
     """Yield the pieces without gaps of the block that starts at `local` of the local tensor."""
     by_dim = []
     for dim, (start, length) in enumerate(zip(local, extent, strict=True)):
-        held = placement.cuts.get(dim, [Run(0, 0, placement.shape[dim])])
+        held = placement.cuts.get(dim, [IndexRun(0, 0, placement.shape[dim])])
         inside = []
         for run in held:
             first, last = max(start, run.local), min(start + length, run.local + run.length)
             if first < last:
-                inside.append(Run(first, run.whole + first - run.local, last - first))
+                inside.append(IndexRun(first, run.whole + first - run.local, last - first))
         by_dim.append(inside)
     for combination in itertools.product(*by_dim):
-        yield Box(
+        yield ShardBox(
             tuple(run.whole for run in combination),
             tuple(run.local for run in combination),
             tuple(run.length for run in combination),

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from ..layout import Plan
 from . import dropout
-from .channel import Channel
+from .channel import AxisChannel
 from .context import held_part
 from .data_parallel import marked_last
 from .device_mesh import Mesh
@@ -23,7 +23,7 @@ class SpmdEngine:
         self.part = SpmdPart(module, mesh, plan, settings)
         self.optimizer = self.part.optimizer
         self.data_rank, self.data_ranks = mesh.position.dp, plan.layout.dp
-        self._context = Channel(mesh, "cp", self.part.stopwatch)
+        self._context = AxisChannel(mesh, "cp", self.part.stopwatch)
         self._reports = mesh.position.tp == 0  # ranks of tp compute the same loss, those of cp each its positions'
 
     def step(self, batches: Iterable[Batch], tokens: int, *, number: int = 0) -> tuple[Tensor, float]:

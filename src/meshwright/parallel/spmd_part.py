@@ -24,7 +24,7 @@ from ..errors import InputError
 from ..layout import Layout, Plan
 from ..mesh import Axis
 from .buckets import Buckets
-from .channel import Channel, Stopwatch, bytes_of
+from .channel import AxisChannel, Stopwatch, bytes_of
 from .compiled import compile_layers
 from .context import held_positions, split_context
 from .device_mesh import Mesh
@@ -35,27 +35,27 @@ from .fsdp import adopt, gather_weights, offset_of, scatter_gradients, shard, sh
 from .offload import HostCopies
 from .overlapped import OverlappedSeam
 from .pipeline.stages import cuttable, with_own_hooks
-from .shard_placement import Block, Box, Placement, blocks, boxes
+from .shard_placement import Block, ShardBox, ShardPlacement, blocks, boxes
 from .tensor import Rule, Seam, split_tensors
 
 
 def split_module(
     module: nn.Module, mesh: Mesh, layout: Layout, stopwatch: Stopwatch, *, seq_len: int, overlapped: bool = False
-) -> dict[nn.Parameter, Placement]:
+) -> dict[nn.Parameter, ShardPlacement]:
     """Cut `module` in place over tp, cp and ep; return where each parameter it now holds lies in the unsplit one.
 
     `overlapped`: what tensor parallelism sends travels during the products of the layers that it has cut.
     """
-    placements = {parameter: Placement(tuple(parameter.shape)) for parameter in module.parameters()}
+    placements = {parameter: ShardPlacement(tuple(parameter.shape)) for parameter in module.parameters()}
     prepare_dropout(module, _positions(mesh, layout, seq_len), seq_len)
     if layout.ep > 1:
-        placements = split_experts(module, Channel(mesh, "ep", stopwatch), placements)
+        placements = split_experts(module, AxisChannel(mesh, "ep", stopwatch), placements)
     if layout.tp > 1:
-        channel = Channel(mesh, "tp", stopwatch)
+        channel = AxisChannel(mesh, "tp", stopwatch)
         seam = OverlappedSeam(channel) if overlapped else Seam(channel, sequence=bool(layout.sp))
         placements = split_tensors(module, rules_of(module), seam, placements)
     if layout.cp > 1:
-        split_context(module, Channel(mesh, "cp", stopwatch), seq_len)
+        split_context(module, AxisChannel(mesh, "cp", stopwatch), seq_len)
     return placements
 
 
@@ -80,7 +80,7 @@ def rules_of(module: nn.Module) -> dict[str, Rule]:
     return found
 
 
-class Held(NamedTuple):
+class HeldParameter(NamedTuple):
     """What the optimiser updates of a parameter: the parameter itself, or this rank's part of it under ZeRO."""
 
     name: str
@@ -134,7 +134,7 @@ class SpmdPart:
             self._host = HostCopies([held.tensor for held in self._held], self.stopwatch, settings.host_store)
         self.optimizer = settings.optimizer(module)
         self._hand_over()
-        self._tensor = Channel(mesh, "tp", self.stopwatch)
+        self._tensor = AxisChannel(mesh, "tp", self.stopwatch)
 
     def begin(self, *, last: bool) -> None:
         """Say before each micro-batch whether its backward is the last of the step."""
@@ -264,7 +264,7 @@ class SpmdPart:
         for name, parameter in self.module.named_parameters():
             axes["edp" if self._placements[name].expert else "data"].append(parameter)
         for axis, parameters in axes.items():
-            channel = Channel(self.mesh, axis, self.stopwatch)
+            channel = AxisChannel(self.mesh, axis, self.stopwatch)
             if parameters and channel.size > 1:
                 notes, scatter = self._settings.notes, self._layout.zero == 1
                 made = Buckets(parameters, channel, notes, bucket_bytes=bucket_bytes, scatter=scatter)
@@ -272,17 +272,17 @@ class SpmdPart:
                 if self._settings.probe is not None:
                     made.watch(self._settings.probe, {p: name for name, p in self.module.named_parameters()})
 
-    def _pieces(self) -> list[Held]:
+    def _pieces(self) -> list[HeldParameter]:
         """Return what this rank updates, as plain tensors."""
         names = {parameter: name for name, parameter in self.module.named_parameters()}
         if self._layout.zero >= 2:
-            return [Held(name, p, nn.Parameter(_local(p.detach()))) for p, name in names.items()]
+            return [HeldParameter(name, p, nn.Parameter(_local(p.detach()))) for p, name in names.items()]
         if self._layout.zero == 0:
-            return [Held(name, p, p) for p, name in names.items()]
+            return [HeldParameter(name, p, p) for p, name in names.items()]
         runs = [run for buckets in self._buckets for run in buckets.pieces()]
-        found = [Held(names[run.owner], run.owner, run.tensor, run.start) for run in runs]
+        found = [HeldParameter(names[run.owner], run.owner, run.tensor, run.start) for run in runs]
         cut = {parameter for buckets in self._buckets for parameter in buckets.parameters}
-        return found + [Held(name, p, p) for p, name in names.items() if p not in cut]
+        return found + [HeldParameter(name, p, p) for p, name in names.items() if p not in cut]
 
     def _hand_over(self) -> None:
         """Put into the optimiser what this rank updates, in the groups of the parameters it belongs to."""
@@ -292,11 +292,11 @@ class SpmdPart:
         for group in self.optimizer.param_groups:
             group["params"] = [tensor for parameter in group["params"] for tensor in of.get(parameter, [])]
 
-    def _updated(self, held: Held) -> nn.Parameter:
+    def _updated(self, held: HeldParameter) -> nn.Parameter:
         """Return what the optimiser holds: the piece, or its copy in the host's memory."""
         return held.tensor if self._host is None else self._host.of(held.tensor)
 
-    def _gradients(self) -> list[tuple[Held, Tensor]]:
+    def _gradients(self) -> list[tuple[HeldParameter, Tensor]]:
         return [(held, held.tensor.grad) for held in self._held if held.tensor.grad is not None]
 
     def _counts(self, name: str) -> bool:
@@ -322,7 +322,7 @@ class SpmdPart:
             self.stopwatch.block("all_reduce", start, self.stopwatch.now(), bytes_of(total), members)
         return math.sqrt(total.item())
 
-    def _shards_of(self, held: Held, parameter: nn.Parameter) -> Iterator[Shard]:
+    def _shards_of(self, held: HeldParameter, parameter: nn.Parameter) -> Iterator[Shard]:
         """Yield the boxes of a piece of which `parameter` is the piece itself or a copy; the optimiser's has states."""
         at, tensor, updated = self._placements[held.name], parameter.detach(), parameter is self._updated(held)
         state = state_of(self.optimizer, parameter) if updated else {}
@@ -353,7 +353,7 @@ class SpmdPart:
                 yield Shard(name, at.shape, box.whole, _piece(tensor, block, box), {}, owner=False)
 
 
-def _piece(tensor: Tensor, block: Block, box: Box) -> Tensor:
+def _piece(tensor: Tensor, block: Block, box: ShardBox) -> Tensor:
     """Return a box of a block of a tensor, which may be flattened, as a view."""
     offset, extent, first = block
     return box.of(tensor.view(-1)[first : first + math.prod(extent)].view(extent), offset)

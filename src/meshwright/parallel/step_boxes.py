@@ -18,13 +18,13 @@ from ..units import format_bytes
 from ..workload.program import Comm, Pass, Stage, StepProgram, called_in
 from ..workload.stages import ROOT
 from .pipeline.capture import CapturedModel
-from .tensor import Column, Row, Rule, Vocabulary
+from .tensor import Column, RowParallel, Rule, Vocabulary
 
 Kind = Literal["forward", "backward", "link", "sum"]
 CHARACTERS = 22  # that fit into a box
 
 
-class Box(NamedTuple):
+class StepBox(NamedTuple):
     """One box: operators of a module, or a message or collective."""
 
     kind: Kind
@@ -38,8 +38,8 @@ class Lane(NamedTuple):
     """The boxes of one stage, those of its backward from the last operator to the first."""
 
     name: str
-    forward: list[Box]
-    backward: list[Box]
+    forward: list[StepBox]
+    backward: list[StepBox]
 
     @property
     def calls(self) -> list[Comm]:
@@ -47,7 +47,7 @@ class Lane(NamedTuple):
         return [box.comm for box in (*self.forward, *self.backward) if box.comm is not None]
 
 
-class Group(NamedTuple):
+class OperatorGroup(NamedTuple):
     """Neighbouring operators of one module."""
 
     module: str
@@ -95,7 +95,7 @@ class _Stage:
     """The boxes of one stage: `groups` are the operators of each of its units of the chain."""
 
     def __init__(
-        self, model: CapturedModel, layout: Layout, stage: Stage, groups: Sequence[list[Group]],
+        self, model: CapturedModel, layout: Layout, stage: Stage, groups: Sequence[list[OperatorGroup]],
         rules: Mapping[str, Rule],
     ) -> None:  # fmt: skip
         self._model, self._layout, self._stage, self._groups, self._rules = model, layout, stage, groups, rules
@@ -105,12 +105,12 @@ class _Stage:
         self._root = units.pop(0) if units[0].name == ROOT else None
         self._units = units
 
-    def boxes(self) -> tuple[list[Box], list[Box]]:
+    def boxes(self) -> tuple[list[StepBox], list[StepBox]]:
         """Return those of forward and those of backward."""
         forward = [] if self._root is None else self._collectives(self._root.forward.ahead)
         for unit, groups in zip(self._units, self._groups, strict=True):
             forward += self._forward(unit.forward, groups)
-        backward: list[Box] = []
+        backward: list[StepBox] = []
         for unit, groups in zip(reversed(self._units), reversed(self._groups), strict=True):
             backward += self._backward(unit.backward, groups)
         backward += [] if self._root is None else self._collectives(self._root.backward.behind)
@@ -118,7 +118,7 @@ class _Stage:
             backward.append(self._of_bucket(bucket))
         return forward, backward + self._collectives((*self._stage.sums, *self._stage.parameters))
 
-    def _forward(self, work: Pass, groups: Sequence[Group]) -> list[Box]:
+    def _forward(self, work: Pass, groups: Sequence[OperatorGroup]) -> list[StepBox]:
         calls = _Calls(called_in(work.comms))
         found = self._collectives(work.ahead)
         for group in groups:
@@ -127,21 +127,21 @@ class _Stage:
                 found += self._taken(calls, group, "input", "tp", "all_gather")
             if group.attends:
                 found += self._taken(calls, group, "keys and values", "cp", "all_gather")
-            found.append(Box("forward", _short(group), _title(group)))
-            if isinstance(rule, Row | Vocabulary):
+            found.append(StepBox("forward", _short(group), _title(group)))
+            if isinstance(rule, RowParallel | Vocabulary):
                 found += self._taken(calls, group, "output", "tp", "all_reduce", "reduce_scatter")
         return found + [self._collective(comm, "") for comm in calls.rest]
 
-    def _backward(self, work: Pass, groups: Sequence[Group]) -> list[Box]:
+    def _backward(self, work: Pass, groups: Sequence[OperatorGroup]) -> list[StepBox]:
         calls = _Calls(reversed(called_in(work.comms)))  # what is called again comes first: it is what is left
-        found: list[Box] = []
+        found: list[StepBox] = []
         for group in reversed(groups):
             rule = self._rules.get(group.module)
-            if isinstance(rule, Row | Vocabulary):
+            if isinstance(rule, RowParallel | Vocabulary):
                 found += self._taken(calls, group, "gradient of the output", "tp", "all_gather")
             own = self._own_bytes(group)
             buckets = self._stage.gradients
-            found.append(Box("backward", _short(group), _title(group), self._bucket if own and buckets else None))
+            found.append(StepBox("backward", _short(group), _title(group), self._bucket if own and buckets else None))
             if group.attends:
                 found += self._taken(calls, group, "gradients of keys and values", "cp", "reduce_scatter")
             if isinstance(rule, Column):
@@ -154,7 +154,7 @@ class _Stage:
         again = [self._collective(comm, "") for comm in calls.rest]
         return self._collectives(work.ahead) + again + found + self._collectives(work.behind)
 
-    def _own_bytes(self, group: Group) -> int:
+    def _own_bytes(self, group: OperatorGroup) -> int:
         """Return the bytes that a rank has of the parameters of a group that no group before has had."""
         names = _parameters(group) - self._seen
         self._seen |= names
@@ -162,28 +162,28 @@ class _Stage:
         parts = self._layout.tp
         return sum(p.numel() * p.element_size() // (parts if p.dim() > 1 else 1) for p in found)
 
-    def _taken(self, calls: "_Calls", group: Group, what: str, axis: str, *names: str) -> list[Box]:
+    def _taken(self, calls: "_Calls", group: OperatorGroup, what: str, axis: str, *names: str) -> list[StepBox]:
         comm = calls.take(axis, names)
         return [] if comm is None else [self._collective(comm, f"of the {what} of {group.module}")]
 
-    def _of_bucket(self, bucket: int) -> Box:
+    def _of_bucket(self, bucket: int) -> StepBox:
         comm = self._stage.gradients[bucket]
         text = f"{_words(comm)} {format_bytes(int(comm.bytes))}"
         ranks = size(self._layout, comm.axis)
         title = f"bucket {bucket}: {_words(comm)} of gradients over {ranks} data-parallel ranks"
-        return Box("sum", text, title, bucket, comm)
+        return StepBox("sum", text, title, bucket, comm)
 
-    def _collectives(self, comms: Iterable[Comm]) -> list[Box]:
+    def _collectives(self, comms: Iterable[Comm]) -> list[StepBox]:
         return [self._collective(comm, "") for comm in called_in(comms, special=True)]
 
-    def _collective(self, comm: Comm, what: str) -> Box:
+    def _collective(self, comm: Comm, what: str) -> StepBox:
         bytes_ = format_bytes(comm.size_bytes)
         if comm.axis == "host":
             text = f"copy {comm.collective.replace('_', ' ')} {bytes_}"
-            return Box("sum", text, f"{text}, of each rank between its device and its host's memory", None, comm)
+            return StepBox("sum", text, f"{text}, of each rank between its device and its host's memory", None, comm)
         text = f"{_words(comm)} {comm.axis}={size(self._layout, comm.axis)}"
         title = f"{_words(comm)} {what}, {bytes_} over the {size(self._layout, comm.axis)} ranks of {comm.axis}"
-        return Box("sum", text, title.replace(" ,", ","), None, comm)
+        return StepBox("sum", text, title.replace(" ,", ","), None, comm)
 
 
 class _Calls:
@@ -204,7 +204,7 @@ def _words(comm: Comm) -> str:
     return comm.collective.replace("_", "-")
 
 
-def _by_unit(model: CapturedModel, units: Sequence[str]) -> list[list[Group]]:
+def _by_unit(model: CapturedModel, units: Sequence[str]) -> list[list[OperatorGroup]]:
     """Return the operators of each unit; what belongs to none is part of the one before it."""
     number = {name: index for index, name in enumerate(units)}
     found: list[list[fx.Node]] = [[] for _ in units]
@@ -220,20 +220,20 @@ def _path(node: fx.Node) -> list[str]:
     return [name for name, _ in (node.meta.get("nn_module_stack") or {}).values()]
 
 
-def _groups(nodes: Iterable[fx.Node]) -> list[Group]:
+def _groups(nodes: Iterable[fx.Node]) -> list[OperatorGroup]:
     runs = itertools.groupby(nodes, key=lambda node: (_path(node) or [""])[-1])
-    return [Group(module, tuple(members)) for module, members in runs]
+    return [OperatorGroup(module, tuple(members)) for module, members in runs]
 
 
-def _link(verb: str, size_bytes: int, ranks: Sequence[int], stage: int, step: int) -> list[Box]:
+def _link(verb: str, size_bytes: int, ranks: Sequence[int], stage: int, step: int) -> list[StepBox]:
     if not size_bytes or ranks[stage] == ranks[stage + step]:
         return []
     preposition = "to" if verb == "send" else "from"
     text = f"{verb} {format_bytes(size_bytes)}"
-    return [Box("link", text, f"{text} {preposition} pipeline rank {ranks[stage + step]} (stage {stage + step})")]
+    return [StepBox("link", text, f"{text} {preposition} pipeline rank {ranks[stage + step]} (stage {stage + step})")]
 
 
-def _parameters(group: Group) -> set[str]:
+def _parameters(group: OperatorGroup) -> set[str]:
     sources = {source for node in group.nodes for source in node.all_input_nodes if source.op == "get_attr"}
     owner = group.nodes[0].graph.owning_module
     assert owner is not None
@@ -241,15 +241,15 @@ def _parameters(group: Group) -> set[str]:
     return {str(source.target) for source in sources if isinstance(known.get(str(source.target)), nn.Parameter)}
 
 
-def _short(group: Group) -> str:
+def _short(group: OperatorGroup) -> str:
     text = group.module.removeprefix("model.") or str(group.nodes[-1].name)
     return text if len(text) <= CHARACTERS else "…" + text[1 - CHARACTERS :]
 
 
-def _title(group: Group) -> str:
+def _title(group: OperatorGroup) -> str:
     return f"{group.module}: {', '.join(node.name for node in group.nodes)} -> {_output(group)}"
 
 
-def _output(group: Group) -> str:
+def _output(group: OperatorGroup) -> str:
     value = group.nodes[-1].meta.get("val")
     return str(list(value.shape)) if isinstance(value, Tensor) else "several tensors"

@@ -21,8 +21,8 @@ from torch import Tensor, nn
 
 from ..errors import InputError
 from ..workload.functional import vocabulary_cross_entropy
-from .channel import Channel, copied, gathered, scattered, summed
-from .shard_placement import Placement, cut, runs
+from .channel import AxisChannel, copied, gathered, scattered, summed
+from .shard_placement import ShardPlacement, cut, runs
 
 SEQUENCE_DIM = 1  # of activations [sequences, positions, features]
 
@@ -33,7 +33,7 @@ class Column(NamedTuple):
     sections: tuple[int, ...] = ()  # sizes of fused projections; none: one section
 
 
-class Row(NamedTuple):
+class RowParallel(NamedTuple):
     """Cut a linear layer by its inputs; outputs are summed."""
 
 
@@ -59,13 +59,13 @@ class Parameters(NamedTuple):
     cuts: tuple[tuple[str, int, tuple[int, ...]], ...]
 
 
-Rule = Column | Row | Vocabulary | Attributes | Loss | Parameters
+Rule = Column | RowParallel | Vocabulary | Attributes | Loss | Parameters
 
 
 class Seam:
     """Where activations enter and leave the cut layers: by sums, or by gathering and scattering the sequence."""
 
-    def __init__(self, channel: Channel, *, sequence: bool) -> None:
+    def __init__(self, channel: AxisChannel, *, sequence: bool) -> None:
         self.channel, self.sequence = channel, sequence
         self._last: tuple[weakref.ref[Tensor], Tensor] | None = None
 
@@ -110,8 +110,8 @@ class Seam:
 
 
 def split_tensors(
-    module: nn.Module, rules: dict[str, Rule], seam: Seam, placements: dict[nn.Parameter, Placement]
-) -> dict[nn.Parameter, Placement]:
+    module: nn.Module, rules: dict[str, Rule], seam: Seam, placements: dict[nn.Parameter, ShardPlacement]
+) -> dict[nn.Parameter, ShardPlacement]:
     """Cut the layers of `module` that `rules` name; return the placements of all parameters after it.
 
     A parameter that two layers share is cut once and stays shared.
@@ -133,7 +133,7 @@ def split_tensors(
     return {p: _replicated(at, channel, sequence=seam.sequence) for p, at in placements.items()}
 
 
-def _replicated(at: Placement, channel: Channel, *, sequence: bool) -> Placement:
+def _replicated(at: ShardPlacement, channel: AxisChannel, *, sequence: bool) -> ShardPlacement:
     """Return the placement of a parameter that may be whole on every rank of tp."""
     if at.cuts:
         return at
@@ -149,10 +149,15 @@ def _divide(layer: nn.Module, names: tuple[str, ...], parts: int, where: str) ->
 
 
 def _split_layer(
-    module: nn.Module, name: str, layer: nn.Module, rule: Rule, seam: Seam, placements: dict[nn.Parameter, Placement]
+    module: nn.Module,
+    name: str,
+    layer: nn.Module,
+    rule: Rule,
+    seam: Seam,
+    placements: dict[nn.Parameter, ShardPlacement],
 ) -> None:
     by_outputs, by_inputs = _dims(layer)
-    if isinstance(rule, Row):
+    if isinstance(rule, RowParallel):
         _cut_weight(module, name, "weight", by_inputs, (), seam.channel, placements)
         _set_forward(layer, _row_forward, seam)
     elif isinstance(rule, Vocabulary):
@@ -181,8 +186,8 @@ def _cut_weight(
     kind: str,
     dim: int,
     sections: tuple[int, ...],
-    channel: Channel,
-    placements: dict[nn.Parameter, Placement],
+    channel: AxisChannel,
+    placements: dict[nn.Parameter, ShardPlacement],
 ) -> None:
     """Put a cut parameter in the place of a whole one, wherever the module holds it."""
     whole: nn.Parameter = getattr(module.get_submodule(name), kind)
@@ -235,7 +240,7 @@ def _vocabulary_forward(layer: Any, tokens: Tensor) -> Tensor:
     return result
 
 
-def _split_cross_entropy(logits_NV: Tensor, targets_N: Tensor, channel: Channel) -> Tensor:
+def _split_cross_entropy(logits_NV: Tensor, targets_N: Tensor, channel: AxisChannel) -> Tensor:
     """Return the summed negative log-likelihood where each rank holds the logits of its part of the vocabulary."""
 
     def greatest(values_N: Tensor) -> Tensor:

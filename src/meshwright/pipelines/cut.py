@@ -24,7 +24,7 @@ SLACK = 0.02  # share by which plans let the slowest stage be slower if less cro
 
 
 @dataclass(frozen=True)
-class Unit:
+class ChainUnit:
     """What one link of the chain costs for one micro-batch, on a device of speed 1.
 
     `state_bytes` are weights, gradients and optimiser state; `held_bytes` what forward keeps for backward;
@@ -41,7 +41,7 @@ class Unit:
 
 
 @dataclass(frozen=True)
-class Target:
+class StageTarget:
     """The devices and links that the stages are put on, one entry a stage (a rank's once for each stage it holds).
 
     `links` has an entry for each cut: seconds of latency and seconds a byte; None between stages of one rank.
@@ -62,7 +62,7 @@ class Target:
         speeds: Sequence[float] | None = None,
         links: Sequence[tuple[float, float]] | None = None,
         memory_bytes: Sequence[float] | None = None,
-    ) -> "Target":
+    ) -> "StageTarget":
         """Return the target of a grid's ranks; `links[r]` joins rank r to the next (the last one to the first).
 
         Without them devices are equal, links are free and memory has no end.
@@ -110,7 +110,7 @@ class Cut:
         return tuple(range(a, b) for a, b in itertools.pairwise(self.bounds))
 
 
-def best_cut(units: Sequence[Unit], target: Target, *, slack: float = 0.0) -> Cut:
+def best_cut(units: Sequence[ChainUnit], target: StageTarget, *, slack: float = 0.0) -> Cut:
     """Return the cut with the fastest slowest stage, and of those the one that sends the fewest bytes.
 
     With `slack`, cuts whose slowest stage is slower by up to that share count as equally fast.
@@ -149,13 +149,13 @@ def even_stages(layers: int, stages: int, ends: tuple[int, int] = (0, 0)) -> tup
     return tuple(max(0, count) for count in counts)
 
 
-def cost_of(units: Sequence[Unit], target: Target, bounds: Sequence[int]) -> float:
+def cost_of(units: Sequence[ChainUnit], target: StageTarget, bounds: Sequence[int]) -> float:
     """Return what the slowest stage of a cut takes, inf where a stage does not fit into memory."""
     pairs = itertools.pairwise(bounds)
     return max(float(_stage_costs(units, target, s)[a, b]) for s, (a, b) in enumerate(pairs))
 
 
-def stage_times(units: Sequence[Unit], target: Target, bounds: Sequence[int]) -> StageTimes:
+def stage_times(units: Sequence[ChainUnit], target: StageTarget, bounds: Sequence[int]) -> StageTimes:
     """Return the times of the stages of a cut: what `timed` makes a step of."""
     stages = [units[a:b] for a, b in itertools.pairwise(bounds)]
 
@@ -171,7 +171,7 @@ def stage_times(units: Sequence[Unit], target: Target, bounds: Sequence[int]) ->
     return StageTimes(total("forward_s"), total("backward_s"), total("weight_s"), tuple(transfer_s))
 
 
-def _stage_costs(units: Sequence[Unit], target: Target, stage: int) -> Floats:
+def _stage_costs(units: Sequence[ChainUnit], target: StageTarget, stage: int) -> Floats:
     """Return [i, j]: seconds of `stage` if it is units i to j; inf where it is empty or does not fit."""
 
     def prefix(values: list[float]) -> Floats:
@@ -187,13 +187,13 @@ def _stage_costs(units: Sequence[Unit], target: Target, stage: int) -> Floats:
     return cost
 
 
-def _bytes(units: Sequence[Unit], target: Target) -> list[Floats]:
+def _bytes(units: Sequence[ChainUnit], target: StageTarget) -> list[Floats]:
     """Return for each stage [i, any]: bytes that come from another rank for a micro-batch if it begins at unit i."""
     crossing = np.array([0.0] + [u.output_bytes for u in units])[:, None]
     return [np.zeros_like(crossing), *(crossing if link else np.zeros_like(crossing) for link in target.links)]
 
 
-def _transfers(units: Sequence[Unit], target: Target) -> list[Floats]:
+def _transfers(units: Sequence[ChainUnit], target: StageTarget) -> list[Floats]:
     """Return for each stage [i, any]: seconds that its incoming link needs for a micro-batch if it begins at unit i."""
     links = [None, *target.links]
     found = zip(links, _bytes(units, target), strict=True)
@@ -219,7 +219,7 @@ def _trace(best: list[Floats], costs: list[Floats], join: np.ufunc) -> tuple[int
     return (0, *reversed(bounds))
 
 
-def _why_nothing_fits(units: Sequence[Unit], target: Target) -> str:
+def _why_nothing_fits(units: Sequence[ChainUnit], target: StageTarget) -> str:
     least = sum(u.state_bytes for u in units)
     have = sum(target.memory_bytes)
     return (

@@ -51,7 +51,7 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     all_reduce_s: float | None = None  # of the gradients, where it was measured; None: a ring over the links
 
 
-class Price(msgspec.Struct, frozen=True, kw_only=True):
+class AsyncPrice(msgspec.Struct, frozen=True, kw_only=True):
     """What a step costs."""
 
     step_time_s: float
@@ -67,7 +67,7 @@ def encoded_bytes(parameters: int, element_bytes: int, wire: Wire) -> int:
     return parameters * (2 if wire == "bf16" else element_bytes)
 
 
-def price(mode: AsynchronousMode, around: Surroundings) -> Price:
+def price(mode: AsynchronousMode, around: Surroundings) -> AsyncPrice:
     """Return what a step costs under a mode."""
     compute_s = np.asarray(around.compute_s, dtype=float)
     workers, weights = len(compute_s), around.parameters * around.element_bytes
@@ -87,7 +87,7 @@ def price(mode: AsynchronousMode, around: Surroundings) -> Price:
         wire_bytes = 2.0 * workers * encoded / mode.sync_every
         busiest = 2.0 * far * encoded / mode.sync_every / mode.servers
     exposed_s = max(0.0, step_s - _ideal_step_s(compute_s, balanced=_is_balanced(mode)))
-    return Price(step_time_s=step_s, exposed_comm_s=exposed_s, wire_bytes=wire_bytes, server_link_bytes=busiest)
+    return AsyncPrice(step_time_s=step_s, exposed_comm_s=exposed_s, wire_bytes=wire_bytes, server_link_bytes=busiest)
 
 
 def run_bytes(mode: AsynchronousMode, around: Surroundings, *, steps: int, validations: int) -> float:
@@ -103,12 +103,12 @@ def run_bytes(mode: AsynchronousMode, around: Surroundings, *, steps: int, valid
     return price(mode, around).wire_bytes * steps + entering - last + validations * workers * weights
 
 
-def _synchronous(around: Surroundings, compute_s: npt.NDArray[np.float64], weights: int) -> Price:
+def _synchronous(around: Surroundings, compute_s: npt.NDArray[np.float64], weights: int) -> AsyncPrice:
     workers = len(compute_s)
     steps = 2 * (workers - 1)
     ring_s = steps * (weights / workers / around.bandwidth_bytes_per_s + around.latency_s)
     comm_s = ring_s if around.all_reduce_s is None else around.all_reduce_s
-    return Price(
+    return AsyncPrice(
         step_time_s=float(compute_s.max()) + comm_s,
         exposed_comm_s=comm_s,
         wire_bytes=float(steps * weights),

@@ -9,13 +9,13 @@ import numpy as np
 from ..hardware import Catalogue
 from .analytic.coefficients import ROLES, Book, Coefficients, gather, plan_of, resolve
 from .analytic.factors import adjusted
-from .analytic.memory import Memory, memory_bytes
+from .analytic.memory import MemoryTerms, memory_bytes
 from .analytic.price import PRODUCT_BYTES, peak_flops_per_s
-from .analytic.quantities import Array, Grid, Machine, Model, Number
-from .analytic.step import Step, step_s
+from .analytic.quantities import Array, Grid, Machine, ModelQuantities, Number
+from .analytic.step import StepSeconds, step_s
 from .runs import Run
 
-T = TypeVar("T", Machine, Model)
+T = TypeVar("T", Machine, ModelQuantities)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Batch:
     """n runs: everything that the cost model needs but the values of its constants."""
 
     machine: Machine
-    model: Model
+    model: ModelQuantities
     grid: Grid
     seq_len: Array
     global_batch: Array
@@ -50,7 +50,7 @@ def batch_of(runs: Sequence[Run], catalogue: Catalogue, known: Book) -> Batch:
     uses = [_uses(run, known) for run in runs]
     return Batch(
         machine=_stacked([machine_of(run, catalogue) for run in runs], Machine),
-        model=_stacked([Model.of(run.architecture) for run in runs], Model),
+        model=_stacked([ModelQuantities.of(run.architecture) for run in runs], ModelQuantities),
         grid=Grid.of([run.layout for run in runs]),
         seq_len=_array([run.seq_len for run in runs]),
         global_batch=_array([run.global_batch for run in runs]),
@@ -78,7 +78,7 @@ def coefficients_of(batch: Batch, values: Array, factors: Mapping[str, Number] |
     return adjusted(gather(batch.plan, np.append(values, 1.0)), factors or {})
 
 
-def step_of(batch: Batch, values: Array, factors: Mapping[str, Number] | None = None) -> Step:
+def step_of(batch: Batch, values: Array, factors: Mapping[str, Number] | None = None) -> StepSeconds:
     """Return the terms of the step of each row with these values of the constants, and with factors beside them."""
     return step_s(
         batch.machine,
@@ -91,7 +91,7 @@ def step_of(batch: Batch, values: Array, factors: Mapping[str, Number] | None = 
     )
 
 
-def memory_of(batch: Batch, values: Array) -> Memory:
+def memory_of(batch: Batch, values: Array) -> MemoryTerms:
     """Return the memory of the fullest rank of each row."""
     return memory_bytes(
         batch.machine,

@@ -16,14 +16,14 @@ from ..errors import InputError
 from ..files import read_bytes
 from ..hardware import Catalogue
 from ..workload.architecture import Architecture
-from .analytic.calibration import OWN, OWN_EXPERTS, Calibration, Measured, constants_digest, narrowed
+from .analytic.calibration import OWN, OWN_EXPERTS, Calibration, MeasuredStep, constants_digest, narrowed
 from .analytic.coefficients import UNSEEN, Book
 from .analytic.factors import FACTORS, prior_spreads, sensitivity
 from .analytic.quantities import Array, Number
 from .batch import Batch, batch_of, step_of
 from .estimate import Estimate, Prior, estimate
 from .machines import overridden
-from .runs import MAX_TABLE_BYTES, Row, Run, read_rows
+from .runs import MAX_TABLE_BYTES, Run, RunRow, read_rows
 
 NOISE = 0.04  # of one measured step, as a logarithm: what layouts of one stack differ by
 MOST = 4.0  # and its inverse: a factor beyond is a slip of a unit in the table
@@ -119,7 +119,7 @@ def _steps(
     path: str | Path, catalogue: Catalogue, known: Book, models: Mapping[str, Architecture], stack: str | None
 ) -> Steps:
     """Return the measured steps of a table, repeats of one run as one."""
-    repeats: dict[str, list[tuple[Row, Run]]] = {}
+    repeats: dict[str, list[tuple[RunRow, Run]]] = {}
     for row in read_rows(path, catalogue, known, models, default=stack):
         run = _usable(row, path)
         repeats.setdefault(inputs_digest(run), []).append((row, run))
@@ -145,7 +145,7 @@ def priors_of(run: Run, known: Book) -> Prior:
     return Prior(np.zeros(len(FACTORS)), np.array(list(spreads.values())), -most, most)
 
 
-def _usable(row: Row, path: str | Path) -> Run:
+def _usable(row: RunRow, path: str | Path) -> Run:
     """Return what a row ran; InputError where it cannot be priced or was not measured."""
     if row.run is None:
         raise InputError(f"{path}: {row.id}: {row.reason}")
@@ -188,12 +188,12 @@ def _band(steps: Steps, whole: Estimate, before: float, misfit: float) -> float:
     return round(float(narrowed(before, had, left, experts=experts, misfit=misfit).mean()), 4)
 
 
-def _measured(steps: Steps, whole: Estimate, others: Sequence[Estimate]) -> tuple[Measured, ...]:
+def _measured(steps: Steps, whole: Estimate, others: Sequence[Estimate]) -> tuple[MeasuredStep, ...]:
     def share(x: Array, place: int) -> float:
         return round(float(np.expm1(steps.errors(x, [place])[0])), 5)
 
     return tuple(
-        Measured(
+        MeasuredStep(
             id=steps.ids[i],
             inputs=inputs_digest(run),
             layout=str(run.layout),

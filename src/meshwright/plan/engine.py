@@ -6,12 +6,12 @@ import numpy as np
 
 from ..errors import InputError
 from ..jobs.rules import allowed, broken
-from ..workload.engines import Engine
+from ..workload.engines import EngineFacts
 from .analytic.coefficients import book
 from .explore import Priced, take_prices
 
 
-def restricted(priced: Priced, engine: Engine) -> Priced:
+def restricted(priced: Priced, engine: EngineFacts) -> Priced:
     """Return the priced layouts that an engine can run; InputError, with its rules, where it can run none."""
     kv_heads = priced.setting.architecture.num_key_value_heads
     columns = priced.grid.columns()
@@ -23,7 +23,7 @@ def restricted(priced: Priced, engine: Engine) -> Priced:
     return replace(priced, grid=priced.grid.take(kept), prices=take_prices(priced.prices, kept))
 
 
-def stack_of(engine: Engine) -> str:
+def stack_of(engine: EngineFacts) -> str:
     """Return the stack whose fitted constants price an engine: the nearest that was measured."""
     known = book().stacks
     return next(name for name in engine.stacks if name in known)

@@ -26,7 +26,7 @@ DAY_S = 86400.0
 YEAR_DAYS = 365.25
 
 
-class Line(msgspec.Struct, frozen=True):
+class ArithmeticLine(msgspec.Struct, frozen=True):
     """One line of the arithmetic: what, how, and what comes out (in SI units, and as text)."""
 
     name: str
@@ -61,7 +61,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 class Envelope(msgspec.Struct, frozen=True, kw_only=True):
     """The arithmetic, and the step one thing after another and overlapped."""
 
-    lines: tuple[Line, ...]
+    lines: tuple[ArithmeticLine, ...]
     in_sequence: Timeline
     overlapped: Timeline
     verdict: str
@@ -118,7 +118,7 @@ def envelope(question: Question, group: NodeGroup) -> Envelope:
     )
 
 
-def _compute(q: Question, peak: float) -> list[Line]:
+def _compute(q: Question, peak: float) -> list[ArithmeticLine]:
     passes = 4 if q.recompute == "full" else 3
     if q.flops_per_sample is None:
         tokens = q.seq_len * q.global_batch
@@ -131,9 +131,9 @@ def _compute(q: Question, peak: float) -> list[Line]:
     share = flops / q.gpus
     reached = q.peak_share * peak
     return [
-        Line("FLOPs of a step", how, flops, _flop(flops)),
-        Line("FLOPs of one GPU", f"/ {q.gpus:,} GPUs", share, _flop(share)),
-        Line(
+        ArithmeticLine("FLOPs of a step", how, flops, _flop(flops)),
+        ArithmeticLine("FLOPs of one GPU", f"/ {q.gpus:,} GPUs", share, _flop(share)),
+        ArithmeticLine(
             "compute time",
             f"/ ({q.peak_share:g} x {peak / 1e12:g} = {reached / 1e12:.4g} TFLOP/s)",
             share / reached,
@@ -142,18 +142,20 @@ def _compute(q: Question, peak: float) -> list[Line]:
     ]
 
 
-def _traffic(q: Question, group: NodeGroup) -> list[Line]:
+def _traffic(q: Question, group: NodeGroup) -> list[ArithmeticLine]:
     """Return the lines of the gradients' all-reduce: inside a node, then between nodes."""
     held = _sharers(q, group)
     size = GRADIENT_BYTES * q.parameters / held
     spread = f", spread over {held} GPUs" if held > 1 else ""
-    lines = [Line("gradients", f"{GRADIENT_BYTES} bytes (float32) a parameter{spread}", size, _gigabytes(size))]
+    lines = [
+        ArithmeticLine("gradients", f"{GRADIENT_BYTES} bytes (float32) a parameter{spread}", size, _gigabytes(size))
+    ]
     inside = min(q.gpus, group.scale_up_gpus)
     if inside > 1:
         sent = all_reduce_traffic_bytes(size, inside)
         rate = group.gpu_bandwidth_bytes_per_s
         how = f"2 x {inside - 1}/{inside} of them leave each GPU at {format_rate(rate)} ({group.gpu_link})"
-        lines.append(Line("traffic in the node", how, sent, _gigabytes(sent)))
+        lines.append(ArithmeticLine("traffic in the node", how, sent, _gigabytes(sent)))
         lines += _link_time("in the node", sent, rate)
     nodes = -(-q.gpus // group.scale_up_gpus)
     if nodes > 1:
@@ -162,7 +164,7 @@ def _traffic(q: Question, group: NodeGroup) -> list[Line]:
             raise InputError(f"{group.type}: no network between nodes is known; give --inter")
         sent = all_reduce_traffic_bytes(size, nodes)
         how = f"2 x {nodes - 1}/{nodes} of them leave each node at {format_network_rate(rate)}"
-        lines.append(Line("traffic between nodes", how, sent, _gigabytes(sent)))
+        lines.append(ArithmeticLine("traffic between nodes", how, sent, _gigabytes(sent)))
         lines += _link_time("between nodes", sent, rate)
     return lines
 
@@ -174,49 +176,53 @@ def _sharers(q: Question, group: NodeGroup) -> int:
     return max(1, int(-(-adam_memory_bytes(q.parameters) // group.gpu.memory_bytes)))
 
 
-def _link_time(where: str, sent_bytes: float, rate: float) -> list[Line]:
+def _link_time(where: str, sent_bytes: float, rate: float) -> list[ArithmeticLine]:
     full, careful = sent_bytes / rate, sent_bytes / (EXPECTED_SHARE * rate)
     return [
-        Line(f"link time {where}", "traffic / rate", full, format_time(full)),
-        Line(f"at {EXPECTED_SHARE:.0%} of the rate {where}", "what to expect", careful, format_time(careful)),
+        ArithmeticLine(f"link time {where}", "traffic / rate", full, format_time(full)),
+        ArithmeticLine(f"at {EXPECTED_SHARE:.0%} of the rate {where}", "what to expect", careful, format_time(careful)),
     ]
 
 
-def _data(q: Question, group: NodeGroup) -> Line:
+def _data(q: Question, group: NodeGroup) -> ArithmeticLine:
     sample = q.sample_bytes or TOKEN_BYTES * q.seq_len
     rate = group.host_bandwidth_bytes_per_s
     size = sample * q.global_batch / q.gpus
     time_s = size / rate if rate else 0.0
     how = f"{format_bytes(size)} a GPU" + (f" at {format_rate(rate)} from the host" if rate else ", rate not known")
-    return Line("data loading", how, time_s, format_time(time_s))
+    return ArithmeticLine("data loading", how, time_s, format_time(time_s))
 
 
-def _memory(q: Question, group: NodeGroup) -> list[Line]:
+def _memory(q: Question, group: NodeGroup) -> list[ArithmeticLine]:
     need = adam_memory_bytes(q.parameters)
     have = group.gpu.memory_bytes or 0
     lines = [
-        Line("memory", f"{ADAM_BYTES_PER_PARAMETER} bytes a parameter, before activations", need, _gigabytes(need))
+        ArithmeticLine(
+            "memory", f"{ADAM_BYTES_PER_PARAMETER} bytes a parameter, before activations", need, _gigabytes(need)
+        )
     ]
     if have:
         devices = -(-need // have)
         how = f"/ {_gigabytes(have)} of {group.gpu.model}: GPUs that must share the state"
-        lines.append(Line("GPUs for the state", how, devices, f"{devices:.0f}"))
+        lines.append(ArithmeticLine("GPUs for the state", how, devices, f"{devices:.0f}"))
     if q.layers:
         layer = 4 * q.parameters / q.layers
         cut = f"; more than half of a GPU's {_gigabytes(have)}: a layer itself must be cut" if layer > have / 2 else ""
-        lines.append(Line("one layer", f"4 bytes x parameters / {q.layers} layers{cut}", layer, _gigabytes(layer)))
+        lines.append(
+            ArithmeticLine("one layer", f"4 bytes x parameters / {q.layers} layers{cut}", layer, _gigabytes(layer))
+        )
     return lines
 
 
-def _budget(q: Question, step_s: float) -> list[Line]:
+def _budget(q: Question, step_s: float) -> list[ArithmeticLine]:
     if q.tokens is None:
         return []
     tokens = q.seq_len * q.global_batch
     days = training_days(q.tokens, tokens, step_s)
     token_s = step_s / tokens
     return [
-        Line("time of a token", f"step / {tokens:,} tokens", token_s, format_time(token_s)),
-        Line("training", f"{_count(q.tokens)} tokens / {tokens:,} x step", days, _days(days)),
+        ArithmeticLine("time of a token", f"step / {tokens:,} tokens", token_s, format_time(token_s)),
+        ArithmeticLine("training", f"{_count(q.tokens)} tokens / {tokens:,} x step", days, _days(days)),
     ]
 
 

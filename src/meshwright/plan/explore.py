@@ -19,14 +19,14 @@ from ..layout import OFFLOADS
 from ..mesh import NEAREST
 from ..units import format_bytes
 from ..workload.conventions import OWN
-from .analytic import Grid, Prices, Setting, performance, price
+from .analytic import Grid, Setting, StepPrices, performance, price
 from .analytic.fits import DOUBTFUL, OVER, SURE, capacity_source, word
 from .analytic.price import machine_of, node_group_of, verdicts_in
 from .analytic.quantities import Array
 from .keep import in_its_orders, narrowed
 from .reasons import batch_warnings, micro_batch_trade, why
 from .space import DEFAULT_ORDER, Space, legal_layouts, replaced_order
-from .study import Rejection, Row, Study
+from .study import PricedLayout, Rejection, Study
 
 T = TypeVar("T")
 OFFERED = "no layout fits in the GPUs' memory alone: those shown keep optimiser states or weights in their hosts'"
@@ -43,11 +43,11 @@ class Priced:
     setting: Setting
     space: Space
     grid: Grid
-    prices: Prices
+    prices: StepPrices
     oversized: int  # layouts that need more memory than a GPU has
     doubtful: int  # layouts that may not fit, and are left out since others do
-    tight: tuple[Grid, Prices] | None  # the fastest of those, in the default order
-    smallest: tuple[Grid, Prices]  # the one layout that needs least, whether it fits or not
+    tight: tuple[Grid, StepPrices] | None  # the fastest of those, in the default order
+    smallest: tuple[Grid, StepPrices]  # the one layout that needs least, whether it fits or not
     offered: bool = False  # layouts that use the hosts' memory, since none fits in the GPUs' alone
 
     @property
@@ -100,7 +100,7 @@ def _price_all(setting: Setting, space: Space) -> Priced:
         setting=setting,
         space=space,
         grid=_joined(Grid, [part[0] for part in parts]),
-        prices=_joined(Prices, [part[1] for part in parts]),
+        prices=_joined(StepPrices, [part[1] for part in parts]),
         oversized=int((found == OVER).sum()),
         doubtful=len(doubtful),
         tight=_fastest(space.grid, first, doubtful),
@@ -108,7 +108,7 @@ def _price_all(setting: Setting, space: Space) -> Priced:
     )
 
 
-def _fastest(grid: Grid, prices: Prices, among: npt.NDArray[np.int64]) -> tuple[Grid, Prices] | None:
+def _fastest(grid: Grid, prices: StepPrices, among: npt.NDArray[np.int64]) -> tuple[Grid, StepPrices] | None:
     """Return the fastest of some layouts; None of none."""
     if not len(among):
         return None
@@ -184,10 +184,10 @@ def rejections(priced: Priced) -> tuple[Rejection, ...]:
     return (*(one for one in whole if one.count), *factored)
 
 
-def row_of(setting: Setting, grid: Grid, prices: Prices, index: int, *, note: str = "") -> Row:
+def row_of(setting: Setting, grid: Grid, prices: StepPrices, index: int, *, note: str = "") -> PricedLayout:
     """Return one layout of a grid as a row."""
     capacity = float(machine_of(setting).memory_bytes)
-    return Row(
+    return PricedLayout(
         layout=grid.layout(index),
         predicted=performance(setting, prices, index, grid.layout(index)),
         terms=dict(prices.terms(index)),
@@ -198,7 +198,7 @@ def row_of(setting: Setting, grid: Grid, prices: Prices, index: int, *, note: st
     )
 
 
-def plain_data_parallel(setting: Setting) -> Row:
+def plain_data_parallel(setting: Setting) -> PricedLayout:
     """Return data parallelism alone: the fastest that fits, else the one that needs least memory.
 
     Where the global batch does not divide over the GPUs, the row is priced with a batch that does, and says so.
@@ -227,23 +227,23 @@ def best_of_each_split(grid: Grid, order: npt.NDArray[np.int64]) -> npt.NDArray[
     return order[np.sort(first)]
 
 
-def compute_bound_s(prices: Prices) -> Array:
+def compute_bound_s(prices: StepPrices) -> Array:
     """Return the part of each step that neither a network nor an axis order can change: a lower bound of its time."""
     return prices.forward_s + prices.backward_s + prices.optimizer_s + prices.other_s
 
 
-def price_in_chunks(setting: Setting, grid: Grid) -> Prices:
+def price_in_chunks(setting: Setting, grid: Grid) -> StepPrices:
     """Return the prices of a grid, priced in pieces that fit in the processor's cache."""
     count = len(grid)
     pieces = [price(setting, grid.take(slice(start, start + CHUNK))) for start in range(0, count, CHUNK)]
     if len(pieces) == 1:
         return pieces[0]
-    return _joined(Prices, pieces)
+    return _joined(StepPrices, pieces)
 
 
-def take_prices(prices: Prices, indices: npt.NDArray[np.int64]) -> Prices:
+def take_prices(prices: StepPrices, indices: npt.NDArray[np.int64]) -> StepPrices:
     """Return the prices of some layouts."""
-    return Prices(**{field.name: getattr(prices, field.name)[indices] for field in fields(Prices)})
+    return StepPrices(**{field.name: getattr(prices, field.name)[indices] for field in fields(StepPrices)})
 
 
 def _joined(kind: type[T], parts: Sequence[T]) -> T:
@@ -252,7 +252,7 @@ def _joined(kind: type[T], parts: Sequence[T]) -> T:
     return kind(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
 
 
-def _may_gain(setting: Setting, grid: Grid, prices: Prices) -> npt.NDArray[np.int64]:
+def _may_gain(setting: Setting, grid: Grid, prices: StepPrices) -> npt.NDArray[np.int64]:
     """Return the layouts that another axis order could bring among the rows.
 
     An order changes communication and, through it, the bubble. A lower bound of a layout's time in any order is what is
@@ -292,7 +292,7 @@ class _Uncut:
     intermediate_size: int = 1
 
 
-def _pareto(prices: Prices) -> list[int]:
+def _pareto(prices: StepPrices) -> list[int]:
     """Return the layouts that no other beats in time and memory, the smallest first, thinned out evenly.
 
     What is over ten times as slow as the fastest is left out.

@@ -10,7 +10,7 @@ from .analytic.coefficients import Book
 from .analytic.quantities import Array
 from .batch import Batch, step_of
 from .estimate import Prior, estimate
-from .runs import Row
+from .runs import RunRow
 
 NOISE = 0.03  # of one row, as a logarithm: the spread between teams and releases
 ITERATIONS = 150
@@ -61,7 +61,7 @@ def fit(
     return Fitted(np.exp(found.x), found.errors)
 
 
-def cluster(row: Row) -> str:
+def cluster(row: RunRow) -> str:
     """Return the layout cluster of a row: family, model, machines and degrees, as a stranger would group runs."""
     assert row.run is not None
     run, layout = row.run, row.run.layout
@@ -71,7 +71,7 @@ def cluster(row: Row) -> str:
     return f"{row.family} {shape} {run.accelerator} {run.gpus} {degrees} s{run.seq_len}"
 
 
-def folds(rows: Sequence[Row], count: int, seed: int = 0) -> npt.NDArray[np.int64]:
+def folds(rows: Sequence[RunRow], count: int, seed: int = 0) -> npt.NDArray[np.int64]:
     """Return the fold of each row: whole clusters, dealt in an order drawn from the seed."""
     names = sorted({cluster(row) for row in rows})
     order = np.random.default_rng(seed).permutation(len(names))

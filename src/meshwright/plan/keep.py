@@ -8,7 +8,7 @@ import numpy.typing as npt
 from ..jobs.rules import allowed, misordered, refusals
 from ..layout import Layout
 from ..workload.conventions import OWN
-from ..workload.engines import ENGINES, Engine
+from ..workload.engines import ENGINES, EngineFacts
 from .analytic import Grid, Setting, book
 from .analytic.conditions import kept
 from .space import in_every_order, runnable
@@ -16,7 +16,7 @@ from .space import in_every_order, runnable
 Mask = npt.NDArray[np.bool_]
 
 
-def engine_of(stack: str) -> Engine | None:
+def engine_of(stack: str) -> EngineFacts | None:
     """Return the engine that a stack runs on; None where its rules are not known."""
     known = book().stacks
     return ENGINES.get(known[stack].engine) if stack in known else None

@@ -6,11 +6,11 @@ from msgspec.structs import replace
 from ..layout import Layout, micro_batches
 from ..pipelines import illegal as schedule_rule
 from ..units import format_bytes, format_time
-from .analytic import RECOMPUTES, Grid, Prices, Setting, price
+from .analytic import RECOMPUTES, Grid, Setting, StepPrices, price
 from .analytic.fits import word
 from .analytic.price import machine_of, verdicts_in
 from .legality import divisors
-from .study import MicroBatch, Row
+from .study import MicroBatch, PricedLayout
 
 # the terms that a step is the sum of, as a reader calls them
 TERMS = {
@@ -31,7 +31,7 @@ MOST_TRIES = 12  # of a batch whose bubble is small
 BATCH_FACTORS = (2, 4)  # of the global batch: what a larger one would bring
 
 
-def why(setting: Setting, grid: Grid, prices: Prices, winner: int) -> str:
+def why(setting: Setting, grid: Grid, prices: StepPrices, winner: int) -> str:
     """Return one paragraph: the winner's terms, then its choices in the order of what each gains."""
     total = float(prices.step_time_s[winner])
     shares = sorted(
@@ -51,14 +51,14 @@ def why(setting: Setting, grid: Grid, prices: Prices, winner: int) -> str:
     return " ".join([text, *sentences, _memory(setting, prices, winner)])
 
 
-def _rival(grid: Grid, prices: Prices, winner: int, name: str) -> int | None:
+def _rival(grid: Grid, prices: StepPrices, winner: int, name: str) -> int | None:
     """Return the fastest layout that has another value of one degree."""
     column = getattr(grid, name)
     others = np.flatnonzero(column != column[winner])
     return int(others[np.argmin(prices.step_time_s[others])]) if len(others) else None
 
 
-def _beside(grid: Grid, prices: Prices, winner: int, rival: int, names: list[str]) -> str:
+def _beside(grid: Grid, prices: StepPrices, winner: int, rival: int, names: list[str]) -> str:
     """Return what the winner gains over a rival, and the terms that gain and lose most."""
     loss = float(prices.step_time_s[rival] / prices.step_time_s[winner] - 1)
     mine, its = (" and ".join(f"{n}={_value(n, getattr(grid, n)[index])}" for n in names) for index in (winner, rival))
@@ -71,7 +71,7 @@ def _beside(grid: Grid, prices: Prices, winner: int, rival: int, names: list[str
     return f"{text} ({grid.layout(rival)})."
 
 
-def _differences(prices: Prices, winner: int, rival: int) -> tuple[tuple[float, str], tuple[float, str]]:
+def _differences(prices: StepPrices, winner: int, rival: int) -> tuple[tuple[float, str], tuple[float, str]]:
     """Return the term in which the rival is worst and the one in which it is best, with the seconds."""
     found = [(float(getattr(prices, name)[rival] - getattr(prices, name)[winner]), TERMS[name]) for name in TERMS]
     return max(found), min(found)
@@ -81,7 +81,7 @@ def _value(name: str, value: float) -> str:
     return RECOMPUTES[int(value)] if name == "recompute" else f"{value:.0f}"
 
 
-def _memory(setting: Setting, prices: Prices, winner: int) -> str:
+def _memory(setting: Setting, prices: StepPrices, winner: int) -> str:
     need, have = float(prices.reserved_bytes[winner]), float(machine_of(setting).memory_bytes)
     names = ("parameters_bytes", "gradients_bytes", "optimizer_bytes", "activations_bytes", "logits_bytes")
     largest = max(names, key=lambda name: float(getattr(prices, name)[winner]))
@@ -90,7 +90,7 @@ def _memory(setting: Setting, prices: Prices, winner: int) -> str:
     return f"It needs {format_bytes(need)} of {format_bytes(have)}, {format_bytes(part)} of them for {what}."
 
 
-def micro_batch_trade(setting: Setting, row: Row) -> tuple[MicroBatch, ...]:
+def micro_batch_trade(setting: Setting, row: PricedLayout) -> tuple[MicroBatch, ...]:
     """Return the winner with every micro-batch size, and with its own at larger global batches.
 
     Only the micro-batch changes; a size with which the schedule does not run is left out.
@@ -127,7 +127,7 @@ def _trade(setting: Setting, layout: Layout) -> MicroBatch:
     )
 
 
-def batch_warnings(setting: Setting, row: Row) -> tuple[str, ...]:
+def batch_warnings(setting: Setting, row: PricedLayout) -> tuple[str, ...]:
     """Return a warning where the bubble could only be made small by a larger global batch."""
     share = row.predicted.bubble_s / row.predicted.step_time_s
     layout = row.layout

@@ -17,7 +17,7 @@ from ..units import format_time
 from .analytic import Setting
 from .explore import MAX_ROWS, Priced, best_of_each_split, row_of
 from .simulated import simulate_plan
-from .study import Row, Study
+from .study import PricedLayout, Study
 
 
 def refined(study: Study, setting: Setting, priced: Priced, count: int) -> Study:
@@ -54,7 +54,7 @@ def _simulated_s(setting: Setting, layout: Layout) -> float | None:
     return max(span.end_s for span in timeline.spans)
 
 
-def _one_of_each_split(rows: list[Row]) -> Iterator[Row]:
+def _one_of_each_split(rows: list[PricedLayout]) -> Iterator[PricedLayout]:
     seen = set()
     for row in rows:
         layout = row.layout
@@ -64,7 +64,7 @@ def _one_of_each_split(rows: list[Row]) -> Iterator[Row]:
             yield row
 
 
-def _sentence(study: Study, winner: Row, simulated: list[Row]) -> str:
+def _sentence(study: Study, winner: PricedLayout, simulated: list[PricedLayout]) -> str:
     """Return what the simulator makes of the formulas' winner."""
     text = f"Of the {len(simulated)} fastest in the event simulator"
     assert winner.simulated_s is not None

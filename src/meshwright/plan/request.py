@@ -16,19 +16,19 @@ from ..workload.models import Model
 from .analytic import Grid, Setting, book, price
 from .analytic.calibration import Calibration, calibrations, is_file, joined
 from .analytic.coefficients import GENERIC
-from .analytic.conditions import Condition
+from .analytic.conditions import LayoutCondition
 from .analytic.optimizers import FREE
 from .analytic.price import DEFAULT_STACK, node_group_of
 from .explore import row_of
 from .legality import legal_layout, unrunnable
 from .machines import machines, node, placed
 from .stacks import stack_named
-from .study import Row
+from .study import PricedLayout
 
 BUCKET_BYTES = 25 * 2**20  # of gradients, as PyTorch's DistributedDataParallel fills them
 
 
-class Request(msgspec.Struct, frozen=True, kw_only=True):
+class PlanRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The options of `meshwright plan` that describe a model on a cluster."""
 
     model: Model
@@ -44,12 +44,12 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     latency_s: float | None = None
     optimizer: str = "adamw"
     lora_rank: int = 0
-    conditions: tuple[Condition, ...] = ()  # that keep a search to some layouts
+    conditions: tuple[LayoutCondition, ...] = ()  # that keep a search to some layouts
     placements: tuple[Placement, ...] = ()  # of the nodes that there are: the nearest ones are taken
     measured: tuple[Calibration, ...] = ()  # the user's own runs
 
 
-def setting_of(request: Request, catalogue: Catalogue) -> Setting:
+def setting_of(request: PlanRequest, catalogue: Catalogue) -> Setting:
     """Return the setting of a request; InputError for what is not known or not given."""
     seq_len = request.seq_len or request.model.seq_len
     if seq_len is None:
@@ -90,7 +90,7 @@ def setting_of(request: Request, catalogue: Catalogue) -> Setting:
     )
 
 
-def rate_warnings(request: Request, catalogue: Catalogue) -> list[str]:
+def rate_warnings(request: PlanRequest, catalogue: Catalogue) -> list[str]:
     """Return a warning for each rate given that is the duplex figure of the cluster's own."""
     if is_file(request.cluster):
         return []
@@ -110,7 +110,7 @@ def rate_warnings(request: Request, catalogue: Catalogue) -> list[str]:
     return found
 
 
-def priced_layout(setting: Setting, text: str) -> Row:
+def priced_layout(setting: Setting, text: str) -> PricedLayout:
     """Return the price of the layout that `text` names; InputError with the rules it breaks and the nearest legal."""
     text = stated(text, setting)
     layout = legal_layout(
@@ -134,7 +134,7 @@ def stated(text: str, setting: Setting) -> str:
     return f"{text},sp=1" if stack.sp and fits and "sp" not in named else text
 
 
-def plan_of(setting: Setting, best: Row, others: Sequence[Row], reason: str = "") -> Plan:
+def plan_of(setting: Setting, best: PricedLayout, others: Sequence[PricedLayout], reason: str = "") -> Plan:
     """Return the plan that `train` reads: the layout, its prediction and the runners-up."""
     return Plan(
         layout=best.layout,
@@ -156,7 +156,7 @@ def plan_of(setting: Setting, best: Row, others: Sequence[Row], reason: str = ""
     )
 
 
-def candidates(best: Row, others: Sequence[Row]) -> tuple[Candidate, ...]:
+def candidates(best: PricedLayout, others: Sequence[PricedLayout]) -> tuple[Candidate, ...]:
     """Return the rows as alternatives of the best one, each layout once."""
     unique: dict[Layout, Candidate] = {row.layout: row.candidate for row in others if row.layout != best.layout}
     return tuple(unique.values())

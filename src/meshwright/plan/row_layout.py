@@ -6,13 +6,15 @@ from ..errors import InputError
 from ..layout import Layout
 from ..workload.adapters import ADAPTED, trained_share
 from ..workload.architecture import Architecture
-from .analytic.coefficients import Stack
+from .analytic.coefficients import StackCoefficients
 from .analytic.optimizers import FREE, optimizer_roles
 from .cells import Cells, count_of, flag_of, is_empty
 from .columns import overlap_off, overlapped, recomputation, schedule_word, zero_stage
 
 
-def layout_of(cells: Cells, stack: Stack, gpus: int, per_node: int, assumed: list[str]) -> tuple[Layout, int]:
+def layout_of(
+    cells: Cells, stack: StackCoefficients, gpus: int, per_node: int, assumed: list[str]
+) -> tuple[Layout, int]:
     """Return the layout and the ranks that share one copy of a sharded model; defaults are added to `assumed`."""
     degrees = {name: count_of(cells, name, 1) for name in ("tp", "pp", "vpp", "cp", "ep")}
     split = degrees["tp"] * degrees["pp"] * degrees["cp"]
@@ -69,7 +71,7 @@ def facts_of(cells: Cells, model: Architecture, optimizer_bytes: float, assumed:
     return found
 
 
-def _sharding(cells: Cells, stack: Stack, ranks: int, per_node: int, assumed: list[str]) -> tuple[int, int]:
+def _sharding(cells: Cells, stack: StackCoefficients, ranks: int, per_node: int, assumed: list[str]) -> tuple[int, int]:
     found = zero_stage(cells.get("zero_stage_fsdp", ""), ranks, per_node)
     if found is None:
         assumed.append(f"ZeRO {stack.zero}")

@@ -59,7 +59,7 @@ class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     assumed: tuple[str, ...] = ()
 
 
-class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class RunRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A row of the table: the run or the reason why it cannot be priced; what was measured, if anything."""
 
     id: str
@@ -79,7 +79,7 @@ def read_rows(
     *,
     strangers: bool = False,
     default: str | None = None,
-) -> list[Row]:
+) -> list[RunRow]:
     """Return the rows of a CSV file; with `strangers` as if no stack of it had been measured.
 
     `default` is the family of rows that name none.
@@ -118,7 +118,7 @@ def _row(
     known: Book,
     models: Mapping[str, Architecture],
     folder: Path,
-) -> Row:
+) -> RunRow:
     cells = {key: (value or "").strip() for key, value in line.items() if isinstance(key, str)}
     name, family = cells.get("id") or f"row-{number}", cells.get("family", "")
     run, reason = None, None
@@ -129,7 +129,7 @@ def _row(
     except InputError as error:
         reason = str(error)
     unreadable: list[str] = []
-    return Row(
+    return RunRow(
         id=name,
         family=family,
         run=run,

@@ -23,13 +23,13 @@ from .legality import Splittable, divisors, experts_of, illegal
 from .measured.data_parallel import SPLIT_ERROR_BAND, StepInputs, performance, predict_step
 from .measured.pipeline import plan_cut, predict_pipeline_step
 from .measured.spmd import predict_spmd_step
-from .space import Degrees, factorisations
+from .space import RankSplit, factorisations
 
 MIN_BUCKET_BYTES = 2**20
 BATCHES_PER_STAGE = 4  # micro-batches that keep a pipeline's bubble below a fifth
 
 
-class Problem(msgspec.Struct, frozen=True, kw_only=True):
+class SearchProblem(msgspec.Struct, frozen=True, kw_only=True):
     """What is to be planned."""
 
     describe: Callable[[Layout], Workload]  # what one rank computes in a micro-batch
@@ -62,28 +62,28 @@ def candidates(ranks: Iterable[int], global_batch: int, wanted: Layout | None = 
     return found
 
 
-def fits(layout: Layout, problem: Problem) -> bool:
+def fits(layout: Layout, problem: SearchProblem) -> bool:
     """Return whether the ranks of a layout fit into memory together, and what they offload into the host's."""
     held = _held(layout, problem)
     hosted = layout.world_size // layout.pp * sum(one.states.host for one in held)
     return bool(hosted <= problem.host_memory_bytes and _needed(layout, problem, held) <= problem.memory_bytes)
 
 
-def needed_bytes(layout: Layout, problem: Problem) -> int:
+def needed_bytes(layout: Layout, problem: SearchProblem) -> int:
     """Return the bytes that all ranks of a layout take together."""
     return _needed(layout, problem, _held(layout, problem))
 
 
-def _needed(layout: Layout, problem: Problem, held: Sequence[Held]) -> int:
+def _needed(layout: Layout, problem: SearchProblem, held: Sequence[Held]) -> int:
     return layout.world_size * (problem.runtime_bytes + int(peak(held).allocated))
 
 
-def _held(layout: Layout, problem: Problem) -> tuple[Held, ...]:
+def _held(layout: Layout, problem: SearchProblem) -> tuple[Held, ...]:
     """Return what each rank of a layout's pipeline holds."""
     return held_by(problem.describe(layout), layout, micro_batches(layout, problem.global_batch))
 
 
-def shortlist(layouts: Sequence[Layout], problem: Problem) -> list[Layout]:
+def shortlist(layouts: Sequence[Layout], problem: SearchProblem) -> list[Layout]:
     """Return the layouts worth measuring: of each rank count the largest micro-batch that fits, and a quarter of it.
 
     Recomputation only costs time where the layout fits without it.
@@ -100,7 +100,7 @@ def shortlist(layouts: Sequence[Layout], problem: Problem) -> list[Layout]:
 
 
 def splits(
-    ranks: Iterable[int], model: Splittable, problem: Problem, offloads: Sequence[Offload] = ("none",)
+    ranks: Iterable[int], model: Splittable, problem: SearchProblem, offloads: Sequence[Offload] = ("none",)
 ) -> list[Layout]:
     """Return a layout that fits for each way to split the model over so many ranks that is not plain data parallelism.
 
@@ -116,7 +116,7 @@ def splits(
     return found
 
 
-def too_large(layouts: Sequence[Layout], problem: Problem, fitting: Sequence[Layout] = ()) -> InputError:
+def too_large(layouts: Sequence[Layout], problem: SearchProblem, fitting: Sequence[Layout] = ()) -> InputError:
     """Return the error for layouts of which none fits; it names some that do."""
     instead = f"; these fit: {' | '.join(map(str, fitting))}" if fitting else ""
     least = min(layouts, key=lambda layout: needed_bytes(layout, problem))
@@ -137,7 +137,7 @@ def is_worth_splitting(plan: Plan) -> bool:
     return least_s * (1 + SPLIT_ERROR_BAND) < _at_worst_s(plan.predicted)
 
 
-def _switches(degrees: Degrees, model: Splittable, offloads: Sequence[Offload]) -> list[dict[str, int | Offload]]:
+def _switches(degrees: RankSplit, model: Splittable, offloads: Sequence[Offload]) -> list[dict[str, int | Offload]]:
     """Return the other choices that go with one way to factor the ranks."""
     data = degrees.dp * degrees.cp
     zeros = (0, 1, 2, 3) if data > 1 else (0, 3) if "parameters" in offloads else (0,)  # alone FSDP2 gathers nothing
@@ -152,7 +152,7 @@ def _switches(degrees: Degrees, model: Splittable, offloads: Sequence[Offload]) 
 
 
 def _largest_that_fits(
-    degrees: Degrees, switches: dict[str, int | Offload], model: Splittable, problem: Problem
+    degrees: RankSplit, switches: dict[str, int | Offload], model: Splittable, problem: SearchProblem
 ) -> Layout | None:
     share = problem.global_batch // degrees.dp
     least_count = BATCHES_PER_STAGE * degrees.pp if degrees.pp > 1 else 1
@@ -171,7 +171,7 @@ def _largest_that_fits(
 
 def choose(
     layouts: Sequence[Layout],
-    problem: Problem,
+    problem: SearchProblem,
     measured: Measurements,
     *,
     peak_flops_per_s: dict[int, float],

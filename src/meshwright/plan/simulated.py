@@ -21,8 +21,8 @@ from ..timeline import Timeline
 from ..workload.conventions import Conventions
 from ..workload.program import Comm, Pass, Stage, StepProgram
 from ..workload.split import (
-    Exchange,
     HostTraffic,
+    LayerTraffic,
     Sharding,
     Sizes,
     context_exchange,
@@ -37,7 +37,7 @@ from .analytic.coefficients import Coefficients
 from .analytic.host import LINK_SHARE
 from .analytic.layer import LayerTime, layer_s, leaving_share
 from .analytic.price import Setting, coefficients_of, machine_of, node_group_of, price
-from .analytic.quantities import Grid, Model
+from .analytic.quantities import Grid, ModelQuantities
 from .analytic.step import experts_of_rank, head_s, parameters_of_rank
 
 
@@ -81,7 +81,7 @@ def step_program(setting: Setting, layout: Layout, stages: Sequence[int] = ()) -
 
     A stage without layers holds the embedding or the output alone.
     """
-    c, machine, model = coefficients_of(setting), machine_of(setting), Model.of(setting.architecture)
+    c, machine, model = coefficients_of(setting), machine_of(setting), ModelQuantities.of(setting.architecture)
     grid = Grid.of([layout])
     seconds = layer_s(machine, c, model, grid, float(setting.seq_len))
     head = [float(np.ravel(s)[0]) for s in head_s(machine, c, model, grid, layout.mbs * setting.seq_len / layout.cp)]
@@ -133,7 +133,7 @@ def _stage(
     sizes = _sizes(setting, layout)
     inside, rings = _inside(setting, layout, c, sizes), context_exchange(sizes, layout, facts)
     if not layers:
-        inside, rings = Exchange((), ()), Exchange((), ())
+        inside, rings = LayerTraffic((), ()), LayerTraffic((), ())
     units = max(layers, 1)  # one for the embedding or the output that is alone
     of_layer = _shared(layout, facts, [held / units for held in own])
     hosts = _crossing(layout, facts, [held / units for held in own])
@@ -211,21 +211,21 @@ def _in_each(comms: Iterable[Comm]) -> tuple[Comm, ...]:
     return tuple(replace(_whole(comm), once=0) for comm in comms if comm.calls)
 
 
-def _inside(setting: Setting, layout: Layout, c: Coefficients, sizes: Sizes) -> Exchange:
+def _inside(setting: Setting, layout: Layout, c: Coefficients, sizes: Sizes) -> LayerTraffic:
     """Return the exposed collectives of a layer: those of tensor parallelism, those of the experts of its share."""
     model = setting.architecture
     share = model.moe_layers / model.num_hidden_layers * float(c.ep_exposed) if model.experts else 0.0
     shown = {"tp": 1 - float(c.tp_hidden), "ep": share}
     tensor, experts = (exchange(sizes, layout, c.conventions) for exchange in (tensor_exchange, expert_exchange))
-    once = leaving_share(machine_of(setting), c, Model.of(model), Grid.of([layout])) if share else 1.0
+    once = leaving_share(machine_of(setting), c, ModelQuantities.of(model), Grid.of([layout])) if share else 1.0
     away = {"tp": 1.0, "ep": float(np.ravel(once)[0])}
     ways = []
-    for tp, ep in zip(tensor, experts if share else Exchange((), ()), strict=True):
+    for tp, ep in zip(tensor, experts if share else LayerTraffic((), ()), strict=True):
         comms = (comm for comm in (*tp, *(comm for comm in ep if comm.axis == "ep")) if comm.calls)
         ways.append(
             _in_each(replace(comm, bytes=comm.bytes * shown[comm.axis], leaving=away[comm.axis]) for comm in comms)
         )
-    return Exchange(*ways)
+    return LayerTraffic(*ways)
 
 
 def _sizes(setting: Setting, layout: Layout) -> Sizes:

@@ -40,7 +40,7 @@ class Space:
 
 
 @dataclass(frozen=True, slots=True)
-class Degrees:
+class RankSplit:
     """One way to write the ranks as tp x cp x dp x pp."""
 
     tp: int
@@ -81,12 +81,12 @@ def runnable(grid: Grid) -> npt.NDArray[np.bool_]:
     return found
 
 
-def factorisations(ranks: int) -> Iterator[Degrees]:
+def factorisations(ranks: int) -> Iterator[RankSplit]:
     """Yield every way to write `ranks` as tp x cp x dp x pp."""
     for tp in divisors(ranks):
         for pp in divisors(ranks // tp):
             for cp in divisors(ranks // tp // pp):
-                yield Degrees(tp=tp, pp=pp, cp=cp, dp=ranks // tp // pp // cp)
+                yield RankSplit(tp=tp, pp=pp, cp=cp, dp=ranks // tp // pp // cp)
 
 
 def in_every_order(grid: Grid) -> Grid:
@@ -121,7 +121,7 @@ def _with_orders(grid: Grid, orders: Ints) -> Grid:
     return Grid(**{one.name: getattr(grid, one.name) for one in fields(Grid)} | {"order": orders})
 
 
-def _broken(model: Splittable, degrees: Degrees, global_batch: int, seq_len: int) -> str:
+def _broken(model: Splittable, degrees: RankSplit, global_batch: int, seq_len: int) -> str:
     """Return the first rule that a factorisation breaks, or ""."""
     if most_tensor_parallel(model) % degrees.tp:
         return TP
@@ -133,7 +133,7 @@ def _broken(model: Splittable, degrees: Degrees, global_batch: int, seq_len: int
 
 
 def _block(
-    model: Splittable, degrees: Degrees, global_batch: int, seq_len: int, node: int | None, folded: bool,
+    model: Splittable, degrees: RankSplit, global_batch: int, seq_len: int, node: int | None, folded: bool,
     offloads: Sequence[int],
 ) -> Ints:  # fmt: skip
     """Return the layouts of one factorisation, a column each, with the rows in the order of Grid's fields."""
@@ -168,7 +168,7 @@ def _block(
     return np.stack([named[one.name] for one in fields(Grid)])
 
 
-def _experts(model: Splittable, degrees: Degrees, folded: bool) -> list[tuple[int, int]]:
+def _experts(model: Splittable, degrees: RankSplit, folded: bool) -> list[tuple[int, int]]:
     """Return the pairs of ep and etp (0: as tp): experts cut as the rest of a layer, or whole and folded over tp."""
     data, known = degrees.dp * degrees.cp, divisors(max(1, experts_of(model)))
     found = [(ep, 0) for ep in known if data % ep == 0]
@@ -177,7 +177,7 @@ def _experts(model: Splittable, degrees: Degrees, folded: bool) -> list[tuple[in
     return found
 
 
-def _sharding(degrees: Degrees, node: int | None, offloads: Sequence[int]) -> list[tuple[int, int, int]]:
+def _sharding(degrees: RankSplit, node: int | None, offloads: Sequence[int]) -> list[tuple[int, int, int]]:
     """Return ZeRO level, copies of the sharded model (one, or one in each node), and what lives on the host."""
     weights, found = OFFLOADS.index("parameters"), []
     for each in offloads:
@@ -188,7 +188,7 @@ def _sharding(degrees: Degrees, node: int | None, offloads: Sequence[int]) -> li
     return found
 
 
-def _levels(degrees: Degrees, node: int | None) -> list[tuple[int, int]]:
+def _levels(degrees: RankSplit, node: int | None) -> list[tuple[int, int]]:
     sharded = degrees.dp * degrees.cp
     if sharded == 1:
         return [(0, 1)]

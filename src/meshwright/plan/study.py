@@ -8,7 +8,7 @@ from ..layout import Candidate, Fits, Layout
 from ..timeline import Performance
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True):
+class PricedLayout(msgspec.Struct, frozen=True, kw_only=True):
     """A layout with its price, term by term."""
 
     layout: Layout
@@ -71,9 +71,9 @@ class Study(msgspec.Struct, frozen=True, kw_only=True):
     precision: str
     stack: str
     memory_bytes: int  # of one GPU
-    rows: tuple[Row, ...]  # the best of each way to split the ranks, the fastest first
-    plain: Row  # data parallelism alone, whether it fits or not
-    pareto: tuple[Row, ...]  # no other layout is both faster and smaller; the smallest first
+    rows: tuple[PricedLayout, ...]  # the best of each way to split the ranks, the fastest first
+    plain: PricedLayout  # data parallelism alone, whether it fits or not
+    pareto: tuple[PricedLayout, ...]  # no other layout is both faster and smaller; the smallest first
     rejections: tuple[Rejection, ...]
     legal: int  # layouts that break no rule, each in its default axis order
     priced: int  # prices computed, axis orders included
@@ -82,6 +82,6 @@ class Study(msgspec.Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...] = ()
 
     @property
-    def best(self) -> Row:
+    def best(self) -> PricedLayout:
         """The fastest layout that fits."""
         return self.rows[0]

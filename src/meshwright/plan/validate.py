@@ -18,11 +18,11 @@ from .analytic.fits import DOUBTFUL, OVER, verdicts, word
 from .analytic.quantities import RECOMPUTES
 from .batch import Batch, batch_of, memory_of, step_of
 from .own import Own
-from .runs import Row, Run
+from .runs import Run, RunRow
 from .told import ModelFacts, facts_about
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+class RowOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """What was predicted for one row; `error` is predicted over measured, less one.
 
     `error_band` is what the error is held to be within, `assumed` what the row does not say, `doubts` what makes its
@@ -53,7 +53,7 @@ class Unpriced(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class FamilyErrors:
     """Errors of the rows of one family that were measured; shares, None where none was."""
 
     family: str
@@ -73,8 +73,8 @@ def known_models() -> dict[str, Architecture]:
 
 
 def predict(
-    rows: Sequence[Row], catalogue: Catalogue, known: Book, calibration: Calibration | None = None
-) -> list[Outcome | Unpriced]:
+    rows: Sequence[RunRow], catalogue: Catalogue, known: Book, calibration: Calibration | None = None
+) -> list[RowOutcome | Unpriced]:
     """Return a prediction or a reason for each row, in order; nothing that was measured of a row enters its own.
 
     A run that the calibration has too is predicted by the calibration's other runs.
@@ -103,19 +103,22 @@ def _verdicts(runs: Sequence[Run], batch: Batch, known: Book) -> list[Fits]:
 
 
 def summarise(
-    rows: Sequence[Row], outcomes: Iterable[Outcome | Unpriced], known: Book, calibration: Calibration | None = None
-) -> list[Summary]:
+    rows: Sequence[RunRow],
+    outcomes: Iterable[RowOutcome | Unpriced],
+    known: Book,
+    calibration: Calibration | None = None,
+) -> list[FamilyErrors]:
     """Return the errors by family, in the order of the table, and of all rows together at the end.
 
     A family's band is that of its stack; with a calibration the median of its rows'.
     """
-    by_family: dict[str, list[Outcome | Unpriced]] = {}
+    by_family: dict[str, list[RowOutcome | Unpriced]] = {}
     for outcome in outcomes:
         by_family.setdefault(outcome.family, []).append(outcome)
     stacks = {row.family: row.run.stack for row in rows if row.run}
     found = []
     for name, group in by_family.items():
-        own = [o.error_band for o in group if isinstance(o, Outcome) and o.error_band is not None]
+        own = [o.error_band for o in group if isinstance(o, RowOutcome) and o.error_band is not None]
         band = float(np.median(own)) if own and calibration is not None else known.band(stacks.get(name, ""))
         found.append(_summary(name, group, band))
     everything = [outcome for group in by_family.values() for outcome in group]
@@ -123,11 +126,11 @@ def summarise(
     return [*found, _summary("all", everything, max(bands))] if len(found) > 1 else found
 
 
-def warnings(outcomes: Iterable[Outcome | Unpriced]) -> dict[str, int]:
+def warnings(outcomes: Iterable[RowOutcome | Unpriced]) -> dict[str, int]:
     """Return what makes predictions of these rows less certain, with the number of rows that it concerns."""
     counts: dict[str, int] = {}
     for outcome in outcomes:
-        if isinstance(outcome, Outcome):
+        if isinstance(outcome, RowOutcome):
             for text in (
                 f"constants of {outcome.stack}: {outcome.origin}",
                 *outcome.doubts,
@@ -137,22 +140,22 @@ def warnings(outcomes: Iterable[Outcome | Unpriced]) -> dict[str, int]:
     return counts
 
 
-def as_json(outcome: Outcome | Unpriced) -> dict[str, Any]:
+def as_json(outcome: RowOutcome | Unpriced) -> dict[str, Any]:
     """Return the object that `validate --json` prints for one row."""
     built: dict[str, Any] = msgspec.to_builtins(outcome)
     return built
 
 
-def _unpriced(row: Row) -> Unpriced:
+def _unpriced(row: RunRow) -> Unpriced:
     return Unpriced(id=row.id, family=row.family, reason=row.reason or "")
 
 
 def _outcome(
-    row: Row, step_time_s: float, memory_bytes: float, fits: Fits, band: float, doubts: tuple[str, ...], origin: str
-) -> Outcome:
+    row: RunRow, step_time_s: float, memory_bytes: float, fits: Fits, band: float, doubts: tuple[str, ...], origin: str
+) -> RowOutcome:
     measured = row.measured_step_time_s
     assert row.run is not None
-    return Outcome(
+    return RowOutcome(
         id=row.id,
         family=row.family,
         step_time_s=float(step_time_s),
@@ -169,11 +172,11 @@ def _outcome(
     )
 
 
-def _summary(family: str, group: Sequence[Outcome | Unpriced], band: float) -> Summary:
-    priced = [outcome for outcome in group if isinstance(outcome, Outcome)]
+def _summary(family: str, group: Sequence[RowOutcome | Unpriced], band: float) -> FamilyErrors:
+    priced = [outcome for outcome in group if isinstance(outcome, RowOutcome)]
     errors = np.abs([outcome.error for outcome in priced if outcome.error is not None])
     some = len(errors) > 0
-    return Summary(
+    return FamilyErrors(
         family=family,
         rows=len(group),
         priced=len(priced),

@@ -15,7 +15,7 @@ from .analytic.price import machine_of
 from .explore import explore, row_of
 from .inverse import gpu_counts
 from .reasons import TERMS
-from .study import Row
+from .study import PricedLayout
 
 LINEAR = 0.9  # of the best throughput a GPU: below this linear scaling has broken
 FIGURES = {
@@ -28,7 +28,7 @@ FIGURES = {
 }
 
 
-class Change(msgspec.Struct, frozen=True, kw_only=True):
+class FigureChange(msgspec.Struct, frozen=True, kw_only=True):
     """One figure of the machines that differs between clusters, in their order."""
 
     figure: str
@@ -40,17 +40,17 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
     """One cluster of a comparison: its best layout, and the layout that all are compared with."""
 
     cluster: str
-    best: Row
-    same: Row  # the common layout on this cluster
+    best: PricedLayout
+    same: PricedLayout  # the common layout on this cluster
     terms: dict[str, float]  # of the common layout, in words: seconds more (or less) than on the first cluster
     rule: str = ""
 
 
-class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+class ClusterComparison(msgspec.Struct, frozen=True, kw_only=True):
     """Clusters side by side."""
 
     sides: tuple[Side, ...]
-    changes: tuple[Change, ...]
+    changes: tuple[FigureChange, ...]
     reason: str
 
 
@@ -59,7 +59,7 @@ class Scale(msgspec.Struct, frozen=True, kw_only=True):
 
     gpus: int
     global_batch: int
-    row: Row
+    row: PricedLayout
     speedup: float  # over the smallest number on which the model fits, times that number: linear is `gpus`
     efficiency: float  # speedup over gpus
     exposed_share: float  # of the step
@@ -74,7 +74,7 @@ class Scaling(msgspec.Struct, frozen=True, kw_only=True):
     too_small: tuple[int, ...]  # numbers on which nothing is legal or fits
 
 
-def compare(settings: Mapping[str, Setting], layout: Layout | None = None) -> Comparison:
+def compare(settings: Mapping[str, Setting], layout: Layout | None = None) -> ClusterComparison:
     """Return clusters side by side: each with its best layout, and all with one layout (the first one's best).
 
     InputError if nothing fits on one of them.
@@ -93,7 +93,7 @@ def compare(settings: Mapping[str, Setting], layout: Layout | None = None) -> Co
         )
         for name, setting in settings.items()
     )
-    return Comparison(sides=sides, changes=_changes(settings), reason=_reason(sides))
+    return ClusterComparison(sides=sides, changes=_changes(settings), reason=_reason(sides))
 
 
 def scaling(setting: Setting, *, grown: bool = False) -> Scaling:
@@ -101,7 +101,7 @@ def scaling(setting: Setting, *, grown: bool = False) -> Scaling:
 
     InputError if the model fits on no number of GPUs.
     """
-    found: list[tuple[int, int, Row]] = []
+    found: list[tuple[int, int, PricedLayout]] = []
     too_small = []
     for gpus in gpu_counts(setting):
         batch = setting.global_batch
@@ -144,23 +144,23 @@ def _breaks_at(points: tuple[Scale, ...]) -> int | None:
     return broken
 
 
-def _priced(setting: Setting, layout: Layout) -> Row:
+def _priced(setting: Setting, layout: Layout) -> PricedLayout:
     grid = Grid.of([layout])
     return row_of(setting, grid, price(setting, grid), 0)
 
 
-def _differences(first: Row, other: Row) -> dict[str, float]:
+def _differences(first: PricedLayout, other: PricedLayout) -> dict[str, float]:
     return {words: other.terms[name] - first.terms[name] for name, words in TERMS.items()}
 
 
-def _changes(settings: Mapping[str, Setting]) -> tuple[Change, ...]:
+def _changes(settings: Mapping[str, Setting]) -> tuple[FigureChange, ...]:
     """Return the figures of the machines that are not the same everywhere."""
     machines: list[Any] = [machine_of(setting) for setting in settings.values()]
     found = []
     for figure, unit in FIGURES.items():
         values = tuple(float(getattr(machine, figure)) for machine in machines)
         if len(set(values)) > 1:
-            found.append(Change(figure=figure.replace("_", " "), unit=unit, values=values))
+            found.append(FigureChange(figure=figure.replace("_", " "), unit=unit, values=values))
     return tuple(found)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from .calls import Call, Group
 from .names import UNEVEN
-from .position import Position, minority
+from .position import HangPosition, minority
 
 
 def differing(calls: Mapping[int, Call]) -> tuple[str, tuple[int, ...], bool] | None:
@@ -40,7 +40,7 @@ def _adds_up(calls: Mapping[int, Call]) -> bool:
     return len(set(wholes)) == 1 and sum(part for part in parts if part is not None) == wholes[0]
 
 
-def disagreement(group: Group, siblings: Sequence[Group] = ()) -> Position | None:
+def disagreement(group: Group, siblings: Sequence[Group] = ()) -> HangPosition | None:
     """Return the first call of a group that its ranks do not make alike, None where all that can be compared agree.
 
     What ended on all is compared by operation only: sizes that differed did no harm. Where a group is split in halves,
@@ -64,7 +64,7 @@ def disagreement(group: Group, siblings: Sequence[Group] = ()) -> Position | Non
         told = [f"rank {rank} calls {_full(calls[rank])}" for rank in blamed or tuple(calls)]
         others = f", the others {_full(usual)}" if blamed else ""
         others += f", as the ranks of the other groups of {group.name.purpose} do" if beside else ""
-        return Position(
+        return HangPosition(
             kind=kind,
             blamed=blamed,
             waiting=tuple(rank for rank in calls if rank not in blamed),
@@ -140,7 +140,7 @@ def _full(call: Call) -> str:
     return f"{call.operation}{size}{types}{f' ({call.frame})' if call.frame else ''}"
 
 
-def unequal_transfer(group: Group) -> Position | None:
+def unequal_transfer(group: Group) -> HangPosition | None:
     """Return a send and a receive that meet with different sizes; which of the two is wrong cannot be told."""
     opened = [call for part in group.ranks.values() for call in part.transfers if not call.ended]
     receives = {(call.peer, call.rank): call for call in reversed(opened) if call.operation == "recv"}
@@ -150,7 +150,7 @@ def unequal_transfer(group: Group) -> Position | None:
         if receive is None:
             continue
         if (send.numel_in, send.types) != (receive.numel_out, receive.types):
-            return Position(
+            return HangPosition(
                 kind="sizes",
                 group=group.name,
                 operation="send",

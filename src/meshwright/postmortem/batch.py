@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from .facts import Fact, Failure
-from .lines import Message
+from .lines import LogMessage
 
 _PBS = re.compile(r"PBS: job killed: (?P<what>walltime|cput|v?mem|pmem|ncpus)\b")
 _LSF = re.compile(r"^TERM_(?P<what>[A-Z_]+): ")
@@ -30,7 +30,7 @@ _TELLS = re.compile(
 )
 
 
-def read(messages: Sequence[Message]) -> Iterator[Fact]:
+def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
     """Yield what batch systems and clouds say in the messages of one file."""
     for message in messages:
         text = message.text
@@ -53,7 +53,7 @@ def read(messages: Sequence[Message]) -> Iterator[Fact]:
             yield Failure(kind="killed", what=what, where=message.where, follows=True)
 
 
-def _ended(by: str, why: str, message: Message) -> Iterator[Failure]:
+def _ended(by: str, why: str, message: LogMessage) -> Iterator[Failure]:
     """Yield that a batch system ended the job, for one of the reasons that it has words for."""
     if why in _MEMORY or why.startswith("OUT_OF_ME"):
         yield Failure(kind="host_memory", what=f"{by}: the job's memory limit ({why})", where=message.where)

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 import msgspec
 from msgspec.structs import replace
 
-from .facts import Exit, Fact, Failure, Identity, Timeout, Torchrun, Where, of
-from .position import Position
+from .facts import Exit, Fact, Failure, RankIdentity, Timeout, Torchrun, Where, of
+from .position import HangPosition
 from .verdict import Kind, shortened
 from .world import ranks_seen, world_of
 
@@ -40,7 +40,7 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
 
     def can_be_of(self, rank: int, facts: list[Fact]) -> bool:
         """Return whether nothing that is known of a rank speaks against its being the one that this befell."""
-        known = [identity for identity in of(facts, Identity) if identity.rank == rank]
+        known = [identity for identity in of(facts, RankIdentity) if identity.rank == rank]
         if self.first.host and any(i.host and not _same_host(i.host, self.first.host) for i in known):
             return False
         if self.first.pid is not None and any(i.pid is not None and i.pid != self.first.pid for i in known):
@@ -56,9 +56,9 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
         return _LACKS.get(self.kind, "which rank it was: lines with a prefix of each rank, or a file for each")
 
 
-def cause_of(facts: list[Fact], position: Position | None) -> Cause | None:
+def cause_of(facts: list[Fact], position: HangPosition | None) -> Cause | None:
     """Return the first fault, None where nothing failed but what follows from the wait itself."""
-    identities = of(facts, Identity)
+    identities = of(facts, RankIdentity)
     waiting = set(position.waiting) if position else set()
     timeouts = of(facts, Timeout)
     waited = [fact.where for fact in timeouts]
@@ -104,7 +104,7 @@ def least_evidence(facts: list[Fact]) -> Failure | None:
     return min(found, key=lambda fault: (not fault.is_general, _LEAST_ORDER.index(fault.kind)), default=None)
 
 
-def _resolved(failure: Failure, identities: Sequence[Identity], facts: list[Fact]) -> Failure:
+def _resolved(failure: Failure, identities: Sequence[RankIdentity], facts: list[Fact]) -> Failure:
     """Return the failure with its rank, where process, GPU or task lead to one."""
     if failure.rank is not None:
         return failure
@@ -124,7 +124,7 @@ def _resolved(failure: Failure, identities: Sequence[Identity], facts: list[Fact
     return failure
 
 
-def _leads_to(failure: Failure, identity: Identity) -> bool:
+def _leads_to(failure: Failure, identity: RankIdentity) -> bool:
     """Whether a line says that the process or the GPU of a failure is that of a rank."""
     if failure.pid is not None and failure.pid == identity.pid:
         return True
@@ -143,7 +143,7 @@ def _same_bus(nccl: str, kernel: str) -> bool:
 
 
 def _of_exits(
-    exits: Sequence[Exit], told: Sequence[Failure], identities: Sequence[Identity], facts: list[Fact]
+    exits: Sequence[Exit], told: Sequence[Failure], identities: Sequence[RankIdentity], facts: list[Fact]
 ) -> list[Failure]:
     """Return what a launcher's first failure says that no other line does."""
     found: list[Failure] = []

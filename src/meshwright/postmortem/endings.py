@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from .facts import Busy, CodeFrame, Exit, Fact, Failure, Identity, Shortened, Torchrun, UnlikeModel
-from .lines import Message, time_of
+from .facts import Busy, CodeFrame, Exit, Fact, Failure, RankIdentity, Shortened, Torchrun, UnlikeModel
+from .lines import LogMessage, time_of
 from .names import collective_in
 
 MANY_STEPS = 3  # of any rank after an error without a rank: it was caught, and the training went on
@@ -113,7 +113,7 @@ _OURS = re.compile(
 )
 
 
-def read(messages: list[Message]) -> Iterator[Fact]:
+def read(messages: list[LogMessage]) -> Iterator[Fact]:
     """Yield how ranks ended, as the messages of one file say."""
     yield from _exits(messages)
     went_on: dict[int | None, list[int]] = defaultdict(list)
@@ -150,7 +150,7 @@ def read(messages: list[Message]) -> Iterator[Fact]:
                 yield replace(fact, follows=True, is_over=True) if fact.kind == "exception" and handled else fact
 
 
-def _failure(message: Message, *, ends_traceback: bool) -> Iterator[Failure]:
+def _failure(message: LogMessage, *, ends_traceback: bool) -> Iterator[Failure]:
     text, where, rank = message.text, message.where, message.rank
     memory, worker, fault, ours = (
         pattern.search(text) for pattern in (_CUDA_MEMORY, _WORKER_KILLED, _CUDA_FAULT, _OURS)
@@ -194,7 +194,7 @@ def _failure(message: Message, *, ends_traceback: bool) -> Iterator[Failure]:
         yield from _exception(message, ends_traceback=ends_traceback)
 
 
-def _ends_of_tracebacks(messages: list[Message]) -> set[int]:
+def _ends_of_tracebacks(messages: list[LogMessage]) -> set[int]:
     """Return which messages end a traceback: the first line of the rank behind it that is not indented."""
     found: set[int] = set()
     opened: dict[tuple[int | None, int | None], int] = {}  # lines since the heading, by rank and process
@@ -210,7 +210,7 @@ def _ends_of_tracebacks(messages: list[Message]) -> set[int]:
     return found
 
 
-def _exception(message: Message, *, ends_traceback: bool) -> Iterator[Failure]:
+def _exception(message: LogMessage, *, ends_traceback: bool) -> Iterator[Failure]:
     match = _ERROR.match(message.text) or (_RAISED.match(message.text) if ends_traceback else None)
     if not match:
         return
@@ -238,7 +238,7 @@ def _exception(message: Message, *, ends_traceback: bool) -> Iterator[Failure]:
     )
 
 
-def _progress(messages: list[Message], went_on: dict[int | None, list[int]]) -> Iterator[Busy]:
+def _progress(messages: list[LogMessage], went_on: dict[int | None, list[int]]) -> Iterator[Busy]:
     """Yield the bars over data that had not come to their end, and after which the rank did not train."""
     last: dict[tuple[int | None, str], tuple[int, Busy | None]] = {}
     for index, message in enumerate(messages):
@@ -257,7 +257,7 @@ def _progress(messages: list[Message], went_on: dict[int | None, list[int]]) -> 
             yield busy
 
 
-def _code(message: Message) -> Iterator[Fact]:
+def _code(message: LogMessage) -> Iterator[Fact]:
     match = _CODE.search(message.text) or _CODE_FILE.search(message.text)
     if match:
         operation = collective_in(match.group("name"))
@@ -265,7 +265,7 @@ def _code(message: Message) -> Iterator[Fact]:
             yield CodeFrame(rank=message.rank, operation=operation, where=message.where)
 
 
-def _exits(messages: list[Message]) -> Iterator[Fact]:
+def _exits(messages: list[LogMessage]) -> Iterator[Fact]:
     """Read torchrun's summary: blocks of `key : value` below `[0]:`, the first failure below its own heading."""
     first, inside = False, False
     fields: dict[str, str] = {}
@@ -296,7 +296,7 @@ def _exit(fields: dict[str, str], where: object, first: bool) -> Iterator[Fact]:
     pid = int(code.group(2)) if code.group(2) else None
     host = fields.get("host", "")
     place = {"rank": int(rank.group(1)), "host": host, "pid": pid, "where": where}
-    yield Identity(**place)  # type: ignore[arg-type]  # a mixture of types by name
+    yield RankIdentity(**place)  # type: ignore[arg-type]  # a mixture of types by name
     local = int(rank.group(2)) if rank.group(2) else None
     when_s = time_of(fields.get("time", ""))
     yield Exit(**place, local_rank=local, code=int(code.group(1)), first=first, time_s=when_s)  # type: ignore[arg-type]

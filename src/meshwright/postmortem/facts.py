@@ -69,7 +69,7 @@ class Timeout(msgspec.Struct, frozen=True, kw_only=True):
     counted_in_group: bool = False  # `rank` is the only number of the line, which counts inside a group
 
 
-class Progress(msgspec.Struct, frozen=True, kw_only=True):
+class GroupProgress(msgspec.Struct, frozen=True, kw_only=True):
     """How far a rank has come in a group: the last calls that it enqueued, started and completed."""
 
     rank: int | None
@@ -229,7 +229,7 @@ class Fingerprint(msgspec.Struct, frozen=True, kw_only=True):
     seq: int | None = None
 
 
-class Identity(msgspec.Struct, frozen=True, kw_only=True):
+class RankIdentity(msgspec.Struct, frozen=True, kw_only=True):
     """Which process, GPU and host a rank is, as NCCL's Init line or torchrun says."""
 
     rank: int
@@ -295,7 +295,7 @@ class Frame(msgspec.Struct, frozen=True):
         return f"{self.function} ({self.file}:{self.line})" if self.line is not None else self.function
 
 
-class Stack(msgspec.Struct, frozen=True, kw_only=True):
+class StackTrace(msgspec.Struct, frozen=True, kw_only=True):
     """The main thread of a rank as py-spy or faulthandler saw it, innermost function first."""
 
     rank: int | None
@@ -317,7 +317,7 @@ class KernelTimes(msgspec.Struct, frozen=True, kw_only=True):
 
 Fact = (
     Timeout
-    | Progress
+    | GroupProgress
     | Failure
     | Exit
     | DesyncReport
@@ -332,13 +332,13 @@ Fact = (
     | CodeFrame
     | SizesDiffer
     | Fingerprint
-    | Identity
+    | RankIdentity
     | CommunicatorCall
     | WorldSize
     | Spoke
     | Torchrun
     | Shortened
-    | Stack
+    | StackTrace
     | KernelTimes
 )
 

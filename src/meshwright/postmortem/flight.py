@@ -16,7 +16,7 @@ from .facts import GroupName, Where
 from .flight_versions import PEERS, entries_of, nothing_lost, plain_text, renamed, status_by_name
 from .names import spelled
 from .pickles import is_pickle, load_plain
-from .records import Record
+from .records import RankFlight
 from .world import MOST_RANKS
 
 _RANK_AT_END = re.compile(r"(\d+)(?:\.(?:json|pkl|pickle))?$")
@@ -49,7 +49,7 @@ def is_record(data: bytes) -> bool:
     return head[:1] == b"{" and (any(key in data for key in keys) or (b'"flights"' in data and b'"rank"' in head))
 
 
-def read(data: bytes, path: Path, *, order: int, attempt: int | None) -> Dump | Record:
+def read(data: bytes, path: Path, *, order: int, attempt: int | None) -> Dump | RankFlight:
     """Return one record; InputError names a file that is none, or whose rank cannot be told."""
     if is_pickle(data):
         value = load_plain(data, where=str(path))
@@ -61,7 +61,7 @@ def read(data: bytes, path: Path, *, order: int, attempt: int | None) -> Dump | 
     value = sound(value, where=str(path))
     if isinstance(value, dict) and "groups" in value and "rank" in value:
         try:
-            return msgspec.convert(value, Record, strict=False)  # JSON's keys are texts, also those that are ranks
+            return msgspec.convert(value, RankFlight, strict=False)  # JSON's keys are texts, also those that are ranks
         except msgspec.ValidationError as error:
             raise InputError(f"{path}: {error}") from None
     rank = rank_of(path)
@@ -298,7 +298,7 @@ def _shown(where: Where, name: str, count: Mapping[str, Any]) -> Where:
     return msgspec.structs.replace(where, text=f"{text} {count.get('last_completed_collective')}")
 
 
-def our_groups(records: Iterable[tuple[Record, Where]]) -> list[Group]:
+def our_groups(records: Iterable[tuple[RankFlight, Where]]) -> list[Group]:
     """Return the groups that our own records speak of; the ranks seen to arrive are members."""
     parts: dict[str, dict[int, RankGroup]] = defaultdict(dict)
     purposes: dict[str, str] = {}

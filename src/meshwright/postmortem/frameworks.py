@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from .endings import MANY_STEPS, WENT_ON
 from .facts import Absentees, Exit, Fact, Failure, Stalled, StoreWait, WorldSize
-from .lines import Message
+from .lines import LogMessage
 from .world import MOST_RANKS
 
 _TELLS = re.compile(
@@ -32,7 +32,7 @@ _ASCEND = re.compile(r"EI0006: .*?(?:socket times out)")
 _NAMES = 32  # lines over which a list of tasks goes on
 
 
-def read(messages: Sequence[Message]) -> Iterator[Fact]:
+def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
     """Yield what runtimes other than c10d say in the messages of one file."""
     stalls: dict[str, tuple[int, Stalled]] = {}
     waits: list[tuple[int, StoreWait]] = []
@@ -68,14 +68,14 @@ def read(messages: Sequence[Message]) -> Iterator[Fact]:
     yield from _unfinished(messages, sorted(stalls.values(), key=lambda pair: pair[0]))
 
 
-def _unfinished(messages: Sequence[Message], found: Sequence[tuple[int, Fact]]) -> Iterator[Fact]:
+def _unfinished(messages: Sequence[LogMessage], found: Sequence[tuple[int, Fact]]) -> Iterator[Fact]:
     """Yield the waits after which nobody trained on; a validation on one rank alone makes one that ends."""
     last = found[-1][0] if found else len(messages)
     if sum(bool(WENT_ON.search(message.text)) for message in messages[last + 1 :]) < MANY_STEPS:
         yield from (fact for _, fact in found)
 
 
-def _jax(messages: Sequence[Message], index: int) -> Iterator[Fact]:
+def _jax(messages: Sequence[LogMessage], index: int) -> Iterator[Fact]:
     """Yield the tasks that JAX's coordination service misses; a task is a process, which JAX numbers like ranks."""
     message = messages[index]
     text, where = message.text, message.where
@@ -94,12 +94,12 @@ def _jax(messages: Sequence[Message], index: int) -> Iterator[Fact]:
         yield WorldSize(ranks=int(reached.group("all")), where=where)
 
 
-def _silent(task: int, message: Message) -> Failure:
+def _silent(task: int, message: LogMessage) -> Failure:
     what = f"JAX's coordination service no longer hears task {task}: it crashed, was killed or preempted"
     return Failure(kind="killed", what=what, rank=task, where=message.where)
 
 
-def _listed(messages: Sequence[Message], index: int, after: str = "") -> Iterator[tuple[int, Message]]:
+def _listed(messages: Sequence[LogMessage], index: int, after: str = "") -> Iterator[tuple[int, LogMessage]]:
     """Yield the tasks on a line behind `after`, and on the lines of names alone that follow it."""
     rest = messages[index].text.rsplit(after, 1)[-1] if after else messages[index].text
     yield from ((int(found["task"]), messages[index]) for found in _TASK.finditer(rest))
@@ -109,7 +109,7 @@ def _listed(messages: Sequence[Message], index: int, after: str = "") -> Iterato
         yield from ((int(found["task"]), message) for found in _TASK.finditer(message.text))
 
 
-def _others(message: Message) -> Iterator[Fact]:
+def _others(message: LogMessage) -> Iterator[Fact]:
     text, where, rank = message.text, message.where, message.rank
     if crashed := _COMPOSER.search(text):
         yield Exit(rank=int(crashed.group("rank")), code=int(crashed.group("code")), first=True, where=where)

@@ -16,19 +16,19 @@ from .facts import (
     Exit,
     Fact,
     Failure,
-    Identity,
+    RankIdentity,
     SizesDiffer,
     Spoke,
-    Stack,
+    StackTrace,
     StoreWait,
     Timeout,
     Where,
     of,
 )
 from .files import content, files_of, hints_of, short_names
-from .lines import FileHint, Message, messages
-from .position import Position
-from .records import Record
+from .lines import FileHint, LogMessage, messages
+from .position import HangPosition
+from .records import RankFlight
 from .rules import Case, decide
 from .spoken import position as spoken_position
 from .verdict import Verdict
@@ -40,12 +40,12 @@ MOST_DIGITS = 300  # of a number in a log: thousands would be searched for ever,
 _ENDLESS = re.compile(rf"\d{{{MOST_DIGITS + 1},}}")
 
 
-class Read(msgspec.Struct, kw_only=True):
+class ReadFiles(msgspec.Struct, kw_only=True):
     """What the files gave: facts of logs, flight records, and what could not be read."""
 
     facts: list[Fact] = []
     dumps: list[flight.Dump] = []
-    ours: list[tuple[Record, Where]] = []
+    ours: list[tuple[RankFlight, Where]] = []
     refused: dict[str, int | None] = {}  # what is wrong, and of which rank where the name tells
     files: int = 0
 
@@ -56,10 +56,10 @@ def examine(paths: Sequence[Path]) -> Verdict:
     return decide(case_of(read))
 
 
-def read_all(paths: Sequence[Path]) -> Read:
+def read_all(paths: Sequence[Path]) -> ReadFiles:
     """Read files and folders; InputError where nothing in them could be read."""
     files = files_of(paths)
-    read = Read(facts=[], dumps=[], ours=[], refused={})
+    read = ReadFiles(facts=[], dumps=[], ours=[], refused={})
     names, hints = short_names(files), hints_of(files)
     for order, path in enumerate(files):
         try:
@@ -77,7 +77,7 @@ def read_all(paths: Sequence[Path]) -> Read:
     return read
 
 
-def case_of(read: Read) -> Case:
+def case_of(read: ReadFiles) -> Case:
     """Return the case of the last attempt that shows a fault."""
     facts = _with_ranks(_of_last_attempt(read.facts))
     groups: list[Group] = []
@@ -98,7 +98,7 @@ def case_of(read: Read) -> Case:
     )
 
 
-def _better(recorded: Position | None, spoken: Position | None) -> Position | None:
+def _better(recorded: HangPosition | None, spoken: HangPosition | None) -> HangPosition | None:
     """Return the position by flight records, which know most, unless the logs are certain and they are not."""
     if recorded is None or spoken is None:
         return recorded or spoken
@@ -109,7 +109,7 @@ def _better(recorded: Position | None, spoken: Position | None) -> Position | No
     return spoken if spoken.certain else recorded
 
 
-def _read_file(path: Path, name: str, order: int, hint: FileHint, read: Read) -> None:
+def _read_file(path: Path, name: str, order: int, hint: FileHint, read: ReadFiles) -> None:
     parts = content(path)
     data = parts[0][1]
     if not data.strip():
@@ -120,7 +120,7 @@ def _read_file(path: Path, name: str, order: int, hint: FileHint, read: Read) ->
         return
     if flight.is_record(data):
         record = flight.read(b"".join(part for _, part in parts), path, order=order, attempt=hint.attempt)
-        if isinstance(record, Record):
+        if isinstance(record, RankFlight):
             read.ours.append((record, Where(name, 0, "", None, hint.attempt, order, record.rank)))
         else:
             read.dumps.append(msgspec.structs.replace(record, where=msgspec.structs.replace(record.where, file=name)))
@@ -146,7 +146,7 @@ def _of_text(text: str, name: str, order: int, hint: FileHint, first: int) -> li
     return [held for fact in [*facts, *_spoken(found)] if (held := of_real_ranks(fact)) is not None]
 
 
-def _spoken(found: Sequence[Message]) -> list[Fact]:
+def _spoken(found: Sequence[LogMessage]) -> list[Fact]:
     """Return one fact for each rank that said anything, whatever it was."""
     first: dict[tuple[int, int | None], Where] = {}
     for message in found:
@@ -167,17 +167,17 @@ def _of_last_attempt(facts: list[Fact]) -> list[Fact]:
         fact
         for fact in facts
         if fact.where.attempt == last
-        or isinstance(fact, Stack)
+        or isinstance(fact, StackTrace)
         or (fact.where.attempt is None and (fact.where.file not in restarted or last == 0))
     ]
 
 
 def _with_ranks(facts: list[Fact]) -> list[Fact]:
     """Return the facts, stacks that name a process only with the rank that NCCL or torchrun says it is."""
-    ranks = {identity.pid: identity.rank for identity in of(facts, Identity) if identity.pid is not None}
+    ranks = {identity.pid: identity.rank for identity in of(facts, RankIdentity) if identity.pid is not None}
     return [
         msgspec.structs.replace(fact, rank=ranks[fact.pid])
-        if isinstance(fact, Stack) and fact.rank is None and fact.pid in ranks
+        if isinstance(fact, StackTrace) and fact.rank is None and fact.pid in ranks
         else fact
         for fact in facts
     ]

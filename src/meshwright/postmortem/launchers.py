@@ -9,7 +9,7 @@ import signal as signal_module
 from collections.abc import Iterator, Sequence
 
 from .facts import Exit, Fact, Failure
-from .lines import Message
+from .lines import LogMessage
 
 _TELLS = re.compile(
     r"exitcode: |return code = |Child process with PID|noticed that|exited with non-zero|BAD TERM|MPI_ABORT was"
@@ -54,7 +54,7 @@ _SPREAD = 6  # lines over which MPI spreads one notice
 _QUOTES = "=> \t"
 
 
-def read(messages: Sequence[Message]) -> Iterator[Fact]:
+def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
     """Yield what launchers say of ended processes in the messages of one file."""
     for index, message in enumerate(messages):
         text = message.text
@@ -70,14 +70,14 @@ def read(messages: Sequence[Message]) -> Iterator[Fact]:
             yield from _of_a_line(message, text)
 
 
-def _of_a_line(message: Message, text: str) -> Iterator[Fact]:
+def _of_a_line(message: LogMessage, text: str) -> Iterator[Fact]:
     for agent in _ELASTIC.finditer(text):
         yield _exit(message, agent)
     if found := next((found for form in _OF_A_LINE if (found := form.search(text))), None):
         yield _exit(message, found)
 
 
-def _exit(message: Message, found: re.Match[str]) -> Exit:
+def _exit(message: LogMessage, found: re.Match[str]) -> Exit:
     told = found.groupdict()
     pid, signal = int(told.get("pid") or 0), told.get("signal")
     if told.get("name") in signal_module.Signals.__members__:
@@ -94,14 +94,14 @@ def _exit(message: Message, found: re.Match[str]) -> Exit:
     )
 
 
-def _mpi(message: Message, following: Sequence[Message]) -> Iterator[Fact]:
+def _mpi(message: LogMessage, following: Sequence[LogMessage]) -> Iterator[Fact]:
     told = " ".join(line.text.strip(_QUOTES) for line in following)
     told = re.sub(r"\s+", " ", told)
     if found := _OPEN_MPI.search(told) or _OPEN_MPI_CODE.search(told) or _HYDRA.search(told) or _ABORTED.search(told):
         yield _exit(message, found)
 
 
-def _ray(message: Message, following: Sequence[Message]) -> Iterator[Fact]:
+def _ray(message: LogMessage, following: Sequence[LogMessage]) -> Iterator[Fact]:
     pid = next((int(found[1]) for line in following if (found := _PID.search(line.text))), message.pid)
     if _RAY_MEMORY.search(message.text):
         what = "Ray killed a worker, for the memory of its node ran low"
@@ -111,7 +111,7 @@ def _ray(message: Message, following: Sequence[Message]) -> Iterator[Fact]:
         yield Failure(kind="killed", what=what, pid=pid, host=message.host, where=message.where, follows=True)
 
 
-def _node(message: Message, following: Sequence[Message]) -> Iterator[Fact]:
+def _node(message: LogMessage, following: Sequence[LogMessage]) -> Iterator[Fact]:
     """Read that a whole node no longer answers: to Ray's head, or to Open MPI's."""
     if found := _RAY_NODE.search(message.text):
         host = found.group("host") or ""

@@ -87,7 +87,7 @@ MOST_WRAPPED = 4096  # characters of a message that lost spaces where it was wra
 _NEAR = 64  # lines among which the pieces of one source are looked for, between those of others
 
 
-class Message(msgspec.Struct, frozen=True, kw_only=True):
+class LogMessage(msgspec.Struct, frozen=True, kw_only=True):
     """One message of a log without its prefixes."""
 
     text: str
@@ -120,7 +120,7 @@ def hint_of(path: PurePath) -> FileHint:
     return FileHint(rank, attempt, words[0] if kernel and words[0] not in _NO_HOST else "")
 
 
-def messages(text: str, *, file: str, order: int, hint: FileHint, first: int = 1) -> list[Message]:
+def messages(text: str, *, file: str, order: int, hint: FileHint, first: int = 1) -> list[LogMessage]:
     """Return the messages of a log in the order of the file, each with its rank where prefix, process or file tell."""
     found = list(_messages(text, file=file, order=order, hint=hint, first=first))
     prefixed = {message.rank for message in found if message.rank is not None}
@@ -136,8 +136,8 @@ def messages(text: str, *, file: str, order: int, hint: FileHint, first: int = 1
 
 
 def _attributed(
-    message: Message, of_file: int | None, of_process: dict[tuple[str, int], int], *, is_local: bool
-) -> Message:
+    message: LogMessage, of_file: int | None, of_process: dict[tuple[str, int], int], *, is_local: bool
+) -> LogMessage:
     if message.rank is not None:
         return message
     rank = of_process.get((message.host, message.pid)) if message.pid is not None else None
@@ -147,7 +147,7 @@ def _attributed(
     return message if rank is None else replace(message, rank=rank, where=message.where.by(rank))
 
 
-def _messages(text: str, *, file: str, order: int, hint: FileHint, first: int) -> Iterator[Message]:
+def _messages(text: str, *, file: str, order: int, hint: FileHint, first: int) -> Iterator[LogMessage]:
     rows = _unquoted(list(_rows(text, first)))
     tasks = _is_labelled([_SRUN.match(row) for _, row in rows])
     named = [] if tasks else [_POD_NAME.match(row) for _, row in rows]
@@ -273,7 +273,7 @@ def _pieces(row: str) -> list[str]:
 
 def _message(
     text: str, number: int, *, file: str, order: int, attempt: int | None, tasks: bool, hint: FileHint
-) -> Message:
+) -> LogMessage:
     raw = text
     found: dict[str, str] = {}
     for pattern, begins in _PREFIXES:
@@ -291,7 +291,7 @@ def _message(
     while match:
         text = text[match.end() :]
         match = _RANK.match(text)
-    return Message(
+    return LogMessage(
         text=text,
         where=Where(
             file, number, raw.strip()[:400], time_of(stamp or text, text), attempt, order, rank, stamp.endswith("Z")

@@ -20,8 +20,8 @@ from ..files import read_text
 from ..units import format_time
 from .facts import Where
 from .flight import our_groups
-from .position import Position
-from .records import Call, Record
+from .position import HangPosition
+from .records import RankFlight, RecordedCall
 from .waits import judged
 
 APART_S = 1.0  # between two looks at live ranks
@@ -32,7 +32,7 @@ _STATES = {
     "Z": "has ended",
     "D": "waits for a device or a file system",
 }
-Begun = Sequence[tuple[int, Call]]  # the last call of each rank in a group
+Begun = Sequence[tuple[int, RecordedCall]]  # the last call of each rank in a group
 
 
 class StuckRank(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,7 +57,7 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
         return f"{_ranks(self.ranks)} {verb} in {self.call}{since}"
 
 
-class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+class LiveVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """What is known about a run that hangs, or goes on."""
 
     stuck: tuple[StuckRank, ...]
@@ -85,7 +85,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
         return "\n".join(lines)
 
 
-def read_records(run_folder: Path) -> list[Record]:
+def read_records(run_folder: Path) -> list[RankFlight]:
     """Return the flight records of a run, one a rank."""
     if not run_folder.is_dir():
         raise InputError(f"{run_folder}: no such folder; expected the folder of a run")
@@ -96,13 +96,13 @@ def read_records(run_folder: Path) -> list[Record]:
         if path.is_symlink():
             raise InputError(f"{path}: is a link, expected the record that a rank writes")
         try:
-            records.append(msgspec.json.decode(read_text(path), type=Record))
+            records.append(msgspec.json.decode(read_text(path), type=RankFlight))
         except (msgspec.MsgspecError, RecursionError) as error:
             raise InputError(f"{path}: {error}") from None
     return records
 
 
-def look_at(run_folder: Path, *, apart_s: float = APART_S) -> Verdict:
+def look_at(run_folder: Path, *, apart_s: float = APART_S) -> LiveVerdict:
     """Return what the records and the live ranks of a run tell; InputError if there are neither.
 
     Live ranks are asked twice, `apart_s` seconds apart: one that makes other calls the second time is not stuck.
@@ -122,10 +122,10 @@ def look_at(run_folder: Path, *, apart_s: float = APART_S) -> Verdict:
 
 
 def explain(
-    records: Sequence[Record],
+    records: Sequence[RankFlight],
     processes: Sequence[RankProcess] = (),
-    before: Mapping[int, Mapping[str, Call]] | None = None,
-) -> Verdict:
+    before: Mapping[int, Mapping[str, RecordedCall]] | None = None,
+) -> LiveVerdict:
     """Return who is stuck: by the records of each group, and by the state of the processes.
 
     `before` are the last calls of each rank a moment ago, by group: a group in which one has changed goes on.
@@ -152,7 +152,7 @@ def explain(
         for process in processes
         if process.state in _STATES and process.rank not in named
     ]
-    return Verdict(
+    return LiveVerdict(
         stuck=tuple(stuck),
         waiting=tuple(waiting),
         reasons={record.rank: record.reason for record in records},
@@ -162,7 +162,7 @@ def explain(
     )
 
 
-def _ask(run_folder: Path) -> tuple[list[Record], list[RankProcess]]:
+def _ask(run_folder: Path) -> tuple[list[RankFlight], list[RankProcess]]:
     """Ask the live ranks, and return the records of the run and those ranks.
 
     A record of a rank that lives now as another process is of an earlier attempt and left out.
@@ -181,8 +181,8 @@ def _ask(run_folder: Path) -> tuple[list[Record], list[RankProcess]]:
 
 
 def _named(
-    position: Position | None, records: Sequence[Record], begun: Mapping[str, Begun], lives: Mapping[int, RankProcess],
-    *, several: bool,
+    position: HangPosition | None, records: Sequence[RankFlight], begun: Mapping[str, Begun],
+    lives: Mapping[int, RankProcess], *, several: bool,
 ) -> list[StuckRank]:  # fmt: skip
     """Return the ranks that the others wait for, in the words of the group in which each is late."""
     if position is None:
@@ -203,7 +203,9 @@ def _named(
     return [*found.values(), *rest]
 
 
-def _waiting(records: Sequence[Record], name: str, calls: Begun, stuck: set[int], *, several: bool) -> list[Waiting]:
+def _waiting(
+    records: Sequence[RankFlight], name: str, calls: Begun, stuck: set[int], *, several: bool
+) -> list[Waiting]:
     """Return who waits in the call of a group that came last, but for those who are stuck."""
     expected = _expected(calls)
     if expected is None:
@@ -218,29 +220,29 @@ def _waiting(records: Sequence[Record], name: str, calls: Begun, stuck: set[int]
     return [Waiting(call=call, group=name, ranks=ranks, waited_s=waited_s)] if ranks else []
 
 
-def _expected(calls: Begun) -> Call | None:
+def _expected(calls: Begun) -> RecordedCall | None:
     """Return the call of a group that came last and has not ended, as most make it."""
     front = max(call.sequence for _, call in calls)
     at_front = [(call.operation, call.size_bytes) for _, call in calls if call.sequence == front and not call.ended]
     if not at_front:
         return None
     (usual, _), *_ = Counter(at_front).most_common(1)
-    return Call(front, usual[0], usual[1], ended=False)
+    return RecordedCall(front, usual[0], usual[1], ended=False)
 
 
-def _arrivals(records: Sequence[Record], name: str) -> list[Mapping[int, int]]:
+def _arrivals(records: Sequence[RankFlight], name: str) -> list[Mapping[int, int]]:
     return [group.arrivals for record in records for group in record.groups if group.name == name]
 
 
-def _where(records: Sequence[Record], name: str, *, several: bool) -> str:
+def _where(records: Sequence[RankFlight], name: str, *, several: bool) -> str:
     described = next(g.description or name for r in records for g in r.groups if g.name == name)
     return f" (group {described})" if several else ""
 
 
 def _why(
     rank: int,
-    last: Call | None,
-    expected: Call,
+    last: RecordedCall | None,
+    expected: RecordedCall,
     arrivals: Sequence[Mapping[int, int]],
     lives: Mapping[int, RankProcess],
 ) -> str:

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from .facts import CommunicatorCall, Fact, Failure, Fingerprint, Identity, SizesDiffer, Where, WorldSize
-from .lines import Message
+from .facts import CommunicatorCall, Fact, Failure, Fingerprint, RankIdentity, SizesDiffer, Where, WorldSize
+from .lines import LogMessage
 from .names import spelled
 
 _LINE = re.compile(r"(?P<host>[\w.-]+):(?P<pid>\d+):(?P<tid>\d+) \[(?P<device>-?\d+)\] (?P<rest>.*)")
@@ -82,7 +82,7 @@ STATUS = {
 }  # ibv_wc_status of libibverbs
 
 
-def read(messages: list[Message]) -> Iterator[Fact]:
+def read(messages: list[LogMessage]) -> Iterator[Fact]:
     """Yield what NCCL says in the messages of one file."""
     for message in messages:
         match = _LINE.search(message.text) if "NCCL" in message.text else None
@@ -112,9 +112,9 @@ def read(messages: list[Message]) -> Iterator[Fact]:
         yield from _faults(message, rest, host, pid)
 
 
-def _identity(init: re.Match[str], host: str, pid: int, device: int, message: Message) -> Iterator[Fact]:
+def _identity(init: re.Match[str], host: str, pid: int, device: int, message: LogMessage) -> Iterator[Fact]:
     rank, ranks = int(init.group("rank")), int(init.group("ranks"))
-    yield Identity(
+    yield RankIdentity(
         rank=rank,
         host=host,
         pid=pid,
@@ -127,7 +127,7 @@ def _identity(init: re.Match[str], host: str, pid: int, device: int, message: Me
     )
 
 
-def _faults(message: Message, rest: str, host: str, pid: int | None) -> Iterator[Fact]:
+def _faults(message: LogMessage, rest: str, host: str, pid: int | None) -> Iterator[Fact]:
     own = _network(rest) or _process(rest) if "WARN" in rest or "Got " in rest else None
     if own:
         yield replace(own, host=host, pid=pid, rank=message.rank, where=message.where)
@@ -180,7 +180,7 @@ def _failure(kind: str, what: str, *, follows: bool = False, is_general: bool = 
     return Failure(kind=kind, what=what, where=Where("", 0, ""), follows=follows, is_general=is_general)
 
 
-def world_of(identities: list[Identity]) -> list[WorldSize]:
+def world_of(identities: list[RankIdentity]) -> list[WorldSize]:
     """Return the sizes of the communicators: the largest is the number of ranks."""
     return [WorldSize(ranks=i.ranks, where=i.where) for i in identities if i.ranks]
 

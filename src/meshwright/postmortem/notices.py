@@ -7,19 +7,19 @@ from .facts import (
     DesyncReport,
     Fact,
     Fingerprint,
+    GroupProgress,
     PeerLost,
-    Progress,
     Shortened,
     SizesDiffer,
     StoreWait,
     Timeout,
     of,
 )
-from .position import Position, minority
+from .position import HangPosition, minority
 from .world import ranks_seen, with_own_files, world_of
 
 
-def by_barrier(facts: list[Fact]) -> Position | None:
+def by_barrier(facts: list[Fact]) -> HangPosition | None:
     """Return whom a monitored barrier names; those who only wait for another are healthy."""
     named = of(facts, Absentees)
     if not named:
@@ -27,7 +27,7 @@ def by_barrier(facts: list[Fact]) -> Position | None:
     arrived = of(facts, Arrived)
     ranks = {rank for fact in named for rank in fact.ranks} - {fact.rank for fact in arrived}
     told = ", ".join(map(str, sorted(ranks)))
-    return Position(
+    return HangPosition(
         kind="absent",
         blamed=tuple(sorted(ranks)),
         waiting=tuple(sorted({fact.rank for fact in arrived if fact.rank is not None})),
@@ -38,7 +38,7 @@ def by_barrier(facts: list[Fact]) -> Position | None:
     )
 
 
-def by_report(facts: list[Fact]) -> Position | None:
+def by_report(facts: list[Fact]) -> HangPosition | None:
     """Return whom torch's desync report shows behind; a report that names everybody names nobody."""
     for report in of(facts, DesyncReport):
         if found := _unlike(report):
@@ -59,11 +59,11 @@ def by_report(facts: list[Fact]) -> Position | None:
         last = min(report.started, default=None)
         told = f"; the others wait in {last[1]} #{last[0]}" if last else ""
         ranks = ", ".join(map(str, blamed))
-        return Position(
+        return HangPosition(
             kind="absent",
             blamed=tuple(blamed),
             waiting=tuple(sorted(waiting)),
-            group=next((fact.group for fact in of(facts, Progress) if fact.group), None),
+            group=next((fact.group for fact in of(facts, GroupProgress) if fact.group), None),
             seq=seq if seq is not None else report.at_seq,
             why=f"torch's desync report: rank{'s' * (len(blamed) > 1)} {ranks} {why}{told}",
             evidence=(report.where,),
@@ -71,7 +71,7 @@ def by_report(facts: list[Fact]) -> Position | None:
     return None
 
 
-def _unlike(report: DesyncReport) -> Position | None:
+def _unlike(report: DesyncReport) -> HangPosition | None:
     """Return who started another operation than the others under one number, in the snapshot of a report."""
     numbers = sorted({seq for seq, _, _ in report.started})
     for seq in numbers:
@@ -81,7 +81,7 @@ def _unlike(report: DesyncReport) -> Position | None:
         blamed, certain = minority(operations)
         usual = next(name for rank, name in operations.items() if rank not in blamed)
         told = "; ".join(f"rank {rank} started {operations[rank]}" for rank in list(blamed or operations)[:8])
-        return Position(
+        return HangPosition(
             kind="desync",
             blamed=blamed,
             waiting=tuple(sorted(set(operations) - set(blamed))),
@@ -94,13 +94,13 @@ def _unlike(report: DesyncReport) -> Position | None:
     return None
 
 
-def by_sizes(facts: list[Fact]) -> Position | None:
+def by_sizes(facts: list[Fact]) -> HangPosition | None:
     """Return that gloo received another size than it expected: by whom is not in the line."""
     found = of(facts, SizesDiffer)
     if not found:
         return None
     first = found[0]
-    return Position(
+    return HangPosition(
         kind="sizes",
         why=f"{first.came_bytes} bytes came where {first.expected_bytes} were expected: the ranks"
         f" disagree about a size",
@@ -110,7 +110,7 @@ def by_sizes(facts: list[Fact]) -> Position | None:
     )
 
 
-def by_fingerprints(facts: list[Fact]) -> Position | None:
+def by_fingerprints(facts: list[Fact]) -> HangPosition | None:
     """Return who called something else where torch or NCCL compared the calls; of two ranks neither is named."""
     found = of(facts, Fingerprint)
     if not found:
@@ -122,7 +122,7 @@ def by_fingerprints(facts: list[Fact]) -> Position | None:
     blamed, certain = minority(compared) if len(calls) > 1 else ((), False)
     told = "; ".join(f"rank {rank} calls {fact.operation} {fact.shape}".rstrip() for rank, fact in calls.items())
     usual = next((fact for rank, fact in calls.items() if rank not in blamed), found[0])
-    return Position(
+    return HangPosition(
         kind="sizes" if len(calls) > 1 and alike else "desync",
         blamed=blamed,
         waiting=tuple(rank for rank in calls if rank not in blamed),
@@ -135,7 +135,7 @@ def by_fingerprints(facts: list[Fact]) -> Position | None:
     )
 
 
-def _other_lines(facts: list[Fact], waiting: set[int]) -> Position | None:
+def _other_lines(facts: list[Fact], waiting: set[int]) -> HangPosition | None:
     """Return who waited in another line of code than most, by the tracebacks of all who waited."""
     frames = {frame.rank: frame for frame in of(facts, CodeFrame) if frame.rank in waiting}
     calls = {rank: frame.operation for rank, frame in frames.items() if rank is not None}
@@ -144,7 +144,7 @@ def _other_lines(facts: list[Fact], waiting: set[int]) -> Position | None:
     blamed, certain = minority(calls)
     usual = next(call for rank, call in calls.items() if rank not in blamed)
     told = "; ".join(f"rank {rank} waited in {calls[rank]}" for rank in sorted(blamed or calls)[:8])
-    return Position(
+    return HangPosition(
         kind="desync",
         blamed=blamed,
         waiting=tuple(sorted(waiting - set(blamed))),
@@ -155,7 +155,7 @@ def _other_lines(facts: list[Fact], waiting: set[int]) -> Position | None:
     )
 
 
-def by_store(facts: list[Fact]) -> Position | None:
+def by_store(facts: list[Fact]) -> HangPosition | None:
     """Return who did not write the key, or send the data, that others waited for in vain."""
     waits = of(facts, StoreWait)
     gloo = [fact for fact in of(facts, Timeout) if fact.seq is None]
@@ -180,7 +180,7 @@ def by_store(facts: list[Fact]) -> Position | None:
     addresses = sorted({fact.to for fact in waits})
     if addresses and all(addresses):
         why = f"the store at {addresses[0]} did not answer: its host is not up, not reachable, or another was meant"
-    return Position(
+    return HangPosition(
         kind="stuck" if everyone else "absent",
         blamed=tuple(sorted(blamed)),
         waiting=tuple(sorted(waiting)),
@@ -193,7 +193,7 @@ def by_store(facts: list[Fact]) -> Position | None:
     )
 
 
-def by_lost_peers(facts: list[Fact]) -> Position | None:
+def by_lost_peers(facts: list[Fact]) -> HangPosition | None:
     """Return whose process ended, where all others but one say that a connection broke."""
     lost = of(facts, PeerLost)
     losers = {fact.rank for fact in lost if fact.rank is not None}
@@ -203,7 +203,7 @@ def by_lost_peers(facts: list[Fact]) -> Position | None:
     ended = any(fact.kind == "killed" for fact in lost)
     heard = silent <= (with_own_files(facts) or silent)
     certain = ended and len(silent) == 1 and len(losers) >= 2 and heard and not of(facts, Shortened)
-    return Position(
+    return HangPosition(
         kind="killed" if ended else "network",
         blamed=tuple(silent) if certain else (),
         why=f"{len(lost)} connections to a peer broke"

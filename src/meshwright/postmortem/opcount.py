@@ -6,15 +6,15 @@ from msgspec.structs import replace
 
 from .agreement import disagreement
 from .calls import Call, Group, RankGroup
-from .facts import CommunicatorCall, Fact, GroupName, Identity, of
+from .facts import CommunicatorCall, Fact, GroupName, RankIdentity, of
 from .names import UNEVEN
-from .position import Position
+from .position import HangPosition
 
 
-def by_calls(facts: list[Fact]) -> Position | None:
+def by_calls(facts: list[Fact]) -> HangPosition | None:
     """Return who is behind or calls something else by NCCL's opCount, where all ranks of a communicator are here."""
     calls = [call for call in of(facts, CommunicatorCall) if call.operation not in UNEVEN]
-    identities = {(i.host, i.pid, i.communicator): i for i in of(facts, Identity) if i.communicator}
+    identities = {(i.host, i.pid, i.communicator): i for i in of(facts, RankIdentity) if i.communicator}
     parts: dict[str, dict[int, dict[int, Call]]] = defaultdict(lambda: defaultdict(dict))
     hosts = {call.host for call in calls}
     for call in calls:
@@ -43,7 +43,7 @@ def by_calls(facts: list[Fact]) -> Position | None:
     return None
 
 
-def _behind(name: str, ranks: dict[int, dict[int, Call]], size: int | None) -> Position | None:
+def _behind(name: str, ranks: dict[int, dict[int, Call]], size: int | None) -> HangPosition | None:
     if len(ranks) < 2:
         return None
     lasts = {rank: max(calls) for rank, calls in ranks.items()}
@@ -62,7 +62,7 @@ def _behind(name: str, ranks: dict[int, dict[int, Call]], size: int | None) -> P
     late = tuple(sorted(rank for rank, last in lasts.items() if last < front))
     if late and count == len(ranks) - len(late) and len(late) * 2 < len(ranks):
         usual = next(calls[front] for calls in ranks.values() if front in calls)
-        return Position(
+        return HangPosition(
             kind="absent",
             blamed=late,
             waiting=tuple(rank for rank in ranks if rank not in late),

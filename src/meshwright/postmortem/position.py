@@ -10,7 +10,7 @@ from .facts import GroupName, Where
 MOST_SILENT = 3  # more that left nothing are rather files that were not collected
 
 
-class Position(msgspec.Struct, frozen=True, kw_only=True):
+class HangPosition(msgspec.Struct, frozen=True, kw_only=True):
     """What one group of ranks, or the job, hangs in. `blamed` are the ranks that keep the others waiting.
 
     `kind` is absent, desync, sizes, circle or stuck. `certain` is false where the files do not tell who is to blame.

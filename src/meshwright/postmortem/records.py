@@ -8,7 +8,7 @@ import msgspec
 from ..units import format_bytes
 
 
-class Call(msgspec.Struct, frozen=True):
+class RecordedCall(msgspec.Struct, frozen=True):
     """One collective of one rank, as its record has it; it began at `started_s` of the machine's monotonic clock."""
 
     sequence: int
@@ -27,10 +27,10 @@ class GroupRecord(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     description: str = ""
     arrivals: dict[int, int] = {}
-    flights: tuple[Call, ...] = ()
+    flights: tuple[RecordedCall, ...] = ()
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True):
+class RankFlight(msgspec.Struct, frozen=True, kw_only=True):
     """The flight record of one rank."""
 
     rank: int
@@ -39,7 +39,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     written_s: float = 0.0  # of the machine's monotonic clock
     groups: tuple[GroupRecord, ...] = ()
 
-    def lasts(self) -> dict[str, Call]:
+    def lasts(self) -> dict[str, RecordedCall]:
         """Return the last collective that the rank began in each group."""
         last = operator.attrgetter("sequence")
         return {group.name: max(group.flights, key=last) for group in self.groups if group.flights}

@@ -7,8 +7,8 @@ import msgspec
 from .calls import Group
 from .causes import Cause, least_evidence
 from .evidence import in_time
-from .facts import Busy, CodeFrame, Fact, Heartbeat, KernelTimes, Shortened, Stack, Where, of
-from .position import Position
+from .facts import Busy, CodeFrame, Fact, Heartbeat, KernelTimes, Shortened, StackTrace, Where, of
+from .position import HangPosition
 from .standing import by_kernels, by_stacks, stand_of
 from .verdict import NEXT, Kind, Verdict
 from .world import A_HOST, ranks_seen
@@ -18,7 +18,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that was read of one job: facts of its last attempt, groups of its flight records, what both tell."""
 
     facts: list[Fact]
-    position: Position | None  # by flight records, else by the logs
+    position: HangPosition | None  # by flight records, else by the logs
     groups: list[Group] = []
     cause: Cause | None = None
     unread: tuple[str, ...] = ()
@@ -43,10 +43,10 @@ def decide(case: Case) -> Verdict:
 
 
 def _verdict(
-    kind: Kind, because: str, *, position: Position | None, lines: tuple[Where, ...], **more: object
+    kind: Kind, because: str, *, position: HangPosition | None, lines: tuple[Where, ...], **more: object
 ) -> Verdict:
     """Return a verdict in the call of a position, with its lines after those of the rule."""
-    told = position or Position(kind="none")
+    told = position or HangPosition(kind="none")
     ranks = more.get("ranks", ())
     assert isinstance(ranks, tuple)
     values: dict[str, object] = {
@@ -156,7 +156,7 @@ def _stands_elsewhere(case: Case) -> Verdict | None:
     position = case.position
     if position is None or position.kind != "absent" or len(position.blamed) != 1:
         return None
-    for stack in of(case.facts, Stack):
+    for stack in of(case.facts, StackTrace):
         stand = stand_of(stack)
         if stand.rank in position.blamed and stand.kind in {"data", "host"}:
             because = f"{stand.where.text}; {position.why}"
@@ -208,7 +208,7 @@ def _uncertain(case: Case) -> Verdict | None:
 
 
 def _stacks(case: Case) -> Verdict | None:
-    found = by_stacks(of(case.facts, Stack)) if case.position is None or not case.position.certain else None
+    found = by_stacks(of(case.facts, StackTrace)) if case.position is None or not case.position.certain else None
     if found is None or (not found.certain and case.position is not None):
         return None
     kind: Kind = found.kind  # type: ignore[assignment]

@@ -3,17 +3,17 @@
 from msgspec.structs import replace
 
 from .calls import Group
-from .facts import Fact, Progress, Shortened, Timeout, of
+from .facts import Fact, GroupProgress, Shortened, Timeout, of
 from .notices import by_barrier, by_fingerprints, by_lost_peers, by_report, by_sizes, by_store
 from .opcount import by_calls
-from .position import MOST_SILENT, Position
+from .position import MOST_SILENT, HangPosition
 from .submitted import by_models, by_stalls
 from .timeouts import groups_of, size_of
 from .waits import judged
 from .world import A_HOST, with_own_files
 
 
-def position(facts: list[Fact]) -> Position | None:
+def position(facts: list[Fact]) -> HangPosition | None:
     """Return what the logs say of the call that hangs and of who is not in it; None where they say nothing."""
     for reader in (by_barrier, by_fingerprints, by_report, by_stalls, by_models, by_sizes):
         if found := reader(facts):
@@ -28,18 +28,18 @@ def position(facts: list[Fact]) -> Position | None:
 def _counts_in_groups(facts: list[Fact]) -> bool:
     """Whether the only ranks in the files are places in a group that is not that of all ranks."""
     timeouts = of(facts, Timeout)
-    named = [fact.group for fact in of(facts, Progress) if fact.rank is None and fact.group]
+    named = [fact.group for fact in of(facts, GroupProgress) if fact.rank is None and fact.group]
     return bool(named) and all(fact.counted_in_group for fact in timeouts) and not any(g.is_default for g in named)
 
 
-def _without_ranks(found: Position) -> Position:
+def _without_ranks(found: HangPosition) -> HangPosition:
     what = (
         "which ranks of the job these are: the lines count inside a group (a prefix [rank3]: tells, or a file a rank)"
     )
     return replace(found, blamed=(), waiting=(), certain=False, missing=(what,))
 
 
-def _weighed(found: Position, facts: list[Fact]) -> Position:
+def _weighed(found: HangPosition, facts: list[Fact]) -> HangPosition:
     """Return the position with what silence is worth: one rank that says nothing, not a host whose log is missing."""
     group = next((g for g in groups_of(facts) if g.name == found.group), None)
     spoken = set(group.ranks) if group else set()
@@ -79,7 +79,7 @@ def _weighed(found: Position, facts: list[Fact]) -> Position:
     )
 
 
-def _named(found: Position) -> str:
+def _named(found: HangPosition) -> str:
     return f"{found.operation or 'call'} #{found.seq}" if found.seq is not None else found.operation or "a call"
 
 

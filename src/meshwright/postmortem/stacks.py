@@ -3,8 +3,8 @@
 import re
 from collections.abc import Iterator
 
-from .facts import Fact, Frame, Stack, Where
-from .lines import FileHint, Message
+from .facts import Fact, Frame, StackTrace, Where
+from .lines import FileHint, LogMessage
 
 MOST_IN_NAMES = 1000  # a larger number in the name of a dump is a process, not a rank
 _PROCESS = re.compile(r"^Process (?P<pid>\d+): (?P<command>.*)")
@@ -30,7 +30,7 @@ class _Thread:
         return self.name == "MainThread" or any(frame.function == "<module>" for frame in self.frames)
 
 
-def read(messages: list[Message], hint: FileHint, file_name: str) -> Iterator[Fact]:
+def read(messages: list[LogMessage], hint: FileHint, file_name: str) -> Iterator[Fact]:
     """Yield the stack of each process of which one file has a dump; a file may hold several, and several a process."""
     rank, pid = hint.rank, None
     named = _FILE_RANK.search(file_name.rsplit(".", 1)[0])
@@ -81,4 +81,4 @@ def _stack(threads: list[_Thread], rank: int | None, pid: int | None) -> Iterato
         own = [t for t in filled if t is not main and not t.name and not any(f.function in _BEGUN for f in t.frames)]
         callers = [frame for frame in main.frames if not re.search(r"(?:^|/)torch/", frame.file)]
         frames = [*own[0].frames, *callers] if own else main.frames
-    yield Stack(rank=rank, pid=pid, frames=tuple(frames), where=main.where)
+    yield StackTrace(rank=rank, pid=pid, frames=tuple(frames), where=main.where)

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from .facts import Frame, KernelTimes, Stack, Where
+from .facts import Frame, KernelTimes, StackTrace, Where
 from .names import collective_in
-from .position import Position, minority
+from .position import HangPosition, minority
 
 _BLOCKING = {"barrier", "monitored_barrier"}  # hold the host, so that who stands elsewhere is not in them
 DEEP = 30  # frames from the innermost that are looked at
@@ -44,7 +44,7 @@ class Stand(msgspec.Struct, frozen=True, kw_only=True):
     where: Where
 
 
-def stand_of(stack: Stack) -> Stand:
+def stand_of(stack: StackTrace) -> Stand:
     """Return where the process of a stack stands."""
     frames = stack.frames[:DEEP]
     kind, call = _kind(frames)
@@ -93,7 +93,7 @@ def _is_library(file: str) -> bool:
     )
 
 
-def by_stacks(stacks: Sequence[Stack]) -> Position | None:
+def by_stacks(stacks: Sequence[StackTrace]) -> HangPosition | None:
     """Return the outlier among the stacks: who is not where the others wait; None where that cannot be told."""
     stands = list({stand.name: stand for stack in stacks if (stand := stand_of(stack))}.values())
     if len(stands) < 2:
@@ -118,7 +118,7 @@ def by_stacks(stacks: Sequence[Stack]) -> Position | None:
     return None
 
 
-def _apart(others: Sequence[Stand], waits: Sequence[Stand], stands: Sequence[Stand], operation: str) -> Position:
+def _apart(others: Sequence[Stand], waits: Sequence[Stand], stands: Sequence[Stand], operation: str) -> HangPosition:
     """Return that some stand elsewhere while the others wait."""
     told = "; ".join(f"{stand.name} stands in {stand.call} ({stand.line})" for stand in others)
     why = f"{told}; the others wait{f' in {operation}' if operation else ' for the device'}"
@@ -127,14 +127,14 @@ def _apart(others: Sequence[Stand], waits: Sequence[Stand], stands: Sequence[Sta
     return _position(kind, others if few else (), waits, stands, operation, why, certain=few)
 
 
-def _before(early: Sequence[Stand], waits: Sequence[Stand], stands: Sequence[Stand], operation: str) -> Position:
+def _before(early: Sequence[Stand], waits: Sequence[Stand], stands: Sequence[Stand], operation: str) -> HangPosition:
     """Return that a few still wait for their device while the others block in a call that holds the host."""
     told = "; ".join(f"{stand.name} waits for its device in {stand.call} ({stand.line})" for stand in early)
     why = f"{told} and has not come to {operation}, in which the others wait"
     return _position("absent", early, waits, stands, operation, why)
 
 
-def _split(stands: Sequence[Stand], operation: str) -> Position:
+def _split(stands: Sequence[Stand], operation: str) -> HangPosition:
     """Return that the collectives differ."""
     found, certain = minority({index: stand.call for index, stand in enumerate(stands) if stand.kind == "collective"})
     blamed = [stands[index] for index in found]
@@ -152,10 +152,10 @@ def _position(
     why: str,
     *,
     certain: bool = True,
-) -> Position:
+) -> HangPosition:
     unnamed = any(stand.rank is None for stand in blamed)
     lacks = "which rank each process is: name the files of the stacks after the ranks, rank3.txt"
-    return Position(
+    return HangPosition(
         kind=kind,
         blamed=() if unnamed else tuple(stand.rank for stand in blamed if stand.rank is not None),
         waiting=tuple(stand.rank for stand in waits if stand.rank is not None),
@@ -167,7 +167,7 @@ def _position(
     )
 
 
-def by_kernels(times: Sequence[KernelTimes]) -> Position | None:
+def by_kernels(times: Sequence[KernelTimes]) -> HangPosition | None:
     """Return the rank whose collectives are short because the others wait for it; None where no rank stands out."""
     known = {fact.rank: fact for fact in times if fact.rank is not None and fact.communication_calls}
     if len(known) < 2:
@@ -178,7 +178,7 @@ def by_kernels(times: Sequence[KernelTimes]) -> Position | None:
         return None
     mine, other = known[late], max((fact for rank, fact in known.items() if rank != late), key=lambda f: f.compute_s)
     longer = mine.compute_s > 1.05 * other.compute_s
-    return Position(
+    return HangPosition(
         kind="slow",
         blamed=(late,),
         waiting=tuple(sorted(set(known) - {late})),

@@ -3,11 +3,11 @@
 from collections import defaultdict
 
 from .facts import Fact, Stalled, UnlikeModel, Where, of
-from .position import Position, minority
+from .position import HangPosition, minority
 from .world import MOST_RANKS, ranks_seen, world_of
 
 
-def by_stalls(facts: list[Fact]) -> Position | None:
+def by_stalls(facts: list[Fact]) -> HangPosition | None:
     """Return who is missing from all tensors that others wait with; where each waits with another, who is alone."""
     stalls = of(facts, Stalled)
     if not stalls:
@@ -23,9 +23,9 @@ def by_stalls(facts: list[Fact]) -> Position | None:
         ranks = ", ".join(map(str, sorted(never)))
         why = f"Horovod: rank{'s' * (len(never) > 1)} {ranks} did not submit {told}, with which the others wait"
         blamed, waiting = tuple(sorted(never)), tuple(sorted(ready))
-        return Position(kind="absent", blamed=blamed, waiting=waiting, why=why, evidence=evidence)
+        return HangPosition(kind="absent", blamed=blamed, waiting=waiting, why=why, evidence=evidence)
     if not any(missing):
-        return Position(
+        return HangPosition(
             kind="absent",
             waiting=tuple(sorted(ready)),
             why=f"Horovod: ranks {', '.join(map(str, sorted(ready)))} wait with {told}",
@@ -36,7 +36,7 @@ def by_stalls(facts: list[Fact]) -> Position | None:
     return _split(stalls, evidence)
 
 
-def _split(stalls: list[Stalled], evidence: tuple[Where, ...]) -> Position:
+def _split(stalls: list[Stalled], evidence: tuple[Where, ...]) -> HangPosition:
     brought: dict[int, set[str]] = defaultdict(set)
     for stall in stalls:
         for rank in stall.ready:
@@ -47,7 +47,7 @@ def _split(stalls: list[Stalled], evidence: tuple[Where, ...]) -> Position:
         f"{stall.tensor} without {', '.join(map(str, stall.missing))}" for stall in stalls if stall.missing
     )
     told = told or "; ".join(f"rank {rank} with {min(brought[rank])}" for rank in sorted(brought)[:8])
-    return Position(
+    return HangPosition(
         kind="desync",
         blamed=blamed,
         waiting=tuple(sorted(set(brought) - set(blamed))),
@@ -58,7 +58,7 @@ def _split(stalls: list[Stalled], evidence: tuple[Where, ...]) -> Position:
     )
 
 
-def by_models(facts: list[Fact]) -> Position | None:
+def by_models(facts: list[Fact]) -> HangPosition | None:
     """Return whose parameters differ from those of the many.
 
     Their number every rank compares with that of all others, and says of the first that differs what both have; their
@@ -74,7 +74,7 @@ def by_models(facts: list[Fact]) -> Position | None:
     everyone = world > 2 and unlike == set(range(1, world))
     blamed = (0,) if everyone else tuple(sorted(unlike)) if few and unlike else ()
     blamed = blamed or (minority(counts)[0] if counts else ())
-    return Position(
+    return HangPosition(
         kind="sizes",
         blamed=blamed,
         waiting=tuple(rank for rank in range(world) if blamed and rank not in blamed),

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from .facts import Exit, Fact, Failure
-from .lines import Message
+from .lines import LogMessage
 from .world import MOST_RANKS
 
 _KILLED = re.compile(r"Killed process (?P<pid>\d+) \((?P<name>[^)]*)\).*?anon-rss:(?P<kb>\d+)kB")
@@ -114,7 +114,7 @@ _TELLS = re.compile(  # a quick look, since most lines are none of these
 )
 
 
-def read(messages: list[Message]) -> list[Fact]:
+def read(messages: list[LogMessage]) -> list[Fact]:
     """Return what kernel, SLURM and Kubernetes say in the messages of one file."""
     found: list[Fact] = []
     named = ""  # the GPU of a notice that the driver spreads over three lines
@@ -146,7 +146,7 @@ def _is_down(fact: Fact, device: str) -> bool:
     return isinstance(fact, Failure) and fact.kind == "network" and device in fact.what
 
 
-def _kernel(message: Message, text: str, host: str) -> Iterator[Fact]:
+def _kernel(message: LogMessage, text: str, host: str) -> Iterator[Fact]:
     where = message.where
     killed, task, xid, lost = _KILLED.search(text), _OOM_TASK.search(text), _XID.search(text), _LOST.search(text)
     hung, server, down, amd = _HUNG.search(text), _SERVER.search(text), _LINK_DOWN.search(text), _AMD.search(text)
@@ -213,7 +213,7 @@ def _is_harmless(number: int, rest: str) -> bool:
     return number in _NVLINK and re.search(r"\bNon-?fatal\b", rest, re.IGNORECASE) is not None
 
 
-def _slurm(message: Message, text: str) -> Iterator[Fact]:
+def _slurm(message: LogMessage, text: str) -> Iterator[Fact]:
     where = message.where
     tasks, cancelled, node = _SRUN_TASKS.search(text), _SLURM_END.search(text), _NODE_FAILED.search(text)
     if tasks:
@@ -236,7 +236,7 @@ def _slurm(message: Message, text: str) -> Iterator[Fact]:
         yield Failure(kind="killed", what=f"node {host} failed", host=host, where=where, is_general=True)
 
 
-def _kubernetes(message: Message, text: str) -> Iterator[Fact]:
+def _kubernetes(message: LogMessage, text: str) -> Iterator[Fact]:
     where = message.where
     low, told = _EVICTED.search(text), _KUBERNETES.search(text)
     if "OOMKilled" in text:

@@ -5,7 +5,7 @@ from collections import defaultdict
 from msgspec.structs import replace
 
 from .calls import Call, Group, RankGroup, with_counted
-from .facts import Fact, GroupName, Progress, Timeout, of
+from .facts import Fact, GroupName, GroupProgress, Timeout, of
 from .world import MOST_RANKS, ranks_seen, world_of
 
 UNKNOWN = GroupName("")
@@ -14,7 +14,7 @@ UNKNOWN = GroupName("")
 def groups_of(facts: list[Fact]) -> list[Group]:
     """Return the groups that time-outs and counts speak of, with the members that they must have."""
     timeouts = [fact for fact in of(facts, Timeout) if fact.rank is not None and fact.seq is not None]
-    counts = [fact for fact in of(facts, Progress) if fact.rank is not None]
+    counts = [fact for fact in of(facts, GroupProgress) if fact.rank is not None]
     parts: dict[GroupName, dict[int, RankGroup]] = defaultdict(dict)
     places: dict[GroupName, dict[int, int]] = defaultdict(dict)  # rank by its place in the group
     names = _names(timeouts, counts)
@@ -38,10 +38,10 @@ def groups_of(facts: list[Fact]) -> list[Group]:
     ]
 
 
-def _names(timeouts: list[Timeout], counts: list[Progress]) -> dict[int, GroupName]:
+def _names(timeouts: list[Timeout], counts: list[GroupProgress]) -> dict[int, GroupName]:
     """Return the group of each time-out: what it says, else that of the same rank's count, else that of its likes."""
     found: dict[int, GroupName] = {}
-    by_rank: dict[int | None, list[Progress]] = defaultdict(list)
+    by_rank: dict[int | None, list[GroupProgress]] = defaultdict(list)
     for count in counts:
         by_rank[count.rank].append(count)
     for fact in timeouts:
@@ -54,7 +54,7 @@ def _names(timeouts: list[Timeout], counts: list[Progress]) -> dict[int, GroupNa
     }
 
 
-def _fits(count: Progress, seq: int) -> bool:
+def _fits(count: GroupProgress, seq: int) -> bool:
     if count.failed_at is not None:
         return count.failed_at == seq
     return (count.completed or 0) < seq <= (count.enqueued if count.enqueued is not None else seq)
@@ -65,7 +65,7 @@ def _merged(name: GroupName, parts: dict[GroupName, dict[int, RankGroup]]) -> Gr
     return next((other for other in parts if other.name == name.name and (not other.purpose or not name.purpose)), name)
 
 
-def _place(places: dict[int, int], fact: Timeout | Progress) -> None:
+def _place(places: dict[int, int], fact: Timeout | GroupProgress) -> None:
     if fact.group_rank is not None and fact.group_rank < MOST_RANKS and fact.rank is not None:
         places[fact.group_rank] = fact.rank
 
@@ -84,7 +84,7 @@ def _add_timeout(ranks: dict[int, RankGroup], fact: Timeout) -> None:
     ranks[rank] = replace(part, calls={seq: call, **part.calls})
 
 
-def _add_count(ranks: dict[int, RankGroup], fact: Progress) -> None:
+def _add_count(ranks: dict[int, RankGroup], fact: GroupProgress) -> None:
     rank = fact.rank or 0
     part = ranks.get(rank, RankGroup(rank=rank, where=fact.where))
     calls = with_counted(dict(part.calls), rank, fact.enqueued, fact.completed, fact.where)

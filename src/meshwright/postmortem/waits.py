@@ -8,7 +8,7 @@ from .agreement import disagreement, made_otherwise, siblings_of, unequal_transf
 from .calls import Call, Group
 from .facts import GroupName, Where
 from .names import ROOTED
-from .position import MOST_SILENT, Position, minority
+from .position import MOST_SILENT, HangPosition, minority
 
 
 class Wait(msgspec.Struct, frozen=True, kw_only=True):
@@ -20,7 +20,7 @@ class Wait(msgspec.Struct, frozen=True, kw_only=True):
     group: GroupName
 
 
-def judged(groups: Iterable[Group], excused: frozenset[int] = frozenset()) -> Position | None:
+def judged(groups: Iterable[Group], excused: frozenset[int] = frozenset()) -> HangPosition | None:
     """Return what the groups together hang in, None where no call is open.
 
     First whatever the ranks do not call alike; then who is waited for and waits for nobody; a circle where everybody
@@ -100,7 +100,7 @@ def _partner(group: Group, call: Call) -> frozenset[int]:
     return frozenset() if at_it else frozenset({call.peer})
 
 
-def overtaken(group: Group) -> Position | None:
+def overtaken(group: Group) -> HangPosition | None:
     """Return the call that a later one of the same group has overtaken on the device, on every rank alike; or None."""
     for part in group.ranks.values():
         opened = part.open()
@@ -114,7 +114,7 @@ def overtaken(group: Group) -> Position | None:
     if not group.ranks:
         return None
     first = next(iter(group.ranks.values())).open()[0]
-    return Position(
+    return HangPosition(
         kind="circle",
         waiting=tuple(sorted(group.ranks)),
         group=group.name,
@@ -125,7 +125,7 @@ def overtaken(group: Group) -> Position | None:
     )
 
 
-def staggered(group: Group, excused: frozenset[int]) -> Position | None:
+def staggered(group: Group, excused: frozenset[int]) -> HangPosition | None:
     """Return who stands in another call than most, where all have come to the oldest of the open calls; or None."""
     opened = {rank: call for rank, part in group.ranks.items() if (call := _first_open(part.open()))}
     if len({call.seq for call in opened.values()}) < 2:
@@ -142,7 +142,7 @@ def staggered(group: Group, excused: frozenset[int]) -> Position | None:
     usual = next(call for rank, call in opened.items() if rank not in blamed)
     alike = {call.operation for call in opened.values() if call.operation}
     told = "; ".join(f"rank {rank} stands in {opened[rank]}" for rank in blamed or opened)
-    return Position(
+    return HangPosition(
         kind="absent" if len(alike) <= 1 else "desync",
         blamed=blamed,
         waiting=tuple(rank for rank in opened if rank not in blamed),
@@ -155,7 +155,7 @@ def staggered(group: Group, excused: frozenset[int]) -> Position | None:
     )
 
 
-def not_begun(group: Group, waits: Sequence[Wait]) -> Position | None:
+def not_begun(group: Group, waits: Sequence[Wait]) -> HangPosition | None:
     """Return the few whose device has not begun a call that those of the others have: something before it holds them.
 
     A rank of which another call has begun is left out: that one may be what holds it.
@@ -168,7 +168,7 @@ def not_begun(group: Group, waits: Sequence[Wait]) -> Position | None:
     if not late or 2 * len(late) >= len(opened) or busy & set(late):
         return None
     first = opened[late[0]]
-    return Position(
+    return HangPosition(
         kind="absent",
         blamed=late,
         waiting=tuple(rank for rank in sorted(opened) if rank not in late),
@@ -209,7 +209,7 @@ def _is_left_behind(groups: Sequence[Group], wait: Wait) -> bool:
     return wait.call.peer is None and wait.call.operation not in ROOTED and bool(known) and all(c.ended for c in known)
 
 
-def _root(groups: Sequence[Group], waits: Sequence[Wait], excused: frozenset[int]) -> Position:
+def _root(groups: Sequence[Group], waits: Sequence[Wait], excused: frozenset[int]) -> HangPosition:
     waiting = {wait.rank for wait in waits if wait.on}
     wanted = {rank for wait in waits for rank in wait.on}
     # in a call that everybody has come to, and that not all the others have left already
@@ -233,7 +233,7 @@ def _root(groups: Sequence[Group], waits: Sequence[Wait], excused: frozenset[int
         return _stuck(list(waits), excused)
     first = min(circle, key=lambda wait: wait.call.created_ns)
     told = dict.fromkeys(f"rank {wait.rank} in {wait.call} of {wait.group}" for wait in circle)
-    return Position(
+    return HangPosition(
         kind="circle",
         waiting=tuple(sorted({wait.rank for wait in circle})),
         group=first.group,
@@ -267,7 +267,7 @@ def _doubt(groups: Sequence[Group], waits: Sequence[Wait], idle: set[int]) -> st
     return ""
 
 
-def _doubted(position: Position, doubt: str) -> Position:
+def _doubted(position: HangPosition, doubt: str) -> HangPosition:
     """Return a position that blames ranks without a record as unknown."""
     why = f"{position.why}; {doubt}"
     return msgspec.structs.replace(position, blamed=(), certain=False, silent=False, why=why)
@@ -277,14 +277,14 @@ def _records_of(ranks: Iterable[int]) -> tuple[str, ...]:
     return tuple(f"the record of rank {rank}" for rank in sorted(ranks))
 
 
-def _stuck(waits: Sequence[Wait], excused: frozenset[int]) -> Position:
+def _stuck(waits: Sequence[Wait], excused: frozenset[int]) -> HangPosition:
     first = min(waits, key=lambda wait: wait.call.created_ns)
     same = [wait for wait in waits if wait.group == first.group]
     missing = tuple(f"the flight record of rank {rank} (it could not be read)" for rank in sorted(excused))
     why = f"all have come to {first.call} and none gets out of it"
     if excused:
         why = f"the ranks whose records could be read wait in {first.call}"
-    return Position(
+    return HangPosition(
         kind="absent" if excused else "stuck",
         waiting=tuple(sorted({wait.rank for wait in same})),
         group=first.group,
@@ -297,7 +297,7 @@ def _stuck(waits: Sequence[Wait], excused: frozenset[int]) -> Position:
     )
 
 
-def _absent(groups: Sequence[Group], waits: Sequence[Wait], roots: set[int]) -> Position:
+def _absent(groups: Sequence[Group], waits: Sequence[Wait], roots: set[int]) -> HangPosition:
     first = min(waits, key=lambda wait: (wait.call.created_ns, wait.call.seq))
     parts = {rank: part for group in groups if group.name == first.group for rank, part in group.ranks.items()}
     known = {rank for group in groups for rank in group.ranks}
@@ -314,7 +314,7 @@ def _absent(groups: Sequence[Group], waits: Sequence[Wait], roots: set[int]) -> 
             came = f"is still in {open_}"
         told.append(f"rank {rank} {'left no record' if rank in silent else came}")
     many = not behind and len(silent) > 1 and (len(silent) > MOST_SILENT or 2 * len(silent) > len(known))
-    return Position(
+    return HangPosition(
         kind="absent",
         blamed=() if many else tuple(sorted(behind or roots)),
         waiting=tuple(sorted({wait.rank for wait in waits if wait.group == first.group})),
@@ -333,7 +333,7 @@ def _absent(groups: Sequence[Group], waits: Sequence[Wait], roots: set[int]) -> 
     )
 
 
-def in_records(position: Position | None, groups: Sequence[Group]) -> Position | None:
+def in_records(position: HangPosition | None, groups: Sequence[Group]) -> HangPosition | None:
     """Return a position that logs tell with its call, where the records have one that all but the blamed came to.
 
     A time-out closes the call in gloo's record; that the blamed never came to it is written still.

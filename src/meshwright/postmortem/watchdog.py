@@ -10,16 +10,16 @@ from .facts import (
     Fact,
     Fingerprint,
     GroupName,
+    GroupProgress,
     Heartbeat,
     PeerLost,
-    Progress,
     SizesDiffer,
     Spoke,
     StoreWait,
     Timeout,
     WorldSize,
 )
-from .lines import Message
+from .lines import LogMessage
 from .names import spelled
 
 _WORK = re.compile(
@@ -83,7 +83,7 @@ _TELLS = re.compile(  # a quick look, since most lines are none of these
 )
 
 
-def read(messages: list[Message]) -> Iterator[Fact]:
+def read(messages: list[LogMessage]) -> Iterator[Fact]:
     """Yield what c10d says in the messages of one file."""
     report: DesyncReport | None = None
     snapshot: int | None = None
@@ -132,7 +132,7 @@ def _grown(report: DesyncReport, text: str, snapshot: int | None) -> tuple[Desyn
     return DesyncReport(**values), snapshot  # type: ignore[arg-type]  # the fields of the same struct
 
 
-def _work(message: Message) -> Iterator[Fact]:
+def _work(message: LogMessage) -> Iterator[Fact]:
     text, group = message.text, _group(message.text)
     work = _WORK.search(text)
     if work:
@@ -157,7 +157,7 @@ def _work(message: Message) -> Iterator[Fact]:
         group_rank = int(place.group(1)) if place else None
         failed = _FAILED_AT.search(text)
         rank = message.rank if message.rank is not None else _global(group_rank, group)
-        yield Progress(
+        yield GroupProgress(
             rank=rank,
             group_rank=group_rank,
             group=group,
@@ -178,7 +178,7 @@ def _work(message: Message) -> Iterator[Fact]:
         )
 
 
-def _waits(message: Message) -> Iterator[Fact]:
+def _waits(message: LogMessage) -> Iterator[Fact]:
     text, where = message.text, message.where
     barrier = _BARRIER.search(text) or _OUR_BARRIER.search(text)
     reached, sizes, store = _REACHED.search(text), _GLOO_SIZES.search(text), _STORE.search(text)

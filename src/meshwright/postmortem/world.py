@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from .facts import Absentees, Fact, Fingerprint, Identity, Spoke, WorldSize, of
+from .facts import Absentees, Fact, Fingerprint, RankIdentity, Spoke, WorldSize, of
 
 MOST_RANKS = 2**17  # a larger number in a line is no rank
 A_HOST = 8  # ranks that usually share a host: as many silent ones in a row are a log that was not collected
@@ -14,7 +14,7 @@ def of_real_ranks(fact: Fact) -> Fact | None:
     """Return a fact without ranks that no job has, numbers of damaged lines; None where it tells of nobody else."""
     rank, ranks = getattr(fact, "rank", None), getattr(fact, "ranks", None)
     if isinstance(rank, int) and not 0 <= rank < MOST_RANKS:
-        if isinstance(fact, Spoke | Identity | Fingerprint):
+        if isinstance(fact, Spoke | RankIdentity | Fingerprint):
             return None
         fact = replace(fact, rank=None)
     if isinstance(ranks, tuple) and any(not 0 <= one < MOST_RANKS for one in ranks):
@@ -31,7 +31,7 @@ def ranks_seen(facts: Iterable[Fact]) -> set[int]:
 def world_of(facts: list[Fact]) -> int | None:
     """Return the number of ranks where a line says it and no larger rank was seen; None where it is not known."""
     sizes = [fact.ranks for fact in of(facts, WorldSize)]
-    sizes += [fact.ranks for fact in of(facts, Identity) if fact.ranks]
+    sizes += [fact.ranks for fact in of(facts, RankIdentity) if fact.ranks]
     largest = max((size for size in sizes if size <= MOST_RANKS), default=0)
     return largest if largest > max(ranks_seen(facts), default=0) else None
 

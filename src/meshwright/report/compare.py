@@ -6,7 +6,7 @@ from ..timeline import Performance
 from ..units import format_bytes, format_time
 
 
-class Row(msgspec.Struct, frozen=True):
+class FigureRow(msgspec.Struct, frozen=True):
     """One figure, predicted and measured; `error` is relative (None where the measured figure is 0)."""
 
     name: str
@@ -17,10 +17,10 @@ class Row(msgspec.Struct, frozen=True):
     measured_text: str
 
 
-class Comparison(msgspec.Struct, frozen=True):
+class PartComparison(msgspec.Struct, frozen=True):
     """All rows and what they say."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[FigureRow, ...]
     verdict: str
     culprit: str  # the part of the step that explains most of the error
 
@@ -49,7 +49,7 @@ def culprit_of(predicted: Performance, measured: Performance) -> str:
     return max(PARTS, key=lambda name: abs(getattr(measured, PARTS[name]) - getattr(predicted, PARTS[name])))
 
 
-def compare(predicted: Performance, measured: Performance, *, where: str = "", beside: str = "") -> Comparison:
+def compare(predicted: Performance, measured: Performance, *, where: str = "", beside: str = "") -> PartComparison:
     """Return the table of a run; `where` says more of the culprit, such as "all_reduce over node0-node1".
 
     `beside` says what else kept the machine busy; it comes before any part is blamed.
@@ -75,13 +75,13 @@ def compare(predicted: Performance, measured: Performance, *, where: str = "", b
         verdict += (
             f"; {'within' if abs(error) <= predicted.error_band else 'outside'} the band of {predicted.error_band:.0%}"
         )
-    return Comparison(tuple(rows), verdict, culprit)
+    return PartComparison(tuple(rows), verdict, culprit)
 
 
-def _row(name: str, predicted: float, measured: float, form: object) -> Row:
+def _row(name: str, predicted: float, measured: float, form: object) -> FigureRow:
     assert callable(form)
     error = predicted / measured - 1 if measured else None
-    return Row(name, float(predicted), float(measured), error, form(predicted), form(measured))
+    return FigureRow(name, float(predicted), float(measured), error, form(predicted), form(measured))
 
 
 def difference_words(predicted: Performance, measured: Performance, culprit: str, where: str = "") -> str:

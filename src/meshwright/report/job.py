@@ -7,7 +7,7 @@ from rich.console import Console
 
 from ..jobs.job import Job
 from ..plan.analytic.by_stage import StageMemory
-from ..plan.study import Row
+from ..plan.study import PricedLayout
 from ..units import format_bytes, format_time
 from .narrow import show_table
 from .planning import fits_text, rows_table, show_row
@@ -17,8 +17,8 @@ from .words import layout_text
 def show_job(
     console: Console,
     job: Job,
-    row: Row,
-    faster: Sequence[Row],
+    row: PricedLayout,
+    faster: Sequence[PricedLayout],
     memory_bytes: float,
     stages: Sequence[StageMemory] = (),
 ) -> None:
@@ -73,17 +73,17 @@ def stages_text(stages: Sequence[StageMemory]) -> str:
     return ", ".join(parts)
 
 
-def _changes(now: Row, best: Row) -> str:
+def _changes(now: PricedLayout, best: PricedLayout) -> str:
     pairs = ((name, getattr(now.layout, name), getattr(best.layout, name)) for name in best.layout.__struct_fields__)
     return ", ".join(f"{name} {old} to {new}" for name, old, new in pairs if old != new)
 
 
-def fits_instead_text(now: Row, best: Row) -> str:
+def fits_instead_text(now: PricedLayout, best: PricedLayout) -> str:
     """Return what changes to the fastest layout that fits, and what its step takes."""
     return f"the fastest that fits takes {format_time(best.predicted.step_time_s)} a step ({_changes(now, best)})"
 
 
-def gain_text(now: Row, best: Row) -> str:
+def gain_text(now: PricedLayout, best: PricedLayout) -> str:
     """Return by how much the best layout is faster, and whether the error band leaves a doubt."""
     gain = now.predicted.step_time_s / best.predicted.step_time_s - 1
     band = best.predicted.error_band

@@ -12,8 +12,8 @@ from ..plan.gantt import side_by_side
 from ..plan.inverse import TOLERANCE, Fewest, Need, Solution
 from ..plan.modes import ModePrice, fastest
 from ..plan.reach import Means
-from ..plan.study import Row, Study
-from ..plan.whatif import FIGURES, Comparison, Scaling
+from ..plan.study import PricedLayout, Study
+from ..plan.whatif import FIGURES, ClusterComparison, Scaling
 from ..units import format_bytes, format_network_rate, format_rate, format_time
 from .curve import Mark
 from .narrow import show_table
@@ -53,7 +53,7 @@ def show_study(console: Console, study: Study) -> None:
     show_limits(console, study.best)
 
 
-def show_limits(console: Console, row: Row) -> None:
+def show_limits(console: Console, row: PricedLayout) -> None:
     """Print how far a prediction is to be trusted."""
     band = row.predicted.error_band
     if band is not None:
@@ -62,7 +62,7 @@ def show_limits(console: Console, row: Row) -> None:
     console.print(f"not modelled: {', '.join(row.predicted.not_modelled)}", highlight=False)
 
 
-def rows_table(title: str, rows: Sequence[Row], *, brief: bool = False) -> Table:
+def rows_table(title: str, rows: Sequence[PricedLayout], *, brief: bool = False) -> Table:
     """Return layouts with their terms, the fastest bold; `brief` leaves out forward and backward."""
     simulated = any(row.simulated_s is not None for row in rows)
     names = ["step", *(["simulated"] if simulated else []), "MFU", *([] if brief else ["forward", "backward"])]
@@ -90,12 +90,12 @@ def rows_table(title: str, rows: Sequence[Row], *, brief: bool = False) -> Table
 FITS_TEXT = {"fits": "fits", "may not": "may not fit", "does not fit": "does not fit"}
 
 
-def fits_text(row: Row) -> str:
+def fits_text(row: PricedLayout) -> str:
     """Return the verb of a sentence about a layout: "fits", "may not fit" or "does not fit"."""
     return FITS_TEXT[row.fits]
 
 
-def show_memory(console: Console, row: Row) -> None:
+def show_memory(console: Console, row: PricedLayout) -> None:
     """Print what a layout needs beside what the card has."""
     needs = [format_bytes(row.terms[f"{name}_bytes"]) for name in ("allocated", "reserved", "card")]
     console.print(
@@ -105,7 +105,7 @@ def show_memory(console: Console, row: Row) -> None:
     )
 
 
-def show_row(console: Console, title: str, row: Row) -> None:
+def show_row(console: Console, title: str, row: PricedLayout) -> None:
     """Print one layout with every term of its time and memory."""
     table = _table(title)
     table.add_column("term")
@@ -203,7 +203,7 @@ def quantity_text(quantity: str, value: float) -> str:
     return format_network_rate(value) if quantity == "inter" else format_rate(value)
 
 
-def show_comparison_of_clusters(console: Console, comparison: Comparison) -> None:
+def show_comparison_of_clusters(console: Console, comparison: ClusterComparison) -> None:
     """Print clusters side by side, and what changed."""
     sides = comparison.sides
     table = _table("what if")
@@ -287,7 +287,7 @@ def show_scaling(console: Console, scaling: Scaling) -> None:
     )
 
 
-def _pareto(rows: Sequence[Row]) -> Table:
+def _pareto(rows: Sequence[PricedLayout]) -> Table:
     table = _table("memory against time: nothing is both smaller and faster (up to ten times the fastest step)")
     table.add_column("layout", overflow="fold")
     for name in ("memory", "step"):

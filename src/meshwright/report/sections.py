@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from ..layout import Candidate, Fits, Layout, Plan
 from ..timeline import Performance
 from ..units import format_bytes, format_time
-from .compare import Comparison, Row
+from .compare import FigureRow, PartComparison
 from .document import Cell, Lines, Section, Table, section, table
 from .figures import mesh_figure
 from .grid import pipeline_figure
@@ -21,12 +21,12 @@ TIMES = {  # what decides comes first
 }
 
 
-def comparison_table(comparison: Comparison, columns: Sequence[str] = ("predicted", "measured", "error")) -> Table:
+def comparison_table(comparison: PartComparison, columns: Sequence[str] = ("predicted", "measured", "error")) -> Table:
     """Return the rows of a comparison with their errors; parts that took no time on either side are left out."""
     return table(("", *columns), [_row(row) for row in comparison.rows if row.predicted or row.measured])
 
 
-def _row(row: Row) -> list[Cell]:
+def _row(row: FigureRow) -> list[Cell]:
     error = Cell("") if row.error is None else Cell(f"{row.error:+.1%}", row.error)
     return [Cell(row.name), Cell(row.predicted_text, row.predicted), Cell(row.measured_text, row.measured), error]
 

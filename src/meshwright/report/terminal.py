@@ -8,7 +8,7 @@ from rich.table import Table
 from ..layout import Layout, Plan
 from ..traces.usage import Shares
 from ..units import format_bytes, format_time
-from .compare import Comparison
+from .compare import PartComparison
 from .grid import pipeline_lines
 from .narrow import show_table
 from .pages.trace import LABELS
@@ -48,7 +48,7 @@ def show_pipeline(console: Console, layout: Layout, micro_batches: int) -> None:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
-def show_comparison(console: Console, comparison: Comparison, runs: str = "") -> None:
+def show_comparison(console: Console, comparison: PartComparison, runs: str = "") -> None:
     """Print predicted | measured | error, or the first of two `runs` | the second | difference."""
     title = runs or "predicted beside measured"
     table = Table(title=escape(title), title_justify="left", box=box.SIMPLE)

@@ -21,7 +21,7 @@ FOLD_ABOVE = 20_000  # transfers; fewer are simulated faster than folded
 JOINT: frozenset[Axis] = frozenset({"dp", "ep", "edp", "data", "shard", "replica"})  # axes that join replicas
 
 
-class Prices:
+class AxisPrices:
     """Seconds of communication on a topology; each is simulated once."""
 
     def __init__(

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .arrays import Floats
-from .problem import Problem, Round
+from .problem import FlowProblem, Round
 
 
 class Bounds(NamedTuple):
@@ -28,7 +28,7 @@ class Bounds(NamedTuple):
         return 1 - self.lower_s / self.upper_s if self.upper_s else 0.0
 
 
-def bounds(folded: Problem) -> Bounds:
+def bounds(folded: FlowProblem) -> Bounds:
     """Return bounds on the time of a problem."""
     most = _most_at_once(folded)
     alone = [_durations(r, folded.capacity) for r in folded.rounds]
@@ -49,7 +49,7 @@ def _durations(r: Round, rate: Floats) -> Floats:
     return r.delay_s + np.where(r.size_bytes > 0, r.size_bytes / slowest, 0.0)
 
 
-def _most_at_once(folded: Problem) -> Floats:
+def _most_at_once(folded: FlowProblem) -> Floats:
     """Return the most transfers that can be on each link at once."""
     links = len(folded.capacity)
     by_end = []
@@ -68,7 +68,7 @@ def _most_at_once(folded: Problem) -> Floats:
     return np.minimum(*by_end)
 
 
-def _busiest_link_s(folded: Problem) -> float:
+def _busiest_link_s(folded: FlowProblem) -> float:
     """Return the longest time that a link needs for all that crosses it."""
     times = np.bincount(folded.order, minlength=len(folded.rounds))
     load = np.zeros(len(folded.capacity))
@@ -79,7 +79,7 @@ def _busiest_link_s(folded: Problem) -> float:
         return float(np.where(load > 0, load / folded.capacity, 0.0).max(initial=0.0))
 
 
-def _walked(folded: Problem, durations: list[Floats]) -> float:
+def _walked(folded: FlowProblem, durations: list[Floats]) -> float:
     """Return when the last rank is through all rounds, each transfer taking a fixed time."""
     clock = folded.late_s.copy()
     steps = [_step(r, seconds, len(clock)) for r, seconds in zip(folded.rounds, durations, strict=True)]

@@ -10,8 +10,8 @@ from ..timeline import Span, Timeline
 from .bounds import bounds
 from .fold import fold
 from .native import engine_name, run
-from .problem import Costs, Disturbance, Problem, problem
-from .program import Outcome
+from .problem import Costs, Disturbance, FlowProblem, problem
+from .program import ActivityTimes
 from .topology import Topology
 from .traffic import Traffic
 from .unroll import unroll
@@ -42,18 +42,18 @@ class Simulated(msgspec.Struct, frozen=True, kw_only=True):
     not_modelled: tuple[str, ...] = ()
 
 
-class Run(NamedTuple):
+class SimulationRun(NamedTuple):
     """A result, and where it is exact what it was read from."""
 
     result: Simulated
-    folded: Problem
-    outcome: Outcome | None
+    folded: FlowProblem
+    outcome: ActivityTimes | None
 
 
 def simulate_collective(
     traffic: Traffic, topology: Topology, size_bytes: int, *, costs: Costs | None = None,
     disturbance: Disturbance | None = None, method: Method = "auto", folding: bool = True,
-) -> Run:  # fmt: skip
+) -> SimulationRun:  # fmt: skip
     """Simulate a payload of `size_bytes` (see collectives.figures for what the payload is).
 
     `exact` runs every transfer that folding leaves through the event engine; `bounded` takes fixed shares of each link
@@ -86,10 +86,10 @@ def simulate_collective(
         classes=len(folded.members),
         not_modelled=() if costs is not None and costs.latency_s is not None else topology.not_modelled,
     )
-    return Run(result, folded, outcome)
+    return SimulationRun(result, folded, outcome)
 
 
-def timeline(run: Run) -> Timeline:
+def timeline(run: SimulationRun) -> Timeline:
     """Return the spans of an exact run: each transfer (each class of them) at its sender and at its receiver."""
     assert run.outcome is not None
     spans, at = [], 0

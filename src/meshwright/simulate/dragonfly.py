@@ -10,13 +10,13 @@ import numpy as np
 from ..cluster.graph import Fabric
 from .arrays import Floats, Ints, ints
 from .ports import Ports, mixed
-from .topology import NOWHERE, Links
+from .topology import NOWHERE, LinkBlocks
 
 
 class Dragonfly:
     """The routers of a dragonfly; the links are those of the graph of cluster.expand."""
 
-    def __init__(self, fabric: Fabric, links: Links, ports: Ports, *, valiant: bool, seed: int) -> None:
+    def __init__(self, fabric: Fabric, links: LinkBlocks, ports: Ports, *, valiant: bool, seed: int) -> None:
         self._valiant, self._seed = valiant, seed
         self._router = ports.node // fabric.nodes_per_leaf  # of each NIC
         routers = int(self._router.max(initial=0)) + 1

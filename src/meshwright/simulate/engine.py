@@ -10,12 +10,12 @@ import numpy as np
 
 from .arrays import Floats, Ints
 from .maxmin import fair_rates
-from .program import EventProgram, Outcome, check_reached
+from .program import ActivityTimes, EventProgram, check_reached
 
 SAME = 1e-12
 
 
-def run_numpy(program: EventProgram) -> Outcome:
+def run_numpy(program: EventProgram) -> ActivityTimes:
     """Return when each activity starts and ends; InputError if some never do."""
     n = program.activities
     uses, capacity = program.uses, program.capacity
@@ -95,7 +95,7 @@ def run_numpy(program: EventProgram) -> Outcome:
             used = np.bincount(uses.items[items], weight * rate[place], minlength=len(capacity))
             buckets.used = used.astype(np.float64)
     check_reached(program, end_s)
-    return Outcome(start_s, end_s)
+    return ActivityTimes(start_s, end_s)
 
 
 class _Buckets:

@@ -17,13 +17,13 @@ from ..cluster.graph import Fabric
 from ..errors import InputError
 from .arrays import Floats, Ints
 from .ports import Ports, mixed
-from .topology import NOWHERE, Links
+from .topology import NOWHERE, LinkBlocks
 
 
 class FatTree:
     """The switches of a flat, fat-tree or rail-optimised fabric."""
 
-    def __init__(self, fabric: Fabric, links: Links, ports: Ports, routing: str, seed: int) -> None:
+    def __init__(self, fabric: Fabric, links: LinkBlocks, ports: Ports, routing: str, seed: int) -> None:
         self._routing, self._seed = routing, seed
         unit = ports.node // fabric.nodes_per_leaf
         rails = int(ports.place.max(initial=0)) + 1 if fabric.kind == "rail-optimised" else 1

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .arrays import Floats, Ints, lists
-from .problem import Problem, Round
+from .problem import FlowProblem, Round
 
 WORTH = 0.5  # share of the ranks that the classes may be, for folding to pay
 PATIENCE = 40  # rounds of refinement on a problem that is not folded yet
@@ -23,7 +23,7 @@ PATIENCE = 40  # rounds of refinement on a problem that is not folded yet
 Colours = NDArray[np.uint64]
 
 
-def fold(whole: Problem) -> Problem:
+def fold(whole: FlowProblem) -> FlowProblem:
     """Return the problem with its symmetry folded; as it is where there is none worth it."""
     ranks = len(whole.members)
     if ranks < 4 or whole.handling_s or whole.burst_s or whole.eager_bytes >= 0:
@@ -47,7 +47,7 @@ class Partition:
     transfer: tuple[Ints, ...]
 
 
-def refine(whole: Problem, start: Ints, most: float, patience: int) -> Partition | None:
+def refine(whole: FlowProblem, start: Ints, most: float, patience: int) -> Partition | None:
     """Return the coarsest equitable partition that tells apart what `start` does.
 
     None where it has more than `most` classes of ranks, or is not found within `patience` rounds.
@@ -85,7 +85,7 @@ def refine(whole: Problem, start: Ints, most: float, patience: int) -> Partition
     return None
 
 
-def merged(whole: Problem, partition: Partition) -> Problem:
+def merged(whole: FlowProblem, partition: Partition) -> FlowProblem:
     """Return the problem of the classes."""
     rounds = []
     _, link_first = np.unique(partition.link, return_index=True)
@@ -113,7 +113,7 @@ def merged(whole: Problem, partition: Partition) -> Problem:
             )
         )
     _, rank_first = np.unique(partition.rank, return_index=True)
-    return Problem(
+    return FlowProblem(
         members=np.bincount(partition.rank, whole.members).astype(np.int64),
         links=np.bincount(partition.link, whole.links).astype(np.int64),
         capacity=whole.capacity[link_first],

@@ -12,7 +12,7 @@ import numpy as np
 from ..errors import MeshwrightError
 from ..native import load_compiled
 from .engine import run_numpy
-from .program import EventProgram, Outcome, check_reached
+from .program import ActivityTimes, EventProgram, check_reached
 
 SOURCE = Path(__file__).with_name("engine.c")
 INCLUDED = (Path(__file__).with_name("sharing.h"),)
@@ -20,7 +20,7 @@ MOST = 2**31 - 1  # of activities, of resources, and of each list of a program: 
 FLAGS = ("-O3", "-std=gnu11", "-shared", "-fPIC")
 
 
-def run(program: EventProgram) -> Outcome:
+def run(program: EventProgram) -> ActivityTimes:
     """Return when each activity starts and ends; InputError if some never do."""
     library = load()
     return run_numpy(program) if library is None else run_native(library, program)
@@ -36,7 +36,7 @@ def load() -> ctypes.CDLL | None:
     return load_compiled(SOURCE, FLAGS, INCLUDED)
 
 
-def run_native(library: ctypes.CDLL, program: EventProgram) -> Outcome:
+def run_native(library: ctypes.CDLL, program: EventProgram) -> ActivityTimes:
     """Run a program in C."""
     n = program.activities
     start_s, end_s = np.empty(n), np.empty(n)
@@ -54,7 +54,7 @@ def run_native(library: ctypes.CDLL, program: EventProgram) -> Outcome:
     if _heard(lambda: library.mw_simulate(*sizes, *pointers)):
         raise MeshwrightError(f"simulation: not enough memory for {n} activities")
     check_reached(program, end_s)
-    return Outcome(start_s, end_s)
+    return ActivityTimes(start_s, end_s)
 
 
 def _heard(call: Callable[[], int]) -> int:

@@ -16,7 +16,7 @@ from .arrays import Floats, Ints, ints
 from .dragonfly import Dragonfly
 from .fattree import FatTree
 from .ports import Between, Ports
-from .topology import NOWHERE, Links, Ways, packed
+from .topology import NOWHERE, LinkBlocks, Ways, packed
 from .torus import Torus
 
 ROUTINGS = {
@@ -37,7 +37,7 @@ class NodesTopology:
         self.routing = routing or known[0]
         if self.routing not in known:
             raise InputError(f"routing {self.routing!r}: expected {' or '.join(known)} on a {fabric.kind} fabric")
-        self._links = Links()
+        self._links = LinkBlocks()
         named = list(nodes(cluster))
         per_node = ints([group.gpus for _, group in named])
         first = np.concatenate([[0], np.cumsum(per_node)]).astype(np.int64)
@@ -157,7 +157,7 @@ class NodesTopology:
             self.not_modelled += (f"{what} (no figure; taken as 0, --alpha gives one)",)
 
 
-def _fabric(fabric: Fabric, links: Links, ports: Ports, routing: str, seed: int) -> Between:
+def _fabric(fabric: Fabric, links: LinkBlocks, ports: Ports, routing: str, seed: int) -> Between:
     make: dict[str, Callable[[], Between]] = {
         "flat": lambda: FatTree(fabric, links, ports, "one switch", seed),
         "fat-tree": lambda: FatTree(fabric, links, ports, routing, seed),

@@ -75,7 +75,7 @@ class Round:
 
 
 @dataclass(frozen=True, eq=False)
-class Problem:
+class FlowProblem:
     """Rounds over ranks and links; in a folded problem these are classes of ranks and links."""
 
     members: Ints  # (ranks,) ranks of each class
@@ -103,7 +103,7 @@ class Problem:
 def problem(
     traffic: Traffic, topology: Topology, size_bytes: int, costs: Costs | None = None,
     disturbance: Disturbance | None = None,
-) -> Problem:  # fmt: skip
+) -> FlowProblem:  # fmt: skip
     """Return the traffic of a payload of `size_bytes` on a topology; InputError where a cut link leaves no way."""
     costs, disturbance = costs or Costs(), disturbance or Disturbance()
     if traffic.ranks > topology.ranks:
@@ -115,7 +115,7 @@ def problem(
     for rank, seconds in disturbance.late_s.items():
         late_s[rank] = seconds
     rounds = tuple(_round(p, topology, size_bytes, costs, capacity) for p in traffic.patterns)
-    return Problem(
+    return FlowProblem(
         members=np.ones(traffic.ranks, dtype=np.int64),
         links=np.ones(len(capacity), dtype=np.int64),
         capacity=capacity,

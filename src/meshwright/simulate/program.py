@@ -48,7 +48,7 @@ class EventProgram:
 
 
 @dataclass(frozen=True, eq=False)
-class Outcome:
+class ActivityTimes:
     """When each activity was released and when it ended."""
 
     start_s: Floats

@@ -17,7 +17,7 @@ from ..mesh import Axis, coordinates
 from ..pipelines import Action, PipelineGrid, schedule
 from ..timeline import Span, Timeline
 from ..workload.program import Comm, Pass, StepProgram, called_in
-from .axes import JOINT, Prices
+from .axes import JOINT, AxisPrices
 from .native import run
 from .problem import Costs, Disturbance
 from .program import Builder
@@ -65,7 +65,7 @@ class _Step:
                     f"straggler {rank}={factor:g}: expected a rank below {layout.world_size} and a factor of 1 or more"
                 )
         self._program, self._layout = program, layout
-        self._prices = Prices(layout, topology, costs, disturbance, program.host_bytes_per_s)
+        self._prices = AxisPrices(layout, topology, costs, disturbance, program.host_bytes_per_s)
         self._builder = Builder()
         self._rng = np.random.default_rng(disturbance.seed)
         self._jitter = disturbance.jitter

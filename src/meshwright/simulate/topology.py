@@ -50,7 +50,7 @@ class Topology(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Links:
+class LinkBlocks:
     """Blocks of directed links, numbered through: what fabrics are put together from."""
 
     capacity: list[Floats] = field(default_factory=list)

@@ -10,13 +10,13 @@ from ..cluster.graph import Fabric
 from ..errors import InputError
 from .arrays import Floats, Ints, ints
 from .ports import Ports
-from .topology import NOWHERE, Links
+from .topology import NOWHERE, LinkBlocks
 
 
 class Torus:
     """The routers of a torus; the links are those of the graph of cluster.expand."""
 
-    def __init__(self, fabric: Fabric, links: Links, ports: Ports) -> None:
+    def __init__(self, fabric: Fabric, links: LinkBlocks, ports: Ports) -> None:
         self._sides = fabric.sides
         if int(np.prod(fabric.sides)) != ports.nodes:
             raise InputError(

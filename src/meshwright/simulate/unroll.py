@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .arrays import Floats, Ints, Pairs, ints
-from .problem import Disturbance, Problem, Round
+from .problem import Disturbance, FlowProblem, Round
 from .program import EventProgram
 
 
-def unroll(folded: Problem, disturbance: Disturbance | None = None) -> EventProgram:
+def unroll(folded: FlowProblem, disturbance: Disturbance | None = None) -> EventProgram:
     """Return the program of all rounds; the transfers come first, in the order of their rounds."""
     made = _Unrolling(folded)
     late = np.flatnonzero(folded.late_s > 0)
@@ -25,7 +25,7 @@ def unroll(folded: Problem, disturbance: Disturbance | None = None) -> EventProg
 class _Plan:
     """What is the same each time that a round occurs."""
 
-    def __init__(self, folded: Problem, r: Round) -> None:
+    def __init__(self, folded: FlowProblem, r: Round) -> None:
         self.taking = np.unique(np.concatenate([r.src, r.dst]))
         self.reducing = np.flatnonzero(r.after_s > 0)
         self.eager: NDArray[np.bool_] = ~r.local & (r.size_bytes <= folded.eager_bytes)
@@ -34,7 +34,7 @@ class _Plan:
 
 
 class _Unrolling:
-    def __init__(self, folded: Problem) -> None:
+    def __init__(self, folded: FlowProblem) -> None:
         self._folded = folded
         self.plans = [_Plan(folded, r) for r in folded.rounds]
         sizes = ints([len(folded.rounds[o].src) for o in folded.order])

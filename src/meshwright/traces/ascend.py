@@ -18,8 +18,8 @@ from .parts import (
     COPIES,
     OTHER,
     Columns,
-    Facts,
     Longs,
+    RankFacts,
     Times,
     call_of,
     floats,
@@ -40,7 +40,7 @@ def named(collected: Collector) -> bool:
     return any(_HARDWARE.search(p.label) and p.plain.starts for p in collected.processes.values())
 
 
-def of_npu(collected: Collector, facts: Facts, base_ns: int) -> RankTrace:
+def of_npu(collected: Collector, facts: RankFacts, base_ns: int) -> RankTrace:
     """Return the trace of an NPU."""
     processes = list(collected.processes.values())
     starts: list[Times] = []

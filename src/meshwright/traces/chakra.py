@@ -18,10 +18,10 @@ import msgspec
 import numpy as np
 
 from ..errors import InputError
-from .model import PHASES, Call, RankTrace
+from .model import PHASES, RankTrace, TracedCall
 from .names import collective, communicates
 from .opening import Source, pieces
-from .parts import COMM, COMPUTE, COPIES, OTHER, Columns, Facts, of_columns
+from .parts import COMM, COMPUTE, COPIES, OTHER, Columns, RankFacts, of_columns
 from .protobuf import fields, numbers, read_varint, signed
 
 SCHEMA = re.compile(rb'"schema"\s*:\s*"[^"]*chakra')  # near the beginning of the JSON forms
@@ -43,7 +43,7 @@ COLLECTIVES = (
 _VALUES = {7: "int", 9: "int", 11: "plain", 13: "plain", 27: "plain", 29: "text"}  # fields of AttributeProto
 
 
-class Node(msgspec.Struct, kw_only=True):
+class GraphNode(msgspec.Struct, kw_only=True):
     """One node of a graph, whatever form it came in; times in microseconds."""
 
     id: int
@@ -69,7 +69,7 @@ def is_messages(head: bytes) -> bool:
         return False
 
 
-def of_messages(source: Source, facts: Facts) -> RankTrace:
+def of_messages(source: Source, facts: RankFacts) -> RankTrace:
     """Return the trace of a `.et` file; InputError where it is none."""
     try:
         messages = _messages(source)
@@ -81,7 +81,7 @@ def of_messages(source: Source, facts: Facts) -> RankTrace:
     return _trace(source, nodes, facts)
 
 
-def of_json(source: Source, facts: Facts) -> RankTrace:
+def of_json(source: Source, facts: RankFacts) -> RankTrace:
     """Return the trace of a linked JSON; InputError where it has no times."""
     try:
         graph = msgspec.json.decode(b"".join(pieces(source)), type=_Graph)
@@ -118,8 +118,8 @@ def _messages(source: Source) -> Iterator[bytes]:
         raise ValueError("it is cut off within a message; copy or export it again")
 
 
-def _node(message: bytes) -> Node:
-    node = Node(id=0, depends=[])
+def _node(message: bytes) -> GraphNode:
+    node = GraphNode(id=0, depends=[])
     attributes: dict[str, Any] = {}
     for number, value in fields(message):
         if number == 2 and isinstance(value, bytes):
@@ -183,11 +183,11 @@ class _Graph(msgspec.Struct, frozen=True):
     nodes: list[_Json]
 
 
-def _linked(node: _Json) -> Node:
+def _linked(node: _Json) -> GraphNode:
     """Return a node of linked JSON: the starts of kernels in it are those of their launches."""
     device = node.cat is not None
     attributes = {str(one.get("name")): one.get("value") for one in node.attrs}
-    made = Node(
+    made = GraphNode(
         id=node.id,
         name=node.name,
         kind=COMPUTING,
@@ -215,7 +215,7 @@ def _input_bytes(inputs: Any) -> int:
     return total
 
 
-def _trace(source: Source, nodes: Sequence[Node], facts: Facts) -> RankTrace:
+def _trace(source: Source, nodes: Sequence[GraphNode], facts: RankFacts) -> RankTrace:
     device = [node for node in nodes if node.device and node.duration > 0]
     if not device:
         raise InputError(f"{source}: no node of a device that lasts; expected a Chakra trace of a host and a device")
@@ -232,7 +232,7 @@ def _trace(source: Source, nodes: Sequence[Node], facts: Facts) -> RankTrace:
         np.full(len(device), PHASES.index("kernels"), dtype=np.int8), table,
     )  # fmt: skip
     calls = [
-        Call(node.comm, float(begins[at]), float(ends[at]), float(begins[at]), node.bytes, node.group)
+        TracedCall(node.comm, float(begins[at]), float(ends[at]), float(begins[at]), node.bytes, node.group)
         for at, node in enumerate(device)
         if lanes[at] == COMM
     ]
@@ -241,7 +241,7 @@ def _trace(source: Source, nodes: Sequence[Node], facts: Facts) -> RankTrace:
     return of_columns(columns, calls, facts)
 
 
-def _lane(node: Node) -> int:
+def _lane(node: GraphNode) -> int:
     if node.comm:
         return COMM
     if node.name.startswith("Memcpy"):
@@ -249,7 +249,7 @@ def _lane(node: Node) -> int:
     return COMPUTE
 
 
-def _starts(where: Source, nodes: Sequence[Node]) -> dict[int, float]:
+def _starts(where: Source, nodes: Sequence[GraphNode]) -> dict[int, float]:
     """Return when each node starts: as the trace says, else as soon as it can; InputError for a circle."""
     by_id = {node.id: node for node in nodes}
     if all(node.start is not None for node in nodes if node.device):

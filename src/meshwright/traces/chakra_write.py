@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ..files import write_atomic
 from .chakra import COLLECTING, COLLECTIVES, COMPUTING, RECEIVING, SENDING
-from .model import Call, RankTrace
+from .model import RankTrace, TracedCall
 from .protobuf import field, varint
 
 VERSION = "0.0.4"
@@ -30,7 +30,9 @@ def write_chakra(folder: Path, ranks: Sequence[Sequence[RankTrace]]) -> list[Pat
 
 def _nodes(cycles: Sequence[RankTrace]) -> Iterator[bytes]:
     origin_ns = min(trace.epoch_ns for trace in cycles)
-    entries: list[tuple[int, int, str | Call, str]] = []  # start and end in microseconds from 1 on, what, its name
+    entries: list[
+        tuple[int, int, str | TracedCall, str]
+    ] = []  # start and end in microseconds from 1 on, what, its name
     for trace in cycles:
         by_us = (trace.epoch_ns - origin_ns) / 1000 + 1  # 0 stands for "no start" in the format
         computed = trace.computed
@@ -45,7 +47,7 @@ def _nodes(cycles: Sequence[RankTrace]) -> Iterator[bytes]:
             at = bisect.bisect_right(ended[lane], (start, 2**63))
             if at:
                 depends.add(ended[lane][at - 1][1])
-        bisect.insort(ended[isinstance(what, Call)], (end, number))
+        bisect.insort(ended[isinstance(what, TracedCall)], (end, number))
         yield _node(number, name, what, sorted(depends), start, end)
 
 
@@ -53,10 +55,10 @@ def _us(time_s: float, by_us: float) -> int:
     return round(time_s * 1e6 + by_us)
 
 
-def _node(number: int, name: str, what: str | Call, depends: Sequence[int], start: int, end: int) -> bytes:
+def _node(number: int, name: str, what: str | TracedCall, depends: Sequence[int], start: int, end: int) -> bytes:
     kind, stream = COMPUTING, 0
     attributes = [_attribute("is_cpu_op", _BOOL, 0)]
-    if isinstance(what, Call):
+    if isinstance(what, TracedCall):
         stream = 1
         attributes.append(_attribute("comm_size", _INT64, what.bytes))
         if what.group:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from .events import Args, Event
+from .events import Args, TraceEvent
 from .names import MARKED, NO_CALL
 
 DEVICE, COPY, SET, RUNTIME, OPERATOR, NOTE, PYTHON, SKIPPED, PLAIN, UNKNOWN, DEVICE_NOTE = range(11)
@@ -62,7 +62,7 @@ class Spans:
 
 
 @dataclass(slots=True)
-class Record:
+class HostRecord:
     """What the host says of one communication."""
 
     start: float
@@ -93,7 +93,7 @@ class Process:
     waiting: Spans = field(default_factory=Spans)
     plain: Spans = field(default_factory=Spans)  # events without a category
     tasks: dict[int, str] = field(default_factory=dict)
-    records: list[Record] = field(default_factory=list)
+    records: list[HostRecord] = field(default_factory=list)
     marks: list[tuple[float, float, int]] = field(default_factory=list)
     device_marks: list[tuple[float, float, int]] = field(default_factory=list)  # from its first kernel to its last
     label: str = ""  # what the file calls the process
@@ -111,7 +111,7 @@ class Collector:
         self._kinds = dict(_KINDS)
         self._roles: dict[int, str] = {}
 
-    def take(self, events: Sequence[Event]) -> None:
+    def take(self, events: Sequence[TraceEvent]) -> None:
         """Keep what of a batch is read later."""
         kinds, ids = self._kinds, self._ids
         for event in events:
@@ -178,7 +178,7 @@ class Collector:
             called = str(args.collective) if args is not None and args.collective else name.partition(":")[2]
             if called.lower() not in NO_CALL:
                 external = _external(args) if args is not None else -1
-                process.records.append(Record(start, end, tid, name, external, args))
+                process.records.append(HostRecord(start, end, tid, name, external, args))
         else:
             getattr(process, role).add(start, end, number)
 
@@ -192,13 +192,13 @@ class Collector:
         """Return the number of a thread or stream."""
         return self._threads.setdefault(tid, len(self._threads))
 
-    def _device_note(self, event: Event, end: float) -> None:
+    def _device_note(self, event: TraceEvent, end: float) -> None:
         match = _STEP.match(event.name)
         if match:
             process = self.processes.setdefault(event.pid, Process())
             process.device_marks.append((event.ts, end, int(match[1])))
 
-    def _metadata(self, event: Event) -> None:
+    def _metadata(self, event: TraceEvent) -> None:
         if event.name == "thread_name" and event.args is not None:
             process = self.processes.setdefault(event.pid, Process())
             process.threads[self.thread(event.tid)] = str(event.args.name or "")
@@ -206,7 +206,7 @@ class Collector:
             process = self.processes.setdefault(event.pid, Process())
             process.label = f"{process.label} {event.args.name or event.args.labels or ''}".strip()
 
-    def _device(self, process: Process, event: Event, kind: int, name: int, end: float) -> None:
+    def _device(self, process: Process, event: TraceEvent, kind: int, name: int, end: float) -> None:
         args = event.args
         place = len(process.kinds)
         process.kinds.append(kind)
@@ -224,7 +224,7 @@ class Collector:
         elif kind == COPY:
             process.copied[place] = max(0, _integer(args.bytes))
 
-    def _operator(self, process: Process, event: Event, name: int, end: float) -> None:
+    def _operator(self, process: Process, event: TraceEvent, name: int, end: float) -> None:
         external = _external(event.args) if event.args is not None else -1
         process.operators.add(event.ts, end, name, self.thread(event.tid), external)
         self.special(process, event.name, event.ts, end, event.args, self.thread(event.tid))

@@ -14,7 +14,7 @@ import msgspec
 from ..units import format_time
 from .because import reason
 from .intervals import EMPTY, Array, clipped, inside, joined, length_s, trimmed, union, without
-from .meetings import Meeting, Meetings
+from .meetings import Meetings, TracedMeeting
 from .model import RankTrace
 
 LEAST_SHARE = {"device": 0.02, "host": 0.1}  # of a step; a scheduler of an operating system makes hosts uneven
@@ -34,7 +34,7 @@ class Culprit(msgspec.Struct, frozen=True, kw_only=True):
     because: str
 
 
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
+class CulpritFinding(msgspec.Struct, frozen=True, kw_only=True):
     """What the collectives say: a culprit or none, and what else a reader should know ("" where there is nothing)."""
 
     culprit: Culprit | None
@@ -42,11 +42,11 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     lateness: dict[int, tuple[int, float]] = {}  # rank: of how many collectives the last, what it costs a step
 
 
-def find_culprit(ranks: Sequence[Sequence[RankTrace]], meetings: Meetings, step_s: float) -> Finding:
+def find_culprit(ranks: Sequence[Sequence[RankTrace]], meetings: Meetings, step_s: float) -> CulpritFinding:
     """Return who is to blame, given the length of the typical step."""
     found = meetings.found
     if not found:
-        return Finding(culprit=None, said="")
+        return CulpritFinding(culprit=None, said="")
     everyone = sorted({arrival.rank for meeting in found for arrival in meeting.arrivals})
     steps = sorted({meeting.step for meeting in found})
     waits = {id(trace): without(trace.comm, trace.compute) for cycles in ranks for trace in cycles}
@@ -73,23 +73,23 @@ def find_culprit(ranks: Sequence[Sequence[RankTrace]], meetings: Meetings, step_
         and statistics.fmean(by_step[worst]) > RIVAL_MEAN * max(statistics.fmean(by_step[rank]) for rank in others)
     )
     if not is_late:
-        return Finding(culprit=None, said=_nobody(found, len(steps)), lateness=lateness)
+        return CulpritFinding(culprit=None, said=_nobody(found, len(steps)), lateness=lateness)
     because = reason([cycles for cycles in ranks if cycles[0].rank in peers], worst, costs[worst])
     if costs[worst] <= TRANSFER_SHARE * transfer_s:
         also = f"; rank {worst} costs {format_time(costs[worst])} a step beside it, because {because}"
         also = also if costs[worst] > NAMED_SHARE * transfer_s else ""
-        return Finding(culprit=None, said=f"{_nobody(found, len(steps))}{also}", lateness=lateness)
+        return CulpritFinding(culprit=None, said=f"{_nobody(found, len(steps))}{also}", lateness=lateness)
     culprit = Culprit(rank=worst, costs_s_per_step=costs[worst], because=because)
     both = transfer_s > costs[worst] and transfer_s > LEAST_LINK_SHARE * step_s
     said = f"the transfers themselves take {format_time(transfer_s)} a step, more than that" if both else ""
-    return Finding(culprit=culprit, said=said, lateness=lateness)
+    return CulpritFinding(culprit=culprit, said=said, lateness=lateness)
 
 
-def _is_in(meeting: Meeting, rank: int) -> bool:
+def _is_in(meeting: TracedMeeting, rank: int) -> bool:
     return any(arrival.rank == rank for arrival in meeting.arrivals)
 
 
-def _moving(found: Sequence[Meeting]) -> dict[int, Array]:
+def _moving(found: Sequence[TracedMeeting]) -> dict[int, Array]:
     """Return when data moved, by the id of the trace and on its clock."""
     starts_s: dict[int, list[float]] = defaultdict(list)
     ends_s: dict[int, list[float]] = defaultdict(list)
@@ -113,12 +113,12 @@ def _waited_s(cycles: Sequence[RankTrace], moving: Mapping[int, Array], waits: M
     return statistics.median(waited)
 
 
-def _lag_s(meeting: Meeting) -> float:
+def _lag_s(meeting: TracedMeeting) -> float:
     """Return how much later the last came than the last of the others."""
     return meeting.last.start_s - meeting.arrivals[-2].start_s
 
 
-def _transfer_s(found: Sequence[Meeting]) -> float:
+def _transfer_s(found: Sequence[TracedMeeting]) -> float:
     """Return how long data moved: from when the last came until the first was done; calls at once count once."""
     starts = [meeting.last.start_s for meeting in found]
     return length_s(union(starts, [start + meeting.transfer_s for start, meeting in zip(starts, found, strict=True)]))
@@ -126,7 +126,7 @@ def _transfer_s(found: Sequence[Meeting]) -> float:
 
 def _costs_s(
     rank: int,
-    found: Sequence[Meeting],
+    found: Sequence[TracedMeeting],
     steps: Sequence[int],
     waits: Mapping[int, Array],
     level: Mapping[int, float],
@@ -149,7 +149,7 @@ def _costs_s(
     return [statistics.median(values) if values else 0.0 for values in by_step.values()]
 
 
-def _level(found: Sequence[Meeting], waits: Mapping[int, Array]) -> dict[int, float]:
+def _level(found: Sequence[TracedMeeting], waits: Mapping[int, Array]) -> dict[int, float]:
     """Return by the id of each meeting when its ranks were last level, on the common clock; not there: never before.
 
     They are where a collective ends while none of them computes. One that is hidden under computation leaves ranks as
@@ -168,7 +168,7 @@ def _level(found: Sequence[Meeting], waits: Mapping[int, Array]) -> dict[int, fl
     return level
 
 
-def _inherited_s(meeting: Meeting, since_s: float | None, waits: Mapping[int, Array]) -> float:
+def _inherited_s(meeting: TracedMeeting, since_s: float | None, waits: Mapping[int, Array]) -> float:
     """Return how much longer than the last of the others who came last has waited since they were level: for a third.
 
     What it came later beyond that is its own work.
@@ -184,7 +184,7 @@ def _inherited_s(meeting: Meeting, since_s: float | None, waits: Mapping[int, Ar
     return max(0.0, waited[1] - waited[0])
 
 
-def _noise_s(rank: int, found: Sequence[Meeting], steps: Sequence[int], costs_s: Sequence[float]) -> float:
+def _noise_s(rank: int, found: Sequence[TracedMeeting], steps: Sequence[int], costs_s: Sequence[float]) -> float:
     """Return what a rank may be late by chance: how far the others are apart.
 
     Devices whose work differs (embeddings, experts) are apart step after step; that is no chance, so that there a rank
@@ -198,7 +198,7 @@ def _noise_s(rank: int, found: Sequence[Meeting], steps: Sequence[int], costs_s:
     return min(spread_s, STEADY * statistics.median(abs(cost - middle) for cost in costs_s))
 
 
-def _spread_s(rank: int, found: Sequence[Meeting], steps: Sequence[int]) -> float:
+def _spread_s(rank: int, found: Sequence[TracedMeeting], steps: Sequence[int]) -> float:
     """Return how far the others are apart in the typical step: from their middle to the last of them."""
     by_step: dict[int, list[Array]] = {step: [] for step in steps}
     for meeting in found:
@@ -208,7 +208,7 @@ def _spread_s(rank: int, found: Sequence[Meeting], steps: Sequence[int]) -> floa
     return statistics.median(length_s(joined(parts)) for parts in by_step.values())
 
 
-def _nobody(found: Sequence[Meeting], steps: int) -> str:
+def _nobody(found: Sequence[TracedMeeting], steps: int) -> str:
     """Return what the collectives cost where nobody is late: the transfer, or waits that go round."""
     firsts = [statistics.median(arrival.start_s for arrival in meeting.arrivals) for meeting in found]
     waited = length_s(union(firsts, [meeting.last.start_s for meeting in found])) / steps

@@ -15,7 +15,7 @@ from .collector import COPY, DEVICE, Process
 from .events import Args
 from .intervals import inside
 from .linked import Launched, Linked, told_by
-from .model import PHASES, Call, RankTrace
+from .model import PHASES, RankTrace, TracedCall
 from .names import collective, communicates
 from .parts import (
     COMM,
@@ -23,8 +23,8 @@ from .parts import (
     COPIES,
     OTHER,
     Columns,
-    Facts,
     Longs,
+    RankFacts,
     Times,
     call_of,
     floats,
@@ -41,7 +41,7 @@ _PEER = re.compile(r"PtoP|Peer|P2P", re.I)
 
 
 def of_device(
-    processes: Sequence[Process], device: int | None, table: list[str], facts: Facts, base_ns: int
+    processes: Sequence[Process], device: int | None, table: list[str], facts: RankFacts, base_ns: int
 ) -> RankTrace:
     """Return the trace of the device events of some processes, of one device (None: of all that there are)."""
     starts, ends = (_times([getattr(p.device, key) for p in processes]) for key in ("starts", "ends"))
@@ -155,7 +155,7 @@ def _phases(processes: Sequence[Process], launched_s: Times, zero_us: float) -> 
     return phases
 
 
-def _calls(columns: Columns, launched: Launched, linked: Linked, told: dict[int, Args]) -> list[Call]:
+def _calls(columns: Columns, launched: Launched, linked: Linked, told: dict[int, Args]) -> list[TracedCall]:
     calls = []
     for place in np.flatnonzero((columns.lanes == COMM) & (columns.ends_s > columns.starts_s)):
         args, name = told.get(int(place)), ""

@@ -52,7 +52,7 @@ class Args(msgspec.Struct, frozen=True, gc=False):
     labels: Any = None
 
 
-class Event(msgspec.Struct, frozen=True, gc=False):
+class TraceEvent(msgspec.Struct, frozen=True, gc=False):
     """One event; times in microseconds."""
 
     ph: str = ""
@@ -65,7 +65,7 @@ class Event(msgspec.Struct, frozen=True, gc=False):
     args: Args | None = None
 
 
-class Head(msgspec.Struct, frozen=True):
+class TraceHead(msgspec.Struct, frozen=True):
     """What stands beside the events."""
 
     distributed: Any = msgspec.field(default=None, name="distributedInfo")
@@ -74,9 +74,9 @@ class Head(msgspec.Struct, frozen=True):
     devices: Any = msgspec.field(default=None, name="deviceProperties")
     other: Any = msgspec.field(default=None, name="otherData")
 
-    def joined(self, later: "Head") -> "Head":
+    def joined(self, later: "TraceHead") -> "TraceHead":
         """Return what either says, the first where both do."""
-        return Head(*(getattr(self, name) or getattr(later, name) for name in self.__struct_fields__))
+        return TraceHead(*(getattr(self, name) or getattr(later, name) for name in self.__struct_fields__))
 
     @property
     def rank(self) -> int | None:
@@ -87,9 +87,9 @@ class Head(msgspec.Struct, frozen=True):
         return found if isinstance(found, int) and not isinstance(found, bool) and found >= 0 else None
 
 
-_EVENTS = msgspec.json.Decoder(list[Event], strict=False)
+_EVENTS = msgspec.json.Decoder(list[TraceEvent], strict=False)
 _ANY = msgspec.json.Decoder(list[Any])
-_HEAD = msgspec.json.Decoder(Head)
+_HEAD = msgspec.json.Decoder(TraceHead)
 
 
 class EventStream:
@@ -97,13 +97,13 @@ class EventStream:
 
     def __init__(self, source: Source) -> None:
         self.where = str(source)
-        self.head = Head()
+        self.head = TraceHead()
         self._pieces = pieces(source)
         self._buffer = b""
         self._read_bytes = 0
         self._ended = False
 
-    def batches(self) -> Iterator[list[Event]]:
+    def batches(self) -> Iterator[list[TraceEvent]]:
         """Yield lists of events; InputError where this is no Chrome trace or is cut off."""
         array = self._begin()
         while True:
@@ -193,7 +193,7 @@ class EventStream:
                 return None
             window *= 16
 
-    def _decoded(self, part: bytes) -> list[Event]:
+    def _decoded(self, part: bytes) -> list[TraceEvent]:
         decoded = _parsed(part)
         if decoded is None:
             raise InputError(f"{self.where}: near byte {self._read_bytes}: is no JSON; expected events of a trace")
@@ -212,7 +212,7 @@ class EventStream:
             self.head = self.head.joined(head)
 
 
-def _head(text: bytes) -> Head | None:
+def _head(text: bytes) -> TraceHead | None:
     for tried in (text, _mended(text)):
         try:
             return _HEAD.decode(tried)
@@ -221,7 +221,7 @@ def _head(text: bytes) -> Head | None:
     return None
 
 
-def _parsed(part: bytes) -> list[Event] | None:
+def _parsed(part: bytes) -> list[TraceEvent] | None:
     """Return the events of a part, mended and with odd types if need be; None if it is no list of values."""
     try:
         return _EVENTS.decode(b"[" + part + b"]")
@@ -260,7 +260,7 @@ def _scanned(buffer: bytes) -> tuple[int, bool]:
     return end, False
 
 
-def _tolerant(value: Any) -> Event | None:
+def _tolerant(value: Any) -> TraceEvent | None:
     """Return an event whose fields have odd types, as far as they can be read; None for what is no event."""
     if not isinstance(value, dict):
         return None
@@ -269,7 +269,7 @@ def _tolerant(value: Any) -> Event | None:
     kept = {names[key]: one for key, one in args.items() if key in names} if isinstance(args, dict) else None
     dur = value.get("dur")
     pid, tid = (one if isinstance(one, int | str) else str(one) for one in (value.get("pid", 0), value.get("tid", 0)))
-    return Event(
+    return TraceEvent(
         ph=str(value.get("ph", "")),
         name=str(value.get("name", "")),
         cat=str(value.get("cat", "")),

@@ -5,15 +5,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..errors import InputError
-from .collector import Process, Record, Spans
+from .collector import HostRecord, Process, Spans
 from .intervals import EMPTY, Array, inside, joined, union, without
-from .model import Call, Computed, RankTrace
+from .model import Computed, RankTrace, TracedCall
 from .names import MARKED
-from .parts import Facts, Longs, Times, call_of, floats, host_of, longs, marks_of, of_spans
+from .parts import Longs, RankFacts, Times, call_of, floats, host_of, longs, marks_of, of_spans
 from .steps import windows
 
 
-def of_host(processes: Sequence[Process], table: list[str], facts: Facts, base_ns: int) -> RankTrace:
+def of_host(processes: Sequence[Process], table: list[str], facts: RankFacts, base_ns: int) -> RankTrace:
     """Return the trace of a host; InputError where it did nothing that lasts."""
     begins = [float(floats(p.operators.starts).min()) for p in processes if p.operators.starts]
     if not begins:
@@ -33,7 +33,9 @@ def of_host(processes: Sequence[Process], table: list[str], facts: Facts, base_n
     return _trace(facts, phases, comm, calls, _outermost(processes, table, no_compute, zero))
 
 
-def _trace(facts: Facts, phases: dict[str, Array], comm: Array, calls: list[Call], computed: Computed) -> RankTrace:
+def _trace(
+    facts: RankFacts, phases: dict[str, Array], comm: Array, calls: list[TracedCall], computed: Computed
+) -> RankTrace:
     compute = joined(list(phases.values()))
     busy = joined([compute, comm, facts.host.data])
     if not len(busy):
@@ -75,7 +77,7 @@ def _named(processes: Sequence[Process], table: Sequence[str], start: str, zero:
     return joined(found)
 
 
-def _call(record: Record, zero: float) -> Call:
+def _call(record: HostRecord, zero: float) -> TracedCall:
     start_s, end_s = (record.start - zero) * 1e-6, (record.end - zero) * 1e-6
     return call_of(record.name.partition(":")[2], start_s, end_s, start_s, record.args)
 

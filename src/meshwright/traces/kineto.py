@@ -9,21 +9,21 @@ from ..errors import InputError
 from . import ascend, labelled
 from .collector import Collector, Process
 from .device import of_device
-from .events import Head
+from .events import TraceHead
 from .hosted import of_host
 from .model import RankTrace
 from .names import DEVICE_LIBRARY, number
 from .opening import Source
-from .parts import Facts, floats, longs
+from .parts import RankFacts, floats, longs
 
 STRAY_SHARE = 0.01  # of the busiest device's time: a device of the same process with less is no rank of its own
 _RANK = re.compile(r"(?<![a-z])rank[\s:=_#-]*(\d{1,6})", re.IGNORECASE)
 Unit = tuple[int | None, list[Process]]  # a rank, None where it is not told, and its processes
 
 
-def ranks_of(source: Source, collected: Collector, head: Head) -> list[RankTrace]:
+def ranks_of(source: Source, collected: Collector, head: TraceHead) -> list[RankTrace]:
     """Return the ranks of a file (one for each of several devices); InputError where nothing in it lasts."""
-    facts = Facts(str(source), source.name, head.rank, str(head.host or ""))
+    facts = RankFacts(str(source), source.name, head.rank, str(head.host or ""))
     base_ns = int(number(head.base_ns))
     if ascend.named(collected):
         return [ascend.of_npu(collected, facts, base_ns)]
@@ -40,9 +40,9 @@ def ranks_of(source: Source, collected: Collector, head: Head) -> list[RankTrace
 
 
 def _of_unit(
-    facts: Facts, rank: int | None, processes: list[Process], collected: Collector, base_ns: int
+    facts: RankFacts, rank: int | None, processes: list[Process], collected: Collector, base_ns: int
 ) -> list[RankTrace]:
-    told = Facts(facts.source, facts.name, rank, facts.host_name)
+    told = RankFacts(facts.source, facts.name, rank, facts.host_name)
     if not any(process.device.starts for process in processes):
         _no_device(facts.source, processes)
         return [of_host(processes, collected.table, told, base_ns)]
@@ -55,7 +55,7 @@ def _of_unit(
     made = []
     for device in devices:
         rank_of = rank if busy[device] == most else None
-        one = Facts(facts.source, facts.name, rank_of, facts.host_name, f"device {device}")
+        one = RankFacts(facts.source, facts.name, rank_of, facts.host_name, f"device {device}")
         made.append(of_device(processes, device, collected.table, one, base_ns))
     return made
 
@@ -70,7 +70,7 @@ def _no_device(where: str, processes: Sequence[Process]) -> None:
         )
 
 
-def _units(source: Source, collected: Collector, head: Head) -> list[Unit]:
+def _units(source: Source, collected: Collector, head: TraceHead) -> list[Unit]:
     """Return the processes of a file, rank by rank."""
     by_rank: dict[int, list[Process]] = {}
     for pid, process in collected.processes.items():

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from .collector import Collector, Process
 from .model import PHASES, RankTrace
 from .names import communicates
-from .parts import COMM, COMPUTE, COPIES, OTHER, Columns, Facts, Longs, Times, call_of, floats, longs, of_columns
+from .parts import COMM, COMPUTE, COPIES, OTHER, Columns, Longs, RankFacts, Times, call_of, floats, longs, of_columns
 from .steps import Mark
 
 _DEVICE = re.compile(r"^/device:(?:GPU|TPU|CUSTOM):(?:\w+:)?(?P<xla>\d+)|^(?:GPU|Device )(?P<rocprof>\d+)\b")
@@ -37,14 +37,14 @@ def named(collected: Collector) -> bool:
     return any(_number(process) is not None and process.plain.starts for process in collected.processes.values())
 
 
-def of_labelled(collected: Collector, facts: Facts, base_ns: int) -> list[RankTrace]:
+def of_labelled(collected: Collector, facts: RankFacts, base_ns: int) -> list[RankTrace]:
     """Return the trace of each device."""
     found = [(n, process) for process in collected.processes.values() if (n := _number(process)) is not None]
     devices = sorted(((n, process) for n, process in found if process.plain.starts), key=lambda pair: pair[0])
     made = []
     for device, process in devices:
         label = f"device {device}" if len(devices) > 1 else ""
-        own = Facts(facts.source, facts.name, facts.rank if len(devices) == 1 else None, facts.host_name, label)
+        own = RankFacts(facts.source, facts.name, facts.rank if len(devices) == 1 else None, facts.host_name, label)
         trace = _of_device(process, collected, own, base_ns)
         if trace is not None:
             made.append(trace)
@@ -56,7 +56,7 @@ def _number(process: Process) -> int | None:
     return int(match["xla"] or match["rocprof"]) if match else None
 
 
-def _of_device(process: Process, collected: Collector, facts: Facts, base_ns: int) -> RankTrace | None:
+def _of_device(process: Process, collected: Collector, facts: RankFacts, base_ns: int) -> RankTrace | None:
     spans = process.plain
     begins_us, ends_us, names, threads = (
         floats(spans.starts),

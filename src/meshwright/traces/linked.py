@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from .collector import Record, Spans
+from .collector import HostRecord, Spans
 from .events import Args
 from .names import MARKED
 from .parts import Longs, Times, floats, longs
@@ -24,16 +24,16 @@ class Launched(NamedTuple):
 class Linked:
     """The communications that the host recorded."""
 
-    def __init__(self, records: Sequence[Record], operators: Sequence[Spans]) -> None:
+    def __init__(self, records: Sequence[HostRecord], operators: Sequence[Spans]) -> None:
         self.by_external = {record.external: record for record in records if record.external >= 0}
-        self._by_thread: dict[int, list[Record]] = {}
+        self._by_thread: dict[int, list[HostRecord]] = {}
         for record in sorted(records, key=lambda found: found.start):
             self._by_thread.setdefault(record.thread, []).append(record)
         self._starts = {thread: [record.start for record in found] for thread, found in self._by_thread.items()}
         self._operators = operators
         self._on_thread: dict[int, tuple[Times, Times]] = {}
 
-    def about(self, launched: Launched, place: int) -> list[Record]:
+    def about(self, launched: Launched, place: int) -> list[HostRecord]:
         """Return what is recorded of one device event, the most telling first."""
         found = []
         direct = self.by_external.get(int(launched.externals[place]))
@@ -57,7 +57,7 @@ class Linked:
                 linked[mine] |= self._inside(records, thread, launched.times_us[mine])
         return linked
 
-    def _inside(self, records: Sequence[Record], thread: int, times: Times) -> npt.NDArray[np.bool_]:
+    def _inside(self, records: Sequence[HostRecord], thread: int, times: Times) -> npt.NDArray[np.bool_]:
         """Return which times lie in a record, but in no operator that began inside that record."""
         order = np.argsort(times)
         ordered = times[order]
@@ -68,7 +68,7 @@ class Linked:
                 found[order[low:high]] = ~self._in_operator(record, thread, ordered[low:high])
         return found
 
-    def _in_operator(self, record: Record, thread: int, times: Times) -> npt.NDArray[np.bool_]:
+    def _in_operator(self, record: HostRecord, thread: int, times: Times) -> npt.NDArray[np.bool_]:
         covered = np.zeros(len(times), dtype=bool)
         starts, ends = self._operators_of(thread)
         low, high = np.searchsorted(starts, (record.start, record.end), side="right")
@@ -91,7 +91,7 @@ class Linked:
         return self._on_thread[thread]
 
 
-def told_by(record: Record) -> tuple[str, Args | None]:
+def told_by(record: HostRecord) -> tuple[str, Args | None]:
     """Return the name of the collective and the arguments of a record."""
     if record.args is not None and record.args.collective:
         return str(record.args.collective), record.args

@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from .model import Call, RankTrace
+from .model import RankTrace, TracedCall
 from .names import point_to_point, synchronizes
 
 WRONG_SHARE = 0.3  # of the joins: with more of them wrong, which ranks meet is not known
@@ -22,7 +22,7 @@ Cycles = Sequence[RankTrace]
 
 
 @dataclass(frozen=True, slots=True)
-class Arrival:
+class RankArrival:
     """One rank at a collective, on the common clock."""
 
     rank: int
@@ -33,16 +33,16 @@ class Arrival:
 
 
 @dataclass(frozen=True, slots=True)
-class Meeting:
+class TracedMeeting:
     """One collective with all its ranks that are traced, the last to come at the end."""
 
     name: str
     step: int
     size: int  # ranks of the group, as the trace has it; 0 if it does not say
-    arrivals: tuple[Arrival, ...]
+    arrivals: tuple[RankArrival, ...]
 
     @property
-    def last(self) -> Arrival:
+    def last(self) -> RankArrival:
         """Return who came last."""
         return self.arrivals[-1]
 
@@ -56,11 +56,11 @@ class Meeting:
 class Meetings:
     """The collectives of all ranks, and what a reader must know of how they were joined."""
 
-    found: tuple[Meeting, ...]
+    found: tuple[TracedMeeting, ...]
     notes: tuple[str, ...] = ()
 
 
-_Entry = tuple[int, RankTrace, Call, int]  # rank, its trace, the call, its step
+_Entry = tuple[int, RankTrace, TracedCall, int]  # rank, its trace, the call, its step
 
 
 def meetings_of(ranks: Sequence[Cycles]) -> Meetings:
@@ -161,7 +161,7 @@ def _keyed(members: Mapping[int, list[_Entry]], key: Callable[[_Entry, int], int
     return [join for join in found.values() if len({entry[0] for entry in join}) == len(join)]
 
 
-def _step_of(trace: RankTrace, call: Call) -> int:
+def _step_of(trace: RankTrace, call: TracedCall) -> int:
     """Return the step in which a call began; the nearest where it lies in none."""
     inside = [window for window in trace.windows if window.start_s <= call.start_s]
     return (inside[-1] if inside else trace.windows[0]).number
@@ -216,18 +216,18 @@ def _ahead(hosts: Iterable[object], apart: Mapping[tuple[object, object], Sequen
     return found
 
 
-def _meeting(join: Iterable[_Entry], moved: Mapping[int, float]) -> Meeting:
+def _meeting(join: Iterable[_Entry], moved: Mapping[int, float]) -> TracedMeeting:
     arrivals = []
     for rank, trace, call, _ in join:
         by_s = moved[id(trace)]
-        arrivals.append(Arrival(rank, call.start_s + by_s, call.end_s + by_s, trace, by_s))
+        arrivals.append(RankArrival(rank, call.start_s + by_s, call.end_s + by_s, trace, by_s))
     arrivals.sort(key=lambda arrival: (arrival.start_s, arrival.rank))
     last = next(entry for entry in join if entry[0] == arrivals[-1].rank)
     name = "all_to_all" if last[2].name == "send_recv" else last[2].name
-    return Meeting(name, last[3], last[2].group_size, tuple(arrivals))
+    return TracedMeeting(name, last[3], last[2].group_size, tuple(arrivals))
 
 
-def _possible(meeting: Meeting) -> bool:
+def _possible(meeting: TracedMeeting) -> bool:
     longest_s = max(arrival.end_s - arrival.start_s for arrival in meeting.arrivals)
     return meeting.transfer_s > -SLACK * longest_s
 
@@ -254,6 +254,6 @@ def _exchanges(ranks: Sequence[Cycles]) -> tuple[list[list[_Entry]], list[set[in
     return (joins if exchanged else []), list(found.values())
 
 
-def _joins_stages(meeting: Meeting, stages: Sequence[set[int]]) -> bool:
+def _joins_stages(meeting: TracedMeeting, stages: Sequence[set[int]]) -> bool:
     members = {arrival.rank for arrival in meeting.arrivals}
     return any(len(members & stage) > 1 for stage in stages)

@@ -12,7 +12,7 @@ PHASES = ("forward", "backward", "optimizer", "kernels")  # by number; "kernels"
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class TracedCall:
     """One communication of one rank, as the device (or a library of the host) lasted on it."""
 
     name: str  # "all_reduce"
@@ -49,7 +49,7 @@ class Window:
 
 
 @dataclass(slots=True)
-class Host:
+class HostTimeline:
     """When the host did what, on any thread."""
 
     data: Array = field(default_factory=lambda: EMPTY)  # in the data loader
@@ -86,8 +86,8 @@ class RankTrace:
     copies: Array  # to the device
     other: Array  # to the host
     computed: Computed
-    calls: list[Call]
-    host: Host
+    calls: list[TracedCall]
+    host: HostTimeline
     windows: list[Window]
     marked: bool  # whether the trace marks steps; otherwise there is one window, the whole of it
     notes: tuple[str, ...] = ()

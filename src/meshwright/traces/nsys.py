@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from ..errors import InputError
 from .collector import COPY, DEVICE, SET, Collector, Process
-from .events import Head
+from .events import TraceHead
 from .opening import Source
 from .ranges import Ranges, ranks_by_device
 
@@ -25,7 +25,7 @@ _COPY_KINDS = {1: "HtoD", 2: "DtoH", 3: "HtoA", 4: "AtoH", 5: "AtoA", 6: "AtoD",
 _LASTING = (59, 60)  # NVTX ranges that were pushed and popped, or started and ended
 
 
-def collected(source: Source) -> tuple[Collector, Head, str]:
+def collected(source: Source) -> tuple[Collector, TraceHead, str]:
     """Return the events of an export, what stands beside them, and a note for the reader; InputError if it is none."""
     try:
         connection = sqlite3.connect(f"file:{quote(str(source.path))}?mode=ro&immutable=1", uri=True)
@@ -37,7 +37,7 @@ def collected(source: Source) -> tuple[Collector, Head, str]:
         raise InputError(f"{source}: not an SQLite export of nsys: {error}") from None
 
 
-def _read(source: Source, connection: sqlite3.Connection) -> tuple[Collector, Head, str]:
+def _read(source: Source, connection: sqlite3.Connection) -> tuple[Collector, TraceHead, str]:
     connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
     tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")}
     if _KERNELS not in tables:
@@ -111,7 +111,7 @@ def _ranges(connection: sqlite3.Connection, strings: dict[int, str], found: Coll
     noted.count()
 
 
-def _head(connection: sqlite3.Connection, tables: set[str]) -> Head:
+def _head(connection: sqlite3.Connection, tables: set[str]) -> TraceHead:
     base_ns, host = 0, ""
     if "TARGET_INFO_SESSION_START_TIME" in tables:
         row = next(_rows(connection, "TARGET_INFO_SESSION_START_TIME", {"utcEpochNs": "0"}), None)
@@ -119,4 +119,4 @@ def _head(connection: sqlite3.Connection, tables: set[str]) -> Head:
     if "TARGET_INFO_SYSTEM_ENV" in tables:
         columns = {"name": "NULL", "value": "NULL"}
         host = next((str(v) for n, v in _rows(connection, "TARGET_INFO_SYSTEM_ENV", columns) if n == "Hostname"), "")
-    return Head(base_ns=base_ns, host=host)
+    return TraceHead(base_ns=base_ns, host=host)

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..timeline import Span, Timeline, by_rank
 from .intervals import Array, joined, union
-from .model import Call, Computed, Host, RankTrace, Window
+from .model import Computed, HostTimeline, RankTrace, TracedCall, Window
 
 _GROUP = re.compile(r"(\d{1,9}) ranks(?: of (.*))?")
 
@@ -43,7 +43,7 @@ def _trace(spans: Sequence[Span], source: str, origin: Literal["measured", "pred
             table,
         ),
         calls=[_call(span) for span in ordered if span.lane == "comm"],
-        host=Host(data=sets["data"], operators=joined([sets["compute"], sets["other"]])),
+        host=HostTimeline(data=sets["data"], operators=joined([sets["compute"], sets["other"]])),
         windows=_windows(ordered),
         marked=True,
         origin=origin,
@@ -54,12 +54,12 @@ def _union(spans: Sequence[Span]) -> Array:
     return union([span.start_s for span in spans], [span.end_s for span in spans])
 
 
-def _call(span: Span) -> Call:
+def _call(span: Span) -> TracedCall:
     said = _GROUP.match(span.detail)
     if not said:
-        return Call(span.name, span.start_s, span.end_s, span.start_s, span.bytes, group_text=span.detail)
+        return TracedCall(span.name, span.start_s, span.end_s, span.start_s, span.bytes, group_text=span.detail)
     text = said[2] or ""
-    return Call(span.name, span.start_s, span.end_s, span.start_s, span.bytes, text, text, int(said[1]))
+    return TracedCall(span.name, span.start_s, span.end_s, span.start_s, span.bytes, text, text, int(said[1]))
 
 
 def _windows(spans: Sequence[Span]) -> list[Window]:

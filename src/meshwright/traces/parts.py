@@ -11,7 +11,7 @@ from ..errors import InputError
 from .collector import Process, Spans
 from .events import Args
 from .intervals import EMPTY, Array, joined, union
-from .model import PHASES, Call, Computed, Host, RankTrace
+from .model import PHASES, Computed, HostTimeline, RankTrace, TracedCall
 from .names import collective, number, payload_bytes
 from .steps import Mark, windows
 
@@ -35,7 +35,7 @@ class Columns:
 
 
 @dataclass(slots=True)
-class Facts:
+class RankFacts:
     """What else a trace says of a rank."""
 
     source: str
@@ -45,11 +45,11 @@ class Facts:
     label: str = ""
     epoch_ns: int = 0
     marks: list[Mark] = field(default_factory=list)  # in seconds from the first event on
-    host: Host = field(default_factory=Host)
+    host: HostTimeline = field(default_factory=HostTimeline)
     notes: tuple[str, ...] = ()
 
 
-def of_columns(columns: Columns, calls: list[Call], facts: Facts) -> RankTrace:
+def of_columns(columns: Columns, calls: list[TracedCall], facts: RankFacts) -> RankTrace:
     """Return the trace of a rank with a device; InputError where nothing in it lasts."""
     if not np.any(columns.ends_s > columns.starts_s):
         raise InputError(f"{facts.source}: nothing in it lasts: every kernel has a length of 0")
@@ -98,9 +98,9 @@ def of_spans(spans: Sequence[Spans], zero_us: float) -> Array:
     return joined(found) if found else EMPTY
 
 
-def host_of(processes: Sequence[Process], zero_us: float) -> Host:
+def host_of(processes: Sequence[Process], zero_us: float) -> HostTimeline:
     """Return when the host was where."""
-    return Host(
+    return HostTimeline(
         data=of_spans([p.data for p in processes], zero_us),
         allocator=of_spans([p.allocator for p in processes], zero_us),
         garbage=of_spans([p.garbage for p in processes], zero_us),
@@ -119,13 +119,13 @@ def marks_of(processes: Sequence[Process], zero_us: float) -> list[Mark]:
     return [((a - zero_us) * 1e-6, (b - zero_us) * 1e-6, n) for a, b, n in marks or by_step.values()]
 
 
-def call_of(name: str, start_s: float, end_s: float, launched_s: float, args: Args | None) -> Call:
+def call_of(name: str, start_s: float, end_s: float, launched_s: float, args: Args | None) -> TracedCall:
     """Return a communication, `args` being what the trace says of it."""
     ours = collective(name)
     if args is None:
-        return Call(ours, start_s, end_s, launched_s)
+        return TracedCall(ours, start_s, end_s, launched_s)
     seq = args.seq if isinstance(args.seq, int) and args.seq >= 0 else None
-    return Call(
+    return TracedCall(
         name=ours,
         start_s=start_s,
         end_s=end_s,

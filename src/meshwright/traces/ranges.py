@@ -6,7 +6,7 @@ Steps are ranges that count ("step 12", "iteration_12", "ProfilerStep#12"), or o
 import re
 from collections import Counter
 
-from .collector import Collector, Process, Record
+from .collector import Collector, HostRecord, Process
 from .names import collective
 
 _COUNTED = re.compile(
@@ -31,7 +31,7 @@ class Ranges:
             self._again[id(process), said] += 1
             self._steps.append((process, said, begins, ends))
         elif said.startswith(("nccl", "rccl")) and collective(said) != "communication":
-            process.records.append(Record(begins, ends, thread, f"nccl:{said}", -1, None))
+            process.records.append(HostRecord(begins, ends, thread, f"nccl:{said}", -1, None))
         else:
             self._found.special(process, said, begins, ends)
 

@@ -11,12 +11,12 @@ from ..errors import InputError
 from ..timeline import parse_chrome_trace
 from . import chakra, nsys, rocprof
 from .collector import Collector
-from .events import EventStream, Head
+from .events import EventStream, TraceHead
 from .kineto import ranks_of
 from .model import RankTrace
 from .opening import Source, head_of, natural, pieces, sources_of
 from .ours import ranks_of_timeline
-from .parts import Facts
+from .parts import RankFacts
 
 HEAD_BYTES = 4096  # of a file, by which its format is told
 _WORKER = re.compile(r"(.*)\.\d{10,}\.pt\.trace\.json(?:\.gz)?$")  # what the handler of TensorBoard calls a file
@@ -38,7 +38,7 @@ def read_source(source: Source) -> list[RankTrace]:
     head = head_of(source.path, HEAD_BYTES) if not source.member else b""
     if head.startswith(nsys.MAGIC):
         return _of_export(source, *nsys.collected(source))
-    facts = Facts(str(source), source.name, None)
+    facts = RankFacts(str(source), source.name, None)
     if source.name.endswith((".et", ".et.gz")) or (
         head[:1] not in b"{[\x1f\xef\xfe\xff \r\n\t" and chakra.is_messages(head)
     ):
@@ -51,7 +51,7 @@ def read_source(source: Source) -> list[RankTrace]:
     return _of_events(source)
 
 
-def _of_export(source: Source, collected: Collector, beside: Head, note: str) -> list[RankTrace]:
+def _of_export(source: Source, collected: Collector, beside: TraceHead, note: str) -> list[RankTrace]:
     found = ranks_of(source, collected, beside)
     for trace in found:
         trace.notes += (note,) if note else ()

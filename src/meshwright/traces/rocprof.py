@@ -11,7 +11,7 @@ import msgspec
 
 from ..errors import InputError
 from .collector import COPY, DEVICE, Collector, Process
-from .events import Head
+from .events import TraceHead
 from .opening import Source, pieces
 from .ranges import Ranges, ranks_by_device
 
@@ -102,7 +102,7 @@ class _File(msgspec.Struct, frozen=True):
     tools: list[_Tool] = msgspec.field(name="rocprofiler-sdk-tool")
 
 
-def collected(source: Source) -> tuple[Collector, Head, str]:
+def collected(source: Source) -> tuple[Collector, TraceHead, str]:
     """Return the events of a file, an empty head, and a note for the reader; InputError if it is none."""
     parts, size = [], 0
     for piece in pieces(source):
@@ -121,7 +121,7 @@ def collected(source: Source) -> tuple[Collector, Head, str]:
         _device(tool, process, found)
         _host(tool, process, found, noted)
     noted.count()
-    return found, Head(), ranks_by_device(found)
+    return found, TraceHead(), ranks_by_device(found)
 
 
 def _device(tool: _Tool, process: Process, found: Collector) -> None:

@@ -7,7 +7,7 @@ import msgspec
 
 from ..units import format_time
 from .because import idle_by
-from .culprit import Culprit, Finding, find_culprit
+from .culprit import Culprit, CulpritFinding, find_culprit
 from .intervals import length_s
 from .meetings import Meetings, meetings_of
 from .model import RankTrace
@@ -30,12 +30,12 @@ class RankShares(Shares, frozen=True, kw_only=True, omit_defaults=True):
     device: str = ""  # which of several devices that one process used
 
 
-class Summary(NamedTuple):
+class TraceSummary(NamedTuple):
     """What a page and a terminal show of traces."""
 
     median: Shares  # over steps and ranks
     ranks: tuple[RankShares, ...]
-    finding: Finding
+    finding: CulpritFinding
     meetings: Meetings
     steps: int  # that every rank traced
     marked: bool
@@ -48,7 +48,7 @@ class Summary(NamedTuple):
         return self.finding.culprit
 
 
-def summarized(ranks: Sequence[Sequence[RankTrace]]) -> Summary:
+def summarized(ranks: Sequence[Sequence[RankTrace]]) -> TraceSummary:
     """Return what the traces say."""
     wanted, notes = _wanted(ranks)
     by_rank = [[shares_of(*step) for step in steps_of(cycles, wanted)] for cycles in ranks]
@@ -64,7 +64,7 @@ def summarized(ranks: Sequence[Sequence[RankTrace]]) -> Summary:
     notes += [note for trace in every for note in trace.notes]
     marked = all(trace.marked for trace in every)
     idle = _idle(ranks, wanted, median)
-    return Summary(median, tuple(table), finding, meetings, len(wanted), marked, idle, (*notes, *meetings.notes))
+    return TraceSummary(median, tuple(table), finding, meetings, len(wanted), marked, idle, (*notes, *meetings.notes))
 
 
 def _wanted(ranks: Sequence[Sequence[RankTrace]]) -> tuple[set[int], list[str]]:

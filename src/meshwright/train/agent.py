@@ -45,7 +45,7 @@ HEARTBEAT_S, HEARTBEATS = 1, 5  # a machine that is silent for so long is taken 
 SIGNALS = "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1"  # passed on to the ranks, which save and leave
 
 
-class Start(msgspec.Struct, frozen=True, kw_only=True):
+class AgentStart(msgspec.Struct, frozen=True, kw_only=True):
     """What is started on this machine, and with whom it meets."""
 
     name: str  # of the job: the same on all machines
@@ -99,7 +99,7 @@ class SealedBackend(C10dRendezvousBackend):
         return state
 
 
-def run_agent(start: Start, main: Callable[..., None], arguments: tuple[Any, ...], events: EventLog) -> None:
+def run_agent(start: AgentStart, main: Callable[..., None], arguments: tuple[Any, ...], events: EventLog) -> None:
     """Run `main(*arguments)` on the ranks of this machine until all have ended, starting them again as allowed.
 
     Raises ChildFailedError where ranks failed for good, SignalException where this process was told to stop.
@@ -146,7 +146,7 @@ def run_agent(start: Start, main: Callable[..., None], arguments: tuple[Any, ...
             raise ChildFailedError(name="meshwright.train", failures=result.failures)
 
 
-def _reached(start: Start, *, here: bool) -> tuple[SealedStore, SealedBackend, JobClock]:
+def _reached(start: AgentStart, *, here: bool) -> tuple[SealedStore, SealedBackend, JobClock]:
     """Return the store where all meet, what torch asks it through, and the clock of its host."""
     try:
         store = (serve if here else SealedStore)(start.host, start.port, start.timeout_s, start.secret)
@@ -157,7 +157,7 @@ def _reached(start: Start, *, here: bool) -> tuple[SealedStore, SealedBackend, J
 
 
 @contextlib.contextmanager
-def _until_the_end(start: Start, handler: DynamicRendezvousHandler, store: SealedStore) -> Iterator[None]:
+def _until_the_end(start: AgentStart, handler: DynamicRendezvousHandler, store: SealedStore) -> Iterator[None]:
     """Say in our words what a rendezvous raises, and leave it at the end."""
     where, told_to_stop = f"{start.host}:{start.port}", False
     few = f"fewer than {start.min_nodes} machines came in time (launch.min_nodes)"
@@ -179,7 +179,7 @@ def _until_the_end(start: Start, handler: DynamicRendezvousHandler, store: Seale
         store.close()
 
 
-def _agent(start: Start, spec: WorkerSpec, patience: RendezvousTimeout, events: EventLog) -> "Agent":
+def _agent(start: AgentStart, spec: WorkerSpec, patience: RendezvousTimeout, events: EventLog) -> "Agent":
     agent = Agent(
         spec,
         DefaultLogsSpecs(log_dir=start.logs),

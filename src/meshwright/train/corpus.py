@@ -22,7 +22,7 @@ LEFT_OUT = {"site-packages", "dist-packages", "__pycache__"}
 Tokens = npt.NDArray[Any]
 
 
-class Split(msgspec.Struct, frozen=True):
+class CorpusSplit(msgspec.Struct, frozen=True):
     """Which files are trained on and which are held out, as paths with the root that they were found under."""
 
     train: tuple[tuple[Path, Path], ...]
@@ -53,7 +53,7 @@ def find_files(paths: Sequence[str], pattern: str) -> list[tuple[Path, Path]]:
     return found
 
 
-def split_files(files: Sequence[tuple[Path, Path]], validation_share: float) -> Split:
+def split_files(files: Sequence[tuple[Path, Path]], validation_share: float) -> CorpusSplit:
     """Hold out whole files, chosen by a hash of their relative path, so that the choice is the same everywhere."""
 
     def held_out(item: tuple[Path, Path]) -> bool:
@@ -62,9 +62,9 @@ def split_files(files: Sequence[tuple[Path, Path]], validation_share: float) -> 
         return int.from_bytes(digest[:8]) < validation_share * 2**64
 
     if len(files) == 1:  # a single file cannot be held out whole: `load_corpus` holds out its end
-        return Split(train=tuple(files), validation=())
+        return CorpusSplit(train=tuple(files), validation=())
     validation = tuple(item for item in files if held_out(item)) or (files[-1],)
-    return Split(
+    return CorpusSplit(
         train=tuple(item for item in files if item not in set(validation)) or validation, validation=validation
     )
 
@@ -101,7 +101,7 @@ def tokenized(files: Sequence[tuple[Path, Path]], tokenizer: str, cache: Path) -
 class Corpus(msgspec.Struct, frozen=True):
     """The files of a job and their tokens, memory-mapped."""
 
-    split: Split
+    split: CorpusSplit
     train: Tokens
     validation: Tokens
     content: str = ""  # checksum of both

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 from ..layout import Recompute
 from ..parallel.dropout import Dropout
-from ..parallel.experts import Experts
+from ..parallel.experts import ExpertNetwork
 from ..parallel.recompute import recomputed
-from ..parallel.tensor import Attributes, Column, Loss, Row, Rule, Vocabulary
-from ..pipelines import Unit
+from ..parallel.tensor import Attributes, Column, Loss, RowParallel, Rule, Vocabulary
+from ..pipelines import ChainUnit
 from ..workload.chain import units
 from ..workload.functional import attention, cross_entropy, rms_norm, rotary_tables, split_heads, swiglu
 from ..workload.transformer import ModelConfig, describe
@@ -34,7 +34,7 @@ class RMSNorm(nn.Module):
         return rms_norm(x_BTC, self.weight, self.eps)
 
 
-class Attention(nn.Module):
+class SelfAttention(nn.Module):
     """Causal self-attention with fused query, key and value projections."""
 
     def __init__(self, model: ModelConfig) -> None:
@@ -48,7 +48,7 @@ class Attention(nn.Module):
         """Return how tensor parallelism cuts this layer: by heads."""
         width = self.out.in_features // self.heads
         sections = (self.heads * width, self.kv_heads * width, self.kv_heads * width)
-        return {"": Attributes(("heads", "kv_heads")), "qkv": Column(sections), "out": Row()}
+        return {"": Attributes(("heads", "kv_heads")), "qkv": Column(sections), "out": RowParallel()}
 
     def forward(self, x_BTC: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         """Return what each position gathers from those before it."""
@@ -63,13 +63,13 @@ class DecoderLayer(nn.Module):
     def __init__(self, model: ModelConfig) -> None:
         super().__init__()
         self.attention_norm = RMSNorm(model.hidden_size, model.rms_norm_eps)
-        self.attention = Attention(model)
+        self.attention = SelfAttention(model)
         self.attention_dropout = Dropout(model.hidden_dropout)
         self.mlp_norm = RMSNorm(model.hidden_size, model.rms_norm_eps)
         self.mlp_dropout = Dropout(model.hidden_dropout)
-        self.experts: Experts | None = None
+        self.experts: ExpertNetwork | None = None
         if model.num_local_experts:
-            self.experts = Experts(
+            self.experts = ExpertNetwork(
                 model.hidden_size,
                 model.intermediate_size,
                 experts=model.num_local_experts,
@@ -82,7 +82,7 @@ class DecoderLayer(nn.Module):
     def split_rules(self) -> dict[str, Rule]:
         """Return how tensor parallelism cuts the dense network; attention and experts say their own."""
         inner = 0 if self.experts else self.down.in_features
-        return {} if self.experts else {"gate_up": Column((inner, inner)), "down": Row()}
+        return {} if self.experts else {"gate_up": Column((inner, inner)), "down": RowParallel()}
 
     def forward(self, x_BTC: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         """Return the residual stream after this layer."""
@@ -141,7 +141,7 @@ class Decoder(nn.Module):
         """What a pipeline may cut between, in the order of the forward pass."""
         return ("embedding", *(f"layers.{i}" for i in range(len(self.layers))), "output")
 
-    def unit_costs(self, micro_batch: int, seq_len: int) -> list[Unit]:
+    def unit_costs(self, micro_batch: int, seq_len: int) -> list[ChainUnit]:
         """Return the FLOPs and bytes of each unit, FLOPs as seconds on a device that does one a second."""
         work = describe(self.config, seq_len=seq_len, micro_batch=micro_batch)
         return units(work, recompute=self.recompute)

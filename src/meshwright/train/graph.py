@@ -8,7 +8,7 @@ from ..parallel.graph_view import graph_svg
 from ..parallel.pipeline.capture import capture
 from ..parallel.spmd_part import rules_of
 from ..parallel.step_boxes import Lane, lanes_of
-from ..pipelines import SLACK, Target, best_cut, schedule
+from ..pipelines import SLACK, StageTarget, best_cut, schedule
 from ..workload.architecture import Architecture
 from ..workload.chain import units
 from ..workload.program import StepProgram
@@ -40,7 +40,7 @@ def decoder_program(config: ModelConfig, plan: Plan) -> tuple[tuple[int, ...], S
     layout = plan.layout
     whole = describe(config, seq_len=plan.seq_len, micro_batch=layout.mbs)
     grid = schedule(layout.schedule, layout.pp, layout.vpp, plan.micro_batches)
-    cut = best_cut(units(whole, recompute=layout.recompute), Target.of(grid), slack=SLACK).bounds
+    cut = best_cut(units(whole, recompute=layout.recompute), StageTarget.of(grid), slack=SLACK).bounds
     autocast = "" if plan.precision in FULL else "bf16"
     workload = describe(
         config, seq_len=plan.seq_len, micro_batch=layout.mbs, layout=layout, autocast=autocast

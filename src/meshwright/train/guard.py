@@ -22,7 +22,7 @@ from .checksums import checksum
 from .config import TrainConfig
 from .corruption import Here, corruption, named
 from .events import Event, EventLog
-from .replicas import Difference, Replicas, Unit, units_of
+from .replicas import ReplicaBox, ReplicaDifference, Replicas, units_of
 
 HALF = 0.5  # of the difference of two copies: how far from it a leaning may be
 FURTHER = 4.0  # times as far from what the steps give again as the nearest copy: then a copy was wrong
@@ -84,7 +84,7 @@ class Guard:
     def _due(self, step: int) -> bool:
         return self.every > 0 and ((step + 1) % self.every == 0 or self._train.saves_after(step))
 
-    def _found(self, step: int, differences: list[Difference]) -> None:
+    def _found(self, step: int, differences: list[ReplicaDifference]) -> None:
         """Find out which tensor and which rank, write it down, and raise."""
         names = self._names(step, differences)
         culprits = {rank for difference in differences for rank in difference.outvoted}
@@ -106,7 +106,7 @@ class Guard:
             )
         raise corruption(text, self._train.on_corruption, culprit)
 
-    def _names(self, step: int, differences: list[Difference]) -> dict[tuple[int, ...], list[str]]:
+    def _names(self, step: int, differences: list[ReplicaDifference]) -> dict[tuple[int, ...], list[str]]:
         """Return the keys of the units that differ, by the members of their set; ranks ask each other by the store."""
         assert self._replicas is not None
         store = dist.PrefixStore(f"meshwright/replicas/{step}", dist.distributed_c10d._get_default_store())
@@ -120,7 +120,9 @@ class Guard:
             found[difference.members] = [key for key in said[0] if len({one[key] for one in said}) > 1]
         return found
 
-    def _settled(self, step: int, undecided: list[Difference], names: dict[tuple[int, ...], list[str]]) -> set[int]:
+    def _settled(
+        self, step: int, undecided: list[ReplicaDifference], names: dict[tuple[int, ...], list[str]]
+    ) -> set[int]:
         """Return the ranks whose copy is further from what the steps give again; nobody where that is not clear."""
         assert self._replicas is not None
         wanted = {d.members: names[d.members][:MOST_UNITS] for d in undecided}
@@ -160,7 +162,7 @@ class Guard:
         return found
 
 
-def _distance(copies: list[Tensor], again: Unit, place: int) -> float:
+def _distance(copies: list[Tensor], again: ReplicaBox, place: int) -> float:
     """Return how far one copy is from what the steps gave again, summed over the values where the copies differ."""
     bits = torch.stack([copy.reshape(-1).view(torch.int64) for copy in copies])
     differ = (bits != bits[0]).any(0)

@@ -16,7 +16,7 @@ from ..device import count
 from ..errors import InputError, MeshwrightError
 from ..files import to_json
 from ..temporary import process_folder
-from .agent import STOPPED_EXIT_CODE, Start, first_failure, run_agent, text_of
+from .agent import STOPPED_EXIT_CODE, AgentStart, first_failure, run_agent, text_of
 from .checkpoint.folder import latest_checkpoint
 from .checkpoint.manifest import read_manifest
 from .config import JobConfig
@@ -59,7 +59,7 @@ def launch(run_dir: str, *, config: JobConfig, ranks: int) -> str:
         return not was_complete and is_complete(folder, config)
 
     with tempfile.TemporaryDirectory(dir=process_folder()) as logs:
-        start = Start(
+        start = AgentStart(
             name=os.path.basename(run_dir) or "job",
             ranks=ranks,
             nodes=settings.nodes,

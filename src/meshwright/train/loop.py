@@ -37,7 +37,7 @@ from .log import RunLog
 from .memory import PeakMemory
 from .optimizer import learning_rate, make_optimizer
 from .recorder import Recorder, clock
-from .replay import Replay
+from .replay import StepReplay
 from .resume import GoesOn, facts_of
 from .run_folder import RunFolder, how_to_go_on
 from .straggler_monitor import StragglerMonitor
@@ -62,7 +62,7 @@ class Trainer:
         self._flips = flips(rank)
         self.here = Here(rank, self.ranks, device)
         inside = plan.layout.zero >= 2
-        self._replay = Replay(
+        self._replay = StepReplay(
             config.train, self.events, self._flips, self.monitor.host_of, self.here, summed_inside=inside
         )
         self.engine = self._built()

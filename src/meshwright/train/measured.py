@@ -10,7 +10,7 @@ from .config import JobConfig
 from .run_folder import RankParts, RunFolder
 
 
-class Recorded(Protocol):
+class RankMeasures(Protocol):
     """What one rank hands in."""
 
     @property
@@ -31,7 +31,12 @@ class Recorded(Protocol):
 
 
 def write_measured(
-    folder: RunFolder, config: JobConfig, plan: Plan, records: Sequence[Recorded], *, step_time_s: float | None = None
+    folder: RunFolder,
+    config: JobConfig,
+    plan: Plan,
+    records: Sequence[RankMeasures],
+    *,
+    step_time_s: float | None = None,
 ) -> None:
     """Write what the records of all ranks add up to; `step_time_s` where no rank's own steps tell that of the run."""
     workload = describe(config.model, seq_len=config.data.seq_len, micro_batch=config.train.global_batch)

@@ -27,7 +27,7 @@ from ..parallel.overlapped import check_overlappable
 from ..plan.legality import check_runnable, legal_layout, nearest_of
 from ..plan.measured.data_parallel import sizes_to_measure
 from ..plan.measured.needs import ALL_REDUCE, needs
-from ..plan.search import Problem, candidates, choose, is_worth_splitting, shortlist, splits, too_large
+from ..plan.search import SearchProblem, candidates, choose, is_worth_splitting, shortlist, splits, too_large
 from ..timeline import Timeline
 from ..workload.graph import Operator
 from ..workload.transformer import describe
@@ -119,7 +119,7 @@ def prepare(
     )
 
 
-def _with_doubts(plan: Plan, config: JobConfig, problem: Problem) -> Plan:
+def _with_doubts(plan: Plan, config: JobConfig, problem: SearchProblem) -> Plan:
     """Return the plan with what of a job its price does not know."""
     if config.train.compile:
         joined = any(layer.compiled for layer in problem.describe(plan.layout).layers)
@@ -148,7 +148,7 @@ def _also_not_modelled(plan: Plan, what: str) -> Plan:
 
 
 def _splits(
-    counts: Sequence[int], config: JobConfig, problem: Problem, offloads: Sequence[Offload] = ("none",)
+    counts: Sequence[int], config: JobConfig, problem: SearchProblem, offloads: Sequence[Offload] = ("none",)
 ) -> list[Layout]:
     """Return the splits beyond plain data parallelism that this job could run on so many ranks."""
     if config.data_parallel.mode != "sync":
@@ -161,7 +161,7 @@ def _splits(
     return found
 
 
-def _fitting(counts: Sequence[int], config: JobConfig, problem: Problem) -> list[Layout]:
+def _fitting(counts: Sequence[int], config: JobConfig, problem: SearchProblem) -> list[Layout]:
     """Return layouts of so many ranks that fit into memory."""
     found = _splits(counts, config, problem)
     with contextlib.suppress(InputError):  # the batch does not divide over the ranks
@@ -303,8 +303,8 @@ def _autocast(config: JobConfig, backend: str) -> str:
     return "bf16" if in_half_precision(config.train.precision, device.of_rank(0, backend)) else ""
 
 
-def _problem(config: JobConfig, backend: str, corpus: Corpus, autocast: str) -> Problem:
-    return Problem(
+def _problem(config: JobConfig, backend: str, corpus: Corpus, autocast: str) -> SearchProblem:
+    return SearchProblem(
         describe=lambda layout: describe(
             config.model,
             seq_len=config.data.seq_len,
@@ -340,7 +340,7 @@ def _data_s(config: JobConfig, corpus: Corpus) -> float:
     return statistics.median(times) / 8
 
 
-def _requests(layouts: Sequence[Layout], problem: Problem, autocast: str) -> list[Request]:
+def _requests(layouts: Sequence[Layout], problem: SearchProblem, autocast: str) -> list[Request]:
     """Return what has to be measured for these layouts, by rank count."""
     operators: dict[int, dict[str, Operator]] = {}
     largest: dict[int, int] = {}

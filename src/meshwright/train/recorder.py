@@ -19,7 +19,7 @@ clock = time.monotonic  # the same clock in all processes of a host
 PARTS_KEPT = 1000  # steps whose costs are kept: a run of any length takes the same memory
 
 
-class Moment(float):
+class DeviceMoment(float):
     """When something was given to an accelerator, by the host's clock, with the event that says when it was reached."""
 
     event: torch.Event
@@ -34,7 +34,7 @@ class Recorder:
     def __init__(self, rank: int, *, keep_steps: int, enabled: bool = True, device: torch.device = devices.CPU) -> None:
         self.rank = rank
         self._device = device if devices.is_accelerator(device) else None
-        self._anchor = Moment()  # an event that was reached at a known time of the host's clock
+        self._anchor = DeviceMoment()  # an event that was reached at a known time of the host's clock
         if self._device is not None:
             self._anchor = self._anchored(self._device)
         self.enabled = enabled
@@ -57,7 +57,7 @@ class Recorder:
         """Return the time by the host's clock, on an accelerator a moment of its current stream."""
         if self._device is None or not self.enabled:
             return clock()
-        moment = Moment(clock())
+        moment = DeviceMoment(clock())
         moment.event = devices.event(self._device)
         return moment
 
@@ -92,18 +92,18 @@ class Recorder:
         start_s, end_s = self._reached_s(start), self._reached_s(end)
         return Span(self.rank, lane, name, start_s, end_s, step=step, bytes=size_bytes, detail=detail)
 
-    def _anchored(self, device: torch.device) -> Moment:
+    def _anchored(self, device: torch.device) -> DeviceMoment:
         """Return a moment that an idle device reaches as the host's clock is read."""
         devices.synchronize(device)
         event = devices.event(device)
         event.synchronize()
-        anchor = Moment(clock())
+        anchor = DeviceMoment(clock())
         anchor.event = event
         return anchor
 
     def _reached_s(self, moment: float) -> float:
         """Return when a moment was reached, by the host's clock."""
-        if not isinstance(moment, Moment):
+        if not isinstance(moment, DeviceMoment):
             return moment
         return float(self._anchor) + devices.between_s(self._anchor.event, moment.event)
 

@@ -31,7 +31,7 @@ from .flips import Flips
 COMPUTED, RECEIVED = 1.0, 2.0  # what differs on a rank: what it computed, or only the sums that it received
 
 
-class Seen(NamedTuple):
+class GradientPrint(NamedTuple):
     """What one computation of a step's gradients came to on one rank, as bits and checksums."""
 
     facts: dict[str, int]  # loss, tokens, random generators
@@ -39,7 +39,7 @@ class Seen(NamedTuple):
     received: dict[str, int]
 
 
-class Replay:
+class StepReplay:
     """The probe of one rank's engine, and the comparison."""
 
     def __init__(
@@ -154,7 +154,7 @@ class Replay:
 
     def _seen(
         self, engine: Engine, draw: Callable[[], Iterable[Batch]], tokens: int, number: int
-    ) -> tuple[Tensor, Seen]:
+    ) -> tuple[Tensor, GradientPrint]:
         self._listening, self._sent, self._received = True, {}, {}
         counted: list[int] = []
         loss = engine.accumulate(_counted(draw(), counted), tokens, number=number)
@@ -167,11 +167,11 @@ class Replay:
             "random generators": checksum(state for _, state in generator_states()),
         }
         if self._inside:
-            return loss, Seen(facts, {}, self._received)
+            return loss, GradientPrint(facts, {}, self._received)
         alone = {name: value for name, value in self._received.items() if name not in self._sent}  # nothing travels
-        return loss, Seen(facts, self._sent | alone, self._received)
+        return loss, GradientPrint(facts, self._sent | alone, self._received)
 
-    def _compare(self, step: int, first: Seen, second: Seen) -> None:
+    def _compare(self, step: int, first: GradientPrint, second: GradientPrint) -> None:
         facts, sent = _differing(first.facts, second.facts), _differing(first.sent, second.sent)
         received = _differing(first.received, second.received)
         names = [*facts, *(f"gradient of {name}" for name in sent or received)]

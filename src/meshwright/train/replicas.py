@@ -22,7 +22,7 @@ from .checksums import checksum
 from .corruption import Here
 
 
-class Unit(NamedTuple):
+class ReplicaBox(NamedTuple):
     """A box of a tensor on this rank; shares memory with what is trained."""
 
     name: str  # such as "layers.0.down.weight" or, of a moment, "layers.0.down.weight/exp_avg"
@@ -35,7 +35,7 @@ class Unit(NamedTuple):
         return f"{self.name}@{self.offset}+{tuple(self.tensor.shape)}"
 
 
-class Difference(NamedTuple):
+class ReplicaDifference(NamedTuple):
     """A set whose members disagree: what each says, and which are outvoted (none where there is no majority)."""
 
     members: tuple[int, ...]
@@ -58,7 +58,7 @@ class Replicas:
         holders = _holders([unit.key for unit in units], here)
         shared = sorted({members for members in holders.everywhere if len(members) > 1})
         self.sets: tuple[tuple[int, ...], ...] = tuple(shared)
-        self.units: dict[tuple[int, ...], list[Unit]] = {members: [] for members in shared}
+        self.units: dict[tuple[int, ...], list[ReplicaBox]] = {members: [] for members in shared}
         for unit, members in zip(units, holders.mine, strict=True):
             if len(members) > 1:
                 self.units[members].append(unit)
@@ -81,13 +81,13 @@ class Replicas:
             at += len(members)
         return figures
 
-    def differences(self, summed: Sequence[float]) -> list[Difference]:
+    def differences(self, summed: Sequence[float]) -> list[ReplicaDifference]:
         """Return the sets whose members disagree, by what all have shared."""
         found, at = [], 0
         for members in self.sets:
             said = tuple(int(value) for value in summed[at : at + len(members)])
             if len(set(said)) > 1:
-                found.append(Difference(members, said))
+                found.append(ReplicaDifference(members, said))
             at += len(members)
         return found
 
@@ -97,13 +97,13 @@ class _Holders(NamedTuple):
     everywhere: set[tuple[int, ...]]
 
 
-def units_of(shards: Sequence[Shard]) -> list[Unit]:
+def units_of(shards: Sequence[Shard]) -> list[ReplicaBox]:
     """Return weights and moments of this rank, a box each, in the order of their keys; the same one once."""
-    found: dict[str, Unit] = {}
+    found: dict[str, ReplicaBox] = {}
     for shard in shards:
         parts = {shard.name: shard.parameter} | {f"{shard.name}/{key}": t for key, t in shard.moments.items()}
         for name, tensor in parts.items():
-            unit = Unit(name, shard.offset, tensor)
+            unit = ReplicaBox(name, shard.offset, tensor)
             found[unit.key] = unit
     return [found[key] for key in sorted(found)]
 

@@ -8,7 +8,7 @@ import msgspec
 
 from ..errors import InputError, nearest
 from ..layout import Plan
-from .checkpoint.manifest import Facts
+from .checkpoint.manifest import CheckpointFacts
 from .config import JobConfig
 from .corpus import Corpus
 from .run_folder import RunFolder
@@ -17,7 +17,7 @@ CHANGED_VARIABLE = "MESHWRIGHT_CHANGED"  # keys, with commas between, in which a
 CORPUS = "data.paths"  # stands for the tokens of the corpus, wherever they come from
 
 
-class Difference(msgspec.Struct, frozen=True):
+class ConfigDifference(msgspec.Struct, frozen=True):
     """One key of the configuration that is not what it was when the checkpoint was saved."""
 
     key: str
@@ -36,12 +36,12 @@ class GoesOn:
     def __init__(self, config: JobConfig, plan: Plan, corpus: Corpus, folder: RunFolder) -> None:
         self._config, self._plan, self._corpus, self._folder = config, plan, corpus, folder
 
-    def differences(self, saved: Facts) -> list[Difference]:
+    def differences(self, saved: CheckpointFacts) -> list[ConfigDifference]:
         """Return in what the job differs from that of a checkpoint; what an older version did not save is left out."""
         now = facts_of(self._config, self._plan, saved.step, self._corpus)
         return list(_differences(saved, now))
 
-    def check(self, saved: Facts) -> None:
+    def check(self, saved: CheckpointFacts) -> None:
         """Raise InputError that names each difference, unless it was said that this key has changed."""
         train = self._config.train
         where = f"{self._folder.checkpoints}: step {saved.step}"
@@ -72,10 +72,10 @@ class GoesOn:
             warn(f"{path}: nothing had been saved; {rows} steps are trained anew from step 0")
 
 
-def facts_of(config: JobConfig, plan: Plan, step: int, corpus: Corpus) -> Facts:
+def facts_of(config: JobConfig, plan: Plan, step: int, corpus: Corpus) -> CheckpointFacts:
     """Return what a checkpoint after `step` steps says of a job."""
     train, optimizer = config.train, msgspec.to_builtins(config.optimizer)
-    return Facts(
+    return CheckpointFacts(
         step=step,
         seed=train.seed,
         next_sequence=step * train.global_batch,
@@ -102,11 +102,11 @@ def check_keys(keys: Iterable[str]) -> None:
             )
 
 
-def _differences(saved: Facts, now: Facts) -> Iterator[Difference]:
+def _differences(saved: CheckpointFacts, now: CheckpointFacts) -> Iterator[ConfigDifference]:
     for section, before, after in (("model", saved.model, now.model), ("optimizer", saved.schedule, now.schedule)):
         for name, value in after.items():
             if name in before and before[name] != value:
-                yield Difference(f"{section}.{name}", before[name], value)
+                yield ConfigDifference(f"{section}.{name}", before[name], value)
     for key, old, new in (
         ("optimizer.kind", saved.optimizer, now.optimizer),
         ("train.steps", saved.steps, now.steps),
@@ -114,4 +114,4 @@ def _differences(saved: Facts, now: Facts) -> Iterator[Difference]:
         (CORPUS, saved.corpus, now.corpus),
     ):
         if old and old != new:
-            yield Difference(key, old, new)
+            yield ConfigDifference(key, old, new)

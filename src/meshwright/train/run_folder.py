@@ -49,7 +49,7 @@ class RankParts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError(f"parts: expected {', '.join(sorted(STEP_PARTS))}")
 
 
-class Start(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class FirstStart(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """When a run was first started, and by which command line."""
 
     time_s: float  # since 1970
@@ -81,7 +81,7 @@ class RunFolder:
             self.events.mkdir(exist_ok=True)
             write_atomic(self.path / "corpus.txt", os.fsencode(corpus_listing))
             self.write_plan(cluster, plan, timeline)
-            write_struct(self.path / "start.json", Start(time.time(), _command()))
+            write_struct(self.path / "start.json", FirstStart(time.time(), _command()))
             write_atomic(self.path / "config.toml", to_toml(config).encode())
         except OSError as error:
             raise InputError(f"{self.path}: cannot write the run folder: {error.strerror or error}") from None
@@ -157,10 +157,10 @@ class RunFolder:
         path = self.path / "load.json"
         return read_struct(path, list[Load]) if path.exists() else []
 
-    def start(self) -> Start | None:
+    def start(self) -> FirstStart | None:
         """Return when and how the run was first started, None for a run that did not write it."""
         path = self.path / "start.json"
-        return read_struct(path, Start) if path.exists() else None
+        return read_struct(path, FirstStart) if path.exists() else None
 
     def hosts(self) -> dict[int, str]:
         """Return the host that each rank ran on."""

@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch.distributed import DistNetworkError, DistStoreError
 
 from ..handshake import exactly, prove
-from .store_server import HEAD, Reply, Request, StoreServer, framed
+from .store_server import HEAD, Reply, StoreRequest, StoreServer, framed
 
 TRY_AGAIN_S = 0.05  # after a server that is not there yet
 HANDSHAKE_S = 5.0  # for a server that takes a connection to answer
@@ -47,40 +47,40 @@ class SealedStore(_Store):  # type: ignore[misc]
 
     def set(self, key: str, value: str | bytes) -> None:
         """Write a value."""
-        self._ask(Request("set", [key], _bytes(value)))
+        self._ask(StoreRequest("set", [key], _bytes(value)))
 
     def get(self, key: str) -> bytes:
         """Return a value, once there is one."""
-        return self._ask(Request("get", [key], timeout_s=self._patience_s())).value
+        return self._ask(StoreRequest("get", [key], timeout_s=self._patience_s())).value
 
     def add(self, key: str, number: int) -> int:
         """Add to a whole number, 0 at first, and return the sum."""
-        return self._ask(Request("add", [key], number=number)).number
+        return self._ask(StoreRequest("add", [key], number=number)).number
 
     def compare_set(self, key: str, expected: str | bytes, value: str | bytes) -> bytes:
         """Write a value where `expected` is there (or nothing, and that is empty); return what is there now."""
-        return self._ask(Request("compare_set", [key], _bytes(value), _bytes(expected))).value
+        return self._ask(StoreRequest("compare_set", [key], _bytes(value), _bytes(expected))).value
 
     def delete_key(self, key: str) -> bool:
         """Remove a key; return whether it was there."""
-        return bool(self._ask(Request("delete", [key])).number)
+        return bool(self._ask(StoreRequest("delete", [key])).number)
 
     def check(self, keys: Sequence[str]) -> bool:
         """Return whether all keys are there."""
-        return bool(self._ask(Request("check", list(keys))).number)
+        return bool(self._ask(StoreRequest("check", list(keys))).number)
 
     def wait(self, keys: Sequence[str], timeout: timedelta | None = None) -> None:
         """Return once all keys are there."""
         timeout_s = self._patience_s() if timeout is None else timeout.total_seconds()
-        self._ask(Request("wait", list(keys), timeout_s=timeout_s))
+        self._ask(StoreRequest("wait", list(keys), timeout_s=timeout_s))
 
     def num_keys(self) -> int:
         """Return how many keys there are."""
-        return self._ask(Request("count")).number
+        return self._ask(StoreRequest("count")).number
 
     def clock(self) -> bytes:
         """Return what the clocks of the host say, as `CLOCKS`."""
-        return self._ask(Request("clock")).value
+        return self._ask(StoreRequest("clock")).value
 
     def clone(self) -> "SealedStore":
         """Return the same store over a connection of its own: a wait on it holds up nobody else."""
@@ -102,7 +102,7 @@ class SealedStore(_Store):  # type: ignore[misc]
     def _patience_s(self) -> float:
         return float(self.timeout.total_seconds())
 
-    def _ask(self, request: Request) -> Reply:
+    def _ask(self, request: StoreRequest) -> Reply:
         with self._lock:
             connection = self._connection
             if connection is None:

@@ -22,7 +22,7 @@ HEAD = struct.Struct(">I")
 CLOCKS = struct.Struct(">dd")  # answers "clock": seconds of the host's wall clock, and of its monotonic one
 
 
-class Request(msgspec.Struct, frozen=True, array_like=True):
+class StoreRequest(msgspec.Struct, frozen=True, array_like=True):
     """What a client asks for; "get" and "wait" are answered once all keys are there."""
 
     operation: Literal["set", "get", "add", "compare_set", "delete", "check", "wait", "count", "clock"]
@@ -47,7 +47,7 @@ class Values:
     def __init__(self) -> None:
         self._values: dict[str, bytes] = {}
 
-    def answer(self, request: Request) -> Reply | None:
+    def answer(self, request: StoreRequest) -> Reply | None:
         """Do what a request asks for; None where it waits for keys. ValueError where it asks for the senseless."""
         values, keys = self._values, request.keys
         match request.operation:
@@ -78,14 +78,14 @@ class Values:
         return Reply()
 
 
-class Guest:
+class StoreGuest:
     """One connection of a client that knows the secret."""
 
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
         self.received = bytearray()
         self.unsent = bytearray()
-        self.waits: Request | None = None
+        self.waits: StoreRequest | None = None
         self.deadline_s = 0.0
 
 
@@ -96,7 +96,7 @@ class StoreServer:
         self.port: int = listener.getsockname()[1]
         self._listener, self._secret = listener, secret
         self._values = Values()
-        self._guests: dict[Guest, None] = {}
+        self._guests: dict[StoreGuest, None] = {}
         self._wake, self._woken = socket.socketpair()
         self._end_s = math.inf  # of the monotonic clock: guests that are still there then are let go
         self._selector = selectors.DefaultSelector()
@@ -146,18 +146,18 @@ class StoreServer:
         if seal is None:
             return greeted.connection.close()
         greeted.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        guest = Guest(greeted.connection)
+        guest = StoreGuest(greeted.connection)
         self._guests[guest] = None
         self._selector.register(guest.connection, selectors.EVENT_READ, guest)
         self._send(guest, seal)
 
-    def _turn_to(self, guest: Guest, events: int) -> None:
+    def _turn_to(self, guest: StoreGuest, events: int) -> None:
         if events & selectors.EVENT_WRITE:
             self._flush(guest)
         if events & selectors.EVENT_READ and guest.connection.fileno() >= 0:
             self._hear(guest)
 
-    def _hear(self, guest: Guest) -> None:
+    def _hear(self, guest: StoreGuest) -> None:
         try:
             data = guest.connection.recv(2**16)
         except BlockingIOError:
@@ -170,7 +170,7 @@ class StoreServer:
         else:
             self._take(guest)
 
-    def _take(self, guest: Guest) -> None:
+    def _take(self, guest: StoreGuest) -> None:
         while len(guest.received) >= HEAD.size and guest.waits is None:
             (size,) = HEAD.unpack_from(guest.received)
             if size > MOST_BYTES:
@@ -180,7 +180,7 @@ class StoreServer:
             body = bytes(guest.received[HEAD.size : HEAD.size + size])
             del guest.received[: HEAD.size + size]
             try:
-                request = msgspec.msgpack.decode(body, type=Request)
+                request = msgspec.msgpack.decode(body, type=StoreRequest)
                 reply = self._values.answer(request)
             except ValueError:  # msgspec's errors are ValueErrors too
                 return self._let_go(guest)
@@ -199,14 +199,14 @@ class StoreServer:
                 guest.waits = None
                 self._reply(guest, reply)
 
-    def _reply(self, guest: Guest, reply: Reply) -> None:
+    def _reply(self, guest: StoreGuest, reply: Reply) -> None:
         self._send(guest, framed(reply))
 
-    def _send(self, guest: Guest, data: bytes) -> None:
+    def _send(self, guest: StoreGuest, data: bytes) -> None:
         guest.unsent += data
         self._flush(guest)
 
-    def _flush(self, guest: Guest) -> None:
+    def _flush(self, guest: StoreGuest) -> None:
         try:
             sent = guest.connection.send(guest.unsent)
         except BlockingIOError:
@@ -218,7 +218,7 @@ class StoreServer:
         if self._selector.get_key(guest.connection).events != wanted:
             self._selector.modify(guest.connection, wanted, guest)
 
-    def _let_go(self, guest: Guest) -> None:
+    def _let_go(self, guest: StoreGuest) -> None:
         if guest.connection.fileno() < 0:
             return
         self._selector.unregister(guest.connection)
@@ -227,7 +227,7 @@ class StoreServer:
         self._guests.pop(guest, None)
 
 
-def framed(message: Request | Reply) -> bytes:
+def framed(message: StoreRequest | Reply) -> bytes:
     """Return a message as it travels."""
     body = msgspec.msgpack.encode(message)
     return HEAD.pack(len(body)) + body

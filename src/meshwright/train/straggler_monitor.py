@@ -24,7 +24,7 @@ from .environment import ranks_on_this_host
 from .events import Event, EventLog, Kind, this_host
 from .recorder import Recorder
 from .run_folder import RunFolder
-from .stragglers import Finding, SlowLinks, SlowRanks
+from .stragglers import SlowLinks, SlowRanks, Straggler
 
 WARM_UP_STEPS = 5  # are not compared
 WORK = ("forward_s", "backward_s", "optimizer_s", "data_s")  # the parts of a step that are a rank's own
@@ -71,7 +71,7 @@ class StragglerMonitor:
             said += [self._record("slow_link", step, found) for found in self._slow_links.observe(self._links.take())]
         return said
 
-    def _record(self, kind: Kind, step: int, found: Finding) -> str:
+    def _record(self, kind: Kind, step: int, found: Straggler) -> str:
         host = self.host_of(found.culprit)
         where = f"{this_host()} to {host}" if kind == "slow_link" else host
         text = f"{found.message}, {where}"

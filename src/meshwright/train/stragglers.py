@@ -26,7 +26,7 @@ LINK_SLOW, LINK_RECOVERED = 0.35, 0.7  # of the rate before
 LEAST_BYTES = 16 * 1024  # that a step must carry to say anything of a rate
 
 
-class Finding(msgspec.Struct, frozen=True):
+class Straggler(msgspec.Struct, frozen=True):
     """A rank or a link that is slow; `culprit` is the rank, or the rank at the other end of the link."""
 
     culprit: int
@@ -47,7 +47,7 @@ class SlowRanks:
         self._usual: list[list[float]] | None = [[] for _ in range(ranks)] if own_baseline else None
         self._slow: set[int] = set()
 
-    def observe(self, busy_s: Sequence[float], waited_s: Sequence[float] = ()) -> list[Finding]:
+    def observe(self, busy_s: Sequence[float], waited_s: Sequence[float] = ()) -> list[Straggler]:
         """Take the seconds that each rank worked in a step; return the ranks that became slow, or stalled in it.
 
         `waited_s` is how long each was ready to run in the step, but another had its core.
@@ -61,7 +61,7 @@ class SlowRanks:
                 continue
             if own_s - others_s > STALL_S and own_s > STALL_RATIO * others_s:
                 text = f"rank {rank} worked {format_time(own_s)} in one step, the others {format_time(others_s)}"
-                found.append(Finding(rank, text, {"own_s": own_s, "others_s": others_s}))
+                found.append(Straggler(rank, text, {"own_s": own_s, "others_s": others_s}))
                 continue
             ratio = self._relative(rank, own_s / others_s if others_s else 1.0)
             recent = self._ratios[rank]
@@ -85,7 +85,7 @@ class SlowRanks:
                 if waiting > EXPLAINED:
                     text += ", most of that because something else runs on its cores"
                 evidence = {"ratio": times, "own_s": own_s, "others_s": others_s, "waiting_for_a_core": waiting}
-                found.append(Finding(rank, text, evidence))
+                found.append(Straggler(rank, text, evidence))
         return found
 
     def _waiting_share(self, rank: int) -> float:
@@ -117,7 +117,7 @@ class SlowLinks:
         self._recent: dict[int, deque[float]] = {}
         self._slow: set[int] = set()
 
-    def observe(self, carried: Mapping[int, Carried]) -> list[Finding]:
+    def observe(self, carried: Mapping[int, Carried]) -> list[Straggler]:
         """Take what each connection carried in a step; return the links that have become slow."""
         found = []
         for peer, (size_bytes, busy_s) in carried.items():
@@ -140,7 +140,7 @@ class SlowLinks:
                     f"the link from rank {self._rank} to rank {peer} is slow: {format_bytes(int(now))}/s, "
                     f"{now / before:.0%} of the {format_bytes(int(before))}/s before (median of {LINK_WINDOW} steps)"
                 )
-                found.append(Finding(peer, text, {"bytes_per_s": now, "before_bytes_per_s": before}))
+                found.append(Straggler(peer, text, {"bytes_per_s": now, "before_bytes_per_s": before}))
             elif rate > LINK_RECOVERED * before:
                 usual.append(rate)  # a slow decline must not become usual
         return found

@@ -18,7 +18,7 @@ import torch.distributed as dist
 from ..backend.faults.failures import RankFailure
 from ..backend.faults.flight import has_given_up, write_flights
 from ..backend.group.base import GroupBase
-from ..backend.hosts.placement import Member, exchange
+from ..backend.hosts.placement import GroupMember, exchange
 from ..cluster.doctor.stacks import SIGNAL as ASKED
 from .agent import STOPPED_EXIT_CODE
 from .events import Event, EventLog
@@ -32,7 +32,7 @@ class Watch:
     def __init__(self, events: EventLog, step: Callable[[], int], *, rank: int, ranks: int) -> None:
         self._events, self._step = events, step
         self._ranks = ranks
-        self._peers: dict[int, Member] = {}  # by the file descriptor of the process
+        self._peers: dict[int, GroupMember] = {}  # by the file descriptor of the process
         if ranks > 1:
             members = exchange(dist.PrefixStore("watch", dist.distributed_c10d._get_default_store()), rank, ranks)
             for member in members:
@@ -93,7 +93,7 @@ class Watch:
             if self._wake_read in ready:
                 interrupted = self._signalled(os.read(self._wake_read, 64), interrupted)
 
-    def _died(self, member: Member) -> None:
+    def _died(self, member: GroupMember) -> None:
         if self._failed or has_given_up(member.world_rank):  # then the collective tells because of whom
             return
         group = _group()

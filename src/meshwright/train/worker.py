@@ -34,7 +34,7 @@ from ..device import bus_id, is_accelerator, of_rank, set_current
 from ..errors import InputError
 from ..files import convert
 from ..layout import Plan
-from ..machine_load import Load, Snapshot
+from ..machine_load import Load, LoadCounters
 from ..native import kept_folder
 from ..parallel.device_mesh import KEEPS_ORDER
 from ..temporary import remove_inherited, remove_inherited_at_end
@@ -191,7 +191,7 @@ def _train(config: JobConfig, plan: Plan, folder: RunFolder, here: Place, device
     with Watch(trainer.events, lambda: trainer.current_step, rank=rank, ranks=ranks) as watch:
         for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
             signal.signal(signum, trainer.request_stop)
-        begun = Snapshot()
+        begun = LoadCounters()
         try:
             stopped = _logged_run(trainer, folder, first=rank == 0)
             watch.end()  # from here on the others may leave

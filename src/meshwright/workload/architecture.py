@@ -11,7 +11,7 @@ from typing import Any, Literal
 import msgspec
 
 from ..errors import InputError
-from .kinds import Attention, Dense, Experts, Latent, LayerKind, Run, runs_of
+from .kinds import Attention, Dense, Experts, Latent, LayerKind, LayerRun, runs_of
 
 Positions = Literal["learned", "rotary", "alibi", "none"]
 
@@ -76,7 +76,7 @@ class Architecture(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     value_dim: int = 0  # 0: as wide as head_dim
     head_norms: bool = False  # queries and keys are normalised per head
     stack: tuple[
-        Run, ...
+        LayerRun, ...
     ] = ()  # all layers in order, an encoder's before the decoder's; empty: as the fields above say
     embeds: bool = True  # tokens are looked up in a table of vocab_size rows; False: the input is patches or features
     embedding_size: int = 0  # columns of the embedding and the output, 0: hidden_size
@@ -183,11 +183,11 @@ class Architecture(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
         return norm + (0 if self.tied else self.vocab_size * self.embedding_width)
 
     @property
-    def runs(self) -> tuple[Run, ...]:
+    def runs(self) -> tuple[LayerRun, ...]:
         """All layers in order, as runs of equal ones."""
         return self.stack or self._plain_runs()
 
-    def _plain_runs(self) -> tuple[Run, ...]:
+    def _plain_runs(self) -> tuple[LayerRun, ...]:
         heads = self.num_attention_heads
         mixer: Attention | Latent = Attention(
             heads=heads, kv_heads=self.num_key_value_heads, head_dim=self.head_dim, value_dim=self.value_dim

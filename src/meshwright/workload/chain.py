@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from ..layout import Recompute
-from ..pipelines import Unit
+from ..pipelines import ChainUnit
 from .conventions import SINGLE_BYTES, engine
 from .graph import Layer, Operator, Workload
 
@@ -17,7 +17,7 @@ def counted(operator: Operator) -> tuple[float, float]:
     return float(operator.forward_flops), 2.0 * operator.forward_flops
 
 
-def units(workload: Workload, seconds: Seconds = counted, *, recompute: Recompute = "none") -> list[Unit]:
+def units(workload: Workload, seconds: Seconds = counted, *, recompute: Recompute = "none") -> list[ChainUnit]:
     """Return the units of a workload, in the order of the forward pass.
 
     The weights' part of backward is the half of the matrix products'. What `recompute` says runs forward again
@@ -37,12 +37,12 @@ def units(workload: Workload, seconds: Seconds = counted, *, recompute: Recomput
     ]
 
 
-def _unit(name: str, layer: Layer, seconds: Seconds, output_bytes: int, recompute: Recompute) -> Unit:
+def _unit(name: str, layer: Layer, seconds: Seconds, output_bytes: int, recompute: Recompute) -> ChainUnit:
     times = [seconds(operator) for operator in layer.timed]
     forward_s = sum(time[0] for time in times)
     linear_s = sum(t[1] for t, op in zip(times, layer.timed, strict=True) if op.kind in {"linear", "embedding"})
     again_s = sum(seconds(operator)[0] for operator in layer.run_again(recompute))
-    return Unit(
+    return ChainUnit(
         name,
         forward_s,
         sum(time[1] for time in times) + again_s,

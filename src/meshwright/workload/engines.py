@@ -15,7 +15,7 @@ EVERY_RECOMPUTE = ("none", "selective", "full")
 DEFAULT_ORDER = "tp-cp-dp-pp"
 
 
-class Engine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class EngineFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One engine: which axes, orders, schedules and states it can run.
 
     `zero` are the stages without a pipeline, `zero_in_pipelines` those with one; `sp` says whether sequence parallelism
@@ -81,31 +81,31 @@ ACCELERATE = "huggingface/accelerate:src/accelerate"
 CONFIG_JSON = "https://www.deepspeed.ai/docs/config-json/"
 BASE_YML = "AI-Hypercomputer/maxtext:src/MaxText/configs/base.yml"
 PIPELINING = "pytorch/pytorch:torch/distributed/pipelining/schedules.py"
-ENGINES: dict[str, Engine] = {
+ENGINES: dict[str, EngineFacts] = {
     engine.name: engine
     for engine in (
-        Engine(
+        EngineFacts(
             name="megatron",
             title="Megatron-LM and megatron-core",
             version="core 0.16",
             stacks=("megatron", "bridge", "since-2024"),
             **MEGATRON,
         ),
-        Engine(
+        EngineFacts(
             name="bridge",
             title="Megatron-Bridge",
             version="0.3, core 0.16",
             stacks=("bridge", "since-2024"),
             **MEGATRON,
         ),
-        Engine(
+        EngineFacts(
             name="nemo",
             title="NeMo 1 and 2",
             version="2.x",
             stacks=("nemo", "dgxc", "since-2024"),
             **{**MEGATRON, "zero": (0, 1), "offload": ("none",)},
         ),
-        Engine(
+        EngineFacts(
             name="automodel",
             title="NeMo Automodel",
             version="0.7",
@@ -131,7 +131,7 @@ ENGINES: dict[str, Engine] = {
                 "recompute": f"{AUTOMODEL}/distributed/activation_checkpointing.py (0.7.0)",
             },
         ),
-        Engine(
+        EngineFacts(
             name="torchtitan",
             title="torchtitan",
             version="0.3",
@@ -159,7 +159,7 @@ ENGINES: dict[str, Engine] = {
                 "offload": f"{TITAN}/config/configs.py, enable_cpu_offload (0.3.0)",
             },
         ),
-        Engine(
+        EngineFacts(
             name="deepspeed",
             title="DeepSpeed",
             version="0.18",
@@ -178,7 +178,7 @@ ENGINES: dict[str, Engine] = {
                 "recompute": "https://huggingface.co/docs/transformers/main_classes/trainer (gradient_checkpointing)",
             },
         ),
-        Engine(
+        EngineFacts(
             name="accelerate",
             title="Accelerate and plain FSDP",
             version="1.15",
@@ -199,7 +199,7 @@ ENGINES: dict[str, Engine] = {
                 "recompute, offload": f"{ACCELERATE}/utils/dataclasses.py (1.15.0)",
             },
         ),
-        Engine(
+        EngineFacts(
             name="maxtext",
             title="MaxText",
             version="2026",
@@ -230,7 +230,7 @@ ENGINES: dict[str, Engine] = {
 ALIASES = {"fsdp": "accelerate", "megatron-lm": "megatron", "megatron-bridge": "bridge"}
 
 
-def engine_named(name: str, *, flag: str = "--engine") -> Engine:
+def engine_named(name: str, *, flag: str = "--engine") -> EngineFacts:
     """Return an engine by its name; InputError with the nearest for one that is not known."""
     plain = ALIASES.get(name.lower(), name.lower())
     if plain not in ENGINES:
@@ -238,7 +238,7 @@ def engine_named(name: str, *, flag: str = "--engine") -> Engine:
     return ENGINES[plain]
 
 
-def applicable(engine: Engine) -> list[str]:
+def applicable(engine: EngineFacts) -> list[str]:
     """Return the facts of an engine that concern an axis it has; each has a source."""
     of_axis = {
         "pp": {"schedules", "virtual_only", "zero_in_pipelines"},
@@ -251,6 +251,6 @@ def applicable(engine: Engine) -> list[str]:
     return [name for name in names if getattr(engine, name) not in (None, "", {})]
 
 
-def sources_of(engine: Engine, fact: str) -> list[str]:
+def sources_of(engine: EngineFacts, fact: str) -> list[str]:
     """Return where a fact of an engine stands."""
     return [where for key, where in engine.sources.items() if fact in [part.strip() for part in key.split(",")]]

@@ -14,7 +14,7 @@ import numpy as np
 
 from .conventions import SINGLE_BYTES, Conventions
 from .program import Flag, Held, Moment, Number, States
-from .split import Degrees, where
+from .split import SplitDegrees, where
 
 
 class Counts(NamedTuple):
@@ -28,7 +28,7 @@ class Counts(NamedTuple):
 
 
 def states(
-    p: Counts, split: Degrees, c: Conventions, *, sharded: Flag, offload: Number, halves: Flag = False,
+    p: Counts, split: SplitDegrees, c: Conventions, *, sharded: Flag, offload: Number, halves: Flag = False,
     single: Flag = True,
 ) -> States:  # fmt: skip
     """Return the states of a rank.

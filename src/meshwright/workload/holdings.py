@@ -13,7 +13,7 @@ import msgspec
 
 from ..layout import Layout
 from ..mesh import size
-from ..pipelines import SLACK, Target, best_cut, peak_in_flight, schedule
+from ..pipelines import SLACK, StageTarget, best_cut, peak_in_flight, schedule
 from .chain import units
 from .conventions import SINGLE_BYTES, Conventions, engine
 from .graph import Layer, Workload
@@ -36,7 +36,7 @@ def held_by(workload: Workload, layout: Layout, micro_batches: int = 1, bounds: 
     if layout.pp == 1:
         return (_held(workload, layout, micro_batches),)
     grid = schedule(layout.schedule, layout.pp, layout.vpp, micro_batches)
-    cut = bounds or best_cut(units(workload, recompute=layout.recompute), Target.of(grid), slack=SLACK).bounds
+    cut = bounds or best_cut(units(workload, recompute=layout.recompute), StageTarget.of(grid), slack=SLACK).bounds
     each = [layer for layer in workload.layers for _ in range(layer.count)]
     of_stage = [each[first:end] for first, end in itertools.pairwise(cut)]
     c = engine(workload.precision)

@@ -396,19 +396,19 @@ class LayerKind(_Kind, frozen=True, kw_only=True):
         return sum(mixer.flops(seq_len, causal=causal) for mixer in self.mixers)
 
 
-class Run(_Kind, frozen=True, kw_only=True):
+class LayerRun(_Kind, frozen=True, kw_only=True):
     """Equal layers in a row."""
 
     count: int
     layer: LayerKind
 
 
-def runs_of(layers: Iterable[LayerKind]) -> tuple[Run, ...]:
+def runs_of(layers: Iterable[LayerKind]) -> tuple[LayerRun, ...]:
     """Return layers as runs of equal ones."""
-    found: list[Run] = []
+    found: list[LayerRun] = []
     for layer in layers:
         if found and found[-1].layer == layer:
-            found[-1] = Run(count=found[-1].count + 1, layer=layer)
+            found[-1] = LayerRun(count=found[-1].count + 1, layer=layer)
         else:
-            found.append(Run(count=1, layer=layer))
+            found.append(LayerRun(count=1, layer=layer))
     return tuple(found)

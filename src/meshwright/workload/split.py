@@ -29,7 +29,7 @@ from .program import Comm, Number
 COUNT_BYTES = 8  # the number of rows for one expert, the number of one expert
 
 
-class Degrees(Protocol):
+class SplitDegrees(Protocol):
     """The degrees and switches of one layout, or of many as arrays."""
 
     @property
@@ -67,7 +67,7 @@ class Sizes(NamedTuple):
     experts: Number = 0
 
 
-class Exchange(NamedTuple):
+class LayerTraffic(NamedTuple):
     """What one layer sends forwards, backwards, and once more backwards where it is recomputed."""
 
     forward: tuple[Comm, ...]
@@ -75,7 +75,7 @@ class Exchange(NamedTuple):
     again: tuple[Comm, ...] = ()
 
 
-def tensor_exchange(s: Sizes, split: Degrees, c: Conventions) -> Exchange:
+def tensor_exchange(s: Sizes, split: SplitDegrees, c: Conventions) -> LayerTraffic:
     """Return what a layer sends along tp."""
     summed, cut = 2 * (split.tp > 1) * (split.sp == 0), 2 * (split.tp > 1) * (split.sp > 0)
     entering = s.residual * c.residual_bytes
@@ -97,10 +97,10 @@ def tensor_exchange(s: Sizes, split: Degrees, c: Conventions) -> Exchange:
         msgspec.structs.replace(forward[1], calls=summed - fewer * (split.sp == 0)),
         msgspec.structs.replace(forward[2], calls=cut - fewer * (split.sp > 0)),
     )
-    return Exchange(forward, backward, again)
+    return LayerTraffic(forward, backward, again)
 
 
-def context_exchange(s: Sizes, split: Degrees, c: Conventions) -> Exchange:
+def context_exchange(s: Sizes, split: SplitDegrees, c: Conventions) -> LayerTraffic:
     """Return what a layer sends along cp: keys and values, gathered or passed round."""
     bytes_ = s.keys_values * c.residual_bytes
     many = 1 * (split.cp > 1)
@@ -109,10 +109,10 @@ def context_exchange(s: Sizes, split: Degrees, c: Conventions) -> Exchange:
         msgspec.structs.replace(gather, calls=2 * many * c.keys_ring),
         msgspec.structs.replace(gather, collective="reduce_scatter", calls=many * (1 - c.keys_ring)),
     )
-    return Exchange((gather,), backward, (gather,))
+    return LayerTraffic((gather,), backward, (gather,))
 
 
-def expert_exchange(s: Sizes, split: Degrees, c: Conventions) -> Exchange:
+def expert_exchange(s: Sizes, split: SplitDegrees, c: Conventions) -> LayerTraffic:
     """Return what a layer of experts sends: rows there and back (ep), what the router chose (tp)."""
     rows = part(s.routed, where((split.sp > 0) & (c.routed_cut > 0), split.tp, 1))
     many = 1 * (split.ep > 1)
@@ -135,7 +135,7 @@ def expert_exchange(s: Sizes, split: Degrees, c: Conventions) -> Exchange:
         Comm(axis="tp", collective="reduce_scatter", bytes=SINGLE_BYTES * s.chosen, calls=cut),
         Comm(axis="tp", collective="all_reduce", bytes=SINGLE_BYTES * s.chosen, calls=whole),
     )
-    return Exchange(forward, backward, forward)
+    return LayerTraffic(forward, backward, forward)
 
 
 class Sharding(NamedTuple):
@@ -151,7 +151,7 @@ class Sharding(NamedTuple):
 
 
 def sharding(
-    held: Number, split: Degrees, c: Conventions, *, shards: Number, copies: Number = 1, over: Axis = "shard"
+    held: Number, split: SplitDegrees, c: Conventions, *, shards: Number, copies: Number = 1, over: Axis = "shard"
 ) -> Sharding:
     """Return what is sent of `held` parameters, of which each of `copies` lies on `shards` ranks.
 
@@ -191,7 +191,7 @@ class HostTraffic(NamedTuple):
 
 
 def host_traffic(
-    held: Number, split: Degrees, c: Conventions, *, offload: Number, shards: Number, copies: Number = 1
+    held: Number, split: SplitDegrees, c: Conventions, *, offload: Number, shards: Number, copies: Number = 1
 ) -> HostTraffic:
     """Return what crosses between device and host of `held` parameters that lie on `shards` ranks.
 
@@ -220,7 +220,7 @@ def host_traffic(
     )
 
 
-def stage_message(residual: Number, split: Degrees, c: Conventions) -> Number:
+def stage_message(residual: Number, split: SplitDegrees, c: Conventions) -> Number:
     """Return the bytes of activations that a rank sends to the next stage for each micro-batch."""
     return part(residual * c.residual_bytes, where((split.sp > 0) | (c.sends_cut > 0), split.tp, 1))
 

@@ -13,8 +13,8 @@ from .graph import Layer, Workload
 from .holdings import held_by
 from .program import Comm, Number, Pass, Stage, StepProgram, Unit
 from .split import (
-    Exchange,
     HostTraffic,
+    LayerTraffic,
     Sharding,
     Sizes,
     context_exchange,
@@ -137,7 +137,7 @@ def _added(several: Iterable[tuple[Comm, ...]]) -> tuple[Comm, ...]:
     return tuple(msgspec.structs.replace(c[0], bytes=sum(comm.bytes for comm in c)) for c in columns)
 
 
-def layer_exchange(workload: Workload, layout: Layout, layer: Layer, c: Conventions) -> Exchange:
+def layer_exchange(workload: Workload, layout: Layout, layer: Layer, c: Conventions) -> LayerTraffic:
     """Return what activations one layer, the embedding or the output sends."""
     sizes = _sizes(workload, layout, layer)
     if not layer.recomputable:
@@ -146,21 +146,21 @@ def layer_exchange(workload: Workload, layout: Layout, layer: Layer, c: Conventi
         c = msgspec.structs.replace(c, stops_early=0)
     parts = [exchange(sizes, layout, c) for exchange in (tensor_exchange, context_exchange)]
     parts += [expert_exchange(sizes, layout, c)] if sizes.experts else []
-    return Exchange(*(tuple(comm for each in parts for comm in each[way]) for way in range(3)))
+    return LayerTraffic(*(tuple(comm for each in parts for comm in each[way]) for way in range(3)))
 
 
-def _end_exchange(s: Sizes, layout: Layout, c: Conventions, *, rows: Number, layer: Layer) -> Exchange:
+def _end_exchange(s: Sizes, layout: Layout, c: Conventions, *, rows: Number, layer: Layer) -> LayerTraffic:
     """Return what the embedding or the output with its loss sends along tp."""
     if layout.tp == 1:
-        return Exchange((), ())
+        return LayerTraffic((), ())
     whole = Comm(
         axis="tp", collective="all_reduce", bytes=s.residual * c.residual_bytes, element_bytes=c.residual_bytes
     )
     gather, scatter = (msgspec.structs.replace(whole, collective=name) for name in ("all_gather", "reduce_scatter"))
     if layer.name == "embedding":
-        return Exchange((scatter,), (gather,)) if layout.sp else Exchange((whole,), ())
+        return LayerTraffic((scatter,), (gather,)) if layout.sp else LayerTraffic((whole,), ())
     values = Comm(axis="tp", collective="all_reduce", bytes=SINGLE_BYTES * rows, calls=LOSS_VALUES)
-    return Exchange((gather, values), (scatter,)) if layout.sp else Exchange((values,), (whole,))
+    return LayerTraffic((gather, values), (scatter,)) if layout.sp else LayerTraffic((values,), (whole,))
 
 
 def _sizes(workload: Workload, layout: Layout, layer: Layer | None = None) -> Sizes:

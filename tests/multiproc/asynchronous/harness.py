@@ -8,12 +8,12 @@ from torch import nn
 
 from meshwright.parallel.asynchronous.client import Client
 from meshwright.parallel.asynchronous.connection import ConnectionLost, connect
-from meshwright.parallel.asynchronous.coordinator import Coordinator, Terms
-from meshwright.parallel.asynchronous.pieces import Piece, cut
+from meshwright.parallel.asynchronous.coordinator import Coordinator, RunTerms
+from meshwright.parallel.asynchronous.pieces import ServerPiece, cut
 from meshwright.parallel.asynchronous.server import Listener
 from meshwright.parallel.asynchronous.server_group import LocalServer, ServerGroup, ServerShard
 from meshwright.parallel.asynchronous.worker import GradientWorker, Island, LocalWorker
-from meshwright.parallel.asynchronous.worker import Terms as WorkerTerms
+from meshwright.parallel.asynchronous.worker import RunTermsrTerms as WorkerTerms
 
 WORD = "a word"
 WORKERS, STEPS, SHARE = 4, 20, 3  # tokens of a share
@@ -99,7 +99,9 @@ class Run:
         self.listeners = []
         for server in range(servers):
             mine = {
-                p: Piece([names[i] for i in r], [tensors[i] for i in r], optimizer, wire=wire, published=published)
+                p: ServerPiece(
+                    [names[i] for i in r], [tensors[i] for i in r], optimizer, wire=wire, published=published
+                )
                 for p, r in enumerate(pieces)
                 if p % servers == server
             }
@@ -113,7 +115,7 @@ class Run:
             "validate_every": 10, "checkpoint_every": 10, "silence_s": 5.0, "patience_s": 5.0,
         }  # fmt: skip
         self.coordinator = Coordinator(
-            Terms(**(defaults | terms)),
+            RunTerms(**(defaults | terms)),
             bank,
             first_step=0,
             rate=lambda step: rate,

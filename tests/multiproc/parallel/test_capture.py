@@ -9,7 +9,7 @@ from torch import nn
 from meshwright.errors import InputError
 from meshwright.layout import Layout
 from meshwright.parallel.pipeline.capture import capture, crossing
-from meshwright.pipelines import Target, best_cut, schedule
+from meshwright.pipelines import StageTarget, best_cut, schedule
 from tests.multiproc.parallel.captured import Skips, batch, train
 
 
@@ -74,7 +74,7 @@ def test_counted_costs_balance_the_cut():
     captured = capture(Skips(), batch("skips", 0), measure=False)
     units = captured.unit_costs(8, 6)
 
-    bounds = best_cut(units, Target.of(schedule("1f1b", 2, 1, 2))).bounds
+    bounds = best_cut(units, StageTarget.of(schedule("1f1b", 2, 1, 2))).bounds
 
     halves = [sum(u.forward_s for u in units[a:b]) for a, b in itertools.pairwise(bounds)]
     assert max(halves) < 0.75 * sum(halves)

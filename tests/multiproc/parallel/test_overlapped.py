@@ -13,12 +13,12 @@ import torch.distributed._symmetric_memory as symmetric_memory
 from torch import nn
 
 from meshwright.layout import Layout
-from meshwright.parallel.channel import Channel, Stopwatch
+from meshwright.parallel.channel import AxisChannel, Stopwatch
 from meshwright.parallel.device_mesh import Mesh
 from meshwright.parallel.overlapped import OverlappedSeam
-from meshwright.parallel.shard_placement import Placement
+from meshwright.parallel.shard_placement import ShardPlacement
 from meshwright.parallel.spmd_part import split_module
-from meshwright.parallel.tensor import Column, Row, Seam, split_tensors
+from meshwright.parallel.tensor import Column, RowParallel, Seam, split_tensors
 from meshwright.train.decoder import Decoder
 from meshwright.train.recorder import Recorder
 from tests.multiproc.parallel.parity import GLOBAL_BATCH, SEQ_LEN, batches, small_model
@@ -69,10 +69,10 @@ def several(rank: int, world_size: int, store: dist.Store, overlapped: bool) -> 
     x = torch.randn(2, 4, 8)[:, rank * 2 : rank * 2 + 2].requires_grad_()
     layout = Layout(tp=world_size, sp=1)
     recorder = Recorder(rank, keep_steps=1)
-    channel = Channel(Mesh(layout), "tp", Stopwatch(recorder))
+    channel = AxisChannel(Mesh(layout), "tp", Stopwatch(recorder))
     seam = OverlappedSeam(channel) if overlapped else Seam(channel, sequence=True)
-    rules = {"q": Column(), "k": Column(), "v": Column(), "out": Row()}
-    split_tensors(module, rules, seam, {p: Placement(tuple(p.shape)) for p in module.parameters()})
+    rules = {"q": Column(), "k": Column(), "v": Column(), "out": RowParallel()}
+    split_tensors(module, rules, seam, {p: ShardPlacement(tuple(p.shape)) for p in module.parameters()})
     with torch.library._scoped_library("symm_mem", "IMPL") as operators:
         for name, reference in OPERATORS.items():
             operators.impl(name, reference, "CPU")

@@ -7,7 +7,7 @@ import torch
 
 from meshwright.layout import Layout, micro_batches
 from meshwright.mesh import position
-from meshwright.pipelines import SLACK, Target, best_cut, schedule
+from meshwright.pipelines import SLACK, StageTarget, best_cut, schedule
 from meshwright.workload.chain import units
 from meshwright.workload.stages import rank_of_stages, step_program
 from meshwright.workload.transformer import describe
@@ -30,7 +30,7 @@ def programmed(case, precision="float32"):
     if layout.pp > 1:  # as the engine cuts where the plan does not say it
         grid = schedule(layout.schedule, layout.pp, layout.vpp, count)
         whole = describe(model, seq_len=SEQ_LEN, micro_batch=layout.mbs)
-        bounds = best_cut(units(whole, recompute=layout.recompute), Target.of(grid), slack=SLACK).bounds
+        bounds = best_cut(units(whole, recompute=layout.recompute), StageTarget.of(grid), slack=SLACK).bounds
     autocast = "" if precision == "float32" else precision
     workload = describe(model, seq_len=SEQ_LEN, micro_batch=layout.mbs, layout=layout, autocast=autocast)
     program = step_program(workload, layout, count, bucket_bytes=BUCKET_BYTES, bounds=bounds)

@@ -11,7 +11,7 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
 from meshwright.bench.pool import start_fork_server
 from meshwright.train import ending
-from meshwright.train.agent import Start, first_failure, run_agent
+from meshwright.train.agent import AgentStart, first_failure, run_agent
 from meshwright.train.ending import Finished
 from meshwright.train.events import EventLog, read_events
 
@@ -33,7 +33,7 @@ def does(what):
 def run(tmp_path, monkeypatch, what, *, timeout_s):
     monkeypatch.setenv("TORCHELASTIC_SIGNALS_TO_HANDLE", "")
     start_fork_server("meshwright.train.worker")
-    start = Start(
+    start = AgentStart(
         name="job", ranks=2, secret=b"secret", timeout_s=timeout_s, logs=str(tmp_path), is_complete=lambda: True
     )
     run_agent(start, does, (what,), EventLog(tmp_path / "events", None))

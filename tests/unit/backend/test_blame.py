@@ -7,7 +7,7 @@ import torch.distributed as dist
 from meshwright.backend.faults.blame import Requests, StoreBlameBoard
 from meshwright.backend.faults.blame_board import BlamePropagator
 from meshwright.backend.faults.failures import FaultyRank
-from meshwright.backend.hosts.placement import Member
+from meshwright.backend.hosts.placement import GroupMember
 
 
 class OutOfReach:
@@ -36,7 +36,7 @@ class Busy:
 
 def board(store, rank, voice=None):
     """Return what is left word of in a group, as `rank` reads it; its process is in other groups if it has a voice."""
-    member = Member(rank=rank, world_rank=rank, host="a", identity="a", pid=1000 + rank, cores=(0,))
+    member = GroupMember(rank=rank, world_rank=rank, host="a", identity="a", pid=1000 + rank, cores=(0,))
     return StoreBlameBoard(store, member, voice or BlamePropagator(), Requests())
 
 

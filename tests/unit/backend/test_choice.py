@@ -2,9 +2,17 @@
 
 import pytest
 
-from meshwright.backend.hosts.choice import SIZES_BYTES, WORTH_CHOOSING, Links, choose, price_s, regret, still_serves
+from meshwright.backend.hosts.choice import (
+    SIZES_BYTES,
+    WORTH_CHOOSING,
+    MessageCost,
+    choose,
+    price_s,
+    regret,
+    still_serves,
+)
 
-LINKS = Links(alpha_s=4e-4, beta_s_per_byte=4e-8)
+LINKS = MessageCost(alpha_s=4e-4, beta_s_per_byte=4e-8)
 
 
 def test_small_vectors_go_to_everyone_at_once_and_large_ones_in_parts():
@@ -14,8 +22,8 @@ def test_small_vectors_go_to_everyone_at_once_and_large_ones_in_parts():
 
 @pytest.mark.parametrize("ranks", [3, 4, 8])
 def test_a_link_at_a_quarter_is_a_reason_to_choose_anew_and_a_busy_machine_is_none(ranks):
-    slowed = Links(LINKS.alpha_s, 4 * LINKS.beta_s_per_byte)
-    busy = Links(1.6 * LINKS.alpha_s, LINKS.beta_s_per_byte)
+    slowed = MessageCost(LINKS.alpha_s, 4 * LINKS.beta_s_per_byte)
+    busy = MessageCost(1.6 * LINKS.alpha_s, LINKS.beta_s_per_byte)
 
     assert not still_serves(LINKS, slowed, ranks)
     assert not still_serves(slowed, LINKS, ranks)
@@ -24,20 +32,20 @@ def test_a_link_at_a_quarter_is_a_reason_to_choose_anew_and_a_busy_machine_is_no
 
 def test_a_link_at_a_quarter_is_another_link_though_the_old_choices_take_hardly_longer():
     """On a busy machine messages are found slower too: then the ways keep their order, and only prices change."""
-    known, slowed = Links(1.8e-4, 4.1e-8), Links(5e-4, 1.55e-7)
+    known, slowed = MessageCost(1.8e-4, 4.1e-8), MessageCost(5e-4, 1.55e-7)
 
     assert regret(known, slowed, 4) < WORTH_CHOOSING
     assert not still_serves(known, slowed, 4)
 
 
 def test_a_choice_that_takes_long_is_made_anew_though_the_rate_is_the_old_one():
-    late = Links(4 * LINKS.alpha_s, LINKS.beta_s_per_byte)
+    late = MessageCost(4 * LINKS.alpha_s, LINKS.beta_s_per_byte)
 
     assert not still_serves(LINKS, late, 8)
 
 
 def test_regret_is_the_worst_of_all_sizes():
-    other = Links(1e-2, 1e-9)
+    other = MessageCost(1e-2, 1e-9)
 
     worst = regret(LINKS, other, 4)
 

@@ -2,14 +2,14 @@
 
 import pytest
 
-from meshwright.backend.hosts.placement import Member, hosts_of, switches_above
+from meshwright.backend.hosts.placement import GroupMember, hosts_of, switches_above
 
 
 def members(*hosts):
     """Return one rank a host, each host a name with the switches above it: "core.leaf1/a"."""
     parts = [host.rpartition("/") for host in hosts]
     return [
-        Member(rank, rank, name, name, 1, (0,), tuple(filter(None, above.split("."))))
+        GroupMember(rank, rank, name, name, 1, (0,), tuple(filter(None, above.split("."))))
         for rank, (above, _, name) in enumerate(parts)
     ]
 

@@ -1,6 +1,6 @@
 """When a group measures its links again: where reductions have left their price for good, and only then."""
 
-from meshwright.backend.hosts.links import ENOUGH, LOOK_EVERY, Watch
+from meshwright.backend.hosts.links import ENOUGH, LOOK_EVERY, PriceWatch
 
 
 def look(watch, ratio):
@@ -13,19 +13,19 @@ def look(watch, ratio):
 
 
 def test_two_looks_in_a_row_far_from_the_price_are_a_change_and_one_is_a_mood():
-    watch = Watch()
+    watch = PriceWatch()
 
     assert [look(watch, ratio) for ratio in (1.1, 5.0, 0.9, 5.0, 5.0)] == [False, False, False, False, True]
 
 
 def test_links_that_became_quicker_are_noticed_too():
-    watch = Watch()
+    watch = PriceWatch()
 
     assert [look(watch, 0.3), look(watch, 0.3)] == [False, True]
 
 
 def test_a_price_that_is_always_wrong_is_measured_once_and_then_only_another_change_counts():
-    watch = Watch()
+    watch = PriceWatch()
     assert [look(watch, 4.0), look(watch, 4.0)] == [False, True]
 
     watch.measured_again(4.0, kept=True)
@@ -35,7 +35,7 @@ def test_a_price_that_is_always_wrong_is_measured_once_and_then_only_another_cha
 
 
 def test_links_that_have_changed_are_held_against_their_new_price():
-    watch = Watch()
+    watch = PriceWatch()
     assert [look(watch, 4.0), look(watch, 4.0)] == [False, True]
 
     watch.measured_again(4.0, kept=False)
@@ -44,7 +44,7 @@ def test_links_that_have_changed_are_held_against_their_new_price():
 
 
 def test_too_few_reductions_say_nothing():
-    watch = Watch()
+    watch = PriceWatch()
     for _ in range(ENOUGH - 1):
         watch.note(9.0, 1.0)
 

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from meshwright.backend.faults.failures import CollectiveError
-from meshwright.backend.hosts.placement import Member
+from meshwright.backend.hosts.placement import GroupMember
 from meshwright.backend.local import waiting
 from meshwright.backend.local.helper import load_helper
 from meshwright.backend.local.waiting import CHECK_S, LONGEST_SLEEP_S, SLEEP_S, UNAWAITED, Sign
@@ -17,7 +17,7 @@ from meshwright.backend.wire import mailbox as mailbox_module
 from meshwright.backend.wire.lines import HEAD, SocketLine, UnexpectedMessage
 from meshwright.backend.wire.mailbox import LineMessage, Mailbox, P2PWork
 
-MEMBERS = [Member(rank, rank, "here", "here", 1, (0,)) for rank in range(3)]
+MEMBERS = [GroupMember(rank, rank, "here", "here", 1, (0,)) for rank in range(3)]
 needs_helper = pytest.mark.skipif(load_helper() is None, reason="the C helper cannot be built here")
 
 

@@ -13,7 +13,7 @@ from meshwright.backend.local.memory import (
     SHORT_BYTES,
     SHORT_SLOTS,
     SLOTS,
-    Memory,
+    SegmentLayout,
     asked_slot_bytes,
 )
 from meshwright.errors import InputError
@@ -21,7 +21,7 @@ from meshwright.errors import InputError
 
 @given(ranks=st.integers(1, 40), pages=st.integers(1, 300))
 def test_no_two_parts_overlap(ranks, pages):
-    memory = Memory(ranks, pages * PAGE)
+    memory = SegmentLayout(ranks, pages * PAGE)
     parts = [(0, memory.counters_bytes), (memory.text_at(0), memory.text_at(ranks))]
     for rank in range(ranks):
         parts += [(memory.slot_at(rank, t), memory.slot_at(rank, t) + memory.slot_bytes) for t in range(SLOTS)]
@@ -40,7 +40,7 @@ def test_no_two_parts_overlap(ranks, pages):
 
 @given(ranks=st.integers(1, 40))
 def test_every_counter_has_a_line_of_its_own(ranks):
-    memory = Memory(ranks, PAGE)
+    memory = SegmentLayout(ranks, PAGE)
     places = [rank * LINE for rank in range(ranks)]
     for source in range(ranks):
         for target in range(ranks):

@@ -5,7 +5,7 @@ import contextlib
 import pytest
 
 from meshwright.backend.local import reach
-from meshwright.backend.local.reach import Door, Place
+from meshwright.backend.local.reach import Door, ProcessPlace
 
 
 @contextlib.contextmanager
@@ -15,7 +15,7 @@ def doors(count, pretended=(), machine="m"):
         names = pretended or [""] * count
         yield (
             found,
-            [Place(door=d.name, pretended=name, machine=machine) for d, name in zip(found, names, strict=True)],
+            [ProcessPlace(door=d.name, pretended=name, machine=machine) for d, name in zip(found, names, strict=True)],
         )
 
 
@@ -62,7 +62,7 @@ def test_without_a_socket_a_rank_is_alone(monkeypatch):
     with doors(2) as (found, places):
         monkeypatch.setattr(reach.socket, "socket", denied)
         closed = Door(1, 2)
-        reached = closed.look([places[0], Place(door=closed.name, pretended="", machine="m")])
+        reached = closed.look([places[0], ProcessPlace(door=closed.name, pretended="", machine="m")])
 
         assert (closed.name, reached.leader) == ("", 1)
         assert "Operation not permitted" in reached.why

@@ -6,10 +6,10 @@ import time
 import pytest
 
 from meshwright.backend.group.meeting import meet
-from meshwright.backend.hosts.placement import Member, hosts_of
+from meshwright.backend.hosts.placement import GroupMember, hosts_of
 from meshwright.backend.local import segment
 from meshwright.backend.local.memory import PAGE
-from meshwright.backend.local.reach import Door, Place
+from meshwright.backend.local.reach import Door, ProcessPlace
 from meshwright.backend.local.segment import share_memory
 from meshwright.errors import InputError
 from tests.unit.backend.meetings import new_store, on_ranks
@@ -24,8 +24,8 @@ def shared(hosts, slot_bytes=PAGE):
     def come(rank):
         with Door(rank, ranks) as door:
             meeting = meet(store, rank, ranks, lambda: door.name, lambda said: "")
-            door.look([Place(door=name, pretended=hosts[r], machine="m") for r, name in enumerate(meeting.said)])
-            members = [Member(r, r, host, host, 1, (0,)) for r, host in enumerate(hosts)]
+            door.look([ProcessPlace(door=name, pretended=hosts[r], machine="m") for r, name in enumerate(meeting.said)])
+            members = [GroupMember(r, r, host, host, 1, (0,)) for r, host in enumerate(hosts)]
             return share_memory(meeting, door, members, [slot_bytes] * ranks, TIMEOUT_S)
 
     return on_ranks(ranks, come)

@@ -6,12 +6,12 @@ import time
 import pytest
 import torch
 
-from meshwright.backend.group.work import DoneWork, PendingWork, Worker, flat
+from meshwright.backend.group.work import CollectiveWorker, DoneWork, PendingWork, flat
 
 
 @pytest.fixture
 def worker():
-    worker = Worker("test")
+    worker = CollectiveWorker("test")
     yield worker
     worker.close(timeout_s=5.0)
 

@@ -13,7 +13,7 @@ from meshwright.cluster.graph import Cluster, Host
 from meshwright.cluster.local import local_cluster, parse_cores
 from meshwright.cluster.nvml import NvidiaGpu, NvmlError, nvidia_gpus
 from meshwright.cluster.plugins import net_plugins
-from meshwright.cluster.sysfs import Interface, infiniband_rate, network_bytes_per_s
+from meshwright.cluster.sysfs import InterfaceState, infiniband_rate, network_bytes_per_s
 from meshwright.errors import InputError
 from meshwright.hardware import load
 
@@ -82,7 +82,7 @@ def sys_folder(tmp_path: Path) -> FakeSys:
     return fake
 
 
-def assembled(fake: FakeSys, gpus: list[NvidiaGpu], interfaces: dict[str, Interface] | None = None) -> Cluster:
+def assembled(fake: FakeSys, gpus: list[NvidiaGpu], interfaces: dict[str, InterfaceState] | None = None) -> Cluster:
     return assemble(EMPTY, CATALOGUE, gpus, None, fake.root, interfaces)
 
 
@@ -160,7 +160,7 @@ def test_an_unknown_gpu_is_kept_with_a_warning(sys_folder):
 
 def test_shaping_limits_the_rate_of_an_interface(sys_folder):
     limits = {"veth1": 125e6, "eth0": 1e12}
-    cluster = assembled(sys_folder, [], {name: Interface(True, limit) for name, limit in limits.items()})
+    cluster = assembled(sys_folder, [], {name: InterfaceState(True, limit) for name, limit in limits.items()})
     by_id = {d.id: d.network_bandwidth_bytes_per_s for d in cluster.devices}
 
     assert by_id["veth1"] == 125e6
@@ -168,7 +168,9 @@ def test_shaping_limits_the_rate_of_an_interface(sys_folder):
 
 
 def test_interfaces_of_another_namespace_that_sysfs_still_shows_are_left_out(sys_folder):
-    cluster = assembled(sys_folder, [], {"lo": Interface(True), "node0": Interface(True, 1e8), "ifb0": Interface(True)})
+    cluster = assembled(
+        sys_folder, [], {"lo": InterfaceState(True), "node0": InterfaceState(True, 1e8), "ifb0": InterfaceState(True)}
+    )
 
     assert [d.id for d in cluster.of_kind("nic")] == ["mlx5_0", "node0"]
 

@@ -6,13 +6,13 @@ from msgspec.structs import replace
 from meshwright.bench.setup import OnRanks
 from meshwright.cli.bench_work import _beside_notes
 from meshwright.cluster.doctor import examine
-from meshwright.cluster.doctor.facts import Facts
+from meshwright.cluster.doctor.facts import NodeFacts
 from meshwright.cluster.doctor.report import machine_report
 from meshwright.machine_load import Load, watched, words_since
 
 QUIET = Load(host="a", wall_s=0.5, processors=4, own_s=0.0, all_s=0.1, stolen_s=0.0, waited_s=0.0)
 BUSY = replace(QUIET, all_s=1.4)
-NODE = Facts(node=0, nodes=1, host="a", shm_bytes=2**34, shm_free_bytes=2**34, load=BUSY)
+NODE = NodeFacts(node=0, nodes=1, host="a", shm_bytes=2**34, shm_free_bytes=2**34, load=BUSY)
 
 
 def found(facts):

@@ -7,7 +7,7 @@ import time
 import msgspec
 
 from meshwright.cluster.doctor.exchange import meet
-from meshwright.cluster.doctor.facts import Facts
+from meshwright.cluster.doctor.facts import NodeFacts
 
 WAIT_S = 20.0
 
@@ -33,7 +33,7 @@ def test_nodes_bring_their_facts_together_although_a_stranger_breaks_off():
     port, found = free_port(), {}
 
     def node(number):
-        facts = Facts(node=number, nodes=2, host=f"node{number}")
+        facts = NodeFacts(node=number, nodes=2, host=f"node{number}")
         found[number] = {finding.check for finding in meet(facts, "127.0.0.1", port, WAIT_S)}
 
     first = threading.Thread(target=node, args=(0,))
@@ -51,14 +51,14 @@ def test_neither_junk_nor_a_node_that_is_not_of_the_job_nor_one_that_leaves_dist
     port, found = free_port(), {}
 
     def node(number):
-        facts = Facts(node=number, nodes=3, host=f"node{number}")
+        facts = NodeFacts(node=number, nodes=3, host=f"node{number}")
         found[number] = {finding.check for finding in meet(facts, "127.0.0.1", port, WAIT_S)}
 
     first = threading.Thread(target=node, args=(0,))
     first.start()
     break_off(port)
-    liar = msgspec.json.encode(Facts(node=7, nodes=3, host="liar")) + b"\n"
-    leaver = msgspec.json.encode(Facts(node=2, nodes=3, host="leaver")) + b"\n"
+    liar = msgspec.json.encode(NodeFacts(node=7, nodes=3, host="liar")) + b"\n"
+    leaver = msgspec.json.encode(NodeFacts(node=2, nodes=3, host="leaver")) + b"\n"
     for said in (b"GET / HTTP/1.1\r\n\r\n", b"[" * 50_000 + b"\n", b"x" * 2**18, liar, leaver):
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)) as stranger:
             stranger.sendall(said)
@@ -76,7 +76,7 @@ def test_a_node_whose_clock_is_wrong_is_named_by_all(monkeypatch):
 
     def node(number, wrong_s):
         guest.wrong_s = wrong_s
-        findings = meet(Facts(node=number, nodes=3, host=f"node{number}"), "127.0.0.1", port, WAIT_S)
+        findings = meet(NodeFacts(node=number, nodes=3, host=f"node{number}"), "127.0.0.1", port, WAIT_S)
         found[number] = [(finding.host, finding.found) for finding in findings if finding.check == "clock"]
 
     monkeypatch.setattr("meshwright.cluster.doctor.exchange.time.time", lambda: right() + getattr(guest, "wrong_s", 0))

@@ -8,18 +8,18 @@ import pytest
 from click.testing import CliRunner
 
 from meshwright.cli import group
-from meshwright.cluster.doctor.facts import Facts, Interface
+from meshwright.cluster.doctor.facts import NetworkInterface, NodeFacts
 from meshwright.cluster.doctor.report import encoded, machine_report
 from meshwright.cluster.nvml import gpu_state
 
-NODE = Facts(
+NODE = NodeFacts(
     node=0, nodes=1, host="login7.example.org", host_addresses=("10.1.2.3",), cores=(0, 1, 2),
     environment={
         "MASTER_ADDR": "10.1.2.3", "MASTER_PORT": "29500", "NCCL_DEBUG": "INFO",
         "NCCL_DEBUG_FILE": "/home/ada/nccl.log",
         "NCCL_SOCKET_IFNAME": "ada0", "OMP_NUM_THREADS": "4", "TORCH_HOME": "/home/ada/torch",
     },
-    interfaces=(Interface(name="ada0", up=True, mtu=9000, addresses=("10.1.2.3",)),),
+    interfaces=(NetworkInterface(name="ada0", up=True, mtu=9000, addresses=("10.1.2.3",)),),
     versions={"torch": "2.13.0"},
 )  # fmt: skip
 
@@ -33,15 +33,15 @@ def test_a_report_names_no_host_user_folder_or_address():
 @pytest.mark.parametrize("name", ["7", "10", "ib0", "torch-ada", "NVIDIA", "eth.ada", "ÅDA 1", "ada/../x", 'a"da'])
 def test_hosts_users_and_interfaces_of_odd_names_are_named_no_more_than_others(name):
     settings = ("MASTER_ADDR", "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "NCCL_IB_HCA", "TORCH_HOME", "NCCL_HOSTID")
-    node = Facts(
+    node = NodeFacts(
         node=0, nodes=1, host=name, host_addresses=(name,), cores=(0,),
         environment=dict.fromkeys(settings, name) | {"TORCH_ELASTIC_FILE": f"/home/{name}/run --user {name}"},
-        interfaces=(Interface(name=name, up=True, mtu=9000, addresses=()),),
+        interfaces=(NetworkInterface(name=name, up=True, mtu=9000, addresses=()),),
         versions={"torch": f"2.13.0+{name}.build"},
     )  # fmt: skip
-    plain = Facts(
+    plain = NodeFacts(
         node=0, nodes=1, host="x", host_addresses=(), cores=(0,), environment=dict.fromkeys(node.environment, "x"),
-        interfaces=(Interface(name="x", up=True, mtu=9000, addresses=()),), versions={"torch": "2.13.0+x"},
+        interfaces=(NetworkInterface(name="x", up=True, mtu=9000, addresses=()),), versions={"torch": "2.13.0+x"},
     )  # fmt: skip
     found, expected = (machine_report(each, [], []) for each in (node, plain))
 
@@ -56,7 +56,7 @@ def test_hosts_users_and_interfaces_of_odd_names_are_named_no_more_than_others(n
     "version", ["2.13.0", "2.13.0+cpu", "2.11.0+cu130", "2.9.1+rocm6.4", "2.7.0a0+7c8ec84dab.nv25.03"]
 )
 def test_a_version_of_a_usual_build_is_told_whole(version):
-    node = Facts(node=0, nodes=1, host="x", host_addresses=(), cores=(0,), versions={"torch": version})
+    node = NodeFacts(node=0, nodes=1, host="x", host_addresses=(), cores=(0,), versions={"torch": version})
 
     assert machine_report(node, [], [])["versions"] == {"torch": version}
 

@@ -3,7 +3,7 @@
 import msgspec
 
 from meshwright.collectives.algorithms import build, hierarchical_of, names
-from meshwright.collectives.programs import Stage
+from meshwright.collectives.programs import RoundTransfers
 from meshwright.collectives.schedule import COLLECTIVES
 
 replaced = msgspec.structs.replace
@@ -86,4 +86,6 @@ def mutated_programs(rng, programs):
         ranks[rank][stage], ranks[rank][other] = ranks[rank][other], ranks[rank][stage]
     else:
         messages.reverse()
-    return tuple(tuple(Stage(tuple(sends), tuple(receives), ()) for sends, receives in program) for program in ranks)
+    return tuple(
+        tuple(RoundTransfers(tuple(sends), tuple(receives), ()) for sends, receives in program) for program in ranks
+    )

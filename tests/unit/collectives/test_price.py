@@ -9,7 +9,7 @@ from meshwright.cluster.graph import Cluster, Device, Link
 from meshwright.collectives.algorithms import build, hierarchical_of, names
 from meshwright.collectives.figures import bus_factor, figures
 from meshwright.collectives.formulas import between_nodes, closed_formula, names_with_formula
-from meshwright.collectives.network import HostsNetwork, Wire, network_of, uniform
+from meshwright.collectives.network import HostsNetwork, LinkRate, network_of, uniform
 from meshwright.collectives.price import PricedSchedule, cheapest, price
 from meshwright.errors import InputError
 
@@ -121,7 +121,7 @@ def test_bus_bandwidth_is_what_nccl_tests_define(collective, ranks, factor):
 
 
 def test_ranks_that_share_a_nic_share_its_rate():
-    inside, between = Wire(0.0, 100e9), Wire(0.0, 1e9)
+    inside, between = LinkRate(0.0, 100e9), LinkRate(0.0, 1e9)
     one, four = (HostsNetwork(8, 4, inside, between, nics=nics) for nics in (1, 4))
     flat = time_s("halving_doubling", 8, one)  # 4 ranks of a host cross at once, in the rounds at distance 4
 
@@ -232,7 +232,7 @@ def test_messages_of_other_ranks_and_ports_do_not_wait_for_each_other(ranks):
 
 
 def test_what_a_host_shares_is_still_queued_for():
-    net = HostsNetwork(8, 4, Wire(0.0, RATE), Wire(0.0, RATE), shared_bytes_per_s=RATE)
+    net = HostsNetwork(8, 4, LinkRate(0.0, RATE), LinkRate(0.0, RATE), shared_bytes_per_s=RATE)
 
     assert time_s("naive", 4, net, lockstep=False) == pytest.approx(12 * N * BETA)
 

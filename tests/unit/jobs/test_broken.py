@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.published_jobs import renderings
 from meshwright.errors import InputError
-from meshwright.jobs.draft import Question
+from meshwright.jobs.draft import JobOptions
 from meshwright.jobs.read import read_job
 
 PIECES = (
@@ -33,7 +33,7 @@ def answer(files: dict[str, str], folder: Path, rng: random.Random) -> str:
     for name, text in files.items():
         (folder / name.partition(":")[0]).write_text(text)
     try:
-        read_job([str(folder / name) for name in files], Question(gpus=rng.choice([None, 8, 64])))
+        read_job([str(folder / name) for name in files], JobOptions(gpus=rng.choice([None, 8, 64])))
     except InputError as error:
         return str(error)
     return ""

@@ -6,14 +6,14 @@ import msgspec
 import pytest
 
 from meshwright.errors import InputError
-from meshwright.jobs.draft import Question
+from meshwright.jobs.draft import JobOptions
 from meshwright.jobs.read import read_job
 
 CASES = Path(__file__).parent / "cases"
 
 
 def job(*names: str, gpus: int | None = None):
-    return read_job([str(CASES / name) for name in names], Question(gpus=gpus))
+    return read_job([str(CASES / name) for name in names], JobOptions(gpus=gpus))
 
 
 def holds(found, **expected) -> bool:
@@ -99,7 +99,7 @@ def test_a_torchtitan_registry_is_read_and_nothing_in_it_runs(tmp_path, monkeypa
     file = tmp_path / "torchtitan_2026_registry.py"
     file.write_text((CASES / "torchtitan_2026_registry.txt").read_text())
 
-    found = read_job([f"{file}:moe_30b"], Question(gpus=16))
+    found = read_job([f"{file}:moe_30b"], JobOptions(gpus=16))
 
     assert not (tmp_path / "executed").exists()
     assert (found.engine, found.world, found.global_batch, found.seq_len) == ("torchtitan", 16, 32, 4096)
@@ -158,7 +158,7 @@ def test_a_dispatcher_says_whether_a_row_goes_once_to_each_node(tmp_path, flags,
         "--num-attention-heads 16 --seq-length 4096 --micro-batch-size 1 --global-batch-size 64 --num-experts 16 "
         f"--moe-router-topk 2 --expert-model-parallel-size 16 --moe-ffn-hidden-size 512 --vocab-size 32000 {flags}\n"
     )
-    found = read_job([str(tmp_path / "run.sh")], Question(gpus=None))
+    found = read_job([str(tmp_path / "run.sh")], JobOptions(gpus=None))
 
     assert found.routed_once is once
     assert [word for word in ("allgather", "alltoall") if any(f"= {word}" in line for line in found.ignored)] == told

@@ -8,7 +8,7 @@ import pytest
 from meshwright.jobs.emit import emitted
 from meshwright.jobs.read import read_job
 from meshwright.jobs.sources import gather
-from meshwright.jobs.target import Target
+from meshwright.jobs.target import EmitTarget
 from meshwright.layout import Layout
 from meshwright.workload.models import load_model
 
@@ -22,7 +22,7 @@ LAYOUTS = (
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
 def test_every_emitted_key_is_one_of_deepspeed_s(layout, precision, tmp_path):
-    target = Target(
+    target = EmitTarget(
         layout=Layout.parse(layout),
         architecture=load_model("llama3-8b").architecture,
         model="llama3-8b",

@@ -15,7 +15,7 @@ from meshwright.errors import InputError
 from meshwright.jobs.emit import EMITTERS, SUFFIXES, emitted
 from meshwright.jobs.read import read_job
 from meshwright.jobs.rules import refusals
-from meshwright.jobs.target import Target
+from meshwright.jobs.target import EmitTarget
 from meshwright.layout import Layout
 from meshwright.workload.engines import ENGINES, applicable, engine_named, sources_of
 from meshwright.workload.models import load_model
@@ -24,7 +24,7 @@ DENSE, EXPERTS = ("llama3-8b", "llama3-70b"), ("qwen3-30b-a3b",)
 PRECISIONS = ("bf16",)
 
 
-def read_back(engine: str, target: Target):
+def read_back(engine: str, target: EmitTarget):
     """Write what is emitted to a file and read the job in it."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / f"job{SUFFIXES[engine]}"
@@ -69,7 +69,7 @@ def targets(draw, engine: str):
         assume(False)
     assume(not refusals(facts, layout, load_model(model).architecture.num_key_value_heads))
     rounds = draw(st.sampled_from([1, 2, 3])) * (layout.pp if layout.pp > 1 else 1)
-    return Target(
+    return EmitTarget(
         layout=layout,
         architecture=load_model(model).architecture,
         model=model,
@@ -93,7 +93,7 @@ def same_layout(layout: Layout, order_matters: bool = True) -> Layout:
 def test_what_is_emitted_reads_back_as_the_same_job(engine, examples):
     @settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck))
     @given(targets(engine))
-    def holds(target: Target):
+    def holds(target: EmitTarget):
         try:
             text = emitted(engine, target)
         except InputError:  # uneven stages that the engine's keys cannot say
@@ -112,9 +112,9 @@ def test_what_is_emitted_reads_back_as_the_same_job(engine, examples):
     holds()
 
 
-def plain_target(**layout) -> Target:
+def plain_target(**layout) -> EmitTarget:
     model = "llama3-70b"
-    return Target(
+    return EmitTarget(
         layout=Layout(**layout), architecture=load_model(model).architecture, model=model, global_batch=64, seq_len=8192
     )
 

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from meshwright.errors import InputError
-from meshwright.jobs.draft import Question
+from meshwright.jobs.draft import JobOptions
 from meshwright.jobs.read import read_job
 
 LLAMA = (
@@ -108,7 +108,7 @@ def read(tmp_path):
     def of(files: dict[str, str], *words: str, gpus: int | None = None):
         for name, text in files.items():
             (tmp_path / name.partition(":")[0]).write_text(text)
-        return read_job([*(str(tmp_path / name) for name in files), *words], Question(gpus=gpus))
+        return read_job([*(str(tmp_path / name) for name in files), *words], JobOptions(gpus=gpus))
 
     return of
 

@@ -3,7 +3,7 @@
 import pytest
 
 from meshwright.errors import InputError
-from meshwright.jobs.draft import Question
+from meshwright.jobs.draft import JobOptions
 from meshwright.jobs.read import read_job
 
 
@@ -11,7 +11,7 @@ def launched(folder, *words):
     script = folder / "run.sh"
     script.write_text(f"python3 -m maxtext.trainers.pre_train.train base.yml {' '.join(words)}\n")
     (folder / "base.yml").write_text("per_device_batch_size: 1\nmax_target_length: 2048\nici_fsdp_parallelism: -1\n")
-    return read_job([str(script)], Question(gpus=256))
+    return read_job([str(script)], JobOptions(gpus=256))
 
 
 @pytest.mark.parametrize(

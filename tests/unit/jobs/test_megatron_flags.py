@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from meshwright.jobs.draft import Question
+from meshwright.jobs.draft import JobOptions
 from meshwright.jobs.emit import emitted
 from meshwright.jobs.read import read_job
 from meshwright.jobs.sources import gather
-from meshwright.jobs.target import Target
+from meshwright.jobs.target import EmitTarget
 from meshwright.layout import Layout
 from meshwright.workload.models import load_model
 
@@ -64,7 +64,7 @@ def arguments(text: str, folder: Path) -> list[str]:
 
 @pytest.mark.parametrize(("model", "layout", "precision"), EMITTED)
 def test_megatron_s_parser_takes_what_is_emitted(model, layout, precision, tmp_path):
-    target = Target(
+    target = EmitTarget(
         layout=Layout.parse(layout),
         architecture=load_model(model).architecture,
         model=model,
@@ -84,7 +84,7 @@ def test_megatron_s_parser_takes_what_is_emitted(model, layout, precision, tmp_p
     [("llama3-8b", True, False), ("qwen2.5-7b", True, True), ("gpt3-175b", False, False), ("deepseek-v3", True, False)],
 )
 def test_linear_layers_have_the_biases_of_the_model(model, none, queries, tmp_path):
-    target = Target(
+    target = EmitTarget(
         layout=Layout.parse("dp=8"),
         architecture=load_model(model).architecture,
         model=model,
@@ -104,8 +104,8 @@ def test_layers_with_experts_are_emitted_where_they_are(tmp_path):
         "--ffn-hidden-size 4096 --seq-length 2048 --max-position-embeddings 2048 --vocab-size 32000 --bf16 "
         "--micro-batch-size 1 --global-batch-size 64 --num-experts 8 --expert-model-parallel-size 8 --moe-layer-freq 2"
     )
-    job = read_job([str(script)], Question())
-    target = Target(
+    job = read_job([str(script)], JobOptions())
+    target = EmitTarget(
         layout=Layout.parse("dp=8,ep=8"),
         architecture=job.architecture,
         model="",
@@ -117,7 +117,7 @@ def test_layers_with_experts_are_emitted_where_they_are(tmp_path):
     found = parser().parse_args(arguments(emitted("megatron", target), tmp_path))
 
     assert found.moe_layer_freq == "([1]*1+[0]*1+[1]*1+[0]*1+[1]*1+[0]*1)"
-    again = read_job([str(tmp_path / "job.sh")], Question(gpus=8)).architecture
+    again = read_job([str(tmp_path / "job.sh")], JobOptions(gpus=8)).architecture
     assert again.runs == job.architecture.runs
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from meshwright.errors import InputError
-from meshwright.jobs.draft import Question
+from meshwright.jobs.draft import JobOptions
 from meshwright.jobs.read import read_job
 from meshwright.jobs.unread import unread_command, yaml_of_command
 from tests.unit.jobs.test_strangers import MEGATRON, job
@@ -73,7 +73,7 @@ def test_what_is_learnt_from_pairs_of_answers_and_weights_in_bf16_alone_are_name
     file = tmp_path / "dpo.yaml"
     file.write_text("base_model: Qwen/Qwen3-8B\nsequence_len: 2048\nmicro_batch_size: 1\nrl: dpo\nbf16: full\n")
 
-    assert {"rl = dpo", "bf16 = full"} <= set(read_job([str(file)], Question(gpus=8)).ignored)
+    assert {"rl = dpo", "bf16 = full"} <= set(read_job([str(file)], JobOptions(gpus=8)).ignored)
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_converters_that_are_not_priced_as_they_are_are_named(tmp_path, converte
         f"        model_spec=model_registry('8B', converters=[{converter}]), training=TrainingConfig())\n"
     )
 
-    found = read_job([f"{file}:job"], Question(gpus=8))
+    found = read_job([f"{file}:job"], JobOptions(gpus=8))
 
     assert any(told in text for text in found.ignored)
 
@@ -306,7 +306,7 @@ def test_automodel_says_its_dispatcher_and_that_states_in_single_precision_are_n
         "model:\n  dtype: float32\n  config: {pretrained_model_name_or_path: Qwen/Qwen3-30B-A3B}\n"
         "  backend: {dispatcher: deepep}\n"
     )
-    found = read_job([str(tmp_path / "a.yaml")], Question(gpus=8))
+    found = read_job([str(tmp_path / "a.yaml")], JobOptions(gpus=8))
 
     assert found.routed_once is True
     assert any("float32" in line and "bfloat16" in line for line in found.ignored)

@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.published_jobs import FACTS, PAGE, facts_page, job_of, page, renderings
 from meshwright.errors import InputError
-from meshwright.jobs.job import Split
+from meshwright.jobs.job import JobSplit
 from meshwright.layout import Layout
 from meshwright.workload.engines import ENGINES
 
@@ -51,7 +51,7 @@ def test_what_is_read_is_what_was_worked_out_by_hand(entry):
         **({} if job.architecture is None else sizes_of(job.architecture)),
     }
 
-    assert msgspec.to_builtins(Split.of(layout)) | {"etp": None} == told(job.layout) | {"etp": None}
+    assert msgspec.to_builtins(JobSplit.of(layout)) | {"etp": None} == told(job.layout) | {"etp": None}
     assert {name: found[name] for name in right} == right
     assert all(any(text.startswith(key) for text in job.ignored) for key in entry.get("ignored", ()))
 
@@ -63,9 +63,9 @@ def sizes_of(model) -> dict[str, int]:
     }
 
 
-def told(split: Split) -> dict:
+def told(split: JobSplit) -> dict:
     """Return a split with what its files leave out at the value of a layout."""
-    plain = msgspec.to_builtins(Split.of(Layout()))
+    plain = msgspec.to_builtins(JobSplit.of(Layout()))
     return plain | {name: value for name, value in msgspec.to_builtins(split).items() if value is not None}
 
 

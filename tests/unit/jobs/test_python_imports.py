@@ -3,7 +3,7 @@
 import pytest
 
 from meshwright.errors import InputError
-from meshwright.jobs.draft import Question
+from meshwright.jobs.draft import JobOptions
 from meshwright.jobs.read import read_job
 
 BASE = """from megatron.bridge.training.config import ConfigContainer
@@ -67,7 +67,7 @@ def test_what_a_recipe_imports_from_its_own_tree_is_read(tmp_path):
     )
 
     job = read_job(
-        [str(tmp_path / "src/megatron/bridge/perf/deepseek.py:deepseek_v3_pretrain_256gpu_b200_config")], Question()
+        [str(tmp_path / "src/megatron/bridge/perf/deepseek.py:deepseek_v3_pretrain_256gpu_b200_config")], JobOptions()
     )
 
     assert (job.world, job.global_batch, job.seq_len, job.precision) == (256, 2048, 4096, "mxfp8")
@@ -82,7 +82,7 @@ def test_a_recipe_that_hands_on_another_is_refused_where_that_one_is_not_here(tm
     tree(tmp_path, {"megatron_bridge_recipe.py": "from megatron.bridge.training import x\n" + text})
 
     with pytest.raises(InputError, match="takes its degrees from llama3_8b_h100_config, which is not here"):
-        read_job([str(tmp_path / "megatron_bridge_recipe.py:llama3_8b_8gpu_b200_config")], Question(gpus=8))
+        read_job([str(tmp_path / "megatron_bridge_recipe.py:llama3_8b_8gpu_b200_config")], JobOptions(gpus=8))
 
 
 def test_modules_that_import_each_other_end(tmp_path):
@@ -95,7 +95,7 @@ def test_modules_that_import_each_other_end(tmp_path):
     )
 
     with pytest.raises(InputError):
-        read_job([str(tmp_path / "a.py:llama3_8b_config")], Question(gpus=8))
+        read_job([str(tmp_path / "a.py:llama3_8b_config")], JobOptions(gpus=8))
 
 
 def test_the_converters_of_a_torchtitan_model_count_although_its_registry_is_here(tmp_path):
@@ -111,7 +111,7 @@ def test_the_converters_of_a_torchtitan_model_count_although_its_registry_is_her
         {"torchtitan/models/llama3/__init__.py": registry, "torchtitan/models/llama3/config_registry.py": config},
     )
 
-    job = read_job([str(tmp_path / "torchtitan/models/llama3/config_registry.py:llama3_8b_mx")], Question(gpus=8))
+    job = read_job([str(tmp_path / "torchtitan/models/llama3/config_registry.py:llama3_8b_mx")], JobOptions(gpus=8))
 
     assert (job.precision, job.model_name) == ("mxfp8", "llama3-8b")
 
@@ -126,6 +126,8 @@ def test_a_module_that_passes_on_a_recipe_stands_for_it(tmp_path):
         },
     )
 
-    job = read_job([str(tmp_path / "megatron/bridge/recipes/deepseek/__init__.py:deepseek_v3_base")], Question(gpus=64))
+    job = read_job(
+        [str(tmp_path / "megatron/bridge/recipes/deepseek/__init__.py:deepseek_v3_base")], JobOptions(gpus=64)
+    )
 
     assert (job.engine, job.layout.ep, job.global_batch) == ("bridge", 16, 2048)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from meshwright.errors import InputError
-from meshwright.jobs.draft import Question
+from meshwright.jobs.draft import JobOptions
 from meshwright.jobs.job import Job
 from meshwright.jobs.models import catalogue_name
 from meshwright.jobs.read import read_job
@@ -17,7 +17,7 @@ def job(folder: Path, files: dict[str, str], *more: str, gpus: int | None = None
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
     items = more or tuple(str(folder / name) for name in files)
-    return read_job(items, Question(gpus=gpus))
+    return read_job(items, JobOptions(gpus=gpus))
 
 
 MEGATRON = """--num-layers 16 --hidden-size 2048 --num-attention-heads 16 --ffn-hidden-size 8192 --swiglu \\

@@ -1,6 +1,6 @@
 """The coordinator by itself: who may start, with requests that a test makes in an order of its own."""
 
-from meshwright.parallel.asynchronous.coordinator import Coordinator, Terms
+from meshwright.parallel.asynchronous.coordinator import Coordinator, RunTerms
 from meshwright.parallel.asynchronous.messages import Contribute, Join, Next
 
 WORKERS = 4
@@ -20,7 +20,7 @@ class Played:
 
     def __init__(self, staleness):
         self.rows = []
-        terms = Terms(
+        terms = RunTerms(
             workers=WORKERS, steps=20, tokens_per_share=1, shares_per_lease=1, together=False, staleness=staleness,
             validate_every=100, checkpoint_every=0, silence_s=60.0, patience_s=60.0,
         )  # fmt: skip

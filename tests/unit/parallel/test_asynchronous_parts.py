@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from meshwright.handshake import CHALLENGE_BYTES, MOST_STRANGERS, SEAL_BYTES, answer, exactly, guarded
 from meshwright.parallel.asynchronous.connection import CHECK, HEADER, ConnectionLost, RefusedError, connect
-from meshwright.parallel.asynchronous.leases import Leases, Run
-from meshwright.parallel.asynchronous.ledger import Ledger, Share
+from meshwright.parallel.asynchronous.leases import Leases, ShareRun
+from meshwright.parallel.asynchronous.ledger import DoneShare, Ledger
 from meshwright.parallel.asynchronous.messages import Next
 from meshwright.parallel.asynchronous.pieces import cut
 from meshwright.parallel.asynchronous.server import Listener
@@ -47,9 +47,9 @@ def test_what_a_dead_worker_had_is_leased_again_first():
 
     leases.give_back(1)
 
-    assert leases.take(3, 1) == Run(0, 1)
-    assert leases.take(3, 5) == Run(1, 1)
-    assert leases.take(3, 5) == Run(5, 5)
+    assert leases.take(3, 1) == ShareRun(0, 1)
+    assert leases.take(3, 5) == ShareRun(1, 1)
+    assert leases.take(3, 5) == ShareRun(5, 5)
     assert leases.take(3, 5) is None
 
 
@@ -82,7 +82,7 @@ def test_rows_wait_for_the_validation_of_one_before_them():
     written = []
     ledger = Ledger(first_step=5, workers=2, tokens_per_share=10, write=written.append)
     ledger.start(0.0)
-    shares = [Share(loss=20.0, rate=0.1, norm=1.0, staleness=i, delay=i) for i in range(5)]
+    shares = [DoneShare(loss=20.0, rate=0.1, norm=1.0, staleness=i, delay=i) for i in range(5)]
 
     rows = ledger.add(shares, moved_bytes=7, ranks=[0, 3], now_s=4.0)
     ledger.hold(5)

@@ -6,7 +6,7 @@ from torch import nn
 
 from meshwright.errors import InputError
 from meshwright.parallel.derive import derived_rules
-from meshwright.parallel.tensor import Attributes, Column, Row
+from meshwright.parallel.tensor import Attributes, Column, RowParallel
 
 TOKENS = torch.arange(16).view(2, 8)
 
@@ -39,7 +39,7 @@ class Shared(nn.Module):
 
 
 def test_a_gated_network_is_cut_by_columns_in_its_sections_and_by_rows():
-    assert derived_rules(Gated(), (torch.randn(2, 16),)) == {"both": Column((32, 32)), "down": Row()}
+    assert derived_rules(Gated(), (torch.randn(2, 16),)) == {"both": Column((32, 32)), "down": RowParallel()}
 
 
 def test_what_is_used_elsewhere_is_not_cut():
@@ -58,9 +58,9 @@ def test_gpt2_is_cut_by_heads_and_features():
     assert rules == {
         "transformer.h.0.attn": Attributes(("num_heads", "split_size")),
         "transformer.h.0.attn.c_attn": Column((32, 32, 32)),
-        "transformer.h.0.attn.c_proj": Row(),
+        "transformer.h.0.attn.c_proj": RowParallel(),
         "transformer.h.0.mlp.c_fc": Column(),
-        "transformer.h.0.mlp.c_proj": Row(),
+        "transformer.h.0.mlp.c_proj": RowParallel(),
     }
 
 
@@ -76,4 +76,4 @@ def test_llama_is_cut_by_heads_and_features():
     layer = "model.layers.0."
     columns = {f"{layer}self_attn.{name}_proj" for name in "qkv"} | {f"{layer}mlp.{n}_proj" for n in ("gate", "up")}
     rows = {f"{layer}self_attn.o_proj", f"{layer}mlp.down_proj"}
-    assert rules == dict.fromkeys(columns, Column()) | dict.fromkeys(rows, Row())
+    assert rules == dict.fromkeys(columns, Column()) | dict.fromkeys(rows, RowParallel())

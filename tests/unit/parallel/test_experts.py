@@ -2,12 +2,12 @@
 
 import torch
 
-from meshwright.parallel.experts import Experts
+from meshwright.parallel.experts import ExpertNetwork
 
 
 def test_experts_return_what_they_were_given_under_autocast():
     torch.manual_seed(0)
-    layer = Experts(8, 16, experts=4, per_token=2)
+    layer = ExpertNetwork(8, 16, experts=4, per_token=2)
     for parameter in layer.parameters():
         torch.nn.init.normal_(parameter, std=0.2)
     rows = torch.randn(2, 3, 8)

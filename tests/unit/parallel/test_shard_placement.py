@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshwright.parallel.shard_placement import Placement, blocks, boxes, cut, runs
+from meshwright.parallel.shard_placement import ShardPlacement, blocks, boxes, cut, runs
 
 
 @given(st.lists(st.integers(1, 4), min_size=0, max_size=4), st.data())
@@ -28,7 +28,7 @@ def test_boxes_say_where_each_section_of_a_fused_projection_lies(index):
     whole = torch.arange(32 * 3).view(32, 3)
     held = runs((16, 8, 8), index, 4)
     local = cut(whole, 0, held)
-    placement = Placement((32, 3)).and_cut(0, held)
+    placement = ShardPlacement((32, 3)).and_cut(0, held)
 
     found = list(boxes(placement, (0, 0), local.shape))
 

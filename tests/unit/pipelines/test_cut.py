@@ -7,9 +7,9 @@ import pytest
 
 from meshwright.errors import InputError
 from meshwright.pipelines import (
+    ChainUnit,
     Cut,
-    Target,
-    Unit,
+    StageTarget,
     best_cut,
     cost_of,
     equal_cut,
@@ -21,7 +21,7 @@ from meshwright.pipelines import (
 
 
 def chain(seconds, **fields):
-    return [Unit(str(i), s / 3, 2 * s / 3, **fields) for i, s in enumerate(seconds)]
+    return [ChainUnit(str(i), s / 3, 2 * s / 3, **fields) for i, s in enumerate(seconds)]
 
 
 def every_cut(count, stages):
@@ -32,7 +32,7 @@ def every_cut(count, stages):
 def test_no_cut_is_faster_on_uneven_devices_links_and_memory(seed):
     rng = random.Random(seed)
     units = [
-        Unit(
+        ChainUnit(
             str(i), rng.random(), 2 * rng.random(),
             state_bytes=rng.randint(1, 9), held_bytes=rng.randint(0, 3), output_bytes=rng.choice([0, 1, 5, 40]),
         )
@@ -42,7 +42,7 @@ def test_no_cut_is_faster_on_uneven_devices_links_and_memory(seed):
     ranks = rng.randint(2, 2 if virtual == 2 else min(4, len(units)))
     grid = schedule("interleaved" if virtual == 2 else "1f1b", ranks, virtual, 2 * ranks)
     total = sum(u.state_bytes + ranks * u.held_bytes for u in units)
-    target = Target.of(
+    target = StageTarget.of(
         grid,
         speeds=[rng.choice([0.5, 1.0, 2.0]) for _ in range(ranks)],
         links=[(rng.random() / 10, rng.random() / 20) for _ in range(ranks)],
@@ -60,15 +60,15 @@ def test_no_cut_is_faster_on_uneven_devices_links_and_memory(seed):
 
 
 def test_of_equally_fast_cuts_the_one_that_sends_least_is_taken():
-    units = [Unit(str(i), 0.0, 1.0 if i in (0, 3) else 0.0, output_bytes=b) for i, b in enumerate([9, 1, 5, 0])]
+    units = [ChainUnit(str(i), 0.0, 1.0 if i in (0, 3) else 0.0, output_bytes=b) for i, b in enumerate([9, 1, 5, 0])]
 
-    assert best_cut(units, Target.of(schedule("1f1b", 2, 1, 2), links=[(0, 0.01)] * 2)).bounds == (0, 2, 4)
+    assert best_cut(units, StageTarget.of(schedule("1f1b", 2, 1, 2), links=[(0, 0.01)] * 2)).bounds == (0, 2, 4)
 
 
 def test_a_layer_five_times_heavier_gets_fewer_neighbours():
     units = chain([1, 1, 5, 1, 1, 1, 1, 1])
     grid = schedule("1f1b", 2, 1, 8)
-    target = Target.of(grid)
+    target = StageTarget.of(grid)
 
     cut = best_cut(units, target)
 
@@ -81,38 +81,38 @@ def test_a_layer_five_times_heavier_gets_fewer_neighbours():
 def test_embedding_and_output_weigh_what_they_weigh():
     units = chain([0.1, *[1] * 8, 4])
 
-    assert best_cut(units, Target.of(schedule("1f1b", 3, 1, 6))).bounds == (0, 5, 9, 10)
+    assert best_cut(units, StageTarget.of(schedule("1f1b", 3, 1, 6))).bounds == (0, 5, 9, 10)
 
 
 def test_a_slow_link_moves_the_cut_to_where_little_crosses():
-    units = [Unit(str(i), 1.0, 2.0, output_bytes=100 if i != 1 else 1) for i in range(6)]
+    units = [ChainUnit(str(i), 1.0, 2.0, output_bytes=100 if i != 1 else 1) for i in range(6)]
 
-    fast = best_cut(units, Target.of(schedule("1f1b", 2, 1, 2), links=[(0, 0.01)] * 2))
-    slow = best_cut(units, Target.of(schedule("1f1b", 2, 1, 2), links=[(0, 1.0)] * 2))
+    fast = best_cut(units, StageTarget.of(schedule("1f1b", 2, 1, 2), links=[(0, 0.01)] * 2))
+    slow = best_cut(units, StageTarget.of(schedule("1f1b", 2, 1, 2), links=[(0, 1.0)] * 2))
 
     assert fast.bounds == (0, 3, 6)
     assert slow.bounds == (0, 2, 6)
 
 
 def test_the_first_stage_holds_more_micro_batches_and_so_gets_fewer_units():
-    units = [Unit(str(i), 1.0, 2.0, held_bytes=1.0) for i in range(8)]
+    units = [ChainUnit(str(i), 1.0, 2.0, held_bytes=1.0) for i in range(8)]
     grid = schedule("1f1b", 2, 1, 8)
 
-    assert best_cut(units, Target.of(grid, memory_bytes=[6, 8])).bounds == (0, 3, 8)
+    assert best_cut(units, StageTarget.of(grid, memory_bytes=[6, 8])).bounds == (0, 3, 8)
 
 
 def test_more_stages_than_units_are_refused():
     with pytest.raises(InputError, match="4 stages are more than the 3 units"):
-        best_cut(chain([1, 1, 1]), Target.of(schedule("1f1b", 4, 1, 4)))
+        best_cut(chain([1, 1, 1]), StageTarget.of(schedule("1f1b", 4, 1, 4)))
 
 
 def test_a_device_twice_as_fast_gets_twice_the_units():
-    assert best_cut(chain([1] * 9), Target.of(schedule("1f1b", 2, 1, 2), speeds=[2.0, 1.0])).bounds == (0, 6, 9)
+    assert best_cut(chain([1] * 9), StageTarget.of(schedule("1f1b", 2, 1, 2), speeds=[2.0, 1.0])).bounds == (0, 6, 9)
 
 
 def test_slack_trades_a_little_balance_for_fewer_bytes():
-    units = [Unit(str(i), 1.0, 2.0, output_bytes=b) for i, b in enumerate([9, 9, 9, 9, 1, 9, 9, 9, 9, 9])]
-    target = Target.of(schedule("1f1b", 2, 1, 2))
+    units = [ChainUnit(str(i), 1.0, 2.0, output_bytes=b) for i, b in enumerate([9, 9, 9, 9, 1, 9, 9, 9, 9, 9])]
+    target = StageTarget.of(schedule("1f1b", 2, 1, 2))
 
     assert best_cut(units, target).bounds == (0, 5, 10)
     assert best_cut(units[1:], target).bounds == (0, 4, 9)

@@ -6,12 +6,12 @@ from meshwright.hardware import load
 from meshwright.layout import Layout
 from meshwright.plan.analytic import Grid, Setting, price
 from meshwright.plan.analytic.by_stage import memory_of_stages
-from meshwright.plan.request import Request, setting_of
+from meshwright.plan.request import PlanRequest, setting_of
 from meshwright.workload.models import load_model
 
 
 def setting(model: str) -> Setting:
-    request = Request(
+    request = PlanRequest(
         model=load_model(model), cluster="dgx-h100", gpus=128, global_batch=128, seq_len=4096, stack="megatron"
     )
     return setting_of(request, load())

@@ -9,7 +9,7 @@ from meshwright.layout import Layout
 from meshwright.plan.legality import illegal
 from meshwright.plan.measured.spmd import update_operators
 from meshwright.plan.search import (
-    Problem,
+    SearchProblem,
     bucket_sizes,
     candidates,
     choose,
@@ -32,7 +32,7 @@ def problem(**changes):
         "global_batch": 4, "seq_len": 128, "backend": "gloo", "memory_bytes": 2**34, "runtime_bytes": 2**28,
         "data_s_per_sequence": 0.0,
     }  # fmt: skip
-    return Problem(**(fields | changes))
+    return SearchProblem(**(fields | changes))
 
 
 def test_every_micro_batch_that_divides_is_a_candidate():

@@ -14,7 +14,7 @@ from meshwright.errors import InputError
 from meshwright.hardware import load
 from meshwright.plan.analytic.coefficients import book
 from meshwright.plan.runs import accelerator_of, read_rows
-from meshwright.plan.validate import Outcome, Unpriced, known_models, predict
+from meshwright.plan.validate import RowOutcome, Unpriced, known_models, predict
 
 PUBLISHED = collective_tables().parent / "training_runs.csv"
 RUN = {
@@ -53,7 +53,7 @@ def errors_of(published, family: str, *, experts: bool = False) -> np.ndarray:
         [
             outcome.error
             for row, outcome in zip(rows, found, strict=True)
-            if isinstance(outcome, Outcome) and outcome.error is not None and row.family == family
+            if isinstance(outcome, RowOutcome) and outcome.error is not None and row.family == family
             if (row.run.architecture.experts > 0) == experts and "micro-batch 1" not in row.run.assumed
         ]
     )
@@ -87,7 +87,7 @@ def test_the_layout_predicted_to_be_the_fastest_of_a_sweep_is_at_most_a_tenth_sl
     sweeps: dict[object, list[tuple[float, float, str]]] = {}
     for row, outcome in zip(*published, strict=True):
         if (
-            isinstance(outcome, Outcome)
+            isinstance(outcome, RowOutcome)
             and outcome.measured_step_time_s
             and row.family in {"vtrainm", "vtrains", "bloom"}
         ):
@@ -110,7 +110,7 @@ def test_every_published_row_has_a_price_or_a_reason(published):
     rows, found = published
 
     assert [row.id for row in rows] == [outcome.id for outcome in found]
-    assert all(o.step_time_s > 0 and o.peak_memory_bytes_per_gpu > 1e8 for o in found if isinstance(o, Outcome))
+    assert all(o.step_time_s > 0 and o.peak_memory_bytes_per_gpu > 1e8 for o in found if isinstance(o, RowOutcome))
     assert all(o.reason for o in found if isinstance(o, Unpriced))
     assert any("num_gpus" in o.reason for o in found if isinstance(o, Unpriced) and o.id == "bloom-023")
 
@@ -131,7 +131,7 @@ def test_a_row_is_priced_without_optional_columns_and_for_any_known_gpu(tmp_path
     rows = [row | {"gpu": gpu} for gpu in ("MI300X", "V100-SXM-32GB", "A800-80GB", "B200-SXM (DGX B200)")]
 
     found = outcomes(tmp_path, *rows)
-    assert all(isinstance(outcome, Outcome) for outcome in found)
+    assert all(isinstance(outcome, RowOutcome) for outcome in found)
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_a_row_is_priced_without_optional_columns_and_for_any_known_gpu(tmp_path
 def test_a_row_that_cannot_be_priced_says_why(tmp_path, change, reason):
     good, bad = outcomes(tmp_path, RUN, RUN | change)
 
-    assert isinstance(good, Outcome)
+    assert isinstance(good, RowOutcome)
     assert isinstance(bad, Unpriced)
     assert reason in bad.reason
 

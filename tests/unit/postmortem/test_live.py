@@ -11,18 +11,18 @@ from meshwright.cluster.doctor.stacks import RankProcess, ask, listen
 from meshwright.cluster.processes import start_time
 from meshwright.errors import InputError
 from meshwright.postmortem.live import explain, look_at, read_records
-from meshwright.postmortem.records import Call, GroupRecord, Record
+from meshwright.postmortem.records import GroupRecord, RankFlight, RecordedCall
 
 
 def record(rank, sequence, operation="all_reduce", size_bytes=4096, ended=False, arrivals=None, reason=""):
     """A record whose calls before the last one were all-reduces that ended."""
     group = calls(sequence, operation, size_bytes, ended, arrivals=arrivals)
-    return Record(rank=rank, reason=reason, written_s=100.0, groups=(group,))
+    return RankFlight(rank=rank, reason=reason, written_s=100.0, groups=(group,))
 
 
 def calls(sequence, operation="all_reduce", size_bytes=4096, ended=False, *, name="world", arrivals=None):
-    before = tuple(Call(n, "all_reduce", 4096, ended=True) for n in range(max(1, sequence - 3), sequence))
-    last = Call(sequence, operation, size_bytes, ended=ended, started_s=96.8)
+    before = tuple(RecordedCall(n, "all_reduce", 4096, ended=True) for n in range(max(1, sequence - 3), sequence))
+    last = RecordedCall(sequence, operation, size_bytes, ended=ended, started_s=96.8)
     return GroupRecord(name=name, arrivals=arrivals or {}, flights=(*before, last))
 
 
@@ -104,7 +104,7 @@ def test_nobody_is_stuck_when_all_calls_have_ended():
 
 
 def both(rank, *groups):
-    return Record(rank=rank, written_s=100.0, groups=groups)
+    return RankFlight(rank=rank, written_s=100.0, groups=groups)
 
 
 def test_groups_are_examined_apart():
@@ -136,7 +136,7 @@ def test_ranks_that_wait_for_each_other_in_two_groups_are_both_named():
 
 def test_a_rank_that_makes_other_calls_when_it_is_asked_again_is_not_stuck():
     records = [record(0, 12), record(1, 11, ended=True)]
-    before = {0: {"world": Call(9, "all_reduce", 4096, ended=False, started_s=90.0)}}
+    before = {0: {"world": RecordedCall(9, "all_reduce", 4096, ended=False, started_s=90.0)}}
 
     verdict = explain(records, (), before)
 
@@ -145,7 +145,12 @@ def test_a_rank_that_makes_other_calls_when_it_is_asked_again_is_not_stuck():
 
 
 def test_a_group_that_has_ended_when_it_is_asked_for_again_is_not_stuck():
-    before = {0: {"old": Call(9, "all_reduce", 4096, ended=False), "world": Call(11, "all_reduce", 4096, ended=True)}}
+    before = {
+        0: {
+            "old": RecordedCall(9, "all_reduce", 4096, ended=False),
+            "world": RecordedCall(11, "all_reduce", 4096, ended=True),
+        }
+    }
 
     assert explain([record(0, 12)], (), before).moving == {0: "all_reduce #12 of 4 KiB"}
 

@@ -5,7 +5,7 @@ import pytest
 from benchmarks.simulator import unfolded_bytes
 from meshwright.collectives.algorithms import build, names
 from meshwright.collectives.formulas import closed_formula
-from meshwright.collectives.network import HostsNetwork, Wire, uniform
+from meshwright.collectives.network import HostsNetwork, LinkRate, uniform
 from meshwright.collectives.price import price
 from meshwright.collectives.rotation import ROTATING
 from meshwright.collectives.schedule import Schedule
@@ -223,7 +223,7 @@ def test_an_eager_message_does_not_keep_its_sender():
 
 
 def test_hosts_share_what_they_share():
-    network = HostsNetwork(4, 4, Wire(0.0, 10.0), Wire(0.0, 1.0), shared_bytes_per_s=10.0)
+    network = HostsNetwork(4, 4, LinkRate(0.0, 10.0), LinkRate(0.0, 1.0), shared_bytes_per_s=10.0)
 
     # four messages of a quarter each at once, through 10 bytes a second together
     found = time_s("ring", 4, network=network)

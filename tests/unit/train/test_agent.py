@@ -9,11 +9,11 @@ from torch.distributed.elastic.rendezvous.dynamic_rendezvous import DynamicRende
 
 from meshwright.errors import MeshwrightError
 from meshwright.train import agent
-from meshwright.train.agent import SealedBackend, Start, check_machines, run_agent
+from meshwright.train.agent import AgentStart, SealedBackend, check_machines, run_agent
 from meshwright.train.events import EventLog
 from meshwright.train.meeting import serve
 
-START = Start(name="job", ranks=1, nodes=2, min_nodes=2, secret=b"secret", timeout_s=5.0)
+START = AgentStart(name="job", ranks=1, nodes=2, min_nodes=2, secret=b"secret", timeout_s=5.0)
 
 
 def test_a_machine_whose_fellows_have_given_up_says_so_in_one_line(monkeypatch, tmp_path):

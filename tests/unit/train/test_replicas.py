@@ -13,7 +13,7 @@ from meshwright.train.config import JobConfig, TrainConfig, overridden
 from meshwright.train.corruption import CorruptionError, CorruptionRestart, corruption, excluded_rank
 from meshwright.train.flips import Flip, Flips, parse_flip
 from meshwright.train.guard import HALF, leaning_of
-from meshwright.train.replicas import Difference, units_of
+from meshwright.train.replicas import ReplicaDifference, units_of
 
 
 class Ended(NamedTuple):
@@ -64,7 +64,7 @@ def test_a_view_that_does_not_lie_in_one_piece_has_the_checksum_of_its_values():
 def test_more_than_half_outvote_the_others(said, outvoted):
     members = (1, 2, 3) if len(said) == 3 else tuple(range(len(said)))
 
-    assert Difference(members, said).outvoted == outvoted
+    assert ReplicaDifference(members, said).outvoted == outvoted
 
 
 def test_the_launcher_starts_again_only_where_it_was_told_to_and_knows_who_is_left_out():

@@ -8,11 +8,11 @@ import pytest
 
 from meshwright.errors import InputError
 from meshwright.layout import Layout
-from meshwright.train.corpus import Corpus, Split
+from meshwright.train.corpus import Corpus, CorpusSplit
 from meshwright.train.resume import CHANGED_VARIABLE, GoesOn, check_keys, facts_of
 from testkit.train_jobs import small_job, write_run
 
-CORPUS = Corpus(split=Split((), ()), train=np.arange(9), validation=np.arange(9), content="aa")
+CORPUS = Corpus(split=CorpusSplit((), ()), train=np.arange(9), validation=np.arange(9), content="aa")
 
 
 def goes_on(folder, config, corpus=CORPUS):

@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
-from ..hosts.placement import Member
+from ..hosts.placement import GroupMember
 from .failures import CollectiveMismatch
 
 CALL_BYTES = 480
@@ -27,7 +27,7 @@ def describe(name: str, number: int, tensors: Sequence[Any], options: Any) -> st
     return " ".join(part for part in parts if part)
 
 
-def agree(gather: Gather, members: Sequence[Member], call: str) -> None:
+def agree(gather: Gather, members: Sequence[GroupMember], call: str) -> None:
     """Raise CollectiveMismatch on every rank, naming both sides, unless all ranks are about to make the same call."""
     mine = ctypes.create_string_buffer(call.encode()[: CALL_BYTES - 1], CALL_BYTES)
     all_calls = [ctypes.create_string_buffer(CALL_BYTES) for _ in members]

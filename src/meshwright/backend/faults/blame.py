@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..hosts.placement import Member
+from ..hosts.placement import GroupMember
 from .blame_board import LOOK_S, OURS, WORD_S, BlamePropagator, Word, word_in
 from .failures import FaultyRank
 
@@ -51,7 +51,9 @@ _REQUESTS = Requests()
 class StoreBlameBoard:
     """What the ranks of one group leave word of, as one of them reads it; a board, on which it leaves its own."""
 
-    def __init__(self, store: Any, me: Member, voice: BlamePropagator = OURS, requests: Requests = _REQUESTS) -> None:
+    def __init__(
+        self, store: Any, me: GroupMember, voice: BlamePropagator = OURS, requests: Requests = _REQUESTS
+    ) -> None:
         self._store = store
         self._me = me
         self._voice = voice

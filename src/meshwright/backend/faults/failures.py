@@ -8,7 +8,7 @@ from torch.distributed import DistBackendError
 
 from ...errors import InputError, MeshwrightError
 from ...units import format_bytes
-from ..hosts.placement import Member
+from ..hosts.placement import GroupMember
 
 
 class ArgumentError(InputError, ValueError):
@@ -24,7 +24,7 @@ class FaultyRank(NamedTuple):
     what_happened: str
 
     @classmethod
-    def of(cls, member: Member, what_happened: str) -> "FaultyRank":
+    def of(cls, member: GroupMember, what_happened: str) -> "FaultyRank":
         """Return a member of a group as the one to blame."""
         return cls(member.world_rank, member.host, member.pid, what_happened)
 

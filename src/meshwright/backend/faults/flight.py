@@ -22,7 +22,7 @@ OPERATIONS = ["start"]  # names by their numbers, the same in all groups
 FLIGHT_VARIABLE = "MESHWRIGHT_FLIGHT_DIR"
 
 
-class Flight(msgspec.Struct, frozen=True, kw_only=True):
+class FlightEntry(msgspec.Struct, frozen=True, kw_only=True):
     """One collective of one rank; `ended` is false for the one that never came back."""
 
     sequence: int
@@ -38,7 +38,7 @@ class GroupFlights(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     description: str
     arrivals: dict[int, int]
-    flights: tuple[Flight, ...]
+    flights: tuple[FlightEntry, ...]
 
 
 class FlightFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,11 +99,11 @@ class FlightRecord:
         seconds = limit.total_seconds() if limit is not None else -1.0
         return seconds if seconds > 0 else otherwise_s
 
-    def flights(self) -> tuple[Flight, ...]:
+    def flights(self) -> tuple[FlightEntry, ...]:
         """Return the last collectives, oldest first."""
         rows = sorted(row for row in map(self._row, range(CAPACITY)) if row[0])
         return tuple(
-            Flight(
+            FlightEntry(
                 sequence=number,
                 operation=OPERATIONS[operation],
                 size_bytes=size_bytes,
@@ -128,7 +128,7 @@ def operation_number(name: str) -> int:
     return number
 
 
-class Recorded(Protocol):
+class RecordedGroup(Protocol):
     """A group of which a record is kept."""
 
     flight: FlightRecord
@@ -140,12 +140,12 @@ class Recorded(Protocol):
         """Return this host's ranks that have aborted, for their own failure or another rank's."""
 
 
-def remember(group: Recorded) -> None:
+def remember(group: RecordedGroup) -> None:
     """Let the record of this group be written with those of the others, as long as the group lives."""
     _groups.add(group)
 
 
-def forget(group: Recorded) -> None:
+def forget(group: RecordedGroup) -> None:
     """Leave a group that has ended out of the record."""
     _groups.discard(group)
 
@@ -188,4 +188,4 @@ def write_flights(reason: str = "") -> Path | None:
 
 _put = struct.Struct("4q").pack_into
 _operation_numbers: dict[str, int] = {}
-_groups: weakref.WeakSet[Recorded] = weakref.WeakSet()
+_groups: weakref.WeakSet[RecordedGroup] = weakref.WeakSet()

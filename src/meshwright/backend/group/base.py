@@ -14,7 +14,7 @@ from torch.distributed import Work
 from ..faults.agreement import agree, describe
 from ..faults.failures import CollectiveError
 from ..hosts.link_rates import LinkRates
-from ..local.engine import Engine, LocalEngine
+from ..local.engine import GroupEngine, LocalEngine
 from ..local.reductions import Reduction, reduction
 from .fast_path import NoFastPath, PythonFastPath
 from .monitored import MonitoredBarrier
@@ -23,7 +23,7 @@ from .profiler_ranges import mark_issue, marked
 from .signature import COMPARISON, Signature
 from .tensors import operator_of
 from .torch_group import NAME, TorchGroup
-from .work import DONE, PendingWork, Tensors, Worker
+from .work import DONE, CollectiveWorker, PendingWork, Tensors
 
 Method = TypeVar("Method", bound=Callable[..., Work])
 PATIENCE_S = 0.05  # how long the caller of an asynchronous collective waits for it where no processor is free
@@ -53,11 +53,11 @@ class GroupBase(TorchGroup):
     many were refused before it, and the ranks disagree unless all have refused as many.
     """
 
-    def __init__(self, store: Store, rank: int, size: int, timeout_s: float, engine: Engine) -> None:
+    def __init__(self, store: Store, rank: int, size: int, timeout_s: float, engine: GroupEngine) -> None:
         super().__init__(store, rank, size)
         self._timeout_s = timeout_s
         self._engine = engine
-        self._worker = Worker(f"{NAME}-{rank}")
+        self._worker = CollectiveWorker(f"{NAME}-{rank}")
         self._lock: Any = threading.Lock()  # held during each call
         self._kinds: dict[tuple[int, torch.dtype], Reduction] = {}
         self._monitored = MonitoredBarrier(store, engine.members, rank)

@@ -12,7 +12,7 @@ from ...errors import InputError
 from ...native import warn_once
 from ..hosts.addresses import common_address, host_of_store, network_address
 from ..hosts.placement import Roster, call_roster, hosts_of
-from ..local.engine import Engine, LocalEngine
+from ..local.engine import GroupEngine, LocalEngine
 from ..local.helper import load_helper
 from ..local.memory import SLOT_VARIABLE, asked_slot_bytes, default_slot_bytes
 from ..local.reach import Door
@@ -82,7 +82,7 @@ def _word(options: object) -> str:
     return msgspec.json.encode(word).decode()
 
 
-def _engine(roster: Roster, door: Door, store: Any, options: object, timeout_s: float) -> Engine:
+def _engine(roster: Roster, door: Door, store: Any, options: object, timeout_s: float) -> GroupEngine:
     """Return what moves the bytes of this rank. Blocks; all ranks."""
     meeting, rank = roster.meeting, roster.meeting.rank
     words = [msgspec.json.decode(word, type=_Word) for word in roster.words]

@@ -12,11 +12,11 @@ from torch import Tensor
 from torch.distributed import Work
 from torch.nn import Parameter
 
-from ..local.engine import Engine
+from ..local.engine import GroupEngine
 from ..local.reductions import Reduction
 from .arguments import are_apart, meet
 from .signature import BARRIER, signature
-from .work import Worker
+from .work import CollectiveWorker
 
 
 class PythonFastPath:
@@ -29,8 +29,8 @@ class PythonFastPath:
 
     def __init__(
         self,
-        engine: Engine,
-        worker: Worker,
+        engine: GroupEngine,
+        worker: CollectiveWorker,
         kinds: dict[tuple[int, torch.dtype], Reduction],
         now: Callable[..., Work],
         rank: int,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from torch.distributed import Store
 
 from ..faults.failures import CollectiveError, FaultyRank
-from ..hosts.placement import Member
+from ..hosts.placement import GroupMember
 
 KEY, VERDICT = "monitored-barrier", "verdict"
 PAUSE_S = 2e-3  # between two looks
@@ -16,7 +16,7 @@ GRACE_S = 1.0  # how much later than it should rank 0 may be with its verdict
 class MonitoredBarrier:
     """The monitored barriers of one group, seen from `me`."""
 
-    def __init__(self, store: Store, members: Sequence[Member], me: int) -> None:
+    def __init__(self, store: Store, members: Sequence[GroupMember], me: int) -> None:
         self._store = store
         self._members = {member.rank: member for member in members}
         self._me = me

@@ -18,7 +18,7 @@ from ...native import load_extension
 from ..faults.flight import CAPACITY, OPERATIONS, operation_number
 from ..local import helper
 from ..local.ranks import LocalGroup
-from .work import DONE, DoneWork, PendingWork, Tensors, Worker
+from .work import DONE, CollectiveWorker, DoneWork, PendingWork, Tensors
 
 SOURCE = Path(__file__).with_name("calls.c")
 EXCHANGE = "__dlpack_c_exchange_api__"
@@ -38,7 +38,7 @@ def load_calls() -> ModuleType | None:
 
 
 def native_fast_path(
-    group: LocalGroup, worker: Worker, stopped: Callable[[str, BaseException], None], *, inline: bool
+    group: LocalGroup, worker: CollectiveWorker, stopped: Callable[[str, BaseException], None], *, inline: bool
 ) -> Any:
     """Return what does the usual calls of a group on one host, like `PythonFastPath`; None where it cannot be had.
 

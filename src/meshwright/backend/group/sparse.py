@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from ..faults.failures import ArgumentError
-from ..local.engine import Engine
+from ..local.engine import GroupEngine
 
 
 def check_sparse(tensor: Tensor, operator: str) -> None:
@@ -15,7 +15,7 @@ def check_sparse(tensor: Tensor, operator: str) -> None:
         raise ArgumentError(f"all_reduce: expected tensors on the CPU, got one on {tensor.device}")
 
 
-def all_reduce_sparse(engine: Engine, tensor: Tensor, ranks: int, *, average: bool) -> None:
+def all_reduce_sparse(engine: GroupEngine, tensor: Tensor, ranks: int, *, average: bool) -> None:
     """Replace `tensor` (COO) by the sum, or the average, over all ranks. Blocks; all ranks, the same shape."""
     local = tensor.detach().coalesce()
     entries = _gather(engine, torch.tensor([local._nnz()], dtype=torch.int64), [1] * ranks)
@@ -35,7 +35,7 @@ def all_reduce_sparse(engine: Engine, tensor: Tensor, ranks: int, *, average: bo
         tensor.copy_(merged / ranks if average else merged)
 
 
-def _gather(engine: Engine, block: Tensor, counts: list[int]) -> list[Tensor]:
+def _gather(engine: GroupEngine, block: Tensor, counts: list[int]) -> list[Tensor]:
     parts = [torch.empty(count, dtype=block.dtype) for count in counts]
     item_bytes = block.element_size()
     engine.all_gather(block.data_ptr(), [part.data_ptr() for part in parts], [count * item_bytes for count in counts])

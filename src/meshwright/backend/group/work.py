@@ -174,7 +174,7 @@ class PendingWork(Work):
             future.fail(self._error)
 
 
-class Worker:
+class CollectiveWorker:
     """Runs the asynchronous collectives of a group in order, one at a time; its thread starts with the first of them.
 
     Callbacks of a collective's future run on the thread that has done it, while another thread goes on with the queue:

@@ -12,7 +12,7 @@ OTHER_RATE = 2.0  # times as quick or as slow: another link
 
 
 @dataclass(frozen=True, slots=True)
-class Links:
+class MessageCost:
     """What a message between hosts costs: `alpha_s`, and `beta_s_per_byte` with all ranks of a host sending at once."""
 
     alpha_s: float
@@ -20,7 +20,7 @@ class Links:
 
 
 @functools.lru_cache(maxsize=1024)
-def price_s(name: str, links: Links, ranks: int, size_bytes: int) -> float:
+def price_s(name: str, links: MessageCost, ranks: int, size_bytes: int) -> float:
     """Return the seconds of an all-reduce among `ranks`: rounds x alpha + sent bytes x beta.
 
     A rank that receives from several at once is charged for all of them, since they share its link.
@@ -31,7 +31,7 @@ def price_s(name: str, links: Links, ranks: int, size_bytes: int) -> float:
 
 
 @functools.lru_cache(maxsize=1024)
-def choose(links: Links, ranks: int, size_bytes: int, *, narrow: bool = False) -> str:
+def choose(links: MessageCost, ranks: int, size_bytes: int, *, narrow: bool = False) -> str:
     """Return the cheapest all-reduce among `ranks` that leaves the same bits on every rank.
 
     `narrow`: elements travel in a narrower type than they are summed in.
@@ -39,7 +39,7 @@ def choose(links: Links, ranks: int, size_bytes: int, *, narrow: bool = False) -
     return min(same_bits(narrow=narrow), key=lambda name: price_s(name, links, ranks, size_bytes))
 
 
-def regret(known: Links, links: Links, ranks: int, *, narrow: bool = False) -> float:
+def regret(known: MessageCost, links: MessageCost, ranks: int, *, narrow: bool = False) -> float:
     """Return how many times as long as the best one a choice by `known` takes on `links`, at the worst size."""
     worst = 1.0
     for size_bytes in SIZES_BYTES:
@@ -50,7 +50,7 @@ def regret(known: Links, links: Links, ranks: int, *, narrow: bool = False) -> f
     return worst
 
 
-def still_serves(known: Links, links: Links, ranks: int, *, narrow: bool = False) -> bool:
+def still_serves(known: MessageCost, links: MessageCost, ranks: int, *, narrow: bool = False) -> bool:
     """Return whether choices made by `known` are kept on `links`: hardly slower, and the rate is no other one."""
     quick, slow = sorted((known.beta_s_per_byte, links.beta_s_per_byte))
     return slow < OTHER_RATE * quick and regret(known, links, ranks, narrow=narrow) < WORTH_CHOOSING

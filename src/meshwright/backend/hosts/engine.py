@@ -25,12 +25,12 @@ from ..local.engine import LocalEngine
 from ..local.reduce import piece_bounds
 from ..local.reductions import Reduction, reduction
 from ..local.segment import Segment
-from ..wire.lines import Line, SharedLine, SocketLine
+from ..wire.lines import RankLine, SharedLine, SocketLine
 from ..wire.mailbox import Mailbox
 from ..wire.transport import Incoming, Outgoing
 from ..wire.transport_tcp import TcpTransport
-from .network import HostsNetwork, as_tensor
-from .placement import Member, hosts_of
+from .network import HostsView, as_tensor
+from .placement import GroupMember, hosts_of
 
 MAX_SEGMENTS = 6
 SEGMENT_BYTES = 2 * 2**20  # at least; smaller ones cost more in round trips than they hide
@@ -46,8 +46,8 @@ class HostsEngine:
         self,
         store: Any,
         segment: Segment,
-        members: Sequence[Member],
-        me: Member,
+        members: Sequence[GroupMember],
+        me: GroupMember,
         timeout_s: float,
         *,
         address: str,
@@ -61,12 +61,12 @@ class HostsEngine:
         self._local = LocalEngine(segment, [members[rank] for rank in mine], me, timeout_s)
         self.flight = self._local.flight
         group = self._local.group
-        self.network = HostsNetwork(
+        self.network = HostsView(
             store, members, self._hosts, group, timeout_s=timeout_s, address=address, options=options
         )
         self._even = all(len(ranks) == self.network.columns for ranks in self._hosts)
         mail = TcpTransport(store, me.rank, len(members), prefix="mail", address=address, timeout_s=timeout_s)
-        lines: dict[int, Line] = {
+        lines: dict[int, RankLine] = {
             rank: SharedLine(group, mine.index(rank)) if rank in mine else SocketLine(connection)
             for rank, connection in sorted(mail.connections.items())  # from here on they are the mailbox's
         }

@@ -19,8 +19,8 @@ from ...errors import InputError
 from ...files import read_struct, write_struct
 from ...native import cache_folder
 from ..wire.executor import Executor
-from .choice import Links
-from .placement import Member
+from .choice import MessageCost
+from .placement import GroupMember
 
 ROUNDS = 7
 SMALL_PROBES = 5  # in each round, and one large one
@@ -32,7 +32,7 @@ KEPT_S = 12 * 3600.0
 LINKS_VARIABLE = "MESHWRIGHT_LINKS"  # a folder of one job: its links for good, so that it always chooses alike
 
 
-def measure(executor: Executor, schedule: Schedule) -> Links:
+def measure(executor: Executor, schedule: Schedule) -> MessageCost:
     """Return what the executor's links cost, from small and larger exchanges of everybody with everybody.
 
     The quickest of each counts, of turns that last: processes that start keep their machines busy, and links are to be
@@ -45,10 +45,10 @@ def measure(executor: Executor, schedule: Schedule) -> Links:
         executor.all_reduce(tensor, schedule)
         quickest_s[size_bytes] = min(quickest_s[size_bytes], time.perf_counter() - start)
     alpha_s, large_s = quickest_s.values()
-    return Links(alpha_s, max(0.0, large_s - alpha_s) / (PROBE_BYTES * (executor.ranks - 1)))
+    return MessageCost(alpha_s, max(0.0, large_s - alpha_s) / (PROBE_BYTES * (executor.ranks - 1)))
 
 
-class Watch:
+class PriceWatch:
     """Says when reductions have left their price for good.
 
     Every rank notes measured over priced time; at each look the ranks agree on the largest medians. Once links were
@@ -107,7 +107,7 @@ class LinkCache:
     left their price.
     """
 
-    def __init__(self, members: Sequence[Member], columns: int, address: str) -> None:
+    def __init__(self, members: Sequence[GroupMember], columns: int, address: str) -> None:
         kept = os.environ.get(LINKS_VARIABLE)
         if kept:
             self._folder: Path | None = Path(kept)
@@ -120,7 +120,7 @@ class LinkCache:
             parts = [_hardware_address(address), *sorted(member.identity for member in members)]
         self._name = hashlib.sha256("\n".join([str(columns), *parts]).encode()).hexdigest()[:32]
 
-    def get(self) -> Links | None:
+    def get(self) -> MessageCost | None:
         """Return the remembered links, or None where there are none of the last hours."""
         path = self._path()
         if path is None:
@@ -128,10 +128,10 @@ class LinkCache:
         with contextlib.suppress(InputError, OSError):
             stored = read_struct(path, _StoredLinks)
             if 0 <= time.time() - stored.unix_s < self._kept_s and stored.alpha_s > 0:
-                return Links(stored.alpha_s, stored.beta_s_per_byte)
+                return MessageCost(stored.alpha_s, stored.beta_s_per_byte)
         return None
 
-    def put(self, links: Links) -> None:
+    def put(self, links: MessageCost) -> None:
         """Remember links; a folder that cannot be written costs only the next group's measurement."""
         stored = _StoredLinks(alpha_s=links.alpha_s, beta_s_per_byte=links.beta_s_per_byte, unix_s=time.time())
         path = self._path()
@@ -144,7 +144,7 @@ class LinkCache:
         return self._folder / f"{self._name}.json" if self._folder else None
 
 
-def _together(members: Sequence[Member]) -> list[str]:
+def _together(members: Sequence[GroupMember]) -> list[str]:
     """Return the ranks of each host, a text each."""
     hosts: dict[str, list[int]] = {}
     for member in members:

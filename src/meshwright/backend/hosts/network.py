@@ -25,9 +25,9 @@ from ..local.reductions import Reduction
 from ..wire.executor import Executor
 from ..wire.transport import Incoming, OtherMessage, Outgoing, Transport, TransportError
 from ..wire.transport_tcp import TcpTransport
-from .choice import Links, choose, price_s, still_serves
-from .links import LinkCache, Watch, measure
-from .placement import Member
+from .choice import MessageCost, choose, price_s, still_serves
+from .links import LinkCache, PriceWatch, measure
+from .placement import GroupMember
 
 RECENT = 32  # calls that a rank can tell others of
 
@@ -53,13 +53,13 @@ class Among:
         """Nothing of its own to let go of."""
 
 
-class HostsNetwork:
+class HostsView:
     """The ranks of all hosts as one rank reaches them; `columns` are the ranks with the same place on their hosts."""
 
     def __init__(
         self,
         store: Any,
-        members: Sequence[Member],
+        members: Sequence[GroupMember],
         hosts: Sequence[Sequence[int]],
         local: LocalGroup,
         *,
@@ -82,7 +82,7 @@ class HostsNetwork:
         self._schedules: dict[tuple[str, str, int, int], Any] = {}
         self._algorithm = options.algorithm
         self._wire = WIRE_TYPES[options.wire]
-        self._watch = Watch()
+        self._watch = PriceWatch()
         self._cache = LinkCache(members, self.columns, address)
         local.before_blame = self.leave_calls
         # the words that ranks leave each other beside the store, which goes with the rank that holds it
@@ -96,13 +96,13 @@ class HostsNetwork:
         for number in call:
             self.transport.call = mix(self.transport.call, number)
 
-    def _known(self) -> Links | None:
+    def _known(self) -> MessageCost | None:
         """Return the links that rank 0 remembers, the same on all ranks, or None."""
         links = self._cache.get() if self._me.rank == 0 else None
         alpha_s, beta_s_per_byte = self._largest([links.alpha_s, links.beta_s_per_byte] if links else [0.0, 0.0])
-        return Links(alpha_s, beta_s_per_byte) if alpha_s else None
+        return MessageCost(alpha_s, beta_s_per_byte) if alpha_s else None
 
-    def _measured(self) -> Links:
+    def _measured(self) -> MessageCost:
         """Measure the links with all columns at work at once, and agree on the slowest."""
         figures = [0.0, 0.0]
         if self.column_ranks:
@@ -110,9 +110,9 @@ class HostsNetwork:
                 column = self.among(self.column_ranks)
                 links = measure(column, self.schedule("all_reduce", "one_shot", len(self._hosts)))
             figures = [links.alpha_s, links.beta_s_per_byte]
-        return Links(*self._largest(figures))
+        return MessageCost(*self._largest(figures))
 
-    def _kept(self, links: Links) -> Links:
+    def _kept(self, links: MessageCost) -> MessageCost:
         """Remember links and return them."""
         if self._me.rank == 0:
             self._cache.put(links)
@@ -185,12 +185,12 @@ class HostsNetwork:
             peer = self.members[int(re.findall(r"rank (\d+)", str(error))[-1])]
             raise self.failure(peer, str(error), self._local.flight.current()) from None
 
-    def _mismatch(self, peer: Member, why: str) -> CollectiveError:
+    def _mismatch(self, peer: GroupMember, why: str) -> CollectiveError:
         """Return the error for a peer that calls something else: what it says that it calls, if it says so soon."""
         said = self._other_call(peer) or f"{self._me} in {self._recent[-1][1]}; {peer} not: {why}"
         return self._failed(FaultyRank.of(peer, DISAGREE + said), self._local.flight.current())
 
-    def failure(self, peer: Member, why: str, call: tuple[str, int, int]) -> CollectiveError:
+    def failure(self, peer: GroupMember, why: str, call: tuple[str, int, int]) -> CollectiveError:
         """Return the error for a lost peer: what it left word of, or else that it is gone itself."""
         lost = "waited" not in why
         self.leave_calls()  # the peer may have closed, or wait, because it calls something else
@@ -215,7 +215,7 @@ class HostsNetwork:
         """Leave word of what this rank has called last."""
         self._board.leave_calls({number: str(call) for number, call in self._recent})
 
-    def _other_call(self, peer: Member) -> str:
+    def _other_call(self, peer: GroupMember) -> str:
         """Return the first of the last calls that a peer made otherwise, both sides of it; "" where none is known."""
         self.leave_calls()
         theirs = self._board.calls_of(peer.rank)

@@ -12,14 +12,14 @@ import msgspec
 import torch.distributed as dist
 
 from ..group.meeting import Meeting, meet
-from ..local.reach import Door, Place, Reached
+from ..local.reach import Door, ProcessPlace, Reached
 
 HOST_VARIABLE = "MESHWRIGHT_HOST"  # pretends another host identity: tests of several hosts on one machine
 SWITCHES_VARIABLE = "MESHWRIGHT_SWITCHES"  # those above this host, the highest first: "spine0.leaf3"
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class GroupMember:
     """One rank of a group: where it runs, and how many processors it may use."""
 
     rank: int  # in the group
@@ -31,7 +31,7 @@ class Member:
     switches: tuple[str, ...] = ()  # above its host, the highest first; empty where nobody says
     processes: str = ""  # the namespace in which `pid` counts; empty where that is unknown
 
-    def shares_pids_with(self, other: "Member") -> bool:
+    def shares_pids_with(self, other: "GroupMember") -> bool:
         """Return whether both are on one host and in one process namespace, so that each finds the other by its pid."""
         return self.identity == other.identity and self.processes == other.processes != ""
 
@@ -39,10 +39,10 @@ class Member:
         return f"rank {self.world_rank} (host {self.host}, pid {self.pid})"
 
 
-def this_member(rank: int) -> Member:
+def this_member(rank: int) -> GroupMember:
     """Describe the calling process as `rank` of a group."""
     pretended = os.environ.get(HOST_VARIABLE)
-    return Member(
+    return GroupMember(
         rank=rank,
         world_rank=dist.get_rank() if dist.is_initialized() else rank,  # the first group to be made is the job's
         host=pretended or socket.gethostname(),
@@ -98,8 +98,8 @@ def namespace(kind: str) -> str:
 class _Arrival(msgspec.Struct, frozen=True, kw_only=True):
     """What a rank brings to a meeting."""
 
-    member: Member
-    place: Place
+    member: GroupMember
+    place: ProcessPlace
     word: str  # of the rank that called the meeting
 
 
@@ -108,7 +108,7 @@ class Roster:
     """The ranks of one try to make a group, in their order, and what each has said and found."""
 
     meeting: Meeting
-    members: tuple[Member, ...]  # of one identity if they reach each other and are of one user: a host
+    members: tuple[GroupMember, ...]  # of one identity if they reach each other and are of one user: a host
     networks: tuple[int, ...]  # the lowest rank that each reaches over the network of its machine
     apart: tuple[str, ...]  # why a rank that leads a host does not share the memory of a lower one
     words: tuple[str, ...]
@@ -120,7 +120,7 @@ def call_roster(store: Any, rank: int, size: int, door: Door, word: Callable[[],
     InputError on all ranks where `word` raises it on one.
     """
     me = this_member(rank)
-    place = Place(door=door.name, pretended=os.environ.get(HOST_VARIABLE, ""), machine=_machine())
+    place = ProcessPlace(door=door.name, pretended=os.environ.get(HOST_VARIABLE, ""), machine=_machine())
 
     def say() -> str:
         return msgspec.json.encode(_Arrival(member=me, place=place, word=word())).decode()
@@ -143,7 +143,7 @@ def call_roster(store: Any, rank: int, size: int, door: Door, word: Callable[[],
     return Roster(meeting, members, networks, apart, tuple(arrival.word for arrival in arrivals))
 
 
-def exchange(store: Any, rank: int, size: int) -> tuple[Member, ...]:
+def exchange(store: Any, rank: int, size: int) -> tuple[GroupMember, ...]:
     """Tell the other ranks where this one runs and return all members in the order of the ranks. Blocks; all ranks."""
     with Door(rank, size) as door:
         roster = call_roster(store, rank, size, door, str)
@@ -151,12 +151,12 @@ def exchange(store: Any, rank: int, size: int) -> tuple[Member, ...]:
     return roster.members
 
 
-def hosts_of(members: Iterable[Member]) -> list[tuple[int, ...]]:
+def hosts_of(members: Iterable[GroupMember]) -> list[tuple[int, ...]]:
     """Return the ranks of each host. Hosts under one switch are neighbours, at each level; else by their lowest rank.
 
     A ring over the hosts in this order crosses each switch's uplink once each way.
     """
-    groups: dict[str, list[Member]] = {}
+    groups: dict[str, list[GroupMember]] = {}
     for member in members:
         groups.setdefault(member.identity, []).append(member)
     if len(groups) == 1:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..group.signature import Signature, mix
-from ..hosts.placement import Member
+from ..hosts.placement import GroupMember
 from .memory import CALL, CALLS, ENTRY, LINE, WORDS_OF_CALL
 
 STEP_BITS = 16
@@ -25,7 +25,9 @@ UNIFORM_MOST, NEEDED_BITS = (
 class LocalCalls:
     """What the ranks of a host call, seen from one of them; `state` holds `first`, `chain` and `asked`."""
 
-    def __init__(self, counters: Any, rings: Any, words: int, state: Any, rank: int, members: Sequence[Member]) -> None:
+    def __init__(
+        self, counters: Any, rings: Any, words: int, state: Any, rank: int, members: Sequence[GroupMember]
+    ) -> None:
         """`rings` are the numbers of all ranks, `words` to each; `counters` their lines."""
         self._counters, self._rings, self._words = counters, rings, words
         self._state = state

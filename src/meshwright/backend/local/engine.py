@@ -10,7 +10,7 @@ from typing import Protocol
 from ..faults.failures import CollectiveError, FaultyRank
 from ..faults.flight import FlightRecord
 from ..group.signature import Signature
-from ..hosts.placement import Member
+from ..hosts.placement import GroupMember
 from ..wire.lines import SharedLine
 from ..wire.mailbox import Mailbox
 from . import move as local_move
@@ -20,10 +20,10 @@ from .reductions import Reduction
 from .segment import Segment
 
 
-class Engine(Protocol):
+class GroupEngine(Protocol):
     """The collectives of one group."""
 
-    members: tuple[Member, ...]
+    members: tuple[GroupMember, ...]
     flight: FlightRecord
     mailbox: Mailbox
     inline: bool  # whether it is better to wait for an asynchronous collective than to compute beside it
@@ -87,7 +87,7 @@ class Engine(Protocol):
 class LocalEngine:
     """All ranks on one host: everything goes through shared memory."""
 
-    def __init__(self, segment: Segment, members: Sequence[Member], me: Member, timeout_s: float) -> None:
+    def __init__(self, segment: Segment, members: Sequence[GroupMember], me: GroupMember, timeout_s: float) -> None:
         group = self.group = LocalGroup(segment, members, me, timeout_s)
         self.members = group.members
         self.flight = group.flight

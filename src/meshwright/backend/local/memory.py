@@ -30,7 +30,7 @@ SLOT_VARIABLE = "MESHWRIGHT_SLOT_BYTES"
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class SegmentLayout:
     """The layout for `ranks` ranks with slots of `slot_bytes`."""
 
     ranks: int

@@ -22,7 +22,7 @@ import numpy as np
 from ..faults.blame_board import OURS, Word, word_in
 from ..faults.failures import CollectiveError, CollectiveMismatch, FaultyRank, failure_of
 from ..faults.flight import FlightRecord, forget, remember, write_flights
-from ..hosts.placement import Member
+from ..hosts.placement import GroupMember
 from .calls import LocalCalls
 from .helper import MAX_RANKS, GroupState, Native, claim_bytes, load_helper
 from .memory import LINE, SHORT_SLOTS, SLOTS, TEXT_BYTES
@@ -53,7 +53,7 @@ class LocalGroup:
     `rank` and `size` count within the host; `members` are in that order.
     """
 
-    def __init__(self, segment: Segment, members: Sequence[Member], me: Member, timeout_s: float) -> None:
+    def __init__(self, segment: Segment, members: Sequence[GroupMember], me: GroupMember, timeout_s: float) -> None:
         self.members = tuple(members)
         self.size = len(members)
         self.rank = self.members.index(me)

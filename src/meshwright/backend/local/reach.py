@@ -24,7 +24,7 @@ GREETING = struct.Struct("<I")  # the rank
 FULL_S = 5e-3  # before another try at a socket with many before this one
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True):
+class ProcessPlace(msgspec.Struct, frozen=True, kw_only=True):
     """What a rank says of where it is."""
 
     door: str  # the name of its socket; empty where it has none
@@ -74,7 +74,7 @@ class Door:
             if end is not None:
                 end.close()
 
-    def look(self, places: list[Place]) -> Reached:
+    def look(self, places: list[ProcessPlace]) -> Reached:
         """Knock at the doors of all lower ranks in turn, up to the first that this rank can share memory with."""
         mine, network, why = places[self._rank], self._rank, ""
         if self.connection is not None:  # to a rank of an earlier try

@@ -26,8 +26,8 @@ from ...errors import InputError
 from ...native import warn_once
 from ...units import format_bytes
 from ..group.meeting import Meeting
-from ..hosts.placement import Member, hosts_of
-from .memory import Memory
+from ..hosts.placement import GroupMember, hosts_of
+from .memory import SegmentLayout
 from .reach import GREETING, Door, user_of
 from .waiting import sign_of_life
 
@@ -44,7 +44,7 @@ class Segment:
     `lives` are the signs of life of the other ranks, by their place on the host; the taker owns them.
     """
 
-    def __init__(self, memory: Memory, buffer: mmap.mmap, lives: Mapping[int, int]) -> None:
+    def __init__(self, memory: SegmentLayout, buffer: mmap.mmap, lives: Mapping[int, int]) -> None:
         self.memory = memory
         self.buffer = buffer
         self.lives = lives
@@ -65,8 +65,8 @@ class _Word(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def share_memory(
-    meeting: Meeting, door: Door, members: Sequence[Member], slot_bytes: Sequence[int], timeout_s: float
-) -> tuple[tuple[Member, ...], Segment]:
+    meeting: Meeting, door: Door, members: Sequence[GroupMember], slot_bytes: Sequence[int], timeout_s: float
+) -> tuple[tuple[GroupMember, ...], Segment]:
     """Return the members on the hosts that do share memory, and this rank's. Blocks; all ranks.
 
     `slot_bytes` are those of each rank, alike on a host. InputError, on all ranks, where one has too little memory.
@@ -77,7 +77,7 @@ def share_memory(
         mine = next(host for host in hosts if rank in host)
         word = _Word()
         if segment is None:
-            memory = Memory(len(mine), slot_bytes[rank])
+            memory = SegmentLayout(len(mine), slot_bytes[rank])
             segment, word = _attempt(meeting, door, mine, memory, f"memory{turn}", time.monotonic() + timeout_s)
         told = meeting.gather(f"memory{turn}", msgspec.json.encode(word).decode())
         words = [msgspec.json.decode(text, type=_Word) for text in told]
@@ -102,7 +102,7 @@ def share_memory(
 
 
 def _attempt(
-    meeting: Meeting, door: Door, host: Sequence[int], memory: Memory, key: str, end: float
+    meeting: Meeting, door: Door, host: Sequence[int], memory: SegmentLayout, key: str, end: float
 ) -> tuple[Segment | None, _Word]:
     """Return this rank's memory, or None; and what to tell the others."""
     try:
@@ -124,13 +124,13 @@ def _attempt(
         door.close()  # so that nobody waits for this rank
 
 
-def _private(memory: Memory) -> Segment:
+def _private(memory: SegmentLayout) -> Segment:
     """Return memory of this rank alone."""
     _check_available(memory.total_bytes)
     return Segment(memory, mmap.mmap(-1, memory.total_bytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), {})
 
 
-def _lead(meeting: Meeting, door: Door, host: Sequence[int], memory: Memory, key: str, end: float) -> Segment:
+def _lead(meeting: Meeting, door: Door, host: Sequence[int], memory: SegmentLayout, key: str, end: float) -> Segment:
     """Make the memory, let the other ranks of the host in and hand it to them."""
     _check_available(memory.total_bytes)
     with contextlib.ExitStack() as opened:
@@ -191,7 +191,7 @@ def _hand(connection: socket.socket, descriptors: Sequence[int], end: float) -> 
             raise ConnectionResetError("the rank that was handed the shared memory has failed")
 
 
-def _fetch(door: Door, place: int, memory: Memory, end: float) -> Segment:
+def _fetch(door: Door, place: int, memory: SegmentLayout, end: float) -> Segment:
     """Fetch the memory, and the signs of life of the others, from the rank that leads this host."""
     connection = door.greet(end)
     with contextlib.ExitStack() as opened:

@@ -33,15 +33,15 @@ _GLOBAL_EXPEDITED, _REGISTER_GLOBAL_EXPEDITED = 2, 4
 Counters = memoryview  # of unsigned 64-bit numbers
 
 
-class Pace(NamedTuple):
+class LookPace(NamedTuple):
     """How late a look may come: by a `share`-th of the wait so far, and by `longest_s` at most."""
 
     share: int
     longest_s: float
 
 
-AWAITED = Pace(8, LONGEST_SLEEP_S)
-UNAWAITED = Pace(2, 8e-3)  # what nobody waits for: each look costs one that works
+AWAITED = LookPace(8, LONGEST_SLEEP_S)
+UNAWAITED = LookPace(2, 8e-3)  # what nobody waits for: each look costs one that works
 
 
 class Patience:
@@ -106,7 +106,7 @@ class Patience:
                 next_check = now + CHECK_S
 
 
-def nap_s(waited_s: float, pace: Pace = AWAITED) -> float:
+def nap_s(waited_s: float, pace: LookPace = AWAITED) -> float:
     """Return how long to sleep before the next look, after a wait of `waited_s`."""
     return min(max(SLEEP_S, waited_s / pace.share), pace.longest_s)
 
@@ -126,7 +126,7 @@ class _File(ctypes.Structure):
     _fields_ = (("fd", ctypes.c_int), ("events", ctypes.c_short), ("revents", ctypes.c_short))
 
 
-def wait_any(helper: ctypes.CDLL, signs: Sequence[Sign], waited_s: float, pace: Pace) -> None:
+def wait_any(helper: ctypes.CDLL, signs: Sequence[Sign], waited_s: float, pace: LookPace) -> None:
     """Return when one of the signs is there, after `CHECK_S` at the latest; `waited_s` have been waited before."""
     counters = [sign for sign in signs if sign.descriptor < 0]
     files = [_File(sign.descriptor, sign.events) for sign in signs if sign.descriptor >= 0]

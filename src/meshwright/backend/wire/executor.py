@@ -17,7 +17,7 @@ from ...collectives.verify import Payloads, carries_only_whole_chunks, payloads,
 from ...errors import InputError
 from .executor_layout import ChunkLayout, all_to_all_layout, checked_counts, kept_parts, owned_layout, shared_layout
 from .executor_program import Compiled, LocalStep, Message, Span, compile_program
-from .executor_reduce import HALF, Reduction, flat, reduction
+from .executor_reduce import HALF, WireReduction, flat, reduction
 from .stream import narrowed
 from .transport import Incoming, Outgoing, Transport
 
@@ -198,7 +198,7 @@ class Executor:
         return known
 
     def _reduce(
-        self, schedule: Schedule, layout: ChunkLayout, data: Tensor, kind: Reduction, wire: torch.dtype | None
+        self, schedule: Schedule, layout: ChunkLayout, data: Tensor, kind: WireReduction, wire: torch.dtype | None
     ) -> None:
         copy_wire = wire
         if wire is None and kind.dtype in HALF and self._prove(schedule).copies_are_final:
@@ -210,7 +210,7 @@ class Executor:
         schedule: Schedule,
         layout: ChunkLayout,
         buffers: list[Tensor],
-        kind: Reduction | None = None,
+        kind: WireReduction | None = None,
         reduce_wire: torch.dtype | None = None,
         copy_wire: torch.dtype | None = None,
     ) -> None:
@@ -249,7 +249,7 @@ class _Run:
     def __init__(
         self,
         buffers: list[Tensor],
-        kind: Reduction | None,
+        kind: WireReduction | None,
         reduce_wire: torch.dtype | None,
         copy_wire: torch.dtype | None,
         *,

@@ -32,7 +32,7 @@ class LocalStep:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class RoundStep:
     """What the rank does in one round."""
 
     sends: tuple[Message, ...]
@@ -44,7 +44,7 @@ class Step:
 class Compiled:
     """The steps of one rank and the elements of the buffer of its own that it needs beside the caller's."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[RoundStep, ...]
     own_elements: int
     writes_read_only: bool
 
@@ -72,7 +72,7 @@ class _Compiler:
         self._own_size = max(layout.chunk_sizes, default=0)
         self._places: list[Place | None] = [*layout.places, *[None] * schedule.scratch]
 
-    def step(self, transfers: Sequence[tuple[Transfer, tuple[int, ...]]]) -> Step:
+    def step(self, transfers: Sequence[tuple[Transfer, tuple[int, ...]]]) -> RoundStep:
         reduced = {slot for t, _ in transfers if t.reduce and t.dst == self.rank for slot in t.targets}
         sends: list[Message] = []
         receives: list[Message] = []
@@ -95,7 +95,7 @@ class _Compiler:
             after = tuple(sorted({last[slot] for slot in t.targets if slot in last})) if t.reduce else ()
             last.update((slot, len(receives)) for slot in t.targets)
             receives.append(Message(t.src, spans, t.reduce, not t.chunks, after))
-        return Step(tuple(sends), tuple(receives), tuple(steps))
+        return RoundStep(tuple(sends), tuple(receives), tuple(steps))
 
     def _place(self, slot: int) -> Place:
         place = self._places[slot]

@@ -22,7 +22,7 @@ SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: to
 
 
 @dataclass(frozen=True, slots=True)
-class Reduction:
+class WireReduction:
     """One operator for one element type; `enter` and `leave` convert to the type that it accumulates in and back."""
 
     op: str
@@ -56,7 +56,7 @@ def flat(tensor: Tensor) -> Tensor:
     return tensor.contiguous().view(-1)
 
 
-def reduction(op: str, dtype: torch.dtype) -> Reduction:
+def reduction(op: str, dtype: torch.dtype) -> WireReduction:
     """Return the reduction for an operator and an element type; InputError where the operator has no meaning."""
     if op not in OPERATORS:
         raise InputError(f"operator {op!r}: unknown ({nearest(op, OPERATORS)})")
@@ -68,9 +68,9 @@ def reduction(op: str, dtype: torch.dtype) -> Reduction:
     if dtype == torch.bool:
         if op == "avg":
             raise InputError("operator avg: expected numbers, got torch.bool")
-        return Reduction(op, dtype, dtype, _BOOL[op])
+        return WireReduction(op, dtype, dtype, _BOOL[op])
     work = torch.float32 if dtype in HALF and op in {"sum", "avg", "product"} else SIGNED.get(dtype, dtype)
-    return Reduction(op, dtype, work, _NUMBERS[op])
+    return WireReduction(op, dtype, work, _NUMBERS[op])
 
 
 def _minimum(target: Tensor, incoming: Tensor) -> None:

@@ -59,7 +59,7 @@ class LineLost(ConnectionError):
     """The other end of a line is gone."""
 
 
-class Line(Protocol):
+class RankLine(Protocol):
     """The messages to and from one rank."""
 
     wakes: ClassVar[bool]  # its signs wake a waiter, which need not poll

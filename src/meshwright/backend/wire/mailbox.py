@@ -21,11 +21,11 @@ from typing import Any
 from ..faults.failures import CollectiveError, CollectiveMismatch
 from ..group.futures import WorkFuture
 from ..group.work import PendingWork
-from ..hosts.placement import Member
+from ..hosts.placement import GroupMember
 from ..local.helper import load_helper
 from ..local.sched import request_short_time_slice
 from ..local.waiting import AWAITED, CHECK_S, CROWDED_YIELD_S, LONGEST_SLEEP_S, UNAWAITED, Sign, nap_s, wait_any
-from .lines import Arriving, Line, LineLost, LineMessage, UnexpectedMessage
+from .lines import Arriving, LineLost, LineMessage, RankLine, UnexpectedMessage
 
 # from the ranks waited for (of several, any), the seconds waited (None: the line is lost), what waits (name, number,
 # bytes) and a last look: why it cannot complete
@@ -100,7 +100,11 @@ class Mailbox:
     """The messages of one rank; `lines` lead to each other rank."""
 
     def __init__(
-        self, me: Member, members: Sequence[Member], lines: Mapping[int, Line], diagnose_wait: DiagnoseWait
+        self,
+        me: GroupMember,
+        members: Sequence[GroupMember],
+        lines: Mapping[int, RankLine],
+        diagnose_wait: DiagnoseWait,
     ) -> None:
         self.broken: CollectiveError | None = None
         self._me = me

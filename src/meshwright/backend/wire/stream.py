@@ -35,7 +35,7 @@ _WAYS = {  # by whether it is added, the type on the wire and that of the target
 Row = tuple[Outgoing | Incoming, torch.dtype, int, tuple[int, ...]]  # a message, its type, way, those it comes after
 
 
-class Message(ctypes.Structure):
+class StreamMessage(ctypes.Structure):
     """The struct Message of stream.c."""
 
     _fields_ = (
@@ -87,7 +87,7 @@ class Stream:
 
     def _messages(self, rows: Sequence[Row], call: int) -> Any:
         """Return the messages for C, each after those before it to or from the same peer."""
-        messages = (Message * len(rows))()
+        messages = (StreamMessage * len(rows))()
         last: dict[tuple[int, bool], int] = {}
         for i, (either, dtype, way, after) in enumerate(rows):
             message, stream = messages[i], (either.peer, way == SEND)
@@ -101,7 +101,7 @@ class Stream:
             last[stream] = i
         return messages
 
-    def _failure(self, state: int, message: Message, either: Outgoing | Incoming, call: int) -> TransportError:
+    def _failure(self, state: int, message: StreamMessage, either: Outgoing | Incoming, call: int) -> TransportError:
         if state == OUT_OF_STEP and isinstance(either, Incoming):
             check_header(self._rank, either, bytes(message.come), call)
         reason = os.strerror(ctypes.get_errno()) if state == FAILED else "connection closed"

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from .transport import DEFAULT_TIMEOUT_S, Incoming, Outgoing, TransportError
-from .transport_stream import HEADER, Deadline, Exchange, IncomingState, OutgoingState
+from .transport_stream import HEADER, Deadline, IncomingState, OutgoingState, StreamExchange
 
 RING_BYTES = 1 << 20  # of each ring; a power of two
 HEAD_BYTES = 128  # before the bytes of a ring: the two counters, on cache lines of their own
@@ -81,7 +81,7 @@ class SharedMemoryTransport:
 
     def exchange(self, sends: Sequence[Outgoing], receives: Sequence[Incoming]) -> None:
         """Move all these messages; return when all are received, and written to the rings to send."""
-        exchange = Exchange(sends, receives)
+        exchange = StreamExchange(sends, receives)
         deadline, idle = Deadline(self.timeout_s), 0
         while not exchange.is_over:
             moved = False
@@ -111,7 +111,7 @@ class SharedMemoryTransport:
             else:
                 raise exchange.lateness(self.rank, self.timeout_s)
 
-    def _refuse_the_dead(self, exchange: Exchange) -> None:
+    def _refuse_the_dead(self, exchange: StreamExchange) -> None:
         """Raise TransportError if the process of a peer that is waited for has ended."""
         for peer in (self._alive[process] for process, _ in self._watch.poll(0)):
             if peer in exchange.out or peer in exchange.inn:

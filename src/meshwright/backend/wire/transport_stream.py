@@ -77,7 +77,7 @@ class IncomingState:
         check_header(rank, self.message, self.header, self.call)
 
 
-class Exchange:
+class StreamExchange:
     """The messages of one exchange by peer, all of collective `call`; a transport's loop empties it."""
 
     def __init__(self, sends: Sequence[Outgoing], receives: Sequence[Incoming], call: int = 0) -> None:

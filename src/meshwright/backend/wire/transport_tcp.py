@@ -22,7 +22,7 @@ from ...handshake import HandshakeListener
 from ..hosts.addresses import advice, from_here, listening_at
 from .stream import STAGE_BYTES, Stream, load_stream
 from .transport import DEFAULT_TIMEOUT_S, Incoming, Outgoing, TransportError
-from .transport_stream import HEADER, Deadline, Exchange, IncomingState, bytes_of
+from .transport_stream import HEADER, Deadline, IncomingState, StreamExchange, bytes_of
 
 GREETING = Struct("<32sI")  # the random word, the rank
 CONNECT_TIMEOUT_S = 300.0
@@ -111,7 +111,7 @@ class TcpTransport:
                 self._exchange(sends, receives)
 
     def _exchange(self, sends: Sequence[Outgoing], receives: Sequence[Incoming]) -> None:
-        exchange = Exchange(sends, receives, self.call)
+        exchange = StreamExchange(sends, receives, self.call)
         deadline = Deadline(self.timeout_s)
         while not exchange.is_over:
             moved = False
@@ -124,7 +124,7 @@ class TcpTransport:
             elif not exchange.is_over:
                 self._wait(exchange, deadline)
 
-    def _send(self, exchange: Exchange, peer: int) -> bool:
+    def _send(self, exchange: StreamExchange, peer: int) -> bool:
         """Send what the kernel takes; return whether it took anything."""
         message = exchange.out[peer][0]
         before = message.sent
@@ -141,7 +141,7 @@ class TcpTransport:
             exchange.finish_send(peer)
         return message.sent > before
 
-    def _receive(self, exchange: Exchange, peer: int) -> bool:
+    def _receive(self, exchange: StreamExchange, peer: int) -> bool:
         """Receive what is there and apply it; return whether there was anything."""
         message = exchange.inn[peer][0]
         if not message.ready:
@@ -193,7 +193,7 @@ class TcpTransport:
         message.got += count
         return count
 
-    def _wait(self, exchange: Exchange, deadline: Deadline) -> None:
+    def _wait(self, exchange: StreamExchange, deadline: Deadline) -> None:
         """Sleep until a peer can be sent to or received from."""
         poll = select.poll()
         for peer in exchange.out.keys() | exchange.inn.keys():

@@ -18,14 +18,14 @@ from .nccl_json import read_nccl_json
 from .nccl_text import read_nccl_text, table_row
 from .separated import is_csv, read_csv, read_markdown
 from .streams import read_iperf, read_peers, read_transferbench
-from .tables import MOST_ROWS, Rate, Table
+from .tables import MOST_ROWS, Rate, ReadTable
 from .text import file_text, without_prefixes
 
-__all__ = ["Rate", "Table", "load_tables", "parse_tables", "read_tables"]
+__all__ = ["Rate", "ReadTable", "load_tables", "parse_tables", "read_tables"]
 
 # a table in prose: "1024: 20.1, 0.05, 0.09 | 2048: ..."
 _INLINE = re.compile(r"\b(\d+): (\d+\.?\d*), (\d+\.?\d*), (\d+\.?\d*)")
-_READERS: tuple[Callable[[str, str], list[Table] | None], ...] = (
+_READERS: tuple[Callable[[str, str], list[ReadTable] | None], ...] = (
     read_nccl_json,
     read_nccl_text,
     read_matrices,
@@ -43,12 +43,12 @@ MOST_RATES = 1_000_000  # of a matrix of pairs
 MOST_LINE = 2**15  # characters: a row of a matrix of 3,000 GPUs
 
 
-def read_tables(path: str) -> list[Table]:
+def read_tables(path: str) -> list[ReadTable]:
     """Read all tables of a file; InputError, naming the line, where it contradicts itself or holds none."""
     return parse_tables(file_text(path), path)
 
 
-def parse_tables(text: str, where: str) -> list[Table]:
+def parse_tables(text: str, where: str) -> list[ReadTable]:
     """Return all tables of a text; InputError too for a figure out of its bounds."""
     tables = _parsed(text, where)
     for table in tables:
@@ -61,7 +61,7 @@ def parse_tables(text: str, where: str) -> list[Table]:
     return tables
 
 
-def _parsed(text: str, where: str) -> list[Table]:
+def _parsed(text: str, where: str) -> list[ReadTable]:
     refuse_endless_numbers(text, where=where)
     if is_csv(text):
         return read_csv(text, where)
@@ -86,7 +86,7 @@ def _refuse_endless_lines(text: str, where: str) -> None:
             raise InputError(f"{where}:{number}: {len(line):,} characters; expected lines of at most {MOST_LINE:,}")
 
 
-def _first(text: str, where: str) -> list[Table] | None:
+def _first(text: str, where: str) -> list[ReadTable] | None:
     """Return what the first reader that finds a table has found."""
     for reader in _READERS:
         found = reader(text, where)
@@ -100,7 +100,7 @@ def load_tables(path: str) -> dict[str, list[Row]]:
     return {table.name: sorted(table.rows, key=lambda row: row.bytes) for table in read_tables(path) if table.rows}
 
 
-def _inline(text: str, where: str) -> Table | None:
+def _inline(text: str, where: str) -> ReadTable | None:
     rows = [
         Parsed(line=0, lead="", bytes=int(size), count=int(size) // 4, type="float", redop="sum", root=None,
                time_s=float(time) * 1e-6, algbw=algbw, busbw=busbw, wrong=None, in_place_checked=None)
@@ -109,7 +109,7 @@ def _inline(text: str, where: str) -> Table | None:
     if not rows:
         return None
     known = identify(rows, named_in(text), None, None, where)
-    return Table(
+    return ReadTable(
         name="table", tool="prose", collective=known.collective, ranks=known.ranks, ranks_range=known.ranks_range,
         candidates=known.candidates, rows=tuple(table_row(row, known, "nccl") for row in rows if row.bytes),
     )  # fmt: skip

@@ -112,7 +112,7 @@ class _Figures(NamedTuple):
     in_place_checked: bool | None
 
 
-class Cut(Exception):
+class CutRow(Exception):
     """A row that ends too early; in the last line of a file that is no contradiction."""
 
 
@@ -142,7 +142,7 @@ def parse_row(line: str, header: Header | None, where: str, number: int) -> Pars
             return parsed
         if header is not None:
             raise InputError(f"{at}: {fault}")
-    raise Cut(f"{at}: expected size, count, type, redop, time, algbw and busbw, {len(numbers)} figures do not do")
+    raise CutRow(f"{at}: expected size, count, type, redop, time, algbw and busbw, {len(numbers)} figures do not do")
 
 
 def _leading_numbers(tokens: Sequence[str]) -> list[str]:

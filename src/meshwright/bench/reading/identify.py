@@ -74,7 +74,7 @@ def _option(text: str, names: str) -> int | None:
     return int(match[1]) if match else None
 
 
-class Identity(msgspec.Struct, frozen=True, kw_only=True):
+class TableIdentity(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a table."""
 
     collective: str | None = None
@@ -86,7 +86,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
 
 def identify(
     rows: Sequence[Parsed], named: Named | None, listed: int | None, commanded: int | None, where: str
-) -> Identity:
+) -> TableIdentity:
     """Return collective and ranks; InputError, naming the line, where names and numbers contradict each other."""
     ratio = None if _counts_what_is_received(rows) else _ratio(rows)
     shares = {row.shares for row in rows if row.shares is not None and row.bytes}
@@ -104,7 +104,7 @@ def identify(
     ranks, allowed, notes = _ranks(collective, ratio, listed, counted, commanded)
     if collective is not None and ratio is not None and ranks is not None and collective in (*WHOLE, *SHARED):
         _check(rows, collective, ranks, where)
-    return Identity(
+    return TableIdentity(
         collective=collective,
         ranks=ranks,
         ranks_range=allowed,

@@ -8,7 +8,7 @@ from collections.abc import Sequence, Set
 
 from ...errors import InputError
 from .prefixes import without_prefix
-from .tables import Rate, Table
+from .tables import Rate, ReadTable
 
 _QUOTED = re.compile(r"^(?:>\s?)+")
 _TITLES = (
@@ -28,9 +28,9 @@ _GPU = re.compile(r"GPU-|,\s*[0-9a-f]{2}:[0-9a-f]{1,2}\.[0-7]$|Radeon|Instinct|V
 _OTHER = re.compile(r"Matrix|Inter-Device|Latency|^Running |^SUM |^D[\\/]D", re.I)
 
 
-def read_matrices(text: str, where: str) -> list[Table]:
+def read_matrices(text: str, where: str) -> list[ReadTable]:
     """Return a table for each matrix of bandwidths, [] where there is none."""
-    tables: list[Table] = []
+    tables: list[ReadTable] = []
     title, tool, running = "", "", ""
     columns: list[str] | None = None
     rates: list[Rate] = []
@@ -40,7 +40,7 @@ def read_matrices(text: str, where: str) -> list[Table]:
         nonlocal columns, rates, title
         if rates:
             name = f"{running}, {title}" if running and tool == "nvbandwidth" else title
-            tables.append(Table(name=name, tool=tool, rates=tuple(rates), both_ways=_adds_both_ways(title, tool)))
+            tables.append(ReadTable(name=name, tool=tool, rates=tuple(rates), both_ways=_adds_both_ways(title, tool)))
         columns, rates = None, []
 
     for number, line in enumerate(text.splitlines(), start=1):

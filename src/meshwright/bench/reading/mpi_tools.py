@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from ...errors import InputError
 from ..table import Row
 from .identify import NAMES, processes_of
-from .tables import Rate, Table
+from .tables import Rate, ReadTable
 
 PER_PEER = {"all_gather", "all_to_all", "gather", "scatter"}
 _OSU = re.compile(r"#\s*OSU \S+\s+(?P<what>.*?)\s*\b(?P<kind>Latency|Bandwidth)(?: / Message Rate)? Test", re.I)
@@ -43,9 +43,9 @@ def _payload(size: int, collective: str, ranks: int | None, at: str) -> int:
     return size * ranks
 
 
-def read_osu(text: str, where: str) -> list[Table]:
+def read_osu(text: str, where: str) -> list[ReadTable]:
     """Return the tables of OSU micro-benchmarks: latency of collectives and of pairs, bandwidth of pairs."""
-    tables: list[Table] = []
+    tables: list[ReadTable] = []
     title: re.Match[str] | None = None
     collective: str | None = None
     ranks, started = None, None
@@ -57,7 +57,7 @@ def read_osu(text: str, where: str) -> list[Table]:
         if title is not None and (rows or rates):
             name = f"{title['what'] or 'pair'} {title['kind'].lower()}" + (f" ({len(tables) + 1})" if tables else "")
             tables.append(
-                Table(name=name, tool="OSU micro-benchmarks", collective=collective, ranks=ranks if rows else None,
+                ReadTable(name=name, tool="OSU micro-benchmarks", collective=collective, ranks=ranks if rows else None,
                       rows=tuple(rows), rates=tuple(rates), both_ways="bi-directional" in title["what"].lower())
             )  # fmt: skip
         rows, rates = [], []
@@ -90,9 +90,9 @@ def _osu_collective(words: str) -> str | None:
     return _collective(words.split()[-1]) if words else None
 
 
-def read_imb(text: str, where: str) -> list[Table]:
+def read_imb(text: str, where: str) -> list[ReadTable]:
     """Return the tables of the Intel MPI Benchmarks; the time is the largest over ranks where it is printed."""
-    tables: list[Table] = []
+    tables: list[ReadTable] = []
     what, ranks = "", None
     columns: list[str] = []
     rows: list[Row] = []
@@ -100,7 +100,7 @@ def read_imb(text: str, where: str) -> list[Table]:
         if "# Benchmarking" in line:
             if rows:
                 tables.append(
-                    Table(
+                    ReadTable(
                         name=what or "table",
                         tool="Intel MPI Benchmarks",
                         collective=_collective(what),
@@ -123,12 +123,12 @@ def read_imb(text: str, where: str) -> list[Table]:
     return tables
 
 
-def read_ucc(text: str, where: str) -> list[Table]:
+def read_ucc(text: str, where: str) -> list[ReadTable]:
     """Return the tables of ucc_perftest; the number of ranks follows from the bandwidth that -F prints.
 
     Without the lines above a table its collective is not known, and a size is what the tool printed.
     """
-    tables: list[Table] = []
+    tables: list[ReadTable] = []
     collective, started = None, None
     name, headed = "ucc", False
     found: list[tuple[float, ...]] = []
@@ -149,7 +149,7 @@ def read_ucc(text: str, where: str) -> list[Table]:
 
 def _ucc_table(
     name: str, collective: str | None, started: int | None, found: Sequence[tuple[float, ...]], where: str
-) -> Table:
+) -> ReadTable:
     ranks = started or _ucc_ranks(collective, [row[1:] for row in found])
     rows = tuple(
         Row(collective=collective, backend="ucc", ranks=ranks,
@@ -157,7 +157,7 @@ def _ucc_table(
             time_s=average * 1e-6)
         for number, _, size, average, *_ in found if size and average > 0
     )  # fmt: skip
-    return Table(name=name, tool="ucc_perftest", collective=collective, ranks=ranks, rows=rows)
+    return ReadTable(name=name, tool="ucc_perftest", collective=collective, ranks=ranks, rows=rows)
 
 
 def _ucc_ranks(collective: str | None, rows: Sequence[tuple[float, ...]]) -> int | None:
@@ -176,9 +176,9 @@ def _ucc_ranks(collective: str | None, rows: Sequence[tuple[float, ...]]) -> int
     return counts.pop() if len(counts) == 1 and min(counts) > 1 else None
 
 
-def read_perftest(text: str, where: str) -> list[Table]:
+def read_perftest(text: str, where: str) -> list[ReadTable]:
     """Return the tables of perftest's bandwidth tools (ib_write_bw, ib_read_bw, ib_send_bw), in bits or bytes."""
-    tables: list[Table] = []
+    tables: list[ReadTable] = []
     unit = 0.0
     rates: list[Rate] = []
     what, both_ways = "RDMA", False
@@ -188,7 +188,7 @@ def read_perftest(text: str, where: str) -> list[Table]:
         if "#bytes" in line:
             if rates:
                 name = f"{what}{' bidirectional' if both_ways else ''} bandwidth"
-                tables.append(Table(name=name, tool="perftest", rates=tuple(rates), both_ways=both_ways))
+                tables.append(ReadTable(name=name, tool="perftest", rates=tuple(rates), both_ways=both_ways))
             rates = []
             gigabits, megabytes = "BW average[Gb/sec]" in line, "BW average[MB/sec]" in line
             unit = 1e9 / 8 if gigabits else 2.0**20 if megabytes else 0.0

@@ -11,16 +11,16 @@ from msgspec.structs import replace
 from ...errors import InputError
 from ...files import sound
 from .columns import Parsed
-from .identify import Identity, Named, identify, named_in
+from .identify import Named, TableIdentity, identify, named_in
 from .nccl_text import table_row
-from .tables import Table
+from .tables import ReadTable
 
 MOST_OBJECTS = 100  # that are looked at in a text
 _BEGIN = re.compile(r"^[ \t>]*\{", re.M)
 SLOWER = 1.2  # a process whose median call takes so many times that of the median process is named
 
 
-def read_nccl_json(text: str, where: str) -> list[Table] | None:
+def read_nccl_json(text: str, where: str) -> list[ReadTable] | None:
     """Return the tables of such a text, None where it holds none."""
     found = [data for data in _objects(text) if "results" in data and "config" in data]
     tables = [table for data in found for table in _read(data, where)]
@@ -29,7 +29,7 @@ def read_nccl_json(text: str, where: str) -> list[Table] | None:
     return [replace(table, name=f"table {number}") for number, table in enumerate(tables, start=1)]
 
 
-def _read(data: dict[str, Any], where: str) -> list[Table]:
+def _read(data: dict[str, Any], where: str) -> list[ReadTable]:
     sound(data, where=where)
     try:
         return _tables(data, where)
@@ -53,7 +53,7 @@ def _objects(text: str) -> Iterator[dict[str, Any]]:
                 yield data
 
 
-def _tables(data: Mapping[str, Any], where: str) -> list[Table]:
+def _tables(data: Mapping[str, Any], where: str) -> list[ReadTable]:
     config = data["config"]
     devices = data.get("devices") or config.get("devices") or []
     each = int(config.get("nthreads", 1)) * int(config.get("ngpus", 1))
@@ -70,9 +70,9 @@ def _tables(data: Mapping[str, Any], where: str) -> list[Table]:
         by_name = named_in(f"{results[0].get('experiment_name', '')}_perf")
         known = identify(rows, named or (Named(by_name.collective, True) if by_name else None), listed, None, where)
         if known.ranks == 1:
-            known = Identity(collective=known.collective, ranks=1)
+            known = TableIdentity(collective=known.collective, ranks=1)
         found.append(
-            Table(
+            ReadTable(
                 name="table" if len(groups) == 1 else f"table {number}",
                 tool="nccl-tests",
                 collective=known.collective,

@@ -9,10 +9,10 @@ from msgspec.structs import replace
 from ...errors import InputError
 from ..settings import settings_in
 from ..table import Row
-from .columns import WIDTHS, Cut, Header, Parsed, looks_like_row, parse_header, parse_row, parse_units
-from .identify import Identity, Named, identify, named_in, ranks_of_command
+from .columns import WIDTHS, CutRow, Header, Parsed, looks_like_row, parse_header, parse_row, parse_units
+from .identify import Named, TableIdentity, identify, named_in, ranks_of_command
 from .prefixes import clean_lines
-from .tables import MOST_ROWS, Table
+from .tables import MOST_ROWS, ReadTable
 
 _DEVICE = re.compile(
     r"(?:^|[\s#>])Rank\s+(?P<rank>\d{1,6})\s+(?:Group\s+(?P<group>\d+)\s+)?(?:Pid\s+\d+\s+)?on\s+(?P<host>\S+)\s+"
@@ -45,13 +45,13 @@ class _Run:
     settings: dict[str, str] = field(default_factory=dict)
 
 
-def read_nccl_text(text: str, where: str) -> list[Table]:
+def read_nccl_text(text: str, where: str) -> list[ReadTable]:
     """Return the tables of a text, [] where it holds none; InputError, naming the line, for a contradiction."""
     instances = tuple(sorted({found.lower() for found in _INSTANCE.findall(text)}))
     return [replace(table, instances=instances) for table in _sides(text, where)]
 
 
-def _sides(text: str, where: str) -> list[Table]:
+def _sides(text: str, where: str) -> list[ReadTable]:
     """Return the tables of a text; of two that stand side by side the left one's first."""
     lines = clean_lines(text)
     halves = [line.split("|") for _, line in lines]
@@ -64,7 +64,7 @@ def _sides(text: str, where: str) -> list[Table]:
     return _numbered(_tables(lines, where))
 
 
-def _numbered(tables: Sequence[Table]) -> list[Table]:
+def _numbered(tables: Sequence[ReadTable]) -> list[ReadTable]:
     if len(tables) < 2:
         return list(tables)
     return [
@@ -75,7 +75,7 @@ def _numbered(tables: Sequence[Table]) -> list[Table]:
     ]
 
 
-def _tables(lines: Sequence[tuple[int, str]], where: str) -> list[Table]:
+def _tables(lines: Sequence[tuple[int, str]], where: str) -> list[ReadTable]:
     runs = _runs(lines, where)
     return [table for run in runs for table in _split(run, where)]
 
@@ -176,7 +176,7 @@ def _take_device(run: _Run, line: str) -> None:
 def _take_row(run: _Run, line: str, where: str, number: int, last: int) -> None:
     try:
         row = parse_row(line, run.header, where, number)
-    except Cut as cut:
+    except CutRow as cut:
         if number != last:
             raise InputError(str(cut)) from None
         run.notes.append(f"line {number} is cut off: left out")
@@ -184,7 +184,7 @@ def _take_row(run: _Run, line: str, where: str, number: int, last: int) -> None:
     run.rows.append(row)
 
 
-def _split(run: _Run, where: str) -> list[Table]:
+def _split(run: _Run, where: str) -> list[ReadTable]:
     """Return the tables of a run: one for each element type, operator, root, leading column and repetition."""
     groups: dict[tuple[object, ...], list[Parsed]] = {}
     repetition = 0
@@ -204,7 +204,7 @@ def _split(run: _Run, where: str) -> list[Table]:
     return _on_nodes(tables, [str(key[3]) for key in groups]) if leads else tables
 
 
-def _on_nodes(tables: Sequence[Table], leads: Sequence[str]) -> list[Table]:
+def _on_nodes(tables: Sequence[ReadTable], leads: Sequence[str]) -> list[ReadTable]:
     """Return the tables with their hosts where the leading column counts nodes: all have as many ranks of each."""
     counts = [int(lead) if lead.isdecimal() and len(lead) < 7 else 0 for lead in leads]
     sizes = {t.ranks // n if n and t.ranks and t.ranks % n == 0 else 0 for t, n in zip(tables, counts, strict=True)}
@@ -214,7 +214,7 @@ def _on_nodes(tables: Sequence[Table], leads: Sequence[str]) -> list[Table]:
     return [replace(t, hosts=tuple(f"node {rank // each}" for rank in range(t.ranks or 0))) for t in tables]
 
 
-def _table(run: _Run, rows: Sequence[Parsed], where: str, has_leads: bool) -> Table:
+def _table(run: _Run, rows: Sequence[Parsed], where: str, has_leads: bool) -> ReadTable:
     listed, notes = _listed(run)
     listed = None if has_leads else listed
     known = identify(rows, run.named, listed or run.said_ranks, run.commanded, where)
@@ -223,10 +223,10 @@ def _table(run: _Run, rows: Sequence[Parsed], where: str, has_leads: bool) -> Ta
         alone = run.starts  # each process printed a table of its own
     if known.ranks == 1 or listed == 1:
         alone = run.starts if run.starts > 1 else run.commanded or 1
-        known = Identity(collective=known.collective or _only(run), ranks=1)
+        known = TableIdentity(collective=known.collective or _only(run), ranks=1)
     wrong = max(run.out_of_bounds, max((row.wrong or 0 for row in rows), default=0))
     order = sorted(run.devices) if listed == len(run.devices) else []
-    return Table(
+    return ReadTable(
         name="table",
         tool="nccl-tests",
         collective=known.collective,
@@ -287,7 +287,7 @@ def _some_devices(run: _Run, ranks: int | None) -> tuple[str, ...]:
     return tuple(models) * (ranks or 0) if len(models) == 1 else ()
 
 
-def table_row(row: Parsed, known: Identity, backend: str) -> Row:
+def table_row(row: Parsed, known: TableIdentity, backend: str) -> Row:
     """Return a row of a table of which collective and ranks are known as far as they are."""
     busbw = row.busbw if row.busbw and row.busbw not in {"N/A", "-"} else None
     return Row(

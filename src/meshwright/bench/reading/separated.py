@@ -10,7 +10,7 @@ from ..table import Row
 from .columns import WIDTHS, Parsed
 from .identify import NAMES, Named, identify, named_in
 from .nccl_text import table_row
-from .tables import Table
+from .tables import ReadTable
 from .text import unquoted
 
 _CELL = re.compile(
@@ -28,7 +28,7 @@ def is_csv(text: str) -> bool:
     return bool({"bytes", "size_bytes"} & set(first.strip().split(",")))
 
 
-def read_csv(text: str, where: str) -> list[Table]:
+def read_csv(text: str, where: str) -> list[ReadTable]:
     """Return the tables of a CSV with the columns of our own (bytes) or of published ones (size_bytes, prefix)."""
     reader = csv.DictReader(io.StringIO(text))
     names = set(reader.fieldnames or ())
@@ -46,13 +46,13 @@ def read_csv(text: str, where: str) -> list[Table]:
     return [table for name, rows in found.items() for table in _kinds(name, rows)]
 
 
-def _kinds(name: str, rows: Sequence[Row]) -> list[Table]:
+def _kinds(name: str, rows: Sequence[Row]) -> list[ReadTable]:
     """Return the tables of one name, a collective, backend and rank count each."""
     kinds: dict[tuple[str | None, str, int | None], list[Row]] = {}
     for row in rows:
         kinds.setdefault((row.collective, row.backend, row.ranks), []).append(row)
     return [
-        Table(
+        ReadTable(
             name=name if len(kinds) == 1 else f"{name}, {collective} of {ranks}",
             tool="CSV",
             collective=collective,
@@ -86,9 +86,9 @@ def _csv_row(record: Mapping[str, str], size_key: str, where: str) -> Row | None
     )  # fmt: skip
 
 
-def read_markdown(text: str, where: str) -> list[Table]:
+def read_markdown(text: str, where: str) -> list[ReadTable]:
     """Return the tables between | whose header names a size and a time; [] where there is none."""
-    tables: list[Table] = []
+    tables: list[ReadTable] = []
     named: Named | None = None
     columns: dict[int, tuple[str, str]] | None = None
     rows: list[Parsed] = []
@@ -157,7 +157,7 @@ def _size(text: str, unit: str) -> int:
     return round(float(match[1].replace(",", "")) * scale)
 
 
-def _markdown_table(rows: Sequence[Parsed], named: Named | None, where: str, number: int) -> Table:
+def _markdown_table(rows: Sequence[Parsed], named: Named | None, where: str, number: int) -> ReadTable:
     known = identify(rows, named, None, None, where)
     # a markdown table has no operator and no counts: without a name, only a ratio above 1 tells the collective
     sure = known.collective if named or (known.ranks and known.ranks > 2 and known.collective == "all_reduce") else None
@@ -166,7 +166,7 @@ def _markdown_table(rows: Sequence[Parsed], named: Named | None, where: str, num
 
         told = known.candidates if any(row.busbw for row in rows) else ()
         known = replace(known, collective=None, ranks=None, ranks_range=None, candidates=told)
-    return Table(
+    return ReadTable(
         name="table" if number == 1 else f"table {number}", tool="markdown", collective=known.collective,
         ranks=known.ranks, ranks_range=known.ranks_range, candidates=known.candidates,
         rows=tuple(table_row(row, known, "nccl") for row in rows if row.bytes),

@@ -3,7 +3,7 @@
 import re
 
 from ...errors import InputError
-from .tables import Rate, Table
+from .tables import Rate, ReadTable
 
 _SEPARATOR = r"\s*[|\u2502]\s*"
 _TRANSFER = re.compile(
@@ -22,7 +22,7 @@ _STREAM = re.compile(
 _UNITS = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 
 
-def read_transferbench(text: str, where: str) -> list[Table]:
+def read_transferbench(text: str, where: str) -> list[ReadTable]:
     """Return a table for each test of TransferBench, with a rate for each of its transfers."""
     tests: dict[str, list[Rate]] = {}
     test = "transfers"
@@ -39,10 +39,10 @@ def read_transferbench(text: str, where: str) -> list[Table]:
                     dst=found["dst"],
                 )
             )
-    return [Table(name=name, tool="TransferBench", rates=tuple(rates)) for name, rates in tests.items()]
+    return [ReadTable(name=name, tool="TransferBench", rates=tuple(rates)) for name, rates in tests.items()]
 
 
-def read_peers(text: str, where: str) -> list[Table]:
+def read_peers(text: str, where: str) -> list[ReadTable]:
     """Return the matrices of TransferBench's peer-to-peer preset: each way, and both together where it adds them."""
     found: dict[str, list[Rate]] = {}
     title, columns = "", list[str]()
@@ -63,15 +63,15 @@ def read_peers(text: str, where: str) -> list[Table]:
                 if re.fullmatch(r"\d+\.?\d*", cell)
             )
     return [
-        Table(name=name, tool="TransferBench", rates=tuple(rates), both_ways=name.endswith("both ways together"))
+        ReadTable(name=name, tool="TransferBench", rates=tuple(rates), both_ways=name.endswith("both ways together"))
         for name, rates in found.items()
         if rates
     ]
 
 
-def read_iperf(text: str, where: str) -> list[Table]:
+def read_iperf(text: str, where: str) -> list[ReadTable]:
     """Return the rates that the receivers of iperf3 saw over the whole run: of all streams together where it sums."""
-    tables: list[Table] = []
+    tables: list[ReadTable] = []
     ends = ("client", "server")
     found: dict[str, float] = {}
     for line in [*text.splitlines(), "Connecting to host"]:
@@ -79,7 +79,7 @@ def read_iperf(text: str, where: str) -> list[Table]:
             if found:
                 rate = found.get("SUM", sum(found.values()))
                 pair = Rate(what="TCP streams", rate_bytes_per_s=rate, src=ends[0], dst=ends[1])
-                tables.append(Table(name=f"{ends[0]} to {ends[1]}", tool="iperf3", rates=(pair,)))
+                tables.append(ReadTable(name=f"{ends[0]} to {ends[1]}", tool="iperf3", rates=(pair,)))
             found = {}
         elif connected := _CONNECTED.search(line):
             ends = (connected["src"], connected["dst"])

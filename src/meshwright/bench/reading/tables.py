@@ -18,7 +18,7 @@ class Rate(msgspec.Struct, frozen=True, kw_only=True):
     dst: str | None = None
 
 
-class Table(msgspec.Struct, frozen=True, kw_only=True):
+class ReadTable(msgspec.Struct, frozen=True, kw_only=True):
     """One table of a file; what the file does not say is None or empty."""
 
     name: str

@@ -5,6 +5,6 @@ check in `CHECKS` is a plain function from those facts to findings.
 """
 
 from .checks import CHECKS, Check, Finding, examine
-from .facts import Facts, gather
+from .facts import NodeFacts, gather
 
-__all__ = ["CHECKS", "Check", "Facts", "Finding", "examine", "gather"]
+__all__ = ["CHECKS", "Check", "Finding", "NodeFacts", "examine", "gather"]

@@ -8,7 +8,7 @@ import msgspec
 from ...machine_load import others_share
 from ...units import format_bytes
 from ..local import format_cores
-from .facts import Facts
+from .facts import NodeFacts
 from .interfaces import gloo_takes, nccl_takes
 
 SHM_BYTES = 2**30  # NVIDIA's advice for containers (--shm-size=1g); Docker's default is 64 MiB
@@ -16,7 +16,7 @@ MEMLOCK_BYTES = 2**30  # registered buffers of an InfiniBand job; the usual defa
 BUSY_SHARE = 0.25  # of the processors; what other programs take below is the system's own housekeeping
 CLOCK_S = 2.0  # between two clocks: what is told travels for less
 
-Found = Iterator[tuple[Facts, str]]  # the node, and what is wrong there
+Found = Iterator[tuple[NodeFacts, str]]  # the node, and what is wrong there
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Check:
     name: str
     reason: str
     remedy: str
-    find: Callable[[Sequence[Facts]], Found]
+    find: Callable[[Sequence[NodeFacts]], Found]
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,7 +39,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     remedy: str
 
 
-def examine(nodes: Sequence[Facts], checks: "Iterable[Check] | None" = None) -> list[Finding]:
+def examine(nodes: Sequence[NodeFacts], checks: "Iterable[Check] | None" = None) -> list[Finding]:
     """Return everything that the checks find on these nodes, in the order of the checks."""
     return [
         Finding(check=check.name, host=facts.host, found=found, reason=check.reason, remedy=check.remedy)
@@ -48,7 +48,7 @@ def examine(nodes: Sequence[Facts], checks: "Iterable[Check] | None" = None) -> 
     ]
 
 
-def gloo_names(nodes: Sequence[Facts]) -> Found:
+def gloo_names(nodes: Sequence[NodeFacts]) -> Found:
     """Hold that GLOO_SOCKET_IFNAME names interfaces that are there and up."""
     for facts in nodes:
         known = {interface.name: interface for interface in facts.interfaces}
@@ -66,7 +66,7 @@ def gloo_names(nodes: Sequence[Facts]) -> Found:
                 yield facts, f"GLOO_SOCKET_IFNAME={name}: leads to no other node"
 
 
-def gloo_default(nodes: Sequence[Facts]) -> Found:
+def gloo_default(nodes: Sequence[NodeFacts]) -> Found:
     """Hold that without a variable, Gloo takes the interface on the way to the other nodes."""
     for facts in nodes:
         right = facts.route_interface
@@ -77,7 +77,7 @@ def gloo_default(nodes: Sequence[Facts]) -> Found:
             yield facts, f"Gloo would take {', '.join(taken) or 'nothing'}; the other nodes are reached by {right.name}"
 
 
-def nccl_names(nodes: Sequence[Facts]) -> Found:
+def nccl_names(nodes: Sequence[NodeFacts]) -> Found:
     """Hold that NCCL takes an interface that reaches the other nodes."""
     for facts in nodes:
         text, taken, right = facts.environment.get("NCCL_SOCKET_IFNAME", ""), nccl_takes(facts), facts.route_interface
@@ -89,7 +89,7 @@ def nccl_names(nodes: Sequence[Facts]) -> Found:
             yield facts, f"NCCL would take {names}; the other nodes are reached by {right.name}"
 
 
-def host_name(nodes: Sequence[Facts]) -> Found:
+def host_name(nodes: Sequence[NodeFacts]) -> Found:
     """Hold that a node's own name resolves to an address that others can reach."""
     for facts in nodes:
         if facts.nodes == 1:
@@ -100,7 +100,7 @@ def host_name(nodes: Sequence[Facts]) -> Found:
             yield facts, f"its own name {facts.host} resolves to {', '.join(facts.host_addresses)}"
 
 
-def master_name(nodes: Sequence[Facts]) -> Found:
+def master_name(nodes: Sequence[NodeFacts]) -> Found:
     """Check that MASTER_ADDR is reachable and, with several nodes, not loopback."""
     for facts in nodes:
         master = facts.environment.get("MASTER_ADDR")
@@ -114,7 +114,7 @@ def master_name(nodes: Sequence[Facts]) -> Found:
             yield facts, f"MASTER_ADDR={master} ({facts.master_addresses[0]}): there is no route to it"
 
 
-def same_master(nodes: Sequence[Facts]) -> Found:
+def same_master(nodes: Sequence[NodeFacts]) -> Found:
     """Hold that all nodes have the same rendezvous."""
     first = nodes[0]
     for facts in nodes[1:]:
@@ -124,7 +124,7 @@ def same_master(nodes: Sequence[Facts]) -> Found:
                 yield facts, f"{name} is {here} here and {there} on {first.host}"
 
 
-def mtu(nodes: Sequence[Facts]) -> Found:
+def mtu(nodes: Sequence[NodeFacts]) -> Found:
     """Hold that the interfaces that join the nodes agree about the largest packet."""
     joined = [(facts, facts.route_interface) for facts in nodes]
     largest = max((interface.mtu for _, interface in joined if interface), default=0)
@@ -133,7 +133,7 @@ def mtu(nodes: Sequence[Facts]) -> Found:
             yield facts, f"{interface.name} has MTU {interface.mtu}, another node has {largest}"
 
 
-def shared_memory(nodes: Sequence[Facts]) -> Found:
+def shared_memory(nodes: Sequence[NodeFacts]) -> Found:
     """Hold that /dev/shm has room for the ranks' buffers."""
     for facts in nodes:
         if facts.shm_bytes < SHM_BYTES:
@@ -143,7 +143,7 @@ def shared_memory(nodes: Sequence[Facts]) -> Found:
             yield facts, f"/dev/shm is full: {used} of {format_bytes(facts.shm_bytes)} in use"
 
 
-def memlock(nodes: Sequence[Facts]) -> Found:
+def memlock(nodes: Sequence[NodeFacts]) -> Found:
     """Hold that, where there is InfiniBand, enough memory can be pinned."""
     for facts in nodes:
         if facts.infiniband and facts.memlock_bytes is not None and facts.memlock_bytes < MEMLOCK_BYTES:
@@ -151,7 +151,7 @@ def memlock(nodes: Sequence[Facts]) -> Found:
             yield facts, f"memlock is limited to {limit}, with {', '.join(facts.infiniband)} in the machine"
 
 
-def numa_binding(nodes: Sequence[Facts]) -> Found:
+def numa_binding(nodes: Sequence[NodeFacts]) -> Found:
     """Hold that a rank that shares its node runs on one NUMA node."""
     for facts in nodes:
         touched = [number for number, cores in facts.numa.items() if set(cores) & set(facts.cores)]
@@ -163,7 +163,7 @@ def numa_binding(nodes: Sequence[Facts]) -> Found:
             )
 
 
-def governor(nodes: Sequence[Facts]) -> Found:
+def governor(nodes: Sequence[NodeFacts]) -> Found:
     """Hold that no core is held at a low frequency."""
     for facts in nodes:
         slow = sum(count for name, count in facts.governors.items() if name in ("powersave", "conservative"))
@@ -172,7 +172,7 @@ def governor(nodes: Sequence[Facts]) -> Found:
             yield facts, f"CPU frequency governor: {names}"
 
 
-def omp_threads(nodes: Sequence[Facts]) -> Found:
+def omp_threads(nodes: Sequence[NodeFacts]) -> Found:
     """Hold that ranks that share a node do not each start a thread on every core."""
     for facts in nodes:
         if "RANK" in facts.environment and facts.ranks > 1 and "OMP_NUM_THREADS" not in facts.environment:
@@ -180,7 +180,7 @@ def omp_threads(nodes: Sequence[Facts]) -> Found:
             yield facts, f"OMP_NUM_THREADS is not set: {facts.ranks} ranks start {every} threads each on {every} cores"
 
 
-def oversubscription(nodes: Sequence[Facts]) -> Found:
+def oversubscription(nodes: Sequence[NodeFacts]) -> Found:
     """Hold that the threads of all ranks fit on the cores."""
     for facts in nodes:
         text = facts.environment.get("OMP_NUM_THREADS", "1")
@@ -192,7 +192,7 @@ def oversubscription(nodes: Sequence[Facts]) -> Found:
             yield facts, f"{facts.ranks} ranks with {threads} threads each, on {cores} cores"
 
 
-def versions(nodes: Sequence[Facts]) -> Found:
+def versions(nodes: Sequence[NodeFacts]) -> Found:
     """Hold that all nodes run the same software."""
     first = nodes[0]
     for facts in nodes[1:]:
@@ -202,7 +202,7 @@ def versions(nodes: Sequence[Facts]) -> Found:
                 yield facts, f"{name} is {here} here and {there} on {first.host}"
 
 
-def nccl_switches(nodes: Sequence[Facts]) -> Found:
+def nccl_switches(nodes: Sequence[NodeFacts]) -> Found:
     """Hold that no variable forbids NCCL its fast paths."""
     for facts in nodes:
         for name, forbidding in _NCCL_SWITCHES.items():
@@ -210,7 +210,7 @@ def nccl_switches(nodes: Sequence[Facts]) -> Found:
                 yield facts, f"{name}={facts.environment[name]}"
 
 
-def same_nccl(nodes: Sequence[Facts]) -> Found:
+def same_nccl(nodes: Sequence[NodeFacts]) -> Found:
     """Hold that NCCL's variables are the same everywhere."""
     first = nodes[0]
     for facts in nodes[1:]:
@@ -237,7 +237,7 @@ def _is_loopback(address: str) -> bool:
     return address == "::1" or address.startswith("127.")
 
 
-def clock(nodes: Sequence[Facts]) -> Found:
+def clock(nodes: Sequence[NodeFacts]) -> Found:
     """Hold that the wall clocks of all nodes say the same as node 0's."""
     for facts in nodes:
         ahead_s = facts.clock_ahead_s
@@ -246,7 +246,7 @@ def clock(nodes: Sequence[Facts]) -> Found:
             yield facts, f"its clock is {abs(ahead_s):.1f} s {way} that of {nodes[0].host}"
 
 
-def busy(nodes: Sequence[Facts]) -> Found:
+def busy(nodes: Sequence[NodeFacts]) -> Found:
     """Hold that other programs leave the processors to the job."""
     for facts in nodes:
         share = others_share([facts.load]) if facts.load else 0.0

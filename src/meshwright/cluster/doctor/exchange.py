@@ -15,7 +15,7 @@ import msgspec
 from ...errors import InputError
 from ...handshake import HandshakeListener
 from .checks import Finding, examine
-from .facts import Facts
+from .facts import NodeFacts
 
 _MAX_BYTES = 2**17  # of the facts of a node
 _MAX_ANSWER_BYTES = 2**24
@@ -35,12 +35,12 @@ def position(environ: Mapping[str, str]) -> tuple[int, int]:
     return 0, 1
 
 
-def meet(mine: Facts, address: str, port: int, wait_s: float) -> list[Finding]:
+def meet(mine: NodeFacts, address: str, port: int, wait_s: float) -> list[Finding]:
     """Return what is wrong on any node: node 0 examines all, the others get its findings. Blocks up to `wait_s`."""
     return _host(mine, address, port, wait_s) if mine.node == 0 else _guest(mine, address, port, wait_s)
 
 
-def _host(mine: Facts, address: str, port: int, wait_s: float) -> list[Finding]:
+def _host(mine: NodeFacts, address: str, port: int, wait_s: float) -> list[Finding]:
     try:
         listener = socket.create_server((address, port), backlog=128)
     except OSError as error:
@@ -61,10 +61,10 @@ def _host(mine: Facts, address: str, port: int, wait_s: float) -> list[Finding]:
                 connection.close()
 
 
-def _collect(listener: socket.socket, nodes: int, wait_s: float) -> dict[int, tuple[Facts, socket.socket]]:
+def _collect(listener: socket.socket, nodes: int, wait_s: float) -> dict[int, tuple[NodeFacts, socket.socket]]:
     """Accept guests until all nodes are here or the time is over; who sends anything but facts is turned away."""
     end_s = time.monotonic() + wait_s
-    found: dict[int, tuple[Facts, socket.socket]] = {}
+    found: dict[int, tuple[NodeFacts, socket.socket]] = {}
     with HandshakeListener(
         listener, _MAX_BYTES, patience_s=wait_s, is_whole=lambda heard: heard.endswith(b"\n")
     ) as door:
@@ -82,14 +82,14 @@ def _collect(listener: socket.socket, nodes: int, wait_s: float) -> dict[int, tu
     return found
 
 
-def _facts(line: bytes) -> Facts | None:
+def _facts(line: bytes) -> NodeFacts | None:
     try:
-        return msgspec.json.decode(line, type=Facts)
+        return msgspec.json.decode(line, type=NodeFacts)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
 
 
-def _guest(mine: Facts, address: str, port: int, wait_s: float) -> list[Finding]:
+def _guest(mine: NodeFacts, address: str, port: int, wait_s: float) -> list[Finding]:
     end = time.monotonic() + wait_s
     while True:
         try:
@@ -118,14 +118,14 @@ def _read_line(connection: socket.socket, end_s: float) -> bytes:
     return bytes(line)
 
 
-def _finding(check: str, remedy: str) -> Callable[[Facts, str], Finding]:
-    def make(facts: Facts, found: str) -> Finding:
+def _finding(check: str, remedy: str) -> Callable[[NodeFacts, str], Finding]:
+    def make(facts: NodeFacts, found: str) -> Finding:
         return Finding(check=check, host=facts.host, found=found, reason=_REASON, remedy=remedy)
 
     return make
 
 
-def _cannot_listen(mine: Facts, address: str, port: int, error: OSError) -> Finding:
+def _cannot_listen(mine: NodeFacts, address: str, port: int, error: OSError) -> Finding:
     taken = error.errno == errno.EADDRINUSE
     make = _finding(
         "rendezvous-port",
@@ -136,12 +136,12 @@ def _cannot_listen(mine: Facts, address: str, port: int, error: OSError) -> Find
     return make(mine, f"cannot listen at {address}:{port}: {error.strerror}")
 
 
-def _not_here(mine: Facts, node: int, address: str, port: int, wait_s: float) -> Finding:
+def _not_here(mine: NodeFacts, node: int, address: str, port: int, wait_s: float) -> Finding:
     make = _finding("rendezvous", f"look at node {node}: is it up, is the command running there, is the cable in?")
     return make(mine, f"node {node} did not report at {address}:{port} within {wait_s:g} s")
 
 
-def _cannot_reach(mine: Facts, address: str, port: int, error: Exception) -> Finding:
+def _cannot_reach(mine: NodeFacts, address: str, port: int, error: Exception) -> Finding:
     if isinstance(error, ConnectionRefusedError):
         remedy = f"start the job on node 0 first; if it runs, open port {port} in its firewall"
     elif isinstance(error, TimeoutError):

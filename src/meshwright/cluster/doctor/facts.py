@@ -29,7 +29,7 @@ _NAMES = (
 )
 
 
-class Interface(msgspec.Struct, frozen=True, kw_only=True):
+class NetworkInterface(msgspec.Struct, frozen=True, kw_only=True):
     """One network interface."""
 
     name: str
@@ -43,14 +43,14 @@ class Interface(msgspec.Struct, frozen=True, kw_only=True):
         return any(address == "::1" or address.startswith("127.") for address in self.addresses)
 
 
-class Facts(msgspec.Struct, frozen=True, kw_only=True):
+class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
     """One node of a job."""
 
     node: int  # its number in the job
     nodes: int  # how many there are
     host: str
     environment: dict[str, str] = {}  # what concerns distributed training
-    interfaces: tuple[Interface, ...] = ()
+    interfaces: tuple[NetworkInterface, ...] = ()
     host_addresses: tuple[str, ...] = ()  # what its own name resolves to; empty: nothing
     master_addresses: tuple[str, ...] = ()  # what MASTER_ADDR resolves to here
     route_address: str = ""  # own address on the way to the master (or, without one, out of the machine); "": no route
@@ -72,17 +72,19 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
         """Ranks on this node."""
         return int(self.environment.get("LOCAL_WORLD_SIZE", "1"))
 
-    def interface_of(self, address: str) -> Interface | None:
+    def interface_of(self, address: str) -> NetworkInterface | None:
         """Return the interface that has an address."""
         return next((i for i in self.interfaces if address in i.addresses), None)
 
     @property
-    def route_interface(self) -> Interface | None:
+    def route_interface(self) -> NetworkInterface | None:
         """The interface on the way to the other nodes."""
         return self.interface_of(self.route_address)
 
 
-def gather(*, node: int = 0, nodes: int = 1, environ: Mapping[str, str] | None = None, root: Path = Path("/")) -> Facts:
+def gather(
+    *, node: int = 0, nodes: int = 1, environ: Mapping[str, str] | None = None, root: Path = Path("/")
+) -> NodeFacts:
     """Read the facts of this node; `root` is where `sys` and `proc` are found. Does not block on the network."""
     environ = os.environ if environ is None else environ
     chosen = {name: value for name, value in environ.items() if name.startswith(_PREFIXES) or name in _NAMES}
@@ -90,7 +92,7 @@ def gather(*, node: int = 0, nodes: int = 1, environ: Mapping[str, str] | None =
     soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
     master = environ.get("MASTER_ADDR", "")
     master_addresses = _resolve(master) if master else ()
-    return Facts(
+    return NodeFacts(
         node=node,
         nodes=nodes,
         host=socket.gethostname(),
@@ -111,14 +113,14 @@ def gather(*, node: int = 0, nodes: int = 1, environ: Mapping[str, str] | None =
     )
 
 
-def _interfaces() -> tuple[Interface, ...]:
+def _interfaces() -> tuple[NetworkInterface, ...]:
     stats = psutil.net_if_stats()
     found = []
     for name, addresses in sorted(psutil.net_if_addrs().items()):
         internet = [a.address.partition("%")[0] for a in addresses if a.family in (socket.AF_INET, socket.AF_INET6)]
         state = stats.get(name)
         up = state is not None and state.isup
-        found.append(Interface(name=name, up=up, mtu=state.mtu if state else 0, addresses=tuple(internet)))
+        found.append(NetworkInterface(name=name, up=up, mtu=state.mtu if state else 0, addresses=tuple(internet)))
     return tuple(found)
 
 

@@ -6,10 +6,10 @@ NCCL: NCCL_SOCKET_IFNAME is a list of prefixes, after "=" of exact names, after 
 it, interfaces that begin with "ib", then all others but docker and the loopback, then docker, then the loopback.
 """
 
-from .facts import Facts, Interface
+from .facts import NetworkInterface, NodeFacts
 
 
-def gloo_takes(facts: Facts) -> list[Interface]:
+def gloo_takes(facts: NodeFacts) -> list[NetworkInterface]:
     """Return the interfaces that Gloo would use, or none if it would fail."""
     names = facts.environment.get("GLOO_SOCKET_IFNAME", "")
     if names:
@@ -20,7 +20,7 @@ def gloo_takes(facts: Facts) -> list[Interface]:
     return taken or [interface for interface in facts.interfaces if interface.loopback][:1]
 
 
-def nccl_takes(facts: Facts) -> list[Interface]:
+def nccl_takes(facts: NodeFacts) -> list[NetworkInterface]:
     """Return the interfaces that NCCL would use, in its order, or none if it would fail."""
     usable = [interface for interface in facts.interfaces if interface.up and interface.addresses]
     text = facts.environment.get("NCCL_SOCKET_IFNAME", "")

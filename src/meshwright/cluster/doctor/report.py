@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from ...machine_load import others_share
-from .facts import Facts
+from .facts import NodeFacts
 
 SCHEMA = "meshwright.machine/1"
 # whose values say how something is set up; of all others that are no number only the name is told
@@ -18,7 +18,7 @@ NAMES = re.compile(r"ADDR|HOST|NAME|USER|FILE|DIR|PATH|HOME|HCA|_ID$")  # what i
 BUILD = re.compile(r"(?:(?:cpu|xpu|nv|cu|rocm|git)?[0-9a-f]*\.?)*")
 
 
-def machine_report(facts: Facts, accelerators: Iterable[dict[str, Any]], findings: Iterable[Any]) -> dict[str, Any]:
+def machine_report(facts: NodeFacts, accelerators: Iterable[dict[str, Any]], findings: Iterable[Any]) -> dict[str, Any]:
     """Return a node's facts without names and addresses; `accelerators` and findings by check are put beside them."""
     return {
         "schema": SCHEMA,

@@ -29,7 +29,7 @@ MAX_HEAD_BYTES = 256
 _FILE = re.compile(r"rank-(\d{1,9})\.txt")
 
 
-class Head(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class StackHead(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The first line of a rank's file: the process, by its own pid and its start in clock ticks since boot."""
 
     pid: int
@@ -56,7 +56,7 @@ def listen(run_folder: Path, rank: int) -> None:
     except OSError as error:
         raise InputError(f"{path}: cannot be written: {error.strerror}") from None
     file = open(descriptor, "wb", buffering=0)  # noqa: SIM115 - stays open as long as the rank lives
-    file.write(msgspec.json.encode(Head(os.getpid(), start_time(os.getpid()) or 0)) + b"\n")
+    file.write(msgspec.json.encode(StackHead(os.getpid(), start_time(os.getpid()) or 0)) + b"\n")
     signal.signal(SIGNAL, lambda *_: None)  # so that a wakeup descriptor hears of it too; without one nothing happens
     faulthandler.register(SIGNAL, file=file, all_threads=True, chain=True)
     _open_files.append(file)
@@ -155,7 +155,7 @@ def _holder(file: int, name: str, only: int | None = None) -> int | None:
     """Return the process that a rank's file tells of, where it lives, is of the file's owner, and has the file open."""
     try:
         line, end, _ = os.pread(file, MAX_HEAD_BYTES, 0).partition(b"\n")
-        head = msgspec.json.decode(line, type=Head)
+        head = msgspec.json.decode(line, type=StackHead)
     except (ValueError, RecursionError, OSError):  # of msgspec, or not UTF-8
         return None
     found = os.fstat(file)

@@ -17,7 +17,7 @@ from ..discover import assemble
 from ..graph import Cluster, consistent
 from ..sysfs_host import host_of, is_sysfs
 from ..wire import read_cluster
-from .evidence import Evidence, evidence, evidence_of_xml, from_evidence, with_facts
+from .evidence import GpuEvidence, evidence, evidence_of_xml, from_evidence, with_facts
 from .hwloc import from_hwloc
 from .ibnet import from_ibnet, looks_like_ibnet
 from .kubernetes import (
@@ -52,11 +52,11 @@ KNOWN = (
 )
 
 
-Read = Callable[[str, str, Catalogue, str | None, Evidence | None], Cluster]  # text, where, catalogue, --gpu, facts
+Read = Callable[[str, str, Catalogue, str | None, GpuEvidence | None], Cluster]  # text, where, catalogue, --gpu, facts
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
+class DumpReader:
     """One kind of text: the command that writes it, how it is told from others, and what reads it."""
 
     command: str
@@ -64,7 +64,9 @@ class Reader:
     read: Read
 
 
-def _from_single_gpus(text: str, where: str, catalogue: Catalogue, gpu: str | None, facts: Evidence | None) -> Cluster:
+def _from_single_gpus(
+    text: str, where: str, catalogue: Catalogue, gpu: str | None, facts: GpuEvidence | None
+) -> Cluster:
     return from_evidence(evidence([line.text for line in plain_lines(text)]), where, catalogue, gpu)
 
 
@@ -73,7 +75,7 @@ def _names_single_gpus(text: str) -> bool:
 
 
 def _from_matrix_and_p2p(
-    text: str, where: str, catalogue: Catalogue, gpu: str | None, facts: Evidence | None
+    text: str, where: str, catalogue: Catalogue, gpu: str | None, facts: GpuEvidence | None
 ) -> Cluster:
     """Return the machine of a matrix with the states of peer-to-peer in the same file."""
     matrix = from_nvidia_matrix(without_p2p(text), where, catalogue, gpu, facts)
@@ -88,19 +90,19 @@ def _looks_like_both(text: str) -> bool:
 
 # in the order in which they are asked; the table of docs/topology.md has the same commands
 READERS = (
-    Reader("scontrol show topology", looks_like_slurm, lambda t, w, c, g, f: from_slurm_topology(t, w)),
-    Reader("topology.yaml", looks_like_slurm_yaml, lambda t, w, c, g, f: from_slurm_yaml(t, w)),
-    Reader("kubectl get nodes --show-labels", looks_like_kubernetes, lambda t, w, c, g, f: from_kubernetes(t, w)),
-    Reader("NCCL_DEBUG=INFO", looks_like_nccl_log, lambda t, w, c, g, f: from_nccl_log(t, w, c, g)),
-    Reader("rocm-smi --showtopo", looks_like_rocm, lambda t, w, c, g, f: from_rocm_topology(t, w, c, g)),
-    Reader("nvidia-smi topo -m", _looks_like_both, _from_matrix_and_p2p),
-    Reader("nvidia-smi topo -p2p r", looks_like_p2p, lambda t, w, c, g, f: from_p2p(t, w, c, g)),
-    Reader("nvidia-smi topo -m", looks_like_matrix, from_nvidia_matrix),
-    Reader("lspci -vvnn", looks_like_lspci, lambda t, w, c, g, f: from_lspci(t, w, c, g)),
-    Reader("lspci -tv", looks_like_lspci_tree, lambda t, w, c, g, f: from_lspci_tree(t, w, c, g)),
-    Reader("ibnetdiscover", looks_like_ibnet, lambda t, w, c, g, f: from_ibnet(t, w)),
-    Reader("numactl -H", looks_like_numactl, lambda t, w, c, g, f: from_numactl(t, w)),
-    Reader("nvidia-smi nvlink -s", _names_single_gpus, _from_single_gpus),
+    DumpReader("scontrol show topology", looks_like_slurm, lambda t, w, c, g, f: from_slurm_topology(t, w)),
+    DumpReader("topology.yaml", looks_like_slurm_yaml, lambda t, w, c, g, f: from_slurm_yaml(t, w)),
+    DumpReader("kubectl get nodes --show-labels", looks_like_kubernetes, lambda t, w, c, g, f: from_kubernetes(t, w)),
+    DumpReader("NCCL_DEBUG=INFO", looks_like_nccl_log, lambda t, w, c, g, f: from_nccl_log(t, w, c, g)),
+    DumpReader("rocm-smi --showtopo", looks_like_rocm, lambda t, w, c, g, f: from_rocm_topology(t, w, c, g)),
+    DumpReader("nvidia-smi topo -m", _looks_like_both, _from_matrix_and_p2p),
+    DumpReader("nvidia-smi topo -p2p r", looks_like_p2p, lambda t, w, c, g, f: from_p2p(t, w, c, g)),
+    DumpReader("nvidia-smi topo -m", looks_like_matrix, from_nvidia_matrix),
+    DumpReader("lspci -vvnn", looks_like_lspci, lambda t, w, c, g, f: from_lspci(t, w, c, g)),
+    DumpReader("lspci -tv", looks_like_lspci_tree, lambda t, w, c, g, f: from_lspci_tree(t, w, c, g)),
+    DumpReader("ibnetdiscover", looks_like_ibnet, lambda t, w, c, g, f: from_ibnet(t, w)),
+    DumpReader("numactl -H", looks_like_numactl, lambda t, w, c, g, f: from_numactl(t, w)),
+    DumpReader("nvidia-smi nvlink -s", _names_single_gpus, _from_single_gpus),
 )
 
 
@@ -129,7 +131,7 @@ def load_dumps(
         raise InputError(f"{name}: {error}") from None
 
 
-def _shared_facts(paths: Sequence[str | os.PathLike[str]]) -> Evidence | None:
+def _shared_facts(paths: Sequence[str | os.PathLike[str]]) -> GpuEvidence | None:
     """Return what the text dumps together say of single GPUs, where several are given."""
     texts = [_text(Path(p)) for p in paths if not Path(p).is_dir() and Path(p).suffix != ".toml"]
     xml = [text for text in texts if "<nvidia_smi_log" in text[:2000]]
@@ -140,7 +142,7 @@ def _shared_facts(paths: Sequence[str | os.PathLike[str]]) -> Evidence | None:
     return found if found.gpus else None
 
 
-def _load(path: Path, catalogue: Catalogue, gpu: str | None, facts: Evidence | None) -> Cluster:
+def _load(path: Path, catalogue: Catalogue, gpu: str | None, facts: GpuEvidence | None) -> Cluster:
     if path.is_dir():
         return _saved_sysfs(path, catalogue, gpu)
     if path.suffix == ".toml":
@@ -175,7 +177,7 @@ def _saved_sysfs(folder: Path, catalogue: Catalogue, gpu: str | None) -> Cluster
 
 
 def parse_dump(
-    text: str, where: str, catalogue: Catalogue, gpu: str | None = None, facts: Evidence | None = None
+    text: str, where: str, catalogue: Catalogue, gpu: str | None = None, facts: GpuEvidence | None = None
 ) -> Cluster:
     """Return the cluster that a dump's text describes; `where` opens the message of an error.
 
@@ -210,7 +212,7 @@ def _from_xml(text: str, where: str, catalogue: Catalogue, gpu: str | None) -> C
     )
 
 
-def _from_text(text: str, where: str, catalogue: Catalogue, gpu: str | None, facts: Evidence | None) -> Cluster:
+def _from_text(text: str, where: str, catalogue: Catalogue, gpu: str | None, facts: GpuEvidence | None) -> Cluster:
     *first, last = READERS
     for reader in first:
         if reader.looks(text):

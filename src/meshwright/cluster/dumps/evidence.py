@@ -23,7 +23,7 @@ SAME_LINK = 0.08  # signalling adds so much at most to the rate that a link carr
 
 
 @dataclass(slots=True)
-class Evidence:
+class GpuEvidence:
     """Facts by the number of the GPU."""
 
     models: dict[int, str] = field(default_factory=dict)
@@ -53,9 +53,9 @@ class Evidence:
         return near if abs(near / rate - 1) <= SAME_LINK else rate
 
 
-def evidence(lines: Sequence[str]) -> Evidence:
+def evidence(lines: Sequence[str]) -> GpuEvidence:
     """Return what the lines of a text say of single GPUs."""
-    found = Evidence(models=gpu_names(lines))
+    found = GpuEvidence(models=gpu_names(lines))
     last: int | None = None
     numbers: dict[int, list[int]] = {}  # of each GPU, those of its links that are listed
     for line in lines:
@@ -78,7 +78,7 @@ def evidence(lines: Sequence[str]) -> Evidence:
     return found
 
 
-def _query(lines: Iterable[str], found: Evidence) -> None:
+def _query(lines: Iterable[str], found: GpuEvidence) -> None:
     """Take in `nvidia-smi -q`: sections by indentation below a line for each GPU."""
     number, path = -1, list[tuple[int, str]]()
     facts: dict[tuple[str, ...], str] = {}
@@ -116,9 +116,9 @@ _AS_TEXT: dict[tuple[str, ...], tuple[str, ...]] = {
 }
 
 
-def evidence_of_xml(root: Element) -> Evidence:
+def evidence_of_xml(root: Element) -> GpuEvidence:
     """Return what `nvidia-smi -q -x` says of single GPUs."""
-    found = Evidence()
+    found = GpuEvidence()
     for number, gpu in enumerate(root.named("gpu")):
         facts: dict[tuple[str, ...], str] = {}
         _leaves(gpu, (), facts)
@@ -134,7 +134,7 @@ def _leaves(element: Element, path: tuple[str, ...], facts: dict[tuple[str, ...]
             facts[(*path, child.name)] = child.text.strip()
 
 
-def _facts(number: int, read: Callable[[str], str], found: Evidence) -> None:
+def _facts(number: int, read: Callable[[str], str], found: GpuEvidence) -> None:
     if name := read("Product Name"):
         found.models.setdefault(number, name)
     memory = re.fullmatch(r"(\d{1,9}) MiB", read("FB Memory Usage.Total"))
@@ -151,7 +151,7 @@ def _facts(number: int, read: Callable[[str], str], found: Evidence) -> None:
         found.notes.append(f"GPU{number} has {now.group(1)} of {most.group(1)} PCIe lanes trained")
 
 
-def from_evidence(found: Evidence, where: str, catalogue: Catalogue, gpu: str | None = None) -> Cluster:
+def from_evidence(found: GpuEvidence, where: str, catalogue: Catalogue, gpu: str | None = None) -> Cluster:
     """Return the GPUs that a text describes one by one; two of them are joined by all NVLinks that both have up."""
     devices = [with_facts(Device(id=f"GPU{n}", kind="gpu"), n, found, catalogue, gpu) for n in found.gpus]
     links, notes = list[Link](), list(found.notes)
@@ -174,7 +174,7 @@ def from_evidence(found: Evidence, where: str, catalogue: Catalogue, gpu: str | 
     return Cluster(name=where, devices=tuple(devices), links=tuple(links), warnings=tuple(notes))
 
 
-def with_facts(device: Device, number: int, found: Evidence, catalogue: Catalogue, gpu: str | None = None) -> Device:
+def with_facts(device: Device, number: int, found: GpuEvidence, catalogue: Catalogue, gpu: str | None = None) -> Device:
     """Return a GPU with what is said of it by its number."""
     device = replace(
         device,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from ...errors import InputError
 from ..paths import CODE, SAME_AS
-from .evidence import LINK, Evidence, evidence
+from .evidence import LINK, GpuEvidence, evidence
 from .names import is_listing, mig_parts
 from .pasted import ANSI, PlainLine, plain_lines
 
@@ -41,7 +41,7 @@ class Matrix:
     numa: dict[str, int] = field(default_factory=dict)
     memory_numa: dict[str, int] = field(default_factory=dict)
     nic_names: dict[str, str] = field(default_factory=dict)
-    facts: Evidence = field(default_factory=Evidence)  # of single GPUs, in the same file or given with it
+    facts: GpuEvidence = field(default_factory=GpuEvidence)  # of single GPUs, in the same file or given with it
     mig: dict[int, list[str]] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
 
@@ -65,7 +65,7 @@ def holds_codes(text: str) -> bool:
     return bool(re.search(r"^[ \t|]*GPU\d+[ \t].*\b(?:NV\d+|PIX|PXB|PHB|NODE|SYS|SOC)\b", plain, re.M))
 
 
-def parse_matrices(text: str, where: str, facts: Evidence | None = None) -> list[Matrix]:
+def parse_matrices(text: str, where: str, facts: GpuEvidence | None = None) -> list[Matrix]:
     """Return every matrix that `text` holds, one a node; InputError names the line and what was expected.
 
     `facts` are used where the text itself says nothing of single GPUs.

@@ -18,7 +18,7 @@ from ..described import with_catalogue
 from ..graph import Cluster, Device, Host, Link
 from ..local import format_cores
 from ..pcipath import PciDevice, host_links, pci_links, pcie_bytes_per_s, too_fast, upper_bound_warnings
-from .nccl_links import Gpu, c2c_links, gpu_of, link_rate, links_down, links_to_nothing, model_of, own_links
+from .nccl_links import GpuLinks, c2c_links, gpu_of, link_rate, links_down, links_to_nothing, model_of, own_links
 from .xml import Element, whole_number
 
 
@@ -28,7 +28,7 @@ class _Found:
 
     cpus: list[Device] = field(default_factory=list)
     devices: list[PciDevice] = field(default_factory=list)
-    gpus: list[Gpu] = field(default_factory=list)
+    gpus: list[GpuLinks] = field(default_factory=list)
     at_cpu: dict[str, str] = field(default_factory=dict)  # GPU to its CPU
 
 

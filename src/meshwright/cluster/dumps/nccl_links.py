@@ -19,7 +19,7 @@ SAME_ARCHITECTURE = {
 
 
 @dataclass(frozen=True, slots=True)
-class Gpu:
+class GpuLinks:
     """One GPU of the file with its own links: (target bus id, target class, links)."""
 
     id: str
@@ -41,21 +41,21 @@ class Gpu:
         """Links that end in a CPU (POWER)."""
         return sum(count for _, kind, count in self.links if kind.startswith(CPU))
 
-    def to(self, other: "Gpu") -> int:
+    def to(self, other: "GpuLinks") -> int:
         """Return the links that end in another GPU of this host."""
         if self.host != other.host:
             return 0
         return sum(count for target, kind, count in self.links if kind.startswith(GPU) and target == other.bus)
 
 
-def gpu_of(name: str, pci: Element, gpu: Element | None, where: str) -> Gpu:
+def gpu_of(name: str, pci: Element, gpu: Element | None, where: str) -> GpuLinks:
     """Return the GPU `name` of a pci element, `gpu` the element inside it where there is one."""
     host, _, _ = name.rpartition("/")
     has = pci.attributes
     pci_id = f"{has.get('vendor', '').removeprefix('0x')}:{has.get('device', '').removeprefix('0x')}".lower()
     bus = has.get("busid", "").lower()
     if gpu is None:
-        return Gpu(name, host, bus, pci_id, "", [], "NV", 0.0)
+        return GpuLinks(name, host, bus, pci_id, "", [], "NV", 0.0)
     gcn = gpu.attributes.get("gcn", "")
     architecture = SAME_ARCHITECTURE.get(gcn) or (f"gfx{gcn}" if gcn.isdecimal() else gcn)
     architecture = architecture or f"sm{whole_number(gpu, 'sm', where)}"
@@ -68,11 +68,11 @@ def gpu_of(name: str, pci: Element, gpu: Element | None, where: str) -> Gpu:
         for k in gpu.named("nvlink", "xgmi")
     ]
     c2c = sum(whole_number(c, "bw", where) * whole_number(c, "count", where) * 1e6 for c in gpu.named("c2c"))
-    return Gpu(name, host, bus, pci_id, architecture, links, "xGMI" if gpu.named("xgmi") else "NV", c2c)
+    return GpuLinks(name, host, bus, pci_id, architecture, links, "xGMI" if gpu.named("xgmi") else "NV", c2c)
 
 
 def own_links(
-    gpus: Sequence[Gpu], rates: Mapping[str, float | None], keys: Mapping[str, str], catalogue: Catalogue
+    gpus: Sequence[GpuLinks], rates: Mapping[str, float | None], keys: Mapping[str, str], catalogue: Catalogue
 ) -> list[Link]:
     """Return the links between GPUs over NVLink or xGMI: through switches, on all hosts of the file, or direct ones.
 
@@ -93,7 +93,7 @@ def own_links(
     return links
 
 
-def links_to_nothing(gpus: Sequence[Gpu]) -> list[str]:
+def links_to_nothing(gpus: Sequence[GpuLinks]) -> list[str]:
     """Return a warning for links that end in a GPU which is not in the file: they join nothing here."""
     known = {(gpu.host, gpu.bus) for gpu in gpus}
     lost: dict[str, list[str]] = {}
@@ -107,7 +107,7 @@ def links_to_nothing(gpus: Sequence[Gpu]) -> list[str]:
     ]
 
 
-def links_down(gpus: Sequence[Gpu], keys: Mapping[str, str], catalogue: Catalogue) -> list[str]:
+def links_down(gpus: Sequence[GpuLinks], keys: Mapping[str, str], catalogue: Catalogue) -> list[str]:
     """Return which of one or two GPUs have fewer links to their switches than they were built with.
 
     The pairs of three or more tell it themselves (`verdicts`).
@@ -126,7 +126,7 @@ def links_down(gpus: Sequence[Gpu], keys: Mapping[str, str], catalogue: Catalogu
     return found
 
 
-def c2c_links(gpus: Sequence[Gpu], at_cpu: Mapping[str, str], rates: Mapping[str, float | None]) -> list[Link]:
+def c2c_links(gpus: Sequence[GpuLinks], at_cpu: Mapping[str, str], rates: Mapping[str, float | None]) -> list[Link]:
     """Return the links of GPUs to their CPU that are not PCIe: NVLink-C2C, and NVLink on POWER."""
     links = []
     for gpu in gpus:
@@ -140,7 +140,7 @@ def c2c_links(gpus: Sequence[Gpu], at_cpu: Mapping[str, str], rates: Mapping[str
 
 
 def link_rate(
-    gpus: Sequence[Gpu], keys: Mapping[str, str], catalogue: Catalogue
+    gpus: Sequence[GpuLinks], keys: Mapping[str, str], catalogue: Catalogue
 ) -> tuple[dict[str, float | None], list[str]]:
     """Return the rate of one link of each GPU: its model's, else what all accelerators of its architecture agree on."""
     rates: dict[str, float | None] = {}
@@ -156,7 +156,7 @@ def link_rate(
     return rates, warnings
 
 
-def model_of(gpu: Gpu, catalogue: Catalogue, named: str | None) -> str:
+def model_of(gpu: GpuLinks, catalogue: Catalogue, named: str | None) -> str:
     """Return the key of the accelerator: as the user says, by its PCI id, or by architecture and links; "" if open.
 
     A PCI id of another architecture than the file's is not believed.

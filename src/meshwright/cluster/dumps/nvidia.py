@@ -12,14 +12,14 @@ from ...hardware import Catalogue
 from ..described import with_catalogue
 from ..graph import Cluster, Device, DeviceKind, Link
 from ..paths import RateRule, nvlink_count, rank
-from .evidence import Evidence, with_facts
+from .evidence import GpuEvidence, with_facts
 from .matrix import Matrix, parse_matrices
 
 WITHOUT_NVLINK = re.compile(r"topo\s+(?:-mp|-p\s+-m|-m\s+-p)\b")
 
 
 def from_nvidia_matrix(
-    text: str, where: str, catalogue: Catalogue, gpu: str | None = None, facts: Evidence | None = None
+    text: str, where: str, catalogue: Catalogue, gpu: str | None = None, facts: GpuEvidence | None = None
 ) -> Cluster:
     """Return the cluster of a saved matrix; `gpu` or `facts` name the device where the dump leaves a rate open.
 

@@ -10,7 +10,7 @@ network namespace, so nothing of an emulation is visible in the machine's own ne
 Everything hangs on processes and none on files: when they are gone, the kernel takes namespaces and links away.
 """
 
-from .session import Emulation, Job
+from .session import Emulation, StartedJob
 from .spec import EmulationSpec, Topology
 
-__all__ = ["Emulation", "EmulationSpec", "Job", "Topology"]
+__all__ = ["Emulation", "EmulationSpec", "StartedJob", "Topology"]

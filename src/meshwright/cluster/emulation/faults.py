@@ -22,7 +22,7 @@ import msgspec
 from ...errors import InputError, nearest
 from ...units import format_network_rate, format_time, parse_rate, parse_time
 from . import node
-from .links import Fabric
+from .links import EmulatedFabric
 from .program import EmulatedProgram
 
 Kind = Literal["cut", "restore", "slow", "lose", "delay", "pause", "resume", "kill"]
@@ -70,7 +70,9 @@ def parse(text: str) -> Fault:
     return Fault(kind, words[1])
 
 
-def apply(fault: Fault, fabric: Fabric, nodes: Mapping[str, node.Node], programs: Sequence[EmulatedProgram]) -> str:
+def apply(
+    fault: Fault, fabric: EmulatedFabric, nodes: Mapping[str, node.Node], programs: Sequence[EmulatedProgram]
+) -> str:
     """Do it, and return one line that says what was done; InputError if there is no such target."""
     if fault.kind in _LINK_FAULTS:
         return _on_link(fault, fabric)
@@ -91,7 +93,7 @@ def apply(fault: Fault, fabric: Fabric, nodes: Mapping[str, node.Node], programs
     return f"{fault.kind}d {len(pids)} processes of {fault.target}"
 
 
-def _on_link(fault: Fault, fabric: Fabric) -> str:
+def _on_link(fault: Fault, fabric: EmulatedFabric) -> str:
     match fault.kind:
         case "cut":
             fabric.cut(fault.target)

@@ -18,7 +18,7 @@ _ROOT_HANDLE = 0x1_0000  # "1:"
 _DELAY_HANDLE = 0x2_0000  # "2:"
 
 
-class Fabric:
+class EmulatedFabric:
     """The links of one emulation: built once, changed by faults. Runs in the switches' network namespace."""
 
     def __init__(self, wanted: spec.EmulationSpec, nodes: Mapping[str, node.Node], owner_pid: int) -> None:
@@ -89,7 +89,7 @@ class Fabric:
                     " sch_netem`, on Debian and Ubuntu from the package linux-modules-extra)"
                 ) from None
 
-    def _plug(self, wire: spec.Wire, nodes: Mapping[str, node.Node], owner_pid: int) -> None:
+    def _plug(self, wire: spec.Cable, nodes: Mapping[str, node.Node], owner_pid: int) -> None:
         port, far = _port(wire), f"{wire.name}-far"
         peer = {"ifname": far, "mtu": self._spec.mtu}
         self._switch.link("add", ifname=port, kind="veth", mtu=self._spec.mtu, peer=peer)
@@ -105,7 +105,7 @@ class Fabric:
             self._configure(wire, far, spec.address(owner_pid, wire.node))
         self.slow(wire.name, wire.rate_bytes_per_s)
 
-    def _configure(self, wire: spec.Wire, interface: str, address: str) -> None:
+    def _configure(self, wire: spec.Cable, interface: str, address: str) -> None:
         """Set up a node's two interfaces: eth0 with its address, and the loopback."""
         route = self._inside[wire.name]
         index = self._index(route, interface)
@@ -117,14 +117,14 @@ class Fabric:
         if self._spec.intra_bytes_per_s is not None:
             _shape(route, _LOOPBACK, self._spec.intra_bytes_per_s, 65536)
 
-    def _ends(self, wire: spec.Wire) -> Iterator[tuple[IPRoute, str]]:
+    def _ends(self, wire: spec.Cable) -> Iterator[tuple[IPRoute, str]]:
         yield self._switch, _port(wire)
         if wire.node is None:
             yield self._switch, f"{wire.name}-far"
         else:
             yield self._inside[wire.name], spec.INTERFACE
 
-    def _wire(self, name: str) -> spec.Wire:
+    def _wire(self, name: str) -> spec.Cable:
         if name not in self._wires:
             raise InputError(f"{name}: no such cable (cables: {', '.join(self._wires)})")
         return self._wires[name]
@@ -137,7 +137,7 @@ class Fabric:
         return int(found[0])
 
 
-def _port(wire: spec.Wire) -> str:
+def _port(wire: spec.Cable) -> str:
     return f"{wire.name}-port"
 
 

@@ -64,20 +64,20 @@ class Emulation:
 
     def start_ranks(
         self, argv: Sequence[str], *, env: Mapping[str, str] | None = None, cwd: str | None = None
-    ) -> "Job":
+    ) -> "StartedJob":
         """Start a command once a rank, with torchrun's variables; its output is kept in files."""
         places = [(rank // self.spec.ranks_per_node, rank) for rank in range(self.spec.world_size)]
         return self._start_all(places, argv, env, cwd)
 
     def start_nodes(
         self, argv: Sequence[str], *, env: Mapping[str, str] | None = None, cwd: str | None = None
-    ) -> "Job":
+    ) -> "StartedJob":
         """Start a command once a node, with MASTER_ADDR, NODE_RANK and torchrun's own defaults (PET_*)."""
         return self._start_all([(node, None) for node in range(self.spec.nodes)], argv, env, cwd)
 
     def start_on(
         self, node: int, argv: Sequence[str], *, env: Mapping[str, str] | None = None, cwd: str | None = None
-    ) -> "Job":
+    ) -> "StartedJob":
         """Start a command on one node."""
         return self._start_all([(node, None)], argv, env, cwd)
 
@@ -160,7 +160,7 @@ class Emulation:
         argv: Sequence[str],
         env: Mapping[str, str] | None,
         cwd: str | None,
-    ) -> "Job":
+    ) -> "StartedJob":
         folder = Path(tempfile.mkdtemp(dir=self._outputs))
         ids = []
         for index, (node, rank) in enumerate(places):
@@ -171,7 +171,7 @@ class Emulation:
             ):
                 handles = (nothing.fileno(), out.fileno(), err.fileno())
                 ids.append(self.launch(node, rank, argv, handles, env=env, cwd=cwd))
-        return Job(self, tuple(ids), folder)
+        return StartedJob(self, tuple(ids), folder)
 
     def _request(self, message: dict[str, Any], handles: tuple[int, ...] = ()) -> dict[str, Any]:
         with self._lock:
@@ -196,7 +196,7 @@ class Emulation:
             self._process.wait()
 
 
-class Job:
+class StartedJob:
     """Programs started together: one a rank, or one a node."""
 
     def __init__(self, emulation: Emulation, ids: tuple[int, ...], folder: Path) -> None:

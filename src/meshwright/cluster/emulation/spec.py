@@ -59,7 +59,7 @@ class EmulationSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         return self.nodes * self.ranks_per_node
 
 
-class Wire(msgspec.Struct, frozen=True, kw_only=True):
+class Cable(msgspec.Struct, frozen=True, kw_only=True):
     """One cable with a rate each way: from a node, or from a switch, up to a switch."""
 
     name: str  # what a fault calls it: "node3", or "leaf1" for that leaf's uplink
@@ -74,7 +74,7 @@ def node_name(node: int) -> str:
     return f"node{node}"
 
 
-def wires(spec: EmulationSpec) -> tuple[Wire, ...]:
+def wires(spec: EmulationSpec) -> tuple[Cable, ...]:
     """Return every cable of the cluster: one a node, and in a fat-tree one uplink a leaf.
 
     The uplink stands for all parallel cables of a leaf: nodes_per_leaf x NIC rate / oversubscription.
@@ -85,7 +85,9 @@ def wires(spec: EmulationSpec) -> tuple[Wire, ...]:
     down = tuple(_cable(node, f"leaf{node // spec.nodes_per_leaf}", rate) for node in range(spec.nodes))
     uplink = None if rate is None else rate * spec.nodes_per_leaf / spec.oversubscription
     leaves = dict.fromkeys(wire.upper_switch for wire in down)
-    up = (Wire(name=leaf, node=None, lower_switch=leaf, upper_switch=SPINE, rate_bytes_per_s=uplink) for leaf in leaves)
+    up = (
+        Cable(name=leaf, node=None, lower_switch=leaf, upper_switch=SPINE, rate_bytes_per_s=uplink) for leaf in leaves
+    )
     return (*down, *up)
 
 
@@ -211,5 +213,5 @@ def cluster_of(spec: EmulationSpec, *, cores: int, memory_bytes: int) -> Cluster
     )
 
 
-def _cable(node: int, switch: str, rate: float | None) -> Wire:
-    return Wire(name=node_name(node), node=node, lower_switch=None, upper_switch=switch, rate_bytes_per_s=rate)
+def _cable(node: int, switch: str, rate: float | None) -> Cable:
+    return Cable(name=node_name(node), node=node, lower_switch=None, upper_switch=switch, rate_bytes_per_s=rate)

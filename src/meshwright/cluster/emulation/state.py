@@ -16,7 +16,7 @@ from ...errors import InputError
 from ..processes import start_time
 
 
-class Entry(msgspec.Struct, frozen=True, order=True):
+class RunningEmulation(msgspec.Struct, frozen=True, order=True):
     """One emulation that is running: the pid of its supervisor is its name."""
 
     owner_pid: int
@@ -44,9 +44,9 @@ def create(base: Path) -> Path:
     return folder
 
 
-def running(base: Path) -> list[Entry]:
+def running(base: Path) -> list[RunningEmulation]:
     """Return the emulations whose owner lives, oldest pid first."""
-    return sorted(Entry(_owner(folder)[0], str(folder)) for folder in _folders(base) if _lives(folder))
+    return sorted(RunningEmulation(_owner(folder)[0], str(folder)) for folder in _folders(base) if _lives(folder))
 
 
 def sweep(base: Path) -> list[str]:
@@ -62,7 +62,7 @@ def remove(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def find(base: Path, owner_pid: int | None) -> Entry:
+def find(base: Path, owner_pid: int | None) -> RunningEmulation:
     """Return the emulation of `owner_pid`, or the only one that runs; InputError otherwise."""
     entries = running(base)
     if not entries:

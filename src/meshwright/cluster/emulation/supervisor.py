@@ -23,7 +23,7 @@ import psutil
 from ...errors import InputError, MeshwrightError
 from ...files import convert, write_atomic, write_struct
 from . import faults, inside, linux, node, protocol, requests, rootless, spec, state
-from .links import Fabric
+from .links import EmulatedFabric
 from .program import EmulatedProgram
 
 _BACKLOG = 16
@@ -60,7 +60,7 @@ class Supervisor:
         for number in range(self.spec.nodes):
             name = spec.node_name(number)
             self.nodes[name] = node.create(name, etc=self._etc(name), shm_bytes=self.spec.shm_bytes)
-        self.fabric = Fabric(self.spec, self.nodes, owner)
+        self.fabric = EmulatedFabric(self.spec, self.nodes, owner)
         self._stack.callback(self.fabric.close)
         self._listener = self._stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
         with protocol.control_path(self.folder) as path:

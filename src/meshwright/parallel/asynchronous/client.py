@@ -103,7 +103,7 @@ class Client:
                 return
 
 
-class Channel:
+class FragmentChannel:
     """The pieces of one fragment as a vector: contributed with what encodings lost before, read back whole."""
 
     def __init__(self, client: Client, pieces: Sequence[int], sizes: Sequence[int], wire: Wire) -> None:

@@ -20,8 +20,8 @@ import msgspec
 
 from ...errors import MeshwrightError
 from .leases import Leases
-from .ledger import Ledger, Share
-from .members import Change, Member, Members
+from .ledger import DoneShare, Ledger
+from .members import JoinedWorker, MemberChange, Members
 from .messages import (
     Closed,
     Contribute,
@@ -46,7 +46,7 @@ class _NotInError(Exception):
     """A worker that waited has been let go meanwhile."""
 
 
-class Terms(msgspec.Struct, frozen=True, kw_only=True):
+class RunTerms(msgspec.Struct, frozen=True, kw_only=True):
     """What a run's mode comes to."""
 
     workers: int  # that the data are cut for; more or fewer may be in
@@ -70,14 +70,14 @@ class Coordinator:
 
     def __init__(
         self,
-        terms: Terms,
+        terms: RunTerms,
         bank: ServerGroup,
         *,
         first_step: int,
         rate: Rate,
         write: Callable[[dict[str, Any]], None],
         save: Callable[[int], None],
-        changed: Callable[[Change], None],
+        changed: Callable[[MemberChange], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.terms, self.bank = terms, bank
@@ -153,7 +153,7 @@ class Coordinator:
             if member.finished:
                 self._state.notify_all()
                 return
-            self._changed(Change(member.rank, member.pid, False, reason, len(self.members)))
+            self._changed(MemberChange(member.rank, member.pid, False, reason, len(self.members)))
             self.leases.give_back(number)
             if number in self._given:
                 self._parts.append(self._given.pop(number))
@@ -195,7 +195,7 @@ class Coordinator:
         )
         position = self.closed if self.terms.together else 0
         member = self.members.join(message.rank, message.pid, message.host, position, self._clock())
-        self._changed(Change(member.rank, member.pid, True, "", len(self.members)))
+        self._changed(MemberChange(member.rank, member.pid, True, "", len(self.members)))
         self._gather()
         self._state.notify_all()
         return Joined(member.number, position)
@@ -210,7 +210,7 @@ class Coordinator:
             self.ledger.start(now_s)
             self._state.notify_all()
 
-    def _next(self, member: Member) -> Message:
+    def _next(self, member: JoinedWorker) -> Message:
         while True:
             self._check_in(member)
             work = self._work_for(member)
@@ -218,7 +218,7 @@ class Coordinator:
                 return work
             self._state.wait()
 
-    def _work_for(self, member: Member) -> Message | None:
+    def _work_for(self, member: JoinedWorker) -> Message | None:
         """Return what a member should do now, None if it has to wait."""
         if not self._gathered:
             return None
@@ -253,7 +253,7 @@ class Coordinator:
         oldest = min((self.members[number].version for number in holders), default=self.closed)
         return self.closed - oldest + len(holders) >= (terms.staleness + 1) * terms.workers
 
-    def _lease(self, member: Member) -> Lease:
+    def _lease(self, member: JoinedWorker) -> Lease:
         missed = member.parked
         if member.parked:
             member.parked = False
@@ -266,7 +266,7 @@ class Coordinator:
         member.leased += 1
         return Lease(run.first, run.count, member.leased - 1, read=missed)
 
-    def _lease_size(self, member: Member) -> int:
+    def _lease_size(self, member: JoinedWorker) -> int:
         """Return how many shares a member gets: in local SGD, by its pace, a part of those of an exchange."""
         if self.terms.gradients:
             return 1
@@ -284,7 +284,7 @@ class Coordinator:
         self._budget = (position, budget - size)
         return size
 
-    def _contribute(self, member: Member, message: Contribute) -> Message:
+    def _contribute(self, member: JoinedWorker, message: Contribute) -> Message:
         if message.position != member.position:
             return Refused(f"exchange {message.position}: expected {member.position}")
         member.position += 1
@@ -319,7 +319,7 @@ class Coordinator:
             self.finished = True
         self._state.notify_all()
 
-    def _apply(self, contributions: Sequence[tuple[Member | None, Contribute]], fragment: int) -> None:
+    def _apply(self, contributions: Sequence[tuple[JoinedWorker | None, Contribute]], fragment: int) -> None:
         """Put contributions into the weights and their shares into the ledger."""
         terms = self.terms
         messages = [message for _, message in contributions]
@@ -336,10 +336,10 @@ class Coordinator:
             weights = [m.tokens / max(1, sum(m.tokens for m in messages)) for m in messages]
         norm = self.bank.apply(fragment, keys, weights, rate=rate, max_norm=terms.max_grad_norm)
         self.closed += 1
-        shares: list[Share] = []
+        shares: list[DoneShare] = []
         for message, delay in zip(messages, delays, strict=True):
             seen = norm if terms.gradients and terms.together else message.norm
-            shares += [Share(loss, rate, seen, delay // terms.workers, delay) for loss in message.losses]
+            shares += [DoneShare(loss, rate, seen, delay // terms.workers, delay) for loss in message.losses]
         rows = self.ledger.add(
             shares,
             moved_bytes=sum(m.moved_bytes for m in messages),
@@ -382,7 +382,7 @@ class Coordinator:
         if self.problem is not None:
             raise RuntimeError("the run has failed") from self.problem
 
-    def _check_in(self, member: Member) -> None:
+    def _check_in(self, member: JoinedWorker) -> None:
         if self.problem is not None:
             raise RuntimeError("the run has failed") from self.problem
         if member.number not in self.members:

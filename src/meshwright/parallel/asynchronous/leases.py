@@ -9,7 +9,7 @@ import heapq
 import msgspec
 
 
-class Run(msgspec.Struct, frozen=True, order=True):
+class ShareRun(msgspec.Struct, frozen=True, order=True):
     """Shares `first` to `first + count - 1`."""
 
     first: int
@@ -23,8 +23,8 @@ class Leases:
         self.end = end
         self.done = first  # how many shares are done
         self._next = first
-        self._returned: list[Run] = []
-        self._out: dict[int, list[Run]] = {}  # a worker may ask for more while its contribution is under way
+        self._returned: list[ShareRun] = []
+        self._out: dict[int, list[ShareRun]] = {}  # a worker may ask for more while its contribution is under way
 
     @property
     def left(self) -> int:
@@ -48,15 +48,15 @@ class Leases:
         """Whether all shares are done."""
         return not self.left and not any(self._out.values())
 
-    def take(self, member: int, count: int) -> Run | None:
+    def take(self, member: int, count: int) -> ShareRun | None:
         """Lease up to `count` shares to a member; None if none is left."""
         if self._returned:
             run = heapq.heappop(self._returned)
             if run.count > count:
-                heapq.heappush(self._returned, Run(run.first + count, run.count - count))
-                run = Run(run.first, count)
+                heapq.heappush(self._returned, ShareRun(run.first + count, run.count - count))
+                run = ShareRun(run.first, count)
         elif self._next < self.end:
-            run = Run(self._next, min(count, self.end - self._next))
+            run = ShareRun(self._next, min(count, self.end - self._next))
             self._next += run.count
         else:
             return None

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 
-class Share(NamedTuple):
+class DoneShare(NamedTuple):
     """One share that is done."""
 
     loss: float  # summed over its tokens
@@ -29,7 +29,7 @@ class Ledger:
         self._workers = workers
         self._tokens = workers * tokens_per_share
         self._write = write
-        self._shares: list[Share] = []
+        self._shares: list[DoneShare] = []
         self._rows: deque[dict[str, Any]] = deque()
         self._held: set[int] = set()
         self._moved_bytes = 0
@@ -41,7 +41,7 @@ class Ledger:
             self._last_s = now_s
 
     def add(
-        self, shares: Sequence[Share], *, moved_bytes: int, ranks: Sequence[int], now_s: float
+        self, shares: Sequence[DoneShare], *, moved_bytes: int, ranks: Sequence[int], now_s: float
     ) -> list[dict[str, Any]]:
         """Add shares that were applied at once; return the rows that became full, which `release` writes."""
         assert self._last_s is not None

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 
-class Change(NamedTuple):
+class MemberChange(NamedTuple):
     """A worker came or went."""
 
     rank: int
@@ -14,7 +14,7 @@ class Change(NamedTuple):
     members: int  # how many are in now
 
 
-class Member:
+class JoinedWorker:
     """One worker that is in. `position` is the next exchange that it will contribute to.
 
     `leased` is the exchange that its next lease belongs to: one ahead while a contribution is under way.
@@ -35,10 +35,10 @@ class Members:
     """The workers that are in, by a number that is given once."""
 
     def __init__(self) -> None:
-        self._in: dict[int, Member] = {}
+        self._in: dict[int, JoinedWorker] = {}
         self._given = 0
 
-    def __iter__(self) -> Iterator[Member]:
+    def __iter__(self) -> Iterator[JoinedWorker]:
         return iter(self._in.values())
 
     def __len__(self) -> int:
@@ -47,21 +47,21 @@ class Members:
     def __contains__(self, number: int) -> bool:
         return number in self._in
 
-    def __getitem__(self, number: int) -> Member:
+    def __getitem__(self, number: int) -> JoinedWorker:
         return self._in[number]
 
-    def get(self, number: int) -> Member | None:
+    def get(self, number: int) -> JoinedWorker | None:
         """Return a worker, None if it is not in."""
         return self._in.get(number)
 
-    def join(self, rank: int, pid: int, host: str, position: int, now_s: float) -> Member:
+    def join(self, rank: int, pid: int, host: str, position: int, now_s: float) -> JoinedWorker:
         """Let a worker in."""
-        member = Member(self._given, rank, pid, host, position, now_s)
+        member = JoinedWorker(self._given, rank, pid, host, position, now_s)
         self._in[self._given] = member
         self._given += 1
         return member
 
-    def leave(self, number: int) -> Member | None:
+    def leave(self, number: int) -> JoinedWorker | None:
         """Let a worker go; None if it was not in."""
         return self._in.pop(number, None)
 
@@ -71,10 +71,10 @@ class Members:
         return sorted(member.rank for member in self)
 
     @property
-    def working(self) -> list[Member]:
+    def working(self) -> list[JoinedWorker]:
         """The members that others wait for."""
         return [member for member in self if not member.parked and not member.finished]
 
-    def silent_since(self, before_s: float) -> list[Member]:
+    def silent_since(self, before_s: float) -> list[JoinedWorker]:
         """Return the members that have not been heard from since a time."""
         return [member for member in self if member.heard_s < before_s]

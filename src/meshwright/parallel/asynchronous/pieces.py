@@ -45,7 +45,7 @@ def shaped(vector: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
     return [part.view(t.shape) for part, t in zip(parts, like, strict=True)]
 
 
-class Piece:
+class ServerPiece:
     """Some tensors with their optimiser. Contributions are put, reduced in a given order, and applied in one step.
 
     With `wire` other than "full" and `published`, what workers hold is the sum of the updates that were encoded for

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from .connection import EMPTY, Connection, RefusedError
 from .messages import Done, Forget, Message, Norms, Put, Read, Reduce, Refused, Snapshot, State, Step
-from .pieces import Key, Piece
+from .pieces import Key, ServerPiece
 
 CLIP_EPS = 1e-6  # as torch.nn.utils.clip_grad_norm_ has it
 
@@ -17,7 +17,7 @@ CLIP_EPS = 1e-6  # as torch.nn.utils.clip_grad_norm_ has it
 class ServerShard:
     """The pieces of one server, and what can be asked of them."""
 
-    def __init__(self, pieces: dict[int, Piece]) -> None:
+    def __init__(self, pieces: dict[int, ServerPiece]) -> None:
         self.pieces = pieces
 
     def handle(self, message: Message, payload: Tensor) -> tuple[Message, Tensor] | None:

@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ..encoding import Wire
-from .client import Channel, Client, DroppedError
+from .client import Client, DroppedError, FragmentChannel
 from .messages import Finish, Lease, Validate
 from .pieces import cut, shaped
 
@@ -42,7 +42,7 @@ class Task(Protocol):
         """Take note that a share, with the communication that belongs to it, is over."""
 
 
-class Terms(msgspec.Struct, frozen=True, kw_only=True):
+class WorkerTerms(msgspec.Struct, frozen=True, kw_only=True):
     """What a worker has to know of the mode."""
 
     fragments: int
@@ -80,20 +80,20 @@ class Island:
 class Worker:
     """What both modes share: join, do what one is told, join again when one was taken for dead."""
 
-    def __init__(self, task: Task, client: Client | None, terms: Terms, *, rank: int, island: Island) -> None:
+    def __init__(self, task: Task, client: Client | None, terms: WorkerTerms, *, rank: int, island: Island) -> None:
         self.task, self.terms, self.island = task, terms, island
         self._client, self._rank = client, rank
         parameters = list(task.parameters)
         sizes = [p.numel() for p in parameters]
         servers = client.servers if client is not None else 1
         pieces = cut(sizes, terms.fragments, servers)
-        self.channels: list[Channel | None] = []
+        self.channels: list[FragmentChannel | None] = []
         self.tensors: list[list[Tensor]] = []  # of each fragment
         for fragment in range(terms.fragments):
             mine = range(fragment * servers, (fragment + 1) * servers)
             self.tensors.append([parameters[i] for piece in mine for i in pieces[piece]])
             lengths = [sum(sizes[i] for i in pieces[piece]) for piece in mine]
-            self.channels.append(None if client is None else Channel(client, mine, lengths, terms.wire))
+            self.channels.append(None if client is None else FragmentChannel(client, mine, lengths, terms.wire))
 
     def run(self) -> None:
         """Work until there is nothing left to do. All ranks of an island call it; only the leader has a client."""
@@ -186,7 +186,9 @@ class GradientWorker(Worker):
 class _Exchange(threading.Thread):
     """A contribution on its way, and what came of it."""
 
-    def __init__(self, client: Client, channel: Channel, published: Tensor, delta: Tensor, told: "_Told") -> None:
+    def __init__(
+        self, client: Client, channel: FragmentChannel, published: Tensor, delta: Tensor, told: "_Told"
+    ) -> None:
         super().__init__(daemon=True)
         self._client, self._channel, self._published, self._delta, self._told = client, channel, published, delta, told
         self._result: Tensor | BaseException | None = None

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from ...errors import InputError
-from ...pipelines import Unit
+from ...pipelines import ChainUnit
 from ..engine import Batch
 from .node_costs import NodeCost, counted, measured
 
@@ -56,7 +56,7 @@ class CapturedModel(fx.GraphModule):
         """The last node of each run of nodes that stay together."""
         return tuple(self.chain[end - 1].name for end in self.cuts[1:])
 
-    def unit_costs(self, micro_batch: int, seq_len: int) -> list[Unit]:
+    def unit_costs(self, micro_batch: int, seq_len: int) -> list[ChainUnit]:
         """Return what each unit costs for a micro-batch of the captured shape, in seconds (FLOPs if not measured)."""
         costs = (measured if self._measure else counted)(self, self._example)
         seen: set[str] = set()
@@ -79,20 +79,20 @@ class CapturedModel(fx.GraphModule):
             graph.output(_copy(_loss_of(result), graph, copies))
         else:
             graph.output(tuple(copies[node] for node in crossing(self.chain, end)))
-        return Piece(self, graph, self._shapes)
+        return ChainPart(self, graph, self._shapes)
 
     def parameters_of(self, kept: Collection[int]) -> set[str]:
         """Return the names of the parameters that units use."""
         return _parameters_of(node for unit in kept for node in self.chain[self.cuts[unit] : self.cuts[unit + 1]])
 
-    def _unit(self, first: int, end: int, costs: dict[str, NodeCost], seen: set[str]) -> Unit:
+    def _unit(self, first: int, end: int, costs: dict[str, NodeCost], seen: set[str]) -> ChainUnit:
         nodes = self.chain[first:end]
         new = _parameters_of(nodes) - seen
         seen |= new
         state = sum(p.numel() * p.element_size() for p in map(self.get_parameter, new))
         forward_s = sum(costs[node.name].forward_s for node in nodes)
         with_weights_s = sum(costs[node.name].forward_s for node in nodes if _parameters_of([node]))
-        return Unit(
+        return ChainUnit(
             nodes[-1].name,
             forward_s,
             2 * forward_s,  # each product of forward is followed by two of its size
@@ -103,7 +103,7 @@ class CapturedModel(fx.GraphModule):
         )
 
 
-class Piece(fx.GraphModule):
+class ChainPart(fx.GraphModule):
     """A run of the chain, called with the micro-batch and what crosses the cut before it."""
 
     def __init__(self, root: nn.Module, graph: fx.Graph, shapes: tuple[torch.Size, ...]) -> None:

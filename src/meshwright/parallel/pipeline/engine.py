@@ -8,9 +8,9 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from ...layout import Plan
-from ...pipelines import SLACK, Action, PipelineGrid, Target, best_cut, schedule
+from ...pipelines import SLACK, Action, PipelineGrid, StageTarget, best_cut, schedule
 from .. import dropout
-from ..channel import Channel
+from ..channel import AxisChannel
 from ..context import held_part
 from ..device_mesh import Mesh
 from ..engine import Batch, Settings, Shard
@@ -52,7 +52,7 @@ class PipelineEngine:
         self._ready_after = _ready_after(self.grid.rows[rank], self.pieces, self._late)
         ways = routes(mesh, self.grid, settings.device)
         self._runtime = Runtime(self.grid, rank, self.pieces, ways, mesh.ranks("pp"), settings, self.part, self._last)
-        self._context = Channel(mesh, "cp", self.part.stopwatch)
+        self._context = AxisChannel(mesh, "cp", self.part.stopwatch)
         self._reports = mesh.position.tp == 0  # ranks of tp compute the same loss, those of cp each its positions'
         self.data_rank, self.data_ranks = mesh.position.dp, layout.dp
 
@@ -139,7 +139,7 @@ def agreed_cut(model: Cuttable, grid: PipelineGrid, plan: Plan, device: torch.de
     bounds = torch.zeros(grid.stages + 1, dtype=torch.int64, device=device)
     if dist.get_rank() == 0:
         units = model.unit_costs(plan.layout.mbs, plan.seq_len)
-        bounds += torch.tensor(best_cut(units, Target.of(grid), slack=SLACK).bounds, device=device)
+        bounds += torch.tensor(best_cut(units, StageTarget.of(grid), slack=SLACK).bounds, device=device)
     dist.broadcast(bounds, 0)
     return tuple(bounds.tolist())
 

@@ -21,7 +21,7 @@ from .stages import as_tuple
 from .wire import Routes, Wire
 
 
-class Held(NamedTuple):
+class HeldActivations(NamedTuple):
     """What a stage keeps of a micro-batch from forward to backward."""
 
     inputs: tuple[Tensor, ...]  # leaves: activations of the stage before
@@ -50,7 +50,7 @@ class Runtime:
         self._row = grid.rows[rank]
         self._wire = Wire(grid, rank, routes, ranks, settings.device, settings.notes)
         self._once = Wire(_single(grid), rank, routes, ranks, settings.device, settings.notes)
-        self._held: dict[tuple[int, int], Held] = {}
+        self._held: dict[tuple[int, int], HeldActivations] = {}
         self._local: dict[Action, list[Tensor]] = {}  # what an action of this rank gives to another of this rank
         self._rest: dict[tuple[int, int], Any] = {}  # what is left of a split backward
 
@@ -98,7 +98,9 @@ class Runtime:
         with self._computing("forward", action), self._settings.precision():
             outputs = as_tuple(self.pieces[action.stage](*batch, *inputs))
             roots = (outputs[0] / tokens,) if last else tuple(output for output in outputs if output.requires_grad)
-        self._held[action.stage, action.micro_batch] = Held(tuple(x for x in inputs if x.requires_grad), roots)
+        self._held[action.stage, action.micro_batch] = HeldActivations(
+            tuple(x for x in inputs if x.requires_grad), roots
+        )
         if last:
             return outputs[0].detach().double()
         self._give(action, outputs)

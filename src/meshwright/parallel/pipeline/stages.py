@@ -9,7 +9,7 @@ from typing import Protocol, runtime_checkable
 from torch import Tensor, nn
 
 from ...errors import InputError
-from ...pipelines import Unit
+from ...pipelines import ChainUnit
 
 
 @runtime_checkable
@@ -20,7 +20,7 @@ class Cuttable(Protocol):
     def units(self) -> tuple[str, ...]:
         """The names of what may be cut between, in the order of the forward pass."""
 
-    def unit_costs(self, micro_batch: int, seq_len: int) -> list[Unit]:
+    def unit_costs(self, micro_batch: int, seq_len: int) -> list[ChainUnit]:
         """Return what each unit costs for a micro-batch, counted, in seconds on a device of any one speed."""
 
     def part(self, kept: Collection[int]) -> nn.Module:

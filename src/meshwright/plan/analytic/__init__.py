@@ -1,7 +1,7 @@
 """Time and memory of layouts, term by term, over arrays: one code for one run and for 100,000 layouts."""
 
 from .coefficients import book
-from .price import NOT_MODELLED, Prices, Setting, performance, price
+from .price import NOT_MODELLED, Setting, StepPrices, performance, price
 from .quantities import RECOMPUTES, SCHEDULES, Grid
 
 __all__ = [
@@ -9,8 +9,8 @@ __all__ = [
     "RECOMPUTES",
     "SCHEDULES",
     "Grid",
-    "Prices",
     "Setting",
+    "StepPrices",
     "book",
     "performance",
     "price",

@@ -9,7 +9,7 @@ Without fusion the scores travel through memory: nine bytes a score forward and 
 import numpy as np
 
 from .coefficients import Coefficients
-from .quantities import Grid, Machine, Model, Number
+from .quantities import Grid, Machine, ModelQuantities, Number
 
 FORWARD_SCORE_BYTES, BACKWARD_SCORE_BYTES = 9.0, 11.0
 ALIGNED = 8  # elements: batched products of a head that is no multiple of it leave the tensor cores' fast path
@@ -18,7 +18,9 @@ RECURRENT_PASSES = 5.0
 FALLBACK_BYTES = 3.0  # softmax in separate kernels, in single precision
 
 
-def flash_s(machine: Machine, c: Coefficients, model: Model, grid: Grid, seq_len: Number) -> tuple[Number, Number]:
+def flash_s(
+    machine: Machine, c: Coefficients, model: ModelQuantities, grid: Grid, seq_len: Number
+) -> tuple[Number, Number]:
     """Return seconds of the forward and the backward of one layer's fused causal attention."""
     heads = model.heads / grid.tp
     scores = grid.mbs * heads * seq_len * seq_len / grid.cp / 2.0
@@ -28,7 +30,7 @@ def flash_s(machine: Machine, c: Coefficients, model: Model, grid: Grid, seq_len
     return forward, 2.5 * forward
 
 
-def seen_share(model: Model, seq_len: Number) -> Number:
+def seen_share(model: ModelQuantities, seq_len: Number) -> Number:
     """Return the causal scores that layers compute, as a share of those of full attention in every layer.
 
     A window of w of s tokens: (2w - w^2/s) / s; chunks of c: c / s.
@@ -38,7 +40,9 @@ def seen_share(model: Model, seq_len: Number) -> Number:
     return model.full_scores + model.near_scores * near * (2.0 - near) + model.chunk_scores * chunk
 
 
-def recurrence_s(machine: Machine, c: Coefficients, model: Model, grid: Grid, tokens: Number) -> tuple[Number, Number]:
+def recurrence_s(
+    machine: Machine, c: Coefficients, model: ModelQuantities, grid: Grid, tokens: Number
+) -> tuple[Number, Number]:
     """Return seconds of the forward and the backward of the mean layer's recurrence over the sequence.
 
     Its kernels pass through memory what they keep: a convolution and two passes of the scan read it, two write;
@@ -51,7 +55,9 @@ def recurrence_s(machine: Machine, c: Coefficients, model: Model, grid: Grid, to
     return forward, 2.0 * forward
 
 
-def unfused_s(machine: Machine, c: Coefficients, model: Model, grid: Grid, seq_len: Number) -> tuple[Number, Number]:
+def unfused_s(
+    machine: Machine, c: Coefficients, model: ModelQuantities, grid: Grid, seq_len: Number
+) -> tuple[Number, Number]:
     """Return seconds of the forward and the backward of one layer's attention in separate kernels."""
     heads = model.heads / grid.tp
     scores = (

@@ -6,10 +6,10 @@ import msgspec
 import numpy as np
 
 from ...layout import Layout
-from .loads import Load, in_flight, is_folded, loads, rank_layers, without_experts
+from .loads import RankLoad, in_flight, is_folded, loads, rank_layers, without_experts
 from .memory import stage_memory
 from .price import Setting, coefficients_of, machine_of
-from .quantities import Array, Grid, Model
+from .quantities import Array, Grid, ModelQuantities
 
 
 class StageMemory(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,10 +27,10 @@ def memory_of_stages(setting: Setting, layout: Layout, stages: Sequence[int] = (
 
     `stages` are the layers of the virtual stages in the order of the model, where a job cuts them unevenly.
     """
-    grid, model = Grid.of([layout] * layout.pp), Model.of(setting.architecture)
+    grid, model = Grid.of([layout] * layout.pp), ModelQuantities.of(setting.architecture)
     micro, place = float(setting.global_batch) / (grid.dp * grid.mbs), np.arange(float(layout.pp))
     layers, dense = _layers(model, layout, stages)
-    load = Load(
+    load = RankLoad(
         dense=dense,
         moe=layers - dense,
         embedding=1.0 * (place == 0),
@@ -54,7 +54,7 @@ def memory_of_stages(setting: Setting, layout: Layout, stages: Sequence[int] = (
     ]
 
 
-def _layers(model: Model, layout: Layout, stages: Sequence[int]) -> tuple[Array, Array]:
+def _layers(model: ModelQuantities, layout: Layout, stages: Sequence[int]) -> tuple[Array, Array]:
     """Return the layers of each rank, and those of them without experts."""
     if len(stages) == layout.pp * layout.vpp:
         folded = bool(np.all(is_folded(Grid.of([layout]))))

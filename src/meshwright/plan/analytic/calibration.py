@@ -31,7 +31,7 @@ Positive = Annotated[float, Meta(gt=0, le=100)]
 Factors = dict[str, Positive]
 
 
-class Measured(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class MeasuredStep(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One measured step of a calibration, and what was predicted for it; errors are predicted over measured, less 1."""
 
     id: str
@@ -58,7 +58,7 @@ class Calibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     band: Ratio  # error band of runs like these, in the mean
     band_before: Ratio  # without calibration
     misfit: Ratio  # of the variance of left-out runs, beside what it should be; 1 or more
-    runs: tuple[Measured, ...]
+    runs: tuple[MeasuredStep, ...]
     table: str  # the file that the runs are from
     sha256: str  # of that file
     made: str  # the day

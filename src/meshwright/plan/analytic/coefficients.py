@@ -131,7 +131,7 @@ FACTS = Conventions.__struct_fields__
 Uses = Mapping[str, float | str | list[str | float]]  # a role's fact, its constant, or several that multiply
 
 
-class Stack(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class StackCoefficients(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What a software stack uses for each role, and what it does where a run does not say.
 
     `like` names the stack whose constants it uses, where it has none of its own: `parse_book` copies what it does not
@@ -150,13 +150,13 @@ class Stack(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     traits: dict[str, str] = {}  # what sets a run apart: a pattern over what is written beside it
 
 
-GENERIC = Stack(title="a stack that nobody measured")
+GENERIC = StackCoefficients(title="a stack that nobody measured")
 UNSEEN = "unseen"  # in errors.toml: stacks that were left out whole
 # what a run of each time is taken for, if nobody measured its own
 STRANGERS = ("before-2023", "in-2023", "sharded-since-2024", "since-2024")
 
 
-class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class DeviceCoefficients(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What an accelerator uses; a key "role.precision" or "role@stack" goes before the plain role."""
 
     accelerators: tuple[str, ...]
@@ -177,8 +177,8 @@ class Book(msgspec.Struct, frozen=True):
 
     constants: dict[str, Constant]
     generic: dict[str, float | str | list[str | float]]
-    stacks: dict[str, Stack]
-    devices: dict[str, Device]
+    stacks: dict[str, StackCoefficients]
+    devices: dict[str, DeviceCoefficients]
     fabrics: dict[str, dict[str, float]] = {}  # measured facts of one kind of network, in place of the generic ones
     errors: dict[str, Errors] = {}
     traits: dict[str, str] = {}  # of any stack: a pattern over what is written beside a run
@@ -218,8 +218,11 @@ def parse_book(constants: Mapping[str, Any], stacks: Mapping[str, Any], errors: 
     return Book(
         constants={k: convert(v, Constant, where=f"constants.toml: {k}") for k, v in constants.items()},
         generic=dict(stacks["generic"]),
-        stacks={k: convert(_whole(stacks["stacks"], k), Stack, where=f"stacks.toml: {k}") for k in stacks["stacks"]},
-        devices={k: convert(v, Device, where=f"stacks.toml: {k}") for k, v in stacks["devices"].items()},
+        stacks={
+            k: convert(_whole(stacks["stacks"], k), StackCoefficients, where=f"stacks.toml: {k}")
+            for k in stacks["stacks"]
+        },
+        devices={k: convert(v, DeviceCoefficients, where=f"stacks.toml: {k}") for k, v in stacks["devices"].items()},
         fabrics=dict(stacks["fabrics"]),
         errors={k: convert(v, Errors, where=f"errors.toml: {k}") for k, v in errors.items()},
         traits=dict(stacks["traits"]),

@@ -18,7 +18,7 @@ SHAPE = re.compile(r"\s*([a-z]+)\s*(<=|>=|!=|=|<|>)\s*(\S.*?)\s*")
 EXPECTED = 'expected KEY=VALUE, such as "schedule=1f1b,interleaved", "zero<=1" or "cp=1"'
 
 
-class Condition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class LayoutCondition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One condition on a key of a layout; words stand for their places in the lists of `cost.quantities`."""
 
     name: str
@@ -48,12 +48,14 @@ class Condition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
         return mask
 
 
-def parse_conditions(only: Sequence[str], without: Sequence[str]) -> tuple[Condition, ...]:
+def parse_conditions(only: Sequence[str], without: Sequence[str]) -> tuple[LayoutCondition, ...]:
     """Return the conditions of `--only` and `--not`; InputError, with the nearest key or value, for others."""
     return (*(_parse(text, negated=False) for text in only), *(_parse(text, negated=True) for text in without))
 
 
-def kept(conditions: Sequence[Condition], grid: Grid, *, only: Collection[str] | None = None) -> npt.NDArray[np.bool_]:
+def kept(
+    conditions: Sequence[LayoutCondition], grid: Grid, *, only: Collection[str] | None = None
+) -> npt.NDArray[np.bool_]:
     """Return which layouts all conditions keep: those on the keys `only`, or on all keys but the order of axes."""
     mask = np.ones(len(grid), dtype=bool)
     for condition in conditions:
@@ -62,7 +64,7 @@ def kept(conditions: Sequence[Condition], grid: Grid, *, only: Collection[str] |
     return mask
 
 
-def _parse(text: str, *, negated: bool) -> Condition:
+def _parse(text: str, *, negated: bool) -> LayoutCondition:
     where = f"--{'not' if negated else 'only'} {text}"
     shape = SHAPE.fullmatch(text)
     if shape is None:
@@ -77,7 +79,7 @@ def _parse(text: str, *, negated: bool) -> Condition:
     if sign not in {"=", "!="} and len(parts) > 1:
         raise InputError(f"{where}: expected one number after {sign}")
     values = tuple(_value(name, part, where) for part in parts)
-    return Condition(name=name, sign=sign, values=values, negated=negated, text=text)
+    return LayoutCondition(name=name, sign=sign, values=values, negated=negated, text=text)
 
 
 def _value(name: str, text: str, where: str) -> int:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from .quantities import Grid, Model, Number
+from .quantities import Grid, ModelQuantities, Number
 
 T = TypeVar("T")
 FEW = 256  # layouts: of fewer, telling them apart takes longer than pricing them
@@ -25,7 +25,7 @@ STATES = (*RANKS, "ep", "etp", "vpp", "zero", "schedule", "replicas", "offload")
 SENT = (*RANKS, "ep", "etp", "vpp", "zero", "replicas", "order")
 
 
-def once_each(model: Model, grid: Grid, names: Sequence[str], part: Callable[..., T], *columns: Number) -> T:
+def once_each(model: ModelQuantities, grid: Grid, names: Sequence[str], part: Callable[..., T], *columns: Number) -> T:
     """Return `part(grid, *columns)`, computed for each combination of the named fields of the grid once.
 
     `columns` are arrays that the named fields determine. Rows of a table, whose models differ, are computed each.

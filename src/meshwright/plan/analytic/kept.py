@@ -10,7 +10,7 @@ keeps besides the rows that were sent to its experts and those that came back.
 import numpy as np
 
 from .coefficients import Coefficients
-from .quantities import Grid, Machine, Model, Number
+from .quantities import Grid, Machine, ModelQuantities, Number
 
 SELECTIVE = 1  # indices of quantities.RECOMPUTES
 FULL = 2
@@ -30,7 +30,9 @@ def residual_bytes(machine: Machine, c: Coefficients) -> Number:
     return np.where(machine.product_bytes < SINGLE_BYTES, c.residual_bytes, SINGLE_BYTES)
 
 
-def layer_bytes(machine: Machine, c: Coefficients, model: Model, grid: Grid, seq_len: Number, moe: bool) -> Number:
+def layer_bytes(
+    machine: Machine, c: Coefficients, model: ModelQuantities, grid: Grid, seq_len: Number, moe: bool
+) -> Number:
     """Return what a layer, with experts if `moe`, keeps for the backward of one micro-batch."""
     everything = whole_layer_bytes(machine, c, model, grid, seq_len, moe)
     tokens = grid.mbs * seq_len / grid.cp
@@ -43,7 +45,7 @@ def layer_bytes(machine: Machine, c: Coefficients, model: Model, grid: Grid, seq
 
 
 def whole_layer_bytes(
-    machine: Machine, c: Coefficients, model: Model, grid: Grid, seq_len: Number, moe: bool
+    machine: Machine, c: Coefficients, model: ModelQuantities, grid: Grid, seq_len: Number, moe: bool
 ) -> Number:
     """Return what a layer keeps without recomputation: what it computes again before its backward, with it."""
     element, residual = element_bytes(machine, c), residual_bytes(machine, c)
@@ -67,7 +69,9 @@ def whole_layer_bytes(
     return tokens * (outer + sent / _rows(grid) + cut / grid.tp + _scores(c, model, grid, seq_len))
 
 
-def working_bytes(machine: Machine, c: Coefficients, model: Model, grid: Grid, seq_len: Number, moe: bool) -> Number:
+def working_bytes(
+    machine: Machine, c: Coefficients, model: ModelQuantities, grid: Grid, seq_len: Number, moe: bool
+) -> Number:
     """Return what the backward of one layer has beside what was kept: gradients inside its network, what it repeats."""
     element = element_bytes(machine, c)
     tokens = grid.mbs * seq_len / grid.cp
@@ -86,24 +90,26 @@ def _rows(grid: Grid) -> Number:
     return np.where(grid.sp > 0, grid.tp, 1.0)
 
 
-def _scores(c: Coefficients, model: Model, grid: Grid, seq_len: Number) -> Number:
+def _scores(c: Coefficients, model: ModelQuantities, grid: Grid, seq_len: Number) -> Number:
     """Return the bytes a token of scores that unfused attention keeps."""
     return np.where(c.flash > 0, 0.0, SCORE_BYTES * model.heads * seq_len / grid.tp)
 
 
-def _network(c: Coefficients, model: Model, element: Number, entering: Number) -> Number:
+def _network(c: Coefficients, model: ModelQuantities, element: Number, entering: Number) -> Number:
     """Return the bytes a token and unit of width: what enters the activation function, and the next product."""
     gates = model.matrices - 1.0
     return element * (gates + c.gate_kept * (gates > 1)) + entering
 
 
-def _width(model: Model, moe: bool) -> Number:
+def _width(model: ModelQuantities, moe: bool) -> Number:
     if moe:  # experts of a narrower stream are wider than their weights say
         return model.expert_ffn * model.experts_per_token / model.stream + model.shared_ffn
     return model.ffn * model.dense_share
 
 
-def _every_second(machine: Machine, c: Coefficients, model: Model, grid: Grid, tokens: Number, moe: bool) -> Number:
+def _every_second(
+    machine: Machine, c: Coefficients, model: ModelQuantities, grid: Grid, tokens: Number, moe: bool
+) -> Number:
     """Return what is kept where every second product's result and the attention's are (torchtitan, per operator).
 
     Of queries, keys, values, output, gate, up and down these are queries, values, gate and down.
@@ -114,7 +120,9 @@ def _every_second(machine: Machine, c: Coefficients, model: Model, grid: Grid, t
     return tokens * (cut / grid.tp + element * model.hidden / _rows(grid))
 
 
-def _products(machine: Machine, c: Coefficients, model: Model, grid: Grid, tokens: Number, moe: bool) -> Number:
+def _products(
+    machine: Machine, c: Coefficients, model: ModelQuantities, grid: Grid, tokens: Number, moe: bool
+) -> Number:
     """Return what is kept where the results of all products and of the attention are."""
     element = element_bytes(machine, c)
     heads = model.projected + model.mixer_out

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...workload.routing import nodes_reached
-from ...workload.split import Exchange, Sizes, context_exchange, expert_exchange, tensor_exchange
+from ...workload.split import LayerTraffic, Sizes, context_exchange, expert_exchange, tensor_exchange
 from .attention import flash_s, recurrence_s, unfused_s
 from .coefficients import Coefficients
 from .collective import AxisPlacement, all_to_all_s, axis_span, span
 from .products import linear_s
-from .quantities import Grid, Machine, Model, Number
+from .quantities import Grid, Machine, ModelQuantities, Number
 from .sent import Axis, is_never
 
 HALF_BYTES = 2.0  # of one activation inside a layer
@@ -24,7 +24,7 @@ BACKWARD_PASSES = 2.0  # of the forward's element-wise bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Pass:
+class PassSeconds:
     """Seconds of one direction of a layer: compute, and collectives that nothing hides."""
 
     compute_s: Number
@@ -41,12 +41,12 @@ class Pass:
 class LayerTime:
     """One layer: its forward, its backward, and what recomputation adds to the backward."""
 
-    forward: Pass
-    backward: Pass
-    again: Pass
+    forward: PassSeconds
+    backward: PassSeconds
+    again: PassSeconds
 
 
-def layer_s(machine: Machine, c: Coefficients, model: Model, grid: Grid, seq_len: Number) -> LayerTime:
+def layer_s(machine: Machine, c: Coefficients, model: ModelQuantities, grid: Grid, seq_len: Number) -> LayerTime:
     """Return the seconds of the average layer, experts included where the model has them."""
     tokens = grid.mbs * seq_len / grid.cp
     attention = _attention(machine, c, model, grid, seq_len)
@@ -73,7 +73,7 @@ def layer_s(machine: Machine, c: Coefficients, model: Model, grid: Grid, seq_len
     products = projections[0] + network[0]
     part = c.selective_products * products + c.selective_elements * moved + c.selective_attention * attention[0]
     repeated = np.where(full, 1.0, np.where(selective, c.selective_comm, 0.0))
-    again = Pass(
+    again = PassSeconds(
         compute_s=np.where(full, forward.compute_s, np.where(selective, part, 0.0)),
         exposed_s=repeated * (exposed_tp_again + ring[0] + routed),
         hidden_s=repeated * (comm[2] - exposed_tp_again),
@@ -81,7 +81,7 @@ def layer_s(machine: Machine, c: Coefficients, model: Model, grid: Grid, seq_len
     return LayerTime(forward, backward, again)
 
 
-def _pass(gpu_s: Number, exposed_s: Number, hidden_s: Number, floor_s: Number, alone: Number) -> Pass:
+def _pass(gpu_s: Number, exposed_s: Number, hidden_s: Number, floor_s: Number, alone: Number) -> PassSeconds:
     """Return a pass whose kernels the host must launch: the longer of the GPU's time and the host's, smoothed.
 
     (gpu^3 + host^3)^(1/3): where both need about as long, each waits for the other in turn, small kernels for their
@@ -91,15 +91,17 @@ def _pass(gpu_s: Number, exposed_s: Number, hidden_s: Number, floor_s: Number, a
     busy = gpu_s + exposed_s
     squares = busy * busy + floor_s * floor_s
     cubes = busy * busy * busy + floor_s * floor_s * floor_s
-    return Pass(np.where(alone, np.cbrt(cubes), np.sqrt(squares)) - exposed_s, exposed_s, hidden_s)
+    return PassSeconds(np.where(alone, np.cbrt(cubes), np.sqrt(squares)) - exposed_s, exposed_s, hidden_s)
 
 
-def _fallback(c: Coefficients, model: Model, grid: Grid) -> Number:
+def _fallback(c: Coefficients, model: ModelQuantities, grid: Grid) -> Number:
     split = (grid.mbs * model.heads / grid.tp) % 4 > 0
     return np.where(np.logical_and(split, c.flash == 0), c.launch_fallback, 1.0)
 
 
-def _attention(machine: Machine, c: Coefficients, model: Model, grid: Grid, seq_len: Number) -> tuple[Number, Number]:
+def _attention(
+    machine: Machine, c: Coefficients, model: ModelQuantities, grid: Grid, seq_len: Number
+) -> tuple[Number, Number]:
     fused = flash_s(machine, c, model, grid, seq_len)
     apart = unfused_s(machine, c, model, grid, seq_len)
     scores = np.where(c.flash > 0, fused[0], apart[0]), np.where(c.flash > 0, fused[1], apart[1])
@@ -107,7 +109,9 @@ def _attention(machine: Machine, c: Coefficients, model: Model, grid: Grid, seq_
     return scores[0] + scanned[0], scores[1] + scanned[1]
 
 
-def _projections(machine: Machine, c: Coefficients, model: Model, grid: Grid, tokens: Number) -> tuple[Number, Number]:
+def _projections(
+    machine: Machine, c: Coefficients, model: ModelQuantities, grid: Grid, tokens: Number
+) -> tuple[Number, Number]:
     """Return seconds of the projections into and out of the attention (latent ones as products of equal weight)."""
     out = model.mixer_out / grid.tp
     into = model.attention_weights / model.hidden / grid.tp - out
@@ -116,7 +120,9 @@ def _projections(machine: Machine, c: Coefficients, model: Model, grid: Grid, to
     return a[0] + b[0], a[1] + b[1]
 
 
-def _network(machine: Machine, c: Coefficients, model: Model, grid: Grid, tokens: Number) -> tuple[Number, Number]:
+def _network(
+    machine: Machine, c: Coefficients, model: ModelQuantities, grid: Grid, tokens: Number
+) -> tuple[Number, Number]:
     """Return seconds of the feed-forward network, averaged over layers with and without experts."""
     share = np.where(model.experts > 0, model.moe_layers / model.layers, 0.0)
     dense = _mlp(machine, c, model, tokens, model.ffn / grid.tp)
@@ -134,14 +140,18 @@ def _network(machine: Machine, c: Coefficients, model: Model, grid: Grid, tokens
     return share * moe[0] + plain * dense[0], share * moe[1] + plain * dense[1]
 
 
-def _mlp(machine: Machine, c: Coefficients, model: Model, rows: Number, width: Number) -> tuple[Number, Number]:
+def _mlp(
+    machine: Machine, c: Coefficients, model: ModelQuantities, rows: Number, width: Number
+) -> tuple[Number, Number]:
     width = np.maximum(width, 1.0)
     up = linear_s(machine, c, rows, (model.matrices - 1) * width, model.hidden)
     down = linear_s(machine, c, rows, model.hidden, width)
     return up[0] + down[0], up[1] + down[1]
 
 
-def _element_wise(machine: Machine, c: Coefficients, model: Model, grid: Grid, tokens: Number) -> tuple[Number, Number]:
+def _element_wise(
+    machine: Machine, c: Coefficients, model: ModelQuantities, grid: Grid, tokens: Number
+) -> tuple[Number, Number]:
     """Return seconds of what is bound by memory in a forward: outside and inside the tensor-parallel region.
 
     Sequence parallelism divides the outer part over tp too (Korthikanti et al. 2022).
@@ -156,7 +166,7 @@ def _element_wise(machine: Machine, c: Coefficients, model: Model, grid: Grid, t
     return outer / rate, inner / rate
 
 
-def _sizes(model: Model, grid: Grid, tokens: Number) -> Sizes:
+def _sizes(model: ModelQuantities, grid: Grid, tokens: Number) -> Sizes:
     """Return the elements of what a layer sends."""
     return Sizes(
         residual=tokens * model.hidden,
@@ -179,7 +189,7 @@ def _context_parallel(
 ) -> tuple[Number, Number]:
     """Return what sending keys and values takes, round a ring beyond the attention that hides it."""
     axis = Axis(c, axis_span(machine, c, grid, "cp"))
-    exchange: Exchange = context_exchange(sizes, grid, c.conventions)
+    exchange: LayerTraffic = context_exchange(sizes, grid, c.conventions)
     forward, backward = axis.total_s(exchange.forward), axis.total_s(exchange.backward)
     shown = 1.0 - c.tp_hidden
     return (
@@ -188,7 +198,7 @@ def _context_parallel(
     )
 
 
-def _expert_parallel(machine: Machine, c: Coefficients, model: Model, sizes: Sizes, grid: Grid) -> Number:
+def _expert_parallel(machine: Machine, c: Coefficients, model: ModelQuantities, sizes: Sizes, grid: Grid) -> Number:
     """Return seconds of dispatch and combine of one direction: an all-to-all of the routed tokens each."""
     over = _expert_span(machine, c, grid)
     once = leaving_share(machine, c, model, grid)
@@ -198,7 +208,7 @@ def _expert_parallel(machine: Machine, c: Coefficients, model: Model, sizes: Siz
     return seconds * c.ep_exposed * c.moe_pace
 
 
-def leaving_share(machine: Machine, c: Coefficients, model: Model, grid: Grid) -> Number:
+def leaving_share(machine: Machine, c: Coefficients, model: ModelQuantities, grid: Grid) -> Number:
     """Return the share of the rows for experts on other nodes that travels there.
 
     All of them, or where a dispatcher sends a row once to each node, one for each node that some of its experts are on.

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .quantities import SCHEDULES, Array, Grid, Model, Number
+from .quantities import SCHEDULES, Array, Grid, ModelQuantities, Number
 
 GPIPE, ZERO_BUBBLE = SCHEDULES.index("gpipe"), SCHEDULES.index("zb")
 RANKS = 3  # first, between, last
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class RankLoad:
     """What one rank of the pipeline of every layout holds; numbers of layers may be fractions where stages are cut."""
 
     dense: Number  # layers without experts
@@ -31,7 +31,7 @@ class Load:
         return self.dense + self.moe
 
 
-def loads(model: Model, grid: Grid, micro_batches: Number, stages: Sequence[int] = ()) -> list[Load]:
+def loads(model: ModelQuantities, grid: Grid, micro_batches: Number, stages: Sequence[int] = ()) -> list[RankLoad]:
     """Return the loads of the three ranks that may be the most loaded; of every rank where the stages are known.
 
     `stages` are the layers of the virtual stages in the order of the model, the same for all layouts of the grid.
@@ -50,7 +50,7 @@ def loads(model: Model, grid: Grid, micro_batches: Number, stages: Sequence[int]
     for place, count in ((0.0 * grid.pp, first), (between, np.where(grid.pp > 2, most, last)), (grid.pp - 1.0, last)):
         without = without_experts(model, place * count / grid.vpp, count / grid.vpp, count)
         found.append(
-            Load(
+            RankLoad(
                 dense=without,
                 moe=count - without,
                 embedding=1.0 * (place == 0),
@@ -61,7 +61,7 @@ def loads(model: Model, grid: Grid, micro_batches: Number, stages: Sequence[int]
     return found
 
 
-def rank_layers(model: Model, ranks: int, stages: Sequence[int], *, folded: bool) -> tuple[Array, Array]:
+def rank_layers(model: ModelQuantities, ranks: int, stages: Sequence[int], *, folded: bool) -> tuple[Array, Array]:
     """Return the layers of each rank of a pipeline, and those of them without experts, from its virtual stages.
 
     `folded`: stages go down the ranks and up again, a V, so that the first rank has the last stage too.
@@ -80,11 +80,11 @@ def is_folded(grid: Grid) -> Number:
     return (grid.schedule == ZERO_BUBBLE) & (grid.vpp > 1)
 
 
-def _known_loads(model: Model, grid: Grid, micro_batches: Number, stages: Sequence[int]) -> list[Load]:
+def _known_loads(model: ModelQuantities, grid: Grid, micro_batches: Number, stages: Sequence[int]) -> list[RankLoad]:
     ranks = int(np.atleast_1d(grid.pp)[0])
     folded = bool(np.atleast_1d(is_folded(grid))[0])
     return [
-        Load(
+        RankLoad(
             dense=dense + 0.0 * grid.pp,
             moe=layers - dense + 0.0 * grid.pp,
             embedding=(place == 0) + 0.0 * grid.pp,
@@ -95,7 +95,7 @@ def _known_loads(model: Model, grid: Grid, micro_batches: Number, stages: Sequen
     ]
 
 
-def without_experts(model: Model, start: Number, first: Number, count: Number) -> Number:
+def without_experts(model: ModelQuantities, start: Number, first: Number, count: Number) -> Number:
     """Return the layers without experts among `count` of a rank, the `first` of which begin at layer `start`.
 
     Those that lead the model are where they are; others, among layers with experts, are spread evenly.

@@ -18,8 +18,8 @@ from ...workload.program import Held, Moment, States
 from .coefficients import Coefficients
 from .distinct import KEPT, STATES, once_each
 from .kept import layer_bytes, residual_bytes, working_bytes
-from .loads import Load, loads
-from .quantities import Grid, Machine, Model, Number
+from .loads import RankLoad, loads
+from .quantities import Grid, Machine, ModelQuantities, Number
 from .states import states_of
 
 CONTEXT_BYTES = 0.6e9  # CUDA context and libraries' workspaces
@@ -28,7 +28,7 @@ BUFFER_BYTES = 0.3e9  # communicators' buffers, more with every kind of group
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class MemoryTerms:
     """Bytes of the most loaded rank; the terms below `card_bytes` add up to `allocated_bytes`."""
 
     allocated_bytes: Number  # live tensors at the peak
@@ -47,14 +47,14 @@ class Memory:
 def memory_bytes(
     machine: Machine,
     c: Coefficients,
-    model: Model,
+    model: ModelQuantities,
     grid: Grid,
     *,
     seq_len: Number,
     global_batch: Number,
     shard: Number,
     stages: Sequence[int] = (),
-) -> Memory:
+) -> MemoryTerms:
     """Return the peak memory of the most loaded rank; `stages` as in `loads`."""
     micro = global_batch / (grid.dp * grid.mbs)
 
@@ -71,8 +71,15 @@ def memory_bytes(
 
 
 def stage_memory(
-    machine: Machine, c: Coefficients, model: Model, grid: Grid, load: Load, *, seq_len: Number, shard: Number
-) -> Memory:
+    machine: Machine,
+    c: Coefficients,
+    model: ModelQuantities,
+    grid: Grid,
+    load: RankLoad,
+    *,
+    seq_len: Number,
+    shard: Number,
+) -> MemoryTerms:
     """Return the peak memory of a rank with this load."""
     kept, work = _layers(machine, c, model, grid, seq_len=seq_len)
     held = states_of(machine, c, model, grid, load, shard)
@@ -80,19 +87,19 @@ def stage_memory(
 
 
 def _layers(
-    machine: Machine, c: Coefficients, model: Model, grid: Grid, *, seq_len: Number
+    machine: Machine, c: Coefficients, model: ModelQuantities, grid: Grid, *, seq_len: Number
 ) -> tuple[list[Number], list[Number]]:
     """Return what a layer keeps for backward and what it needs while it runs, without and with experts."""
     kept = [layer_bytes(machine, c, model, grid, seq_len, moe) for moe in (False, True)]
     return kept, [working_bytes(machine, c, model, grid, seq_len, moe) for moe in (False, True)]
 
 
-def _whole(c: Coefficients, grid: Grid, found: Peak) -> Memory:
+def _whole(c: Coefficients, grid: Grid, found: Peak) -> MemoryTerms:
     """Return the terms of a rank with what the allocator holds besides and the card shows."""
     moving = found.activations + found.logits + found.working
     reserved = found.allocated + c.fragments * moving + np.minimum(SPLIT_BYTES, moving / 2.0)
     groups = 1.0 * (grid.tp > 1) + (grid.pp > 1) + (grid.dp > 1) + (grid.cp > 1) + (grid.ep > 1)
-    return Memory(
+    return MemoryTerms(
         allocated_bytes=found.allocated,
         reserved_bytes=reserved,
         card_bytes=reserved + CONTEXT_BYTES + BUFFER_BYTES * groups,
@@ -107,7 +114,9 @@ def _whole(c: Coefficients, grid: Grid, found: Peak) -> Memory:
     )
 
 
-def _entry(machine: Machine, c: Coefficients, model: Model, grid: Grid, load: Load, seq_len: Number) -> Number:
+def _entry(
+    machine: Machine, c: Coefficients, model: ModelQuantities, grid: Grid, load: RankLoad, seq_len: Number
+) -> Number:
     """Return the bytes of what enters the output: the last norm's input and result, and where it is gathered that."""
     rows = np.where(grid.sp > 0, grid.tp, 1.0)
     copies = 2.0 / rows + np.where(c.gathers_kept > 0, 1.0 - 1.0 / rows, 0.0)
@@ -115,8 +124,8 @@ def _entry(machine: Machine, c: Coefficients, model: Model, grid: Grid, load: Lo
 
 
 def _moments(
-    machine: Machine, c: Coefficients, model: Model, grid: Grid, load: Load, held: States, kept: list[Number],
-    work: list[Number], seq_len: Number,
+    machine: Machine, c: Coefficients, model: ModelQuantities, grid: Grid, load: RankLoad, held: States,
+    kept: list[Number], work: list[Number], seq_len: Number,
 ) -> tuple[Moment, Moment]:  # fmt: skip
     """Return what one rank holds at the loss, and in its last layer."""
     activations = load.in_flight * (load.dense * kept[0] + load.moe * kept[1])

@@ -19,16 +19,16 @@ from ...workload.conventions import OWN
 from .calibration import Calibration, covariance_of, measured_here, narrowed, prior_of
 from .cautions import cautions, widened
 from .coefficients import GENERIC, Coefficients, book, coefficients
-from .conditions import Condition
+from .conditions import LayoutCondition
 from .factors import adjusted, sensitivity
 from .fits import OVER, verdicts
 from .host import ASSUMED_LINK_RATE, ASSUMED_MEMORY_RATE
 from .measured import on_measured_links, with_switch
-from .memory import Memory, memory_bytes
+from .memory import MemoryTerms, memory_bytes
 from .optimizers import optimizer_roles
-from .quantities import Array, Grid, Machine, Model
+from .quantities import Array, Grid, Machine, ModelQuantities
 from .seen import origin
-from .step import Step, step_s
+from .step import StepSeconds, step_s
 
 DEFAULT_STACK = OWN
 # precisions of a run: the catalogue's peak that they use, and the bytes of an element that a product reads
@@ -63,14 +63,14 @@ class Setting(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     optimizer: str = "adamw"
     routed_once: bool | None = None  # rows go once to each node of experts; None: as the stack's dispatcher does it
     lora_rank: int = 0  # of adapters beside frozen weights; 0: all parameters are trained
-    conditions: tuple[Condition, ...] = ()  # that keep a search to some layouts
+    conditions: tuple[LayoutCondition, ...] = ()  # that keep a search to some layouts
     assumed: tuple[str, ...] = ()  # of the model: sizes and a sequence length that nobody gave
     ignored: tuple[str, ...] = ()  # keys of its config that were passed over
     measured: tuple[Calibration, ...] = ()  # the user's own runs, of this stack and of these machines
 
 
 @dataclass(frozen=True, slots=True)
-class Prices:
+class StepPrices:
     """Arrays of length n; seconds of one step, bytes of the fullest rank."""
 
     step_time_s: Array
@@ -105,7 +105,7 @@ class Prices:
         return {field.name: float(getattr(self, field.name)[index]) for field in fields(self)}
 
 
-def price(setting: Setting, grid: Grid, stages: Sequence[int] = ()) -> Prices:
+def price(setting: Setting, grid: Grid, stages: Sequence[int] = ()) -> StepPrices:
     """Return the prices of all layouts of a grid; InputError for a cluster without accelerators or a precision.
 
     `stages` are the layers of the virtual stages of all of them, where a job cuts the model in its own way.
@@ -113,22 +113,22 @@ def price(setting: Setting, grid: Grid, stages: Sequence[int] = ()) -> Prices:
     c = coefficients_of(setting)
     step, memory = _step(setting, grid, c, stages), _memory(setting, grid, c, stages)
     terms = {
-        **{field.name: getattr(step, field.name) for field in fields(Step) if field.name != "total_s"},
-        **{field.name: getattr(memory, field.name) for field in fields(Memory)},
+        **{field.name: getattr(step, field.name) for field in fields(StepSeconds) if field.name != "total_s"},
+        **{field.name: getattr(memory, field.name) for field in fields(MemoryTerms)},
     }
     columns = {
         name: np.zeros(len(grid)) + term if np.ndim(term) == 0 else np.asarray(term) for name, term in terms.items()
     }
-    return Prices(step_time_s=np.asarray(step.total_s), exposed_comm_s=np.asarray(step.exposed_comm_s), **columns)
+    return StepPrices(step_time_s=np.asarray(step.total_s), exposed_comm_s=np.asarray(step.exposed_comm_s), **columns)
 
 
-def _step(setting: Setting, grid: Grid, c: Coefficients, stages: Sequence[int] = ()) -> Step:
-    model = Model.of(setting.architecture)
+def _step(setting: Setting, grid: Grid, c: Coefficients, stages: Sequence[int] = ()) -> StepSeconds:
+    model = ModelQuantities.of(setting.architecture)
     return step_s(machine_of(setting), c, model, grid, **_batch(setting, grid), stages=stages)
 
 
-def _memory(setting: Setting, grid: Grid, c: Coefficients, stages: Sequence[int]) -> Memory:
-    model = Model.of(setting.architecture)
+def _memory(setting: Setting, grid: Grid, c: Coefficients, stages: Sequence[int]) -> MemoryTerms:
+    model = ModelQuantities.of(setting.architecture)
     return memory_bytes(machine_of(setting), c, model, grid, **_batch(setting, grid), stages=stages)
 
 
@@ -193,7 +193,7 @@ def _narrowed(setting: Setting, layout: Layout, band: float) -> float:
     return float(found)
 
 
-def performance(setting: Setting, prices: Prices, index: int, layout: Layout) -> Performance:
+def performance(setting: Setting, prices: StepPrices, index: int, layout: Layout) -> Performance:
     """Return the prediction of one layout as the struct that measurements use too; doubts widen its band."""
     known = book()
     group = node_group_of(setting.cluster)
@@ -285,7 +285,7 @@ def machine_of(setting: Setting) -> Machine:
     )
 
 
-def verdicts_in(setting: Setting, prices: Prices) -> Any:
+def verdicts_in(setting: Setting, prices: StepPrices) -> Any:
     """Return for each layout the index of its word in `layout.FITS`, in the memory of a GPU and of its host."""
     machine = machine_of(setting)
     found = verdicts(prices, machine.memory_bytes)

@@ -23,7 +23,7 @@ LONG = 4096  # tokens: recurrences compute in chunks that are shorter
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
+class ModelQuantities:
     """The architecture, with the quantities that every term needs."""
 
     vocab: Number
@@ -66,7 +66,7 @@ class Model:
     beside: Number = 0.0  # parameters beside layers, embedding and output
 
     @classmethod
-    def of(cls, model: Architecture) -> "Model":
+    def of(cls, model: Architecture) -> "ModelQuantities":
         """Return the numbers of one architecture; of layers of several kinds, their mean."""
         width, hidden = model.embedding_width, model.hidden_size
         return cls(

@@ -22,7 +22,7 @@ KINDS = ("zero-bubble schedule", "ZeRO-3 in a pipeline", "context parallelism of
 DOUBT = "in no measured run"
 
 
-class Seen(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class SeenKinds(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Numbers of fitted runs with each kind of layout and of recurrent layers, and on each device of stacks.toml; which
     devices a stack had.
     """
@@ -50,7 +50,7 @@ def recurrent_kinds(architecture: Architecture) -> tuple[str, ...]:
     return tuple(sorted({type(mixer).__name__ for mixer in mixers if not isinstance(mixer, Attention | Latent)}))
 
 
-def counted(runs: Iterable[tuple[Layout, str, str, Architecture]], known: Book) -> Seen:
+def counted(runs: Iterable[tuple[Layout, str, str, Architecture]], known: Book) -> SeenKinds:
     """Return what some runs have seen: the layout, the accelerator, the stack and the model of each."""
     kinds, devices = Counter(dict.fromkeys(KINDS, 0)), Counter(dict.fromkeys(known.devices, 0))
     mixers: Counter[str] = Counter()
@@ -61,7 +61,7 @@ def counted(runs: Iterable[tuple[Layout, str, str, Architecture]], known: Book) 
         of_run = [name for name, device in known.devices.items() if accelerator in device.accelerators]
         devices.update(of_run)
         stacks.setdefault(known.fitted(stack), set()).update(of_run)
-    return Seen(
+    return SeenKinds(
         kinds=dict(kinds),
         mixers=dict(sorted(mixers.items())),
         devices=dict(devices),
@@ -70,10 +70,10 @@ def counted(runs: Iterable[tuple[Layout, str, str, Architecture]], known: Book) 
 
 
 @functools.lru_cache(maxsize=1)
-def seen() -> Seen:
+def seen() -> SeenKinds:
     """Return what the runs of this package's constants have seen."""
     text = resources.files(__package__).joinpath("data", "seen.toml").read_text("utf-8")
-    return convert(tomllib.loads(text), Seen, where="seen.toml")
+    return convert(tomllib.loads(text), SeenKinds, where="seen.toml")
 
 
 def unseen_kinds(layout: Layout, *, beside: Collection[str] = ()) -> tuple[str, ...]:

@@ -5,13 +5,15 @@ import numpy as np
 from ...workload.held import Counts, states
 from ...workload.program import States
 from .coefficients import Coefficients
-from .loads import ZERO_BUBBLE, Load
-from .quantities import Grid, Machine, Model, Number
+from .loads import ZERO_BUBBLE, RankLoad
+from .quantities import Grid, Machine, ModelQuantities, Number
 
 SINGLE_BYTES = 4.0
 
 
-def states_of(machine: Machine, c: Coefficients, model: Model, grid: Grid, load: Load, shard: Number) -> States:
+def states_of(
+    machine: Machine, c: Coefficients, model: ModelQuantities, grid: Grid, load: RankLoad, shard: Number
+) -> States:
     """Return the states of a rank with this load; `shard` is the ranks over which ZeRO shards."""
     ranks = np.minimum(grid.dp * grid.cp, shard)
     expert_ranks = np.maximum(ranks / grid.expert_cut, 1.0)
@@ -29,7 +31,7 @@ def states_of(machine: Machine, c: Coefficients, model: Model, grid: Grid, load:
     )  # fmt: skip
 
 
-def _parameters(model: Model, grid: Grid, load: Load) -> tuple[Number, Number, Number]:
+def _parameters(model: ModelQuantities, grid: Grid, load: RankLoad) -> tuple[Number, Number, Number]:
     """Return the parameters of a rank, those of its routed experts apart, and those of its largest layer."""
     expert = model.matrices * model.hidden * model.expert_ffn * model.experts / grid.expert_cut / grid.tp
     router = model.hidden * model.experts
@@ -41,13 +43,13 @@ def _parameters(model: Model, grid: Grid, load: Load) -> tuple[Number, Number, N
     return dense + _ends(model, grid, load), load.moe * expert, unit
 
 
-def _dense_layer(model: Model, grid: Grid, load: Load) -> Number:
+def _dense_layer(model: ModelQuantities, grid: Grid, load: RankLoad) -> Number:
     """Return the matrices of one layer, routed experts left out."""
     network = np.maximum(model.ffn * (load.dense > 0), model.shared_ffn * (load.moe > 0))
     return (model.attention_weights + model.matrices * model.hidden * network) / grid.tp
 
 
-def _ends(model: Model, grid: Grid, load: Load) -> Number:
+def _ends(model: ModelQuantities, grid: Grid, load: RankLoad) -> Number:
     """Return the parameters of embedding and output, those that this rank has; a tied matrix is on both ends."""
     table = model.vocab * model.hidden
     tied = model.head_parameters < table

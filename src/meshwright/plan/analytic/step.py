@@ -15,7 +15,7 @@ from .host import hosted_s
 from .layer import HALF_BYTES, LayerTime, layer_s
 from .loads import is_folded, rank_layers
 from .products import linear_s
-from .quantities import Grid, Machine, Model, Number
+from .quantities import Grid, Machine, ModelQuantities, Number
 
 LOSS_BYTES = 18.0  # a logit: written in half precision, cast, softmax and its gradient in single precision
 UPDATE_BYTES = 30.0  # a parameter: gradient 4, master weight and two moments read and written 24, weight written 2
@@ -25,7 +25,7 @@ SENDS = 10.0  # small messages between two GPUs of a node in the time of one sma
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class StepSeconds:
     """Seconds of one step by term, arrays of length n; the terms below `total_s` add up to it."""
 
     total_s: Number
@@ -49,14 +49,14 @@ class Step:
 def step_s(
     machine: Machine,
     c: Coefficients,
-    model: Model,
+    model: ModelQuantities,
     grid: Grid,
     *,
     seq_len: Number,
     global_batch: Number,
     shard: Number,
     stages: Sequence[int] = (),
-) -> Step:
+) -> StepSeconds:
     """Return the terms of one step; `shard` is the ranks over which ZeRO-3 shards (the rest replicates).
 
     `stages` are the layers of the virtual stages in the order of the model, where a job cuts them in its own way.
@@ -93,7 +93,7 @@ def step_s(
     exposed_sends = micro * 2.0 * grid.vpp * send
     backward = work - forward - comm - exposed_sends - micro * c.micro_s * grid.vpp
     p = c.pace
-    return Step(
+    return StepSeconds(
         total_s=total_s,
         forward_s=forward * p,
         backward_s=backward * p,
@@ -108,7 +108,7 @@ def step_s(
     )
 
 
-def paced_layers(model: Model, grid: Grid, stages: Sequence[int] = ()) -> tuple[Number, Number]:
+def paced_layers(model: ModelQuantities, grid: Grid, stages: Sequence[int] = ()) -> tuple[Number, Number]:
     """Return the layers of the rank that has most, and those of the last one, which carries the output.
 
     `stages` are the layers of each virtual stage where the job says them. Where layers do not divide, the last one has
@@ -128,7 +128,9 @@ def paced_layers(model: Model, grid: Grid, stages: Sequence[int] = ()) -> tuple[
     return np.where(slots, ends + (grid.pp > 2), most), np.where(slots, ends, last)
 
 
-def head_s(machine: Machine, c: Coefficients, model: Model, grid: Grid, tokens: Number) -> tuple[Number, Number]:
+def head_s(
+    machine: Machine, c: Coefficients, model: ModelQuantities, grid: Grid, tokens: Number
+) -> tuple[Number, Number]:
     """Return seconds of forward and backward of the output projection and the loss, in half precision."""
     half = machine.peak / machine.peak_half
     forward, backward = linear_s(machine, c, tokens, model.vocab / grid.tp, model.hidden)
@@ -136,7 +138,7 @@ def head_s(machine: Machine, c: Coefficients, model: Model, grid: Grid, tokens: 
     return forward * half + loss / 3.0, backward * half + loss * 2.0 / 3.0
 
 
-def _send_s(machine: Machine, c: Coefficients, model: Model, grid: Grid, tokens: Number) -> Number:
+def _send_s(machine: Machine, c: Coefficients, model: ModelQuantities, grid: Grid, tokens: Number) -> Number:
     """Return seconds of passing one micro-batch's activations to the next stage; all ranks of a node send at once."""
     step = stride(grid, "pp")
     crosses = step * grid.pp > machine.domain
@@ -160,7 +162,7 @@ def _summed_s(machine: Machine, c: Coefficients, grid: Grid, held: Number, micro
     return np.where(micro > 1, c.summed_apart * moved / (machine.memory_rate * c.memory), 0.0)
 
 
-def parameters_of_rank(model: Model, grid: Grid, layers: Number) -> Number:
+def parameters_of_rank(model: ModelQuantities, grid: Grid, layers: Number) -> Number:
     """Return the parameters of the rank that holds most: `layers` layers and the larger embedding, cut over tp."""
     share = np.where(model.experts > 0, model.moe_layers / model.layers, 0.0)
     network = model.matrices * model.hidden * model.ffn
@@ -174,7 +176,7 @@ def parameters_of_rank(model: Model, grid: Grid, layers: Number) -> Number:
     return (layers * layer + embedding) / grid.tp + layers * model.small_parameters
 
 
-def experts_of_rank(model: Model, grid: Grid, layers: Number) -> Number:
+def experts_of_rank(model: ModelQuantities, grid: Grid, layers: Number) -> Number:
     """Return the parameters of routed experts among those of a rank with this many layers."""
     share = np.where(model.experts > 0, model.moe_layers / model.layers, 0.0)
     expert = model.matrices * model.hidden * model.expert_ffn
@@ -184,7 +186,7 @@ def experts_of_rank(model: Model, grid: Grid, layers: Number) -> Number:
 def _data_parallel(
     machine: Machine,
     c: Coefficients,
-    model: Model,
+    model: ModelQuantities,
     grid: Grid,
     parameters: tuple[Number, Number],
     layer: LayerTime,
@@ -277,7 +279,7 @@ def _shared_s(
 
 def _unsharded(
     c: Coefficients,
-    model: Model,
+    model: ModelQuantities,
     grid: Grid,
     sent: _Sent,
     layer: LayerTime,

@@ -14,11 +14,11 @@ from ...layout import Layout, micro_batches
 from ...mesh import size
 from ...pipelines import (
     SLACK,
+    ChainUnit,
     Cut,
     PipelineGrid,
+    StageTarget,
     StageTimes,
-    Target,
-    Unit,
     best_cut,
     links_of_cuts,
     schedule,
@@ -123,13 +123,13 @@ def _end_of_step(
     return spans
 
 
-def _target(layout: Layout, inputs: StepInputs, grid: PipelineGrid) -> Target:
+def _target(layout: Layout, inputs: StepInputs, grid: PipelineGrid) -> StageTarget:
     """Return the pipeline's ranks and links: a message is work for its ends, whatever it takes on the link."""
     sent = message_bytes(layout, inputs.workload)
-    return Target.of(grid, links=[(link.work_s, link.all_s / sent) for link in _links(layout, inputs)])
+    return StageTarget.of(grid, links=[(link.work_s, link.all_s / sent) for link in _links(layout, inputs)])
 
 
-class Link(NamedTuple):
+class CutLink(NamedTuple):
     """What messages of some size cost at a cut, and how many pipelines share a link there."""
 
     work_s: float  # of a message, for both its ends
@@ -137,7 +137,7 @@ class Link(NamedTuple):
     at_once: int
 
 
-def _links(layout: Layout, inputs: StepInputs, size_bytes: int | None = None) -> list[Link]:
+def _links(layout: Layout, inputs: StepInputs, size_bytes: int | None = None) -> list[CutLink]:
     """Return the links of all cuts, for messages of that size or those with the activations of a micro-batch.
 
     The ranks of tensor and context parallelism send at once and go on together: one pipeline, the last message counts.
@@ -150,7 +150,7 @@ def _links(layout: Layout, inputs: StepInputs, size_bytes: int | None = None) ->
             for name in (blocking, on_link)
         )
         pipelines = max(1, link.at_once // (layout.tp * layout.cp))
-        links.append(Link(work.time_s(sent), link.time_s(sent), pipelines))
+        links.append(CutLink(work.time_s(sent), link.time_s(sent), pipelines))
     return links
 
 
@@ -174,7 +174,7 @@ def _summed_s(inputs: StepInputs, layout: Layout, bucket: Comm) -> float:
     return fit.time_s(bucket.size_bytes)
 
 
-def _busy(times: StageTimes, target: Target, resuming_s: float) -> StageTimes:
+def _busy(times: StageTimes, target: StageTarget, resuming_s: float) -> StageTimes:
     """Return what occupies the ranks: the work of a message is half at either end, the rest of it on the link.
 
     Each action but the second half of a split backward begins after a wait.
@@ -189,7 +189,7 @@ def _busy(times: StageTimes, target: Target, resuming_s: float) -> StageTimes:
     )
 
 
-def _chain(layout: Layout, inputs: StepInputs) -> tuple[list[Unit], list[tuple[float, float]]]:
+def _chain(layout: Layout, inputs: StepInputs) -> tuple[list[ChainUnit], list[tuple[float, float]]]:
     """Return the units with their measured times, and what of forward and backward of each is blocking collectives.
 
     Averages per micro-batch: only the first skips gradient accumulation, and ZeRO 2 gathers weights once a step. The

@@ -39,7 +39,7 @@ RESUMING = Operator(kind="resuming", shape=())  # before each action of a pipeli
 LOSS = Comm(axis="world", collective="all_reduce", bytes=LOSS_BYTES, calls=0, once=1)  # the loss and whether to stop
 
 
-class Part(NamedTuple):
+class LayerPart(NamedTuple):
     """What one layer does in a pass: gather its weights, compute, wait for its activations, scatter its gradients."""
 
     compute_s: float
@@ -116,7 +116,7 @@ class SplitStep:
         self._compute("backward", rest_s)
         self._wait(() if self.root is None else called_in(self.root.backward.behind, special=last))
 
-    def _part(self, place: int, index: int, *, forward: bool, sharded_s: float) -> Part:
+    def _part(self, place: int, index: int, *, forward: bool, sharded_s: float) -> LayerPart:
         """Return what a layer does in one direction of a micro-batch; `sharded_s`: what FSDP2 does on the host."""
         layer, unit = self.layers[place], self.units[place]
         each: Pass = unit.forward if forward else unit.backward
@@ -124,15 +124,15 @@ class SplitStep:
         gradients = called_in(each.behind, special=index == self.count - 1)
         compute_s = self.times.of_layer(layer, self.layout.recompute)[0 if forward else 1]
         compute_s += sharded_s if layer.recomputable else 0.0
-        return Part(compute_s + self._copy_s(weights + gradients), weights, called_in(each.comms), gradients)
+        return LayerPart(compute_s + self._copy_s(weights + gradients), weights, called_in(each.comms), gradients)
 
-    def _pass(self, name: str, parts: Sequence[Part], *, adding: bool = False) -> None:
+    def _pass(self, name: str, parts: Sequence[LayerPart], *, adding: bool = False) -> None:
         """Append a pass through the parts, the weights of each travelling while the one before computes.
 
         Gradients leave for the host beside the computation that follows, unless the host is `adding` them to others.
         """
         self._wait(parts[0].weights)
-        for part, following in itertools.pairwise([*parts, Part(0.0)]):
+        for part, following in itertools.pairwise([*parts, LayerPart(0.0)]):
             began, share = self.now, 0.0
             for comm in following.weights:
                 share = max(share, self._busy_share(comm))

@@ -14,7 +14,7 @@ from ...train.events import Event, read_events
 from ...train.run_folder import RunFolder
 from ...units import format_time
 from ..blame import blame
-from ..compare import Comparison, compare
+from ..compare import PartComparison, compare
 from ..document import Cell, Figure, Lines, Page, Section, section, table
 from ..figures import curve_figure, memory_figure, parts_figure
 from ..lanes import lanes_figure, on_every_rank
@@ -29,14 +29,14 @@ MAX_EVENTS = 200
 Rows = Sequence[dict[str, float]]
 
 
-def report(folder: RunFolder) -> Comparison:
+def report(folder: RunFolder) -> PartComparison:
     """Write report.html and report.json of a run and return predicted beside measured; InputError if it has no end."""
     comparison, page = run_page(folder)
     write_page(folder.report, page)
     return comparison
 
 
-def run_page(folder: RunFolder) -> tuple[Comparison, Page]:
+def run_page(folder: RunFolder) -> tuple[PartComparison, Page]:
     """Return predicted beside measured of a run, and its page."""
     plan, measured = folder.plan(), folder.measured()
     timelines = {"predicted": folder.timeline("predicted"), "measured": folder.timeline("measured")}
@@ -84,7 +84,7 @@ def _late(events: Sequence[Event], measured: Timeline, step_s: float) -> str:
     return f"rank {culprit.rank} comes last to the collectives and costs {cost} a step, because {culprit.because}"
 
 
-def _beside(comparison: Comparison, predicted: Performance, measured: Performance) -> Section | None:
+def _beside(comparison: PartComparison, predicted: Performance, measured: Performance) -> Section | None:
     bars = parts_figure({"predicted": predicted, "measured": measured})
     return section("Predicted beside measured", comparison_table(comparison), bars)
 

@@ -8,7 +8,7 @@ from ...timeline import Span
 from ...traces.drawn import typical
 from ...traces.intervals import clipped, length_s, union, without
 from ...traces.model import PHASES, RankTrace
-from ...traces.summary import RankShares, Summary
+from ...traces.summary import RankShares, TraceSummary
 from ...traces.usage import Shares, common_steps, steps_of
 from ...units import format_bytes, format_rate, format_time
 from ..document import Cell, Lines, Page, Section, Table, section, table
@@ -27,7 +27,7 @@ LABELS = {
 }
 
 
-def trace_page(ranks: Sequence[Sequence[RankTrace]], summary: Summary, title: str) -> Page:
+def trace_page(ranks: Sequence[Sequence[RankTrace]], summary: TraceSummary, title: str) -> Page:
     """Return the page that shows where the steps of traces went."""
     sections: tuple[Section | None, ...] = (
         section("Where a step goes", _shares_table(summary.median), _notes(summary)),
@@ -47,7 +47,7 @@ def trace_page(ranks: Sequence[Sequence[RankTrace]], summary: Summary, title: st
     )
 
 
-def verdict_of(ranks: Sequence[Sequence[RankTrace]], summary: Summary) -> str:
+def verdict_of(ranks: Sequence[Sequence[RankTrace]], summary: TraceSummary) -> str:
     """Return the verdict in one sentence."""
     median, count = summary.median, len(summary.ranks)
     on = f"on {count} rank{'s' if count > 1 else ''}"
@@ -69,7 +69,7 @@ def verdict_of(ranks: Sequence[Sequence[RankTrace]], summary: Summary) -> str:
     return text
 
 
-def _largest_loss(ranks: Sequence[Sequence[RankTrace]], summary: Summary) -> str:
+def _largest_loss(ranks: Sequence[Sequence[RankTrace]], summary: TraceSummary) -> str:
     median = summary.median
     causes = {
         "exposed communication": median.exposed_comm_s,
@@ -100,7 +100,7 @@ def _shares_table(found: Shares) -> Table:
     return table(("", "median", "of the step"), rows, note=note)
 
 
-def _notes(summary: Summary) -> Lines | None:
+def _notes(summary: TraceSummary) -> Lines | None:
     return Lines(tuple(dict.fromkeys(summary.notes)), title="To know") if summary.notes else None
 
 
@@ -112,7 +112,7 @@ def _unmarked(ranks: Sequence[Sequence[RankTrace]]) -> Lines | None:
     return Lines((f"{text} called, or as idle",))
 
 
-def _lateness(summary: Summary) -> Lines | None:
+def _lateness(summary: TraceSummary) -> Lines | None:
     """Return how often each rank came last, the worst first."""
     found = sorted(summary.finding.lateness.items(), key=lambda item: -item[1][1])
     lines = [
@@ -124,7 +124,7 @@ def _lateness(summary: Summary) -> Lines | None:
     return Lines(tuple(lines[:8]), title="Who comes last") if lines else None
 
 
-def _ranks_table(ranks: Sequence[Sequence[RankTrace]], summary: Summary) -> Table:
+def _ranks_table(ranks: Sequence[Sequence[RankTrace]], summary: TraceSummary) -> Table:
     phases = [_phases_s(cycles, common_steps(ranks)) for cycles in ranks]
     names = sorted({name for found in phases for name in found}, key=_phase_order)
     columns = ("rank", "step", "computing", *names, "exposed communication", "hidden", "data", "idle", "last in")
@@ -133,7 +133,7 @@ def _ranks_table(ranks: Sequence[Sequence[RankTrace]], summary: Summary) -> Tabl
     return table(columns, rows, title="Each rank", sortable=True, note=note)
 
 
-def _rank_row(own: RankShares, phases: dict[str, float], names: Sequence[str], summary: Summary) -> list[Cell]:
+def _rank_row(own: RankShares, phases: dict[str, float], names: Sequence[str], summary: TraceSummary) -> list[Cell]:
     times = (own.step_s, own.compute_s, *(phases.get(name, 0.0) for name in names), own.exposed_comm_s)
     times += (own.hidden_comm_s, own.data_s, own.idle_s)
     last = summary.finding.lateness.get(own.rank, (0, 0.0))[0]

@@ -5,7 +5,7 @@ import msgspec
 from ...errors import InputError
 from ...train.run_folder import RunFolder
 from ...units import format_time
-from ..compare import Comparison, Row, compare, difference_words
+from ..compare import FigureRow, PartComparison, compare, difference_words
 from ..document import Cell, Page, Section, Table, section, table
 from ..figures import parts_figure
 from ..lanes import lanes_figure
@@ -14,7 +14,7 @@ from ..sections import comparison_table
 from .run import curves
 
 
-def two_runs_page(first: RunFolder, second: RunFolder) -> tuple[Comparison, Page]:
+def two_runs_page(first: RunFolder, second: RunFolder) -> tuple[PartComparison, Page]:
     """Return the rows of both runs and their page; InputError if either has no end or both are one folder."""
     if first.path.resolve() == second.path.resolve():
         raise InputError(f"{second.path}: the same run twice; expected two run folders")
@@ -27,7 +27,7 @@ def two_runs_page(first: RunFolder, second: RunFolder) -> tuple[Comparison, Page
         f"{names[1]} takes {format_time(b.step_time_s)} a step, {ratio:.2f} times the {format_time(a.step_time_s)} of "
         f"{names[0]}; {difference_words(b, a, largest)}"
     )
-    comparison = Comparison(tuple(map(_second_over_first, rows)), verdict, largest)
+    comparison = PartComparison(tuple(map(_second_over_first, rows)), verdict, largest)
     measured = {names[0]: a, names[1]: b}
     timelines = {names[0]: first.timeline("measured"), names[1]: second.timeline("measured")}
     sections = (
@@ -44,7 +44,7 @@ def two_runs_page(first: RunFolder, second: RunFolder) -> tuple[Comparison, Page
     return comparison, Page(title=f"{names[0]} and {names[1]}", verdict=verdict, sections=kept, kind="comparison")
 
 
-def _second_over_first(row: Row) -> Row:
+def _second_over_first(row: FigureRow) -> FigureRow:
     """Return a row of the first run beside the second with the difference seen from the first."""
     return msgspec.structs.replace(row, error=row.measured / row.predicted - 1 if row.predicted else None)
 

@@ -24,7 +24,7 @@ from ...cluster.local import threads_per_rank
 from ...errors import InputError, MeshwrightError
 from ...native import kept_folder
 from ...parallel.asynchronous.client import Client
-from ...parallel.asynchronous.members import Change
+from ...parallel.asynchronous.members import MemberChange
 from ...parallel.asynchronous.worker import GradientWorker, Island, LocalWorker
 from ..corpus import load_corpus
 from ..run_folder import RunFolder
@@ -61,7 +61,7 @@ def server_main(run_dir: str, server: int, host: str, pipe: Connection, parent: 
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     _end_with(parent, stop.set)
 
-    def notify(change: Change) -> None:
+    def notify(change: MemberChange) -> None:
         silent = not change.joined and change.reason.startswith("not heard")
         _tell(pipe, Arrival(change.rank, change.pid, change.joined, silent))
 

@@ -15,8 +15,8 @@ from ...layout import Plan
 from ...native import kept_folder
 from ...parallel.asynchronous.connection import connect
 from ...parallel.asynchronous.coordinator import Coordinator
-from ...parallel.asynchronous.members import Change
-from ...parallel.asynchronous.pieces import Piece, cut
+from ...parallel.asynchronous.members import MemberChange
+from ...parallel.asynchronous.pieces import ServerPiece, cut
 from ...parallel.asynchronous.server import Listener
 from ...parallel.asynchronous.server_group import LocalServer, ServerGroup, ServerShard
 from ...parallel.engine import Shard
@@ -41,7 +41,7 @@ LAST_WORDS_S = 10.0  # for workers to hand in what they recorded
 
 
 def serve(
-    run_dir: str, server: int, host: str, word: str, notify: Callable[[Change], None], stop: threading.Event
+    run_dir: str, server: int, host: str, word: str, notify: Callable[[MemberChange], None], stop: threading.Event
 ) -> str:
     """Be server number `server` of a run; return "" or what stopped it once the run is over (or `stop` is set).
 
@@ -75,15 +75,15 @@ def serve(
 
 def _pieces(
     config: JobConfig, plan: Plan, folder: RunFolder, server: int, corpus: Corpus
-) -> tuple[dict[int, Piece], int]:
+) -> tuple[dict[int, ServerPiece], int]:
     """Return this server's pieces, from the newest checkpoint if there is one, and the first step to run."""
     settings = config.data_parallel
     torch.manual_seed(config.train.seed)  # the same weights on every server
     names, tensors = zip(*Decoder(config.model).named_parameters(), strict=True)
-    pieces: dict[int, Piece] = {}
+    pieces: dict[int, ServerPiece] = {}
     for number, which in enumerate(cut([t.numel() for t in tensors], settings.fragments, settings.servers)):
         if number % settings.servers == server:
-            pieces[number] = Piece(
+            pieces[number] = ServerPiece(
                 [names[i] for i in which],
                 [tensors[i] for i in which],
                 server_optimizer(config),
@@ -116,7 +116,7 @@ def _coordinate(
     listener: Listener,
     bank: ServerGroup,
     first_step: int,
-    notify: Callable[[Change], None],
+    notify: Callable[[MemberChange], None],
     stop: threading.Event,
 ) -> str:
     events = EventLog(folder.events, 0)
@@ -129,7 +129,7 @@ def _coordinate(
     folder.keep_metrics_before(first_step)
     log = RunLog(folder, first_step, config.train.steps)
 
-    def changed(change: Change) -> None:
+    def changed(change: MemberChange) -> None:
         what = "joined" if change.joined else f"left: {change.reason}"
         event = Event(
             kind="joined" if change.joined else "left",

@@ -72,7 +72,7 @@ class Child:
         return f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
 
 
-class Supervisor:
+class RunSupervisor:
     """Starts and restarts the processes of one run."""
 
     def __init__(self, folder: RunFolder, stores: Path) -> None:
@@ -200,7 +200,7 @@ def supervise(run_dir: str) -> str:
     """
     start_fork_server("meshwright.train.asynchronous.processes")
     with tempfile.TemporaryDirectory(dir=process_folder()) as stores:
-        supervisor = Supervisor(RunFolder(Path(run_dir)), Path(stores))
+        supervisor = RunSupervisor(RunFolder(Path(run_dir)), Path(stores))
         before: dict[int, Any] = {s: signal.signal(s, supervisor.stop) for s in (signal.SIGINT, signal.SIGTERM)}
         try:
             supervisor.start()

@@ -33,11 +33,11 @@ def workers(config: JobConfig, plan: Plan) -> int:
     return plan.layout.dp // config.data_parallel.island
 
 
-def coordinator_terms(config: JobConfig, plan: Plan) -> coordinator.Terms:
+def coordinator_terms(config: JobConfig, plan: Plan) -> coordinator.RunTerms:
     """Return what the coordinator has to know."""
     settings, count = config.data_parallel, workers(config, plan)
     bound = settings.staleness
-    return coordinator.Terms(
+    return coordinator.RunTerms(
         workers=count,
         steps=config.train.steps,
         tokens_per_share=tokens_per_share(config, plan),
@@ -55,10 +55,10 @@ def coordinator_terms(config: JobConfig, plan: Plan) -> coordinator.Terms:
     )
 
 
-def worker_terms(config: JobConfig, plan: Plan) -> worker.Terms:
+def worker_terms(config: JobConfig, plan: Plan) -> worker.WorkerTerms:
     """Return what a worker has to know."""
     settings = config.data_parallel
-    return worker.Terms(
+    return worker.WorkerTerms(
         fragments=settings.fragments,
         wire=settings.wire,
         stream=settings.is_local and settings.stream,

@@ -22,7 +22,7 @@ from ...files import convert, opened, parse_json, read_text, write_atomic
 from ...workload.transformer import ModelConfig
 from ..decoder import Decoder
 from .folder import sync_folder
-from .manifest import FILE_NAME, Facts, Manifest, write_manifest
+from .manifest import FILE_NAME, CheckpointFacts, Manifest, write_manifest
 from .pieces import DTYPE_NAMES, Piece, merge_tables, read_whole, write_file
 
 INDEX = "model.safetensors.index.json"
@@ -144,7 +144,7 @@ def import_model(source: Path, target: Path) -> Manifest:
             pieces.append(Piece(name, shape, (0,) * tensor.dim(), tensor.float()))  # training keeps weights in float32
         file, table = write_file(folder / "rank-00000.safetensors", pieces)
         manifest = Manifest(
-            facts=Facts(step=0, model=msgspec.to_builtins(model)),
+            facts=CheckpointFacts(step=0, model=msgspec.to_builtins(model)),
             files={"rank-00000.safetensors": file},
             tensors=merge_tables([table], where=str(target)),
         )

@@ -69,7 +69,7 @@ class StoredTensor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pieces: tuple[StoredPiece, ...]
 
 
-class Facts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class CheckpointFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What a checkpoint says beside its tensors: enough to go on as if nothing had happened."""
 
     step: Count  # optimiser steps that are done
@@ -89,7 +89,7 @@ class Facts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What a checkpoint holds; written last."""
 
-    facts: Facts
+    facts: CheckpointFacts
     files: dict[FileName, StoredFile]
     tensors: dict[str, StoredTensor]
     schema: Literal["meshwright.checkpoint/2"] = "meshwright.checkpoint/2"

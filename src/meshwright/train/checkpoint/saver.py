@@ -21,14 +21,14 @@ from torch.distributed import Store
 
 from ...files import write_atomic
 from .folder import complete, has_its_sizes, is_whole, name_of, prune, remove_partial
-from .manifest import Facts, Manifest, StoredFile, StoredTensor, write_manifest
+from .manifest import CheckpointFacts, Manifest, StoredFile, StoredTensor, write_manifest
 from .pieces import Piece, merge_tables, write_file
 
 PROBLEM = "checkpoint/problem"  # in the store: why the last save failed
 LOOK_S = 0.02  # between looks for another rank's part
 
 
-class Part(msgspec.Struct, frozen=True):
+class RankPart(msgspec.Struct, frozen=True):
     """What one rank wrote, or why it could not."""
 
     problem: str = ""
@@ -66,7 +66,7 @@ class Saver:
             remove_partial(folder)
         self._token = self._shared_token()
 
-    def save(self, facts: Facts, pieces: Sequence[Piece]) -> None:
+    def save(self, facts: CheckpointFacts, pieces: Sequence[Piece]) -> None:
         """Start to save a consistent copy of the state; returns once it is copied (and the save before has ended)."""
         self.finish()
         copies = [self._copy(piece) for piece in pieces if piece.owner]
@@ -116,7 +116,7 @@ class Saver:
         kept.copy_(tensor)
         return Piece(piece.name, piece.shape, piece.offset, kept)
 
-    def _write(self, facts: Facts, pieces: Sequence[Piece]) -> None:
+    def _write(self, facts: CheckpointFacts, pieces: Sequence[Piece]) -> None:
         """Run in the thread: write this rank's file; on rank 0 wait for the others and complete the checkpoint."""
         final = self._folder / name_of(facts.step)
         partial = self._folder / f".{final.name}.{self._token}"
@@ -137,7 +137,7 @@ class Saver:
             self._store.set(PROBLEM, text)
         self._problems.append(text)
 
-    def _write_part(self, partial: Path, pieces: Sequence[Piece]) -> Part:
+    def _write_part(self, partial: Path, pieces: Sequence[Piece]) -> RankPart:
         path = partial / f"rank-{self._rank:05d}.safetensors"
         try:
             if not self._folder.is_dir():
@@ -145,10 +145,10 @@ class Saver:
             partial.mkdir(exist_ok=True)
             file, tensors = write_file(path, pieces)
         except OSError as error:
-            return Part(problem=f"{self._folder}: {error.strerror or error}")
-        return Part(name=path.name, file=file, tensors=tensors)
+            return RankPart(problem=f"{self._folder}: {error.strerror or error}")
+        return RankPart(name=path.name, file=file, tensors=tensors)
 
-    def _complete(self, facts: Facts, mine: Part, partial: Path, final: Path) -> None:
+    def _complete(self, facts: CheckpointFacts, mine: RankPart, partial: Path, final: Path) -> None:
         parts = [mine, *(self._part_of(rank, facts.step) for rank in range(1, self._ranks))]
         problem = next((part.problem for part in parts if part.problem), "")
         if problem:
@@ -177,15 +177,15 @@ class Saver:
             return True
         return False
 
-    def _part_of(self, rank: int, step: int) -> Part:
+    def _part_of(self, rank: int, step: int) -> RankPart:
         """Return what another rank wrote, once it has."""
         assert self._store is not None
         key = f"checkpoint/{step}/{rank}"
         end = time.monotonic() + self._timeout_s
         while not self._store.check([key]):
             if self._given_up.wait(LOOK_S) or time.monotonic() > end:
-                return Part(problem=f"rank {rank} did not write its part")
-        part = msgspec.json.decode(self._store.get(key), type=Part)
+                return RankPart(problem=f"rank {rank} did not write its part")
+        part = msgspec.json.decode(self._store.get(key), type=RankPart)
         self._store.delete_key(key)  # a run of any length takes the same memory where the store lives
         return part
 

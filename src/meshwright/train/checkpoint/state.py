@@ -7,11 +7,11 @@ from ...device import generator_states, set_generator_state
 from ...errors import InputError
 from ...parallel.engine import Shard
 from .folder import checkpoints, name_of, set_aside
-from .manifest import Damaged, Facts, read_manifest
+from .manifest import CheckpointFacts, Damaged, read_manifest
 from .pieces import Piece, read_pieces, verify
 
 Sum = Callable[[int], int]  # of one whole number of each rank, over all ranks
-Accept = Callable[[Facts], None]  # raises InputError where a checkpoint is of another job
+Accept = Callable[[CheckpointFacts], None]  # raises InputError where a checkpoint is of another job
 
 
 def pieces_of(shards: Iterable[Shard]) -> list[Piece]:
@@ -33,7 +33,7 @@ def generators(rank: int) -> list[Piece]:
     return [Piece(f"rng/{kind}/{rank}", tuple(state.shape), (0,), state) for kind, state in generator_states()]
 
 
-def load(path: Path, shards: Sequence[Shard], rank: int, accept: Accept = lambda facts: None) -> Facts:
+def load(path: Path, shards: Sequence[Shard], rank: int, accept: Accept = lambda facts: None) -> CheckpointFacts:
     """Put a checkpoint into the shards of this rank, and its generator into torch where it had this rank; all local.
 
     Rank 0 also checks what no rank loads, so that a checkpoint that all ranks have loaded is whole. Raises Damaged
@@ -68,7 +68,7 @@ def restore(
     total: Sum,
     warn: Callable[[str], None],
     accept: Accept = lambda facts: None,
-) -> Facts | None:
+) -> CheckpointFacts | None:
     """Load the newest checkpoint that every rank can read; None if there is none at all. Called on all ranks.
 
     `total` sums a number over the ranks. One that a rank finds damaged is passed over with a warning on that rank, and

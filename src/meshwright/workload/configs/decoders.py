@@ -8,7 +8,7 @@ import msgspec
 
 from ..architecture import Architecture, Positions
 from ..kinds import Attention, Dense, Experts, Latent, LayerKind, Mixer, Network, runs_of
-from .reader import Reader
+from .reader import ConfigReader
 
 Switch = bool | tuple[str, ...]  # fixed, or the keys that say it
 WHOLE = frozenset({"full_attention", "full", "attention", "global"})
@@ -60,7 +60,7 @@ class Traits:
     passed: tuple[str, ...] = ()  # keys of published configs that the class passes over
 
 
-def decoder(c: Reader, traits: Traits) -> Architecture:
+def decoder(c: ConfigReader, traits: Traits) -> Architecture:
     """Return the architecture of a decoder."""
     count = c.layers()
     c.skip(*traits.passed)
@@ -72,7 +72,7 @@ def decoder(c: Reader, traits: Traits) -> Architecture:
     return made(c, traits, layers)
 
 
-def made(c: Reader, traits: Traits, layers: list[LayerKind], **more: Any) -> Architecture:
+def made(c: ConfigReader, traits: Traits, layers: list[LayerKind], **more: Any) -> Architecture:
     """Return an architecture of these layers, with the embedding, the output and the last norm around them."""
     hidden, vocab = c.whole("hidden_size"), c.whole("vocab_size")
     positions = c.whole("max_position_embeddings", 0)
@@ -132,12 +132,12 @@ def most(items: list[Any]) -> Any:
     return max(items, key=items.count, default=None)
 
 
-def switch(c: Reader, value: Switch) -> bool:
+def switch(c: ConfigReader, value: Switch) -> bool:
     """Return a switch that a family fixes, or that keys say."""
     return value if isinstance(value, bool) else c.flag(*value)
 
 
-def mixers_of(c: Reader, traits: Traits, count: int) -> list[Mixer]:
+def mixers_of(c: ConfigReader, traits: Traits, count: int) -> list[Mixer]:
     """Return the attention of each layer."""
     if traits.latent:
         return latents(c, count)
@@ -162,7 +162,7 @@ def mixers_of(c: Reader, traits: Traits, count: int) -> list[Mixer]:
     return [by_kind[kind] for kind in kinds]
 
 
-def _pattern(c: Reader, traits: Traits, count: int, window: int) -> list[str]:
+def _pattern(c: ConfigReader, traits: Traits, count: int, window: int) -> list[str]:
     if traits.every is not None:
         key, default = traits.every
         letters = c.value(key)
@@ -183,7 +183,7 @@ def _pattern(c: Reader, traits: Traits, count: int, window: int) -> list[str]:
     return ["sliding" if traits.windowed and window else "full"] * count
 
 
-def _chunked(c: Reader, count: int) -> list[str]:
+def _chunked(c: ConfigReader, count: int) -> list[str]:
     """Return the layers of Llama 4: those with rotary positions attend in chunks; all but every fourth, or a list."""
     period = c.whole("no_rope_layer_interval", 4)
     rotary = c.numbers("no_rope_layers") or [int(not period or (i + 1) % period != 0) for i in range(count)]
@@ -192,7 +192,7 @@ def _chunked(c: Reader, count: int) -> list[str]:
     return ["chunked_attention" if each else "full" for each in rotary]
 
 
-def attention(c: Reader) -> Attention:
+def attention(c: ConfigReader) -> Attention:
     """Return the attention that the heads of a config describe."""
     hidden, heads = c.whole("hidden_size"), c.whole("num_attention_heads")
     return Attention(
@@ -200,7 +200,7 @@ def attention(c: Reader) -> Attention:
     )
 
 
-def head_dim(c: Reader, hidden: int, heads: int) -> int:
+def head_dim(c: ConfigReader, hidden: int, heads: int) -> int:
     """Return the width of a head."""
     if c.given("head_dim") and not c.whole("head_dim"):
         raise ValueError(f"{c.found('head_dim')}: expected 1 or more, got 0")
@@ -214,7 +214,7 @@ def even(hidden: int, heads: int) -> int:
     return hidden // heads
 
 
-def latent(c: Reader) -> Latent:
+def latent(c: ConfigReader) -> Latent:
     """Return the multi-latent attention of a config, with the indexer that it may have."""
     c.skip("num_key_value_heads", "head_dim")
     wide = c.whole("qk_nope_head_dim") + c.whole("qk_rope_head_dim")
@@ -233,7 +233,7 @@ def latent(c: Reader) -> Latent:
     )
 
 
-def latents(c: Reader, count: int) -> list[Mixer]:
+def latents(c: ConfigReader, count: int) -> list[Mixer]:
     """Return the latent attention of each layer: some may take the keys that an earlier layer's indexer picked."""
     plain = latent(c)
     if not plain.index_heads:
@@ -246,7 +246,7 @@ def latents(c: Reader, count: int) -> list[Mixer]:
     return [plain if picks else reused for picks in _picking(c, count)]
 
 
-def _picking(c: Reader, count: int) -> list[bool]:
+def _picking(c: ConfigReader, count: int) -> list[bool]:
     """Return which layers run an indexer of their own."""
     freq, offset = max(c.whole("index_topk_freq", 1), 1), c.whole("index_skip_topk_offset", 2)
     pattern, words = c.value("index_topk_pattern"), {"F": "full", "S": "shared"}
@@ -266,7 +266,7 @@ def _fields(plain: Attention, **changed: Any) -> dict[str, Any]:
     return {name: getattr(plain, name) for name in plain.__struct_fields__} | changed
 
 
-def networks_of(c: Reader, traits: Traits, count: int) -> list[Network]:
+def networks_of(c: ConfigReader, traits: Traits, count: int) -> list[Network]:
     """Return the network of each layer."""
     gated = switch(c, traits.gated)
     hidden = c.whole("hidden_size")
@@ -281,12 +281,12 @@ def networks_of(c: Reader, traits: Traits, count: int) -> list[Network]:
     return [routed if some else dense for some in sparse]
 
 
-def inner(c: Reader, traits: Traits, hidden: int) -> int:
+def inner(c: ConfigReader, traits: Traits, hidden: int) -> int:
     """Return the width of a dense network."""
     return c.whole(traits.dense_key, int(traits.inner * hidden) or None)
 
 
-def experts_of(c: Reader, traits: Traits, *, gated: bool) -> Experts:
+def experts_of(c: ConfigReader, traits: Traits, *, gated: bool) -> Experts:
     """Return the experts of a layer."""
     width = c.whole("expert_size", 0)
     width = width if c.given("expert_size") else width or c.whole("intermediate_size")
@@ -310,7 +310,7 @@ def experts_of(c: Reader, traits: Traits, *, gated: bool) -> Experts:
     return found
 
 
-def _groups(c: Reader) -> dict[str, int]:
+def _groups(c: ConfigReader) -> dict[str, int]:
     """Return into how many groups a router divides its experts, and in how many of them those of a token may lie."""
     groups, chosen = c.whole("n_group", 1), c.whole("topk_group", 1)
     if c.value("topk_method") == "greedy" or not 1 <= chosen < groups:
@@ -318,7 +318,7 @@ def _groups(c: Reader) -> dict[str, int]:
     return {"groups": groups, "top_groups": chosen}
 
 
-def _after_first(c: Reader, count: int, first_dense: int) -> list[bool]:
+def _after_first(c: ConfigReader, count: int, first_dense: int) -> list[bool]:
     words = c.words("mlp_layer_types", count)
     if words is not None:
         c.skip("first_k_dense_replace", "moe_layer_freq")
@@ -333,31 +333,31 @@ def _after_first(c: Reader, count: int, first_dense: int) -> list[bool]:
     return [i >= first and i % max(every, 1) == 0 for i in range(count)]
 
 
-def _by_step(c: Reader, count: int, _: int) -> list[bool]:
+def _by_step(c: ConfigReader, count: int, _: int) -> list[bool]:
     only, step = c.numbers("mlp_only_layers") or [], max(c.whole("decoder_sparse_step", 1), 1)
     return [i not in only and (i + 1) % step == 0 for i in range(count)]
 
 
-def _interleaved(c: Reader, count: int, _: int) -> list[bool]:
+def _interleaved(c: ConfigReader, count: int, _: int) -> list[bool]:
     step, listed = c.whole("interleave_moe_layer_step", 1), c.numbers("moe_layers")
     if listed and c.given("moe_layers"):
         return [i in listed for i in range(count)]
     return [(i + 1) % max(step, 1) == 0 for i in range(count)]
 
 
-def _between(c: Reader, count: int, _: int) -> list[bool]:
+def _between(c: ConfigReader, count: int, _: int) -> list[bool]:
     first, step = c.whole("moe_layer_start_index", 0), max(c.whole("moe_layer_interval", 1), 1)
     last = c.value("moe_layer_end_index", -1)
     last = count - 1 if last in (-1, None) else int(last)
     return [first <= i <= last and (i + 1) % step == 0 for i in range(count)]
 
 
-def _by_period(c: Reader, count: int, _: int) -> list[bool]:
+def _by_period(c: ConfigReader, count: int, _: int) -> list[bool]:
     period, offset = max(c.whole("expert_layer_period", 1), 1), c.whole("expert_layer_offset", 0)
     return [i % period == offset for i in range(count)]
 
 
-SPARSE: dict[str, Callable[[Reader, int, int], list[bool]]] = {
+SPARSE: dict[str, Callable[[ConfigReader, int, int], list[bool]]] = {
     "all": lambda _, count, __: [True] * count,
     "after_first": _after_first,
     "by_step": _by_step,
@@ -371,7 +371,7 @@ def _norm_bias(traits: Traits) -> bool:
     return traits.layer_norm if traits.norm_bias is None else traits.norm_bias
 
 
-def _small(c: Reader, traits: Traits, mixer: Mixer | None, network: Network | None) -> int:
+def _small(c: ConfigReader, traits: Traits, mixer: Mixer | None, network: Network | None) -> int:
     """Return norms and biases of one layer."""
     hidden = c.whole("hidden_size")
     norms = traits.norms + 2 * switch(c, traits.post_norms) + (traits.expert_norm and isinstance(network, Experts))

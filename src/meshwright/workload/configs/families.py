@@ -7,10 +7,10 @@ from ..architecture import Architecture
 from .decoders import Traits, decoder
 from .hybrids import HYBRIDS
 from .others import OTHERS
-from .reader import Reader
+from .reader import ConfigReader
 from .windows import gpt_neo
 
-Recipe = Callable[[Reader], Architecture]
+Recipe = Callable[[ConfigReader], Architecture]
 
 
 def _old(**changed: object) -> Traits:

@@ -7,12 +7,12 @@ from ..architecture import Architecture
 from .decoders import Traits
 from .linear import kimi_linear, lfm2, minimax, olmo_hybrid, qwen_hybrid
 from .mamba import bamba, falcon_h1, granite_hybrid, jamba, mamba, nemotron_h, plain_mamba2
-from .reader import Reader
+from .reader import ConfigReader
 from .windows import afmoe, gemma3n, gemma4, longcat, mimo_v2
 
 QWEN_DENSE = Traits(network_bias=False)
 QWEN_EXPERTS = Traits(network_bias=False, experts="by_step", shared_gate=True)
-HYBRIDS: dict[str, Callable[[Reader], Architecture]] = {
+HYBRIDS: dict[str, Callable[[ConfigReader], Architecture]] = {
     "qwen3_next": partial(qwen_hybrid, traits=QWEN_EXPERTS),
     "qwen3_5_text": partial(qwen_hybrid, traits=QWEN_DENSE),
     "qwen3_5_moe_text": partial(qwen_hybrid, traits=QWEN_EXPERTS),

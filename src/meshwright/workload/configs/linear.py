@@ -4,10 +4,10 @@ from ..architecture import Architecture
 from ..kinds import Attention, Dense, GatedDelta, LayerKind, Lightning, ShortConv
 from .decoders import Traits, attention, experts_of, latent, made, networks_of
 from .pattern import every_full, head_norms_of, layer_types
-from .reader import Reader
+from .reader import ConfigReader
 
 
-def gated_delta(c: Reader) -> tuple[GatedDelta, int]:
+def gated_delta(c: ConfigReader) -> tuple[GatedDelta, int]:
     """Return the gated delta rule of Qwen's hybrids, and its norms and convolution."""
     mixer = GatedDelta(
         key_heads=c.whole("linear_num_key_heads"),
@@ -20,7 +20,7 @@ def gated_delta(c: Reader) -> tuple[GatedDelta, int]:
     return mixer, 2 * mixer.value_heads + channels * mixer.conv_kernel + mixer.value_dim
 
 
-def qwen_hybrid(c: Reader, traits: Traits) -> Architecture:
+def qwen_hybrid(c: ConfigReader, traits: Traits) -> Architecture:
     """Return Qwen3-Next and Qwen3.5: delta rule, and gated attention in each fourth layer."""
     count, hidden = c.layers(), c.whole("hidden_size")
     kinds = layer_types(c, count, every_full(c, count, c.whole("full_attention_interval", 4)))
@@ -40,7 +40,7 @@ def qwen_hybrid(c: Reader, traits: Traits) -> Architecture:
     return made(c, traits, layers)
 
 
-def olmo_hybrid(c: Reader) -> Architecture:
+def olmo_hybrid(c: ConfigReader) -> Architecture:
     """Return OLMo's hybrid: delta rule, and attention with wide norms in each fourth layer."""
     count, hidden = c.layers(), c.whole("hidden_size")
     kinds = layer_types(c, count, every_full(c, count, 4))
@@ -57,7 +57,7 @@ def olmo_hybrid(c: Reader) -> Architecture:
     return made(c, Traits(), layers)
 
 
-def kimi_linear(c: Reader) -> Architecture:
+def kimi_linear(c: ConfigReader) -> Architecture:
     """Return Kimi Linear: delta rule with a decay a channel, and latent attention in each fourth layer."""
     count, hidden = c.layers(), c.whole("hidden_size")
     inside = c.part("linear_attn_config")
@@ -98,7 +98,7 @@ def kimi_linear(c: Reader) -> Architecture:
 NORMED = ("full_attention", "linear_attention", "mlp")
 
 
-def minimax(c: Reader) -> Architecture:
+def minimax(c: ConfigReader) -> Architecture:
     """Return MiniMax-01: lightning attention, and full attention in some layers."""
     count, hidden = c.layers(), c.whole("hidden_size")
     listed = c.numbers("attn_type_list")
@@ -123,7 +123,7 @@ def minimax(c: Reader) -> Architecture:
     return made(c, Traits(), layers)
 
 
-def lfm2(c: Reader, traits: Traits) -> Architecture:
+def lfm2(c: ConfigReader, traits: Traits) -> Architecture:
     """Return LFM2: short convolutions, and attention in some layers."""
     count, hidden = c.layers(), c.whole("hidden_size")
     listed = c.numbers("full_attn_idxs") if c.given("full_attn_idxs") else None
@@ -144,7 +144,7 @@ def lfm2(c: Reader, traits: Traits) -> Architecture:
     return made(c, traits, layers)
 
 
-def _lfm2_width(c: Reader) -> int:
+def _lfm2_width(c: ConfigReader) -> int:
     width = c.whole("block_ff_dim", 0) or c.whole("intermediate_size")
     c.skip("intermediate_size", "block_ff_dim")
     adjusted, factor = c.flag("block_auto_adjust_ff_dim", default=True), c.value("block_ffn_dim_multiplier", 1.0)

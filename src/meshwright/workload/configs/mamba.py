@@ -6,12 +6,12 @@ from ..architecture import Architecture
 from ..kinds import Dense, Experts, LayerKind, Mamba1, Mamba2, Mixer, Network
 from .decoders import Traits, attention, experts_of, made, networks_of
 from .pattern import every_full, layer_types
-from .reader import Reader
+from .reader import ConfigReader
 
 LETTERS = {"M": "linear_attention", "*": "full_attention", "-": "mlp", "E": "moe"}  # of a pattern in one word
 
 
-def mamba2(c: Reader, prefix: str, *, norm: bool = True) -> tuple[Mamba2, int]:
+def mamba2(c: ConfigReader, prefix: str, *, norm: bool = True) -> tuple[Mamba2, int]:
     """Return the Mamba-2 mixer under one family's keys, and its norms, biases and convolution."""
     names = MAMBA_KEYS[prefix]
     wide = c.whole("mamba_expand", 2) * c.whole("hidden_size") if prefix == "mamba" else 0
@@ -41,13 +41,13 @@ MAMBA_KEYS: dict[str, dict[str, str]] = {
 CONV_BIAS = ("use_conv_bias", "mamba_conv_bias")
 
 
-def _refuse_bias(c: Reader, *names: str) -> None:
+def _refuse_bias(c: ConfigReader, *names: str) -> None:
     for name in names:
         if c.flag(name):
             raise ValueError(f"{name}: expected false; biases of these projections are not counted")
 
 
-def nemotron_h(c: Reader) -> Architecture:
+def nemotron_h(c: ConfigReader) -> Architecture:
     """Return Nemotron-H: each layer is one of Mamba-2, attention, a dense network and experts."""
     hidden = c.whole("hidden_size")
     pattern = c.value("hybrid_override_pattern")
@@ -80,7 +80,7 @@ def nemotron_h(c: Reader) -> Architecture:
     return made(c, Traits(), [layer_of[str(kind)] for kind in kinds])
 
 
-def _latent_experts(c: Reader) -> Experts:
+def _latent_experts(c: ConfigReader) -> Experts:
     plain = experts_of(c, Traits(), gated=False)
     return Experts(
         count=plain.count,
@@ -92,7 +92,7 @@ def _latent_experts(c: Reader) -> Experts:
     )
 
 
-def granite_hybrid(c: Reader) -> Architecture:
+def granite_hybrid(c: ConfigReader) -> Architecture:
     """Return Granite 4: Mamba-2 or attention, with experts and a shared network, or the shared network alone."""
     count, hidden = c.layers(), c.whole("hidden_size")
     kinds = layer_types(c, count, ["linear_attention"] * count, "mamba", "attention")
@@ -115,7 +115,7 @@ def granite_hybrid(c: Reader) -> Architecture:
     return made(c, Traits(), layers)
 
 
-def bamba(c: Reader) -> Architecture:
+def bamba(c: ConfigReader) -> Architecture:
     """Return Bamba: Mamba-2 with a dense network, attention in the layers that are listed."""
     count, hidden = c.layers(), c.whole("hidden_size")
     full_at = c.numbers("attn_layer_indices") or []
@@ -131,7 +131,7 @@ def bamba(c: Reader) -> Architecture:
     return made(c, Traits(), layers)
 
 
-def falcon_h1(c: Reader) -> Architecture:
+def falcon_h1(c: ConfigReader) -> Architecture:
     """Return Falcon-H1: attention and Mamba-2 beside each other in every layer."""
     count, hidden = c.layers(), c.whole("hidden_size")
     _refuse_bias(c, "mamba_proj_bias", "attention_bias", "mlp_bias", "projectors_bias")
@@ -145,7 +145,7 @@ def falcon_h1(c: Reader) -> Architecture:
     return made(c, Traits(), [layer] * count)
 
 
-def jamba(c: Reader) -> Architecture:
+def jamba(c: ConfigReader) -> Architecture:
     """Return Jamba: Mamba, attention in each eighth layer, experts in each second."""
     count, hidden = c.layers(), c.whole("hidden_size")
     _refuse_bias(c, "mamba_proj_bias")
@@ -164,7 +164,7 @@ def jamba(c: Reader) -> Architecture:
     return made(c, Traits(), layers)
 
 
-def mamba1(c: Reader, *, inner: int, keys: str) -> tuple[Mamba1, int]:
+def mamba1(c: ConfigReader, *, inner: int, keys: str) -> tuple[Mamba1, int]:
     """Return the selective scan, and its convolution, decay and biases."""
     state, rank, kernel = keys.split()
     hidden = c.whole("hidden_size")
@@ -179,7 +179,7 @@ def mamba1(c: Reader, *, inner: int, keys: str) -> tuple[Mamba1, int]:
     return found, inner * (found.state + found.conv_kernel + bias + 2)
 
 
-def mamba(c: Reader) -> Architecture:
+def mamba(c: ConfigReader) -> Architecture:
     """Return Mamba and Falcon-Mamba: layers of one selective scan."""
     _refuse_bias(c, "use_bias")
     hidden = c.whole("hidden_size")
@@ -189,7 +189,7 @@ def mamba(c: Reader) -> Architecture:
     return made(c, Traits(tied=True), [LayerKind(mixer=scan, small=hidden + small)] * c.layers())
 
 
-def plain_mamba2(c: Reader) -> Architecture:
+def plain_mamba2(c: ConfigReader) -> Architecture:
     """Return Mamba-2: layers of one state-space mixer."""
     _refuse_bias(c, "use_bias")
     mixer, small = mamba2(c, "plain")

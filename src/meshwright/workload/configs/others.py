@@ -6,10 +6,10 @@ from functools import partial
 from ..architecture import Architecture
 from ..kinds import Attention, Dense, Experts, LayerKind, runs_of
 from .decoders import Traits, attention, even, made
-from .reader import Reader
+from .reader import ConfigReader
 
 
-def falcon(c: Reader) -> Architecture:
+def falcon(c: ConfigReader) -> Architecture:
     """Return Falcon: one key head where multi_query says so, unless the newer architecture gives their number."""
     count, hidden, heads = c.layers(), c.whole("hidden_size"), c.whole("num_attention_heads")
     new, parallel, bias = c.flag("new_decoder_architecture"), c.flag("parallel_attn", default=True), c.flag("bias")
@@ -26,7 +26,7 @@ def falcon(c: Reader) -> Architecture:
     return made(c, traits, [layer] * count)
 
 
-def opt(c: Reader) -> Architecture:
+def opt(c: ConfigReader) -> Architecture:
     """Return OPT: an embedding that may be narrower, with projections around the layers."""
     count, hidden = c.layers(), c.whole("hidden_size")
     narrow = c.whole("word_embed_proj_dim", hidden)
@@ -46,7 +46,7 @@ def opt(c: Reader) -> Architecture:
     )
 
 
-def mpt(c: Reader) -> Architecture:
+def mpt(c: ConfigReader) -> Architecture:
     """Return MPT: keys of the attention in an object of their own."""
     hidden, inside = c.whole("hidden_size"), c.part("attn_config")
     if not c.flag("no_bias", default=True):
@@ -65,7 +65,7 @@ def mpt(c: Reader) -> Architecture:
     return made(c, Traits(tied=True, positions="alibi" if alibi else "rotary"), [layer] * c.layers(), norm="rms")
 
 
-def gpt_bigcode(c: Reader) -> Architecture:
+def gpt_bigcode(c: ConfigReader) -> Architecture:
     """Return GPT-BigCode (StarCoder): one key head where multi_query says so."""
     hidden, heads = c.whole("hidden_size"), c.whole("num_attention_heads")
     kv_heads = 1 if c.flag("multi_query", default=True) else heads
@@ -78,7 +78,7 @@ def gpt_bigcode(c: Reader) -> Architecture:
     return made(c, Traits(layer_norm=True, tied=True, positions="learned"), [layer] * c.layers())
 
 
-def dbrx(c: Reader) -> Architecture:
+def dbrx(c: ConfigReader) -> Architecture:
     """Return DBRX: keys of attention and experts in objects of their own."""
     hidden, heads = c.whole("hidden_size"), c.whole("num_attention_heads")
     inside, network = c.part("attn_config"), c.part("ffn_config")
@@ -101,7 +101,7 @@ def dbrx(c: Reader) -> Architecture:
     return made(c, Traits(), [layer] * c.layers())
 
 
-def encoder(c: Reader, *, token_types: bool = True, rows: int = 0, last_norm: bool = False) -> Architecture:
+def encoder(c: ConfigReader, *, token_types: bool = True, rows: int = 0, last_norm: bool = False) -> Architecture:
     """Return an encoder in the style of BERT, with the transform before its output.
 
     `last_norm`: norms come before attention and network, and one more after the last layer.
@@ -132,7 +132,7 @@ def encoder(c: Reader, *, token_types: bool = True, rows: int = 0, last_norm: bo
     )
 
 
-def modernbert(c: Reader) -> Architecture:
+def modernbert(c: ConfigReader) -> Architecture:
     """Return ModernBERT: gated networks, windows with full attention in each third layer."""
     count, hidden = c.layers(), c.whole("hidden_size")
     period, width = c.whole("global_attn_every_n_layers", 3), c.whole("intermediate_size")
@@ -161,7 +161,7 @@ def modernbert(c: Reader) -> Architecture:
     return made(c, Traits(tied=True), layers, beside_parameters=beside, beside_weights=hidden * hidden)
 
 
-def vit(c: Reader) -> Architecture:
+def vit(c: ConfigReader) -> Architecture:
     """Return a vision transformer that classifies images; a sequence is the patches of an image and one more."""
     hidden, patch, channels = c.whole("hidden_size"), c.whole("patch_size"), c.whole("num_channels")
     image, bias = c.whole("image_size"), c.flag("qkv_bias", default=True)
@@ -194,7 +194,7 @@ def vit(c: Reader) -> Architecture:
     )
 
 
-def t5(c: Reader, *, table_each: bool = False) -> Architecture:
+def t5(c: ConfigReader, *, table_each: bool = False) -> Architecture:
     """Return T5: an encoder and a decoder that reads it, with a table of relative positions.
 
     What is published as untied has an output of its own, which transformers 5 ties to the embedding all the same: the
@@ -224,7 +224,7 @@ def t5(c: Reader, *, table_each: bool = False) -> Architecture:
     return made(c, Traits(tied=True), layers, beside_parameters=beside, max_position_embeddings=0)
 
 
-def bart(c: Reader, *, tables: str, last_norms: bool, first_norms: bool) -> Architecture:
+def bart(c: ConfigReader, *, tables: str, last_norms: bool, first_norms: bool) -> Architecture:
     """Return an encoder and a decoder that reads it, in the style of BART; `tables`: "learned+2", "fixed"."""
     hidden, places = c.whole("hidden_size"), c.whole("max_position_embeddings", 0)
     layers = _pair(c, hidden, key_bias=True)
@@ -242,7 +242,7 @@ def bart(c: Reader, *, tables: str, last_norms: bool, first_norms: bool) -> Arch
     return made(c, traits, layers, beside_parameters=beside)
 
 
-def _pair(c: Reader, hidden: int, *, key_bias: bool) -> list[LayerKind]:
+def _pair(c: ConfigReader, hidden: int, *, key_bias: bool) -> list[LayerKind]:
     """Return the encoder's layers and the decoder's."""
     found = []
     if not c.flag("is_encoder_decoder", default=True):
@@ -261,7 +261,7 @@ def _pair(c: Reader, hidden: int, *, key_bias: bool) -> list[LayerKind]:
     return found
 
 
-def whisper(c: Reader) -> Architecture:
+def whisper(c: ConfigReader) -> Architecture:
     """Return Whisper: an encoder of sound behind two convolutions, and a decoder of text."""
     hidden, bins = c.whole("hidden_size"), c.whole("num_mel_bins")
     layers = _pair(c, hidden, key_bias=False)
@@ -282,7 +282,7 @@ def whisper(c: Reader) -> Architecture:
 
 MASKED = tuple(f"{axis}_{what}" for axis in ("time", "feature") for what in ("prob", "length", "min_masks"))
 PAIRS = frozenset({"t5", "mt5", "umt5", "bart", "mbart", "pegasus", "m2m_100", "marian", "whisper"})
-OTHERS: dict[str, Callable[[Reader], Architecture]] = {
+OTHERS: dict[str, Callable[[ConfigReader], Architecture]] = {
     "falcon": falcon,
     "opt": opt,
     "mpt": mpt,

@@ -1,10 +1,10 @@
 """The kinds of a hybrid's layers, by a list or by a period."""
 
 from ..kinds import Attention
-from .reader import Reader
+from .reader import ConfigReader
 
 
-def layer_types(c: Reader, count: int, default: list[str], *also: str) -> list[str]:
+def layer_types(c: ConfigReader, count: int, default: list[str], *also: str) -> list[str]:
     """Return the kind of each layer as the config lists them, else the default.
 
     `also`: words beside full_attention and those of the default, in place of linear_attention.
@@ -18,7 +18,7 @@ def layer_types(c: Reader, count: int, default: list[str], *also: str) -> list[s
     return found or default
 
 
-def every_full(c: Reader, count: int, period: int, offset: int = -1) -> list[str]:
+def every_full(c: ConfigReader, count: int, period: int, offset: int = -1) -> list[str]:
     """Return layer types of which each so-many-th is full attention, the last of each period or that at `offset`."""
     at = offset % period if period else 0
     return ["full_attention" if period and i % period == at else "linear_attention" for i in range(count)]

@@ -40,7 +40,7 @@ SIZES = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention
 MOST = 2**40
 
 
-class Reader:
+class ConfigReader:
     """Sizes by name: what the config says, else the default of its model type.
 
     `assumed` collects the sizes that came from defaults, `used` the keys that were read.

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from .reader import Reader
+from .reader import ConfigReader
 
-Tower = Callable[[Reader, int], int]  # the keys of vision_config, the width of the text model: parameters
+Tower = Callable[[ConfigReader, int], int]  # the keys of vision_config, the width of the text model: parameters
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ def block(width: int, inner: int, *, bias: bool = True, gated: bool = False, nor
     return 4 * width * width + (3 if gated else 2) * width * inner + biases + 2 * width * (1 + norm_bias)
 
 
-def _patches(c: Reader) -> tuple[int, int]:
+def _patches(c: ConfigReader) -> tuple[int, int]:
     """Return the elements of a patch, and the patches of an image."""
     patch, image = c.whole("patch_size"), c.whole("image_size")
     if not patch or image < patch:
@@ -39,7 +39,7 @@ def _patches(c: Reader) -> tuple[int, int]:
     return c.whole("channels", 3) * patch * patch, (image // patch) ** 2
 
 
-def siglip(c: Reader) -> int:
+def siglip(c: ConfigReader) -> int:
     """Return the parameters of a SigLIP encoder."""
     width, inner = c.whole("hidden_size"), c.whole("intermediate_size")
     pixels, patches = _patches(c)
@@ -56,7 +56,7 @@ def pooling(width: int, inner: int) -> int:
     return width + 4 * width * width + 4 * width + 2 * width + 2 * width * inner + inner + width
 
 
-def clip(c: Reader) -> int:
+def clip(c: ConfigReader) -> int:
     """Return the parameters of a CLIP encoder."""
     width = c.whole("hidden_size")
     pixels, patches = _patches(c)
@@ -65,35 +65,35 @@ def clip(c: Reader) -> int:
     return width * (1 + pixels + patches + 1 + 4) + c.layers() * block(width, c.whole("intermediate_size"))
 
 
-def llava(c: Reader, text: int) -> int:
+def llava(c: ConfigReader, text: int) -> int:
     """Return a CLIP encoder and two projections."""
     return clip(c) + text * (c.whole("hidden_size") + 1 + text + 1)
 
 
-def llava_next(c: Reader, text: int) -> int:
+def llava_next(c: ConfigReader, text: int) -> int:
     """Return a CLIP encoder, two projections and the vector that ends a row of patches."""
     return llava(c, text) + text
 
 
-def llava_next_video(c: Reader, text: int) -> int:
+def llava_next_video(c: ConfigReader, text: int) -> int:
     """Return what LLaVA-NeXT has; frames of a video are averaged without parameters."""
     c.skip("spatial_pool_mode", "spatial_pool_stride")
     return llava_next(c, text)
 
 
-def llava_onevision(c: Reader, text: int) -> int:
+def llava_onevision(c: ConfigReader, text: int) -> int:
     """Return a SigLIP encoder, two projections and the vector that ends a row of patches."""
     return siglip(c) + text * (c.whole("hidden_size") + 1 + text + 1 + 1)
 
 
-def vipllava(c: Reader, text: int) -> int:
+def vipllava(c: ConfigReader, text: int) -> int:
     """Return a CLIP encoder, a norm over the features of several of its layers, and two projections."""
     layers = c.value("vision_feature_layer", [-2, -5, -8, -11, 6])
     width = c.whole("hidden_size") * (len(layers) if isinstance(layers, list) else 1)
     return clip(c) + 2 * width + text * (width + 1 + text + 1)
 
 
-def cohere2(c: Reader, text: int) -> int:
+def cohere2(c: ConfigReader, text: int) -> int:
     """Return a SigLIP encoder and a gated projection of patches that are joined."""
     joined, inner = (
         c.whole("downsample_factor", 2) ** 2 * c.whole("hidden_size"),
@@ -104,7 +104,7 @@ def cohere2(c: Reader, text: int) -> int:
     return siglip(c) + inner * (joined + 1) + text * (inner // 2 + 1)
 
 
-def lfm2(c: Reader, text: int) -> int:
+def lfm2(c: ConfigReader, text: int) -> int:
     """Return a SigLIP 2 encoder, whose table of positions is stretched over an image, and its projector."""
     width, inner = c.whole("hidden_size"), c.whole("intermediate_size")
     c.whole("num_attention_heads")
@@ -126,7 +126,7 @@ LFM2_PASSED = (
 )
 
 
-def idefics3(c: Reader, text: int) -> int:
+def idefics3(c: ConfigReader, text: int) -> int:
     """Return a SigLIP encoder without pooling, and the projection of patches that are joined."""
     width, inner = c.whole("hidden_size"), c.whole("intermediate_size")
     pixels, patches = _patches(c)
@@ -136,19 +136,19 @@ def idefics3(c: Reader, text: int) -> int:
     return tower + c.whole("scale_factor", 2) ** 2 * width * text
 
 
-def gemma3(c: Reader, text: int) -> int:
+def gemma3(c: ConfigReader, text: int) -> int:
     """Return a SigLIP encoder and a projection behind a norm."""
     width = c.whole("hidden_size")
     return siglip(c) + width * text + width
 
 
-def paligemma(c: Reader, text: int) -> int:
+def paligemma(c: ConfigReader, text: int) -> int:
     """Return a SigLIP encoder and one projection."""
     del text
     return siglip(c) + (c.whole("hidden_size") + 1) * c.whole("projection_dim", 2048)
 
 
-def pixtral(c: Reader, text: int) -> int:
+def pixtral(c: ConfigReader, text: int) -> int:
     """Return Mistral's encoder, its merger of patches and two projections."""
     width, merged = c.whole("hidden_size"), c.whole("spatial_merge_size", 2) ** 2
     pixels, _ = _patches(c)
@@ -158,12 +158,12 @@ def pixtral(c: Reader, text: int) -> int:
     return width * (pixels + 1) + layers + width + merged * width * width + text * (width + text)
 
 
-def _qwen_patch(c: Reader, width: int) -> int:
+def _qwen_patch(c: ConfigReader, width: int) -> int:
     c.skip("in_chans", "spatial_patch_size", "window_size", "fullatt_block_indexes")
     return width * c.whole("in_channels", 3) * c.whole("temporal_patch_size", 2) * c.whole("patch_size") ** 2
 
 
-def qwen2_vl(c: Reader, text: int) -> int:
+def qwen2_vl(c: ConfigReader, text: int) -> int:
     """Return the encoder of Qwen2-VL and its merger."""
     width, out = c.whole("embed_dim"), c.whole("hidden_size")
     del text
@@ -174,7 +174,7 @@ def qwen2_vl(c: Reader, text: int) -> int:
     return _qwen_patch(c, width) + layers + 2 * width + merged * (merged + 1) + out * (merged + 1)
 
 
-def qwen2_5_vl(c: Reader, text: int) -> int:
+def qwen2_5_vl(c: ConfigReader, text: int) -> int:
     """Return the encoder of Qwen2.5-VL and its merger."""
     width, out = c.whole("hidden_size"), c.whole("out_hidden_size")
     del text
@@ -184,7 +184,7 @@ def qwen2_5_vl(c: Reader, text: int) -> int:
     return _qwen_patch(c, width) + layers + width + merged * (merged + 1) + out * (merged + 1)
 
 
-def qwen3_vl(c: Reader, text: int) -> int:
+def qwen3_vl(c: ConfigReader, text: int) -> int:
     """Return the encoder of Qwen3-VL, its merger, and those of the layers whose features join deeper ones."""
     width, out = c.whole("hidden_size"), c.whole("out_hidden_size")
     del text
@@ -198,7 +198,7 @@ def qwen3_vl(c: Reader, text: int) -> int:
     )
 
 
-def glm4v(c: Reader, text: int) -> int:
+def glm4v(c: ConfigReader, text: int) -> int:
     """Return the encoder of GLM-4.1V: gated networks, positions by table, a convolution that merges patches."""
     width, out, merge = c.whole("hidden_size"), c.whole("out_hidden_size"), c.whole("spatial_merge_size")
     pixels, patches = _patches(c)
@@ -210,7 +210,7 @@ def glm4v(c: Reader, text: int) -> int:
     return ends + patches * width + c.layers() * layer + merger
 
 
-def kimi_k25(c: Reader, text: int) -> int:
+def kimi_k25(c: ConfigReader, text: int) -> int:
     """Return the encoder of Kimi K2.5 (MoonViT), a table of positions, and two projections of merged patches."""
     width, patch = c.whole("hidden_size"), c.whole("patch_size")
     merge = c.numbers("merge_kernel_size") or [2, 2]
@@ -221,7 +221,7 @@ def kimi_k25(c: Reader, text: int) -> int:
     return tower + 2 * c.whole("projection_hidden_size", 1152) + merged * (merged + 1) + text * (merged + 1)
 
 
-def llama4(c: Reader, text: int) -> int:
+def llama4(c: ConfigReader, text: int) -> int:
     """Return the encoder of Llama 4, its adapter and the projection."""
     width, inner = c.whole("hidden_size"), c.whole("intermediate_size")
     pixels, patches = _patches(c)
@@ -235,7 +235,7 @@ def llama4(c: Reader, text: int) -> int:
     return tables + c.layers() * block(width, inner) + inner * adapter + out * out + ends * text
 
 
-def gemma4(c: Reader, text: int) -> int:
+def gemma4(c: ConfigReader, text: int) -> int:
     """Return the encoder of Gemma 4: gated networks, four norms a layer, tables of positions by row and column."""
     width, inner = c.whole("hidden_size"), c.whole("intermediate_size")
     heads, dim = c.whole("num_attention_heads"), c.whole("head_dim")
@@ -247,7 +247,7 @@ def gemma4(c: Reader, text: int) -> int:
     return patch + 2 * c.whole("position_embedding_size") * width + c.layers() * layer + width * text
 
 
-def internvl(c: Reader, text: int) -> int:
+def internvl(c: ConfigReader, text: int) -> int:
     """Return the encoder of InternVL and its projector."""
     width, inner = c.whole("hidden_size"), c.whole("intermediate_size")
     image, patch = (c.value(name) for name in ("image_size", "patch_size"))

@@ -8,10 +8,10 @@ from ..architecture import Architecture
 from ..kinds import Attention, Dense, Experts, LayerKind, Network
 from .decoders import Traits, attention, decoder, experts_of, inner, latent, made, networks_of
 from .pattern import layer_types
-from .reader import Reader
+from .reader import ConfigReader
 
 
-def gemma4(c: Reader) -> Architecture:
+def gemma4(c: ConfigReader) -> Architecture:
     """Return Gemma 4: windows and full attention with heads of their own, experts beside a network, inputs a layer."""
     count, hidden = c.layers(), c.whole("hidden_size")
     kinds = layer_types(
@@ -59,20 +59,20 @@ def _sharing(mixer: Attention, **changed: Any) -> Attention:
     return Attention(**fields)
 
 
-def _gemma4_experts(c: Reader, width: int) -> Experts:
+def _gemma4_experts(c: ConfigReader, width: int) -> Experts:
     return Experts(
         count=c.whole("experts"), top=c.whole("experts_per_token"), width=c.whole("expert_size"), shared=width
     )
 
 
-def _per_layer_inputs(c: Reader, hidden: int, per_layer: int, count: int, more: int = 0) -> dict[str, int]:
+def _per_layer_inputs(c: ConfigReader, hidden: int, per_layer: int, count: int, more: int = 0) -> dict[str, int]:
     """Return the table of a vector a layer and token, and the projection beside it."""
     rows = c.whole("vocab_size_per_layer_input", 0)
     table = rows * count * per_layer + per_layer if per_layer else 0
     return {"beside_parameters": table, "beside_weights": hidden * count * per_layer + more}
 
 
-def gemma3n(c: Reader) -> Architecture:
+def gemma3n(c: ConfigReader) -> Architecture:
     """Return Gemma 3n: alternating updates of four streams, low-rank residuals, inputs a layer, shared keys."""
     count, hidden = c.layers(), c.whole("hidden_size")
     kinds = layer_types(
@@ -108,7 +108,7 @@ def gemma3n(c: Reader) -> Architecture:
     return made(c, Traits(tied=True), layers, **_per_layer_inputs(c, hidden, per_layer, count, around))
 
 
-def afmoe(c: Reader) -> Architecture:
+def afmoe(c: ConfigReader) -> Architecture:
     """Return Arcee's experts: gated attention in windows, each fourth layer full, the first layers dense."""
     count, hidden = c.layers(), c.whole("hidden_size")
     period = c.whole("global_attn_every_n_layers", 4)
@@ -133,7 +133,7 @@ def afmoe(c: Reader) -> Architecture:
     return made(c, Traits(), layers)
 
 
-def mimo_v2(c: Reader) -> Architecture:
+def mimo_v2(c: ConfigReader) -> Architecture:
     """Return MiMo-V2: windows with sinks and more key heads, full attention in few layers, values narrower."""
     count, hidden = c.layers(), c.whole("hidden_size")
     kinds = layer_types(
@@ -155,7 +155,7 @@ def mimo_v2(c: Reader) -> Architecture:
     return made(c, Traits(), layers)
 
 
-def gpt_neo(c: Reader, traits: Traits) -> Architecture:
+def gpt_neo(c: ConfigReader, traits: Traits) -> Architecture:
     """Return GPT-Neo: every second layer in a window, or as `attention_types` repeats words."""
     count, window = c.layers(), c.whole("window_size")
     repeated = c.value("attention_types", [[["global", "local"], count // 2 + count % 2]])
@@ -178,7 +178,7 @@ def gpt_neo(c: Reader, traits: Traits) -> Architecture:
     return made(c, traits, layers)
 
 
-def longcat(c: Reader) -> Architecture:
+def longcat(c: ConfigReader) -> Architecture:
     """Return LongCat-Flash: two latent attentions and two networks a layer, experts beside them, some of them empty."""
     count, hidden = c.layers(), c.whole("hidden_size")
     mixer, width = latent(c), c.whole("intermediate_size")

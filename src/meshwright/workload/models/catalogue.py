@@ -27,7 +27,7 @@ MAX_CONFIG_BYTES = 2**20
 LONGEST_ASSUMED = 16_384  # tokens: a longer maximum of a config is no length that it is trained at
 
 
-class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class ModelEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One file of the catalogue."""
 
     title: str
@@ -77,13 +77,13 @@ def resolve(name: str) -> str | None:
 
 
 @functools.cache
-def entry(name: str) -> Entry:
+def entry(name: str) -> ModelEntry:
     """Return one entry of the catalogue; InputError with the nearest name if there is none."""
     if name not in names():
         hint = nearest(name.rpartition("/")[2].lower().replace("_", "-"), names())
         raise InputError(f"--model {name}: not in the catalogue and not a file ({hint})")
     text = resources.files(__package__).joinpath("data", f"{name}.toml").read_text("utf-8")
-    return convert(tomllib.loads(text), Entry, where=f"catalogue: {name}")
+    return convert(tomllib.loads(text), ModelEntry, where=f"catalogue: {name}")
 
 
 def load_model(text: str, *, allow_unknown: bool = False) -> Model:
@@ -95,14 +95,14 @@ def load_model(text: str, *, allow_unknown: bool = False) -> Model:
     file = path / "config.json" if path.is_dir() else path
     data = _read(file)
     if isinstance(data.get("config"), Mapping):  # the form of the catalogue
-        found = convert(data, Entry, where=str(file))
+        found = convert(data, ModelEntry, where=str(file))
         model = _of_entry(found, path.stem, where=f"{file}: config", allow_unknown=allow_unknown)
         return msgspec.structs.replace(model, source=str(file))
     name = path.name if path.is_dir() else file.parent.name if file.stem == "config" else file.stem
     return _of_config(data, name, str(file), allow_unknown=allow_unknown)
 
 
-def _of_entry(found: Entry, name: str, where: str, *, allow_unknown: bool = False) -> Model:
+def _of_entry(found: ModelEntry, name: str, where: str, *, allow_unknown: bool = False) -> Model:
     model = _of_config(found.config, name, where, allow_unknown=allow_unknown)
     told = {"seq_len": found.seq_len, "seq_len_from": "of its training, as published"} if found.seq_len else {}
     return msgspec.structs.replace(model, title=found.title, source=found.source, **told)

@@ -8,9 +8,9 @@ from meshwright.layout import Layout
 from meshwright.plan.analytic.coefficients import book, coefficients
 from meshwright.plan.analytic.layer import _expert_parallel, _sizes
 from meshwright.plan.analytic.price import coefficients_of, machine_of
-from meshwright.plan.analytic.quantities import Grid, Model
+from meshwright.plan.analytic.quantities import Grid, ModelQuantities
 from meshwright.plan.simulated import effective_cluster, step_program
-from meshwright.simulate.axes import Prices
+from meshwright.simulate.axes import AxisPrices
 from meshwright.simulate.nodes import NodesTopology
 from meshwright.simulate.problem import Costs, Disturbance
 from meshwright.workload.models import load_model
@@ -22,7 +22,7 @@ MIXTURE = load_model("deepseek-v3").architecture  # 8 experts a token
 
 def seconds(layout, *, once, gpus=64, top=8):
     given = setting(replace(MIXTURE, experts_per_token=top), "dgx-h100", gpus, stack="bridge")
-    model, grid = Model.of(given.architecture), Grid.of([layout])
+    model, grid = ModelQuantities.of(given.architecture), Grid.of([layout])
     c = coefficients_of(given)._replace(routed_once=once)
     sizes = _sizes(model, grid, grid.mbs * 4096.0)
     return float(_expert_parallel(machine_of(given), c, model, sizes, grid)[0])
@@ -60,7 +60,7 @@ def test_arrays_of_placements_reach_what_each_of_them_does():
     ("name", "groups"), [("deepseek-v3", (8, 4)), ("deepseek-v2", (8, 3)), ("kimi-k2", (1, 1)), ("glm-4.5", (1, 1))]
 )
 def test_groups_of_a_router_are_read_from_the_config(name, groups):
-    model = Model.of(load_model(name).architecture)
+    model = ModelQuantities.of(load_model(name).architecture)
 
     assert (model.expert_groups, model.top_groups) == groups
 
@@ -73,7 +73,7 @@ def test_the_simulator_sends_a_row_once_to_each_node_too():
         program = step_program(replace(given, routed_once=once), layout)
         topology = NodesTopology(effective_cluster(given), layout.world_size)
         rows = next(comm for comm in program.stages[0].units[0].forward.comms if comm.axis == "ep")
-        found[once] = Prices(layout, topology, Costs(), Disturbance()).comm_s(rows)
+        found[once] = AxisPrices(layout, topology, Costs(), Disturbance()).comm_s(rows)
 
     assert found[True] / found[False] == pytest.approx(3.6 / 8, rel=0.05)
 

@@ -9,7 +9,7 @@ from meshwright.layout import Layout
 from meshwright.plan.analytic import Grid, Setting, price
 from meshwright.plan.analytic.fits import capacity_source, verdicts, word
 from meshwright.plan.analytic.loads import loads
-from meshwright.plan.analytic.quantities import Model
+from meshwright.plan.analytic.quantities import ModelQuantities
 from meshwright.plan.machines import machines
 from meshwright.workload.models import load_model
 
@@ -55,7 +55,7 @@ def test_the_stage_with_two_layers_of_experts_counts_not_the_mean_of_both():
 
 def test_the_ranks_hold_all_layers_and_the_first_the_dense_ones():
     grid = Grid.of([Layout(pp=16)])
-    first, between, last = loads(Model.of(DEEPSEEK), grid, 32)
+    first, between, last = loads(ModelQuantities.of(DEEPSEEK), grid, 32)
 
     assert (first.dense[0], first.moe[0], first.embedding[0]) == (3, 0, 1)
     assert (between.dense[0], between.moe[0]) == (0, 4)
@@ -120,7 +120,7 @@ def test_layers_of_experts_that_lie_between_others_are_spread_evenly_over_a_pipe
     first_dense = load_model("deepseek-v3").architecture
     grid = Grid.of([Layout(pp=4, dp=2)])
 
-    of_hybrid, of_first = (loads(Model.of(model), grid, np.array([8.0])) for model in (hybrid, first_dense))
+    of_hybrid, of_first = (loads(ModelQuantities.of(model), grid, np.array([8.0])) for model in (hybrid, first_dense))
 
     assert [float(load.moe[0] / load.layers[0]) for load in of_hybrid] == pytest.approx([23 / 52] * 3, abs=0.03)
     assert float(of_first[0].dense[0]) == 3
@@ -142,4 +142,4 @@ def test_a_state_space_layer_keeps_what_its_kernel_saves_and_no_queries_or_keys(
 def test_rows_for_experts_of_a_narrower_stream_are_narrower():
     model = load_model("nemotron3-super-120b-a12b").architecture
 
-    assert Model.of(model).stream == 1024 / 4096
+    assert ModelQuantities.of(model).stream == 1024 / 4096

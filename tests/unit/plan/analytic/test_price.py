@@ -16,7 +16,7 @@ from meshwright.plan.analytic.collective import span
 from meshwright.plan.analytic.layer import _pass
 from meshwright.plan.analytic.loads import in_flight
 from meshwright.plan.analytic.price import machine_of
-from meshwright.plan.analytic.quantities import Model
+from meshwright.plan.analytic.quantities import ModelQuantities
 from meshwright.plan.analytic.step import _data_step, _send_s, _summed_s
 from meshwright.workload.architecture import Architecture
 from meshwright.workload.conventions import OWN
@@ -142,7 +142,9 @@ def test_sends_between_nodes_reach_more_of_the_nics_than_rings():
     given = setting(gpus=16, inter_bytes_per_s=8e9)
     tokens, size = 2048.0, 2.0 * 2048 * 2560
 
-    time_s = float(_send_s(machine_of(given), c, Model.of(TWO_BILLION), Grid.of([Layout(dp=8, pp=2)]), tokens)[0])
+    time_s = float(
+        _send_s(machine_of(given), c, ModelQuantities.of(TWO_BILLION), Grid.of([Layout(dp=8, pp=2)]), tokens)[0]
+    )
     assert c.network < c.sends < 1
     assert time_s == pytest.approx(size / (1e9 * c.sends), rel=0.01)  # each of eight GPUs an eighth of the NICs
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from meshwright.layout import Layout
-from meshwright.plan.analytic.quantities import Grid, Model
+from meshwright.plan.analytic.quantities import Grid, ModelQuantities
 from meshwright.plan.analytic.step import paced_layers
 from meshwright.workload.models import load_model
 from tests.unit.plan.analytic.test_price import priced, setting
@@ -24,7 +24,7 @@ LARGE = load_model("llama3-405b").architecture  # 126 layers: with embedding and
     ],
 )
 def test_embedding_and_output_take_a_layer_each_where_they_have_slots(layers, pp, vpp, most, last):
-    model = Model.of(LARGE.resized(num_hidden_layers=layers))
+    model = ModelQuantities.of(LARGE.resized(num_hidden_layers=layers))
     schedule = "interleaved" if vpp > 1 else "1f1b"
     found = paced_layers(model, Grid.of([Layout(pp=pp, vpp=vpp, schedule=schedule)]))
 
@@ -46,7 +46,7 @@ def test_a_step_is_paced_by_the_rank_with_most_layers_or_by_the_last_with_its_ou
 
 
 def test_stages_in_a_v_give_the_first_rank_the_last_stage_and_the_output():
-    model, stages = Model.of(LARGE.resized(num_hidden_layers=15)), (3, 5, 4, 3)
+    model, stages = ModelQuantities.of(LARGE.resized(num_hidden_layers=15)), (3, 5, 4, 3)
     down = paced_layers(model, Grid.of([Layout(pp=2, vpp=2, schedule="interleaved")]), stages)
     folded = paced_layers(model, Grid.of([Layout(pp=2, vpp=2, schedule="zb")]), stages)
 

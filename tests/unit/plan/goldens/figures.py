@@ -24,7 +24,7 @@ from meshwright.plan.measured.spmd import operators_of, predict_spmd_step
 from meshwright.plan.runs import read_rows
 from meshwright.plan.simulated import simulate_plan
 from meshwright.plan.space import in_every_order, legal_layouts
-from meshwright.plan.validate import Outcome, known_models, predict
+from meshwright.plan.validate import RowOutcome, known_models, predict
 from meshwright.timeline import Timeline
 from meshwright.workload.holdings import peak_memory_bytes
 from meshwright.workload.models import load_model
@@ -118,7 +118,7 @@ def published_figures() -> dict[str, list[float]]:
     """Return step time and memory of every published run that can be priced."""
     known, catalogue = book(), load()
     rows = read_rows(PUBLISHED, catalogue, known, known_models())
-    outcomes = [one for one in predict(rows, catalogue, known) if isinstance(one, Outcome)]
+    outcomes = [one for one in predict(rows, catalogue, known) if isinstance(one, RowOutcome)]
     return {one.id: [one.step_time_s, one.peak_memory_bytes_per_gpu] for one in outcomes}
 
 

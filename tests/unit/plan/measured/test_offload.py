@@ -10,7 +10,7 @@ from meshwright.plan.measured.data_parallel import StepInputs
 from meshwright.plan.measured.needs import needs
 from meshwright.plan.measured.pipeline import predict_pipeline_step
 from meshwright.plan.measured.spmd import predict_spmd_step
-from meshwright.plan.search import Problem, fits, splits
+from meshwright.plan.search import SearchProblem, fits, splits
 from meshwright.timeline import step_parts
 from meshwright.workload.holdings import held_by, peak_memory_bytes
 from meshwright.workload.transformer import ModelConfig, describe
@@ -117,7 +117,7 @@ def test_moments_leave_the_device_and_are_counted_on_the_host(zero):
 def test_a_search_that_may_offload_finds_what_fits_in_a_gpu_no_other_way():
     layout = Layout(dp=1, mbs=1)
     least = peak_memory_bytes(describe(MODEL, seq_len=128, micro_batch=1, layout=layout), layout)
-    problem = Problem(
+    problem = SearchProblem(
         describe=lambda one: describe(MODEL, seq_len=128, micro_batch=one.mbs, layout=one), global_batch=1,
         seq_len=128, backend="nccl", memory_bytes=least // 2, runtime_bytes=0, data_s_per_sequence=0.0,
         host_memory_bytes=2**40,

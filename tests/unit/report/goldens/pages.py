@@ -14,7 +14,7 @@ import msgspec
 
 from meshwright.files import write_struct
 from meshwright.report.pages.run import run_page
-from meshwright.train.run_folder import Start
+from meshwright.train.run_folder import FirstStart
 from testkit.runs import fake_run
 
 HERE = Path(__file__).parent
@@ -27,7 +27,7 @@ RUNS: dict[str, dict[str, Any]] = {
 def page_data(name: str, folder: Path) -> Any:
     """Return what report.json of a run holds; `folder` is empty."""
     run = fake_run(folder / name, **RUNS[name])
-    write_struct(run.path / "start.json", Start(0.0, ("meshwright", "train")))
+    write_struct(run.path / "start.json", FirstStart(0.0, ("meshwright", "train")))
     page = run_page(run)[1]
     return _rounded(json.loads(msgspec.json.encode(page)))
 

@@ -2,10 +2,12 @@
 
 import torch
 
-from meshwright.train.checkpoint.manifest import Facts, Manifest, write_manifest
+from meshwright.train.checkpoint.manifest import CheckpointFacts, Manifest, write_manifest
 from meshwright.train.checkpoint.pieces import Piece, merge_tables, write_file
 
-FACTS = Facts(step=7, seed=3, next_sequence=56, schedule={"learning_rate": 0.1}, steps=20, layout="dp=2,mbs=1", ranks=2)
+FACTS = CheckpointFacts(
+    step=7, seed=3, next_sequence=56, schedule={"learning_rate": 0.1}, steps=20, layout="dp=2,mbs=1", ranks=2
+)
 
 
 def whole_tensors():

@@ -9,7 +9,7 @@ from torch import nn
 from meshwright.errors import InputError
 from meshwright.train.checkpoint import huggingface
 from meshwright.train.checkpoint.huggingface import export, import_model
-from meshwright.train.checkpoint.manifest import Facts, Manifest, read_manifest, write_manifest
+from meshwright.train.checkpoint.manifest import CheckpointFacts, Manifest, read_manifest, write_manifest
 from meshwright.train.checkpoint.pieces import Piece, read_whole, write_file
 from meshwright.train.decoder import Decoder
 from meshwright.workload.transformer import ModelConfig
@@ -33,7 +33,7 @@ def saved(folder, config):
     pieces = [Piece(n, tuple(p.shape), (0,) * p.dim(), p.detach()) for n, p in module.named_parameters()]
     folder.mkdir()
     file, table = write_file(folder / "rank-00000.safetensors", pieces)
-    facts = Facts(step=3, model=msgspec.to_builtins(config))
+    facts = CheckpointFacts(step=3, model=msgspec.to_builtins(config))
     write_manifest(folder, Manifest(facts=facts, files={"rank-00000.safetensors": file}, tensors=table))
     return module, folder
 

@@ -12,7 +12,7 @@ import torch
 from meshwright.errors import InputError
 from meshwright.parallel.engine import whole
 from meshwright.train.checkpoint.folder import checkpoints, latest_checkpoint
-from meshwright.train.checkpoint.manifest import Facts, read_manifest
+from meshwright.train.checkpoint.manifest import CheckpointFacts, read_manifest
 from meshwright.train.checkpoint.pieces import Piece, verify
 from meshwright.train.checkpoint.saver import Saver
 from meshwright.train.checkpoint.state import pieces_of, restore
@@ -44,7 +44,7 @@ def folder(tmp_path):
 
 def save(folder, step, tensors, **keep):
     saver = Saver(folder, **keep)
-    saver.save(Facts(step=step), tensors)
+    saver.save(CheckpointFacts(step=step), tensors)
     saver.finish()
     assert saver.take_problem() == ""
 
@@ -54,7 +54,7 @@ def start_writing(folder, step, pieces):
     pid = os.fork()
     if pid == 0:
         try:
-            Saver(folder)._write(Facts(step=step), pieces)
+            Saver(folder)._write(CheckpointFacts(step=step), pieces)
         finally:
             os._exit(0)
     return pid
@@ -82,9 +82,9 @@ def test_what_is_saved_is_the_state_at_the_call_and_not_what_training_makes_of_i
     tensor = torch.zeros(2**20)
     saver = Saver(folder)
 
-    saver.save(Facts(step=1), [Piece("w", tuple(tensor.shape), (0,), tensor)])
+    saver.save(CheckpointFacts(step=1), [Piece("w", tuple(tensor.shape), (0,), tensor)])
     tensor += 1
-    saver.save(Facts(step=2), [Piece("w", tuple(tensor.shape), (0,), tensor)])
+    saver.save(CheckpointFacts(step=2), [Piece("w", tuple(tensor.shape), (0,), tensor)])
     tensor += 1
     saver.finish()
 
@@ -161,7 +161,7 @@ def test_a_damaged_checkpoint_counts_for_none_of_those_that_are_kept(folder, by)
         if step == 40:
             os.truncate(folder / "step-00000030" / "rank-00000.safetensors", 50)
         saver = saver if by == "this process" else Saver(folder, keep_last=2)
-        saver.save(Facts(step=step), mine)
+        saver.save(CheckpointFacts(step=step), mine)
         saver.finish()
         assert saver.take_problem() == ""
 
@@ -215,7 +215,7 @@ def test_a_disk_that_refuses_is_a_problem_of_the_next_look_and_the_last_good_one
 
     monkeypatch.setattr("meshwright.train.checkpoint.pieces._write_all", refuse)
     saver = Saver(folder)
-    saver.save(Facts(step=2), mine)
+    saver.save(CheckpointFacts(step=2), mine)
     saver.finish()
 
     assert "cannot save step 2" in (problem := saver.take_problem())
@@ -228,7 +228,7 @@ def test_a_folder_that_was_removed_is_a_problem_and_is_not_made_again(folder):
     saver = Saver(folder)
     folder.rmdir()
 
-    saver.save(Facts(step=2), pieces_of(shards()))
+    saver.save(CheckpointFacts(step=2), pieces_of(shards()))
     saver.finish()
 
     assert "has been removed" in saver.take_problem()

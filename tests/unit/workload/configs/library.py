@@ -12,7 +12,7 @@ import torch
 
 from meshwright.workload import configs
 from meshwright.workload.configs.families import RECIPES
-from meshwright.workload.configs.reader import ALIASES, Reader
+from meshwright.workload.configs.reader import ALIASES, ConfigReader
 from meshwright.workload.configs.vision import COMPOSITES
 
 FILE = Path(configs.__file__).with_name("defaults.json")
@@ -113,12 +113,12 @@ def read_defaults() -> dict[str, dict[str, Any]]:
         for key, value in FILLED.get(kind, {}).items():
             if values.get(key) is None:
                 values[key] = value
-        RECIPES[kind](Reader({}, values, kind))
+        RECIPES[kind](ConfigReader({}, values, kind))
         found[kind] = _asked(values, but={*FILLED.get(kind, {}), *derived(kind, values)})
     for kind, composite in COMPOSITES.items():
         own = configuration({"model_type": kind, **({"vision_config": {}} if composite.optional else {})}).vision_config
         values = Recording((own if kind in OWN_ENCODER else type(own)()).to_dict())
-        composite.tower(Reader({}, values, kind), 1024)
+        composite.tower(ConfigReader({}, values, kind), 1024)
         found[f"{kind}/vision"] = _asked(values, but=set())
     return found
 
