@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from ..workload import functional
 
 
-class DecoderLayer(nn.Module):
+class DenseLayer(nn.Module):
     """The arithmetic of `train.decoder.DecoderLayer`, dense and without dropout, on one rank."""
 
     def __init__(self, hidden: int, heads: int, kv_heads: int, inner: int) -> None:
@@ -32,7 +32,7 @@ def compiled_layer(length: int, hidden: int, heads: int, kv_heads: int, inner: i
 
     Layers of one shape share one compilation, as those of a model do.
     """
-    layer = DecoderLayer(hidden, heads, kv_heads, inner)
+    layer = DenseLayer(hidden, heads, kv_heads, inner)
     layer.compile()
     cos, sin = functional.rotary_tables(length, hidden // heads, 10000.0)
     return layer, cos.to(layer.qkv.weight), sin.to(layer.qkv.weight)

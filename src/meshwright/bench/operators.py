@@ -229,11 +229,7 @@ def _make(operator: Operator) -> Copy:
         case "attention":
             batch, heads, kv_heads, length, width = shape
             q, k, v = (given(batch, length, count, width) for count in (heads, kv_heads, kv_heads))
-
-            def attend() -> tuple[Tensor, ...]:
-                return (functional.attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)),)
-
-            return Copy(attend, (q, k, v))
+            return Copy(lambda: (functional.attention(*(x.transpose(1, 2) for x in (q, k, v))),), (q, k, v))
         case "context_attention":
             batch, heads, kv_heads, length, width, ranks = shape
             q, both = given(batch, length, heads, width), given(batch, kv_heads, ranks * length, 2 * width)

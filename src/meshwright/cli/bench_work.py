@@ -80,15 +80,19 @@ def bench(
         notes = [*_beside_notes(measured.beside), *_notes(tables, chosen)]
     _write(tables, notes, plot, html)
     fits = [fit for _, _, fit in tables if fit is not None]
-    if save and not fits:
-        raise InputError("--save: no table has the two sizes or more that a fit needs")
     if save:
-        save_fits(save, cluster, fits)
+        _save(save, cluster, fits)
     if source is not None:
         print_judged(found, notes, as_csv=as_csv, as_json=as_json)
     else:
         _print(tables, notes, as_csv, as_json)
     return 1 if any(row.wrong for _, rows, _ in tables for row in rows) or any(one.table.wrong for one in found) else 0
+
+
+def _save(path: str, cluster: Cluster, fits: Sequence[CollectiveFit]) -> None:
+    if not fits:
+        raise InputError("--save: no table has the two sizes or more that a fit needs")
+    save_fits(path, cluster, fits)
 
 
 def _check(names: Sequence[str], ranks: int) -> None:

@@ -1,4 +1,4 @@
-"""What a shell's own commands do to its variables and arguments: declare, local, unset, set, read, printf, getopts."""
+"""The shell's own commands that change its variables: declare, local, unset, set, read, printf, getopts."""
 
 import re
 from collections.abc import Mapping

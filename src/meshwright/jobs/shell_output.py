@@ -1,4 +1,4 @@
-"""What commands of a script print, as far as the script alone decides it: `$(...)` and pipes."""
+"""Output of a script's commands in `$(...)` and pipes, as far as the script alone decides it."""
 
 from ..errors import InputError
 from .arithmetic import NotArithmetic, evaluate

@@ -152,10 +152,7 @@ def _kernel(message: LogMessage, text: str, host: str) -> Iterator[Fact]:
     hung, server, down, amd = _HUNG.search(text), _SERVER.search(text), _LINK_DOWN.search(text), _AMD.search(text)
     if killed:
         gib = int(killed.group("kb")) / 2**20
-        what = (
-            f"the kernel killed process {killed.group('pid')} ({killed.group('name')}) for memory,"
-            f" {gib:.1f} GiB resident"
-        )
+        what = f"the kernel killed process {killed['pid']} ({killed['name']}) for memory, {gib:.1f} GiB resident"
         yield Failure(kind="host_memory", what=what, host=host, pid=int(killed.group("pid")), where=where)
     elif task:
         what = f"the kernel's out-of-memory killer chose process {task.group('pid')}"

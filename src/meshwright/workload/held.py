@@ -1,4 +1,4 @@
-"""What a rank holds, and the moment at which it holds most: the one place that says what ZeRO and offload leave there.
+"""Memory of a rank, and the moment at which it holds most: the one place that says what ZeRO and offload leave there.
 
 Written for one layout or for arrays of many (`Number`), by the facts of a stack (`Conventions`). Megatron-LM in half
 precision: weight 2, sum of gradients 4, master weight and Adam's moments 12, of which ZeRO 1 divides the 12 over the

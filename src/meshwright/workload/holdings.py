@@ -1,4 +1,4 @@
-"""What each rank of our own engine holds, from the operators of a workload: live tensors, with AdamW.
+"""Memory of each rank of our own engine, from the operators of a workload: live tensors, with AdamW.
 
 `workload` is what one rank computes (`transformer.describe` with the layout), in float32 or under autocast: tensor,
 context and expert parallelism have made its operators and parameters smaller; `held.states` says what ZeRO and offload

@@ -108,7 +108,6 @@ def describe(
     rows = micro_batch * length
     outside = rows // tp if split.sp else rows  # rows of norms and residuals
     hidden, vocabulary = model.hidden_size, model.vocab_size // tp
-    heads, kv_heads, head_dim = model.num_attention_heads // tp, model.num_key_value_heads // tp, model.head_dim
     shapes = parameter_shapes(model, tp=tp, ep=split.ep)
     dropped: tuple[Operator, ...] = ()
     if model.hidden_dropout:  # masks are drawn of whole sequences, and kept as float32
@@ -128,24 +127,7 @@ def describe(
         parameters=layer_parameters,
         experts=model.num_local_experts,
         expert_parameters=sum(math.prod(shape) for shape in shapes if len(shape) == 3) // model.num_hidden_layers,
-        operators=(
-            _rms_norm(outside, hidden),
-            _linear(rows, hidden, model.qkv_size // tp, c),
-            # attention keeps the rotated queries and keys; the rotation itself keeps only its small tables
-            Operator(
-                kind="split_heads",
-                shape=(micro_batch, length, heads, kv_heads, head_dim),
-                forward_flops=3 * rows * (heads + kv_heads) * head_dim,
-            ),
-            _attention(micro_batch, heads, kv_heads, length, head_dim, split.cp, c),
-            _linear(rows, hidden // tp, hidden, c),
-            *dropped,
-            Operator(kind="add", shape=(outside, hidden), forward_flops=outside * hidden),
-            _rms_norm(outside, hidden),
-            *_network(model, rows, outside, split, c),
-            *dropped,
-            Operator(kind="add", shape=(outside, hidden), forward_flops=outside * hidden),
-        ),
+        operators=_operators(model, micro_batch, rows, outside, split, c, dropped),
     )
     if compiled and not dropped and not model.num_local_experts:
         layer = msgspec.structs.replace(layer, compiled=_compiled(layer, micro_batch, length, model))
@@ -155,6 +137,33 @@ def describe(
         seq_len=seq_len,
         layers=tuple(_under(each, autocast) for each in (embedding, layer, _output(model, rows, outside, tp, c))),
         parameter_shapes=tuple(shapes),
+    )
+
+
+def _operators(
+    model: ModelConfig, micro_batch: int, rows: int, outside: int, split: Layout, c: Conventions,
+    dropped: tuple[Operator, ...],
+) -> tuple[Operator, ...]:  # fmt: skip
+    """Return the operators of one decoder layer, `outside` the rows of norms and residuals."""
+    tp, hidden, length = split.tp, model.hidden_size, rows // micro_batch
+    heads, kv_heads, head_dim = model.num_attention_heads // tp, model.num_key_value_heads // tp, model.head_dim
+    return (
+        _rms_norm(outside, hidden),
+        _linear(rows, hidden, model.qkv_size // tp, c),
+        # attention keeps the rotated queries and keys; the rotation itself keeps only its small tables
+        Operator(
+            kind="split_heads",
+            shape=(micro_batch, length, heads, kv_heads, head_dim),
+            forward_flops=3 * rows * (heads + kv_heads) * head_dim,
+        ),
+        _attention(micro_batch, heads, kv_heads, length, head_dim, split.cp, c),
+        _linear(rows, hidden // tp, hidden, c),
+        *dropped,
+        Operator(kind="add", shape=(outside, hidden), forward_flops=outside * hidden),
+        _rms_norm(outside, hidden),
+        *_network(model, rows, outside, split, c),
+        *dropped,
+        Operator(kind="add", shape=(outside, hidden), forward_flops=outside * hidden),
     )
 
 
