@@ -206,10 +206,10 @@ def _alone(folder: Path) -> Iterator[None]:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 time.sleep(LOOK_S)
+                continue
             except OSError:
-                break
-            else:
-                break
+                pass  # a file system without locks
+            break
         yield
 
 

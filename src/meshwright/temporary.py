@@ -24,13 +24,11 @@ def process_folder() -> Path:
 
     What `multiprocessing` keeps in files lies there too: the socket of its fork server.
     """
-    settings = _settings()
-    known = settings.get("tempdir")
-    if known is not None and Path(known).name.startswith(PREFIX):
-        return Path(known)
+    if (known := _known()) is not None:
+        return known
     sweep()
     folder, lock = _make()
-    settings["tempdir"] = str(folder)
+    _settings()["tempdir"] = str(folder)
     Finalize(None, _remove, args=(folder, lock), exitpriority=-100)  # as multiprocessing does: after all that use it
     return folder
 
@@ -57,9 +55,13 @@ def remove_inherited_at_end() -> None:
 
 def remove_inherited() -> None:
     """Remove the folder of the process that has started this one."""
-    folder = _settings().get("tempdir")
-    if folder is not None and Path(folder).name.startswith(PREFIX):
+    if (folder := _known()) is not None:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _known() -> Path | None:
+    found = _settings().get("tempdir")
+    return Path(found) if found is not None and Path(found).name.startswith(PREFIX) else None
 
 
 def _place() -> Path:
@@ -72,11 +74,12 @@ def _make() -> tuple[Path, int]:
     """Return a new folder and the lock on it; one that another sweeps before it is locked is made again."""
     while True:
         folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=_place()))
-        with contextlib.suppress(FileNotFoundError, BlockingIOError):
+        with contextlib.suppress(FileNotFoundError):
             lock = os.open(folder / OWNER, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if (folder / OWNER).exists():
-                return folder, lock
+            with contextlib.suppress(BlockingIOError):
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if (folder / OWNER).exists():
+                    return folder, lock
             os.close(lock)
 
 

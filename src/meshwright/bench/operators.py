@@ -97,7 +97,8 @@ def time_operators(
             backward_s=backward_s * clock.slowdown,
             stretch=clock.slowdown,
         )
-        for operator, (forward_s, backward_s) in ((each, pairs[each]) for each in operators)
+        for operator in operators
+        for forward_s, backward_s in [pairs[operator]]
     ]
 
 

@@ -56,6 +56,7 @@ def command(
     """Plan, run and verify a job (TOML, or a plan.json); without CONFIG: a small decoder."""
     from ..train.config import load, template
     from ..train.event_hook import HOOK_VARIABLE
+    from ..train.planned import is_plan, job_of
     from ..train.resume import CHANGED_VARIABLE, check_keys
 
     if engine_files:
@@ -77,9 +78,8 @@ def command(
         return _resume(resume, as_json=as_json)
     if changed:
         raise InputError("--changed: is for --resume, which holds a run against its checkpoint")
-    planned = _planned(config, overrides, replan=replan)
-    if planned is not None:
-        job = planned
+    if config is not None and is_plan(config):
+        job = job_of(config, overrides, replan=replan)
     elif replan:
         raise InputError("--replan: needs a plan (plan.json) as CONFIG")
     else:
@@ -89,15 +89,6 @@ def command(
             raise InputError("--run-dir: several machines need one folder that all of them see; name it")
         return _run_node(job, run_dir)
     return _run_new(job, run_dir, recalibrate, as_json=as_json)
-
-
-def _planned(path: Path | None, overrides: dict[str, Any], *, replan: bool) -> Any:
-    """Return the job of a plan, None for a file that is none; what reads plans asks for the devices that are here."""
-    if path is None or path.suffix != ".json":
-        return None
-    from ..train.planned import is_plan, job_of
-
-    return job_of(path, overrides, replan=replan) if is_plan(path) else None
 
 
 def _run_new(job: Any, path: Path | None, recalibrate: bool, *, as_json: bool) -> int:

@@ -113,7 +113,10 @@ class _Parser:
         left = self.binary(level + 1, depth)
         while self.peek() in BINARY[level]:
             operator = self.take()
+            idle = (operator == "&&" and not left) or (operator == "||" and bool(left))
+            self.skipped += idle
             right = self.binary(level if operator == "**" else level + 1, depth)
+            self.skipped -= idle
             left = apply(operator, left, right)
         return left
 

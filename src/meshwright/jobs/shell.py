@@ -84,6 +84,7 @@ class _Shell(Printing):
             self.command(node)
         else:
             getattr(self, f"_{node.kind}")(node)
+        self.code = 0 if self.status else self.code or 1
 
     def _group(self, block: Compound) -> None:
         self.script(block.parts[0])
@@ -110,12 +111,14 @@ class _Shell(Printing):
             return
         outer = self.lines
         self.lines = None
-        for place, part in enumerate(block.parts):
-            if place and isinstance(part[0], Compound) and _prints(block.parts[place - 1]):
-                text = self.output(block.parts[place - 1])
-                self.lines = None if text is None or reasons(text) else text.splitlines()
-            self._apart(part)
-        self.lines = outer
+        try:
+            for place, part in enumerate(block.parts):
+                if place and isinstance(part[0], Compound) and _prints(block.parts[place - 1]):
+                    text = self.output(block.parts[place - 1])
+                    self.lines = None if text is None or reasons(text) else text.splitlines()
+                self._apart(part)
+        finally:
+            self.lines = outer
 
     def _fed(self, block: Compound) -> None:
         """Follow a block that reads a here-document, a here-string, or a file that nobody knows."""
@@ -236,7 +239,7 @@ class _Shell(Printing):
 
     def _arithmetic(self, block: Compound) -> None:
         text = block.words[0].text
-        change = re.fullmatch(r"\s*([A-Za-z_]\w*)\s*((?:[-+*/%] ?)?=)\s*([^=,?].*)", text)
+        change = re.fullmatch(r"\s*([A-Za-z_]\w*)\s*((?:[-+*/%] ?)?=)\s*([^=,?][^,]*)", text)
         if change is None:
             value = number_of(text, self)
             self.status = value not in {"0", ""} and not reasons(value)
@@ -277,7 +280,7 @@ class _Shell(Printing):
         assigned: dict[str, str] = {}
         while words and (words[0].kind == "array" or re.match(r"[A-Za-z_]\w*(\[[^\]]*\])?\+?=", words[0].text)):
             self.assignment(words.pop(0), assigned, alone=False)
-        self.before, self.status = self.status, True
+        self.status = True
         if not words and not command.documents:
             for name, value in assigned.items():
                 self.assign(name, value)
@@ -348,14 +351,13 @@ class _Shell(Printing):
     def _leave(self, kind: str, words: list[str]) -> None:
         number = int(words[0]) if words and re.fullmatch(r"\d{1,3}", words[0]) else None
         if kind == "return":
-            self.code = number if number is not None else int(not self.before)
+            self.code = self.code if number is None else number
             self.status = self.code == 0
         raise Leave(kind, number or 1)
 
     def _function_called(self, body: Script, arguments: list[str]) -> None:
         outer, self.arguments = self.arguments, list(arguments)
         self.frames.append({})
-        self.code = 0
         self.depth += 1
         if self.depth > DEEPEST:
             raise InputError(f"{self.where}: functions are nested too deeply")

@@ -10,6 +10,7 @@ from .shell_syntax import Command, Token
 from .shell_words import document_of, expand, number_of, text_of
 
 NAME = re.compile(r"[A-Za-z_]\w*")
+LOCAL = {"local", "declare", "typeset"}
 ASSIGNED = re.compile(r"([A-Za-z_]\w*)(\[[^\]]*\])?(\+?)=")
 DECLARING = frozenset({"export", "declare", "local", "readonly", "typeset"})
 
@@ -56,6 +57,7 @@ class Builtins(ScriptState):
 
     def element(self, name: str, index: str, value: str) -> None:
         """Set an element of an array: by its number, or by its name where it has one."""
+        name = self.refers.get(name, name)
         old = self.value(name)
         values = list(old) if isinstance(old, list) else []
         number = number_of(index, self) if f"{name}[]" not in self.set else ""
@@ -111,7 +113,7 @@ class Builtins(ScriptState):
         for word in names:
             found = NAME.match(word.text)
             name = found.group(0) if found else ""
-            if self.frames and command in {"local", "declare", "typeset"} and "g" not in flags:
+            if self.frames and command in LOCAL and "g" not in flags and name not in self.given:
                 self.frames[-1].setdefault(name, self.set.get(name))
                 if word.kind != "array" and "=" not in word.text:
                     self.set.pop(name, None)

@@ -10,6 +10,8 @@ from .shell_state import Leave
 from .shell_syntax import Command, Compound, Script, parse
 from .shell_words import expand
 
+COMPUTED = {"expr", "bc", "seq", "basename", "dirname"}
+
 
 class Printing(Builtins):
     """Commands whose output is asked for."""
@@ -18,7 +20,10 @@ class Printing(Builtins):
         """Return what `echo`, `expr` and `echo ... | bc` print; all else is unknown."""
         plain = command.strip()
         try:
-            words = [word for raw in split_words(plain) for word in expand(raw, self)]
+            raws = split_words(plain)
+            if not COMPUTED & set(raws):
+                return self._printed_by(plain)
+            words = [word for raw in raws for word in expand(raw, self)]
         except InputError:
             return unknown(f"$({plain})")
         if "|" in words and words[-1:] == ["bc"] and words[0] == "echo":
@@ -72,7 +77,7 @@ class Printing(Builtins):
         return None if found is None or others else "".join(found)
 
     def filtered_output(self, block: Compound) -> None:
-        """Print what a pipe prints, where what filters it is `cat`, `bc`, `wc -l`, `tr` or `cut` alone."""
+        """Print what a pipe prints, where what filters it is `cat`, `wc -l`, `tr` or `cut` alone."""
         text = self.output(block.parts[0])
         for part in block.parts[1:]:
             words = list(part[0].words) if isinstance(part[0], Command) else []

@@ -17,7 +17,7 @@ ESCAPES = {
     "e": "\x1b",
     "0": "\0",
 }
-SPECIFIED = re.compile(r"%%|%([-0 +#]*)(\d*)(?:\.(\d+))?([sdiuxXqb])")
+SPECIFIED = re.compile(r"%%|%([-0 +#]*)(\d*)(?:\.(\d+))?([sdiuxXqbofFeEgGc])")
 CUT = re.compile(r"-d ?(.) -f ?(\d{1,3})|-f ?(\d{1,3}) -d ?(.)")
 WIDEST = 200
 MOST_NUMBERS = 10_000
@@ -53,6 +53,8 @@ def _once(form: str, words: Sequence[str]) -> str:
         word = left.pop(0) if left else ""
         if reasons(word):
             return word
+        if kind in "ofFeEgGc":
+            return unknown(f"printf {match.group(0)} {word}")
         if kind in "diuxX":
             if not re.fullmatch(r"\s*[-+]?\d{0,18}\s*", word):
                 return unknown(f"printf {match.group(0)} {word}")
@@ -83,7 +85,7 @@ def sequence(words: Sequence[str]) -> str | None:
 
 
 def filtered(text: str, words: Sequence[str]) -> str | None:
-    """Return what `cat`, `bc`, `wc -l`, `tr A B` or `cut -dX -fN` makes of a text, None for all other filters."""
+    """Return what `cat`, `wc -l`, `tr A B` or `cut -dX -fN` makes of a text, None for all other filters."""
     match list(words):
         case ["cat"]:
             return text

@@ -62,13 +62,13 @@ class ScriptState:
         self.exported: set[str] = set(given)
         self.arguments: list[str] = []
         self.steps, self.depth, self.testing = 0, 0, False
-        self.status = self.before = True  # whether this command, and the one before it, succeeded
+        self.status = True  # whether this command succeeded
         self.stay = False
         self.following: list[str] = [where]  # the script and, while one is followed into another, those in between
         self.frames: list[dict[str, str | list[str] | None]] = []  # of functions: what their local names hide
         self.refers: dict[str, str] = {}  # names that stand for others (`declare -n`)
         self.lines: list[str] | None = None  # that `read` takes, where something known feeds it
-        self.code = 0  # what the last function returned
+        self.code = 0  # of the command before this one: $?
         self.printed: list[str] | None = None  # what `echo` wrote, while a command's output is asked for
         self.undecided = ""  # what only a machine knows of the condition that was asked last
 
@@ -86,7 +86,7 @@ class ScriptState:
             place = int(name) - 1
             return self.arguments[place] if place < len(self.arguments) else None
         if name == "?":
-            return str(self.code or int(not self.before))
+            return str(self.code)
         if name in {"$", "!", "-"}:
             return unknown(f"${name}")
         return self.set.get(self.refers.get(name, name))

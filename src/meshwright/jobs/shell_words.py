@@ -199,13 +199,10 @@ def _value(value: str | list[str] | None, name: str, shell: Variables, fields: _
         _add(shell.unset_read(name), fields, quoted)
         return
     if isinstance(value, list):
-        if name == "@":
-            if quoted:
-                fields.listed(value)
-            else:
-                fields.expanded(" ".join(value))
+        if name in {"@", "*"}:
+            _all(value, name, fields, quoted)
             return
-        value = " ".join(value) if name == "*" else (value[0] if value else "")
+        value = value[0] if value else ""
     _add(value, fields, quoted)
 
 
@@ -226,7 +223,8 @@ def _braced(inside: str, shell: Variables, fields: _Fields, depth: int, *, quote
     if index:
         rest = rest[index.end() :]
         values = value if isinstance(value, list) else [value] if isinstance(value, str) and value else []
-        values = values or list(shell.elements(name).values())
+        if every in {"@", "*"}:
+            values = values or list(shell.elements(name).values())
         if length and every in {"@", "*"}:
             _add(str(len(values)), fields, quoted)
             return
@@ -234,7 +232,7 @@ def _braced(inside: str, shell: Variables, fields: _Fields, depth: int, *, quote
             _all(values, every, fields, quoted)
             return
     if every in {"@", "*"} and re.match(r":[^-=+?]", rest):
-        values = values if index else [shell.value("0") or "", *shell.arguments]  # type: ignore[list-item]
+        values = values if index else [shell.where, *shell.arguments]
         _all(_slice(values, rest[1:], shell, depth), every, fields, quoted)
         return
     if index:
@@ -278,8 +276,6 @@ def _indirect(pointer: str, shell: Variables, fields: _Fields, depth: int, *, qu
         return
     match = NAME.match(pointer)
     pointed = shell.value(match.group(0)) if match else None
-    if pointer == "#":
-        pointed = shell.value("#")
     if match and isinstance(pointed, str) and re.fullmatch(r"\w+(\[[^\]]*\])?", pointed):
         _braced(pointed + pointer[match.end() :], shell, fields, depth + 1, quoted=quoted)
     else:
@@ -346,10 +342,7 @@ def _cut(value: str, operator: str, argument: str, shell: Variables, depth: int)
         first = value[:1].upper() if operator == "^" else value[:1].lower()
         return first + value[1:]
     if operator == ":":
-        start, _, size = argument.partition(":")
-        begin = int(number_of(start, shell, depth) or 0)
-        part = value[begin:]
-        return part[: int(number_of(size, shell, depth))] if size else part
+        return "".join(_slice(value, argument, shell, depth))
     if operator in {"/", "//"}:
         match = re.match(r"((?:\\.|.)(?:\\.|[^/\\])*)(?:/(.*))?$", argument, re.DOTALL)
         old, new = match.groups(default="") if match else ("", "")

@@ -148,7 +148,7 @@ class _Stage:
                 found += self._taken(calls, group, "gradient of the input", "tp", "all_reduce", "reduce_scatter")
             self._filled += own
             while self._bucket < len(buckets) and self._filled >= buckets[self._bucket].bytes:
-                self._filled -= int(buckets[self._bucket].bytes)
+                self._filled -= buckets[self._bucket].size_bytes
                 found.append(self._of_bucket(self._bucket))
                 self._bucket += 1
         again = [self._collective(comm, "") for comm in calls.rest]
@@ -168,7 +168,7 @@ class _Stage:
 
     def _of_bucket(self, bucket: int) -> StepBox:
         comm = self._stage.gradients[bucket]
-        text = f"{_words(comm)} {format_bytes(int(comm.bytes))}"
+        text = f"{_words(comm)} {format_bytes(comm.size_bytes)}"
         ranks = size(self._layout, comm.axis)
         title = f"bucket {bucket}: {_words(comm)} of gradients over {ranks} data-parallel ranks"
         return StepBox("sum", text, title, bucket, comm)

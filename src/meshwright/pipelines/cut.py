@@ -131,9 +131,7 @@ def best_cut(units: Sequence[ChainUnit], target: StageTarget, *, slack: float = 
 
 def equal_cut(count: int, stages: int) -> Cut:
     """Return the cut into stages of equally many units, the first ones larger by one: what is done without costs."""
-    size, larger = divmod(count, stages)
-    sizes = [size + (stage < larger) for stage in range(stages)]
-    return Cut(tuple(int(b) for b in np.cumsum([0, *sizes])), math.nan)
+    return Cut(tuple(int(b) for b in np.cumsum([0, *even_stages(count, stages)])), math.nan)
 
 
 def even_stages(layers: int, stages: int, ends: tuple[int, int] = (0, 0)) -> tuple[int, ...]:

@@ -17,7 +17,7 @@ from ..timeline import Performance, Timeline
 from ..units import format_bytes, format_time
 from ..workload.graph import Workload
 from ..workload.held import peak
-from ..workload.holdings import held_by
+from ..workload.holdings import held_by, peak_memory_bytes
 from ..workload.program import Held
 from .legality import Splittable, divisors, experts_of, illegal
 from .measured.data_parallel import SPLIT_ERROR_BAND, StepInputs, performance, predict_step
@@ -195,7 +195,8 @@ def choose(
         )
         if layout.pp > 1:
             cuts[str(layout)] = plan_cut(layout, inputs).bounds
-        memory = int(peak(_held(layout, problem)).allocated)
+        count = micro_batches(layout, problem.global_batch)
+        memory = peak_memory_bytes(inputs.workload, layout, micro_batches=count)
         options: list[tuple[Performance, int, Timeline]] = []
         predict = predict_step if layout.is_plain else predict_spmd_step
         sizes = bucket_sizes(inputs.workload.parameters * 4, layout.dp)

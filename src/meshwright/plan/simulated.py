@@ -19,7 +19,7 @@ from ..simulate.problem import Costs, Disturbance
 from ..simulate.step import simulate_step
 from ..timeline import Timeline
 from ..workload.conventions import Conventions
-from ..workload.program import Comm, Pass, Stage, StepProgram
+from ..workload.program import Comm, Number, Pass, Stage, StepProgram
 from ..workload.split import (
     HostTraffic,
     LayerTraffic,
@@ -35,9 +35,9 @@ from ..workload.split import (
 from ..workload.stages import rank_of_stages
 from .analytic.coefficients import Coefficients
 from .analytic.host import LINK_SHARE
-from .analytic.layer import LayerTime, layer_s, leaving_share
+from .analytic.layer import LayerTime, expert_span, layer_s, leaving_share
 from .analytic.price import Setting, coefficients_of, machine_of, node_group_of, price
-from .analytic.quantities import Grid, ModelQuantities
+from .analytic.quantities import Grid, Machine, ModelQuantities
 from .analytic.step import experts_of_rank, head_s, parameters_of_rank
 
 
@@ -87,6 +87,9 @@ def step_program(setting: Setting, layout: Layout, stages: Sequence[int] = ()) -
     head = [float(np.ravel(s)[0]) for s in head_s(machine, c, model, grid, layout.mbs * setting.seq_len / layout.cp)]
     counts = tuple(stages) or _layers(int(model.layers), layout)
     prices = price(setting, grid, stages)
+    sizes = _sizes(setting, layout)
+    sent = _inside(setting, layout, c, machine, model, sizes), context_exchange(sizes, layout, c.conventions)
+    nothing = LayerTraffic((), ()), LayerTraffic((), ())
     programs = []
     for number, layers in enumerate(counts):
         last = number == len(counts) - 1
@@ -95,7 +98,9 @@ def step_program(setting: Setting, layout: Layout, stages: Sequence[int] = ()) -
         )
         routed = routed if layout.ep > 1 else 0.0
         own = (held - routed, routed)
-        programs.append(_stage(setting, layout, c, seconds, layers, head if last else [0.0, 0.0], own))
+        ends = head if last else [0.0, 0.0]
+        of_layer = sent if layers else nothing
+        programs.append(_stage(setting, layout, c, seconds, layers, ends, own, sizes.residual, of_layer))
     host_rate = float(machine.host_rate * LINK_SHARE / c.pace)
     ranks = rank_of_stages(layout, micro_batches(layout, setting.global_batch))
     back_s = _back_bytes(programs, ranks) / host_rate if layout.offload == "optimizer" else 0.0
@@ -124,16 +129,18 @@ def _stage(
     layers: int,
     head: list[float],
     own: tuple[float, float],
+    residual: Number,
+    sent: tuple[LayerTraffic, LayerTraffic],
 ) -> Stage:
-    """Return a stage; `own` are its parameters without and in routed experts, which fewer ranks share."""
+    """Return a stage; `own` are its parameters without and in routed experts, which fewer ranks share.
+
+    `sent` is what a layer sends within tensor and expert parallelism, and round the ring of its context.
+    """
     pace, facts = float(c.pace), c.conventions
     forward, backward, again = (
         float(np.ravel(part.compute_s)[0]) for part in (seconds.forward, seconds.backward, seconds.again)
     )
-    sizes = _sizes(setting, layout)
-    inside, rings = _inside(setting, layout, c, sizes), context_exchange(sizes, layout, facts)
-    if not layers:
-        inside, rings = LayerTraffic((), ()), LayerTraffic((), ())
+    inside, rings = sent
     units = max(layers, 1)  # one for the embedding or the output that is alone
     of_layer = _shared(layout, facts, [held / units for held in own])
     hosts = _crossing(layout, facts, [held / units for held in own])
@@ -162,7 +169,7 @@ def _stage(
             ahead=hidden[1] + _weights([one.again for one in hosts], [sent.again for sent in of_layer]),
             behind=_in_each(sent.scatter for sent in of_layer) + (() if waited else leaving),
         ),
-        output_bytes=round(float(stage_message(sizes.residual, layout, facts))),
+        output_bytes=round(float(stage_message(residual, layout, facts))),
         gradients=tuple(_whole(comm) for comm in once if comm.once) * units,
         sums=_once(comm for one in whole for comm in (one.leave, one.leave_once)),
         parameters=back
@@ -211,13 +218,16 @@ def _in_each(comms: Iterable[Comm]) -> tuple[Comm, ...]:
     return tuple(replace(_whole(comm), once=0) for comm in comms if comm.calls)
 
 
-def _inside(setting: Setting, layout: Layout, c: Coefficients, sizes: Sizes) -> LayerTraffic:
+def _inside(
+    setting: Setting, layout: Layout, c: Coefficients, machine: Machine, model: ModelQuantities, sizes: Sizes
+) -> LayerTraffic:
     """Return the exposed collectives of a layer: those of tensor parallelism, those of the experts of its share."""
-    model = setting.architecture
-    share = model.moe_layers / model.num_hidden_layers * float(c.ep_exposed) if model.experts else 0.0
+    experts_in = setting.architecture
+    share = experts_in.moe_layers / experts_in.num_hidden_layers * float(c.ep_exposed) if experts_in.experts else 0.0
     shown = {"tp": 1 - float(c.tp_hidden), "ep": share}
     tensor, experts = (exchange(sizes, layout, c.conventions) for exchange in (tensor_exchange, expert_exchange))
-    once = leaving_share(machine_of(setting), c, ModelQuantities.of(model), Grid.of([layout])) if share else 1.0
+    over = expert_span(machine, c, Grid.of([layout]))
+    once = leaving_share(c, model, over) if share else 1.0
     away = {"tp": 1.0, "ep": float(np.ravel(once)[0])}
     ways = []
     for tp, ep in zip(tensor, experts if share else LayerTraffic((), ()), strict=True):

@@ -203,6 +203,8 @@ def _unquoted(rows: list[tuple[int, str]]) -> list[tuple[int, str]]:
             (number, row[quote.end() :] if quote else row) for (number, row), quote in zip(rows, quotes, strict=True)
         ]
         rows = [(number, row) for number, row in rows if row]
+    if not all(row.startswith(" ") for _, row in rows):
+        return rows
     indent = min((len(row) - len(row.lstrip(" ")) for _, row in rows), default=0)
     return [(number, row[indent:]) for number, row in rows] if indent else rows
 

@@ -63,5 +63,7 @@ class Pairs:
         self._count = end
 
     def lists(self, rows: int) -> Lists:
-        """Return the lists of all pairs."""
-        return lists(self._row[: self._count], self._item[: self._count], rows)
+        """Return the lists of all pairs; nothing can be added after it."""
+        for kept in (self._row, self._item):
+            kept.resize(self._count, refcheck=False)
+        return lists(self._row, self._item, rows)

@@ -16,7 +16,7 @@ def unroll(folded: FlowProblem, disturbance: Disturbance | None = None) -> Event
     """Return the program of all rounds; the transfers come first, in the order of their rounds."""
     made = _Unrolling(folded)
     late = np.flatnonzero(folded.late_s > 0)
-    made.signals(made.activities(folded.late_s[late]), late)
+    made.signals.add(made.activities(folded.late_s[late]), late)
     for number, o in enumerate(folded.order):
         made.round(number, folded.rounds[o], made.plans[o])
     return made.program(disturbance or Disturbance())
@@ -42,7 +42,7 @@ class _Unrolling:
         self._count = int(self._first[-1])  # activities: the transfers, and then what `activities` adds
         self._gates = len(folded.members)
         self._gate_of = np.arange(self._gates)  # the gate that lets each rank into its next round
-        self._waits, self._signals = Pairs(), Pairs()  # gates and activities; activities and gates
+        self._waits, self.signals = Pairs(), Pairs()  # gates and activities; activities and gates
         self._delays: list[Floats] = []
         self._works: list[Floats] = []
         self._on_cores: list[Ints] = []
@@ -54,10 +54,6 @@ class _Unrolling:
         self._delays.append(delay_s)
         self._works.append(np.full(len(delay_s), work))
         return ids
-
-    def signals(self, activities: Ints, gates: Ints) -> None:
-        """Let each activity signal a gate."""
-        self._signals.add(activities, gates)
 
     def round(self, number: int, r: Round, plan: _Plan) -> None:
         """Add one round."""
@@ -74,13 +70,13 @@ class _Unrolling:
         if plan.eager.any():  # a rank is in its next round no sooner than in this one, whatever came early
             turn = self.activities(np.zeros(len(plan.taking)))
             self._waits.add(before[plan.taking], turn)
-            self.signals(turn, self._gate_of[plan.taking])
+            self.signals.add(turn, self._gate_of[plan.taking])
         if len(plan.reducing):
             leave[plan.reducing] = self.activities(r.after_s[plan.reducing])
             self._follow(ids[plan.reducing], leave[plan.reducing])
-        self.signals(np.where(plan.eager, enter, ids), self._gate_of[r.src])
+        self.signals.add(np.where(plan.eager, enter, ids), self._gate_of[r.src])
         far = (r.src != r.dst) | (leave != ids)
-        self.signals(leave[far], self._gate_of[r.dst[far]])
+        self.signals.add(leave[far], self._gate_of[r.dst[far]])
 
     def program(self, disturbance: Disturbance) -> EventProgram:
         """Return the program of the rounds added."""
@@ -105,7 +101,7 @@ class _Unrolling:
             weight=None if once else np.concatenate([*(r.weight for r in rounds), np.ones(len(cores))]),
             capacity=np.append(folded.capacity, 1.0),
             releases=self._waits.lists(self._gates),
-            signals=self._signals.lists(self._count),
+            signals=self.signals.lists(self._count),
             burst=np.append(finite * folded.burst_s, 0.0) if folded.burst_s else None,
         )
 
@@ -124,5 +120,5 @@ class _Unrolling:
     def _follow(self, first: Ints, second: Ints) -> None:
         """Let each activity of `second` wait for that of `first`."""
         gates = self._new_gates(len(first))
-        self.signals(first, gates)
+        self.signals.add(first, gates)
         self._waits.add(gates, second)

@@ -4,6 +4,7 @@ import logging
 import os
 import signal
 import tempfile
+from collections import Counter
 from pathlib import Path
 from types import FrameType
 
@@ -52,7 +53,7 @@ def launch(run_dir: str, *, config: JobConfig, ranks: int) -> str:
     host, _, port = settings.rendezvous.rpartition(":")
     folder = RunFolder(Path(run_dir))
     events = EventLog(folder.events, None)
-    ended_before = len(ended_launchers(folder.events))
+    ended_before = Counter(ended_launchers(folder.events))
     was_complete = is_complete(folder, config)  # then what fails is not what comes after the last save
 
     def now_complete() -> bool:
@@ -77,8 +78,8 @@ def launch(run_dir: str, *, config: JobConfig, ranks: int) -> str:
             run_agent(start, worker_main, (run_dir, os.getpid(), to_json(config)), events)
         except ChildFailedError as error:
             if all(failure.exitcode == STOPPED_EXIT_CODE for failure in error.failures.values()):
-                why = ended_launchers(folder.events)[ended_before:]
-                return "; ".join([*dict.fromkeys(why), _interrupted(run_dir)])
+                why = Counter(ended_launchers(folder.events)) - ended_before
+                return "; ".join([*why, _interrupted(run_dir)])
             if now_complete():  # it ended in what comes after the last save
                 text = f"{first_failure(error.failures)}; the run was complete by then"
                 events.record(Event(kind="failure", message=text))

@@ -37,7 +37,8 @@ def states(
     whether products are in single precision, so that everything is; `offload`: the place in `layout.OFFLOADS`.
     """
     sharded = sharded | (offload == 2)  # one rank whose weights live on the host gathers them too
-    each = ((split.pp <= 1) | (c.reshards > 0)) & sharded  # else a pipeline keeps what it gathered, and sums whole
+    resharded = (split.pp <= 1) | (c.reshards > 0)  # else a pipeline keeps what it gathered, and sums whole
+    each = resharded & sharded
     cut = (split.zero >= 2) & sharded
     own = cut & (c.shares_single > 0)  # FSDP: the share is the master copy
     weight = where(single, SINGLE_BYTES, c.held_weight_bytes)
@@ -59,7 +60,6 @@ def states(
     moved = moved * where(offload > 0, 1, 0)
     # gradients that leave beside backward are on the device for a layer at a time; a pipeline's gathered weights stay
     moments_away, weights = offload == 1, offload == 2
-    resharded = (split.pp <= 1) | (c.reshards > 0)
     leaves = resharded & (weights | (moments_away & (c.host_beside > 0)))
     gradient, copy = c.host_gradient_bytes * c.trained * moved, c.host_weight_bytes * moved
     host = (alone + SINGLE_BYTES) * c.trained * moved + gradient

@@ -23,9 +23,9 @@ from .program import Held, Moment, Number
 GATHERED_LAYERS = 2  # under ZeRO 3: the one that computes and the one that is prefetched
 
 
-def peak_memory_bytes(workload: Workload, layout: Layout, *, micro_batches: int = 1, bounds: Sequence[int] = ()) -> int:
+def peak_memory_bytes(workload: Workload, layout: Layout, *, micro_batches: int = 1) -> int:
     """Return the peak bytes of live tensors of the fullest rank."""
-    return int(peak(held_by(workload, layout, micro_batches, bounds)).allocated)
+    return int(peak(held_by(workload, layout, micro_batches)).allocated)
 
 
 def held_by(workload: Workload, layout: Layout, micro_batches: int = 1, bounds: Sequence[int] = ()) -> tuple[Held, ...]:
@@ -81,8 +81,8 @@ def _held(workload: Workload, layout: Layout, micro_batches: int, beside: int = 
     c = engine(workload.precision)
     kept = kept_activation_bytes(workload, layout) + beside
     logits = 2 * SINGLE_BYTES * math.prod(output.operators[-1].shape)
-    last = _recomputed_bytes(deepest, layout, c) + _widest_bytes(deepest, c)
-    first, widest = deepest.saved_bytes + beside, _widest_bytes(deepest, c)
+    widest = _widest_bytes(deepest, c)
+    last, first = _recomputed_bytes(deepest, layout, c) + widest, deepest.saved_bytes + beside
     p, routed = _counts(workload, layout, deepest)
     s = states(p, layout, c, sharded=layout.zero >= 2, offload=layout.offloaded)
     moments: tuple[Moment, ...]

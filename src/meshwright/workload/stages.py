@@ -32,9 +32,10 @@ ENDS = frozenset({"embedding", "output"})  # units outside of the stack of layer
 
 
 def step_program(
-    workload: Workload, layout: Layout, micro_batches: int, *, bucket_bytes: int = 2**62, bounds: Sequence[int] = ()
-) -> StepProgram:
-    """Return what a step of one rank of tp, cp and dp sends and holds, stage by stage of its pipeline.
+    workload: Workload, layout: Layout, micro_batches: int, *, bucket_bytes: int = 2**62, bounds: Sequence[int] = (),
+    held: bool = False,
+) -> StepProgram:  # fmt: skip
+    """Return what a step of one rank of tp, cp and dp sends, stage by stage; with `held`, also what it holds.
 
     `workload` is what the layout leaves of a micro-batch to one rank (`transformer.describe`). Stage s has the units
     `bounds[s]` to `bounds[s + 1]` of the chain of embedding, layers and output.
@@ -50,10 +51,10 @@ def step_program(
         sums: tuple[Comm, ...] = ()
         returning: tuple[Comm, ...] = ()
         if number == holders.index(rank):  # the stage of the rank whose backward ends last
-            held = [n for stage, holder in enumerate(holders) if holder == rank for n in _span(bounds, stage)]
-            gradients = _buckets(workload, layout, held, bucket_bytes, c)
-            leaving, returning = _crossing(workload, layout, held, c)
-            sums = _sums(workload, layout, held, c) + leaving
+            own = [n for stage, holder in enumerate(holders) if holder == rank for n in _span(bounds, stage)]
+            gradients = _buckets(workload, layout, own, bucket_bytes, c)
+            leaving, returning = _crossing(workload, layout, own, c)
+            sums = _sums(workload, layout, own, c) + leaving
         stages.append(
             Stage(
                 units=rooted([chain[n] for n in _span(bounds, number)]),
@@ -67,7 +68,7 @@ def step_program(
         layout=layout,
         micro_batches=micro_batches,
         stages=tuple(stages),
-        held=held_by(workload, layout, micro_batches, bounds),
+        held=held_by(workload, layout, micro_batches, bounds) if held else (),
     )
 
 

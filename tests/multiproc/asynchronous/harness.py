@@ -13,7 +13,7 @@ from meshwright.parallel.asynchronous.pieces import ServerPiece, cut
 from meshwright.parallel.asynchronous.server import Listener
 from meshwright.parallel.asynchronous.server_group import LocalServer, ServerGroup, ServerShard
 from meshwright.parallel.asynchronous.worker import GradientWorker, Island, LocalWorker
-from meshwright.parallel.asynchronous.worker import RunTermsrTerms as WorkerTerms
+from meshwright.parallel.asynchronous.worker import WorkerTerms
 
 WORD = "a word"
 WORKERS, STEPS, SHARE = 4, 20, 3  # tokens of a share

@@ -8,7 +8,7 @@ from torch import nn
 from torch._dynamo.utils import counters
 
 from meshwright.bench import operators
-from meshwright.bench.compiled_layer import DecoderLayer
+from meshwright.bench.compiled_layer import DenseLayer
 from meshwright.bench.cpu_clock import CpuClock
 from meshwright.train import decoder
 from meshwright.workload.functional import rotary_tables
@@ -42,7 +42,7 @@ def graphs(monkeypatch):
 
 def test_it_computes_what_a_layer_of_the_decoder_computes():
     theirs = decoder.DecoderLayer(MODEL)
-    mine = DecoderLayer(32, 4, 2, 48)
+    mine = DenseLayer(32, 4, 2, 48)
     for one, other in zip(mine.parameters(), [*parameters_by_use(theirs)], strict=True):
         assert one.shape == other.shape
         nn.init.normal_(other)

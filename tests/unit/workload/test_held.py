@@ -77,7 +77,7 @@ def test_the_program_of_a_step_says_what_its_ranks_hold(text):
     workload = describe(ModelConfig(num_hidden_layers=4), seq_len=32, micro_batch=layout.mbs, layout=layout)
     bounds = (0, 3, 6) if layout.pp > 1 else ()
 
-    program = step_program(workload, layout, 4, bounds=bounds)
+    program = step_program(workload, layout, 4, bounds=bounds, held=True)
 
     assert len(program.held) == layout.pp
     assert program.held == held_by(workload, layout, 4, bounds)

@@ -123,6 +123,7 @@ class Mailbox:
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
         self._closed = False
+        self._has_said = False
 
     def send(self, letter: P2PWork) -> None:
         """Start sending; the letter is done once all bytes have left."""
@@ -203,6 +204,9 @@ class Mailbox:
         """Tell the ranks of other hosts why this one gives up, over the lines that are between two messages."""
         if self._lock.acquire(timeout=SAY_S):
             try:
+                if self._has_said or self.broken is not None:  # what was dropped half sent is not to be seen any more
+                    return
+                self._has_said = True
                 for peer, line in self._lines.items():
                     letters = self._sending[peer]
                     if not letters or letters[0].parcel.done_bytes is None:
@@ -216,7 +220,9 @@ class Mailbox:
         with self._lock, contextlib.suppress(LineLost):
             while line.wakes and not line.ended and (left_s := end - time.monotonic()) > 0:
                 if not self._take(peer):
-                    select.select([line.arrival().descriptor], [], [], left_s)
+                    poll = select.poll()
+                    poll.register(line.arrival().descriptor, select.POLLIN)
+                    poll.poll(left_s * 1000)
         return line.word
 
     def close(self, *, farewell: bool = True) -> None:

@@ -15,7 +15,7 @@ TOLD = re.compile(r"NCCL_(?:ALGO|PROTO|DEBUG|DEBUG_SUBSYS|P2P_LEVEL|NET_GDR_LEVE
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 NAMES = re.compile(r"ADDR|HOST|NAME|USER|FILE|DIR|PATH|HOME|HCA|_ID$")  # what is told by these may be a number too
 # what the builds of torch and its kin are called after their version; anything else may be who built it
-BUILD = re.compile(r"(?:(?:cpu|xpu|nv|cu|rocm|git)?[0-9a-f]*\.?)*")
+BUILD = re.compile(r"(?:cpu|xpu|nv|cu|rocm|git|[0-9a-f.])*")
 
 
 def machine_report(facts: NodeFacts, accelerators: Iterable[dict[str, Any]], findings: Iterable[Any]) -> dict[str, Any]:

@@ -65,14 +65,15 @@ class _Tree:
             return
         base = self.sizes[0]
         below: list[tuple[str, ...]] = [(block,) for block in blocks]
+        per = 1  # blocks of each
         for size in self.sizes[1:]:
             count = size // base
             above = [tuple(blocks[i : i + count]) for i in range(0, len(blocks), count)]
-            for group in below:
-                joined = next(other for other in above if group[0] in other)
+            for place, group in enumerate(below):
+                joined = above[place * per // count]
                 if joined != group:
                     self.aggregated[_joined(group)] = _joined(joined)
-            below = above
+            below, per = above, count
 
     def _hang(self, above: dict[str, str], name: str, on: str) -> None:
         """Note that `name` hangs on `on`; where it already hangs elsewhere, the first place stays."""

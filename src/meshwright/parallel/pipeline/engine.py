@@ -67,7 +67,7 @@ class PipelineEngine:
         self._drain()
         self._sum_shared()
         self.part.reduce()
-        return total * self._reports
+        return total.cpu() * self._reports
 
     def update(self) -> float:
         """Clip, update and clear."""

@@ -73,7 +73,7 @@ class Runtime:
             else:
                 self._backward(action, received)
         self._wire.end()
-        return total.cpu()
+        return total
 
     def evaluate(self, batch: Batch) -> Tensor:
         """Return the summed loss of one micro-batch, 0 without the last stage."""

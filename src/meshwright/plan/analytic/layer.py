@@ -200,24 +200,24 @@ def _context_parallel(
 
 def _expert_parallel(machine: Machine, c: Coefficients, model: ModelQuantities, sizes: Sizes, grid: Grid) -> Number:
     """Return seconds of dispatch and combine of one direction: an all-to-all of the routed tokens each."""
-    over = _expert_span(machine, c, grid)
-    once = leaving_share(machine, c, model, grid)
+    over = expert_span(machine, c, grid)
+    once = leaving_share(c, model, over)
     found = expert_exchange(sizes, grid, c.conventions).forward
     messages = [comm for comm in found if comm.axis == "ep" and not is_never(comm)]
     seconds = sum(comm.calls * all_to_all_s(machine, c, over, comm.bytes, once=once) for comm in messages)
     return seconds * c.ep_exposed * c.moe_pace
 
 
-def leaving_share(machine: Machine, c: Coefficients, model: ModelQuantities, grid: Grid) -> Number:
+def leaving_share(c: Coefficients, model: ModelQuantities, over: AxisPlacement) -> Number:
     """Return the share of the rows for experts on other nodes that travels there.
 
     All of them, or where a dispatcher sends a row once to each node, one for each node that some of its experts are on.
     """
-    over = _expert_span(machine, c, grid)
     each = np.maximum(model.experts_per_token, 1.0)
     reached = nodes_reached(over.ranks / over.inside, each, model.expert_groups, model.top_groups)
     return np.where(c.routed_once > 0, np.minimum(reached / each, 1.0), 1.0)
 
 
-def _expert_span(machine: Machine, c: Coefficients, grid: Grid) -> AxisPlacement:
+def expert_span(machine: Machine, c: Coefficients, grid: Grid) -> AxisPlacement:
+    """Return where the ranks of an expert-parallel group lie."""
     return span(machine, c, grid.ep, grid.expert_cut * grid.tp / grid.ep)

@@ -27,7 +27,7 @@ def needs(layout: Layout, workload: Workload, global_batch: int) -> Needs:
     """Return what the step of a layout needs; `workload` is that of one of its ranks."""
     program = step_program(workload, layout, micro_batches(layout, global_batch), bounds=_bounds(layout, workload))
     waited = [] if layout.is_plain else [*_waited(program), LOSS]
-    crossing = [int(comm.bytes) for comm in waited if comm.axis == "host"]
+    crossing = [comm.size_bytes for comm in waited if comm.axis == "host"]
     waited = [comm for comm in waited if comm.axis != "host"]
     buckets = [comm for stage in program.stages for comm in stage.gradients]
     largest: dict[int, int] = {}
@@ -35,7 +35,7 @@ def needs(layout: Layout, workload: Workload, global_batch: int) -> Needs:
     blocking: dict[int, set[Timed]] = {}
     for comm in [*waited, *buckets, LOSS]:
         ranks = size(layout, comm.axis)
-        largest[ranks] = max(int(comm.bytes), largest.get(ranks, 0))
+        largest[ranks] = max(comm.size_bytes, largest.get(ranks, 0))
     for comm in buckets:
         beside.setdefault(size(layout, comm.axis), {ALL_REDUCE}).add(Timed(comm.collective, comm.dtype))
     for comm in waited:

@@ -160,7 +160,7 @@ class SplitStep:
         for comm in comms:
             begin, sent_s = max(self.now, self.host_free), blocked_by_s(self.inputs, self.layout, comm)
             self.host_free = append_span(
-                self.spans, "comm", comm.collective, begin, sent_s, size_bytes=int(comm.bytes)
+                self.spans, "comm", comm.collective, begin, sent_s, size_bytes=comm.size_bytes
             )  # fmt: skip
 
     def _wait(self, comms: Sequence[Comm], computed_s: float = 0.0) -> None:
@@ -168,7 +168,7 @@ class SplitStep:
         for comm in comms:
             blocked_s = blocked_by_s(self.inputs, self.layout, comm, computed_s / len(comms))
             self.now = append_span(
-                self.spans, "comm", comm.collective, self.now, blocked_s, size_bytes=int(comm.bytes)
+                self.spans, "comm", comm.collective, self.now, blocked_s, size_bytes=comm.size_bytes
             )  # fmt: skip
 
     def _compute(self, name: str, seconds: float) -> None:
