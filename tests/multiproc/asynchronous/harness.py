@@ -12,8 +12,7 @@ from meshwright.parallel.asynchronous.coordinator import Coordinator, RunTerms
 from meshwright.parallel.asynchronous.pieces import ServerPiece, cut
 from meshwright.parallel.asynchronous.server import Listener
 from meshwright.parallel.asynchronous.server_group import LocalServer, ServerGroup, ServerShard
-from meshwright.parallel.asynchronous.worker import GradientWorker, Island, LocalWorker
-from meshwright.parallel.asynchronous.worker import WorkerTerms
+from meshwright.parallel.asynchronous.worker import GradientWorker, Island, LocalWorker, WorkerTerms
 
 WORD = "a word"
 WORKERS, STEPS, SHARE = 4, 20, 3  # tokens of a share
