@@ -1,5 +1,6 @@
 """The mailbox by itself, with lines that a test moves by hand."""
 
+import contextlib
 import ctypes
 import os
 import socket
@@ -480,3 +481,18 @@ def test_a_word_longer_than_a_line_takes_ends_the_line(pair):
 
     assert pair[1].last_word(0, 5.0) == b""
     assert pair[1]._lines[0].ended
+
+
+def test_a_word_is_said_once_and_never_after_letters_were_dropped_half_sent(pair):
+    large = ctypes.create_string_buffer(2**24)
+    pair[0].send(letter(pair[0], large, tag=3, peer=1))  # more than the connection takes
+    with pair[0]._lock:
+        pair[0]._drop(CollectiveError("broken"))
+    pair[0].say(b"rank 5 died")
+    got = 0
+    with contextlib.suppress(BlockingIOError):
+        while part := pair[1]._lines[0]._connection.recv(2**20):
+            assert b"rank 5 died" not in part
+            got += len(part)
+
+    assert 0 < got < 2**24

@@ -2,6 +2,7 @@
 
 import json
 import socket
+import time
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,17 @@ def test_a_version_of_a_usual_build_is_told_whole(version):
     node = NodeFacts(node=0, nodes=1, host="x", host_addresses=(), cores=(0,), versions={"torch": version})
 
     assert machine_report(node, [], [])["versions"] == {"torch": version}
+
+
+def test_a_long_commit_in_a_version_is_judged_at_once():
+    node = NodeFacts(
+        node=0, nodes=1, host="x", host_addresses=(), cores=(0,), versions={"torch": f"2+{'ab1' * 2000}-x"}
+    )
+
+    begun = time.process_time()
+
+    assert machine_report(node, [], [])["versions"] == {"torch": "2+local"}
+    assert time.process_time() - begun < 1.0
 
 
 def test_a_report_says_how_things_are_set_up():

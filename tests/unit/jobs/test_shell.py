@@ -4,7 +4,7 @@ import pytest
 
 from meshwright.errors import InputError
 from meshwright.jobs.shell import follow
-from meshwright.jobs.shell_marks import shown
+from meshwright.jobs.shell_marks import reasons, shown
 
 
 def words(script: str, **given: str) -> list[str]:
@@ -183,3 +183,16 @@ def test_an_array_that_is_read_has_the_parts_of_the_line(reader, expected):
 
 def test_the_only_name_that_is_read_gets_the_whole_line():
     assert words("IFS=, read X <<< 'a,b'\nrun $X") == ["run", "a,b"]
+
+
+@pytest.mark.parametrize("form", ["%.0f", "%e", "%g", "%o", "%c"])
+def test_a_form_of_printf_that_is_not_followed_is_unknown(form):
+    outcome = follow(f'N=$(printf "{form}" 3.6)\nrun --n $N', where="x.sh")
+
+    assert reasons(outcome.started[0].words[2])
+
+
+def test_a_slice_at_an_unknown_place_is_unknown():
+    outcome = follow("X=abc; N=$(nproc)\nrun --n ${X:$N:2}", where="x.sh")
+
+    assert reasons(outcome.started[0].words[2])
