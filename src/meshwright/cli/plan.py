@@ -60,7 +60,7 @@ OFTEN = (
 @click.option("--intra", metavar="RATE", help="Of a GPU to its peers, per direction (450GB/s).")
 @click.option("--inter", metavar="RATE", help="Of all NICs of a node, per direction (1600Gbps).")
 @click.option("--latency", metavar="TIME", help="Of a hop between nodes (10us).")
-@click.option("--fabric", metavar="NAME", default="flat", help="Of the catalogue, between nodes. Default: flat, of TPU slices a torus.")
+@click.option("--fabric", metavar="NAME", default="flat", help="Of the catalogue. Default: flat; of TPUs a torus.")
 @click.option("--placements", metavar="FILE", help="Switches above nodes (scontrol show topology): take near ones.")
 @click.option("--hardware", metavar="FILE", multiple=True, help="TOML that extends the catalogue.")
 @click.option("--target-mfu", metavar="SHARE", type=float, help="Which network, latency, GPUs reach this MFU.")

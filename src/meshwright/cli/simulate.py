@@ -62,7 +62,7 @@ OFTEN = (
 @click.option("--precision", metavar="NAME", default="bf16", help="Of the step. Default: bf16.")
 @stack_option("Software of the step. Default: our own.")
 @click.option("--cluster", metavar="NAME", help="Node type of the catalogue, or a cluster file.")
-@click.option("--fabric", metavar="NAME", default="flat", help="Of the catalogue. Default: flat; of TPU slices a torus.")
+@click.option("--fabric", metavar="NAME", default="flat", help="Of the catalogue. Default: flat; of TPUs a torus.")
 @click.option("--nodes-per-leaf", metavar="N", type=click.IntRange(min=1), help="On one leaf switch or router.")
 @click.option("--leaves-per-group", metavar="N", type=click.IntRange(min=1), help="In a pod (3 levels) or group.")
 @click.option("--oversubscription", metavar="X", type=click.FloatRange(min=1), help="Rate below a leaf over above.")
