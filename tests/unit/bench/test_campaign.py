@@ -14,6 +14,7 @@ from benchmarks.faults_seeds import known, seed_range, store
 from benchmarks.faults_systems import STEPS, Named
 
 RIGHT = {step: 4.0 - step / 100 for step in range(STEPS)}
+OWNED = "another job has this run folder: root on node0 (pid 2, since 2026-11-27 03:39:24)"
 KILL = Fault(kind="kill", after_s=0.0, node=1, rank=2)
 
 
@@ -31,8 +32,8 @@ def played(*truth, named=(), losses=None, **what):
     )
 
 
-def scored(run, *faults, **how):
-    return score("meshwright", scenario(*faults, **how), run, played())
+def scored(run, *faults, truth=None, told="undisturbed", **how):
+    return score("meshwright", scenario(*faults, **how), run, played(), truth=truth, told=told)
 
 
 def test_a_seed_is_always_the_same_scenario_and_other_seeds_are_others():
@@ -120,11 +121,21 @@ def test_losses_that_are_off_and_steps_that_were_lost_twice_are_seen():
     assert not scored(played(losses={0: RIGHT[0]}, codes=[(1, 1)]))["complete"]
 
 
+def test_losses_of_fewer_ranks_are_held_against_those_of_an_undisturbed_run_of_as_many():
+    fewer = {**RIGHT, 150: RIGHT[150] * 1.001}
+
+    row = scored(played(losses=fewer), truth=fewer, told="of 2 ranks from step 140")
+
+    assert (row["losses wrong"], row["bit-identical"], row["held against"]) == (False, True, "of 2 ranks from step 140")
+    assert scored(played(), truth=fewer, told="of 2 ranks from step 140")["losses wrong"]
+
+
 def test_a_second_job_must_end_and_strangers_must_change_nothing():
     second = Fault(kind="second", after_s=0.0, node=0)
     done = Done(fault=second, begun_s=1005.0)
 
-    assert scored(played(done, second=[(2, "another job has it")]), second)["missed"] == []
+    assert scored(played(done, second=[(2, OWNED)]), second)["missed"] == []
+    assert scored(played(done, second=[(2, "no such file")]), second)["missed"] == [str(second)]
     assert scored(played(done, second=[(None, "")]), second)["missed"] == [str(second)]
     assert scored(played(done, second=[(0, "")]), second)["missed"] == [str(second)]
 
