@@ -62,6 +62,13 @@ def test_a_version_of_a_usual_build_is_told_whole(version):
     assert machine_report(node, [], [])["versions"] == {"torch": version}
 
 
+@pytest.mark.parametrize("name", ["ada", "abe", "fae.dad"])
+def test_a_name_that_might_be_a_number_of_base_16_is_no_usual_build(name):
+    node = NodeFacts(node=0, nodes=1, host="x", host_addresses=(), cores=(0,), versions={"torch": f"2.13.0+{name}"})
+
+    assert machine_report(node, [], [])["versions"] == {"torch": "2.13.0+local"}
+
+
 def test_a_long_commit_in_a_version_is_judged_at_once():
     node = NodeFacts(
         node=0, nodes=1, host="x", host_addresses=(), cores=(0,), versions={"torch": f"2+{'ab1' * 2000}-x"}

@@ -15,7 +15,7 @@ TOLD = re.compile(r"NCCL_(?:ALGO|PROTO|DEBUG|DEBUG_SUBSYS|P2P_LEVEL|NET_GDR_LEVE
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 NAMES = re.compile(r"ADDR|HOST|NAME|USER|FILE|DIR|PATH|HOME|HCA|_ID$")  # what is told by these may be a number too
 # what the builds of torch and its kin are called after their version; anything else may be who built it
-BUILD = re.compile(r"(?:cpu|xpu|nv|cu|rocm|git|[0-9a-f.])*")
+BUILD = re.compile(r"cpu|xpu|(?:nv|cu|rocm)?\d+|(?:git)?[0-9a-f]{7,40}")  # each part between dots
 
 
 def machine_report(facts: NodeFacts, accelerators: Iterable[dict[str, Any]], findings: Iterable[Any]) -> dict[str, Any]:
@@ -52,7 +52,7 @@ def _setting(name: str, value: str) -> str:
 
 def _version(version: str) -> str:
     public, plus, build = version.partition("+")
-    return version if BUILD.fullmatch(build) else f"{public}{plus}local"
+    return version if all(map(BUILD.fullmatch, filter(None, build.split(".")))) else f"{public}{plus}local"
 
 
 def encoded(report: dict[str, Any]) -> bytes:
