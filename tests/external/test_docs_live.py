@@ -195,6 +195,7 @@ SMALLEST = {
     "steps": "--ranks 2 --hidden 256 --only ddp --launches 1 --rounds 1",
     "traces": "--long 1",
     "training": "--parts layers --rounds 1",
+    "unfitted": "",
 }
 TOO_LONG = {  # and what runs the same code instead
     "async": "jobs of hundreds of steps, part by part; tests/multiproc/asynchronous trains in every mode",
