@@ -32,12 +32,13 @@ INSIDE = {
     "PCIe 3": "pcie-3", "PCIe 4": "pcie-4", "PCIe 5": "pcie-5", "PCIe 6": "pcie-6", "PCIe 7": "pcie-7",
     "NVLink 1": "nvlink-1", "NVLink 2": "nvlink-2", "NVLink 3": "nvlink-3", "NVLink 3, cut": "nvlink-3-cut",
     "NVLink 4": "nvlink-4", "NVLink 4, cut": "nvlink-4-cut", "NVLink 5": "nvlink-5", "NVLink-C2C": "nvlink-c2c",
-    "NVLink 3 over a bridge": "nvlink-3-bridge", "NVLink 3, A30": "nvlink-3-a30",
+    "NVLink 2 over a bridge": "nvlink-2-bridge", "NVLink 3 over a bridge": "nvlink-3-bridge", "NVLink 3, A30": "nvlink-3-a30",
     "NVLink 4 over a bridge": "nvlink-4-bridge", "NVLink 6": "nvlink-6", "NVLink-C2C, shared": "nvlink-c2c-shared",
     "xGMI, MI50": "xgmi-mi50", "xGMI, MI100": "xgmi-mi100", "xGMI, MI210": "xgmi-mi210",
     "xGMI, MI250X": "xgmi-mi250x", "xGMI, one die of MI250X": "xgmi-mi200-gcd", "xGMI, MI300A": "xgmi-mi300a",
     "xGMI, MI300X": "xgmi-mi300x", "xGMI, MI350X": "xgmi-mi350", "Gaudi2": "gaudi2", "Gaudi 3": "gaudi3",
     "TPU v4": "ici-v4", "TPU v5e": "ici-v5e", "TPU v5p": "ici-v5p", "TPU v6e": "ici-v6e", "TPU7x": "ici-v7",
+    "NeuronLink 2": "neuronlink-2", "NeuronLink 3": "neuronlink-3", "NeuronLink 4": "neuronlink-4",
 }  # fmt: skip
 BETWEEN = {
     "InfiniBand": "infiniband", "EFA": "efa", "Gaudi2's RoCE": "gaudi2-100gbe", "GPUDirect-TCPX": "tcpx",
