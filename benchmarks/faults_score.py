@@ -50,7 +50,7 @@ def score(
         "named wrongly": [f"{one.what} node{one.node} rank {one.rank} by node{one.by}: {one.said}" for one in wrong],
         "due": len(due),
         "missed": [str(done.fault) for done in missed],
-        "second": [list(one) for one in played.second],
+        "second": [[code, re.sub(r"/\S*/run\b", "RUN", text)] for code, text in played.second],
         "orphans": played.orphans,
         "leftovers": played.leftovers,
         "time ratio": round(right.took_s / played.took_s, 3) if complete else 0.0,
