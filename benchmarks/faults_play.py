@@ -92,10 +92,14 @@ def environment_of(place: Path) -> dict[str, str]:
     }
 
 
+def no_sockets(folder: str, names: list[str]) -> list[str]:
+    """Return what of a folder cannot be copied."""
+    return [name for name in names if not ((path := Path(folder, name)).is_file() or path.is_dir())]
+
+
 def _bulky(folder: str, names: list[str]) -> list[str]:
     """Return what of a run folder is not kept: checkpoints, and what cannot be copied."""
-    paths = {name: Path(folder, name) for name in names}
-    return [name for name, path in paths.items() if "step-" in name or not (path.is_file() or path.is_dir())]
+    return [*no_sockets(folder, names), *(name for name in names if "step-" in name)]
 
 
 @contextlib.contextmanager

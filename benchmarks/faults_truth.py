@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.faults_manifest import NODES, RANKS_PER_NODE
-from benchmarks.faults_play import NIC_BYTES_PER_S, disk, environment_of
+from benchmarks.faults_play import NIC_BYTES_PER_S, WAS, disk, environment_of, no_sockets
 from benchmarks.faults_systems import Ours
 from meshwright.cluster.emulation import Emulation, EmulationSpec
 from meshwright.train.events import Event, read_events
@@ -98,9 +98,5 @@ class Truth:
                 codes = job.wait(timeout_s=PATIENCE_S)
             except TimeoutError:  # then no run can tell, and the row says so
                 return None
-            shutil.copytree(system.path, place / "was", ignore=_no_sockets)
-        return place / "was" if 0 in codes else None
-
-
-def _no_sockets(folder: str, names: list[str]) -> list[str]:
-    return [name for name in names if not ((path := Path(folder, name)).is_file() or path.is_dir())]
+            shutil.copytree(system.path, place / WAS, ignore=no_sockets)
+        return place / WAS if 0 in codes else None

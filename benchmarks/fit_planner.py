@@ -16,11 +16,11 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from benchmarks import unfitted
 from benchmarks.calibration import own_notes, own_section, with_own_runs
 from benchmarks.memory_rows import section
 from benchmarks.planner_bars import bars_section
 from benchmarks.result import GENERATED, Result
-from benchmarks.unfitted import section as unfitted
 from benchmarks.validation_page import page
 from meshwright.hardware import Catalogue, load
 from meshwright.plan.analytic.coefficients import GENERIC, STRANGERS, UNSEEN, Book, Errors, book
@@ -216,7 +216,13 @@ def run(arguments: list[str]) -> Result:
         _write_errors(data, best.errors, out, strange)
         write_seen(data)
         text = page(_reread(known, best, saved), data, best.errors, out, strange, rows, sweeps)
-        parts = (text.rstrip(), own_section(own), bars_section(rows, own).rstrip(), unfitted(), section())
+        parts = (
+            text.rstrip(),
+            own_section(own),
+            bars_section(rows, own).rstrip(),
+            unfitted.section(unfitted.predicted()),
+            section(),
+        )
         (GENERATED / "validation.md").write_text("\n\n".join(parts) + "\n")
         notes.append("written: constants.toml, errors.toml, seen.toml, docs/generated/validation.md")
     return Result("error of the predicted step time on published runs, in %", rows, notes)

@@ -56,9 +56,8 @@ def by_family(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return found
 
 
-def section() -> str:
-    """Return the section of docs/generated/validation.md."""
-    rows = predicted()
+def section(rows: list[dict[str, Any]]) -> str:
+    """Return the section of docs/generated/validation.md, of the rows of `predicted`."""
     return "\n\n".join(
         (
             HEAD,
@@ -76,11 +75,11 @@ def run(arguments: list[str]) -> Result:
     parser = argparse.ArgumentParser(prog="python -m benchmarks unfitted", description=__doc__)
     parser.add_argument("--write", action="store_true", help="put the tables into docs/generated/validation.md")
     options = parser.parse_args(arguments)
+    rows = predicted()
     if options.write:
         page = GENERATED / "validation.md"
         before, _, rest = page.read_text().partition(f"\n{NEXT}")
         before = before.partition(f"\n{HEAD}")[0].rstrip()
-        page.write_text(f"{before}\n\n{section()}\n\n{NEXT}{rest}")
-    rows = predicted()
+        page.write_text(f"{before}\n\n{section(rows)}\n\n{NEXT}{rest}")
     notes = [f"{one['family']}: {one['mean %']} % mean over {one['runs']} runs" for one in by_family(rows)]
     return Result("error of the predicted step time on runs that nobody fitted, in %", rows, notes)

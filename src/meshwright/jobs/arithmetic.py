@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 TOKENS = re.compile(
     r"\s*(0[xX][0-9a-fA-F]+|\d+#\w+|\d+|[A-Za-z_]\w*|\*\*|\+\+|--|(?:<<|>>|[-+*/%])=|<=|>=|==|!=|&&|\|\||<<|>>"
@@ -22,7 +23,7 @@ class NotArithmetic(ValueError):
 
 def evaluate(
     text: str,
-    names: Mapping[str, str] | Callable[[str], str] = {},  # noqa: B006 - never changed
+    names: Mapping[str, str] | Callable[[str], str] = MappingProxyType({}),
     assign: Callable[[str, str], None] | None = None,
 ) -> int:
     """Return the value of an expression such as "GPUS * (NODES + 1)", with C's operators and integer division.

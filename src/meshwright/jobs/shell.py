@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 
 from ..errors import InputError
+from .shell_builtins import ASSIGNED
 from .shell_calls import SHELLS, called_script, inner_script
 from .shell_conditions import ShellCondition
 from .shell_marks import is_unknown, reasons, shown
@@ -278,7 +279,7 @@ class _Shell(Printing):
     def command(self, command: Command) -> None:
         words = list(command.words)
         assigned: dict[str, str] = {}
-        while words and (words[0].kind == "array" or re.match(r"[A-Za-z_]\w*(\[[^\]]*\])?\+?=", words[0].text)):
+        while words and (words[0].kind == "array" or ASSIGNED.match(words[0].text)):
             self.assignment(words.pop(0), assigned, alone=False)
         self.status = True
         if not words and not command.documents:
@@ -440,4 +441,4 @@ class _Shell(Printing):
 def _prints(script: Script) -> bool:
     """Whether commands may do nothing but print."""
     first = script[0]
-    return isinstance(first, Command) and bool(first.words) and first.words[0].text in {"echo", "printf", "seq", "cat"}
+    return isinstance(first, Command) and bool(first.words) and first.words[0].text in {"echo", "printf", "cat"}

@@ -109,11 +109,9 @@ def assembled(functions: Sequence[Function], where: str, catalogue: Catalogue, g
                 numa=function.numa,
             )
             if kind == "gpu":
-                name = (
-                    gpu
-                    or catalogue.by_pci_id(f"{function.vendor}:{function.device}")
-                    or known_name(function, catalogue)
-                )
+                by_id = f"{function.vendor}:{function.device}"
+                found = catalogue.by_pci_id(by_id) if function.device else catalogue.driver_key(function.name)
+                name = gpu or found
                 if name:  # NVLink and xGMI are never in such a list: that none is shown says nothing
                     device = replace(with_catalogue(device, name, catalogue), own_links=None)
             items.append(_place(function, device, bridges, where))
@@ -137,11 +135,6 @@ def assembled(functions: Sequence[Function], where: str, catalogue: Catalogue, g
         links=(*links, *host_links(items, cpus)),
         warnings=tuple(warnings),
     )
-
-
-def known_name(function: Function, catalogue: Catalogue) -> str | None:
-    """Return the key of an accelerator that only its name tells."""
-    return None if function.device else catalogue.driver_key(function.name)
 
 
 def kind_by_name(name: str, catalogue: Catalogue, pci_class: str = "") -> Literal["gpu", "nic"] | None:
