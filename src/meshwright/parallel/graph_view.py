@@ -16,6 +16,7 @@ COLOURS: dict[Kind, str] = {"forward": "#d6e6f8", "backward": "#f4ead0", "link":
 BUCKETS = ("#2b8a3e", "#1971c2", "#e8590c", "#9c36b5", "#0c8599", "#c2255c")
 BOX_WIDTH, BOX_HEIGHT, GAP, PER_ROW, MARGIN = 132, 26, 6, 8, 20
 LEFT = 100  # before the boxes: the direction, and how often a part is repeated
+CHARACTERS = 22  # that fit into a box
 MOST_FOLDED, FEWEST_TIMES = 48, 3  # boxes of a part that is repeated, and times
 
 
@@ -135,26 +136,38 @@ def _rows(parts: Sequence[Repeated], y: int) -> tuple[list[str], int]:
     step = BOX_HEIGHT + 2 * GAP
     for part in parts:
         alone = part.times > 1
+        layer = _layer_name(part.boxes[0]) if alone else ""
         if column and (alone or column == PER_ROW):
             column, y = 0, y + step
         for place, box in enumerate(part.boxes):
             if place and column == PER_ROW:
                 column, y = 0, y + step
-            body.append(_box(box, column, y))
+            body.append(_box(box, column, y, layer))
             column += 1
         if alone:
             height = (len(part.boxes) - 1) // PER_ROW * step + BOX_HEIGHT
             x, top = MARGIN + LEFT - 6, y + BOX_HEIGHT - height
+            middle = top + height // 2
             body.append(f'<path d="M{x + 3},{top}h-5v{height}h5" fill="none" stroke="#444" stroke-width="1.5"/>')
             body.append(
-                f'<text x="{x - 6}" y="{top + height // 2 + 4}" text-anchor="end" font-size="12" font-weight="bold">'
+                f'<text x="{x - 6}" y="{middle + 4}" text-anchor="end" font-size="12" font-weight="bold">'
                 f"x {part.times}</text>"
+                f'<text x="{x - 6}" y="{middle + 17}" text-anchor="end" fill="#666">{escape(layer)[:-1]}</text>'
             )
             column, y = 0, y + step
     return body, y + (step if column else 0)
 
 
-def _box(box: StepBox, column: int, y: int) -> str:
+def _layer_name(box: StepBox) -> str:
+    """Return the module of the layer that a box belongs to, up to its number and the dot behind it."""
+    found = re.match(r"\D*\d+\.", box.text)
+    return found.group() if found else ""
+
+
+def _box(box: StepBox, column: int, y: int, layer: str = "") -> str:
+    """Draw a box; in a part that is repeated, `layer` of its text is left out: the number beside the part says it."""
+    text = box.text.removeprefix(layer)
+    text = text if len(text) <= CHARACTERS else "…" + text[1 - CHARACTERS :]
     left, top = MARGIN + LEFT + column * (BOX_WIDTH + GAP), y
     light = box.kind in {"forward", "backward"}
     mark = "" if box.bucket is None else BUCKETS[box.bucket % len(BUCKETS)]
@@ -165,5 +178,5 @@ def _box(box: StepBox, column: int, y: int) -> str:
         f'<g><title>{escape(box.title)}</title><rect x="{left}" y="{top}" width="{BOX_WIDTH}" height="{BOX_HEIGHT}" '
         f'rx="{3 if light else 12}" fill="{COLOURS[box.kind]}" stroke="#888"/>{under}'
         f'<text x="{left + BOX_WIDTH / 2:g}" y="{top + 17}" text-anchor="middle" fill="{"#222" if light else "white"}">'
-        f"{escape(box.text)}</text></g>"
+        f"{escape(text)}</text></g>"
     )

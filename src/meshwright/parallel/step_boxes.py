@@ -6,6 +6,7 @@ lane are one micro-batch of the program, with what a step does once.
 """
 
 import itertools
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
@@ -21,7 +22,6 @@ from .pipeline.capture import CapturedModel
 from .tensor import Column, RowParallel, Rule, Vocabulary
 
 Kind = Literal["forward", "backward", "link", "sum"]
-CHARACTERS = 22  # that fit into a box
 
 
 class StepBox(NamedTuple):
@@ -242,8 +242,9 @@ def _parameters(group: OperatorGroup) -> set[str]:
 
 
 def _short(group: OperatorGroup) -> str:
-    text = group.module.removeprefix("model.") or str(group.nodes[-1].name)
-    return text if len(text) <= CHARACTERS else "…" + text[1 - CHARACTERS :]
+    """Return the module; where a whole layer computes between its modules (a residual sum), the operator behind it."""
+    module, operator = group.module.removeprefix("model."), re.sub(r"_\d+$", "", group.nodes[-1].name)
+    return f"{module}.{operator}" if module[-1:].isdecimal() else module or operator
 
 
 def _title(group: OperatorGroup) -> str:

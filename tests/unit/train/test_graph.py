@@ -109,8 +109,8 @@ def test_alike_layers_and_alike_stages_are_drawn_once_with_their_number():
     _, staged = drawn("pp=4,dp=1,mbs=1", num_hidden_layers=14)
 
     assert texts.count("x 12") == 2  # forward and backward
-    assert "layers.1.gate_up" not in texts
-    assert "layers.0.gate_up" in texts
+    assert texts.count("gate_up") == 2
+    assert {"layers.0", "layers.11"} <= set(texts)  # the first that is passed, beside the number
     assert int(ElementTree.fromstring(svg).attrib["height"]) < 600
     assert "stage 1 on pipeline rank 1 to stage 2 on pipeline rank 2 (2 alike)" in staged
 
