@@ -95,7 +95,9 @@ def compute(flight: Flight, left_s: float) -> list[Row]:
         (flight.folder / f"{what}.json").write_text(json.dumps(rates, indent=1) + "\n")
         key, unit = ("flops_per_s", "TFLOP/s") if what == "compute" else ("copy_bytes_per_s", "TB/s copied")
         found[what] = [rate for rate in rates if key in rate]
-        rows.append({"quantity": f"best {what}", "value": max(r[key] for r in found[what]) / 1e12, "unit": unit})
+        for dtype in dict.fromkeys(rate.get("dtype", "") for rate in found[what]):
+            best = max(rate[key] for rate in found[what] if rate.get("dtype", "") == dtype)
+            rows.append({"quantity": f"best {what} {dtype}".rstrip(), "value": best / 1e12, "unit": unit})
     machine = describe_machine()
     source = f"python -m benchmarks gpu, torch {machine['torch']}, commit {machine['commit'] or 'unknown'}"
     text = curves_toml(flight.device_name(), found["compute"], found["memory"], source)

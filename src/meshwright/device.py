@@ -25,7 +25,13 @@ if TYPE_CHECKING:  # a rank of a group reads no catalogue, and 128 of them start
 
 Module = TypeVar("Module", bound=nn.Module)
 CPU = torch.device("cpu")
-DTYPE_NAMES = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16", torch.float64: "fp64"}
+DTYPE_NAMES = {
+    torch.float32: "fp32",
+    torch.bfloat16: "bf16",
+    torch.float16: "fp16",
+    torch.float64: "fp64",
+    torch.float8_e4m3fn: "fp8",
+}
 
 
 def accelerator_type() -> str | None:
@@ -175,6 +181,13 @@ def timed_s(work: Callable[[], object], calls: int, where: torch.device) -> floa
 def name(index: int = 0) -> str:
     """Return what the driver calls an accelerator."""
     return str(_module(_known_type()).get_device_name(index))
+
+
+def has_bf16(where: torch.device) -> bool:
+    """Return whether an accelerator multiplies bf16 itself (V100 and T4 imitate it); True where torch does not tell."""
+    module = _module(where.type)
+    told = getattr(module, "is_bf16_supported", None)
+    return told is None or not module.device_count() or bool(told(including_emulation=False))
 
 
 def memory_bytes(index: int = 0) -> int:

@@ -17,6 +17,7 @@ FAR_CACHES = 8  # the largest copy of an accelerator has at least this multiple 
 BUDGET_S = 0.4
 WINDOW_S, STEADY, SETTLE_S = 0.2, 0.01, 5.0  # of products, until those of two windows differ by less; at most
 LONG_S = 1.0  # of one product
+FP8 = torch.float8_e4m3fn
 
 
 class MatrixRate(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,18 +82,28 @@ def settle(device: torch.device, dtype: torch.dtype = torch.float32) -> Clocks |
 def matrix_rates(device: torch.device, dtype: torch.dtype) -> list[MatrixRate]:
     """Return the rate of every shape on one device with all the threads that torch has.
 
-    A product that would take longer than `LONG_S` at the best rate so far is left out.
+    A product that would take longer than `LONG_S` at the best rate so far is left out. Products of eight bits have one
+    scale a tensor and a result in bf16. Raises RuntimeError where the device cannot multiply this type.
     """
     rates: list[MatrixRate] = []
     for m, k, n in gpu_shapes(product_side(device)) if is_accelerator(device) else SHAPES:
         if rates and 2 * m * k * n > LONG_S * max(rate.flops_per_s for rate in rates):
             continue
-        a, b = torch.randn(m, k, device=device).to(dtype), torch.randn(k, n, device=device).to(dtype)
-        out = torch.empty(m, n, device=device, dtype=dtype)
-        time_s = _median_s(lambda a=a, b=b, out=out: torch.mm(a, b, out=out), device)  # type: ignore[misc]
+        time_s = _median_s(_product(m, k, n, device, dtype), device)
         name = str(dtype).removeprefix("torch.")
         rates.append(MatrixRate(m=m, k=k, n=n, dtype=name, time_s=time_s, flops_per_s=2 * m * k * n / time_s))
     return rates
+
+
+def _product(m: int, k: int, n: int, device: torch.device, dtype: torch.dtype) -> Callable[[], object]:
+    """Return what multiplies two random matrices of these sizes."""
+    if dtype.itemsize == 1:
+        a, b = torch.randn(m, k, device=device).to(dtype), torch.randn(n, k, device=device).to(dtype).t()
+        one = torch.ones((), device=device)
+        return lambda: torch._scaled_mm(a, b, scale_a=one, scale_b=one, out_dtype=torch.bfloat16)
+    a, b = torch.randn(m, k, device=device).to(dtype), torch.randn(k, n, device=device).to(dtype)
+    out = torch.empty(m, n, device=device, dtype=dtype)
+    return lambda: torch.mm(a, b, out=out)
 
 
 def copy_rates(device: torch.device) -> list[CopyRate]:

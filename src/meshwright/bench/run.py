@@ -9,12 +9,12 @@ import torch
 from ..cluster.binding import Binding, beside, binding
 from ..cluster.graph import Cluster
 from ..cluster.local import threads_per_rank
-from ..device import bus_id, count, device, is_accelerator, uses_accelerators
+from ..device import DTYPE_NAMES, bus_id, count, device, has_bf16, is_accelerator, uses_accelerators
 from ..errors import InputError
-from ..hardware import Catalogue
+from ..hardware import Accelerator, Catalogue
 from ..machine_load import LoadCounters, words_since
 from ..units import format_bytes, format_rate, format_time
-from .machine import copy_rates, matrix_rates, settle
+from .machine import FP8, MatrixRate, copy_rates, matrix_rates, settle
 from .pairs import FusionRequest, PairsRequest, fusion_on_rank, pairs_on_rank, print_matrix
 from .process import prepare_process
 from .setup import check_backend, on_ranks
@@ -138,34 +138,57 @@ def measure_fusion(catalogue: Catalogue, cluster: Cluster, backend: str, ranks: 
 
 
 def measure_compute(catalogue: Catalogue, cluster: Cluster) -> Measurement:
-    """Return matrix-product rates of this machine's first accelerator, or of its CPU with all usable cores."""
+    """Return matrix-product rates of this machine's first accelerator, or of its CPU with all usable cores.
+
+    An accelerator multiplies in bf16 (fp16 where it has no bf16), and in fp8 where it can.
+    """
     where = device()
-    gpu, dtype = is_accelerator(where), torch.bfloat16 if is_accelerator(where) else torch.float32
     prepare_process(threads_per_rank(1))
+    dtype = torch.float32 if not is_accelerator(where) else torch.bfloat16 if has_bf16(where) else torch.float16
     begun, clocks = LoadCounters(), settle(where, dtype)
-    rates = matrix_rates(where, dtype)
+    rates, notes = matrix_rates(where, dtype), []
+    if is_accelerator(where):
+        try:
+            rates += matrix_rates(where, FP8)
+        except (RuntimeError, NotImplementedError) as error:
+            notes.append(f"# fp8: not timed, since torch cannot multiply it here: {str(error).splitlines()[0]}")
     beside = words_since(begun)
-    best = max(rates, key=lambda rate: rate.flops_per_s)
-    lines = [f"#{'m':>7}{'k':>8}{'n':>8}{'type':>10}{'time (us)':>12}{'TFLOP/s':>10}{'of best':>9}"]
+    best = {d: max((r for r in rates if r.dtype == d), key=lambda r: r.flops_per_s) for d in _in_order(rates)}
+    lines = [f"#{'m':>7}{'k':>8}{'n':>8}{'type':>15}{'time (us)':>12}{'TFLOP/s':>10}{'of best':>9}"]
     lines += [
-        f"{r.m:>8}{r.k:>8}{r.n:>8}{r.dtype:>10}{r.time_s * 1e6:>12.1f}{r.flops_per_s / 1e12:>10.3f}"
-        f"{r.flops_per_s / best.flops_per_s:>8.0%}"
+        f"{r.m:>8}{r.k:>8}{r.n:>8}{r.dtype:>15}{r.time_s * 1e6:>12.1f}{r.flops_per_s / 1e12:>10.3f}"
+        f"{r.flops_per_s / best[r.dtype].flops_per_s:>8.0%}"
         for r in rates
     ]
-    lines.append(f"# attainable peak: {best.flops_per_s / 1e12:.3f} TFLOP/s at {best.m} x {best.k} x {best.n}")
+    lines += [
+        f"# attainable peak of {name}: {r.flops_per_s / 1e12:.3f} TFLOP/s at {r.m} x {r.k} x {r.n}"
+        for name, r in best.items()
+    ]
     if clocks is not None:
         lines.append(
             f"# warm: a large product takes {format_time(clocks.warm_s)}, {clocks.warm_s / clocks.cold_s:.2f} times as "
             "long as the first one"
         )
-    model = next((d.model for d in cluster.of_kind("gpu")), "") if gpu else ""
+    model = next((d.model for d in cluster.of_kind("gpu")), "") if is_accelerator(where) else ""
     accelerator = catalogue.accelerators.get(model)
     if accelerator is None:
         text = "no dense peak is known for this processor: the attainable peak is the yardstick"
     else:
-        name = f"{accelerator.title}'s dense bf16 peak"
-        text = str(compute_verdict(best.flops_per_s, accelerator.peak_flops_per_s["bf16"], name))
-    return Measurement(text="\n".join(lines), objects=list(rates), verdict=text, beside=beside)
+        text = "; ".join(compute_against(accelerator, name, r.flops_per_s) for name, r in best.items())
+    return Measurement(text="\n".join([*lines, *notes]), objects=list(rates), verdict=text, beside=beside)
+
+
+def compute_against(accelerator: Accelerator, dtype: str, flops_per_s: float) -> str:
+    """Return the verdict on a rate of products of a type, as torch names it, against the catalogue's dense peak."""
+    precision = DTYPE_NAMES[getattr(torch, dtype)]
+    peak = accelerator.peak_flops_per_s.get(precision)
+    if peak is None:
+        return f"the catalogue has no dense {precision} peak of {accelerator.title}"
+    return str(compute_verdict(flops_per_s, peak, f"{accelerator.title}'s dense {precision} peak"))
+
+
+def _in_order(rates: Sequence[MatrixRate]) -> list[str]:
+    return list(dict.fromkeys(rate.dtype for rate in rates))
 
 
 def measure_memory(cluster: Cluster) -> Measurement:

@@ -7,7 +7,7 @@ import msgspec
 import torch
 import torch.distributed as dist
 
-from ..device import is_accelerator, native_backend, of_ranks
+from ..device import has_bf16, is_accelerator, native_backend, of_ranks
 from ..errors import InputError
 
 FIRST_SLURM_PORT, SLURM_PORTS = 20_000, 10_000  # the rendezvous port follows from the job's number
@@ -63,8 +63,8 @@ def choose_backend(asked: str, ranks_on_host: int) -> str:
 
 
 def in_half_precision(precision: str, where: torch.device) -> bool:
-    """Return whether forward passes run in bf16: where that was asked for, and by default on accelerators."""
-    return precision == "bf16" or (precision == "auto" and is_accelerator(where))
+    """Return whether forward passes run in bf16: where asked for, and by default on accelerators that multiply it."""
+    return precision == "bf16" or (precision == "auto" and is_accelerator(where) and has_bf16(where))
 
 
 def adopt_slurm(environment: MutableMapping[str, str]) -> None:

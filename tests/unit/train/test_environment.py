@@ -1,3 +1,5 @@
+from types import SimpleNamespace
+
 import pytest
 import torch
 
@@ -92,3 +94,14 @@ def test_a_job_runs_in_bf16_where_that_was_asked_for_and_by_default_on_gpus():
     assert in_half_precision("auto", torch.device("cuda"))
     assert not in_half_precision("auto", torch.device("cpu"))
     assert not in_half_precision("float32", torch.device("cuda"))
+
+
+@pytest.mark.parametrize(("multiplies", "expected"), [(True, True), (False, False)])
+def test_an_accelerator_that_imitates_bf16_trains_in_float32_unless_asked(multiplies, expected, monkeypatch):
+    told = SimpleNamespace(
+        is_bf16_supported=lambda including_emulation: including_emulation or multiplies, device_count=lambda: 1
+    )
+    monkeypatch.setattr(torch, "get_device_module", lambda kind: told)
+
+    assert in_half_precision("auto", torch.device("cuda")) is expected
+    assert in_half_precision("bf16", torch.device("cuda"))
