@@ -12,7 +12,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from .encoding import BLOCK, Feedback, decode
+from ..plan.asynchronous import INT8_BLOCK
+from .encoding import Feedback, decode
 
 Compression = Literal["none", "bf16", "int8", "powersgd"]
 SEED = 20190531  # of PowerSGD's first guess: the same on all ranks
@@ -92,7 +93,7 @@ class Int8(_Counted):
     def sum(self, index: int, gradients: Sequence[Tensor], bucket: Tensor) -> None:
         """Send every rank its part, sum this rank's own, send the sum to all."""
         ranks, count = self._group.ranks, bucket.numel()
-        size = -(-count // (ranks * BLOCK)) * BLOCK  # of a part: whole blocks, so that all parts are alike
+        size = -(-count // (ranks * INT8_BLOCK)) * INT8_BLOCK  # of a part: whole blocks, so that all parts are alike
         parts = torch.split(torch.nn.functional.pad(bucket, (0, size * ranks - count)), size)
         key = (index, count)
         feedback = self._first.setdefault(key, [Feedback("int8") for _ in parts])

@@ -4,14 +4,11 @@ An encoding loses something unless it is "full". `Feedback` adds what one messag
 over many messages loses nothing in the long run (Seide et al. 2014; Karimireddy et al. 2019, arXiv 1901.09847).
 """
 
-from typing import Literal
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-Wire = Literal["full", "bf16", "int8"]
-BLOCK = 1024  # elements that share a scale: 0.4 % of overhead
+from ..plan.asynchronous import INT8_BLOCK, Wire, encoded_bytes
 
 
 def encode(vector: Tensor, wire: Wire) -> Tensor:
@@ -23,7 +20,7 @@ def encode(vector: Tensor, wire: Wire) -> Tensor:
         return vector.view(torch.uint8)
     if wire == "bf16":
         return vector.to(torch.bfloat16).view(torch.uint8)
-    blocks = F.pad(vector, (0, -vector.numel() % BLOCK)).view(-1, BLOCK)
+    blocks = F.pad(vector, (0, -vector.numel() % INT8_BLOCK)).view(-1, INT8_BLOCK)
     scales = (blocks.abs().amax(dim=1, keepdim=True) / 127).to(torch.float32)
     inverse = torch.where(scales > 0, 1 / scales, 0.0)
     levels = (blocks * inverse).round_().to(torch.int8).view(-1)[: vector.numel()]
@@ -32,23 +29,16 @@ def encode(vector: Tensor, wire: Wire) -> Tensor:
 
 def decode(data: Tensor, count: int, dtype: torch.dtype, wire: Wire) -> Tensor:
     """Return the vector of `count` elements of `dtype` that `encode` made `data` from; ValueError if sizes differ."""
-    if data.numel() != encoded_bytes(count, dtype, wire):
+    if data.numel() != encoded_bytes(count, dtype.itemsize, wire):
         raise ValueError(f"{data.numel()} bytes are not {count} elements of {dtype} as {wire}")
     if wire == "full":
         return data.view(dtype)
     if wire == "bf16":
         return data.view(torch.bfloat16).to(dtype)
-    blocks = -(-count // BLOCK)
+    blocks = -(-count // INT8_BLOCK)
     scales = data[: 4 * blocks].view(torch.float32).view(-1, 1).to(dtype)
     levels = data[4 * blocks :].view(torch.int8).to(dtype)
-    return (F.pad(levels, (0, -count % BLOCK)).view(-1, BLOCK) * scales).view(-1)[:count]
-
-
-def encoded_bytes(count: int, dtype: torch.dtype, wire: Wire) -> int:
-    """Return the length of an encoded vector."""
-    if wire == "int8":
-        return count + 4 * -(-count // BLOCK)
-    return count * (2 if wire == "bf16" else dtype.itemsize)
+    return (F.pad(levels, (0, -count % INT8_BLOCK)).view(-1, INT8_BLOCK) * scales).view(-1)[:count]
 
 
 class Feedback:

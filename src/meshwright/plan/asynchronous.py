@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 Mode = Literal["sync", "parameter_server", "local_sgd", "diloco"]
 Wire = Literal["full", "bf16", "int8"]
-INT8_BLOCK = 1024  # elements that share a float32 scale (parallel.encoding)
+INT8_BLOCK = 1024  # elements that share a float32 scale: 0.4 % of overhead
 SIMULATED_STEPS = 60  # of a parameter server, from which the pace of its steps is taken
 WARM_UP_STEPS = 20
 
@@ -60,11 +60,11 @@ class AsyncPrice(msgspec.Struct, frozen=True, kw_only=True):
     server_link_bytes: float  # per step, both ways, through the busiest server's link
 
 
-def encoded_bytes(parameters: int, element_bytes: int, wire: Wire) -> int:
-    """Return the bytes of so many parameters on the wire."""
+def encoded_bytes(count: int, element_bytes: int, wire: Wire) -> int:
+    """Return the bytes of `count` elements on the wire."""
     if wire == "int8":
-        return parameters + 4 * -(-parameters // INT8_BLOCK)
-    return parameters * (2 if wire == "bf16" else element_bytes)
+        return count + 4 * -(-count // INT8_BLOCK)
+    return count * (2 if wire == "bf16" else element_bytes)
 
 
 def price(mode: AsynchronousMode, around: Surroundings) -> AsyncPrice:

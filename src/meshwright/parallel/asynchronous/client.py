@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ..encoding import Feedback, Wire, decode
+from ...plan.asynchronous import Wire
+from ..encoding import Feedback, decode
 from .connection import Connection, ConnectionLost, RefusedError, connect
 from .messages import Beat, Closed, Contribute, Finish, Join, Joined, Lease, Next, Put, Read, Record, Scored, Validate
 

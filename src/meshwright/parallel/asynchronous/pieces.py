@@ -10,7 +10,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from ..encoding import Wire, decode, encode
+from ...plan.asynchronous import Wire
+from ..encoding import decode, encode
 from ..engine import OptimizerFactory, Shard, make_state, whole
 
 Key = tuple[int, int]  # the member that contributed, and the exchange (position)

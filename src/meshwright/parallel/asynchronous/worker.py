@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ..encoding import Wire
+from ...plan.asynchronous import Wire
 from .client import Client, DroppedError, FragmentChannel
 from .messages import Finish, Lease, Validate
 from .pieces import cut, shaped
