@@ -6,7 +6,7 @@ import torch.distributed as dist
 
 import meshwright  # noqa: F401  (registers the backend)
 from meshwright.parallel.compression import make_compressor
-from meshwright.parallel.encoding import BLOCK
+from meshwright.plan.asynchronous import INT8_BLOCK
 
 RANKS = 4
 SHAPES = [(64, 48), (7,), (33, 65), (3, 5, 4, 4)]
@@ -81,7 +81,7 @@ def test_what_one_step_loses_the_next_ones_make_up_for(kind, steps, rank_pool):
     ("kind", "sent_bytes"),
     [
         ("bf16", 2 * 3 / 4 * 2 * COUNT),
-        ("int8", 2 * 3 * (2 * BLOCK + 2 * 4)),  # a part is two blocks, for 5,464 elements over 4 ranks
+        ("int8", 2 * 3 * (2 * INT8_BLOCK + 2 * 4)),  # a part is two blocks, for 5,464 elements over 4 ranks
         ("powersgd", 2 * 3 / 4 * 4 * (2 * (64 + 48 + 33 + 65 + 3 + 80) + 7)),
     ],
 )
