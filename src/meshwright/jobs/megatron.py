@@ -26,7 +26,7 @@ HARMLESS = (
     r"(?:mscale.*|beta-(?:fast|slow)|norm-epsilon|layernorm-epsilon|rotary-.*|rope-.*|use-rope-scaling|attention-softmax-in-fp32|no-masked.*)",
     r"(?:moe-(?:router-(?!topk$|padding|fusion).*|aux-loss-coeff|z-loss-coeff|input-jitter-eps|per-layer-logging))",
     r"(?:fp8-(?:amax.*|margin|interval)|apply-layernorm-1p|check-.*|use-mcore-models|use-legacy-models|mcore.*|spec)",
-    r"(?:optimizer|use-precision-aware-optimizer|name|job.*|experiment.*|yaml-cfg|use-cpu-initialization|apply-residual.*|sft.*|task|run.*|model.*)",
+    r"(?:use-precision-aware-optimizer|name|job.*|experiment.*|yaml-cfg|use-cpu-initialization|apply-residual.*|sft.*|task|run.*|model.*)",
     r"(?:transformer-impl|calculate-per-token-loss|disable-straggler.*|enable-experimental|export.*|inference.*)",
 )
 SIZES: Mapping[str, tuple[str, ...]] = {
@@ -71,13 +71,16 @@ def read(sources: Sources, question: JobOptions) -> Job:
 OTHERS = re.compile(
     r"(?:^|[/_-])(?:mamba|hybrid|t5|retro|vision|vlm|multimodal|ict|realm|biencoder|dino|inpaint)\w*\.py$"
 )
-HYBRIDS = ("hybrid-layer-pattern", "hybrid-override-pattern", "hybrid-attention-ratio", "mamba-state-dim")
+MORE_LAYERS = (
+    *("hybrid-layer-pattern", "hybrid-override-pattern", "hybrid-attention-ratio", "mamba-state-dim"),
+    *("vision-model-type", "language-model-type", "freeze-LM", "freeze-ViT"),  # a vision model before the decoder
+)
 
 
 def _other_models(draft: Draft, keys: Keys, program: str) -> None:
     """Take back the sizes of a model that is no plain decoder: `--model` is asked for."""
     match = OTHERS.search(program)
-    flag = next((name for name in HYBRIDS if name in keys), None)
+    flag = next((name for name in MORE_LAYERS if name in keys), None)
     if (match or flag) and draft.config:
         draft.config.clear()
         draft.model_name = draft.model_name or f"the model of {program.rpartition('/')[2] or flag}"
@@ -148,6 +151,8 @@ def fill(draft: Draft, keys: Keys) -> None:
     if "rampup-batch-size" in keys:
         draft.note("rampup-batch-size: the batch grows at first; the full batch is priced")
     draft.seq_len = keys.whole("seq-length", "encoder-seq-length", least=1)
+    if any(name in keys for name in MORE_LAYERS):  # where `seq-length` counts the embeddings of one image
+        draft.seq_len = keys.whole("decoder-seq-length", least=1) or draft.seq_len
     states(draft, keys)
     overlaps(draft, keys)
     draft.switches["sp"] = int(bool(keys.switch("sequence-parallel", default=False)))
@@ -203,7 +208,13 @@ def states(draft: Draft, keys: Keys) -> None:
         if draft.switches["zero"] < 2:
             draft.degrees.pop("replicas")
             draft.ignore(f"num-distributed-optimizer-instances = {shards}")
-    if keys.switch("optimizer-cpu-offload", default=False):
+    optimizer = keys.word("optimizer") or "adam"
+    hybrid = optimizer == "hybridadam"  # Pai-Megatron-Patch's, whose states live in host memory
+    if optimizer not in {"adam", "hybridadam"}:
+        draft.ignore(f"optimizer = {optimizer}: priced as Adam")
+    if hybrid and keys.word("optimizer-offload-policy") == "auto":
+        draft.ignore("optimizer-offload-policy = auto: priced as all states in host memory")
+    if keys.switch("optimizer-cpu-offload", default=hybrid):
         draft.offload("optimizer")
         share = keys.word("optimizer-offload-fraction")
         if share not in {None, "1", "1.0"}:
@@ -229,6 +240,8 @@ def sizes(draft: Draft, keys: Keys) -> None:
     rms = (keys.word("normalization") or "LayerNorm").lower() == "rmsnorm"
     if (heads := keys.whole("num-key-value-heads", least=1)) is not None:  # Megatron-DeepSpeed
         config["num_key_value_heads"] = heads
+    elif keys.word("attention-head-type") == "multiquery":  # bigcode's and Pai-Megatron-Patch's
+        config["num_key_value_heads"] = keys.whole("n-head-kv", least=1) or 1
     elif keys.switch("group-query-attention", default=False) or "num-query-groups" in keys:
         config["num_key_value_heads"] = keys.whole("num-query-groups", least=1) or 1
     patched = "qk-nope-head-dim" in keys  # Pai-Megatron-Patch has no switch for it
