@@ -13,6 +13,7 @@ from .launch import Launch, flags_of
 from .megatron_deepspeed import read_deepspeed, with_deepspeed_file
 from .models import vocabulary_of
 from .sources import Sources
+from .wrappers import PRIMUS_HARMLESS, with_swift
 
 # Flags without effect on the time or memory of a step: optimiser hyperparameters, files, logs, random numbers.
 HARMLESS = (
@@ -56,7 +57,7 @@ LATENT = {"kv_lora_rank": 32, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "
 def read(sources: Sources, question: JobOptions) -> Job:
     """Return the job of a Megatron-LM launch: flags, or YAML arguments, with nodes and ranks from its launcher."""
     draft = Draft("megatron", sources.names, question)
-    keys = megatron_keys(sources)
+    keys, wrapper = megatron_keys(sources)
     if sources.launch is not None:
         world_of(sources.launch, draft)
     elif (nodes := keys.whole("nnodes", "num-nodes")) is not None:
@@ -64,7 +65,9 @@ def read(sources: Sources, question: JobOptions) -> Job:
     fill(draft, keys)
     _other_models(draft, keys, "" if sources.launch is None else sources.launch.program)
     read_deepspeed(draft, keys)
-    return draft.conclude(sources, keys, HARMLESS)
+    if "peft" in keys:
+        draft.ignore(f"tuner_type {keys.word('peft')}")
+    return draft.conclude(sources, keys, (*HARMLESS, *PRIMUS_HARMLESS, *wrapper))
 
 
 # programs whose models flags of a decoder do not describe, and flags that say so
@@ -92,8 +95,11 @@ def _other_models(draft: Draft, keys: Keys, program: str) -> None:
         draft.ignore("pretrain_bert.py: attention sees both sides, priced as a decoder's")
 
 
-def megatron_keys(sources: Sources) -> Keys:
-    """Return the flags of the command and the YAML arguments as one set of keys under the flags' names."""
+def megatron_keys(sources: Sources) -> tuple[Keys, tuple[str, ...]]:
+    """Return the flags of the command and the YAML arguments as one set of keys under the flags' names.
+
+    Beside them stand the patterns of a wrapper's own flags that change nothing.
+    """
     values: dict[str, Any] = {}
     origin: dict[str, str] = {}
     for document in sources.documents:
@@ -106,7 +112,8 @@ def megatron_keys(sources: Sources) -> Keys:
     given = {key.lstrip("-").replace("_", "-"): text for key, text in sources.given_keys.items()}
     values |= given
     origin |= dict.fromkeys(given, "--job")
-    return Keys(values, sources.names[0], sources=origin, flags=sources.launch is not None)
+    wrapper = with_swift(values, sources)
+    return Keys(values, sources.names[0], sources=origin, flags=sources.launch is not None), wrapper
 
 
 def _per_node(keys: Keys) -> tuple[int, str] | None:
@@ -258,7 +265,8 @@ def sizes(draft: Draft, keys: Keys) -> None:
     config["model_type"] = "llama" if rms or gated else "gpt2"
     config["gated_mlp"] = bool(gated)
     config["qk_layernorm"] = bool(keys.switch("qk-layernorm", default=False)) and not latent
-    config["mlp_bias"] = not keys.switch("disable-bias-linear", default=False)
+    biased = keys.switch("add-bias-linear", default=True)  # of YAML arguments, which hold what the flags set
+    config["mlp_bias"] = bool(biased) and not keys.switch("disable-bias-linear", default=False)
     config["tie_word_embeddings"] = not keys.switch("untie-embeddings-and-output-weights", default=False)
     config["max_position_embeddings"] = keys.whole("max-position-embeddings") or 0
     positions(draft, keys)

@@ -288,6 +288,10 @@ def _states(draft: Draft, keys: Keys) -> None:
         keys.where,
     )
     states(draft, plain)
+    whole = (keys.word("trainer.strategy.fsdp") or "").lower()  # of NeMo 2; mcore_fsdp is MLPerf's
+    if whole in {"megatron", "pytorch"} or keys.switch("model.mcore_fsdp", default=False):
+        draft.zero(3)
+        return
     if keys.switch("model.fsdp", default=False):  # NeMo 1: torch's FSDP
         strategy = (keys.word("model.fsdp_sharding_strategy") or "full").lower()
         draft.zero(2 if strategy == "grad" else 3)
