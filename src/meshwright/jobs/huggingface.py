@@ -60,6 +60,8 @@ def read(sources: Sources, question: JobOptions) -> Job:
         sources.names,
         question,
     )
+    if (keys.whole("axolotl.expert_parallel_size") or 1) > 1:
+        raise draft.refused(f"{keys.told('axolotl.expert_parallel_size')}: axolotl's split of experts is not read")
     _world(draft, keys, sources)
     _model(draft, keys)
     for name in ("tp", "pp", "cp"):
