@@ -185,7 +185,7 @@ def _precision(keys: Keys, draft: Draft) -> str:
     kept = (keys.word("model.torch_dtype", "model.dtype") or "").lower()
     computed = (keys.word("distributed.mp_policy.param_dtype") or "").lower()
     if draft.switches.get("zero") != 0 and not computed:
-        computed = "bfloat16"  # FSDP2's policy, whatever the weights are kept in (components/distributed/config.py, 0.7.0)
+        computed = "bfloat16"  # FSDP2's policy, whatever weights are kept in (components/distributed/config.py, 0.7.0)
         if not kept:
             draft.assume("precision bf16 (the default of automodel)")
     return "fp32" if (computed or kept).removeprefix("torch.") in {"float32", "fp32"} else "bf16"

@@ -28,7 +28,7 @@ HARMLESS = (
     r"(?:.*\.)?(?:\(\)|\[\])|fn|trainer\.strategy\.(?:ddp\.check.*|gradient_as_bucket_view|pipeline_dtype)",
     r"(?:proxy_gbs|is_proxy_run|recipe|factory|do_.*|trainer|model|optim)",
 )
-# NeMo's names for what Megatron's flags say, in the order in which they are tried; the second ones are those under which
+# NeMo's names for what Megatron's flags say, in the order in which they are tried; the last ones are those under which
 # recipes of NeMo 2 hand degrees to the function that makes their trainer
 NAMES = {
     "tensor-model-parallel-size": ("tensor_model_parallel_size", "tensor_parallelism"),
@@ -101,7 +101,7 @@ def read(sources: Sources, question: JobOptions) -> Job:
 
 
 def _trainer(draft: Draft, keys: Keys, plain: Keys) -> None:
-    """Say that a recipe's trainer is made by a function that is not at hand; InputError where it may hold the degrees."""
+    """Say that a recipe's trainer is made by a function that is not here; InputError where it may hold the degrees."""
     maker = str(keys.values.get("trainer.()", "Trainer"))
     if re.search(r"(?:^|\.)(?:Trainer|Config|Partial)$", maker):
         return
@@ -278,7 +278,8 @@ def _precision(draft: Draft, keys: Keys) -> None:
 
 def _states(draft: Draft, keys: Keys) -> None:
     """Set ZeRO: the distributed optimizer, by its name or by the switch of a Megatron strategy."""
-    name = (keys.word("model.optim.name", "optim.name", "optim._target_", "model.optim._target_", "optim.()") or "").lower()
+    places = ("model.optim.name", "optim.name", "optim._target_", "model.optim._target_", "optim.()")
+    name = (keys.word(*places) or "").lower()
     said = [
         keys.switch(key)
         for key in (

@@ -53,7 +53,7 @@ def inner_script(fields: Sequence[str]) -> tuple[tuple[str, ...], str, list[str]
     flag = re.compile(r"--wrap" if fields[0].rpartition("/")[2] == "sbatch" else r"--(?:command|COMMAND)")
     for place, word in enumerate(fields):
         name, equals, text = word.partition("=")
-        if flag.fullmatch(name):  # of `sbatch`, and of what starts a text on other machines (xpk, gcloud, MaxText's own)
+        if flag.fullmatch(name):  # of `sbatch`, and of what starts a text on other machines (xpk, gcloud, MaxText's)
             text = text if equals else "".join(fields[place + 1 : place + 2])
             return ((), text, []) if " " in text else None
     return None

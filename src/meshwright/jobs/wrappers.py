@@ -39,7 +39,7 @@ PRIMUS_TITAN: Mapping[str, Any] = {
     **{"training.batch_size": 1, "training.seq_len": 8192},
     **{"activation_checkpoint.mode": "selective", "activation_checkpoint.selective_ac_option": "op"},
 }
-PRIMUS_HARMLESS = (r"(?:sink-level|file-sink-level|stderr-sink-level|overlap-(?:grad|param).*|mock-data|disable-last.*)",)
+PRIMUS_HARMLESS = (r"(?:(?:file-|stderr-)?sink-level|disable-last.*)",)
 VARIABLE = re.compile(r"\$\{([A-Za-z_]\w*)(?::([^${}]*))?\}")
 
 
@@ -118,7 +118,8 @@ def _model(name: str, sources: Sources) -> dict[str, Any]:
     for base in bases:
         below = _model(base, sources)
         if not below:
-            sources.notes.append(f"{document.name}: builds on {base}, which is not here: the model is taken by its name")
+            text = f"{document.name}: builds on {base}, which is not here: the model is taken by its name"
+            sources.notes.append(text)
             return {}
         found |= below
     return found | _resolved(own, document.name, sources)
@@ -130,7 +131,8 @@ def _names(value: Any) -> list[str]:
 
 def _resolved(data: Any, where: str, sources: Sources) -> dict[str, Any]:
     """Return settings under dotted names, with ${NAME:default} as the given variables or their defaults."""
-    return {key: _value(value, where, sources) for key, value in flat(data if isinstance(data, Mapping) else {}).items()}
+    settings = flat(data) if isinstance(data, Mapping) else {}
+    return {key: _value(value, where, sources) for key, value in settings.items()}
 
 
 def _value(value: Any, where: str, sources: Sources) -> Any:
