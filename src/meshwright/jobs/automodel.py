@@ -180,7 +180,8 @@ def _states(draft: Draft, keys: Keys) -> None:
 
 
 def _precision(keys: Keys, draft: Draft) -> str:
-    if keys.switch("fp8.enabled", default=False) or keys.word("model.backend.te_fp8.recipe", "fp8.recipe_name"):
+    recipe = keys.word("model.backend.te_fp8.recipe", "fp8.recipe_name")
+    if keys.switch("fp8.enabled", default=recipe is not None):
         return "fp8"
     kept = (keys.word("model.torch_dtype", "model.dtype") or "").lower()
     computed = (keys.word("distributed.mp_policy.param_dtype") or "").lower()

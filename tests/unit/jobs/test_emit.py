@@ -17,8 +17,9 @@ from meshwright.jobs.read import read_job
 from meshwright.jobs.rules import refusals
 from meshwright.jobs.target import EmitTarget
 from meshwright.layout import Layout
+from meshwright.workload.architecture import Architecture
 from meshwright.workload.engines import ENGINES, applicable, engine_named, sources_of
-from meshwright.workload.models import load_model
+from meshwright.workload.models import load_model, names
 
 DENSE, EXPERTS = ("llama3-8b", "llama3-70b"), ("qwen3-30b-a3b",)
 PRECISIONS = ("bf16",)
@@ -133,6 +134,29 @@ def test_experts_folded_over_tp_are_refused_where_an_engine_cuts_them_too():
 
     with pytest.raises(InputError, match="its experts are cut by tensor parallelism as all else is: etp=tp"):
         emitted("maxtext", target)
+
+
+@pytest.mark.parametrize("engine", ["megatron", "nemo"])
+def test_a_model_that_sizes_cannot_say_is_refused_and_never_emitted_as_another(engine):
+    refused = []
+    for name in names():
+        model = load_model(name).description
+        if not isinstance(model, Architecture):
+            continue
+        target = EmitTarget(
+            layout=Layout.parse("dp=8,zero=0"), architecture=model, model=name, global_batch=8, seq_len=512
+        )
+        try:
+            emitted(engine, target)
+        except InputError:
+            refused.append(name)
+            continue
+        read = read_back(engine, target).architecture
+        assert abs(read.parameters / model.parameters - 1) < 5e-4, name
+        assert read.num_hidden_layers == model.num_hidden_layers
+
+    assert {"mamba2-2.7b", "bert-base", "t5-11b", "vit-l16", "jamba-1.5-mini", "gemma3-27b"} <= set(refused)
+    assert not {"llama3-8b", "gpt3-175b", "llama2-70b", "bloom-176b"} & set(refused)
 
 
 def test_an_unknown_engine_is_refused_with_the_nearest():
