@@ -312,8 +312,6 @@ def nemo(target: EmitTarget) -> str:
         raise InputError(f"--emit nemo: NeMo 1's GPT has no {what}; use --emit bridge")
     if target.precision not in {"bf16", "fp16", "fp8", "fp32"}:
         raise InputError(f"--emit nemo: precision {target.precision}: expected bf16, fp16, fp8 or fp32")
-    if layout.pp > 1 and not target.even:
-        raise InputError("--emit nemo: stages must hold equally many layers; use --emit megatron or bridge")
     lines: Lines = [
         ("trainer:", order_note(target)),
         (f"  num_nodes: {target.nodes}", ""),
@@ -329,6 +327,8 @@ def nemo(target: EmitTarget) -> str:
         (f"  sequence_parallel: {str(bool(layout.sp)).lower()}", ""),
         (f"  use_tp_pp_dp_mapping: {str(_mapped(target)).lower()}", "order of ranks"),
         *_nemo_model(target),
+        *((f"  account_for_{end}_in_pipeline_split: true", "counts as a layer where stages are cut")
+          for end in ("embedding", "loss") if layout.pp > 1 and not target.even),
         *((f"  {text.replace('=', ': ').replace('recompute', 'activations_checkpoint')}", why)
           for text, why in _recompute_keys(target, "") if "modules" not in text),
         ("  megatron_amp_O2: true", "main weights in fp32"),

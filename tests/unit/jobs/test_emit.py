@@ -68,7 +68,8 @@ def targets(draw, engine: str):
         layout = settled(msgspec.convert(values, Layout))
     except (msgspec.ValidationError, ValueError):
         assume(False)
-    assume(not refusals(facts, layout, load_model(model).architecture.num_key_value_heads))
+    sizes = load_model(model).architecture
+    assume(not refusals(facts, layout, sizes.num_key_value_heads, sizes.num_hidden_layers))
     rounds = draw(st.sampled_from([1, 2, 3])) * (layout.pp if layout.pp > 1 else 1)
     return EmitTarget(
         layout=layout,
@@ -167,6 +168,30 @@ def test_a_model_that_sizes_cannot_say_is_refused_and_never_emitted_as_another(e
 def test_an_unknown_engine_is_refused_with_the_nearest():
     with pytest.raises(InputError, match=r"--engine megatrn: no such engine \(did you mean megatron\?\)"):
         engine_named("megatrn")
+
+
+def test_stages_that_an_engine_does_not_cut_are_refused_by_emission_and_search_alike():
+    model = load_model("llama3-405b").architecture  # 126 layers
+    cut = Layout.parse("tp=8,pp=8,dp=2,sp=1,zero=1"), Layout.parse("tp=8,pp=4,dp=4,sp=1,zero=1,schedule=gpipe")
+
+    told = [refusals(ENGINES[name], cut[0], model.num_key_value_heads, 126) for name in ("nemo", "megatron")]
+    even = refusals(ENGINES["maxtext"], cut[1], model.num_key_value_heads, 126)
+
+    assert told == [[], []]  # 128 with embedding and output, in 8 stages of 16
+    assert "126 layers do not fit: its stages hold equally many layers" in even
+
+
+def test_nemo_counts_embedding_and_output_where_that_makes_stages_even():
+    target = msgspec.structs.replace(
+        plain_target(tp=8, pp=8, dp=2, sp=1, zero=1),
+        architecture=load_model("llama3-405b").architecture,
+        model="llama3-405b",
+    )
+
+    text, job = emitted("nemo", target), read_back("nemo", target)
+
+    assert "account_for_embedding_in_pipeline_split: true" in text
+    assert job.stages == target.stages == (15, 16, 16, 16, 16, 16, 16, 15)
 
 
 def test_uneven_stages_become_megatrons_layout_string():
