@@ -15,8 +15,10 @@ from meshwright.jobs.read import read_job
 from meshwright.workload.engines import ENGINES, applicable, sources_of
 from meshwright.workload.models import load_model
 
-# of the second file the right job of each was worked out by hand, and stands beside it under `right`
-RENDERINGS = tuple(Path(__file__).with_name(name) for name in ("published_jobs.toml", "published_jobs_read.toml"))
+# of all files but the first the right job of each was worked out by hand, and stands beside it under `right`
+RENDERINGS = tuple(
+    Path(__file__).with_name(f"published_jobs{part}.toml") for part in ("", "_read", "_scripts", "_recipes")
+)
 PAGE = GENERATED / "jobs-published.md"
 FACTS = GENERATED / "engines.md"
 FACTS_HEAD = f"""# What each engine can run
@@ -29,6 +31,7 @@ WORDS = {
     "axes": "axes",
     "schedules": "pipeline schedules",
     "virtual_only": "schedules that need two or more stages a rank",
+    "stages": "stages of a pipeline (any; even; counted: embedding and output as layers; by length)",
     "zero": "ZeRO stages",
     "zero_in_pipelines": "ZeRO stages in a pipeline",
     "zero_with_tensor": "ZeRO stages with tp or cp",

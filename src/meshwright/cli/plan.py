@@ -260,7 +260,7 @@ def _price(setting: "Setting", given: dict[str, Any], console: "Console") -> int
     from ..report.terminal import show_pipeline
 
     row = priced_layout(setting, given["layout"])
-    for rule in unlike_its_stack(setting.stack, row.layout, setting.architecture.num_key_value_heads):
+    for rule in unlike_its_stack(setting, row.layout):
         click.echo(f"warning: stack {setting.stack} cannot run it: {rule}", err=True)
     others = [plain_data_parallel(setting)]
     if given["emit"]:

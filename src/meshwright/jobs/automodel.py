@@ -17,7 +17,7 @@ HARMLESS = (
     r"(?:model\.)?(?:trust_remote_code|is_meta_device|.*_target_|torch_dtype|attn_implementation)",
     r"model\.backend\..*",
     r"(?:autopipeline|distributed\.pipeline)\.(?:round_virtual.*|scale_grads.*|patch_.*|_target_|layer_fqns.*|dtype)",
-    r"distributed\.(?:_target_|strategy|backend|world_size|use_hf_tp_plan)",
+    r"distributed\.(?:_target_|strategy|backend|world_size|use_hf_tp_plan|mp_policy\.(?!param_dtype|reduce_dtype).*)",
     r"(?:optimizer|loss_fn|recipe|moe|ci|launcher|freeze_config)(?:\..*)?",
     r"parallelizer\._target_|packed_sequence\.(?!packed_sequence_size|pack_size|max_length).*|distributed\.moe\..*",
 )
@@ -180,11 +180,13 @@ def _states(draft: Draft, keys: Keys) -> None:
 
 
 def _precision(keys: Keys, draft: Draft) -> str:
-    if keys.switch("fp8.enabled", default=False) or keys.word("model.backend.te_fp8.recipe", "fp8.recipe_name"):
+    recipe = keys.word("model.backend.te_fp8.recipe", "fp8.recipe_name")
+    if keys.switch("fp8.enabled", default=recipe is not None):
         return "fp8"
-    named = (keys.word("model.torch_dtype", "model.dtype", "distributed.mp_policy.param_dtype") or "").lower()
-    if named in {"float32", "torch.float32", "fp32"}:
-        return "fp32"
-    if not named:
-        draft.assume("precision bf16 (the default of automodel)")
-    return "bf16"
+    kept = (keys.word("model.torch_dtype", "model.dtype") or "").lower()
+    computed = (keys.word("distributed.mp_policy.param_dtype") or "").lower()
+    if draft.switches.get("zero") != 0 and not computed:
+        computed = "bfloat16"  # FSDP2's policy, whatever weights are kept in (components/distributed/config.py, 0.7.0)
+        if not kept:
+            draft.assume("precision bf16 (the default of automodel)")
+    return "fp32" if (computed or kept).removeprefix("torch.") in {"float32", "fp32"} else "bf16"

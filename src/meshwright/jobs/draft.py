@@ -17,6 +17,7 @@ from ..workload.architecture import Architecture
 from .job import Job, JobSplit
 from .keys import Keys
 from .models import architecture_named, by_shape, catalogue_name, changed, described, differences
+from .shell_marks import shown
 from .sources import Sources
 
 MOST_STAGES = 4096  # of a pipeline, and on one rank of it: more than any model has layers
@@ -201,9 +202,9 @@ class Draft:
             routed_once=self.routed_once,
             stages=self.stages,
             recompute_text=self.recompute_text,
-            assumed=tuple(self.assumed),
-            ignored=tuple(self.ignored),
-            notes=tuple(self.notes),
+            assumed=tuple(map(shown, self.assumed)),
+            ignored=tuple(map(shown, self.ignored)),
+            notes=tuple(map(shown, self.notes)),
         )
 
     def _settle_world(self) -> int | None:

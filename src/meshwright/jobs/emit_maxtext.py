@@ -41,8 +41,6 @@ def maxtext(target: EmitTarget) -> str:
         raise InputError(f"--emit maxtext: it has no {named}; expected one of {', '.join(NAMES)}")
     if target.precision not in {"bf16", "fp8", "fp32"}:
         raise InputError(f"--emit maxtext: precision {target.precision}: expected bf16, fp8 or fp32")
-    if layout.pp > 1 and not target.even:
-        raise InputError("--emit maxtext: stages must hold equally many layers")
     inside, between = placed(target)
     passes = 1 if layout.pp > 1 else target.micro_batches
     share = layout.mbs * (target.micro_batches if layout.pp > 1 else 1) * layout.dp / target.world

@@ -1,11 +1,13 @@
 """Configurations of Megatron-LM, Megatron-Bridge and NeMo for a layout."""
 
 import itertools
+from typing import Literal
 
 from ..errors import InputError
 from ..workload.architecture import Architecture
 from ..workload.kinds import Experts
 from .emit_environment import exported, noted
+from .emit_model import unsaid
 from .target import EmitTarget, commented, hugging_face_name, order_note, placement, slurm_head, torchrun
 
 Lines = list[tuple[str, str]]
@@ -13,6 +15,7 @@ Lines = list[tuple[str, str]]
 
 def megatron(target: EmitTarget) -> str:
     """Return a batch script that runs pretrain_gpt.py of Megatron-LM."""
+    _refuse_unsaid(target, "megatron")
     groups = {
         "MODEL": _model_flags(target),
         "PARALLEL": _parallel_flags(target),
@@ -31,6 +34,14 @@ def megatron(target: EmitTarget) -> str:
     lines += ["# DATA=(--data-path ... --tokenizer-type ... --train-iters ... --lr ...) is yours to add"]
     words = " ".join(f'"${{{name}[@]}}"' for name in groups)
     return "\n".join([*lines, f'{torchrun(target)} pretrain_gpt.py {words} "${{DATA[@]}}"', ""])
+
+
+def _refuse_unsaid(target: EmitTarget, engine: str) -> None:
+    """Raise InputError where the engine's sizes would make another model of this one."""
+    told = unsaid(target.architecture)
+    if told:
+        named = target.model or "the model"
+        raise InputError(f"--emit {engine}: {named} is more than its sizes say ({'; '.join(told)}); use --emit bridge")
 
 
 def _model_flags(target: EmitTarget) -> Lines:
@@ -64,14 +75,21 @@ def _model_flags(target: EmitTarget) -> Lines:
 
 def _bias_flags(model: Architecture) -> Lines:
     """Return which linear layers have a bias, by what a layer holds besides its matrices and norms."""
+    biased = _biased(model)
+    if biased == "all":
+        return []  # Megatron's default
+    flags: Lines = [("--disable-bias-linear", "")]
+    if biased == "qkv":
+        flags.append(("--add-qkv-bias", "queries, keys and values alone have one"))
+    return flags
+
+
+def _biased(model: Architecture) -> Literal["all", "qkv", "none"]:
     queries_keys_values = (model.num_attention_heads + 2 * model.num_key_value_heads) * model.head_dim
     extra = model.runs[0].layer.small - model.small_parameters
     if model.bias or (not model.kv_rank and extra >= queries_keys_values + model.hidden_size):
-        return []  # Megatron's default: all of them
-    flags: Lines = [("--disable-bias-linear", "")]
-    if not model.kv_rank and extra == queries_keys_values:
-        flags.append(("--add-qkv-bias", "queries, keys and values alone have one"))
-    return flags
+        return "all"
+    return "qkv" if not model.kv_rank and extra == queries_keys_values else "none"
 
 
 def _latent_flags(target: EmitTarget) -> Lines:
@@ -288,10 +306,12 @@ def nemo(target: EmitTarget) -> str:
     layout, model = target.layout, target.architecture
     if model.experts or model.kv_rank:
         raise InputError("--emit nemo: NeMo 1's GPT has neither experts nor latent attention here; use --emit bridge")
+    _refuse_unsaid(target, "nemo")
+    if model.head_norms or _biased(model) == "qkv":
+        what = "norms of heads" if model.head_norms else "biases of queries, keys and values alone"
+        raise InputError(f"--emit nemo: NeMo 1's GPT has no {what}; use --emit bridge")
     if target.precision not in {"bf16", "fp16", "fp8", "fp32"}:
         raise InputError(f"--emit nemo: precision {target.precision}: expected bf16, fp16, fp8 or fp32")
-    if layout.pp > 1 and not target.even:
-        raise InputError("--emit nemo: stages must hold equally many layers; use --emit megatron or bridge")
     lines: Lines = [
         ("trainer:", order_note(target)),
         (f"  num_nodes: {target.nodes}", ""),
@@ -307,6 +327,8 @@ def nemo(target: EmitTarget) -> str:
         (f"  sequence_parallel: {str(bool(layout.sp)).lower()}", ""),
         (f"  use_tp_pp_dp_mapping: {str(_mapped(target)).lower()}", "order of ranks"),
         *_nemo_model(target),
+        *((f"  account_for_{end}_in_pipeline_split: true", "counts as a layer where stages are cut")
+          for end in ("embedding", "loss") if layout.pp > 1 and not target.even),
         *((f"  {text.replace('=', ': ').replace('recompute', 'activations_checkpoint')}", why)
           for text, why in _recompute_keys(target, "") if "modules" not in text),
         ("  megatron_amp_O2: true", "main weights in fp32"),
@@ -344,7 +366,7 @@ def _nemo_model(target: EmitTarget) -> Lines:
         (f"  vocab_size: {model.vocab_size}", "of the tokenizer"),
         (f"  activation: {'fast-swiglu' if model.gated else 'gelu'}", ""),
         (f"  normalization: {norm}", ""),
-        (f"  bias: {str(model.bias).lower()}", ""),
+        (f"  bias: {str(_biased(model) == 'all').lower()}", ""),
         (f"  share_embeddings_and_output_weights: {str(model.tied).lower()}", ""),
         (f"  position_embedding_type: {'learned_absolute' if model.positions == 'learned' else 'rope'}", ""),
     ]

@@ -26,6 +26,7 @@ HARMLESS = (
     r"arguments\.(?:logging.*|save.*|eval.*|report_to|run_name|seed|data.*|push_to_hub.*|hub.*|load_best.*|do_.*|metric.*)",
     r"arguments\.(?:overwrite.*|remove_unused.*|label.*|per_device_eval.*|max_grad_norm|train_file|tokenizer.*|stage|ddp_timeout)",
     r"arguments\.(?:template|cutoff.*|disable_gradient_checkpointing|pure_bf16|preprocessing.*|plot_loss|finetuning_type|resume.*|trust_remote.*|attn_implementation)",
+    r"arguments\.(?:fp8_.*|enable_liger.*|flash_attn)|deepspeed\.fp8\..*",
     r"arguments\.(?:val_size|max_samples|overwrite_cache|packing|config_name|local_rank|lora_(?:alpha|dropout|target.*))",
     r"accelerate\.(?:compute_environment|debug|downcast_bf16|enable_cpu_affinity|machine_rank|main_.*|rdzv.*|same_network)",
     r"accelerate\.(?:tpu.*|use_cpu|mpirun.*|gpu_ids|command.*|commands|deepspeed_config\.deepspeed_multinode_launcher|num_cpu.*)",
@@ -59,6 +60,8 @@ def read(sources: Sources, question: JobOptions) -> Job:
         sources.names,
         question,
     )
+    if (keys.whole("axolotl.expert_parallel_size") or 1) > 1:
+        raise draft.refused(f"{keys.told('axolotl.expert_parallel_size')}: axolotl's split of experts is not read")
     _world(draft, keys, sources)
     _model(draft, keys)
     for name in ("tp", "pp", "cp"):
@@ -184,7 +187,12 @@ def _world(draft: Draft, keys: Keys, sources: Sources) -> None:
     processes = keys.whole("accelerate.num_processes", least=1)
     if sources.launch is not None:
         world_of(sources.launch, draft)
-    if processes is not None:
+    alone = (keys.word("accelerate.distributed_type") or "").upper() in {"NO", "FALSE"}
+    if alone and not keys.switch("accelerate.multi_gpu", default=False):  # accelerate/commands/launch.py: one process
+        draft.world = (1, keys.told("accelerate.distributed_type"))
+        if processes not in {None, 1}:
+            draft.note(f"{keys.told('accelerate.num_processes')}: has no effect, since distributed_type is NO")
+    elif processes is not None:
         draft.world = (processes, keys.told("accelerate.num_processes"))
         if machines:
             draft.gpus_per_node = processes // machines
@@ -400,6 +408,9 @@ def _precision(draft: Draft, keys: Keys) -> None:
         "accelerate.config_file",
     ):
         keys.raw(key)
+    if mixed == "fp8" or keys.switch("deepspeed.fp8.enabled", "arguments.fp8", default=False):
+        draft.precision = "fp8"  # beside it bf16 says what the rest is computed in
+        return
     for name in ("bf16", "fp16"):
         old = ("deepspeed.bfloat16.enabled",) if name == "bf16" else ()  # its name before DeepSpeed 0.6
         inside = keys.switch(f"deepspeed.{name}.enabled", f"deepspeed.{name}", *old)
@@ -407,9 +418,7 @@ def _precision(draft: Draft, keys: Keys) -> None:
             draft.precision = name
             return
     named = (keys.word("arguments.dtype", "arguments.torch_dtype") or "").lower() if not mixed else ""
-    if mixed == "fp8":
-        draft.precision = "fp8"
-    elif named in TYPES:
+    if named in TYPES:
         draft.precision = TYPES[named]
     elif keys.word("deepspeed.bf16.enabled", "deepspeed.fp16.enabled") == "auto":
         draft.precision = "bf16"

@@ -126,7 +126,7 @@ class Keys:
 
     def told(self, key: str) -> str:
         """Return a key with its value and file, for messages."""
-        return f"{self.name(key)} {shown(str(self.values.get(key)))} ({self.source(key)})"
+        return f"{self.name(key)} {_text(self.values.get(key))} ({self.source(key)})"
 
     def name(self, key: str) -> str:
         """Return a key as its file has it."""
@@ -135,17 +135,23 @@ class Keys:
     def wrong(self, key: str, expected: str) -> InputError:
         """Return the error for a value that is not what a key takes."""
         return InputError(
-            f"{self.source(key)}: {self.name(key)}: expected {expected}, got {shown(str(self.values.get(key)))[:80]!r}"
+            f"{self.source(key)}: {self.name(key)}: expected {expected}, got {_text(self.values.get(key))[:80]!r}"
         )
 
     def left(self, harmless: Iterable[str]) -> list[str]:
         """Return the keys that nobody read and that match none of the patterns of keys without effect on a price."""
         pattern = re.compile("|".join(f"(?:{text})" for text in harmless) or r"(?!)")
         return [
-            f"{self.name(key)} = {' '.join(shown(str(value)).split())[:60]}"
+            f"{self.name(key)} = {' '.join(_text(value).split())[:60]}"
             for key, value in self.values.items()
             if key not in self.read and not pattern.fullmatch(key) and not _empty(value)
         ]
+
+
+def _text(value: Any) -> str:
+    """Return a value for a message; words that follow a flag as they were written."""
+    words = isinstance(value, list) and all(isinstance(word, str) for word in value) and any(map(reasons, value))
+    return shown(" ".join(value) if words else str(value))
 
 
 def _empty(value: Any) -> bool:

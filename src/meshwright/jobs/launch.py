@@ -36,7 +36,7 @@ PROGRAMS: tuple[tuple[str, str], ...] = (
     ("bridge", r"megatron[._-]bridge|run_recipe\.py|run_script\.py|setup_experiment\.py"),
     ("automodel", r"automodel"),
     ("nemo", r"^megatron_(?:gpt_(?:pretraining|continue_training|finetuning)\w*|\w+\.py)|nemo_launcher|nemo[./]"),
-    ("megatron", r"pretrain_\w+\.py|pretrain\.py|train_gpt\.py|pretrain_gpt"),
+    ("megatron", r"pretrain_\w+\.py|pretrain\.py|train_gpt\.py|pretrain_gpt|^megatron$"),
 )
 FLAGS: tuple[tuple[str, str], ...] = (
     ("torchtitan", r"--(job\.config[-_]file|training\.|parallelism\.|module=|config=)"),
@@ -126,6 +126,8 @@ def read_command(one: Started) -> Launch | None:
             value = as_whole(one.variables.get(name))
             if value is not None:
                 counts.setdefault(key, (value, f"#SBATCH {value} ({one.where})"))
+    if program == "megatron":  # ms-swift starts torchrun by itself, with the counts of its environment
+        counts |= _of_environment(one)
     if "tasks" in counts and launcher in {"python", "srun"}:
         counts.setdefault("world", counts["tasks"])
     return Launch(
@@ -140,6 +142,15 @@ def read_command(one: Started) -> Launch | None:
         line=one.line,
         variables=dict(one.variables),
     )
+
+
+def _of_environment(one: Started) -> dict[str, Count]:
+    """Return the ranks of a node and the nodes that variables of a command give; one node where only the ranks are."""
+    per_node, nodes = (as_whole(one.variables.get(name)) for name in ("NPROC_PER_NODE", "NNODES"))
+    found = {} if not per_node else {"per_node": (per_node, f"NPROC_PER_NODE {per_node}")}
+    if nodes or per_node:
+        found["nodes"] = (nodes or 1, f"NNODES {nodes}" if nodes else "no NNODES, so one node")
+    return found
 
 
 def _launcher(words: Sequence[str]) -> tuple[int, str]:
@@ -168,7 +179,8 @@ def _program(words: Sequence[str], place: int, launcher: str) -> int | None:
             return at
     if not launcher:
         for at, word in enumerate(words):
-            if word.rpartition("/")[2] in {"automodel"}:
+            name = word.rpartition("/")[2]
+            if name == "automodel" or (name == "megatron" and set(words[at + 1 : at + 2]) & {"sft", "pt"}):
                 return at
     return None
 

@@ -13,6 +13,7 @@ from .launch import Launch, flags_of
 from .megatron_deepspeed import read_deepspeed, with_deepspeed_file
 from .models import vocabulary_of
 from .sources import Sources
+from .wrappers import PRIMUS_HARMLESS, with_swift
 
 # Flags without effect on the time or memory of a step: optimiser hyperparameters, files, logs, random numbers.
 HARMLESS = (
@@ -26,8 +27,8 @@ HARMLESS = (
     r"(?:mscale.*|beta-(?:fast|slow)|norm-epsilon|layernorm-epsilon|rotary-.*|rope-.*|use-rope-scaling|attention-softmax-in-fp32|no-masked.*)",
     r"(?:moe-(?:router-(?!topk$|padding|fusion).*|aux-loss-coeff|z-loss-coeff|input-jitter-eps|per-layer-logging))",
     r"(?:fp8-(?:amax.*|margin|interval)|apply-layernorm-1p|check-.*|use-mcore-models|use-legacy-models|mcore.*|spec)",
-    r"(?:optimizer|use-precision-aware-optimizer|name|job.*|experiment.*|yaml-cfg|use-cpu-initialization|apply-residual.*|sft.*|task|run.*|model.*)",
-    r"(?:transformer-impl|calculate-per-token-loss|disable-straggler.*|enable-experimental|export.*|inference.*)",
+    r"(?:use-precision-aware-optimizer|name|job.*|experiment.*|yaml-cfg|use-cpu-initialization|apply-residual.*|sft.*|task|run.*|model.*)",
+    r"(?:add-qkv-bias|transformer-impl|calculate-per-token-loss|disable-straggler.*|enable-experimental|export.*|inference.*)",
 )
 SIZES: Mapping[str, tuple[str, ...]] = {
     "num_hidden_layers": ("num-layers",),
@@ -56,7 +57,7 @@ LATENT = {"kv_lora_rank": 32, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "
 def read(sources: Sources, question: JobOptions) -> Job:
     """Return the job of a Megatron-LM launch: flags, or YAML arguments, with nodes and ranks from its launcher."""
     draft = Draft("megatron", sources.names, question)
-    keys = megatron_keys(sources)
+    keys, wrapper = megatron_keys(sources)
     if sources.launch is not None:
         world_of(sources.launch, draft)
     elif (nodes := keys.whole("nnodes", "num-nodes")) is not None:
@@ -64,20 +65,25 @@ def read(sources: Sources, question: JobOptions) -> Job:
     fill(draft, keys)
     _other_models(draft, keys, "" if sources.launch is None else sources.launch.program)
     read_deepspeed(draft, keys)
-    return draft.conclude(sources, keys, HARMLESS)
+    if "peft" in keys:
+        draft.ignore(f"tuner_type {keys.word('peft')}")
+    return draft.conclude(sources, keys, (*HARMLESS, *PRIMUS_HARMLESS, *wrapper))
 
 
 # programs whose models flags of a decoder do not describe, and flags that say so
 OTHERS = re.compile(
     r"(?:^|[/_-])(?:mamba|hybrid|t5|retro|vision|vlm|multimodal|ict|realm|biencoder|dino|inpaint)\w*\.py$"
 )
-HYBRIDS = ("hybrid-layer-pattern", "hybrid-override-pattern", "hybrid-attention-ratio", "mamba-state-dim")
+MORE_LAYERS = (
+    *("hybrid-layer-pattern", "hybrid-override-pattern", "hybrid-attention-ratio", "mamba-state-dim"),
+    *("vision-model-type", "language-model-type", "freeze-LM", "freeze-ViT"),  # a vision model before the decoder
+)
 
 
 def _other_models(draft: Draft, keys: Keys, program: str) -> None:
     """Take back the sizes of a model that is no plain decoder: `--model` is asked for."""
     match = OTHERS.search(program)
-    flag = next((name for name in HYBRIDS if name in keys), None)
+    flag = next((name for name in MORE_LAYERS if name in keys), None)
     if (match or flag) and draft.config:
         draft.config.clear()
         draft.model_name = draft.model_name or f"the model of {program.rpartition('/')[2] or flag}"
@@ -89,8 +95,11 @@ def _other_models(draft: Draft, keys: Keys, program: str) -> None:
         draft.ignore("pretrain_bert.py: attention sees both sides, priced as a decoder's")
 
 
-def megatron_keys(sources: Sources) -> Keys:
-    """Return the flags of the command and the YAML arguments as one set of keys under the flags' names."""
+def megatron_keys(sources: Sources) -> tuple[Keys, tuple[str, ...]]:
+    """Return the flags of the command and the YAML arguments as one set of keys under the flags' names.
+
+    Beside them stand the patterns of a wrapper's own flags that change nothing.
+    """
     values: dict[str, Any] = {}
     origin: dict[str, str] = {}
     for document in sources.documents:
@@ -103,7 +112,8 @@ def megatron_keys(sources: Sources) -> Keys:
     given = {key.lstrip("-").replace("_", "-"): text for key, text in sources.given_keys.items()}
     values |= given
     origin |= dict.fromkeys(given, "--job")
-    return Keys(values, sources.names[0], sources=origin, flags=sources.launch is not None)
+    wrapper = with_swift(values, sources)
+    return Keys(values, sources.names[0], sources=origin, flags=sources.launch is not None), wrapper
 
 
 def _per_node(keys: Keys) -> tuple[int, str] | None:
@@ -148,6 +158,8 @@ def fill(draft: Draft, keys: Keys) -> None:
     if "rampup-batch-size" in keys:
         draft.note("rampup-batch-size: the batch grows at first; the full batch is priced")
     draft.seq_len = keys.whole("seq-length", "encoder-seq-length", least=1)
+    if any(name in keys for name in MORE_LAYERS):  # where `seq-length` counts the embeddings of one image
+        draft.seq_len = keys.whole("decoder-seq-length", least=1) or draft.seq_len
     states(draft, keys)
     overlaps(draft, keys)
     draft.switches["sp"] = int(bool(keys.switch("sequence-parallel", default=False)))
@@ -203,7 +215,13 @@ def states(draft: Draft, keys: Keys) -> None:
         if draft.switches["zero"] < 2:
             draft.degrees.pop("replicas")
             draft.ignore(f"num-distributed-optimizer-instances = {shards}")
-    if keys.switch("optimizer-cpu-offload", default=False):
+    optimizer = keys.word("optimizer") or "adam"
+    hybrid = optimizer == "hybridadam"  # Pai-Megatron-Patch's, whose states live in host memory
+    if optimizer not in {"adam", "hybridadam"}:
+        draft.ignore(f"optimizer = {optimizer}: priced as Adam")
+    if hybrid and keys.word("optimizer-offload-policy") == "auto":
+        draft.ignore("optimizer-offload-policy = auto: priced as all states in host memory")
+    if keys.switch("optimizer-cpu-offload", default=hybrid):
         draft.offload("optimizer")
         share = keys.word("optimizer-offload-fraction")
         if share not in {None, "1", "1.0"}:
@@ -229,6 +247,8 @@ def sizes(draft: Draft, keys: Keys) -> None:
     rms = (keys.word("normalization") or "LayerNorm").lower() == "rmsnorm"
     if (heads := keys.whole("num-key-value-heads", least=1)) is not None:  # Megatron-DeepSpeed
         config["num_key_value_heads"] = heads
+    elif keys.word("attention-head-type") == "multiquery":  # bigcode's and Pai-Megatron-Patch's
+        config["num_key_value_heads"] = keys.whole("n-head-kv", least=1) or 1
     elif keys.switch("group-query-attention", default=False) or "num-query-groups" in keys:
         config["num_key_value_heads"] = keys.whole("num-query-groups", least=1) or 1
     patched = "qk-nope-head-dim" in keys  # Pai-Megatron-Patch has no switch for it
@@ -245,7 +265,8 @@ def sizes(draft: Draft, keys: Keys) -> None:
     config["model_type"] = "llama" if rms or gated else "gpt2"
     config["gated_mlp"] = bool(gated)
     config["qk_layernorm"] = bool(keys.switch("qk-layernorm", default=False)) and not latent
-    config["mlp_bias"] = not keys.switch("disable-bias-linear", default=False)
+    biased = keys.switch("add-bias-linear", default=True)  # of YAML arguments, which hold what the flags set
+    config["mlp_bias"] = bool(biased) and not keys.switch("disable-bias-linear", default=False)
     config["tie_word_embeddings"] = not keys.switch("untie-embeddings-and-output-weights", default=False)
     config["max_position_embeddings"] = keys.whole("max-position-embeddings") or 0
     positions(draft, keys)

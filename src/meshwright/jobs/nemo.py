@@ -3,6 +3,7 @@
 import re
 from typing import Any
 
+from ..errors import InputError
 from .draft import Draft, JobOptions
 from .interpolation import Interpolated
 from .job import Job
@@ -27,18 +28,19 @@ HARMLESS = (
     r"(?:.*\.)?(?:\(\)|\[\])|fn|trainer\.strategy\.(?:ddp\.check.*|gradient_as_bucket_view|pipeline_dtype)",
     r"(?:proxy_gbs|is_proxy_run|recipe|factory|do_.*|trainer|model|optim)",
 )
-# NeMo's names for what Megatron's flags say, in the order in which they are tried; "*" stands for the place in the file
+# NeMo's names for what Megatron's flags say, in the order in which they are tried; the last ones are those under which
+# recipes of NeMo 2 hand degrees to the function that makes their trainer
 NAMES = {
-    "tensor-model-parallel-size": ("tensor_model_parallel_size",),
-    "pipeline-model-parallel-size": ("pipeline_model_parallel_size",),
-    "context-parallel-size": ("context_parallel_size",),
-    "expert-model-parallel-size": ("expert_model_parallel_size",),
+    "tensor-model-parallel-size": ("tensor_model_parallel_size", "tensor_parallelism"),
+    "pipeline-model-parallel-size": ("pipeline_model_parallel_size", "pipeline_parallelism"),
+    "context-parallel-size": ("context_parallel_size", "context_parallelism"),
+    "expert-model-parallel-size": ("expert_model_parallel_size", "expert_parallelism"),
     "expert-tensor-parallel-size": ("expert_tensor_parallel_size",),
     "moe-token-dispatcher-type": ("moe_token_dispatcher_type",),
     "moe-flex-dispatcher-backend": ("moe_flex_dispatcher_backend",),
     "moe-enable-deepep": ("moe_enable_deepep",),
-    "virtual": ("virtual_pipeline_model_parallel_size",),
-    "sequence-parallel": ("sequence_parallel",),
+    "virtual": ("virtual_pipeline_model_parallel_size", "virtual_pipeline_parallelism"),
+    "sequence-parallel": ("sequence_parallel", "sequence_parallelism"),
     "micro-batch-size": ("micro_batch_size",),
     "global-batch-size": ("global_batch_size",),
     "seq-length": ("seq_length", "encoder_seq_length"),
@@ -86,15 +88,26 @@ def read(sources: Sources, question: JobOptions) -> Job:
     keys = nemo_keys(sources, draft)
     world(draft, keys, sources.launch)
     plain = as_megatron(keys, PLACES)
-    common(draft, keys, plain)
+    _trainer(draft, keys, plain)
     named = ("model.model_name", "model.pretrained_name", "recipe", "model.name")
     draft.model_name = next((text for text in map(keys.word, named) if text), draft.model_name)
     keys.raw("model.base_config")  # the size again, of MLPerf's submissions
     _name(draft, keys, sources)
+    common(draft, keys, plain)
     scheme = keys.word("model.peft.peft_scheme")
     if scheme not in {None, "none"}:
         draft.ignore(f"model.peft.peft_scheme = {scheme}: priced as training of all weights")
     return draft.conclude(sources, keys, HARMLESS)
+
+
+def _trainer(draft: Draft, keys: Keys, plain: Keys) -> None:
+    """Say that a recipe's trainer is made by a function that is not here; InputError where it may hold the degrees."""
+    maker = str(keys.values.get("trainer.()", "Trainer"))
+    if re.search(r"(?:^|\.)(?:Trainer|Config|Partial)$", maker):
+        return
+    if not any(flag.endswith("-parallel-size") for flag in plain.values):
+        raise InputError(f"{keys.where}: takes its degrees from {maker}, which is not here: give the file that has it")
+    draft.assume(f"what {maker} sets beyond its arguments here is not known: NeMo's defaults are taken")
 
 
 def _name(draft: Draft, keys: Keys, sources: Sources) -> None:
@@ -144,11 +157,12 @@ def as_megatron(keys: Keys, places: tuple[str, ...]) -> Keys:
 
 def world(draft: Draft, keys: Keys, launch: Launch | None) -> None:
     """Set the ranks: nodes times devices of the trainer, else what the launcher says."""
-    nodes, devices = keys.whole("trainer.num_nodes", least=1), keys.whole("trainer.devices", least=1)
+    nodes, devices = keys.whole("trainer.num_nodes", least=1), keys.find("trainer.devices", "trainer.num_gpus_per_node")
     if launch is not None:
         world_of(launch, draft)
-    if nodes is not None and devices is not None:
-        draft.nodes_times((nodes, keys.told("trainer.num_nodes")), (devices, keys.told("trainer.devices")))
+    each = None if devices is None else keys.whole(devices, least=1)
+    if nodes is not None and each is not None and devices is not None:
+        draft.nodes_times((nodes, keys.told("trainer.num_nodes")), (each, keys.told(devices)))
 
 
 def common(draft: Draft, keys: Keys, plain: Keys) -> None:
@@ -191,7 +205,8 @@ def common(draft: Draft, keys: Keys, plain: Keys) -> None:
 
 def _stages(draft: Draft, plain: Keys) -> None:
     vpp = draft.degrees.get("vpp")
-    virtual(draft, plain, draft.config.get("num_hidden_layers"))
+    layers, model = draft.config.get("num_hidden_layers"), draft.named_model()
+    virtual(draft, plain, layers or (None if model is None else model.num_hidden_layers))
     if vpp is not None:
         draft.degrees["vpp"] = vpp
 
@@ -263,7 +278,8 @@ def _precision(draft: Draft, keys: Keys) -> None:
 
 def _states(draft: Draft, keys: Keys) -> None:
     """Set ZeRO: the distributed optimizer, by its name or by the switch of a Megatron strategy."""
-    name = (keys.word("model.optim.name", "optim.name", "optim._target_", "model.optim._target_") or "").lower()
+    places = ("model.optim.name", "optim.name", "optim._target_", "model.optim._target_", "optim.()")
+    name = (keys.word(*places) or "").lower()
     said = [
         keys.switch(key)
         for key in (
@@ -288,6 +304,10 @@ def _states(draft: Draft, keys: Keys) -> None:
         keys.where,
     )
     states(draft, plain)
+    whole = (keys.word("trainer.strategy.fsdp") or "").lower()  # of NeMo 2; mcore_fsdp is MLPerf's
+    if whole in {"megatron", "pytorch"} or keys.switch("model.mcore_fsdp", default=False):
+        draft.zero(3)
+        return
     if keys.switch("model.fsdp", default=False):  # NeMo 1: torch's FSDP
         strategy = (keys.word("model.fsdp_sharding_strategy") or "full").lower()
         draft.zero(2 if strategy == "grad" else 3)

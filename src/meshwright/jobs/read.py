@@ -11,6 +11,7 @@ from .keys import flat
 from .shell_marks import shown
 from .sources import Document, Sources, gather
 from .unread import HINT, unread_trainer
+from .wrappers import unwrap
 
 READERS: dict[str, Callable[[Sources, JobOptions], Job]] = {
     "megatron": megatron.read,
@@ -40,8 +41,12 @@ EXPECTED = (
 
 def read_job(items: Sequence[str], question: JobOptions | None = None) -> Job:
     """Return the job that files (and NAME=VALUE overrides) describe; InputError of one line for what is wrong."""
-    sources = gather(items)
-    return READERS[engine_of(sources)](sources, question or JobOptions())
+    try:
+        sources = gather(items)
+        unwrap(sources)
+        return READERS[engine_of(sources)](sources, question or JobOptions())
+    except InputError as error:
+        raise InputError(shown(str(error))) from None
 
 
 def engine_of(sources: Sources) -> str:

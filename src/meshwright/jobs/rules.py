@@ -17,8 +17,8 @@ SCHEDULES: tuple[str, ...] = get_args(PipelineSchedule)
 RECOMPUTES: tuple[str, ...] = get_args(Recompute)
 
 
-def broken(engine: EngineFacts, layouts: Columns, kv_heads: int) -> dict[str, Mask]:
-    """Return, for each rule of an engine in words, which of the layouts break it."""
+def broken(engine: EngineFacts, layouts: Columns, kv_heads: int, layers: int | None = None) -> dict[str, Mask]:
+    """Return, for each rule of an engine in words, which of the layouts break it; without layers none of stages."""
     tp, pp, dp, cp, ep, vpp, zero, sp, copies = (layouts[name] for name in NUMBERS)
     schedule = layouts["schedule"]
     found: dict[str, Mask] = {}
@@ -70,19 +70,42 @@ def broken(engine: EngineFacts, layouts: Columns, kv_heads: int) -> dict[str, Ma
     uneven = kv_heads % tp != 0
     found["tp does not fit the key-value heads"] = uneven & ((engine.kv_heads == "divides") | (tp % kv_heads != 0))
     found[f"its orders of ranks are {', '.join(engine.orders)}"] = misordered(engine.orders, layouts)
+    if layers is not None and engine.stages != "any":
+        found[f"{layers} layers do not fit: {STAGES[engine.stages]}"] = piped & ~_fits(engine.stages, layers, pp * vpp)
     return found
 
 
-def allowed(engine: EngineFacts, layouts: Columns, kv_heads: int) -> Mask:
+# how an engine cuts layers into the stages of a pipeline, in words
+STAGES = {
+    "even": "its stages hold equally many layers",
+    "counted": "its stages hold equally many layers, embedding and output counted as one each or not at all",
+    "by_length": "its stages are equally long but for the last",
+}
+
+
+def _fits(stages: str, layers: int, slots: Any) -> Mask:
+    """Return whether layers can be cut into so many stages, virtual ones too, as an engine cuts them."""
+    even: Mask = layers % slots == 0
+    counted: Mask = (layers + 2) % slots == 0
+    if stages == "even":
+        return even
+    if stages == "counted":
+        return even | counted
+    length = -(-layers // slots)
+    cut: Mask = (-(-layers // length) == slots) & (even | ~counted)
+    return cut
+
+
+def allowed(engine: EngineFacts, layouts: Columns, kv_heads: int, layers: int | None = None) -> Mask:
     """Return which of the layouts an engine can run."""
-    rules = list(broken(engine, layouts, kv_heads).values())
+    rules = list(broken(engine, layouts, kv_heads, layers).values())
     refused = rules[0]
     for rule in rules[1:]:
         refused = refused | rule
     return ~refused
 
 
-def refusals(engine: EngineFacts, layout: Layout, kv_heads: int) -> list[str]:
+def refusals(engine: EngineFacts, layout: Layout, kv_heads: int, layers: int | None = None) -> list[str]:
     """Return the rules of an engine that a layout breaks, in words."""
     one = {name: np.array([getattr(layout, name)]) for name in NUMBERS} | {
         "etp": np.array([layout.expert_tp]),
@@ -91,7 +114,7 @@ def refusals(engine: EngineFacts, layout: Layout, kv_heads: int) -> list[str]:
         "order": np.array([ORDERS.index(layout.order)]),
         "offload": np.array([layout.offloaded]),
     }
-    return [rule for rule, mask in broken(engine, one, kv_heads).items() if mask[0]]
+    return [rule for rule, mask in broken(engine, one, kv_heads, layers).items() if mask[0]]
 
 
 def _among(indices: Any, names: tuple[str, ...], wanted: tuple[str, ...]) -> Mask:

@@ -382,6 +382,7 @@ class _Shell(Printing):
         if text is None:
             self.outcome.sourced_missing.append(shown(path))
             return
+        self.outcome.sourced.append(shown(path).rpartition("/")[2])
         self.enter(text, shown(path).rpartition("/")[2])
 
     def _script_called(

@@ -10,6 +10,12 @@ def unknown(reason: str) -> str:
     return f"{OPEN}{reason.replace(OPEN, '').replace(CLOSE, '')}{CLOSE}"
 
 
+def behind_mark(text: str, at: int) -> int:
+    """Return the place behind the mark that opens at `at`; a text that is read again (`eval`) keeps its marks."""
+    end = text.find(CLOSE, at)
+    return end + 1 if end >= 0 else at + 1
+
+
 def reasons(text: str) -> list[str]:
     """Return what the unknown parts of a text depend on."""
     return re.findall(f"{OPEN}([^{CLOSE}]*){CLOSE}", text)

@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass, field
 
 from ..errors import InputError
+from .shell_marks import OPEN, behind_mark
 
 OPERATORS = (
     *("&&", "||", ";;&", ";;", ";&", "<<<", "<<-", "<<", ">>", ">&", "<&", "&>>", "&>"),
@@ -179,6 +180,8 @@ class _Lexer:
                 self.at += 2
             elif char in "'\"`$":
                 self.at = skip_quoted(self.text, self.at, self.where)
+            elif char == OPEN:
+                self.at = behind_mark(self.text, self.at)
             elif char in stop:
                 break
             else:
@@ -214,6 +217,8 @@ def skip_quoted(text: str, at: int, where: str) -> int:
             end += 2
         elif char == '"' and text[end] in "$`":
             end = skip_quoted(text, end, where)
+        elif text[end] == OPEN:
+            end = behind_mark(text, end)
         else:
             end += 1
     if end >= len(text):
@@ -233,6 +238,9 @@ def closing(text: str, at: int, opened: str, closed: str, where: str, depth: int
             continue
         if char in "'\"`" or text.startswith(("${", "$("), at):
             at = skip_quoted(text, at, where)
+            continue
+        if char == OPEN:
+            at = behind_mark(text, at)
             continue
         level += (char == opened) - (char == closed)
         at += 1

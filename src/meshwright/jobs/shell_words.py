@@ -12,7 +12,7 @@ from typing import Protocol
 from ..errors import InputError
 from .arithmetic import NotArithmetic, evaluate
 from .shell_braces import braced
-from .shell_marks import CLOSE, OPEN, reasons, shown, unknown
+from .shell_marks import CLOSE, OPEN, behind_mark, reasons, shown, unknown
 from .shell_printf import unescaped
 from .shell_syntax import closing, skip_quoted
 
@@ -148,8 +148,12 @@ def _walk(word: str, shell: Variables, fields: _Fields, depth: int, *, quoted: b
             end = skip_quoted(word, at, shell.where)
             _add(shell.output_of(word[at + 1 : end - 1]), fields, quoted)
             at = end
+        elif char == OPEN:
+            end = behind_mark(word, at)
+            fields.literal(word[at:end])
+            at = end
         else:
-            stop = re.compile(r"[\\'\"$`]").search(word, at + 1)
+            stop = re.compile(rf"[\\'\"$`{OPEN}]").search(word, at + 1)
             end = stop.start() if stop else len(word)
             fields.literal(word[at:end])
             at = end

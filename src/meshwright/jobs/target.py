@@ -105,7 +105,8 @@ class EmitTarget(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 def check(target: EmitTarget, engine: str) -> None:
     """Raise InputError with every rule of the engine that the layout breaks."""
     facts = engine_named(engine, flag="--emit")
-    told = refusals(facts, target.layout, target.architecture.num_key_value_heads)
+    model = target.architecture
+    told = refusals(facts, target.layout, model.num_key_value_heads, model.num_hidden_layers)
     if target.layout.mode != "sync":
         told.append("it has no asynchronous data parallelism")
     if min(target.stages[1:-1], default=1) < 1:  # the first may hold the embedding alone, the last the output

@@ -22,6 +22,7 @@ AXOLOTL = {
     "lora_r": "arguments.lora_r",
     "fp16": "arguments.fp16",
     "bf16": "arguments.bf16",
+    "fp8": "arguments.fp8",
     "fsdp_version": "accelerate.fsdp_config.fsdp_version",
     "dp_shard_size": "accelerate.parallelism_config.dp_shard_size",
     "dp_replicate_size": "accelerate.parallelism_config.dp_replicate_size",

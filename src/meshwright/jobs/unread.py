@@ -17,7 +17,7 @@ PROGRAMS: tuple[tuple[str, str], ...] = (
 )
 # commands that start a training by themselves, with the words that may follow them
 COMMANDS: tuple[tuple[str, str, str], ...] = (
-    ("ms-swift", "megatron", r"sft|pt|rlhf"),
+    ("ms-swift", "megatron", r"rlhf"),
     ("ms-swift", "swift", r"sft|pt|rlhf"),
     ("LitGPT", "litgpt", r"pretrain|finetune\w*"),
     ("torchtune", "tune", r"run"),
@@ -76,7 +76,7 @@ def unread_trainer(keys: frozenset[str], flat_keys: Mapping[str, Any]) -> str | 
             "LitGPT",
             "train" in plain and plain & {"checkpoint_dir", "model_name"} and "train.micro_batch_size" in flat_keys,
         ),
-        ("Primus", "modules" in plain and "framework" in last),  # whose own modules hold other defaults
+        ("Primus", "modules" in plain and "framework" in last),  # with several modules, or none that trains
         ("Composer", "max_duration" in plain and plain & {"train_batch_size", "global_train_batch_size", "grad_accum"}),
         ("verl", "actor_rollout_ref" in plain or any(target.startswith("verl.") for target in targets)),
         ("verl", "train_batch_size" in plain and plain & {"max_response_length", "reward_fn_key"}),

@@ -13,11 +13,12 @@ from .explore import Priced, take_prices
 
 def restricted(priced: Priced, engine: EngineFacts) -> Priced:
     """Return the priced layouts that an engine can run; InputError, with its rules, where it can run none."""
-    kv_heads = priced.setting.architecture.num_key_value_heads
+    model = priced.setting.architecture
+    sizes = (model.num_key_value_heads, model.num_hidden_layers)
     columns = priced.grid.columns()
-    kept = np.flatnonzero(allowed(engine, columns, kv_heads))
+    kept = np.flatnonzero(allowed(engine, columns, *sizes))
     if not len(kept) and len(priced.grid):
-        rules = {rule: int(mask.sum()) for rule, mask in broken(engine, columns, kv_heads).items()}
+        rules = {rule: int(mask.sum()) for rule, mask in broken(engine, columns, *sizes).items()}
         told = "; ".join(f"{count:,} because {rule}" for rule, count in rules.items() if count)
         raise InputError(f"--engine {engine.name}: it can run none of {len(priced.grid):,} layouts that fit: {told}")
     return replace(priced, grid=priced.grid.take(kept), prices=take_prices(priced.prices, kept))

@@ -29,7 +29,8 @@ def can_run(setting: Setting, grid: Grid) -> Mask:
     engine = engine_of(setting.stack)
     if engine is None or not len(grid):
         return np.ones(len(grid), dtype=bool)
-    return allowed(engine, grid.columns(), setting.architecture.num_key_value_heads)
+    model = setting.architecture
+    return allowed(engine, grid.columns(), model.num_key_value_heads, model.num_hidden_layers)
 
 
 def in_its_orders(setting: Setting, grid: Grid) -> Grid:
@@ -44,10 +45,10 @@ def in_its_orders(setting: Setting, grid: Grid) -> Grid:
     return every if mask.all() else every.take(np.flatnonzero(mask))
 
 
-def unlike_its_stack(stack: str, layout: Layout, kv_heads: int) -> Sequence[str]:
-    """Return the rules of a stack's engine that a layout breaks, in words."""
-    engine = engine_of(stack)
-    return [] if engine is None else refusals(engine, layout, kv_heads)
+def unlike_its_stack(setting: Setting, layout: Layout) -> Sequence[str]:
+    """Return the rules of the engine of a setting's stack that a layout breaks, in words."""
+    engine, model = engine_of(setting.stack), setting.architecture
+    return [] if engine is None else refusals(engine, layout, model.num_key_value_heads, model.num_hidden_layers)
 
 
 def narrowed(setting: Setting, grid: Grid) -> tuple[Grid, dict[str, int]]:

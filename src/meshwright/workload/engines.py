@@ -21,7 +21,8 @@ class EngineFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     `zero` are the stages without a pipeline, `zero_in_pipelines` those with one; `sp` says whether sequence parallelism
     goes with every tensor parallelism (always), with none (never) or as one likes; `etp` the tensor parallelism inside
     experts (any; one: experts are whole; tp: that of all else); `expert_ranks` the ranks that expert parallelism may
-    take.
+    take; `stages` how layers are cut into a pipeline's stages (any; even: equally; counted: equally, embedding and
+    output as a layer each where that divides; by_length: all but the last equally long).
     """
 
     name: str
@@ -44,6 +45,7 @@ class EngineFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     recompute: tuple[str, ...] = EVERY_RECOMPUTE
     offload: tuple[str, ...] = ("none",)
     offload_zero: Mapping[str, tuple[int, ...]] = {}  # the stages of ZeRO that each kind of offload goes with
+    stages: Literal["any", "even", "counted", "by_length"] = "any"
     kv_heads: Literal["divides", "either"] = "divides"  # tp divides them, or they divide tp as well
     context: str = ""  # the kind of context parallelism
     sources: Mapping[str, str]  # fact: where it stands
@@ -54,6 +56,7 @@ MEGATRON_SOURCES = {
     "axes, sp, experts_need_sp": f"{CORE}/model_parallel_config.py, __post_init__ (0.16.1)",
     "etp": f"{CORE}/model_parallel_config.py, expert_tensor_parallel_size (0.16.1)",
     "schedules, virtual_only": f"{CORE}/pipeline_parallel/schedules.py, get_forward_backward_func (0.16.1)",
+    "stages": f"{CORE}/transformer/transformer_config.py, pipeline_model_parallel_layout (0.16.1)",
     "zero, replicas": f"{CORE}/distributed/distributed_data_parallel_config.py (0.16.1)",
     "zero_in_pipelines": "NVIDIA/Megatron-LM:docs, Megatron-FSDP user guide (recipes use it without a pipeline)",
     "expert_ranks, shares_over_context": f"{CORE}/parallel_state.py, initialize_model_parallel (0.16.1)",
@@ -62,6 +65,10 @@ MEGATRON_SOURCES = {
     "recompute": f"{CORE}/transformer/transformer_config.py, recompute_granularity (0.16.1)",
     "context": f"{CORE}/transformer/transformer_config.py, cp_comm_type (0.16.1)",
     "offload": f"{CORE}/optimizer/optimizer_config.py, optimizer_cpu_offload (0.16.1)",
+}
+NEMO_SOURCES = {
+    **MEGATRON_SOURCES,
+    "stages": f"{CORE}/transformer/transformer_config.py, account_for_embedding_in_pipeline_split (0.16.1)",
 }
 MEGATRON: dict[str, Any] = {
     "axes": ("tp", "pp", "cp", "ep"),
@@ -103,7 +110,7 @@ ENGINES: dict[str, EngineFacts] = {
             title="NeMo 1 and 2",
             version="2.x",
             stacks=("nemo", "dgxc", "since-2024"),
-            **{**MEGATRON, "zero": (0, 1), "offload": ("none",)},
+            **{**MEGATRON, "zero": (0, 1), "offload": ("none",), "stages": "counted", "sources": NEMO_SOURCES},
         ),
         EngineFacts(
             name="automodel",
@@ -113,6 +120,7 @@ ENGINES: dict[str, EngineFacts] = {
             axes=("tp", "pp", "cp", "ep"),
             schedules=("gpipe", "1f1b", "interleaved", "zb"),
             virtual_only=("interleaved", "zb"),
+            stages="by_length",
             zero=(2, 3),
             zero_in_pipelines=(2, 3),
             etp="one",
@@ -125,6 +133,7 @@ ENGINES: dict[str, EngineFacts] = {
                 "zero, zero_in_pipelines, replicas, sp, offload": f"{AUTOMODEL}/distributed/config.py (0.7.0)",
                 "shares_over_context": f"{AUTOMODEL}/distributed/fsdp2.py (0.7.0)",
                 "etp, expert_ranks, experts_need_sp": f"{AUTOMODEL}/moe/parallelizer.py (0.7.0)",
+                "stages": f"{AUTOMODEL}/distributed/pipelining/functional.py, layers_per_stage (0.7.0)",
                 "schedules, virtual_only": f"{PIPELINING}; {AUTOMODEL}/distributed/pipelining/autopipeline.py (0.7.0)",
                 "kv_heads": f"{AUTOMODEL}/distributed/optimized_tp_plans.py (0.7.0)",
                 "context": f"{AUTOMODEL}/distributed/context_parallel (0.7.0)",
@@ -150,6 +159,7 @@ ENGINES: dict[str, EngineFacts] = {
             sources={
                 "axes, replicas, sp, zero": f"{TITAN}/config/configs.py, ParallelismConfig (0.3.0)",
                 "etp, expert_ranks, experts_need_sp": f"{TITAN}/config/configs.py, expert_parallel_degree (0.3.0)",
+                "stages": f"{TITAN}/distributed/pipeline_parallel.py, module_fqns_per_model_part (0.3.0)",
                 "schedules, virtual_only": f"{PIPELINING}; {TITAN}/distributed/pipeline_parallel.py (0.3.0)",
                 "zero_in_pipelines": f"{TITAN}/distributed/fsdp.py, reshard_after_forward (0.3.0)",
                 "zero_with_tensor, orders, shares_over_context": f"{TITAN}/distributed/parallel_dims.py (0.3.0)",
@@ -206,6 +216,7 @@ ENGINES: dict[str, EngineFacts] = {
             stacks=("maxtext", "pax", "since-2024"),
             axes=("tp", "pp", "cp", "ep"),
             schedules=("gpipe", "interleaved"),
+            stages="even",
             zero=(0, 1, 3),
             zero_in_pipelines=(0, 1, 3),
             sp="always",
@@ -220,7 +231,7 @@ ENGINES: dict[str, EngineFacts] = {
                 "axes, sp, shares_over_context, orders": f"{BASE_YML} (mesh_axes, logical_axis_rules)",
                 "etp, expert_ranks, experts_need_sp, kv_heads": f"{BASE_YML} (logical_axis_rules)",
                 "zero, zero_in_pipelines, replicas": f"{BASE_YML} (shard_optimizer_over_data)",
-                "schedules, virtual_only": "AI-Hypercomputer/maxtext:src/MaxText/layers/pipeline.py",
+                "schedules, virtual_only, stages": "AI-Hypercomputer/maxtext:src/MaxText/layers/pipeline.py",
                 "context": f"{BASE_YML} (context_parallel_load_balance)",
                 "recompute, offload": f"{BASE_YML} (remat_policy)",
             },
@@ -241,7 +252,7 @@ def engine_named(name: str, *, flag: str = "--engine") -> EngineFacts:
 def applicable(engine: EngineFacts) -> list[str]:
     """Return the facts of an engine that concern an axis it has; each has a source."""
     of_axis = {
-        "pp": {"schedules", "virtual_only", "zero_in_pipelines"},
+        "pp": {"schedules", "virtual_only", "zero_in_pipelines", "stages"},
         "ep": {"experts_need_sp", "etp", "expert_ranks"},
         "cp": {"context"},
     }

@@ -17,8 +17,9 @@ from meshwright.jobs.read import read_job
 from meshwright.jobs.rules import refusals
 from meshwright.jobs.target import EmitTarget
 from meshwright.layout import Layout
+from meshwright.workload.architecture import Architecture
 from meshwright.workload.engines import ENGINES, applicable, engine_named, sources_of
-from meshwright.workload.models import load_model
+from meshwright.workload.models import load_model, names
 
 DENSE, EXPERTS = ("llama3-8b", "llama3-70b"), ("qwen3-30b-a3b",)
 PRECISIONS = ("bf16",)
@@ -67,7 +68,8 @@ def targets(draw, engine: str):
         layout = settled(msgspec.convert(values, Layout))
     except (msgspec.ValidationError, ValueError):
         assume(False)
-    assume(not refusals(facts, layout, load_model(model).architecture.num_key_value_heads))
+    sizes = load_model(model).architecture
+    assume(not refusals(facts, layout, sizes.num_key_value_heads, sizes.num_hidden_layers))
     rounds = draw(st.sampled_from([1, 2, 3])) * (layout.pp if layout.pp > 1 else 1)
     return EmitTarget(
         layout=layout,
@@ -135,9 +137,61 @@ def test_experts_folded_over_tp_are_refused_where_an_engine_cuts_them_too():
         emitted("maxtext", target)
 
 
+ODD = ("mamba2-2.7b", "bert-base", "t5-11b", "vit-l16", "jamba-1.5-mini", "gemma3-27b", "llava1.5-7b", "deepseek-v3.2")
+PLAIN = ("llama3-8b", "gpt3-175b", "bloom-176b")
+
+
+@pytest.mark.parametrize("some", [(*ODD, *PLAIN), pytest.param((), marks=pytest.mark.slow, id="all")])
+@pytest.mark.parametrize("engine", ["megatron", "nemo"])
+def test_a_model_that_sizes_cannot_say_is_refused_and_never_emitted_as_another(engine, some):
+    refused = []
+    for name in some or names():
+        model = load_model(name).description
+        if not isinstance(model, Architecture):
+            continue
+        target = EmitTarget(
+            layout=Layout.parse("dp=8,zero=0"), architecture=model, model=name, global_batch=8, seq_len=512
+        )
+        try:
+            emitted(engine, target)
+        except InputError:
+            refused.append(name)
+            continue
+        read = read_back(engine, target).architecture
+        assert abs(read.parameters / model.parameters - 1) < 5e-4, name
+        assert read.num_hidden_layers == model.num_hidden_layers
+
+    assert set(ODD) <= set(refused)
+    assert not set(PLAIN) & set(refused)
+
+
 def test_an_unknown_engine_is_refused_with_the_nearest():
     with pytest.raises(InputError, match=r"--engine megatrn: no such engine \(did you mean megatron\?\)"):
         engine_named("megatrn")
+
+
+def test_stages_that_an_engine_does_not_cut_are_refused_by_emission_and_search_alike():
+    model = load_model("llama3-405b").architecture  # 126 layers
+    cut = Layout.parse("tp=8,pp=8,dp=2,sp=1,zero=1"), Layout.parse("tp=8,pp=4,dp=4,sp=1,zero=1,schedule=gpipe")
+
+    told = [refusals(ENGINES[name], cut[0], model.num_key_value_heads, 126) for name in ("nemo", "megatron")]
+    even = refusals(ENGINES["maxtext"], cut[1], model.num_key_value_heads, 126)
+
+    assert told == [[], []]  # 128 with embedding and output, in 8 stages of 16
+    assert "126 layers do not fit: its stages hold equally many layers" in even
+
+
+def test_nemo_counts_embedding_and_output_where_that_makes_stages_even():
+    target = msgspec.structs.replace(
+        plain_target(tp=8, pp=8, dp=2, sp=1, zero=1),
+        architecture=load_model("llama3-405b").architecture,
+        model="llama3-405b",
+    )
+
+    text, job = emitted("nemo", target), read_back("nemo", target)
+
+    assert "account_for_embedding_in_pipeline_split: true" in text
+    assert job.stages == target.stages == (15, 16, 16, 16, 16, 16, 16, 15)
 
 
 def test_uneven_stages_become_megatrons_layout_string():

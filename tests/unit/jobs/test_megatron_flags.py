@@ -23,7 +23,7 @@ EMITTED = [
     ("gpt2", "dp=8,zero=0", "fp16"),
     ("qwen3-30b-a3b", "tp=2,dp=8,ep=8,sp=1,zero=1", "bf16"),
     ("deepseek-v3", "pp=8,dp=8,ep=8,zero=1", "bf16"),
-    ("gpt-oss-20b", "dp=8,ep=8,zero=1", "bf16"),
+    ("mixtral-8x7b", "dp=8,ep=8,zero=1", "bf16"),
     ("qwen2.5-7b", "dp=8,zero=1", "bf16"),
     ("llama3-405b", "tp=8,pp=16,dp=1,vpp=8,sp=1,zero=0,schedule=interleaved", "bf16"),
 ]

@@ -14,7 +14,8 @@ from tests.unit.jobs.test_strangers import MEGATRON, job
 @pytest.mark.parametrize(
     ("words", "name"),
     [
-        ("megatron sft --model Qwen/Qwen2.5-14B --tensor_model_parallel_size 4", "ms-swift"),
+        ("megatron rlhf --model Qwen/Qwen2.5-14B --tensor_model_parallel_size 4", "ms-swift"),
+        ("megatron sft --model Qwen/Qwen2.5-14B --tensor_model_parallel_size 4", None),
         ("swift sft --model Qwen/Qwen2.5-7B --deepspeed zero3", "ms-swift"),
         ("deepspeed --module openrlhf.cli.train_sft --zero_stage 3 --bf16", "OpenRLHF"),
         ("python3 -m verl.trainer.main_ppo trainer.nnodes=2", "verl"),
@@ -33,7 +34,7 @@ def test_a_trainer_that_is_not_read_is_known_by_its_command(words, name):
 
 
 def test_a_script_of_such_a_trainer_is_refused_by_its_name(tmp_path):
-    script = "NNODES=2 NPROC_PER_NODE=4 \\\nmegatron sft --model Qwen/Qwen2.5-14B --tensor_model_parallel_size 4\n"
+    script = "NNODES=2 NPROC_PER_NODE=4 \\\nmegatron rlhf --model Qwen/Qwen2.5-14B --tensor_model_parallel_size 4\n"
 
     with pytest.raises(InputError, match=r"run\.sh: this starts ms-swift, which is not read"):
         job(tmp_path, {"run.sh": script})
@@ -49,7 +50,7 @@ def test_a_command_that_a_here_document_holds_is_followed(tmp_path):
 @pytest.mark.parametrize(
     ("text", "name"),
     [
-        ("modules: {pre_trainer: {framework: megatron, overrides: {micro_batch_size: 1}}}\n", "Primus"),
+        ("modules: {a: {framework: megatron}, b: {framework: megatron}}\n", "Primus"),
         ("max_duration: 10ba\ntrain_batch_size: 16\ngrad_accum: 2\n", "Composer"),
         ("train_batch_size: 1024\nmax_response_length: 512\nreward_fn_key: data_source\n", "verl"),
         ("_target_: verl.workers.config.FSDPActorConfig\nfsdp_config: {fsdp_size: -1}\n", "verl"),

@@ -11,7 +11,11 @@ from meshwright.jobs.job import JobSplit
 from meshwright.layout import Layout
 from meshwright.workload.engines import ENGINES
 
-REFUSED = {"gpt3_175b.sh": "= 128 on nnodes 1 x nproc_per_node 8 = 8", "deepspeed.yaml": "zero_stage1_config.json"}
+REFUSED = {
+    "gpt3_175b.sh": "= 128 on nnodes 1 x nproc_per_node 8 = 8",
+    "deepspeed.yaml": "zero_stage1_config.json",
+    "lf_alst.yaml": "ds_z3_partial_offload_config.json, which is not here: give it too",
+}
 
 
 def name_of(entry) -> str:
@@ -48,6 +52,7 @@ def test_what_is_read_is_what_was_worked_out_by_hand(entry):
     layout = Layout.parse(right.pop("layout"), world_size=job.world)
     found = {
         **{"world": job.world, "batch": job.global_batch, "seq_len": job.seq_len, "precision": job.precision},
+        "asked": list(job.asked),
         **({} if job.architecture is None else sizes_of(job.architecture)),
     }
 
@@ -59,7 +64,7 @@ def test_what_is_read_is_what_was_worked_out_by_hand(entry):
 def sizes_of(model) -> dict[str, int]:
     return {
         **{"parameters": model.parameters, "layers": model.num_hidden_layers, "experts": model.experts},
-        **{"kv_heads": model.num_key_value_heads},
+        **{"kv_heads": model.num_key_value_heads, "vocab": model.vocab_size},
     }
 
 

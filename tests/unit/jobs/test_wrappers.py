@@ -1,0 +1,101 @@
+"""Programs that wrap another engine's arguments, and recipes whose trainer is made elsewhere."""
+
+import pytest
+
+from meshwright.errors import InputError
+from meshwright.jobs.draft import JobOptions
+from meshwright.jobs.read import read_job
+from tests.unit.jobs.test_strangers import job
+
+SWIFT = (
+    "megatron sft --load Qwen2.5-7B-mcore --tensor_model_parallel_size 2 --max_length 4096 --sequence_parallel true\n"
+)
+PRIMUS = """
+modules:
+  pre_trainer:
+    framework: {framework}
+    model: ${{PRIMUS_MODEL:llama3.1_8B}}.yaml
+    overrides:
+      {overrides}
+"""
+
+
+def test_swifts_defaults_stand_where_megatron_has_others(tmp_path):
+    found = job(tmp_path, {"run.sh": f"NPROC_PER_NODE=8 {SWIFT}"})
+
+    assert (found.engine, found.world, found.model_name) == ("megatron", 8, "Qwen2.5-7B")
+    assert (found.layout.zero, found.layout.recompute, found.layout.sp) == (1, "selective", 1)
+    assert (found.global_batch, found.seq_len, found.precision) == (16, 4096, "bf16")
+    assert any("global-batch-size 16" in text and "ms-swift" in text for text in found.assumed)
+
+
+def test_without_counts_in_its_environment_swift_asks_for_the_ranks(tmp_path):
+    assert "--gpus" in job(tmp_path, {"run.sh": SWIFT}).asked
+
+
+def test_primus_is_read_as_the_engine_it_wraps_with_its_variables(tmp_path):
+    text = PRIMUS.format(framework="megatron", overrides="tensor_model_parallel_size: ${PRIMUS_TP:2}")
+    found = job(tmp_path, {"a.yaml": text}, gpus=8)
+    (tmp_path / "b.yaml").write_text(text)
+    other = read_job([str(tmp_path / "b.yaml"), "PRIMUS_TP=4"], JobOptions(gpus=8))
+
+    assert (found.engine, found.layout.tp, found.global_batch, found.precision) == ("megatron", 2, 128, "bf16")
+    assert found.architecture.num_hidden_layers == 32
+    assert "PRIMUS_TP=2 (its default in a.yaml)" in found.assumed
+    assert other.layout.tp == 4
+
+
+def test_a_model_of_primus_whose_base_is_not_here_is_taken_by_its_name_and_not_in_part(tmp_path):
+    text = PRIMUS.format(framework="megatron", overrides="{micro_batch_size: 1}")
+    model = "bases: [llama_base.yaml]\nnum_layers: 2\nhidden_size: 4096\nnum_attention_heads: 32\n"
+
+    found = job(tmp_path, {"a.yaml": text, "llama3.1_8B.yaml": model}, gpus=8)
+
+    assert found.architecture.num_hidden_layers == 32
+    assert any("llama_base.yaml, which is not here" in text for text in found.notes)
+
+
+def test_a_framework_of_primus_that_is_not_read_is_named(tmp_path):
+    with pytest.raises(InputError, match="framework maxtext: expected megatron or torchtitan"):
+        job(tmp_path, {"a.yaml": PRIMUS.format(framework="maxtext", overrides="{a: 1}")})
+
+
+def test_a_recipe_that_takes_its_degrees_from_a_function_that_is_not_here_is_refused(tmp_path):
+    recipe = (
+        "import nemo_run as run\nfrom nemo.collections.llm.recipes.llama import make_trainer, model\n\n\n"
+        "def pretrain_recipe():\n    return run.Partial(fn, model=model(), trainer=make_trainer(num_nodes=2), "
+        "data=run.Config(Data, seq_length=4096, global_batch_size=64, micro_batch_size=1))\n"
+    )
+    file = tmp_path / "llama3_8b.py"
+    file.write_text(recipe)
+
+    with pytest.raises(InputError, match="takes its degrees from make_trainer, which is not here"):
+        read_job([f"{file}:pretrain_recipe"])
+
+
+def test_a_file_that_another_sources_counts_where_it_is_sourced(tmp_path):
+    yaml = (
+        "trainer: {devices: 8, num_nodes: 1, precision: bf16}\nmodel:\n"
+        "  micro_batch_size: ${oc.decode:${oc.env:MBS}}\n  global_batch_size: 24\n  tensor_model_parallel_size: 1\n"
+    )
+    files = {"a.yaml": yaml, "config_a.sh": "source config_common.sh\nexport MBS=3\n", "config_common.sh": "MBS=1\n"}
+
+    assert job(tmp_path, files).layout.mbs == 3
+
+
+def test_unknown_words_behind_a_switch_stay_unknown_through_eval(tmp_path):
+    flags = "--micro-batch-size 1 --bf16 $A_ARGS $B_ARGS"
+    script = f'cmd="torchrun --nproc_per_node 8 --nnodes 1 pretrain_gpt.py {flags}"\neval $cmd\n'
+
+    found = job(tmp_path, {"run.sh": script})
+
+    assert found.precision == "bf16"
+    assert {"$A_ARGS behind bf16 (further flags) is known only where the job runs"} <= set(found.notes)
+    assert not any("\ue000" in text for text in (*found.notes, *found.assumed, *found.ignored))
+
+
+def test_experts_that_axolotl_splits_are_refused(tmp_path):
+    text = "base_model: Qwen/Qwen3-30B-A3B\nsequence_len: 2048\nmicro_batch_size: 1\nexpert_parallel_size: 2\n"
+
+    with pytest.raises(InputError, match="expert_parallel_size 2: axolotl's split of experts is not read"):
+        job(tmp_path, {"a.yaml": text}, gpus=4)
