@@ -199,6 +199,12 @@ def attainable(table: ReadTable, machine: TableLinks, over_network: bool = False
     per_node = table.ranks_per_node or (min(ranks, machine.gpus) if machine.gpus and table.nodes is None else None)
     if nodes is not None and machine.domain and ranks <= machine.domain and machine.domain > (machine.gpus or 0):
         nodes, per_node = 1, ranks  # one domain of links spans several hosts
+    elif nodes is not None and machine.domain and machine.gpus and machine.nics and machine.domain > machine.gpus:
+        # what leaves a domain leaves through the NICs of all its hosts: to the algorithm it is one node
+        nodes = -(-ranks // machine.domain)
+        per_node = -(-ranks // nodes)
+        hosts = -(-per_node // machine.gpus)
+        machine = msgspec.structs.replace(machine, nics=machine.nics * hosts, gpus=machine.gpus * hosts)
     if over_network and (nodes is None or (table.nodes is None and machine.gpus is None)):
         nodes, per_node = 0, None
     if nodes == 1:
