@@ -39,13 +39,20 @@ def judge(
     node: str | None = None,
     link: str | None = None,
     nics: int | None = None,
+    nodes: TableLinks | None = None,
 ) -> list[TableVerdict]:
-    """Return the verdict on each table of a file."""
-    return [_judge(catalogue, tables, index, node, link, nics) for index in range(len(tables))]
+    """Return the verdict on each table of a file; `nodes` has the links of those of a cluster."""
+    return [_judge(catalogue, tables, index, node, link, nics, nodes) for index in range(len(tables))]
 
 
 def _judge(
-    catalogue: Catalogue, tables: Sequence[ReadTable], index: int, node: str | None, link: str | None, nics: int | None
+    catalogue: Catalogue,
+    tables: Sequence[ReadTable],
+    index: int,
+    node: str | None,
+    link: str | None,
+    nics: int | None,
+    nodes: TableLinks | None,
 ) -> TableVerdict:
     table = tables[index]
     if table.rates:
@@ -56,7 +63,7 @@ def _judge(
         )
     if table.alone:
         return TableVerdict(ok=False, reason=_alone(table))
-    machine = machine_of(catalogue, table, node, link, nics)
+    machine = machine_of(catalogue, table, node, link, nics, nodes)
     over_network = link is not None and named_link(catalogue, link).link is None
     known = attainable(table, machine, over_network) if machine else None
     rows = sorted(table.rows, key=lambda row: row.bytes)

@@ -69,24 +69,32 @@ class Attainable(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def machine_of(
-    catalogue: Catalogue, table: ReadTable, node: str | None, link: str | None, nics: int | None
+    catalogue: Catalogue,
+    table: ReadTable,
+    node: str | None,
+    link: str | None,
+    nics: int | None,
+    nodes: TableLinks | None = None,
 ) -> TableLinks | None:
-    """Return the machine by the options, else by the GPUs that the file names; None where neither tells."""
-    accelerator = None if node else _accelerator_of(catalogue, table.devices)
-    kind = node or _named_node(catalogue, table) or _node_of(catalogue, accelerator, table.ranks_per_node)
+    """Return the machine by the options (`nodes` of a cluster), else by the GPUs of the file; None where none tells."""
+    accelerator = None if node or nodes else _accelerator_of(catalogue, table.devices)
+    kind = node
+    if kind is None and nodes is None:
+        kind = _named_node(catalogue, table) or _node_of(catalogue, accelerator, table.ranks_per_node)
     named_by = named_link(catalogue, link) if link else None
     own = named_by.link if named_by else None
     network = named_by if named_by and own is None else None
-    if nics is not None and kind is None and network is None:
-        raise InputError("--nics: of which kind? expected --link with a NIC of the catalogue, or --node")
+    if nics is not None and kind is None and network is None and nodes is None:
+        raise InputError("--nics: of which kind? expected --link with a NIC of the catalogue, --node or --cluster")
     of_node = None if kind is None else _of_node(catalogue, catalogue.node(kind), accelerator)
-    machine = of_node or _of_card(catalogue, accelerator)
-    if kind is None and network is None and own is None and machine.link is None:
+    machine = nodes or of_node or links_of_card(catalogue, accelerator)
+    if kind is None and nodes is None and network is None and own is None and machine.link is None:
         return None
     changes: dict[str, object] = {}
     if network is not None:
-        changes |= {"nic_name": network.title, "nic_bytes_per_s": network.attainable_bytes_per_s, "nics": nics or 1}
-        changes |= {"nics_said": nics is not None}
+        said = nics or (nodes.nics if nodes else None)
+        changes |= {"nic_name": network.title, "nic_bytes_per_s": network.attainable_bytes_per_s, "nics": said or 1}
+        changes |= {"nics_said": said is not None}
     elif nics is not None:
         changes |= {"nics": nics, "nics_said": True}
     if own is not None and link is not None:
@@ -154,7 +162,7 @@ def _node_of(catalogue: Catalogue, accelerator: str | None, per_node: int | None
     return None
 
 
-def _of_card(catalogue: Catalogue, accelerator_key: str | None) -> TableLinks:
+def links_of_card(catalogue: Catalogue, accelerator_key: str | None) -> TableLinks:
     """Return what is known of cards in the slots of some host: PCIe, perhaps bridges; nothing of other accelerators."""
     accelerator = catalogue.accelerators[accelerator_key] if accelerator_key else None
     if accelerator is None or (accelerator.link and not accelerator.bridged):
