@@ -11,7 +11,7 @@ from .reading.tables import ReadTable
 from .settings import explained
 from .shapes import collapse, dip, pair_faults
 from .table import COUNTED, Row
-from .yardstick import Attainable, TableLinks, attainable, machine_of
+from .yardstick import Attainable, TableLinks, attainable, link_of_devices, machine_of
 
 GOOD = 0.85  # of what is attainable: tables that maintainers call good reach 86 % and more, those they call low 68 %
 BEYOND = 1.15  # of the most that is attainable: then the links are others than those it is held against
@@ -39,13 +39,20 @@ def judge(
     node: str | None = None,
     link: str | None = None,
     nics: int | None = None,
+    nodes: TableLinks | None = None,
 ) -> list[TableVerdict]:
-    """Return the verdict on each table of a file."""
-    return [_judge(catalogue, tables, index, node, link, nics) for index in range(len(tables))]
+    """Return the verdict on each table of a file; `nodes` has the links of those of a cluster."""
+    return [_judge(catalogue, tables, index, node, link, nics, nodes) for index in range(len(tables))]
 
 
 def _judge(
-    catalogue: Catalogue, tables: Sequence[ReadTable], index: int, node: str | None, link: str | None, nics: int | None
+    catalogue: Catalogue,
+    tables: Sequence[ReadTable],
+    index: int,
+    node: str | None,
+    link: str | None,
+    nics: int | None,
+    nodes: TableLinks | None,
 ) -> TableVerdict:
     table = tables[index]
     if table.rates:
@@ -56,7 +63,7 @@ def _judge(
         )
     if table.alone:
         return TableVerdict(ok=False, reason=_alone(table))
-    machine = machine_of(catalogue, table, node, link, nics)
+    machine = machine_of(catalogue, table, node, link, nics, nodes)
     over_network = link is not None and named_link(catalogue, link).link is None
     known = attainable(table, machine, over_network) if machine else None
     rows = sorted(table.rows, key=lambda row: row.bytes)
@@ -94,6 +101,9 @@ def _unknown(table: ReadTable, machine: TableLinks | None) -> str:
 def _expected(known: Attainable, rows: Sequence[Row]) -> float:
     """Return the rate to name: the best algorithm's inside a node or once it is reached, else the plain one's."""
     best = max((row.busbw_bytes_per_s for row in rows), default=0.0)
+    if known.in_slots:
+        least = known.least_bytes_per_s
+        return known.most_bytes_per_s if known.unclear and best > BEYOND * known.unclear[0] else least
     return known.most_bytes_per_s if not known.crosses or best > known.least_bytes_per_s else known.least_bytes_per_s
 
 
@@ -101,10 +111,14 @@ def _held_against(table: ReadTable, rows: Sequence[Row], machine: TableLinks, kn
     best = max(rows, key=lambda row: row.busbw_bytes_per_s)
     rate, expected = best.busbw_bytes_per_s, _expected(known, rows)
     against = f"{format_rate(rate)} of the {format_rate(expected)} that NCCL reaches ({known.of})"
+    against = f"{format_rate(rate)} on {known.of}" if known.in_slots else against
     said = f"; assumed {machine.assumed}: --nics and --link say otherwise" if machine.assumed and known.crosses else ""
     if rate > BEYOND * known.most_bytes_per_s:
         beyond = f"{against}: more than these carry, so it ran over others; --node, --link and --nics say over which"
         return TableVerdict(ok=None, reason=beyond + said, expected_bytes_per_s=expected)
+    if known.unclear and BEYOND * known.unclear[0] < rate < GOOD * known.unclear[1]:
+        between = f"{against}: more than PCIe and less than all bridges carry; --link says what joins the pair"
+        return TableVerdict(ok=None, reason=between + said)
     if rate >= GOOD * known.least_bytes_per_s:
         return TableVerdict(ok=True, reason=_good(table, rate, known, against) + said, expected_bytes_per_s=expected)
     if rows[-1].bytes < LARGE:
@@ -120,7 +134,8 @@ def _held_against(table: ReadTable, rows: Sequence[Row], machine: TableLinks, kn
             reason=f"{against}, about what {round(rate / one) or 1} of its NICs carry: how many are there?{said}",
             expected_bytes_per_s=expected,
         )
-    why = explained(table.settings)
+    logged = f"NCCL's log shows {table.path.words}" if table.path.words else ""
+    why = "; ".join(words for words in (explained(table.settings), logged) if words)
     reason = _bad(rate, machine, known, against) + (f"; {why}" if why else "") + said
     return TableVerdict(ok=False, reason=reason, expected_bytes_per_s=expected)
 
@@ -128,6 +143,8 @@ def _held_against(table: ReadTable, rows: Sequence[Row], machine: TableLinks, kn
 def _good(table: ReadTable, rate: float, known: Attainable, against: str) -> str:
     if known.crosses and rate > 1.02 * known.least_bytes_per_s and table.nodes == 2:
         return f"{against}: above the NICs' rate, since between two nodes trees send less through them than rings"
+    if known.in_slots:
+        return against
     if not known.crosses and known.most_bytes_per_s > known.least_bytes_per_s and rate < GOOD * known.most_bytes_per_s:
         return f"{against}: what a ring reaches; the switch's own sum (NVLS) would reach more"
     return against
@@ -157,6 +174,7 @@ def _rates_verdict(catalogue: Catalogue, tables: Sequence[ReadTable], index: int
     if not between:
         return TableVerdict(ok=None, reason="one device: there is no pair to judge")
     best = max(rate.rate_bytes_per_s for rate in between)
+    link = link or link_of_devices(catalogue, table)
     known = named_link(catalogue, link) if link is not None else None
     expected = known.attainable_bytes_per_s * (2 if table.both_ways else 1) if known is not None else None
     faults = pair_faults(tables, index)

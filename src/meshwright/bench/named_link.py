@@ -3,10 +3,14 @@
 import msgspec
 
 from ..errors import InputError, nearest
-from ..hardware import Catalogue, Interconnect
+from ..hardware import Catalogue, Interconnect, NetworkPort
 from ..hardware.arithmetic import EXPECTED_SHARE
 from ..units import parse_rate
 from .explain import attainable_bytes_per_s
+
+# "we usually consider 24 GB/s the peak of a 200G NIC, 12 GB/s of a 100G one" (nccl-tests issue 119)
+RDMA_SHARE = 24 / 25
+RDMA = ("infiniband", "roce")
 
 
 class NamedLink(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,9 +34,17 @@ def named_link(catalogue: Catalogue, name: str) -> NamedLink:
     if found is None:
         known = nearest(name, [*catalogue.networks, *catalogue.interconnects])
         raise InputError(f"--link {name}: expected a link or NIC of the catalogue ({known}), or a rate such as 400Gbps")
+    attainable = nic_bytes_per_s(found) if isinstance(found, NetworkPort) else attainable_bytes_per_s(found)
     return NamedLink(
         title=found.title,
         rate_bytes_per_s=found.rate_bytes_per_s,
-        attainable_bytes_per_s=attainable_bytes_per_s(found),
+        attainable_bytes_per_s=attainable,
         link=own,
     )
+
+
+def nic_bytes_per_s(network: NetworkPort) -> float:
+    """Return what NCCL's maintainers expect of a healthy NIC, per direction."""
+    if network.family in RDMA:
+        return RDMA_SHARE * network.rate_bytes_per_s
+    return attainable_bytes_per_s(network)

@@ -13,6 +13,8 @@ _MEANS = {
     ("NCCL_NET_GDR_LEVEL", "0"): "no GPUDirect RDMA",
     ("NCCL_NET_GDR_LEVEL", "LOC"): "no GPUDirect RDMA",
     ("NCCL_NET", "Socket"): "sockets in place of InfiniBand or RoCE",
+    ("NCCL_P2P_LEVEL", "LOC"): "no peer access between GPUs",
+    ("NCCL_MNNVL_ENABLE", "0"): "no NVLink between hosts",
 }
 _FORCED = ("NCCL_ALGO", "NCCL_PROTO", "NCCL_MAX_NCHANNELS", "NCCL_MAX_CTAS", "NCCL_P2P_LEVEL", "NCCL_BUFFSIZE")
 
@@ -25,8 +27,13 @@ def settings_in(line: str) -> dict[str, str]:
 def explained(settings: Sequence[tuple[str, str]]) -> str:
     """Return the settings that change which way the bytes go, in words; "" where there is none."""
     told = [f"{name}={value} ({_MEANS[name, value]})" for name, value in settings if (name, value) in _MEANS]
-    told += [f"{name}={value}" for name, value in settings if name in _FORCED]
+    told += [f"{name}={value}" for name, value in settings if name in _FORCED and (name, value) not in _MEANS]
     return f"the command sets {', '.join(told)}" if told else ""
+
+
+def leaves_the_rack(settings: Sequence[tuple[str, str]]) -> bool:
+    """Return whether hosts of one NVLink domain are told to reach each other through NICs."""
+    return ("NCCL_MNNVL_ENABLE", "0") in settings
 
 
 def nics_named(settings: Sequence[tuple[str, str]]) -> int | None:

@@ -10,7 +10,9 @@ from .table import Row
 _Pair = tuple[str, str]
 COLLAPSE = 0.5  # of the best smaller size, from some size to the end
 DIP = 1.35  # times as long as a larger size, and slower than both neighbours
+FALL = 0.65  # of the best smaller size, though larger ones surpass it again
 DIP_FROM = 32 * 2**10
+_CHANGE = "a change of protocol or algorithm (compare NCCL_PROTO and NCCL_ALGO)"
 SLOW_PAIR = 0.7  # of the median pair
 SLOWER_WITH_P2P = 0.9
 
@@ -29,7 +31,10 @@ def collapse(rows: Sequence[Row]) -> str | None:
 
 
 def dip(rows: Sequence[Row]) -> str | None:
-    """Return the size in the middle of the sweep that takes longer than a larger one, as at a change of protocol."""
+    """Return the size in the middle of the sweep that takes longer than a larger one, as at a change of protocol.
+
+    Else one whose bandwidth falls below what smaller sizes had, and larger ones surpass again.
+    """
     for before, row, after in zip(rows, rows[1:], rows[2:], strict=False):
         rates = [one.algbw_bytes_per_s for one in (before, row, after)]
         if row.bytes < DIP_FROM or not before.bytes < row.bytes < after.bytes:
@@ -37,7 +42,19 @@ def dip(rows: Sequence[Row]) -> str | None:
         if row.time_s > DIP * after.time_s and rates[1] < min(rates[0], rates[2]):
             return (
                 f"dips at {format_bytes(row.bytes)}: {row.time_s * 1e6:.0f} us, and {after.time_s * 1e6:.0f} us for "
-                f"{format_bytes(after.bytes)}: a change of protocol or algorithm (compare NCCL_PROTO and NCCL_ALGO)"
+                f"{format_bytes(after.bytes)}: {_CHANGE}"
+            )
+    return _fall([row for row in rows if row.bytes >= DIP_FROM])
+
+
+def _fall(rows: Sequence[Row]) -> str | None:
+    rates = [row.algbw_bytes_per_s for row in rows]
+    for i in range(1, len(rows) - 1):
+        best = max(rates[:i])
+        if rates[i] < FALL * best and max(rates[i + 1 :]) > best:
+            return (
+                f"dips at {format_bytes(rows[i].bytes)}: {format_rate(rates[i])} (algbw) after {format_rate(best)} at "
+                f"a smaller size: {_CHANGE}"
             )
     return None
 

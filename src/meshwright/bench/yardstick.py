@@ -3,7 +3,9 @@
 Inside a node a ring over each GPU's links, or the switch's own sum (NVLS). Between nodes the NICs of a node together
 for rings; of two nodes trees and NVLSTree send half as much through them as a ring does. In an all-to-all over N nodes
 a rank has its share of the NICs for what goes to other nodes, N/(N-1) of that share as bus bandwidth; a send/receive
-has one NIC, the root of a gather or scatter its own; one GPU of a node its own PCIe link, however many NICs there are.
+has one NIC, the root of a gather or scatter its own; one GPU of a node its own PCIe link, however many NICs there are,
+or all of them where GPU and CPU share NVLink (GH200). Cards in PCIe slots: through the CPU half of what a PCIe switch
+lets through, and which of the two they have no table says; bridges only where the rate shows them.
 """
 
 from collections.abc import Sequence
@@ -12,10 +14,11 @@ import msgspec
 
 from ..errors import InputError
 from ..hardware import Catalogue, Interconnect, NodeType
+from ..units import format_rate
 from .explain import attainable_bytes_per_s
-from .named_link import named_link
+from .named_link import named_link, nic_bytes_per_s
 from .reading.tables import ReadTable
-from .settings import nics_named
+from .settings import leaves_the_rack, nics_named
 from .table import COUNTED
 
 # GB/s of bus bandwidth that NCCL's maintainers call right for large messages on 8 GPUs of a node, beside the rate
@@ -23,6 +26,9 @@ from .table import COUNTED
 RING_SHARE = {"nvlink-3": 230 / 300, "nvlink-4": 370 / 450}
 IN_SWITCH_SHARE = {"nvlink-4": 480 / 450}
 OWN_SHARE = ("all_to_all", "gather", "scatter")  # of the NICs: a rank's own
+
+# of PCIe's rate: 6 GB/s through a CPU and 12 through a PCIe switch on PCIe 3, twice that on PCIe 4 (nccl issue 766)
+PCIE_CPU_SHARE, PCIE_SWITCH_SHARE = 6 / 16, 12 / 16
 
 # of what the NICs carry, when every rank sends to every other: 49 of 54 GB/s over eight nodes (nccl issue 1531) and
 # 20.7 of 22.5 over two (1138) are as good as it gets
@@ -36,7 +42,9 @@ class TableLinks(msgspec.Struct, frozen=True, kw_only=True):
     link: Interconnect | None = None  # between GPUs of a node
     is_switched: bool = True
     reduces_in_switch: float | None = None  # the switch's share, where it can
+    bridge: Interconnect | None = None  # that a card in a slot may have
     host_bytes_per_s: float | None = None  # attainable by one GPU over PCIe
+    cpu_bytes_per_s: float | None = None  # attainable by one GPU over NVLink to its CPU
     nic_name: str = ""
     nic_bytes_per_s: float | None = None  # attainable by one NIC
     nics: int | None = None
@@ -56,35 +64,66 @@ class Attainable(msgspec.Struct, frozen=True, kw_only=True):
     needs_nics: bool = False  # the number of NICs was assumed
     nics: int = 1  # of a node, that its ranks use
     is_ring: bool = True  # the least is what a ring reaches; else what goes through a rank's share
+    in_slots: bool = False  # cards in PCIe slots: the least through the CPU, the most through a switch or bridges
+    unclear: tuple[float, float] | None = None  # rates between these are neither PCIe's nor those of all bridges
 
 
 def machine_of(
-    catalogue: Catalogue, table: ReadTable, node: str | None, link: str | None, nics: int | None
+    catalogue: Catalogue,
+    table: ReadTable,
+    node: str | None,
+    link: str | None,
+    nics: int | None,
+    nodes: TableLinks | None = None,
 ) -> TableLinks | None:
-    """Return the machine by the options, else by the GPUs that the file names; None where neither tells."""
-    accelerator = None if node else _accelerator_of(catalogue, table.devices)
-    kind = node or _named_node(catalogue, table) or _node_of(catalogue, accelerator, table.ranks_per_node)
+    """Return the machine by the options (`nodes` of a cluster), else by the GPUs of the file; None where none tells."""
+    accelerator = None if node or nodes else _accelerator_of(catalogue, table.devices)
+    kind = node
+    if kind is None and nodes is None:
+        kind = _named_node(catalogue, table) or _node_of(catalogue, accelerator, table.ranks_per_node)
     named_by = named_link(catalogue, link) if link else None
     own = named_by.link if named_by else None
     network = named_by if named_by and own is None else None
-    if nics is not None and kind is None and network is None:
-        raise InputError("--nics: of which kind? expected --link with a NIC of the catalogue, or --node")
-    machine = TableLinks() if kind is None else _of_node(catalogue, catalogue.node(kind), accelerator)
-    if kind is None and network is None and own is None:
+    if nics is not None and kind is None and network is None and nodes is None:
+        raise InputError("--nics: of which kind? expected --link with a NIC of the catalogue, --node or --cluster")
+    of_node = None if kind is None else _of_node(catalogue, catalogue.node(kind), accelerator)
+    machine = nodes or of_node or links_of_card(catalogue, accelerator)
+    if kind is None and nodes is None and network is None and own is None and machine.link is None:
         return None
     changes: dict[str, object] = {}
     if network is not None:
-        changes |= {"nic_name": network.title, "nic_bytes_per_s": network.attainable_bytes_per_s, "nics": nics or 1}
+        said = nics or (nodes.nics if nodes else None)
+        changes |= {"nic_name": network.title, "nic_bytes_per_s": network.attainable_bytes_per_s, "nics": said or 1}
+        changes |= {"nics_said": said is not None}
     elif nics is not None:
         changes |= {"nics": nics, "nics_said": True}
     if own is not None and link is not None:
-        changes |= {"link_key": link, "link": own, "reduces_in_switch": None}
+        changes |= {"link_key": link, "link": own, "reduces_in_switch": None, "bridge": None}
     if not node and kind and network is None and own is None:
         changes |= {"assumed": kind}
-    named = nics_named(table.settings) if nics is None else None
-    if named and machine.nics:
-        changes |= {"nics": min(named, machine.nics), "nics_said": True}
+    changes |= _said_by_table(table, machine) if nics is None else {}
+    if leaves_the_rack(table.settings):
+        changes |= {"domain": machine.gpus}
     return msgspec.structs.replace(machine, **changes)
+
+
+def link_of_devices(catalogue: Catalogue, table: ReadTable) -> str | None:
+    """Return the link between the GPUs of a matrix of peers, where all are of a kind that has a switch between them."""
+    if not table.peers:
+        return None
+    accelerator = _accelerator_of(catalogue, table.devices)
+    kind = _node_of(catalogue, accelerator, len(table.devices) or None)
+    if accelerator is None or kind is None or not catalogue.node(kind).switch:
+        return None
+    return catalogue.accelerators[accelerator].link
+
+
+def _said_by_table(table: ReadTable, machine: TableLinks) -> dict[str, object]:
+    """Return the number of NICs that the command names, else those that NCCL's log shows."""
+    named = nics_named(table.settings)
+    if named and machine.nics:
+        return {"nics": min(named, machine.nics), "nics_said": True}
+    return {"nics": table.path.nics, "nics_said": True} if table.path.nics else {}
 
 
 def _named_node(catalogue: Catalogue, table: ReadTable) -> str | None:
@@ -123,6 +162,20 @@ def _node_of(catalogue: Catalogue, accelerator: str | None, per_node: int | None
     return None
 
 
+def links_of_card(catalogue: Catalogue, accelerator_key: str | None) -> TableLinks:
+    """Return what is known of cards in the slots of some host: PCIe, perhaps bridges; nothing of other accelerators."""
+    accelerator = catalogue.accelerators[accelerator_key] if accelerator_key else None
+    if accelerator is None or (accelerator.link and not accelerator.bridged):
+        return TableLinks()
+    slot = catalogue.interconnect(accelerator.host_link)
+    return TableLinks(
+        link_key=accelerator.host_link,
+        link=slot,
+        bridge=catalogue.interconnect(accelerator.link) if accelerator.link else None,
+        host_bytes_per_s=attainable_bytes_per_s(slot),
+    )
+
+
 def _of_node(catalogue: Catalogue, node: NodeType, accelerator_key: str | None) -> TableLinks:
     accelerator = catalogue.accelerators[accelerator_key or node.accelerator]
     switch = catalogue.switches[node.switch] if node.switch else None
@@ -134,8 +187,11 @@ def _of_node(catalogue: Catalogue, node: NodeType, accelerator_key: str | None) 
         is_switched=switch is not None,
         reduces_in_switch=switch.reduction_share.number if switch and switch.reduction_share else None,
         host_bytes_per_s=attainable_bytes_per_s(catalogue.interconnect(accelerator.host_link)),
+        cpu_bytes_per_s=(
+            attainable_bytes_per_s(catalogue.interconnect(accelerator.cpu_link)) if accelerator.cpu_link else None
+        ),
         nic_name=network.title,
-        nic_bytes_per_s=attainable_bytes_per_s(network),
+        nic_bytes_per_s=nic_bytes_per_s(network),
         nics=round(node.nics.number),
         gpus=gpus,
         domain=gpus * (round(node.scale_up_nodes.number) if node.scale_up_nodes else 1),
@@ -151,6 +207,12 @@ def attainable(table: ReadTable, machine: TableLinks, over_network: bool = False
     per_node = table.ranks_per_node or (min(ranks, machine.gpus) if machine.gpus and table.nodes is None else None)
     if nodes is not None and machine.domain and ranks <= machine.domain and machine.domain > (machine.gpus or 0):
         nodes, per_node = 1, ranks  # one domain of links spans several hosts
+    elif nodes is not None and machine.domain and machine.gpus and machine.nics and machine.domain > machine.gpus:
+        # what leaves a domain leaves through the NICs of all its hosts: to the algorithm it is one node
+        nodes = -(-ranks // machine.domain)
+        per_node = -(-ranks // nodes)
+        hosts = -(-per_node // machine.gpus)
+        machine = msgspec.structs.replace(machine, nics=machine.nics * hosts, gpus=machine.gpus * hosts)
     if over_network and (nodes is None or (table.nodes is None and machine.gpus is None)):
         nodes, per_node = 0, None
     if nodes == 1:
@@ -163,13 +225,32 @@ def attainable(table: ReadTable, machine: TableLinks, over_network: bool = False
 def _inside(machine: TableLinks, collective: str, ranks: int) -> Attainable | None:
     if machine.link is None or machine.link_key is None:
         return None
+    if machine.link.kind == "pcie":
+        return _in_slots(machine, machine.link, ranks)
     rate = machine.link.rate_bytes_per_s
     share = RING_SHARE.get(machine.link_key)
     ring = share * rate if share else attainable_bytes_per_s(machine.link)
-    if machine.gpus and not machine.is_switched and machine.link.kind != "pcie":
+    if machine.gpus and not machine.is_switched:
         ring *= (ranks - 1) / (machine.gpus - 1)  # links that join pairs of GPUs: those to the others stay idle
     most = _in_switch(machine, ranks) if collective == "all_reduce" else None
     return Attainable(least_bytes_per_s=ring, most_bytes_per_s=max(ring, most or 0.0), of=machine.link.title)
+
+
+def _in_slots(machine: TableLinks, slot: Interconnect, ranks: int) -> Attainable:
+    """Return what cards in PCIe slots reach: more than a switch's share only a pair that has bridges."""
+    through_cpu = PCIE_CPU_SHARE * slot.rate_bytes_per_s
+    most = PCIE_SWITCH_SHARE * slot.rate_bytes_per_s
+    of = f"{slot.title}: {format_rate(through_cpu)} through the CPU, {format_rate(most)} through a PCIe switch"
+    if machine.bridge is None or ranks > 2:
+        return Attainable(least_bytes_per_s=through_cpu, most_bytes_per_s=most, of=of, in_slots=True)
+    bridged = attainable_bytes_per_s(machine.bridge)
+    return Attainable(
+        least_bytes_per_s=through_cpu,
+        most_bytes_per_s=bridged,
+        of=f"{of}, {format_rate(bridged)} by {machine.bridge.title}",
+        in_slots=True,
+        unclear=(most, bridged),
+    )
 
 
 def _in_switch(machine: TableLinks, ranks: int) -> float | None:
@@ -184,11 +265,14 @@ def _between(machine: TableLinks, collective: str, ranks: int, nodes: int, per_n
     assert machine.nic_bytes_per_s is not None
     assert machine.nics is not None
     one, count = machine.nic_bytes_per_s, machine.nics
+    if per_node == 1 and machine.cpu_bytes_per_s:
+        words = f"one GPU a node, with NVLink to its CPU: {count} x {machine.nic_name}"
+        return _across(machine, min(one * count, machine.cpu_bytes_per_s), words, nics=count)
     if per_node == 1:
         words = f"one GPU a node: its own PCIe and the NIC next to it, {machine.nic_name}"
         return _across(machine, min(one, machine.host_bytes_per_s or one), words)
     inside = _inside(machine, collective, per_node or ranks)
-    if per_node and machine.gpus and per_node < machine.gpus:
+    if per_node and machine.gpus and per_node < machine.gpus and not (machine.nics_said and count <= per_node):
         count = max(1, count * per_node // machine.gpus)
     together = one * count
     name = f"{count} x {machine.nic_name}" if count > 1 else machine.nic_name

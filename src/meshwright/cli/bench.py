@@ -40,6 +40,7 @@ OFTEN = ("backend", "ranks", "smallest", "largest", "budget", "source", "node", 
     help="Hold the result against this link or NIC of the catalogue, or a rate such as 400Gbps.",
 )
 @click.option("--nics", metavar="N", type=click.IntRange(min=1), help="With --from: NICs of a node.")
+@click.option("--cluster", "cluster_name", metavar="NAME", help="With --from: node type, or cluster file of `topo`.")
 @click.option("--hardware", multiple=True, metavar="FILE", help="A TOML file that extends the catalogue.")
 @click.option("--save", metavar="FILE", help="Put the fits into this cluster file, which the planner reads.")
 @click.option("--plot", metavar="FILE", help="Draw time over size into an SVG file.")

@@ -5,9 +5,11 @@ from typing import NamedTuple
 
 import click
 
+from ..bench.cluster_links import links_of_nodes
 from ..bench.judge import TableVerdict, judge
 from ..bench.reading import ReadTable
 from ..bench.table import Row, csv_text, print_rows, wire_form
+from ..cluster.graph import NodeGroup
 from ..files import to_json
 from ..hardware import Catalogue
 from ..units import format_rate
@@ -23,10 +25,16 @@ class Judged(NamedTuple):
 
 
 def judged_tables(
-    tables: Sequence[ReadTable], catalogue: Catalogue, node: str | None, link: str | None, nics: int | None
+    tables: Sequence[ReadTable],
+    catalogue: Catalogue,
+    node: str | None,
+    link: str | None,
+    nics: int | None,
+    nodes: NodeGroup | None = None,
 ) -> list[Judged]:
     """Judge the tables of a file."""
-    verdicts = judge(catalogue, tables, node=node, link=link, nics=nics)
+    own = links_of_nodes(catalogue, nodes) if nodes and not node else None
+    verdicts = judge(catalogue, tables, node=node, link=link, nics=nics, nodes=own)
     return [
         Judged(number, table, sorted(table.rows, key=lambda row: row.bytes), verdict)
         for number, (table, verdict) in enumerate(zip(tables, verdicts, strict=True), start=1)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import click
 
+from ..bench.cluster_links import nodes_of
 from ..bench.fit import clean_sweep, describe_outliers, fit_sweep
 from ..bench.pairs import Pair
 from ..bench.plot import plot_svg
@@ -23,6 +24,7 @@ from ..files import to_json, write_atomic
 from ..hardware import Catalogue, load
 from ..units import format_bytes, format_time, parse_bytes, parse_time
 from .bench_from import Judged, judged_tables, print_judged, verdict_notes
+from .named_cluster import named_cluster
 
 Tables = list[tuple[str, list[Row], CollectiveFit | None]]
 SPECIAL = ("p2p", "latency", "compute", "memory")
@@ -42,6 +44,7 @@ def bench(
     node: str | None,
     link: str | None,
     nics: int | None,
+    cluster_name: str | None,
     hardware: tuple[str, ...],
     save: str | None,
     plot: str | None,
@@ -58,9 +61,15 @@ def bench(
         catalogue.node(node)
     if nics is not None and source is None:
         raise InputError("--nics: of a table that was saved; expected --from FILE beside it")
+    if cluster_name is not None and (source is None or node):
+        raise InputError("--cluster: the nodes that a table was measured on; expected --from FILE beside it, no --node")
     found: list[Judged] = []
     if source is not None:
-        found = judged_tables(read, catalogue, node, link, nics)
+        nodes = None
+        if cluster_name is not None:
+            nodes = nodes_of(named_cluster(cluster_name, None), catalogue, link, cluster_name)
+            node = nodes.type or None
+        found = judged_tables(read, catalogue, node, link, nics, nodes)
         tables = [(one.table.name, one.rows, _fit(one.rows)) for one in found if one.rows]
         notes = [*_fit_notes(tables), *(note for one in found for note in verdict_notes(one))]
         cluster = catalogue_cluster(catalogue, node) if node else Cluster(name=source)

@@ -103,7 +103,13 @@ def _show(cluster: Cluster, svg_file: str | None, save: str | None, as_json: boo
         raise InputError(f"{svg_file or save}: {error.strerror}") from None
     found = analyse(cluster)
     if as_json:
-        click.echo(to_json(wire_form(replace(cluster, warnings=(*found.verdicts, *cluster.warnings)))))
+        said = (*found.verdicts, *cluster.warnings)
+        if cluster.placements and not cluster.devices:
+            said = (
+                *said,
+                f"{len(cluster.placements)} nodes and the switches above them, no devices: --save keeps them",
+            )
+        click.echo(to_json(wire_form(replace(cluster, warnings=said))))
         return 0
     click.echo(draw(cluster, found))
     return 0

@@ -7,6 +7,7 @@ from .domains import Domain, domains, links_by_node, odd_pairs
 from .graph import Cluster, Device, Link
 from .paths import is_own, rank
 
+ONE_LANE = 2e9  # of PCIe 4, in bytes per second
 SLACK = 0.9  # of a rate; below it a device has fewer lanes or a lower speed than its like
 MOST_BEHIND_ONE_BRIDGE = 4  # cards that a CPU's host bridge takes; more of them "behind one" are a virtual machine's
 
@@ -123,6 +124,12 @@ def _narrow(cluster: Cluster, gpus: Sequence[Device], links: Sequence[Link]) -> 
         if gpu.id in (link.a, link.b) and {link.a, link.b} & cpus and link.kind == "PCIe" and link.bandwidth_bytes_per_s
     }
     best = max(rates.values(), default=0.0)
+    if 0.0 < best < ONE_LANE:
+        yield (
+            f"{_names(list(rates))} reach{'es' if len(rates) == 1 else ''} the CPU at {best / 1e9:.3g} GB/s over PCIe, "
+            "as through one lane: a riser, or a bridge that the file of a virtual machine writes as slow; NCCL "
+            "takes it for the bottleneck"
+        )
     for gpu, rate in rates.items():
         if rate < SLACK * best:
             yield (

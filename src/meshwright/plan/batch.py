@@ -126,8 +126,15 @@ def _array(values: Sequence[float]) -> Array:
 
 
 def _stacked(items: Sequence[T], kind: type[T]) -> T:
-    return kind(**{field.name: _array([getattr(item, field.name) for item in items]) for field in fields(kind)})
+    return kind(**{field.name: _column([getattr(item, field.name) for item in items]) for field in fields(kind)})
+
+
+def _column(values: Sequence[Any]) -> Any:
+    """Return the values of a field as an array; a torus' sides, which no row of a table has, as they are."""
+    return values[0] if isinstance(values[0], tuple) else _array(values)
 
 
 def _taken(item: T, rows: Any) -> T:
-    return type(item)(**{field.name: getattr(item, field.name)[rows] for field in fields(item)})
+    values: dict[str, Any] = {field.name: getattr(item, field.name) for field in fields(item)}
+    taken: dict[str, Any] = {name: v if isinstance(v, tuple) else v[rows] for name, v in values.items()}
+    return type(item)(**taken)

@@ -1,7 +1,10 @@
 """Lists of PCI functions without numbers, trees of lspci, lines of iblinkinfo, noted names, SLURM's block sizes."""
 
+import json
+
 import pytest
 
+from meshwright.cli import run
 from meshwright.cluster.analysis import analyse
 from meshwright.cluster.dumps.detect import parse_dump
 from meshwright.errors import InputError
@@ -194,3 +197,52 @@ def test_a_log_of_nccl_on_a_machine_without_numa_nodes_is_read():
     cluster = parse_dump("".join(f"node0:4744:4763 [0] NCCL INFO {line}\n" for line in lines), "n", CATALOGUE)
 
     assert [(device.id, device.numa) for device in cluster.devices] == [("CPU0", None), ("GPU0", None), ("NIC0", None)]
+
+
+AGGREGATED = """Switch 41 "S-spine" # "MF0;spine0:MQM8700/U1" base port 0 lid 1 lmc 0
+[1] "S-leaf"[41] # "MF0;leaf0:MQM8700/U1" lid 2 4xHDR
+[41] "H-sums"[1](c1) # "Mellanox Technologies Aggregation Node" lid 9 4xHDR
+Switch 41 "S-leaf" # "MF0;leaf0:MQM8700/U1" base port 0 lid 2 lmc 0
+[41] "S-spine"[1] # "MF0;spine0:MQM8700/U1" lid 1 4xHDR
+[1] "H-1"[1](a1) # "node01 mlx5_0" lid 3 4xHDR
+Ca 1 "H-1" # "node01 mlx5_0"
+Ca 1 "H-sums" # "Mellanox Technologies Aggregation Node"
+"""
+
+
+def test_what_adds_up_inside_a_switch_is_no_node_and_makes_a_spine_no_leaf():
+    cluster = parse_dump(AGGREGATED, "ib.txt", CATALOGUE)
+
+    assert [(one.node, one.switches) for one in cluster.placements] == [("node01", ("leaf0", "spine0"))]
+
+
+def test_a_fabric_without_devices_says_so_in_json(tmp_path, capsys):
+    (tmp_path / "topology.conf").write_text("BlockName=b1 Nodes=n[1-2]\nBlockName=b2 Nodes=n[3-4]\nBlockSizes=2\n")
+
+    assert run(["topo", "--from", str(tmp_path / "topology.conf"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["warnings"] == [
+        "4 nodes and the switches above them, no devices: --save keeps them"
+    ]
+
+
+def test_a_matrix_set_anew_with_a_short_title_is_read():
+    text = "GPU0 GPU1 CPU Affinity NUMA\nGPU0 X NV18 0-51 0\nGPU1 NV18 X 52-103 1\nLegend:\nNV# = NVLinks\n"
+    cluster = parse_dump(text, "t", CATALOGUE, "h100")
+
+    assert [(gpu.cpu_affinity, gpu.numa) for gpu in cluster.of_kind("gpu")] == [("0-51", 0), ("52-103", 1)]
+
+
+def test_where_links_end_is_not_taken_for_a_machine_without_links():
+    text = "GPU 6: NVIDIA H100 80GB HBM3 (UUID: GPU-a)\n         Link 0: Remote Device 00000000:06:00.0: Link 57\n"
+
+    assert "nvlink -R" in parse_dump(text, "t", CATALOGUE).warnings[-1]
+
+
+def test_a_virtual_bridge_of_one_lane_is_named():
+    place = '<pci busid="0000:{0}:00.0" class="0x030200" link_speed="32.0 GT/s PCIe" link_width="0">'
+    gpu = place + '<gpu dev="{1}" sm="90"/></pci>'
+    slow = '<pci busid="0000:b{1}:00.0" class="0x060400" link_speed="2.5 GT/s PCIe" link_width="1">{0}</pci>'
+    inside = "".join(slow.format(gpu.format(f"1{i}", i), i) for i in range(2))
+    cluster = parse_dump(f'<system version="1"><cpu numaid="0">{inside}</cpu></system>', "t", CATALOGUE)
+
+    assert any("GPU0, GPU1 reach the CPU at 0.25 GB/s" in said for said in analyse(cluster).verdicts)

@@ -159,6 +159,7 @@ def test_a_users_memory_takes_the_place_of_what_the_driver_showed(tmp_path):
         ("Quadro RTX 8000", "quadro-rtx-8000"), ("Intel(R) Data Center GPU Max 1550", "max-1550"), ("Tesla P40", "p40"),
         ("GA100GL [A30 PCIe]", "a30"), ("NVIDIA RTX A5000", "rtx-a5000"), ("AMD Radeon Instinct MI50", "mi50"),
         ("NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition", "rtx-pro-6000-max-q"),
+        ("NVIDIA A16", "a16"), ("NVIDIA L2", "l2"), ("NVIDIA A800-SXM4-40GB", "a800-40g"),
     ],
 )  # fmt: skip
 def test_a_drivers_name_means_its_accelerator(catalogue, name, key):
@@ -175,6 +176,9 @@ def test_a_name_that_is_of_no_single_accelerator_means_none(catalogue, name):
     [
         ("a3-mega", "gcp-a3-mega"), ("a4x-max", "gcp-a4x-max"), ("p6e-gb200", "aws-p6e-gb200"),
         ("ND GB200 v6", "azure-nd-gb200-v6"),
+        ("gpu_8x_h100_sxm5gdr", "dgx-h100"), ("b200-8x", "dgx-b200"), ("gb300-4x", "gb300-nvl72"),
+        ("b200-180gb-sxm-ib.8x", "dgx-b200"), ("a100-80gb-sxm-ib.8x", "dgx-a100-80g"), ("g7e.48xlarge", "aws-g7e"),
+        ("BM.GPU.GB200-v3.4", "oci-gb200-v3"), ("ND40rs_v2", "azure-nd-v2"), ("g2-standard-96", "gcp-g2"),
         ("trn2u.48xlarge", "aws-trn2"), ("BM.GPU.B300.8", "oci-b300"), ("hgx-h100", "dgx-h100"),
         ("p3.16xlarge", "aws-p3"),
     ],

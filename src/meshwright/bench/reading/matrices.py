@@ -24,6 +24,9 @@ _HEAD = re.compile(r"^(?:D[\\/]D)?\s*\d+(?:\s+\d+)*$", re.I)
 _ENDS = re.compile(r"\b(CPU|GPU)\(row\).*?\b(CPU|GPU)\(column\)")
 # as rocm_bandwidth_test lists devices: a GPU has an id or a place on the bus behind its name, a CPU has neither
 _DEVICE = re.compile(r"\bDevice:\s*(\d+),\s*(\S.*?)\s*$")
+# as the CUDA samples and nvbandwidth list theirs: "Device: 0, NAME, pciBusID: 1b", "Device 0: NAME (00000000:1b:00)"
+_NAMED = re.compile(r"\bDevice(?:: \d+,| \d+:) (\w[^,(]*?),? (?:pciBusID|\()")
+_PEERS = re.compile(r"P2P=Enabled|\bGPU\(row\) .*\bGPU\(column\)", re.I)
 _GPU = re.compile(r"GPU-|,\s*[0-9a-f]{2}:[0-9a-f]{1,2}\.[0-7]$|Radeon|Instinct|Vega|Arcturus|Aldebaran|gfx\d", re.I)
 _OTHER = re.compile(r"Matrix|Inter-Device|Latency|^Running |^SUM |^D[\\/]D", re.I)
 
@@ -35,12 +38,22 @@ def read_matrices(text: str, where: str) -> list[ReadTable]:
     columns: list[str] | None = None
     rates: list[Rate] = []
     cpus: set[str] = set()
+    devices: list[str] = []
 
     def close() -> None:
         nonlocal columns, rates, title
         if rates:
             name = f"{running}, {title}" if running and tool == "nvbandwidth" else title
-            tables.append(ReadTable(name=name, tool=tool, rates=tuple(rates), both_ways=_adds_both_ways(title, tool)))
+            tables.append(
+                ReadTable(
+                    name=name,
+                    tool=tool,
+                    rates=tuple(rates),
+                    both_ways=_adds_both_ways(title, tool),
+                    devices=tuple(devices),
+                    peers=_PEERS.search(title) is not None,
+                )
+            )
         columns, rates = None, []
 
     for number, line in enumerate(text.splitlines(), start=1):
@@ -50,6 +63,8 @@ def read_matrices(text: str, where: str) -> list[ReadTable]:
             close()
             cpus = cpus if found[1] == "rocm_bandwidth_test" else set()
             title, tool = words[found[0].start() :].rstrip(":"), found[1]
+        elif named := _NAMED.search(line):
+            devices.append(named[1])
         elif device := _DEVICE.search(line):
             if not _GPU.search(device[2]):
                 cpus.add(device[1])

@@ -11,6 +11,7 @@ from ..settings import settings_in
 from ..table import Row
 from .columns import WIDTHS, CutRow, Header, Parsed, looks_like_row, parse_header, parse_row, parse_units
 from .identify import Named, TableIdentity, identify, named_in, ranks_of_command
+from .nccl_log import logged_path
 from .prefixes import clean_lines
 from .tables import MOST_ROWS, ReadTable
 
@@ -48,7 +49,8 @@ class _Run:
 def read_nccl_text(text: str, where: str) -> list[ReadTable]:
     """Return the tables of a text, [] where it holds none; InputError, naming the line, for a contradiction."""
     instances = tuple(sorted({found.lower() for found in _INSTANCE.findall(text)}))
-    return [replace(table, instances=instances) for table in _sides(text, where)]
+    path = logged_path(text)
+    return [replace(table, instances=instances, path=path) for table in _sides(text, where)]
 
 
 def _sides(text: str, where: str) -> list[ReadTable]:

@@ -4,6 +4,7 @@ import msgspec
 
 from ...quantities import Bytes, Count, Number, PerSecond
 from ..table import Row
+from .nccl_log import LoggedPath
 
 MOST_ROWS = 2_000  # of a table: fits compare each with each
 
@@ -37,6 +38,8 @@ class ReadTable(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()  # what was odd about the file
     instances: tuple[str, ...] = ()  # instance types of clouds that the text around it names, in small letters
     settings: tuple[tuple[str, str], ...] = ()  # of NCCL, by the command
+    path: LoggedPath = LoggedPath()  # by NCCL's log
+    peers: bool = False  # the rates are those of GPUs that reach each other directly, and of nothing else
     both_ways: bool = False  # the rates count both directions of a link together
 
     @property

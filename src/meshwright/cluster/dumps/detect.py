@@ -176,6 +176,12 @@ def _saved_sysfs(folder: Path, catalogue: Catalogue, gpu: str | None) -> Cluster
     return replace(cluster, warnings=(*cluster.warnings, f"no accelerator found: looked for {WHAT_IS_SOUGHT}"))
 
 
+FAR_END = re.compile(r"Remote Device \S+: Link")
+FAR_ENDS = (
+    "where a link ends (nvlink -R) is not read: give the outputs of nvidia-smi nvlink -s and of nvidia-smi topo -m"
+)
+
+
 def parse_dump(
     text: str, where: str, catalogue: Catalogue, gpu: str | None = None, facts: GpuEvidence | None = None
 ) -> Cluster:
@@ -220,7 +226,8 @@ def _from_text(text: str, where: str, catalogue: Catalogue, gpu: str | None, fac
     if inside := _markup_inside(text):
         return _from_xml(inside, where, catalogue, gpu)
     if last.looks(text):
-        return last.read(text, where, catalogue, gpu, facts)
+        found = last.read(text, where, catalogue, gpu, facts)
+        return replace(found, warnings=(*found.warnings, FAR_ENDS)) if FAR_END.search(text) else found
     if said := known_but_unread(text):
         raise InputError(f"{where}: {said}")
     if text.lstrip().startswith("<"):

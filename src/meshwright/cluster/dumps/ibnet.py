@@ -87,6 +87,7 @@ def _by_lid(lines: Iterable[str]) -> tuple[set[str], dict[str, set[str]]]:
 
 
 def _placed(names: Mapping[str, str], switches: set[str], near: Mapping[str, set[str]], where: str) -> Cluster:
+    near = _without_sums(names, near)
     adapters = [node for node in near if node not in switches]
     if len(adapters) > MAX_NODES:
         raise InputError(f"{where}: more than {MAX_NODES} adapters")
@@ -103,6 +104,12 @@ def _placed(names: Mapping[str, str], switches: set[str], near: Mapping[str, set
     if not placements:
         raise InputError(f"{where}: no adapter hangs on any switch")
     return Cluster(name=where, placements=placements, warnings=tuple(warnings if rails else ()))
+
+
+def _without_sums(names: Mapping[str, str], near: Mapping[str, set[str]]) -> dict[str, set[str]]:
+    """Return who is beside whom without the adapters inside switches that add up for SHARP: no node has them."""
+    inside = {node for node in near if "Aggregation Node" in names.get(node, node)}
+    return defaultdict(set, {node: beside - inside for node, beside in near.items() if node not in inside})
 
 
 def _levels(leaves: set[str], switches: set[str], near: Mapping[str, set[str]]) -> dict[str, int]:

@@ -27,6 +27,7 @@ CPU_LIST = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*$")
 HEADING = re.compile(r"^\W*([A-Za-z][\w.-]*)\W*$")
 PROMPT = re.compile(r"^\[?[\w.-]+@([\w.-]+)[:\s].*[$#]")
 TITLES = ("CPU Affinity", "NUMA Affinity", "GPU NUMA ID")
+SHORT_NUMA = re.compile(r"(CPU Affinity) NUMA$", re.I)  # as people shorten the title of the last column
 MAX_DEVICES = 256
 
 
@@ -182,7 +183,7 @@ def _is_row(text: str) -> bool:
 
 def _header(pieces: Sequence[str], labels: Sequence[str], where: str) -> tuple[list[str], list[str]]:
     """Return device names and column titles; names that a terminal cut in two or ran together are set right."""
-    plain = re.sub(r"\s+", " ", " ".join(pieces))
+    plain = SHORT_NUMA.sub(r"\1 NUMA Affinity", re.sub(r"\s+", " ", " ".join(pieces)).strip())
     found = [title for title in TITLES if title.lower() in plain.lower()]
     first = min((plain.lower().index(title.lower()) for title in found), default=len(plain))
     tokens = plain[:first].split()

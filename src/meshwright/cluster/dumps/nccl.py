@@ -140,7 +140,9 @@ class _Walk:
         attributes = element.attributes
         rate, bus = place.rate_bytes_per_s, place.bus_id
         if element.name == "pci":
-            rate = pcie_bytes_per_s(attributes.get("link_speed", ""), attributes.get("link_width", ""))
+            width = attributes.get("link_width", "")
+            # a virtual machine does not know the width; NCCL takes 16 lanes (src/graph/topo.cc)
+            rate = pcie_bytes_per_s(attributes.get("link_speed", ""), "16" if width == "0" else width)
             bus = attributes.get("busid", "").lower()
         here = dataclasses.replace(place, rate_bytes_per_s=rate, bus_id=bus)
         self._gpus(element, here)

@@ -4,8 +4,9 @@ A ring over P ranks moves 2(P-1)/P of the bytes for an all-reduce and (P-1)/P fo
 of its slowest link: a GPU's links inside a node, or the NICs of a node shared by the rings that pass through it. With
 k ranks of an axis in a node of G, G/k rings share the NICs (each GPU belongs to one). Of a ring with m nodes under a
 leaf switch one hop in m climbs to the next level; where the links above are oversubscribed s times, the ring reaches
-m/s of the NICs' rate at most, so that near nodes cost less than far ones. Through a switch a group of k
-of a node's G GPUs reaches all of their links, where links join pairs of GPUs (k-1)/(G-1) of them.
+m/s of the NICs' rate at most, so that near nodes cost less than far ones. On a torus of nodes a ring has the links
+along the dimensions of its axis (`torus`), and no trees are built. Through a switch a group of k of a node's G GPUs
+reaches all of their links, where links join pairs of GPUs (k-1)/(G-1) of them.
 """
 
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from ...cluster.curve import ONE_MIB
 from ...mesh import stride
 from .coefficients import Coefficients
 from .quantities import Grid, Machine, Number
+from .torus import on_torus
 
 RING_STEPS = 7.0  # of the eight ranks whose curve was measured
 # exponent of (ranks - 1) / 7 beyond eight ranks of one domain: 72 GB200 take 1.81 ms for an all-reduce of 512 MiB, of
@@ -34,6 +36,8 @@ class AxisPlacement:
     network_rate: Number  # of the NICs that one group of a node may use; infinite where it leaves none
     latency_s: Number  # of one step that leaves a node
     near: Number = np.inf  # ranks of one group that sit under one leaf switch
+    on_torus: bool = False  # nodes reach their neighbours only
+    cut: Number = 1.0  # of an all-to-all there: `OnTorus.cut`
 
     @property
     def crosses(self) -> Number:
@@ -53,14 +57,23 @@ def span(machine: Machine, c: Coefficients, ranks: Number, step: Number) -> Axis
     near = np.clip(np.floor(machine.nodes_per_leaf * machine.gpus_per_node / step), inside, ranks)
     climbs = np.where(near < ranks, np.minimum(1.0, near / inside / machine.oversubscription), 1.0)
     latency = c.network_latency_s + np.where(near < ranks, 2.0 * machine.hop_latency_s, 0.0)
+    rate = machine.node_rate * c.network / machine.gpus_per_node * inside * climbs
+    cut: Number = 1.0
+    if machine.sides:
+        nodes, apart = ranks / inside, np.maximum(1.0, step / machine.gpus_per_node)
+        found = on_torus(machine.sides, nodes, apart)
+        rate, cut = rate * found.share, found.cut
+        latency = latency * found.hops / np.maximum(1.0, nodes - 1.0)
     reached = (np.maximum(inside - 1.0, 1.0) / np.maximum(machine.gpus_per_node - 1.0, 1.0)) ** c.direct_links
     return AxisPlacement(
         ranks=ranks,
         inside=inside,
         link_rate=machine.link_rate * c.link * reached,
-        network_rate=np.where(crosses, machine.node_rate * c.network / machine.gpus_per_node * inside * climbs, np.inf),
+        network_rate=np.where(crosses, rate, np.inf),
         latency_s=np.where(crosses, latency, 0.0),
         near=near,
+        on_torus=bool(machine.sides),
+        cut=cut,
     )
 
 
@@ -98,6 +111,7 @@ def all_reduce_ways_s(c: Coefficients, over: AxisPlacement, size_bytes: Number) 
     ring = 2.0 * size_bytes * steps / over.ranks / over.rate + 2.0 * steps * over.latency_s
     between = 2.0 * size_bytes * (nodes - 1.0) / nodes / over.network_rate
     tree = np.maximum(between, 2.0 * size_bytes / links) + 2.0 * np.log2(nodes) * over.latency_s
+    tree = ring if over.on_torus else tree
     return ring, np.where(over.crosses, tree, 2.0 * size_bytes * steps / over.ranks / links)
 
 
@@ -135,6 +149,8 @@ def all_to_all_s(
     per_gpu = machine.node_rate * c.network / machine.gpus_per_node
     remote = once * size_bytes * (over.ranks - over.inside) / over.ranks / per_gpu
     far = once * size_bytes * (over.ranks - np.minimum(over.near, over.ranks)) / over.ranks / per_gpu
+    if over.on_torus:
+        far = np.where(over.crosses, once * size_bytes * over.cut / per_gpu, 0.0)
     slowest = np.maximum(local, np.maximum(remote, far * machine.oversubscription))
     started = c.small_s / 2.0 + over.latency_s + peer_s * (over.ranks - over.inside)
     return np.where(steps > 0, slowest + started, 0.0)

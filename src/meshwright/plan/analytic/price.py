@@ -208,7 +208,7 @@ def performance(setting: Setting, prices: StepPrices, index: int, layout: Layout
     )
     doubts = (*doubts, *host_doubts(setting, layout))
     if (setting.cluster.fabric or Fabric()).kind == "torus":
-        doubts = (*doubts, "torus: priced as if each node reached every other at its full rate; all-to-alls go slower")
+        doubts = (*doubts, "torus: axes are laid along its sides in the order of ranks; a compiler may lay them better")
     if setting.ignored:
         doubts = (*doubts, f"model: keys passed over and not understood: {', '.join(setting.ignored)}")
     step_time_s = float(prices.step_time_s[index])
@@ -279,6 +279,7 @@ def machine_of(setting: Setting) -> Machine:
         nodes_per_leaf=fabric.nodes_per_leaf if leaves else np.inf,
         oversubscription=fabric.oversubscription if leaves else 1.0,
         hop_latency_s=fabric.hop_latency_s,
+        sides=fabric.sides if fabric.kind == "torus" else (),
         host_rate=group.host_bandwidth_bytes_per_s or ASSUMED_LINK_RATE,
         host_memory_rate=(group.host_memory_bandwidth_bytes_per_s or ASSUMED_MEMORY_RATE * group.gpus) / used,
         host_memory_bytes=group.host_memory_bytes / used if group.host_memory_bytes else np.inf,

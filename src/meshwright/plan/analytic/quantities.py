@@ -211,6 +211,7 @@ class Machine:
     nodes_per_leaf: Number = np.inf  # neighbours that share a leaf switch
     oversubscription: Number = 1.0  # of the links above a leaf
     hop_latency_s: Number = 0.0  # of a switch
+    sides: tuple[int, ...] = ()  # of a torus of nodes
     host_rate: Number = 0.0  # of one GPU to the memory of its host
     host_memory_rate: Number = 0.0  # of that memory, a GPU's share
     host_memory_bytes: Number = np.inf  # likewise

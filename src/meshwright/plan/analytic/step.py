@@ -145,6 +145,8 @@ def _send_s(machine: Machine, c: Coefficients, model: ModelQuantities, grid: Gri
     leaf = machine.nodes_per_leaf * machine.gpus_per_node
     climbing = np.where(step * grid.pp > leaf, np.minimum(1.0, step / leaf), 0.0)  # share of a leaf's sends
     up = np.maximum(1.0, machine.oversubscription * climbing)
+    if machine.sides:  # one link of the torus leads to the next stage
+        up = 2.0 * len(machine.sides)
     rate = np.where(crosses, machine.node_rate * c.sends / machine.gpus_per_node / up, machine.link_rate * c.link)
     latency = np.where(crosses, c.network_latency_s, c.small_s / SENDS)
     return stage_message(tokens * model.hidden, grid, c.conventions) / rate + latency
