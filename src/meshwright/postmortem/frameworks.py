@@ -6,11 +6,12 @@ from collections.abc import Iterator, Sequence
 from .endings import MANY_STEPS, WENT_ON
 from .facts import Absentees, Exit, Fact, Failure, Stalled, StoreWait, WorldSize
 from .lines import LogMessage
+from .names import spelled
 from .world import MOST_RANKS
 
 _TELLS = re.compile(
     r"unhealthy|imed out|Failed to meet|ranks: |Missing ranks|Stalled ranks|task:\d|oordination|rendezvous"
-    r"|crashed with exit code|EI0006"
+    r"|crashed with exit code|problematic ranks"
 )
 _STALLED = re.compile(
     r"(?<![^\s,:\[\]])(?P<tensor>[^\s,:\[\]]+) \[(?P<which>missing|ready) ranks: (?P<ranks>\d[\d, \n]*)\]?"
@@ -27,8 +28,10 @@ _RENDEZVOUS = re.compile(
     r"Expected (?P<all>\d+) threads to join the rendezvous, but (?:only (?P<came>\d+)|not all)"
 )
 _COMPOSER = re.compile(r"Rank (?P<rank>\d{1,6}) crashed with exit code (?P<code>-?\d+)")
+_UCC = re.compile(
+    r"Aborting comms #(?P<seq>\d+) \(op=(?P<operation>\w+)\) due to the problematic ranks: \[(?P<ranks>[\d, ]+)\]"
+)
 _XRT = re.compile(r"Failed to meet rendezvous '(?P<what>[^']*)'")
-_ASCEND = re.compile(r"EI0006: .*?(?:socket times out)")
 _NAMES = 32  # lines over which a list of tasks goes on
 
 
@@ -113,7 +116,13 @@ def _others(message: LogMessage) -> Iterator[Fact]:
     text, where, rank = message.text, message.where, message.rank
     if crashed := _COMPOSER.search(text):
         yield Exit(rank=int(crashed.group("rank")), code=int(crashed.group("code")), first=True, where=where)
+    if late := _UCC.search(text):
+        yield Absentees(
+            ranks=tuple(int(number) for number in re.findall(r"\d+", late["ranks"])),
+            by="UCC",
+            operation=spelled(late["operation"]),
+            seq=int(late["seq"]),
+            where=where,
+        )
     if met := _XRT.search(text):
         yield StoreWait(rank=rank, where=where, what=f"for others at PyTorch/XLA's rendezvous '{met.group('what')}'")
-    if _ASCEND.search(text):
-        yield StoreWait(rank=rank, where=where, what="for the socket of a remote rank (HCCL's EI0006)")

@@ -13,7 +13,7 @@ _BLOCKING = {"barrier", "monitored_barrier"}  # hold the host, so that who stand
 DEEP = 30  # frames from the innermost that are looked at
 _DATA = re.compile(
     r"torch/utils/data/|/datasets?/|/webdataset/|/tokenizers?/|/streaming/base|tf\.data|dataloader\.py|data_loader\.py"
-    r"|/grain/|/ffcv/|/petastorm/|/nvidia/dali/"
+    r"|/grain/|/ffcv/|/petastorm/|/nvidia/dali/|(?:^|/)data/(?:\w+/)*\w*(?:iterator|loader|sampler|reader|collat)\w*\.py"
 )
 _DATA_CALL = re.compile(
     r"^(?:_next_data|_try_get_data|_get_data|__getitem__|_tokenize\w*|tokenize\w*|collate_?(?:fn)?|load_dataset)$"
