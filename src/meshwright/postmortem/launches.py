@@ -1,4 +1,4 @@
-"""Who is behind by `ncclras`: how many calls of each operation the ranks of a communicator have launched."""
+"""Ranks that are behind by `ncclras`: how many calls of each operation the ranks of a communicator have launched."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence

@@ -1,4 +1,4 @@
-"""Who waits for whom by HCCL: each rank names a neighbour, which may wait as well."""
+"""Waits of ranks for each other by HCCL: each names a neighbour, which may wait as well."""
 
 from .facts import Fact, GroupName, NotifyWait, of
 from .position import HangPosition

@@ -1,4 +1,4 @@
-"""What detectors of stragglers print: Megatron's minima and maxima, the scores of NVIDIA's resiliency extension."""
+"""Detectors of stragglers in logs: Megatron's minima and maxima, scores of NVIDIA's resiliency extension."""
 
 import re
 from collections.abc import Iterator, Sequence

@@ -177,50 +177,44 @@ def _clock_s(where: Where) -> float | None:
 
 
 def _kernel(message: LogMessage, text: str, host: str) -> Iterator[Fact]:
+    """Yield what a line of the kernel says: of memory, of a GPU, or of the rest of the machine."""
+    for reader in (_of_memory, _of_gpu, _of_machine):
+        if found := list(reader(message, text, host)):
+            yield from found
+            return
+
+
+def _of_memory(message: LogMessage, text: str, host: str) -> Iterator[Failure]:
     where = message.where
-    killed, task, xid, lost = _KILLED.search(text), _OOM_TASK.search(text), _XID.search(text), _LOST.search(text)
-    hung, server, down, amd = _HUNG.search(text), _SERVER.search(text), _LINK_DOWN.search(text), _AMD.search(text)
-    if killed:
+    if killed := _KILLED.search(text):
         gib = int(killed.group("kb")) / 2**20
         what = f"the kernel killed process {killed['pid']} ({killed['name']}) for memory, {gib:.1f} GiB resident"
         yield Failure(kind="host_memory", what=what, host=host, pid=int(killed.group("pid")), where=where)
-    elif task:
+    elif task := _OOM_TASK.search(text):
         what = f"the kernel's out-of-memory killer chose process {task.group('pid')}"
         yield Failure(kind="host_memory", what=what, host=host, pid=int(task.group("pid")), where=where)
-    elif xid:
-        number, over = int(xid.group("xid")), _RECOVERED.search(xid.group("rest")) is not None
-        if number in _AFTERMATH and (earlier := _EARLIER_XID.search(xid.group("rest"))):
-            number = int(earlier.group(1))  # the driver names what this one follows from
-        pid = int(xid.group("pid")) if (xid.group("pid") or "").isdecimal() else None
-        named = XIDS.get(number, xid.group("rest").strip(" ,.") or "see NVIDIA's list")
-        yield Failure(
-            kind="device",
-            what=f"Xid {number} ({named}) on {xid.group('bus')}",
-            host=host,
-            pid=pid,
-            bus_id=_bus(xid.group("bus")),
-            where=where,
-            follows=over or number in _AFTERMATH | _HARMLESS or _is_harmless(number, xid.group("rest")),
-            is_over=over,
-        )
-    elif reset := _RESET.search(text):
-        yield Failure(kind="device", what=f"a GPU: {reset['what']}", host=host, where=where)
-    elif card := _CARD.search(text):
-        yield Failure(kind="network", what=card["what"][:160], host=host, where=where)
     elif daemon := _OOM_DAEMON.search(text):
         who = f"process {daemon['pid']} ({daemon['name']})" if daemon["pid"] else daemon["unit"]
         pid = int(daemon["pid"]) if daemon["pid"] else None
         yield Failure(kind="host_memory", what=f"{who} was ended for memory", host=host, pid=pid, where=where)
+
+
+def _of_gpu(message: LogMessage, text: str, host: str) -> Iterator[Failure]:
+    where = message.where
+    if xid := _XID.search(text):
+        yield _xid(xid, host, where)
+    elif reset := _RESET.search(text):
+        yield Failure(kind="device", what=f"a GPU: {reset['what']}", host=host, where=where)
     elif handle := _NO_HANDLE.search(text):
         what = f"GPU {handle.group('bus')} does not answer: {handle.group('why')}"
         yield Failure(kind="device", what=what, host=host, bus_id=_bus(handle.group("bus")), where=where)
     elif switch := _SXID.search(text):
         what = f"SXid {switch.group('number')} (a fatal fault of the NVSwitch) on {switch.group('bus')}"
         yield Failure(kind="device", what=what, host=host, where=where)
-    elif lost:
+    elif lost := _LOST.search(text):
         what = f"GPU {lost.group('bus')} has {lost.group('what').strip()}"
         yield Failure(kind="device", what=what, host=host, bus_id=_bus(lost.group("bus")), where=where)
-    elif amd:
+    elif amd := _AMD.search(text):
         what = f"amdgpu {amd.group('bus')}: {amd.group('what')}"
         yield Failure(kind="device", what=what, host=host, bus_id=_bus(amd.group("bus")), where=where)
     elif runtime := _AMD_RUNTIME.search(text):
@@ -228,14 +222,37 @@ def _kernel(message: LogMessage, text: str, host: str) -> Iterator[Fact]:
     elif intel := _INTEL.search(text):
         what = f"Intel GPU {intel.group('bus')}: {intel.group('what')}"
         yield Failure(kind="device", what=what, host=host, bus_id=_bus(intel.group("bus")), where=where)
-    elif hung:
+
+
+def _xid(xid: re.Match[str], host: str, where: Where) -> Failure:
+    number, over = int(xid.group("xid")), _RECOVERED.search(xid.group("rest")) is not None
+    if number in _AFTERMATH and (earlier := _EARLIER_XID.search(xid.group("rest"))):
+        number = int(earlier.group(1))  # the driver names what this one follows from
+    named = XIDS.get(number, xid.group("rest").strip(" ,.") or "see NVIDIA's list")
+    return Failure(
+        kind="device",
+        what=f"Xid {number} ({named}) on {xid.group('bus')}",
+        host=host,
+        pid=int(xid.group("pid")) if (xid.group("pid") or "").isdecimal() else None,
+        bus_id=_bus(xid.group("bus")),
+        where=where,
+        follows=over or number in _AFTERMATH | _HARMLESS or _is_harmless(number, xid.group("rest")),
+        is_over=over,
+    )
+
+
+def _of_machine(message: LogMessage, text: str, host: str) -> Iterator[Failure]:
+    where = message.where
+    if card := _CARD.search(text):
+        yield Failure(kind="network", what=card["what"][:160], host=host, where=where)
+    elif hung := _HUNG.search(text):
         what = f"process {hung.group('pid')} ({hung.group('name')}) stood in one kernel call for {hung.group('s')} s"
         yield Failure(kind="host", what=what, host=host, pid=int(hung.group("pid")), where=where)
-    elif server:
+    elif server := _SERVER.search(text):
         yield Failure(kind="host", what=server.group("what")[:120], host=host, where=where)
     elif rdma := _RDMA.search(text):
         yield Failure(kind="network", what=rdma.group("what")[:160], host=host or rdma.group("host") or "", where=where)
-    elif down:
+    elif down := _LINK_DOWN.search(text):
         yield Failure(kind="network", what=down.group("what")[:120], host=host, where=where)
     elif fatal := _FATAL.search(text):
         what = f"a process ended by itself: {fatal.group('what').lower()}"
