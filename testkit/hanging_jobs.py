@@ -32,6 +32,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     fault: str
     culprit: int | None  # None: a link or a device, nobody's fault
     lost: int | None
+    launched: dict[int, list[Step]]  # by each rank's host
+    groups: dict[str, tuple[str, list[int]]]  # by name, with purpose and ranks
 
 
 def planted(seed: int) -> Job:
@@ -59,9 +61,17 @@ def planted(seed: int) -> Job:
     elif fault == "sizes":
         own[at] = Step(own[at].group, own[at].operation, own[at].numel + 64)
     ended = _played(programs, groups, at if fault == "stuck" else None)
-    files = _files(rng, programs, ended, groups)
+    ahead = rng.choice((0, 2, 5))
+    files = _files(programs, ended, groups, ahead)
     files.pop(f"nccl_trace_rank_{lost}", None)
-    return Job(files=files, fault=fault, culprit=None if fault == "stuck" else culprit, lost=lost)
+    return Job(
+        files=files,
+        fault=fault,
+        culprit=None if fault == "stuck" else culprit,
+        lost=lost,
+        launched={rank: program[: ended[rank] + 1 + ahead] for rank, program in programs.items()},
+        groups=groups,
+    )
 
 
 def _groups(world: int) -> dict[str, tuple[str, list[int]]]:
@@ -109,13 +119,12 @@ def _played(
 
 
 def _files(
-    rng: random.Random,
     programs: Mapping[int, list[Step]],
     ended: Mapping[int, int],
     groups: Mapping[str, tuple[str, list[int]]],
+    ahead: int,
 ) -> dict[str, bytes]:
     """Return the flight record of each rank; its host is some calls ahead of its device."""
-    ahead = rng.choice((0, 2, 5))
     config = {name: {"name": name, "desc": what, "ranks": str(ranks)} for name, (what, ranks) in groups.items()}
     files = {}
     for rank, program in programs.items():

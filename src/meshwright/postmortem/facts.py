@@ -296,6 +296,7 @@ class LaunchCounts(msgspec.Struct, frozen=True, kw_only=True):
     where: Where
     is_world: bool = False  # the communicator of all GPUs
     of_job: bool = False  # the places in `counts` are ranks of the job
+    has_others: bool = False  # there are communicators whose ranks have launched alike: some may stand in a call of one
     report: int = 0  # of several in one file
 
 

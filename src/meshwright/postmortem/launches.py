@@ -13,11 +13,14 @@ AGAIN = "a second report of ncclras a minute later: counts that have moved show 
 
 
 class _Differs(msgspec.Struct, frozen=True, kw_only=True):
-    """How the ranks of one communicator differ. `behind` is None where they are not named or not the few."""
+    """How the ranks of one communicator differ. `behind` is None where they are not named or not the few.
+
+    `others` are then those who have launched more than the fewest, None where they are not known.
+    """
 
     first: LaunchCounts
     behind: frozenset[int] | None
-    others: frozenset[int]
+    others: frozenset[int] | None
     kind: str
     why: str
 
@@ -26,7 +29,8 @@ def by_launches(facts: list[Fact]) -> HangPosition | None:
     """Return who has launched fewer calls than the others, or other ones; None where no report shows a difference.
 
     A rank that is behind in one communicator and among the first in another waits there, and is not to blame. Where
-    most are behind a few, or where the counts move from one report to the next, nobody is named.
+    most are behind a few, where several are that may stand in a call of another communicator, or where the counts move
+    from one report to the next, nobody is named.
     """
     reports: dict[tuple[int, int], list[LaunchCounts]] = defaultdict(list)
     for counts in of(facts, LaunchCounts):
@@ -96,7 +100,7 @@ def _differs(group: Sequence[LaunchCounts], identities: dict[int, int]) -> _Diff
     return _Differs(
         first=lowest or group[0],
         behind=frozenset(behind) if certain else None,
-        others=frozenset(members - behind) if certain else frozenset(),
+        others=frozenset(members - behind) if certain else _further(group, identities),
         kind=kind,
         why=f"by ncclras the ranks of {group[0].communicator} have launched: {', '.join(told)}",
     )
@@ -110,6 +114,19 @@ def _ranks(
     return None if None in found else {rank for rank in found if rank is not None}
 
 
+def _further(group: Sequence[LaunchCounts], identities: dict[int, int]) -> frozenset[int] | None:
+    """Return the ranks that have launched more than the fewest of some operation; None where not all are named."""
+    found: set[int] = set()
+    for counts in group:
+        fewest = min(one.calls for one in counts.counts)
+        for one in counts.counts:
+            ranks = _ranks(counts, one.named, identities)
+            if ranks is None or len(one.named) != one.ranks:
+                return None
+            found |= ranks if one.calls > fewest else set()
+    return frozenset(found)
+
+
 def _named(group: Sequence[LaunchCounts], identities: dict[int, int]) -> set[int]:
     """Return the job's ranks of all members that a report names."""
     return {rank for counts in group for one in counts.counts for rank in _ranks(counts, one.named, identities) or ()}
@@ -118,10 +135,12 @@ def _named(group: Sequence[LaunchCounts], identities: dict[int, int]) -> set[int
 def _position(found: Sequence[_Differs], *, moves: bool, is_last: bool) -> HangPosition:
     known = [one for one in found if one.behind is not None]
     first = next((one for one in known if one.kind == "desync"), known[0] if known else found[0])
-    waiting = {rank for one in known for rank in one.others}
+    waiting = {rank for one in found for rank in one.others or ()}
     roots = {rank for one in known if one.behind is not None for rank in one.behind}
     blamed = set(first.behind or ()) if first.kind == "desync" else roots - waiting
-    certain = len(known) == len(found) and bool(blamed) and not moves
+    certain = all(one.others is not None for one in found) and bool(blamed) and not moves
+    if len(blamed) > 1 and any(one.first.has_others for one in found):
+        certain = False  # several ranks may wait for each other in a communicator of theirs
     missing = () if certain else ("which ranks are behind: `ncclras -v`, or `ncclras -f json`, which names every rank",)
     return HangPosition(
         kind=first.kind if certain else "absent",

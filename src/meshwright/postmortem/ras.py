@@ -20,7 +20,7 @@ _BEGINS = re.compile(r"^NCCL version \S+ compiled with CUDA")
 _JOB = re.compile(r"^Job summary")
 _ROW = re.compile(r"^\s*\d+(?:\s+\d+){2,4}\s*$")
 _GROUPS = re.compile(r"^Communicators\.\.\.")
-_GROUP = re.compile(r"^\s*(?P<number>\d+)\s+\d+\s+\d+\s+\S+\s+(?P<size>\d+)\s+\d+\s+[A-Z]+\s+[A-Z,]+\s*$")
+_GROUP = re.compile(r"^\s*(?P<number>\d+)\s+(?P<count>\d+)\s+\d+\s+\S+\s+(?P<size>\d+)\s+\d+\s+[A-Z]+\s+[A-Z,]+\s*$")
 _BLOCK = re.compile(r"^#(?P<group>\d+)-\d+ \((?P<hash>[0-9a-f]+)\) (?P<what>MISMATCH|INCOMPLETE|ERROR)")
 _PROCESSES = re.compile(r"^(?P<what>INCOMPLETE|DEAD)\s*$")
 _PROCESS = re.compile(r"^\s*Process (?P<pid>\d+) on node (?P<node>\S+) managing GPU")
@@ -60,10 +60,10 @@ class _Report:
     def __init__(self, number: int) -> None:
         self.number = number
         self.total: int | None = None
-        self.sizes: dict[int, int] = {}
+        self.sizes: dict[int, int] = {}  # by the number of a group of communicators of one size
+        self.communicators = 0
         self.in_job = self.in_groups = False
         self.dead: set[tuple[int, str]] = set()
-        self.silent: set[tuple[int, str]] = set()
         self.world: dict[tuple[int | None, str], int] = {}  # rank by process and node
         self.counts: list[tuple[int, str, str, dict[int, LaunchedCalls], Where]] = []
         self.away: list[tuple[int, list[Member], str, Where]] = []
@@ -104,14 +104,16 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
             report.total = int(text.split()[-1])
         elif report.in_groups and (row := _GROUP.match(text)):
             report.sizes[int(row["number"])] = int(row["size"])
+            report.communicators += int(row["count"])
         elif head := _BLOCK.match(text):
             block, listed, part, group = (int(head["group"]), head["hash"], head["what"]), "", "", {}
         elif head := _PROCESSES.match(text):
             listed, block = head["what"], None
         elif listed and (process := _PROCESS.match(text)):
             key = int(process["pid"]), process["node"]
-            (report.dead if listed == "DEAD" else report.silent).add(key)
             report.gone[key] = where
+            if listed == "DEAD":
+                report.dead.add(key)
         elif block:
             part, group = _in_block(report, block, part, group, text, where)
     if report:
@@ -186,6 +188,7 @@ def _facts(report: _Report) -> Iterator[Fact]:
             counts=named,
             is_world=report.is_world(number),
             of_job=known,
+            has_others=report.communicators > len({name for _, name, *_ in report.counts}),
             report=report.number,
             where=where,
         )
@@ -268,6 +271,7 @@ def _of_communicators(communicators: Sequence[Mapping[str, Any]], where: Where) 
     report = _Report(0)
     places = {(*_process(member), member["cuda_dev"]) for one in communicators for member in _all(one)}
     report.total = len(places)
+    report.communicators = len(communicators)
     for number, one in enumerate(communicators):
         report.sizes[number] = int(one["size"])
         if report.is_world(number):
@@ -282,7 +286,8 @@ def _of_communicators(communicators: Sequence[Mapping[str, Any]], where: Where) 
             report.incomplete.append((number, _member(member), line))
             key = _process(member)
             report.gone[key] = line
-            (report.dead if member["status"]["considered_dead"] else report.silent).add(key)
+            if member["status"]["considered_dead"]:
+                report.dead.add(key)
         for member in one["ranks"]:
             _add_state(report, number, one, member, where)
     yield from _facts(report)

@@ -1,14 +1,17 @@
 """What NCCL's `ncclras` prints of a running job, as text and as JSON (NCCL 2.24 to 2.30)."""
 
 import json
+from collections import Counter
 
 import pytest
 
 from meshwright.errors import InputError
 from meshwright.postmortem.inputs import examine
+from testkit.hanging_jobs import planted
 
 from .made import answer, judge, timed_out, told
 
+NAMES = {"all_reduce": "AllReduce", "all_gather": "AllGather", "reduce_scatter": "ReduceScatter"}
 HEAD = [
     "NCCL version 2.28.3 compiled with CUDA 12.9",
     "CUDA runtime version 12090, driver version 13000",
@@ -405,3 +408,34 @@ def test_ranks_that_a_damaged_report_invents_are_not_named(tmp_path):
     ]
     wanted = answer("absent", unknown=True)
     assert told(judge(tmp_path, status(INCOMPLETE, errors)), wanted) == wanted
+
+
+def report_of(job):
+    """What `ncclras -f json` tells of a random job: how many calls of each kind each rank's host has launched."""
+    data = json.loads(as_json([])["ras.json"])
+    data["communicators"] = []
+    for name, (_, ranks) in job.groups.items():
+        members = []
+        for place, rank in enumerate(ranks):
+            counts = Counter(NAMES[step.operation] for step in job.launched[rank] if step.group == name)
+            members.append({**member(rank, dict.fromkeys(NAMES.values(), 0) | counts), "rank": place})
+        one = {"hash": f"0x{name}", "secondary_hash": "0x1:0x2", "size": len(members), "ranks_count": len(members)}
+        data["communicators"].append({**one, "missing_ranks_count": 0, "ranks": members, "missing_ranks": []})
+    return {"ras.json": json.dumps(data).encode()}
+
+
+@pytest.mark.parametrize("seed", range(80))
+def test_no_innocent_rank_is_blamed_for_the_counts_of_a_random_job(seed, tmp_path):
+    job = planted(seed)
+
+    verdict = judge(tmp_path, report_of(job))
+
+    assert set(verdict.blamed) <= {job.culprit}, verdict.because
+
+
+def test_of_the_random_jobs_most_whose_ranks_are_late_or_call_otherwise_are_told(tmp_path):
+    jobs = [job for seed in range(80) if (job := planted(seed)).fault in {"absent", "desync"}]
+
+    told = [bool(judge(tmp_path / str(at), report_of(job)).blamed) for at, job in enumerate(jobs)]
+
+    assert sum(told) >= 0.5 * len(told)
