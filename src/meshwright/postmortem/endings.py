@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from .facts import Busy, CodeFrame, Exit, Fact, Failure, RankIdentity, Shortened, Torchrun, UnlikeModel
 from .lines import LogMessage, time_of
 from .names import collective_in
+from .quoted import attributed
 
 MANY_STEPS = 3  # of any rank after an error without a rank: it was caught, and the training went on
 _CUDA_MEMORY = re.compile(
@@ -50,6 +51,7 @@ _NOT_THE_CAUSE = {
     *("CalledProcessError", "CancelledError", "RendezvousTimeoutError", "TimeoutExpired", "HorovodInternalError"),
     *("ProcessExitedException", "ProcessRaisedException", "LocalRayletDiedError", "NodeDiedError", "OwnerDiedError"),
     *("ObjectLostError", "UnavailableError", "AbortedError"),
+    *("CheckpointException", "WorkerGroupError", "TrainingFailedError"),  # pass on what another rank raised
 }
 _SAY_NOTHING = {"KeyboardInterrupt", "SystemExit", "ChildFailedError", "CalledProcessError", "CancelledError"}
 _FOLLOWS = re.compile(
@@ -57,6 +59,7 @@ _FOLLOWS = re.compile(
     r"|[Cc]onnection (?:closed|reset|refused)|[Bb]roken pipe"
     r"|monitoredBarrier|Timed out waiting|wait timeout|Socket Timeout|[Ww]atchdog"
     r"|timed? ?out.*(?:rendezvous|store|collective|barrier)"
+    r"|DeepEP error: .*timeout|\b(?:dispatch|combine|recv|send|all[-_ ]?to[-_ ]?all)\b.*time(?:d )?-?out"
     r"|gloo/transport|aborted|socket has timed out|terminated with exception|connectFullMesh"
     r"|Detected mismatch between collectives|has inconsistent 0 params"
     r"|process group has been|shutting down|SIGTERM|has been shut down|remote process exited|heartbeat timeout"
@@ -116,6 +119,7 @@ _OURS = re.compile(
 def read(messages: list[LogMessage]) -> Iterator[Fact]:
     """Yield how ranks ended, as the messages of one file say."""
     yield from _exits(messages)
+    messages = attributed(messages)
     went_on: dict[int | None, list[int]] = defaultdict(list)
     ends = _ends_of_tracebacks(messages)
     for index, message in enumerate(messages):

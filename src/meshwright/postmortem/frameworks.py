@@ -11,7 +11,7 @@ from .world import MOST_RANKS
 
 _TELLS = re.compile(
     r"unhealthy|imed out|Failed to meet|ranks: |Missing ranks|Stalled ranks|task:\d|oordination|rendezvous"
-    r"|crashed with exit code|problematic ranks"
+    r"|crashed with exit code|problematic ranks|quorum not ready"
 )
 _STALLED = re.compile(
     r"(?<![^\s,:\[\]])(?P<tensor>[^\s,:\[\]]+) \[(?P<which>missing|ready) ranks: (?P<ranks>\d[\d, \n]*)\]?"
@@ -28,6 +28,7 @@ _RENDEZVOUS = re.compile(
     r"Expected (?P<all>\d+) threads to join the rendezvous, but (?:only (?P<came>\d+)|not all)"
 )
 _COMPOSER = re.compile(r"Rank (?P<rank>\d{1,6}) crashed with exit code (?P<code>-?\d+)")
+_QUORUM = re.compile(r"quorum not ready, only have (?P<came>\d+) participants, need min_replicas (?P<all>\d+)")
 _UCC = re.compile(
     r"Aborting comms #(?P<seq>\d+) \(op=(?P<operation>\w+)\) due to the problematic ranks: \[(?P<ranks>[\d, ]+)\]"
 )
@@ -64,6 +65,9 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
         if met := _RENDEZVOUS.search(text):
             came = f"{met['came']} of {met['all']}" if met["came"] else f"not all of {met['all']}"
             what = f"for others at XLA's rendezvous '{met['what'][:80]}' ({came} came)"
+            waits.append((index, StoreWait(rank=message.rank, where=message.where, what=what)))
+        if short := _QUORUM.search(text):
+            what = f"for replicas at torchft's quorum ({short['came']} of {short['all']} came)"
             waits.append((index, StoreWait(rank=message.rank, where=message.where, what=what)))
         yield from _others(message)
     if waits and not any("Thread is unstuck" in message.text for message in messages[waits[-1][0] :]):
