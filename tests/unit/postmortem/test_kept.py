@@ -4,14 +4,14 @@ import pytest
 
 from .made import LINE, WORLD, answer, failed_at, judge, out_of_memory, signalled, stood_still, timed_out, told
 
-OLD = "[E ProcessGroupNCCL.cpp:737] [Rank {}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum={}, OpType={},"
+OLD = "[E ProcessGroupNCCL.cpp:737] [Rank {}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum={},"
 REMOTE = "ncclRemoteError: A call failed possibly due to a network error or a remote process exiting prematurely."
 TRACE = ["Traceback (most recent call last):", '  File "train.py", line 9, in <module>']
 
 
 def old(rank, seq, operation="_ALLGATHER_BASE"):
     """The watchdog of torch 1.12."""
-    return OLD.format(rank, seq, operation) + " Timeout(ms)=1800000) ran for 1801750 milliseconds before timing out."
+    return OLD.format(rank, seq) + f" OpType={operation}, Timeout(ms)=1800000) ran for 1801750 milliseconds before timing out."
 
 
 def of(rank, *lines):
