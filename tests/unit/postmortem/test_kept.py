@@ -11,7 +11,8 @@ TRACE = ["Traceback (most recent call last):", '  File "train.py", line 9, in <m
 
 def old(rank, seq, operation="_ALLGATHER_BASE"):
     """The watchdog of torch 1.12."""
-    return OLD.format(rank, seq) + f" OpType={operation}, Timeout(ms)=1800000) ran for 1801750 milliseconds before timing out."
+    rest = f" OpType={operation}, Timeout(ms)=1800000) ran for 1801750 milliseconds before timing out."
+    return OLD.format(rank, seq) + rest
 
 
 def of(rank, *lines):
