@@ -216,3 +216,70 @@ def test_texts_that_were_kept_back_are_judged_right(name, tmp_path):
     files, wanted = CASES[name]
     verdict = judge(tmp_path, files)
     assert told(verdict, wanted) == wanted, str(verdict)
+
+
+OF_OTHERS = [
+    "filelock._error.Timeout: The file lock '/cache/x.lock' could not be acquired.",
+    "RuntimeError: [Rank 3] Caught collective operation timeout: WorkNCCL(SeqNum=7, OpType=ALLREDUCE,"
+    " Timeout(ms)=600000) ran for 600040 milliseconds before timing out.",
+    "RuntimeError: Work timed out in blocking wait (NCCL_BLOCKING_WAIT=1).",
+    "RuntimeError: Stop_waiting response is expected",
+    "torch.distributed.DistNetworkError: failed to recv, got 0 bytes",
+    "RuntimeError: failed to recv, got 0 bytes",
+    "RuntimeError: oneCCL: atl_ofi_comm.cpp:281 init_transport: EXCEPTION: atl_status: FAILURE",
+    "ray.exceptions.GetTimeoutError: Get timed out: some object(s) not ready.",
+    "ray.exceptions.RayChannelTimeoutError: System error: Timed out waiting for object available to read.",
+    "TimeoutError: Timed out after 600 seconds waiting for other ranks at the barrier",
+    "RuntimeError: nvshmem: barrier timeout on PE 3",
+    "RuntimeError: NVSHMEM barrier timed out",
+    "ucxx._lib.libucxx.UCXXConnectionResetError: Connection reset by remote peer",
+    "ucp._libs.exceptions.UCXConnectionReset: <[Recv #001] ep: 0x7f, tag: 0x1>: Connection reset by remote peer",
+    "mpi4py.MPI.Exception: MPI_ERR_PROC_FAILED: Process Failure",
+    "grpc._channel._InactiveRpcError: <_InactiveRpcError of RPC that terminated with: status = StatusCode.UNAVAILABLE",
+    "jaxlib._jax.XlaRuntimeError: DEADLINE_EXCEEDED: Barrier timed out. Id: step 4",
+    "jaxlib.xla_extension.XlaRuntimeError: INTERNAL: NCCL operation ncclGroupEnd() failed: remote process exited or"
+    " there was a network error",
+    "XlaRuntimeError: FAILED_PRECONDITION: Buffer Definition Event: Gloo all-reduce failed:"
+    " [external/gloo/gloo/transport/tcp/pair.cc:547] Connection closed by peer [10.0.0.2]:4321",
+    "torch.distributed.DistStoreError: wait timeout after 600000ms, keys: /default_pg/0//cuda//0",
+    "RuntimeError: NCCL communicator was aborted on rank 3.  Original reason for failure was: [Rank 3] Watchdog caught"
+    " collective operation timeout",
+    "RuntimeError: ProcessGroupGloo: Application timeout caused pair closure",
+    "RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:525] Application timeout caused pair closure",
+    "torch.distributed.elastic.rendezvous.api.RendezvousGracefulExitError: ",
+    "RuntimeError: Timeout waiting for peer rank 2 in symmetric memory barrier",
+    "queue.Empty",
+    "_queue.Empty",
+    "RuntimeError: ACL stream synchronize failed, error code:507048",
+    "RuntimeError: HCCL function error: HcclAllReduce, error code is 6",
+    "deepspeed.runtime.fault.PeerLostError: peer 2 left",
+]
+ITS_OWN = [
+    "ValueError: shape mismatch",
+    "RuntimeError: mat1 and mat2 shapes cannot be multiplied (2x3 and 4x5)",
+    "FileNotFoundError: [Errno 2] No such file or directory: '/data/x'",
+    "TimeoutError: reading /data/shard-3.tar timed out",
+    "requests.exceptions.ReadTimeout: HTTPSConnectionPool(host='huggingface.co', port=443): Read timed out. (read"
+    " timeout=10)",
+    "AssertionError: loss is nan",
+    "torch.AcceleratorError: CUDA error: an illegal memory access was encountered",
+    "botocore.exceptions.ReadTimeoutError: Read timeout on endpoint URL: 's3'",
+    "UnboundLocalError: local variable 'x'",
+    "safetensors_rust.SafetensorError: Error while deserializing header: HeaderTooLarge",
+    "RuntimeError: PytorchStreamReader failed reading zip archive: failed finding central directory",
+    "json.decoder.JSONDecodeError: Expecting value: line 1 column 1 (char 0)",
+]
+
+
+@pytest.mark.parametrize("error", OF_OTHERS)
+def test_who_waited_in_vain_or_lost_a_peer_is_not_to_blame_for_it(error, tmp_path):
+    verdict = judge(tmp_path, of(3, *TRACE, error))
+
+    assert verdict.blamed == (), str(verdict)
+
+
+@pytest.mark.parametrize("error", ITS_OWN)
+def test_who_failed_by_itself_is_to_blame(error, tmp_path):
+    verdict = judge(tmp_path, of(3, *TRACE, error))
+
+    assert (verdict.kind, verdict.rank) == ("exception", 3), str(verdict)
