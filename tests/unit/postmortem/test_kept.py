@@ -2,7 +2,19 @@
 
 import pytest
 
-from .made import LINE, WORLD, answer, failed_at, judge, out_of_memory, signalled, stood_still, timed_out, told
+from .made import (
+    LINE,
+    WORLD,
+    answer,
+    failed_at,
+    judge,
+    out_of_memory,
+    signalled,
+    stood_still,
+    summary,
+    timed_out,
+    told,
+)
 
 OLD = "[E ProcessGroupNCCL.cpp:737] [Rank {}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum={},"
 REMOTE = "ncclRemoteError: A call failed possibly due to a network error or a remote process exiting prematurely."
@@ -283,3 +295,11 @@ def test_who_failed_by_itself_is_to_blame(error, tmp_path):
     verdict = judge(tmp_path, of(3, *TRACE, error))
 
     assert (verdict.kind, verdict.rank) == ("exception", 3), str(verdict)
+
+
+@pytest.mark.parametrize("code", [1, -6, -15])
+@pytest.mark.parametrize("error", OF_OTHERS[::5])
+def test_torchruns_first_failure_does_not_make_a_victim_a_culprit(error, code, tmp_path):
+    verdict = judge(tmp_path, [*of(1, *TRACE, error), *summary(1, code)])
+
+    assert verdict.blamed == (), str(verdict)
