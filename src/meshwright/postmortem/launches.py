@@ -48,10 +48,10 @@ def by_launches(facts: list[Fact]) -> HangPosition | None:
 
 
 def _moved(before: Sequence[LaunchCounts], last: Sequence[LaunchCounts]) -> bool:
-    """Whether the counts of the same communicators differ from one report to the next."""
+    """Whether a difference of the last report was not there, or another one, in the report before."""
     earlier = {(one.communicator, one.operation): _numbers(one) for one in before}
     later = {(one.communicator, one.operation): _numbers(one) for one in last}
-    return any(earlier.get(key, numbers) != numbers for key, numbers in later.items())
+    return any(earlier.get(key) != numbers for key, numbers in later.items())
 
 
 def _numbers(counts: LaunchCounts) -> set[tuple[int, int]]:

@@ -141,7 +141,7 @@ def _in_block(
         told = member.groupdict()
         one: Member = (int(told["place"]), int(told["pid"]) if told["pid"] else None, told["node"] or "")
         alone = any(told[key] for key in ("calls", "none", "status", "error"))
-        _add(report, block, part, told if alone else group, one, where, alone=alone)
+        _add(report, block, part, told if alone else group, one, where)
     return part, group
 
 
@@ -152,8 +152,6 @@ def _add(
     told: Mapping[str, Any],
     one: Member,
     where: Where,
-    *,
-    alone: bool,
 ) -> None:
     number, _, what = block
     if report.is_world(number) and one[1] is not None:
