@@ -16,6 +16,7 @@ from benchmarks.faults_manifest import NODES, RANKS_PER_NODE, Fault, Scenario
 from benchmarks.faults_systems import STEPS, Named, System
 from meshwright.cluster.emulation import Emulation, EmulationSpec
 from meshwright.cluster.emulation.session import StartedJob
+from meshwright.native import cache_folder
 
 NIC_BYTES_PER_S = 25e6
 STUCK_S = 120.0  # without a step, an end of a node or a fault: that is a hang
@@ -24,6 +25,7 @@ MOST_STARTS = 6
 LEAVE_S = 35.0  # for ranks whose launcher was killed to save and leave
 LOOK_S, LOOK_AT_DISK_S = 0.03, 0.5
 FROZEN_S = 8.0  # a look that takes so much longer: somebody stopped all of us
+CACHE = "cache"  # of all scenarios, beside their folders
 WAS = "was"  # the run folder without its checkpoints, once the disk has gone
 Begin = Callable[[Emulation, Path], System]
 
@@ -88,8 +90,17 @@ def environment_of(place: Path) -> dict[str, str]:
     """Return the variables of the processes of a scenario that is played in a folder."""
     return {
         **{"OMP_NUM_THREADS": "1", "TMPDIR": str(place / "tmp")},
-        **{"XDG_CACHE_HOME": str(place.parent / "cache"), "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"},
+        **{"XDG_CACHE_HOME": str(place.parent / CACHE), "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"},
     }
+
+
+def keep_compiled(cache: Path) -> None:
+    """Give a cache what is compiled for this machine already: on a busy one that takes minutes, of no scenario."""
+    compiled = cache_folder()
+    if compiled is not None:
+        (cache / "meshwright").mkdir(parents=True, mode=0o700)
+        for library in compiled.glob("[a-z]*-*.so"):
+            shutil.copy(library, cache / "meshwright" / library.name)
 
 
 def no_sockets(folder: str, names: list[str]) -> list[str]:
