@@ -28,6 +28,7 @@ from ..backend.hosts.placement import switches_above
 from ..bench.process import prepare_process
 from ..cluster.binding import beside, bind, binding
 from ..cluster.doctor.stacks import listen
+from ..cluster.emulation.linux import go_on_without_parent
 from ..cluster.local import local_cluster, threads_per_rank
 from ..cluster.sysfs import network_bytes_per_s
 from ..device import bus_id, is_accelerator, of_rank, set_current
@@ -87,6 +88,7 @@ def main(run_dir: str, launcher_pid: int, config_json: str) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)  # the fork server ignores them; the loop sets its own
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGUSR1, signal.SIG_DFL)
+    go_on_without_parent()
     threading.Thread(target=_leave_with, args=(launcher_pid, run_dir), daemon=True).start()
     folder = RunFolder(Path(run_dir))
     os.environ.setdefault(FLIGHT_VARIABLE, str(folder.flight))
