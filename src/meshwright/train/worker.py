@@ -174,12 +174,21 @@ def _join(backend: str, config: JobConfig, folder: RunFolder, device: torch.devi
         timeout=timedelta(seconds=start_s),
         device_id=device if is_accelerator(device) else None,
     )
+    return store
+
+
+def _all_ready(timeout_s: float) -> None:
+    """Return once all ranks are ready to train; from then on they wait for each other for `timeout_s` alone.
+
+    Until then each reads the corpus and the checkpoint in its own time, and that is no reason to blame one: they have
+    `START_S` at least.
+    """
+    dist.barrier()
     group = dist.distributed_c10d._get_default_group()
     if isinstance(group, GroupBase):
         group.set_timeout(timedelta(seconds=timeout_s))
     else:
         dist.distributed_c10d._set_pg_timeout(timedelta(seconds=timeout_s), group)
-    return store
 
 
 def _train(config: JobConfig, plan: Plan, folder: RunFolder, here: Place, device: torch.device) -> str:
@@ -193,8 +202,10 @@ def _train(config: JobConfig, plan: Plan, folder: RunFolder, here: Place, device
     with Watch(trainer.events, lambda: trainer.current_step, rank=rank, ranks=ranks) as watch:
         for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
             signal.signal(signum, trainer.request_stop)
-        begun = LoadCounters()
         try:
+            if ranks > 1:
+                _all_ready(config.launch.timeout_s)
+            begun = LoadCounters()
             stopped = _logged_run(trainer, folder, first=rank == 0)
             watch.end()  # from here on the others may leave
             if trainer.recorder.parts:
