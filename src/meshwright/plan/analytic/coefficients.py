@@ -42,6 +42,7 @@ class Coefficients(NamedTuple):
     cast: Number  # bytes moved for each element that a product in eight bits or fewer reads
     attention: Number  # share of the bf16 peak that a long fused attention reaches, counted causal
     attention_length: Number  # tokens at which it runs at half of that
+    exponentials: Number  # elements of a head's width whose products take as long as one score's exponential
     recurrence: Number  # products inside a recurrence's chunks, beside that
     scan: Number  # multiplies the bytes of a recurrence's kernels
     softmax: Number  # multiplies the bytes of an unfused softmax
@@ -68,7 +69,8 @@ class Coefficients(NamedTuple):
     tp_hidden: Number  # share of the tensor-parallel collectives that computation hides
     ep_exposed: Number  # share of the all-to-all between experts that nothing hides
     grouped: Number  # products of experts beside one product of their rows
-    launch_moe_s: Number  # least seconds of the forward of a layer with experts
+    launch_moe_s: Number  # least seconds of the forward of a layer with experts, beside its experts' own kernels
+    launch_expert_s: Number  # likewise of one kernel of one expert; 0 where one kernel computes those of all
     moe_pace: Number  # of layers with experts, in a release of the stack
     sends_hidden: Number  # share of the sends between stages that an interleaved schedule hides
     dp_hidden: Number  # share of the window of backward in which gradients travel unseen
