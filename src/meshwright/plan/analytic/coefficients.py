@@ -171,7 +171,8 @@ class Errors(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     runs: int
     fitted: float  # mean absolute error, relative
     left_out: float
-    band: float  # nine in ten of the left-out runs are within it
+    band: float  # nine in ten of the left-out runs are within it, those with experts aside where there are others
+    experts_band: float | None = None  # the same of runs with experts; None where there are none
 
 
 class Book(msgspec.Struct, frozen=True):
@@ -198,10 +199,15 @@ class Book(msgspec.Struct, frozen=True):
         """Return the stack whose conventions hold for `stack`: its own, or those of the one that it is like."""
         return stack if stack in DESCRIBED else self.fitted(stack)
 
-    def band(self, stack: str) -> float:
-        """Return the relative error within which nine in ten runs of a stack were predicted."""
-        own = self.fitted(stack)
-        return self.errors[own if own in self.errors else UNSEEN].band
+    def band(self, stack: str, *, experts: float = 0) -> float:
+        """Return the relative error within which nine in ten runs of a stack were predicted, of models with experts or
+        without; that of stacks that nobody measured where no run of this one had any.
+        """
+        unseen = self.errors[UNSEEN]
+        own = self.errors.get(self.fitted(stack), unseen)
+        if not experts:
+            return own.band
+        return max(own.band, unseen.experts_band or 0.0) if own.experts_band is None else own.experts_band
 
     @property
     def values(self) -> Array:
