@@ -124,7 +124,11 @@ def summarise(
     found = []
     for name, group in by_family.items():
         own = [o.error_band for o in group if isinstance(o, RowOutcome) and o.error_band is not None]
-        band = float(np.median(own)) if own and calibration is not None else float(np.median(stacks.get(name, [known.band("")])))
+        band = (
+            float(np.median(own))
+            if own and calibration is not None
+            else float(np.median(stacks.get(name, [known.band("")])))
+        )
         found.append(_summary(name, group, band))
     everything = [outcome for group in by_family.values() for outcome in group]
     bands = [summary.band for summary in found]

@@ -2,8 +2,8 @@
 
 FLOPs of one sequence of s tokens: 4 s^2 d a forward, half of it if causal scores are skipped; a flash backward
 computes five products in place of two, 2.5 times the forward (Dao et al. 2022, arXiv 2205.14135, 2307.08691). Each
-score has one exponential too, whatever the head's width, so that narrow heads take longer for their FLOPs: H100 computes
-16 of them in the time of 4,096 FLOPs, those of a score of 64 elements (Shah et al. 2024, arXiv 2407.08608, section 3.1).
+score has one exponential too, whatever the head's width, so that narrow heads take longer for their FLOPs: an H100 has
+16 of them in the time of 4,096 FLOPs, those of 16 scores of 64 elements (Shah et al. 2024, arXiv 2407.08608).
 Without fusion the scores travel through memory: nine bytes a score forward and eleven backward in half precision
 (scores written and read, softmax and its mask, dropout; Korthikanti et al. 2022, arXiv 2205.05198, section 4).
 """

@@ -228,7 +228,9 @@ def performance(setting: Setting, prices: StepPrices, index: int, layout: Layout
         model_tflops_per_gpu=tflops,
         mfu=tflops * 1e12 / float(machine_of(setting).peak),
         peak_memory_bytes_per_gpu=round(float(prices.reserved_bytes[index])),
-        error_band=widened(_narrowed(setting, layout, known.band(setting.stack, experts=setting.architecture.experts)), doubts),
+        error_band=widened(
+            _narrowed(setting, layout, known.band(setting.stack, experts=setting.architecture.experts)), doubts
+        ),
         not_modelled=(*NOT_MODELLED, *(OWN_NOT_MODELLED if setting.stack == OWN else ()), *doubts),
         calibration=origins(setting),
     )
