@@ -11,7 +11,7 @@ from .stacks import find_stack
 
 
 def on_other_engines(setting: Setting, layout: Layout) -> list[tuple[str, float]]:
-    """Return the engines that can run a layout, but the setting's own, with the seconds of a step, the fastest first."""
+    """Return the other engines that can run a layout, each with the seconds of a step, the fastest first."""
     found = []
     for name in ENGINES:
         stack = find_stack(name)

@@ -124,15 +124,11 @@ def summarise(
     found = []
     for name, group in by_family.items():
         own = [o.error_band for o in group if isinstance(o, RowOutcome) and o.error_band is not None]
-        band = (
-            float(np.median(own))
-            if own and calibration is not None
-            else float(np.median(stacks.get(name, [known.band("")])))
-        )
-        found.append(_summary(name, group, band))
+        bands = own if own and calibration is not None else stacks.get(name, [known.band("")])
+        found.append(_summary(name, group, float(np.median(bands))))
     everything = [outcome for group in by_family.values() for outcome in group]
-    bands = [summary.band for summary in found]
-    return [*found, _summary("all", everything, max(bands))] if len(found) > 1 else found
+    widest = max((summary.band for summary in found), default=0.0)
+    return [*found, _summary("all", everything, widest)] if len(found) > 1 else found
 
 
 def warnings(outcomes: Iterable[RowOutcome | Unpriced]) -> dict[str, int]:

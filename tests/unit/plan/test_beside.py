@@ -21,7 +21,8 @@ def test_other_engines_that_can_run_a_layout_are_priced_each_by_its_own_facts():
 
     assert [seconds for _, seconds in found] == sorted(seconds for _, seconds in found)
     named = dict(found)
-    assert "automodel" in named and "meshwright" not in named
+    assert "automodel" in named
+    assert "meshwright" not in named
     assert "megatron" not in named  # whose pipelines shard no weights
     for stack, seconds in found:
         assert seconds == priced(replace(given, stack=stack), layout).step_time_s[0]
