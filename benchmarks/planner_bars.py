@@ -27,17 +27,18 @@ REASONS = {
     "two own runs, experts": EXPERT_STEPS,
     "worst family unseen, experts": EXPERT_RELEASES,
     "MLPerf left out": (
-        "Llama 8B in one micro-batch: one run of 512 GPUs is 28 % too fast and one of 256 10 %, where those of 64 and 128 "
-        "are 4 to 9 % too slow: what grows with the ranks is not stated"
+        "Llama 8B in one micro-batch: one run of 512 GPUs is 28 % too fast and one of 256 10 %, where those of 64 and "
+        "128 are 4 to 9 % too slow: what grows with the ranks is not stated"
     ),
     "SimuMax left out": "context parallelism and tensor parallelism in bf16 on Blackwell, which few other runs have",
     "two own runs, dense": (
-        "sweeps over many layouts stay above it (titan and dgxc in fp8, bloom, both of vTrain); a tighter pace, or half as "
-        "much noise again, moved it by 0.04"
+        "sweeps over many layouts stay above it (titan and dgxc in fp8, bloom, both of vTrain); a tighter pace, or "
+        "half as much noise again, moved it by 0.04"
     ),
     "worst family unseen, dense": (
         "simumax_cp: its machine takes 12 % longer than those of NVIDIA's recipes for equal layers (pace_simumax); "
-        "timings of single kernels on it tell 1 point of that (docs/cost-model.md); one run of its own brings it under 6 %"
+        "timings of single kernels on it tell 1 point of that (docs/cost-model.md); one run of its own brings it under "
+        "6 %"
     ),
 }
 
