@@ -440,7 +440,7 @@ def test_ranks_that_share_parameters_lie_as_near_whichever_of_dp_and_cp_is_insid
 
 def test_a_narrow_head_takes_longer_for_its_flops_by_its_exponentials():
     half = replace(LLAMA, num_attention_heads=64, head_dim=64)  # the same FLOPs
-    for node, share in (("dgx-a100-80g", 32.0), ("dgx-h100", 64.0), ("dgx-b200", 128.0)):
+    for node, share in (("dgx-a100-80g", 0.0), ("dgx-h100", 64.0), ("dgx-b200", 128.0)):
         given = [setting(model, node, stack="bridge") for model in (LLAMA, half)]
         times = [
             flash_s(machine_of(one), coefficients_of(one), ModelQuantities.of(one.architecture), GRID, 8192.0)[0]
