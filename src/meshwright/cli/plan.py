@@ -252,11 +252,12 @@ def _search(setting: "Setting", given: dict[str, Any], model: "Model", console: 
 
 def _price(setting: "Setting", given: dict[str, Any], console: "Console") -> int:
     from ..layout import micro_batches
+    from ..plan.beside import on_other_engines
     from ..plan.explore import plain_data_parallel
     from ..plan.keep import unlike_its_stack
     from ..plan.request import priced_layout
     from ..plan.told import facts_of, sentence
-    from ..report.planning import show_row
+    from ..report.planning import show_engines, show_row
     from ..report.terminal import show_pipeline
 
     row = priced_layout(setting, given["layout"])
@@ -271,6 +272,8 @@ def _price(setting: "Setting", given: dict[str, Any], console: "Console") -> int
     else:
         console.print(sentence(facts_of(setting)), highlight=False)
         show_row(console, str(row.layout), row)
+        if given["stack"] is None:
+            show_engines(console, on_other_engines(setting, row.layout))
         show_pipeline(console, row.layout, micro_batches(row.layout, setting.global_batch))
     return 0
 

@@ -110,20 +110,25 @@ def summarise(
 ) -> list[FamilyErrors]:
     """Return the errors by family, in the order of the table, and of all rows together at the end.
 
-    A family's band is that of its stack; with a calibration the median of its rows'.
+    A family's band is that of its stack, the median where its rows with experts have another; with a calibration the
+    median of its rows'.
     """
     by_family: dict[str, list[RowOutcome | Unpriced]] = {}
     for outcome in outcomes:
         by_family.setdefault(outcome.family, []).append(outcome)
-    stacks = {row.family: row.run.stack for row in rows if row.run}
+    stacks: dict[str, list[float]] = {}
+    for row in rows:
+        if row.run:
+            plain = known.band(row.run.stack, experts=row.run.architecture.experts)
+            stacks.setdefault(row.family, []).append(plain)
     found = []
     for name, group in by_family.items():
         own = [o.error_band for o in group if isinstance(o, RowOutcome) and o.error_band is not None]
-        band = float(np.median(own)) if own and calibration is not None else known.band(stacks.get(name, ""))
-        found.append(_summary(name, group, band))
+        bands = own if own and calibration is not None else stacks.get(name, [known.band("")])
+        found.append(_summary(name, group, float(np.median(bands))))
     everything = [outcome for group in by_family.values() for outcome in group]
-    bands = [summary.band for summary in found]
-    return [*found, _summary("all", everything, max(bands))] if len(found) > 1 else found
+    widest = max((summary.band for summary in found), default=0.0)
+    return [*found, _summary("all", everything, widest)] if len(found) > 1 else found
 
 
 def warnings(outcomes: Iterable[RowOutcome | Unpriced]) -> dict[str, int]:

@@ -105,6 +105,9 @@ STACKS = {  # published ones that do otherwise than most
 }
 # in 8 bits and fewer NVIDIA's recipes sum and reduce gradients in half precision
 HALF_SUMS = frozenset({"bridge", "nemo", "dgxc", "since-2024", "mlperf_gpt3", "mlperf_405b", "mlperf_8b"})
+# torchtitan casts weights to float8 before it gathers them (enable_fsdp_float8_all_gather, docs/float8.md); scales by
+# row are found after the gather
+LOW_GATHERS = frozenset({"titan", "torchtitan"})
 ROUTED_ONCE = frozenset({"bridge", "automodel"})  # their recipes dispatch by DeepEP and HybridEP
 DESCRIBED = frozenset({OWN, *STACKS, *HALF_SUMS, *ROUTED_ONCE})  # stacks with facts of their own
 HIGH = frozenset({"bf16", "fp16", "fp32", "float32"})
@@ -117,6 +120,8 @@ def conventions_of(stack: str, precision: str = "bf16") -> Conventions:
     found = STACKS.get(stack, Conventions())
     if stack in ROUTED_ONCE:
         found = msgspec.structs.replace(found, routed_once=1)
+    if stack in LOW_GATHERS and precision == "fp8":
+        found = msgspec.structs.replace(found, weight_bytes=1)
     if stack in HALF_SUMS and precision not in HIGH:
         return msgspec.structs.replace(found, held_gradient_bytes=HALF_BYTES, gradient_bytes=HALF_BYTES)
     return found

@@ -10,6 +10,7 @@ import numpy as np
 
 from ...workload.routing import nodes_reached
 from ...workload.split import LayerTraffic, Sizes, context_exchange, expert_exchange, tensor_exchange
+from .adapters import adapters_s
 from .attention import flash_s, recurrence_s, unfused_s
 from .coefficients import Coefficients
 from .collective import AxisPlacement, all_to_all_s, axis_span, span
@@ -20,6 +21,7 @@ from .sent import Axis, is_never
 HALF_BYTES = 2.0  # of one activation inside a layer
 OUTER_PASSES = 10.0  # norms, residual sums and dropout: reads and writes of T x h in the forward
 INNER_PASSES = 2.0  # activation function: reads and writes of each T x f
+EXPERT_PRODUCTS = 2.0  # of one expert: gate and up together, and down
 BACKWARD_PASSES = 2.0  # of the forward's element-wise bytes
 
 
@@ -59,11 +61,13 @@ def layer_s(machine: Machine, c: Coefficients, model: ModelQuantities, grid: Gri
     ring = _context_parallel(c, machine, sizes, grid, attention)
     routed = _expert_parallel(machine, c, model, sizes, grid) * share
     moved = outer + inner
-    forward_gpu = projections[0] + network[0] + attention[0] + moved
-    backward_gpu = projections[1] + network[1] + attention[1] + BACKWARD_PASSES * moved
+    adapted = adapters_s(machine, c, model, grid, tokens)
+    forward_gpu = projections[0] + network[0] + attention[0] + moved + adapted[0]
+    backward_gpu = projections[1] + network[1] + attention[1] + BACKWARD_PASSES * moved + adapted[1]
     exposed_tp, exposed_tp_backward, exposed_tp_again = (seconds * (1.0 - c.tp_hidden) for seconds in comm)
     floor = c.launch_s * _fallback(c, model, grid)
-    floor = np.where(share > 0, share * np.maximum(floor, c.launch_moe_s * c.moe_pace) + (1.0 - share) * floor, floor)
+    routing_floor = (c.launch_moe_s + c.launch_expert_s * _expert_kernels(machine, model, grid)) * c.moe_pace
+    floor = np.where(share > 0, share * np.maximum(floor, routing_floor) + (1.0 - share) * floor, floor)
     alone = grid.tp == 1
     forward = _pass(forward_gpu, exposed_tp + ring[0] + routed, comm[0] - exposed_tp, floor, alone)
     exposed = exposed_tp_backward + ring[1] + routed
@@ -97,6 +101,15 @@ def _pass(gpu_s: Number, exposed_s: Number, hidden_s: Number, floor_s: Number, a
 def _fallback(c: Coefficients, model: ModelQuantities, grid: Grid) -> Number:
     split = (grid.mbs * model.heads / grid.tp) % 4 > 0
     return np.where(np.logical_and(split, c.flash == 0), c.launch_fallback, 1.0)
+
+
+def _expert_kernels(machine: Machine, model: ModelQuantities, grid: Grid) -> Number:
+    """Return the kernels of a rank's experts in a forward, where each expert has its own.
+
+    Two products each; in eight bits or fewer what enters each of them is cast, and its transpose for the backward.
+    """
+    each = np.where(machine.product_bytes < HALF_BYTES, EXPERT_PRODUCTS * 3.0, EXPERT_PRODUCTS)
+    return np.maximum(model.experts / grid.ep, 1.0) * each
 
 
 def _attention(

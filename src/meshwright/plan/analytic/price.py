@@ -211,6 +211,7 @@ def performance(setting: Setting, prices: StepPrices, index: int, layout: Layout
         doubts = (*doubts, "torus: axes are laid along its sides in the order of ranks; a compiler may lay them better")
     if setting.ignored:
         doubts = (*doubts, f"model: keys passed over and not understood: {', '.join(setting.ignored)}")
+    band = known.band(setting.stack, experts=setting.architecture.experts)
     step_time_s = float(prices.step_time_s[index])
     tokens = setting.global_batch * setting.seq_len
     flops = tokens * flops_per_token(setting) / setting.gpus
@@ -228,7 +229,7 @@ def performance(setting: Setting, prices: StepPrices, index: int, layout: Layout
         model_tflops_per_gpu=tflops,
         mfu=tflops * 1e12 / float(machine_of(setting).peak),
         peak_memory_bytes_per_gpu=round(float(prices.reserved_bytes[index])),
-        error_band=widened(_narrowed(setting, layout, known.band(setting.stack)), doubts),
+        error_band=widened(_narrowed(setting, layout, band), doubts),
         not_modelled=(*NOT_MODELLED, *(OWN_NOT_MODELLED if setting.stack == OWN else ()), *doubts),
         calibration=origins(setting),
     )
