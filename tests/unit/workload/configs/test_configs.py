@@ -166,6 +166,13 @@ def test_a_layer_that_takes_another_layers_keys_has_no_indexer_and_meets_as_few(
     assert all_pick.parameters - shared.parameters == 3 * (index + 2 * of_first.index_dim)
 
 
+def test_a_token_visits_the_real_experts_of_longcat_flash_alone_eight_of_twelve_on_average():
+    model = architecture_of({"model_type": "longcat_flash"}).architecture
+
+    assert model.runs[0].layer.network.top == 8  # 12 x 512 / (512 + 256)
+    assert model.active_parameters == pytest.approx(27e9, rel=0.04)  # published: 18.6 to 31.3 B, 27 B on average
+
+
 def test_experts_are_where_a_list_of_zeros_and_ones_says():
     base = {"model_type": "mimo_v2_flash", "num_hidden_layers": 4, "moe_layer_freq": [0, 1, 0, 1]}
 
