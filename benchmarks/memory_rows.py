@@ -74,7 +74,7 @@ def peak(line: Mapping[str, str], models: Path, catalogue: Catalogue, known: Boo
     grid = Grid.of([layout])
     found = memory_bytes(
         machine,
-        coefficients(known, line["stack"], key, line["precision"]),
+        coefficients(known, line["stack"], key, line["precision"])._replace(**facts_of(line.get("facts", ""))),
         ModelQuantities.of(model),
         grid,
         seq_len=float(line["seq"]),
@@ -94,7 +94,12 @@ def peak(line: Mapping[str, str], models: Path, catalogue: Catalogue, known: Boo
     )
 
 
-SP = {"megatron": 1, "nemo": 1, "titan": 1}  # sequence parallelism, where the planner knows no constants of the stack
+def facts_of(text: str) -> dict[str, float]:
+    """Return what a row says of its run beside its stack: "selective_saves=1;logit_bytes=4"."""
+    return {name: float(value) for name, _, value in (part.partition("=") for part in text.split(";") if part)}
+
+
+SP = {"megatron": 1, "nemo": 1, "titan": 1, "torchtitan": 1, "deepspeed": 0}  # sequence parallelism, where the planner knows no constants of the stack
 
 
 def by_family(rows: Iterable[Peak]) -> list[dict[str, Any]]:

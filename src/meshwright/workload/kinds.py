@@ -107,6 +107,13 @@ class Latent(_Kind, frozen=True, kw_only=True, tag="latent"):
         """Columns that the output projection takes."""
         return self.heads * self.value_dim
 
+    @property
+    def lifting(self) -> int:
+        """Weights of the products out of the ranks."""
+        return self.heads * (
+            self.q_rank * (self.nope_dim + self.rope_dim) + self.kv_rank * (self.nope_dim + self.value_dim)
+        )
+
     def weights(self, hidden: int) -> int:
         """Return the weights that a token is multiplied with, the indexer's included."""
         wide = self.heads * (self.nope_dim + self.rope_dim)

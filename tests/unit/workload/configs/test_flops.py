@@ -29,6 +29,7 @@ DELTA = SHARED | {
     **{"linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 64, "linear_value_head_dim": 64},
     **{"mlp_only_layers": [0, 1]},
 }
+# Kimi's delta rule is not here: without its kernels the library multiplies keys channel by channel, uncounted.
 # Without its kernels the library repeats Mamba-2's groups for every head and multiplies each chunk's state with all
 # later ones: a group for each head and long chunks leave what the kernels compute too.
 CONFIGS = {
@@ -45,11 +46,11 @@ CONFIGS = {
     "glm4_moe": SIZES | GROUPED | ROUTED | {"first_k_dense_replace": 1},
     "qwen3_next": SIZES | GROUPED | DELTA | {"layer_types": ["linear_attention", "full_attention"]},
     "qwen3_next, every layer linear": SIZES | GROUPED | DELTA | {"layer_types": ["linear_attention"] * 2},
-    "kimi_linear": SIZES | LATENT | {"layer_types": ["linear_attention"] * 2, "pad_token_id": 0},
     "minimax": SIZES | GROUPED | TOP_TWO | {"layer_types": ["linear_attention"] * 2},
     "lfm2": SIZES
     | {"num_key_value_heads": 2, "layer_types": ["conv", "full_attention"], "block_auto_adjust_ff_dim": False},
-    "mamba2": SIZES | {"num_heads": 8, "head_dim": 64, "state_size": 64, "n_groups": 8, "chunk_size": 1024},
+    "mamba2": {"hidden_size": 256, "num_hidden_layers": 2, "vocab_size": 512}
+    | {"num_heads": 8, "head_dim": 64, "state_size": 64, "n_groups": 8, "chunk_size": 1024},
     "bamba": SIZES
     | {"mamba_n_heads": 8, "mamba_d_head": 64, "mamba_n_groups": 8, "mamba_d_state": 64, "mamba_chunk_size": 1024}
     | {"num_key_value_heads": 2, "attn_layer_indices": [1]},
