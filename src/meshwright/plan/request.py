@@ -44,6 +44,7 @@ class PlanRequest(msgspec.Struct, frozen=True, kw_only=True):
     latency_s: float | None = None
     optimizer: str = "adamw"
     lora_rank: int = 0
+    modules: tuple[str, ...] = ()  # that selective recomputation computes again
     conditions: tuple[LayoutCondition, ...] = ()  # that keep a search to some layouts
     placements: tuple[Placement, ...] = ()  # of the nodes that there are: the nearest ones are taken
     measured: tuple[Calibration, ...] = ()  # the user's own runs
@@ -83,6 +84,7 @@ def setting_of(request: PlanRequest, catalogue: Catalogue) -> Setting:
         latency_s=request.latency_s,
         optimizer=request.optimizer,
         lora_rank=request.lora_rank,
+        modules=request.modules,
         conditions=request.conditions,
         assumed=assumed,
         ignored=request.model.ignored,

@@ -9,6 +9,7 @@ stacks do what `Conventions()` says, but for what `STACKS` says of them; their f
 import msgspec
 
 from .program import Number
+from .recomputed import number_of
 
 SINGLE_BYTES, HALF_BYTES = 4, 2
 
@@ -48,6 +49,8 @@ class Conventions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     gate_kept: Number = 0  # the gate's activation is kept beside its product with the other half
     # 0: all but attention's inside; 1: every second product; 2: all products; 3: as 1, without a layer's last
     selective_saves: Number = 0
+    returned_kept: Number = 1  # the rows that come back from experts are kept, to learn their weights from
+    gate_bytes: Number = 0  # of what enters the experts' activation function, as it is kept; 0: as products return it
     modules_again: Number = 0  # recomputed in place of that: the sum of 2^place of some of `recomputed.MODULES`
     logit_bytes: Number = SINGLE_BYTES  # of a logit at the peak of the loss, its copies and gradients together
     parallel_logit_bytes: Number = 0  # the same where the vocabulary is cut over tp; 0: as many
@@ -100,6 +103,13 @@ EAGER = msgspec.structs.replace(SHARDED, norms_single=1, one_projection=0, logit
 IN_HALF = msgspec.structs.replace(
     SHARDED, shares_single=0, held_gradient_bytes=HALF_BYTES, optimizer_bytes=2 * HALF_BYTES, master_bytes=0
 )
+# DeepSeek-V3's report (arXiv 2412.19437), 3.2.3 and 3.3.3: norms, latent attention's lifted queries, keys and values
+# and the activation function are computed again, whose inputs are kept in 8 bits; moments in half precision; DeepEP,
+# which weighs the experts' rows as it brings them back
+DEEPSEEK = Conventions(
+    modules_again=number_of(("layernorm", "mla_up_proj", "moe_act")), gate_bytes=1, returned_kept=0, routed_once=1,
+    optimizer_bytes=SINGLE_BYTES + 2 * HALF_BYTES,
+)  # fmt: skip
 UNFUSED = Conventions(logit_bytes=6, spare_gradient_bytes=0)  # before fused losses and sums of gradients
 # ZeRO-Offload (Ren et al. 2021, arXiv 2101.06840): half-precision gradients leave as backward makes them, and CPU-Adam
 # copies weights back tile by tile; Megatron-LM's --optimizer-cpu-offload overlaps only where a flag of its own says so
@@ -116,6 +126,7 @@ STACKS = {  # published ones that do otherwise than most
     **dict.fromkeys(("accelerate", "fsdp"), EAGER),
     **dict.fromkeys(("llama3paper", "pax", "maxtext", "in-2023"), SHARDED),
     "automodel": IN_HALF,
+    "deepseek": DEEPSEEK,
     "titan": TITAN_2024,
     "torchtitan": TITAN,
     "mpt": msgspec.structs.replace(SHARDED, logit_bytes=SINGLE_BYTES),  # its loss works in place

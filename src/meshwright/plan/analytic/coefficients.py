@@ -112,6 +112,8 @@ class Coefficients(NamedTuple):
     low_input_bytes: Number
     gate_kept: Number
     selective_saves: Number
+    returned_kept: Number
+    gate_bytes: Number
     modules_again: Number
     logit_bytes: Number
     parallel_logit_bytes: Number

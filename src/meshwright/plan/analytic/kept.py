@@ -109,11 +109,16 @@ def layer_parts(
     inner = element * (model.attention_kept - (1.0 - c.one_projection) * model.turned + out) + again * out
     inner = inner + SINGLE_BYTES * model.heads
     gates = element * (model.matrices - 1.0 + c.gate_kept * (model.matrices > 2.0))
-    width, sent, shared = model.ffn * model.dense_share, 0.0, 0.0
+    width: Number = model.ffn * model.dense_share
+    sent: Number = 0.0
+    shared: Number = 0.0
     if moe:  # experts of a narrower stream are wider than their weights say
         routed = model.experts_per_token
-        sent = (entering + element) * model.hidden * model.stream * routed + ROUTER_BYTES * model.experts
+        sent = (
+            entering + c.returned_kept * element
+        ) * model.hidden * model.stream * routed + ROUTER_BYTES * model.experts
         width, shared = model.expert_ffn * routed / model.stream, model.shared_ffn
+        gates = np.where(c.gate_bytes > 0, gates / element * c.gate_bytes, gates)
     return LayerParts(
         entries=tokens * entries,
         norms=tokens * (2.0 * entering * model.hidden / gathered * halves + singles),

@@ -25,7 +25,7 @@ from .fits import OVER, verdicts
 from .host import ASSUMED_LINK_RATE, ASSUMED_MEMORY_RATE
 from .measured import on_measured_links, with_switch
 from .memory import MemoryTerms, memory_bytes
-from .optimizers import optimizer_roles
+from .optimizers import module_roles, optimizer_roles
 from .quantities import Array, Grid, Machine, ModelQuantities
 from .seen import origin
 from .step import StepSeconds, step_s
@@ -63,6 +63,9 @@ class Setting(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     optimizer: str = "adamw"
     routed_once: bool | None = None  # rows go once to each node of experts; None: as the stack's dispatcher does it
     lora_rank: int = 0  # of adapters beside frozen weights; 0: all parameters are trained
+    modules: tuple[
+        str, ...
+    ] = ()  # of recomputed.MODULES: what selective recomputation computes again; (): as the stack
     conditions: tuple[LayoutCondition, ...] = ()  # that keep a search to some layouts
     assumed: tuple[str, ...] = ()  # of the model: sizes and a sequence length that nobody gave
     ignored: tuple[str, ...] = ()  # keys of its config that were passed over
@@ -159,6 +162,8 @@ def coefficients_of(setting: Setting) -> Coefficients:
     c = c if setting.routed_once is None else c._replace(routed_once=float(setting.routed_once))
     roles = optimizer_roles(setting.optimizer, float(c.optimizer_bytes), where="--optimizer")
     c = c._replace(optimizer=c.optimizer * roles.pop("optimizer*", 1.0), **roles)
+    if setting.modules:
+        c = c._replace(**module_roles(setting.modules, float(c.selective_saves), where="--recompute-modules"))
     return c._replace(trained=trained_share(setting.architecture, setting.lora_rank)) if setting.lora_rank else c
 
 
