@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 UNUSED = (
     "recompute_modules",
+    "imbalance",
     "params",
     "target_mfu",
     "target_step_time",

@@ -112,6 +112,7 @@ class Coefficients(NamedTuple):
     low_input_bytes: Number
     gate_kept: Number
     selective_saves: Number
+    imbalance: Number
     returned_kept: Number
     gate_bytes: Number
     modules_again: Number

@@ -113,7 +113,7 @@ def layer_parts(
     sent: Number = 0.0
     shared: Number = 0.0
     if moe:  # experts of a narrower stream are wider than their weights say
-        routed = model.experts_per_token
+        routed = model.experts_per_token * c.imbalance
         sent = (
             entering + c.returned_kept * element
         ) * model.hidden * model.stream * routed + ROUTER_BYTES * model.experts
@@ -138,7 +138,7 @@ def working_bytes(
     """Return what the backward of one layer has beside what was kept: gradients inside its network, what it repeats."""
     element = element_bytes(machine, c)
     tokens = grid.mbs * seq_len / grid.cp
-    routed = np.maximum(model.expert_ffn * model.experts_per_token / model.stream, model.shared_ffn)
+    routed = np.maximum(model.expert_ffn * model.experts_per_token * c.imbalance / model.stream, model.shared_ffn)
     width = routed if moe else model.ffn
     gradients = tokens * element * (model.matrices * width / grid.tp + 2.0 * model.hidden / _rows(grid))
     again = layer_parts(machine, c, model, grid, seq_len, moe).all
