@@ -20,7 +20,18 @@ if TYPE_CHECKING:
     from ..plan.analytic import Setting
     from ..plan.study import PricedLayout
 
-UNUSED = ("params", "target_mfu", "target_step_time", "target_days", "compare", "scaling", "mfu", "refine")
+UNUSED = (
+    "recompute_modules",
+    "imbalance",
+    "params",
+    "target_mfu",
+    "target_step_time",
+    "target_days",
+    "compare",
+    "scaling",
+    "mfu",
+    "refine",
+)
 FASTER_SHOWN = 5
 
 
@@ -82,7 +93,7 @@ def setting_of_job(job: "Job", given: Mapping[str, Any], catalogue: "Catalogue")
         latency_s=None if given.get("latency") is None else parse_time(given["latency"]),
         measured=(given["own"],) if given.get("own") else (),
     )
-    setting = replace(setting_of(request, catalogue), routed_once=job.routed_once)
+    setting = replace(setting_of(request, catalogue), routed_once=job.routed_once, modules=job.modules)
     save_calibration(given, given.get("own"), setting.cluster)
     return setting
 

@@ -7,6 +7,7 @@ import click
 
 from ..errors import InputError
 from ..units import parse_rate, parse_time
+from ..workload.recomputed import modules_of
 from .brief import Brief
 from .calibration import calibration_of, save_calibration
 from .job import check_emit, emit, only, plan_job
@@ -47,6 +48,8 @@ OFTEN = (
 @stack_option("Software whose constants apply. Default: our own.")
 @click.option("--optimizer", metavar="NAME", default="adamw", help="adamw (default), adamw-bf16, adam8bit, muon, ...")
 @click.option("--lora-rank", metavar="N", type=click.IntRange(min=0), default=0, help="Adapters; the rest is frozen.")
+@click.option("--imbalance", metavar="X", type=float, help="Rows of the fullest rank's experts, in those of the mean.")
+@click.option("--recompute-modules", metavar="A,B", help="What recompute=selective computes again: layernorm, moe_act.")
 @click.option("--calibrate", metavar="RUNS.csv", help="Measured steps of your own (columns: validate --columns).")
 @click.option("--save", metavar="FILE", type=click.Path(path_type=Path), help="For --stack and --cluster.")
 @click.option("--layout", metavar="LAYOUT", help='Price this one only: "tp=8,pp=4,sp=1".')
@@ -143,6 +146,7 @@ def _check(given: dict[str, Any]) -> None:
     if given["graph"] is not None and given["graph"].suffix != ".svg":
         raise InputError(f"--graph {given['graph']}: expected a name that ends in .svg")
     changed = "--lora-rank" if given["lora_rank"] else "--optimizer" if given["optimizer"].lower() != "adamw" else ""
+    changed = changed or ("--recompute-modules" if given["recompute_modules"] else "")
     for file in ("output", "emit"):
         if given[file] is not None and changed:
             raise InputError(f"{changed} and --{file}: expected one of them: a plan trains all parameters with AdamW")
@@ -197,10 +201,21 @@ def _request(given: dict[str, Any], model: "Model", cluster: str) -> "PlanReques
         latency_s=optional(parse_time, given["latency"]),
         optimizer=given["optimizer"],
         lora_rank=given["lora_rank"],
+        imbalance=_imbalance(given["imbalance"], model),
+        modules=modules_of((given["recompute_modules"] or "").split(","), where="--recompute-modules"),
         conditions=parse_conditions(given["only"], given["without"]),
         placements=_placements(given["placements"]),
         measured=(given["own"],) if given.get("own") else (),
     )
+
+
+def _imbalance(given: float | None, model: "Model") -> float:
+    """Return how uneven the rows of experts are; InputError where that cannot be, or the model has none."""
+    most = max(1, model.architecture.experts)
+    if given is not None and not 1.0 <= given <= most:
+        what = f"1 to {most}, the experts of {model.name}" if most > 1 else f"1: {model.name} has no experts"
+        raise InputError(f"--imbalance {given:g}: expected {what}")
+    return given or 1.0
 
 
 def _placements(path: str | None) -> "tuple[Placement, ...]":

@@ -194,7 +194,7 @@ def _run(
         global_batch=batch,
         precision=precision,
         traits=_traits({**known.traits, **stack.traits}, beside, architecture),
-        facts=facts_of(cells, architecture, float(conventions.optimizer_bytes), assumed),
+        facts=facts_of(cells, architecture, conventions, assumed),
         assumed=tuple(assumed),
     )
 

@@ -114,8 +114,15 @@ class Coefficients(NamedTuple):
     low_input_bytes: Number
     gate_kept: Number
     selective_saves: Number
+    imbalance: Number
+    returned_kept: Number
+    gate_bytes: Number
+    modules_again: Number
     logit_bytes: Number
     parallel_logit_bytes: Number
+    loss_chunks: Number
+    norms_single: Number
+    one_projection: Number
     gathers_kept: Number
     spare_gradient_bytes: Number
     master_bytes: Number

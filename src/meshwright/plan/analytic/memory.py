@@ -132,6 +132,6 @@ def _moments(
     activations = activations + _entry(machine, c, model, grid, load, seq_len)
     tokens = grid.mbs * seq_len / grid.cp
     each = np.where((grid.tp > 1) & (c.parallel_logit_bytes > 0), c.parallel_logit_bytes, c.logit_bytes)
-    logits = load.output * each * tokens * model.vocab / grid.tp
+    logits = load.output * each * tokens * model.vocab / grid.tp / c.loss_chunks
     layer = np.maximum(work[0] * (load.dense > 0), work[1] * (load.moe > 0))
     return Moment(activations, logits, held.passing), Moment(activations, 0.0, held.passing + layer)

@@ -25,7 +25,7 @@ from .fits import OVER, verdicts
 from .host import ASSUMED_LINK_RATE, ASSUMED_MEMORY_RATE
 from .measured import on_measured_links, with_switch
 from .memory import MemoryTerms, memory_bytes
-from .optimizers import optimizer_roles
+from .optimizers import module_roles, optimizer_roles
 from .quantities import Array, Grid, Machine, ModelQuantities
 from .seen import origin
 from .step import StepSeconds, step_s
@@ -62,7 +62,9 @@ class Setting(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     latency_s: float | None = None  # of one hop between nodes
     optimizer: str = "adamw"
     routed_once: bool | None = None  # rows go once to each node of experts; None: as the stack's dispatcher does it
+    imbalance: float = 1.0  # rows of the fullest rank's experts, in those of a rank on average
     lora_rank: int = 0  # of adapters beside frozen weights; 0: all parameters are trained
+    modules: tuple[str, ...] = ()  # of recomputed.MODULES, that selective recomputation repeats; (): the stack's own
     conditions: tuple[LayoutCondition, ...] = ()  # that keep a search to some layouts
     assumed: tuple[str, ...] = ()  # of the model: sizes and a sequence length that nobody gave
     ignored: tuple[str, ...] = ()  # keys of its config that were passed over
@@ -159,6 +161,9 @@ def coefficients_of(setting: Setting) -> Coefficients:
     c = c if setting.routed_once is None else c._replace(routed_once=float(setting.routed_once))
     roles = optimizer_roles(setting.optimizer, float(c.optimizer_bytes), where="--optimizer")
     c = c._replace(optimizer=c.optimizer * roles.pop("optimizer*", 1.0), **roles)
+    c = c._replace(moe_pace=c.moe_pace * setting.imbalance, imbalance=setting.imbalance)
+    if setting.modules:
+        c = c._replace(**module_roles(setting.modules, float(c.selective_saves), where="--recompute-modules"))
     return c._replace(trained=trained_share(setting.architecture, setting.lora_rank)) if setting.lora_rank else c
 
 
