@@ -65,7 +65,12 @@ NAMES = (
     *("collective", "barrier", "split sizes", "coalesced sizes"),
     *("order of parts gathered", "order of parts scattered", "order of tensors"),
 )
-BETWEEN_HOSTS = ("size of an all-reduce", "root of a broadcast", "split sizes", "order of parts gathered")  # tried on every run
+BETWEEN_HOSTS = (
+    "size of an all-reduce",
+    "root of a broadcast",
+    "split sizes",
+    "order of parts gathered",
+)  # on every run
 
 
 def disagree(rank, world_size, name):
