@@ -16,6 +16,8 @@ from .conventions import SINGLE_BYTES, Conventions
 from .program import Flag, Held, Moment, Number, States
 from .split import SplitDegrees, where
 
+GATHERED_LAYERS = 2  # under ZeRO 3: the one that computes and the one that is prefetched
+
 
 class Counts(NamedTuple):
     """Parameters of one rank, as tensor, expert and pipeline parallelism leave them."""
@@ -73,6 +75,56 @@ def states(
         host=host,
         pinned=gradient + copy * where(weights, 1, c.trained),
     )
+
+
+class Kept(NamedTuple):
+    """Bytes that a rank keeps for backward and needs in it, and what of its parameters ZeRO does not cut."""
+
+    activations: Number  # of all micro-batches that are in flight when the backward of one begins
+    output: Number  # of these, what the output and its loss keep
+    first: Number  # what is left of them in the backward of the first layer, which has computed again what it needs
+    beside: Number  # what other micro-batches than that in backward keep
+    logits: Number  # gradients in the loss's backward
+    again: Number  # what a layer's backward computes again
+    widest: Number  # the largest gradient inside of a layer
+    layers: Number  # equal layers of the stack that the rank has
+    alone: Number = 0  # parameters of a layer's experts that no other rank has, which ZeRO does not cut
+
+
+def moments(k: Kept, s: States, p: Counts, split: SplitDegrees, *, once: Flag, single: Flag, halves: Flag) -> Held:
+    """Return what a rank holds whose backward frees what it has used, in single precision: at most when.
+
+    It may be at four moments of a micro-batch: in the loss's backward, with all activations; in the last layer's; in
+    the first layer's; and in the second half of a zero-bubble pipeline's. `once`: the step has one micro-batch;
+    `single`: one rank's gradients are all; `halves`: whether this rank's backward is split.
+    """
+    cut, gathers, buckets = split.zero >= 2, split.zero == 2, split.zero == 1
+    one, root = SINGLE_BYTES * (p.layer - k.alone), SINGLE_BYTES * p.ends  # gathered, the root throughout
+    whole = SINGLE_BYTES * (p.held - p.ends - k.layers * k.alone)
+    all_layers = where(gathers, whole, 0)
+    ahead = where(gathers, 0, GATHERED_LAYERS * one)
+    # gradients that come at the end alone: else they lie in buckets, or add up. Experts that one rank has alone are
+    # not scattered, so that they have no second buffer
+    second = where(buckets, SINGLE_BYTES * k.layers * k.alone, 0)
+    late = where(once & (cut | (single & (split.zero == 0))), s.gradients, 0)
+    work = k.again + k.widest
+    found: tuple[Moment, ...] = (
+        Moment(k.activations, k.logits, where(cut, all_layers, 0)),
+        Moment(k.activations - k.output, 0, work + where(cut, all_layers + ahead + root + one, 0)),
+        Moment(k.first, 0, k.widest + late + where(cut, ahead + root + 2 * one, 0)),
+    )
+    if np.any(halves & cut):
+        split_twice = halves & cut
+        found += (
+            Moment(where(split_twice, k.activations, 0), 0, where(split_twice, whole, 0)),
+            Moment(where(split_twice, k.beside, 0), 0, where(split_twice, 2 * whole + root, 0)),
+        )
+    held = s._replace(
+        parameters=s.parameters + where(cut, root - where(gathers, SINGLE_BYTES * p.held, 0), 0),
+        gradients=s.gradients - second - late,
+        passing=0,
+    )
+    return Held(held, found)
 
 
 class Peak(NamedTuple):

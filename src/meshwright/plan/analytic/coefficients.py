@@ -115,6 +115,10 @@ class Coefficients(NamedTuple):
     logit_bytes: Number
     parallel_logit_bytes: Number
     gathers_kept: Number
+    norm_copies: Number
+    cast_bytes: Number
+    weighted_kept: Number
+    frees_early: Number
     spare_gradient_bytes: Number
     master_bytes: Number
     trained: Number

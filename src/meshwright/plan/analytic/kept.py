@@ -11,6 +11,7 @@ import numpy as np
 
 from .coefficients import Coefficients
 from .quantities import Grid, Machine, ModelQuantities, Number
+from .states import expert_parameters
 
 SELECTIVE = 1  # indices of quantities.RECOMPUTES
 FULL = 2
@@ -36,7 +37,7 @@ def layer_bytes(
     """Return what a layer, with experts if `moe`, keeps for the backward of one micro-batch."""
     everything = whole_layer_bytes(machine, c, model, grid, seq_len, moe)
     tokens = grid.mbs * seq_len / grid.cp
-    residual = residual_bytes(machine, c) * tokens * model.hidden / _rows(grid)
+    residual = residual_bytes(machine, c) * tokens * model.hidden / rows_cut(grid)
     second = residual + _every_second(machine, c, model, grid, tokens, moe)
     products = residual + _products(machine, c, model, grid, tokens, moe)
     scores = _scores(c, model, grid, seq_len) * tokens
@@ -52,21 +53,50 @@ def whole_layer_bytes(
     entering: Number = np.where(machine.product_bytes < 2.0, c.low_input_bytes, element)
     tokens = grid.mbs * seq_len / grid.cp
     masks: Number = np.where(c.flash > 0, 0.0, MASK_BYTES)
-    gathered: Number = np.where(c.gathers_kept > 0, 1.0, _rows(grid))
-    outer: Number = (2.0 * residual + masks) * model.hidden / _rows(grid)
+    gathered: Number = np.where(c.gathers_kept > 0, 1.0, rows_cut(grid))
+    outer: Number = (2.0 * residual * c.norm_copies + masks) * model.hidden / rows_cut(grid)
     outer = (outer + 2.0 * entering * model.hidden / gathered) * model.halves + element * model.latent_kept
     out = model.mixer_out
     again = np.where(entering < element, entering, 0.0)  # the attention keeps its output, the projection its own copy
-    inner = element * (model.attention_kept + out) + again * out + SINGLE_BYTES * model.heads
+    ring = element * model.kv_heads * (model.head_dim + model.value_dim) * grid.cp  # keys and values of all ranks
+    joined: Number = np.where((grid.cp > 1) & (c.keys_ring == 0), ring, 0.0)
+    inner = element * (model.attention_kept + out) + again * out + SINGLE_BYTES * model.heads + joined
     sent: Number = 0.0
     width: Number = _width(model, moe=False)
     network = _network(c, model, element, entering)
     if moe:
         routed = model.experts_per_token
-        sent = (entering + element) * model.hidden * model.stream * routed + ROUTER_BYTES * model.experts
+        each = entering + element + c.weighted_kept * residual
+        sent = each * model.hidden * model.stream * routed + ROUTER_BYTES * model.experts
         width = _width(model, moe)
     cut = inner + network * width
-    return tokens * (outer + sent / _rows(grid) + cut / grid.tp + _scores(c, model, grid, seq_len))
+    sent = sent / np.where(c.routed_cut > 0, rows_cut(grid), 1.0)
+    kept = tokens * (outer + sent + cut / grid.tp + _scores(c, model, grid, seq_len))
+    return kept + c.cast_bytes * layer_matrices(model, grid, moe)
+
+
+def widest_bytes(machine: Machine, c: Coefficients, model: ModelQuantities, grid: Grid, seq_len: Number) -> Number:
+    """Return the largest gradient inside of a layer: of what one of its products returns."""
+    rows = grid.mbs * seq_len / grid.cp
+    inner = (model.matrices - 1.0) * _widest(model) / grid.tp
+    return element_bytes(machine, c) * rows * np.maximum(np.maximum(model.hidden, model.projected / grid.tp), inner)
+
+
+def delayed_bytes(machine: Machine, c: Coefficients, model: ModelQuantities, grid: Grid, seq_len: Number) -> Number:
+    """Return the gradients that a layer keeps from the first to the second half of a split backward.
+
+    They are those of all that has weights: of what its products return, and its norms.
+    """
+    element, rows = element_bytes(machine, c), grid.mbs * seq_len / grid.cp
+    columns = (model.projected + (model.matrices - 1.0) * _widest(model)) / grid.tp + 2.0 * model.hidden
+    return rows * (element * columns + 2.0 * residual_bytes(machine, c) * model.hidden / rows_cut(grid))
+
+
+def layer_matrices(model: ModelQuantities, grid: Grid, moe: bool) -> Number:
+    """Return the weights of the products of one layer of a rank."""
+    width = model.shared_ffn if moe else model.ffn * model.dense_share
+    found = (model.attention_weights + model.matrices * model.hidden * width) / grid.tp
+    return found + model.hidden * model.experts + expert_parameters(model, grid) if moe else found
 
 
 def working_bytes(
@@ -77,15 +107,15 @@ def working_bytes(
     tokens = grid.mbs * seq_len / grid.cp
     routed = np.maximum(model.expert_ffn * model.experts_per_token / model.stream, model.shared_ffn)
     width = routed if moe else model.ffn
-    gradients = tokens * element * (model.matrices * width / grid.tp + 2.0 * model.hidden / _rows(grid))
+    gradients = tokens * element * (model.matrices * width / grid.tp + 2.0 * model.hidden / rows_cut(grid))
     again = whole_layer_bytes(machine, c, model, grid, seq_len, moe)
     kept = layer_bytes(machine, c, model, grid, seq_len, moe)
-    entry = residual_bytes(machine, c) * tokens * model.hidden / _rows(grid)
+    entry = residual_bytes(machine, c) * tokens * model.hidden / rows_cut(grid)
     repeated = np.maximum(again - kept + entry * (grid.recompute == FULL), 0.0)
     return gradients + repeated * (grid.recompute > 0)
 
 
-def _rows(grid: Grid) -> Number:
+def rows_cut(grid: Grid) -> Number:
     """Return how many ranks the rows between the products are cut over."""
     return np.where(grid.sp > 0, grid.tp, 1.0)
 
@@ -107,6 +137,12 @@ def _width(model: ModelQuantities, moe: bool) -> Number:
     return model.ffn * model.dense_share
 
 
+def _widest(model: ModelQuantities) -> Number:
+    """Return the width of the wider kind of network that the model has."""
+    dense = np.where(model.moe_layers < model.layers, _width(model, moe=False), 0.0)
+    return np.maximum(dense, np.where(model.moe_layers > 0, _width(model, moe=True), 0.0))
+
+
 def _every_second(
     machine: Machine, c: Coefficients, model: ModelQuantities, grid: Grid, tokens: Number, moe: bool
 ) -> Number:
@@ -117,7 +153,7 @@ def _every_second(
     element = element_bytes(machine, c)
     heads = model.heads * model.head_dim + model.kv_heads * model.value_dim + model.heads * model.value_dim
     cut = element * (heads + _width(model, moe)) + SINGLE_BYTES * model.heads
-    return tokens * (cut / grid.tp + element * model.hidden / _rows(grid))
+    return tokens * (cut / grid.tp + element * model.hidden / rows_cut(grid))
 
 
 def _products(
@@ -127,4 +163,4 @@ def _products(
     element = element_bytes(machine, c)
     heads = model.projected + model.mixer_out
     cut = element * (heads + (model.matrices - 1.0) * _width(model, moe)) + SINGLE_BYTES * model.heads
-    return tokens * (cut / grid.tp + 2.0 * element * model.hidden / _rows(grid))
+    return tokens * (cut / grid.tp + 2.0 * element * model.hidden)  # before sums along tp are cut

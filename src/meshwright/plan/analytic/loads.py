@@ -24,6 +24,24 @@ class RankLoad:
     embedding: Number  # 1 where it is there
     output: Number  # likewise
     in_flight: Number  # micro-batches whose activations are kept at once, in units of all its layers
+    of_output: Number  # likewise of the output and its loss
+    delayed: Number  # micro-batches that wait for the second half of their backward, likewise
+
+    @classmethod
+    def of(cls, grid: Grid, place: Number, *, dense: Number, moe: Number, micro_batches: Number) -> "RankLoad":
+        """Return the load of the ranks at a place in the pipeline, which have these layers."""
+        deep = in_flight(grid, place, micro_batches)
+        zero_bubble = grid.schedule == ZERO_BUBBLE
+        folds = np.where(place == grid.pp - 1.0, (grid.pp + 1.0) / 2.0, 0.5)
+        return cls(
+            dense=dense,
+            moe=moe,
+            embedding=1.0 * (place == 0),
+            output=1.0 * np.where(is_folded(grid), place == 0, place == grid.pp - 1.0),
+            in_flight=deep,
+            of_output=np.where(zero_bubble | (grid.schedule == GPIPE), deep, 1.0),
+            delayed=np.where(zero_bubble & (grid.pp > 1), np.where(grid.vpp > 1, folds, place + 1.0), 0.0),
+        )
 
     @property
     def layers(self) -> Number:
@@ -49,15 +67,7 @@ def loads(model: ModelQuantities, grid: Grid, micro_batches: Number, stages: Seq
     found = []
     for place, count in ((0.0 * grid.pp, first), (between, np.where(grid.pp > 2, most, last)), (grid.pp - 1.0, last)):
         without = without_experts(model, place * count / grid.vpp, count / grid.vpp, count)
-        found.append(
-            RankLoad(
-                dense=without,
-                moe=count - without,
-                embedding=1.0 * (place == 0),
-                output=1.0 * np.where(is_folded(grid), place == 0, place == grid.pp - 1.0),
-                in_flight=in_flight(grid, place, micro_batches),
-            )
-        )
+        found.append(RankLoad.of(grid, place, dense=without, moe=count - without, micro_batches=micro_batches))
     return found
 
 
@@ -84,12 +94,12 @@ def _known_loads(model: ModelQuantities, grid: Grid, micro_batches: Number, stag
     ranks = int(np.atleast_1d(grid.pp)[0])
     folded = bool(np.atleast_1d(is_folded(grid))[0])
     return [
-        RankLoad(
+        RankLoad.of(
+            grid,
+            0.0 * grid.pp + place,
             dense=dense + 0.0 * grid.pp,
             moe=layers - dense + 0.0 * grid.pp,
-            embedding=(place == 0) + 0.0 * grid.pp,
-            output=1.0 * (place == (0 if folded else ranks - 1)) + 0.0 * grid.pp,
-            in_flight=in_flight(grid, 0.0 * grid.pp + place, micro_batches),
+            micro_batches=micro_batches,
         )
         for place, (layers, dense) in enumerate(zip(*rank_layers(model, ranks, stages, folded=folded), strict=True))
     ]

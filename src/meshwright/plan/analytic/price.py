@@ -41,7 +41,8 @@ NOT_MODELLED = (
     "clocks lowered by heat",
 )
 OWN_NOT_MODELLED = (  # of what our engine is known to do
-    "activations that autocast keeps in float32: memory",
+    "norms that a GPU computes in one kernel, which keep half as much: memory",
+    "stages of a pipeline cut by their cost in place of evenly",
     "collectives of the embedding and the loss along tp",
     "a tied embedding's gradient, summed between the first and the last stage",
 )
