@@ -15,9 +15,11 @@ def states_of(
     machine: Machine, c: Coefficients, model: ModelQuantities, grid: Grid, load: RankLoad, shard: Number
 ) -> States:
     """Return the states of a rank with this load; `shard` is the ranks over which ZeRO shards."""
+    alone = (c.frees_early > 0) & (grid.zero >= 2)  # our engine takes a share of the weights on one rank too
     return states(
-        counts_of(model, grid, load, shard), grid, c.conventions, sharded=np.minimum(grid.dp * grid.cp, shard) > 1,
-        offload=grid.offload, halves=grid.schedule == ZERO_BUBBLE, single=machine.product_bytes >= SINGLE_BYTES,
+        counts_of(model, grid, load, shard), grid, c.conventions,
+        sharded=(np.minimum(grid.dp * grid.cp, shard) > 1) | alone, offload=grid.offload,
+        halves=grid.schedule == ZERO_BUBBLE, single=machine.product_bytes >= SINGLE_BYTES,
     )  # fmt: skip
 
 

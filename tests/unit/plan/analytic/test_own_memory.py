@@ -33,6 +33,12 @@ LAYOUTS = [
     *("dp=8,mbs=2", "dp=8,mbs=2,zero=1", "dp=8,mbs=2,zero=2", "dp=8,mbs=2,zero=3", "dp=4,replicas=2,mbs=2,zero=3"),
     *("tp=2,dp=4,mbs=2", "tp=2,dp=4,sp=1,mbs=2", "cp=2,dp=4,mbs=2,zero=3", "tp=2,cp=2,dp=2,sp=1,mbs=1,zero=2"),
     *("dp=8,mbs=4,zero=3,recompute=full", "tp=2,dp=4,sp=1,mbs=2,recompute=selective", "dp=1,mbs=4"),
+    *(
+        "dp=1,mbs=4,zero=2",
+        "dp=1,mbs=4,zero=3",
+        "dp=8,mbs=1,zero=1,offload=optimizer",
+        "dp=8,zero=3,offload=parameters",
+    ),
 ]
 SEQ_LEN = 128
 
