@@ -17,7 +17,7 @@ from ..pipelines import SLACK, StageTarget, best_cut, peak_in_flight, schedule
 from .chain import units
 from .conventions import LOGIT_GRADIENT_BYTES, SINGLE_BYTES, Conventions, engine
 from .graph import Layer, Workload
-from .held import Counts, Kept, moments, peak, states
+from .held import Counts, Kept, gathered, moments, peak, states
 from .program import Held
 
 
@@ -71,23 +71,22 @@ def _held(workload: Workload, layout: Layout, micro_batches: int, beside: int = 
     """Return what a rank with this workload holds, `beside` what other micro-batches than that in backward keep."""
     end, c = workload.layers[-1], engine(workload.precision)
     deepest = max(workload.layers, key=lambda layer: layer.count)
-    loss = end.operators[-1]
-    has_loss = loss.kind.endswith("cross_entropy")
     p, alone = _counts(workload, layout, deepest)
+    s = states(p, layout, c, sharded=layout.zero >= 2, offload=layout.offloaded)
+    weights = gathered(
+        s, p, layout, layers=deepest.count, alone=alone, single=layout.dp * layout.cp == 1,
+        halves=layout.schedule == "zb",
+    )  # fmt: skip
     kept = Kept(
         activations=kept_activation_bytes(workload, layout) + beside,
-        output=end.saved_bytes if has_loss else 0,
+        last=end.saved_bytes,
         first=deepest.saved_bytes + beside,
         beside=beside,
-        logits=LOGIT_GRADIENT_BYTES * math.prod(loss.shape) if has_loss else 0,
+        logits=LOGIT_GRADIENT_BYTES * math.prod(end.operators[-1].shape),
         again=_recomputed_bytes(deepest, layout, c),
         widest=_widest_bytes(deepest, c),
-        layers=deepest.count,
-        alone=alone,
     )
-    s = states(p, layout, c, sharded=layout.zero >= 2, offload=layout.offloaded)
-    single = layout.dp * layout.cp == 1
-    return moments(kept, s, p, layout, once=micro_batches == 1, single=single, halves=layout.schedule == "zb")
+    return moments(kept, weights, once=micro_batches == 1)
 
 
 def _counts(workload: Workload, layout: Layout, deepest: Layer) -> tuple[Counts, int]:

@@ -15,8 +15,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ...workload.conventions import LOGIT_GRADIENT_BYTES
-from ...workload.held import Kept, Peak, moments, peak
-from ...workload.program import Held, Moment, States
+from ...workload.held import Gathered, Kept, Peak, gathered, moments, peak
+from ...workload.program import Flag, Held, Moment, States
 from .coefficients import Coefficients
 from .distinct import KEPT, STATES, once_each
 from .kept import (
@@ -31,7 +31,7 @@ from .kept import (
 )
 from .loads import ZERO_BUBBLE, RankLoad, loads
 from .quantities import Grid, Machine, ModelQuantities, Number
-from .states import SINGLE_BYTES, counts_of, experts_alone, states_of
+from .states import counts_of, experts_alone, states_of
 
 CONTEXT_BYTES = 0.6e9  # CUDA context and libraries' workspaces
 SPLIT_BYTES = 1.5 * 2**30  # most of what the allocator holds in split blocks, whatever comes and goes
@@ -69,14 +69,14 @@ def memory_bytes(
     """Return the peak memory of the most loaded rank; `stages` as in `loads`."""
     micro = global_batch / (grid.dp * grid.mbs)
 
-    def states(some: Grid, shard: Number) -> list[States]:
-        return [states_of(machine, c, model, some, load, shard) for load in loads(model, some, 1.0, stages)]
+    def weights(some: Grid, shard: Number) -> list[Weights]:
+        return [_weights(machine, c, model, some, load, shard) for load in loads(model, some, 1.0, stages)]
 
     layers = once_each(model, grid, KEPT, partial(_layers, machine, c, model, seq_len=seq_len))
-    held_by = once_each(model, grid, STATES, states, shard)
+    of_ranks = once_each(model, grid, STATES, weights, shard)
     ranks = [
-        _held(machine, c, model, grid, load, held, layers, seq_len=seq_len, micro_batches=micro, shard=shard)
-        for load, held in zip(loads(model, grid, micro, stages), held_by, strict=True)
+        _held(c, load, held, layers, once=micro == 1)
+        for load, held in zip(loads(model, grid, micro, stages), of_ranks, strict=True)
     ]
     return _whole(c, grid, peak(ranks))
 
@@ -94,85 +94,116 @@ def stage_memory(
 ) -> MemoryTerms:
     """Return the peak memory of a rank with this load."""
     layers = _layers(machine, c, model, grid, seq_len=seq_len)
-    held = states_of(machine, c, model, grid, load, shard)
-    found = _held(
-        machine, c, model, grid, load, held, layers, seq_len=seq_len, micro_batches=micro_batches, shard=shard
-    )
-    return _whole(c, grid, peak([found]))
+    weights = _weights(machine, c, model, grid, load, shard)
+    return _whole(c, grid, peak([_held(c, load, weights, layers, once=micro_batches == 1)]))
+
+
+class Weights(NamedTuple):
+    """What a rank holds of weights, gradients and moments, and what comes and goes of them where that is known."""
+
+    states: States
+    gathered: Gathered | None
 
 
 class LayerBytes(NamedTuple):
-    """Bytes of a layer of each kind: without experts, with them."""
+    """Bytes of activations; those of a layer without experts, and with them."""
 
-    kept: list[Number]  # for backward
+    kept: list[Number]  # of a layer, for backward
     working: list[Number]  # while it runs
     whole: list[Number]  # kept where nothing is recomputed
+    again: list[Number]  # computed again in its backward
     widest: Number  # of either: the largest gradient inside
     delayed: Number  # of either: gradients between the halves of a split backward
+    residual: Number  # gradients of what it returns, two of them
+    entry: Number  # kept of what enters the output
+    logits: Number  # at the peak of the loss
+    gradients: Number  # of these, gradients in its backward
+
+
+def _weights(
+    machine: Machine, c: Coefficients, model: ModelQuantities, grid: Grid, load: RankLoad, shard: Number
+) -> Weights:
+    held = states_of(machine, c, model, grid, load, shard)
+    if not np.any(c.frees_early > 0):
+        return Weights(held, None)
+    come = gathered(
+        held, counts_of(model, grid, load, shard), grid, layers=load.layers, alone=experts_alone(model, grid, shard),
+        single=grid.dp * grid.cp == 1, halves=(grid.schedule == ZERO_BUBBLE) & (load.embedding == 0),
+    )  # fmt: skip
+    return Weights(held, come)
 
 
 def _layers(machine: Machine, c: Coefficients, model: ModelQuantities, grid: Grid, *, seq_len: Number) -> LayerBytes:
-    """Return what a layer keeps for backward and what it needs while it runs, without and with experts."""
+    """Return what layers, without and with experts, and the output keep for backward and need while they run."""
     kept, work, whole = (
         [of(machine, c, model, grid, seq_len, moe) for moe in (False, True)]
         for of in (layer_bytes, working_bytes, whole_layer_bytes)
     )
     widest, delayed = (of(machine, c, model, grid, seq_len) for of in (widest_bytes, delayed_bytes))
-    return LayerBytes(kept, work, whole, widest, delayed)
+    tokens = grid.mbs * seq_len / grid.cp
+    entry = residual_bytes(machine, c) * tokens * model.hidden / rows_cut(grid)
+    each = np.where((grid.tp > 1) & (c.parallel_logit_bytes > 0), c.parallel_logit_bytes, c.logit_bytes)
+    return LayerBytes(
+        kept=kept,
+        working=work,
+        whole=whole,
+        again=[np.where(grid.recompute > 0, w - k + entry, 0.0) for w, k in zip(whole, kept, strict=True)],
+        widest=widest,
+        delayed=delayed,
+        residual=LOGIT_GRADIENT_BYTES * tokens * model.hidden / rows_cut(grid),
+        entry=_entry(machine, c, model, grid, seq_len),
+        logits=each * tokens * model.vocab / grid.tp,
+        gradients=LOGIT_GRADIENT_BYTES * tokens * model.vocab / grid.tp,
+    )
 
 
-def _held(
-    machine: Machine, c: Coefficients, model: ModelQuantities, grid: Grid, load: RankLoad, held: States,
-    layers: LayerBytes, *, seq_len: Number, micro_batches: Number, shard: Number,
-) -> Held:  # fmt: skip
+def _held(c: Coefficients, load: RankLoad, weights: Weights, layers: LayerBytes, *, once: Flag) -> Held:
     """Return what one rank holds, and when it may hold most."""
-    traced = c.frees_early > 0
-    if np.all(traced):
-        return _traced(machine, c, model, grid, load, held, layers, seq_len, micro_batches, shard)
-    found = Held(held, _moments(machine, c, model, grid, load, held, layers.kept, layers.working, seq_len))
-    if not np.any(traced):
-        return found
-    own = _traced(machine, c, model, grid, load, held, layers, seq_len, micro_batches, shard)
-    others = found.moments + found.moments[-1:] * (len(own.moments) - len(found.moments))
+    if weights.gathered is None:
+        return Held(weights.states, _moments(load, weights.states, layers))
+    own = moments(_kept(load, layers), weights.gathered, once=once)
+    early = c.frees_early > 0
+    if np.all(early):
+        return own
+    found = _moments(load, weights.states, layers)
+    others = found + found[-1:] * (len(own.moments) - len(found))
     return Held(
-        States(*(np.where(traced, *pair) for pair in zip(own.states, held, strict=True))),
+        States(*(np.where(early, *pair) for pair in zip(own.states, weights.states, strict=True))),
         tuple(
-            Moment(*(np.where(traced, *pair) for pair in zip(*both, strict=True)))
+            Moment(*(np.where(early, *pair) for pair in zip(*both, strict=True)))
             for both in zip(own.moments, others, strict=True)
         ),
     )
 
 
-def _traced(
-    machine: Machine, c: Coefficients, model: ModelQuantities, grid: Grid, load: RankLoad, held: States,
-    layers: LayerBytes, seq_len: Number, micro_batches: Number, shard: Number,
-) -> Held:  # fmt: skip
-    """Return what one rank of an engine holds whose backward frees what it has used (`workload.held.moments`)."""
-    logits = _logits(c, model, grid, seq_len) * load.output
-    gradients = LOGIT_GRADIENT_BYTES / SINGLE_BYTES * _logits(c, model, grid, seq_len, each=SINGLE_BYTES) * load.output
-    output = logits - gradients + _entry(machine, c, model, grid, load, seq_len)
-    one = load.dense * layers.kept[0] + load.moe * layers.kept[1]
-    waiting = load.delayed * load.layers * layers.delayed
-    activations = load.in_flight * one + load.of_output * output + waiting
+def _kept(load: RankLoad, layers: LayerBytes) -> Kept:
+    """Return what one rank keeps of an engine whose backward frees what it has used."""
+    output = load.output * (layers.entry + layers.logits - layers.gradients)
+    one = _sum(load, layers.kept)
+    activations = load.in_flight * one + load.of_output * output
+    if np.any(load.delayed > 0):
+        activations = activations + load.delayed * load.layers * layers.delayed
     beside = activations - one - output
-    has = (load.dense > 0, load.moe > 0)
-    whole, kept = (np.maximum(each[0] * has[0], each[1] * has[1]) for each in (layers.whole, layers.kept))
-    entry = residual_bytes(machine, c) * grid.mbs * seq_len / grid.cp * model.hidden / rows_cut(grid)
-    k = Kept(
+    whole, ends = _largest(load, layers.whole), load.output > 0
+    return Kept(
         activations=activations,
-        output=output,
+        last=np.where(ends, output, whole),
         first=whole + beside,
         beside=beside,
-        logits=gradients,
-        again=np.where(grid.recompute > 0, whole - kept + entry, 0.0),
+        logits=np.where(ends, layers.gradients, layers.residual),
+        again=_largest(load, layers.again),
         widest=layers.widest,
-        layers=load.layers,
-        alone=experts_alone(model, grid, shard),
     )
-    return moments(
-        k, held, counts_of(model, grid, load, shard), grid, once=micro_batches == 1, single=grid.dp * grid.cp == 1,
-        halves=(grid.schedule == ZERO_BUBBLE) & (load.embedding == 0),
-    )  # fmt: skip
+
+
+def _sum(load: RankLoad, layers: list[Number]) -> Number:
+    """Return what all layers of a rank add up to."""
+    return load.dense * layers[0] + load.moe * layers[1]
+
+
+def _largest(load: RankLoad, layers: list[Number]) -> Number:
+    """Return the larger of the kinds of layers that a rank has."""
+    return np.maximum(layers[0] * (load.dense > 0), layers[1] * (load.moe > 0))
 
 
 def _whole(c: Coefficients, grid: Grid, found: Peak) -> MemoryTerms:
@@ -195,31 +226,17 @@ def _whole(c: Coefficients, grid: Grid, found: Peak) -> MemoryTerms:
     )
 
 
-def _entry(
-    machine: Machine, c: Coefficients, model: ModelQuantities, grid: Grid, load: RankLoad, seq_len: Number
-) -> Number:
+def _entry(machine: Machine, c: Coefficients, model: ModelQuantities, grid: Grid, seq_len: Number) -> Number:
     """Return the bytes of what enters the output: the last norm's input and result, and where it is gathered that."""
     rows = rows_cut(grid)
     entering = element_bytes(machine, c) * (1.0 / rows + np.where(c.gathers_kept > 0, 1.0 - 1.0 / rows, 0.0))
     copies = residual_bytes(machine, c) * c.norm_copies / rows + entering
     cast = c.cast_bytes * model.vocab * model.hidden / grid.tp
-    return load.output * (copies * grid.mbs * seq_len / grid.cp * model.hidden + cast)
+    return copies * grid.mbs * seq_len / grid.cp * model.hidden + cast
 
 
-def _logits(c: Coefficients, model: ModelQuantities, grid: Grid, seq_len: Number, each: Number | None = None) -> Number:
-    """Return the bytes of the logits at the peak of the loss, or of `each` bytes of theirs."""
-    if each is None:
-        each = np.where((grid.tp > 1) & (c.parallel_logit_bytes > 0), c.parallel_logit_bytes, c.logit_bytes)
-    return each * (grid.mbs * seq_len / grid.cp) * model.vocab / grid.tp
-
-
-def _moments(
-    machine: Machine, c: Coefficients, model: ModelQuantities, grid: Grid, load: RankLoad, held: States,
-    kept: list[Number], work: list[Number], seq_len: Number,
-) -> tuple[Moment, ...]:  # fmt: skip
+def _moments(load: RankLoad, held: States, layers: LayerBytes) -> tuple[Moment, ...]:
     """Return what one rank holds at the loss, and in its last layer, of a stack whose peaks alone are known."""
-    activations = load.in_flight * (load.dense * kept[0] + load.moe * kept[1])
-    activations = activations + _entry(machine, c, model, grid, load, seq_len)
-    logits = load.output * _logits(c, model, grid, seq_len)
-    layer = np.maximum(work[0] * (load.dense > 0), work[1] * (load.moe > 0))
-    return Moment(activations, logits, held.passing), Moment(activations, 0.0, held.passing + layer)
+    activations = load.in_flight * _sum(load, layers.kept) + load.output * layers.entry
+    working = held.passing + _largest(load, layers.working)
+    return Moment(activations, load.output * layers.logits, held.passing), Moment(activations, 0.0, working)
