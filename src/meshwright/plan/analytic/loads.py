@@ -24,23 +24,18 @@ class RankLoad:
     embedding: Number  # 1 where it is there
     output: Number  # likewise
     in_flight: Number  # micro-batches whose activations are kept at once, in units of all its layers
-    of_output: Number  # likewise of the output and its loss
-    delayed: Number  # micro-batches that wait for the second half of their backward, likewise
+    place: Number  # in the pipeline
 
     @classmethod
     def of(cls, grid: Grid, place: Number, *, dense: Number, moe: Number, micro_batches: Number) -> "RankLoad":
         """Return the load of the ranks at a place in the pipeline, which have these layers."""
-        deep = in_flight(grid, place, micro_batches)
-        zero_bubble = grid.schedule == ZERO_BUBBLE
-        folds = np.where(place == grid.pp - 1.0, (grid.pp + 1.0) / 2.0, 0.5)
         return cls(
             dense=dense,
             moe=moe,
             embedding=1.0 * (place == 0),
             output=1.0 * np.where(is_folded(grid), place == 0, place == grid.pp - 1.0),
-            in_flight=deep,
-            of_output=np.where(zero_bubble | (grid.schedule == GPIPE), deep, 1.0),
-            delayed=np.where(zero_bubble & (grid.pp > 1), np.where(grid.vpp > 1, folds, place + 1.0), 0.0),
+            in_flight=in_flight(grid, place, micro_batches),
+            place=place,
         )
 
     @property
@@ -114,6 +109,13 @@ def without_experts(model: ModelQuantities, start: Number, first: Number, count:
     mixed = (model.layers - model.moe_layers - dense) / np.maximum(model.layers - dense, 1.0)
     leading = np.clip(dense - start, 0.0, first)
     return np.where(model.experts > 0, leading + mixed * (count - leading), count)
+
+
+def delayed(grid: Grid, place: Number) -> Number:
+    """Return how many micro-batches wait on a rank for the second half of their backward, in units of its layers."""
+    folds = np.where(place == grid.pp - 1.0, (grid.pp + 1.0) / 2.0, 0.5)
+    split = (grid.schedule == ZERO_BUBBLE) & (grid.pp > 1)
+    return np.where(split, np.where(grid.vpp > 1, folds, place + 1.0), 0.0)
 
 
 def in_flight(grid: Grid, place: Number, micro_batches: Number) -> Number:

@@ -29,7 +29,7 @@ from .kept import (
     widest_bytes,
     working_bytes,
 )
-from .loads import ZERO_BUBBLE, RankLoad, loads
+from .loads import GPIPE, ZERO_BUBBLE, RankLoad, delayed, loads
 from .quantities import Grid, Machine, ModelQuantities, Number
 from .states import counts_of, experts_alone, states_of
 
@@ -103,6 +103,8 @@ class Weights(NamedTuple):
 
     states: States
     gathered: Gathered | None
+    delayed: Number = 0.0  # layers times micro-batches that wait for the second half of their backward
+    many: Number = 0.0  # 1 where the output of all micro-batches in flight is kept, 0: of one
 
 
 class LayerBytes(NamedTuple):
@@ -130,7 +132,8 @@ def _weights(
         held, counts_of(model, grid, load, shard), grid, layers=load.layers, alone=experts_alone(model, grid, shard),
         single=grid.dp * grid.cp == 1, halves=(grid.schedule == ZERO_BUBBLE) & (load.embedding == 0),
     )  # fmt: skip
-    return Weights(held, come)
+    many = 1.0 * ((grid.schedule == ZERO_BUBBLE) | (grid.schedule == GPIPE))
+    return Weights(held, come, delayed(grid, load.place) * load.layers, many)
 
 
 def _layers(machine: Machine, c: Coefficients, model: ModelQuantities, grid: Grid, *, seq_len: Number) -> LayerBytes:
@@ -161,7 +164,7 @@ def _held(c: Coefficients, load: RankLoad, weights: Weights, layers: LayerBytes,
     """Return what one rank holds, and when it may hold most."""
     if weights.gathered is None:
         return Held(weights.states, _moments(load, weights.states, layers))
-    own = moments(_kept(load, layers), weights.gathered, once=once)
+    own = moments(_kept(load, weights, layers), weights.gathered, once=once)
     early = c.frees_early > 0
     if np.all(early):
         return own
@@ -176,17 +179,16 @@ def _held(c: Coefficients, load: RankLoad, weights: Weights, layers: LayerBytes,
     )
 
 
-def _kept(load: RankLoad, layers: LayerBytes) -> Kept:
+def _kept(load: RankLoad, weights: Weights, layers: LayerBytes) -> Kept:
     """Return what one rank keeps of an engine whose backward frees what it has used."""
     output = load.output * (layers.entry + layers.logits - layers.gradients)
     one = _sum(load, layers.kept)
-    activations = load.in_flight * one + load.of_output * output
-    if np.any(load.delayed > 0):
-        activations = activations + load.delayed * load.layers * layers.delayed
-    beside = activations - one - output
+    beside = (load.in_flight - 1.0) * (one + weights.many * output)
+    if np.any(weights.delayed):
+        beside = beside + weights.delayed * layers.delayed
     whole, ends = _largest(load, layers.whole), load.output > 0
     return Kept(
-        activations=activations,
+        activations=one + output + beside,
         last=np.where(ends, output, whole),
         first=whole + beside,
         beside=beside,
@@ -198,12 +200,14 @@ def _kept(load: RankLoad, layers: LayerBytes) -> Kept:
 
 def _sum(load: RankLoad, layers: list[Number]) -> Number:
     """Return what all layers of a rank add up to."""
-    return load.dense * layers[0] + load.moe * layers[1]
+    dense = load.dense * layers[0]
+    return dense + load.moe * layers[1] if np.any(load.moe) else dense
 
 
 def _largest(load: RankLoad, layers: list[Number]) -> Number:
     """Return the larger of the kinds of layers that a rank has."""
-    return np.maximum(layers[0] * (load.dense > 0), layers[1] * (load.moe > 0))
+    dense = layers[0] * (load.dense > 0)
+    return np.maximum(dense, layers[1] * (load.moe > 0)) if np.any(load.moe) else dense
 
 
 def _whole(c: Coefficients, grid: Grid, found: Peak) -> MemoryTerms:
