@@ -178,9 +178,8 @@ def _run(
     if broken:
         raise InputError("; ".join(broken))
     host = _host(accelerator, node, catalogue)
-    if layout.offload != "none":
-        assumed += host.doubts(stack_name)
-    conventions = conventions_of(known.described(stack_name), precision)
+    assumed += host.doubts(stack_name) if layout.offload != "none" else ()
+    held = float(conventions_of(known.described(stack_name), precision).optimizer_bytes)
     return Run(
         id=name,
         family=family,
@@ -200,7 +199,7 @@ def _run(
         global_batch=batch,
         precision=precision,
         traits=_traits({**known.traits, **stack.traits}, beside, architecture),
-        facts=facts_of(cells, architecture, float(conventions.optimizer_bytes), assumed),
+        facts=facts_of(cells, architecture, held, assumed),
         assumed=tuple(assumed),
     )
 
