@@ -17,7 +17,7 @@ def on_other_engines(setting: Setting, layout: Layout) -> list[tuple[str, float]
         stack = find_stack(name)
         if stack is None or stack in {OWN, setting.stack}:
             continue
-        if not unlike_its_stack(stack, layout, setting.architecture.num_key_value_heads):
-            there = msgspec.structs.replace(setting, stack=stack)
+        there = msgspec.structs.replace(setting, stack=stack)
+        if not unlike_its_stack(there, layout):
             found.append((stack, float(price(there, Grid.of([layout])).step_time_s[0])))
     return sorted(found, key=lambda one: one[1])

@@ -5,7 +5,7 @@ import re
 import msgspec
 
 from ..errors import InputError
-from ..layout import Layout
+from ..layout import OFFLOADS, Layout
 from ..workload.adapters import ADAPTED, trained_share
 from ..workload.architecture import Architecture
 from ..workload.conventions import Conventions
@@ -45,6 +45,10 @@ def layout_of(
     words = {"schedule": schedule, "recompute": recompute}
     if not is_empty(cells.get("order", "")):
         words["order"] = cells["order"]
+    if not is_empty(cells.get("offload", "")):
+        words["offload"] = cells["offload"].lower()
+        if words["offload"] not in OFFLOADS:
+            raise InputError(f"offload: {cells['offload']!r}: expected {', '.join(OFFLOADS)}")
     try:
         return msgspec.convert(values | words, Layout), shard
     except (msgspec.ValidationError, ValueError) as error:

@@ -94,12 +94,13 @@ def predict(
 
 def _verdicts(runs: Sequence[Run], batch: Batch, known: Book) -> list[Fits]:
     """Return whether each run fits; "may not" where only the recomputation that it does not state would decide."""
-    capacity = batch.machine.memory_bytes
-    found = np.asarray(verdicts(memory_of(batch, known.values), capacity))
+    capacity, memory = batch.machine.memory_bytes, memory_of(batch, known.values)
+    found = np.asarray(verdicts(memory, capacity))
     grid = dataclasses.replace(batch.grid, recompute=np.full(len(runs), RECOMPUTES.index("full")))
     least = np.asarray(verdicts(memory_of(dataclasses.replace(batch, grid=grid), known.values), capacity))
     silent = np.array([any(text.startswith("recompute") for text in run.assumed) for run in runs])
-    return [word(one) for one in np.where(silent & (found == OVER) & (least < OVER), DOUBTFUL, found)]
+    found = np.where(silent & (found == OVER) & (least < OVER), DOUBTFUL, found)
+    return [word(one) for one in np.where(memory.host_bytes > batch.machine.host_memory_bytes, OVER, found)]
 
 
 def summarise(

@@ -59,6 +59,10 @@ class Conventions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     norms_single: Number = 0  # norms of several operators, which keep their input in single precision and its norm
     one_projection: Number = 1  # queries, keys and values are parts of one tensor, which lives as long as the values
     gathers_kept: Number = 0  # sequence parallelism: products keep the rows that they gathered
+    norm_copies: Number = 1  # of the rows that enter a norm, kept for its backward: 2 with the normalised rows
+    cast_bytes: Number = 0  # of a weight: its copy in the type of the products, kept for backward (autocast)
+    weighted_kept: Number = 0  # ep: rows are kept once more as they are weighted, in the residual stream's type
+    frees_early: Number = 0  # the peak is looked for at each moment of a backward that frees what it has used
     spare_gradient_bytes: Number = HALF_BYTES  # of a layer's weights: gradients that fused sums leave unused
     master_bytes: Number = (
         4  # of the master copy in `optimizer_bytes`: where shares are in single precision they are it
@@ -71,15 +75,21 @@ ENGINE = Conventions(
     weight_bytes=SINGLE_BYTES, residual_bytes=SINGLE_BYTES, product_bytes=SINGLE_BYTES, optimizer_bytes=8,
     reshards=1, whole_halves=1, sends_cut=0, keys_ring=0, routed_cut=0, router_messages=1, gather_waits=1,
     stops_early=1, host_weight_bytes=SINGLE_BYTES, held_weight_bytes=SINGLE_BYTES, sums_apart=1,
-    shares_single=1, gate_kept=1, selective_saves=2, logit_bytes=10, spare_gradient_bytes=0, master_bytes=0,
+    shares_single=1, gate_kept=1, selective_saves=2, logit_bytes=12, parallel_logit_bytes=16, gathers_kept=1,
+    norm_copies=2, weighted_kept=1, frees_early=1, spare_gradient_bytes=0, master_bytes=0,
 )  # fmt: skip
+LOGIT_GRADIENT_BYTES = 2 * SINGLE_BYTES  # of `logit_bytes`: gradients in the loss's backward; the rest was kept for it
 
 
 def engine(precision: str = "float32") -> Conventions:
-    """Return what our own engine does: in half precision products alone return fewer bytes (autocast)."""
+    """Return what our own engine does: in half precision it runs under torch's autocast.
+
+    Products then return fewer bytes and keep a cast copy of their weights for backward, made anew in every micro-batch;
+    the residual stream, norms and losses stay in single precision.
+    """
     if precision in {"float32", "fp32"}:
         return ENGINE
-    return msgspec.structs.replace(ENGINE, product_bytes=HALF_BYTES)
+    return msgspec.structs.replace(ENGINE, product_bytes=HALF_BYTES, cast_bytes=HALF_BYTES)
 
 
 OWN = "meshwright"

@@ -124,6 +124,10 @@ class Coefficients(NamedTuple):
     norms_single: Number
     one_projection: Number
     gathers_kept: Number
+    norm_copies: Number
+    cast_bytes: Number
+    weighted_kept: Number
+    frees_early: Number
     spare_gradient_bytes: Number
     master_bytes: Number
     trained: Number

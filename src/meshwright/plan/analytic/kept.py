@@ -14,6 +14,7 @@ import numpy as np
 from ...workload.recomputed import PLACES
 from .coefficients import Coefficients
 from .quantities import Grid, Machine, ModelQuantities, Number
+from .states import expert_parameters
 
 SELECTIVE = 1  # indices of quantities.RECOMPUTES
 FULL = 2
@@ -45,6 +46,7 @@ class LayerParts(NamedTuple):
     acted: Number  # what they return
     shared: Number  # both, of the network that every token visits beside its experts
     scores: Number
+    cast: Number  # copies of the weights in the type of the products, where autocast keeps them
 
     @property
     def all(self) -> Number:
@@ -58,7 +60,7 @@ def layer_bytes(
     """Return what a layer, with experts if `moe`, keeps for the backward of one micro-batch."""
     parts = layer_parts(machine, c, model, grid, seq_len, moe)
     tokens = grid.mbs * seq_len / grid.cp
-    residual = residual_bytes(machine, c) * tokens * model.hidden / _rows(grid)
+    residual = residual_bytes(machine, c) * tokens * model.hidden / rows_cut(grid)
     second = residual + _every_second(machine, c, model, grid, tokens, moe)
     products = residual + _products(machine, c, model, grid, tokens, moe)
     named = parts.all - _discarded(c, parts, moe)
@@ -98,38 +100,64 @@ def layer_parts(
     entering: Number = np.where(machine.product_bytes < 2.0, c.low_input_bytes, element)
     tokens = grid.mbs * seq_len / grid.cp
     masks: Number = np.where(c.flash > 0, 0.0, MASK_BYTES)
-    gathered: Number = np.where(c.gathers_kept > 0, 1.0, _rows(grid))
+    gathered: Number = np.where(c.gathers_kept > 0, 1.0, rows_cut(grid))
     halves = model.halves
     # where norms are several operators: of each its input in single precision, and its result before the weight
-    singles = c.norms_single * 2.0 * SINGLE_BYTES * model.hidden / _rows(grid) * halves
-    entries = (2.0 * residual + masks) * model.hidden / _rows(grid) * halves + element * model.latent_kept
+    singles = c.norms_single * 2.0 * SINGLE_BYTES * model.hidden / rows_cut(grid) * halves
+    entries = (2.0 * residual * c.norm_copies + masks) * model.hidden / rows_cut(grid) * halves
     out = model.mixer_out
     again = np.where(entering < element, entering, 0.0)  # the attention keeps its output, the projection its own copy
     lifted = element * model.lifted_kept
+    ring = element * model.kv_heads * (model.head_dim + model.value_dim) * grid.cp  # keys and values of all ranks
+    joined: Number = np.where((grid.cp > 1) & (c.keys_ring == 0), ring, 0.0)
     inner = element * (model.attention_kept - (1.0 - c.one_projection) * model.turned + out) + again * out
-    inner = inner + SINGLE_BYTES * model.heads
+    inner = inner + SINGLE_BYTES * model.heads + joined
     gates = element * (model.matrices - 1.0 + c.gate_kept * (model.matrices > 2.0))
     width: Number = model.ffn * model.dense_share
     sent: Number = 0.0
     shared: Number = 0.0
     if moe:  # experts of a narrower stream are wider than their weights say
         routed = model.experts_per_token * c.imbalance
-        sent = (
-            entering + c.returned_kept * element
-        ) * model.hidden * model.stream * routed + ROUTER_BYTES * model.experts
+        each = entering + c.returned_kept * element + c.weighted_kept * residual
+        sent = each * model.hidden * model.stream * routed + ROUTER_BYTES * model.experts
         width, shared = model.expert_ffn * routed / model.stream, model.shared_ffn
         gates = np.where(c.gate_bytes > 0, gates / element * c.gate_bytes, gates)
     return LayerParts(
-        entries=tokens * entries,
+        entries=tokens * (entries + element * model.latent_kept),
         norms=tokens * (2.0 * entering * model.hidden / gathered * halves + singles),
         lifted=tokens * lifted / grid.tp,
         attention=tokens * (inner - lifted) / grid.tp,
-        sent=tokens * sent / _rows(grid),
+        sent=tokens * sent / np.where(c.routed_cut > 0, rows_cut(grid), 1.0),
         gates=tokens * gates * width / grid.tp,
         acted=tokens * entering * width / grid.tp,
         shared=tokens * (gates + entering) * shared / grid.tp,
         scores=tokens * _scores(c, model, grid, seq_len),
+        cast=c.cast_bytes * layer_matrices(model, grid, moe),
     )
+
+
+def widest_bytes(machine: Machine, c: Coefficients, model: ModelQuantities, grid: Grid, seq_len: Number) -> Number:
+    """Return the largest gradient inside of a layer: of what one of its products returns."""
+    rows = grid.mbs * seq_len / grid.cp
+    inner = (model.matrices - 1.0) * _widest(model) / grid.tp
+    return element_bytes(machine, c) * rows * np.maximum(np.maximum(model.hidden, model.projected / grid.tp), inner)
+
+
+def delayed_bytes(machine: Machine, c: Coefficients, model: ModelQuantities, grid: Grid, seq_len: Number) -> Number:
+    """Return the gradients that a layer keeps from the first to the second half of a split backward.
+
+    They are those of all that has weights: of what its products return, and its norms.
+    """
+    element, rows = element_bytes(machine, c), grid.mbs * seq_len / grid.cp
+    columns = (model.projected + (model.matrices - 1.0) * _widest(model)) / grid.tp + 2.0 * model.hidden
+    return rows * (element * columns + 2.0 * residual_bytes(machine, c) * model.hidden / rows_cut(grid))
+
+
+def layer_matrices(model: ModelQuantities, grid: Grid, moe: bool) -> Number:
+    """Return the weights of the products of one layer of a rank."""
+    width = model.shared_ffn if moe else model.ffn * model.dense_share
+    found = (model.attention_weights + model.matrices * model.hidden * width) / grid.tp
+    return found + model.hidden * model.experts + expert_parameters(model, grid) if moe else found
 
 
 def working_bytes(
@@ -140,15 +168,15 @@ def working_bytes(
     tokens = grid.mbs * seq_len / grid.cp
     routed = np.maximum(model.expert_ffn * model.experts_per_token * c.imbalance / model.stream, model.shared_ffn)
     width = routed if moe else model.ffn
-    gradients = tokens * element * (model.matrices * width / grid.tp + 2.0 * model.hidden / _rows(grid))
+    gradients = tokens * element * (model.matrices * width / grid.tp + 2.0 * model.hidden / rows_cut(grid))
     again = layer_parts(machine, c, model, grid, seq_len, moe).all
     kept = layer_bytes(machine, c, model, grid, seq_len, moe)
-    entry = residual_bytes(machine, c) * tokens * model.hidden / _rows(grid)
+    entry = residual_bytes(machine, c) * tokens * model.hidden / rows_cut(grid)
     repeated = np.maximum(again - kept + entry * (grid.recompute == FULL), 0.0)
     return gradients + repeated * (grid.recompute > 0)
 
 
-def _rows(grid: Grid) -> Number:
+def rows_cut(grid: Grid) -> Number:
     """Return how many ranks the rows between the products are cut over."""
     return np.where(grid.sp > 0, grid.tp, 1.0)
 
@@ -164,6 +192,12 @@ def _width(model: ModelQuantities, moe: bool) -> Number:
     return model.ffn * model.dense_share
 
 
+def _widest(model: ModelQuantities) -> Number:
+    """Return the width of the wider kind of network that the model has."""
+    dense = np.where(model.moe_layers < model.layers, _width(model, moe=False), 0.0)
+    return np.maximum(dense, np.where(model.moe_layers > 0, _width(model, moe=True), 0.0))
+
+
 def _every_second(
     machine: Machine, c: Coefficients, model: ModelQuantities, grid: Grid, tokens: Number, moe: bool
 ) -> Number:
@@ -175,7 +209,7 @@ def _every_second(
     element = element_bytes(machine, c)
     heads = model.heads * model.head_dim + model.kv_heads * model.value_dim + model.heads * model.value_dim
     cut = element * (heads + _width(model, moe)) + SINGLE_BYTES * model.heads
-    last = element * model.hidden / _rows(grid) * (c.selective_saves == 1)
+    last = element * model.hidden / rows_cut(grid) * (c.selective_saves == 1)
     return tokens * (cut / grid.tp + last)
 
 
@@ -186,4 +220,4 @@ def _products(
     element = element_bytes(machine, c)
     heads = model.projected + model.mixer_out
     cut = element * (heads + (model.matrices - 1.0) * _width(model, moe)) + SINGLE_BYTES * model.heads
-    return tokens * (cut / grid.tp + 2.0 * element * model.hidden / _rows(grid))
+    return tokens * (cut / grid.tp + 2.0 * element * model.hidden)  # before sums along tp are cut

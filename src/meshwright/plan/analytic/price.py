@@ -12,7 +12,6 @@ from ...errors import InputError
 from ...hardware import load
 from ...layout import Layout
 from ...timeline import Performance
-from ...units import format_rate
 from ...workload.adapters import trained_share
 from ...workload.architecture import Architecture
 from ...workload.conventions import OWN
@@ -22,7 +21,7 @@ from .coefficients import GENERIC, Coefficients, book, coefficients
 from .conditions import LayoutCondition
 from .factors import adjusted, sensitivity
 from .fits import OVER, verdicts
-from .host import ASSUMED_LINK_RATE, ASSUMED_MEMORY_RATE
+from .host import HostFigures
 from .measured import on_measured_links, with_switch
 from .memory import MemoryTerms, memory_bytes
 from .optimizers import module_roles, optimizer_roles
@@ -41,7 +40,8 @@ NOT_MODELLED = (
     "clocks lowered by heat",
 )
 OWN_NOT_MODELLED = (  # of what our engine is known to do
-    "activations that autocast keeps in float32: memory",
+    "norms that a GPU computes in one kernel, which keep half as much: memory",
+    "stages of a pipeline cut by their cost in place of evenly",
     "collectives of the embedding and the loss along tp",
     "a tied embedding's gradient, summed between the first and the last stage",
 )
@@ -286,9 +286,7 @@ def machine_of(setting: Setting) -> Machine:
         oversubscription=fabric.oversubscription if leaves else 1.0,
         hop_latency_s=fabric.hop_latency_s,
         sides=fabric.sides if fabric.kind == "torus" else (),
-        host_rate=group.host_bandwidth_bytes_per_s or ASSUMED_LINK_RATE,
-        host_memory_rate=(group.host_memory_bandwidth_bytes_per_s or ASSUMED_MEMORY_RATE * group.gpus) / used,
-        host_memory_bytes=group.host_memory_bytes / used if group.host_memory_bytes else np.inf,
+        **_host(group).of_gpu(used, group.gpus),
     )
 
 
@@ -303,19 +301,13 @@ def host_doubts(setting: Setting, layout: Layout) -> tuple[str, ...]:
     """Return what is assumed of the hosts where a layout offloads."""
     if layout.offload == "none":
         return ()
-    group = node_group_of(setting.cluster)
-    told = ["offload: no run that offloads was fitted to; rates of CPU-Adam and of copies are ZeRO-Offload's"]
-    if not group.host_bandwidth_bytes_per_s:
-        told.append(f"offload: the link of a GPU to its host is not known; assumed {format_rate(ASSUMED_LINK_RATE)}")
-    if not group.host_memory_bandwidth_bytes_per_s:
-        told.append(
-            f"offload: the rate of the hosts' memory is not known; assumed {format_rate(ASSUMED_MEMORY_RATE)} a GPU"
-        )
-    if not group.host_memory_bytes:
-        told.append("offload: the size of the hosts' memory is not known, and what lies there is not held against it")
-    if setting.stack in {"maxtext", "pax"}:
-        told.append("offload: MaxText updates on the device, states travelling there and back; priced as on the host")
-    return tuple(told)
+    return _host(node_group_of(setting.cluster)).doubts(setting.stack)
+
+
+def _host(group: NodeGroup) -> HostFigures:
+    return HostFigures(
+        group.host_bandwidth_bytes_per_s, group.host_memory_bandwidth_bytes_per_s, group.host_memory_bytes
+    )
 
 
 def peak_flops_per_s(peaks: Mapping[str, float], precision: str, *, where: str) -> float:

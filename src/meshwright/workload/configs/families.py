@@ -20,7 +20,6 @@ def _old(**changed: object) -> Traits:
 
 
 PLAIN = Traits()
-NO_BIAS = Traits(qkv_bias=False, out_bias=False, network_bias=False)
 MISTRAL = Traits(windowed=True, qkv_bias=False, out_bias=False, network_bias=False)
 GLM4V = Traits(qkv_bias=True, out_bias=False, network_bias=False, norms=4)
 QWEN2 = Traits(qkv_bias=True, out_bias=False, network_bias=False)
