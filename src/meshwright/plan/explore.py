@@ -19,8 +19,8 @@ from ..layout import OFFLOADS
 from ..mesh import NEAREST
 from ..units import format_bytes
 from ..workload.conventions import OWN
-from .analytic import Grid, Setting, StepPrices, performance, price
-from .analytic.fits import DOUBTFUL, OVER, SURE, capacity_source, word
+from .analytic import Grid, Setting, StepPrices, book, performance, price
+from .analytic.fits import DOUBTFUL, OVER, SURE, capacity_source, memory_band, word
 from .analytic.price import machine_of, node_group_of, verdicts_in
 from .analytic.quantities import Array
 from .keep import in_its_orders, narrowed
@@ -194,6 +194,7 @@ def row_of(setting: Setting, grid: Grid, prices: StepPrices, index: int, *, note
         fits=word(verdicts_in(setting, prices)[index]),
         capacity_bytes=capacity,
         capacity_source=capacity_source(node_group_of(setting.cluster).gpu.model, capacity),
+        memory_band=memory_band(book().stacks[setting.stack].engine if setting.stack in book().stacks else ""),
         note=note,
     )
 

@@ -17,6 +17,7 @@ class PricedLayout(msgspec.Struct, frozen=True, kw_only=True):
     fits: Fits
     capacity_bytes: float  # of one GPU, as the driver shows it
     capacity_source: str = ""
+    memory_band: float = 0.0  # relative error that `terms`' bytes are held to lie within
     simulated_s: float | None = None  # the step in the event simulator, where it was refined
     note: str = ""
 
@@ -31,7 +32,11 @@ class PricedLayout(msgspec.Struct, frozen=True, kw_only=True):
         needs: dict[str, float | str] = {
             n: round(self.terms[n]) for n in ("allocated_bytes", "reserved_bytes", "card_bytes")
         }
-        return needs | {"capacity_bytes": round(self.capacity_bytes), "capacity_source": self.capacity_source}
+        return needs | {
+            "capacity_bytes": round(self.capacity_bytes),
+            "capacity_source": self.capacity_source,
+            "error_band": self.memory_band,
+        }
 
 
 class Rejection(msgspec.Struct, frozen=True, kw_only=True):

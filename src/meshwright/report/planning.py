@@ -98,9 +98,10 @@ def fits_text(row: PricedLayout) -> str:
 def show_memory(console: Console, row: PricedLayout) -> None:
     """Print what a layout needs beside what the card has."""
     needs = [format_bytes(row.terms[f"{name}_bytes"]) for name in ("allocated", "reserved", "card")]
+    unseen = ": no peak of this stack was measured" if row.memory_band > BAND else ""
     console.print(
         f"memory: it {fits_text(row)}: {needs[0]} allocated, {needs[1]} reserved, {needs[2]} on the card, of "
-        f"{format_bytes(row.capacity_bytes)} ({row.capacity_source}); held to lie within {BAND:.0%}",
+        f"{format_bytes(row.capacity_bytes)} ({row.capacity_source}); held to lie within {row.memory_band:.0%}{unseen}",
         highlight=False,
     )
 

@@ -1,15 +1,17 @@
 """Peak memory of the most loaded rank, against measured peaks and against arithmetic by hand."""
 
+import csv
+
 import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from benchmarks.memory_rows import UNSEEN, peaks, published
+from benchmarks.memory_rows import FOLDER, UNSEEN, peaks, published
 from meshwright.errors import InputError
 from meshwright.hardware import load
 from meshwright.layout import Layout
-from meshwright.plan.analytic import Grid, Setting, price
-from meshwright.plan.analytic.fits import capacity_source, verdicts, word
+from meshwright.plan.analytic import Grid, Setting, book, price
+from meshwright.plan.analytic.fits import BAND, PEAKS_OF, UNSEEN_BAND, capacity_source, memory_band, verdicts, word
 from meshwright.plan.analytic.loads import loads
 from meshwright.plan.analytic.price import verdicts_in
 from meshwright.plan.analytic.quantities import ModelQuantities
@@ -229,3 +231,12 @@ def test_peaks_that_no_fact_was_chosen_by_when_they_were_collected_are_predicted
 
     assert len(errors) == 31
     assert np.median(errors) < 0.06
+
+
+def test_the_bands_engines_are_those_whose_peaks_the_table_has():
+    rows = csv.DictReader((FOLDER / "memory_rows.csv").read_text().splitlines())
+    engines = {book().stacks[row["stack"]].engine if row["stack"] in book().stacks else row["stack"] for row in rows}
+
+    assert engines <= PEAKS_OF
+    assert memory_band("torchtitan") == BAND
+    assert memory_band("deepspeed") == memory_band("") == UNSEEN_BAND
