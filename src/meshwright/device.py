@@ -187,7 +187,12 @@ def has_bf16(where: torch.device) -> bool:
     """Return whether an accelerator multiplies bf16 itself (V100 and T4 imitate it); True where torch does not tell."""
     module = _module(where.type)
     told = getattr(module, "is_bf16_supported", None)
-    return told is None or not module.device_count() or bool(told(including_emulation=False))
+    if told is None or not module.device_count():
+        return True
+    try:
+        return bool(told(including_emulation=False))
+    except TypeError:  # torch_npu's and torch_mlu's take no argument
+        return bool(told())
 
 
 def memory_bytes(index: int = 0) -> int:

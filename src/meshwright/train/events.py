@@ -15,7 +15,8 @@ from typing import Literal
 
 import msgspec
 
-from ..files import reserve, to_json
+from ..cluster.emulation.linux import reserve
+from ..files import to_json
 from ..quantities import Instant, Number, Rank
 from .event_hook import HOOK_VARIABLE, start_hook
 

@@ -139,7 +139,7 @@ class SlowLinks:
                 usual.append(rate)
                 continue
             before, now = statistics.median(usual), statistics.median(one.size_bytes / one.busy_s for one in recent)
-            is_slow = len(recent) == LINK_WINDOW and now < LINK_SLOW * before
+            is_slow = now < LINK_SLOW * before
             self._times[peer] = self._times.get(peer, 0) + 1 if is_slow and _beyond_waiting(recent, before) else 0
             if peer in self._slow:
                 if now > LINK_RECOVERED * before:

@@ -104,4 +104,7 @@ def test_an_accelerator_that_imitates_bf16_trains_in_float32_unless_asked(multip
     monkeypatch.setattr(torch, "get_device_module", lambda kind: told)
 
     assert in_half_precision("auto", torch.device("cuda")) is expected
+
+    told.is_bf16_supported = lambda: multiplies  # as packages of other vendors have it
+    assert in_half_precision("auto", torch.device("cuda")) is expected
     assert in_half_precision("bf16", torch.device("cuda"))

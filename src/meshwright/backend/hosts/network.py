@@ -203,17 +203,17 @@ class HostsView:
         """Return the error for a lost peer: what it left word of, or else that it is gone itself."""
         lost = "waited" not in why
         suspect = FaultyRank.of(peer, "died or left (its connection is closed)" if lost else "did not arrive in time")
-        if not lost:  # for ranks that wait for this one; it comes first: the store may be beyond a cable that is out
+        if lost:
+            self.leave_calls()  # the peer may have closed because it calls something else
+            if peer in self._local.members:
+                near = self._local.blamed(self._local.members.index(peer), suspect.what_happened)
+                return self._failed(near, call)
+            if word := self.last_word(peer.rank):
+                return self._failed(word_in(word.decode(errors="replace")).culprit, call)
+        else:  # first for ranks that wait for this one: the store may be beyond a cable that is out
             OURS.say(suspect, final=False)
-        self.leave_calls()  # the peer may have closed, or wait, because it calls something else
-        if not lost:
-            if said := self._other_call(peer):
+            if said := self._other_call(peer):  # which leaves word of this rank's calls as well
                 return self._failed(FaultyRank.of(peer, DISAGREE + said), call)
-        elif peer in self._local.members:
-            near = self._local.blamed(self._local.members.index(peer), suspect.what_happened)
-            return self._failed(near, call)
-        elif word := self.last_word(peer.rank):
-            return self._failed(word_in(word.decode(errors="replace")).culprit, call)
         return self._failed(self._board.culprit(peer.rank, suspect, lost=lost), call)
 
     def _failed(self, culprit: FaultyRank, call: tuple[str, int, int]) -> CollectiveError:

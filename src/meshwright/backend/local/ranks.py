@@ -262,7 +262,7 @@ class LocalGroup:
             raise self._refused(peer, self.calls.other_size(peer, sent_bytes, self._state.received[peer]))
         late = [peer for peer in self.peers if counters[peer * LINE] < target]
         if late and waited_s > HINT_AFTER_S and OURS.has_several_boards:
-            self._hint(late[0])
+            self.wait_for(self.members[late[0]])
         limit_s = self.flight.time_limit_s(self.timeout_s)
         error = self.diagnose_wait(
             late, waited_s, limit_s, self.flight.current(), lambda peer: counters[peer * LINE] >= target
@@ -270,22 +270,18 @@ class LocalGroup:
         if error is not None:
             raise error
 
-    def _hint(self, late: int) -> None:
-        """Publish from time to time which rank this one waits for, for waiters in other groups."""
-        word = self._word_of(late)
-        awaited = self.members[late] if word is None or word.culprit.rank == self.flight.rank else word.culprit
-        self.wait_for(awaited)
-
-    def wait_for(self, awaited: GroupMember | FaultyRank) -> None:
+    def wait_for(self, awaited: GroupMember) -> None:
         """Publish from time to time, for ranks that wait for this one, that it waits itself: for this rank."""
         now = time.monotonic()
         if now < self._next_hint_s:
             return
         self._next_hint_s = now + HINT_S / 3
-        if isinstance(awaited, GroupMember):
-            name, sequence, _ = self.flight.current()
-            awaited = FaultyRank.of(awaited, f"did not come to {name} #{sequence}")
-        OURS.say(awaited, final=False, until_s=now + HINT_S)
+        name, sequence, _ = self.flight.current()
+        culprit = FaultyRank.of(awaited, f"did not come to {name} #{sequence}")
+        word = self._word_of(self.members.index(awaited)) if awaited in self.members else None
+        if word is not None and word.culprit.rank != self.flight.rank:
+            culprit = word.culprit
+        OURS.say(culprit, final=False, until_s=now + HINT_S)
 
     def diagnose_wait(
         self,

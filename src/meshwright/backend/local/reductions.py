@@ -153,7 +153,7 @@ def _divide(block: Block, ranks: int) -> None:
 
 
 def _divide_integers(block: Block, ranks: int) -> None:
-    """Divide towards zero, as NCCL does. In a type that holds the number of ranks, and the negative of every sum."""
+    """Divide towards zero, as NCCL does, in a type that holds the number of ranks."""
     wide = block if block.itemsize == 8 else block.astype(np.int64)
     quotient = wide // ranks
     quotient += (wide < 0) & (quotient * ranks != wide)

@@ -21,13 +21,12 @@ import torch
 from ...handshake import HandshakeListener
 from ...sockets import send_promptly
 from ..hosts.addresses import advice, from_here, listening_at
-from .stream import STAGE_BYTES, Stream, load_stream
+from .stream import SLICE_MS, STAGE_BYTES, Stream, load_stream
 from .transport import DEFAULT_TIMEOUT_S, Incoming, Outgoing, TransportError
 from .transport_stream import HEADER, Deadline, IncomingState, StreamExchange, Waits, bytes_of
 
 GREETING = Struct("<32sI")  # the random word, the rank
 CONNECT_TIMEOUT_S = 300.0
-WAIT_S = 0.1  # between two words that an exchange waits
 LOOK_S = 0.5  # between two looks at whether another rank has given up
 
 
@@ -206,7 +205,7 @@ class TcpTransport:
             if peer in exchange.inn and exchange.inn[peer][0].ready:
                 events |= select.POLLIN
             poll.register(self.connections[peer], events)
-        while not poll.poll(min(deadline.left_s, WAIT_S) * 1000):
+        while not poll.poll(min(deadline.left_s * 1000, SLICE_MS)):
             if not deadline.left_s:
                 raise exchange.lateness(self.rank, self.timeout_s)
             self.waits(exchange.awaited, deadline.waited_s)

@@ -1,4 +1,4 @@
-"""The few Linux calls that Python does not offer: namespaces, mounts, and orphans."""
+"""The few Linux calls that Python does not offer: namespaces, mounts, orphans, and room on a disk."""
 
 import ctypes
 import os
@@ -20,6 +20,7 @@ MS_BIND = 0x1000
 MS_REC = 0x4000
 MS_PRIVATE = 0x4_0000
 
+_FALLOC_FL_KEEP_SIZE = 1
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -59,6 +60,12 @@ def inside(fd: int, home_fd: int, kind: int) -> Iterator[None]:
         yield
     finally:
         setns(home_fd, kind)
+
+
+def reserve(descriptor: int, size_bytes: int) -> None:
+    """Have blocks for the first bytes of an open file, whose size stays; OSError where the disk is full, or cannot."""
+    sizes = ctypes.c_longlong(0), ctypes.c_longlong(size_bytes)
+    _check(_libc.fallocate(descriptor, _FALLOC_FL_KEEP_SIZE, *sizes), "fallocate")
 
 
 def _check(result: int, call: str) -> None:

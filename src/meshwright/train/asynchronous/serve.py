@@ -120,6 +120,7 @@ def _coordinate(
     stop: threading.Event,
 ) -> str:
     events = EventLog(folder.events, 0)
+    events.keep_room()
     saver = Saver(
         folder.checkpoints,
         keep_last=config.train.keep_last,

@@ -79,6 +79,7 @@ class RunSupervisor:
         self.folder, self._stores = folder, stores
         self.config, self.plan = folder.config(), folder.plan()
         self.events = EventLog(folder.events, None)
+        self.events.keep_room()
         self.servers: list[Child] = []
         self.workers: dict[int, Child] = {}  # by rank
         self._restarts: dict[int, int] = {}  # by island
