@@ -21,6 +21,8 @@ from meshwright.cluster.emulation.session import StartedJob
 SLOWED = "20Mbps"  # a tenth of the NIC
 DISK_BYTES = 96 * 2**20  # of the disk that the run folder is on, so that it can be filled
 PATIENCE_S = 15.0  # for a target that is just starting again
+OOM_S = 3.0  # for a rank without memory to ask for a page
+FIRST_ENDED = "the first job had ended there, so that it could take over"
 _MEMORY_V1, _MEMORY_V2 = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")
 
 
@@ -69,7 +71,9 @@ class Stage:
         self.rng = random.Random(f"acts {seed}")
         self.launchers: dict[int, int] = {}  # by node: the process that was started there, as this machine sees it
         self.spaces: dict[int, int] = {}  # by node: the inode of its process namespace
-        self.extra: list[tuple[int, StartedJob]] = []  # by node: second jobs
+        self.extra: list[tuple[int, StartedJob, Done]] = []  # second jobs: node, job, and what was noted of it
+        self.on_cables: dict[int, list[str]] = {}  # by node: what is done to its cable now, "cut" or "slow RATE"
+        self.frozen: set[int] = set()  # ranks that are stopped for good
         self.environment: dict[str, str] = {}
 
     def note_started(self, job: StartedJob) -> None:
@@ -102,6 +106,12 @@ class Stage:
         pids = {pid for _, pid in marked}
         return next((place for place in marked if _parent(place[1]) not in pids), None)
 
+    def note_seconds(self) -> None:
+        """Note of second jobs whether the first ended before they did: then they may have the folder."""
+        for node, job, done in self.extra:
+            if None in job.codes() and _state(self.launchers[node]) == "Z":
+                done.note = FIRST_ENDED
+
     def awaited(self, rank: int) -> tuple[int, int] | None:
         """Return node and process of a rank, waiting for it while it starts."""
         end = time.monotonic() + PATIENCE_S
@@ -126,7 +136,9 @@ def _signal(stage: Stage, fault: Fault, done: Done) -> Callable[[], None] | None
     number = signal.SIGKILL if fault.kind == "kill" else signal.SIGSTOP
     done.begun_s = time.time()
     _send(pid, number)
-    return (lambda: _send(pid, signal.SIGCONT)) if fault.kind == "stop" else None
+    if fault.kind == "freeze":
+        stage.frozen.add(pid)
+    return (lambda: None if pid in stage.frozen else _send(pid, signal.SIGCONT)) if fault.kind == "stop" else None
 
 
 def _oom(stage: Stage, fault: Fault, done: Done) -> Callable[[], None] | None:
@@ -153,19 +165,37 @@ def _oom(stage: Stage, fault: Fault, done: Done) -> Callable[[], None] | None:
                 return
             time.sleep(0.05)
 
-    end = time.monotonic() + PATIENCE_S
+    end = time.monotonic() + OOM_S
     while os.path.exists(f"/proc/{pid}") and _state(pid) != "Z" and time.monotonic() < end:
         time.sleep(0.02)
-    done.note = "" if time.monotonic() < end else "asked for no page, killed"
+    if time.monotonic() > end:  # it waits for another, say: it is now that it bites
+        done.begun_s, done.note = time.time(), "asked for no page, killed"
     remove()
     return None
 
 
 def _link(stage: Stage, fault: Fault, done: Done) -> Callable[[], None]:
-    node = f"node{fault.node}"
-    stage.cluster.fault(f"slow {node} {SLOWED}" if fault.kind == "slow" else f"cut {node}")
+    """Cut the cable of a node or slow it; where faults of one cable overlap, the end of one does not mend another."""
+    node, what = f"node{fault.node}", f"slow {SLOWED}" if fault.kind == "slow" else "cut"
+    active = stage.on_cables.setdefault(fault.node, [])
+
+    def do(what: str) -> None:
+        verb, *rate = what.split()
+        stage.cluster.fault(" ".join([verb, node, *rate]))
+
+    def mend() -> None:
+        active.remove(what)
+        if "cut" in active:
+            do(f"slow {stage.cluster.spec.nic_bytes_per_s}B/s" if active.count("cut") == len(active) else "cut")
+        else:
+            do("restore")
+            for other in active:
+                do(other)
+
+    active.append(what)
+    do(what)
     done.begun_s = time.time()
-    return lambda: stage.cluster.fault(f"restore {node}")
+    return mend
 
 
 def _full(stage: Stage, fault: Fault, done: Done) -> Callable[[], None]:
@@ -240,7 +270,8 @@ def _launcher(stage: Stage, fault: Fault, done: Done) -> None:
 def _second(stage: Stage, fault: Fault, done: Done) -> None:
     done.begun_s = time.time()
     job = stage.cluster.start_on(fault.node, stage.system.command(), env=stage.environment)
-    stage.extra.append((fault.node, job))
+    stage.extra.append((fault.node, job, done))
+    stage.note_seconds()
 
 
 def _strangers(stage: Stage, fault: Fault, done: Done) -> Callable[[], None]:

@@ -32,7 +32,7 @@ LASTS_S: dict[Kind, tuple[float, float]] = {
     "stop": (2.0, 5.0),
     "cut": (2.0, 5.0),
     "slow": (15.0, 25.0),
-    "partition": (TIMEOUT_S + 15, TIMEOUT_S + 25),
+    "partition": (TIMEOUT_S + 8, TIMEOUT_S + 18),
     "full": (4.0, 8.0),
     "gone": (4.0, 8.0),
     "strangers": (4.0, 8.0),

@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks.faults_acts import DISK_BYTES, Done, Stage, act
+from benchmarks.faults_acts import DISK_BYTES, FIRST_ENDED, Done, Stage, act
 from benchmarks.faults_manifest import NODES, RANKS_PER_NODE, Fault, Scenario
 from benchmarks.faults_systems import STEPS, Named, System
 from meshwright.cluster.emulation import Emulation, EmulationSpec
 from meshwright.cluster.emulation.session import StartedJob
+from meshwright.native import cache_folder
 
 NIC_BYTES_PER_S = 25e6
 STUCK_S = 120.0  # without a step, an end of a node or a fault: that is a hang
@@ -24,6 +25,7 @@ MOST_STARTS = 6
 LEAVE_S = 35.0  # for ranks whose launcher was killed to save and leave
 LOOK_S, LOOK_AT_DISK_S = 0.03, 0.5
 FROZEN_S = 8.0  # a look that takes so much longer: somebody stopped all of us
+CACHE = "cache"  # of all scenarios, beside their folders
 WAS = "was"  # the run folder without its checkpoints, once the disk has gone
 Begin = Callable[[Emulation, Path], System]
 
@@ -88,8 +90,17 @@ def environment_of(place: Path) -> dict[str, str]:
     """Return the variables of the processes of a scenario that is played in a folder."""
     return {
         **{"OMP_NUM_THREADS": "1", "TMPDIR": str(place / "tmp")},
-        **{"XDG_CACHE_HOME": str(place.parent / "cache"), "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"},
+        **{"XDG_CACHE_HOME": str(place.parent / CACHE), "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"},
     }
+
+
+def keep_compiled(cache: Path) -> None:
+    """Give a cache what is compiled for this machine already: on a busy one that takes minutes, of no scenario."""
+    compiled = cache_folder()
+    if compiled is not None:
+        (cache / "meshwright").mkdir(parents=True, mode=0o700)
+        for library in compiled.glob("[a-z]*-*.so"):
+            shutil.copy(library, cache / "meshwright" / library.name)
 
 
 def no_sockets(folder: str, names: list[str]) -> list[str]:
@@ -136,7 +147,7 @@ class _Player:
             while not self._played.was_frozen and not self._is_over(job):
                 self._look()
                 self._faults()
-                if None not in job.codes() and not self._mends:
+                if None not in self._codes(job) and not self._mends:
                     self._note_end(job)
                     job = self._start()
                 self._pause()
@@ -164,8 +175,9 @@ class _Player:
     def _is_over(self, job: StartedJob) -> bool:
         """Return whether the job has done its steps and ended, or will not; one that hangs is killed."""
         played, now = self._played, time.monotonic()
-        ended = None not in job.codes()
-        if ended and 0 in job.codes() and len(self._system.losses()) == STEPS:
+        codes = self._codes(job)
+        ended = None not in codes
+        if ended and 0 in codes and len(self._system.losses()) == STEPS:
             return True
         if now - self._started > PATIENCE_S:
             played.hangs += 1
@@ -185,18 +197,28 @@ class _Player:
     def _look(self) -> None:
         """Note steps, checkpoints, and that a life has ended and another goes on from a step before."""
         rows, now = self._system.rows(), time.monotonic()
+        self._stage.note_seconds()
         if rows < self._rows:
+            self._look_at_disk()  # what was damaged has been set aside by now
             self._played.resumed.append((rows, self._saved))
             self._played.ends_s.append(time.time())
         if rows != self._rows:
             self._played.rows.append((time.time(), rows))
             self._rows, self._moved = rows, now
         if now - self._looked > LOOK_AT_DISK_S:
-            self._looked = now
-            saved = [int(path.name.removeprefix("step-")) for path in self._system.saved()]
-            self._saved = max(saved, default=0)
+            self._look_at_disk()
         if self._begun is None and rows > self._scenario.at_step:
             self._begun = now
+
+    def _look_at_disk(self) -> None:
+        self._looked = time.monotonic()
+        saved = [int(path.name.removeprefix("step-")) for path in self._system.saved()]
+        self._saved = max(saved, default=0)
+
+    def _codes(self, job: StartedJob) -> tuple[int | None, ...]:
+        """Return the exit codes of the nodes, and of second jobs that could take over."""
+        heirs = (extra.codes()[0] for _, extra, done in self._stage.extra if done.note == FIRST_ENDED)
+        return (*job.codes(), *heirs)
 
     def _faults(self) -> None:
         now = time.monotonic()
@@ -220,18 +242,17 @@ class _Player:
             self._moved = time.monotonic()
             if fault.kind == "damage":
                 self._saved = 0  # what is whole is one less; the next look says what is left
-                self._looked = time.monotonic() + LOOK_AT_DISK_S * 4
 
     def _note_end(self, job: StartedJob) -> None:
         played = self._played
-        played.codes.append(job.codes())
+        played.codes.append(self._codes(job))
         played.ends_s.append(time.time())
         played.texts += [(node, job.stdout(node) + job.stderr(node)) for node in range(NODES)]
 
     def _conclude(self, job: StartedJob) -> None:
         self._note_end(job)
         played, stage, system = self._played, self._stage, self._system
-        for node, extra in stage.extra:
+        for node, extra, _ in stage.extra:
             with contextlib.suppress(TimeoutError):
                 extra.wait(timeout_s=5.0)
             text = extra.stdout(0) + extra.stderr(0)
@@ -248,7 +269,7 @@ class _Player:
 
     def _kill_second(self) -> None:
         """End second jobs that wait on: a person would; that they did is in their exit code, which is missing."""
-        for _, extra in self._stage.extra:
+        for _, extra, _ in self._stage.extra:
             if None in extra.codes():
                 extra.send_signal(signal.SIGKILL)
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from benchmarks.faults_acts import Done
+from benchmarks.faults_acts import FIRST_ENDED, Done
 from benchmarks.faults_manifest import ENDING, TIMEOUT_S, Scenario
 from benchmarks.faults_play import Played
 from benchmarks.faults_systems import EVERY, OTHER_JOB, Named
@@ -94,7 +94,7 @@ def _is_due(done: Done, played: Played) -> bool:
         return done.whole and _steps_of_one_life(done, played) > EVERY
     if kind == "damage":
         return any(end_s > done.begun_s for end_s in played.ends_s[:-1]) and _was_newest(done, played)
-    return kind == "second"
+    return kind == "second" and done.note != FIRST_ENDED
 
 
 def _steps_of_one_life(done: Done, played: Played) -> int:

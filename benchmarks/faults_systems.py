@@ -22,8 +22,8 @@ from meshwright.train.events import Event, read_events
 from testkit.fault_jobs import steps_done
 from testkit.fault_nodes import train_command, write_on_nodes
 
-STEPS, EVERY = 200, 20
-REJOIN_S, RESTARTS = 20.0, 10
+STEPS, EVERY = 160, 20  # 40 at least follow the last fault
+REJOIN_S, RESTARTS = 12.0, 10  # some partitions end before, some after
 MODEL = {"hidden_size": 96, "intermediate_size": 256}
 WIDTH = 256  # of the peer's model, whose steps then take about as long
 OTHER_JOB = "another job has this run folder|this job has another launcher on this machine"

@@ -283,6 +283,10 @@ def _share(errors: Array) -> Array:
     return np.abs(np.exp(errors) - 1.0)
 
 
+def _nine_in_ten(errors: Array) -> float:
+    return round(float(np.quantile(_share(errors), 0.9)), 3)
+
+
 def _percent(value: float) -> float:
     return round(100.0 * float(value), 1)
 
@@ -317,16 +321,20 @@ def _write_constants(known: Book, best: Fitted, saved: dict[str, float]) -> None
 def _write_errors(data: Study, fitted: Array, out: Array, strange: Array) -> None:
     lines = ["# How far off each stack was: `python -m benchmarks fit_planner --write` writes this file. Shares."]
     stacks = np.array([row.family for row in data.rows])
+    experts = np.array([_experts(row) for row in data.rows])
     for name in [*dict.fromkeys(stacks), UNSEEN]:
         members = data.trusted if name == UNSEEN else (stacks == name)
         held = strange if name == UNSEEN else out
+        plain = members & ~experts if (members & ~experts).any() else members
         found = Errors(
             runs=int(members.sum()),
             fitted=round(float(_share(fitted[members]).mean()), 4),
             left_out=round(float(_share(held[members]).mean()), 4),
-            band=round(float(np.quantile(_share(held[members]), 0.9)), 3),
+            band=_nine_in_ten(held[plain]),
+            experts_band=_nine_in_ten(held[members & experts]) if (members & experts).any() else None,
         )
-        lines += ["", f"[{name}]"] + [f"{key} = {getattr(found, key)!r}" for key in found.__struct_fields__]
+        told = {key: getattr(found, key) for key in found.__struct_fields__}
+        lines += ["", f"[{name}]"] + [f"{key} = {value!r}" for key, value in told.items() if value is not None]
     (DATA / "errors.toml").write_text("\n".join(lines) + "\n")
 
 

@@ -4,6 +4,9 @@ For each NIC rate the ranks measure single operators (all ranks busy) and collec
 groups of the axis at once); each layout is priced from those alone, as `meshwright train` prices it. Then the engines
 that `meshwright train` runs take their steps, all layouts in turn. That is a round; medians of several count. Where all
 layouts are slow in a turn, that is the machine's pace and no layout's own: it is taken out of what they took.
+
+All of it takes three quarters of an hour. `--minutes 4` is one rate and one round: layouts are priced one after the
+other for half of that time and run for the rest, and those that were not reached are named.
 """
 
 import argparse
@@ -21,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.result import Result
+from meshwright.layout import Layout
 
 NODES, RANKS_PER_NODE = 2, 4
 LAYOUTS = (
@@ -51,6 +55,8 @@ def run(arguments: list[str]) -> Result:
         mine = _rows(nic, _emulated(nic, options))
         rows += mine
         notes += [f"{nic}: {line}" for line in judged(mine)]
+        missed = [text for text in options.layouts if not any(same(text, row["layout"]) for row in mine)]
+        notes += [f"{nic}: left out, since --minutes were over: {', '.join(missed)}"] if missed else []
         print(*notes[-4:], sep="\n", file=sys.stderr, flush=True)  # a rate takes a quarter of an hour
     return Result(f"a small decoder on {NODES} x {RANKS_PER_NODE} emulated ranks: predicted and measured", rows, notes)
 
@@ -83,7 +89,20 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=7, help="of each layout in a round")
     parser.add_argument("--operator-seconds", type=float, default=20.0, help="spent on timing operators in a round")
-    return parser.parse_args(arguments)
+    parser.add_argument("--minutes", type=float, help="for one rate, 1Gbps unless said, and one round")
+    options = parser.parse_args(arguments)
+    if options.minutes is not None:
+        options.rounds = 1
+        options.nic = ["1Gbps"] if options.nic == parser.get_default("nic") else options.nic
+        options.operator_seconds = min(options.operator_seconds, 6 * options.minutes)  # a tenth
+        options.minutes /= len(options.nic)
+        options.layouts = [text for first in range(3) for text in options.layouts[first::3]]  # of every kind first
+    return options
+
+
+def same(text: str, layout: str) -> bool:
+    """Return whether a text means the layout of a row."""
+    return str(Layout.parse(text, world_size=NODES * RANKS_PER_NODE)) == layout
 
 
 def _emulated(nic: str, options: argparse.Namespace) -> list[list[dict[str, Any]]]:
@@ -97,6 +116,7 @@ def _emulated(nic: str, options: argparse.Namespace) -> list[list[dict[str, Any]
             "rounds": options.rounds,
             "steps": options.steps,
             "operator_s": options.operator_seconds,
+            "seconds": None if options.minutes is None else 60 * options.minutes,
             "answer": str(answer),
         }
         words += [sys.executable, "-m", "benchmarks.planner_choice", json.dumps(job)]
@@ -147,7 +167,7 @@ def work(job: dict[str, Any]) -> None:
 
     prepare_process(1)
     dist.init_process_group("meshwright")
-    rank = Rank(MODEL, GLOBAL_BATCH, SEQ_LEN)
+    rank = Rank(MODEL, GLOBAL_BATCH, SEQ_LEN, job["seconds"])
     found = [rank.round(job["layouts"], job["operator_s"], job["steps"]) for _ in range(job["rounds"])]
     if dist.get_rank() == 0:
         Path(job["answer"]).write_text(json.dumps(found))

@@ -48,7 +48,8 @@ BACKEND = "meshwright"
 class Rank:
     """One rank; every rank calls the same methods in the same order."""
 
-    def __init__(self, model: dict[str, Any], global_batch: int, seq_len: int) -> None:
+    def __init__(self, model: dict[str, Any], global_batch: int, seq_len: int, seconds: float | None = None) -> None:
+        self._begun, self._seconds = time.monotonic(), seconds
         self.model = ModelConfig(**model)
         self.global_batch, self.seq_len = global_batch, seq_len
         self.ranks = dist.get_world_size()
@@ -64,7 +65,11 @@ class Rank:
         """
         plans = self._plans([Layout.parse(text, world_size=self.ranks) for text in texts], operator_s)
         peaks = [self._peak_bytes(self._engine(plan), plan) for plan in plans]
-        passes = [[self._step(self._engine(plan), plan, 3 + step) for plan in plans] for step in range(steps)]
+        passes = []
+        for step in range(steps):
+            if passes and self._over(0.9):
+                break
+            passes.append([self._step(self._engine(plan), plan, 3 + step) for plan in plans])
         return [
             {
                 "layout": str(plan.layout),
@@ -97,9 +102,19 @@ class Rank:
         )
         found = []
         for layout in layouts:
+            if found and self._over(0.5):
+                break
             mine = replace(measured, collectives=tuple(self._collectives(layout)))
             found.append(choose([layout], problem, mine, peak_flops_per_s={}, min_ranks=1)[0])
         return found
+
+    def _over(self, share: float) -> bool:
+        """Return whether this share of the time that was given is over, by the clock of rank 0; every rank calls it."""
+        if self._seconds is None:
+            return False
+        gone = torch.tensor([time.monotonic() - self._begun])
+        dist.broadcast(gone, 0)
+        return float(gone) > share * self._seconds
 
     def _describe(self, layout: Layout) -> Workload:
         return describe(self.model, seq_len=self.seq_len, micro_batch=layout.mbs, layout=layout)

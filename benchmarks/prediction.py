@@ -2,16 +2,22 @@
 the default job split in other ways than by data alone.
 
 Each job is launched as a user launches it and calibrated anew, the rank counts alternating; the figure of a job is
-the median over `--rounds` launches. There is no peer but the clock.
+the median over `--rounds` launches. There is no peer but the clock. All of it are 48 launches, each of which calibrates
+anew and takes 120 steps: half an hour. `--minutes 4 --steps 40` begins no launch that would end later, and says which
+it left out: the same command on two trees is a comparison.
 """
 
 import argparse
+import itertools
 import json
 import statistics
 import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from benchmarks.result import Result
 from meshwright.layout import Layout
@@ -29,6 +35,26 @@ SPLITS = (
 SPLIT = ["model.num_key_value_heads=2"]  # which tp = 2 can cut
 
 
+class Launch(NamedTuple):
+    """One job as a user launches it."""
+
+    name: str
+    ranks: int
+    settings: list[str]
+    split: list[str]
+    steps: int
+
+    def outcome(self) -> dict:
+        """Run it in a folder that is thrown away; return its JSON."""
+        with tempfile.TemporaryDirectory() as folder:
+            command = [sys.executable, "-m", "meshwright", "train", "--json", "--recalibrate"]
+            command += ["--run-dir", str(Path(folder) / "run"), *self.split, "--steps", str(self.steps)]
+            for setting in self.settings:
+                command += ["--set", setting]
+            done = subprocess.run(command, capture_output=True, text=True, check=True)
+        return json.loads(done.stdout)
+
+
 def run(arguments: list[str]) -> Result:
     """Launch every job on every rank count and the default job under every split, in turn."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks prediction")
@@ -37,15 +63,9 @@ def run(arguments: list[str]) -> Result:
     parser.add_argument("--jobs", type=lambda text: text.split(","), default=list(JOBS))
     parser.add_argument("--ranks", type=lambda text: [int(word) for word in text.split(",")], default=[1, 2])
     parser.add_argument("--splits", type=str.split, default=list(SPLITS), help="layouts, between blanks")
+    parser.add_argument("--minutes", type=float, help="begin no launch that would end later, by the longest so far")
     options = parser.parse_args(arguments)
-    runs: dict[tuple[str, int], list[dict]] = {}
-    for _ in range(options.rounds):
-        for name in options.jobs:
-            for ranks in options.ranks:
-                runs.setdefault((name, ranks), []).append(_launch(JOBS[name], ["--ranks", str(ranks)], options.steps))
-        for layout in options.splits:
-            outcome = _launch(SPLIT, ["--layout", layout], options.steps)
-            runs.setdefault((layout, Layout.parse(layout).world_size), []).append(outcome)
+    runs, left_out = in_time(list(_launches(options)), options.minutes)
     rows = []
     for (name, ranks), outcomes in runs.items():
         errors = [o["predicted"]["step_time_s"] / o["measured"]["step_time_s"] - 1 for o in outcomes]
@@ -69,20 +89,40 @@ def run(arguments: list[str]) -> Result:
     return Result(
         "predicted beside measured step time",
         rows,
-        ["target: within 15 % of the measured median; splits other than by data: their error band, 50 %"],
+        [
+            "target: within 15 % of the measured median; splits other than by data: their error band, 50 %",
+            *([f"left out, since --minutes {options.minutes:g} were over: {', '.join(left_out)}"] if left_out else []),
+        ],
     )
+
+
+def _launches(options: argparse.Namespace) -> Iterator[Launch]:
+    """Yield every launch in turn: of what, on how many ranks, with which settings and options."""
+    for _ in range(options.rounds):
+        for name, ranks in itertools.product(options.jobs, options.ranks):
+            yield Launch(name, ranks, JOBS[name], ["--ranks", str(ranks)], options.steps)
+        for layout in options.splits:
+            yield Launch(layout, Layout.parse(layout).world_size, SPLIT, ["--layout", layout], options.steps)
+
+
+def in_time(
+    launches: Sequence[Launch], minutes: float | None, clock: Callable[[], float] = time.monotonic
+) -> tuple[dict[tuple[str, int], list[dict]], list[str]]:
+    """Return the outcomes of each job, and the names of those that the minutes left out whole.
+
+    The first launch is made in any case; then none that would end later if it took as long as the longest so far.
+    """
+    begun, longest_s = clock(), 0.0
+    found: dict[tuple[str, int], list[dict]] = {}
+    for launch in launches:
+        now = clock()
+        if found and minutes is not None and now - begun + longest_s > 60 * minutes:
+            break
+        found.setdefault((launch.name, launch.ranks), []).append(launch.outcome())
+        longest_s = max(longest_s, clock() - now)
+    names = dict.fromkeys(f"{each.name} on {each.ranks}" for each in launches if (each.name, each.ranks) not in found)
+    return found, list(names)
 
 
 def _median_ms(outcomes: list[dict], kind: str, part: str) -> float:
     return statistics.median(outcome[kind][part] for outcome in outcomes) * 1e3
-
-
-def _launch(settings: list[str], split: list[str], steps: int) -> dict:
-    """Run one job in a folder that is thrown away; return its JSON."""
-    with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "meshwright", "train", "--json", "--recalibrate"]
-        command += ["--run-dir", str(Path(folder) / "run"), *split, "--steps", str(steps)]
-        for setting in settings:
-            command += ["--set", setting]
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
-    return json.loads(done.stdout)

@@ -6,6 +6,7 @@ decoded has finite numbers of 64 bits, whole text and few levels; what each numb
 
 import codecs
 import contextlib
+import ctypes
 import json
 import math
 import os
@@ -26,6 +27,7 @@ MAX_BYTES = 512 * 2**20  # a file larger than this is not one of ours
 DEEPEST = 100  # levels of lists and objects inside each other
 LEAST, MOST = -(2**63), 2**64 - 1  # integers that others can read back
 MOST_DIGITS = 100  # of a number in the text of other tools
+_KEEP_SIZE = 1  # FALLOC_FL_KEEP_SIZE of linux/falloc.h
 _ENDLESS = re.compile(rf"\d{{{MOST_DIGITS + 1},}}")
 _HALF = re.compile("[\ud800-\udfff]")  # of a pair of UTF-16: no text on its own
 
@@ -278,3 +280,11 @@ def _unwrap(info: Any) -> Any:
             info = info.item_type
         else:
             return info
+
+
+def reserve(descriptor: int, size_bytes: int) -> None:
+    """Have blocks for the first bytes of an open file, whose size stays; OSError where the disk is full, or cannot."""
+    if ctypes.CDLL(None, use_errno=True).fallocate(
+        descriptor, _KEEP_SIZE, ctypes.c_longlong(0), ctypes.c_longlong(size_bytes)
+    ):
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))

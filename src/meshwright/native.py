@@ -24,6 +24,7 @@ from .errors import InputError
 
 HELPER_VARIABLE = "MESHWRIGHT_HELPER"  # 0: go without any C helper
 COMPILE_S = 300.0  # at most; the longest takes 11 s of a processor, which many may share
+UNFINISHED = "tmp"  # how the name of a library begins that is being compiled
 LOOK_S = 0.05  # between two looks at whether another process still compiles
 _log = logging.getLogger(__name__)
 
@@ -215,7 +216,8 @@ def _alone(folder: Path) -> Iterator[None]:
 
 def _compile(command: Sequence[str], sources: Sequence[Path], path: Path) -> None:
     """Make a library at `path`, at once."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".so")
+    _sweep(path.parent)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=UNFINISHED, suffix=".so")
     os.close(handle)
     try:
         whole = [*command, "-o", temporary, *map(str, sources), "-lm"]
@@ -223,6 +225,15 @@ def _compile(command: Sequence[str], sources: Sequence[Path], path: Path) -> Non
         os.replace(temporary, path)
     finally:
         Path(temporary).unlink(missing_ok=True)
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what processes left that were killed while they compiled: by age, as they may be of another machine."""
+    oldest_s = time.time() - 2 * COMPILE_S
+    for left in folder.glob(f"{UNFINISHED}*.so"):
+        with contextlib.suppress(OSError):  # another process sweeps as well
+            if left.stat().st_mtime < oldest_s:
+                left.unlink()
 
 
 def _processor() -> str:

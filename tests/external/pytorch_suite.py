@@ -29,6 +29,7 @@ from meshwright.bench.pool import RankFailedError, RankPool
 
 FEATURES = ("gpu", "cuda", "ddp", "subgroup", "plugin")
 PASSED, SKIPPED, FAILED = "passed", "skipped", "failed"
+START_S = 600.0  # for all ranks to read the suite, on a busy machine
 DOCUMENT = Path(__file__).parents[2] / "docs" / "generated" / "backend-pytorch-tests.md"
 _suites: dict[str, type] = {}
 
@@ -118,15 +119,17 @@ class Suites:
 
     def __init__(self, world_size, backend, believed=None):
         self.world_size, self.backend, self.believed = world_size, backend, believed or backend
-        self.pool = RankPool(world_size)
+        self.start()
 
-    def names(self):
-        return self.pool.run(test_names, self.believed)[0]
+    def start(self):
+        """Start ranks that have read the suite, which takes longer than a test."""
+        self.pool = RankPool(self.world_size)
+        self.names = self.pool.run(test_names, self.believed, timeout_s=START_S)[0]
 
     def run(self, name):
         if not self.pool.alive:
             self.pool.close()
-            self.pool = RankPool(self.world_size)
+            self.start()
         try:
             with tempfile.TemporaryDirectory() as folder:
                 Path(folder, "test_dir").mkdir()
@@ -148,7 +151,7 @@ def run_all(world_size, backend, believed=None, names=None):
     """Return the outcome of every test of the suite (or of `names`) by name."""
     suites = Suites(world_size, backend, believed)
     try:
-        return {name: suites.run(name) for name in (names or suites.names())}
+        return {name: suites.run(name) for name in (names or suites.names)}
     finally:
         suites.close()
 

@@ -278,10 +278,11 @@ def run_cases(pool: Any, seeds: range, backend: str = "meshwright", hosts: int =
     """Return how often each kind of case came out how, "right" if on both ranks; `pool` is called for a RankPool."""
     found: Counter[tuple[str, str]] = Counter()
     for seed in seeds:
-        case = case_of(seed)
+        case, ranks = case_of(seed), pool()
         try:
-            answers = pool().run(outcome, backend, seed, hosts, timeout_s=4 * LIMIT_S + 10)
+            answers = ranks.run(outcome, backend, seed, hosts, timeout_s=4 * LIMIT_S + 10)
         except Exception as error:
+            ranks.close()  # a rank may still be about to end, which is no fault of the next call
             lines = str(error).strip().splitlines() or [type(error).__name__]  # a pipe that ends says nothing more
             answers = [f"crash or hang: {lines[-1][:80]}"]
         word = next((answer for answer in answers if answer != "right"), "right")

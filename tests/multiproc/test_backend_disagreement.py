@@ -27,6 +27,7 @@ def collectives(odd):
         dist.scatter(torch.empty(COUNT), [ones] * dist.get_world_size() if mine else None, root)
 
     ranks = dist.get_world_size()
+    parts = [1 - rank if odd and rank < 2 else rank for rank in range(ranks)]
     splits = [3 if odd and rank == 0 else 2 for rank in range(ranks)]
     return {
         "size of an all-reduce": lambda: dist.all_reduce(torch.ones(count)),
@@ -46,6 +47,13 @@ def collectives(odd):
         "collective": lambda: dist.broadcast(ones, 0) if odd else dist.all_reduce(ones),
         "barrier": lambda: dist.barrier() if odd else dist.all_reduce(torch.ones(5)),
         "split sizes": lambda: dist.all_to_all_single(torch.empty(2 * ranks), torch.ones(sum(splits)), None, splits),
+        "order of parts gathered": lambda: dist.all_gather(
+            [torch.empty(COUNT + n) for n in parts], torch.ones(COUNT + parts[dist.get_rank()])
+        ),
+        "order of parts scattered": lambda: dist.reduce_scatter(
+            torch.empty(COUNT + parts[dist.get_rank()]), [torch.ones(COUNT + n) for n in parts]
+        ),
+        "order of tensors": lambda: dist.group.WORLD.allreduce_coalesced([torch.ones(COUNT + n) for n in parts]).wait(),
         "coalesced sizes": lambda: dist.group.WORLD.allreduce_coalesced([ones, torch.ones(count)]).wait(),
     }
 
@@ -55,8 +63,14 @@ NAMES = (
     *("size of a reduce-scatter", "size of a broadcast", "type", "type of a broadcast", "operator"),
     *("operator of a reduce", "root of a broadcast", "root of a reduce", "root of a gather", "root of a scatter"),
     *("collective", "barrier", "split sizes", "coalesced sizes"),
+    *("order of parts gathered", "order of parts scattered", "order of tensors"),
 )
-BETWEEN_HOSTS = ("size of an all-reduce", "root of a broadcast", "split sizes")  # tried on every run
+BETWEEN_HOSTS = (
+    "size of an all-reduce",
+    "root of a broadcast",
+    "split sizes",
+    "order of parts gathered",
+)  # on every run
 
 
 def disagree(rank, world_size, name):
@@ -78,6 +92,7 @@ def test_ranks_that_disagree_are_told_who_calls_what(tmp_path, name, per_host):
     for kind, message, took_s in answers:
         assert kind == "CollectiveMismatch", answers
         assert message.startswith("the ranks disagree: ")
+        assert "something else" not in message
         assert re.search(r"rank 3 \(host \w+, pid \d+\)", message)
         assert took_s < 9
 

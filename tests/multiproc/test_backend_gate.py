@@ -62,7 +62,11 @@ def bad_calls(rank):
         "a view of a tensor without memory": lambda: dist.broadcast(shrunk(500), 0),
         "a sparse tensor": lambda: dist.broadcast(torch.ones(4).to_sparse(), 0),
         "a nested tensor": lambda: dist.all_to_all([torch.nested.nested_tensor([torch.ones(2)])] * 2, halves),
-        "a quantized tensor": lambda: dist.all_reduce(quantized),
+        "a nested tensor: broadcast": lambda: dist.broadcast(torch.nested.nested_tensor([torch.ones(2)]), 0),
+        "a quantized tensor: all-reduce": lambda: dist.all_reduce(quantized),
+        "a quantized tensor: broadcast": lambda: dist.broadcast(quantized, 0),
+        "a quantized tensor: all-gather": lambda: dist.all_gather([quantized.clone(), quantized.clone()], quantized),
+        "a quantized tensor: all-to-all": lambda: dist.all_to_all_single(quantized.clone(), quantized),
         "a tensor that holds nothing": lambda: dist.all_reduce(torch.ones(4, device="meta")),
         "no tensor": lambda: group.allreduce([None]),
         "a list in a list": lambda: group.allreduce([[ones]]),
@@ -77,9 +81,12 @@ def bad_calls(rank):
     }
 
 
-def refuse_all(rank, world_size, store, helper):
+def refuse_all(rank, world_size, store, helper, hosts):
     os.environ["MESHWRIGHT_HELPER"] = helper
+    if hosts > 1:
+        os.environ["MESHWRIGHT_HOST"] = f"host{rank}"
     dist.init_process_group("meshwright", rank=rank, world_size=world_size, store=store, timeout=timedelta(seconds=20))
+    os.environ.pop("MESHWRIGHT_HOST", None)
     canary, calls = bad_calls(rank)
     wrong = {}
     for name, call in calls.items():
@@ -97,10 +104,10 @@ def refuse_all(rank, world_size, store, helper):
     return wrong
 
 
-@pytest.mark.parametrize("helper", ["1", "0"])
+@pytest.mark.parametrize(("helper", "hosts"), [("1", 1), ("0", 1), ("1", 2)])
 @pytest.mark.filterwarnings("ignore")
-def test_every_bad_call_is_refused_before_anything_moves_and_the_group_goes_on(rank_pool, helper):
-    assert rank_pool(2).run(refuse_all, helper) == [{}, {}]
+def test_every_bad_call_is_refused_before_anything_moves_and_the_group_goes_on(rank_pool, helper, hosts):
+    assert rank_pool(2).run(refuse_all, helper, hosts) == [{}, {}]
 
 
 def overlap(rank, world_size, store, asynchronous):

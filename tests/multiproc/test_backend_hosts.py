@@ -1,16 +1,18 @@
 """The backend over several hosts, pretended on this one: shared memory inside, TCP between."""
 
 import os
+import time
 
 import pytest
 import torch
 import torch.distributed as dist
 
 import meshwright  # noqa: F401  (registers the backend)
+from meshwright.backend.faults.failures import RankFailure
 from meshwright.errors import MeshwrightError
 from tests.multiproc import test_backend_collectives as collectives
 from tests.multiproc import test_backend_faults as faults
-from tests.multiproc.test_backend_collectives import group
+from tests.multiproc.test_backend_collectives import group, group_of_all
 
 SLOW = pytest.mark.slow
 SHAPES = [(2, 1), (4, 2), *(pytest.param(*shape, marks=SLOW) for shape in ((3, 2), (6, 2), (5, 3)))]  # ranks, a host
@@ -162,3 +164,23 @@ def test_ranks_that_leave_because_of_a_dead_one_are_not_blamed_where_the_store_h
     answers = faults.launch(faults.die_with_the_store, ranks, tmp_path, 0, per_host=per_host)
 
     assert [message.partition(" (")[0] for _, message, _ in answers[1:]] == ["rank 0"] * (ranks - 1)
+
+
+def behind_a_slow_cable(rank, world_size, store):
+    """Rank 1's part of a sum does not leave its host. Return whom each rank blames; rank 2's patience ends first."""
+    with group(rank, world_size, store, per_host=2):
+        dist.all_reduce(torch.ones(300_000))
+        engine = group_of_all()._engine
+        engine.set_timeout(2.0 if rank == 2 else 20.0)
+        if rank == 1:
+            exchange = engine.network.transport.exchange
+            engine.network.transport.exchange = lambda *parts: (time.sleep(5), exchange(*parts))
+        try:
+            dist.all_reduce(torch.ones(300_000))
+        except RankFailure as error:
+            return error.culprit.rank
+        return None
+
+
+def test_a_rank_that_waits_for_another_host_is_not_blamed_by_its_neighbour(rank_pool):
+    assert rank_pool(4).run(behind_a_slow_cable)[2:] == [1, 1]

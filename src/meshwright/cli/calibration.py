@@ -1,9 +1,8 @@
 """`--calibrate RUNS.csv` and `--save FILE` of `plan` and `validate`: the user's own measured steps."""
 
 import datetime
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..errors import InputError
 
@@ -15,7 +14,9 @@ if TYPE_CHECKING:
     from ..plan.analytic.calibration import Calibration
 
 
-def calibration_of(given: Mapping[str, Any], catalogue: "Catalogue", console: "Console") -> "Calibration | None":
+def calibration_of(
+    runs: str | None, save: Path | None, stack: str | None, catalogue: "Catalogue", console: "Console"
+) -> "Calibration | None":
     """Return what the runs of `--calibrate` say, and print it; None without the option."""
     from ..plan.analytic import book
     from ..plan.analytic.calibration import is_file
@@ -23,29 +24,27 @@ def calibration_of(given: Mapping[str, Any], catalogue: "Catalogue", console: "C
     from ..plan.validate import known_models
     from ..report.calibration import show_calibration
 
-    if given["calibrate"] is None:
-        if given["save"] is not None:
+    if runs is None:
+        if save is not None:
             raise InputError("--save: needs --calibrate RUNS.csv")
         return None
-    stack = given.get("stack")
     if stack is not None and is_file(stack):
         raise InputError(f"--stack {stack} and --calibrate: expected one of them")
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
-    found = calibrate(given["calibrate"], catalogue, book(), known_models(), made=today, stack=stack)
+    found = calibrate(runs, catalogue, book(), known_models(), made=today, stack=stack)
     if stack is not None and found.stack != stack:
-        raise InputError(f"--calibrate {given['calibrate']}: runs of {found.family or found.stack}, not of {stack}")
+        raise InputError(f"--calibrate {runs}: runs of {found.family or found.stack}, not of {stack}")
     show_calibration(console, found)
     return found
 
 
-def save_calibration(given: Mapping[str, Any], found: "Calibration | None", cluster: "Cluster | None" = None) -> None:
+def save_calibration(path: Path | None, found: "Calibration | None", cluster: "Cluster | None" = None) -> None:
     """Write what `--save` asks for; `cluster` in place of the table's machines, where it has the same accelerators."""
     import msgspec
 
     from ..files import write_struct, writing
     from ..plan.analytic.price import node_group_of
 
-    path: Path | None = given.get("save")
     if found is None or path is None:
         return
     if path.suffix != ".json":

@@ -1,15 +1,16 @@
 """`--job`, `--engine` and `--emit`: an engine's own configuration in, and the winner as one out."""
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..errors import InputError
 from ..files import write_atomic, write_struct, writing
+from ..units import parse_rate, parse_time
 from .calibration import save_calibration
-from .plan_output import print_about
+from .options import JobQuestion, PlanOptions
+from .plan_output import optional, print_about
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -20,70 +21,76 @@ if TYPE_CHECKING:
     from ..plan.analytic import Setting
     from ..plan.study import PricedLayout
 
-UNUSED = ("params", "target_mfu", "target_step_time", "target_days", "compare", "scaling", "mfu", "refine")
+UNUSED = (
+    "recompute_modules",
+    "imbalance",
+    "params",
+    "target_mfu",
+    "target_step_time",
+    "target_days",
+    "compare",
+    "scaling",
+    "mfu",
+    "refine",
+)
 FASTER_SHOWN = 5
 
 
-def job_of(given: Mapping[str, Any], *, gpus_per_node: int | None = None) -> "Job":
+def job_of(question: JobQuestion, *, gpus_per_node: int | None = None) -> "Job":
     """Return the job of `--job` files, with what the other options add; InputError naming the flags still missing."""
     from ..jobs.draft import JobOptions
     from ..jobs.job import missing
     from ..jobs.read import read_job
     from ..workload.models import load_model
 
-    model = load_model(given["model"]) if given.get("model") else None
-    question = JobOptions(
-        gpus=given.get("gpus"),
-        model=given.get("model"),
+    model = load_model(question.model) if question.model else None
+    added = JobOptions(
+        gpus=question.gpus,
+        model=question.model,
         architecture=None if model is None else model.architecture,
-        global_batch=given.get("global_batch"),
-        seq_len=given.get("seq_len"),
-        precision=given.get("precision"),
+        global_batch=question.global_batch,
+        seq_len=question.seq_len,
+        precision=question.precision,
         gpus_per_node=gpus_per_node,
     )
-    job = read_job(given["job"], question)
+    job = read_job(question.files, added)
     if job.asked:
         raise InputError("; ".join([f"{job.where}: {missing(job)}", *job.notes]))
     return job
 
 
-def setting_of_job(job: "Job", given: Mapping[str, Any], catalogue: "Catalogue") -> "Setting":
+def setting_of_job(job: "Job", question: JobQuestion, catalogue: "Catalogue") -> "Setting":
     """Return what the planner prices for a job on `--cluster`."""
     from msgspec.structs import replace
 
     from ..plan.analytic.conditions import parse_conditions
     from ..plan.engine import stack_of
     from ..plan.request import PlanRequest, setting_of
-    from ..units import parse_rate, parse_time
     from ..workload.engines import engine_named
     from ..workload.models import Model
 
-    if given.get("cluster") is None:
+    if question.cluster is None:
         raise InputError("--cluster: expected a node type of the catalogue or a file, such as --cluster dgx-h100")
     assert job.architecture is not None
     assert job.global_batch is not None
     name = job.model_name or job.architecture.name or "the model"
-
-    def rate(option: str) -> float | None:
-        return None if given.get(option) is None else parse_rate(given[option])
-
     request = PlanRequest(
         model=Model(name=name, title=name, source=job.where, description=job.architecture, seq_len=job.seq_len),
-        cluster=given["cluster"],
+        cluster=question.cluster,
         gpus=job.world,
         global_batch=job.global_batch,
         seq_len=job.seq_len,
         precision=job.precision or "bf16",
-        stack=given.get("stack") or stack_of(engine_named(job.engine)),
-        fabric=given.get("fabric") or "flat",
-        intra_bytes_per_s=rate("intra"),
-        inter_bytes_per_s=rate("inter"),
-        conditions=parse_conditions(given.get("only", ()), given.get("without", ())),
-        latency_s=None if given.get("latency") is None else parse_time(given["latency"]),
-        measured=(given["own"],) if given.get("own") else (),
+        stack=question.stack or stack_of(engine_named(job.engine)),
+        fabric=question.fabric,
+        intra_bytes_per_s=optional(parse_rate, question.intra),
+        inter_bytes_per_s=optional(parse_rate, question.inter),
+        conditions=parse_conditions(question.only, question.without),
+        latency_s=optional(parse_time, question.latency),
+        measured=(question.own,) if question.own else (),
     )
-    setting = replace(setting_of(request, catalogue), routed_once=job.routed_once)
-    save_calibration(given, given.get("own"), setting.cluster)
+    setting = replace(setting_of(request, catalogue), routed_once=job.routed_once, modules=job.modules)
+    save_calibration(question.save, question.own, setting.cluster)
     return setting
 
 
@@ -96,20 +103,21 @@ def priced_job(job: "Job", setting: "Setting") -> "PricedLayout":
     return row_of(setting, grid, price(setting, grid, job.stages), 0)
 
 
-def plan_job(given: Mapping[str, Any], catalogue: "Catalogue", console: "Console") -> int:
+def plan_job(given: PlanOptions, catalogue: "Catalogue", console: "Console") -> int:
     """Price a job, say what would be faster on its engine, and emit the winner where that is asked for."""
     from ..plan.explore import price_all, study_of
     from ..report.job import show_job
 
-    clash = [name for name in UNUSED if given.get(name) is not None]
-    if clash or given.get("modes"):
+    clash = [name for name in UNUSED if getattr(given, name) is not None]
+    if clash or given.modes:
         raise InputError(f"--{(clash or ['modes'])[0].replace('_', '-')}: not with --job")
-    if given["lora_rank"] or given["optimizer"].lower() != "adamw":
-        raise InputError(f"--{'lora-rank' if given['lora_rank'] else 'optimizer'}: not with --job")
-    job = job_of({**given, "model": given["model_name"], "precision": typed(given, "precision")})
-    setting = setting_of_job(job, given, catalogue)
-    row = priced_job(job, setting) if given["layout"] is None else _asked(setting, given["layout"])
-    engine = given["engine"] or given["emit"] or job.engine
+    if given.lora_rank or given.optimizer.lower() != "adamw":
+        raise InputError(f"--{'lora-rank' if given.lora_rank else 'optimizer'}: not with --job")
+    question = _question(given)
+    job = job_of(question)
+    setting = setting_of_job(job, question, catalogue)
+    row = priced_job(job, setting) if given.layout is None else _asked(setting, given.layout)
+    engine = given.engine or given.emit or job.engine
     rows: Sequence[PricedLayout] = ()
     try:
         rows = study_of(setting, only(price_all(setting), engine), model=job.model_name or "").rows
@@ -118,13 +126,13 @@ def plan_job(given: Mapping[str, Any], catalogue: "Catalogue", console: "Console
     faster = [
         other for other in rows if other.predicted.step_time_s < row.predicted.step_time_s or row.fits == "does not fit"
     ]
-    faster = faster[:FASTER_SHOWN] if given["layout"] is None else []
-    if given["emit"]:
+    faster = faster[:FASTER_SHOWN] if given.layout is None else []
+    if given.emit:
         emit(given, setting, (faster[0] if faster else row).layout, model=job.model_name or "")
     from ..plan.analytic.by_stage import memory_of_stages
 
-    stages = memory_of_stages(setting, row.layout, job.stages if given["layout"] is None else ())
-    if given["as_json"]:
+    stages = memory_of_stages(setting, row.layout, job.stages if given.layout is None else ())
+    if given.as_json:
         print_about(setting, _answer(job, row, rows, faster) | {"stages": stages})
     else:
         from ..plan.analytic.price import machine_of
@@ -132,6 +140,27 @@ def plan_job(given: Mapping[str, Any], catalogue: "Catalogue", console: "Console
         show_job(console, job, row, faster, float(machine_of(setting).memory_bytes), stages)
     _write_plan(given, setting, faster[0] if faster else row, rows)
     return 0
+
+
+def _question(given: PlanOptions) -> JobQuestion:
+    return JobQuestion(
+        files=(*given.job, *given.more),
+        model=given.model_name,
+        gpus=given.gpus,
+        global_batch=given.global_batch,
+        seq_len=given.seq_len,
+        precision=typed("precision", given.precision),
+        cluster=given.cluster,
+        stack=given.stack,
+        fabric=given.fabric,
+        intra=given.intra,
+        inter=given.inter,
+        latency=given.latency,
+        only=given.only,
+        without=given.without,
+        save=given.save,
+        own=given.own,
+    )
 
 
 def only(priced: Any, engine: str | None) -> Any:
@@ -142,7 +171,7 @@ def only(priced: Any, engine: str | None) -> Any:
     return priced if engine is None else restricted(priced, engine_named(engine))
 
 
-def emit(given: Mapping[str, Any], setting: "Setting", layout: "Layout", *, model: str) -> None:
+def emit(given: PlanOptions, setting: "Setting", layout: "Layout", *, model: str) -> None:
     """Write a layout as the configuration of `--emit`, to `--emit-to` or standard output."""
     from ..jobs.emit import emitted
     from ..jobs.models import catalogue_name
@@ -159,38 +188,38 @@ def emit(given: Mapping[str, Any], setting: "Setting", layout: "Layout", *, mode
         gpus_per_node=node(setting.cluster).gpus,
         reason=f"meshwright plan: {setting.cluster.name}, {setting.gpus} GPUs",
     )
-    text = emitted(given["emit"], target)
-    path: Path | None = given["emit_to"]
-    if path is None:
+    assert given.emit is not None
+    text = emitted(given.emit, target)
+    if given.emit_to is None:
         click.echo(text, nl=False)
         return
-    with writing(f"--emit-to {path}"):
-        write_atomic(path, text.encode())
+    with writing(f"--emit-to {given.emit_to}"):
+        write_atomic(given.emit_to, text.encode())
 
 
-def check_emit(given: Mapping[str, Any]) -> None:
+def check_emit(given: PlanOptions) -> None:
     """Raise InputError for options of emission that do not go together."""
     from ..workload.engines import engine_named
 
     for flag in ("engine", "emit"):
-        if given[flag] is not None:
-            engine_named(given[flag], flag=f"--{flag}")
-    if given["emit_to"] is not None and given["emit"] is None:
+        if getattr(given, flag) is not None:
+            engine_named(getattr(given, flag), flag=f"--{flag}")
+    if given.emit_to is not None and given.emit is None:
         raise InputError("--emit-to: needs --emit ENGINE")
-    if given["emit"] is not None and given["as_json"] and given["emit_to"] is None:
+    if given.emit is not None and given.as_json and given.emit_to is None:
         raise InputError("--emit with --json: needs --emit-to FILE, since standard output holds the JSON")
-    if given["more"] and not given["job"]:
-        raise InputError(f"{given['more'][0]}: unexpected; files go with --job")
+    if given.more and not given.job:
+        raise InputError(f"{given.more[0]}: unexpected; files go with --job")
 
 
-def validate_job(given: Mapping[str, Any], measured_s: float, catalogue: "Catalogue") -> int:
+def validate_job(question: JobQuestion, measured_s: float, catalogue: "Catalogue", *, as_json: bool) -> int:
     """Put what a job is predicted to take beside what it was measured to take."""
-    job = job_of(given)
-    setting = setting_of_job(job, given, catalogue)
+    job = job_of(question)
+    setting = setting_of_job(job, question, catalogue)
     row = priced_job(job, setting)
     predicted, band = row.predicted.step_time_s, row.predicted.error_band
     error = predicted / measured_s - 1
-    if given["as_json"]:
+    if as_json:
         answer = {
             "id": job.where,
             "family": setting.stack,
@@ -219,23 +248,21 @@ def _asked(setting: "Setting", layout: str) -> "PricedLayout":
     return priced_layout(setting, layout)
 
 
-def _write_plan(
-    given: Mapping[str, Any], setting: "Setting", best: "PricedLayout", others: "Sequence[PricedLayout]"
-) -> None:
-    if given["output"] is None:
+def _write_plan(given: PlanOptions, setting: "Setting", best: "PricedLayout", others: "Sequence[PricedLayout]") -> None:
+    if given.output is None:
         return
     from ..plan.request import plan_of
 
-    with writing(given["output"]):
-        write_struct(given["output"], plan_of(setting, best, others, "the fastest on the job's engine"))
+    with writing(given.output):
+        write_struct(given.output, plan_of(setting, best, others, "the fastest on the job's engine"))
 
 
-def typed(given: Mapping[str, Any], name: str) -> Any:
-    """Return an option that was typed; None where it is at its default."""
+def typed(name: str, value: str) -> str | None:
+    """Return the value of an option that was typed; None where it is at its default."""
     context = click.get_current_context(silent=True)
     if context is None or context.get_parameter_source(name) != click.core.ParameterSource.COMMANDLINE:
         return None
-    return given[name]
+    return value
 
 
 def _answer(

@@ -4,12 +4,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec.structs import replace
 
 from ..errors import InputError
 from ..units import parse_rate, parse_time
+from ..workload.recomputed import modules_of
 from .brief import Brief
 from .calibration import calibration_of, save_calibration
 from .job import check_emit, emit, only, plan_job
+from .options import PlanOptions
 from .plan_envelope import arithmetic
 from .plan_here import HERE, plan_here
 from .plan_output import optional, print_about, print_answer, write_files
@@ -47,6 +50,8 @@ OFTEN = (
 @stack_option("Software whose constants apply. Default: our own.")
 @click.option("--optimizer", metavar="NAME", default="adamw", help="adamw (default), adamw-bf16, adam8bit, muon, ...")
 @click.option("--lora-rank", metavar="N", type=click.IntRange(min=0), default=0, help="Adapters; the rest is frozen.")
+@click.option("--imbalance", metavar="X", type=float, help="Rows of the fullest rank's experts, in those of the mean.")
+@click.option("--recompute-modules", metavar="A,B", help="What recompute=selective computes again: layernorm, moe_act.")
 @click.option("--calibrate", metavar="RUNS.csv", help="Measured steps of your own (columns: validate --columns).")
 @click.option("--save", metavar="FILE", type=click.Path(path_type=Path), help="For --stack and --cluster.")
 @click.option("--layout", metavar="LAYOUT", help='Price this one only: "tp=8,pp=4,sp=1".')
@@ -81,126 +86,141 @@ OFTEN = (
 @click.option("--graph", metavar="FILE", type=click.Path(path_type=Path), help="Draw a step's operators by rank (SVG).")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.argument("more", metavar="[FILE|NAME=VALUE]...", nargs=-1)
-def command(**given: Any) -> int:
+def command(**typed: Any) -> int:
     """Rank layouts of a model on a cluster, price one, or solve for the network that a target needs."""
     from ..hardware import load
     from ..report.terminal import console
     from ..workload.models import load_model
 
+    given = PlanOptions(**typed)
     check_emit(given)
-    if given["cluster"] == HERE:
-        return plan_here(given, console(stderr=given["as_json"]))
-    catalogue = load(*given["hardware"])
-    shown = console(stderr=given["as_json"] or (given["emit"] is not None and given["emit_to"] is None))
-    if not given["job"]:
+    if given.cluster == HERE:
+        return plan_here(given, console(stderr=given.as_json))
+    catalogue = load(*given.hardware)
+    shown = console(stderr=given.as_json or (given.emit is not None and given.emit_to is None))
+    if not given.job:
         _check(given)
-    own = calibration_of(given, catalogue, shown)
+    own = calibration_of(given.calibrate, given.save, given.stack, catalogue, shown)
     if own is not None:
-        given = {**given, "own": own, "stack": own.stack}
-    if given["job"]:
-        return plan_job({**given, "job": [*given["job"], *given["more"]]}, catalogue, shown)
-    if given["model_name"] is not None:
-        model = load_model(given["model_name"], allow_unknown=given["allow_unknown"])
-        if given["mfu"] is None:
+        given = replace(given, own=own, stack=own.stack)
+    if given.job:
+        return plan_job(given, catalogue, shown)
+    if given.model_name is not None:
+        model = load_model(given.model_name, allow_unknown=given.allow_unknown)
+        if given.mfu is None:
             return _plan(given, model, catalogue, shown)
         return arithmetic(given, model, catalogue, shown)
     return arithmetic(given, None, catalogue, shown)
 
 
-def _check(given: dict[str, Any]) -> None:
+def _check(given: PlanOptions) -> None:
     """Raise InputError for options that are missing or do not go together."""
-    if (given["model_name"] is None) == (given["params"] is None):
+    if (given.model_name is None) == (given.params is None):
         raise InputError("expected either --model NAME or --params COUNT")
-    if given["global_batch"] is None:
+    if given.global_batch is None:
         raise InputError("--global-batch: expected the sequences of a step, such as --global-batch 512")
-    if given["cluster"] is None and given["compare"] is None:
+    if given.cluster is None and given.compare is None:
         raise InputError("--cluster: expected a node type, a file, or this, such as --cluster dgx-h100")
     modes = ("target_mfu", "target_step_time", "target_days", "compare", "scaling", "mfu")
-    chosen = [f"--{name.replace('_', '-')}" for name in modes if given[name] is not None]
-    chosen += ["--modes"] if given["modes"] else []
-    if given["slow"] is not None and not given["modes"]:
+    chosen = [f"--{name.replace('_', '-')}" for name in modes if getattr(given, name) is not None]
+    chosen += ["--modes"] if given.modes else []
+    if given.slow is not None and not given.modes:
         raise InputError("--slow: needs --modes")
     if len(chosen) > 1:
         raise InputError(f"{' and '.join(chosen)}: expected one of them")
-    if given["calibrate"] is not None and (given["params"] is not None or given["mfu"] is not None):
+    if given.calibrate is not None and (given.params is not None or given.mfu is not None):
         raise InputError("--calibrate: not with the arithmetic of --params or --mfu")
-    if given["save"] is not None and given["compare"] is not None:
+    if given.save is not None and given.compare is not None:
         raise InputError("--save and --compare: expected one of them")
-    if given["params"] is not None and chosen not in ([], ["--mfu"]):
+    if given.params is not None and chosen not in ([], ["--mfu"]):
         raise InputError(f"{chosen[0]}: needs --model")
-    if given["layout"] is not None and chosen and chosen != ["--compare"]:
+    if given.layout is not None and chosen and chosen != ["--compare"]:
         raise InputError(f"--layout and {chosen[0]}: expected one of them")
-    if given["target_days"] is not None and given["tokens"] is None:
+    if given.target_days is not None and given.tokens is None:
         raise InputError("--target-days: needs --tokens")
-    if given["plot"] is not None and not any(mode.startswith("--target") for mode in chosen):
+    if given.plot is not None and not any(mode.startswith("--target") for mode in chosen):
         raise InputError("--plot: needs --target-mfu, --target-step-time or --target-days")
-    if given["plot"] is not None and given["plot"].suffix != ".svg":
-        raise InputError(f"--plot {given['plot']}: expected a name that ends in .svg")
-    if (given["only"] or given["without"]) and (given["layout"] is not None or given["params"] is not None):
-        raise InputError(f"--{'only' if given['only'] else 'not'}: only with a search")
-    if given["refine"] is not None and (chosen or given["layout"] is not None or given["params"] is not None):
+    if given.plot is not None and given.plot.suffix != ".svg":
+        raise InputError(f"--plot {given.plot}: expected a name that ends in .svg")
+    if (given.only or given.without) and (given.layout is not None or given.params is not None):
+        raise InputError(f"--{'only' if given.only else 'not'}: only with a search")
+    if given.refine is not None and (chosen or given.layout is not None or given.params is not None):
         raise InputError("--refine: only with a search")
-    if given["graph"] is not None and given["graph"].suffix != ".svg":
-        raise InputError(f"--graph {given['graph']}: expected a name that ends in .svg")
-    changed = "--lora-rank" if given["lora_rank"] else "--optimizer" if given["optimizer"].lower() != "adamw" else ""
+    if given.graph is not None and given.graph.suffix != ".svg":
+        raise InputError(f"--graph {given.graph}: expected a name that ends in .svg")
+    changed = "--lora-rank" if given.lora_rank else "--optimizer" if given.optimizer.lower() != "adamw" else ""
+    changed = changed or ("--recompute-modules" if given.recompute_modules else "")
     for file in ("output", "emit"):
-        if given[file] is not None and changed:
+        if getattr(given, file) is not None and changed:
             raise InputError(f"{changed} and --{file}: expected one of them: a plan trains all parameters with AdamW")
     for file in ("output", "html", "graph"):
-        if given[file] is not None and chosen:
+        if getattr(given, file) is not None and chosen:
             raise InputError(f"--{file} and {chosen[0]}: expected one of them")
 
 
-def _plan(given: dict[str, Any], model: "Model", catalogue: "Catalogue", console: "Console") -> int:
+def _plan(given: PlanOptions, model: "Model", catalogue: "Catalogue", console: "Console") -> int:
     from ..plan.analytic.price import origins
     from ..plan.request import setting_of
     from ..plan.told import facts_of, sentence
 
-    if given["compare"] is not None:
-        return _compare(given, model, catalogue, console)
-    request = _request(given, model, given["cluster"])
+    if given.compare is not None:
+        return _compare(given, given.compare, model, catalogue, console)
+    assert given.cluster is not None
+    request = _request(given, model, given.cluster)
     _warn(request, catalogue)
     setting = setting_of(request, catalogue)
-    save_calibration(given, given.get("own"), setting.cluster)
+    save_calibration(given.save, given.own, setting.cluster)
     _tell_places(setting.cluster)
-    if given["layout"] is not None:
-        return _price(setting, given, console)
-    if not given["as_json"]:
+    if given.layout is not None:
+        return _price(setting, given, given.layout, console)
+    if not given.as_json:
         console.print(sentence(facts_of(setting)), highlight=False)
-    targets = any(given[name] is not None for name in ("target_mfu", "target_step_time", "target_days"))
-    if not given["as_json"] and (targets or given["scaling"] is not None or given["modes"]):
+    targets = any(getattr(given, name) is not None for name in ("target_mfu", "target_step_time", "target_days"))
+    if not given.as_json and (targets or given.scaling is not None or given.modes):
         console.print(f"constants: {'; '.join(origins(setting)[:2])}", highlight=False)
-    if given["scaling"] is not None:
+    if given.scaling is not None:
         return _scaling(setting, given, console)
-    if given["modes"]:
+    if given.modes:
         return _modes(setting, given, console)
     if targets:
         return solve_target(setting, given, catalogue, console)
     return _search(setting, given, model, console)
 
 
-def _request(given: dict[str, Any], model: "Model", cluster: str) -> "PlanRequest":
+def _request(given: PlanOptions, model: "Model", cluster: str) -> "PlanRequest":
     from ..plan.analytic.conditions import parse_conditions
     from ..plan.request import PlanRequest
 
+    assert given.global_batch is not None
     return PlanRequest(
         model=model,
         cluster=cluster,
-        gpus=given["gpus"],
-        global_batch=given["global_batch"],
-        seq_len=given["seq_len"],
-        precision=given["precision"],
-        stack=given["stack"] or default_of(given["precision"], given["layout"]),
-        fabric=given["fabric"],
-        intra_bytes_per_s=optional(parse_rate, given["intra"]),
-        inter_bytes_per_s=optional(parse_rate, given["inter"]),
-        latency_s=optional(parse_time, given["latency"]),
-        optimizer=given["optimizer"],
-        lora_rank=given["lora_rank"],
-        conditions=parse_conditions(given["only"], given["without"]),
-        placements=_placements(given["placements"]),
-        measured=(given["own"],) if given.get("own") else (),
+        gpus=given.gpus,
+        global_batch=given.global_batch,
+        seq_len=given.seq_len,
+        precision=given.precision,
+        stack=given.stack or default_of(given.precision, given.layout),
+        fabric=given.fabric,
+        intra_bytes_per_s=optional(parse_rate, given.intra),
+        inter_bytes_per_s=optional(parse_rate, given.inter),
+        latency_s=optional(parse_time, given.latency),
+        optimizer=given.optimizer,
+        lora_rank=given.lora_rank,
+        imbalance=_imbalance(given.imbalance, model),
+        modules=modules_of((given.recompute_modules or "").split(","), where="--recompute-modules"),
+        conditions=parse_conditions(given.only, given.without),
+        placements=_placements(given.placements),
+        measured=(given.own,) if given.own else (),
     )
+
+
+def _imbalance(given: float | None, model: "Model") -> float:
+    """Return how uneven the rows of experts are; InputError where that cannot be, or the model has none."""
+    most = max(1, model.architecture.experts)
+    if given is not None and not 1.0 <= given <= most:
+        what = f"1 to {most}, the experts of {model.name}" if most > 1 else f"1: {model.name} has no experts"
+        raise InputError(f"--imbalance {given:g}: expected {what}")
+    return given or 1.0
 
 
 def _placements(path: str | None) -> "tuple[Placement, ...]":
@@ -230,103 +250,106 @@ def _tell_places(cluster: "Cluster") -> None:
         click.echo(f"note: {told}", err=True)
 
 
-def _search(setting: "Setting", given: dict[str, Any], model: "Model", console: "Console") -> int:
+def _search(setting: "Setting", given: PlanOptions, model: "Model", console: "Console") -> int:
     from ..plan.explore import price_all, study_of
     from ..plan.refine import refined
     from ..report.planning import show_study
 
-    priced = only(price_all(setting), given["engine"] or given["emit"])
+    priced = only(price_all(setting), given.engine or given.emit)
     study = study_of(setting, priced, model=model.name)
-    if given["refine"] is not None:
-        study = refined(study, setting, priced, given["refine"])
+    if given.refine is not None:
+        study = refined(study, setting, priced, given.refine)
     others = [*study.rows[1:], study.plain]
-    if given["emit"]:
-        emit(given, setting, study.best.layout, model=given["model_name"])
+    if given.emit:
+        emit(given, setting, study.best.layout, model=given.model_name or "")
     write_files(given, setting, study.best, others, study.reason)
-    if given["as_json"]:
+    if given.as_json:
         print_answer(setting, study.best, others)
     else:
         show_study(console, study)
     return 0
 
 
-def _price(setting: "Setting", given: dict[str, Any], console: "Console") -> int:
+def _price(setting: "Setting", given: PlanOptions, layout: str, console: "Console") -> int:
     from ..layout import micro_batches
+    from ..plan.beside import on_other_engines
     from ..plan.explore import plain_data_parallel
     from ..plan.keep import unlike_its_stack
     from ..plan.request import priced_layout
     from ..plan.told import facts_of, sentence
-    from ..report.planning import show_row
+    from ..report.planning import show_engines, show_row
     from ..report.terminal import show_pipeline
 
-    row = priced_layout(setting, given["layout"])
+    row = priced_layout(setting, layout)
     for rule in unlike_its_stack(setting, row.layout):
         click.echo(f"warning: stack {setting.stack} cannot run it: {rule}", err=True)
     others = [plain_data_parallel(setting)]
-    if given["emit"]:
-        emit(given, setting, row.layout, model=given["model_name"])
+    if given.emit:
+        emit(given, setting, row.layout, model=given.model_name or "")
     write_files(given, setting, row, others, "the layout that was asked for")
-    if given["as_json"]:
+    if given.as_json:
         print_answer(setting, row, others)
     else:
         console.print(sentence(facts_of(setting)), highlight=False)
         show_row(console, str(row.layout), row)
+        if given.stack is None:
+            show_engines(console, on_other_engines(setting, row.layout))
         show_pipeline(console, row.layout, micro_batches(row.layout, setting.global_batch))
     return 0
 
 
-def _compare(given: dict[str, Any], model: "Model", catalogue: "Catalogue", console: "Console") -> int:
+def _compare(given: PlanOptions, clusters: str, model: "Model", catalogue: "Catalogue", console: "Console") -> int:
     from ..layout import Layout
     from ..plan.request import setting_of
     from ..plan.whatif import compare
     from ..report.planning import show_comparison_of_clusters
 
-    names = [name.strip() for name in given["compare"].split(",") if name.strip()]
+    names = [name.strip() for name in clusters.split(",") if name.strip()]
     if len(set(names)) < 2:
-        raise InputError(f"--compare {given['compare']}: expected two or more clusters, such as dgx-a100-80g,dgx-a800")
+        raise InputError(f"--compare {clusters}: expected two or more clusters, such as dgx-a100-80g,dgx-a800")
     settings = {name: setting_of(_request(*_overridden(given, name, model)), catalogue) for name in names}
     first = settings[names[0]]
-    layout = None if given["layout"] is None else Layout.parse(given["layout"], world_size=first.gpus)
+    layout = None if given.layout is None else Layout.parse(given.layout, world_size=first.gpus)
     comparison = compare(settings, layout)
-    if given["as_json"]:
+    if given.as_json:
         print_about(first, comparison)
     else:
         show_comparison_of_clusters(console, comparison)
     return 0
 
 
-def _overridden(given: dict[str, Any], text: str, model: "Model") -> "tuple[dict[str, Any], Model, str]":
+def _overridden(given: PlanOptions, text: str, model: "Model") -> "tuple[PlanOptions, Model, str]":
     """Return the options for one of the clusters of --compare: "NAME:inter=400Gbps" overrides a rate for it alone."""
     name, *changes = text.split(":")
-    mine = dict(given)
+    mine = given
     for change in changes:
         key, equals, value = change.partition("=")
         if not equals or key not in {"intra", "inter", "latency", "fabric", "precision"}:
             raise InputError(
                 f"--compare {text}: {change!r}: expected KEY=VALUE with intra, inter, latency, fabric or precision"
             )
-        mine[key] = value
+        mine = replace(mine, **{key: value})
     return mine, model, name
 
 
-def _scaling(setting: "Setting", given: dict[str, Any], console: "Console") -> int:
+def _scaling(setting: "Setting", given: PlanOptions, console: "Console") -> int:
     from ..plan.whatif import scaling
     from ..report.planning import show_scaling
 
-    curve = scaling(setting, grown=given["scaling"] == "grown")
-    if given["as_json"]:
+    curve = scaling(setting, grown=given.scaling == "grown")
+    if given.as_json:
         print_about(setting, curve)
     else:
         show_scaling(console, curve)
     return 0
 
 
-def _modes(setting: "Setting", given: dict[str, Any], console: "Console") -> int:
+def _modes(setting: "Setting", given: PlanOptions, console: "Console") -> int:
     from ..plan.modes import priced_modes
     from ..report.planning import show_modes
 
-    modes = priced_modes(setting, slow=1.0 if given["slow"] is None else given["slow"])
-    if given["as_json"]:
+    modes = priced_modes(setting, slow=1.0 if given.slow is None else given.slow)
+    if given.as_json:
         print_about(setting, {"modes": modes})
     else:
         show_modes(console, modes)

@@ -8,6 +8,7 @@ import msgspec
 from ..errors import InputError
 from ..files import to_json
 from ..units import parse_count, parse_rate
+from .options import PlanOptions
 from .plan_output import optional
 
 if TYPE_CHECKING:
@@ -18,25 +19,27 @@ if TYPE_CHECKING:
     from ..workload.models import Model
 
 
-def arithmetic(given: dict[str, Any], model: "Model | None", catalogue: "Catalogue", console: "Console") -> int:
+def arithmetic(given: PlanOptions, model: "Model | None", catalogue: "Catalogue", console: "Console") -> int:
     """Show the arithmetic of a step by a model or a parameter count; return the exit code."""
     from ..plan.envelope import envelope
     from ..plan.machines import machines, node
     from ..plan.told import sentence
     from ..report.planning import show_envelope
 
+    cluster = given.cluster
+    assert cluster is not None
     group = node(
         machines(
             catalogue,
-            given["cluster"],
-            given["gpus"],
-            intra_bytes_per_s=optional(parse_rate, given["intra"]),
-            inter_bytes_per_s=optional(parse_rate, given["inter"]),
+            cluster,
+            given.gpus,
+            intra_bytes_per_s=optional(parse_rate, given.intra),
+            inter_bytes_per_s=optional(parse_rate, given.inter),
         )
     )
-    question = _question(given, model, given["gpus"] or group.gpus)
+    question = _question(given, model, given.gpus or group.gpus)
     result, facts = envelope(question, group), _facts(model, question.seq_len)
-    if given["as_json"]:
+    if given.as_json:
         click.echo(to_json({"model": facts, **msgspec.structs.asdict(result)} if facts else result))
     else:
         if facts:
@@ -56,28 +59,29 @@ def _facts(model: "Model | None", seq_len: int) -> "ModelFacts | None":
     return facts_about(model.description, seq_len, assumed=(*model.assumed, *ignored))
 
 
-def _question(given: dict[str, Any], model: "Model | None", gpus: int) -> Any:
+def _question(given: PlanOptions, model: "Model | None", gpus: int) -> Any:
     from ..plan.envelope import Question
     from ..workload.models import Convolution
 
     network = model.description if model is not None else None
     convolution = network if isinstance(network, Convolution) else None
-    parameters = parse_count(given["params"]) if network is None else network.parameters
-    seq_len = given["seq_len"] or (model.seq_len if model else None) or (1 if convolution else None)
+    parameters = optional(parse_count, given.params) if network is None else network.parameters
+    seq_len = given.seq_len or (model.seq_len if model else None) or (1 if convolution else None)
     if seq_len is None:
         raise InputError("--seq-len: expected the tokens of a sequence, such as --seq-len 2048")
+    assert given.global_batch is not None
     try:
         return Question(
             parameters=parameters,
             multiplied=_multiplied(network),
             seq_len=seq_len,
-            global_batch=given["global_batch"],
+            global_batch=given.global_batch,
             gpus=gpus,
-            precision=given["precision"],
-            peak_share=0.5 if given["mfu"] is None else given["mfu"],
-            recompute=given["recompute"],
-            tokens=optional(parse_count, given["tokens"]),
-            layers=given["layers"],
+            precision=given.precision,
+            peak_share=0.5 if given.mfu is None else given.mfu,
+            recompute=given.recompute,
+            tokens=optional(parse_count, given.tokens),
+            layers=given.layers,
             flops_per_sample=convolution.forward_flops if convolution else None,
             sample_bytes=convolution.sample_bytes if convolution else None,
         )

@@ -7,6 +7,7 @@ import msgspec
 
 from ..errors import InputError
 from ..files import to_json, write_atomic, write_struct, writing
+from .options import PlanOptions
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -19,13 +20,13 @@ HERE = "this"
 ELSEWHERE = (
     *("stack", "engine", "only", "without", "emit", "emit_to", "refine", "intra", "inter", "latency", "placements"),
     *("target_mfu", "target_step_time", "target_days", "tokens", "compare", "scaling", "slow", "params", "mfu"),
-    *("layers", "plot", "html", "job", "lora_rank", "calibrate", "save"),
+    *("layers", "plot", "html", "job", "lora_rank", "recompute_modules", "imbalance", "calibrate", "save"),
     *("hardware",),
 )
 FLAGS = {"without": "not"}
 
 
-def plan_here(given: dict[str, Any], console: "Console") -> int:
+def plan_here(given: PlanOptions, console: "Console") -> int:
     """Measure this machine where it was not yet, print its layouts from the fastest, and write the plan if asked."""
     from ..report.terminal import show_plan
     from ..train.planned import job_here
@@ -33,28 +34,30 @@ def plan_here(given: dict[str, Any], console: "Console") -> int:
     from ..workload.models import load_model
 
     _check(given)
-    model = load_model(given["model_name"], allow_unknown=given["allow_unknown"])
-    seq_len = given["seq_len"] or model.seq_len
+    assert given.model_name is not None
+    assert given.global_batch is not None
+    model = load_model(given.model_name, allow_unknown=given.allow_unknown)
+    seq_len = given.seq_len or model.seq_len
     if seq_len is None:
         raise InputError(f"--seq-len: expected the tokens of a sequence; {model.seq_len_from or 'the model has none'}")
     job = job_here(
         model.architecture,
-        global_batch=given["global_batch"],
+        global_batch=given.global_batch,
         seq_len=seq_len,
-        precision=given["precision"],
-        layout=given["layout"],
-        ranks=given["gpus"],
+        precision=given.precision,
+        layout=given.layout,
+        ranks=given.gpus,
     )
-    plan = prepare(job, None, ranks=given["gpus"], say=lambda text: click.echo(text, err=True)).plan
-    if given["graph"] is not None:
+    plan = prepare(job, None, ranks=given.gpus, say=lambda text: click.echo(text, err=True)).plan
+    if given.graph is not None:
         from ..train.graph import decoder_graph
 
-        with writing(given["graph"]):
-            write_atomic(given["graph"], decoder_graph(model.architecture, plan).encode())
-    if given["output"] is not None:
-        with writing(given["output"]):
-            write_struct(given["output"], plan)
-    if given["as_json"]:
+        with writing(given.graph):
+            write_atomic(given.graph, decoder_graph(model.architecture, plan).encode())
+    if given.output is not None:
+        with writing(given.output):
+            write_struct(given.output, plan)
+    if given.as_json:
         click.echo(to_json(_answer(plan, model, seq_len)))
     else:
         show_plan(console, plan)
@@ -63,18 +66,18 @@ def plan_here(given: dict[str, Any], console: "Console") -> int:
     return 0
 
 
-def _check(given: dict[str, Any]) -> None:
+def _check(given: PlanOptions) -> None:
     """Raise InputError for what is missing, or is of machines of the catalogue."""
     for name in ELSEWHERE:
-        if given[name]:
+        if getattr(given, name):
             flag = FLAGS.get(name, name.replace("_", "-"))
             raise InputError(f"--cluster this is measured, not looked up: --{flag} does not go with it")
     for name, usual in (("modes", False), ("recompute", "none"), ("optimizer", "adamw"), ("fabric", "flat")):
-        if given[name] != usual:
+        if getattr(given, name) != usual:
             raise InputError(f"--{name} does not go with --cluster this")
-    if given["model_name"] is None:
+    if given.model_name is None:
         raise InputError("--model: expected a name of the catalogue, or a config.json")
-    if given["global_batch"] is None:
+    if given.global_batch is None:
         raise InputError("--global-batch: expected the sequences of a step, such as --global-batch 8")
 
 

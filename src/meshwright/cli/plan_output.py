@@ -8,6 +8,7 @@ import msgspec
 
 from ..errors import InputError
 from ..files import to_json, write_atomic, write_struct, writing
+from .options import PlanOptions
 
 if TYPE_CHECKING:
     from ..cluster.graph import Cluster
@@ -18,18 +19,18 @@ if TYPE_CHECKING:
 
 
 def write_files(
-    given: dict[str, Any], setting: "Setting", best: "PricedLayout", others: "Sequence[PricedLayout]", reason: str
+    given: PlanOptions, setting: "Setting", best: "PricedLayout", others: "Sequence[PricedLayout]", reason: str
 ) -> None:
     """Write the plan's file, its page and its graph, where they are asked for."""
     from ..plan.request import plan_of
 
-    plan, path, page = plan_of(setting, best, others, reason), given["output"], given["html"]
-    if given["graph"] is not None:
+    plan, path, page = plan_of(setting, best, others, reason), given.output, given.html
+    if given.graph is not None:
         from ..train.graph import decoder_graph
 
         drawing = decoder_graph(setting.architecture, plan)
-        with writing(given["graph"]):
-            write_atomic(given["graph"], drawing.encode())
+        with writing(given.graph):
+            write_atomic(given.graph, drawing.encode())
     if path is not None:
         with writing(path):
             write_struct(path, plan)
@@ -37,7 +38,7 @@ def write_files(
         from ..report.page import write_page
         from ..report.pages.plan import plan_page
 
-        where = f"{given['model_name']} on {setting.gpus:,} GPUs of {setting.cluster.name}"
+        where = f"{given.model_name} on {setting.gpus:,} GPUs of {setting.cluster.name}"
         timeline, node = _simulated(setting, best.layout), _one_node(setting.cluster)
         write_page(page, plan_page(plan, title=where, timeline=timeline, node=node))
 

@@ -2,12 +2,13 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..errors import InputError
 from ..files import write_atomic, writing
 from ..units import parse_count, parse_time
-from .plan_output import print_about
+from .options import PlanOptions
+from .plan_output import optional, print_about
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -18,42 +19,44 @@ if TYPE_CHECKING:
     from ..report.curve import Mark
 
 
-def solve_target(setting: "Setting", given: dict[str, Any], catalogue: "Catalogue", console: "Console") -> int:
+def solve_target(setting: "Setting", given: PlanOptions, catalogue: "Catalogue", console: "Console") -> int:
     """Show what reaches the target of the options; return the exit code."""
     from ..plan.inverse import solve
     from ..report.planning import show_solution
 
     solution = solve(setting, _target(given), target=_target_text(given))
     marks = _marks(setting, catalogue)
-    if given["plot"] is not None:
-        _plot(given["plot"], solution, marks)
-    if given["as_json"]:
+    if given.plot is not None:
+        _plot(given.plot, solution, marks)
+    if given.as_json:
         print_about(setting, solution)
     else:
         show_solution(console, solution, marks)
     return 0
 
 
-def _target(given: dict[str, Any]) -> Callable[["Setting"], float]:
+def _target(given: PlanOptions) -> Callable[["Setting"], float]:
     """Return the step time that the target means in a setting."""
     from ..plan.inverse import step_time_for_days, step_time_for_mfu
 
-    if given["target_mfu"] is not None:
-        return lambda setting: step_time_for_mfu(setting, given["target_mfu"])
-    if given["target_days"] is not None:
-        return lambda setting: step_time_for_days(setting, given["target_days"], parse_count(given["tokens"]))
-    seconds = parse_time(given["target_step_time"])
+    mfu, days = given.target_mfu, given.target_days
+    if mfu is not None:
+        return lambda setting: step_time_for_mfu(setting, mfu)
+    if days is not None:
+        tokens = optional(parse_count, given.tokens)
+        return lambda setting: step_time_for_days(setting, days, tokens)
+    seconds = optional(parse_time, given.target_step_time)
     if seconds <= 0:
         raise InputError("--target-step-time: expected more than 0")
     return lambda setting: seconds
 
 
-def _target_text(given: dict[str, Any]) -> str:
-    if given["target_mfu"] is not None:
-        return f"MFU {given['target_mfu']:.1%}"
-    if given["target_days"] is not None:
-        return f"{given['tokens']} tokens in {given['target_days']:g} days"
-    return f"step time {given['target_step_time']}"
+def _target_text(given: PlanOptions) -> str:
+    if given.target_mfu is not None:
+        return f"MFU {given.target_mfu:.1%}"
+    if given.target_days is not None:
+        return f"{given.tokens} tokens in {given.target_days:g} days"
+    return f"step time {given.target_step_time}"
 
 
 def _marks(setting: "Setting", catalogue: "Catalogue") -> dict[str, "tuple[Mark, ...]"]:

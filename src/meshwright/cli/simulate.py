@@ -1,7 +1,7 @@
 """`meshwright simulate`: a collective or a training step on every link of a cluster."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from ..files import read_struct, to_json, write_atomic
 from ..units import format_bytes, format_rate, format_time, parse_bytes, parse_rate, parse_time
 from .brief import Brief
 from .named_cluster import named_cluster
+from .options import JobQuestion, SimulateOptions
 from .stacks import default_of, stack_option
 
 if TYPE_CHECKING:
@@ -83,35 +84,36 @@ OFTEN = (
 @click.option("--trace", metavar="FILE", type=click.Path(path_type=Path), help="For Perfetto, with arrows.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.argument("more", metavar="[FILE|NAME=VALUE]...", nargs=-1)
-def command(**options: Any) -> int:
+def command(**typed_in: Any) -> int:
     """Simulate a collective or a training step, link by link, on up to 100,000 devices."""
-    step = options["model"] is not None or options["plan_file"] is not None or bool(options["job"])
-    if step == (options["collective"] is not None or options["file"] is not None):
+    options = SimulateOptions(**typed_in)
+    step = options.model is not None or options.plan_file is not None or bool(options.job)
+    if step == (options.collective is not None or options.file is not None):
         raise InputError("expected one of --collective NAME (or --file) and --model NAME --layout L (or --plan)")
     for name in ("late", "counts") if step else ("straggler", "layout", "global_batch", "seq_len"):
-        if options[name]:
+        if getattr(options, name):
             raise InputError(f"--{name.replace('_', '-')}: is for a {'collective' if step else 'step'}")
-    if options["more"] and not options["job"]:
-        raise InputError(f"{options['more'][0]}: unexpected; files go with --job")
-    if options["job"]:
-        return _job({**options, "job": [*options["job"], *options["more"]]})
+    if options.more and not options.job:
+        raise InputError(f"{options.more[0]}: unexpected; files go with --job")
+    if options.job:
+        return _job(options)
     return _step(options) if step else _collective(options)
 
 
-def _collective(options: Mapping[str, Any]) -> int:
+def _collective(options: SimulateOptions) -> int:
     from ..simulate.collective import Method, simulate_collective, timeline
     from ..simulate.problem import Costs
 
-    if options["size"] is None:
+    if options.size is None:
         raise InputError("--bytes: how much? expected a payload such as 25MiB")
-    size_bytes = parse_bytes(options["size"])
+    size_bytes = parse_bytes(options.size)
     topology, per_node = _topology(options)
     traffic = _traffic(options, topology.ranks, per_node)
     costs = Costs(
-        latency_s=None if options["alpha"] is None else parse_time(options["alpha"]),
-        reduce_bytes_per_s=None if options["reduce_rate"] is None else parse_rate(options["reduce_rate"]),
+        latency_s=None if options.alpha is None else parse_time(options.alpha),
+        reduce_bytes_per_s=None if options.reduce_rate is None else parse_rate(options.reduce_rate),
     )
-    method: Method = "exact" if options["trace"] else options["method"]
+    method: Method = "exact" if options.trace else options.method
     run = simulate_collective(
         traffic,
         topology,
@@ -119,11 +121,11 @@ def _collective(options: Mapping[str, Any]) -> int:
         costs=costs,
         disturbance=_disturbance(options),
         method=method,
-        folding=options["trace"] is None,
+        folding=options.trace is None,
     )
-    if options["trace"]:
-        _write_trace(options["trace"], timeline(run))
-    if options["as_json"]:
+    if options.trace:
+        _write_trace(options.trace, timeline(run))
+    if options.as_json:
         click.echo(to_json(run.result))
         return 0
     r = run.result
@@ -138,7 +140,7 @@ def _collective(options: Mapping[str, Any]) -> int:
     return 0
 
 
-def _step(options: Mapping[str, Any]) -> int:
+def _step(options: SimulateOptions) -> int:
     from ..cluster.compact import compact
     from ..hardware import load
     from ..layout import Layout
@@ -147,40 +149,41 @@ def _step(options: Mapping[str, Any]) -> int:
     from ..workload.architecture import Architecture
     from ..workload.models import load_model
 
-    batch, seq_len, layout = options["global_batch"], options["seq_len"], None
-    if options["plan_file"] is not None:
+    batch, seq_len, layout = options.global_batch, options.seq_len, None
+    if options.plan_file is not None:
         from ..layout import Plan
 
-        plan = read_struct(options["plan_file"], Plan)
+        plan = read_struct(options.plan_file, Plan)
         layout, batch, seq_len = plan.layout, batch or plan.global_batch_sequences, seq_len or plan.seq_len
-    if options["layout"] is not None:
-        layout = Layout.parse(options["layout"], world_size=options["gpus"])
-    if options["model"] is None:
+    if options.layout is not None:
+        layout = Layout.parse(options.layout, world_size=options.gpus)
+    if options.model is None:
         raise InputError("--model: expected a model of the catalogue or a config.json")
-    model = load_model(options["model"])
+    model = load_model(options.model)
     seq_len = seq_len or model.seq_len
     for value, name, what in (
         (layout, "--layout", 'a split such as "tp=8,dp=4"'),
         (batch, "--global-batch", "the sequences of a step"),
         (seq_len, "--seq-len", f"since {model.seq_len_from or f'{model.name} does not say how long a sequence is'}"),
-        (options["cluster"], "--cluster", "a node type of the catalogue or a file"),
+        (options.cluster, "--cluster", "a node type of the catalogue or a file"),
     ):
         if value is None:
             raise InputError(f"{name}: expected {what}")
     assert layout is not None
+    assert batch is not None
     assert seq_len is not None
     architecture = model.architecture
     if not isinstance(architecture, Architecture):
-        raise InputError(f"--model {options['model']}: is no transformer; a step is simulated for transformers")
-    software, machine = calibrations(options["stack"], options["cluster"])
+        raise InputError(f"--model {options.model}: is no transformer; a step is simulated for transformers")
+    software, machine = calibrations(options.stack, options.cluster)
     setting = Setting(
         architecture=architecture,
-        cluster=compact(_cluster(options, layout.world_size), load(), where=options["cluster"]),
+        cluster=compact(_cluster(options, layout.world_size), load(), where=options.cluster),
         gpus=layout.world_size,
         global_batch=batch,
         seq_len=seq_len,
-        precision=options["precision"],
-        stack=software.stack if software else options["stack"] or default_of(options["precision"], str(layout)),
+        precision=options.precision,
+        stack=software.stack if software else options.stack or default_of(options.precision, str(layout)),
         assumed=model.assumed,
         ignored=model.ignored,
         measured=joined(software, machine),
@@ -188,30 +191,41 @@ def _step(options: Mapping[str, Any]) -> int:
     return _simulated(options, setting, layout)
 
 
-def _job(options: Mapping[str, Any]) -> int:
+def _job(options: SimulateOptions) -> int:
     """Simulate the step of an engine's own configuration."""
     from ..hardware import load
     from .job import job_of, setting_of_job, typed
 
-    job = job_of({**options, "precision": typed(options, "precision")})
-    return _simulated(options, setting_of_job(job, options, load()), job.full_layout(), job.stages)
+    question = JobQuestion(
+        files=(*options.job, *options.more),
+        model=options.model,
+        gpus=options.gpus,
+        global_batch=options.global_batch,
+        seq_len=options.seq_len,
+        precision=typed("precision", options.precision),
+        cluster=options.cluster,
+        stack=options.stack,
+        fabric=options.fabric,
+    )
+    job = job_of(question)
+    return _simulated(options, setting_of_job(job, question, load()), job.full_layout(), job.stages)
 
 
-def _simulated(options: Mapping[str, Any], setting: "Setting", layout: "Layout", stages: Sequence[int] = ()) -> int:
+def _simulated(options: SimulateOptions, setting: "Setting", layout: "Layout", stages: Sequence[int] = ()) -> int:
     from ..plan.simulated import simulate_plan
     from ..plan.told import facts_of
 
     timeline = simulate_plan(
         setting,
         layout,
-        routing=options["routing"],
+        routing=options.routing,
         disturbance=_disturbance(options),
         stages=stages,
-        stragglers={rank: _number(text, "--straggler") for rank, text in _by_rank(options["straggler"], "--straggler")},
+        stragglers={rank: _number(text, "--straggler") for rank, text in _by_rank(options.straggler, "--straggler")},
     )
-    if options["trace"]:
-        _write_trace(options["trace"], timeline)
-    return _print_step(timeline, layout, facts_of(setting), options["as_json"])
+    if options.trace:
+        _write_trace(options.trace, timeline)
+    return _print_step(timeline, layout, facts_of(setting), options.as_json)
 
 
 def _print_step(timeline: "Timeline", layout: Any, facts: "ModelFacts", as_json: bool) -> int:
@@ -243,74 +257,75 @@ def _print_step(timeline: "Timeline", layout: Any, facts: "ModelFacts", as_json:
     return 0
 
 
-def _cluster(options: Mapping[str, Any], gpus: int | None) -> Cluster:
+def _cluster(options: SimulateOptions, gpus: int | None) -> Cluster:
     """Return the cluster of --cluster: a file, or nodes of the catalogue on a fabric, as many as `gpus` need."""
-    name = options["cluster"]
+    name = options.cluster
     if name is None:
         raise InputError("--cluster: expected a node type of the catalogue (see `topo --catalogue`) or a file")
-    changes = {key: options[key] for key in ("nodes_per_leaf", "leaves_per_group", "oversubscription")}
-    if options["hop_latency"] is not None:
-        changes["hop_latency_s"] = parse_time(options["hop_latency"])
+    changes = {key: getattr(options, key) for key in ("nodes_per_leaf", "leaves_per_group", "oversubscription")}
+    if options.hop_latency is not None:
+        changes["hop_latency_s"] = parse_time(options.hop_latency)
     changes = {key: value for key, value in changes.items() if value is not None}
-    return named_cluster(name, gpus, fabric=options["fabric"], **changes)
+    return named_cluster(name, gpus, fabric=options.fabric, **changes)
 
 
-def _topology(options: Mapping[str, Any]) -> "tuple[Topology, int | None]":
+def _topology(options: SimulateOptions) -> "tuple[Topology, int | None]":
     """Return the topology of the cluster, and the ranks of one node."""
     from ..collectives.network import network_of
     from ..simulate.nodes import NodesTopology
     from ..simulate.topology import PricedNetwork
 
-    cluster = _cluster(options, options["ranks"])
+    cluster = _cluster(options, options.ranks)
     if cluster.groups:
-        ranks = options["ranks"] or cluster.num_gpus
-        return NodesTopology(cluster, ranks, routing=options["routing"], seed=options["seed"]), cluster.groups[0].gpus
-    if options["routing"] is not None:
+        ranks = options.ranks or cluster.num_gpus
+        return NodesTopology(cluster, ranks, routing=options.routing, seed=options.seed), cluster.groups[0].gpus
+    if options.routing is not None:
         raise InputError(f"--routing: {cluster.name} lists its links; messages take the way with the fewest")
     places = cluster.of_kind("gpu") or cluster.of_kind("cpu")
-    alpha = None if options["alpha"] is None else parse_time(options["alpha"])
-    network = network_of(cluster, options["ranks"] or len(places), latency_s=alpha)
+    alpha = None if options.alpha is None else parse_time(options.alpha)
+    network = network_of(cluster, options.ranks or len(places), latency_s=alpha)
     return PricedNetwork(network), max(1, len(places) // max(1, cluster.num_nodes))
 
 
-def _traffic(options: Mapping[str, Any], ranks: int, per_node: int | None) -> Any:
+def _traffic(options: SimulateOptions, ranks: int, per_node: int | None) -> Any:
     from ..collectives.algorithms import build
     from ..collectives.sources import named_schedule, read_schedule
     from ..collectives.uneven import read_counts, uneven
     from ..simulate.traffic import named_traffic, traffic_of
 
-    counts, name, collective = options["counts"], options["algorithm"], options["collective"]
-    if options["file"] is None and name is None:
+    counts, name, collective = options.counts, options.algorithm, options.collective
+    per_node = options.ranks_per_node or (per_node if per_node and ranks % per_node == 0 else None)
+    if options.file is not None:
+        schedule = read_schedule(options.file)
+    elif name is None:
         raise InputError(f"--algorithm: expected one of {collective}'s (see `collectives list`), or a --file")
-    per_node = options["ranks_per_node"] or (per_node if per_node and ranks % per_node == 0 else None)
-    if options["file"] is not None:
-        schedule = read_schedule(options["file"])
     elif ".py:" in name:
         schedule = named_schedule(name, ranks)
-    elif counts is None:
-        return named_traffic(collective, name, ranks, ranks_per_node=per_node, root=options["root"])
     else:
-        schedule = build(collective, name, ranks, root=options["root"], ranks_per_node=per_node)
+        assert collective is not None
+        if counts is None:
+            return named_traffic(collective, name, ranks, ranks_per_node=per_node, root=options.root)
+        schedule = build(collective, name, ranks, root=options.root, ranks_per_node=per_node)
     return traffic_of(uneven(schedule, read_counts(counts)) if counts is not None else schedule)
 
 
-def _disturbance(options: Mapping[str, Any]) -> "Disturbance":
+def _disturbance(options: SimulateOptions) -> "Disturbance":
     from ..simulate.problem import Disturbance
 
     slow = {}
-    for text in options["slow"]:
+    for text in options.slow:
         link, equals, share = text.rpartition("=")
         if not equals:
             raise InputError(f"--slow {text!r}: expected LINK=SHARE, such as 'node0/NIC0>fabric=0.5'")
         slow[link] = _number(share, "--slow")
     return Disturbance(
         slow=slow,
-        cut=options["cut"],
-        slow_share=options["slow_share"],
-        slow_to=options["slow_to"],
-        late_s={rank: parse_time(text) for rank, text in _by_rank(options["late"], "--late")},
-        jitter=options["jitter"],
-        seed=options["seed"],
+        cut=options.cut,
+        slow_share=options.slow_share,
+        slow_to=options.slow_to,
+        late_s={rank: parse_time(text) for rank, text in _by_rank(options.late, "--late")},
+        jitter=options.jitter,
+        seed=options.seed,
     )
 
 

@@ -19,6 +19,7 @@ from ..report.narrow import show_table
 from .brief import Brief
 from .calibration import calibration_of, save_calibration
 from .job import validate_job
+from .options import JobQuestion
 from .stacks import stack_option
 
 EPILOG = """\b
@@ -33,7 +34,6 @@ zero_stage_fsdp, recompute, precision, family; --columns lists all.
 Measured columns (step_time_s) may be empty: they never enter a prediction.
 """
 WORST_SHOWN = 10
-OF_JOBS = ("measured", "cluster", "gpus", "model", "global_batch", "seq_len")  # options that go with --job
 
 
 @click.command(
@@ -57,7 +57,10 @@ OF_JOBS = ("measured", "cluster", "gpus", "model", "global_batch", "seq_len")  #
 @click.option("--columns", is_flag=True, help="List the columns of a table and what they mean.")
 @click.option("--json", "as_objects", is_flag=True, help="One JSON object a row.")
 @click.option("--hardware", multiple=True, type=click.Path(), help="TOML file with hardware of your own.")
-def command(runs: Path | None, as_objects: bool, columns: bool, hardware: tuple[str, ...], **given: Any) -> int:
+def command(
+    runs: Path | None, as_objects: bool, columns: bool, hardware: tuple[str, ...], job: tuple[str, ...],
+    measured: float | None, calibrate: str | None, save: Path | None, stack: str | None, **of_job: Any,
+) -> int:  # fmt: skip
     """Predict the step time of every run of a table, and say how far off the predictions are."""
     catalogue, known = load(*hardware), book()
     if columns:
@@ -65,25 +68,30 @@ def command(runs: Path | None, as_objects: bool, columns: bool, hardware: tuple[
             click.echo(f"{name:<26}{meaning}")
         return 0
     console = Console(stderr=as_objects)
-    own = calibration_of(given, catalogue, console)
-    if own is not None:
-        given = {**given, "own": own, "stack": own.stack}
-    if given["job"]:
-        if given["measured"] is None:
+    own = calibration_of(calibrate, save, stack, catalogue, console)
+    if job:
+        if measured is None:
             raise InputError("--job: expected --measured SECONDS with it")
-        files = [*given["job"], *([str(runs)] if runs is not None else [])]
-        return validate_job({**given, "job": files, "as_json": as_objects}, given["measured"], catalogue)
-    if runs is None and own is not None and not any(given[name] for name in OF_JOBS):
-        save_calibration(given, own)
+        question = JobQuestion(
+            files=(*job, *([str(runs)] if runs is not None else [])),
+            stack=stack if own is None else own.stack,
+            save=save,
+            own=own,
+            **of_job,
+        )
+        return validate_job(question, measured, catalogue, as_json=as_objects)
+    of_a_job = measured is not None or any(of_job.values())
+    if runs is None and own is not None and not of_a_job:
+        save_calibration(save, own)
         return 0
-    if runs is None or any(given[name] for name in OF_JOBS):
+    if runs is None or of_a_job:
         raise InputError("expected a table of runs, or --job FILE --measured SECONDS")
-    save_calibration(given, own)
-    own = own or calibrations(given["stack"], None)[0]
-    default = given["stack"] if own is None else own.family or own.stack
+    save_calibration(save, own)
+    found = own or calibrations(stack, None)[0]
+    default = stack if found is None else found.family or found.stack
     rows = read_rows(runs, catalogue, known, known_models(), default=default)
-    outcomes = predict(rows, catalogue, known, own)
-    summaries = summarise(rows, outcomes, known, own)
+    outcomes = predict(rows, catalogue, known, found)
+    summaries = summarise(rows, outcomes, known, found)
     if as_objects:
         for outcome in outcomes:
             click.echo(to_json(as_json(outcome)))
@@ -96,8 +104,8 @@ def command(runs: Path | None, as_objects: bool, columns: bool, hardware: tuple[
         for text in row.unreadable:
             click.echo(f"warning: {runs}: {row.id}: {text}", err=True)
     if not as_objects:
-        measured = [o for o in outcomes if not isinstance(o, Unpriced) and o.error is not None]
-        for outcome in sorted(measured, key=lambda o: -abs(o.error or 0.0))[:WORST_SHOWN]:
+        with_times = [o for o in outcomes if not isinstance(o, Unpriced) and o.error is not None]
+        for outcome in sorted(with_times, key=lambda o: -abs(o.error or 0.0))[:WORST_SHOWN]:
             click.echo(
                 f"{outcome.id}: predicted {outcome.step_time_s:.4g} s, measured {outcome.measured_step_time_s:.4g} s, "
                 f"{100 * (outcome.error or 0.0):+.1f} %"

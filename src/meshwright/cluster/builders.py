@@ -9,7 +9,6 @@ from .cuts import balanced_cut
 from .described import described
 from .graph import Cluster, Device, Fabric, NodeGroup
 
-DEFAULT_NODES_PER_LEAF = 16
 KNOWN_LINK_NAMES = {
     "nvlink": "NV", "xgmi": "xGMI", "pcie": "PCIe", "ethernet-mesh": "RoCE", "ici": "ICI", "neuronlink": "NeuronLink",
 }  # fmt: skip

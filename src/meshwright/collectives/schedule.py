@@ -23,7 +23,6 @@ Collective = Literal[
 ]  # fmt: skip
 COLLECTIVES: tuple[str, ...] = get_args(Collective)
 ROOTED = frozenset({"reduce", "broadcast", "scatter", "gather", "send", "copy", "signal"})
-REDUCING = frozenset({"all_reduce", "reduce", "reduce_scatter"})
 MAX_RANKS = 2**17
 MAX_SLOTS = 2**24
 

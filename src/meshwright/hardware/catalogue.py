@@ -82,7 +82,7 @@ class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
             if plain in {_plain(key), *map(_plain, accelerator.aliases)}:
                 return key
         raise InputError(
-            f"no accelerator {name!r} in the catalogue ({nearest(name, self.accelerators)}); "
+            f"no accelerator {name!r} in the catalogue ({nearest(name.lower(), self.accelerators)}); "
             "--hardware FILE adds one, `topo --catalogue NAME --toml` prints an entry to start from"
         )
 

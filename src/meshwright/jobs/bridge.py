@@ -181,3 +181,4 @@ def _preset(draft: Draft, keys: Keys, sources: Sources) -> None:
         draft.ignore(f"recompute_num_layers = {layers}: priced as if every layer were recomputed")
     elif modules:
         draft.recompute("selective", f"recompute_modules {modules}")
+        draft.recompute_modules([word for text in _texts(modules) for word in text.split()])

@@ -14,6 +14,7 @@ from ..layout import Offload, Recompute
 from ..pipelines import even_stages
 from ..quantities import MOST_RANKS
 from ..workload.architecture import Architecture
+from ..workload.recomputed import MODULES
 from .job import Job, JobSplit
 from .keys import Keys
 from .models import architecture_named, by_shape, catalogue_name, changed, described, differences
@@ -60,6 +61,7 @@ class Draft:
         self.architecture: Architecture | None = None
         self.stages: tuple[int, ...] = ()
         self.routed_once: bool | None = None
+        self.modules: tuple[str, ...] = ()
         self.partial = False  # whether sizes that the file leaves out are the published model's
         self.ends = (0, 0)  # layers that embedding and output count as where stages are cut
         self.recompute_text = ""
@@ -143,6 +145,12 @@ class Draft:
             self.routed_once = False
             self.ignore(f"{key} = {word}: priced as alltoall")
 
+    def recompute_modules(self, names: Sequence[str]) -> None:
+        """Set the modules that selective recomputation computes again; names that are not known are not priced."""
+        self.modules = tuple(name for name in MODULES if name in names)
+        for name in [name for name in names if name not in MODULES]:
+            self.ignore(f"recompute-modules {name}: not priced")
+
     def note(self, text: str) -> None:
         """Add a remark."""
         if text not in self.notes:
@@ -201,6 +209,7 @@ class Draft:
             precision=self.question.precision or self.precision,
             routed_once=self.routed_once,
             stages=self.stages,
+            modules=self.modules,
             recompute_text=self.recompute_text,
             assumed=tuple(map(shown, self.assumed)),
             ignored=tuple(map(shown, self.ignored)),

@@ -469,7 +469,7 @@ def recomputation(draft: Draft, keys: Keys) -> None:
     ]
     words.append(f"modules {' '.join(names)}" if names else "")
     if kind == "selective" and names not in ([], ["core_attn"]):
-        draft.ignore(f"recompute-modules = {' '.join(names)}: priced as selective recomputation of attention")
+        draft.recompute_modules(names)
     if kind == "full" and method == "block" and layers is not None:
         draft.ignore(f"recompute-method block, recompute-num-layers {layers}: priced as if every layer were recomputed")
     named = {"full": "full", "selective": "selective"}

@@ -118,6 +118,7 @@ def machine_of(run: Run, catalogue: Catalogue) -> Machine:
         domain=run.domain,
         link_rate=run.link_bytes_per_s,
         node_rate=run.node_bytes_per_s,
+        **run.host.of_gpu(run.gpus_per_node, run.gpus_per_node),
     )
 
 

@@ -84,7 +84,7 @@ def calibrate(
     everyone = list(range(len(steps.runs)))
     whole = steps.fitted(everyone)
     others = _others(steps)
-    misfit, before = _misfit(steps, others), known.band(steps.runs[0].stack)
+    misfit, before = _misfit(steps, others), float(np.mean([_band_of(run, known) for run in steps.runs]))
     return Calibration(
         stack=steps.runs[0].stack,
         family=steps.runs[0].family,
@@ -136,9 +136,13 @@ def _steps(
     return Steps(ids, runs, batch_of(runs, catalogue, known), measured_s, known.values, prior)
 
 
+def _band_of(run: Run, known: Book) -> float:
+    return known.band(run.stack, experts=run.architecture.experts)
+
+
 def priors_of(run: Run, known: Book) -> Prior:
     """Return what is held of the factors of a run's stack and machine before it."""
-    share = known.band(run.stack) / known.errors[UNSEEN].band
+    share = _band_of(run, known) / known.band(UNSEEN, experts=run.architecture.experts)
     measured = any(run.accelerator in device.accelerators for device in known.devices.values())
     spreads = prior_spreads(share, new_accelerator=not measured)
     most = np.full(len(FACTORS), np.log(MOST))

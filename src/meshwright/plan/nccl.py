@@ -19,7 +19,6 @@ from .analytic.price import node_group_of
 from .analytic.quantities import Machine
 
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
-LIBRARIES = ("nccl", "rccl")
 # exponent of (ranks - 1) / 7 for starts of fewer than eight ranks: in a training step they hide behind computation,
 # alone two GPUs take 8 us for what eight take 13 us
 ALONE_GROUP = 0.25

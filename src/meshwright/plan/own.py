@@ -30,7 +30,7 @@ class Own:
         """Return what it makes of some runs: a run that it has measured itself is left to its other runs."""
         applied = [_applied(run, calibration) for run in runs]
         doubts = [_doubts(run, known, calibration, names) for run, names in zip(runs, applied, strict=True)]
-        bands = np.array([known.band(run.stack) for run in runs])
+        bands = np.array([known.band(run.stack, experts=run.architecture.experts) for run in runs])
         factors: dict[str, Array] = {name: np.ones(len(runs)) for name in FACTORS}
         if calibration is not None:
             mine = {one.inputs: one for one in calibration.runs}

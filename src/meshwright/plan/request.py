@@ -43,7 +43,9 @@ class PlanRequest(msgspec.Struct, frozen=True, kw_only=True):
     inter_bytes_per_s: float | None = None
     latency_s: float | None = None
     optimizer: str = "adamw"
+    imbalance: float = 1.0  # of the rows that reach experts
     lora_rank: int = 0
+    modules: tuple[str, ...] = ()  # that selective recomputation computes again
     conditions: tuple[LayoutCondition, ...] = ()  # that keep a search to some layouts
     placements: tuple[Placement, ...] = ()  # of the nodes that there are: the nearest ones are taken
     measured: tuple[Calibration, ...] = ()  # the user's own runs
@@ -82,7 +84,9 @@ def setting_of(request: PlanRequest, catalogue: Catalogue) -> Setting:
         stack=software.stack if software else stack_named(request.stack),
         latency_s=request.latency_s,
         optimizer=request.optimizer,
+        imbalance=request.imbalance,
         lora_rank=request.lora_rank,
+        modules=request.modules,
         conditions=request.conditions,
         assumed=assumed,
         ignored=request.model.ignored,

@@ -1,13 +1,17 @@
 """The layout of a row, and what its cells say that the stack does otherwise."""
 
+import re
+
 import msgspec
 
 from ..errors import InputError
-from ..layout import Layout
+from ..layout import OFFLOADS, Layout
 from ..workload.adapters import ADAPTED, trained_share
 from ..workload.architecture import Architecture
+from ..workload.conventions import Conventions
+from ..workload.recomputed import modules_of
 from .analytic.coefficients import StackCoefficients
-from .analytic.optimizers import FREE, optimizer_roles
+from .analytic.optimizers import FREE, module_roles, optimizer_roles
 from .cells import Cells, count_of, flag_of, is_empty
 from .columns import overlap_off, overlapped, recomputation, schedule_word, zero_stage
 
@@ -41,22 +45,26 @@ def layout_of(
     words = {"schedule": schedule, "recompute": recompute}
     if not is_empty(cells.get("order", "")):
         words["order"] = cells["order"]
+    if not is_empty(cells.get("offload", "")):
+        words["offload"] = cells["offload"].lower()
+        if words["offload"] not in OFFLOADS:
+            raise InputError(f"offload: {cells['offload']!r}: expected {', '.join(OFFLOADS)}")
     try:
         return msgspec.convert(values | words, Layout), shard
     except (msgspec.ValidationError, ValueError) as error:
         raise InputError(str(error)) from None
 
 
-def facts_of(cells: Cells, model: Architecture, optimizer_bytes: float, assumed: list[str]) -> dict[str, float | str]:
-    """Return the roles of the cost model that a row's own cells settle, in place of what its stack does.
-
-    `optimizer_bytes` is what the stack holds of a parameter under AdamW.
-    """
+def facts_of(cells: Cells, model: Architecture, c: Conventions, assumed: list[str]) -> dict[str, float | str]:
+    """Return the roles of the cost model that a row's own cells settle, in place of what its stack does, `c`."""
     found: dict[str, float | str] = {}
     optimizer = cells.get("optimizer", "")
     if not is_empty(optimizer):
-        found |= optimizer_roles(optimizer, optimizer_bytes, where="optimizer")
+        found |= optimizer_roles(optimizer, float(c.optimizer_bytes), where="optimizer")
         assumed += [FREE[optimizer.lower()]] if optimizer.lower() in FREE else []
+    modules = modules_of(re.findall(r"\w+", cells.get("recompute_modules", "")), where="recompute_modules")
+    if modules:
+        found |= module_roles(modules, float(c.selective_saves), where="recompute_modules")
     rank = count_of(cells, "lora_rank", 0, least=0)
     if rank:
         found["trained"] = trained_share(model, rank)

@@ -19,6 +19,7 @@ from ..layout import Layout
 from ..workload.architecture import Architecture
 from ..workload.conventions import conventions_of
 from .analytic.coefficients import STRANGERS, Book
+from .analytic.host import HostFigures
 from .analytic.price import peak_flops_per_s
 from .analytic.seen import recurrent_kinds
 from .cells import Cells, count_of, is_empty, measured_of, number_of, text_of
@@ -48,6 +49,7 @@ class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     domain: int  # GPUs that reach each other over their own links
     link_bytes_per_s: float
     node_bytes_per_s: float
+    host: HostFigures
     architecture: Architecture
     layout: Layout
     shard: int  # ranks over which ZeRO-3 shards
@@ -175,6 +177,8 @@ def _run(
     broken = illegal(layout, architecture, global_batch=batch, seq_len=seq_len, ranks=gpus)
     if broken:
         raise InputError("; ".join(broken))
+    host = _host(accelerator, node, catalogue)
+    assumed += host.doubts(stack_name) if layout.offload != "none" else ()
     conventions = conventions_of(known.described(stack_name), precision)
     return Run(
         id=name,
@@ -187,6 +191,7 @@ def _run(
         domain=per_node * trays,
         link_bytes_per_s=_link_rate(catalogue, accelerator, node),
         node_bytes_per_s=rate * 1e9 / 8 * min(1.0, gpus / per_node),
+        host=host,
         architecture=architecture,
         layout=layout,
         shard=shard,
@@ -194,7 +199,7 @@ def _run(
         global_batch=batch,
         precision=precision,
         traits=_traits({**known.traits, **stack.traits}, beside, architecture),
-        facts=facts_of(cells, architecture, float(conventions.optimizer_bytes), assumed),
+        facts=facts_of(cells, architecture, conventions, assumed),
         assumed=tuple(assumed),
     )
 
@@ -268,6 +273,13 @@ def _node(catalogue: Catalogue, accelerator: str) -> tuple[str, NodeType | None]
     for key in (*exact, *related):
         return key, catalogue.nodes[key]
     return "", None
+
+
+def _host(accelerator: Accelerator, node: NodeType | None, catalogue: Catalogue) -> HostFigures:
+    """Return what the catalogue knows of the host of an accelerator: its link, and the memory of the node."""
+    link = catalogue.interconnect(accelerator.cpu_link or accelerator.host_link).rate_bytes_per_s
+    memory_rate = node.host_memory_rate.number if node and node.host_memory_rate else None
+    return HostFigures(link, memory_rate, node.host_memory.number if node and node.host_memory else None)
 
 
 def _link_rate(catalogue: Catalogue, accelerator: Accelerator, node: NodeType | None) -> float:

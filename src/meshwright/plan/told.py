@@ -4,7 +4,9 @@ import msgspec
 
 from ..workload.architecture import Architecture
 from .analytic import Setting
-from .analytic.price import flops_per_token
+from .analytic.price import PRODUCT_BYTES, flops_per_token, machine_of
+
+LOW = frozenset(name for name, bytes_ in PRODUCT_BYTES.items() if bytes_ < 2)
 
 
 class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,11 +25,29 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
 def facts_of(setting: Setting) -> ModelFacts:
     """Return the facts of a setting's model."""
     more = [f"passed over, and not understood: {key}" for key in setting.ignored]
+    more += [spread(setting)] if setting.architecture.experts else []
+    more += [low_precision(setting)] if setting.precision in LOW else []
     return facts_about(
         setting.architecture,
         setting.seq_len,
         flops_per_token=flops_per_token(setting),
         assumed=(*setting.assumed, *more),
+    )
+
+
+def spread(setting: Setting) -> str:
+    """Return how evenly tokens are taken to be spread over the experts."""
+    if setting.imbalance == 1.0:
+        return "tokens are spread evenly over the experts"
+    return f"the fullest rank's experts have {setting.imbalance:g} times the rows of the mean; every layer waits for it"
+
+
+def low_precision(setting: Setting) -> str:
+    """Return which products run in a precision of 8 bits or fewer, and against which peak MFU is said."""
+    peak = float(machine_of(setting).peak) / 1e12
+    return (
+        f"{setting.precision}: products with the layers' weights; scores of attention and the output projection run in "
+        f"bf16; MFU is against the dense peak in {setting.precision}, {peak:,.0f} TFLOP/s"
     )
 
 

@@ -94,12 +94,13 @@ def predict(
 
 def _verdicts(runs: Sequence[Run], batch: Batch, known: Book) -> list[Fits]:
     """Return whether each run fits; "may not" where only the recomputation that it does not state would decide."""
-    capacity = batch.machine.memory_bytes
-    found = np.asarray(verdicts(memory_of(batch, known.values), capacity))
+    capacity, memory = batch.machine.memory_bytes, memory_of(batch, known.values)
+    found = np.asarray(verdicts(memory, capacity))
     grid = dataclasses.replace(batch.grid, recompute=np.full(len(runs), RECOMPUTES.index("full")))
     least = np.asarray(verdicts(memory_of(dataclasses.replace(batch, grid=grid), known.values), capacity))
     silent = np.array([any(text.startswith("recompute") for text in run.assumed) for run in runs])
-    return [word(one) for one in np.where(silent & (found == OVER) & (least < OVER), DOUBTFUL, found)]
+    found = np.where(silent & (found == OVER) & (least < OVER), DOUBTFUL, found)
+    return [word(one) for one in np.where(memory.host_bytes > batch.machine.host_memory_bytes, OVER, found)]
 
 
 def summarise(
@@ -110,20 +111,25 @@ def summarise(
 ) -> list[FamilyErrors]:
     """Return the errors by family, in the order of the table, and of all rows together at the end.
 
-    A family's band is that of its stack; with a calibration the median of its rows'.
+    A family's band is that of its stack, the median where its rows with experts have another; with a calibration the
+    median of its rows'.
     """
     by_family: dict[str, list[RowOutcome | Unpriced]] = {}
     for outcome in outcomes:
         by_family.setdefault(outcome.family, []).append(outcome)
-    stacks = {row.family: row.run.stack for row in rows if row.run}
+    stacks: dict[str, list[float]] = {}
+    for row in rows:
+        if row.run:
+            plain = known.band(row.run.stack, experts=row.run.architecture.experts)
+            stacks.setdefault(row.family, []).append(plain)
     found = []
     for name, group in by_family.items():
         own = [o.error_band for o in group if isinstance(o, RowOutcome) and o.error_band is not None]
-        band = float(np.median(own)) if own and calibration is not None else known.band(stacks.get(name, ""))
-        found.append(_summary(name, group, band))
+        bands = own if own and calibration is not None else stacks.get(name, [known.band("")])
+        found.append(_summary(name, group, float(np.median(bands))))
     everything = [outcome for group in by_family.values() for outcome in group]
-    bands = [summary.band for summary in found]
-    return [*found, _summary("all", everything, max(bands))] if len(found) > 1 else found
+    widest = max((summary.band for summary in found), default=0.0)
+    return [*found, _summary("all", everything, widest)] if len(found) > 1 else found
 
 
 def warnings(outcomes: Iterable[RowOutcome | Unpriced]) -> dict[str, int]:

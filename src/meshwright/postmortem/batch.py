@@ -20,13 +20,14 @@ _CLOUD = re.compile(
 _STORE_GONE = re.compile(
     r"has failed to send a keep-alive heartbeat to the rendezvous '[^']*' due to an error of type (\w+)"
 )
+_STORE_ENDED = re.compile(r"TCPStore server has shut down too early")
 _LIMITS = {"walltime", "cput", "RUNLIMIT", "CPULIMIT", "TIMEOUT"}  # end whatever hangs
 _MEMORY = {"mem", "vmem", "pmem", "MEMLIMIT", "SWAP"}
 _OTHERS = {"PREEMPT", "NODE_FAIL", "PREEMPTED", "OWNER", "ADMIN", "FORCE_ADMIN", "FORCE_OWNER", "LOAD", "ncpus"}
 _REQUESTED = {"OWNER", "FORCE_OWNER", "ADMIN", "FORCE_ADMIN"}  # somebody ended it: perhaps because it hung
 _TELLS = re.compile(
     r"PBS: job|^TERM_|_job_complete|JobState=|OUT_OF_ME|NODE_FAIL|PREEMPTED|TIMEOUT"
-    r"|Spot|preempted|Preempt|keep-alive"
+    r"|Spot|preempted|Preempt|keep-alive|shut down too"
 )
 
 
@@ -48,6 +49,9 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
         elif _CLOUD.search(text):
             what = "the cloud took the machine back (preemption)"
             yield Failure(kind="killed", what=what, where=message.where, is_general=True)
+        elif _STORE_ENDED.search(text):
+            what = "the process that holds the store ended before the others: rank 0, or torchrun's first agent"
+            yield Failure(kind="killed", what=what, where=message.where, follows=True)
         elif found := _STORE_GONE.search(text):
             what = f"the host of the rendezvous no longer answers ({found[1]}): its agent ended, or the way to it"
             yield Failure(kind="killed", what=what, where=message.where, follows=True)

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from .facts import Busy, CodeFrame, Exit, Fact, Failure, RankIdentity, Shortened, Torchrun, UnlikeModel
 from .lines import LogMessage, time_of
 from .names import collective_in
+from .quoted import attributed
 
 MANY_STEPS = 3  # of any rank after an error without a rank: it was caught, and the training went on
 _CUDA_MEMORY = re.compile(
@@ -50,6 +51,10 @@ _NOT_THE_CAUSE = {
     *("CalledProcessError", "CancelledError", "RendezvousTimeoutError", "TimeoutExpired", "HorovodInternalError"),
     *("ProcessExitedException", "ProcessRaisedException", "LocalRayletDiedError", "NodeDiedError", "OwnerDiedError"),
     *("ObjectLostError", "UnavailableError", "AbortedError"),
+    *("CheckpointException", "WorkerGroupError", "TrainingFailedError"),  # pass on what another rank raised
+    # waited in vain for what another process holds or sends
+    *("Timeout", "Empty", "GetTimeoutError", "RayChannelTimeoutError", "InactiveRpcError", "RpcError"),
+    *("RendezvousGracefulExitError", "PeerLostError"),
 }
 _SAY_NOTHING = {"KeyboardInterrupt", "SystemExit", "ChildFailedError", "CalledProcessError", "CancelledError"}
 _FOLLOWS = re.compile(
@@ -57,10 +62,17 @@ _FOLLOWS = re.compile(
     r"|[Cc]onnection (?:closed|reset|refused)|[Bb]roken pipe"
     r"|monitoredBarrier|Timed out waiting|wait timeout|Socket Timeout|[Ww]atchdog"
     r"|timed? ?out.*(?:rendezvous|store|collective|barrier)"
+    r"|Stop_waiting response|failed to recv, got 0 bytes|oneCCL: .*\batl|ACL stream synchronize|Hccl[A-Z]"
     r"|gloo/transport|aborted|socket has timed out|terminated with exception|connectFullMesh"
     r"|Detected mismatch between collectives|has inconsistent 0 params"
     r"|process group has been|shutting down|SIGTERM|has been shut down|remote process exited|heartbeat timeout"
     r"|^(?:UNAVAILABLE|ABORTED|DEADLINE_EXCEEDED): |Socket closed|MPI_ERR_PROC_FAILED",
+)
+_RAN_OUT = re.compile(r"time(?:d )?[- ]?out", re.IGNORECASE)
+_ON_OTHERS = re.compile(  # with the words above it: a wait for somebody else
+    r"\b(?:ranks?|peers?|pair|barrier|collective|rendezvous|store|wait(?:ed|ing)?|participants?|replicas?"
+    r"|dispatch|combine|recv|send|all[-_ ]?to[-_ ]?all)\b",
+    re.IGNORECASE,
 )
 _WORKER_KILLED = re.compile(
     r"DataLoader worker \(pid(?:\(s\))? (?P<pid>[\d, ]+)\) (?:is killed by signal:"
@@ -116,6 +128,7 @@ _OURS = re.compile(
 def read(messages: list[LogMessage]) -> Iterator[Fact]:
     """Yield how ranks ended, as the messages of one file say."""
     yield from _exits(messages)
+    messages = attributed(messages)
     went_on: dict[int | None, list[int]] = defaultdict(list)
     ends = _ends_of_tracebacks(messages)
     for index, message in enumerate(messages):
@@ -210,6 +223,12 @@ def _ends_of_tracebacks(messages: list[LogMessage]) -> set[int]:
     return found
 
 
+def _is_of_others(name: str, told: str) -> bool:
+    """Whether an exception says that another process broke off, or that one waited for it in vain."""
+    waited = _RAN_OUT.search(told or name) is not None and (not told or _ON_OTHERS.search(told) is not None)
+    return name in _NOT_THE_CAUSE or _FOLLOWS.search(told) is not None or waited
+
+
 def _exception(message: LogMessage, *, ends_traceback: bool) -> Iterator[Failure]:
     match = _ERROR.match(message.text) or (_RAISED.match(message.text) if ends_traceback else None)
     if not match:
@@ -233,7 +252,7 @@ def _exception(message: LogMessage, *, ends_traceback: bool) -> Iterator[Failure
         rank=int(speaker["rank"]) if speaker else message.rank,
         pid=message.pid,
         where=message.where,
-        follows=not is_own and (name in _NOT_THE_CAUSE or bool(_FOLLOWS.search(told))),
+        follows=not is_own and _is_of_others(name, told),
         is_over=name in _SAY_NOTHING,
     )
 

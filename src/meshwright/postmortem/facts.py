@@ -129,12 +129,16 @@ class DesyncReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Absentees(msgspec.Struct, frozen=True, kw_only=True):
-    """The ranks that did not come, named by one who waited for all (a monitored barrier) or for one of them (HCCL)."""
+    """The ranks that did not come, named by one who waited for all (a monitored barrier) or for one of them (HCCL).
+
+    `ranks` is empty where the line does not say which ranks of the job they are.
+    """
 
     ranks: tuple[int, ...]
     where: Where
     by: str = "a monitored barrier"
     operation: str = "monitored_barrier"
+    seq: int | None = None
 
 
 class Arrived(msgspec.Struct, frozen=True, kw_only=True):
@@ -142,6 +146,17 @@ class Arrived(msgspec.Struct, frozen=True, kw_only=True):
 
     rank: int | None
     where: Where
+
+
+class NotifyWait(msgspec.Struct, frozen=True, kw_only=True):
+    """A rank waits for another by HCCL; `remote` and `place` count inside the group, of `size` ranks."""
+
+    rank: int | None
+    remote: int | None
+    where: Where
+    group: str = ""
+    size: int | None = None
+    place: int | None = None
 
 
 class StoreWait(msgspec.Struct, frozen=True, kw_only=True):
@@ -211,12 +226,13 @@ class CodeFrame(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SizesDiffer(msgspec.Struct, frozen=True, kw_only=True):
-    """A rank received another number of bytes than it expected."""
+    """A rank received another number of bytes than it expected, or was told of another argument."""
 
     rank: int | None
-    came_bytes: int
-    expected_bytes: int
     where: Where
+    came_bytes: int = 0
+    expected_bytes: int = 0
+    what: str = ""  # how they differ, where that is not a number of bytes
 
 
 class Fingerprint(msgspec.Struct, frozen=True, kw_only=True):
@@ -256,6 +272,40 @@ class CommunicatorCall(msgspec.Struct, frozen=True, kw_only=True):
     datatype: int
     where: Where
     ranks: int | None = None
+    rank: int | None = None  # of the job, as newer NCCL says at the end of the line
+
+
+class LaunchedCalls(msgspec.Struct, frozen=True):
+    """Ranks of a communicator that have launched one number of calls; `named` are (place, process, node) of those told.
+
+    A process is None where the report has lost it.
+    """
+
+    calls: int
+    ranks: int
+    named: tuple[tuple[int, int | None, str], ...] = ()
+
+
+class LaunchCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """How many calls of one operation the ranks of a communicator have launched, where they differ, by `ncclras`."""
+
+    communicator: str
+    size: int
+    operation: str
+    counts: tuple[LaunchedCalls, ...]
+    where: Where
+    is_world: bool = False  # the communicator of all GPUs
+    of_job: bool = False  # the places in `counts` are ranks of the job
+    has_others: bool = False  # there are communicators whose ranks have launched alike: some may stand in a call of one
+    report: int = 0  # of several in one file
+
+
+class SlowRank(msgspec.Struct, frozen=True, kw_only=True):
+    """What a training framework's own detector found slow; `rank` None where it found only a group of ranks."""
+
+    rank: int | None
+    what: str
+    where: Where
 
 
 class WorldSize(msgspec.Struct, frozen=True, kw_only=True):
@@ -323,6 +373,7 @@ Fact = (
     | DesyncReport
     | Absentees
     | Arrived
+    | NotifyWait
     | StoreWait
     | Stalled
     | UnlikeModel
@@ -334,6 +385,8 @@ Fact = (
     | Fingerprint
     | RankIdentity
     | CommunicatorCall
+    | LaunchCounts
+    | SlowRank
     | WorldSize
     | Spoke
     | Torchrun

@@ -6,11 +6,12 @@ from collections.abc import Iterator, Sequence
 from .endings import MANY_STEPS, WENT_ON
 from .facts import Absentees, Exit, Fact, Failure, Stalled, StoreWait, WorldSize
 from .lines import LogMessage
+from .names import spelled
 from .world import MOST_RANKS
 
 _TELLS = re.compile(
     r"unhealthy|imed out|Failed to meet|ranks: |Missing ranks|Stalled ranks|task:\d|oordination|rendezvous"
-    r"|crashed with exit code|EI0006"
+    r"|crashed with exit code|problematic ranks|quorum not ready"
 )
 _STALLED = re.compile(
     r"(?<![^\s,:\[\]])(?P<tensor>[^\s,:\[\]]+) \[(?P<which>missing|ready) ranks: (?P<ranks>\d[\d, \n]*)\]?"
@@ -27,8 +28,11 @@ _RENDEZVOUS = re.compile(
     r"Expected (?P<all>\d+) threads to join the rendezvous, but (?:only (?P<came>\d+)|not all)"
 )
 _COMPOSER = re.compile(r"Rank (?P<rank>\d{1,6}) crashed with exit code (?P<code>-?\d+)")
+_QUORUM = re.compile(r"quorum not ready, only have (?P<came>\d+) participants, need min_replicas (?P<all>\d+)")
+_UCC = re.compile(
+    r"Aborting comms #(?P<seq>\d+) \(op=(?P<operation>\w+)\) due to the problematic ranks: \[(?P<ranks>[\d, ]+)\]"
+)
 _XRT = re.compile(r"Failed to meet rendezvous '(?P<what>[^']*)'")
-_ASCEND = re.compile(r"EI0006: .*?(?:socket times out)")
 _NAMES = 32  # lines over which a list of tasks goes on
 
 
@@ -61,6 +65,9 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
         if met := _RENDEZVOUS.search(text):
             came = f"{met['came']} of {met['all']}" if met["came"] else f"not all of {met['all']}"
             what = f"for others at XLA's rendezvous '{met['what'][:80]}' ({came} came)"
+            waits.append((index, StoreWait(rank=message.rank, where=message.where, what=what)))
+        if short := _QUORUM.search(text):
+            what = f"for replicas at torchft's quorum ({short['came']} of {short['all']} came)"
             waits.append((index, StoreWait(rank=message.rank, where=message.where, what=what)))
         yield from _others(message)
     if waits and not any("Thread is unstuck" in message.text for message in messages[waits[-1][0] :]):
@@ -113,7 +120,13 @@ def _others(message: LogMessage) -> Iterator[Fact]:
     text, where, rank = message.text, message.where, message.rank
     if crashed := _COMPOSER.search(text):
         yield Exit(rank=int(crashed.group("rank")), code=int(crashed.group("code")), first=True, where=where)
+    if late := _UCC.search(text):
+        yield Absentees(
+            ranks=tuple(int(number) for number in re.findall(r"\d+", late["ranks"])),
+            by="UCC",
+            operation=spelled(late["operation"]),
+            seq=int(late["seq"]),
+            where=where,
+        )
     if met := _XRT.search(text):
         yield StoreWait(rank=rank, where=where, what=f"for others at PyTorch/XLA's rendezvous '{met.group('what')}'")
-    if _ASCEND.search(text):
-        yield StoreWait(rank=rank, where=where, what="for the socket of a remote rank (HCCL's EI0006)")

@@ -7,7 +7,21 @@ from pathlib import Path
 import msgspec
 
 from ..errors import InputError
-from . import batch, endings, flight, frameworks, kernels, launchers, nccl, stacks, system, watchdog
+from . import (
+    batch,
+    endings,
+    flight,
+    frameworks,
+    hccl,
+    kernels,
+    launchers,
+    nccl,
+    ras,
+    stacks,
+    stragglers,
+    system,
+    watchdog,
+)
 from .calls import Group
 from .causes import cause_of
 from .facts import (
@@ -16,6 +30,8 @@ from .facts import (
     Exit,
     Fact,
     Failure,
+    LaunchCounts,
+    NotifyWait,
     RankIdentity,
     SizesDiffer,
     Spoke,
@@ -35,7 +51,7 @@ from .verdict import Verdict
 from .waits import in_records, judged
 from .world import of_real_ranks
 
-_TROUBLE = (Timeout, Failure, StoreWait, SizesDiffer, Absentees, DesyncReport)
+_TROUBLE = (Timeout, Failure, StoreWait, NotifyWait, LaunchCounts, SizesDiffer, Absentees, DesyncReport)
 MOST_DIGITS = 300  # of a number in a log: thousands would be searched for ever, and a float holds 308
 _ENDLESS = re.compile(rf"\d{{{MOST_DIGITS + 1},}}")
 
@@ -126,6 +142,10 @@ def _read_file(path: Path, name: str, order: int, hint: FileHint, read: ReadFile
             read.dumps.append(msgspec.structs.replace(record, where=msgspec.structs.replace(record.where, file=name)))
         read.files += 1
         return
+    if ras.is_report(data):
+        read.facts += ras.of_json(b"".join(part for _, part in parts), path, file=name, order=order)
+        read.files += 1
+        return
     if b"\x00" in data[:4096]:
         raise InputError(f"{path}: neither text nor a flight record")
     for first, part in parts:
@@ -140,7 +160,8 @@ def _of_text(text: str, name: str, order: int, hint: FileHint, first: int) -> li
         return list(kernels.read(text, file=name, order=order, hint=hint))
     found = messages(text, file=name, order=order, hint=hint, first=first)
     facts: list[Fact] = [*watchdog.read(found), *nccl.read(found), *system.read(found), *endings.read(found)]
-    facts += [*launchers.read(found), *frameworks.read(found), *batch.read(found)]
+    facts += [*launchers.read(found), *frameworks.read(found), *batch.read(found), *hccl.read(found)]
+    facts += [*ras.read(found), *stragglers.read(found)]
     if "most recent call first" in text or "Thread " in text:
         facts += stacks.read(found, hint, Path(name).name)
     return [held for fact in [*facts, *_spoken(found)] if (held := of_real_ranks(fact)) is not None]

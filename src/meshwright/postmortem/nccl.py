@@ -17,7 +17,7 @@ _INIT = re.compile(
 )
 _CALL = re.compile(
     r"(?P<operation>[A-Z]\w+): opCount (?P<seq>[0-9a-f]+) .*?count (?P<count>\d+) datatype (?P<type>\d+)"
-    r".*?comm (?P<comm>0x\w+)(?: \[nranks=(?P<ranks>\d+)\])?"
+    r".*?comm (?P<comm>0x\w+)(?: \[nranks=(?P<ranks>\d+)\])?(?:.*? globalrank (?P<rank>\d{1,6}))?"
 )
 _BODY = re.compile(
     r"NCCL WARN (?P<rest>.*)|^(?P<bare>Cuda failure (?:\d+ )?'.*|socketStartConnect: .*|Duplicate GPU .*)"
@@ -30,7 +30,8 @@ _COMPLETION = re.compile(
 _ASYNC = re.compile(r"NET/IB\S* ?: (?:\S+ )?Got async (?:error )?(?:fatal )?event ?: (?P<what>[\w ]+)")
 _LINK = re.compile(
     r"(?:connect(?:ing)? to (?P<to>[^\s<]+)(?:<\d+>)?|Call to connect)\b.*?(?P<why>No route to host"
-    r"|Connection timed out|connection abort|Connection refused|Network is unreachable|timed out)",
+    r"|Connection timed out|connection abort|Connection refused|Network is unreachable|timed out)"
+    r"|error (?P<error>[\w ]+), revents \w+, connect to (?P<other>[\w.:-]+)",
     re.IGNORECASE,
 )
 _FABRIC = re.compile(
@@ -105,6 +106,7 @@ def read(messages: list[LogMessage]) -> Iterator[Fact]:
                 count=int(call.group("count")),
                 datatype=int(call.group("type")),
                 ranks=int(call.group("ranks")) if call.group("ranks") else None,
+                rank=int(call.group("rank")) if call.group("rank") else None,
                 where=message.where,
             )
         elif init:
@@ -155,7 +157,8 @@ def _network(rest: str) -> Failure | None:
     if fabric := _FABRIC.search(rest):
         return _failure("network", fabric.group("what")[:160])
     if link and "WARN" in rest:
-        return _failure("network", f"connecting to {link.group('to') or 'a peer'} failed: {link.group('why')}")
+        to, why = link["to"] or link["other"] or "a peer", link["why"] or link["error"]
+        return _failure("network", f"connecting to {to} failed: {why}")
     return None
 
 

@@ -32,7 +32,8 @@ def by_barrier(facts: list[Fact]) -> HangPosition | None:
         blamed=tuple(sorted(ranks)),
         waiting=tuple(sorted({fact.rank for fact in arrived if fact.rank is not None})),
         operation=named[0].operation,
-        why=f"{named[0].by} names who did not come: {told}",
+        seq=named[0].seq,
+        why=f"{named[0].by} names who did not come: {told or 'by a number that is none of the job'}",
         certain=bool(ranks),
         evidence=(*(fact.where for fact in named), *(fact.where for fact in arrived)),
     )
@@ -102,8 +103,8 @@ def by_sizes(facts: list[Fact]) -> HangPosition | None:
     first = found[0]
     return HangPosition(
         kind="sizes",
-        why=f"{first.came_bytes} bytes came where {first.expected_bytes} were expected: the ranks"
-        f" disagree about a size",
+        why=first.what
+        or f"{first.came_bytes} bytes came where {first.expected_bytes} were expected: the ranks disagree about a size",
         certain=False,
         evidence=tuple(fact.where for fact in found),
         missing=("which rank brought the other size: flight records or the shapes that each rank printed",),

@@ -17,11 +17,16 @@ def by_calls(facts: list[Fact]) -> HangPosition | None:
     identities = {(i.host, i.pid, i.communicator): i for i in of(facts, RankIdentity) if i.communicator}
     parts: dict[str, dict[int, dict[int, Call]]] = defaultdict(lambda: defaultdict(dict))
     hosts = {call.host for call in calls}
+    communicators: dict[tuple[str, int], set[str]] = defaultdict(set)
+    for call in calls:
+        communicators[call.host, call.pid].add(call.communicator)
     for call in calls:
         told = identities.get((call.host, call.pid, call.communicator))
-        if told is None and len(hosts) > 1:
+        if told is None and call.rank is None and len(hosts) > 1:
             return None  # the device's number is a rank on one host only
-        rank = told.rank if told else call.device
+        if told is None and len(communicators[call.host, call.pid]) > 1 and call.rank is not None:
+            return None  # which of them are one group, nothing tells
+        rank = told.rank if told else call.rank if call.rank is not None else call.device
         group = (told.communicator_id if told else "") or f"{call.ranks} ranks"
         parts[group][rank].setdefault(
             call.seq,
@@ -44,8 +49,8 @@ def by_calls(facts: list[Fact]) -> HangPosition | None:
 
 
 def _behind(name: str, ranks: dict[int, dict[int, Call]], size: int | None) -> HangPosition | None:
-    if len(ranks) < 2:
-        return None
+    if len(ranks) < 2 or len(ranks) > (size or len(ranks)):
+        return None  # several groups of one size
     lasts = {rank: max(calls) for rank, calls in ranks.items()}
     parts = {
         rank: RankGroup(

@@ -7,9 +7,10 @@ import msgspec
 from .calls import Group
 from .causes import Cause, least_evidence
 from .evidence import in_time
-from .facts import Busy, CodeFrame, Fact, Heartbeat, KernelTimes, Shortened, StackTrace, Where, of
+from .facts import Busy, CodeFrame, Fact, Heartbeat, KernelTimes, Shortened, SlowRank, StackTrace, Where, of
 from .position import HangPosition
 from .standing import by_kernels, by_stacks, stand_of
+from .stragglers import by_stragglers
 from .verdict import NEXT, Kind, Verdict
 from .world import A_HOST, ranks_seen
 
@@ -216,8 +217,12 @@ def _stacks(case: Case) -> Verdict | None:
 
 
 def _kernels(case: Case) -> Verdict | None:
-    found = by_kernels(of(case.facts, KernelTimes)) if case.position is None else None
-    return _verdict("slow", found.why, position=found, lines=(), ranks=found.blamed) if found else None
+    if case.position is not None:
+        return None
+    found = by_kernels(of(case.facts, KernelTimes)) or by_stragglers(of(case.facts, SlowRank))
+    if found is None:
+        return None
+    return _verdict("slow", found.why, position=found, lines=(), ranks=found.blamed, unknown=not found.certain)
 
 
 def _time_limit(case: Case) -> Verdict | None:
@@ -313,7 +318,8 @@ RULES = (
     ),
     Rule(
         name="late-kernels",
-        reason="Collectives last shortest on the rank that comes last: the others wait inside theirs.",
+        reason="Collectives last shortest on the rank that comes last: the others wait inside theirs. A framework's"
+        " own detector is believed where it names a GPU.",
         apply=_kernels,
     ),
     Rule(

@@ -4,7 +4,9 @@ from msgspec.structs import replace
 
 from .calls import Group
 from .facts import Fact, GroupProgress, Shortened, Timeout, of
+from .launches import by_launches
 from .notices import by_barrier, by_fingerprints, by_lost_peers, by_report, by_sizes, by_store
+from .notify import by_notify
 from .opcount import by_calls
 from .position import MOST_SILENT, HangPosition
 from .submitted import by_models, by_stalls
@@ -15,14 +17,26 @@ from .world import A_HOST, with_own_files
 
 def position(facts: list[Fact]) -> HangPosition | None:
     """Return what the logs say of the call that hangs and of who is not in it; None where they say nothing."""
-    for reader in (by_barrier, by_fingerprints, by_report, by_stalls, by_models, by_sizes):
+    named = by_barrier(facts)
+    if named and named.certain:
+        return named
+    for reader in (by_fingerprints, by_report, by_stalls, by_models, by_sizes):
         if found := reader(facts):
             return found
     found = judged(groups_of(facts))
     if found:
         found = _weighed(found, facts)
-        return _without_ranks(found) if _counts_in_groups(facts) else found
-    return by_store(facts) or by_calls(facts) or by_lost_peers(facts)
+        found = _without_ranks(found) if _counts_in_groups(facts) else found
+        return found if found.certain else _with_launches(found, facts)
+    return by_launches(facts) or by_notify(facts) or by_store(facts) or by_calls(facts) or named or by_lost_peers(facts)
+
+
+def _with_launches(found: HangPosition, facts: list[Fact]) -> HangPosition:
+    """Return the position by NCCL's own counts where the time-outs name nobody and do not speak against them."""
+    counted = by_launches(facts)
+    if counted is None or not counted.certain or set(counted.blamed) & set(found.waiting):
+        return found
+    return replace(counted, seq=found.seq, evidence=(*found.evidence, *counted.evidence))
 
 
 def _counts_in_groups(facts: list[Fact]) -> bool:

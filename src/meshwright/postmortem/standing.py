@@ -12,19 +12,25 @@ from .position import HangPosition, minority
 _BLOCKING = {"barrier", "monitored_barrier"}  # hold the host, so that who stands elsewhere is not in them
 DEEP = 30  # frames from the innermost that are looked at
 _DATA = re.compile(
-    r"torch/utils/data/|/datasets?/|/webdataset/|/tokenizers?/|/streaming/base|tf\.data|dataloader\.py|data_loader\.py"
-    r"|/grain/|/ffcv/|/petastorm/|/nvidia/dali/"
+    r"torch/utils/data/|tf\.data|dataloader\.py|data_loader\.py"
+    r"|(?:^|/)(?:datasets?|webdataset|tokenizers?|streaming/base|grain|ffcv|petastorm|nvidia/dali)/"
+    r"|(?:^|/)data/(?:\w+/)*\w*(?:iterator|loader|sampler|reader|collat)\w*\.py"
 )
 _DATA_CALL = re.compile(
     r"^(?:_next_data|_try_get_data|_get_data|__getitem__|_tokenize\w*|tokenize\w*|collate_?(?:fn)?|load_dataset)$"
 )
 _COLLECTIVE_FILE = re.compile(
-    r"distributed_c10d\.py|_functional_collectives|/torch/distributed/|/deepspeed/comm/|/megatron/core/.*(?:p2p|parallel)"
+    r"distributed_c10d\.py|_functional_collectives|(?:^|/)(?:torch/distributed/(?!checkpoint/)|deepspeed/comm/"
+    r"|deepspeed/runtime/pipe/|megatron/core/.*(?:p2p|parallel)|accelerate/(?:state|utils/operations)\.py)"
+)
+_FOR_OTHERS = re.compile(
+    r"^_?(?:wait\w*|communicate|result|get|barrier|synchronize|(?:recv|send)_\w+|\w+_(?:recv|send))$"
 )
 _NATIVE = re.compile(r"^(?:nccl|pnccl|rccl)(?P<name>[A-Z]\w+)")
 _DEVICE_WAIT = re.compile(
-    r"^(?:synchronize|cudaStreamSynchronize|cudaDeviceSynchronize|cudaEventSynchronize|_engine_run_backward|item|cpu|wait_stream"
-    r"|hipStreamSynchronize|hipDeviceSynchronize|wait_tensor)$"
+    r"^(?:synchronize|(?:cuda|hip|cu|aclrt)(?:Stream|Device|Event|Ctx)Synchronize\w*|_engine_run_backward|item|cpu|tolist"
+    r"|wait_stream|nonzero|masked_select|_local_scalar_dense|mark_step|block_until_ready"
+    r"|_?unscale_\w*|_maybe_opt_step|has_overflow|check_overflow|_has_inf_or_nan|clip_grad\w*|get_grad_norm\w*)$"
 )
 _HOST = re.compile(
     r"^(?:save|_save|_legacy_save|load|_load|write|read|readinto|flush|fsync|open|recv|recv_into|send|sendall|connect|urlopen"
@@ -34,7 +40,7 @@ _HOST = re.compile(
 
 
 class Stand(msgspec.Struct, frozen=True, kw_only=True):
-    """Where one process stands: `kind` is collective, device (waits for it), data, host or program."""
+    """Where one process stands: `kind` is collective, others or device (waits for them), data, host or program."""
 
     rank: int | None
     name: str  # rank 2, or the process where its rank is not known
@@ -70,6 +76,8 @@ def _kind(frames: Sequence[Frame]) -> tuple[str, str]:
         name = name or (collective_in(frame.function) if _COLLECTIVE_FILE.search(frame.file) else "")
         if name:
             return "collective", name
+        if native or (_FOR_OTHERS.match(frame.function) and _COLLECTIVE_FILE.search(frame.file)):
+            return "others", frame.function
         if _DATA.search(frame.file) or _DATA_CALL.match(frame.function):
             return "data", frame.function
         if _DEVICE_WAIT.match(frame.function) and not _own(frame):
@@ -99,7 +107,7 @@ def by_stacks(stacks: Sequence[StackTrace]) -> HangPosition | None:
     if len(stands) < 2:
         return None
     stands.sort(key=lambda stand: (stand.rank is None, stand.rank or 0, stand.name))
-    waits = [stand for stand in stands if stand.kind in {"collective", "device"}]
+    waits = [stand for stand in stands if stand.kind in {"collective", "others", "device"}]
     others = [stand for stand in stands if stand not in waits]
     calls = [stand.call for stand in waits if stand.kind == "collective"]
     operation = max(calls, key=calls.count, default="")

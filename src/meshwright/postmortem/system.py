@@ -5,13 +5,14 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from .facts import Exit, Fact, Failure
+from .facts import Exit, Fact, Failure, Where
 from .lines import LogMessage
 from .world import MOST_RANKS
 
 _KILLED = re.compile(r"Killed process (?P<pid>\d+) \((?P<name>[^)]*)\).*?anon-rss:(?P<kb>\d+)kB")
 _OOM_TASK = re.compile(r"oom-kill:.*?\bpid=(?P<pid>\d+)")
 _XID = re.compile(r"NVRM: Xid \(PCI:(?P<bus>[\w:.]+)\): (?P<xid>\d+)(?:, pid='?(?P<pid>\d+|<unknown>)'?)?(?P<rest>.*)")
+_RECOVERED = re.compile(r"recovery action changed from .*? to 0x0")
 _EARLIER_XID = re.compile(r"caused by previous Xid (\d+)")
 _NO_HANDLE = re.compile(
     r"Unable to determine the device handle for gpu ?(?P<bus>[0-9a-f:.]+): (?P<why>(?:GPU is lost|Unknown Error)[^.]*)",
@@ -39,6 +40,18 @@ _INTEL = re.compile(
 )
 _HUNG = re.compile(r"INFO: task (?P<name>[^:]+):(?P<pid>\d+) blocked for more than (?P<s>\d+) seconds")
 _SERVER = re.compile(r"(?P<what>nfs: server \S+ not responding.*|LustreError: .*(?:timed out|evicted).*|ceph: .* hung)")
+_SERVER_BACK = re.compile(r"nfs: server (?P<server>\S+) OK\b")
+_RESET = re.compile(r"NVRM: .*?(?P<what>Reset required \[NV_ERR_RESET_REQUIRED\])")
+_CARD = re.compile(
+    r"(?P<what>mlx5_core (?P<bus>\S+): .*?(?:device's health compromised|[Ff]atal error|reached miss count"
+    r"|firmware internal error|[Ff]W fatal).*)"
+)
+_OOM_DAEMON = re.compile(
+    r"systemd-oomd\[\d+\]: Killed (?P<unit>\S+) due to memory"
+    r"|sending SIG(?:TERM|KILL) to process (?P<pid>\d+) uid \d+ \"(?P<name>[^\"]*)\": .*oom_score"
+)
+_SHORT_S = 60.0  # of an outage that holds nobody up for long
+_MONOTONIC = re.compile(r"^\[ *(?P<s>\d+\.\d+)\]")
 _LINK_DOWN = re.compile(
     r"(?P<what>(?:mlx[45]_\w+|bnxt_\w+|ice|i40e|ib\d+|irdma\w*|efa)\b.*?(?:link (?:is )?down"
     r"|Link Down|state change(?:d)?:? .*DOWN|Cable (?:unplugged|error)|port .*?DOWN))",
@@ -98,6 +111,7 @@ XIDS = {
     140: "unrecovered ECC error",
     145: "NVLink error",
     149: "NVLink error",
+    154: "the driver asks for a recovery",
 }  # NVIDIA's "Xid Errors" documentation
 _KILLING = {4, 7, 8, 9, 11}  # signals that end a process by themselves
 _AFTERMATH = {43, 45}  # a channel that stopped because its process or another engine did
@@ -110,7 +124,7 @@ _TELLS = re.compile(  # a quick look, since most lines are none of these
     r"|unplugged|becomes ready|segfault"
     r"|srun|slurmstepd|CANCELLED|Node failure|[Ee]vict|[Pp]reempt|[Nn]ot ?[Rr]eady|[Ss]hutdown|low on|Segmentation"
     r"|NodeLost|liveness"
-    r"|Bus error|ceph|mlx[45]: |libfabric:|exceeded on|error on"
+    r"|Bus error|ceph|mlx[45](?:: |_core)|libfabric:|exceeded on|error on|nfs: server|sending SIG"
 )
 
 
@@ -125,6 +139,8 @@ def read(messages: list[LogMessage]) -> list[Fact]:
             continue
         if up := _LINK_UP.search(text):
             found = [fact for fact in found if not _is_down(fact, up.group("device"))]
+        if back := _SERVER_BACK.search(text):
+            found = [fact for fact in found if not _was_short(fact, back["server"], message)]
         if gpu := _NAMED_GPU.search(text):
             named = gpu.group("bus")
         elif named and "fallen off the bus" in text and not _XID.search(text):
@@ -146,42 +162,59 @@ def _is_down(fact: Fact, device: str) -> bool:
     return isinstance(fact, Failure) and fact.kind == "network" and device in fact.what
 
 
+def _was_short(fact: Fact, server: str, message: LogMessage) -> bool:
+    """Whether a fact is that a server did not respond which came back soon."""
+    if not isinstance(fact, Failure) or fact.kind != "host" or f"nfs: server {server} " not in fact.what:
+        return False
+    begun, ended = _clock_s(fact.where), _clock_s(message.where)
+    return begun is not None and ended is not None and 0 <= ended - begun <= _SHORT_S
+
+
+def _clock_s(where: Where) -> float | None:
+    """Return the time of a kernel's line: of the year, or since the start of the machine."""
+    since = _MONOTONIC.match(where.text)
+    return float(since["s"]) if since else where.time_s
+
+
 def _kernel(message: LogMessage, text: str, host: str) -> Iterator[Fact]:
+    """Yield what a line of the kernel says: of memory, of a GPU, or of the rest of the machine."""
+    for reader in (_of_memory, _of_gpu, _of_machine):
+        if found := list(reader(message, text, host)):
+            yield from found
+            return
+
+
+def _of_memory(message: LogMessage, text: str, host: str) -> Iterator[Failure]:
     where = message.where
-    killed, task, xid, lost = _KILLED.search(text), _OOM_TASK.search(text), _XID.search(text), _LOST.search(text)
-    hung, server, down, amd = _HUNG.search(text), _SERVER.search(text), _LINK_DOWN.search(text), _AMD.search(text)
-    if killed:
+    if killed := _KILLED.search(text):
         gib = int(killed.group("kb")) / 2**20
         what = f"the kernel killed process {killed['pid']} ({killed['name']}) for memory, {gib:.1f} GiB resident"
         yield Failure(kind="host_memory", what=what, host=host, pid=int(killed.group("pid")), where=where)
-    elif task:
+    elif task := _OOM_TASK.search(text):
         what = f"the kernel's out-of-memory killer chose process {task.group('pid')}"
         yield Failure(kind="host_memory", what=what, host=host, pid=int(task.group("pid")), where=where)
-    elif xid:
-        number = int(xid.group("xid"))
-        if number in _AFTERMATH and (earlier := _EARLIER_XID.search(xid.group("rest"))):
-            number = int(earlier.group(1))  # the driver names what this one follows from
-        pid = int(xid.group("pid")) if (xid.group("pid") or "").isdecimal() else None
-        named = XIDS.get(number, xid.group("rest").strip(" ,.") or "see NVIDIA's list")
-        yield Failure(
-            kind="device",
-            what=f"Xid {number} ({named}) on {xid.group('bus')}",
-            host=host,
-            pid=pid,
-            bus_id=_bus(xid.group("bus")),
-            where=where,
-            follows=number in _AFTERMATH or number in _HARMLESS or _is_harmless(number, xid.group("rest")),
-        )
+    elif daemon := _OOM_DAEMON.search(text):
+        who = f"process {daemon['pid']} ({daemon['name']})" if daemon["pid"] else daemon["unit"]
+        pid = int(daemon["pid"]) if daemon["pid"] else None
+        yield Failure(kind="host_memory", what=f"{who} was ended for memory", host=host, pid=pid, where=where)
+
+
+def _of_gpu(message: LogMessage, text: str, host: str) -> Iterator[Failure]:
+    where = message.where
+    if xid := _XID.search(text):
+        yield _xid(xid, host, where)
+    elif reset := _RESET.search(text):
+        yield Failure(kind="device", what=f"a GPU: {reset['what']}", host=host, where=where)
     elif handle := _NO_HANDLE.search(text):
         what = f"GPU {handle.group('bus')} does not answer: {handle.group('why')}"
         yield Failure(kind="device", what=what, host=host, bus_id=_bus(handle.group("bus")), where=where)
     elif switch := _SXID.search(text):
         what = f"SXid {switch.group('number')} (a fatal fault of the NVSwitch) on {switch.group('bus')}"
         yield Failure(kind="device", what=what, host=host, where=where)
-    elif lost:
+    elif lost := _LOST.search(text):
         what = f"GPU {lost.group('bus')} has {lost.group('what').strip()}"
         yield Failure(kind="device", what=what, host=host, bus_id=_bus(lost.group("bus")), where=where)
-    elif amd:
+    elif amd := _AMD.search(text):
         what = f"amdgpu {amd.group('bus')}: {amd.group('what')}"
         yield Failure(kind="device", what=what, host=host, bus_id=_bus(amd.group("bus")), where=where)
     elif runtime := _AMD_RUNTIME.search(text):
@@ -189,14 +222,37 @@ def _kernel(message: LogMessage, text: str, host: str) -> Iterator[Fact]:
     elif intel := _INTEL.search(text):
         what = f"Intel GPU {intel.group('bus')}: {intel.group('what')}"
         yield Failure(kind="device", what=what, host=host, bus_id=_bus(intel.group("bus")), where=where)
-    elif hung:
+
+
+def _xid(xid: re.Match[str], host: str, where: Where) -> Failure:
+    number, over = int(xid.group("xid")), _RECOVERED.search(xid.group("rest")) is not None
+    if number in _AFTERMATH and (earlier := _EARLIER_XID.search(xid.group("rest"))):
+        number = int(earlier.group(1))  # the driver names what this one follows from
+    named = XIDS.get(number, xid.group("rest").strip(" ,.") or "see NVIDIA's list")
+    return Failure(
+        kind="device",
+        what=f"Xid {number} ({named}) on {xid.group('bus')}",
+        host=host,
+        pid=int(xid.group("pid")) if (xid.group("pid") or "").isdecimal() else None,
+        bus_id=_bus(xid.group("bus")),
+        where=where,
+        follows=over or number in _AFTERMATH | _HARMLESS or _is_harmless(number, xid.group("rest")),
+        is_over=over,
+    )
+
+
+def _of_machine(message: LogMessage, text: str, host: str) -> Iterator[Failure]:
+    where = message.where
+    if card := _CARD.search(text):
+        yield Failure(kind="network", what=card["what"][:160], host=host, where=where)
+    elif hung := _HUNG.search(text):
         what = f"process {hung.group('pid')} ({hung.group('name')}) stood in one kernel call for {hung.group('s')} s"
         yield Failure(kind="host", what=what, host=host, pid=int(hung.group("pid")), where=where)
-    elif server:
+    elif server := _SERVER.search(text):
         yield Failure(kind="host", what=server.group("what")[:120], host=host, where=where)
     elif rdma := _RDMA.search(text):
         yield Failure(kind="network", what=rdma.group("what")[:160], host=host or rdma.group("host") or "", where=where)
-    elif down:
+    elif down := _LINK_DOWN.search(text):
         yield Failure(kind="network", what=down.group("what")[:120], host=host, where=where)
     elif fatal := _FATAL.search(text):
         what = f"a process ended by itself: {fatal.group('what').lower()}"

@@ -52,7 +52,6 @@ _CONNECTS = re.compile(
     r"|Timed out.*?connecting to.*?store"
 )
 _ADDRESS = re.compile(r"(?:connect to|addresses of) [\[(]([\w.:-]+)[\]]?(?:, |:)(\d+)\)?")
-_HCCL = re.compile(r"not received the Notify record from remote rank ?\[(\d+)\]")
 _STORE = re.compile(
     r"wait timeout after \d+ ?ms, keys?: (\S+)|Socket Timeout|waiting for clients\. (\d+)/(\d+) clients joined"
 )
@@ -79,7 +78,7 @@ _TELLS = re.compile(  # a quick look, since most lines are none of these
     r"|lagging| started |dump signal"
     r"|monitoredBarrier|preamble|FingerPrint|Timed out|gloo|emote|NCCL WARN|keys: |keys?:|Socket Timeout|clients"
     r" joined|ncclUniqueId|ased barrier"
-    r"|Notify record|orld[_ ]size|ORLD_SIZE|of processes|to connect|onnecting to|be retrieved"
+    r"|orld[_ ]size|ORLD_SIZE|of processes|to connect|onnecting to|be retrieved"
 )
 
 
@@ -186,9 +185,6 @@ def _waits(message: LogMessage) -> Iterator[Fact]:
         named = barrier.group(1)
         ranks = _ranks(named) if named[0].isdecimal() else tuple(map(int, re.findall(r"\brank (\d+) \(", named)))
         yield Absentees(ranks=ranks, where=where)
-    if waited := _HCCL.search(text):
-        yield Absentees(ranks=(int(waited.group(1)),), where=where, by="HCCL", operation="")
-        yield Arrived(rank=message.rank, where=where)
     if reached:
         yield Arrived(rank=int(reached.group(1)) if message.rank is None else message.rank, where=where)
     if sizes:

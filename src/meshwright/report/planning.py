@@ -126,6 +126,13 @@ def show_row(console: Console, title: str, row: PricedLayout) -> None:
     show_limits(console, row)
 
 
+def show_engines(console: Console, found: Sequence[tuple[str, float]]) -> None:
+    """Print the seconds of a layout on other engines, where the software was not said."""
+    if found:
+        told = ", ".join(f"{stack} {format_time(seconds)}" for stack, seconds in found)
+        console.print(f"the same layout on other engines (--stack NAME): {told}", highlight=False)
+
+
 def show_envelope(console: Console, envelope: Envelope) -> None:
     """Print the arithmetic line by line, and the step as bars."""
     table = _table("back of an envelope")

@@ -18,6 +18,7 @@ from .ranges import Ranges, ranks_by_device
 
 MAGIC = b"SQLite format 3\x00"
 _KERNELS, _RUNTIME = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME"
+_GRAPHS = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"  # whole CUDA graphs, which nsys records unless it is told otherwise
 _COPIES, _SETS, _RANGES = "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET", "NVTX_EVENTS"
 # kinds of a copy, as CUPTI numbers them (CUpti_ActivityMemcpyKind)
 _COPY_KINDS = {1: "HtoD", 2: "DtoH", 3: "HtoA", 4: "AtoH", 5: "AtoA", 6: "AtoD", 7: "DtoA", 8: "DtoD", 9: "HtoH",
@@ -40,18 +41,19 @@ def collected(source: Source) -> tuple[Collector, TraceHead, str]:
 def _read(source: Source, connection: sqlite3.Connection) -> tuple[Collector, TraceHead, str]:
     connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
     tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")}
-    if _KERNELS not in tables:
+    if not {_KERNELS, _GRAPHS} & tables:
         raise InputError(f"{source}: no {_KERNELS} in it; expected an export of a profile with --trace=cuda,nvtx")
     found = Collector()
     strings = dict(connection.execute("SELECT id, value FROM StringIds")) if "StringIds" in tables else {}
     for table, kind in ((_KERNELS, DEVICE), (_COPIES, COPY), (_SETS, SET)):
         if table in tables:
             _device(connection, table, kind, strings, found)
+    graphs = _graphs(connection, found) if _GRAPHS in tables else ""
     if _RUNTIME in tables:
         _runtime(connection, strings, found)
     if _RANGES in tables:
         _ranges(connection, strings, found)
-    return found, _head(connection, tables), ranks_by_device(found)
+    return found, _head(connection, tables), "; ".join(filter(None, (graphs, ranks_by_device(found))))
 
 
 def _columns(connection: sqlite3.Connection, table: str) -> set[str]:
@@ -87,6 +89,30 @@ def _device(connection: sqlite3.Connection, table: str, kind: int, strings: dict
         process.device.add(start * 1e-3, end * 1e-3, found.named(text), found.thread(stream), link)
         process.externals.append(-1)
         process.devices.append(device)
+
+
+def _graphs(connection: sqlite3.Connection, found: Collector) -> str:
+    """Take the CUDA graphs that were recorded whole as computation; return what a reader must know of them."""
+    columns = {"start": "0", "end": "0", "deviceId": "0", "streamId": "0", "correlationId": "-1", "globalPid": "0"}
+    count = untimed = 0
+    for start, end, device, stream, link, pid, graph in _rows(connection, _GRAPHS, columns | {"graphId": "0"}):
+        count += 1
+        if not end or end < start:  # CUPTI could not time it
+            untimed += 1
+            continue
+        process = _process(found, pid)
+        process.kinds.append(DEVICE)
+        name = found.named(f"CUDA graph {graph}")
+        process.device.add(start * 1e-3, end * 1e-3, name, found.thread(stream), link)
+        process.externals.append(-1)
+        process.devices.append(device)
+    lost = f", {untimed} of them without times" if untimed else ""
+    if not count:
+        return ""
+    return (
+        f"{count} CUDA graphs were recorded as a whole{lost}: what communicates in them counts as computing; profile "
+        "with --cuda-graph-trace=node to tell their kernels apart"
+    )
 
 
 def _runtime(connection: sqlite3.Connection, strings: dict[int, str], found: Collector) -> None:

@@ -77,6 +77,8 @@ class RanksHere(MultiprocessContext):
                 self._handles[local_rank] = os.pidfd_open(pid)
 
     def _poll(self) -> RunProcsResult | None:
+        if self._pc is not None and any(process.exitcode for process in self._pc.processes):
+            self._wake()  # torch ends the others within the call
         result = super()._poll()
         if result is None and self._return_values:
             self._first_s = self._first_s or time.monotonic()
@@ -102,9 +104,17 @@ class RanksHere(MultiprocessContext):
         for local_rank in ended:
             self.said(f"rank {self.envs[local_rank]['RANK']} {why}; it is ended")
 
+    def _wake(self) -> None:
+        """Let ranks go on that somebody has stopped (SIGSTOP): a stopped one is told nothing, and is waited for."""
+        with self._lock:
+            for handle in self._handles.values():
+                with contextlib.suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(handle, signal.SIGCONT)
+
     def _close(self, death_sig: signal.Signals, timeout: int = 30) -> None:
         if self._timer is not None:
             self._timer.cancel()
+        self._wake()
         super()._close(death_sig, timeout)
         for path in self._pc.error_files if self._pc is not None else ():  # what ranks raised, which has been read
             if path is not None:

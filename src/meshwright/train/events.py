@@ -5,6 +5,7 @@ host), and each line is in the
 kernel's hands when `record` returns: it outlives the process. A hook may be called beside it (`--on-event`).
 """
 
+import contextlib
 import os
 import socket
 import time
@@ -14,7 +15,7 @@ from typing import Literal
 
 import msgspec
 
-from ..files import to_json
+from ..files import reserve, to_json
 from ..quantities import Instant, Number, Rank
 from .event_hook import HOOK_VARIABLE, start_hook
 
@@ -35,6 +36,7 @@ Kind = Literal[
 ]
 LAUNCHER_ENDED = "died or left; its ranks save and leave"
 MAX_LINE_BYTES = 64 * 2**10
+ROOM_BYTES = 16 * 2**10  # of the disk, for the events of a process
 Hook = Callable[["Event"], None]
 
 
@@ -66,13 +68,27 @@ class EventLog:
         self.path = folder / f"{f'launcher-{this_host()}' if rank is None else rank}.jsonl"
         self._attempt = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
         self._hook = hook or command_hook(folder)
+        self._room_bytes = 0
+
+    def keep_room(self) -> None:
+        """Keep `ROOM_BYTES` of the disk for what comes, so that on one that is full it is still told what happened."""
+        self._room_bytes = ROOM_BYTES
+        with contextlib.suppress(OSError):
+            os.close(self._opened())
+
+    def _opened(self) -> int:
+        self.path.parent.mkdir(exist_ok=True)
+        descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        if self._room_bytes:
+            with contextlib.suppress(OSError):  # full: what was kept before is there
+                reserve(descriptor, os.fstat(descriptor).st_size + self._room_bytes)
+        return descriptor
 
     def record(self, event: Event) -> None:
         """Write an event down now; callable from any thread."""
         event = msgspec.structs.replace(event, rank=self.rank, time_s=time.time(), attempt=self._attempt)
         try:
-            self.path.parent.mkdir(exist_ok=True)
-            descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+            descriptor = self._opened()
             try:
                 os.write(descriptor, to_json(event).encode()[:MAX_LINE_BYTES] + b"\n")
             finally:

@@ -53,6 +53,7 @@ def launch(run_dir: str, *, config: JobConfig, ranks: int) -> str:
     host, _, port = settings.rendezvous.rpartition(":")
     folder = RunFolder(Path(run_dir))
     events = EventLog(folder.events, None)
+    events.keep_room()
     ended_before = Counter(ended_launchers(folder.events))
     was_complete = is_complete(folder, config)  # then what fails is not what comes after the last save
 

@@ -58,6 +58,7 @@ class Trainer:
             rank, keep_steps=config.train.timeline_steps, enabled=config.train.record, device=device
         )
         self.events = EventLog(folder.events, rank)
+        self.events.keep_room()
         self.monitor = StragglerMonitor(self.recorder, self.events, folder, plan.layout, rank=rank)
         self._flips = flips(rank)
         self.here = Here(rank, self.ranks, device)

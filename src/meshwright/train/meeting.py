@@ -14,6 +14,7 @@ from datetime import timedelta
 from torch.distributed import TCPStore
 
 from ..errors import InputError
+from ..sockets import resend_soon
 from .store import LEAST_SILENCE_S, SealedStore, notice_silence
 from .store_server import StoreServer
 
@@ -47,6 +48,7 @@ def join_torchruns(host: str, port: int, timeout_s: float) -> TCPStore:
     for connection in connections_to(port):
         with connection:
             notice_silence(connection, max(timeout_s, LEAST_SILENCE_S))
+            resend_soon(connection)
     return store
 
 

@@ -16,6 +16,7 @@ import torch.distributed as dist
 from torch.distributed import DistNetworkError, DistStoreError
 
 from ..handshake import exactly, prove
+from ..sockets import send_promptly
 from .store_server import HEAD, Reply, StoreRequest, StoreServer, framed
 
 TRY_AGAIN_S = 0.05  # after a server that is not there yet
@@ -143,7 +144,7 @@ class SealedStore(_Store):  # type: ignore[misc]
         connection = socket.create_connection((self._host, self.port), timeout=HANDSHAKE_S)
         with contextlib.ExitStack() as stack:
             stack.enter_context(connection)
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            send_promptly(connection)
             notice_silence(connection, max(self._timeout_s, LEAST_SILENCE_S))
             prove(connection, self._secret, time.monotonic() + HANDSHAKE_S)
             stack.pop_all()

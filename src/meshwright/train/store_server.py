@@ -16,6 +16,7 @@ import msgspec
 
 from ..handshake import Guest as Greeted
 from ..handshake import answer, guarded
+from ..sockets import send_promptly
 
 MOST_BYTES = 2**28  # of one request
 HEAD = struct.Struct(">I")
@@ -145,7 +146,7 @@ class StoreServer:
         seal = answer(greeted, self._secret)
         if seal is None:
             return greeted.connection.close()
-        greeted.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        send_promptly(greeted.connection)
         guest = StoreGuest(greeted.connection)
         self._guests[guest] = None
         self._selector.register(guest.connection, selectors.EVENT_READ, guest)

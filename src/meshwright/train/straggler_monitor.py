@@ -56,7 +56,7 @@ class StragglerMonitor:
         if self._recorder.parts:
             parts = self._recorder.parts[-1]
             figures[self._rank] = sum(parts.get(name, 0.0) for name in WORK)
-            figures[self._ranks + self._rank] = self._waited_s
+        figures[self._ranks + self._rank] = self._waited_s
         now_s = waited_for_a_core_s()
         self._waited_s, self._waited_before_s = now_s - self._waited_before_s, now_s
         return figures
@@ -68,7 +68,8 @@ class StragglerMonitor:
         if self._rank == 0 and self._ranks > 1 and all(busy_s) and self._recorder.steps > WARM_UP_STEPS:
             said += [self._record("slow_rank", step, found) for found in self._slow_ranks.observe(busy_s, waited_s)]
         if self._links is not None:
-            said += [self._record("slow_link", step, found) for found in self._slow_links.observe(self._links.take())]
+            links = self._slow_links.observe(self._links.take(), waited_s)
+            said += [self._record("slow_link", step, found) for found in links]
         return said
 
     def _record(self, kind: Kind, step: int, found: Straggler) -> str:

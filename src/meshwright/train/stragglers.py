@@ -4,12 +4,15 @@ A rank is slow where its own work takes longer than that of the others, step aft
 them over a window, with nearly all steps of the window on the same side. Where more ranks than cores share a machine
 they wait for a core in turn, now the one longer, now the other: what such waiting explains is not held against a rank.
 Elsewhere it is evidence: something else runs on that rank's cores. A link is slow where it carries bytes at a
-small part of the rate at which it did before. What is found is said once, and again only after it had recovered.
+small part of the rate at which it did before, step after step, and for longer than the ranks at its ends waited for a
+core: on a crowded machine what acknowledges bytes waits as they do. What is found is said once, and again only after
+it had recovered.
 """
 
 import statistics
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -23,6 +26,7 @@ STALL_S, STALL_RATIO = 1.0, 10.0  # a single step is told of where it is longer 
 EXPLAINED = 0.5  # of the time that a rank works longer than the others: then the wait for a core is the reason
 LINK_WINDOW, LINK_WARM_UP = 8, 20  # steps
 LINK_SLOW, LINK_RECOVERED = 0.35, 0.7  # of the rate before
+LINK_TIMES = 4  # so many steps after each other must say so
 LEAST_BYTES = 16 * 1024  # that a step must carry to say anything of a rate
 
 
@@ -114,27 +118,33 @@ class SlowLinks:
     def __init__(self, rank: int) -> None:
         self._rank = rank
         self._usual: dict[int, deque[float]] = {}
-        self._recent: dict[int, deque[float]] = {}
+        self._recent: dict[int, deque[_Sample]] = {}
+        self._times: dict[int, int] = {}  # how many steps in a row said that a link is slow
         self._slow: set[int] = set()
 
-    def observe(self, carried: Mapping[int, Carried]) -> list[Straggler]:
-        """Take what each connection carried in a step; return the links that have become slow."""
+    def observe(self, carried: Mapping[int, Carried], waited_s: Sequence[float] = ()) -> list[Straggler]:
+        """Take what each connection carried in a step; return the links that have become slow.
+
+        `waited_s` is how long each rank was ready to run in a step, but another program or rank had its core.
+        """
         found = []
         for peer, (size_bytes, busy_s) in carried.items():
             if size_bytes < LEAST_BYTES or busy_s <= 0:
                 continue
-            rate = size_bytes / busy_s
             usual = self._usual.setdefault(peer, deque(maxlen=10 * LINK_WARM_UP))
             recent = self._recent.setdefault(peer, deque(maxlen=LINK_WINDOW))
-            recent.append(rate)
+            recent.append(_Sample(size_bytes, busy_s, max(waited_s[self._rank], waited_s[peer]) if waited_s else 0.0))
+            rate = size_bytes / busy_s
             if len(usual) < LINK_WARM_UP:
                 usual.append(rate)
                 continue
-            before, now = statistics.median(usual), statistics.median(recent)
+            before, now = statistics.median(usual), statistics.median(one.size_bytes / one.busy_s for one in recent)
+            is_slow = len(recent) == LINK_WINDOW and now < LINK_SLOW * before
+            self._times[peer] = self._times.get(peer, 0) + 1 if is_slow and _beyond_waiting(recent, before) else 0
             if peer in self._slow:
                 if now > LINK_RECOVERED * before:
                     self._slow.discard(peer)
-            elif len(recent) == LINK_WINDOW and now < LINK_SLOW * before:
+            elif self._times[peer] >= LINK_TIMES:
                 self._slow.add(peer)
                 text = (
                     f"the link from rank {self._rank} to rank {peer} is slow: {format_bytes(int(now))}/s, "
@@ -144,3 +154,16 @@ class SlowLinks:
             elif rate > LINK_RECOVERED * before:
                 usual.append(rate)  # a slow decline must not become usual
         return found
+
+
+class _Sample(NamedTuple):
+    """What a connection carried in a step, and how long the ranks at its ends waited for a core, the longer of them."""
+
+    size_bytes: int
+    busy_s: float
+    waited_s: float
+
+
+def _beyond_waiting(samples: Iterable[_Sample], usual_bytes_per_s: float) -> bool:
+    """Return whether a link was busy for longer than usual by more than all the waiting for a core."""
+    return sum(one.busy_s - one.size_bytes / usual_bytes_per_s - one.waited_s for one in samples) > 0

@@ -28,6 +28,7 @@ from ..backend.hosts.placement import switches_above
 from ..bench.process import prepare_process
 from ..cluster.binding import beside, bind, binding
 from ..cluster.doctor.stacks import listen
+from ..cluster.emulation.linux import go_on_without_parent
 from ..cluster.local import local_cluster, threads_per_rank
 from ..cluster.sysfs import network_bytes_per_s
 from ..device import bus_id, is_accelerator, of_rank, set_current
@@ -87,6 +88,7 @@ def main(run_dir: str, launcher_pid: int, config_json: str) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)  # the fork server ignores them; the loop sets its own
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGUSR1, signal.SIG_DFL)
+    go_on_without_parent()
     threading.Thread(target=_leave_with, args=(launcher_pid, run_dir), daemon=True).start()
     folder = RunFolder(Path(run_dir))
     os.environ.setdefault(FLIGHT_VARIABLE, str(folder.flight))
@@ -172,12 +174,21 @@ def _join(backend: str, config: JobConfig, folder: RunFolder, device: torch.devi
         timeout=timedelta(seconds=start_s),
         device_id=device if is_accelerator(device) else None,
     )
+    return store
+
+
+def _all_ready(timeout_s: float) -> None:
+    """Return once all ranks are ready to train; from then on they wait for each other for `timeout_s` alone.
+
+    Until then each reads the corpus and the checkpoint in its own time, and that is no reason to blame one: they have
+    `START_S` at least.
+    """
+    dist.barrier()
     group = dist.distributed_c10d._get_default_group()
     if isinstance(group, GroupBase):
         group.set_timeout(timedelta(seconds=timeout_s))
     else:
         dist.distributed_c10d._set_pg_timeout(timedelta(seconds=timeout_s), group)
-    return store
 
 
 def _train(config: JobConfig, plan: Plan, folder: RunFolder, here: Place, device: torch.device) -> str:
@@ -191,8 +202,10 @@ def _train(config: JobConfig, plan: Plan, folder: RunFolder, here: Place, device
     with Watch(trainer.events, lambda: trainer.current_step, rank=rank, ranks=ranks) as watch:
         for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
             signal.signal(signum, trainer.request_stop)
-        begun = LoadCounters()
         try:
+            if ranks > 1:
+                _all_ready(config.launch.timeout_s)
+            begun = LoadCounters()
             stopped = _logged_run(trainer, folder, first=rank == 0)
             watch.end()  # from here on the others may leave
             if trainer.recorder.parts:

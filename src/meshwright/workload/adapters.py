@@ -4,7 +4,7 @@ from ..errors import InputError
 from .architecture import Architecture
 from .kinds import Attention, Dense, Experts, Latent, Mixer
 
-ADAPTED = "adapters on all matrices but those of routed experts; their own products take no time"
+ADAPTED = "adapters on all matrices but those of routed experts"
 
 
 def adapter_parameters(model: Architecture, rank: int) -> int:

@@ -160,12 +160,6 @@ class Architecture(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
         return self.network_parameters(self.expert_size)
 
     @property
-    def moe_rest_parameters(self) -> int:
-        """Parameters of one layer with experts, the routed experts left out."""
-        shared = self.network_parameters(self.shared_size)
-        return self.attention_parameters + shared + self.router_parameters + self.small_parameters
-
-    @property
     def embedding_width(self) -> int:
         """Columns of the embedding and of the output projection."""
         return self.embedding_size or self.hidden_size

@@ -9,6 +9,7 @@ stacks do what `Conventions()` says, but for what `STACKS` says of them; their f
 import msgspec
 
 from .program import Number
+from .recomputed import number_of
 
 SINGLE_BYTES, HALF_BYTES = 4, 2
 
@@ -46,10 +47,22 @@ class Conventions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     shares_single: Number = 0  # ZeRO 2, 3: a rank's share of the weights is in single precision, and the master copy
     low_input_bytes: Number = 1  # of what enters a product in 8 bits or fewer, as it is kept for backward
     gate_kept: Number = 0  # the gate's activation is kept beside its product with the other half
-    selective_saves: Number = 0  # 0: all but attention's inside; 1: every second product; 2: all products
+    # 0: all but attention's inside; 1: every second product; 2: all products; 3: as 1, without a layer's last
+    selective_saves: Number = 0
+    imbalance: Number = 1.0  # rows that reach the fullest rank's experts, in those that a rank has on average
+    returned_kept: Number = 1  # the rows that come back from experts are kept, to learn their weights from
+    gate_bytes: Number = 0  # of what enters the experts' activation function, as it is kept; 0: as products return it
+    modules_again: Number = 0  # recomputed in place of that: the sum of 2^place of some of `recomputed.MODULES`
     logit_bytes: Number = SINGLE_BYTES  # of a logit at the peak of the loss, its copies and gradients together
     parallel_logit_bytes: Number = 0  # the same where the vocabulary is cut over tp; 0: as many
+    loss_chunks: Number = 1  # parts of a sequence whose logits exist one after the other
+    norms_single: Number = 0  # norms of several operators, which keep their input in single precision and its norm
+    one_projection: Number = 1  # queries, keys and values are parts of one tensor, which lives as long as the values
     gathers_kept: Number = 0  # sequence parallelism: products keep the rows that they gathered
+    norm_copies: Number = 1  # of the rows that enter a norm, kept for its backward: 2 with the normalised rows
+    cast_bytes: Number = 0  # of a weight: its copy in the type of the products, kept for backward (autocast)
+    weighted_kept: Number = 0  # ep: rows are kept once more as they are weighted, in the residual stream's type
+    frees_early: Number = 0  # the peak is looked for at each moment of a backward that frees what it has used
     spare_gradient_bytes: Number = HALF_BYTES  # of a layer's weights: gradients that fused sums leave unused
     master_bytes: Number = (
         4  # of the master copy in `optimizer_bytes`: where shares are in single precision they are it
@@ -62,15 +75,21 @@ ENGINE = Conventions(
     weight_bytes=SINGLE_BYTES, residual_bytes=SINGLE_BYTES, product_bytes=SINGLE_BYTES, optimizer_bytes=8,
     reshards=1, whole_halves=1, sends_cut=0, keys_ring=0, routed_cut=0, router_messages=1, gather_waits=1,
     stops_early=1, host_weight_bytes=SINGLE_BYTES, held_weight_bytes=SINGLE_BYTES, sums_apart=1,
-    shares_single=1, gate_kept=1, selective_saves=2, logit_bytes=10, spare_gradient_bytes=0, master_bytes=0,
+    shares_single=1, gate_kept=1, selective_saves=2, logit_bytes=12, parallel_logit_bytes=16, gathers_kept=1,
+    norm_copies=2, weighted_kept=1, frees_early=1, spare_gradient_bytes=0, master_bytes=0,
 )  # fmt: skip
+LOGIT_GRADIENT_BYTES = 2 * SINGLE_BYTES  # of `logit_bytes`: gradients in the loss's backward; the rest was kept for it
 
 
 def engine(precision: str = "float32") -> Conventions:
-    """Return what our own engine does: in half precision products alone return fewer bytes (autocast)."""
+    """Return what our own engine does: in half precision it runs under torch's autocast.
+
+    Products then return fewer bytes and keep a cast copy of their weights for backward, made anew in every micro-batch;
+    the residual stream, norms and losses stay in single precision.
+    """
     if precision in {"float32", "fp32"}:
         return ENGINE
-    return msgspec.structs.replace(ENGINE, product_bytes=HALF_BYTES)
+    return msgspec.structs.replace(ENGINE, product_bytes=HALF_BYTES, cast_bytes=HALF_BYTES)
 
 
 OWN = "meshwright"
@@ -80,31 +99,56 @@ SHARDED = Conventions(
     host_weight_bytes=SINGLE_BYTES, shares_single=1, low_input_bytes=HALF_BYTES, gate_kept=1, logit_bytes=12,
     spare_gradient_bytes=0,
 )  # fmt: skip
-EVERY_SECOND = msgspec.structs.replace(  # compiled: the gate's activation is computed again
+EVERY_SECOND = msgspec.structs.replace(  # the gate's activation is computed again
     SHARDED, selective_saves=1, gate_kept=0, gathers_kept=1, parallel_logit_bytes=16, fragments=0.12
 )
+TITAN_2024 = msgspec.structs.replace(EVERY_SECOND, selective_saves=3)  # compiled layers
+# torchtitan 0.3 computes output and loss of an eighth of the sequence at a time (components/loss.py,
+# ChunkedLossWrapper); it compiles only where asked to
+TITAN = msgspec.structs.replace(EVERY_SECOND, loss_chunks=8)
+# models of transformers, not compiled: LlamaRMSNorm in single precision, three projections, logits that the caller has
+# beside their softmax and two gradients in single precision (models/llama/modeling_llama.py, loss/loss_utils.py)
+EAGER = msgspec.structs.replace(SHARDED, norms_single=1, one_projection=0, logit_bytes=14)
 # NeMo Automodel loads weights in the type of the checkpoint, bfloat16, and PyTorch's Adam keeps its moments in it
 # (torch_dtype="auto", nemo_automodel/_transformers/auto_model.py); recipes that ask for float32 say so
 IN_HALF = msgspec.structs.replace(
     SHARDED, shares_single=0, held_gradient_bytes=HALF_BYTES, optimizer_bytes=2 * HALF_BYTES, master_bytes=0
 )
+# DeepSeek-V3's report (arXiv 2412.19437), 3.2.3 and 3.3.3: norms, latent attention's lifted queries, keys and values
+# and the activation function are computed again, whose inputs are kept in 8 bits; moments in half precision; DeepEP,
+# which weighs the experts' rows as it brings them back
+DEEPSEEK = Conventions(
+    modules_again=number_of(("layernorm", "mla_up_proj", "moe_act")), gate_bytes=1, returned_kept=0, routed_once=1,
+    optimizer_bytes=SINGLE_BYTES + 2 * HALF_BYTES,
+)  # fmt: skip
 UNFUSED = Conventions(logit_bytes=6, spare_gradient_bytes=0)  # before fused losses and sums of gradients
 # ZeRO-Offload (Ren et al. 2021, arXiv 2101.06840): half-precision gradients leave as backward makes them, and CPU-Adam
 # copies weights back tile by tile; Megatron-LM's --optimizer-cpu-offload overlaps only where a flag of its own says so
-DEEPSPEED = msgspec.structs.replace(UNFUSED, host_gradient_bytes=HALF_BYTES, host_beside=1, host_overlaps=1)
+# under ZeRO gradients travel and add up in the type of the model (runtime/engine.py, get_data_types,
+# communication_data_type)
+DEEPSPEED = msgspec.structs.replace(
+    EAGER, shares_single=0, gradient_bytes=HALF_BYTES, held_gradient_bytes=HALF_BYTES,
+    host_weight_bytes=HALF_BYTES, host_gradient_bytes=HALF_BYTES, host_beside=1, host_overlaps=1,
+)  # fmt: skip
 STACKS = {  # published ones that do otherwise than most
     **dict.fromkeys(("vtrainm", "vtrains"), msgspec.structs.replace(UNFUSED, gradient_bytes=HALF_BYTES)),
     **dict.fromkeys(("bloom", "sc21t1", "sc21t2", "mlmreadme", "before-2023"), UNFUSED),
     "deepspeed": DEEPSPEED,
-    **dict.fromkeys(("accelerate", "fsdp", "llama3paper", "pax", "maxtext", "in-2023"), SHARDED),
+    **dict.fromkeys(("accelerate", "fsdp"), EAGER),
+    **dict.fromkeys(("llama3paper", "pax", "maxtext", "in-2023"), SHARDED),
     "automodel": IN_HALF,
-    **dict.fromkeys(("titan", "torchtitan"), EVERY_SECOND),
+    "deepseek": DEEPSEEK,
+    "titan": TITAN_2024,
+    "torchtitan": TITAN,
     "mpt": msgspec.structs.replace(SHARDED, logit_bytes=SINGLE_BYTES),  # its loss works in place
     # PyTorch reduces gradients in the type of the computation, where no other is asked for
     **dict.fromkeys(("fms", "sharded-since-2024"), msgspec.structs.replace(EVERY_SECOND, gradient_bytes=HALF_BYTES)),
 }
 # in 8 bits and fewer NVIDIA's recipes sum and reduce gradients in half precision
 HALF_SUMS = frozenset({"bridge", "nemo", "dgxc", "since-2024", "mlperf_gpt3", "mlperf_405b", "mlperf_8b"})
+# torchtitan casts weights to float8 before it gathers them (enable_fsdp_float8_all_gather, docs/float8.md); scales by
+# row are found after the gather
+LOW_GATHERS = frozenset({"titan", "torchtitan"})
 ROUTED_ONCE = frozenset({"bridge", "automodel"})  # their recipes dispatch by DeepEP and HybridEP
 DESCRIBED = frozenset({OWN, *STACKS, *HALF_SUMS, *ROUTED_ONCE})  # stacks with facts of their own
 HIGH = frozenset({"bf16", "fp16", "fp32", "float32"})
@@ -117,6 +161,8 @@ def conventions_of(stack: str, precision: str = "bf16") -> Conventions:
     found = STACKS.get(stack, Conventions())
     if stack in ROUTED_ONCE:
         found = msgspec.structs.replace(found, routed_once=1)
+    if stack in LOW_GATHERS and precision == "fp8":
+        found = msgspec.structs.replace(found, weight_bytes=1)
     if stack in HALF_SUMS and precision not in HIGH:
         return msgspec.structs.replace(found, held_gradient_bytes=HALF_BYTES, gradient_bytes=HALF_BYTES)
     return found

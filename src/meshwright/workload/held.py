@@ -16,6 +16,8 @@ from .conventions import SINGLE_BYTES, Conventions
 from .program import Flag, Held, Moment, Number, States
 from .split import SplitDegrees, where
 
+GATHERED_LAYERS = 2  # under ZeRO 3: the one that computes and the one that is prefetched
+
 
 class Counts(NamedTuple):
     """Parameters of one rank, as tensor, expert and pipeline parallelism leave them."""
@@ -73,6 +75,78 @@ def states(
         host=host,
         pinned=gradient + copy * where(weights, 1, c.trained),
     )
+
+
+class Gathered(NamedTuple):
+    """Bytes of weights and gradients that come and go in a micro-batch beside a rank's states."""
+
+    states: States
+    loss: Number  # in the loss's backward
+    last: Number  # in that of the last layer
+    first: Number  # in that of the first layer
+    late: Number  # of the states' gradients, what comes at the end alone where a step has one micro-batch
+    halves: tuple[Number, Number] | None  # at the beginning and the end of the second half of a split backward
+
+
+def gathered(
+    s: States, p: Counts, split: SplitDegrees, *, layers: Number, alone: Number, single: Flag, halves: Flag
+) -> Gathered:
+    """Return what comes and goes of weights on a rank of `layers` equal layers, in single precision.
+
+    `alone`: parameters of a layer's experts that no other rank has, which ZeRO does not cut; `single`: one rank's
+    gradients are all; `halves`: whether this rank's backward is split.
+    """
+    cut, once = split.zero >= 2, split.zero == 2
+    one, root = SINGLE_BYTES * (p.layer - alone), SINGLE_BYTES * p.ends  # gathered, the root throughout
+    whole = SINGLE_BYTES * (p.held - p.ends - layers * alone)
+    all_layers, ahead = where(once, whole, 0), where(once, 0, GATHERED_LAYERS * one)
+    # experts that one rank has alone are not scattered, so that they have no second buffer
+    gradients = s.gradients - where(split.zero == 1, SINGLE_BYTES * layers * alone, 0)
+    found = s._replace(
+        parameters=s.parameters + where(cut, root - where(once, SINGLE_BYTES * p.held, 0), 0),
+        gradients=gradients,
+        passing=0,
+    )
+    return Gathered(
+        states=found,
+        loss=where(cut, all_layers, 0),
+        last=where(cut, all_layers + ahead + root + one, 0),
+        first=where(cut, ahead + root + 2 * one, 0),
+        late=where(cut | (single & (split.zero == 0)), gradients, 0),  # else they lie in buckets, or add up
+        halves=(where(halves & cut, whole, 0), where(halves & cut, 2 * whole + root, 0))
+        if np.any(halves & cut)
+        else None,
+    )
+
+
+class Kept(NamedTuple):
+    """Bytes that a rank keeps for backward and needs in it."""
+
+    activations: Number  # of all micro-batches that are in flight when the backward of one begins
+    last: Number  # of these, what the output and its loss keep; of a rank without them its last layer
+    first: Number  # what is left of them in the backward of the first layer, which has computed again what it needs
+    beside: Number  # what other micro-batches than that in backward keep
+    logits: Number  # gradients in the backward of the loss, or of what another rank goes on with
+    again: Number  # what a layer's backward computes again
+    widest: Number  # the largest gradient inside of a layer
+
+
+def moments(k: Kept, w: Gathered, *, once: Flag) -> Held:
+    """Return what a rank holds whose backward frees what it has used: the moments at which it may hold most.
+
+    There are four: in the loss's backward, with all activations; in the last layer's; in the first layer's; and in the
+    second half of a zero-bubble pipeline's. `once`: the step has one micro-batch.
+    """
+    states, late = w.states, 0 if not np.any(once) else where(once, w.late, 0)
+    found: tuple[Moment, ...] = (
+        Moment(k.activations, k.logits, w.loss),
+        Moment(k.activations - k.last, 0, k.again + k.widest + w.last),
+        Moment(k.first, 0, k.widest + w.first + late),
+    )
+    if w.halves is not None:
+        begin, end = w.halves
+        found += (Moment(where(begin > 0, k.activations, 0), 0, begin), Moment(where(end > 0, k.beside, 0), 0, end))
+    return Held(states._replace(gradients=states.gradients - late), found)
 
 
 class Peak(NamedTuple):

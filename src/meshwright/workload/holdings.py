@@ -15,12 +15,10 @@ from ..layout import Layout
 from ..mesh import size
 from ..pipelines import SLACK, StageTarget, best_cut, peak_in_flight, schedule
 from .chain import units
-from .conventions import SINGLE_BYTES, Conventions, engine
+from .conventions import LOGIT_GRADIENT_BYTES, SINGLE_BYTES, Conventions, engine
 from .graph import Layer, Workload
-from .held import Counts, peak, states
-from .program import Held, Moment, Number
-
-GATHERED_LAYERS = 2  # under ZeRO 3: the one that computes and the one that is prefetched
+from .held import Counts, Kept, gathered, moments, peak, states
+from .program import Held
 
 
 def peak_memory_bytes(workload: Workload, layout: Layout, *, micro_batches: int = 1) -> int:
@@ -70,48 +68,25 @@ def part_of(workload: Workload, held: Sequence[Layer]) -> Workload:
 
 
 def _held(workload: Workload, layout: Layout, micro_batches: int, beside: int = 0) -> Held:
-    """Return what a rank with this workload holds, `beside` what other micro-batches than that in backward keep.
-
-    It may hold most at four moments of a micro-batch: in the loss's backward, with all activations kept and two tensors
-    of the logits' size; in the last layer's backward; in that of the first layer; and in the second half of a
-    zero-bubble pipeline's.
-    """
-    output = workload.layers[-1]
+    """Return what a rank with this workload holds, `beside` what other micro-batches than that in backward keep."""
+    end, c = workload.layers[-1], engine(workload.precision)
     deepest = max(workload.layers, key=lambda layer: layer.count)
-    c = engine(workload.precision)
-    kept = kept_activation_bytes(workload, layout) + beside
-    logits = 2 * SINGLE_BYTES * math.prod(output.operators[-1].shape)
-    widest = _widest_bytes(deepest, c)
-    last, first = _recomputed_bytes(deepest, layout, c) + widest, deepest.saved_bytes + beside
-    p, routed = _counts(workload, layout, deepest)
+    p, alone = _counts(workload, layout, deepest)
     s = states(p, layout, c, sharded=layout.zero >= 2, offload=layout.offloaded)
-    moments: tuple[Moment, ...]
-    if layout.zero < 2:
-        late: Number = 0  # gradients that are there at the end alone: else they lie in buckets, or add up
-        if not (layout.zero or layout.dp * layout.cp > 1 or micro_batches > 1):
-            late, s = s.gradients, s._replace(gradients=0)
-        if layout.zero == 1:  # experts that one rank has alone are not scattered, so that they have no second buffer
-            s = s._replace(gradients=s.gradients - SINGLE_BYTES * deepest.count * routed)
-        moments = (
-            Moment(kept, logits, 0),
-            Moment(kept - output.saved_bytes, 0, last),
-            Moment(first, 0, widest + late),
-        )
-        return Held(s._replace(passing=0), moments)
-    whole = SINGLE_BYTES * (p.held - p.ends - deepest.count * routed)  # gathered weights of all layers
-    one, root = SINGLE_BYTES * (p.layer - routed), SINGLE_BYTES * p.ends  # the root is gathered throughout
-    ahead = 0 if layout.zero == 2 else GATHERED_LAYERS * one
-    gathered = whole if layout.zero == 2 else 0
-    summed, accumulated = s.gradients, s.gradients if micro_batches > 1 else 0
-    share = s.parameters - (SINGLE_BYTES * p.held if layout.zero == 2 else 0)
-    moments = (
-        Moment(kept, logits, gathered),
-        Moment(kept - output.saved_bytes, 0, last + gathered + ahead + root + one),
-        Moment(first, 0, widest + ahead + root + 2 * one + summed - accumulated),
+    weights = gathered(
+        s, p, layout, layers=deepest.count, alone=alone, single=layout.dp * layout.cp == 1,
+        halves=layout.schedule == "zb",
+    )  # fmt: skip
+    kept = Kept(
+        activations=kept_activation_bytes(workload, layout) + beside,
+        last=end.saved_bytes,
+        first=deepest.saved_bytes + beside,
+        beside=beside,
+        logits=LOGIT_GRADIENT_BYTES * math.prod(end.operators[-1].shape),
+        again=_recomputed_bytes(deepest, layout, c),
+        widest=_widest_bytes(deepest, c),
     )
-    if layout.schedule == "zb":
-        moments += (Moment(kept, 0, whole), Moment(beside, 0, 2 * whole + root))
-    return Held(s._replace(parameters=share + root, gradients=accumulated, passing=0), moments)
+    return moments(kept, weights, once=micro_batches == 1)
 
 
 def _counts(workload: Workload, layout: Layout, deepest: Layer) -> tuple[Counts, int]:

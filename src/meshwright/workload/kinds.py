@@ -107,6 +107,13 @@ class Latent(_Kind, frozen=True, kw_only=True, tag="latent"):
         """Columns that the output projection takes."""
         return self.heads * self.value_dim
 
+    @property
+    def lifting(self) -> int:
+        """Weights of the products out of the ranks."""
+        return self.heads * (
+            self.q_rank * (self.nope_dim + self.rope_dim) + self.kv_rank * (self.nope_dim + self.value_dim)
+        )
+
     def weights(self, hidden: int) -> int:
         """Return the weights that a token is multiplied with, the indexer's included."""
         wide = self.heads * (self.nope_dim + self.rope_dim)
@@ -342,6 +349,7 @@ class Experts(_Kind, frozen=True, kw_only=True, tag="experts"):
     router: int = 0  # columns of the router, where they are not `count`
     groups: int = 1  # into which the experts are divided; those of a token lie in `top_groups` of them
     top_groups: int = 1
+    unused: int = 0  # weights that are allocated beside the experts, and that no token is multiplied with
 
     def expert(self, hidden: int) -> int:
         """Return the weights of one expert."""
@@ -358,7 +366,7 @@ class Experts(_Kind, frozen=True, kw_only=True, tag="experts"):
 
     def held(self, hidden: int) -> int:
         """Return the weights that the layer holds."""
-        return self.around(hidden) + self.count * self.expert(hidden)
+        return self.around(hidden) + self.count * self.expert(hidden) + self.unused
 
 
 Mixer = Attention | Latent | GatedDelta | Mamba2 | Mamba1 | Lightning | ShortConv

@@ -10,7 +10,7 @@ import msgspec
 
 from ..layout import Layout
 from ..quantities import Base, Factor, Layers, Share, Tokens, Width
-from .conventions import SINGLE_BYTES, Conventions, engine
+from .conventions import LOGIT_GRADIENT_BYTES, SINGLE_BYTES, Conventions, engine
 from .graph import Layer, Operator, Workload
 
 
@@ -148,7 +148,7 @@ def _operators(
     tp, hidden, length = split.tp, model.hidden_size, rows // micro_batch
     heads, kv_heads, head_dim = model.num_attention_heads // tp, model.num_key_value_heads // tp, model.head_dim
     return (
-        _rms_norm(outside, hidden),
+        _rms_norm(outside, hidden, c),
         _linear(rows, hidden, model.qkv_size // tp, c),
         # attention keeps the rotated queries and keys; the rotation itself keeps only its small tables
         Operator(
@@ -160,7 +160,7 @@ def _operators(
         _linear(rows, hidden // tp, hidden, c),
         *dropped,
         Operator(kind="add", shape=(outside, hidden), forward_flops=outside * hidden),
-        _rms_norm(outside, hidden),
+        _rms_norm(outside, hidden, c),
         *_network(model, rows, outside, split, c),
         *dropped,
         Operator(kind="add", shape=(outside, hidden), forward_flops=outside * hidden),
@@ -170,17 +170,20 @@ def _operators(
 def _output(model: ModelConfig, rows: int, outside: int, tp: int, c: Conventions) -> Layer:
     """Return the last norm, the product with the vocabulary and the loss."""
     hidden, vocabulary = model.hidden_size, model.vocab_size // tp
+    kept = int(c.parallel_logit_bytes if tp > 1 else c.logit_bytes) - LOGIT_GRADIENT_BYTES
     return Layer(
         name="output",
         parameters=hidden + (0 if model.tie_word_embeddings else vocabulary * hidden),
         operators=(
-            _rms_norm(outside, hidden),
+            _rms_norm(outside, hidden, c),
             _linear(rows, hidden, vocabulary, c),
             Operator(
                 kind="vocabulary_cross_entropy" if tp > 1 else "cross_entropy",
                 shape=(rows, vocabulary),
                 forward_flops=5 * rows * vocabulary,
-                saved_bytes=SINGLE_BYTES * rows * vocabulary,  # the log-probabilities
+                saved_bytes=kept
+                * rows
+                * vocabulary,  # log-probabilities; where ranks share them shifted logits and exp
             ),
         ),
     )
@@ -208,41 +211,43 @@ def _under(layer: Layer, autocast: str) -> Layer:
 
 def _network(model: ModelConfig, rows: int, outside: int, split: Layout, c: Conventions) -> tuple[Operator, ...]:
     """Return the operators of a layer's dense network, or of its experts under an even load."""
-    hidden, inner, held = model.hidden_size, model.intermediate_size // split.tp, 1
+    hidden, inner, held, back = model.hidden_size, model.intermediate_size // split.tp, 1, 0
     router: tuple[Operator, ...] = ()
     if model.num_local_experts:
         router = (_linear(outside, hidden, model.num_local_experts, c),)
         rows, held = rows * model.num_experts_per_tok, model.num_local_experts // split.ep
+        back = rows * hidden * int(c.product_bytes + c.weighted_kept * c.residual_bytes)  # as they came, as weighted
     activation = Operator(
         kind="swiglu",
         shape=(rows, inner),
         forward_flops=5 * rows * inner,
         saved_bytes=int(c.product_bytes) * rows * 3 * inner,  # gate and up (one buffer), silu(gate)
     )
-    enter, leave = _linear(rows, hidden, 2 * inner, c, held=held), _linear(rows, inner, hidden, c, held=held)
+    enter = _linear(rows, hidden, 2 * inner, c, held=held)
+    leave = _linear(rows, inner, hidden, c, held=held, beside=back)
     return (*router, enter, activation, leave)
 
 
-def _linear(rows: int, inputs: int, outputs: int, c: Conventions, *, held: int = 1) -> Operator:
-    """Return a product, or those of `held` experts together."""
+def _linear(rows: int, inputs: int, outputs: int, c: Conventions, *, held: int = 1, beside: int = 0) -> Operator:
+    """Return a product, or those of `held` experts together, after which `beside` bytes are kept besides."""
     # its input is kept for the weight's gradient; the input's owner counts it where it keeps it too. Of a weight that
     # was cast the copy is kept for the input's gradient
-    cast = held * inputs * outputs if c.product_bytes < c.weight_bytes else 0
+    cast = int(c.cast_bytes) * held * inputs * outputs
     return Operator(
         kind="linear",
         shape=(rows, inputs, outputs),
         forward_flops=2 * rows * inputs * outputs,
         model_flops=2 * rows * inputs * outputs,
-        saved_bytes=int(c.product_bytes) * (rows * inputs + cast),
+        saved_bytes=int(c.product_bytes) * rows * inputs + cast + beside,
     )
 
 
-def _rms_norm(rows: int, hidden: int) -> Operator:
+def _rms_norm(rows: int, hidden: int, c: Conventions) -> Operator:
     return Operator(
         kind="rms_norm",
         shape=(rows, hidden),
         forward_flops=4 * rows * hidden,
-        saved_bytes=SINGLE_BYTES * rows * (2 * hidden + 1),  # the input, the normalised input, one factor a row
+        saved_bytes=SINGLE_BYTES * rows * (int(c.norm_copies) * hidden + 1),  # and one factor a row
     )
 
 

@@ -126,3 +126,12 @@ SLOW = (
     Case("dp=1,tp=2,cp=2,pp=2,mbs=2,schedule=zb"),
     Case("dp=1,tp=2,pp=4,mbs=2,sp=1,recompute=full"),
 )
+
+# states in a second store, which stands for the memory of a host; the first two run with every `make test`
+OFFLOADED = tuple(
+    Case(f"{text},offload=optimizer")
+    for text in (
+        *("dp=1,mbs=4", "dp=2,mbs=2,zero=1", "dp=2,mbs=2", "dp=2,mbs=2,zero=2", "dp=2,mbs=2,zero=3"),
+        *("dp=1,pp=2,mbs=2", "dp=1,tp=2,mbs=4,sp=1"),
+    )
+)

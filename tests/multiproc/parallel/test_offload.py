@@ -6,18 +6,14 @@ import pytest
 
 from meshwright.bench.pool import RankPool
 from meshwright.layout import Layout
-from tests.multiproc.parallel.layouts import Case
+from tests.multiproc.parallel.layouts import OFFLOADED, Case
 from tests.multiproc.parallel.parity import difference, loss_difference, run
 from tests.multiproc.parallel.recorded import recorded
 from tests.multiproc.parallel.test_program import programmed
 
 pytestmark = pytest.mark.timeout(280)
-AT_ONCE = ("dp=1,mbs=4,offload=optimizer", "dp=2,mbs=2,zero=1,offload=optimizer")
-MORE = (
-    *("dp=2,mbs=2,offload=optimizer", "dp=2,mbs=2,zero=2,offload=optimizer", "dp=2,mbs=2,zero=3,offload=optimizer"),
-    *("dp=1,pp=2,mbs=2,offload=optimizer", "dp=1,tp=2,mbs=4,sp=1,offload=optimizer"),
-)
-LAYOUTS = [*AT_ONCE, *(pytest.param(text, marks=pytest.mark.slow) for text in MORE)]
+TEXTS = [case.layout for case in OFFLOADED]
+LAYOUTS = [*TEXTS[:2], *(pytest.param(text, marks=pytest.mark.slow) for text in TEXTS[2:])]
 
 
 @pytest.fixture(scope="module")

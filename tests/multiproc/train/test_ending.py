@@ -3,8 +3,10 @@
 import functools
 import multiprocessing
 import os
+import signal
 import threading
 import time
+from pathlib import Path
 
 import pytest
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
@@ -18,14 +20,21 @@ from meshwright.train.events import EventLog, read_events
 pytestmark = pytest.mark.timeout(120)
 
 
-def does(what):
+def does(what, place):
     """Be a rank: rank 1 does as it is told, the others nothing."""
     if os.environ["RANK"] != "1":
+        if what == "is stopped":
+            time.sleep(1)
+            raise ValueError("no use")
         return
     if what == "does not leave":
         threading.Thread(target=time.sleep, args=(600,)).start()  # an interpreter waits for its threads
     elif what == "is late":
         time.sleep(1)
+    elif what == "is stopped":
+        signal.signal(signal.SIGTERM, lambda *_: (Path(place, "told").touch(), os._exit(0)))
+        os.kill(os.getpid(), signal.SIGSTOP)
+        time.sleep(600)
     elif what == "never returns":
         time.sleep(600)
 
@@ -36,7 +45,7 @@ def run(tmp_path, monkeypatch, what, *, timeout_s):
     start = AgentStart(
         name="job", ranks=2, secret=b"secret", timeout_s=timeout_s, logs=str(tmp_path), is_complete=lambda: True
     )
-    run_agent(start, does, (what,), EventLog(tmp_path / "events", None))
+    run_agent(start, does, (what, str(tmp_path)), EventLog(tmp_path / "events", None))
 
 
 def wait_for(event):
@@ -65,6 +74,14 @@ def test_a_rank_that_never_returns_is_ended_once_the_others_have_waited(tmp_path
 
     assert "rank 1 " in first_failure(raised.value.failures)
     assert said(tmp_path) == ["rank 1 has not ended 3 s after the first that did; it is ended"]
+
+
+def test_a_rank_that_somebody_stopped_is_told_to_leave_as_the_others_are(tmp_path, monkeypatch):
+    with pytest.raises(ChildFailedError) as raised:
+        run(tmp_path, monkeypatch, "is stopped", timeout_s=60.0)
+
+    assert "no use" in first_failure(raised.value.failures)
+    assert (tmp_path / "told").exists()  # else the launcher has waited for 30 s and killed it
 
 
 def test_a_rank_that_is_late_is_waited_for(tmp_path, monkeypatch):

@@ -5,13 +5,14 @@ import os
 import socket
 import time
 
+import msgspec
 import pytest
 import torch
 import torch.distributed as dist
 
 from meshwright.backend.faults.failures import RankFailure
 from meshwright.layout import Layout
-from meshwright.train.worker import joined
+from meshwright.train.worker import joined, work
 from testkit.train_jobs import small_job, write_corpus, write_run
 
 RANKS, DEAD, LATE_S = 3, 2, 1.5
@@ -53,5 +54,38 @@ def test_a_rank_that_hears_late_of_a_death_does_not_blame_the_rank_that_hosted_t
     named = [pipe.recv() if pipe.poll(40) else None for pipe in ours[:DEAD]]
 
     assert named == [DEAD, DEAD]
+    for process in ranks:
+        process.join()
+
+
+def come_late_and_train(rank, port, config, folder, pipe):
+    """Be one of two ranks, of which the second is busy for longer than the timeout before it trains."""
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    os.environ |= {"RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": "2"}
+    try:
+        with joined(config, folder) as member:
+            time.sleep(4 * LATE_S * rank)
+            work(folder, member)
+            group = dist.distributed_c10d._get_default_group()
+            pipe.send(group._engine.group.timeout_s)
+    except RankFailure as error:
+        pipe.send(str(error))
+
+
+@pytest.mark.timeout(400)
+def test_a_rank_that_is_busy_for_long_before_its_first_step_is_not_late(tmp_path, port):
+    job = small_job(write_corpus(tmp_path), steps=3)
+    job = msgspec.structs.replace(job, launch=msgspec.structs.replace(job.launch, timeout_s=2.5))
+    folder = write_run(tmp_path / "run", job, Layout(dp=2))
+    context = multiprocessing.get_context("forkserver")
+    ours, theirs = zip(*(context.Pipe(duplex=False) for _ in range(2)), strict=True)
+    ranks = [
+        context.Process(target=come_late_and_train, args=(rank, port, job, folder, theirs[rank]), daemon=True)
+        for rank in range(2)
+    ]
+    for process in ranks:
+        process.start()
+
+    assert [pipe.recv() if pipe.poll(250) else None for pipe in ours] == [2.5, 2.5]
     for process in ranks:
         process.join()

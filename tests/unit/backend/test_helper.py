@@ -42,6 +42,18 @@ def test_without_a_compiler_or_with_a_broken_one_it_is_left_out(tmp_path, monkey
     assert not list(tmp_path.glob("*.so"))
 
 
+def test_what_a_killed_compiler_left_goes_with_the_next_one_but_not_what_is_being_compiled(tmp_path):
+    left, young, other = (tmp_path / name for name in ("tmpabc.so", "tmpdef.so", "helper-0.so"))
+    for path in (left, young, other):
+        path.write_text("half a library")
+    for path in (left, other):
+        os.utime(path, (0, 0))
+
+    built = helper.build(tmp_path)
+
+    assert {path.name for path in tmp_path.glob("*.so")} == {young.name, other.name, built.name}
+
+
 def test_without_headers_of_python_or_an_interface_to_tensors_there_is_no_short_way(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(calls.sysconfig, "get_path", lambda name: str(tmp_path))

@@ -24,7 +24,8 @@ def test_no_two_collectives_have_the_same_numbers():
 def test_a_signature_reads_as_what_is_called():
     assert str(signature("all_reduce", torch.float32, 400, operator="sum")) == "all_reduce of 400 B (float32, sum)"
     assert str(signature("broadcast", torch.int64, 2048, root=3)) == "broadcast of 2 KiB (int64) with root 3"
-    assert str(signature("all_gather", torch.bool, [4, 8])) == "all_gather of 12 B in uneven parts (bool)"
+    assert str(signature("all_gather", torch.bool, [4, 8])) == "all_gather of 12 B in uneven parts #b316 (bool)"
+    assert str(signature("all_gather", torch.bool, [8, 4])) == "all_gather of 12 B in uneven parts #c40d (bool)"
     assert str(signature("all_gather", torch.int8, [4, 4])) == "all_gather of 4 B each (int8)"
     sent = signature("broadcast", torch.int8, 4, root=3)
     assert str(sent.after(1)) == "broadcast of 4 B (int8) with root 3 after a call that it refused"

@@ -231,3 +231,19 @@ def test_rounding_equals_that_of_torch(monkeypatch, helped, keep):
 
 def test_a_tensor_of_another_device_is_rounded_there():
     assert narrowed(torch.empty(4, device="meta"), torch.bfloat16, keep=False).is_meta
+
+
+@HELPED
+def test_a_rank_that_waits_says_for_whom_from_time_to_time(monkeypatch, helped):
+    with transports(monkeypatch, (helped, helped), timeout_s=0.8) as (first, second):
+        said = []
+        second.waits = lambda peer, waited_s: said.append((peer, waited_s))
+
+        (raised,) = at_once(lambda: second.exchange([], [Incoming(0, torch.empty(4))]))
+
+        assert raised == "rank 1 waited 0.8 s for rank 0 to send"
+        assert {peer for peer, _ in said} == {0}
+        assert len(said) >= 3
+        assert [waited_s for _, waited_s in said] == sorted(waited_s for _, waited_s in said)
+        assert said[0][1] < 0.5
+        assert first.rank == 0

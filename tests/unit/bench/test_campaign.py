@@ -6,12 +6,14 @@ from typing import get_args
 import pytest
 
 from benchmarks.campaign import summary
-from benchmarks.faults_acts import Done
+from benchmarks.faults_acts import FIRST_ENDED, SLOWED, Done, Stage, act
 from benchmarks.faults_manifest import ENDING, LASTS_S, TIMEOUT_S, Fault, Kind, Scenario, draw
 from benchmarks.faults_play import Played
 from benchmarks.faults_score import score
 from benchmarks.faults_seeds import known, seed_range, store
 from benchmarks.faults_systems import STEPS, Named
+from meshwright.cluster.emulation import EmulationSpec
+from meshwright.cluster.emulation.faults import parse
 
 RIGHT = {step: 4.0 - step / 100 for step in range(STEPS)}
 OWNED = "another job has this run folder: root on node0 (pid 2, since 2026-11-27 03:39:24)"
@@ -162,3 +164,58 @@ def test_results_accumulate_by_seed_and_the_newest_counts(tmp_path):
 
     assert [(row["seed"], row["what"]) for row in known(path, keys)] == [(1, "a"), (2, "new")]
     assert (seed_range("3..5"), seed_range("7")) == (range(3, 6), range(7, 8))
+
+
+class Cables:
+    """A cluster that writes down what is done to its cables."""
+
+    spec = EmulationSpec(nodes=2, nic_bytes_per_s=25e6)
+
+    def __init__(self):
+        self.said = []
+
+    def fault(self, text):
+        parse(text)
+        self.said.append(text)
+
+
+def begun(stage, *faults):
+    return [act(stage, fault, 0)[1] for fault in faults]
+
+
+class NoSystem:
+    def rows(self):
+        return 0
+
+
+def test_a_cable_that_two_faults_concern_is_whole_only_after_both():
+    stage = Stage(Cables(), NoSystem(), 1)
+    partition = Fault(kind="partition", after_s=0.0, node=0, for_s=30.0)
+    cut = Fault(kind="cut", after_s=1.0, node=0, for_s=4.0)
+    mend_partition, mend_cut = begun(stage, partition, cut)
+
+    mend_cut()
+    assert "restore node0" not in stage.cluster.said
+    mend_partition()
+    assert stage.cluster.said[-1] == "restore node0"
+
+
+def test_a_slow_cable_is_slow_again_after_it_was_out():
+    stage = Stage(Cables(), NoSystem(), 1)
+    slow = Fault(kind="slow", after_s=0.0, node=1, for_s=20.0)
+    cut = Fault(kind="cut", after_s=1.0, node=1, for_s=4.0)
+    mend_slow, mend_cut = begun(stage, slow, cut)
+
+    mend_cut()
+    assert stage.cluster.said[-2:] == ["restore node1", f"slow node1 {SLOWED}"]
+    mend_slow()
+    assert stage.cluster.said[-1] == "restore node1"
+
+
+def test_a_second_job_may_have_the_folder_of_one_that_has_ended_on_its_machine():
+    second = Fault(kind="second", after_s=1.0, node=1)
+    done = Done(fault=second, begun_s=1005.0, node=1, note=FIRST_ENDED)
+
+    row = scored(played(done, second=[(0, "")], codes=[(0, 137, 0)]), second)
+
+    assert (row["due"], row["missed"], row["complete"]) == (0, [], True)

@@ -9,6 +9,7 @@ import pytest
 
 from meshwright.bench.judge import judge
 from meshwright.bench.reading import parse_tables, read_tables
+from meshwright.bench.reading.identify import named_in
 from meshwright.cli import run
 from meshwright.errors import InputError
 from meshwright.hardware import load
@@ -255,3 +256,27 @@ def test_a_line_that_no_table_has_is_refused_at_once(line):
         parse_tables(f"# nThread 1 nGpus 8\n{line}\n", "f.txt")
 
     assert time.process_time() - start < 1.0  # of the processor; all of the command has 2 s
+
+
+def test_a_megabyte_that_names_no_collective_costs_next_to_nothing():
+    line = '{"a":' * 200_000
+    start = time.process_time()
+
+    assert [named_in(line) for _ in range(6)] == [None] * 6
+    assert time.process_time() - start < 0.5  # of the processor; by the patterns alone it is 2.2 s
+
+
+@pytest.mark.parametrize(
+    ("line", "collective"),
+    [
+        ("# Collective: AllReduce", "all_reduce"),
+        ("# Test starting: alltoall_perf", "all_to_all"),
+        ("mpirun -np 8 ./build/ALL_GATHER_PERF -b 8", "all_gather"),
+        ("bus bandwidth of a reduce-scatter", None),
+        ("scatter over all ranks", "scatter"),
+    ],
+)
+def test_names_are_found_in_any_case(line, collective):
+    found = named_in(line)
+
+    assert (found.collective if found else None) == collective

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from meshwright.cli.job import priced_job, setting_of_job
+from meshwright.cli.options import JobQuestion
 from meshwright.hardware import load
 from meshwright.jobs.models import catalogue_name
 from meshwright.jobs.read import read_job
@@ -51,7 +52,7 @@ def test_runs_of_megatron_bridge_cost_the_same_as_jobs(tmp_path):
         file = tmp_path / f"{row.id}.py"
         file.write_text(preset(run, name))
         job = read_job([f"{file}:{name}", f"seq_length={run.seq_len}", f"hf_path={model}"])
-        setting = setting_of_job(job, {"cluster": run.node, "stack": run.stack}, catalogue)
+        setting = setting_of_job(job, JobQuestion(cluster=run.node, stack=run.stack), catalogue)
         compared[row.id] = priced_job(job, setting).predicted.step_time_s / outcome.step_time_s
 
     assert len(compared) >= 30

@@ -12,7 +12,12 @@ from benchmarks.published_sweeps import collective_tables
 from meshwright import cli
 from meshwright.errors import InputError
 from meshwright.hardware import load
+from meshwright.layout import Layout
+from meshwright.plan.analytic import Grid, Setting, price
 from meshwright.plan.analytic.coefficients import book
+from meshwright.plan.analytic.fits import word
+from meshwright.plan.analytic.price import verdicts_in
+from meshwright.plan.machines import machines
 from meshwright.plan.runs import accelerator_of, read_rows
 from meshwright.plan.validate import RowOutcome, Unpriced, known_models, predict
 
@@ -227,3 +232,37 @@ def test_every_row_says_where_its_constants_come_from(tmp_path):
     assert origins[1].endswith("of this stack")
     assert origins[2].endswith("of stack bridge")
     assert origins[3] == "prior"
+
+
+@pytest.mark.parametrize("offload", ["none", "optimizer", "parameters"])
+def test_a_row_that_offloads_is_priced_as_plan_prices_it(tmp_path, offload):
+    zero = 3 if offload == "parameters" else 1
+    row = {
+        **{"id": "1", "family": "meshwright", "gpu": "H100-80GB-SXM", "num_gpus": "8", "model_name": "llama3-8b"},
+        **{"seq_len": "4096", "global_batch_sequences": "64", "micro_batch": "1", "dp": "8", "offload": offload},
+        **{"zero_stage_fsdp": str(zero), "recompute": "full", "precision": "bf16"},
+    }
+    layout = Layout.parse(f"dp=8,mbs=1,zero={zero},recompute=full,offload={offload}")
+    given = Setting(
+        architecture=known_models()["llama3-8b"], cluster=machines(load(), "dgx-h100", 8), gpus=8, global_batch=64,
+        seq_len=4096,
+    )  # fmt: skip
+
+    found = outcomes(tmp_path, row)[0]
+    prices = price(given, Grid.of([layout]))
+
+    assert found.step_time_s == pytest.approx(prices.terms(0)["step_time_s"], rel=1e-9)
+    assert found.peak_memory_bytes_per_gpu == pytest.approx(prices.terms(0)["reserved_bytes"], rel=1e-9)
+    assert found.fits == word(verdicts_in(given, prices)[0])
+    assert any(text.startswith("offload: no run that offloads") for text in found.assumed) == (offload != "none")
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"offload": "weights"}, "offload: 'weights': expected none, optimizer, parameters"),
+        ({"offload": "parameters", "zero_stage_fsdp": "1"}, "offload: parameters come from the host layer by layer"),
+    ],
+)
+def test_an_offload_that_is_none_is_refused_with_the_reason(tmp_path, change, reason):
+    assert reason in outcomes(tmp_path, RUN | change)[0].reason

@@ -1,10 +1,10 @@
 """Lines and flight records of jobs that hung, made for the tests: what c10d, torchrun, NCCL and others print."""
 
-import pickle
 from pathlib import Path
 
 from meshwright.postmortem.inputs import examine
 from meshwright.postmortem.verdict import Verdict
+from testkit.hanging_jobs import ALL_OF_FOUR, entry, record
 
 WORLD = "PG ID 0 PG GUID 0(default_pg)"
 LINE = "-" * 60
@@ -95,30 +95,6 @@ def called(rank, count, operation="AllReduce", numel=5):
     )
 
 
-def entry(number, seq, operation, numel, out, state, *, group=("0", "default_pg"), pg_id=0, p2p=0, dtype="Float"):
-    """One entry of a torch flight record; `p2p` is the number of a send or receive, 0 for a collective."""
-    return {
-        "frames": [{"name": "step", "filename": "/job/train.py", "line": 42}],
-        "record_id": number,
-        "pg_id": pg_id,
-        "process_group": group,
-        "collective_seq_id": seq,
-        "p2p_seq_id": p2p,
-        "op_id": number + 1,
-        "profiling_name": f"nccl:{operation}",
-        "time_created_ns": 1_790_000_000_000_000_000 + number * 10**7,
-        "input_sizes": [[numel]],
-        "input_dtypes": [dtype],
-        "output_sizes": [[out]],
-        "output_dtypes": [dtype],
-        "state": state,
-        "time_discovered_started_ns": None if state == "scheduled" else 1,
-        "time_discovered_completed_ns": 2 if state == "completed" else None,
-        "retired": state == "completed",
-        "is_p2p": bool(p2p),
-    }
-
-
 DONE = [entry(i, i + 1, "all_reduce", 1000, 1000, "completed") for i in range(4)]
 
 
@@ -128,20 +104,7 @@ def groups(**members):
         name.removeprefix("g"): {"name": name.removeprefix("g"), "desc": "sub", "ranks": str(list(ranks))}
         for name, ranks in members.items()
     }
-    return {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1, 2, 3]"}, **told}
-
-
-def record(entries, config=None, status=None):
-    """A torch flight record as a pickle."""
-    return pickle.dumps(
-        {
-            "version": "2.10",
-            "comm_lib_version": "2.27.5",
-            "pg_config": groups() if config is None else config,
-            "pg_status": status or {},
-            "entries": entries,
-        }
-    )
+    return {**ALL_OF_FOUR, **told}
 
 
 def records(entries_of_rank, config=None):

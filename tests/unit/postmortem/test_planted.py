@@ -2,8 +2,9 @@
 
 import pytest
 
+from testkit.hanging_jobs import FAULTS, planted
+
 from .made import judge
-from .planted import FAULTS, planted
 
 SEEDS = range(64)
 

@@ -170,3 +170,123 @@ def test_the_table_of_nsys_reads_like_its_csv(tmp_path):
     verdict = judge(tmp_path, {f"rank{r}_kern_sum.txt": table(300_000 if r == 0 else 6_200_000) for r in range(3)})
 
     assert (verdict.kind, verdict.rank) == ("slow", 0)
+
+
+WAITS_FOR_OTHERS = {
+    "item": ["item (torch/_tensor.py:1)", "clip (train.py:3)"],
+    "own item": [
+        "clip_grad_norm (megatron/core/optimizer/clip_grads.py:120)",
+        "step (megatron/core/optimizer/optimizer.py:400)",
+        "train_step (training.py:3)",
+    ],
+    "tolist": ["tolist (torch/_tensor.py:1000)", "log (train.py:8)"],
+    "work.wait": ["wait (torch/distributed/distributed_c10d.py:400)", "main (train.py:3)"],
+    "p2p": [
+        "_communicate (megatron/core/pipeline_parallel/p2p_communication.py:300)",
+        "recv_forward (megatron/core/pipeline_parallel/p2p_communication.py:400)",
+        "forward_backward (schedules.py:3)",
+    ],
+    "deepspeed": [
+        "all_reduce (deepspeed/comm/torch.py:150)",
+        "wrapper (deepspeed/comm/comm.py:100)",
+        "step (engine.py:3)",
+    ],
+    "event": ["synchronize (torch/cuda/streams.py:230)", "_prefetch (train.py:3)"],
+    "backward": [
+        "_engine_run_backward (torch/autograd/graph.py:769)",
+        "backward (torch/_tensor.py:521)",
+        "main (train.py:3)",
+    ],
+    "wait_tensor": ["wait_tensor (torch/distributed/_functional_collectives.py:120)", "main (train.py:3)"],
+    "fsdp": [
+        "wait_for_unshard (torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py:300)",
+        "pre_forward (torch/distributed/fsdp/_fully_shard/_fsdp_state.py:200)",
+        "main (train.py:3)",
+    ],
+    "native": ["ncclAllReduce (libnccl.so.2)", "main (train.py:3)"],
+    "nccl group": ["ncclGroupEnd (libnccl.so.2)", "main (train.py:3)"],
+    "cuda": ["cuStreamSynchronize (libcuda.so.1)", "main (train.py:3)"],
+    "cudaDeviceSynchronize": [
+        "cudaDeviceSynchronize (libcudart.so.12)",
+        "synchronize (torch/cuda/__init__.py:900)",
+        "main (train.py:3)",
+    ],
+    "nonzero": ["nonzero (torch/functional.py:10)", "main (train.py:3)"],
+    "gloo": ["allreduce (torch/distributed/distributed_c10d.py:2700)", "main (train.py:3)"],
+    "store": [
+        "get (torch/distributed/elastic/utils/store.py:30)",
+        "barrier (torch/distributed/elastic/utils/store.py:200)",
+        "main (train.py:3)",
+    ],
+    "hccl": ["synchronize (torch_npu/npu/utils.py:40)", "main (train.py:3)"],
+    "accelerate": ["wait_for_everyone (accelerate/state.py:400)", "main (train.py:3)"],
+    "xm": ["mark_step (torch_xla/core/xla_model.py:1)", "main (train.py:3)"],
+    "jax": ["block_until_ready (jax/_src/array.py:600)", "main (train.py:3)"],
+}
+STANDS_BY_ITSELF = {
+    "dcp": (
+        "host",
+        [
+            "write_data (torch/distributed/checkpoint/filesystem.py:500)",
+            "save (torch/distributed/checkpoint/state_dict_saver.py:160)",
+            "main (train.py:3)",
+        ],
+    ),
+    "inductor": (
+        "host",
+        [
+            "compile_fx (torch/_inductor/compile_fx.py:900)",
+            "_compile (torch/_dynamo/convert_frame.py:700)",
+            "main (train.py:3)",
+        ],
+    ),
+    "filelock": ("host", ["acquire (filelock/_api.py:300)", "download (hub.py:3)", "main (train.py:3)"]),
+    "sleep": ("host", ["sleep (time.py:1)", "retry (util.py:3)", "main (train.py:3)"]),
+    "pdb": ("host", ["interaction (pdb.py:350)", "main (train.py:3)"]),
+    "wandb": (
+        "host",
+        ["recv (wandb/sdk/lib/sock_client.py:200)", "log (wandb/sdk/wandb_run.py:1700)", "main (train.py:3)"],
+    ),
+    "datasets": ("data", ["map (datasets/arrow_dataset.py:3000)", "prepare (train.py:3)"]),
+    "webdataset": ("data", ["group_by_keys (webdataset/tariterators.py:200)", "main (train.py:3)"]),
+    "megatron": (
+        "data",
+        [
+            "__getitem__ (megatron/core/datasets/gpt_dataset.py:100)",
+            "_next_data (torch/utils/data/dataloader.py:600)",
+            "main (train.py:3)",
+        ],
+    ),
+    "streaming": ("data", ["prepare_shard (streaming/base/dataset.py:1000)", "main (train.py:3)"]),
+    "fairseq": (
+        "data",
+        ["get (queue.py:170)", "__next__ (fairseq/data/iterators.py:648)", "train (fairseq_cli/train.py:274)"],
+    ),
+    "program": ("host", ["evaluate (metrics.py:7)", "main (train.py:60)"]),
+}
+
+
+def three_reduce_and_one(frames):
+    """Dumps of four ranks: three in an all-reduce, rank 2 in other frames, innermost first."""
+    reduces = ["all_reduce (torch/distributed/distributed_c10d.py:2895)", "main (train.py:9)"]
+    files = {}
+    for rank in range(4):
+        lines = [f"Process {6473 + rank}: python train.py", "Python v3.11.2 (/opt/env/bin/python3.11)", ""]
+        lines += [f'Thread {6473 + rank} (idle): "MainThread"']
+        files[f"rank{rank}.txt"] = lines + [f"    {frame}" for frame in (frames if rank == 2 else reduces)]
+    return files
+
+
+@pytest.mark.parametrize("name", WAITS_FOR_OTHERS)
+def test_who_waits_for_its_device_or_for_others_is_not_to_blame(name, tmp_path):
+    verdict = judge(tmp_path, three_reduce_and_one(WAITS_FOR_OTHERS[name]))
+
+    assert verdict.blamed == (), str(verdict)
+
+
+@pytest.mark.parametrize("name", STANDS_BY_ITSELF)
+def test_who_stands_in_its_data_or_in_a_call_of_its_host_is_named(name, tmp_path):
+    kind, frames = STANDS_BY_ITSELF[name]
+    verdict = judge(tmp_path, three_reduce_and_one(frames))
+
+    assert (verdict.kind, verdict.rank) == (kind, 2), str(verdict)

@@ -1,7 +1,9 @@
 """What happened is on disk when `record` returns, in order, and a hook hears of it."""
 
+import contextlib
 import json
 import os
+import subprocess
 import threading
 import time
 
@@ -100,3 +102,29 @@ def test_a_command_that_cannot_be_started_is_no_reason_to_stop(tmp_path, monkeyp
         EventLog(tmp_path / "e", 0).record(Event(kind="slow_rank", message="slow"))
 
     assert len(hook_log(tmp_path / "e", 32)) == 32
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a small disk")
+def test_on_a_full_disk_it_is_still_told_what_happened(tmp_path):
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "small", str(tmp_path)], check=True)
+    try:
+        log, other = EventLog(tmp_path / "events", 0), EventLog(tmp_path / "events", 1)
+        log.keep_room()
+        with contextlib.suppress(OSError), (tmp_path / "ballast").open("wb", buffering=0) as file:
+            while True:
+                file.write(bytes(4096))
+        for event in (log, other):
+            event.record(Event(kind="failure", message="rank 2 died " + "x" * 3000, culprit=2))
+            event.record(Event(kind="storage", message="no space"))
+
+        assert [event.rank for event in read_events(tmp_path / "events")] == [0, 0]
+    finally:
+        subprocess.run(["umount", "-l", str(tmp_path)], check=True)
+
+
+def test_room_that_is_kept_makes_no_events(tmp_path):
+    log = EventLog(tmp_path / "events", None)
+    log.keep_room()
+
+    assert read_events(tmp_path / "events") == []
+    assert log.path.stat().st_size == 0

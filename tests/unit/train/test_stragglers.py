@@ -1,6 +1,7 @@
 """A slow rank or link is named within a few steps; healthy ones are left alone."""
 
 import random
+from pathlib import Path
 
 from meshwright.backend.hosts.link_rates import Carried
 from meshwright.train.stragglers import SlowLinks, SlowRanks
@@ -102,3 +103,34 @@ def test_links_that_carry_next_to_nothing_say_nothing():
     detector = SlowLinks(0)
     for _ in range(100):
         assert detector.observe({1: Carried(100, 1.0), 2: Carried(10**6, 0.0)}) == []
+
+
+def recorded(name, rank, peer):
+    """Yield what a connection carried in each step, and how long each rank waited for a core.
+
+    Recorded in jobs of 2 nodes x 2 ranks in a cluster in a box on 2 cores, under a load of 13 to 17.
+    """
+    lines = (Path(__file__).with_name("links") / f"{name}.csv").read_text().splitlines()[1:]
+    for size_bytes, busy_ms, *waited_ms in (map(float, line.split(",")) for line in lines):
+        yield {peer: Carried(int(size_bytes), busy_ms / 1e3)}, [each / 1e3 for each in waited_ms]
+
+
+def test_a_link_whose_ranks_wait_for_a_core_is_not_called_slow():
+    steps, without = list(recorded("healthy", 1, 3)), SlowLinks(1)
+    detector = SlowLinks(1)
+
+    assert [found for carried, waited_s in steps for found in detector.observe(carried, waited_s)] == []
+    assert [found.culprit for carried, _ in steps for found in without.observe(carried)] == [3]
+
+
+def test_a_nic_at_a_tenth_is_named_on_a_machine_under_load_too():
+    detector = SlowLinks(0)
+
+    found = [
+        (step, one)
+        for step, (carried, waited_s) in enumerate(recorded("slow", 0, 2))
+        for one in detector.observe(carried, waited_s)
+    ]
+
+    assert [one.culprit for _, one in found] == [2]
+    assert 41 < found[0][0] < 61  # it was slowed at step 41

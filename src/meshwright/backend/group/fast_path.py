@@ -134,9 +134,12 @@ class PythonFastPath:
         for tensor in tensors:
             if type(tensor) is not Tensor and type(tensor) is not Parameter:
                 return False
-            if not (tensor.is_cpu and tensor.layout == torch.strided and tensor.is_contiguous()) or tensor.is_neg():
+            if not (tensor.is_cpu and tensor.layout == torch.strided) or tensor.is_nested or tensor.is_quantized:
                 return False
-            if tensor.nbytes and not tensor.untyped_storage().nbytes():  # it was let go
+            if not tensor.is_contiguous() or tensor.is_neg():
+                return False
+            end = tensor.storage_offset() * tensor.itemsize + tensor.nbytes
+            if tensor.nbytes and end > tensor.untyped_storage().nbytes():  # it was let go, or some of it
                 return False
             if dtype is None:
                 dtype = tensor.dtype

@@ -65,7 +65,7 @@ class Signature(NamedTuple):
         if self.size_bytes:
             text += f" of {self.size_bytes} B" if self.size_bytes < 1024 else f" of {format_bytes(self.size_bytes)}"
             text += " each" if collective in _PER_RANK and not self.sizes else ""
-        text += " in uneven parts" if self.sizes else ""
+        text += f" in uneven parts #{self.sizes & 0xFFFF:04x}" if self.sizes else ""  # other sizes, another number
         text += f" ({inside})" if inside else ""
         text += f" with root {root - 1}" if root else ""
         return text + (f" after {'a call' if refused == 1 else f'{refused} calls'} that it refused" if refused else "")

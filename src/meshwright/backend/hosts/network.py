@@ -20,7 +20,7 @@ from ..faults.blame_board import OURS, Word, word_in
 from ..faults.failures import DISAGREE, CollectiveError, FaultyRank
 from ..group.options import WIRE_TYPES, GroupOptions
 from ..group.signature import Signature, mix
-from ..local.ranks import LocalGroup
+from ..local.ranks import HINT_AFTER_S, LocalGroup
 from ..local.reductions import Reduction
 from ..wire.executor import Executor
 from ..wire.transport import Incoming, OtherMessage, Outgoing, Transport, TransportError
@@ -77,6 +77,7 @@ class HostsView:
         self.transport = TcpTransport(
             store, self._me.rank, len(members), prefix="collectives", address=address, timeout_s=timeout_s
         )
+        self.transport.waits = self._wait_for
         self._recent: deque[tuple[int, Signature]] = deque(maxlen=RECENT)
         self._executors: dict[tuple[int, ...], Executor] = {}
         self._schedules: dict[tuple[str, str, int, int], Any] = {}
@@ -185,6 +186,14 @@ class HostsView:
             peer = self.members[int(re.findall(r"rank (\d+)", str(error))[-1])]
             raise self.failure(peer, str(error), self._local.flight.current()) from None
 
+    def _wait_for(self, peer: int, waited_s: float) -> None:
+        """Say that this rank waits for another host's, so that those of its own host that wait for it blame that one.
+
+        Their patience may end before its own, which begins anew with each byte.
+        """
+        if waited_s > HINT_AFTER_S and self.members[peer] not in self._local.members:
+            self._local.wait_for(self.members[peer])
+
     def _mismatch(self, peer: GroupMember, why: str) -> CollectiveError:
         """Return the error for a peer that calls something else: what it says that it calls, if it says so soon."""
         said = self._other_call(peer) or f"{self._me} in {self._recent[-1][1]}; {peer} not: {why}"
@@ -193,10 +202,11 @@ class HostsView:
     def failure(self, peer: GroupMember, why: str, call: tuple[str, int, int]) -> CollectiveError:
         """Return the error for a lost peer: what it left word of, or else that it is gone itself."""
         lost = "waited" not in why
-        self.leave_calls()  # the peer may have closed, or wait, because it calls something else
         suspect = FaultyRank.of(peer, "died or left (its connection is closed)" if lost else "did not arrive in time")
+        if not lost:  # for ranks that wait for this one; it comes first: the store may be beyond a cable that is out
+            OURS.say(suspect, final=False)
+        self.leave_calls()  # the peer may have closed, or wait, because it calls something else
         if not lost:
-            OURS.say(suspect, final=False)  # for ranks that wait for this one meanwhile
             if said := self._other_call(peer):
                 return self._failed(FaultyRank.of(peer, DISAGREE + said), call)
         elif peer in self._local.members:

@@ -145,7 +145,8 @@ static uint64_t *call_at(const Group *g, int64_t rank, uint64_t step) {
     return g->calls + rank * g->calls_words + step % CALLS * ENTRY;
 }
 
-/* Say, before the first step of a collective, what it is. Done once, however often the collective is gone on with. */
+/* Note, before the first step of a collective, what it is; `publish` says so. Done once, however often the collective is
+ * gone on with. */
 static void begin(Group *g) {
     if (g->begun) return;
     g->begun = 1;
@@ -157,7 +158,6 @@ static void begin(Group *g) {
     }
     g->chain = chain;
     entry[0] = (chain & ~(uint64_t)0xffff) | (g->first & 0xffff);
-    __atomic_store_n(g->counters + g->rank * LINE + CALL, entry[0], __ATOMIC_RELAXED);
 }
 
 /* Return whether a rank that has come to the first step of this collective is in the same collective. It may be further. */
@@ -237,8 +237,13 @@ static int free_slots(Group *g, int is_short) {
     return 1;
 }
 
-/* Say that this rank has entered the next step; the slots stay. */
-static void publish(Group *g) { __atomic_store_n(g->counters + g->rank * LINE, ++g->sequence, __ATOMIC_RELEASE); }
+/* Say that this rank has entered the next step, and at the first one of a collective in the same breath what that is:
+ * others look at this line all the while, and it is taken back from their caches once for both. The slots stay. */
+static void publish(Group *g) {
+    uint64_t *line = g->counters + g->rank * LINE;
+    if (++g->sequence == g->first) __atomic_store_n(line + CALL, *call_at(g, g->rank, g->first), __ATOMIC_RELAXED);
+    __atomic_store_n(line, g->sequence, __ATOMIC_RELEASE);
+}
 
 /* Enter the next step, and go on to phase 1. */
 static void enter(Group *g) {
@@ -578,11 +583,11 @@ int mw_all_to_all(Group *g) {
         int is_first = g->chunk == 0;
         if (g->phase == 0) {
             if (!free_slots(g, 0)) return 0;
-            if (is_first) *needed = say_needed(g);
             for (int64_t i = 1; i < g->size; i++) {
                 int64_t peer = (me + i) % g->size, length = part(g->sent[peer], start, g->part_bytes);
                 fill(g, between(g, me, peer), g->sources[peer] + start, length);
             }
+            if (is_first) *needed = say_needed(g); /* last, as others look at that line too */
             enter(g);
             if (is_first && g->targets[me] != g->sources[me])
                 land(streams, g->targets[me], g->sources[me], g->sent[me]);

@@ -272,16 +272,20 @@ class LocalGroup:
 
     def _hint(self, late: int) -> None:
         """Publish from time to time which rank this one waits for, for waiters in other groups."""
+        word = self._word_of(late)
+        awaited = self.members[late] if word is None or word.culprit.rank == self.flight.rank else word.culprit
+        self.wait_for(awaited)
+
+    def wait_for(self, awaited: GroupMember | FaultyRank) -> None:
+        """Publish from time to time, for ranks that wait for this one, that it waits itself: for this rank."""
         now = time.monotonic()
         if now < self._next_hint_s:
             return
         self._next_hint_s = now + HINT_S / 3
-        word = self._word_of(late)
-        name, sequence, _ = self.flight.current()
-        culprit = FaultyRank.of(self.members[late], f"did not come to {name} #{sequence}")
-        if word is not None and word.culprit.rank != self.flight.rank:
-            culprit = word.culprit
-        OURS.say(culprit, final=False, until_s=now + HINT_S)
+        if isinstance(awaited, GroupMember):
+            name, sequence, _ = self.flight.current()
+            awaited = FaultyRank.of(awaited, f"did not come to {name} #{sequence}")
+        OURS.say(awaited, final=False, until_s=now + HINT_S)
 
     def diagnose_wait(
         self,
@@ -306,9 +310,9 @@ class LocalGroup:
             if self.has_left(peer) and not arrived(peer):
                 return self.failure(self.blamed(peer, "has left the group"), call)
         if waited_s > limit_s and late:
-            self.before_blame()
             last = min(late, key=lambda peer: counters[peer * LINE])
             culprit = FaultyRank.of(self.members[last], f"did not arrive within {limit_s:g} s")
+            self.before_blame()
             if OURS.has_several_boards or self._word_of(last):  # it may wait itself, perhaps for one of another group
                 culprit = OURS.follow(culprit, self.flight.rank, lambda: self._word_of(last))
             return self.failure(culprit, call)

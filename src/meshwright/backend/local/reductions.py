@@ -153,10 +153,11 @@ def _divide(block: Block, ranks: int) -> None:
 
 
 def _divide_integers(block: Block, ranks: int) -> None:
-    """Divide towards zero, as NCCL does."""
-    negative = block < 0
-    np.floor_divide(np.abs(block), ranks, out=block)
-    np.negative(block, out=block, where=negative)
+    """Divide towards zero, as NCCL does. In a type that holds the number of ranks, and the negative of every sum."""
+    wide = block if block.itemsize == 8 else block.astype(np.int64)
+    quotient = wide // ranks
+    quotient += (wide < 0) & (quotient * ranks != wide)
+    block[:] = quotient
 
 
 def _with_torch(dtype: torch.dtype, operator: str) -> Reduction:

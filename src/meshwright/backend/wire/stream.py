@@ -18,7 +18,7 @@ from ...native import load_compiled
 from ..local.helper import BF16, FLAGS
 from .executor_reduce import add
 from .transport import Incoming, Outgoing, TransportError, late
-from .transport_stream import HEADER, Deadline, check_header, header_of
+from .transport_stream import HEADER, Deadline, Waits, check_header, header_of
 
 SOURCE = Path(__file__).with_name("stream.c")
 MOST = 64  # messages of one exchange
@@ -61,7 +61,7 @@ class Stream:
         self._stage = ctypes.create_string_buffer(STAGE_BYTES)
 
     def exchange(
-        self, sends: Sequence[Outgoing], receives: Sequence[Incoming], timeout_s: float, call: int = 0
+        self, sends: Sequence[Outgoing], receives: Sequence[Incoming], timeout_s: float, call: int, waits: Waits
     ) -> bool:
         """Move all these messages, of collective `call`, as `Transport.exchange` does; False if none for the helper."""
         ways = [way for way in map(_way, receives) if way is not None]
@@ -81,9 +81,11 @@ class Stream:
                 deadline = Deadline(timeout_s)
             elif state != IDLE:
                 raise self._failure(state, messages[which.value], rows[which.value][0], call)
-            elif not deadline.left_s:
+            else:
                 first = next(row for row, message in zip(rows, messages, strict=True) if message.done < message.size)
-                raise late(self._rank, first[0].peer, "receive" if first[2] == SEND else "send", timeout_s)
+                if not deadline.left_s:
+                    raise late(self._rank, first[0].peer, "receive" if first[2] == SEND else "send", timeout_s)
+                waits(first[0].peer, deadline.waited_s)
 
     def _messages(self, rows: Sequence[Row], call: int) -> Any:
         """Return the messages for C, each after those before it to or from the same peer."""

@@ -7,7 +7,7 @@ whenever it can, so that an exchange needs no thread, and reductions run while l
 
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from struct import Struct
 
 import torch
@@ -16,6 +16,7 @@ from torch import Tensor
 from .transport import Incoming, OtherMessage, Outgoing, TransportError, check_size, late
 
 HEADER = Struct("<QQ")
+Waits = Callable[[int, float], object]  # told now and then which peer an exchange waits for, and for how many seconds
 CHECK = 0x4D57  # the last two bytes of each word; a stream that is out of step is noticed
 
 
@@ -109,9 +110,12 @@ class StreamExchange:
 
     def lateness(self, rank: int, timeout_s: float) -> TransportError:
         """Return the error for the first peer that is waited for."""
-        if self.inn:
-            return late(rank, next(iter(self.inn)), "send", timeout_s)
-        return late(rank, next(iter(self.out)), "receive", timeout_s)
+        return late(rank, self.awaited, "send" if self.inn else "receive", timeout_s)
+
+    @property
+    def awaited(self) -> int:
+        """The first peer that is waited for."""
+        return next(iter(self.inn or self.out))
 
 
 class Deadline:
@@ -125,6 +129,11 @@ class Deadline:
     def left_s(self) -> float:
         """Seconds left, not below 0."""
         return max(0.0, self._end - time.monotonic())
+
+    @property
+    def waited_s(self) -> float:
+        """Seconds since it began."""
+        return self.timeout_s - self._end + time.monotonic()
 
 
 def bytes_of(tensor: Tensor) -> memoryview:

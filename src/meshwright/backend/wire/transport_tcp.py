@@ -19,13 +19,15 @@ from typing import Any
 import torch
 
 from ...handshake import HandshakeListener
+from ...sockets import send_promptly
 from ..hosts.addresses import advice, from_here, listening_at
 from .stream import STAGE_BYTES, Stream, load_stream
 from .transport import DEFAULT_TIMEOUT_S, Incoming, Outgoing, TransportError
-from .transport_stream import HEADER, Deadline, IncomingState, StreamExchange, bytes_of
+from .transport_stream import HEADER, Deadline, IncomingState, StreamExchange, Waits, bytes_of
 
 GREETING = Struct("<32sI")  # the random word, the rank
 CONNECT_TIMEOUT_S = 300.0
+WAIT_S = 0.1  # between two words that an exchange waits
 LOOK_S = 0.5  # between two looks at whether another rank has given up
 
 
@@ -45,6 +47,7 @@ class TcpTransport:
         self.rank = rank
         self.ranks = ranks
         self.timeout_s = timeout_s
+        self.waits: Waits = lambda peer, waited_s: None
         self.call = 0  # the number of the collective that the next exchanges are of, the same on all ranks
         self._stages: dict[int, torch.Tensor] = {}
         self.connections: dict[int, socket.socket] = {}  # by rank; non-blocking once all are there
@@ -78,7 +81,7 @@ class TcpTransport:
                 connection.sendall(GREETING.pack(word, self.rank))
             self._accept(server, word, deadline, lambda: _told(store, f"{prefix}/failed"))
         for connection in self.connections.values():
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            send_promptly(connection)
             connection.setblocking(False)
 
     def _accept(self, server: socket.socket, word: bytes, deadline: Deadline, told: Callable[[], str]) -> None:
@@ -107,7 +110,9 @@ class TcpTransport:
     def exchange(self, sends: Sequence[Outgoing], receives: Sequence[Incoming]) -> None:
         """Move all these messages; return when the last byte has been received, and given to the kernel to send."""
         with self._at_work:
-            if self._stream is None or not self._stream.exchange(sends, receives, self.timeout_s, self.call):
+            if self._stream is None or not self._stream.exchange(
+                sends, receives, self.timeout_s, self.call, self.waits
+            ):
                 self._exchange(sends, receives)
 
     def _exchange(self, sends: Sequence[Outgoing], receives: Sequence[Incoming]) -> None:
@@ -201,8 +206,10 @@ class TcpTransport:
             if peer in exchange.inn and exchange.inn[peer][0].ready:
                 events |= select.POLLIN
             poll.register(self.connections[peer], events)
-        if not poll.poll(deadline.left_s * 1000):
-            raise exchange.lateness(self.rank, self.timeout_s)
+        while not poll.poll(min(deadline.left_s, WAIT_S) * 1000):
+            if not deadline.left_s:
+                raise exchange.lateness(self.rank, self.timeout_s)
+            self.waits(exchange.awaited, deadline.waited_s)
 
     def _lost(self, peer: int, reason: str | None) -> TransportError:
         return TransportError(f"rank {self.rank} lost rank {peer}: {reason}")

@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -19,6 +20,7 @@ MS_BIND = 0x1000
 MS_REC = 0x4000
 MS_PRIVATE = 0x4_0000
 
+_PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -42,6 +44,11 @@ def mount(source: str, target: str, *, kind: str = "", flags: int = 0, data: str
 def adopt_orphans() -> None:
     """Become the parent of descendants whose own parent ends (a subreaper), so that they can be waited for here."""
     _check(_libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0), "prctl(PR_SET_CHILD_SUBREAPER)")
+
+
+def go_on_without_parent() -> None:
+    """Have the kernel let this process go on (SIGCONT) when its parent ends: a stopped one could not leave then."""
+    _check(_libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGCONT), 0, 0, 0), "prctl(PR_SET_PDEATHSIG)")
 
 
 @contextmanager

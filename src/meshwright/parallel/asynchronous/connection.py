@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ...errors import MeshwrightError
 from ...handshake import prove
+from ...sockets import send_promptly
 from .messages import Message, Refused
 
 HEADER = Struct("<QIQ")
@@ -46,7 +47,7 @@ class Connection:
         self._sending = threading.Lock()
         self._asking = threading.Lock()
         self.moved_bytes = 0  # sent and received, headers included
-        stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        send_promptly(stream)
 
     def send(self, message: Message, payload: Tensor = EMPTY) -> None:
         """Send a message and the bytes of a contiguous tensor; ConnectionLost if the other side has gone."""

@@ -1,7 +1,9 @@
 """Time of the attention between the projections: a fused (flash) kernel, or two batched products around a softmax.
 
 FLOPs of one sequence of s tokens: 4 s^2 d a forward, half of it if causal scores are skipped; a flash backward
-computes five products in place of two, 2.5 times the forward (Dao et al. 2022, arXiv 2205.14135, 2307.08691).
+computes five products in place of two, 2.5 times the forward (Dao et al. 2022, arXiv 2205.14135, 2307.08691). Each
+score has one exponential too, whatever the head's width, so that narrow heads take longer for their FLOPs: an H100 has
+16 of them in the time of 4,096 FLOPs, those of 16 scores of 64 elements (Shah et al. 2024, arXiv 2407.08608).
 Without fusion the scores travel through memory: nine bytes a score forward and eleven backward in half precision
 (scores written and read, softmax and its mask, dropout; Korthikanti et al. 2022, arXiv 2205.05198, section 4).
 """
@@ -15,6 +17,7 @@ FORWARD_SCORE_BYTES, BACKWARD_SCORE_BYTES = 9.0, 11.0
 ALIGNED = 8  # elements: batched products of a head that is no multiple of it leave the tensor cores' fast path
 FUSED_BATCH = 4  # Megatron's fused softmax needs micro-batch x heads to be a multiple of it
 RECURRENT_PASSES = 5.0
+USUAL_WIDTH = 128.0  # of a head, at which `attention` is what a kernel reaches
 FALLBACK_BYTES = 3.0  # softmax in separate kernels, in single precision
 
 
@@ -26,7 +29,9 @@ def flash_s(
     scores = grid.mbs * heads * seq_len * seq_len / grid.cp / 2.0
     flops = 2.0 * scores * (model.head_dim + model.value_dim) * seen_share(model, seq_len)
     short = 1.0 + c.attention_length * grid.cp / seq_len
-    forward = flops / (machine.peak_half * c.attention) * short
+    width = (model.head_dim + model.value_dim) / 2.0
+    narrow = (1.0 + c.exponentials / width) / (1.0 + c.exponentials / USUAL_WIDTH)
+    forward = flops / (machine.peak_half * c.attention) * short * narrow
     return forward, 2.5 * forward
 
 

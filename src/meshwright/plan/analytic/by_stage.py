@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 
 from ...layout import Layout
-from .loads import RankLoad, in_flight, is_folded, loads, rank_layers, without_experts
+from .loads import RankLoad, is_folded, loads, rank_layers, without_experts
 from .memory import stage_memory
 from .price import Setting, coefficients_of, machine_of
 from .quantities import Array, Grid, ModelQuantities
@@ -30,13 +30,7 @@ def memory_of_stages(setting: Setting, layout: Layout, stages: Sequence[int] = (
     grid, model = Grid.of([layout] * layout.pp), ModelQuantities.of(setting.architecture)
     micro, place = float(setting.global_batch) / (grid.dp * grid.mbs), np.arange(float(layout.pp))
     layers, dense = _layers(model, layout, stages)
-    load = RankLoad(
-        dense=dense,
-        moe=layers - dense,
-        embedding=1.0 * (place == 0),
-        output=1.0 * (place == np.where(is_folded(grid), 0, layout.pp - 1)),
-        in_flight=in_flight(grid, place, micro),
-    )
+    load = RankLoad.of(grid, place, dense=dense, moe=layers - dense, micro_batches=micro)
     memory = stage_memory(
         machine_of(setting),
         coefficients_of(setting),
@@ -44,6 +38,7 @@ def memory_of_stages(setting: Setting, layout: Layout, stages: Sequence[int] = (
         grid,
         load,
         seq_len=float(setting.seq_len),
+        micro_batches=micro,
         shard=grid.dp * grid.cp / grid.replicas,
     )
     names = ("allocated_bytes", "reserved_bytes", "card_bytes")

@@ -42,6 +42,7 @@ class Coefficients(NamedTuple):
     cast: Number  # bytes moved for each element that a product in eight bits or fewer reads
     attention: Number  # share of the bf16 peak that a long fused attention reaches, counted causal
     attention_length: Number  # tokens at which it runs at half of that
+    exponentials: Number  # elements of a head's width whose products take as long as one score's exponential
     recurrence: Number  # products inside a recurrence's chunks, beside that
     scan: Number  # multiplies the bytes of a recurrence's kernels
     softmax: Number  # multiplies the bytes of an unfused softmax
@@ -68,7 +69,8 @@ class Coefficients(NamedTuple):
     tp_hidden: Number  # share of the tensor-parallel collectives that computation hides
     ep_exposed: Number  # share of the all-to-all between experts that nothing hides
     grouped: Number  # products of experts beside one product of their rows
-    launch_moe_s: Number  # least seconds of the forward of a layer with experts
+    launch_moe_s: Number  # least seconds of the forward of a layer with experts, beside its experts' own kernels
+    launch_expert_s: Number  # likewise of one kernel of one expert; 0 where one kernel computes those of all
     moe_pace: Number  # of layers with experts, in a release of the stack
     sends_hidden: Number  # share of the sends between stages that an interleaved schedule hides
     dp_hidden: Number  # share of the window of backward in which gradients travel unseen
@@ -112,9 +114,20 @@ class Coefficients(NamedTuple):
     low_input_bytes: Number
     gate_kept: Number
     selective_saves: Number
+    imbalance: Number
+    returned_kept: Number
+    gate_bytes: Number
+    modules_again: Number
     logit_bytes: Number
     parallel_logit_bytes: Number
+    loss_chunks: Number
+    norms_single: Number
+    one_projection: Number
     gathers_kept: Number
+    norm_copies: Number
+    cast_bytes: Number
+    weighted_kept: Number
+    frees_early: Number
     spare_gradient_bytes: Number
     master_bytes: Number
     trained: Number
@@ -169,7 +182,8 @@ class Errors(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     runs: int
     fitted: float  # mean absolute error, relative
     left_out: float
-    band: float  # nine in ten of the left-out runs are within it
+    band: float  # nine in ten of the left-out runs are within it, those with experts aside where there are others
+    experts_band: float | None = None  # the same of runs with experts; None where there are none
 
 
 class Book(msgspec.Struct, frozen=True):
@@ -196,10 +210,15 @@ class Book(msgspec.Struct, frozen=True):
         """Return the stack whose conventions hold for `stack`: its own, or those of the one that it is like."""
         return stack if stack in DESCRIBED else self.fitted(stack)
 
-    def band(self, stack: str) -> float:
-        """Return the relative error within which nine in ten runs of a stack were predicted."""
-        own = self.fitted(stack)
-        return self.errors[own if own in self.errors else UNSEEN].band
+    def band(self, stack: str, *, experts: float = 0) -> float:
+        """Return the relative error within which nine in ten runs of a stack were predicted, of models with experts or
+        without; that of stacks that nobody measured where no run of this one had any.
+        """
+        unseen = self.errors[UNSEEN]
+        own = self.errors.get(self.fitted(stack), unseen)
+        if not experts:
+            return own.band
+        return max(own.band, unseen.experts_band or 0.0) if own.experts_band is None else own.experts_band
 
     @property
     def values(self) -> Array:

@@ -88,5 +88,6 @@ def _value(name: str, text: str, where: str) -> int:
             raise InputError(f"{where}: {text!r}: no such {name} ({nearest(text, WORDS[name])})")
         return WORDS[name].index(text)
     if not text.isdecimal():
-        raise InputError(f"{where}: {text!r}: expected a whole number")
+        swapped = f"; {text[0]}= in place of ={text[0]}" if text[:1] in {"<", ">"} else ""
+        raise InputError(f"{where}: {text!r}: expected a whole number{swapped}")
     return int(text)

@@ -20,7 +20,7 @@ MOST_KEYS = 2**62
 # what each part depends on
 RANKS = ("tp", "pp", "dp", "cp")  # how the axes lie
 LAYER = (*RANKS, "ep", "etp", "mbs", "sp", "recompute", "order")
-KEPT = ("tp", "cp", "mbs", "sp", "recompute")
+KEPT = (*RANKS, "ep", "etp", "mbs", "sp", "recompute")
 STATES = (*RANKS, "ep", "etp", "vpp", "zero", "schedule", "replicas", "offload")
 SENT = (*RANKS, "ep", "etp", "vpp", "zero", "replicas", "order")
 

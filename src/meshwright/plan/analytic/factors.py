@@ -37,7 +37,7 @@ FACTORS = {
     ),
     "host": Factor(
         spread=0.7,
-        roles=("launch_s", "launch_moe_s", "step_s", "micro_s"),
+        roles=("launch_s", "launch_moe_s", "launch_expert_s", "step_s", "micro_s"),
         machine=True,
         meaning="seconds that the host needs for a layer, a micro-batch and a step",
     ),

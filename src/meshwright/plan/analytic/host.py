@@ -6,9 +6,11 @@ all but the gradient written, 30 bytes in all. CPU-Adam takes 2.57 s for 10 B pa
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple, TypedDict
 
 import numpy as np
 
+from ...units import format_rate
 from ...workload.program import Comm
 from ...workload.split import HostTraffic, host_traffic
 from .coefficients import Coefficients
@@ -20,6 +22,50 @@ MEMORY_SHARE = 0.46  # of the rate of the host's memory
 LINK_SHARE = 0.8  # of the link's; assumed: 80 to 90 % are common on PCIe and NVLink-C2C alike
 ASSUMED_MEMORY_RATE = 50e9  # a GPU's share of its host's memory, where the catalogue does not know it
 ASSUMED_LINK_RATE = 16e9  # PCIe 3, the slowest of them
+
+
+class HostShare(TypedDict):
+    """What one GPU has of its node's host, as fields of `Machine`."""
+
+    host_rate: float
+    host_memory_rate: float
+    host_memory_bytes: float
+
+
+class HostFigures(NamedTuple):
+    """What is known of a node's host: rates in bytes per second, None where the catalogue does not know."""
+
+    link_rate: float | None  # of one GPU to it
+    memory_rate: float | None  # of its memory
+    memory_bytes: float | None
+
+    def of_gpu(self, used: int, gpus: int) -> HostShare:
+        """Return the share of one of the `used` of a node's `gpus`, as fields of `Machine`; assumed if not known."""
+        return {
+            "host_rate": self.link_rate or ASSUMED_LINK_RATE,
+            "host_memory_rate": (self.memory_rate or ASSUMED_MEMORY_RATE * gpus) / used,
+            "host_memory_bytes": self.memory_bytes / used if self.memory_bytes else np.inf,
+        }
+
+    def doubts(self, stack: str) -> tuple[str, ...]:
+        """Return what is assumed where a layout offloads on a stack."""
+        told = ["offload: no run that offloads was fitted to; rates of CPU-Adam and of copies are ZeRO-Offload's"]
+        if not self.link_rate:
+            told.append(
+                f"offload: the link of a GPU to its host is not known; assumed {format_rate(ASSUMED_LINK_RATE)}"
+            )
+        if not self.memory_rate:
+            rate = format_rate(ASSUMED_MEMORY_RATE)
+            told.append(f"offload: the rate of the hosts' memory is not known; assumed {rate} a GPU")
+        if not self.memory_bytes:
+            told.append(
+                "offload: the size of the hosts' memory is not known, and what lies there is not held against it"
+            )
+        if stack in {"maxtext", "pax"}:
+            told.append(
+                "offload: MaxText updates on the device, states travelling there and back; priced as on the host"
+            )
+        return tuple(told)
 
 
 @dataclass(frozen=True, slots=True)

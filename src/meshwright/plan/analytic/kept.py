@@ -7,10 +7,14 @@ attention and gates). Inputs of products are kept in 8 bits where the stack's fp
 keeps besides the rows that were sent to its experts and those that came back.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 
+from ...workload.recomputed import PLACES
 from .coefficients import Coefficients
 from .quantities import Grid, Machine, ModelQuantities, Number
+from .states import expert_parameters
 
 SELECTIVE = 1  # indices of quantities.RECOMPUTES
 FULL = 2
@@ -30,43 +34,130 @@ def residual_bytes(machine: Machine, c: Coefficients) -> Number:
     return np.where(machine.product_bytes < SINGLE_BYTES, c.residual_bytes, SINGLE_BYTES)
 
 
+class LayerParts(NamedTuple):
+    """Bytes that a layer keeps for the backward of one micro-batch, without recomputation, part by part."""
+
+    entries: Number  # what enters both halves, and the ranks of latent attention
+    norms: Number  # what their norms return
+    lifted: Number  # what comes out of latent attention's ranks
+    attention: Number  # the rest of it
+    sent: Number  # rows on their way to experts and back
+    gates: Number  # what enters the activation functions, of dense layers or of routed experts
+    acted: Number  # what they return
+    shared: Number  # both, of the network that every token visits beside its experts
+    scores: Number
+    cast: Number  # copies of the weights in the type of the products, where autocast keeps them
+
+    @property
+    def all(self) -> Number:
+        """Everything."""
+        return sum(self)
+
+
 def layer_bytes(
     machine: Machine, c: Coefficients, model: ModelQuantities, grid: Grid, seq_len: Number, moe: bool
 ) -> Number:
     """Return what a layer, with experts if `moe`, keeps for the backward of one micro-batch."""
-    everything = whole_layer_bytes(machine, c, model, grid, seq_len, moe)
+    parts = layer_parts(machine, c, model, grid, seq_len, moe)
     tokens = grid.mbs * seq_len / grid.cp
-    residual = residual_bytes(machine, c) * tokens * model.hidden / _rows(grid)
+    residual = residual_bytes(machine, c) * tokens * model.hidden / rows_cut(grid)
     second = residual + _every_second(machine, c, model, grid, tokens, moe)
     products = residual + _products(machine, c, model, grid, tokens, moe)
-    scores = _scores(c, model, grid, seq_len) * tokens
-    some = np.where(c.selective_saves == 1, second, np.where(c.selective_saves == 2, products, everything - scores))
-    return np.where(grid.recompute == FULL, residual, np.where(grid.recompute == SELECTIVE, some, everything))
+    named = parts.all - _discarded(c, parts, moe)
+    every_second = (c.selective_saves == 1) | (c.selective_saves == 3)
+    some = np.where(every_second, second, np.where(c.selective_saves == 2, products, parts.all - parts.scores))
+    some = np.where(c.modules_again > 0, named, some)
+    return np.where(grid.recompute == FULL, residual, np.where(grid.recompute == SELECTIVE, some, parts.all))
 
 
-def whole_layer_bytes(
+def is_again(c: Coefficients, module: str) -> Number:
+    """Return 1 where a module is named among those that selective recomputation computes again, else 0."""
+    return np.floor(c.modules_again / 2.0 ** PLACES[module]) % 2.0
+
+
+def _discarded(c: Coefficients, parts: LayerParts, moe: bool) -> Number:
+    """Return the bytes of a layer that its named modules do not keep."""
+    networks = {
+        True: {
+            "moe_act": parts.acted,
+            "shared_experts": parts.shared,
+            "moe": parts.sent + parts.gates + parts.acted + parts.shared,
+        },
+        False: {"mlp": parts.gates + parts.acted},
+    }[moe]
+    if moe:  # inside of a network that is computed again as a whole nothing is left to discard
+        inside = 1.0 - is_again(c, "moe")
+        networks |= {name: networks[name] * inside for name in ("moe_act", "shared_experts")}
+    found = {"core_attn": parts.scores, "layernorm": parts.norms, "mla_up_proj": parts.lifted, **networks}
+    return sum(is_again(c, name) * bytes_ for name, bytes_ in found.items())
+
+
+def layer_parts(
     machine: Machine, c: Coefficients, model: ModelQuantities, grid: Grid, seq_len: Number, moe: bool
-) -> Number:
+) -> LayerParts:
     """Return what a layer keeps without recomputation: what it computes again before its backward, with it."""
     element, residual = element_bytes(machine, c), residual_bytes(machine, c)
     entering: Number = np.where(machine.product_bytes < 2.0, c.low_input_bytes, element)
     tokens = grid.mbs * seq_len / grid.cp
     masks: Number = np.where(c.flash > 0, 0.0, MASK_BYTES)
-    gathered: Number = np.where(c.gathers_kept > 0, 1.0, _rows(grid))
-    outer: Number = (2.0 * residual + masks) * model.hidden / _rows(grid)
-    outer = (outer + 2.0 * entering * model.hidden / gathered) * model.halves + element * model.latent_kept
+    gathered: Number = np.where(c.gathers_kept > 0, 1.0, rows_cut(grid))
+    halves = model.halves
+    # where norms are several operators: of each its input in single precision, and its result before the weight
+    singles = c.norms_single * 2.0 * SINGLE_BYTES * model.hidden / rows_cut(grid) * halves
+    entries = (2.0 * residual * c.norm_copies + masks) * model.hidden / rows_cut(grid) * halves
     out = model.mixer_out
     again = np.where(entering < element, entering, 0.0)  # the attention keeps its output, the projection its own copy
-    inner = element * (model.attention_kept + out) + again * out + SINGLE_BYTES * model.heads
+    lifted = element * model.lifted_kept
+    ring = element * model.kv_heads * (model.head_dim + model.value_dim) * grid.cp  # keys and values of all ranks
+    joined: Number = np.where((grid.cp > 1) & (c.keys_ring == 0), ring, 0.0)
+    inner = element * (model.attention_kept - (1.0 - c.one_projection) * model.turned + out) + again * out
+    inner = inner + SINGLE_BYTES * model.heads + joined
+    gates = element * (model.matrices - 1.0 + c.gate_kept * (model.matrices > 2.0))
+    width: Number = model.ffn * model.dense_share
     sent: Number = 0.0
-    width: Number = _width(model, moe=False)
-    network = _network(c, model, element, entering)
-    if moe:
-        routed = model.experts_per_token
-        sent = (entering + element) * model.hidden * model.stream * routed + ROUTER_BYTES * model.experts
-        width = _width(model, moe)
-    cut = inner + network * width
-    return tokens * (outer + sent / _rows(grid) + cut / grid.tp + _scores(c, model, grid, seq_len))
+    shared: Number = 0.0
+    if moe:  # experts of a narrower stream are wider than their weights say
+        routed = model.experts_per_token * c.imbalance
+        each = entering + c.returned_kept * element + c.weighted_kept * residual
+        sent = each * model.hidden * model.stream * routed + ROUTER_BYTES * model.experts
+        width, shared = model.expert_ffn * routed / model.stream, model.shared_ffn
+        gates = np.where(c.gate_bytes > 0, gates / element * c.gate_bytes, gates)
+    return LayerParts(
+        entries=tokens * (entries + element * model.latent_kept),
+        norms=tokens * (2.0 * entering * model.hidden / gathered * halves + singles),
+        lifted=tokens * lifted / grid.tp,
+        attention=tokens * (inner - lifted) / grid.tp,
+        sent=tokens * sent / np.where(c.routed_cut > 0, rows_cut(grid), 1.0),
+        gates=tokens * gates * width / grid.tp,
+        acted=tokens * entering * width / grid.tp,
+        shared=tokens * (gates + entering) * shared / grid.tp,
+        scores=tokens * _scores(c, model, grid, seq_len),
+        cast=c.cast_bytes * layer_matrices(model, grid, moe),
+    )
+
+
+def widest_bytes(machine: Machine, c: Coefficients, model: ModelQuantities, grid: Grid, seq_len: Number) -> Number:
+    """Return the largest gradient inside of a layer: of what one of its products returns."""
+    rows = grid.mbs * seq_len / grid.cp
+    inner = (model.matrices - 1.0) * _widest(model) / grid.tp
+    return element_bytes(machine, c) * rows * np.maximum(np.maximum(model.hidden, model.projected / grid.tp), inner)
+
+
+def delayed_bytes(machine: Machine, c: Coefficients, model: ModelQuantities, grid: Grid, seq_len: Number) -> Number:
+    """Return the gradients that a layer keeps from the first to the second half of a split backward.
+
+    They are those of all that has weights: of what its products return, and its norms.
+    """
+    element, rows = element_bytes(machine, c), grid.mbs * seq_len / grid.cp
+    columns = (model.projected + (model.matrices - 1.0) * _widest(model)) / grid.tp + 2.0 * model.hidden
+    return rows * (element * columns + 2.0 * residual_bytes(machine, c) * model.hidden / rows_cut(grid))
+
+
+def layer_matrices(model: ModelQuantities, grid: Grid, moe: bool) -> Number:
+    """Return the weights of the products of one layer of a rank."""
+    width = model.shared_ffn if moe else model.ffn * model.dense_share
+    found = (model.attention_weights + model.matrices * model.hidden * width) / grid.tp
+    return found + model.hidden * model.experts + expert_parameters(model, grid) if moe else found
 
 
 def working_bytes(
@@ -75,17 +166,17 @@ def working_bytes(
     """Return what the backward of one layer has beside what was kept: gradients inside its network, what it repeats."""
     element = element_bytes(machine, c)
     tokens = grid.mbs * seq_len / grid.cp
-    routed = np.maximum(model.expert_ffn * model.experts_per_token / model.stream, model.shared_ffn)
+    routed = np.maximum(model.expert_ffn * model.experts_per_token * c.imbalance / model.stream, model.shared_ffn)
     width = routed if moe else model.ffn
-    gradients = tokens * element * (model.matrices * width / grid.tp + 2.0 * model.hidden / _rows(grid))
-    again = whole_layer_bytes(machine, c, model, grid, seq_len, moe)
+    gradients = tokens * element * (model.matrices * width / grid.tp + 2.0 * model.hidden / rows_cut(grid))
+    again = layer_parts(machine, c, model, grid, seq_len, moe).all
     kept = layer_bytes(machine, c, model, grid, seq_len, moe)
-    entry = residual_bytes(machine, c) * tokens * model.hidden / _rows(grid)
+    entry = residual_bytes(machine, c) * tokens * model.hidden / rows_cut(grid)
     repeated = np.maximum(again - kept + entry * (grid.recompute == FULL), 0.0)
     return gradients + repeated * (grid.recompute > 0)
 
 
-def _rows(grid: Grid) -> Number:
+def rows_cut(grid: Grid) -> Number:
     """Return how many ranks the rows between the products are cut over."""
     return np.where(grid.sp > 0, grid.tp, 1.0)
 
@@ -95,16 +186,16 @@ def _scores(c: Coefficients, model: ModelQuantities, grid: Grid, seq_len: Number
     return np.where(c.flash > 0, 0.0, SCORE_BYTES * model.heads * seq_len / grid.tp)
 
 
-def _network(c: Coefficients, model: ModelQuantities, element: Number, entering: Number) -> Number:
-    """Return the bytes a token and unit of width: what enters the activation function, and the next product."""
-    gates = model.matrices - 1.0
-    return element * (gates + c.gate_kept * (gates > 1)) + entering
-
-
 def _width(model: ModelQuantities, moe: bool) -> Number:
     if moe:  # experts of a narrower stream are wider than their weights say
         return model.expert_ffn * model.experts_per_token / model.stream + model.shared_ffn
     return model.ffn * model.dense_share
+
+
+def _widest(model: ModelQuantities) -> Number:
+    """Return the width of the wider kind of network that the model has."""
+    dense = np.where(model.moe_layers < model.layers, _width(model, moe=False), 0.0)
+    return np.maximum(dense, np.where(model.moe_layers > 0, _width(model, moe=True), 0.0))
 
 
 def _every_second(
@@ -112,12 +203,14 @@ def _every_second(
 ) -> Number:
     """Return what is kept where every second product's result and the attention's are (torchtitan, per operator).
 
-    Of queries, keys, values, output, gate, up and down these are queries, values, gate and down.
+    Of queries, keys, values, output, gate, up and down these are queries, values, gate and down; nobody reads the last
+    again, so that a compiled layer does not keep it.
     """
     element = element_bytes(machine, c)
     heads = model.heads * model.head_dim + model.kv_heads * model.value_dim + model.heads * model.value_dim
     cut = element * (heads + _width(model, moe)) + SINGLE_BYTES * model.heads
-    return tokens * (cut / grid.tp + element * model.hidden / _rows(grid))
+    last = element * model.hidden / rows_cut(grid) * (c.selective_saves == 1)
+    return tokens * (cut / grid.tp + last)
 
 
 def _products(
@@ -127,4 +220,4 @@ def _products(
     element = element_bytes(machine, c)
     heads = model.projected + model.mixer_out
     cut = element * (heads + (model.matrices - 1.0) * _width(model, moe)) + SINGLE_BYTES * model.heads
-    return tokens * (cut / grid.tp + 2.0 * element * model.hidden / _rows(grid))
+    return tokens * (cut / grid.tp + 2.0 * element * model.hidden)  # before sums along tp are cut

@@ -10,9 +10,11 @@ import numpy as np
 
 from ...workload.routing import nodes_reached
 from ...workload.split import LayerTraffic, Sizes, context_exchange, expert_exchange, tensor_exchange
+from .adapters import adapters_s
 from .attention import flash_s, recurrence_s, unfused_s
 from .coefficients import Coefficients
 from .collective import AxisPlacement, all_to_all_s, axis_span, span
+from .kept import is_again
 from .products import linear_s
 from .quantities import Grid, Machine, ModelQuantities, Number
 from .sent import Axis, is_never
@@ -20,6 +22,8 @@ from .sent import Axis, is_never
 HALF_BYTES = 2.0  # of one activation inside a layer
 OUTER_PASSES = 10.0  # norms, residual sums and dropout: reads and writes of T x h in the forward
 INNER_PASSES = 2.0  # activation function: reads and writes of each T x f
+EXPERT_PRODUCTS = 2.0  # of one expert: gate and up together, and down
+NORM_SHARE = 0.4  # of the first: two norms read and write T x h
 BACKWARD_PASSES = 2.0  # of the forward's element-wise bytes
 
 
@@ -59,11 +63,13 @@ def layer_s(machine: Machine, c: Coefficients, model: ModelQuantities, grid: Gri
     ring = _context_parallel(c, machine, sizes, grid, attention)
     routed = _expert_parallel(machine, c, model, sizes, grid) * share
     moved = outer + inner
-    forward_gpu = projections[0] + network[0] + attention[0] + moved
-    backward_gpu = projections[1] + network[1] + attention[1] + BACKWARD_PASSES * moved
+    adapted = adapters_s(machine, c, model, grid, tokens)
+    forward_gpu = projections[0] + network[0] + attention[0] + moved + adapted[0]
+    backward_gpu = projections[1] + network[1] + attention[1] + BACKWARD_PASSES * moved + adapted[1]
     exposed_tp, exposed_tp_backward, exposed_tp_again = (seconds * (1.0 - c.tp_hidden) for seconds in comm)
     floor = c.launch_s * _fallback(c, model, grid)
-    floor = np.where(share > 0, share * np.maximum(floor, c.launch_moe_s * c.moe_pace) + (1.0 - share) * floor, floor)
+    routing_floor = (c.launch_moe_s + c.launch_expert_s * _expert_kernels(machine, model, grid)) * c.moe_pace
+    floor = np.where(share > 0, share * np.maximum(floor, routing_floor) + (1.0 - share) * floor, floor)
     alone = grid.tp == 1
     forward = _pass(forward_gpu, exposed_tp + ring[0] + routed, comm[0] - exposed_tp, floor, alone)
     exposed = exposed_tp_backward + ring[1] + routed
@@ -73,12 +79,43 @@ def layer_s(machine: Machine, c: Coefficients, model: ModelQuantities, grid: Gri
     products = projections[0] + network[0]
     part = c.selective_products * products + c.selective_elements * moved + c.selective_attention * attention[0]
     repeated = np.where(full, 1.0, np.where(selective, c.selective_comm, 0.0))
+    sent_again: Number = 0.0
+    if np.any(c.modules_again):
+        named = _modules(c, model, attention[0], projections[0], network[0], outer, inner)
+        part = np.where(c.modules_again > 0, named, part)
+        sent_again = np.where(selective & (c.modules_again > 0), is_again(c, "moe") * routed, 0.0)
+        repeated = np.where(selective & (c.modules_again > 0), 0.0, repeated)
     again = PassSeconds(
         compute_s=np.where(full, forward.compute_s, np.where(selective, part, 0.0)),
-        exposed_s=repeated * (exposed_tp_again + ring[0] + routed),
+        exposed_s=repeated * (exposed_tp_again + ring[0] + routed) + sent_again,
         hidden_s=repeated * (comm[2] - exposed_tp_again),
     )
     return LayerTime(forward, backward, again)
+
+
+def _modules(
+    c: Coefficients, model: ModelQuantities, attention: Number, projections: Number, network: Number,
+    outer: Number, inner: Number,
+) -> Number:  # fmt: skip
+    """Return the seconds of the modules of a layer that are computed again by name, from those of a forward's parts.
+
+    Of a network, its share of the weights that a token of the average layer is multiplied with.
+    """
+    sparse = np.where(model.experts > 0, model.moe_layers / model.layers, 0.0)
+    dense = model.ffn * (1.0 - sparse - model.bare_layers / model.layers)
+    routed, shared = sparse * model.expert_ffn * model.experts_per_token, sparse * model.shared_ffn
+    every = np.maximum(dense + routed + shared, 1.0)
+    moe = is_again(c, "moe")
+    networks = (
+        is_again(c, "mlp") * dense + moe * (routed + shared) + (1.0 - moe) * is_again(c, "shared_experts") * shared
+    )
+    return (
+        is_again(c, "core_attn") * attention
+        + is_again(c, "layernorm") * outer * NORM_SHARE
+        + is_again(c, "mla_up_proj") * projections * model.lifted_weights / model.attention_weights
+        + (1.0 - moe) * is_again(c, "moe_act") * inner * routed / every
+        + networks / every * (network + inner)
+    )
 
 
 def _pass(gpu_s: Number, exposed_s: Number, hidden_s: Number, floor_s: Number, alone: Number) -> PassSeconds:
@@ -97,6 +134,15 @@ def _pass(gpu_s: Number, exposed_s: Number, hidden_s: Number, floor_s: Number, a
 def _fallback(c: Coefficients, model: ModelQuantities, grid: Grid) -> Number:
     split = (grid.mbs * model.heads / grid.tp) % 4 > 0
     return np.where(np.logical_and(split, c.flash == 0), c.launch_fallback, 1.0)
+
+
+def _expert_kernels(machine: Machine, model: ModelQuantities, grid: Grid) -> Number:
+    """Return the kernels of a rank's experts in a forward, where each expert has its own.
+
+    Two products each; in eight bits or fewer what enters each of them is cast, and its transpose for the backward.
+    """
+    each = np.where(machine.product_bytes < HALF_BYTES, EXPERT_PRODUCTS * 3.0, EXPERT_PRODUCTS)
+    return np.maximum(model.experts / grid.ep, 1.0) * each
 
 
 def _attention(

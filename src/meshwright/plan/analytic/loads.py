@@ -24,6 +24,19 @@ class RankLoad:
     embedding: Number  # 1 where it is there
     output: Number  # likewise
     in_flight: Number  # micro-batches whose activations are kept at once, in units of all its layers
+    place: Number  # in the pipeline
+
+    @classmethod
+    def of(cls, grid: Grid, place: Number, *, dense: Number, moe: Number, micro_batches: Number) -> "RankLoad":
+        """Return the load of the ranks at a place in the pipeline, which have these layers."""
+        return cls(
+            dense=dense,
+            moe=moe,
+            embedding=1.0 * (place == 0),
+            output=1.0 * np.where(is_folded(grid), place == 0, place == grid.pp - 1.0),
+            in_flight=in_flight(grid, place, micro_batches),
+            place=place,
+        )
 
     @property
     def layers(self) -> Number:
@@ -49,15 +62,7 @@ def loads(model: ModelQuantities, grid: Grid, micro_batches: Number, stages: Seq
     found = []
     for place, count in ((0.0 * grid.pp, first), (between, np.where(grid.pp > 2, most, last)), (grid.pp - 1.0, last)):
         without = without_experts(model, place * count / grid.vpp, count / grid.vpp, count)
-        found.append(
-            RankLoad(
-                dense=without,
-                moe=count - without,
-                embedding=1.0 * (place == 0),
-                output=1.0 * np.where(is_folded(grid), place == 0, place == grid.pp - 1.0),
-                in_flight=in_flight(grid, place, micro_batches),
-            )
-        )
+        found.append(RankLoad.of(grid, place, dense=without, moe=count - without, micro_batches=micro_batches))
     return found
 
 
@@ -84,12 +89,12 @@ def _known_loads(model: ModelQuantities, grid: Grid, micro_batches: Number, stag
     ranks = int(np.atleast_1d(grid.pp)[0])
     folded = bool(np.atleast_1d(is_folded(grid))[0])
     return [
-        RankLoad(
+        RankLoad.of(
+            grid,
+            0.0 * grid.pp + place,
             dense=dense + 0.0 * grid.pp,
             moe=layers - dense + 0.0 * grid.pp,
-            embedding=(place == 0) + 0.0 * grid.pp,
-            output=1.0 * (place == (0 if folded else ranks - 1)) + 0.0 * grid.pp,
-            in_flight=in_flight(grid, 0.0 * grid.pp + place, micro_batches),
+            micro_batches=micro_batches,
         )
         for place, (layers, dense) in enumerate(zip(*rank_layers(model, ranks, stages, folded=folded), strict=True))
     ]
@@ -104,6 +109,13 @@ def without_experts(model: ModelQuantities, start: Number, first: Number, count:
     mixed = (model.layers - model.moe_layers - dense) / np.maximum(model.layers - dense, 1.0)
     leading = np.clip(dense - start, 0.0, first)
     return np.where(model.experts > 0, leading + mixed * (count - leading), count)
+
+
+def delayed(grid: Grid, place: Number) -> Number:
+    """Return how many micro-batches wait on a rank for the second half of their backward, in units of its layers."""
+    folds = np.where(place == grid.pp - 1.0, (grid.pp + 1.0) / 2.0, 0.5)
+    split = (grid.schedule == ZERO_BUBBLE) & (grid.pp > 1)
+    return np.where(split, np.where(grid.vpp > 1, folds, place + 1.0), 0.0)
 
 
 def in_flight(grid: Grid, place: Number, micro_batches: Number) -> Number:

@@ -10,17 +10,28 @@ buffers.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
-from ...workload.held import Peak, peak
-from ...workload.program import Held, Moment, States
+from ...workload.conventions import LOGIT_GRADIENT_BYTES
+from ...workload.held import Gathered, Kept, Peak, gathered, moments, peak
+from ...workload.program import Flag, Held, Moment, States
 from .coefficients import Coefficients
 from .distinct import KEPT, STATES, once_each
-from .kept import layer_bytes, residual_bytes, working_bytes
-from .loads import RankLoad, loads
+from .kept import (
+    delayed_bytes,
+    element_bytes,
+    layer_bytes,
+    layer_parts,
+    residual_bytes,
+    rows_cut,
+    widest_bytes,
+    working_bytes,
+)
+from .loads import GPIPE, ZERO_BUBBLE, RankLoad, delayed, loads
 from .quantities import Grid, Machine, ModelQuantities, Number
-from .states import states_of
+from .states import counts_of, experts_alone, states_of
 
 CONTEXT_BYTES = 0.6e9  # CUDA context and libraries' workspaces
 SPLIT_BYTES = 1.5 * 2**30  # most of what the allocator holds in split blocks, whatever comes and goes
@@ -58,14 +69,14 @@ def memory_bytes(
     """Return the peak memory of the most loaded rank; `stages` as in `loads`."""
     micro = global_batch / (grid.dp * grid.mbs)
 
-    def states(some: Grid, shard: Number) -> list[States]:
-        return [states_of(machine, c, model, some, load, shard) for load in loads(model, some, 1.0, stages)]
+    def weights(some: Grid, shard: Number) -> list[Weights]:
+        return [_weights(machine, c, model, some, load, shard) for load in loads(model, some, 1.0, stages)]
 
-    kept, work = once_each(model, grid, KEPT, partial(_layers, machine, c, model, seq_len=seq_len))
-    held_by = once_each(model, grid, STATES, states, shard)
+    layers = once_each(model, grid, KEPT, partial(_layers, machine, c, model, seq_len=seq_len))
+    of_ranks = once_each(model, grid, STATES, weights, shard)
     ranks = [
-        Held(held, _moments(machine, c, model, grid, load, held, kept, work, seq_len))
-        for load, held in zip(loads(model, grid, micro, stages), held_by, strict=True)
+        _held(c, load, held, layers, once=micro == 1)
+        for load, held in zip(loads(model, grid, micro, stages), of_ranks, strict=True)
     ]
     return _whole(c, grid, peak(ranks))
 
@@ -78,20 +89,125 @@ def stage_memory(
     load: RankLoad,
     *,
     seq_len: Number,
+    micro_batches: Number,
     shard: Number,
 ) -> MemoryTerms:
     """Return the peak memory of a rank with this load."""
-    kept, work = _layers(machine, c, model, grid, seq_len=seq_len)
+    layers = _layers(machine, c, model, grid, seq_len=seq_len)
+    weights = _weights(machine, c, model, grid, load, shard)
+    return _whole(c, grid, peak([_held(c, load, weights, layers, once=micro_batches == 1)]))
+
+
+class Weights(NamedTuple):
+    """What a rank holds of weights, gradients and moments, and what comes and goes of them where that is known."""
+
+    states: States
+    gathered: Gathered | None
+    delayed: Number = 0.0  # layers times micro-batches that wait for the second half of their backward
+    many: Number = 0.0  # 1 where the output of all micro-batches in flight is kept, 0: of one
+
+
+class LayerBytes(NamedTuple):
+    """Bytes of activations; those of a layer without experts, and with them."""
+
+    kept: list[Number]  # of a layer, for backward
+    working: list[Number]  # while it runs
+    whole: list[Number]  # kept where nothing is recomputed
+    again: list[Number]  # computed again in its backward
+    widest: Number  # of either: the largest gradient inside
+    delayed: Number  # of either: gradients between the halves of a split backward
+    residual: Number  # gradients of what it returns, two of them
+    entry: Number  # kept of what enters the output
+    logits: Number  # at the peak of the loss
+    gradients: Number  # of these, gradients in its backward
+
+
+def _weights(
+    machine: Machine, c: Coefficients, model: ModelQuantities, grid: Grid, load: RankLoad, shard: Number
+) -> Weights:
     held = states_of(machine, c, model, grid, load, shard)
-    return _whole(c, grid, peak([Held(held, _moments(machine, c, model, grid, load, held, kept, work, seq_len))]))
+    if not np.any(c.frees_early > 0):
+        return Weights(held, None)
+    come = gathered(
+        held, counts_of(model, grid, load, shard), grid, layers=load.layers, alone=experts_alone(model, grid, shard),
+        single=grid.dp * grid.cp == 1, halves=(grid.schedule == ZERO_BUBBLE) & (load.embedding == 0),
+    )  # fmt: skip
+    many = 1.0 * ((grid.schedule == ZERO_BUBBLE) | (grid.schedule == GPIPE))
+    return Weights(held, come, delayed(grid, load.place) * load.layers, many)
 
 
-def _layers(
-    machine: Machine, c: Coefficients, model: ModelQuantities, grid: Grid, *, seq_len: Number
-) -> tuple[list[Number], list[Number]]:
-    """Return what a layer keeps for backward and what it needs while it runs, without and with experts."""
-    kept = [layer_bytes(machine, c, model, grid, seq_len, moe) for moe in (False, True)]
-    return kept, [working_bytes(machine, c, model, grid, seq_len, moe) for moe in (False, True)]
+def _layers(machine: Machine, c: Coefficients, model: ModelQuantities, grid: Grid, *, seq_len: Number) -> LayerBytes:
+    """Return what layers, without and with experts, and the output keep for backward and need while they run."""
+    kept, work = (
+        [of(machine, c, model, grid, seq_len, moe) for moe in (False, True)] for of in (layer_bytes, working_bytes)
+    )
+    whole = [layer_parts(machine, c, model, grid, seq_len, moe).all for moe in (False, True)]
+    widest, delayed = (of(machine, c, model, grid, seq_len) for of in (widest_bytes, delayed_bytes))
+    tokens = grid.mbs * seq_len / grid.cp
+    entry = residual_bytes(machine, c) * tokens * model.hidden / rows_cut(grid)
+    each = np.where((grid.tp > 1) & (c.parallel_logit_bytes > 0), c.parallel_logit_bytes, c.logit_bytes)
+    return LayerBytes(
+        kept=kept,
+        working=work,
+        whole=whole,
+        again=[np.where(grid.recompute > 0, w - k + entry, 0.0) for w, k in zip(whole, kept, strict=True)],
+        widest=widest,
+        delayed=delayed,
+        residual=LOGIT_GRADIENT_BYTES * tokens * model.hidden / rows_cut(grid),
+        entry=_entry(machine, c, model, grid, seq_len),
+        logits=each * tokens * model.vocab / grid.tp / c.loss_chunks,
+        gradients=LOGIT_GRADIENT_BYTES * tokens * model.vocab / grid.tp,
+    )
+
+
+def _held(c: Coefficients, load: RankLoad, weights: Weights, layers: LayerBytes, *, once: Flag) -> Held:
+    """Return what one rank holds, and when it may hold most."""
+    if weights.gathered is None:
+        return Held(weights.states, _moments(load, weights.states, layers))
+    own = moments(_kept(load, weights, layers), weights.gathered, once=once)
+    early = c.frees_early > 0
+    if np.all(early):
+        return own
+    found = _moments(load, weights.states, layers)
+    others = found + found[-1:] * (len(own.moments) - len(found))
+    return Held(
+        States(*(np.where(early, *pair) for pair in zip(own.states, weights.states, strict=True))),
+        tuple(
+            Moment(*(np.where(early, *pair) for pair in zip(*both, strict=True)))
+            for both in zip(own.moments, others, strict=True)
+        ),
+    )
+
+
+def _kept(load: RankLoad, weights: Weights, layers: LayerBytes) -> Kept:
+    """Return what one rank keeps of an engine whose backward frees what it has used."""
+    output = load.output * (layers.entry + layers.logits - layers.gradients)
+    one = _sum(load, layers.kept)
+    beside = (load.in_flight - 1.0) * (one + weights.many * output)
+    if np.any(weights.delayed):
+        beside = beside + weights.delayed * layers.delayed
+    whole, ends = _largest(load, layers.whole), load.output > 0
+    return Kept(
+        activations=one + output + beside,
+        last=np.where(ends, output, whole),
+        first=whole + beside,
+        beside=beside,
+        logits=np.where(ends, layers.gradients, layers.residual),
+        again=_largest(load, layers.again),
+        widest=layers.widest,
+    )
+
+
+def _sum(load: RankLoad, layers: list[Number]) -> Number:
+    """Return what all layers of a rank add up to."""
+    dense = load.dense * layers[0]
+    return dense + load.moe * layers[1] if np.any(load.moe) else dense
+
+
+def _largest(load: RankLoad, layers: list[Number]) -> Number:
+    """Return the larger of the kinds of layers that a rank has."""
+    dense = layers[0] * (load.dense > 0)
+    return np.maximum(dense, layers[1] * (load.moe > 0)) if np.any(load.moe) else dense
 
 
 def _whole(c: Coefficients, grid: Grid, found: Peak) -> MemoryTerms:
@@ -114,24 +230,17 @@ def _whole(c: Coefficients, grid: Grid, found: Peak) -> MemoryTerms:
     )
 
 
-def _entry(
-    machine: Machine, c: Coefficients, model: ModelQuantities, grid: Grid, load: RankLoad, seq_len: Number
-) -> Number:
+def _entry(machine: Machine, c: Coefficients, model: ModelQuantities, grid: Grid, seq_len: Number) -> Number:
     """Return the bytes of what enters the output: the last norm's input and result, and where it is gathered that."""
-    rows = np.where(grid.sp > 0, grid.tp, 1.0)
-    copies = 2.0 / rows + np.where(c.gathers_kept > 0, 1.0 - 1.0 / rows, 0.0)
-    return load.output * copies * residual_bytes(machine, c) * grid.mbs * seq_len / grid.cp * model.hidden
+    rows = rows_cut(grid)
+    entering = element_bytes(machine, c) * (1.0 / rows + np.where(c.gathers_kept > 0, 1.0 - 1.0 / rows, 0.0))
+    copies = residual_bytes(machine, c) * c.norm_copies / rows + entering
+    cast = c.cast_bytes * model.vocab * model.hidden / grid.tp
+    return copies * grid.mbs * seq_len / grid.cp * model.hidden + cast
 
 
-def _moments(
-    machine: Machine, c: Coefficients, model: ModelQuantities, grid: Grid, load: RankLoad, held: States,
-    kept: list[Number], work: list[Number], seq_len: Number,
-) -> tuple[Moment, Moment]:  # fmt: skip
-    """Return what one rank holds at the loss, and in its last layer."""
-    activations = load.in_flight * (load.dense * kept[0] + load.moe * kept[1])
-    activations = activations + _entry(machine, c, model, grid, load, seq_len)
-    tokens = grid.mbs * seq_len / grid.cp
-    each = np.where((grid.tp > 1) & (c.parallel_logit_bytes > 0), c.parallel_logit_bytes, c.logit_bytes)
-    logits = load.output * each * tokens * model.vocab / grid.tp
-    layer = np.maximum(work[0] * (load.dense > 0), work[1] * (load.moe > 0))
-    return Moment(activations, logits, held.passing), Moment(activations, 0.0, held.passing + layer)
+def _moments(load: RankLoad, held: States, layers: LayerBytes) -> tuple[Moment, ...]:
+    """Return what one rank holds at the loss, and in its last layer, of a stack whose peaks alone are known."""
+    activations = load.in_flight * _sum(load, layers.kept) + load.output * layers.entry
+    working = held.passing + _largest(load, layers.working)
+    return Moment(activations, load.output * layers.logits, held.passing), Moment(activations, 0.0, working)

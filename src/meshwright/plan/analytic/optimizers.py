@@ -1,6 +1,9 @@
-"""Optimisers and adapters as roles of the cost model: what they hold, move and leave to train."""
+"""What a user says of a run as roles of the cost model: its optimiser, and the modules that it recomputes."""
+
+from collections.abc import Sequence
 
 from ...errors import InputError, nearest
+from ...workload.recomputed import number_of
 from .step import UPDATE_BYTES
 
 ADAM_BYTES = 8.0  # of a parameter's two moments in single precision
@@ -29,3 +32,10 @@ def optimizer_roles(name: str, optimizer_bytes: float, *, where: str) -> dict[st
         "optimizer_bytes": max(optimizer_bytes - ADAM_BYTES, 0.0) + moments,  # some stacks keep moments in half
         "optimizer*": 1.0 - STATE_PASSES * (ADAM_BYTES - moments) / UPDATE_BYTES,
     }
+
+
+def module_roles(modules: Sequence[str], selective_saves: float, *, where: str) -> dict[str, float]:
+    """Return the roles that named modules settle; InputError for a stack that recomputes products, not modules."""
+    if selective_saves:
+        raise InputError(f"{where}: this stack recomputes by operators, not by modules (megatron, bridge, nemo do)")
+    return {"modules_again": float(number_of(modules))}

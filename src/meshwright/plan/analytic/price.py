@@ -12,7 +12,6 @@ from ...errors import InputError
 from ...hardware import load
 from ...layout import Layout
 from ...timeline import Performance
-from ...units import format_rate
 from ...workload.adapters import trained_share
 from ...workload.architecture import Architecture
 from ...workload.conventions import OWN
@@ -22,10 +21,10 @@ from .coefficients import GENERIC, Coefficients, book, coefficients
 from .conditions import LayoutCondition
 from .factors import adjusted, sensitivity
 from .fits import OVER, verdicts
-from .host import ASSUMED_LINK_RATE, ASSUMED_MEMORY_RATE
+from .host import HostFigures
 from .measured import on_measured_links, with_switch
 from .memory import MemoryTerms, memory_bytes
-from .optimizers import optimizer_roles
+from .optimizers import module_roles, optimizer_roles
 from .quantities import Array, Grid, Machine, ModelQuantities
 from .seen import origin
 from .step import StepSeconds, step_s
@@ -41,7 +40,8 @@ NOT_MODELLED = (
     "clocks lowered by heat",
 )
 OWN_NOT_MODELLED = (  # of what our engine is known to do
-    "activations that autocast keeps in float32: memory",
+    "norms that a GPU computes in one kernel, which keep half as much: memory",
+    "stages of a pipeline cut by their cost in place of evenly",
     "collectives of the embedding and the loss along tp",
     "a tied embedding's gradient, summed between the first and the last stage",
 )
@@ -62,7 +62,9 @@ class Setting(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     latency_s: float | None = None  # of one hop between nodes
     optimizer: str = "adamw"
     routed_once: bool | None = None  # rows go once to each node of experts; None: as the stack's dispatcher does it
+    imbalance: float = 1.0  # rows of the fullest rank's experts, in those of a rank on average
     lora_rank: int = 0  # of adapters beside frozen weights; 0: all parameters are trained
+    modules: tuple[str, ...] = ()  # of recomputed.MODULES, that selective recomputation repeats; (): the stack's own
     conditions: tuple[LayoutCondition, ...] = ()  # that keep a search to some layouts
     assumed: tuple[str, ...] = ()  # of the model: sizes and a sequence length that nobody gave
     ignored: tuple[str, ...] = ()  # keys of its config that were passed over
@@ -159,6 +161,9 @@ def coefficients_of(setting: Setting) -> Coefficients:
     c = c if setting.routed_once is None else c._replace(routed_once=float(setting.routed_once))
     roles = optimizer_roles(setting.optimizer, float(c.optimizer_bytes), where="--optimizer")
     c = c._replace(optimizer=c.optimizer * roles.pop("optimizer*", 1.0), **roles)
+    c = c._replace(moe_pace=c.moe_pace * setting.imbalance, imbalance=setting.imbalance)
+    if setting.modules:
+        c = c._replace(**module_roles(setting.modules, float(c.selective_saves), where="--recompute-modules"))
     return c._replace(trained=trained_share(setting.architecture, setting.lora_rank)) if setting.lora_rank else c
 
 
@@ -211,6 +216,7 @@ def performance(setting: Setting, prices: StepPrices, index: int, layout: Layout
         doubts = (*doubts, "torus: axes are laid along its sides in the order of ranks; a compiler may lay them better")
     if setting.ignored:
         doubts = (*doubts, f"model: keys passed over and not understood: {', '.join(setting.ignored)}")
+    band = known.band(setting.stack, experts=setting.architecture.experts)
     step_time_s = float(prices.step_time_s[index])
     tokens = setting.global_batch * setting.seq_len
     flops = tokens * flops_per_token(setting) / setting.gpus
@@ -228,7 +234,7 @@ def performance(setting: Setting, prices: StepPrices, index: int, layout: Layout
         model_tflops_per_gpu=tflops,
         mfu=tflops * 1e12 / float(machine_of(setting).peak),
         peak_memory_bytes_per_gpu=round(float(prices.reserved_bytes[index])),
-        error_band=widened(_narrowed(setting, layout, known.band(setting.stack)), doubts),
+        error_band=widened(_narrowed(setting, layout, band), doubts),
         not_modelled=(*NOT_MODELLED, *(OWN_NOT_MODELLED if setting.stack == OWN else ()), *doubts),
         calibration=origins(setting),
     )
@@ -280,9 +286,7 @@ def machine_of(setting: Setting) -> Machine:
         oversubscription=fabric.oversubscription if leaves else 1.0,
         hop_latency_s=fabric.hop_latency_s,
         sides=fabric.sides if fabric.kind == "torus" else (),
-        host_rate=group.host_bandwidth_bytes_per_s or ASSUMED_LINK_RATE,
-        host_memory_rate=(group.host_memory_bandwidth_bytes_per_s or ASSUMED_MEMORY_RATE * group.gpus) / used,
-        host_memory_bytes=group.host_memory_bytes / used if group.host_memory_bytes else np.inf,
+        **_host(group).of_gpu(used, group.gpus),
     )
 
 
@@ -297,19 +301,13 @@ def host_doubts(setting: Setting, layout: Layout) -> tuple[str, ...]:
     """Return what is assumed of the hosts where a layout offloads."""
     if layout.offload == "none":
         return ()
-    group = node_group_of(setting.cluster)
-    told = ["offload: no run that offloads was fitted to; rates of CPU-Adam and of copies are ZeRO-Offload's"]
-    if not group.host_bandwidth_bytes_per_s:
-        told.append(f"offload: the link of a GPU to its host is not known; assumed {format_rate(ASSUMED_LINK_RATE)}")
-    if not group.host_memory_bandwidth_bytes_per_s:
-        told.append(
-            f"offload: the rate of the hosts' memory is not known; assumed {format_rate(ASSUMED_MEMORY_RATE)} a GPU"
-        )
-    if not group.host_memory_bytes:
-        told.append("offload: the size of the hosts' memory is not known, and what lies there is not held against it")
-    if setting.stack in {"maxtext", "pax"}:
-        told.append("offload: MaxText updates on the device, states travelling there and back; priced as on the host")
-    return tuple(told)
+    return _host(node_group_of(setting.cluster)).doubts(setting.stack)
+
+
+def _host(group: NodeGroup) -> HostFigures:
+    return HostFigures(
+        group.host_bandwidth_bytes_per_s, group.host_memory_bandwidth_bytes_per_s, group.host_memory_bytes
+    )
 
 
 def peak_flops_per_s(peaks: Mapping[str, float], precision: str, *, where: str) -> float:

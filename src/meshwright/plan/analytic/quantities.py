@@ -46,6 +46,9 @@ class ModelQuantities:
     shared_ffn: Number
     attention_kept: Number  # elements a token of queries, keys and values that attention keeps, cut over tp
     latent_kept: Number  # likewise of latent attention's ranks, not cut
+    turned: Number  # of `attention_kept`, queries and keys before the rotation
+    lifted_kept: Number  # of `attention_kept`, what comes out of latent attention's ranks
+    lifted_weights: Number  # of `attention_weights`, those that lift it
     # of layers of other kinds; means over all layers
     bare_layers: Number = 0.0  # without a network
     dense_share: Number = 1.0  # of the layers without experts, those with a network
@@ -96,6 +99,9 @@ class ModelQuantities:
             shared_ffn=model.shared_width_mean,
             attention_kept=_mean(model, lambda mixer: _kept(mixer, rotary=model.positions == "rotary")),
             latent_kept=_mean(model, _latent_kept),
+            lifted_kept=_mean(model, lambda m: _kept(m, rotary=False) if isinstance(m, Latent) else 0),
+            lifted_weights=_mean(model, lambda mixer: mixer.lifting if isinstance(mixer, Latent) else 0),
+            turned=_mean(model, _turned) if model.positions == "rotary" else 0.0,
         )
 
 
@@ -133,11 +139,17 @@ def _kept(mixer: Mixer, *, rotary: bool) -> float:
         wide = mixer.nope_dim + mixer.rope_dim
         return mixer.heads * (2 * wide + mixer.nope_dim + mixer.value_dim)
     if isinstance(mixer, Attention):
-        keys = mixer.kv_heads * (mixer.key_matrices > 0)
-        turned = (mixer.heads + keys) * mixer.head_dim
+        keys, turned = mixer.kv_heads * (mixer.key_matrices > 0), _turned(mixer)
         gate = mixer.heads * mixer.head_dim * mixer.gate
         return turned + keys * mixer.values + turned * rotary + gate
     return mixer.kept
+
+
+def _turned(mixer: Mixer) -> float:
+    """Return the columns of queries and keys that plain attention rotates."""
+    if not isinstance(mixer, Attention):
+        return 0.0
+    return (mixer.heads + mixer.kv_heads * (mixer.key_matrices > 0)) * mixer.head_dim
 
 
 def _latent_kept(mixer: Mixer) -> float:

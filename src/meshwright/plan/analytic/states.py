@@ -15,25 +15,42 @@ def states_of(
     machine: Machine, c: Coefficients, model: ModelQuantities, grid: Grid, load: RankLoad, shard: Number
 ) -> States:
     """Return the states of a rank with this load; `shard` is the ranks over which ZeRO shards."""
+    alone = (c.frees_early > 0) & (grid.zero >= 2)  # our engine takes a share of the weights on one rank too
+    return states(
+        counts_of(model, grid, load, shard), grid, c.conventions,
+        sharded=(np.minimum(grid.dp * grid.cp, shard) > 1) | alone, offload=grid.offload,
+        halves=grid.schedule == ZERO_BUBBLE, single=machine.product_bytes >= SINGLE_BYTES,
+    )  # fmt: skip
+
+
+def counts_of(model: ModelQuantities, grid: Grid, load: RankLoad, shard: Number) -> Counts:
+    """Return the parameters of a rank with this load, and what ZeRO leaves of them."""
     ranks = np.minimum(grid.dp * grid.cp, shard)
     expert_ranks = np.maximum(ranks / grid.expert_cut, 1.0)
     dense, experts, unit = _parameters(model, grid, load)
-    counts = Counts(
+    return Counts(
         held=dense + experts,
         own=dense / ranks + experts / expert_ranks,
         layer=unit,
         ends=_ends(model, grid, load),
         fused=_dense_layer(model, grid, load),
     )
-    return states(
-        counts, grid, c.conventions, sharded=ranks > 1, offload=grid.offload, halves=grid.schedule == ZERO_BUBBLE,
-        single=machine.product_bytes >= SINGLE_BYTES,
-    )  # fmt: skip
+
+
+def experts_alone(model: ModelQuantities, grid: Grid, shard: Number) -> Number:
+    """Return the parameters of a layer's experts that no other rank has, so that ZeRO does not cut them."""
+    ranks = np.minimum(grid.dp * grid.cp, shard)
+    return np.where((grid.ep > 1) & (ranks <= grid.expert_cut), expert_parameters(model, grid), 0.0)
+
+
+def expert_parameters(model: ModelQuantities, grid: Grid) -> Number:
+    """Return the parameters of the experts of one layer that a rank has."""
+    return model.matrices * model.hidden * model.expert_ffn * model.experts / grid.expert_cut / grid.tp
 
 
 def _parameters(model: ModelQuantities, grid: Grid, load: RankLoad) -> tuple[Number, Number, Number]:
     """Return the parameters of a rank, those of its routed experts apart, and those of its largest layer."""
-    expert = model.matrices * model.hidden * model.expert_ffn * model.experts / grid.expert_cut / grid.tp
+    expert = expert_parameters(model, grid)
     router = model.hidden * model.experts
     shared = model.matrices * model.hidden * model.shared_ffn / grid.tp
     attention = model.attention_weights / grid.tp + model.small_parameters

@@ -20,7 +20,6 @@ def _old(**changed: object) -> Traits:
 
 
 PLAIN = Traits()
-NO_BIAS = Traits(qkv_bias=False, out_bias=False, network_bias=False)
 MISTRAL = Traits(windowed=True, qkv_bias=False, out_bias=False, network_bias=False)
 GLM4V = Traits(qkv_bias=True, out_bias=False, network_bias=False, norms=4)
 QWEN2 = Traits(qkv_bias=True, out_bias=False, network_bias=False)
@@ -113,7 +112,7 @@ DECODERS: dict[str, Traits] = {
     ),
     "stablelm": Traits(layer_norm=True, qkv_bias=("use_qkv_bias",), out_bias=False, network_bias=False),
     "nemotron": Traits(layer_norm=True, gated=False),
-    "gpt2": _old(tied=True, positions="learned"),
+    **dict.fromkeys(("gpt2", "gpt-sw3"), _old(tied=True, positions="learned")),
     "gpt_neox": _old(qkv_bias=("attention_bias",), out_bias=("attention_bias",), passed=("use_parallel_residual",)),
     "gptj": _old(qkv_bias=False, out_bias=False, norms=1, head_bias=True),
     "codegen": _old(qkv_bias=False, out_bias=False, norms=1, head_bias=True),
@@ -128,6 +127,7 @@ DECODERS: dict[str, Traits] = {
     ),
     "qwen3_moe": QWEN3_EXPERTS,
     "qwen3_vl_moe_text": QWEN3_EXPERTS,
+    "aria_text": Traits(experts="all"),
     "olmoe": Traits(experts="all", wide_norms=True, network_bias=False),
     "phimoe": Traits(experts="all", layer_norm=True, head_bias=True, windowed=True, network_bias=False),
     "granitemoe": Traits(experts="all", network_bias=False),

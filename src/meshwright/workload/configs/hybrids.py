@@ -8,6 +8,7 @@ from .decoders import Traits
 from .linear import kimi_linear, lfm2, minimax, olmo_hybrid, qwen_hybrid
 from .mamba import bamba, falcon_h1, granite_hybrid, jamba, mamba, nemotron_h, plain_mamba2
 from .reader import ConfigReader
+from .recent import flint, laguna
 from .windows import afmoe, gemma3n, gemma4, longcat, mimo_v2
 
 QWEN_DENSE = Traits(network_bias=False)
@@ -29,9 +30,11 @@ HYBRIDS: dict[str, Callable[[ConfigReader], Architecture]] = {
     "mamba2": plain_mamba2,
     "lfm2": partial(lfm2, traits=Traits(tied=True)),
     "lfm2_moe": partial(lfm2, traits=Traits(tied=True, experts="after_first")),
-    "gemma4_text": gemma4,
+    **dict.fromkeys(("gemma4_text", "gemma4_unified_text"), gemma4),
     "gemma3n_text": gemma3n,
     "afmoe": afmoe,
     "mimo_v2_flash": mimo_v2,
     "longcat_flash": longcat,
+    "flint": flint,
+    "laguna": laguna,
 }

@@ -70,6 +70,11 @@ def llava(c: ConfigReader, text: int) -> int:
     return clip(c) + text * (c.whole("hidden_size") + 1 + text + 1)
 
 
+def deepseek_vl(c: ConfigReader, text: int) -> int:
+    """Return a SigLIP encoder and two projections."""
+    return siglip(c) + text * (c.whole("hidden_size") + 1 + text + 1)
+
+
 def llava_next(c: ConfigReader, text: int) -> int:
     """Return a CLIP encoder, two projections and the vector that ends a row of patches."""
     return llava(c, text) + text
@@ -301,6 +306,11 @@ COMPOSITES: dict[str, Composite] = {
     "glm4v": Composite("glm4v_text", glm4v, whose="either"),
     "glm4v_moe": Composite("glm4v_moe_text", glm4v, whose="either"),
     "glm46v": Composite("glm4v_text", glm4v, whose="either"),
+    "glmga": Composite("glm4v_text", glm4v, whose="either"),
+    "cosmos3_omni": Composite("qwen3_vl_text", qwen3_vl),
+    "deepseek_vl": Composite("llama", deepseek_vl, tied=True),
+    "lighton_ocr": Composite("qwen3", pixtral, tied=True, beside=("spatial_merge_size",)),
+    "qianfan_ocr": Composite("qwen3", internvl, beside=("downsample_ratio",)),
     "kimi_k25": Composite("deepseek_v3", kimi_k25, tied=True, beside=("projection_hidden_size",)),
     "internvl": Composite("qwen2", internvl, tied=True, beside=("downsample_ratio",)),
 }

@@ -184,10 +184,13 @@ def longcat(c: ConfigReader) -> Architecture:
     mixer, width = latent(c), c.whole("intermediate_size")
     real, empty = c.whole("experts"), c.whole("zero_expert_num", 0)
     c.skip("zero_expert_type")
-    # a token picks `top` of all, so that on average real / (real + empty) of them compute
-    top = c.whole("experts_per_token")
-    routed = Experts(count=real, top=top, width=c.whole("expert_size"), router=real + empty, shared=2 * width)
+    # a token picks among all, so that under a balanced router real / (real + empty) of its choice compute
+    top = max(1, round(c.whole("experts_per_token") * real / max(1, real + empty)))
+    size = c.whole("expert_size")
+    routed = Experts(
+        count=real, top=top, width=size, router=real + empty, shared=2 * width,
+        unused=empty * 2 * hidden * size,  # the library allocates gate and up of each empty expert
+    )  # fmt: skip
     small = 4 * hidden + 2 * (mixer.q_rank + mixer.kv_rank)
-    held_empty = empty * 2 * hidden * routed.width  # the library allocates half of each empty expert
-    layer = LayerKind(mixer=mixer, beside=mixer, network=routed, small=small + held_empty)
+    layer = LayerKind(mixer=mixer, beside=mixer, network=routed, small=small)
     return made(c, Traits(), [layer] * count)

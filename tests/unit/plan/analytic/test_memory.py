@@ -2,26 +2,30 @@
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
-from benchmarks.memory_rows import peaks, published
+from benchmarks.memory_rows import UNSEEN, peaks, published
+from meshwright.errors import InputError
 from meshwright.hardware import load
 from meshwright.layout import Layout
 from meshwright.plan.analytic import Grid, Setting, price
 from meshwright.plan.analytic.fits import capacity_source, verdicts, word
 from meshwright.plan.analytic.loads import loads
+from meshwright.plan.analytic.price import verdicts_in
 from meshwright.plan.analytic.quantities import ModelQuantities
 from meshwright.plan.machines import machines
 from meshwright.workload.models import load_model
+from meshwright.workload.recomputed import modules_of
 
 ROWS = peaks()
 DEEPSEEK = load_model("deepseek-v3").architecture
 
 
-def priced(layout, *, model="llama3-8b", stack="bridge", precision="bf16", batch=64, seq_len=8192):
+def priced(layout, *, model="llama3-8b", stack="bridge", precision="bf16", batch=64, seq_len=8192, modules=()):
     cluster = machines(load(), "dgx-h100", max(8, layout.world_size))
     setting = Setting(
         architecture=load_model(model).architecture, cluster=cluster, gpus=layout.world_size, global_batch=batch,
-        seq_len=seq_len, stack=stack, precision=precision,
+        seq_len=seq_len, stack=stack, precision=precision, modules=modules,
     )  # fmt: skip
     return price(setting, Grid.of([layout]))
 
@@ -143,3 +147,85 @@ def test_rows_for_experts_of_a_narrower_stream_are_narrower():
     model = load_model("nemotron3-super-120b-a12b").architecture
 
     assert ModelQuantities.of(model).stream == 1024 / 4096
+
+
+MODULES = {
+    "layernorm": 2 * 4096 * 4096 * 2,  # two norms of 4,096 tokens, 4,096 wide, in half precision
+    "mlp": 3 * 4096 * 14336 * 2,  # gate, up and their product
+}
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_a_named_module_keeps_nothing_for_backward(name):
+    one = Layout(dp=8, zero=1, recompute="selective")
+    all_kept, named = (
+        priced(one, modules=modules, seq_len=4096, stack="megatron").activations_bytes[0]
+        for modules in (("core_attn",), (name,))
+    )
+
+    assert all_kept - named == pytest.approx(32 * MODULES[name])
+
+
+def test_latent_attention_can_lift_its_queries_keys_and_values_again():
+    one = Layout(dp=8, pp=1, ep=8, zero=1, recompute="selective")
+    kept, lifted = (
+        priced(one, model="deepseek-v2-lite", modules=modules, seq_len=4096, stack="megatron").activations_bytes[0]
+        for modules in (("core_attn",), ("mla_up_proj",))
+    )
+
+    assert kept - lifted == pytest.approx(27 * 4096 * 16 * (2 * 192 + 128 + 128) * 2)
+
+
+def test_modules_that_are_computed_again_take_longer_the_more_they_are():
+    one = Layout(dp=8, ep=8, zero=1, recompute="selective")
+    seconds = [
+        priced(one, model="deepseek-v2-lite", modules=modules, stack="megatron").recompute_s[0]
+        for modules in (("layernorm",), ("layernorm", "moe_act"), ("layernorm", "moe_act", "moe"))
+    ]
+
+    assert 0 < seconds[0] < seconds[1] < seconds[2]
+
+
+def test_a_stack_that_recomputes_operators_refuses_modules():
+    with pytest.raises(InputError, match="recomputes by operators"):
+        priced(Layout(dp=8, zero=3, recompute="selective"), modules=("mlp",), stack="torchtitan")
+
+
+def test_a_module_that_is_not_known_is_refused_with_the_nearest():
+    with pytest.raises(InputError, match="layernorms.*layernorm"):
+        modules_of(["layernorms"], where="--recompute-modules")
+
+
+def test_deepseek_s_own_run_fits_by_the_facts_of_its_report():
+    cluster = machines(load(), "dgx-h100", 2048)
+    layout = Layout(pp=16, dp=128, ep=64, zero=1, recompute="selective")
+    setting = Setting(
+        architecture=DEEPSEEK, cluster=cluster, gpus=2048, global_batch=15360, seq_len=4096, stack="deepseek",
+        precision="fp8",
+    )  # fmt: skip
+    prices = price(setting, Grid.of([layout]))
+
+    assert word(verdicts_in(setting, prices)[0]) == "fits"
+    adam = price(replace(setting, stack="megatron"), Grid.of([layout])).optimizer_bytes[0]
+    assert prices.optimizer_bytes[0] == pytest.approx(8 / 12 * adam)
+
+
+def test_a_loss_in_eight_parts_holds_an_eighth_of_the_logits():
+    whole, parts = (priced(Layout(dp=8, zero=3), stack=stack).logits_bytes[0] for stack in ("fsdp", "torchtitan"))
+
+    assert whole == pytest.approx(14 * 8192 * 128256)
+    assert parts == pytest.approx(12 * 8192 * 128256 / 8)
+
+
+def test_norms_of_single_operators_keep_their_input_in_single_precision():
+    fused, apart = (priced(Layout(dp=8, zero=3), stack=stack).activations_bytes[0] for stack in ("in-2023", "fsdp"))
+
+    # two norms' inputs in 4 bytes and normed in 2 for inputs in 2, less queries and keys before their rotation
+    assert apart - fused == pytest.approx(32 * 8192 * (2 * 4 * 4096 - 2 * (32 + 8) * 128))
+
+
+def test_peaks_that_no_fact_was_chosen_by_when_they_were_collected_are_predicted_as_the_page_says():
+    errors = np.abs([row.error for row in peaks(UNSEEN) if row.error is not None])
+
+    assert len(errors) == 31
+    assert np.median(errors) < 0.06

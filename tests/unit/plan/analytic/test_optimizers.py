@@ -46,8 +46,8 @@ def test_frozen_weights_have_no_gradients_no_states_and_no_product_for_them():
     for name in ("gradients_bytes", "optimizer_bytes"):
         assert getattr(adapted, name)[0] == pytest.approx(share * getattr(whole, name)[0])
     assert adapted.parameters_bytes[0] == whole.parameters_bytes[0]
-    assert adapted.forward_s[0] == whole.forward_s[0]
-    assert adapted.backward_s[0] < 0.75 * whole.backward_s[0]
+    assert whole.forward_s[0] < adapted.forward_s[0] < 1.25 * whole.forward_s[0]  # the adapters' own kernels
+    assert adapted.backward_s[0] < 0.85 * whole.backward_s[0]
     assert adapted.data_comm_s[0] < 0.05 * whole.data_comm_s[0]
 
 

@@ -11,11 +11,13 @@ from meshwright.layout import Layout
 from meshwright.mesh import stride
 from meshwright.pipelines import in_flight as passes_in_flight
 from meshwright.plan.analytic import Grid, Setting, performance, price
+from meshwright.plan.analytic.attention import flash_s
 from meshwright.plan.analytic.coefficients import Coefficients, book, coefficients
 from meshwright.plan.analytic.collective import span
-from meshwright.plan.analytic.layer import _pass
+from meshwright.plan.analytic.layer import _expert_kernels, _pass
 from meshwright.plan.analytic.loads import in_flight
-from meshwright.plan.analytic.price import machine_of
+from meshwright.plan.analytic.price import coefficients_of, machine_of
+from meshwright.plan.analytic.products import product_s
 from meshwright.plan.analytic.quantities import ModelQuantities
 from meshwright.plan.analytic.step import _data_step, _send_s, _summed_s
 from meshwright.workload.architecture import Architecture
@@ -36,6 +38,7 @@ TWO_BILLION = Architecture(
 )
 
 LLAMA = load_model("llama3-8b").architecture
+GRID = Grid.of([Layout(dp=8)])
 MASTER = "mcoreh100"  # a stack whose weights are in half precision, with a master copy
 
 
@@ -377,7 +380,8 @@ def test_layers_that_no_fitted_run_had_are_said_and_widen_the_band(name, doubt, 
 
     assert [text for text in said.not_modelled if text.startswith("recurrent layers")] == [doubt] * bool(doubt)
     host = 0.1 * any(text.startswith("host") for text in said.not_modelled)
-    assert said.error_band == pytest.approx(book().band("bridge") + more + host)
+    band = book().band("bridge", experts=given.architecture.experts)
+    assert said.error_band == pytest.approx(band + more + host)
 
 
 def test_a_recurrence_takes_at_least_as_long_as_its_bytes_take_through_memory():
@@ -432,3 +436,61 @@ def test_ranks_that_share_parameters_lie_as_near_whichever_of_dp_and_cp_is_insid
 
     assert steps.tolist() == [4.0, 4.0, 1.0, 2.0]  # a stage between both leaves every second place to it
     assert alone.tolist() == [4.0, 4.0]
+
+
+def test_a_narrow_head_takes_longer_for_its_flops_by_its_exponentials():
+    half = replace(LLAMA, num_attention_heads=64, head_dim=64)  # the same FLOPs
+    for node, share in (("dgx-a100-80g", 0.0), ("dgx-h100", 64.0), ("dgx-b200", 128.0)):
+        given = [setting(model, node, stack="bridge") for model in (LLAMA, half)]
+        times = [
+            flash_s(machine_of(one), coefficients_of(one), ModelQuantities.of(one.architecture), GRID, 8192.0)[0]
+            for one in given
+        ]
+        assert times[1] / times[0] == pytest.approx((1 + share / 64) / (1 + share / 128))
+
+
+def test_each_expert_of_a_rank_adds_kernels_to_the_least_time_of_its_layer():
+    model = ModelQuantities.of(load_model("qwen3-30b-a3b").architecture)
+    found = {
+        precision: _expert_kernels(
+            machine_of(setting(LLAMA, "dgx-b200", 64, precision=precision)), model, Grid.of([Layout(dp=64, ep=8)])
+        )
+        for precision in ("bf16", "fp8")
+    }
+
+    assert found["bf16"] == pytest.approx([2 * 128 / 8])
+    assert found["fp8"] == pytest.approx([6 * 128 / 8])
+
+
+# products in bf16 that an HGX B200 was timed at: M, K, N and the share of 2,250 TFLOP/s (MooreThreads/SimuMax,
+# configs/system/b200_bf16_ceperm.json)
+TIMED = (
+    (4096, 8192, 57344, 0.4867),
+    (4096, 57344, 8192, 0.4829),
+    (57344, 4096, 8192, 0.4536),
+    (4096, 28672, 8192, 0.4847),
+    (8192, 4096, 28672, 0.4594),
+    (4096, 16384, 106496, 0.4961),
+    (106496, 4096, 16384, 0.4562),
+    (4096, 53248, 16384, 0.5109),
+    (16384, 4096, 53248, 0.4536),
+    (4096, 128256, 8192, 0.4710),
+)
+
+
+def test_large_products_on_b200_take_what_they_were_timed_at():
+    given = setting(LLAMA, "dgx-b200", stack="bridge")
+    machine, c = machine_of(given), coefficients_of(given)
+
+    for m, k, n, share in TIMED:
+        timed = 2.0 * m * k * n / (2250e12 * share)
+        assert float(product_s(machine, c, m, n, k)) == pytest.approx(timed, rel=0.13)
+    whole = sum(2.0 * m * k * n / (2250e12 * share) for m, k, n, share in TIMED)
+    assert sum(float(product_s(machine, c, m, n, k)) for m, k, n, _ in TIMED) == pytest.approx(whole, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("stack", "launch_s"), [("megatron", 1e-5), ("bridge", 1e-5), ("torchtitan", 0), ("automodel", 0)]
+)
+def test_experts_have_kernels_of_their_own_but_where_one_call_computes_all(stack, launch_s):
+    assert coefficients_of(setting(LLAMA, "dgx-b200", stack=stack)).launch_expert_s == launch_s

@@ -17,7 +17,7 @@ EXPECTED = {row["model"]: row for row in csv.DictReader((CASES / "expected.csv")
 LLAMA = json.loads((CASES / "llama31-70b.json").read_text("utf-8"))
 # the library builds them from defaults that are refused: a size is missing, or heads do not divide
 NOT_ENOUGH = ("gemma3n_text", "glm4v_moe", "minicpm3", "olmo_hybrid", "vit")
-FAST = ("llama", "gemma3_text", "gpt_neo", "gpt_oss", "nemotron_h", "qwen3_5", "t5")
+FAST = ("llama", "flint", "gemma3_text", "gpt_neo", "gpt_oss", "nemotron_h", "qwen3_5", "t5")
 
 
 def described(name):
@@ -164,6 +164,34 @@ def test_a_layer_that_takes_another_layers_keys_has_no_indexer_and_meets_as_few(
 
     assert of_last.attended(32768, causal=True) == of_first.attended(32768, causal=True)
     assert all_pick.parameters - shared.parameters == 3 * (index + 2 * of_first.index_dim)
+
+
+def test_a_token_visits_the_real_experts_of_longcat_flash_alone_eight_of_twelve_on_average():
+    model = architecture_of({"model_type": "longcat_flash"}).architecture
+
+    assert model.runs[0].layer.network.top == 8  # 12 x 512 / (512 + 256)
+    assert model.active_parameters == pytest.approx(27e9, rel=0.04)  # published: 18.6 to 31.3 B, 27 B on average
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"num_attention_heads_per_layer": [48, 32, 64, 48], "attention_bias": True},
+        {"gating": "per-element"},
+        {"layer_types": ["full_attention", "sliding_attention"] * 2, "mlp_layer_types": ["dense", "sparse"] * 2},
+    ],
+)
+def test_laguna_s_heads_and_gates_differ_by_layer(changed):
+    pytest.importorskip("transformers")
+    assert_alike([{"model_type": "laguna", "num_hidden_layers": 4, "vocab_size": 1000, **changed}])
+
+
+def test_flint_attends_in_windows_but_in_the_first_two_every_fourth_and_the_last_layer():
+    model = architecture_of({"model_type": "flint", "num_hidden_layers": 8}).architecture
+    windows = [run.layer.mixer.window > 0 for run in model.runs for _ in range(run.count)]
+
+    assert windows == [False, False, True, True, True, False, True, False]
 
 
 def test_experts_are_where_a_list_of_zeros_and_ones_says():

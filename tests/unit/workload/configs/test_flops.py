@@ -1,5 +1,7 @@
 """FLOPs of models against torch's own counter, over the library's layers at two lengths."""
 
+from importlib import import_module
+
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
@@ -16,6 +18,20 @@ LATENT = {
     **{"qk_rope_head_dim": 16, "v_head_dim": 32, "n_routed_experts": 8, "num_experts_per_tok": 2},
     **{"n_group": 1, "topk_group": 1, "num_key_value_heads": 4},
 }
+GROUPED = {"num_key_value_heads": 2, "head_dim": 64}
+TOP_TWO = {"num_local_experts": 4, "num_experts_per_tok": 2}
+ROUTED = {"n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 128, "n_group": 1, "topk_group": 1}
+SHARED = {
+    **{"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 128},
+    **{"shared_expert_intermediate_size": 256},
+}
+DELTA = SHARED | {
+    **{"linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 64, "linear_value_head_dim": 64},
+    **{"mlp_only_layers": [0, 1]},
+}
+# Kimi's delta rule is not here: without its kernels the library multiplies keys channel by channel, uncounted.
+# Without its kernels the library repeats Mamba-2's groups for every head and multiplies each chunk's state with all
+# later ones: a group for each head and long chunks leave what the kernels compute too.
 CONFIGS = {
     "llama": SIZES | {"num_key_value_heads": 2},
     "qwen3": SIZES | {"num_key_value_heads": 2, "head_dim": 96},
@@ -23,22 +39,49 @@ CONFIGS = {
     "falcon": {"hidden_size": 256, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 512},
     "bert": SIZES,
     "deepseek_v3": SIZES | LATENT,
+    "gemma3_text": SIZES | GROUPED | {"layer_types": ["full_attention"] * 2},
+    "gpt_oss": SIZES | GROUPED | TOP_TWO | {"layer_types": ["full_attention"] * 2},
+    "mixtral": SIZES | TOP_TWO | {"num_key_value_heads": 2},
+    "qwen2_moe": SIZES | SHARED | {"num_key_value_heads": 2},
+    "glm4_moe": SIZES | GROUPED | ROUTED | {"first_k_dense_replace": 1},
+    "qwen3_next": SIZES | GROUPED | DELTA | {"layer_types": ["linear_attention", "full_attention"]},
+    "qwen3_next, every layer linear": SIZES | GROUPED | DELTA | {"layer_types": ["linear_attention"] * 2},
+    "minimax": SIZES | GROUPED | TOP_TWO | {"layer_types": ["linear_attention"] * 2},
+    "lfm2": SIZES
+    | {"num_key_value_heads": 2, "layer_types": ["conv", "full_attention"], "block_auto_adjust_ff_dim": False},
+    "mamba2": {"hidden_size": 256, "num_hidden_layers": 2, "vocab_size": 512}
+    | {"num_heads": 8, "head_dim": 64, "state_size": 64, "n_groups": 8, "chunk_size": 1024},
+    "bamba": SIZES
+    | {"mamba_n_heads": 8, "mamba_d_head": 64, "mamba_n_groups": 8, "mamba_d_state": 64, "mamba_chunk_size": 1024}
+    | {"num_key_value_heads": 2, "attn_layer_indices": [1]},
+    "nemotron_h": GROUPED
+    | ROUTED
+    | {"mamba_num_heads": 8, "mamba_head_dim": 64, "n_groups": 8, "ssm_state_size": 64, "chunk_size": 1024}
+    | {"hidden_size": 256, "vocab_size": 512, "num_attention_heads": 4, "moe_shared_expert_intermediate_size": 256}
+    | {"layers_block_type": ["mamba", "moe", "attention", "moe"]},
 }
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("tokens", [4096, 32768])
-@pytest.mark.parametrize("kind", CONFIGS)
-def test_a_forward_of_the_librarys_layers_has_the_flops_that_are_counted(kind, tokens):
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_forward_of_the_librarys_layers_has_the_flops_that_are_counted(name, tokens, monkeypatch):
     pytest.importorskip("transformers")
-    config = {"model_type": kind, **CONFIGS[kind]}
+    kind = name.partition(",")[0]
+    config = {"model_type": kind, **CONFIGS[name]}
     module = library.model(config)
     module.set_attn_implementation("eager")  # whole squares of scores, as products
+    module.set_experts_implementation("batched_mm")  # products that the counter sees
+    part = import_module(type(module).__module__)
+    if hasattr(part, "is_torchdynamo_exporting"):  # the triangular system by products, as kernels solve it
+        monkeypatch.setattr(part, "is_torchdynamo_exporting", lambda: True)
     inputs = {"input_ids": torch.empty(1, tokens, dtype=torch.long, device="meta")}
-    if kind != "bert":
-        inputs |= {"position_ids": inputs["input_ids"], "use_cache": False}
+    if kind not in {"bert", "mamba2"}:
+        inputs |= {"position_ids": inputs["input_ids"]}
         inputs |= {"attention_mask": torch.empty(1, 1, tokens, tokens, device="meta")}
+    if kind != "bert":
+        inputs |= {"use_cache": False}
 
     with FlopCounterMode(display=False) as counter, torch.no_grad(), torch.device("meta"):
         module(**inputs)

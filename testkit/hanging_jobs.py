@@ -1,17 +1,18 @@
-"""Random jobs that hang: programs of collectives over several groups with a planted fault, played until nothing moves.
+"""Flight records as torch writes them, and random jobs that hang: collectives over several groups, a planted fault.
 
-Each rank's device runs its program in order; a call ends when all members of its group stand in it and call alike. What
-each rank did becomes its flight record, with calls that its host had enqueued ahead; one record may be lost.
+Programs are played until nothing moves. Each rank's device runs its own in order; a call ends when all members of its
+group stand in it and call alike. What each rank did becomes its flight record, with calls that its host had enqueued
+ahead; one record may be lost.
 """
 
+import pickle
 import random
 from collections import Counter
 from collections.abc import Mapping
 
 import msgspec
 
-from .made import entry, record
-
+ALL_OF_FOUR = {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1, 2, 3]"}}
 FAULTS = ("absent", "desync", "sizes", "stuck")
 OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter")
 
@@ -31,6 +32,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     fault: str
     culprit: int | None  # None: a link or a device, nobody's fault
     lost: int | None
+    launched: dict[int, list[Step]]  # by each rank's host
+    groups: dict[str, tuple[str, list[int]]]  # by name, with purpose and ranks
 
 
 def planted(seed: int) -> Job:
@@ -58,9 +61,17 @@ def planted(seed: int) -> Job:
     elif fault == "sizes":
         own[at] = Step(own[at].group, own[at].operation, own[at].numel + 64)
     ended = _played(programs, groups, at if fault == "stuck" else None)
-    files = _files(rng, programs, ended, groups)
+    ahead = rng.choice((0, 2, 5))
+    files = _files(programs, ended, groups, ahead)
     files.pop(f"nccl_trace_rank_{lost}", None)
-    return Job(files=files, fault=fault, culprit=None if fault == "stuck" else culprit, lost=lost)
+    return Job(
+        files=files,
+        fault=fault,
+        culprit=None if fault == "stuck" else culprit,
+        lost=lost,
+        launched={rank: program[: ended[rank] + 1 + ahead] for rank, program in programs.items()},
+        groups=groups,
+    )
 
 
 def _groups(world: int) -> dict[str, tuple[str, list[int]]]:
@@ -108,13 +119,12 @@ def _played(
 
 
 def _files(
-    rng: random.Random,
     programs: Mapping[int, list[Step]],
     ended: Mapping[int, int],
     groups: Mapping[str, tuple[str, list[int]]],
+    ahead: int,
 ) -> dict[str, bytes]:
     """Return the flight record of each rank; its host is some calls ahead of its device."""
-    ahead = rng.choice((0, 2, 5))
     config = {name: {"name": name, "desc": what, "ranks": str(ranks)} for name, (what, ranks) in groups.items()}
     files = {}
     for rank, program in programs.items():
@@ -137,3 +147,40 @@ def _files(
             )
         files[f"nccl_trace_rank_{rank}"] = record(entries, config)
     return files
+
+
+def entry(number, seq, operation, numel, out, state, *, group=("0", "default_pg"), pg_id=0, p2p=0, dtype="Float"):
+    """One entry of a torch flight record; `p2p` is the number of a send or receive, 0 for a collective."""
+    return {
+        "frames": [{"name": "step", "filename": "/job/train.py", "line": 42}],
+        "record_id": number,
+        "pg_id": pg_id,
+        "process_group": group,
+        "collective_seq_id": seq,
+        "p2p_seq_id": p2p,
+        "op_id": number + 1,
+        "profiling_name": f"nccl:{operation}",
+        "time_created_ns": 1_790_000_000_000_000_000 + number * 10**7,
+        "input_sizes": [[numel]],
+        "input_dtypes": [dtype],
+        "output_sizes": [[out]],
+        "output_dtypes": [dtype],
+        "state": state,
+        "time_discovered_started_ns": None if state == "scheduled" else 1,
+        "time_discovered_completed_ns": 2 if state == "completed" else None,
+        "retired": state == "completed",
+        "is_p2p": bool(p2p),
+    }
+
+
+def record(entries, config=None, status=None):
+    """A torch flight record as a pickle."""
+    return pickle.dumps(
+        {
+            "version": "2.10",
+            "comm_lib_version": "2.27.5",
+            "pg_config": ALL_OF_FOUR if config is None else config,
+            "pg_status": status or {},
+            "entries": entries,
+        }
+    )

@@ -1,0 +1,23 @@
+"""One layout on the software of other engines, for who did not say which one runs it."""
+
+import msgspec
+
+from ..layout import Layout
+from ..workload.conventions import OWN
+from ..workload.engines import ENGINES
+from .analytic import Grid, Setting, price
+from .keep import unlike_its_stack
+from .stacks import find_stack
+
+
+def on_other_engines(setting: Setting, layout: Layout) -> list[tuple[str, float]]:
+    """Return the other engines that can run a layout, each with the seconds of a step, the fastest first."""
+    found = []
+    for name in ENGINES:
+        stack = find_stack(name)
+        if stack is None or stack in {OWN, setting.stack}:
+            continue
+        there = msgspec.structs.replace(setting, stack=stack)
+        if not unlike_its_stack(there, layout):
+            found.append((stack, float(price(there, Grid.of([layout])).step_time_s[0])))
+    return sorted(found, key=lambda one: one[1])

@@ -1,0 +1,91 @@
+"""Text of HCCL, Ascend's collectives: waits for another rank, ranks that did not connect, links, memory."""
+
+import re
+from collections.abc import Iterator, Sequence
+
+from .facts import Absentees, Fact, Failure, NotifyWait, SizesDiffer, StoreWait
+from .lines import LogMessage
+
+_TELLS = re.compile(
+    r"RankID:|remote rank|rankNum|rankinfo|connect agent|EI00\d\d|error cqe|sync(?:hronize)? timeout|ECC|50705\d"
+)
+_SPEAKER = re.compile(r"\(PID:\d+, Device:\d+, RankID:(?P<rank>\d{1,6})\)")
+_NOTIFY = re.compile(r"not received the Notify record from remote rank:? ?\[(?P<remote>\w+)\]")
+_GROUP = re.compile(r"group:\[(?P<name>[^\]]*)\].*?rankSize\[(?P<size>\d{1,6})\], ?rankId\[(?P<place>\d{1,6})")
+_NEEDED = re.compile(r"need connect rankNum is \[(?P<ranks>\d{1,6})\]")
+_CONNECTED = re.compile(r"connected rankinfo\[LINE \d+\]: (?P<ranks>[\d\[\], ]+)")
+_AGENTS = re.compile(r"Failed to connect agent\[(?P<ranks>[\d, ]+)\]")
+_CQE = re.compile(
+    r"EI0013.*?(?:Peer information: (?P<peer>[^.]*(?:\.\d+)*[^.]*))|(?P<status>error cqe status: ?0x\w+)|EI0013", re.I
+)
+_UNLIKE = re.compile(
+    r"inconsistent between ranks.*?parameter (?P<name>\w+)(?: is|,)? (?:local rank )?(?P<own>[\w.-]+?)"
+    r"(?: on the local rank and|, remote rank) (?P<other>[\w.-]+)"
+)
+_STREAM = re.compile(r"[Ss]tream sync(?:hronize)? timeout")
+_MEMORY = re.compile(r"HBM multi[ -]?bit ECC|multi-?bit ecc|error code (?:is )?:? ?50705[34]", re.IGNORECASE)
+_SOCKET = re.compile(r"EI0006: .*?(?:socket times out)")
+_BY = "HCCL"
+_NEAR = 8  # messages after the one that names its rank
+_UNKNOWN = 2**32 - 1
+
+
+def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
+    """Yield what HCCL says in the messages of one file."""
+    speaker, spoke = None, -_NEAR
+    needed: int | None = None
+    connected: set[int] = set()
+    last: LogMessage | None = None
+    largest = -1
+    for index, message in enumerate(messages):
+        text = message.text
+        if not _TELLS.search(text):
+            continue
+        if found := _SPEAKER.search(text):
+            speaker, spoke = int(found["rank"]), index
+            largest = max(largest, speaker)
+        rank = message.rank if message.rank is not None else speaker if index - spoke < _NEAR else None
+        if wanted := _NEEDED.search(text):
+            needed, connected, last = int(wanted["ranks"]), set(), message
+        elif needed is not None and (came := _CONNECTED.search(text)):
+            connected |= {int(number) for number in re.findall(r"\d+", came["ranks"])}
+        elif agents := _AGENTS.search(text):
+            ranks = [int(number) for number in re.findall(r"\d+", agents["ranks"])]
+            yield _did_not_connect(ranks, message, known=largest <= max(ranks, default=0))
+        else:
+            yield from _of_a_line(text, message, rank)
+    if needed is not None and last is not None and connected:
+        yield _did_not_connect(sorted(set(range(needed)) - connected), last, known=largest < needed)
+
+
+def _did_not_connect(ranks: Sequence[int], message: LogMessage, *, known: bool) -> Absentees:
+    """Return who did not connect; their numbers are places where a larger rank of the job is known."""
+    return Absentees(ranks=tuple(ranks) if known else (), by=_BY, operation="", where=message.where)
+
+
+def _of_a_line(text: str, message: LogMessage, rank: int | None) -> Iterator[Fact]:
+    where = message.where.by(rank)
+    if wait := _NOTIFY.search(text):
+        group = _GROUP.search(text)
+        number = int(wait["remote"]) if wait["remote"].isdecimal() else _UNKNOWN
+        yield NotifyWait(
+            rank=rank,
+            remote=None if number >= _UNKNOWN else number,
+            group=group["name"] if group else "",
+            size=int(group["size"]) if group else None,
+            place=int(group["place"]) if group else None,
+            where=where,
+        )
+    elif unlike := _UNLIKE.search(text):
+        what = f"HCCL: {unlike['name']} is {unlike['own']} on one rank and {unlike['other']} on another"
+        yield SizesDiffer(rank=rank, what=what, where=where)
+    elif link := _CQE.search(text):
+        told = link["peer"] or link["status"] or ""
+        what = f"HCCL: packets of RoCE are not answered{f', {told.strip()[:120]}' if told else ''}"
+        yield Failure(kind="network", what=what, where=where)
+    elif _MEMORY.search(text):
+        yield Failure(kind="device", what="the memory of an NPU fails (ECC)", rank=rank, where=where)
+    elif _SOCKET.search(text):
+        yield StoreWait(rank=rank, where=where, what="for the socket of a remote rank (HCCL's EI0006)")
+    elif _STREAM.search(text):
+        yield StoreWait(rank=rank, where=where, what="for a stream of its NPU")

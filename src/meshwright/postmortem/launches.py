@@ -1,0 +1,155 @@
+"""Ranks that are behind by `ncclras`: how many calls of each operation the ranks of a communicator have launched."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from .facts import Fact, GroupName, LaunchCounts, RankIdentity, of
+from .position import HangPosition
+from .world import world_of
+
+AGAIN = "a second report of ncclras a minute later: counts that have moved show a job that runs"
+
+
+class _Differs(msgspec.Struct, frozen=True, kw_only=True):
+    """How the ranks of one communicator differ. `behind` is None where they are not named or not the few.
+
+    `others` are then those who have launched more than the fewest, None where they are not known.
+    """
+
+    first: LaunchCounts
+    behind: frozenset[int] | None
+    others: frozenset[int] | None
+    kind: str
+    why: str
+
+
+def by_launches(facts: list[Fact]) -> HangPosition | None:
+    """Return who has launched fewer calls than the others, or other ones; None where no report shows a difference.
+
+    A rank that is behind in one communicator and among the first in another waits there, and is not to blame. Where
+    most are behind a few, where several are that may stand in a call of another communicator, or where the counts move
+    from one report to the next, nobody is named.
+    """
+    reports: dict[tuple[int, int], list[LaunchCounts]] = defaultdict(list)
+    for counts in of(facts, LaunchCounts):
+        reports[counts.where.order, counts.report].append(counts)
+    if not reports:
+        return None
+    *before, last = (reports[key] for key in sorted(reports))
+    identities = _places(facts)
+    differing: dict[str, list[LaunchCounts]] = defaultdict(list)
+    for counts in last:
+        differing[counts.communicator].append(counts)
+    found = [_differs(group, identities) for group in differing.values()]
+    moves = bool(before) and _moved(before[-1], last)
+    return _position(found, moves=moves, is_last=not before)
+
+
+def _moved(before: Sequence[LaunchCounts], last: Sequence[LaunchCounts]) -> bool:
+    """Whether a difference of the last report was not there, or another one, in the report before."""
+    earlier = {(one.communicator, one.operation): _numbers(one) for one in before}
+    later = {(one.communicator, one.operation): _numbers(one) for one in last}
+    return any(earlier.get(key) != numbers for key, numbers in later.items())
+
+
+def _numbers(counts: LaunchCounts) -> set[tuple[int, int]]:
+    return {(one.calls, one.ranks) for one in counts.counts}
+
+
+def _places(facts: list[Fact]) -> dict[int, int]:
+    """Return the job's rank of each process, by NCCL's Init lines, if those of all ranks are here and no two alike."""
+    world = world_of(facts)
+    found: dict[int, set[int]] = defaultdict(set)
+    for identity in of(facts, RankIdentity):
+        if identity.pid is not None and identity.ranks in {None, world}:
+            found[identity.pid].add(identity.rank)
+    whole = world is not None and {rank for ranks in found.values() for rank in ranks} >= set(range(world))
+    return {pid: min(ranks) for pid, ranks in found.items()} if whole and len(found) == world else {}
+
+
+def _differs(group: Sequence[LaunchCounts], identities: dict[int, int]) -> _Differs:
+    """Return who differs in one communicator: the few behind in one operation and ahead in another call otherwise."""
+    ahead: set[int] = set()
+    behind: set[int] = set()
+    certain, lowest = True, None
+    told = []
+    for counts in group:
+        usual = max(counts.counts, key=lambda one: one.ranks)
+        if 2 * usual.ranks <= counts.size:
+            certain = False
+        fewest = min(one.calls for one in counts.counts)
+        for one in counts.counts:
+            if one.calls == usual.calls:
+                continue
+            ranks = _ranks(counts, one.named, identities)
+            if ranks is None or len(one.named) != one.ranks:
+                certain = False
+                continue
+            told.append(f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, sorted(ranks)))} {one.calls}")
+            if one.calls > usual.calls:
+                ahead |= ranks
+            elif one.calls == fewest:  # who is between waits for those who have launched the fewest
+                behind, lowest = behind | ranks, counts
+        told.append(f"{usual.ranks} ranks {usual.calls} of {counts.operation or 'all calls'}")
+    members = set(range(group[0].size)) if group[0].is_world else _named(group, identities)
+    kind = "desync" if ahead & behind else "absent"
+    if not behind or (ahead and not ahead & behind):
+        certain = False  # most are behind a few
+    return _Differs(
+        first=lowest or group[0],
+        behind=frozenset(behind) if certain else None,
+        others=frozenset(members - behind) if certain else _further(group, identities),
+        kind=kind,
+        why=f"by ncclras the ranks of {group[0].communicator} have launched: {', '.join(told)}",
+    )
+
+
+def _ranks(
+    counts: LaunchCounts, named: Iterable[tuple[int, int | None, str]], identities: dict[int, int]
+) -> set[int] | None:
+    """Return the job's ranks of members, None where one is not known."""
+    found = {place if counts.of_job else identities.get(pid or -1) for place, pid, _ in named}
+    return None if None in found else {rank for rank in found if rank is not None}
+
+
+def _further(group: Sequence[LaunchCounts], identities: dict[int, int]) -> frozenset[int] | None:
+    """Return the ranks that have launched more than the fewest of some operation; None where not all are named."""
+    found: set[int] = set()
+    for counts in group:
+        fewest = min(one.calls for one in counts.counts)
+        for one in counts.counts:
+            ranks = _ranks(counts, one.named, identities)
+            if ranks is None or len(one.named) != one.ranks:
+                return None
+            found |= ranks if one.calls > fewest else set()
+    return frozenset(found)
+
+
+def _named(group: Sequence[LaunchCounts], identities: dict[int, int]) -> set[int]:
+    """Return the job's ranks of all members that a report names."""
+    return {rank for counts in group for one in counts.counts for rank in _ranks(counts, one.named, identities) or ()}
+
+
+def _position(found: Sequence[_Differs], *, moves: bool, is_last: bool) -> HangPosition:
+    known = [one for one in found if one.behind is not None]
+    first = next((one for one in known if one.kind == "desync"), known[0] if known else found[0])
+    waiting = {rank for one in found for rank in one.others or ()}
+    roots = {rank for one in known if one.behind is not None for rank in one.behind}
+    blamed = set(first.behind or ()) if first.kind == "desync" else roots - waiting
+    certain = all(one.others is not None for one in found) and bool(blamed) and not moves
+    if len(blamed) > 1 and any(one.first.has_others for one in found):
+        certain = False  # several ranks may wait for each other in a communicator of theirs
+    missing = () if certain else ("which ranks are behind: `ncclras -v`, or `ncclras -f json`, which names every rank",)
+    return HangPosition(
+        kind=first.kind if certain else "absent",
+        blamed=tuple(sorted(blamed)) if certain else (),
+        waiting=tuple(sorted(waiting - blamed)) if certain else (),
+        group=GroupName(first.first.communicator),
+        operation=first.first.operation,
+        why=f"{first.why}{'; the counts moved since the report before' if moves else ''}",
+        certain=certain,
+        evidence=tuple(one.first.where for one in found),
+        missing=(*missing, *((AGAIN,) if is_last or moves else ())),
+    )

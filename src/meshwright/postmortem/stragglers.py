@@ -1,0 +1,72 @@
+"""Detectors of stragglers in logs: Megatron's minima and maxima, scores of NVIDIA's resiliency extension."""
+
+import re
+from collections.abc import Iterator, Sequence
+
+from .facts import Fact, SlowRank
+from .lines import LogMessage
+from .position import HangPosition
+
+APART = 0.75  # a rank whose speed is below this part of the best one's; NVRx' own threshold is 0.7 to 0.75
+_EXTREMES = re.compile(r"\b(?P<end>Mn|Mx)(?P<name>Rtt|Clk|Etpt)/Rnk: (?P<value>[\d.]+)\w*/(?P<rank>\d{1,6})")
+_TITLE = re.compile(r"GPU (?P<what>relative|individual) performance:\s*$")
+_SCORE = re.compile(r"^\s*Rank=(?P<rank>\d{1,6}) Node=(?P<node>\S+) Score=(?P<score>[\d.]+)")
+
+
+def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
+    """Yield who is slow by the last report of each detector in the messages of one file."""
+    extremes: tuple[dict[tuple[str, str], tuple[float, int]], LogMessage] | None = None
+    scores: dict[int, tuple[float, LogMessage]] = {}
+    is_relative = False
+    for message in messages:
+        text = message.text
+        if "Rtt/Rnk" in text:
+            found = {
+                (one["end"], one["name"]): (float(one["value"]), int(one["rank"])) for one in _EXTREMES.finditer(text)
+            }
+            extremes = found, message
+        elif title := _TITLE.search(text):
+            is_relative = title["what"] == "relative"
+            scores = {} if is_relative else scores
+        elif is_relative and (score := _SCORE.match(text)):
+            scores[int(score["rank"])] = float(score["score"]), message
+    if extremes:
+        yield from _of_extremes(*extremes)
+    low = {rank: told for rank, told in scores.items() if told[0] < APART}
+    if low and 2 * len(low) < len(scores):
+        for rank, (value, message) in low.items():
+            what = f"its GPU works at {value:.0%} of the fastest one's speed"
+            yield SlowRank(rank=rank, what=what, where=message.where.by(rank))
+
+
+def _of_extremes(found: dict[tuple[str, str], tuple[float, int]], message: LogMessage) -> Iterator[SlowRank]:
+    """Yield who is slow by Megatron's line: a rank only where its clock says so, for the times are those of a group.
+
+    Ranks of a tensor-parallel group wait for each other inside what is timed.
+    """
+    least, most = found.get(("Mn", "Rtt")), found.get(("Mx", "Rtt"))
+    if least is None or most is None or least[0] >= APART * most[0]:
+        return
+    slow, fast = found.get(("Mn", "Clk")), found.get(("Mx", "Clk"))
+    rank = slow[1] if slow and fast and slow[0] < APART * fast[0] else None
+    what = f"a step takes {most[0]:.0f} ms on rank {most[1]}, {least[0]:.0f} ms on rank {least[1]}"
+    if slow and fast and rank is not None:
+        what += f"; the clock of rank {rank} is {slow[0]:.0f} MHz, of rank {fast[1]} {fast[0]:.0f} MHz"
+    yield SlowRank(rank=rank, what=what, where=message.where.by(rank))
+
+
+def by_stragglers(found: Sequence[SlowRank]) -> HangPosition | None:
+    """Return whom a detector names, None where none found anybody."""
+    if not found:
+        return None
+    ranks = {one.rank for one in found if one.rank is not None}
+    certain = bool(ranks) and all(one.rank is not None for one in found)
+    lacks = "which GPU of the group is slow: clocks and temperatures of its ranks (nvidia-smi -q), traces of all ranks"
+    return HangPosition(
+        kind="slow",
+        blamed=tuple(sorted(ranks)) if certain else (),
+        why="; ".join(dict.fromkeys(one.what for one in found)),
+        certain=certain,
+        evidence=tuple(one.where for one in found),
+        missing=() if certain else (lacks,),
+    )

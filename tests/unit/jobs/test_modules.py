@@ -1,0 +1,35 @@
+"""Modules that a job of Megatron-LM recomputes by name reach its price."""
+
+import re
+
+from meshwright.cli import run
+
+SCRIPT = """
+torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 32 --hidden-size 4096 --num-attention-heads 32 \\
+  --ffn-hidden-size 14336 --swiglu --disable-bias-linear --normalization RMSNorm --seq-length 4096 \\
+  --max-position-embeddings 4096 --micro-batch-size 1 --global-batch-size 64 --use-distributed-optimizer --bf16 \\
+  --vocab-size 128256 --make-vocab-size-divisible-by 128 --tokenizer-type NullTokenizer \\
+  --untie-embeddings-and-output-weights --position-embedding-type rope --recompute-granularity selective {modules}
+"""
+
+
+def allocated(tmp_path, capsys, modules):
+    script = tmp_path / "job.sh"
+    script.write_text(SCRIPT.format(modules=modules))
+    assert run(["plan", "--job", str(script), "--cluster", "dgx-h100", "--gpus", "8"]) == 0
+    text = capsys.readouterr().out
+    return float(re.search(r"it \w[\w ]*: ([\d.]+) GiB allocated", text)[1]), text
+
+
+def test_modules_that_are_recomputed_by_name_save_what_they_would_keep(tmp_path, capsys):
+    attention, _ = allocated(tmp_path, capsys, "--recompute-modules core_attn")
+    named, text = allocated(tmp_path, capsys, "--recompute-modules core_attn layernorm mlp")
+
+    assert attention - named > 10  # GiB, of 32 layers for 4,096 tokens
+    assert "priced as selective recomputation of attention" not in text
+
+
+def test_a_module_that_nobody_knows_is_named_as_not_priced(tmp_path, capsys):
+    _, text = allocated(tmp_path, capsys, "--recompute-modules layernorm wave_function")
+
+    assert "recompute-modules wave_function: not priced" in text

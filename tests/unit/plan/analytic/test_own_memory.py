@@ -1,0 +1,153 @@
+"""What `plan` says of our own engine's memory: as `train`'s planner, and as autograd keeps in a real forward."""
+
+import pytest
+import torch
+from torch.autograd.graph import saved_tensors_hooks
+
+from meshwright.hardware import load
+from meshwright.layout import Layout
+from meshwright.plan.analytic import Grid, Setting, price
+from meshwright.plan.machines import machines
+from meshwright.train.decoder import Decoder
+from meshwright.workload.architecture import Architecture
+from meshwright.workload.conventions import LOGIT_GRADIENT_BYTES
+from meshwright.workload.functional import vocabulary_cross_entropy
+from meshwright.workload.held import peak
+from meshwright.workload.holdings import held_by, kept_activation_bytes
+from meshwright.workload.transformer import ModelConfig, describe
+
+AUTOCAST = {"fp32": "", "bf16": "bf16"}
+MODELS = {
+    "default sizes": ModelConfig(num_key_value_heads=2),
+    "grouped queries, wide": ModelConfig(
+        num_attention_heads=4, num_key_value_heads=2, intermediate_size=512, num_hidden_layers=2
+    ),
+    "untied, many words": ModelConfig(
+        tie_word_embeddings=False, num_key_value_heads=2, vocab_size=2048, num_hidden_layers=3
+    ),
+    "experts": ModelConfig(
+        num_local_experts=4, num_key_value_heads=2, hidden_size=256, num_hidden_layers=2, num_attention_heads=4
+    ),
+}
+LAYOUTS = [
+    *("dp=8,mbs=2", "dp=8,mbs=2,zero=1", "dp=8,mbs=2,zero=2", "dp=8,mbs=2,zero=3", "dp=4,replicas=2,mbs=2,zero=3"),
+    *("tp=2,dp=4,mbs=2", "tp=2,dp=4,sp=1,mbs=2", "cp=2,dp=4,mbs=2,zero=3", "tp=2,cp=2,dp=2,sp=1,mbs=1,zero=2"),
+    *("dp=8,mbs=4,zero=3,recompute=full", "tp=2,dp=4,sp=1,mbs=2,recompute=selective", "dp=1,mbs=4"),
+    *(
+        "dp=1,mbs=4,zero=2",
+        "dp=1,mbs=4,zero=3",
+        "dp=8,mbs=1,zero=1,offload=optimizer",
+        "dp=8,zero=3,offload=parameters",
+    ),
+]
+SEQ_LEN = 128
+
+
+def architecture_of(model):
+    """Return the sizes of a decoder as `plan` reads them from a config.json."""
+    routed = model.num_local_experts > 0
+    return Architecture(
+        vocab_size=model.vocab_size, hidden_size=model.hidden_size, intermediate_size=model.intermediate_size,
+        num_hidden_layers=model.num_hidden_layers, num_attention_heads=model.num_attention_heads,
+        num_key_value_heads=model.num_key_value_heads, head_dim=model.head_dim, tied=model.tie_word_embeddings,
+        experts=model.num_local_experts, experts_per_token=routed * model.num_experts_per_tok,
+        expert_size=routed * model.intermediate_size,
+    )  # fmt: skip
+
+
+def planned(model, text, precision, micro_batches=2):
+    """Return the bytes, by term, that `plan` says of the fullest rank."""
+    layout = Layout.parse(text)
+    given = Setting(
+        architecture=architecture_of(model), cluster=machines(load(), "dgx-h100", 8), gpus=layout.world_size,
+        global_batch=layout.dp * layout.mbs * micro_batches, seq_len=SEQ_LEN, precision=precision,
+    )  # fmt: skip
+    return price(given, Grid.of([layout])).terms(0)
+
+
+def held(model, text, precision, micro_batches=2):
+    """Return the same of `train`'s planner."""
+    layout = Layout.parse(text)
+    workload = describe(model, seq_len=SEQ_LEN, micro_batch=layout.mbs, layout=layout, autocast=AUTOCAST[precision])
+    return peak(held_by(workload, layout, micro_batches))
+
+
+def saved_bytes(model, micro_batch, precision):
+    """Return what autograd keeps of a real forward besides parameters and tables, each storage once."""
+    module = Decoder(model)
+    own = {tensor.untyped_storage().data_ptr() for tensor in (*module.parameters(), *module.buffers())}
+    tokens = torch.randint(0, model.vocab_size, (micro_batch, SEQ_LEN + 1))
+    kept = {}
+
+    def keep(tensor):
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own:
+            kept[storage.data_ptr()] = tensor  # which lives, so that no other takes its place
+        return tensor
+
+    half = torch.autocast("cpu", dtype=torch.bfloat16, enabled=precision == "bf16")
+    with saved_tensors_hooks(keep, lambda tensor: tensor), half:
+        loss = module(tokens[:, :-1], tokens[:, 1:])
+    loss.backward()
+    return sum(tensor.untyped_storage().nbytes() for tensor in kept.values())
+
+
+@pytest.mark.parametrize("precision", AUTOCAST)
+@pytest.mark.parametrize("name", MODELS)
+def test_both_planners_say_what_autograd_keeps_of_a_real_forward(name, precision):
+    model = MODELS[name]
+    layout = Layout(mbs=4)
+    workload = describe(model, seq_len=SEQ_LEN, micro_batch=4, autocast=AUTOCAST[precision])
+    tied_peak = planned(model, "mbs=4", precision)  # at the loss, with all that forward kept
+
+    saved = saved_bytes(model, 4, precision)
+
+    assert kept_activation_bytes(workload, layout) == pytest.approx(saved, rel=0.01)
+    assert tied_peak["activations_bytes"] == pytest.approx(saved, rel=0.01)
+
+
+@pytest.mark.parametrize("precision", AUTOCAST)
+@pytest.mark.parametrize("text", LAYOUTS)
+@pytest.mark.parametrize("name", MODELS)
+def test_plan_and_train_say_the_same_peak_of_our_own_engine(name, text, precision):
+    ours, trained = planned(MODELS[name], text, precision), held(MODELS[name], text, precision)
+
+    assert ours["allocated_bytes"] == pytest.approx(trained.allocated, rel=0.02)
+
+
+@pytest.mark.parametrize("text", ["pp=2,dp=4,mbs=1", "pp=2,dp=4,mbs=1,zero=1", "pp=2,dp=4,mbs=1,schedule=zb"])
+def test_in_a_pipeline_they_differ_by_where_the_stages_are_cut_alone(text):
+    model = ModelConfig(num_hidden_layers=8)
+
+    ratios = [planned(model, text, p, 8)["allocated_bytes"] / held(model, text, p, 8).allocated for p in AUTOCAST]
+
+    assert ratios[0] == pytest.approx(ratios[1], rel=0.02)
+
+
+def test_autocast_keeps_more_than_half_of_what_single_precision_does():
+    single, half = (planned(MODELS["default sizes"], "dp=8,mbs=2", p)["activations_bytes"] for p in AUTOCAST)
+
+    assert 0.6 * single < half < single
+
+
+@pytest.mark.parametrize("tp", [1, 2])
+def test_the_loss_has_two_gradients_of_the_logits_beside_what_it_kept(tp):
+    rows, vocabulary = 32, 512
+    workload = describe(ModelConfig(vocab_size=tp * vocabulary), seq_len=rows, micro_batch=1, layout=Layout(tp=tp))
+    loss = workload.layers[-1].operators[-1]
+    logits, kept = torch.randn(rows, vocabulary, requires_grad=True), {}
+
+    def keep(tensor):
+        if tensor.numel() == logits.numel():
+            kept[tensor.untyped_storage().data_ptr()] = tensor
+        return tensor
+
+    with saved_tensors_hooks(keep, lambda tensor: tensor):
+        targets = torch.randint(0, vocabulary, (rows,))
+        if tp == 1:
+            torch.nn.functional.cross_entropy(logits, targets, reduction="sum").backward()
+        else:
+            vocabulary_cross_entropy(logits, targets, 0, torch.clone, torch.clone).backward()
+
+    assert loss.saved_bytes == sum(tensor.nbytes for tensor in kept.values())
+    assert held(ModelConfig(vocab_size=512), "mbs=4", "fp32").logits == LOGIT_GRADIENT_BYTES * 4 * SEQ_LEN * 512

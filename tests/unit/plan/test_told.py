@@ -1,0 +1,51 @@
+"""What an answer assumes of precision and of experts is said, and changes what it says."""
+
+import pytest
+from msgspec.structs import replace
+
+from meshwright.cli import run
+from meshwright.hardware import load
+from meshwright.layout import Layout
+from meshwright.plan.analytic import Grid, Setting, price
+from meshwright.plan.machines import machines
+from meshwright.plan.told import facts_of
+from meshwright.workload.models import load_model
+
+MIXTRAL = Setting(
+    architecture=load_model("mixtral-8x7b").architecture, cluster=machines(load(), "dgx-h100", 64), gpus=64,
+    global_batch=256, seq_len=4096, stack="megatron",
+)  # fmt: skip
+LAYOUT = Grid.of([Layout(dp=64, ep=8, zero=1)])
+
+
+def test_experts_are_balanced_unless_something_else_is_said():
+    even, uneven = price(MIXTRAL, LAYOUT), price(replace(MIXTRAL, imbalance=1.5), LAYOUT)
+
+    assert "tokens are spread evenly over the experts" in facts_of(MIXTRAL).assumed
+    assert any("1.5 times the rows" in text for text in facts_of(replace(MIXTRAL, imbalance=1.5)).assumed)
+    assert 1.1 < uneven.step_time_s[0] / even.step_time_s[0] < 1.5
+    assert uneven.activations_bytes[0] > even.activations_bytes[0]
+    assert uneven.parameters_bytes[0] == even.parameters_bytes[0]
+
+
+@pytest.mark.parametrize(
+    ("model", "given", "expected"),
+    [
+        ("mixtral-8x7b", "9", "expected 1 to 8"),
+        ("mixtral-8x7b", "0.5", "expected 1 to 8"),
+        ("llama3-8b", "2", "no exp"),
+    ],
+)
+def test_an_imbalance_that_cannot_be_is_refused(model, given, expected, capsys):
+    words = ["plan", "--model", model, "--cluster", "dgx-h100", "--global-batch", "64", "--imbalance", given]
+
+    assert run(words) == 2
+    assert expected in capsys.readouterr().err
+
+
+def test_low_precision_says_what_stays_higher_and_which_peak_mfu_is_of():
+    told = facts_of(replace(MIXTRAL, precision="fp8")).assumed[-1]
+
+    assert "the output projection run in bf16" in told
+    assert "1,979 TFLOP/s" in told
+    assert not any("MFU" in text for text in facts_of(MIXTRAL).assumed)
