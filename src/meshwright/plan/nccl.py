@@ -113,8 +113,9 @@ def _machine(cluster: Cluster, group: NodeGroup, ranks: int) -> Machine:
 
 def _coefficients(cluster: Cluster, group: NodeGroup, ranks: int) -> Coefficients:
     c = with_switch(coefficients(book(), "", group.gpu.model, "bf16", group.nic_kind), group)
-    c = c._replace(network=_network_share(c, group), small_group=ALONE_GROUP)
-    return on_measured_links(c, _machine(cluster, group, ranks), cluster, links=True, network=True)
+    idle = _network_share(c, group)
+    c = c._replace(network=idle, small_group=ALONE_GROUP)
+    return on_measured_links(c, _machine(cluster, group, ranks), cluster, links=True, network=True, idle=idle)
 
 
 def _network_share(c: Coefficients, group: NodeGroup) -> float:

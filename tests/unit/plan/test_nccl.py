@@ -4,12 +4,13 @@ import itertools
 import statistics
 
 import pytest
+from msgspec.structs import replace
 
 from benchmarks.published_sweeps import collective_tables
-from meshwright.bench.fit import clean_sweep
+from meshwright.bench.fit import clean_sweep, fit_sweep
 from meshwright.bench.reading import load_tables
 from meshwright.cluster.builders import catalogue_cluster
-from meshwright.cluster.graph import Cluster
+from meshwright.cluster.graph import Cluster, Measurements
 from meshwright.collectives.figures import bus_factor
 from meshwright.errors import InputError
 from meshwright.hardware import load
@@ -53,6 +54,18 @@ def test_published_tables_are_followed_within_10_percent_in_the_middle_and_40_at
     assert max(every) < 0.4, found
 
 
+@pytest.mark.parametrize("name", ["p4de_2n", "cw_h100_8n", "dgx2_256"])
+def test_a_cluster_that_saved_its_own_table_is_priced_by_it(name):
+    rows = [row for row in load_tables(str(collective_tables()))[name] if row.bytes >= 2**20]
+    ranks, size, time_s = rows[-1].ranks, rows[-1].bytes, rows[-1].time_s
+    cluster = cluster_of(SWEEPS[name], ranks)
+    own = replace(cluster, measured=Measurements(fingerprint="", collectives=(fit_sweep(rows),)))
+
+    assert nccl_price(own, "all_reduce", size, ranks).time_s == pytest.approx(time_s, rel=0.1)
+    nics = cluster.groups[0].node_bandwidth_bytes_per_s
+    assert nccl_price(own, "all_gather", 2**33, ranks).busbw_bytes_per_s <= nics  # no more than they carry
+
+
 def test_a_rack_of_72_takes_what_was_measured():
     measured_s = 1.81e-3  # an all-reduce of 512 MiB
 
@@ -60,6 +73,13 @@ def test_a_rack_of_72_takes_what_was_measured():
 
     assert found.time_s == pytest.approx(measured_s, rel=0.1)
     assert found.algorithm == "NVLS"
+
+
+@pytest.mark.parametrize(("nodes", "size", "busbw_gb_per_s"), [(2, 2**34, 470), (4, 2**34, 365.84), (4, 2**33, 365)])
+def test_h100_nodes_reach_what_was_published_of_two_and_of_four(nodes, size, busbw_gb_per_s):
+    found = nccl_price(cluster_of("dgx-h100", 8 * nodes), "all_reduce", size, 8 * nodes)
+
+    assert found.busbw_bytes_per_s / 1e9 == pytest.approx(busbw_gb_per_s, rel=0.08)
 
 
 def test_a_sum_over_two_racks_costs_more_than_over_one():

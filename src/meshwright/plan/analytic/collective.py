@@ -93,9 +93,9 @@ def all_reduce_s(c: Coefficients, over: AxisPlacement, size_bytes: Number) -> Nu
     """Return seconds of an all-reduce of `size_bytes`: a ring, or a tree between nodes where that is faster.
 
     The ring moves 2(P-1)/P of the bytes over its slowest link in 2(P-1) steps. Inside a node whose switch adds up
-    (NVLS) a sum is `in_switch` times faster than the ring. Of N nodes the tree moves 2(N-1)/N through the NICs in
-    2 log2 N steps, but everything twice over the links inside, or once into the switch that adds up (NVLSTree). NCCL
-    takes the faster (Jeaugey 2019, "Massively scale your deep learning training with NCCL 2.4").
+    (NVLS) a sum is `in_switch` times faster than the ring. Between nodes a double binary tree (`tree_share`) takes
+    2 log2 N steps, but moves everything twice over the links inside, or once into the switch that adds up (NVLSTree).
+    NCCL takes the faster (Jeaugey 2019, "Massively scale your deep learning training with NCCL 2.4").
     """
     ways = all_reduce_ways_s(c, over, size_bytes)
     return np.where(over.ranks > 1, _curve(c, over, size_bytes, np.minimum(*ways)), 0.0)
@@ -109,10 +109,19 @@ def all_reduce_ways_s(c: Coefficients, over: AxisPlacement, size_bytes: Number) 
     few = np.minimum(1.0, steps / over.ranks * IN_SWITCH_RANKS / (IN_SWITCH_RANKS - 1.0))
     links = over.link_rate * np.maximum(1.0, c.in_switch * np.where(over.crosses, 1.0, few))
     ring = 2.0 * size_bytes * steps / over.ranks / over.rate + 2.0 * steps * over.latency_s
-    between = 2.0 * size_bytes * (nodes - 1.0) / nodes / over.network_rate
+    between = size_bytes * tree_share(nodes) / over.network_rate
     tree = np.maximum(between, 2.0 * size_bytes / links) + 2.0 * np.log2(nodes) * over.latency_s
     tree = ring if over.on_torus else tree
     return ring, np.where(over.crosses, tree, 2.0 * size_bytes * steps / over.ranks / links)
+
+
+def tree_share(nodes: Number) -> Number:
+    """Return how often its payload the busiest node of a double binary tree sends, and receives.
+
+    Each tree carries half. An inner node of one sends its half up once and down to two children, and as a leaf of the
+    other up once: 2 in all. Two nodes send half in each tree, the middle of three 3/2; the mean is 2(N-1)/N.
+    """
+    return np.minimum(2.0, nodes / 2.0)
 
 
 def _curve(c: Coefficients, over: AxisPlacement, size_bytes: Number, moved_s: Number) -> Number:

@@ -2,39 +2,55 @@
 
 from collections.abc import Iterable
 
+import numpy as np
+
 from ...cluster.graph import Cluster, CollectiveFit, NodeGroup
 from ...collectives.figures import bus_factor
 from .coefficients import Coefficients
-from .quantities import Machine
+from .collective import tree_share
+from .quantities import Machine, Number
 
 BACKEND = "nccl"  # whose collectives the constants describe
 LEAST_BYTES = 2**26  # a smaller message does not reach a link's rate
-IDLE_SHARE = 0.93  # of the NICs' rate, that an all-reduce alone on the network reaches; in training it is less
+# of the NICs' rate, that an all-reduce of large messages alone on the network reaches; in training it is less. Over
+# three nodes or more 0.94 (4 x DGX H100, 4 x DGX-1) to 0.98 (12 H100 nodes, one 100 Gb/s NIC a node) are published
+IDLE_SHARE = 0.96
 BOUND_BY_LINKS = 0.9  # of the links' rate, from which on an all-reduce over nodes says nothing of the network
 
 
 def on_measured_links(
-    c: Coefficients, machine: Machine, cluster: Cluster, *, links: bool, network: bool
+    c: Coefficients, machine: Machine, cluster: Cluster, *, links: bool, network: bool, idle: float = IDLE_SHARE
 ) -> Coefficients:
     """Return the coefficients with the shares of the rates that the cluster's own fits say are reached.
 
     `links` and `network` tell which of both still have the cluster's rates: what a user gave in their place was not
-    measured. An all-reduce over nodes alone on the network says how much faster or slower than others' it is.
+    measured. An all-reduce over nodes alone on the network says how much faster or slower than others' it is, which
+    reach a share `idle` of the NICs' rate.
     """
     fits = cluster.measured.collectives if cluster.measured else ()
     large = [fit for fit in fits if fit.backend == BACKEND and fit.max_bytes >= LEAST_BYTES and fit.ranks > 1]
     inside = [fit for fit in large if fit.ranks <= machine.domain]
-    reduced, gathered = _rate(inside, "all_reduce"), _rate(inside, "all_gather")
+    reduced, gathered = _rate(_widest(inside, "all_reduce")), _rate(_widest(inside, "all_gather"))
     if links and gathered is not None:
         in_switch = c.in_switch if reduced is None else reduced / gathered
         c = c._replace(link=gathered / machine.link_rate, in_switch=in_switch)
     elif links and reduced is not None:
         c = c._replace(link=reduced / machine.link_rate / c.in_switch)
-    between = _rate((fit for fit in large if fit.ranks > machine.domain), "all_reduce")
-    if network and between is not None and between < BOUND_BY_LINKS * machine.link_rate * c.link * c.in_switch:
-        share = between / (IDLE_SHARE * machine.node_rate)
+    across = _widest((fit for fit in large if fit.ranks > machine.domain), "all_reduce")
+    between = _rate(across)
+    if across and between and network and between < BOUND_BY_LINKS * machine.link_rate * c.link * c.in_switch:
+        share = _share_of_others(between / (idle * machine.node_rate), across.ranks, across.ranks / machine.domain)
         c = c._replace(network=c.network * share, sends=c.sends * share)
     return c
+
+
+def _share_of_others(of_ring: Number, ranks: int, nodes: Number) -> Number:
+    """Return how fast the network is by an all-reduce's bus bandwidth, in those that a ring reaches elsewhere.
+
+    More than a ring can is a tree's, which over two or three nodes sends less; whatever is below may be either's.
+    """
+    fewer = np.maximum(1.0, bus_factor("all_reduce", ranks) / tree_share(nodes))
+    return np.where(of_ring <= 1.0, of_ring, np.maximum(1.0, of_ring / fewer))
 
 
 def with_switch(c: Coefficients, group: NodeGroup) -> Coefficients:
@@ -42,10 +58,12 @@ def with_switch(c: Coefficients, group: NodeGroup) -> Coefficients:
     return c if group.reduction_bandwidth_bytes_per_s is not None else c._replace(in_switch=1.0)
 
 
-def _rate(fits: Iterable[CollectiveFit], collective: str) -> float | None:
-    """Return the bus bandwidth at the largest size of the fit over most ranks, in bytes per second."""
+def _widest(fits: Iterable[CollectiveFit], collective: str) -> CollectiveFit | None:
+    """Return the fit over most ranks, of those the one up to the largest size; of several types the last measured."""
     found = [fit for fit in fits if fit.collective == collective]
-    if not found:
-        return None
-    fit = max(reversed(found), key=lambda fit: (fit.ranks, fit.max_bytes))  # of several types the last one measured
-    return bus_factor(collective, fit.ranks) * fit.max_bytes / fit.time_s(fit.max_bytes)
+    return max(reversed(found), key=lambda fit: (fit.ranks, fit.max_bytes)) if found else None
+
+
+def _rate(fit: CollectiveFit | None) -> float | None:
+    """Return the bus bandwidth at the largest size of a fit, in bytes per second."""
+    return None if fit is None else bus_factor(fit.collective, fit.ranks) * fit.max_bytes / fit.time_s(fit.max_bytes)

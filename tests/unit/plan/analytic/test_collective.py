@@ -6,7 +6,7 @@ from benchmarks.published_sweeps import collective_tables
 from meshwright.bench.fit import clean_sweep
 from meshwright.bench.reading import load_tables
 from meshwright.plan.analytic.coefficients import book, coefficients
-from meshwright.plan.analytic.collective import AxisPlacement, all_reduce_s, gather_s
+from meshwright.plan.analytic.collective import AxisPlacement, all_reduce_s, gather_s, tree_share
 from meshwright.plan.analytic.measured import IDLE_SHARE
 from tests.unit.bench.test_fit import A100, rows_of
 
@@ -48,3 +48,25 @@ def test_a_ring_of_an_h200_node_gathers_at_the_rate_that_was_measured():
     size = 2.0**34
 
     assert size * 7 / 8 / float(gather_s(c, over, size)) == pytest.approx(362e9, rel=0.02)
+
+
+@pytest.mark.parametrize("nodes", range(2, 40))
+def test_the_busiest_node_of_the_trees_sends_what_its_edges_carry(nodes):
+    sent = [0.0] * nodes  # shares of the payload, by node
+    for parents in trees(nodes):
+        for child, parent in parents.items():
+            sent[child] += 0.5  # partial sums go up
+            sent[parent] += 0.5  # the sum comes down
+
+    assert tree_share(float(nodes)) == max(sent)
+
+
+def trees(nodes: int) -> list[dict[int, int]]:
+    """Return the parent of each node but the root, in NCCL's pair of trees: a node's lowest bit is its height."""
+    first = {}
+    for node in range(1, nodes):
+        bit = node & -node
+        above = (node ^ bit) | (bit << 1)
+        first[node] = above if above < nodes else node ^ bit
+    turned = (lambda n: (n + 1) % nodes) if nodes % 2 else (lambda n: nodes - 1 - n)  # so that inner nodes are leaves
+    return [first, {turned(child): turned(parent) for child, parent in first.items()}]
