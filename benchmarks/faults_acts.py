@@ -73,7 +73,7 @@ class Stage:
         self.spaces: dict[int, int] = {}  # by node: the inode of its process namespace
         self.extra: list[tuple[int, StartedJob, Done]] = []  # second jobs: node, job, and what was noted of it
         self.on_cables: dict[int, list[str]] = {}  # by node: what is done to its cable now, "cut" or "slow RATE"
-        self.frozen: set[int] = set()  # ranks that are stopped for good
+        self.frozen: set[int] = set()  # process ids of the ranks that are stopped for good
         self.environment: dict[str, str] = {}
 
     def note_started(self, job: StartedJob) -> None:

@@ -160,11 +160,8 @@ def _prefix(place: Path) -> str:
 
 
 def _told(answers: Sequence[dict[str, str]]) -> Answer:
-    last = answers[-1]
-    for answer in answers:
-        if not answer["error"]:
-            return _answer(answer["said"])
-    return Answer(error=f"ends with {last['error']}")
+    last = answers[-1]  # it is asked again only after an error
+    return Answer(error=f"ends with {last['error']}") if last["error"] else _answer(last["said"])
 
 
 def _answer(said: str) -> Answer:

@@ -48,10 +48,14 @@ class Peak(msgspec.Struct, frozen=True, kw_only=True):
     live: bool = False
 
     @property
+    def predicted_GiB(self) -> float:
+        """What was predicted of the figure that was measured."""
+        return self.allocated_GiB if self.live else self.reserved_GiB
+
+    @property
     def error(self) -> float | None:
         """Predicted over measured bytes, less one; None where none were measured."""
-        predicted = self.allocated_GiB if self.live else self.reserved_GiB
-        return predicted / self.measured_GiB - 1 if self.full and self.measured_GiB else None
+        return self.predicted_GiB / self.measured_GiB - 1 if self.full and self.measured_GiB else None
 
 
 def peaks(path: Path = FOLDER / "memory_rows.csv") -> list[Peak]:
@@ -144,7 +148,7 @@ def _shown(row: Peak) -> dict[str, Any]:
         "layout": row.layout,
         "figure": "allocated" if row.live else "reserved",
         "measured GiB": row.measured_GiB,
-        "predicted GiB": f"{row.allocated_GiB if row.live else row.reserved_GiB:.2f}",
+        "predicted GiB": f"{row.predicted_GiB:.2f}",
         "error %": "" if row.error is None else f"{100 * row.error:+.1f}",
         "fits": row.fits,
     }

@@ -183,7 +183,7 @@ class Mesh:
 
     def _pipeline(self, rank: int) -> list[Operation]:
         """Two replicas of four stages, two micro-batches, forward before backward."""
-        stage, replica = rank % 4, rank // 4
+        stage = rank % 4
         before, after = ((rank - 1, rank), (rank, rank + 1))
         found = []
         for batch in range(2):
@@ -198,10 +198,7 @@ class Mesh:
             found.append(self._compute(f"bwd_{batch}", 2 * sum(self.layer_us)))
             if stage:
                 found.append(Operation("meet", "send", 40.0, before))
-        return [
-            *found,
-            Operation("meet", "allreduce", self.transfer_us, (stage, stage + 4 * (1 - replica) + 4 * replica)),
-        ]
+        return [*found, Operation("meet", "allreduce", self.transfer_us, (stage, stage + 4))]
 
     # ---- play
 

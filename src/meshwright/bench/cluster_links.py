@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from ..cluster.compact import compact
 from ..cluster.graph import Cluster, NodeGroup
 from ..hardware import Catalogue
-from ..hardware.arithmetic import EXPECTED_SHARE
+from ..hardware.arithmetic import USUAL_SHARE
 from .explain import attainable_bytes_per_s
 from .named_link import RDMA, RDMA_SHARE, named_link
 from .yardstick import TableLinks, links_of_card
@@ -46,10 +46,10 @@ def links_of_nodes(catalogue: Catalogue, nodes: NodeGroup) -> TableLinks:
     if accelerator and accelerator.cpu_link:
         changes |= {"cpu_bytes_per_s": attainable_bytes_per_s(catalogue.interconnect(accelerator.cpu_link))}
     elif host:
-        changes |= {"host_bytes_per_s": host * sum(EXPECTED_SHARE) / 2}
+        changes |= {"host_bytes_per_s": host * USUAL_SHARE}
     if nodes.nics and nic:
         changes |= {"nics": nodes.nics, "nics_said": True}
-        reached = nic * (RDMA_SHARE if nodes.nic_kind in RDMA else sum(EXPECTED_SHARE) / 2)
+        reached = nic * (RDMA_SHARE if nodes.nic_kind in RDMA else USUAL_SHARE)
         changes |= {"nic_bytes_per_s": reached, "nic_name": f"{nodes.nic_kind} {8 * nic / 1e9:g} Gb/s"}
     return replace(machine, **changes)
 

@@ -9,12 +9,12 @@ import math
 
 from ..collectives.figures import bus_factor
 from ..hardware import Catalogue, Interconnect, NetworkPort, NodeType, Switch
-from ..hardware.arithmetic import EXPECTED_SHARE, gpu_link
+from ..hardware.arithmetic import USUAL_SHARE, gpu_link
 
 
 def attainable_bytes_per_s(link: Interconnect | NetworkPort) -> float:
     """Return what a large collective reaches on a link, per direction: its known share, else 85 % of the rate."""
-    share = link.attainable.number if link.attainable else sum(EXPECTED_SHARE) / 2
+    share = link.attainable.number if link.attainable else USUAL_SHARE
     return share * link.rate_bytes_per_s
 
 

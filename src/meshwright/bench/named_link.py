@@ -4,7 +4,7 @@ import msgspec
 
 from ..errors import InputError, nearest
 from ..hardware import Catalogue, Interconnect, NetworkPort
-from ..hardware.arithmetic import EXPECTED_SHARE
+from ..hardware.arithmetic import USUAL_SHARE
 from ..units import parse_rate
 from .explain import attainable_bytes_per_s
 
@@ -26,9 +26,7 @@ def named_link(catalogue: Catalogue, name: str) -> NamedLink:
     """Return the link by its key or, a NIC, by its rate alone ("400Gbps"); InputError for neither."""
     if name[:1].isdecimal():
         rate = parse_rate(name)
-        return NamedLink(
-            title=f"NIC of {name}", rate_bytes_per_s=rate, attainable_bytes_per_s=rate * sum(EXPECTED_SHARE) / 2
-        )
+        return NamedLink(title=f"NIC of {name}", rate_bytes_per_s=rate, attainable_bytes_per_s=rate * USUAL_SHARE)
     own = catalogue.interconnects.get(name)
     found = catalogue.networks.get(name) or own
     if found is None:

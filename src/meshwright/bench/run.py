@@ -14,7 +14,7 @@ from ..errors import InputError
 from ..hardware import Accelerator, Catalogue
 from ..machine_load import LoadCounters, words_since
 from ..units import format_bytes, format_rate, format_time
-from .machine import FP8, MatrixRate, copy_rates, matrix_rates, settle
+from .machine import FP8, copy_rates, matrix_rates, settle
 from .pairs import FusionRequest, PairsRequest, fusion_on_rank, pairs_on_rank, print_matrix
 from .process import prepare_process
 from .setup import check_backend, on_ranks
@@ -150,10 +150,11 @@ def measure_compute(catalogue: Catalogue, cluster: Cluster) -> Measurement:
     if is_accelerator(where):
         try:
             rates += matrix_rates(where, FP8)
-        except (RuntimeError, NotImplementedError) as error:
+        except RuntimeError as error:
             notes.append(f"# fp8: not timed, since torch cannot multiply it here: {str(error).splitlines()[0]}")
     beside = words_since(begun)
-    best = {d: max((r for r in rates if r.dtype == d), key=lambda r: r.flops_per_s) for d in _in_order(rates)}
+    dtypes = dict.fromkeys(r.dtype for r in rates)
+    best = {d: max((r for r in rates if r.dtype == d), key=lambda r: r.flops_per_s) for d in dtypes}
     lines = [f"#{'m':>7}{'k':>8}{'n':>8}{'type':>15}{'time (us)':>12}{'TFLOP/s':>10}{'of best':>9}"]
     lines += [
         f"{r.m:>8}{r.k:>8}{r.n:>8}{r.dtype:>15}{r.time_s * 1e6:>12.1f}{r.flops_per_s / 1e12:>10.3f}"
@@ -185,10 +186,6 @@ def compute_against(accelerator: Accelerator, dtype: str, flops_per_s: float) ->
     if peak is None:
         return f"the catalogue has no dense {precision} peak of {accelerator.title}"
     return str(compute_verdict(flops_per_s, peak, f"{accelerator.title}'s dense {precision} peak"))
-
-
-def _in_order(rates: Sequence[MatrixRate]) -> list[str]:
-    return list(dict.fromkeys(rate.dtype for rate in rates))
 
 
 def measure_memory(cluster: Cluster) -> Measurement:

@@ -18,6 +18,7 @@ INFINIBAND_LANE_GBPS = {
     "GDR": 400,
 }
 EXPECTED_SHARE = (0.8, 0.9)  # of the advertised rate that reaches the application
+USUAL_SHARE = sum(EXPECTED_SHARE) / 2  # what is expected where one figure is wanted
 
 
 def infiniband_bytes_per_s(generation: str, lanes: int = 4) -> float:

@@ -382,8 +382,9 @@ class _Shell(Printing):
         if text is None:
             self.outcome.sourced_missing.append(shown(path))
             return
-        self.outcome.sourced.append(shown(path).rpartition("/")[2])
-        self.enter(text, shown(path).rpartition("/")[2])
+        name = shown(path).rpartition("/")[2]
+        self.outcome.called.append(name)
+        self.enter(text, name)
 
     def _script_called(
         self, launcher: tuple[str, ...], path: str, arguments: list[str], assigned: Mapping[str, str], line: int

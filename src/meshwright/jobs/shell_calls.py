@@ -50,10 +50,10 @@ def inner_script(fields: Sequence[str]) -> tuple[tuple[str, ...], str, list[str]
         if any(re.fullmatch(r"-[a-z]*c[a-z]*", flag) for flag in flags):
             rest = list(fields[place + 1 + len(flags) :])
             return (tuple(fields[:place]), rest[0], rest[2:]) if rest else None
-    flag = re.compile(r"--wrap" if fields[0].rpartition("/")[2] == "sbatch" else r"--(?:command|COMMAND)")
+    flags_of_text = {"--wrap"} if fields[0].rpartition("/")[2] == "sbatch" else {"--command", "--COMMAND"}
     for place, word in enumerate(fields):
         name, equals, text = word.partition("=")
-        if flag.fullmatch(name):  # of `sbatch`, and of what starts a text on other machines (xpk, gcloud, MaxText's)
+        if name in flags_of_text:  # of `sbatch`, and of what starts a text on other machines (xpk, gcloud, MaxText's)
             text = text if equals else "".join(fields[place + 1 : place + 2])
             return ((), text, []) if " " in text else None
     return None

@@ -38,9 +38,8 @@ class ScriptOutcome:
 
     started: list[Started] = field(default_factory=list)
     assumed: list[str] = field(default_factory=list)
-    sourced: list[str] = field(default_factory=list)  # files that were sourced and were followed
     sourced_missing: list[str] = field(default_factory=list)
-    called: list[str] = field(default_factory=list)  # scripts that it starts and that were followed
+    called: list[str] = field(default_factory=list)  # scripts that it starts or sources and that were followed
     called_missing: list[str] = field(default_factory=list)
     documents: dict[str, str] = field(default_factory=dict)  # files that here-documents write
     variables: dict[str, str | list[str]] = field(default_factory=dict)

@@ -219,7 +219,7 @@ def _follow(scripts: Sequence[tuple[str, str]], sources: Sources) -> None:
                 stays |= {name} if launches[name] is not None else set()
         except InputError as error:
             broken[name] = error
-    called = {name for outcome in outcomes.values() for name in (*outcome.called, *outcome.sourced)}
+    called = {name for outcome in outcomes.values() for name in outcome.called}
     for name, _ in scripts:
         if name in called:  # followed by the script that starts or sources it, in its place there
             launches.pop(name, None)

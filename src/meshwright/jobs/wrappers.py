@@ -11,7 +11,7 @@ from pathlib import PurePath
 from typing import Any
 
 from ..errors import InputError
-from .keys import flat
+from .keys import Keys, flat
 from .sources import Document, Sources
 
 SWIFT = "megatron"  # the command of ms-swift, whose `sft` and `pt` take Megatron's arguments
@@ -44,15 +44,19 @@ VARIABLE = re.compile(r"\$\{([A-Za-z_]\w*)(?::([^${}]*))?\}")
 
 
 def with_swift(values: dict[str, Any], sources: Sources) -> tuple[str, ...]:
-    """Add ms-swift's defaults to Megatron's flags where its command runs; return its flags that change nothing."""
+    """Add ms-swift's defaults to Megatron's flags where its command runs; return its flags that change nothing.
+
+    Raises InputError where fp16 is neither true nor false.
+    """
     launch = sources.launch
     if launch is None or launch.program != SWIFT:
         return ()
     taken = {flag: value for flag, value in SWIFT_DEFAULTS.items() if values.get(flag) is None}
-    if values.get("fp16") in {True, "true"}:
+    if Keys(values, sources.names[0]).switch("fp16"):
         taken.pop("bf16", None)
     values |= taken
-    sources.assumed.append(f"{', '.join(f'{flag} {value}' for flag, value in taken.items())}: ms-swift's defaults")
+    if taken:
+        sources.assumed.append(f"{', '.join(f'{flag} {value}' for flag, value in taken.items())}: ms-swift's defaults")
     if "max-length" in values:
         values.setdefault("seq-length", values.pop("max-length"))
     named = values.get("model") or values.get("mcore-model") or values.get("load")
@@ -68,7 +72,7 @@ def unwrap(sources: Sources) -> None:
     """Put the arguments that a Primus YAML gives to its engine in the place of that file."""
     for document in tuple(sources.documents):
         inner = _unwrapped(document, sources)
-        if inner is not document:
+        if inner is not document and document in sources.documents:
             sources.documents[sources.documents.index(document)] = inner
 
 
@@ -89,7 +93,7 @@ def _unwrapped(document: Document, sources: Sources) -> Document:
         raise InputError(f"{document.name}: framework {framework}: expected megatron or torchtitan")
     given = _resolved(module.get("overrides"), document.name, sources)
     model = _resolved({"model": module.get("model")}, document.name, sources).get("model")
-    own = _model(str(model or ""), sources)
+    own = _model(str(model or ""), sources, document)
     defaults = PRIMUS_MEGATRON if framework == "megatron" else PRIMUS_TITAN
     taken = {key: value for key, value in defaults.items() if key not in given and key not in own}
     if taken:
@@ -103,12 +107,13 @@ def _unwrapped(document: Document, sources: Sources) -> Document:
     return Document(document.name, "toml" if framework == "torchtitan" else document.kind, nested(settings))
 
 
-def _model(name: str, sources: Sources) -> dict[str, Any]:
+def _model(name: str, sources: Sources, outer: Document) -> dict[str, Any]:
     """Return the settings of the YAML that a module names as its model, with its `bases`; empty unless all are given.
 
-    The files are taken from the sources.
+    The files are taken from the sources; `outer`, which names them, is none of them though its name be the same.
     """
-    document = next((one for one in sources.documents if one.name == PurePath(name).name), None)
+    file = PurePath(name).name
+    document = next((one for one in sources.documents if one.name == file and one is not outer), None)
     if document is None:
         return {}
     sources.documents.remove(document)
@@ -116,7 +121,7 @@ def _model(name: str, sources: Sources) -> dict[str, Any]:
     bases = [base for key in ("bases", "includes") for base in _names(document.data.get(key))]
     found: dict[str, Any] = {}
     for base in bases:
-        below = _model(base, sources)
+        below = _model(base, sources, outer)
         if not below:
             text = f"{document.name}: builds on {base}, which is not here: the model is taken by its name"
             sources.notes.append(text)
@@ -139,10 +144,12 @@ def _value(value: Any, where: str, sources: Sources) -> Any:
     if not isinstance(value, str) or "${" not in value:
         return value
 
+    given = {**sources.variables, **sources.overrides}
+
     def replaced(match: re.Match[str]) -> str:
         name, default = match.group(1), match.group(2) or ""
-        if name in sources.overrides or name in sources.variables:
-            return sources.overrides.get(name) or sources.variables[name]
+        if name in given:
+            return given[name]
         sources.assumed.append(f"{name}={default} (its default in {where})")
         return default
 

@@ -143,13 +143,13 @@ def _read_file(path: Path, name: str, order: int, hint: FileHint, read: ReadFile
         read.files += 1
         return
     if ras.is_report(data):
-        read.facts += ras.of_json(b"".join(part for _, part in parts), path, file=name, order=order)
+        read.facts += _real(ras.of_json(b"".join(part for _, part in parts), path, file=name, order=order))
         read.files += 1
         return
     if b"\x00" in data[:4096]:
         raise InputError(f"{path}: neither text nor a flight record")
     for first, part in parts:
-        read.facts += _of_text(part.decode("utf-8", errors="replace"), name, order, hint, first)
+        read.facts += _real(_of_text(part.decode("utf-8", errors="replace"), name, order, hint, first))
     read.files += 1
 
 
@@ -164,7 +164,12 @@ def _of_text(text: str, name: str, order: int, hint: FileHint, first: int) -> li
     facts += [*ras.read(found), *stragglers.read(found)]
     if "most recent call first" in text or "Thread " in text:
         facts += stacks.read(found, hint, Path(name).name)
-    return [held for fact in [*facts, *_spoken(found)] if (held := of_real_ranks(fact)) is not None]
+    return [*facts, *_spoken(found)]
+
+
+def _real(facts: Sequence[Fact]) -> list[Fact]:
+    """Return the facts without ranks that no job has."""
+    return [held for fact in facts if (held := of_real_ranks(fact)) is not None]
 
 
 def _spoken(found: Sequence[LogMessage]) -> list[Fact]:

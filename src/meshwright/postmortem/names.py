@@ -25,9 +25,15 @@ UNEVEN = {
     *("all_gather_v", "reduce_scatter_v"),
 }
 ROOTED = {"broadcast", "scatter", "reduce", "gather"}
+_WORD = re.compile(r"(?<=[a-z])(?=[A-Z])")  # where one begins inside a name
 _ENDINGS = re.compile(
     r"(_base|_oop|_into_tensor|_tensor|_single|_object_list|_object|_coalesced|_list|_nosize|_out|_autograd)+$"
 )
+
+
+def snake(name: str) -> str:
+    """Return a name in camel case with underscores between its words, its letters as they were: All_Reduce."""
+    return _WORD.sub("_", name)
 
 
 @functools.cache

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from .facts import CommunicatorCall, Fact, Failure, Fingerprint, RankIdentity, SizesDiffer, Where, WorldSize
 from .lines import LogMessage
-from .names import spelled
+from .names import snake, spelled
 
 _LINE = re.compile(r"(?P<host>[\w.-]+):(?P<pid>\d+):(?P<tid>\d+) \[(?P<device>-?\d+)\] (?P<rest>.*)")
 _INIT = re.compile(
@@ -101,7 +101,7 @@ def read(messages: list[LogMessage]) -> Iterator[Fact]:
                 pid=pid,
                 device=device,
                 communicator=call.group("comm"),
-                operation=spelled(_snake(call.group("operation"))),
+                operation=spelled(snake(call.group("operation"))),
                 seq=int(call.group("seq"), 16),
                 count=int(call.group("count")),
                 datatype=int(call.group("type")),
@@ -186,7 +186,3 @@ def _failure(kind: str, what: str, *, follows: bool = False, is_general: bool = 
 def world_of(identities: list[RankIdentity]) -> list[WorldSize]:
     """Return the sizes of the communicators: the largest is the number of ranks."""
     return [WorldSize(ranks=i.ranks, where=i.where) for i in identities if i.ranks]
-
-
-def _snake(name: str) -> str:
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name)

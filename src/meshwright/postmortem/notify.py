@@ -1,5 +1,8 @@
 """Waits of ranks for each other by HCCL: each names a neighbour, which may wait as well."""
 
+from collections import defaultdict
+from collections.abc import Mapping
+
 from .facts import Fact, GroupName, NotifyWait, of
 from .position import HangPosition
 from .world import world_of
@@ -15,7 +18,12 @@ def by_notify(facts: list[Fact]) -> HangPosition | None:
     if not waits:
         return None
     waiting = {wait.rank for wait in waits if wait.rank is not None}
-    wanted = {_rank_of(wait, waits, facts) for wait in waits}
+    world = world_of(facts)
+    known: dict[str, dict[int | None, int]] = defaultdict(dict)  # by group: the job's rank by its place there
+    for wait in waits:
+        if wait.rank is not None:
+            known[wait.group][wait.place] = wait.rank
+    wanted = {_rank_of(wait, world, known[wait.group]) for wait in waits}
     blamed = {rank for rank in wanted if rank is not None} - waiting
     certain = bool(blamed) and None not in wanted
     told = ", ".join(map(str, sorted(blamed)))
@@ -34,13 +42,15 @@ def by_notify(facts: list[Fact]) -> HangPosition | None:
     )
 
 
-def _rank_of(wait: NotifyWait, waits: list[NotifyWait], facts: list[Fact]) -> int | None:
-    """Return the job's rank of the one that is waited for, None where it is not known."""
+def _rank_of(wait: NotifyWait, world: int | None, known: Mapping[int | None, int]) -> int | None:
+    """Return the job's rank of the one that is waited for, None where it is not known.
+
+    `known` are the ranks of its group by their places there.
+    """
     if wait.remote is None or wait.size is None:
         return wait.remote
-    if wait.size == world_of(facts):
+    if wait.size == world:
         return wait.remote
-    known = {other.place: other.rank for other in waits if other.group == wait.group and other.rank is not None}
     if wait.remote in known:
         return known[wait.remote]
     around = (wait.remote - 1, wait.remote + 1)

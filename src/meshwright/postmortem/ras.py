@@ -14,7 +14,7 @@ from typing import Any
 from ..errors import InputError
 from .facts import Absentees, Fact, Failure, LaunchCounts, LaunchedCalls, PeerLost, Where, WorldSize
 from .lines import LogMessage
-from .names import spelled
+from .names import snake, spelled
 
 _BEGINS = re.compile(r"^NCCL version \S+ compiled with CUDA")
 _JOB = re.compile(r"^Job summary")
@@ -66,7 +66,7 @@ class _Report:
         self.dead: set[tuple[int, str]] = set()
         self.world: dict[tuple[int | None, str], int] = {}  # rank by process and node
         self.counts: list[tuple[int, str, str, dict[int, LaunchedCalls], Where]] = []
-        self.away: list[tuple[int, list[Member], str, Where]] = []
+        self.away: list[tuple[int, Member, str, Where]] = []
         self.incomplete: list[tuple[int, Member, Where]] = []
         self.errors: list[tuple[int, Member, str, Where]] = []
         self.gone: dict[tuple[int, str], Where] = {}
@@ -87,7 +87,7 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
     number = 0
     block: tuple[int, str, str] | None = None
     listed = ""  # INCOMPLETE or DEAD, whose processes are listed
-    part = ""  # of a block: an operation's name, "status" or "error"
+    part = ""  # of a block: "counts" or "status", "" before its first heading
     group: dict[str, Any] = {}  # the line before, on which the ranks below stand
     for message in messages:
         text, where = message.text, message.where
@@ -126,7 +126,7 @@ def _in_block(
     """Add a line of a communicator's block to the report; return its part, and the group of ranks that it begins."""
     number, name, _ = block
     if found := _OPERATION.search(text):
-        operation = "" if found["name"] == "collective" else spelled(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", found["name"]))
+        operation = "" if found["name"] == "collective" else spelled(snake(found["name"]))
         report.counts.append((number, name, operation, {}, where))
         return "counts", {}
     if _STATUSES.search(text):
@@ -165,7 +165,7 @@ def _add(
         before = counts.get(calls, LaunchedCalls(calls, 1))
         counts[calls] = LaunchedCalls(calls, before.ranks, (*before.named, one))
     elif part == "status" and told.get("status") in _AWAY:
-        report.away.append((number, [one], str(told["status"]), where))
+        report.away.append((number, one, str(told["status"]), where))
 
 
 def _facts(report: _Report) -> Iterator[Fact]:
@@ -173,6 +173,7 @@ def _facts(report: _Report) -> Iterator[Fact]:
         first = next(iter(report.gone.values()), None) or (report.counts[0][4] if report.counts else None)
         if first:
             yield WorldSize(ranks=report.total, where=first)
+    differing = {name for _, name, *_ in report.counts}
     for number, name, operation, counts, where in report.counts:
         named = tuple(
             LaunchedCalls(one.calls, one.ranks, tuple(_of_job(report, number, member) for member in one.named))
@@ -186,15 +187,15 @@ def _facts(report: _Report) -> Iterator[Fact]:
             counts=named,
             is_world=report.is_world(number),
             of_job=known,
-            has_others=report.communicators > len({name for _, name, *_ in report.counts}),
+            has_others=report.communicators > len(differing),
             report=report.number,
             where=where,
         )
     yield from _lost(report)
-    for number, members, status, where in report.away:
-        ranks = [report.rank(number, member) for member in members]
+    for number, one, status, where in report.away:
+        rank = report.rank(number, one)
         yield Absentees(
-            ranks=tuple(rank for rank in ranks if rank is not None),
+            ranks=() if rank is None else (rank,),
             by=f"{_BY} (it {_AWAY[status]})",
             operation="",
             where=where,
@@ -261,7 +262,7 @@ def of_json(data: bytes, path: Path, *, file: str, order: int) -> list[Fact]:
         return list(_of_communicators(communicators, Where(file, 0, "", None, None, order)))
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: not whole JSON: {error}") from None
-    except (KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError, AttributeError, OverflowError) as error:
         raise InputError(f"{path}: not the report of ncclras: {type(error).__name__} {error}") from None
 
 
@@ -286,8 +287,9 @@ def _of_communicators(communicators: Sequence[Mapping[str, Any]], where: Where) 
             report.gone[key] = line
             if member["status"]["considered_dead"]:
                 report.dead.add(key)
+        few_leave = 2 * sum(_leaves(member["status"]) for member in one["ranks"]) < len(one["ranks"])
         for member in one["ranks"]:
-            _add_state(report, number, one, member, where)
+            _add_state(report, number, str(one["hash"]), member, where, few_leave=few_leave)
     yield from _facts(report)
 
 
@@ -316,19 +318,23 @@ def _add_counts(report: _Report, number: int, one: Mapping[str, Any], where: Whe
             continue
         told = "; ".join(f"{len(ranks)} ranks have launched {calls}" for calls, ranks in sorted(by_calls.items()))
         counts = {calls: LaunchedCalls(calls, len(ranks), tuple(ranks)) for calls, ranks in by_calls.items()}
-        operation = spelled(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name))
+        operation = spelled(snake(name))
         report.counts.append((number, str(one["hash"]), operation, counts, _line(where, f"{name}: {told}")))
 
 
-def _add_state(report: _Report, number: int, one: Mapping[str, Any], member: Mapping[str, Any], where: Where) -> None:
+def _leaves(state: Mapping[str, Any]) -> bool:
+    return bool(state["finalize_called"] or state["destroy_flag"])
+
+
+def _add_state(
+    report: _Report, number: int, name: str, member: Mapping[str, Any], where: Where, *, few_leave: bool
+) -> None:
+    """Add a rank's error, and that it leaves the communicator where fewer than half of its ranks do."""
     state = member["status"]
-    told = f"rank {member['rank']} of {one['hash']}"
+    told = f"rank {member['rank']} of {name}"
     error = int(state["async_error"]) or int(state["init_state"])
     if error and error != _IN_PROGRESS:
-        name = _ERRORS.get(error, "Unexpected error")
-        report.errors.append((number, _member(member), name, _line(where, f"{told} reported {name}")))
-    others = [other["status"] for other in one["ranks"]]
-    gone = bool(state["finalize_called"] or state["destroy_flag"]) and not state["abort_flag"]
-    alone = 2 * sum(bool(other["finalize_called"] or other["destroy_flag"]) for other in others) < len(others)
-    if gone and alone:
-        report.away.append((number, [_member(member)], "FINALIZE", _line(where, f"{told} {_AWAY['FINALIZE']}")))
+        reported = _ERRORS.get(error, "Unexpected error")
+        report.errors.append((number, _member(member), reported, _line(where, f"{told} reported {reported}")))
+    if few_leave and _leaves(state) and not state["abort_flag"]:
+        report.away.append((number, _member(member), "FINALIZE", _line(where, f"{told} {_AWAY['FINALIZE']}")))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import msgspec
 
 from .facts import Frame, KernelTimes, StackTrace, Where
-from .names import collective_in
+from .names import collective_in, snake
 from .position import HangPosition, minority
 
 _BLOCKING = {"barrier", "monitored_barrier"}  # hold the host, so that who stands elsewhere is not in them
@@ -72,7 +72,7 @@ def _kind(frames: Sequence[Frame]) -> tuple[str, str]:
     """Return what the innermost telling function is; data before the lock that a loader waits for."""
     for frame in frames:
         native = _NATIVE.match(frame.function)
-        name = collective_in(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", native.group("name"))) if native else ""
+        name = collective_in(snake(native.group("name"))) if native else ""
         name = name or (collective_in(frame.function) if _COLLECTIVE_FILE.search(frame.file) else "")
         if name:
             return "collective", name

@@ -29,6 +29,24 @@ def test_swifts_defaults_stand_where_megatron_has_others(tmp_path):
     assert any("global-batch-size 16" in text and "ms-swift" in text for text in found.assumed)
 
 
+def test_defaults_of_swift_that_are_all_given_are_not_named(tmp_path):
+    given = "--micro_batch_size 1 --global_batch_size 16 --recompute_granularity selective --bf16 true"
+    given += " --use_distributed_optimizer true --expert_tensor_parallel_size 1 --moe_token_dispatcher_type alltoall"
+    found = job(tmp_path, {"run.sh": f"NPROC_PER_NODE=8 {SWIFT.strip()} {given}\n"})
+
+    assert not any("ms-swift's defaults" in text for text in found.assumed)
+
+
+@pytest.mark.parametrize(("word", "precision"), [("True", "fp16"), ("1", "fp16"), ("False", "bf16")])
+def test_swifts_bf16_gives_way_to_fp16_however_it_is_written(tmp_path, word, precision):
+    assert job(tmp_path, {"run.sh": f"NPROC_PER_NODE=8 {SWIFT.strip()} --fp16 {word}\n"}).precision == precision
+
+
+def test_several_words_behind_swifts_fp16_are_refused(tmp_path):
+    with pytest.raises(InputError, match="fp16: expected true or false"):
+        job(tmp_path, {"run.sh": f"NPROC_PER_NODE=8 {SWIFT.strip()} --fp16 true false\n"})
+
+
 def test_without_counts_in_its_environment_swift_asks_for_the_ranks(tmp_path):
     assert "--gpus" in job(tmp_path, {"run.sh": SWIFT}).asked
 
@@ -53,6 +71,28 @@ def test_a_model_of_primus_whose_base_is_not_here_is_taken_by_its_name_and_not_i
 
     assert found.architecture.num_hidden_layers == 32
     assert any("llama_base.yaml, which is not here" in text for text in found.notes)
+
+
+@pytest.mark.parametrize("layers", [None, 2])
+def test_a_file_of_primus_may_have_the_name_of_its_model(tmp_path, layers):
+    files = {"llama3.1_8B.yaml": PRIMUS.format(framework="megatron", overrides="{micro_batch_size: 4}")}
+    if layers:
+        model = f"num_layers: {layers}\nhidden_size: 4096\nnum_attention_heads: 32\n"
+        files["models/llama3.1_8B.yaml"] = model
+
+    found = job(tmp_path, files, gpus=8)
+
+    assert (found.architecture.num_hidden_layers, found.layout.mbs) == (layers or 32, 4)
+
+
+def test_a_variable_of_primus_that_is_given_empty_is_empty_and_not_its_default(tmp_path):
+    file = tmp_path / "a.yaml"
+    file.write_text(PRIMUS.format(framework="megatron", overrides="tensor_model_parallel_size: 2${PRIMUS_MORE:1}"))
+
+    found = read_job([str(file), "PRIMUS_MORE="], JobOptions(gpus=8))
+
+    assert found.layout.tp == 2
+    assert not any("PRIMUS_MORE" in text for text in found.assumed)
 
 
 def test_a_framework_of_primus_that_is_not_read_is_named(tmp_path):

@@ -396,6 +396,20 @@ def test_a_report_that_is_cut_off_or_has_other_keys_is_refused(tmp_path):
         examine([tmp_path / "ras.json"])
 
 
+def test_a_report_with_an_infinite_number_is_refused(tmp_path):
+    data = as_json([member(0, {})], size=float("inf"))["ras.json"]
+    assert b"Infinity" in data
+    (tmp_path / "ras.json").write_bytes(data)
+    with pytest.raises(InputError, match="not the report of ncclras"):
+        examine([tmp_path / "ras.json"])
+
+
+def test_ranks_below_zero_of_a_report_as_json_are_not_named(tmp_path):
+    ranks = [{**member(rank, {"AllReduce": 41}, error=int(rank == 2)), "rank": rank - 4} for rank in range(4)]
+    verdict = judge(tmp_path, as_json(ranks))
+    assert (verdict.kind, verdict.blamed) == ("exception", ())
+
+
 def test_ranks_that_a_damaged_report_invents_are_not_named(tmp_path):
     errors = [
         "INCOMPLETE",
