@@ -28,6 +28,7 @@ LARGE_CLASSES = {
     "plan/analytic/coefficients.py Coefficients": "the constants of the cost model, a row of a matrix",
     "plan/analytic/price.py Setting": "the options of a plan",
     "plan/analytic/price.py StepPrices": "the terms of a price, a column each",
+    "plan/analytic/quantities.py Machine": FACTS,
     "plan/analytic/quantities.py ModelQuantities": "the quantities of an architecture, a column each",
     "plan/request.py PlanRequest": "the options of a plan",
     "plan/runs.py Run": "the columns of a table of runs",

@@ -18,7 +18,7 @@ from ..bench.table import Row, csv_text, print_rows, wire_form
 from ..bench.verdict import Spec, verdict
 from ..cluster.builders import catalogue_cluster
 from ..cluster.discover import discover
-from ..cluster.graph import Cluster, CollectiveFit
+from ..cluster.graph import Cluster, CollectiveFit, NodeGroup
 from ..errors import InputError, nearest
 from ..files import to_json, write_atomic
 from ..hardware import Catalogue, load
@@ -61,14 +61,10 @@ def bench(
         catalogue.node(node)
     if nics is not None and source is None:
         raise InputError("--nics: of a table that was saved; expected --from FILE beside it")
-    if cluster_name is not None and (source is None or node):
-        raise InputError("--cluster: the nodes that a table was measured on; expected --from FILE beside it, no --node")
     found: list[Judged] = []
+    nodes = _nodes(cluster_name, source, node, link, catalogue)
     if source is not None:
-        nodes = None
-        if cluster_name is not None:
-            nodes = nodes_of(named_cluster(cluster_name, None), catalogue, link, cluster_name)
-            node = nodes.type or None
+        node = node if nodes is None else nodes.type or None
         found = judged_tables(read, catalogue, node, link, nics, nodes)
         tables = [(one.table.name, one.rows, _fit(one.rows)) for one in found if one.rows]
         notes = [*_fit_notes(tables), *(note for one in found for note in verdict_notes(one))]
@@ -96,6 +92,17 @@ def bench(
     else:
         _print(tables, notes, as_csv, as_json)
     return 1 if any(row.wrong for _, rows, _ in tables for row in rows) or any(one.table.wrong for one in found) else 0
+
+
+def _nodes(
+    cluster: str | None, source: str | None, node: str | None, link: str | None, catalogue: Catalogue
+) -> NodeGroup | None:
+    """Return the nodes that `--cluster` names for a table of `--from`; None without it."""
+    if cluster is None:
+        return None
+    if source is None or node:
+        raise InputError("--cluster: the nodes that a table was measured on; expected --from FILE beside it, no --node")
+    return nodes_of(named_cluster(cluster, None), catalogue, link, cluster)
 
 
 def _save(path: str, cluster: Cluster, fits: Sequence[CollectiveFit]) -> None:

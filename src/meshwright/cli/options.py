@@ -1,4 +1,4 @@
-"""What was typed after `plan`, `simulate` and `--job`: a field an option, None where it was not given.
+"""The options of `plan`, `simulate` and `--job` as they were typed: a field an option, None where it was not given.
 
 Their parts take these in place of click's dictionaries, so that a misspelt or mistyped option does not type-check.
 """

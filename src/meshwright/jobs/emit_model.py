@@ -1,4 +1,4 @@
-"""What of a model the sizes of Megatron-LM and NeMo cannot say: it is refused, never emitted as another model."""
+"""Models that the sizes of Megatron-LM and NeMo cannot say: they are refused, never emitted as another model."""
 
 from ..workload.architecture import Architecture
 from ..workload.kinds import Attention, Dense, Experts, Latent, LayerKind

@@ -174,6 +174,8 @@ def automodel(target: EmitTarget) -> str:
             (f"    pp_microbatch_size: {layout.mbs}", ""),
             (f"    layers_per_stage: {per_stage}", f"{layout.vpp} stages a rank"),
         ]
+        if -(-layers // per_stage) != slots:
+            lines.append(("    round_virtual_stages_to_pp_multiple: up", f"{slots} stages for {layers} layers"))
     name = hugging_face_name(target, "automodel")
     lines += [
         ("model:", ""),

@@ -71,7 +71,7 @@ def broken(engine: EngineFacts, layouts: Columns, kv_heads: int, layers: int | N
     found["tp does not fit the key-value heads"] = uneven & ((engine.kv_heads == "divides") | (tp % kv_heads != 0))
     found[f"its orders of ranks are {', '.join(engine.orders)}"] = misordered(engine.orders, layouts)
     if layers is not None and engine.stages != "any":
-        found[f"{layers} layers do not fit: {STAGES[engine.stages]}"] = piped & ~_fits(engine.stages, layers, pp * vpp)
+        found[f"{layers} layers do not fit: {STAGES[engine.stages]}"] = piped & ~_fits(engine.stages, layers, pp, vpp)
     return found
 
 
@@ -79,12 +79,13 @@ def broken(engine: EngineFacts, layouts: Columns, kv_heads: int, layers: int | N
 STAGES = {
     "even": "its stages hold equally many layers",
     "counted": "its stages hold equally many layers, embedding and output counted as one each or not at all",
-    "by_length": "its stages are equally long but for the last",
+    "by_length": "as many stages as layers of one length make, rounded up to a multiple of pp",
 }
 
 
-def _fits(stages: str, layers: int, slots: Any) -> Mask:
-    """Return whether layers can be cut into so many stages, virtual ones too, as an engine cuts them."""
+def _fits(stages: str, layers: int, pp: Any, vpp: Any) -> Mask:
+    """Return whether layers can be cut into pp x vpp stages as an engine cuts them."""
+    slots = pp * vpp
     even: Mask = layers % slots == 0
     counted: Mask = (layers + 2) % slots == 0
     if stages == "even":
@@ -92,7 +93,7 @@ def _fits(stages: str, layers: int, slots: Any) -> Mask:
     if stages == "counted":
         return even | counted
     length = -(-layers // slots)
-    cut: Mask = (-(-layers // length) == slots) & (even | ~counted)
+    cut: Mask = (-(-layers // length) > slots - pp) & (even | ~counted)
     return cut
 
 

@@ -22,7 +22,7 @@ class EngineFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     goes with every tensor parallelism (always), with none (never) or as one likes; `etp` the tensor parallelism inside
     experts (any; one: experts are whole; tp: that of all else); `expert_ranks` the ranks that expert parallelism may
     take; `stages` how layers are cut into a pipeline's stages (any; even: equally; counted: equally, embedding and
-    output as a layer each where that divides; by_length: all but the last equally long).
+    output as a layer each where that divides; by_length: by layers of a stage, rounded up to whole virtual stages).
     """
 
     name: str

@@ -119,7 +119,7 @@ def gathered(
     )
 
 
-class Kept(NamedTuple):
+class KeptActivations(NamedTuple):
     """Bytes that a rank keeps for backward and needs in it."""
 
     activations: Number  # of all micro-batches that are in flight when the backward of one begins
@@ -131,7 +131,7 @@ class Kept(NamedTuple):
     widest: Number  # the largest gradient inside of a layer
 
 
-def moments(k: Kept, w: Gathered, *, once: Flag) -> Held:
+def moments(k: KeptActivations, w: Gathered, *, once: Flag) -> Held:
     """Return what a rank holds whose backward frees what it has used: the moments at which it may hold most.
 
     There are four: in the loss's backward, with all activations; in the last layer's; in the first layer's; and in the

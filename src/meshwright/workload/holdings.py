@@ -17,7 +17,7 @@ from ..pipelines import SLACK, StageTarget, best_cut, peak_in_flight, schedule
 from .chain import units
 from .conventions import LOGIT_GRADIENT_BYTES, SINGLE_BYTES, Conventions, engine
 from .graph import Layer, Workload
-from .held import Counts, Kept, gathered, moments, peak, states
+from .held import Counts, KeptActivations, gathered, moments, peak, states
 from .program import Held
 
 
@@ -77,7 +77,7 @@ def _held(workload: Workload, layout: Layout, micro_batches: int, beside: int = 
         s, p, layout, layers=deepest.count, alone=alone, single=layout.dp * layout.cp == 1,
         halves=layout.schedule == "zb",
     )  # fmt: skip
-    kept = Kept(
+    kept = KeptActivations(
         activations=kept_activation_bytes(workload, layout) + beside,
         last=end.saved_bytes,
         first=deepest.saved_bytes + beside,

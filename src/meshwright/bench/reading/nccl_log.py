@@ -1,4 +1,4 @@
-"""What NCCL's own log, between the tables of a file, says of the way that bytes take: NICs, sockets, GPUDirect, SHM."""
+"""NCCL's own log between the tables of a file: the way that bytes take (NICs, sockets, GPUDirect, shared memory)."""
 
 import re
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...workload.conventions import LOGIT_GRADIENT_BYTES
-from ...workload.held import Gathered, Kept, Peak, gathered, moments, peak
+from ...workload.held import Gathered, KeptActivations, Peak, gathered, moments, peak
 from ...workload.program import Flag, Held, Moment, States
 from .coefficients import Coefficients
 from .distinct import KEPT, STATES, once_each
@@ -179,7 +179,7 @@ def _held(c: Coefficients, load: RankLoad, weights: Weights, layers: LayerBytes,
     )
 
 
-def _kept(load: RankLoad, weights: Weights, layers: LayerBytes) -> Kept:
+def _kept(load: RankLoad, weights: Weights, layers: LayerBytes) -> KeptActivations:
     """Return what one rank keeps of an engine whose backward frees what it has used."""
     output = load.output * (layers.entry + layers.logits - layers.gradients)
     one = _sum(load, layers.kept)
@@ -187,7 +187,7 @@ def _kept(load: RankLoad, weights: Weights, layers: LayerBytes) -> Kept:
     if np.any(weights.delayed):
         beside = beside + weights.delayed * layers.delayed
     whole, ends = _largest(load, layers.whole), load.output > 0
-    return Kept(
+    return KeptActivations(
         activations=one + output + beside,
         last=np.where(ends, output, whole),
         first=whole + beside,

@@ -1,4 +1,4 @@
-"""What a user says of a run as roles of the cost model: its optimiser, and the modules that it recomputes."""
+"""Optimisers, and modules that are recomputed, as roles of the cost model."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""What an axis of the mesh reaches on a torus: the links along the dimensions that it covers.
+"""The rate of an axis of the mesh on a torus: that of the links along the dimensions that it covers.
 
 Ranks are numbered along the last side first, so that an axis of P ranks, `step` nodes apart, covers whole or part of
 one dimension after another. Along a dimension that it covers to the end it has a ring each way round, else a line: one
