@@ -59,10 +59,8 @@ def bench(
     _check(names, ranks)
     if node:
         catalogue.node(node)
-    if nics is not None and source is None:
-        raise InputError("--nics: of a table that was saved; expected --from FILE beside it")
     found: list[Judged] = []
-    nodes = _nodes(cluster_name, source, node, link, catalogue)
+    nodes = _nodes(cluster_name, source, node, link, nics, catalogue)
     if source is not None:
         node = node if nodes is None else nodes.type or None
         found = judged_tables(read, catalogue, node, link, nics, nodes)
@@ -95,9 +93,11 @@ def bench(
 
 
 def _nodes(
-    cluster: str | None, source: str | None, node: str | None, link: str | None, catalogue: Catalogue
+    cluster: str | None, source: str | None, node: str | None, link: str | None, nics: int | None, catalogue: Catalogue
 ) -> NodeGroup | None:
     """Return the nodes that `--cluster` names for a table of `--from`; None without it."""
+    if nics is not None and source is None:
+        raise InputError("--nics: of a table that was saved; expected --from FILE beside it")
     if cluster is None:
         return None
     if source is None or node:
