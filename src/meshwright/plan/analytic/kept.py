@@ -55,19 +55,19 @@ class LayerParts(NamedTuple):
 
 
 def layer_bytes(
-    machine: Machine, c: Coefficients, model: ModelQuantities, grid: Grid, seq_len: Number, moe: bool
+    machine: Machine, c: Coefficients, model: ModelQuantities, grid: Grid, seq_len: Number, parts: LayerParts, moe: bool
 ) -> Number:
-    """Return what a layer, with experts if `moe`, keeps for the backward of one micro-batch."""
-    parts = layer_parts(machine, c, model, grid, seq_len, moe)
+    """Return what a layer, with experts if `moe`, keeps of its `parts` for the backward of one micro-batch."""
+    every = parts.all
     tokens = grid.mbs * seq_len / grid.cp
     residual = residual_bytes(machine, c) * tokens * model.hidden / rows_cut(grid)
     second = residual + _every_second(machine, c, model, grid, tokens, moe)
     products = residual + _products(machine, c, model, grid, tokens, moe)
-    named = parts.all - _discarded(c, parts, moe)
     every_second = (c.selective_saves == 1) | (c.selective_saves == 3)
-    some = np.where(every_second, second, np.where(c.selective_saves == 2, products, parts.all - parts.scores))
-    some = np.where(c.modules_again > 0, named, some)
-    return np.where(grid.recompute == FULL, residual, np.where(grid.recompute == SELECTIVE, some, parts.all))
+    some = np.where(every_second, second, np.where(c.selective_saves == 2, products, every - parts.scores))
+    if np.any(c.modules_again):
+        some = np.where(c.modules_again > 0, every - _discarded(c, parts, moe), some)
+    return np.where(grid.recompute == FULL, residual, np.where(grid.recompute == SELECTIVE, some, every))
 
 
 def is_again(c: Coefficients, module: str) -> Number:
@@ -132,7 +132,7 @@ def layer_parts(
         acted=tokens * entering * width / grid.tp,
         shared=tokens * (gates + entering) * shared / grid.tp,
         scores=tokens * _scores(c, model, grid, seq_len),
-        cast=c.cast_bytes * layer_matrices(model, grid, moe),
+        cast=c.cast_bytes * layer_matrices(model, grid, moe) if np.any(c.cast_bytes) else 0.0,
     )
 
 
@@ -161,16 +161,18 @@ def layer_matrices(model: ModelQuantities, grid: Grid, moe: bool) -> Number:
 
 
 def working_bytes(
-    machine: Machine, c: Coefficients, model: ModelQuantities, grid: Grid, seq_len: Number, moe: bool
-) -> Number:
-    """Return what the backward of one layer has beside what was kept: gradients inside its network, what it repeats."""
+    machine: Machine, c: Coefficients, model: ModelQuantities, grid: Grid, seq_len: Number,
+    again: Number, kept: Number, moe: bool,
+) -> Number:  # fmt: skip
+    """Return what the backward of one layer has beside what was kept: gradients inside its network, what it repeats.
+
+    `again` is what it keeps without recomputation, `kept` what it kept.
+    """
     element = element_bytes(machine, c)
     tokens = grid.mbs * seq_len / grid.cp
     routed = np.maximum(model.expert_ffn * model.experts_per_token * c.imbalance / model.stream, model.shared_ffn)
     width = routed if moe else model.ffn
     gradients = tokens * element * (model.matrices * width / grid.tp + 2.0 * model.hidden / rows_cut(grid))
-    again = layer_parts(machine, c, model, grid, seq_len, moe).all
-    kept = layer_bytes(machine, c, model, grid, seq_len, moe)
     entry = residual_bytes(machine, c) * tokens * model.hidden / rows_cut(grid)
     repeated = np.maximum(again - kept + entry * (grid.recompute == FULL), 0.0)
     return gradients + repeated * (grid.recompute > 0)
