@@ -77,18 +77,13 @@ def is_again(c: Coefficients, module: str) -> Number:
 
 def _discarded(c: Coefficients, parts: LayerParts, moe: bool) -> Number:
     """Return the bytes of a layer that its named modules do not keep."""
-    networks = {
-        True: {
-            "moe_act": parts.acted,
-            "shared_experts": parts.shared,
-            "moe": parts.sent + parts.gates + parts.acted + parts.shared,
-        },
-        False: {"mlp": parts.gates + parts.acted},
-    }[moe]
-    if moe:  # inside of a network that is computed again as a whole nothing is left to discard
-        inside = 1.0 - is_again(c, "moe")
-        networks |= {name: networks[name] * inside for name in ("moe_act", "shared_experts")}
-    found = {"core_attn": parts.scores, "layernorm": parts.norms, "mla_up_proj": parts.lifted, **networks}
+    found = {"core_attn": parts.scores, "layernorm": parts.norms, "mla_up_proj": parts.lifted}
+    if moe:
+        inside = 1.0 - is_again(c, "moe")  # of a network that is computed again as a whole nothing else is discarded
+        found["moe_act"], found["shared_experts"] = parts.acted * inside, parts.shared * inside
+        found["moe"] = parts.sent + parts.gates + parts.acted + parts.shared
+    else:
+        found["mlp"] = parts.gates + parts.acted
     return sum(is_again(c, name) * bytes_ for name, bytes_ in found.items())
 
 
