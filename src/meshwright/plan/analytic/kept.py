@@ -111,11 +111,11 @@ def layer_parts(
     width: Number = model.ffn * model.dense_share
     sent: Number = 0.0
     shared: Number = 0.0
-    if moe:  # experts of a narrower stream are wider than their weights say
+    if moe:
         routed = model.experts_per_token * c.imbalance
         each = entering + c.returned_kept * element + c.weighted_kept * residual
         sent = each * model.hidden * model.stream * routed + ROUTER_BYTES * model.experts
-        width, shared = model.expert_ffn * routed / model.stream, model.shared_ffn
+        width, shared = _routed_width(c, model), model.shared_ffn
         gates = np.where(c.gate_bytes > 0, gates / element * c.gate_bytes, gates)
     return LayerParts(
         entries=tokens * (entries + element * model.latent_kept),
@@ -134,7 +134,7 @@ def layer_parts(
 def widest_bytes(machine: Machine, c: Coefficients, model: ModelQuantities, grid: Grid, seq_len: Number) -> Number:
     """Return the largest gradient inside of a layer: of what one of its products returns."""
     rows = grid.mbs * seq_len / grid.cp
-    inner = (model.matrices - 1.0) * _widest(model) / grid.tp
+    inner = (model.matrices - 1.0) * _widest(c, model) / grid.tp
     return element_bytes(machine, c) * rows * np.maximum(np.maximum(model.hidden, model.projected / grid.tp), inner)
 
 
@@ -144,7 +144,7 @@ def delayed_bytes(machine: Machine, c: Coefficients, model: ModelQuantities, gri
     They are those of all that has weights: of what its products return, and its norms.
     """
     element, rows = element_bytes(machine, c), grid.mbs * seq_len / grid.cp
-    columns = (model.projected + (model.matrices - 1.0) * _widest(model)) / grid.tp + 2.0 * model.hidden
+    columns = (model.projected + (model.matrices - 1.0) * _widest(c, model)) / grid.tp + 2.0 * model.hidden
     return rows * (element * columns + 2.0 * residual_bytes(machine, c) * model.hidden / rows_cut(grid))
 
 
@@ -165,8 +165,7 @@ def working_bytes(
     """
     element = element_bytes(machine, c)
     tokens = grid.mbs * seq_len / grid.cp
-    routed = np.maximum(model.expert_ffn * model.experts_per_token * c.imbalance / model.stream, model.shared_ffn)
-    width = routed if moe else model.ffn
+    width = np.maximum(_routed_width(c, model), model.shared_ffn) if moe else model.ffn
     gradients = tokens * element * (model.matrices * width / grid.tp + 2.0 * model.hidden / rows_cut(grid))
     entry = residual_bytes(machine, c) * tokens * model.hidden / rows_cut(grid)
     repeated = np.maximum(again - kept + entry * (grid.recompute == FULL), 0.0)
@@ -183,16 +182,24 @@ def _scores(c: Coefficients, model: ModelQuantities, grid: Grid, seq_len: Number
     return np.where(c.flash > 0, 0.0, SCORE_BYTES * model.heads * seq_len / grid.tp)
 
 
-def _width(model: ModelQuantities, moe: bool) -> Number:
-    if moe:  # experts of a narrower stream are wider than their weights say
-        return model.expert_ffn * model.experts_per_token / model.stream + model.shared_ffn
+def _routed_width(c: Coefficients, model: ModelQuantities) -> Number:
+    """Return the width of a token's routed experts together, on the rank that has most of their rows.
+
+    Experts of a narrower stream are wider than their weights say.
+    """
+    return model.expert_ffn * (model.experts_per_token * c.imbalance) / model.stream
+
+
+def _width(c: Coefficients, model: ModelQuantities, moe: bool) -> Number:
+    if moe:
+        return _routed_width(c, model) + model.shared_ffn
     return model.ffn * model.dense_share
 
 
-def _widest(model: ModelQuantities) -> Number:
+def _widest(c: Coefficients, model: ModelQuantities) -> Number:
     """Return the width of the wider kind of network that the model has."""
-    dense = np.where(model.moe_layers < model.layers, _width(model, moe=False), 0.0)
-    return np.maximum(dense, np.where(model.moe_layers > 0, _width(model, moe=True), 0.0))
+    dense = np.where(model.moe_layers < model.layers, _width(c, model, moe=False), 0.0)
+    return np.maximum(dense, np.where(model.moe_layers > 0, _width(c, model, moe=True), 0.0))
 
 
 def _every_second(
@@ -205,7 +212,7 @@ def _every_second(
     """
     element = element_bytes(machine, c)
     heads = model.heads * model.head_dim + model.kv_heads * model.value_dim + model.heads * model.value_dim
-    cut = element * (heads + _width(model, moe)) + SINGLE_BYTES * model.heads
+    cut = element * (heads + _width(c, model, moe)) + SINGLE_BYTES * model.heads
     last = element * model.hidden / rows_cut(grid) * (c.selective_saves == 1)
     return tokens * (cut / grid.tp + last)
 
@@ -216,5 +223,5 @@ def _products(
     """Return what is kept where the results of all products and of the attention are."""
     element = element_bytes(machine, c)
     heads = model.projected + model.mixer_out
-    cut = element * (heads + (model.matrices - 1.0) * _width(model, moe)) + SINGLE_BYTES * model.heads
+    cut = element * (heads + (model.matrices - 1.0) * _width(c, model, moe)) + SINGLE_BYTES * model.heads
     return tokens * (cut / grid.tp + 2.0 * element * model.hidden)  # before sums along tp are cut

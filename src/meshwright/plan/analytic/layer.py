@@ -182,7 +182,8 @@ def _network(
     rows_bytes = HALF_BYTES * tokens * model.experts_per_token * model.hidden * model.stream
     permuted = 6.0 * rows_bytes / (machine.memory_rate * c.memory)
     routed = permuted * c.routing
-    moe = [(held * each[i] / c.grouped + shared[i] * (model.shared_ffn > 0) + routed) * c.moe_pace for i in (0, 1)]
+    products = [held * seconds * c.imbalance / c.grouped for seconds in each]  # of the rank with most rows
+    moe = [(products[i] + shared[i] * (model.shared_ffn > 0) + routed) * c.moe_pace for i in (0, 1)]
     return share * moe[0] + plain * dense[0], share * moe[1] + plain * dense[1]
 
 
@@ -251,7 +252,7 @@ def _expert_parallel(machine: Machine, c: Coefficients, model: ModelQuantities, 
     found = expert_exchange(sizes, grid, c.conventions).forward
     messages = [comm for comm in found if comm.axis == "ep" and not is_never(comm)]
     seconds = sum(comm.calls * all_to_all_s(machine, c, over, comm.bytes, once=once) for comm in messages)
-    return seconds * c.ep_exposed * c.moe_pace
+    return seconds * c.ep_exposed * c.moe_pace * c.imbalance
 
 
 def leaving_share(c: Coefficients, model: ModelQuantities, over: AxisPlacement) -> Number:
