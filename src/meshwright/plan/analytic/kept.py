@@ -34,6 +34,14 @@ def residual_bytes(machine: Machine, c: Coefficients) -> Number:
     return np.where(machine.product_bytes < SINGLE_BYTES, c.residual_bytes, SINGLE_BYTES)
 
 
+def norm_bytes(machine: Machine, c: Coefficients) -> tuple[Number, Number]:
+    """Return the bytes that a norm keeps of an element of its rows: of what enters it, and of its inner results.
+
+    The second where a norm is several operators: its input in single precision, beside its result before the weight.
+    """
+    return residual_bytes(machine, c) * c.norm_copies, c.norms_single * SINGLE_BYTES
+
+
 class LayerParts(NamedTuple):
     """Bytes that a layer keeps for the backward of one micro-batch, without recomputation, part by part."""
 
@@ -97,9 +105,9 @@ def layer_parts(
     masks: Number = np.where(c.flash > 0, 0.0, MASK_BYTES)
     gathered: Number = np.where(c.gathers_kept > 0, 1.0, rows_cut(grid))
     halves = model.halves
-    # where norms are several operators: of each its input in single precision, and its result before the weight
-    singles = c.norms_single * 2.0 * SINGLE_BYTES * model.hidden / rows_cut(grid) * halves
-    entries = (2.0 * residual * c.norm_copies + masks) * model.hidden / rows_cut(grid) * halves
+    copies, inner_copies = norm_bytes(machine, c)
+    singles = 2.0 * inner_copies * model.hidden / rows_cut(grid) * halves
+    entries = (2.0 * copies + masks) * model.hidden / rows_cut(grid) * halves
     out = model.mixer_out
     again = np.where(entering < element, entering, 0.0)  # the attention keeps its output, the projection its own copy
     lifted = element * model.lifted_kept

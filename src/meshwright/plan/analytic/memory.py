@@ -24,6 +24,7 @@ from .kept import (
     element_bytes,
     layer_bytes,
     layer_parts,
+    norm_bytes,
     residual_bytes,
     rows_cut,
     widest_bytes,
@@ -238,7 +239,7 @@ def _entry(machine: Machine, c: Coefficients, model: ModelQuantities, grid: Grid
     """Return the bytes of what enters the output: the last norm's input and result, and where it is gathered that."""
     rows = rows_cut(grid)
     entering = element_bytes(machine, c) * (1.0 / rows + np.where(c.gathers_kept > 0, 1.0 - 1.0 / rows, 0.0))
-    copies = residual_bytes(machine, c) * c.norm_copies / rows + entering
+    copies = sum(norm_bytes(machine, c)) / rows + entering
     cast = c.cast_bytes * model.vocab * model.hidden / grid.tp
     return copies * grid.mbs * seq_len / grid.cp * model.hidden + cast
 
