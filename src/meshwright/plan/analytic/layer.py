@@ -57,7 +57,7 @@ def layer_s(machine: Machine, c: Coefficients, model: ModelQuantities, grid: Gri
     projections = _projections(machine, c, model, grid, tokens)
     network = _network(machine, c, model, grid, tokens)
     outer, inner = _element_wise(machine, c, model, grid, tokens)
-    share = np.where(model.experts > 0, model.moe_layers / model.layers, 0.0)
+    share = model.moe_share
     sizes = _sizes(model, grid, tokens)
     comm = _tensor_parallel(c, machine, sizes, grid)
     ring = _context_parallel(c, machine, sizes, grid, attention)
@@ -101,8 +101,7 @@ def _modules(
 
     Of a network, its share of the weights that a token of the average layer is multiplied with.
     """
-    sparse = np.where(model.experts > 0, model.moe_layers / model.layers, 0.0)
-    dense = model.ffn * (1.0 - sparse - model.bare_layers / model.layers)
+    sparse, dense = model.moe_share, model.ffn * model.plain_share
     routed, shared = sparse * model.expert_ffn * model.experts_per_token, sparse * model.shared_ffn
     every = np.maximum(dense + routed + shared, 1.0)
     moe = is_again(c, "moe")
@@ -170,9 +169,8 @@ def _network(
     machine: Machine, c: Coefficients, model: ModelQuantities, grid: Grid, tokens: Number
 ) -> tuple[Number, Number]:
     """Return seconds of the feed-forward network, averaged over layers with and without experts."""
-    share = np.where(model.experts > 0, model.moe_layers / model.layers, 0.0)
+    share, plain = model.moe_share, model.plain_share
     dense = _mlp(machine, c, model, tokens, model.ffn / grid.tp)
-    plain = 1.0 - share - model.bare_layers / model.layers
     if not np.any(share):
         return dense[0] * plain, dense[1] * plain
     held, cut = np.maximum(model.experts / grid.ep, 1.0), grid.expert_cut
@@ -203,10 +201,8 @@ def _element_wise(
 
     Sequence parallelism divides the outer part over tp too (Korthikanti et al. 2022).
     """
-    share = np.where(model.experts > 0, model.moe_layers / model.layers, 0.0)
-    width = model.ffn * (1.0 - share - model.bare_layers / model.layers) + share * (
-        model.expert_ffn * model.experts_per_token + model.shared_ffn
-    )
+    routed = model.expert_ffn * model.experts_per_token
+    width = model.ffn * model.plain_share + model.moe_share * (routed + model.shared_ffn)
     rate = machine.memory_rate * c.memory / c.element_wise
     outer = OUTER_PASSES * HALF_BYTES * tokens * model.hidden / np.where(grid.sp > 0, grid.tp, 1.0)
     inner = INNER_PASSES * HALF_BYTES * tokens * (model.matrices - 1) * width / grid.tp
