@@ -6,18 +6,23 @@ from ..layout import Layout
 from ..workload.conventions import OWN
 from ..workload.engines import ENGINES
 from .analytic import Grid, Setting, price
+from .analytic.price import coefficients_of
+from .engine import stack_of
 from .keep import unlike_its_stack
-from .stacks import find_stack
 
 
 def on_other_engines(setting: Setting, layout: Layout) -> list[tuple[str, float]]:
-    """Return the other engines that can run a layout, each with the seconds of a step, the fastest first."""
+    """Return the other engines that can run a layout, each with the seconds of a step, the fastest first.
+
+    Where modules are named that recomputation repeats, engines that recompute by operators are left out.
+    """
     found = []
-    for name in ENGINES:
-        stack = find_stack(name)
-        if stack is None or stack in {OWN, setting.stack}:
+    for stack in map(stack_of, ENGINES.values()):
+        if stack in {OWN, setting.stack}:
             continue
         there = msgspec.structs.replace(setting, stack=stack)
+        if setting.modules and coefficients_of(msgspec.structs.replace(there, modules=())).selective_saves:
+            continue
         if not unlike_its_stack(there, layout):
             found.append((stack, float(price(there, Grid.of([layout])).step_time_s[0])))
     return sorted(found, key=lambda one: one[1])

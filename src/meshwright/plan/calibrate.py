@@ -23,7 +23,7 @@ from .analytic.quantities import Array, Number
 from .batch import Batch, batch_of, step_of
 from .estimate import Estimate, Prior, estimate
 from .machines import overridden
-from .runs import MAX_TABLE_BYTES, Run, RunRow, read_rows
+from .runs import MAX_TABLE_BYTES, Run, RunRow, band_of, read_rows
 
 NOISE = 0.04  # of one measured step, as a logarithm: what layouts of one stack differ by
 MOST = 4.0  # and its inverse: a factor beyond is a slip of a unit in the table
@@ -84,7 +84,7 @@ def calibrate(
     everyone = list(range(len(steps.runs)))
     whole = steps.fitted(everyone)
     others = _others(steps)
-    misfit, before = _misfit(steps, others), float(np.mean([_band_of(run, known) for run in steps.runs]))
+    misfit, before = _misfit(steps, others), float(np.mean([band_of(run, known) for run in steps.runs]))
     return Calibration(
         stack=steps.runs[0].stack,
         family=steps.runs[0].family,
@@ -136,13 +136,9 @@ def _steps(
     return Steps(ids, runs, batch_of(runs, catalogue, known), measured_s, known.values, prior)
 
 
-def _band_of(run: Run, known: Book) -> float:
-    return known.band(run.stack, experts=run.architecture.experts)
-
-
 def priors_of(run: Run, known: Book) -> Prior:
     """Return what is held of the factors of a run's stack and machine before it."""
-    share = _band_of(run, known) / known.band(UNSEEN, experts=run.architecture.experts)
+    share = band_of(run, known) / known.band(UNSEEN, experts=run.architecture.experts)
     measured = any(run.accelerator in device.accelerators for device in known.devices.values())
     spreads = prior_spreads(share, new_accelerator=not measured)
     most = np.full(len(FACTORS), np.log(MOST))

@@ -13,7 +13,7 @@ from .analytic.quantities import Array
 from .analytic.seen import origin
 from .batch import Batch
 from .calibrate import NOISE, inputs_digest, sensitivity_of
-from .runs import Run
+from .runs import Run, band_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Own:
         """Return what it makes of some runs: a run that it has measured itself is left to its other runs."""
         applied = [_applied(run, calibration) for run in runs]
         doubts = [_doubts(run, known, calibration, names) for run, names in zip(runs, applied, strict=True)]
-        bands = np.array([known.band(run.stack, experts=run.architecture.experts) for run in runs])
+        bands = np.array([band_of(run, known) for run in runs])
         factors: dict[str, Array] = {name: np.ones(len(runs)) for name in FACTORS}
         if calibration is not None:
             mine = {one.inputs: one for one in calibration.runs}

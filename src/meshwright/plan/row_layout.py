@@ -62,7 +62,8 @@ def facts_of(cells: Cells, model: Architecture, c: Conventions, assumed: list[st
     if not is_empty(optimizer):
         found |= optimizer_roles(optimizer, float(c.optimizer_bytes), where="optimizer")
         assumed += [FREE[optimizer.lower()]] if optimizer.lower() in FREE else []
-    modules = modules_of(re.findall(r"\w+", cells.get("recompute_modules", "")), where="recompute_modules")
+    named = cells.get("recompute_modules", "")
+    modules = () if is_empty(named) else modules_of(re.findall(r"\w+", named), where="recompute_modules")
     if modules:
         found |= module_roles(modules, float(c.selective_saves), where="recompute_modules")
     rank = count_of(cells, "lora_rank", 0, least=0)

@@ -61,6 +61,11 @@ class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     assumed: tuple[str, ...] = ()
 
 
+def band_of(run: Run, known: Book) -> float:
+    """Return the relative error within which nine in ten runs of its stack were predicted, those with experts apart."""
+    return known.band(run.stack, experts=run.architecture.experts)
+
+
 class RunRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A row of the table: the run or the reason why it cannot be priced; what was measured, if anything."""
 

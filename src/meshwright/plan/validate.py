@@ -18,7 +18,7 @@ from .analytic.fits import DOUBTFUL, OVER, verdicts, word
 from .analytic.quantities import RECOMPUTES
 from .batch import Batch, batch_of, memory_of, step_of
 from .own import Own
-from .runs import Run, RunRow
+from .runs import Run, RunRow, band_of
 from .told import ModelFacts, facts_about
 
 
@@ -117,15 +117,14 @@ def summarise(
     by_family: dict[str, list[RowOutcome | Unpriced]] = {}
     for outcome in outcomes:
         by_family.setdefault(outcome.family, []).append(outcome)
-    stacks: dict[str, list[float]] = {}
+    of_stacks: dict[str, list[float]] = {}  # bands of a family's rows without a calibration
     for row in rows:
         if row.run:
-            plain = known.band(row.run.stack, experts=row.run.architecture.experts)
-            stacks.setdefault(row.family, []).append(plain)
+            of_stacks.setdefault(row.family, []).append(band_of(row.run, known))
     found = []
     for name, group in by_family.items():
         own = [o.error_band for o in group if isinstance(o, RowOutcome) and o.error_band is not None]
-        bands = own if own and calibration is not None else stacks.get(name, [known.band("")])
+        bands = own if own and calibration is not None else of_stacks.get(name, [known.band("")])
         found.append(_summary(name, group, float(np.median(bands))))
     everything = [outcome for group in by_family.values() for outcome in group]
     widest = max((summary.band for summary in found), default=0.0)

@@ -181,9 +181,8 @@ def _output(model: ModelConfig, rows: int, outside: int, tp: int, c: Conventions
                 kind="vocabulary_cross_entropy" if tp > 1 else "cross_entropy",
                 shape=(rows, vocabulary),
                 forward_flops=5 * rows * vocabulary,
-                saved_bytes=kept
-                * rows
-                * vocabulary,  # log-probabilities; where ranks share them shifted logits and exp
+                # log-probabilities; where ranks share them shifted logits and exp
+                saved_bytes=kept * rows * vocabulary,
             ),
         ),
     )
@@ -216,7 +215,8 @@ def _network(model: ModelConfig, rows: int, outside: int, split: Layout, c: Conv
     if model.num_local_experts:
         router = (_linear(outside, hidden, model.num_local_experts, c),)
         rows, held = rows * model.num_experts_per_tok, model.num_local_experts // split.ep
-        back = rows * hidden * int(c.product_bytes + c.weighted_kept * c.residual_bytes)  # as they came, as weighted
+        # as they came, and as weighted
+        back = rows * hidden * int(c.returned_kept * c.product_bytes + c.weighted_kept * c.residual_bytes)
     activation = Operator(
         kind="swiglu",
         shape=(rows, inner),

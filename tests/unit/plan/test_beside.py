@@ -14,7 +14,7 @@ DENSE = load_model("llama3-8b").architecture
 
 
 def test_other_engines_that_can_run_a_layout_are_priced_each_by_its_own_facts():
-    layout = Layout(pp=4, dp=64, ep=64, vpp=8, zero=3, schedule="interleaved", recompute="full")
+    layout = Layout(pp=4, dp=64, ep=64, vpp=4, zero=3, schedule="interleaved", recompute="full")
     given = setting(MIXTURE, "dgx-h100", 256, global_batch=512)
 
     found = on_other_engines(given, layout)
@@ -26,6 +26,15 @@ def test_other_engines_that_can_run_a_layout_are_priced_each_by_its_own_facts():
     assert "megatron" not in named  # whose pipelines shard no weights
     for stack, seconds in found:
         assert seconds == priced(replace(given, stack=stack), layout).step_time_s[0]
+
+
+def test_engines_that_recompute_by_operators_are_left_out_where_modules_are_named():
+    given = setting(DENSE, "dgx-h100", 32, stack="since-2024", precision="fp8", modules=("layernorm",))
+
+    found = dict(on_other_engines(given, Layout(dp=8, pp=4, recompute="selective")))
+
+    assert "torchtitan" not in found
+    assert "bridge" in found
 
 
 def test_the_own_engine_of_a_setting_is_not_named_beside_itself():

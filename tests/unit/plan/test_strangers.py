@@ -59,6 +59,13 @@ def test_xla_waits_for_its_gathers_on_gpus_whatever_the_stack(tmp_path):
     assert drags[1] == book().constants["drag_xla"].value > drags[0] == drags[2]
 
 
+@pytest.mark.parametrize("cell", ["n/a", "nan", "unknown", "-", ""])
+def test_a_cell_of_modules_that_says_nothing_names_none(tmp_path, cell):
+    silent = run(tmp_path, FSDP | {"recompute": "selective"})
+
+    assert run(tmp_path, FSDP | {"recompute": "selective", "recompute_modules": cell}).facts == silent.facts
+
+
 @pytest.mark.parametrize(
     ("notes", "axes"),
     [

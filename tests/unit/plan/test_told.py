@@ -1,5 +1,7 @@
 """What an answer assumes of precision and of experts is said, and changes what it says."""
 
+import dataclasses
+
 import pytest
 from msgspec.structs import replace
 
@@ -7,6 +9,9 @@ from meshwright.cli import run
 from meshwright.hardware import load
 from meshwright.layout import Layout
 from meshwright.plan.analytic import Grid, Setting, price
+from meshwright.plan.analytic.layer import _network, layer_s
+from meshwright.plan.analytic.price import coefficients_of, machine_of
+from meshwright.plan.analytic.quantities import ModelQuantities
 from meshwright.plan.machines import machines
 from meshwright.plan.told import facts_of
 from meshwright.workload.models import load_model
@@ -49,3 +54,30 @@ def test_low_precision_says_what_stays_higher_and_which_peak_mfu_is_of():
     assert "the output projection run in bf16" in told
     assert "1,979 TFLOP/s" in told
     assert not any("MFU" in text for text in facts_of(MIXTRAL).assumed)
+
+
+def test_an_uneven_load_slows_neither_the_launches_nor_what_every_token_visits():
+    uneven = replace(MIXTRAL, imbalance=2.0)
+    model, machine = ModelQuantities.of(MIXTRAL.architecture), machine_of(MIXTRAL)
+    wide = dataclasses.replace(model, shared_ffn=model.ffn)
+
+    def added_s(of: ModelQuantities) -> float:
+        c = [coefficients_of(one) for one in (MIXTRAL, uneven)]
+        even, more = (_network(machine, one, of, LAYOUT, 4096.0)[0][0] for one in c)
+        return float(more - even)
+
+    def forward_s(given: Setting) -> float:
+        c = coefficients_of(given)._replace(launch_moe_s=1.0)
+        return float(layer_s(machine, c, model, LAYOUT, 4096.0).forward.total_s[0])
+
+    assert added_s(model) == pytest.approx(added_s(wide), rel=1e-9)
+    assert forward_s(uneven) == pytest.approx(forward_s(MIXTRAL), rel=0.01)
+
+
+@pytest.mark.parametrize("stack", ["torchtitan", "meshwright"])
+def test_recomputation_keeps_the_products_of_the_rows_of_the_fullest_rank(stack):
+    layout = Grid.of([Layout(dp=64, ep=8, zero=1, recompute="selective")])
+    given = replace(MIXTRAL, stack=stack)
+    even, uneven = price(given, layout), price(replace(given, imbalance=1.5), layout)
+
+    assert uneven.activations_bytes[0] > 1.1 * even.activations_bytes[0]

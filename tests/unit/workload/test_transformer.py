@@ -1,10 +1,13 @@
 """The decoder as numbers against the decoder as a module, and the golden figures of the field."""
 
+import msgspec
 import pytest
 from torch.utils.flop_counter import FlopCounterMode
 
+from meshwright.layout import Layout
 from meshwright.train.decoder import Decoder
-from meshwright.workload.transformer import ModelConfig, describe, parameter_shapes
+from meshwright.workload.conventions import ENGINE
+from meshwright.workload.transformer import ModelConfig, _network, describe, parameter_shapes
 
 MODELS = {
     "default": ModelConfig(),
@@ -95,3 +98,15 @@ def test_a_compiled_layer_runs_under_autocast_as_its_operators_do():
     layer = describe(ModelConfig(), seq_len=64, micro_batch=2, autocast="bf16", compiled=True).layers[1]
 
     assert {operator.autocast for operator in (*layer.operators, layer.compiled)} == {"bf16"}
+
+
+@pytest.mark.parametrize(("returned", "weighted"), [(1, 1), (1, 0), (0, 1), (0, 0)])
+def test_rows_that_experts_return_are_kept_where_the_stack_keeps_them(returned, weighted):
+    model = ModelConfig(num_local_experts=4)
+    c = msgspec.structs.replace(ENGINE, returned_kept=returned, weighted_kept=weighted)
+    none = msgspec.structs.replace(ENGINE, returned_kept=0, weighted_kept=0)
+
+    kept, bare = (sum(one.saved_bytes for one in _network(model, 64, 64, Layout(), each)) for each in (c, none))
+
+    rows = 64 * model.num_experts_per_tok
+    assert kept - bare == (returned + weighted) * 4 * rows * model.hidden_size  # float32

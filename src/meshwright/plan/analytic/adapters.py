@@ -26,8 +26,7 @@ def adapters_s(
     """
     if np.all(c.trained >= 1.0):
         return 0.0, 0.0
-    experts = np.where(model.experts > 0, model.moe_layers / model.layers, 0.0)
-    plain = 1.0 - experts - model.bare_layers / model.layers
+    experts, plain = model.moe_share, model.plain_share
     width = (plain * model.ffn + experts * model.shared_ffn) / grid.tp
     gates = model.matrices - 1.0
     networks = plain + experts * (model.shared_ffn > 0)

@@ -20,7 +20,8 @@ MOST_KEYS = 2**62
 # what each part depends on
 RANKS = ("tp", "pp", "dp", "cp")  # how the axes lie
 LAYER = (*RANKS, "ep", "etp", "mbs", "sp", "recompute", "order")
-KEPT = (*RANKS, "ep", "etp", "mbs", "sp", "recompute")
+KEPT = ("tp", "cp", "mbs", "sp", "recompute")
+KEPT_CAST = (*KEPT, "dp", "ep", "etp")  # with copies of the weights, experts' among them
 STATES = (*RANKS, "ep", "etp", "vpp", "zero", "schedule", "replicas", "offload")
 SENT = (*RANKS, "ep", "etp", "vpp", "zero", "replicas", "order")
 

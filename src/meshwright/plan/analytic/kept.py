@@ -34,6 +34,14 @@ def residual_bytes(machine: Machine, c: Coefficients) -> Number:
     return np.where(machine.product_bytes < SINGLE_BYTES, c.residual_bytes, SINGLE_BYTES)
 
 
+def norm_bytes(machine: Machine, c: Coefficients) -> tuple[Number, Number]:
+    """Return the bytes that a norm keeps of an element of its rows: of what enters it, and of its inner results.
+
+    The second where a norm is several operators: its input in single precision, beside its result before the weight.
+    """
+    return residual_bytes(machine, c) * c.norm_copies, c.norms_single * SINGLE_BYTES
+
+
 class LayerParts(NamedTuple):
     """Bytes that a layer keeps for the backward of one micro-batch, without recomputation, part by part."""
 
@@ -55,19 +63,19 @@ class LayerParts(NamedTuple):
 
 
 def layer_bytes(
-    machine: Machine, c: Coefficients, model: ModelQuantities, grid: Grid, seq_len: Number, moe: bool
+    machine: Machine, c: Coefficients, model: ModelQuantities, grid: Grid, seq_len: Number, parts: LayerParts, moe: bool
 ) -> Number:
-    """Return what a layer, with experts if `moe`, keeps for the backward of one micro-batch."""
-    parts = layer_parts(machine, c, model, grid, seq_len, moe)
+    """Return what a layer, with experts if `moe`, keeps of its `parts` for the backward of one micro-batch."""
+    every = parts.all
     tokens = grid.mbs * seq_len / grid.cp
     residual = residual_bytes(machine, c) * tokens * model.hidden / rows_cut(grid)
     second = residual + _every_second(machine, c, model, grid, tokens, moe)
     products = residual + _products(machine, c, model, grid, tokens, moe)
-    named = parts.all - _discarded(c, parts, moe)
     every_second = (c.selective_saves == 1) | (c.selective_saves == 3)
-    some = np.where(every_second, second, np.where(c.selective_saves == 2, products, parts.all - parts.scores))
-    some = np.where(c.modules_again > 0, named, some)
-    return np.where(grid.recompute == FULL, residual, np.where(grid.recompute == SELECTIVE, some, parts.all))
+    some = np.where(every_second, second, np.where(c.selective_saves == 2, products, every - parts.scores))
+    if np.any(c.modules_again):
+        some = np.where(c.modules_again > 0, every - _discarded(c, parts, moe), some)
+    return np.where(grid.recompute == FULL, residual, np.where(grid.recompute == SELECTIVE, some, every))
 
 
 def is_again(c: Coefficients, module: str) -> Number:
@@ -77,18 +85,13 @@ def is_again(c: Coefficients, module: str) -> Number:
 
 def _discarded(c: Coefficients, parts: LayerParts, moe: bool) -> Number:
     """Return the bytes of a layer that its named modules do not keep."""
-    networks = {
-        True: {
-            "moe_act": parts.acted,
-            "shared_experts": parts.shared,
-            "moe": parts.sent + parts.gates + parts.acted + parts.shared,
-        },
-        False: {"mlp": parts.gates + parts.acted},
-    }[moe]
-    if moe:  # inside of a network that is computed again as a whole nothing is left to discard
-        inside = 1.0 - is_again(c, "moe")
-        networks |= {name: networks[name] * inside for name in ("moe_act", "shared_experts")}
-    found = {"core_attn": parts.scores, "layernorm": parts.norms, "mla_up_proj": parts.lifted, **networks}
+    found = {"core_attn": parts.scores, "layernorm": parts.norms, "mla_up_proj": parts.lifted}
+    if moe:
+        inside = 1.0 - is_again(c, "moe")  # of a network that is computed again as a whole nothing else is discarded
+        found["moe_act"], found["shared_experts"] = parts.acted * inside, parts.shared * inside
+        found["moe"] = parts.sent + parts.gates + parts.acted + parts.shared
+    else:
+        found["mlp"] = parts.gates + parts.acted
     return sum(is_again(c, name) * bytes_ for name, bytes_ in found.items())
 
 
@@ -102,9 +105,9 @@ def layer_parts(
     masks: Number = np.where(c.flash > 0, 0.0, MASK_BYTES)
     gathered: Number = np.where(c.gathers_kept > 0, 1.0, rows_cut(grid))
     halves = model.halves
-    # where norms are several operators: of each its input in single precision, and its result before the weight
-    singles = c.norms_single * 2.0 * SINGLE_BYTES * model.hidden / rows_cut(grid) * halves
-    entries = (2.0 * residual * c.norm_copies + masks) * model.hidden / rows_cut(grid) * halves
+    copies, inner_copies = norm_bytes(machine, c)
+    singles = 2.0 * inner_copies * model.hidden / rows_cut(grid) * halves
+    entries = (2.0 * copies + masks) * model.hidden / rows_cut(grid) * halves
     out = model.mixer_out
     again = np.where(entering < element, entering, 0.0)  # the attention keeps its output, the projection its own copy
     lifted = element * model.lifted_kept
@@ -116,11 +119,11 @@ def layer_parts(
     width: Number = model.ffn * model.dense_share
     sent: Number = 0.0
     shared: Number = 0.0
-    if moe:  # experts of a narrower stream are wider than their weights say
+    if moe:
         routed = model.experts_per_token * c.imbalance
         each = entering + c.returned_kept * element + c.weighted_kept * residual
         sent = each * model.hidden * model.stream * routed + ROUTER_BYTES * model.experts
-        width, shared = model.expert_ffn * routed / model.stream, model.shared_ffn
+        width, shared = _routed_width(c, model), model.shared_ffn
         gates = np.where(c.gate_bytes > 0, gates / element * c.gate_bytes, gates)
     return LayerParts(
         entries=tokens * (entries + element * model.latent_kept),
@@ -132,14 +135,14 @@ def layer_parts(
         acted=tokens * entering * width / grid.tp,
         shared=tokens * (gates + entering) * shared / grid.tp,
         scores=tokens * _scores(c, model, grid, seq_len),
-        cast=c.cast_bytes * layer_matrices(model, grid, moe),
+        cast=c.cast_bytes * layer_matrices(model, grid, moe) if np.any(c.cast_bytes) else 0.0,
     )
 
 
 def widest_bytes(machine: Machine, c: Coefficients, model: ModelQuantities, grid: Grid, seq_len: Number) -> Number:
     """Return the largest gradient inside of a layer: of what one of its products returns."""
     rows = grid.mbs * seq_len / grid.cp
-    inner = (model.matrices - 1.0) * _widest(model) / grid.tp
+    inner = (model.matrices - 1.0) * _widest(c, model) / grid.tp
     return element_bytes(machine, c) * rows * np.maximum(np.maximum(model.hidden, model.projected / grid.tp), inner)
 
 
@@ -149,7 +152,7 @@ def delayed_bytes(machine: Machine, c: Coefficients, model: ModelQuantities, gri
     They are those of all that has weights: of what its products return, and its norms.
     """
     element, rows = element_bytes(machine, c), grid.mbs * seq_len / grid.cp
-    columns = (model.projected + (model.matrices - 1.0) * _widest(model)) / grid.tp + 2.0 * model.hidden
+    columns = (model.projected + (model.matrices - 1.0) * _widest(c, model)) / grid.tp + 2.0 * model.hidden
     return rows * (element * columns + 2.0 * residual_bytes(machine, c) * model.hidden / rows_cut(grid))
 
 
@@ -161,16 +164,17 @@ def layer_matrices(model: ModelQuantities, grid: Grid, moe: bool) -> Number:
 
 
 def working_bytes(
-    machine: Machine, c: Coefficients, model: ModelQuantities, grid: Grid, seq_len: Number, moe: bool
-) -> Number:
-    """Return what the backward of one layer has beside what was kept: gradients inside its network, what it repeats."""
+    machine: Machine, c: Coefficients, model: ModelQuantities, grid: Grid, seq_len: Number,
+    again: Number, kept: Number, moe: bool,
+) -> Number:  # fmt: skip
+    """Return what the backward of one layer has beside what was kept: gradients inside its network, what it repeats.
+
+    `again` is what it keeps without recomputation, `kept` what it kept.
+    """
     element = element_bytes(machine, c)
     tokens = grid.mbs * seq_len / grid.cp
-    routed = np.maximum(model.expert_ffn * model.experts_per_token * c.imbalance / model.stream, model.shared_ffn)
-    width = routed if moe else model.ffn
+    width = np.maximum(_routed_width(c, model), model.shared_ffn) if moe else model.ffn
     gradients = tokens * element * (model.matrices * width / grid.tp + 2.0 * model.hidden / rows_cut(grid))
-    again = layer_parts(machine, c, model, grid, seq_len, moe).all
-    kept = layer_bytes(machine, c, model, grid, seq_len, moe)
     entry = residual_bytes(machine, c) * tokens * model.hidden / rows_cut(grid)
     repeated = np.maximum(again - kept + entry * (grid.recompute == FULL), 0.0)
     return gradients + repeated * (grid.recompute > 0)
@@ -186,16 +190,24 @@ def _scores(c: Coefficients, model: ModelQuantities, grid: Grid, seq_len: Number
     return np.where(c.flash > 0, 0.0, SCORE_BYTES * model.heads * seq_len / grid.tp)
 
 
-def _width(model: ModelQuantities, moe: bool) -> Number:
-    if moe:  # experts of a narrower stream are wider than their weights say
-        return model.expert_ffn * model.experts_per_token / model.stream + model.shared_ffn
+def _routed_width(c: Coefficients, model: ModelQuantities) -> Number:
+    """Return the width of a token's routed experts together, on the rank that has most of their rows.
+
+    Experts of a narrower stream are wider than their weights say.
+    """
+    return model.expert_ffn * (model.experts_per_token * c.imbalance) / model.stream
+
+
+def _width(c: Coefficients, model: ModelQuantities, moe: bool) -> Number:
+    if moe:
+        return _routed_width(c, model) + model.shared_ffn
     return model.ffn * model.dense_share
 
 
-def _widest(model: ModelQuantities) -> Number:
+def _widest(c: Coefficients, model: ModelQuantities) -> Number:
     """Return the width of the wider kind of network that the model has."""
-    dense = np.where(model.moe_layers < model.layers, _width(model, moe=False), 0.0)
-    return np.maximum(dense, np.where(model.moe_layers > 0, _width(model, moe=True), 0.0))
+    dense = np.where(model.moe_layers < model.layers, _width(c, model, moe=False), 0.0)
+    return np.maximum(dense, np.where(model.moe_layers > 0, _width(c, model, moe=True), 0.0))
 
 
 def _every_second(
@@ -208,7 +220,7 @@ def _every_second(
     """
     element = element_bytes(machine, c)
     heads = model.heads * model.head_dim + model.kv_heads * model.value_dim + model.heads * model.value_dim
-    cut = element * (heads + _width(model, moe)) + SINGLE_BYTES * model.heads
+    cut = element * (heads + _width(c, model, moe)) + SINGLE_BYTES * model.heads
     last = element * model.hidden / rows_cut(grid) * (c.selective_saves == 1)
     return tokens * (cut / grid.tp + last)
 
@@ -219,5 +231,5 @@ def _products(
     """Return what is kept where the results of all products and of the attention are."""
     element = element_bytes(machine, c)
     heads = model.projected + model.mixer_out
-    cut = element * (heads + (model.matrices - 1.0) * _width(model, moe)) + SINGLE_BYTES * model.heads
+    cut = element * (heads + (model.matrices - 1.0) * _width(c, model, moe)) + SINGLE_BYTES * model.heads
     return tokens * (cut / grid.tp + 2.0 * element * model.hidden)  # before sums along tp are cut

@@ -57,7 +57,7 @@ def layer_s(machine: Machine, c: Coefficients, model: ModelQuantities, grid: Gri
     projections = _projections(machine, c, model, grid, tokens)
     network = _network(machine, c, model, grid, tokens)
     outer, inner = _element_wise(machine, c, model, grid, tokens)
-    share = np.where(model.experts > 0, model.moe_layers / model.layers, 0.0)
+    share = model.moe_share
     sizes = _sizes(model, grid, tokens)
     comm = _tensor_parallel(c, machine, sizes, grid)
     ring = _context_parallel(c, machine, sizes, grid, attention)
@@ -101,8 +101,7 @@ def _modules(
 
     Of a network, its share of the weights that a token of the average layer is multiplied with.
     """
-    sparse = np.where(model.experts > 0, model.moe_layers / model.layers, 0.0)
-    dense = model.ffn * (1.0 - sparse - model.bare_layers / model.layers)
+    sparse, dense = model.moe_share, model.ffn * model.plain_share
     routed, shared = sparse * model.expert_ffn * model.experts_per_token, sparse * model.shared_ffn
     every = np.maximum(dense + routed + shared, 1.0)
     moe = is_again(c, "moe")
@@ -170,9 +169,8 @@ def _network(
     machine: Machine, c: Coefficients, model: ModelQuantities, grid: Grid, tokens: Number
 ) -> tuple[Number, Number]:
     """Return seconds of the feed-forward network, averaged over layers with and without experts."""
-    share = np.where(model.experts > 0, model.moe_layers / model.layers, 0.0)
+    share, plain = model.moe_share, model.plain_share
     dense = _mlp(machine, c, model, tokens, model.ffn / grid.tp)
-    plain = 1.0 - share - model.bare_layers / model.layers
     if not np.any(share):
         return dense[0] * plain, dense[1] * plain
     held, cut = np.maximum(model.experts / grid.ep, 1.0), grid.expert_cut
@@ -182,7 +180,8 @@ def _network(
     rows_bytes = HALF_BYTES * tokens * model.experts_per_token * model.hidden * model.stream
     permuted = 6.0 * rows_bytes / (machine.memory_rate * c.memory)
     routed = permuted * c.routing
-    moe = [(held * each[i] / c.grouped + shared[i] * (model.shared_ffn > 0) + routed) * c.moe_pace for i in (0, 1)]
+    products = [held * seconds * c.imbalance / c.grouped for seconds in each]  # of the rank with most rows
+    moe = [(products[i] + shared[i] * (model.shared_ffn > 0) + routed) * c.moe_pace for i in (0, 1)]
     return share * moe[0] + plain * dense[0], share * moe[1] + plain * dense[1]
 
 
@@ -202,10 +201,8 @@ def _element_wise(
 
     Sequence parallelism divides the outer part over tp too (Korthikanti et al. 2022).
     """
-    share = np.where(model.experts > 0, model.moe_layers / model.layers, 0.0)
-    width = model.ffn * (1.0 - share - model.bare_layers / model.layers) + share * (
-        model.expert_ffn * model.experts_per_token + model.shared_ffn
-    )
+    routed = model.expert_ffn * model.experts_per_token
+    width = model.ffn * model.plain_share + model.moe_share * (routed + model.shared_ffn)
     rate = machine.memory_rate * c.memory / c.element_wise
     outer = OUTER_PASSES * HALF_BYTES * tokens * model.hidden / np.where(grid.sp > 0, grid.tp, 1.0)
     inner = INNER_PASSES * HALF_BYTES * tokens * (model.matrices - 1) * width / grid.tp
@@ -251,7 +248,7 @@ def _expert_parallel(machine: Machine, c: Coefficients, model: ModelQuantities, 
     found = expert_exchange(sizes, grid, c.conventions).forward
     messages = [comm for comm in found if comm.axis == "ep" and not is_never(comm)]
     seconds = sum(comm.calls * all_to_all_s(machine, c, over, comm.bytes, once=once) for comm in messages)
-    return seconds * c.ep_exposed * c.moe_pace
+    return seconds * c.ep_exposed * c.moe_pace * c.imbalance
 
 
 def leaving_share(c: Coefficients, model: ModelQuantities, over: AxisPlacement) -> Number:

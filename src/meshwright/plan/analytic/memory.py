@@ -18,12 +18,13 @@ from ...workload.conventions import LOGIT_GRADIENT_BYTES
 from ...workload.held import Gathered, KeptActivations, Peak, gathered, moments, peak
 from ...workload.program import Flag, Held, Moment, States
 from .coefficients import Coefficients
-from .distinct import KEPT, STATES, once_each
+from .distinct import KEPT, KEPT_CAST, STATES, once_each
 from .kept import (
     delayed_bytes,
     element_bytes,
     layer_bytes,
     layer_parts,
+    norm_bytes,
     residual_bytes,
     rows_cut,
     widest_bytes,
@@ -72,7 +73,8 @@ def memory_bytes(
     def weights(some: Grid, shard: Number) -> list[Weights]:
         return [_weights(machine, c, model, some, load, shard) for load in loads(model, some, 1.0, stages)]
 
-    layers = once_each(model, grid, KEPT, partial(_layers, machine, c, model, seq_len=seq_len))
+    names = KEPT_CAST if np.any(c.cast_bytes) else KEPT
+    layers = once_each(model, grid, names, partial(_layers, machine, c, model, seq_len=seq_len))
     of_ranks = once_each(model, grid, STATES, weights, shard)
     ranks = [
         _held(c, load, held, layers, once=micro == 1)
@@ -125,11 +127,12 @@ class LayerBytes(NamedTuple):
 def _weights(
     machine: Machine, c: Coefficients, model: ModelQuantities, grid: Grid, load: RankLoad, shard: Number
 ) -> Weights:
-    held = states_of(machine, c, model, grid, load, shard)
+    counts = counts_of(model, grid, load, shard)
+    held = states_of(machine, c, grid, counts, shard)
     if not np.any(c.frees_early > 0):
         return Weights(held, None)
     come = gathered(
-        held, counts_of(model, grid, load, shard), grid, layers=load.layers, alone=experts_alone(model, grid, shard),
+        held, counts, grid, layers=load.layers, alone=experts_alone(model, grid, shard),
         single=grid.dp * grid.cp == 1, halves=(grid.schedule == ZERO_BUBBLE) & (load.embedding == 0),
     )  # fmt: skip
     many = 1.0 * ((grid.schedule == ZERO_BUBBLE) | (grid.schedule == GPIPE))
@@ -138,10 +141,12 @@ def _weights(
 
 def _layers(machine: Machine, c: Coefficients, model: ModelQuantities, grid: Grid, *, seq_len: Number) -> LayerBytes:
     """Return what layers, without and with experts, and the output keep for backward and need while they run."""
-    kept, work = (
-        [of(machine, c, model, grid, seq_len, moe) for moe in (False, True)] for of in (layer_bytes, working_bytes)
-    )
-    whole = [layer_parts(machine, c, model, grid, seq_len, moe).all for moe in (False, True)]
+    kept, work, whole = [], [], []
+    for moe in (False, True):
+        parts = layer_parts(machine, c, model, grid, seq_len, moe)
+        whole.append(every := parts.all)
+        kept.append(left := layer_bytes(machine, c, model, grid, seq_len, parts, moe))
+        work.append(working_bytes(machine, c, model, grid, seq_len, every, left, moe))
     widest, delayed = (of(machine, c, model, grid, seq_len) for of in (widest_bytes, delayed_bytes))
     tokens = grid.mbs * seq_len / grid.cp
     entry = residual_bytes(machine, c) * tokens * model.hidden / rows_cut(grid)
@@ -234,7 +239,7 @@ def _entry(machine: Machine, c: Coefficients, model: ModelQuantities, grid: Grid
     """Return the bytes of what enters the output: the last norm's input and result, and where it is gathered that."""
     rows = rows_cut(grid)
     entering = element_bytes(machine, c) * (1.0 / rows + np.where(c.gathers_kept > 0, 1.0 - 1.0 / rows, 0.0))
-    copies = residual_bytes(machine, c) * c.norm_copies / rows + entering
+    copies = sum(norm_bytes(machine, c)) / rows + entering
     cast = c.cast_bytes * model.vocab * model.hidden / grid.tp
     return copies * grid.mbs * seq_len / grid.cp * model.hidden + cast
 

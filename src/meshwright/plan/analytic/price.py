@@ -161,7 +161,7 @@ def coefficients_of(setting: Setting) -> Coefficients:
     c = c if setting.routed_once is None else c._replace(routed_once=float(setting.routed_once))
     roles = optimizer_roles(setting.optimizer, float(c.optimizer_bytes), where="--optimizer")
     c = c._replace(optimizer=c.optimizer * roles.pop("optimizer*", 1.0), **roles)
-    c = c._replace(moe_pace=c.moe_pace * setting.imbalance, imbalance=setting.imbalance)
+    c = c._replace(imbalance=setting.imbalance)
     if setting.modules:
         c = c._replace(**module_roles(setting.modules, float(c.selective_saves), where="--recompute-modules"))
     return c._replace(trained=trained_share(setting.architecture, setting.lora_rank)) if setting.lora_rank else c

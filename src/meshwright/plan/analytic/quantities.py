@@ -68,6 +68,16 @@ class ModelQuantities:
     recurrent_kept: Number = 0.0  # elements of a token that the recurrences' kernels keep
     beside: Number = 0.0  # parameters beside layers, embedding and output
 
+    @property
+    def moe_share(self) -> Number:
+        """Share of the layers that have experts."""
+        return np.where(self.experts > 0, self.moe_layers / self.layers, 0.0)
+
+    @property
+    def plain_share(self) -> Number:
+        """Share of the layers that have a network without experts."""
+        return 1.0 - self.moe_share - self.bare_layers / self.layers
+
     @classmethod
     def of(cls, model: Architecture) -> "ModelQuantities":
         """Return the numbers of one architecture; of layers of several kinds, their mean."""

@@ -11,13 +11,11 @@ from .quantities import Grid, Machine, ModelQuantities, Number
 SINGLE_BYTES = 4.0
 
 
-def states_of(
-    machine: Machine, c: Coefficients, model: ModelQuantities, grid: Grid, load: RankLoad, shard: Number
-) -> States:
-    """Return the states of a rank with this load; `shard` is the ranks over which ZeRO shards."""
+def states_of(machine: Machine, c: Coefficients, grid: Grid, counts: Counts, shard: Number) -> States:
+    """Return the states that these parameters of a rank mean; `shard` is the ranks over which ZeRO shards."""
     alone = (c.frees_early > 0) & (grid.zero >= 2)  # our engine takes a share of the weights on one rank too
     return states(
-        counts_of(model, grid, load, shard), grid, c.conventions,
+        counts, grid, c.conventions,
         sharded=(np.minimum(grid.dp * grid.cp, shard) > 1) | alone, offload=grid.offload,
         halves=grid.schedule == ZERO_BUBBLE, single=machine.product_bytes >= SINGLE_BYTES,
     )  # fmt: skip

@@ -166,13 +166,11 @@ def _summed_s(machine: Machine, c: Coefficients, grid: Grid, held: Number, micro
 
 def parameters_of_rank(model: ModelQuantities, grid: Grid, layers: Number) -> Number:
     """Return the parameters of the rank that holds most: `layers` layers and the larger embedding, cut over tp."""
-    share = np.where(model.experts > 0, model.moe_layers / model.layers, 0.0)
     network = model.matrices * model.hidden * model.ffn
     expert = model.matrices * model.hidden * model.expert_ffn
     shared = model.matrices * model.hidden * model.shared_ffn
     routed = expert * model.experts / grid.expert_cut + shared + model.hidden * model.experts
-    plain = 1.0 - share - model.bare_layers / model.layers
-    layer = model.attention_weights + plain * network + share * routed
+    layer = model.attention_weights + model.plain_share * network + model.moe_share * routed
     ends = np.where(grid.pp > 1, 1.0, np.where(model.head_parameters > model.vocab * model.hidden, 2.0, 1.0))
     embedding = (model.vocab + model.positions) * model.hidden * ends + model.beside
     return (layers * layer + embedding) / grid.tp + layers * model.small_parameters
@@ -180,9 +178,8 @@ def parameters_of_rank(model: ModelQuantities, grid: Grid, layers: Number) -> Nu
 
 def experts_of_rank(model: ModelQuantities, grid: Grid, layers: Number) -> Number:
     """Return the parameters of routed experts among those of a rank with this many layers."""
-    share = np.where(model.experts > 0, model.moe_layers / model.layers, 0.0)
     expert = model.matrices * model.hidden * model.expert_ffn
-    return layers * share * expert * model.experts / grid.expert_cut / grid.tp
+    return layers * model.moe_share * expert * model.experts / grid.expert_cut / grid.tp
 
 
 def _data_parallel(

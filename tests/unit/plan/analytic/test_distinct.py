@@ -12,7 +12,9 @@ from meshwright.plan.space import in_every_order, legal_layouts
 from meshwright.workload.models import load_model
 
 
-@pytest.mark.parametrize(("model", "stack"), [("llama3-8b", "meshwright"), ("mixtral-8x7b", "bridge")])
+@pytest.mark.parametrize(
+    ("model", "stack"), [("llama3-8b", "meshwright"), ("mixtral-8x7b", "meshwright"), ("mixtral-8x7b", "bridge")]
+)
 def test_prices_are_the_same_bits_whether_shared_parts_are_computed_once_or_for_each_layout(model, stack, monkeypatch):
     architecture = load_model(model).architecture
     space = legal_layouts(architecture, ranks=32, global_batch=64, seq_len=4096, node=8, folded=True)

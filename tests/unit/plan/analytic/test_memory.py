@@ -12,12 +12,15 @@ from meshwright.hardware import load
 from meshwright.layout import Layout
 from meshwright.plan.analytic import Grid, Setting, book, price
 from meshwright.plan.analytic.fits import BAND, PEAKS_OF, UNSEEN_BAND, capacity_source, memory_band, verdicts, word
+from meshwright.plan.analytic.kept import layer_parts
 from meshwright.plan.analytic.loads import loads
-from meshwright.plan.analytic.price import verdicts_in
+from meshwright.plan.analytic.memory import _entry
+from meshwright.plan.analytic.price import coefficients_of, machine_of, verdicts_in
 from meshwright.plan.analytic.quantities import ModelQuantities
 from meshwright.plan.machines import machines
 from meshwright.workload.models import load_model
 from meshwright.workload.recomputed import modules_of
+from tests.unit.plan.analytic.test_price import GRID, LLAMA, setting
 
 ROWS = peaks()
 DEEPSEEK = load_model("deepseek-v3").architecture
@@ -223,7 +226,8 @@ def test_norms_of_single_operators_keep_their_input_in_single_precision():
     fused, apart = (priced(Layout(dp=8, zero=3), stack=stack).activations_bytes[0] for stack in ("in-2023", "fsdp"))
 
     # two norms' inputs in 4 bytes and normed in 2 for inputs in 2, less queries and keys before their rotation
-    assert apart - fused == pytest.approx(32 * 8192 * (2 * 4 * 4096 - 2 * (32 + 8) * 128))
+    norms, turned = 2 * 32 + 1, 32 * 2 * (32 + 8) * 128  # the last norm too
+    assert apart - fused == pytest.approx(8192 * (norms * 4 * 4096 - turned))
 
 
 def test_peaks_that_no_fact_was_chosen_by_when_they_were_collected_are_predicted_as_the_page_says():
@@ -240,3 +244,17 @@ def test_the_bands_engines_are_those_whose_peaks_the_table_has():
     assert engines <= PEAKS_OF
     assert memory_band("torchtitan") == BAND
     assert memory_band("deepspeed") == memory_band("") == UNSEEN_BAND
+
+
+def test_the_norm_before_the_output_keeps_as_much_as_each_of_a_layer_s():
+    given = setting(LLAMA, "dgx-h100", stack="accelerate")
+    machine, model = machine_of(given), ModelQuantities.of(LLAMA)
+    eager = coefficients_of(given)
+    fused = eager._replace(norms_single=0.0)
+
+    def kept(c):
+        of_layer = sum(layer_parts(machine, c, model, GRID, 4096.0, moe=False)) / 2.0
+        return float(of_layer[0]), float(_entry(machine, c, model, GRID, 4096.0)[0])
+
+    layer, last = (one - other for one, other in zip(kept(eager), kept(fused), strict=True))
+    assert last == layer == 4096 * 4096 * 4.0
