@@ -14,7 +14,7 @@ DENSE = load_model("llama3-8b").architecture
 
 
 def test_other_engines_that_can_run_a_layout_are_priced_each_by_its_own_facts():
-    layout = Layout(pp=4, dp=64, ep=64, vpp=4, zero=3, schedule="interleaved", recompute="full")
+    layout = Layout(pp=4, dp=64, ep=64, vpp=8, zero=3, schedule="interleaved", recompute="full")
     given = setting(MIXTURE, "dgx-h100", 256, global_batch=512)
 
     found = on_other_engines(given, layout)
