@@ -1,4 +1,4 @@
-"""What `meshwright bench` measures and predicts, beside a plain script and beside fresh measurements.
+"""The figures that `meshwright bench` measures and predicts, beside a plain script and beside fresh measurements.
 
 Two tables in one: all-reduce times of `bench` against those of a twenty-line script, alternating in one run (aim:
 within 10 %), and times predicted from a fit against sizes that were not fitted (aim: within 15 %).

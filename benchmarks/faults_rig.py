@@ -1,4 +1,4 @@
-"""What the parts of the benchmark of faults share: small jobs, the peer under torchrun, and rows of a table."""
+"""Shared parts of the benchmark of faults: small jobs, the peer under torchrun, and rows of a table."""
 
 import json
 import os

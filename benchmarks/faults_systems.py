@@ -1,4 +1,4 @@
-"""What the campaign asks of a system: to be started on all nodes, and what its folder says of the run.
+"""The campaign's interface to a system: how to start it on all nodes, and how to read its run folder.
 
 `Ours` is `meshwright train`. `Loop` is any other training loop, as a command that is run once on each node with
 torchrun's variables. It gets a folder, writes a line a step to `steps` there (number, seconds, loss; rank 0 alone) and

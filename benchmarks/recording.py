@@ -1,4 +1,4 @@
-"""What recording the timeline costs: step time with the recorder on and off, in alternating blocks of one launch."""
+"""The cost of recording the timeline: step time with the recorder on and off, in alternating blocks of one launch."""
 
 import argparse
 import statistics

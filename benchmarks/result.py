@@ -1,4 +1,4 @@
-"""What a benchmark returns, how it is printed, and the description of the machine that goes beside it."""
+"""The result of a benchmark, how it is printed, and the description of the machine beside it."""
 
 import importlib.metadata
 import json

@@ -1,1 +1,1 @@
-"""What the documentation is made of besides its pages: generated pages, and the hook of MkDocs."""
+"""Parts of the documentation besides its pages: generated pages, and the hook of MkDocs."""

@@ -1,4 +1,4 @@
-"""What commands print, put into the tutorials between marks: `<!-- prints: COMMAND -->`, then a block of text.
+"""The output of commands, put into the tutorials between marks: `<!-- prints: COMMAND -->`, then a block of text.
 
 `<!-- prints 12 lines of: COMMAND -->` keeps the first lines only. `<!-- printed: COMMAND -->` is for what lasts, or
 differs every time: `python -m docsite` runs it, the tests do not compare it.

@@ -1,4 +1,4 @@
-"""What tests and benchmarks share: small jobs, faults on emulated nodes, a device that runs beside the host.
+"""Parts that tests and benchmarks share: small jobs, faults on emulated nodes, a device that runs beside the host.
 
 train_jobs, reshard     small training jobs, on ranks of this machine, and under another layout than the one that saved
 fault_jobs, fault_nodes jobs as processes and as nodes of an emulated cluster, to be killed

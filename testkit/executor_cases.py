@@ -1,4 +1,4 @@
-"""What live ranks run in the tests of the executor, and the plain reference that each result is compared with.
+"""The programs of live ranks in the tests of the executor, and the plain reference for each result.
 
 Every rank makes everyone's input from the same seed, so it can compute the reference by itself, with NumPy.
 """

@@ -24,7 +24,7 @@ from typing import Literal, NamedTuple, Self
 CHALLENGE_BYTES, SEAL_BYTES = 32, 32
 GREETING_S = 30.0  # for a stranger to say who it is
 MOST_STRANGERS = 512
-DESCRIPTOR_SHARE = 4  # strangers hold at most one in so many of the descriptors that this process may open
+DESCRIPTOR_SHARE = 4  # strangers hold at most 1 / DESCRIPTOR_SHARE of the descriptors that this process may open
 STARVED_S = 0.01  # before another look, where there is no descriptor left and no stranger to close
 _CLOSED = {errno.EINVAL, errno.EBADF}  # of accept: nobody listens any more
 
@@ -173,7 +173,7 @@ def most_strangers() -> int:
 
 
 def guarded(server: socket.socket, selector: selectors.BaseSelector | None = None) -> HandshakeListener:
-    """Return the door for those who `prove` that they know a secret."""
+    """Return the door for clients that `prove` that they know a secret."""
     size = CHALLENGE_BYTES + SEAL_BYTES
     return HandshakeListener(server, size, challenge_bytes=CHALLENGE_BYTES, selector=selector)
 
@@ -195,7 +195,7 @@ def prove(connection: socket.socket, secret: bytes, end_s: float) -> None:
 
 
 def exactly(connection: socket.socket, size: int, end_s: float) -> bytes:
-    """Return so many bytes, all of them there by `end_s` of the monotonic clock; OSError otherwise."""
+    """Return `size` bytes that arrive by `end_s` of the monotonic clock; OSError otherwise."""
     data = bytearray()
     while len(data) < size:
         left_s = end_s - time.monotonic()

@@ -29,7 +29,7 @@ PerSecond = Annotated[float, Meta(ge=0, lt=MOST_RATE)]  # tokens or operations, 
 Bytes = Annotated[int, Meta(ge=0, le=MOST_BYTES)]
 FittedBytes = Annotated[float, Meta(ge=0, le=MOST_BYTES)]  # as a fit counts them
 Share = Annotated[float, Meta(ge=0, le=1)]
-Factor = Annotated[float, Meta(ge=0, le=1e9)]  # so many times as much; a relative error
+Factor = Annotated[float, Meta(ge=0, le=1e9)]  # a multiple; a relative error
 Oversubscription = Annotated[float, Meta(ge=1, le=1e6)]
 Rank = Annotated[int, Meta(ge=0, lt=MOST_RANKS)]
 Count = Annotated[int, Meta(ge=1, le=MOST_RANKS)]  # of what there is at least one

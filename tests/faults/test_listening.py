@@ -1,4 +1,4 @@
-"""What each command listens on, as the kernel has it, held against the table of docs/faults.md."""
+"""The listening sockets of each command, from the kernel, held against the table of docs/faults.md."""
 
 import contextlib
 import fnmatch

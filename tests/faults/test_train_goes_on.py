@@ -1,4 +1,4 @@
-"""What `--resume` makes of a run whose last checkpoint is damaged, whose job has changed, or that has nothing left."""
+"""`--resume` on a run whose last checkpoint is damaged, whose job has changed, or that has nothing left."""
 
 import json
 import re

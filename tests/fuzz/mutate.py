@@ -1,4 +1,4 @@
-"""What is done to a good file: to its bytes, its lines, its numbers and words, and to the structure that it decodes to.
+"""Mutations of a good file: of its bytes, its lines, its numbers and words, and to the structure that it decodes to.
 
 Everything is drawn from one `random.Random`, so that a seed repeats a case.
 """

@@ -1,4 +1,4 @@
-"""What is wrong with what a reader accepted: figures that are not finite, signs, references that lead nowhere."""
+"""Faults in accepted input: figures that are not finite, wrong signs, references that lead nowhere."""
 
 import dataclasses
 import math

@@ -1,4 +1,4 @@
-"""What ranks do on the fake device; run in processes of their own, which know the device from then on."""
+"""Work of ranks on the fake device, in processes of their own: a process that has the device keeps it."""
 
 import contextlib
 import time

@@ -1,4 +1,4 @@
-"""What a collective is given is checked before anything moves, and the group goes on after what was refused."""
+"""Arguments of a collective are checked before anything moves, and the group goes on after a refusal."""
 
 import contextlib
 import os

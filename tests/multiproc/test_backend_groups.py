@@ -1,4 +1,4 @@
-"""What a user may say of a group: which backend for which device, and options of its own."""
+"""Choices of a group that a user may make: which backend for which device, and options of its own."""
 
 import os
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""What only the transport through device memory has; test_executor.py runs it, over host memory, as all others."""
+"""Properties of the transport through device memory alone; test_executor.py runs it over host memory."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Who had the processors: counters read twice, and what is said of them."""
+"""Which programs had the processors: counters read twice, and the sentence about them."""
 
 import os
 import time

@@ -1,4 +1,4 @@
-"""What the package uses of torch: one list, torch_names.txt, held against the sources and against the torch at hand.
+"""Names that we use of torch: one list, torch_names.txt, held against the sources and against the torch at hand.
 
 A name of a new torch, or one that an older one lacks, is then a line of a diff. After a change of the sources:
 `python -m tests.unit.test_torch_names` writes the list anew.

@@ -1,4 +1,4 @@
-"""What commands print, in the tutorials."""
+"""The output of commands in the tutorials."""
 
 import pytest
 

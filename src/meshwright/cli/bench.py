@@ -29,7 +29,7 @@ OFTEN = ("backend", "ranks", "smallest", "largest", "budget", "source", "node", 
 )
 @click.option("--min", "smallest", metavar="SIZE", default="1K", show_default=True, help="Smallest size.")
 @click.option("--max", "largest", metavar="SIZE", default="128M", show_default=True, help="Largest size.")
-@click.option("--factor", metavar="N", default=2, show_default=True, help="Each size is so many times the one before.")
+@click.option("--factor", metavar="N", default=2, show_default=True, help="Each size is the one before times N.")
 @click.option("--time", "budget", metavar="TIME", default="0.25", show_default=True, help="Seconds to spend on a size.")
 @click.option("--dtype", type=click.Choice(list(DTYPES)), default="float", show_default=True)
 @click.option("--from", "source", metavar="FILE", help="Read tables: nccl-tests or another tool's.")

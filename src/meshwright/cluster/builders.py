@@ -1,4 +1,4 @@
-"""Clusters from the catalogue: so many nodes of a type on a fabric, in compact form."""
+"""Clusters from the catalogue: a number of nodes of a type on a fabric, in compact form."""
 
 from msgspec.structs import replace
 
@@ -86,7 +86,7 @@ def catalogue_cluster(
 
 
 def fabric_for(kind: FabricType, nodes: int, **changes: float) -> Fabric:
-    """Return the fabric of so many nodes; a torus gets sides as equal as its dimension allows."""
+    """Return the fabric of that number of nodes; a torus gets sides as equal as its dimension allows."""
     unknown = sorted(set(changes) - {"nodes_per_leaf", "leaves_per_group", "oversubscription", "hop_latency_s"})
     if unknown:
         raise InputError(f"fabric: unknown key {unknown[0]}")

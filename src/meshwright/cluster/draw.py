@@ -51,7 +51,7 @@ def _groups(cluster: Cluster) -> list[str]:
 
 
 def _places(cluster: Cluster) -> list[str]:
-    """Return the switches with the nodes below them, at most so many."""
+    """Return the switches with the nodes below them, the first few of them."""
     by_leaf: dict[tuple[str, ...], list[str]] = {}
     for placement in cluster.placements:
         by_leaf.setdefault(tuple(reversed(placement.switches)), []).append(placement.node)

@@ -112,7 +112,7 @@ class Accelerator(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
 
 class NodeType(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One machine: so many accelerators, the switch between them, the NICs of the compute fabric."""
+    """One machine: its accelerators, the switch between them, the NICs of the compute fabric."""
 
     title: str
     accelerator: str

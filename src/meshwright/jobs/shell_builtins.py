@@ -210,7 +210,7 @@ class Builtins(ScriptState):
 
 
 def _divided(line: str, separators: str | None, most: int | None) -> list[str]:
-    """Return the parts of a line, cut so many times at most; None for as often as it can be."""
+    """Return the parts of a line, cut at most `most` times (None: as often as possible)."""
     if separators == "" or most == 0:
         return [line.strip() if separators is None else line]
     if separators:

@@ -16,7 +16,7 @@ PLACES = re.compile(
 
 
 class Leave(Exception):
-    """`exit`, `return`, `break` or `continue` of the script; the last two leave so many loops."""
+    """`exit`, `return`, `break` or `continue` of the script; the last two leave that number of loops."""
 
     def __init__(self, kind: str, number: int = 1) -> None:
         self.kind, self.number = kind, number

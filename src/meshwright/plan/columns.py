@@ -19,7 +19,7 @@ INPUTS = {
     "inter_node_Gbps_per_node": "rate of all NICs of a node, per direction, Gb/s (that of the catalogue)",
     "model_name": "model of the catalogue, where `config` and `hidden` are empty",
     "config": "path of a config.json, relative to the table or absolute",
-    "layers": "layers; of a model by its name: so many of its first",
+    "layers": "layers; of a model by its name: this number of its first ones",
     "dense_layers": "first layers without experts (those of the model; 0)",
     "hidden": "width of the residual stream",
     "heads": "query heads",

@@ -34,7 +34,7 @@ TOLERANCE = 1e-3  # relative, of the answer
 ANCHORS = 7  # values at which the layouts of a curve are chosen
 KEPT = 1000  # the fastest layouts at each of them
 POINTS = 41  # of a curve
-SPREAD = 8.0  # a curve goes so many times below and above what it must show
+SPREAD = 8.0  # a curve reaches from the target divided by this factor to the target times it
 
 
 class Point(msgspec.Struct, frozen=True):
@@ -107,7 +107,7 @@ def step_time_for_mfu(setting: Setting, mfu: float) -> float:
 
 
 def step_time_for_days(setting: Setting, days: float, tokens: float) -> float:
-    """Return the step time at which a token budget lasts so many days."""
+    """Return the step time at which a token budget lasts `days` days."""
     if days <= 0 or tokens <= 0:
         raise InputError("--target-days and --tokens: expected more than 0")
     return days * 86400.0 * setting.global_batch * setting.seq_len / tokens

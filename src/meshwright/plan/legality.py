@@ -137,7 +137,7 @@ def most_tensor_parallel(model: Splittable) -> int:
 
 
 def stages_fit(layers: int, pp: int, vpp: int) -> bool:
-    """Return whether so many layers may be cut into pp x vpp stages."""
+    """Return whether that number of layers may be cut into pp x vpp stages."""
     slots = pp * vpp
     if vpp == 1:
         return pp <= layers

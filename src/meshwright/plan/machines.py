@@ -1,4 +1,4 @@
-"""The cluster that a plan is made for: a node type of the catalogue or a file, so many GPUs, with rates overridden."""
+"""The cluster that a plan is made for: a node type of the catalogue or a file, a number of GPUs, rates overridden."""
 
 from collections.abc import Sequence
 from pathlib import Path

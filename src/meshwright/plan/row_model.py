@@ -64,7 +64,7 @@ def _by_name(cells: Cells, models: Mapping[str, Architecture], assumed: list[str
 
 
 def _with_dense(resized: Architecture, whole: Architecture, dense: int) -> Architecture:
-    """Return a model's layers with so many of them, the first, without experts; the others are its first with some."""
+    """Return a model's layers with the first `dense` of them without experts, the rest like the first with some."""
     each = [run.layer for run in whole.stack for _ in range(run.count)]
     routed = [layer for layer in each if isinstance(layer.network, Experts)]
     plain = [layer for layer in each if not isinstance(layer.network, Experts)]

@@ -43,7 +43,7 @@ class SearchProblem(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def candidates(ranks: Iterable[int], global_batch: int, wanted: Layout | None = None) -> list[Layout]:
-    """Return the data-parallel layouts of so many ranks: every micro-batch that divides, with and without recompute."""
+    """Return the data-parallel layouts of these ranks, of each micro-batch that divides, with and without recompute."""
     if wanted is not None:
         micro_batches(wanted, global_batch)
         return [wanted]
@@ -102,7 +102,7 @@ def shortlist(layouts: Sequence[Layout], problem: SearchProblem) -> list[Layout]
 def splits(
     ranks: Iterable[int], model: Splittable, problem: SearchProblem, offloads: Sequence[Offload] = ("none",)
 ) -> list[Layout]:
-    """Return a layout that fits for each way to split the model over so many ranks that is not plain data parallelism.
+    """Return a layout that fits for each way to split the model over some ranks that is not plain data parallelism.
 
     Of each way to factor the ranks into tp, cp, dp and pp, with each ZeRO stage: the least recomputation under which
     it fits, and with it the largest micro-batch; pipelines only as large as leaves enough of them to fill it.

@@ -1,4 +1,4 @@
-"""Every legal layout of a model on so many ranks, as arrays; and how many ways of splitting the ranks break which rule.
+"""Every legal layout of a model on some ranks, as arrays; and how many ways of splitting the ranks break which rule.
 
 The rules are those of `legality.illegal`, applied to whole arrays. Layouts that are the same run under two names are
 enumerated once: a pipeline of one stage has no schedule, one rank has nothing to shard, and axes of degree 1 have no
@@ -200,7 +200,7 @@ def _levels(degrees: RankSplit, node: int | None) -> list[tuple[int, int]]:
 
 
 def _schedules(layers: int, pp: int) -> list[tuple[int, int]]:
-    """Return the pairs of schedule and virtual stages that so many layers allow."""
+    """Return the pairs of schedule and virtual stages that the number of layers allows."""
     if pp == 1:
         return ONE_STAGE
     found = [(SCHEDULES.index(name), 1) for name in ("gpipe", "1f1b", "zb")]
@@ -211,7 +211,7 @@ def _schedules(layers: int, pp: int) -> list[tuple[int, int]]:
 
 
 def _schedule_fits(schedule: Ints, vpp: Ints, pp: int, micro_batches: Ints) -> npt.NDArray[np.bool_]:
-    """Return where the schedule runs with so many micro-batches: `pipelines.illegal` for arrays."""
+    """Return where the schedule runs with that number of micro-batches: `pipelines.illegal` for arrays."""
     if pp == 1:
         return np.ones(len(schedule), dtype=bool)
     rounds = (schedule != SCHEDULES.index("interleaved")) | (micro_batches % pp == 0)

@@ -43,7 +43,7 @@ def in_time(lines: Sequence[Where], blamed: Collection[int] = ()) -> tuple[Evide
 
 
 def most_telling(lines: Sequence[Evidence], blamed: Iterable[int], most: int) -> list[Evidence]:
-    """Return at most so many lines in their order: those of the blamed and of no rank before those who wait."""
+    """Return at most `most` lines in order; the blamed rank's, or of no rank, before waiting ranks'."""
     named = {*blamed, None}
     telling = [index for index, line in enumerate(lines) if line.rank in named][:most]
     others = [index for index, line in enumerate(lines) if line.rank not in named][: most - len(telling)]

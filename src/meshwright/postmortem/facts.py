@@ -160,7 +160,7 @@ class NotifyWait(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoreWait(msgspec.Struct, frozen=True, kw_only=True):
-    """A rank waited in vain for a key of the store, or for others to join; `of` is the rank that writes the key.
+    """A rank timed out waiting for a key of the store, or for others to join; `of` is the rank that writes the key.
 
     `to` is the address of a store that could not be reached at all; `what` says it where it is no key of a store.
     """

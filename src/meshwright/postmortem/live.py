@@ -4,7 +4,7 @@ Who is stuck is told by `waits`, as for the records and logs of any other job; h
 
 Asks the ranks that still live on this machine for their stacks and for their flight records (`flight-<rank>.json` in
 the run's folder or in `flight/` below it), and reads those that the ranks of backend "meshwright" wrote when they
-waited in vain.
+timed out.
 """
 
 import time
@@ -206,7 +206,7 @@ def _named(
 def _waiting(
     records: Sequence[RankFlight], name: str, calls: Begun, stuck: set[int], *, several: bool
 ) -> list[Waiting]:
-    """Return who waits in the call of a group that came last, but for those who are stuck."""
+    """Return the ranks in the group's latest call, without those that are stuck."""
     expected = _expected(calls)
     if expected is None:
         return []

@@ -20,7 +20,7 @@ from .world import ranks_seen, with_own_files, world_of
 
 
 def by_barrier(facts: list[Fact]) -> HangPosition | None:
-    """Return whom a monitored barrier names; those who only wait for another are healthy."""
+    """Return whom a monitored barrier names; ranks that only wait for another are healthy."""
     named = of(facts, Absentees)
     if not named:
         return None
@@ -157,7 +157,7 @@ def _other_lines(facts: list[Fact], waiting: set[int]) -> HangPosition | None:
 
 
 def by_store(facts: list[Fact]) -> HangPosition | None:
-    """Return who did not write the key, or send the data, that others waited for in vain."""
+    """Return the rank that did not write the key, or send the data, that others waited for until their time-out."""
     waits = of(facts, StoreWait)
     gloo = [fact for fact in of(facts, Timeout) if fact.seq is None]
     waiting = {rank for rank in (*(fact.rank for fact in waits), *(fact.rank for fact in gloo)) if rank is not None}

@@ -88,7 +88,7 @@ def _weighed(found: HangPosition, facts: list[Fact]) -> HangPosition:
         blamed=(),
         certain=False,
         silent=True,
-        why=f"those who spoke wait in {_named(found)} for a rank whose log is not here",
+        why=f"the ranks with logs wait in {_named(found)} for a rank whose log is not here",
         missing=lines,
     )
 

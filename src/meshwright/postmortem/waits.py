@@ -185,7 +185,7 @@ def _queued(waits: Sequence[Wait]) -> list[Wait]:
     """Return the waits of calls that are enqueued behind another one: who is only queued has not come yet.
 
     Two groups of one device run on two streams. Where a rank's call of one group has started and that of the other
-    only stands in the queue, those who wait in the other wait for this rank too.
+    only stands in the queue, the ranks in the other call wait for this rank too.
     """
     begun = {(wait.rank, str(wait.group)) for wait in waits if wait.call.started}
     queued = {

@@ -77,7 +77,7 @@ class TrainConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     validate_every: Number = 250  # steps between validation losses; always after the last step
     checkpoint_every: Number = 500  # steps between checkpoints; always after the last step; 0: only then
     keep_last: Number = 3  # how many of the newest checkpoints are kept; 0: all
-    keep_every: Number = 0  # checkpoints at a multiple of so many steps are kept for good; 0: none
+    keep_every: Number = 0  # checkpoints at multiples of this number of steps are kept for good; 0: none
     on_storage_error: Literal["end", "warn"] = "end"  # a checkpoint or metrics cannot be written: end, or go on
     on_not_finite: Literal["end", "rewind"] = "end"  # a loss is NaN or infinite: end, or once from the last checkpoint
     check_replicas: Number = 10  # steps between comparisons of what several ranks hold; also before each save; 0: never
@@ -106,14 +106,14 @@ class LaunchConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     """Where it runs and how it is split."""
 
     ranks: CountOrNone = 0  # processes on this machine; 0: the planner chooses
-    min_ranks: CountOrNone = 2  # the fewest that the planner may choose, where there are so many cores or GPUs
+    min_ranks: CountOrNone = 2  # the fewest that the planner may choose, where there are that many cores or GPUs
     layout: str = ""  # such as "dp=2,mbs=4"; what is left out is chosen by the planner
     backend: Backend = "auto"  # auto: nccl on GPUs, meshwright on CPUs
     port: Number = 0  # of the rendezvous; 0: a free one
     timeout_s: Patience = 600.0  # how long a rank waits for another
     max_restarts: Number = 3  # how often the ranks are started again from the last good checkpoint after one has died
     nodes: Count = 1  # machines; with more than one, start the same command on each
-    min_nodes: CountOrNone = 0  # the job goes on, on fewer ranks, with so many machines; 0: only with all
+    min_nodes: CountOrNone = 0  # the job goes on, on fewer ranks, with at least this many machines; 0: only with all
     rejoin_s: Patience = 60.0  # how long machines that are left, and too few, wait for one more; timeout_s at least
     rendezvous: str = ""  # HOST:PORT where the machines meet; HOST is one of them
     topology: str = ""  # file of `scontrol show topology`: near nodes are neighbours; "": what SLURM tells its tasks

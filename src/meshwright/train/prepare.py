@@ -150,7 +150,7 @@ def _also_not_modelled(plan: Plan, what: str) -> Plan:
 def _splits(
     counts: Sequence[int], config: JobConfig, problem: SearchProblem, offloads: Sequence[Offload] = ("none",)
 ) -> list[Layout]:
-    """Return the splits beyond plain data parallelism that this job could run on so many ranks."""
+    """Return the splits beyond plain data parallelism that this job could run on that number of ranks."""
     if config.data_parallel.mode != "sync":
         return []
     found = []
@@ -162,7 +162,7 @@ def _splits(
 
 
 def _fitting(counts: Sequence[int], config: JobConfig, problem: SearchProblem) -> list[Layout]:
-    """Return layouts of so many ranks that fit into memory."""
+    """Return the layouts of these numbers of ranks that fit into memory."""
     found = _splits(counts, config, problem)
     with contextlib.suppress(InputError):  # the batch does not divide over the ranks
         found += shortlist(candidates(counts, config.train.global_batch), problem)

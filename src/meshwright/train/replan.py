@@ -65,7 +65,7 @@ def _plan(config: JobConfig, folder: RunFolder, ranks: int, *, new: bool) -> Non
     except InputError:
         if not config.launch.layout:
             raise
-        free = msgspec.structs.replace(config.launch, layout="")  # what was fixed does not fit so many ranks
+        free = msgspec.structs.replace(config.launch, layout="")  # the fixed layout does not fit this number of ranks
         prepared = prepare(msgspec.structs.replace(config, launch=free), None, ranks=ranks, say=_say)
     folder.write_plan(prepared.cluster, prepared.plan, prepared.predicted_timeline)
     text = f"{ranks} ranks in place of {before.world_size}: layout {prepared.plan.layout} in place of {before}"

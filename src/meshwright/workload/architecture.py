@@ -284,7 +284,7 @@ class Architecture(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
         return 6.0 * self.matmul_parameters() + 3.0 * rest
 
     def resized(self, **sizes: int) -> "Architecture":
-        """Return it with some sizes changed; of a stack of layers the number alone can be, as so many of the first.
+        """Return it with some sizes changed; of a stack of layers only the number can be: its first ones are kept.
 
         Raises ValueError where the sizes do not fit together.
         """

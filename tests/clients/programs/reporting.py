@@ -1,4 +1,4 @@
-"""What the programs of clients report: a file a rank, read by `tests.clients.launch`."""
+"""The report of a client's program: one file for each rank, read by `tests.clients.launch`."""
 
 import json
 import os

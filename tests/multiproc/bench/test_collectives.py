@@ -1,4 +1,4 @@
-"""What a collective costs between computations, told by a clock that only it and a look at it move."""
+"""The cost of a collective between computations, on a clock that only the collective and reading it advance."""
 
 import functools
 

@@ -1,4 +1,4 @@
-"""What one step of the engine sends, as its spans say: how often which collective of how many bytes on which axis."""
+"""The collectives of one step of the engine, from its spans: axis, kind, bytes and count."""
 
 import re
 from typing import Any

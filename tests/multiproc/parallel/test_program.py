@@ -1,4 +1,4 @@
-"""What a step's program says is sent is what the engine sends: axis, collective, bytes, how often, on every rank."""
+"""The engine sends exactly what the step's program says: axis, collective, bytes, how often, on every rank."""
 
 from collections import Counter
 

@@ -1,4 +1,4 @@
-"""What a rank writes down of the others' ends: whose fault it was, and nothing of those who ended because of it."""
+"""A rank's record of how others ended: whose fault it was, and nothing of the ranks that ended because of it."""
 
 import signal
 import time

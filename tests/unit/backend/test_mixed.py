@@ -1,4 +1,4 @@
-"""What a group hands over to the backend that is made for a device, on machines that have neither."""
+"""Calls that a group hands over to the backend of a device, on machines that have neither."""
 
 from datetime import timedelta
 from types import SimpleNamespace

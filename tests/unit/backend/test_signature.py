@@ -1,4 +1,4 @@
-"""What a collective is, in numbers: different for different collectives, and readable."""
+"""The signature of a collective: different for different collectives, and readable."""
 
 import itertools
 

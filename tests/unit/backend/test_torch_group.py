@@ -1,4 +1,4 @@
-"""What a group of ours has of a C++ process group: every method, or a refusal by its name."""
+"""The methods of a C++ process group in a group of ours: every method, or a refusal by its name."""
 
 import pytest
 from torch.distributed import ProcessGroup

@@ -1,4 +1,4 @@
-"""What the benchmark of the planner's choice makes of its figures."""
+"""The benchmark of the planner's choice, from figures given by hand."""
 
 import numpy as np
 import pytest

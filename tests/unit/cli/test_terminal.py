@@ -1,4 +1,4 @@
-"""What a terminal sees: help that fits a screen, colours where they are wanted, JSON that is only JSON, completion."""
+"""The terminal: help that fits a screen, colours where they are wanted, JSON that is only JSON, completion."""
 
 import json
 import os

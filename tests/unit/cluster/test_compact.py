@@ -1,4 +1,4 @@
-"""What a machine lists, device by device, as the nodes that the planner prices."""
+"""The devices that a machine lists, as the nodes that the planner prices."""
 
 import pytest
 from msgspec.structs import replace

@@ -1,4 +1,4 @@
-"""What pasting does to a dump changes nothing; damage is told in one line, and no machine is empty in silence."""
+"""The traces that pasting leaves in a dump change nothing; damage is one line, no machine is silently empty."""
 
 import random
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What MSCCL's runtimes make of a program: bounded connections, flags, foreign elements, what their readers take."""
+"""A program in MSCCL's runtimes: bounded connections, flags, foreign elements, what their readers take."""
 
 import re
 from collections import deque

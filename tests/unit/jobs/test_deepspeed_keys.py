@@ -1,4 +1,4 @@
-"""What is emitted for DeepSpeed holds only keys that its configuration classes have, as a list of them says."""
+"""A configuration emitted for DeepSpeed has only keys of DeepSpeed's own configuration classes, from a list of them."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What is emitted for an engine reads back as the layout that it was emitted for."""
+"""A configuration emitted for an engine reads back as the layout that it was emitted for."""
 
 import contextlib
 import re

@@ -1,4 +1,4 @@
-"""What is emitted for Megatron-LM parses by its own flags, as a list of their names, kinds and choices says."""
+"""Flags emitted for Megatron-LM parse by a list of the names, kinds and choices of its own flags."""
 
 import argparse
 import json

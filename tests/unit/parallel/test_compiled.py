@@ -1,4 +1,4 @@
-"""What torch.compile is applied to, and the layouts that it is refused for."""
+"""The modules that torch.compile is applied to, and the layouts that it is refused for."""
 
 import pytest
 from torch import nn

@@ -1,4 +1,4 @@
-"""What each way to parallelise moves and wastes, by the formulas of the field, from schedules and prices alike."""
+"""Bytes moved and time wasted by each kind of parallelism: the field's formulas hold for schedules and prices alike."""
 
 import numpy as np
 import pytest

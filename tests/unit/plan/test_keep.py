@@ -1,4 +1,4 @@
-"""What a search is kept to: what its stack can run, and the conditions that were asked for."""
+"""The limits of a search: the layouts that its stack can run, and the conditions that were asked for."""
 
 import json
 import tomllib

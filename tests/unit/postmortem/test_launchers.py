@@ -1,4 +1,4 @@
-"""What launchers, NCCL and the driver say of a process that ended, where nothing else is at hand."""
+"""The words of launchers, NCCL and the driver about a process that ended, where nothing else is at hand."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a run's links carried, and where: by the layout and the hosts, whatever the transport did."""
+"""The traffic of a run's links, and where it went: by the layout and the hosts, whatever the transport did."""
 
 import pytest
 from msgspec.structs import replace

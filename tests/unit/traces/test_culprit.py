@@ -1,4 +1,4 @@
-"""Who comes last is found among victims, whatever it was that kept it."""
+"""The rank that comes last is told from its victims, whatever delayed it."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What an agent says where machines do not meet."""
+"""An agent's messages where machines do not meet."""
 
 import socket
 import threading

@@ -1,4 +1,4 @@
-"""What happened is on disk when `record` returns, in order, and a hook hears of it."""
+"""An event is on disk, in order, when `record` returns, and a hook hears of it."""
 
 import contextlib
 import json

@@ -1,4 +1,4 @@
-"""What is no number is found, and what is a number is not."""
+"""Values that are not finite are found, and finite ones are not."""
 
 import math
 

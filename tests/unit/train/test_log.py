@@ -1,4 +1,4 @@
-"""What a run leaves while it goes on: a line of JSON a step, events of TensorBoard, plain lines without a terminal."""
+"""The logs of a run in progress: a line of JSON a step, events of TensorBoard, plain lines without a terminal."""
 
 import json
 import struct

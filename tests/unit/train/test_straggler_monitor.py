@@ -1,4 +1,4 @@
-"""What a rank knows of its cores: whether it has to share them, and how long it waited for one."""
+"""A rank's knowledge of its cores: whether it shares them, and how long it waited for one."""
 
 import os
 import subprocess

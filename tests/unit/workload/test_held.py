@@ -1,4 +1,4 @@
-"""What a rank holds: states by ZeRO and offload against arithmetic by hand, and the moment at which it holds most."""
+"""Memory of a rank: states by ZeRO and offload against arithmetic by hand, and the moment at which it holds most."""
 
 import numpy as np
 import pytest

@@ -71,7 +71,7 @@ class Signature(NamedTuple):
         return text + (f" after {'a call' if refused == 1 else f'{refused} calls'} that it refused" if refused else "")
 
     def after(self, refused: int) -> "Signature":
-        """Return the signature of the same call after so many that were refused."""
+        """Return the signature of the same call after `refused` refused ones."""
         return self._replace(what=self.what | min(refused, _REFUSED_MOST) << _REFUSED_AT)
 
 

@@ -20,7 +20,7 @@ from ..local.waiting import Sign
 
 HEAD = struct.Struct("qq")  # tag, bytes
 FAREWELL = HEAD.pack(0, -1)  # in place of a message: no other follows
-WORD = -2  # in place of a size: the other end gives up, and so many bytes, as the tag says, tell why
+WORD = -2  # in place of a size: the other end gives up; the tag says how many bytes of reason follow
 MAX_WORD_BYTES = 1024
 HEAD_BYTES = 64  # of a slot: the data start on a cache line
 MAX_MOVE_BYTES = 2**20  # of one system call

@@ -164,7 +164,7 @@ def _layout(header: Header, figures: int, has_redop: bool) -> tuple[bool, tuple[
 
 
 def _layouts(figures: int) -> list[tuple[bool, tuple[str, ...]]]:
-    """Return the layouts of so many figures that versions of nccl-tests print."""
+    """Return the layouts of that number of figures that versions of nccl-tests print."""
     sets = [("time", "algbw", "busbw", "wrong"), ("time", "algbw", "busbw")]
     return [
         (has_root, one * times)

@@ -17,7 +17,7 @@ from .tables import ReadTable
 
 MOST_OBJECTS = 100  # that are looked at in a text
 _BEGIN = re.compile(r"^[ \t>]*\{", re.M)
-SLOWER = 1.2  # a process whose median call takes so many times that of the median process is named
+SLOWER = 1.2  # a process whose median call takes this multiple of the median process's is named
 
 
 def read_nccl_json(text: str, where: str) -> list[ReadTable] | None:
@@ -57,7 +57,7 @@ def _tables(data: Mapping[str, Any], where: str) -> list[ReadTable]:
     config = data["config"]
     devices = data.get("devices") or config.get("devices") or []
     each = int(config.get("nthreads", 1)) * int(config.get("ngpus", 1))
-    listed = each * len(devices) or None  # one entry a process, which has so many GPUs
+    listed = each * len(devices) or None  # one entry a process, which has `each` GPUs
     named = named_in(" ".join(str(word) for word in data.get("args", ())))
     groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
     for result in data["results"]:

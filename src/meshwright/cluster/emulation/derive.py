@@ -23,7 +23,7 @@ def derived(
 ) -> EmulationSpec:
     """Return what to put into the box for `cluster`; `carry_bytes_per_s` is what all inner links get together.
 
-    `nodes` takes only the first so many of them; `ranks` a node, by default one for each accelerator.
+    `nodes` takes only that number of them, the first; `ranks` a node, by default one for each accelerator.
     """
     names = _nodes(cluster, nodes)
     place = {device.id: device.node for device in cluster.devices}

@@ -67,7 +67,7 @@ Request = Start | Signal | Break | Status | Close
 
 
 def parse(message: dict[str, Any], handles: int, *, ranks: int) -> Request:
-    """Return the request of a message that came with so many handles; InputError where it is none."""
+    """Return the request of a message that came with `handles` handles; InputError where it is none."""
     kind: Any = Request  # for msgspec a type like any other
     request: Request = convert(message, kind, where="request")
     if isinstance(request, Start):

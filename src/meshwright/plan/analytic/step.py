@@ -19,7 +19,7 @@ from .quantities import Grid, Machine, ModelQuantities, Number
 
 LOSS_BYTES = 18.0  # a logit: written in half precision, cast, softmax and its gradient in single precision
 UPDATE_BYTES = 30.0  # a parameter: gradient 4, master weight and two moments read and written 24, weight written 2
-# of a bucket, as Megatron-LM fills them: so many at least, and so many for each data-parallel rank
+# of a bucket, as Megatron-LM fills them: a minimum, and an amount for each data-parallel rank
 BUCKET_PARAMETERS, BUCKET_PARAMETERS_A_RANK = 40e6, 1e6
 SENDS = 10.0  # small messages between two GPUs of a node in the time of one small all-reduce
 

@@ -188,9 +188,9 @@ def overlapped_backward(
 
 
 def straggling(measured: Measurements, ranks: int, *, together: int = 1) -> float:
-    """Return how much longer the slowest of so many ranks takes for the same work than they do on average.
+    """Return how much longer the slowest of `ranks` ranks takes than their mean, for equal work.
 
-    Where so many go `together`, as those of a pipeline, each such group goes at the mean pace of its ranks, which are
+    Where `together` ranks keep pace, as in a pipeline, each such group goes at the mean pace of its ranks, which are
     taken for normal and independent: the largest of n lies Blom's score above the mean (Statistical Estimates and
     Transformed Beta-Variables, 1958).
     """
@@ -201,7 +201,7 @@ def straggling(measured: Measurements, ranks: int, *, together: int = 1) -> floa
 
 
 def _largest_score(count: int) -> float:
-    """Return how many standard deviations the largest of so many lies above their mean."""
+    """Return how many standard deviations the largest of `count` values lies above their mean."""
     return statistics.NormalDist().inv_cdf((count - 0.375) / (count + 0.25))
 
 
@@ -218,7 +218,7 @@ def advance(now: float, work_s: float, comm_until: float, share: float) -> float
 
 
 def gradients_copy_s(inputs: StepInputs, parameters: int, ranks: int) -> float:
-    """Return the seconds of one pass of so many gradients on each rank through memory (read, read, write)."""
+    """Return the seconds of one pass over a rank's gradients through memory (read, read, write)."""
     bandwidth = inputs.measured.memory_bandwidth_bytes_per_s  # of all ranks together
     return 0.0 if not bandwidth else 3 * int(ENGINE.gradient_bytes) * parameters * ranks / bandwidth
 

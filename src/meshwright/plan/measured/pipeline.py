@@ -39,7 +39,7 @@ from .spmd import LOSS, RESUMING, blocked_by_s, copy_s, sharding_s, update_opera
 
 
 def grid_of(layout: Layout, global_batch: int) -> PipelineGrid:
-    """Return the grid that a pipeline runs; InputError where the schedule cannot take so many micro-batches."""
+    """Return the grid that a pipeline runs; InputError where the schedule cannot take that number of micro-batches."""
     return schedule(layout.schedule, layout.pp, layout.vpp, micro_batches(layout, global_batch))
 
 

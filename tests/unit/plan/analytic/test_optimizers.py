@@ -1,4 +1,4 @@
-"""What optimisers hold, and what a frozen part saves."""
+"""The memory of optimisers, and the saving of a frozen part."""
 
 import pytest
 from msgspec.structs import replace

@@ -1,4 +1,4 @@
-"""What offload is predicted to take from figures that can be added up by hand, and what has to be measured for it."""
+"""Predicted time of offload, from figures that can be added up by hand, and the measurements that it needs."""
 
 import msgspec
 import pytest

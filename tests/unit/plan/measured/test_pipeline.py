@@ -1,4 +1,4 @@
-"""What a pipeline is predicted to wait for and to copy, from figures that can be added up by hand."""
+"""Predicted waits and copies of a pipeline, from figures that can be added up by hand."""
 
 import msgspec
 import pytest

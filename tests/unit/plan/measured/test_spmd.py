@@ -1,4 +1,4 @@
-"""What a split layout is predicted to send, from figures that can be added up by hand."""
+"""Predicted traffic of a split layout, from figures that can be added up by hand."""
 
 import msgspec
 import pytest

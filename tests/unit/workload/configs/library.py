@@ -1,4 +1,4 @@
-"""What the library `transformers` says: models of its own classes without memory, and the defaults of their keys.
+"""The answers of the library `transformers`: models of its own classes without memory, and the defaults of their keys.
 
 python -m tests.unit.workload.configs.library    writes defaults.json anew
 """
