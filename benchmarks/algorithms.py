@@ -91,7 +91,7 @@ def emulated(module: str, nodes: int, nic: str | None, arguments: list[Any], *, 
 def _rows(ranks: int, report: dict[str, Any]) -> list[dict[str, Any]]:
     import msgspec
 
-    from meshwright.collectives.algorithms import build
+    from meshwright.collectives.algorithms import build_schedule
     from meshwright.collectives.network import uniform
     from meshwright.collectives.price import PricedSchedule
 
@@ -101,7 +101,7 @@ def _rows(ranks: int, report: dict[str, Any]) -> list[dict[str, Any]]:
     rows = []
     for name in WAYS:
         sizes = sorted(int(size) for size in report["times_s"][name])
-        schedule = build("all_reduce", name, ranks)
+        schedule = build_schedule("all_reduce", name, ranks)
         for size in sizes:
             times = calls_in_a_row(size)  # one begins where a rank has ended the one before: priced as it is measured
             repeated = msgspec.structs.replace(schedule, rounds=schedule.rounds * times)
@@ -247,13 +247,13 @@ class Bench:
     """Timed operations of one rank; every rank calls the same ones."""
 
     def __init__(self, executor: Any) -> None:
-        from meshwright.collectives.algorithms import build
+        from meshwright.collectives.algorithms import build_schedule
 
         self._executor = executor
         self._rank, self._ranks = executor.rank, executor.ranks
-        self._build = build
-        self._barrier = build("barrier", "dissemination", self._ranks)
-        self._agree = build("all_reduce", "recursive_doubling", self._ranks)
+        self._build = build_schedule
+        self._barrier = build_schedule("barrier", "dissemination", self._ranks)
+        self._agree = build_schedule("all_reduce", "recursive_doubling", self._ranks)
         self._warm = False
         self._schedules: dict[Any, Any] = {}
 

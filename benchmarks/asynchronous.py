@@ -140,7 +140,7 @@ def equal(runner: Runner, options: argparse.Namespace) -> list[dict[str, Any]]:
 
 def straggler(runner: Runner, options: argparse.Namespace) -> list[dict[str, Any]]:
     """Run each mode with one slow worker; a sleep in each share stands for an accelerator."""
-    from meshwright.plan.asynchronous import AsynchronousMode, Surroundings, price
+    from meshwright.plan.asynchronous import AsynchronousMode, Surroundings, price_mode
 
     chosen = options.modes.split(",") if options.modes else list(MODES)
     found = []
@@ -153,7 +153,7 @@ def straggler(runner: Runner, options: argparse.Namespace) -> list[dict[str, Any
         keys = {key: value for key, value in settings.items() if key in known}
         if keys.get("staleness") == "unbounded":
             keys["staleness"] = None
-        planned[name] = price(AsynchronousMode(**keys), around).step_time_s
+        planned[name] = price_mode(AsynchronousMode(**keys), around).step_time_s
         label = f"straggler-{name.replace(' ', '')}"
         if name in chosen:
             steps = options.steps or 15 * settings.get("sync_every", 0) or 150  # who is slow shows in the first rounds

@@ -24,7 +24,7 @@ from benchmarks.faults_rig import ENVIRONMENT, PATIENCE_S, Row
 from meshwright.handshake import CHALLENGE_BYTES, prove
 from meshwright.layout import Layout
 from meshwright.parallel.asynchronous.connection import CHECK, HEADER
-from meshwright.train.asynchronous.meeting import find
+from meshwright.train.asynchronous.meeting import find_servers
 from meshwright.train.config import DataParallelConfig
 from meshwright.train.run_folder import RunFolder
 from testkit.fault_jobs import Job, steps_done
@@ -104,7 +104,7 @@ class Flood:
         self._rng = rng
         secret = folder.secret()
         if folder.servers.exists():
-            secret = find(folder.servers, 1, 1.0)[0].word.encode()
+            secret = find_servers(folder.servers, 1, 1.0)[0].word.encode()
         self.keys: dict[int, bytes] = {}  # by port: a greeting that was heard there
         self._listeners: list[psutil.Process] = []
         for process in job.members():

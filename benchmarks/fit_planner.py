@@ -22,12 +22,12 @@ from benchmarks.memory_rows import section
 from benchmarks.planner_bars import bars_section
 from benchmarks.result import GENERATED, Result
 from benchmarks.validation_page import page
-from meshwright.hardware import Catalogue, load
+from meshwright.hardware import Catalogue, load_catalogue
 from meshwright.plan.analytic.coefficients import GENERIC, STRANGERS, UNSEEN, Book, Errors, book
 from meshwright.plan.analytic.quantities import Array
-from meshwright.plan.analytic.seen import counted
+from meshwright.plan.analytic.seen import kinds_seen
 from meshwright.plan.batch import Batch, batch_of
-from meshwright.plan.fit import Fitted, cluster, fit, folds, predicted_s
+from meshwright.plan.fit import Fitted, cluster, fit_constants, folds, predicted_s
 from meshwright.plan.runs import RunRow, read_rows
 from meshwright.plan.validate import known_models
 
@@ -63,7 +63,7 @@ class Study:
 
 def study(known: Book) -> Study:
     """Return the published runs with full inputs."""
-    catalogue = load()
+    catalogue = load_catalogue()
     everything = published(catalogue, known)
     doubts = tomllib.loads((PUBLISHED / "distrusted.toml").read_text())
     rows = [
@@ -128,7 +128,7 @@ def unseen(
     own: dict[str, dict[str, float | int]] = {}
     errors, on_machine = np.zeros(len(data.rows)), np.zeros(len(data.rows))
     teams = np.array([team_of(row) for row in data.rows])
-    catalogue = load()
+    catalogue = load_catalogue()
     strange = published(catalogue, known, strangers=True)
     runs = {row.id: row.run for row in strange if row.run}
     machine = np.array([constant.machine for constant in known.constants.values()])
@@ -203,7 +203,7 @@ def run(arguments: list[str]) -> Result:
     options = parser.parse_args(arguments)
     known = book()
     data = study(known)
-    best = fit(known, data.batch, data.measured_s, data.weights)
+    best = fit_constants(known, data.batch, data.measured_s, data.weights)
     parts = by_fold(known, data, best.values, FOLDS)
     out = left_out(data, parts)
     strange, on_machine, own = unseen(known, data, best.values, parts)
@@ -264,7 +264,7 @@ def _fit(
     known: Book, data: Study, rows: Array, *, start: Array, fixed: Sequence[str] = (), iterations: int = REFITS
 ) -> Fitted:
     batch, measured, weights = data.batch.take(rows), data.measured_s[rows], data.weights[rows]
-    return fit(known, batch, measured, weights, start=start, fixed=fixed, iterations=iterations)
+    return fit_constants(known, batch, measured, weights, start=start, fixed=fixed, iterations=iterations)
 
 
 def _uses(known: Book, data: Study, name: str) -> Array:
@@ -345,7 +345,7 @@ def write_seen(data: Study) -> None:
         for row, trusted in zip(data.rows, data.trusted, strict=True)
         if row.run and trusted
     ]
-    found = counted(runs, book())
+    found = kinds_seen(runs, book())
     lines = ["# Fitted runs by kind of layout, by device and by stack: `python -m benchmarks fit_planner --write`"]
     lines += ["[kinds]", *(f'"{kind}" = {count}' for kind, count in found.kinds.items())]
     lines += ["", "[mixers]", *(f"{kind} = {count}" for kind, count in found.mixers.items())]

@@ -21,7 +21,7 @@ import torch
 
 from benchmarks.result import Result
 from meshwright import device as devices
-from meshwright.workload.transformer import ModelConfig, describe
+from meshwright.workload.transformer import ModelConfig, describe_workload
 
 BILLION = ModelConfig(
     vocab_size=32768, hidden_size=2048, intermediate_size=5632, num_hidden_layers=20, num_attention_heads=16,
@@ -44,7 +44,7 @@ def run(arguments: list[str], environment: dict[str, str] | None = None, timeout
     parser.add_argument("--tiny", action="store_true")
     options = parser.parse_args(arguments)
     model = TINY if options.tiny else BILLION
-    workload = describe(model, seq_len=model.max_position_embeddings, micro_batch=options.batch)
+    workload = describe_workload(model, seq_len=model.max_position_embeddings, micro_batch=options.batch)
     title = f"{workload.parameters / 1e6:,.1f} million parameters on one device"
     if not options.tiny and not devices.count():
         rows = [{"contestant": name, "tokens_per_s": "", "mfu": "", "remark": "not measured: no GPU"} for name in STEPS]
@@ -78,9 +78,9 @@ def run(arguments: list[str], environment: dict[str, str] | None = None, timeout
 
 
 def _peak_flops_per_s() -> float:
-    from meshwright.hardware.catalogue import load
+    from meshwright.hardware.catalogue import load_catalogue
 
-    return devices.peak_flops_per_s(load(), devices.name(), torch.bfloat16)
+    return devices.peak_flops_per_s(load_catalogue(), devices.name(), torch.bfloat16)
 
 
 def _batch(model: ModelConfig, batch: int, number: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:

@@ -15,7 +15,7 @@ import torch
 
 from benchmarks.recording import on_and_off, trainer_of
 from meshwright import device as devices
-from meshwright.train.config import load
+from meshwright.train.config import load_job
 from meshwright.train.loop import Trainer
 
 STEPS = 10  # under the profiler
@@ -38,7 +38,7 @@ def measured(folder: Path, settings: dict[str, Any]) -> dict[str, Any]:
     """Return the parts of a step by our timeline, and the seconds of a step with the recorder on and off."""
     where = devices.device()
     devices.set_current(where)
-    trainer = trainer_of(load(None, settings), 0, 1, where, folder / "job")
+    trainer = trainer_of(load_job(None, settings), 0, 1, where, folder / "job")
     times = on_and_off(trainer, RECORDED, BLOCK)
     after = (2 * BLOCK) + 2 * RECORDED + BLOCK
     parts = profiled(trainer, after, folder / "rank0.pt.trace.json")

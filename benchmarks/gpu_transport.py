@@ -17,7 +17,7 @@ from meshwright.backend.wire.executor import Executor
 from meshwright.backend.wire.transport_device import CudaMemory, DeviceTransport
 from meshwright.bench.machine import copy_rates
 from meshwright.bench.pool import RankPool
-from meshwright.collectives.algorithms import build, names
+from meshwright.collectives.algorithms import algorithm_names, build_schedule
 from testkit.executor_cases import check_everything
 from testkit.host_memory import HostMemoryTransport
 
@@ -48,7 +48,7 @@ def measured() -> dict[str, Any]:
         time_s = max(pool.run(timed, on_gpu, size_bytes))
     moved_bytes = 2 * (RANKS - 1) * size_bytes  # by all ranks together: each byte is read and written as in a copy
     copied = copy_rates(device)[-1].copy_bytes_per_s
-    right = sum(len(names(collective)) for collective in COLLECTIVES)
+    right = sum(len(algorithm_names(collective)) for collective in COLLECTIVES)
     return {"right": right, "bytes": size_bytes, "time_s": time_s, "share": moved_bytes / time_s / copied}
 
 
@@ -62,12 +62,16 @@ def timed(rank: int, ranks: int, store: dist.Store, on_gpu: bool, size_bytes: in
     """Return the median seconds of a large all-reduce."""
     device = devices.device() if on_gpu else devices.CPU
     executor = Executor(_transport(rank, ranks, store, on_gpu))
-    values, schedule, times = torch.zeros(size_bytes // 4, device=device), build("all_reduce", "ring", ranks), []
+    values, schedule, times = (
+        torch.zeros(size_bytes // 4, device=device),
+        build_schedule("all_reduce", "ring", ranks),
+        [],
+    )
     try:
         for _ in range(ROUNDS):
-            start = devices.clock(device)
+            start = devices.synchronised_clock(device)
             executor.all_reduce(values, schedule)
-            times.append(devices.clock(device) - start)
+            times.append(devices.synchronised_clock(device) - start)
     finally:
         executor.transport.close()
     return statistics.median(times[ROUNDS // 4 :])

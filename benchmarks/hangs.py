@@ -23,7 +23,7 @@ import msgspec
 
 from benchmarks.result import Result
 from meshwright.errors import InputError
-from meshwright.postmortem.inputs import examine
+from meshwright.postmortem.inputs import examine_files
 from testkit.hanging_jobs import planted
 
 CASES = Path(__file__).parents[1] / "tests" / "unit" / "postmortem" / "cases"
@@ -134,7 +134,7 @@ def _sums(name: str, truths: Sequence[Answer], ours: Sequence[Answer], theirs: S
 
 def _ours(path: Path) -> Answer:
     try:
-        verdict = examine([path])
+        verdict = examine_files([path])
     except InputError:
         return Answer(error="refused")
     return Answer("" if verdict.kind == "none" else verdict.kind, verdict.blamed)

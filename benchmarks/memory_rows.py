@@ -15,12 +15,12 @@ import numpy as np
 
 from benchmarks.pages import grid as table_of
 from benchmarks.result import GENERATED, Result
-from meshwright.hardware import Catalogue, load
+from meshwright.hardware import Catalogue, load_catalogue
 from meshwright.layout import Layout
 from meshwright.plan.analytic import Grid, book
 from meshwright.plan.analytic.coefficients import GENERIC, Book, coefficients
-from meshwright.plan.analytic.fits import verdicts, word
-from meshwright.plan.analytic.memory import memory_bytes
+from meshwright.plan.analytic.fits import fit_verdicts, word
+from meshwright.plan.analytic.memory import peak_memory
 from meshwright.plan.analytic.price import PRODUCT_BYTES
 from meshwright.plan.analytic.quantities import Machine, ModelQuantities
 from meshwright.plan.runs import accelerator_of, read_rows
@@ -60,7 +60,7 @@ class Peak(msgspec.Struct, frozen=True, kw_only=True):
 
 def peaks(path: Path = FOLDER / "memory_rows.csv") -> list[Peak]:
     """Return every row of a table of measured peaks with its prediction."""
-    catalogue, known = load(), book()
+    catalogue, known = load_catalogue(), book()
     with path.open(newline="") as file:
         return [peak(line, path.parent / "models", catalogue, known) for line in csv.DictReader(file)]
 
@@ -79,7 +79,7 @@ def peak(line: Mapping[str, str], models: Path, catalogue: Catalogue, known: Boo
         **nothing, node_rate=np.nan, product_bytes=PRODUCT_BYTES[line["precision"]], memory_bytes=capacity
     )
     grid = Grid.of([layout])
-    found = memory_bytes(
+    found = peak_memory(
         machine,
         coefficients(known, line["stack"], key, line["precision"])._replace(**facts_of(line.get("facts", ""))),
         ModelQuantities.of(model),
@@ -99,7 +99,7 @@ def peak(line: Mapping[str, str], models: Path, catalogue: Catalogue, known: Boo
         reserved_GiB=float(found.reserved_bytes[0]) / GIB,
         allocated_GiB=float(found.allocated_bytes[0]) / GIB,
         measured_GiB=float(measured) if measured else None,
-        fits=word(verdicts(found, capacity)[0]),
+        fits=word(fit_verdicts(found, capacity)[0]),
         live=live,
     )
 
@@ -156,7 +156,7 @@ def _shown(row: Peak) -> dict[str, Any]:
 
 def published() -> tuple[list[dict[str, Any]], list[str]]:
     """Return the verdicts on the published runs by family, and the runs that would have been refused."""
-    catalogue, known = load(), book()
+    catalogue, known = load_catalogue(), book()
     rows = read_rows(FOLDER / "training_runs.csv", catalogue, known, known_models())
     priced = [one for one in predict(rows, catalogue, known) if not isinstance(one, Unpriced)]
     families = sorted({one.family for one in priced})

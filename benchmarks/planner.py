@@ -25,7 +25,7 @@ def run(arguments: list[str]) -> Result:
     """Measure pricing and searching, alternating; return medians, ratios and targets."""
     options = _options(arguments)
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-    from meshwright.plan.analytic import price
+    from meshwright.plan.analytic import price_layouts
     from meshwright.plan.explore import explore, price_in_chunks, space_of
 
     setting = _setting(options)
@@ -34,7 +34,7 @@ def run(arguments: list[str]) -> Result:
     singles = [grid.take([index]) for index in range(0, len(grid), step)][:ONE_BY_ONE]
     contestants: dict[str, Callable[[], float]] = {
         "arrays": lambda: _cpu_s(lambda: price_in_chunks(setting, grid)) / len(grid),
-        "one by one": lambda: _cpu_s(lambda: [price(setting, single) for single in singles]) / len(singles),
+        "one by one": lambda: _cpu_s(lambda: [price_layouts(setting, single) for single in singles]) / len(singles),
         "search": lambda: _cpu_s(lambda: explore(setting)),
         "search, wall": lambda: _wall_s(lambda: explore(setting)),
         "command": lambda: _wall_s(lambda: _command(options)),
@@ -70,7 +70,7 @@ def _options(arguments: list[str]) -> argparse.Namespace:
 
 
 def _setting(options: argparse.Namespace) -> Any:
-    from meshwright.hardware import load
+    from meshwright.hardware import load_catalogue
     from meshwright.plan.request import PlanRequest, setting_of
     from meshwright.workload.models import load_model
 
@@ -81,7 +81,7 @@ def _setting(options: argparse.Namespace) -> Any:
         global_batch=options.global_batch,
         seq_len=None,
     )
-    return setting_of(request, load())
+    return setting_of(request, load_catalogue())
 
 
 def _command(options: argparse.Namespace) -> None:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from meshwright.backend.group.torch_compat import all_gather_single, reduce_scatter_single
 from meshwright.backend.hosts.placement import host_identity
-from meshwright.bench.calibrate import straggling, time_paces
+from meshwright.bench.calibrate import fitted_straggling, time_paces
 from meshwright.bench.collectives import (
     Beside,
     Cost,
@@ -32,13 +32,13 @@ from meshwright.parallel.engine import Batch, Engine, Settings
 from meshwright.plan.measured.data_parallel import sizes_to_measure
 from meshwright.plan.measured.needs import ALL_REDUCE, needs
 from meshwright.plan.measured.spmd import operators_of
-from meshwright.plan.search import SearchProblem, choose
+from meshwright.plan.search import SearchProblem, choose_layout
 from meshwright.train.config import OptimizerConfig
 from meshwright.train.decoder import Decoder
 from meshwright.train.memory import PeakMemory
 from meshwright.train.optimizer import make_optimizer
 from meshwright.workload.graph import Operator, Workload
-from meshwright.workload.transformer import ModelConfig, describe
+from meshwright.workload.transformer import ModelConfig, describe_workload
 
 CPU = torch.device("cpu")
 ROUNDS = 5  # of each all-reduce
@@ -88,7 +88,7 @@ class Rank:
         measured = Measurements(
             fingerprint="emulated",
             operators=self._operators(layouts, operator_s),
-            straggling=(Straggling(ranks=self.ranks, share=straggling(self._from_all(time_paces(CPU)))),),
+            straggling=(Straggling(ranks=self.ranks, share=fitted_straggling(self._from_all(time_paces(CPU)))),),
             memory_bandwidth_bytes_per_s=sum(self._from_all(2 * copy_on_rank(CPU))),  # read and written
         )
         problem = SearchProblem(
@@ -105,7 +105,7 @@ class Rank:
             if found and self._over(0.5):
                 break
             mine = replace(measured, collectives=tuple(self._collectives(layout)))
-            found.append(choose([layout], problem, mine, peak_flops_per_s={}, min_ranks=1)[0])
+            found.append(choose_layout([layout], problem, mine, peak_flops_per_s={}, min_ranks=1)[0])
         return found
 
     def _over(self, share: float) -> bool:
@@ -117,7 +117,7 @@ class Rank:
         return float(gone) > share * self._seconds
 
     def _describe(self, layout: Layout) -> Workload:
-        return describe(self.model, seq_len=self.seq_len, micro_batch=layout.mbs, layout=layout)
+        return describe_workload(self.model, seq_len=self.seq_len, micro_batch=layout.mbs, layout=layout)
 
     def _operators(self, layouts: Sequence[Layout], budget_s: float) -> tuple[OperatorTime, ...]:
         """Return the mean over the ranks of every operator's time."""

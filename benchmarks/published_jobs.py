@@ -12,7 +12,7 @@ from meshwright.errors import InputError
 from meshwright.jobs.draft import JobOptions
 from meshwright.jobs.job import Job
 from meshwright.jobs.read import read_job
-from meshwright.workload.engines import ENGINES, applicable, sources_of
+from meshwright.workload.engines import ENGINES, applicable, fact_sources
 from meshwright.workload.models import load_model
 
 # of all files but the first the right job of each was worked out by hand, and stands beside it under `right`
@@ -102,7 +102,9 @@ def facts_page() -> str:
     for engine in ENGINES.values():
         parts += [f"\n## {engine.title} ({engine.version})\n", "| fact | | source |", "|---|---|---|"]
         for name in applicable(engine):
-            parts.append(f"| {WORDS[name]} | {_told(getattr(engine, name))} | {'; '.join(sources_of(engine, name))} |")
+            parts.append(
+                f"| {WORDS[name]} | {_told(getattr(engine, name))} | {'; '.join(fact_sources(engine, name))} |"
+            )
     return "\n".join([*parts, ""])
 
 

@@ -199,12 +199,12 @@ class _Steps:
     def __init__(self, executor: Any) -> None:
         import torch
 
-        from meshwright.collectives.algorithms import build
+        from meshwright.collectives.algorithms import build_schedule
 
-        self._executor, self._build = executor, build
+        self._executor, self._build = executor, build_schedule
         self._rank, self._ranks = executor.rank, executor.ranks
         self._a, self._b = torch.randn(SIDE, SIDE), torch.randn(SIDE, SIDE)
-        self._ring = build("all_reduce", "ring", self._ranks)
+        self._ring = build_schedule("all_reduce", "ring", self._ranks)
         self._tensors = {size: torch.zeros(size // 4) for size in (*BUCKET_SIZES, *ACTIVATION_SIZES)}
 
     def all_reduce(self, name: str, size: int) -> Callable[[], None]:

@@ -77,20 +77,20 @@ def _formulas() -> list[dict[str, Any]]:
 
 
 def _simgrid() -> list[dict[str, Any]]:
-    from meshwright.simulate.native import run
+    from meshwright.simulate.native import run_activities
     from meshwright.simulate.problem import problem
     from meshwright.simulate.unroll import unroll
     from testkit.simgrid_cases import cases
 
     reference, worst = json.loads(REFERENCE.read_text()), 0.0
     for name, (topology, traffic, size_bytes, disturbance) in cases().items():
-        end_s = run(unroll(problem(traffic, topology, size_bytes, None, disturbance))).time_s
+        end_s = run_activities(unroll(problem(traffic, topology, size_bytes, None, disturbance))).time_s
         worst = max(worst, abs(end_s / max(reference[name]) - 1))
     return [_row("SimGrid's plain flow model", worst, "relative", 0.02, f"{len(reference)} platforms")]
 
 
 def _ring() -> list[dict[str, Any]]:
-    from meshwright.collectives.algorithms import build
+    from meshwright.collectives.algorithms import build_schedule
     from meshwright.collectives.network import uniform
     from meshwright.simulate.collective import simulate_collective
     from meshwright.simulate.topology import PricedNetwork
@@ -99,7 +99,7 @@ def _ring() -> list[dict[str, Any]]:
     topology = PricedNetwork(uniform(1024, ALPHA, RATE))
     taken_s, run = _timed(
         lambda: simulate_collective(
-            traffic_of(build("all_reduce", "ring", 1024)), topology, GIB, method="exact", folding=False
+            traffic_of(build_schedule("all_reduce", "ring", 1024)), topology, GIB, method="exact", folding=False
         )
     )
     note = f"{run.result.simulated_transfers:,} transfers, the schedule written out, {run.result.method}"
@@ -140,14 +140,14 @@ def _memory() -> list[dict[str, Any]]:
 
 def _step() -> list[dict[str, Any]]:
     from meshwright.cluster.builders import catalogue_cluster
-    from meshwright.hardware import load
+    from meshwright.hardware import load_catalogue
     from meshwright.layout import Layout
     from meshwright.plan.analytic import Setting
     from meshwright.plan.simulated import simulate_plan
     from meshwright.workload.models import load_model
 
     def simulated() -> float:
-        cluster = catalogue_cluster(load(), "dgx-h100", gpus=16_384, fabric="rail-optimised")
+        cluster = catalogue_cluster(load_catalogue(), "dgx-h100", gpus=16_384, fabric="rail-optimised")
         setting = Setting(
             architecture=load_model("llama3-405b").architecture, cluster=cluster, gpus=16_384, global_batch=2048,
             seq_len=8192,
@@ -162,14 +162,14 @@ def _step() -> list[dict[str, Any]]:
 def _tree(nodes_per_leaf: int, leaves_per_pod: int, pods: int, **slow: float) -> tuple[Any, Any, Any]:
     """Return traffic, topology and disturbance of a hierarchical all-reduce on a fat-tree of three levels."""
     from meshwright.cluster.builders import catalogue_cluster
-    from meshwright.hardware import load
+    from meshwright.hardware import load_catalogue
     from meshwright.simulate.nodes import NodesTopology
     from meshwright.simulate.problem import Disturbance
     from meshwright.simulate.traffic import named_traffic
 
     nodes = nodes_per_leaf * leaves_per_pod * pods
     cluster = catalogue_cluster(
-        load(), "dgx-h100", nodes=nodes, fabric="fat-tree", nodes_per_leaf=nodes_per_leaf,
+        load_catalogue(), "dgx-h100", nodes=nodes, fabric="fat-tree", nodes_per_leaf=nodes_per_leaf,
         leaves_per_group=leaves_per_pod, hop_latency_s=5e-7,
     )  # fmt: skip
     traffic = named_traffic("all_reduce", "hierarchical", 8 * nodes, ranks_per_node=8)
@@ -219,9 +219,9 @@ def _slowed() -> list[dict[str, Any]]:
 def _bounded() -> list[dict[str, Any]]:
     """Check the bound against exact runs at 2,000 devices, also where links are shared and the bound is not tight."""
     from meshwright.cluster.builders import catalogue_cluster
-    from meshwright.hardware import load
+    from meshwright.hardware import load_catalogue
     from meshwright.simulate.bounds import bounds
-    from meshwright.simulate.native import run
+    from meshwright.simulate.native import run_activities
     from meshwright.simulate.nodes import NodesTopology
     from meshwright.simulate.problem import problem
     from meshwright.simulate.unroll import unroll
@@ -230,12 +230,12 @@ def _bounded() -> list[dict[str, Any]]:
     for routing, oversubscription in (("ideal", 1.0), ("ecmp", 1.0), ("ecmp", 4.0)):
         traffic, _, slow = _tree(10, 5, 5, slow_share=0.01)
         cluster = catalogue_cluster(
-            load(), "dgx-h100", nodes=250, fabric="fat-tree", nodes_per_leaf=10, leaves_per_group=5,
+            load_catalogue(), "dgx-h100", nodes=250, fabric="fat-tree", nodes_per_leaf=10, leaves_per_group=5,
             hop_latency_s=5e-7, oversubscription=oversubscription,
         )  # fmt: skip
         whole = problem(traffic, NodesTopology(cluster, 2000, routing=routing), GIB, None, slow)
         found = bounds(whole)
-        exact_s = run(unroll(whole)).time_s
+        exact_s = run_activities(unroll(whole)).time_s
         tolerance = 1e-9
         held = found.lower_s * (1 - tolerance) <= exact_s <= found.upper_s * (1 + tolerance)
         note = f"bounds {found.lower_s:.6f} to {found.upper_s:.6f} s {'hold' if held else 'BROKEN'}: {exact_s:.6f} s"
@@ -246,7 +246,7 @@ def _bounded() -> list[dict[str, Any]]:
 
 def _growth() -> list[dict[str, Any]]:
     """Fit the exponent of time over flows; nothing folds, and but for the even ring nothing happens at one moment."""
-    from meshwright.simulate.native import engine_name, run
+    from meshwright.simulate.native import engine_name, run_activities
     from meshwright.simulate.problem import Disturbance
 
     rows = []
@@ -257,7 +257,9 @@ def _growth() -> list[dict[str, Any]]:
         ("random messages, four share a port", partial(_random_messages, at_once=4), (64, 128, 256, 512, 1024)),
     ):
         programs = [make(ranks) for ranks in sizes]
-        tries = [[_timed(lambda program=program: run(program))[0] for program in programs] for _ in range(15)]
+        tries = [
+            [_timed(lambda program=program: run_activities(program))[0] for program in programs] for _ in range(15)
+        ]
         flows, seconds = [program.activities for program in programs], np.min(tries, axis=0)
         exponent = float(np.polyfit(np.log(flows), np.log(seconds), 1)[0])
         each = ", ".join(f"{n:,}: {s / n * 1e6:.2f}" for n, s in zip(flows, seconds, strict=True))

@@ -64,9 +64,9 @@ print("\\n" + json.dumps(found))
 HANG = """
 import json, resource, sys, time
 from pathlib import Path
-from meshwright.postmortem.inputs import examine
+from meshwright.postmortem.inputs import examine_files
 begun = time.perf_counter()
-verdict = examine([Path(sys.argv[1])])
+verdict = examine_files([Path(sys.argv[1])])
 took = time.perf_counter() - begun
 assert (verdict.kind, verdict.rank) == ("absent", 517), verdict
 print(json.dumps([{"s": took, "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}]))

@@ -13,7 +13,7 @@ from benchmarks.memory_rows import FOLDER
 from benchmarks.memory_rows import HEAD as NEXT
 from benchmarks.pages import grid
 from benchmarks.result import GENERATED, Result
-from meshwright.hardware import load
+from meshwright.hardware import load_catalogue
 from meshwright.plan.analytic import book
 from meshwright.plan.runs import read_rows
 from meshwright.plan.validate import Unpriced, known_models, predict
@@ -23,7 +23,7 @@ HEAD = "## Runs that nobody fitted"
 
 def predicted() -> list[dict[str, Any]]:
     """Return every run with its measured and its predicted step time."""
-    catalogue, known = load(), book()
+    catalogue, known = load_catalogue(), book()
     rows = read_rows(FOLDER / "unfitted_runs.csv", catalogue, known, known_models())
     found: list[dict[str, Any]] = []
     for row, outcome in zip(rows, predict(rows, catalogue, known), strict=True):

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from meshwright.collectives.algorithms import build, describe, names
+from meshwright.collectives.algorithms import algorithm_names, build_schedule, describe_algorithm
 from meshwright.collectives.draw import draw_svg, title
 from meshwright.collectives.schedule import COLLECTIVES, Schedule
 
@@ -120,7 +120,7 @@ def algorithms_page() -> str:
     parts = [INTRODUCTION.rstrip()]
     for collective in COLLECTIVES:
         parts.append(f"## {collective.replace('_', '-').capitalize()}")
-        parts += [_section(collective, name) for name in names(collective)]
+        parts += [_section(collective, name) for name in algorithm_names(collective)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -138,12 +138,12 @@ def formula(account: Account) -> str:
 
 def pictures() -> dict[str, str]:
     """Return the pictures of the page, SVG by path beside it."""
-    return {_path(kind, name): draw_svg(_drawn(kind, name)) for kind in COLLECTIVES for name in names(kind)}
+    return {_path(kind, name): draw_svg(_drawn(kind, name)) for kind in COLLECTIVES for name in algorithm_names(kind)}
 
 
 def _drawn(collective: str, name: str) -> Schedule:
     per_node = DRAWN_RANKS // 2 if name == "hierarchical" else None
-    return build(collective, name, DRAWN_RANKS, ranks_per_node=per_node)
+    return build_schedule(collective, name, DRAWN_RANKS, ranks_per_node=per_node)
 
 
 def _path(collective: str, name: str) -> str:
@@ -158,4 +158,4 @@ def _section(collective: str, name: str) -> str:
         time, source = f"`{formula(account)}`", account.source
     heading = f"### {name.replace('_', ' ').capitalize()} {{ #{collective}-{name} }}"
     picture = f"![{title(_drawn(collective, name))}]({_path(collective, name)})"
-    return f"{heading}\n\n{describe(collective, name)}\n\nTime: {time}. Source: {source}.\n\n{picture}"
+    return f"{heading}\n\n{describe_algorithm(collective, name)}\n\nTime: {time}. Source: {source}.\n\n{picture}"

@@ -103,7 +103,7 @@ def _called(words: list[str], folder: Path) -> tuple[int, str]:
     os.chdir(folder)
     try:
         with redirect_stdout(out), redirect_stderr(out):
-            code = cli.run(words)
+            code = cli.run_command(words)
     finally:
         os.chdir(before)
     return code, out.getvalue()
@@ -126,7 +126,7 @@ def samples(folder: Path) -> None:
     import msgspec
 
     from meshwright.backend.faults.flight import FlightEntry, FlightFile, GroupFlights
-    from meshwright.collectives.algorithms import build
+    from meshwright.collectives.algorithms import build_schedule
     from meshwright.collectives.msccl_export import to_msccl_xml
     from meshwright.timeline import Span, Timeline, chrome_trace
     from testkit.runs import fake_run
@@ -156,7 +156,7 @@ def samples(folder: Path) -> None:
     (folder / "topology.txt").write_text(leaves + "SwitchName=spine Switches=leaf[0-1]\n")
     (folder / "saved.txt").write_text(A100_TABLE)
     (folder / "lstopo.xml").write_text((ROOT / "tests/unit/cluster/data/synthetic_2x4.xml").read_text())
-    (folder / "ring.xml").write_text(to_msccl_xml(build("all_reduce", "ring", 8)))
+    (folder / "ring.xml").write_text(to_msccl_xml(build_schedule("all_reduce", "ring", 8)))
     (folder / "job.toml").write_text("")
     published = (ROOT / "tests/external/published/training_runs.csv").read_text().splitlines(keepends=True)
     (folder / "runs.csv").write_text("".join(published[:6]))

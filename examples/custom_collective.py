@@ -19,10 +19,10 @@ from torch.nn.parallel import DistributedDataParallel
 
 from meshwright.backend.wire.executor import Executor
 from meshwright.backend.wire.transport_shm import SharedMemoryTransport
-from meshwright.collectives.algorithms import build
+from meshwright.collectives.algorithms import build_schedule
 from meshwright.collectives.draw import draw_text
 from meshwright.collectives.network import uniform
-from meshwright.collectives.price import price
+from meshwright.collectives.price import price_schedule
 from meshwright.collectives.schedule import Schedule
 from meshwright.collectives.verify import verify
 
@@ -34,11 +34,15 @@ MIB = 2**20
 
 def main() -> None:
     ranks = int(sys.argv[1]) if len(sys.argv) > 1 else 4
-    schedules = [two_way_ring(ranks), build("all_reduce", "ring", ranks), build("all_reduce", "tree", ranks)]
+    schedules = [
+        two_way_ring(ranks),
+        build_schedule("all_reduce", "ring", ranks),
+        build_schedule("all_reduce", "tree", ranks),
+    ]
     print(f"proved: {verify(schedules[0])}\n\n{draw_text(schedules[0])}")
     net = uniform(ranks, latency_s=5e-6, bandwidth_bytes_per_s=10e9)
     for schedule in schedules:
-        time_us = price(schedule, net, 4 * MIB).time_s * 1e6
+        time_us = price_schedule(schedule, net, 4 * MIB).time_s * 1e6
         print(f"price of {schedule.name:<13} 4 MiB over 10 GB/s links: {time_us:.0f} us")
     with tempfile.TemporaryDirectory() as folder:
         mp.start_processes(rank_main, args=(ranks, f"{folder}/store", schedules), nprocs=ranks, start_method="fork")

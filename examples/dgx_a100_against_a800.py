@@ -7,11 +7,11 @@ see the rule (A100 passes with its 300 GB/s over a measured 160, A800 with 200 o
 says: how much longer a step takes, and that the difference is tensor-parallel communication.
 """
 
-from meshwright.hardware import load
+from meshwright.hardware import load_catalogue
 from meshwright.hardware.arithmetic import gpu_link, intra_node_ratio_needed
 from meshwright.layout import Layout
-from meshwright.plan.analytic import Grid, Setting, price
-from meshwright.plan.machines import machines
+from meshwright.plan.analytic import Grid, Setting, price_layouts
+from meshwright.plan.machines import cluster_by_name
 from meshwright.units import format_rate, format_time
 from meshwright.workload.models import load_model
 
@@ -19,7 +19,7 @@ NETWORK_BYTES_PER_S = 160e9  # measured on DGX A100, of 200 by the spec
 
 
 def main() -> None:
-    catalogue, layout = load(), Layout(tp=8, pp=2, sp=1)
+    catalogue, layout = load_catalogue(), Layout(tp=8, pp=2, sp=1)
     needed = intra_node_ratio_needed(8)
     found = {}
     for name in ("dgx-a100-80g", "dgx-a800"):
@@ -30,10 +30,10 @@ def main() -> None:
             f"{ratio:.3f}, the rule asks for {needed:.2f}: {'fine' if ratio >= needed else 'bound by NVLink'}"
         )
         setting = Setting(
-            architecture=load_model("megatron-22b").architecture, cluster=machines(catalogue, name, 16), gpus=16,
+            architecture=load_model("megatron-22b").architecture, cluster=cluster_by_name(catalogue, name, 16), gpus=16,
             global_batch=16, seq_len=2048, inter_bytes_per_s=NETWORK_BYTES_PER_S,
         )  # fmt: skip
-        found[name] = price(setting, Grid.of([layout]))
+        found[name] = price_layouts(setting, Grid.of([layout]))
     a100, a800 = found.values()
     for name, prices in found.items():
         print(

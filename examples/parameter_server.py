@@ -50,7 +50,7 @@ def rank_main() -> None:
 
     from meshwright.backend.wire.executor import Executor
     from meshwright.backend.wire.transport_tcp import TcpTransport
-    from meshwright.collectives.algorithms import build
+    from meshwright.collectives.algorithms import build_schedule
 
     torch.set_num_threads(1)
     rank, ranks, master = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), os.environ["MASTER_ADDR"]
@@ -59,10 +59,13 @@ def rank_main() -> None:
         probe.connect((master, 9))
         address = probe.getsockname()[0]
     executor = Executor(TcpTransport(store, rank, ranks, address=address, timeout_s=60))
-    barrier, agree = build("barrier", "dissemination", ranks), build("all_reduce", "recursive_doubling", ranks)
+    barrier, agree = (
+        build_schedule("barrier", "dissemination", ranks),
+        build_schedule("all_reduce", "recursive_doubling", ranks),
+    )
     data, found = torch.rand(SIZE_BYTES // 4), {}
     for way in WAYS:
-        schedule, times = build("all_reduce", way, ranks), []
+        schedule, times = build_schedule("all_reduce", way, ranks), []
         for _ in range(4):
             executor.barrier(barrier)
             begun = time.perf_counter()

@@ -11,7 +11,7 @@ done since 2024, priced by its facts.
 
 import time
 
-from meshwright.hardware import load
+from meshwright.hardware import load_catalogue
 from meshwright.plan.explore import explore
 from meshwright.plan.request import PlanRequest, priced_layout, setting_of
 from meshwright.units import format_bytes, format_time
@@ -25,7 +25,7 @@ def main() -> None:
     request = PlanRequest(
         model=model, cluster="dgx-h100", gpus=16384, global_batch=2048, seq_len=8192, stack="sharded-since-2024"
     )
-    setting = setting_of(request, load())
+    setting = setting_of(request, load_catalogue())
     begun = time.perf_counter()
     study = explore(setting, model=model.name)
     print(f"{study.legal:,} legal layouts priced in {time.perf_counter() - begun:.1f} s")

@@ -20,7 +20,7 @@ from meshwright.backend.wire.transport_device import CudaMemory, DeviceTransport
 from meshwright.backend.wire.transport_shm import SharedMemoryTransport
 from meshwright.backend.wire.transport_tcp import TcpTransport
 from meshwright.backend.wire.transport_torch import TorchTransport
-from meshwright.collectives.algorithms import build, names
+from meshwright.collectives.algorithms import algorithm_names, build_schedule
 from meshwright.collectives.msccl_import import load_msccl_xml
 from testkit.host_memory import HostMemoryTransport
 
@@ -95,23 +95,23 @@ def all_algorithms(rank, ranks, store, kind, elements):
         for n in elements:
             everyone = inputs(ranks, n, torch.int64)
             parts = [inputs(ranks, ranks * n, torch.int64, seed=7)[r] for r in range(ranks)]
-            for name in names("all_reduce"):
+            for name in algorithm_names("all_reduce"):
                 got = everyone[rank].clone()
-                executor.all_reduce(got, build("all_reduce", name, ranks))
+                executor.all_reduce(got, build_schedule("all_reduce", name, ranks))
                 assert torch.equal(got, sum(everyone)), (name, n)
             for root in {0, ranks // 2, ranks - 1}:
                 rooted(executor, rank, ranks, n, root, everyone, parts)
-            for name in names("all_gather"):
+            for name in algorithm_names("all_gather"):
                 got = torch.empty(ranks * n, dtype=torch.int64)
-                executor.all_gather(got, everyone[rank], build("all_gather", name, ranks))
+                executor.all_gather(got, everyone[rank], build_schedule("all_gather", name, ranks))
                 assert torch.equal(got, torch.cat(everyone)), (name, n)
-            for name in names("reduce_scatter"):
+            for name in algorithm_names("reduce_scatter"):
                 got = torch.empty(n, dtype=torch.int64)
-                executor.reduce_scatter(got, parts[rank], build("reduce_scatter", name, ranks))
+                executor.reduce_scatter(got, parts[rank], build_schedule("reduce_scatter", name, ranks))
                 assert torch.equal(got, sum(parts)[rank * n : (rank + 1) * n]), (name, n)
-            for name in names("all_to_all"):
+            for name in algorithm_names("all_to_all"):
                 got = torch.empty(ranks * n, dtype=torch.int64)
-                executor.all_to_all(got, parts[rank], build("all_to_all", name, ranks))
+                executor.all_to_all(got, parts[rank], build_schedule("all_to_all", name, ranks))
                 assert torch.equal(got, torch.cat([p[rank * n : (rank + 1) * n] for p in parts])), (name, n)
     finally:
         executor.transport.close()
@@ -119,25 +119,27 @@ def all_algorithms(rank, ranks, store, kind, elements):
 
 def rooted(executor, rank, ranks, n, root, everyone, parts, *, reducing=True):
     is_root, dtype = rank == root, everyone[rank].dtype
-    for name in names("broadcast"):
+    for name in algorithm_names("broadcast"):
         got = everyone[rank].clone()
-        executor.broadcast(got, build("broadcast", name, ranks, root=root))
+        executor.broadcast(got, build_schedule("broadcast", name, ranks, root=root))
         assert torch.equal(got, everyone[root]), (name, n, root)
-    for name in names("reduce") if reducing else ():
+    for name in algorithm_names("reduce") if reducing else ():
         got = everyone[rank].clone()
-        executor.reduce(got, build("reduce", name, ranks, root=root))
+        executor.reduce(got, build_schedule("reduce", name, ranks, root=root))
         assert torch.equal(got, sum(everyone) if is_root else everyone[rank]), (name, n, root)
-    for name in names("scatter"):
+    for name in algorithm_names("scatter"):
         got = torch.empty(n, dtype=dtype)
-        executor.scatter(got, parts[root].clone() if is_root else None, build("scatter", name, ranks, root=root))
+        executor.scatter(
+            got, parts[root].clone() if is_root else None, build_schedule("scatter", name, ranks, root=root)
+        )
         assert torch.equal(got, parts[root][rank * n : (rank + 1) * n]), (name, n, root)
-    for name in names("gather"):
+    for name in algorithm_names("gather"):
         got = torch.empty(ranks * n, dtype=dtype) if is_root else None
-        executor.gather(got, everyone[rank], build("gather", name, ranks, root=root))
+        executor.gather(got, everyone[rank], build_schedule("gather", name, ranks, root=root))
         assert got is None or torch.equal(got, torch.cat(everyone)), (name, n, root)
     target = (root + 1) % ranks
     got = everyone[rank].clone()
-    executor.send(got, build("send", "direct", ranks, root=root, target=target))
+    executor.send(got, build_schedule("send", "direct", ranks, root=root, target=target))
     assert torch.equal(got, everyone[root] if rank == target else everyone[rank])
 
 
@@ -145,7 +147,7 @@ def all_types(rank, ranks, store, kind, algorithms, elements):
     """Run every operator on every type, over some algorithms."""
     executor = Executor(open_transport(kind, store, rank, ranks))
     try:
-        schedules = [build("all_reduce", name, ranks) for name in algorithms]
+        schedules = [build_schedule("all_reduce", name, ranks) for name in algorithms]
         for dtype, op in itertools.product((*INTEGERS, *FLOATS, torch.bool), OPERATORS):
             if not allowed(op, dtype):
                 continue
@@ -167,8 +169,8 @@ def all_types_elsewhere(rank, ranks, store, kind, elements):
     executor = Executor(open_transport(kind, store, rank, ranks))
     root, mine = ranks - 1, slice(rank * elements, (rank + 1) * elements)
     try:
-        reduces = [build("reduce", name, ranks, root=root) for name in names("reduce")]
-        scatters = [build("reduce_scatter", name, ranks) for name in names("reduce_scatter")]
+        reduces = [build_schedule("reduce", name, ranks, root=root) for name in algorithm_names("reduce")]
+        scatters = [build_schedule("reduce_scatter", name, ranks) for name in algorithm_names("reduce_scatter")]
         for dtype, op in itertools.product((*INTEGERS, *FLOATS, torch.bool), OPERATORS):
             if not allowed(op, dtype):
                 continue
@@ -186,13 +188,13 @@ def all_types_elsewhere(rank, ranks, store, kind, elements):
             everyone = inputs(ranks, elements, dtype)
             parts = inputs(ranks, ranks * elements, dtype, seed=7)
             rooted(executor, rank, ranks, elements, root, everyone, parts, reducing=False)
-            for name in names("all_gather"):
+            for name in algorithm_names("all_gather"):
                 got = torch.empty(ranks * elements, dtype=dtype)
-                executor.all_gather(got, everyone[rank], build("all_gather", name, ranks))
+                executor.all_gather(got, everyone[rank], build_schedule("all_gather", name, ranks))
                 check_equal(got, torch.cat(everyone), dtype, f"{dtype} {name}")
-            for name in names("all_to_all"):
+            for name in algorithm_names("all_to_all"):
                 got = torch.empty(ranks * elements, dtype=dtype)
-                executor.all_to_all(got, parts[rank], build("all_to_all", name, ranks))
+                executor.all_to_all(got, parts[rank], build_schedule("all_to_all", name, ranks))
                 check_equal(got, torch.cat([p[mine] for p in parts]), dtype, f"{dtype} {name}")
     finally:
         executor.transport.close()
@@ -201,7 +203,7 @@ def all_types_elsewhere(rank, ranks, store, kind, elements):
 def shapes(rank, ranks, store, kind):
     """Run on tensors that are empty, transposed, strided, of no dimension, and larger than a transport's buffers."""
     executor = Executor(open_transport(kind, store, rank, ranks))
-    schedule = build("all_reduce", "ring", ranks)
+    schedule = build_schedule("all_reduce", "ring", ranks)
     try:
         for cut in (
             lambda base: base.t(),
@@ -233,12 +235,12 @@ def beyond_2_gib(rank, ranks, store, kind):
     try:
         data = torch.full((size,), rank + 1, dtype=torch.uint8)
         data[-1] = 7
-        executor.all_reduce(data, build("all_reduce", "ring", ranks))
+        executor.all_reduce(data, build_schedule("all_reduce", "ring", ranks))
         assert data[-1] == 7 * ranks
         assert bool((data[: -1 : 2**20] == ranks * (ranks + 1) // 2).all())
         if rank == 0:
             data.fill_(9)
-        executor.broadcast(data, build("broadcast", "linear", ranks))
+        executor.broadcast(data, build_schedule("broadcast", "linear", ranks))
         assert bool((data[:: 2**20] == 9).all())
         assert data[-1] == 9
     finally:
@@ -252,20 +254,20 @@ def uneven(rank, ranks, store, kind):
         counts = [[(3 * i + 2 * j) % 5 for j in range(ranks)] for i in range(ranks)]
         given = [torch.arange(sum(counts[r])) + 1000 * r for r in range(ranks)]
         wanted = torch.cat([given[i].split(counts[i])[rank] for i in range(ranks)])
-        for name in names("all_to_all"):
+        for name in algorithm_names("all_to_all"):
             got = torch.empty(wanted.numel(), dtype=torch.int64)
-            executor.all_to_all(got, given[rank], build("all_to_all", name, ranks), counts=counts)
+            executor.all_to_all(got, given[rank], build_schedule("all_to_all", name, ranks), counts=counts)
             assert torch.equal(got, wanted), name
         sizes = [(r * 5 + 1) % 4 for r in range(ranks)]
         parts = [torch.arange(sizes[r]) + 100 * r for r in range(ranks)]
-        for name in names("all_gather"):
+        for name in algorithm_names("all_gather"):
             got = torch.empty(sum(sizes), dtype=torch.int64)
-            executor.all_gather(got, parts[rank], build("all_gather", name, ranks), counts=sizes)
+            executor.all_gather(got, parts[rank], build_schedule("all_gather", name, ranks), counts=sizes)
             assert torch.equal(got, torch.cat(parts)), name
-        for name in names("reduce_scatter"):
+        for name in algorithm_names("reduce_scatter"):
             got = torch.empty(sizes[rank], dtype=torch.int64)
             source = torch.arange(sum(sizes)) + rank
-            executor.reduce_scatter(got, source, build("reduce_scatter", name, ranks), counts=sizes)
+            executor.reduce_scatter(got, source, build_schedule("reduce_scatter", name, ranks), counts=sizes)
             total = ranks * torch.arange(sum(sizes)) + sum(range(ranks))
             assert torch.equal(got, total.split(sizes)[rank]), name
     finally:
@@ -297,7 +299,7 @@ def msccl_file(rank, ranks, store, kind, path):
 def barriers(rank, ranks, store, kind, name, seed):
     """Enter a barrier after a random delay, three times; return when this rank entered and left, on one clock."""
     executor = Executor(open_transport(kind, store, rank, ranks))
-    schedule = build("barrier", name, ranks)
+    schedule = build_schedule("barrier", name, ranks)
     rng = random.Random(seed * 100 + rank)
     times = []
     try:
@@ -317,7 +319,7 @@ def ping_pong(rank, ranks, store, kind):
     Even turns call `signal` and `wait`, odd ones run the schedule that does the same.
     """
     executor = Executor(open_transport(kind, store, rank, ranks))
-    schedules = [build("signal", "direct", ranks, root=a, target=b) for a, b in ((0, 1), (1, 0))]
+    schedules = [build_schedule("signal", "direct", ranks, root=a, target=b) for a, b in ((0, 1), (1, 0))]
     rng, events = random.Random(rank), []
     try:
         for turn in range(6):
@@ -342,7 +344,7 @@ def mismatch(rank, ranks, store, kind):
     """Send more than the other side expects; return the message of the error."""
     executor = Executor(open_transport(kind, store, rank, ranks, timeout_s=2.0))
     try:
-        executor.broadcast(torch.zeros(100 if rank == 0 else 90), build("broadcast", "linear", ranks))
+        executor.broadcast(torch.zeros(100 if rank == 0 else 90), build_schedule("broadcast", "linear", ranks))
     except Exception as error:
         return str(error)
     finally:
@@ -356,7 +358,7 @@ def lost_peer(rank, ranks, store, kind):
     try:
         if rank:
             return None
-        Executor(transport).all_reduce(torch.zeros(10), build("all_reduce", "parameter_server", ranks))
+        Executor(transport).all_reduce(torch.zeros(10), build_schedule("all_reduce", "parameter_server", ranks))
     except Exception as error:
         return str(error)
     finally:
@@ -371,7 +373,7 @@ def die(rank, ranks, store, kind, path):
         os._exit(1)
     begun = time.monotonic()
     try:
-        Executor(transport).all_reduce(torch.zeros(10), build("all_reduce", "ring", ranks))
+        Executor(transport).all_reduce(torch.zeros(10), build_schedule("all_reduce", "ring", ranks))
     except TransportError as error:
         Path(path).write_text(f"{time.monotonic() - begun:.3f} {error}")
 
@@ -401,7 +403,7 @@ def wire_types(rank, ranks, store, kind):
     everyone = [t.abs() for t in inputs(ranks, 1001, torch.float32)]
     got = everyone[rank].clone()
     try:
-        executor.all_reduce(got, build("all_reduce", "ring", ranks), wire=torch.bfloat16)
+        executor.all_reduce(got, build_schedule("all_reduce", "ring", ranks), wire=torch.bfloat16)
     finally:
         executor.transport.close()
     torch.testing.assert_close(got, sum(everyone), rtol=2**-8 * ranks, atol=0)
@@ -432,25 +434,25 @@ def check_everything(rank, ranks, transport, device, sizes=(1, 13, 1_000_003)):
         for n in sizes:
             everyone = inputs(ranks, ranks * n, torch.int64)
             mine, total = everyone[rank].to(device), sum(everyone)
-            for name in names("all_reduce"):
+            for name in algorithm_names("all_reduce"):
                 got = mine.clone()
-                executor.all_reduce(got, build("all_reduce", name, ranks))
+                executor.all_reduce(got, build_schedule("all_reduce", name, ranks))
                 assert torch.equal(got.cpu(), total), (name, n)
-            for name in names("reduce_scatter"):
+            for name in algorithm_names("reduce_scatter"):
                 part = torch.empty(n, dtype=torch.int64, device=device)
-                executor.reduce_scatter(part, mine, build("reduce_scatter", name, ranks))
+                executor.reduce_scatter(part, mine, build_schedule("reduce_scatter", name, ranks))
                 assert torch.equal(part.cpu(), total.split(n)[rank]), (name, n)
-            for name in names("all_gather"):
+            for name in algorithm_names("all_gather"):
                 whole = torch.empty(ranks * n, dtype=torch.int64, device=device)
-                executor.all_gather(whole, mine[:n], build("all_gather", name, ranks))
+                executor.all_gather(whole, mine[:n], build_schedule("all_gather", name, ranks))
                 assert torch.equal(whole.cpu(), torch.cat([each[:n] for each in everyone])), (name, n)
-            for name in names("all_to_all"):
+            for name in algorithm_names("all_to_all"):
                 whole = torch.empty(ranks * n, dtype=torch.int64, device=device)
-                executor.all_to_all(whole, mine, build("all_to_all", name, ranks))
+                executor.all_to_all(whole, mine, build_schedule("all_to_all", name, ranks))
                 assert torch.equal(whole.cpu(), torch.cat([each.split(n)[rank] for each in everyone])), (name, n)
-            for name in names("broadcast"):
+            for name in algorithm_names("broadcast"):
                 got = mine.clone()
-                executor.broadcast(got, build("broadcast", name, ranks, root=ranks - 1))
+                executor.broadcast(got, build_schedule("broadcast", name, ranks, root=ranks - 1))
                 assert torch.equal(got.cpu(), everyone[-1]), (name, n)
     finally:
         executor.transport.close()

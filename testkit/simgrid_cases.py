@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from meshwright.cluster.graph import Cluster, Device, Fabric, NodeGroup
-from meshwright.collectives.algorithms import build
+from meshwright.collectives.algorithms import build_schedule
 from meshwright.collectives.network import HostsNetwork, LinkRate, uniform
 from meshwright.simulate.nodes import NodesTopology
 from meshwright.simulate.problem import Disturbance
@@ -38,7 +38,7 @@ def random_messages(ranks: int, count: int, seed: int) -> Traffic:
 
 
 def collective(name: str, ranks: int, kind: str = "all_reduce") -> Traffic:
-    return traffic_of(build(kind, name, ranks))
+    return traffic_of(build_schedule(kind, name, ranks))
 
 
 def cases() -> dict[str, Case]:

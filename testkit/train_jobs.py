@@ -15,7 +15,7 @@ from meshwright.train.config import DataConfig, JobConfig, LaunchConfig, Optimiz
 from meshwright.train.environment import Place
 from meshwright.train.flips import FLIP_VARIABLE
 from meshwright.train.run_folder import RunFolder
-from meshwright.train.worker import Member, work
+from meshwright.train.worker import Member, train_rank
 from meshwright.workload.transformer import ModelConfig
 
 UNMEASURED = Performance(
@@ -76,7 +76,7 @@ def run_rank(rank: int, world_size: int, store: dist.Store, path: str, backend: 
     """Run one rank of a job in a rank pool; return what stopped it."""
     if world_size > 1:
         dist.init_process_group(backend, rank=rank, world_size=world_size, store=store)
-    return work(RunFolder(Path(path)), Member(Place(rank, world_size, rank, world_size), torch.device("cpu")))
+    return train_rank(RunFolder(Path(path)), Member(Place(rank, world_size, rank, world_size), torch.device("cpu")))
 
 
 def losses(folder: RunFolder) -> list[float]:

@@ -144,7 +144,7 @@ def host_copy(tensor: torch.Tensor) -> torch.Tensor:
     return copy.copy_(tensor)
 
 
-def clock(where: torch.device) -> float:
+def synchronised_clock(where: torch.device) -> float:
     """Return seconds on the host's monotonic clock, once all work of the device is done."""
     synchronize(where)
     return time.monotonic()

@@ -113,13 +113,13 @@ def stride(degrees: Degrees, axis: str) -> Floats:
     return result
 
 
-def placed(hosts: Iterable[Sequence[int]]) -> list[int]:
+def ranks_by_place(hosts: Iterable[Sequence[int]]) -> list[int]:
     """Return the rank at each place of the mesh: the ranks of each host one after the other."""
     return [rank for ranks in hosts for rank in ranks]
 
 
 def crossings(layout: Layout, axis: Axis, hosts: Sequence[Sequence[int]]) -> int:
     """Return how many groups of `axis` have ranks on more than one host."""
-    ranks = placed(hosts)
+    ranks = ranks_by_place(hosts)
     host_of = {rank: index for index, members in enumerate(hosts) for rank in members}
     return sum(len({host_of[ranks[place]] for place in places}) > 1 for places in groups(layout, axis).tolist())

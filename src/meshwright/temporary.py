@@ -26,14 +26,14 @@ def process_folder() -> Path:
     """
     if (known := _known()) is not None:
         return known
-    sweep()
+    sweep_temporary()
     folder, lock = _make()
     _settings()["tempdir"] = str(folder)
     Finalize(None, _remove, args=(folder, lock), exitpriority=-100)  # as multiprocessing does: after all that use it
     return folder
 
 
-def sweep() -> None:
+def sweep_temporary() -> None:
     """Remove the folders of this user whose owner has died."""
     for folder in _place().glob(f"{PREFIX}*"):
         with contextlib.suppress(OSError):  # it lives, or has no lock, or another removes it

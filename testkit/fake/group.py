@@ -18,7 +18,7 @@ from torch import Tensor
 from meshwright.backend.group.create import create_group
 from meshwright.backend.group.mixed import CALLS, MixedGroup
 from meshwright.backend.group.process_group import MeshwrightGroup
-from meshwright.backend.group.work import CollectiveWorker, PendingWork, flat
+from meshwright.backend.group.work import CollectiveWorker, PendingWork, flat_tensors
 
 
 class DeviceGroup(MixedGroup):
@@ -86,7 +86,7 @@ def _on_the_device(name: str) -> Callable[..., Any]:
         given_named = {key: _copied(value, copies) for key, value in named.items()}
         load().wait_for_current_stream()
         first = arguments[0] if arguments else next(iter(named.values()))
-        outputs = [] if name == "send" else flat([first] if isinstance(first, Tensor) else first)
+        outputs = [] if name == "send" else flat_tensors([first] if isinstance(first, Tensor) else first)
         results = [copies[id(output)] for output in outputs]
         work = DeviceWork(lambda: _host(own(self, *_host(given), **_host(given_named))), outputs, results)
         for output in outputs:

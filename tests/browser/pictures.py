@@ -11,8 +11,8 @@ from meshwright.bench.table import Row
 from meshwright.cluster.builders import node_group
 from meshwright.cluster.expand import expanded
 from meshwright.cluster.graph import Cluster, Device, Link
-from meshwright.cluster.svg import svg
-from meshwright.hardware import load
+from meshwright.cluster.svg import cluster_svg
+from meshwright.hardware import load_catalogue
 from meshwright.report.page import write_page
 from meshwright.report.pages.bench import bench_page
 from meshwright.report.pages.run import report
@@ -57,7 +57,7 @@ def drawings(folder: Path) -> Iterator[Path]:
 
 def command(path: Path, *words: str) -> Path:
     """Run a command that writes `path`, the value of its last option, and return the path."""
-    assert cli.run([*words, str(path)]) == 0
+    assert cli.run_command([*words, str(path)]) == 0
     return path
 
 
@@ -72,13 +72,13 @@ def row(size: int) -> Row:
 
 def machines() -> dict[str, str]:
     """Return drawings of one node: of a few types of the catalogue, and of one with a GPU that has lost two links."""
-    catalogue = load()
+    catalogue = load_catalogue()
     found = {}
     for name in ("dgx-h100", "dgx-a100-80g", "aws-p4d"):
-        found[name] = svg(expanded(Cluster(name=name, groups=(node_group(catalogue, name),))))
+        found[name] = cluster_svg(expanded(Cluster(name=name, groups=(node_group(catalogue, name),))))
     gpus = tuple(Device(id=f"GPU{i}", kind="gpu", node="host", numa=i // 4) for i in range(8))
     links = tuple(
         Link(a=f"GPU{a}", b=f"GPU{b}", kind="NV16" if 3 in (a, b) else "NV18", bandwidth_bytes_per_s=None)
         for a, b in itertools.combinations(range(8), 2)
     )
-    return found | {"two-links-down": svg(Cluster(name="two links down", devices=gpus, links=links))}
+    return found | {"two-links-down": cluster_svg(Cluster(name="two links down", devices=gpus, links=links))}

@@ -186,13 +186,13 @@ def test_the_benchmarks_page_holds_every_result_as_written():
 
 
 def test_the_box_names_every_mechanism_of_the_catalogues():
-    from meshwright.collectives.algorithms import names
+    from meshwright.collectives.algorithms import algorithm_names
     from meshwright.collectives.schedule import COLLECTIVES
     from meshwright.hardware.catalogue import shipped
 
     page = (ROOT / "docs" / "generated" / "box.md").read_text()
     shown = [f"--collective {kind}" for kind in COLLECTIVES if kind != "all_reduce"]
-    shown += [f"show {name}" for name in names("all_reduce")]
+    shown += [f"show {name}" for name in algorithm_names("all_reduce")]
     shown += [f"interconnects {name}" for name in shipped().interconnects]
     assert [text for text in shown if text not in page] == []
     assert [name for name in shipped().networks if name not in page] == []

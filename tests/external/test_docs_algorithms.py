@@ -7,12 +7,12 @@ from xml.etree import ElementTree
 import pytest
 
 from docsite.algorithms import ACCOUNTS, algorithms_page, formula, pictures
-from meshwright.collectives.algorithms import build, names
+from meshwright.collectives.algorithms import algorithm_names, build_schedule
 from meshwright.collectives.network import uniform
-from meshwright.collectives.price import price
+from meshwright.collectives.price import price_schedule
 from meshwright.collectives.schedule import COLLECTIVES
 
-EVERY = [(kind, name) for kind in COLLECTIVES for name in names(kind) if name != "hierarchical"]
+EVERY = [(kind, name) for kind in COLLECTIVES for name in algorithm_names(kind) if name != "hierarchical"]
 SIZE, LATENCY_S, RATE = 2**20, 1e-5, 1e9
 
 
@@ -22,7 +22,9 @@ def test_the_time_on_the_page_is_the_price_of_the_schedule(kind, name, ranks):
     account, known = ACCOUNTS[kind][name], {"P": ranks, "log2": math.log2}
     latencies, payloads = (eval(text, {}, known) for text in (account.latencies, account.payloads))
 
-    priced = price(build(kind, name, ranks), uniform(ranks, LATENCY_S, RATE), SIZE, lockstep=True).time_s
+    priced = price_schedule(
+        build_schedule(kind, name, ranks), uniform(ranks, LATENCY_S, RATE), SIZE, lockstep=True
+    ).time_s
     assert latencies * LATENCY_S + payloads * SIZE / RATE == pytest.approx(priced, rel=1e-9, abs=1e-15)
 
 
@@ -39,7 +41,7 @@ def test_every_algorithm_has_its_line_time_source_and_picture():
     page, drawn = algorithms_page(), pictures()
     sections = re.split(r"(?m)^### ", page)[1:]
 
-    assert len(sections) == len(drawn) == sum(len(names(kind)) for kind in COLLECTIVES)
+    assert len(sections) == len(drawn) == sum(len(algorithm_names(kind)) for kind in COLLECTIVES)
     for section in sections:
         assert re.search(r"Time: .*\. Source: .*\.", section)
     assert re.findall(r"\]\((algorithms/[^)]*)\)", page) == list(drawn)

@@ -15,7 +15,7 @@ import pytest
 from docsite.box import samples
 from meshwright.cluster.builders import catalogue_cluster
 from meshwright.files import write_struct
-from meshwright.hardware import load
+from meshwright.hardware import load_catalogue
 from meshwright.train.config import to_toml
 from testkit.train_jobs import small_job, write_corpus
 from tests.external.test_docs import EVERY, ROOT, RUN, SOURCES
@@ -79,7 +79,7 @@ def folder(tmp_path_factory):
     (made / "job.toml").write_text(to_toml(small_job(write_corpus(made), steps=4)))
     (made / "train.py").write_text(TRAIN)
     (made / "home").mkdir()
-    write_struct(made / "dgx.json", catalogue_cluster(load(), "dgx-a100-80g", gpus=16))
+    write_struct(made / "dgx.json", catalogue_cluster(load_catalogue(), "dgx-a100-80g", gpus=16))
     return made
 
 

@@ -16,10 +16,10 @@ import yaml
 
 from meshwright.jobs.emit import emitted
 from meshwright.jobs.launch import flags_of
-from meshwright.jobs.sources import gather
+from meshwright.jobs.sources import gather_sources
 from meshwright.jobs.target import EmitTarget
 from meshwright.layout import Layout
-from meshwright.workload.engines import ENGINES, applicable, sources_of
+from meshwright.workload.engines import ENGINES, applicable, fact_sources
 from meshwright.workload.models import load_model
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
@@ -51,7 +51,7 @@ def as_read(text: str, suffix: str):
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / f"job{suffix}"
         file.write_text(text)
-        return gather([str(file)])
+        return gather_sources([str(file)])
 
 
 @pytest.mark.parametrize(("model", "layout"), MEGATRON)
@@ -190,7 +190,7 @@ def test_files_that_facts_are_taken_from_are_in_the_packages(engine):
     """Sources are OWNER/REPOSITORY:PATH; a package holds the files of its repository below its own name."""
     missing = []
     for fact in applicable(ENGINES[engine]):
-        for where in (one for one in sources_of(ENGINES[engine], fact) if not one.startswith("https:")):
+        for where in (one for one in fact_sources(ENGINES[engine], fact) if not one.startswith("https:")):
             for path in re.findall(
                 r"(?:src/)?((?:megatron/core|torchtitan|accelerate|nemo_automodel)/[\w/]+(?:\.py)?)", where
             ):

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from meshwright.simulate.native import run
+from meshwright.simulate.native import run_activities
 from meshwright.simulate.problem import problem
 from meshwright.simulate.unroll import unroll
 from testkit.simgrid_cases import cases, described
@@ -26,7 +26,7 @@ CASES = cases()
 def times_of_ranks(case):
     """Return when each rank is through its last round."""
     topology, traffic, size_bytes, disturbance = case
-    outcome = run(unroll(problem(traffic, topology, size_bytes, None, disturbance)))
+    outcome = run_activities(unroll(problem(traffic, topology, size_bytes, None, disturbance)))
     done, at = np.zeros(traffic.ranks), 0
     for o in traffic.order:
         pattern = traffic.patterns[o]

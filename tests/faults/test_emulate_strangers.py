@@ -10,7 +10,7 @@ import time
 import pytest
 
 from meshwright.cluster.emulation import protocol
-from meshwright.cluster.emulation.session import ask
+from meshwright.cluster.emulation.session import send_request
 
 pytestmark = pytest.mark.netns
 
@@ -73,7 +73,7 @@ def visitor(folder):
 
 
 def still_works(cluster):
-    return ask(str(cluster.folder), {"op": "status"})["spec"]["nodes"] == cluster.spec.nodes
+    return send_request(str(cluster.folder), {"op": "status"})["spec"]["nodes"] == cluster.spec.nodes
 
 
 def test_every_kind_of_junk_is_answered_in_one_line_and_the_emulation_goes_on(emulated):

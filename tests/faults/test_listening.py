@@ -15,7 +15,7 @@ import msgspec
 import psutil
 import pytest
 
-from meshwright.cluster.doctor.exchange import meet
+from meshwright.cluster.doctor.exchange import meet_nodes
 from meshwright.cluster.doctor.facts import NodeFacts
 from meshwright.layout import Layout
 from meshwright.train.config import DataParallelConfig
@@ -150,7 +150,7 @@ def test_doctor_listens_at_its_rendezvous_alone_and_only_while_it_runs():
         port = probe.getsockname()[1]
     me, address = psutil.Process(), f"127.0.0.1:{port}"
     before = listens_on(me)
-    running = threading.Thread(target=meet, args=(NodeFacts(node=0, nodes=2, host="a"), "127.0.0.1", port, 1.0))
+    running = threading.Thread(target=meet_nodes, args=(NodeFacts(node=0, nodes=2, host="a"), "127.0.0.1", port, 1.0))
     running.start()
     time.sleep(0.3)
 

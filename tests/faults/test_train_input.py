@@ -23,7 +23,7 @@ def refused(tmp_path, capsys, monkeypatch):
     def run(*arguments: str, run_dir: str = "run") -> str:
         path = tmp_path / run_dir
         before = path.exists() and sorted(path.iterdir())
-        assert cli.run(["train", "--run-dir", str(path), *SMALL, *arguments]) == 2
+        assert cli.run_command(["train", "--run-dir", str(path), *SMALL, *arguments]) == 2
         assert (path.exists() and sorted(path.iterdir())) == before
         lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("meshwright: ")]
         assert len(lines) == 1

@@ -10,18 +10,18 @@ from typing import Any
 import msgspec
 
 from meshwright.bench.calibrate import Kept
-from meshwright.collectives.algorithms import build
+from meshwright.collectives.algorithms import build_schedule
 from meshwright.collectives.mscclpp_export import to_mscclpp
 from meshwright.files import read_struct
-from meshwright.hardware import load as load_catalogue
+from meshwright.hardware import load_catalogue as load_catalogue
 from meshwright.machine_load import Load
 from meshwright.plan.analytic.calibration import read_calibration
 from meshwright.plan.analytic.coefficients import book
-from meshwright.plan.calibrate import calibrate
+from meshwright.plan.calibrate import calibrate_from_runs
 from meshwright.plan.runs import read_rows
 from meshwright.plan.validate import known_models
 from meshwright.train.checkpoint.manifest import read_manifest
-from meshwright.train.checkpoint.pieces import verify
+from meshwright.train.checkpoint.pieces import verify_pieces
 from meshwright.train.events import Event, read_events
 from tests.unit.collectives.mscclpp_plans import all_gather
 
@@ -89,7 +89,7 @@ def _own_calibration(table: str) -> bytes:
             (row,) = read_rows(path, catalogue, known, known_models())
             if row.run is not None and row.measured_step_time_s:
                 break
-        found = calibrate(path, catalogue, known, known_models(), made="2026-01-01")
+        found = calibrate_from_runs(path, catalogue, known, known_models(), made="2026-01-01")
     return msgspec.json.encode(found)
 
 
@@ -100,7 +100,7 @@ def calibrations(table: Path) -> Callable[[], Sequence[Seed]]:
 
 def execution_plans() -> list[Seed]:
     """Return plans of MSCCL++: exported ones, and one of the tests."""
-    made = [to_mscclpp(build("all_reduce", name, 4)) for name in ("ring", "one_shot")]
+    made = [to_mscclpp(build_schedule("all_reduce", name, 4)) for name in ("ring", "one_shot")]
     return [("plan.json", json.dumps(plan).encode()) for plan in (*made, all_gather(4))]
 
 
@@ -137,7 +137,7 @@ def verified(folder: Path) -> Callable[[Path], Any]:
         for other in manifest.parent.iterdir():
             if other.name != path.name:
                 (path.parent / other.name).write_bytes(other.read_bytes())
-        return verify(path.parent, read_manifest(path.parent))
+        return verify_pieces(path.parent, read_manifest(path.parent))
 
     return read
 

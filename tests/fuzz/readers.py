@@ -13,19 +13,19 @@ from meshwright.cluster.graph import Measurements
 from meshwright.cluster.wire import read_cluster
 from meshwright.collectives.sources import read_schedule
 from meshwright.files import read_struct
-from meshwright.hardware import load as load_catalogue
+from meshwright.hardware import load_catalogue as load_catalogue
 from meshwright.jobs.draft import JobOptions
 from meshwright.jobs.read import read_job
 from meshwright.layout import Plan
 from meshwright.plan.analytic.coefficients import book
 from meshwright.plan.runs import read_rows
-from meshwright.postmortem.inputs import examine
+from meshwright.postmortem.inputs import examine_files
 from meshwright.timeline import Performance
 from meshwright.traces.reading import read_traces
 from meshwright.traces.summary import summarized
 from meshwright.train.checkpoint.huggingface import read_config
 from meshwright.train.checkpoint.manifest import read_manifest
-from meshwright.train.config import load as load_config
+from meshwright.train.config import load_job as load_config
 from meshwright.train.corpus import vocabulary_size
 from meshwright.train.run_folder import RunFolder
 from meshwright.workload.models import load_model
@@ -137,7 +137,7 @@ def readers(folder: Path) -> tuple[Reader, ...]:
         ),
         Reader("job", files("jobs/cases/*"), lambda path: read_job([str(path)], JobOptions(gpus=64))),
         Reader("trace", files("traces/data/**/*.json", "traces/data/**/*.gz", "traces/data/steps/*"), _summary),
-        Reader("postmortem", files("postmortem/cases/**/*"), lambda path: examine([path])),
+        Reader("postmortem", files("postmortem/cases/**/*"), lambda path: examine_files([path])),
         Reader("cluster toml", kept.clusters, read_cluster),
         Reader("model config", files("workload/configs/cases/*.json"), lambda path: load_model(str(path))),
         Reader("mscclpp", kept.execution_plans, read_schedule),

@@ -23,7 +23,7 @@ from meshwright.train.environment import Place
 from meshwright.train.optimizer import make_optimizer
 from meshwright.train.recorder import Recorder
 from meshwright.train.run_folder import RunFolder
-from meshwright.train.worker import Member, work
+from meshwright.train.worker import Member, train_rank
 from meshwright.workload.graph import Operator
 from testkit.fake import load
 from testkit.train_jobs import UNMEASURED
@@ -116,7 +116,7 @@ def mixed(rank: int, world_size: int, store: dist.Store) -> str:
 def job(rank: int, world_size: int, store: dist.Store, path: str) -> str:
     """Run one rank of a run folder's job; return what stopped it."""
     device = joined(rank, world_size, store)
-    return work(RunFolder(Path(path)), Member(Place(rank, world_size, rank, world_size), device))
+    return train_rank(RunFolder(Path(path)), Member(Place(rank, world_size, rank, world_size), device))
 
 
 def recorded(rank: int, world_size: int, store: dist.Store, kernel_s: float) -> dict[str, Any]:

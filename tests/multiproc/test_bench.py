@@ -11,7 +11,7 @@ import torch.distributed as dist
 
 from meshwright.bench.reading import read_tables
 from meshwright.bench.sweep import COLLECTIVES, make_call
-from meshwright.cli import run
+from meshwright.cli import run_command
 from meshwright.cluster.graph import Cluster
 from meshwright.files import read_struct
 
@@ -73,7 +73,7 @@ def test_one_wrong_element_is_counted(rank_pool, name):
 
 
 def test_the_command_prints_one_json_object_a_size(capsys):
-    assert run(["bench", "all_reduce", "--min", "1K", "--max", "4K", "--time", "0.02", "--json"]) == 0
+    assert run_command(["bench", "all_reduce", "--min", "1K", "--max", "4K", "--time", "0.02", "--json"]) == 0
     out = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
     assert [(item["bytes"], item["ranks"], item["wrong"]) for item in out] == [(1024, 2, 0), (2048, 2, 0), (4096, 2, 0)]
@@ -85,7 +85,7 @@ def test_fits_are_saved_into_a_cluster_that_the_planner_reads(tmp_path, capsys):
     path, plot, page = tmp_path / "cluster.json", tmp_path / "plot.svg", tmp_path / "page.html"
     arguments = ["all_reduce", "broadcast", "--min", "1K", "--max", "64K", "--factor", "4", "--time", "0.02"]
 
-    assert run(["bench", *arguments, "--save", str(path), "--plot", str(plot), "--html", str(page)]) == 0
+    assert run_command(["bench", *arguments, "--save", str(path), "--plot", str(plot), "--html", str(page)]) == 0
     text = capsys.readouterr().out
     cluster = read_struct(path, Cluster)
 
@@ -110,7 +110,7 @@ def test_fits_are_saved_into_a_cluster_that_the_planner_reads(tmp_path, capsys):
 def test_pairs_are_saved_as_alpha_and_beta_of_a_message(tmp_path, capsys):
     path = tmp_path / "cluster.json"
 
-    assert run(["bench", "p2p", "--max", "64K", "--save", str(path), "--json"]) == 0
+    assert run_command(["bench", "p2p", "--max", "64K", "--save", str(path), "--json"]) == 0
     latencies = [json.loads(line)["latency_s"] for line in capsys.readouterr().out.splitlines()]
     (fit,) = read_struct(path, Cluster).measured.collectives
 
@@ -123,7 +123,9 @@ def test_a_second_bench_adds_to_the_file(tmp_path):
     path = tmp_path / "cluster.json"
     for name in ("all_reduce", "all_gather"):
         assert (
-            run(["bench", name, "--min", "1K", "--max", "1M", "--factor", "32", "--time", "0.02", "--save", str(path)])
+            run_command(
+                ["bench", name, "--min", "1K", "--max", "1M", "--factor", "32", "--time", "0.02", "--save", str(path)]
+            )
             == 0
         )
 
@@ -132,7 +134,7 @@ def test_a_second_bench_adds_to_the_file(tmp_path):
 
 @pytest.mark.parametrize("what", ["p2p", "latency", "memory"])
 def test_the_other_measurements_print_objects_and_a_verdict(what, capsys):
-    assert run(["bench", what, "--max", "64K", "--json"]) == 0
+    assert run_command(["bench", what, "--max", "64K", "--json"]) == 0
     captured = capsys.readouterr()
     found = [json.loads(line) for line in captured.out.splitlines()]
 
@@ -161,7 +163,7 @@ def test_the_other_measurements_print_objects_and_a_verdict(what, capsys):
     ],
 )
 def test_bad_arguments_leave_with_two_and_one_line(arguments, capsys):
-    assert run(["bench", *arguments]) == 2
+    assert run_command(["bench", *arguments]) == 2
     assert capsys.readouterr().err.count("\n") == 1
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from meshwright.bench.pool import RankPool
-from meshwright.collectives.algorithms import names
+from meshwright.collectives.algorithms import algorithm_names
 from meshwright.collectives.msccl_import import load_msccl_xml
 from testkit import executor_cases as cases
 
@@ -40,7 +40,7 @@ def test_every_type_and_operator(rank_pool, kind):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("ranks", UP_TO_8)
 def test_every_type_and_operator_with_every_algorithm(rank_pool, ranks, kind):
-    rank_pool(ranks).run(cases.all_types, kind, tuple(names("all_reduce")), 37, timeout_s=SLOW_S)
+    rank_pool(ranks).run(cases.all_types, kind, tuple(algorithm_names("all_reduce")), 37, timeout_s=SLOW_S)
 
 
 @pytest.mark.slow
@@ -76,7 +76,7 @@ def test_uneven_parts(rank_pool, ranks, kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", names("barrier"))
+@pytest.mark.parametrize("name", algorithm_names("barrier"))
 def test_nobody_leaves_a_barrier_before_all_have_entered(rank_pool, name, kind):
     times = rank_pool(4).run(cases.barriers, kind, name, 1)
 
@@ -138,6 +138,6 @@ def test_half_precision_sums_are_rounded_once(rank_pool):
 def half_sum(rank, ranks, store, kind):
     executor = cases.Executor(cases.open_transport(kind, store, rank, ranks))
     value = torch.tensor([256.0 if rank == 0 else 1.0], dtype=torch.bfloat16)
-    executor.all_reduce(value, cases.build("all_reduce", "ring", ranks))
+    executor.all_reduce(value, cases.build_schedule("all_reduce", "ring", ranks))
     executor.transport.close()
     return value.item()

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from meshwright.backend.wire.executor import Executor
-from meshwright.backend.wire.executor_reduce import reduction
+from meshwright.backend.wire.executor_reduce import wire_reduction
 from meshwright.backend.wire.transport import ThreadsHub, TransportError
-from meshwright.collectives.algorithms import build, hierarchical_of, names
+from meshwright.collectives.algorithms import algorithm_names, build_schedule, hierarchical_of
 from meshwright.collectives.bitwise import leaves_equal_bits
 from meshwright.collectives.schedule import Schedule
 from meshwright.collectives.verify import ScheduleError, verify
@@ -38,10 +38,10 @@ def on_threads(ranks, function, timeout_s=20.0):
     return results
 
 
-@pytest.mark.parametrize("name", names("all_reduce"))
+@pytest.mark.parametrize("name", algorithm_names("all_reduce"))
 @pytest.mark.parametrize("ranks", [1, 2, 3, 5, 8])
 def test_every_all_reduce_gives_the_exact_sum(name, ranks):
-    schedule = build("all_reduce", name, ranks)
+    schedule = build_schedule("all_reduce", name, ranks)
     for elements in (0, 1, 7, 1000):
         inputs = [torch.arange(elements) % 97 + rank for rank in range(ranks)]
 
@@ -55,9 +55,9 @@ def test_every_all_reduce_gives_the_exact_sum(name, ranks):
 
 @pytest.mark.parametrize("wire", [None, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("ranks", [2, 3, 4, 5, 7])
-@pytest.mark.parametrize("name", names("all_reduce"))
+@pytest.mark.parametrize("name", algorithm_names("all_reduce"))
 def test_ranks_end_with_the_same_bits_where_the_replay_says_so_and_only_there(name, ranks, wire):
-    schedule = build("all_reduce", name, ranks)
+    schedule = build_schedule("all_reduce", name, ranks)
 
     def sum_up(executor):
         generator = torch.Generator().manual_seed(executor.rank)
@@ -76,7 +76,7 @@ def test_ranks_end_with_the_same_bits_where_the_replay_says_so_and_only_there(na
 def test_any_pair_of_hierarchical_algorithms_runs():
     rng = random.Random(3)
     for _ in range(25):
-        inner, outer = (rng.choice(names("all_reduce")[:-1]) for _ in range(2))
+        inner, outer = (rng.choice(algorithm_names("all_reduce")[:-1]) for _ in range(2))
         schedule = hierarchical_of("all_reduce", 6, rng.choice([2, 3]), inner=inner, outer=outer)
 
         def sum_up(executor, schedule=schedule):
@@ -118,7 +118,7 @@ def test_a_wrong_schedule_is_not_run():
 def test_a_rank_that_does_not_come_is_named():
     def only_first(executor):
         if executor.rank == 0:
-            executor.all_reduce(torch.zeros(3), build("all_reduce", "ring", 2))
+            executor.all_reduce(torch.zeros(3), build_schedule("all_reduce", "ring", 2))
 
     with pytest.raises(TransportError, match=r"rank 0 waited 0.1 s for rank 1 to send"):
         on_threads(2, only_first, timeout_s=0.1)
@@ -137,7 +137,7 @@ def test_half_precision_takes_less_on_the_wire_where_only_results_are_copied():
 
     def sum_up(executor):
         executor.transport = Counting(executor.transport)
-        executor.all_reduce(torch.ones(8, dtype=torch.bfloat16), build("all_reduce", "ring", 2))
+        executor.all_reduce(torch.ones(8, dtype=torch.bfloat16), build_schedule("all_reduce", "ring", 2))
 
     on_threads(2, sum_up)
 
@@ -147,24 +147,38 @@ def test_half_precision_takes_less_on_the_wire_where_only_results_are_copied():
 @pytest.mark.parametrize(
     ("call", "reason"),
     [
-        (lambda e: e.all_reduce(torch.zeros(2), build("all_reduce", "ring", 3)), "schedule: expected 2 ranks, got 3"),
-        (lambda e: e.all_reduce(torch.zeros(2), build("all_gather", "ring", 2)), "schedule: expected all_reduce"),
         (
-            lambda e: e.all_reduce(torch.zeros(2), build("all_reduce", "ring", 2), "bor"),
+            lambda e: e.all_reduce(torch.zeros(2), build_schedule("all_reduce", "ring", 3)),
+            "schedule: expected 2 ranks, got 3",
+        ),
+        (
+            lambda e: e.all_reduce(torch.zeros(2), build_schedule("all_gather", "ring", 2)),
+            "schedule: expected all_reduce",
+        ),
+        (
+            lambda e: e.all_reduce(torch.zeros(2), build_schedule("all_reduce", "ring", 2), "bor"),
             "operator bor: expected integers",
         ),
-        (lambda e: e.all_reduce(torch.zeros(2), build("all_reduce", "ring", 2), "add"), "operator 'add': unknown"),
-        (lambda e: e.all_gather(torch.zeros(5), torch.zeros(2), build("all_gather", "ring", 2)), "output: expected 4"),
         (
-            lambda e: e.all_gather(torch.zeros(5), torch.zeros(2), build("all_gather", "ring", 2), counts=[2]),
+            lambda e: e.all_reduce(torch.zeros(2), build_schedule("all_reduce", "ring", 2), "add"),
+            "operator 'add': unknown",
+        ),
+        (
+            lambda e: e.all_gather(torch.zeros(5), torch.zeros(2), build_schedule("all_gather", "ring", 2)),
+            "output: expected 4",
+        ),
+        (
+            lambda e: e.all_gather(torch.zeros(5), torch.zeros(2), build_schedule("all_gather", "ring", 2), counts=[2]),
             "counts: expected 2 sizes",
         ),
         (
-            lambda e: e.all_to_all(torch.zeros(4), torch.zeros(4), build("all_to_all", "linear", 2), counts=[[1, 1]]),
+            lambda e: e.all_to_all(
+                torch.zeros(4), torch.zeros(4), build_schedule("all_to_all", "linear", 2), counts=[[1, 1]]
+            ),
             "counts: expected a row for each of 2 ranks",
         ),
         (
-            lambda e: e.scatter(torch.zeros(2), torch.zeros(4), build("scatter", "linear", 2, root=0)),
+            lambda e: e.scatter(torch.zeros(2), torch.zeros(4), build_schedule("scatter", "linear", 2, root=0)),
             "source: expected (None|a tensor)",
         ),
     ],
@@ -176,6 +190,6 @@ def test_calls_that_do_not_fit_say_what_was_expected(call, reason):
 
 def test_there_is_no_average_of_bool_and_no_order_of_complex_numbers():
     with pytest.raises(InputError, match="avg"):
-        reduction("avg", torch.bool)
+        wire_reduction("avg", torch.bool)
     with pytest.raises(InputError, match="order"):
-        reduction("max", torch.complex64)
+        wire_reduction("max", torch.complex64)

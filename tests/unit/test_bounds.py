@@ -18,16 +18,16 @@ from meshwright.collectives.schedule import Schedule
 from meshwright.collectives.sources import read_schedule
 from meshwright.errors import InputError, one_line
 from meshwright.files import convert, parse_json, parse_toml, read_bytes
-from meshwright.hardware import load as load_catalogue
+from meshwright.hardware import load_catalogue as load_catalogue
 from meshwright.jobs.draft import JobOptions
 from meshwright.jobs.read import read_job
 from meshwright.layout import Layout
-from meshwright.postmortem.inputs import examine
+from meshwright.postmortem.inputs import examine_files
 from meshwright.quantities import checked
 from meshwright.simulate.native import _heard
 from meshwright.timeline import parse_chrome_trace
 from meshwright.train.checkpoint.huggingface import read_config
-from meshwright.train.config import load
+from meshwright.train.config import load_job
 from meshwright.train.corpus import find_files, split_files, vocabulary_size
 from meshwright.train.run_folder import RunFolder
 from meshwright.units import parse_bytes, parse_count, parse_rate, parse_time
@@ -161,7 +161,7 @@ def test_a_job_with_an_impossible_figure_is_refused(tmp_path, key, value):
     (tmp_path / "job.toml").write_text(f"[{section}]\n{name} = {value}\n")
 
     with pytest.raises(InputError, match=name):
-        load(tmp_path / "job.toml", {})
+        load_job(tmp_path / "job.toml", {})
 
 
 @pytest.mark.parametrize("text", ["tp=4294967296", "dp=" + "9" * 19, "tp=4096,pp=4096,dp=4096"])
@@ -218,11 +218,11 @@ def test_a_name_that_is_not_utf_8_is_a_fine_name(tmp_path, capsys):
     with open(path, "w") as file:
         json.dump({"name": "c", "groups": [GROUP]}, file)
 
-    assert cli.run(["topo", "--from", path]) == 0
+    assert cli.run_command(["topo", "--from", path]) == 0
     capsys.readouterr()
     with open(path, "w") as file:
         file.write("{")
-    assert cli.run(["topo", "--from", path]) == 2
+    assert cli.run_command(["topo", "--from", path]) == 2
     assert "caf\\udce9.json" in capsys.readouterr().err
 
 
@@ -350,7 +350,7 @@ def test_a_log_with_a_number_of_thousands_of_digits_is_named_as_not_read(tmp_pat
 
     (tmp_path / "rank1.log").write_text("[rank1]: step 1\n")
 
-    assert any("rank0.log" in what for what in examine([tmp_path]).missing)
+    assert any("rank0.log" in what for what in examine_files([tmp_path]).missing)
 
 
 @pytest.mark.parametrize(
@@ -365,7 +365,7 @@ def test_a_log_with_a_number_of_thousands_of_digits_is_named_as_not_read(tmp_pat
     ],
 )
 def test_numbers_of_the_command_line_have_bounds_too(words, option, capsys):
-    assert cli.run([*words]) == 2
+    assert cli.run_command([*words]) == 2
     said = capsys.readouterr().err
     assert option in said
     assert ("is not in the range 0<=x<=10" if option == "--jitter" else "expected") in said

@@ -8,11 +8,11 @@ import pytest
 
 from meshwright.cluster.dumps import load_dump
 from meshwright.errors import MOST_CHARACTERS, InputError, one_line
-from meshwright.hardware import load as load_catalogue
+from meshwright.hardware import load_catalogue as load_catalogue
 from meshwright.jobs.draft import JobOptions
 from meshwright.jobs.read import read_job
 from meshwright.plan.analytic.calibration import read_calibration
-from meshwright.postmortem.inputs import examine
+from meshwright.postmortem.inputs import examine_files
 from meshwright.traces.events import EventStream
 from meshwright.traces.reading import read_traces
 from meshwright.train.events import read_events
@@ -72,7 +72,7 @@ def test_a_number_that_no_job_has_is_no_rank_to_blame(digits, tmp_path):
     )
     begun = time.process_time()
 
-    verdict = examine([tmp_path])
+    verdict = examine_files([tmp_path])
 
     assert all(rank < 2**17 for rank in verdict.blamed)
     assert time.process_time() - begun < 2

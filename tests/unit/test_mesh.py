@@ -4,7 +4,7 @@ import pytest
 
 from meshwright import mesh
 from meshwright.layout import Layout
-from meshwright.mesh import crossings, placed
+from meshwright.mesh import crossings, ranks_by_place
 
 
 def groups(layout, axis):
@@ -31,7 +31,7 @@ def test_tensor_parallelism_stays_inside_hosts_and_the_others_cross():
 def test_ranks_that_a_launcher_deals_out_in_turn_are_put_together_by_host():
     hosts = [(0, 2, 4, 6), (1, 3, 5, 7)]
 
-    assert placed(hosts) == [0, 2, 4, 6, 1, 3, 5, 7]
+    assert ranks_by_place(hosts) == [0, 2, 4, 6, 1, 3, 5, 7]
     assert crossings(LAYOUT, "tp", hosts) == 0
 
 

@@ -28,3 +28,21 @@ def test_a_grid_and_a_program_say_of_what():
 
 def test_no_two_files_define_a_public_class_of_one_name():
     assert [name for name, count in CLASSES.items() if count > 1 and not name.startswith("_")] == []
+
+
+SHARED = {  # functions of one name and one meaning: a reader of each format, a command of each group, a quantity
+    *("read", "command", "main", "collected", "named", "order", "groups_of", "gemma4", "lfm2", "sizes"),
+    *("convert", "draw", "export", "show", "verify", "union", "length_s", "is_empty", "world_of", "gathered"),
+    *("performance", "step_program", "in_flight", "peak_flops_per_s", "network_bytes_per_s", "states", "recomputation"),
+}
+
+
+def test_functions_of_one_name_have_one_meaning():
+    names = Counter(
+        node.name
+        for path in PACKAGE.rglob("*.py")
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not node.name.startswith("_")
+    )
+
+    assert {name for name, count in names.items() if count > 1} == SHARED

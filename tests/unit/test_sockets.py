@@ -6,7 +6,7 @@ import pytest
 
 from meshwright.parallel.asynchronous.connection import Connection
 from meshwright.sockets import RESEND_S, resend_soon, send_promptly
-from meshwright.train.meeting import serve
+from meshwright.train.meeting import host_store
 from meshwright.train.store import SealedStore
 from tests.unit.backend.test_stream import transports
 
@@ -37,7 +37,7 @@ def test_every_connection_of_a_collective_sends_lost_bytes_again_within_a_second
 
 @BOUNDED
 def test_both_ends_of_the_store_do():
-    server = serve("127.0.0.1", 0, 10.0, b"s" * 32)
+    server = host_store("127.0.0.1", 0, 10.0, b"s" * 32)
     guest = SealedStore("127.0.0.1", server.port, 10.0, b"s" * 32)
     try:
         guest.set("key", "value")

@@ -46,7 +46,7 @@ def test_what_a_killed_process_left_is_removed_and_what_a_live_one_has_is_not(pl
         (place / name).mkdir(mode=0o700)
     (place / "meshwright-link").symlink_to(left)
 
-    temporary.sweep()
+    temporary.sweep_temporary()
 
     assert not left.exists()
     assert {path.name for path in place.iterdir()} == {kept.name, "meshwright-other", "else", "meshwright-link"}
@@ -71,7 +71,7 @@ def test_a_folder_whose_mode_was_opened_is_left_alone(place):
     process.wait(20)
     os.chmod(folder, 0o755)
 
-    temporary.sweep()
+    temporary.sweep_temporary()
 
     assert folder.exists()
     process.stdout.close()

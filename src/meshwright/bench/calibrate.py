@@ -205,7 +205,7 @@ def _measure(request: Request, say: Callable[[str], None]) -> tuple[Measurements
         fingerprint="",
         operators=operators,
         collectives=tuple(_fits(request, answers)),
-        straggling=(Straggling(ranks=request.ranks, share=straggling([answer.paces for answer in answers])),),
+        straggling=(Straggling(ranks=request.ranks, share=fitted_straggling([answer.paces for answer in answers])),),
         memory_bandwidth_bytes_per_s=sum(answer.memory_bandwidth_bytes_per_s for answer in answers),
         conditions=(conditions,),
     )
@@ -344,7 +344,7 @@ def time_paces(device: torch.device) -> list[WorkPace]:
     return [pace._replace(priced_s=pace.priced_s * clock.slowdown) for pace in found]
 
 
-def straggling(paces: Sequence[Sequence[WorkPace]]) -> float:
+def fitted_straggling(paces: Sequence[Sequence[WorkPace]]) -> float:
     """Return how much longer the slowest rank typically takes for the same work than it is priced at for all of them.
 
     Where ranks share processors, a rank that ends early frees its core for the others: the last one ends when all would

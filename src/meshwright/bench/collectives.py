@@ -16,7 +16,7 @@ from ..cluster.graph import CollectiveFit, blocking, on_link
 from ..device import host_copy, is_accelerator, synchronize, synchronize_stream
 from ..workload.program import FLOAT
 from .cache_pollution import pollute_caches
-from .sweep import DTYPES, exchange, make_call
+from .sweep import DTYPES, exchange_messages, make_call
 
 CROSSING = ("to_host", "to_device")  # copies between a device and the pinned memory of its host, all ranks at once
 ROUNDS = 9
@@ -66,7 +66,7 @@ def time_beside(
         return reduce_scatter_single(part, whole, group=group, async_op=True)
 
     begin = {"all_reduce": reduce, "reduce_scatter": scatter}[collective]
-    return timed(begin, lambda: whole.fill_(1.0), device, rounds)
+    return timed_beside(begin, lambda: whole.fill_(1.0), device, rounds)
 
 
 class Cost(NamedTuple):
@@ -152,12 +152,12 @@ def _time_exchange(size_bytes: int, before: int | None, after: int | None, devic
 
     def call() -> None:
         if before is not None and after is not None:
-            exchange(inbox, before, outgoing, after)
+            exchange_messages(inbox, before, outgoing, after)
 
     return time_added(call, lambda: outgoing.fill_(1.0), device, rounds)
 
 
-def timed(begin: Callable[[], Any], fill: Callable[[], object], device: torch.device, rounds: int) -> Beside:
+def timed_beside(begin: Callable[[], Any], fill: Callable[[], object], device: torch.device, rounds: int) -> Beside:
     """Return the median cost of a collective, which `begin` begins; `wait` of what that returns waits for its end.
 
     Ranks that share a core each work for a part of the time in which the core does. `fill` writes the input before each
@@ -334,14 +334,14 @@ def fit_sizes(
         ]
         if rows:
             sizes, times, shares, hidden, late_s = zip(*rows, strict=True)
-            found = fit(collective, backend, ranks, sizes, times, statistics.median(shares))
+            found = fit_collective(collective, backend, ranks, sizes, times, statistics.median(shares))
             points = tuple(zip(sizes, times, strict=True)) if found.residual > CLOSE else ()
             more = {"hides": statistics.median(hidden), "delay_s": statistics.median(late_s), "points": points}
             fits.append(msgspec.structs.replace(found, **more))
     return fits
 
 
-def fit(
+def fit_collective(
     collective: str, backend: str, ranks: int, sizes_bytes: Sequence[int], times_s: Sequence[float], busy_share: float
 ) -> CollectiveFit:
     """Fit alpha + beta x bytes to measured times, least squares of the relative error, both at least 0."""

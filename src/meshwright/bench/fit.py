@@ -17,7 +17,7 @@ from ..cluster.curve import ONE_MIB, SHARPNESS, Curve, LinksCurve, MemoryCurve
 from ..cluster.graph import CollectiveFit
 from ..errors import InputError
 from ..units import format_bytes, format_time
-from .collectives import fit as fit_line
+from .collectives import fit_collective as fit_line
 from .table import Row
 
 Array = npt.NDArray[np.float64]

@@ -11,7 +11,7 @@ from .reading.tables import ReadTable
 from .settings import explained
 from .shapes import collapse, dip, pair_faults
 from .table import COUNTED, Row
-from .yardstick import Attainable, TableLinks, attainable, link_of_devices, machine_of
+from .yardstick import Attainable, TableLinks, attainable, link_of_devices, table_links
 
 GOOD = 0.85  # of what is attainable: tables that maintainers call good reach 86 % and more, those they call low 68 %
 BEYOND = 1.15  # of the most that is attainable: then the links are others than those it is held against
@@ -63,7 +63,7 @@ def _judge(
         )
     if table.alone:
         return TableVerdict(ok=False, reason=_alone(table))
-    machine = machine_of(catalogue, table, node, link, nics, nodes)
+    machine = table_links(catalogue, table, node, link, nics, nodes)
     over_network = link is not None and named_link(catalogue, link).link is None
     known = attainable(table, machine, over_network) if machine else None
     rows = sorted(table.rows, key=lambda row: row.bytes)

@@ -10,7 +10,7 @@ import torch.distributed as dist
 
 from ..device import synchronize
 from .setup import device_of
-from .sweep import exchange
+from .sweep import exchange_messages
 from .sweep_on_rank import RankHost, rank_host
 
 LATENCY_BYTES = 8
@@ -88,7 +88,7 @@ def _measure(request: PairsRequest, a: int, b: int, first: bool, device: torch.d
             dist.send(small, peer)
 
     def both_ways() -> None:
-        exchange(inbox, peer, payload, peer)
+        exchange_messages(inbox, peer, payload, peer)
 
     latency_s = _median_s(ping, 4 * request.rounds, device) / 2
     one_s = _median_s(one_way, request.rounds, device)

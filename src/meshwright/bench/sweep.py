@@ -197,7 +197,7 @@ def make_call(collective: str, size_bytes: int, dtype: torch.dtype, device: torc
     return build[collective]()
 
 
-def exchange(inbox: torch.Tensor, before: int, outgoing: torch.Tensor, after: int) -> None:
+def exchange_messages(inbox: torch.Tensor, before: int, outgoing: torch.Tensor, after: int) -> None:
     """Receive from one rank while sending to one; `before` and `after` are their numbers."""
     # the receive first: Gloo tells its peer of one behind what it sends, so that the other way would wait for this
     work = [dist.P2POp(dist.irecv, inbox, before), dist.P2POp(dist.isend, outgoing, after)]
@@ -211,7 +211,7 @@ def _send_recv(output: torch.Tensor, source: torch.Tensor) -> None:
     if world == 1:
         output.copy_(source)
     else:
-        exchange(output, (rank - 1) % world, source, (rank + 1) % world)
+        exchange_messages(output, (rank - 1) % world, source, (rank + 1) % world)
 
 
 def _in_place(

@@ -53,7 +53,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
         return self.known_busbw_bytes_per_s or 0.0
 
 
-def wire_form(row: Row) -> dict[str, object]:
+def row_form(row: Row) -> dict[str, object]:
     """Return the object that `bench --json` prints for a size."""
     return {
         "collective": row.collective,
@@ -92,7 +92,7 @@ def print_rows(rows: Sequence[Row]) -> str:
 
 def csv_text(rows: Iterable[Row]) -> str:
     """Return the rows as CSV with a header."""
-    found = [wire_form(row) for row in rows]
+    found = [row_form(row) for row in rows]
     out = io.StringIO()
     writer = csv.DictWriter(out, list(found[0]) if found else ["collective"], lineterminator="\n")
     writer.writeheader()

@@ -68,7 +68,7 @@ class Attainable(msgspec.Struct, frozen=True, kw_only=True):
     unclear: tuple[float, float] | None = None  # rates between these are neither PCIe's nor those of all bridges
 
 
-def machine_of(
+def table_links(
     catalogue: Catalogue,
     table: ReadTable,
     node: str | None,

@@ -58,12 +58,12 @@ def group() -> None:
 
 def main(args: list[str] | None = None) -> None:
     """Run one command and leave with 0 (fine), 1 (failed), 2 (bad input) or 130 (interrupted)."""
-    code = run(args)
+    code = run_command(args)
     interruptible.until_ready()  # nothing more to say while Python ends
     sys.exit(code)
 
 
-def run(args: list[str] | None = None, command: click.Command = group) -> int:
+def run_command(args: list[str] | None = None, command: click.Command = group) -> int:
     """Run a command and return its exit code; every failure is one line on standard error."""
     try:
         result = command.main(args, prog_name="meshwright", standalone_mode=False)

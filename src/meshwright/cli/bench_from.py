@@ -8,7 +8,7 @@ import click
 from ..bench.cluster_links import links_of_nodes
 from ..bench.judge import TableVerdict, judge
 from ..bench.reading import ReadTable
-from ..bench.table import Row, csv_text, print_rows, wire_form
+from ..bench.table import Row, csv_text, print_rows, row_form
 from ..cluster.graph import NodeGroup
 from ..files import to_json
 from ..hardware import Catalogue
@@ -54,7 +54,7 @@ def print_judged(found: Sequence[Judged], notes: Sequence[str], *, as_csv: bool,
     """Print rows, rates and verdicts: as tables, as CSV, or as JSON with an object a row and one a table."""
     if as_json:
         for one in found:
-            for item in [*map(wire_form, one.rows), *_rate_objects(one.table)]:
+            for item in [*map(row_form, one.rows), *_rate_objects(one.table)]:
                 click.echo(to_json(item | {"table": one.number}))
             click.echo(to_json(_table_object(one)))
     elif as_csv:

@@ -14,14 +14,14 @@ from ..bench.run import Measurement, measure_compute, measure_fusion, measure_me
 from ..bench.save_fits import fit_of_pairs, save_fits, with_gpu_rates
 from ..bench.spec import link_spec, node_spec
 from ..bench.sweep import COLLECTIVES, sizes_between
-from ..bench.table import Row, csv_text, print_rows, wire_form
+from ..bench.table import Row, csv_text, print_rows, row_form
 from ..bench.verdict import Spec, verdict
 from ..cluster.builders import catalogue_cluster
 from ..cluster.discover import discover
 from ..cluster.graph import Cluster, CollectiveFit, NodeGroup
 from ..errors import InputError, nearest
 from ..files import to_json, write_atomic
-from ..hardware import Catalogue, load
+from ..hardware import Catalogue, load_catalogue
 from ..units import format_bytes, format_time, parse_bytes, parse_time
 from .bench_from import Judged, judged_tables, print_judged, verdict_notes
 from .named_cluster import named_cluster
@@ -54,7 +54,7 @@ def bench(
     read: Sequence[ReadTable],
 ) -> int:
     """Measure, print and save as the options of the command say; return the exit code. `read` is what `source` has."""
-    catalogue = load(*hardware)
+    catalogue = load_catalogue(*hardware)
     names = what or ("all_reduce",)
     _check(names, ranks)
     if node:
@@ -201,7 +201,7 @@ def _print(tables: Tables, notes: Sequence[str], as_csv: bool, as_json: bool) ->
     every = [row for _, rows, _ in tables for row in rows]
     if as_json:
         for row in every:
-            click.echo(to_json(wire_form(row)))
+            click.echo(to_json(row_form(row)))
     elif as_csv:
         click.echo(csv_text(every), nl=False)
     else:

@@ -20,7 +20,7 @@ def calibration_of(
     """Return what the runs of `--calibrate` say, and print it; None without the option."""
     from ..plan.analytic import book
     from ..plan.analytic.calibration import is_file
-    from ..plan.calibrate import calibrate
+    from ..plan.calibrate import calibrate_from_runs
     from ..plan.validate import known_models
     from ..report.calibration import show_calibration
 
@@ -31,7 +31,7 @@ def calibration_of(
     if stack is not None and is_file(stack):
         raise InputError(f"--stack {stack} and --calibrate: expected one of them")
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
-    found = calibrate(runs, catalogue, book(), known_models(), made=today, stack=stack)
+    found = calibrate_from_runs(runs, catalogue, book(), known_models(), made=today, stack=stack)
     if stack is not None and found.stack != stack:
         raise InputError(f"--calibrate {runs}: runs of {found.family or found.stack}, not of {stack}")
     show_calibration(console, found)

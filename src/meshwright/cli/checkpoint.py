@@ -28,7 +28,7 @@ def verify(path: Path, as_json: bool) -> int:
     from ..units import format_bytes
 
     all_found = _all(path)
-    from ..train.checkpoint.pieces import verify as verify_pieces  # imports torch: a path is refused before
+    from ..train.checkpoint.pieces import verify_pieces as verify_pieces  # imports torch: a path is refused before
 
     for found in all_found:
         size_bytes = verify_pieces(found, read_manifest(found))
@@ -46,12 +46,12 @@ def verify(path: Path, as_json: bool) -> int:
 def show(path: Path, tensors: bool, as_json: bool) -> int:
     """Show step, layout, data position, schedule and sizes, from the manifest alone."""
     from ..files import to_json
-    from ..train.checkpoint.manifest import describe, read_manifest
+    from ..train.checkpoint.manifest import manifest_facts, read_manifest
     from ..units import format_bytes
 
     found = _all(path)[0]
     manifest = read_manifest(found)
-    facts: dict[str, Any] = describe(manifest)
+    facts: dict[str, Any] = manifest_facts(manifest)
     if as_json:
         listing = {"tensors": manifest.tensors} if tensors else {}
         sys.stdout.write(to_json({"checkpoint": str(found), **facts, **listing}) + "\n")

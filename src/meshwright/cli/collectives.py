@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
-from ..collectives.algorithms import build, describe, names
+from ..collectives.algorithms import algorithm_names, build_schedule, describe_algorithm
 from ..collectives.bitwise import leaves_equal_bits
 from ..collectives.draw import draw_svg, draw_text
 from ..collectives.figures import figures
@@ -20,10 +20,10 @@ from ..collectives.msccl_limits import LIMITS
 from ..collectives.msccl_write import write_algo
 from ..collectives.mscclpp_export import to_mscclpp
 from ..collectives.network import HostsNetwork, LinkRate, Network, network_of, uniform
-from ..collectives.price import price
+from ..collectives.price import price_schedule
 from ..collectives.schedule import COLLECTIVES, ROOTED, Schedule
 from ..collectives.sources import named_schedule, read_schedule
-from ..collectives.uneven import read_counts, uneven
+from ..collectives.uneven import read_counts, uneven_all_to_all
 from ..collectives.verify import verify
 from ..errors import InputError
 from ..files import read_text, to_json, write_atomic
@@ -92,9 +92,9 @@ def command() -> None:
 def list_(collective: str | None, as_json: bool) -> int:
     """List the algorithms of every collective."""
     rows = [
-        {"collective": kind, "name": name, "description": describe(kind, name)}
+        {"collective": kind, "name": name, "description": describe_algorithm(kind, name)}
         for kind in ([collective] if collective else COLLECTIVES)
-        for name in names(kind)
+        for name in algorithm_names(kind)
     ]
     if as_json:
         click.echo(to_json(rows))
@@ -184,11 +184,11 @@ def price_(
         keys = {key: source[key] for key in ("root", "target", "ranks_per_node")}
         matrix = read_counts(source["counts"]) if source["counts"] else None
         ranks = source["ranks"] or (len(matrix) if matrix else None)
-        schedules = [build(kind, name, _ranks(ranks), **keys) for name in names(kind)]
-        schedules = [uneven(schedule, matrix) for schedule in schedules] if matrix else schedules
+        schedules = [build_schedule(kind, name, _ranks(ranks), **keys) for name in algorithm_names(kind)]
+        schedules = [uneven_all_to_all(schedule, matrix) for schedule in schedules] if matrix else schedules
     ranks = schedules[0].ranks
     network = _network(ranks, source["ranks_per_node"], cluster, rate, alpha, inter, inter_alpha, nics)
-    prices = [price(s, network, parse_bytes(size)) for size in sizes.split(",") for s in schedules]
+    prices = [price_schedule(s, network, parse_bytes(size)) for size in sizes.split(",") for s in schedules]
     if as_json:
         click.echo(to_json(prices))
         return 0
@@ -278,7 +278,7 @@ def _schedule(
     if counts is not None:
         matrix = read_counts(counts)
         even = _schedule(name, ranks or len(matrix), collective, root, target, ranks_per_node, xml, file, None)
-        return uneven(even, matrix)
+        return uneven_all_to_all(even, matrix)
     if sum(source is not None for source in (name, xml, file)) != 1:
         raise InputError("expected one of NAME, --xml FILE and --file FILE")
     path = xml or file
@@ -301,11 +301,11 @@ def _ranks(ranks: int | None) -> int:
 def _verify_all(max_ranks: int, as_json: bool) -> int:
     rows, start = [], time.perf_counter()
     for collective in COLLECTIVES:
-        for name in names(collective):
+        for name in algorithm_names(collective):
             begun, count = time.perf_counter(), 0
             for ranks in range(1, max_ranks + 1):
                 for root in range(ranks) if collective in ROOTED else (0,):
-                    verify(build(collective, name, ranks, root=root))
+                    verify(build_schedule(collective, name, ranks, root=root))
                     count += 1
             row = {
                 "collective": collective,

@@ -16,7 +16,7 @@ SMALLEST = 1024  # of a curve
 def price_like(library: str, options: Mapping[str, Any], *, curve: bool, as_json: bool) -> int:
     """Print the library's time of --collective of --bytes on --ranks of --cluster; return the exit code."""
     from ..cluster.compact import compact
-    from ..hardware import load
+    from ..hardware import load_catalogue
     from ..plan.nccl import nccl_price
 
     for key in ("name", "xml", "file", "counts", "rate", "alpha", "inter", "inter_alpha"):
@@ -26,7 +26,7 @@ def price_like(library: str, options: Mapping[str, Any], *, curve: bool, as_json
     if options["cluster"] is None or options["ranks"] is None:
         raise InputError(f"--like {library}: expected --ranks N and --cluster, a node type of the catalogue or a file")
     name, ranks = str(options["cluster"]), int(options["ranks"])
-    cluster = compact(named_cluster(name, ranks), load(), where=name)
+    cluster = compact(named_cluster(name, ranks), load_catalogue(), where=name)
     sizes = [parse_bytes(size) for size in str(options["sizes"]).split(",")]
     if curve:
         largest = max(sizes)

@@ -6,8 +6,8 @@ from pathlib import Path
 import click
 import msgspec
 
-from ..cluster.doctor import CHECKS, Finding, examine, gather
-from ..cluster.doctor.exchange import meet, position
+from ..cluster.doctor import CHECKS, Finding, gather_facts, run_checks
+from ..cluster.doctor.exchange import meet_nodes, node_position
 from ..cluster.doctor.facts import NodeFacts
 from ..errors import InputError
 from ..files import to_json, write_atomic
@@ -66,11 +66,11 @@ def command(
         return _explain(run_folder, as_json)
     if int(os.environ.get("LOCAL_RANK", "0")) > 0:
         return 0  # the first rank of a node speaks for it
-    node, nodes = position(os.environ)
-    mine = msgspec.structs.replace(gather(node=node, nodes=nodes), load=watched(WATCH_S))
+    node, nodes = node_position(os.environ)
+    mine = msgspec.structs.replace(gather_facts(node=node, nodes=nodes), load=watched(WATCH_S))
     if report is not None:
         _write_report(report, mine)
-    findings = examine([mine]) if nodes == 1 else meet(mine, *_rendezvous(), parse_time(wait))
+    findings = run_checks([mine]) if nodes == 1 else meet_nodes(mine, *_rendezvous(), parse_time(wait))
     if node == 0 or any(finding.check == "rendezvous" for finding in findings):
         _print(findings, nodes, as_json)
     return 1 if findings else 0
@@ -81,7 +81,7 @@ def _write_report(path: Path, mine: NodeFacts) -> None:
     from ..cluster.doctor.report import encoded, machine_report
     from ..device import facts as accelerators
 
-    data = encoded(machine_report(mine, accelerators(), examine([mine])))
+    data = encoded(machine_report(mine, accelerators(), run_checks([mine])))
     try:
         write_atomic(path, data)
     except OSError as error:
@@ -110,9 +110,9 @@ def _print(findings: list[Finding], nodes: int, as_json: bool) -> None:
 
 
 def _post_mortem(paths: list[Path], page: Path | None, as_json: bool) -> int:
-    from ..postmortem.inputs import examine
+    from ..postmortem.inputs import examine_files
 
-    verdict = examine(paths)
+    verdict = examine_files(paths)
     click.echo(to_json(verdict) if as_json else str(verdict))
     if page is not None:
         from ..postmortem.page import write

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from ..cluster.emulation import Emulation, EmulationSpec, state, stream
 from ..cluster.emulation.derive import derived, measure_carry
-from ..cluster.emulation.session import ask, visit
+from ..cluster.emulation.session import send_request, visit
 from ..cluster.expand import expanded
 from ..cluster.wire import read_cluster
 from ..errors import InputError
@@ -124,7 +124,9 @@ def _sentence(wanted: EmulationSpec) -> str:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def list_running(as_json: bool) -> int:
     """Print the emulations that run here, and what runs in them."""
-    found = [{"id": entry.owner_pid, **ask(entry.folder, {"op": "status"})} for entry in state.running(state.root())]
+    found = [
+        {"id": entry.owner_pid, **send_request(entry.folder, {"op": "status"})} for entry in state.running(state.root())
+    ]
     if as_json:
         click.echo(to_json(found))
         return 0
@@ -140,7 +142,7 @@ def list_running(as_json: bool) -> int:
 @click.argument("argv", nargs=-1, required=True, metavar="-- COMMAND")
 def execute(owner_pid: int | None, node: str, argv: tuple[str, ...]) -> int:
     """Run COMMAND on a node of a running emulation."""
-    return visit(state.find(state.root(), owner_pid).folder, node, argv)
+    return visit(state.find_emulation(state.root(), owner_pid).folder, node, argv)
 
 
 @command.command("fault", epilog="Example: meshwright emulate fault slow node1 100Mbps")
@@ -159,7 +161,7 @@ def fault(owner_pid: int | None, as_json: bool, words: tuple[str, ...]) -> int:
     pause rank3          stop a rank, or all of a node (resume: let it go on)
     kill rank3           SIGKILL a rank, or power off a node
     """
-    entry = state.find(state.root(), owner_pid)
-    done = ask(entry.folder, {"op": "fault", "text": " ".join(words)})["done"]
+    entry = state.find_emulation(state.root(), owner_pid)
+    done = send_request(entry.folder, {"op": "fault", "text": " ".join(words)})["done"]
     click.echo(to_json({"id": entry.owner_pid, "done": done}) if as_json else done)
     return 0

@@ -96,11 +96,11 @@ def setting_of_job(job: "Job", question: JobQuestion, catalogue: "Catalogue") ->
 
 def priced_job(job: "Job", setting: "Setting") -> "PricedLayout":
     """Return the price of what a job runs today."""
-    from ..plan.analytic import Grid, price
+    from ..plan.analytic import Grid, price_layouts
     from ..plan.explore import row_of
 
     grid = Grid.of([job.full_layout()])
-    return row_of(setting, grid, price(setting, grid, job.stages), 0)
+    return row_of(setting, grid, price_layouts(setting, grid, job.stages), 0)
 
 
 def plan_job(given: PlanOptions, catalogue: "Catalogue", console: "Console") -> int:
@@ -120,7 +120,7 @@ def plan_job(given: PlanOptions, catalogue: "Catalogue", console: "Console") -> 
     engine = given.engine or given.emit or job.engine
     rows: Sequence[PricedLayout] = ()
     try:
-        rows = study_of(setting, only(price_all(setting), engine), model=job.model_name or "").rows
+        rows = study_of(setting, runnable_on(price_all(setting), engine), model=job.model_name or "").rows
     except InputError as error:
         click.echo(f"note: {error}", err=True)
     faster = [
@@ -163,7 +163,7 @@ def _question(given: PlanOptions) -> JobQuestion:
     )
 
 
-def only(priced: Any, engine: str | None) -> Any:
+def runnable_on(priced: Any, engine: str | None) -> Any:
     """Return priced layouts kept to what an engine can run; all of them without one."""
     from ..plan.engine import restricted
     from ..workload.engines import engine_named
@@ -270,7 +270,7 @@ def _answer(
 ) -> dict[str, Any]:
     import msgspec
 
-    from ..plan.request import candidates
+    from ..plan.request import alternatives
 
     return {
         "job": job.as_json(),
@@ -288,5 +288,5 @@ def _answer(
             }
             for other in faster
         ],
-        "alternatives": candidates(row, rows),
+        "alternatives": alternatives(row, rows),
     }

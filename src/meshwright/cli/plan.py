@@ -11,7 +11,7 @@ from ..units import parse_rate, parse_time
 from ..workload.recomputed import modules_of
 from .brief import Brief
 from .calibration import calibration_of, save_calibration
-from .job import check_emit, emit, only, plan_job
+from .job import check_emit, emit, plan_job, runnable_on
 from .options import PlanOptions
 from .plan_envelope import arithmetic
 from .plan_here import HERE, plan_here
@@ -88,7 +88,7 @@ OFTEN = (
 @click.argument("more", metavar="[FILE|NAME=VALUE]...", nargs=-1)
 def command(**typed: Any) -> int:
     """Rank layouts of a model on a cluster, price one, or solve for the network that a target needs."""
-    from ..hardware import load
+    from ..hardware import load_catalogue
     from ..report.terminal import console
     from ..workload.models import load_model
 
@@ -96,7 +96,7 @@ def command(**typed: Any) -> int:
     check_emit(given)
     if given.cluster == HERE:
         return plan_here(given, console(stderr=given.as_json))
-    catalogue = load(*given.hardware)
+    catalogue = load_catalogue(*given.hardware)
     shown = console(stderr=given.as_json or (given.emit is not None and given.emit_to is None))
     if not given.job:
         _check(given)
@@ -161,7 +161,7 @@ def _check(given: PlanOptions) -> None:
 def _plan(given: PlanOptions, model: "Model", catalogue: "Catalogue", console: "Console") -> int:
     from ..plan.analytic.price import origins
     from ..plan.request import setting_of
-    from ..plan.told import facts_of, sentence
+    from ..plan.told import model_facts, sentence
 
     if given.compare is not None:
         return _compare(given, given.compare, model, catalogue, console)
@@ -174,7 +174,7 @@ def _plan(given: PlanOptions, model: "Model", catalogue: "Catalogue", console: "
     if given.layout is not None:
         return _price(setting, given, given.layout, console)
     if not given.as_json:
-        console.print(sentence(facts_of(setting)), highlight=False)
+        console.print(sentence(model_facts(setting)), highlight=False)
     targets = any(getattr(given, name) is not None for name in ("target_mfu", "target_step_time", "target_days"))
     if not given.as_json and (targets or given.scaling is not None or given.modes):
         console.print(f"constants: {'; '.join(origins(setting)[:2])}", highlight=False)
@@ -226,11 +226,11 @@ def _imbalance(given: float | None, model: "Model") -> float:
 def _placements(path: str | None) -> "tuple[Placement, ...]":
     """Return where the nodes hang that a file describes; InputError where it describes none."""
     from ..cluster.dumps import load_dump
-    from ..hardware import load
+    from ..hardware import load_catalogue
 
     if path is None:
         return ()
-    found = load_dump(path, load()).placements
+    found = load_dump(path, load_catalogue()).placements
     if not found:
         raise InputError(f"--placements {path}: has no nodes below switches; expected `scontrol show topology`")
     return found
@@ -238,14 +238,14 @@ def _placements(path: str | None) -> "tuple[Placement, ...]":
 
 def _tell_places(cluster: "Cluster") -> None:
     """Say in which order named nodes take the ranks, and how a cloud gives closer ones where they are spread."""
-    from ..cluster.proximity import advice
+    from ..cluster.proximity import placement_advice
     from ..plan.machines import node
 
     nodes = [place.node for place in cluster.placements]
     if nodes:
         click.echo(f"order of nodes: {','.join(nodes)} (srun keeps it from SLURM_HOSTFILE)", err=True)
     cloud = node(cluster).type.partition("-")[0]
-    told = advice(cluster, nodes or [f"node{number}" for number in range(cluster.num_nodes)], cloud)
+    told = placement_advice(cluster, nodes or [f"node{number}" for number in range(cluster.num_nodes)], cloud)
     if told:
         click.echo(f"note: {told}", err=True)
 
@@ -255,7 +255,7 @@ def _search(setting: "Setting", given: PlanOptions, model: "Model", console: "Co
     from ..plan.refine import refined
     from ..report.planning import show_study
 
-    priced = only(price_all(setting), given.engine or given.emit)
+    priced = runnable_on(price_all(setting), given.engine or given.emit)
     study = study_of(setting, priced, model=model.name)
     if given.refine is not None:
         study = refined(study, setting, priced, given.refine)
@@ -276,7 +276,7 @@ def _price(setting: "Setting", given: PlanOptions, layout: str, console: "Consol
     from ..plan.explore import plain_data_parallel
     from ..plan.keep import unlike_its_stack
     from ..plan.request import priced_layout
-    from ..plan.told import facts_of, sentence
+    from ..plan.told import model_facts, sentence
     from ..report.planning import show_engines, show_row
     from ..report.terminal import show_pipeline
 
@@ -290,7 +290,7 @@ def _price(setting: "Setting", given: PlanOptions, layout: str, console: "Consol
     if given.as_json:
         print_answer(setting, row, others)
     else:
-        console.print(sentence(facts_of(setting)), highlight=False)
+        console.print(sentence(model_facts(setting)), highlight=False)
         show_row(console, str(row.layout), row)
         if given.stack is None:
             show_engines(console, on_other_engines(setting, row.layout))
@@ -301,7 +301,7 @@ def _price(setting: "Setting", given: PlanOptions, layout: str, console: "Consol
 def _compare(given: PlanOptions, clusters: str, model: "Model", catalogue: "Catalogue", console: "Console") -> int:
     from ..layout import Layout
     from ..plan.request import setting_of
-    from ..plan.whatif import compare
+    from ..plan.whatif import compare_clusters
     from ..report.planning import show_comparison_of_clusters
 
     names = [name.strip() for name in clusters.split(",") if name.strip()]
@@ -310,7 +310,7 @@ def _compare(given: PlanOptions, clusters: str, model: "Model", catalogue: "Cata
     settings = {name: setting_of(_request(*_overridden(given, name, model)), catalogue) for name in names}
     first = settings[names[0]]
     layout = None if given.layout is None else Layout.parse(given.layout, world_size=first.gpus)
-    comparison = compare(settings, layout)
+    comparison = compare_clusters(settings, layout)
     if given.as_json:
         print_about(first, comparison)
     else:

@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 def arithmetic(given: PlanOptions, model: "Model | None", catalogue: "Catalogue", console: "Console") -> int:
     """Show the arithmetic of a step by a model or a parameter count; return the exit code."""
     from ..plan.envelope import envelope
-    from ..plan.machines import machines, node
+    from ..plan.machines import cluster_by_name, node
     from ..plan.told import sentence
     from ..report.planning import show_envelope
 
     cluster = given.cluster
     assert cluster is not None
     group = node(
-        machines(
+        cluster_by_name(
             catalogue,
             cluster,
             given.gpus,

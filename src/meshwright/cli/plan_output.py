@@ -63,24 +63,24 @@ def _one_node(cluster: "Cluster") -> "Cluster":
 
 def print_answer(setting: "Setting", best: "PricedLayout", others: "Sequence[PricedLayout]") -> None:
     """Print the best row and the others as JSON."""
-    from ..plan.request import candidates
+    from ..plan.request import alternatives
 
     answer = {
         "layout": best.layout,
         "predicted": best.predicted,
         "fits": best.fits,
         "memory": best.memory,
-        "alternatives": candidates(best, others),
+        "alternatives": alternatives(best, others),
     }
     print_about(setting, answer)
 
 
 def print_about(setting: "Setting", answer: Any) -> None:
     """Print a struct or an object as JSON, with the model that it is about."""
-    from ..plan.told import facts_of
+    from ..plan.told import model_facts
 
     fields = answer if isinstance(answer, dict) else msgspec.structs.asdict(answer)
-    click.echo(to_json({"model": facts_of(setting), **fields}))
+    click.echo(to_json({"model": model_facts(setting), **fields}))
 
 
 def optional(parse: Callable[[str], Any], text: str | None) -> Any:

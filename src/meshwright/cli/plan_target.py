@@ -73,11 +73,11 @@ def _marks(setting: "Setting", catalogue: "Catalogue") -> dict[str, "tuple[Mark,
 
 def _plot(path: Path, solution: "Solution", marks: dict[str, "tuple[Mark, ...]"]) -> None:
     """Write one SVG: the curves of a solution below each other."""
-    from ..report.curve import stacked, svg
+    from ..report.curve import curve_svg, stacked
     from ..report.planning import QUANTITIES, quantity_text
 
     def one(need: "Need") -> str:
-        return svg(
+        return curve_svg(
             need,
             solution.target_step_time_s,
             marks.get(need.quantity, ()),

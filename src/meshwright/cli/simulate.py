@@ -142,10 +142,10 @@ def _collective(options: SimulateOptions) -> int:
 
 def _step(options: SimulateOptions) -> int:
     from ..cluster.compact import compact
-    from ..hardware import load
+    from ..hardware import load_catalogue
     from ..layout import Layout
     from ..plan.analytic import Setting
-    from ..plan.analytic.calibration import calibrations, joined
+    from ..plan.analytic.calibration import calibrations, joined_calibrations
     from ..workload.architecture import Architecture
     from ..workload.models import load_model
 
@@ -178,7 +178,7 @@ def _step(options: SimulateOptions) -> int:
     software, machine = calibrations(options.stack, options.cluster)
     setting = Setting(
         architecture=architecture,
-        cluster=compact(_cluster(options, layout.world_size), load(), where=options.cluster),
+        cluster=compact(_cluster(options, layout.world_size), load_catalogue(), where=options.cluster),
         gpus=layout.world_size,
         global_batch=batch,
         seq_len=seq_len,
@@ -186,14 +186,14 @@ def _step(options: SimulateOptions) -> int:
         stack=software.stack if software else options.stack or default_of(options.precision, str(layout)),
         assumed=model.assumed,
         ignored=model.ignored,
-        measured=joined(software, machine),
+        measured=joined_calibrations(software, machine),
     )
     return _simulated(options, setting, layout)
 
 
 def _job(options: SimulateOptions) -> int:
     """Simulate the step of an engine's own configuration."""
-    from ..hardware import load
+    from ..hardware import load_catalogue
     from .job import job_of, setting_of_job, typed
 
     question = JobQuestion(
@@ -208,12 +208,12 @@ def _job(options: SimulateOptions) -> int:
         fabric=options.fabric,
     )
     job = job_of(question)
-    return _simulated(options, setting_of_job(job, question, load()), job.full_layout(), job.stages)
+    return _simulated(options, setting_of_job(job, question, load_catalogue()), job.full_layout(), job.stages)
 
 
 def _simulated(options: SimulateOptions, setting: "Setting", layout: "Layout", stages: Sequence[int] = ()) -> int:
     from ..plan.simulated import simulate_plan
-    from ..plan.told import facts_of
+    from ..plan.told import model_facts
 
     timeline = simulate_plan(
         setting,
@@ -225,7 +225,7 @@ def _simulated(options: SimulateOptions, setting: "Setting", layout: "Layout", s
     )
     if options.trace:
         _write_trace(options.trace, timeline)
-    return _print_step(timeline, layout, facts_of(setting), options.as_json)
+    return _print_step(timeline, layout, model_facts(setting), options.as_json)
 
 
 def _print_step(timeline: "Timeline", layout: Any, facts: "ModelFacts", as_json: bool) -> int:
@@ -288,9 +288,9 @@ def _topology(options: SimulateOptions) -> "tuple[Topology, int | None]":
 
 
 def _traffic(options: SimulateOptions, ranks: int, per_node: int | None) -> Any:
-    from ..collectives.algorithms import build
+    from ..collectives.algorithms import build_schedule
     from ..collectives.sources import named_schedule, read_schedule
-    from ..collectives.uneven import read_counts, uneven
+    from ..collectives.uneven import read_counts, uneven_all_to_all
     from ..simulate.traffic import named_traffic, traffic_of
 
     counts, name, collective = options.counts, options.algorithm, options.collective
@@ -305,8 +305,8 @@ def _traffic(options: SimulateOptions, ranks: int, per_node: int | None) -> Any:
         assert collective is not None
         if counts is None:
             return named_traffic(collective, name, ranks, ranks_per_node=per_node, root=options.root)
-        schedule = build(collective, name, ranks, root=options.root, ranks_per_node=per_node)
-    return traffic_of(uneven(schedule, read_counts(counts)) if counts is not None else schedule)
+        schedule = build_schedule(collective, name, ranks, root=options.root, ranks_per_node=per_node)
+    return traffic_of(uneven_all_to_all(schedule, read_counts(counts)) if counts is not None else schedule)
 
 
 def _disturbance(options: SimulateOptions) -> "Disturbance":

@@ -13,14 +13,14 @@ from ..cluster.dumps import load_dumps
 from ..cluster.emulation.inside import surrounding_cluster
 from ..cluster.graph import Cluster
 from ..cluster.plugins import net_plugins
-from ..cluster.svg import svg
+from ..cluster.svg import cluster_svg
 from ..cluster.wire import wire_form
 from ..errors import InputError
 from ..files import to_json, write_atomic, write_struct
-from ..hardware import Catalogue, load
+from ..hardware import Catalogue, load_catalogue
 from ..hardware.arithmetic import suspicions
 from ..hardware.catalogue import shipped
-from ..hardware.listing import TABLES, HardwareEntry, compared, entries, find, toml_entry
+from ..hardware.listing import TABLES, HardwareEntry, compared, entries, find_entry, toml_entry
 from ..report.narrow import show_table
 from ..report.terminal import console
 
@@ -62,7 +62,7 @@ def command(
     as_json: bool,
 ) -> int:
     """Show devices, links, NUMA, bottlenecks and traps of this machine, of a saved dump, or the catalogue."""
-    catalogue = load(*hardware)
+    catalogue = load_catalogue(*hardware)
     for suspicion in suspicions(catalogue, shipped()):
         click.echo(f"warning: {suspicion}", err=True)
     if as_toml:
@@ -96,7 +96,7 @@ def command(
 def _show(cluster: Cluster, svg_file: str | None, save: str | None, as_json: bool) -> int:
     try:
         if svg_file is not None:
-            write_atomic(svg_file, svg(cluster).encode())
+            write_atomic(svg_file, cluster_svg(cluster).encode())
         if save is not None:
             write_struct(save, cluster)
     except OSError as error:
@@ -145,7 +145,7 @@ def _table(name: str, rows: Sequence[HardwareEntry]) -> Table:
 def _compare(catalogue: Catalogue, words: Sequence[str], as_json: bool) -> int:
     if len(words) < 2:
         raise InputError("--compare: expected the names of two or more entries")
-    chosen = [find(catalogue, word) for word in words]
+    chosen = [find_entry(catalogue, word) for word in words]
     if as_json:
         click.echo(to_json(chosen))
         return 0

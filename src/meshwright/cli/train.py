@@ -54,9 +54,9 @@ def command(
     as_json: bool,
 ) -> int:
     """Plan, run and verify a job (TOML, or a plan.json); without CONFIG: a small decoder."""
-    from ..train.config import load, template
+    from ..train.config import load_job, template
     from ..train.event_hook import HOOK_VARIABLE
-    from ..train.planned import is_plan, job_of
+    from ..train.planned import is_plan, planned_job
     from ..train.resume import CHANGED_VARIABLE, check_keys
 
     if engine_files:
@@ -79,11 +79,11 @@ def command(
     if changed:
         raise InputError("--changed: is for --resume, which holds a run against its checkpoint")
     if config is not None and is_plan(config):
-        job = job_of(config, overrides, replan=replan)
+        job = planned_job(config, overrides, replan=replan)
     elif replan:
         raise InputError("--replan: needs a plan (plan.json) as CONFIG")
     else:
-        job = load(config, overrides)
+        job = load_job(config, overrides)
     if job.launch.nodes > 1:
         if run_dir is None:
             raise InputError("--run-dir: several machines need one folder that all of them see; name it")

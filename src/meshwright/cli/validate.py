@@ -9,7 +9,7 @@ from rich.table import Table
 
 from ..errors import InputError
 from ..files import to_json
-from ..hardware import load
+from ..hardware import load_catalogue
 from ..plan.analytic import book
 from ..plan.analytic.calibration import calibrations
 from ..plan.columns import INPUTS, MEASURED
@@ -62,7 +62,7 @@ def command(
     measured: float | None, calibrate: str | None, save: Path | None, stack: str | None, **of_job: Any,
 ) -> int:  # fmt: skip
     """Predict the step time of every run of a table, and say how far off the predictions are."""
-    catalogue, known = load(*hardware), book()
+    catalogue, known = load_catalogue(*hardware), book()
     if columns:
         for name, meaning in {**INPUTS, **MEASURED}.items():
             click.echo(f"{name:<26}{meaning}")

@@ -7,15 +7,15 @@ from click.shell_completion import CompletionItem
 
 
 def _models() -> Iterable[str]:
-    from ..workload.models.catalogue import names
+    from ..workload.models.catalogue import model_names
 
-    return names()
+    return model_names()
 
 
 def _clusters() -> Iterable[str]:
-    from ..hardware import load
+    from ..hardware import load_catalogue
 
-    return load().nodes
+    return load_catalogue().nodes
 
 
 def _here_or_clusters() -> Iterable[str]:
@@ -23,28 +23,28 @@ def _here_or_clusters() -> Iterable[str]:
 
 
 def _fabrics() -> Iterable[str]:
-    from ..hardware import load
+    from ..hardware import load_catalogue
 
-    return load().fabrics
+    return load_catalogue().fabrics
 
 
 def _accelerators() -> Iterable[str]:
-    from ..hardware import load
+    from ..hardware import load_catalogue
 
-    return load().accelerators
+    return load_catalogue().accelerators
 
 
 def _links() -> Iterable[str]:
-    from ..hardware import load
+    from ..hardware import load_catalogue
 
-    return [*load().interconnects, *load().networks]
+    return [*load_catalogue().interconnects, *load_catalogue().networks]
 
 
 def _algorithms() -> Iterable[str]:
-    from ..collectives.algorithms import names
+    from ..collectives.algorithms import algorithm_names
     from ..collectives.schedule import COLLECTIVES
 
-    return dict.fromkeys(name for collective in COLLECTIVES for name in names(collective))
+    return dict.fromkeys(name for collective in COLLECTIVES for name in algorithm_names(collective))
 
 
 def _measurable() -> Iterable[str]:

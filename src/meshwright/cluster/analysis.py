@@ -11,7 +11,7 @@ from .cuts import least_cut
 from .domains import Domain, domains, own_links
 from .graph import Cluster, Link
 from .paths import MEANING, PCIE_ORDER, SLOW, is_own, nvlink_count, rank
-from .proximity import advice as closer
+from .proximity import placement_advice as closer
 from .verdicts import verdicts
 
 

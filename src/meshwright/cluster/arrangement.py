@@ -39,7 +39,7 @@ class HostArrangement(NamedTuple):
     links: tuple[Link, ...]
 
 
-def machines(cluster: Cluster, most_devices: int) -> tuple[list[HostArrangement], int]:
+def arranged_hosts(cluster: Cluster, most_devices: int) -> tuple[list[HostArrangement], int]:
     """Return the hosts of a cluster in order, whole ones up to `most_devices`, and how many devices are left out."""
     by_node: dict[str, list[Device]] = {}
     for device in cluster.devices:

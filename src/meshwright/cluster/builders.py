@@ -6,7 +6,7 @@ from ..errors import InputError
 from ..hardware import Catalogue, FabricType, NodeType
 from ..hardware.arithmetic import gpu_link
 from .cuts import balanced_cut
-from .described import described
+from .described import described_device
 from .graph import Cluster, Device, Fabric, NodeGroup
 
 KNOWN_LINK_NAMES = {
@@ -29,7 +29,7 @@ def node_group(catalogue: Catalogue, name: str, count: int = 1) -> NodeGroup:
         type=name,
         count=count,
         gpus=gpus,
-        gpu=described(Device(id="GPU", kind="gpu"), node.accelerator, accelerator, catalogue),
+        gpu=described_device(Device(id="GPU", kind="gpu"), node.accelerator, accelerator, catalogue),
         gpu_link=f"{prefix}{link.links.number:.0f}" if prefix == "NV" else prefix,
         gpu_bandwidth_bytes_per_s=link.rate_bytes_per_s,
         peer_bandwidth_bytes_per_s=_peer_bytes_per_s(catalogue, node),

@@ -8,7 +8,7 @@ from .graph import Device
 SHOWN = frozenset({"nvlink", "xgmi"})  # links that dumps show; ports of a card that are Ethernet are in none
 
 
-def described(device: Device, key: str, accelerator: Accelerator, catalogue: Catalogue) -> Device:
+def described_device(device: Device, key: str, accelerator: Accelerator, catalogue: Catalogue) -> Device:
     """Return a GPU with the peaks, the memory and the links of its model where it does not say them itself."""
     link = catalogue.interconnect(accelerator.link) if accelerator.link else None
     return replace(
@@ -28,4 +28,4 @@ def with_catalogue(device: Device, name: str, catalogue: Catalogue) -> Device:
     It is what drivers list: one die of a card with several.
     """
     key = catalogue.shown_key(name)
-    return described(device, key, catalogue.accelerators[key], catalogue)
+    return described_device(device, key, catalogue.accelerators[key], catalogue)

@@ -15,7 +15,7 @@ def start_time(pid: int) -> int | None:
     return None if fields[0] in (b"Z", b"X") else int(fields[19])
 
 
-def facts_of(pid: int) -> dict[str, str]:
+def process_status(pid: int) -> dict[str, str]:
     """Return the lines of a process's status by name; none if it has ended."""
     with contextlib.suppress(OSError):
         lines = Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines()

@@ -64,7 +64,7 @@ def nearest_nodes(placements: Sequence[Placement], count: int) -> tuple[Placemen
     return tuple(ordered[start : start + count])
 
 
-def advice(cluster: Cluster, nodes: Sequence[str], cloud: str | None = None) -> str | None:
+def placement_advice(cluster: Cluster, nodes: Sequence[str], cloud: str | None = None) -> str | None:
     """Return what to do where the nodes of a job are spread over leaves; None where they share one, or have none."""
     if not cluster.placements and (cluster.fabric is None or cluster.fabric.kind in {"flat", "torus"}):
         return None

@@ -9,7 +9,7 @@ from html import escape
 from typing import NamedTuple
 
 from ..units import format_bytes, format_network_rate, format_rate
-from .arrangement import HostArrangement, Numa, SwitchGroup, is_even, machines, sick
+from .arrangement import HostArrangement, Numa, SwitchGroup, arranged_hosts, is_even, sick
 from .graph import Cluster, Device, Link
 from .paths import is_own, rank
 
@@ -33,9 +33,9 @@ class Drawn(NamedTuple):
     height: int
 
 
-def svg(cluster: Cluster) -> str:
+def cluster_svg(cluster: Cluster) -> str:
     """Return the drawing as one SVG document; names are escaped, nothing outside it is referred to."""
-    shown, left_out = machines(cluster, MAX_DEVICES)
+    shown, left_out = arranged_hosts(cluster, MAX_DEVICES)
     body, x, y, row, width = [], GAP, CAPTION + GAP, 0, 0
     for machine in shown:
         drawn = _machine(machine, framed=len(shown) > 1)

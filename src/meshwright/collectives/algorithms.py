@@ -109,7 +109,7 @@ RINGS: Flat = {
 }  # the ring of which "rings" places one on each rank of a node
 
 
-def names(collective: str) -> list[str]:
+def algorithm_names(collective: str) -> list[str]:
     """Return the names of the algorithms of a collective; "hierarchical" stands for every pair inner/outer."""
     table = FLAT.get(collective) or ROOTED_BY_NAME.get(collective) or DIRECTED.get(collective)
     if table is None:
@@ -117,7 +117,7 @@ def names(collective: str) -> list[str]:
     return [*table, *(["hierarchical"] if collective in HIERARCHICAL else [])]
 
 
-def describe(collective: str, name: str) -> str:
+def describe_algorithm(collective: str, name: str) -> str:
     """Return what an algorithm does, in a line."""
     if name == "hierarchical":
         inner, outer = HIERARCHICAL[collective]
@@ -130,7 +130,7 @@ def describe(collective: str, name: str) -> str:
     return (table[name].__doc__ or "").strip().splitlines()[0]
 
 
-def build(
+def build_schedule(
     collective: str,
     name: str,
     ranks: int,
@@ -144,7 +144,7 @@ def build(
     `name` is one of `names(collective)`, or "hierarchical:INNER/OUTER", or "rings", the last two perhaps followed by
     ":RANKS_PER_NODE".
     """
-    known = names(collective)
+    known = algorithm_names(collective)
     if ranks < 1:
         raise InputError(f"ranks: expected 1 or more, got {ranks}")
     if not 0 <= root < ranks:

@@ -23,7 +23,7 @@ def transposed(schedule: Schedule, collective: Collective, *, reduce: bool) -> S
     )
 
 
-def placed(schedule: Schedule, ranks: Sequence[int], slots: Sequence[Sequence[int]]) -> list[Round]:
+def placed_rounds(schedule: Schedule, ranks: Sequence[int], slots: Sequence[Sequence[int]]) -> list[Round]:
     """Return the rounds of `schedule` with its rank r being ranks[r], and its slot s the run of slots slots[s]."""
 
     def wide(chunks: tuple[int, ...]) -> tuple[int, ...]:
@@ -35,6 +35,6 @@ def placed(schedule: Schedule, ranks: Sequence[int], slots: Sequence[Sequence[in
     ]
 
 
-def blocks(start: int, count: int, size: int) -> list[range]:
+def slot_runs(start: int, count: int, size: int) -> list[range]:
     """Return `count` runs of `size` slots that follow each other from `start` on."""
     return [range(start + i * size, start + (i + 1) * size) for i in range(count)]

@@ -7,7 +7,7 @@ from .compose import transposed
 from .schedule import Collective, Round, Schedule, Transfer, make
 
 
-def exchange(ranks: int, senders: Sequence[int] | None = None) -> Iterator[Round]:
+def direct_exchange(ranks: int, senders: Sequence[int] | None = None) -> Iterator[Round]:
     """Each rank sends chunk c to rank c, to its neighbour at distance 1 first, then 2, and so on; one round each.
 
     With `senders`, only what those ranks send.
@@ -55,18 +55,20 @@ def one_shot(ranks: int) -> Schedule:
 
 def partitioned(ranks: int) -> Schedule:
     """All-reduce in 2 rounds: each rank reduces one part of the data, then sends it to all others."""
-    rounds = chain(at_once(exchange(ranks)), at_once(spread(ranks)))
+    rounds = chain(at_once(direct_exchange(ranks)), at_once(spread(ranks)))
     return make("all_reduce", "partitioned", ranks, rounds, chunks=ranks)
 
 
 def partitioned_staggered(ranks: int) -> Schedule:
     """All-reduce as partitioned, in 2(P-1) rounds with one message in and one out of each rank."""
-    return make("all_reduce", "partitioned_staggered", ranks, chain(exchange(ranks), spread(ranks)), chunks=ranks)
+    return make(
+        "all_reduce", "partitioned_staggered", ranks, chain(direct_exchange(ranks), spread(ranks)), chunks=ranks
+    )
 
 
 def direct_reduce_scatter(ranks: int) -> Schedule:
     """Reduce-scatter in 1 round: each rank sends every other rank its part."""
-    return make("reduce_scatter", "direct", ranks, at_once(exchange(ranks)), chunks=ranks)
+    return make("reduce_scatter", "direct", ranks, at_once(direct_exchange(ranks)), chunks=ranks)
 
 
 def direct_all_gather(ranks: int) -> Schedule:
@@ -76,7 +78,7 @@ def direct_all_gather(ranks: int) -> Schedule:
 
 def pairwise_reduce_scatter(ranks: int) -> Schedule:
     """Reduce-scatter in P-1 rounds: in round k each rank sends its neighbour at distance k that one's part."""
-    return make("reduce_scatter", "pairwise", ranks, exchange(ranks), chunks=ranks)
+    return make("reduce_scatter", "pairwise", ranks, direct_exchange(ranks), chunks=ranks)
 
 
 def pairwise_all_gather(ranks: int) -> Schedule:

@@ -8,7 +8,7 @@ from itertools import chain
 from math import lcm
 
 from ..errors import InputError
-from .compose import blocks, placed
+from .compose import placed_rounds, slot_runs
 from .schedule import Round, Schedule, make, parallel
 
 Builder = Callable[[int], Schedule]
@@ -32,7 +32,7 @@ def hierarchical_all_reduce(
         _in_each_node(first, nodes, places, _slots(first, 0, chunks, chunks)),
         parallel(
             *(
-                placed(middle, range(place, ranks, places), _slots(middle, place * part, part, chunks))
+                placed_rounds(middle, range(place, ranks, places), _slots(middle, place * part, part, chunks))
                 for place in rails
             )
         ),
@@ -50,7 +50,7 @@ def led_all_reduce(
     chunks = lcm(first.chunks, middle.chunks, last.chunks)
     rounds = chain(
         _in_each_node(first, nodes, places, _slots(first, 0, chunks, chunks)),
-        placed(middle, range(0, ranks, places), _slots(middle, 0, chunks, chunks)),
+        placed_rounds(middle, range(0, ranks, places), _slots(middle, 0, chunks, chunks)),
         _in_each_node(last, nodes, places, _slots(last, 0, chunks, chunks)),
     )
     return make("all_reduce", name, ranks, rounds, chunks=chunks, scratch=_scratch(middle, chunks))
@@ -78,11 +78,13 @@ def hierarchical_all_to_all(ranks: int, ranks_per_node: int, *, inner: Builder, 
     inside, across = inner(places), outer(nodes)
     grid = [[node * places + place for place in range(places)] for node in range(nodes)]
     to_places = [
-        placed(inside, row, [[src * ranks + other[place] for other in grid] for src in row for place in range(places)])
+        placed_rounds(
+            inside, row, [[src * ranks + other[place] for other in grid] for src in row for place in range(places)]
+        )
         for row in grid
     ]
     to_nodes = [
-        placed(
+        placed_rounds(
             across,
             [row[place] for row in grid],
             [[src * ranks + row[place] for src in sources] for sources in grid for row in grid],
@@ -101,13 +103,13 @@ def node_grid(ranks: int, ranks_per_node: int, what: str = "hierarchical") -> tu
 
 def _in_each_node(schedule: Schedule, nodes: int, places: int, slots: Sequence[Sequence[int]]) -> Sequence[Round]:
     rows = (range(node * places, (node + 1) * places) for node in range(nodes))
-    return list(parallel(*(placed(schedule, row, slots) for row in rows)))
+    return list(parallel(*(placed_rounds(schedule, row, slots) for row in rows)))
 
 
 def _slots(schedule: Schedule, start: int, length: int, scratch_start: int) -> list[range]:
     """Cut the slots from `start` on into the chunks of a part, and give its scratch slots as much room each."""
     size = length // schedule.chunks
-    return blocks(start, schedule.chunks, size) + blocks(scratch_start, schedule.scratch, size)
+    return slot_runs(start, schedule.chunks, size) + slot_runs(scratch_start, schedule.scratch, size)
 
 
 def _scratch(schedule: Schedule, length: int) -> int:
@@ -117,7 +119,7 @@ def _scratch(schedule: Schedule, length: int) -> int:
 def _rails_gather(outer: Builder, nodes: int, places: int) -> list[Round]:
     schedule = outer(nodes)
     rails = (range(place, nodes * places, places) for place in range(places))
-    return list(parallel(*(placed(schedule, rail, [(rank,) for rank in rail]) for rail in rails)))
+    return list(parallel(*(placed_rounds(schedule, rail, [(rank,) for rank in rail]) for rail in rails)))
 
 
 def _nodes_gather(inner: Builder, nodes: int, places: int) -> Sequence[Round]:

@@ -25,7 +25,7 @@ from .msccl_file import MAX_FILE_BYTES, Algo, read_algo
 from .msccl_flight import HELD, flight
 from .msccl_order import HalfStep, Order, order
 from .msccl_slots import COLLECTIVES, SlotMap
-from .schedule import Round, Schedule, Transfer, make, name_of
+from .schedule import Round, Schedule, Transfer, make, schedule_name
 from .verify import ScheduleError, verify
 
 Access = tuple[int, bool]  # place in the order of events, whether it writes
@@ -80,7 +80,7 @@ def _lowered(algo: Algo, where: str) -> Schedule:
         rounds = _rounds_by_level(ordered, slots, accesses)
     if slots.set_aside:
         rounds = [tuple(slots.set_aside), *rounds]
-    name = name_of(algo.name)
+    name = schedule_name(algo.name)
     try:
         return make(
             slots.collective, name, slots.ranks, rounds, chunks=slots.chunks, root=algo.root, target=algo.target,

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from ..errors import InputError
 from .msccl_file import Algo, MscclStep
 from .verify import ScheduleError
-from .waits import in_order
+from .waits import topological_order
 
 MAX_STEPS = 100_000
 
@@ -130,7 +130,7 @@ def _matched(events: list[HalfStep], algo: Algo, where: str) -> dict[int, int]:
 
 def _sorted(events: list[HalfStep], after: dict[int, set[int]]) -> list[int]:
     """Sort topologically, the earliest in the file first where there is a choice."""
-    places = in_order([after[i] for i in range(len(events))])
+    places = topological_order([after[i] for i in range(len(events))])
     if len(places) < len(events):
         stuck = min(set(range(len(events))) - set(places))
         raise ScheduleError(f"deadlock: steps wait for each other in a circle, among them {events[stuck]}")

@@ -2,7 +2,7 @@
 
 from .msccl_export import slot_words
 from .msccl_file import Algo, MscclStep, ThreadBlock
-from .schedule import name_of
+from .schedule import schedule_name
 
 
 def write_algo(algo: Algo) -> str:
@@ -10,7 +10,7 @@ def write_algo(algo: Algo) -> str:
     channels = algo.channels or 1 + max((block.channel for gpu in algo.gpus for block in gpu.blocks), default=0)
     per_loop = algo.chunks or max((max(gpu.sizes["i"], gpu.sizes["o"]) for gpu in algo.gpus), default=1)
     out_of_place = algo.out_of_place or not algo.in_place
-    name = name_of(algo.name)
+    name = schedule_name(algo.name)
     collective = "reducescatter" if algo.collective == "reduce_scatter" else algo.collective
     waited_for = _waited_for(algo)
     lines = [

@@ -131,7 +131,7 @@ class MscclppPlan(msgspec.Struct, frozen=True):
     gpus: tuple[PlanGpu, ...]
 
 
-def is_plan(data: Any) -> bool:
+def is_execution_plan(data: Any) -> bool:
     """Return whether the value of a JSON file is such a plan."""
     return isinstance(data, dict) and isinstance(data.get("gpus"), list) and "rounds" not in data
 

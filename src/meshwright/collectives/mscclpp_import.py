@@ -15,7 +15,7 @@ from ..errors import InputError, nearest
 from . import msccl_slots
 from .mscclpp_file import SUMS, MscclppPlan, read_plan
 from .mscclpp_order import ChunkPart, Ordered, PlanEvent, Run, order
-from .schedule import Schedule, Transfer, make, name_of
+from .schedule import Schedule, Transfer, make, schedule_name
 from .verify import ScheduleError, verify
 
 _NAMES = ("allreduce", "allgather", "reducescatter", "alltoall", "broadcast")  # of MSCCL's, those that plans have
@@ -53,7 +53,7 @@ def _lowered(plan: MscclppPlan, ordered: Ordered, root: int, where: str) -> Sche
             rounds.add(transfer)
     for transfer in memory.ends():
         rounds.add(transfer)
-    name = name_of(plan.name) or "plan"
+    name = schedule_name(plan.name) or "plan"
     try:
         return make(
             COLLECTIVES[plan.collective], name, len(plan.gpus), rounds.found, chunks=memory.chunks, root=root,

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from ..errors import InputError
 from .mscclpp_file import MOVES, PACKETS, SIGNALS, SUMS, WAITS, Buffer, ChunkRun, MscclppPlan, Op, PlanBlock, PlanGpu
 from .verify import ScheduleError
-from .waits import in_order
+from .waits import topological_order
 
 
 class ChunkPart(NamedTuple):
@@ -221,7 +221,7 @@ class _Links:
 
 def _sequence(events: list[PlanEvent], before: list[set[int]], where: str) -> list[int]:
     """Return an order in which the events can happen; ScheduleError where some wait for each other."""
-    found = in_order(before)
+    found = topological_order(before)
     if len(found) < len(events):
         done = set(found)
         left_over = [i for i in range(len(events)) if i not in done]

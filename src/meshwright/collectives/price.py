@@ -132,7 +132,7 @@ class PricedSchedule:
         )
 
 
-def price(schedule: Schedule, network: Network, size_bytes: int, *, lockstep: bool = False) -> CollectivePrice:
+def price_schedule(schedule: Schedule, network: Network, size_bytes: int, *, lockstep: bool = False) -> CollectivePrice:
     """Predict the time of a schedule for a payload of `size_bytes` (see `figures` for what the payload is)."""
     time_s = float(PricedSchedule(schedule, network).times_s([size_bytes], lockstep=lockstep)[0])
     algbw = size_bytes / time_s if time_s else 0.0

@@ -44,7 +44,7 @@ def programs(schedule: Schedule) -> tuple[Program, ...]:
     return tuple(map(tuple, result))
 
 
-def program(schedule: Schedule, rank: int) -> Program:
+def rank_program(schedule: Schedule, rank: int) -> Program:
     """Return the program of one rank."""
     stages = []
     for transfers in schedule.rounds:

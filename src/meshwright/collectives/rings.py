@@ -5,7 +5,7 @@ every NIC sends for one ring and receives for one, and messages between nodes st
 the number of nodes is odd).
 """
 
-from .compose import placed
+from .compose import placed_rounds
 from .hierarchical import Builder, node_grid
 from .schedule import Schedule, make, parallel
 
@@ -26,7 +26,7 @@ def rings(ring: Builder, ranks: int, ranks_per_node: int) -> Schedule:
     one, orders = ring(ranks), ring_orders(ranks, ranks_per_node)
     count = len(orders)
     parts = [
-        placed(one, order, [(order[slot] * count + number,) for slot in range(ranks)])
+        placed_rounds(one, order, [(order[slot] * count + number,) for slot in range(ranks)])
         for number, order in enumerate(orders)
     ]
     return make(one.collective, f"rings:{ranks_per_node}", ranks, parallel(*parts), chunks=ranks * count)

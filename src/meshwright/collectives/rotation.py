@@ -7,7 +7,7 @@ be written out to know the bytes between any two ranks; which chunks they are do
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 
-from .direct import at_once, exchange, spread
+from .direct import at_once, direct_exchange, spread
 from .ring import pass_around, reduce_around
 from .schedule import Round
 
@@ -24,14 +24,14 @@ def _merged(rounds: Rounds) -> Rounds:
 
 ROTATING: dict[tuple[str, str], tuple[Rounds, Callable[[int], int]]] = {
     ("all_reduce", "ring"): (_both(reduce_around, pass_around), lambda ranks: ranks),
-    ("all_reduce", "partitioned"): (_both(_merged(exchange), _merged(spread)), lambda ranks: ranks),
-    ("all_reduce", "partitioned_staggered"): (_both(exchange, spread), lambda ranks: ranks),
+    ("all_reduce", "partitioned"): (_both(_merged(direct_exchange), _merged(spread)), lambda ranks: ranks),
+    ("all_reduce", "partitioned_staggered"): (_both(direct_exchange, spread), lambda ranks: ranks),
     ("all_gather", "ring"): (pass_around, lambda ranks: ranks),
     ("all_gather", "direct"): (_merged(spread), lambda ranks: ranks),
     ("all_gather", "pairwise"): (spread, lambda ranks: ranks),
     ("reduce_scatter", "ring"): (reduce_around, lambda ranks: ranks),
-    ("reduce_scatter", "direct"): (_merged(exchange), lambda ranks: ranks),
-    ("reduce_scatter", "pairwise"): (exchange, lambda ranks: ranks),
+    ("reduce_scatter", "direct"): (_merged(direct_exchange), lambda ranks: ranks),
+    ("reduce_scatter", "pairwise"): (direct_exchange, lambda ranks: ranks),
 }  # collective and algorithm: the rounds, and the number of chunks
 
 

@@ -30,7 +30,7 @@ _TRANSFER = re.compile(r"(?:c([\d,-]+)(?:->c([\d,-]+))?|sig):(\d+)>(\+?)(\d+)")
 _HEAD = re.compile(r"(\w+) ([\w.+/:-]+)((?: (?!counts=)\w+=\d+)*)(?: counts=(\d+(?:[,/]\d+)*))?")
 
 
-def name_of(text: str) -> str:
+def schedule_name(text: str) -> str:
     """Return a text as a name that the first line of a schedule can hold."""
     return "".join(c if c.isalnum() or c in "_.+/:-" else "_" for c in text)
 

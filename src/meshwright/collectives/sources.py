@@ -7,9 +7,9 @@ from typing import Any
 
 from ..errors import InputError, nearest
 from ..files import convert, parse_json, read_text
-from .algorithms import build, names
+from .algorithms import algorithm_names, build_schedule
 from .msccl_import import load_msccl_xml
-from .mscclpp_file import is_plan
+from .mscclpp_file import is_execution_plan
 from .mscclpp_import import from_mscclpp
 from .schedule import COLLECTIVES, Schedule
 
@@ -22,7 +22,9 @@ def read_schedule(path: Path) -> Schedule:
         return load_msccl_xml(path)
     if path.suffix == ".json":
         data = parse_json(read_text(path, max_bytes=MAX_BYTES), where=str(path))
-        return from_mscclpp(data, where=str(path)) if is_plan(data) else convert(data, Schedule, where=str(path))
+        return (
+            from_mscclpp(data, where=str(path)) if is_execution_plan(data) else convert(data, Schedule, where=str(path))
+        )
     return Schedule.parse(read_text(path, max_bytes=MAX_BYTES), where=str(path))
 
 
@@ -33,19 +35,19 @@ def named_schedule(name: str, ranks: int, *, collective: str | None = None, **ke
     """
     if ".py:" in name:
         return _from_python(name, ranks)
-    return build(collective or _collective_of(name), name, ranks, **keys)
+    return build_schedule(collective or _collective_of(name), name, ranks, **keys)
 
 
 def _collective_of(name: str) -> str:
     kind = name.partition(":")[0]
     if kind == "rings":
         return "all_reduce"
-    having = [collective for collective in COLLECTIVES if kind in names(collective)]
+    having = [collective for collective in COLLECTIVES if kind in algorithm_names(collective)]
     if "all_reduce" in having or len(having) == 1:
         return "all_reduce" if "all_reduce" in having else having[0]
     if having:
         raise InputError(f"algorithm {name!r}: of several collectives; say which: --collective {' or '.join(having)}")
-    known = {known for collective in COLLECTIVES for known in names(collective)}
+    known = {known for collective in COLLECTIVES for known in algorithm_names(collective)}
     raise InputError(f"algorithm {name!r}: unknown ({nearest(kind, known)}); or a function as FILE.py:FUNCTION")
 
 

@@ -43,7 +43,7 @@ def _matrix(rows: object, where: str) -> Counts:
     return tuple(tuple(row) for row in rows)
 
 
-def uneven(schedule: Schedule, counts: Sequence[Sequence[int]]) -> Schedule:
+def uneven_all_to_all(schedule: Schedule, counts: Sequence[Sequence[int]]) -> Schedule:
     """Return an all-to-all with `counts[i][j]` chunks from rank i to rank j; InputError where that is not possible.
 
     A common factor of the counts is taken out: what counts is how the payload is shared.

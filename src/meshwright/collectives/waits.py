@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Collection, Sequence
 
 
-def in_order(before: Sequence[Collection[int]]) -> list[int]:
+def topological_order(before: Sequence[Collection[int]]) -> list[int]:
     """Return steps so that each comes after all of `before[step]`, the lowest first where there is a choice.
 
     Steps that wait for each other in a circle, and what waits for those, are left out.

@@ -1,6 +1,6 @@
 """The catalogue: accelerators, links, NICs, nodes and fabrics as TOML data with a source for each figure."""
 
-from .catalogue import Catalogue, load
+from .catalogue import Catalogue, load_catalogue
 from .figures import SourcedFigure
 from .kinds import Accelerator, FabricType, Interconnect, NetworkPort, NodeType, Switch
 
@@ -13,5 +13,5 @@ __all__ = [
     "NodeType",
     "SourcedFigure",
     "Switch",
-    "load",
+    "load_catalogue",
 ]

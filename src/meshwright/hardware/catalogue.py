@@ -117,7 +117,7 @@ class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
         return [a for a in self.accelerators.values() if a.architecture and a.architecture == architecture]
 
 
-def load(*user_files: str | os.PathLike[str]) -> Catalogue:
+def load_catalogue(*user_files: str | os.PathLike[str]) -> Catalogue:
     """Return the catalogue, extended by TOML files of the user and those that MESHWRIGHT_HARDWARE names.
 
     A table of a user's file with a new name adds an entry; with a known name it replaces the keys that it gives.
@@ -194,7 +194,7 @@ def _merged(base: Mapping[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]
     return result
 
 
-def figures(entry: object) -> dict[str, SourcedFigure]:
+def sourced_figures(entry: object) -> dict[str, SourcedFigure]:
     """Return the figures of an entry by name, those in tables with a dotted one."""
     found: dict[str, SourcedFigure] = {}
     for name in getattr(entry, "__struct_fields__", ()):
@@ -210,7 +210,7 @@ def _check(catalogue: Catalogue, where: str) -> None:
     """Raise InputError for a name that leads nowhere or a figure whose source is not listed."""
     for table in KINDS:
         for key, entry in getattr(catalogue, table).items():
-            for name, figure in figures(entry).items():
+            for name, figure in sourced_figures(entry).items():
                 for claim in (figure, *figure.others):
                     _known(claim.source, catalogue.sources, f"{where}: {table}.{key}.{name}.source")
     for key, accelerator in catalogue.accelerators.items():

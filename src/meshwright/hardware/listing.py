@@ -8,7 +8,7 @@ import msgspec
 
 from ..errors import InputError, nearest
 from ..units import format_network_rate, format_rate
-from .catalogue import Catalogue, figures
+from .catalogue import Catalogue, sourced_figures
 
 TABLES = ("accelerators", "interconnects", "switches", "networks", "nodes", "fabrics", "traps")
 EMPTY: tuple[object, ...] = (None, False, "", [], (), {})
@@ -37,7 +37,7 @@ def entries(catalogue: Catalogue, words: Sequence[str] = ()) -> list[HardwareEnt
     return [entry for entry in found if all(word.lower() in _haystack(entry) for word in words)]
 
 
-def find(catalogue: Catalogue, name: str) -> HardwareEntry:
+def find_entry(catalogue: Catalogue, name: str) -> HardwareEntry:
     """Return the entry of exactly this name; InputError with the nearest name if there is none."""
     every = {entry.name: entry for entry in entries(catalogue)}
     if name not in every and (key := catalogue.driver_key(name)):
@@ -64,14 +64,14 @@ def compared(chosen: Sequence[HardwareEntry]) -> list[tuple[str, list[str]]]:
 
 def toml_entry(catalogue: Catalogue, name: str) -> str:
     """Return an entry as TOML that a file for --hardware may start from, with the sources that it names."""
-    entry = find(catalogue, name)
+    entry = find_entry(catalogue, name)
     if entry.table == "traps":
         raise InputError(f"{name}: a trap is no entry to start from")
     if entry.table == "accelerators":
         name = catalogue.accelerator_key(name)
     item = getattr(catalogue, entry.table)[name]
     plain = {key: value for key, value in msgspec.to_builtins(item).items() if value not in EMPTY}
-    used = sorted({claim.source for figure in figures(item).values() for claim in (figure, *figure.others)})
+    used = sorted({claim.source for figure in sourced_figures(item).values() for claim in (figure, *figure.others)})
     lines = ["[sources]", *(f"{key} = {_toml(catalogue.sources[key])}" for key in used)]
     lines += ["", f"[{entry.table}.{name}]", *(f"{key} = {_toml(value)}" for key, value in plain.items())]
     return "\n".join(lines)
@@ -97,7 +97,7 @@ def _entry(catalogue: Catalogue, table: str, name: str, item: Any) -> HardwareEn
             texts[field] = value
         elif isinstance(value, int | float) and not isinstance(value, bool):
             texts[field], numbers[field] = f"{value:g}", float(value)
-    for key, figure in figures(item).items():
+    for key, figure in sourced_figures(item).items():
         texts[key], numbers[key], sources[key] = (
             _text(table, key, figure.value, figure.number),
             figure.number,

@@ -80,7 +80,7 @@ class _Parser:
             return self.ternary(depth + 1)
         self.at += 2
         right = self.assignment(depth + 1)
-        return self._set(name, right if change == "=" else apply(change[:-1], self._named(name), right))
+        return self._set(name, right if change == "=" else operation_result(change[:-1], self._named(name), right))
 
     def _set(self, name: str, value: int) -> int:
         if self.assign is None:
@@ -118,7 +118,7 @@ class _Parser:
             self.skipped += idle
             right = self.binary(level if operator == "**" else level + 1, depth)
             self.skipped -= idle
-            left = apply(operator, left, right)
+            left = operation_result(operator, left, right)
         return left
 
     def unary(self, depth: int) -> int:
@@ -166,7 +166,7 @@ def _number(token: str) -> int:
         raise NotArithmetic(f"{token} is no number") from None
 
 
-def apply(operator: str, left: int, right: int) -> int:
+def operation_result(operator: str, left: int, right: int) -> int:
     """Return one operation of C; NotArithmetic for a division by zero or a number beyond 62 bits."""
     if operator in {"/", "%"} and right == 0:
         raise NotArithmetic("division by zero")

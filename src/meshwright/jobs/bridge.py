@@ -11,7 +11,7 @@ from .launch import assignments_of, flags_of
 from .megatron import world_of
 from .models import catalogue_name
 from .nemo import HARMLESS as NEMO_HARMLESS
-from .nemo import as_megatron, common
+from .nemo import as_megatron, fill_shared_settings
 from .python_values import PythonCall
 from .shell_marks import shown
 from .sources import Sources, plain_value
@@ -77,7 +77,7 @@ def read(sources: Sources, question: JobOptions) -> Job:
     plain = as_megatron(keys, PLACES)
     sequence = keys.whole("dataset.sequence_length", "dataset.seq_length")
     _name(draft, keys, sources)
-    common(draft, keys, plain)
+    fill_shared_settings(draft, keys, plain)
     draft.seq_len = draft.seq_len or sequence
     if keys.switch("use_megatron_fsdp", default=False):
         draft.zero(3)  # what the scripts of the presets set

@@ -32,7 +32,7 @@ def kind_of(name: str, text: str) -> str:
     return "json" if start.startswith("{") else "shell"
 
 
-def load(name: str, text: str, kind: str) -> dict[str, Any]:
+def load_document(name: str, text: str, kind: str) -> dict[str, Any]:
     """Return the mapping that a YAML, JSON or TOML text holds; every fault is an InputError of one line."""
     if kind == "json":
         try:

@@ -17,7 +17,7 @@ from ..workload.architecture import Architecture
 from ..workload.recomputed import MODULES
 from .job import Job, JobSplit
 from .keys import Keys
-from .models import architecture_named, by_shape, catalogue_name, changed, described, differences
+from .models import architecture_named, architecture_of_sizes, by_shape, catalogue_name, changed, differences
 from .shell_marks import shown
 from .sources import Sources
 
@@ -336,7 +336,9 @@ class Draft:
         config = dict(self.config)
         if "vocab_size" not in config:
             config["vocab_size"] = self._vocabulary(alike)
-        model = described(config, name=self.model_name or (alike[0] if len(alike) == 1 else ""), where=where)
+        model = architecture_of_sizes(
+            config, name=self.model_name or (alike[0] if len(alike) == 1 else ""), where=where
+        )
         if len(alike) == 1:
             self._say_differences(model, alike[0])
         return model

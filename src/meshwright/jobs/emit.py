@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from ..workload.engines import engine_named
 from . import emit_maxtext, emit_megatron, emit_torch
-from .target import EmitTarget, check
+from .target import EmitTarget, check_engine_rules
 
 EMITTERS: dict[str, Callable[[EmitTarget], str]] = {
     "megatron": emit_megatron.megatron,
@@ -32,5 +32,5 @@ SUFFIXES = {
 def emitted(engine: str, target: EmitTarget) -> str:
     """Return the configuration of an engine; InputError with every rule of the engine that the layout breaks."""
     name = engine_named(engine, flag="--emit").name
-    check(target, name)
+    check_engine_rules(target, name)
     return EMITTERS[name](target)

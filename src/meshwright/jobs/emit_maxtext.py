@@ -41,7 +41,7 @@ def maxtext(target: EmitTarget) -> str:
         raise InputError(f"--emit maxtext: it has no {named}; expected one of {', '.join(NAMES)}")
     if target.precision not in {"bf16", "fp8", "fp32"}:
         raise InputError(f"--emit maxtext: precision {target.precision}: expected bf16, fp8 or fp32")
-    inside, between = placed(target)
+    inside, between = degrees_by_network(target)
     passes = 1 if layout.pp > 1 else target.micro_batches
     share = layout.mbs * (target.micro_batches if layout.pp > 1 else 1) * layout.dp / target.world
     lines = [
@@ -70,7 +70,7 @@ def maxtext(target: EmitTarget) -> str:
     return "\n".join([*noted(target, "maxtext"), *commented(lines), ""])
 
 
-def placed(target: EmitTarget) -> tuple[dict[str, int], dict[str, int]]:
+def degrees_by_network(target: EmitTarget) -> tuple[dict[str, int], dict[str, int]]:
     """Return the degrees of each axis inside a slice and between slices, the innermost axes inside first."""
     layout = target.layout
     rest = layout.dp // layout.ep

@@ -118,7 +118,7 @@ WHY: Mapping[str, str] = {
 }
 
 
-def why(text: str) -> str:
+def why_set(text: str) -> str:
     """Return why a setting is there, by the last part of its name; nothing for one that is not known."""
     match = re.match(r"['\s-]*(?:[\w-]+\.)*([\w-]+)", text)
     name = "" if match is None else match.group(1).replace("-", "_")

@@ -5,7 +5,7 @@ from typing import Any
 
 from .draft import Draft, JobOptions
 from .job import Job
-from .keys import Keys, flat
+from .keys import Keys, dotted_keys
 from .launch import flags_of
 from .megatron import world_of
 from .sources import Document, Sources, plain_value
@@ -108,7 +108,7 @@ def _keys(sources: Sources) -> Keys:
     origin: dict[str, str] = {}
 
     def add(kind: str, data: dict[str, Any], where: str) -> None:
-        for key, value in flat(data).items():
+        for key, value in dotted_keys(data).items():
             values[f"{kind}.{key}"], origin[f"{kind}.{key}"] = value, where
 
     launch = sources.launch

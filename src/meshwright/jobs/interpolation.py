@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..errors import InputError
-from .arithmetic import NotArithmetic, apply
+from .arithmetic import NotArithmetic, operation_result
 from .shell_marks import reasons, unknown
 
 DEEPEST = 30
@@ -134,7 +134,7 @@ class Interpolated:
             if COMPARED[name] in {"==", "!="}:
                 return (a == b) == (name == "eq")
             if isinstance(a, int) and isinstance(b, int):
-                return bool(apply(COMPARED[name], a, b))
+                return bool(operation_result(COMPARED[name], a, b))
         if name in {"or", "and"} and arguments:
             return any(map(_true, arguments)) if name == "or" else all(map(_true, arguments))
         if name == "not" and len(arguments) == 1:

@@ -175,7 +175,7 @@ def as_whole(value: Any) -> int | None:
     return int(match.group(1)) * SUFFIX.get(match.group(3).lower(), 1)
 
 
-def flat(data: Any, prefix: str = "", depth: int = 0) -> dict[str, Any]:
+def dotted_keys(data: Any, prefix: str = "", depth: int = 0) -> dict[str, Any]:
     """Return nested mappings as one mapping with dotted keys; lists stay values."""
     found: dict[str, Any] = {}
     if depth > 40:
@@ -183,7 +183,7 @@ def flat(data: Any, prefix: str = "", depth: int = 0) -> dict[str, Any]:
     for key, value in data.items():
         name = f"{prefix}{key}"
         if isinstance(value, Mapping):
-            found |= flat(value, f"{name}.", depth + 1)
+            found |= dotted_keys(value, f"{name}.", depth + 1)
         else:
             found[name] = value
     return found

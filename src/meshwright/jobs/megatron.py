@@ -8,7 +8,7 @@ from ..errors import InputError
 from ..workload.architecture import MOST_LAYERS
 from .draft import Draft, JobOptions
 from .job import Job
-from .keys import Keys, flat
+from .keys import Keys, dotted_keys
 from .launch import Launch, flags_of
 from .megatron_deepspeed import read_deepspeed, with_deepspeed_file
 from .models import vocabulary_of
@@ -103,7 +103,7 @@ def megatron_keys(sources: Sources) -> tuple[Keys, tuple[str, ...]]:
     values: dict[str, Any] = {}
     origin: dict[str, str] = {}
     for document in sources.documents:
-        for key, value in flat(document.data).items():
+        for key, value in dotted_keys(document.data).items():
             name = key.rpartition(".")[2].replace("_", "-")
             values[name], origin[name] = value, document.name
     if sources.launch is not None:
@@ -356,7 +356,7 @@ def virtual(draft: Draft, keys: Keys, layers: int | None) -> None:
     pp = draft.get("pp")
     per_stage = keys.whole("num-layers-per-virtual-pipeline-stage", least=1)
     number = keys.whole("num-virtual-stages-per-pipeline-rank", "virtual-pipeline-model-parallel-size", least=1)
-    layout = layout_text(keys)
+    layout = pipeline_layout_text(keys)
     first = keys.whole("decoder-first-pipeline-num-layers", least=1)
     last = keys.whole("decoder-last-pipeline-num-layers", least=1)
     embedding, loss = (
@@ -386,10 +386,10 @@ def virtual(draft: Draft, keys: Keys, layers: int | None) -> None:
             )
         draft.put("vpp", slots // pp // per_stage, keys.told("num-layers-per-virtual-pipeline-stage"))
     if (first or last) and layers is not None:
-        draft.stages = uneven(layers, pp, draft.get("vpp"), first, last, keys.where)
+        draft.stages = uneven_stages(layers, pp, draft.get("vpp"), first, last, keys.where)
 
 
-def layout_text(keys: Keys) -> str | None:
+def pipeline_layout_text(keys: Keys) -> str | None:
     """Return the layout of a pipeline as Megatron's letters; recipes list the names of each stage instead."""
     stages = keys.raw("pipeline-model-parallel-layout")
     if not isinstance(stages, list):
@@ -399,7 +399,7 @@ def layout_text(keys: Keys) -> str | None:
     return "|".join("".join(letters.get(str(name), "?") for name in row) for row in rows)
 
 
-def uneven(layers: int, pp: int, vpp: int, first: int | None, last: int | None, where: str) -> tuple[int, ...]:
+def uneven_stages(layers: int, pp: int, vpp: int, first: int | None, last: int | None, where: str) -> tuple[int, ...]:
     """Return the layers of each stage where the first or last pipeline rank holds another number than the rest."""
     middle = pp - (first is not None) - (last is not None)
     rest = layers - (first or 0) - (last or 0)

@@ -4,7 +4,7 @@ from typing import Any
 
 from ..pipelines import even_stages
 from .draft import Draft
-from .keys import Keys, as_whole, flat
+from .keys import Keys, as_whole, dotted_keys
 from .sources import Sources
 
 
@@ -21,7 +21,7 @@ def with_deepspeed_file(values: dict[str, Any], origin: dict[str, str], sources:
         raise sources.absent(path)
     if found is None:
         return
-    settings = flat(found.data)
+    settings = dotted_keys(found.data)
     stage = as_whole(settings.get("zero_optimization.stage"))
     told = as_whole(values.get("zero-stage"))
     if stage is not None and told is not None and told != stage:

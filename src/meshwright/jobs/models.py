@@ -9,7 +9,7 @@ import msgspec
 from ..errors import InputError
 from ..workload.architecture import Architecture
 from ..workload.kinds import runs_of
-from ..workload.models import load_model, names, resolve
+from ..workload.models import load_model, model_names, resolve_model
 
 NOISE = re.compile(
     r"[-_.]?(meta|hf|instruct|chat|base|preview|pretrain(ing)?|v0\.\d|\d{4}|it|thinking|bf16|fp8)(?=[-_.]|$)"
@@ -64,9 +64,9 @@ TOKENIZERS = (
 
 def catalogue_name(text: str) -> str | None:
     """Return the catalogue's name of the model that a name in a file means, None where it is not there."""
-    known = names()
+    known = model_names()
     plain = text.strip().strip("/").rpartition("/")[2].lower()
-    if named := resolve(plain):
+    if named := resolve_model(plain):
         return named
     plain = NOISE.sub("", plain)
     for pattern, name in FAMILIES:
@@ -85,12 +85,12 @@ def by_flavor(flavor: str, families: Sequence[str] = ()) -> list[str]:
     """
     ending = "-" + flavor.strip().lower().replace("_", "-")
     starts = tuple(family.lower().replace("_", "-") for family in families)
-    return [name for name in names() if name.endswith(ending) and (not starts or name.startswith(starts))]
+    return [name for name in model_names() if name.endswith(ending) and (not starts or name.startswith(starts))]
 
 
 def by_shape(config: Mapping[str, Any]) -> list[str]:
     """Return the catalogue's models with the layers, width and heads of a configuration."""
-    models = {name: load_model(name).description for name in names()}
+    models = {name: load_model(name).description for name in model_names()}
     sizes = ("num_hidden_layers", "hidden_size", "num_attention_heads")
     alike = [
         (name, model)
@@ -114,7 +114,7 @@ def vocabulary_of(tokenizer: str) -> int | None:
     return next((size for pattern, size in TOKENIZERS if re.search(pattern, tokenizer, re.IGNORECASE)), None)
 
 
-def described(config: Mapping[str, Any], *, name: str, where: str) -> Architecture:
+def architecture_of_sizes(config: Mapping[str, Any], *, name: str, where: str) -> Architecture:
     """Return the architecture of sizes listed under the keys of a Hugging Face config.json.
 
     `layers_with_experts` in them says of each layer whether it has experts, where they are not the last layers.

@@ -93,7 +93,7 @@ def read(sources: Sources, question: JobOptions) -> Job:
     draft.model_name = next((text for text in map(keys.word, named) if text), draft.model_name)
     keys.raw("model.base_config")  # the size again, of MLPerf's submissions
     _name(draft, keys, sources)
-    common(draft, keys, plain)
+    fill_shared_settings(draft, keys, plain)
     scheme = keys.word("model.peft.peft_scheme")
     if scheme not in {None, "none"}:
         draft.ignore(f"model.peft.peft_scheme = {scheme}: priced as training of all weights")
@@ -165,7 +165,7 @@ def world(draft: Draft, keys: Keys, launch: Launch | None) -> None:
         draft.nodes_times((nodes, keys.told("trainer.num_nodes")), (each, keys.told(devices)))
 
 
-def common(draft: Draft, keys: Keys, plain: Keys) -> None:
+def fill_shared_settings(draft: Draft, keys: Keys, plain: Keys) -> None:
     """Fill a draft from settings that NeMo and Megatron-Bridge share."""
     draft.degree("tp", plain, "tensor-model-parallel-size", default=1)
     draft.degree("pp", plain, "pipeline-model-parallel-size", default=1)

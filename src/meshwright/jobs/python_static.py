@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
-from .arithmetic import NotArithmetic, apply
+from .arithmetic import NotArithmetic, operation_result
 from .documents import read_document
 from .python_imports import imports_of, module_file
 from .python_values import TEXTS, Opaque, PythonCall, is_of
@@ -407,7 +407,7 @@ class _Static:
         whole = all(isinstance(x, int) and not isinstance(x, bool) for x in (a, b))
         if sign and whole:
             try:
-                return apply(sign, a, b)
+                return operation_result(sign, a, b)
             except NotArithmetic:
                 pass
         if isinstance(operator, ast.Div) and whole and b:

@@ -7,9 +7,9 @@ from ..errors import InputError
 from . import automodel, bridge, huggingface, maxtext, megatron, nemo, torchtitan
 from .draft import JobOptions
 from .job import Job
-from .keys import flat
+from .keys import dotted_keys
 from .shell_marks import shown
-from .sources import Document, Sources, gather
+from .sources import Document, Sources, gather_sources
 from .unread import HINT, unread_trainer
 from .wrappers import unwrap
 
@@ -42,14 +42,14 @@ EXPECTED = (
 def read_job(items: Sequence[str], question: JobOptions | None = None) -> Job:
     """Return the job that files (and NAME=VALUE overrides) describe; InputError of one line for what is wrong."""
     try:
-        sources = gather(items)
+        sources = gather_sources(items)
         unwrap(sources)
-        return READERS[engine_of(sources)](sources, question or JobOptions())
+        return READERS[reader_name(sources)](sources, question or JobOptions())
     except InputError as error:
         raise InputError(shown(str(error))) from None
 
 
-def engine_of(sources: Sources) -> str:
+def reader_name(sources: Sources) -> str:
     """Return the reader for these files; InputError where they are of several engines or of none."""
     found: dict[str, str] = {}
     if sources.unread is not None:
@@ -61,7 +61,7 @@ def engine_of(sources: Sources) -> str:
         if engine:
             found.setdefault(engine, sources.python[0])
     for document in sources.documents:
-        if other := unread_trainer(document.keys, flat(document.data)):
+        if other := unread_trainer(document.keys, dotted_keys(document.data)):
             raise InputError(f"{document.name}: this is a configuration of {other}, which is not read: {HINT}")
         engine = of_document(document)
         if engine and not (sources.launch is not None and _goes_with(engine, sources.launch.engine)):
@@ -101,7 +101,7 @@ def of_document(document: Document) -> str | None:
     """Return the engine of a YAML, JSON or TOML file by the settings in it."""
     if huggingface.kind_of_document(document):
         return "huggingface"
-    keys = set(flat(document.data))
+    keys = set(dotted_keys(document.data))
     heads = document.keys
     if document.kind == "toml":
         return (
@@ -132,6 +132,6 @@ def of_document(document: Document) -> str | None:
 def _is_nemo(data: Mapping[str, Any], keys: set[str]) -> bool:
     """Whether a file with a `trainer` is NeMo's: any program on Lightning has one."""
     last = {key.rpartition(".")[2] for key in keys}
-    named = any("nemo" in str(value).lower() for key, value in flat(data).items() if key.endswith("_target_"))
+    named = any("nemo" in str(value).lower() for key, value in dotted_keys(data).items() if key.endswith("_target_"))
     alone = "model" not in data and {"trainer.num_nodes", "trainer.devices"} <= keys  # one file of several
     return named or alone or bool(last & NEMO_SIGNS) or bool(data.keys() & {"exp_manager", "run"})

@@ -16,8 +16,8 @@ from .shell_conditions import ShellCondition
 from .shell_marks import is_unknown, reasons, shown
 from .shell_output import Printing
 from .shell_state import Leave, ScriptOutcome, Started
-from .shell_syntax import Command, Compound, Script, Token, parse
-from .shell_words import document_of, expand, number_of, text_of
+from .shell_syntax import Command, Compound, Script, Token, parse_script
+from .shell_words import arithmetic_value, document_of, expand, undivided_text
 from .slurm import directives
 
 MOST_STEPS = 50_000
@@ -66,7 +66,7 @@ class _Shell(Printing):
             self.set.setdefault(name, value)
             self.exported.add(name)
         try:
-            self.script(parse(text, where=where))
+            self.script(parse_script(text, where=where))
         except Leave:
             pass
         finally:
@@ -129,7 +129,7 @@ class _Shell(Printing):
             if token.kind == "heredoc":
                 text = token.text if token.quoted else document_of(token.text, self)
             else:
-                text = text_of(token.text, self)
+                text = undivided_text(token.text, self)
             self.lines = None if reasons(text) else text.rstrip("\n").split("\n")
         try:
             self.script(block.parts[0])
@@ -210,9 +210,9 @@ class _Shell(Printing):
 
     def _for_c(self, block: Compound) -> None:
         first, condition, step = ([*block.words[0].text.split(";"), "", ""])[:3]
-        number_of(first or "0", self)
+        arithmetic_value(first or "0", self)
         try:
-            while (held := number_of(condition.strip() or "1", self)) != "0":
+            while (held := arithmetic_value(condition.strip() or "1", self)) != "0":
                 self.steps += 1
                 if self.steps > MOST_STEPS:
                     raise InputError(f"{self.where}: line {block.line}: the loop does not end, refused")
@@ -221,7 +221,7 @@ class _Shell(Printing):
                 self._round(block.parts[0])
                 if reasons(held):
                     break
-                number_of(step or "0", self)
+                arithmetic_value(step or "0", self)
         except Leave as leave:
             self._left(leave)
 
@@ -242,20 +242,20 @@ class _Shell(Printing):
         text = block.words[0].text
         change = re.fullmatch(r"\s*([A-Za-z_]\w*)\s*((?:[-+*/%] ?)?=)\s*([^=,?][^,]*)", text)
         if change is None:
-            value = number_of(text, self)
+            value = arithmetic_value(text, self)
             self.status = value not in {"0", ""} and not reasons(value)
             return
         name, operator, right = change.groups()  # what depends on something unknown is unknown
         now = self.value(name)
         now = now if isinstance(now, str) and now else "0"
-        self.assign(name, number_of(right if operator == "=" else f"{now}{operator[0]}({right})", self))
+        self.assign(name, arithmetic_value(right if operator == "=" else f"{now}{operator[0]}({right})", self))
         self.status = True
 
     def tested(self, word: str) -> str:
         """Return a word that is compared: variables that are not set are empty."""
         outer, self.testing = self.testing, True
         try:
-            return text_of(word, self)
+            return undivided_text(word, self)
         finally:
             self.testing = outer
 
@@ -305,7 +305,7 @@ class _Shell(Printing):
         """Follow here-documents that are scripts and keep those that are files; return whether there were any."""
         for document in command.documents:
             body = document.text if document.quoted else document_of(document.text, self)
-            target = text_of(command.output, self) if command.output else ""
+            target = undivided_text(command.output, self) if command.output else ""
             if target and not re.search(r"\.(sh|sbatch|slurm|batch|job)$", target):
                 self.outcome.documents[target] = body
             elif self.printed is not None and fields == ["cat"]:

@@ -7,7 +7,7 @@ from .shell_marks import reasons, unknown
 from .shell_printf import printed
 from .shell_state import ScriptState
 from .shell_syntax import Command, Token
-from .shell_words import document_of, expand, number_of, text_of
+from .shell_words import arithmetic_value, document_of, expand, undivided_text
 
 NAME = re.compile(r"[A-Za-z_]\w*")
 LOCAL = {"local", "declare", "typeset"}
@@ -27,9 +27,9 @@ class Builtins(ScriptState):
         if token.kind == "array":
             self._array(name, token, more=more)
             return
-        value = text_of(token.text[match.end() :], self)
+        value = undivided_text(token.text[match.end() :], self)
         if whole:
-            value = number_of(value, self)
+            value = arithmetic_value(value, self)
         old = self.value(name)
         if index is not None:
             self.element(name, index[1:-1], value)
@@ -47,7 +47,7 @@ class Builtins(ScriptState):
         if token.items and all(re.match(r"\[[^\]]+\]=", item) for item in token.items):
             for item in token.items:
                 key, _, value = item[1:].partition("]=")
-                self.element(name, key, text_of(value, self))
+                self.element(name, key, undivided_text(value, self))
             return
         values = [value for item in token.items for value in expand(item, self)]
         old = self.value(name)
@@ -60,9 +60,9 @@ class Builtins(ScriptState):
         name = self.refers.get(name, name)
         old = self.value(name)
         values = list(old) if isinstance(old, list) else []
-        number = number_of(index, self) if f"{name}[]" not in self.set else ""
+        number = arithmetic_value(index, self) if f"{name}[]" not in self.set else ""
         if not number.isdecimal():
-            self.set[f"{name}[{text_of(index, self)}]"] = value
+            self.set[f"{name}[{undivided_text(index, self)}]"] = value
         elif int(number) <= len(values) + 1000:
             values += [""] * (int(number) + 1 - len(values))
             values[int(number)] = value
@@ -71,11 +71,11 @@ class Builtins(ScriptState):
     def quiet(self, name: str, words: list[Token]) -> None:
         """Follow a command that prints nothing and changes variables or arguments."""
         if name == "shift":
-            count = text_of(words[0].text, self) if words else "1"
+            count = undivided_text(words[0].text, self) if words else "1"
             del self.arguments[: int(count) if count.isdecimal() else 1]
         elif name == "unset":
             for word in words:
-                self._unset(text_of(word.text, self))
+                self._unset(undivided_text(word.text, self))
         elif name == "set":
             self._set(words)
         elif name in DECLARING:
@@ -120,7 +120,7 @@ class Builtins(ScriptState):
             if "A" in flags:
                 self.set[f"{name}[]"] = ""  # elements have names
             if "n" in flags and "=" in word.text:
-                self.refers[name] = text_of(word.text.partition("=")[2], self)
+                self.refers[name] = undivided_text(word.text.partition("=")[2], self)
             elif word.kind == "array" or "=" in word.text:
                 self.assignment(word, {}, alone=True, whole="i" in flags)
 
@@ -128,7 +128,7 @@ class Builtins(ScriptState):
         """Return a word to declare; one whose name is itself a variable's value (`export "$KEY"="$VALUE"`) expanded."""
         if word.kind == "array" or NAME.match(word.text) or word.text.startswith("-"):
             return word
-        name, equals, value = text_of(word.text, self).partition("=")
+        name, equals, value = undivided_text(word.text, self).partition("=")
         quoted = value.replace("'", "'\\''")
         return Token(f"{name}{equals}'{quoted}'" if equals else name, word.line)
 
@@ -163,7 +163,7 @@ class Builtins(ScriptState):
     def _line(self, command: Command, *, whole: bool) -> str | None:
         """Return what the next reading gets, None where there is no more or nobody knows it."""
         if command.given:
-            text = text_of(command.given, self)
+            text = undivided_text(command.given, self)
         elif command.documents:
             document = command.documents[-1]
             text = document.text if document.quoted else document_of(document.text, self)

@@ -7,7 +7,7 @@ from .shell_calls import split_words
 from .shell_marks import reasons, unknown
 from .shell_printf import filtered, sequence
 from .shell_state import Leave
-from .shell_syntax import Command, Compound, Script, parse
+from .shell_syntax import Command, Compound, Script, parse_script
 from .shell_words import expand
 
 COMPUTED = {"expr", "bc", "seq", "basename", "dirname"}
@@ -49,7 +49,7 @@ class Printing(Builtins):
         It is unknown where another command has a part in it.
         """
         try:
-            script = parse(text, where=self.where)
+            script = parse_script(text, where=self.where)
         except InputError:
             return unknown(f"$({text})")
         found = self.output(script)

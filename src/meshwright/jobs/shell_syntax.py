@@ -58,7 +58,7 @@ Node = Command | Compound
 Script = tuple[Node, ...]
 
 
-def parse(text: str, *, where: str) -> Script:
+def parse_script(text: str, *, where: str) -> Script:
     """Return the commands of a script; InputError naming file and line where it cannot be understood."""
     try:
         reader = _Reader(tokens_of(text.replace("\r\n", "\n"), where=where), where)

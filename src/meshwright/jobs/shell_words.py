@@ -107,7 +107,7 @@ def expand(word: str, shell: Variables, *, split: bool = True, depth: int = 0) -
     return found if split else ["".join(found)]
 
 
-def text_of(word: str, shell: Variables, depth: int = 0) -> str:
+def undivided_text(word: str, shell: Variables, depth: int = 0) -> str:
     """Return what a word becomes where blanks do not divide it."""
     return expand(word, shell, split=False, depth=depth)[0]
 
@@ -171,7 +171,7 @@ def _dollar(word: str, at: int, shell: Variables, fields: _Fields, depth: int, *
     if word.startswith("$((", at):
         end = closing(word, at + 2, "(", ")", shell.where)
         if word[end - 2 : end] == "))":
-            fields_text = number_of(word[at + 3 : end - 2], shell, depth)
+            fields_text = arithmetic_value(word[at + 3 : end - 2], shell, depth)
             _add(fields_text, fields, quoted)
             return end
     if word.startswith("$(", at):
@@ -240,7 +240,7 @@ def _braced(inside: str, shell: Variables, fields: _Fields, depth: int, *, quote
         _all(_slice(values, rest[1:], shell, depth), every, fields, quoted)
         return
     if index:
-        named = shell.value(f"{name}[{text_of(index.group(1), shell, depth + 1)}]")
+        named = shell.value(f"{name}[{undivided_text(index.group(1), shell, depth + 1)}]")
         value = named if named is not None else _element(value, index.group(1), shell, depth)
     if isinstance(value, list):
         value = " ".join(value) if name in {"@", "*"} or index else (value[0] if value else "")
@@ -264,8 +264,8 @@ def _slice(values: Sequence[str], text: str, shell: Variables, depth: int) -> Se
     """Return the values that ${NAME[@]:START:NUMBER} means."""
     start, _, size = text.partition(":")
     try:
-        begin = int(number_of(start, shell, depth) or 0)
-        return values[begin:][: int(number_of(size, shell, depth))] if size else values[begin:]
+        begin = int(arithmetic_value(start, shell, depth) or 0)
+        return values[begin:][: int(arithmetic_value(size, shell, depth))] if size else values[begin:]
     except ValueError:
         return [unknown(f"{{...:{text}}}")]
 
@@ -295,7 +295,7 @@ def _element(value: str | list[str] | None, index: str, shell: Variables, depth:
     if index in {"@", "*"} or not isinstance(value, list):
         return value
     try:
-        place = int(number_of(index, shell, depth))
+        place = int(arithmetic_value(index, shell, depth))
     except ValueError:
         return unknown(f"[{index}]")
     return value[place] if -len(value) <= place < len(value) else None
@@ -318,7 +318,7 @@ def _changed(
         if not missing:
             _add(value or "", fields, quoted)
             return
-        default = text_of(argument, shell, depth + 1)
+        default = undivided_text(argument, shell, depth + 1)
         if operator[-1] == "?":
             _add(unknown(f"${name}"), fields, quoted)
             return
@@ -351,11 +351,11 @@ def _cut(value: str, operator: str, argument: str, shell: Variables, depth: int)
         match = re.match(r"((?:\\.|.)(?:\\.|[^/\\])*)(?:/(.*))?$", argument, re.DOTALL)
         old, new = match.groups(default="") if match else ("", "")
         anchor = old[0] if operator == "/" and old[:1] in {"#", "%"} else ""
-        glob = _glob(text_of(old[len(anchor) :], shell, depth + 1))
+        glob = _glob(undivided_text(old[len(anchor) :], shell, depth + 1))
         pattern = re.compile({"#": rf"\A{glob}", "%": rf"{glob}\Z"}.get(anchor, glob), re.DOTALL)
-        fresh = text_of(new, shell, depth + 1)
+        fresh = undivided_text(new, shell, depth + 1)
         return pattern.sub(lambda _: fresh, value, count=0 if operator == "//" else 1) if glob else value
-    pattern_text = text_of(argument, shell, depth + 1)
+    pattern_text = undivided_text(argument, shell, depth + 1)
     ends = range(len(value) + 1)
     places = ends if operator in {"#", "%%"} else reversed(ends)
     for place in places:
@@ -375,9 +375,9 @@ def _glob(pattern: str) -> str:
     )
 
 
-def number_of(text: str, shell: Variables, depth: int = 0) -> str:
+def arithmetic_value(text: str, shell: Variables, depth: int = 0) -> str:
     """Return the value of an arithmetic expression, or a mark where it depends on something unknown."""
-    plain = text_of(text, shell, depth + 1)
+    plain = undivided_text(text, shell, depth + 1)
     missing = reasons(plain)
 
     def named(name: str) -> str:

@@ -10,8 +10,8 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from ..errors import InputError
-from .documents import kind_of, load, read_document
-from .keys import Keys, flat
+from .documents import kind_of, load_document, read_document
+from .keys import Keys, dotted_keys
 from .launch import Launch, programs_of, training_command
 from .python_static import config_of, flattened
 from .shell import follow
@@ -71,7 +71,7 @@ class Sources:
             values |= self.python[2]
             origin |= dict.fromkeys(self.python[2], self.python[0])
         for document in self.documents:
-            for path, value in flat(document.data).items():
+            for path, value in dotted_keys(document.data).items():
                 key = path.removeprefix(f"{inside}.") if inside else path
                 if key in values and value != values[key]:
                     self.notes.append(f"{key}: {values[key]} ({origin[key]}) gives way to {value} ({document.name})")
@@ -108,13 +108,13 @@ class Sources:
                 return document
         for written, text in self.written.items():
             if PurePath(written).name == name:
-                found = Document(name, kind_of(name, text), load(name, text, kind_of(name, text)))
+                found = Document(name, kind_of(name, text), load_document(name, text, kind_of(name, text)))
                 self.documents.append(found)
                 return found
         beside = self.folder / name
         if PurePath(name).suffix in CONFIG_SUFFIXES and beside.is_file():
             _, text = read_document(str(beside))
-            found = Document(name, kind_of(name, text), load(name, text, kind_of(name, text)))
+            found = Document(name, kind_of(name, text), load_document(name, text, kind_of(name, text)))
             self.documents.append(found)
             self.names.append(name)
             return found
@@ -134,7 +134,7 @@ def plain_value(text: str) -> Any:
     return stripped
 
 
-def gather(items: Sequence[str]) -> Sources:
+def gather_sources(items: Sequence[str]) -> Sources:
     """Return the sources that the words of `--job` name.
 
     They are files, FILE.py:FUNCTION, NAME=VALUE overrides, or a command line in one word ("bash run.sh 8 4").
@@ -179,7 +179,7 @@ def _take(item: str, sources: Sources, scripts: list[tuple[str, str]]) -> None:
         sources.python_text, sources.python_folder = text, Path(path).resolve().parent.name
         sources.assumed += assumed
     else:
-        sources.documents.append(Document(name, kind, load(name, text, kind)))
+        sources.documents.append(Document(name, kind, load_document(name, text, kind)))
 
 
 def _function_of(item: str) -> tuple[str, str | None]:

@@ -9,7 +9,7 @@ from ..layout import Layout, Offload, micro_batches
 from ..pipelines import even_stages
 from ..workload.architecture import Architecture
 from ..workload.engines import engine_named
-from .emit_why import why
+from .emit_why import why_set
 from .rules import refusals
 
 # Hugging Face's names of the catalogue's models, for engines that load a model by it
@@ -102,7 +102,7 @@ class EmitTarget(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         return len(set(self.stages)) == 1
 
 
-def check(target: EmitTarget, engine: str) -> None:
+def check_engine_rules(target: EmitTarget, engine: str) -> None:
     """Raise InputError with every rule of the engine that the layout breaks."""
     facts = engine_named(engine, flag="--emit")
     model = target.architecture
@@ -171,6 +171,6 @@ def placement(target: EmitTarget) -> str:
 
 def commented(lines: list[tuple[str, str]], *, indent: str = "", mark: str = "#") -> list[str]:
     """Return settings with their comments beside them, aligned."""
-    lines = [(text, reason or why(text)) for text, reason in lines]
+    lines = [(text, reason or why_set(text)) for text, reason in lines]
     wide = max((len(text) for text, _ in lines), default=0)
     return [f"{indent}{text:<{wide}}  {mark} {told}" if told else f"{indent}{text}" for text, told in lines]

@@ -8,7 +8,7 @@ model/model_utils/checkpointing.py (0.9.5).
 from collections.abc import Mapping
 from typing import Any
 
-from .keys import as_whole, flat
+from .keys import as_whole, dotted_keys
 
 # axolotl's key, and the setting that it is
 AXOLOTL = {
@@ -64,10 +64,10 @@ def axolotl_settings(data: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]
         if key in AXOLOTL and value is not None:
             found[AXOLOTL[key]] = value
         elif key == "fsdp_config" and isinstance(value, Mapping):
-            for name, inner in flat(value).items():
+            for name, inner in dotted_keys(value).items():
                 found[f"accelerate.fsdp_config.fsdp_{name.removeprefix('fsdp_')}"] = inner
         elif value is not None:
-            found |= flat({"axolotl": {key: value}})
+            found |= dotted_keys({"axolotl": {key: value}})
     total, micro = as_whole(data.get("batch_size")), as_whole(data.get("micro_batch_size"))
     if total and micro and data.get("gradient_accumulation_steps") is None:
         found[AXOLOTL["gradient_accumulation_steps"]] = total // micro  # of one rank (axolotl/utils/config)

@@ -11,7 +11,7 @@ from pathlib import PurePath
 from typing import Any
 
 from ..errors import InputError
-from .keys import Keys, flat
+from .keys import Keys, dotted_keys
 from .sources import Document, Sources
 
 SWIFT = "megatron"  # the command of ms-swift, whose `sft` and `pt` take Megatron's arguments
@@ -136,7 +136,7 @@ def _names(value: Any) -> list[str]:
 
 def _resolved(data: Any, where: str, sources: Sources) -> dict[str, Any]:
     """Return settings under dotted names, with ${NAME:default} as the given variables or their defaults."""
-    settings = flat(data) if isinstance(data, Mapping) else {}
+    settings = dotted_keys(data) if isinstance(data, Mapping) else {}
     return {key: _value(value, where, sources) for key, value in settings.items()}
 
 

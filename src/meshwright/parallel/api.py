@@ -217,11 +217,11 @@ def _sample_s(model: nn.Module, inputs: Tensor, targets: Tensor, loss: LossFunct
     """Return the seconds of one sample's forward and backward; gradients are dropped."""
     best = (float("inf"), float("inf"))
     for _ in range(ROUNDS):
-        start = devices.clock(inputs.device)
+        start = devices.synchronised_clock(inputs.device)
         value = loss(model(inputs[:1]), targets[:1])
-        middle = devices.clock(inputs.device)
+        middle = devices.synchronised_clock(inputs.device)
         value.backward()  # type: ignore[no-untyped-call]
-        best = min(best, (middle - start, devices.clock(inputs.device) - middle), key=sum)
+        best = min(best, (middle - start, devices.synchronised_clock(inputs.device) - middle), key=sum)
         model.zero_grad(set_to_none=True)
     return best
 
@@ -233,9 +233,9 @@ def _all_reduce_s(parameter_bytes: int, device: torch.device) -> tuple[float, fl
         buffer = torch.zeros(max(1, size_bytes // 4), device=device)
         times = []
         for _ in range(ROUNDS):
-            start = devices.clock(device)
+            start = devices.synchronised_clock(device)
             dist.all_reduce(buffer)
-            times.append(devices.clock(device) - start)
+            times.append(devices.synchronised_clock(device) - start)
         return min(times)
 
     small_s, large_s = best_s(SMALL_BYTES), best_s(parameter_bytes)

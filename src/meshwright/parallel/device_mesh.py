@@ -9,11 +9,11 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
-from ..backend.hosts.placement import exchange, hosts_of
+from ..backend.hosts.placement import exchange_placements, hosts_of
 from ..device import native_backend
 from ..errors import InputError
 from ..layout import Layout
-from ..mesh import Axis, groups, placed, position
+from ..mesh import Axis, groups, position, ranks_by_place
 
 KEEPS_ORDER = "sort_ranks" in inspect.signature(dist.new_group).parameters  # torch 2.13; 2.11 sorts the ranks
 
@@ -28,7 +28,7 @@ class Mesh:
         self.layout = layout
         self.rank = dist.get_rank() if dist.is_initialized() else 0
         self.hosts = _hosts(self.rank, layout.world_size)
-        self._ranks = placed(self.hosts)
+        self._ranks = ranks_by_place(self.hosts)
         self._device_type = device_type
         self._timeout = timeout
         self._groups: dict[Axis, dist.ProcessGroup] = {}
@@ -112,5 +112,5 @@ def _hosts(rank: int, size: int) -> list[tuple[int, ...]]:
     if size == 1:
         return [(rank,)]
     store = dist.PrefixStore("meshwright/mesh", dist.distributed_c10d._get_default_store())
-    hosts = hosts_of(exchange(store, rank, size))
+    hosts = hosts_of(exchange_placements(store, rank, size))
     return hosts if KEEPS_ORDER else sorted(hosts)

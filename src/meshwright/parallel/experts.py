@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from ..errors import InputError
 from ..workload.functional import swiglu
 from .channel import AxisChannel, exchanged
-from .shard_placement import ShardPlacement, cut, runs
+from .shard_placement import ShardPlacement, runs, shard_of
 from .tensor import Parameters, Rule, Seam, replace_parameter
 
 
@@ -92,7 +92,7 @@ def split_experts(
         layer.channel = channel
         held = runs((layer.experts,), channel.index, channel.size)
         for whole in (layer.gate_up, layer.down):
-            piece = nn.Parameter(cut(whole.detach(), 0, held))
+            piece = nn.Parameter(shard_of(whole.detach(), 0, held))
             placements[piece] = placements[whole].and_cut(0, held)._replace(expert=True)
             replace_parameter(module, whole, piece)
     return {parameter: placements[parameter] for parameter in module.parameters()}

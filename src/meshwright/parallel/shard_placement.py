@@ -47,7 +47,7 @@ def runs(sections: Sequence[int], index: int, parts: int) -> list[IndexRun]:
     return found
 
 
-def cut(tensor: Tensor, dim: int, held: Sequence[IndexRun]) -> Tensor:
+def shard_of(tensor: Tensor, dim: int, held: Sequence[IndexRun]) -> Tensor:
     """Return a copy of what the runs say of `tensor` along `dim`."""
     return torch.cat([tensor.narrow(dim, run.whole, run.length) for run in held], dim)
 
@@ -88,7 +88,7 @@ def boxes(placement: ShardPlacement, local: Sequence[int], extent: Sequence[int]
 Block = tuple[tuple[int, ...], tuple[int, ...], int]  # offset, extent, where it starts in the flattened tensor
 
 
-def blocks(shape: Sequence[int], start: int, stop: int) -> Iterator[Block]:
+def shard_blocks(shape: Sequence[int], start: int, stop: int) -> Iterator[Block]:
     """Cut the range `start` to `stop` of a flattened tensor into blocks.
 
     >>> list(blocks((3, 4), 2, 12))
@@ -114,5 +114,5 @@ def _in_row(
     shape: Sequence[int], row: int, start: int, stop: int
 ) -> Iterator[tuple[tuple[int, ...], tuple[int, ...], int]]:
     size = math.prod(shape[1:])
-    for offset, extent, at in blocks(shape[1:], start - row * size, stop - row * size):
+    for offset, extent, at in shard_blocks(shape[1:], start - row * size, stop - row * size):
         yield (row, *offset), (1, *extent), at + row * size

@@ -35,7 +35,7 @@ from .fsdp import adopt, gather_weights, offset_of, scatter_gradients, shard, sh
 from .offload import HostCopies
 from .overlapped import OverlappedSeam
 from .pipeline.stages import cuttable, with_own_hooks
-from .shard_placement import Block, ShardBox, ShardPlacement, blocks, boxes
+from .shard_placement import Block, ShardBox, ShardPlacement, boxes, shard_blocks
 from .tensor import Rule, Seam, split_tensors
 
 
@@ -331,7 +331,7 @@ class SpmdPart:
             offset = offset_of(held.owner) if isinstance(held.owner, DTensor) else (0,) * tensor.dim()
             blocks_held = [(offset, tuple(tensor.shape), 0)]
         else:
-            found = blocks(held.owner.shape, held.start, held.start + tensor.numel())
+            found = shard_blocks(held.owner.shape, held.start, held.start + tensor.numel())
             blocks_held = [(offset, extent, first - held.start) for offset, extent, first in found]
         for block in blocks_held:
             for box in boxes(at, *block[:2]):

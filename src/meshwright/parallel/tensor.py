@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from ..errors import InputError
 from ..workload.functional import vocabulary_cross_entropy
 from .channel import AxisChannel, copied, gathered, scattered, summed
-from .shard_placement import ShardPlacement, cut, runs
+from .shard_placement import ShardPlacement, runs, shard_of
 
 SEQUENCE_DIM = 1  # of activations [sequences, positions, features]
 
@@ -198,7 +198,7 @@ def _cut_weight(
         if size % channel.size:
             raise InputError(f"tp: {channel.size} does not divide {name}.{kind}'s {size} rows or columns")
     held = runs(sections, channel.index, channel.size)
-    piece = nn.Parameter(cut(whole.detach(), dim, held), requires_grad=whole.requires_grad)
+    piece = nn.Parameter(shard_of(whole.detach(), dim, held), requires_grad=whole.requires_grad)
     placements[piece] = placements[whole].and_cut(dim, held)
     replace_parameter(module, whole, piece)
 

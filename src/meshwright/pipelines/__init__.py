@@ -19,7 +19,7 @@ from .cut import (
 from .draw import picture
 from .formulas import bubble_share, in_flight
 from .grid import Action, Kind, PipelineGrid, parse_grid
-from .orders import SCHEDULES, illegal, schedule
+from .orders import SCHEDULES, broken_rule, schedule
 from .timing import StageTimes, Timing, peak_in_flight, timed, timed_sharing
 
 __all__ = [
@@ -34,11 +34,11 @@ __all__ = [
     "StageTimes",
     "Timing",
     "best_cut",
+    "broken_rule",
     "bubble_share",
     "cost_of",
     "equal_cut",
     "even_stages",
-    "illegal",
     "in_flight",
     "links_of_cuts",
     "parse_grid",

@@ -16,13 +16,13 @@ Row = tuple[Action, ...]
 
 def schedule(name: PipelineSchedule, ranks: int, virtual_stages: int, micro_batches: int) -> PipelineGrid:
     """Return the grid of a schedule for `ranks` x `virtual_stages` stages, or raise InputError with the broken rule."""
-    problem = illegal(name, ranks, virtual_stages, micro_batches)
+    problem = broken_rule(name, ranks, virtual_stages, micro_batches)
     if problem:
         raise InputError(problem)
     return PipelineGrid(SCHEDULES[name](ranks, virtual_stages, micro_batches))
 
 
-def illegal(name: str, ranks: int, virtual_stages: int, micro_batches: int) -> str:
+def broken_rule(name: str, ranks: int, virtual_stages: int, micro_batches: int) -> str:
     """Return the rule that these sizes break, or "" where the schedule exists."""
     if name not in SCHEDULES:
         return f"schedule: {name!r} is unknown ({nearest(name, SCHEDULES)})"

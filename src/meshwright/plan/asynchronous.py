@@ -67,7 +67,7 @@ def encoded_bytes(count: int, element_bytes: int, wire: Wire) -> int:
     return count * (2 if wire == "bf16" else element_bytes)
 
 
-def price(mode: AsynchronousMode, around: Surroundings) -> AsyncPrice:
+def price_mode(mode: AsynchronousMode, around: Surroundings) -> AsyncPrice:
     """Return what a step costs under a mode."""
     compute_s = np.asarray(around.compute_s, dtype=float)
     workers, weights = len(compute_s), around.parameters * around.element_bytes
@@ -100,7 +100,7 @@ def run_bytes(mode: AsynchronousMode, around: Surroundings, *, steps: int, valid
     encoded = encoded_bytes(around.parameters, around.element_bytes, mode.wire)
     # of the last exchange, what comes back is read after the run's last word
     last = workers * encoded if mode.mode in {"local_sgd", "diloco"} else 0
-    return price(mode, around).wire_bytes * steps + entering - last + validations * workers * weights
+    return price_mode(mode, around).wire_bytes * steps + entering - last + validations * workers * weights
 
 
 def _synchronous(around: Surroundings, compute_s: npt.NDArray[np.float64], weights: int) -> AsyncPrice:

@@ -7,9 +7,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ..hardware import Catalogue
-from .analytic.coefficients import ROLES, Book, Coefficients, gather, plan_of, resolve
+from .analytic.coefficients import ROLES, Book, Coefficients, gather_coefficients, index_plan, resolve_roles
 from .analytic.factors import adjusted
-from .analytic.memory import MemoryTerms, memory_bytes
+from .analytic.memory import MemoryTerms, peak_memory
 from .analytic.price import PRODUCT_BYTES, peak_flops_per_s
 from .analytic.quantities import Array, Grid, Machine, ModelQuantities, Number
 from .analytic.step import StepSeconds, step_s
@@ -49,20 +49,20 @@ def batch_of(runs: Sequence[Run], catalogue: Catalogue, known: Book) -> Batch:
     """Return the arrays of some runs."""
     uses = [_uses(run, known) for run in runs]
     return Batch(
-        machine=_stacked([machine_of(run, catalogue) for run in runs], Machine),
+        machine=_stacked([machine_of_run(run, catalogue) for run in runs], Machine),
         model=_stacked([ModelQuantities.of(run.architecture) for run in runs], ModelQuantities),
         grid=Grid.of([run.layout for run in runs]),
         seq_len=_array([run.seq_len for run in runs]),
         global_batch=_array([run.global_batch for run in runs]),
         shard=_array([run.shard for run in runs]),
         gpus=_array([run.gpus for run in runs]),
-        plan=plan_of(known, uses),
+        plan=index_plan(known, uses),
     )
 
 
 def _uses(run: Run, known: Book) -> list[float | list[str | float]]:
     """Return, for each role, the constants of a run's stack and machine, or what the row itself says."""
-    found = resolve(known, run.stack, run.accelerator, run.precision, run.traits)
+    found = resolve_roles(known, run.stack, run.accelerator, run.precision, run.traits)
     for role, entry in run.facts.items():
         place = ROLES.index(role.rstrip("*"))
         if role.endswith("*"):
@@ -73,16 +73,16 @@ def _uses(run: Run, known: Book) -> list[float | list[str | float]]:
     return found
 
 
-def coefficients_of(batch: Batch, values: Array, factors: Mapping[str, Number] | None = None) -> Coefficients:
+def batch_coefficients(batch: Batch, values: Array, factors: Mapping[str, Number] | None = None) -> Coefficients:
     """Return the coefficients of each row with these values of the constants, and with factors beside them."""
-    return adjusted(gather(batch.plan, np.append(values, 1.0)), factors or {})
+    return adjusted(gather_coefficients(batch.plan, np.append(values, 1.0)), factors or {})
 
 
 def step_of(batch: Batch, values: Array, factors: Mapping[str, Number] | None = None) -> StepSeconds:
     """Return the terms of the step of each row with these values of the constants, and with factors beside them."""
     return step_s(
         batch.machine,
-        coefficients_of(batch, values, factors),
+        batch_coefficients(batch, values, factors),
         batch.model,
         batch.grid,
         seq_len=batch.seq_len,
@@ -93,9 +93,9 @@ def step_of(batch: Batch, values: Array, factors: Mapping[str, Number] | None = 
 
 def memory_of(batch: Batch, values: Array) -> MemoryTerms:
     """Return the memory of the fullest rank of each row."""
-    return memory_bytes(
+    return peak_memory(
         batch.machine,
-        coefficients_of(batch, values),
+        batch_coefficients(batch, values),
         batch.model,
         batch.grid,
         seq_len=batch.seq_len,
@@ -104,7 +104,7 @@ def memory_of(batch: Batch, values: Array) -> MemoryTerms:
     )
 
 
-def machine_of(run: Run, catalogue: Catalogue) -> Machine:
+def machine_of_run(run: Run, catalogue: Catalogue) -> Machine:
     """Return the machine of one run."""
     accelerator = catalogue.accelerators[run.accelerator]
     peaks = accelerator.peak_flops_per_s

@@ -5,7 +5,7 @@ import msgspec
 from ..layout import Layout
 from ..workload.conventions import OWN
 from ..workload.engines import ENGINES
-from .analytic import Grid, Setting, price
+from .analytic import Grid, Setting, price_layouts
 from .analytic.price import coefficients_of
 from .engine import stack_of
 from .keep import unlike_its_stack
@@ -24,5 +24,5 @@ def on_other_engines(setting: Setting, layout: Layout) -> list[tuple[str, float]
         if setting.modules and coefficients_of(msgspec.structs.replace(there, modules=())).selective_saves:
             continue
         if not unlike_its_stack(there, layout):
-            found.append((stack, float(price(there, Grid.of([layout])).step_time_s[0])))
+            found.append((stack, float(price_layouts(there, Grid.of([layout])).step_time_s[0])))
     return sorted(found, key=lambda one: one[1])

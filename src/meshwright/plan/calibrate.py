@@ -10,19 +10,19 @@ import numpy as np
 from msgspec.structs import replace
 
 from ..cluster.builders import catalogue_cluster
-from ..cluster.described import described
+from ..cluster.described import described_device
 from ..cluster.graph import Cluster, Device
 from ..errors import InputError
 from ..files import read_bytes
 from ..hardware import Catalogue
 from ..workload.architecture import Architecture
-from .analytic.calibration import OWN, OWN_EXPERTS, Calibration, MeasuredStep, constants_digest, narrowed
+from .analytic.calibration import OWN, OWN_EXPERTS, Calibration, MeasuredStep, constants_digest, narrowed_band
 from .analytic.coefficients import UNSEEN, Book
 from .analytic.factors import FACTORS, prior_spreads, sensitivity
 from .analytic.quantities import Array, Number
 from .batch import Batch, batch_of, step_of
 from .estimate import Estimate, Prior, estimate
-from .machines import overridden
+from .machines import with_rates
 from .runs import MAX_TABLE_BYTES, Run, RunRow, band_of, read_rows
 
 NOISE = 0.04  # of one measured step, as a logarithm: what layouts of one stack differ by
@@ -66,7 +66,7 @@ class Steps:
         )
 
 
-def calibrate(
+def calibrate_from_runs(
     path: str | Path,
     catalogue: Catalogue,
     known: Book,
@@ -185,7 +185,7 @@ def _band(steps: Steps, whole: Estimate, before: float, misfit: float) -> float:
         for matrix in (np.diag(steps.prior.spread**2), np.linalg.inv(whole.information))
     )
     experts = np.array([run.architecture.experts for run in steps.runs])
-    return round(float(narrowed(before, had, left, experts=experts, misfit=misfit).mean()), 4)
+    return round(float(narrowed_band(before, had, left, experts=experts, misfit=misfit).mean()), 4)
 
 
 def _measured(steps: Steps, whole: Estimate, others: Sequence[Estimate]) -> tuple[MeasuredStep, ...]:
@@ -221,7 +221,9 @@ def _machines(runs: Sequence[Run], catalogue: Catalogue) -> Cluster | None:
     group = cluster.groups[0]
     several = run.gpus > run.gpus_per_node
     per_node = run.gpus_per_node if several else max(run.gpus_per_node, group.gpus)
-    own = described(Device(id="GPU", kind="gpu"), run.accelerator, catalogue.accelerators[run.accelerator], catalogue)
+    own = described_device(
+        Device(id="GPU", kind="gpu"), run.accelerator, catalogue.accelerators[run.accelerator], catalogue
+    )
     group = replace(group, gpus=per_node, gpu=own, count=max(1, run.gpus // per_node))
     rate = run.node_bytes_per_s / min(1.0, run.gpus / per_node)
-    return overridden(replace(cluster, groups=(group,)), inter_bytes_per_s=rate or None)
+    return with_rates(replace(cluster, groups=(group,)), inter_bytes_per_s=rate or None)

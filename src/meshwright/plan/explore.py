@@ -19,12 +19,12 @@ from ..layout import OFFLOADS
 from ..mesh import NEAREST
 from ..units import format_bytes
 from ..workload.conventions import OWN
-from .analytic import Grid, Setting, StepPrices, book, performance, price
+from .analytic import Grid, Setting, StepPrices, book, performance, price_layouts
 from .analytic.fits import DOUBTFUL, OVER, SURE, capacity_source, memory_band, word
 from .analytic.price import machine_of, node_group_of, verdicts_in
 from .analytic.quantities import Array
-from .keep import in_its_orders, narrowed
-from .reasons import batch_warnings, micro_batch_trade, why
+from .keep import in_its_orders, narrowed_search
+from .reasons import batch_warnings, micro_batch_trade, why_chosen
 from .space import DEFAULT_ORDER, Space, legal_layouts, replaced_order
 from .study import PricedLayout, Rejection, Study
 
@@ -131,7 +131,7 @@ def space_of(setting: Setting, offloads: Sequence[int] = ()) -> Space:
         folded=setting.stack != OWN,
         offloads=offloads or (range(len(OFFLOADS)) if asked else (0,)),
     )
-    grid, left = narrowed(setting, space.grid)
+    grid, left = narrowed_search(setting, space.grid)
     return dataclasses.replace(space, grid=grid, left=left)
 
 
@@ -166,7 +166,7 @@ def study_of(setting: Setting, priced: Priced, *, model: str = "") -> Study:
         legal=len(priced.space.grid),
         priced=priced.oversized + priced.doubtful + len(priced.grid),
         micro_batches=trade,
-        reason=why(setting, priced.grid, priced.prices, int(best[0])),
+        reason=why_chosen(setting, priced.grid, priced.prices, int(best[0])),
         warnings=(*batch_warnings(setting, rows[0]), *((OFFERED,) if priced.offered else ())),
     )
 
@@ -212,7 +212,7 @@ def plain_data_parallel(setting: Setting) -> PricedLayout:
         )
         setting = replace(setting, global_batch=larger)
     grid = _plain_grid(setting)
-    prices = price(setting, grid)
+    prices = price_layouts(setting, grid)
     fits = verdicts_in(setting, prices) == SURE
     key = np.where(fits, prices.step_time_s, np.inf) if fits.any() else prices.reserved_bytes
     return row_of(setting, grid, prices, int(np.argmin(key)), note=note)
@@ -236,7 +236,7 @@ def compute_bound_s(prices: StepPrices) -> Array:
 def price_in_chunks(setting: Setting, grid: Grid) -> StepPrices:
     """Return the prices of a grid, priced in pieces that fit in the processor's cache."""
     count = len(grid)
-    pieces = [price(setting, grid.take(slice(start, start + CHUNK))) for start in range(0, count, CHUNK)]
+    pieces = [price_layouts(setting, grid.take(slice(start, start + CHUNK))) for start in range(0, count, CHUNK)]
     if len(pieces) == 1:
         return pieces[0]
     return _joined(StepPrices, pieces)

@@ -29,7 +29,7 @@ def predicted_s(batch: Batch, values: Array) -> Array:
     return np.asarray(step_of(batch, values).total_s, dtype=float)
 
 
-def fit(
+def fit_constants(
     known: Book,
     batch: Batch,
     measured_s: Array,

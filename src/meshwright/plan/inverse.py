@@ -24,7 +24,7 @@ from .analytic.fits import SURE
 from .analytic.price import machine_of, node_group_of, verdicts_in
 from .explore import compute_bound_s, explore, price_in_chunks, space_of
 from .keep import in_its_orders
-from .reach import Means, at_peak_s, beyond, fastest, other_means
+from .reach import Means, at_peak_s, beyond, fastest_layout, other_means
 
 Quantity = Literal["inter", "intra", "latency"]
 LEAST = {"inter": 1e6, "intra": 1e6, "latency": 1e-9}  # bytes per second, seconds: where the search ends
@@ -168,7 +168,7 @@ def _within(
             yield gpus, None, 0.0, 0.0
             continue
         try:
-            yield gpus, *fastest(smaller), target_at(smaller)
+            yield gpus, *fastest_layout(smaller), target_at(smaller)
         except InputError:
             yield gpus, None, 0.0, 0.0
 

@@ -51,7 +51,7 @@ def unlike_its_stack(setting: Setting, layout: Layout) -> Sequence[str]:
     return [] if engine is None else refusals(engine, layout, model.num_key_value_heads, model.num_hidden_layers)
 
 
-def narrowed(setting: Setting, grid: Grid) -> tuple[Grid, dict[str, int]]:
+def narrowed_search(setting: Setting, grid: Grid) -> tuple[Grid, dict[str, int]]:
     """Return what the search is kept to, and how many layouts were left out for which reason."""
     left: dict[str, int] = {}
     mask = can_run(setting, grid)

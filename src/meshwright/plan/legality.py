@@ -23,7 +23,7 @@ import msgspec
 
 from ..errors import InputError
 from ..layout import Layout, PipelineSchedule
-from ..pipelines import illegal as schedule_rule
+from ..pipelines import broken_rule as schedule_rule
 
 EXPERT_WIDTH = "expert_size"
 
@@ -75,7 +75,7 @@ def illegal(
         broken.append(f"cp: 2 x {layout.cp} does not divide the sequence of {seq_len} tokens")
     elif layout.sp and (seq_len // layout.cp) % layout.tp:
         broken.append(f"sp: tp = {layout.tp} does not divide the {seq_len // layout.cp} tokens that a rank holds")
-    experts = experts_of(model)
+    experts = expert_count(model)
     if experts < 2 and (layout.ep > 1 or layout.is_folded):
         name = "ep" if layout.ep > 1 else "etp"
         broken.append(f"{name}: {getattr(layout, name)}, but the model has no experts")
@@ -126,7 +126,7 @@ def uncompilable(layout: Layout) -> str:
     return ""
 
 
-def experts_of(model: Splittable) -> int:
+def expert_count(model: Splittable) -> int:
     """Return the experts of a layer, 0 for a dense model."""
     return int(getattr(model, "experts", 0) or getattr(model, "num_local_experts", 0))
 
@@ -259,7 +259,7 @@ def _rest(layout: Layout, model: Splittable, tp: int, pp: int, cp: int, dp: int,
     sizes_of_batch = {m for m in divisors(share) if m <= layout.mbs} or {1}
     etp = layout.etp if layout.etp and tp % layout.etp == 0 else None
     whole = dp * cp * (tp // (etp or 1) if etp or layout.is_folded else 1)
-    experts = {e for e in divisors(math.gcd(whole, max(1, experts_of(model)))) if e <= layout.ep} or {1}
+    experts = {e for e in divisors(math.gcd(whole, max(1, expert_count(model)))) if e <= layout.ep} or {1}
     stages: set[tuple[PipelineSchedule, int]] = {(layout.schedule, layout.vpp), (layout.schedule, 1), ("1f1b", 1)}
     copies = max(c for c in divisors(dp * cp) if c <= layout.replicas and (c < dp * cp or c == 1))
     for mbs, ep, (schedule, vpp) in itertools.product({max(sizes_of_batch), 1}, {max(experts)}, stages):

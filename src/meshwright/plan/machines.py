@@ -14,7 +14,7 @@ from ..errors import InputError
 from ..hardware import Catalogue
 
 
-def machines(
+def cluster_by_name(
     catalogue: Catalogue,
     name: str,
     gpus: int | None = None,
@@ -37,7 +37,7 @@ def machines(
         _check_domain(read, cluster, catalogue, name)
     else:
         cluster = catalogue_cluster(catalogue, name, gpus=gpus, fabric=fabric)
-    cluster = overridden(
+    cluster = with_rates(
         cluster, intra_bytes_per_s=intra_bytes_per_s, inter_bytes_per_s=inter_bytes_per_s, latency_s=latency_s
     )
     if any(group.count > group.scale_up_nodes and not group.node_bandwidth_bytes_per_s for group in cluster.groups):
@@ -45,7 +45,7 @@ def machines(
     return cluster
 
 
-def placed(cluster: Cluster, placements: Sequence[Placement]) -> Cluster:
+def on_nearest_nodes(cluster: Cluster, placements: Sequence[Placement]) -> Cluster:
     """Return the cluster on the nearest of these nodes, which become its `placements` in the order of ranks.
 
     Its fabric gets as many nodes on a leaf as these have on average. InputError where they are too few.
@@ -58,7 +58,7 @@ def placed(cluster: Cluster, placements: Sequence[Placement]) -> Cluster:
     return replace(cluster, placements=chosen, fabric=fabric)
 
 
-def overridden(
+def with_rates(
     cluster: Cluster,
     *,
     intra_bytes_per_s: float | None = None,

@@ -17,7 +17,7 @@ from ..timeline import Performance
 from .analytic import Setting
 from .analytic.price import coefficients_of, machine_of
 from .analytic.step import SENDS
-from .asynchronous import AsynchronousMode, Surroundings, price
+from .asynchronous import AsynchronousMode, Surroundings, price_mode
 from .explore import explore
 from .machines import node
 
@@ -84,7 +84,7 @@ def priced_modes(setting: Setting, *, slow: float = 1.0) -> tuple[ModePrice, ...
         )
     ]
     for mode in MODES:
-        cost = price(replace(mode, servers=workers), around)
+        cost = price_mode(replace(mode, servers=workers), around)
         found.append(
             ModePrice(
                 name=_name(mode),
@@ -121,7 +121,7 @@ def message_latency_s(setting: Setting, *, inside: bool) -> float:
     return max(group.nic_latency_s or 0.0, float(c.network_latency_s)) + switches_s
 
 
-def fastest(modes: Sequence[ModePrice]) -> ModePrice:
+def fastest_mode(modes: Sequence[ModePrice]) -> ModePrice:
     """Return the mode with the shortest step."""
     return min(modes, key=lambda mode: mode.step_time_s)
 

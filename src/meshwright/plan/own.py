@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .analytic.calibration import Calibration, covariance_of, measured_here, narrowed, prior_of
+from .analytic.calibration import Calibration, covariance_of, measured_here, narrowed_band, prior_of
 from .analytic.cautions import cautions, widened
 from .analytic.coefficients import Book
 from .analytic.factors import FACTORS
@@ -83,7 +83,7 @@ def _bands(
             if inputs_digest(runs[place]) in measured:
                 after[place] = _without(after[place], before[place])
     experts = np.asarray(batch.model.experts)
-    found = narrowed(bands, before, after, experts=experts, misfit=calibration.misfit)
+    found = narrowed_band(bands, before, after, experts=experts, misfit=calibration.misfit)
     return np.where([len(names) > 0 for names in applied], found, bands)
 
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from ..errors import InputError
 from ..layout import Layout
 from ..workload.conventions import OWN
-from .analytic import Grid, Setting, price
+from .analytic import Grid, Setting, price_layouts
 from .analytic.conditions import parse_conditions
 from .analytic.fits import OVER
 from .analytic.price import PEAKS, block_scaling_lacks, flops_per_token, machine_of, node_group_of, verdicts_in
@@ -40,7 +40,7 @@ class Means(msgspec.Struct, frozen=True, kw_only=True):
         return self.step_time_s <= self.target_step_time_s and self.needs_bytes is None
 
 
-def fastest(setting: Setting) -> tuple[Layout, float]:
+def fastest_layout(setting: Setting) -> tuple[Layout, float]:
     """Return the fastest layout that fits and its seconds; InputError if nothing is legal or fits."""
     priced = price_all(setting)
     if not len(priced.grid):
@@ -74,7 +74,7 @@ def beyond(setting: Setting, target_at: Target) -> Iterator[tuple[int, Layout, f
         if share < LEAST_MFU:
             return
         try:
-            layout, step_s = fastest(larger)
+            layout, step_s = fastest_layout(larger)
         except InputError:  # nothing is legal, or nothing fits
             futile += 1
         else:
@@ -102,7 +102,7 @@ def other_means(setting: Setting, target_at: Target) -> tuple[Means, ...]:
         if changed.global_batch > setting.global_batch and target_at(changed) <= target_at(setting):
             continue  # more work in the same time
         try:
-            layout, step_s = fastest(changed)
+            layout, step_s = fastest_layout(changed)
         except InputError:
             continue
         target_s = target_at(changed)
@@ -132,7 +132,7 @@ def _without_recomputation(setting: Setting, target_s: float) -> tuple[Means, ..
         return ()
     best = int(np.argmin(price_in_chunks(plain, grid).step_time_s))
     layout = grid.layout(best)
-    prices = price(plain, Grid.of([layout]))
+    prices = price_layouts(plain, Grid.of([layout]))
     terms, fits = prices.terms(0), int(verdicts_in(setting, prices)[0]) != OVER
     return (
         Means(

@@ -4,9 +4,9 @@ import numpy as np
 from msgspec.structs import replace
 
 from ..layout import Layout, micro_batches
-from ..pipelines import illegal as schedule_rule
+from ..pipelines import broken_rule as schedule_rule
 from ..units import format_bytes, format_time
-from .analytic import RECOMPUTES, Grid, Setting, StepPrices, price
+from .analytic import RECOMPUTES, Grid, Setting, StepPrices, price_layouts
 from .analytic.fits import word
 from .analytic.price import machine_of, verdicts_in
 from .legality import divisors
@@ -31,7 +31,7 @@ MOST_TRIES = 12  # of a batch whose bubble is small
 BATCH_FACTORS = (2, 4)  # of the global batch: what a larger one would bring
 
 
-def why(setting: Setting, grid: Grid, prices: StepPrices, winner: int) -> str:
+def why_chosen(setting: Setting, grid: Grid, prices: StepPrices, winner: int) -> str:
     """Return one paragraph: the winner's terms, then its choices in the order of what each gains."""
     total = float(prices.step_time_s[winner])
     shares = sorted(
@@ -113,7 +113,7 @@ def _runs(layout: Layout, global_batch: int) -> bool:
 
 
 def _trade(setting: Setting, layout: Layout) -> MicroBatch:
-    prices = price(setting, Grid.of([layout]))
+    prices = price_layouts(setting, Grid.of([layout]))
     terms = prices.terms(0)
     return MicroBatch(
         mbs=layout.mbs,

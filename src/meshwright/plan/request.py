@@ -13,15 +13,15 @@ from ..units import format_network_rate
 from ..workload.adapters import ADAPTED
 from ..workload.conventions import OWN
 from ..workload.models import Model
-from .analytic import Grid, Setting, book, price
-from .analytic.calibration import Calibration, calibrations, is_file, joined
+from .analytic import Grid, Setting, book, price_layouts
+from .analytic.calibration import Calibration, calibrations, is_file, joined_calibrations
 from .analytic.coefficients import GENERIC
 from .analytic.conditions import LayoutCondition
 from .analytic.optimizers import FREE
 from .analytic.price import DEFAULT_STACK, node_group_of
 from .explore import row_of
 from .legality import legal_layout, unrunnable
-from .machines import machines, node, placed
+from .machines import cluster_by_name, node, on_nearest_nodes
 from .stacks import stack_named
 from .study import PricedLayout
 
@@ -62,7 +62,7 @@ def setting_of(request: PlanRequest, catalogue: Catalogue) -> Setting:
         assumed = (*assumed, f"sequence length {seq_len:,}: {request.model.seq_len_from}")
     assumed += (ADAPTED,) if request.lora_rank else ()
     assumed += (FREE[request.optimizer.lower()],) if request.optimizer.lower() in FREE else ()
-    cluster = machines(
+    cluster = cluster_by_name(
         catalogue,
         request.cluster,
         request.gpus,
@@ -73,7 +73,7 @@ def setting_of(request: PlanRequest, catalogue: Catalogue) -> Setting:
     )
     software, machine = calibrations(request.stack, request.cluster)
     if request.placements:
-        cluster = placed(cluster, request.placements)
+        cluster = on_nearest_nodes(cluster, request.placements)
     return Setting(
         architecture=request.model.architecture,
         cluster=cluster,
@@ -90,7 +90,7 @@ def setting_of(request: PlanRequest, catalogue: Catalogue) -> Setting:
         conditions=request.conditions,
         assumed=assumed,
         ignored=request.model.ignored,
-        measured=(*request.measured, *joined(software, machine)),
+        measured=(*request.measured, *joined_calibrations(software, machine)),
     )
 
 
@@ -98,7 +98,7 @@ def rate_warnings(request: PlanRequest, catalogue: Catalogue) -> list[str]:
     """Return a warning for each rate given that is the duplex figure of the cluster's own."""
     if is_file(request.cluster):
         return []
-    own = node(machines(catalogue, request.cluster, request.gpus, fabric=request.fabric))
+    own = node(cluster_by_name(catalogue, request.cluster, request.gpus, fabric=request.fabric))
     accelerator = catalogue.accelerators[own.gpu.model]
     link = catalogue.interconnect(accelerator.link or accelerator.host_link)
     found = []
@@ -126,7 +126,7 @@ def priced_layout(setting: Setting, text: str) -> PricedLayout:
     if problem:
         raise InputError(f"--layout {text}: {problem}; or --stack NAME, which may have it")
     grid = Grid.of([layout])
-    return row_of(setting, grid, price(setting, grid), 0)
+    return row_of(setting, grid, price_layouts(setting, grid), 0)
 
 
 def stated(text: str, setting: Setting) -> str:
@@ -146,7 +146,7 @@ def plan_of(setting: Setting, best: PricedLayout, others: Sequence[PricedLayout]
         global_batch_sequences=setting.global_batch,
         seq_len=setting.seq_len,
         bucket_bytes=BUCKET_BYTES,
-        alternatives=candidates(best, others),
+        alternatives=alternatives(best, others),
         nodes=tuple(place.node for place in setting.cluster.placements),
         reason=reason,
         model=msgspec.to_builtins(setting.architecture),
@@ -160,7 +160,7 @@ def plan_of(setting: Setting, best: PricedLayout, others: Sequence[PricedLayout]
     )
 
 
-def candidates(best: PricedLayout, others: Sequence[PricedLayout]) -> tuple[Candidate, ...]:
+def alternatives(best: PricedLayout, others: Sequence[PricedLayout]) -> tuple[Candidate, ...]:
     """Return the rows as alternatives of the best one, each layout once."""
     unique: dict[Layout, Candidate] = {row.layout: row.candidate for row in others if row.layout != best.layout}
     return tuple(unique.values())

@@ -55,7 +55,7 @@ def layout_of(
         raise InputError(str(error)) from None
 
 
-def facts_of(cells: Cells, model: Architecture, c: Conventions, assumed: list[str]) -> dict[str, float | str]:
+def row_facts(cells: Cells, model: Architecture, c: Conventions, assumed: list[str]) -> dict[str, float | str]:
     """Return the roles of the cost model that a row's own cells settle, in place of what its stack does, `c`."""
     found: dict[str, float | str] = {}
     optimizer = cells.get("optimizer", "")

@@ -8,14 +8,16 @@ import msgspec
 from ..errors import InputError, nearest
 from ..workload.architecture import Architecture
 from ..workload.kinds import Experts, runs_of
-from ..workload.models import load_model, resolve
+from ..workload.models import load_model, resolve_model
 from .cells import Cells, count_of, flag_of, is_empty
 
 EXPERTS = {"experts": "num_experts", "top_k": "num_experts_per_tok", "expert_ffn": "moe_intermediate_size"}
 SAME = {"layers": "num_hidden_layers", "hidden": "hidden_size", "heads": "num_attention_heads", "experts": "experts"}
 
 
-def architecture_of(cells: Cells, models: Mapping[str, Architecture], folder: Path, assumed: list[str]) -> Architecture:
+def row_architecture(
+    cells: Cells, models: Mapping[str, Architecture], folder: Path, assumed: list[str]
+) -> Architecture:
     """Return the model of a row; what is taken for granted is added to `assumed`.
 
     A `config` is a path relative to the table's folder, or absolute; InputError where other cells contradict it.
@@ -29,7 +31,7 @@ def architecture_of(cells: Cells, models: Mapping[str, Architecture], folder: Pa
 
 def find_model(name: str, models: Mapping[str, Architecture]) -> Architecture | None:
     """Return the model of the catalogue that a name in a table means."""
-    return models.get(resolve(name) or "")
+    return models.get(resolve_model(name) or "")
 
 
 def _configured(cells: Cells, folder: Path) -> Architecture:

@@ -25,8 +25,8 @@ from .analytic.seen import recurrent_kinds
 from .cells import Cells, count_of, is_empty, measured_of, number_of, text_of
 from .columns import unread
 from .legality import illegal
-from .row_layout import facts_of, layout_of
-from .row_model import architecture_of
+from .row_layout import layout_of, row_facts
+from .row_model import row_architecture
 from .stacks import default_stack, find_stack, near_stack
 
 UNFUSED = re.compile(r"(no|without) flash|flash attention (was )?not used|unfused|megatron-deepspeed", re.IGNORECASE)
@@ -177,7 +177,7 @@ def _run(
         raise InputError(f"global_batch_sequences: {batch} is not a multiple of dp x micro_batch")
     trays = round(node.scale_up_nodes.number) if node and node.scale_up_nodes else 1
     peak_flops_per_s(accelerator.peak_flops_per_s, precision, where=key)  # or say so
-    architecture = architecture_of(cells, models, folder, assumed)
+    architecture = row_architecture(cells, models, folder, assumed)
     seq_len = count_of(cells, "seq_len")
     broken = illegal(layout, architecture, global_batch=batch, seq_len=seq_len, ranks=gpus)
     if broken:
@@ -204,7 +204,7 @@ def _run(
         global_batch=batch,
         precision=precision,
         traits=_traits({**known.traits, **stack.traits}, beside, architecture),
-        facts=facts_of(cells, architecture, conventions, assumed),
+        facts=row_facts(cells, architecture, conventions, assumed),
         assumed=tuple(assumed),
     )
 

@@ -19,7 +19,7 @@ from ..workload.graph import Workload
 from ..workload.held import peak
 from ..workload.holdings import held_by, peak_memory_bytes
 from ..workload.program import Held
-from .legality import Splittable, divisors, experts_of, illegal
+from .legality import Splittable, divisors, expert_count, illegal
 from .measured.data_parallel import SPLIT_ERROR_BAND, StepInputs, performance, predict_step
 from .measured.pipeline import plan_cut, predict_pipeline_step
 from .measured.spmd import predict_spmd_step
@@ -42,7 +42,7 @@ class SearchProblem(msgspec.Struct, frozen=True, kw_only=True):
     host_memory_bytes: int = 0  # of the host of accelerators, for what all ranks offload; 0: ranks are on CPUs
 
 
-def candidates(ranks: Iterable[int], global_batch: int, wanted: Layout | None = None) -> list[Layout]:
+def candidate_layouts(ranks: Iterable[int], global_batch: int, wanted: Layout | None = None) -> list[Layout]:
     """Return the data-parallel layouts of these ranks, of each micro-batch that divides, with and without recompute."""
     if wanted is not None:
         micro_batches(wanted, global_batch)
@@ -141,7 +141,7 @@ def _switches(degrees: RankSplit, model: Splittable, offloads: Sequence[Offload]
     """Return the other choices that go with one way to factor the ranks."""
     data = degrees.dp * degrees.cp
     zeros = (0, 1, 2, 3) if data > 1 else (0, 3) if "parameters" in offloads else (0,)  # alone FSDP2 gathers nothing
-    experts = {1, max(e for e in divisors(max(1, experts_of(model))) if data % e == 0)}
+    experts = {1, max(e for e in divisors(max(1, expert_count(model))) if data % e == 0)}
     return [
         {"zero": zero, "sp": int(degrees.tp > 1), "ep": ep, "offload": offload}
         for zero in zeros
@@ -169,7 +169,7 @@ def _largest_that_fits(
     return None
 
 
-def choose(
+def choose_layout(
     layouts: Sequence[Layout],
     problem: SearchProblem,
     measured: Measurements,

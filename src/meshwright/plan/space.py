@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from ..layout import AXES, OFFLOADS, ORDERS, Layout
 from .analytic.quantities import RECOMPUTES, SCHEDULES, Grid
-from .legality import Splittable, divisors, experts_of, most_tensor_parallel, stages_fit
+from .legality import Splittable, divisors, expert_count, most_tensor_parallel, stages_fit
 
 Ints = npt.NDArray[np.int64]
 DEFAULT_ORDER = ORDERS.index(Layout().order)
@@ -170,7 +170,7 @@ def _block(
 
 def _experts(model: Splittable, degrees: RankSplit, folded: bool) -> list[tuple[int, int]]:
     """Return the pairs of ep and etp (0: as tp): experts cut as the rest of a layer, or whole and folded over tp."""
-    data, known = degrees.dp * degrees.cp, divisors(max(1, experts_of(model)))
+    data, known = degrees.dp * degrees.cp, divisors(max(1, expert_count(model)))
     found = [(ep, 0) for ep in known if data % ep == 0]
     if folded and degrees.tp > 1:
         found += [(ep, 1) for ep in known if ep > 1 and data * degrees.tp % ep == 0]

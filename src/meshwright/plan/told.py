@@ -22,10 +22,10 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     assumed: tuple[str, ...]  # a default that changes the answer, keys that were passed over
 
 
-def facts_of(setting: Setting) -> ModelFacts:
+def model_facts(setting: Setting) -> ModelFacts:
     """Return the facts of a setting's model."""
     more = [f"passed over, and not understood: {key}" for key in setting.ignored]
-    more += [spread(setting)] if setting.architecture.experts else []
+    more += [experts_spread(setting)] if setting.architecture.experts else []
     more += [low_precision(setting)] if setting.precision in LOW else []
     return facts_about(
         setting.architecture,
@@ -35,7 +35,7 @@ def facts_of(setting: Setting) -> ModelFacts:
     )
 
 
-def spread(setting: Setting) -> str:
+def experts_spread(setting: Setting) -> str:
     """Return how evenly tokens are taken to be spread over the experts."""
     if setting.imbalance == 1.0:
         return "tokens are spread evenly over the experts"

@@ -11,10 +11,10 @@ import numpy as np
 from ..hardware import Catalogue
 from ..layout import Fits
 from ..workload.architecture import Architecture
-from ..workload.models import load_model, names
+from ..workload.models import load_model, model_names
 from .analytic.calibration import Calibration
 from .analytic.coefficients import Book
-from .analytic.fits import DOUBTFUL, OVER, verdicts, word
+from .analytic.fits import DOUBTFUL, OVER, fit_verdicts, word
 from .analytic.quantities import RECOMPUTES
 from .batch import Batch, batch_of, memory_of, step_of
 from .own import Own
@@ -68,7 +68,7 @@ class FamilyErrors:
 
 def known_models() -> dict[str, Architecture]:
     """Return the transformers of the catalogue by name, for rows that give a model's name alone."""
-    found = {name: load_model(name).description for name in names()}
+    found = {name: load_model(name).description for name in model_names()}
     return {name: model for name, model in found.items() if isinstance(model, Architecture)}
 
 
@@ -95,9 +95,9 @@ def predict(
 def _verdicts(runs: Sequence[Run], batch: Batch, known: Book) -> list[Fits]:
     """Return whether each run fits; "may not" where only the recomputation that it does not state would decide."""
     capacity, memory = batch.machine.memory_bytes, memory_of(batch, known.values)
-    found = np.asarray(verdicts(memory, capacity))
+    found = np.asarray(fit_verdicts(memory, capacity))
     grid = dataclasses.replace(batch.grid, recompute=np.full(len(runs), RECOMPUTES.index("full")))
-    least = np.asarray(verdicts(memory_of(dataclasses.replace(batch, grid=grid), known.values), capacity))
+    least = np.asarray(fit_verdicts(memory_of(dataclasses.replace(batch, grid=grid), known.values), capacity))
     silent = np.array([any(text.startswith("recompute") for text in run.assumed) for run in runs])
     found = np.where(silent & (found == OVER) & (least < OVER), DOUBTFUL, found)
     return [word(one) for one in np.where(memory.host_bytes > batch.machine.host_memory_bytes, OVER, found)]

@@ -10,7 +10,7 @@ from ..errors import InputError
 from ..hardware.arithmetic import EXPECTED_SHARE, intra_node_ratio_needed
 from ..layout import Layout
 from ..units import format_time
-from .analytic import Grid, Setting, price
+from .analytic import Grid, Setting, price_layouts
 from .analytic.price import machine_of
 from .explore import explore, row_of
 from .inverse import gpu_counts
@@ -74,7 +74,7 @@ class Scaling(msgspec.Struct, frozen=True, kw_only=True):
     too_small: tuple[int, ...]  # numbers on which nothing is legal or fits
 
 
-def compare(settings: Mapping[str, Setting], layout: Layout | None = None) -> ClusterComparison:
+def compare_clusters(settings: Mapping[str, Setting], layout: Layout | None = None) -> ClusterComparison:
     """Return clusters side by side: each with its best layout, and all with one layout (the first one's best).
 
     InputError if nothing fits on one of them.
@@ -146,7 +146,7 @@ def _breaks_at(points: tuple[Scale, ...]) -> int | None:
 
 def _priced(setting: Setting, layout: Layout) -> PricedLayout:
     grid = Grid.of([layout])
-    return row_of(setting, grid, price(setting, grid), 0)
+    return row_of(setting, grid, price_layouts(setting, grid), 0)
 
 
 def _differences(first: PricedLayout, other: PricedLayout) -> dict[str, float]:

@@ -16,7 +16,7 @@ PEERS = re.compile(r"(?P<kind>send|recv) (?P<a>\d+)(?P<way>->|<-)(?P<b>\d+)")
 def entries_of(data: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the entries with `process_group`, `collective_seq_id`, `p2p_seq_id` and `is_p2p`."""
     entries = [dict(entry) for entry in data.get("entries") or []]
-    config = config_of(data)
+    config = group_config(data)
     names = _names_of_ids(config)
     for entry in entries:
         if "process_group" not in entry:
@@ -28,7 +28,7 @@ def entries_of(data: Mapping[str, Any]) -> list[dict[str, Any]]:
     return entries
 
 
-def config_of(data: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def group_config(data: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Return pg_config with the ranks of each group under "ranks"; version 1 has the ranks alone."""
     told = {str(key): value for key, value in (data.get("pg_config") or {}).items()}
     return {key: {"ranks": value} if isinstance(value, list | tuple) else value for key, value in told.items()}
@@ -36,7 +36,7 @@ def config_of(data: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 def renamed(data: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Return pg_config by the names that `entries_of` gives the groups."""
-    config = config_of(data)
+    config = group_config(data)
     names = _names_of_ids(config)
     return {names.get(key, key): value for key, value in config.items()}
 

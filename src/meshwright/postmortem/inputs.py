@@ -46,7 +46,7 @@ from .lines import FileHint, LogMessage, messages
 from .position import HangPosition
 from .records import RankFlight
 from .rules import Case, decide
-from .spoken import position as spoken_position
+from .spoken import hang_position as spoken_position
 from .verdict import Verdict
 from .waits import in_records, judged
 from .world import of_real_ranks
@@ -66,7 +66,7 @@ class ReadFiles(msgspec.Struct, kw_only=True):
     files: int = 0
 
 
-def examine(paths: Sequence[Path]) -> Verdict:
+def examine_files(paths: Sequence[Path]) -> Verdict:
     """Return the verdict on the artefacts of one job; InputError where none of them could be read."""
     read = read_all(paths)
     return decide(case_of(read))
@@ -143,7 +143,7 @@ def _read_file(path: Path, name: str, order: int, hint: FileHint, read: ReadFile
         read.files += 1
         return
     if ras.is_report(data):
-        read.facts += _real(ras.of_json(b"".join(part for _, part in parts), path, file=name, order=order))
+        read.facts += _real(ras.facts_of_report(b"".join(part for _, part in parts), path, file=name, order=order))
         read.files += 1
         return
     if b"\x00" in data[:4096]:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from ..cluster.doctor.stacks import RankProcess, ask
+from ..cluster.doctor.stacks import RankProcess, ranks_with_stacks
 from ..errors import InputError
 from ..files import read_text
 from ..units import format_time
@@ -169,7 +169,7 @@ def _ask(run_folder: Path) -> tuple[list[RankFlight], list[RankProcess]]:
     """
     read_records(run_folder)  # says what is wrong with the folder, before anybody is disturbed
     asked_s = time.monotonic()
-    processes = ask(run_folder)
+    processes = ranks_with_stacks(run_folder)
     pids = {process.rank: process.pid for process in processes}
     answering = {process.rank for process in processes if process.stack}
     while True:

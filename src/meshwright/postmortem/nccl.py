@@ -183,6 +183,6 @@ def _failure(kind: str, what: str, *, follows: bool = False, is_general: bool = 
     return Failure(kind=kind, what=what, where=Where("", 0, ""), follows=follows, is_general=is_general)
 
 
-def world_of(identities: list[RankIdentity]) -> list[WorldSize]:
+def communicator_sizes(identities: list[RankIdentity]) -> list[WorldSize]:
     """Return the sizes of the communicators: the largest is the number of ranks."""
     return [WorldSize(ranks=i.ranks, where=i.where) for i in identities if i.ranks]

@@ -254,7 +254,7 @@ def is_report(data: bytes) -> bool:
     return head[:1] == b"{" and b'"nccl_version"' in head and b'"communicators"' in head
 
 
-def of_json(data: bytes, path: Path, *, file: str, order: int) -> list[Fact]:
+def facts_of_report(data: bytes, path: Path, *, file: str, order: int) -> list[Fact]:
     """Return what a report as JSON says; InputError for one that is cut off or has other keys."""
     try:
         value = json.loads(data)

@@ -15,7 +15,7 @@ from .waits import judged
 from .world import A_HOST, with_own_files
 
 
-def position(facts: list[Fact]) -> HangPosition | None:
+def hang_position(facts: list[Fact]) -> HangPosition | None:
     """Return what the logs say of the call that hangs and of who is not in it; None where they say nothing."""
     named = by_barrier(facts)
     if named and named.certain:

@@ -31,7 +31,7 @@ def judged(groups: Iterable[Group], excused: frozenset[int] = frozenset()) -> Ha
         if found := disagreement(group, siblings_of(group, groups)) or unequal_transfer(group):
             return found
     for group in groups:
-        if found := overtaken(group) or staggered(group, excused):
+        if found := overtaken(group) or in_another_call(group, excused):
             return found
     waits = [wait for group in groups for wait in waits_of(group, excused)]
     if not waits:
@@ -125,7 +125,7 @@ def overtaken(group: Group) -> HangPosition | None:
     )
 
 
-def staggered(group: Group, excused: frozenset[int]) -> HangPosition | None:
+def in_another_call(group: Group, excused: frozenset[int]) -> HangPosition | None:
     """Return who stands in another call than most, where all have come to the oldest of the open calls; or None."""
     opened = {rank: call for rank, part in group.ranks.items() if (call := _first_open(part.open()))}
     if len({call.seq for call in opened.values()}) < 2:

@@ -49,7 +49,9 @@ def culprit_of(predicted: Performance, measured: Performance) -> str:
     return max(PARTS, key=lambda name: abs(getattr(measured, PARTS[name]) - getattr(predicted, PARTS[name])))
 
 
-def compare(predicted: Performance, measured: Performance, *, where: str = "", beside: str = "") -> PartComparison:
+def compare_parts(
+    predicted: Performance, measured: Performance, *, where: str = "", beside: str = ""
+) -> PartComparison:
     """Return the table of a run; `where` says more of the culprit, such as "all_reduce over node0-node1".
 
     `beside` says what else kept the machine busy; it comes before any part is blamed.

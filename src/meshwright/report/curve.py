@@ -30,7 +30,7 @@ def grouped(values: Mapping[str, float]) -> tuple[Mark, ...]:
     )
 
 
-def svg(need: Need, target_s: float, marks: Sequence[Mark], *, title: str, label: Callable[[float], str]) -> str:
+def curve_svg(need: Need, target_s: float, marks: Sequence[Mark], *, title: str, label: Callable[[float], str]) -> str:
     """Return one curve with logarithmic axes; `label` prints a value of the quantity."""
     low, high = need.curve[0].value, need.curve[-1].value
     times = [point.step_time_s for point in need.curve]

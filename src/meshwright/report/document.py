@@ -88,7 +88,7 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[Cell | str]], **option
     return Table(columns=tuple(columns), rows=cells, **options)
 
 
-def plain(text: str) -> str:
+def figure_text(text: str) -> str:
     """Return a text from outside for a Plotly figure, which reads a few HTML tags: escaped, at most 200 characters."""
     short = text if len(text) <= 200 else text[:199] + "…"
     return short.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

@@ -11,7 +11,7 @@ from ..units import format_bytes, format_time, time_unit
 from .colours import MEASURED, PREDICTED, SERIES
 from .colours import PARTS as PART_COLOURS
 from .compare import PARTS
-from .document import Figure, plain
+from .document import Figure, figure_text
 from .sampling import thinned, thinning_note
 
 LABELLED_SHARE = 0.07  # of the longest step: a narrower part has its time in the table and under the mouse
@@ -31,13 +31,13 @@ def parts_figure(performances: Mapping[str, Performance]) -> Figure:
             "type": "bar",
             "orientation": "h",
             "name": part,
-            "y": [plain(name) for name, _ in named],
+            "y": [figure_text(name) for name, _ in named],
             "x": [getattr(p, field) / scale for _, p in named],
             "text": [
                 format_time(getattr(p, field)) if getattr(p, field) >= LABELLED_SHARE * longest_s else ""
                 for _, p in named
             ],
-            "hovertext": [f"{plain(name)}, {part}: {format_time(getattr(p, field))}" for name, p in named],
+            "hovertext": [f"{figure_text(name)}, {part}: {format_time(getattr(p, field))}" for name, p in named],
             "hoverinfo": "text",
             "textposition": "inside",
             "insidetextanchor": "middle",
@@ -69,7 +69,7 @@ def curve_figure(title: str, series: Mapping[str, tuple[Sequence[float], Sequenc
             {
                 "type": "scatter",
                 "mode": "lines+markers" if len(kept) <= 40 else "lines",
-                "name": plain(name),
+                "name": figure_text(name),
                 "x": [steps[i] for i in kept],
                 "y": [values[i] if math.isfinite(values[i]) else None for i in kept],
                 "line": {"color": SERIES[index % len(SERIES)], "width": 1.5},

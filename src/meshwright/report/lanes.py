@@ -11,7 +11,7 @@ from ..mesh import position
 from ..timeline import Span, Timeline, by_rank
 from ..units import format_bytes, format_rate, format_time, time_unit
 from .colours import colours_of
-from .document import Figure, plain
+from .document import Figure, figure_text
 
 MAX_BARS = 4000
 MAX_RANKS = 64
@@ -22,7 +22,7 @@ ROW_PX = 16
 Bar = tuple[str, Span, int]  # whose timeline, what is drawn, how many spans it stands for
 
 
-def typical_step(timeline: Timeline) -> int | None:
+def typical_step_number(timeline: Timeline) -> int | None:
     """Return the recorded step whose time is nearest the median of all; None for an empty timeline."""
     ends: dict[int, tuple[float, float]] = {}
     for span in timeline.spans:
@@ -61,7 +61,7 @@ def lanes_figure(
 
     `told` says which link a span takes, where that is known.
     """
-    steps = {source: typical_step(timeline) for source, timeline in timelines.items()}
+    steps = {source: typical_step_number(timeline) for source, timeline in timelines.items()}
     spans = {
         source: _from_zero([span for span in timeline.spans if span.step == steps[source]])
         for source, timeline in timelines.items()
@@ -124,7 +124,7 @@ def _row(source: str, span: Span, sources: Sequence[str]) -> tuple[int, int, int
 
 def _label(key: tuple[int, int, int], sources: Sequence[str]) -> str:
     rank, source, lane = key
-    return f"{plain(sources[source])} r{rank} {_LANES[lane]}" if len(sources) > 1 else f"r{rank} {_LANES[lane]}"
+    return f"{figure_text(sources[source])} r{rank} {_LANES[lane]}" if len(sources) > 1 else f"r{rank} {_LANES[lane]}"
 
 
 def _at_most(spans: Sequence[tuple[str, Span]], limit: int) -> tuple[list[Bar], float, int]:
@@ -196,13 +196,13 @@ def _traces(
             {
                 "type": "bar",
                 "orientation": "h",
-                "name": plain(name),
-                "legendgroup": plain(name),
+                "name": figure_text(name),
+                "legendgroup": figure_text(name),
                 "showlegend": name not in shown,
                 "y": [rows[_row(source, span, sources)] for span, _ in found],
                 "x": [(span.end_s - span.start_s) / scale for span, _ in found],
                 "base": [span.start_s / scale for span, _ in found],
-                "hovertext": [describe(source, span, count, told(span)) for span, count in found],
+                "hovertext": [hover_text(source, span, count, told(span)) for span, count in found],
                 "hoverinfo": "text",
                 "textposition": "none",
                 "width": 0.85,
@@ -217,16 +217,16 @@ def _traces(
     return traces
 
 
-def describe(source: str, span: Span, count: int = 1, link: str = "") -> str:
+def hover_text(source: str, span: Span, count: int = 1, link: str = "") -> str:
     """Return what a reader sees over a bar: what, when, bytes, link, rate."""
     duration_s = span.end_s - span.start_s
     lines = [
-        f"<b>{plain(span.name)}</b>" + (f" x {count}" if count > 1 else ""),
-        f"{plain(source)}, rank {span.rank}, {span.lane}",
+        f"<b>{figure_text(span.name)}</b>" + (f" x {count}" if count > 1 else ""),
+        f"{figure_text(source)}, rank {span.rank}, {span.lane}",
         f"{format_time(duration_s)}, from {format_time(span.start_s)}",
     ]
     if span.bytes:
         rate = f", {format_rate(span.bytes / duration_s)}" if duration_s > 0 else ""
         lines.append(f"{format_bytes(span.bytes)}{rate} of payload")
-    lines += [plain(text) for text in (link, span.detail) if text]
+    lines += [figure_text(text) for text in (link, span.detail) if text]
     return "<br>".join(lines)

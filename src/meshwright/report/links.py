@@ -95,7 +95,7 @@ def _inside(cluster: Cluster) -> tuple[float | None, str]:
     return measured, "memory copy, measured" if measured else "not known"
 
 
-def told_by(paths: Paths, specs: Specs) -> Callable[[Span], str]:
+def link_descriptions(paths: Paths, specs: Specs) -> Callable[[Span], str]:
     """Return what a reader sees of the link that a span takes: "network node0-node1, 1 Gb/s"; "" where not known."""
 
     def told(span: Span) -> str:

@@ -6,7 +6,7 @@ from typing import cast, get_args
 
 from ..cluster.proximity import nearest_hosts
 from ..layout import Layout
-from ..mesh import Axis, groups, placed
+from ..mesh import Axis, groups, ranks_by_place
 from ..timeline import PEER, Span
 
 Joined = Mapping[str, tuple[int, ...]]  # ranks by the host that they run on, "" where that is not known
@@ -24,7 +24,7 @@ class Paths:
         for rank in sorted(hosts):
             by_host.setdefault(hosts[rank], []).append(rank)
         near = nearest_hosts((ranks, (switches or {}).get(host, ())) for host, ranks in by_host.items())
-        self.ranks = placed(near) or list(range(layout.world_size))
+        self.ranks = ranks_by_place(near) or list(range(layout.world_size))
         self._all = self._joined(self.ranks)
         self._groups: dict[str, dict[int, Joined]] = {}  # by axis, of each rank
 

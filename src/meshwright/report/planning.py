@@ -10,7 +10,7 @@ from ..plan.analytic.fits import BAND
 from ..plan.envelope import Envelope
 from ..plan.gantt import side_by_side
 from ..plan.inverse import TOLERANCE, Fewest, Need, Solution
-from ..plan.modes import ModePrice, fastest
+from ..plan.modes import ModePrice, fastest_mode
 from ..plan.reach import Means
 from ..plan.study import PricedLayout, Study
 from ..plan.whatif import FIGURES, ClusterComparison, Scaling
@@ -257,7 +257,7 @@ def show_modes(console: Console, modes: Sequence[ModePrice]) -> None:
             layout_text(mode.layout),
         )
     show_table(console, table)
-    best, sync = fastest(modes), modes[0]
+    best, sync = fastest_mode(modes), modes[0]
     console.print(
         f"{best.name} has the shortest step, {sync.step_time_s / best.step_time_s:.2f} x as fast as synchronous; what "
         "a mode costs in accuracy is not priced",

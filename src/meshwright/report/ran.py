@@ -10,7 +10,7 @@ from ..machine_load import Load, others_share
 from ..train.config import JobConfig
 from ..train.run_folder import RunFolder
 from ..units import format_bytes, format_time
-from ..workload.transformer import describe
+from ..workload.transformer import describe_workload
 from .document import Section, section, table
 from .words import layout_in_words
 
@@ -46,7 +46,7 @@ def what_was_run(
 
 def _model(config: JobConfig) -> str:
     model = config.model
-    parameters = describe(model, seq_len=config.data.seq_len, micro_batch=1).parameters
+    parameters = describe_workload(model, seq_len=config.data.seq_len, micro_batch=1).parameters
     experts = f", {model.num_local_experts} experts" if model.num_local_experts else ""
     return (
         f"decoder of {model.num_hidden_layers} layers, hidden size {model.hidden_size:,}, vocabulary of "

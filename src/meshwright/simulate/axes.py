@@ -15,7 +15,7 @@ from .arrays import Floats, Ints, ints
 from .collective import simulate_collective
 from .problem import Costs, Disturbance
 from .topology import Topology
-from .traffic import Pattern, Traffic, named_traffic, placed
+from .traffic import Pattern, Traffic, named_traffic, placed_traffic
 
 FOLD_ABOVE = 20_000  # transfers; fewer are simulated faster than folded
 JOINT: frozenset[Axis] = frozenset({"dp", "ep", "edp", "data", "shard", "replica"})  # axes that join replicas
@@ -49,7 +49,7 @@ class AxisPrices:
             if table.shape[1] == 1:
                 return 0.0
             one = named_traffic(comm.collective, self._algorithm(comm, table), table.shape[1])
-            traffic = placed(one, list(table))
+            traffic = placed_traffic(one, list(table))
             traffic = traffic if comm.leaving == 1.0 else self._thinned(traffic, float(comm.leaving))
             self._known[comm] = self._seconds(traffic, comm.size_bytes)
         return self._known[comm]

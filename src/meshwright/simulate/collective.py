@@ -9,7 +9,7 @@ from ..collectives.figures import bus_factor
 from ..timeline import Span, Timeline
 from .bounds import bounds
 from .fold import fold
-from .native import engine_name, run
+from .native import engine_name, run_activities
 from .problem import Costs, Disturbance, FlowProblem, problem
 from .program import ActivityTimes
 from .topology import Topology
@@ -63,7 +63,7 @@ def simulate_collective(
     whole = problem(traffic, topology, size_bytes, costs, disturbance)
     folded = fold(whole) if folding and not disturbance.jitter else whole
     exact = method == "exact" or (method == "auto" and folded.transfers <= MOST_EVENTS) or bool(disturbance.jitter)
-    outcome = run(unroll(folded, disturbance)) if exact else None
+    outcome = run_activities(unroll(folded, disturbance)) if exact else None
     if outcome is not None:
         time_s, error, how = outcome.time_s, 0.0, f"events in {engine_name()}"
     else:

@@ -31,11 +31,11 @@ def fold(whole: FlowProblem) -> FlowProblem:
     for period in _periods(ranks):
         partition = refine(whole, np.arange(ranks) % period, most=period, patience=8)
         if partition is not None:
-            whole = merged(whole, partition)
+            whole = folded_problem(whole, partition)
             break
     patience = PATIENCE if len(whole.members) == ranks else 10 * len(whole.members)
     partition = refine(whole, np.zeros(len(whole.members), dtype=np.int64), len(whole.members) * WORTH, patience)
-    return whole if partition is None else merged(whole, partition)
+    return whole if partition is None else folded_problem(whole, partition)
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +85,7 @@ def refine(whole: FlowProblem, start: Ints, most: float, patience: int) -> Parti
     return None
 
 
-def merged(whole: FlowProblem, partition: Partition) -> FlowProblem:
+def folded_problem(whole: FlowProblem, partition: Partition) -> FlowProblem:
     """Return the problem of the classes."""
     rounds = []
     _, link_first = np.unique(partition.link, return_index=True)

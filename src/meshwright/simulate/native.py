@@ -20,18 +20,18 @@ MOST = 2**31 - 1  # of activities, of resources, and of each list of a program: 
 FLAGS = ("-O3", "-std=gnu11", "-shared", "-fPIC")
 
 
-def run(program: EventProgram) -> ActivityTimes:
+def run_activities(program: EventProgram) -> ActivityTimes:
     """Return when each activity starts and ends; InputError if some never do."""
-    library = load()
+    library = load_engine()
     return run_numpy(program) if library is None else run_native(library, program)
 
 
 def engine_name() -> Literal["C", "NumPy"]:
     """Return which engine `run` takes here."""
-    return "NumPy" if load() is None else "C"
+    return "NumPy" if load_engine() is None else "C"
 
 
-def load() -> ctypes.CDLL | None:
+def load_engine() -> ctypes.CDLL | None:
     """Return the engine in C, built if need be; None where it is switched off or cannot be built."""
     return load_compiled(SOURCE, FLAGS, INCLUDED)
 

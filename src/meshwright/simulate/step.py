@@ -18,7 +18,7 @@ from ..pipelines import Action, PipelineGrid, schedule
 from ..timeline import Span, Timeline
 from ..workload.program import Comm, Pass, StepProgram, called_in
 from .axes import JOINT, AxisPrices
-from .native import run
+from .native import run_activities
 from .problem import Costs, Disturbance
 from .program import Builder
 from .topology import Topology
@@ -87,7 +87,7 @@ class _Step:
             self._action(grid, rank, action)
         for rank in range(layout.pp):
             self._update(grid, rank)
-        outcome = run(self._builder.build())
+        outcome = run_activities(self._builder.build())
         spans = tuple(
             Span(rank, lane, name, float(outcome.start_s[i]), float(outcome.end_s[i]), bytes=size, detail=detail)  # type: ignore[arg-type]
             for i, rank, lane, name, size, detail in self._spans

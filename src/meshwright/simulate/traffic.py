@@ -9,7 +9,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ..collectives.algorithms import FLAT, HIERARCHICAL, RINGS, SCATTERING, build, rings_node_size, usual_ranks_per_node
+from ..collectives.algorithms import (
+    FLAT,
+    HIERARCHICAL,
+    RINGS,
+    SCATTERING,
+    build_schedule,
+    rings_node_size,
+    usual_ranks_per_node,
+)
 from ..collectives.figures import chunk_share
 from ..collectives.rings import ring_orders
 from ..collectives.rotation import sent_by_rank_0
@@ -72,17 +80,17 @@ def named_traffic(
     if name.partition(":")[0] == "rings" and collective in RINGS:
         places = rings_node_size(name, ranks, ranks_per_node)
         orders = [ints(order) for order in ring_orders(ranks, places)]
-        one = placed(named_traffic(collective, "ring", ranks), orders, 1.0 / places)
+        one = placed_traffic(named_traffic(collective, "ring", ranks), orders, 1.0 / places)
         return Traffic(collective, f"rings:{places}", ranks, one.patterns, one.order)
     rotating = sent_by_rank_0(collective, name, ranks)
     if rotating is not None and ranks > 1:
         return _rotated(collective, name, ranks, *rotating)
     if collective in FLAT and collective != "barrier" and name not in SPARSE:
         _refuse_large(name, ranks)
-    return traffic_of(build(collective, name, ranks, root=root, target=target, ranks_per_node=ranks_per_node))
+    return traffic_of(build_schedule(collective, name, ranks, root=root, target=target, ranks_per_node=ranks_per_node))
 
 
-def placed(traffic: Traffic, groups: Sequence[Ints], share: float = 1.0) -> Traffic:
+def placed_traffic(traffic: Traffic, groups: Sequence[Ints], share: float = 1.0) -> Traffic:
     """Return the traffic with a copy of it on each group of ranks; each copy has `share` of the payload."""
     table = np.stack(groups)  # (groups, ranks)
     patterns = tuple(
@@ -115,15 +123,19 @@ def _hierarchical(collective: str, name: str, ranks: int, ranks_per_node: int | 
     if not rotating or ranks % places or ranks == 1 or (collective == "all_reduce" and inner not in SCATTERING):
         if outer not in SPARSE:
             _refuse_large(name, ranks // places)
-        return traffic_of(build(collective, name, ranks, ranks_per_node=ranks_per_node))
+        return traffic_of(build_schedule(collective, name, ranks, ranks_per_node=ranks_per_node))
     grid = np.arange(ranks, dtype=np.int64).reshape(-1, places)
     nodes = list(grid)
-    rails = placed(named_traffic(collective, outer, len(grid)), list(grid.T), 1.0 / places)
+    rails = placed_traffic(named_traffic(collective, outer, len(grid)), list(grid.T), 1.0 / places)
     if collective == "all_reduce":
         scatter, gather = SCATTERING[inner]
-        parts = [placed(traffic_of(scatter(places)), nodes), rails, placed(traffic_of(gather(places)), nodes)]
+        parts = [
+            placed_traffic(traffic_of(scatter(places)), nodes),
+            rails,
+            placed_traffic(traffic_of(gather(places)), nodes),
+        ]
     else:
-        inside = placed(named_traffic(collective, inner, places), nodes)
+        inside = placed_traffic(named_traffic(collective, inner, places), nodes)
         parts = [rails, inside] if collective == "all_gather" else [inside, rails]
     return followed(collective, f"hierarchical:{inner}/{outer}:{places}", ranks, [p for p in parts if len(p.order)])
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..units import format_time
-from .intervals import Array, clipped, common, joined, length_s, without
+from .intervals import Array, clipped, intersection, length_s, union_of_sets, without
 from .model import RankTrace, Window
 from .usage import common_steps, parts_of, steps_of
 
@@ -60,10 +60,10 @@ def _typical(steps: Sequence[Step]) -> dict[str, float]:
 def idle_by(trace: RankTrace, window: Window) -> dict[str, Array]:
     """Return when the rank neither computed nor communicated, by what its host did."""
     parts = parts_of(trace, window)
-    left = joined([parts.idle, parts.data])
+    left = union_of_sets([parts.idle, parts.data])
     found: dict[str, Array] = {}
     for key, _ in _ACTIVITIES:
-        now = common(left, clipped(getattr(trace.host, key), window.start_s, window.end_s))
+        now = intersection(left, clipped(getattr(trace.host, key), window.start_s, window.end_s))
         found[key], left = now, without(left, now)
     found["outside"] = without(left, parts.data)
     return found

@@ -13,7 +13,7 @@ import msgspec
 
 from ..units import format_time
 from .because import reason
-from .intervals import EMPTY, Array, clipped, inside, joined, length_s, trimmed, union, without
+from .intervals import EMPTY, Array, clipped, is_covered, length_s, trimmed, union, union_of_sets, without
 from .meetings import Meetings, TracedMeeting
 from .model import RankTrace
 
@@ -144,7 +144,7 @@ def _costs_s(
             windows[meeting.step, other.rank].append((at_fault + own.moved_s, other.trace, other.moved_s))
     for (step, _), parts in windows.items():
         trace, moved_s = parts[0][1], parts[0][2]
-        lost = without(joined([part[0] for part in parts]) - moved_s, trace.compute)
+        lost = without(union_of_sets([part[0] for part in parts]) - moved_s, trace.compute)
         by_step[step].append(length_s(lost))
     return [statistics.median(values) if values else 0.0 for values in by_step.values()]
 
@@ -163,7 +163,7 @@ def _level(found: Sequence[TracedMeeting], waits: Mapping[int, Array]) -> dict[i
             level[id(meeting)] = latest[members]
         ends_s = meeting.last.start_s + meeting.transfer_s
         middle_s = ends_s - meeting.transfer_s / 2
-        if all(inside(waits[id(arrival.trace)], [middle_s - arrival.moved_s])[0] for arrival in meeting.arrivals):
+        if all(is_covered(waits[id(arrival.trace)], [middle_s - arrival.moved_s])[0] for arrival in meeting.arrivals):
             latest[members] = ends_s
     return level
 
@@ -205,7 +205,7 @@ def _spread_s(rank: int, found: Sequence[TracedMeeting], steps: Sequence[int]) -
         others = [arrival.start_s for arrival in meeting.arrivals if arrival.rank != rank]
         if len(others) > 1:
             by_step[meeting.step].append(union([statistics.median(others)], [max(others)]))
-    return statistics.median(length_s(joined(parts)) for parts in by_step.values())
+    return statistics.median(length_s(union_of_sets(parts)) for parts in by_step.values())
 
 
 def _nobody(found: Sequence[TracedMeeting], steps: int) -> str:

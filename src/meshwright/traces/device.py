@@ -13,8 +13,8 @@ import numpy.typing as npt
 
 from .collector import COPY, DEVICE, Process
 from .events import Args
-from .intervals import inside
-from .linked import Launched, Linked, told_by
+from .intervals import is_covered
+from .linked import Launched, Linked, told_by_record
 from .model import PHASES, RankTrace, TracedCall
 from .names import collective, communicates
 from .parts import (
@@ -28,7 +28,7 @@ from .parts import (
     Times,
     call_of,
     floats,
-    host_of,
+    host_timeline,
     longs,
     marks_of,
     of_columns,
@@ -61,7 +61,7 @@ def of_device(
     lanes = _lanes(names, kinds, table, told)
     lanes[linked.communicating(launched, lanes == COMPUTE)] = COMM
     zero = float(starts.min())
-    facts.marks, facts.host = marks_of(processes, zero), host_of(processes, zero)
+    facts.marks, facts.host = marks_of(processes, zero), host_timeline(processes, zero)
     facts.epoch_ns = base_ns + int(zero * 1000)
     columns = Columns(
         starts_s=(starts - zero) * 1e-6,
@@ -150,8 +150,8 @@ def _phases(processes: Sequence[Process], launched_s: Times, zero_us: float) -> 
     if not any(p.operators.starts or p.optimizer.starts for p in processes):
         return np.full(len(launched_s), PHASES.index("kernels"), dtype=np.int8)
     phases = np.full(len(launched_s), PHASES.index("forward"), dtype=np.int8)
-    phases[inside(of_spans([p.backward for p in processes], zero_us), launched_s)] = PHASES.index("backward")
-    phases[inside(of_spans([p.optimizer for p in processes], zero_us), launched_s)] = PHASES.index("optimizer")
+    phases[is_covered(of_spans([p.backward for p in processes], zero_us), launched_s)] = PHASES.index("backward")
+    phases[is_covered(of_spans([p.optimizer for p in processes], zero_us), launched_s)] = PHASES.index("optimizer")
     return phases
 
 
@@ -163,7 +163,7 @@ def _calls(columns: Columns, launched: Launched, linked: Linked, told: dict[int,
             name = str(args.collective)
         else:
             for record in linked.about(launched, int(place)):
-                called, found = told_by(record)
+                called, found = told_by_record(record)
                 name, args = name or called, args or found
         kernel = columns.table[columns.names[place]]
         known = name if name and collective(name) != "communication" else kernel

@@ -6,10 +6,10 @@ import numpy as np
 
 from ..errors import InputError
 from .collector import HostRecord, Process, Spans
-from .intervals import EMPTY, Array, inside, joined, union, without
+from .intervals import EMPTY, Array, is_covered, union, union_of_sets, without
 from .model import Computed, RankTrace, TracedCall
 from .names import MARKED
-from .parts import Longs, RankFacts, Times, call_of, floats, host_of, longs, marks_of, of_spans
+from .parts import Longs, RankFacts, Times, call_of, floats, host_timeline, longs, marks_of, of_spans
 from .steps import windows
 
 
@@ -19,13 +19,13 @@ def of_host(processes: Sequence[Process], table: list[str], facts: RankFacts, ba
     if not begins:
         raise InputError(f"{facts.source}: no operator and no kernel in it; expected a trace of torch.profiler")
     zero = min(begins)
-    facts.marks, facts.host = marks_of(processes, zero), host_of(processes, zero)
+    facts.marks, facts.host = marks_of(processes, zero), host_timeline(processes, zero)
     facts.epoch_ns = base_ns + int(zero * 1000)
     launches = _named(processes, table, "c10d::", zero)
-    no_compute = joined([launches, facts.host.data])
+    no_compute = union_of_sets([launches, facts.host.data])
     optimizer = without(of_spans([p.optimizer for p in processes], zero), no_compute)
-    backward = without(of_spans([p.backward for p in processes], zero), joined([no_compute, optimizer]))
-    forward = without(facts.host.operators, joined([no_compute, backward, optimizer]))
+    backward = without(of_spans([p.backward for p in processes], zero), union_of_sets([no_compute, optimizer]))
+    forward = without(facts.host.operators, union_of_sets([no_compute, backward, optimizer]))
     phases = {"forward": forward, "backward": backward, "optimizer": optimizer}
     records = [record for p in processes for record in p.records if MARKED.match(record.name)]
     calls = [_call(record, zero) for record in records if record.end > record.start]
@@ -36,8 +36,8 @@ def of_host(processes: Sequence[Process], table: list[str], facts: RankFacts, ba
 def _trace(
     facts: RankFacts, phases: dict[str, Array], comm: Array, calls: list[TracedCall], computed: Computed
 ) -> RankTrace:
-    compute = joined(list(phases.values()))
-    busy = joined([compute, comm, facts.host.data])
+    compute = union_of_sets(list(phases.values()))
+    busy = union_of_sets([compute, comm, facts.host.data])
     if not len(busy):
         raise InputError(f"{facts.source}: nothing in it lasts: every operator has a length of 0")
     found = windows(facts.marks, busy[:, 0], busy[:, 1], busy[:, 0], np.zeros(len(busy), dtype=bool))
@@ -74,7 +74,7 @@ def _named(processes: Sequence[Process], table: Sequence[str], start: str, zero:
         if spans.starts:
             mine = wanted[longs(spans.names)]
             found.append(union((floats(spans.starts)[mine] - zero) * 1e-6, (floats(spans.ends)[mine] - zero) * 1e-6))
-    return joined(found)
+    return union_of_sets(found)
 
 
 def _call(record: HostRecord, zero: float) -> TracedCall:
@@ -93,7 +93,7 @@ def _outermost(processes: Sequence[Process], table: list[str], no_compute: Array
         ends.append((floats(process.operators.ends)[kept] - zero) * 1e-6)
         names.append(longs(process.operators.names)[kept])
     begins, finish, name = np.concatenate(starts), np.concatenate(ends), np.concatenate(names)
-    mine = ~inside(no_compute, begins)
+    mine = ~is_covered(no_compute, begins)
     return Computed(begins[mine], finish[mine], name[mine].astype(np.int32), table)
 
 

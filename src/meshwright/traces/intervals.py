@@ -25,7 +25,7 @@ def union(starts: npt.ArrayLike, ends: npt.ArrayLike) -> Array:
     return np.stack((first[np.r_[True, begins]], last[np.r_[begins, True]]), axis=1)
 
 
-def joined(sets: Sequence[Array]) -> Array:
+def union_of_sets(sets: Sequence[Array]) -> Array:
     """Return the points that any of the sets covers."""
     kept = [found for found in sets if len(found)]
     if not kept:
@@ -54,7 +54,7 @@ def without(found: Array, removed: Array) -> Array:
     return _combined(found, near, lambda a, b: a & ~b)
 
 
-def common(a: Array, b: Array) -> Array:
+def intersection(a: Array, b: Array) -> Array:
     """Return the points that both sets cover."""
     if len(a) and len(b):
         low, high = max(a[0, 0], b[0, 0]), min(a[-1, 1], b[-1, 1])
@@ -62,7 +62,7 @@ def common(a: Array, b: Array) -> Array:
     return _combined(a, b, lambda x, y: x & y) if len(a) and len(b) else EMPTY
 
 
-def inside(found: Array, times_s: npt.ArrayLike) -> npt.NDArray[np.bool_]:
+def is_covered(found: Array, times_s: npt.ArrayLike) -> npt.NDArray[np.bool_]:
     """Return for each time whether the set covers it; the end of an interval is outside."""
     at: npt.NDArray[np.bool_] = np.searchsorted(found.ravel(), times_s, side="right") % 2 == 1
     return at
@@ -75,7 +75,7 @@ def _combined(a: Array, b: Array, keep: Keep) -> Array:
     """Return the pieces between neighbouring ends of both sets that `keep` wants."""
     edges = np.unique(np.concatenate((a.ravel(), b.ravel())))
     begins = edges[:-1]
-    wanted = keep(inside(a, begins), inside(b, begins))
+    wanted = keep(is_covered(a, begins), is_covered(b, begins))
     return union(begins[wanted], edges[1:][wanted])
 
 

@@ -56,7 +56,7 @@ def natural(text: str) -> tuple[tuple[int, int, str], ...]:
     return tuple((0, int(number), "") if number else (1, 0, word) for number, word in parts)
 
 
-def sources_of(paths: Sequence[Path]) -> list[Source]:
+def trace_sources(paths: Sequence[Path]) -> list[Source]:
     """Return the files that paths mean: each folder's traces, each archive's members; InputError if there is none."""
     found: list[Source] = []
     for path in paths:

@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 
 from ..timeline import Span, Timeline, by_rank
-from .intervals import Array, joined, union
+from .intervals import Array, union, union_of_sets
 from .model import Computed, HostTimeline, RankTrace, TracedCall, Window
 
 _GROUP = re.compile(r"(\d{1,9}) ranks(?: of (.*))?")
@@ -43,7 +43,7 @@ def _trace(spans: Sequence[Span], source: str, origin: Literal["measured", "pred
             table,
         ),
         calls=[_call(span) for span in ordered if span.lane == "comm"],
-        host=HostTimeline(data=sets["data"], operators=joined([sets["compute"], sets["other"]])),
+        host=HostTimeline(data=sets["data"], operators=union_of_sets([sets["compute"], sets["other"]])),
         windows=_windows(ordered),
         marked=True,
         origin=origin,

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from ..errors import InputError
 from .collector import Process, Spans
 from .events import Args
-from .intervals import EMPTY, Array, joined, union
+from .intervals import EMPTY, Array, union, union_of_sets
 from .model import PHASES, Computed, HostTimeline, RankTrace, TracedCall
 from .names import collective, number, payload_bytes
 from .steps import Mark, windows
@@ -95,10 +95,10 @@ def of_spans(spans: Sequence[Spans], zero_us: float) -> Array:
     found = [
         union((floats(one.starts) - zero_us) * 1e-6, (floats(one.ends) - zero_us) * 1e-6) for one in spans if one.starts
     ]
-    return joined(found) if found else EMPTY
+    return union_of_sets(found) if found else EMPTY
 
 
-def host_of(processes: Sequence[Process], zero_us: float) -> HostTimeline:
+def host_timeline(processes: Sequence[Process], zero_us: float) -> HostTimeline:
     """Return when the host was where."""
     return HostTimeline(
         data=of_spans([p.data for p in processes], zero_us),

@@ -14,7 +14,7 @@ from .collector import Collector
 from .events import EventStream, TraceHead
 from .kineto import ranks_of
 from .model import RankTrace
-from .opening import Source, head_of, natural, pieces, sources_of
+from .opening import Source, head_of, natural, pieces, trace_sources
 from .ours import ranks_of_timeline
 from .parts import RankFacts
 
@@ -29,7 +29,7 @@ def read_traces(paths: Sequence[Path]) -> list[list[RankTrace]]:
 
     InputError if a file is no trace, or two files are one rank and the same steps.
     """
-    found = [trace for source in sources_of(paths) for trace in read_source(source)]
+    found = [trace for source in trace_sources(paths) for trace in read_source(source)]
     return in_ranks(found)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 import numpy as np
 
-from .intervals import Array, clipped, common, joined, length_s, union, without
+from .intervals import Array, clipped, intersection, length_s, union, union_of_sets, without
 from .model import RankTrace, Window
 
 LAUNCH_SHARE = 0.1  # of the time in the loader: a shorter gap after it is the launch of what it loaded
@@ -47,18 +47,18 @@ def parts_of(trace: RankTrace, window: Window) -> Parts:
         clipped(found, window.start_s, window.end_s) for found in (trace.compute, trace.comm, trace.copies, trace.other)
     )
     exposed = without(comm, compute)
-    busy = joined([compute, comm])
+    busy = union_of_sets([compute, comm])
     copies = without(copies, busy)
-    other = without(other, joined([busy, copies]))
-    gaps = without(whole, joined([busy, copies, other]))
+    other = without(other, union_of_sets([busy, copies]))
+    gaps = without(whole, union_of_sets([busy, copies, other]))
     waits = _data_waits(gaps, clipped(trace.host.data, window.start_s, window.end_s))
-    data = joined([copies, waits])
-    return Parts(compute, exposed, data, other, without(gaps, waits), common(compute, comm))
+    data = union_of_sets([copies, waits])
+    return Parts(compute, exposed, data, other, without(gaps, waits), intersection(compute, comm))
 
 
 def _data_waits(gaps: Array, loading: Array) -> Array:
     """Return when the device waited for the data loader."""
-    waits = common(gaps, loading)
+    waits = intersection(gaps, loading)
     if not len(waits):
         return waits
     ends = gaps[np.searchsorted(gaps[:, 0], waits[:, 0], side="right") - 1, 1]  # of the gap that each wait lies in

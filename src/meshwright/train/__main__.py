@@ -13,15 +13,15 @@ import click
 
 from ..backend.faults.flight import FLIGHT_VARIABLE
 from ..backend.hosts.links import LINKS_VARIABLE
-from ..cli import run
+from ..cli import run_command
 from ..errors import MeshwrightError
-from .config import load
+from .config import load_job
 from .environment import adopt_slurm
 from .replan import ensure_planned
 from .resume import CHANGED_VARIABLE, check_keys
 from .run_folder import RunFolder
 from .run_lock import owned
-from .worker import joined, work
+from .worker import joined_ranks, train_rank
 
 
 @click.command()
@@ -48,7 +48,7 @@ def command(
     check_keys(changed)
     os.environ[CHANGED_VARIABLE] = ",".join(changed)
     flags = {"train.steps": steps, "launch.layout": layout, "launch.backend": backend}
-    job = load(config, {key: value for key, value in flags.items() if value is not None})
+    job = load_job(config, {key: value for key, value in flags.items() if value is not None})
     name = os.environ.get("TORCHELASTIC_RUN_ID") or os.environ.get("SLURM_JOB_ID") or "job"
     folder = RunFolder(run_dir or Path("runs") / name)
     os.environ.setdefault(FLIGHT_VARIABLE, str(folder.flight))
@@ -58,12 +58,12 @@ def command(
         def own() -> None:
             held.enter_context(owned(folder.path, say=lambda text: click.echo(text, err=True)))
 
-        with joined(job, folder) as member:
+        with joined_ranks(job, folder) as member:
             goes_on = resume or os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
             place = member.place
             ensure_planned(job, folder, rank=place.rank, ranks=place.world_size, new=not goes_on, own=own)
             if job.data_parallel.mode == "sync":
-                stopped = work(folder, member)
+                stopped = train_rank(folder, member)
             else:
                 from .asynchronous.external import take_part
 
@@ -83,4 +83,4 @@ def _verify(folder: RunFolder) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(run(command=command))
+    sys.exit(run_command(command=command))

@@ -35,7 +35,7 @@ from .corruption import CorruptionError, excluded_rank
 from .ending import RanksHere, ranks_that_end
 from .events import Event, EventLog, this_host
 from .finite import NotFinite
-from .meeting import address_towards, is_here, serve
+from .meeting import address_towards, host_store, is_here
 from .store import SealedStore
 
 STOPPED_EXIT_CODE = 130
@@ -149,7 +149,7 @@ def run_agent(start: AgentStart, main: Callable[..., None], arguments: tuple[Any
 def _reached(start: AgentStart, *, here: bool) -> tuple[SealedStore, SealedBackend, JobClock]:
     """Return the store where all meet, what torch asks it through, and the clock of its host."""
     try:
-        store = (serve if here else SealedStore)(start.host, start.port, start.timeout_s, start.secret)
+        store = (host_store if here else SealedStore)(start.host, start.port, start.timeout_s, start.secret)
         backend = SealedBackend(store, start.name, start.secret)
         return store, backend, backend.clock()
     except DistError as error:
@@ -255,7 +255,7 @@ class Agent(LocalElasticAgent):
 
     def _keep_excluding(self, group: WorkerGroup, failures: Mapping[int, ProcessFailure]) -> bool:
         """Start one rank fewer here where one of ours is to be left out; return whether any is left."""
-        named = {excluded_rank(text_of(failure)) for failure in failures.values()}
+        named = {excluded_rank(failure_text(failure)) for failure in failures.values()}
         ours = [worker for worker in group.workers if worker.global_rank in named]
         group.spec.local_world_size -= len(ours)
         return group.spec.local_world_size > 0
@@ -277,7 +277,8 @@ def worth_a_restart(failures: Mapping[int, ProcessFailure]) -> bool:
     """Return whether ranks that are started again may do better: not after bad input, nor where they were stopped."""
     in_vain = tuple(f"{kind.__name__}: " for kind in (InputError, NotFinite, CorruptionError))
     return not any(
-        failure.exitcode == STOPPED_EXIT_CODE or text_of(failure).startswith(in_vain) for failure in failures.values()
+        failure.exitcode == STOPPED_EXIT_CODE or failure_text(failure).startswith(in_vain)
+        for failure in failures.values()
     )
 
 
@@ -289,12 +290,12 @@ def first_failure(failures: Mapping[int, ProcessFailure]) -> str:
         number = -first.exitcode
         name = signal.Signals(number).name if number in {s.value for s in signal.Signals} else f"signal {number}"
         return f"rank {rank} (pid {first.pid}) was ended by {name}"
-    text = text_of(first)
+    text = failure_text(first)
     blamed = re.search(r"\bRankFailure: (.*?)(?: At: |$)", text)  # what a rank says of another; torch may wrap it
     return blamed[1] if blamed else f"rank {rank} failed: {text}"
 
 
-def text_of(failure: ProcessFailure) -> str:
+def failure_text(failure: ProcessFailure) -> str:
     """Return in one line what a rank raised: "TypeName: text"."""
     message: Any = failure.message  # of a rank that raised: a dict
     return " ".join(str(message["message"] if isinstance(message, dict) else message).split())

@@ -204,16 +204,16 @@ class JobConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
             )
 
 
-def load(path: str | Path | None, overrides: dict[str, Any]) -> JobConfig:
+def load_job(path: str | Path | None, overrides: dict[str, Any]) -> JobConfig:
     """Return the job of a TOML file (None: the default job) with dotted keys overridden.
 
     Raises InputError naming the file, the key and the nearest known key.
     """
     config = read_struct(path, JobConfig) if path is not None else JobConfig()
-    return overridden(config, {}, overrides, where=str(path or "config"))
+    return with_overrides(config, {}, overrides, where=str(path or "config"))
 
 
-def overridden(
+def with_overrides(
     config: JobConfig, sections: dict[str, dict[str, Any]], overrides: dict[str, Any], *, where: str
 ) -> JobConfig:
     """Return the job with the keys of these sections in place of its own, and then with dotted keys overridden."""

@@ -36,7 +36,7 @@ class CorruptionRestart(CorruptionError):
     """The same, where the ranks are to be started again from the last good checkpoint."""
 
 
-def named(tensors: Sequence[str]) -> str:
+def first_names(tensors: Sequence[str]) -> str:
     """Return the first few names of tensors, and how many more there are."""
     more = f" and {len(tensors) - NAMED} more" if len(tensors) > NAMED else ""
     return ", ".join(tensors[:NAMED]) + more

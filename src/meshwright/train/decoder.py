@@ -1,7 +1,7 @@
 """The decoder: RMSNorm, rotary positions, grouped-query attention, SwiGLU.
 
 Shapes: B sequences, T positions, C = hidden_size, V = vocab_size. Each line of a forward method is one operator of
-`workload.transformer.describe`.
+`workload.transformer.describe_workload`.
 """
 
 import copy
@@ -16,9 +16,9 @@ from ..parallel.experts import ExpertNetwork
 from ..parallel.recompute import recomputed
 from ..parallel.tensor import Attributes, Column, Loss, RowParallel, Rule, Vocabulary
 from ..pipelines import ChainUnit
-from ..workload.chain import units
+from ..workload.chain import chain_units
 from ..workload.functional import attention, cross_entropy, rms_norm, rotary_tables, split_heads, swiglu
-from ..workload.transformer import ModelConfig, describe
+from ..workload.transformer import ModelConfig, describe_workload
 
 
 class RMSNorm(nn.Module):
@@ -143,8 +143,8 @@ class Decoder(nn.Module):
 
     def unit_costs(self, micro_batch: int, seq_len: int) -> list[ChainUnit]:
         """Return the FLOPs and bytes of each unit, FLOPs as seconds on a device that does one a second."""
-        work = describe(self.config, seq_len=seq_len, micro_batch=micro_batch)
-        return units(work, recompute=self.recompute)
+        work = describe_workload(self.config, seq_len=seq_len, micro_batch=micro_batch)
+        return chain_units(work, recompute=self.recompute)
 
     def part(self, kept: Collection[int]) -> "Decoder":
         """Return the units with these numbers, which share their parameters, under the same names."""

@@ -10,10 +10,10 @@ from ..parallel.spmd_part import rules_of
 from ..parallel.step_boxes import Lane, lanes_of
 from ..pipelines import SLACK, StageTarget, best_cut, schedule
 from ..workload.architecture import Architecture
-from ..workload.chain import units
+from ..workload.chain import chain_units
 from ..workload.program import StepProgram
 from ..workload.stages import step_program
-from ..workload.transformer import ModelConfig, describe
+from ..workload.transformer import ModelConfig, describe_workload
 from .decoder import Decoder
 
 FULL = frozenset({"", "fp32", "float32"})  # precisions in which products return single ones
@@ -38,11 +38,11 @@ def decoder_lanes(architecture: Architecture, plan: Plan) -> list[Lane]:
 def decoder_program(config: ModelConfig, plan: Plan) -> tuple[tuple[int, ...], StepProgram]:
     """Return where a decoder is cut into stages, and what its step sends in the plan's precision."""
     layout = plan.layout
-    whole = describe(config, seq_len=plan.seq_len, micro_batch=layout.mbs)
+    whole = describe_workload(config, seq_len=plan.seq_len, micro_batch=layout.mbs)
     grid = schedule(layout.schedule, layout.pp, layout.vpp, plan.micro_batches)
-    cut = best_cut(units(whole, recompute=layout.recompute), StageTarget.of(grid), slack=SLACK).bounds
+    cut = best_cut(chain_units(whole, recompute=layout.recompute), StageTarget.of(grid), slack=SLACK).bounds
     autocast = "" if plan.precision in FULL else "bf16"
-    workload = describe(
+    workload = describe_workload(
         config, seq_len=plan.seq_len, micro_batch=layout.mbs, layout=layout, autocast=autocast
     )  # fmt: skip
     return cut, step_program(workload, layout, plan.micro_batches, bucket_bytes=plan.bucket_bytes, bounds=cut)

@@ -20,7 +20,7 @@ from torch import Tensor
 from ..parallel.engine import Shard
 from .checksums import checksum
 from .config import TrainConfig
-from .corruption import Here, corruption, named
+from .corruption import Here, corruption, first_names
 from .events import Event, EventLog
 from .replicas import ReplicaBox, ReplicaDifference, Replicas, units_of
 
@@ -97,7 +97,7 @@ class Guard:
         which = list(dict.fromkeys(key.partition("@")[0] for d in differences for key in names[d.members]))
         culprit = min(culprits) if len(culprits) == 1 else None
         blamed = f"wrong on rank {_listed(culprits)} ({how})" if culprits else "which of them is wrong is not known"
-        text = f"step {step}: ranks {_listed(holders)} hold different values of {named(which)}: {blamed}"
+        text = f"step {step}: ranks {_listed(holders)} hold different values of {first_names(which)}: {blamed}"
         if self._rank == min(holders):
             host = self._again.host_of(culprit) if culprit is not None else ""
             evidence = {f"checksum_of_rank_{r}": float(s) for d in differences for r, s in zip(*d, strict=True)}

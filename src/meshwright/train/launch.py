@@ -17,7 +17,7 @@ from ..device import count
 from ..errors import InputError, MeshwrightError
 from ..files import to_json
 from ..temporary import process_folder
-from .agent import STOPPED_EXIT_CODE, AgentStart, first_failure, run_agent, text_of
+from .agent import STOPPED_EXIT_CODE, AgentStart, failure_text, first_failure, run_agent
 from .checkpoint.folder import latest_checkpoint
 from .checkpoint.manifest import read_manifest
 from .config import JobConfig
@@ -119,7 +119,7 @@ def _interrupted(run_dir: str) -> str:
 def _failure(error: ChildFailedError) -> MeshwrightError:
     """Return the first rank's failure as an error of ours."""
     first = min(error.failures.values(), key=lambda failure: failure.timestamp)
-    kind, _, rest = text_of(first).partition(": ")
+    kind, _, rest = failure_text(first).partition(": ")
     if kind == "InputError":
         return InputError(rest)
     if kind in {"MeshwrightError", "NotFinite", "CorruptionError", "CorruptionRestart"}:

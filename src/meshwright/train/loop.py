@@ -38,7 +38,7 @@ from .memory import PeakMemory
 from .optimizer import learning_rate, make_optimizer
 from .recorder import Recorder, clock
 from .replay import StepReplay
-from .resume import GoesOn, facts_of
+from .resume import GoesOn, checkpoint_facts
 from .run_folder import RunFolder, how_to_go_on
 from .straggler_monitor import StragglerMonitor
 
@@ -250,7 +250,7 @@ class Trainer:
         pieces = pieces_of(self.engine.shards())
         if self._total(not all_finite(piece.tensor for piece in pieces)):
             self._not_finite("weights or moments")
-        facts = facts_of(self.config, self.plan, step, self.corpus)
+        facts = checkpoint_facts(self.config, self.plan, step, self.corpus)
         self.saver.save(facts, [*pieces, *generators(self.rank)])
 
     def _check_finite(self, **figures: float) -> None:

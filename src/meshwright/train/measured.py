@@ -5,7 +5,7 @@ from typing import Protocol
 
 from ..layout import Plan
 from ..timeline import Span, Timeline, summarize
-from ..workload.transformer import describe
+from ..workload.transformer import describe_workload
 from .config import JobConfig
 from .run_folder import RankParts, RunFolder
 
@@ -39,7 +39,7 @@ def write_measured(
     step_time_s: float | None = None,
 ) -> None:
     """Write what the records of all ranks add up to; `step_time_s` where no rank's own steps tell that of the run."""
-    workload = describe(config.model, seq_len=config.data.seq_len, micro_batch=config.train.global_batch)
+    workload = describe_workload(config.model, seq_len=config.data.seq_len, micro_batch=config.train.global_batch)
     predicted = plan.predicted
     pace = {} if step_time_s is None else {"step_time_s": step_time_s}
     measured = summarize(

@@ -30,7 +30,7 @@ def listening_socket(host: str, port: int) -> socket.socket:
         raise InputError(f"{where}: {error.strerror or error}; choose another port, or 0 for a free one") from None
 
 
-def serve(host: str, port: int, timeout_s: float, secret: bytes) -> SealedStore:
+def host_store(host: str, port: int, timeout_s: float, secret: bytes) -> SealedStore:
     """Return a store that this process hosts on the interface of `host`, for clients that know the secret."""
     server = StoreServer(listening_socket(host, port), secret)
     store = SealedStore(host, server.port, timeout_s, secret)

@@ -7,12 +7,12 @@ import msgspec
 
 from ..errors import InputError
 from ..files import convert, parse_json, read_struct, read_text
-from ..hardware import load as load_catalogue
+from ..hardware import load_catalogue as load_catalogue
 from ..layout import Plan
 from ..plan.runs import accelerator_of
 from ..workload.architecture import Architecture
 from ..workload.transformer import ModelConfig
-from .config import JobConfig, overridden
+from .config import JobConfig, with_overrides
 
 PRECISIONS = {"": "auto", "bf16": "auto", "fp32": "float32"}  # of `plan`; auto is bf16 on GPUs, float32 on CPUs
 SCHEMA = "meshwright.plan/"
@@ -29,7 +29,7 @@ def is_plan(path: Path | None) -> bool:
     return isinstance(found, dict) and str(found.get("schema", "")).startswith(SCHEMA)
 
 
-def job_of(path: Path, overrides: dict[str, Any], *, replan: bool = False) -> JobConfig:
+def planned_job(path: Path, overrides: dict[str, Any], *, replan: bool = False) -> JobConfig:
     """Return the job that trains the layout of a plan; what a plan does not say is overridden, or has its default.
 
     Raises InputError where the plan has no model, was made for other machines than this one (unless `replan`, which
@@ -40,7 +40,7 @@ def job_of(path: Path, overrides: dict[str, Any], *, replan: bool = False) -> Jo
         raise InputError(f"{path}: {plan.schema} does not say which model it is for; make it anew with `plan --output`")
     if plan.precision not in PRECISIONS:
         raise InputError(f"{path}: precision: train runs bf16 and fp32, the plan is for {plan.precision}")
-    config = overridden(
+    config = with_overrides(
         JobConfig(),
         {
             "model": _model(plan, str(path)),
@@ -66,7 +66,7 @@ def job_here(
     """
     if precision not in PRECISIONS:
         raise InputError(f"--precision {precision}: train runs bf16 (float32 on CPUs) and fp32")
-    return overridden(
+    return with_overrides(
         JobConfig(),
         {
             "model": _decoder(model, seq_len, "--cluster this"),

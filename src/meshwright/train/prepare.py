@@ -19,7 +19,7 @@ from ..cluster.emulation.inside import surrounding_cluster
 from ..cluster.graph import Cluster, Device, Measurements, Timed
 from ..cluster.local import available_memory_bytes, discover_host, usable_cores
 from ..errors import InputError
-from ..hardware import load
+from ..hardware import load_catalogue
 from ..layout import OFFLOADS, Layout, Machines, Offload, Plan
 from ..native import kept_folder
 from ..parallel.offload import check_offloadable
@@ -27,12 +27,20 @@ from ..parallel.overlapped import check_overlappable
 from ..plan.legality import check_runnable, legal_layout, nearest_of
 from ..plan.measured.data_parallel import sizes_to_measure
 from ..plan.measured.needs import ALL_REDUCE, needs
-from ..plan.search import SearchProblem, candidates, choose, is_worth_splitting, shortlist, splits, too_large
+from ..plan.search import (
+    SearchProblem,
+    candidate_layouts,
+    choose_layout,
+    is_worth_splitting,
+    shortlist,
+    splits,
+    too_large,
+)
 from ..timeline import Timeline
 from ..workload.graph import Operator
-from ..workload.transformer import describe
+from ..workload.transformer import describe_workload
 from .asynchronous.predict import repriced
-from .asynchronous.terms import check
+from .asynchronous.terms import check_mode
 from .config import JobConfig
 from .corpus import Corpus, Sampler, load_corpus, vocabulary_size
 from .environment import choose_backend, in_half_precision, ranks_on_this_host
@@ -78,7 +86,7 @@ def prepare(
     corpus = _corpus(config, say)
     autocast = _autocast(config, backend)
     problem = _problem(config, backend, corpus, autocast)
-    plain = candidates(counts, config.train.global_batch, wanted)
+    plain = candidate_layouts(counts, config.train.global_batch, wanted)
     layouts = shortlist(plain, problem)
     others = [] if wanted else _splits(counts, config, problem)
     if not wanted and not layouts and not others and problem.host_memory_bytes:
@@ -100,14 +108,14 @@ def prepare(
             for n in {layout.world_size for layout in layouts}
         }
         least = min(config.launch.min_ranks, max(counts))
-        return measured, *choose(layouts, problem, measured, peak_flops_per_s=peaks, min_ranks=least)
+        return measured, *choose_layout(layouts, problem, measured, peak_flops_per_s=peaks, min_ranks=least)
 
     measured, plan, timeline = measured_and_chosen(layouts or others, recalibrate)
     if layouts and others and is_worth_splitting(plan):
         say(f"gradients keep {plan.layout} waiting: {len(others)} other splits are measured too")
         sure = {request.ranks for request in _requests(layouts, problem, autocast)}
         measured, plan, timeline = measured_and_chosen([*layouts, *others], again=False, sure=sure)
-    check(config, plan.layout)
+    check_mode(config, plan.layout)
     plan = repriced(plan, config, measured, backend)
     if config.train.compile:
         check_runnable(plan.layout, compiled=True)
@@ -165,7 +173,7 @@ def _fitting(counts: Sequence[int], config: JobConfig, problem: SearchProblem) -
     """Return the layouts of these numbers of ranks that fit into memory."""
     found = _splits(counts, config, problem)
     with contextlib.suppress(InputError):  # the batch does not divide over the ranks
-        found += shortlist(candidates(counts, config.train.global_batch), problem)
+        found += shortlist(candidate_layouts(counts, config.train.global_batch), problem)
     return found
 
 
@@ -203,7 +211,7 @@ def _written_bytes(config: JobConfig) -> int:
 
     What it logs a step is not counted: that is a matter of days, in which room can be made.
     """
-    workload, train = describe(config.model, seq_len=1, micro_batch=1), config.train
+    workload, train = describe_workload(config.model, seq_len=1, micro_batch=1), config.train
     saves = 1 + (train.steps // train.checkpoint_every if train.checkpoint_every else 0)
     for_good = train.steps // train.keep_every if train.keep_every else 0
     kept = min(saves, train.keep_last + for_good + 1) if train.keep_last else saves
@@ -246,7 +254,7 @@ def _rank_counts(config: JobConfig, wanted: Layout | None, ranks: int | None) ->
 
 def _surroundings(topology: str) -> Cluster:
     """Return the emulated cluster around this process, or this machine; with the GPUs that only torch sees."""
-    cluster = surrounding_cluster() or discover(load())
+    cluster = surrounding_cluster() or discover(load_catalogue())
     gpus = () if cluster.of_kind("gpu") else _gpus()
     return msgspec.structs.replace(
         cluster, devices=cluster.devices + gpus, placements=placements(topology) or cluster.placements
@@ -305,7 +313,7 @@ def _autocast(config: JobConfig, backend: str) -> str:
 
 def _problem(config: JobConfig, backend: str, corpus: Corpus, autocast: str) -> SearchProblem:
     return SearchProblem(
-        describe=lambda layout: describe(
+        describe=lambda layout: describe_workload(
             config.model,
             seq_len=config.data.seq_len,
             micro_batch=layout.mbs,
@@ -377,7 +385,7 @@ def _datasheet_flops_per_s(autocast: str, backend: str, say: Say) -> float | Non
     if not device.uses_accelerators(backend):
         return None
     try:
-        return device.peak_flops_per_s(load(), device.name(), torch.bfloat16 if autocast else torch.float32)
+        return device.peak_flops_per_s(load_catalogue(), device.name(), torch.bfloat16 if autocast else torch.float32)
     except InputError as error:
         say(f"MFU is held against the rate of a matrix product: {error}")
         return None

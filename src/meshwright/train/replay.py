@@ -23,7 +23,7 @@ from ..device import generator_states, set_generator_state
 from ..parallel.engine import Batch, Engine
 from .checksums import checksum
 from .config import TrainConfig
-from .corruption import Here, corruption, named
+from .corruption import Here, corruption, first_names
 from .events import Event, EventLog
 from .feed import NOT_COUNTED
 from .flips import Flips
@@ -200,7 +200,7 @@ class StepReplay:
             whom = f"rank {', '.join(map(str, blamed))} received them so" if blamed else "of which rank is not known"
             cause = f"by communication: {whom}"
         culprit = blamed[0] if len(blamed) == 1 else None
-        text = f"step {step}: run twice, {named(names)} differ, brought in {cause}"
+        text = f"step {step}: run twice, {first_names(names)} differ, brought in {cause}"
         if self._rank == 0:
             host = self._host_of(culprit) if culprit is not None else ""
             self._events.record(Event(kind="corruption", message=text, culprit=culprit, host=host, step=step))

@@ -38,7 +38,7 @@ class GoesOn:
 
     def differences(self, saved: CheckpointFacts) -> list[ConfigDifference]:
         """Return in what the job differs from that of a checkpoint; what an older version did not save is left out."""
-        now = facts_of(self._config, self._plan, saved.step, self._corpus)
+        now = checkpoint_facts(self._config, self._plan, saved.step, self._corpus)
         return list(_differences(saved, now))
 
     def check(self, saved: CheckpointFacts) -> None:
@@ -72,7 +72,7 @@ class GoesOn:
             warn(f"{path}: nothing had been saved; {rows} steps are trained anew from step 0")
 
 
-def facts_of(config: JobConfig, plan: Plan, step: int, corpus: Corpus) -> CheckpointFacts:
+def checkpoint_facts(config: JobConfig, plan: Plan, step: int, corpus: Corpus) -> CheckpointFacts:
     """Return what a checkpoint after `step` steps says of a job."""
     train, optimizer = config.train, msgspec.to_builtins(config.optimizer)
     return CheckpointFacts(

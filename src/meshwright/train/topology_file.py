@@ -8,7 +8,7 @@ from ..backend.hosts.placement import HOST_VARIABLE, SWITCHES_VARIABLE
 from ..cluster.dumps import load_dump
 from ..cluster.graph import Placement
 from ..errors import InputError
-from ..hardware import load
+from ..hardware import load_catalogue
 
 
 def placements(topology: str) -> tuple[Placement, ...]:
@@ -18,7 +18,7 @@ def placements(topology: str) -> tuple[Placement, ...]:
     """
     if not topology:
         return ()
-    found = load_dump(topology, load()).placements
+    found = load_dump(topology, load_catalogue()).placements
     if not found:
         raise InputError(f"launch.topology: {topology}: no switches and nodes in it (see `scontrol show topology`)")
     return found

@@ -18,7 +18,7 @@ import torch.distributed as dist
 from ..backend.faults.failures import RankFailure
 from ..backend.faults.flight import has_given_up, write_flights
 from ..backend.group.base import GroupBase
-from ..backend.hosts.placement import GroupMember, exchange
+from ..backend.hosts.placement import GroupMember, exchange_placements
 from ..cluster.doctor.stacks import SIGNAL as ASKED
 from .agent import STOPPED_EXIT_CODE
 from .events import Event, EventLog
@@ -34,7 +34,9 @@ class Watch:
         self._ranks = ranks
         self._peers: dict[int, GroupMember] = {}  # by the file descriptor of the process
         if ranks > 1:
-            members = exchange(dist.PrefixStore("watch", dist.distributed_c10d._get_default_store()), rank, ranks)
+            members = exchange_placements(
+                dist.PrefixStore("watch", dist.distributed_c10d._get_default_store()), rank, ranks
+            )
             for member in members:
                 if member.rank != rank and member.shares_pids_with(members[rank]):
                     with contextlib.suppress(OSError):  # its end is noticed by the next collective

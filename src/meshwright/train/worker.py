@@ -49,7 +49,7 @@ from .events import EventLog, launcher_ended
 from .log import RunLog
 from .loop import Trainer, measured_steps
 from .measured import write_measured
-from .meeting import join_torchruns, serve
+from .meeting import host_store, join_torchruns
 from .replan import ensure_planned
 from .run_folder import RunFolder, how_to_go_on
 from .store import SealedStore
@@ -94,15 +94,15 @@ def main(run_dir: str, launcher_pid: int, config_json: str) -> None:
     os.environ.setdefault(FLIGHT_VARIABLE, str(folder.flight))
     os.environ.setdefault(LINKS_VARIABLE, str(folder.links))
     config = convert(json.loads(config_json), JobConfig, where="config")
-    with joined(config, folder) as member:
+    with joined_ranks(config, folder) as member:
         ensure_planned(config, folder, rank=member.place.rank, ranks=member.place.world_size)
-        stopped = work(folder, member)
+        stopped = train_rank(folder, member)
     if stopped:  # a rank that returned would wait for the launcher, which is leaving
         sys.exit(STOPPED_EXIT_CODE)
 
 
 @contextlib.contextmanager
-def joined(config: JobConfig, folder: RunFolder) -> Iterator[Member]:
+def joined_ranks(config: JobConfig, folder: RunFolder) -> Iterator[Member]:
     """Join the other ranks for the body of a `with`, as the environment says; InputError where that cannot be."""
     here = place(os.environ)
     export_switches(config.launch.topology, os.environ)
@@ -130,7 +130,7 @@ def _bind(here: Place, device: torch.device) -> None:
         bind(where)
 
 
-def work(folder: RunFolder, member: Member) -> str:
+def train_rank(folder: RunFolder, member: Member) -> str:
     """Run the planned job of a run folder on this rank; return "" or what stopped it."""
     config, plan = folder.config(), folder.plan()
     if member.place.world_size != plan.layout.world_size:
@@ -165,7 +165,7 @@ def _join(backend: str, config: JobConfig, folder: RunFolder, device: torch.devi
         attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
         store = dist.PrefixStore(f"attempt {attempt}", join_torchruns(address, port, start_s))
     else:  # a new one: machines may have counted different numbers of attempts
-        store = (SealedStore if here.rank else serve)(address, port, start_s, folder.secret())
+        store = (SealedStore if here.rank else host_store)(address, port, start_s, folder.secret())
     dist.init_process_group(
         backend,
         store=store,

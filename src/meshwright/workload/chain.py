@@ -12,12 +12,14 @@ STATE_BYTES = 4 * SINGLE_BYTES  # of a parameter in float32: weight, gradient, t
 Seconds = Callable[[Operator], tuple[float, float]]  # of forward and backward of an operator
 
 
-def counted(operator: Operator) -> tuple[float, float]:
+def flops_as_seconds(operator: Operator) -> tuple[float, float]:
     """Return the seconds of an operator at 1 FLOP/s: backward computes two products for each one of forward."""
     return float(operator.forward_flops), 2.0 * operator.forward_flops
 
 
-def units(workload: Workload, seconds: Seconds = counted, *, recompute: Recompute = "none") -> list[ChainUnit]:
+def chain_units(
+    workload: Workload, seconds: Seconds = flops_as_seconds, *, recompute: Recompute = "none"
+) -> list[ChainUnit]:
     """Return the units of a workload, in the order of the forward pass.
 
     The weights' part of backward is the half of the matrix products'. What `recompute` says runs forward again

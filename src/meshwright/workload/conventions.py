@@ -9,7 +9,7 @@ stacks do what `Conventions()` says, but for what `STACKS` says of them; their f
 import msgspec
 
 from .program import Number
-from .recomputed import number_of
+from .recomputed import modules_number
 
 SINGLE_BYTES, HALF_BYTES = 4, 2
 
@@ -118,7 +118,7 @@ IN_HALF = msgspec.structs.replace(
 # and the activation function are computed again, whose inputs are kept in 8 bits; moments in half precision; DeepEP,
 # which weighs the experts' rows as it brings them back
 DEEPSEEK = Conventions(
-    modules_again=number_of(("layernorm", "mla_up_proj", "moe_act")), gate_bytes=1, returned_kept=0, routed_once=1,
+    modules_again=modules_number(("layernorm", "mla_up_proj", "moe_act")), gate_bytes=1, returned_kept=0, routed_once=1,
     optimizer_bytes=SINGLE_BYTES + 2 * HALF_BYTES,
 )  # fmt: skip
 UNFUSED = Conventions(logit_bytes=6, spare_gradient_bytes=0)  # before fused losses and sums of gradients

@@ -262,6 +262,6 @@ def applicable(engine: EngineFacts) -> list[str]:
     return [name for name in names if getattr(engine, name) not in (None, "", {})]
 
 
-def sources_of(engine: EngineFacts, fact: str) -> list[str]:
+def fact_sources(engine: EngineFacts, fact: str) -> list[str]:
     """Return where a fact of an engine stands."""
     return [where for key, where in engine.sources.items() if fact in [part.strip() for part in key.split(",")]]

@@ -1,6 +1,6 @@
 """Memory of each rank of our own engine, from the operators of a workload: live tensors, with AdamW.
 
-`workload` is what one rank computes (`transformer.describe` with the layout), in float32 or under autocast: tensor,
+`workload` is what one rank computes (`transformer.describe_workload` with the layout), in float32 or autocast: tensor,
 context and expert parallelism have made its operators and parameters smaller; `held.states` says what ZeRO and offload
 leave. A rank of a pipeline has besides what its micro-batches in flight keep for backward.
 """
@@ -14,7 +14,7 @@ import msgspec
 from ..layout import Layout
 from ..mesh import size
 from ..pipelines import SLACK, StageTarget, best_cut, peak_in_flight, schedule
-from .chain import units
+from .chain import chain_units
 from .conventions import LOGIT_GRADIENT_BYTES, SINGLE_BYTES, Conventions, engine
 from .graph import Layer, Workload
 from .held import Counts, KeptActivations, gathered, moments, peak, states
@@ -34,7 +34,9 @@ def held_by(workload: Workload, layout: Layout, micro_batches: int = 1, bounds: 
     if layout.pp == 1:
         return (_held(workload, layout, micro_batches),)
     grid = schedule(layout.schedule, layout.pp, layout.vpp, micro_batches)
-    cut = bounds or best_cut(units(workload, recompute=layout.recompute), StageTarget.of(grid), slack=SLACK).bounds
+    cut = (
+        bounds or best_cut(chain_units(workload, recompute=layout.recompute), StageTarget.of(grid), slack=SLACK).bounds
+    )
     each = [layer for layer in workload.layers for _ in range(layer.count)]
     of_stage = [each[first:end] for first, end in itertools.pairwise(cut)]
     c = engine(workload.precision)

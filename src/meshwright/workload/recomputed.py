@@ -28,6 +28,6 @@ def modules_of(words: Iterable[str], *, where: str) -> tuple[str, ...]:
     return tuple(name for name in MODULES if name in said)
 
 
-def number_of(modules: Iterable[str]) -> int:
+def modules_number(modules: Iterable[str]) -> int:
     """Return the fact `Conventions.modules_again` for some modules."""
     return sum(1 << PLACES[name] for name in modules)

@@ -37,11 +37,11 @@ def step_program(
 ) -> StepProgram:  # fmt: skip
     """Return what a step of one rank of tp, cp and dp sends, stage by stage; with `held`, also what it holds.
 
-    `workload` is what the layout leaves of a micro-batch to one rank (`transformer.describe`). Stage s has the units
+    `workload` is one rank's share of a micro-batch (`transformer.describe_workload`). Stage s has the units
     `bounds[s]` to `bounds[s + 1]` of the chain of embedding, layers and output.
     """
     c = engine(workload.precision)
-    chain = units(workload, layout)
+    chain = sent_by_unit(workload, layout)
     bounds = bounds or (0, len(chain))
     holders = rank_of_stages(layout, micro_batches)
     message = int(stage_message(_sizes(workload, layout).residual, layout, c))
@@ -77,7 +77,7 @@ def rank_of_stages(layout: Layout, micro_batches: int) -> tuple[int, ...]:
     return schedule(layout.schedule, layout.pp, layout.vpp, micro_batches).rank_of_stage if layout.pp > 1 else (0,)
 
 
-def units(workload: Workload, layout: Layout) -> list[Unit]:
+def sent_by_unit(workload: Workload, layout: Layout) -> list[Unit]:
     """Return what each unit of the chain sends: the embedding, every layer for itself, the output.
 
     Where a pipeline has a tied matrix twice, the output's unit has the copy.
@@ -216,7 +216,7 @@ def updated(workload: Workload, layout: Layout, held: Sequence[int] | None = Non
     """Return how many parameters a rank updates of some units of the chain, or of all, by who shares them."""
     chain = range(sum(layer.count for layer in workload.layers)) if held is None else held
     found: dict[Axis, int] = {}
-    for shape, axis in shapes_of(workload, layout, chain):
+    for shape, axis in held_shapes(workload, layout, chain):
         over: Axis = "shard" if axis == "data" and layout.zero >= 2 else axis
         found[over] = found.get(over, 0) + math.prod(shape)
     return {axis: count // size(layout, axis) if layout.zero else count for axis, count in found.items()}
@@ -247,7 +247,7 @@ def _span(bounds: Sequence[int], stage: int) -> range:
     return range(bounds[stage], bounds[stage + 1])
 
 
-def shapes_of(workload: Workload, layout: Layout, held: Sequence[int]) -> list[tuple[tuple[int, ...], Axis]]:
+def held_shapes(workload: Workload, layout: Layout, held: Sequence[int]) -> list[tuple[tuple[int, ...], Axis]]:
     """Return the shapes of the parameters of some units of the chain, in the module's order, and who shares them."""
     shapes, count = list(workload.parameter_shapes), workload.layers[1].count
     tail = 1 if is_tied(workload) else 2
@@ -289,7 +289,7 @@ def _buckets(
                 )
             )
 
-    for shape, axis in reversed(shapes_of(workload, layout, held)):
+    for shape, axis in reversed(held_shapes(workload, layout, held)):
         current[axis] = current.get(axis, 0) + math.prod(shape)
         if c.gradient_bytes * current[axis] >= bucket_bytes:
             close(axis)
@@ -315,7 +315,7 @@ def _sums(workload: Workload, layout: Layout, held: Sequence[int], c: Convention
         shards = size(layout, "shard") if layout.zero >= 2 else 1
         found.append(("pp", int(c.gradient_bytes) * workload.layers[0].parameters // shards))
     if layout.sp:
-        of_rows = sum(shape[0] for shape, _ in shapes_of(workload, layout, held) if len(shape) == 1)
+        of_rows = sum(shape[0] for shape, _ in held_shapes(workload, layout, held) if len(shape) == 1)
         of_rows += sum(workload.layers[1].experts * hidden_size(workload) for number in held if 0 < number < last)
         shards = size(layout, "data") // layout.replicas if layout.zero else 1
         found.append(("tp", int(c.gradient_bytes) * of_rows // shards))

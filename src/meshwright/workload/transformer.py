@@ -87,7 +87,7 @@ def parameter_shapes(model: ModelConfig, *, tp: int = 1, ep: int = 1) -> list[tu
     return shapes if model.tie_word_embeddings else [*shapes, (vocabulary, hidden)]
 
 
-def describe(
+def describe_workload(
     model: ModelConfig,
     *,
     seq_len: int,

@@ -8,10 +8,10 @@ from pathlib import Path
 import click
 
 from meshwright import cli
-from meshwright.collectives.algorithms import build
+from meshwright.collectives.algorithms import build_schedule
 from meshwright.layout import Layout
 from meshwright.train.checkpoint.huggingface import read_config
-from meshwright.train.config import load, template
+from meshwright.train.config import load_job, template
 from meshwright.train.corpus import vocabulary_size
 from meshwright.train.run_folder import RunFolder
 from meshwright.workload.models.catalogue import load_model
@@ -56,7 +56,7 @@ class Format:
 
 def command_line(*words: str) -> Callable[[Path], int]:
     """Return what runs a command; `{}` in a word is the folder."""
-    return lambda folder: cli.run([word.replace("{}", str(folder)) for word in words])
+    return lambda folder: cli.run_command([word.replace("{}", str(folder)) for word in words])
 
 
 def or_found(read: Callable[[Path], int]) -> Callable[[Path], int]:
@@ -73,7 +73,7 @@ def called(function: Callable[[Path], object]) -> Callable[[Path], int]:
             function(folder)
             return 0
 
-        return cli.run([], command=command)
+        return cli.run_command([], command=command)
 
     return read
 
@@ -98,7 +98,7 @@ def copied(name: str, source: str) -> Callable[[Path], None]:
 
 
 FORMATS = (
-    Format("config", "job.toml", text("job.toml", template()), called(lambda f: load(f / "job.toml", {}))),
+    Format("config", "job.toml", text("job.toml", template()), called(lambda f: load_job(f / "job.toml", {}))),
     Format(
         "catalogue", "hardware.toml", text("hardware.toml", CATALOGUE),
         command_line("topo", "--catalogue", "--hardware", "{}/hardware.toml"),
@@ -131,7 +131,7 @@ FORMATS = (
         or_found(command_line("collectives", "verify", "--xml", "{}/ring.xml")),
     ),
     Format(
-        "schedule", "ring.txt", text("ring.txt", str(build("all_reduce", "ring", 3))),
+        "schedule", "ring.txt", text("ring.txt", str(build_schedule("all_reduce", "ring", 3))),
         or_found(command_line("collectives", "verify", "--file", "{}/ring.txt")),
     ),
     Format(

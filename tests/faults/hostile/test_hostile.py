@@ -40,7 +40,7 @@ def test_no_payload_runs(hostile, tmp_path, capsys):
 def test_a_compressed_trace_that_unpacks_without_end_is_refused(tmp_path, capsys):
     (tmp_path / "trace.json.gz").write_bytes(BOMB)
 
-    assert cli.run(["report", str(tmp_path / "trace.json.gz")]) == 2
+    assert cli.run_command(["report", str(tmp_path / "trace.json.gz")]) == 2
     assert "trace.json.gz" in capsys.readouterr().err
 
 
@@ -65,7 +65,7 @@ def test_names_that_the_report_shows_are_text_there(tmp_path, name):
     (folder.path / "timeline.json").write_text(json.dumps(trace))
 
     page = tmp_path / "page.html"
-    assert cli.run(["report", str(folder.path / "timeline.json"), "--output", str(page)]) == 0
+    assert cli.run_command(["report", str(folder.path / "timeline.json"), "--output", str(page)]) == 0
 
     text = page.read_text()
     assert "<script>alert(1)" not in text

@@ -9,7 +9,7 @@ from torch import nn
 from meshwright.parallel.asynchronous.client import Client
 from meshwright.parallel.asynchronous.connection import ConnectionLost, connect
 from meshwright.parallel.asynchronous.coordinator import Coordinator, RunTerms
-from meshwright.parallel.asynchronous.pieces import ServerPiece, cut
+from meshwright.parallel.asynchronous.pieces import ServerPiece, cut_pieces
 from meshwright.parallel.asynchronous.server import Listener
 from meshwright.parallel.asynchronous.server_group import LocalServer, ServerGroup, ServerShard
 from meshwright.parallel.asynchronous.worker import GradientWorker, Island, LocalWorker, WorkerTerms
@@ -91,7 +91,7 @@ class Run:
     def __init__(self, optimizer, *, servers=1, fragments=1, wire="full", rate=0.1, published=False, **terms) -> None:
         module = model()
         names, tensors = zip(*module.named_parameters(), strict=True)
-        pieces = cut([t.numel() for t in tensors], fragments, servers)
+        pieces = cut_pieces([t.numel() for t in tensors], fragments, servers)
         self.rows, self.changes, self.saved = [], [], []
         self.wire, self.fragments = wire, fragments
         self.gradients = terms.get("gradients", True)

@@ -12,12 +12,14 @@ from meshwright.cluster.local import discover_host
 from meshwright.layout import Layout
 from meshwright.plan.measured.spmd import RESUMING
 from meshwright.workload.graph import Operator
-from meshwright.workload.transformer import ModelConfig, describe
+from meshwright.workload.transformer import ModelConfig, describe_workload
 
 MODEL = ModelConfig(
     hidden_size=32, intermediate_size=48, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=2
 )
-WORKLOADS = [describe(MODEL, seq_len=16, micro_batch=1, layout=layout) for layout in (None, Layout(tp=2), Layout(cp=2))]
+WORKLOADS = [
+    describe_workload(MODEL, seq_len=16, micro_batch=1, layout=layout) for layout in (None, Layout(tp=2), Layout(cp=2))
+]
 EVERY = (
     *{op.key: op for work in WORKLOADS for layer in work.layers for op in layer.operators}.values(),
     *WORKLOADS[0].update,

@@ -14,7 +14,7 @@ from meshwright.train.decoder import Decoder
 from meshwright.train.memory import PeakMemory
 from meshwright.train.optimizer import make_optimizer
 from meshwright.workload.holdings import peak_memory_bytes
-from meshwright.workload.transformer import ModelConfig, describe
+from meshwright.workload.transformer import ModelConfig, describe_workload
 from testkit.train_jobs import UNMEASURED
 
 SMALL = {"num_attention_heads": 8, "num_hidden_layers": 3, "vocab_size": 512}
@@ -63,7 +63,7 @@ def peak(
 @pytest.mark.parametrize("text", LAYOUTS)
 def test_the_plan_says_within_ten_percent_how_much_lives_on_a_rank(text, model, rank_pool):
     layout = Layout.parse(text)
-    workload = describe(model, seq_len=SEQ_LEN, micro_batch=layout.mbs, layout=layout)
+    workload = describe_workload(model, seq_len=SEQ_LEN, micro_batch=layout.mbs, layout=layout)
 
     counted = rank_pool(2).run(peak, text, model)
 
@@ -77,7 +77,7 @@ def test_under_bf16_it_says_so_too_and_less_of_activations(text, rank_pool):
     model = msgspec.structs.replace(TIED, num_local_experts=2 if layout.ep > 1 else 0)
     single, half = (
         peak_memory_bytes(
-            describe(model, seq_len=SEQ_LEN, micro_batch=layout.mbs, layout=layout, autocast=autocast), layout,
+            describe_workload(model, seq_len=SEQ_LEN, micro_batch=layout.mbs, layout=layout, autocast=autocast), layout,
             micro_batches=MICRO_BATCHES,
         )
         for autocast in ("", "bf16")
@@ -92,7 +92,7 @@ def test_under_bf16_it_says_so_too_and_less_of_activations(text, rank_pool):
 @pytest.mark.parametrize("text", ["dp=2,ep=2,mbs=2,zero=1", "dp=2,ep=2,mbs=2,zero=2", "dp=2,ep=2,mbs=2,zero=3"])
 def test_zero_cuts_experts_over_the_ranks_that_share_them_alone(text, rank_pool):
     layout, model = Layout.parse(text), msgspec.structs.replace(TIED, num_local_experts=4)
-    workload = describe(model, seq_len=SEQ_LEN, micro_batch=layout.mbs, layout=layout)
+    workload = describe_workload(model, seq_len=SEQ_LEN, micro_batch=layout.mbs, layout=layout)
 
     counted = rank_pool(2).run(peak, text, model)
 
@@ -103,7 +103,7 @@ def test_zero_cuts_experts_over_the_ranks_that_share_them_alone(text, rank_pool)
 @pytest.mark.parametrize("bucket_bytes", [2**18, 2**30])
 def test_gradients_of_data_parallelism_lie_once_in_its_buckets_whatever_their_size(bucket_bytes, rank_pool):
     layout = Layout.parse("dp=2,mbs=2")
-    workload = describe(UNTIED, seq_len=SEQ_LEN, micro_batch=layout.mbs, layout=layout)
+    workload = describe_workload(UNTIED, seq_len=SEQ_LEN, micro_batch=layout.mbs, layout=layout)
 
     counted = rank_pool(2).run(peak, "dp=2,mbs=2", UNTIED, bucket_bytes)
 

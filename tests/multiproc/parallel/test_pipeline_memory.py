@@ -13,7 +13,7 @@ from meshwright.train.decoder import Decoder
 from meshwright.train.memory import PeakMemory
 from meshwright.train.optimizer import make_optimizer
 from meshwright.workload.holdings import peak_memory_bytes
-from meshwright.workload.transformer import ModelConfig, describe
+from meshwright.workload.transformer import ModelConfig, describe_workload
 from testkit.train_jobs import UNMEASURED
 
 MODEL = ModelConfig(
@@ -58,7 +58,7 @@ def peak(rank: int, world_size: int, store: dist.Store, text: str) -> int:
 @pytest.mark.parametrize("text", [*LAYOUTS, *(pytest.param(text, marks=pytest.mark.slow) for text in SHARDED)])
 def test_the_plan_says_within_ten_percent_how_much_the_fullest_rank_holds(text, rank_pool):
     layout = Layout.parse(text)
-    workload = describe(MODEL, seq_len=SEQ_LEN, micro_batch=layout.mbs, layout=layout)
+    workload = describe_workload(MODEL, seq_len=SEQ_LEN, micro_batch=layout.mbs, layout=layout)
 
     counted = rank_pool(layout.world_size).run(peak, text)
 

@@ -8,9 +8,9 @@ import torch
 from meshwright.layout import Layout, micro_batches
 from meshwright.mesh import position
 from meshwright.pipelines import SLACK, StageTarget, best_cut, schedule
-from meshwright.workload.chain import units
+from meshwright.workload.chain import chain_units
 from meshwright.workload.stages import rank_of_stages, step_program
-from meshwright.workload.transformer import describe
+from meshwright.workload.transformer import describe_workload
 from tests.multiproc.parallel.layouts import EXPERTS, FAST, SLOW, Case
 from tests.multiproc.parallel.parity import GLOBAL_BATCH, SEQ_LEN, small_model
 from tests.multiproc.parallel.recorded import BUCKET_BYTES, recorded
@@ -29,10 +29,10 @@ def programmed(case, precision="float32"):
     count, bounds = micro_batches(layout, GLOBAL_BATCH), ()
     if layout.pp > 1:  # as the engine cuts where the plan does not say it
         grid = schedule(layout.schedule, layout.pp, layout.vpp, count)
-        whole = describe(model, seq_len=SEQ_LEN, micro_batch=layout.mbs)
-        bounds = best_cut(units(whole, recompute=layout.recompute), StageTarget.of(grid), slack=SLACK).bounds
+        whole = describe_workload(model, seq_len=SEQ_LEN, micro_batch=layout.mbs)
+        bounds = best_cut(chain_units(whole, recompute=layout.recompute), StageTarget.of(grid), slack=SLACK).bounds
     autocast = "" if precision == "float32" else precision
-    workload = describe(model, seq_len=SEQ_LEN, micro_batch=layout.mbs, layout=layout, autocast=autocast)
+    workload = describe_workload(model, seq_len=SEQ_LEN, micro_batch=layout.mbs, layout=layout, autocast=autocast)
     program = step_program(workload, layout, count, bucket_bytes=BUCKET_BYTES, bounds=bounds)
     holders = rank_of_stages(layout, count)
     return [

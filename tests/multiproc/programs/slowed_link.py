@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 
 import meshwright  # noqa: F401  (registers the backend)
-from meshwright.backend.hosts.choice import choose
+from meshwright.backend.hosts.choice import choose_all_reduce
 
 SIZES = [2**power for power in range(8, 27)]
 marker, elements, calls = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
@@ -22,7 +22,7 @@ marker, elements, calls = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 
 def seen(group):
     links = group._engine.network.links
-    names = [choose(links, dist.get_world_size(), size) for size in SIZES]
+    names = [choose_all_reduce(links, dist.get_world_size(), size) for size in SIZES]
     return {"alpha_s": links.alpha_s, "beta_s_per_byte": links.beta_s_per_byte, "choices": names}
 
 

@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 from meshwright.backend.faults.failures import RankFailure
 from meshwright.layout import Layout
-from meshwright.train.worker import joined, work
+from meshwright.train.worker import joined_ranks, train_rank
 from testkit.train_jobs import small_job, write_corpus, write_run
 
 RANKS, DEAD, LATE_S = 3, 2, 1.5
@@ -23,7 +23,7 @@ def meet_and_fail(rank, port, config, folder, pipe):
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "MESHWRIGHT_HOST": f"host{rank}"}
     os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(RANKS), "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
     try:
-        with joined(config, folder):
+        with joined_ranks(config, folder):
             dist.barrier()
             if rank == DEAD:
                 os._exit(1)
@@ -63,9 +63,9 @@ def come_late_and_train(rank, port, config, folder, pipe):
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     os.environ |= {"RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": "2"}
     try:
-        with joined(config, folder) as member:
+        with joined_ranks(config, folder) as member:
             time.sleep(4 * LATE_S * rank)
-            work(folder, member)
+            train_rank(folder, member)
             group = dist.distributed_c10d._get_default_group()
             pipe.send(group._engine.group.timeout_s)
     except RankFailure as error:

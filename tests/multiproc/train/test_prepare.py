@@ -5,13 +5,13 @@ import json
 import msgspec
 import pytest
 
-from meshwright.cli import run
+from meshwright.cli import run_command
 from meshwright.cluster.graph import blocking
 from meshwright.files import read_struct
 from meshwright.layout import Plan
-from meshwright.plan.search import candidates, needed_bytes
+from meshwright.plan.search import candidate_layouts, needed_bytes
 from meshwright.train import prepare
-from meshwright.train.planned import job_of
+from meshwright.train.planned import planned_job
 from meshwright.workload.transformer import ModelConfig
 from testkit.train_jobs import small_job, write_corpus
 
@@ -33,7 +33,7 @@ def planned(tmp_path, monkeypatch):
 
         def limited(*arguments):
             problem = whole(*arguments)
-            least = min(needed_bytes(layout, problem) for layout in candidates([2], job.train.global_batch))
+            least = min(needed_bytes(layout, problem) for layout in candidate_layouts([2], job.train.global_batch))
             return msgspec.structs.replace(problem, memory_bytes=least + spare_bytes)
 
         monkeypatch.setattr(prepare, "_problem", limited)
@@ -59,9 +59,9 @@ def test_plan_of_this_machine_and_train_say_the_same(tmp_path, monkeypatch):
     path = tmp_path / "plan.json"
 
     asked = ["plan", "--model", str(tmp_path / "config.json"), "--cluster", "this", "--gpus", "2"]
-    assert run([*asked, "--global-batch", "4", "--output", str(path)]) == 0
+    assert run_command([*asked, "--global-batch", "4", "--output", str(path)]) == 0
     planned = read_struct(path, Plan)
-    again = prepare.prepare(job_of(path, {}), None, say=lambda _: None).plan
+    again = prepare.prepare(planned_job(path, {}), None, say=lambda _: None).plan
 
     assert again.layout == planned.layout
     assert again.model == planned.model

@@ -6,7 +6,7 @@ import pytest
 
 from meshwright.layout import Layout
 from meshwright.train.checkpoint.manifest import read_manifest
-from meshwright.train.checkpoint.pieces import verify
+from meshwright.train.checkpoint.pieces import verify_pieces
 from testkit.reshard import LAYOUTS, SAVED, goes_on, train
 from testkit.train_jobs import write_corpus
 
@@ -42,7 +42,7 @@ def test_the_next_losses_are_the_same_under_another_layout(wrote, reads, tmp_pat
     checkpoint = saved(wrote).checkpoints / f"step-{SAVED:08d}"
     manifest = read_manifest(checkpoint)
     assert manifest.facts.layout == str(Layout.parse(wrote))
-    assert verify(checkpoint, manifest) > 0
+    assert verify_pieces(checkpoint, manifest) > 0
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ from meshwright.backend.hosts.choice import (
     SIZES_BYTES,
     WORTH_CHOOSING,
     MessageCost,
-    choose,
+    choose_all_reduce,
     price_s,
     regret,
     still_serves,
@@ -16,8 +16,8 @@ LINKS = MessageCost(alpha_s=4e-4, beta_s_per_byte=4e-8)
 
 
 def test_small_vectors_go_to_everyone_at_once_and_large_ones_in_parts():
-    assert [choose(LINKS, 4, size) for size in (4, 2**24)] == ["one_shot", "partitioned"]
-    assert choose(LINKS, 2, 2**24) == choose(LINKS, 2, 2**24, narrow=True) == "one_shot"
+    assert [choose_all_reduce(LINKS, 4, size) for size in (4, 2**24)] == ["one_shot", "partitioned"]
+    assert choose_all_reduce(LINKS, 2, 2**24) == choose_all_reduce(LINKS, 2, 2**24, narrow=True) == "one_shot"
 
 
 @pytest.mark.parametrize("ranks", [3, 4, 8])
@@ -50,7 +50,7 @@ def test_regret_is_the_worst_of_all_sizes():
     worst = regret(LINKS, other, 4)
 
     def took_over_best(size):
-        took, best = (price_s(choose(by, 4, size), other, 4, size) for by in (LINKS, other))
+        took, best = (price_s(choose_all_reduce(by, 4, size), other, 4, size) for by in (LINKS, other))
         return took / best
 
     assert worst == max(map(took_over_best, SIZES_BYTES))

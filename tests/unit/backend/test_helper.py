@@ -19,10 +19,10 @@ TYPES = {0: np.float32, 1: np.float64, 2: np.int32, 3: np.int64}
 
 
 def test_it_is_built_once_and_left_out_on_demand(tmp_path, monkeypatch):
-    built = helper.build(tmp_path)
+    built = helper.built_library(tmp_path)
     before = built.stat().st_mtime_ns
 
-    assert helper.build(tmp_path) == built
+    assert helper.built_library(tmp_path) == built
     assert built.stat().st_mtime_ns == before
     assert {path.name for path in tmp_path.iterdir()} == {built.name, ".lock"}
     monkeypatch.setenv("MESHWRIGHT_HELPER", "0")
@@ -33,12 +33,12 @@ def test_without_a_compiler_or_with_a_broken_one_it_is_left_out(tmp_path, monkey
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     with pytest.raises(FileNotFoundError, match="no C compiler"):
-        helper.build(tmp_path)
+        helper.built_library(tmp_path)
     broken = tmp_path / "cc"
     broken.write_text("#!/bin/sh\nexit 1\n")
     broken.chmod(0o755)
     with pytest.raises((subprocess.CalledProcessError, OSError)):
-        helper.build(tmp_path)
+        helper.built_library(tmp_path)
     assert not list(tmp_path.glob("*.so"))
 
 
@@ -49,7 +49,7 @@ def test_what_a_killed_compiler_left_goes_with_the_next_one_but_not_what_is_bein
     for path in (left, other):
         os.utime(path, (0, 0))
 
-    built = helper.build(tmp_path)
+    built = helper.built_library(tmp_path)
 
     assert {path.name for path in tmp_path.glob("*.so")} == {young.name, other.name, built.name}
 

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from meshwright.backend.group.meeting import meet
+from meshwright.backend.group.meeting import meet_ranks
 from meshwright.errors import InputError
 from tests.unit.backend.meetings import new_store, on_ranks
 
@@ -19,7 +19,7 @@ def test_all_hear_what_all_say_and_answer():
     store = new_store()
 
     def come(rank):
-        meeting = meet(store, rank, 3, lambda: f"I am {rank}", lambda said: f"{rank} heard {len(said)}")
+        meeting = meet_ranks(store, rank, 3, lambda: f"I am {rank}", lambda said: f"{rank} heard {len(said)}")
         return meeting.said, meeting.answers, meeting.gather("more", str(rank * 10))
 
     expected = [f"I am {r}" for r in range(3)], [f"{r} heard 3" for r in range(3)], ["0", "10", "20"]
@@ -38,7 +38,7 @@ def test_what_an_earlier_try_left_misleads_nobody(left):
 
     def come(rank):
         time.sleep(0.05 * rank)  # rank 0 reads what the dead one said
-        meeting = meet(store, rank, 2, lambda: f"alive {rank}", count)
+        meeting = meet_ranks(store, rank, 2, lambda: f"alive {rank}", count)
         return meeting.said, meeting.gather("x", "y")
 
     assert on_ranks(2, come) == [(["alive 0", "alive 1"], ["y", "y"])] * 2
@@ -52,7 +52,7 @@ def test_ranks_may_meet_again_and_again_however_late_each_is():
         heard = []
         for turn in range(turns):
             time.sleep(rng.choice([0, 0, 0.003]))
-            meeting = meet(store, rank, 3, lambda turn=turn: f"{rank} in turn {turn}", count)
+            meeting = meet_ranks(store, rank, 3, lambda turn=turn: f"{rank} in turn {turn}", count)
             meeting.gather("met", "")
             heard.append(meeting.said)
         return heard
@@ -65,7 +65,7 @@ def test_no_key_is_left_once_a_try_has_succeeded():
     store = new_store()
 
     def come(rank):
-        meeting = meet(store, rank, 2, str, count)
+        meeting = meet_ranks(store, rank, 2, str, count)
         meeting.gather("a", "b")
         return meeting
 
@@ -84,7 +84,7 @@ def test_what_one_rank_refuses_all_refuse_at_once():
                 raise InputError("MESHWRIGHT_SLOT_BYTES=5: expected a multiple of 4096 bytes")
             return ""
 
-        return meet(store, rank, 3, say, count)
+        return meet_ranks(store, rank, 3, say, count)
 
     start = time.monotonic()
     for error in on_ranks(3, come):
@@ -99,4 +99,4 @@ def test_a_rank_that_stays_away_is_named():
     store.set("heard/1", json.dumps(["0" * 32, ""]))
 
     with pytest.raises(TimeoutError, match=r"ranks 1 of the group did not come within 0.2 s"):
-        meet(store, 0, 2, str, count)
+        meet_ranks(store, 0, 2, str, count)

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from meshwright.backend.group.meeting import meet
+from meshwright.backend.group.meeting import meet_ranks
 from meshwright.backend.hosts.placement import GroupMember, hosts_of
 from meshwright.backend.local import segment
 from meshwright.backend.local.memory import PAGE
@@ -23,7 +23,7 @@ def shared(hosts, slot_bytes=PAGE):
 
     def come(rank):
         with Door(rank, ranks) as door:
-            meeting = meet(store, rank, ranks, lambda: door.name, lambda said: "")
+            meeting = meet_ranks(store, rank, ranks, lambda: door.name, lambda said: "")
             door.look([ProcessPlace(door=name, pretended=hosts[r], machine="m") for r, name in enumerate(meeting.said)])
             members = [GroupMember(r, r, host, host, 1, (0,)) for r, host in enumerate(hosts)]
             return share_memory(meeting, door, members, [slot_bytes] * ranks, TIMEOUT_S)

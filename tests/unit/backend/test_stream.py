@@ -9,8 +9,8 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from meshwright.backend.wire.executor_reduce import add, reduction
-from meshwright.backend.wire.stream import MOST, STAGE_BYTES, load_stream, narrowed
+from meshwright.backend.wire.executor_reduce import add, wire_reduction
+from meshwright.backend.wire.stream import MOST, STAGE_BYTES, load_stream, rounded_to_wire
 from meshwright.backend.wire.transport import Incoming, Outgoing, TransportError
 from meshwright.backend.wire.transport_stream import CHECK, HEADER
 from meshwright.backend.wire.transport_tcp import TcpTransport
@@ -77,7 +77,7 @@ def random(count, dtype=torch.float32, seed=0):
         (torch.bfloat16, torch.float32, add),
         (torch.bfloat16, torch.float32, None),
         (torch.float16, torch.float32, add),
-        (torch.float32, torch.float32, reduction("product", torch.float32).combine),
+        (torch.float32, torch.float32, wire_reduction("product", torch.float32).combine),
         (torch.bfloat16, torch.bfloat16, add),
     ],
 )
@@ -223,14 +223,14 @@ def test_rounding_equals_that_of_torch(monkeypatch, helped, keep):
     exact = torch.cat([random(1001), torch.tensor([float("inf"), -0.0, 3.4e38, 1e-45, 1.00390625, 1.01171875])])
     home = exact.clone()
 
-    narrow = narrowed(home, torch.bfloat16, keep=keep)
+    narrow = rounded_to_wire(home, torch.bfloat16, keep=keep)
 
     assert torch.equal(narrow, exact.to(torch.bfloat16))
     assert torch.equal(home, narrow.float() if keep else exact)
 
 
 def test_a_tensor_of_another_device_is_rounded_there():
-    assert narrowed(torch.empty(4, device="meta"), torch.bfloat16, keep=False).is_meta
+    assert rounded_to_wire(torch.empty(4, device="meta"), torch.bfloat16, keep=False).is_meta
 
 
 @HELPED

@@ -6,7 +6,7 @@ import time
 import pytest
 import torch
 
-from meshwright.backend.group.work import CollectiveWorker, DoneWork, PendingWork, flat
+from meshwright.backend.group.work import CollectiveWorker, DoneWork, PendingWork, flat_tensors
 
 
 @pytest.fixture
@@ -72,5 +72,5 @@ def test_a_mark_ends_before_anybody_is_woken():
 def test_results_are_flat_lists_of_tensors():
     a, b = torch.ones(1), torch.ones(2)
 
-    assert [t is u for t, u in zip(flat([[a, b], a]), [a, b, a], strict=True)] == [True] * 3
+    assert [t is u for t, u in zip(flat_tensors([[a, b], a]), [a, b, a], strict=True)] == [True] * 3
     assert DoneWork([[a, b]]).get_future().value()[1] is not None

@@ -13,7 +13,7 @@ from benchmarks.faults_score import score
 from benchmarks.faults_seeds import known, seed_range, store
 from benchmarks.faults_systems import STEPS, Named
 from meshwright.cluster.emulation import EmulationSpec
-from meshwright.cluster.emulation.faults import parse
+from meshwright.cluster.emulation.faults import parse_fault
 
 RIGHT = {step: 4.0 - step / 100 for step in range(STEPS)}
 OWNED = "another job has this run folder: root on node0 (pid 2, since 2026-11-27 03:39:24)"
@@ -175,7 +175,7 @@ class Cables:
         self.said = []
 
     def fault(self, text):
-        parse(text)
+        parse_fault(text)
         self.said.append(text)
 
 

@@ -8,9 +8,9 @@ from meshwright.bench.judge import judge
 from meshwright.bench.reading import parse_tables
 from meshwright.cluster.builders import node_group
 from meshwright.cluster.dumps.detect import parse_dump
-from meshwright.hardware import load
+from meshwright.hardware import load_catalogue
 
-CATALOGUE = load()
+CATALOGUE = load_catalogue()
 HEAD = "# all_reduce_perf -np {} -N {}\n#       size  count  type  redop  root  time  algbw  busbw  #wrong\n"
 
 

@@ -1,13 +1,13 @@
 import numpy as np
 import pytest
 
-from meshwright.bench.collectives import SMALL_BYTES, Cost, blocking_fits, fit, fit_names, fit_sizes
+from meshwright.bench.collectives import SMALL_BYTES, Cost, blocking_fits, fit_collective, fit_names, fit_sizes
 
 SIZES = [64, 4096, 65536, 2**20, 2**22]
 
 
 def test_an_exact_line_is_found():
-    found = fit("all_reduce", "gloo", 2, SIZES, [1e-4 + 2e-9 * size for size in SIZES], 0.5)
+    found = fit_collective("all_reduce", "gloo", 2, SIZES, [1e-4 + 2e-9 * size for size in SIZES], 0.5)
 
     assert (found.alpha_s, found.beta_s_per_byte) == (pytest.approx(1e-4), pytest.approx(2e-9))
     assert found.residual < 1e-9
@@ -19,7 +19,7 @@ def test_no_fit_is_beaten_by_a_neighbour_and_none_is_negative(seed):
     rng = np.random.default_rng(seed)
     sizes = np.array(SIZES)
     times = rng.uniform(1e-5, 1e-3, len(SIZES))
-    found = fit("all_reduce", "gloo", 2, SIZES, list(times), 0.0)
+    found = fit_collective("all_reduce", "gloo", 2, SIZES, list(times), 0.0)
 
     def loss(alpha, beta):
         return (((alpha + beta * sizes) / times - 1) ** 2).sum()

@@ -12,14 +12,14 @@ from meshwright.bench.compiled_layer import DenseLayer
 from meshwright.bench.cpu_clock import CpuClock
 from meshwright.train import decoder
 from meshwright.workload.functional import rotary_tables
-from meshwright.workload.transformer import ModelConfig, describe
+from meshwright.workload.transformer import ModelConfig, describe_workload
 
 CPU = torch.device("cpu")
 MODEL = ModelConfig(hidden_size=32, intermediate_size=48, num_attention_heads=4, num_key_value_heads=2)
 
 
 def compiled_operator(micro_batch=2, model=MODEL):
-    operator = describe(model, seq_len=8, micro_batch=micro_batch, compiled=True).layers[1].compiled
+    operator = describe_workload(model, seq_len=8, micro_batch=micro_batch, compiled=True).layers[1].compiled
     assert operator is not None
     return operator
 
@@ -82,7 +82,7 @@ def test_each_shape_is_compiled_for_itself(graphs, monkeypatch):
 def test_what_is_compiled_is_timed_last_and_told_in_the_order_asked_for(monkeypatch):
     timed = []
     monkeypatch.setattr(operators, "_time", lambda operator, *_: (timed.append(operator), (len(timed), 0.0))[1])
-    layer = describe(MODEL, seq_len=8, micro_batch=2, compiled=True).layers[1]
+    layer = describe_workload(MODEL, seq_len=8, micro_batch=2, compiled=True).layers[1]
     first, last = compiled_operator(), layer.operators[0]
 
     found = operators.time_operators([first, last], ranks=1, threads=1, budget_s=0.0, device=CPU)

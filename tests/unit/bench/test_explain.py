@@ -13,9 +13,9 @@ from meshwright.bench.explain import (
     ring_busbw_bytes_per_s,
     tree_all_reduce_s,
 )
-from meshwright.hardware import load
+from meshwright.hardware import load_catalogue
 
-CATALOGUE = load()
+CATALOGUE = load_catalogue()
 RING = {
     **{"gtc-001": "pcie-4", "gtc-002": "pcie-5", "gtc-003": "nvlink-2", "gtc-004": "nvlink-3", "gtc-005": "nvlink-4"},
     **{"gtc-013": "nvlink-5", "gtc-019": "nvlink-5"},

@@ -5,7 +5,7 @@ import torch
 
 from meshwright.bench.machine import FP8, _product, settle
 from meshwright.bench.run import compute_against
-from meshwright.hardware import load
+from meshwright.hardware import load_catalogue
 
 
 def test_a_cpu_has_no_clock_to_settle():
@@ -34,4 +34,4 @@ def test_a_product_is_of_two_matrices_of_its_type(dtype, monkeypatch):
     ],
 )
 def test_a_rate_is_held_against_the_peak_of_its_own_type(key, dtype, expected):
-    assert expected in compute_against(load().accelerators[key], dtype, 1.5e15)
+    assert expected in compute_against(load_catalogue().accelerators[key], dtype, 1.5e15)

@@ -10,9 +10,9 @@ import pytest
 from meshwright.bench.judge import judge
 from meshwright.bench.reading import parse_tables, read_tables
 from meshwright.bench.reading.identify import named_in
-from meshwright.cli import run
+from meshwright.cli import run_command
 from meshwright.errors import InputError
-from meshwright.hardware import load
+from meshwright.hardware import load_catalogue
 
 TABLES = Path(__file__).parent / "tables"
 ANSWERS = json.loads((TABLES / "answers.json").read_text())
@@ -38,7 +38,7 @@ def test_a_pasted_table_is_read_right(name):
 @pytest.mark.parametrize("name", sorted(name for name in ANSWERS if "verdict" in ANSWERS[name]))
 def test_the_verdict_is_the_maintainers(name):
     ok, words = ANSWERS[name]["verdict"]
-    verdict = judge(load(), read_tables(str(TABLES / f"{name}.txt")))[-1]
+    verdict = judge(load_catalogue(), read_tables(str(TABLES / f"{name}.txt")))[-1]
 
     assert (verdict.ok, words in verdict.reason) == (ok, True), verdict.reason
 
@@ -54,7 +54,7 @@ def test_the_verdict_is_the_maintainers(name):
     ],
 )
 def test_a_rate_is_held_against_the_links_that_are_named(name, link, nics, ok, expected):
-    (verdict,) = judge(load(), read_tables(str(TABLES / f"{name}.txt")), link=link, nics=nics)
+    (verdict,) = judge(load_catalogue(), read_tables(str(TABLES / f"{name}.txt")), link=link, nics=nics)
 
     assert verdict.ok is ok
     assert verdict.expected_bytes_per_s == pytest.approx(expected, rel=0.04)
@@ -142,7 +142,7 @@ def test_processes_with_several_gpus_that_each_are_alone_are_told_so():
     (table,) = parse_tables(f"# all_reduce_perf\n{devices}{HEADER}{HEADER}{rows}", "t")
 
     assert (table.alone, table.ranks) == (2, 2)
-    assert "built without MPI=1" in judge(load(), [table])[0].reason
+    assert "built without MPI=1" in judge(load_catalogue(), [table])[0].reason
 
 
 def test_a_slow_process_of_the_json_is_named():
@@ -152,7 +152,7 @@ def test_a_slow_process_of_the_json_is_named():
     (table,) = parse_tables(json.dumps(text), "t")
 
     assert table.slow == ("process 7 on host-01 takes 1.9 times as long as most",)
-    assert judge(load(), [table])[0].ok is False
+    assert judge(load_catalogue(), [table])[0].ok is False
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def test_json_with_a_figure_that_is_none_is_refused_where_it_stands(key, value, 
 
 
 def test_json_has_an_object_a_row_and_one_a_table(capsys):
-    assert run(["bench", "--from", str(TABLES / "log_of_all_tests.txt"), "--json"]) == 0
+    assert run_command(["bench", "--from", str(TABLES / "log_of_all_tests.txt"), "--json"]) == 0
     objects = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     tables = [one for one in objects if "verdict" in one]
 
@@ -184,12 +184,12 @@ def test_json_has_an_object_a_row_and_one_a_table(capsys):
 
 
 def test_wrong_results_are_the_exit_code(capsys):
-    assert run(["bench", "--from", str(TABLES / "wrong_results.txt")]) == 1
+    assert run_command(["bench", "--from", str(TABLES / "wrong_results.txt")]) == 1
     assert "verdict: bad: results are wrong" in capsys.readouterr().out
 
 
 def test_a_fast_size_among_slow_ones_is_called_fast(capsys):
-    run(["bench", "--from", str(TABLES / "bench_fast_size.txt")])
+    run_command(["bench", "--from", str(TABLES / "bench_fast_size.txt")])
     text = capsys.readouterr().out
 
     assert "128 KiB took 184 us, less than smaller sizes" in text
@@ -197,8 +197,8 @@ def test_a_fast_size_among_slow_ones_is_called_fast(capsys):
 
 
 def test_nics_without_a_table_or_a_kind_are_refused(capsys):
-    assert run(["bench", "--nics", "4"]) == 2
-    assert run(["bench", "--from", str(TABLES / "new_no_ranks_listed.txt"), "--nics", "4"]) == 2
+    assert run_command(["bench", "--nics", "4"]) == 2
+    assert run_command(["bench", "--from", str(TABLES / "new_no_ranks_listed.txt"), "--nics", "4"]) == 2
     assert "--link" in capsys.readouterr().err
 
 
@@ -222,13 +222,13 @@ def test_what_launchers_and_logs_put_before_a_line_is_taken_off(prefix):
 
 def test_rates_without_times_are_nothing_to_draw(tmp_path, capsys):
     for option in ("--plot", "--html"):
-        assert run(["bench", "--from", str(TABLES / "nvbandwidth.txt"), option, str(tmp_path / "x.html")]) == 2
+        assert run_command(["bench", "--from", str(TABLES / "nvbandwidth.txt"), option, str(tmp_path / "x.html")]) == 2
         assert f"{option}: no table has sizes and times to draw" in capsys.readouterr().err
 
 
 def test_a_matrix_of_one_device_has_no_pair_to_judge():
     text = "Unidirectional P2P=Disabled Bandwidth Matrix (GB/s)\n   D\\D     0\n     0 144.46\n"
-    (verdict,) = judge(load(), parse_tables(text, "t"), link="pcie-4")
+    (verdict,) = judge(load_catalogue(), parse_tables(text, "t"), link="pcie-4")
 
     assert (verdict.ok, verdict.reason) == (None, "one device: there is no pair to judge")
 

@@ -2,20 +2,20 @@
 
 import pytest
 
-from meshwright.bench.calibrate import WorkPace, straggling
+from meshwright.bench.calibrate import WorkPace, fitted_straggling
 
 
 def test_the_slowest_of_ranks_with_processors_of_their_own_is_late_by_the_spread_of_their_paces():
     paces = [[WorkPace(taken_s, taken_s)] * 3 for taken_s in (0.9, 1.0, 1.1, 1.4)]
 
-    assert straggling(paces) == pytest.approx(1.4 / 1.1 - 1)
+    assert fitted_straggling(paces) == pytest.approx(1.4 / 1.1 - 1)
 
 
 def test_ranks_that_share_a_processor_and_end_one_after_the_other_are_not_late():
     paces = [[WorkPace(taken_s, 4.0)] for taken_s in (1.0, 2.0, 3.0, 4.0)]  # each has a second of work
 
-    assert straggling(paces) == 0.0
+    assert fitted_straggling(paces) == 0.0
 
 
 def test_one_rank_alone_is_never_late():
-    assert straggling([[]]) == 0.0
+    assert fitted_straggling([[]]) == 0.0

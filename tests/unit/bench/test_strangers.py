@@ -10,9 +10,9 @@ from meshwright.bench.judge import judge
 from meshwright.bench.reading import parse_tables, read_tables
 from meshwright.bench.settings import explained, nics_named, settings_in
 from meshwright.bench.table import print_rows
-from meshwright.cli import run
+from meshwright.cli import run_command
 from meshwright.errors import InputError
-from meshwright.hardware import load
+from meshwright.hardware import load_catalogue
 
 TABLES = pathlib.Path(__file__).parent / "tables"
 HEADER = "#  size  count  type  redop  root  time  algbw  busbw  #wrong  time  algbw  busbw  #wrong\n"
@@ -28,7 +28,7 @@ MATRIX = "   D\\D     0      1      2\n 0 900.10  25.10  12.20\n 1  25.10 900.10
 
 
 def verdict(text, **options):
-    (found,) = judge(load(), parse_tables(text, "t"), **options)
+    (found,) = judge(load_catalogue(), parse_tables(text, "t"), **options)
     return found
 
 
@@ -47,7 +47,7 @@ def test_a_leading_column_of_nodes_says_which_table_is_of_one_node():
     tables = parse_tables((TABLES / "leading_node_count_column.txt").read_text(), "t")
 
     assert [(table.nodes, table.ranks_per_node) for table in tables] == [(nodes, 8) for nodes in (1, 2, 3, 4)]
-    verdicts = judge(load(), tables, link="efa-v1", nics=4)
+    verdicts = judge(load_catalogue(), tables, link="efa-v1", nics=4)
     assert [verdict.ok for verdict in verdicts] == [None, True, False, False]
     assert "the path is not known" in verdicts[0].reason  # one node has nothing on the network
 
@@ -78,7 +78,7 @@ def test_nvbandwidth_adds_both_directions_only_in_its_totals():
     rows = "           0         1\n 0       N/A    376.00\n 1    376.00       N/A\n"
     titles = [f"memcpy CE GPU(row) <-> GPU(column) {kind}bandwidth (GB/s)\n" for kind in ("Read1 ", "Total ")]
     first, total = judge(
-        load(), parse_tables(run_of + titles[0] + rows + "\n" + titles[1] + rows, "t"), link="nvlink-4"
+        load_catalogue(), parse_tables(run_of + titles[0] + rows + "\n" + titles[1] + rows, "t"), link="nvlink-4"
     )
 
     assert total.expected_bytes_per_s == 2 * first.expected_bytes_per_s
@@ -161,7 +161,7 @@ def test_a_matrix_is_printed_as_one(tmp_path, capsys):
     path = tmp_path / "p2p.txt"
     path.write_text("Unidirectional P2P=Enabled Bandwidth Matrix (GB/s)\n" + MATRIX)
 
-    assert run(["bench", "--from", str(path)]) == 0
+    assert run_command(["bench", "--from", str(path)]) == 0
     assert "       2     12.20     25.10    900.10" in capsys.readouterr().out
 
 
@@ -170,7 +170,7 @@ def test_two_hosts_that_each_have_a_rank_0_know_nothing_of_each_other():
     tables = parse_tables(devices + HEADER + HEADER + ROW.replace("91.51", "48.81") * 2, "t")
 
     assert [table.alone for table in tables] == [2]
-    assert "built without MPI=1" in judge(load(), tables)[0].reason
+    assert "built without MPI=1" in judge(load_catalogue(), tables)[0].reason
 
 
 def test_a_card_in_a_pcie_slot_is_not_held_against_nvlink():

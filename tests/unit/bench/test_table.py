@@ -4,7 +4,7 @@ import io
 import pytest
 
 from meshwright.bench.reading import load_tables
-from meshwright.bench.table import Row, csv_text, print_rows, wire_form
+from meshwright.bench.table import Row, csv_text, print_rows, row_form
 from meshwright.errors import InputError
 
 # the layout of nccl-tests: out of place, then in place
@@ -82,7 +82,7 @@ def test_the_printed_columns_are_those_of_nccl_tests():
 
 
 def test_json_has_the_designs_keys():
-    assert list(wire_form(rows()[0]))[:7] == [
+    assert list(row_form(rows()[0]))[:7] == [
         "collective",
         "backend",
         "ranks",
@@ -91,7 +91,7 @@ def test_json_has_the_designs_keys():
         "algbw_GBps",
         "busbw_GBps",
     ]
-    assert wire_form(rows()[0])["busbw_GBps"] == pytest.approx(1024 / 1e-4 * 1.5 / 1e9)
+    assert row_form(rows()[0])["busbw_GBps"] == pytest.approx(1024 / 1e-4 * 1.5 / 1e9)
 
 
 def test_csv_is_plain():

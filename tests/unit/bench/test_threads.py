@@ -8,12 +8,12 @@ import pytest
 from meshwright.bench.judge import judge
 from meshwright.bench.reading import parse_tables
 from meshwright.collectives.figures import bus_factor
-from meshwright.hardware import load
+from meshwright.hardware import load_catalogue
 
 THREADS = json.loads((pathlib.Path(__file__).parent / "threads.json").read_text())
 PROGRAMS = {"all_reduce": "all_reduce", "alltoall": "all_to_all", "all_gather": "all_gather", "sendrecv": "sendrecv"}
 HEADER = "#  size  count  type  redop  root  time  algbw  busbw  #wrong  time  algbw  busbw  #wrong"
-CATALOGUE = load()
+CATALOGUE = load_catalogue()
 LOG = "node000:5000:5100 [0] NCCL INFO "
 
 

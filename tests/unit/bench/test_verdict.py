@@ -1,9 +1,9 @@
 import pytest
 
 from meshwright.bench.verdict import Spec, compute_verdict, verdict
-from meshwright.hardware import load
+from meshwright.hardware import load_catalogue
 
-CATALOGUE = load()
+CATALOGUE = load_catalogue()
 NVLINK3 = CATALOGUE.interconnect("nvlink-3")
 A100 = Spec(name="NVLink 3", bytes_per_s=300e9, link=NVLINK3, slower=(("PCIe 4 x16", 31e9),))
 

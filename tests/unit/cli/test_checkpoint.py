@@ -12,7 +12,7 @@ from tests.unit.train.checkpoint.test_huggingface import MODELS, saved
 @pytest.fixture
 def run(capsys):
     def call(*arguments):
-        code = cli.run(["checkpoint", *map(str, arguments)])
+        code = cli.run_command(["checkpoint", *map(str, arguments)])
         captured = capsys.readouterr()
         return code, captured.out, captured.err
 

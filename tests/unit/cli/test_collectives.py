@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from meshwright.cli import run
-from meshwright.collectives.algorithms import build, names
+from meshwright.cli import run_command
+from meshwright.collectives.algorithms import algorithm_names, build_schedule
 from meshwright.collectives.schedule import COLLECTIVES, Schedule
 
 MSCCL = Path(__file__).parents[1] / "collectives" / "msccl"
@@ -17,7 +17,7 @@ def meshwright(capsys):
     """Return a function that runs `meshwright collectives ...` and returns exit code, output and error line."""
 
     def call(*words):
-        code = run(["collectives", *map(str, words)])
+        code = run_command(["collectives", *map(str, words)])
         out, err = capsys.readouterr()
         return code, out, err
 
@@ -29,7 +29,7 @@ def test_list_names_every_algorithm_with_a_description(meshwright):
     rows = json.loads(out)
 
     assert code == 0
-    assert {(r["collective"], r["name"]) for r in rows} == {(c, n) for c in COLLECTIVES for n in names(c)}
+    assert {(r["collective"], r["name"]) for r in rows} == {(c, n) for c in COLLECTIVES for n in algorithm_names(c)}
     assert all(len(r["description"]) > 20 for r in rows)
 
 
@@ -40,7 +40,7 @@ def test_show_prints_a_schedule_that_parses_back(meshwright, tmp_path):
     again = json.loads(meshwright("show", "--file", tmp_path / "ring.txt", "--json")[1])
 
     assert code == 0
-    assert Schedule.parse(text) == build("all_reduce", "ring", 4)
+    assert Schedule.parse(text) == build_schedule("all_reduce", "ring", 4)
     assert again["collective"] == "all_reduce"
     assert "sent most 3/2" in out
 
@@ -92,7 +92,7 @@ def test_verify_all_proves_everything(meshwright):
 
     assert code == 0
     assert report["proved"] == sum(row["proved"] for row in report["algorithms"])
-    assert len(report["algorithms"]) == sum(len(names(c)) for c in COLLECTIVES)
+    assert len(report["algorithms"]) == sum(len(algorithm_names(c)) for c in COLLECTIVES)
 
 
 def test_price_sorts_the_algorithms_by_time(meshwright):
@@ -148,7 +148,7 @@ def test_export_and_import_are_inverse(meshwright, tmp_path):
     path = tmp_path / "gather.xml"
 
     assert meshwright("export", "linear", "--collective", "gather", "--ranks", 5, "--root", 3, "--output", path)[0] == 0
-    assert meshwright("import", path)[1] == str(build("gather", "linear", 5, root=3))
+    assert meshwright("import", path)[1] == str(build_schedule("gather", "linear", 5, root=3))
 
 
 MINE = """

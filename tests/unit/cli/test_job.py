@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from meshwright.cli import run
+from meshwright.cli import run_command
 from meshwright.jobs.read import read_job
 
 CASES = Path(__file__).parents[1] / "jobs" / "cases"
@@ -14,7 +14,7 @@ NEMO = str(CASES / "nemo_nemotron_15b.yaml")
 
 
 def answer(capsys, *words, code=0):
-    assert run(list(words)) == code
+    assert run_command(list(words)) == code
     return capsys.readouterr()
 
 

@@ -11,7 +11,7 @@ from meshwright import cli
 
 
 def test_help_lists_every_command_and_imports_no_torch():
-    code = "import sys; from meshwright import cli; cli.run(['--help']); assert 'torch' not in sys.modules"
+    code = "import sys; from meshwright import cli; cli.run_command(['--help']); assert 'torch' not in sys.modules"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
 
     assert done.returncode == 0, done.stderr
@@ -23,7 +23,7 @@ def test_help_lists_every_command_and_imports_no_torch():
     [(["trian"], "trian"), (["train", "--ranks", "0"], "--ranks"), (["train", "none.toml"], "none.toml: no such file")],
 )
 def test_a_bad_command_line_is_one_line_and_exit_code_two(arguments, message, capsys):
-    assert cli.run(arguments) == 2
+    assert cli.run_command(arguments) == 2
     errors = capsys.readouterr().err
 
     assert message in errors
@@ -35,7 +35,7 @@ def test_a_bad_command_line_is_one_line_and_exit_code_two(arguments, message, ca
 def test_a_group_says_all_of_what_each_of_its_commands_does(name, columns, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", columns)
 
-    assert cli.run([name, "--help"]) == 0
+    assert cli.run_command([name, "--help"]) == 0
 
     said = " ".join(capsys.readouterr().out.partition("Commands:")[2].split())
     commands = importlib.import_module(f"meshwright.cli.{name}").command.commands
@@ -46,9 +46,9 @@ def test_a_group_says_all_of_what_each_of_its_commands_does(name, columns, capsy
 
 @pytest.mark.parametrize("arguments", [[], ["collectives"], ["checkpoint"]])
 def test_a_group_by_itself_shows_its_help_as_it_is(arguments, capsys):
-    assert cli.run(arguments) == 0
+    assert cli.run_command(arguments) == 0
     alone = capsys.readouterr()
-    assert cli.run([*arguments, "--help"]) == 0
+    assert cli.run_command([*arguments, "--help"]) == 0
 
     assert alone.out == capsys.readouterr().out
     assert alone.err == ""
@@ -58,13 +58,13 @@ def test_a_group_by_itself_shows_its_help_as_it_is(arguments, capsys):
     ("arguments", "hint"), [(["plann"], "plan"), (["collectives", "verfy"], "verify"), (["checkpoint", "shw"], "show")]
 )
 def test_a_mistyped_command_is_told_the_nearest(arguments, hint, capsys):
-    assert cli.run(arguments) == 2
+    assert cli.run_command(arguments) == 2
     assert f"did you mean {hint}?" in capsys.readouterr().err.lower()
 
 
 @pytest.mark.parametrize("arguments", [["doctor", "--list"], ["completion", "bash"]])
 def test_what_prints_text_prints_an_object_on_demand(arguments, capsys):
-    assert cli.run([*arguments, "--json"]) == 0
+    assert cli.run_command([*arguments, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)
 
 
@@ -75,6 +75,6 @@ def test_an_interrupt_is_exit_code_130(wrapped, monkeypatch, capsys):
             raise RuntimeError("Error calling __set_name__") from KeyboardInterrupt()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("meshwright.train.config.load", interrupted)
-    assert cli.run(["train"]) == 130
+    monkeypatch.setattr("meshwright.train.config.load_job", interrupted)
+    assert cli.run_command(["train"]) == 130
     assert capsys.readouterr().err.strip() == "meshwright: interrupted"

@@ -50,7 +50,7 @@ def test_no_figure_is_cut_where_the_terminal_is_narrow(words, folder, monkeypatc
     for width in (200, 80, 60):
         monkeypatch.setattr(terminal, "FILE_WIDTH", width)
         monkeypatch.setattr(validate, "Console", lambda width=width, **options: Console(width=width, **options))
-        assert cli.run(words.split()) == 0
+        assert cli.run_command(words.split()) == 0
         shown[width] = capsys.readouterr().out
     tables = {width: tables_of(text) for width, text in shown.items()}
 

@@ -8,11 +8,11 @@ import pytest
 from msgspec.structs import replace
 
 from meshwright.bench.table import Row, csv_text
-from meshwright.cli import run
+from meshwright.cli import run_command
 from meshwright.cluster.builders import catalogue_cluster
 from meshwright.cluster.graph import Cluster, Device, Host
 from meshwright.files import read_struct, write_struct
-from meshwright.hardware import load
+from meshwright.hardware import load_catalogue
 from meshwright.layout import Layout, Plan
 from meshwright.timeline import Performance
 from tests.unit.cluster.samples import references
@@ -23,7 +23,7 @@ PARAMS = ["plan", "--params", "2B", "--seq-len", "2048", "--global-batch", "16",
 
 
 def answer(capsys, *words):
-    assert run(list(words)) == 0
+    assert run_command(list(words)) == 0
     return capsys.readouterr()
 
 
@@ -94,7 +94,7 @@ def test_the_plan_is_written_for_train(capsys, tmp_path):
 
 @pytest.mark.parametrize("words", [("--lora-rank", "16"), ("--optimizer", "adam8bit")])
 def test_a_plan_that_train_would_not_follow_is_not_written(capsys, tmp_path, words):
-    assert run([*SMALL, *words, "--output", str(tmp_path / "plan.json")]) == 2
+    assert run_command([*SMALL, *words, "--output", str(tmp_path / "plan.json")]) == 2
 
     assert f"{words[0]} and --output: expected one of them" in capsys.readouterr().err
     assert not (tmp_path / "plan.json").exists()
@@ -204,7 +204,7 @@ def test_modes_of_data_parallelism_are_priced_beside_the_best_synchronous_layout
 
 
 def test_the_latency_of_the_modes_is_the_clusters_own_unless_one_is_given(capsys, tmp_path):
-    cluster = catalogue_cluster(load(), "dgx-a100-80g", nodes=2)
+    cluster = catalogue_cluster(load_catalogue(), "dgx-a100-80g", nodes=2)
     slow = replace(cluster, groups=(replace(cluster.groups[0], nic_latency_s=0.05),))
     write_struct(tmp_path / "slow.json", slow)
     words = ["plan", "--model", "llama3-8b", "--global-batch", "32", "--modes", "--json", "--cluster"]
@@ -231,7 +231,7 @@ def test_a_machine_that_topo_saved_is_planned_for(capsys, tmp_path):
     plans = [json.loads(answer(capsys, *words, "--cluster", name).out) for name in (saved, str(printed), "dgx-h100")]
 
     assert plans[0] == plans[1] == plans[2]
-    assert run([*words, "--cluster", saved, "--gpus", "16"]) == 2
+    assert run_command([*words, "--cluster", saved, "--gpus", "16"]) == 2
     assert "no NIC of known rate joins its nodes; expected --inter RATE" in capsys.readouterr().err
     assert answer(capsys, *words, "--cluster", saved, "--gpus", "16", "--inter", "3200Gbps").out
 
@@ -241,7 +241,7 @@ def test_a_machine_without_gpus_is_refused_with_what_it_has(capsys, tmp_path):
     host = Host(name="here", cores=2, memory_bytes=2**30)
     write_struct(path, Cluster(name="here", hosts=(host,), devices=(Device(id="CPU0", kind="cpu", node="here"),)))
 
-    assert run(["plan", "--model", "llama3-8b", "--global-batch", "32", "--cluster", str(path)]) == 2
+    assert run_command(["plan", "--model", "llama3-8b", "--global-batch", "32", "--cluster", str(path)]) == 2
 
     error = capsys.readouterr().err
     assert error == (f"meshwright: {path}: has no GPUs to plan for (it lists 1 cpu); expected a machine with GPUs\n")
@@ -308,7 +308,7 @@ def test_the_duplex_figure_is_called_out(capsys):
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(capsys, words, message):
-    assert run(words) == 2
+    assert run_command(words) == 2
 
     text = capsys.readouterr().err
     assert message in text
@@ -338,5 +338,5 @@ def test_placements_without_nodes_are_an_error(capsys, tmp_path):
     nothing = tmp_path / "matrix.txt"
     nothing.write_text("GPU0 GPU1\n")
 
-    assert run([*SMALL, "--placements", str(nothing)]) == 2
+    assert run_command([*SMALL, "--placements", str(nothing)]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 1

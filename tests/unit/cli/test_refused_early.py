@@ -6,8 +6,8 @@ import sys
 
 RUN = """
 import json, sys
-from meshwright.cli import run
-codes = [run(command) for command in json.loads(sys.argv[1])]
+from meshwright.cli import run_command
+codes = [run_command(command) for command in json.loads(sys.argv[1])]
 print(json.dumps([codes, "torch" in sys.modules]))
 """
 

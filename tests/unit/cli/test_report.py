@@ -6,13 +6,13 @@ import shutil
 
 import pytest
 
-from meshwright.cli import run
+from meshwright.cli import run_command
 
 DATA = pathlib.Path(__file__).parents[1] / "traces" / "data"
 
 
 def report(capsys, *words):
-    code = run(["report", *map(str, words)])
+    code = run_command(["report", *map(str, words)])
     return code, capsys.readouterr()
 
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from meshwright.cli import run
+from meshwright.cli import run_command
 
 RING = ["simulate", "--collective", "all_reduce", "--algorithm", "ring", "--ranks", "16", "--bytes", "1GiB"]
 STEP = ["simulate", "--model", "llama3-8b", "--layout", "tp=8,pp=2,dp=2", "--global-batch", "16", "--seq-len", "2048"]
@@ -12,7 +12,7 @@ TREE = ["--cluster", "dgx-h100", "--fabric", "fat-tree"]
 
 
 def printed(capsys, *words):
-    assert run([*words, "--json"]) == 0
+    assert run_command([*words, "--json"]) == 0
     return json.loads(capsys.readouterr().out)
 
 
@@ -28,7 +28,7 @@ def test_what_the_catalogue_does_not_know_is_said(capsys):
 
 
 def test_the_text_says_how_it_was_done(capsys):
-    assert run([*RING, *TREE]) == 0
+    assert run_command([*RING, *TREE]) == 0
 
     text = capsys.readouterr().out
     assert "all_reduce ring, 16 ranks, 1 GiB: 40.3 ms" in text
@@ -36,7 +36,7 @@ def test_the_text_says_how_it_was_done(capsys):
 
 
 def test_a_trace_shows_every_rank(tmp_path, capsys):
-    assert run([*RING, *TREE, "--trace", str(tmp_path / "trace.json")]) == 0
+    assert run_command([*RING, *TREE, "--trace", str(tmp_path / "trace.json")]) == 0
 
     events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
     assert {event["pid"] for event in events} == set(range(16))
@@ -68,7 +68,7 @@ def test_a_model_that_does_not_say_how_long_a_sequence_is_needs_it(tmp_path, cap
                                 "max_position_embeddings": 131072}))  # fmt: skip
     words = ["simulate", "--model", str(path), "--layout", "dp=8", "--global-batch", "8", *TREE]
 
-    assert run(words) == 2
+    assert run_command(words) == 2
     assert "--seq-len: expected since" in capsys.readouterr().err
 
 
@@ -109,7 +109,7 @@ def test_a_straggler_makes_the_step_longer(capsys):
       "--cluster", "dgx-h100"], "too many transfers"),
 ])  # fmt: skip
 def test_bad_input_is_one_line_and_exit_code_2(words, says, capsys):
-    assert run(words) == 2
+    assert run_command(words) == 2
 
     error = capsys.readouterr().err
     assert says in error

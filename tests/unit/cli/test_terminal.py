@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from docsite.box import A100_TABLE, ROOT
 from meshwright import cli
 from meshwright.cli.brief import Brief
-from meshwright.collectives.algorithms import build
+from meshwright.collectives.algorithms import build_schedule
 from meshwright.collectives.msccl_export import to_msccl_xml
 from testkit.runs import fake_run
 from tests.unit.train.checkpoint.test_huggingface import MODELS, saved
@@ -63,7 +63,10 @@ def test_what_the_help_leaves_out_is_in_the_whole_one(path):
 
 @pytest.mark.parametrize("name", cli.COMMANDS)
 def test_no_help_waits_for_torch(name):
-    code = f"import sys; from meshwright import cli; cli.run([{name!r}, '--help']); sys.exit('torch' in sys.modules)"
+    code = (
+        f"import sys; from meshwright import cli; cli.run_command([{name!r}, '--help']); "
+        "sys.exit('torch' in sys.modules)"
+    )
 
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
 
@@ -141,14 +144,14 @@ ELSEWHERE = {  # what prints JSON, and the test that reads it
 @pytest.mark.parametrize("arguments", PRINTING_JSON)
 def test_json_is_all_that_is_printed(arguments, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    Path("ring.xml").write_text(to_msccl_xml(build("all_reduce", "ring", 4)))
+    Path("ring.xml").write_text(to_msccl_xml(build_schedule("all_reduce", "ring", 4)))
     Path("saved.txt").write_text(A100_TABLE)
     published = (ROOT / "tests/external/published/training_runs.csv").read_text().splitlines(keepends=True)
     Path("runs.csv").write_text("".join(published[:3]))
     if arguments.startswith("checkpoint"):
         saved(Path("saved"), MODELS["tied"])
 
-    code = cli.run(arguments.split())
+    code = cli.run_command(arguments.split())
     printed = capsys.readouterr().out
 
     assert code == 0 or arguments.startswith("doctor")  # which may have found something
@@ -170,14 +173,14 @@ def test_every_command_that_prints_json_is_among_those():
 def test_the_json_of_a_report_is_the_data_of_its_page(tmp_path, capsys):
     folder = fake_run(tmp_path / "run")
 
-    assert cli.run(["report", str(folder.path), "--json"]) == 0
+    assert cli.run_command(["report", str(folder.path), "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == json.loads((folder.path / "report.json").read_text())
 
 
 def test_the_table_of_a_report_is_printed_with_the_verdict(tmp_path, capsys):
     folder = fake_run(tmp_path / "run")
 
-    assert cli.run(["report", str(folder.path)]) == 0
+    assert cli.run_command(["report", str(folder.path)]) == 0
     out = capsys.readouterr().out
     assert "predicted" in out
     assert "most of the difference is in" in out
@@ -198,7 +201,7 @@ def test_what_is_no_run_is_refused_in_one_line(names, reason, tmp_path, monkeypa
         (tmp_path / name).mkdir()
         (tmp_path / name / "plan.json").touch()
 
-    assert cli.run(["report", *names]) == 2
+    assert cli.run_command(["report", *names]) == 2
     assert reason in capsys.readouterr().err
 
 
@@ -206,7 +209,7 @@ def test_a_run_without_an_end_says_which_file_is_missing(tmp_path, capsys):
     folder = fake_run(tmp_path / "run")
     (folder.path / "measured.json").unlink()
 
-    assert cli.run(["report", str(folder.path)]) == 2
+    assert cli.run_command(["report", str(folder.path)]) == 2
     assert "measured.json: no such file" in capsys.readouterr().err
 
 
@@ -242,7 +245,7 @@ def test_bash_completes_options_by_the_script_that_is_printed(tmp_path):
 def test_completion_is_installed_where_the_shell_looks(shell, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("HOME", str(tmp_path))
 
-    assert cli.run(["completion", shell, "--install"]) == 0
+    assert cli.run_command(["completion", shell, "--install"]) == 0
     path = capsys.readouterr().out.split(": ")[0]
     assert path.startswith(str(tmp_path))
     assert "_MESHWRIGHT_COMPLETE" in Path(path).read_text()

@@ -8,9 +8,9 @@ import itertools
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from meshwright.hardware import Accelerator, load
+from meshwright.hardware import Accelerator, load_catalogue
 
-CATALOGUE = load()
+CATALOGUE = load_catalogue()
 GENERATION = {"pcie-3": "8.0", "pcie-4": "16.0", "pcie-5": "32.0", "pcie-6": "64.0"}
 SECONDS = {"pcie-3": 8, "pcie-4": 16, "pcie-5": 32, "pcie-6": 64}
 Pair = tuple[int, int]

@@ -12,10 +12,10 @@ from meshwright.cluster.graph import Cluster, Device, Host
 from meshwright.cluster.wire import read_cluster, wire_form
 from meshwright.errors import InputError
 from meshwright.files import to_json
-from meshwright.hardware import load
+from meshwright.hardware import load_catalogue
 from tests.unit.cluster.samples import layouts, references
 
-CATALOGUE = load()
+CATALOGUE = load_catalogue()
 SAMPLES = {sample.name: sample for sample in [*references(), *layouts()]}
 
 

@@ -15,9 +15,9 @@ from meshwright.cluster.nvml import NvidiaGpu, NvmlError, nvidia_gpus
 from meshwright.cluster.plugins import net_plugins
 from meshwright.cluster.sysfs import InterfaceState, infiniband_rate, network_bytes_per_s
 from meshwright.errors import InputError
-from meshwright.hardware import load
+from meshwright.hardware import load_catalogue
 
-CATALOGUE = load()
+CATALOGUE = load_catalogue()
 EMPTY = Cluster(name="h", hosts=(Host(name="h", cores=8, memory_bytes=2**30),))
 
 
@@ -303,7 +303,7 @@ import json
 from pyroute2 import IPRoute
 from meshwright.cluster.discover import discover
 from meshwright.errors import InputError
-from meshwright.hardware import load
+from meshwright.hardware import load_catalogue
 
 with IPRoute() as netlink:
     netlink.link("add", ifname="veth1", peer="veth2", kind="veth")
@@ -312,7 +312,7 @@ with IPRoute() as netlink:
         netlink.link("set", index=index, state="up")
         if name == "veth1":
             netlink.tc("add", "tbf", index=index, handle=0x10000, rate=125_000_000, burst=2**20, limit=2**22)
-print(json.dumps({d.id: d.network_bandwidth_bytes_per_s for d in discover(load()).of_kind("nic")}))
+print(json.dumps({d.id: d.network_bandwidth_bytes_per_s for d in discover(load_catalogue()).of_kind("nic")}))
 """
 
 

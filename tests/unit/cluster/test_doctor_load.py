@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from meshwright.bench.setup import OnRanks
 from meshwright.cli.bench_work import _beside_notes
-from meshwright.cluster.doctor import examine
+from meshwright.cluster.doctor import run_checks
 from meshwright.cluster.doctor.facts import NodeFacts
 from meshwright.cluster.doctor.report import machine_report
 from meshwright.machine_load import Load, watched, words_since
@@ -16,7 +16,7 @@ NODE = NodeFacts(node=0, nodes=1, host="a", shm_bytes=2**34, shm_free_bytes=2**3
 
 
 def found(facts):
-    return [(finding.check, finding.found) for finding in examine([facts]) if finding.check == "busy-processors"]
+    return [(finding.check, finding.found) for finding in run_checks([facts]) if finding.check == "busy-processors"]
 
 
 def test_doctor_says_what_share_other_programs_take():

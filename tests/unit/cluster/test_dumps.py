@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from meshwright.cli import run
+from meshwright.cli import run_command
 from meshwright.cluster.dumps.detect import load_dump, parse_dump
 from meshwright.cluster.dumps.hostlist import expand_hosts
 from meshwright.cluster.graph import Cluster
 from meshwright.errors import InputError
 from meshwright.files import read_struct
-from meshwright.hardware import load
+from meshwright.hardware import load_catalogue
 from tests.unit.cluster.samples import layouts, references
 
-CATALOGUE = load()
+CATALOGUE = load_catalogue()
 DATA = Path(__file__).parent / "data"
 
 
@@ -312,7 +312,7 @@ def test_the_command_prints_the_designs_json(tmp_path, capsys):
     path = tmp_path / "dump.txt"
     path.write_text(references()[2].text)
 
-    assert run(["topo", "--from", str(path), "--json"]) == 0
+    assert run_command(["topo", "--from", str(path), "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
 
     assert set(data) == {"devices", "links", "warnings"}
@@ -325,9 +325,9 @@ def test_a_rate_that_is_open_is_null_with_a_warning_until_a_name_decides(tmp_pat
     path = tmp_path / "dump.txt"
     path.write_text(references()[3].text)
 
-    assert run(["topo", "--from", str(path), "--json"]) == 0
+    assert run_command(["topo", "--from", str(path), "--json"]) == 0
     unnamed = json.loads(capsys.readouterr().out)
-    assert run(["topo", "--from", str(path), "--json", "--gpu", "b200"]) == 0
+    assert run_command(["topo", "--from", str(path), "--json", "--gpu", "b200"]) == 0
     named = json.loads(capsys.readouterr().out)
 
     assert {link["bandwidth_GBps"] for link in unnamed["links"]} == {None}
@@ -340,7 +340,7 @@ def test_every_sample_is_drawn_in_the_terminal_and_as_svg(sample, tmp_path, caps
     path, picture = tmp_path / "dump.txt", tmp_path / "out.svg"
     path.write_text(sample.text)
 
-    assert run(["topo", "--from", str(path), "--svg", str(picture)]) == 0
+    assert run_command(["topo", "--from", str(path), "--svg", str(picture)]) == 0
     text = capsys.readouterr().out
 
     assert all(name in text for name in sample.names)
@@ -352,7 +352,7 @@ def test_names_in_the_svg_are_escaped(tmp_path):
     path, picture = tmp_path / "d.xml", tmp_path / "out.svg"
     path.write_text(nccl().replace('name="mlx5_0"', 'name="&lt;script>"'))
 
-    assert run(["topo", "--from", str(path), "--svg", str(picture)]) == 0
+    assert run_command(["topo", "--from", str(path), "--svg", str(picture)]) == 0
 
     assert "<script" not in picture.read_text()
 
@@ -361,9 +361,9 @@ def test_a_saved_cluster_is_read_back_the_same(tmp_path, capsys):
     dump, saved = tmp_path / "dump.txt", tmp_path / "cluster.json"
     dump.write_text(references()[2].text)
 
-    assert run(["topo", "--from", str(dump), "--save", str(saved), "--json"]) == 0
+    assert run_command(["topo", "--from", str(dump), "--save", str(saved), "--json"]) == 0
     first = capsys.readouterr().out
-    assert run(["topo", "--from", str(saved), "--json"]) == 0
+    assert run_command(["topo", "--from", str(saved), "--json"]) == 0
 
     assert capsys.readouterr().out == first
     assert len(read_struct(saved, Cluster).links) == 28
@@ -376,5 +376,5 @@ def test_bad_arguments_leave_with_two_and_one_line(arguments, tmp_path, capsys):
     path = tmp_path / "dump.txt"
     path.write_text(references()[0].text)
 
-    assert run(["topo", *(a.format(path) for a in arguments)]) == 2
+    assert run_command(["topo", *(a.format(path) for a in arguments)]) == 2
     assert capsys.readouterr().err.count("\n") == 1

@@ -6,7 +6,7 @@ import time
 
 import msgspec
 
-from meshwright.cluster.doctor.exchange import meet
+from meshwright.cluster.doctor.exchange import meet_nodes
 from meshwright.cluster.doctor.facts import NodeFacts
 
 WAIT_S = 20.0
@@ -34,7 +34,7 @@ def test_nodes_bring_their_facts_together_although_a_stranger_breaks_off():
 
     def node(number):
         facts = NodeFacts(node=number, nodes=2, host=f"node{number}")
-        found[number] = {finding.check for finding in meet(facts, "127.0.0.1", port, WAIT_S)}
+        found[number] = {finding.check for finding in meet_nodes(facts, "127.0.0.1", port, WAIT_S)}
 
     first = threading.Thread(target=node, args=(0,))
     first.start()
@@ -52,7 +52,7 @@ def test_neither_junk_nor_a_node_that_is_not_of_the_job_nor_one_that_leaves_dist
 
     def node(number):
         facts = NodeFacts(node=number, nodes=3, host=f"node{number}")
-        found[number] = {finding.check for finding in meet(facts, "127.0.0.1", port, WAIT_S)}
+        found[number] = {finding.check for finding in meet_nodes(facts, "127.0.0.1", port, WAIT_S)}
 
     first = threading.Thread(target=node, args=(0,))
     first.start()
@@ -76,7 +76,7 @@ def test_a_node_whose_clock_is_wrong_is_named_by_all(monkeypatch):
 
     def node(number, wrong_s):
         guest.wrong_s = wrong_s
-        findings = meet(NodeFacts(node=number, nodes=3, host=f"node{number}"), "127.0.0.1", port, WAIT_S)
+        findings = meet_nodes(NodeFacts(node=number, nodes=3, host=f"node{number}"), "127.0.0.1", port, WAIT_S)
         found[number] = [(finding.host, finding.found) for finding in findings if finding.check == "clock"]
 
     monkeypatch.setattr("meshwright.cluster.doctor.exchange.time.time", lambda: right() + getattr(guest, "wrong_s", 0))

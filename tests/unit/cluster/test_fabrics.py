@@ -10,13 +10,13 @@ from meshwright.cluster.cuts import balanced_cut
 from meshwright.cluster.dumps.detect import parse_dump
 from meshwright.cluster.expand import expanded
 from meshwright.cluster.graph import Cluster
-from meshwright.cluster.proximity import advice, hops, nearest_nodes, nearest_order
+from meshwright.cluster.proximity import hops, nearest_nodes, nearest_order, placement_advice
 from meshwright.errors import InputError
 from meshwright.files import convert, to_json
-from meshwright.hardware import load
+from meshwright.hardware import load_catalogue
 from tests.unit.cluster.samples import layouts, references
 
-CATALOGUE = load()
+CATALOGUE = load_catalogue()
 SLURM = """SwitchName=leaf0 Nodes=a[0-1]
 SwitchName=leaf1 Nodes=a[2-3]
 SwitchName=leaf2 Nodes=b[0-1]
@@ -208,9 +208,9 @@ def test_neighbours_in_the_order_of_ranks_share_a_leaf():
 def test_spread_nodes_are_told_how_their_cloud_gives_close_ones():
     cluster = parse_dump(SLURM, "s", CATALOGUE)
 
-    assert advice(cluster, ["a0", "a1"]) is None
-    assert "placement group" in advice(cluster, ["a0", "b1"], "aws")
-    assert "compact placement" in advice(cluster, ["a0", "b1"])
+    assert placement_advice(cluster, ["a0", "a1"]) is None
+    assert "placement group" in placement_advice(cluster, ["a0", "b1"], "aws")
+    assert "compact placement" in placement_advice(cluster, ["a0", "b1"])
 
 
 def test_a_spread_cluster_says_so_in_its_analysis():

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from meshwright.cli import run
+from meshwright.cli import run_command
 from meshwright.cluster.analysis import analyse
 from meshwright.cluster.compact import compact
 from meshwright.cluster.dumps import load_dump
 from meshwright.cluster.graph import Cluster
-from meshwright.hardware import load
+from meshwright.hardware import load_catalogue
 
-CATALOGUE = load()
+CATALOGUE = load_catalogue()
 DATA = Path(__file__).parent / "data" / "topologies"
 
 
@@ -344,6 +344,9 @@ def test_every_one_of_them_is_printed_drawn_and_saved(path, tmp_path, capsys):
         pytest.skip("a folder, read above")
     saved = tmp_path / "cluster.json"
 
-    assert run(["topo", "--from", str(path), "--json", "--save", str(saved), "--svg", str(tmp_path / "a.svg")]) == 0
+    assert (
+        run_command(["topo", "--from", str(path), "--json", "--save", str(saved), "--svg", str(tmp_path / "a.svg")])
+        == 0
+    )
     assert set(json.loads(capsys.readouterr().out)) == {"devices", "links", "warnings"}
-    assert run(["topo", "--from", str(saved)]) == 0
+    assert run_command(["topo", "--from", str(saved)]) == 0

@@ -4,13 +4,13 @@ import json
 
 import pytest
 
-from meshwright.cli import run
+from meshwright.cli import run_command
 from meshwright.cluster.dumps import load_dump
 from meshwright.cluster.proximity import hops
 from meshwright.errors import InputError
-from meshwright.hardware import load
+from meshwright.hardware import load_catalogue
 
-CATALOGUE = load()
+CATALOGUE = load_catalogue()
 HEAD = "NAME   STATUS   ROLES    AGE   VERSION   LABELS\n"
 ROW = "{0}   Ready    <none>   12d   v1.31.4   beta.kubernetes.io/arch=amd64,kubernetes.io/hostname={0},{1}\n"
 SPINES = (
@@ -90,7 +90,10 @@ def test_a_plan_takes_the_nodes_that_the_labels_put_together(tmp_path):
     words = ["plan", "--model", "llama3-8b", "--cluster", "dgx-a100-80g", "--gpus", "16", "--global-batch", "16"]
     output = str(tmp_path / "plan.json")
 
-    assert run([*words, "--layout", "tp=8,dp=2", "--placements", str(tmp_path / "nodes.txt"), "--output", output]) == 0
+    assert (
+        run_command([*words, "--layout", "tp=8,dp=2", "--placements", str(tmp_path / "nodes.txt"), "--output", output])
+        == 0
+    )
     nodes = json.loads((tmp_path / "plan.json").read_text())["nodes"]
     assert len(nodes) == 2
     assert len({leaves[int(node[1:])] for node in nodes}) == 1

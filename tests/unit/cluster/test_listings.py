@@ -4,13 +4,13 @@ import json
 
 import pytest
 
-from meshwright.cli import run
+from meshwright.cli import run_command
 from meshwright.cluster.analysis import analyse
 from meshwright.cluster.dumps.detect import parse_dump
 from meshwright.errors import InputError
-from meshwright.hardware import load
+from meshwright.hardware import load_catalogue
 
-CATALOGUE = load()
+CATALOGUE = load_catalogue()
 TREE = """$ lspci -tv
 -+-[0000:00]-+-00.0  Intel Corporation 82G33/G31/P35/P31 Express DRAM Controller
  |           \\-1f.0  Intel Corporation 82801IB (ICH9) LPC Interface Controller
@@ -219,7 +219,7 @@ def test_what_adds_up_inside_a_switch_is_no_node_and_makes_a_spine_no_leaf():
 def test_a_fabric_without_devices_says_so_in_json(tmp_path, capsys):
     (tmp_path / "topology.conf").write_text("BlockName=b1 Nodes=n[1-2]\nBlockName=b2 Nodes=n[3-4]\nBlockSizes=2\n")
 
-    assert run(["topo", "--from", str(tmp_path / "topology.conf"), "--json"]) == 0
+    assert run_command(["topo", "--from", str(tmp_path / "topology.conf"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["warnings"] == [
         "4 nodes and the switches above them, no devices: --save keeps them"
     ]

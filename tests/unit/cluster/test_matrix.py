@@ -7,10 +7,10 @@ import pytest
 from meshwright.cluster.dumps.detect import parse_dump
 from meshwright.cluster.graph import Cluster
 from meshwright.errors import InputError
-from meshwright.hardware import load
+from meshwright.hardware import load_catalogue
 from tests.unit.cluster.samples import Sample, layouts, references
 
-CATALOGUE = load()
+CATALOGUE = load_catalogue()
 SAMPLES = [*references(), *layouts()]
 
 

@@ -5,17 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from meshwright.cli import run
+from meshwright.cli import run_command
 from meshwright.cluster.analysis import analyse
 from meshwright.cluster.compact import compact
 from meshwright.cluster.dumps import load_dump
 from meshwright.cluster.dumps.detect import READERS, parse_dump
 from meshwright.errors import InputError
-from meshwright.hardware import load
+from meshwright.hardware import load_catalogue
 from meshwright.hardware.pci import pci_kind
 from tests.unit.cluster.machines import as_matrix, as_rocm, machine
 
-CATALOGUE = load()
+CATALOGUE = load_catalogue()
 
 
 @pytest.mark.parametrize(
@@ -243,11 +243,11 @@ def test_a_tray_that_is_planned_for_a_rack_is_asked_for_its_domain(tmp_path, cap
     job = ["plan", "--model", "llama3-8b", "--gpus", "72", "--global-batch", "144", "--layout", "tp=8,dp=9,mbs=1"]
     read = ["topo", "--from", str(tmp_path / "tray.txt"), "--gpu", "gb200", "--save", str(tmp_path / "tray.json")]
 
-    assert run(read) == 0
-    assert run([*job, "--cluster", str(tmp_path / "tray.json"), "--inter", "1600Gbps"]) == 2
+    assert run_command(read) == 0
+    assert run_command([*job, "--cluster", str(tmp_path / "tray.json"), "--inter", "1600Gbps"]) == 2
     assert "one tray of an NVLink domain" in capsys.readouterr().err
-    assert run([*read, "--domain", "18"]) == 0
-    assert run([*job, "--cluster", str(tmp_path / "tray.json"), "--json"]) == 0
+    assert run_command([*read, "--domain", "18"]) == 0
+    assert run_command([*job, "--cluster", str(tmp_path / "tray.json"), "--json"]) == 0
 
 
 def test_a_c2c_link_prices_what_crosses_to_the_cpu():

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from meshwright.cli import run
+from meshwright.cli import run_command
 from meshwright.cluster.analysis import analyse
 from meshwright.cluster.compact import compact
 from meshwright.cluster.dumps import load_dump
 from meshwright.cluster.dumps.detect import load_dumps, parse_dump
 from meshwright.cluster.graph import Cluster
-from meshwright.hardware import load
+from meshwright.hardware import load_catalogue
 from tests.unit.cluster.machines import (
     Machine,
     as_amd_smi,
@@ -26,7 +26,7 @@ from tests.unit.cluster.machines import (
     without_pair,
 )
 
-CATALOGUE = load()
+CATALOGUE = load_catalogue()
 NVIDIA = [
     *("dgx-1-p100", "dgx-1-v100", "dgx-2", "dgx-a100-40g", "dgx-a100-80g", "dgx-a800", "dgx-h100", "dgx-h200"),
     *("dgx-b200", "dgx-b300", "hgx-h20"),
@@ -178,11 +178,11 @@ def test_a_plan_for_a_sick_node_takes_as_long_as_for_a_healthy_one_or_longer(nam
         source = tmp_path / f"{which}.txt"
         source.write_text(as_matrix(m) if tool == "matrix" else as_nccl(m) if tool == "nccl" else as_hwloc(m))
         saved = tmp_path / f"{which}.json"
-        assert run(["topo", "--from", str(source), "--save", str(saved)]) == 0
+        assert run_command(["topo", "--from", str(source), "--save", str(saved)]) == 0
         capsys.readouterr()
         job = ["--model", "llama3-8b", "--gpus", str(m.count), "--global-batch", "64", "--seq-len", "4096"]
         layout = ["--layout", f"tp={m.count},mbs=1,recompute=full"]
-        assert run(["plan", *job, "--cluster", str(saved), *layout, "--json"]) == 0
+        assert run_command(["plan", *job, "--cluster", str(saved), *layout, "--json"]) == 0
         times.append(json.loads(capsys.readouterr().out)["predicted"]["step_time_s"])
 
     assert times[1] >= times[0]

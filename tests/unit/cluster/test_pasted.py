@@ -9,11 +9,11 @@ from meshwright.cluster.compact import compact
 from meshwright.cluster.dumps.detect import load_dumps, parse_dump
 from meshwright.cluster.graph import Cluster
 from meshwright.errors import InputError
-from meshwright.hardware import load
+from meshwright.hardware import load_catalogue
 from tests.unit.cluster.machines import as_amd_smi, as_hwloc, as_matrix, as_nccl, as_rocm, as_sysfs, machine
 from tests.unit.cluster.test_matrix import damaged, outcome
 
-CATALOGUE = load()
+CATALOGUE = load_catalogue()
 DATA = Path(__file__).parent / "data" / "topologies"
 MATRICES = {name: as_matrix(machine(name)) for name in ("dgx-a100-80g", "dgx-h100", "dgx-1-v100")}
 TEXTS = {

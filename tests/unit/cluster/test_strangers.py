@@ -8,10 +8,10 @@ from meshwright.cluster.builders import catalogue_cluster
 from meshwright.cluster.dumps import load_dump
 from meshwright.cluster.graph import Cluster
 from meshwright.errors import InputError
-from meshwright.hardware import load
+from meshwright.hardware import load_catalogue
 from meshwright.hardware.pci import pci_kind
 
-CATALOGUE = load()
+CATALOGUE = load_catalogue()
 MATRIX = """\tGPU0\tGPU1\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID
 GPU0\t X \tPHB\t0-63\t0\t\tN/A
 GPU1\tPHB\t X \t0-63\t0\t\tN/A

@@ -5,9 +5,9 @@ import re
 
 import pytest
 
-from meshwright.cluster.arrangement import machines, sick
+from meshwright.cluster.arrangement import arranged_hosts, sick
 from meshwright.cluster.graph import Cluster, Device, Link
-from meshwright.cluster.svg import svg
+from meshwright.cluster.svg import cluster_svg
 
 BOX = re.compile(
     r'<g><title>(\S+) .*?</title><rect x="(-?\d+)" y="(-?\d+)" width="(\d+)" height="(\d+)" \S+ class="([^"]+)"'
@@ -46,13 +46,13 @@ def without(cluster, *pairs):
 
 
 def test_a_gpu_stands_above_the_nic_of_its_pcie_switch_in_the_frame_of_its_numa_node():
-    (machine,), _ = machines(node(), 400)
+    (machine,), _ = arranged_hosts(node(), 400)
 
     assert [[tuple(d.id for d in (*g.gpus, *g.nics)) for g in numa.groups] for numa in machine.numas] == [
         [("GPU0", "NIC0"), ("GPU1", "NIC1")],
         [("GPU2", "NIC2"), ("GPU3", "NIC3")],
     ]
-    drawn = boxes(svg(node()))
+    drawn = boxes(cluster_svg(node()))
     assert all(
         drawn[f"GPU{i}"][0] == drawn[f"NIC{i}"][0] and drawn[f"GPU{i}"][1] < drawn[f"NIC{i}"][1] for i in range(4)
     )
@@ -62,7 +62,7 @@ def test_a_gpu_stands_above_the_nic_of_its_pcie_switch_in_the_frame_of_its_numa_
 @pytest.mark.parametrize("gpus", [2, 4, 8, 16])
 @pytest.mark.parametrize("nics", [True, False])
 def test_no_box_covers_another(gpus, nics):
-    drawn = boxes(svg(node(gpus, nics=nics)))
+    drawn = boxes(cluster_svg(node(gpus, nics=nics)))
 
     assert len(drawn) == gpus * (2 if nics else 1) + 2
     for (ax, ay, aw, ah, _), (bx, by, bw, bh, _) in itertools.combinations(drawn.values(), 2):
@@ -70,7 +70,7 @@ def test_no_box_covers_another(gpus, nics):
 
 
 def test_a_switch_is_one_box_with_a_line_to_each_gpu_and_nothing_sound_is_coloured():
-    picture = svg(node(8))
+    picture = cluster_svg(node(8))
 
     assert picture.count('class="switch"') == 1
     assert "NVSwitch: NV18, 450 GB/s" in picture
@@ -85,7 +85,7 @@ def test_a_gpu_with_fewer_links_than_its_peers_is_red_and_says_so():
         Link(a=k.a, b=k.b, kind="NV16", bandwidth_bytes_per_s=400e9) if "GPU3" in (k.a, k.b) and k.kind == "NV18" else k
         for k in whole.links
     )
-    picture = svg(Cluster(name="box", devices=whole.devices, links=links))
+    picture = cluster_svg(Cluster(name="box", devices=whole.devices, links=links))
 
     assert "16 of 18 links" in picture
     assert [name for name, (*_, kind) in boxes(picture).items() if "sick" in kind] == ["GPU3"]
@@ -95,20 +95,20 @@ def test_a_gpu_with_fewer_links_than_its_peers_is_red_and_says_so():
 def test_a_gpu_that_no_link_joins_to_the_others_is_red():
     cluster = without(node(4), *[("GPU2", f"GPU{i}") for i in (0, 1, 3)])
 
-    assert sick(machines(cluster, 400)[0][0]) == {"GPU2": "no link to any peer"}
+    assert sick(arranged_hosts(cluster, 400)[0][0]) == {"GPU2": "no link to any peer"}
 
 
 def test_a_mesh_of_another_shape_is_drawn_pair_by_pair_and_is_not_sick():
     square = without(node(4, kind="NV2"), ("GPU0", "GPU2"), ("GPU1", "GPU3"))
-    picture = svg(square)
+    picture = cluster_svg(square)
 
     assert picture.count("<path ") == 4
-    assert sick(machines(square, 400)[0][0]) == {}
+    assert sick(arranged_hosts(square, 400)[0][0]) == {}
 
 
 def test_of_more_devices_than_are_drawn_whole_hosts_are_left_out_and_counted():
     devices = tuple(Device(id=f"n{h}/GPU{i}", kind="gpu", node=f"n{h}") for h in range(60) for i in range(8))
-    shown, left_out = machines(Cluster(name="big", devices=devices), 400)
+    shown, left_out = arranged_hosts(Cluster(name="big", devices=devices), 400)
 
     assert (len(shown), left_out) == (50, 80)
-    assert "80 more devices are not drawn" in svg(Cluster(name="big", devices=devices))
+    assert "80 more devices are not drawn" in cluster_svg(Cluster(name="big", devices=devices))

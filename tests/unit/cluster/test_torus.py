@@ -4,9 +4,9 @@ import pytest
 
 from meshwright.cluster.builders import bisection_bytes_per_s, catalogue_cluster
 from meshwright.errors import InputError
-from meshwright.hardware import load
+from meshwright.hardware import load_catalogue
 
-CATALOGUE = load()
+CATALOGUE = load_catalogue()
 
 
 @pytest.mark.parametrize(

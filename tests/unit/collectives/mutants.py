@@ -2,7 +2,7 @@
 
 import msgspec
 
-from meshwright.collectives.algorithms import build, hierarchical_of, names
+from meshwright.collectives.algorithms import algorithm_names, build_schedule, hierarchical_of
 from meshwright.collectives.programs import RoundTransfers
 from meshwright.collectives.schedule import COLLECTIVES
 
@@ -13,11 +13,11 @@ def random_schedule(rng, max_ranks=5):
     """Return one of our own schedules, of any collective, on up to `max_ranks` ranks."""
     collective = rng.choice(COLLECTIVES)
     ranks = rng.randint(2, max_ranks)
-    name = rng.choice(names(collective))
+    name = rng.choice(algorithm_names(collective))
     if name == "hierarchical" and ranks == 4:
-        inner, outer = (rng.choice(names(collective)[:-1]) for _ in range(2))
+        inner, outer = (rng.choice(algorithm_names(collective)[:-1]) for _ in range(2))
         return hierarchical_of(collective, 4, rng.choice([1, 2, 4]), inner=inner, outer=outer)
-    return build(collective, name, ranks, root=rng.randrange(ranks))
+    return build_schedule(collective, name, ranks, root=rng.randrange(ranks))
 
 
 def mutated(rng, schedule):

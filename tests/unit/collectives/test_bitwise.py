@@ -3,7 +3,7 @@
 import pytest
 
 from meshwright.backend.hosts.choice import same_bits
-from meshwright.collectives.algorithms import build
+from meshwright.collectives.algorithms import build_schedule
 from meshwright.collectives.bitwise import leaves_equal_bits
 from meshwright.collectives.schedule import Schedule
 
@@ -12,14 +12,14 @@ from meshwright.collectives.schedule import Schedule
 @pytest.mark.parametrize("narrow", [False, True])
 def test_only_algorithms_that_end_alike_everywhere_are_chosen(ranks, narrow):
     for name in same_bits(narrow=narrow):
-        schedule = build("all_reduce", name, ranks)
+        schedule = build_schedule("all_reduce", name, ranks)
         alike_as_it_is = leaves_equal_bits(schedule, rounded=narrow)
         assert alike_as_it_is or leaves_equal_bits(schedule, rounded=narrow, keeps_rounded=True), name
 
 
 @pytest.mark.parametrize("name", ["naive", "staggered"])
 def test_three_ranks_that_each_sum_in_an_order_of_their_own_do_not_end_alike(name):
-    assert not leaves_equal_bits(build("all_reduce", name, 3))
+    assert not leaves_equal_bits(build_schedule("all_reduce", name, 3))
 
 
 def test_two_ranks_that_swap_rounded_vectors_end_alike_only_if_each_rounds_its_own():

@@ -5,14 +5,14 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from meshwright.collectives.algorithms import build
+from meshwright.collectives.algorithms import build_schedule
 from meshwright.collectives.draw import draw_svg, draw_text
 from meshwright.collectives.schedule import Schedule
 
 
 def test_the_terminal_picture_has_a_line_a_round_and_a_column_a_rank():
     assert (
-        draw_text(build("all_reduce", "ring", 3))
+        draw_text(build_schedule("all_reduce", "ring", 3))
         == """\
 all_reduce ring: 3 ranks, 4 rounds, 3 chunks
 round  r0     r1     r2
@@ -34,7 +34,7 @@ SPACE = "{http://www.w3.org/2000/svg}"
 
 
 def test_the_svg_has_an_arrow_for_each_pair_of_a_round_and_a_dot_for_each_local_step():
-    schedule = build("all_reduce", "naive", 4)
+    schedule = build_schedule("all_reduce", "naive", 4)
     root = ET.fromstring(draw_svg(schedule))
     transfers = [t for transfers in schedule.rounds for t in transfers]
     arrows = [g for g in root.findall(f"{SPACE}g") if g.get("id") != "legend"]
@@ -54,7 +54,7 @@ def test_chunks_of_one_pair_share_an_arrow():
 
 @pytest.mark.parametrize(("name", "ranks"), [("partitioned", 8), ("one_shot", 12), ("naive", 6), ("ring", 64)])
 def test_no_label_lies_over_another_and_there_is_a_legend(name, ranks):
-    root = ET.fromstring(draw_svg(build("all_reduce", name, ranks)))
+    root = ET.fromstring(draw_svg(build_schedule("all_reduce", name, ranks)))
     boxes = [
         (float(text.get("x")), float(text.get("y")), 6.1 * len(text.text))
         for text in root.findall(f"{SPACE}text")

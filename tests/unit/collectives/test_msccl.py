@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from meshwright.collectives.algorithms import build, hierarchical_of, names
+from meshwright.collectives.algorithms import algorithm_names, build_schedule, hierarchical_of
 from meshwright.collectives.figures import figures
 from meshwright.collectives.msccl_export import COLL, to_msccl_xml
 from meshwright.collectives.msccl_import import from_msccl_xml, load_msccl_xml
@@ -17,7 +17,7 @@ from meshwright.errors import InputError
 from tests.unit.collectives import msccl_machine, mutants
 
 FILES = sorted((Path(__file__).parent / "msccl").glob("*.xml"))
-OWN = [(collective, name) for collective in COLL for name in names(collective)]
+OWN = [(collective, name) for collective in COLL for name in algorithm_names(collective)]
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
@@ -30,7 +30,7 @@ def test_a_program_of_msccl_tools_is_proved(path):
 
 def test_another_compiler_s_ring_is_our_ring():
     theirs = load_msccl_xml(next(path for path in FILES if path.stem == "allreduce_ring_4"))
-    ours = build("all_reduce", "ring", 4)
+    ours = build_schedule("all_reduce", "ring", 4)
     turned = {tuple(sorted(str(t).replace("c", "") for t in transfers)) for transfers in theirs.rounds}
 
     assert figures(theirs) == figures(ours)
@@ -40,14 +40,14 @@ def test_another_compiler_s_ring_is_our_ring():
 @pytest.mark.parametrize(("collective", "name"), OWN)
 @pytest.mark.parametrize("ranks", [1, 2, 3, 5, 8, 12])
 def test_our_own_schedules_come_back_unchanged(collective, name, ranks):
-    schedule = build(collective, name, ranks, root=ranks - 1)
+    schedule = build_schedule(collective, name, ranks, root=ranks - 1)
 
     assert from_msccl_xml(to_msccl_xml(schedule)) == schedule
 
 
 @pytest.mark.parametrize(("collective", "name"), OWN)
 def test_without_our_notes_on_rounds_they_come_back_as_schedules_that_are_proved(collective, name):
-    schedule = build(collective, name, 6, root=2)
+    schedule = build_schedule(collective, name, 6, root=2)
     read = from_msccl_xml(re.sub(r' round="[^"]*"', "", to_msccl_xml(schedule)))
 
     verify(read)
@@ -126,7 +126,7 @@ def test_a_program_that_fails_in_some_run_of_a_plain_interpreter_is_refused():
     assert wrong > 40
 
 
-RING = to_msccl_xml(build("all_reduce", "ring", 2))
+RING = to_msccl_xml(build_schedule("all_reduce", "ring", 2))
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_blocks_that_wait_in_a_circle_are_a_deadlock():
 
 def test_signals_have_no_place_in_the_format():
     with pytest.raises(InputError, match="barrier: MSCCL XML has no messages without chunks"):
-        to_msccl_xml(build("barrier", "central", 3))
+        to_msccl_xml(build_schedule("barrier", "central", 3))
 
 
 def test_a_name_with_markup_is_escaped():

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from meshwright.collectives.algorithms import build, names
+from meshwright.collectives.algorithms import algorithm_names, build_schedule
 from meshwright.collectives.msccl_export import COLL, to_msccl_xml
 from meshwright.collectives.msccl_file import read_algo
 from meshwright.collectives.msccl_flight import HELD, flight
@@ -20,7 +20,7 @@ from meshwright.errors import InputError
 HERE = Path(__file__).parent
 JUDGED = HERE / "msccl_judged"
 FILES = sorted((HERE / "msccl").glob("*.xml"))
-RING = to_msccl_xml(build("all_reduce", "ring", 2))
+RING = to_msccl_xml(build_schedule("all_reduce", "ring", 2))
 STEP = (
     '<step s="{s}" type="{kind}" srcbuf="i" srcoff="{at}" dstbuf="i" dstoff="{at}" cnt="1" depid="-1" deps="-1"'
     ' hasdep="0"/>'
@@ -92,9 +92,9 @@ def test_a_plain_run_with_bounded_connections_agrees(path, held):
     assert (flight(read_algo(path.read_text()), held) is None) == ends(path.read_text(), held)
 
 
-@pytest.mark.parametrize(("collective", "name"), [(c, n) for c in COLL for n in names(c)])
+@pytest.mark.parametrize(("collective", "name"), [(c, n) for c in COLL for n in algorithm_names(c)])
 def test_our_own_programs_need_no_more_than_simple_holds(collective, name):
-    text = to_msccl_xml(build(collective, name, 7, root=3))
+    text = to_msccl_xml(build_schedule(collective, name, 7, root=3))
 
     assert flight(read_algo(text), HELD["Simple"]) is None
     assert ends(text, HELD["Simple"])
@@ -161,9 +161,9 @@ REQUIRED = ["proto", "nchannels", "nchunksperloop", "ngpus", "coll", "inplace", 
 STEP_KEYS = ("s", "type", "srcbuf", "srcoff", "dstbuf", "dstoff", "cnt", "depid", "deps", "hasdep")
 
 
-@pytest.mark.parametrize(("collective", "name"), [(c, n) for c in COLL for n in names(c)])
+@pytest.mark.parametrize(("collective", "name"), [(c, n) for c in COLL for n in algorithm_names(c)])
 def test_an_export_has_what_readers_require_and_no_long_value(collective, name):
-    text = to_msccl_xml(build(collective, name, 24))
+    text = to_msccl_xml(build_schedule(collective, name, 24))
     head, steps = text.splitlines()[0], [line for line in text.splitlines() if "<step" in line]
 
     assert all(f' {key}="' in head for key in REQUIRED)
@@ -180,7 +180,7 @@ def long_way(rounds: int) -> str:
 
 @pytest.mark.parametrize(("name", "ranks"), [("ring", 40), ("partitioned", 34)])
 def test_an_export_for_a_runtime_is_cut_to_what_it_takes(name, ranks):
-    schedule = build("all_reduce", name, ranks)
+    schedule = build_schedule("all_reduce", name, ranks)
     text = to_msccl_xml(schedule, "rccl")
 
     assert LIMITS["rccl"].fault(text) == ""
@@ -191,7 +191,7 @@ def test_what_a_runtime_cannot_take_is_an_error_that_names_the_limit():
     with pytest.raises(InputError, match="to_and_fro: rccl does not take it: gpu 0 has .* elements, it reads 4096"):
         to_msccl_xml(Schedule.parse(long_way(4200)), "rccl")
     with pytest.raises(InputError, match="copy: msccl has no such collective"):
-        to_msccl_xml(build("copy", names("copy")[0], 1), "msccl")
+        to_msccl_xml(build_schedule("copy", algorithm_names("copy")[0], 1), "msccl")
 
 
 @pytest.mark.parametrize("path", [*FILES, JUDGED / "copy_element_in_place.xml"], ids=lambda path: path.stem)

@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from meshwright.cli import run
-from meshwright.collectives.algorithms import build, names
+from meshwright.cli import run_command
+from meshwright.collectives.algorithms import algorithm_names, build_schedule
 from meshwright.collectives.mscclpp_export import to_mscclpp
 from meshwright.collectives.mscclpp_import import from_mscclpp
 from meshwright.collectives.verify import ScheduleError, verify
@@ -155,16 +155,16 @@ def test_the_commands_take_a_plan_as_they_take_xml(tmp_path, capsys):
     path = tmp_path / "plan.json"
     path.write_text(json.dumps(all_reduce(3)))
 
-    assert run(["collectives", "verify", "--file", str(path)]) == 0
+    assert run_command(["collectives", "verify", "--file", str(path)]) == 0
     assert "proved: all_reduce made on 3 ranks" in capsys.readouterr().out
-    assert run(["collectives", "verify", "--xml", str(path)]) == 0
-    assert run(["collectives", "draw", "--file", str(path)]) == 0
-    assert run(["collectives", "export", "--xml", str(path)]) == 0
+    assert run_command(["collectives", "verify", "--xml", str(path)]) == 0
+    assert run_command(["collectives", "draw", "--file", str(path)]) == 0
+    assert run_command(["collectives", "export", "--xml", str(path)]) == 0
     assert '<algo name="made"' in capsys.readouterr().out
 
 
 def test_blocks_of_one_gpu_have_ids_of_their_own():
-    data = to_mscclpp(build("all_reduce", "ring", 4))
+    data = to_mscclpp(build_schedule("all_reduce", "ring", 4))
     for one in data["gpus"]:
         one["threadblocks"].append({**one["threadblocks"][0], "ops": []})
 
@@ -174,19 +174,21 @@ def test_blocks_of_one_gpu_have_ids_of_their_own():
 
 @pytest.mark.parametrize("collective", ["all_reduce", "all_gather", "reduce_scatter", "broadcast"])
 def test_every_algorithm_comes_back_from_its_plan_and_is_proved(collective):
-    for name in names(collective):
+    for name in algorithm_names(collective):
         for ranks in (1, 3, 4):
-            found = from_mscclpp(to_mscclpp(build(collective, name, ranks)))
+            found = from_mscclpp(to_mscclpp(build_schedule(collective, name, ranks)))
 
             proof = verify(found)
             assert (proof.collective, proof.ranks) == (collective, ranks)
 
 
 def test_a_schedule_that_no_plan_can_say_is_refused_in_one_line(capsys):
-    assert run(["collectives", "export", "ring", "--ranks", "4", "--for", "mscclpp"]) == 0
+    assert run_command(["collectives", "export", "ring", "--ranks", "4", "--for", "mscclpp"]) == 0
     assert json.loads(capsys.readouterr().out)["collective"] == "allreduce"
     assert (
-        run(["collectives", "export", "pairwise", "--collective", "all_to_all", "--ranks", "4", "--for", "mscclpp"])
+        run_command(
+            ["collectives", "export", "pairwise", "--collective", "all_to_all", "--ranks", "4", "--for", "mscclpp"]
+        )
         == 2
     )
     assert "expected one of all_gather, all_reduce" in capsys.readouterr().err

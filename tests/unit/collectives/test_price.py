@@ -6,11 +6,11 @@ from math import log2
 import pytest
 
 from meshwright.cluster.graph import Cluster, Device, Link
-from meshwright.collectives.algorithms import build, hierarchical_of, names
+from meshwright.collectives.algorithms import algorithm_names, build_schedule, hierarchical_of
 from meshwright.collectives.figures import bus_factor, figures
 from meshwright.collectives.formulas import between_nodes, closed_formula, names_with_formula
 from meshwright.collectives.network import HostsNetwork, LinkRate, network_of, uniform
-from meshwright.collectives.price import PricedSchedule, cheapest, price
+from meshwright.collectives.price import PricedSchedule, cheapest, price_schedule
 from meshwright.errors import InputError
 
 ALPHA, RATE, N = 5e-6, 1e9, 10**8
@@ -18,13 +18,13 @@ BETA = 1 / RATE
 
 
 def time_s(name, ranks, network, collective="all_reduce", size=N, lockstep=True, **keys):
-    return price(build(collective, name, ranks, **keys), network, size, lockstep=lockstep).time_s
+    return price_schedule(build_schedule(collective, name, ranks, **keys), network, size, lockstep=lockstep).time_s
 
 
 @pytest.mark.parametrize("name", names_with_formula())
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 17, 31, 32, 64])
 def test_schedules_have_the_figures_of_the_closed_formulas(name, ranks):
-    counted, formula = figures(build("all_reduce", name, ranks)), closed_formula(name, ranks)
+    counted, formula = figures(build_schedule("all_reduce", name, ranks)), closed_formula(name, ranks)
 
     assert counted.rounds == formula.rounds
     if formula.exact:
@@ -38,13 +38,13 @@ def test_schedules_have_the_figures_of_the_closed_formulas(name, ranks):
 
 
 def test_the_rows_of_the_table_that_the_formulas_leave_out():
-    assert figures(build("all_reduce", "parameter_server", 9)).sent_least == 1
-    assert figures(build("all_reduce", "partitioned", 9)).largest_message == Fraction(1, 9)
+    assert figures(build_schedule("all_reduce", "parameter_server", 9)).sent_least == 1
+    assert figures(build_schedule("all_reduce", "partitioned", 9)).largest_message == Fraction(1, 9)
     for nodes, per_node in ((2, 4), (3, 4), (8, 8)):
         for inner in ("ring", "partitioned", "halving_doubling"):
             schedule = hierarchical_of("all_reduce", nodes * per_node, per_node, inner=inner, outer="ring")
             assert figures(schedule, per_node).between_nodes_most == between_nodes(nodes)
-    assert figures(build("all_reduce", "ring", 8), 4).between_nodes_most == Fraction(14, 8)
+    assert figures(build_schedule("all_reduce", "ring", 8), 4).between_nodes_most == Fraction(14, 8)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_the_rows_of_the_table_that_the_formulas_leave_out():
     ],
 )
 def test_figures_of_the_other_collectives_on_16_ranks(collective, name, rounds, sent):
-    counted = figures(build(collective, name, 16))
+    counted = figures(build_schedule(collective, name, 16))
 
     assert (counted.rounds, counted.sent_most) == (rounds, sent)
 
@@ -98,7 +98,7 @@ def test_the_server_s_time_grows_with_the_ranks_and_the_ring_s_hardly():
 
 def test_the_golden_parameter_server_of_the_reference():
     """256 workers x 3 iterations/s x 97.5 MB at one server: 74.88 GB/s, or, read as MiB, 73.1 GiB/s = 78.5 GB/s."""
-    received = figures(build("all_reduce", "parameter_server", 257)).received_at_once
+    received = figures(build_schedule("all_reduce", "parameter_server", 257)).received_at_once
 
     assert received * 3 * Fraction("97.5e6") == Fraction("74.88e9")
     assert float(received * 3 * Fraction("97.5")) * 2**20 == pytest.approx(78.5e9, rel=1e-3)
@@ -147,7 +147,7 @@ def test_messages_wait_for_the_copies_of_their_round():
 
 def test_further_messages_are_handled_while_the_first_ones_travel():
     net = uniform(4, ALPHA, RATE, message_s=1e-3)
-    short, long = PricedSchedule(build("all_reduce", "partitioned", 4), net).times_s([4, N])
+    short, long = PricedSchedule(build_schedule("all_reduce", "partitioned", 4), net).times_s([4, N])
 
     assert short == pytest.approx(2 * (ALPHA + 2e-3))
     assert long == pytest.approx(2 * ALPHA + 6 / 4 * N * BETA)
@@ -155,7 +155,7 @@ def test_further_messages_are_handled_while_the_first_ones_travel():
 
 def test_the_crossover_from_tree_to_ring_is_where_their_times_are_equal():
     net = uniform(8, 20e-6, 1e9)
-    ring, tree = (PricedSchedule(build("all_reduce", name, 8), net) for name in ("ring", "tree"))
+    ring, tree = (PricedSchedule(build_schedule("all_reduce", name, 8), net) for name in ("ring", "tree"))
     # 14 a + 14/8 N b = 6 a + 5 N b
     crossover = 8 * 20e-6 / ((5 - 14 / 8) * 1e-9)
     sizes = [int(crossover * 0.99), int(crossover * 1.01)]
@@ -164,12 +164,12 @@ def test_the_crossover_from_tree_to_ring_is_where_their_times_are_equal():
 
 
 def test_cheapest_changes_from_few_rounds_to_few_bytes():
-    schedules = [build("all_reduce", name, 8) for name in ("ring", "tree", "one_shot", "naive")]
+    schedules = [build_schedule("all_reduce", name, 8) for name in ("ring", "tree", "one_shot", "naive")]
 
     assert [s.name for s in cheapest(schedules, uniform(8, 20e-6, 1e9), [8, 2**26])] == ["one_shot", "ring"]
 
 
-@pytest.mark.parametrize("name", names("all_reduce"))
+@pytest.mark.parametrize("name", algorithm_names("all_reduce"))
 @pytest.mark.parametrize("ranks", [2, 5, 8])
 def test_going_on_at_once_is_never_slower_than_lockstep(name, ranks):
     net = uniform(ranks, ALPHA, RATE, message_s=1e-6)
@@ -213,12 +213,12 @@ def test_a_cluster_s_links_are_shared_by_what_crosses_them():
 
 def test_a_link_without_a_figure_is_named():
     with pytest.raises(InputError, match=r"link GPU0-S0 has no latency_s.*--alpha"):
-        price(build("all_reduce", "ring", 4), network_of(graph(None), 4), N)
+        price_schedule(build_schedule("all_reduce", "ring", 4), network_of(graph(None), 4), N)
     with pytest.raises(InputError, match="has 4 devices for ranks, 5 are asked for"):
         network_of(graph(), 5)
     lonely = Cluster(name="x", devices=graph().devices, links=graph().links[:4])
     with pytest.raises(InputError, match="no way from GPU1 to GPU2"):
-        price(build("all_reduce", "ring", 4), network_of(lonely, 4), N)
+        price_schedule(build_schedule("all_reduce", "ring", 4), network_of(lonely, 4), N)
 
     assert time_s("ring", 4, network_of(graph(None), 4, latency_s=2e-6), size=0) == pytest.approx(12e-6)
 

@@ -5,13 +5,13 @@ import random
 
 import pytest
 
-from meshwright.cli import run
-from meshwright.collectives.algorithms import build, names
+from meshwright.cli import run_command
+from meshwright.collectives.algorithms import algorithm_names, build_schedule
 from meshwright.collectives.msccl_export import to_msccl_xml
 from meshwright.collectives.network import uniform
-from meshwright.collectives.price import price
+from meshwright.collectives.price import price_schedule
 from meshwright.collectives.schedule import Schedule
-from meshwright.collectives.uneven import read_counts, uneven
+from meshwright.collectives.uneven import read_counts, uneven_all_to_all
 from meshwright.collectives.verify import ScheduleError, verify
 from meshwright.errors import InputError
 
@@ -19,13 +19,13 @@ CLUSTER = ("--cluster", "dgx-h100")
 COUNTS = ((0, 3, 1), (2, 0, 5), (4, 4, 0))
 
 
-@pytest.mark.parametrize("name", names("all_to_all"))
+@pytest.mark.parametrize("name", algorithm_names("all_to_all"))
 def test_every_algorithm_brings_every_chunk_of_any_matrix_to_its_receiver(name):
     draw = random.Random(5)
     for ranks in (2, 3, 4, 6):
         counts = [[draw.choice([0, 0, 1, 7]) for _ in range(ranks)] for _ in range(ranks)]
         counts[0][1] = 3
-        schedule = uneven(build("all_to_all", name, ranks), counts)
+        schedule = uneven_all_to_all(build_schedule("all_to_all", name, ranks), counts)
 
         verify(schedule)
 
@@ -38,7 +38,9 @@ def test_every_algorithm_brings_every_chunk_of_any_matrix_to_its_receiver(name):
 
 def test_the_time_is_that_of_the_rank_that_sends_or_receives_most():
     linear, pairwise = (
-        price(uneven(build("all_to_all", name, 3), COUNTS), uniform(3, 0.0, 10e9), 80_000_000)
+        price_schedule(
+            uneven_all_to_all(build_schedule("all_to_all", name, 3), COUNTS), uniform(3, 0.0, 10e9), 80_000_000
+        )
         for name in ("linear", "pairwise")
     )
 
@@ -47,17 +49,17 @@ def test_the_time_is_that_of_the_rank_that_sends_or_receives_most():
 
 
 def test_equal_counts_are_the_even_all_to_all():
-    even = build("all_to_all", "pairwise", 4)
+    even = build_schedule("all_to_all", "pairwise", 4)
     network = uniform(4, 1e-6, 10e9)
 
-    wide = uneven(even, [[6] * 4] * 4)
+    wide = uneven_all_to_all(even, [[6] * 4] * 4)
 
     assert wide.rounds == even.rounds
-    assert price(wide, network, 2**20).time_s == price(even, network, 2**20).time_s
+    assert price_schedule(wide, network, 2**20).time_s == price_schedule(even, network, 2**20).time_s
 
 
 def test_a_lost_chunk_of_an_uneven_all_to_all_is_found():
-    schedule = uneven(build("all_to_all", "linear", 3), COUNTS)
+    schedule = uneven_all_to_all(build_schedule("all_to_all", "linear", 3), COUNTS)
     text = str(schedule).replace("c0-2:0>1", "c0-1:0>1")
 
     with pytest.raises(ScheduleError, match="rank 1 ends with nothing in slot 2"):
@@ -85,13 +87,13 @@ def test_what_is_no_matrix_of_counts_is_refused_in_one_line(tmp_path, name, text
 
 def test_counts_that_do_not_fit_are_refused():
     with pytest.raises(InputError, match="expected an even all_to_all, got all_reduce"):
-        uneven(build("all_reduce", "ring", 3), COUNTS)
+        uneven_all_to_all(build_schedule("all_reduce", "ring", 3), COUNTS)
     with pytest.raises(InputError, match="counts: of 3 ranks, the schedule is for 4"):
-        uneven(build("all_to_all", "linear", 4), COUNTS)
+        uneven_all_to_all(build_schedule("all_to_all", "linear", 4), COUNTS)
     with pytest.raises(InputError, match="expected 1048576 at most"):
-        uneven(build("all_to_all", "linear", 2), [[0, 10**9], [10**9 + 1, 0]])
+        uneven_all_to_all(build_schedule("all_to_all", "linear", 2), [[0, 10**9], [10**9 + 1, 0]])
     with pytest.raises(InputError, match="MSCCL's all-to-all is an even one"):
-        to_msccl_xml(uneven(build("all_to_all", "linear", 3), COUNTS))
+        to_msccl_xml(uneven_all_to_all(build_schedule("all_to_all", "linear", 3), COUNTS))
     with pytest.raises(InputError, match="add up to 19 chunks"):
         Schedule.parse("all_to_all x ranks=2 chunks=19 counts=1,2/3,4\n")
 
@@ -117,7 +119,7 @@ def test_the_commands_take_the_matrix_of_a_file(tmp_path, form, capsys):
             *CLUSTER,
         ],
     ):
-        assert run([*words, "--counts", str(path)]) == 0, words
+        assert run_command([*words, "--counts", str(path)]) == 0, words
     even = ["simulate", "--collective", "all_reduce", "--algorithm", "ring", "--ranks", "3", "--bytes", "1M", *CLUSTER]
-    assert run([*even, "--counts", str(path)]) == 2
+    assert run_command([*even, "--counts", str(path)]) == 2
     assert "expected an even all_to_all" in capsys.readouterr().err

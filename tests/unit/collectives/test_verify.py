@@ -4,19 +4,19 @@ import random
 
 import pytest
 
-from meshwright.collectives.algorithms import FLAT, HIERARCHICAL, build, hierarchical_of, names
-from meshwright.collectives.programs import check_rendezvous, program, programs
+from meshwright.collectives.algorithms import FLAT, HIERARCHICAL, algorithm_names, build_schedule, hierarchical_of
+from meshwright.collectives.programs import check_rendezvous, programs, rank_program
 from meshwright.collectives.schedule import COLLECTIVES, ROOTED, Schedule
 from meshwright.collectives.verify import ScheduleError, verify
 from tests.unit.collectives import brute_force, mutants
 
-ALL = [(collective, name) for collective in COLLECTIVES for name in names(collective)]
+ALL = [(collective, name) for collective in COLLECTIVES for name in algorithm_names(collective)]
 
 
 @pytest.mark.parametrize("collective", ["all_reduce", "all_gather", "reduce_scatter"])
 def test_a_ring_on_each_rank_of_a_node_is_proved_and_every_rank_sends_to_another_node_once(collective):
     for nodes, places in ((1, 4), (2, 2), (3, 4), (4, 3)):
-        schedule = build(collective, f"rings:{places}", nodes * places)
+        schedule = build_schedule(collective, f"rings:{places}", nodes * places)
 
         verify(schedule)
         across = [[t.src for t in turn if t.src // places != t.dst // places] for turn in schedule.rounds]
@@ -28,7 +28,7 @@ def test_every_algorithm_is_proved_for_1_to_64_ranks(collective, name):
     for ranks in [*range(1, 18), 31, 32, 33, 63, 64]:
         roots = {0, 1 % ranks, ranks // 2, ranks - 1} if collective in ROOTED else {0}
         for root in roots:
-            verify(build(collective, name, ranks, root=root))
+            verify(build_schedule(collective, name, ranks, root=root))
 
 
 @pytest.mark.slow
@@ -36,7 +36,7 @@ def test_every_algorithm_is_proved_for_1_to_64_ranks(collective, name):
 def test_every_algorithm_is_proved_for_every_root_and_1_to_64_ranks(collective, name):
     for ranks in range(1, 65):
         for root in range(ranks) if collective in ROOTED else (0,):
-            verify(build(collective, name, ranks, root=root))
+            verify(build_schedule(collective, name, ranks, root=root))
 
 
 @pytest.mark.parametrize("collective", HIERARCHICAL)
@@ -50,7 +50,7 @@ def test_hierarchical_takes_any_pair_of_inner_and_outer_algorithm(collective):
 @pytest.mark.parametrize(("collective", "name"), ALL)
 def test_the_plain_replay_accepts_every_algorithm_too(collective, name):
     for ranks in range(1, 6):
-        assert brute_force.is_right(build(collective, name, ranks, root=ranks - 1))
+        assert brute_force.is_right(build_schedule(collective, name, ranks, root=ranks - 1))
 
 
 def judge(rng, count):
@@ -107,8 +107,8 @@ def test_sends_in_a_circle_that_wait_for_each_other_are_a_deadlock():
 
 def test_the_program_of_one_rank_is_its_part_of_all_programs():
     for collective, name in ALL:
-        schedule = build(collective, name, 6, root=2)
-        assert tuple(program(schedule, rank) for rank in range(6)) == programs(schedule)
+        schedule = build_schedule(collective, name, 6, root=2)
+        assert tuple(rank_program(schedule, rank) for rank in range(6)) == programs(schedule)
 
 
 @pytest.mark.parametrize(

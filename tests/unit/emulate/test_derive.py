@@ -7,7 +7,7 @@ from meshwright.cluster.emulation.spec import cluster_of
 from meshwright.cluster.expand import expanded
 from meshwright.cluster.graph import Cluster, Device, Link
 from meshwright.errors import InputError
-from meshwright.hardware import load
+from meshwright.hardware import load_catalogue
 
 CARRY = 3.6e9
 
@@ -50,8 +50,10 @@ def test_a_fat_tree_keeps_its_leaves_and_its_oversubscription():
 
 @pytest.mark.parametrize(("node_type", "ratio"), [("dgx-a100-80g", 300 / 25), ("dgx-h100", 450 / 50)])
 def test_clusters_of_the_catalogue_keep_the_ratio_of_their_links(node_type, ratio):
-    flat = catalogue_cluster(load(), node_type, nodes=2)
-    tree = catalogue_cluster(load(), node_type, nodes=4, fabric="fat-tree", nodes_per_leaf=2, oversubscription=2)
+    flat = catalogue_cluster(load_catalogue(), node_type, nodes=2)
+    tree = catalogue_cluster(
+        load_catalogue(), node_type, nodes=4, fabric="fat-tree", nodes_per_leaf=2, oversubscription=2
+    )
 
     for cluster in (flat, tree):
         found = derived(expanded(cluster), carry_bytes_per_s=CARRY)

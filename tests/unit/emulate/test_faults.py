@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshwright.cluster.emulation.faults import Fault, parse
-from meshwright.cluster.emulation.loss import program
+from meshwright.cluster.emulation.faults import Fault, parse_fault
+from meshwright.cluster.emulation.loss import drop_filter
 from meshwright.errors import InputError
 
 TARGETS = st.sampled_from(["node0", "node12", "leaf3", "rank7"])
@@ -20,13 +20,13 @@ FAULTS = st.one_of(
 
 @given(FAULTS)
 def test_a_fault_prints_as_what_it_is_parsed_from(fault):
-    assert parse(str(fault)) == fault
+    assert parse_fault(str(fault)) == fault
 
 
 def test_values_are_read_with_their_units():
-    assert parse("slow node1 100Mbps").rate_bytes_per_s == 12.5e6
-    assert parse("lose node1 5%").share == 0.05
-    assert parse("delay node1 2ms").delay_s == 0.002
+    assert parse_fault("slow node1 100Mbps").rate_bytes_per_s == 12.5e6
+    assert parse_fault("lose node1 5%").share == 0.05
+    assert parse_fault("delay node1 2ms").delay_s == 0.002
 
 
 @pytest.mark.parametrize(
@@ -45,13 +45,13 @@ def test_values_are_read_with_their_units():
 )
 def test_a_wrong_fault_says_what_was_expected(text, hint):
     with pytest.raises(InputError, match=hint):
-        parse(text)
+        parse_fault(text)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.05, 0.5, 1.0])
 def test_the_filter_drops_the_share_of_random_numbers(share):
     """Interpret the four instructions for evenly spaced random numbers and count the drops."""
-    steps = list(struct.iter_unpack("=HBBI", program(share)))
+    steps = list(struct.iter_unpack("=HBBI", drop_filter(share)))
 
     def verdict(number):
         place, register = 0, 0

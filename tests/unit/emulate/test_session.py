@@ -12,7 +12,7 @@ def test_exit_codes_are_of_one_moment_and_what_ends_after_it_wakes_who_waits():
     def programs_that_end_while_they_are_asked():
         yield 1
         for program in (1, 2):
-            protocol.send(theirs, {"id": program, "code": 0})
+            protocol.send_message(theirs, {"id": program, "code": 0})
         yield 2
 
     with contextlib.closing(emulation._socket), contextlib.closing(theirs):

@@ -19,23 +19,23 @@ def test_only_folders_of_living_owners_are_running(tmp_path):
     dead = entry(tmp_path, 2**22 + 1, 5)  # above the largest pid
 
     assert [found.folder for found in state.running(tmp_path)] == [str(mine)]
-    assert set(state.sweep(tmp_path)) == {reused.name, dead.name}
+    assert set(state.sweep_dead(tmp_path)) == {reused.name, dead.name}
     assert [path.name for path in tmp_path.iterdir()] == [mine.name]
 
 
 def test_the_only_emulation_needs_no_id_and_several_do(tmp_path):
     with pytest.raises(InputError, match="no emulation is running"):
-        state.find(tmp_path, None)
+        state.find_emulation(tmp_path, None)
     for pid in (os.getpid(), os.getppid()):
         entry(tmp_path, pid, start_time(pid))
         if pid == os.getpid():
-            assert state.find(tmp_path, None).owner_pid == pid
+            assert state.find_emulation(tmp_path, None).owner_pid == pid
 
     with pytest.raises(InputError, match="choose one with --id"):
-        state.find(tmp_path, None)
-    assert state.find(tmp_path, os.getppid()).owner_pid == os.getppid()
+        state.find_emulation(tmp_path, None)
+    assert state.find_emulation(tmp_path, os.getppid()).owner_pid == os.getppid()
     with pytest.raises(InputError, match="no such emulation"):
-        state.find(tmp_path, 1 << 30)
+        state.find_emulation(tmp_path, 1 << 30)
 
 
 def test_a_folder_of_somebody_else_is_refused(tmp_path, monkeypatch):

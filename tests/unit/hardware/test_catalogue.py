@@ -2,11 +2,11 @@ import json
 
 import pytest
 
-from meshwright.cli import run
+from meshwright.cli import run_command
 from meshwright.errors import InputError
-from meshwright.hardware import load
-from meshwright.hardware.catalogue import figures
-from meshwright.hardware.listing import compared, entries, find
+from meshwright.hardware import load_catalogue
+from meshwright.hardware.catalogue import sourced_figures
+from meshwright.hardware.listing import compared, entries, find_entry
 
 NODES = {
     *("dgx-1-p100", "dgx-1-v100", "dgx-2", "dgx-a100-40g", "dgx-a100-80g", "dgx-a800", "dgx-h100", "dgx-h200"),
@@ -17,7 +17,7 @@ NODES = {
 
 @pytest.fixture(scope="module")
 def catalogue():
-    return load()
+    return load_catalogue()
 
 
 def test_every_node_type_of_the_issue_is_there(catalogue):
@@ -26,7 +26,7 @@ def test_every_node_type_of_the_issue_is_there(catalogue):
 
 def test_every_figure_names_a_listed_source(catalogue):
     tables = (catalogue.interconnects, catalogue.switches, catalogue.networks, catalogue.accelerators, catalogue.nodes)
-    every = [figure for table in tables for entry in table.values() for figure in figures(entry).values()]
+    every = [figure for table in tables for entry in table.values() for figure in sourced_figures(entry).values()]
 
     assert len(every) > 250
     assert all(catalogue.sources[figure.source] for figure in every)
@@ -59,12 +59,12 @@ def test_a_users_file_adds_hardware_and_overrides_a_figure(tmp_path):
         '[accelerators.h100-96g]\nmemory_rate = { value = "2390GB/s", source = "lab" }\n'
     )
 
-    catalogue = load(path)
+    catalogue = load_catalogue(path)
 
     assert catalogue.accelerator("x1").peak_flops_per_s == {"bf16": 200e12}
     assert catalogue.accelerators["h100-96g"].memory_rate.number == 2390e9
     assert catalogue.accelerators["h100-96g"].memory.number == 96e9
-    assert load().accelerators["h100-96g"].memory_rate.number == 2400e9
+    assert load_catalogue().accelerators["h100-96g"].memory_rate.number == 2400e9
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_a_faulty_users_file_is_a_one_line_error_that_names_it(tmp_path, text, m
     path.write_text(text)
 
     with pytest.raises(InputError, match=message) as caught:
-        load(path)
+        load_catalogue(path)
 
     assert str(path) in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -97,7 +97,7 @@ def test_the_environment_names_users_files_too(tmp_path, monkeypatch):
     path.write_text('[networks.lab]\ntitle = "Lab"\nfamily = "tcp"\nrate = { value = "5Gbps", source = "reference" }\n')
     monkeypatch.setenv("MESHWRIGHT_HARDWARE", str(path))
 
-    assert load().network("lab").rate_bytes_per_s == 5e9 / 8
+    assert load_catalogue().network("lab").rate_bytes_per_s == 5e9 / 8
 
 
 def test_figures_of_a_users_file_that_fall_into_a_trap_are_called_out(tmp_path, capsys):
@@ -107,7 +107,7 @@ def test_figures_of_a_users_file_that_fall_into_a_trap_are_called_out(tmp_path, 
         '[accelerators.h100.flops]\nbf16 = { value = "1979TFLOP/s", source = "reference" }\n'
     )
 
-    assert run(["topo", "--catalogue", "nvlink-4", "--hardware", str(path)]) == 0
+    assert run_command(["topo", "--catalogue", "nvlink-4", "--hardware", str(path)]) == 0
     warnings = capsys.readouterr().err
 
     assert "duplex figure of NVLink 4" in warnings
@@ -120,15 +120,15 @@ def test_words_filter_the_catalogue(catalogue):
 
 
 def test_comparing_gives_ratios_to_the_first(catalogue):
-    rows = dict(compared([find(catalogue, "a100-80g"), find(catalogue, "h100")]))
+    rows = dict(compared([find_entry(catalogue, "a100-80g"), find_entry(catalogue, "h100")]))
 
     assert rows["flops.bf16"] == ["312TFLOP/s", "989TFLOP/s (3.17x)"]
 
 
 def test_the_command_lists_compares_and_prints_json(capsys):
-    assert run(["topo", "--catalogue", "gaudi2", "--json"]) == 0
+    assert run_command(["topo", "--catalogue", "gaudi2", "--json"]) == 0
     listed = json.loads(capsys.readouterr().out)
-    assert run(["topo", "--catalogue", "--compare", "dgx-a100-80g", "dgx-a800"]) == 0
+    assert run_command(["topo", "--catalogue", "--compare", "dgx-a100-80g", "dgx-a800"]) == 0
     table = capsys.readouterr().out
 
     assert {entry["name"] for entry in listed} >= {"gaudi2", "gaudi2-8"}
@@ -139,7 +139,7 @@ def test_the_command_lists_compares_and_prints_json(capsys):
     "arguments", [["--compare", "a", "b"], ["--catalogue", "zzz"], ["--catalogue", "--compare", "h100", "h1000"]]
 )
 def test_bad_arguments_leave_with_two_and_one_line(capsys, arguments):
-    assert run(["topo", *arguments]) == 2
+    assert run_command(["topo", *arguments]) == 2
     assert capsys.readouterr().err.count("\n") == 1
 
 
@@ -147,7 +147,7 @@ def test_a_users_memory_takes_the_place_of_what_the_driver_showed(tmp_path):
     file = tmp_path / "mine.toml"
     file.write_text('[accelerators.h100]\nmemory = { value = "40GB", source = "reference" }\n')
 
-    assert load(file).accelerators["h100"].memory_bytes == 40e9
+    assert load_catalogue(file).accelerators["h100"].memory_bytes == 40e9
 
 
 @pytest.mark.parametrize(

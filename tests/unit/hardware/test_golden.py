@@ -3,7 +3,7 @@
 import pytest
 
 from meshwright.cluster.builders import catalogue_cluster
-from meshwright.hardware import load
+from meshwright.hardware import load_catalogue
 from meshwright.hardware.arithmetic import (
     duplex_trap,
     gpu_link,
@@ -15,7 +15,7 @@ from meshwright.hardware.arithmetic import (
 )
 
 GB = 1e9
-CATALOGUE = load()
+CATALOGUE = load_catalogue()
 
 # name: GB/s per lane, lanes, links, GB/s per direction, GB/s duplex
 INTERCONNECTS = {

@@ -7,7 +7,7 @@ import pytest
 
 from meshwright.jobs.emit import emitted
 from meshwright.jobs.read import read_job
-from meshwright.jobs.sources import gather
+from meshwright.jobs.sources import gather_sources
 from meshwright.jobs.target import EmitTarget
 from meshwright.layout import Layout
 from meshwright.workload.models import load_model
@@ -33,7 +33,7 @@ def test_every_emitted_key_is_one_of_deepspeed_s(layout, precision, tmp_path):
     script = tmp_path / "job.sh"
     script.write_text(emitted("deepspeed", target))
 
-    (text,) = gather([str(script)]).written.values()
+    (text,) = gather_sources([str(script)]).written.values()
     config = json.loads(text)
 
     assert config.keys() <= set(KNOWN["top"])

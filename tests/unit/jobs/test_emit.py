@@ -18,8 +18,8 @@ from meshwright.jobs.rules import refusals
 from meshwright.jobs.target import EmitTarget
 from meshwright.layout import Layout
 from meshwright.workload.architecture import Architecture
-from meshwright.workload.engines import ENGINES, applicable, engine_named, sources_of
-from meshwright.workload.models import load_model, names
+from meshwright.workload.engines import ENGINES, applicable, engine_named, fact_sources
+from meshwright.workload.models import load_model, model_names
 
 DENSE, EXPERTS = ("llama3-8b", "llama3-70b"), ("qwen3-30b-a3b",)
 PRECISIONS = ("bf16",)
@@ -145,7 +145,7 @@ PLAIN = ("llama3-8b", "gpt3-175b", "bloom-176b")
 @pytest.mark.parametrize("engine", ["megatron", "nemo"])
 def test_a_model_that_sizes_cannot_say_is_refused_and_never_emitted_as_another(engine, some):
     refused = []
-    for name in some or names():
+    for name in some or model_names():
         model = load_model(name).description
         if not isinstance(model, Architecture):
             continue
@@ -208,8 +208,8 @@ def test_every_fact_of_an_engine_has_a_source(engine):
     assert named <= set(facts.__struct_fields__)
     assert {"axes", "zero"} <= named
     for fact in applicable(facts):
-        assert sources_of(facts, fact), fact
-        assert all(re.match(r"https://|[\w.-]+/[\w.-]+:\w", where) for where in sources_of(facts, fact)), fact
+        assert fact_sources(facts, fact), fact
+        assert all(re.match(r"https://|[\w.-]+/[\w.-]+:\w", where) for where in fact_sources(facts, fact)), fact
 
 
 CASES = [

@@ -9,7 +9,7 @@ import pytest
 from meshwright.jobs.draft import JobOptions
 from meshwright.jobs.emit import emitted
 from meshwright.jobs.read import read_job
-from meshwright.jobs.sources import gather
+from meshwright.jobs.sources import gather_sources
 from meshwright.jobs.target import EmitTarget
 from meshwright.layout import Layout
 from meshwright.workload.models import load_model
@@ -59,7 +59,7 @@ def arguments(text: str, folder: Path) -> list[str]:
     """Return the words behind the program in a script."""
     script = folder / "job.sh"
     script.write_text(text)
-    return [word for word in gather([str(script)]).launch.arguments if word]
+    return [word for word in gather_sources([str(script)]).launch.arguments if word]
 
 
 @pytest.mark.parametrize(("model", "layout", "precision"), EMITTED)

@@ -2,7 +2,7 @@
 
 import re
 
-from meshwright.cli import run
+from meshwright.cli import run_command
 
 SCRIPT = """
 torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 32 --hidden-size 4096 --num-attention-heads 32 \\
@@ -16,7 +16,7 @@ torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 32 --hidden-size 4096 -
 def allocated(tmp_path, capsys, modules):
     script = tmp_path / "job.sh"
     script.write_text(SCRIPT.format(modules=modules))
-    assert run(["plan", "--job", str(script), "--cluster", "dgx-h100", "--gpus", "8"]) == 0
+    assert run_command(["plan", "--job", str(script), "--cluster", "dgx-h100", "--gpus", "8"]) == 0
     text = capsys.readouterr().out
     return float(re.search(r"it \w[\w ]*: ([\d.]+) GiB allocated", text)[1]), text
 

@@ -7,7 +7,7 @@ import pytest
 
 from meshwright.cli.job import priced_job, setting_of_job
 from meshwright.cli.options import JobQuestion
-from meshwright.hardware import load
+from meshwright.hardware import load_catalogue
 from meshwright.jobs.models import catalogue_name
 from meshwright.jobs.read import read_job
 from meshwright.plan.analytic import book
@@ -37,7 +37,7 @@ def preset(run, name: str) -> str:
 
 
 def test_runs_of_megatron_bridge_cost_the_same_as_jobs(tmp_path):
-    catalogue, known = load(), book()
+    catalogue, known = load_catalogue(), book()
     rows = read_rows(RUNS, catalogue, known, known_models())
     compared = {}
     for row, outcome, cells in zip(

@@ -15,7 +15,7 @@ from meshwright.parallel.asynchronous.connection import CHECK, HEADER, Connectio
 from meshwright.parallel.asynchronous.leases import Leases, ShareRun
 from meshwright.parallel.asynchronous.ledger import DoneShare, Ledger
 from meshwright.parallel.asynchronous.messages import Next
-from meshwright.parallel.asynchronous.pieces import cut
+from meshwright.parallel.asynchronous.pieces import cut_pieces
 from meshwright.parallel.asynchronous.server import Listener
 from meshwright.parallel.asynchronous.server_group import ServerShard
 
@@ -26,7 +26,7 @@ from meshwright.parallel.asynchronous.server_group import ServerShard
     servers=st.integers(1, 5),
 )
 def test_every_tensor_lies_in_one_piece_and_in_order(sizes, fragments, servers):
-    pieces = cut(sizes, fragments, servers)
+    pieces = cut_pieces(sizes, fragments, servers)
 
     assert len(pieces) == fragments * servers
     assert [i for piece in pieces for i in piece] == list(range(len(sizes)))
@@ -35,7 +35,7 @@ def test_every_tensor_lies_in_one_piece_and_in_order(sizes, fragments, servers):
 def test_servers_hold_about_as_much_each():
     sizes = [7, 100, 3, 60, 60, 60, 90, 10, 10]
 
-    held = [sum(sizes[i] for i in piece) for piece in cut(sizes, 1, 4)]
+    held = [sum(sizes[i] for i in piece) for piece in cut_pieces(sizes, 1, 4)]
 
     assert held == [107, 63, 120, 110]  # of 400
 

@@ -10,7 +10,7 @@ from meshwright.parallel.api import Silent
 from meshwright.parallel.build import build_engine
 from meshwright.parallel.engine import Settings
 from meshwright.parallel.overlapped import check_overlappable
-from meshwright.train.config import load
+from meshwright.train.config import load_job
 from meshwright.train.loop import engine_settings
 from testkit.train_jobs import UNMEASURED
 
@@ -42,7 +42,7 @@ def test_the_switch_of_a_job_reaches_the_engine_which_refuses_it_on_cpus():
     plan = Plan(layout=CUT, predicted=UNMEASURED, global_batch_sequences=8, seq_len=8, bucket_bytes=1)
 
     for switched in (True, False):
-        job = load(None, {"train.async_tensor_parallel": switched})
+        job = load_job(None, {"train.async_tensor_parallel": switched})
         assert engine_settings(job, torch.device("cpu"), Silent()).async_tensor_parallel is switched
     settings = Settings(torch.device("cpu"), lambda part: None, Silent(), async_tensor_parallel=True)
     with pytest.raises(InputError, match=r"train.async_tensor_parallel: .* leave it off on CPUs"):

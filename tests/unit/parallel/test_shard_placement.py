@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshwright.parallel.shard_placement import ShardPlacement, blocks, boxes, cut, runs
+from meshwright.parallel.shard_placement import ShardPlacement, boxes, runs, shard_blocks, shard_of
 
 
 @given(st.lists(st.integers(1, 4), min_size=0, max_size=4), st.data())
@@ -15,7 +15,7 @@ def test_blocks_cover_a_range_of_the_flattened_tensor_once_and_in_order(shape, d
     stop = data.draw(st.integers(start, whole.numel()))
 
     found = []
-    for offset, extent, first in blocks(shape, start, stop):
+    for offset, extent, first in shard_blocks(shape, start, stop):
         block = whole[tuple(slice(o, o + n) for o, n in zip(offset, extent, strict=True))]
         assert int(block.reshape(-1)[0]) == first
         found += block.reshape(-1).tolist()
@@ -27,7 +27,7 @@ def test_blocks_cover_a_range_of_the_flattened_tensor_once_and_in_order(shape, d
 def test_boxes_say_where_each_section_of_a_fused_projection_lies(index):
     whole = torch.arange(32 * 3).view(32, 3)
     held = runs((16, 8, 8), index, 4)
-    local = cut(whole, 0, held)
+    local = shard_of(whole, 0, held)
     placement = ShardPlacement((32, 3)).and_cut(0, held)
 
     found = list(boxes(placement, (0, 0), local.shape))

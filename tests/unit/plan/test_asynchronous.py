@@ -2,14 +2,14 @@
 
 import pytest
 
-from meshwright.plan.asynchronous import AsynchronousMode, Surroundings, encoded_bytes, price
+from meshwright.plan.asynchronous import AsynchronousMode, Surroundings, encoded_bytes, price_mode
 
 SLOW = Surroundings(parameters=1_000_000, compute_s=(0.1, 0.1, 0.1, 0.3), bandwidth_bytes_per_s=1e12)
 EVEN = Surroundings(parameters=1_000_000, compute_s=(0.1,) * 4, bandwidth_bytes_per_s=12.5e6, far_workers=2)
 
 
 def step_s(around, **mode):
-    return price(AsynchronousMode(**mode), around).step_time_s
+    return price_mode(AsynchronousMode(**mode), around).step_time_s
 
 
 def test_a_synchronous_step_takes_as_long_as_its_slowest_worker():
@@ -36,8 +36,8 @@ def test_the_pace_grows_with_the_staleness_that_is_allowed():
 def test_one_parameter_server_is_bound_by_its_link_and_more_of_them_share_it():
     """The reference's 256 workers of 97.5 MB (25.557 M parameters are 102.2 MB = 97.5 MiB) at three steps a second."""
     around = Surroundings(parameters=25_557_032, compute_s=(1 / 3,) * 256, bandwidth_bytes_per_s=50e9)
-    one = price(AsynchronousMode(mode="parameter_server", staleness=None, servers=1), around)
-    many = price(AsynchronousMode(mode="parameter_server", staleness=None, servers=16), around)
+    one = price_mode(AsynchronousMode(mode="parameter_server", staleness=None, servers=1), around)
+    many = price_mode(AsynchronousMode(mode="parameter_server", staleness=None, servers=16), around)
 
     needed = one.server_link_bytes / 2 * 3  # per direction and second
     assert needed == pytest.approx(78.5e9, rel=1e-3)
@@ -47,8 +47,8 @@ def test_one_parameter_server_is_bound_by_its_link_and_more_of_them_share_it():
 
 
 def test_diloco_moves_as_many_times_less_as_it_waits_and_as_its_bits_are_fewer():
-    full = price(AsynchronousMode(mode="diloco", sync_every=50), EVEN)
-    int8 = price(AsynchronousMode(mode="diloco", sync_every=50, wire="int8"), EVEN)
+    full = price_mode(AsynchronousMode(mode="diloco", sync_every=50), EVEN)
+    int8 = price_mode(AsynchronousMode(mode="diloco", sync_every=50, wire="int8"), EVEN)
 
     assert full.wire_bytes == 2 * 4 * 4e6 / 50
     assert int8.wire_bytes / full.wire_bytes == pytest.approx(0.25, rel=0.005)

@@ -2,9 +2,9 @@
 
 import pytest
 
-from meshwright.hardware import load
+from meshwright.hardware import load_catalogue
 from meshwright.layout import Layout
-from meshwright.plan.analytic import Grid, Setting, price
+from meshwright.plan.analytic import Grid, Setting, price_layouts
 from meshwright.plan.analytic.by_stage import memory_of_stages
 from meshwright.plan.request import PlanRequest, setting_of
 from meshwright.workload.models import load_model
@@ -14,7 +14,7 @@ def setting(model: str) -> Setting:
     request = PlanRequest(
         model=load_model(model), cluster="dgx-h100", gpus=128, global_batch=128, seq_len=4096, stack="megatron"
     )
-    return setting_of(request, load())
+    return setting_of(request, load_catalogue())
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def test_the_fullest_stage_holds_what_the_price_counts(model, layout):
     where, parsed = setting(model), Layout.parse(layout)
 
     stages = memory_of_stages(where, parsed)
-    whole = price(where, Grid.of([parsed]))
+    whole = price_layouts(where, Grid.of([parsed]))
 
     assert len(stages) == parsed.pp
     assert sum(stage.layers for stage in stages) == pytest.approx(where.architecture.num_hidden_layers)
@@ -54,10 +54,12 @@ def test_stages_that_a_job_cuts_unevenly_hold_their_own_layers():
 def test_the_longest_of_stages_that_a_job_cuts_unevenly_sets_the_pace_and_the_fullest_the_memory():
     where, grid = setting("llama3-70b"), Grid.of([Layout.parse("tp=4,pp=4,dp=8,zero=1,sp=1")])
 
-    even, uneven = price(where, grid), price(where, grid, (26, 18, 18, 18))
-    light = price(where, grid, (21, 21, 21, 17))  # the last stage has the output too
+    even, uneven = price_layouts(where, grid), price_layouts(where, grid, (26, 18, 18, 18))
+    light = price_layouts(where, grid, (21, 21, 21, 17))  # the last stage has the output too
 
-    assert float(price(where, grid, (20, 20, 20, 20)).step_time_s[0]) == pytest.approx(float(even.step_time_s[0]))
+    assert float(price_layouts(where, grid, (20, 20, 20, 20)).step_time_s[0]) == pytest.approx(
+        float(even.step_time_s[0])
+    )
     compute = [float(one.forward_s[0]) for one in (uneven, even)]
     assert compute[0] / compute[1] == pytest.approx(26 / 20)
     assert float(light.step_time_s[0]) < float(uneven.step_time_s[0])
@@ -71,6 +73,6 @@ def test_virtual_stages_of_unequal_length_add_up_on_their_rank():
         Grid.of([Layout.parse("tp=4,pp=2,dp=16,vpp=2,schedule=interleaved,zero=1,sp=1")]),
     )
 
-    even, uneven = price(where, grid, (20, 20, 20, 20)), price(where, grid, (25, 15, 25, 15))
+    even, uneven = price_layouts(where, grid, (20, 20, 20, 20)), price_layouts(where, grid, (25, 15, 25, 15))
 
     assert float(uneven.forward_s[0]) / float(even.forward_s[0]) == pytest.approx(50 / 40)

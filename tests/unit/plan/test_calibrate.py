@@ -13,12 +13,12 @@ import pytest
 from benchmarks.published_sweeps import collective_tables
 from meshwright import cli
 from meshwright.errors import InputError
-from meshwright.hardware import load
-from meshwright.plan.analytic.calibration import narrowed, read_calibration
+from meshwright.hardware import load_catalogue
+from meshwright.plan.analytic.calibration import narrowed_band, read_calibration
 from meshwright.plan.analytic.coefficients import book
 from meshwright.plan.analytic.factors import FACTORS, adjusted
 from meshwright.plan.batch import batch_of, step_of
-from meshwright.plan.calibrate import calibrate
+from meshwright.plan.calibrate import calibrate_from_runs
 from meshwright.plan.runs import read_rows
 from meshwright.plan.validate import known_models, predict
 
@@ -45,18 +45,18 @@ def written(path, rows) -> str:
 
 
 def rows_of(path):
-    return read_rows(path, load(), book(), known_models())
+    return read_rows(path, load_catalogue(), book(), known_models())
 
 
 def measured_by(tmp_path, rows, factors: dict[str, float]):
     """Return the rows with the steps that a machine and a stack with these factors would take."""
     runs = [row.run for row in rows_of(written(tmp_path / "bare.csv", rows))]
-    times_s = np.asarray(step_of(batch_of(runs, load(), book()), book().values, factors).total_s)
+    times_s = np.asarray(step_of(batch_of(runs, load_catalogue(), book()), book().values, factors).total_s)
     return [{**row, "step_time_s": f"{time:.6g}"} for row, time in zip(rows, times_s, strict=True)]
 
 
 def calibrated(path, **more):
-    return calibrate(path, load(), book(), known_models(), made="2026-01-01", **more)
+    return calibrate_from_runs(path, load_catalogue(), book(), known_models(), made="2026-01-01", **more)
 
 
 LAYOUTS = ({"tp": "8"}, {"tp": "4"}, {"tp": "2", "pp": "4"}, {"tp": "1"}, {"tp": "1", "global_batch_sequences": "64"})
@@ -90,13 +90,13 @@ def test_two_runs_halve_the_error_of_a_stack_that_was_never_seen(tmp_path):
         table = [line for line in csv.DictReader(file) if line["family"] == "simumax_dense"]
     for line in table:
         line |= {"config": str(PUBLISHED.parent / line["config"]), "family": "nobodys"}
-    known, catalogue, models = unfitted(), load(), known_models()
+    known, catalogue, models = unfitted(), load_catalogue(), known_models()
     rows = read_rows(written(tmp_path / "all.csv", table), catalogue, known, models)
     before = np.mean([abs(outcome.error) for outcome in predict(rows, catalogue, known)])
     after = []
     for pair in itertools.islice(itertools.combinations(table, 2), 0, None, 15):
         path = written(tmp_path / "pair.csv", pair)
-        found = calibrate(path, catalogue, known, models, made="2026-01-01")
+        found = calibrate_from_runs(path, catalogue, known, models, made="2026-01-01")
         rest = [row for row in rows if row.id not in {line["id"] for line in pair}]
         after.append(np.mean([abs(outcome.error) for outcome in predict(rest, catalogue, known, found)]))
 
@@ -111,10 +111,10 @@ def test_a_row_is_never_predicted_by_its_own_measurement(tmp_path):
     found = []
     for name, table in (("a.csv", rows), ("b.csv", other)):
         path = written(tmp_path / name, table)
-        found.append(predict(rows_of(path), load(), book(), calibrated(path))[0])
+        found.append(predict(rows_of(path), load_catalogue(), book(), calibrated(path))[0])
 
     assert found[0].step_time_s == found[1].step_time_s
-    assert found[0].step_time_s > 1.05 * predict(rows_of(path), load(), book())[0].step_time_s
+    assert found[0].step_time_s > 1.05 * predict(rows_of(path), load_catalogue(), book())[0].step_time_s
 
 
 def test_repeats_of_a_run_count_once(tmp_path):
@@ -132,7 +132,9 @@ def test_other_stacks_and_accelerators_are_left_alone(tmp_path):
     found = calibrated(path)
     others = lines({"family": "another"}, {"family": "bridge"}, {"gpu": "B200", "family": "another"})
     table = rows_of(written(tmp_path / "others.csv", others))
-    plain, with_it = (predict(table, load(), book(), one) for one in (None, msgspec.structs.replace(found, runs=())))
+    plain, with_it = (
+        predict(table, load_catalogue(), book(), one) for one in (None, msgspec.structs.replace(found, runs=()))
+    )
 
     assert with_it[2] == plain[2]
     only_machine = {name: value for name, value in found.factors.items() if FACTORS[name].machine}
@@ -146,15 +148,15 @@ def test_the_band_of_another_layout_narrows_with_each_run(tmp_path):
     bands = []
     for count in (1, 2, 5):
         found = calibrated(written(tmp_path / f"{count}.csv", rows[:count]))
-        bands.append(predict(other, load(), book(), found)[0].error_band)
+        bands.append(predict(other, load_catalogue(), book(), found)[0].error_band)
 
     assert book().band("since-2024") > bands[0] > bands[1] > bands[2] > 1.645 * 0.06
 
 
 def test_without_a_run_a_band_stays_as_it_is():
-    assert float(narrowed(0.3, 0.01, 0.01, experts=0, misfit=1.0)) == pytest.approx(0.3)
-    assert float(narrowed(0.3, 0.01, 0.0, experts=0, misfit=1.0)) == pytest.approx(1.645 * 0.06)
-    assert float(narrowed(0.3, 0.01, 0.0, experts=0, misfit=4.0)) == pytest.approx(2 * 1.645 * 0.06)
+    assert float(narrowed_band(0.3, 0.01, 0.01, experts=0, misfit=1.0)) == pytest.approx(0.3)
+    assert float(narrowed_band(0.3, 0.01, 0.0, experts=0, misfit=1.0)) == pytest.approx(1.645 * 0.06)
+    assert float(narrowed_band(0.3, 0.01, 0.0, experts=0, misfit=4.0)) == pytest.approx(2 * 1.645 * 0.06)
 
 
 @pytest.mark.parametrize(
@@ -192,13 +194,13 @@ def mine(tmp_path):
     """A table of runs, and the file that `--save` makes of it."""
     rows = measured_by(tmp_path, lines(*LAYOUTS), {"pace": 1.2, "network": 0.7})
     table, kept = written(tmp_path / "runs.csv", rows), str(tmp_path / "mine.json")
-    assert cli.run(["validate", "--calibrate", table, "--save", kept]) == 0
+    assert cli.run_command(["validate", "--calibrate", table, "--save", kept]) == 0
     return table, kept
 
 
 def priced(capsys, *words):
     capsys.readouterr()
-    assert cli.run([*PLAN, *words, "--json"]) == 0
+    assert cli.run_command([*PLAN, *words, "--json"]) == 0
     return json.loads(capsys.readouterr().out)["predicted"]
 
 
@@ -263,7 +265,7 @@ def test_options_that_do_not_go_together_are_refused_in_one_line(capsys, mine, t
     names = {"table": mine[0], "kept": mine[1], "cluster": str(cluster)}
     capsys.readouterr()
 
-    assert cli.run([word.format(**names) for word in words]) == 2
+    assert cli.run_command([word.format(**names) for word in words]) == 2
 
     error = capsys.readouterr().err.strip().splitlines()[-1]
     assert message in error
@@ -271,7 +273,7 @@ def test_options_that_do_not_go_together_are_refused_in_one_line(capsys, mine, t
 
 def test_runs_of_one_table_are_shown_with_their_errors_left_out(capsys, mine):
     capsys.readouterr()
-    assert cli.run(["validate", "--calibrate", mine[0]]) == 0
+    assert cli.run_command(["validate", "--calibrate", mine[0]]) == 0
     text = " ".join(capsys.readouterr().out.split())
 
     assert "calibrated on 5 runs of house on h100" in text

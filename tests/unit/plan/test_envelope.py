@@ -4,7 +4,7 @@ import pytest
 
 from meshwright.cluster.builders import node_group
 from meshwright.errors import InputError
-from meshwright.hardware import load
+from meshwright.hardware import load_catalogue
 from meshwright.plan.envelope import (
     Question,
     adam_memory_bytes,
@@ -14,17 +14,17 @@ from meshwright.plan.envelope import (
     training_days,
 )
 from meshwright.plan.gantt import bars, end_s, side_by_side
-from meshwright.plan.machines import machines, node, overridden
+from meshwright.plan.machines import cluster_by_name, node, with_rates
 from meshwright.timeline import Span, Timeline, step_parts
 
-CATALOGUE = load()
+CATALOGUE = load_catalogue()
 A100 = node_group(CATALOGUE, "dgx-a100-80g")
 TWO_B = {"parameters": 2e9, "seq_len": 2048, "global_batch": 16, "gpus": 8, "recompute": "full"}
 
 
 def on(name, gpus, inter_gbps=None, **changes):
     inter = None if inter_gbps is None else inter_gbps * 1e9 / 8
-    cluster = machines(CATALOGUE, name, gpus, inter_bytes_per_s=inter)
+    cluster = cluster_by_name(CATALOGUE, name, gpus, inter_bytes_per_s=inter)
     return envelope(Question(**TWO_B | {"gpus": gpus} | changes), node(cluster))
 
 
@@ -151,7 +151,7 @@ def test_one_gpu_exchanges_nothing():
 
 
 def test_an_overridden_rate_scales_every_link_of_the_node():
-    fast = node(overridden(machines(CATALOGUE, "mi300x-8", 8), intra_bytes_per_s=896e9))
+    fast = node(with_rates(cluster_by_name(CATALOGUE, "mi300x-8", 8), intra_bytes_per_s=896e9))
 
     assert (fast.gpu_bandwidth_bytes_per_s, fast.peer_bandwidth_bytes_per_s) == (896e9, 128e9)
 
@@ -161,7 +161,7 @@ def test_a_cluster_without_node_groups_is_refused(tmp_path):
     path.write_text('{"name": "x"}')
 
     with pytest.raises(InputError, match="has no GPUs to plan for"):
-        machines(CATALOGUE, str(path), 8)
+        cluster_by_name(CATALOGUE, str(path), 8)
 
 
 def test_a_timeline_is_drawn_to_scale():

@@ -7,14 +7,14 @@ import pytest
 from msgspec.structs import replace
 
 from meshwright.errors import InputError
-from meshwright.hardware import load
+from meshwright.hardware import load_catalogue
 from meshwright.layout import Layout, micro_batches
-from meshwright.plan.analytic import Grid, Setting, price
-from meshwright.plan.analytic.fits import DOUBTFUL, OVER, SURE, verdicts
+from meshwright.plan.analytic import Grid, Setting, price_layouts
+from meshwright.plan.analytic.fits import DOUBTFUL, OVER, SURE, fit_verdicts
 from meshwright.plan.analytic.price import machine_of
 from meshwright.plan.explore import explore, price_all, space_of
 from meshwright.plan.legality import illegal
-from meshwright.plan.machines import machines
+from meshwright.plan.machines import cluster_by_name
 from meshwright.plan.space import in_every_order
 from meshwright.units import parse_time
 from meshwright.workload.models import load_model
@@ -23,7 +23,7 @@ from meshwright.workload.models import load_model
 def setting(model="llama3-8b", cluster="dgx-a100-80g", gpus=16, global_batch=32, seq_len=2048, **changes):
     return Setting(
         architecture=load_model(model).architecture,
-        cluster=machines(load(), cluster, gpus),
+        cluster=cluster_by_name(load_catalogue(), cluster, gpus),
         gpus=gpus,
         global_batch=global_batch,
         seq_len=seq_len,
@@ -40,8 +40,8 @@ STUDY = explore(SMALL, model="llama3-8b")
 )
 def test_the_rows_are_the_fastest_of_all_legal_layouts_in_every_axis_order(case):
     everything = in_every_order(space_of(case).grid)
-    prices = price(case, everything)
-    fits = verdicts(prices, machine_of(case).memory_bytes) == SURE
+    prices = price_layouts(case, everything)
+    fits = fit_verdicts(prices, machine_of(case).memory_bytes) == SURE
     best: dict[tuple[float, ...], float] = {}
     splits = np.stack([getattr(everything, name) for name in ("tp", "pp", "dp", "cp", "ep")], axis=1)[fits]
     for split, seconds in zip(map(tuple, splits.tolist()), prices.step_time_s[fits].tolist(), strict=True):
@@ -77,7 +77,7 @@ def test_nothing_is_both_smaller_and_faster_than_a_row_of_the_front():
 
 def test_what_is_set_aside_is_counted():
     grid = space_of(SMALL).grid
-    found = verdicts(price(SMALL, grid), machine_of(SMALL).memory_bytes)
+    found = fit_verdicts(price_layouts(SMALL, grid), machine_of(SMALL).memory_bytes)
 
     have = "the 79.3 GiB of a GPU (the driver shows: driver-logs)"
     assert str(STUDY.rejections[0]) == f"{int((found == OVER).sum()):,} layouts need more than {have}"
@@ -102,7 +102,7 @@ def test_the_paragraph_tells_the_terms_of_the_prices():
     assert seconds == pytest.approx(winner.predicted.step_time_s, rel=0.01)
     assert len(rivals) >= 3
     for share, text in rivals:
-        slower = price(SMALL, Grid.of([Layout.parse(text)])).step_time_s[0] / winner.predicted.step_time_s - 1
+        slower = price_layouts(SMALL, Grid.of([Layout.parse(text)])).step_time_s[0] / winner.predicted.step_time_s - 1
         assert 100 * slower == pytest.approx(float(share), abs=0.06)
 
 
@@ -123,7 +123,7 @@ def test_a_large_bubble_warns_of_the_batch_that_it_would_take():
     assert share > 0.1
     needed = int(re.search(r"global batch of ([\d,]+) sequences", study.warnings[0]).group(1).replace(",", ""))
     layout = study.best.layout
-    at = price(replace(case, global_batch=needed), Grid.of([layout]))
+    at = price_layouts(replace(case, global_batch=needed), Grid.of([layout]))
     assert needed % (layout.dp * layout.mbs) == 0
     assert micro_batches(layout, needed) > micro_batches(layout, 64)
     assert at.bubble_s[0] / at.step_time_s[0] <= 0.05

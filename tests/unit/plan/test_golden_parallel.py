@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from meshwright.collectives.algorithms import build
+from meshwright.collectives.algorithms import build_schedule
 from meshwright.collectives.figures import figures
 from meshwright.layout import Layout
 from meshwright.pipelines import bubble_share
-from meshwright.plan.analytic import Grid, price
+from meshwright.plan.analytic import Grid, price_layouts
 from meshwright.plan.envelope import step_flops
 from tests.unit.plan.test_explore import setting
 
@@ -18,7 +18,7 @@ CASE = setting("megatron-22b", "dgx-a100-80g", gpus=16, global_batch=64)
 
 def sent(collective):
     """Return what a rank sends in the ring of P, as a share of the payload."""
-    return float(figures(build(collective, "ring", P)).sent_most)
+    return float(figures(build_schedule(collective, "ring", P)).sent_most)
 
 
 def test_zero_3_moves_one_and_a_half_times_what_plain_data_parallelism_moves():
@@ -52,7 +52,7 @@ def test_the_bubble_over_the_ideal_time_is_p_minus_1_over_m(micro_batches, stage
 
 def test_the_price_s_bubble_halves_with_twice_the_micro_batches():
     layouts = [Layout(tp=2, pp=8, mbs=mbs, dp=1) for mbs in (1, 2, 4)]
-    prices = price(replace(CASE, inter_bytes_per_s=1e15), Grid.of(layouts))
+    prices = price_layouts(replace(CASE, inter_bytes_per_s=1e15), Grid.of(layouts))
     shares = prices.bubble_s / (prices.step_time_s - prices.bubble_s - prices.optimizer_s)
 
     assert shares[1] / shares[0] == pytest.approx(2, rel=0.05)
@@ -61,7 +61,7 @@ def test_the_price_s_bubble_halves_with_twice_the_micro_batches():
 
 def test_recomputation_adds_a_third_of_the_flops():
     grid = Grid.of([Layout(tp=8, pp=2, dp=1, recompute=mode) for mode in ("none", "full")])
-    prices = price(CASE, grid)
+    prices = price_layouts(CASE, grid)
     work = prices.forward_s + prices.backward_s
 
     assert step_flops(1, 1, recompute=True) / step_flops(1, 1) == pytest.approx(4 / 3)
@@ -69,7 +69,7 @@ def test_recomputation_adds_a_third_of_the_flops():
 
 
 def test_tensor_parallelism_beyond_the_node_costs_more_than_inside():
-    inside, across = price(
+    inside, across = price_layouts(
         CASE, Grid.of([Layout(tp=8, dp=2), Layout(tp=8, dp=2, order="dp-tp-cp-pp")])
     ).tensor_comm_s  # neighbours on the tp axis: one node, or two
 
@@ -78,7 +78,7 @@ def test_tensor_parallelism_beyond_the_node_costs_more_than_inside():
 
 def test_sharding_divides_the_state_as_the_18_bytes_say():
     given = replace(CASE, stack="mcoreh100")  # weights in half precision with a master copy
-    prices = price(given, Grid.of([Layout(dp=16, zero=zero) for zero in (0, 1, 2, 3)]))
+    prices = price_layouts(given, Grid.of([Layout(dp=16, zero=zero) for zero in (0, 1, 2, 3)]))
     state = prices.parameters_bytes + prices.gradients_bytes + prices.optimizer_bytes
     parameters = CASE.architecture.parameters
 

@@ -7,8 +7,8 @@ from meshwright.errors import InputError
 from meshwright.layout import Layout
 from meshwright.plan.explore import explore
 from meshwright.plan.inverse import fewest_gpus, gpu_counts, solve, step_time_for_days, step_time_for_mfu
-from meshwright.plan.reach import beyond, fastest, other_means
-from meshwright.plan.whatif import compare, scaling
+from meshwright.plan.reach import beyond, fastest_layout, other_means
+from meshwright.plan.whatif import compare_clusters, scaling
 from meshwright.report.planning import _bars, fewest_text
 from tests.unit.plan.test_explore import setting
 
@@ -70,13 +70,13 @@ def test_the_fewest_gpus_meet_the_target_and_the_next_fewer_do_not():
 
 def test_a_target_that_the_cluster_misses_is_looked_for_beyond_it():
     few = setting("llama3-8b", "dgx-h100", gpus=8, global_batch=64)
-    target = 0.45 * fastest(few)[1]
+    target = 0.45 * fastest_layout(few)[1]
     counts = [gpus for gpus, _, step_s, _ in beyond(few, lambda case: target) if step_s <= target]
     fewest = fewest_gpus(few, lambda case: target)
 
     assert fewest.gpus == counts[0] > few.gpus
     assert fewest.step_time_s <= target
-    assert fastest(replace(few, gpus=16))[1] > target  # half of the time takes more than twice the GPUs
+    assert fastest_layout(replace(few, gpus=16))[1] > target  # half of the time takes more than twice the GPUs
     assert fewest_text(fewest).startswith(f"{fewest.gpus}, more than 8: ")
 
 
@@ -89,7 +89,7 @@ def test_more_gpus_are_not_tried_where_they_come_no_nearer():
 
 def test_what_else_would_reach_a_target_is_tried():
     case = setting("llama3-8b", "dgx-h100", gpus=8, global_batch=16)
-    now = fastest(case)[1]
+    now = fastest_layout(case)[1]
     tried = {means.change: means for means in other_means(case, lambda other: 0.8 * now * other.global_batch / 16)}
 
     assert {"global batch 32", "global batch 64", "no recomputation"} <= set(tried)
@@ -128,7 +128,7 @@ HYBRID = Layout.parse("tp=8,pp=2,dp=1,mbs=4,sp=1,recompute=full")
 
 
 def test_the_a800_pays_in_exposed_tensor_parallel_time():
-    comparison = compare(TWO_SERVERS, HYBRID)
+    comparison = compare_clusters(TWO_SERVERS, HYBRID)
     a100, a800 = comparison.sides
 
     assert [change.figure for change in comparison.changes] == ["link rate"]
@@ -140,7 +140,7 @@ def test_the_a800_pays_in_exposed_tensor_parallel_time():
 
 
 def test_the_rule_of_thumb_says_1875_and_125_and_that_it_does_not_decide():
-    a100, a800 = compare(TWO_SERVERS, HYBRID).sides
+    a100, a800 = compare_clusters(TWO_SERVERS, HYBRID).sides
 
     assert "need 1.75 times its network; 300 / 160 GB/s (80% of 200) = 1.875: enough" in a100.rule
     assert "200 / 160 GB/s (80% of 200) = 1.25: bound by the links inside the node" in a800.rule

@@ -10,13 +10,13 @@ from msgspec.structs import replace
 from benchmarks.published_sweeps import collective_tables
 from meshwright import cli
 from meshwright.errors import InputError
-from meshwright.hardware import load
+from meshwright.hardware import load_catalogue
 from meshwright.jobs.rules import refusals
 from meshwright.layout import Layout
-from meshwright.plan.analytic import Grid, performance, price
+from meshwright.plan.analytic import Grid, performance, price_layouts
 from meshwright.plan.analytic.coefficients import STRANGERS, book
 from meshwright.plan.analytic.conditions import kept, parse_conditions
-from meshwright.plan.analytic.seen import counted, origin, seen
+from meshwright.plan.analytic.seen import kinds_seen, origin, seen
 from meshwright.plan.explore import explore, price_all, space_of
 from meshwright.plan.runs import read_rows
 from meshwright.plan.stacks import default_stack, listed, stack_named, stack_names
@@ -130,7 +130,9 @@ def test_every_name_of_a_stack_is_taken_and_others_are_refused_with_the_nearest(
     assert {"megatron", "bridge", "nemo", "automodel", "torchtitan", "deepspeed", "accelerate", "fsdp"} <= {
         *stack_names()
     }
-    families = {row.family for row in read_rows(PUBLISHED / "training_runs.csv", load(), book(), known_models())}
+    families = {
+        row.family for row in read_rows(PUBLISHED / "training_runs.csv", load_catalogue(), book(), known_models())
+    }
     assert families <= set(stack_names())
     assert [stack_named(name) for name in stack_names()]
     with pytest.raises(InputError, match=r"--stack brigde: no such stack \(did you mean bridge\?\)"):
@@ -155,8 +157,10 @@ def test_what_no_measured_run_had_is_said_and_widens_the_band():
     case = setting("llama3-70b", "dgx-h100", gpus=64, global_batch=64, stack="bridge")
     plain = Layout(tp=8, pp=4, dp=2, zero=1)
     rare = [replace(plain, schedule="zb"), replace(plain, zero=3), replace(plain, schedule="zb", zero=3)]
-    bands = [performance(case, price(case, Grid.of([layout])), 0, layout).error_band for layout in (plain, *rare)]
-    told = performance(case, price(case, Grid.of(rare[2:])), 0, rare[2]).not_modelled
+    bands = [
+        performance(case, price_layouts(case, Grid.of([layout])), 0, layout).error_band for layout in (plain, *rare)
+    ]
+    told = performance(case, price_layouts(case, Grid.of(rare[2:])), 0, rare[2]).not_modelled
 
     assert bands == pytest.approx([bands[0], bands[0] + 0.1, bands[0] + 0.1, bands[0] + 0.2])
     assert {"zero-bubble schedule: in no measured run", "ZeRO-3 in a pipeline: in no measured run"} <= set(told)
@@ -167,7 +171,7 @@ def test_a_stack_on_an_accelerator_that_its_runs_did_not_have_is_said_and_widens
     cases = [
         setting("llama3-70b", node, gpus=256, global_batch=512, stack="sc21t1") for node in ("dgx-a100-80g", "dgx-b200")
     ]
-    known, strange = (performance(case, price(case, Grid.of([layout])), 0, layout) for case in cases)
+    known, strange = (performance(case, price_layouts(case, Grid.of([layout])), 0, layout) for case in cases)
 
     assert strange.error_band == pytest.approx(known.error_band + 0.1)
     assert "stack sc21t1 on b200: in no measured run; its runs were on a100" in strange.not_modelled
@@ -177,7 +181,7 @@ def test_a_stack_on_an_accelerator_that_its_runs_did_not_have_is_said_and_widens
 def test_what_the_fitted_runs_have_seen_is_what_the_table_holds():
     doubts = tomllib.loads((PUBLISHED / "distrusted.toml").read_text())
     tables = ("training_runs.csv", "training_runs_2.csv")
-    rows = [row for table in tables for row in read_rows(PUBLISHED / table, load(), book(), known_models())]
+    rows = [row for table in tables for row in read_rows(PUBLISHED / table, load_catalogue(), book(), known_models())]
     fitted = [
         (row.run.layout, row.run.accelerator, row.run.stack, row.run.architecture)
         for row in rows
@@ -185,7 +189,7 @@ def test_what_the_fitted_runs_have_seen_is_what_the_table_holds():
         if row.id not in doubts["rows"] and "micro-batch 1" not in row.run.assumed
     ]
 
-    assert seen() == counted(fitted, book())
+    assert seen() == kinds_seen(fitted, book())
 
 
 @pytest.mark.parametrize(

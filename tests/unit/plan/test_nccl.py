@@ -13,11 +13,11 @@ from meshwright.cluster.builders import catalogue_cluster
 from meshwright.cluster.graph import Cluster, Measurements
 from meshwright.collectives.figures import bus_factor
 from meshwright.errors import InputError
-from meshwright.hardware import load
+from meshwright.hardware import load_catalogue
 from meshwright.plan.nccl import COLLECTIVES, nccl_price
 from tests.unit.bench.test_fit import A100, rows_of
 
-CATALOGUE = load()
+CATALOGUE = load_catalogue()
 # table: node type; sweeps over sizes whose hardware is stated and in order (p4d_issue527 reports a fault)
 SWEEPS = {
     "h100x8_dgxc": "dgx-h100",

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from meshwright.layout import Layout
-from meshwright.plan.analytic import Grid, price
+from meshwright.plan.analytic import Grid, price_layouts
 from meshwright.plan.explore import price_all, row_of, study_of
 from meshwright.plan.refine import refined
 from meshwright.plan.simulated import simulate_plan
@@ -62,7 +62,7 @@ def test_the_formulas_and_the_simulator_agree_on_copies_of_a_sharded_model(layou
 
     simulated_s = max(span.end_s for span in simulate_plan(CASE, layout).spans)
 
-    assert simulated_s == pytest.approx(float(price(CASE, Grid.of([layout])).step_time_s[0]), rel=0.3)
+    assert simulated_s == pytest.approx(float(price_layouts(CASE, Grid.of([layout])).step_time_s[0]), rel=0.3)
 
 
 def test_fewer_than_the_rows_are_simulated_if_so_asked():

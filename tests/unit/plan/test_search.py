@@ -11,8 +11,8 @@ from meshwright.plan.measured.spmd import update_operators
 from meshwright.plan.search import (
     SearchProblem,
     bucket_sizes,
-    candidates,
-    choose,
+    candidate_layouts,
+    choose_layout,
     fits,
     is_worth_splitting,
     needed_bytes,
@@ -20,7 +20,7 @@ from meshwright.plan.search import (
     splits,
     too_large,
 )
-from meshwright.workload.transformer import ModelConfig, describe
+from meshwright.workload.transformer import ModelConfig, describe_workload
 from tests.unit.plan.measured.test_data_parallel import measured
 
 MODEL = ModelConfig()
@@ -28,7 +28,7 @@ MODEL = ModelConfig()
 
 def problem(**changes):
     fields = {
-        "describe": lambda layout: describe(MODEL, seq_len=128, micro_batch=layout.mbs, layout=layout),
+        "describe": lambda layout: describe_workload(MODEL, seq_len=128, micro_batch=layout.mbs, layout=layout),
         "global_batch": 4, "seq_len": 128, "backend": "gloo", "memory_bytes": 2**34, "runtime_bytes": 2**28,
         "data_s_per_sequence": 0.0,
     }  # fmt: skip
@@ -36,11 +36,11 @@ def problem(**changes):
 
 
 def test_every_micro_batch_that_divides_is_a_candidate():
-    assert {(c.dp, c.mbs) for c in candidates([1, 2, 3], 4)} == {(1, 1), (1, 2), (1, 4), (2, 1), (2, 2)}
+    assert {(c.dp, c.mbs) for c in candidate_layouts([1, 2, 3], 4)} == {(1, 1), (1, 2), (1, 4), (2, 1), (2, 2)}
 
 
 def test_recomputation_is_taken_only_where_nothing_else_fits():
-    layouts = candidates([1], 64)
+    layouts = candidate_layouts([1], 64)
     roomy = shortlist(layouts, problem(global_batch=64))
     tight = shortlist(layouts, problem(global_batch=64, memory_bytes=2**28 + 22 * 2**20, runtime_bytes=2**28))
 
@@ -52,8 +52,8 @@ def test_recomputation_is_taken_only_where_nothing_else_fits():
 def test_what_cannot_fit_says_what_is_needed():
     tight = problem(memory_bytes=2**20)
 
-    assert shortlist(candidates([1], 4), tight) == splits([1, 2], MODEL, tight) == []
-    assert str(too_large(candidates([1], 4), tight)).startswith(
+    assert shortlist(candidate_layouts([1], 4), tight) == splits([1, 2], MODEL, tight) == []
+    assert str(too_large(candidate_layouts([1], 4), tight)).startswith(
         "not enough memory: the smallest layout (dp=1,mbs=1,recompute=full) needs "
     )
 
@@ -63,7 +63,7 @@ WIDE = ModelConfig(num_attention_heads=4, num_key_value_heads=2, hidden_size=256
 
 def wide(**changes):
     def describe_wide(layout):
-        return describe(WIDE, seq_len=128, micro_batch=layout.mbs, layout=layout)
+        return describe_workload(WIDE, seq_len=128, micro_batch=layout.mbs, layout=layout)
 
     return problem(**({"describe": describe_wide, "global_batch": 8} | changes))
 
@@ -86,7 +86,7 @@ def test_every_split_is_legal_fits_and_keeps_the_batch():
 
 
 def test_where_the_whole_model_fits_nowhere_a_sharded_one_is_found():
-    plain = candidates([4], 8)
+    plain = candidate_layouts([4], 8)
     tight = wide(memory_bytes=min(needed_bytes(layout, wide()) for layout in plain) - 1)
 
     assert shortlist(plain, tight) == []
@@ -95,7 +95,9 @@ def test_where_the_whole_model_fits_nowhere_a_sharded_one_is_found():
 
 @pytest.mark.parametrize(("alpha_s", "worth"), [(1e-6, False), (10.0, True)])
 def test_other_splits_are_worth_measuring_where_gradients_take_most_of_the_step(alpha_s, worth):
-    plan, _ = choose([Layout(dp=2, mbs=2)], problem(), measured(2, alpha_s=alpha_s), peak_flops_per_s={}, min_ranks=1)
+    plan, _ = choose_layout(
+        [Layout(dp=2, mbs=2)], problem(), measured(2, alpha_s=alpha_s), peak_flops_per_s={}, min_ranks=1
+    )
 
     assert is_worth_splitting(plan) is worth
 
@@ -111,7 +113,7 @@ def test_a_split_has_to_win_by_more_than_the_error_of_its_price():
     named = {"reduce_scatter": half, blocking("all_reduce"): summed, blocking("all_gather"): gathered}
     fits = tuple(msgspec.structs.replace(fit, collective=name) for name, fit in named.items())
     figures = msgspec.structs.replace(figures, operators=figures.operators + times, collectives=(summed, *fits))
-    plan, _ = choose([sharded, Layout(dp=2, mbs=2)], problem(), figures, peak_flops_per_s={}, min_ranks=1)
+    plan, _ = choose_layout([sharded, Layout(dp=2, mbs=2)], problem(), figures, peak_flops_per_s={}, min_ranks=1)
 
     (other,) = plan.alternatives
     assert plan.layout.is_plain
@@ -120,7 +122,7 @@ def test_a_split_has_to_win_by_more_than_the_error_of_its_price():
 
 def test_too_many_ranks_for_the_batch_are_refused():
     with pytest.raises(InputError, match="do not divide over 3 ranks"):
-        candidates([3], 4)
+        candidate_layouts([3], 4)
 
 
 def test_the_fastest_layout_with_enough_ranks_wins_and_the_others_are_shown():
@@ -131,8 +133,8 @@ def test_the_fastest_layout_with_enough_ranks_wins_and_the_others_are_shown():
         operators=both.operators + measured(2).operators,
         collectives=measured(2, alpha_s=10.0).collectives,
     )
-    free, _ = choose(layouts, problem(), both, peak_flops_per_s={}, min_ranks=1)
-    forced, _ = choose(layouts, problem(), both, peak_flops_per_s={}, min_ranks=2)
+    free, _ = choose_layout(layouts, problem(), both, peak_flops_per_s={}, min_ranks=1)
+    forced, _ = choose_layout(layouts, problem(), both, peak_flops_per_s={}, min_ranks=2)
 
     assert free.layout.dp == 1
     assert forced.layout.dp == 2

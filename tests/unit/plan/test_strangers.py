@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from meshwright.hardware import load
-from meshwright.plan.analytic.coefficients import ROLES, book, resolve
-from meshwright.plan.batch import batch_of, coefficients_of, step_of
+from meshwright.hardware import load_catalogue
+from meshwright.plan.analytic.coefficients import ROLES, book, resolve_roles
+from meshwright.plan.batch import batch_coefficients, batch_of, step_of
 from meshwright.plan.columns import overlap_off
 from tests.unit.plan.test_tables import DENSE, EXPERTS, run
 
@@ -17,12 +17,12 @@ SHORT = {
 
 
 def roles(*runs):
-    batch = batch_of(runs, load(), book())
-    return coefficients_of(batch, book().values), step_of(batch, book().values)
+    batch = batch_of(runs, load_catalogue(), book())
+    return batch_coefficients(batch, book().values), step_of(batch, book().values)
 
 
 def used(role, *arguments):
-    return resolve(book(), *arguments)[ROLES.index(role)]
+    return resolve_roles(book(), *arguments)[ROLES.index(role)]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from meshwright import cli
 from meshwright.errors import InputError
-from meshwright.hardware import load
+from meshwright.hardware import load_catalogue
 from meshwright.plan.analytic.coefficients import book
 from meshwright.plan.columns import INPUTS, MEASURED, unread, zero_stage
 from meshwright.plan.runs import accelerator_of, read_rows
@@ -34,7 +34,7 @@ def read(tmp_path, *rows):
     writer.writerows(rows)
     path = tmp_path / "runs.csv"
     path.write_text(text.getvalue())
-    return read_rows(path, load(), book(), known_models())
+    return read_rows(path, load_catalogue(), book(), known_models())
 
 
 def run(tmp_path, row):
@@ -71,7 +71,7 @@ def test_a_stage_that_is_not_known_is_refused(text):
 
 def test_stage_3_prices_the_gather_of_weights_whatever_its_spelling(tmp_path):
     rows = [DENSE | {"zero_stage_fsdp": text} for text in ("0", "1", "3", "zero3", "fsdp2 (zero3)")]
-    found = predict(read(tmp_path, *rows), load(), book())
+    found = predict(read(tmp_path, *rows), load_catalogue(), book())
     times = [outcome.step_time_s for outcome in found]
     sizes = [outcome.peak_memory_bytes_per_gpu for outcome in found]
 
@@ -107,7 +107,7 @@ def test_a_cell_that_is_not_understood_or_not_legal_is_named(tmp_path, change, t
 def test_a_line_with_more_cells_than_columns_is_refused(tmp_path):
     path = tmp_path / "runs.csv"
     path.write_text("gpu,num_gpus,notes\nH100,8,one,two\n")
-    (row,) = read_rows(path, load(), book(), known_models())
+    (row,) = read_rows(path, load_catalogue(), book(), known_models())
 
     assert row.reason == "1 more cells than the table has columns"
 
@@ -143,7 +143,7 @@ def test_a_config_beside_the_table_says_the_model_and_cells_must_agree(tmp_path)
 def test_optimisers_and_overlaps_of_a_row_change_its_price(tmp_path):
     rows = [DENSE | {"zero_stage_fsdp": "0", "optimizer": name} for name in ("adamw", "adam8bit", "sgd")]
     rows += [DENSE | {"zero_stage_fsdp": "1", "overlap": text} for text in ("tp+dp", "dp", "none")]
-    found = predict(read(tmp_path, *rows), load(), book())
+    found = predict(read(tmp_path, *rows), load_catalogue(), book())
     sizes = [outcome.peak_memory_bytes_per_gpu for outcome in found[:3]]
     times = [outcome.step_time_s for outcome in found[3:]]
 
@@ -153,7 +153,7 @@ def test_optimisers_and_overlaps_of_a_row_change_its_price(tmp_path):
 
 def test_a_row_with_adapters_is_priced_with_its_base_frozen_and_says_what_is_adapted(tmp_path):
     rows = [DENSE | {"zero_stage_fsdp": "0", "lora_rank": rank} for rank in ("", "16")]
-    whole, adapted = predict(read(tmp_path, *rows), load(), book())
+    whole, adapted = predict(read(tmp_path, *rows), load_catalogue(), book())
 
     assert adapted.peak_memory_bytes_per_gpu < 0.6 * whole.peak_memory_bytes_per_gpu
     assert adapted.step_time_s < whole.step_time_s  # a third of the products is saved, adapters pass through memory
@@ -178,7 +178,7 @@ def test_a_row_without_family_takes_the_price_of_plan_without_stack(tmp_path):
         "seq_parallel": "1",
         "inter_node_Gbps_per_node": "3200",
     }
-    (priced,) = predict(read(tmp_path, table), load(), book())
+    (priced,) = predict(read(tmp_path, table), load_catalogue(), book())
     words = "plan --model llama3-70b --cluster dgx-h100 --gpus 64 --global-batch 512 --precision fp8 --json --layout"
     result = CliRunner().invoke(cli.group, [*words.split(), "tp=8,dp=8,mbs=1,zero=1,sp=1,recompute=full"])
 
@@ -199,7 +199,7 @@ def test_columns_that_nothing_reads_are_named_with_the_one_that_may_be_meant(tmp
 
 
 def test_a_superchip_is_not_taken_for_the_chip_whose_name_it_contains():
-    assert accelerator_of(load(), "GH200-96GB") == "gh200"
+    assert accelerator_of(load_catalogue(), "GH200-96GB") == "gh200"
 
 
 def test_every_column_is_listed():
@@ -211,4 +211,4 @@ def test_every_column_is_listed():
 @pytest.mark.parametrize("name", ["TPU-v5", "XH100", "QH200-96GB"])
 def test_a_gpu_that_the_catalogue_has_not_is_not_taken_for_another(name):
     with pytest.raises(InputError, match=name):
-        accelerator_of(load(), name)
+        accelerator_of(load_catalogue(), name)

@@ -5,29 +5,30 @@ import dataclasses
 import pytest
 from msgspec.structs import replace
 
-from meshwright.cli import run
-from meshwright.hardware import load
+from meshwright.cli import run_command
+from meshwright.hardware import load_catalogue
 from meshwright.layout import Layout
-from meshwright.plan.analytic import Grid, Setting, price
+from meshwright.plan.analytic import Grid, Setting, price_layouts
 from meshwright.plan.analytic.layer import _network, layer_s
 from meshwright.plan.analytic.price import coefficients_of, machine_of
 from meshwright.plan.analytic.quantities import ModelQuantities
-from meshwright.plan.machines import machines
-from meshwright.plan.told import facts_of
+from meshwright.plan.machines import cluster_by_name
+from meshwright.plan.told import model_facts
 from meshwright.workload.models import load_model
 
 MIXTRAL = Setting(
-    architecture=load_model("mixtral-8x7b").architecture, cluster=machines(load(), "dgx-h100", 64), gpus=64,
+    architecture=load_model("mixtral-8x7b").architecture,
+    cluster=cluster_by_name(load_catalogue(), "dgx-h100", 64), gpus=64,
     global_batch=256, seq_len=4096, stack="megatron",
 )  # fmt: skip
 LAYOUT = Grid.of([Layout(dp=64, ep=8, zero=1)])
 
 
 def test_experts_are_balanced_unless_something_else_is_said():
-    even, uneven = price(MIXTRAL, LAYOUT), price(replace(MIXTRAL, imbalance=1.5), LAYOUT)
+    even, uneven = price_layouts(MIXTRAL, LAYOUT), price_layouts(replace(MIXTRAL, imbalance=1.5), LAYOUT)
 
-    assert "tokens are spread evenly over the experts" in facts_of(MIXTRAL).assumed
-    assert any("1.5 times the rows" in text for text in facts_of(replace(MIXTRAL, imbalance=1.5)).assumed)
+    assert "tokens are spread evenly over the experts" in model_facts(MIXTRAL).assumed
+    assert any("1.5 times the rows" in text for text in model_facts(replace(MIXTRAL, imbalance=1.5)).assumed)
     assert 1.1 < uneven.step_time_s[0] / even.step_time_s[0] < 1.5
     assert uneven.activations_bytes[0] > even.activations_bytes[0]
     assert uneven.parameters_bytes[0] == even.parameters_bytes[0]
@@ -44,16 +45,16 @@ def test_experts_are_balanced_unless_something_else_is_said():
 def test_an_imbalance_that_cannot_be_is_refused(model, given, expected, capsys):
     words = ["plan", "--model", model, "--cluster", "dgx-h100", "--global-batch", "64", "--imbalance", given]
 
-    assert run(words) == 2
+    assert run_command(words) == 2
     assert expected in capsys.readouterr().err
 
 
 def test_low_precision_says_what_stays_higher_and_which_peak_mfu_is_of():
-    told = facts_of(replace(MIXTRAL, precision="fp8")).assumed[-1]
+    told = model_facts(replace(MIXTRAL, precision="fp8")).assumed[-1]
 
     assert "the output projection run in bf16" in told
     assert "1,979 TFLOP/s" in told
-    assert not any("MFU" in text for text in facts_of(MIXTRAL).assumed)
+    assert not any("MFU" in text for text in model_facts(MIXTRAL).assumed)
 
 
 def test_an_uneven_load_slows_neither_the_launches_nor_what_every_token_visits():
@@ -78,6 +79,6 @@ def test_an_uneven_load_slows_neither_the_launches_nor_what_every_token_visits()
 def test_recomputation_keeps_the_products_of_the_rows_of_the_fullest_rank(stack):
     layout = Grid.of([Layout(dp=64, ep=8, zero=1, recompute="selective")])
     given = replace(MIXTRAL, stack=stack)
-    even, uneven = price(given, layout), price(replace(given, imbalance=1.5), layout)
+    even, uneven = price_layouts(given, layout), price_layouts(replace(given, imbalance=1.5), layout)
 
     assert uneven.activations_bytes[0] > 1.1 * even.activations_bytes[0]

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from meshwright.cluster.builders import catalogue_cluster
-from meshwright.hardware import load
+from meshwright.hardware import load_catalogue
 from meshwright.plan.analytic.torus import on_torus
 from meshwright.plan.nccl import nccl_price
 
-CATALOGUE = load()
+CATALOGUE = load_catalogue()
 LINKS = 6.0  # of a node of a torus of three dimensions
 
 

@@ -11,13 +11,13 @@ from click.testing import CliRunner
 from benchmarks.published_sweeps import collective_tables
 from meshwright import cli
 from meshwright.errors import InputError
-from meshwright.hardware import load
+from meshwright.hardware import load_catalogue
 from meshwright.layout import Layout
-from meshwright.plan.analytic import Grid, Setting, price
+from meshwright.plan.analytic import Grid, Setting, price_layouts
 from meshwright.plan.analytic.coefficients import book
 from meshwright.plan.analytic.fits import word
 from meshwright.plan.analytic.price import verdicts_in
-from meshwright.plan.machines import machines
+from meshwright.plan.machines import cluster_by_name
 from meshwright.plan.runs import accelerator_of, read_rows
 from meshwright.plan.validate import RowOutcome, Unpriced, known_models, predict
 
@@ -41,13 +41,13 @@ def table(*rows: dict[str, str]) -> str:
 def outcomes(tmp_path, *rows: dict[str, str]):
     path = tmp_path / "runs.csv"
     path.write_text(table(*rows))
-    catalogue, known = load(), book()
+    catalogue, known = load_catalogue(), book()
     return predict(read_rows(path, catalogue, known, known_models()), catalogue, known)
 
 
 @pytest.fixture(scope="module")
 def published():
-    catalogue, known = load(), book()
+    catalogue, known = load_catalogue(), book()
     rows = read_rows(PUBLISHED, catalogue, known, known_models())
     return rows, predict(rows, catalogue, known)
 
@@ -183,7 +183,7 @@ def test_a_file_that_is_no_table_of_runs_is_one_line(tmp_path, content):
     path.write_text(content)
 
     with pytest.raises(InputError, match=r"runs\.csv"):
-        read_rows(path, load(), book(), {})
+        read_rows(path, load_catalogue(), book(), {})
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,7 @@ def test_a_file_that_is_no_table_of_runs_is_one_line(tmp_path, content):
     ],
 )
 def test_a_gpu_is_found_by_the_name_that_tables_give_it(name, key):
-    assert accelerator_of(load(), name) == key
+    assert accelerator_of(load_catalogue(), name) == key
 
 
 def test_the_constants_are_few_bounded_and_explained():
@@ -216,7 +216,7 @@ def test_a_measured_cell_that_holds_no_figure_is_named(tmp_path, text):
     path = tmp_path / "runs.csv"
     path.write_text(f'id,gpu,num_gpus,step_time_s,peak_memory_bytes_per_gpu\nx,h100,8,"{text}",7\ny,h100,8,n/a,\n')
 
-    first, second = read_rows(path, load(), book(), known_models())
+    first, second = read_rows(path, load_catalogue(), book(), known_models())
 
     assert (first.measured_step_time_s, first.measured_peak_memory_bytes) == (None, 7)
     assert first.unreadable == (f"step_time_s: {text!r} is no number above 0, so it counts as not measured",)
@@ -244,12 +244,13 @@ def test_a_row_that_offloads_is_priced_as_plan_prices_it(tmp_path, offload):
     }
     layout = Layout.parse(f"dp=8,mbs=1,zero={zero},recompute=full,offload={offload}")
     given = Setting(
-        architecture=known_models()["llama3-8b"], cluster=machines(load(), "dgx-h100", 8), gpus=8, global_batch=64,
+        architecture=known_models()["llama3-8b"],
+        cluster=cluster_by_name(load_catalogue(), "dgx-h100", 8), gpus=8, global_batch=64,
         seq_len=4096,
     )  # fmt: skip
 
     found = outcomes(tmp_path, row)[0]
-    prices = price(given, Grid.of([layout]))
+    prices = price_layouts(given, Grid.of([layout]))
 
     assert found.step_time_s == pytest.approx(prices.terms(0)["step_time_s"], rel=1e-9)
     assert found.peak_memory_bytes_per_gpu == pytest.approx(prices.terms(0)["reserved_bytes"], rel=1e-9)

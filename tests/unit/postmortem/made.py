@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from meshwright.postmortem.inputs import examine
+from meshwright.postmortem.inputs import examine_files
 from meshwright.postmortem.verdict import Verdict
 from testkit.hanging_jobs import ALL_OF_FOUR, entry, record
 
@@ -122,7 +122,7 @@ def judge(folder: Path, files) -> Verdict:
         if isinstance(content, list):
             content = "".join(f"{line}\n" for line in content)
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    return examine([folder])
+    return examine_files([folder])
 
 
 def answer(kind, rank=None, seq=None, *, unknown=False, ranks=()):

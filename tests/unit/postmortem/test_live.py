@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from meshwright.cluster.doctor.stacks import RankProcess, ask, listen
+from meshwright.cluster.doctor.stacks import RankProcess, listen, ranks_with_stacks
 from meshwright.cluster.processes import start_time
 from meshwright.errors import InputError
 from meshwright.postmortem.live import explain, look_at, read_records
@@ -209,7 +209,7 @@ def test_live_ranks_answer_with_their_stacks_and_a_stopped_one_is_named(tmp_path
     try:
         for rank in ranks:
             assert rank.stdout.readline() == b"up\n"
-        found = ask(tmp_path)
+        found = ranks_with_stacks(tmp_path)
         ranks[2].send_signal(19)  # SIGSTOP
         verdict = look_at(tmp_path)
     finally:
@@ -279,18 +279,18 @@ def test_links_to_devices_and_to_nowhere_are_refused(tmp_path, target):
     (tmp_path / "stacks" / "rank-0.txt").symlink_to(target)
 
     with pytest.raises(InputError, match=r"rank-0\.txt: is a link"):
-        ask(tmp_path)
+        ranks_with_stacks(tmp_path)
 
 
 def test_a_pipe_or_a_folder_in_the_place_of_a_ranks_file_is_refused(tmp_path):
     (tmp_path / "stacks").mkdir()
     os.mkfifo(tmp_path / "stacks" / "rank-0.txt")
     with pytest.raises(InputError, match=r"rank-0\.txt: is no file"):
-        ask(tmp_path)
+        ranks_with_stacks(tmp_path)
     (tmp_path / "stacks" / "rank-0.txt").unlink()
     (tmp_path / "stacks" / "rank-0.txt").mkdir()
     with pytest.raises(InputError, match=r"rank-0\.txt: is no file"):
-        ask(tmp_path)
+        ranks_with_stacks(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["stacks", "flight"])
@@ -317,7 +317,7 @@ def test_a_process_that_the_file_does_not_tell_of_is_not_signalled(tmp_path, cha
     path.touch()
     with a_daemon(path, "r+") as daemon:
         path.write_text(head_of(daemon, **changed))
-        assert ask(tmp_path, wait_s=0.1) == []
+        assert ranks_with_stacks(tmp_path, wait_s=0.1) == []
         assert said(daemon) == ""
 
 
@@ -327,7 +327,7 @@ def test_a_process_that_has_the_file_of_a_rank_not_open_is_not_signalled(tmp_pat
     (tmp_path / "rank-0.txt").touch()
     with a_daemon(tmp_path / "rank-0.txt", "r+") as daemon:
         path.write_text(head_of(daemon))
-        assert ask(tmp_path, wait_s=0.1) == []
+        assert ranks_with_stacks(tmp_path, wait_s=0.1) == []
         assert said(daemon) == ""
 
 
@@ -336,7 +336,7 @@ def test_a_file_that_tells_of_nobody_names_nobody(tmp_path, text):
     (tmp_path / "stacks").mkdir()
     (tmp_path / "stacks" / "rank-0.txt").write_text(text)
 
-    assert ask(tmp_path, wait_s=0.1) == []
+    assert ranks_with_stacks(tmp_path, wait_s=0.1) == []
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
@@ -347,7 +347,7 @@ def test_a_process_of_another_user_than_the_files_owner_is_not_signalled(tmp_pat
     with a_daemon(path, "r+") as daemon:
         path.write_text(head_of(daemon))
         os.chown(path, 12345, -1)
-        assert ask(tmp_path, wait_s=0.1) == []
+        assert ranks_with_stacks(tmp_path, wait_s=0.1) == []
         assert said(daemon) == ""
 
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from meshwright.postmortem.inputs import examine
+from meshwright.postmortem.inputs import examine_files
 
 from .made import WORLD, answer, called, failed_at, judge, signalled, stood_still, timed_out, told
 
@@ -411,7 +411,7 @@ def test_the_folders_of_two_hosts_do_not_make_an_exception_one_of_the_other_host
 def test_a_file_given_twice_is_read_once(tmp_path):
     judge(tmp_path, WAITING)
 
-    twice = examine([tmp_path, tmp_path / "train.log"])
+    twice = examine_files([tmp_path, tmp_path / "train.log"])
 
     assert twice.read == 1
 

@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 
 from meshwright.errors import InputError
-from meshwright.postmortem.inputs import examine
+from meshwright.postmortem.inputs import examine_files
 from testkit.hanging_jobs import planted
 
 from .made import answer, judge, timed_out, told
@@ -390,10 +390,10 @@ def test_ranks_that_are_behind_each_other_in_two_communicators_are_nobody(tmp_pa
 def test_a_report_that_is_cut_off_or_has_other_keys_is_refused(tmp_path):
     (tmp_path / "ras.json").write_bytes(as_json([member(0, {})])["ras.json"][:300])
     with pytest.raises(InputError, match="not whole JSON"):
-        examine([tmp_path / "ras.json"])
+        examine_files([tmp_path / "ras.json"])
     (tmp_path / "ras.json").write_text('{"nccl_version": "2.28.9", "communicators": [{"size": 4}]}')
     with pytest.raises(InputError, match="not the report of ncclras"):
-        examine([tmp_path / "ras.json"])
+        examine_files([tmp_path / "ras.json"])
 
 
 def test_a_report_with_an_infinite_number_is_refused(tmp_path):
@@ -401,7 +401,7 @@ def test_a_report_with_an_infinite_number_is_refused(tmp_path):
     assert b"Infinity" in data
     (tmp_path / "ras.json").write_bytes(data)
     with pytest.raises(InputError, match="not the report of ncclras"):
-        examine([tmp_path / "ras.json"])
+        examine_files([tmp_path / "ras.json"])
 
 
 def test_ranks_below_zero_of_a_report_as_json_are_not_named(tmp_path):

@@ -10,7 +10,7 @@ import pytest
 
 from meshwright.errors import InputError
 from meshwright.files import to_json
-from meshwright.postmortem.inputs import examine
+from meshwright.postmortem.inputs import examine_files
 from meshwright.postmortem.pickles import load_plain
 
 from .made import DONE, answer, entry, groups, judge, out_of_memory, record, records, timed_out, told
@@ -431,7 +431,7 @@ def test_a_pickle_that_names_a_function_is_refused_by_that_name_and_runs_nothing
     path.write_bytes(pickle.dumps({"entries": [Hostile(target)]}))
 
     with pytest.raises(InputError, match=r"nccl_trace_rank_0: refused: the pickle names (posix|os)\.system"):
-        examine([tmp_path])
+        examine_files([tmp_path])
     assert not target.exists()
 
 
@@ -466,7 +466,7 @@ def test_damaged_records_end_in_one_line_or_a_verdict(tmp_path):
             data[rng.randrange(2, len(data))] = rng.randrange(256)
         path.write_bytes(bytes(data))
         with contextlib.suppress(InputError):
-            examine([tmp_path])
+            examine_files([tmp_path])
 
 
 def test_a_place_in_the_memo_that_would_take_memory_is_refused():
@@ -481,7 +481,7 @@ def test_a_value_that_holds_itself_many_times_over_is_not_spelt_out(tmp_path):
     (tmp_path / "nccl_trace_rank_0").write_bytes(record([{**OPEN, "profiling_name": value}]))
 
     with pytest.raises(InputError, match="unknown form"):
-        examine([tmp_path])
+        examine_files([tmp_path])
 
 
 @pytest.mark.parametrize(
@@ -500,7 +500,7 @@ def test_a_record_that_holds_what_nobody_can_write_is_named_as_not_read(form, ke
     (tmp_path / "nccl_trace_rank_0").write_bytes(data)
     (tmp_path / "nccl_trace_rank_1.json").write_text(json.dumps({"entries": [OPEN], "pg_status": {}, "pg_config": {}}))
 
-    verdict = to_json(examine([tmp_path]))
+    verdict = to_json(examine_files([tmp_path]))
 
     assert said in verdict
 
@@ -509,7 +509,7 @@ def test_a_log_of_docker_with_half_a_character_is_read(tmp_path):
     line = "RuntimeError: CUDA out of memory \ud800"
     (tmp_path / "rank_0.log").write_text(json.dumps({"log": f"[rank0]: {line}\n", "stream": "stderr"}) + "\n")
 
-    assert "out of memory ?" in to_json(examine([tmp_path]))
+    assert "out of memory ?" in to_json(examine_files([tmp_path]))
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from meshwright.cli import run
+from meshwright.cli import run_command
 from meshwright.errors import InputError
-from meshwright.postmortem.inputs import examine
+from meshwright.postmortem.inputs import examine_files
 from meshwright.postmortem.rules import RULES
 from meshwright.postmortem.timeline import drawing
 from meshwright.postmortem.verdict import MEANINGS, NEXT, shortened
@@ -28,7 +28,7 @@ def write(folder, lines):
 
 
 def test_every_rule_decides_some_case(tmp_path):
-    used = {examine([CASES / name]).rule for name in ANSWERS}
+    used = {examine_files([CASES / name]).rule for name in ANSWERS}
     for index, (files, _) in enumerate(LOGS.values()):
         folder = tmp_path / str(index)
         folder.mkdir()
@@ -91,7 +91,7 @@ def test_json_has_the_keys_and_exit_1_says_that_there_is_a_verdict(tmp_path, cap
         tmp_path, [line for rank in (0, 1, 3) for line in (timed_out(rank, 9), failed_at(rank, WORLD, 9, 9, 8))]
     )
 
-    code = run(["doctor", "--json", "--logs", str(path)])
+    code = run_command(["doctor", "--json", "--logs", str(path)])
 
     found = json.loads(capsys.readouterr().out)
     assert code == 1
@@ -104,7 +104,7 @@ def test_json_has_the_keys_and_exit_1_says_that_there_is_a_verdict(tmp_path, cap
 
 
 def test_exit_0_where_nothing_shows_a_fault(tmp_path, capsys):
-    assert run(["doctor", "--logs", str(write(tmp_path, ["step 1 loss 2.3"]))]) == 0
+    assert run_command(["doctor", "--logs", str(write(tmp_path, ["step 1 loss 2.3"]))]) == 0
     assert "nothing in these files shows a fault" in capsys.readouterr().out
 
 
@@ -114,7 +114,7 @@ def test_exit_2_where_nothing_could_be_read(content, tmp_path, capsys):
     if content is not None:
         path.write_bytes(content)
 
-    assert run(["doctor", "--logs", str(path)]) == 2
+    assert run_command(["doctor", "--logs", str(path)]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 1
 
 
@@ -124,12 +124,12 @@ def test_several_paths_are_read_as_one_job(tmp_path, capsys):
         paths.append(tmp_path / f"rank{rank}.log")
         paths[-1].write_text("step 1\n" if rank == 2 else timed_out(rank, 9, prefix=False) + "\n")
 
-    assert run(["doctor", "--json", "--logs", *map(str, paths)]) == 1
+    assert run_command(["doctor", "--json", "--logs", *map(str, paths)]) == 1
     assert json.loads(capsys.readouterr().out)["rank"] == 2
 
 
 def test_a_run_and_logs_are_not_asked_for_at_once(tmp_path, capsys):
-    assert run(["doctor", "--run", "X", "--logs", str(write(tmp_path, WAITING))]) == 2
+    assert run_command(["doctor", "--run", "X", "--logs", str(write(tmp_path, WAITING))]) == 2
     assert "not both" in capsys.readouterr().err
 
 
@@ -143,7 +143,7 @@ def test_a_line_without_end_takes_no_time(tmp_path):
 
 
 def test_a_path_without_logs_is_refused(tmp_path, capsys):
-    assert run(["doctor", str(tmp_path)]) == 2
+    assert run_command(["doctor", str(tmp_path)]) == 2
     assert "--logs" in capsys.readouterr().err
 
 
@@ -151,7 +151,7 @@ def test_the_page_marks_the_blamed_rank_and_escapes_what_it_quotes(tmp_path):
     hostile = "<script>alert(1)</script>"
     path = write(tmp_path, [out_of_memory(2) + hostile, *WAITING])
 
-    assert run(["doctor", "--html", str(tmp_path / "page.html"), "--logs", str(path)]) == 1
+    assert run_command(["doctor", "--html", str(tmp_path / "page.html"), "--logs", str(path)]) == 1
 
     page = (tmp_path / "page.html").read_text()
     assert "rank 2: to blame" in page
@@ -164,7 +164,7 @@ def test_the_page_marks_the_blamed_rank_and_escapes_what_it_quotes(tmp_path):
 def test_a_page_that_cannot_be_written_is_one_line(tmp_path, capsys):
     path = write(tmp_path, WAITING)
 
-    assert run(["doctor", "--html", str(tmp_path / "no" / "page.html"), "--logs", str(path)]) == 2
+    assert run_command(["doctor", "--html", str(tmp_path / "no" / "page.html"), "--logs", str(path)]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 1
 
 
@@ -174,7 +174,7 @@ def test_a_folder_of_more_files_than_a_job_has_is_refused(tmp_path, monkeypatch)
         (tmp_path / f"{number}.log").write_text("x")
 
     with pytest.raises(InputError, match="more than 3 files"):
-        examine([tmp_path])
+        examine_files([tmp_path])
 
 
 def test_ten_thousand_lines_of_1024_ranks_take_less_than_five_seconds(tmp_path):
@@ -184,7 +184,7 @@ def test_ten_thousand_lines_of_1024_ranks_take_less_than_five_seconds(tmp_path):
     path = write(tmp_path, lines)
 
     start_s = time.process_time()
-    verdict = examine([path])
+    verdict = examine_files([path])
 
     assert (verdict.kind, verdict.rank, verdict.seq) == ("absent", 517, 5000)
     assert len(lines) > 10_000

@@ -1,7 +1,7 @@
 import msgspec
 import pytest
 
-from meshwright.report.compare import compare
+from meshwright.report.compare import compare_parts
 from meshwright.timeline import Performance
 
 PREDICTED = Performance(
@@ -12,7 +12,7 @@ MEASURED = msgspec.structs.replace(PREDICTED, step_time_s=0.112, exposed_comm_s=
 
 
 def test_the_part_that_explains_most_of_the_error_is_named():
-    comparison = compare(PREDICTED, MEASURED)
+    comparison = compare_parts(PREDICTED, MEASURED)
 
     assert comparison.culprit == "exposed communication"
     assert "step 112 ms, predicted 105 ms (-6.2%)" in comparison.verdict
@@ -23,17 +23,17 @@ def test_the_part_that_explains_most_of_the_error_is_named():
 def test_a_step_far_off_is_said_to_be_outside_the_band():
     slow = msgspec.structs.replace(MEASURED, step_time_s=0.2)
 
-    assert compare(PREDICTED, slow).verdict.endswith("outside the band of 15%")
+    assert compare_parts(PREDICTED, slow).verdict.endswith("outside the band of 15%")
 
 
 def test_a_part_that_took_no_time_has_no_relative_error():
-    errors = {row.name.strip(): row.error for row in compare(PREDICTED, MEASURED).rows}
+    errors = {row.name.strip(): row.error for row in compare_parts(PREDICTED, MEASURED).rows}
 
     assert errors["pipeline bubble"] is None
 
 
 def test_the_parts_of_a_comparison_add_up_to_its_steps():
-    rows = compare(PREDICTED, MEASURED).rows
+    rows = compare_parts(PREDICTED, MEASURED).rows
     step, parts = rows[0], [row for row in rows if row.name.startswith("  ")]
 
     assert sum(row.predicted for row in parts) == pytest.approx(step.predicted)
@@ -43,6 +43,6 @@ def test_the_parts_of_a_comparison_add_up_to_its_steps():
 def test_what_lies_between_the_parts_is_a_row_of_its_own():
     idle = msgspec.structs.replace(MEASURED, step_time_s=MEASURED.step_time_s + 0.05)
 
-    assert {row.name.strip(): row.measured for row in compare(PREDICTED, idle).rows}["between the parts"] == (
+    assert {row.name.strip(): row.measured for row in compare_parts(PREDICTED, idle).rows}["between the parts"] == (
         pytest.approx(0.05)
     )

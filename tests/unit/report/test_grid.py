@@ -48,7 +48,7 @@ def test_of_many_ranks_the_first_are_drawn_and_the_rest_counted():
 def test_plan_prints_the_grid_of_the_layout_that_it_prices(capsys):
     words = ["plan", "--model", "llama3-8b", "--cluster", "dgx-h200", "--gpus", "8", "--global-batch", "16"]
 
-    assert cli.run([*words, "--layout", "pp=4,dp=2,zero=1"]) == 0
+    assert cli.run_command([*words, "--layout", "pp=4,dp=2,zero=1"]) == 0
     out = capsys.readouterr().out
     assert "\n".join(picture(schedule("1f1b", 4, 1, 8)).splitlines()[:-1]) in out
 

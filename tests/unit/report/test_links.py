@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from meshwright.cluster.graph import Cluster, Measurements
 from meshwright.layout import Layout
 from meshwright.report.blame import blame
-from meshwright.report.links import LinkUse, Specs, cluster_drawing, link_uses, links_table, specs_of, told_by
+from meshwright.report.links import LinkUse, Specs, cluster_drawing, link_descriptions, link_uses, links_table, specs_of
 from meshwright.report.paths import Paths
 from meshwright.timeline import Performance, Span, Timeline
 
@@ -100,7 +100,7 @@ def test_hosts_under_one_switch_stand_together_as_in_the_mesh_of_the_run():
 )
 def test_what_joins_unknown_ranks_is_laid_to_no_link(span, layout):
     assert uses_of([span], layout) == {}
-    assert told_by(Paths(layout, TWO_HOSTS), SPECS)(span) == ""
+    assert link_descriptions(Paths(layout, TWO_HOSTS), SPECS)(span) == ""
 
 
 def test_what_workers_and_servers_of_one_host_move_is_on_the_links_of_that_host():
@@ -108,7 +108,7 @@ def test_what_workers_and_servers_of_one_host_move_is_on_the_links_of_that_host(
     layout, hosts = Layout(dp=2, mode="async"), dict.fromkeys(range(2), "node0")
 
     assert {name: use.bytes for name, use in uses_of(spans, layout, hosts).items()} == {"rank 0": MB, "rank 1": MB}
-    assert told_by(Paths(layout, hosts), SPECS)(spans[0]) == "inside node0, 10 GB/s memory copy"
+    assert link_descriptions(Paths(layout, hosts), SPECS)(spans[0]) == "inside node0, 10 GB/s memory copy"
 
 
 def test_a_rank_that_ran_nowhere_breaks_nothing():
@@ -123,8 +123,8 @@ def test_a_rank_that_ran_nowhere_breaks_nothing():
 
 
 def test_the_link_of_a_communication_is_named_with_what_it_can():
-    told = told_by(Paths(Layout(dp=4), TWO_HOSTS), SPECS)
-    inside = told_by(Paths(Layout(tp=2, dp=2), TWO_HOSTS), SPECS)
+    told = link_descriptions(Paths(Layout(dp=4), TWO_HOSTS), SPECS)
+    inside = link_descriptions(Paths(Layout(tp=2, dp=2), TWO_HOSTS), SPECS)
 
     assert told(all_reduces()[0]) == "network node0-node1, 1 Gb/s"
     assert inside(all_reduces("2 ranks of tp")[0]) == "inside node0, 10 GB/s memory copy"

@@ -3,17 +3,17 @@
 import pytest
 
 from benchmarks.simulator import unfolded_bytes
-from meshwright.collectives.algorithms import build, names
+from meshwright.collectives.algorithms import algorithm_names, build_schedule
 from meshwright.collectives.formulas import closed_formula
 from meshwright.collectives.network import HostsNetwork, LinkRate, uniform
-from meshwright.collectives.price import price
+from meshwright.collectives.price import price_schedule
 from meshwright.collectives.rotation import ROTATING
 from meshwright.collectives.schedule import Schedule
 from meshwright.errors import InputError
 from meshwright.simulate.bounds import bounds
 from meshwright.simulate.collective import simulate_collective, timeline
 from meshwright.simulate.fold import fold
-from meshwright.simulate.native import run
+from meshwright.simulate.native import run_activities
 from meshwright.simulate.nodes import ROUTINGS, NodesTopology
 from meshwright.simulate.problem import Costs, Disturbance, problem
 from meshwright.simulate.topology import PricedNetwork
@@ -74,12 +74,12 @@ def test_closed_formulas_come_out_where_all_send_at_once(name):
     assert time_s(name, ranks) == pytest.approx(expected, rel=1e-9)
 
 
-@pytest.mark.parametrize("name", [*names("all_gather"), *names("reduce_scatter")])
+@pytest.mark.parametrize("name", [*algorithm_names("all_gather"), *algorithm_names("reduce_scatter")])
 def test_prices_agree_where_each_round_waits_for_the_one_before(name):
     for collective in ("all_gather", "reduce_scatter"):
-        if name in names(collective):
+        if name in algorithm_names(collective):
             network = uniform(8, ALPHA, RATE, reduce_bytes_per_s=4e9)
-            priced = price(build(collective, name, 8), network, SIZE).time_s
+            priced = price_schedule(build_schedule(collective, name, 8), network, SIZE).time_s
             costs = Costs(reduce_bytes_per_s=4e9)
             found = time_s(name, 8, collective=collective, network=network, costs=costs)
             assert found == pytest.approx(priced, rel=1e-9)
@@ -89,7 +89,7 @@ def test_prices_agree_where_each_round_waits_for_the_one_before(name):
 def test_what_rank_0_sends_says_what_all_ranks_send(collective, name):
     for ranks in range(1, 9):
         assert rounds_of(named_traffic(collective, name, ranks)) == rounds_of(
-            traffic_of(build(collective, name, ranks))
+            traffic_of(build_schedule(collective, name, ranks))
         )
 
 
@@ -103,7 +103,7 @@ def test_phases_put_together_are_the_rounds_of_the_schedule(collective, name):
     for ranks in (1, 4, 8, 12):
         if ranks % int(name[-1]) == 0 if name[-1].isdecimal() else True:
             found = named_traffic(collective, name, ranks)
-            assert rounds_of(found) == rounds_of(traffic_of(build(collective, name, ranks)))
+            assert rounds_of(found) == rounds_of(traffic_of(build_schedule(collective, name, ranks)))
 
 
 @pytest.mark.parametrize(("fabric", "routing"), [(f, r) for f, routings in ROUTINGS.items() for r in routings])
@@ -115,7 +115,7 @@ def test_folding_changes_no_time(fabric, routing, name):
     folded = fold(whole)
 
     assert int(folded.members.sum()) == 32
-    assert run(unroll(folded)).time_s == pytest.approx(run(unroll(whole)).time_s, rel=1e-9)
+    assert run_activities(unroll(folded)).time_s == pytest.approx(run_activities(unroll(whole)).time_s, rel=1e-9)
 
 
 def test_a_symmetric_collective_folds_to_one_class():
@@ -135,7 +135,7 @@ def test_the_time_lies_between_its_bounds(name, seed):
     topology = NodesTopology(tree, 64, routing="ecmp", seed=seed)
     whole = problem(named_traffic("all_reduce", name, 64), topology, SIZE, None, slow)
 
-    found, exact_s = bounds(whole), run(unroll(whole)).time_s
+    found, exact_s = bounds(whole), run_activities(unroll(whole)).time_s
 
     assert found.lower_s * (1 - 1e-9) <= exact_s <= found.upper_s * (1 + 1e-9)
 

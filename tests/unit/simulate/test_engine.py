@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from meshwright.errors import InputError
 from meshwright.simulate.engine import run_numpy
 from meshwright.simulate.maxmin import fair_rates
-from meshwright.simulate.native import load, run, run_native
+from meshwright.simulate.native import load_engine, run_activities, run_native
 from meshwright.simulate.program import Builder
 
 from .fair_oracle import fair_rates_exactly
@@ -37,7 +37,7 @@ def test_shares_are_max_min_fair_by_definition(network):
 
 @given(st.integers(0, 2**31))
 def test_the_engine_in_c_and_the_one_in_numpy_agree(seed):
-    library = load()
+    library = load_engine()
     if library is None:
         pytest.skip("no C compiler here")
     rng = np.random.default_rng(seed)
@@ -67,7 +67,7 @@ def test_the_engine_in_c_and_the_one_in_numpy_agree(seed):
 
 @pytest.mark.parametrize("seed", range(2))
 def test_the_engines_agree_on_many_flows_that_come_and_go_on_shared_links(seed):
-    library = load()
+    library = load_engine()
     if library is None:
         pytest.skip("no C compiler here")
     rng = np.random.default_rng(seed)
@@ -90,7 +90,7 @@ def test_ranks_on_the_same_cores_share_them_as_flows_share_a_link():
     cores = builder.resource(2.0)
     work = [builder.activity(1.0, {cores: 1.0, builder.resource(1.0): 1.0}) for _ in range(5)]
 
-    outcome = run(builder.build())
+    outcome = run_activities(builder.build())
 
     np.testing.assert_allclose(outcome.end_s[work], 5 / 2)
 
@@ -101,13 +101,13 @@ def test_a_late_flow_takes_its_share_only_from_when_it_begins():
     first = builder.activity(100.0, {link: 1.0})
     second = builder.activity(30.0, {link: 1.0}, delay_s=4.0)
 
-    outcome = run(builder.build())
+    outcome = run_activities(builder.build())
 
     assert outcome.end_s[second] == pytest.approx(4 + 30 / 5)
     assert outcome.end_s[first] == pytest.approx(4 + 6 + (100 - 40 - 30) / 10)
 
 
-@pytest.mark.parametrize("engine", [run_numpy, run])
+@pytest.mark.parametrize("engine", [run_numpy, run_activities])
 def test_a_token_bucket_passes_its_burst_at_once_and_fills_in_pauses(engine):
     builder = Builder()
     link = builder.resource(10.0, burst=20.0)
@@ -127,7 +127,7 @@ def test_what_can_never_end_is_an_error():
     builder.activity(1.0, {builder.resource(0.0): 1.0})
     program = builder.build()
 
-    for engine in (run_numpy, run):
+    for engine in (run_numpy, run_activities):
         with pytest.raises(InputError, match="never end"):
             engine(program)
 
@@ -137,10 +137,10 @@ def test_the_engine_runs_without_a_compiler(monkeypatch):
     builder = Builder()
     builder.activity(3.0, {builder.resource(1.5): 1.0})
 
-    assert run(builder.build()).time_s == 2.0
+    assert run_activities(builder.build()).time_s == 2.0
 
 
-@pytest.mark.skipif(load() is None, reason="the engine in C is not there")
+@pytest.mark.skipif(load_engine() is None, reason="the engine in C is not there")
 def test_a_program_whose_uses_all_count_once_runs_as_one_that_says_so():
     builder = Builder()
     link = builder.resource(1e9)
@@ -149,7 +149,7 @@ def test_a_program_whose_uses_all_count_once_runs_as_one_that_says_so():
     said = builder.build()
     once = replace(said, weight=None)
 
-    assert [run(said).end_s.tolist(), run_numpy(said).end_s.tolist()] == [
-        run(once).end_s.tolist(),
+    assert [run_activities(said).end_s.tolist(), run_numpy(said).end_s.tolist()] == [
+        run_activities(once).end_s.tolist(),
         run_numpy(once).end_s.tolist(),
     ]

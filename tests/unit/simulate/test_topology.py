@@ -9,7 +9,7 @@ from meshwright.cluster.builders import catalogue_cluster
 from meshwright.cluster.expand import expanded
 from meshwright.collectives.network import network_of
 from meshwright.errors import InputError
-from meshwright.hardware import load
+from meshwright.hardware import load_catalogue
 from meshwright.simulate.nodes import ROUTINGS, NodesTopology
 
 from .networks import nodes
@@ -127,7 +127,7 @@ def test_three_levels_climb_only_as_far_as_they_must():
 
 
 def test_a_mesh_joins_only_the_pairs_that_it_has():
-    topology = NodesTopology(catalogue_cluster(load(), "dgx-1-v100", nodes=2), 16)
+    topology = NodesTopology(catalogue_cluster(load_catalogue(), "dgx-1-v100", nodes=2), 16)
 
     near, far = names_of_ways(topology, [0, 0], [1, 5])
 
@@ -136,7 +136,7 @@ def test_a_mesh_joins_only_the_pairs_that_it_has():
 
 
 def test_an_nvl72_domain_spans_nodes():
-    topology = NodesTopology(catalogue_cluster(load(), "gb200-nvl72", gpus=144), 144)
+    topology = NodesTopology(catalogue_cluster(load_catalogue(), "gb200-nvl72", gpus=144), 144)
 
     same, other = names_of_ways(topology, [0, 0], [71, 72])
 

@@ -8,7 +8,7 @@ import pytest
 
 from meshwright.errors import InputError
 from meshwright.traces import opening
-from meshwright.traces.opening import natural, pieces, sources_of
+from meshwright.traces.opening import natural, pieces, trace_sources
 from meshwright.traces.reading import read_traces
 
 
@@ -61,7 +61,7 @@ def test_what_grows_too_much_is_refused_while_it_unpacks(tmp_path, monkeypatch, 
     with pytest.raises(InputError, match="unpacks to more than 200 times its size"):
         read_traces([path])
 
-    (source,) = sources_of([path])
+    (source,) = trace_sources([path])
     with pytest.raises(InputError, match="unpacks to more than 200 times its size"):
         next(pieces(source))  # before anything of it is parsed
 
@@ -139,7 +139,7 @@ def test_a_file_given_twice_is_refused(tmp_path):
     path.write_text(trace())
 
     with pytest.raises(InputError, match="given twice"):
-        sources_of([path, path])
+        trace_sources([path, path])
 
 
 def test_cycles_of_one_worker_are_one_rank_though_no_file_says_which(tmp_path):

@@ -11,21 +11,21 @@ from meshwright.errors import MeshwrightError
 from meshwright.train import agent
 from meshwright.train.agent import AgentStart, SealedBackend, check_machines, run_agent
 from meshwright.train.events import EventLog
-from meshwright.train.meeting import serve
+from meshwright.train.meeting import host_store
 
 START = AgentStart(name="job", ranks=1, nodes=2, min_nodes=2, secret=b"secret", timeout_s=5.0)
 
 
 def test_a_machine_whose_fellows_have_given_up_says_so_in_one_line(monkeypatch, tmp_path):
     def closed(host, port, timeout_s, secret):
-        store = serve(host, port, timeout_s, secret)
+        store = host_store(host, port, timeout_s, secret)
         backend = SealedBackend(store, START.name, secret)
         other = DynamicRendezvousHandler.from_backend(START.name, store, backend, START.min_nodes, START.nodes)
         other.set_closed()
         return store
 
     monkeypatch.setenv("TORCHELASTIC_SIGNALS_TO_HANDLE", "")
-    monkeypatch.setattr(agent, "serve", closed)
+    monkeypatch.setattr(agent, "host_store", closed)
 
     with pytest.raises(MeshwrightError, match=r"the others wait no longer: fewer than 2 machines .*launch.min_nodes"):
         run_agent(START, print, (), EventLog(tmp_path, None))
@@ -46,14 +46,14 @@ def test_a_machine_that_was_one_too_many_until_the_end_says_so_in_one_line(monke
     start = msgspec.structs.replace(START, nodes=1, min_nodes=1)
 
     def full(host, port, timeout_s, secret):
-        store = serve(host, port, timeout_s, secret)
+        store = host_store(host, port, timeout_s, secret)
         other = DynamicRendezvousHandler.from_backend(start.name, store, SealedBackend(store, start.name, secret), 1, 1)
         other.next_rendezvous()
         threading.Timer(1.0, other.shutdown).start()
         return store
 
     monkeypatch.setenv("TORCHELASTIC_SIGNALS_TO_HANDLE", "")
-    monkeypatch.setattr(agent, "serve", full)
+    monkeypatch.setattr(agent, "host_store", full)
 
     with pytest.raises(MeshwrightError, match=r"ended without this machine: 1 others were enough \(launch.nodes\)"):
         run_agent(start, print, (), EventLog(tmp_path, None))

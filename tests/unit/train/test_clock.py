@@ -10,7 +10,7 @@ from torch.distributed.elastic.rendezvous.dynamic_rendezvous import DynamicRende
 from meshwright.train import clock as module
 from meshwright.train.agent import SealedBackend
 from meshwright.train.clock import AGAIN_S, JobClock, heartbeats_by, skew
-from meshwright.train.meeting import serve
+from meshwright.train.meeting import host_store
 from meshwright.train.store_server import CLOCKS
 
 
@@ -67,7 +67,7 @@ def test_the_host_is_asked_again_after_a_while_since_clocks_drift(monkeypatch):
 
 def test_a_heartbeat_does_not_hang_on_the_wall_clock_of_whoever_looks():
     """Two handlers meet under one clock; under their own wall clocks the one that is behind would be dead at once."""
-    store = serve("127.0.0.1", 0, 10.0, b"secret")
+    store = host_store("127.0.0.1", 0, 10.0, b"secret")
     backend = SealedBackend(store, "job", b"secret")
     handler = DynamicRendezvousHandler.from_backend("job", store, backend, 1, 1, local_addr="127.0.0.1")
     behind = datetime.now(UTC) - timedelta(hours=1)

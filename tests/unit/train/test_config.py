@@ -4,7 +4,7 @@ import pytest
 
 from meshwright.errors import InputError
 from meshwright.files import convert
-from meshwright.train.config import JobConfig, load, template, to_toml
+from meshwright.train.config import JobConfig, load_job, template, to_toml
 
 
 def test_the_template_is_the_default_job():
@@ -19,14 +19,14 @@ def test_the_template_tells_the_meaning_of_every_key():
 
 
 def test_a_resolved_job_reads_back():
-    job = load(None, {"train.steps": 7, "data.paths": ["/a b", 'c"d'], "launch.layout": "dp=2"})
+    job = load_job(None, {"train.steps": 7, "data.paths": ["/a b", 'c"d'], "launch.layout": "dp=2"})
 
     assert convert(tomllib.loads(to_toml(job)), JobConfig, where="resolved") == job
 
 
 def test_flags_override_the_file(tmp_path):
     (tmp_path / "job.toml").write_text("[train]\nsteps = 3\nseed = 5\n")
-    job = load(tmp_path / "job.toml", {"train.steps": 9})
+    job = load_job(tmp_path / "job.toml", {"train.steps": 9})
 
     assert (job.train.steps, job.train.seed) == (9, 5)
 
@@ -46,4 +46,4 @@ def test_flags_override_the_file(tmp_path):
 )
 def test_a_bad_value_names_its_key(key, value, message):
     with pytest.raises(InputError, match=message):
-        load(None, {key: value})
+        load_job(None, {key: value})

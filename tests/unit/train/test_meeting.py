@@ -125,14 +125,14 @@ def test_a_pipe_in_the_place_of_a_secret_is_refused_at_once(tmp_path):
 def test_the_files_of_servers_are_their_owners_from_the_first_moment_and_refused_when_open(tmp_path):
     before = os.umask(0)
     try:
-        meeting.forget(tmp_path / "servers")
+        meeting.forget_servers(tmp_path / "servers")
         meeting.announce(tmp_path / "servers", 0, meeting.Address("127.0.0.1:1", "word"))
     finally:
         os.umask(before)
     path = tmp_path / "servers" / "0.json"
     assert path.stat().st_mode & 0o777 == 0o600
-    assert meeting.find(tmp_path / "servers", 1, 1.0)[0].word == "word"
+    assert meeting.find_servers(tmp_path / "servers", 1, 1.0)[0].word == "word"
 
     path.chmod(0o644)
     with pytest.raises(InputError, match=r"0\.json: is open to others"):
-        meeting.find(tmp_path / "servers", 1, 1.0)
+        meeting.find_servers(tmp_path / "servers", 1, 1.0)

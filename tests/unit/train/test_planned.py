@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 from meshwright import cli, device
 from meshwright.errors import InputError
-from meshwright.train.planned import is_plan, job_of
+from meshwright.train.planned import is_plan, planned_job
 from meshwright.workload.transformer import ModelConfig
 
 SIZES = {
@@ -33,7 +33,7 @@ def path(tmp_path_factory):
 
 
 def test_the_job_of_a_plan_has_its_model_layout_and_batch_and_the_keys_that_are_set(path):
-    job = job_of(path, {"train.steps": 7}, replan=True)
+    job = planned_job(path, {"train.steps": 7}, replan=True)
 
     assert is_plan(path)
     assert job.model == ModelConfig(**{key: value for key, value in SIZES.items() if key != "model_type"})
@@ -45,26 +45,26 @@ def test_the_job_of_a_plan_has_its_model_layout_and_batch_and_the_keys_that_are_
 def test_experts_of_a_plan_are_trained_too(tmp_path):
     mixed = plan(tmp_path, SIZES | {"model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 2})
 
-    assert job_of(mixed, {}, replan=True).model.num_local_experts == 4
+    assert planned_job(mixed, {}, replan=True).model.num_local_experts == 4
 
 
 def test_a_plan_for_other_machines_is_refused_with_the_reason(path, monkeypatch):
     monkeypatch.setattr(device, "count", lambda: 0)
     with pytest.raises(InputError, match="made for 2 x h100 of dgx-h100, this machine has no GPU; --replan"):
-        job_of(path, {})
+        planned_job(path, {})
 
 
 def test_the_same_gpus_take_it_and_others_or_too_few_do_not(path, monkeypatch):
     monkeypatch.setattr(device, "count", lambda: 2)
     monkeypatch.setattr(device, "name", lambda: "NVIDIA H100 80GB HBM3")
-    assert job_of(path, {}).launch.ranks == 2
+    assert planned_job(path, {}).launch.ranks == 2
 
     monkeypatch.setattr(device, "count", lambda: 1)
     with pytest.raises(InputError, match="here are 1 x 1 GPUs"):
-        job_of(path, {})
+        planned_job(path, {})
     monkeypatch.setattr(device, "name", lambda: "NVIDIA A100-SXM4-80GB")
     with pytest.raises(InputError, match="this machine has 1 x NVIDIA A100"):
-        job_of(path, {})
+        planned_job(path, {})
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_a_plan_that_cannot_be_trained_says_why(path, tmp_path, change, reason):
     changed.write_text(json.dumps(json.loads(path.read_text()) | change))
 
     with pytest.raises(InputError, match=reason):
-        job_of(changed, {}, replan=True)
+        planned_job(changed, {}, replan=True)
 
 
 def test_a_configuration_is_no_plan(tmp_path):

@@ -9,7 +9,7 @@ import torch
 from meshwright.errors import InputError
 from meshwright.train.agent import worth_a_restart
 from meshwright.train.checksums import BITS, checksum
-from meshwright.train.config import JobConfig, TrainConfig, overridden
+from meshwright.train.config import JobConfig, TrainConfig, with_overrides
 from meshwright.train.corruption import CorruptionError, CorruptionRestart, corruption, excluded_rank
 from meshwright.train.flips import Flip, Flips, parse_flip
 from meshwright.train.guard import HALF, leaning_of
@@ -108,7 +108,7 @@ def test_a_flip_may_be_there_from_a_step_on():
 
 def test_replay_is_refused_where_one_sum_leaves_something_for_the_next():
     with pytest.raises(InputError, match="train.replay"):
-        overridden(JobConfig(), {}, {"train.replay": 5, "data_parallel.compression": "int8"}, where="config")
+        with_overrides(JobConfig(), {}, {"train.replay": 5, "data_parallel.compression": "int8"}, where="config")
 
 
 def test_both_checks_count_steps():

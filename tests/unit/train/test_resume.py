@@ -9,7 +9,7 @@ import pytest
 from meshwright.errors import InputError
 from meshwright.layout import Layout
 from meshwright.train.corpus import Corpus, CorpusSplit
-from meshwright.train.resume import CHANGED_VARIABLE, GoesOn, check_keys, facts_of
+from meshwright.train.resume import CHANGED_VARIABLE, GoesOn, check_keys, checkpoint_facts
 from testkit.train_jobs import small_job, write_run
 
 CORPUS = Corpus(split=CorpusSplit((), ()), train=np.arange(9), validation=np.arange(9), content="aa")
@@ -47,7 +47,7 @@ CHANGES = {
 @pytest.mark.parametrize(("key", "value"), CHANGES.items())
 def test_each_difference_is_named_and_needs_to_be_said(folder, key, value, monkeypatch):
     config = folder.config()
-    saved = facts_of(config, folder.plan(), 5, CORPUS)
+    saved = checkpoint_facts(config, folder.plan(), 5, CORPUS)
     changed = with_key(config, key, value)
     section, name = key.split(".")
     before = getattr(getattr(config, section), name)
@@ -65,7 +65,7 @@ def test_each_difference_is_named_and_needs_to_be_said(folder, key, value, monke
 
 
 def test_other_tokens_are_named_whatever_they_come_from(folder, monkeypatch):
-    saved = facts_of(folder.config(), folder.plan(), 5, CORPUS)
+    saved = checkpoint_facts(folder.config(), folder.plan(), 5, CORPUS)
     other = msgspec.structs.replace(CORPUS, content="bb")
 
     with pytest.raises(InputError, match=r"data.paths: other tokens .* --changed data.paths$"):
@@ -76,7 +76,7 @@ def test_other_tokens_are_named_whatever_they_come_from(folder, monkeypatch):
 
 
 def test_several_differences_are_all_named(folder, monkeypatch):
-    saved = facts_of(folder.config(), folder.plan(), 5, CORPUS)
+    saved = checkpoint_facts(folder.config(), folder.plan(), 5, CORPUS)
     changed = with_key(with_key(folder.config(), "model.num_hidden_layers", 1), "data.seq_len", 16)
 
     monkeypatch.setenv(CHANGED_VARIABLE, "data.seq_len")
@@ -89,7 +89,7 @@ def test_several_differences_are_all_named(folder, monkeypatch):
 
 
 def test_the_same_job_goes_on_and_so_does_one_whose_checkpoint_says_less(folder):
-    saved = facts_of(folder.config(), folder.plan(), 5, CORPUS)
+    saved = checkpoint_facts(folder.config(), folder.plan(), 5, CORPUS)
 
     goes_on(folder, folder.config()).check(saved)
     goes_on(folder, folder.config()).check(msgspec.structs.replace(saved, corpus="", seq_len=0, optimizer="", model={}))
@@ -97,7 +97,7 @@ def test_the_same_job_goes_on_and_so_does_one_whose_checkpoint_says_less(folder)
 
 @pytest.mark.parametrize(("key", "value"), [("train.seed", 9), ("train.global_batch", 16)])
 def test_another_seed_or_batch_is_refused_whatever_is_said(folder, key, value, monkeypatch):
-    saved = facts_of(folder.config(), folder.plan(), 5, CORPUS)
+    saved = checkpoint_facts(folder.config(), folder.plan(), 5, CORPUS)
     monkeypatch.setenv(CHANGED_VARIABLE, key)
 
     with pytest.raises(InputError, match="seed 0 and 40 sequences"):

@@ -12,7 +12,7 @@ import pytest
 import torch.distributed as dist
 
 from meshwright.handshake import CHALLENGE_BYTES, MOST_STRANGERS, SEAL_BYTES
-from meshwright.train.meeting import serve
+from meshwright.train.meeting import host_store
 from meshwright.train.store import SealedStore
 from meshwright.train.store_server import HEAD
 
@@ -22,7 +22,7 @@ SECRET = b"the secret of this job"
 @pytest.fixture
 def store():
     """Return a store that this process hosts."""
-    hosted = serve("127.0.0.1", 0, 5.0, SECRET)
+    hosted = host_store("127.0.0.1", 0, 5.0, SECRET)
     yield hosted
     hosted.close()
 
@@ -105,7 +105,7 @@ def test_who_does_not_know_the_secret_gets_nothing(store, another):
 
 
 def test_a_server_that_does_not_know_the_secret_feeds_nobody(another):
-    impostor = serve("127.0.0.1", 0, 5.0, b"a guess")
+    impostor = host_store("127.0.0.1", 0, 5.0, b"a guess")
 
     with pytest.raises(dist.DistNetworkError, match="no store of this job"):
         another(impostor, timeout_s=0.2)
@@ -225,7 +225,7 @@ def test_a_machine_that_is_silent_is_given_up_by_the_kernel(store, another):
 
 def test_a_store_that_is_closed_leaves_no_thread_and_no_descriptor():
     before, threads = len(os.listdir("/proc/self/fd")), threading.active_count()
-    hosted = serve("127.0.0.1", 0, 5.0, SECRET)
+    hosted = host_store("127.0.0.1", 0, 5.0, SECRET)
     hosted.clone().set("key", "value")
 
     hosted.close()

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from meshwright.hardware import load
+from meshwright.hardware import load_catalogue
 from meshwright.layout import Layout
-from meshwright.plan.analytic import Grid, Setting, price
-from meshwright.plan.machines import machines
+from meshwright.plan.analytic import Grid, Setting, price_layouts
+from meshwright.plan.machines import cluster_by_name
 from meshwright.train.graph import decoder_config
 from meshwright.workload.conventions import ENGINE, Conventions
 from meshwright.workload.held import Counts, peak, states
@@ -14,7 +14,7 @@ from meshwright.workload.holdings import held_by
 from meshwright.workload.models import load_model
 from meshwright.workload.program import Held, Moment, States
 from meshwright.workload.stages import step_program
-from meshwright.workload.transformer import ModelConfig, describe
+from meshwright.workload.transformer import ModelConfig, describe_workload
 
 COUNTS = Counts(held=1000, own=250, layer=100, ends=50, fused=80)
 LAYOUTS = [
@@ -74,7 +74,7 @@ def test_the_fullest_rank_counts_at_the_moment_at_which_it_holds_most():
 @pytest.mark.parametrize("text", ["dp=2,mbs=2,zero=3", "dp=2,pp=2,mbs=1,zero=1"])
 def test_the_program_of_a_step_says_what_its_ranks_hold(text):
     layout = Layout.parse(text)
-    workload = describe(ModelConfig(num_hidden_layers=4), seq_len=32, micro_batch=layout.mbs, layout=layout)
+    workload = describe_workload(ModelConfig(num_hidden_layers=4), seq_len=32, micro_batch=layout.mbs, layout=layout)
     bounds = (0, 3, 6) if layout.pp > 1 else ()
 
     program = step_program(workload, layout, 4, bounds=bounds, held=True)
@@ -87,12 +87,13 @@ def test_the_program_of_a_step_says_what_its_ranks_hold(text):
 def test_both_planners_say_the_same_states_of_our_own_engine(text):
     layout, model = Layout.parse(text), load_model("llama3-8b").architecture
     given = Setting(
-        architecture=model, cluster=machines(load(), "dgx-h100", 8), gpus=8, global_batch=64, seq_len=512,
+        architecture=model,
+        cluster=cluster_by_name(load_catalogue(), "dgx-h100", 8), gpus=8, global_batch=64, seq_len=512,
         precision="fp32",
     )  # fmt: skip
-    workload = describe(decoder_config(model, 512), seq_len=512, micro_batch=1, layout=layout)
+    workload = describe_workload(decoder_config(model, 512), seq_len=512, micro_batch=1, layout=layout)
 
-    prices, (held,) = price(given, Grid.of([layout])), held_by(workload, layout, 8)
+    prices, (held,) = price_layouts(given, Grid.of([layout])), held_by(workload, layout, 8)
 
     for name in ("parameters", "gradients", "optimizer"):
         assert prices.terms(0)[f"{name}_bytes"] == pytest.approx(getattr(held.states, name), rel=1e-6)

@@ -6,9 +6,9 @@ import pytest
 
 from meshwright.errors import InputError
 from meshwright.workload.architecture import Architecture
-from meshwright.workload.models import Convolution, load_model, names, resolve
+from meshwright.workload.models import Convolution, load_model, model_names, resolve_model
 from meshwright.workload.models.catalogue import entry
-from meshwright.workload.models.spelling import plain
+from meshwright.workload.models.spelling import plain_name
 
 EXPECTED = {
     *("gpt2", "gpt3-175b", "megatron-22b", "megatron-530b", "megatron-1t", "bloom-176b", "llama2-7b", "llama2-70b"),
@@ -32,11 +32,11 @@ def saved(folder, config):
 
 
 def test_the_catalogue_holds_the_models_that_people_compare():
-    assert set(names()) >= EXPECTED
-    assert len(names()) >= 70
+    assert set(model_names()) >= EXPECTED
+    assert len(model_names()) >= 70
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", model_names())
 def test_a_model_has_its_published_parameters_and_says_where_they_come_from(name):
     published = entry(name)
 
@@ -65,7 +65,7 @@ WRITTEN = {
 
 @pytest.mark.parametrize("written", WRITTEN)
 def test_a_model_is_found_by_its_name_as_people_write_it(written):
-    assert resolve(written) == WRITTEN[written]
+    assert resolve_model(written) == WRITTEN[written]
     assert load_model(written).name == WRITTEN[written]
 
 
@@ -76,7 +76,11 @@ def test_a_name_that_is_not_there_is_refused_with_the_nearest(written, near):
 
 
 def test_no_two_models_of_the_catalogue_answer_to_one_name():
-    spelt = [word for name in names() for word in {plain(name), *(plain(other) for other in entry(name).names)}]
+    spelt = [
+        word
+        for name in model_names()
+        for word in {plain_name(name), *(plain_name(other) for other in entry(name).names)}
+    ]
 
     assert len(spelt) == len(set(spelt))
 

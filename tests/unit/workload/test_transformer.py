@@ -7,7 +7,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from meshwright.layout import Layout
 from meshwright.train.decoder import Decoder
 from meshwright.workload.conventions import ENGINE
-from meshwright.workload.transformer import ModelConfig, _network, describe, parameter_shapes
+from meshwright.workload.transformer import ModelConfig, _network, describe_workload, parameter_shapes
 
 MODELS = {
     "default": ModelConfig(),
@@ -25,7 +25,7 @@ def test_parameter_shapes_are_those_of_the_module(name):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_layers_hold_all_parameters(name):
-    workload = describe(MODELS[name], seq_len=8, micro_batch=1)
+    workload = describe_workload(MODELS[name], seq_len=8, micro_batch=1)
 
     assert sum(layer.count * layer.parameters for layer in workload.layers) == workload.parameters
 
@@ -35,7 +35,7 @@ def test_matrix_products_are_those_that_torch_counts(name):
     """torch's counter leaves out attention on CPU, so it is the judge of the linear operators."""
     import torch
 
-    workload = describe(MODELS[name], seq_len=16, micro_batch=2)
+    workload = describe_workload(MODELS[name], seq_len=16, micro_batch=2)
     tokens = torch.zeros(2, 16, dtype=torch.long)
     with FlopCounterMode(display=False) as counter:
         Decoder(MODELS[name])(tokens, tokens)
@@ -53,7 +53,7 @@ def test_a_decoder_costs_six_flops_a_parameter_and_token_besides_attention():
         hidden_size=2560, intermediate_size=6912, num_hidden_layers=24, num_attention_heads=20, num_key_value_heads=20,
         vocab_size=32000, max_position_embeddings=2048,
     )  # fmt: skip
-    workload = describe(model, seq_len=2048, micro_batch=16)
+    workload = describe_workload(model, seq_len=2048, micro_batch=16)
     attention = 3 * sum(
         layer.count * op.model_flops for layer in workload.layers for op in layer.operators if op.kind == "attention"
     )
@@ -77,7 +77,9 @@ def test_sizes_that_do_not_fit_are_refused(field, value, message):
 
 
 def test_of_a_compiled_decoder_each_layer_is_one_operator_with_the_arithmetic_of_all():
-    plain, compiled = (describe(ModelConfig(), seq_len=64, micro_batch=2, compiled=how) for how in (False, True))
+    plain, compiled = (
+        describe_workload(ModelConfig(), seq_len=64, micro_batch=2, compiled=how) for how in (False, True)
+    )
     embedding, layer, output = compiled.layers
 
     assert layer.timed == (layer.compiled,) == layer.run_again("full")
@@ -89,13 +91,13 @@ def test_of_a_compiled_decoder_each_layer_is_one_operator_with_the_arithmetic_of
 
 @pytest.mark.parametrize("changes", [{"num_local_experts": 4}, {"hidden_dropout": 0.1}], ids=str)
 def test_layers_that_torch_compiles_in_pieces_stay_operators(changes):
-    workload = describe(ModelConfig(**changes), seq_len=64, micro_batch=2, compiled=True)
+    workload = describe_workload(ModelConfig(**changes), seq_len=64, micro_batch=2, compiled=True)
 
-    assert workload == describe(ModelConfig(**changes), seq_len=64, micro_batch=2)
+    assert workload == describe_workload(ModelConfig(**changes), seq_len=64, micro_batch=2)
 
 
 def test_a_compiled_layer_runs_under_autocast_as_its_operators_do():
-    layer = describe(ModelConfig(), seq_len=64, micro_batch=2, autocast="bf16", compiled=True).layers[1]
+    layer = describe_workload(ModelConfig(), seq_len=64, micro_batch=2, autocast="bf16", compiled=True).layers[1]
 
     assert {operator.autocast for operator in (*layer.operators, layer.compiled)} == {"bf16"}
 

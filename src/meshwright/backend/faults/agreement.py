@@ -17,7 +17,7 @@ CALL_BYTES = 480
 Gather = Callable[[int, Sequence[int], Sequence[int]], object]  # Engine.all_gather
 
 
-def describe(name: str, number: int, tensors: Sequence[Any], options: Any) -> str:
+def call_text(name: str, number: int, tensors: Sequence[Any], options: Any) -> str:
     """Return a call as text: equal on all ranks of a correct program."""
     parts = [f"{name} #{number}", _shapes(tensors)]
     if name.startswith(("all_reduce", "reduce")):

@@ -145,7 +145,7 @@ def remember(group: RecordedGroup) -> None:
     _groups.add(group)
 
 
-def forget(group: RecordedGroup) -> None:
+def forget_group(group: RecordedGroup) -> None:
     """Leave a group that has ended out of the record."""
     _groups.discard(group)
 

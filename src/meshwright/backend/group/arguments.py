@@ -15,7 +15,7 @@ from ..faults.failures import ArgumentError
 TAG_MOST = 2**63 - 1
 
 
-def only(tensors: Any, what: str) -> Tensor:
+def only_tensor(tensors: Any, what: str) -> Tensor:
     """Return the only element of the lists of one in which torch hands over tensors."""
     if isinstance(tensors, Tensor):
         return tensors
@@ -117,7 +117,7 @@ def extent(tensor: Tensor) -> tuple[int, int]:
     return start, start + (last + 1) * tensor.element_size()
 
 
-def meet(one: Tensor, other: Tensor) -> bool:
+def may_overlap(one: Tensor, other: Tensor) -> bool:
     """Return whether two tensors may have memory in common."""
     (first, first_end), (second, second_end) = extent(one), extent(other)
     return first < second_end and second < first_end

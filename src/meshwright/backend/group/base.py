@@ -11,7 +11,7 @@ from torch._C._distributed_c10d import DebugLevel, Store, get_debug_level
 from torch.autograd import profiler
 from torch.distributed import Work
 
-from ..faults.agreement import agree, describe
+from ..faults.agreement import agree, call_text
 from ..faults.failures import CollectiveError
 from ..hosts.link_rates import LinkRates
 from ..local.engine import GroupEngine, LocalEngine
@@ -181,7 +181,7 @@ class GroupBase(TorchGroup):
         """Return `call`, preceded by the comparison of what the ranks call."""
 
         def checked() -> None:
-            text = describe(name, self._engine.flight.sequence, tensors, options)
+            text = call_text(name, self._engine.flight.sequence, tensors, options)
             self._engine.ask(COMPARISON)
             agree(self._engine.all_gather, self._engine.members, text)
             self._engine.ask(asked)

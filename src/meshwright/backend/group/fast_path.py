@@ -14,7 +14,7 @@ from torch.nn import Parameter
 
 from ..local.engine import GroupEngine
 from ..local.reductions import Reduction
-from .arguments import are_apart, meet
+from .arguments import are_apart, may_overlap
 from .signature import BARRIER, signature
 from .work import CollectiveWorker
 
@@ -65,7 +65,7 @@ class PythonFastPath:
             return None
         sources, call = _blocks(input, ranks), self._engine.reduce_scatter
         target, counts = output.data_ptr(), [count] * ranks
-        if meet(output, input) and target != sources[self._rank]:
+        if may_overlap(output, input) and target != sources[self._rank]:
             return None
         asked = signature("reduce_scatter", output.dtype, output.nbytes, operator=kind.operator)
         return self._now("reduce_scatter_single", asked, input.nbytes, options, call, sources, target, counts, kind)
@@ -101,7 +101,7 @@ class PythonFastPath:
             return None
         targets, sizes, call = _blocks(output, ranks), [input.nbytes] * ranks, self._engine.all_gather
         source, asked = input.data_ptr(), signature("all_gather", input.dtype, input.nbytes)
-        if meet(output, input) and source != targets[self._rank]:
+        if may_overlap(output, input) and source != targets[self._rank]:
             return None
         return self._now("all_gather_single", asked, output.nbytes, options, call, source, targets, sizes)
 
@@ -113,7 +113,7 @@ class PythonFastPath:
         if not (input.dim() and output.dim()) or input.size(0) % ranks or output.size(0) % ranks:
             return None
         sizes, sources, targets = [input.nbytes // ranks] * ranks, _blocks(input, ranks), _blocks(output, ranks)
-        if meet(output, input):
+        if may_overlap(output, input):
             return None
         call, asked = self._engine.all_to_all, signature("all_to_all", input.dtype, 0)
         return self._now("all_to_all_single", asked, input.nbytes, options, call, sources, sizes, targets, sizes)

@@ -98,7 +98,7 @@ class _Heard:
     answers: list[str]
 
 
-def meet(store: Any, rank: int, size: int, say: Callable[[], str], answer: Callable[[list[str]], str]) -> Meeting:
+def meet_ranks(store: Any, rank: int, size: int, say: Callable[[], str], answer: Callable[[list[str]], str]) -> Meeting:
     """Return the meeting of all ranks. Blocks; all ranks, which `gather` something before they meet here again.
 
     Each says what `say` returns, and answers to what all say with `answer`, which may be called more than once.

@@ -20,8 +20,8 @@ from .arguments import (
     check_targets,
     check_tensors,
     inner_list,
-    meet,
-    only,
+    may_overlap,
+    only_tensor,
     root_of,
     splits_of,
     tensor_list,
@@ -47,7 +47,7 @@ class MeshwrightGroup(MessagesGroup):
     @refusable
     def _asked_all_reduce(self, given: Sequence[Any], named: Mapping[str, Any]) -> Work:
         (tensors,), options = overloads.ALL_REDUCE.bind(given, named)
-        tensor = only(tensors, "all_reduce")
+        tensor = only_tensor(tensors, "all_reduce")
         if tensor.is_sparse:
             return self._all_reduce_sparse(tensor, options)
         return self._all_reduce("all_reduce", [tensor], options)
@@ -94,7 +94,7 @@ class MeshwrightGroup(MessagesGroup):
     def reduce(self, tensors: Any = None, opts: Any = None, *more: Any, **named: Any) -> Work:
         """Reduce a tensor over all ranks into the root's; the others keep theirs."""
         (tensors,), options = overloads.REDUCE.bind((tensors, opts, *more), named)
-        tensor, code, root = only(tensors, "reduce"), options.reduceOp, root_of(options, self._size, "reduce")
+        tensor, code, root = only_tensor(tensors, "reduce"), options.reduceOp, root_of(options, self._size, "reduce")
         check_tensors([tensor], "reduce")
         if root == self._rank:
             check_targets([tensor], "reduce")
@@ -118,7 +118,7 @@ class MeshwrightGroup(MessagesGroup):
         """Reduce the i-th of the input tensors of all ranks into the output of rank i; sizes may differ."""
         name = "reduce_scatter"
         (outputs, inputs), options = overloads.REDUCE_SCATTER.bind((outputs, inputs, *more), named)
-        return self._reduce_scatter(name, [only(outputs, name)], [inner_list(inputs, name)], options)
+        return self._reduce_scatter(name, [only_tensor(outputs, name)], [inner_list(inputs, name)], options)
 
     def reduce_scatter_single(
         self, output: Any = None, input: Any = None, opts: Any = None, *more: Any, **named: Any
@@ -191,7 +191,7 @@ class MeshwrightGroup(MessagesGroup):
             if len(inputs) < len(counts):
                 starts = addresses_of(block, [count * item_bytes for count in counts])
             is_own = starts[min(self._rank, len(starts) - 1)] == memory.data_ptr() and i in {0, self._rank}
-            if meet(block, memory) and not is_own:
+            if may_overlap(block, memory) and not is_own:
                 inputs[i] = block.clone()
         return inputs
 
@@ -206,7 +206,11 @@ class MeshwrightGroup(MessagesGroup):
     @refusable
     def _asked_broadcast(self, given: Sequence[Any], named: Mapping[str, Any]) -> Work:
         (tensors,), options = overloads.BROADCAST.bind(given, named)
-        tensor, root, engine = only(tensors, "broadcast"), root_of(options, self._size, "broadcast"), self._engine
+        tensor, root, engine = (
+            only_tensor(tensors, "broadcast"),
+            root_of(options, self._size, "broadcast"),
+            self._engine,
+        )
         check_tensors([tensor], "broadcast")
         check_targets([tensor], "broadcast")
         outputs, size = Outputs([tensor]), size_bytes(tensor)
@@ -228,7 +232,7 @@ class MeshwrightGroup(MessagesGroup):
     def _asked_all_gather(self, given: Sequence[Any], named: Mapping[str, Any]) -> Work:
         (outputs, inputs), options = overloads.ALL_GATHER.bind(given, named)
         given = inner_list(outputs, "all_gather")
-        return self._all_gather("all_gather", [given], [only(inputs, "all_gather")], options)
+        return self._all_gather("all_gather", [given], [only_tensor(inputs, "all_gather")], options)
 
     def all_gather_single(
         self, output: Any = None, input: Any = None, opts: Any = None, *more: Any, **named: Any
@@ -280,7 +284,7 @@ class MeshwrightGroup(MessagesGroup):
                 raise ArgumentError(f"{name}: expected {self._size} output tensors, got {len(targets)}")
             if size_bytes(source) != sizes[self._rank]:
                 raise ArgumentError(f"{name}: input of {size_bytes(source)} bytes, output of {sizes[self._rank]}")
-            if source.data_ptr() != addresses[self._rank] and any(meet(source, target) for target in targets):
+            if source.data_ptr() != addresses[self._rank] and any(may_overlap(source, target) for target in targets):
                 source = source.clone()
             jobs.append((source, addresses, sizes, landing))
             all_sizes += sizes
@@ -300,7 +304,7 @@ class MeshwrightGroup(MessagesGroup):
     def gather(self, outputs: Any = None, inputs: Any = None, *more: Any, **named: Any) -> Work:
         """Copy every rank's tensor to the root."""
         (outputs, inputs), options = overloads.GATHER.bind((outputs, inputs, *more), named)
-        engine, root, source = self._engine, root_of(options, self._size, "gather"), only(inputs, "gather")
+        engine, root, source = self._engine, root_of(options, self._size, "gather"), only_tensor(inputs, "gather")
         targets = inner_list(outputs, "gather") if self._rank == root else []
         check_tensors([source, *targets], "gather")
         check_targets(targets, "gather")
@@ -308,7 +312,11 @@ class MeshwrightGroup(MessagesGroup):
         if self._rank == root and [size_bytes(target) for target in targets] != [size_bytes(source)] * self._size:
             raise ArgumentError(f"gather: expected {self._size} output tensors of {size_bytes(source)} bytes")
         landing = Outputs(targets)
-        if targets and source.data_ptr() != landing.addresses[root] and any(meet(source, each) for each in targets):
+        if (
+            targets
+            and source.data_ptr() != landing.addresses[root]
+            and any(may_overlap(source, each) for each in targets)
+        ):
             source = source.clone()
 
         def call() -> None:
@@ -321,7 +329,7 @@ class MeshwrightGroup(MessagesGroup):
     def scatter(self, outputs: Any = None, inputs: Any = None, *more: Any, **named: Any) -> Work:
         """Copy the root's i-th tensor to rank i."""
         (outputs, inputs), options = overloads.SCATTER.bind((outputs, inputs, *more), named)
-        engine, root, output = self._engine, root_of(options, self._size, "scatter"), only(outputs, "scatter")
+        engine, root, output = self._engine, root_of(options, self._size, "scatter"), only_tensor(outputs, "scatter")
         given = inner_list(inputs, "scatter") if self._rank == root else []
         check_tensors([output, *given], "scatter")
         check_targets([output], "scatter")
@@ -330,7 +338,7 @@ class MeshwrightGroup(MessagesGroup):
         if self._rank == root and [size_bytes(source) for source in sources] != [size_bytes(target)] * self._size:
             raise ArgumentError(f"scatter: expected {self._size} input tensors of {size_bytes(target)} bytes")
         for i, source in enumerate(sources):
-            if i != root and meet(source, target):
+            if i != root and may_overlap(source, target):
                 sources[i] = source.clone()
 
         def call() -> None:
@@ -364,7 +372,7 @@ class MeshwrightGroup(MessagesGroup):
         name = "all_to_all_single"
         check_tensors([output, input], name)
         check_targets([output], name)
-        landing, source = Outputs([output]), dense(input.clone() if meet(output, input) else input)
+        landing, source = Outputs([output]), dense(input.clone() if may_overlap(output, input) else input)
         sent = splits_of(source, input_splits, self._size, f"{name} input")
         received = splits_of(output, output_splits, self._size, f"{name} output")
         sources, targets = addresses_of(source, sent), addresses_of(landing.memory[0], received)
@@ -382,7 +390,7 @@ class MeshwrightGroup(MessagesGroup):
                 f"{name}: expected {self._size} tensors, got {len(inputs)} inputs, {len(outputs)} outputs"
             )
         landing = Outputs(outputs)
-        kept = [dense(t.clone() if any(meet(t, target) for target in outputs) else t) for t in inputs]
+        kept = [dense(t.clone() if any(may_overlap(t, target) for target in outputs) else t) for t in inputs]
         sent, received = [size_bytes(t) for t in kept], [size_bytes(t) for t in outputs]
         sources = [t.data_ptr() for t in kept]
         return self._all_to_all(name, kept, sources, sent, landing.addresses, received, outputs, options, landing)

@@ -8,7 +8,7 @@ from torch.distributed import Work
 from ..wire.lines import LineMessage
 from ..wire.mailbox import P2PWork
 from . import overloads
-from .arguments import check_targets, check_tensors, only, peer_of, tag_of
+from .arguments import check_targets, check_tensors, only_tensor, peer_of, tag_of
 from .base import GroupBase
 from .profiler_ranges import mark_until_done
 from .tensors import Outputs, dense, size_bytes
@@ -22,7 +22,7 @@ class MessagesGroup(GroupBase):
     def send(self, tensors: Any = None, dst: Any = None, tag: Any = 0, **named: Any) -> Work:
         """Send a tensor to one rank."""
         (tensors, dst, tag), _ = overloads.SEND.bind((tensors, dst, tag), named)
-        source, tag = only(tensors, "send"), tag_of(tag, "send")
+        source, tag = only_tensor(tensors, "send"), tag_of(tag, "send")
         peer = peer_of(dst, self._rank, self._size, "send")
         check_tensors([source], "send")
         source = dense(source)
@@ -44,7 +44,7 @@ class MessagesGroup(GroupBase):
         return self._receive(tensors, None, tag)
 
     def _receive(self, tensors: Any, src: int | None, tag: Any) -> Work:
-        tensor, tag = only(tensors, "recv"), tag_of(tag, "recv")
+        tensor, tag = only_tensor(tensors, "recv"), tag_of(tag, "recv")
         check_tensors([tensor], "recv")
         check_targets([tensor], "recv")
         landing = Outputs([tensor])

@@ -17,7 +17,7 @@ from .futures import WorkFuture
 Tensors = Sequence[Any]  # the result of a Work: tensors, or lists of them
 
 
-def flat(tensors: Tensors) -> list[Tensor]:
+def flat_tensors(tensors: Tensors) -> list[Tensor]:
     """Return the tensors of a result in one list, as torch's own works hold them."""
     if all(isinstance(tensor, Tensor) for tensor in tensors):
         return list(tensors)
@@ -29,7 +29,7 @@ class DoneWork(Work):
 
     def __init__(self, result: Tensors = ()) -> None:
         super().__init__()
-        self._result = flat(result)
+        self._result = flat_tensors(result)
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         """Return at once."""
@@ -73,7 +73,7 @@ class PendingWork(Work):
     def __init__(self, call: Callable[[], object], result: Tensors) -> None:
         super().__init__()
         self._call: Callable[[], object] | None = call
-        self._result = flat(result)
+        self._result = flat_tensors(result)
         self._gate = threading.Lock()  # held until the work is done
         self._gate.acquire()
         self._guard = threading.Lock()

@@ -81,7 +81,7 @@ def from_here(theirs: str, mine: str) -> str:
     return f"{theirs.partition('%')[0]}%{scope}" if scope and _is_link_local(theirs) else theirs
 
 
-def advice() -> str:
+def address_advice() -> str:
     """Return what a user can do about an address that is not reached."""
     named = _named()
     return f"{'='.join(named)} named the interface" if named else f"{INTERFACE_VARIABLE} names the interface to take"

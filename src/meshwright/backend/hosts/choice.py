@@ -31,7 +31,7 @@ def price_s(name: str, links: MessageCost, ranks: int, size_bytes: int) -> float
 
 
 @functools.lru_cache(maxsize=1024)
-def choose(links: MessageCost, ranks: int, size_bytes: int, *, narrow: bool = False) -> str:
+def choose_all_reduce(links: MessageCost, ranks: int, size_bytes: int, *, narrow: bool = False) -> str:
     """Return the cheapest all-reduce among `ranks` that leaves the same bits on every rank.
 
     `narrow`: elements travel in a narrower type than they are summed in.
@@ -44,7 +44,8 @@ def regret(known: MessageCost, links: MessageCost, ranks: int, *, narrow: bool =
     worst = 1.0
     for size_bytes in SIZES_BYTES:
         took, best = (
-            price_s(choose(by, ranks, size_bytes, narrow=narrow), links, ranks, size_bytes) for by in (known, links)
+            price_s(choose_all_reduce(by, ranks, size_bytes, narrow=narrow), links, ranks, size_bytes)
+            for by in (known, links)
         )
         worst = max(worst, took / best)
     return worst

@@ -25,7 +25,7 @@ from ..local.reductions import Reduction
 from ..wire.executor import Executor
 from ..wire.transport import Incoming, OtherMessage, Outgoing, Transport, TransportError
 from ..wire.transport_tcp import TcpTransport
-from .choice import MessageCost, choose, price_s, still_serves
+from .choice import MessageCost, choose_all_reduce, price_s, still_serves
 from .links import LinkCache, PriceWatch, measure
 from .placement import GroupMember
 
@@ -152,7 +152,7 @@ class HostsView:
         """Reduce in place over this rank's column, by the cheapest way on the links as measured."""
         hosts, size_bytes = len(self._hosts), count * kind.item_bytes
         wire = self.wire_of(kind)
-        name = self._algorithm or choose(self.links, hosts, size_bytes, narrow=wire is not None)
+        name = self._algorithm or choose_all_reduce(self.links, hosts, size_bytes, narrow=wire is not None)
         start = time.perf_counter()
         with self.blaming():
             self.among(self.column_ranks).all_reduce(
@@ -172,7 +172,7 @@ class HostsView:
         """Return a schedule, always the same object, so that it is proved and compiled once."""
         key = (collective, name, ranks or len(self.members), root)
         if key not in self._schedules:
-            self._schedules[key] = algorithms.build(collective, name, key[2], root=root)
+            self._schedules[key] = algorithms.build_schedule(collective, name, key[2], root=root)
         return self._schedules[key]
 
     @contextlib.contextmanager

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import torch.distributed as dist
 
-from ..group.meeting import Meeting, meet
+from ..group.meeting import Meeting, meet_ranks
 from ..local.reach import Door, ProcessPlace, Reached
 
 HOST_VARIABLE = "MESHWRIGHT_HOST"  # pretends another host identity: tests of several hosts on one machine
@@ -129,7 +129,7 @@ def call_roster(store: Any, rank: int, size: int, door: Door, word: Callable[[],
         found = door.look([msgspec.json.decode(text, type=_Arrival).place for text in said])
         return msgspec.json.encode(found).decode()
 
-    meeting = meet(store, rank, size, say, look)
+    meeting = meet_ranks(store, rank, size, say, look)
     arrivals = [msgspec.json.decode(said, type=_Arrival) for said in meeting.said]
     reached = [msgspec.json.decode(answer, type=Reached) for answer in meeting.answers]
     leads = [answer.leader == peer for peer, answer in enumerate(reached)]
@@ -143,7 +143,7 @@ def call_roster(store: Any, rank: int, size: int, door: Door, word: Callable[[],
     return Roster(meeting, members, networks, apart, tuple(arrival.word for arrival in arrivals))
 
 
-def exchange(store: Any, rank: int, size: int) -> tuple[GroupMember, ...]:
+def exchange_placements(store: Any, rank: int, size: int) -> tuple[GroupMember, ...]:
     """Tell the other ranks where this one runs and return all members in the order of the ranks. Blocks; all ranks."""
     with Door(rank, size) as door:
         roster = call_roster(store, rank, size, door, str)

@@ -229,6 +229,6 @@ class Native:
             state.yield_ns = yield_ns
 
 
-def build(folder: Path) -> Path:
+def built_library(folder: Path) -> Path:
     """Return the shared library for this machine in `folder`, compiling it if it is not there."""
     return compiled(SOURCE, FLAGS, folder, HEADERS)

@@ -120,10 +120,10 @@ def default_slot_bytes() -> int:
     A rank touches its slot, its tensor and its peers' slots in turn. From half to twice the cache there is little
     difference; a quarter costs up to 20 % in waits, and four times up to 40 % in misses.
     """
-    return min(max(cache_bytes(), 256 * 1024), 1024 * 1024)
+    return min(max(second_level_cache_bytes(), 256 * 1024), 1024 * 1024)
 
 
-def cache_bytes() -> int:
+def second_level_cache_bytes() -> int:
     """Return the size of this processor's second-level cache, or 512 KiB where the system does not tell."""
     try:
         text = Path("/sys/devices/system/cpu/cpu0/cache/index2/size").read_text().strip()

@@ -21,7 +21,7 @@ import numpy as np
 
 from ..faults.blame_board import OURS, Word, word_in
 from ..faults.failures import CollectiveError, CollectiveMismatch, FaultyRank, failure_of
-from ..faults.flight import FlightRecord, forget, remember, write_flights
+from ..faults.flight import FlightRecord, forget_group, remember, write_flights
 from ..hosts.placement import GroupMember
 from .calls import LocalCalls
 from .helper import MAX_RANKS, GroupState, Native, claim_bytes, load_helper
@@ -401,5 +401,5 @@ class LocalGroup:
         if self.counters[self.mine + STATE] == ACTIVE:
             self.counters[self.mine + STATE] = LEFT
         self._lives.close()
-        forget(self)
+        forget_group(self)
         OURS.part(self)

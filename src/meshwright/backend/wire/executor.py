@@ -17,8 +17,8 @@ from ...collectives.verify import Payloads, carries_only_whole_chunks, payloads,
 from ...errors import InputError
 from .executor_layout import ChunkLayout, all_to_all_layout, checked_counts, kept_parts, owned_layout, shared_layout
 from .executor_program import Compiled, LocalStep, Message, Span, compile_program
-from .executor_reduce import HALF, WireReduction, flat, reduction
-from .stream import narrowed
+from .executor_reduce import HALF, WireReduction, flat_view, wire_reduction
+from .stream import rounded_to_wire
 from .transport import Incoming, Outgoing, Transport
 
 MAX_KEPT = 512
@@ -44,7 +44,7 @@ class Executor:
         All ranks end with the same bits where the schedule allows it (`bitwise.leaves_equal_bits`).
         """
         self._expect(schedule, "all_reduce")
-        kind = reduction(op, tensor.dtype)
+        kind = wire_reduction(op, tensor.dtype)
         data = kind.enter(tensor)
         self._reduce(schedule, shared_layout(schedule.chunks, data.numel()), data, kind, wire)
         kind.leave(data, tensor, self.ranks)
@@ -52,7 +52,7 @@ class Executor:
     def reduce(self, tensor: Tensor, schedule: Schedule, op: str = "sum", *, wire: torch.dtype | None = None) -> None:
         """Reduce `tensor` over all ranks into the root's; the others' stay as they are."""
         self._expect(schedule, "reduce")
-        kind = reduction(op, tensor.dtype)
+        kind = wire_reduction(op, tensor.dtype)
         data = kind.enter(tensor)
         if self.rank != schedule.root:
             data = _apart(data, tensor)
@@ -72,7 +72,7 @@ class Executor:
     ) -> None:
         """Reduce `source` over all ranks and leave each rank its part; `counts`: elements of each rank's part."""
         self._expect(schedule, "reduce_scatter")
-        kind = reduction(op, source.dtype)
+        kind = wire_reduction(op, source.dtype)
         layout = owned_layout(schedule.chunks, self._counts(output, counts))
         _check_sizes("source", source, layout.buffer_sizes[0])
         data = _apart(kind.enter(source), source)
@@ -108,7 +108,7 @@ class Executor:
         self._expect(schedule, "scatter")
         self._only_at_root("source", source, schedule)
         layout = owned_layout(schedule.chunks, self._counts(output, counts))
-        data = output.new_empty(layout.buffer_sizes[0]) if source is None else flat(source)
+        data = output.new_empty(layout.buffer_sizes[0]) if source is None else flat_view(source)
         _check_sizes("source", data, layout.buffer_sizes[0])
         self._run(schedule, layout, [data])
         output.copy_(data[layout.part(self.rank, self.ranks)].view(output.shape))
@@ -127,7 +127,7 @@ class Executor:
         layout = all_to_all_layout(schedule.chunks, self.rank, rows)
         _check_sizes("source", source, layout.buffer_sizes[0])
         _check_sizes("output", output, layout.buffer_sizes[1])
-        given, data = flat(source), flat(output)
+        given, data = flat_view(source), flat_view(output)
         taken, kept = kept_parts(self.rank, rows)
         data[kept].copy_(given[taken])
         self._run(schedule, layout, [given, data])
@@ -164,15 +164,15 @@ class Executor:
     def _gather(self, output: Tensor, source: Tensor, schedule: Schedule, counts: Sequence[int] | None) -> None:
         layout = owned_layout(schedule.chunks, self._counts(source, counts))
         _check_sizes("output", output, layout.buffer_sizes[0])
-        data = flat(output)
+        data = flat_view(output)
         own = data[layout.part(self.rank, self.ranks)]
         _check_sizes("source", source, own.numel())
-        own.copy_(flat(source))
+        own.copy_(flat_view(source))
         self._run(schedule, layout, [data])
         _store(data, output)
 
     def _run_in(self, tensor: Tensor, schedule: Schedule, layout: ChunkLayout) -> None:
-        data = flat(tensor)
+        data = flat_view(tensor)
         self._run(schedule, layout, [data])
         _store(data, tensor)
 
@@ -270,7 +270,7 @@ class _Run:
         wire = self._wire[m.reduce]
         if wire != parts[0].dtype:
             keep = not m.reduce or self._keeps_rounded  # what others get rounded is rounded here too: all end alike
-            parts = [narrowed(part, wire, keep=keep) for part in parts]
+            parts = [rounded_to_wire(part, wire, keep=keep) for part in parts]
         elif m.snapshot and len(parts) == 1:
             parts = [parts[0].clone()]
         return Outgoing(m.peer, parts[0] if len(parts) == 1 else torch.cat(parts))

@@ -36,13 +36,13 @@ class ChunkLayout:
 @lru_cache(maxsize=256)
 def shared_layout(chunks: int, elements: int) -> ChunkLayout:
     """Return the layout where every rank has all chunks: equal parts of one buffer."""
-    return _one_buffer(tuple(cut(elements, chunks)))
+    return _one_buffer(tuple(equal_parts(elements, chunks)))
 
 
 @lru_cache(maxsize=256)
 def owned_layout(chunks: int, counts: tuple[int, ...]) -> ChunkLayout:
     """Return the layout where equal runs of chunks belong to the ranks, which have `counts` elements each."""
-    return _one_buffer(tuple(size for count in counts for size in cut(count, chunks // len(counts))))
+    return _one_buffer(tuple(size for count in counts for size in equal_parts(count, chunks // len(counts))))
 
 
 @lru_cache(maxsize=256)
@@ -50,7 +50,7 @@ def all_to_all_layout(chunks: int, rank: int, counts: tuple[tuple[int, ...], ...
     """Return the layout of one rank where counts[i][j] elements go from rank i to rank j: source, then output."""
     ranks = len(counts)
     per_pair = chunks // ranks**2
-    sizes = tuple(size for row in counts for count in row for size in cut(count, per_pair))
+    sizes = tuple(size for row in counts for count in row for size in equal_parts(count, per_pair))
     places: list[Place | None] = [None] * chunks
     run = ranks * per_pair
     sent = range(rank * run, (rank + 1) * run)
@@ -71,7 +71,7 @@ def kept_parts(rank: int, counts: Sequence[Sequence[int]]) -> tuple[slice, slice
     return slice(taken, taken + size), slice(given, given + size)
 
 
-def cut(elements: int, parts: int) -> list[int]:
+def equal_parts(elements: int, parts: int) -> list[int]:
     """Return the sizes of `parts` parts of a buffer, as equal as they can be."""
     bounds = [elements * i // parts for i in range(parts + 1)] if parts else []
     return [b - a for a, b in pairwise(bounds)]

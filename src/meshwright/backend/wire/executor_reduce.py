@@ -38,8 +38,8 @@ class WireReduction:
     def enter(self, tensor: Tensor) -> Tensor:
         """Return the flat elements of `tensor`, in the type that is accumulated in; a copy unless `in_place`."""
         if self.dtype in SIGNED:
-            return _order_kept(flat(tensor).view(self.work_dtype).clone(), self.op)
-        return flat(tensor).to(self.work_dtype)
+            return _order_kept(flat_view(tensor).view(self.work_dtype).clone(), self.op)
+        return flat_view(tensor).to(self.work_dtype)
 
     def leave(self, result: Tensor, target: Tensor, ranks: int) -> None:
         """Store the elements of `result` in `target`, divided by `ranks` for an average."""
@@ -51,12 +51,12 @@ class WireReduction:
             target.copy_(result.view(target.shape))
 
 
-def flat(tensor: Tensor) -> Tensor:
+def flat_view(tensor: Tensor) -> Tensor:
     """Return the elements of a tensor in one dimension, contiguous; the same memory where that is possible."""
     return tensor.contiguous().view(-1)
 
 
-def reduction(op: str, dtype: torch.dtype) -> WireReduction:
+def wire_reduction(op: str, dtype: torch.dtype) -> WireReduction:
     """Return the reduction for an operator and an element type; InputError where the operator has no meaning."""
     if op not in OPERATORS:
         raise InputError(f"operator {op!r}: unknown ({nearest(op, OPERATORS)})")

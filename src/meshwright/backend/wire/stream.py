@@ -122,7 +122,7 @@ def _declare(library: ctypes.CDLL) -> None:
     library.mw_narrow.restype = None
 
 
-def narrowed(part: Tensor, wire: torch.dtype, *, keep: bool) -> Tensor:
+def rounded_to_wire(part: Tensor, wire: torch.dtype, *, keep: bool) -> Tensor:
     """Return a contiguous tensor rounded to the type `wire`; `keep`: it is rounded where it lies, too."""
     library = load_stream()
     if library is not None and part.is_cpu and part.dtype == torch.float32 and wire == torch.bfloat16:

@@ -41,7 +41,7 @@ class OutgoingState:
     __slots__ = ("data", "header", "sent")
 
     def __init__(self, message: Outgoing, call: int) -> None:
-        self.data = bytes_of(message.data)
+        self.data = bytes_view(message.data)
         self.header = header_of(self.data.nbytes, call)
         self.sent = 0  # bytes, header included
 
@@ -66,7 +66,7 @@ class IncomingState:
         self.size = HEADER.size + message.data.numel() * self.element
         self.done = False
         is_stored = message.combine is None and message.dtype == message.data.dtype
-        self.view = bytes_of(message.data) if is_stored else None  # where it is stored as it comes in
+        self.view = bytes_view(message.data) if is_stored else None  # where it is stored as it comes in
 
     @property
     def ready(self) -> bool:
@@ -136,7 +136,7 @@ class Deadline:
         return self.timeout_s - self._end + time.monotonic()
 
 
-def bytes_of(tensor: Tensor) -> memoryview:
+def bytes_view(tensor: Tensor) -> memoryview:
     """Return the memory of a contiguous CPU tensor."""
     if not tensor.numel():
         return memoryview(b"")

@@ -20,10 +20,10 @@ import torch
 
 from ...handshake import HandshakeListener
 from ...sockets import send_promptly
-from ..hosts.addresses import advice, from_here, listening_at
+from ..hosts.addresses import address_advice, from_here, listening_at
 from .stream import SLICE_MS, STAGE_BYTES, Stream, load_stream
 from .transport import DEFAULT_TIMEOUT_S, Incoming, Outgoing, TransportError
-from .transport_stream import HEADER, Deadline, IncomingState, StreamExchange, Waits, bytes_of
+from .transport_stream import HEADER, Deadline, IncomingState, StreamExchange, Waits, bytes_view
 
 GREETING = Struct("<32sI")  # the random word, the rank
 CONNECT_TIMEOUT_S = 300.0
@@ -73,7 +73,9 @@ class TcpTransport:
                 try:
                     connection = socket.create_connection((host, int(port)), timeout=deadline.left_s)
                 except OSError as error:
-                    text = f"rank {self.rank} cannot reach rank {peer} at {host} port {port}: {error}; {advice()}"
+                    text = (
+                        f"rank {self.rank} cannot reach rank {peer} at {host} port {port}: {error}; {address_advice()}"
+                    )
                     store.set(f"{prefix}/failed", text)
                     raise TransportError(text) from None
                 self.connections[peer] = connection
@@ -188,7 +190,7 @@ class TcpTransport:
         if stage is None:
             stage = self._stages[peer] = torch.empty(STAGE_BYTES, dtype=torch.uint8)
         torn = at % element
-        memory = bytes_of(stage)
+        memory = bytes_view(stage)
         count = connection.recv_into(memory[torn : torn + min(STAGE_BYTES - element, message.size - message.got)])
         whole = (torn + count) // element * element
         if whole:

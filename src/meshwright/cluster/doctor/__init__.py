@@ -1,10 +1,10 @@
 """The doctor: what of a machine, or of several, makes distributed training slow or hang, and how to mend it.
 
-`gather()` reads the facts of one node, `exchange.meet()` brings the facts of all nodes of a job together, and each
+`gather_facts()` reads the facts of one node, `exchange.meet_nodes()` brings those of all nodes of a job together, and each
 check in `CHECKS` is a plain function from those facts to findings.
 """
 
-from .checks import CHECKS, Check, Finding, examine
-from .facts import NodeFacts, gather
+from .checks import CHECKS, Check, Finding, run_checks
+from .facts import NodeFacts, gather_facts
 
-__all__ = ["CHECKS", "Check", "Finding", "NodeFacts", "examine", "gather"]
+__all__ = ["CHECKS", "Check", "Finding", "NodeFacts", "gather_facts", "run_checks"]

@@ -39,7 +39,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     remedy: str
 
 
-def examine(nodes: Sequence[NodeFacts], checks: "Iterable[Check] | None" = None) -> list[Finding]:
+def run_checks(nodes: Sequence[NodeFacts], checks: "Iterable[Check] | None" = None) -> list[Finding]:
     """Return everything that the checks find on these nodes, in the order of the checks."""
     return [
         Finding(check=check.name, host=facts.host, found=found, reason=check.reason, remedy=check.remedy)

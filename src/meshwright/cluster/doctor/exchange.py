@@ -14,7 +14,7 @@ import msgspec
 
 from ...errors import InputError
 from ...handshake import HandshakeListener
-from .checks import Finding, examine
+from .checks import Finding, run_checks
 from .facts import NodeFacts
 
 _MAX_BYTES = 2**17  # of the facts of a node
@@ -24,7 +24,7 @@ _ANSWER_S = 1.0  # what node 0 may take longer than we wait ourselves
 _REASON = "every node must reach node 0 at MASTER_ADDR:MASTER_PORT before a job can start"
 
 
-def position(environ: Mapping[str, str]) -> tuple[int, int]:
+def node_position(environ: Mapping[str, str]) -> tuple[int, int]:
     """Return this node's number and the number of nodes, from torchrun's, Meshwright's or SLURM's variables."""
     for rank, count in (("GROUP_RANK", "GROUP_WORLD_SIZE"), ("NODE_RANK", "NNODES"), ("SLURM_NODEID", "SLURM_NNODES")):
         if environ.get(rank, "").isdecimal() and environ.get(count, "").isdecimal():
@@ -35,7 +35,7 @@ def position(environ: Mapping[str, str]) -> tuple[int, int]:
     return 0, 1
 
 
-def meet(mine: NodeFacts, address: str, port: int, wait_s: float) -> list[Finding]:
+def meet_nodes(mine: NodeFacts, address: str, port: int, wait_s: float) -> list[Finding]:
     """Return what is wrong on any node: node 0 examines all, the others get its findings. Blocks up to `wait_s`."""
     return _host(mine, address, port, wait_s) if mine.node == 0 else _guest(mine, address, port, wait_s)
 
@@ -44,13 +44,13 @@ def _host(mine: NodeFacts, address: str, port: int, wait_s: float) -> list[Findi
     try:
         listener = socket.create_server((address, port), backlog=128)
     except OSError as error:
-        return [*examine([mine]), _cannot_listen(mine, address, port, error)]
+        return [*run_checks([mine]), _cannot_listen(mine, address, port, error)]
     with listener:
         guests = _collect(listener, mine.nodes, wait_s)
         try:
             facts = [mine, *(told for _, (told, _) in sorted(guests.items()))]
             absent = [node for node in range(1, mine.nodes) if node not in guests]
-            findings = [*examine(facts), *(_not_here(mine, node, address, port, wait_s) for node in absent)]
+            findings = [*run_checks(facts), *(_not_here(mine, node, address, port, wait_s) for node in absent)]
             answer = msgspec.json.encode(findings) + b"\n"
             for _, connection in guests.values():
                 with contextlib.suppress(OSError):  # it has gone, and says itself that it got no answer
@@ -100,7 +100,7 @@ def _guest(mine: NodeFacts, address: str, port: int, wait_s: float) -> list[Find
                 return msgspec.json.decode(answer, type=list[Finding])
         except (OSError, ValueError, RecursionError) as error:  # ValueError: of msgspec, or not UTF-8
             if time.monotonic() + _RETRY_S > end:
-                return [*examine([mine]), _cannot_reach(mine, address, port, error)]
+                return [*run_checks([mine]), _cannot_reach(mine, address, port, error)]
             time.sleep(_RETRY_S)
 
 

@@ -82,7 +82,7 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
         return self.interface_of(self.route_address)
 
 
-def gather(
+def gather_facts(
     *, node: int = 0, nodes: int = 1, environ: Mapping[str, str] | None = None, root: Path = Path("/")
 ) -> NodeFacts:
     """Read the facts of this node; `root` is where `sys` and `proc` are found. Does not block on the network."""

@@ -20,7 +20,7 @@ from pathlib import Path
 import msgspec
 
 from ...errors import InputError
-from ..processes import facts_of, has_open, start_time
+from ..processes import has_open, process_status, start_time
 
 FOLDER = "stacks"
 SIGNAL = signal.SIGUSR2
@@ -62,7 +62,7 @@ def listen(run_folder: Path, rank: int) -> None:
     _open_files.append(file)
 
 
-def ask(run_folder: Path, wait_s: float = 2.0) -> list[RankProcess]:
+def ranks_with_stacks(run_folder: Path, wait_s: float = 2.0) -> list[RankProcess]:
     """Return the ranks of a run that live on this machine, with their stacks if they answer within `wait_s`.
 
     InputError where a link or anything but a file stands in the place of a rank's file.
@@ -161,7 +161,7 @@ def _holder(file: int, name: str, only: int | None = None) -> int | None:
     found = os.fstat(file)
     pids = [only] if only is not None else [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]
     for pid in pids:
-        facts = facts_of(pid)
+        facts = process_status(pid)
         own_pids, users = facts.get("NSpid", str(pid)).split(), facts.get("Uid", "").split()
         is_named = bool(end) and own_pids[-1] == str(head.pid) and set(users) == {str(found.st_uid)}
         if is_named and start_time(pid) == head.started and has_open(pid, found, name):
@@ -171,7 +171,7 @@ def _holder(file: int, name: str, only: int | None = None) -> int | None:
 
 def _catches(pid: int) -> bool:
     """Return whether a process has a handler for the signal, which would end it otherwise."""
-    return bool(int(facts_of(pid).get("SigCgt", "0"), 16) >> (SIGNAL - 1) & 1)
+    return bool(int(process_status(pid).get("SigCgt", "0"), 16) >> (SIGNAL - 1) & 1)
 
 
 def _process(rank: int, pid: int, stack: str) -> RankProcess:

@@ -29,7 +29,7 @@ from .kubernetes import (
 from .lspci import from_lspci, looks_like_lspci
 from .lspci_tree import from_lspci_tree, looks_like_lspci_tree
 from .matrix import holds_codes, looks_like_matrix
-from .merge import merged, sources
+from .merge import merged_dumps, sources
 from .nccl import from_nccl
 from .nccl_log import from_nccl_log, looks_like_nccl_log
 from .numactl import from_numactl, looks_like_numactl
@@ -81,7 +81,7 @@ def _from_matrix_and_p2p(
     matrix = from_nvidia_matrix(without_p2p(text), where, catalogue, gpu, facts)
     if len({device.node for device in matrix.devices}) > 1:
         return matrix
-    return merged(where, [(where, matrix), (where, from_p2p(text, where, catalogue, gpu))], one_machine=True)
+    return merged_dumps(where, [(where, matrix), (where, from_p2p(text, where, catalogue, gpu))], one_machine=True)
 
 
 def _looks_like_both(text: str) -> bool:
@@ -124,7 +124,7 @@ def load_dumps(
         if twice is not None:
             raise InputError(f"{twice}: two dumps of one host; expected a file each with the host's name")
     name = parts[0][1].name if len(parts) == 1 else sources(parts)
-    whole = merged(name, parts, one_machine=one_machine)
+    whole = merged_dumps(name, parts, one_machine=one_machine)
     try:
         return consistent(checked(whole))
     except ValueError as error:

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from ..graph import Cluster, Device, Link
 from ..paths import P2P, is_own, nvlink_count
-from .nvidia import joined, on_node
+from .nvidia import joined_hosts, on_node
 
 FACTS = (
     "model",
@@ -23,13 +23,15 @@ PORTS = frozenset({"infiniband", "roce", "ethernet", "virtual"})  # what sysfs s
 SAME_RATE = 0.15  # two tools count the same link so differently
 
 
-def merged(name: str, parts: Sequence[tuple[str, Cluster]], *, one_machine: bool) -> Cluster:
+def merged_dumps(name: str, parts: Sequence[tuple[str, Cluster]], *, one_machine: bool) -> Cluster:
     """Return the parts, (source, cluster), as one: dumps of one machine, or of a host each."""
     if len(parts) == 1:
         return parts[0][1]
     if not one_machine:
         hosts = [part if _has_nodes(part) else on_node(source, part) for source, part in parts]
-        return with_domains(replace(joined(name, hosts), placements=tuple(p for h in hosts for p in h.placements)))
+        return with_domains(
+            replace(joined_hosts(name, hosts), placements=tuple(p for h in hosts for p in h.placements))
+        )
     notes: list[str] = []
     result = parts[0][1]
     for source, part in parts[1:]:

@@ -18,7 +18,16 @@ from ..described import with_catalogue
 from ..graph import Cluster, Device, Host, Link
 from ..local import format_cores
 from ..pcipath import PciDevice, host_links, pci_links, pcie_bytes_per_s, too_fast, upper_bound_warnings
-from .nccl_links import GpuLinks, c2c_links, gpu_of, link_rate, links_down, links_to_nothing, model_of, own_links
+from .nccl_links import (
+    GpuLinks,
+    accelerator_key,
+    c2c_links,
+    gpu_of,
+    link_rate,
+    links_between_gpus,
+    links_down,
+    links_to_nothing,
+)
 from .xml import Element, whole_number
 
 
@@ -43,10 +52,10 @@ def from_nccl(root: Element, where: str, catalogue: Catalogue, gpu: str | None =
     names = [f"node{i}" for i in range(len(by_host))] if len(by_host) > 1 else [""]
     hosts = [_read(cpus, name, root, where) for name, cpus in zip(names, by_host.values(), strict=True)]
     gpus = [gpu_found for host in hosts for gpu_found in host.gpus]
-    keys = {g.id: model_of(g, catalogue, gpu) for g in gpus}
+    keys = {g.id: accelerator_key(g, catalogue, gpu) for g in gpus}
     rates, warnings = link_rate(gpus, keys, catalogue)
     warnings += [*links_to_nothing(gpus), *links_down(gpus, keys, catalogue)]
-    own = own_links(gpus, rates, keys, catalogue)
+    own = links_between_gpus(gpus, rates, keys, catalogue)
     joined = {frozenset((link.a, link.b)) for link in own}
     pci, to_host = list[Link](), list[Link]()
     for host in hosts:

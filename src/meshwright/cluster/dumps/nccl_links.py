@@ -71,7 +71,7 @@ def gpu_of(name: str, pci: Element, gpu: Element | None, where: str) -> GpuLinks
     return GpuLinks(name, host, bus, pci_id, architecture, links, "xGMI" if gpu.named("xgmi") else "NV", c2c)
 
 
-def own_links(
+def links_between_gpus(
     gpus: Sequence[GpuLinks], rates: Mapping[str, float | None], keys: Mapping[str, str], catalogue: Catalogue
 ) -> list[Link]:
     """Return the links between GPUs over NVLink or xGMI: through switches, on all hosts of the file, or direct ones.
@@ -156,7 +156,7 @@ def link_rate(
     return rates, warnings
 
 
-def model_of(gpu: GpuLinks, catalogue: Catalogue, named: str | None) -> str:
+def accelerator_key(gpu: GpuLinks, catalogue: Catalogue, named: str | None) -> str:
     """Return the key of the accelerator: as the user says, by its PCI id, or by architecture and links; "" if open.
 
     A PCI id of another architecture than the file's is not believed.

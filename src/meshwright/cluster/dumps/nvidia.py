@@ -35,7 +35,7 @@ def from_nvidia_matrix(
         names = [f"node{i}" for i in range(len(matrices))]
     parts = [on_node(name, from_matrix(m, where, catalogue, gpu)) for name, m in zip(names, matrices, strict=True)]
     said = f"{len(parts)} matrices in one file: read as {len(parts)} nodes, {', '.join(names)}"
-    return joined(where, parts, said)
+    return joined_hosts(where, parts, said)
 
 
 def on_node(name: str, cluster: Cluster) -> Cluster:
@@ -49,7 +49,7 @@ def on_node(name: str, cluster: Cluster) -> Cluster:
     )
 
 
-def joined(name: str, parts: list[Cluster], *warnings: str) -> Cluster:
+def joined_hosts(name: str, parts: list[Cluster], *warnings: str) -> Cluster:
     """Return several hosts as one cluster."""
     alike = Counter(re.sub(r"^\S+: ", "", w) for part in parts for w in part.warnings)
     every = [text for text, count in alike.items() if count == len(parts)]

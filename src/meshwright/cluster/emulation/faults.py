@@ -51,7 +51,7 @@ class Fault(msgspec.Struct, frozen=True):
         return " ".join(words)
 
 
-def parse(text: str) -> Fault:
+def parse_fault(text: str) -> Fault:
     """Return the fault that a text such as "slow node1 100Mbps" names; the inverse of str()."""
     words = text.split()
     if not words or words[0] not in get_args(Kind):
@@ -70,7 +70,7 @@ def parse(text: str) -> Fault:
     return Fault(kind, words[1])
 
 
-def apply(
+def apply_fault(
     fault: Fault, fabric: EmulatedFabric, nodes: Mapping[str, node.Node], programs: Sequence[EmulatedProgram]
 ) -> str:
     """Do it, and return one line that says what was done; InputError if there is no such target."""

@@ -53,7 +53,7 @@ def go_on_without_parent() -> None:
 
 
 @contextmanager
-def inside(fd: int, home_fd: int, kind: int) -> Iterator[None]:
+def inside_namespace(fd: int, home_fd: int, kind: int) -> Iterator[None]:
     """Run the block in the namespace behind `fd`, then return to the one behind `home_fd`."""
     setns(fd, kind)
     try:

@@ -22,7 +22,7 @@ _LOAD_RANDOM = (0x20, 0, 0, 0xFFFF_F000 + 56)  # ld rand
 _PASS, _DROP = (0x06, 0, 0, 0), (0x06, 0, 0, 2)  # ret TC_ACT_OK, ret TC_ACT_SHOT
 
 
-def program(share: float) -> bytes:
+def drop_filter(share: float) -> bytes:
     """Return the filter that drops a packet with probability `share`."""
     keep_from = (0x35, 0, 1, round(share * (2**32 - 1)))  # jge: next instruction, else the one after
     return b"".join(struct.pack("=HBBI", *step) for step in (_LOAD_RANDOM, keep_from, _PASS, _DROP))
@@ -30,7 +30,7 @@ def program(share: float) -> bytes:
 
 def attach(interface_index: int, share: float) -> None:
     """Lose this share of an interface's packets, each way; it must have a clsact queue. OSError if refused."""
-    code = program(share)
+    code = drop_filter(share)
     options = _attribute(_OPS_LEN, struct.pack("=H", len(code) // 8)) + _attribute(_OPS, code)
     options += _attribute(_NAME, b"lose\0") + _attribute(_FLAGS, struct.pack("=I", _DIRECT_ACTION))
     for direction in _DIRECTIONS:

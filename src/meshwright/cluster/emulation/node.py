@@ -49,11 +49,11 @@ class Node:
 @contextlib.contextmanager
 def in_network(node: Node, home_network_fd: int) -> Iterator[None]:
     """Run the block in the node's network: sockets opened there stay there."""
-    with linux.inside(node.namespaces["net"], home_network_fd, linux.CLONE_NEWNET):
+    with linux.inside_namespace(node.namespaces["net"], home_network_fd, linux.CLONE_NEWNET):
         yield
 
 
-def create(name: str, *, etc: Mapping[str, Path], shm_bytes: int | None) -> Node:
+def start_node(name: str, *, etc: Mapping[str, Path], shm_bytes: int | None) -> Node:
     """Start a node; InputError says which step the kernel refused. The caller must have a single thread.
 
     `etc` says which files the node sees in place of the machine's own, by path. The first process reads from a pipe

@@ -38,7 +38,7 @@ def enlarge(end: socket.socket) -> None:
         end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MAX_BYTES * 2)
 
 
-def send(end: socket.socket, message: dict[str, Any], handles: tuple[int, ...] = ()) -> None:
+def send_message(end: socket.socket, message: dict[str, Any], handles: tuple[int, ...] = ()) -> None:
     """Send one message; InputError if it is too long, which only a huge command line is."""
     data = json.dumps(message).encode()
     if len(data) > MAX_BYTES:
@@ -74,7 +74,7 @@ def failure(error: MeshwrightError) -> dict[str, Any]:
     return {"error": str(error), "input": isinstance(error, InputError)}
 
 
-def check(message: dict[str, Any] | None) -> dict[str, Any]:
+def checked_reply(message: dict[str, Any] | None) -> dict[str, Any]:
     """Return a reply, or raise the error that it carries."""
     if message is None:
         raise MeshwrightError("the emulation has ended")

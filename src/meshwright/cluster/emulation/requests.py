@@ -66,7 +66,7 @@ class Close(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
 Request = Start | Signal | Break | Status | Close
 
 
-def parse(message: dict[str, Any], handles: int, *, ranks: int) -> Request:
+def parse_request(message: dict[str, Any], handles: int, *, ranks: int) -> Request:
     """Return the request of a message that came with `handles` handles; InputError where it is none."""
     kind: Any = Request  # for msgspec a type like any other
     request: Request = convert(message, kind, where="request")

@@ -176,15 +176,15 @@ class Emulation:
     def _request(self, message: dict[str, Any], handles: tuple[int, ...] = ()) -> dict[str, Any]:
         with self._lock:
             try:
-                protocol.send(self._socket, message, handles)
+                protocol.send_message(self._socket, message, handles)
             except OSError:
-                return protocol.check(None)
+                return protocol.checked_reply(None)
             while (answer := protocol.receive(self._socket)[0]) is not None and "reply" not in answer:
                 self._note(answer)
-            return protocol.check(answer and answer["reply"])
+            return protocol.checked_reply(answer and answer["reply"])
 
     def _note(self, message: dict[str, Any] | None) -> None:
-        self._codes[protocol.check(message)["id"]] = message["code"] if message else 0
+        self._codes[protocol.checked_reply(message)["id"]] = message["code"] if message else 0
 
     def _end(self) -> None:
         """Hang up, which is all that the supervisor needs to take everything down, and wait until it has."""
@@ -229,10 +229,10 @@ class StartedJob:
         self._emulation.send_signal(self.ids, number)
 
 
-def ask(folder: str, message: dict[str, Any]) -> dict[str, Any]:
+def send_request(folder: str, message: dict[str, Any]) -> dict[str, Any]:
     """Send one request to an emulation that another process owns, found by its folder, and return the reply."""
     with _connected(folder) as connection:
-        protocol.send(connection, message)
+        protocol.send_message(connection, message)
         return _reply(connection)
 
 
@@ -247,9 +247,9 @@ def visit(folder: str, node: str, argv: Sequence[str]) -> int:
             "env": {},
             "cwd": os.getcwd(),
         }
-        protocol.send(connection, message, (0, 1, 2))
+        protocol.send_message(connection, message, (0, 1, 2))
         _reply(connection)
-        return int(protocol.check(protocol.receive(connection)[0])["code"])
+        return int(protocol.checked_reply(protocol.receive(connection)[0])["code"])
 
 
 @contextlib.contextmanager
@@ -266,4 +266,4 @@ def _connected(folder: str) -> Iterator[socket.socket]:
 
 def _reply(connection: socket.socket) -> dict[str, Any]:
     answer, _ = protocol.receive(connection)
-    return protocol.check(answer and answer["reply"])
+    return protocol.checked_reply(answer and answer["reply"])

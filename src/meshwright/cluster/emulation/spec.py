@@ -123,7 +123,7 @@ def hosts_file(spec: EmulationSpec, owner_pid: int) -> str:
     return "\n".join(lines) + "\n"
 
 
-def defaults(spec: EmulationSpec) -> dict[str, str]:
+def default_variables(spec: EmulationSpec) -> dict[str, str]:
     """Return the variables that programs get unless the caller has set them: one thread a rank, as torchrun does."""
     return {"OMP_NUM_THREADS": "1"} if spec.ranks_per_node > 1 else {}
 

@@ -36,7 +36,7 @@ def root() -> Path:
     return path
 
 
-def create(base: Path) -> Path:
+def create_folder(base: Path) -> Path:
     """Make the folder of the calling process's emulation."""
     pid = os.getpid()
     folder = base / f"emulation-{pid}-{start_time(pid)}"
@@ -49,7 +49,7 @@ def running(base: Path) -> list[RunningEmulation]:
     return sorted(RunningEmulation(_owner(folder)[0], str(folder)) for folder in _folders(base) if _lives(folder))
 
 
-def sweep(base: Path) -> list[str]:
+def sweep_dead(base: Path) -> list[str]:
     """Remove what dead owners left; return the names of the folders removed."""
     dead = [folder for folder in _folders(base) if not _lives(folder)]
     for folder in dead:
@@ -62,7 +62,7 @@ def remove(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def find(base: Path, owner_pid: int | None) -> RunningEmulation:
+def find_emulation(base: Path, owner_pid: int | None) -> RunningEmulation:
     """Return the emulation of `owner_pid`, or the only one that runs; InputError otherwise."""
     entries = running(base)
     if not entries:

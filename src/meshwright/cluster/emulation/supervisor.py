@@ -42,8 +42,8 @@ class Supervisor:
         self._closing = False
         self._stack = contextlib.ExitStack()
         self._selector = self._stack.enter_context(selectors.DefaultSelector())
-        state.sweep(base)
-        self.folder = state.create(base)
+        state.sweep_dead(base)
+        self.folder = state.create_folder(base)
         self._stack.callback(state.remove, self.folder)
         self._stack.callback(self._end_nodes)
 
@@ -59,7 +59,7 @@ class Supervisor:
             raise InputError(rootless.refusal(error.errno or 0, str(error.strerror))) from None
         for number in range(self.spec.nodes):
             name = spec.node_name(number)
-            self.nodes[name] = node.create(name, etc=self._etc(name), shm_bytes=self.spec.shm_bytes)
+            self.nodes[name] = node.start_node(name, etc=self._etc(name), shm_bytes=self.spec.shm_bytes)
         self.fabric = EmulatedFabric(self.spec, self.nodes, owner)
         self._stack.callback(self.fabric.close)
         self._listener = self._stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
@@ -116,7 +116,9 @@ class Supervisor:
             if message is None:
                 self._hung_up(connection)
                 return
-            reply = self._answer(requests.parse(message, len(handles), ranks=self.spec.world_size), handles, connection)
+            reply = self._answer(
+                requests.parse_request(message, len(handles), ranks=self.spec.world_size), handles, connection
+            )
         except BlockingIOError:
             return
         except MeshwrightError as error:
@@ -145,7 +147,7 @@ class Supervisor:
             case requests.Signal(ids, number):
                 return {"pids": [p.pid for p in self.programs if p.id in ids and p.send(number)]}
             case requests.Break(text):
-                return {"done": faults.apply(faults.parse(text), self.fabric, self.nodes, self.programs)}
+                return {"done": faults.apply_fault(faults.parse_fault(text), self.fabric, self.nodes, self.programs)}
             case requests.Status():
                 return {"spec": msgspec.to_builtins(self.spec), "programs": [p.as_dict() for p in self.programs]}
             case requests.Close():
@@ -157,7 +159,7 @@ class Supervisor:
         if place is None:
             raise InputError(f"{request.node}: no such node (nodes: {', '.join(self.nodes)})")
         argv = request.argv
-        env = {**spec.defaults(self.spec), **os.environ, **self._variables(request), **request.env}
+        env = {**spec.default_variables(self.spec), **os.environ, **self._variables(request), **request.env}
         stdin, stdout, stderr = handles
         try:
             pid = node.spawn(place, argv, env=env, cwd=request.cwd, stdin=stdin, stdout=stdout, stderr=stderr)
@@ -202,7 +204,7 @@ class Supervisor:
 
     def _tell(self, connection: socket.socket, message: dict[str, Any]) -> None:
         with contextlib.suppress(OSError):  # the asker left; if it was the launcher, its end of file says so
-            protocol.send(connection, message)
+            protocol.send_message(connection, message)
 
     def _end_nodes(self) -> None:
         """Kill all nodes, collect every child (the kernel waits for that), let go of the namespaces."""
@@ -228,10 +230,10 @@ def main(handle: str) -> int:
         rootless.enter()
         supervisor = Supervisor(convert(message["spec"], spec.EmulationSpec, where="emulate"), launcher, base)
         supervisor.build()
-        protocol.send(launcher, {"reply": {"owner_pid": os.getpid(), "folder": str(supervisor.folder)}})
+        protocol.send_message(launcher, {"reply": {"owner_pid": os.getpid(), "folder": str(supervisor.folder)}})
         supervisor.serve()
     except MeshwrightError as error:
-        protocol.send(launcher, {"reply": protocol.failure(error)})
+        protocol.send_message(launcher, {"reply": protocol.failure(error)})
         return 1
     finally:
         if supervisor is not None:

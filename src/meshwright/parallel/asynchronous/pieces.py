@@ -17,7 +17,7 @@ from ..engine import OptimizerFactory, Shard, make_state, whole
 Key = tuple[int, int]  # the member that contributed, and the exchange (position)
 
 
-def cut(sizes: Sequence[int], fragments: int, servers: int) -> list[range]:
+def cut_pieces(sizes: Sequence[int], fragments: int, servers: int) -> list[range]:
     """Return which tensors each piece holds: neighbours, and about equally many elements everywhere.
 
     `sizes` are the elements of each tensor, in the order of the model. A piece may be empty.

@@ -71,7 +71,7 @@ class LocalServer:
 
 
 class ServerGroup:
-    """The servers together; `fragments` fragments lie on all of them, in pieces numbered as `pieces.cut` says."""
+    """The servers together; `fragments` fragments lie on all of them, in the pieces of `pieces.cut_pieces`."""
 
     def __init__(self, servers: Sequence[Server | Connection], fragments: int, dtype: torch.dtype) -> None:
         self._servers = servers

@@ -16,7 +16,7 @@ from torch import Tensor
 from ...plan.asynchronous import Wire
 from .client import Client, DroppedError, FragmentChannel
 from .messages import Finish, Lease, Validate
-from .pieces import cut, shaped
+from .pieces import cut_pieces, shaped
 
 
 class Task(Protocol):
@@ -86,7 +86,7 @@ class Worker:
         parameters = list(task.parameters)
         sizes = [p.numel() for p in parameters]
         servers = client.servers if client is not None else 1
-        pieces = cut(sizes, terms.fragments, servers)
+        pieces = cut_pieces(sizes, terms.fragments, servers)
         self.channels: list[FragmentChannel | None] = []
         self.tensors: list[list[Tensor]] = []  # of each fragment
         for fragment in range(terms.fragments):

@@ -17,7 +17,7 @@ from torch import Tensor, fx, nn
 from ...errors import InputError
 from ...pipelines import ChainUnit
 from ..engine import Batch
-from .node_costs import NodeCost, counted, measured
+from .node_costs import NodeCost, costs_by_node, measured
 
 STATE_COPIES = 4  # of a parameter: weight, gradient, two moments of AdamW
 
@@ -58,7 +58,7 @@ class CapturedModel(fx.GraphModule):
 
     def unit_costs(self, micro_batch: int, seq_len: int) -> list[ChainUnit]:
         """Return what each unit costs for a micro-batch of the captured shape, in seconds (FLOPs if not measured)."""
-        costs = (measured if self._measure else counted)(self, self._example)
+        costs = (measured if self._measure else costs_by_node)(self, self._example)
         seen: set[str] = set()
         return [self._unit(first, end, costs, seen) for first, end in zip(self.cuts, self.cuts[1:], strict=False)]
 
@@ -99,7 +99,7 @@ class CapturedModel(fx.GraphModule):
             weight_s=with_weights_s,
             state_bytes=STATE_COPIES * state,
             held_bytes=sum(costs[node.name].held_bytes for node in nodes),
-            output_bytes=sum(size_bytes(node) for node in crossing(self.chain, end)),
+            output_bytes=sum(node_bytes(node) for node in crossing(self.chain, end)),
         )
 
 
@@ -138,7 +138,7 @@ def crossing(chain: list[fx.Node], position: int) -> list[fx.Node]:
     return [node for node in chain[:position] if any(_reaches(user, behind) for user in node.users)]
 
 
-def size_bytes(node: fx.Node) -> int:
+def node_bytes(node: fx.Node) -> int:
     """Return the bytes of a node's tensor."""
     value = node.meta["val"]
     return int(value.numel() * value.element_size())

@@ -51,7 +51,7 @@ def measured(module: fx.GraphModule, example: tuple[Tensor, ...]) -> dict[str, N
     return {name: NodeCost(statistics.median(each[1:]), held.get(name, 0)) for name, each in times.items()}
 
 
-def counted(module: fx.GraphModule, example: tuple[Tensor, ...]) -> dict[str, NodeCost]:
+def costs_by_node(module: fx.GraphModule, example: tuple[Tensor, ...]) -> dict[str, NodeCost]:
     """Return the FLOPs of each node's matrix products and convolutions, and the bytes that it holds."""
     counter = FlopCounterMode(display=False)
     flops: dict[str, int] = {}

@@ -1,7 +1,7 @@
 """Time and memory of layouts, term by term, over arrays: one code for one run and for 100,000 layouts."""
 
 from .coefficients import book
-from .price import NOT_MODELLED, Setting, StepPrices, performance, price
+from .price import NOT_MODELLED, Setting, StepPrices, performance, price_layouts
 from .quantities import RECOMPUTES, SCHEDULES, Grid
 
 __all__ = [
@@ -13,5 +13,5 @@ __all__ = [
     "StepPrices",
     "book",
     "performance",
-    "price",
+    "price_layouts",
 ]

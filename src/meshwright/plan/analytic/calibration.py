@@ -99,7 +99,7 @@ class Calibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         return tuple(n for n in self.factors if (accelerator == self.accelerator if FACTORS[n].machine else same))
 
 
-def joined(software: Calibration | None, machine: Calibration | None) -> tuple[Calibration, ...]:
+def joined_calibrations(software: Calibration | None, machine: Calibration | None) -> tuple[Calibration, ...]:
     """Return what holds of a stack's file and of a cluster's: all of it where both are one."""
     if software is not None and software == machine:
         return (software,)
@@ -131,7 +131,7 @@ def prior_of(calibration: Calibration) -> Array:
     return np.diag([calibration.spreads.get(name, FACTORS[name].spread) ** 2 for name in FACTORS])
 
 
-def narrowed(band: Number, before: Array, after: Array, *, experts: Number, misfit: float) -> Array:
+def narrowed_band(band: Number, before: Array, after: Array, *, experts: Number, misfit: float) -> Array:
     """Return an error band as runs have narrowed it.
 
     `before` and `after` are the variances that the factors leave in the logarithm of a step time. Half-normal errors

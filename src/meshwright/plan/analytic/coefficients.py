@@ -256,7 +256,7 @@ def _whole(stacks: Mapping[str, Any], name: str) -> dict[str, Any]:
     return {**kept, **own, "uses": {**base.get("uses", {}), **own.get("uses", {})}}
 
 
-def resolve(
+def resolve_roles(
     known: Book, stack: str, accelerator: str, precision: str, traits: Sequence[str] = ()
 ) -> list[float | list[str | float]]:
     """Return, for each role, its fact or the constants whose product it is.
@@ -294,14 +294,16 @@ def resolve(
 
 def coefficients(known: Book, stack: str, accelerator: str, precision: str, fabric: str = "") -> Coefficients:
     """Return the value of each role for a stack on an accelerator and a network; unknown ones are generic."""
-    found = gather(
-        plan_of(known, [resolve(known, stack, accelerator, precision)]), np.append(known.values, 1.0), scalar=True
+    found = gather_coefficients(
+        index_plan(known, [resolve_roles(known, stack, accelerator, precision)]),
+        np.append(known.values, 1.0),
+        scalar=True,
     )
     device = next((name for name, one in known.devices.items() if accelerator in one.accelerators), "")
     return found._replace(**known.fabrics.get(f"{fabric}@{device}", known.fabrics.get(fabric, {})))
 
 
-def plan_of(known: Book, rows: Sequence[Sequence[float | list[str | float]]]) -> tuple[Any, Array]:
+def index_plan(known: Book, rows: Sequence[Sequence[float | list[str | float]]]) -> tuple[Any, Array]:
     """Return, over rows and roles, the indices of the constants that multiply and the facts that they multiply."""
     place = {name: index for index, name in enumerate(known.names)}
     one = len(place)
@@ -319,7 +321,7 @@ def plan_of(known: Book, rows: Sequence[Sequence[float | list[str | float]]]) ->
     return indices, facts
 
 
-def gather(plan: tuple[Any, Array], values: Array, *, scalar: bool = False) -> Coefficients:
+def gather_coefficients(plan: tuple[Any, Array], values: Array, *, scalar: bool = False) -> Coefficients:
     """Return the coefficients of the rows of a plan from the values of the constants."""
     indices, facts = plan
     table = values[indices].prod(axis=2) * facts

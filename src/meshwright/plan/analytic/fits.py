@@ -4,7 +4,7 @@ from typing import Protocol
 
 import numpy as np
 
-from ...hardware import load
+from ...hardware import load_catalogue
 from ...layout import FITS, Fits
 from .quantities import Number
 
@@ -32,7 +32,7 @@ class Needed(Protocol):
         """What the driver shows as used."""
 
 
-def verdicts(needed: Needed, capacity_bytes: Number) -> Number:
+def fit_verdicts(needed: Needed, capacity_bytes: Number) -> Number:
     """Return for each layout the index of its word in `layout.FITS`.
 
     It fits where live tensors and half of the split blocks do, at the far end of the band: an allocator that runs
@@ -57,7 +57,7 @@ def word(verdict: Number) -> Fits:
 
 def capacity_source(accelerator: str, capacity_bytes: float) -> str:
     """Return where a capacity comes from: a source of the catalogue, or the machine itself."""
-    known = load().accelerators.get(accelerator)
+    known = load_catalogue().accelerators.get(accelerator)
     if known is None or known.memory_bytes != capacity_bytes:
         return "the cluster's own figure"
     return f"{'the driver shows' if known.memory_shown else 'as sold'}: {known.capacity.source}"

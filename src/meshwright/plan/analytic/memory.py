@@ -56,7 +56,7 @@ class MemoryTerms:
     pinned_bytes: Number
 
 
-def memory_bytes(
+def peak_memory(
     machine: Machine,
     c: Coefficients,
     model: ModelQuantities,

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from ...errors import InputError, nearest
-from ...workload.recomputed import number_of
+from ...workload.recomputed import modules_number
 from .step import UPDATE_BYTES
 
 ADAM_BYTES = 8.0  # of a parameter's two moments in single precision
@@ -38,4 +38,4 @@ def module_roles(modules: Sequence[str], selective_saves: float, *, where: str) 
     """Return the roles that named modules settle; InputError for a stack that recomputes products, not modules."""
     if selective_saves:
         raise InputError(f"{where}: this stack recomputes by operators, not by modules (megatron, bridge, nemo do)")
-    return {"modules_again": float(number_of(modules))}
+    return {"modules_again": float(modules_number(modules))}

@@ -9,21 +9,21 @@ import numpy as np
 
 from ...cluster.graph import Cluster, Fabric, NodeGroup
 from ...errors import InputError
-from ...hardware import load
+from ...hardware import load_catalogue
 from ...layout import Layout
 from ...timeline import Performance
 from ...workload.adapters import trained_share
 from ...workload.architecture import Architecture
 from ...workload.conventions import OWN
-from .calibration import Calibration, covariance_of, measured_here, narrowed, prior_of
+from .calibration import Calibration, covariance_of, measured_here, narrowed_band, prior_of
 from .cautions import cautions, widened
 from .coefficients import GENERIC, Coefficients, book, coefficients
 from .conditions import LayoutCondition
 from .factors import adjusted, sensitivity
-from .fits import OVER, verdicts
+from .fits import OVER, fit_verdicts
 from .host import HostFigures
 from .measured import on_measured_links, with_switch
-from .memory import MemoryTerms, memory_bytes
+from .memory import MemoryTerms, peak_memory
 from .optimizers import module_roles, optimizer_roles
 from .quantities import Array, Grid, Machine, ModelQuantities
 from .seen import origin
@@ -107,7 +107,7 @@ class StepPrices:
         return {field.name: float(getattr(self, field.name)[index]) for field in fields(self)}
 
 
-def price(setting: Setting, grid: Grid, stages: Sequence[int] = ()) -> StepPrices:
+def price_layouts(setting: Setting, grid: Grid, stages: Sequence[int] = ()) -> StepPrices:
     """Return the prices of all layouts of a grid; InputError for a cluster without accelerators or a precision.
 
     `stages` are the layers of the virtual stages of all of them, where a job cuts the model in its own way.
@@ -131,7 +131,7 @@ def _step(setting: Setting, grid: Grid, c: Coefficients, stages: Sequence[int] =
 
 def _memory(setting: Setting, grid: Grid, c: Coefficients, stages: Sequence[int]) -> MemoryTerms:
     model = ModelQuantities.of(setting.architecture)
-    return memory_bytes(machine_of(setting), c, model, grid, **_batch(setting, grid), stages=stages)
+    return peak_memory(machine_of(setting), c, model, grid, **_batch(setting, grid), stages=stages)
 
 
 def _batch(setting: Setting, grid: Grid) -> dict[str, Any]:
@@ -188,7 +188,7 @@ def _narrowed(setting: Setting, layout: Layout, band: float) -> float:
     follows = sensitivity(lambda at: _step(setting, grid, adjusted(c, at)).total_s, {})[0]
     prior = prior_of(mine[0][0])
     left = covariance_of(mine, prior)
-    found = narrowed(
+    found = narrowed_band(
         band,
         follows @ prior @ follows,
         follows @ left @ follows,
@@ -293,7 +293,7 @@ def machine_of(setting: Setting) -> Machine:
 def verdicts_in(setting: Setting, prices: StepPrices) -> Any:
     """Return for each layout the index of its word in `layout.FITS`, in the memory of a GPU and of its host."""
     machine = machine_of(setting)
-    found = verdicts(prices, machine.memory_bytes)
+    found = fit_verdicts(prices, machine.memory_bytes)
     return np.where(prices.host_bytes > machine.host_memory_bytes, OVER, found)
 
 
@@ -332,7 +332,7 @@ def block_scaling_lacks(peaks: Mapping[str, float], precision: str, *, where: st
     """
     if precision == "mxfp8" and "fp4" not in peaks:
         return "its tensor cores take no scales of blocks, as Blackwell's and MI350's do; fp8 is what it has"
-    known = load().accelerators.get(where) if precision == "nvfp4" else None
+    known = load_catalogue().accelerators.get(where) if precision == "nvfp4" else None
     if known is not None and known.vendor != "nvidia":
         return f"a format of NVIDIA's; {known.title} has another one of four bits"
     return ""

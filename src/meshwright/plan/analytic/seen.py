@@ -50,7 +50,7 @@ def recurrent_kinds(architecture: Architecture) -> tuple[str, ...]:
     return tuple(sorted({type(mixer).__name__ for mixer in mixers if not isinstance(mixer, Attention | Latent)}))
 
 
-def counted(runs: Iterable[tuple[Layout, str, str, Architecture]], known: Book) -> SeenKinds:
+def kinds_seen(runs: Iterable[tuple[Layout, str, str, Architecture]], known: Book) -> SeenKinds:
     """Return what some runs have seen: the layout, the accelerator, the stack and the model of each."""
     kinds, devices = Counter(dict.fromkeys(KINDS, 0)), Counter(dict.fromkeys(known.devices, 0))
     mixers: Counter[str] = Counter()

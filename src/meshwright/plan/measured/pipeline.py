@@ -26,14 +26,14 @@ from ...pipelines import (
     timed_sharing,
 )
 from ...timeline import Span, Timeline
-from ...workload.chain import units
+from ...workload.chain import chain_units
 from ...workload.conventions import engine
 from ...workload.graph import Workload
 from ...workload.holdings import part_of
 from ...workload.program import Comm, Stage, called_in
 from ...workload.split import stage_message
 from ...workload.stages import hidden_size, step_program
-from ...workload.stages import units as units_sent
+from ...workload.stages import sent_by_unit as units_sent
 from .data_parallel import StepInputs, Times, find_fit, gradients_copy_s, straggling
 from .spmd import LOSS, RESUMING, blocked_by_s, copy_s, sharding_s, update_operators
 
@@ -214,7 +214,7 @@ def _chain(layout: Layout, inputs: StepInputs) -> tuple[list[ChainUnit], list[tu
         weights_s = sharded_s[1] + copied_s[1] + added_s
         sent.append((seconds[0], seconds[1]))
         own.append((sharded_s[0] + copied_s[0] + host_s[0], weights_s + host_s[1], weights_s))
-    chain = units(inputs.workload, times.of, recompute=layout.recompute)
+    chain = chain_units(inputs.workload, times.of, recompute=layout.recompute)
     return [
         dataclasses.replace(
             unit,

@@ -1,6 +1,6 @@
 """Time of one step of a model split over tensor, context, expert and data ranks with ZeRO, from measured times.
 
-Compute is that of one rank (`workload.transformer.describe` with the layout), what is sent that of the step's program
+Compute is that of one rank (`workload.transformer.describe_workload` with the layout), what is sent is of its program
 (`workload.split`). Collectives inside forward and backward block: the layer waits for them. Gradients in buckets
 overlap with the last backward as under plain data parallelism. FSDP2 copies weights out of
 flat buffers and gradients into them; the copies and its host overhead count as compute. The slowest rank sets the pace.

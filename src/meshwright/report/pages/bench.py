@@ -11,7 +11,7 @@ from ...bench.table import Row
 from ...cluster.graph import CollectiveFit
 from ...units import format_bytes, format_rate, format_time, time_unit
 from ..colours import SERIES
-from ..document import Cell, Figure, Lines, Page, Table, plain, section, table
+from ..document import Cell, Figure, Lines, Page, Table, figure_text, section, table
 
 MAX_TICKS = 9
 Measured = tuple[str, Sequence[Row], CollectiveFit | None]
@@ -41,15 +41,15 @@ def _times(tables: Sequence[Measured]) -> Figure:
     for (name, rows, fit), colour in zip(tables, itertools.cycle(SERIES), strict=False):
         outliers = clean_sweep([row for row in rows if row.bytes]).outliers if fit is not None else ()
         kept = [row for row in rows if row not in outliers]
-        traces.append(_points(plain(name), kept, scale, {"color": colour}))
+        traces.append(_points(figure_text(name), kept, scale, {"color": colour}))
         if outliers:
             hollow = {"color": colour, "symbol": "x-thin-open", "size": 9}
-            traces.append(_points(f"{plain(name)}, left out of the fit", outliers, scale, hollow))
+            traces.append(_points(f"{figure_text(name)}, left out of the fit", outliers, scale, hollow))
         if fit is not None:
             fitted = [(row.bytes, fit.time_s(row.bytes)) for row in rows]
             line = {"color": colour, "dash": "dash", "width": 1.5}
             traces.append(
-                {"type": "scatter", "mode": "lines", "name": f"{plain(name)}, fit", "line": line,
+                {"type": "scatter", "mode": "lines", "name": f"{figure_text(name)}, fit", "line": line,
                  "x": [size for size, _ in fitted], "y": [time_s / scale for _, time_s in fitted]}
             )  # fmt: skip
     spread = "bars: 10th to 90th percentile; " if any(row.low_s or row.high_s for row in rows_of_all) else ""
@@ -83,7 +83,7 @@ def _rates(tables: Sequence[Measured]) -> Figure:
         {
             "type": "scatter",
             "mode": "lines+markers",
-            "name": plain(name),
+            "name": figure_text(name),
             "showlegend": True,
             "x": [row.bytes for row in rows],
             "y": [row.busbw_bytes_per_s / 1e9 for row in rows],

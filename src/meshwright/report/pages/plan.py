@@ -1,7 +1,7 @@
 """The page of a plan that has not run: what it costs, how it is laid out, what else there was."""
 
 from ...cluster.graph import Cluster
-from ...cluster.svg import svg
+from ...cluster.svg import cluster_svg
 from ...layout import Machines, Plan
 from ...timeline import Performance, Timeline
 from ...units import format_bytes, format_time
@@ -24,7 +24,7 @@ def plan_page(plan: Plan, *, title: str, timeline: Timeline | str, node: Cluster
         _timeline(timeline),
         layout_section(plan),
         alternatives_section(plan),
-        section("One node of the cluster", Drawing(title=node.name, svg=svg(node)) if node.devices else None),
+        section("One node of the cluster", Drawing(title=node.name, svg=cluster_svg(node)) if node.devices else None),
         caveats_section(predicted),
     )
     band = "" if predicted.error_band is None else f" (within {predicted.error_band:.0%})"

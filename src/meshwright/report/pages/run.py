@@ -14,11 +14,11 @@ from ...train.events import Event, read_events
 from ...train.run_folder import RunFolder
 from ...units import format_time
 from ..blame import blame
-from ..compare import PartComparison, compare
+from ..compare import PartComparison, compare_parts
 from ..document import Cell, Figure, Lines, Page, Section, section, table
 from ..figures import curve_figure, memory_figure, parts_figure
 from ..lanes import lanes_figure, on_every_rank
-from ..links import LinkUse, cluster_drawing, link_uses, links_table, specs_of, told_by
+from ..links import LinkUse, cluster_drawing, link_descriptions, link_uses, links_table, specs_of
 from ..page import write_page
 from ..paths import Paths
 from ..ran import what_was_run
@@ -49,7 +49,7 @@ def run_page(folder: RunFolder) -> tuple[PartComparison, Page]:
     )
     uses = uses_of_run(folder.rank_parts(), timelines["measured"])
     where = blame(plan.predicted, measured, timelines["predicted"], timelines["measured"], paths, uses)
-    comparison = compare(plan.predicted, measured, where=where, beside=busy_words(loads))
+    comparison = compare_parts(plan.predicted, measured, where=where, beside=busy_words(loads))
     events = read_events(folder.events)
     late = _late(events, timelines["measured"], measured.step_time_s)
     if late:
@@ -58,7 +58,7 @@ def run_page(folder: RunFolder) -> tuple[PartComparison, Page]:
     sections = (
         what_was_run(folder, plan, cluster, hosts, rows, loads),
         _beside(comparison, plan.predicted, measured),
-        section("Timeline", lanes_figure({**timelines, "predicted": predicted}, told=told_by(paths, specs))),
+        section("Timeline", lanes_figure({**timelines, "predicted": predicted}, told=link_descriptions(paths, specs))),
         section("Loss and throughput", *curves({"": rows})),
         _ranks(folder, uses, plan.predicted),
         _events(events),

@@ -5,7 +5,7 @@ import msgspec
 from ...errors import InputError
 from ...train.run_folder import RunFolder
 from ...units import format_time
-from ..compare import FigureRow, PartComparison, compare, difference_words
+from ..compare import FigureRow, PartComparison, compare_parts, difference_words
 from ..document import Cell, Page, Section, Table, section, table
 from ..figures import parts_figure
 from ..lanes import lanes_figure
@@ -20,7 +20,7 @@ def two_runs_page(first: RunFolder, second: RunFolder) -> tuple[PartComparison, 
         raise InputError(f"{second.path}: the same run twice; expected two run folders")
     names = _names(first, second)
     a, b = first.measured(), second.measured()
-    compared = compare(a, b)
+    compared = compare_parts(a, b)
     rows, largest = compared.rows, compared.culprit
     ratio = b.step_time_s / a.step_time_s
     verdict = (

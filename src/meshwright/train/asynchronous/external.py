@@ -15,7 +15,7 @@ from ...errors import InputError, MeshwrightError
 from ..environment import Place
 from ..run_folder import RunFolder
 from . import meeting
-from .processes import Ended, server_main, work
+from .processes import Ended, server_main, work_for_run
 from .supervisor import Child
 
 CLEARED = "meshwright/asynchronous"  # in the store, once nothing of an earlier start is left
@@ -28,13 +28,13 @@ def take_part(folder: RunFolder, place: Place) -> str:
     if place.world_size > 1:
         store = dist.distributed_c10d._get_default_store()
         if place.rank == 0:
-            meeting.forget(folder.servers)
+            meeting.forget_servers(folder.servers)
             store.set(CLEARED, "")
         else:
             store.wait([CLEARED], timedelta(seconds=config.launch.timeout_s))
         dist.destroy_process_group()  # `store` lives on until this rank leaves
     else:
-        meeting.forget(folder.servers)
+        meeting.forget_servers(folder.servers)
     nodes = place.world_size // place.local_world_size
     if settings.servers > nodes:
         raise InputError(f"data_parallel.servers: {settings.servers}, but there are {nodes} nodes to run one each")
@@ -46,7 +46,7 @@ def take_part(folder: RunFolder, place: Place) -> str:
         if node == 0:
             signal.signal(signal.SIGTERM, lambda *_: server.process.terminate())
     try:
-        work(folder, place.rank, str(folder.servers / f"island-{place.rank // settings.island}"))
+        work_for_run(folder, place.rank, str(folder.servers / f"island-{place.rank // settings.island}"))
         return "" if server is None else _wait(server, is_first=node == 0)
     finally:
         if server is not None:

@@ -24,7 +24,7 @@ class Address(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     word: str
 
 
-def forget(folder: Path) -> None:
+def forget_servers(folder: Path) -> None:
     """Remove what an earlier start of the run left; before any server starts."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(mode=0o700)
@@ -36,7 +36,7 @@ def announce(folder: Path, server: int, address: Address) -> None:
     write_atomic(path, msgspec.json.encode(address), mode=0o600)
 
 
-def find(folder: Path, servers: int, timeout_s: float) -> list[Address]:
+def find_servers(folder: Path, servers: int, timeout_s: float) -> list[Address]:
     """Return where all servers listen, once they do."""
     end = time.monotonic() + timeout_s
     paths = [folder / f"{server}.json" for server in range(servers)]

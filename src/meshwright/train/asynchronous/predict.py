@@ -6,7 +6,7 @@ import msgspec
 
 from ...cluster.graph import Measurements
 from ...layout import Plan
-from ...plan.asynchronous import AsynchronousMode, Surroundings, price
+from ...plan.asynchronous import AsynchronousMode, Surroundings, price_mode
 from ...plan.measured.data_parallel import find_fit
 from ...workload.conventions import SINGLE_BYTES
 from ...workload.transformer import parameter_shapes
@@ -60,7 +60,7 @@ def repriced(plan: Plan, config: JobConfig, measured: Measurements, backend: str
         bandwidth_bytes_per_s=1 / fit.beta_s_per_byte if fit.beta_s_per_byte else math.inf,  # small ones may be alike
         latency_s=fit.alpha_s,
     )
-    found = price(mode, around)
+    found = price_mode(mode, around)
     inside_s = old.exposed_comm_s if island > 1 else 0.0  # the all-reduce of an island, in every step
     step_s = found.step_time_s + inside_s
     pace = old.step_time_s / step_s

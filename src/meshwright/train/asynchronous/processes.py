@@ -28,8 +28,8 @@ from ...parallel.asynchronous.members import MemberChange
 from ...parallel.asynchronous.worker import GradientWorker, Island, LocalWorker
 from ..corpus import load_corpus
 from ..run_folder import RunFolder
-from .meeting import find
-from .serve import serve
+from .meeting import find_servers
+from .serve import serve_run
 from .task import JobTask
 from .terms import worker_terms
 
@@ -66,7 +66,7 @@ def server_main(run_dir: str, server: int, host: str, pipe: Connection, parent: 
         _tell(pipe, Arrival(change.rank, change.pid, change.joined, silent))
 
     with _reported(pipe):
-        _tell(pipe, Ended(stopped=serve(run_dir, server, host, "", notify, stop)))
+        _tell(pipe, Ended(stopped=serve_run(run_dir, server, host, "", notify, stop)))
 
 
 def worker_main(run_dir: str, rank: int, store: str, pipe: Connection, parent: int) -> None:
@@ -74,10 +74,10 @@ def worker_main(run_dir: str, rank: int, store: str, pipe: Connection, parent: i
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _end_with(parent, lambda: os._exit(1))
     with _reported(pipe):
-        work(RunFolder(Path(run_dir)), rank, store)
+        work_for_run(RunFolder(Path(run_dir)), rank, store)
 
 
-def work(folder: RunFolder, rank: int, store: str) -> None:
+def work_for_run(folder: RunFolder, rank: int, store: str) -> None:
     """Work for the run of a folder until it is over."""
     config, plan = folder.config(), folder.plan()
     settings = config.data_parallel
@@ -98,7 +98,7 @@ def work(folder: RunFolder, rank: int, store: str) -> None:
     client = None
     try:
         if island_rank == 0:
-            found = find(folder.servers, settings.servers, config.launch.timeout_s)
+            found = find_servers(folder.servers, settings.servers, config.launch.timeout_s)
             client = Client([item.address for item in found], found[0].word, settings.silence_s)
         kind = LocalWorker if settings.is_local else GradientWorker
         kind(task, client, worker_terms(config, plan), rank=rank, island=Island()).run()

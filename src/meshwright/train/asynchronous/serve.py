@@ -16,7 +16,7 @@ from ...native import kept_folder
 from ...parallel.asynchronous.connection import connect
 from ...parallel.asynchronous.coordinator import Coordinator
 from ...parallel.asynchronous.members import MemberChange
-from ...parallel.asynchronous.pieces import ServerPiece, cut
+from ...parallel.asynchronous.pieces import ServerPiece, cut_pieces
 from ...parallel.asynchronous.server import Listener
 from ...parallel.asynchronous.server_group import LocalServer, ServerGroup, ServerShard
 from ...parallel.engine import Shard
@@ -30,9 +30,9 @@ from ..events import Event, EventLog
 from ..finite import NotFinite, all_finite, not_finite
 from ..log import RunLog
 from ..measured import write_measured
-from ..resume import GoesOn, facts_of
+from ..resume import GoesOn, checkpoint_facts
 from ..run_folder import RunFolder, how_to_go_on
-from .meeting import Address, announce, find
+from .meeting import Address, announce, find_servers
 from .task import WorkerRecord, parse_record
 from .terms import coordinator_terms, server_optimizer, server_rate
 
@@ -40,7 +40,7 @@ TICK_S = 0.1
 LAST_WORDS_S = 10.0  # for workers to hand in what they recorded
 
 
-def serve(
+def serve_run(
     run_dir: str, server: int, host: str, word: str, notify: Callable[[MemberChange], None], stop: threading.Event
 ) -> str:
     """Be server number `server` of a run; return "" or what stopped it once the run is over (or `stop` is set).
@@ -50,7 +50,9 @@ def serve(
     folder = RunFolder(Path(run_dir))
     config, plan = folder.config(), folder.plan()
     prepare_process(1)
-    word = word or (secrets.token_hex(16) if server == 0 else find(folder.servers, 1, config.launch.timeout_s)[0].word)
+    word = word or (
+        secrets.token_hex(16) if server == 0 else find_servers(folder.servers, 1, config.launch.timeout_s)[0].word
+    )
     data = config.data
     corpus = load_corpus(
         data.paths, data.pattern, data.tokenizer, data.validation_share, data.seq_len, kept_folder("tokens")
@@ -65,7 +67,7 @@ def serve(
                 pass
             return ""
         announce(folder.servers, 0, Address(listener.address, word))
-        others = find(folder.servers, config.data_parallel.servers, config.launch.timeout_s)[1:]
+        others = find_servers(folder.servers, config.data_parallel.servers, config.launch.timeout_s)[1:]
         connections = [connect(other.address, word) for other in others]
         bank = ServerGroup([LocalServer(listener.vault), *connections], config.data_parallel.fragments, torch.float32)
         return _coordinate(config, plan, corpus, folder, listener, bank, first_step, notify, stop)
@@ -81,7 +83,7 @@ def _pieces(
     torch.manual_seed(config.train.seed)  # the same weights on every server
     names, tensors = zip(*Decoder(config.model).named_parameters(), strict=True)
     pieces: dict[int, ServerPiece] = {}
-    for number, which in enumerate(cut([t.numel() for t in tensors], settings.fragments, settings.servers)):
+    for number, which in enumerate(cut_pieces([t.numel() for t in tensors], settings.fragments, settings.servers)):
         if number % settings.servers == server:
             pieces[number] = ServerPiece(
                 [names[i] for i in which],
@@ -146,7 +148,7 @@ def _coordinate(
         stored = [StoredPiece(name, tuple(t.shape), (0,) * t.dim(), t) for name, t in bank.state().items()]
         if not all_finite(piece.tensor for piece in stored):
             raise stopped_at(step, "weights or moments")
-        saver.save(facts_of(config, plan, step, corpus), stored)
+        saver.save(checkpoint_facts(config, plan, step, corpus), stored)
 
     def stopped_at(step: int, what: str) -> NotFinite:
         error = NotFinite(f"step {step}: not finite: {what}")

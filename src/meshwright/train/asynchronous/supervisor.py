@@ -90,7 +90,7 @@ class RunSupervisor:
 
     def start(self) -> None:
         """Start servers and workers."""
-        meeting.forget(self.folder.servers)
+        meeting.forget_servers(self.folder.servers)
         run_dir, settings = str(self.folder.path), self.config.data_parallel
         self.servers = [Child(f"server {i}", server_main, run_dir, i, "127.0.0.1") for i in range(settings.servers)]
         for island in range(self.plan.layout.dp // settings.island):

@@ -14,7 +14,7 @@ from ..optimizer import learning_rate, make_optimizer
 Rate = coordinator.Rate
 
 
-def check(config: JobConfig, layout: Layout) -> None:
+def check_mode(config: JobConfig, layout: Layout) -> None:
     """Raise InputError unless a layout can run a job's mode."""
     settings = config.data_parallel
     if settings.mode == "sync":

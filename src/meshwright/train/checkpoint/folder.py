@@ -12,7 +12,7 @@ from .manifest import MANIFEST, read_manifest
 SET_ASIDE = "damaged-"  # before the name of a checkpoint that was passed over
 
 
-def name_of(step: int) -> str:
+def checkpoint_name(step: int) -> str:
     """Return the name of the checkpoint after `step` steps."""
     return f"step-{step:08d}"
 
@@ -30,10 +30,10 @@ def latest_checkpoint(folder: Path) -> Path | None:
 
 def is_whole(path: Path) -> bool:
     """Return whether every byte of a checkpoint is as it was written; reads all of it."""
-    from .pieces import verify  # imports torch, which a path that is refused does not wait for
+    from .pieces import verify_pieces  # imports torch, which a path that is refused does not wait for
 
     try:
-        verify(path, read_manifest(path))
+        verify_pieces(path, read_manifest(path))
     except InputError:
         return False
     return True

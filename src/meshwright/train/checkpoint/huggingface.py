@@ -96,7 +96,7 @@ def export(source: Path, manifest: Manifest, target: Path) -> list[str]:
 
     Raises InputError where it is not a decoder's, or `target` is there already or cannot be written.
     """
-    model = model_of(manifest, source)
+    model = model_of_checkpoint(manifest, source)
     names = list(shapes_of(model))
     for name in names:
         if name not in manifest.tensors:
@@ -154,7 +154,7 @@ def import_model(source: Path, target: Path) -> Manifest:
     return _into_new_folder(target, write)
 
 
-def model_of(manifest: Manifest, where: Path) -> ModelConfig:
+def model_of_checkpoint(manifest: Manifest, where: Path) -> ModelConfig:
     """Return the decoder whose state a checkpoint holds."""
     if not manifest.facts.model:
         raise InputError(f"{where}: does not say which model it is of; expected a checkpoint of the built-in decoder")

@@ -127,11 +127,11 @@ def _read(path: Path) -> Manifest:
     data = parse_json(raw.decode(), where=str(path))
     data.pop("xxh3_128")
     manifest = convert(data, Manifest, where=str(path))
-    check(manifest, where=str(path))
+    check_manifest(manifest, where=str(path))
     return manifest
 
 
-def check(manifest: Manifest, *, where: str) -> None:
+def check_manifest(manifest: Manifest, *, where: str) -> None:
     """Raise InputError unless pieces tile their tensors, and headers and pieces tile their files."""
     taken: dict[str, list[tuple[int, int]]] = {name: [(0, f.header_bytes)] for name, f in manifest.files.items()}
     for name, tensor in manifest.tensors.items():
@@ -194,7 +194,7 @@ def _overlap(tensor: StoredTensor) -> str:
     return ""
 
 
-def describe(manifest: Manifest) -> dict[str, Any]:
+def manifest_facts(manifest: Manifest) -> dict[str, Any]:
     """Return the facts and sizes of a checkpoint, for print."""
     stored: dict[str, int] = {}
     for name, tensor in manifest.tensors.items():

@@ -98,7 +98,7 @@ def read_whole(folder: Path, manifest: Manifest, names: Iterable[str]) -> Iterat
         yield name, tensor
 
 
-def verify(folder: Path, manifest: Manifest, *, only: str = "") -> int:
+def verify_pieces(folder: Path, manifest: Manifest, *, only: str = "") -> int:
     """Read a whole checkpoint and return its bytes; Damaged naming the first file that is damaged or missing.
 
     `only`: read the headers of all files, but no more than the tensors whose names begin so.

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.distributed import Store
 
 from ...files import write_atomic
-from .folder import complete, has_its_sizes, is_whole, name_of, prune, remove_partial
+from .folder import checkpoint_name, complete, has_its_sizes, is_whole, prune, remove_partial
 from .manifest import CheckpointFacts, Manifest, StoredFile, StoredTensor, write_manifest
 from .pieces import Piece, merge_tables, write_file
 
@@ -118,7 +118,7 @@ class Saver:
 
     def _write(self, facts: CheckpointFacts, pieces: Sequence[Piece]) -> None:
         """Run in the thread: write this rank's file; on rank 0 wait for the others and complete the checkpoint."""
-        final = self._folder / name_of(facts.step)
+        final = self._folder / checkpoint_name(facts.step)
         partial = self._folder / f".{final.name}.{self._token}"
         try:
             part = self._write_part(partial, pieces)

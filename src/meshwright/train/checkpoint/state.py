@@ -6,9 +6,9 @@ from pathlib import Path
 from ...device import generator_states, set_generator_state
 from ...errors import InputError
 from ...parallel.engine import Shard
-from .folder import checkpoints, name_of, set_aside
+from .folder import checkpoint_name, checkpoints, set_aside
 from .manifest import CheckpointFacts, Damaged, read_manifest
-from .pieces import Piece, read_pieces, verify
+from .pieces import Piece, read_pieces, verify_pieces
 
 Sum = Callable[[int], int]  # of one whole number of each rank, over all ranks
 Accept = Callable[[CheckpointFacts], None]  # raises InputError where a checkpoint is of another job
@@ -33,7 +33,9 @@ def generators(rank: int) -> list[Piece]:
     return [Piece(f"rng/{kind}/{rank}", tuple(state.shape), (0,), state) for kind, state in generator_states()]
 
 
-def load(path: Path, shards: Sequence[Shard], rank: int, accept: Accept = lambda facts: None) -> CheckpointFacts:
+def load_checkpoint(
+    path: Path, shards: Sequence[Shard], rank: int, accept: Accept = lambda facts: None
+) -> CheckpointFacts:
     """Put a checkpoint into the shards of this rank, and its generator into torch where it had this rank; all local.
 
     Rank 0 also checks what no rank loads, so that a checkpoint that all ranks have loaded is whole. Raises Damaged
@@ -42,7 +44,7 @@ def load(path: Path, shards: Sequence[Shard], rank: int, accept: Accept = lambda
     manifest = read_manifest(path)
     accept(manifest.facts)
     if rank == 0:
-        verify(path, manifest, only="rng/")
+        verify_pieces(path, manifest, only="rng/")
     read_pieces(path, manifest, pieces_of(shards))
     states = [piece for piece in generators(rank) if piece.name in manifest.tensors]
     read_pieces(path, manifest, states)
@@ -79,10 +81,10 @@ def restore(
     first = ""
     passed_over: list[Path] = []
     while step := total(steps.pop(0) + 1 if steps else 0):
-        path = folder / name_of(step - 1)
+        path = folder / checkpoint_name(step - 1)
         facts, damage, misfit = None, "", ""
         try:
-            facts = load(path, shards, rank, accept)
+            facts = load_checkpoint(path, shards, rank, accept)
         except Damaged as error:
             damage = str(error)
             warn(f"{damage}; an older checkpoint is tried")

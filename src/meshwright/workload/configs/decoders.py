@@ -141,7 +141,7 @@ def mixers_of(c: ConfigReader, traits: Traits, count: int) -> list[Mixer]:
     """Return the attention of each layer."""
     if traits.latent:
         return latents(c, count)
-    plain = attention(c)
+    plain = attention_of_config(c)
     if traits.square and plain.out_width != c.whole("hidden_size"):
         raise ValueError(f"head_dim: expected hidden_size / num_attention_heads, got {plain.head_dim}")
     window = c.whole(traits.window_key, 0)
@@ -192,7 +192,7 @@ def _chunked(c: ConfigReader, count: int) -> list[str]:
     return ["chunked_attention" if each else "full" for each in rotary]
 
 
-def attention(c: ConfigReader) -> Attention:
+def attention_of_config(c: ConfigReader) -> Attention:
     """Return the attention that the heads of a config describe."""
     hidden, heads = c.whole("hidden_size"), c.whole("num_attention_heads")
     return Attention(

@@ -2,7 +2,7 @@
 
 from ..architecture import Architecture
 from ..kinds import Attention, Dense, GatedDelta, LayerKind, Lightning, ShortConv
-from .decoders import Traits, attention, experts_of, latent, made, networks_of
+from .decoders import Traits, attention_of_config, experts_of, latent, made, networks_of
 from .pattern import every_full, head_norms_of, layer_types
 from .reader import ConfigReader
 
@@ -24,7 +24,7 @@ def qwen_hybrid(c: ConfigReader, traits: Traits) -> Architecture:
     """Return Qwen3-Next and Qwen3.5: delta rule, and gated attention in each fourth layer."""
     count, hidden = c.layers(), c.whole("hidden_size")
     kinds = layer_types(c, count, every_full(c, count, c.whole("full_attention_interval", 4)))
-    plain = attention(c)
+    plain = attention_of_config(c)
     gate = c.flag("attn_output_gate", default=True)
     full = Attention(heads=plain.heads, kv_heads=plain.kv_heads, head_dim=plain.head_dim, gate=gate)
     delta, small = gated_delta(c)
@@ -44,7 +44,7 @@ def olmo_hybrid(c: ConfigReader) -> Architecture:
     """Return OLMo's hybrid: delta rule, and attention with wide norms in each fourth layer."""
     count, hidden = c.layers(), c.whole("hidden_size")
     kinds = layer_types(c, count, every_full(c, count, 4))
-    full, (delta, small) = attention(c), gated_delta(c)
+    full, (delta, small) = attention_of_config(c), gated_delta(c)
     dense = Dense(width=c.whole("intermediate_size"))
     wide = (full.heads + full.kv_heads) * full.head_dim
     layers = [
@@ -108,7 +108,7 @@ def minimax(c: ConfigReader) -> Architecture:
     kinds = layer_types(c, count, kinds)
     if len(kinds) != count:
         raise ValueError(f"attn_type_list: expected a number for each of the {count} layers")
-    full = attention(c)
+    full = attention_of_config(c)
     linear = Lightning(heads=full.heads, head_dim=full.head_dim)
     routed = experts_of(c, Traits(), gated=True)
     c.skip("block_size", "shared_intermediate_size", "postnorm", "layernorm_full_attention_alpha", "shared_moe_mode")
@@ -129,7 +129,7 @@ def lfm2(c: ConfigReader, traits: Traits) -> Architecture:
     listed = c.numbers("full_attn_idxs") if c.given("full_attn_idxs") else None
     kinds = ["full_attention" if listed is None or i in listed else "conv" for i in range(count)]
     kinds = layer_types(c, count, kinds, "conv")
-    full = attention(c)
+    full = attention_of_config(c)
     conv = ShortConv(width=hidden, kernel=c.whole("conv_L_cache", 3))
     of_conv = hidden * (conv.kernel + (5 if c.flag("conv_bias") else 0))
     c.skip("conv_dim", "conv_dim_out", "conv_use_xavier_init", "block_mlp_init_scale", "block_out_init_scale")

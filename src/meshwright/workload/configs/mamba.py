@@ -4,7 +4,7 @@ from functools import partial
 
 from ..architecture import Architecture
 from ..kinds import Dense, Experts, LayerKind, Mamba1, Mamba2, Mixer, Network
-from .decoders import Traits, attention, experts_of, made, networks_of
+from .decoders import Traits, attention_of_config, experts_of, made, networks_of
 from .pattern import every_full, layer_types
 from .reader import ConfigReader
 
@@ -70,7 +70,7 @@ def nemotron_h(c: ConfigReader) -> Architecture:
         mamba, small = mamba2(c, "nemotron")
         layer_of["linear_attention"] = LayerKind(mixer=mamba, small=hidden + small)
     if "full_attention" in used:
-        layer_of["full_attention"] = LayerKind(mixer=attention(c), small=hidden)
+        layer_of["full_attention"] = LayerKind(mixer=attention_of_config(c), small=hidden)
     if "mlp" in used:
         layer_of["mlp"] = LayerKind(network=Dense(width=c.whole("intermediate_size"), gated=False), small=hidden)
     if "moe" in used:
@@ -103,7 +103,7 @@ def granite_hybrid(c: ConfigReader) -> Architecture:
         network = experts_of(c, Traits(), gated=True)
     layer = partial(LayerKind, network=network)
     attends = any(kind not in {"linear_attention", "mamba"} for kind in kinds)
-    full = attention(c) if attends else None
+    full = attention_of_config(c) if attends else None
     mamba, small = mamba2(c, "mamba")
     c.skip("num_attention_heads", "num_key_value_heads", "normalization_function")
     layers = [
@@ -120,7 +120,7 @@ def bamba(c: ConfigReader) -> Architecture:
     count, hidden = c.layers(), c.whole("hidden_size")
     full_at = c.numbers("attn_layer_indices") or []
     _refuse_bias(c, "mamba_proj_bias", "attention_bias", "mlp_bias")
-    dense, full = Dense(width=c.whole("intermediate_size")), attention(c)
+    dense, full = Dense(width=c.whole("intermediate_size")), attention_of_config(c)
     mamba, small = mamba2(c, "mamba")
     layers = [
         LayerKind(mixer=full, network=dense, small=2 * hidden)
@@ -140,7 +140,10 @@ def falcon_h1(c: ConfigReader) -> Architecture:
         raise ValueError(f"mamba_d_ssm: expected mamba_n_heads x mamba_d_head = {mamba.out_width}")
     c.skip("mamba_use_mlp", "attn_layer_indices", "mlp_expansion_factor")
     layer = LayerKind(
-        mixer=attention(c), beside=mamba, network=Dense(width=c.whole("intermediate_size")), small=2 * hidden + small
+        mixer=attention_of_config(c),
+        beside=mamba,
+        network=Dense(width=c.whole("intermediate_size")),
+        small=2 * hidden + small,
     )
     return made(c, Traits(), [layer] * count)
 
@@ -152,7 +155,7 @@ def jamba(c: ConfigReader) -> Architecture:
     kinds = every_full(c, count, c.whole("attn_layer_period", 8), c.whole("attn_layer_offset", 4))
     scan, small = mamba1(c, inner=c.whole("mamba_expand", 2) * hidden, keys="mamba_d_state mamba_dt_rank mamba_d_conv")
     small += scan.rank + 2 * scan.state
-    full = attention(c)
+    full = attention_of_config(c)
     networks: list[Network] = networks_of(c, Traits(experts="by_period"), count)
     one = c.whole("experts") < 2
     networks = [Dense(width=c.whole("intermediate_size"))] * count if one else networks

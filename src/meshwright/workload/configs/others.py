@@ -5,7 +5,7 @@ from functools import partial
 
 from ..architecture import Architecture
 from ..kinds import Attention, Dense, Experts, LayerKind, runs_of
-from .decoders import Traits, attention, even, made
+from .decoders import Traits, attention_of_config, even, made
 from .reader import ConfigReader
 
 
@@ -31,7 +31,7 @@ def opt(c: ConfigReader) -> Architecture:
     count, hidden = c.layers(), c.whole("hidden_size")
     narrow = c.whole("word_embed_proj_dim", hidden)
     bias, before = c.flag("enable_bias", default=True), c.flag("do_layer_norm_before", default=True)
-    mixer, width = attention(c), c.whole("intermediate_size")
+    mixer, width = attention_of_config(c), c.whole("intermediate_size")
     affine = c.flag("layer_norm_elementwise_affine", default=True)
     small = 4 * hidden * affine + (3 * hidden + hidden + width + hidden) * bias
     last = before and affine and not c.flag("_remove_final_layer_norm")
@@ -111,7 +111,7 @@ def encoder(c: ConfigReader, *, token_types: bool = True, rows: int = 0, last_no
     c.skip("task_type_vocab_size")
     hidden, vocab = c.whole("hidden_size"), c.whole("vocab_size")
     narrow = c.whole("embedding_size", hidden)
-    plain = attention(c)
+    plain = attention_of_config(c)
     mixer = Attention(heads=plain.heads, kv_heads=plain.kv_heads, head_dim=plain.head_dim, masked=False)
     width = c.whole("intermediate_size")
     small = 4 * hidden + 3 * hidden + hidden + width + hidden
@@ -140,7 +140,7 @@ def modernbert(c: ConfigReader) -> Architecture:
         if c.flag(name):
             raise ValueError(f"{name}: expected false")
     kinds = c.words("layer_types", count) or ["full_attention" if i % period == 0 else "local" for i in range(count)]
-    plain, window = attention(c), c.whole("local_attention", 128)
+    plain, window = attention_of_config(c), c.whole("local_attention", 128)
     c.skip("classifier_pooling", "deterministic_flash_attn", "sparse_prediction", "sparse_pred_ignore_index")
     c.skip("reference_compile", "repad_logits_with_grad", "local_rope_theta", "global_rope_theta")
     layers = [
@@ -168,7 +168,7 @@ def vit(c: ConfigReader) -> Architecture:
     c.skip("encoder_stride", "pooler_output_size", "pooler_act")
     labels = c.value("id2label", {})
     classes = c.whole("num_labels", len(labels) if isinstance(labels, dict) and labels else 2)
-    plain, width = attention(c), c.whole("intermediate_size")
+    plain, width = attention_of_config(c), c.whole("intermediate_size")
     mixer = Attention(heads=plain.heads, kv_heads=plain.kv_heads, head_dim=plain.head_dim, masked=False)
     small = 4 * hidden + 3 * hidden * bias + hidden + width + hidden
     if not patch or image % patch:

@@ -42,7 +42,7 @@ def model_types() -> list[str]:
 
 
 @functools.cache
-def defaults() -> dict[str, dict[str, Any]]:
+def config_defaults() -> dict[str, dict[str, Any]]:
     """Return what the configuration class of each model type assumes for keys that are not given."""
     text = resources.files(__package__).joinpath("defaults.json").read_text("utf-8")
     found: dict[str, dict[str, Any]] = json.loads(text)
@@ -107,7 +107,7 @@ def _check_head(config: Mapping[str, Any], kind: str, where: str, *, allow_unkno
 
 
 def _single(config: Mapping[str, Any], kind: str, where: str) -> Described:
-    reader = ConfigReader(config, defaults().get(kind, {}), where)
+    reader = ConfigReader(config, config_defaults().get(kind, {}), where)
     architecture = RECIPES[kind](reader)
     return Described(architecture, tuple(reader.assumed), tuple(reader.unknown()))
 
@@ -151,7 +151,7 @@ def _composite(config: Mapping[str, Any], kind: str, where: str) -> Described:
     found = _single(text, text_kind, f"{where}: {inside}" if inside else where)
     joined = {key: value for key, value in vision.items() if key not in composite.beside}
     joined |= {key: rest[key] for key in composite.beside if key in rest}
-    reader = ConfigReader(joined, defaults().get(f"{kind}/vision", {}), f"{where}: vision_config")
+    reader = ConfigReader(joined, config_defaults().get(f"{kind}/vision", {}), f"{where}: vision_config")
     absent = composite.optional and config.get("vision_config") is None
     tower = 0 if absent else composite.tower(reader, found.architecture.hidden_size)
     unknown = [f"vision_config.{key}" for key in reader.unknown()] + [*found.ignored]

@@ -6,7 +6,7 @@ import msgspec
 
 from ..architecture import Architecture
 from ..kinds import Attention, Dense, Experts, LayerKind, Network
-from .decoders import Traits, attention, decoder, experts_of, inner, latent, made, networks_of
+from .decoders import Traits, attention_of_config, decoder, experts_of, inner, latent, made, networks_of
 from .pattern import layer_types
 from .reader import ConfigReader
 
@@ -78,7 +78,7 @@ def gemma3n(c: ConfigReader) -> Architecture:
     kinds = layer_types(
         c, count, ["full_attention" if (i + 1) % 5 == 0 else "sliding" for i in range(count)], "sliding_attention"
     )
-    plain, window = attention(c), c.whole("sliding_window")
+    plain, window = attention_of_config(c), c.whole("sliding_window")
     few, per_layer = c.whole("num_kv_shared_layers", 0), c.whole("hidden_size_per_layer_input")
     streams, rank = c.whole("altup_num_inputs"), c.whole("laurel_rank")
     c.skip(
@@ -118,7 +118,7 @@ def afmoe(c: ConfigReader) -> Architecture:
         ["full_attention" if period and (i + 1) % period == 0 else "sliding" for i in range(count)],
         "sliding_attention",
     )
-    plain, window = attention(c), c.whole("sliding_window")
+    plain, window = attention_of_config(c), c.whole("sliding_window")
     dense, routed = Dense(width=inner(c, Traits(), hidden)), experts_of(c, Traits(), gated=True)
     first = c.whole("first_k_dense_replace", 0)
     c.skip("mup_enabled", "num_expert_groups", "num_limited_groups", "load_balance_coeff", "route_norm", "route_scale")
@@ -139,7 +139,7 @@ def mimo_v2(c: ConfigReader) -> Architecture:
     kinds = layer_types(
         c, count, ["full_attention" if i % 6 == 5 or i == 0 else "sliding" for i in range(count)], "sliding_attention"
     )
-    plain, window = attention(c), c.whole("sliding_window")
+    plain, window = attention_of_config(c), c.whole("sliding_window")
     values = c.whole("v_head_dim")
     networks = networks_of(c, Traits(experts="after_first", first_dense=1), count)
     full = _sharing(plain, key_matrices=2, value_dim=values)

@@ -1,6 +1,6 @@
 """The catalogue of models: the config of each with its source, and any config.json of Hugging Face."""
 
-from .catalogue import Model, load_model, names, resolve
+from .catalogue import Model, load_model, model_names, resolve_model
 from .convolution import Convolution
 
-__all__ = ["Convolution", "Model", "load_model", "names", "resolve"]
+__all__ = ["Convolution", "Model", "load_model", "model_names", "resolve_model"]

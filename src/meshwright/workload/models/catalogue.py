@@ -21,7 +21,7 @@ from ...files import convert, read_text
 from ..architecture import Architecture
 from ..configs import architecture_of
 from .convolution import Convolution
-from .spelling import find
+from .spelling import entry_meant
 
 MAX_CONFIG_BYTES = 2**20
 LONGEST_ASSUMED = 16_384  # tokens: a longer maximum of a config is no length that it is trained at
@@ -64,23 +64,23 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
         raise InputError(f"{self.name}: layouts are planned for transformers; give --mfu for the arithmetic of a step")
 
 
-def names() -> list[str]:
+def model_names() -> list[str]:
     """Return the names of the catalogue."""
     files = resources.files(__package__).joinpath("data").iterdir()
     return sorted(file.name.removesuffix(".toml") for file in files if file.name.endswith(".toml"))
 
 
-def resolve(name: str) -> str | None:
+def resolve_model(name: str) -> str | None:
     """Return the entry that a name means as people write it, None where none does."""
-    known = names()
-    return name if name in known else find(name, ((key, entry(key).names) for key in known))
+    known = model_names()
+    return name if name in known else entry_meant(name, ((key, entry(key).names) for key in known))
 
 
 @functools.cache
 def entry(name: str) -> ModelEntry:
     """Return one entry of the catalogue; InputError with the nearest name if there is none."""
-    if name not in names():
-        hint = nearest(name.rpartition("/")[2].lower().replace("_", "-"), names())
+    if name not in model_names():
+        hint = nearest(name.rpartition("/")[2].lower().replace("_", "-"), model_names())
         raise InputError(f"--model {name}: not in the catalogue and not a file ({hint})")
     text = resources.files(__package__).joinpath("data", f"{name}.toml").read_text("utf-8")
     return convert(tomllib.loads(text), ModelEntry, where=f"catalogue: {name}")
@@ -90,7 +90,7 @@ def load_model(text: str, *, allow_unknown: bool = False) -> Model:
     """Return the model that `--model` names: an entry of the catalogue, or a file or folder with a config."""
     path = Path(text)
     if path.suffix not in {".json", ".toml"} and not path.is_dir():
-        name = resolve(text) or text
+        name = resolve_model(text) or text
         return _of_entry(entry(name), name, where=f"catalogue: {name}")
     file = path / "config.json" if path.is_dir() else path
     data = _read(file)

@@ -11,7 +11,7 @@ ENDINGS = frozenset({
 OWNERS = frozenset({"meta", "nvidia", "openai"})  # that stand before some names too
 
 
-def plain(name: str) -> str:
+def plain_name(name: str) -> str:
     """Return a name without the account, what is in brackets, case, marks between words, and words of tuning."""
     bare = re.sub(r"\(.*?\)", "", name).rpartition("/")[2].strip().lower()
     words = re.split(r"[\s_-]+", bare)
@@ -22,10 +22,10 @@ def plain(name: str) -> str:
     return "".join(c for c in "".join(words) if c.isalnum())
 
 
-def find(name: str, known: Iterable[tuple[str, Iterable[str]]]) -> str | None:
+def entry_meant(name: str, known: Iterable[tuple[str, Iterable[str]]]) -> str | None:
     """Return the entry that a name means, of entries with the other names that each goes by; None where none does."""
-    meant = plain(name)
+    meant = plain_name(name)
     for key, others in known:
-        if meant and meant in {plain(key), *(plain(other) for other in others)}:
+        if meant and meant in {plain_name(key), *(plain_name(other) for other in others)}:
             return key
     return None

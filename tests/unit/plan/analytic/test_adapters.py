@@ -6,14 +6,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from meshwright.hardware import load
+from meshwright.hardware import load_catalogue
 from meshwright.layout import Layout
 from meshwright.plan.analytic.adapters import adapters_s
 from meshwright.plan.analytic.coefficients import book
 from meshwright.plan.analytic.price import coefficients_of, machine_of
 from meshwright.plan.analytic.quantities import Grid, ModelQuantities
+from meshwright.plan.batch import batch_coefficients as coefficients_of_rows
 from meshwright.plan.batch import batch_of
-from meshwright.plan.batch import coefficients_of as coefficients_of_rows
 from meshwright.plan.runs import read_rows
 from meshwright.plan.validate import known_models, predict
 from meshwright.workload.models import load_model
@@ -54,10 +54,10 @@ def test_tensor_parallelism_cuts_the_wide_side_of_each_adapted_matrix():
 
 
 def test_published_runs_with_adapters_that_nobody_fitted_are_met():
-    rows = [row for row in read_rows(UNFITTED, load(), book(), known_models()) if "lora" in row.id]
+    rows = [row for row in read_rows(UNFITTED, load_catalogue(), book(), known_models()) if "lora" in row.id]
     errors = [
         outcome.step_time_s / row.measured_step_time_s - 1
-        for row, outcome in zip(rows, predict(rows, load(), book()), strict=True)
+        for row, outcome in zip(rows, predict(rows, load_catalogue(), book()), strict=True)
     ]
 
     assert len(errors) == 6
@@ -77,7 +77,7 @@ def test_torchtitan_gathers_weights_in_eight_bits_but_for_scales_by_row(tmp_path
         writer = csv.DictWriter(file, list(row))
         writer.writeheader()
         writer.writerows(rows)
-    runs = [one.run for one in read_rows(table, load(), book(), known_models())]
-    found = coefficients_of_rows(batch_of(runs, load(), book()), book().values)
+    runs = [one.run for one in read_rows(table, load_catalogue(), book(), known_models())]
+    found = coefficients_of_rows(batch_of(runs, load_catalogue(), book()), book().values)
 
     assert found.weight_bytes.tolist() == [1.0, 2.0, 2.0]

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from meshwright.cluster.builders import catalogue_cluster
-from meshwright.hardware import load
-from meshwright.plan.analytic import Setting, distinct, price
+from meshwright.hardware import load_catalogue
+from meshwright.plan.analytic import Setting, distinct, price_layouts
 from meshwright.plan.space import in_every_order, legal_layouts
 from meshwright.workload.models import load_model
 
@@ -20,12 +20,12 @@ def test_prices_are_the_same_bits_whether_shared_parts_are_computed_once_or_for_
     space = legal_layouts(architecture, ranks=32, global_batch=64, seq_len=4096, node=8, folded=True)
     grid = in_every_order(space.grid)
     some = grid.take(np.random.default_rng(0).permutation(len(grid))[:8000])
-    cluster = catalogue_cluster(load(), "dgx-h100", gpus=32)
+    cluster = catalogue_cluster(load_catalogue(), "dgx-h100", gpus=32)
     asked = Setting(architecture=architecture, cluster=cluster, gpus=32, global_batch=64, seq_len=4096, stack=stack)
 
-    shared = price(asked, some)
+    shared = price_layouts(asked, some)
     monkeypatch.setattr(distinct, "FEW", len(some) + 1)
-    apart = price(asked, some)
+    apart = price_layouts(asked, some)
 
     for field in fields(shared):
         assert np.array_equal(getattr(shared, field.name), getattr(apart, field.name)), field.name

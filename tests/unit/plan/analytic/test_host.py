@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from meshwright.hardware import load
+from meshwright.hardware import load_catalogue
 from meshwright.jobs.rules import refusals
 from meshwright.layout import Layout
-from meshwright.plan.analytic import Grid, Setting, price
+from meshwright.plan.analytic import Grid, Setting, price_layouts
 from meshwright.plan.analytic.conditions import parse_conditions
 from meshwright.plan.analytic.host import LINK_SHARE, MEMORY_SHARE
 from meshwright.plan.analytic.price import coefficients_of, performance, verdicts_in
 from meshwright.plan.explore import OFFERED, explore, price_all, space_of, study_of
-from meshwright.plan.machines import machines
+from meshwright.plan.machines import cluster_by_name
 from meshwright.workload.architecture import Architecture
 from meshwright.workload.conventions import STACKS, UNFUSED
 from meshwright.workload.engines import ENGINES
@@ -26,13 +26,14 @@ PLAIN, STATES, WEIGHTS = (
 
 def setting(cluster="dgx-a100-80g", gpus=1, stack="meshwright", model="llama3-8b", **given):
     return Setting(
-        architecture=load_model(model).architecture, cluster=machines(load(), cluster, gpus), gpus=gpus,
+        architecture=load_model(model).architecture,
+        cluster=cluster_by_name(load_catalogue(), cluster, gpus), gpus=gpus,
         stack=stack, **({"global_batch": 8 * gpus, "seq_len": 4096} | given),
     )  # fmt: skip
 
 
 def terms(given, *texts):
-    prices = price(given, Grid.of([Layout.parse(text) for text in texts]))
+    prices = price_layouts(given, Grid.of([Layout.parse(text) for text in texts]))
     return [prices.terms(index) for index in range(len(texts))]
 
 
@@ -94,7 +95,7 @@ def test_a_faster_link_to_the_host_is_never_slower_and_ranks_share_what_they_upd
 
 def test_what_a_host_cannot_hold_does_not_fit():
     given = setting("gh200", model="llama3-70b", stack="deepspeed")
-    prices = price(given, Grid.of([Layout.parse(WEIGHTS)]))
+    prices = price_layouts(given, Grid.of([Layout.parse(WEIGHTS)]))
 
     assert prices.host_bytes[0] > 480e9
     assert verdicts_in(given, prices)[0] == 2
@@ -121,7 +122,7 @@ def test_offload_is_offered_where_nothing_fits_and_where_it_is_asked_for_alone()
 def priced(model, text, batch, stack):
     given = setting("dgx-2", stack=stack, seq_len=1024, global_batch=batch, precision="fp16")
     given, layout = replace(given, architecture=model), Layout.parse(text)
-    prices = price(given, Grid.of([layout]))
+    prices = price_layouts(given, Grid.of([layout]))
     return verdicts_in(given, prices)[0], performance(given, prices, 0, layout).model_tflops_per_gpu
 
 
@@ -154,10 +155,10 @@ def test_thirteen_billion_parameters_are_about_the_most_that_one_v100_takes_as_z
 def test_one_layout_of_many_is_priced_as_it_is_alone():
     given = setting(gpus=8, stack="torchtitan")
     texts = [f"dp=8,mbs=1,zero={z},offload={kind}" for z in (2, 3) for kind in ("none", "optimizer", "parameters")]
-    together = price(given, Grid.of([Layout.parse(text) for text in texts]))
+    together = price_layouts(given, Grid.of([Layout.parse(text) for text in texts]))
 
     for index, text in enumerate(texts):
-        alone = price(given, Grid.of([Layout.parse(text)]))
+        alone = price_layouts(given, Grid.of([Layout.parse(text)]))
         assert np.isclose(together.step_time_s[index], alone.step_time_s[0], rtol=1e-12)
         assert together.host_bytes[index] == alone.host_bytes[0]
 
@@ -167,8 +168,8 @@ def test_frozen_weights_that_are_offloaded_lie_in_the_memory_of_the_host():
     grid = Grid.of([Layout.parse(WEIGHTS)])
     parameters = whole.architecture.parameters
 
-    assert price(adapted, grid).host_bytes[0] > 1.9 * parameters  # in half precision, with little besides
-    assert price(adapted, grid).host_bytes[0] < price(whole, grid).host_bytes[0]
+    assert price_layouts(adapted, grid).host_bytes[0] > 1.9 * parameters  # in half precision, with little besides
+    assert price_layouts(adapted, grid).host_bytes[0] < price_layouts(whole, grid).host_bytes[0]
 
 
 def test_one_rank_offloads_by_the_stages_of_zero_that_its_engine_has():

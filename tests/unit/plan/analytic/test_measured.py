@@ -7,9 +7,9 @@ from meshwright.bench.fit import fit_sweep
 from meshwright.bench.save_fits import with_fits
 from meshwright.bench.table import Row
 from meshwright.cluster.builders import catalogue_cluster
-from meshwright.hardware import load
+from meshwright.hardware import load_catalogue
 from meshwright.layout import Layout
-from meshwright.plan.analytic import Grid, Setting, price
+from meshwright.plan.analytic import Grid, Setting, price_layouts
 from meshwright.plan.analytic.collective import all_reduce_s, gather_s, span
 from meshwright.plan.analytic.price import coefficients_of, machine_of
 from meshwright.workload.models import load_model
@@ -35,7 +35,7 @@ def sweep(ranks: int, busbw_bytes_per_s: float, collective: str = "all_reduce", 
 
 
 def setting(*fits, node: str = "dgx-a100-80g", gpus: int = 16, **changes) -> Setting:
-    cluster = catalogue_cluster(load(), node, gpus=gpus)
+    cluster = catalogue_cluster(load_catalogue(), node, gpus=gpus)
     model = load_model("llama3-8b").architecture
     cluster = with_fits(cluster, fits, None) if fits else cluster
     return Setting(architecture=model, cluster=cluster, gpus=gpus, global_batch=64, seq_len=2048, **changes)
@@ -79,7 +79,7 @@ def test_sends_between_stages_are_as_much_slower_as_rings_on_a_slow_network():
 
 def test_a_plan_on_slower_links_takes_longer():
     layout = Grid.of([Layout(tp=8, dp=2)])
-    slow, plain = (price(given, layout).step_time_s[0] for given in (setting(sweep(8, 50e9)), setting()))
+    slow, plain = (price_layouts(given, layout).step_time_s[0] for given in (setting(sweep(8, 50e9)), setting()))
 
     assert slow > 1.2 * plain
 

@@ -8,16 +8,16 @@ from msgspec.structs import replace
 
 from benchmarks.memory_rows import FOLDER, UNSEEN, peaks, published
 from meshwright.errors import InputError
-from meshwright.hardware import load
+from meshwright.hardware import load_catalogue
 from meshwright.layout import Layout
-from meshwright.plan.analytic import Grid, Setting, book, price
-from meshwright.plan.analytic.fits import BAND, PEAKS_OF, UNSEEN_BAND, capacity_source, memory_band, verdicts, word
+from meshwright.plan.analytic import Grid, Setting, book, price_layouts
+from meshwright.plan.analytic.fits import BAND, PEAKS_OF, UNSEEN_BAND, capacity_source, fit_verdicts, memory_band, word
 from meshwright.plan.analytic.kept import layer_parts
 from meshwright.plan.analytic.loads import loads
 from meshwright.plan.analytic.memory import _entry
 from meshwright.plan.analytic.price import coefficients_of, machine_of, verdicts_in
 from meshwright.plan.analytic.quantities import ModelQuantities
-from meshwright.plan.machines import machines
+from meshwright.plan.machines import cluster_by_name
 from meshwright.workload.models import load_model
 from meshwright.workload.recomputed import modules_of
 from tests.unit.plan.analytic.test_price import GRID, LLAMA, setting
@@ -27,12 +27,12 @@ DEEPSEEK = load_model("deepseek-v3").architecture
 
 
 def priced(layout, *, model="llama3-8b", stack="bridge", precision="bf16", batch=64, seq_len=8192, modules=()):
-    cluster = machines(load(), "dgx-h100", max(8, layout.world_size))
+    cluster = cluster_by_name(load_catalogue(), "dgx-h100", max(8, layout.world_size))
     setting = Setting(
         architecture=load_model(model).architecture, cluster=cluster, gpus=layout.world_size, global_batch=batch,
         seq_len=seq_len, stack=stack, precision=precision, modules=modules,
     )  # fmt: skip
-    return price(setting, Grid.of([layout]))
+    return price_layouts(setting, Grid.of([layout]))
 
 
 def test_measured_peaks_are_within_the_bar():
@@ -101,13 +101,13 @@ def test_three_figures_differ_and_the_verdict_has_a_doubt_between():
     assert prices.allocated_bytes[0] < prices.reserved_bytes[0] < prices.card_bytes[0]
 
     need = float(prices.allocated_bytes[0])
-    words = [word(verdicts(prices, need * share)[0]) for share in (2.0, 1.02, 0.5)]
+    words = [word(fit_verdicts(prices, need * share)[0]) for share in (2.0, 1.02, 0.5)]
 
     assert words == ["fits", "may not", "does not fit"]
 
 
 def test_a_capacity_names_its_source():
-    known = load().accelerators["h100"].memory_bytes
+    known = load_catalogue().accelerators["h100"].memory_bytes
 
     assert capacity_source("h100", known) == "the driver shows: driver-logs"
     assert capacity_source("h100", known - 1) == "the cluster's own figure"
@@ -202,16 +202,16 @@ def test_a_module_that_is_not_known_is_refused_with_the_nearest():
 
 
 def test_deepseek_s_own_run_fits_by_the_facts_of_its_report():
-    cluster = machines(load(), "dgx-h100", 2048)
+    cluster = cluster_by_name(load_catalogue(), "dgx-h100", 2048)
     layout = Layout(pp=16, dp=128, ep=64, zero=1, recompute="selective")
     setting = Setting(
         architecture=DEEPSEEK, cluster=cluster, gpus=2048, global_batch=15360, seq_len=4096, stack="deepseek",
         precision="fp8",
     )  # fmt: skip
-    prices = price(setting, Grid.of([layout]))
+    prices = price_layouts(setting, Grid.of([layout]))
 
     assert word(verdicts_in(setting, prices)[0]) == "fits"
-    adam = price(replace(setting, stack="megatron"), Grid.of([layout])).optimizer_bytes[0]
+    adam = price_layouts(replace(setting, stack="megatron"), Grid.of([layout])).optimizer_bytes[0]
     assert prices.optimizer_bytes[0] == pytest.approx(8 / 12 * adam)
 
 

@@ -4,22 +4,27 @@ import pytest
 from msgspec.structs import replace
 
 from meshwright.errors import InputError
-from meshwright.hardware import load
+from meshwright.hardware import load_catalogue
 from meshwright.layout import Layout
-from meshwright.plan.analytic import Grid, Setting, performance, price
-from meshwright.plan.machines import machines
+from meshwright.plan.analytic import Grid, Setting, performance, price_layouts
+from meshwright.plan.machines import cluster_by_name
 from meshwright.workload.adapters import trained_share
 from meshwright.workload.models import load_model
 
 LLAMA = load_model("llama3-8b").architecture
 SETTING = Setting(
-    architecture=LLAMA, cluster=machines(load(), "dgx-h100", 8), gpus=8, global_batch=64, seq_len=8192, stack="bridge"
+    architecture=LLAMA,
+    cluster=cluster_by_name(load_catalogue(), "dgx-h100", 8),
+    gpus=8,
+    global_batch=64,
+    seq_len=8192,
+    stack="bridge",
 )
 PLAIN = Layout(dp=8)
 
 
 def priced(layout=PLAIN, **changed):
-    return price(replace(SETTING, **changed), Grid.of([layout]))
+    return price_layouts(replace(SETTING, **changed), Grid.of([layout]))
 
 
 @pytest.mark.parametrize(
@@ -53,7 +58,7 @@ def test_frozen_weights_have_no_gradients_no_states_and_no_product_for_them():
 
 def test_the_flops_of_frozen_weights_count_two_passes_of_three():
     whole, adapted = (
-        performance(given, price(given, Grid.of([PLAIN])), 0, PLAIN)
+        performance(given, price_layouts(given, Grid.of([PLAIN])), 0, PLAIN)
         for given in (SETTING, replace(SETTING, lora_rank=16))
     )
     rest = 6 * LLAMA.matmul_parameters() / LLAMA.model_flops_per_token(8192)

@@ -4,17 +4,17 @@ import pytest
 import torch
 from torch.autograd.graph import saved_tensors_hooks
 
-from meshwright.hardware import load
+from meshwright.hardware import load_catalogue
 from meshwright.layout import Layout
-from meshwright.plan.analytic import Grid, Setting, price
-from meshwright.plan.machines import machines
+from meshwright.plan.analytic import Grid, Setting, price_layouts
+from meshwright.plan.machines import cluster_by_name
 from meshwright.train.decoder import Decoder
 from meshwright.workload.architecture import Architecture
 from meshwright.workload.conventions import LOGIT_GRADIENT_BYTES
 from meshwright.workload.functional import vocabulary_cross_entropy
 from meshwright.workload.held import peak
 from meshwright.workload.holdings import held_by, kept_activation_bytes
-from meshwright.workload.transformer import ModelConfig, describe
+from meshwright.workload.transformer import ModelConfig, describe_workload
 
 AUTOCAST = {"fp32": "", "bf16": "bf16"}
 MODELS = {
@@ -59,16 +59,19 @@ def planned(model, text, precision, micro_batches=2):
     """Return the bytes, by term, that `plan` says of the fullest rank."""
     layout = Layout.parse(text)
     given = Setting(
-        architecture=architecture_of(model), cluster=machines(load(), "dgx-h100", 8), gpus=layout.world_size,
+        architecture=architecture_of(model),
+        cluster=cluster_by_name(load_catalogue(), "dgx-h100", 8), gpus=layout.world_size,
         global_batch=layout.dp * layout.mbs * micro_batches, seq_len=SEQ_LEN, precision=precision,
     )  # fmt: skip
-    return price(given, Grid.of([layout])).terms(0)
+    return price_layouts(given, Grid.of([layout])).terms(0)
 
 
 def held(model, text, precision, micro_batches=2):
     """Return the same of `train`'s planner."""
     layout = Layout.parse(text)
-    workload = describe(model, seq_len=SEQ_LEN, micro_batch=layout.mbs, layout=layout, autocast=AUTOCAST[precision])
+    workload = describe_workload(
+        model, seq_len=SEQ_LEN, micro_batch=layout.mbs, layout=layout, autocast=AUTOCAST[precision]
+    )
     return peak(held_by(workload, layout, micro_batches))
 
 
@@ -97,7 +100,7 @@ def saved_bytes(model, micro_batch, precision):
 def test_both_planners_say_what_autograd_keeps_of_a_real_forward(name, precision):
     model = MODELS[name]
     layout = Layout(mbs=4)
-    workload = describe(model, seq_len=SEQ_LEN, micro_batch=4, autocast=AUTOCAST[precision])
+    workload = describe_workload(model, seq_len=SEQ_LEN, micro_batch=4, autocast=AUTOCAST[precision])
     tied_peak = planned(model, "mbs=4", precision)  # at the loss, with all that forward kept
 
     saved = saved_bytes(model, 4, precision)
@@ -133,7 +136,9 @@ def test_autocast_keeps_more_than_half_of_what_single_precision_does():
 @pytest.mark.parametrize("tp", [1, 2])
 def test_the_loss_has_two_gradients_of_the_logits_beside_what_it_kept(tp):
     rows, vocabulary = 32, 512
-    workload = describe(ModelConfig(vocab_size=tp * vocabulary), seq_len=rows, micro_batch=1, layout=Layout(tp=tp))
+    workload = describe_workload(
+        ModelConfig(vocab_size=tp * vocabulary), seq_len=rows, micro_batch=1, layout=Layout(tp=tp)
+    )
     loss = workload.layers[-1].operators[-1]
     logits, kept = torch.randn(rows, vocabulary, requires_grad=True), {}
 

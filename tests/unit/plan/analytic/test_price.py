@@ -6,11 +6,11 @@ from msgspec.structs import replace
 
 from meshwright.cluster.builders import catalogue_cluster
 from meshwright.errors import InputError
-from meshwright.hardware import load
+from meshwright.hardware import load_catalogue
 from meshwright.layout import Layout
 from meshwright.mesh import stride
 from meshwright.pipelines import in_flight as passes_in_flight
-from meshwright.plan.analytic import Grid, Setting, performance, price
+from meshwright.plan.analytic import Grid, Setting, performance, price_layouts
 from meshwright.plan.analytic.attention import flash_s
 from meshwright.plan.analytic.coefficients import Coefficients, book, coefficients
 from meshwright.plan.analytic.collective import span
@@ -43,13 +43,13 @@ MASTER = "mcoreh100"  # a stack whose weights are in half precision, with a mast
 
 
 def setting(model: Architecture = TWO_BILLION, node: str = "dgx-a100-80g", gpus: int = 8, **changes) -> Setting:
-    cluster = catalogue_cluster(load(), node, gpus=gpus)
+    cluster = catalogue_cluster(load_catalogue(), node, gpus=gpus)
     batch = changes.pop("global_batch", 64)
     return Setting(architecture=model, cluster=cluster, gpus=gpus, global_batch=batch, seq_len=2048, **changes)
 
 
 def priced(given: Setting, *layouts: Layout):
-    return price(given, Grid.of(layouts))
+    return price_layouts(given, Grid.of(layouts))
 
 
 @pytest.mark.parametrize(("stack", "bytes_each"), [(MASTER, 18), (OWN, 16)])  # under autocast there is no master copy
@@ -112,7 +112,7 @@ def test_full_recomputation_makes_four_passes_of_three():
 
 def test_the_terms_add_up_to_the_step():
     grid = Grid.of([Layout(tp=2, pp=2, dp=2), Layout(tp=8, sp=1), Layout(dp=8, zero=3), Layout(pp=8, recompute="full")])
-    prices = price(setting(), grid)
+    prices = price_layouts(setting(), grid)
 
     parts = ("forward_s", "backward_s", "exposed_comm_s", "bubble_s", "optimizer_s", "other_s")
     assert sum(getattr(prices, part) for part in parts) == pytest.approx(prices.step_time_s)
@@ -248,20 +248,20 @@ def test_a_head_off_the_tensor_cores_and_a_fallback_are_said():
 def test_a_cluster_without_accelerators_and_a_precision_it_lacks_are_refused():
     given = setting()
     with pytest.raises(InputError, match="accelerators"):
-        price(replace(given, cluster=replace(given.cluster, groups=())), Grid.of([Layout(dp=8)]))
+        price_layouts(replace(given, cluster=replace(given.cluster, groups=())), Grid.of([Layout(dp=8)]))
     with pytest.raises(InputError, match="fp8"):
-        price(replace(given, precision="fp8"), Grid.of([Layout(dp=8)]))
+        price_layouts(replace(given, precision="fp8"), Grid.of([Layout(dp=8)]))
 
 
 def test_eight_gpus_of_one_node_and_of_two_give_other_prices():
     one = setting(gpus=8)
-    two = replace(one, cluster=catalogue_cluster(load(), "dgx-a100-80g", nodes=2), gpus=16, global_batch=128)
+    two = replace(one, cluster=catalogue_cluster(load_catalogue(), "dgx-a100-80g", nodes=2), gpus=16, global_batch=128)
 
     assert priced(two, Layout(dp=16)).step_time_s[0] > priced(one, Layout(dp=8)).step_time_s[0]
 
 
 def on_fabric(gpus: int, **changes) -> Setting:
-    cluster = catalogue_cluster(load(), "dgx-h100", gpus=gpus, fabric="fat-tree", **changes)
+    cluster = catalogue_cluster(load_catalogue(), "dgx-h100", gpus=gpus, fabric="fat-tree", **changes)
     return replace(setting(LLAMA, "dgx-h100", gpus, global_batch=256), cluster=cluster)
 
 

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from meshwright.cluster.graph import CollectiveFit, Measurements, OperatorTime, Straggling, blocking, on_link
-from meshwright.hardware import load
+from meshwright.hardware import load_catalogue
 from meshwright.layout import Layout
-from meshwright.plan.analytic import Grid, Setting, price
+from meshwright.plan.analytic import Grid, Setting, price_layouts
 from meshwright.plan.analytic.coefficients import book
-from meshwright.plan.machines import machines
+from meshwright.plan.machines import cluster_by_name
 from meshwright.plan.measured.data_parallel import StepInputs, predict_step
 from meshwright.plan.measured.pipeline import predict_pipeline_step
 from meshwright.plan.measured.spmd import operators_of, predict_spmd_step
@@ -28,7 +28,7 @@ from meshwright.plan.validate import RowOutcome, known_models, predict
 from meshwright.timeline import Timeline
 from meshwright.workload.holdings import peak_memory_bytes
 from meshwright.workload.models import load_model
-from meshwright.workload.transformer import ModelConfig, describe
+from meshwright.workload.transformer import ModelConfig, describe_workload
 from tests.multiproc.parallel.layouts import FAST, SLOW, Case
 
 STORED = Path(__file__).with_name("goldens.json")
@@ -82,7 +82,7 @@ def measurements(layout: Layout, inputs_of: Any) -> Measurements:
 def predicted(case: Case) -> tuple[Timeline, int]:
     """Return the timeline and the peak bytes that `train` predicts of a layout of the parity table."""
     layout, model = Layout.parse(case.layout), small_model(**case.model)
-    workload = describe(model, seq_len=SEQ_LEN, micro_batch=layout.mbs, layout=layout)
+    workload = describe_workload(model, seq_len=SEQ_LEN, micro_batch=layout.mbs, layout=layout)
     inputs = StepInputs(
         workload=workload, global_batch=GLOBAL_BATCH, measured=measurements(layout, workload), backend="meshwright",
         peak_flops_per_s=None, data_s=1e-6,
@@ -116,7 +116,7 @@ def measured_figures() -> dict[str, dict[str, float]]:
 
 def published_figures() -> dict[str, list[float]]:
     """Return step time and memory of every published run that can be priced."""
-    known, catalogue = book(), load()
+    known, catalogue = book(), load_catalogue()
     rows = read_rows(PUBLISHED, catalogue, known, known_models())
     outcomes = [one for one in predict(rows, catalogue, known) if isinstance(one, RowOutcome)]
     return {one.id: [one.step_time_s, one.peak_memory_bytes_per_gpu] for one in outcomes}
@@ -125,7 +125,8 @@ def published_figures() -> dict[str, list[float]]:
 def setting(stack: str, model: str = "llama3-405b", gpus: int = 16384, batch: int = 2048) -> Setting:
     """Return the search of docs/planning.md, or another model and cluster."""
     return Setting(
-        architecture=load_model(model).architecture, cluster=machines(load(), "dgx-h100", gpus), gpus=gpus,
+        architecture=load_model(model).architecture,
+        cluster=cluster_by_name(load_catalogue(), "dgx-h100", gpus), gpus=gpus,
         global_batch=batch, seq_len=8192, stack=stack,
     )  # fmt: skip
 
@@ -143,7 +144,7 @@ def searched_figures(stack: str = PUBLISHED_STACK) -> dict[str, list[float]]:
     """Return step time and memory of layouts from all over the search of 405 B on 16,384 GPUs."""
     given = setting(stack)
     grid = searched_grid(given)
-    prices = price(given, grid)
+    prices = price_layouts(given, grid)
     pairs = zip(prices.step_time_s, prices.reserved_bytes, strict=True)
     return {str(grid.layout(index)): [float(a), float(b)] for index, (a, b) in enumerate(pairs)}
 

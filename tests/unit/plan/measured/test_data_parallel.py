@@ -11,7 +11,7 @@ from meshwright.plan.measured.data_parallel import StepInputs, Times, collective
 from meshwright.timeline import step_parts
 from meshwright.workload.graph import Operator
 from meshwright.workload.stages import step_program
-from meshwright.workload.transformer import ModelConfig, describe
+from meshwright.workload.transformer import ModelConfig, describe_workload
 
 MODEL = ModelConfig()
 FORWARD_S, BACKWARD_S = 1e-3, 2e-3  # of every operator
@@ -19,7 +19,7 @@ CHECKPOINTING = Operator(kind="recomputing", shape=(11, 0))
 
 
 def measured(ranks, *, alpha_s=1e-3, beta_s_per_byte=1e-9, busy_share=0.0, delay_s=0.0, straggling=0.0):
-    workload = describe(MODEL, seq_len=128, micro_batch=2)
+    workload = describe_workload(MODEL, seq_len=128, micro_batch=2)
     operators = [*(op for layer in workload.layers for op in layer.operators), *workload.update, CHECKPOINTING]
     return Measurements(
         fingerprint="test",
@@ -39,7 +39,7 @@ def measured(ranks, *, alpha_s=1e-3, beta_s_per_byte=1e-9, busy_share=0.0, delay
 
 def parts(ranks, global_batch, *, bucket_bytes=2**30, recompute="none", **figures):
     inputs = StepInputs(
-        workload=describe(MODEL, seq_len=128, micro_batch=2),
+        workload=describe_workload(MODEL, seq_len=128, micro_batch=2),
         global_batch=global_batch,
         measured=measured(ranks, **figures),
         backend="gloo",
@@ -84,7 +84,7 @@ def test_full_recomputation_runs_the_layers_forward_again_and_the_hosts_part_of_
 
 
 def test_a_single_bucket_is_wholly_exposed_and_many_hide_all_but_the_last():
-    gradient_bytes = describe(MODEL, seq_len=128, micro_batch=2).parameters * 4
+    gradient_bytes = describe_workload(MODEL, seq_len=128, micro_batch=2).parameters * 4
     one = parts(2, 4, beta_s_per_byte=1e-8)
     many = parts(2, 4, beta_s_per_byte=1e-8, bucket_bytes=2**19)
 
@@ -105,7 +105,7 @@ def test_hidden_communication_on_the_same_cores_makes_backward_longer():
 
 def test_a_bucket_that_computation_goes_on_beside_is_late_and_the_last_one_is_not():
     delay_s = 5e-4
-    count = len(buckets(describe(MODEL, seq_len=128, micro_batch=2), 2**19))
+    count = len(buckets(describe_workload(MODEL, seq_len=128, micro_batch=2), 2**19))
 
     assert parts(2, 4, delay_s=delay_s) == parts(2, 4)
     quick, late = (parts(2, 4, beta_s_per_byte=0.0, bucket_bytes=2**19, delay_s=s) for s in (0.0, delay_s))
@@ -130,7 +130,7 @@ def test_groups_that_go_at_their_mean_pace_lag_as_much_as_draws_of_ranks_say(ran
 
 
 def test_buckets_hold_all_gradients_in_backwards_order():
-    workload = describe(MODEL, seq_len=128, micro_batch=2)
+    workload = describe_workload(MODEL, seq_len=128, micro_batch=2)
 
     assert sum(buckets(workload, 2**19)) == workload.parameters * 4
     assert buckets(workload, 2**40) == [workload.parameters * 4]
@@ -139,7 +139,7 @@ def test_buckets_hold_all_gradients_in_backwards_order():
 
 def test_what_was_not_measured_is_said():
     with pytest.raises(InputError, match="not measured on 4 ranks"):
-        Times(measured(2), 4).of(describe(MODEL, seq_len=128, micro_batch=2).layers[0].operators[0])
+        Times(measured(2), 4).of(describe_workload(MODEL, seq_len=128, micro_batch=2).layers[0].operators[0])
     with pytest.raises(InputError, match="all_reduce of nccl over 2 ranks"):
         collective_s(measured(2), "all_reduce", "nccl", 2, 100)
 

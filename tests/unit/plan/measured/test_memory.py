@@ -11,7 +11,7 @@ from meshwright.train.decoder import Decoder
 from meshwright.train.memory import PeakMemory
 from meshwright.train.optimizer import make_optimizer
 from meshwright.workload.holdings import kept_activation_bytes, peak_memory_bytes
-from meshwright.workload.transformer import ModelConfig, describe
+from meshwright.workload.transformer import ModelConfig, describe_workload
 
 SMALL = ModelConfig(hidden_size=64, intermediate_size=160, num_hidden_layers=3, num_attention_heads=4)
 CASES = {
@@ -46,7 +46,7 @@ def counted(model, seq_len, micro_batch, recompute, autocast=""):
 @pytest.mark.parametrize("case", CASES)
 def test_predicted_memory_is_within_ten_percent_of_what_lives(case, recompute, autocast):
     model, seq_len, micro_batch = CASES[case]
-    workload = describe(model, seq_len=seq_len, micro_batch=micro_batch, autocast=autocast)
+    workload = describe_workload(model, seq_len=seq_len, micro_batch=micro_batch, autocast=autocast)
     layout = Layout(mbs=micro_batch, recompute=recompute)
 
     kept, peak = counted(model, seq_len, micro_batch, recompute, autocast)
@@ -59,7 +59,7 @@ def test_predicted_memory_is_within_ten_percent_of_what_lives(case, recompute, a
 @pytest.mark.parametrize("recompute", ["none", "full"])
 def test_the_weights_of_all_experts_of_a_rank_are_cast(recompute, autocast):
     model = msgspec.structs.replace(SMALL, num_local_experts=4)
-    workload = describe(model, seq_len=64, micro_batch=2, autocast=autocast)
+    workload = describe_workload(model, seq_len=64, micro_batch=2, autocast=autocast)
 
     kept, peak = counted(model, 64, 2, recompute, autocast)
 

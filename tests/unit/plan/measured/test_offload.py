@@ -13,7 +13,7 @@ from meshwright.plan.measured.spmd import predict_spmd_step
 from meshwright.plan.search import SearchProblem, fits, splits
 from meshwright.timeline import step_parts
 from meshwright.workload.holdings import held_by, peak_memory_bytes
-from meshwright.workload.transformer import ModelConfig, describe
+from meshwright.workload.transformer import ModelConfig, describe_workload
 
 MODEL = ModelConfig(num_attention_heads=4, num_key_value_heads=4, num_hidden_layers=3)
 LEAVING_S, COMING_S, UPDATE_S, OTHER_S = 0.5, 0.25, 2.0, 1e-3
@@ -21,7 +21,7 @@ LEAVING_S, COMING_S, UPDATE_S, OTHER_S = 0.5, 0.25, 2.0, 1e-3
 
 def predicted(text, global_batch=4, without=()):
     layout = Layout.parse(text)
-    workload = describe(MODEL, seq_len=128, micro_batch=layout.mbs, layout=layout)
+    workload = describe_workload(MODEL, seq_len=128, micro_batch=layout.mbs, layout=layout)
     needed = needs(layout, workload, global_batch)
     times = [
         OperatorTime(
@@ -87,7 +87,7 @@ def test_a_pipeline_waits_for_what_crosses_at_the_end_of_its_step():
 def test_copies_and_the_hosts_update_are_measured_for_layouts_that_offload_alone():
     def needed(text):
         layout = Layout.parse(text)
-        return needs(layout, describe(MODEL, seq_len=128, micro_batch=layout.mbs, layout=layout), 4)
+        return needs(layout, describe_workload(MODEL, seq_len=128, micro_batch=layout.mbs, layout=layout), 4)
 
     plain, offloading = needed("dp=1,mbs=4,recompute=full"), needed("dp=1,mbs=4,recompute=full,offload=optimizer")
 
@@ -101,7 +101,7 @@ def test_copies_and_the_hosts_update_are_measured_for_layouts_that_offload_alone
 def test_moments_leave_the_device_and_are_counted_on_the_host(zero):
     def held(offload):
         layout = Layout(dp=2, mbs=2, zero=zero, offload=offload)
-        workload = describe(MODEL, seq_len=128, micro_batch=2, layout=layout)
+        workload = describe_workload(MODEL, seq_len=128, micro_batch=2, layout=layout)
         return peak_memory_bytes(workload, layout), held_by(workload, layout)[0].states.host, workload.parameters
 
     (plain, nothing, parameters), (less, host, _) = held("none"), held("optimizer")
@@ -116,9 +116,9 @@ def test_moments_leave_the_device_and_are_counted_on_the_host(zero):
 
 def test_a_search_that_may_offload_finds_what_fits_in_a_gpu_no_other_way():
     layout = Layout(dp=1, mbs=1)
-    least = peak_memory_bytes(describe(MODEL, seq_len=128, micro_batch=1, layout=layout), layout)
+    least = peak_memory_bytes(describe_workload(MODEL, seq_len=128, micro_batch=1, layout=layout), layout)
     problem = SearchProblem(
-        describe=lambda one: describe(MODEL, seq_len=128, micro_batch=one.mbs, layout=one), global_batch=1,
+        describe=lambda one: describe_workload(MODEL, seq_len=128, micro_batch=one.mbs, layout=one), global_batch=1,
         seq_len=128, backend="nccl", memory_bytes=least // 2, runtime_bytes=0, data_s_per_sequence=0.0,
         host_memory_bytes=2**40,
     )  # fmt: skip

@@ -11,14 +11,14 @@ from meshwright.plan.measured.needs import ALL_REDUCE, needs
 from meshwright.plan.measured.pipeline import predict_pipeline_step
 from meshwright.plan.measured.spmd import predict_spmd_step
 from meshwright.timeline import by_rank, step_parts
-from meshwright.workload.transformer import ModelConfig, describe
+from meshwright.workload.transformer import ModelConfig, describe_workload
 
 MODEL = ModelConfig(num_attention_heads=4, num_key_value_heads=4, num_hidden_layers=3)
 ALPHA_S = 1e-3  # of an all-reduce, half of it of every other collective; bytes are free
 
 
 def inputs(layout, global_batch=4, autocast=""):
-    workload = describe(MODEL, seq_len=128, micro_batch=layout.mbs, layout=layout, autocast=autocast)
+    workload = describe_workload(MODEL, seq_len=128, micro_batch=layout.mbs, layout=layout, autocast=autocast)
     times = [
         OperatorTime(operator=op.key, ranks=layout.world_size, threads=1, forward_s=1e-3, backward_s=2e-3)
         for op in needs(layout, workload, global_batch).operators
@@ -200,8 +200,8 @@ def test_copies_of_a_sharded_model_sum_their_gradients_once_a_step():
 
 
 def test_a_rank_of_tensor_parallelism_computes_its_share():
-    whole = describe(MODEL, seq_len=128, micro_batch=1)
-    half = describe(MODEL, seq_len=128, micro_batch=1, layout=Layout(tp=2))
+    whole = describe_workload(MODEL, seq_len=128, micro_batch=1)
+    half = describe_workload(MODEL, seq_len=128, micro_batch=1, layout=Layout(tp=2))
 
     assert half.model_flops * 2 == whole.model_flops
     assert half.parameters == pytest.approx(whole.parameters / 2, rel=0.01)

@@ -8,7 +8,7 @@ import xxhash
 
 from meshwright.errors import InputError
 from meshwright.train.checkpoint.manifest import MANIFEST, read_manifest
-from meshwright.train.checkpoint.pieces import verify
+from meshwright.train.checkpoint.pieces import verify_pieces
 from tests.unit.train.checkpoint.samples import whole_tensors, write_checkpoint
 
 FILE = "rank-00000.safetensors"
@@ -80,7 +80,7 @@ def test_sizes_that_do_not_add_up_are_refused(path, change, message):
     rewrite(path, change)
 
     if message is None:
-        verify(path, read_manifest(path))
+        verify_pieces(path, read_manifest(path))
     else:
         with pytest.raises(InputError, match=message):
             read_manifest(path)
@@ -99,7 +99,7 @@ def test_a_header_that_says_more_than_the_file_holds_is_refused_before_it_is_rea
     rewrite(path, change)
 
     with pytest.raises(InputError, match=f"{FILE}.*truncated"):
-        verify(path, read_manifest(path))
+        verify_pieces(path, read_manifest(path))
 
 
 def test_links_pipes_and_folders_in_place_of_files_are_refused(path, tmp_path):
@@ -111,7 +111,7 @@ def test_links_pipes_and_folders_in_place_of_files_are_refused(path, tmp_path):
     ):
         make()
         with pytest.raises(InputError, match=FILE):
-            verify(path, read_manifest(path))
+            verify_pieces(path, read_manifest(path))
         (path / FILE).rmdir() if (path / FILE).is_dir() else (path / FILE).unlink()
 
 

@@ -10,7 +10,7 @@ from safetensors import safe_open
 from meshwright.errors import InputError
 from meshwright.train.checkpoint import pieces as module
 from meshwright.train.checkpoint.manifest import read_manifest
-from meshwright.train.checkpoint.pieces import Piece, read_pieces, read_whole, verify
+from meshwright.train.checkpoint.pieces import Piece, read_pieces, read_whole, verify_pieces
 from tests.unit.train.checkpoint.samples import FACTS, SPLITS, split_all, whole_tensors, write_checkpoint
 
 
@@ -35,7 +35,7 @@ def test_the_manifest_brings_back_the_facts(tmp_path):
     path = write_checkpoint(tmp_path / "c", whole_tensors())
 
     assert read_manifest(path).facts == FACTS
-    assert verify(path, read_manifest(path)) == (path / "rank-00000.safetensors").stat().st_size
+    assert verify_pieces(path, read_manifest(path)) == (path / "rank-00000.safetensors").stat().st_size
 
 
 def test_large_tensors_are_cut_and_only_wanted_parts_are_read(tmp_path, monkeypatch):
@@ -93,7 +93,7 @@ def test_every_flipped_bit_and_every_truncation_is_refused_by_the_files_name(tmp
         with pytest.raises(InputError, match=file.name):
             load_all(path, tensors)
         with pytest.raises(InputError, match=file.name):
-            verify(path, read_manifest(path))
+            verify_pieces(path, read_manifest(path))
         file.write_bytes(whole)
     load_all(path, tensors)
 

@@ -13,7 +13,7 @@ from meshwright.errors import InputError
 from meshwright.parallel.engine import whole
 from meshwright.train.checkpoint.folder import checkpoints, latest_checkpoint
 from meshwright.train.checkpoint.manifest import CheckpointFacts, read_manifest
-from meshwright.train.checkpoint.pieces import Piece, verify
+from meshwright.train.checkpoint.pieces import Piece, verify_pieces
 from meshwright.train.checkpoint.saver import Saver
 from meshwright.train.checkpoint.state import pieces_of, restore
 from meshwright.train.config import OptimizerConfig
@@ -146,7 +146,7 @@ def test_a_checkpoint_whose_data_are_damaged_is_set_aside_and_saved_anew(folder,
 
     save(folder, 5, pieces_of(mine))
 
-    assert verify(folder / "step-00000005", read_manifest(folder / "step-00000005"))
+    assert verify_pieces(folder / "step-00000005", read_manifest(folder / "step-00000005"))
     assert sorted(os.listdir(folder)) == ["damaged-step-00000005", "step-00000005"]
     data.unlink()
     save(folder, 5, pieces_of(mine))
@@ -254,7 +254,7 @@ def test_a_writer_killed_at_any_instant_leaves_no_part_that_loads(folder):
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
         for path in checkpoints(folder):
-            verify(path, read_manifest(path))
+            verify_pieces(path, read_manifest(path))
         assert checkpoints(folder)[-1].name == "step-00000001"
         if len(checkpoints(folder)) == 2:
             completed += 1
