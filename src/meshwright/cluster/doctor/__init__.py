@@ -1,6 +1,6 @@
 """The doctor: what of a machine, or of several, makes distributed training slow or hang, and how to mend it.
 
-`gather_facts()` reads the facts of one node, `exchange.meet_nodes()` brings those of all nodes of a job together, and each
+`gather_facts()` reads the facts of one node, `exchange.meet_nodes()` those of all nodes of a job together, and each
 check in `CHECKS` is a plain function from those facts to findings.
 """
 
