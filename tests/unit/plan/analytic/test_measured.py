@@ -11,6 +11,7 @@ from meshwright.hardware import load_catalogue
 from meshwright.layout import Layout
 from meshwright.plan.analytic import Grid, Setting, price_layouts
 from meshwright.plan.analytic.collective import all_reduce_s, gather_s, span
+from meshwright.plan.analytic.measured import IDLE_SHARE
 from meshwright.plan.analytic.price import coefficients_of, machine_of
 from meshwright.workload.models import load_model
 
@@ -63,7 +64,7 @@ def test_a_measured_all_gather_is_told_from_sums_in_the_switch():
 
 
 def test_a_network_at_half_the_rate_of_others_takes_twice_as_long():
-    usual, half, quarter = (time_s(setting(sweep(16, share * 0.93 * 200e9)), 16) for share in (1.0, 0.5, 0.25))
+    usual, half, quarter = (time_s(setting(sweep(16, share * IDLE_SHARE * 200e9)), 16) for share in (1.0, 0.5, 0.25))
 
     assert usual == pytest.approx(time_s(setting(), 16), rel=0.05)
     assert half > 1.4 * usual  # a tree moves less between two nodes than a ring
@@ -71,7 +72,7 @@ def test_a_network_at_half_the_rate_of_others_takes_twice_as_long():
 
 
 def test_sends_between_stages_are_as_much_slower_as_rings_on_a_slow_network():
-    slow, plain = (coefficients_of(given) for given in (setting(sweep(16, 0.5 * 0.93 * 200e9)), setting()))
+    slow, plain = (coefficients_of(given) for given in (setting(sweep(16, 0.5 * IDLE_SHARE * 200e9)), setting()))
 
     assert slow.sends / plain.sends == pytest.approx(0.5, rel=0.05)
     assert slow.sends / plain.sends == pytest.approx(slow.network / plain.network)
