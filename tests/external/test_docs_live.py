@@ -184,6 +184,7 @@ SMALLEST = {
     "emulate_rates": "100Mbps",
     "filling": "--size 1MiB --blocks 1",
     "fits": "--tables p4de_2n",
+    "hangs": "--seeds 2",
     "gpu_contest": "--tiny --rounds 1 --steps 1 --batch 1",
     "memory_rows": "",
     "opening": "1",
@@ -198,6 +199,7 @@ SMALLEST = {
     "unfitted": "",
 }
 TOO_LONG = {  # and what runs the same code instead
+    "against": "needs a checkout of the commit that it is held against, and builds it; tests/multiproc times nothing",
     "async": "jobs of hundreds of steps, part by part; tests/multiproc/asynchronous trains in every mode",
     "faults": "kills and resumes of whole jobs; tests/faults does each once",
     "campaign": "minutes a seed in a cluster of its own; tests/unit/bench/test_campaign.py draws, judges and scores",
