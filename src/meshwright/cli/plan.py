@@ -225,11 +225,11 @@ def _imbalance(given: float | None, model: "Model") -> float:
 
 def _placements(path: str | None) -> "tuple[Placement, ...]":
     """Return where the nodes hang that a file describes; InputError where it describes none."""
-    from ..cluster.dumps import load_dump
-    from ..hardware import load_catalogue
-
     if path is None:
         return ()
+    from ..cluster.dumps import load_dump  # every reader of dumps: a tenth of a second
+    from ..hardware import load_catalogue
+
     found = load_dump(path, load_catalogue()).placements
     if not found:
         raise InputError(f"--placements {path}: has no nodes below switches; expected `scontrol show topology`")
@@ -252,12 +252,13 @@ def _tell_places(cluster: "Cluster") -> None:
 
 def _search(setting: "Setting", given: PlanOptions, model: "Model", console: "Console") -> int:
     from ..plan.explore import price_all, study_of
-    from ..plan.refine import refined
     from ..report.planning import show_study
 
     priced = runnable_on(price_all(setting), given.engine or given.emit)
     study = study_of(setting, priced, model=model.name)
     if given.refine is not None:
+        from ..plan.refine import refined  # the simulator is loaded only where it is asked for
+
         study = refined(study, setting, priced, given.refine)
     others = [*study.rows[1:], study.plain]
     if given.emit:
