@@ -24,7 +24,7 @@ def spy(frames, pid=6473, command="python -u train.py"):
     """A dump of py-spy with a background thread before the main one."""
     return [
         f"Process {pid}: {command}",
-        "Python v3.11.2 (/work/env/bin/python3.11)",
+        "Python v3.11.2 (/opt/conda/bin/python3.11)",
         "",
         f'Thread {pid} (idle): "MainThread"',
         *(f"    {frame}" for frame in frames),
