@@ -13,7 +13,7 @@ from meshwright.bench.calibrate import Kept
 from meshwright.collectives.algorithms import build_schedule
 from meshwright.collectives.mscclpp_export import to_mscclpp
 from meshwright.files import read_struct
-from meshwright.hardware import load_catalogue as load_catalogue
+from meshwright.hardware import load_catalogue
 from meshwright.machine_load import Load
 from meshwright.plan.analytic.calibration import read_calibration
 from meshwright.plan.analytic.coefficients import book

@@ -13,7 +13,7 @@ from meshwright.cluster.graph import Measurements
 from meshwright.cluster.wire import read_cluster
 from meshwright.collectives.sources import read_schedule
 from meshwright.files import read_struct
-from meshwright.hardware import load_catalogue as load_catalogue
+from meshwright.hardware import load_catalogue
 from meshwright.jobs.draft import JobOptions
 from meshwright.jobs.read import read_job
 from meshwright.layout import Plan

@@ -28,7 +28,7 @@ def verify(path: Path, as_json: bool) -> int:
     from ..units import format_bytes
 
     all_found = _all(path)
-    from ..train.checkpoint.pieces import verify_pieces as verify_pieces  # imports torch: a path is refused before
+    from ..train.checkpoint.pieces import verify_pieces  # imports torch: a path is refused before
 
     for found in all_found:
         size_bytes = verify_pieces(found, read_manifest(found))

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from .facts import CommunicatorCall, Fact, Failure, Fingerprint, RankIdentity, SizesDiffer, Where, WorldSize
+from .facts import CommunicatorCall, Fact, Failure, Fingerprint, RankIdentity, SizesDiffer, Where
 from .lines import LogMessage
 from .names import snake, spelled
 
@@ -181,8 +181,3 @@ def _process(rest: str) -> Failure | None:
 
 def _failure(kind: str, what: str, *, follows: bool = False, is_general: bool = False) -> Failure:
     return Failure(kind=kind, what=what, where=Where("", 0, ""), follows=follows, is_general=is_general)
-
-
-def communicator_sizes(identities: list[RankIdentity]) -> list[WorldSize]:
-    """Return the sizes of the communicators: the largest is the number of ranks."""
-    return [WorldSize(ranks=i.ranks, where=i.where) for i in identities if i.ranks]

@@ -7,7 +7,7 @@ import msgspec
 
 from ..errors import InputError
 from ..files import convert, parse_json, read_struct, read_text
-from ..hardware import load_catalogue as load_catalogue
+from ..hardware import load_catalogue
 from ..layout import Plan
 from ..plan.runs import accelerator_of
 from ..workload.architecture import Architecture

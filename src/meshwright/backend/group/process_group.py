@@ -206,11 +206,8 @@ class MeshwrightGroup(MessagesGroup):
     @refusable
     def _asked_broadcast(self, given: Sequence[Any], named: Mapping[str, Any]) -> Work:
         (tensors,), options = overloads.BROADCAST.bind(given, named)
-        tensor, root, engine = (
-            only_tensor(tensors, "broadcast"),
-            root_of(options, self._size, "broadcast"),
-            self._engine,
-        )
+        tensor, engine = only_tensor(tensors, "broadcast"), self._engine
+        root = root_of(options, self._size, "broadcast")
         check_tensors([tensor], "broadcast")
         check_targets([tensor], "broadcast")
         outputs, size = Outputs([tensor]), size_bytes(tensor)
