@@ -186,7 +186,7 @@ def rejections(priced: Priced) -> tuple[Rejection, ...]:
 
 def row_of(setting: Setting, grid: Grid, prices: StepPrices, index: int, *, note: str = "") -> PricedLayout:
     """Return one layout of a grid as a row."""
-    capacity = float(machine_of(setting).memory_bytes)
+    capacity, stack = float(machine_of(setting).memory_bytes), book().stacks.get(setting.stack)
     return PricedLayout(
         layout=grid.layout(index),
         predicted=performance(setting, prices, index, grid.layout(index)),
@@ -194,7 +194,7 @@ def row_of(setting: Setting, grid: Grid, prices: StepPrices, index: int, *, note
         fits=word(verdicts_in(setting, prices)[index]),
         capacity_bytes=capacity,
         capacity_source=capacity_source(node_group_of(setting.cluster).gpu.model, capacity),
-        memory_band=memory_band(book().stacks[setting.stack].engine if setting.stack in book().stacks else ""),
+        memory_band=memory_band(stack.engine if stack else ""),
         note=note,
     )
 

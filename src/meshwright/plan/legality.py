@@ -11,7 +11,7 @@ Memory is not a rule here: whether a layout fits is a price (`plan.analytic`). T
   context   the sequence divides by 2 cp (each rank takes an early and a late part, which evens out the causal half)
   experts   ep divides the experts; ep > 1 needs experts (that ep divides dp x cp x tp / etp is checked by Layout)
   batch     the global batch is a multiple of dp x mbs
-  schedule  the micro-batches are as many as the pipeline's schedule needs (`pipelines.illegal`)
+  schedule  the micro-batches are as many as the pipeline's schedule needs (`pipelines.broken_rule`)
 """
 
 import itertools

@@ -211,7 +211,7 @@ def _schedules(layers: int, pp: int) -> list[tuple[int, int]]:
 
 
 def _schedule_fits(schedule: Ints, vpp: Ints, pp: int, micro_batches: Ints) -> npt.NDArray[np.bool_]:
-    """Return where the schedule runs with that number of micro-batches: `pipelines.illegal` for arrays."""
+    """Return where the schedule runs with that number of micro-batches: `pipelines.broken_rule` for arrays."""
     if pp == 1:
         return np.ones(len(schedule), dtype=bool)
     rounds = (schedule != SCHEDULES.index("interleaved")) | (micro_batches % pp == 0)
