@@ -121,12 +121,7 @@ def show(as_json: bool, **source: Any) -> int:
     return 0
 
 
-@command.command(
-    "verify",
-    cls=Brief,
-    often=("ranks", "collective", "ranks_per_node", "xml", "file", "everything", "max_ranks", "trips", "as_json"),
-    epilog="Example: meshwright collectives verify ring --ranks 8",
-)
+@command.command("verify", epilog="Example: meshwright collectives verify ring --ranks 8")
 @one_schedule
 @click.option("--all", "everything", is_flag=True, help="Every algorithm, every root, 1 to --max-ranks ranks.")
 @click.option("--max-ranks", type=click.IntRange(min=1), default=64, show_default=True, help="With --all.")
@@ -136,7 +131,7 @@ def show(as_json: bool, **source: Any) -> int:
     metavar="PATH",
     multiple=True,
     type=click.Path(path_type=Path),
-    help="MSCCL XML (a file, or a folder of them; repeatable): written again and compared too.",
+    help="MSCCL files, or folders: and written again.",
 )
 @JSON
 def verify_(everything: bool, max_ranks: int, trips: tuple[Path, ...], as_json: bool, **source: Any) -> int:
