@@ -195,6 +195,25 @@ def has_bf16(where: torch.device) -> bool:
         return bool(told())
 
 
+def lacks_fp8(where: torch.device) -> str:
+    """Return why a device multiplies no fp8 itself, in words; "" where torch tells that it does.
+
+    NVIDIA's from compute capability 8.9 (Ada, Hopper) on; AMD's MI300 and MI350 and RDNA 4 (gfx94, gfx95, gfx12), as
+    torch's own tests have it (torch/testing/_internal/common_cuda.py). Of other devices torch tells nothing.
+    """
+    if not is_accelerator(where):
+        return "a processor multiplies no fp8"
+    module = _module(where.type)
+    reported = str(module.get_device_name(where.index or 0))
+    if torch.version.hip:
+        built = str(module.get_device_properties(where).gcnArchName)
+        return "" if built.startswith(("gfx94", "gfx95", "gfx12")) else f"{reported} ({built}) multiplies no fp8"
+    told = module.get_device_capability(where) if hasattr(module, "get_device_capability") else None
+    if not isinstance(told, tuple):
+        return f"torch does not tell whether {reported} multiplies fp8"
+    return "" if told >= (8, 9) else f"{reported} multiplies no fp8"
+
+
 def memory_bytes(index: int = 0) -> int:
     """Return the memory of an accelerator, all of it."""
     return int(_module(_known_type()).get_device_properties(index).total_memory)

@@ -80,3 +80,34 @@ def test_what_is_timed_on_a_cpu_or_a_device_of_unknown_cache_keeps_its_size(monk
     assert device.cache_bytes(GPU) is None
     assert copy_sizes(None) == [2**k for k in range(14, 29, 2)]
     assert _cold_bytes(GPU) == _cold_bytes(device.CPU) == COLD_BYTES
+
+
+@pytest.mark.parametrize(
+    ("told", "reason"),
+    [
+        ({"get_device_capability": lambda index: (9, 0)}, ""),
+        ({"get_device_capability": lambda index: (8, 9)}, ""),
+        ({"get_device_capability": lambda index: (8, 0)}, "One multiplies no fp8"),
+        ({"get_device_capability": lambda index: {"has_fp16": True}}, "torch does not tell whether One multiplies fp8"),
+        ({}, "torch does not tell whether One multiplies fp8"),
+    ],
+)
+def test_a_device_says_whether_it_multiplies_fp8_and_no_guess_is_made(monkeypatch, told, reason):
+    module = SimpleNamespace(get_device_name=lambda index: "One", **told)
+    monkeypatch.setattr(device, "_module", lambda _: module)
+    monkeypatch.setattr(torch.version, "hip", None)
+
+    assert device.lacks_fp8(GPU) == reason
+
+
+@pytest.mark.parametrize(("built", "lacks"), [("gfx942:sramecc+", False), ("gfx950", False), ("gfx90a", True)])
+def test_accelerators_of_amd_are_told_by_what_their_code_is_built_for(monkeypatch, built, lacks):
+    module = SimpleNamespace(
+        get_device_name=lambda index: "One",
+        get_device_properties=lambda index: SimpleNamespace(gcnArchName=built),
+        get_device_capability=lambda index: (9, 4),
+    )
+    monkeypatch.setattr(device, "_module", lambda _: module)
+    monkeypatch.setattr(torch.version, "hip", "7.0")
+
+    assert bool(device.lacks_fp8(GPU)) is lacks

@@ -29,6 +29,7 @@ from ..files import read_struct, write_struct
 from ..machine_load import Load, LoadCounters, busy_words, others_share
 from ..native import kept_folder
 from ..temporary import process_folder
+from ..workload.float8 import lacking
 from ..workload.graph import Operator
 from .collectives import (
     CROSSING,
@@ -63,6 +64,14 @@ def peak_product(autocast: str = "", backend: str = "") -> Operator:
     """Return a product that fills the caches of a processor, or all of an accelerator, in one precision."""
     side = product_side(device_at()) if uses_accelerators(backend) else 1024
     return Operator(kind="linear", shape=(side, side, side), forward_flops=2 * side**3, autocast=autocast)
+
+
+def products_in_float8(request: "Request") -> tuple[tuple[Operator, ...], str]:
+    """Return the large product in fp8 that is timed on an accelerator whatever a job runs, and why it is not."""
+    if not uses_accelerators(request.backend):
+        return (), "a processor multiplies no fp8"
+    reason = lacking("fp8", device_at())
+    return ((), reason) if reason else ((peak_product("fp8", request.backend),), "")
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,6 +111,8 @@ def calibrate(
             continue
         say(f"measuring {_in_words(missing)} with {_counted(missing.ranks, 'rank')}; kept for later runs")
         start = time.monotonic()
+        if uses_accelerators(request.backend) and (reason := products_in_float8(request)[1]):
+            say(f"no fp8 is timed: {reason}")
         new, busy = _measure(missing, say)
         known = _merge(known, new)
         say(f"measured with {request.ranks} ranks in {time.monotonic() - start:.1f} s")
@@ -152,7 +163,8 @@ def _missing(known: Measurements, request: Request) -> Request | None:
     """Return the part of the request that is not known yet."""
     have = {time.operator for time in known.operators if time.ranks == request.ranks}
     peak = peak_product(request.autocast, request.backend)
-    operators = tuple(op for op in (peak, *request.operators) if op.key not in have)
+    narrow, _ = products_in_float8(request)
+    operators = tuple(op for op in (peak, *narrow, *request.operators) if op.key not in have)
     unique = tuple({op.key: op for op in operators}.values())
     fits = [f for f in known.collectives if (f.ranks, f.backend) == (request.ranks, request.backend)]
     waited = [Timed(name, each.dtype) for each in request.blocking for name in fit_names(each.collective)]
@@ -200,6 +212,7 @@ def _measure(request: Request, say: Callable[[str], None]) -> tuple[Measurements
         made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         others_share=others_share(loads),
         pace=None if uses_accelerators(request.backend) else pace(),
+        no_fp8=products_in_float8(request)[1],
     )
     measured = Measurements(
         fingerprint="",

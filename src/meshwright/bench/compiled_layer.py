@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from ..workload import functional
+from ..workload.float8 import in_float8
 
 
 class DenseLayer(nn.Module):
@@ -27,12 +28,16 @@ class DenseLayer(nn.Module):
         return x_BTC + update_BTC
 
 
-def compiled_layer(length: int, hidden: int, heads: int, kv_heads: int, inner: int) -> tuple[nn.Module, Tensor, Tensor]:
+def compiled_layer(
+    length: int, hidden: int, heads: int, kv_heads: int, inner: int, *, precision: str = ""
+) -> tuple[nn.Module, Tensor, Tensor]:
     """Return a compiled layer with random weights on torch's current device, and its rotary tables.
 
-    Layers of one shape share one compilation, as those of a model do.
+    Layers of one shape share one compilation, as those of a model do. In a `precision` of 8 bits its linear layers
+    multiply so.
     """
     layer = DenseLayer(hidden, heads, kv_heads, inner)
+    in_float8(nn.ModuleList([layer]), precision)
     layer.compile()
     cos, sin = functional.rotary_tables(length, hidden // heads, 10000.0)
     return layer, cos.to(layer.qkv.weight), sin.to(layer.qkv.weight)

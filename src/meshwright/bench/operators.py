@@ -26,6 +26,8 @@ from torch import Tensor, nn
 from ..cluster.graph import OperatorTime
 from ..device import CPU, cache_bytes
 from ..workload import functional
+from ..workload.conventions import EMULATES
+from ..workload.float8 import in_float8
 from ..workload.graph import Operator, OperatorKind
 from .cache_pollution import run_others
 from .compiled_layer import compiled_layer
@@ -39,7 +41,7 @@ COLD_CACHES = 2  # accelerator whose cache is known, this multiple of it
 MAX_COPIES = 16
 UPDATE_BYTES_PER_PARAMETER = 16  # a weight, its gradient, two moments
 MIN_ROUNDS, MAX_ROUNDS = 3, 60
-AUTOCAST = {"": None, "bf16": torch.bfloat16}
+AUTOCAST = {"": None, **dict.fromkeys(("bf16", *EMULATES), torch.bfloat16)}
 # what products under autocast give to: their inputs are of its type, those of the others are residuals in float32
 AFTER_PRODUCTS = {
     "split_heads",
@@ -194,8 +196,7 @@ def _make(operator: Operator) -> Copy:
     match operator.kind:
         case "linear":
             rows, inputs, outputs = shape
-            x, w = _leaf(rows, inputs), _leaf(outputs, inputs)
-            return Copy(lambda: (F.linear(x, w),), (x,), (w,))
+            return _product(rows, inputs, outputs, operator.autocast)
         case "rms_norm":
             x, w = _leaf(*shape), _leaf(shape[-1])
             return Copy(lambda: (functional.rms_norm(x, w, 1e-5),), (x,), (w,))
@@ -237,12 +238,23 @@ def _make(operator: Operator) -> Copy:
             return Copy(lambda: (functional.context_attention(q.transpose(1, 2), both, 0, ranks),), (q, both))
         case "compiled_layer":
             batch, length, hidden, heads, kv_heads, inner = shape
-            x, (layer, cos, sin) = _leaf(batch, length, hidden), compiled_layer(length, hidden, heads, kv_heads, inner)
+            x = _leaf(batch, length, hidden)
+            layer, cos, sin = compiled_layer(length, hidden, heads, kv_heads, inner, precision=operator.autocast)
             return Copy(lambda: (layer(x, cos, sin),), (x,), tuple(layer.parameters()))
         case "adamw" | "grad_norm":
             return Copy(_update(operator))
         case "sharding" | "recomputing" | "resuming" | "host_adamw" | "host_grad_norm":
             raise ValueError(f"{operator.kind} is not an operator on tensors: it is timed by a function of its own")
+
+
+def _product(rows: int, inputs: int, outputs: int, precision: str) -> Copy:
+    """Return one copy of a product with weights, as a linear layer without bias computes it in a precision."""
+    x = _leaf(rows, inputs)
+    if precision in EMULATES:
+        layer = in_float8(nn.Linear(inputs, outputs, bias=False), precision)
+        return Copy(lambda: (layer(x),), (x,), tuple(layer.parameters()))
+    w = _leaf(outputs, inputs)
+    return Copy(lambda: (F.linear(x, w),), (x,), (w,))
 
 
 def _update(operator: Operator) -> Callable[[], tuple[Tensor, ...]]:

@@ -249,6 +249,7 @@ class Conditions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     made: str  # date and time in UTC
     others_share: Share  # of the processors, that other programs took
     pace: Pace | None = None  # None: on accelerators
+    no_fp8: str = ""  # why no product in fp8 was timed; "": it was, or nobody looked
 
     def __str__(self) -> str:
         return f"measured {self.made}, other programs took {self.others_share:.0%} of the processors"

@@ -5,6 +5,7 @@ from torch import nn
 from ..errors import InputError
 from ..layout import Plan
 from ..plan.legality import check_runnable
+from ..workload.float8 import in_float8
 from .data_parallel import DataParallel
 from .device_mesh import Mesh
 from .engine import Engine, Settings
@@ -21,7 +22,8 @@ def build_engine(module: nn.Module, plan: Plan, settings: Settings) -> Engine:
     engine from then on. Raises InputError where the layout cannot be run.
     """
     layout = plan.layout
-    check_runnable(layout, compiled=settings.compiled)
+    check_runnable(layout, compiled=settings.compiled, precision=settings.float8)
+    module = in_float8(module, settings.float8)
     check_offloadable(layout, settings.device, settings.host_store)
     if settings.async_tensor_parallel:
         check_overlappable(layout, settings.device)

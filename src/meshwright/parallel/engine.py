@@ -84,6 +84,7 @@ class Settings(NamedTuple):
     seed: int = 0  # of random numbers inside the model, equal on all ranks
     compiled: bool = False  # torch.compile each layer
     async_tensor_parallel: bool = False  # on GPUs: what tp sends travels during products
+    float8: str = ""  # of `conventions.EMULATES`: the type in which linear layers of lists of layers multiply
     compression: Compression = "none"  # plain data parallelism: of gradients on their way
     powersgd_rank: int = 4
     probe: Probe | None = None

@@ -24,6 +24,7 @@ import msgspec
 from ..errors import InputError
 from ..layout import Layout, PipelineSchedule
 from ..pipelines import broken_rule as schedule_rule
+from ..workload.conventions import EMULATES
 
 EXPERT_WIDTH = "expert_size"
 
@@ -84,17 +85,22 @@ def illegal(
     return broken + _batch(layout, global_batch)
 
 
-def check_runnable(layout: Layout, where: str = "--layout", *, compiled: bool = False) -> None:
-    """Raise InputError unless `train` has an engine for `layout`, one that can run compiled layers where asked for."""
+def check_runnable(layout: Layout, where: str = "--layout", *, compiled: bool = False, precision: str = "") -> None:
+    """Raise InputError unless `train` has an engine for `layout`, one that can run compiled layers where asked for.
+
+    `precision` is that of the products, where it is known.
+    """
     if layout.mode != "sync":
         raise InputError(f"{where} {layout}: of asynchronous training, data_parallel.mode says the mode")
-    problem = (uncompilable(layout) if compiled else "") or unrunnable(layout)
+    problem = (uncompilable(layout) if compiled else "") or unrunnable(layout, precision)
     if problem:
         raise InputError(f"{where} {layout}: {problem}")
 
 
-def unrunnable(layout: Layout) -> str:
+def unrunnable(layout: Layout, precision: str = "") -> str:
     """Return why our own engine cannot combine what a layout asks for, "" where it can; `space.runnable` for arrays."""
+    if precision in EMULATES and (reason := _without_float8(layout)):
+        return f"{reason}; use precision bf16, or a layout of dp, cp, pp, zero and recompute=full"
     if layout.is_folded:
         return "experts folded over tp (etp below tp) are priced alone"
     if layout.pp == 1 or layout.schedule != "zb":
@@ -111,6 +117,21 @@ def unrunnable(layout: Layout) -> str:
             "zero=2 and 3 shard stages apart, and schedule=zb, vpp=2 has the first and the last one, which may share "
             "parameters, on one rank; use zero=0 or 1, vpp=1, or schedule=interleaved"
         )
+    return ""
+
+
+def _without_float8(layout: Layout) -> str:
+    """Return what of a layout linear layers in fp8 are not offered with."""
+    if layout.tp > 1:
+        return "tp cuts linear layers in a way of its own, which fp8 is not offered with"
+    if layout.ep > 1:
+        return "ep has experts, whose products fp8 is not offered for"
+    if layout.recompute == "selective":
+        return "recompute=selective keeps what single products return, which fp8 is not offered with"
+    if layout.pp > 1 and layout.schedule == "zb":
+        return "schedule=zb halves each backward, which linear layers in fp8 compute as one"
+    if layout.offload != "none":
+        return f"offload={layout.offload} keeps weights or states on the host, which fp8 is not offered with"
     return ""
 
 

@@ -17,6 +17,7 @@ from ..quantities import Count, CountOrNone, Factor, Number, Patience, Seed, Seq
 from ..workload.transformer import ModelConfig
 
 Backend = Literal["auto", "gloo", "meshwright", "nccl"]
+Precision = Literal["auto", "float32", "bf16", "fp8", "fp8-emulated"]
 DataParallelMode = Literal["sync", "parameter_server", "local_sgd", "diloco"]
 
 
@@ -84,7 +85,7 @@ class TrainConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     replay: Number = 0  # steps between those that are computed twice and compared, before each save too; 0: none
     on_corruption: Literal["end", "restart", "exclude"] = "end"  # values differ: end, restart, or without the rank
     start_from: str = ""  # a checkpoint whose weights a new run starts from
-    precision: Literal["auto", "float32", "bf16"] = "auto"  # auto: bf16 autocast on GPUs, float32 on CPUs
+    precision: Precision = "auto"  # auto: bf16 on GPUs, float32 on CPUs; fp8: layers by torchao; -emulated: imitated
     compile: bool = False  # torch.compile each layer; CPUs need a C++ compiler, first steps take long
     async_tensor_parallel: bool = False  # GPUs, tp with sp=1: what a layer sends travels during its products
     record: bool = True  # record the timeline of every rank

@@ -62,9 +62,14 @@ def choose_backend(asked: str, ranks_on_host: int) -> str:
     return asked
 
 
-def in_half_precision(precision: str, where: torch.device) -> bool:
-    """Return whether forward passes run in bf16: where asked for, and by default on accelerators that multiply it."""
-    return precision == "bf16" or (precision == "auto" and is_accelerator(where) and has_bf16(where))
+def narrow_type(precision: str, where: torch.device) -> str:
+    """Return the type of a job's products, "bf16" or one of `float8.EMULATES`, all else under autocast to bf16.
+
+    "" where all is in float32. By default accelerators that multiply bf16 do so.
+    """
+    if precision == "auto":
+        return "bf16" if is_accelerator(where) and has_bf16(where) else ""
+    return "" if precision == "float32" else precision
 
 
 def adopt_slurm(environment: MutableMapping[str, str]) -> None:

@@ -20,6 +20,7 @@ from ..layout import Plan
 from ..parallel.build import build_engine
 from ..parallel.engine import Engine, Notes, Settings, Shard
 from ..units import format_bytes
+from ..workload.conventions import EMULATES
 from .checkpoint.folder import latest_checkpoint
 from .checkpoint.saver import Saver
 from .checkpoint.state import generators, load_weights, pieces_of, restore
@@ -27,7 +28,7 @@ from .config import JobConfig
 from .corpus import Corpus
 from .corruption import Here
 from .decoder import Decoder
-from .environment import in_half_precision
+from .environment import narrow_type
 from .events import Event, EventLog, read_events
 from .feed import Feed
 from .finite import NotFinite, all_finite, not_finite
@@ -326,13 +327,14 @@ def measured_steps(recorder: Recorder, warm_up: int) -> list[dict[str, float]]:
 
 def engine_settings(config: JobConfig, device: torch.device, notes: Notes) -> Settings:
     """Return what an engine takes from the configuration."""
-    half = in_half_precision(config.train.precision, device)
+    low = narrow_type(config.train.precision, device)
     return Settings(
         device=device,
         optimizer=lambda module: make_optimizer(module, config.optimizer),
         notes=notes,
         max_grad_norm=config.optimizer.max_grad_norm,
-        autocast=torch.bfloat16 if half else None,
+        autocast=torch.bfloat16 if low else None,
+        float8=low if low in EMULATES else "",
         seed=config.train.seed,
         compiled=config.train.compile,
         async_tensor_parallel=config.train.async_tensor_parallel,

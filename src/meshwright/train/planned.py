@@ -11,10 +11,14 @@ from ..hardware import load_catalogue
 from ..layout import Plan
 from ..plan.runs import accelerator_of
 from ..workload.architecture import Architecture
+from ..workload.conventions import EMULATES
 from ..workload.transformer import ModelConfig
 from .config import JobConfig, with_overrides
 
-PRECISIONS = {"": "auto", "bf16": "auto", "fp32": "float32"}  # of `plan`; auto is bf16 on GPUs, float32 on CPUs
+PRECISIONS = {  # of `plan`; auto is bf16 on GPUs, float32 on CPUs
+    **{"": "auto", "bf16": "auto", "fp32": "float32"},
+    **{each: each for each in EMULATES},
+}
 SCHEMA = "meshwright.plan/"
 
 
@@ -39,7 +43,7 @@ def planned_job(path: Path, overrides: dict[str, Any], *, replan: bool = False) 
     if plan.schema == "meshwright.plan/1" or not plan.model:
         raise InputError(f"{path}: {plan.schema} does not say which model it is for; make it anew with `plan --output`")
     if plan.precision not in PRECISIONS:
-        raise InputError(f"{path}: precision: train runs bf16 and fp32, the plan is for {plan.precision}")
+        raise InputError(f"{path}: precision: train runs bf16, fp8 and fp32, the plan is for {plan.precision}")
     config = with_overrides(
         JobConfig(),
         {
@@ -65,7 +69,7 @@ def job_here(
     for what `train` cannot do.
     """
     if precision not in PRECISIONS:
-        raise InputError(f"--precision {precision}: train runs bf16 (float32 on CPUs) and fp32")
+        raise InputError(f"--precision {precision}: train runs bf16 (float32 on CPUs), fp8 and fp32")
     return with_overrides(
         JobConfig(),
         {

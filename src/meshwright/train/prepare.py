@@ -43,7 +43,8 @@ from .asynchronous.predict import repriced
 from .asynchronous.terms import check_mode
 from .config import JobConfig
 from .corpus import Corpus, Sampler, load_corpus, vocabulary_size
-from .environment import choose_backend, in_half_precision, ranks_on_this_host
+from .environment import choose_backend, narrow_type, ranks_on_this_host
+from .float8 import check_float8
 from .run_folder import RunFolder, check_writable
 from .topology_file import placements
 
@@ -52,6 +53,7 @@ CHECKPOINT_BYTES_PER_PARAMETER = 12  # a weight and two moments
 MOST_NAMES = 4  # of files and folders, in the line of a part of the corpus
 PAGE_BYTES = 8 * 2**20  # plotly itself is most of it
 FIXED = {"float32": "fp32"}  # precisions of a job that a plan keeps; of the others the machine decides
+PRODUCTS = {"": torch.float32, "bf16": torch.bfloat16, "fp8": torch.float8_e4m3fn, "fp8-emulated": torch.bfloat16}
 Say = Callable[[str], None]
 
 
@@ -83,6 +85,7 @@ def prepare(
     if config.train.async_tensor_parallel:
         check_overlappable(wanted or Layout(), device.of_rank(0, backend))
     check_offloadable(wanted or Layout(), device.of_rank(0, backend))
+    check_float8(config, device.of_rank(0, backend))
     corpus = _corpus(config, say)
     autocast = _autocast(config, backend)
     problem = _problem(config, backend, corpus, autocast)
@@ -118,7 +121,7 @@ def prepare(
     check_mode(config, plan.layout)
     plan = repriced(plan, config, measured, backend)
     if config.train.compile:
-        check_runnable(plan.layout, compiled=True)
+        check_runnable(plan.layout, compiled=True, precision=config.train.precision)
     plan = _with_doubts(plan, config, problem)
     cluster = msgspec.structs.replace(cluster, measured=measured)
     plan = _complete(plan, config, cluster, autocast or FIXED.get(config.train.precision, ""))
@@ -164,7 +167,7 @@ def _splits(
     found = []
     for layout in splits(counts, config.model, problem, offloads):
         with contextlib.suppress(InputError):  # no engine for it
-            check_runnable(layout, compiled=config.train.compile)
+            check_runnable(layout, compiled=config.train.compile, precision=config.train.precision)
             found.append(layout)
     return found
 
@@ -231,7 +234,7 @@ def _wanted(config: JobConfig, ranks: int | None) -> Layout | None:
         ranks=ranks or config.launch.ranks or None,
         whole_share=True,
     )
-    check_runnable(layout, compiled=config.train.compile)
+    check_runnable(layout, compiled=config.train.compile, precision=config.train.precision)
     return layout
 
 
@@ -308,7 +311,7 @@ def _names(files: tuple[tuple[Path, Path], ...]) -> str:
 
 
 def _autocast(config: JobConfig, backend: str) -> str:
-    return "bf16" if in_half_precision(config.train.precision, device.of_rank(0, backend)) else ""
+    return narrow_type(config.train.precision, device.of_rank(0, backend))
 
 
 def _problem(config: JobConfig, backend: str, corpus: Corpus, autocast: str) -> SearchProblem:
@@ -384,11 +387,14 @@ def _datasheet_flops_per_s(autocast: str, backend: str, say: Say) -> float | Non
     """Return the dense peak, in the precision of the run, of an accelerator that the catalogue knows; else None."""
     if not device.uses_accelerators(backend):
         return None
+    dtype = PRODUCTS[autocast]
     try:
-        return device.peak_flops_per_s(load_catalogue(), device.name(), torch.bfloat16 if autocast else torch.float32)
+        peak = device.peak_flops_per_s(load_catalogue(), device.name(), dtype)
     except InputError as error:
         say(f"MFU is held against the rate of a matrix product: {error}")
         return None
+    say(f"MFU is held against the dense {device.DTYPE_NAMES[dtype]} peak of the datasheet, {peak / 1e12:g} TFLOP/s")
+    return peak
 
 
 def _product_flops_per_s(measured: Measurements, ranks: int, autocast: str, backend: str) -> float:

@@ -12,6 +12,7 @@ from .program import Number
 from .recomputed import modules_number
 
 SINGLE_BYTES, HALF_BYTES = 4, 2
+EMULATES = {"fp8": False, "fp8-emulated": True}  # precisions in 8 bits of our own engine: are products emulated?
 
 
 class Conventions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -60,7 +61,8 @@ class Conventions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     one_projection: Number = 1  # queries, keys and values are parts of one tensor, which lives as long as the values
     gathers_kept: Number = 0  # sequence parallelism: products keep the rows that they gathered
     norm_copies: Number = 1  # of the rows that enter a norm, kept for its backward: 2 with the normalised rows
-    cast_bytes: Number = 0  # of a weight: its copy in the type of the products, kept for backward (autocast)
+    cast_bytes: Number = 0  # of a layer's weight: its copy in the type of the products, kept for backward (autocast)
+    output_cast_bytes: Number = 0  # the same of the output's weights, which are never in 8 bits
     weighted_kept: Number = 0  # ep: rows are kept once more as they are weighted, in the residual stream's type
     frees_early: Number = 0  # the peak is looked for at each moment of a backward that frees what it has used
     spare_gradient_bytes: Number = HALF_BYTES  # of a layer's weights: gradients that fused sums leave unused
@@ -85,11 +87,16 @@ def engine(precision: str = "float32") -> Conventions:
     """Return what our own engine does: in half precision it runs under torch's autocast.
 
     Products then return fewer bytes and keep a cast copy of their weights for backward, made anew in every micro-batch;
-    the residual stream, norms and losses stay in single precision.
+    the residual stream, norms and losses stay in single precision. In fp8 torchao keeps what enters a layer's products
+    as autocast has it and the weights as they are, and rounds both again in backward
+    (torchao/float8/float8_linear.py): no copy of them is kept, but of the output's, which stay under autocast.
     """
     if precision in {"float32", "fp32"}:
         return ENGINE
-    return msgspec.structs.replace(ENGINE, product_bytes=HALF_BYTES, cast_bytes=HALF_BYTES)
+    cast = 0 if precision in EMULATES else HALF_BYTES
+    return msgspec.structs.replace(
+        ENGINE, product_bytes=HALF_BYTES, low_input_bytes=HALF_BYTES, cast_bytes=cast, output_cast_bytes=HALF_BYTES
+    )
 
 
 OWN = "meshwright"

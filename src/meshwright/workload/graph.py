@@ -44,7 +44,9 @@ class Operator(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     forward_flops: int = 0
     model_flops: int = 0
     saved_bytes: int = 0
-    autocast: str = ""  # "bf16" where it runs under torch's autocast to that type, over weights of float32
+    # "bf16" where it runs under torch's autocast to that type, over weights of float32; "fp8", "fp8-emulated" where it
+    # multiplies so besides
+    autocast: str = ""
 
     @property
     def key(self) -> str:
@@ -111,8 +113,9 @@ class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
     @property
     def precision(self) -> str:
-        """Type in which products compute: "float32", or that of the operators' autocast."""
-        return next((op.autocast for layer in self.layers for op in layer.operators if op.autocast), "float32")
+        """Type in which products compute: "float32", or that of the operators' autocast, of several the narrowest."""
+        found = {op.autocast for layer in self.layers for op in layer.operators} - {""}
+        return next(iter(sorted(found - {"bf16"}) or found), "float32")
 
     @property
     def update(self) -> tuple[Operator, ...]:

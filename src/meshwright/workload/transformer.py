@@ -10,7 +10,7 @@ import msgspec
 
 from ..layout import Layout
 from ..quantities import Base, Factor, Layers, Share, Tokens, Width
-from .conventions import LOGIT_GRADIENT_BYTES, SINGLE_BYTES, Conventions, engine
+from .conventions import EMULATES, LOGIT_GRADIENT_BYTES, SINGLE_BYTES, Conventions, engine
 from .graph import Layer, Operator, Workload
 
 
@@ -100,10 +100,12 @@ def describe_workload(
 
     With `layout`, what one of the ranks computes that tp, cp and ep split it over, and what it holds. In float32, or
     under torch's `autocast` to a type: products and what lies between them are then of that type, weights are cast for
-    them, and the residual stream, norms and losses stay in float32. `compiled`: dense decoder layers without dropout
+    them, and the residual stream, norms and losses stay in float32; in fp8 the layers' products with weights are, the
+    rest is as in bf16. `compiled`: dense decoder layers without dropout
     are one operator each, as torch.compile makes them.
     """
     split, c = layout or Layout(), engine(autocast or "float32")
+    others = "bf16" if autocast in EMULATES else autocast  # of all but the layers' products
     tp, length = split.tp, seq_len // split.cp
     rows = micro_batch * length
     outside = rows // tp if split.sp else rows  # rows of norms and residuals
@@ -135,7 +137,11 @@ def describe_workload(
         name="decoder",
         micro_batch=micro_batch,
         seq_len=seq_len,
-        layers=tuple(_under(each, autocast) for each in (embedding, layer, _output(model, rows, outside, tp, c))),
+        layers=(
+            _under(embedding, others),
+            _under(layer, others, products=autocast),
+            _under(_output(model, rows, outside, tp, c), others),
+        ),
         parameter_shapes=tuple(shapes),
     )
 
@@ -170,6 +176,7 @@ def _operators(
 def _output(model: ModelConfig, rows: int, outside: int, tp: int, c: Conventions) -> Layer:
     """Return the last norm, the product with the vocabulary and the loss."""
     hidden, vocabulary = model.hidden_size, model.vocab_size // tp
+    c = msgspec.structs.replace(c, cast_bytes=c.output_cast_bytes)
     kept = int(c.parallel_logit_bytes if tp > 1 else c.logit_bytes) - LOGIT_GRADIENT_BYTES
     return Layer(
         name="output",
@@ -200,9 +207,11 @@ def _compiled(layer: Layer, micro_batch: int, length: int, model: ModelConfig) -
     )
 
 
-def _under(layer: Layer, autocast: str) -> Layer:
+def _under(layer: Layer, autocast: str, *, products: str = "") -> Layer:
+    """Return a layer under autocast, what has products with weights in the type `products`, where one is given."""
+    narrow = {"linear": products or autocast, "compiled_layer": products or autocast}
     first, *others = (
-        operator and msgspec.structs.replace(operator, autocast=autocast)
+        operator and msgspec.structs.replace(operator, autocast=narrow.get(operator.kind, autocast))
         for operator in (layer.compiled, *layer.operators)
     )
     return msgspec.structs.replace(layer, compiled=first, operators=tuple(others))

@@ -71,7 +71,7 @@ def test_the_same_gpus_take_it_and_others_or_too_few_do_not(path, monkeypatch):
     ("change", "reason"),
     [
         ({"schema": "meshwright.plan/1", "model": {}}, "plan/1 does not say which model"),
-        ({"precision": "fp8"}, "train runs bf16 and fp32"),
+        ({"precision": "mxfp8"}, "train runs bf16, fp8 and fp32, the plan is for mxfp8"),
         ({"model": {"hidden_size": 4}}, "model"),
     ],
 )

@@ -126,6 +126,7 @@ class Coefficients(NamedTuple):
     gathers_kept: Number
     norm_copies: Number
     cast_bytes: Number
+    output_cast_bytes: Number
     weighted_kept: Number
     frees_early: Number
     spare_gradient_bytes: Number

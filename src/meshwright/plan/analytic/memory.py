@@ -240,7 +240,7 @@ def _entry(machine: Machine, c: Coefficients, model: ModelQuantities, grid: Grid
     rows = rows_cut(grid)
     entering = element_bytes(machine, c) * (1.0 / rows + np.where(c.gathers_kept > 0, 1.0 - 1.0 / rows, 0.0))
     copies = sum(norm_bytes(machine, c)) / rows + entering
-    cast = c.cast_bytes * model.vocab * model.hidden / grid.tp
+    cast = c.output_cast_bytes * model.vocab * model.hidden / grid.tp
     return copies * grid.mbs * seq_len / grid.cp * model.hidden + cast
 
 

@@ -11,6 +11,7 @@ from meshwright.plan.machines import cluster_by_name
 from meshwright.train.decoder import Decoder
 from meshwright.workload.architecture import Architecture
 from meshwright.workload.conventions import LOGIT_GRADIENT_BYTES
+from meshwright.workload.float8 import in_float8
 from meshwright.workload.functional import vocabulary_cross_entropy
 from meshwright.workload.held import peak
 from meshwright.workload.holdings import held_by, kept_activation_bytes
@@ -77,7 +78,7 @@ def held(model, text, precision, micro_batches=2):
 
 def saved_bytes(model, micro_batch, precision):
     """Return what autograd keeps of a real forward besides parameters and tables, each storage once."""
-    module = Decoder(model)
+    module = in_float8(Decoder(model), precision)
     own = {tensor.untyped_storage().data_ptr() for tensor in (*module.parameters(), *module.buffers())}
     tokens = torch.randint(0, model.vocab_size, (micro_batch, SEQ_LEN + 1))
     kept = {}
@@ -88,7 +89,7 @@ def saved_bytes(model, micro_batch, precision):
             kept[storage.data_ptr()] = tensor  # which lives, so that no other takes its place
         return tensor
 
-    half = torch.autocast("cpu", dtype=torch.bfloat16, enabled=precision == "bf16")
+    half = torch.autocast("cpu", dtype=torch.bfloat16, enabled=precision != "fp32")
     with saved_tensors_hooks(keep, lambda tensor: tensor), half:
         loss = module(tokens[:, :-1], tokens[:, 1:])
     loss.backward()
@@ -107,6 +108,17 @@ def test_both_planners_say_what_autograd_keeps_of_a_real_forward(name, precision
 
     assert kept_activation_bytes(workload, layout) == pytest.approx(saved, rel=0.01)
     assert tied_peak["activations_bytes"] == pytest.approx(saved, rel=0.01)
+
+
+@pytest.mark.parametrize("name", [name for name in MODELS if name != "experts"])
+def test_train_says_what_a_forward_in_fp8_keeps(name):
+    pytest.importorskip("torchao")
+    model, precision = MODELS[name], "fp8-emulated"
+    workload = describe_workload(model, seq_len=SEQ_LEN, micro_batch=4, autocast=precision)
+
+    saved = saved_bytes(model, 4, precision)
+
+    assert kept_activation_bytes(workload, Layout(mbs=4)) == pytest.approx(saved, rel=0.01)
 
 
 @pytest.mark.parametrize("precision", AUTOCAST)
