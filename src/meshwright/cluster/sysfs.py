@@ -78,6 +78,12 @@ def _memory_numa(listed: Path) -> int | None:
     return int(node.group(1)) if node and re.search(r"^Status:\s*online", status, re.M) else None
 
 
+def gpu_memory_nodes(root: Path = SYS) -> set[int]:
+    """Return the NUMA nodes that are the memory of GPUs, where their driver says so in /proc beside /sys."""
+    nodes = {_memory_numa(folder) for folder in _folders_by_name(root.parent / "proc/driver/nvidia/gpus").values()}
+    return {node for node in nodes if node is not None}
+
+
 def _folders_by_name(folder: Path) -> dict[str, Path]:
     return {path.name: path for path in _folders(folder)}
 

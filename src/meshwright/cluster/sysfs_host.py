@@ -7,7 +7,7 @@ from ..errors import InputError
 from .cpumask import mask_cpus
 from .graph import Cluster, Device, Host
 from .local import format_cores, parse_cores
-from .sysfs import read
+from .sysfs import gpu_memory_nodes, read
 
 
 def is_sysfs(folder: Path) -> bool:
@@ -18,42 +18,55 @@ def is_sysfs(folder: Path) -> bool:
 def host_of(folder: Path) -> Cluster:
     """Return the host and its CPUs, one a NUMA node that has CPUs, and the nodes that are memory alone.
 
-    Without devices/system in the copy there is no host, and nothing is made up.
+    CPUs that are offline do not count; those that no node lists are one CPU of unknown node, and a CPU that several
+    nodes list is counted once, with a warning. Nodes without CPUs and memory, and those that are a GPU's memory, are
+    left out. Without devices/system in the copy there is no host, and nothing is made up.
     """
     nodes = {
         int(path.name.removeprefix("node")): path
         for path in sorted((folder / "devices/system/node").glob("node[0-9]*"))
         if path.name.removeprefix("node").isdecimal()
     }
-    online = _cores(folder / "devices/system/cpu/online") or _listed(folder / "devices/system/cpu")
-    cpus, memories, total = list[Device](), list[Device](), 0
+    online, of_gpus = _online(folder / "devices/system/cpu"), gpu_memory_nodes(folder)
+    cpus, memories, taken, doubled, total = list[Device](), list[Device](), set[int](), list[int](), 0
     for number, path in sorted(nodes.items()):
-        its = _cores(path / "cpulist") or mask_cpus(read(path / "cpumap")) or _listed(path)
+        its = set(_cores(path / "cpulist") or mask_cpus(read(path / "cpumap")) or _listed(path))
+        its = its & online if online else its
         memory = _memory_bytes(path)
-        if online:
-            its = [core for core in its if core in set(online)]
+        if number in of_gpus or (not its and memory == 0):
+            continue
         total += memory or 0
-        if its:
-            cpus.append(_cpu(number, its, memory, folder))
+        doubled += [number] if its & taken else []
+        if its - taken:
+            cpus.append(_cpu(number, sorted(its - taken), memory, folder))
         else:
             memories.append(
                 Device(id=f"MEM{number}", kind="memory", node=folder.name, numa=number, memory_bytes=memory)
             )
-    if not nodes and online:
-        cpus.append(_cpu(0, online, None, folder))
+        taken |= its
+    warnings = []
+    if doubled:
+        names = ", ".join(map(str, doubled))
+        warnings.append(f"NUMA nodes {names} list CPUs that another node lists too: which are theirs is not known")
+    if rest := sorted(online - taken):
+        cpus.append(_cpu(None if cpus else 0, rest, None, folder))
+        if len(cpus) > 1:
+            warnings.append(
+                f"CPUs {format_cores(rest)} are in no NUMA node of this copy: which is nearest is not known"
+            )
     if not cpus:
         return Cluster(name=folder.name)
     cores = sum(cpu.cores or 0 for cpu in cpus)
-    host = Host(name=folder.name, cores=cores, memory_bytes=total, numa_nodes=len(cpus))
-    return Cluster(name=folder.name, hosts=(host,), devices=(*cpus, *memories))
+    host = Host(name=folder.name, cores=cores, memory_bytes=total, numa_nodes=sum(cpu.numa is not None for cpu in cpus))
+    return Cluster(name=folder.name, hosts=(host,), devices=(*cpus, *memories), warnings=tuple(warnings))
 
 
-def _cpu(number: int, its: list[int], memory: int | None, folder: Path) -> Device:
+def _cpu(number: int | None, its: list[int], memory: int | None, folder: Path) -> Device:
     siblings = {
         read(folder / f"devices/system/cpu/cpu{core}/topology/thread_siblings_list") or str(core) for core in its
     }
     return Device(
-        id=f"CPU{number}",
+        id="CPU of no node" if number is None else f"CPU{number}",
         kind="cpu",
         node=folder.name,
         numa=number,
@@ -70,6 +83,12 @@ def _cores(path: Path) -> list[int]:
         return parse_cores(text)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
+
+
+def _online(folder: Path) -> set[int]:
+    """Return the CPUs that take work: those in the list, or with a folder, whose own word is not that they are off."""
+    found = _cores(folder / "online") or _listed(folder)
+    return {core for core in found if read(folder / f"cpu{core}/online").strip() != "0"}
 
 
 def _listed(folder: Path) -> list[int]:

@@ -149,7 +149,7 @@ def _far_nics(cluster: Cluster, gpus: Sequence[Device], nics: Mapping[str, tuple
         nic = nics[far[0].id][0]
         yield (
             f"{_names([gpu.id for gpu in far])} reach{'es' if len(far) == 1 else ''} a NIC over the link between the "
-            f"sockets only ({nic}), the others have one on their own: a NIC is missing there or sits in the wrong slot"
+            f"sockets only ({nic}), the others have one on their own: built so, or a NIC is missing or misplaced"
         )
 
 

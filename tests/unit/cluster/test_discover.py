@@ -9,11 +9,13 @@ import pytest
 
 from meshwright.cluster.discover import assemble, discover
 from meshwright.cluster.dumps import load_dump
+from meshwright.cluster.dumps.detect import parse_dump
 from meshwright.cluster.graph import Cluster, Host
 from meshwright.cluster.local import local_cluster, parse_cores
 from meshwright.cluster.nvml import NvidiaGpu, NvmlError, nvidia_gpus
 from meshwright.cluster.plugins import net_plugins
 from meshwright.cluster.sysfs import InterfaceState, infiniband_rate, network_bytes_per_s
+from meshwright.cluster.sysfs_host import host_of
 from meshwright.errors import InputError
 from meshwright.hardware import load_catalogue
 
@@ -302,6 +304,7 @@ SHAPED = """
 import json
 from pyroute2 import IPRoute
 from meshwright.cluster.discover import discover
+from meshwright.cluster.sysfs_host import host_of
 from meshwright.errors import InputError
 from meshwright.hardware import load_catalogue
 
@@ -325,3 +328,82 @@ def test_the_rate_of_a_shaped_interface_is_found_in_a_network_namespace():
 
     assert done.returncode == 0, done.stderr[-1500:]
     assert json.loads(done.stdout)["veth1"] == pytest.approx(125e6, rel=0.01)
+
+
+def numa_copy(root, nodes, online="", off=()):
+    """A copy of /sys: nodes as (number, CPUs, MiB); CPUs that say of themselves that they are off."""
+    for number, cpus, mib in nodes:
+        node = root / f"sys/devices/system/node/node{number}"
+        node.mkdir(parents=True)
+        (node / "cpulist").write_text(f"{cpus}\n")
+        (node / "meminfo").write_text(f"Node {number} MemTotal:  {mib * 1024} kB\n")
+    for core in range(8):
+        folder = root / f"sys/devices/system/cpu/cpu{core}"
+        folder.mkdir(parents=True)
+        (folder / "online").write_text(f"{int(core not in off)}\n")
+    if online:
+        (root / "sys/devices/system/cpu/online").write_text(f"{online}\n")
+    return host_of(root / "sys")
+
+
+def affinities(cluster):
+    return {device.id: device.cpu_affinity for device in cluster.of_kind("cpu")}
+
+
+def test_cpus_that_are_off_are_no_cores(tmp_path):
+    cluster = numa_copy(tmp_path, [(0, "0-3", 64), (1, "4-7", 64)], off={2, 3, 7})
+
+    assert affinities(cluster) == {"CPU0": "0-1", "CPU1": "4-6"}
+    assert cluster.hosts[0].cores == 5
+
+
+def test_cpus_of_no_numa_node_are_still_cores_of_the_machine(tmp_path):
+    cluster = numa_copy(tmp_path, [(1, "1,3,5,7", 64)], online="0-7")
+
+    assert affinities(cluster) == {"CPU1": "1,3,5,7", "CPU of no node": "0,2,4,6"}
+    assert (cluster.hosts[0].cores, cluster.hosts[0].numa_nodes) == (8, 1)
+    assert cluster.warnings == ("CPUs 0,2,4,6 are in no NUMA node of this copy: which is nearest is not known",)
+
+
+def test_cpus_that_several_nodes_list_count_once(tmp_path):
+    cluster = numa_copy(tmp_path, [(0, "0-7", 64), (1, "0-7", 64), (2, "0-7", 32)], online="0-7")
+
+    assert affinities(cluster) == {"CPU0": "0-7"}
+    assert cluster.hosts[0].cores == 8
+    assert cluster.hosts[0].memory_bytes == 160 * 2**20
+    assert "NUMA nodes 1, 2 list CPUs that another node lists too" in cluster.warnings[0]
+
+
+def test_a_numa_node_with_nothing_in_it_is_not_shown(tmp_path):
+    cluster = numa_copy(tmp_path, [(0, "0-7", 64), (1, "", 0), (2, "", 32)], online="0-7")
+
+    assert [device.id for device in cluster.of_kind("memory")] == ["MEM2"]
+
+
+def test_memory_of_gpus_is_no_memory_of_the_host(tmp_path):
+    status = tmp_path / "proc/driver/nvidia/gpus/0004:05:00.0/numa_status"
+    status.parent.mkdir(parents=True)
+    status.write_text("Node:      255\nStatus:    online\nSize:      3f0000000\n")
+
+    cluster = numa_copy(tmp_path, [(0, "0-7", 64), (255, "", 1024)], online="0-7")
+
+    assert cluster.hosts[0].memory_bytes == 64 * 2**20
+    assert not cluster.of_kind("memory")
+
+
+def test_processing_units_that_no_node_of_lstopo_holds_are_cores_too():
+    units = "".join(f'<object type="Core" os_index="{n}"><object type="PU" os_index="{n}"/></object>' for n in range(4))
+    text = (
+        '<?xml version="1.0"?><topology version="2.0"><object type="Machine" os_index="0" cpuset="0xf">'
+        '<object type="NUMANode" os_index="0" cpuset="0x3" local_memory="1048576"/>'
+        '<object type="NUMANode" os_index="1" cpuset="0x0" local_memory="0"/>'
+        '<object type="NUMANode" os_index="2" cpuset="0x0" local_memory="4096" subtype="GPUMemory"/>'
+        f"{units}</object></topology>"
+    )
+
+    cluster = parse_dump(text, "lstopo.xml", load_catalogue())
+
+    assert affinities(cluster) == {"CPU0": "0-1", "CPU of no node": "2-3"}
+    assert [device.id for device in cluster.of_kind("memory")] == ["MEM2"]
+    assert (cluster.hosts[0].cores, cluster.hosts[0].memory_bytes) == (4, 1048576)
+    assert "CPUs 2-3 are in no NUMA node" in " ".join(cluster.warnings)

@@ -17,6 +17,7 @@ from ..pcipath import PciDevice, host_links, pci_links, upper_bound_warnings
 from .hwloc_links import Objects, bandwidth_links
 from .xml import Element
 
+GPU_MEMORY = "GPUMemory"  # subtype of a NUMA node
 NVSWITCH = ("0680", "10de")
 # what an operating system's device is: numbers up to version 2, bits from version 3 on
 NETWORK_TYPES = {"2", "3", "Network", "OpenFabrics"}
@@ -56,6 +57,7 @@ def from_hwloc(root: Element, where: str, catalogue: Catalogue, gpu: str | None 
         raise InputError(f"{where}: no processing unit (type PU): the file is truncated or not of lstopo")
     info = _infos(root) | _infos(machine)
     cpus, memories = _cpus(found)
+    own_memory = sum(memory for node, memory in found.memory.items() if found.subtypes.get(node) != GPU_MEMORY)
     placed = [dataclasses.replace(item, device=_placed(item.device, found, cpus)) for item in found.devices]
     devices = [_named(item.device, found.objects.pci_ids[item.device.id], catalogue, gpu) for item in placed]
     models = {d.id: d.model for d in devices}
@@ -66,12 +68,17 @@ def from_hwloc(root: Element, where: str, catalogue: Catalogue, gpu: str | None 
         name=info.get("HostName", "host"),
         cpu_model=info.get("CPUModel", ""),
         cores=sum(cpu.cores or 0 for cpu in cpus),
-        memory_bytes=sum(found.memory.values()),
+        memory_bytes=own_memory,
         cache_bytes=found.caches,
-        numa_nodes=len(cpus),
+        numa_nodes=sum(cpu.numa is not None for cpu in cpus),
         software={"kernel": info["OSRelease"]} if "OSRelease" in info else {},
     )
-    warnings = [*notes, *_speed_warnings(placed, found), *upper_bound_warnings(pci)]
+    loose = [
+        f"CPUs {cpu.cpu_affinity} are in no NUMA node: which is nearest is not known"
+        for cpu in cpus[1:]
+        if cpu.numa is None
+    ]
+    warnings = [*notes, *loose, *_speed_warnings(placed, found), *upper_bound_warnings(pci)]
     if not any(device.kind == "gpu" for device in devices):
         warnings.append(f"no accelerator found: looked for {WHAT_IS_SOUGHT}")
     return Cluster(
@@ -221,23 +228,29 @@ def _cpus(found: _Found) -> tuple[list[Device], list[Device]]:
     for number, its in sorted((found.cpus or {0: found.pus}).items()):
         its = (its & found.pus) if its else found.pus if len(found.cpus) == 1 else set()
         memory = found.memory.get(number)
-        if not its - taken:
+        if its - taken:
+            cpus.append(_cpu(number, its, memory, found))
+        elif memory != 0:
             model = found.subtypes.get(number, "")
             memories.append(Device(id=f"MEM{number}", kind="memory", model=model, numa=number, memory_bytes=memory))
-            continue
-        cores = sum(1 for threads in found.cores.values() if threads & its)
-        cpu = Device(
-            id=f"CPU{number}",
-            kind="cpu",
-            numa=number,
-            cores=cores or len(its),
-            threads=len(its),
-            cpu_affinity=format_cores(sorted(its)),
-            memory_bytes=memory,
-        )
-        cpus.append(cpu)
         taken |= its
+    if rest := found.pus - taken:
+        cpus.append(_cpu(None, rest, None, found))
     return cpus, memories
+
+
+def _cpu(number: int | None, its: set[int], memory: int | None, found: _Found) -> Device:
+    """Return the CPU of a NUMA node, or what no node has."""
+    cores = sum(1 for threads in found.cores.values() if threads & its)
+    return Device(
+        id="CPU of no node" if number is None else f"CPU{number}",
+        kind="cpu",
+        numa=number,
+        cores=cores or len(its),
+        threads=len(its),
+        cpu_affinity=format_cores(sorted(its)),
+        memory_bytes=memory,
+    )
 
 
 def _speed_warnings(devices: list[PciDevice], found: _Found) -> list[str]:
