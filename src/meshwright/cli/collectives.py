@@ -16,7 +16,7 @@ from ..collectives.figures import figures
 from ..collectives.msccl_export import to_msccl_xml
 from ..collectives.msccl_file import MAX_FILE_BYTES, read_algo
 from ..collectives.msccl_flight import HELD, flight
-from ..collectives.msccl_limits import LIMITS
+from ..collectives.msccl_limits import LIMITS, kept_apart
 from ..collectives.msccl_write import write_algo
 from ..collectives.mscclpp_export import to_mscclpp
 from ..collectives.network import HostsNetwork, LinkRate, Network, network_of, uniform
@@ -249,6 +249,7 @@ def export(output: Path | None, runtime: str | None, as_json: bool, **source: An
         text = to_json(schedule) + "\n"
     elif source["xml"] is not None and source["xml"].suffix != ".json":
         algo = read_algo(read_text(source["xml"], max_bytes=MAX_FILE_BYTES), where=str(source["xml"]))
+        algo = kept_apart(algo) if runtime else algo
         fault = LIMITS[runtime].fault_of(algo) if runtime else ""
         if fault:
             raise InputError(f"{source['xml']}: {runtime} does not take it: {fault}")
