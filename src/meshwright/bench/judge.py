@@ -1,5 +1,6 @@
 """The verdict on each table of a file: right, wrong or not to be told, why, and what to expect."""
 
+import math
 from collections.abc import Sequence
 
 import msgspec
@@ -15,7 +16,13 @@ from .yardstick import Attainable, TableLinks, attainable, link_of_devices, tabl
 
 GOOD = 0.85  # of what is attainable: tables that maintainers call good reach 86 % and more, those they call low 68 %
 BEYOND = 1.15  # of the most that is attainable: then the links are others than those it is held against
-LARGE = 64 * 2**20  # from here on a collective fills its links
+LARGE = 64 * 2**20  # below this no collective fills its links
+# from here on they are full: what a rank sends at a time must hide the start of each step, and a gather's ring takes as
+# many steps as there are ranks. Until then the rate grows with the size: like its power 2/3 in a published all-reduce
+# (105, 210, 280 and 350 GB/s at 64, 128, 256 and 1,024 MiB on 16 nodes: nccl issue 1469), like the size in a gather
+FULL = {"all_reduce": 512 * 2**20, "broadcast": 512 * 2**20, "reduce": 512 * 2**20, "sendrecv": LARGE}
+FULL_OF_A_RANK = {"all_gather": 32 * 2**20, "reduce_scatter": 32 * 2**20}
+FULL_OF_A_PEER = 2**20  # of an all-to-all, a gather, a scatter
 TRAP = "ACS or the IOMMU on the path, no GPUDirect RDMA (NCCL_DEBUG=INFO names GDRDMA), or not all NICs in use"
 
 
@@ -121,10 +128,12 @@ def _held_against(table: ReadTable, rows: Sequence[Row], machine: TableLinks, kn
         return TableVerdict(ok=None, reason=between + said)
     if rate >= GOOD * known.least_bytes_per_s:
         return TableVerdict(ok=True, reason=_good(table, rate, known, against) + said, expected_bytes_per_s=expected)
-    if rows[-1].bytes < LARGE:
+    full = _full_bytes(table)
+    if rate >= GOOD * known.least_bytes_per_s * _filled(table, rows[-1].bytes, full):
+        little = f"{format_bytes(rows[-1].bytes)} is too little to fill the links"
         return TableVerdict(
             ok=None,
-            reason=f"{against}, but {format_bytes(rows[-1].bytes)} is too little to fill the links: measure to 1 GiB",
+            reason=f"{against}, but {little}: measure to {format_bytes(max(2**30, full))}",
             expected_bytes_per_s=expected,
         )
     one = machine.nic_bytes_per_s
@@ -138,6 +147,23 @@ def _held_against(table: ReadTable, rows: Sequence[Row], machine: TableLinks, kn
     why = "; ".join(words for words in (explained(table.settings), logged) if words)
     reason = _bad(rate, machine, known, against) + (f"; {why}" if why else "") + said
     return TableVerdict(ok=False, reason=reason, expected_bytes_per_s=expected)
+
+
+def _full_bytes(table: ReadTable) -> int:
+    """Return the size from which on a collective fills the links of its ranks."""
+    collective, ranks = table.collective or "", table.ranks or 1
+    ranked = FULL_OF_A_RANK.get(collective)
+    if ranked is not None:
+        return max(FULL["all_reduce"], ranked * ranks)
+    return FULL.get(collective, max(LARGE, FULL_OF_A_PEER * ranks))
+
+
+def _filled(table: ReadTable, size: int, full: int) -> float:
+    """Return the share of the attainable rate that a sound system has at a size, 0 where it cannot be told."""
+    if size < LARGE:
+        return 0.0
+    share = size / full
+    return min(1.0, math.pow(share, 2 / 3) if table.collective in FULL else share)
 
 
 def _good(table: ReadTable, rate: float, known: Attainable, against: str) -> str:
