@@ -18,7 +18,7 @@ from ..collectives.msccl_file import MAX_FILE_BYTES, read_algo
 from ..collectives.msccl_flight import HELD, flight
 from ..collectives.msccl_limits import LIMITS, kept_apart
 from ..collectives.msccl_write import write_algo
-from ..collectives.mscclpp_export import to_mscclpp
+from ..collectives.mscclpp_export import runtime_fault, to_mscclpp
 from ..collectives.network import HostsNetwork, LinkRate, Network, network_of, uniform
 from ..collectives.price import price_schedule
 from ..collectives.schedule import COLLECTIVES, ROOTED, Schedule
@@ -244,7 +244,11 @@ def export(output: Path | None, runtime: str | None, as_json: bool, **source: An
     schedule = _schedule(**source)
     verify(schedule)
     if runtime == "mscclpp":
-        text = json.dumps(to_mscclpp(schedule), indent=1) + "\n"
+        plan = to_mscclpp(schedule)
+        fault = runtime_fault(plan)
+        if fault:
+            raise InputError(f"{schedule.name}: {runtime} does not take it: {fault}")
+        text = json.dumps(plan, indent=1) + "\n"
     elif as_json:
         text = to_json(schedule) + "\n"
     elif source["xml"] is not None and source["xml"].suffix != ".json":
