@@ -17,12 +17,13 @@ from .yardstick import Attainable, TableLinks, attainable, link_of_devices, tabl
 GOOD = 0.85  # of what is attainable: tables that maintainers call good reach 86 % and more, those they call low 68 %
 BEYOND = 1.15  # of the most that is attainable: then the links are others than those it is held against
 LARGE = 64 * 2**20  # below this no collective fills its links
-# from here on they are full: what a rank sends at a time must hide the start of each step, and a gather's ring takes as
-# many steps as there are ranks. Until then the rate grows with the size: like its power 2/3 in a published all-reduce
-# (105, 210, 280 and 350 GB/s at 64, 128, 256 and 1,024 MiB on 16 nodes: nccl issue 1469), like the size in a gather
-FULL = {"all_reduce": 512 * 2**20, "broadcast": 512 * 2**20, "reduce": 512 * 2**20, "sendrecv": LARGE}
-FULL_OF_A_RANK = {"all_gather": 32 * 2**20, "reduce_scatter": 32 * 2**20}
-FULL_OF_A_PEER = 2**20  # of an all-to-all, a gather, a scatter
+# what a collective must take at the links' rate to hide its start, which a faster link does not shorten: then they are
+# full. A gather's ring takes as many steps as there are ranks. Until then the rate grows at least like the power 2/3 of
+# the size, as in published all-reduces (105, 210, 280 and 350 GB/s at 64, 128, 256 and 1,024 MiB on 16 nodes of 8 x
+# 400 Gb/s: nccl issue 1469; 494, 596, 680 and 743 at 512 MiB to 4 GiB on two racks: coreweave/nccl-tests pull 43)
+FULL_S = {"all_reduce": 4e-3, "broadcast": 4e-3, "reduce": 4e-3, "all_to_all": 0.7e-3}
+FULL_OF_A_RANK_S = {"all_gather": 0.15e-3, "reduce_scatter": 0.15e-3}
+FULL_OF_A_PEER = 2**20  # bytes of an all-to-all, a gather, a scatter
 TRAP = "ACS or the IOMMU on the path, no GPUDirect RDMA (NCCL_DEBUG=INFO names GDRDMA), or not all NICs in use"
 
 
@@ -128,8 +129,8 @@ def _held_against(table: ReadTable, rows: Sequence[Row], machine: TableLinks, kn
         return TableVerdict(ok=None, reason=between + said)
     if rate >= GOOD * known.least_bytes_per_s:
         return TableVerdict(ok=True, reason=_good(table, rate, known, against) + said, expected_bytes_per_s=expected)
-    full = _full_bytes(table)
-    if rate >= GOOD * known.least_bytes_per_s * _filled(table, rows[-1].bytes, full):
+    full = _full_bytes(table, known.least_bytes_per_s)
+    if rate >= GOOD * known.least_bytes_per_s * _filled(rows[-1].bytes, full):
         little = f"{format_bytes(rows[-1].bytes)} is too little to fill the links"
         return TableVerdict(
             ok=None,
@@ -149,21 +150,17 @@ def _held_against(table: ReadTable, rows: Sequence[Row], machine: TableLinks, kn
     return TableVerdict(ok=False, reason=reason, expected_bytes_per_s=expected)
 
 
-def _full_bytes(table: ReadTable) -> int:
-    """Return the size from which on a collective fills the links of its ranks."""
+def _full_bytes(table: ReadTable, rate: float) -> int:
+    """Return the size from which on a collective fills links on which it reaches a rate."""
     collective, ranks = table.collective or "", table.ranks or 1
-    ranked = FULL_OF_A_RANK.get(collective)
-    if ranked is not None:
-        return max(FULL["all_reduce"], ranked * ranks)
-    return FULL.get(collective, max(LARGE, FULL_OF_A_PEER * ranks))
+    full_s = FULL_S.get(collective, FULL_OF_A_RANK_S.get(collective, 0.0) * ranks)
+    shares = FULL_OF_A_PEER * ranks if collective in {"all_to_all", "gather", "scatter"} else 0
+    return max(LARGE, round(full_s * rate), shares)
 
 
-def _filled(table: ReadTable, size: int, full: int) -> float:
+def _filled(size: int, full: int) -> float:
     """Return the share of the attainable rate that a sound system has at a size, 0 where it cannot be told."""
-    if size < LARGE:
-        return 0.0
-    share = size / full
-    return min(1.0, math.pow(share, 2 / 3) if table.collective in FULL else share)
+    return 0.0 if size < LARGE else min(1.0, math.pow(size / full, 2 / 3))
 
 
 def _good(table: ReadTable, rate: float, known: Attainable, against: str) -> str:

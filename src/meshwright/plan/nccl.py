@@ -12,6 +12,7 @@ import numpy as np
 from ..cluster.graph import Cluster, Fabric, NodeGroup
 from ..collectives.figures import bus_factor
 from ..errors import InputError, nearest
+from ..hardware.arithmetic import PCIE3_BYTES_PER_S, PCIE3_NICS_SHARE
 from .analytic.coefficients import Coefficients, book, coefficients
 from .analytic.collective import AxisPlacement, all_reduce_s, all_reduce_ways_s, all_to_all_s, gather_s, span
 from .analytic.measured import IDLE_SHARE, on_measured_links, with_switch
@@ -23,9 +24,7 @@ COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 # alone two GPUs take 8 us for what eight take 13 us
 ALONE_GROUP = 0.25
 PEER_S = 1.5e-6  # of an all-to-all, a further peer on another node (h800_a2a)
-# of the NICs' rate, where it is not IDLE_SHARE: hosts with PCIe 3 (dgx2_256), TCP sockets (10 of 12.5 GB/s)
-PCIE3_SHARE, TCP_SHARE = 0.8, 0.8
-PCIE3_BYTES_PER_S = 20e9
+TCP_SHARE = 0.8  # of the NICs' rate, 10 of 12.5 GB/s
 LL_BYTES = 2**16  # up to here NCCL sends 8-byte words with flags
 FITTED_ON = (
     *("h100x8_dgxc", "p5_1n", "mle_h200x8", "8 x A100", "72 x GB200"),  # inside a domain of links
@@ -127,7 +126,7 @@ def _network_share(c: Coefficients, group: NodeGroup) -> float:
     if group.nic_kind == "tcp":
         return TCP_SHARE
     old = group.host_bandwidth_bytes_per_s is not None and group.host_bandwidth_bytes_per_s < PCIE3_BYTES_PER_S
-    return PCIE3_SHARE if old else max(float(c.network), IDLE_SHARE)
+    return PCIE3_NICS_SHARE if old else max(float(c.network), IDLE_SHARE)
 
 
 def _algorithm(c: Coefficients, over: AxisPlacement, collective: str, size_bytes: float) -> tuple[str, float]:

@@ -1,9 +1,11 @@
 """Outputs as logs of the field hold them: groups at once, early ends, further columns, collectors' prefixes."""
 
+import msgspec
 import pytest
 
+from benchmarks.published_sweeps import collective_tables
 from meshwright.bench.judge import judge
-from meshwright.bench.reading import ReadTable, parse_tables
+from meshwright.bench.reading import ReadTable, parse_tables, read_tables
 from meshwright.bench.table import Row
 from meshwright.hardware import load_catalogue
 
@@ -73,6 +75,42 @@ def test_a_sweep_that_ends_before_the_links_are_full_is_not_called_bad(table, ok
 
     assert found.ok is ok
     assert ("too little to fill the links" in found.reason) is (ok is None)
+
+
+SOUND = {  # published sweeps of systems that nothing is known to be wrong with
+    "h100x8_dgxc": "dgx-h100",
+    "p5_1n": "aws-p5",
+    "p4de_2n": "aws-p4d",
+    "oci_b4_2n": "dgx-a100-40g",
+    "cw_h100_8n": "dgx-h100",
+}
+
+
+@pytest.mark.parametrize("name", SOUND)
+def test_a_sound_system_is_not_called_bad_wherever_its_sweep_ends(name):
+    table = next(found for found in read_tables(str(collective_tables())) if found.name == name)
+    rows = sorted(table.rows, key=lambda row: row.bytes)
+
+    for end in range(1, len(rows) + 1):
+        (found,) = judge(CATALOGUE, [msgspec.structs.replace(table, rows=tuple(rows[:end]))], node=SOUND[name])
+        assert found.ok is not False, (rows[end - 1].bytes, found.reason)
+
+
+def test_sixteen_dgx_2_reach_what_their_pcie_lets_through():
+    table = next(found for found in read_tables(str(collective_tables())) if found.name == "dgx2_256")
+
+    (found,) = judge(CATALOGUE, [table], node="dgx-2")
+    assert (found.ok, found.expected_bytes_per_s) == (True, pytest.approx(80e9))
+
+
+@pytest.mark.parametrize("end", range(1, 5))
+def test_two_racks_are_not_called_bad_wherever_their_sweep_ends(end):
+    points = ((512, 493.94), (1024, 596.1), (2048, 680.3), (4096, 743.09))  # coreweave/nccl-tests pull request 43
+    table = swept("all_reduce", 144, *points[:end])
+    hosts = tuple(f"n{rank // 4}" for rank in range(144))
+
+    (found,) = judge(CATALOGUE, [msgspec.structs.replace(table, hosts=hosts)], node="gb200-nvl72")
+    assert found.ok is not False
 
 
 def test_the_time_of_a_collective_beside_computation_is_its_own():
