@@ -144,10 +144,26 @@ def _held_against(table: ReadTable, rows: Sequence[Row], machine: TableLinks, kn
             reason=f"{against}, about what {round(rate / one) or 1} of its NICs carry: how many are there?{said}",
             expected_bytes_per_s=expected,
         )
+    apart = _as_hosts_apart(table, rate, machine)
+    if apart and not known.crosses:  # nothing says that the hosts are of one rack
+        return TableVerdict(ok=None, reason=f"{against}, {apart}", expected_bytes_per_s=expected)
     logged = f"NCCL's log shows {table.path.words}" if table.path.words else ""
-    why = "; ".join(words for words in (explained(table.settings), logged) if words)
+    why = "; ".join(words for words in (explained(table.settings), logged, apart) if words)
     reason = _bad(rate, machine, known, against) + (f"; {why}" if why else "") + said
     return TableVerdict(ok=False, reason=reason, expected_bytes_per_s=expected)
+
+
+def _as_hosts_apart(table: ReadTable, rate: float, machine: TableLinks) -> str:
+    """Return that hosts whose rack shares NVLink run as if each were alone, "" where they do not."""
+    if (table.nodes or 1) < 2 or not machine.gpus or (machine.domain or 0) <= machine.gpus:
+        return ""
+    known = attainable(table, msgspec.structs.replace(machine, domain=machine.gpus))
+    if known is None or not GOOD * known.least_bytes_per_s <= rate <= BEYOND * known.most_bytes_per_s:
+        return ""
+    return (
+        f"what the NICs of hosts carry that share no NVLink ({format_rate(known.least_bytes_per_s)}): of other racks, "
+        "or of one without MNNVL (NCCL_MNNVL_ENABLE, IMEX)"
+    )
 
 
 def _full_bytes(table: ReadTable, rate: float) -> int:

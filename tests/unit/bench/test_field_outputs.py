@@ -113,6 +113,25 @@ def test_two_racks_are_not_called_bad_wherever_their_sweep_ends(end):
     assert found.ok is not False
 
 
+@pytest.mark.parametrize(
+    ("ranks", "busbw", "ok"),
+    [
+        (12, 234.4, None),  # three trays of other racks by trees (nccl issue 1801)
+        (12, 196.7, None),  # by rings
+        (72, 186.0, None),  # a rack, or 18 trays of others: no file says
+        (144, 190.0, False),  # two racks: half of the trays share one
+        (12, 90.0, False),  # less than the NICs of a tray too
+    ],
+)
+def test_trays_that_run_as_if_they_shared_no_nvlink_are_said_to(ranks, busbw, ok):
+    table = swept("all_reduce", ranks, (4096, 0.98 * busbw), (16384, busbw))
+    hosts = tuple(f"n{rank // 4}" for rank in range(ranks))
+
+    (found,) = judge(CATALOGUE, [msgspec.structs.replace(table, hosts=hosts)], node="gb200-nvl72")
+    assert found.ok is ok
+    assert ("share no NVLink" in found.reason) is (busbw > 100)
+
+
 def test_the_time_of_a_collective_beside_computation_is_its_own():
     text = (
         "$ mpirun -n 16 osu_iallgather\n"
