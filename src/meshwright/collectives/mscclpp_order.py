@@ -306,9 +306,13 @@ def _refuse_races(events: list[PlanEvent], ended: list[int], seen: list[int], to
                 is_after = seen[other] >> index & 1 or (writes and seen[index] >> other & 1)
                 if not is_after and not (not writes and ended[index] >> other & 1):
                     what = "two writes" if writes else "a write and a read"
+                    one, two = events[index], events[other]
+                    threads = (
+                        "; its threads need a nop between them" if (one.gpu, one.block) == (two.gpu, two.block) else ""
+                    )
                     raise ScheduleError(
-                        f"{where}: a race: nothing orders {what} of {place.buffer} of gpu {place.rank}: "
-                        f"{events[index]} and {events[other]}"
+                        f"{where}: a race: nothing orders {what} of {place.buffer} of gpu {place.rank}: {one} and {two}"
+                        f"{threads}"
                     )
 
 

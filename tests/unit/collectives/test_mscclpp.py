@@ -148,6 +148,16 @@ def test_threads_that_nothing_holds_together_are_a_race(value, block, number, wo
         from_mscclpp(loose)
 
 
+def test_a_race_within_a_block_says_what_its_threads_need():
+    data = to_mscclpp(build_schedule("all_reduce", "ring", 2))
+    for g in data["gpus"]:
+        block = g["threadblocks"][0]
+        block["ops"] = [one for one in block["ops"] if one["name"] != "nop"]
+
+    with pytest.raises(ScheduleError, match="its threads need a nop between them"):
+        from_mscclpp(data)
+
+
 def over_ports(*, flushed=True):
     """Two GPUs that put over a port channel and write to the source again."""
     gpus = []
