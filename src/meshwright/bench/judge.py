@@ -8,6 +8,7 @@ import msgspec
 from ..hardware import Catalogue
 from ..units import format_bytes, format_rate
 from .named_link import named_link
+from .reading.identify import MOST_RANKS
 from .reading.tables import ReadTable
 from .settings import explained
 from .shapes import collapse, dip, pair_faults
@@ -80,8 +81,27 @@ def _judge(
     if faults:
         return TableVerdict(ok=False, reason="; ".join(faults), expected_bytes_per_s=expected)
     if machine is None or known is None:
-        return TableVerdict(ok=None, reason=_unknown(table, machine))
+        ends = table.ranks_range if machine is not None and table.ranks is None else None
+        of_ends = [
+            _judge(catalogue, _with_ranks(tables, index, ranks), index, node, link, nics, nodes) for ranks in ends or ()
+        ]
+        return _alike(of_ends, ends) or TableVerdict(ok=None, reason=_unknown(table, machine))
     return _held_against(table, rows, machine, known)
+
+
+def _with_ranks(tables: Sequence[ReadTable], index: int, ranks: int) -> list[ReadTable]:
+    """Return the tables, one of them as of so many ranks."""
+    replace = msgspec.structs.replace
+    rows = tuple(replace(row, ranks=ranks) for row in tables[index].rows)
+    return [*tables[:index], replace(tables[index], ranks=ranks, rows=rows), *tables[index + 1 :]]
+
+
+def _alike(of_ends: Sequence[TableVerdict], ends: tuple[int, int] | None) -> TableVerdict | None:
+    """Return the verdict of the fewest and the most ranks that the bandwidths allow, where it is the same."""
+    if ends is None or len({found.ok for found in of_ends}) > 1 or of_ends[0].ok is None:
+        return None
+    ranks = f"{ends[0]} ranks or more" if ends[1] >= MOST_RANKS else f"{ends[0]} to {ends[1]} ranks"
+    return msgspec.structs.replace(of_ends[0], reason=f"with {ranks}: {of_ends[0].reason}")
 
 
 def _alone(table: ReadTable) -> str:

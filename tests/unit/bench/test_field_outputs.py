@@ -103,6 +103,21 @@ def test_sixteen_dgx_2_reach_what_their_pcie_lets_through():
     assert (found.ok, found.expected_bytes_per_s) == (True, pytest.approx(80e9))
 
 
+@pytest.mark.parametrize(
+    ("time", "algbw", "busbw", "ok"),
+    [(46530, 184.61, 368.50, True), (240500, 35.72, 71.30, False)],
+)
+def test_a_number_of_ranks_that_stays_open_leaves_a_verdict_that_does_not_need_it(time, algbw, busbw, ok):
+    row = f"  8589934592  2147483648  float  sum  -1  {time}  {algbw}  {busbw}  0  {time}  {algbw}  {busbw}  0\n"
+    (table,) = parse_tables(HEADER + row, "t")
+
+    assert table.ranks is None
+    (found,) = judge(CATALOGUE, [table], node="dgx-h100")
+    assert found.ok is ok
+    assert found.reason.startswith("with ")
+    assert judge(CATALOGUE, [table])[0].ok is None
+
+
 @pytest.mark.parametrize("end", range(1, 5))
 def test_two_racks_are_not_called_bad_wherever_their_sweep_ends(end):
     points = ((512, 493.94), (1024, 596.1), (2048, 680.3), (4096, 743.09))  # coreweave/nccl-tests pull request 43
