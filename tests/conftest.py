@@ -24,7 +24,7 @@ def _pools() -> Iterator[dict[int, RankPool]]:
 
 @pytest.fixture
 def rank_pool(_pools: dict[int, RankPool]) -> Callable[[int], RankPool]:
-    """Return a function from a rank count to a pool of so many live ranks, started on first use."""
+    """Return a function from a rank count to a pool of that many live ranks, started on first use."""
 
     def get(world_size: int) -> RankPool:
         if world_size not in _pools or not _pools[world_size].alive:

@@ -2,6 +2,7 @@
 
 import importlib
 import os
+import re
 import sys
 
 import click
@@ -73,7 +74,7 @@ def run_command(args: list[str] | None = None, command: click.Command = group) -
         click.echo(error.ctx.get_help(), color=error.ctx.color)
         return 0
     except click.ClickException as error:
-        return _fail(error.format_message() + _nearest_command(error), InputError.exit_code)
+        return _fail(error.format_message() + _nearest(error), InputError.exit_code)
     except MeshwrightError as error:
         return _fail(str(error), error.exit_code)
     except (click.Abort, KeyboardInterrupt):
@@ -93,9 +94,14 @@ def run_command(args: list[str] | None = None, command: click.Command = group) -
     return result if isinstance(result, int) else 0
 
 
-def _nearest_command(error: click.ClickException) -> str:
-    """Return a hint where a command does not exist, else nothing."""
+def _nearest(error: click.ClickException) -> str:
+    """Return a hint where a command or a value of a closed set does not exist, else nothing."""
     context = getattr(error, "ctx", None)
+    values = getattr(getattr(error, "param", None), "type", None)
+    if isinstance(error, click.BadParameter) and isinstance(values, click.Choice):
+        word = re.match(r"'([^']+)'", error.message)  # click names the value first, then lists the known ones
+        hint = nearest(word[1], map(str, values.choices)) if word else ""
+        return f" {hint.capitalize()}" if hint.startswith("did you mean") else ""
     name = getattr(error, "command_name", None)  # of click's NoSuchCommand, since 8.4
     if name is None or context is None or not isinstance(context.command, click.Group):
         return ""

@@ -26,7 +26,7 @@ STALL_S, STALL_RATIO = 1.0, 10.0  # a single step is told of where it is longer 
 EXPLAINED = 0.5  # of the time that a rank works longer than the others: then the wait for a core is the reason
 LINK_WINDOW, LINK_WARM_UP = 8, 20  # steps
 LINK_SLOW, LINK_RECOVERED = 0.35, 0.7  # of the rate before
-LINK_TIMES = 4  # so many steps after each other must say so
+LINK_TIMES = 4  # consecutive steps that must say so
 LEAST_BYTES = 16 * 1024  # that a step must carry to say anything of a rate
 
 

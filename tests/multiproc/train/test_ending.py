@@ -90,7 +90,7 @@ def test_a_rank_that_is_late_is_waited_for(tmp_path, monkeypatch):
     assert not said(tmp_path)
 
 
-def test_whoever_waits_is_let_go_though_another_that_waited_was_killed():
+def test_a_waiting_rank_is_released_though_another_waiting_rank_was_killed():
     start_fork_server("meshwright.train.worker")
     context, done = multiprocessing.get_context("forkserver"), threading.Event()
     finished = Finished(done.set)

@@ -69,7 +69,7 @@ def test_without_a_socket_a_rank_is_alone(monkeypatch):
         assert found[0].look(places).leader == 0
 
 
-def test_another_look_lets_go_of_whoever_an_earlier_try_has_found():
+def test_another_look_lets_go_of_the_rank_that_an_earlier_try_found():
     with doors(3) as (found, places), doors(1) as (_, (stranger,)):
         found[2].look([stranger, *places[1:]])
         first = found[2].connection

@@ -62,6 +62,20 @@ def test_a_mistyped_command_is_told_the_nearest(arguments, hint, capsys):
     assert f"did you mean {hint}?" in capsys.readouterr().err.lower()
 
 
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        (["simulate", "--collective", "all_reduc"], "all_reduce"),
+        (["train", "--backend", "glo"], "gloo"),
+        (["completion", "bsh"], "bash"),
+    ],
+)
+def test_a_mistyped_value_of_a_closed_set_is_told_the_nearest(arguments, hint, capsys):
+    assert cli.run_command(arguments) == 2
+    assert " is not one of " in (said := capsys.readouterr().err)
+    assert said.endswith(f" Did you mean {hint}?\n")
+
+
 @pytest.mark.parametrize("arguments", [["doctor", "--list"], ["completion", "bash"]])
 def test_what_prints_text_prints_an_object_on_demand(arguments, capsys):
     assert cli.run_command([*arguments, "--json"]) == 0

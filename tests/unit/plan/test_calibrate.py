@@ -62,13 +62,30 @@ def calibrated(path, **more):
 LAYOUTS = ({"tp": "8"}, {"tp": "4"}, {"tp": "2", "pp": "4"}, {"tp": "1"}, {"tp": "1", "global_batch_sequences": "64"})
 
 
-def test_a_slow_network_is_told_from_a_slow_stack(tmp_path):
+@pytest.fixture(scope="module")
+def late(tmp_path_factory):
+    """Runs of a stack that is a fifth slower than its kind, and what a calibration finds in them."""
+    folder = tmp_path_factory.mktemp("late")
+    rows = measured_by(folder, lines(*LAYOUTS), {"pace": 1.2})
+    return rows, calibrated(written(folder / "runs.csv", rows))
+
+
+@pytest.fixture(scope="module")
+def mine(tmp_path_factory):
+    """A table of runs, and the file that `--save` makes of it."""
+    folder = tmp_path_factory.mktemp("mine")
+    rows = measured_by(folder, lines(*LAYOUTS), {"pace": 1.2, "network": 0.7})
+    table, kept = written(folder / "runs.csv", rows), str(folder / "mine.json")
+    assert cli.run_command(["validate", "--calibrate", table, "--save", kept]) == 0
+    return table, kept
+
+
+def test_a_slow_network_is_told_from_a_slow_stack(tmp_path, late):
     narrow = lines(*({**layout, "inter_node_Gbps_per_node": "200"} for layout in LAYOUTS))  # traffic shows
     slow = measured_by(tmp_path, narrow, {"network": 0.4})
-    late = measured_by(tmp_path, lines(*LAYOUTS), {"pace": 1.2})
 
     network = calibrated(written(tmp_path / "slow.csv", slow))
-    pace = calibrated(written(tmp_path / "late.csv", late))
+    pace = late[1]
 
     assert network.factors["network"] < 0.9
     assert abs(np.log(network.factors["network"])) > 2 * abs(np.log(network.factors["pace"]))
@@ -117,19 +134,18 @@ def test_a_row_is_never_predicted_by_its_own_measurement(tmp_path):
     assert found[0].step_time_s > 1.05 * predict(rows_of(path), load_catalogue(), book())[0].step_time_s
 
 
-def test_repeats_of_a_run_count_once(tmp_path):
-    rows = measured_by(tmp_path, lines(*LAYOUTS), {"pace": 1.2})
+def test_repeats_of_a_run_count_once(tmp_path, late):
+    rows, once = late
     again = [{**rows[0], "id": f"again-{place}"} for place in range(5)]
 
-    once, often = (calibrated(written(tmp_path / f"{len(t)}.csv", t)) for t in (rows, [*rows, *again]))
+    often = calibrated(written(tmp_path / "again.csv", [*rows, *again]))
 
     assert often.factors == pytest.approx(once.factors, abs=1e-4)
     assert len(often.runs) == len(once.runs) == len(LAYOUTS)
 
 
-def test_other_stacks_and_accelerators_are_left_alone(tmp_path):
-    path = written(tmp_path / "a.csv", measured_by(tmp_path, lines(*LAYOUTS), {"pace": 1.2}))
-    found = calibrated(path)
+def test_other_stacks_and_accelerators_are_left_alone(tmp_path, late):
+    found = late[1]
     others = lines({"family": "another"}, {"family": "bridge"}, {"gpu": "B200", "family": "another"})
     table = rows_of(written(tmp_path / "others.csv", others))
     plain, with_it = (
@@ -187,15 +203,6 @@ def test_coefficients_of_the_factors_stay_shares(tmp_path):
     assert adjusted(c, {"tensor": 1000.0}).tp_hidden == 0.0
     assert adjusted(c, {"exposed": 1000.0}).dp_drag == 1.0
     assert {role for factor in FACTORS.values() for role in factor.roles} <= set(c._fields)
-
-
-@pytest.fixture
-def mine(tmp_path):
-    """A table of runs, and the file that `--save` makes of it."""
-    rows = measured_by(tmp_path, lines(*LAYOUTS), {"pace": 1.2, "network": 0.7})
-    table, kept = written(tmp_path / "runs.csv", rows), str(tmp_path / "mine.json")
-    assert cli.run_command(["validate", "--calibrate", table, "--save", kept]) == 0
-    return table, kept
 
 
 def priced(capsys, *words):

@@ -37,7 +37,7 @@ CASES = {
         ],
         answer("killed", 0),
     ),
-    "DeepSpeed prints the command that it started last, whoever ended": (
+    "DeepSpeed prints the command that it started last, whichever ended": (
         [
             "[rank0]: step 1 loss 2.0",
             "[rank1]: step 1 loss 2.0",

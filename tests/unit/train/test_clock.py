@@ -65,7 +65,7 @@ def test_the_host_is_asked_again_after_a_while_since_clocks_drift(monkeypatch):
     assert clock.now_s() == pytest.approx(now_s + AGAIN_S + 1 + 3.0, abs=0.5)
 
 
-def test_a_heartbeat_does_not_hang_on_the_wall_clock_of_whoever_looks():
+def test_a_heartbeat_does_not_depend_on_the_wall_clock_of_its_reader():
     """Two handlers meet under one clock; under their own wall clocks the one that is behind would be dead at once."""
     store = host_store("127.0.0.1", 0, 10.0, b"secret")
     backend = SealedBackend(store, "job", b"secret")

@@ -43,7 +43,7 @@ void complete(const py::object &end, const py::list &tensors) {
     future->markCompleted(std::move(value));
 }
 
-/* End a future with an exception, which whoever waits for it raises. */
+/* End a future with an exception, which is raised in the thread that waits for it. */
 void fail(const py::object &end, const py::object &exception) {
     FuturePointer future = future_of(end);
     python_error error;

@@ -42,7 +42,7 @@ static int64_t clock_ns(clockid_t clock) {
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-/* Ask for turns of so many nanoseconds on a processor for this thread: the shorter, the sooner (Linux 6.12 and later,
+/* Ask for turns of `ns` nanoseconds on a processor for this thread: the shorter, the sooner (Linux 6.12 and later,
  * under the usual policy). Return whether the kernel took note. */
 int mw_short_turns(int64_t ns) {
 #ifdef SYS_sched_setattr
@@ -260,7 +260,7 @@ static void next_chunk(Group *g) {
     g->chunk++;
 }
 
-/* Leave the slots to whoever takes them next, once all have left this step. */
+/* Free the slots for the next step, once all ranks have left this one. */
 static void pass_slots(Group *g) {
     g->free_at[g->turn] = g->sequence + 1;
     *(g->turn < LONG_SLOTS ? &g->longs : &g->shorts) += 1;

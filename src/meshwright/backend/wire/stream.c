@@ -106,7 +106,7 @@ static int64_t take(Message *m, int64_t most, char *stage, int64_t stage_bytes) 
     return count;
 }
 
-/* Move what can be moved for `slice_ms`. Returns OVER, MOVED (something), IDLE (nothing), or why it is in vain; `which`
+/* Move what can be moved for `slice_ms`. Returns OVER, MOVED (something), IDLE (nothing), or why it cannot succeed; `which`
  * is then the message, and errno says more of FAILED. */
 int mw_exchange(Message *messages, int64_t n, char *stage, int64_t stage_bytes, int64_t slice_ms, int64_t *which) {
     int64_t end = now_ms() + slice_ms, total = 0;
