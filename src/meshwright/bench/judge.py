@@ -76,6 +76,8 @@ def _judge(
     over_network = link is not None and named_link(catalogue, link).link is None
     known = attainable(table, machine, over_network) if machine else None
     rows = sorted(table.rows, key=lambda row: row.bytes)
+    if not rows:
+        return TableVerdict(ok=None, reason="all its sizes are 0: nothing was sent; larger ones would tell")
     expected = _expected(known, rows) if known else None
     faults = [*table.slow, *(fault for fault in (collapse(rows), dip(rows)) if fault)]
     if faults:

@@ -20,7 +20,8 @@ from .verify import ScheduleError
 from .waits import topological_order
 
 _BARRIERS = {"nop", "barrier"}
-_PUTS = {"put", "pws", "ppkt", "rppkt"}
+_PUTS = {"put", "pws", "pwsf", "ppkt", "rppkt"}
+_Channel = tuple[int, int]  # the peer, and which of the channels to it
 
 
 class ChunkPart(NamedTuple):
@@ -143,7 +144,7 @@ class _Links:
         self.plan, self.events, self.where = plan, events, where
         self.before: list[set[int]] = [set() for _ in events]
         self.ended: list[set[int]] = [set() for _ in events]
-        self._told: dict[int, list[int]] = {}  # of a signal over a port, the puts that have come when it comes
+        self._told: dict[tuple[int, _Channel], list[int]] = {}  # of a signal over a port, the puts that come before it
         self._open: list[range] = []  # of each event, those of its block since the last barrier of its threads
         self.relaxed: set[tuple[int, int]] = set()  # signal and wait that say "go on", and not "what I wrote is there"
         self._threads()
@@ -153,10 +154,11 @@ class _Links:
         self._packets()
 
     def _threads(self) -> None:
-        first, puts = 0, list[int]()  # the last barrier of its threads, or the beginning; puts that a proxy carries out
+        first = 0  # the last barrier of a block's threads, or its beginning
+        puts: dict[int, set[_Channel]] = {}  # that a proxy carries out, and over which channels
         for index, event in enumerate(self.events):
             if not event.number:
-                first, puts = index, []
+                first, puts = index, {}
             else:
                 self.before[index].add(index - 1)
             self._open.append(range(first, index))
@@ -165,20 +167,33 @@ class _Links:
                 first = index
             elif first < index and self.events[first].op.name in _BARRIERS:
                 self.ended[index].add(first)
+            if event.op.channel_type != "port":
+                continue
+            used = set(self._channels(event))
             if event.op.name == "flush":
-                self.ended[index].update(puts)
-            if event.op.name in SIGNALS and event.op.channel_type == "port":
-                self._told[index] = list(puts)
-            if event.op.channel_type == "port" and event.op.name in _PUTS:
-                puts.append(index)
+                self.ended[index].update(put for put, channels in puts.items() if channels <= used)
+            if event.op.name in SIGNALS:
+                for one in used:
+                    self._told[index, one] = [put for put, channels in puts.items() if one in channels]
+            if event.op.name in _PUTS:
+                self._refuse_astray(event)
+                puts |= {index: used} if event.op.name != "pwsf" else {}
+
+    def _refuse_astray(self, event: PlanEvent) -> None:
+        """Raise InputError where a put goes over a channel to another GPU than its buffer is of, or over none."""
+        ways, ends = [peer for peer, _ in self._channels(event)], [run[0].rank for run in event.targets if run]
+        if ways != ends:
+            raise InputError(
+                f"{self.where}: {event}: over channels to {ways}, into buffers of {ends}; expected the same"
+            )
 
     def _link(self, earlier: int, later: int) -> None:
         self.before[later].add(earlier)
         self.ended[later].add(earlier)
 
     def _signals(self) -> None:
-        given: dict[tuple[object, ...], list[int]] = defaultdict(list)
-        wanted: dict[tuple[object, ...], list[int]] = defaultdict(list)
+        given: dict[tuple[int, int, str, int], list[int]] = defaultdict(list)
+        wanted: dict[tuple[int, int, str, int], list[int]] = defaultdict(list)
         for index, event in enumerate(self.events):
             kind = event.op.channel_type
             if event.op.name in SIGNALS | WAITS:
@@ -196,7 +211,7 @@ class _Links:
                     what = f"{self.events[wait]} waits for a signal of gpu {key[0]} that never comes"
                     raise ScheduleError(f"{self.where}: deadlock: {what}")
                 self._link(signals[number], wait)
-                self.ended[wait].update(self._told.get(signals[number], ()))
+                self.ended[wait].update(self._told.get((signals[number], (key[1], key[3])), ()))
                 if "rlx" in self.events[wait].op.name or "rlx" in self.events[signals[number]].op.name:
                     self.relaxed.add((signals[number], wait))
 

@@ -7,6 +7,7 @@ from benchmarks.published_sweeps import collective_tables
 from meshwright.bench.judge import judge
 from meshwright.bench.reading import ReadTable, parse_tables, read_tables
 from meshwright.bench.table import Row
+from meshwright.cli import run_command
 from meshwright.hardware import load_catalogue
 
 CATALOGUE = load_catalogue()
@@ -145,6 +146,18 @@ def test_trays_that_run_as_if_they_shared_no_nvlink_are_said_to(ranks, busbw, ok
     (found,) = judge(CATALOGUE, [msgspec.structs.replace(table, hosts=hosts)], node="gb200-nvl72")
     assert found.ok is ok
     assert ("share no NVLink" in found.reason) is (busbw > 100)
+
+
+def test_a_table_of_no_size_above_0_is_not_judged(tmp_path, capsys):
+    path = tmp_path / "t.txt"
+    devices = "".join(device(n, 0, "a", n) for n in range(8))
+    nothing = "  0  0  float  none  -1  3.18  0.00  0.00  0  3.17  0.00  0.00  0\n"
+    full = "  1073741824  33554432  float  none  -1  2700.0  397.68  347.97  0  2700.0  397.68  347.97  0\n"
+    start = f"# Collective test starting: all_gather_perf\n{devices}{HEADER}"
+    path.write_text(f"{start}{nothing}{nothing}{start}{full}")
+
+    assert run_command(["bench", "--from", str(path), "--node", "dgx-h100"]) == 0
+    assert "all its sizes are 0" in capsys.readouterr().out
 
 
 def test_the_time_of_a_collective_beside_computation_is_its_own():

@@ -16,8 +16,9 @@ def lost_order(rng, value):
     """Without a signal, a wait, a release, an acquire or a barrier of threads or blocks."""
     names = {"signal", "wait", "rlxsignal", "rlxwait", "sem_release", "sem_acquire", "nop", "barrier"}
     found = [(b["ops"], n) for b in blocks_of(value) for n, one in enumerate(b["ops"]) if one["name"] in names]
-    ops, number = rng.choice(found)
-    del ops[number]
+    if found:
+        ops, number = rng.choice(found)
+        del ops[number]
 
 
 def lost_channel(rng, value):

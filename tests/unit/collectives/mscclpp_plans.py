@@ -1,5 +1,6 @@
 """Execution plans of MSCCL++ made for the tests, and a machine that runs the threads of one in a random order."""
 
+import json
 import random
 
 from meshwright.collectives.mscclpp_file import PACKETS, SIGNALS, SUMS, WAITS
@@ -135,6 +136,37 @@ def shared_blocks(*, released=True, acquired=True):
     return plan("allreduce", gpus)
 
 
+def packets_between_two():
+    """Two GPUs: each sends the chunk that the other sums, gets the sum back, with a block for each of the three."""
+    gpus = []
+    for rank in (0, 1):
+        other = 1 - rank
+        sends = [op("ppkt", [piece("i", other)], [piece(0, other)])]
+        sums = [op("respkt", [piece("i", rank), piece("s", rank)], [piece("i", rank), piece(0, rank)])]
+        if rank:  # the other way to write it keeps the packets of the sum, too
+            sums = [op("recspkt", [piece("i", 1), piece("s", 1)], [piece("i", 1), piece("s", 2), piece(0, 1)])]
+        takes = [op("upkt", [piece("s", other)], [piece("i", other)])]
+        gpus.append(gpu(rank, [sends, sums, takes], [other], [(other, "s")], inputs=2, outputs=2, scratch=3))
+    return plan("allreduce", gpus, protocol="LL")
+
+
+def ports_between_two():
+    """Two GPUs that gather over port channels: one by two blocks (put and signal; both in one), one by one block."""
+    ready = [op("signal", channel_ids=[0]), op("wait", channel_ids=[0])]
+    put = [op("put", [piece("o", 0)], [piece(0, 0)], channel_ids=[0]), op("signal", channel_ids=[0])]
+    put += [op("flush", channel_ids=[0]), op("wait", channel_ids=[0])]
+    both = [op("pws", [piece("o", 1)], [piece(0, 1)], channel_ids=[0]), op("flush", channel_ids=[0])]
+    back = [op("pwsf", [piece("o", 2, 2)], [piece(0, 2, 2)], channel_ids=[0]), op("wait", channel_ids=[0])]
+    blocks = [[ready + put, ready + both], [ready + back, [*ready, op("wait", channel_ids=[0])]]]
+    gpus = []
+    for rank in (0, 1):
+        made = gpu(rank, blocks[rank], [1 - rank, 1 - rank], [(1 - rank, "o")], inputs=2, outputs=4)
+        for number, block in enumerate(made["threadblocks"]):
+            block["channels"][0]["channel_ids"] = [number]
+        gpus.append(json.loads(json.dumps(made).replace('"memory"', '"port"')))
+    return plan("allgather", gpus)
+
+
 class Machine:
     """Threads that go on one at a time, at random; a chunk is two halves, moved by the first thread and the last.
 
@@ -221,7 +253,12 @@ class Machine:
         return came == this["num_threadblocks"]
 
     def half(self, key):
-        """The half of each chunk that a thread moves, None for none; another one with each operation."""
+        """The half of each chunk that a thread moves, None for none; another one with each operation.
+
+        Over a port channel the first thread has both moved.
+        """
+        if self.blocks[key[:2]]["ops"][self.threads[key]].get("channel_type") == "port":
+            return None if key[2] else 2
         turned = self.turned.setdefault((*key[:2], self.threads[key]), self.rng.random() < 0.5)
         return {0: turned, self.last[key[:2]]: not turned}.get(key[2])
 
@@ -249,7 +286,10 @@ class Machine:
         """What an operation writes where: its sources, or their sum."""
         g, block = self.gpus[key[0]], self.blocks[key[:2]]
         sources, targets = (
-            [[(*place, half) for place in run] for run in runs(self.gpus, g, block, this[end], self.kind, self.inplace)]
+            [
+                [(*place, one) for place in run for one in ((0, 1) if half == 2 else (half,))]
+                for run in runs(self.gpus, g, block, this[end], self.kind, self.inplace)
+            ]
             for end in ("src_buff", "dst_buff")
         )
         contents = [[self.memory.get(place) for place in run] for run in sources]

@@ -22,8 +22,10 @@ from .mscclpp_plans import (
     all_to_all,
     gpu,
     op,
+    packets_between_two,
     piece,
     plan,
+    ports_between_two,
     right,
     shared_blocks,
 )
@@ -35,6 +37,9 @@ PLANS = {
     "all_reduce with packets": all_reduce_packets(3),
     "all_to_all": all_to_all(3),
     "two blocks and a semaphore": shared_blocks(),
+    # of the shapes of reduce_pack and multi_node_transfer of microsoft/mscclpp, test/executor-tests/execution-plans
+    "packets of two GPUs": packets_between_two(),
+    "ports of two GPUs": ports_between_two(),
 }
 ORDERS = 10  # random ones that the machine tries
 
@@ -146,6 +151,20 @@ def test_threads_that_nothing_holds_together_are_a_race(value, block, number, wo
     assert not all(right(loose, order) for order in range(ORDERS))
     with pytest.raises(ScheduleError, match=words):
         from_mscclpp(loose)
+
+
+def test_a_put_over_a_port_goes_where_its_channel_goes():
+    astray, unordered = ports_between_two(), ports_between_two()
+    for g in astray["gpus"][0]["threadblocks"][:1]:
+        g["ops"][4]["channel_ids"] = [1]
+    with pytest.raises(InputError, match="channel 1: the block has no such port channel"):
+        from_mscclpp(astray)
+
+    block = unordered["gpus"][0]["threadblocks"][0]
+    block["channels"][0]["channel_ids"] = [0, 1]
+    block["ops"][4] = block["ops"][4] | {"channel_ids": [1]}  # the signal that tells of it goes over the other
+    with pytest.raises(ScheduleError, match="gpu 1 may end before gpu 0 block 0 op 4"):
+        from_mscclpp(unordered)
 
 
 def test_a_race_within_a_block_says_what_its_threads_need():
