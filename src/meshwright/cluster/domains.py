@@ -116,6 +116,14 @@ def _is_switched(gpus: Sequence[Device], links: Sequence[Link], counts: Mapping[
     return not meshed
 
 
+def unjoined_pairs(part: Domain, links: Iterable[Link]) -> list[tuple[str, str]]:
+    """Return the pairs behind one switch that show another path than that through it."""
+    inside = set(part.gpus)
+    joined = {frozenset((k.a, k.b)): k.kind for k in links if {k.a, k.b} <= inside}
+    pairs = itertools.combinations(part.gpus, 2) if part.switched else ()
+    return [(a, b) for a, b in pairs if (kind := joined.get(frozenset((a, b)))) and not is_own(kind)]
+
+
 def odd_pairs(part: Domain, links: Iterable[Link]) -> list[tuple[str, str, int, int]]:
     """Return the pairs of a full mesh whose links are missing or thinner: both GPUs, their links, those of the others.
 

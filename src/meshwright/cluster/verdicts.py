@@ -3,7 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
-from .domains import Domain, domains, links_by_node, odd_pairs
+from .domains import Domain, domains, links_by_node, odd_pairs, unjoined_pairs
 from .graph import Cluster, Device, Link
 from .paths import is_own, rank
 
@@ -99,10 +99,12 @@ def _none_at_all(gpus: Sequence[Device], parts: Sequence[Domain], links: Sequenc
 
 
 def _lost_pairs(gpus: Sequence[Device], parts: Sequence[Domain], links: Sequence[Link]) -> Iterator[str]:
-    """Name the links of a full mesh that are missing or thinner than the rest."""
+    """Name the links of a full mesh that are missing or thinner than the rest, and pairs that a switch leaves out."""
     for part in parts:
         for a, b, count, usual in odd_pairs(part, links):
             yield f"{a}-{b} has {count or 'no'} own link{'s' * (count != 1)}, other pairs {usual}"
+        for a, b in unjoined_pairs(part, links):
+            yield f"{a}-{b} has no NVLink, although both reach the switch of the others: it is off between the two"
 
 
 def _hidden_tree(gpus: Sequence[Device], links: Sequence[Link]) -> Iterator[str]:

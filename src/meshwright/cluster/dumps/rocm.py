@@ -16,18 +16,18 @@ from ..graph import Cluster, Device, Link
 from .names import card_names
 from .pasted import plain_lines
 
-SECTION = re.compile(r"=+\s*(.*?)\s*=+\s*$")
+SECTION = re.compile(r"=+\s*(.*?)\s*=+\s*$|(?:#{1,6}|\*\*)\s*([A-Za-z ]+?)\s*(?:\*\*)?\s*$")  # or of Markdown
 TITLE = re.compile(r"([A-Z][A-Z /-]+) TABLE:\s*$")
 NUMA = re.compile(r"GPU\s*\[?\s*(\d+)\s*\]?\s*:\s*\(Topology\)\s*Numa (Node|Affinity):\s*(-?\d+)")
 TYPES = {"XGMI": "xGMI", "PCIE": "PCIe"}
-TABLES = {  # what both tools call it: name of the table
-    "Link Type between two GPUs": "type",
-    "Weight between two GPUs": "weight",
-    "Hops between two GPUs": "hops",
-    "LINK TYPE": "type",
-    "WEIGHT": "weight",
-    "HOPS": "hops",
-    "NUMA BW": "bandwidth",
+TABLES = {  # what both tools call it, in small letters: name of the table
+    "link type between two gpus": "type",
+    "weight between two gpus": "weight",
+    "hops between two gpus": "hops",
+    "link type": "type",
+    "weight": "weight",
+    "hops": "hops",
+    "numa bw": "bandwidth",
 }
 NEEDED = "expected the output of rocm-smi --showtopo or amd-smi topology"
 DIRECT_WEIGHT = 15
@@ -52,7 +52,7 @@ class _Tables:
 def looks_like_rocm(text: str) -> bool:
     """Return whether a text is the output of rocm-smi or amd-smi."""
     return (
-        "Link Type between two GPUs" in text
+        "link type between two gpus" in text.lower()
         or "LINK TYPE TABLE" in text
         or ("(Topology)" in text and re.search(r"GPU ?\[?\d", text) is not None)
     )
@@ -181,10 +181,11 @@ def _read_tables(lines: Sequence[str], where: str) -> _Tables:
     i = 0
     while i < len(lines):
         heading = SECTION.match(lines[i].strip()) or TITLE.match(lines[i].strip())
-        table = TABLES.get(heading.group(1)) if heading else None
+        title = next(filter(None, heading.groups()), "") if heading else ""
+        table = TABLES.get(title.lower())
         i += 1
         if table is not None:
-            i, names, cells = _table(lines, i, where, heading.group(1) if heading else "")
+            i, names, cells = _table(lines, i, where, title)
             if not by_name:
                 by_name = {name: n for n, name in enumerate(names)}
             elif set(names) != set(by_name):
