@@ -6,12 +6,12 @@ from collections import Counter
 import pytest
 
 from meshwright.cluster.analysis import analyse
-from meshwright.cluster.dumps.detect import parse_dump
+from meshwright.cluster.dumps.detect import load_dump, parse_dump
 from meshwright.cluster.graph import Cluster
 from meshwright.errors import InputError
 from meshwright.hardware import load_catalogue
 
-from .machines import as_matrix, as_rocm, machine
+from .machines import as_matrix, as_rocm, as_sysfs, machine
 
 CATALOGUE = load_catalogue()
 COMMENTED = """nvidia-smi topo -m
@@ -115,3 +115,45 @@ def test_links_of_a_gpu_to_itself_join_no_pair():
     assert between_gpus(cluster) == {"SYS": 6}
     assert [gpu.numa for gpu in cluster.of_kind("gpu")] == [0, 1, 2, 3]
     assert {gpu.model for gpu in cluster.of_kind("gpu")} == {"a100-80g-pcie"}
+
+
+def rocm_tables(count: int) -> str:
+    names = [f"GPU{i}" for i in range(count)]
+    rows = [f"{a} " + " ".join("0" if a == b else "XGMI" for b in names) for a in names]
+    return "\n".join(["====== Link Type between two GPUs ======", " ".join(names), *rows, ""])
+
+
+@pytest.mark.parametrize(("gpu", "count"), [("mi300x", 64), (None, 64), ("mi300x", 16)])
+def test_partitions_of_cards_are_not_taken_for_cards(gpu, count):
+    cluster = read(rocm_tables(count), gpu)
+
+    assert len(cluster.of_kind("gpu")) == count
+    assert {device.model for device in cluster.devices} == {""}
+    assert {link.bandwidth_bytes_per_s for link in cluster.links} == {None}
+    assert "they are partitions of cards (DPX, CPX)" in cluster.warnings[0]
+
+
+@pytest.mark.parametrize(("gpu", "count"), [("mi300x", 8), ("mi250x", 8), (None, 8)])
+def test_whole_cards_and_halves_of_cards_are_no_partitions(gpu, count):
+    assert not any("partitions" in warning for warning in read(rocm_tables(count), gpu).warnings)
+
+
+def test_a_line_of_a_topology_conf_goes_on_behind_a_backslash():
+    text = "SwitchName=s1 Nodes=a[1-4] # first\nSwitchName=s2 \\\n  Nodes=b[1-4]\nSwitchName=top \\\n Switches=s[1-2]\n"
+
+    assert [(place.node, place.switches) for place in read(text).placements][::4] == [
+        ("a1", ("s1", "top")),
+        ("b1", ("s2", "top")),
+    ]
+
+
+def test_a_card_whose_ports_are_down_has_no_rate_and_is_named(tmp_path):
+    as_sysfs(machine("mi300x-8"), tmp_path)
+    port = next(tmp_path.glob("**/class/infiniband/mlx5_3/ports/1"))
+    (port / "rate").write_text("10 Gb/sec (4X SDR)\n")
+    (port / "state").write_text("1: DOWN\n")
+
+    cluster = load_dump(tmp_path, CATALOGUE)
+
+    assert {nic.id for nic in cluster.of_kind("nic") if nic.network_bandwidth_bytes_per_s is None} == {"mlx5_3"}
+    assert "mlx5_3: no port has a link, other cards have one: unused, or a cable or switch is dead" in cluster.warnings
