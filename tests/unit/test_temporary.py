@@ -15,11 +15,12 @@ OWNS = "from meshwright.temporary import process_folder as f; print(f(), flush=T
 
 
 @pytest.fixture
-def place(tmp_path, monkeypatch):
-    """Return the folder of temporary files, for this process and those that it starts."""
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    return tmp_path
+def place(monkeypatch):
+    """Return the folder of temporary files, for this process and those that it starts; one with a short name."""
+    with tempfile.TemporaryDirectory() as folder:
+        monkeypatch.setattr(tempfile, "tempdir", folder)
+        monkeypatch.setenv("TMPDIR", folder)
+        yield Path(folder)
 
 
 def owner(rest):

@@ -1,5 +1,6 @@
 """The verdict on each table of a file: right, wrong or not to be told, why, and what to expect."""
 
+import math
 from collections.abc import Sequence
 
 import msgspec
@@ -7,6 +8,7 @@ import msgspec
 from ..hardware import Catalogue
 from ..units import format_bytes, format_rate
 from .named_link import named_link
+from .reading.identify import MOST_RANKS
 from .reading.tables import ReadTable
 from .settings import explained
 from .shapes import collapse, dip, pair_faults
@@ -15,7 +17,14 @@ from .yardstick import Attainable, TableLinks, attainable, link_of_devices, tabl
 
 GOOD = 0.85  # of what is attainable: tables that maintainers call good reach 86 % and more, those they call low 68 %
 BEYOND = 1.15  # of the most that is attainable: then the links are others than those it is held against
-LARGE = 64 * 2**20  # from here on a collective fills its links
+LARGE = 64 * 2**20  # below this no collective fills its links
+# what a collective must take at the links' rate to hide its start, which a faster link does not shorten: then they are
+# full. A gather's ring takes as many steps as there are ranks. Until then the rate grows at least like the power 2/3 of
+# the size, as in published all-reduces (105, 210, 280 and 350 GB/s at 64, 128, 256 and 1,024 MiB on 16 nodes of 8 x
+# 400 Gb/s: nccl issue 1469; 494, 596, 680 and 743 at 512 MiB to 4 GiB on two racks: coreweave/nccl-tests pull 43)
+FULL_S = {"all_reduce": 4e-3, "broadcast": 4e-3, "reduce": 4e-3, "all_to_all": 0.7e-3}
+FULL_OF_A_RANK_S = {"all_gather": 0.15e-3, "reduce_scatter": 0.15e-3}
+FULL_OF_A_PEER = 2**20  # bytes of an all-to-all, a gather, a scatter
 TRAP = "ACS or the IOMMU on the path, no GPUDirect RDMA (NCCL_DEBUG=INFO names GDRDMA), or not all NICs in use"
 
 
@@ -72,8 +81,27 @@ def _judge(
     if faults:
         return TableVerdict(ok=False, reason="; ".join(faults), expected_bytes_per_s=expected)
     if machine is None or known is None:
-        return TableVerdict(ok=None, reason=_unknown(table, machine))
+        ends = table.ranks_range if machine is not None and table.ranks is None else None
+        of_ends = [
+            _judge(catalogue, _with_ranks(tables, index, ranks), index, node, link, nics, nodes) for ranks in ends or ()
+        ]
+        return _alike(of_ends, ends) or TableVerdict(ok=None, reason=_unknown(table, machine))
     return _held_against(table, rows, machine, known)
+
+
+def _with_ranks(tables: Sequence[ReadTable], index: int, ranks: int) -> list[ReadTable]:
+    """Return the tables, one of them as of so many ranks."""
+    replace = msgspec.structs.replace
+    rows = tuple(replace(row, ranks=ranks) for row in tables[index].rows)
+    return [*tables[:index], replace(tables[index], ranks=ranks, rows=rows), *tables[index + 1 :]]
+
+
+def _alike(of_ends: Sequence[TableVerdict], ends: tuple[int, int] | None) -> TableVerdict | None:
+    """Return the verdict of the fewest and the most ranks that the bandwidths allow, where it is the same."""
+    if ends is None or len({found.ok for found in of_ends}) > 1 or of_ends[0].ok is None:
+        return None
+    ranks = f"{ends[0]} ranks or more" if ends[1] >= MOST_RANKS else f"{ends[0]} to {ends[1]} ranks"
+    return msgspec.structs.replace(of_ends[0], reason=f"with {ranks}: {of_ends[0].reason}")
 
 
 def _alone(table: ReadTable) -> str:
@@ -121,10 +149,12 @@ def _held_against(table: ReadTable, rows: Sequence[Row], machine: TableLinks, kn
         return TableVerdict(ok=None, reason=between + said)
     if rate >= GOOD * known.least_bytes_per_s:
         return TableVerdict(ok=True, reason=_good(table, rate, known, against) + said, expected_bytes_per_s=expected)
-    if rows[-1].bytes < LARGE:
+    full = _full_bytes(table, known.least_bytes_per_s)
+    if rate >= GOOD * known.least_bytes_per_s * _filled(rows[-1].bytes, full):
+        little = f"{format_bytes(rows[-1].bytes)} is too little to fill the links"
         return TableVerdict(
             ok=None,
-            reason=f"{against}, but {format_bytes(rows[-1].bytes)} is too little to fill the links: measure to 1 GiB",
+            reason=f"{against}, but {little}: measure to {format_bytes(max(2**30, full))}",
             expected_bytes_per_s=expected,
         )
     one = machine.nic_bytes_per_s
@@ -134,10 +164,39 @@ def _held_against(table: ReadTable, rows: Sequence[Row], machine: TableLinks, kn
             reason=f"{against}, about what {round(rate / one) or 1} of its NICs carry: how many are there?{said}",
             expected_bytes_per_s=expected,
         )
+    apart = _as_hosts_apart(table, rate, machine)
+    if apart and not known.crosses:  # nothing says that the hosts are of one rack
+        return TableVerdict(ok=None, reason=f"{against}, {apart}", expected_bytes_per_s=expected)
     logged = f"NCCL's log shows {table.path.words}" if table.path.words else ""
-    why = "; ".join(words for words in (explained(table.settings), logged) if words)
+    why = "; ".join(words for words in (explained(table.settings), logged, apart) if words)
     reason = _bad(rate, machine, known, against) + (f"; {why}" if why else "") + said
     return TableVerdict(ok=False, reason=reason, expected_bytes_per_s=expected)
+
+
+def _as_hosts_apart(table: ReadTable, rate: float, machine: TableLinks) -> str:
+    """Return that hosts whose rack shares NVLink run as if each were alone, "" where they do not."""
+    if (table.nodes or 1) < 2 or not machine.gpus or (machine.domain or 0) <= machine.gpus:
+        return ""
+    known = attainable(table, msgspec.structs.replace(machine, domain=machine.gpus))
+    if known is None or not GOOD * known.least_bytes_per_s <= rate <= BEYOND * known.most_bytes_per_s:
+        return ""
+    return (
+        f"what the NICs of hosts carry that share no NVLink ({format_rate(known.least_bytes_per_s)}): of other racks, "
+        "or of one without MNNVL (NCCL_MNNVL_ENABLE, IMEX)"
+    )
+
+
+def _full_bytes(table: ReadTable, rate: float) -> int:
+    """Return the size from which on a collective fills links on which it reaches a rate."""
+    collective, ranks = table.collective or "", table.ranks or 1
+    full_s = FULL_S.get(collective, FULL_OF_A_RANK_S.get(collective, 0.0) * ranks)
+    shares = FULL_OF_A_PEER * ranks if collective in {"all_to_all", "gather", "scatter"} else 0
+    return max(LARGE, round(full_s * rate), shares)
+
+
+def _filled(size: int, full: int) -> float:
+    """Return the share of the attainable rate that a sound system has at a size, 0 where it cannot be told."""
+    return 0.0 if size < LARGE else min(1.0, math.pow(size / full, 2 / 3))
 
 
 def _good(table: ReadTable, rate: float, known: Attainable, against: str) -> str:

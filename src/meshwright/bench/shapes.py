@@ -22,6 +22,8 @@ def collapse(rows: Sequence[Row]) -> str | None:
     rates = [row.known_busbw_bytes_per_s or row.algbw_bytes_per_s for row in rows]
     for i in range(1, len(rows)):
         best = max(rates[:i])
+        if rows[i].bytes < DIP_FROM:  # a late start and no transfer
+            continue
         if best > 0 and max(rates[i:]) < COLLAPSE * best and rows[i].bytes > rows[i - 1].bytes:
             return (
                 f"collapses from {format_bytes(rows[i].bytes)} on: {format_rate(max(rates[i:]))} "

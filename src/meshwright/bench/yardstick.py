@@ -8,12 +8,14 @@ or all of them where GPU and CPU share NVLink (GH200). Cards in PCIe slots: thro
 lets through, and which of the two they have no table says; bridges only where the rate shows them.
 """
 
+import math
 from collections.abc import Sequence
 
 import msgspec
 
 from ..errors import InputError
-from ..hardware import Catalogue, Interconnect, NodeType
+from ..hardware import Catalogue, Interconnect, NetworkPort, NodeType
+from ..hardware.arithmetic import PCIE3_BYTES_PER_S, PCIE3_NICS_SHARE
 from ..units import format_rate
 from .explain import attainable_bytes_per_s
 from .named_link import named_link, nic_bytes_per_s
@@ -191,11 +193,19 @@ def _of_node(catalogue: Catalogue, node: NodeType, accelerator_key: str | None) 
             attainable_bytes_per_s(catalogue.interconnect(accelerator.cpu_link)) if accelerator.cpu_link else None
         ),
         nic_name=network.title if network else "",
-        nic_bytes_per_s=nic_bytes_per_s(network) if network else None,
+        nic_bytes_per_s=(
+            _nic_of_several(network, catalogue.interconnect(accelerator.host_link), node.ports) if network else None
+        ),
         nics=node.ports or None,
         gpus=gpus,
         domain=gpus * (round(node.scale_up_nodes.number) if node.scale_up_nodes else 1),
     )
+
+
+def _nic_of_several(network: NetworkPort, slot: Interconnect, nics: int) -> float:
+    """Return what one of the NICs of a host carries while all do."""
+    old = nics > 1 and slot.rate_bytes_per_s < PCIE3_BYTES_PER_S
+    return min(nic_bytes_per_s(network), PCIE3_NICS_SHARE * network.rate_bytes_per_s if old else math.inf)
 
 
 def attainable(table: ReadTable, machine: TableLinks, over_network: bool = False) -> Attainable | None:

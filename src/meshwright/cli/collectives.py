@@ -16,9 +16,9 @@ from ..collectives.figures import figures
 from ..collectives.msccl_export import to_msccl_xml
 from ..collectives.msccl_file import MAX_FILE_BYTES, read_algo
 from ..collectives.msccl_flight import HELD, flight
-from ..collectives.msccl_limits import LIMITS
+from ..collectives.msccl_limits import LIMITS, kept_apart
 from ..collectives.msccl_write import write_algo
-from ..collectives.mscclpp_export import to_mscclpp
+from ..collectives.mscclpp_export import runtime_fault, to_mscclpp
 from ..collectives.network import HostsNetwork, LinkRate, Network, network_of, uniform
 from ..collectives.price import price_schedule
 from ..collectives.schedule import COLLECTIVES, ROOTED, Schedule
@@ -244,11 +244,16 @@ def export(output: Path | None, runtime: str | None, as_json: bool, **source: An
     schedule = _schedule(**source)
     verify(schedule)
     if runtime == "mscclpp":
-        text = json.dumps(to_mscclpp(schedule), indent=1) + "\n"
+        plan = to_mscclpp(schedule)
+        fault = runtime_fault(plan)
+        if fault:
+            raise InputError(f"{schedule.name}: {runtime} does not take it: {fault}")
+        text = json.dumps(plan, indent=1) + "\n"
     elif as_json:
         text = to_json(schedule) + "\n"
     elif source["xml"] is not None and source["xml"].suffix != ".json":
         algo = read_algo(read_text(source["xml"], max_bytes=MAX_FILE_BYTES), where=str(source["xml"]))
+        algo = kept_apart(algo) if runtime else algo
         fault = LIMITS[runtime].fault_of(algo) if runtime else ""
         if fault:
             raise InputError(f"{source['xml']}: {runtime} does not take it: {fault}")

@@ -8,10 +8,11 @@ Attributes of our own (round, root, target, s_slots) keep what the format has no
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
 
 from ..errors import InputError
-from .msccl_limits import LIMITS, MAX_TEXT, Limits
+from .msccl_file import read_algo
+from .msccl_limits import LIMITS, MAX_TEXT, Limits, kept_apart
+from .msccl_write import slot_words, write_algo
 from .schedule import Schedule, Transfer
 
 COLL = {
@@ -45,10 +46,10 @@ def to_msccl_xml(schedule: Schedule, runtime: str | None = None, protocol: str =
         raise InputError(f"{schedule.collective}: {runtime} has no such collective")
     faults = []
     for messages in (limits.steps, limits.steps // 2, limits.steps // 4, limits.steps // 8):
-        text = _xml(schedule, protocol, limits, messages)
-        fault = limits.fault(text)
+        algo = kept_apart(read_algo(_xml(schedule, protocol, limits, messages)))
+        fault = limits.fault_of(algo)
         if not fault:
-            return text
+            return write_algo(algo)
         faults.append(fault)
     raise InputError(f"{schedule.name}: {runtime} does not take it: {faults[0]}")
 
@@ -217,23 +218,6 @@ class _Rank:
                 lines.append(f'      <step s="{index}" {words}/>')
             lines.append("    </tb>")
         return [*lines, "  </gpu>"]
-
-
-def slot_words(slots: Sequence[int]) -> str:
-    """Return the slots as attributes of at most MAX_TEXT characters: runs such as 8-15, more in s_slots_1."""
-    runs: list[list[int]] = []
-    for slot in slots:
-        if runs and runs[-1][1] + 1 == slot:
-            runs[-1][1] = slot
-        else:
-            runs.append([slot, slot])
-    pieces = [""]
-    for first, last in runs:
-        word = str(first) if first == last else f"{first}-{last}"
-        if len(pieces[-1]) + len(word) >= MAX_TEXT:
-            pieces.append("")
-        pieces[-1] += f" {word}" if pieces[-1] else word
-    return "".join(f' s_slots{f"_{i}" if i else ""}="{piece}"' for i, piece in enumerate(pieces))
 
 
 def _fields(name: str, src: Place, dst: Place, count: int, wait: At | None, tag: str | None) -> dict[str, object]:

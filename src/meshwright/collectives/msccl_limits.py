@@ -5,15 +5,19 @@ of the file of one rank 4,096 elements, of one element 1,024 children; 64 steps 
 chunks; 32 blocks that send, and 32 that receive, in a channel; 32 channels; what a step waits for is a block up to 127.
 
 The readers keep a nop as a wait of the next step, which must wait for something too, and count steps by the waits that
-they kept. Reductions one after another into one place, from one buffer, are one to them, up to 16, until one waits or
-tells others; the number of chunks is then that of the last.
+they kept. Reductions one after another into one place, from one buffer, are one to them, until one waits or tells
+others or is the 16th of its block; the number of chunks is then that of the last. So a reduction that tells others,
+whether somebody waits for it or not, is joined with none after it.
 """
 
+import itertools
 from collections import Counter
 
 import msgspec
 
-from .msccl_file import Algo, MscclGpu, MscclStep, read_algo
+from .msccl_file import Algo, MscclGpu, MscclStep, ThreadBlock, read_algo
+
+replace = msgspec.structs.replace
 
 MAX_TEXT = 255
 _MAX_BLOCK = 127  # an 8-bit number with a sign
@@ -68,7 +72,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 def _misread(rank: int, gpu: MscclGpu) -> str:
     """Return the first step of a rank that the readers take for something else, in words; "" where there is none."""
     for number, block in enumerate(gpu.blocks):
-        told = max(gpu.waited_for(number), default=-1)
+        waited_for = gpu.waited_for(number)
+        told = max(waited_for, default=-1)
+        reductions = 0  # of the block so far
         before: list[MscclStep] = []  # the reductions that the next one may be joined with
         pending = False  # whether a nop has waits that no step has taken over
         for index, step in enumerate(block.steps):
@@ -93,13 +99,30 @@ def _misread(rank: int, gpu: MscclGpu) -> str:
                 return f"{place} waits for nothing, but the nop before it does: the wait is lost"
             pending = pending and joined
             before = [*(before if joined else []), step] if step.type == "re" else []
-            if step.has_dependents or len(before) == _JOINED:
+            reductions += step.type == "re"
+            if step.tells(waited_for=index in waited_for) or reductions == _JOINED:
                 before = []
     return ""
 
 
 def _is_joined(before: MscclStep, step: MscclStep) -> bool:
     return step.type == "re" and step.wait_for is None and (before.dst, before.src[0]) == (step.dst, step.src[0])
+
+
+def kept_apart(algo: Algo) -> Algo:
+    """Return the program with a hasdep on each reduction that readers would join with the next, of another size."""
+    gpus = [replace(gpu, blocks=tuple(map(_block_kept_apart, gpu.blocks))) for gpu in algo.gpus]
+    return replace(algo, gpus=tuple(gpus))
+
+
+def _block_kept_apart(block: ThreadBlock) -> ThreadBlock:
+    steps = list(block.steps)
+    counted = [place for place, step in enumerate(steps) if step.type != "nop"]  # readers pass over a nop
+    for place, after in itertools.pairwise(counted):
+        before = steps[place]
+        if before.type == "re" and before.count != steps[after].count and _is_joined(before, steps[after]):
+            steps[place] = replace(before, has_dependents=True)
+    return replace(block, steps=tuple(steps))
 
 
 LIMITS = {"msccl": Limits(), "rccl": Limits()}

@@ -9,7 +9,7 @@ from ..errors import InputError
 from ..files import read_text
 from .msccl_file import MAX_FILE_BYTES, Algo, read_algo
 from .msccl_import import from_msccl_xml
-from .msccl_limits import LIMITS
+from .msccl_limits import LIMITS, kept_apart
 from .msccl_same import program_difference
 from .msccl_write import write_algo
 from .verify import ScheduleError, verify
@@ -45,7 +45,7 @@ def round_trip(path: str | os.PathLike[str]) -> Trip:
         return Trip(file=name, fault=str(error))
     again = write_algo(algo)
     difference = program_difference(algo, read_algo(again, where=f"{name}, written again"))
-    refusals = {runtime: limits.fault_of(algo) for runtime, limits in LIMITS.items()}
+    refusals = {runtime: limits.fault_of(kept_apart(algo)) for runtime, limits in LIMITS.items()}
     try:
         schedule = from_msccl_xml(text, where=name)
         verify(schedule)

@@ -1,9 +1,10 @@
 """Write an MSCCL program that was read: its blocks, channels and steps, with all attributes that runtimes need."""
 
+from collections.abc import Sequence
 from xml.sax.saxutils import escape
 
-from .msccl_export import slot_words
 from .msccl_file import Algo, MscclStep, ThreadBlock
+from .msccl_limits import MAX_TEXT
 
 _ESCAPES = {'"': "&quot;", "\n": "&#10;", "\r": "&#13;", "\t": "&#9;"}
 
@@ -41,3 +42,20 @@ def _step(index: int, step: MscclStep, is_waited_for: bool) -> str:
         f' dstbuf="{step.dst[0]}" dstoff="{step.dst[1]}" cnt="{step.count}" depid="{depid}" deps="{deps}"'
         f' hasdep="{int(told)}"{tag}/>'
     )
+
+
+def slot_words(slots: Sequence[int]) -> str:
+    """Return the slots as attributes of at most MAX_TEXT characters: runs such as 8-15, more in s_slots_1."""
+    runs: list[list[int]] = []
+    for slot in slots:
+        if runs and runs[-1][1] + 1 == slot:
+            runs[-1][1] = slot
+        else:
+            runs.append([slot, slot])
+    pieces = [""]
+    for first, last in runs:
+        word = str(first) if first == last else f"{first}-{last}"
+        if len(pieces[-1]) + len(word) >= MAX_TEXT:
+            pieces.append("")
+        pieces[-1] += f" {word}" if pieces[-1] else word
+    return "".join(f' s_slots{f"_{i}" if i else ""}="{piece}"' for i, piece in enumerate(pieces))

@@ -15,6 +15,9 @@ from ..files import convert
 MAX_CHUNKS = 2**16
 MAX_OPS = 20_000  # in all: the order between any two is kept
 
+# of today's runtime (src/core/include/execution_common.hpp): of a block, of a block, of an operation
+MAX_BLOCK_OPS, MAX_CHANNELS, MAX_CHANNELS_OF_AN_OP = 64, 16, 8
+
 Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_CHUNKS)]
 Buffer = Literal["i", "o", "s"]
 

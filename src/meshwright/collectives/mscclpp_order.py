@@ -1,7 +1,11 @@
 """The order of the operations of an MSCCL++ plan: which must end before which, and a race where none must.
 
-What orders two operations: the order inside a block; a signal and the wait for it, the first with the first; a release
-and an acquire of a semaphore; a barrier of blocks; and packets, whose reader waits for what it reads to have come.
+What orders two operations: a nop (the barrier of a block's threads) or a barrier of blocks between them in a block; a
+signal and the wait for it, the first with the first; a release and an acquire of a semaphore; and packets, whose reader
+waits for what it reads to have come. Each thread of a block goes on by itself (src/core/include/execution_kernel.hpp):
+some threads signal and wait, all of them move data, so that without a nop a signal may come before what it tells of and
+data may move before a wait is over. Over a port channel a proxy puts, in order with the signals of such channels; what
+it reads may be written again after a flush, or when the peer has said that it came.
 """
 
 import math
@@ -14,6 +18,9 @@ from ..errors import InputError
 from .mscclpp_file import MOVES, PACKETS, SIGNALS, SUMS, WAITS, Buffer, ChunkRun, MscclppPlan, Op, PlanBlock, PlanGpu
 from .verify import ScheduleError
 from .waits import topological_order
+
+_BARRIERS = {"nop", "barrier"}
+_PUTS = {"put", "pws", "ppkt", "rppkt"}
 
 
 class ChunkPart(NamedTuple):
@@ -60,8 +67,8 @@ def order(plan: MscclppPlan, where: str) -> Ordered:
     ]
     links = _Links(plan, events, where)
     sequence = _sequence(events, links.before, where)
-    ended = _ended(links.before, sequence, set())
-    seen = _ended(links.before, sequence, links.relaxed) if links.relaxed else ended  # whose writes can be seen
+    ended = _ended(links.ended, sequence, set())
+    seen = _ended(links.ended, sequence, links.relaxed) if links.relaxed else ended  # whose writes can be seen
     touched = _touched(events)
     _refuse_races(events, ended, seen, touched, where)
     _refuse_late_outputs(plan, events, seen, touched, where)
@@ -84,7 +91,21 @@ def _event(plan: MscclppPlan, gpu: PlanGpu, block: PlanBlock, number: int, parts
             raise InputError(f"{where}: {event}: expected sources and destinations of one size")
         if not several and len(event.sources) != len(event.targets):
             raise InputError(f"{where}: {event}: {len(event.sources)} sources for {len(event.targets)} destinations")
+        _refuse_misread(op, f"{where}: {event}")
     return event
+
+
+def _refuse_misread(op: Op, at: str) -> None:
+    """Raise InputError for what the runtime does in another way than the plan says (execution_kernel.hpp)."""
+    if op.name == "get":
+        for far, near in zip(op.src_buff, op.dst_buff, strict=False):
+            if far.index != near.index:
+                raise InputError(
+                    f"{at}: from chunk {far.index} to chunk {near.index}: the runtime takes each offset of a get for "
+                    "the other; expected the same one, or a put by the other side"
+                )
+    if op.name in {"pws", "pwsf"} and op.channel_type == "memory":
+        raise InputError(f"{at}: over a memory channel the runtime puts and does not signal; expected put, nop, signal")
 
 
 def _run(plan: MscclppPlan, gpu: PlanGpu, block: PlanBlock, op: Op, piece: ChunkRun, parts: int, at: str) -> Run:
@@ -113,19 +134,47 @@ def _run(plan: MscclppPlan, gpu: PlanGpu, block: PlanBlock, op: Op, piece: Chunk
 
 
 class _Links:
-    """For each event, the events that must have ended before it."""
+    """For each event, the events that must have begun (`before`) and ended (`ended`) before it.
+
+    The threads of a block begin its operations in order; only a barrier of theirs says that all have ended one.
+    """
 
     def __init__(self, plan: MscclppPlan, events: list[PlanEvent], where: str) -> None:
         self.plan, self.events, self.where = plan, events, where
         self.before: list[set[int]] = [set() for _ in events]
+        self.ended: list[set[int]] = [set() for _ in events]
+        self._told: dict[int, list[int]] = {}  # of a signal over a port, the puts that have come when it comes
+        self._open: list[range] = []  # of each event, those of its block since the last barrier of its threads
         self.relaxed: set[tuple[int, int]] = set()  # signal and wait that say "go on", and not "what I wrote is there"
-        for index, event in enumerate(events):
-            if event.number:
-                self.before[index].add(index - 1)
+        self._threads()
         self._signals()
         self._semaphores()
         self._barriers()
         self._packets()
+
+    def _threads(self) -> None:
+        first, puts = 0, list[int]()  # the last barrier of its threads, or the beginning; puts that a proxy carries out
+        for index, event in enumerate(self.events):
+            if not event.number:
+                first, puts = index, []
+            else:
+                self.before[index].add(index - 1)
+            self._open.append(range(first, index))
+            if event.op.name in _BARRIERS:
+                self.ended[index].update(set(self._open[index]) - set(puts))
+                first = index
+            elif first < index and self.events[first].op.name in _BARRIERS:
+                self.ended[index].add(first)
+            if event.op.name == "flush":
+                self.ended[index].update(puts)
+            if event.op.name in SIGNALS and event.op.channel_type == "port":
+                self._told[index] = list(puts)
+            if event.op.channel_type == "port" and event.op.name in _PUTS:
+                puts.append(index)
+
+    def _link(self, earlier: int, later: int) -> None:
+        self.before[later].add(earlier)
+        self.ended[later].add(earlier)
 
     def _signals(self) -> None:
         given: dict[tuple[object, ...], list[int]] = defaultdict(list)
@@ -146,7 +195,8 @@ class _Links:
                 if number >= len(signals):
                     what = f"{self.events[wait]} waits for a signal of gpu {key[0]} that never comes"
                     raise ScheduleError(f"{self.where}: deadlock: {what}")
-                self.before[wait].add(signals[number])
+                self._link(signals[number], wait)
+                self.ended[wait].update(self._told.get(signals[number], ()))
                 if "rlx" in self.events[wait].op.name or "rlx" in self.events[signals[number]].op.name:
                     self.relaxed.add((signals[number], wait))
 
@@ -180,9 +230,10 @@ class _Links:
                         f"{self.where}: deadlock: {self.events[take]} waits for a release that never comes"
                     )
                 if alone and needed > 0:
-                    self.before[take].add(gives[needed - 1])
+                    self._link(gives[needed - 1], take)
                 elif needed == len(gives):  # of several blocks only the last can be told
-                    self.before[take].update(gives)
+                    for give in gives:
+                        self._link(give, take)
 
     def _barriers(self) -> None:
         met: dict[tuple[int, int, int], list[int]] = defaultdict(list)
@@ -200,6 +251,7 @@ class _Links:
                 )
             for member in members:
                 self.before[member].update(other - 1 for other in members if self.events[other].number)
+                self.ended[member].update(i for other in members for i in self._open[other])
 
     def _packets(self) -> None:
         writers: dict[ChunkPart, set[int]] = defaultdict(set)
@@ -216,7 +268,8 @@ class _Links:
                     raise ScheduleError(
                         f"{self.where}: {event} waits for packets that {what} (gpu {place.rank}, scratch)"
                     )
-                self.before[index].update(writers[place])
+                for writer in writers[place]:
+                    self._link(writer, index)
 
 
 def _sequence(events: list[PlanEvent], before: list[set[int]], where: str) -> list[int]:
@@ -253,9 +306,13 @@ def _refuse_races(events: list[PlanEvent], ended: list[int], seen: list[int], to
                 is_after = seen[other] >> index & 1 or (writes and seen[index] >> other & 1)
                 if not is_after and not (not writes and ended[index] >> other & 1):
                     what = "two writes" if writes else "a write and a read"
+                    one, two = events[index], events[other]
+                    threads = (
+                        "; its threads need a nop between them" if (one.gpu, one.block) == (two.gpu, two.block) else ""
+                    )
                     raise ScheduleError(
-                        f"{where}: a race: nothing orders {what} of {place.buffer} of gpu {place.rank}: "
-                        f"{events[index]} and {events[other]}"
+                        f"{where}: a race: nothing orders {what} of {place.buffer} of gpu {place.rank}: {one} and {two}"
+                        f"{threads}"
                     )
 
 

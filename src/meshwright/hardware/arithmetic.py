@@ -19,6 +19,9 @@ INFINIBAND_LANE_GBPS = {
 }
 EXPECTED_SHARE = (0.8, 0.9)  # of the advertised rate that reaches the application
 USUAL_SHARE = sum(EXPECTED_SHARE) / 2  # what is expected where one figure is wanted
+# of the NICs' rate, what all NICs of a host with PCIe 3 carry together: 79 of 100 GB/s on 16 DGX-2 (dgx2_256)
+PCIE3_NICS_SHARE = 0.8
+PCIE3_BYTES_PER_S = 20e9  # hosts below this, per direction, have PCIe 3 or older
 
 
 def infiniband_bytes_per_s(generation: str, lanes: int = 4) -> float:

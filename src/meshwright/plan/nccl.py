@@ -12,6 +12,7 @@ import numpy as np
 from ..cluster.graph import Cluster, Fabric, NodeGroup
 from ..collectives.figures import bus_factor
 from ..errors import InputError, nearest
+from ..hardware.arithmetic import PCIE3_BYTES_PER_S, PCIE3_NICS_SHARE
 from .analytic.coefficients import Coefficients, book, coefficients
 from .analytic.collective import AxisPlacement, all_reduce_s, all_reduce_ways_s, all_to_all_s, gather_s, span
 from .analytic.measured import IDLE_SHARE, on_measured_links, with_switch
@@ -23,9 +24,7 @@ COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 # alone two GPUs take 8 us for what eight take 13 us
 ALONE_GROUP = 0.25
 PEER_S = 1.5e-6  # of an all-to-all, a further peer on another node (h800_a2a)
-# of the NICs' rate, where it is not IDLE_SHARE: hosts with PCIe 3 (dgx2_256), TCP sockets (10 of 12.5 GB/s)
-PCIE3_SHARE, TCP_SHARE = 0.8, 0.8
-PCIE3_BYTES_PER_S = 20e9
+TCP_SHARE = 0.8  # of the NICs' rate, 10 of 12.5 GB/s
 LL_BYTES = 2**16  # up to here NCCL sends 8-byte words with flags
 FITTED_ON = (
     *("h100x8_dgxc", "p5_1n", "mle_h200x8", "8 x A100", "72 x GB200"),  # inside a domain of links
@@ -33,6 +32,9 @@ FITTED_ON = (
 )
 KNOWN_DEVICES = {"a100", "h100", "h100-500w"}  # whose curves inside a node are among these
 BAND, WIDE_BAND = 0.3, 0.6  # relative; nine in ten sizes from 1 MiB of the published tables are within the first
+# over more than two domains of several hosts each: the only table that is public, 20 racks of GB200 (coreweave/
+# nccl-tests pull request 48), takes 2.3 to 3.5 times as long as is priced from 512 MiB to 4 GiB
+MANY_RACKS_BAND = 2.6
 
 
 class NcclTime(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,11 +90,12 @@ def nccl_price(cluster: Cluster, collective: str, size_bytes: int, ranks: int, l
     else:
         time_s = float(gather_s(c, over, size))
     algorithm, moved_s = _algorithm(c, over, collective, size)
-    strange = _unmeasured(group, library)
+    strange, many = _unmeasured(group, library), _many_racks(group, ranks)
     return NcclTime(
         collective=collective, library=library, ranks=ranks, bytes=size_bytes, time_s=time_s, algorithm=algorithm,
-        protocol=_protocol(group, size_bytes, time_s, moved_s), error_band=WIDE_BAND if strange else BAND,
-        fitted_on=FITTED_ON, notes=strange,
+        protocol=_protocol(group, size_bytes, time_s, moved_s),
+        error_band=MANY_RACKS_BAND if many else WIDE_BAND if strange else BAND,
+        fitted_on=FITTED_ON, notes=(*strange, *many),
     )  # fmt: skip
 
 
@@ -123,7 +126,7 @@ def _network_share(c: Coefficients, group: NodeGroup) -> float:
     if group.nic_kind == "tcp":
         return TCP_SHARE
     old = group.host_bandwidth_bytes_per_s is not None and group.host_bandwidth_bytes_per_s < PCIE3_BYTES_PER_S
-    return PCIE3_SHARE if old else max(float(c.network), IDLE_SHARE)
+    return PCIE3_NICS_SHARE if old else max(float(c.network), IDLE_SHARE)
 
 
 def _algorithm(c: Coefficients, over: AxisPlacement, collective: str, size_bytes: float) -> tuple[str, float]:
@@ -153,3 +156,11 @@ def _unmeasured(group: NodeGroup, library: str) -> tuple[str, ...]:
     if not group.switched and group.gpu_link != "PCIe":
         notes = (*notes, "links join pairs of GPUs: a group of fewer than a node is priced as if it had all of them")
     return (*notes, "no table of RCCL was fitted: NCCL's formulas on these links") if library == "rccl" else notes
+
+
+def _many_racks(group: NodeGroup, ranks: int) -> tuple[str, ...]:
+    """Return the word on more domains than were fitted, where each spans several hosts."""
+    domains = ranks / (group.gpus * group.scale_up_nodes)
+    if group.scale_up_nodes == 1 or domains <= 2:
+        return ()
+    return ("more than two racks were not fitted: 20 of GB200 are known to take 2 to 4 times as long",)

@@ -2,11 +2,12 @@
 
 import re
 from collections.abc import Iterable, Sequence
+from pathlib import PurePath
 
 import msgspec
 from msgspec.structs import replace
 
-from .facts import Exit, Fact, Failure, RankIdentity, Timeout, Torchrun, Where, of
+from .facts import Exit, Fact, Failure, RankIdentity, Spoke, Timeout, Torchrun, Where, of
 from .position import HangPosition
 from .verdict import Kind, shortened
 from .world import ranks_seen, world_of
@@ -25,7 +26,8 @@ _LACKS = {
     "device": "which rank uses that GPU: NCCL's Init lines (NCCL_DEBUG=INFO) join bus id and rank",
 }
 _SIGNALS = {4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL", 11: "SIGSEGV", 15: "SIGTERM"}
-_CONSEQUENCES = {6, 15, 2, 1}  # of a watchdog, of torchrun that ends the others, of a keyboard or a terminal
+_ABORT = 6
+_CONSEQUENCES = {_ABORT, 15, 2, 1}  # of a watchdog, of torchrun that ends the others, of a keyboard or a terminal
 
 
 class Cause(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,6 +77,8 @@ def cause_of(facts: list[Fact], position: HangPosition | None) -> Cause | None:
     if first.kind == "host_memory" and not ranks and first.pid is None:
         killed = {rank for fault in found if fault.kind == "killed" for rank in _ranks(fault)}
         ranks = tuple(killed) if len(killed) == 1 else ()  # SLURM says in one line what, in another whom
+    if first.kind == "device" and not ranks and not timeouts:
+        ranks = _aborted(of(facts, Exit))
     told = max(alike, key=lambda fault: len(fault.what)) if not everyone else first
     joins = [i.where for i in identities if (i.rank,) == ranks and _leads_to(first, i)]
     kind: Kind = first.kind  # type: ignore[assignment]  # readers write a verdict's kinds
@@ -86,6 +90,17 @@ def cause_of(facts: list[Fact], position: HangPosition | None) -> Cause | None:
         first=first,
         is_general=first.is_general or everyone,
     )
+
+
+def _aborted(exits: Sequence[Exit]) -> tuple[int, ...]:
+    """Return the one rank that launchers name as first and as ended by SIGABRT: how a runtime ends on a device's fault.
+
+    Where a watchdog spoke that signal may be its own.
+    """
+    first = [end for end in exits if end.first and _signal_of(end.code) == _ABORT]
+    ranked = {end.rank: end.pid for end in first if end.rank is not None}
+    others = [end for end in first if end.rank is None and (end.pid is None or end.pid not in ranked.values())]
+    return tuple(ranked) if len(ranked) == 1 and not others else ()
 
 
 def _are_all(ranks: Sequence[int], facts: list[Fact]) -> bool:
@@ -105,7 +120,7 @@ def least_evidence(facts: list[Fact]) -> Failure | None:
 
 
 def _resolved(failure: Failure, identities: Sequence[RankIdentity], facts: list[Fact]) -> Failure:
-    """Return the failure with its rank, where process, GPU or task lead to one."""
+    """Return the failure with its rank, where process, GPU, task or a log that bears its pod's name lead to one."""
     if failure.rank is not None:
         return failure
     fitting = [i for i in identities if not failure.host or not i.host or _same_host(i.host, failure.host)]
@@ -118,6 +133,8 @@ def _resolved(failure: Failure, identities: Sequence[RankIdentity], facts: list[
         failure = replace(failure, ranks=())  # a task of SLURM is then a host's agent
     if not ranks and failure.ranks:
         ranks = set(failure.ranks)
+    if not ranks and failure.host:
+        ranks = {fact.rank for fact in of(facts, Spoke) if PurePath(fact.where.file).stem == failure.host}
     if len(ranks) == 1:
         rank = ranks.pop()
         return replace(failure, rank=rank, where=failure.where.by(rank))

@@ -48,12 +48,13 @@ def by_report(facts: list[Fact]) -> HangPosition | None:
         if not blamed and report.not_joined:
             seq, blamed = min(report.not_joined)
             why = f"finished #{seq - 1} and did not join #{seq}"
-        waiting = {rank for _, _, ranks in report.started for rank in ranks} - set(blamed)
+        said = {rank for _, _, ranks in report.started for rank in ranks} | {report.rank}
+        waiting = {rank for rank in said if rank is not None} - set(blamed)
         if not blamed and report.unfinished:
             seq, blamed = min(report.unfinished)
             waiting -= set(blamed)
             why = f"joined #{seq} and did not finish it, the others are past it"
-        if not blamed or (not waiting and report.unfinished) or set(blamed) >= ranks_seen(facts):
+        if not blamed or (not waiting and report.unfinished) or set(blamed) >= ranks_seen(facts) | waiting:
             continue
         if waiting and len(blamed) > len(waiting):
             continue

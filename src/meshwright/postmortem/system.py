@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from .facts import Exit, Fact, Failure, Where
 from .lines import LogMessage
+from .pods import Pod, pods_of
 from .world import MOST_RANKS
 
 _KILLED = re.compile(r"Killed process (?P<pid>\d+) \((?P<name>[^)]*)\).*?anon-rss:(?P<kb>\d+)kB")
@@ -133,7 +134,7 @@ def read(messages: list[LogMessage]) -> list[Fact]:
     found: list[Fact] = []
     named = ""  # the GPU of a notice that the driver spreads over three lines
     ends = False  # srun ends the step: who is killed from here on is killed by it
-    for message in messages:
+    for message, pod in zip(messages, pods_of(messages), strict=True):
         text = message.text
         if not _TELLS.search(text):
             continue
@@ -149,7 +150,7 @@ def read(messages: list[LogMessage]) -> list[Fact]:
         ends = ends or _SRUN_ENDS.search(text) is not None
         by_slurm = list(_slurm(message, text))
         found += [replace(f, follows=True) if ends and _is_killed(f) else f for f in by_slurm]
-        found += _kubernetes(message, text)
+        found += _kubernetes(message, text, pod)
     return found
 
 
@@ -289,19 +290,21 @@ def _slurm(message: LogMessage, text: str) -> Iterator[Fact]:
         yield Failure(kind="killed", what=f"node {host} failed", host=host, where=where, is_general=True)
 
 
-def _kubernetes(message: LogMessage, text: str) -> Iterator[Fact]:
-    where = message.where
-    low, told = _EVICTED.search(text), _KUBERNETES.search(text)
+def _kubernetes(message: LogMessage, text: str, pod: Pod) -> Iterator[Fact]:
+    where, low, told = message.where.by(pod.rank), _EVICTED.search(text), _KUBERNETES.search(text)
+    kind, what = "killed", ""
     if "OOMKilled" in text:
-        yield Failure(kind="host_memory", what="Kubernetes: container OOMKilled (memory limit)", where=where)
+        kind, what = "host_memory", "container OOMKilled (memory limit)"
     elif low:
         kind = "host_memory" if low.group("what") == "memory" else "killed"
-        yield Failure(kind=kind, what=f"Kubernetes evicted the pod: node low on {low.group('what')}", where=where)
+        what = f"evicted the pod: node low on {low.group('what')}"
     elif told and _CONTEXT.search(text):
-        yield Failure(kind="killed", what=f"Kubernetes: {told.group('what')}", where=where)
+        what = told.group("what")
     elif (code := _EXIT_CODE.match(text)) and int(code.group("code")) - 128 in _KILLING:
-        what = f"Kubernetes: a container ended by signal {int(code.group('code')) - 128}"
-        yield Failure(kind="killed", what=what, where=where)
+        what = f"a container ended by signal {int(code.group('code')) - 128}"
+    if what:
+        joint = " " if low and "OOMKilled" not in text else ": "
+        yield Failure(kind=kind, what=f"Kubernetes{joint}{what}", rank=pod.rank, host=pod.name, where=where)
     elif match := _SHELL.search(text):
         what = f"the shell saw process {match.group('pid')} end: {text.strip()[-60:]}"
         yield Failure(kind="killed", what=what, pid=int(match.group("pid")), where=where)

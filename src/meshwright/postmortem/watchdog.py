@@ -21,6 +21,7 @@ from .facts import (
 )
 from .lines import LogMessage
 from .names import spelled
+from .world import MOST_RANKS
 
 _WORK = re.compile(
     r"(?:\[Rank (?P<rank>\d+)\] )?Watchdog caught collective operation timeout: Work\w*CCL\((?P<inside>.*?\(ms\)=\d+)\)"
@@ -37,11 +38,11 @@ _COMPLETED = re.compile(  # what is asked for by a dump signal ends in a full st
 _FAILED_AT = re.compile(r"(?:watchdog at work|at work sequence id|work sequence id|NCCL work): (\d+)")
 _GOT_STUCK = re.compile(r"watchdog got stuck for \d+ ?(?:seconds|milliseconds)|Heartbeat monitor timed out")
 _DESYNC_AT = re.compile(r"- \[(\d+)\] Timeout at collective: (\w+), #(\d+)")
-_NEVER = re.compile(r"ranks \[([\d, ]+)\] are the lagging ranks that caused this timeout")
-_UNFINISHED = re.compile(r"\[([\d, ]+)\] joined but didn't finish collective #(\d+)")
-_NOT_JOINED = re.compile(r"\[([\d, ]+)\] finished collective #(\d+), but didn't join collective #(\d+)")
+_NEVER = re.compile(r"ranks \[([\d, -]+)\] are the lagging ranks that caused this timeout")
+_UNFINISHED = re.compile(r"\[([\d, -]+)\] joined but didn't finish collective #(\d+)")
+_NOT_JOINED = re.compile(r"\[([\d, -]+)\] finished collective #(\d+), but didn't join collective #(\d+)")
 _SNAPSHOT = re.compile(r"^\s*#(\d+) (started|finished) ranks:")
-_SNAPSHOT_RANKS = re.compile(r"^\s*\[([\d, ]+)\] (?:started|finished) (\w+)")
+_SNAPSHOT_RANKS = re.compile(r"^\s*\[([\d, -]+)\] (?:started|finished) (\w+)")
 _BARRIER = re.compile(r"Ranks? (\d+(?:, \d+)*) failed to pass monitoredBarrier")
 _OUR_BARRIER = re.compile(r"timed out in monitoredBarrier after [\d.]+ s: (rank \d+ .* did not come)")
 _REACHED = re.compile(r"Rank (\d+) successfully reached monitoredBarrier")
@@ -114,7 +115,8 @@ def _grown(report: DesyncReport, text: str, snapshot: int | None) -> tuple[Desyn
     not_joined, head, ranks = _NOT_JOINED.search(text), _SNAPSHOT.search(text), _SNAPSHOT_RANKS.search(text)
     values: dict[str, object] = {name: getattr(report, name) for name in report.__struct_fields__}
     if at:
-        values |= {"at_operation": spelled(at.group(2)), "at_seq": int(at.group(3))}
+        rank = int(at.group(1)) if report.rank is None else report.rank
+        values |= {"rank": rank, "at_operation": spelled(at.group(2)), "at_seq": int(at.group(3))}
     elif never:
         values["never"] = _ranks(never.group(1))
     elif unfinished:
@@ -236,7 +238,10 @@ def _global(group_rank: int | None, group: GroupName | None) -> int | None:
 
 
 def _ranks(text: str) -> tuple[int, ...]:
-    return tuple(int(number) for number in re.findall(r"\d+", text))
+    found: list[int] = []
+    for first, last in re.findall(r"(\d+)(?:-(\d+))?", text):
+        found += range(int(first), min(int(last or first), int(first) + MOST_RANKS) + 1)
+    return tuple(found)
 
 
 def _number(text: str | None) -> int | None:

@@ -39,11 +39,11 @@ import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 
 import meshwright  # noqa: E402, F401  (registers the backend)
-from meshwright.backend import hosts  # noqa: E402
+from meshwright.backend.hosts import placement  # noqa: E402
 
 if os.environ.get("CLONES"):
-    hosts.boot = lambda: "boot"
-    hosts.namespace = lambda kind: kind
+    placement.boot = lambda: "boot"
+    placement.namespace = lambda kind: kind
 
 rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 said: dict[str, object] = {"rank": rank}

@@ -302,7 +302,7 @@ def test_the_duplex_figure_is_called_out(capsys):
         (["plan", "--job", "run.sh", "--cluster", "dgx-h100", "--lora-rank", "8"], "--lora-rank: not with --job"),
         (["plan", "--job", "run.sh", "--cluster", "dgx-h100", "--optimizer", "muon"], "--optimizer: not with --job"),
         ([*HERE, "--global-batch", "8", "--modes"], "--modes does not go with --cluster this"),
-        ([*HERE, "--global-batch", "8", "--precision", "fp8"], "--precision fp8: train runs bf16"),
+        ([*HERE, "--global-batch", "8", "--precision", "nvfp4"], "--precision nvfp4: train runs bf16"),
         ([*HERE, "--global-batch", "8"], "gpt2: expected a decoder like Llama"),
         ([*SMALL, "--layout", "pp=16,vpp=3,schedule=interleaved"], "pp x vpp = 48"),
     ],

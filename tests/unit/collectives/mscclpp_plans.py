@@ -1,4 +1,4 @@
-"""Execution plans of MSCCL++ made for the tests, and a machine that runs one in a random order of its steps."""
+"""Execution plans of MSCCL++ made for the tests, and a machine that runs the threads of one in a random order."""
 
 import random
 
@@ -16,8 +16,13 @@ def op(name, sources=(), targets=(), **keys):
     return {"name": name, "src_buff": list(sources), "dst_buff": list(targets), "channel_type": "memory"} | keys
 
 
+def synced(ops):
+    """Operations with the barrier of a block's threads between them."""
+    return [one for found in ops for one in (found, {"name": "nop"})][:-1]
+
+
 def gpu(rank, blocks, peers, remote, *, inputs, outputs, scratch=0, semaphores=0):
-    """A GPU; each block may use all channels (one a peer) and all remote buffers."""
+    """A GPU; each block may use all channels (one a peer) and all remote buffers, its threads wait for each other."""
     return {
         "id": rank,
         "input_chunks": inputs,
@@ -26,7 +31,7 @@ def gpu(rank, blocks, peers, remote, *, inputs, outputs, scratch=0, semaphores=0
         "threadblocks": [
             {
                 "id": number,
-                "ops": ops,
+                "ops": synced(ops),
                 "channels": [{"channel_type": "memory", "channel_ids": list(range(len(peers)))}],
                 "remote_buffer_refs": [
                     {"access_channel_type": "memory", "remote_buffer_ids": list(range(len(remote)))}
@@ -130,38 +135,152 @@ def shared_blocks(*, released=True, acquired=True):
     return plan("allreduce", gpus)
 
 
-def right(value, seed):
-    """Run a plan whose operations go on one at a time in a random order; whether it ends with the right result.
+class Machine:
+    """Threads that go on one at a time, at random; a chunk is two halves, moved by the first thread and the last.
 
-    Memory is numbers; each operation happens at once, packets are there when they were written.
+    Which of the two moves which half changes from one operation to the next.
+
+    Threads do their block's operations in order. The first ones of a signal or a wait have a channel each, the others
+    pass; a nop lets nobody pass before all have come. Memory is sets of contributions; what an operation writes it has
+    read some time before. Packets are there when they were written.
     """
-    rng = random.Random(seed)
-    gpus, ranks = value["gpus"], len(value["gpus"])
-    memory, here = {}, set()
-    for g in gpus:
-        for buffer, key in (("i", "input_chunks"), ("o", "output_chunks"), ("s", "scratch_chunks")):
-            for index in range(g[key]):
-                memory[g["id"], buffer, index] = None
-    kind, inplace = value["collective"], value["inplace"]
-    for g in gpus:
-        for index in range(g["input_chunks"]):
-            memory[where(kind, inplace, g, "i", index)] = {(g["id"], index)}
-    signals, semaphores, left = {}, {}, {}
-    counters = {(g["id"], b["id"]): 0 for g in gpus for b in g["threadblocks"]}
-    while True:
-        ready = [key for key in counters if can_go(gpus, counters, key, signals, semaphores, here)]
-        if not ready:
-            break
-        go(gpus, counters, rng.choice(ready), memory, signals, semaphores, here, kind, inplace)
-        for g in gpus:  # a GPU has what is there when it ends
-            done = all(counters[g["id"], b["id"]] == len(b["ops"]) for b in g["threadblocks"])
-            if done and g["id"] not in left:
-                left[g["id"]] = dict(memory)
-    return len(left) == ranks and result(kind, inplace, gpus, left, ranks)
+
+    def __init__(self, value, seed):
+        self.value, self.gpus, self.rng = value, value["gpus"], random.Random(seed)
+        self.kind, self.inplace, self.mode = value["collective"], value["inplace"], seed % 3
+        self.blocks = {(g["id"], b["id"]): b for g in self.gpus for b in g["threadblocks"]}
+        self.threads = {
+            (*key, n): 0 for key, block in self.blocks.items() for n in range(1 + max([1, *map(width, block["ops"])]))
+        }
+        self.last = {key: max(n for *k, n in self.threads if tuple(k) == key) for key in self.blocks}
+        self.signals, self.here, self.memory, self.left, self.turned, self.moving = {}, set(), {}, {}, {}, {}
+        self.semaphores = {
+            (g["id"], n): found["init_value"] for g in self.gpus for n, found in enumerate(g["semaphores"])
+        }
+        for g in self.gpus:
+            for chunk in range(g["input_chunks"]):
+                for half in (0, 1):
+                    self.memory[(*where(self.kind, self.inplace, g, "i", chunk), half)] = {(g["id"], chunk)}
+
+    def run(self):
+        """Return whether the plan ends, with the right result in both halves."""
+        urgency = {key: self.rng.random() for key in self.threads}
+        while True:
+            ready = [key for key in self.threads if self.can_go(key)]
+            if not ready:
+                break
+            if self.mode == 2 and self.rng.random() < 0.1:
+                urgency[self.rng.choice(ready)] = self.rng.random()
+            chosen = self.rng.choice(ready) if self.mode == 0 else max(ready, key=urgency.__getitem__)
+            self.go(chosen)
+            if all(self.done(key) for key in self.threads if key[0] == chosen[0]):  # a GPU has what is there at its end
+                self.left[chosen[0]] = {place: v for place, v in self.memory.items() if place[0] == chosen[0]}
+        return len(self.left) == len(self.gpus) and all(
+            result(self.kind, self.inplace, self.gpus, self.left, len(self.gpus), half) for half in (0, 1)
+        )
+
+    def done(self, key):
+        return self.threads[key] == len(self.blocks[key[:2]]["ops"])
+
+    def channels(self, key, this):
+        """The peers of the channels of an operation, each with which of the channels to that peer it is."""
+        g, block = self.gpus[key[0]], self.blocks[key[:2]]
+        peers, own = g["channels"][0]["connected_to"], block["channels"][0]["channel_ids"]
+        return [(peers[own[n]], peers[: own[n]].count(peers[own[n]])) for n in this.get("channel_ids", ())]
+
+    def can_go(self, key):
+        if self.done(key):
+            return False
+        rank, block, thread = key
+        at = self.threads[key]
+        this = self.blocks[rank, block]["ops"][at]
+        if this["name"] == "nop":
+            return all(self.threads[rank, block, n] >= at for n in range(self.last[rank, block] + 1))
+        if this["name"] == "barrier":
+            return self.all_came(rank, block, at, this)
+        if this["name"] in WAITS:
+            mine = self.channels(key, this)[thread : thread + 1]
+            return all(self.signals.get((peer, rank, n), 0) > 0 for peer, n in mine)
+        if this["name"] == "sem_acquire":
+            return all(self.semaphores[rank, n] > 0 for n in this["semaphore_ids"][thread : thread + 1])
+        if this["name"] in PACKETS and self.half(key) is not None:
+            return all(
+                (rank, "s", part["index"] + k, self.half(key)) in self.here
+                for part in this["src_buff"] if part.get("type") == "s" for k in range(part["size"])
+            )  # fmt: skip
+        return True
+
+    def all_came(self, rank, block, at, this):
+        """Whether as many blocks as it takes have come to the same barrier, with all their threads."""
+        same = [n for n, o in enumerate(self.blocks[rank, block]["ops"]) if is_same(o, this)].index(at)
+        came = 0
+        for key, other in self.blocks.items():
+            places = [n for n, o in enumerate(other["ops"]) if is_same(o, this)]
+            if key[0] == rank and len(places) > same:
+                came += all(self.threads[(*key, n)] >= places[same] for n in range(self.last[key] + 1))
+        return came == this["num_threadblocks"]
+
+    def half(self, key):
+        """The half of each chunk that a thread moves, None for none; another one with each operation."""
+        turned = self.turned.setdefault((*key[:2], self.threads[key]), self.rng.random() < 0.5)
+        return {0: turned, self.last[key[:2]]: not turned}.get(key[2])
+
+    def go(self, key):
+        rank, block, thread = key
+        this = self.blocks[rank, block]["ops"][self.threads[key]]
+        half = self.half(key)
+        if half is not None and this.get("dst_buff") and key not in self.moving:
+            self.moving[key] = self.taken(key, this, half)
+            return  # what it took is written when it goes on
+        self.threads[key] += 1
+        for peer, n in self.channels(key, this)[thread : thread + 1]:
+            if this["name"] in SIGNALS:
+                self.signals[rank, peer, n] = self.signals.get((rank, peer, n), 0) + 1
+            elif this["name"] in WAITS:
+                self.signals[peer, rank, n] -= 1
+        for n in this.get("semaphore_ids", ())[thread : thread + 1]:
+            self.semaphores[rank, n] += 1 if this["name"] == "sem_release" else -1
+        for place, content in self.moving.pop(key, ()):
+            self.memory[place] = content
+            if this["name"] in PACKETS and place[1] == "s":
+                self.here.add(place)
+
+    def taken(self, key, this, half):
+        """What an operation writes where: its sources, or their sum."""
+        g, block = self.gpus[key[0]], self.blocks[key[:2]]
+        sources, targets = (
+            [[(*place, half) for place in run] for run in runs(self.gpus, g, block, this[end], self.kind, self.inplace)]
+            for end in ("src_buff", "dst_buff")
+        )
+        contents = [[self.memory.get(place) for place in run] for run in sources]
+        if this["name"] in SUMS:
+            contents = [[added(values) for values in zip(*contents, strict=True)]]
+        return [
+            pair
+            for n, run in enumerate(targets)
+            for pair in zip(run, contents[n if len(contents) > 1 else 0], strict=True)
+        ]
+
+
+def width(this):
+    """How many threads an operation takes, data apart."""
+    return len(this.get("channel_ids", this.get("semaphore_ids", ())))
+
+
+def is_same(this, barrier):
+    return this["name"] == "barrier" and this["barrier_id"] == barrier["barrier_id"]
+
+
+def right(value, seed):
+    """Return whether a plan that runs in a random order ends with the right result; KeyError outside its buffers."""
+    return Machine(value, seed).run()
 
 
 def where(kind, inplace, g, buffer, index):
     """The memory of a chunk: in place, inputs and outputs share theirs."""
+    size = g[{"i": "input_chunks", "o": "output_chunks", "s": "scratch_chunks"}[buffer]]
+    if not 0 <= index < size:
+        raise KeyError((g["id"], buffer, index))
     if inplace and buffer == "o" and kind in {"allreduce", "alltoall", "broadcast"}:
         return g["id"], "i", index
     if inplace and buffer == "i" and kind == "allgather":
@@ -171,55 +290,16 @@ def where(kind, inplace, g, buffer, index):
     return g["id"], buffer, index
 
 
-def runs(gpus, g, pieces, kind, inplace):
+def runs(gpus, g, block, pieces, kind, inplace):
     """The memory of each run of an operation."""
+    refs = block["remote_buffer_refs"][0]["remote_buffer_ids"]
     for part in pieces:
-        remote = (
-            g["remote_buffers"][part["buffer_id"]] if "buffer_id" in part else {"rank": g["id"], "type": part["type"]}
-        )
+        if "buffer_id" in part:
+            remote = g["remote_buffers"][refs[part["buffer_id"]]]
+        else:
+            remote = {"rank": g["id"], "type": part["type"]}
         owner = gpus[remote["rank"]]
         yield [where(kind, inplace, owner, remote["type"], part["index"] + k) for k in range(part["size"])]
-
-
-def can_go(gpus, counters, key, signals, semaphores, here):
-    g = gpus[key[0]]
-    ops = next(b["ops"] for b in g["threadblocks"] if b["id"] == key[1])
-    if counters[key] == len(ops):
-        return False
-    this = ops[counters[key]]
-    if this["name"] in WAITS:
-        peers = g["channels"][0]["connected_to"]
-        return all(signals.get((peers[n], key[0]), 0) > 0 for n in this["channel_ids"])
-    if this["name"] == "sem_acquire":
-        return all(semaphores.get((key[0], n), 0) > 0 for n in this["semaphore_ids"])
-    if this["name"] in PACKETS:
-        found = [(key[0], "s", part["index"] + k) for part in this["src_buff"] if part.get("type") == "s"
-                 for k in range(part["size"])]  # fmt: skip
-        return all(place in here for place in found)
-    return True
-
-
-def go(gpus, counters, key, memory, signals, semaphores, here, kind, inplace):
-    g = gpus[key[0]]
-    this = next(b["ops"] for b in g["threadblocks"] if b["id"] == key[1])[counters[key]]
-    counters[key] += 1
-    peers = g["channels"][0]["connected_to"]
-    sources = [[memory[place] for place in run] for run in runs(gpus, g, this["src_buff"], kind, inplace)]
-    targets = list(runs(gpus, g, this["dst_buff"], kind, inplace))
-    if this["name"] in SUMS:
-        sources = [[added(values) for values in zip(*sources, strict=True)]]
-    for n, run in enumerate(targets):
-        for place, content in zip(run, sources[n if len(sources) > 1 else 0], strict=True):
-            memory[place] = content
-            if this["name"] in PACKETS and place[1] == "s":
-                here.add(place)
-    for n in this.get("channel_ids", ()):
-        if this["name"] in SIGNALS:
-            signals[key[0], peers[n]] = signals.get((key[0], peers[n]), 0) + 1
-        elif this["name"] in WAITS:
-            signals[peers[n], key[0]] -= 1
-    for n in this.get("semaphore_ids", ()):
-        semaphores[key[0], n] = semaphores.get((key[0], n), 0) + (1 if this["name"] == "sem_release" else -1)
 
 
 def added(values):
@@ -232,18 +312,19 @@ def added(values):
     return total
 
 
-def result(kind, inplace, gpus, memory, ranks):
-    """Whether every output is what the collective asks for."""
+def result(kind, inplace, gpus, memory, ranks, half):
+    """Whether a half of every output is what the collective asks for."""
     for g in gpus:
         rank = g["id"]
         for index in range(g["output_chunks"]):
-            got = memory[rank][where(kind, inplace, g, "o", index)]
+            got = memory[rank].get((*where(kind, inplace, g, "o", index), half))
             each = g["output_chunks"] // ranks if kind in {"allgather", "alltoall"} else g["output_chunks"]
             wanted = {
                 "allreduce": {(r, index) for r in range(ranks)},
                 "reducescatter": {(r, rank * each + index) for r in range(ranks)},
                 "allgather": {(index // max(each, 1), index % max(each, 1))},
                 "alltoall": {(index // max(each, 1), rank * each + index % max(each, 1))},
+                "broadcast": {(0, index)},
             }[kind]
             if got != wanted:
                 return False

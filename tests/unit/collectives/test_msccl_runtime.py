@@ -11,7 +11,7 @@ from meshwright.collectives.msccl_export import COLL, to_msccl_xml
 from meshwright.collectives.msccl_file import read_algo
 from meshwright.collectives.msccl_flight import HELD, flight
 from meshwright.collectives.msccl_import import from_msccl_xml, load_msccl_xml
-from meshwright.collectives.msccl_limits import LIMITS
+from meshwright.collectives.msccl_limits import LIMITS, kept_apart
 from meshwright.collectives.msccl_same import program_difference
 from meshwright.collectives.msccl_trip import round_trip
 from meshwright.collectives.msccl_write import write_algo
@@ -291,6 +291,27 @@ def test_what_the_readers_misread_is_refused_for_them(steps, fault):
 )
 def test_what_the_readers_take_as_it_is_meant_is_not_refused(steps):
     assert LIMITS["rccl"].fault(one_block(*steps)) == ""
+
+
+def test_reductions_of_different_sizes_are_kept_apart_for_a_runtime():
+    schedule = Schedule.parse("all_reduce x ranks=1 chunks=2 scratch=3\n0: c2-3->c0-1:0>+0\n1: c4->c0:0>+0\n")
+    reductions = [local("re", count=2), local("nop"), local("re", 2)]
+    algo = read_algo(one_block(*reductions, local("cpy", 3)))
+
+    assert LIMITS["rccl"].fault(to_msccl_xml(schedule))
+    text = to_msccl_xml(schedule, "rccl")
+    assert LIMITS["rccl"].fault(text) == ""
+    assert from_msccl_xml(text).rounds == schedule.rounds
+    told = [step.has_dependents for step in kept_apart(algo).gpus[0].blocks[0].steps]
+    assert told == [True, False, False, False]
+    assert LIMITS["rccl"].fault_of(kept_apart(algo)) == ""
+
+
+def test_the_sixteenth_reduction_of_a_block_is_joined_with_none_after_it():
+    first = [*(local("re", at) for at in range(8)), local("cpy"), *(local("re", at) for at in range(8))]
+
+    assert LIMITS["rccl"].fault(one_block(*first, local("re", count=2))) == ""
+    assert "is joined" in LIMITS["rccl"].fault(one_block(*first, local("re"), local("re", count=2)))
 
 
 def test_a_nop_tells_nobody_whatever_its_flag_says():

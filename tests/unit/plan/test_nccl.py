@@ -88,6 +88,41 @@ def test_a_sum_over_two_racks_costs_more_than_over_one():
     assert two > one
 
 
+# bus bandwidth, coreweave/nccl-tests pull requests 43 and 48
+TWO_RACKS = [(512, 493.94), (1024, 596.1), (2048, 680.3), (4096, 743.09)]
+TWENTY_RACKS = [(512, 150.95), (1024, 218.85), (2048, 286.52), (4096, 346.38)]
+
+
+@pytest.mark.parametrize(("size_mib", "busbw_gb_per_s"), TWO_RACKS)
+def test_two_racks_take_what_was_published_of_them(size_mib, busbw_gb_per_s):
+    found = nccl_price(cluster_of("gb200-nvl72", 144), "all_reduce", size_mib * 2**20, 144)
+
+    assert found.busbw_bytes_per_s / 1e9 == pytest.approx(busbw_gb_per_s, rel=0.1)
+
+
+@pytest.mark.parametrize(("size_mib", "busbw_gb_per_s"), TWENTY_RACKS)
+def test_more_racks_than_were_fitted_are_said_and_within_the_band(size_mib, busbw_gb_per_s):
+    found = nccl_price(cluster_of("gb200-nvl72", 1440), "all_reduce", size_mib * 2**20, 1440)
+    measured_s = size_mib * 2**20 * bus_factor("all_reduce", 1440) / busbw_gb_per_s / 1e9
+
+    assert measured_s < found.time_s * (1 + found.error_band)
+    assert "more than two racks were not fitted" in found.notes[-1]
+
+
+@pytest.mark.parametrize(
+    ("node", "collective", "sizes"),
+    [("gb200-nvl72", kind, (2**20, 2**26, 2**30, 2**33)) for kind in COLLECTIVES]
+    + [("dgx-h100", kind, (2**20, 2**26, 2**30, 2**33)) for kind in COLLECTIVES],
+)
+def test_time_grows_with_ranks_over_whole_domains_too(node, collective, sizes):
+    kind = CATALOGUE.nodes[node]
+    domain = round(kind.gpus.number) * (round(kind.scale_up_nodes.number) if kind.scale_up_nodes else 1)
+    cluster = cluster_of(node, 32 * domain)
+    for size in sizes:
+        times = [nccl_price(cluster, collective, size, domain * n).time_s for n in (1, 2, 3, 4, 8, 16, 32)]
+        assert all(after >= before * (1 - 1e-9) for before, after in itertools.pairwise(times)), (size, times)
+
+
 @pytest.mark.parametrize("collective", COLLECTIVES)
 @pytest.mark.parametrize("node", sorted(key for key, node in CATALOGUE.nodes.items() if node.network))
 def test_time_grows_with_bytes_and_with_ranks_of_a_domain(node, collective):

@@ -17,6 +17,8 @@ _OSU = re.compile(r"#\s*OSU \S+\s+(?P<what>.*?)\s*\b(?P<kind>Latency|Bandwidth)(
 _STARTED = re.compile(r"#processes = (?P<processes>\d+)|\b(?:mpirun|mpiexec|srun|prun|jsrun|aprun|orterun)\b")
 _PERFTEST = re.compile(r"\b(?P<what>RDMA_\w+|Send|Atomic)(?P<both> Bidirectional)?(?: Post List)? BW Test")
 _NUMBERS = re.compile(r"^\s*\d+(?:\s+\d+(?:\.\d*)?)+\s*$")
+_OSU_ROW = re.compile(r"^\s*(?P<size>\d+)(?P<figures>(?:\s+\d+(?:\.\d*)?)+)(?:\s+(?P<check>Pass|Fail))?\s*$", re.I)
+_KINDS = re.compile(r"^(?:(?:non-blocking|persistent)\s+)+", re.I)  # of the same collective
 
 
 def _processes(line: str) -> int | None:
@@ -51,16 +53,18 @@ def read_osu(text: str, where: str) -> list[ReadTable]:
     ranks, started = None, None
     rows: list[Row] = []
     rates: list[Rate] = []
+    column, failed = 0, 0  # where the time stands; sizes of which the result was wrong
 
     def close() -> None:
-        nonlocal rows, rates
+        nonlocal rows, rates, column, failed
         if title is not None and (rows or rates):
             name = f"{title['what'] or 'pair'} {title['kind'].lower()}" + (f" ({len(tables) + 1})" if tables else "")
             tables.append(
                 ReadTable(name=name, tool="OSU micro-benchmarks", collective=collective, ranks=ranks if rows else None,
-                      rows=tuple(rows), rates=tuple(rates), both_ways="bi-directional" in title["what"].lower())
+                      rows=tuple(rows), rates=tuple(rates), both_ways="bi-directional" in title["what"].lower(),
+                      wrong=failed)
             )  # fmt: skip
-        rows, rates = [], []
+        rows, rates, column, failed = [], [], 0, 0
 
     for number, line in enumerate(text.splitlines(), start=1):
         found = _OSU.search(line)
@@ -68,8 +72,12 @@ def read_osu(text: str, where: str) -> list[ReadTable]:
         if found:
             close()
             title, collective, ranks = found, _osu_collective(found["what"]), started
-        elif title is not None and _NUMBERS.match(line):
-            size, value = int(line.split()[0]), float(line.split()[1])
+        elif title is not None and "(us)" in line and line.lstrip("# ").startswith("Size"):
+            column = _osu_column(line)
+        elif title is not None and (row := _OSU_ROW.match(line)):
+            figures = row["figures"].split()
+            size, value = int(row["size"]), float(figures[min(column, len(figures) - 1)])
+            failed += (row["check"] or "").lower() == "fail"
             at = f"{where}:{number}"
             if title["kind"].lower() != "latency":
                 rates.append(
@@ -85,9 +93,17 @@ def read_osu(text: str, where: str) -> list[ReadTable]:
 
 
 def _osu_collective(words: str) -> str | None:
-    if words.lower().startswith("all-to-all personalized"):
+    """Return the collective of a title; None for those of pairs, of neighbourhoods and with counts of their own."""
+    plain = _KINDS.sub("", words)
+    if plain.lower().startswith("all-to-all personalized"):
         return "all_to_all"
-    return _collective(words.split()[-1]) if words else None
+    return _collective(plain) if plain and len(plain.split()) == 1 else None
+
+
+def _osu_column(line: str) -> int:
+    """Return the number of the figure that is the time of the collective: without what it computed meanwhile."""
+    columns = re.findall(r"\S+(?: \S+)*?\((?:us|%)\)", line.partition("Size")[2])
+    return next((i for i, column in enumerate(columns) if column.lower().startswith("pure comm")), 0)
 
 
 def read_imb(text: str, where: str) -> list[ReadTable]:
@@ -115,7 +131,7 @@ def read_imb(text: str, where: str) -> list[ReadTable]:
             columns = line.split()
         elif columns and _NUMBERS.match(line) and len(line.split()) == len(columns):
             values = dict(zip(columns, map(float, line.split()), strict=True))
-            time = values.get("t_max[usec]", values.get("t[usec]", 0.0))
+            time = next((values[name] for name in ("t_max[usec]", "t_pure[usec]", "t[usec]") if name in values), 0.0)
             size, collective = int(values.get("#bytes", 0.0)), _collective(what)
             if size and time > 0:
                 payload = _payload(size, collective, ranks, f"{where}:{number}") if collective else size
@@ -190,7 +206,7 @@ def read_perftest(text: str, where: str) -> list[ReadTable]:
                 name = f"{what}{' bidirectional' if both_ways else ''} bandwidth"
                 tables.append(ReadTable(name=name, tool="perftest", rates=tuple(rates), both_ways=both_ways))
             rates = []
-            gigabits, megabytes = "BW average[Gb/sec]" in line, "BW average[MB/sec]" in line
+            gigabits, megabytes = "BW average[Gb/sec]" in line, re.search(r"BW average\[Mi?B/sec\]", line)
             unit = 1e9 / 8 if gigabits else 2.0**20 if megabytes else 0.0
         elif unit and _NUMBERS.match(line):
             words = line.split()

@@ -23,6 +23,7 @@ _RANK = re.compile(r"#?\s*Rank\s+(?P<rank>\d{1,6})\b")
 _BACKEND = re.compile(r"#\s*(?:\w+:\s*)?(gloo|meshwright|nccl|mpi), ranks (\d{1,6})\b")
 _OURS = re.compile(r"#?\s*ranks?[:= ]+(\d{1,6})\s*$")
 _INSTANCE = re.compile(r"\b(?:[a-z]\d\w*(?:-\w+)?\.\d+xlarge|a[23]-\w+-\d+g)\b", re.I)  # of AWS, of Google Cloud
+_SPLIT = re.compile(r"\bNCCL_TESTS_SPLIT(?:_MASK)?=(?!\"?(?:AND )?(?:0x)?0\b)")  # ranks are of groups at once
 _BOUNDS = re.compile(r"Out of bounds values\s*:\s*(\d+)")
 
 
@@ -156,7 +157,7 @@ def _take_line(run: _Run, line: str, where: str, number: int) -> None:
         run.heading = named
     elif named is not None and (named.sure or run.named is None or not run.named.sure):
         run.named = named
-    run.commanded = ranks_of_command(line) or run.commanded
+    run.commanded = (None if _SPLIT.search(line) else ranks_of_command(line)) or run.commanded
     run.settings |= settings_in(line)
 
 
@@ -227,7 +228,7 @@ def _table(run: _Run, rows: Sequence[Parsed], where: str, has_leads: bool) -> Re
         alone = run.starts if run.starts > 1 else run.commanded or 1
         known = TableIdentity(collective=known.collective or _only(run), ranks=1)
     wrong = max(run.out_of_bounds, max((row.wrong or 0 for row in rows), default=0))
-    order = sorted(run.devices) if listed == len(run.devices) else []
+    order = _first_group(run, listed)
     return ReadTable(
         name="table",
         tool="nccl-tests",
@@ -261,6 +262,13 @@ def _listed(run: _Run) -> tuple[int | None, list[str]]:
     if len(sizes) > 1 and len(set(sizes)) == 1:
         return sizes[0], [f"{len(sizes)} groups of {sizes[0]} ranks ran at once"]
     return max(run.devices) + 1, []
+
+
+def _first_group(run: _Run, listed: int | None) -> list[int]:
+    """Return the ranks of the first communicator where its list is whole; of several at once each has as many."""
+    first = min((device[2] for device in run.devices.values()), default=0)
+    ranks = sorted(rank for rank, device in run.devices.items() if device[2] == first)
+    return ranks if listed == len(ranks) else []
 
 
 def _some_hosts(run: _Run, ranks: int | None) -> tuple[str, ...]:

@@ -1,7 +1,8 @@
 """Lines as the tool wrote them: without what launchers, schedulers and log collectors put before or between.
 
-Known: timestamps (kubectl logs --timestamps, journals), mpirun --tag-output and -prepend-rank, srun --label, kubectl
---prefix, torchrun, SkyPilot and Ray, docker compose, pdsh; NCCL's own log lines, alone or in the middle of a row.
+Known: times (kubectl logs --timestamps, ts, journals, glog, containerd), mpirun --tag-output and -prepend-rank, srun
+--label, kubectl --prefix, torchrun, SkyPilot and Ray, docker compose, pdsh; NCCL's own log lines, alone or in the
+middle of a row. A command that goes on over several lines is one line.
 """
 
 import re
@@ -9,8 +10,12 @@ import re
 _TAGS = tuple(
     re.compile(pattern)
     for pattern in (
-        r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\s",  # a timestamp
-        r"\[\d+,\d+\](?:<\w+>)?:?",  # mpirun --tag-output
+        r"\[?\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?(?:\]|\s)",  # a timestamp
+        r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d\s(?:\S+ [\w./-]+\[\d+\]:\s)?",  # ts; syslog, journalctl
+        r"[IWEF]\d{4} \d\d:\d\d:\d\d\.\d+\s+\d+ \S+:\d+\]\s",  # glog
+        r"\d\d:\d\d:\d\d(?:[.,]\d+)?\s",  # a time
+        r"std(?:out|err) [FP]\s",  # the files of containerd and CRI-O, behind a timestamp
+        r"\[(?:prterun-[^\s@\]]+@)?\d+,\d+\](?:<\w+>)?:?",  # mpirun --tag-output, of Open MPI 5 too
         r"\[(?:default|rank)?\d+\]:?",  # torchrun, mpiexec -prepend-rank
         r"\[(?:pod/)?[\w.-]+(?:/[\w.-]+)+\]\s",  # kubectl logs --prefix
         r"\([^()]*\b(?:rank|pid|ip)=[^()]*\)",  # SkyPilot, Ray
@@ -50,7 +55,10 @@ def clean_lines(text: str) -> list[tuple[int, str]]:
         has_log = without != kept
         if has_log and not without.strip():
             continue
-        if cut and re.fullmatch(r"[\s\d.e+N/A-]+", without) and without.strip():
+        if result and result[-1][1].rstrip().endswith("\\"):
+            at, head = result[-1]
+            result[-1] = (at, f"{head.rstrip()[:-1]} {without.strip()}")
+        elif cut and re.fullmatch(r"[\s\d.e+N/A-]+", without) and without.strip():
             at, head = result[-1]
             result[-1] = (at, f"{head} {without}")
         else:

@@ -16,8 +16,9 @@ _PEER_ROW = re.compile(r"^(?P<src>(?:CPU|GPU) +\d+)\s+(?P<way><->|->|<-)\s+(?P<c
 _TEST = re.compile(r"^Test (?P<number>\d+)\b")
 _CONNECTED = re.compile(r"\[ *\d+\] local (?P<src>\S+) port \d+ connected to (?P<dst>\S+) port \d+")
 _STREAM = re.compile(
-    r"\[ *(?P<id>\d+|SUM)\]\s+(?P<begin>[\d.]+) *- *(?P<end>[\d.]+)\s+sec\s+\S+ \S*Bytes\s+(?P<rate>[\d.]+) "
-    r"(?P<unit>[KMGT]?)bits/sec(?:\s+\d+)?\s+(?P<side>sender|receiver)"
+    r"\[ *(?P<id>\d+|SUM)\](?:\[(?P<role>[TR]X)-[CS]\])?\s+(?P<begin>[\d.]+) *- *(?P<end>[\d.]+)\s+sec\s+"
+    r"\S+ \S*Bytes\s+(?P<rate>[\d.]+) (?P<unit>[KMGT]?)bits/sec(?:\s+\d+|\s+[\d.]+ ms\s+\d+/\d+ \([^()]*\))?"
+    r"\s+(?P<side>sender|receiver)"
 )
 _UNITS = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 
@@ -70,19 +71,28 @@ def read_peers(text: str, where: str) -> list[ReadTable]:
 
 
 def read_iperf(text: str, where: str) -> list[ReadTable]:
-    """Return the rates that the receivers of iperf3 saw over the whole run: of all streams together where it sums."""
+    """Return the rates that the receivers of iperf3 saw over the whole run: of all streams together where it sums.
+
+    A run both ways (--bidir) is two tables; in one that is reversed (-R) the server sends.
+    """
     tables: list[ReadTable] = []
-    ends = ("client", "server")
-    found: dict[str, float] = {}
+    ends, reverse = ("client", "server"), False
+    found: dict[str, dict[str, float]] = {}  # by role
     for line in [*text.splitlines(), "Connecting to host"]:
         if line.startswith("Connecting to host"):
-            if found:
-                rate = found.get("SUM", sum(found.values()))
-                pair = Rate(what="TCP streams", rate_bytes_per_s=rate, src=ends[0], dst=ends[1])
-                tables.append(ReadTable(name=f"{ends[0]} to {ends[1]}", tool="iperf3", rates=(pair,)))
-            found = {}
+            tables += [_iperf_table(ends, reverse != (role == "RX"), rates) for role, rates in found.items()]
+            found, reverse = {}, False
+        elif line.startswith("Reverse mode"):
+            reverse = True
         elif connected := _CONNECTED.search(line):
             ends = (connected["src"], connected["dst"])
         elif (stream := _STREAM.search(line)) and stream["side"] == "receiver":
-            found[stream["id"]] = float(stream["rate"]) * _UNITS[stream["unit"]] / 8
+            rates = found.setdefault(stream["role"] or "", {})
+            rates[stream["id"]] = float(stream["rate"]) * _UNITS[stream["unit"]] / 8
     return tables
+
+
+def _iperf_table(ends: tuple[str, str], is_reversed: bool, rates: dict[str, float]) -> ReadTable:
+    src, dst = reversed(ends) if is_reversed else ends
+    pair = Rate(what="TCP streams", rate_bytes_per_s=rates.get("SUM", sum(rates.values())), src=src, dst=dst)
+    return ReadTable(name=f"{src} to {dst}", tool="iperf3", rates=(pair,))

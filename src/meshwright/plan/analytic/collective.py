@@ -135,7 +135,9 @@ def _curve(c: Coefficients, over: AxisPlacement, size_bytes: Number, moved_s: Nu
     inside = np.maximum(c.start_s, c.small_s * mib**c.small_power) * group
     # what goes over nodes goes through each domain too: it starts and fills no sooner than inside one
     across = np.maximum(inside, np.maximum(c.network_start_s, c.network_small_s * mib**c.network_power))
-    fill = np.where(over.crosses, np.maximum(c.network_fill_s, c.fill_s * group), c.fill_s * group)
+    # the network's was fitted over nodes of eight; a larger domain fills later, and only then what leaves it
+    wide = np.maximum(c.network_fill_s, c.fill_s) + c.fill_s * (np.maximum(group, 1.0) - 1.0)
+    fill = np.where(over.crosses, np.maximum(wide, c.fill_s * group), c.fill_s * group)
     return np.maximum(np.where(over.crosses, across, inside), moved_s + fill * np.cbrt(mib))
 
 

@@ -1,0 +1,37 @@
+"""Pods of Kubernetes: which one a line is about, and the rank that its description gives it."""
+
+import re
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from .lines import LogMessage
+
+_NAME = re.compile(r"^Name:\s+(?P<pod>[a-z0-9][\w.-]*)\s*$")  # kubectl describe pod: one begins
+_RANK = re.compile(r"^\s+RANK:\s+(?P<rank>\d{1,6})\s*$")
+_SEVERAL = re.compile(r"^\s+(?:\S*NPROC_PER_NODE:\s+(?!1\s*$)|(?:nvidia|amd)\.com/gpu:\s+(?!1\s*$)\d)")
+_OBJECT = re.compile(r"\bpod/(?P<pod>[a-z0-9][\w.-]*)")  # of an event
+
+
+class Pod(NamedTuple):
+    """A pod, "" where no line names one, and the rank of its one process, where the pod's description says it."""
+
+    name: str = ""
+    rank: int | None = None
+
+
+def pods_of(messages: Sequence[LogMessage]) -> list[Pod]:
+    """Return the pod that each message of a file is about: of a description all lines, of events the one named.
+
+    RANK in the environment is that of a process only in a pod of one: with several GPUs or processes it is not read.
+    """
+    starts = [place for place, message in enumerate(messages) if _NAME.match(message.text)]
+    found = [Pod(name["pod"]) if (name := _OBJECT.search(message.text)) else Pod() for message in messages]
+    for first, last in pairwise([*starts, len(messages)]):
+        texts = [message.text for message in messages[first:last]]
+        name = _NAME.match(texts[0])
+        ranks = {int(rank["rank"]) for text in texts if (rank := _RANK.match(text))}
+        alone = len(ranks) == 1 and not any(_SEVERAL.match(text) for text in texts)
+        pod = Pod(name["pod"] if name else "", ranks.pop() if alone else None)
+        found[first:last] = [pod] * (last - first)
+    return found
