@@ -82,16 +82,16 @@ def catalogue_cluster(
     if own.most_nodes and nodes > own.most_nodes.number:
         raise InputError(
             f"{name}: {nodes} nodes; expected up to {own.most_nodes.number:.0f}, as many as one slice joins: "
-            f"{_between_slices(catalogue, own)}"
+            f"{_between_slices(own)}"
         )
     kind = catalogue.fabric(own.fabric if fabric == "flat" else fabric)
     return Cluster(name=name, groups=(replace(group, count=nodes),), fabric=fabric_for(kind, nodes, **changes))
 
 
-def _between_slices(catalogue: Catalogue, node: NodeType) -> str:
-    if node.slice_network is None:
+def _between_slices(node: NodeType) -> str:
+    if node.slice_rate is None:
         return "the network between slices is not in the catalogue"
-    rate = format_network_rate(catalogue.network(node.slice_network).rate_bytes_per_s)
+    rate = format_network_rate(node.slice_rate.number)
     return f"slices meet over the network of their hosts, {rate} a chip, which is not priced"
 
 

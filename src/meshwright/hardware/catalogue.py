@@ -240,8 +240,6 @@ def _check(catalogue: Catalogue, where: str) -> None:
         _known(node.fabric, catalogue.fabrics, f"{where}: nodes.{key}.fabric")
         if node.link:
             _known(node.link, catalogue.interconnects, f"{where}: nodes.{key}.link")
-        if node.slice_network:
-            _known(node.slice_network, catalogue.networks, f"{where}: nodes.{key}.slice_network")
         if node.switch:
             _known(node.switch, catalogue.switches, f"{where}: nodes.{key}.switch")
 

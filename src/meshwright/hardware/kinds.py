@@ -131,7 +131,7 @@ class NodeType(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     aliases: tuple[str, ...] = ()  # what the cloud that rents it calls it
     fabric: str = "flat"  # of the catalogue, where nobody asks for another: chips of a TPU slice are a torus
     most_nodes: SourcedFigure | None = None  # that such a fabric joins
-    slice_network: str | None = None  # a network: what one such node has towards other slices
+    slice_rate: SourcedFigure | None = None  # of one such node towards other slices, over the network of its host
     scale_up_nodes: SourcedFigure | None = None  # nodes that one domain of the accelerators' own links spans
     traps: tuple[str, ...] = ()
 
