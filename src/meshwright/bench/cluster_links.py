@@ -56,5 +56,5 @@ def links_of_nodes(catalogue: Catalogue, nodes: NodeGroup) -> TableLinks:
 
 def _hosts_of_rack(catalogue: Catalogue, accelerator: str | None) -> int:
     """Return how many hosts these GPUs' own links join in the smallest node type that has them."""
-    found = [node.scale_up_nodes for node in catalogue.nodes.values() if node.accelerator == accelerator]
+    found = [node.scale_up_nodes for node in catalogue.whole_nodes.values() if node.accelerator == accelerator]
     return min((round(hosts.number) if hosts else 1 for hosts in found), default=1)

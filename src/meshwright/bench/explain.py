@@ -37,7 +37,7 @@ def network_bytes_per_s(network: NetworkPort, nics: int) -> float:
 
 def multi_node_busbw_bytes_per_s(catalogue: Catalogue, node: NodeType) -> float:
     """Return the bus bandwidth of a ring over several nodes: the tighter of the links inside and the NICs."""
-    network = network_bytes_per_s(catalogue.network(node.network), round(node.nics.number))
+    network = network_bytes_per_s(catalogue.node_network(node), node.ports)
     return min(ring_busbw_bytes_per_s(gpu_link(catalogue, node)), network)
 
 
@@ -52,7 +52,7 @@ def tree_all_reduce_s(catalogue: Catalogue, node: NodeType, nodes: int, size_byt
     The depth is one hop for each further GPU of a node and log2(nodes) hops across, as NCCL reckons. None where the
     catalogue has no latency for one of the links.
     """
-    link, network = gpu_link(catalogue, node), catalogue.network(node.network)
+    link, network = gpu_link(catalogue, node), catalogue.node_network(node)
     if link.latency is None or network.hop_latency is None:
         return None
     gpus = round(node.gpus.number)

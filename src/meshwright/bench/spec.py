@@ -15,8 +15,8 @@ def node_spec(catalogue: Catalogue, name: str, ranks: int) -> Spec:
     link = gpu_link(catalogue, node)
     domain = round(node.gpus.number) * (round(node.scale_up_nodes.number) if node.scale_up_nodes else 1)
     if ranks > domain:
-        network = catalogue.network(node.network)
-        nics = round(node.nics.number)
+        network = catalogue.node_network(node)
+        nics = node.ports
         rate = node_network_bytes_per_s(catalogue, node)
         if rate < link.rate_bytes_per_s:
             return Spec(name=f"{nics} x {network.title}", bytes_per_s=rate, nics=nics)

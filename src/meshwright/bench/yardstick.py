@@ -150,9 +150,9 @@ def _node_of(catalogue: Catalogue, accelerator: str | None, per_node: int | None
         return None
     known = catalogue.accelerators
     own = known[accelerator]
-    same = [name for name, node in catalogue.nodes.items() if node.accelerator == accelerator]
+    same = [name for name, node in catalogue.whole_nodes.items() if node.accelerator == accelerator]
     alike = [
-        name for name, node in catalogue.nodes.items()
+        name for name, node in catalogue.whole_nodes.items()
         if own.link and known[node.accelerator].link and own.architecture
         and known[node.accelerator].architecture == own.architecture
         and own.bridged == known[node.accelerator].bridged  # a card may have a bridge, or none
@@ -181,7 +181,7 @@ def links_of_card(catalogue: Catalogue, accelerator_key: str | None) -> TableLin
 def _of_node(catalogue: Catalogue, node: NodeType, accelerator_key: str | None) -> TableLinks:
     accelerator = catalogue.accelerators[accelerator_key or node.accelerator]
     switch = catalogue.switches[node.switch] if node.switch else None
-    network = catalogue.network(node.network)
+    network = catalogue.network(node.network) if node.network else None
     gpus = round(node.gpus.number)
     return TableLinks(
         link_key=accelerator.link or accelerator.host_link,
@@ -192,11 +192,11 @@ def _of_node(catalogue: Catalogue, node: NodeType, accelerator_key: str | None) 
         cpu_bytes_per_s=(
             attainable_bytes_per_s(catalogue.interconnect(accelerator.cpu_link)) if accelerator.cpu_link else None
         ),
-        nic_name=network.title,
-        nic_bytes_per_s=_nic_of_several(
-            network, catalogue.interconnect(accelerator.host_link), round(node.nics.number)
+        nic_name=network.title if network else "",
+        nic_bytes_per_s=(
+            _nic_of_several(network, catalogue.interconnect(accelerator.host_link), node.ports) if network else None
         ),
-        nics=round(node.nics.number),
+        nics=node.ports or None,
         gpus=gpus,
         domain=gpus * (round(node.scale_up_nodes.number) if node.scale_up_nodes else 1),
     )

@@ -5,6 +5,7 @@ from msgspec.structs import replace
 from ..errors import InputError
 from ..hardware import Catalogue, FabricType, NodeType
 from ..hardware.arithmetic import gpu_link
+from ..units import format_network_rate
 from .cuts import balanced_cut
 from .described import described_device
 from .graph import Cluster, Device, Fabric, NodeGroup
@@ -21,7 +22,7 @@ def node_group(catalogue: Catalogue, name: str, count: int = 1) -> NodeGroup:
     accelerator = catalogue.accelerators[node.accelerator]
     link = gpu_link(catalogue, node)
     switch = catalogue.switches[node.switch] if node.switch else None
-    network = catalogue.network(node.network)
+    network = catalogue.network(node.network) if node.network else None
     gpus = round(node.gpus.number)
     prefix = KNOWN_LINK_NAMES[link.kind]
     share = switch.reduction_share if switch else None
@@ -41,10 +42,10 @@ def node_group(catalogue: Catalogue, name: str, count: int = 1) -> NodeGroup:
         ).rate_bytes_per_s,
         host_memory_bytes=round(node.host_memory.number) if node.host_memory else None,
         host_memory_bandwidth_bytes_per_s=node.host_memory_rate.number if node.host_memory_rate else None,
-        nics=round(node.nics.number),
-        nic_kind=network.family,
-        nic_bandwidth_bytes_per_s=network.rate_bytes_per_s,
-        nic_latency_s=network.latency.number if network.latency else None,
+        nics=node.ports,
+        nic_kind=network.family if network else "",
+        nic_bandwidth_bytes_per_s=network.rate_bytes_per_s if network else 0.0,
+        nic_latency_s=network.latency.number if network and network.latency else None,
         numa_nodes=round(node.numa_nodes.number),
         mesh=tuple((a, b, count * link.link_bytes_per_s) for a, b, count in node.mesh),
         scale_up_nodes=round(node.scale_up_nodes.number) if node.scale_up_nodes else 1,
@@ -76,13 +77,22 @@ def catalogue_cluster(
     if nodes < 1:
         raise InputError(f"{name}: expected 1 or more nodes, got {nodes}")
     own = catalogue.nodes[name]
+    if nodes > 1 and own.no_network:
+        raise InputError(f"{name}: {nodes} nodes: {own.no_network}")
     if own.most_nodes and nodes > own.most_nodes.number:
         raise InputError(
-            f"{name}: {nodes} nodes; expected up to {own.most_nodes.number:.0f}, as many as one slice joins: the "
-            "network between slices is not in the catalogue"
+            f"{name}: {nodes} nodes; expected up to {own.most_nodes.number:.0f}, as many as one slice joins: "
+            f"{_between_slices(own)}"
         )
     kind = catalogue.fabric(own.fabric if fabric == "flat" else fabric)
     return Cluster(name=name, groups=(replace(group, count=nodes),), fabric=fabric_for(kind, nodes, **changes))
+
+
+def _between_slices(node: NodeType) -> str:
+    if node.slice_rate is None:
+        return "the network between slices is not in the catalogue"
+    rate = format_network_rate(node.slice_rate.number)
+    return f"slices meet over the network of their hosts, {rate} a chip, which is not priced"
 
 
 def fabric_for(kind: FabricType, nodes: int, **changes: float) -> Fabric:

@@ -15,7 +15,7 @@ from .kfd import amd_links
 from .local import local_cluster
 from .nvml import NvidiaGpu, NvmlError, nvidia_gpus
 from .pcipath import PciDevice, host_links, pci_links, upper_bound_warnings
-from .sysfs import SYS, InterfaceState, driver_names, network_interfaces, nics, pci_gpus, pci_id, sleeping
+from .sysfs import SYS, InterfaceState, driver_names, network_interfaces, nics, pci_gpus, pci_id, sleeping, without_link
 
 
 def discover(catalogue: Catalogue, gpu: str | None = None, root: Path = SYS) -> Cluster:
@@ -60,6 +60,10 @@ def assemble(
     if asleep := sleeping(gpus, root):
         notes.append(
             f"{', '.join(asleep)}: the PCIe link is idle; its rate is that of its highest speed, an upper bound"
+        )
+    if dark := without_link(root):
+        notes.append(
+            f"{', '.join(dark)}: no port has a link, other cards have one: unused, or a cable or switch is dead"
         )
     cards = [dataclasses.replace(item, device=replace(item.device, node=node)) for item in nics(root, interfaces)]
     own = [*_nvlinks(gpus, by_bus, catalogue), *_xgmi_links(gpus, root)]

@@ -116,10 +116,18 @@ def _is_switched(gpus: Sequence[Device], links: Sequence[Link], counts: Mapping[
     return not meshed
 
 
+def unjoined_pairs(part: Domain, links: Iterable[Link]) -> list[tuple[str, str]]:
+    """Return the pairs behind one switch that show another path than that through it."""
+    inside = set(part.gpus)
+    joined = {frozenset((k.a, k.b)): k.kind for k in links if {k.a, k.b} <= inside}
+    pairs = itertools.combinations(part.gpus, 2) if part.switched else ()
+    return [(a, b) for a, b in pairs if (kind := joined.get(frozenset((a, b)))) and not is_own(kind)]
+
+
 def odd_pairs(part: Domain, links: Iterable[Link]) -> list[tuple[str, str, int, int]]:
     """Return the pairs of a full mesh whose links are missing or thinner: both GPUs, their links, those of the others.
 
-    Empty for a mesh of another shape, such as a cube, and for a switch.
+    Empty for a mesh of another shape, such as a cube or one in which every GPU lacks as many peers, and for a switch.
     """
     if part.switched is not False or len(part.gpus) < 4:
         return []
@@ -129,9 +137,13 @@ def odd_pairs(part: Domain, links: Iterable[Link]) -> list[tuple[str, str, int, 
     usual, often = Counter(own.values()).most_common(1)[0]
     if not len(everyone) > often >= 0.8 * len(everyone):
         return []
+    missing = [pair for pair in everyone if pair not in own]
+    missed = Counter(gpu for pair in missing for gpu in pair)
+    if missing and len({missed[gpu] for gpu in part.gpus}) == 1:  # every GPU lacks as many: built so
+        return []
     odd = [pair for pair, count in own.items() if count != usual]
     found = []
-    for pair in [*odd, *(pair for pair in everyone if pair not in own)]:
+    for pair in [*odd, *missing]:
         a, b = (gpu for gpu in part.gpus if gpu in pair)
         found.append((a, b, own.get(pair, 0), usual))
     return found

@@ -84,13 +84,13 @@ def pci_links(devices: Sequence[PciDevice], *, whole_switches: bool = False) -> 
 
 
 def host_links(devices: Sequence[PciDevice], cpus: Sequence[Device]) -> list[Link]:
-    """Return the PCIe path of each device to the CPU of its NUMA node."""
-    by_numa = {cpu.numa: cpu.id for cpu in cpus}
+    """Return the PCIe path of each device to the CPU of its NUMA node; where that is not known, to the only CPU."""
+    by_numa = {cpu.numa: cpu.id for cpu in cpus if cpu.numa is not None}
     default = cpus[0].id if len(cpus) == 1 else None
     return [
         Link(a=d.device.id, b=cpu, kind="PCIe", bandwidth_bytes_per_s=d.rate_below(0))
         for d in devices
-        if (cpu := by_numa.get(d.device.numa, default)) is not None
+        if (cpu := default if d.device.numa is None else by_numa.get(d.device.numa, default)) is not None
     ]
 
 

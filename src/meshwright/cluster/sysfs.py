@@ -36,6 +36,7 @@ class Port:
     bytes_per_s: float | None
     kind: str  # "infiniband", "roce", "ethernet", "virtual"
     bus_id: str | None
+    down: bool = False  # an InfiniBand or RoCE port without a link: its rate is none
 
 
 def pci_functions(root: Path = SYS) -> dict[str, Path]:
@@ -128,6 +129,14 @@ def nics(root: Path = SYS, interfaces: Mapping[str, InterfaceState] | None = Non
     return found
 
 
+def without_link(root: Path = SYS) -> list[str]:
+    """Return the InfiniBand and RoCE devices of which no port has a link, where another has one."""
+    down: dict[str, bool] = {}
+    for port in ports(root, {}):
+        down[port.name] = down.get(port.name, True) and port.down
+    return [name for name, is_down in down.items() if is_down and not all(down.values())]
+
+
 def ports(root: Path, interfaces: Mapping[str, InterfaceState] | None) -> list[Port]:
     """Return InfiniBand ports first, then the network interfaces but loopback; shaping counts as the rate.
 
@@ -137,7 +146,9 @@ def ports(root: Path, interfaces: Mapping[str, InterfaceState] | None) -> list[P
     for folder in _folders(root / "class/infiniband"):
         for port in _folders(folder / "ports"):
             kind = "infiniband" if read(port / "link_layer") == "InfiniBand" else "roce"
-            found.append(Port(folder.name, infiniband_rate(read(port / "rate")), kind, _bus_id(folder / "device")))
+            down = read(port / "state").endswith("DOWN")  # "1: DOWN", beside "10 Gb/sec (4X SDR)"
+            rate = None if down else infiniband_rate(read(port / "rate"))
+            found.append(Port(folder.name, rate, kind, _bus_id(folder / "device"), down))
     shown = {folder.name: folder for folder in _folders(root / "class/net")}
     for name in sorted(shown if interfaces is None else interfaces):
         port_found = (

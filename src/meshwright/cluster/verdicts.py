@@ -3,12 +3,13 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
-from .domains import Domain, domains, links_by_node, odd_pairs
+from .domains import Domain, domains, links_by_node, odd_pairs, unjoined_pairs
 from .graph import Cluster, Device, Link
 from .paths import is_own, rank
 
 ONE_LANE = 2e9  # of PCIe 4, in bytes per second
 SLACK = 0.9  # of a rate; below it a device has fewer lanes or a lower speed than its like
+ALL_BUT_ONE = 7  # NICs of a machine that lacks one: nobody builds seven for eight GPUs
 MOST_BEHIND_ONE_BRIDGE = 4  # cards that a CPU's host bridge takes; more of them "behind one" are a virtual machine's
 
 
@@ -98,10 +99,12 @@ def _none_at_all(gpus: Sequence[Device], parts: Sequence[Domain], links: Sequenc
 
 
 def _lost_pairs(gpus: Sequence[Device], parts: Sequence[Domain], links: Sequence[Link]) -> Iterator[str]:
-    """Name the links of a full mesh that are missing or thinner than the rest."""
+    """Name the links of a full mesh that are missing or thinner than the rest, and pairs that a switch leaves out."""
     for part in parts:
         for a, b, count, usual in odd_pairs(part, links):
             yield f"{a}-{b} has {count or 'no'} own link{'s' * (count != 1)}, other pairs {usual}"
+        for a, b in unjoined_pairs(part, links):
+            yield f"{a}-{b} has no NVLink, although both reach the switch of the others: it is off between the two"
 
 
 def _hidden_tree(gpus: Sequence[Device], links: Sequence[Link]) -> Iterator[str]:
@@ -139,35 +142,44 @@ def _narrow(cluster: Cluster, gpus: Sequence[Device], links: Sequence[Link]) -> 
 
 
 def _far_nics(cluster: Cluster, gpus: Sequence[Device], nics: Mapping[str, tuple[str, str]]) -> Iterator[str]:
-    """Name GPUs whose NIC hangs on another socket, although there are NICs enough for every socket to have one."""
+    """Name GPUs whose NIC hangs on another socket, although there are NICs enough for every GPU to have one.
+
+    A machine with fewer was built so: one card, the two ports of one, or a card for each two GPUs.
+    """
     served = [gpu for gpu in gpus if gpu.id in nics]
     far = [gpu for gpu in served if nics[gpu.id][1] == "SYS"]
-    sockets = {gpu.numa for gpu in gpus} - {None}
     here = {nic.id for nic in cluster.of_kind("nic") if nic.node == gpus[0].node}
     near = {nics[gpu.id][0] for gpu in served if rank(nics[gpu.id][1]) <= rank("NODE")} & here
-    if far and near and len(here) >= max(2, len(sockets)):
+    if far and near and len(here) >= len(gpus):
         nic = nics[far[0].id][0]
         yield (
             f"{_names([gpu.id for gpu in far])} reach{'es' if len(far) == 1 else ''} a NIC over the link between the "
-            f"sockets only ({nic}), the others have one on their own: built so, or a NIC is missing or misplaced"
+            f"sockets only ({nic}), the others have one on their own: a NIC is missing there or sits in the wrong slot"
         )
 
 
 def _shared_nics(cluster: Cluster, gpus: Sequence[Device], nics: Mapping[str, tuple[str, str]]) -> Iterator[str]:
-    """Name NICs that serve more GPUs than the others do."""
+    """Name NICs that serve more GPUs than the others do, where there are enough to share them evenly.
+
+    Seven for eight GPUs are one too few; three for eight are how the machine was built.
+    """
     sharing: dict[str, list[str]] = defaultdict(list)
     for gpu in gpus:
         if gpu.id in nics and nics[gpu.id][1] != "SYS":
             sharing[nics[gpu.id][0]].append(gpu.id)
     least = min((len(served) for served in sharing.values()), default=0)
     here = [nic.id for nic in cluster.of_kind("nic") if nic.node == gpus[0].node]
-    even = -(-sum(map(len, sharing.values())) // max(1, len(here)))  # where there are fewer NICs than GPUs, some share
+    served, cards = sum(map(len, sharing.values())), max(1, len(here))
+    lacks_one = cards == served - 1 >= ALL_BUT_ONE
+    if cards < served and served % cards and not lacks_one:
+        return
+    even = 1 if lacks_one else -(-served // cards)
     idle = [nic for nic in here if nic not in sharing]
     idly = f" ({_names(idle)}: nearest to none)" if idle else ""
-    for nic, served in sharing.items():
-        if len(served) > max(least, even):
+    for nic, its in sharing.items():
+        if len(its) > max(least, even):
             has = "one each" if least == 1 else f"one for every {least}"
-            yield f"{' and '.join(served)} share {nic}, the other GPUs have {has}: a bottleneck between nodes{idly}"
+            yield f"{' and '.join(its)} share {nic}, the other GPUs have {has}: a bottleneck between nodes{idly}"
 
 
 def _names(ids: Sequence[str]) -> str:

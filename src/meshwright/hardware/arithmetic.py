@@ -37,16 +37,20 @@ def infiniband_bytes_per_s(generation: str, lanes: int = 4) -> float:
 def gpu_link(catalogue: Catalogue, node: NodeType) -> Interconnect:
     """Return the links between the accelerators of a node: their own, or PCIe where they have none, or no peer.
 
-    Chips of a torus have their own links whatever stands in one node.
+    Chips of a torus have their own links whatever stands in one node. Bridges count where a mesh says which pairs have
+    one: nobody knows of a cloud's cards.
     """
     accelerator = catalogue.accelerators[node.accelerator]
-    in_torus = catalogue.network(node.network).family == "ici"
-    own = accelerator.link if node.gpus.number > 1 or node.switch or in_torus else None
+    in_torus = node.network is not None and catalogue.network(node.network).family == "ici"
+    wired = not accelerator.bridged or bool(node.mesh)
+    own = (node.link or accelerator.link) if wired and (node.gpus.number > 1 or node.switch or in_torus) else None
     return catalogue.interconnect(own or accelerator.host_link)
 
 
 def node_network_bytes_per_s(catalogue: Catalogue, node: NodeType) -> float:
     """Return the rate of all compute NICs of a node together, per direction."""
+    if node.nics is None or node.network is None:
+        return 0.0
     return node.nics.number * catalogue.network(node.network).rate_bytes_per_s
 
 

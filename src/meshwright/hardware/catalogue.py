@@ -50,6 +50,17 @@ class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
         """Return one kind of NIC."""
         return _get(self.networks, name, "network")
 
+    @property
+    def whole_nodes(self) -> dict[str, NodeType]:
+        """Return the node types from which others with their accelerator are told: whole, with a documented network."""
+        return {key: node for key, node in self.nodes.items() if node.network and not node.part}
+
+    def node_network(self, node: NodeType) -> NetworkPort:
+        """Return the NIC of a node; InputError where what joins several of them is not documented."""
+        if node.network is None:
+            raise InputError(f"{node.title}: {node.no_network}")
+        return self.network(node.network)
+
     def node(self, name: str) -> NodeType:
         """Return one node type, by its key or by a cloud's name for it ("p5.48xlarge")."""
         return self.nodes[self.node_key(name)]
@@ -222,8 +233,13 @@ def _check(catalogue: Catalogue, where: str) -> None:
                 _known(link, catalogue.interconnects, f"{where}: accelerators.{key}.{name}")
     for key, node in catalogue.nodes.items():
         _known(node.accelerator, catalogue.accelerators, f"{where}: nodes.{key}.accelerator")
-        _known(node.network, catalogue.networks, f"{where}: nodes.{key}.network")
+        if (node.network is None) != (node.nics is None) or (node.network is None) != bool(node.no_network):
+            raise InputError(f"{where}: nodes.{key}: expected network and nics, or no_network with the reason")
+        if node.network:
+            _known(node.network, catalogue.networks, f"{where}: nodes.{key}.network")
         _known(node.fabric, catalogue.fabrics, f"{where}: nodes.{key}.fabric")
+        if node.link:
+            _known(node.link, catalogue.interconnects, f"{where}: nodes.{key}.link")
         if node.switch:
             _known(node.switch, catalogue.switches, f"{where}: nodes.{key}.switch")
 

@@ -117,19 +117,28 @@ class NodeType(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     title: str
     accelerator: str
     gpus: SourcedFigure
-    network: str
-    nics: SourcedFigure
+    network: str | None = None
+    nics: SourcedFigure | None = None
+    no_network: str = ""  # why `network` and `nics` are missing: one such machine alone
     switch: str | None = None
+    link: str | None = None  # an interconnect, where its accelerators have more links here than elsewhere
     peer_links: SourcedFigure | None = None  # most links to one peer, where the mesh is not all to all
     mesh: tuple[tuple[int, int, int], ...] = ()  # that mesh: (GPU, GPU, links)
     numa_nodes: SourcedFigure
     host_memory: SourcedFigure | None = None  # of its processors, together
     host_memory_rate: SourcedFigure | None = None
+    part: bool = False  # a share of a machine, as clouds rent it: tells nothing of other machines with its accelerator
     aliases: tuple[str, ...] = ()  # what the cloud that rents it calls it
     fabric: str = "flat"  # of the catalogue, where nobody asks for another: chips of a TPU slice are a torus
     most_nodes: SourcedFigure | None = None  # that such a fabric joins
+    slice_rate: SourcedFigure | None = None  # of one such node towards other slices, over the network of its host
     scale_up_nodes: SourcedFigure | None = None  # nodes that one domain of the accelerators' own links spans
     traps: tuple[str, ...] = ()
+
+    @property
+    def ports(self) -> int:
+        """NICs of one such machine; 0 where they are not documented."""
+        return round(self.nics.number) if self.nics else 0
 
 
 class FabricType(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

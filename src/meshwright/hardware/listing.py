@@ -8,6 +8,7 @@ import msgspec
 
 from ..errors import InputError, nearest
 from ..units import format_network_rate, format_rate
+from .arithmetic import node_network_bytes_per_s
 from .catalogue import Catalogue, sourced_figures
 
 TABLES = ("accelerators", "interconnects", "switches", "networks", "nodes", "fabrics", "traps")
@@ -107,8 +108,8 @@ def _entry(catalogue: Catalogue, table: str, name: str, item: Any) -> HardwareEn
             texts[key] += f" [{other.value} by {other.source}]"
     if found_in := getattr(item, "found_in", ()):
         texts["found_in"] = ", ".join(found_in)
-    if table == "nodes":
-        rate = item.nics.number * catalogue.network(item.network).rate_bytes_per_s
+    if table == "nodes" and item.network:
+        rate = node_network_bytes_per_s(catalogue, item)
         texts["network_rate"], numbers["network_rate"] = f"{format_network_rate(rate)} per direction", rate
     return HardwareEntry(table, name, item.title, texts, numbers, sources, getattr(item, "traps", ()))
 

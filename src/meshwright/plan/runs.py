@@ -169,7 +169,7 @@ def _run(
     layout, shard = layout_of(cells, stack, gpus, per_node, assumed)
     rate = number_of(cells, "inter_node_Gbps_per_node")
     if rate is None:
-        rate = node_network_bytes_per_s(catalogue, node) * 8e-9 if node else 3200.0
+        rate = (node_network_bytes_per_s(catalogue, node) * 8e-9 if node else 0.0) or 3200.0
         if gpus > per_node:
             assumed.append(f"inter-node rate {rate:.0f} Gb/s a node")
     batch = count_of(cells, "global_batch_sequences")
@@ -273,8 +273,8 @@ def accelerator_of(catalogue: Catalogue, name: str) -> str:
 def _node(catalogue: Catalogue, accelerator: str) -> tuple[str, NodeType | None]:
     """Return the first node type of the catalogue with this accelerator, or with the same family of it."""
     family = accelerator.split("-")[0]
-    exact = [key for key, node in catalogue.nodes.items() if node.accelerator == accelerator]
-    related = [key for key, node in catalogue.nodes.items() if node.accelerator.split("-")[0] == family]
+    exact = [key for key, node in catalogue.whole_nodes.items() if node.accelerator == accelerator]
+    related = [key for key, node in catalogue.whole_nodes.items() if node.accelerator.split("-")[0] == family]
     for key in (*exact, *related):
         return key, catalogue.nodes[key]
     return "", None

@@ -52,3 +52,23 @@ def test_trainium3_is_switched_over_its_sleds():
 
     assert cluster.groups[0].switched
     assert bisection_bytes_per_s(cluster) == pytest.approx(72 * 1.28e12)
+
+
+def test_the_four_instances_of_an_ultraserver_are_a_torus_with_half_as_fast_links_between_them():
+    cluster = catalogue_cluster(CATALOGUE, "trn2-ultraserver", nodes=1)
+    (group,) = cluster.groups
+    of = {i: [rate for a, b, rate in group.mesh if i in (a, b)] for i in range(64)}
+
+    assert all(sorted(rates) == [64e9] * 2 + [128e9] * 4 for rates in of.values())
+    assert group.gpu_bandwidth_bytes_per_s == 640e9
+    assert bisection_bytes_per_s(cluster) == pytest.approx(2 * 16 * 64e9)
+
+
+@pytest.mark.parametrize(
+    ("name", "chips", "rate"),
+    [("tpu-v5p", 6144, 50), ("tpu-v5e", 256, 25), ("tpu-v6e", 256, 100), ("tpu-v7", 9216, 100)],
+)
+def test_more_chips_than_a_slice_are_refused_with_what_joins_slices(name, chips, rate):
+    assert catalogue_cluster(CATALOGUE, name, gpus=chips).num_gpus == chips
+    with pytest.raises(InputError, match=f"up to {chips}, .* slices meet .*, {rate} Gb/s a chip, which is not priced"):
+        catalogue_cluster(CATALOGUE, name, gpus=2 * chips)

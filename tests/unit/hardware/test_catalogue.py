@@ -3,8 +3,10 @@ import json
 import pytest
 
 from meshwright.cli import run_command
+from meshwright.cluster.builders import catalogue_cluster
 from meshwright.errors import InputError
 from meshwright.hardware import load_catalogue
+from meshwright.hardware.arithmetic import gpu_link, node_network_bytes_per_s
 from meshwright.hardware.catalogue import sourced_figures
 from meshwright.hardware.listing import compared, entries, find_entry
 
@@ -185,3 +187,53 @@ def test_a_name_that_is_of_no_single_accelerator_means_none(catalogue, name):
 )  # fmt: skip
 def test_a_node_is_found_by_what_its_cloud_calls_it(catalogue, name, key):
     assert catalogue.node_key(name) == key
+
+
+@pytest.mark.parametrize(
+    ("name", "accelerator", "gpus", "gbps"),
+    [
+        ("p5.4xlarge", "h100", 1, 100), ("g6e.24xlarge", "l40s", 4, 200), ("g5.12xlarge", "a10g", 4, 40),
+        ("a3-edgegpu-8g", "h100", 8, 400), ("a3-highgpu-4g", "h100", 4, 100), ("a3-highgpu-2g", "h100", 2, 50),
+        ("Standard_NC96ads_A100_v4", "a100-80g-pcie", 4, 80), ("NC24ads_A100_v4", "a100-80g-pcie", 1, 20),
+        ("Standard_NC80adis_H100_v5", "h100-nvl", 2, 80), ("BM.GPU.H100T.8", "h100", 8, 3200),
+        ("gpu_8x_a100_80gb_sxm4", "a100-80g", 8, 0), ("gpu_4x_h100_sxm5", "h100", 4, 0),
+        ("mi300x-192gb-ib.8x", "mi300x", 8, 0), ("trn2-ultraserver", "trainium2", 64, 12800),
+    ],
+)  # fmt: skip
+def test_an_instance_of_a_cloud_has_its_gpus_and_its_documented_network(catalogue, name, accelerator, gpus, gbps):
+    node = catalogue.node(name)
+
+    assert (node.accelerator, node.gpus.number) == (accelerator, gpus)
+    assert node_network_bytes_per_s(catalogue, node) * 8e-9 == pytest.approx(gbps)
+
+
+def test_instances_whose_network_is_not_documented_are_planned_one_at_a_time(catalogue):
+    assert catalogue_cluster(catalogue, "gpu_8x_b200_sxm6", nodes=1).num_gpus == 8
+    with pytest.raises(InputError, match="lambda-8x-b200-sxm6: 2 nodes: what joins on-demand instances is not doc"):
+        catalogue_cluster(catalogue, "gpu_8x_b200_sxm6", gpus=16)
+
+
+def test_a_node_without_nics_says_why(tmp_path):
+    file = tmp_path / "mine.toml"
+    file.write_text(
+        '[sources]\nme = "me"\n[nodes.mine]\ntitle = "mine"\naccelerator = "h100"\n'
+        'gpus = { value = 8, source = "me" }\nnuma_nodes = { value = 2, source = "me" }\n'
+    )
+    with pytest.raises(InputError, match="nodes.mine: expected network and nics, or no_network with the reason"):
+        load_catalogue(file)
+
+
+def test_cards_that_may_have_bridges_meet_over_pcie_in_a_node_that_does_not_say_so(catalogue):
+    for name in ("NC96ads_A100_v4", "NC80adis_H100_v5", "gpu_4x_a6000"):
+        assert gpu_link(catalogue, catalogue.node(name)).kind == "pcie", name
+
+
+def test_a_share_of_a_machine_tells_nothing_of_other_machines(catalogue):
+    assert "gcp-a3-high-4g" not in catalogue.whole_nodes
+    assert "lambda-4x-h100-sxm5" not in catalogue.whole_nodes
+    assert {"dgx-h100", "gcp-a3-edge", "tpu-v5p"} <= set(catalogue.whole_nodes)
+
+
+def test_the_h20z_is_no_h20(catalogue):
+    assert catalogue.driver_key("NVIDIA H20Z") == "h200"
+    assert catalogue.driver_key("NVIDIA H20") == "h20"

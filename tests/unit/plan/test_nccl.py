@@ -124,7 +124,7 @@ def test_time_grows_with_ranks_over_whole_domains_too(node, collective, sizes):
 
 
 @pytest.mark.parametrize("collective", COLLECTIVES)
-@pytest.mark.parametrize("node", sorted(CATALOGUE.nodes))
+@pytest.mark.parametrize("node", sorted(key for key, node in CATALOGUE.nodes.items() if node.network))
 def test_time_grows_with_bytes_and_with_ranks_of_a_domain(node, collective):
     kind = CATALOGUE.nodes[node]
     domain = round(kind.gpus.number) * (round(kind.scale_up_nodes.number) if kind.scale_up_nodes else 1)

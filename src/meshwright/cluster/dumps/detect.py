@@ -35,7 +35,7 @@ from .nccl_log import from_nccl_log, looks_like_nccl_log
 from .numactl import from_numactl, looks_like_numactl
 from .nvidia import from_nvidia_matrix
 from .p2p import from_p2p, looks_like_p2p, without_p2p
-from .pasted import plain_lines
+from .pasted import plain_lines, uncommented
 from .rocm import from_rocm_json, from_rocm_topology, looks_like_rocm, looks_like_rocm_json
 from .slurm import from_slurm_topology, from_slurm_yaml, looks_like_slurm, looks_like_slurm_yaml
 from .unread import known_but_unread
@@ -219,6 +219,7 @@ def _from_xml(text: str, where: str, catalogue: Catalogue, gpu: str | None) -> C
 
 
 def _from_text(text: str, where: str, catalogue: Catalogue, gpu: str | None, facts: GpuEvidence | None) -> Cluster:
+    text = uncommented(text)
     *first, last = READERS
     for reader in first:
         if reader.looks(text):

@@ -229,7 +229,7 @@ def _cpus(found: _Found) -> tuple[list[Device], list[Device]]:
         its = (its & found.pus) if its else found.pus if len(found.cpus) == 1 else set()
         memory = found.memory.get(number)
         if its - taken:
-            cpus.append(_cpu(number, its, memory, found))
+            cpus.append(_cpu(number, its - taken, memory, found))
         elif memory != 0:
             model = found.subtypes.get(number, "")
             memories.append(Device(id=f"MEM{number}", kind="memory", model=model, numa=number, memory_bytes=memory))

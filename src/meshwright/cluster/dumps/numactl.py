@@ -16,19 +16,22 @@ def looks_like_numactl(text: str) -> bool:
 
 
 def from_numactl(text: str, where: str) -> Cluster:
-    """Return the host and a CPU for each node that has CPUs; nodes without are memory alone."""
+    """Return the host and a CPU for each node that has CPUs; nodes without are memory alone, if they have any."""
     sizes = {int(node): int(size) * 2**20 for node, size in SIZE.findall(text)}
     cpus, memories = list[Device](), list[Device]()
     for number, listed in CPUS.findall(text):
         node, its = int(number), sorted({int(cpu) for cpu in listed.split()})
         memory = sizes.get(node)
+        if not its and memory == 0:  # the place of a GPU's memory that is in parts, or of a device
+            continue
         if not its:
             memories.append(Device(id=f"MEM{node}", kind="memory", numa=node, memory_bytes=memory))
             continue
         affinity = format_cores(its)
         cpu = Device(id=f"CPU{node}", kind="cpu", numa=node, cores=len(its), cpu_affinity=affinity, memory_bytes=memory)
         cpus.append(cpu)
-    if len({device.id for device in (*cpus, *memories)}) < len(cpus) + len(memories):
+    listed_nodes = [number for number, _ in CPUS.findall(text)]
+    if len(set(listed_nodes)) < len(listed_nodes):
         raise InputError(f"{where}: a node stands twice, expected the output of numactl -H of one host")
     if not cpus:
         raise InputError(f"{where}: no node has CPUs, expected the output of numactl -H")

@@ -13,6 +13,9 @@ TIME = re.compile(r"^\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d
 CLOCK = re.compile(r"^\[?\d\d:\d\d:\d\d(?:[.,]\d+)?\]?\s")
 HOST = re.compile(r"^\[?([A-Za-z][\w.-]*)(?:\]|:)(?: |(?=\t)|(?=\s*$))|^(\d+): ")
 CSV_HEADER = re.compile(r"""^\W*GPU0["']?\s*([,;])\s*["']?GPU1\b""")
+# a header of GPUs or the root of a PCI tree behind the sign of a comment, as in the script that a note quotes
+COMMENTED = re.compile(r"^\s*(?:#|//) *(?:\s+GPU0\s+GPU1\b|-\+?-?\[[0-9a-f]{4,8}:[0-9a-f]{2}\]-)", re.M)
+COMMENT = re.compile(r"^\s*(?:#|//) ?", re.M)
 LEVEL = re.compile(r"^(?:\[?(?:INFO|DEBUG|WARN(?:ING)?|ERROR|STDOUT|OUT)\]?:?\s)", re.I)
 
 
@@ -23,6 +26,11 @@ class PlainLine:
     number: int
     text: str
     host: str = ""
+
+
+def uncommented(text: str) -> str:
+    """Return a text without the signs of comments where a dump stands behind them, any other text as it is."""
+    return COMMENT.sub("", text) if COMMENTED.search(text[:200_000]) else text
 
 
 def plain_lines(text: str) -> list[PlainLine]:

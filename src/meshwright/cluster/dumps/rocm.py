@@ -16,23 +16,24 @@ from ..graph import Cluster, Device, Link
 from .names import card_names
 from .pasted import plain_lines
 
-SECTION = re.compile(r"=+\s*(.*?)\s*=+\s*$")
+SECTION = re.compile(r"=+\s*(.*?)\s*=+\s*$|(?:#{1,6}|\*\*)\s*([A-Za-z ]+?)\s*(?:\*\*)?\s*$")  # or of Markdown
 TITLE = re.compile(r"([A-Z][A-Z /-]+) TABLE:\s*$")
 NUMA = re.compile(r"GPU\s*\[?\s*(\d+)\s*\]?\s*:\s*\(Topology\)\s*Numa (Node|Affinity):\s*(-?\d+)")
 TYPES = {"XGMI": "xGMI", "PCIE": "PCIe"}
-TABLES = {  # what both tools call it: name of the table
-    "Link Type between two GPUs": "type",
-    "Weight between two GPUs": "weight",
-    "Hops between two GPUs": "hops",
-    "LINK TYPE": "type",
-    "WEIGHT": "weight",
-    "HOPS": "hops",
-    "NUMA BW": "bandwidth",
+TABLES = {  # what both tools call it, in small letters: name of the table
+    "link type between two gpus": "type",
+    "weight between two gpus": "weight",
+    "hops between two gpus": "hops",
+    "link type": "type",
+    "weight": "weight",
+    "hops": "hops",
+    "numa bw": "bandwidth",
 }
 NEEDED = "expected the output of rocm-smi --showtopo or amd-smi topology"
 DIRECT_WEIGHT = 15
 SAME_NODE_HOPS = 2  # from a GPU to its CPU and to the other GPU; more of them cross the sockets
 MAX_GPUS = 128
+MOST_LINKS = 7  # of a card of AMD towards its peers
 
 
 @dataclass(slots=True)
@@ -52,7 +53,7 @@ class _Tables:
 def looks_like_rocm(text: str) -> bool:
     """Return whether a text is the output of rocm-smi or amd-smi."""
     return (
-        "Link Type between two GPUs" in text
+        "link type between two gpus" in text.lower()
         or "LINK TYPE TABLE" in text
         or ("(Topology)" in text and re.search(r"GPU ?\[?\d", text) is not None)
     )
@@ -91,9 +92,10 @@ def _cluster(tables: _Tables, where: str, catalogue: Catalogue, gpu: str | None)
         raise InputError(f"{where}: {count} GPUs, expected 1 to {MAX_GPUS}")
     ids = [name if name.startswith("GPU") else f"GPU{i}" for i, name in enumerate(tables.names)]
     devices = [Device(id=ids[i], kind="gpu", numa=tables.numa.get(i)) for i in range(count)]
-    if gpu is not None:
+    parts = _are_partitions(tables, catalogue, gpu)
+    if gpu is not None and not parts:
         devices = [with_catalogue(device, gpu, catalogue) for device in devices]
-    rule = _Rates(catalogue, gpu)
+    rule = _Rates(catalogue, None if parts else gpu)
     links = []
     for i, j in itertools.combinations(range(count), 2):
         kind = _kind(tables, ids, (i, j), where)
@@ -102,10 +104,23 @@ def _cluster(tables: _Tables, where: str, catalogue: Catalogue, gpu: str | None)
             raise InputError(f"{where}: {ids[i]} to {ids[j]} is {one} one way and {other} the other")
         rate = rule.bytes_per_s(kind, tables, (i, j), f"{ids[i]}-{ids[j]}")
         links.append(Link(a=ids[i], b=ids[j], kind=kind, bandwidth_bytes_per_s=rate))
-    warnings = rule.warnings()
+    warnings = [parts] if parts else rule.warnings()
     if ids != tables.names:
         warnings.append(", ".join(f"{a} is {b}" for a, b in zip(ids, tables.names, strict=True)))
     return Cluster(name=where, devices=tuple(devices), links=tuple(links), warnings=tuple(warnings))
+
+
+def _are_partitions(tables: _Tables, catalogue: Catalogue, gpu: str | None) -> str:
+    """Say that the devices are parts of cards (DPX, CPX): each has twice as many peers as a card links."""
+    link = catalogue.accelerators[catalogue.shown_key(gpu)].link if gpu else None
+    most = round(catalogue.interconnect(link).links.number) if link else MOST_LINKS
+    peers = sum(cell.upper() == "XGMI" for (i, _), cell in tables.cells["type"].items() if i == 0)
+    if peers < 2 * most:
+        return ""
+    return (
+        f"{len(tables.names)} devices of which each has {peers} peers over xGMI, where a card has {most} links: they "
+        "are partitions of cards (DPX, CPX), whose rates, memory and peaks are parts of a card's and not known"
+    )
 
 
 def _kind(tables: _Tables, ids: Sequence[str], pair: tuple[int, int], where: str) -> str:
@@ -181,10 +196,11 @@ def _read_tables(lines: Sequence[str], where: str) -> _Tables:
     i = 0
     while i < len(lines):
         heading = SECTION.match(lines[i].strip()) or TITLE.match(lines[i].strip())
-        table = TABLES.get(heading.group(1)) if heading else None
+        title = next(filter(None, heading.groups()), "") if heading else ""
+        table = TABLES.get(title.lower())
         i += 1
         if table is not None:
-            i, names, cells = _table(lines, i, where, heading.group(1) if heading else "")
+            i, names, cells = _table(lines, i, where, title)
             if not by_name:
                 by_name = {name: n for n, name in enumerate(names)}
             elif set(names) != set(by_name):

@@ -103,11 +103,8 @@ def _sizes(text: str, where: str) -> tuple[int, ...]:
 def from_slurm_topology(text: str, where: str) -> Cluster:
     """Return a cluster of placements only: the switches above every node, the leaf first, and its block."""
     tree = _Tree()
-    for number, line in enumerate(text.splitlines(), start=1):
+    for number, plain in _whole_lines(text):
         here = f"{where}:{number}"
-        plain = line.split("#")[0].strip()
-        if not plain:
-            continue
         pairs = {key.lower(): value for key, value in PAIR.findall(plain)}
         head = next((name for name in HEADS if name in pairs), None)
         if head is not None:
@@ -119,6 +116,22 @@ def from_slurm_topology(text: str, where: str) -> Cluster:
         elif "linkspeed" not in pairs:
             raise InputError(f"{here}: expected SwitchName=..., BlockName=..., AggregatedBlock=... or BlockSizes=...")
     return _placed(tree, where)
+
+
+def _whole_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Yield each line that says something, with its number; one that ends in a backslash goes on in the next."""
+    begun, first = "", 0
+    for number, line in enumerate(text.splitlines(), start=1):
+        plain = line.split("#")[0].strip()
+        begun, first = f"{begun} {plain}".strip(), first if begun else number
+        if plain.endswith("\\"):
+            begun = begun[:-1].rstrip()
+            continue
+        if begun:
+            yield first, begun
+        begun = ""
+    if begun:
+        yield first, begun
 
 
 def from_slurm_yaml(text: str, where: str) -> Cluster:
