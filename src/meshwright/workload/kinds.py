@@ -134,6 +134,77 @@ class Latent(_Kind, frozen=True, kw_only=True, tag="latent"):
         return 2.0 * self.attended(seq_len, causal=causal) * self.score_width + index
 
 
+class Compressed(_Kind, frozen=True, kw_only=True, tag="compressed"):
+    """Attention of many heads over one key that is its value: the last `window` tokens, and a mean of each `rate` ones.
+
+    DeepSeek-V4's (transformers, models/deepseek_v4/modeling_deepseek_v4.py). `overlap`: a mean reaches into the group
+    before, by projections twice as wide; `index_heads`: each query meets the `index_top` means that an indexer picks.
+    The output passes through `groups` projections of `group_rank` columns each.
+    """
+
+    heads: int
+    head_dim: int
+    q_rank: int
+    groups: int
+    group_rank: int
+    window: int
+    rate: int = 0  # 0: the window alone
+    overlap: bool = False
+    index_heads: int = 0
+    index_dim: int = 0
+    index_top: int = 0
+    streams: int = 0  # elements of a token in further residual streams, which are kept around the layer's two halves
+
+    @property
+    def kept(self) -> int:
+        """Return the elements of a token that are kept: what projections return, rotated queries, the streams."""
+        wide = 2 if self.overlap else 1
+        means = 2 * wide * (self.head_dim + self.index_dim) if self.rate else 0
+        index = 2 * self.index_heads * self.index_dim
+        return (
+            2 * (self.out_width + self.q_rank + self.head_dim)
+            + self.groups * self.group_rank
+            + means
+            + index
+            + (2 * self.streams)
+        )
+
+    @property
+    def cut(self) -> dict[str, int]:
+        """Return what tensor parallelism cuts."""
+        return {"attention heads": self.heads, "groups of the output projection": self.groups}
+
+    @property
+    def out_width(self) -> int:
+        """Columns that the output projections take."""
+        return self.heads * self.head_dim
+
+    @property
+    def scored(self) -> tuple[tuple[float, int], ...]:
+        """Return elements that scores are multiplied along, each with the span of tokens that it reaches (0: all)."""
+        width = float(2 * self.out_width)
+        if not self.rate:
+            return ((width, self.window),)
+        index = (self.index_heads * self.index_dim / self.rate, 0)
+        return ((width, self.window), (width / self.rate, self.index_top * self.rate), *((index,) if index[0] else ()))
+
+    def weights(self, hidden: int) -> int:
+        """Return the weights that a token is multiplied with, compressors and indexer included."""
+        queries = self.q_rank * (hidden + self.out_width)
+        out = self.group_rank * (self.out_width + self.groups * hidden)
+        means = 2 * hidden * (2 if self.overlap else 1) * (self.head_dim + self.index_dim) if self.rate else 0
+        index = self.index_heads * (self.q_rank * self.index_dim + hidden)
+        return queries + hidden * self.head_dim + out + means + index
+
+    def flops(self, seq_len: int, *, causal: bool) -> float:
+        """Return the FLOPs of one token's scores and of the indexer's, forward."""
+        found = 0.0
+        for width, span in self.scored:
+            reach = min(seq_len, span or seq_len)
+            found += 2.0 * width * (reach - reach * reach / (2.0 * seq_len) if causal else reach)
+        return found
+
+
 class GatedDelta(_Kind, frozen=True, kw_only=True, tag="gated_delta"):
     """Linear attention by the gated delta rule (Yang et al. 2024, arXiv 2412.06464); a state of key x value a head.
 
@@ -369,7 +440,7 @@ class Experts(_Kind, frozen=True, kw_only=True, tag="experts"):
         return self.around(hidden) + self.count * self.expert(hidden) + self.unused
 
 
-Mixer = Attention | Latent | GatedDelta | Mamba2 | Mamba1 | Lightning | ShortConv
+Mixer = Attention | Latent | Compressed | GatedDelta | Mamba2 | Mamba1 | Lightning | ShortConv
 Network = Dense | Experts
 
 

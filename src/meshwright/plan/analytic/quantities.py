@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from ...layout import OFFLOADS, ORDERS, Layout
 from ...workload.architecture import Architecture
-from ...workload.kinds import Attention, Experts, GatedDelta, Latent, Mixer
+from ...workload.kinds import Attention, Compressed, Experts, GatedDelta, Latent, Mixer
 from ...workload.program import Number as Number
 
 Array = npt.NDArray[np.float64]
@@ -198,6 +198,10 @@ def scores_of(model: Architecture) -> dict[str, float]:
                     spans[kind] += weight * (window or chunk)
                 if isinstance(mixer, Latent):  # an indexer's scores are those of narrow heads over all tokens
                     sums["full"] += run.count * mixer.index_heads * mixer.index_dim
+            elif isinstance(mixer, Compressed):
+                for width, span in mixer.scored:
+                    sums["near" if span else "full"] += run.count * width
+                    spans["near"] += run.count * width * span
             else:
                 recurrent += run.count * mixer.flops(LONG, causal=True)
     return {
@@ -212,9 +216,7 @@ def scores_of(model: Architecture) -> dict[str, float]:
 
 def span_of(mixer: Attention | Latent) -> tuple[int, int]:
     """Return the window and the chunk of an attention, 0 where it has none."""
-    return (
-        (mixer.index_top if mixer.index_heads else 0, 0) if isinstance(mixer, Latent) else (mixer.window, mixer.chunk)
-    )
+    return (mixer.index_top, 0) if isinstance(mixer, Latent) else (mixer.window, mixer.chunk)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,8 @@
 import msgspec
 
 from ..architecture import Architecture
-from ..kinds import Attention, LayerKind
-from .decoders import Traits, decoder, made
+from ..kinds import Attention, Compressed, LayerKind
+from .decoders import Traits, decoder, experts_of, made
 from .pattern import layer_types
 from .reader import ConfigReader
 
@@ -49,6 +49,85 @@ def laguna(c: ConfigReader) -> Architecture:
         small = layer.small + (many - usual) * c.whole("head_dim") * biased  # biases of the queries
         found.append(msgspec.structs.replace(layer, more=hidden * many * (gating == "per-head"), small=small))
     return made(c, LAGUNA, found)
+
+
+RATES = {"sliding_attention": 0, "compressed_sparse_attention": 4, "heavily_compressed_attention": 128}
+
+
+def deepseek_v4(c: ConfigReader) -> Architecture:
+    """Return DeepSeek-V4: attention over a window and means of tokens, experts in every layer, several streams."""
+    count, hidden = c.layers(), c.whole("hidden_size")
+    rates = _rates(c)
+    kinds, streams = _compressed_kinds(c, count), c.whole("hc_mult", 4)
+    if c.flag("attention_bias") or c.flag("mlp_bias"):
+        raise ValueError("attention_bias, mlp_bias: expected false")
+    c.skip("mlp_layer_types", "num_hash_layers", "hc_sinkhorn_iters", "qk_rope_head_dim", "compress_rope_theta")
+    c.skip("expert_dtype", "intermediate_size", "num_key_value_heads")
+    words = c.words("mlp_layer_types", count) or []
+    if not set(words) <= {"hash_moe", "moe"}:
+        raise ValueError(f"mlp_layer_types: expected hash_moe or moe for each of the {count} layers")
+    if c.whole("shared_experts", 1) != 1:
+        raise ValueError("n_shared_experts: expected 1")
+    routed = experts_of(c, Traits(one_shared=True), gated=True)
+    if streams > 1:
+        c.assumed.append(f"{streams} residual streams: checkpoints and sends between stages are counted as of one")
+    mixes = (2 + streams) * streams  # what a layer's halves read of the streams, write to them, and mix among them
+    layers = []
+    for kind in kinds:
+        mixer = _compressed(c, kind, rates[kind], (streams - 1) * hidden)
+        small = 2 * hidden + mixer.q_rank + mixer.head_dim + mixer.heads + 2 * (mixes + 3)
+        if mixer.rate:  # norms of means, and a weight for each place in a group
+            small += mixer.head_dim * (1 + mixer.rate * (2 if mixer.overlap else 1))
+            small += mixer.index_dim * (1 + 2 * mixer.rate)
+        layers.append(LayerKind(mixer=mixer, network=routed, small=small, more=2 * mixes * streams * hidden))
+    return made(c, Traits(), layers, beside_weights=streams * streams * hidden, beside_parameters=streams + 1)
+
+
+def _rates(c: ConfigReader) -> dict[str, int]:
+    """Return how many tokens a mean is over, by the kind of a layer."""
+    old = {"compressed_sparse_attention": "compress_rate_csa", "heavily_compressed_attention": "compress_rate_hca"}
+    given = c.part("compress_rates")
+    found = {kind: c.whole(old[kind], given.get(kind, rate)) if rate else 0 for kind, rate in RATES.items()}
+    for kind, rate in found.items():
+        if kind in old and (isinstance(rate, bool) or not isinstance(rate, int) or rate < 1):
+            raise ValueError(f"compress_rates: {kind}: expected 1 or more, got {rate!r}")
+    return found
+
+
+def _compressed_kinds(c: ConfigReader, count: int) -> list[str]:
+    """Return the kind of each layer: by name, by the rates of older files, or each second one alternating."""
+    named, listed = c.words("layer_types", count), c.numbers("compress_ratios")
+    if named is None and listed is not None:
+        words = {rate: kind for kind, rate in RATES.items()}
+        if len(listed) < count or not set(listed) <= words.keys():
+            raise ValueError(f"compress_ratios: expected 0, 4 or 128 for each of the {count} layers")
+        named = [words[rate] for rate in listed[:count]]
+    kinds = ("heavily_compressed_attention", "compressed_sparse_attention")
+    found = named or [kinds[i % 2 if i >= 2 else 0] for i in range(count)]
+    if not set(found) <= RATES.keys():
+        raise ValueError(f"layer_types: expected {', '.join(RATES)} for each of the {count} layers")
+    return found
+
+
+def _compressed(c: ConfigReader, kind: str, rate: int, streams: int) -> Compressed:
+    sparse = kind == "compressed_sparse_attention"
+    names = {"index_heads": "index_n_heads", "index_dim": "index_head_dim", "index_top": "index_topk"}
+    index = {name: c.whole(key) for name, key in names.items()}
+    found = Compressed(
+        heads=c.whole("num_attention_heads"),
+        head_dim=c.whole("head_dim"),
+        q_rank=c.whole("q_lora_rank"),
+        groups=c.whole("o_groups"),
+        group_rank=c.whole("o_lora_rank"),
+        window=c.whole("sliding_window"),
+        rate=rate,
+        overlap=sparse,
+        streams=streams,
+        **(index if sparse else {}),
+    )
+    if not found.groups or found.heads % found.groups:
+        raise ValueError(f"o_groups: {found.groups} does not divide num_attention_heads {found.heads}")
+    return found
 
 
 def _layers(model: Architecture) -> list[LayerKind]:

@@ -17,7 +17,7 @@ EXPECTED = {row["model"]: row for row in csv.DictReader((CASES / "expected.csv")
 LLAMA = json.loads((CASES / "llama31-70b.json").read_text("utf-8"))
 # the library builds them from defaults that are refused: a size is missing, or heads do not divide
 NOT_ENOUGH = ("gemma3n_text", "glm4v_moe", "minicpm3", "olmo_hybrid", "vit")
-FAST = ("llama", "flint", "gemma3_text", "gpt_neo", "gpt_oss", "nemotron_h", "qwen3_5", "t5")
+FAST = ("llama", "deepseek_v4", "flint", "gemma3_text", "gpt_neo", "gpt_oss", "nemotron_h", "qwen3_5", "t5")
 
 
 def described(name):

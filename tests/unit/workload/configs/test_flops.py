@@ -54,6 +54,12 @@ CONFIGS = {
     "bamba": SIZES
     | {"mamba_n_heads": 8, "mamba_d_head": 64, "mamba_n_groups": 8, "mamba_d_state": 64, "mamba_chunk_size": 1024}
     | {"num_key_value_heads": 2, "attn_layer_indices": [1]},
+    # the library multiplies whole squares and masks them: spans that reach over everything leave the same
+    "deepseek_v4": ROUTED
+    | {"hidden_size": 256, "vocab_size": 512, "num_hidden_layers": 3, "num_attention_heads": 4, "head_dim": 64}
+    | {"q_lora_rank": 64, "o_groups": 2, "o_lora_rank": 64, "sliding_window": 32768, "n_shared_experts": 1}
+    | {"index_n_heads": 4, "index_head_dim": 32, "index_topk": 8192, "hc_mult": 4}
+    | {"layer_types": ["sliding_attention", "compressed_sparse_attention", "heavily_compressed_attention"]},
     "nemotron_h": GROUPED
     | ROUTED
     | {"mamba_num_heads": 8, "mamba_head_dim": 64, "n_groups": 8, "ssm_state_size": 64, "chunk_size": 1024}
