@@ -189,6 +189,32 @@ def qwen2_5_vl(c: ConfigReader, text: int) -> int:
     return _qwen_patch(c, width) + layers + width + merged * (merged + 1) + out * (merged + 1)
 
 
+def exaone4_5(c: ConfigReader, text: int) -> int:
+    """Return the encoder of EXAONE 4.5: that of Qwen2.5-VL with grouped heads."""
+    heads, width = c.whole("num_attention_heads"), c.whole("hidden_size")
+    few = c.whole("num_key_value_heads", heads)
+    if not heads or width % heads:
+        raise ValueError(f"num_heads: {heads} does not divide hidden_size {width}")
+    spared = 2 * (heads - few) * (width // heads)  # columns of keys and values
+    return qwen2_5_vl(c, text) - c.whole("num_hidden_layers") * spared * (width + 1)
+
+
+def glm_ocr(c: ConfigReader, text: int) -> int:
+    """Return the encoder of GLM-OCR: gated networks, norms of queries and keys, the merger of GLM-4.1V."""
+    width, out, merge = c.whole("hidden_size"), c.whole("out_hidden_size"), c.whole("spatial_merge_size")
+    heads, bias, channels = c.whole("num_attention_heads"), c.flag("attention_bias"), c.whole("channels", 3)
+    del text
+    if not heads or width % heads:
+        raise ValueError(f"num_heads: {heads} does not divide hidden_size {width}")
+    c.skip("image_size")
+    inner = c.whole("intermediate_size")
+    layer = block(width, inner, gated=True, norm_bias=False) - (4 * width + 2 * inner + width) * (not bias)
+    layer += 2 * (width // heads)
+    merger = out * out + 2 * out + 3 * out * channels * out
+    pixels = channels * c.whole("temporal_patch_size", 2) * c.whole("patch_size") ** 2
+    return width * (pixels + 1) + c.layers() * layer + width + out * (merge * merge * width + 1) + merger
+
+
 def qwen3_vl(c: ConfigReader, text: int) -> int:
     """Return the encoder of Qwen3-VL, its merger, and those of the layers whose features join deeper ones."""
     width, out = c.whole("hidden_size"), c.whole("out_hidden_size")
@@ -306,6 +332,8 @@ COMPOSITES: dict[str, Composite] = {
     "glm4v": Composite("glm4v_text", glm4v, whose="either"),
     "glm4v_moe": Composite("glm4v_moe_text", glm4v, whose="either"),
     "glm46v": Composite("glm4v_text", glm4v, whose="either"),
+    "glm_ocr": Composite("glm_ocr_text", glm_ocr, whose="either"),
+    "exaone4_5": Composite("exaone4", exaone4_5),
     "glmga": Composite("glm4v_text", glm4v, whose="either"),
     "cosmos3_omni": Composite("qwen3_vl_text", qwen3_vl),
     "deepseek_vl": Composite("llama", deepseek_vl, tied=True),
