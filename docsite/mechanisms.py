@@ -39,7 +39,8 @@ INSIDE = {
     "xGMI, MI250X": "xgmi-mi250x", "xGMI, one die of MI250X": "xgmi-mi200-gcd", "xGMI, MI300A": "xgmi-mi300a",
     "xGMI, MI300X": "xgmi-mi300x", "xGMI, MI350X": "xgmi-mi350", "Gaudi2": "gaudi2", "Gaudi 3": "gaudi3",
     "TPU v4": "ici-v4", "TPU v5e": "ici-v5e", "TPU v5p": "ici-v5p", "TPU v6e": "ici-v6e", "TPU7x": "ici-v7",
-    "NeuronLink 2": "neuronlink-2", "NeuronLink 3": "neuronlink-3", "NeuronLink 4": "neuronlink-4",
+    "NeuronLink 2": "neuronlink-2", "NeuronLink 3": "neuronlink-3", "NeuronLink 3, UltraServer": "neuronlink-3-ultra",
+    "NeuronLink 4": "neuronlink-4",
 }  # fmt: skip
 BETWEEN = {
     "InfiniBand": "infiniband", "EFA": "efa", "Gaudi2's RoCE": "gaudi2-100gbe", "GPUDirect-TCPX": "tcpx",
