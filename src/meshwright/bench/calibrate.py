@@ -111,11 +111,11 @@ def calibrate(
             continue
         say(f"measuring {_in_words(missing)} with {_counted(missing.ranks, 'rank')}; kept for later runs")
         start = time.monotonic()
-        if uses_accelerators(request.backend) and (reason := products_in_float8(request)[1]):
-            say(f"no fp8 is timed: {reason}")
         new, busy = _measure(missing, say)
         known = _merge(known, new)
         say(f"measured with {request.ranks} ranks in {time.monotonic() - start:.1f} s")
+        if uses_accelerators(request.backend) and (reason := new.conditions[0].no_fp8):
+            say(f"no fp8 is timed: {reason}")
         if busy:
             say(f"warning: meanwhile {busy}; what is predicted is for a machine as busy as that")
         _store(path, known)

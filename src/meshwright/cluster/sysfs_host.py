@@ -7,6 +7,7 @@ from ..errors import InputError
 from .cpumask import mask_cpus
 from .graph import Cluster, Device, Host
 from .local import format_cores, parse_cores
+from .numa import cpu_id, node_count, of_no_node
 from .sysfs import gpu_memory_nodes, read
 
 
@@ -50,14 +51,11 @@ def host_of(folder: Path) -> Cluster:
         warnings.append(f"NUMA nodes {names} list CPUs that another node lists too: which are theirs is not known")
     if rest := sorted(online - taken):
         cpus.append(_cpu(None if cpus else 0, rest, None, folder))
-        if len(cpus) > 1:
-            warnings.append(
-                f"CPUs {format_cores(rest)} are in no NUMA node of this copy: which is nearest is not known"
-            )
+        warnings += of_no_node(cpus)
     if not cpus:
         return Cluster(name=folder.name)
     cores = sum(cpu.cores or 0 for cpu in cpus)
-    host = Host(name=folder.name, cores=cores, memory_bytes=total, numa_nodes=sum(cpu.numa is not None for cpu in cpus))
+    host = Host(name=folder.name, cores=cores, memory_bytes=total, numa_nodes=node_count(cpus))
     return Cluster(name=folder.name, hosts=(host,), devices=(*cpus, *memories), warnings=tuple(warnings))
 
 
@@ -66,7 +64,7 @@ def _cpu(number: int | None, its: list[int], memory: int | None, folder: Path) -
         read(folder / f"devices/system/cpu/cpu{core}/topology/thread_siblings_list") or str(core) for core in its
     }
     return Device(
-        id="CPU of no node" if number is None else f"CPU{number}",
+        id=cpu_id(number),
         kind="cpu",
         node=folder.name,
         numa=number,

@@ -15,7 +15,7 @@ from collections import Counter
 
 import msgspec
 
-from .msccl_file import Algo, MscclGpu, MscclStep, ThreadBlock, read_algo
+from .msccl_file import Algo, MscclGpu, MscclStep, ThreadBlock
 
 replace = msgspec.structs.replace
 
@@ -36,12 +36,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     children: int = 1024
     missing: tuple[str, ...] = ("copy",)  # collectives that it does not know
 
-    def fault(self, text: str) -> str:
-        """Return the first thing in a file that the runtime does not take, in words; "" where it takes all."""
-        return self.fault_of(read_algo(text))
-
     def fault_of(self, algo: Algo) -> str:
-        """Likewise of a program."""
+        """Return the first thing in a program that the runtime does not take, in words; "" where it takes all."""
         if len(algo.name) > MAX_TEXT:
             return f"the name has {len(algo.name)} characters, it takes {MAX_TEXT}"
         for rank, gpu in enumerate(algo.gpus):

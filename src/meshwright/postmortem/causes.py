@@ -133,8 +133,8 @@ def _resolved(failure: Failure, identities: Sequence[RankIdentity], facts: list[
         failure = replace(failure, ranks=())  # a task of SLURM is then a host's agent
     if not ranks and failure.ranks:
         ranks = set(failure.ranks)
-    if not ranks and failure.host:
-        ranks = {fact.rank for fact in of(facts, Spoke) if PurePath(fact.where.file).stem == failure.host}
+    if not ranks and failure.pod:
+        ranks = {fact.rank for fact in of(facts, Spoke) if PurePath(fact.where.file).stem == failure.pod}
     if len(ranks) == 1:
         rank = ranks.pop()
         return replace(failure, rank=rank, where=failure.where.by(rank))

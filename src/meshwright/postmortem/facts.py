@@ -92,6 +92,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     rank: int | None = None
     ranks: tuple[int, ...] = ()
     host: str = ""
+    pod: str = ""  # of Kubernetes: its log is named after it
     pid: int | None = None
     bus_id: str = ""
     device: int | None = None  # GPU, as its host counts

@@ -20,18 +20,22 @@ class Pod(NamedTuple):
     rank: int | None = None
 
 
-def pods_of(messages: Sequence[LogMessage]) -> list[Pod]:
-    """Return the pod that each message of a file is about: of a description all lines, of events the one named.
+def pod_of_event(text: str) -> Pod:
+    """Return the pod that an event names."""
+    name = _OBJECT.search(text)
+    return Pod(name["pod"]) if name else Pod()
+
+
+def described_pods(messages: Sequence[LogMessage]) -> dict[int, Pod]:
+    """Return the pod of each message, by its place, that belongs to a pod's description.
 
     RANK in the environment is that of a process only in a pod of one: with several GPUs or processes it is not read.
     """
-    starts = [place for place, message in enumerate(messages) if _NAME.match(message.text)]
-    found = [Pod(name["pod"]) if (name := _OBJECT.search(message.text)) else Pod() for message in messages]
+    starts = {place: name["pod"] for place, message in enumerate(messages) if (name := _NAME.match(message.text))}
+    found: dict[int, Pod] = {}
     for first, last in pairwise([*starts, len(messages)]):
         texts = [message.text for message in messages[first:last]]
-        name = _NAME.match(texts[0])
         ranks = {int(rank["rank"]) for text in texts if (rank := _RANK.match(text))}
         alone = len(ranks) == 1 and not any(_SEVERAL.match(text) for text in texts)
-        pod = Pod(name["pod"] if name else "", ranks.pop() if alone else None)
-        found[first:last] = [pod] * (last - first)
+        found |= dict.fromkeys(range(first, last), Pod(starts[first], ranks.pop() if alone else None))
     return found

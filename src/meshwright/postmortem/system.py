@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from .facts import Exit, Fact, Failure, Where
 from .lines import LogMessage
-from .pods import Pod, pods_of
+from .pods import Pod, described_pods, pod_of_event
 from .world import MOST_RANKS
 
 _KILLED = re.compile(r"Killed process (?P<pid>\d+) \((?P<name>[^)]*)\).*?anon-rss:(?P<kb>\d+)kB")
@@ -134,7 +134,8 @@ def read(messages: list[LogMessage]) -> list[Fact]:
     found: list[Fact] = []
     named = ""  # the GPU of a notice that the driver spreads over three lines
     ends = False  # srun ends the step: who is killed from here on is killed by it
-    for message, pod in zip(messages, pods_of(messages), strict=True):
+    described = described_pods(messages)
+    for place, message in enumerate(messages):
         text = message.text
         if not _TELLS.search(text):
             continue
@@ -150,7 +151,7 @@ def read(messages: list[LogMessage]) -> list[Fact]:
         ends = ends or _SRUN_ENDS.search(text) is not None
         by_slurm = list(_slurm(message, text))
         found += [replace(f, follows=True) if ends and _is_killed(f) else f for f in by_slurm]
-        found += _kubernetes(message, text, pod)
+        found += _kubernetes(message, text, described.get(place) or pod_of_event(text))
     return found
 
 
@@ -294,17 +295,16 @@ def _kubernetes(message: LogMessage, text: str, pod: Pod) -> Iterator[Fact]:
     where, low, told = message.where.by(pod.rank), _EVICTED.search(text), _KUBERNETES.search(text)
     kind, what = "killed", ""
     if "OOMKilled" in text:
-        kind, what = "host_memory", "container OOMKilled (memory limit)"
+        kind, what = "host_memory", "Kubernetes: container OOMKilled (memory limit)"
     elif low:
         kind = "host_memory" if low.group("what") == "memory" else "killed"
-        what = f"evicted the pod: node low on {low.group('what')}"
+        what = f"Kubernetes evicted the pod: node low on {low.group('what')}"
     elif told and _CONTEXT.search(text):
-        what = told.group("what")
+        what = f"Kubernetes: {told.group('what')}"
     elif (code := _EXIT_CODE.match(text)) and int(code.group("code")) - 128 in _KILLING:
-        what = f"a container ended by signal {int(code.group('code')) - 128}"
+        what = f"Kubernetes: a container ended by signal {int(code.group('code')) - 128}"
     if what:
-        joint = " " if low and "OOMKilled" not in text else ": "
-        yield Failure(kind=kind, what=f"Kubernetes{joint}{what}", rank=pod.rank, host=pod.name, where=where)
+        yield Failure(kind=kind, what=what, rank=pod.rank, pod=pod.name, where=where)
     elif match := _SHELL.search(text):
         what = f"the shell saw process {match.group('pid')} end: {text.strip()[-60:]}"
         yield Failure(kind="killed", what=what, pid=int(match.group("pid")), where=where)

@@ -34,6 +34,12 @@ def small_model(**changes: Any) -> ModelConfig:
     return ModelConfig(**(sizes | changes))
 
 
+def small_plan(layout: Layout) -> Plan:
+    return Plan(
+        layout=layout, predicted=UNMEASURED, global_batch_sequences=GLOBAL_BATCH, seq_len=SEQ_LEN, bucket_bytes=2**14
+    )
+
+
 def batches(step: int, layout: Layout, data_rank: int, data_ranks: int, device: torch.device = CPU) -> Iterator[Batch]:
     """Yield this rank's micro-batches of a step, drawn from the whole batch as the training loop does."""
     numbers = torch.Generator().manual_seed(1000 + step)
@@ -60,14 +66,7 @@ def train(layout: Layout, model: ModelConfig, device: torch.device = CPU, rank: 
         max_grad_norm=config.max_grad_norm,
         host_store=torch.clone if device == CPU else None,
     )
-    plan = Plan(
-        layout=layout,
-        predicted=UNMEASURED,
-        global_batch_sequences=GLOBAL_BATCH,
-        seq_len=SEQ_LEN,
-        bucket_bytes=2**14,
-    )
-    engine = build_engine(module, plan, settings)
+    engine = build_engine(module, small_plan(layout), settings)
     losses, norms = [], []
     for step in range(STEPS):
         for group in engine.optimizer.param_groups:
@@ -75,7 +74,7 @@ def train(layout: Layout, model: ModelConfig, device: torch.device = CPU, rank: 
         drawn = batches(step, layout, engine.data_rank, engine.data_ranks, device)
         loss, norm = engine.step(drawn, GLOBAL_BATCH * SEQ_LEN, number=step)
         recorder.end_step(step)
-        losses.append(_summed(loss, device) / (GLOBAL_BATCH * SEQ_LEN))
+        losses.append(summed(loss, device) / (GLOBAL_BATCH * SEQ_LEN))
         norms.append(norm)
     validation = sum(
         (engine.evaluate(batch) for batch in batches(99, layout, engine.data_rank, engine.data_ranks, device)),
@@ -86,7 +85,7 @@ def train(layout: Layout, model: ModelConfig, device: torch.device = CPU, rank: 
         for s in engine.shards()
         if s.owner
     ]
-    found = {"losses": losses, "norms": norms, "validation": _summed(validation, device), "pieces": pieces}
+    found = {"losses": losses, "norms": norms, "validation": summed(validation, device), "pieces": pieces}
     return found | {"spans": recorder.spans()}
 
 
@@ -130,7 +129,7 @@ def loss_difference(alone: list[dict[str, Any]], split: list[dict[str, Any]]) ->
     )
 
 
-def _summed(loss: Tensor, device: torch.device) -> float:
+def summed(loss: Tensor, device: torch.device) -> float:
     total = loss.to(device, copy=True)
     if dist.is_initialized():
         dist.all_reduce(total)

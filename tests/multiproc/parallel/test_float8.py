@@ -5,15 +5,14 @@ import torch
 import torch.distributed as dist
 
 from meshwright.device import CPU
-from meshwright.layout import Layout, Plan
+from meshwright.layout import Layout
 from meshwright.parallel.build import build_engine
 from meshwright.parallel.engine import Settings
 from meshwright.train.config import OptimizerConfig
 from meshwright.train.decoder import Decoder
 from meshwright.train.optimizer import make_optimizer
 from meshwright.train.recorder import Recorder
-from testkit.train_jobs import UNMEASURED
-from tests.multiproc.parallel.parity import GLOBAL_BATCH, SEQ_LEN, batches, small_model
+from tests.multiproc.parallel.parity import GLOBAL_BATCH, SEQ_LEN, batches, small_model, small_plan, summed
 
 pytest.importorskip("torchao")
 pytestmark = pytest.mark.timeout(280)
@@ -36,24 +35,14 @@ def losses(rank, world_size, store, text, float8):
         autocast=torch.bfloat16,
         float8=float8,
     )
-    plan = Plan(
-        layout=layout,
-        predicted=UNMEASURED,
-        global_batch_sequences=GLOBAL_BATCH,
-        seq_len=SEQ_LEN,
-        bucket_bytes=2**14,
-    )
     model = Decoder(small_model(intermediate_size=64, num_attention_heads=4), recompute=layout.recompute)
-    engine = build_engine(model, plan, settings)
+    engine = build_engine(model, small_plan(layout), settings)
     found = []
     for step in range(STEPS):
         loss, _ = engine.step(
             batches(step, layout, engine.data_rank, engine.data_ranks), GLOBAL_BATCH * SEQ_LEN, number=step
         )
-        total = loss.double()
-        if dist.is_initialized():
-            dist.all_reduce(total)
-        found.append(total.item() / (GLOBAL_BATCH * SEQ_LEN))
+        found.append(summed(loss, CPU) / (GLOBAL_BATCH * SEQ_LEN))
     return found
 
 

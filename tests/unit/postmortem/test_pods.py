@@ -64,6 +64,16 @@ def test_an_evicted_pod_is_the_rank_that_alone_speaks_in_the_log_of_its_name(tmp
     assert (verdict.kind, named(verdict)) == ("killed", [3])
 
 
+def test_a_log_that_bears_the_name_of_a_host_says_not_which_of_its_ranks_a_fault_of_the_host_befell(tmp_path):
+    said = "[rank3]: step 4000 loss 2.11\n"
+    fault = "Mar  4 09:40:31 node1 kernel: NVRM: Xid (PCI:0000:44:00): 79, pid=4711, GPU has fallen off the bus.\n"
+
+    verdict = examined(tmp_path, node1=said, other=WATCHDOG.format(rank=0), kernel=fault)
+
+    assert verdict.kind == "device"
+    assert named(verdict) == []
+
+
 def test_a_rank_that_never_joined_is_named_though_the_report_lists_the_others_as_a_range(tmp_path):
     report = (
         "[E ProcessGroupNCCL.cpp:1025] Desync debug report:\n"

@@ -12,6 +12,7 @@ from ..cpumask import mask_cpus
 from ..described import with_catalogue
 from ..graph import Cluster, Device, Host, Link
 from ..local import format_cores
+from ..numa import cpu_id, node_count, of_no_node
 from ..paths import rank
 from ..pcipath import PciDevice, host_links, pci_links, upper_bound_warnings
 from .hwloc_links import Objects, bandwidth_links
@@ -70,15 +71,10 @@ def from_hwloc(root: Element, where: str, catalogue: Catalogue, gpu: str | None 
         cores=sum(cpu.cores or 0 for cpu in cpus),
         memory_bytes=own_memory,
         cache_bytes=found.caches,
-        numa_nodes=sum(cpu.numa is not None for cpu in cpus),
+        numa_nodes=node_count(cpus),
         software={"kernel": info["OSRelease"]} if "OSRelease" in info else {},
     )
-    loose = [
-        f"CPUs {cpu.cpu_affinity} are in no NUMA node: which is nearest is not known"
-        for cpu in cpus[1:]
-        if cpu.numa is None
-    ]
-    warnings = [*notes, *loose, *_speed_warnings(placed, found), *upper_bound_warnings(pci)]
+    warnings = [*notes, *of_no_node(cpus), *_speed_warnings(placed, found), *upper_bound_warnings(pci)]
     if not any(device.kind == "gpu" for device in devices):
         warnings.append(f"no accelerator found: looked for {WHAT_IS_SOUGHT}")
     return Cluster(
@@ -243,7 +239,7 @@ def _cpu(number: int | None, its: set[int], memory: int | None, found: _Found) -
     """Return the CPU of a NUMA node, or what no node has."""
     cores = sum(1 for threads in found.cores.values() if threads & its)
     return Device(
-        id="CPU of no node" if number is None else f"CPU{number}",
+        id=cpu_id(number),
         kind="cpu",
         numa=number,
         cores=cores or len(its),
