@@ -41,6 +41,9 @@ class Module:
     def is_initialized(self) -> bool:
         return True
 
+    def _lazy_init(self) -> None:
+        """Nothing is left to do; torch 2.11 takes a device without this for one not begun, and does not wait for it."""
+
     def _is_in_bad_fork(self) -> bool:
         return False
 
