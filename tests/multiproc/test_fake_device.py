@@ -27,13 +27,6 @@ OFFLOADING = (
     *("dp=1,mbs=4,zero=3,offload=parameters", "dp=2,mbs=4,zero=2,offload=parameters"),
     *("dp=1,pp=2,mbs=2,zero=3,offload=parameters", "dp=1,tp=2,mbs=4,sp=1,zero=3,offload=parameters"),
 )
-AT_ONCE = (
-    "dp=2,mbs=2,zero=3,offload=parameters",
-    "dp=2,mbs=4,zero=1",
-    "dp=2,mbs=4,zero=3",
-    "dp=1,tp=2,mbs=4,sp=1",
-    "dp=1,pp=2,mbs=2",
-)  # in `make test`
 
 
 @pytest.fixture(scope="module")
@@ -68,10 +61,7 @@ def alone() -> Callable[[dict], list]:
 
 @pytest.mark.parametrize(
     "case",
-    [
-        case if case.layout in AT_ONCE and not case.model else pytest.param(case, marks=pytest.mark.slow)
-        for case in (*LAYOUTS, *MORE, *map(Case, OFFLOADING))
-    ],
+    [*LAYOUTS, *(pytest.param(case, marks=pytest.mark.slow) for case in MORE), *map(Case, OFFLOADING)],
     ids=str,
 )
 def test_a_layout_trains_on_the_device_as_one_process_does_on_the_cpu(case: Case, alone, device_pool):
@@ -87,7 +77,6 @@ def test_a_layout_trains_on_the_device_as_one_process_does_on_the_cpu(case: Case
     assert found[0]["validation"] == pytest.approx(expected[0]["validation"], rel=LOSS)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("layout", ["dp=2,mbs=2,zero=1", "dp=2,mbs=2,zero=3", "dp=1,pp=2,mbs=2"])
 def test_a_job_on_the_device_goes_on_from_its_checkpoint_on_the_cpu_and_back(layout, tmp_path, device_pool, rank_pool):
     def train(name: str, pool: Callable[[int], RankPool], rank: Callable, start: RunFolder | None = None) -> RunFolder:
@@ -108,7 +97,6 @@ def test_a_job_on_the_device_goes_on_from_its_checkpoint_on_the_cpu_and_back(lay
     assert losses(back) == pytest.approx(losses(whole)[5:], rel=1e-6)
 
 
-@pytest.mark.slow
 def test_a_job_computes_in_bf16_on_the_device_unless_it_says_otherwise(tmp_path, device_pool):
     corpus, found = write_corpus(tmp_path), {}
     for precision in ("auto", "bf16", "float32"):
@@ -130,7 +118,6 @@ def test_a_span_is_where_its_work_ran_and_costs_no_wait_of_the_host(device_pool)
     assert found["host_s"] < 0.1
 
 
-@pytest.mark.slow
 def test_calibration_times_the_device_and_not_the_host(device_pool):
     found = device_pool(2).run(fake_cases.calibrated, 0.005, timeout_s=START_S)
 
