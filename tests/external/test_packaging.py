@@ -87,8 +87,9 @@ def test_the_extras_are_those_of_the_readme():
 def test_whatever_the_package_imports_is_declared():
     """The environment of the test above borrows libraries that a user would not have."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    extras = project["optional-dependencies"]["gpu"]
-    packages = {re.split(r"[<>=\[ ]", text)[0].lower() for text in (*project["dependencies"], *extras)}
+    extras = project["optional-dependencies"]
+    needed = (*project["dependencies"], *extras["gpu"], *extras["fp8"])
+    packages = {re.split(r"[<>=\[ ]", text)[0].lower() for text in needed}
     declared = {
         module
         for module, owners in importlib.metadata.packages_distributions().items()
