@@ -26,7 +26,9 @@ STATES = (*RANKS, "ep", "etp", "vpp", "zero", "schedule", "replicas", "offload")
 SENT = (*RANKS, "ep", "etp", "vpp", "zero", "replicas", "order")
 
 
-def once_each(model: ModelQuantities, grid: Grid, names: Sequence[str], part: Callable[..., T], *columns: Number) -> T:
+def once_each(
+    model: ModelQuantities, grid: Grid, names: Sequence[str], part: Callable[..., T], *columns: Number | None
+) -> T:
     """Return `part(grid, *columns)`, computed for each combination of the named fields of the grid once.
 
     `columns` are arrays that the named fields determine. Rows of a table, whose models differ, are computed each.

@@ -9,10 +9,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .quantities import SCHEDULES, Array, Grid, ModelQuantities, Number
+from ...layout import Layout
+from ...pipelines import layers_before
+from .coefficients import Coefficients
+from .quantities import RECOMPUTES, SCHEDULES, Array, Grid, ModelQuantities, Number
 
 GPIPE, ZERO_BUBBLE = SCHEDULES.index("gpipe"), SCHEDULES.index("zb")
-RANKS = 3  # first, between, last
+SELECTIVE, FULL = RECOMPUTES.index("selective"), RECOMPUTES.index("full")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +47,18 @@ class RankLoad:
         return self.dense + self.moe
 
 
-def loads(model: ModelQuantities, grid: Grid, micro_batches: Number, stages: Sequence[int] = ()) -> list[RankLoad]:
+def loads(
+    model: ModelQuantities, grid: Grid, micro_batches: Number, stages: Sequence[int] = (), output: Number | None = None
+) -> list[RankLoad]:
     """Return the loads of the three ranks that may be the most loaded; of every rank where the stages are known.
 
-    `stages` are the layers of the virtual stages in the order of the model, the same for all layouts of the grid.
+    `stages` are the layers of the virtual stages in the order of the model, the same for all layouts of the grid;
+    `output` as `output_cost` returns it, where stages are cut by cost.
     """
     if stages:
         return _known_loads(model, grid, micro_batches, stages)
+    if output is not None:
+        return _costed_loads(model, grid, micro_batches, output)
     most = np.ceil(model.layers / grid.pp)
     ends = model.layers - most * (grid.pp - 2.0)  # layers that do not divide: the ends have fewer
     ends = np.where(ends >= 2.0, ends, 2.0 * np.floor(model.layers / grid.pp))
@@ -62,6 +70,67 @@ def loads(model: ModelQuantities, grid: Grid, micro_batches: Number, stages: Seq
     found = []
     for place, count in ((0.0 * grid.pp, first), (between, np.where(grid.pp > 2, most, last)), (grid.pp - 1.0, last)):
         without = without_experts(model, place * count / grid.vpp, count / grid.vpp, count)
+        found.append(RankLoad.of(grid, place, dense=without, moe=count - without, micro_batches=micro_batches))
+    return found
+
+
+def output_cost(c: Coefficients, model: ModelQuantities, grid: Grid, seq_len: Number) -> Number | None:
+    """Return what output and loss cost in layers, by FLOPs as `workload.chain` counts them.
+
+    None for a stack that does not cut by cost.
+    """
+    if not np.any(c.cut_by_cost):
+        return None
+    width = model.ffn * model.plain_share
+    width = width + model.moe_share * (model.expert_ffn * model.experts_per_token + model.shared_ffn)
+    weights = model.attention_weights + model.matrices * model.hidden * width + model.hidden * _routers(model)
+    scores = 2.0 * seq_len * model.heads * (model.head_dim + model.value_dim)
+    rest = 10.0 * model.hidden + 3.0 * (model.heads + model.kv_heads) * model.head_dim + 5.0 * width
+    forward = 2.0 * weights + scores + rest
+    again = np.where(grid.recompute == FULL, forward, np.where(grid.recompute == SELECTIVE, rest, 0.0))
+    return 3.0 * (2.0 * model.hidden * model.vocab + 5.0 * model.vocab + 4.0 * model.hidden) / (3.0 * forward + again)
+
+
+def costed_layers(model: ModelQuantities, grid: Grid, place: Number, output: Number) -> Number:
+    """Return the layers of the rank at a place in pipelines whose stages are cut by cost."""
+    stages, found = grid.pp * grid.vpp, 0.0 * place
+    for chunk in range(int(np.max(grid.vpp))):
+        stage = place + chunk * grid.pp
+        if chunk == 1:
+            stage = np.where(is_folded(grid), stages - 1.0 - place, stage)
+        ends = [layers_before(model.layers, stages, stage + more, output) for more in (0.0, 1.0)]
+        found = found + np.where(chunk < grid.vpp, ends[1] - ends[0], 0.0)
+    return found
+
+
+def cut_layers(model: ModelQuantities, layout: Layout, output: Number | None) -> tuple[int, ...]:
+    """Return the layers of each virtual stage of one layout that is cut by cost; () where it is not."""
+    if output is None or layout.pp == 1:
+        return ()
+    stages, cost = layout.pp * layout.vpp, float(np.ravel(output)[0])
+    return tuple(int(n) for n in np.diff(layers_before(model.layers, stages, np.arange(stages + 1.0), cost)))
+
+
+def _routers(model: ModelQuantities) -> Number:
+    return model.experts * model.moe_share
+
+
+def _costed_loads(model: ModelQuantities, grid: Grid, micro_batches: Number, output: Number) -> list[RankLoad]:
+    """Return the loads of the first two ranks, of those where stages become as long as they may, and of the last."""
+    stages, last = grid.pp * grid.vpp, grid.pp - 1.0
+    longest, of_last = (
+        layers_before(model.layers, stages, stages - 1.0, output)
+        - layers_before(model.layers, stages, np.maximum(stages - 2.0, 0.0), output),
+        model.layers - layers_before(model.layers, stages, stages - 1.0, output),
+    )
+    grows = np.ceil((longest * (stages - 1.0) - model.layers + of_last - 1.0) / np.maximum(longest - 1.0, 1.0))
+    grows = np.clip(np.where(longest > 1, grows, 1.0), 1.0, stages - 1.0) % grid.pp
+    places = (0.0 * grid.pp, np.minimum(1.0, last), np.maximum(grows - 1.0, 0.0), grows, last)
+    found = []
+    for place in places:
+        count = costed_layers(model, grid, place, output)
+        start = layers_before(model.layers, stages, place, output)
+        without = without_experts(model, start, count / grid.vpp, count)
         found.append(RankLoad.of(grid, place, dense=without, moe=count - without, micro_batches=micro_batches))
     return found
 
