@@ -15,6 +15,7 @@ from testkit.fault_jobs import Job, steps_done
 from testkit.train_jobs import losses, small_job, write_corpus, write_run
 
 pytestmark = pytest.mark.timeout(450)
+STEPS = 150  # with a checkpoint at every fifth: several times as long as another job takes to start
 
 
 @pytest.fixture
@@ -38,9 +39,9 @@ def begin(tmp_path):
 
 
 def test_a_run_that_is_trained_is_not_resumed_and_goes_on_undisturbed(tmp_path, corpus, begin):
-    folder = write_run(tmp_path / "run", small_job(corpus, steps=400, checkpoint_every=5), Layout(dp=2, mbs=2))
+    folder = write_run(tmp_path / "run", small_job(corpus, steps=STEPS, checkpoint_every=5), Layout(dp=2, mbs=2))
     first = begin("--resume", str(folder.path))
-    first.wait_until(lambda: steps_done(folder) > 20, timeout_s=150)
+    first.wait_until(lambda: steps_done(folder) > 5, timeout_s=150)
 
     code, errors = begin("--resume", str(folder.path)).end(timeout_s=150)
 
@@ -49,21 +50,21 @@ def test_a_run_that_is_trained_is_not_resumed_and_goes_on_undisturbed(tmp_path, 
     assert f"(pid {first.process.pid}, since " in errors[-1]
     code, errors = first.end(timeout_s=150)
     assert code == 0, errors
-    assert len(losses(folder)) == 400
+    assert len(losses(folder)) == STEPS
     assert not (folder.path / LOCK).exists()
 
 
 def test_a_run_whose_launcher_was_killed_is_resumed_once_its_ranks_have_left(tmp_path, corpus, begin):
-    folder = write_run(tmp_path / "run", small_job(corpus, steps=400, checkpoint_every=5), Layout(dp=2, mbs=2))
+    folder = write_run(tmp_path / "run", small_job(corpus, steps=STEPS, checkpoint_every=5), Layout(dp=2, mbs=2))
     first = begin("--resume", str(folder.path))
-    first.wait_until(lambda: steps_done(folder) > 20, timeout_s=150)
+    first.wait_until(lambda: steps_done(folder) > 5, timeout_s=150)
     first.process.send_signal(signal.SIGKILL)
 
     code, errors = begin("--resume", str(folder.path)).end(timeout_s=150)
 
     assert code == 0, errors
     assert any("has died without giving the run folder back; taken over" in line for line in errors)
-    assert len(losses(folder)) == 400
+    assert len(losses(folder)) == STEPS
     assert first.nobody_is_left()
 
 

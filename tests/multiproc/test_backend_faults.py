@@ -157,7 +157,8 @@ def test_the_limit_of_one_call_counts_where_the_group_has_a_longer_one(tmp_path,
         assert "rank 3 (host " in message
         # a rank that hears it from another one is not told that one's limit
         assert re.search(r"did not arrive (within 1 s|in time), in all_reduce #", message)
-        assert 0.9 < took_s < 10
+        # and between hosts it looks as long again whether that one waits itself
+        assert 0.9 < took_s < (5 if per_host else 3)
 
 
 @pytest.mark.parametrize("per_host", [None, 2])

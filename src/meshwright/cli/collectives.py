@@ -30,6 +30,7 @@ from ..files import read_text, to_json, write_atomic
 from ..units import format_rate, format_time, parse_bytes, parse_rate, parse_time
 from .brief import Brief, Listing
 from .collectives_nccl import price_like
+from .collectives_trips import round_trips
 from .named_cluster import explicit_links, named_cluster, unknown_latencies
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -124,9 +125,21 @@ def show(as_json: bool, **source: Any) -> int:
 @one_schedule
 @click.option("--all", "everything", is_flag=True, help="Every algorithm, every root, 1 to --max-ranks ranks.")
 @click.option("--max-ranks", type=click.IntRange(min=1), default=64, show_default=True, help="With --all.")
+@click.option(
+    "--round-trip",
+    "trips",
+    metavar="PATH",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="MSCCL files, or folders: and written again.",
+)
 @JSON
-def verify_(everything: bool, max_ranks: int, as_json: bool, **source: Any) -> int:
+def verify_(everything: bool, max_ranks: int, trips: tuple[Path, ...], as_json: bool, **source: Any) -> int:
     """Prove a schedule: exit 0 if it is proved, 1 with the first fault if it is not."""
+    if trips:
+        if everything or any(source[key] is not None for key in ("name", "xml", "file", "counts")):
+            raise InputError("--round-trip: names its files itself; expected nothing beside it")
+        return round_trips(trips, as_json=as_json)
     if everything:
         if source["counts"] is not None:
             raise InputError("--counts: expected one schedule of all_to_all, not --all of them")

@@ -50,6 +50,15 @@ class MscclStep(msgspec.Struct, frozen=True):
         """Whether what comes in is reduced with what is there."""
         return self.type.startswith("rr")
 
+    def tells(self, *, waited_for: bool) -> bool:
+        """Return whether the file says so; where it does not, a step tells others if they wait for it."""
+        return waited_for if self.has_dependents is None else self.has_dependents
+
+    @property
+    def can_tell(self) -> bool:
+        """Whether those who wait for it can learn that it is done; runtimes drop what a nop says."""
+        return self.has_dependents is not False and self.type != "nop"
+
 
 class ThreadBlock(msgspec.Struct, frozen=True):
     """One thread block."""
@@ -69,6 +78,11 @@ class MscclGpu(msgspec.Struct, frozen=True):
     blocks: tuple[ThreadBlock, ...]
     slots: tuple[int, ...] | None
 
+    def waited_for(self, block: int) -> frozenset[int]:
+        """Return the steps of one block that steps of this rank wait for."""
+        waits = (step.wait_for for other in self.blocks for step in other.steps if step.wait_for is not None)
+        return frozenset(step for number, step in waits if number == block)
+
 
 class Algo(msgspec.Struct, frozen=True):
     """A whole file."""
@@ -82,9 +96,34 @@ class Algo(msgspec.Struct, frozen=True):
     target: int
     protocol: str = "Simple"
     channels: int | None = None  # that the file declares
-    out_of_place: bool = False  # that it says it is right out of place too
+    out_of_place: bool | None = None  # that it says it is right out of place too; None where it does not say
     sizes: tuple[int, int] = (0, 0)  # least and most bytes that it is meant for; 0 is no limit
     ignored: tuple[str, ...] = ()  # elements that are none of the format
+
+    @property
+    def is_for_out_of_place(self) -> bool:
+        """Whether it is meant out of place; where the file does not say, if it is not meant in place."""
+        return not self.in_place if self.out_of_place is None else self.out_of_place
+
+    @property
+    def collective_name(self) -> str:
+        """The collective as the runtimes spell it."""
+        return "reducescatter" if self.collective == "reduce_scatter" else self.collective
+
+    @property
+    def channel_count(self) -> int:
+        """Channels that are declared, else those in use."""
+        return self.channels or 1 + max((block.channel for gpu in self.gpus for block in gpu.blocks), default=0)
+
+    @property
+    def buffer_chunks(self) -> int:
+        """Chunks of the largest input or output."""
+        return max((max(gpu.sizes["i"], gpu.sizes["o"]) for gpu in self.gpus), default=1)
+
+    @property
+    def chunks_of_a_loop(self) -> int:
+        """Chunks that the payload is cut into: as declared, else those of the largest buffer."""
+        return self.chunks or self.buffer_chunks
 
 
 class _Node:
@@ -164,10 +203,13 @@ class _Reader:
             target=self._number(node, "target", 0, len(gpus) - 1, default=0),
             protocol=self._protocol(node),
             channels=self._channels(node, gpus),
-            out_of_place=bool(self._number(node, "outofplace", 0, 1, default=0)),
+            out_of_place=self._flag(node, "outofplace"),
             sizes=(self._bytes(node, "minBytes"), self._bytes(node, "maxBytes")),
             ignored=tuple(sorted(node.ignored)),
         )
+
+    def _flag(self, node: _Node, key: str) -> bool | None:
+        return bool(self._number(node, key, 0, 1)) if key in node.attributes else None
 
     def _protocol(self, node: _Node) -> str:
         name = node.attributes.get("proto") or "Simple"
@@ -243,7 +285,7 @@ class _Reader:
             dst=self._place(node, "dst", kind),
             count=self._number(node, "cnt", 0 if kind == "nop" else 1),
             wait_for=(block, step) if block >= 0 else None,
-            has_dependents=bool(self._number(node, "hasdep", 0, 1)) if "hasdep" in node.attributes else None,
+            has_dependents=self._flag(node, "hasdep"),
             tag=tag,
         )
 

@@ -75,7 +75,7 @@ class _Run:
                 return moved
             moved = True
             if self._part[i] >= (step.count if self._by_chunk else 1):
-                if step.has_dependents is not False:
+                if step.can_tell:
                     self._done[gpu, number] = self._at[i]
                 self._at[i], self._part[i] = self._at[i] + 1, 0
         return moved

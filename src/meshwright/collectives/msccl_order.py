@@ -67,15 +67,15 @@ def order(algo: Algo, where: str) -> Order:
 
 
 def _told(algo: Algo, key: tuple[int, int, int], where: str, event: HalfStep) -> tuple[int, int, int]:
-    """Return the step whose end tells the one that waits: the first from there on that has dependents."""
+    """Return the step whose end tells the one that waits: the first from there on that tells others."""
     gpu, block, number = key
     steps = algo.gpus[gpu].blocks[block].steps
     for later in range(number, len(steps)):
-        if steps[later].has_dependents is not False:
+        if steps[later].can_tell:
             return gpu, block, later
     raise ScheduleError(
         f"{where}: deadlock: {event} waits for block {block} step {number} (line {steps[number].line}), which tells "
-        "nobody: its hasdep is 0"
+        f"nobody: {'a nop cannot' if steps[number].type == 'nop' else 'its hasdep is 0'}"
     )
 
 

@@ -83,7 +83,11 @@ class SlotMap:
 
     def _count_chunks(self) -> int:
         sizes = [gpu.sizes for gpu in self.algo.gpus]
-        most = max(max(size["i"], size["o"]) for size in sizes)
+        most = self.algo.buffer_chunks
+        if self.algo.chunks_of_a_loop != most:
+            raise InputError(
+                f"{self.where}: nchunksperloop is {self.algo.chunks}, but the largest buffer has {most} chunks"
+            )
         if self.collective == "all_to_all":
             if any(size["i"] != most or size["o"] != most for size in sizes) or most % self.ranks or not most:
                 raise InputError(f"{self.where}: alltoall: expected {self.ranks} chunks (or a multiple) in i and in o")

@@ -69,6 +69,7 @@ _RESTART = re.compile(
 _COUNT = re.compile(r"restart[ _]count[ =:]+(\d{1,4})", re.IGNORECASE)
 _LEFT = re.compile(r"(\d{1,4})/(\d{1,4}) attempts left")
 _ATTEMPT_FOLDER = re.compile(r"attempt_(\d+)")
+_RANK_FOLDER = re.compile(r"(?:global[_-]?)?rank[_-]?(\d+)", re.IGNORECASE)  # a folder for each rank: rank3/stderr.txt
 _RANK_IN_NAME = re.compile(r"rank[_-]?(\d+)(?!.*rank[_-]?\d)", re.IGNORECASE)
 _WHOLE = re.compile(
     r"Work\w*CCL\([^)]*\(ms\)=\d+\) ran for \d+ milliseconds"
@@ -115,6 +116,8 @@ def hint_of(path: PurePath) -> FileHint:
     rank = int(named.group(1)) if named else None
     if rank is None and path.parent.name.isdecimal() and path.stem in {"stderr", "stdout"}:
         rank = int(path.parent.name)
+    if rank is None and (folder := _RANK_FOLDER.fullmatch(path.parent.name)):
+        rank = int(folder.group(1))
     words = re.split(r"[._]", path.name)
     kernel = any(word in {"dmesg", "kern", "kernel", "syslog", "journal"} for word in words[1:])
     return FileHint(rank, attempt, words[0] if kernel and words[0] not in _NO_HOST else "")

@@ -5,7 +5,7 @@ import pytest
 import torch.distributed as dist
 
 from meshwright.backend.faults.blame import Requests, StoreBlameBoard
-from meshwright.backend.faults.blame_board import BlamePropagator
+from meshwright.backend.faults.blame_board import WORD_S, BlamePropagator, Word
 from meshwright.backend.faults.failures import FaultyRank
 from meshwright.backend.hosts.placement import GroupMember
 
@@ -108,3 +108,20 @@ def test_a_store_that_does_not_answer_keeps_nobody_from_naming():
 
     assert hearsay.culprit(2, blame(2), lost=False) == blame(2)
     store.end.set()
+
+
+def test_a_rank_of_little_patience_looks_no_longer_than_its_limit_whether_the_other_waits_itself():
+    started = time.monotonic()
+    assert board(dist.HashStore(), 0).culprit(1, blame(1), lost=False, limit_s=0.2) == blame(1)
+
+    assert 0.2 <= time.monotonic() - started < WORD_S / 2
+
+
+def test_a_rank_that_calls_something_else_is_told_from_one_that_is_late():
+    store = dist.HashStore()
+    board(store, 1).leave_calls({4: "barrier"})
+    board(store, 1).leave_word(Word(blame(0), final=False))
+
+    found = board(store, 0).culprit(1, blame(1), lost=False, differs=lambda calls: calls[4])
+
+    assert found == blame(1, "the ranks disagree: barrier")

@@ -235,3 +235,14 @@ def test_what_does_not_go_with_a_library_is_said(meshwright, arguments, words):
     code, _, err = meshwright("price", *arguments)
 
     assert (code, words in err) == (2, True)
+
+
+def test_round_trips_say_what_came_of_each_file(meshwright, tmp_path):
+    meshwright("export", "ring", "--ranks", 3, "--output", tmp_path / "ring.xml")
+    code, out, _ = meshwright("verify", "--round-trip", tmp_path)
+    (tmp_path / "wrong.xml").write_text((tmp_path / "ring.xml").read_text().replace('type="rrc"', 'type="r"', 1))
+    code_of_both, both, _ = meshwright("verify", "--round-trip", tmp_path)
+
+    assert (code, code_of_both) == (0, 1)
+    assert "ring.xml: proved; comes back equal" in out
+    assert "2 files: 1 proved, 2 come back equal, 2 within msccl, 2 within rccl" in both

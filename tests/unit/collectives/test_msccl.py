@@ -177,7 +177,7 @@ def test_programs_that_cannot_work_are_refused_with_the_reason(text, reason):
 
 
 def test_blocks_that_wait_in_a_circle_are_a_deadlock():
-    blocks = '<tb id="{0}" send="{1}" recv="-1" chan="0"><step s="0" type="nop" srcbuf="i" srcoff="-1" dstbuf="o" dstoff="-1" cnt="0" depid="{2}" deps="0" hasdep="1"/></tb>'  # noqa: E501
+    blocks = '<tb id="{0}" send="{1}" recv="-1" chan="0"><step s="0" type="cpy" srcbuf="i" srcoff="0" dstbuf="i" dstoff="0" cnt="1" depid="{2}" deps="0" hasdep="1"/></tb>'  # noqa: E501
     gpu = '<gpu id="0" i_chunks="1" o_chunks="0" s_chunks="0">' + blocks.format(0, -1, 1) + blocks.format(1, -1, 0)
     text = f'<algo name="x" ngpus="1" coll="allreduce" inplace="1">{gpu}</gpu></algo>'
 

@@ -12,6 +12,8 @@ from meshwright.collectives.msccl_file import read_algo
 from meshwright.collectives.msccl_flight import HELD, flight
 from meshwright.collectives.msccl_import import from_msccl_xml, load_msccl_xml
 from meshwright.collectives.msccl_limits import LIMITS
+from meshwright.collectives.msccl_same import program_difference
+from meshwright.collectives.msccl_trip import round_trip
 from meshwright.collectives.msccl_write import write_algo
 from meshwright.collectives.schedule import Schedule
 from meshwright.collectives.verify import ScheduleError, verify
@@ -203,3 +205,104 @@ def test_a_file_that_is_written_again_is_the_same_program(path):
     assert (again.protocol, again.sizes, again.collective) == (algo.protocol, algo.sizes, algo.collective)
     assert [(g.sizes, [(b.send, b.receive, b.channel, len(b.steps)) for b in g.blocks]) for g in again.gpus] == bare
     assert from_msccl_xml(write_algo(algo)).rounds == load_msccl_xml(path).rounds
+
+
+@pytest.mark.parametrize("path", [*FILES, JUDGED / "copy_element_in_place.xml"], ids=lambda path: path.stem)
+def test_a_round_trip_of_a_file_is_proved_and_equal(path):
+    trip = round_trip(path)
+
+    assert (trip.proved, trip.difference, trip.fault) == (True, "", "")
+    assert trip.refusals == {"msccl": "", "rccl": ""}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "place"),
+    [
+        ('proto="Simple"', 'proto="LL"', "proto"),
+        ('maxBytes="0"', 'maxBytes="4096"', "maxBytes"),
+        ('outofplace="0"', 'outofplace="1"', "outofplace"),
+        ('type="rrc"', 'type="r"', "type"),
+        ('deps="0"', 'deps="1"', "depid, deps"),
+        ('hasdep="1"', 'hasdep="0"', "hasdep"),
+        ('srcoff="1"', 'srcoff="0"', "src"),
+        ('name="ring"', 'name="another"', "name"),
+    ],
+)
+def test_programs_that_differ_in_what_a_runtime_uses_are_not_equal(before, after, place):
+    assert before in RING
+    changed = RING.replace(before, after, 1)
+
+    assert program_difference(read_algo(RING), read_algo(RING)) == ""
+    assert place in program_difference(read_algo(RING), read_algo(changed))
+
+
+def test_a_name_and_a_flag_that_says_no_are_kept():
+    head = '<algo name="a &amp; &lt;b&gt; &quot;c&quot;" inplace="0" outofplace="0" ngpus="1" coll="allreduce">'
+    algo = read_algo(f'{head}<gpu id="0" i_chunks="1" o_chunks="1" s_chunks="0"/></algo>')
+
+    assert program_difference(algo, read_algo(write_algo(algo))) == ""
+    assert 'outofplace="0"' in write_algo(algo)
+
+
+def one_block(*steps: str) -> str:
+    """Return a program of one gpu: steps of block 0, beside a block whose first step copies and tells."""
+    other = (
+        '<tb id="1" send="-1" recv="-1" chan="0"><step s="0" type="cpy" srcbuf="i" srcoff="1" dstbuf="s" dstoff="4"'
+        ' cnt="1" depid="-1" deps="-1" hasdep="1"/></tb>'
+    )
+    body = "".join(step.replace("<step", f'<step s="{i}"') for i, step in enumerate(steps))
+    return (
+        '<algo name="x" proto="Simple" nchannels="1" nchunksperloop="8" ngpus="1" coll="allreduce" inplace="1">'
+        f'<gpu id="0" i_chunks="8" o_chunks="0" s_chunks="8"><tb id="0" send="-1" recv="-1" chan="0">{body}</tb>{other}'
+        "</gpu></algo>"
+    )
+
+
+def local(kind: str, at: int = 0, count: int = 1, wait: str = 'depid="-1" deps="-1"', told: int = 0) -> str:
+    """Return a step between scratch and input."""
+    return f'<step type="{kind}" srcbuf="s" srcoff="{at}" dstbuf="i" dstoff="0" cnt="{count}" {wait} hasdep="{told}"/>'
+
+
+WAITS = 'depid="1" deps="0"'
+
+
+@pytest.mark.parametrize(
+    ("steps", "fault"),
+    [
+        ([local("nop", wait=WAITS), local("cpy")], "step 1 of block 0 of gpu 0 waits for nothing, .* the wait is lost"),
+        ([local("re"), local("nop", wait=WAITS), local("re", 1)], "step 2 .* the wait is lost"),
+        ([local("re", count=2), local("re", 2)], "joined with the reduction before it, of 2 chunks and not 1"),
+        ([local("cpy", wait='depid="200" deps="0"')], "waits for block 200, it keeps blocks up to 127"),
+        ([local("cpy", at=40000)], "its offsets go up to 32767"),
+    ],
+)
+def test_what_the_readers_misread_is_refused_for_them(steps, fault):
+    assert re.search(fault, LIMITS["rccl"].fault(one_block(*steps)))
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [local("nop", wait=WAITS), local("cpy", wait=WAITS)],
+        [local("re", count=2, told=1), local("re", 2)],
+        [local("re", count=2), local("re", 2, wait=WAITS)],
+        [local("re"), local("re", 1), local("cpy", 2)],
+    ],
+)
+def test_what_the_readers_take_as_it_is_meant_is_not_refused(steps):
+    assert LIMITS["rccl"].fault(one_block(*steps)) == ""
+
+
+def test_a_nop_tells_nobody_whatever_its_flag_says():
+    waits = '<step type="cpy" srcbuf="i" srcoff="0" dstbuf="s" dstoff="0" cnt="1" depid="2" deps="0" hasdep="0"/>'
+    text = one_block(waits).replace(
+        "</gpu>", f'<tb id="2" send="-1" recv="-1" chan="0">{local("nop", told=1)}</tb></gpu>'
+    )
+
+    with pytest.raises(ScheduleError, match="deadlock: .* tells nobody: a nop cannot"):
+        from_msccl_xml(text.replace('<step type="nop"', '<step s="0" type="nop"'))
+
+
+def test_chunks_of_a_loop_that_no_buffer_has_are_refused():
+    with pytest.raises(InputError, match="nchunksperloop is 4, but the largest buffer has 2 chunks"):
+        from_msccl_xml(RING.replace('nchunksperloop="2"', 'nchunksperloop="4"'))

@@ -290,3 +290,15 @@ def test_who_stands_in_its_data_or_in_a_call_of_its_host_is_named(name, tmp_path
     verdict = judge(tmp_path, three_reduce_and_one(frames))
 
     assert (verdict.kind, verdict.rank) == (kind, 2), str(verdict)
+
+
+@pytest.mark.parametrize("folder", ["rank{}", "rank_{}", "global-rank{}"])
+def test_a_folder_for_each_rank_says_whose_stack_it_is(folder, tmp_path):
+    reads = [("/usr/lib/python3.11/ssl.py", 1130, "read"), ("/job/dataset.py", 31, "__getitem__")]
+    files = {
+        f"{folder.format(rank)}/stderr.txt": [fault(BACKGROUND, reads if rank == 1 else REDUCE)] for rank in range(3)
+    }
+
+    verdict = judge(tmp_path, files)
+
+    assert (verdict.kind, verdict.rank, verdict.unknown) == ("data", 1, False)

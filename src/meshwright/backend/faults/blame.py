@@ -13,11 +13,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..hosts.placement import GroupMember
-from .blame_board import LOOK_S, OURS, WORD_S, BlamePropagator, Word, word_in
-from .failures import FaultyRank
+from .blame_board import LOOK_S, OURS, WORD_S, BlamePropagator, Word, patience_s, word_in
+from .failures import DISAGREE, FaultyRank
 
 BLAME_KEY, WORD_KEY, CALLS_KEY = "blame", "word", "calls"
-CALLS_S = 2 * WORD_S  # for a rank to leave word of its calls, which it does once it knows whom it blames
+CALLS_S = 2 * WORD_S  # for a rank that calls something else to leave word of it, which it does once it hears of that
 ANSWER_S = 3.0  # for a request to the store, whose host may be busy
 
 
@@ -62,12 +62,30 @@ class StoreBlameBoard:
         self._writing = threading.Lock()
         voice.join(self)
 
-    def culprit(self, rank: int, suspect: FaultyRank, *, lost: bool) -> FaultyRank:
-        """Return the culprit where `suspect`, `rank` of this group, is late or its connection is `lost`."""
+    def culprit(
+        self,
+        rank: int,
+        suspect: FaultyRank,
+        *,
+        lost: bool,
+        limit_s: float = WORD_S,
+        differs: Callable[[Mapping[int, str]], str] = lambda calls: "",
+    ) -> FaultyRank:
+        """Return the culprit where `suspect`, `rank` of this group, did not come within its limit, or is `lost`.
+
+        `differs` is given its last calls and says in what they are others than this rank's, "" where they are not.
+        """
+
+        def word() -> Word | None:
+            found = self._word_of(rank)
+            if lost or not (said := differs(self._calls_of(rank))):  # which it leaves before its word
+                return found
+            return Word(suspect._replace(what_happened=DISAGREE + said), final=True)
+
         if not lost:
-            return self._voice.follow(suspect, self._me.world_rank, lambda: self._word_of(rank))
-        word = self._word_of(rank)
-        return word.culprit if word is not None else suspect
+            return self._voice.follow(suspect, self._me.world_rank, word, patience_s(limit_s))
+        found = word()
+        return found.culprit if found is not None else suspect
 
     def tell(self, culprit: FaultyRank) -> None:
         """Publish the culprit to the whole group, unless another rank has already."""
@@ -90,13 +108,18 @@ class StoreBlameBoard:
 
     def calls_of(self, rank: int) -> dict[int, str]:
         """Return another rank's last calls, by their numbers; none if it does not leave word of them soon."""
-        key, end = f"{CALLS_KEY}/{rank}", time.monotonic() + CALLS_S
+        end = time.monotonic() + CALLS_S
         while time.monotonic() < end:
-            if self._within(lambda: self._store.check([key])):
-                text: bytes | None = self._within(lambda: self._store.get(key))
-                return dict(json.loads(text)) if text else {}
+            if calls := self._calls_of(rank):
+                return calls
             time.sleep(LOOK_S)
         return {}
+
+    def _calls_of(self, rank: int) -> dict[int, str]:
+        """Return another rank's last calls, by their numbers; none if it has not left word of them."""
+        key = f"{CALLS_KEY}/{rank}"
+        text: bytes | None = self._within(lambda: self._store.get(key) if self._store.check([key]) else None)
+        return dict(json.loads(text)) if text else {}
 
     def close(self) -> None:
         """Leave no more words."""

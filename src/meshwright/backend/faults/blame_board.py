@@ -18,6 +18,11 @@ WORD_S = 2.0  # for a rank to leave word itself: its patience began with its own
 LOOK_S = 0.02
 
 
+def patience_s(limit_s: float) -> float:
+    """Return how long a rank whose wait has reached its limit looks for a word of the rank that it waits for."""
+    return min(WORD_S, limit_s)
+
+
 class Word(NamedTuple):
     """Whom a rank blames; `final`: it has given up, and does not look any further.
 
@@ -79,14 +84,16 @@ class BlamePropagator:
         for board in boards:
             board.leave_word(Word(culprit, final, until_s))
 
-    def follow(self, suspect: FaultyRank, me: int, word_of_suspect: Callable[[], Word | None]) -> FaultyRank:
-        """Return the culprit where `suspect` is late: the rank that it blames itself, if it publishes one soon.
+    def follow(
+        self, suspect: FaultyRank, me: int, word_of_suspect: Callable[[], Word | None], within_s: float = WORD_S
+    ) -> FaultyRank:
+        """Return the culprit where `suspect` is late: the rank that it blames itself, if it publishes one `within_s`.
 
         Entries pass from rank to rank; one that comes back to rank `me` means that the ranks wait in a circle.
         """
         blamed = suspect
         self.say(blamed, final=False)
-        end = time.monotonic() + WORD_S
+        end = time.monotonic() + within_s
         while time.monotonic() < end:
             word = word_of_suspect()
             if word is not None:
@@ -95,7 +102,7 @@ class BlamePropagator:
                 if word.final:
                     return word.culprit
                 if word.culprit != blamed:
-                    blamed, end = word.culprit, time.monotonic() + WORD_S
+                    blamed, end = word.culprit, time.monotonic() + within_s
                     self.say(blamed, final=False)
             time.sleep(LOOK_S)
         return blamed

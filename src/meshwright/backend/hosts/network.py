@@ -8,7 +8,7 @@ import ctypes
 import re
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ...collectives import algorithms
 from ..faults.blame import StoreBlameBoard
-from ..faults.blame_board import OURS, Word, word_in
+from ..faults.blame_board import Word, word_in
 from ..faults.failures import DISAGREE, CollectiveError, FaultyRank
 from ..group.options import WIRE_TYPES, GroupOptions
 from ..group.signature import Signature, mix
@@ -211,10 +211,16 @@ class HostsView:
             if word := self.last_word(peer.rank):
                 return self._failed(word_in(word.decode(errors="replace")).culprit, call)
         else:  # first for ranks that wait for this one: the store may be beyond a cable that is out
-            OURS.say(suspect, final=False)
-            if said := self._other_call(peer):  # which leaves word of this rank's calls as well
-                return self._failed(FaultyRank.of(peer, DISAGREE + said), call)
-        return self._failed(self._board.culprit(peer.rank, suspect, lost=lost), call)
+            self._local.leave_word(Word(suspect, final=False))
+            self.leave_calls()
+        culprit = self._board.culprit(
+            peer.rank,
+            suspect,
+            lost=lost,
+            limit_s=self.transport.timeout_s,
+            differs=lambda theirs: self._difference(peer, theirs),
+        )
+        return self._failed(culprit, call)
 
     def _failed(self, culprit: FaultyRank, call: tuple[str, int, int]) -> CollectiveError:
         error = self._local.failure(culprit, call)
@@ -228,7 +234,10 @@ class HostsView:
     def _other_call(self, peer: GroupMember) -> str:
         """Return the first of the last calls that a peer made otherwise, both sides of it; "" where none is known."""
         self.leave_calls()
-        theirs = self._board.calls_of(peer.rank)
+        return self._difference(peer, self._board.calls_of(peer.rank))
+
+    def _difference(self, peer: GroupMember, theirs: Mapping[int, str]) -> str:
+        """Return the first of the last calls that are not the same, both sides of it; "" where none is known."""
         for number, mine in self._recent:
             if theirs.get(number, str(mine)) != str(mine):
                 return f"{self._me} in {mine}; {peer} in {theirs[number]}"

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from ..faults.blame_board import OURS, Word, word_in
+from ..faults.blame_board import OURS, Word, patience_s, word_in
 from ..faults.failures import CollectiveError, CollectiveMismatch, FaultyRank, failure_of
 from ..faults.flight import FlightRecord, forget_group, remember, write_flights
 from ..hosts.placement import GroupMember
@@ -310,7 +310,7 @@ class LocalGroup:
             culprit = FaultyRank.of(self.members[last], f"did not arrive within {limit_s:g} s")
             self.before_blame()
             if OURS.has_several_boards or self._word_of(last):  # it may wait itself, perhaps for one of another group
-                culprit = OURS.follow(culprit, self.flight.rank, lambda: self._word_of(last))
+                culprit = OURS.follow(culprit, self.flight.rank, lambda: self._word_of(last), patience_s(limit_s))
             return self.failure(culprit, call)
         return None
 
