@@ -6,12 +6,15 @@ micro-batches in flight; the first after the dense layers, with nothing but laye
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
 from ...layout import Layout
 from ...pipelines import layers_before
 from .coefficients import Coefficients
+from .distinct import CUT, once_each
 from .quantities import RECOMPUTES, SCHEDULES, Array, Grid, ModelQuantities, Number
 
 GPIPE, ZERO_BUBBLE = SCHEDULES.index("gpipe"), SCHEDULES.index("zb")
@@ -91,16 +94,14 @@ def output_cost(c: Coefficients, model: ModelQuantities, grid: Grid, seq_len: Nu
     return 3.0 * (2.0 * model.hidden * model.vocab + 5.0 * model.vocab + 4.0 * model.hidden) / (3.0 * forward + again)
 
 
-def costed_layers(model: ModelQuantities, grid: Grid, place: Number, output: Number) -> Number:
-    """Return the layers of the rank at a place in pipelines whose stages are cut by cost."""
-    stages, found = grid.pp * grid.vpp, 0.0 * place
-    for chunk in range(int(np.max(grid.vpp))):
-        stage = place + chunk * grid.pp
-        if chunk == 1:
-            stage = np.where(is_folded(grid), stages - 1.0 - place, stage)
-        ends = [layers_before(model.layers, stages, stage + more, output) for more in (0.0, 1.0)]
-        found = found + np.where(chunk < grid.vpp, ends[1] - ends[0], 0.0)
-    return found
+def costed_layers(model: ModelQuantities, grid: Grid, places: Array, output: Number) -> Array:
+    """Return the layers of ranks in pipelines whose stages are cut by cost: [ranks, layouts], as `places` are."""
+    stages = grid.pp * grid.vpp
+    chunk = np.arange(np.max(grid.vpp), dtype=float).reshape(-1, *(1,) * places.ndim)
+    stage = places + chunk * grid.pp
+    stage = np.where((chunk == 1) & is_folded(grid), stages - 1.0 - places, stage)
+    first, behind = (layers_before(model.layers, stages, stage + more, output) for more in (0.0, 1.0))
+    return np.where(chunk < grid.vpp, behind - first, 0.0).sum(axis=0)  # type: ignore[no-any-return]
 
 
 def cut_layers(model: ModelQuantities, layout: Layout, output: Number | None) -> tuple[int, ...]:
@@ -115,8 +116,34 @@ def _routers(model: ModelQuantities) -> Number:
     return model.experts * model.moe_share
 
 
+class CutRank(NamedTuple):
+    """The layers of a rank of pipelines that are cut by cost, and those of them without experts."""
+
+    place: Number
+    layers: Number
+    dense: Number
+
+
 def _costed_loads(model: ModelQuantities, grid: Grid, micro_batches: Number, output: Number) -> list[RankLoad]:
-    """Return the loads of the first two ranks, of those where stages become as long as they may, and of the last."""
+    ranks = once_each(model, grid, CUT, partial(_cut_ranks, model), output)
+    return [
+        RankLoad.of(grid, place, dense=dense, moe=layers - dense, micro_batches=micro_batches)
+        for place, layers, dense in ranks
+    ]
+
+
+def cut_pace(model: ModelQuantities, grid: Grid, output: Number) -> tuple[Number, Number]:
+    """Return the layers of the rank that has most, and those of the one with the output, where cost cuts stages."""
+    return once_each(model, grid, CUT, partial(_cut_pace, model), output)
+
+
+def _cut_pace(model: ModelQuantities, grid: Grid, output: Number) -> tuple[Number, Number]:
+    ranks = [rank.layers for rank in _cut_ranks(model, grid, output)]
+    return np.max(np.broadcast_arrays(*ranks), axis=0), np.where(is_folded(grid), ranks[0], ranks[-1])
+
+
+def _cut_ranks(model: ModelQuantities, grid: Grid, output: Number) -> list[CutRank]:
+    """Return the first two ranks, those where stages become as long as they may, and the last."""
     stages, last = grid.pp * grid.vpp, grid.pp - 1.0
     longest, of_last = (
         layers_before(model.layers, stages, stages - 1.0, output)
@@ -125,14 +152,12 @@ def _costed_loads(model: ModelQuantities, grid: Grid, micro_batches: Number, out
     )
     grows = np.ceil((longest * (stages - 1.0) - model.layers + of_last - 1.0) / np.maximum(longest - 1.0, 1.0))
     grows = np.clip(np.where(longest > 1, grows, 1.0), 1.0, stages - 1.0) % grid.pp
-    places = (0.0 * grid.pp, np.minimum(1.0, last), np.maximum(grows - 1.0, 0.0), grows, last)
-    found = []
-    for place in places:
-        count = costed_layers(model, grid, place, output)
-        start = layers_before(model.layers, stages, place, output)
-        without = without_experts(model, start, count / grid.vpp, count)
-        found.append(RankLoad.of(grid, place, dense=without, moe=count - without, micro_batches=micro_batches))
-    return found
+    few = (0.0 * stages, np.minimum(1.0, last), np.maximum(grows - 1.0, 0.0), grows, last)
+    places = np.stack(np.broadcast_arrays(*few))
+    layers = costed_layers(model, grid, places, output)
+    start = layers_before(model.layers, stages, places, output)
+    dense = np.broadcast_to(without_experts(model, start, layers / grid.vpp, layers), layers.shape)
+    return [CutRank(*rank) for rank in zip(places, layers, dense, strict=True)]
 
 
 def rank_layers(model: ModelQuantities, ranks: int, stages: Sequence[int], *, folded: bool) -> tuple[Array, Array]:

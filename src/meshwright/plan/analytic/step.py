@@ -13,7 +13,7 @@ from .collective import all_reduce_s, gather_s, span
 from .distinct import LAYER, SENT, once_each
 from .host import hosted_s
 from .layer import HALF_BYTES, LayerTime, layer_s
-from .loads import is_folded, loads, output_cost, rank_layers
+from .loads import cut_pace, is_folded, output_cost, rank_layers
 from .products import linear_s
 from .quantities import Grid, Machine, ModelQuantities, Number
 
@@ -123,8 +123,7 @@ def paced_layers(
         holds, _ = rank_layers(model, int(np.atleast_1d(grid.pp)[0]), stages, folded=folded)
         return holds.max() + 0.0 * grid.pp, holds[0 if folded else -1] + 0.0 * grid.pp
     if output is not None:
-        ranks = [load.layers for load in loads(model, grid, 1.0, output=output)]
-        return np.max(np.broadcast_arrays(*ranks), axis=0), np.where(is_folded(grid), ranks[0], ranks[-1])
+        return cut_pace(model, grid, output)
     per_stage = model.layers / grid.pp
     slots = (grid.vpp > 1) & (grid.pp > 1) & ((model.layers + 2.0) % (grid.pp * grid.vpp) == 0)
     most = grid.vpp * np.ceil(per_stage / grid.vpp)
