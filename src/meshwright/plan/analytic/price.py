@@ -124,6 +124,11 @@ def price_layouts(setting: Setting, grid: Grid, stages: Sequence[int] = ()) -> S
     return StepPrices(step_time_s=np.asarray(step.total_s), exposed_comm_s=np.asarray(step.exposed_comm_s), **columns)
 
 
+def step_times_s(setting: Setting, grid: Grid) -> Array:
+    """Return the step time of every layout of a grid, in seconds, as `price_layouts` does, without memory."""
+    return np.asarray(_step(setting, grid, coefficients_of(setting)).total_s)
+
+
 def _step(setting: Setting, grid: Grid, c: Coefficients, stages: Sequence[int] = ()) -> StepSeconds:
     model = ModelQuantities.of(setting.architecture)
     return step_s(machine_of(setting), c, model, grid, **_batch(setting, grid), stages=stages)
