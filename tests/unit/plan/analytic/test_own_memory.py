@@ -137,7 +137,7 @@ def test_of_pipelines_they_say_the_same_too_since_both_cut_stages_as_the_engine_
     assert ours["allocated_bytes"] == pytest.approx(trained.allocated, rel=0.02)
 
 
-@pytest.mark.xfail(strict=True, reason="`plan` keeps more of layers cut over tp, and of a V's fullest rank, than `train`")
+@pytest.mark.xfail(strict=True, reason="`plan` keeps more of layers cut over tp, and of the fullest rank of a V")
 @pytest.mark.parametrize("text", APART)
 def test_of_two_kinds_of_pipelines_they_do_not_say_the_same_yet(text):
     model = ModelConfig(num_hidden_layers=8)
