@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from benchmarks.pages import grid as table_of
 from benchmarks.result import GENERATED, Result
@@ -81,7 +82,7 @@ def peak(line: Mapping[str, str], models: Path, catalogue: Catalogue, known: Boo
     grid = Grid.of([layout])
     found = peak_memory(
         machine,
-        coefficients(known, line["stack"], key, line["precision"])._replace(**facts_of(line.get("facts", ""))),
+        replace(coefficients(known, line["stack"], key, line["precision"]), **facts_of(line.get("facts", ""))),
         ModelQuantities.of(model),
         grid,
         seq_len=float(line["seq"]),

@@ -21,7 +21,7 @@ from ..units import format_bytes
 from ..workload.conventions import OWN
 from .analytic import Grid, Setting, StepPrices, book, performance, price_layouts
 from .analytic.fits import DOUBTFUL, OVER, SURE, capacity_source, memory_band, word
-from .analytic.price import machine_of, node_group_of, verdicts_in
+from .analytic.price import machine_of, node_group_of, step_times_s, verdicts_in
 from .analytic.quantities import Array
 from .keep import in_its_orders, narrowed_search
 from .reasons import batch_warnings, micro_batch_trade, why_chosen
@@ -242,6 +242,12 @@ def price_in_chunks(setting: Setting, grid: Grid) -> StepPrices:
     return _joined(StepPrices, pieces)
 
 
+def times_in_chunks(setting: Setting, grid: Grid) -> Array:
+    """Return the step times of a grid, in seconds, where nothing else of its prices is asked."""
+    pieces = [grid.take(slice(start, start + CHUNK)) for start in range(0, len(grid), CHUNK)]
+    return np.concatenate([step_times_s(setting, piece) for piece in pieces])
+
+
 def take_prices(prices: StepPrices, indices: npt.NDArray[np.int64]) -> StepPrices:
     """Return the prices of some layouts."""
     return StepPrices(**{field.name: getattr(prices, field.name)[indices] for field in fields(StepPrices)})
@@ -265,7 +271,7 @@ def _may_gain(setting: Setting, grid: Grid, prices: StepPrices) -> npt.NDArray[n
         return np.array([], dtype=np.int64)
     best = best_of_each_split(grid, np.argsort(prices.step_time_s, kind="stable"))
     ordered = in_its_orders(setting, grid.take(best))
-    times = price_in_chunks(setting, ordered).step_time_s
+    times = times_in_chunks(setting, ordered)
     last = times[best_of_each_split(ordered, np.argsort(times, kind="stable"))[:MAX_ROWS][-1]]
     found = np.flatnonzero(compute_bound_s(prices) <= last)
     machine = machine_of(setting)

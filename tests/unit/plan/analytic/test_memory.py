@@ -250,7 +250,7 @@ def test_the_norm_before_the_output_keeps_as_much_as_each_of_a_layer_s():
     given = setting(LLAMA, "dgx-h100", stack="accelerate")
     machine, model = machine_of(given), ModelQuantities.of(LLAMA)
     eager = coefficients_of(given)
-    fused = eager._replace(norms_single=0.0)
+    fused = replace(eager, norms_single=0.0)
 
     def kept(c):
         of_layer = sum(layer_parts(machine, c, model, GRID, 4096.0, moe=False)) / 2.0
