@@ -167,6 +167,10 @@ class Book(msgspec.Struct, frozen=True):
         """Return the stack whose conventions hold for `stack`: its own, or those of the one that it is like."""
         return stack if stack in DESCRIBED else self.fitted(stack)
 
+    def engine(self, stack: str) -> str:
+        """Return the engine of a stack, "" where none is known."""
+        return self.stacks[stack].engine if stack in self.stacks else ""
+
     def band(self, stack: str, *, experts: float = 0) -> float:
         """Return the relative error within which nine in ten runs of a stack were predicted, of models with experts or
         without; that of stacks that nobody measured where no run of this one had any.
