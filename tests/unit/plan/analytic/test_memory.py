@@ -28,6 +28,7 @@ from meshwright.plan.analytic.memory import _entry
 from meshwright.plan.analytic.price import coefficients_of, machine_of, verdicts_in
 from meshwright.plan.analytic.quantities import ModelQuantities
 from meshwright.plan.machines import cluster_by_name
+from meshwright.workload.conventions import OWN
 from meshwright.workload.models import load_model
 from meshwright.workload.recomputed import modules_of
 from tests.unit.plan.analytic.test_price import GRID, LLAMA, setting
@@ -279,6 +280,7 @@ def test_the_bands_engines_are_those_whose_peaks_the_table_has():
     engines = {book().stacks[row["stack"]].engine if row["stack"] in book().stacks else row["stack"] for row in rows}
 
     assert engines <= PEAKS_OF
+    assert memory_seen(book(), OWN)  # what our own engine keeps is held to autograd's on CPUs (test_own_memory.py)
     assert memory_band("torchtitan") == BAND
     assert memory_band("deepspeed") == memory_band("") == UNSEEN_BAND
 
