@@ -61,6 +61,7 @@ def read(sources: Sources, question: JobOptions) -> Job:
     draft.seq_len = next((size for size in packed if size), None) or plain  # 0 packs nothing
     _states(draft, keys)
     draft.precision = _precision(keys, draft)
+    draft.recipe("fp8 recipe", keys.word("model.backend.te_fp8.recipe", "fp8.recipe_name"))
     if keys.word("peft._target_") or any(key.startswith("peft.") for key in keys.values):
         draft.ignore("peft: adapters alone are trained; priced as training of all weights")
     return draft.conclude(sources, keys, (*HARMLESS, r"peft\..*"))

@@ -39,6 +39,7 @@ class JobOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 ROUTED_ONCE = frozenset({"flex", "deepep", "hybridep"})  # dispatchers that send a row once to each node
 ROUTED_APART = frozenset({"alltoall", "alltoall_seq"})
+ONE_SCALE = frozenset({"delayed", "tensorwise", "current", "hybrid", "custom"})  # recipes of fp8
 
 
 class Draft:
@@ -150,6 +151,11 @@ class Draft:
         self.modules = tuple(name for name in MODULES if name in names)
         for name in [name for name in names if name not in MODULES]:
             self.ignore(f"recompute-modules {name}: not priced")
+
+    def recipe(self, key: str, recipe: str | None) -> None:
+        """Say where a recipe of fp8 has other scales than the one for each tensor that it is priced with."""
+        if recipe is not None and self.precision == "fp8" and recipe.lower() not in ONE_SCALE:
+            self.ignore(f"{key} {recipe}: priced with one scale for each tensor; kernels for more scales are slower")
 
     def note(self, text: str) -> None:
         """Add a remark."""

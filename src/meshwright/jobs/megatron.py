@@ -123,7 +123,12 @@ def _per_node(keys: Keys) -> tuple[int, str] | None:
 
 def world_of(launch: Launch, draft: Draft) -> None:
     """Set the ranks from the launcher's counts; what depends on something unknown is left to --gpus."""
-    draft.nodes_times(launch.nodes, launch.per_node)
+    nodes = launch.nodes
+    alone = launch.launcher == "torchrun" and launch.per_node is not None and not launch.unknown
+    if nodes is None and alone and "world" not in launch.counts:
+        nodes = (1, "nnodes 1")
+        draft.assume("nnodes 1 (the default of torchrun)")
+    draft.nodes_times(nodes, launch.per_node)
     world = launch.counts.get("world")
     if world is not None and launch.launcher != "torchrun":
         draft.world = world
@@ -164,6 +169,7 @@ def fill(draft: Draft, keys: Keys) -> None:
     overlaps(draft, keys)
     draft.switches["sp"] = int(bool(keys.switch("sequence-parallel", default=False)))
     draft.precision = precision(keys)
+    draft.recipe("fp8-recipe", keys.word("fp8-recipe"))
     recomputation(draft, keys)
     if keys.switch("use-tp-pp-dp-mapping", default=False):
         draft.switches["order"] = "tp-cp-pp-dp"

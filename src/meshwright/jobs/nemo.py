@@ -256,6 +256,7 @@ def _precision(draft: Draft, keys: Keys) -> None:
     text = (named or "").lower()
     chosen = Keys({"fp8-format": fp8, "fp8-recipe": recipe, "fp4-format": fp4, "bf16": True}, keys.where)
     draft.precision = precision(chosen)
+    draft.recipe("fp8_recipe", recipe)
     for key in ("model.fp8_hybrid", "model.fp8_e4m3", "model.transformer_engine"):
         keys.raw(key)
     if draft.precision != "bf16":

@@ -61,6 +61,8 @@ def read(sources: Sources, question: JobOptions) -> Job:
     draft.switches["sp"] = int(bool(sequence)) if draft.get("tp") > 1 else 0
     words = _converters(draft, keys)
     draft.precision = _precision(keys, words)
+    for key in ("quantize.linear.float8.recipe_name", "float8.recipe_name"):
+        draft.recipe(key, keys.word(key))
     if keys.word("training.dtype") == "bfloat16":
         draft.ignore("training.dtype = bfloat16: weights and states of the optimizer are priced in single precision")
     return draft.conclude(sources, keys, HARMLESS)

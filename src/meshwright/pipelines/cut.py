@@ -10,6 +10,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +21,7 @@ from .grid import PipelineGrid
 from .timing import StageTimes, peak_in_flight
 
 Floats = NDArray[np.float64]
+Number = float | NDArray[Any]  # of one layout, or of many
 SLACK = 0.02  # share by which plans let the slowest stage be slower if less crosses the cuts
 
 
@@ -127,6 +129,24 @@ def best_cut(units: Sequence[ChainUnit], target: StageTarget, *, slack: float = 
     within = [np.where(cost <= limit, sent, np.inf) for cost, sent in zip(costs, _bytes(units, target), strict=True)]
     bounds = _trace(_dynamic(within, np.add), within, np.add)
     return Cut(bounds, cost_of(units, target, bounds))
+
+
+def layers_before(layers: Number, stages: Number, stage: Number, output: Number) -> Number:
+    """Return how many layers come before a stage of `best_cut` where all layers cost the same and links are free.
+
+    The closed form for one model or for arrays of many: `output` is what the output costs, in layers; the embedding
+    costs nothing. Of cuts that are equally fast within `SLACK`, whose last stages hold most: each takes what it may,
+    from the last one on, and leaves a unit to each stage before it.
+    """
+    whole = np.floor(output)
+    part = output - whole
+    fewest = np.ceil((layers + whole) / stages)  # layers of a stage where the last has the output and that many fit
+    longer = np.ceil((layers + whole + (part > 0)) / stages) > fewest
+    slowest = np.where((stages - 1.0) * whole >= layers, output, fewest + longer * part)
+    limit = slowest * (1.0 + SLACK)
+    behind = np.floor(limit - output) + np.floor(limit) * (stages - 1.0 - stage)
+    found = np.maximum(layers - behind, np.maximum(stage - 1.0, 0.0))
+    return np.where(stage <= 0, 0.0, np.where(stage >= stages, layers, np.minimum(found, layers)))
 
 
 def equal_cut(count: int, stages: int) -> Cut:

@@ -19,9 +19,9 @@ from ..layout import OFFLOADS
 from ..mesh import NEAREST
 from ..units import format_bytes
 from ..workload.conventions import OWN
-from .analytic import Grid, Setting, StepPrices, book, performance, price_layouts
-from .analytic.fits import DOUBTFUL, OVER, SURE, capacity_source, memory_band, word
-from .analytic.price import machine_of, node_group_of, verdicts_in
+from .analytic import Grid, Setting, StepPrices, performance, price_layouts
+from .analytic.fits import DOUBTFUL, OVER, SURE, capacity_source, word
+from .analytic.price import band_of_memory, machine_of, node_group_of, step_times_s, verdicts_in
 from .analytic.quantities import Array
 from .keep import in_its_orders, narrowed_search
 from .reasons import batch_warnings, micro_batch_trade, why_chosen
@@ -46,7 +46,7 @@ class Priced:
     prices: StepPrices
     oversized: int  # layouts that need more memory than a GPU has
     doubtful: int  # layouts that may not fit, and are left out since others do
-    tight: tuple[Grid, StepPrices] | None  # the fastest of those, in the default order
+    tight: tuple[Grid, StepPrices] | None  # the fastest of those, in the default order unless a condition names others
     smallest: tuple[Grid, StepPrices]  # the one layout that needs least, whether it fits or not
     offered: bool = False  # layouts that use the hosts' memory, since none fits in the GPUs' alone
 
@@ -89,9 +89,8 @@ def _price_all(setting: Setting, space: Space) -> Priced:
         fitting, doubtful = doubtful, fitting
     grid, prices = space.grid.take(fitting), take_prices(first, fitting)
     parts = [(grid, prices)]
-    if any(condition.name == "order" for condition in setting.conditions):  # which the default one need not meet
-        ordered = in_its_orders(setting, grid)
-        parts = [(ordered, price_in_chunks(setting, ordered) if len(ordered) else take_prices(prices, fitting[:0]))]
+    if _names_order(setting):
+        parts = [_ordered(setting, grid, prices)]
     elif len(grid):
         reordered = in_its_orders(setting, grid.take(_may_gain(setting, grid, prices)))
         reordered = reordered.take(np.flatnonzero(reordered.order != DEFAULT_ORDER))
@@ -103,16 +102,29 @@ def _price_all(setting: Setting, space: Space) -> Priced:
         prices=_joined(StepPrices, [part[1] for part in parts]),
         oversized=int((found == OVER).sum()),
         doubtful=len(doubtful),
-        tight=_fastest(space.grid, first, doubtful),
+        tight=_fastest(*_ordered(setting, space.grid.take(doubtful), take_prices(first, doubtful))),
         smallest=(space.grid.take(least), take_prices(first, least)),
     )
 
 
-def _fastest(grid: Grid, prices: StepPrices, among: npt.NDArray[np.int64]) -> tuple[Grid, StepPrices] | None:
+def _names_order(setting: Setting) -> bool:
+    """Return whether a condition is about the order of axes, which the default one need not meet."""
+    return any(condition.name == "order" for condition in setting.conditions)
+
+
+def _ordered(setting: Setting, grid: Grid, prices: StepPrices) -> tuple[Grid, StepPrices]:
+    """Return layouts with their prices in the orders that a condition names; as they are where none does."""
+    if not _names_order(setting) or not len(grid):
+        return grid, prices
+    ordered = in_its_orders(setting, grid)
+    return ordered, price_in_chunks(setting, ordered) if len(ordered) else take_prices(prices, np.arange(0))
+
+
+def _fastest(grid: Grid, prices: StepPrices) -> tuple[Grid, StepPrices] | None:
     """Return the fastest of some layouts; None of none."""
-    if not len(among):
+    if not len(grid):
         return None
-    one = among[[int(np.argmin(prices.step_time_s[among]))]]
+    one = np.array([int(np.argmin(prices.step_time_s))])
     return grid.take(one), take_prices(prices, one)
 
 
@@ -186,7 +198,7 @@ def rejections(priced: Priced) -> tuple[Rejection, ...]:
 
 def row_of(setting: Setting, grid: Grid, prices: StepPrices, index: int, *, note: str = "") -> PricedLayout:
     """Return one layout of a grid as a row."""
-    capacity, stack = float(machine_of(setting).memory_bytes), book().stacks.get(setting.stack)
+    capacity = float(machine_of(setting).memory_bytes)
     return PricedLayout(
         layout=grid.layout(index),
         predicted=performance(setting, prices, index, grid.layout(index)),
@@ -194,7 +206,7 @@ def row_of(setting: Setting, grid: Grid, prices: StepPrices, index: int, *, note
         fits=word(verdicts_in(setting, prices)[index]),
         capacity_bytes=capacity,
         capacity_source=capacity_source(node_group_of(setting.cluster).gpu.model, capacity),
-        memory_band=memory_band(stack.engine if stack else ""),
+        memory_band=band_of_memory(setting),
         note=note,
     )
 
@@ -242,6 +254,12 @@ def price_in_chunks(setting: Setting, grid: Grid) -> StepPrices:
     return _joined(StepPrices, pieces)
 
 
+def times_in_chunks(setting: Setting, grid: Grid) -> Array:
+    """Return the step times of a grid, in seconds, where nothing else of its prices is asked."""
+    pieces = [grid.take(slice(start, start + CHUNK)) for start in range(0, len(grid), CHUNK)]
+    return np.concatenate([step_times_s(setting, piece) for piece in pieces])
+
+
 def take_prices(prices: StepPrices, indices: npt.NDArray[np.int64]) -> StepPrices:
     """Return the prices of some layouts."""
     return StepPrices(**{field.name: getattr(prices, field.name)[indices] for field in fields(StepPrices)})
@@ -265,7 +283,7 @@ def _may_gain(setting: Setting, grid: Grid, prices: StepPrices) -> npt.NDArray[n
         return np.array([], dtype=np.int64)
     best = best_of_each_split(grid, np.argsort(prices.step_time_s, kind="stable"))
     ordered = in_its_orders(setting, grid.take(best))
-    times = price_in_chunks(setting, ordered).step_time_s
+    times = times_in_chunks(setting, ordered)
     last = times[best_of_each_split(ordered, np.argsort(times, kind="stable"))[:MAX_ROWS][-1]]
     found = np.flatnonzero(compute_bound_s(prices) <= last)
     machine = machine_of(setting)

@@ -22,7 +22,8 @@ from .analytic import Grid, Setting, book
 from .analytic.coefficients import coefficients
 from .analytic.fits import SURE
 from .analytic.price import machine_of, node_group_of, verdicts_in
-from .explore import compute_bound_s, explore, price_in_chunks, space_of
+from .analytic.quantities import Array
+from .explore import compute_bound_s, explore, price_in_chunks, space_of, times_in_chunks
 from .keep import in_its_orders
 from .reach import Means, at_peak_s, beyond, fastest_layout, other_means
 
@@ -98,6 +99,14 @@ class Solution(msgspec.Struct, frozen=True, kw_only=True):
         return self.present_step_time_s <= self.target_step_time_s
 
 
+@dataclass(frozen=True, slots=True)
+class Fitting:
+    """Layouts that fit in memory, with the seconds of a step that no network can change."""
+
+    grid: Grid
+    compute_s: Array
+
+
 def step_time_for_mfu(setting: Setting, mfu: float) -> float:
     """Return the step time at which a setting reaches this MFU."""
     if not 0 < mfu <= 1:
@@ -121,7 +130,9 @@ def solve(setting: Setting, target_at: Callable[[Setting], float], *, target: st
     best = explore(setting).best
     target_s = target_at(setting)
     met = best.predicted.step_time_s <= target_s
-    needs = tuple(_need(setting, target_s, quantity) for quantity in _quantities(setting))
+    quantities = tuple(_quantities(setting))
+    fit = fitting(setting) if quantities else None
+    needs = tuple(_need(setting, target_s, quantity, fit) for quantity in quantities if fit)
     return Solution(
         target_step_time_s=target_s,
         target=target,
@@ -194,11 +205,11 @@ def _quantities(setting: Setting) -> Iterator[Quantity]:
         yield "latency"
 
 
-def _need(setting: Setting, target_s: float, quantity: Quantity) -> Need:
+def _need(setting: Setting, target_s: float, quantity: Quantity, fit: Fitting) -> Need:
     low, high = LEAST[quantity], MOST[quantity]
     good, bad = (low, high) if quantity == "latency" else (high, low)  # the ends where a target is easiest and hardest
     present = _present(setting, quantity)
-    pool = _Pool.of(setting, quantity, good, target_s)
+    pool = _Pool.of(setting, quantity, good, target_s, fit)
     value: float | None = None
     layout = pool.layout
     if len(pool.grid) and pool.narrowed(bad, target_s) is None:
@@ -216,7 +227,7 @@ def _need(setting: Setting, target_s: float, quantity: Quantity) -> Need:
         value=value,
         reachable=layout is not None,
         layout=layout,
-        curve=_curve(setting, quantity, (present, value or present)),
+        curve=_curve(setting, quantity, (present, value or present), fit.grid),
     )
 
 
@@ -240,19 +251,17 @@ class _Pool:
     layout: Layout | None
 
     @classmethod
-    def of(cls, setting: Setting, quantity: Quantity, value: float, target_s: float) -> "_Pool":
+    def of(cls, setting: Setting, quantity: Quantity, value: float, target_s: float, fit: Fitting) -> "_Pool":
         """Return the layouts that meet the target at the easiest value."""
-        grid = fitting(setting)
-        prices = price_in_chunks(setting, grid)
-        possible = in_its_orders(setting, grid.take(np.flatnonzero(compute_bound_s(prices) <= target_s)))
+        possible = in_its_orders(setting, fit.grid.take(np.flatnonzero(fit.compute_s <= target_s)))
         pool = cls(setting, quantity, possible, None)
         return (pool.narrowed(value, target_s) if len(possible) else None) or cls(
-            setting, quantity, grid.take(np.array([], dtype=np.int64)), None
+            setting, quantity, fit.grid.take(np.array([], dtype=np.int64)), None
         )
 
     def narrowed(self, value: float, target_s: float) -> "_Pool | None":
         """Return the layouts that meet the target at this value; None if none does."""
-        times = price_in_chunks(replace(self.setting, **{FIELDS[self.quantity]: value}), self.grid).step_time_s
+        times = times_in_chunks(replace(self.setting, **{FIELDS[self.quantity]: value}), self.grid)
         meeting = np.flatnonzero(times <= target_s)
         if not len(meeting):
             return None
@@ -260,29 +269,29 @@ class _Pool:
         return _Pool(self.setting, self.quantity, self.grid.take(meeting), fastest)
 
 
-def fitting(setting: Setting) -> Grid:
+def fitting(setting: Setting) -> Fitting:
     """Return the legal layouts that fit in memory, in the default axis order."""
     space = space_of(setting)
     prices = price_in_chunks(setting, space.grid)
-    return space.grid.take(np.flatnonzero(verdicts_in(setting, prices) == SURE))
+    rows = np.flatnonzero(verdicts_in(setting, prices) == SURE)
+    return Fitting(space.grid.take(rows), compute_bound_s(prices)[rows])
 
 
-def _curve(setting: Setting, quantity: Quantity, shown: tuple[float, float]) -> tuple[Point, ...]:
+def _curve(setting: Setting, quantity: Quantity, shown: tuple[float, float], whole: Grid) -> tuple[Point, ...]:
     """Return the fastest step at values below, between and above `shown`.
 
-    Over the layouts that are among the fastest at one of several values, in every axis order.
+    Over those of the `whole` grid that are among the fastest at one of several values, in every axis order.
     """
     low = max(min(shown) / SPREAD, LEAST[quantity])
     high = min(max(shown) * SPREAD, MOST[quantity])
     values = np.geomspace(low, high, POINTS)
-    whole = fitting(setting)
     kept: set[int] = set()
     for value in np.geomspace(values[0], values[-1], ANCHORS):
-        times = price_in_chunks(replace(setting, **{FIELDS[quantity]: float(value)}), whole).step_time_s
+        times = times_in_chunks(replace(setting, **{FIELDS[quantity]: float(value)}), whole)
         kept |= set(np.argsort(times)[:KEPT].tolist())
     pool = in_its_orders(setting, whole.take(np.array(sorted(kept))))
     points = []
     for value in values:
-        prices = price_in_chunks(replace(setting, **{FIELDS[quantity]: float(value)}), pool)
-        points.append(Point(float(value), float(prices.step_time_s.min())))
+        times = times_in_chunks(replace(setting, **{FIELDS[quantity]: float(value)}), pool)
+        points.append(Point(float(value), float(times.min())))
     return tuple(points)

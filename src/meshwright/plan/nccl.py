@@ -8,6 +8,7 @@ NVLink until the links fill, Simple from there on.
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from ..cluster.graph import Cluster, Fabric, NodeGroup
 from ..collectives.figures import bus_factor
@@ -117,7 +118,7 @@ def _machine(cluster: Cluster, group: NodeGroup, ranks: int) -> Machine:
 def _coefficients(cluster: Cluster, group: NodeGroup, ranks: int) -> Coefficients:
     c = with_switch(coefficients(book(), "", group.gpu.model, "bf16", group.nic_kind), group)
     idle = _network_share(c, group)
-    c = c._replace(network=idle, small_group=ALONE_GROUP)
+    c = replace(c, network=idle, small_group=ALONE_GROUP)
     return on_measured_links(c, _machine(cluster, group, ranks), cluster, links=True, network=True, idle=idle)
 
 

@@ -36,6 +36,7 @@ from ..workload.stages import rank_of_stages
 from .analytic.coefficients import Coefficients
 from .analytic.host import LINK_SHARE
 from .analytic.layer import LayerTime, expert_span, layer_s, leaving_share
+from .analytic.loads import cut_layers, output_cost
 from .analytic.price import Setting, coefficients_of, machine_of, node_group_of, price_layouts
 from .analytic.quantities import Grid, Machine, ModelQuantities
 from .analytic.step import experts_of_rank, head_s, parameters_of_rank
@@ -85,7 +86,8 @@ def step_program(setting: Setting, layout: Layout, stages: Sequence[int] = ()) -
     grid = Grid.of([layout])
     seconds = layer_s(machine, c, model, grid, float(setting.seq_len))
     head = [float(np.ravel(s)[0]) for s in head_s(machine, c, model, grid, layout.mbs * setting.seq_len / layout.cp)]
-    counts = tuple(stages) or _layers(int(model.layers), layout)
+    output = output_cost(c, model, grid, float(setting.seq_len))
+    counts = tuple(stages) or cut_layers(model, layout, output) or _layers(int(model.layers), layout)
     prices = price_layouts(setting, grid, stages)
     sizes = _sizes(setting, layout)
     sent = _inside(setting, layout, c, machine, model, sizes), context_exchange(sizes, layout, c.conventions)

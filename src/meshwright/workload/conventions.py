@@ -41,6 +41,7 @@ class Conventions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     host_gradient_bytes: Number = SINGLE_BYTES
     host_beside: Number = 0  # offload=optimizer: gradients leave in each micro-batch, beside its backward; 0: once
     host_overlaps: Number = 0  # the first weights come back while the host still updates others
+    cut_by_cost: Number = 0  # stages of a pipeline are cut where that balances their cost; 0: as evenly as can be
     # what lies in memory
     held_weight_bytes: Number = HALF_BYTES  # of a weight that a rank holds whole, copies for fp8 products included
     held_gradient_bytes: Number = SINGLE_BYTES  # of a gradient's sum over micro-batches
@@ -79,6 +80,7 @@ ENGINE = Conventions(
     stops_early=1, host_weight_bytes=SINGLE_BYTES, held_weight_bytes=SINGLE_BYTES, sums_apart=1,
     shares_single=1, gate_kept=1, selective_saves=2, logit_bytes=12, parallel_logit_bytes=16, gathers_kept=1,
     norm_copies=2, weighted_kept=1, frees_early=1, spare_gradient_bytes=0, master_bytes=0,
+    cut_by_cost=1,
 )  # fmt: skip
 LOGIT_GRADIENT_BYTES = 2 * SINGLE_BYTES  # of `logit_bytes`: gradients in the loss's backward; the rest was kept for it
 

@@ -491,3 +491,29 @@ def test_a_contradiction_in_nemo_names_the_keys_of_its_file(read):
 
     with pytest.raises(InputError, match=r"model.tensor_model_parallel_size 8 x .* = 32 on trainer.num_nodes 2 x"):
         read({"n.yaml": text})
+
+
+def test_a_launch_by_torchrun_that_says_no_nodes_is_of_one(read):
+    job = read({"a.sh": "torchrun --nproc_per_node 8 pretrain_gpt.py " + LLAMA + BATCH})
+
+    assert job.world == 8
+    assert "nnodes 1 (the default of torchrun)" in job.assumed
+
+
+@pytest.mark.parametrize(("recipe", "told"), [("tensorwise", False), ("delayed", False), ("blockwise", True)])
+def test_a_recipe_of_fp8_with_more_than_one_scale_for_each_tensor_is_not_priced_in_silence(read, recipe, told):
+    job = read({"a.sh": f"{ON_16} {LLAMA} {BATCH} --fp8-format hybrid --fp8-recipe {recipe}"})
+
+    assert job.precision == "fp8"
+    assert any(text.startswith(f"fp8-recipe {recipe}") for text in job.ignored) == told
+
+
+def test_torchtitan_s_scales_for_each_row_are_not_priced_in_silence(read):
+    config = (
+        '[model]\nname = "llama3"\nflavor = "8B"\nconverters = ["quantize.linear.float8"]\n'
+        "[training]\nlocal_batch_size = 1\nseq_len = 8192\n"
+        '[quantize.linear.float8]\nrecipe_name = "rowwise"\n'
+    )
+    job = read({"a.toml": config})
+
+    assert any("recipe_name rowwise: priced with one scale" in text for text in job.ignored)

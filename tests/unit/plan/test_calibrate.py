@@ -15,7 +15,7 @@ from meshwright import cli
 from meshwright.errors import InputError
 from meshwright.hardware import load_catalogue
 from meshwright.plan.analytic.calibration import narrowed_band, read_calibration
-from meshwright.plan.analytic.coefficients import book
+from meshwright.plan.analytic.coefficients import ROLES, book
 from meshwright.plan.analytic.factors import FACTORS, adjusted
 from meshwright.plan.batch import batch_of, step_of
 from meshwright.plan.calibrate import calibrate_from_runs
@@ -202,7 +202,7 @@ def test_coefficients_of_the_factors_stay_shares(tmp_path):
     assert adjusted(c, {}) == c
     assert adjusted(c, {"tensor": 1000.0}).tp_hidden == 0.0
     assert adjusted(c, {"exposed": 1000.0}).dp_drag == 1.0
-    assert {role for factor in FACTORS.values() for role in factor.roles} <= set(c._fields)
+    assert {role for factor in FACTORS.values() for role in factor.roles} <= set(ROLES)
 
 
 def priced(capsys, *words):

@@ -68,7 +68,7 @@ def test_an_uneven_load_slows_neither_the_launches_nor_what_every_token_visits()
         return float(more - even)
 
     def forward_s(given: Setting) -> float:
-        c = coefficients_of(given)._replace(launch_moe_s=1.0)
+        c = replace(coefficients_of(given), launch_moe_s=1.0)
         return float(layer_s(machine, c, model, LAYOUT, 4096.0).forward.total_s[0])
 
     assert added_s(model) == pytest.approx(added_s(wide), rel=1e-9)

@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 
 from ...layout import Layout
-from .loads import RankLoad, is_folded, loads, rank_layers, without_experts
+from .loads import RankLoad, cut_layers, is_folded, loads, output_cost, rank_layers, without_experts
 from .memory import stage_memory
 from .price import Setting, coefficients_of, machine_of
 from .quantities import Array, Grid, ModelQuantities
@@ -29,7 +29,8 @@ def memory_of_stages(setting: Setting, layout: Layout, stages: Sequence[int] = (
     """
     grid, model = Grid.of([layout] * layout.pp), ModelQuantities.of(setting.architecture)
     micro, place = float(setting.global_batch) / (grid.dp * grid.mbs), np.arange(float(layout.pp))
-    layers, dense = _layers(model, layout, stages)
+    output = None if stages else output_cost(coefficients_of(setting), model, grid, float(setting.seq_len))
+    layers, dense = _layers(model, layout, stages or cut_layers(model, layout, output))
     load = RankLoad.of(grid, place, dense=dense, moe=layers - dense, micro_batches=micro)
     memory = stage_memory(
         machine_of(setting),

@@ -9,10 +9,11 @@ import math
 import tomllib
 from collections.abc import Mapping, Sequence
 from importlib import resources
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from ...files import convert
 from ...workload.conventions import DESCRIBED, Conventions, conventions_of
@@ -33,8 +34,8 @@ class Constant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     gain: float | None = None  # points of left-out error that it saves; None where it was not measured
 
 
-class Coefficients(NamedTuple):
-    """The value of each role, a number or an array over rows."""
+class Coefficients(Conventions, frozen=True, kw_only=True):
+    """The value of each role, a number or an array over rows; the facts of `Conventions` are among them."""
 
     product: Number  # share of the peak that a large product reaches
     product_depth: Number  # elements of K at which a product runs at half its ceiling
@@ -88,59 +89,14 @@ class Coefficients(NamedTuple):
     selective_comm: Number  # likewise of the collectives of the forward: gathers whose result is not kept
     selective_attention: Number  # likewise of the attention between the projections
     summed_apart: Number  # fact: 1 where kernels of their own add gradients to that sum, 0 where the products do
-    # the facts of workload.conventions
-    weight_bytes: Number
-    gradient_bytes: Number
-    residual_bytes: Number
-    product_bytes: Number
-    optimizer_bytes: Number
-    reshards: Number
-    whole_halves: Number
-    sends_cut: Number
-    keys_ring: Number
-    routed_cut: Number
-    routed_once: Number
-    router_messages: Number
-    gather_waits: Number
-    stops_early: Number
-    host_weight_bytes: Number
-    host_gradient_bytes: Number
-    host_beside: Number
-    host_overlaps: Number
-    held_weight_bytes: Number
-    held_gradient_bytes: Number
-    sums_apart: Number
-    shares_single: Number
-    low_input_bytes: Number
-    gate_kept: Number
-    selective_saves: Number
-    imbalance: Number
-    returned_kept: Number
-    gate_bytes: Number
-    modules_again: Number
-    logit_bytes: Number
-    parallel_logit_bytes: Number
-    loss_chunks: Number
-    norms_single: Number
-    one_projection: Number
-    gathers_kept: Number
-    norm_copies: Number
-    cast_bytes: Number
-    output_cast_bytes: Number
-    weighted_kept: Number
-    frees_early: Number
-    spare_gradient_bytes: Number
-    master_bytes: Number
-    trained: Number
-    fragments: Number
 
     @property
     def conventions(self) -> Conventions:
         """What the stack does."""
-        return Conventions(**{name: getattr(self, name) for name in FACTS})
+        return self
 
 
-ROLES = Coefficients._fields
+ROLES = Coefficients.__struct_fields__
 FACTS = Conventions.__struct_fields__
 Uses = Mapping[str, float | str | list[str | float]]  # a role's fact, its constant, or several that multiply
 
@@ -210,6 +166,10 @@ class Book(msgspec.Struct, frozen=True):
     def described(self, stack: str) -> str:
         """Return the stack whose conventions hold for `stack`: its own, or those of the one that it is like."""
         return stack if stack in DESCRIBED else self.fitted(stack)
+
+    def engine(self, stack: str) -> str:
+        """Return the engine of a stack, "" where none is known."""
+        return self.stacks[stack].engine if stack in self.stacks else ""
 
     def band(self, stack: str, *, experts: float = 0) -> float:
         """Return the relative error within which nine in ten runs of a stack were predicted, of models with experts or
@@ -301,7 +261,7 @@ def coefficients(known: Book, stack: str, accelerator: str, precision: str, fabr
         scalar=True,
     )
     device = next((name for name, one in known.devices.items() if accelerator in one.accelerators), "")
-    return found._replace(**known.fabrics.get(f"{fabric}@{device}", known.fabrics.get(fabric, {})))
+    return replace(found, **known.fabrics.get(f"{fabric}@{device}", known.fabrics.get(fabric, {})))
 
 
 def index_plan(known: Book, rows: Sequence[Sequence[float | list[str | float]]]) -> tuple[Any, Array]:
@@ -326,7 +286,7 @@ def gather_coefficients(plan: tuple[Any, Array], values: Array, *, scalar: bool 
     """Return the coefficients of the rows of a plan from the values of the constants."""
     indices, facts = plan
     table = values[indices].prod(axis=2) * facts
-    return Coefficients(*(table[0] if scalar else table.T))
+    return Coefficients(**dict(zip(ROLES, table[0] if scalar else table.T, strict=True)))
 
 
 def _toml(name: str) -> dict[str, Any]:

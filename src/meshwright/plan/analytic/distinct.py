@@ -16,6 +16,7 @@ from .quantities import Grid, ModelQuantities, Number
 T = TypeVar("T")
 FEW = 256  # layouts: of fewer, telling them apart takes longer than pricing them
 MOST_KEYS = 2**62
+SPARSE = 4  # keys for each layout: up to so many a table finds the combinations faster than sorting does
 
 # what each part depends on
 RANKS = ("tp", "pp", "dp", "cp")  # how the axes lie
@@ -24,9 +25,12 @@ KEPT = ("tp", "cp", "mbs", "sp", "recompute")
 KEPT_CAST = (*KEPT, "dp", "ep", "etp")  # with copies of the weights, experts' among them
 STATES = (*RANKS, "ep", "etp", "vpp", "zero", "schedule", "replicas", "offload")
 SENT = (*RANKS, "ep", "etp", "vpp", "zero", "replicas", "order")
+CUT = ("pp", "vpp", "schedule", "recompute")  # where stages are cut by cost: recomputing decides what an output weighs
 
 
-def once_each(model: ModelQuantities, grid: Grid, names: Sequence[str], part: Callable[..., T], *columns: Number) -> T:
+def once_each(
+    model: ModelQuantities, grid: Grid, names: Sequence[str], part: Callable[..., T], *columns: Number | None
+) -> T:
     """Return `part(grid, *columns)`, computed for each combination of the named fields of the grid once.
 
     `columns` are arrays that the named fields determine. Rows of a table, whose models differ, are computed each.
@@ -52,8 +56,15 @@ def _numbered(columns: Sequence[Number], count: int) -> tuple[npt.NDArray[np.int
             key = np.unique(key, return_inverse=True)[1]
             size = int(key.max()) + 1
         key, size = key * radix + (whole - least), size * radix
-    _, first, place = np.unique(key, return_index=True, return_inverse=True)
-    return first, place
+    if size > SPARSE * count:
+        _, first, place = np.unique(key, return_index=True, return_inverse=True)
+        return first, place
+    row = np.full(size, -1, dtype=np.int64)
+    row[key[::-1]] = np.arange(count - 1, -1, -1)  # of rows with one key the first is written last
+    found = np.flatnonzero(row >= 0)
+    number = np.empty(size, dtype=np.int64)
+    number[found] = np.arange(len(found))
+    return row[found], number[key]
 
 
 def _spread(value: Any, place: npt.NDArray[np.int64]) -> Any:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from .coefficients import Coefficients
 from .quantities import Number
@@ -77,7 +78,7 @@ def adjusted(c: Coefficients, factors: Mapping[str, Number]) -> Coefficients:
             own = getattr(c, role)
             value = 1.0 - (1.0 - own) * factor if role in HIDDEN else own * factor
             changes[role] = np.clip(value, 0.0, 1.0) if role in SHARES else value
-    return c._replace(**changes)
+    return replace(c, **changes)
 
 
 def sensitivity(

@@ -6,13 +6,19 @@ micro-batches in flight; the first after the dense layers, with nothing but laye
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
-from .quantities import SCHEDULES, Array, Grid, ModelQuantities, Number
+from ...layout import Layout
+from ...pipelines import layers_before
+from .coefficients import Coefficients
+from .distinct import CUT, once_each
+from .quantities import RECOMPUTES, SCHEDULES, Array, Grid, ModelQuantities, Number
 
 GPIPE, ZERO_BUBBLE = SCHEDULES.index("gpipe"), SCHEDULES.index("zb")
-RANKS = 3  # first, between, last
+SELECTIVE, FULL = RECOMPUTES.index("selective"), RECOMPUTES.index("full")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +50,18 @@ class RankLoad:
         return self.dense + self.moe
 
 
-def loads(model: ModelQuantities, grid: Grid, micro_batches: Number, stages: Sequence[int] = ()) -> list[RankLoad]:
+def loads(
+    model: ModelQuantities, grid: Grid, micro_batches: Number, stages: Sequence[int] = (), output: Number | None = None
+) -> list[RankLoad]:
     """Return the loads of the three ranks that may be the most loaded; of every rank where the stages are known.
 
-    `stages` are the layers of the virtual stages in the order of the model, the same for all layouts of the grid.
+    `stages` are the layers of the virtual stages in the order of the model, the same for all layouts of the grid;
+    `output` as `output_cost` returns it, where stages are cut by cost.
     """
     if stages:
         return _known_loads(model, grid, micro_batches, stages)
+    if output is not None:
+        return _costed_loads(model, grid, micro_batches, output)
     most = np.ceil(model.layers / grid.pp)
     ends = model.layers - most * (grid.pp - 2.0)  # layers that do not divide: the ends have fewer
     ends = np.where(ends >= 2.0, ends, 2.0 * np.floor(model.layers / grid.pp))
@@ -64,6 +75,89 @@ def loads(model: ModelQuantities, grid: Grid, micro_batches: Number, stages: Seq
         without = without_experts(model, place * count / grid.vpp, count / grid.vpp, count)
         found.append(RankLoad.of(grid, place, dense=without, moe=count - without, micro_batches=micro_batches))
     return found
+
+
+def output_cost(c: Coefficients, model: ModelQuantities, grid: Grid, seq_len: Number) -> Number | None:
+    """Return what output and loss cost in layers, by FLOPs as `workload.chain` counts them.
+
+    None for a stack that does not cut by cost.
+    """
+    if not np.any(c.cut_by_cost):
+        return None
+    width = model.ffn * model.plain_share
+    width = width + model.moe_share * (model.expert_ffn * model.experts_per_token + model.shared_ffn)
+    weights = model.attention_weights + model.matrices * model.hidden * width + model.hidden * _routers(model)
+    scores = 2.0 * seq_len * model.heads * (model.head_dim + model.value_dim)
+    rest = 10.0 * model.hidden + 3.0 * (model.heads + model.kv_heads) * model.head_dim + 5.0 * width
+    forward = 2.0 * weights + scores + rest
+    again = np.where(grid.recompute == FULL, forward, np.where(grid.recompute == SELECTIVE, rest, 0.0))
+    return 3.0 * (2.0 * model.hidden * model.vocab + 5.0 * model.vocab + 4.0 * model.hidden) / (3.0 * forward + again)
+
+
+def costed_layers(model: ModelQuantities, grid: Grid, places: Array, output: Number) -> Array:
+    """Return the layers of ranks in pipelines whose stages are cut by cost: [ranks, layouts], as `places` are."""
+    stages = grid.pp * grid.vpp
+    chunk = np.arange(np.max(grid.vpp), dtype=float).reshape(-1, *(1,) * places.ndim)
+    stage = places + chunk * grid.pp
+    stage = np.where((chunk == 1) & is_folded(grid), stages - 1.0 - places, stage)
+    first, behind = (layers_before(model.layers, stages, stage + more, output) for more in (0.0, 1.0))
+    return np.where(chunk < grid.vpp, behind - first, 0.0).sum(axis=0)  # type: ignore[no-any-return]
+
+
+def cut_layers(model: ModelQuantities, layout: Layout, output: Number | None) -> tuple[int, ...]:
+    """Return the layers of each virtual stage of one layout that is cut by cost; () where it is not."""
+    if output is None or layout.pp == 1:
+        return ()
+    stages, cost = layout.pp * layout.vpp, float(np.ravel(output)[0])
+    return tuple(int(n) for n in np.diff(layers_before(model.layers, stages, np.arange(stages + 1.0), cost)))
+
+
+def _routers(model: ModelQuantities) -> Number:
+    return model.experts * model.moe_share
+
+
+class CutRank(NamedTuple):
+    """The layers of a rank of pipelines that are cut by cost, and those of them without experts."""
+
+    place: Number
+    layers: Number
+    dense: Number
+
+
+def _costed_loads(model: ModelQuantities, grid: Grid, micro_batches: Number, output: Number) -> list[RankLoad]:
+    ranks = once_each(model, grid, CUT, partial(_cut_ranks, model), output)
+    return [
+        RankLoad.of(grid, place, dense=dense, moe=layers - dense, micro_batches=micro_batches)
+        for place, layers, dense in ranks
+    ]
+
+
+def cut_pace(model: ModelQuantities, grid: Grid, output: Number) -> tuple[Number, Number]:
+    """Return the layers of the rank that has most, and those of the one with the output, where cost cuts stages."""
+    return once_each(model, grid, CUT, partial(_cut_pace, model), output)
+
+
+def _cut_pace(model: ModelQuantities, grid: Grid, output: Number) -> tuple[Number, Number]:
+    ranks = [rank.layers for rank in _cut_ranks(model, grid, output)]
+    return np.max(np.broadcast_arrays(*ranks), axis=0), np.where(is_folded(grid), ranks[0], ranks[-1])
+
+
+def _cut_ranks(model: ModelQuantities, grid: Grid, output: Number) -> list[CutRank]:
+    """Return the first two ranks, those where stages become as long as they may, and the last."""
+    stages, last = grid.pp * grid.vpp, grid.pp - 1.0
+    longest, of_last = (
+        layers_before(model.layers, stages, stages - 1.0, output)
+        - layers_before(model.layers, stages, np.maximum(stages - 2.0, 0.0), output),
+        model.layers - layers_before(model.layers, stages, stages - 1.0, output),
+    )
+    grows = np.ceil((longest * (stages - 1.0) - model.layers + of_last - 1.0) / np.maximum(longest - 1.0, 1.0))
+    grows = np.clip(np.where(longest > 1, grows, 1.0), 1.0, stages - 1.0) % grid.pp
+    few = (0.0 * stages, np.minimum(1.0, last), np.maximum(grows - 1.0, 0.0), grows, last)
+    places = np.stack(np.broadcast_arrays(*few))
+    layers = costed_layers(model, grid, places, output)
+    start = layers_before(model.layers, stages, places, output)
+    dense = np.broadcast_to(without_experts(model, start, layers / grid.vpp, layers), layers.shape)
+    return [CutRank(*rank) for rank in zip(places, layers, dense, strict=True)]
 
 
 def rank_layers(model: ModelQuantities, ranks: int, stages: Sequence[int], *, folded: bool) -> tuple[Array, Array]:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 import numpy as np
+from msgspec.structs import replace
 
 from ...cluster.graph import Cluster, CollectiveFit, NodeGroup
 from ...collectives.figures import bus_factor
@@ -33,14 +34,14 @@ def on_measured_links(
     reduced, gathered = _rate(_widest(inside, "all_reduce")), _rate(_widest(inside, "all_gather"))
     if links and gathered is not None:
         in_switch = c.in_switch if reduced is None else reduced / gathered
-        c = c._replace(link=gathered / machine.link_rate, in_switch=in_switch)
+        c = replace(c, link=gathered / machine.link_rate, in_switch=in_switch)
     elif links and reduced is not None:
-        c = c._replace(link=reduced / machine.link_rate / c.in_switch)
+        c = replace(c, link=reduced / machine.link_rate / c.in_switch)
     across = _widest((fit for fit in large if fit.ranks > machine.domain), "all_reduce")
     between = _rate(across)
     if across and between and network and between < BOUND_BY_LINKS * machine.link_rate * c.link * c.in_switch:
         share = _share_of_others(between / (idle * machine.node_rate), across.ranks, across.ranks / machine.domain)
-        c = c._replace(network=c.network * share, sends=c.sends * share)
+        c = replace(c, network=c.network * share, sends=c.sends * share)
     return c
 
 
@@ -55,7 +56,7 @@ def _share_of_others(of_ring: Number, ranks: int, nodes: Number) -> Number:
 
 def with_switch(c: Coefficients, group: NodeGroup) -> Coefficients:
     """Return the coefficients of these nodes: nothing is gained by a switch that does not add up."""
-    return c if group.reduction_bandwidth_bytes_per_s is not None else c._replace(in_switch=1.0)
+    return c if group.reduction_bandwidth_bytes_per_s is not None else replace(c, in_switch=1.0)
 
 
 def _widest(fits: Iterable[CollectiveFit], collective: str) -> CollectiveFit | None:

@@ -30,7 +30,7 @@ from .kept import (
     widest_bytes,
     working_bytes,
 )
-from .loads import GPIPE, ZERO_BUBBLE, RankLoad, delayed, loads
+from .loads import GPIPE, ZERO_BUBBLE, RankLoad, delayed, loads, output_cost
 from .quantities import Grid, Machine, ModelQuantities, Number
 from .states import counts_of, experts_alone, states_of
 
@@ -70,15 +70,16 @@ def peak_memory(
     """Return the peak memory of the most loaded rank; `stages` as in `loads`."""
     micro = global_batch / (grid.dp * grid.mbs)
 
-    def weights(some: Grid, shard: Number) -> list[Weights]:
-        return [_weights(machine, c, model, some, load, shard) for load in loads(model, some, 1.0, stages)]
+    def weights(some: Grid, shard: Number, output: Number | None) -> list[Weights]:
+        return [_weights(machine, c, model, some, load, shard) for load in loads(model, some, 1.0, stages, output)]
 
     names = KEPT_CAST if np.any(c.cast_bytes) else KEPT
     layers = once_each(model, grid, names, partial(_layers, machine, c, model, seq_len=seq_len))
-    of_ranks = once_each(model, grid, STATES, weights, shard)
+    output = output_cost(c, model, grid, seq_len)
+    of_ranks = once_each(model, grid, STATES if output is None else (*STATES, "recompute"), weights, shard, output)
     ranks = [
         _held(c, load, held, layers, once=micro == 1)
-        for load, held in zip(loads(model, grid, micro, stages), of_ranks, strict=True)
+        for load, held in zip(loads(model, grid, micro, stages, output), of_ranks, strict=True)
     ]
     return _whole(c, grid, peak(ranks))
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from ...cluster.graph import Cluster, Fabric, NodeGroup
 from ...errors import InputError
@@ -20,7 +21,7 @@ from .cautions import cautions, widened
 from .coefficients import GENERIC, Coefficients, book, coefficients
 from .conditions import LayoutCondition
 from .factors import adjusted, sensitivity
-from .fits import OVER, fit_verdicts
+from .fits import OVER, fit_verdicts, memory_band, memory_seen
 from .host import HostFigures
 from .measured import on_measured_links, with_switch
 from .memory import MemoryTerms, peak_memory
@@ -41,7 +42,6 @@ NOT_MODELLED = (
 )
 OWN_NOT_MODELLED = (  # of what our engine is known to do
     "norms that a GPU computes in one kernel, which keep half as much: memory",
-    "stages of a pipeline cut by their cost in place of evenly",
     "collectives of the embedding and the loss along tp",
     "a tied embedding's gradient, summed between the first and the last stage",
 )
@@ -124,6 +124,11 @@ def price_layouts(setting: Setting, grid: Grid, stages: Sequence[int] = ()) -> S
     return StepPrices(step_time_s=np.asarray(step.total_s), exposed_comm_s=np.asarray(step.exposed_comm_s), **columns)
 
 
+def step_times_s(setting: Setting, grid: Grid) -> Array:
+    """Return the step time of every layout of a grid, in seconds, as `price_layouts` does, without memory."""
+    return np.asarray(_step(setting, grid, coefficients_of(setting)).total_s)
+
+
 def _step(setting: Setting, grid: Grid, c: Coefficients, stages: Sequence[int] = ()) -> StepSeconds:
     model = ModelQuantities.of(setting.architecture)
     return step_s(machine_of(setting), c, model, grid, **_batch(setting, grid), stages=stages)
@@ -157,14 +162,14 @@ def coefficients_of(setting: Setting) -> Coefficients:
     if own.network != c.network:
         factors.pop("network", None)
     c = adjusted(own, factors)
-    c = c if setting.latency_s is None else c._replace(network_latency_s=setting.latency_s)
-    c = c if setting.routed_once is None else c._replace(routed_once=float(setting.routed_once))
+    c = c if setting.latency_s is None else replace(c, network_latency_s=setting.latency_s)
+    c = c if setting.routed_once is None else replace(c, routed_once=float(setting.routed_once))
     roles = optimizer_roles(setting.optimizer, float(c.optimizer_bytes), where="--optimizer")
-    c = c._replace(optimizer=c.optimizer * roles.pop("optimizer*", 1.0), **roles)
-    c = c._replace(imbalance=setting.imbalance)
+    c = replace(c, optimizer=c.optimizer * roles.pop("optimizer*", 1.0), **roles)
+    c = replace(c, imbalance=setting.imbalance)
     if setting.modules:
-        c = c._replace(**module_roles(setting.modules, float(c.selective_saves), where="--recompute-modules"))
-    return c._replace(trained=trained_share(setting.architecture, setting.lora_rank)) if setting.lora_rank else c
+        c = replace(c, **module_roles(setting.modules, float(c.selective_saves), where="--recompute-modules"))
+    return replace(c, trained=trained_share(setting.architecture, setting.lora_rank)) if setting.lora_rank else c
 
 
 def applied(setting: Setting) -> list[tuple[Calibration, tuple[str, ...]]]:
@@ -293,8 +298,13 @@ def machine_of(setting: Setting) -> Machine:
 def verdicts_in(setting: Setting, prices: StepPrices) -> Any:
     """Return for each layout the index of its word in `layout.FITS`, in the memory of a GPU and of its host."""
     machine = machine_of(setting)
-    found = fit_verdicts(prices, machine.memory_bytes)
+    found = fit_verdicts(prices, machine.memory_bytes, seen=memory_seen(book(), setting.stack))
     return np.where(prices.host_bytes > machine.host_memory_bytes, OVER, found)
+
+
+def band_of_memory(setting: Setting) -> float:
+    """Return the relative error that the memory of a setting's stack is held to lie within."""
+    return memory_band(book().engine(setting.stack))
 
 
 def host_doubts(setting: Setting, layout: Layout) -> tuple[str, ...]:

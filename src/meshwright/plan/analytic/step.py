@@ -13,7 +13,7 @@ from .collective import all_reduce_s, gather_s, span
 from .distinct import LAYER, SENT, once_each
 from .host import hosted_s
 from .layer import HALF_BYTES, LayerTime, layer_s
-from .loads import is_folded, rank_layers
+from .loads import cut_pace, is_folded, output_cost, rank_layers
 from .products import linear_s
 from .quantities import Grid, Machine, ModelQuantities, Number
 
@@ -64,7 +64,8 @@ def step_s(
     layer = once_each(model, grid, LAYER, partial(layer_s, machine, c, model, seq_len=seq_len))
     tokens = grid.mbs * seq_len / grid.cp
     head = head_s(machine, c, model, grid, tokens)
-    most, last = paced_layers(model, grid, stages)
+    output = output_cost(c, model, grid, seq_len)
+    most, last = paced_layers(model, grid, stages, output)
     micro = global_batch / (grid.dp * grid.mbs)
     send = _send_s(machine, c, model, grid, tokens) * (grid.pp > 1) * (1.0 - c.sends_hidden * (grid.vpp > 1))
     each = layer.forward.total_s + layer.backward.total_s + layer.again.total_s
@@ -108,17 +109,21 @@ def step_s(
     )
 
 
-def paced_layers(model: ModelQuantities, grid: Grid, stages: Sequence[int] = ()) -> tuple[Number, Number]:
+def paced_layers(
+    model: ModelQuantities, grid: Grid, stages: Sequence[int] = (), output: Number | None = None
+) -> tuple[Number, Number]:
     """Return the layers of the rank that has most, and those of the last one, which carries the output.
 
     `stages` are the layers of each virtual stage where the job says them. Where layers do not divide, the last one has
     fewer. Where virtual stages divide layers + 2, embedding and output have a slot each, so that the first and the last
-    rank have a layer less (Megatron-LM's accounting for both).
+    rank have a layer less (Megatron-LM's accounting for both). `output` as in `loads`.
     """
     if stages:
         folded = bool(np.atleast_1d(is_folded(grid))[0])
         holds, _ = rank_layers(model, int(np.atleast_1d(grid.pp)[0]), stages, folded=folded)
         return holds.max() + 0.0 * grid.pp, holds[0 if folded else -1] + 0.0 * grid.pp
+    if output is not None:
+        return cut_pace(model, grid, output)
     per_stage = model.layers / grid.pp
     slots = (grid.vpp > 1) & (grid.pp > 1) & ((model.layers + 2.0) % (grid.pp * grid.vpp) == 0)
     most = grid.vpp * np.ceil(per_stage / grid.vpp)
@@ -204,7 +209,8 @@ def _data_parallel(
     """
     ranks = grid.dp * grid.cp
     held, _ = parameters
-    sent = once_each(model, grid, SENT, partial(_sent_s, machine, c), *parameters, shard)
+    names = (*SENT, "schedule", "recompute") if np.any(c.cut_by_cost) else SENT  # which decide where stages are cut
+    sent = once_each(model, grid, names, partial(_sent_s, machine, c), *parameters, shard)
     plain, exposed_plain = _unsharded(c, model, grid, sent, layer, layers, micro, held)
     often = np.where(sent.each, micro * (2.0 * sent.gather_s + sent.scatter_s), sent.gather_s + sent.scatter_s)
     sharded = often + sent.copies_s

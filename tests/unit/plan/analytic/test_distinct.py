@@ -39,3 +39,14 @@ def test_rows_are_numbered_by_all_columns_even_where_their_ranges_do_not_fit_int
     assert len(first) == 3
     assert place[1] == place[3]
     assert len(set(place[:3].tolist())) == 3
+
+
+def test_a_table_numbers_rows_as_sorting_does(monkeypatch):
+    columns = [np.random.default_rng(0).integers(low, low + 9, 500).astype(float) for low in (0, 7)]
+
+    first, place = distinct._numbered(columns, 500)
+    monkeypatch.setattr(distinct, "SPARSE", 0)
+    sorted_first, sorted_place = distinct._numbered(columns, 500)
+
+    assert np.array_equal(first, sorted_first)
+    assert np.array_equal(place, sorted_place)

@@ -23,7 +23,7 @@ MIXTURE = load_model("deepseek-v3").architecture  # 8 experts a token
 def seconds(layout, *, once, gpus=64, top=8):
     given = setting(replace(MIXTURE, experts_per_token=top), "dgx-h100", gpus, stack="bridge")
     model, grid = ModelQuantities.of(given.architecture), Grid.of([layout])
-    c = coefficients_of(given)._replace(routed_once=once)
+    c = replace(coefficients_of(given), routed_once=once)
     sizes = _sizes(model, grid, grid.mbs * 4096.0)
     return float(_expert_parallel(machine_of(given), c, model, sizes, grid)[0])
 

@@ -9,8 +9,9 @@ from meshwright.jobs.rules import refusals
 from meshwright.layout import Layout
 from meshwright.plan.analytic import Grid, Setting, price_layouts
 from meshwright.plan.analytic.conditions import parse_conditions
+from meshwright.plan.analytic.fits import fit_verdicts
 from meshwright.plan.analytic.host import LINK_SHARE, MEMORY_SHARE
-from meshwright.plan.analytic.price import coefficients_of, performance, verdicts_in
+from meshwright.plan.analytic.price import coefficients_of, machine_of, performance, verdicts_in
 from meshwright.plan.explore import OFFERED, explore, price_all, space_of, study_of
 from meshwright.plan.machines import cluster_by_name
 from meshwright.workload.architecture import Architecture
@@ -123,7 +124,9 @@ def priced(model, text, batch, stack):
     given = setting("dgx-2", stack=stack, seq_len=1024, global_batch=batch, precision="fp16")
     given, layout = replace(given, architecture=model), Layout.parse(text)
     prices = price_layouts(given, Grid.of([layout]))
-    return verdicts_in(given, prices)[0], performance(given, prices, 0, layout).model_tflops_per_gpu
+    # by the prediction alone: peaks of stacks of that time, which would say how far to trust it, were not measured
+    verdict = fit_verdicts(prices, machine_of(given).memory_bytes, seen=True)[0]
+    return verdict, performance(given, prices, 0, layout).model_tflops_per_gpu
 
 
 OFFLOAD = "dp=1,mbs={},zero=2,recompute=full,offload=optimizer"

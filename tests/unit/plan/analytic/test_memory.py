@@ -6,18 +6,29 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from benchmarks.memory_rows import FOLDER, UNSEEN, peaks, published
+from benchmarks.memory_rows import FOLDER, UNSEEN, left_out, peaks, published
 from meshwright.errors import InputError
 from meshwright.hardware import load_catalogue
 from meshwright.layout import Layout
 from meshwright.plan.analytic import Grid, Setting, book, price_layouts
-from meshwright.plan.analytic.fits import BAND, PEAKS_OF, UNSEEN_BAND, capacity_source, fit_verdicts, memory_band, word
+from meshwright.plan.analytic.fits import (
+    BAND,
+    PEAKS_OF,
+    UNSEEN_ABOVE,
+    UNSEEN_BAND,
+    capacity_source,
+    fit_verdicts,
+    memory_band,
+    memory_seen,
+    word,
+)
 from meshwright.plan.analytic.kept import layer_parts
 from meshwright.plan.analytic.loads import loads
 from meshwright.plan.analytic.memory import _entry
 from meshwright.plan.analytic.price import coefficients_of, machine_of, verdicts_in
 from meshwright.plan.analytic.quantities import ModelQuantities
 from meshwright.plan.machines import cluster_by_name
+from meshwright.workload.conventions import OWN
 from meshwright.workload.models import load_model
 from meshwright.workload.recomputed import modules_of
 from tests.unit.plan.analytic.test_price import GRID, LLAMA, setting
@@ -101,9 +112,36 @@ def test_three_figures_differ_and_the_verdict_has_a_doubt_between():
     assert prices.allocated_bytes[0] < prices.reserved_bytes[0] < prices.card_bytes[0]
 
     need = float(prices.allocated_bytes[0])
-    words = [word(fit_verdicts(prices, need * share)[0]) for share in (2.0, 1.02, 0.5)]
+    words = [word(fit_verdicts(prices, need * share, seen=True)[0]) for share in (2.0, 1.02, 0.5)]
 
     assert words == ["fits", "may not", "does not fit"]
+
+
+def test_the_verdict_on_a_stack_that_nobody_measured_doubts_by_what_stacks_left_out_were_off():
+    prices = priced(Layout(dp=8, zero=3), stack="since-2024")
+    beside = prices.card_bytes[0] - prices.reserved_bytes[0]
+    most = (prices.allocated_bytes[0] + prices.reserved_bytes[0]) / 2 * (1 + UNSEEN_ABOVE) + beside
+    least = prices.allocated_bytes[0] * (1 - UNSEEN_BAND) + beside
+
+    def said(stack, capacity):
+        return word(fit_verdicts(prices, capacity, seen=memory_seen(book(), stack))[0])
+
+    assert [said("since-2024", most * share) for share in (1.001, 0.999)] == ["fits", "may not"]
+    assert [said("since-2024", least * share) for share in (1.001, 0.999)] == ["may not", "does not fit"]
+    assert said("bridge", most * 0.999) == "fits"
+    assert said("bridge", least * 1.001) == "does not fit"
+
+
+def test_nine_in_ten_peaks_of_stacks_that_are_left_out_whole_are_within_either_end_of_their_band():
+    rows = left_out()
+    errors = np.array([row.error for row in rows if row.error is not None])
+
+    assert len(errors) == 32
+    assert np.quantile(1 / (1 + errors) - 1, 0.9) == pytest.approx(UNSEEN_ABOVE, abs=0.01)  # more than predicted
+    assert -np.quantile(1 / (1 + errors) - 1, 0.1) == pytest.approx(UNSEEN_BAND, abs=0.01)  # less
+    assert [row.id for row in rows if not row.ran and row.fits == "fits"] == []
+    refused = [row.id for row in rows if row.ran and row.fits == "does not fit"]
+    assert refused == ["titan26-01"]  # its loss over parts of a sequence is a fact that no generic stack has
 
 
 def test_a_capacity_names_its_source():
@@ -242,6 +280,7 @@ def test_the_bands_engines_are_those_whose_peaks_the_table_has():
     engines = {book().stacks[row["stack"]].engine if row["stack"] in book().stacks else row["stack"] for row in rows}
 
     assert engines <= PEAKS_OF
+    assert memory_seen(book(), OWN)  # what our own engine keeps is held to autograd's on CPUs (test_own_memory.py)
     assert memory_band("torchtitan") == BAND
     assert memory_band("deepspeed") == memory_band("") == UNSEEN_BAND
 
@@ -250,7 +289,7 @@ def test_the_norm_before_the_output_keeps_as_much_as_each_of_a_layer_s():
     given = setting(LLAMA, "dgx-h100", stack="accelerate")
     machine, model = machine_of(given), ModelQuantities.of(LLAMA)
     eager = coefficients_of(given)
-    fused = eager._replace(norms_single=0.0)
+    fused = replace(eager, norms_single=0.0)
 
     def kept(c):
         of_layer = sum(layer_parts(machine, c, model, GRID, 4096.0, moe=False)) / 2.0

@@ -41,6 +41,14 @@ LAYOUTS = [
         "dp=8,zero=3,offload=parameters",
     ),
 ]
+PIPELINES = [
+    *("pp=2,dp=4,mbs=1", "pp=2,dp=4,mbs=1,zero=1", "pp=2,dp=4,mbs=1,zero=3", "pp=2,dp=4,mbs=1,schedule=gpipe"),
+    *("pp=4,dp=2,mbs=1", "pp=4,dp=2,mbs=1,recompute=full", "pp=4,dp=2,mbs=2,zero=2"),
+    *("pp=2,dp=4,mbs=1,schedule=zb", "pp=2,dp=4,schedule=interleaved,vpp=2"),
+]
+APART = [  # in what the fullest rank of a V holds, and in what layers keep with tp=2, with a pipeline or without
+    *("pp=2,dp=4,mbs=1,schedule=zb,vpp=2", "pp=2,tp=2,dp=2,sp=1,mbs=1"),
+]
 SEQ_LEN = 128
 
 
@@ -130,13 +138,25 @@ def test_plan_and_train_say_the_same_peak_of_our_own_engine(name, text, precisio
     assert ours["allocated_bytes"] == pytest.approx(trained.allocated, rel=0.02)
 
 
-@pytest.mark.parametrize("text", ["pp=2,dp=4,mbs=1", "pp=2,dp=4,mbs=1,zero=1", "pp=2,dp=4,mbs=1,schedule=zb"])
-def test_in_a_pipeline_they_differ_by_where_the_stages_are_cut_alone(text):
+@pytest.mark.parametrize("precision", AUTOCAST)
+@pytest.mark.parametrize("layers", [8, 7])
+@pytest.mark.parametrize("text", PIPELINES)
+def test_of_pipelines_they_say_the_same_too_since_both_cut_stages_as_the_engine_does(text, layers, precision):
+    model = ModelConfig(num_hidden_layers=layers)
+
+    ours, trained = planned(model, text, precision, 8), held(model, text, precision, 8)
+
+    assert ours["allocated_bytes"] == pytest.approx(trained.allocated, rel=0.02)
+
+
+@pytest.mark.xfail(strict=True, reason="`plan` keeps more of layers cut over tp, and of the fullest rank of a V")
+@pytest.mark.parametrize("text", APART)
+def test_of_two_kinds_of_pipelines_they_do_not_say_the_same_yet(text):
     model = ModelConfig(num_hidden_layers=8)
 
-    ratios = [planned(model, text, p, 8)["allocated_bytes"] / held(model, text, p, 8).allocated for p in AUTOCAST]
-
-    assert ratios[0] == pytest.approx(ratios[1], rel=0.02)
+    assert planned(model, text, "fp32", 8)["allocated_bytes"] == pytest.approx(
+        held(model, text, "fp32", 8).allocated, rel=0.02
+    )
 
 
 def test_autocast_keeps_more_than_half_of_what_single_precision_does():

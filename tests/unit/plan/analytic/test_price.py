@@ -137,7 +137,7 @@ def test_kernels_that_sum_gradients_read_two_bytes_and_read_and_write_four(layou
     once, often = (float(_summed_s(machine, c, grid, held, micro, 8.0)[0]) for micro in (1.0, 8.0))
     assert once == 0.0  # the only micro-batch's gradients are the sum
     assert often == pytest.approx((2 + 4 + 4) * held / share / (machine.memory_rate * c.memory))
-    assert _summed_s(machine, c._replace(summed_apart=0.0), grid, held, 8.0, 8.0)[0] == 0.0
+    assert _summed_s(machine, replace(c, summed_apart=0.0), grid, held, 8.0, 8.0)[0] == 0.0
 
 
 def test_sends_between_nodes_reach_more_of_the_nics_than_rings():
@@ -313,7 +313,7 @@ def test_stages_of_a_pipeline_that_all_send_over_a_thin_spine_send_slower():
 
 def test_some_gpus_of_a_node_reach_all_of_their_links_behind_a_switch_and_where_links_join_pairs_those_between_them():
     switched = coefficients(book(), "", "a100-80g", "fp16")
-    direct = switched._replace(direct_links=1.0)
+    direct = replace(switched, direct_links=1.0)
 
     def rate(c: Coefficients, gpus: float) -> float:
         return float(span(machine_of(setting()), c, gpus, 1.0).link_rate)
