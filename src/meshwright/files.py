@@ -242,6 +242,10 @@ def _explain(message: str, kind: Any) -> str:
         fields = _fields_at(kind, key)
         full = f"{key}.{unknown.group(1)}" if key else unknown.group(1)
         return f"unknown key {full} ({nearest(unknown.group(1), fields)})"
+    value = re.fullmatch(r"Invalid enum value (?:'(.*)'|(-?\d+))", text)
+    if value:
+        named, known = value[1] or value[2] or "", _values_at(kind, key)
+        text = f"{named!r} is none of its values ({nearest(named, known)})" if known else text
     return f"{key}: {text}" if key else text
 
 
@@ -260,13 +264,25 @@ def _in_words(text: str) -> str:
 
 def _fields_at(kind: Any, path: str) -> list[str]:
     """Return the field names of the struct that a dotted path leads to."""
+    return [field.encode_name for field in getattr(_unwrap(_type_at(kind, path)), "fields", ())]
+
+
+def _values_at(kind: Any, path: str) -> list[str]:
+    """Return the values of the closed set that a dotted path leads to; none where it leads to something else."""
+    info = _type_at(kind, path)
+    literals = [t for t in getattr(info, "types", (info,)) if isinstance(t, msgspec.inspect.LiteralType)]
+    return [str(value) for literal in literals for value in literal.values]
+
+
+def _type_at(kind: Any, path: str) -> Any:
+    """Return what msgspec knows of the type that a dotted path leads to."""
     info = msgspec.inspect.type_info(kind)
     for name in [part.split("[")[0] for part in path.split(".") if part]:
         info = _unwrap(info)
         fields = {field.encode_name: field.type for field in getattr(info, "fields", ())}
         if name and name in fields:
             info = fields[name]
-    return [field.encode_name for field in getattr(_unwrap(info), "fields", ())]
+    return info
 
 
 def _unwrap(info: Any) -> Any:

@@ -7,6 +7,7 @@ import msgspec
 
 from .errors import InputError, nearest
 from .files import convert
+from .layout_names import own_name, own_values, shards_told
 from .quantities import MOST_RANKS, Bytes, Count, Number, Sequences, Tokens
 from .timeline import Performance
 
@@ -134,19 +135,24 @@ class Layout(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     def parse(cls, text: str, *, world_size: int | None = None, where: str = "--layout") -> "Layout":
         """Return the layout that `text` names, such as "tp=2,dp=4,mbs=1,zero=1".
 
-        With `world_size`, a missing dp is what is left over, and another product is an InputError. Virtual stages
-        without a schedule are those of the interleaved one.
+        Names of other engines are read as what they are (`layout_names.py`): dp_replicate=2,dp_shard=8. With
+        `world_size`, a missing dp is what is left over, and another product is an InputError. Virtual stages without a
+        schedule are those of the interleaved one.
         """
-        values: dict[str, Any] = {}
+        given: dict[str, str] = {}
         known = cls.__struct_fields__
         for part in filter(None, (p.strip() for p in text.split(","))):
             name, equals, value = part.partition("=")
             name = name.strip()
-            if not equals or name not in known:
+            if not equals or not (name in known or own_name(name) or shards_told(name)):
                 raise InputError(f"{where}: {part!r}: expected KEY=VALUE with a known key ({nearest(name, known)})")
-            if name in values:
+            if name in given:
                 raise InputError(f"{where}: {name} is given twice")
-            values[name] = int(value) if value.strip().isdecimal() and len(value) < 20 else value.strip()
+            given[name] = value
+        values: dict[str, Any] = {
+            name: int(value) if value.strip().isdecimal() and len(value) < 20 else value.strip()
+            for name, value in own_values(given, where).items()
+        }
         if world_size is not None and "dp" not in values:
             degrees = [values.get(name, 1) for name in ("tp", "cp", "pp")]
             if not all(isinstance(degree, int) and degree > 0 for degree in degrees):

@@ -8,8 +8,8 @@ import pytest
 PACKAGE = Path(__file__).parents[2] / "src" / "meshwright"
 LAYERS = (
     *("interruptible", "gloo", "hooks", "__init__", "errors", "quantities", "units", "files", "machine_load"),
-    *("temporary", "sockets", "handshake", "native", "timeline", "layout", "mesh", "pipelines", "hardware", "cluster"),
-    "device",
+    *("temporary", "sockets", "handshake", "native", "timeline", "layout_names", "layout", "mesh", "pipelines"),
+    *("hardware", "cluster", "device"),
     *("workload", "jobs", "collectives", "backend", "bench", "simulate", "plan", "parallel", "train", "traces"),
     *("report", "postmortem", "cli", "__main__"),
 )

@@ -10,11 +10,12 @@ import numpy.typing as npt
 from ...errors import InputError, nearest
 from ...jobs.rules import misordered
 from ...layout import OFFLOADS, ORDERS
+from ...layout_names import own_name, shards_told
 from .quantities import RECOMPUTES, SCHEDULES, Grid
 
 NUMBERS = ("tp", "pp", "dp", "cp", "ep", "etp", "vpp", "mbs", "zero", "sp", "replicas")
 WORDS = {"schedule": SCHEDULES, "recompute": RECOMPUTES, "order": ORDERS, "offload": OFFLOADS}
-SHAPE = re.compile(r"\s*([a-z]+)\s*(<=|>=|!=|=|<|>)\s*(\S.*?)\s*")
+SHAPE = re.compile(r"\s*([a-zA-Z][\w-]*)\s*(<=|>=|!=|=|<|>)\s*(\S.*?)\s*")
 EXPECTED = 'expected KEY=VALUE, such as "schedule=1f1b,interleaved", "zero<=1" or "cp=1"'
 
 
@@ -71,6 +72,9 @@ def _parse(text: str, *, negated: bool) -> LayoutCondition:
         raise InputError(f"{where}: {EXPECTED}")
     name, sign, rest = shape.groups()
     known = (*NUMBERS, *WORDS)
+    if shards_told(name):
+        raise InputError(f"{where}: {name}: say it as dp, replicas and zero, such as --only dp=8 --only zero=3")
+    name = own_name(name) or name
     if name not in known:
         raise InputError(f"{where}: {name}: no such key of a layout ({nearest(name, known)})")
     if name in WORDS and sign not in {"=", "!="}:

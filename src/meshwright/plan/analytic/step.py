@@ -64,8 +64,7 @@ def step_s(
     layer = once_each(model, grid, LAYER, partial(layer_s, machine, c, model, seq_len=seq_len))
     tokens = grid.mbs * seq_len / grid.cp
     head = head_s(machine, c, model, grid, tokens)
-    output = output_cost(c, model, grid, seq_len)
-    most, last = paced_layers(model, grid, stages, output)
+    most, last = paced_layers(model, grid, stages, output_cost(c, model, grid, seq_len))
     micro = global_batch / (grid.dp * grid.mbs)
     send = _send_s(machine, c, model, grid, tokens) * (grid.pp > 1) * (1.0 - c.sends_hidden * (grid.vpp > 1))
     each = layer.forward.total_s + layer.backward.total_s + layer.again.total_s

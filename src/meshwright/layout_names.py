@@ -1,0 +1,85 @@
+"""Keys of a layout as other engines call them: Megatron-LM's, torchtitan's and FSDP's names, read as what they are."""
+
+from collections.abc import Mapping
+
+from .errors import InputError
+
+SAME = {  # names that mean what one key means, without marks between words
+    "tp": ("tensormodelparallelsize", "tensorparallelsize", "tensorparalleldegree", "tpsize", "tpdegree"),
+    "pp": ("pipelinemodelparallelsize", "pipelineparallelsize", "pipelineparalleldegree", "ppsize", "ppdegree"),
+    "cp": ("contextparallelsize", "contextparalleldegree", "cpsize", "cpdegree"),
+    "ep": ("expertmodelparallelsize", "expertparallelsize", "expertparalleldegree", "epsize", "epdegree"),
+    "etp": ("experttensorparallelsize", "experttensorparalleldegree", "etpsize"),
+    "dp": ("dataparallelsize", "dataparalleldegree", "dpsize", "ddp"),
+    "vpp": ("virtualpipelinemodelparallelsize", "virtualstages", "vp", "vppsize"),
+    "mbs": ("microbatchsize", "microbatch", "perdevicetrainbatchsize", "trainmicrobatchsizepergpu"),
+    "sp": ("sequenceparallel", "sequenceparallelism"),
+    "zero": ("zerostage",),
+}
+SHARDS = frozenset({"fsdp", "dpshard", "dpshardsize", "dataparallelsharddegree"})  # ranks that share all states
+COPIES = frozenset({"dpreplicate", "dpreplicatesize", "dataparallelreplicatedegree"})  # whole copies beside each other
+REST = "-1"  # torchtitan: the ranks that are left
+VALUES = {  # of PyTorch's schedules those that are the same
+    "sp": {"true": "1", "false": "0"},
+    "schedule": {"gpipe": "gpipe", "1f1b": "1f1b", "interleaved1f1b": "interleaved"},
+}
+OWN_NAME = {name: key for key, names in SAME.items() for name in names}
+
+
+def _plain(name: str) -> str:
+    """Return a name without what engines put between and before its words: `--dp-shard` is `dpshard`."""
+    return name.strip().lower().replace("-", "").replace("_", "")
+
+
+def own_name(name: str) -> str | None:
+    """Return the key of a layout that a name of another engine stands for; None where it is none."""
+    return OWN_NAME.get(_plain(name))
+
+
+def shards_told(name: str) -> bool:
+    """Return whether a name tells how many ranks share all states, or how many copies of them there are."""
+    return _plain(name) in SHARDS | COPIES
+
+
+def own_values(given: Mapping[str, str], where: str) -> dict[str, str]:
+    """Return given keys under a layout's own names: `dp_replicate=2,dp_shard=8` is `dp=16,replicas=2,zero=3`.
+
+    A key that is no one's stays as it is. InputError where one thing is said twice, or shares are no whole number.
+    """
+    found: dict[str, str] = {}
+    told = {_plain(name): (name, value.strip()) for name, value in given.items() if shards_told(name)}
+    for name, value in given.items():
+        if shards_told(name):
+            continue
+        own = own_name(name) or name
+        if own in found:
+            raise InputError(f"{where}: {own} is given twice, once as {name}")
+        found[own] = VALUES.get(own, {}).get(_plain(value), value)
+    if not told:
+        return found
+    if "dp" in found:
+        names = " and ".join(name for name, _ in told.values())
+        raise InputError(f"{where}: dp is the product of {names}; leave it out")
+    shards = _whole(told, SHARDS, where)
+    copies = _whole(told, COPIES, where)
+    if copies == REST:
+        raise InputError(f"{where}: expected the copies as a number of 1 or more; the ranks that are left share states")
+    if shards is None or shards == "1":
+        return found | {"dp": copies or "1"}
+    found.setdefault("zero", "3")
+    if copies is not None and copies != "1":
+        found["replicas"] = copies
+    return found if shards == REST else found | {"dp": str(int(shards) * int(copies or 1))}
+
+
+def _whole(told: Mapping[str, tuple[str, str]], names: frozenset[str], where: str) -> str | None:
+    """Return the number that one of some names has; None where none is given."""
+    said = [told[name] for name in told if name in names]
+    if len(said) > 1:
+        raise InputError(f"{where}: {said[0][0]} and {said[1][0]} say the same; give one of them")
+    if not said:
+        return None
+    name, value = said[0]
+    if value != REST and not (value.isdecimal() and len(value) < 20 and int(value) > 0):
+        raise InputError(f"{where}: {name}={value}: expected a whole number of 1 or more")
+    return value

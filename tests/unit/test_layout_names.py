@@ -1,0 +1,54 @@
+"""Keys of a layout under other engines' names."""
+
+import pytest
+
+from meshwright.errors import InputError
+from meshwright.layout import Layout
+from meshwright.plan.analytic.conditions import parse_conditions
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        ("fsdp=8", "dp=8,zero=3"),
+        ("dp_shard=8,tp=2,sequence_parallel=true", "dp=8,tp=2,sp=1,zero=3"),
+        ("dp_replicate=2,dp_shard=8", "dp=16,replicas=2,zero=3"),
+        ("data_parallel_replicate_degree=4,data_parallel_shard_degree=1", "dp=4"),
+        ("dp_shard=8,zero=2", "dp=8,zero=2"),  # as with reshard_after_forward off
+        ("dp_replicate=2,dp_shard=2,cp=4", "dp=4,cp=4,replicas=2,zero=3"),
+        ("tensor-model-parallel-size=4,pipeline-model-parallel-size=2,dp=2", "tp=4,pp=2,dp=2"),
+        ("tp_size=2,PP_SIZE=2,micro_batch_size=4", "tp=2,pp=2,mbs=4"),
+        ("ddp=8", "dp=8"),
+        ("pp=2,schedule=Interleaved1F1B,vpp=2", "pp=2,schedule=interleaved,vpp=2"),
+    ],
+)
+def test_names_of_other_engines_are_read_as_what_they_are(theirs, ours):
+    assert Layout.parse(theirs) == Layout.parse(ours)
+
+
+def test_shards_of_torchtitan_take_the_ranks_that_are_left():
+    assert Layout.parse("dp_shard=-1,tp=2", world_size=16) == Layout(dp=8, tp=2, zero=3)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("fsdp=8,dp=2", "dp is the product of fsdp"),
+        ("fsdp=8,dp_shard=8", "fsdp and dp_shard say the same"),
+        ("tp=2,tp_size=4", "tp is given twice, once as tp_size"),
+        ("dp_shard=many", "dp_shard=many: expected a whole number"),
+        ("dp_replicate=-1", "expected the copies as a number"),
+        ("dq=2", "expected KEY=VALUE with a known key"),
+        ("recompute=fully", r"recompute: 'fully' is none of its values \(did you mean full"),
+        ("zero=4", r"zero: '4' is none of its values \(known: 0, 1, 2, 3\)"),
+    ],
+)
+def test_what_is_said_twice_or_is_no_number_is_an_error_that_names_it(text, said):
+    with pytest.raises(InputError, match=said):
+        Layout.parse(text)
+
+
+def test_conditions_know_the_names_too_and_say_how_shards_are_asked_for():
+    assert parse_conditions(["tp_size=2"], [])[0].name == "tp"
+    with pytest.raises(InputError, match="say it as dp, replicas and zero"):
+        parse_conditions(["dp_shard=8"], [])
