@@ -20,7 +20,7 @@ from meshwright.hardware import Catalogue, load_catalogue
 from meshwright.layout import Layout
 from meshwright.plan.analytic import Grid, book
 from meshwright.plan.analytic.coefficients import GENERIC, Book, coefficients
-from meshwright.plan.analytic.fits import fit_verdicts, memory_seen, word
+from meshwright.plan.analytic.fits import fit_verdicts, memory_trust, word
 from meshwright.plan.analytic.memory import peak_memory
 from meshwright.plan.analytic.price import PRODUCT_BYTES
 from meshwright.plan.analytic.quantities import Machine, ModelQuantities
@@ -120,7 +120,7 @@ def peak(line: Mapping[str, str], models: Path, catalogue: Catalogue, known: Boo
         reserved_GiB=float(found.reserved_bytes[0]) / GIB,
         allocated_GiB=float(found.allocated_bytes[0]) / GIB,
         measured_GiB=float(measured) if measured else None,
-        fits=word(fit_verdicts(found, capacity, seen=memory_seen(known, line["stack"]))[0]),
+        fits=word(fit_verdicts(found, capacity, memory_trust(known, line["stack"]))[0]),
         live=live,
     )
 

@@ -21,7 +21,7 @@ from ..units import format_bytes
 from ..workload.conventions import OWN
 from .analytic import Grid, Setting, StepPrices, performance, price_layouts
 from .analytic.fits import DOUBTFUL, OVER, SURE, capacity_source, word
-from .analytic.price import band_of_memory, machine_of, node_group_of, step_times_s, verdicts_in
+from .analytic.price import basis_of_memory, machine_of, node_group_of, step_times_s, verdicts_in
 from .analytic.quantities import Array
 from .keep import in_its_orders, narrowed_search
 from .reasons import batch_warnings, micro_batch_trade, why_chosen
@@ -198,7 +198,7 @@ def rejections(priced: Priced) -> tuple[Rejection, ...]:
 
 def row_of(setting: Setting, grid: Grid, prices: StepPrices, index: int, *, note: str = "") -> PricedLayout:
     """Return one layout of a grid as a row."""
-    capacity = float(machine_of(setting).memory_bytes)
+    capacity, (band, lacks) = float(machine_of(setting).memory_bytes), basis_of_memory(setting)
     return PricedLayout(
         layout=grid.layout(index),
         predicted=performance(setting, prices, index, grid.layout(index)),
@@ -206,7 +206,8 @@ def row_of(setting: Setting, grid: Grid, prices: StepPrices, index: int, *, note
         fits=word(verdicts_in(setting, prices)[index]),
         capacity_bytes=capacity,
         capacity_source=capacity_source(node_group_of(setting.cluster).gpu.model, capacity),
-        memory_band=band_of_memory(setting),
+        memory_band=band,
+        memory_band_lacks=lacks,
         note=note,
     )
 

@@ -18,6 +18,7 @@ class PricedLayout(msgspec.Struct, frozen=True, kw_only=True):
     capacity_bytes: float  # of one GPU, as the driver shows it
     capacity_source: str = ""
     memory_band: float = 0.0  # relative error that `terms`' bytes are held to lie within
+    memory_band_lacks: str = ""  # what was not measured for it
     simulated_s: float | None = None  # the step in the event simulator, where it was refined
     note: str = ""
 
@@ -25,6 +26,11 @@ class PricedLayout(msgspec.Struct, frozen=True, kw_only=True):
     def candidate(self) -> Candidate:
         """The row as a plan keeps it."""
         return Candidate(self.layout, self.predicted, self.fits)
+
+    @property
+    def squeezes(self) -> bool:
+        """Whether it fits only as the allocator gives split blocks back, which it does before it runs out."""
+        return self.fits == "fits" and self.terms["card_bytes"] > self.capacity_bytes
 
     @property
     def memory(self) -> dict[str, float | str]:

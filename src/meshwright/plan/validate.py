@@ -14,7 +14,7 @@ from ..workload.architecture import Architecture
 from ..workload.models import load_model, model_names
 from .analytic.calibration import Calibration
 from .analytic.coefficients import Book
-from .analytic.fits import DOUBTFUL, OVER, fit_verdicts, memory_seen, word
+from .analytic.fits import DOUBTFUL, OVER, fit_verdicts, trusts, word
 from .analytic.quantities import RECOMPUTES
 from .batch import Batch, batch_of, memory_of, step_of
 from .own import Own
@@ -95,11 +95,11 @@ def predict(
 def _verdicts(runs: Sequence[Run], batch: Batch, known: Book) -> list[Fits]:
     """Return whether each run fits; "may not" where only the recomputation that it does not state would decide."""
     capacity, memory = batch.machine.memory_bytes, memory_of(batch, known.values)
-    seen = np.array([memory_seen(known, run.stack) for run in runs])
-    found = np.asarray(fit_verdicts(memory, capacity, seen=seen))
+    trust = trusts(known, [run.stack for run in runs])
+    found = np.asarray(fit_verdicts(memory, capacity, trust))
     grid = dataclasses.replace(batch.grid, recompute=np.full(len(runs), RECOMPUTES.index("full")))
     least = memory_of(dataclasses.replace(batch, grid=grid), known.values)
-    mildest = np.asarray(fit_verdicts(least, capacity, seen=seen))
+    mildest = np.asarray(fit_verdicts(least, capacity, trust))
     silent = np.array([any(text.startswith("recompute") for text in run.assumed) for run in runs])
     found = np.where(silent & (found == OVER) & (mildest < OVER), DOUBTFUL, found)
     return [word(one) for one in np.where(memory.host_bytes > batch.machine.host_memory_bytes, OVER, found)]

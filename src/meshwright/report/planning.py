@@ -6,7 +6,6 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from ..plan.analytic.fits import BAND
 from ..plan.envelope import Envelope
 from ..plan.gantt import side_by_side
 from ..plan.inverse import TOLERANCE, Fewest, Need, Solution
@@ -72,7 +71,7 @@ def rows_table(title: str, rows: Sequence[PricedLayout], *, brief: bool = False)
         table.add_column(name, justify="right", no_wrap=True)
     for place, row in enumerate(rows):
         p = row.predicted
-        note = row.note or ("" if row.fits == "fits" else fits_text(row))
+        note = row.note or (fits_text(row) if row.fits != "fits" or row.squeezes else "")
         table.add_row(
             layout_text(row.layout) + (f" ({note})" if note else ""),
             format_time(p.step_time_s),
@@ -92,16 +91,16 @@ FITS_TEXT = {"fits": "fits", "may not": "may not fit", "does not fit": "does not
 
 def fits_text(row: PricedLayout) -> str:
     """Return the verb of a sentence about a layout: "fits", "may not fit" or "does not fit"."""
-    return FITS_TEXT[row.fits]
+    return "fits as split blocks are given back" if row.squeezes else FITS_TEXT[row.fits]
 
 
 def show_memory(console: Console, row: PricedLayout) -> None:
     """Print what a layout needs beside what the card has."""
     needs = [format_bytes(row.terms[f"{name}_bytes"]) for name in ("allocated", "reserved", "card")]
-    unseen = ": no peak of this stack was measured" if row.memory_band > BAND else ""
+    lacks = row.memory_band_lacks and f": {row.memory_band_lacks}"
     console.print(
         f"memory: it {fits_text(row)}: {needs[0]} allocated, {needs[1]} reserved, {needs[2]} on the card, of "
-        f"{format_bytes(row.capacity_bytes)} ({row.capacity_source}); held to lie within {row.memory_band:.0%}{unseen}",
+        f"{format_bytes(row.capacity_bytes)} ({row.capacity_source}); held to lie within {row.memory_band:.0%}{lacks}",
         highlight=False,
     )
 

@@ -1,9 +1,9 @@
 """Whether a layout fits: what it is predicted to need, with a band, beside the memory that the driver shows."""
 
-from typing import Protocol
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from ...hardware import load_catalogue
 from ...layout import FITS, Fits
@@ -18,6 +18,19 @@ ABOVE = 0.03  # what may be more than predicted, of those engines: nine in ten o
 UNSEEN_ABOVE = 0.21  # the same of stacks that are left out whole (benchmarks/memory_rows.py, left_out)
 GIVEN_BACK = 0.5  # of split blocks, what an allocator that runs short gets to use again
 SURE, DOUBTFUL, OVER = range(3)  # indices of FITS
+
+
+class MemoryTrust(NamedTuple):
+    """How far a prediction of memory is trusted: numbers, or arrays of them, a stack each."""
+
+    above: Number  # what live tensors may be more than predicted
+    below: Number  # what they may be less
+    given_back: Number  # of split blocks, what counts as free
+
+
+SEEN = MemoryTrust(ABOVE, BAND, GIVEN_BACK)
+UNSEEN = MemoryTrust(UNSEEN_ABOVE, UNSEEN_BAND, GIVEN_BACK)
+HELD_ON_CPUS = MemoryTrust(ABOVE, BAND, 0.0)  # every live tensor is known, what an allocator makes of them is not
 
 
 class Needed(Protocol):
@@ -36,31 +49,42 @@ class Needed(Protocol):
         """What the driver shows as used."""
 
 
-def fit_verdicts(needed: Needed, capacity_bytes: Number, *, seen: bool | npt.NDArray[np.bool_]) -> Number:
-    """Return for each layout the index of its word in `layout.FITS`; `seen`: its stack is (`memory_seen`).
+def fit_verdicts(needed: Needed, capacity_bytes: Number, trust: MemoryTrust) -> Number:
+    """Return for each layout the index of its word in `layout.FITS`.
 
-    It fits where live tensors and half of the split blocks do, at the far end of the band: an allocator that runs
-    short gives blocks back and tries again. It does not where the live tensors alone do not, at the near end.
+    It fits where live tensors and what is left of the split blocks do, at the far end of the band: an allocator that
+    runs short gives blocks back and tries again. It does not where the live tensors alone do not, at the near end.
     """
-    above, band = np.where(seen, ABOVE, UNSEEN_ABOVE), np.where(seen, BAND, UNSEEN_BAND)
     beside = needed.card_bytes - needed.reserved_bytes
     split = needed.reserved_bytes - needed.allocated_bytes
-    most = (needed.allocated_bytes + (1.0 - GIVEN_BACK) * split) * (1.0 + above) + beside
-    least = needed.allocated_bytes * (1.0 - band) + beside
+    most = (needed.allocated_bytes + (1.0 - trust.given_back) * split) * (1.0 + trust.above) + beside
+    least = needed.allocated_bytes * (1.0 - trust.below) + beside
     return np.where(most <= capacity_bytes, SURE, np.where(least <= capacity_bytes, DOUBTFUL, OVER))
 
 
-def memory_seen(known: Book, stack: str) -> bool:
-    """Return whether verdicts on a stack were held to something: peaks of its engine, or published runs of its own.
+def memory_trust(known: Book, stack: str) -> MemoryTrust:
+    """Return how far the memory of a stack is trusted, by what it was held to.
 
-    Of our own engine every live tensor is known, and held to what autograd keeps (tests/unit/.../test_own_memory.py).
+    That is peaks of its engine, or published runs of its own; of our own engine what autograd keeps on CPUs
+    (tests/unit/plan/analytic/test_own_memory.py).
     """
-    return stack == OWN or known.engine(stack) in PEAKS_OF or known.fitted(stack) in known.errors
+    if stack == OWN:
+        return HELD_ON_CPUS
+    return SEEN if known.engine(stack) in PEAKS_OF or known.fitted(stack) in known.errors else UNSEEN
 
 
-def memory_band(engine: str) -> float:
-    """Return the relative error that the memory of a stack on an engine is held to lie within, nine times in ten."""
-    return BAND if engine in PEAKS_OF else UNSEEN_BAND
+def trusts(known: Book, stacks: Sequence[str]) -> MemoryTrust:
+    """Return the same of many, as arrays."""
+    return MemoryTrust(*np.array([memory_trust(known, stack) for stack in stacks]).T)
+
+
+def memory_basis(known: Book, stack: str) -> tuple[float, str]:
+    """Return the relative error that memory is held to lie within, nine times in ten, and what that lacks, in words."""
+    if stack == OWN:
+        return BAND, "live tensors, on CPUs; no peak on a GPU was measured"
+    if known.engine(stack) in PEAKS_OF:
+        return BAND, ""
+    return UNSEEN_BAND, "no peak of this stack was measured"
 
 
 def word(verdict: Number) -> Fits:

@@ -21,7 +21,7 @@ from .cautions import cautions, widened
 from .coefficients import GENERIC, Coefficients, book, coefficients
 from .conditions import LayoutCondition
 from .factors import adjusted, sensitivity
-from .fits import OVER, fit_verdicts, memory_band, memory_seen
+from .fits import OVER, fit_verdicts, memory_basis, memory_trust
 from .host import HostFigures
 from .measured import on_measured_links, with_switch
 from .memory import MemoryTerms, peak_memory
@@ -298,13 +298,13 @@ def machine_of(setting: Setting) -> Machine:
 def verdicts_in(setting: Setting, prices: StepPrices) -> Any:
     """Return for each layout the index of its word in `layout.FITS`, in the memory of a GPU and of its host."""
     machine = machine_of(setting)
-    found = fit_verdicts(prices, machine.memory_bytes, seen=memory_seen(book(), setting.stack))
+    found = fit_verdicts(prices, machine.memory_bytes, memory_trust(book(), setting.stack))
     return np.where(prices.host_bytes > machine.host_memory_bytes, OVER, found)
 
 
-def band_of_memory(setting: Setting) -> float:
-    """Return the relative error that the memory of a setting's stack is held to lie within."""
-    return memory_band(book().engine(setting.stack))
+def basis_of_memory(setting: Setting) -> tuple[float, str]:
+    """Return the relative error that the memory of a setting's stack is held to lie within, and what that lacks."""
+    return memory_basis(book(), setting.stack)
 
 
 def host_doubts(setting: Setting, layout: Layout) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from meshwright.jobs.rules import refusals
 from meshwright.layout import Layout
 from meshwright.plan.analytic import Grid, Setting, price_layouts
 from meshwright.plan.analytic.conditions import parse_conditions
-from meshwright.plan.analytic.fits import fit_verdicts
+from meshwright.plan.analytic.fits import SEEN, fit_verdicts
 from meshwright.plan.analytic.host import LINK_SHARE, MEMORY_SHARE
 from meshwright.plan.analytic.price import coefficients_of, machine_of, performance, verdicts_in
 from meshwright.plan.explore import OFFERED, explore, price_all, space_of, study_of
@@ -125,7 +125,7 @@ def priced(model, text, batch, stack):
     given, layout = replace(given, architecture=model), Layout.parse(text)
     prices = price_layouts(given, Grid.of([layout]))
     # by the prediction alone: peaks of stacks of that time, which would say how far to trust it, were not measured
-    verdict = fit_verdicts(prices, machine_of(given).memory_bytes, seen=True)[0]
+    verdict = fit_verdicts(prices, machine_of(given).memory_bytes, SEEN)[0]
     return verdict, performance(given, prices, 0, layout).model_tflops_per_gpu
 
 

@@ -12,14 +12,16 @@ from meshwright.hardware import load_catalogue
 from meshwright.layout import Layout
 from meshwright.plan.analytic import Grid, Setting, book, price_layouts
 from meshwright.plan.analytic.fits import (
+    ABOVE,
     BAND,
     PEAKS_OF,
+    SEEN,
     UNSEEN_ABOVE,
     UNSEEN_BAND,
     capacity_source,
     fit_verdicts,
-    memory_band,
-    memory_seen,
+    memory_basis,
+    memory_trust,
     word,
 )
 from meshwright.plan.analytic.kept import layer_parts
@@ -27,7 +29,9 @@ from meshwright.plan.analytic.loads import loads
 from meshwright.plan.analytic.memory import _entry
 from meshwright.plan.analytic.price import coefficients_of, machine_of, verdicts_in
 from meshwright.plan.analytic.quantities import ModelQuantities
+from meshwright.plan.explore import row_of
 from meshwright.plan.machines import cluster_by_name
+from meshwright.report.planning import fits_text
 from meshwright.workload.conventions import OWN
 from meshwright.workload.models import load_model
 from meshwright.workload.recomputed import modules_of
@@ -112,7 +116,7 @@ def test_three_figures_differ_and_the_verdict_has_a_doubt_between():
     assert prices.allocated_bytes[0] < prices.reserved_bytes[0] < prices.card_bytes[0]
 
     need = float(prices.allocated_bytes[0])
-    words = [word(fit_verdicts(prices, need * share, seen=True)[0]) for share in (2.0, 1.02, 0.5)]
+    words = [word(fit_verdicts(prices, need * share, SEEN)[0]) for share in (2.0, 1.02, 0.5)]
 
     assert words == ["fits", "may not", "does not fit"]
 
@@ -124,12 +128,33 @@ def test_the_verdict_on_a_stack_that_nobody_measured_doubts_by_what_stacks_left_
     least = prices.allocated_bytes[0] * (1 - UNSEEN_BAND) + beside
 
     def said(stack, capacity):
-        return word(fit_verdicts(prices, capacity, seen=memory_seen(book(), stack))[0])
+        return word(fit_verdicts(prices, capacity, memory_trust(book(), stack))[0])
 
     assert [said("since-2024", most * share) for share in (1.001, 0.999)] == ["fits", "may not"]
     assert [said("since-2024", least * share) for share in (1.001, 0.999)] == ["may not", "does not fit"]
     assert said("bridge", most * 0.999) == "fits"
     assert said("bridge", least * 1.001) == "does not fit"
+
+
+def test_our_own_engine_fits_where_all_that_the_allocator_holds_does_since_no_gpu_showed_what_it_gives_back():
+    prices = priced(Layout(dp=8, zero=3), stack=OWN)
+    beside = prices.card_bytes[0] - prices.reserved_bytes[0]
+    most = prices.reserved_bytes[0] * (1 + ABOVE) + beside
+
+    words = [word(fit_verdicts(prices, most * share, memory_trust(book(), OWN))[0]) for share in (1.001, 0.999)]
+
+    assert words == ["fits", "may not"]
+
+
+def test_a_row_that_fits_although_the_card_shows_more_says_how():
+    given = setting(LLAMA, "dgx-h100", stack="bridge")
+    grid = Grid.of([Layout(dp=8, zero=3)])
+    prices = price_layouts(given, grid)
+    row = row_of(given, grid, prices, 0)
+    tight = replace(row, capacity_bytes=0.999 * float(prices.card_bytes[0]), fits="fits")
+
+    assert not row.squeezes
+    assert fits_text(tight) == "fits as split blocks are given back"
 
 
 def test_nine_in_ten_peaks_of_stacks_that_are_left_out_whole_are_within_either_end_of_their_band():
@@ -280,9 +305,9 @@ def test_the_bands_engines_are_those_whose_peaks_the_table_has():
     engines = {book().stacks[row["stack"]].engine if row["stack"] in book().stacks else row["stack"] for row in rows}
 
     assert engines <= PEAKS_OF
-    assert memory_seen(book(), OWN)  # what our own engine keeps is held to autograd's on CPUs (test_own_memory.py)
-    assert memory_band("torchtitan") == BAND
-    assert memory_band("deepspeed") == memory_band("") == UNSEEN_BAND
+    assert memory_basis(book(), "torchtitan") == (BAND, "")
+    assert memory_basis(book(), "deepspeed") == (UNSEEN_BAND, "no peak of this stack was measured")
+    assert "no peak on a GPU" in memory_basis(book(), OWN)[1]
 
 
 def test_the_norm_before_the_output_keeps_as_much_as_each_of_a_layer_s():
