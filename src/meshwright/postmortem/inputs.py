@@ -216,18 +216,16 @@ def _of_environment(facts: list[Fact]) -> list[Fact]:
     Not where another rank speaks in that log, or a larger one than WORLD_SIZE has anywhere: RANK then counts hosts.
     """
     told = of(facts, Environment)
-    largest = max(ranks_seen(facts), default=-1) if told else -1
+    if not told:
+        return facts
+    largest = max(ranks_seen(facts), default=-1)
     speakers: dict[str, set[int]] = {}
-    for fact in (*of(facts, Spoke), *told):
-        speakers.setdefault(fact.where.file, set()).add(fact.rank if isinstance(fact, Spoke) else fact.number)
-    return [
-        *facts,
-        *(
-            Spoke(rank=one.number, where=one.where)
-            for one in told
-            if largest < one.world and speakers[one.where.file] == {one.number}
-        ),
-    ]
+    for heard in of(facts, Spoke):
+        speakers.setdefault(heard.where.file, set()).add(heard.rank)
+    for one in told:
+        speakers.setdefault(one.where.file, set()).add(one.number)
+    own = [one for one in told if largest < one.world and speakers[one.where.file] == {one.number}]
+    return [*facts, *(Spoke(rank=one.number, where=one.where) for one in own)]
 
 
 def _newest(dumps: Sequence[flight.Dump]) -> list[flight.Dump]:
