@@ -84,6 +84,7 @@ _WHOLE = re.compile(
 _OPENED = re.compile(
     r"Work\w*CCL\(|Watchdog|watchdog at|dump signal|Xid|opCount|monitoredBarr|oom_memcg", re.IGNORECASE
 )
+_CUT = re.compile(r"(?:(?:(?:caught )?collective )?operation )?(?:timeout: )?Work\w*CCL\(")  # off its watchdog
 MOST_CHARACTERS = 16_384  # of a line that are read; what is longer is data, not a message
 _NO_HOST = {"dmesg", "kern", "kernel", "syslog", "journal", "log", "node", "host"}
 _MOST_PIECES = 4  # that one message was wrapped into
@@ -286,7 +287,7 @@ def _source(row: str, *, tasks: bool, host: str) -> tuple[str, int]:
 def _begins(row: str) -> bool:
     if re.match(r"\[rank\d+\]:|\[[EWIF]\d{0,4} |\S+:\d+:\d+ \[\d+\] ", row):
         return True
-    return bool(_WHOLE.search(row)) and not re.match(r"Work\w*CCL\(", row)  # what timed out, cut from its watchdog
+    return bool(_WHOLE.search(row)) and not _CUT.match(row)
 
 
 def _pieces(row: str) -> list[str]:

@@ -24,7 +24,7 @@ from .names import spelled
 from .world import MOST_RANKS
 
 _WORK = re.compile(
-    r"(?:\[Rank (?P<rank>\d+)\] )?Watchdog caught collective operation timeout: ?"  # a break takes the space
+    r"(?:\[Rank (?P<rank>\d+)\] )?Watchdog ?caught ?collective ?operation timeout: ?"  # a break takes the space
     r"Work\w*CCL\((?P<inside>.*?\(ms\)=\d+)\)(?: ran for (?P<ms>\d+))?"
 )
 _GROUP = re.compile(

@@ -31,6 +31,10 @@ def raised(rank, error):
     return [f"[rank{rank}]: {line}" for line in lines]
 
 
+ARRIVED = (
+    "[E ProcessGroupGloo.cpp:138] Rank {} successfully reached monitoredBarrier, but received errors while waiting for"
+    " send/recv from rank 0. Please check rank 0 logs for faulty rank."
+)
 LOW = "(raylet, ip=10.0.1.75) 1 Workers (tasks / actors) killed due to memory pressure (OOM)"
 
 
@@ -178,6 +182,26 @@ CASES = {
     "a program's own prefix without a colon shows that a rank is there": (
         ["[rank4] step 10 loss 2.0", *(timed_out(rank, 7) for rank in range(4))],
         answer("absent", 4, 7),
+    ),
+    "who came to a monitored barrier in vain does not know who is missing": (
+        [f"{ARRIVED.format(rank)}" for rank in (5, 6)],
+        answer("absent", unknown=True),
+    ),
+    "nor where data are still prepared": (
+        ["Map (num_proc=14):  70%|#######   | 652/930 [6:39<4:31, 17.07 examples/s]" + ARRIVED.format(3)],
+        answer("data", unknown=True),
+    ),
+    "a time-out that is wrapped between its words": (
+        [
+            part
+            for rank in (0, 1, 3)
+            for part in timed_out(rank, 7).replace("collective op", "collective \nop").split("\n")
+        ],
+        answer("absent", 2, 7),
+    ),
+    "a worker of vLLM that died, by its place in its engine": (
+        ["ERROR [multiproc_executor.py:140] Worker proc VllmWorker-1 died unexpectedly, shutting down executor."],
+        answer("killed", unknown=True),
     ),
     "Ray's actor with its rank in brackets": (
         ["(Work[rank=3] pid=31, ip=10.1.1.2) ValueError: x", "(Work[rank=1] pid=29, ip=10.1.1.2) " + timed_out(1, 7)],

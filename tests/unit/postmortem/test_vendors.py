@@ -154,6 +154,16 @@ CASES = {
         ],
         answer("device", unknown=True),
     ),
+    "a segment of NCCL's that may not be made is no full memory": (
+        [
+            f"node-a:27106:27302 [0] include/shm.h:{n} NCCL WARN {said}"
+            for n, said in (
+                (27, "Call to shm_open failed : Permission denied"),
+                (48, "Error while creating shared memory segment nccl-shm-recv-b7-0-3-0 (size 4460544)"),
+            )
+        ],
+        answer("exception", unknown=True),
+    ),
     "oneCCL cannot start its thread": (
         [
             f"{CCL}|CCL_WARN| could not get local_idx/count from environment variables, trying to get them from ATL",
