@@ -19,8 +19,9 @@ ORDER: tuple[Kind, ...] = (
 CLOCKS_S = 2.0  # by which clocks of hosts, printed in whole seconds, may differ
 SLACK_S = 3600.0  # an evaluation or a checkpoint between two calls may take so long
 _OURS = re.compile(r"python|pt_|torch|ray::|train|main", re.IGNORECASE)
+_ADDRESS = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}|[0-9a-fA-F]*:[0-9a-fA-F:.]*")
 _NAME = re.compile(r"process \d+ \((?P<name>[^)]*)\)")
-_LEAST_ORDER = ("killed", "exception")  # of what shows only that something ended
+_LEAST_ORDER = ("killed", "exception", "network")  # of what shows only that something ended, or a link
 _LACKS = {
     "host_memory": "which rank the killed process was: torchrun's summary or NCCL's Init lines name pids",
     "device": "which rank uses that GPU: NCCL's Init lines (NCCL_DEBUG=INFO) join bus id and rank",
@@ -124,6 +125,8 @@ def _resolved(failure: Failure, identities: Sequence[RankIdentity], facts: list[
     if failure.rank is not None:
         return failure
     fitting = [i for i in identities if not failure.host or not i.host or _same_host(i.host, failure.host)]
+    if failure.host in {i.host for i in identities}:  # a process that is named without a host is then on another one
+        fitting = [i for i in fitting if i.host]
     ranks: set[int] = set()
     if failure.pid is not None:
         ranks = {i.rank for i in fitting if i.pid == failure.pid}
@@ -149,7 +152,10 @@ def _leads_to(failure: Failure, identity: RankIdentity) -> bool:
 
 
 def _same_host(one: str, other: str) -> bool:
-    return one.split(".")[0] == other.split(".")[0]
+    """Whether two names may be of one host: of a name and an address that is not known."""
+    if bool(_ADDRESS.fullmatch(one)) != bool(_ADDRESS.fullmatch(other)):
+        return True
+    return one == other if _ADDRESS.fullmatch(one) else one.split(".")[0] == other.split(".")[0]
 
 
 def _same_bus(nccl: str, kernel: str) -> bool:
@@ -164,7 +170,7 @@ def _of_exits(
 ) -> list[Failure]:
     """Return what a launcher's first failure says that no other line does."""
     found: list[Failure] = []
-    exits = _of_first_host(exits)
+    exits = _together(_of_first_host(exits))
     ranked = any(end.first and end.rank is not None for end in exits)
     for end in exits:
         signal = _signal_of(end.code)
@@ -192,6 +198,31 @@ def _of_first_host(exits: Sequence[Exit]) -> list[Exit]:
     if earliest_s is None or second_s is None or second_s - earliest_s <= CLOCKS_S:
         return [replace(end, rank=None, pid=None, local_rank=None) if end in own else end for end in exits]
     return [end for end in exits if end not in own or end.time_s == earliest_s]
+
+
+def _together(exits: Sequence[Exit]) -> list[Exit]:
+    """Return the exits with those that ended as the first one did, in its second, put beside it.
+
+    Which of them torchrun "observed first" is chance: without an error file it takes the time at which it looked. By a
+    signal that no launcher sends (a full /dev/shm, a broken library) all are first; of exit codes none keeps its rank,
+    for one of them may be the error that the others followed.
+    """
+    found = list(exits)
+    for place, first in enumerate(exits):
+        if not first.first or first.rank is None or first.time_s is None or not first.code:
+            continue
+        alike = [at for at, end in enumerate(exits) if not end.first and _ends_with(end, first)]
+        if _signal_of(first.code) not in {0, *_CONSEQUENCES}:
+            for at in alike:
+                found[at] = replace(exits[at], first=True)
+        elif alike and not _signal_of(first.code):
+            found[place] = replace(first, rank=None, pid=None, local_rank=None)
+    return found
+
+
+def _ends_with(end: Exit, first: Exit) -> bool:
+    """Whether two processes of one summary ended alike within the resolution of its clock."""
+    return end.code == first.code and end.time_s is not None and abs(end.time_s - (first.time_s or 0.0)) <= CLOCKS_S
 
 
 def _signal_of(code: int) -> int:
@@ -283,7 +314,8 @@ def _alike(fault: Failure, first: Failure) -> bool:
 
 def _said(fault: Failure) -> str:
     """Return how a fault begins; an exception's numbers are the rank, its device, a batch."""
-    return re.sub(r"\d+", "#", fault.what)[:40] if fault.kind == "exception" else fault.what[:40]
+    numbered = fault.kind == "exception" or (fault.is_summary and fault.rank is not None)
+    return re.sub(r"\d+", "#", fault.what)[:40] if numbered else fault.what[:40]
 
 
 def _same_rank(found: Iterable[Failure], first: Failure) -> list[Failure]:

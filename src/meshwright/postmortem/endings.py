@@ -11,6 +11,7 @@ from .facts import Busy, CodeFrame, Exit, Fact, Failure, RankIdentity, Shortened
 from .lines import LogMessage, time_of
 from .names import collective_in
 from .quoted import attributed
+from .watchdog import rank_ended
 
 MANY_STEPS = 3  # of any rank after an error without a rank: it was caught, and the training went on
 _CUDA_MEMORY = re.compile(
@@ -62,6 +63,7 @@ _FOLLOWS = re.compile(
     r"|[Cc]onnection (?:closed|reset|refused)|[Bb]roken pipe"
     r"|monitoredBarrier|Timed out waiting|wait timeout|Socket Timeout|[Ww]atchdog"
     r"|timed? ?out.*(?:rendezvous|store|collective|barrier)"
+    r"|NPU function error: Aclrt\w+, error code is (?:107020|50704[68])"  # a task or a stream ran out of time
     r"|Stop_waiting response|failed to recv, got 0 bytes|oneCCL: .*\batl|ACL stream synchronize|Hccl[A-Z]"
     r"|gloo/transport|aborted|socket has timed out|terminated with exception|connectFullMesh"
     r"|Detected mismatch between collectives|has inconsistent 0 params"
@@ -196,13 +198,15 @@ def _failure(message: LogMessage, *, ends_traceback: bool) -> Iterator[Failure]:
     elif _LOADER_SLOW.search(text):
         yield Failure(kind="data", what="the data loader timed out", rank=rank, where=where)
     elif fault and re.search(r"CUDA|GPU|cuda|ECC|DEVICE_LOST", text):
-        yield Failure(kind="device", what=fault.group("what"), rank=rank, where=where)
+        rank = rank_ended(text) if rank is None else rank
+        yield Failure(kind="device", what=fault.group("what"), rank=rank, where=where.by(rank))
     elif ours:
         died = bool(re.search(r"died|ended|left|exit|killed|gone", ours.group("deed")))
         what = f"rank {ours.group('rank')} {ours.group('deed')}, in {ours.group('call')}"
         yield Failure(kind="killed" if died else "absent", what=what, rank=int(ours.group("rank")), where=where)
     elif cuda := _CUDA_ERROR.search(text):
-        yield Failure(kind="exception", what=cuda.group("what").strip(), rank=rank, where=where)
+        rank = rank_ended(text) if rank is None else rank
+        yield Failure(kind="exception", what=cuda.group("what").strip(), rank=rank, where=where.by(rank))
     else:
         yield from _exception(message, ends_traceback=ends_traceback)
 

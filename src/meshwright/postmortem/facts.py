@@ -323,6 +323,14 @@ class Spoke(msgspec.Struct, frozen=True, kw_only=True):
     where: Where
 
 
+class Environment(msgspec.Struct, frozen=True, kw_only=True):
+    """What a log prints of RANK and WORLD_SIZE: a process, or a host where the launcher counts those."""
+
+    number: int
+    world: int
+    where: Where
+
+
 class Torchrun(msgspec.Struct, frozen=True, kw_only=True):
     """The ranks were started by torchrun: a task of SLURM is one of its agents, not a rank."""
 
@@ -390,6 +398,7 @@ Fact = (
     | SlowRank
     | WorldSize
     | Spoke
+    | Environment
     | Torchrun
     | Shortened
     | StackTrace

@@ -11,7 +11,7 @@ from .world import MOST_RANKS
 
 _TELLS = re.compile(
     r"unhealthy|imed out|Failed to meet|ranks: |Missing ranks|Stalled ranks|task:\d|oordination|rendezvous"
-    r"|crashed with exit code|problematic ranks|quorum not ready"
+    r"|crashed with exit code|problematic ranks|quorum not ready|died unexpectedly"
 )
 _STALLED = re.compile(
     r"(?<![^\s,:\[\]])(?P<tensor>[^\s,:\[\]]+) \[(?P<which>missing|ready) ranks: (?P<ranks>\d[\d, \n]*)\]?"
@@ -32,6 +32,7 @@ _QUORUM = re.compile(r"quorum not ready, only have (?P<came>\d+) participants, n
 _UCC = re.compile(
     r"Aborting comms #(?P<seq>\d+) \(op=(?P<operation>\w+)\) due to the problematic ranks: \[(?P<ranks>[\d, ]+)\]"
 )
+_VLLM = re.compile(r"Worker proc (?P<worker>\S+) died unexpectedly")  # it counts workers of one engine
 _XRT = re.compile(r"Failed to meet rendezvous '(?P<what>[^']*)'")
 _NAMES = 32  # lines over which a list of tasks goes on
 
@@ -120,6 +121,9 @@ def _others(message: LogMessage) -> Iterator[Fact]:
     text, where, rank = message.text, message.where, message.rank
     if crashed := _COMPOSER.search(text):
         yield Exit(rank=int(crashed.group("rank")), code=int(crashed.group("code")), first=True, where=where)
+    if dead := _VLLM.search(text):
+        what = f"vLLM's {dead['worker']} ended unexpectedly: killed, out of memory or crashed"
+        yield Failure(kind="killed", what=what, host=message.host, where=where)
     if late := _UCC.search(text):
         yield Absentees(
             ranks=tuple(int(number) for number in re.findall(r"\d+", late["ranks"])),

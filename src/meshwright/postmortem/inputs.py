@@ -27,6 +27,7 @@ from .causes import cause_of
 from .facts import (
     Absentees,
     DesyncReport,
+    Environment,
     Exit,
     Fact,
     Failure,
@@ -49,7 +50,7 @@ from .rules import Case, decide
 from .spoken import hang_position as spoken_position
 from .verdict import Verdict
 from .waits import in_records, judged
-from .world import of_real_ranks
+from .world import of_real_ranks, ranks_seen
 
 _TROUBLE = (Timeout, Failure, StoreWait, NotifyWait, LaunchCounts, SizesDiffer, Absentees, DesyncReport)
 MOST_DIGITS = 300  # of a number in a log: thousands would be searched for ever, and a float holds 308
@@ -95,7 +96,7 @@ def read_all(paths: Sequence[Path]) -> ReadFiles:
 
 def case_of(read: ReadFiles) -> Case:
     """Return the case of the last attempt that shows a fault."""
-    facts = _with_ranks(_of_last_attempt(read.facts))
+    facts = _with_ranks(_of_environment(_of_last_attempt(read.facts)))
     groups: list[Group] = []
     dumps = _newest(read.dumps)
     groups += flight.groups_of(dumps)
@@ -207,6 +208,24 @@ def _with_ranks(facts: list[Fact]) -> list[Fact]:
         else fact
         for fact in facts
     ]
+
+
+def _of_environment(facts: list[Fact]) -> list[Fact]:
+    """Return the facts, and that the rank that a log's RANK says has spoken in it.
+
+    Not where another rank speaks in that log, or a larger one than WORLD_SIZE has anywhere: RANK then counts hosts.
+    """
+    told = of(facts, Environment)
+    if not told:
+        return facts
+    largest = max(ranks_seen(facts), default=-1)
+    speakers: dict[str, set[int]] = {}
+    for heard in of(facts, Spoke):
+        speakers.setdefault(heard.where.file, set()).add(heard.rank)
+    for one in told:
+        speakers.setdefault(one.where.file, set()).add(one.number)
+    own = [one for one in told if largest < one.world and speakers[one.where.file] == {one.number}]
+    return [*facts, *(Spoke(rank=one.number, where=one.where) for one in own)]
 
 
 def _newest(dumps: Sequence[flight.Dump]) -> list[flight.Dump]:

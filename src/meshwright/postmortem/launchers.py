@@ -8,7 +8,7 @@ import re
 import signal as signal_module
 from collections.abc import Iterator, Sequence
 
-from .facts import Exit, Fact, Failure
+from .facts import Environment, Exit, Fact, Failure, RankIdentity
 from .lines import LogMessage
 
 _TELLS = re.compile(
@@ -49,15 +49,21 @@ _SPAWN = re.compile(r"process (?P<local>\d+) terminated with (?:signal (?P<name>
 _CALLED = re.compile(r"died with <Signals\.SIG\w+: (?P<signal>\d+)>")
 _OF_A_LINE = (_LIGHTNING, _DEEPSPEED, _MPICH, _SPAWN, _CALLED)
 _DAEMON = re.compile(r"Remote daemon: \S+ on node (?P<host>\S+)")
+_ENVIRONMENT = re.compile(r"(?<![A-Z_])RANK=(?P<rank>\d{1,6})\b.*?(?<![A-Z_])WORLD_SIZE=(?P<world>\d{1,6})\b")
 _PID = re.compile(r"\bpid[=:] ?(\d+)")
+_IP = re.compile(r"^\s*ip: (?P<host>[\w.:-]+)$")
+_RAY_WORKER = re.compile(r"Worker IP address: (?P<host>[\w.:-]+) .*?Worker PID: (?P<pid>\d+)")
 _SPREAD = 6  # lines over which MPI spreads one notice
 _QUOTES = "=> \t"
 
 
 def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
     """Yield what launchers say of ended processes in the messages of one file."""
+    yield from _workers(messages)
     for index, message in enumerate(messages):
         text = message.text
+        if "RANK=" in text and (set_ := _ENVIRONMENT.search(text)) and int(set_["rank"]) < int(set_["world"]):
+            yield Environment(number=int(set_["rank"]), world=int(set_["world"]), where=message.where)
         if not _TELLS.search(text):
             continue
         if "noticed that" in text or "exited with non-zero" in text or "BAD TERM" in text or "MPI_ABORT" in text:
@@ -68,6 +74,18 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
             yield from _node(message, messages[index : index + _SPREAD])
         else:
             yield from _of_a_line(message, text)
+
+
+def _workers(messages: Sequence[LogMessage]) -> Iterator[RankIdentity]:
+    """Yield which rank a worker of Ray is, by the process and the address before its lines."""
+    ranks: dict[tuple[str, int], dict[int, LogMessage]] = {}
+    for message in messages:
+        if message.pid is not None and message.rank is not None:
+            ranks.setdefault((message.host, message.pid), {}).setdefault(message.rank, message)
+    for (host, pid), spoken in ranks.items():
+        if len(spoken) == 1:  # an engine inside a worker counts for itself
+            rank, message = next(iter(spoken.items()))
+            yield RankIdentity(rank=rank, host=host, pid=pid, where=message.where)
 
 
 def _of_a_line(message: LogMessage, text: str) -> Iterator[Fact]:
@@ -103,12 +121,15 @@ def _mpi(message: LogMessage, following: Sequence[LogMessage]) -> Iterator[Fact]
 
 def _ray(message: LogMessage, following: Sequence[LogMessage]) -> Iterator[Fact]:
     pid = next((int(found[1]) for line in following if (found := _PID.search(line.text))), message.pid)
+    host = next((found["host"] for line in following if (found := _IP.match(line.text))), message.host)
+    if worker := next((found for line in following if (found := _RAY_WORKER.search(line.text))), None):
+        pid, host = int(worker["pid"]), worker["host"]
     if _RAY_MEMORY.search(message.text):
         what = "Ray killed a worker, for the memory of its node ran low"
-        yield Failure(kind="host_memory", what=what, pid=pid, host=message.host, where=message.where)
+        yield Failure(kind="host_memory", what=what, pid=pid, host=host, where=message.where)
     else:
         what = "the process of a Ray worker ended unexpectedly: killed, out of memory or crashed"
-        yield Failure(kind="killed", what=what, pid=pid, host=message.host, where=message.where, follows=True)
+        yield Failure(kind="killed", what=what, pid=pid, host=host, where=message.where, follows=True)
 
 
 def _node(message: LogMessage, following: Sequence[LogMessage]) -> Iterator[Fact]:

@@ -26,7 +26,8 @@ _JOURNAL = re.compile(  # journalctl of a unit that runs a launcher; what others
 _QUOTE = re.compile(r"^ {0,3}> ?")
 _POD = re.compile(r"^\[pod/(?P<pod>[^/\]]+)/[^\]]*\] ")
 _RAY = re.compile(
-    r"^\((?P<actor>[\w.<>:]+)(?:[(\[]rank=(?P<rank>\d+)[)\]])? pid=(?P<pid>\d+)(?:, ip=(?P<ip>[\w.:-]+))?\) ?"
+    r"^\((?P<actor>[\w.<>:]+)(?:[(\[]rank=(?P<rank>\d+)[)\]])?(?: pid=(?P<pid>\d+)|(?<=raylet))"
+    r"(?:, ip=(?P<ip>[\w.:-]+))?\) ?"
 )
 _SRUN = re.compile(r"^ *(?P<task>\d{1,6}): ?")
 _MPI = re.compile(  # Open MPI's [1,3], PRRTE's [job@1,3], SageMaker's [1,mpirank:3,algo-1], horovodrun's [3]
@@ -36,6 +37,7 @@ _ROLE = re.compile(r"^\[(?!rank)(?P<role>[A-Za-z_]+)(?P<local>\d+)\]: ?")
 _KUBECTL = re.compile(r"^(?P<stamp>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3,9}Z) ")  # kubectl logs --timestamps
 _HOST = re.compile(r"^(?P<host>\w[\w.-]*): (?=\[rank\d|\[[EWIF]\d{0,4} |\S+:\d+:\d+ \[|\[ *\d+\.\d+\])")
 _POD_NAME = re.compile(r"^(?P<host>\w[\w.-]*\d)(?::(?: |$)| +\| ?)")  # pdsh, kubectl logs of several pods, compose
+_RELAYED = re.compile(r"^\w[\w.-]* \[std(?:err|out)\] (?=\S)")  # a runner that says whose stream it passes on
 _DIGITS, _LETTERS = "0123456789", "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _PREFIXES = (  # in the order in which launchers put them around each other, and what each begins with
     *(
@@ -47,13 +49,14 @@ _PREFIXES = (  # in the order in which launchers put them around each other, and
         (_RAY, "("),
         (_MPI, "["),
     ),
+    (_RELAYED, _LETTERS + _DIGITS),
     *((_ROLE, "["), (_HOST, _LETTERS + _DIGITS), (_STAMPED, f"[{_DIGITS}"), (_RAY, "(")),
 )
 _GLUED = re.compile(
     r"(?<=\S)(?=\[rank\d+\]:)|(?<=\S)(?<!\]:)(?=\[[EWIF]\d{0,4} ?[\d:. ]*ProcessGroup)"
     r"|(?<=\S)(?=\[[EWIF] ProcessGroup)"
 )
-_RANK = re.compile(r"^\[rank(?P<rank>\d+)\]:\s?")
+_RANK = re.compile(r"^\[rank(?P<rank>\d+)\](?::\s?|\s+)")  # torch's own has a colon, a program's often none
 # what a viewer that we do not know puts before a line: one word
 _SHORT = re.compile(r"^(?:\[[^\[\]\s]{1,40}\]|[\w./:-]{1,64}(?: +\|)?) +(?=\[rank\d+\]:)")
 _C10D_TIME = re.compile(r"\[[EWIF](?P<month>\d{1,2}?)(?P<day>\d{2}) (?P<clock>\d\d:\d\d:\d\d(?:\.\d+)?)")
@@ -81,6 +84,7 @@ _WHOLE = re.compile(
 _OPENED = re.compile(
     r"Work\w*CCL\(|Watchdog|watchdog at|dump signal|Xid|opCount|monitoredBarr|oom_memcg", re.IGNORECASE
 )
+_CUT = re.compile(r"(?:(?:(?:caught )?collective )?operation )?(?:timeout: )?Work\w*CCL\(")  # off its watchdog
 MOST_CHARACTERS = 16_384  # of a line that are read; what is longer is data, not a message
 _NO_HOST = {"dmesg", "kern", "kernel", "syslog", "journal", "log", "node", "host"}
 _MOST_PIECES = 4  # that one message was wrapped into
@@ -229,20 +233,33 @@ def _joined(rows: list[tuple[int, str]], source_of: Callable[[int], tuple[str, i
         if index in taken:
             continue
         if (len(row) == width or _OPENED.search(row)) and not _WHOLE.search(row):
-            source, _ = source_of(index)
-            following = [at for at in range(index + 1, min(index + _NEAR, len(rows))) if source_of(at)[0] == source]
-            pieces, used = [row], []
-            for at in following[: _MOST_PIECES - 1]:
-                piece = rows[at][1][source_of(at)[1] :]
-                if _begins(piece):
-                    break
-                pieces.append(piece)
-                used.append(at)
-                if whole := _whole(pieces):
-                    row = whole
-                    taken.update(used)
-                    break
+            row, used = _rest_of(rows, index, source_of)
+            taken.update(used)
         yield number, row
+
+
+def _rest_of(
+    rows: list[tuple[int, str]], index: int, source_of: Callable[[int], tuple[str, int]]
+) -> tuple[str, list[int]]:
+    """Return a row joined with those that make a whole message of it, and their places; as it is where none do.
+
+    They have the row's own source, or none: what wrapped the row may have put the launcher's label on its start alone.
+    """
+    source, _ = source_of(index)
+    near = range(index + 1, min(index + _NEAR, len(rows)))
+    own = [at for at in near if source_of(at)[0] == source]
+    bare = itertools.takewhile(lambda at: not source_of(at)[0], near) if source else ()
+    for following in (own, list(bare)):
+        pieces, used = [rows[index][1]], []
+        for at in following[: _MOST_PIECES - 1]:
+            piece = rows[at][1][source_of(at)[1] :]
+            if _begins(piece):
+                break
+            pieces.append(piece)
+            used.append(at)
+            if whole := _whole(pieces):
+                return whole, used
+    return rows[index][1], []
 
 
 def _whole(pieces: Sequence[str]) -> str:
@@ -268,7 +285,9 @@ def _source(row: str, *, tasks: bool, host: str) -> tuple[str, int]:
 
 
 def _begins(row: str) -> bool:
-    return bool(re.match(r"\[rank\d+\]:|\[[EWIF]\d{0,4} |\S+:\d+:\d+ \[\d+\] ", row)) or bool(_WHOLE.search(row))
+    if re.match(r"\[rank\d+\]:|\[[EWIF]\d{0,4} |\S+:\d+:\d+ \[\d+\] ", row):
+        return True
+    return bool(_WHOLE.search(row)) and not _CUT.match(row)
 
 
 def _pieces(row: str) -> list[str]:

@@ -50,7 +50,11 @@ _SIZES = re.compile(
     r"collective mismatch error,? local size (?P<local>\d+) remote (?:size )?(?P<remote>\d+)"
     r"|[Mm]essage truncated : rece\w+ (?P<came>\d+) bytes instead of (?P<wanted>\d+)"
 )
-_SHARED_MEMORY = re.compile(r"posix_fallocate failed : No space left|Error while creating shared memory segment")
+_SEGMENT = "Error while creating shared memory segment"
+_SHARED_MEMORY = re.compile(rf"posix_fallocate failed : No space left|{_SEGMENT}")
+_NO_SEGMENT = re.compile(
+    r"(?P<call>shm_open|ftruncate|mmap)\S* failed ?: (?P<why>(?!No space left|Cannot allocate)[A-Z][\w ]+)"
+)
 _SETUP = (  # what the ranks were told differs, before any collective: the job's, not a rank's
     (
         re.compile(r"Duplicate GPU detected : rank (\d+) and rank (\d+) both on CUDA device (\w+)"),
@@ -85,6 +89,7 @@ STATUS = {
 
 def read(messages: list[LogMessage]) -> Iterator[Fact]:
     """Yield what NCCL says in the messages of one file."""
+    denied: set[tuple[str, int]] = set()  # processes that said why they could not make a segment
     for message in messages:
         match = _LINE.search(message.text) if "NCCL" in message.text else None
         if not match:  # cut from its prefix, or told again by torch below "Last error:"
@@ -111,7 +116,10 @@ def read(messages: list[LogMessage]) -> Iterator[Fact]:
             )
         elif init:
             yield from _identity(init, host, pid, device, message)
-        yield from _faults(message, rest, host, pid)
+        if _NO_SEGMENT.search(rest):
+            denied.add((host, pid))
+        if not ((host, pid) in denied and _SEGMENT in rest):
+            yield from _faults(message, rest, host, pid)
 
 
 def _identity(init: re.Match[str], host: str, pid: int, device: int, message: LogMessage) -> Iterator[Fact]:
@@ -171,8 +179,11 @@ def _process(rest: str) -> Failure | None:
         return _failure("device", lost.group("what"))
     if _OUT_OF_MEMORY.search(rest):
         return _failure("device_memory", "NCCL could not allocate GPU memory")
+    if denied := _NO_SEGMENT.search(rest):
+        return _failure("exception", f"NCCL could not make a segment in /dev/shm: {denied['why']} ({denied['call']})")
     if _SHARED_MEMORY.search(rest):
-        return _failure("host_memory", "shared memory is full: NCCL could not make a segment in /dev/shm")
+        full = "shared memory is full: " if "No space" in rest else ""
+        return _failure("host_memory", f"{full}NCCL could not make a segment in /dev/shm")
     if cuda := _CUDA.search(rest):
         what = cuda.group("what")
         return _failure("exception", f"CUDA failed inside NCCL: {what}", follows=_ENDING in what)

@@ -39,6 +39,24 @@ def by_barrier(facts: list[Fact]) -> HangPosition | None:
     )
 
 
+def by_arrivals(facts: list[Fact]) -> HangPosition | None:
+    """Return that ranks came to a monitored barrier in vain: rank 0, which asks each, knows for whom."""
+    arrived = of(facts, Arrived)
+    if not arrived:
+        return None
+    ranks = sorted({fact.rank for fact in arrived if fact.rank is not None})
+    told = f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}" if ranks else "ranks"
+    return HangPosition(
+        kind="absent",
+        waiting=tuple(ranks),
+        operation="monitored_barrier",
+        why=f"{told} came to a monitored barrier, and rank 0 did not answer",
+        certain=False,
+        evidence=tuple(fact.where for fact in arrived),
+        missing=("the log of rank 0, which says who did not come, or that it did not come itself",),
+    )
+
+
 def by_report(facts: list[Fact]) -> HangPosition | None:
     """Return whom torch's desync report shows behind; a report that names everybody names nobody."""
     for report in of(facts, DesyncReport):

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from .calls import Group
 from .facts import Fact, GroupProgress, Shortened, Timeout, of
 from .launches import by_launches
-from .notices import by_barrier, by_fingerprints, by_lost_peers, by_report, by_sizes, by_store
+from .notices import by_arrivals, by_barrier, by_fingerprints, by_lost_peers, by_report, by_sizes, by_store
 from .notify import by_notify
 from .opcount import by_calls
 from .position import MOST_SILENT, HangPosition
@@ -28,7 +28,10 @@ def hang_position(facts: list[Fact]) -> HangPosition | None:
         found = _weighed(found, facts)
         found = _without_ranks(found) if _counts_in_groups(facts) else found
         return found if found.certain else _with_launches(found, facts)
-    return by_launches(facts) or by_notify(facts) or by_store(facts) or by_calls(facts) or named or by_lost_peers(facts)
+    for reader in (by_launches, by_notify, by_store, by_calls):
+        if found := reader(facts):
+            return found
+    return named or by_lost_peers(facts) or by_arrivals(facts)
 
 
 def _with_launches(found: HangPosition, facts: list[Fact]) -> HangPosition:

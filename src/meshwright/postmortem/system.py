@@ -62,6 +62,9 @@ _LINK_UP = re.compile(
     r"\b(?P<device>(?:mlx[45]_|bnxt_|ib|irdma|eth|en)\w*\d\w*)\b.*?(?:Link ACTIVE|[Ll]ink (?:is )?[Uu]p|becomes ready)"
 )
 _NAMED_GPU = re.compile(r"NVRM: The NVIDIA GPU (?P<bus>[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.?\d?)\s*$")
+_CAUGHT = re.compile(  # UCX's handler
+    r"^\[(?P<host>[\w.-]+):(?P<pid>\d+) *:\d+:\d+\] Caught signal (?P<signal>\d+) \((?P<what>[\w ]+)"
+)
 _SEGFAULT = re.compile(r"(?P<name>[\w.-]+)\[(?P<pid>\d+)\]: segfault at")
 _SRUN_TASKS = re.compile(r"srun: error: (?P<host>\S+): tasks? (?P<tasks>[\d,\[\]-]+): (?P<what>.*)")
 _SRUN_ENDS = re.compile(
@@ -120,7 +123,7 @@ _HARMLESS = {63, 92}  # the GPU goes on
 _NVLINK = range(144, 151)  # say themselves whether they are fatal
 _TELLS = re.compile(  # a quick look, since most lines are none of these
     r"Killed|oom|OOM|NVRM|SXid|device handle|amdgpu|by GPU node|HSA_STATUS|i915|\bxe |blocked for"
-    r"|responding|Lustre|[Ll]ink|DOWN"
+    r"|Caught signal|responding|Lustre|[Ll]ink|DOWN"
     r"|Exit Code:|Fatal Python"
     r"|unplugged|becomes ready|segfault"
     r"|srun|slurmstepd|CANCELLED|Node failure|[Ee]vict|[Pp]reempt|[Nn]ot ?[Rr]eady|[Ss]hutdown|low on|Segmentation"
@@ -259,6 +262,10 @@ def _of_machine(message: LogMessage, text: str, host: str) -> Iterator[Failure]:
     elif fatal := _FATAL.search(text):
         what = f"a process ended by itself: {fatal.group('what').lower()}"
         yield Failure(kind="killed", what=what, host=host, rank=message.rank, pid=message.pid, where=where)
+    elif (caught := _CAUGHT.search(text)) and int(caught["signal"]) in _KILLING:
+        what = f"a process ended by itself: {caught['what'].strip().lower()}"
+        pid = int(caught["pid"])
+        yield Failure(kind="killed", what=what, host=caught["host"], rank=message.rank, pid=pid, where=where)
     elif match := _SEGFAULT.search(text):
         what = f"process {match.group('pid')} ({match.group('name')}) ended with a segmentation fault"
         yield Failure(kind="killed", what=what, host=host, pid=int(match.group("pid")), where=where)

@@ -24,8 +24,8 @@ from .names import spelled
 from .world import MOST_RANKS
 
 _WORK = re.compile(
-    r"(?:\[Rank (?P<rank>\d+)\] )?Watchdog caught collective operation timeout: Work\w*CCL\((?P<inside>.*?\(ms\)=\d+)\)"
-    r"(?: ran for (?P<ms>\d+))?"
+    r"(?:\[Rank (?P<rank>\d+)\] )?Watchdog ?caught ?collective ?operation timeout: ?"  # a break takes the space
+    r"Work\w*CCL\((?P<inside>.*?\(ms\)=\d+)\)(?: ran for (?P<ms>\d+))?"
 )
 _GROUP = re.compile(
     r"\[PG (?:ID )?(?P<id>[\w.-]+)?(?: ?PG GUID (?P<guid>[\w.:-]+))? ?(?:\((?P<purpose>[^)]*)\))? ?Rank (?P<rank>\d+)\]"
@@ -74,6 +74,7 @@ _PEER_LOST = re.compile(
     r"ncclRemoteError|remote process exited or there was a network error|Connection closed by remote peer"
     r"|NCCL WARN .*?(?:[Cc]onnection (?:reset|closed) by|Broken pipe)"
 )
+_ENDS = re.compile(r"Rank (?P<rank>\d{1,6})\] (?:NCCL|Process group) watchdog thread terminated")
 _TELLS = re.compile(  # a quick look, since most lines are none of these
     r"[Ww]atchdog|work: |last completed|Heartbeat|Timeout at collective|collective #|ranks:"
     r"|lagging| started |dump signal"
@@ -223,6 +224,12 @@ def _waits(message: LogMessage) -> Iterator[Fact]:
     world = _WORLD.search(text)
     if world and not stored:
         yield WorldSize(ranks=int(next(group for group in world.groups() if group)), where=where)
+
+
+def rank_ended(text: str) -> int | None:
+    """Return the rank whose watchdog says that it ends its process; None where it counts inside a group."""
+    ends = _ENDS.search(text)
+    return _global(int(ends["rank"]), _group(text)) if ends else None
 
 
 def _group(text: str) -> GroupName | None:

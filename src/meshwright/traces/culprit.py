@@ -2,7 +2,8 @@
 
 A rank is to blame where, step after step, it comes last to the collectives, and the others lose more by it than chance
 explains and than is little beside the transfer. What counts is the time from the last of the others to it, in which the
-others compute nothing and it does not itself wait for a third. Who waits longest is a victim.
+others compute nothing and it does not itself wait for a third, and what hid and comes out later in a chain of
+collectives. Who waits longest is a victim.
 """
 
 import statistics
@@ -13,6 +14,7 @@ import msgspec
 
 from ..units import format_time
 from .because import reason
+from .chained import MeetingChains
 from .intervals import EMPTY, Array, clipped, is_covered, length_s, trimmed, union, union_of_sets, without
 from .meetings import Meetings, TracedMeeting
 from .model import RankTrace
@@ -50,8 +52,8 @@ def find_culprit(ranks: Sequence[Sequence[RankTrace]], meetings: Meetings, step_
     everyone = sorted({arrival.rank for meeting in found for arrival in meeting.arrivals})
     steps = sorted({meeting.step for meeting in found})
     waits = {id(trace): without(trace.comm, trace.compute) for cycles in ranks for trace in cycles}
-    level = _level(found, waits)
-    by_step = {rank: _costs_s(rank, found, steps, waits, level) for rank in everyone}
+    faults, chains = _faults(found, waits), MeetingChains(found)
+    by_step = {rank: _costs_s(rank, found, steps, faults, chains) for rank in everyone}
     costs = {rank: statistics.median(by_step[rank]) for rank in everyone}
     worst = max(everyone, key=lambda rank: costs[rank])
     peers = {arrival.rank for meeting in found for arrival in meeting.arrivals if _is_in(meeting, worst)}
@@ -128,25 +130,40 @@ def _costs_s(
     rank: int,
     found: Sequence[TracedMeeting],
     steps: Sequence[int],
-    waits: Mapping[int, Array],
-    level: Mapping[int, float],
+    faults: Mapping[int, Array],
+    chains: MeetingChains,
 ) -> list[float]:
-    """Return what the others lose by a rank in each step; `waits` is the exposed communication of each trace."""
-    by_step: dict[int, list[float]] = {step: [] for step in steps}
+    """Return what the others lose by a rank in each step, given when the last of each meeting held it up."""
     windows: dict[tuple[int, int], list[tuple[Array, RankTrace, float]]] = defaultdict(list)
     for meeting in found:
-        if meeting.last.rank != rank or _lag_s(meeting) <= 0:
-            continue
-        own = meeting.last
-        lag = union([meeting.arrivals[-2].start_s - own.moved_s], [own.start_s - own.moved_s])
-        at_fault = trimmed(without(lag, waits[id(own.trace)]), _inherited_s(meeting, level.get(id(meeting)), waits))
-        for other in meeting.arrivals[:-1]:
-            windows[meeting.step, other.rank].append((at_fault + own.moved_s, other.trace, other.moved_s))
-    for (step, _), parts in windows.items():
+        if meeting.last.rank == rank and id(meeting) in faults:
+            for other in meeting.arrivals[:-1]:
+                windows[meeting.step, other.rank].append((faults[id(meeting)], other.trace, other.moved_s))
+    lost = chains.delayed_s(rank, faults)
+    for key, parts in windows.items():
         trace, moved_s = parts[0][1], parts[0][2]
-        lost = without(union_of_sets([part[0] for part in parts]) - moved_s, trace.compute)
-        by_step[step].append(length_s(lost))
+        waited = without(union_of_sets([part[0] for part in parts]) - moved_s, trace.compute)
+        lost[key] = lost.get(key, 0.0) + length_s(waited)
+    by_step: dict[int, list[float]] = {step: [] for step in steps}
+    for (step, _), lost_s in lost.items():
+        by_step[step].append(lost_s)
     return [statistics.median(values) if values else 0.0 for values in by_step.values()]
+
+
+def _faults(found: Sequence[TracedMeeting], waits: Mapping[int, Array]) -> dict[int, Array]:
+    """Return when the last of each meeting held it up by its own fault, by the meeting's id, on the common clock.
+
+    `waits` is the exposed communication of each trace.
+    """
+    level = _level(found, waits)
+    held: dict[int, Array] = {}
+    for meeting in found:
+        if _lag_s(meeting) > 0:
+            own = meeting.last
+            lag = union([meeting.arrivals[-2].start_s - own.moved_s], [own.start_s - own.moved_s])
+            inherited_s = _inherited_s(meeting, level.get(id(meeting)), waits)
+            held[id(meeting)] = trimmed(without(lag, waits[id(own.trace)]), inherited_s) + own.moved_s
+    return held
 
 
 def _level(found: Sequence[TracedMeeting], waits: Mapping[int, Array]) -> dict[int, float]:

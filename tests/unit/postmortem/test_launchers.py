@@ -5,6 +5,19 @@ import pytest
 from .made import answer, joined, judge, summary, timed_out, told
 
 WARN = "node-7:4100:4160 [2] misc/socket.cc:483 NCCL WARN "
+
+
+def at_once(code, told, *, ranks):
+    """Torchrun's summary of ranks that ended in the same second, the last of them observed first."""
+    lines = ["ChildFailedError:", "=" * 60, "train.py FAILED", "-" * 60, "Failures:"]
+    for rank in ranks:
+        lines += ["-" * 60, "Root Cause (first observed failure):"] if rank == ranks[-1] else []
+        lines += [f"[{rank}]:", "  time      : 2026-11-20_10:20:58", "  host      : node-a"]
+        lines += [f"  rank      : {rank} (local_rank: {rank})", f"  exitcode  : {code} (pid: {5000 + rank})"]
+        lines += ["  error_file: <N/A>", f"  traceback : {told}"]
+    return [*lines, "=" * 60]
+
+
 CASES = {
     "an elastic agent counts on its host": (
         ["W torchrun", "api.py:874] failed (exitcode: -9) local_rank: 3 (pid: 5003) of binary: /usr/bin/python3"],
@@ -238,6 +251,30 @@ CASES = {
     "steps before each line are no hosts": (
         [*(f"step{n}: loss 2.1" for n in range(8)), "step8: [rank0]: KeyboardInterrupt"],
         answer("none", unknown=True),
+    ),
+    "all that a bus error ends in one second are alike": (
+        at_once(-7, "Signal 7 (SIGBUS)", ranks=(1, 2, 0)),
+        answer("killed"),
+    ),
+    "those of more ranks that one signal ends at once are named together": (
+        ["world_size=4", *at_once(-9, "Signal 9 (SIGKILL)", ranks=(3, 1))],
+        answer("killed", ranks=(1, 3)),
+    ),
+    "of equal exit codes in one second the first of the list is chance": (
+        at_once(1, "To enable traceback see: errors.html", ranks=(2, 0)),
+        answer("exception", unknown=True),
+    ),
+    "an error that a rank printed decides between them": (
+        ["[rank2]: ValueError: no such key", *at_once(1, "To enable traceback see: errors.html", ranks=(2, 0))],
+        answer("exception", 2),
+    ),
+    "UCX caught a crash in every process, of no known rank": (
+        [f"[n1:{4100 + n}:0:{9000 + n}] Caught signal 11 (Segmentation fault: address not mapped)" for n in range(4)],
+        answer("killed", unknown=True),
+    ),
+    "UCX caught a crash in a process that NCCL knows": (
+        [joined(5, 8, pid=5005), "[node-a:5005 :0:77] Caught signal 11 (Segmentation fault: invalid permissions)"],
+        answer("killed", 5),
     ),
     "an interrupt is no evidence": (["[rank0]: KeyboardInterrupt"], answer("none", unknown=True)),
 }

@@ -64,6 +64,17 @@ def test_an_evicted_pod_is_the_rank_that_alone_speaks_in_the_log_of_its_name(tmp
     assert (verdict.kind, named(verdict)) == ("killed", [3])
 
 
+@pytest.mark.parametrize(("other", "ranks"), [(0, [3]), (8, [])])
+def test_the_environment_that_a_pod_prints_is_its_rank_unless_ranks_are_more_than_its_world(tmp_path, other, ranks):
+    said = "RANK=3 WORLD_SIZE=4 MASTER_ADDR=bert-master-0\nwriting shard 88\n"
+    event = "14m Warning Evicted pod/bert-worker-2 The node was low on resource: ephemeral-storage. Threshold 10Gi\n"
+    waiting = WATCHDOG.format(rank=other)
+
+    verdict = examined(tmp_path, **{"bert-worker-2": said, "bert-master-0": waiting, "events": event})
+
+    assert (verdict.kind, named(verdict)) == ("killed", ranks)
+
+
 def test_a_log_that_bears_the_name_of_a_host_says_not_which_of_its_ranks_a_fault_of_the_host_befell(tmp_path):
     said = "[rank3]: step 4000 loss 2.11\n"
     fault = "Mar  4 09:40:31 node1 kernel: NVRM: Xid (PCI:0000:44:00): 79, pid=4711, GPU has fallen off the bus.\n"

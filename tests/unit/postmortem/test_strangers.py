@@ -31,6 +31,27 @@ def raised(rank, error):
     return [f"[rank{rank}]: {line}" for line in lines]
 
 
+ARRIVED = (
+    "[E ProcessGroupGloo.cpp:138] Rank {} successfully reached monitoredBarrier, but received errors while waiting for"
+    " send/recv from rank 0. Please check rank 0 logs for faulty rank."
+)
+LOW = "(raylet, ip=10.0.1.75) 1 Workers (tasks / actors) killed due to memory pressure (OOM)"
+
+
+def ray(pid, text="", *, rank=None):
+    """A line that a worker of Ray printed on one host."""
+    return f"(Worker pid={pid}, ip=10.0.1.75) " + (text or f"[rank{rank}]: step 1 loss 2.0")
+
+
+def killed_by_ray(pid, ip):
+    """What Ray's raylet prints of a worker that it killed."""
+    return (
+        f"(raylet, ip={ip}) A worker died or was killed. Worker ID: 5ed9 Node ID: 7578 Worker IP address: {ip} Worker"
+        f" port: 10230 Worker PID: {pid} Worker exit type: NODE_OUT_OF_MEMORY Worker exit detail: Task was killed"
+        " due to the node running low on memory."
+    )
+
+
 CASES = {
     "Horovod names who is missing": ([STALLS, "Stalled ops:", "grad_1 [missing ranks: 0]"], answer("absent", 0)),
     "Horovod under Open MPI": (
@@ -128,6 +149,59 @@ CASES = {
     "docker compose": (
         [f"trainer-{r}  | {line}" for r in (0, 1, 3) for line in ("step 1 loss 2.0", timed_out(r, 9))],
         answer("absent", 2, 9),
+    ),
+    "a process that Ray killed for memory is the rank that its lines begin with": (
+        [
+            ray(pid=2210, rank=3),
+            LOW,
+            killed_by_ray(2210, "10.0.1.75"),
+            *(ray(2207 + n, timed_out(n, 7)) for n in (0, 1)),
+        ],
+        answer("host_memory", 3, 7),
+    ),
+    "the same process number on another host is another process": (
+        [ray(pid=2210, rank=3), killed_by_ray(2210, "10.0.1.76")],
+        answer("host_memory", unknown=True),
+    ),
+    "a process without an address is none of a host that has them": (
+        ["(Worker pid=31) [rank0]: step 1", ray(pid=29, rank=3), killed_by_ray(31, "10.0.1.75")],
+        answer("host_memory", unknown=True),
+    ),
+    "a worker that speaks for two ranks is neither": (
+        [ray(pid=2210, rank=3), ray(pid=2210, rank=1), killed_by_ray(2210, "10.0.1.75")],
+        answer("host_memory", unknown=True),
+    ),
+    "a runner that names the stream it passes on, and breaks lines in their middle": (
+        [
+            f"bench.node-d4 [stderr] {piece}" if n == 0 else piece
+            for rank in (0, 1, 3)
+            for n, piece in enumerate(timed_out(rank, 7).replace(": WorkNCCL", ": \nWorkNCCL").split("\n"))
+        ],
+        answer("absent", 2, 7),
+    ),
+    "a program's own prefix without a colon shows that a rank is there": (
+        ["[rank4] step 10 loss 2.0", *(timed_out(rank, 7) for rank in range(4))],
+        answer("absent", 4, 7),
+    ),
+    "who came to a monitored barrier in vain does not know who is missing": (
+        [f"{ARRIVED.format(rank)}" for rank in (5, 6)],
+        answer("absent", unknown=True),
+    ),
+    "nor where data are still prepared": (
+        ["Map (num_proc=14):  70%|#######   | 652/930 [6:39<4:31, 17.07 examples/s]" + ARRIVED.format(3)],
+        answer("data", unknown=True),
+    ),
+    "a time-out that is wrapped between its words": (
+        [
+            part
+            for rank in (0, 1, 3)
+            for part in timed_out(rank, 7).replace("collective op", "collective \nop").split("\n")
+        ],
+        answer("absent", 2, 7),
+    ),
+    "a worker of vLLM that died, by its place in its engine": (
+        ["ERROR [multiproc_executor.py:140] Worker proc VllmWorker-1 died unexpectedly, shutting down executor."],
+        answer("killed", unknown=True),
     ),
     "Ray's actor with its rank in brackets": (
         ["(Work[rank=3] pid=31, ip=10.1.1.2) ValueError: x", "(Work[rank=1] pid=29, ip=10.1.1.2) " + timed_out(1, 7)],

@@ -127,6 +127,43 @@ CASES = {
         ],
         answer("absent", unknown=True),
     ),
+    "a task of Ascend that ran out of time waited, and its error is no cause": (
+        [
+            "RuntimeError: npuSynchronizeDevice:x.ts:479 NPU function error: AclrtSynchronizeDeviceWithTimeout, error"
+            " code is 507048",
+            *hccl(8, "unknown", size=16).split("\n"),
+        ],
+        answer("absent", unknown=True),
+    ),
+    "what was flushed behind a failure that is not here": (
+        [CQE.replace("status=12", "status=5")],
+        answer("network", unknown=True),
+    ),
+    "an old watchdog says on which rank the memory of a GPU failed": (
+        [
+            "RuntimeError: CUDA error: uncorrectable ECC error encountered",
+            "[E ProcessGroupNCCL.cpp:916] [Rank 1] NCCL watchdog thread terminated with exception: CUDA error:"
+            " uncorrectable ECC error encountered",
+        ],
+        answer("device", 1),
+    ),
+    "the watchdog of a smaller group does not": (
+        [
+            "[E1120 10:20:00.1 ProcessGroupNCCL.cpp:1595] [PG ID 2 PG GUID 9 Rank 1] Process group watchdog thread"
+            " terminated with exception: CUDA error: uncorrectable ECC error encountered",
+        ],
+        answer("device", unknown=True),
+    ),
+    "a segment of NCCL's that may not be made is no full memory": (
+        [
+            f"node-a:27106:27302 [0] include/shm.h:{n} NCCL WARN {said}"
+            for n, said in (
+                (27, "Call to shm_open failed : Permission denied"),
+                (48, "Error while creating shared memory segment nccl-shm-recv-b7-0-3-0 (size 4460544)"),
+            )
+        ],
+        answer("exception", unknown=True),
+    ),
     "oneCCL cannot start its thread": (
         [
             f"{CCL}|CCL_WARN| could not get local_idx/count from environment variables, trying to get them from ATL",

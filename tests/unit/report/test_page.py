@@ -259,6 +259,15 @@ def test_the_verdict_names_the_slow_rank_as_the_run_itself_did(tmp_path):
     assert report(folder).verdict.endswith(f"; {message}")
 
 
+def test_the_verdict_names_each_rank_that_the_run_called_slow(tmp_path):
+    folder = fake_run(tmp_path / "run")
+    for culprit, step in ((1, 12), (0, 40), (1, 60)):
+        message = f"rank {culprit} is slow: at step {step}"
+        EventLog(folder.events, 0).record(Event(kind="slow_rank", message=message, culprit=culprit, step=step))
+
+    assert report(folder).verdict.endswith("; rank 1 is slow: at step 60; rank 0 is slow: at step 40")
+
+
 def test_the_verdict_names_who_comes_last_where_the_run_said_nothing(tmp_path):
     folder = fake_run(tmp_path / "run", ranks=3)
     spans = []

@@ -99,6 +99,26 @@ def test_a_wait_that_hides_under_computation_costs_nothing(tmp_path):
     assert found.culprit is None
 
 
+@pytest.mark.parametrize(("gap_us", "costs_s"), [(5, 5e-3), (3000, None)], ids=["one chain", "not ready before"])
+def test_a_wait_that_hides_costs_what_comes_out_of_it_behind_the_computation(tmp_path, gap_us, costs_s):
+    """Rank 1 is 5 ms late to the first of three reductions, under which rank 0 computes for another 6 ms."""
+    job = Job(2)
+    for number in range(4):
+        job.step(number)
+        job.ranks[1].idle(5000)
+        for rank in job.ranks:
+            rank.compute(20_000)
+            rank.launch("gemm", rank.now_us, 6000, 7)
+        for _ in range(3):
+            job.meet(transfer_us=4000)
+            for rank in job.ranks:
+                rank.idle(gap_us)
+    found = told_of(tmp_path, job).culprit
+
+    assert (found and found.rank) == (costs_s and 1)
+    assert costs_s is None or found.costs_s_per_step == pytest.approx(costs_s)
+
+
 def test_who_waited_for_another_is_not_blamed_for_coming_late(tmp_path):
     """Rank 0 is late to the pair of 0 and 1; so rank 1 comes late to the pair of 1 and 3."""
     job = Job(4)

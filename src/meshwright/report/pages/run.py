@@ -26,6 +26,7 @@ from ..ranks import RankUse, ranks_table, stragglers, uses_of_run
 from ..sections import alternatives_section, caveats_section, comparison_table, layout_section
 
 MAX_EVENTS = 200
+MOST_LATE = 3  # ranks that a verdict names
 Rows = Sequence[dict[str, float]]
 
 
@@ -72,10 +73,13 @@ def run_page(folder: RunFolder) -> tuple[PartComparison, Page]:
 
 
 def _late(events: Sequence[Event], measured: Timeline, step_s: float) -> str:
-    """Return which rank the others waited for: as the run itself said, else as its last steps show; "" if none."""
-    told = [event for event in events if event.kind == "slow_rank"]
+    """Return which rank the others waited for: as the run itself said, else as its last steps show; "" if none.
+
+    Of several ranks that a run named each is said with the last word on it.
+    """
+    told = {event.culprit: event.message for event in events if event.kind == "slow_rank"}
     if told:
-        return told[-1].message
+        return "; ".join(list(told.values())[-MOST_LATE:])
     ranks = ranks_of_timeline(measured)
     culprit = find_culprit(ranks, meetings_of(ranks), step_s).culprit if ranks else None
     if culprit is None:
