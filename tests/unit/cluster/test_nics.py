@@ -27,7 +27,8 @@ def machine(tmp_path: Path, nics: dict[str, tuple[int, int]], gpus: int = 1) -> 
         if switch < gpus:
             parts.append(
                 f'<pci busid="0000:{switch + 1}f:00.0" class="0x030200" vendor="0x10de" device="0x2330" '
-                f'link_speed="32.0 GT/s PCIe" link_width="16"><gpu dev="{switch}" sm="90" rank="{switch}" gdr="1"/></pci>'
+                f'link_speed="32.0 GT/s PCIe" link_width="16"><gpu dev="{switch}" sm="90" rank="{switch}" gdr="1"/>'
+                "</pci>"
             )
         switches.append(
             f'<pci busid="0000:f{switch}:00.0" class="0x060400" link_speed="32.0 GT/s PCIe" link_width="16">'
