@@ -7,9 +7,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ...errors import InputError
+from ...files import sound
 from ..table import Row
 from .columns import WIDTHS
-from .identify import NAMES
+from .identify import MOST_RANKS, NAMES
 from .tables import ReadTable
 
 _HEADER = re.compile(r"^\W*(?:numCycle|name|collective)\b[\w\s,#\"()]*\bgpusPerRank\b[\w\s,#\"()]*\bbusBw\b", re.I)
@@ -23,11 +24,12 @@ def read_rccl_records(text: str, where: str) -> list[ReadTable] | None:
     groups: dict[tuple[Any, ...], dict[int, tuple[bool, Row]]] = {}
     hosts: dict[tuple[Any, ...], tuple[str, ...]] = {}
     for number, record in enumerate([*_of_json(text), *_of_csv(text)], start=1):
+        sound(record, where=where)
         try:
             row, in_place = _row(record, f"{where}: record {number}"), int(record.get("inplace") or 0) > 0
             key = (row.collective, row.ranks, row.dtype, row.redop, str(record.get("numcycle") or ""))
             each = int(record.get("rankspernode") or 0)
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, OverflowError, TypeError, ValueError):
             raise InputError(
                 f"{where}: record {number} of rccl-tests: expected name, ranks, size, time, algBw and busBw"
             ) from None
@@ -84,10 +86,12 @@ def _row(record: Mapping[str, Any], at: str) -> Row:
     size, time_s, algbw = int(record["size"]), float(record["time"]) * 1e-6, float(record["algbw"]) * 1e9
     if time_s <= 0:
         raise InputError(f"{at}: expected a time above 0")
+    if not 1 <= (ranks := int(record["ranks"])) <= MOST_RANKS:
+        raise InputError(f"{at}: expected 1 to {MOST_RANKS} ranks")
     if size and abs(algbw * time_s / size - 1) > _SLACK and abs(algbw - size / time_s) > 1e7:
         raise InputError(f"{at}: algBw {algbw / 1e9:g} GB/s x time is not the size {size} B")
     return Row(
-        collective=NAMES.get(re.sub(r"[^a-z]", "", said.lower()), said), backend="nccl", ranks=int(record["ranks"]),
+        collective=NAMES.get(re.sub(r"[^a-z]", "", said.lower()), said), backend="nccl", ranks=ranks,
         bytes=size, time_s=time_s, dtype=kind, element_bytes=WIDTHS.get(kind, 4),
         redop=str(record.get("redop") or "none"), wrong=int(wrong) if wrong.isdecimal() else None,
         stated_busbw_bytes_per_s=float(record["busbw"]) * 1e9,
