@@ -80,6 +80,24 @@ def test_calls_that_deepspeed_logged_in_training_are_read_and_not_judged():
     assert {v.ok for v in judge(load_catalogue(), tables)} == {None}
 
 
+def test_the_log_of_an_old_deepspeed_which_counted_every_call_twice_is_read():
+    rows = (
+        "broadcast | [Caller Func: _broadcast_model]\n"
+        + " " * 20
+        + "2.0 MB    24    2.05    0.08    397.06    372.24\n"
+    )
+    rows += (
+        "all_gather_base | [Caller Func: fetch]\n" + " " * 20 + "6.0 MB    24    1.90    0.08    1293.47    1212.63\n"
+    )
+
+    tables = parse_tables(LOG + rows, "t")
+
+    assert [(t.collective, t.ranks, t.rows[0].bytes) for t in tables] == [
+        ("broadcast", 16, 2 * 2**20),
+        ("all_gather", 16, 6 * 2**20),
+    ]
+
+
 def test_a_run_that_failed_before_its_first_row_is_told_from_a_file_without_a_table():
     text = "# nThread 1 nGpus 1 minBytes 8\nbox: Test NCCL failure all_reduce.cu:77 'unhandled system error'\n"
 

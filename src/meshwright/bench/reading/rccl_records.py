@@ -1,4 +1,4 @@
-"""Records of rccl-tests (-Z json or -Z csv): one a size, out of place and in place, with ranks and nodes."""
+"""Records of rccl-tests (-Z json or -Z csv) and mscclpp-test: one a size, with ranks and nodes, of two in place too."""
 
 import csv
 import json
@@ -19,7 +19,7 @@ _SLACK = 0.01
 
 def read_rccl_records(text: str, where: str) -> list[ReadTable] | None:
     """Return the tables of such records, None where a text holds none."""
-    if not re.search(r"\bgpusPerRank\b", text, re.I):
+    if not re.search(r"\branksPerNode\b", text, re.I):
         return None
     groups: dict[tuple[Any, ...], dict[int, tuple[bool, Row]]] = {}
     hosts: dict[tuple[Any, ...], tuple[str, ...]] = {}
@@ -27,7 +27,8 @@ def read_rccl_records(text: str, where: str) -> list[ReadTable] | None:
         sound(record, where=where)
         try:
             row, in_place = _row(record, f"{where}: record {number}"), int(record.get("inplace") or 0) > 0
-            key = (row.collective, row.ranks, row.dtype, row.redop, str(record.get("numcycle") or ""))
+            kernel = str(record.get("kernel", ""))
+            key = (row.collective, row.ranks, row.dtype, row.redop, str(record.get("numcycle") or ""), kernel)
             each = int(record.get("rankspernode") or 0)
         except (KeyError, OverflowError, TypeError, ValueError):
             raise InputError(
@@ -43,10 +44,12 @@ def read_rccl_records(text: str, where: str) -> list[ReadTable] | None:
 
 
 def _table(key: tuple[Any, ...], rows: list[Row], hosts: tuple[str, ...], groups: int) -> ReadTable:
-    collective, ranks, kind, redop, cycle = key
+    collective, ranks, kind, redop, cycle, kernel = key
     words = [str(collective), f"of {ranks}", kind, redop if redop != "none" else "", f"cycle {cycle}" if cycle else ""]
+    words += [f"kernel {kernel}"] if kernel else []
     return ReadTable(
-        name="table" if groups == 1 else " ".join(word for word in words if word), tool="rccl-tests",
+        name="table" if groups == 1 else " ".join(word for word in words if word),
+        tool="mscclpp-test" if kernel else "rccl-tests",
         collective=collective, ranks=ranks, rows=tuple(rows), hosts=hosts, alone=1 if ranks == 1 else 0,
         wrong=max((row.wrong or 0 for row in rows), default=0),
     )  # fmt: skip
@@ -60,13 +63,13 @@ def _of_json(text: str) -> Iterator[Mapping[str, Any]]:
         data = []
         for line in text.splitlines():
             bare = line.strip().lstrip("[").rstrip("],")
-            if bare.startswith("{") and "gpusPerRank" in bare:
+            if bare.startswith("{") and "ranksPerNode" in bare:
                 try:
                     data.append(json.loads(bare))
                 except (ValueError, RecursionError):
                     continue
     for record in data if isinstance(data, list) else ():
-        if isinstance(record, dict) and "gpusPerRank" in record:
+        if isinstance(record, dict) and {"ranksPerNode", "busBw"} <= set(record):
             yield {key.lower(): value for key, value in record.items()}
 
 
