@@ -72,6 +72,10 @@ def _judge(
         )
     if table.alone:
         return TableVerdict(ok=False, reason=_alone(table))
+    if table.in_steps:
+        return TableVerdict(
+            ok=None, reason="calls of training steps: their times hold the wait of ranks for each other"
+        )
     machine = table_links(catalogue, table, node, link, nics, nodes)
     over_network = link is not None and named_link(catalogue, link).link is None
     known = attainable(table, machine, over_network) if machine else None
@@ -79,7 +83,7 @@ def _judge(
     if not rows:
         return TableVerdict(ok=None, reason="all its sizes are 0: nothing was sent; larger ones would tell")
     expected = _expected(known, rows) if known else None
-    faults = [*table.slow, *(fault for fault in (collapse(rows), dip(rows)) if fault)]
+    faults = [*table.doubled, *table.slow, *(fault for fault in (collapse(rows), dip(rows)) if fault)]
     if faults:
         return TableVerdict(ok=False, reason="; ".join(faults), expected_bytes_per_s=expected)
     if machine is None or known is None:

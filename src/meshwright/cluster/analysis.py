@@ -10,6 +10,7 @@ from .builders import bisection_bytes_per_s
 from .cuts import least_cut
 from .domains import Domain, domains, own_links
 from .graph import Cluster, Link
+from .nics import nic_of_gpu
 from .paths import MEANING, PCIE_ORDER, SLOW, is_own, nvlink_count, rank
 from .proximity import placement_advice as closer
 from .verdicts import verdicts
@@ -63,24 +64,6 @@ def slow_pairs(cluster: Cluster) -> tuple[SlowPairs, ...]:
             across = all(None not in (numa[a], numa[b]) and numa[a] != numa[b] for a, b in pairs)
             found.append(SlowPairs(kind, pairs, why + (", between the sockets" if across else "")))
     return tuple(found)
-
-
-def nic_of_gpu(cluster: Cluster) -> dict[str, tuple[str, str]]:
-    """Return the NIC that serves each GPU best; GPUs share NICs evenly where several are equally near."""
-    kinds = {device.id: device.kind for device in cluster.devices}
-    near: dict[str, list[tuple[int, str, str]]] = {}
-    for link in cluster.links:
-        ends = {kinds.get(link.a): link.a, kinds.get(link.b): link.b}
-        if set(ends) == {"gpu", "nic"}:
-            near.setdefault(ends["gpu"], []).append((rank(link.kind), ends["nic"], link.kind))
-    used: Counter[str] = Counter()
-    chosen = {}
-    order = {device.id: i for i, device in enumerate(cluster.devices)}
-    for gpu in sorted(near, key=lambda g: order[g]):
-        _, nic, kind = min(near[gpu], key=lambda c: (c[0], used[c[1]], order[c[1]]))
-        used[nic] += 1
-        chosen[gpu] = (nic, kind)
-    return chosen
 
 
 def gpu_links(cluster: Cluster) -> list[Link]:

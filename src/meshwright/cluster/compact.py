@@ -13,6 +13,7 @@ from .builders import KNOWN_LINK_NAMES
 from .described import with_catalogue
 from .domains import domains, links_by_node, own_links
 from .graph import Cluster, Device, Fabric, Link, NodeGroup
+from .nics import NicWay, best_ways, nic_way
 from .paths import is_own, rank
 
 
@@ -237,21 +238,23 @@ def _reduction_share(model: str, catalogue: Catalogue) -> float | None:
 
 
 def _nic_rates(cluster: Cluster, gpus: set[str]) -> dict[str, float]:
-    """Return the rates of the NICs that no other is nearer to a GPU than, where they or their cables say one.
+    """Return the rates of the NICs that no other is faster or nearer to a GPU than, where they or their cables say one.
 
     A NIC behind the link between the sockets serves only where all of them are; none is faster than its PCIe slot.
     """
-    ends = {nic.id for nic in cluster.of_kind("nic")}
-    ways = [(link.a if link.a in gpus else link.b, link.b if link.a in gpus else link.a, link)
-            for link in cluster.links if {link.a, link.b} & gpus and {link.a, link.b} & ends]  # fmt: skip
-    nearest = {gpu: min(rank(link.kind) for near, _, link in ways if near == gpu) for gpu, _, _ in ways}
-    if min(nearest.values(), default=0) < rank("SYS"):
-        nearest = {gpu: far for gpu, far in nearest.items() if far < rank("SYS")}
-    serving = {nic for gpu, nic, link in ways if rank(link.kind) == nearest.get(gpu)}
     switches = {device.id for device in cluster.of_kind("switch")}
     cables = {end: link.bandwidth_bytes_per_s for link in cluster.links for end in (link.a, link.b)
-              if end in serving and {link.a, link.b} & switches}  # fmt: skip
+              if {link.a, link.b} & switches}  # fmt: skip
     known = {nic.id: nic.network_bandwidth_bytes_per_s or cables.get(nic.id) for nic in cluster.of_kind("nic")}
-    slots = {nic: max(paths) for nic in serving if (paths := [
-        link.bandwidth_bytes_per_s for _, end, link in ways if end == nic and link.bandwidth_bytes_per_s])}  # fmt: skip
-    return {nic: min(rate, slots.get(nic, rate)) for nic, rate in known.items() if nic in serving and rate}
+    ways: dict[str, list[NicWay]] = {}
+    slots: dict[str, float] = {}
+    for link in cluster.links:
+        ends = {link.a, link.b}
+        if ends & gpus and ends & set(known):
+            gpu, nic = (link.a, link.b) if link.a in gpus else (link.b, link.a)
+            ways.setdefault(gpu, []).append(nic_way(nic, link, known[nic]))
+            slots[nic] = max(slots.get(nic, 0.0), link.bandwidth_bytes_per_s or 0.0)
+    best = [way for its in ways.values() for way in best_ways(its)]
+    near = [way for way in best if rank(way.kind) < rank("SYS")]
+    serving = dict.fromkeys(way.nic for way in near or best)
+    return {nic: min(rate, slots[nic] or rate) for nic, rate in known.items() if nic in serving and rate}

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from .domains import Domain, domains, links_by_node, odd_pairs, unjoined_pairs
 from .graph import Cluster, Device, Link
+from .nics import carrying_nics
 from .paths import is_own, rank
 
 ONE_LANE = 2e9  # of PCIe 4, in bytes per second
@@ -148,7 +149,7 @@ def _far_nics(cluster: Cluster, gpus: Sequence[Device], nics: Mapping[str, tuple
     """
     served = [gpu for gpu in gpus if gpu.id in nics]
     far = [gpu for gpu in served if nics[gpu.id][1] == "SYS"]
-    here = {nic.id for nic in cluster.of_kind("nic") if nic.node == gpus[0].node}
+    here = {nic.id for nic in carrying_nics(cluster, gpus[0].node)}
     near = {nics[gpu.id][0] for gpu in served if rank(nics[gpu.id][1]) <= rank("NODE")} & here
     if far and near and len(here) >= len(gpus):
         nic = nics[far[0].id][0]
@@ -168,7 +169,7 @@ def _shared_nics(cluster: Cluster, gpus: Sequence[Device], nics: Mapping[str, tu
         if gpu.id in nics and nics[gpu.id][1] != "SYS":
             sharing[nics[gpu.id][0]].append(gpu.id)
     least = min((len(served) for served in sharing.values()), default=0)
-    here = [nic.id for nic in cluster.of_kind("nic") if nic.node == gpus[0].node]
+    here = [nic.id for nic in carrying_nics(cluster, gpus[0].node)]
     served, cards = sum(map(len, sharing.values())), max(1, len(here))
     lacks_one = cards == served - 1 >= ALL_BUT_ONE
     if cards < served and served % cards and not lacks_one:

@@ -99,16 +99,19 @@ def _mesh(draft: Draft, keys: Keys) -> None:
     auto_slices = [axis for axis, value in slices.items() if value < 0]
     auto_inside = [axis for axis, value in inside.items() if value < 0]
     world = draft.question.gpus
+    on_gpus = keys.word("hardware") in {"gpu", "gpu_multiprocess"}
     if auto_slices and "dcn_data_parallelism" not in keys and fixed_slices > 1:
         draft.assume(f"dcn_data_parallelism 1: other dcn axes make {fixed_slices} slices")
         slices[auto_slices[0]], auto_slices = 1, []
     if auto_slices and fixed_slices == 1 and "dcn_data_parallelism" not in keys and not auto_inside and world is None:
         draft.note("the number of slices is in no file (dcn_data_parallelism)")
     if world is not None:
-        on_gpus = keys.word("hardware") in {"gpu", "gpu_multiprocess"}
         per_slice = (draft.question.gpus_per_node or 8) if on_gpus else world
         _fill(draft, slices, inside, auto_slices, auto_inside, world, per_slice)
         auto_slices, auto_inside = [], []
+    count = math.prod(max(1, value) for value in slices.values())
+    if count > 1 and not on_gpus:
+        draft.ignore(f"the network between the {count} slices (dcn): TPUs are priced as one slice, on its own links")
     degrees = dict.fromkeys(set(AXES.values()), 1)
     for axis, name in AXES.items():
         degrees[name] *= max(1, slices[axis]) * max(1, inside[axis])
@@ -127,7 +130,7 @@ def _mesh(draft: Draft, keys: Keys) -> None:
     product = math.prod(degrees.values())
     told = f"dcn {math.prod(slices.values())} x ici {math.prod(inside.values())} = {product}"
     draft.world = (product, f"{told} ({draft.files[0]})")
-    draft.gpus_per_node = math.prod(inside.values()) if keys.word("hardware") in {"gpu", "gpu_multiprocess"} else None
+    draft.gpus_per_node = math.prod(inside.values()) if on_gpus else None
 
 
 def _axes(keys: Keys, prefix: str, automatic: str) -> dict[str, int]:

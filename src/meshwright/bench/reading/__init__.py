@@ -11,21 +11,27 @@ from ...files import refuse_endless_numbers
 from ...quantities import checked
 from ..table import Row
 from .columns import Parsed
+from .deepspeed import read_deepspeed_tables
+from .gloo_tables import read_gloo
 from .identify import identify, named_in
 from .matrices import read_matrices
 from .mpi_tools import read_imb, read_osu, read_perftest, read_ucc
 from .nccl_json import read_nccl_json
+from .nccl_log import failed_run
 from .nccl_text import read_nccl_text, table_row
+from .rccl_records import read_rccl_records
 from .separated import is_csv, read_csv, read_markdown
 from .streams import read_iperf, read_peers, read_transferbench
 from .tables import MOST_ROWS, Rate, ReadTable
 from .text import file_text, without_prefixes
+from .torch_tables import read_ibm, read_param
 
 __all__ = ["Rate", "ReadTable", "load_tables", "parse_tables", "read_tables"]
 
 # a table in prose: "1024: 20.1, 0.05, 0.09 | 2048: ..."
 _INLINE = re.compile(r"\b(\d+): (\d+\.?\d*), (\d+\.?\d*), (\d+\.?\d*)")
 _READERS: tuple[Callable[[str, str], list[ReadTable] | None], ...] = (
+    read_rccl_records,
     read_nccl_json,
     read_nccl_text,
     read_matrices,
@@ -36,6 +42,10 @@ _READERS: tuple[Callable[[str, str], list[ReadTable] | None], ...] = (
     read_transferbench,
     read_peers,
     read_iperf,
+    read_deepspeed_tables,
+    read_param,
+    read_ibm,
+    read_gloo,
     read_markdown,
 )
 
@@ -73,6 +83,8 @@ def _parsed(text: str, where: str) -> list[ReadTable]:
     inline = _inline(text, where)
     if inline is not None:
         return [inline]
+    if words := failed_run(text):
+        raise InputError(f"{where}: no table found: the run failed before its first row ({words})")
     raise InputError(
         f"{where}: no table found, expected the output of nccl-tests or another tool of docs/bench.md, or a CSV with "
         "size_bytes and ranks"

@@ -1,7 +1,7 @@
-"""Benchmarks of MPI, UCX and verbs: OSU micro-benchmarks, Intel MPI Benchmarks, ucc_perftest, perftest (ib_write_bw).
+"""Benchmarks of MPI, UCX and verbs: OSU micro-benchmarks, Intel MPI Benchmarks, oneCCL, ucc_perftest, perftest.
 
-OSU, IMB and ucc_perftest count what one rank sends to one peer (gathers, scatters, all-to-all); a table here counts the
-whole payload of a rank as nccl-tests do, so that they need the number of processes there.
+OSU, IMB, oneCCL and ucc_perftest count what one rank sends to one peer (gathers, scatters, all-to-all); a table here
+counts the whole payload of a rank as nccl-tests do, so that they need the number of processes there.
 """
 
 import re
@@ -12,6 +12,7 @@ from ..table import Row
 from .identify import NAMES, processes_of
 from .tables import Rate, ReadTable
 
+_IMB = "Intel MPI Benchmarks"
 PER_PEER = {"all_gather", "all_to_all", "gather", "scatter"}
 _OSU = re.compile(r"#\s*OSU \S+\s+(?P<what>.*?)\s*\b(?P<kind>Latency|Bandwidth)(?: / Message Rate)? Test", re.I)
 _STARTED = re.compile(r"#processes = (?P<processes>\d+)|\b(?:mpirun|mpiexec|srun|prun|jsrun|aprun|orterun)\b")
@@ -107,9 +108,9 @@ def _osu_column(line: str) -> int:
 
 
 def read_imb(text: str, where: str) -> list[ReadTable]:
-    """Return the tables of the Intel MPI Benchmarks; the time is the largest over ranks where it is printed."""
+    """Return the tables of the Intel MPI Benchmarks and of oneCCL's, in which the slowest rank counts."""
     tables: list[ReadTable] = []
-    what, ranks = "", None
+    what, ranks, tool = "", None, _IMB
     columns: list[str] = []
     rows: list[Row] = []
     for number, line in enumerate([*text.splitlines(), "# Benchmarking"], start=1):
@@ -118,15 +119,16 @@ def read_imb(text: str, where: str) -> list[ReadTable]:
                 tables.append(
                     ReadTable(
                         name=what or "table",
-                        tool="Intel MPI Benchmarks",
+                        tool=tool,
                         collective=_collective(what),
                         ranks=ranks,
                         rows=tuple(rows),
                     )
                 )
-            what, ranks, columns, rows = line.partition("Benchmarking")[2].strip(), None, [], []
-        elif match := re.search(r"#processes = (\d+)", line):
-            ranks = int(match[1])
+            what, ranks, columns, rows = line.partition("Benchmarking")[2].strip(" :"), None, [], []
+            tool = "oneCCL benchmark" if "Benchmarking:" in line else _IMB
+        elif match := re.search(r"#processes(?: =|:) (\d{1,6})\b", line):
+            ranks = int(match[1]) or None
         elif "#bytes" in line:
             columns = line.split()
         elif columns and _NUMBERS.match(line) and len(line.split()) == len(columns):
@@ -135,7 +137,8 @@ def read_imb(text: str, where: str) -> list[ReadTable]:
             size, collective = int(values.get("#bytes", 0.0)), _collective(what)
             if size and time > 0:
                 payload = _payload(size, collective, ranks, f"{where}:{number}") if collective else size
-                rows.append(Row(collective=collective, backend="mpi", ranks=ranks, bytes=payload, time_s=time * 1e-6))
+                backend = "mpi" if tool == _IMB else "ccl"
+                rows.append(Row(collective=collective, backend=backend, ranks=ranks, bytes=payload, time_s=time * 1e-6))
     return tables
 
 

@@ -11,6 +11,10 @@ _USING = re.compile(r"NET/IB : Using((?: +\[\d+\][^\s\[]+)+)")
 _FOUND = re.compile(r"NET/OFI .*\(found (\d{1,3}) nics\)")
 _NIC = re.compile(r"\[\d+\](\w+):")
 
+_FAILED = re.compile(
+    r"Test (?:NCCL |CUDA |MPI )?failure .*|\b(?:un)?handled (?:cuda|system) error\b.*|Segmentation fault.*"
+)
+
 
 class LoggedPath(msgspec.Struct, frozen=True, kw_only=True):
     """The path that a log shows; what it does not show is None or false."""
@@ -29,6 +33,12 @@ class LoggedPath(msgspec.Struct, frozen=True, kw_only=True):
             "no peer access between GPUs of a host (SHM)": self.shared_memory,
         }
         return ", ".join(word for word, said in found.items() if said)
+
+
+def failed_run(text: str) -> str:
+    """Return the first words that say that a run of nccl-tests failed, "" where none do."""
+    found = _FAILED.search(text) if "nThread" in text or "nccl-tests" in text else None
+    return found[0].strip()[:120] if found else ""
 
 
 def logged_path(text: str) -> LoggedPath:

@@ -11,13 +11,14 @@ from ..settings import settings_in
 from ..table import Row
 from .columns import WIDTHS, CutRow, Header, Parsed, looks_like_row, parse_header, parse_row, parse_units
 from .identify import Named, TableIdentity, identify, named_in, ranks_of_command
+from .listed_devices import ListedDevice, shared_gpus
 from .nccl_log import logged_path
 from .prefixes import clean_lines
 from .tables import MOST_ROWS, ReadTable
 
 _DEVICE = re.compile(
-    r"(?:^|[\s#>])Rank\s+(?P<rank>\d{1,6})\s+(?:Group\s+(?P<group>\d+)\s+)?(?:Pid\s+\d+\s+)?on\s+(?P<host>\S+)\s+"
-    r"device\s+(?P<number>\d{1,6})\s+\[[^\]]*\]\s*(?P<device>.*?)\s*$"
+    r"(?:^|[\s#>])Rank\s+(?P<rank>\d{1,6})\s+(?:Group\s+(?P<group>\d+)\s+)?(?:Pid\s+(?P<pid>\d{1,10})\s+)?on\s+(?P<host>\S+)\s+"
+    r"device\s+(?P<number>\d{1,6})\s+\[(?P<bus>[^\]]*)\]\s*(?P<device>.*?)\s*$"
 )
 _RANK = re.compile(r"#?\s*Rank\s+(?P<rank>\d{1,6})\b")
 _BACKEND = re.compile(r"#\s*(?:\w+:\s*)?(gloo|meshwright|nccl|mpi), ranks (\d{1,6})\b")
@@ -35,7 +36,7 @@ class _Run:
     commanded: int | None = None
     backend: str = "nccl"
     said_ranks: int | None = None
-    devices: dict[int, tuple[str, str, int, int]] = field(default_factory=dict)  # host, model, group, number there
+    devices: dict[int, ListedDevice] = field(default_factory=dict)
     starts: int = 0  # processes that listed themselves as rank 0
     firsts: set[str] = field(default_factory=set)  # the hosts of those
     header: Header | None = None
@@ -171,9 +172,10 @@ def _take_device(run: _Run, line: str) -> None:
     if device and number == 0 and not int(device["group"] or 0):
         run.firsts.add(device["host"])
     if device:
-        run.devices[number] = (device["host"], device["device"], int(device["group"] or 0), int(device["number"]))
+        group, place, bus = int(device["group"] or 0), int(device["number"]), device["bus"].strip()
+        run.devices[number] = ListedDevice(device["host"], device["device"], group, place, bus, int(device["pid"] or 0))
     else:
-        run.devices[number] = ("", "", 0, number)
+        run.devices[number] = ListedDevice("", "", 0, number, "", 0)
 
 
 def _take_row(run: _Run, line: str, where: str, number: int, last: int) -> None:
@@ -237,10 +239,11 @@ def _table(run: _Run, rows: Sequence[Parsed], where: str, has_leads: bool) -> Re
         ranks_range=known.ranks_range,
         candidates=known.candidates,
         rows=tuple(table_row(row, known, run.backend) for row in rows if row.bytes),
-        hosts=tuple(run.devices[rank][0] for rank in order) or _some_hosts(run, known.ranks),
-        devices=tuple(run.devices[rank][1] for rank in order) or _some_devices(run, known.ranks),
+        hosts=tuple(run.devices[rank].host for rank in order) or _some_hosts(run, known.ranks),
+        devices=tuple(run.devices[rank].model for rank in order) or _some_devices(run, known.ranks),
         wrong=wrong,
         alone=alone,
+        doubled=shared_gpus(run.devices) if not alone else (),
         settings=tuple(run.settings.items()),
         notes=(*run.notes, *notes, *known.notes),
     )
@@ -258,7 +261,8 @@ def _listed(run: _Run) -> tuple[int | None, list[str]]:
     """Return the ranks of one communicator by the list of devices, None without a list."""
     if not run.devices:
         return None, []
-    sizes = [sum(group == each[2] for each in run.devices.values()) for group in {d[2] for d in run.devices.values()}]
+    groups = {each.group for each in run.devices.values()}
+    sizes = [sum(group == each.group for each in run.devices.values()) for group in groups]
     if len(sizes) > 1 and len(set(sizes)) == 1:
         return sizes[0], [f"{len(sizes)} groups of {sizes[0]} ranks ran at once"]
     return max(run.devices) + 1, []
@@ -266,8 +270,8 @@ def _listed(run: _Run) -> tuple[int | None, list[str]]:
 
 def _first_group(run: _Run, listed: int | None) -> list[int]:
     """Return the ranks of the first communicator where its list is whole; of several at once each has as many."""
-    first = min((device[2] for device in run.devices.values()), default=0)
-    ranks = sorted(rank for rank, device in run.devices.items() if device[2] == first)
+    first = min((device.group for device in run.devices.values()), default=0)
+    ranks = sorted(rank for rank, device in run.devices.items() if device.group == first)
     return ranks if listed == len(ranks) else []
 
 
@@ -279,7 +283,7 @@ def _some_hosts(run: _Run, ranks: int | None) -> tuple[str, ...]:
     """
     if not run.devices or not ranks:
         return ()
-    places = {rank: number for rank, (_, _, _, number) in run.devices.items()}
+    places = {rank: device.number for rank, device in run.devices.items()}
     most = max(places.values()) + 1
     fits = [n for n in range(most, ranks + 1) if ranks % n == 0 and all((r - d) % n == 0 for r, d in places.items())]
     if not fits:
@@ -293,7 +297,7 @@ def _some_hosts(run: _Run, ranks: int | None) -> tuple[str, ...]:
 
 
 def _some_devices(run: _Run, ranks: int | None) -> tuple[str, ...]:
-    models = {name for _, name, _, _ in run.devices.values() if name}
+    models = {device.model for device in run.devices.values() if device.model}
     return tuple(models) * (ranks or 0) if len(models) == 1 else ()
 
 

@@ -17,7 +17,8 @@ _CELL = re.compile(
     r"^#?\s*(size|bytes|message size|time|latency|algbw|alg ?bw|busbw|bus ?bw|#?wrong)\b.*?(?:\(([^)]*)\))?$", re.I
 )
 _KINDS = {"size": "size", "bytes": "size", "message size": "size", "time": "time", "latency": "time"}
-_PLAIN = re.compile(r"\d+\.?\d*")
+_RATE = re.compile(r"(\d[\d,]*\.?\d*)\s*(G(?:i?B|b|bit)(?:/s|ps))?")
+_SUMMARY = re.compile(r"(?:avg|average|mean|median|max|maximum|min|peak|total)\b", re.I)
 _TIMES = {"us": 1e-6, "µs": 1e-6, "usec": 1e-6, "ms": 1e-3, "s": 1.0}
 _SIZES = {"b": 1, "bytes": 1, "kb": 1024, "kib": 1024, "mb": 1024**2, "mib": 1024**2, "gb": 1024**3, "gib": 1024**3}
 
@@ -95,7 +96,8 @@ def read_markdown(text: str, where: str) -> list[ReadTable]:
     for number, line in enumerate([*text.splitlines(), ""], start=1):
         cells = _cells(line)
         if columns and cells and not all(re.fullmatch(r":?-*:?", cell) for cell in cells):
-            rows.append(_markdown_row(cells, columns, f"{where}:{number}", number))
+            if not _SUMMARY.match(cells[0]):
+                rows.append(_markdown_row(cells, columns, f"{where}:{number}", number))
         elif not cells:
             if rows:
                 tables.append(_markdown_table(rows, named, where, len(tables) + 1))
@@ -110,7 +112,7 @@ def _cells(line: str) -> list[str]:
     """Return the cells of a row of a table, [] for another line."""
     bare = unquoted(line).strip()
     bare = bare if bare.startswith("|") else line.strip()  # a first cell looks like the name of a container
-    return [cell.strip() for cell in bare.strip("|").split("|")] if bare.count("|") > 1 else []
+    return [cell.strip(" \t*`") for cell in bare.strip("|").split("|")] if bare.count("|") > 1 else []
 
 
 def _markdown_columns(cells: Sequence[str]) -> dict[int, tuple[str, str]] | None:
@@ -121,19 +123,22 @@ def _markdown_columns(cells: Sequence[str]) -> dict[int, tuple[str, str]] | None
             word = match[1].lower().replace(" ", "" if "bw" in match[1].lower() else " ")
             kind = _KINDS.get(word, word.lstrip("#"))
             if kind not in {kind for kind, _ in found.values()}:
-                found[place] = (kind, (match[2] or "").strip().lower())
-    return found if {"size", "time"} <= {kind for kind, _ in found.values()} else None
+                found[place] = (kind, (match[2] or "").strip())
+    kinds = {kind for kind, _ in found.values()}
+    return found if "size" in kinds and kinds & {"time", "algbw"} else None
 
 
 def _markdown_row(cells: Sequence[str], columns: Mapping[int, tuple[str, str]], at: str, line: int) -> Parsed:
     values = {kind: (cells[place] if place < len(cells) else "", unit) for place, (kind, unit) in columns.items()}
+    algbw, busbw = (_rate(*values.get(key, ("", ""))) for key in ("algbw", "busbw"))
     try:
         size = _size(*values["size"])
-        time_s = float(values["time"][0].replace(",", "")) * _TIMES[values["time"][1] or "us"]
-    except (KeyError, ValueError):
-        raise InputError(f"{at}: expected a size in bytes and a time in us") from None
-    printed = [values.get(key, ("",))[0] for key in ("algbw", "busbw")]
-    algbw, busbw = (words if _PLAIN.fullmatch(words) else None for words in printed)
+        if "time" in values:
+            time_s = float(values["time"][0].replace(",", "")) * _TIMES[values["time"][1].lower() or "us"]
+        else:
+            time_s = size / (float(algbw or "") * 1e9)
+    except (KeyError, ValueError, ZeroDivisionError):
+        raise InputError(f"{at}: expected a size in bytes, and a time in us or an algbw in GB/s") from None
     if not 0 < time_s < 1e6:
         raise InputError(f"{at}: expected a time above 0")
     said = size / time_s / 1e9
@@ -144,6 +149,16 @@ def _markdown_row(cells: Sequence[str], columns: Mapping[int, tuple[str, str]], 
         line=line, lead="", bytes=size, count=size // WIDTHS["float"], type="float", redop="sum", root=None,
         time_s=time_s, algbw=algbw, busbw=busbw, wrong=int(wrong) if wrong.isdecimal() else None, in_place_checked=None,
     )  # fmt: skip
+
+
+def _rate(text: str, unit: str) -> str | None:
+    """Return the GB/s of a cell with its digits, from Gb/s with one more; None for another cell."""
+    match = _RATE.fullmatch(text)
+    if match is None:
+        return None
+    words, said = match[1].replace(",", ""), match[2] or unit
+    scale = 2**30 / 1e9 if "GiB" in said else 1 / 8 if "Gb" in said else 1.0
+    return words if scale == 1.0 else f"{float(words) * scale:.{len(words.partition('.')[2]) + 1}f}"
 
 
 def _size(text: str, unit: str) -> int:

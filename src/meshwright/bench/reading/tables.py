@@ -35,6 +35,8 @@ class ReadTable(msgspec.Struct, frozen=True, kw_only=True):
     wrong: Number = 0  # results out of bounds, by the rows or by the footer
     alone: Number = 0  # processes that each took themselves for the only one
     slow: tuple[str, ...] = ()  # processes that were slower than the others, in words
+    doubled: tuple[str, ...] = ()  # GPUs that several ranks share, in words
+    in_steps: bool = False  # times of calls inside training steps, which hold what ranks waited for each other
     notes: tuple[str, ...] = ()  # what was odd about the file
     instances: tuple[str, ...] = ()  # instance types of clouds that the text around it names, in small letters
     settings: tuple[tuple[str, str], ...] = ()  # of NCCL, by the command

@@ -38,7 +38,7 @@ from .p2p import from_p2p, looks_like_p2p, without_p2p
 from .pasted import plain_lines, uncommented
 from .rocm import from_rocm_json, from_rocm_topology, looks_like_rocm, looks_like_rocm_json
 from .slurm import from_slurm_topology, from_slurm_yaml, looks_like_slurm, looks_like_slurm_yaml
-from .unread import known_but_unread
+from .unread import known_but_unread, known_but_unread_json
 from .xml import parse_xml
 
 MAX_BYTES = 32 * 2**20
@@ -152,6 +152,8 @@ def _load(path: Path, catalogue: Catalogue, gpu: str | None, facts: GpuEvidence 
         data = parse_json(text, where=str(path))
         if looks_like_kubernetes_json(data):
             return from_kubernetes_json(data, str(path))
+        if said := known_but_unread_json(data):
+            raise InputError(f"{path}: {said}")
         return from_rocm_json(data, str(path), catalogue, gpu) if looks_like_rocm_json(data) else read_cluster(path)
     cluster = parse_dump(_text(path), str(path), catalogue, gpu, facts)
     return replace(cluster, name=path.stem) if cluster.name == str(path) else cluster

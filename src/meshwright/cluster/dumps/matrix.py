@@ -28,6 +28,7 @@ HEADING = re.compile(r"^\W*([A-Za-z][\w.-]*)\W*$")
 PROMPT = re.compile(r"^\[?[\w.-]+@([\w.-]+)[:\s].*[$#]")
 TITLES = ("CPU Affinity", "NUMA Affinity", "GPU NUMA ID")
 SHORT_NUMA = re.compile(r"(CPU Affinity) NUMA$", re.I)  # as people shorten the title of the last column
+TAB = 8  # columns; " X " begins one later than other codes
 MAX_DEVICES = 256
 
 
@@ -233,7 +234,10 @@ def _codes(token: str) -> list[str]:
 
 
 def _columns(joined: str, rest: Sequence[str], titles: Sequence[str], count: int) -> dict[str, str]:
-    """Return title to cell. With tabs an empty cell keeps its place; with blanks the cells are taken in order."""
+    """Return title to cell. With tabs an empty cell keeps its place; with blanks the cells are taken in order.
+
+    Blanks in place of tabs still show that the first cell, the CPUs, is empty.
+    """
     if "\t" in joined:
         cells = [cell.strip() for cell in joined.strip().split("\t")]
         right = cells[count + 1 :]
@@ -242,7 +246,16 @@ def _columns(joined: str, rest: Sequence[str], titles: Sequence[str], count: int
             last = next((cell for cell in right[2:] if cell), "")
             named = dict(zip(titles, [*right[:2], last], strict=False))
             return {title: cell for title, cell in named.items() if cell}
-    return dict(zip(titles, rest, strict=False))
+    empty = 1 if len(rest) < len(titles) and _skips_cell(joined, count) else 0
+    return dict(zip(titles[empty:], rest, strict=False))
+
+
+def _skips_cell(row: str, count: int) -> bool:
+    """Return whether the cell after the codes is empty in a row whose tabs became blanks: a gap of two tab stops."""
+    starts = [match.start() for match in re.finditer(r"\S+", row)][: count + 2]
+    gaps = [right - left for left, right in itertools.pairwise(starts)]
+    tabbed = len(gaps) > count and all(TAB - 1 <= gap <= TAB + 1 for gap in gaps[:count])
+    return tabbed and 2 * TAB - 1 <= gaps[count] <= 2 * TAB
 
 
 def _store(matrix: Matrix, pair: tuple[int, int], code: str, where: str) -> None:

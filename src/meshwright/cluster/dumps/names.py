@@ -9,22 +9,24 @@ MAKERS = r"(?:NVIDIA|Tesla|GeForce|Quadro|AMD|GRID|TITAN)\b"
 LISTING = re.compile(
     rf"^\s*(?:GPU models and configuration: +)?GPU (\d+(?:[,-] ?\d+)*)\s*: +({MAKERS}.*?)\s*(?:\(UUID: [^)]*\))?\s*$"
 )
-# "GPU0: NVIDIA GeForce RTX 4090, 24564 MiB, driver 590.44", as `nvidia-smi --query-gpu` is noted down
-NOTED = re.compile(rf"^\s*(?:[-*] )?GPU ?(\d{{1,3}})\s*[:=]\s*({MAKERS}[^,;(|]*?)\s*(?:[,;(].*)?$")
+# "GPU0: NVIDIA GeForce RTX 4090, 24564 MiB, driver 590.44", as `nvidia-smi --query-gpu` is noted down; may be bold
+NOTED = re.compile(rf"^\s*(?:[-*] )?\**GPU ?(\d{{1,3}})\**\s*[:=]\**\s*({MAKERS}[^,;(|]*?)\s*(?:[,;(].*)?$")
 # "GPU: 8 * NVIDIA H100 80GB HBM3", also a row of a Markdown table
 COUNTED = re.compile(rf"^\s*\|?\s*GPUs?\s*[:|]\s*(\d{{1,3}})\s?[x*\u00d7]\s?({MAKERS}.*?)\s*\|?\s*$", re.I)
 LISTED = re.compile(r"^\s*GPU (\d+)\s*: (.*?)\s*\(UUID: [^)]*\)\s*$")
 # "|   0  NVIDIA H100 80GB HBM3          On  |   00000000:18:00.0 Off |"
 TABLE = re.compile(r"^\s*\|\s+(\d+)\s+(\S.*?)\s+(?:On|Off|N/A)\s+\|\s+[0-9A-Fa-f]{8}:[0-9A-Fa-f]{2}:")
+# "#  Rank  0 Group  0 Pid  4711 on node01 device  0 [0000:18:00] NVIDIA H100 80GB HBM3", above a table of nccl-tests
+RANKED = re.compile(rf"^\s*#\s+Rank\s+\d+ .*\sdevice\s+(\d+) \[[^\]]*\] ({MAKERS}.*?)\s*$")
 MIG = re.compile(r"^\s*MIG (\S+)\s+Device\s+(\d+):")
+NAMING = (LISTED, LISTING, TABLE, NOTED, RANKED)
 
 
 def gpu_names(lines: Iterable[str]) -> dict[int, str]:
     """Return the name of each GPU by its number, as far as the lines say it; a name that was cut ends in "..."."""
     found: dict[int, str] = {}
     for line in lines:
-        match = LISTED.match(line) or LISTING.match(line) or TABLE.match(line) or NOTED.match(line)
-        if match:
+        if match := next(filter(None, (pattern.match(line) for pattern in NAMING)), None):
             for number in _numbers(match.group(1)):
                 found.setdefault(number, match.group(2))
         elif counted := COUNTED.match(line):

@@ -16,6 +16,7 @@ CSV_HEADER = re.compile(r"""^\W*GPU0["']?\s*([,;])\s*["']?GPU1\b""")
 # a header of GPUs or the root of a PCI tree behind the sign of a comment, as in the script that a note quotes
 COMMENTED = re.compile(r"^\s*(?:#|//) *(?:\s+GPU0\s+GPU1\b|-\+?-?\[[0-9a-f]{4,8}:[0-9a-f]{2}\]-)", re.M)
 COMMENT = re.compile(r"^\s*(?:#|//) ?", re.M)
+DEVICE = re.compile(r"^Device (?=\d+$)")
 LEVEL = re.compile(r"^(?:\[?(?:INFO|DEBUG|WARN(?:ING)?|ERROR|STDOUT|OUT)\]?:?\s)", re.I)
 
 
@@ -78,14 +79,19 @@ def _take_hosts(lines: Sequence[PlainLine]) -> None:
 
 
 def _is_markdown_table(lines: Sequence[PlainLine]) -> bool:
-    return any(re.match(r"^\s*\|.*\bGPU0\b.*\|", line.text) for line in lines)
+    return any(re.match(r"^\s*\|.*\b(?:GPU|Device )0\b.*\|", line.text) for line in lines)
 
 
 def _cells(line: str) -> str:
-    """Return a row of a Markdown table as cells between tabs; a rule between header and rows is an empty line."""
+    """Return a row of a Markdown table as cells between tabs; a rule between header and rows is an empty line.
+
+    GPUs that are called devices get their names, a title in the corner of the header goes.
+    """
     if not line.lstrip().startswith("|"):
         return line
     if RULE.match(line):
         return ""
-    cells = [cell.strip().strip("*`") for cell in line.strip().strip("|").split("|")]
+    cells = [DEVICE.sub("GPU", cell.strip().strip("*`")) for cell in line.strip().strip("|").split("|")]
+    if cells[1:2] == ["GPU0"]:
+        cells[0] = ""
     return "\t".join(cells)

@@ -5,6 +5,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec.structs import replace
+
 from ...errors import InputError
 from ..graph import Cluster, Placement
 from .hostlist import MAX_NAMES, expand_hosts
@@ -135,26 +137,38 @@ def _whole_lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def from_slurm_yaml(text: str, where: str) -> Cluster:
-    """Return the placements of a topology.yaml: of its default topology, and the blocks of any other."""
+    """Return the placements of a topology.yaml: by its default topology, beside a tree the blocks of another."""
     entries = parse_yaml(text, where)
     if isinstance(entries, Mapping):
         entries = [entries]
     if not isinstance(entries, list) or not all(isinstance(entry, Mapping) for entry in entries):
         raise InputError(f"{where}: expected a list of topologies, each with topology: NAME")
-    trees = [entry for entry in entries if "tree" in entry]
-    chosen = next((e for e in trees if str(e.get("cluster_default")).lower() == "true"), trees[0] if trees else None)
-    tree = _Tree()
-    if chosen is not None:
+    placing = [entry for entry in entries if "tree" in entry or "block" in entry]  # a flat one has no nodes
+    chosen = next((entry for entry in placing if _is_default(entry)), placing[0] if placing else {})
+    tree, used = _Tree(), [chosen]
+    if "tree" in chosen:
         for item in _items(chosen, "tree", "switches", where):
             tree.add("switchname", _text(item, "switch", where), _text(item, "nodes"), _text(item, "children"), where)
-    for entry in entries:
-        if "block" in entry:
-            if sizes := _text(entry["block"], "block_sizes") if isinstance(entry["block"], Mapping) else "":
-                tree.sizes = _sizes(sizes, where)
-            for item in _items(entry, "block", "blocks", where):
-                tree.add("blockname", _text(item, "block", where), _text(item, "nodes"), "", where)
-            break
-    return _placed(tree, where)
+        used += [entry for entry in placing if "block" in entry][:1]
+    for entry in (entry for entry in used if "block" in entry):
+        if sizes := _text(entry["block"], "block_sizes") if isinstance(entry["block"], Mapping) else "":
+            tree.sizes = _sizes(sizes, where)
+        for item in _items(entry, "block", "blocks", where):
+            tree.add("blockname", _text(item, "block", where), _text(item, "nodes"), "", where)
+    cluster = _placed(tree, where)
+    unused = [str(entry.get("topology", "?")) for entry in placing if entry not in used]
+    if not unused:
+        return cluster
+    left = f"{', '.join(unused)} left out: {chosen.get('topology', '?')} is the {_why(chosen)} topology"
+    return replace(cluster, warnings=(*cluster.warnings, left))
+
+
+def _is_default(entry: Mapping[str, Any]) -> bool:
+    return str(entry.get("cluster_default")).lower() in {"true", "yes", "on"}
+
+
+def _why(entry: Mapping[str, Any]) -> str:
+    return "default" if _is_default(entry) else "first"
 
 
 def _items(entry: Mapping[str, Any], kind: str, key: str, where: str) -> Iterator[Mapping[str, Any]]:

@@ -1,6 +1,7 @@
 """Outputs that are known and not read: their name, and the command whose output is wanted instead."""
 
 import re
+from collections.abc import Mapping
 
 LINKS = "nvidia-smi topo -m"
 KNOWN = (
@@ -21,8 +22,9 @@ KNOWN = (
         "lspci without -vvnn",
         "lspci -vvnn, lstopo --of xml, or a copy of /sys",
     ),
-    (r"^Machine \(\d", "lstopo's text", "lstopo --of xml"),
+    (r"^Machine \(\d|^\s*(?:PCIBridge|HostBridge|Package|PU) L#\d", "lstopo's text", "lstopo --of xml"),
     (r"hl-smi|HL-\d{3}", "hl-smi", "lstopo --of xml, or a copy of /sys"),
+    (r"xpu-smi|^[ \t]*GPU \d+/\d+[ \t]", "xpu-smi", "lstopo --of xml, or a copy of /sys"),
     (r"neuron-ls|NEURON DEVICE", "neuron-ls", "lstopo --of xml, or a copy of /sys"),
     (r"ROCm System Management Interface|ROCM-SMI", "rocm-smi without --showtopo", "rocm-smi --showtopo"),
     (r"AMD-SMI|\bamd-smi\b", "amd-smi without its topology", "amd-smi topology"),
@@ -36,4 +38,11 @@ def known_but_unread(text: str) -> str | None:
     for pattern, name, wanted in KNOWN:
         if re.search(pattern, head, re.M):
             return f"this is {name}, which does not say how GPUs are linked or is not read; expected {wanted}"
+    return None
+
+
+def known_but_unread_json(data: object) -> str | None:
+    """Return the same of what a JSON file holds."""
+    if isinstance(data, Mapping) and {"system", "gpus"} <= set(data):
+        return f"this is rapidsmpf's list of GPUs and NICs, which does not say how GPUs are linked; expected {LINKS}"
     return None

@@ -1,0 +1,110 @@
+"""Tables of benchmarks that call torch.distributed: PARAM's comms benchmark, and IBM's all-reduce after Megatron.
+
+Both print a bus bandwidth as nccl-tests define it; ranks follow from it, or from the command above the table.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+
+from ...errors import InputError
+from .columns import Parsed
+from .identify import NAMES, Named, identify, named_in
+from .nccl_text import table_row
+from .tables import ReadTable
+
+_PARAM = re.compile(r"\bCOMMS-RES(?:-(?P<what>[a-z_]+))?(?:-(?P<type>[a-z]\w*))?\s+(?P<rest>\S.*)$")
+_PARAM_COLUMNS = re.compile(r"(?:total-)?size \(B\)\s+nElementsPerRank\s.*\bBusBW\(GB/s\)")
+_PARAM_CALLS = {
+    "all_gather_base": "all_gather",
+    "reduce_scatter_base": "reduce_scatter",
+    "all_to_all_single": "all_to_all",
+}
+_IBM = re.compile(r"size\(MB\)\s+tavg\(usec\)\s+tmin\(usec\)\s+tmax\(usec\)\s+avgbw\(GB/sec\)")
+_NUMBERS = re.compile(r"^\s*\d+(?:\.\d*)?(?:\s+\d+(?:\.\d*)?){3,}\s*$")
+
+
+def read_param(text: str, where: str) -> list[ReadTable]:
+    """Return the tables of PARAM, one for each collective and type; the time is the median over calls."""
+    columns: list[str] = []
+    found: dict[tuple[str, str], list[Parsed]] = {}
+    for number, line in enumerate(text.splitlines(), start=1) if "COMMS-RES" in text else ():
+        match = _PARAM.search(line)
+        if match is None:
+            continue
+        if _PARAM_COLUMNS.match(match["rest"]):
+            columns = match["rest"].replace("size (B)", "size").split()
+        elif columns and len(words := match["rest"].split()) == len(columns):
+            key = (match["what"] or "", match["type"] or "")
+            values = dict(zip(columns, words, strict=True))
+            found.setdefault(key, []).append(_param_row(values, f"{where}:{number}", number))
+    tables = []
+    for (what, kind), rows in found.items():
+        collective = _PARAM_CALLS.get(what, NAMES.get(what))
+        known = identify(rows, Named(collective, sure=True) if collective else None, None, None, where)
+        tables.append(
+            ReadTable(
+                name="-".join(word for word in (what, kind) if word) or "table", tool="PARAM",
+                collective=known.collective, ranks=known.ranks, ranks_range=known.ranks_range,
+                candidates=known.candidates,
+                rows=tuple(table_row(row, known, "nccl") for row in rows if row.bytes), notes=known.notes,
+            )
+        )  # fmt: skip
+    return tables
+
+
+def _param_row(values: Mapping[str, str], at: str, number: int) -> Parsed:
+    try:
+        size = int(values.get("size") or values["total-size"])
+        time_s = float(values["Latency(us):p50"]) * 1e-6
+    except (KeyError, ValueError):
+        raise InputError(f"{at}: expected a size in bytes and a median latency in us") from None
+    return _parsed(size, time_s, values.get("AlgBW(GB/s)"), values.get("BusBW(GB/s)"), at, number)
+
+
+def _parsed(size: int, time_s: float, algbw: str | None, busbw: str | None, at: str, number: int) -> Parsed:
+    if not 0 < time_s < 1e6:
+        raise InputError(f"{at}: expected a time above 0")
+    return Parsed(
+        line=number, lead="", bytes=size, count=0, type="float", redop="sum", root=None, time_s=time_s, algbw=algbw,
+        busbw=busbw, wrong=None, in_place_checked=None,
+    )  # fmt: skip
+
+
+def read_ibm(text: str, where: str) -> list[ReadTable]:
+    """Return the tables of the all-reduce benchmark; megabytes are a million, bandwidths those of the bus."""
+    tables: list[ReadTable] = []
+    named: Named | None = None
+    ranks: int | None = None
+    rows: list[Parsed] | None = None
+    for number, line in enumerate([*text.splitlines(), ""], start=1) if _IBM.search(text) else ():
+        if rows is not None and _NUMBERS.match(line):
+            size, time, *_, busbw = line.split()[:5]
+            size_bytes, time_s = round(float(size) * 1e6), float(time) * 1e-6
+            if size_bytes and time_s > 0:
+                rows.append(
+                    _parsed(size_bytes, time_s, f"{size_bytes / time_s / 1e9:.3f}", busbw, f"{where}:{number}", number)
+                )
+            continue
+        if rows:
+            tables.append(_ibm_table(rows, named, ranks, where))
+        rows = [] if _IBM.search(line) else None
+        named, ranks = named_in(line) or named, _torchrun(line) or ranks
+    return tables
+
+
+def _ibm_table(rows: Sequence[Parsed], named: Named | None, ranks: int | None, where: str) -> ReadTable:
+    exact = rows[len(rows) // 2 :] if len(rows) > 2 else rows  # the sizes of small ones are rounded
+    known = identify(
+        exact, Named(named.collective, sure=True) if named else Named("all_reduce", sure=True), ranks, None, where
+    )
+    return ReadTable(
+        name="table", tool="pytorch-communication-benchmarks", collective=known.collective, ranks=known.ranks,
+        ranks_range=known.ranks_range, rows=tuple(table_row(row, known, "nccl") for row in rows), notes=known.notes,
+    )  # fmt: skip
+
+
+def _torchrun(line: str) -> int | None:
+    """Return the ranks that torchrun starts by a command, None where it does not say."""
+    each = re.search(r"--nproc[-_]per[-_]node[ =](\d{1,4})\b", line)
+    nodes = re.search(r"--nnodes[ =](\d{1,5})\b", line)
+    return int(each[1]) * int(nodes[1] if nodes else 1) if each else None

@@ -1,0 +1,206 @@
+"""Tables of benchmarks above torch.distributed and of RCCL, and runs of nccl-tests with something wrong around them."""
+
+import json
+
+import pytest
+
+from meshwright.bench.judge import judge
+from meshwright.bench.reading import parse_tables
+from meshwright.errors import InputError
+from meshwright.hardware import load_catalogue
+
+HEADER = "#  size  count  type  redop  root  time  algbw  busbw  #wrong\n"
+ROW = "  1073741824  268435456  float  sum  -1  250000  4.29  4.29  0\n"
+DEVICE = "#  Rank {0:2} Group  0 Pid {1} on {2} device  {3} [0000:{4}:00] NVIDIA RTX A6000\n"
+DS_TITLE = "---- Performance of {0} on {1} devices ------\n"
+DS_COLUMNS = "Size (Bytes)         Description               Duration             Throughput (Gbps)    BusBW (Gbps)\n"
+LOG = (
+    "Comm. Op            Message Size        Count               Total Latency(ms)   Avg Latency(ms)     "
+    "tput_avg (Gbps)     busbw_avg (Gbps)\n"
+)
+
+
+def verdict(text):
+    (found,) = judge(load_catalogue(), parse_tables(text, "t"))
+    return found
+
+
+def deepspeed(what, ranks, row):
+    (table,) = parse_tables(DS_TITLE.format(what, ranks) + DS_COLUMNS + row, "t")
+    return table
+
+
+def test_deepspeed_counts_an_all_reduce_twice_in_its_throughput():
+    table = deepspeed("all_reduce", 8, "256.0 MB   134217728x2   2.000 ms   2147.484   1879.048\n")
+
+    assert (table.collective, table.ranks, table.rows[0].bytes) == ("all_reduce", 8, 2**28)
+    assert table.rows[0].busbw_bytes_per_s == pytest.approx(1879.048e9 / 8, rel=1e-4)
+
+
+@pytest.mark.parametrize(("throughput", "busbw", "payload"), [(1073.742, 939.524, 2**28), (8589.935, 7516.193, 2**31)])
+def test_the_throughput_tells_whether_a_size_of_deepspeed_is_the_share_of_one_rank(throughput, busbw, payload):
+    table = deepspeed("all_gather", 8, f"256.0 MB   134217728x2   2.000 ms   {throughput}   {busbw}\n")
+
+    assert table.rows[0].bytes == payload
+
+
+def test_deepspeed_is_read_behind_the_names_of_hosts():
+    lines = (
+        DS_TITLE.format("broadcast", 4) + DS_COLUMNS + "64.0 MB   16777216x4   900.000 us   596.523   596.523\n"
+    ).splitlines()
+
+    (table,) = parse_tables("".join(f"> worker-3: {line}\n" for line in lines), "t")
+
+    assert (table.tool, table.collective, table.ranks, table.rows[0].bytes) == ("DeepSpeed", "broadcast", 4, 2**26)
+
+
+@pytest.mark.parametrize(
+    "row",
+    ["256.0 MB   134217728x2   2.000 ms   1500.0   1312.5\n", "256.0 MB   134217728x2   2.000 ms   2147.484   900.0\n"],
+)
+def test_a_row_of_deepspeed_that_contradicts_itself_is_named(row):
+    with pytest.raises(InputError, match="^t:3: "):
+        deepspeed("all_reduce", 8, row)
+
+
+def test_calls_that_deepspeed_logged_in_training_are_read_and_not_judged():
+    calls = {
+        "all_reduce": [("0B", 2, 0.11, 0.05, "0.00", "0.00"), ("512.0 MB", 10, 90.0, 9.0, 954.44, 835.13)],
+        "reduce_scatter_tensor": [("64.0 MB", 300, 1500.0, 5.0, 858.99, 751.62)],
+        "barrier": [("0B", 3, 5.41, 1.8, "0.00", "0.00")],
+    }
+    text = LOG
+    for what, rows in calls.items():
+        text += f"{what}\n" + "".join(" " * 20 + "".join(f"{cell:<20}" for cell in row) + "\n" for row in rows)
+
+    tables = parse_tables(text, "t")
+
+    assert [(t.collective, t.ranks, len(t.rows)) for t in tables] == [("all_reduce", 8, 1), ("reduce_scatter", 8, 1)]
+    assert [t.rows[0].bytes for t in tables] == [2**29, 2**29]  # of the second each rank has an eighth
+    assert {v.ok for v in judge(load_catalogue(), tables)} == {None}
+
+
+def test_the_log_of_an_old_deepspeed_which_counted_every_call_twice_is_read():
+    rows = (
+        "broadcast | [Caller Func: _broadcast_model]\n"
+        + " " * 20
+        + "2.0 MB    24    2.05    0.08    397.06    372.24\n"
+    )
+    rows += (
+        "all_gather_base | [Caller Func: fetch]\n" + " " * 20 + "6.0 MB    24    1.90    0.08    1293.47    1212.63\n"
+    )
+
+    tables = parse_tables(LOG + rows, "t")
+
+    assert [(t.collective, t.ranks, t.rows[0].bytes) for t in tables] == [
+        ("broadcast", 16, 2 * 2**20),
+        ("all_gather", 16, 6 * 2**20),
+    ]
+
+
+def test_a_run_that_failed_before_its_first_row_is_told_from_a_file_without_a_table():
+    text = "# nThread 1 nGpus 1 minBytes 8\nbox: Test NCCL failure all_reduce.cu:77 'unhandled system error'\n"
+
+    with pytest.raises(InputError, match=r"the run failed .*Test NCCL failure all_reduce.cu:77"):
+        parse_tables(text, "t")
+
+
+def test_ranks_that_share_one_gpu_are_named():
+    devices = "".join(DEVICE.format(rank, 51_200 + rank, "box", 0, "3b") for rank in (0, 1))
+
+    found = verdict("# all_reduce_perf\n" + devices + HEADER + ROW)
+
+    assert (found.ok, found.reason) == (False, "ranks 0, 1 share one GPU (0000:3b:00 of box)")
+
+
+@pytest.mark.parametrize(
+    "devices",
+    [
+        [(0, 51_200, "box", 0, "3b"), (1, 51_201, "box", 1, "3c")],
+        [(0, 51_200, "box", 0, "3b"), (1, 9_004, "box", 0, "3b")],  # two machines of one name
+        [(0, 41, "box", 0, "3b"), (1, 42, "box", 0, "3b")],  # two containers of one name
+        [(0, 51_200, "box1", 0, "3b"), (1, 51_201, "box2", 0, "3b")],
+    ],
+)
+def test_devices_that_only_look_alike_are_no_shared_gpu(devices):
+    text = "# all_reduce_perf\n" + "".join(DEVICE.format(*device) for device in devices) + HEADER + ROW
+
+    assert "share one GPU" not in verdict(text).reason
+
+
+def test_a_markdown_table_needs_no_times():
+    text = """all_reduce_perf on four GPUs
+
+| Size | AlgBW | BusBW |
+|---|---|---|
+| 64 MB | 20.00 GB/s | 30.00 GB/s |
+| **1 GB** | **40.00 GB/s** | **60.00 GB/s** |
+| Average | | 45 GB/s |
+"""
+    (table,) = parse_tables(text, "t")
+
+    assert (table.collective, table.ranks, [row.bytes for row in table.rows]) == ("all_reduce", 4, [2**26, 2**30])
+    assert table.rows[1].busbw_bytes_per_s == pytest.approx(60e9)
+
+
+def test_gigabits_in_a_markdown_table_are_no_gigabytes():
+    rows = "| size (B) | algbw (Gb/s) | busbw (Gb/s) |\n|---|---|---|\n| 1073741824 | 320.0 | 280.0 |\n"
+
+    (table,) = parse_tables("all_gather_perf\n\n" + rows, "t")
+
+    assert table.rows[0].algbw_bytes_per_s == pytest.approx(40e9)
+    assert table.ranks == 8
+
+
+RECORD = {
+    "numCycle": 0, "name": "ReduceScatter", "nodes": 2, "ranks": 8, "ranksPerNode": 4, "gpusPerRank": 1,
+    "size": 268435456, "type": "half", "redop": "sum", "inPlace": 0, "time": 2000.0, "algBw": 134.217728,
+    "busBw": 117.440512, "wrong": "0",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        json.dumps([RECORD]),
+        json.dumps(RECORD) + "\n" + json.dumps(RECORD | {"inPlace": 1, "time": 1000.0, "algBw": 268.435456}) + "\n",
+        ",".join(RECORD) + "\n" + ",".join(map(str, RECORD.values())) + "\n",
+    ],
+    ids=["list", "lines", "csv"],
+)
+def test_records_of_rccl_tests_say_ranks_and_nodes(text):
+    (table,) = parse_tables(text, "t")
+
+    assert (table.tool, table.collective, table.ranks, table.nodes) == ("rccl-tests", "reduce_scatter", 8, 2)
+    assert [(row.bytes, row.time_s, row.dtype, row.wrong) for row in table.rows] == [(2**28, 2e-3, "half", 0)]
+
+
+@pytest.mark.parametrize("change", [{"algBw": 90.0}, {"time": 0.0}, {"ranks": "many"}, {"ranks": 10**18}])
+def test_a_record_of_rccl_tests_that_contradicts_itself_is_named(change):
+    with pytest.raises(InputError, match="^t: record 1"):
+        parse_tables(json.dumps([RECORD | change]), "t")
+
+
+def test_a_median_of_param_is_the_time_and_its_bandwidths_tell_the_ranks():
+    head = (
+        "COMMS-RES-all_to_all-bfloat16  total-size (B)  nElementsPerRank  nElementsPairPerRank  Latency(us):p50  p75  "
+    )
+    head += "p95  Min  Max  AlgBW(GB/s)  BusBW(GB/s)\n"
+    row = (
+        "COMMS-RES-all_to_all-bfloat16  67108864  33554432  0  1000.0  1010.0  1100.0  900.0  1500.0  67.109  62.915\n"
+    )
+
+    (table,) = parse_tables(head + row, "t")
+
+    assert (table.collective, table.ranks, table.rows[0].time_s) == ("all_to_all", 16, pytest.approx(1e-3))
+
+
+def test_elements_of_gloo_are_as_wide_as_its_bandwidth_says():
+    text = (
+        "Algorithm:   allreduce_bcube\nOptions:     processes=2, inputs=1, threads=1\n"
+        "   elements   min (us)   p50 (us)   p99 (us)   max (us)   avg (GB/s)    samples\n"
+        "   10000000       9000      10000      11000      12000        1.863        100\n"
+    )
+    (table,) = parse_tables(text, "t")
+
+    assert (table.ranks, table.rows[0].bytes) == (2, 20_000_000)

@@ -1,0 +1,62 @@
+"""Topologies of SLURM's topology.yaml: which of several places the nodes."""
+
+from pathlib import Path
+
+import pytest
+
+from meshwright.cluster.dumps import load_dump
+from meshwright.cluster.graph import Cluster
+from meshwright.hardware import load_catalogue
+
+CATALOGUE = load_catalogue()
+
+TREE_ENTRY = """- topology: fabric
+  cluster_default: {tree}
+  tree:
+    switches:
+      - switch: leaf0
+        nodes: n[0-3]
+"""
+BLOCK_ENTRY = """- topology: racks
+  cluster_default: {block}
+  block:
+    block_sizes: [2]
+    blocks:
+      - block: rack0
+        nodes: n[0-1]
+      - block: rack1
+        nodes: n[2-3]
+"""
+
+
+def load(folder: Path, text: str) -> Cluster:
+    (folder / "topology.yaml").write_text(text)
+    return load_dump(folder / "topology.yaml", CATALOGUE)
+
+
+@pytest.mark.parametrize("yes", ["true", "True", "yes", "on"])
+def test_blocks_that_are_slurm_s_default_are_taken_and_not_the_tree_beside_them(tmp_path, yes):
+    text = TREE_ENTRY.format(tree="false") + BLOCK_ENTRY.format(block=yes)
+
+    cluster = load(tmp_path, text)
+
+    assert {(p.node, p.switches, p.block) for p in cluster.placements} == {
+        (f"n{i}", (f"rack{i // 2}",), f"rack{i // 2}") for i in range(4)
+    }
+    assert any("fabric left out" in warning for warning in cluster.warnings)
+
+
+def test_a_tree_that_is_slurm_s_default_keeps_the_blocks_beside_it(tmp_path):
+    text = BLOCK_ENTRY.format(block="false") + TREE_ENTRY.format(tree="true")
+
+    placements = load(tmp_path, text).placements
+
+    assert {(p.switches, p.block) for p in placements} == {(("leaf0",), "rack0"), (("leaf0",), "rack1")}
+
+
+def test_a_flat_default_of_slurm_leaves_the_first_topology_that_places_nodes(tmp_path):
+    flat = "- topology: plain\n  cluster_default: true\n  flat: true\n"
+
+    placements = load(tmp_path, flat + BLOCK_ENTRY.format(block="false")).placements
+
+    assert {p.block for p in placements} == {"rack0", "rack1"}
