@@ -10,6 +10,7 @@ import click
 from .. import __version__, interruptible
 from ..errors import InputError, MeshwrightError, nearest, one_line
 from .bounds import bounded
+from .streams import open_standard_streams
 from .values import completing
 
 # command: what `meshwright --help` says of it; the code is in the module of the same name
@@ -59,6 +60,7 @@ def group() -> None:
 
 def main(args: list[str] | None = None) -> None:
     """Run one command and leave with 0 (fine), 1 (failed), 2 (bad input) or 130 (interrupted)."""
+    open_standard_streams()
     code = run_command(args)
     interruptible.until_ready()  # nothing more to say while Python ends
     sys.exit(code)
