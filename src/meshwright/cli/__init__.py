@@ -1,8 +1,10 @@
 """The command line: one file a command, imported only when that command is called."""
 
+import errno
 import importlib
 import os
 import re
+import resource
 import sys
 
 import click
@@ -28,6 +30,9 @@ COMMANDS = {
     "completion": "Print or install the completion of bash, zsh or fish.",
     "doctor": "Why is it slow, why does it hang, which rank is stuck?",
 }
+
+
+_MACHINES_END = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.EDQUOT, errno.EROFS}
 
 
 class _Commands(click.Group):
@@ -88,12 +93,23 @@ def run_command(args: list[str] | None = None, command: click.Command = group) -
     except BrokenPipeError:  # the reader of our output left
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        if error.errno not in _MACHINES_END:
+            raise
+        return _fail(f"{error.strerror}{_more(error)}", MeshwrightError.exit_code)
     except SystemExit as leave:
         pacified = type(sys.stdout).__name__.endswith("PacifyFlushWrapper")  # so click says that the reader left
         if pacified or isinstance(leave.__context__, BrokenPipeError):  # and so rich
             return 0
         raise
     return result if isinstance(result, int) else 0
+
+
+def _more(error: OSError) -> str:
+    """Return what an error of the system says beside its name: the file, or the limit that was met."""
+    if error.errno == errno.EMFILE:
+        return f" (ulimit -n: {resource.getrlimit(resource.RLIMIT_NOFILE)[0]})"
+    return f": {error.filename}" if error.filename else ""
 
 
 def _nearest(error: click.ClickException) -> str:

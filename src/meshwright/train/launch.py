@@ -24,7 +24,7 @@ from .config import JobConfig
 from .events import Event, EventLog, ended_launchers
 from .meeting import is_here
 from .run_folder import RunFolder
-from .surroundings import handlers_kept
+from .surroundings import handlers_kept, have_descriptors
 from .worker import main as worker_main
 
 
@@ -49,6 +49,7 @@ def launch(run_dir: str, *, config: JobConfig, ranks: int) -> str:
     for name in logging.root.manager.loggerDict:  # what they say is said in the events; each has a level of its own
         if name.startswith(("torch.distributed.elastic", "torch.multiprocessing")):
             logging.getLogger(name).setLevel(logging.CRITICAL)
+    have_descriptors(ranks)
     start_fork_server("meshwright.train.worker")
     settings = config.launch
     host, _, port = settings.rendezvous.rpartition(":")

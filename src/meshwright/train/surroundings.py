@@ -7,6 +7,7 @@ cannot be said is lost, and never why a job ends. SIGHUP is left alone where it 
 import contextlib
 import io
 import os
+import resource
 import signal
 import sys
 import threading
@@ -14,6 +15,9 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Any, TextIO
 
+from ..errors import InputError
+
+DESCRIPTORS, DESCRIPTORS_A_RANK = 24, 8  # that a launcher opens at once: counted, and some to spare
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1)
 
 
@@ -25,12 +29,30 @@ def heard_signals() -> list[signal.Signals]:
 
 @contextlib.contextmanager
 def surroundings_of_a_job() -> Iterator[None]:
-    """Be a job for the body of a `with`: nothing that is said fails, and a signal to stop is a KeyboardInterrupt."""
+    """Be a job for the body of a `with`: nothing that is said fails, and a signal to stop is a KeyboardInterrupt.
+
+    Raises InputError where the current folder has been removed: libraries do not load from nowhere.
+    """
+    try:
+        os.getcwd()
+    except OSError as error:
+        raise InputError(f"the current folder is gone ({error.strerror}): change to one that is there") from None
     with unheard_goes_on(), handlers_kept():
         for signum in heard_signals() if threading.current_thread() is threading.main_thread() else ():
             if signum != signal.SIGINT:  # Python's own handler, or none where it is ignored
                 signal.signal(signum, _interrupt)
         yield
+
+
+def have_descriptors(ranks: int) -> None:
+    """Let this process open as many files as the launcher of `ranks` ranks does; InputError where it may not."""
+    needed = DESCRIPTORS + DESCRIPTORS_A_RANK * ranks
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= needed:
+        return
+    if hard != resource.RLIM_INFINITY and hard < needed:
+        raise InputError(f"ulimit -n {hard}: the launcher of {ranks} ranks needs {needed} open files; raise it")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
 
 
 @contextlib.contextmanager

@@ -256,9 +256,7 @@ def _logged_run(trainer: Trainer, folder: RunFolder, *, first: bool) -> str:
     log = RunLog(folder, trainer.first_step, trainer.config.train.steps)
     try:
         if lost:
-            log.say(
-                f"warning: {folder.metrics}: {lost} of the {trainer.first_step} earlier steps have no row"
-            )
+            log.say(f"warning: {folder.metrics}: {lost} of the {trainer.first_step} earlier steps have no row")
         return trainer.run(log)
     finally:
         lenient = trainer.config.train.on_storage_error == "warn"
