@@ -244,7 +244,7 @@ def template() -> str:
     return "\n".join(lines)
 
 
-def read_whole(path: Path) -> JobConfig:
+def read_whole_config(path: Path) -> JobConfig:
     """Return the configuration that `to_toml` has written, in which a person may have changed values since.
 
     InputError where a key is missing: the file was cut off, and its default may be another job.

@@ -22,7 +22,7 @@ from ..layout import Plan
 from ..machine_load import Load
 from ..timeline import STEP_PARTS, Performance, Timeline, chrome_trace, parse_chrome_trace
 from ..units import format_bytes
-from .config import JobConfig, read_whole, to_toml
+from .config import JobConfig, read_whole_config, to_toml
 from .secret import secret_in
 
 _MAY_END = {"loss", "validation_loss", "grad_norm"}  # as figures of a run that diverged: NaN or infinite
@@ -184,7 +184,7 @@ class RunFolder:
 
     def whole_config(self) -> JobConfig:
         """Return the same to train by; InputError where a part of it is missing, since a default is another job."""
-        return read_whole(self.path / "config.toml")
+        return read_whole_config(self.path / "config.toml")
 
     def plan(self) -> Plan:
         """Return the plan of the run."""
