@@ -202,9 +202,10 @@ def _train(config: JobConfig, plan: Plan, folder: RunFolder, here: Place, device
     if ranks > 1:
         _check_same_text(corpus.content, rank)
     trainer = Trainer(config, plan, corpus, folder, rank=rank, device=device)
-    listen(folder.path, rank)
-    folder.write_rank(rank, _network_bytes_per_s(here), switches_above(os.environ) if KEEPS_ORDER else ())
-    with Watch(trainer.events, lambda: trainer.current_step, rank=rank, ranks=ranks) as watch:
+    with _written(folder):
+        listen(folder.path, rank)
+        folder.write_rank(rank, _network_bytes_per_s(here), switches_above(os.environ) if KEEPS_ORDER else ())
+    with _written(folder), Watch(trainer.events, lambda: trainer.current_step, rank=rank, ranks=ranks) as watch:
         for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
             signal.signal(signum, trainer.request_stop)
         try:
@@ -215,8 +216,6 @@ def _train(config: JobConfig, plan: Plan, folder: RunFolder, here: Place, device
             watch.end()  # from here on the others may leave
             if trainer.recorder.parts:
                 _hand_in(trainer, folder, begun.until_now(), rank=rank, ranks=ranks)
-        except OSError as error:  # the run folder cannot be written any more
-            raise InputError(how_to_go_on(f"{folder.path}: {error.strerror or error}", folder.path)) from None
         except CorruptionError:  # on all ranks at once: that they leave now is no failure of theirs
             watch.end()
             if ranks > 1:
@@ -228,6 +227,16 @@ def _train(config: JobConfig, plan: Plan, folder: RunFolder, here: Place, device
             trainer.saver.finish(SAVE_PATIENCE_S)  # a checkpoint that all ranks have written still counts
             raise
     return stopped
+
+
+@contextlib.contextmanager
+def _written(folder: RunFolder) -> Iterator[None]:
+    """Say in one line, in the body of a `with`, what of the run folder cannot be written (any more)."""
+    try:
+        yield
+    except OSError as error:
+        where = error.filename or folder.path
+        raise InputError(how_to_go_on(f"{where}: {error.strerror or error}", folder.path)) from None
 
 
 def _check_same_text(content: str, rank: int) -> None:
