@@ -161,7 +161,7 @@ def _way(way: Any) -> str:
     words: list[str] = []
     while way is not None:
         way, key = way
-        words.append(f"[{key}]" if isinstance(key, int) else f".{key.encode('utf-8', 'backslashreplace').decode()}")
+        words.append(f"[{key}]" if isinstance(key, int) else f".{readable(key)}")
     return f"{''.join(reversed(words)).removeprefix('.')}: " if words else ""
 
 
@@ -184,7 +184,7 @@ def convert(data: Any, kind: type[T], *, where: str) -> T:
 
 def write_struct(path: str | os.PathLike[str], value: Any) -> None:
     """Write a struct as indented JSON, atomically: the file is the old one or the new one, never a part."""
-    write_atomic(path, msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n")
+    write_atomic(path, msgspec.json.format(_encoded(value), indent=2) + b"\n")
 
 
 def write_atomic(path: str | os.PathLike[str], data: bytes, *, mode: int = 0o666) -> None:
@@ -217,7 +217,28 @@ def writing(path: str | os.PathLike[str]) -> Iterator[None]:
 
 def to_json(value: Any) -> str:
     """Return a struct (or a list or dict of them) as one line of JSON."""
-    return msgspec.json.encode(value).decode()
+    return _encoded(value).decode()
+
+
+def _encoded(value: Any) -> bytes:
+    """Return a value as JSON, in which the bytes of a file name that are no UTF-8 are escapes (`readable`)."""
+    try:
+        return msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        return msgspec.json.encode(_as_text(msgspec.to_builtins(value)))
+
+
+def _as_text(value: Any) -> Any:
+    if isinstance(value, str):
+        return readable(value)
+    if isinstance(value, dict):
+        return {_as_text(key): _as_text(inner) for key, inner in value.items()}
+    return [_as_text(inner) for inner in value] if isinstance(value, list | tuple) else value
+
+
+def readable(name: str) -> str:
+    """Return a file name as text that anything can hold: its bytes that are no UTF-8 as escapes."""
+    return name.encode("utf-8", "backslashreplace").decode()
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from .errors import InputError
 HELPER_VARIABLE = "MESHWRIGHT_HELPER"  # 0: go without any C helper
 COMPILE_S = 300.0  # at most; the longest takes 11 s of a processor, which many may share
 UNFINISHED = "tmp"  # how the name of a library begins that is being compiled
+SEAL_BYTES = hashlib.sha256().digest_size  # at the end of a library: the checksum of what is before
 LOOK_S = 0.05  # between two looks at whether another process still compiles
 _log = logging.getLogger(__name__)
 
@@ -186,9 +187,9 @@ def compiled(source: Path, flags: Sequence[str], folder: Path, included: Sequenc
     text = "".join(file.read_text() for file in (source, *included))
     parts = (text, compiler, " ".join(flags), platform.machine(), _processor())
     path = folder / f"{source.stem}-{hashlib.sha256('|'.join(parts).encode()).hexdigest()[:16]}.so"
-    if not path.exists():  # it comes there whole: who finds it need not wait for anybody
+    if not _is_as_made(path):  # it comes there whole: who finds it need not wait for anybody
         with _alone(folder):
-            if not path.exists():
+            if not _is_as_made(path):
                 sources = [file for file in (source, *included) if file.suffix in {".c", ".cpp"}]
                 _compile([compiler, *flags], sources, path)
     return path
@@ -222,9 +223,26 @@ def _compile(command: Sequence[str], sources: Sequence[Path], path: Path) -> Non
     try:
         whole = [*command, "-o", temporary, *map(str, sources), "-lm"]
         subprocess.run(whole, check=True, capture_output=True, timeout=COMPILE_S)
+        with open(temporary, "rb+") as file:
+            file.write(_seal(file.read()))  # behind all that a loader looks at
+            file.flush()
+            os.fsync(file.fileno())
         os.replace(temporary, path)
     finally:
         Path(temporary).unlink(missing_ok=True)
+
+
+def _is_as_made(path: Path) -> bool:
+    """Return whether a library is whole: a part of one would end the process that loads it, by SIGBUS."""
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return False
+    return data[-SEAL_BYTES:] == _seal(data[:-SEAL_BYTES])
+
+
+def _seal(library: bytes) -> bytes:
+    return hashlib.sha256(library).digest()
 
 
 def _sweep(folder: Path) -> None:

@@ -122,6 +122,13 @@ def test_a_run_folder_that_holds_a_run(refused, tmp_path):
     assert "--resume" in refused()
 
 
+def test_a_run_folder_that_is_a_link_to_nothing(refused, tmp_path):
+    (tmp_path / "run").symlink_to(tmp_path / "nowhere")
+
+    assert "run: is a link to " in refused("--run-dir", str(tmp_path / "run"))
+    assert not (tmp_path / "nowhere").exists()
+
+
 def test_a_run_folder_below_a_file(refused, tmp_path):
     (tmp_path / "file").touch()
 

@@ -163,11 +163,12 @@ def test_the_doctor_finds_nothing_on_a_run_that_goes_on_and_does_it_no_harm(begi
 
 
 @pytest.mark.slow
-def test_ctrl_c_while_measuring_writes_nothing(start, tmp_path):
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1])
+def test_a_signal_to_stop_while_measuring_writes_nothing(start, tmp_path, signum):
     job = start(str(tmp_path / "job.toml"), "--ranks", "2", "--recalibrate", "--run-dir", str(tmp_path / "run"))
     job.wait_until(lambda: len(job.members()) > 3)
 
-    os.killpg(job.process.pid, signal.SIGINT)
+    os.killpg(job.process.pid, signum)
     code, errors = job.end()
 
     assert (code, errors[-1]) == (130, "meshwright: interrupted")

@@ -1,10 +1,11 @@
+import json
 import os
 
 import msgspec
 import pytest
 
 from meshwright.errors import InputError
-from meshwright.files import read_struct, write_atomic, write_struct
+from meshwright.files import read_struct, to_json, write_atomic, write_struct
 from meshwright.layout import Candidate, Layout
 
 
@@ -75,3 +76,11 @@ def test_a_name_of_the_greatest_length_can_be_written(tmp_path):
     write_atomic(tmp_path / ("x" * 255), b"text")
 
     assert (tmp_path / ("x" * 255)).read_bytes() == b"text"
+
+
+def test_a_file_name_that_is_no_utf8_is_written_with_escapes(tmp_path):
+    name = os.fsdecode(b"caf\xe9")
+
+    assert to_json({name: [name, 1]}) == '{"caf\\\\udce9":["caf\\\\udce9",1]}'
+    write_struct(tmp_path / "x.json", {"path": name})
+    assert json.loads((tmp_path / "x.json").read_text()) == {"path": "caf\\udce9"}

@@ -1,8 +1,10 @@
 """The command line: one file a command, imported only when that command is called."""
 
+import errno
 import importlib
 import os
 import re
+import resource
 import sys
 
 import click
@@ -10,6 +12,7 @@ import click
 from .. import __version__, interruptible
 from ..errors import InputError, MeshwrightError, nearest, one_line
 from .bounds import bounded
+from .streams import open_standard_streams
 from .values import completing
 
 # command: what `meshwright --help` says of it; the code is in the module of the same name
@@ -27,6 +30,9 @@ COMMANDS = {
     "completion": "Print or install the completion of bash, zsh or fish.",
     "doctor": "Why is it slow, why does it hang, which rank is stuck?",
 }
+
+
+_MACHINES_END = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.EDQUOT, errno.EROFS}
 
 
 class _Commands(click.Group):
@@ -59,6 +65,7 @@ def group() -> None:
 
 def main(args: list[str] | None = None) -> None:
     """Run one command and leave with 0 (fine), 1 (failed), 2 (bad input) or 130 (interrupted)."""
+    open_standard_streams()
     code = run_command(args)
     interruptible.until_ready()  # nothing more to say while Python ends
     sys.exit(code)
@@ -86,12 +93,23 @@ def run_command(args: list[str] | None = None, command: click.Command = group) -
     except BrokenPipeError:  # the reader of our output left
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        if error.errno not in _MACHINES_END:
+            raise
+        return _fail(f"{error.strerror}{_more(error)}", MeshwrightError.exit_code)
     except SystemExit as leave:
         pacified = type(sys.stdout).__name__.endswith("PacifyFlushWrapper")  # so click says that the reader left
         if pacified or isinstance(leave.__context__, BrokenPipeError):  # and so rich
             return 0
         raise
     return result if isinstance(result, int) else 0
+
+
+def _more(error: OSError) -> str:
+    """Return what an error of the system says beside its name: the file, or the limit that was met."""
+    if error.errno == errno.EMFILE:
+        return f" (ulimit -n: {resource.getrlimit(resource.RLIMIT_NOFILE)[0]})"
+    return f": {error.filename}" if error.filename else ""
 
 
 def _nearest(error: click.ClickException) -> str:

@@ -97,11 +97,12 @@ def _run_new(job: Any, path: Path | None, recalibrate: bool, *, as_json: bool) -
     from ..train.prepare import check_port, prepare, write_run
     from ..train.run_folder import check_writable
     from ..train.run_lock import owned
+    from ..train.surroundings import surroundings_of_a_job
 
     check_port(job.launch.port)
     if path is not None:
         check_writable(path, 0)
-    with owned(path, say=_say) as folder:
+    with surroundings_of_a_job(), owned(path, say=_say) as folder:
         prepared = prepare(job, folder, recalibrate=recalibrate, say=_say)
         write_run(prepared, folder)
         show_plan(console(stderr=True), prepared.plan)
@@ -112,12 +113,13 @@ def _resume(path: Path, *, as_json: bool) -> int:
     """Go on with a run, which must be nobody else's meanwhile."""
     from ..train.run_folder import RunFolder
     from ..train.run_lock import owned
+    from ..train.surroundings import surroundings_of_a_job
 
-    config = RunFolder(path).config()
+    config = RunFolder(path).whole_config()
     if config.launch.nodes > 1:
         click.echo(f"resuming {path}", err=True)
         return _run_node(config, path)
-    with owned(path, say=_say):
+    with surroundings_of_a_job(), owned(path, say=_say):
         click.echo(f"resuming {path}", err=True)
         return _run(path, as_json=as_json)
 
@@ -164,14 +166,18 @@ def _run(path: Path, *, as_json: bool) -> int:
                     "layout": msgspec.to_builtins(plan.layout),
                     "predicted": plan.predicted,
                     "measured": folder.measured(),
-                    "validation_loss": validation[-1],
+                    "validation_loss": validation[-1] if validation else None,
                     "verdict": comparison.verdict,
                 }
             )
             + "\n"
         )
     else:
-        click.echo(f"validation loss {validation[-1]:.4f} nats per token")
+        click.echo(
+            f"validation loss {validation[-1]:.4f} nats per token"
+            if validation
+            else f"validation loss unknown: {folder.metrics} has no row of it"
+        )
         click.echo(f"run folder: {path}  (report.html, timeline.json for https://ui.perfetto.dev)")
     return 0
 
@@ -181,8 +187,10 @@ def _run_node(job: Any, path: Path) -> int:
     from ..train.launch import hosts_rendezvous, launch, ranks_here
     from ..train.machine_lock import alone_here
     from ..train.run_lock import owned
+    from ..train.surroundings import surroundings_of_a_job
 
-    with owned(path, say=_say) if hosts_rendezvous(job) else contextlib.nullcontext(), alone_here(path):
+    held = owned(path, say=_say) if hosts_rendezvous(job) else contextlib.nullcontext()
+    with surroundings_of_a_job(), held, alone_here(path):
         stopped = launch(str(path), config=job, ranks=ranks_here(job))
     if stopped:
         click.echo(f"meshwright: {stopped}", err=True)

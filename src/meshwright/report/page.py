@@ -15,7 +15,7 @@ def write_page(path: Path, page: Page) -> Path:
     """Write `path` (HTML) and the same name with .json; return the latter. InputError if that cannot be done."""
     data_path = path.with_suffix(".json")
     with writing(path):
-        write_atomic(path, page_html(page).encode())
+        write_atomic(path, page_html(page).encode("utf-8", "backslashreplace"))
         write_struct(data_path, page)
     return data_path
 

@@ -37,12 +37,12 @@ from .events import Event, EventLog, this_host
 from .finite import NotFinite
 from .meeting import address_towards, host_store, is_here
 from .store import SealedStore
+from .surroundings import heard_signals
 
 STOPPED_EXIT_CODE = 130
 MEETING_S = 600.0  # the least that machines wait for each other at first
 FIRST_CALL_S, LAST_CALL_S = 30.0, 3.0  # how long machines that are enough wait for one more: at first, and later
 HEARTBEAT_S, HEARTBEATS = 1, 5  # a machine that is silent for so long is taken for dead
-SIGNALS = "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1"  # passed on to the ranks, which save and leave
 
 
 class AgentStart(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,7 +104,7 @@ def run_agent(start: AgentStart, main: Callable[..., None], arguments: tuple[Any
 
     Raises ChildFailedError where ranks failed for good, SignalException where this process was told to stop.
     """
-    os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = SIGNALS
+    os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = ",".join(signum.name for signum in heard_signals())
     here = is_here(start.host)
     local_addr = start.host if here else address_towards(start.host)
     store, backend, clock = _reached(start, here=here)

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import msgspec
 
 from ..errors import InputError, nearest
-from ..files import convert, read_struct
+from ..files import convert, read_data, read_struct
 from ..quantities import Count, CountOrNone, Factor, Number, Patience, Seed, Sequences, Share, Tokens
 from ..workload.transformer import ModelConfig
 
@@ -242,6 +242,23 @@ def template() -> str:
             lines.append(f"{setting:<36}# {meanings[field.name]}" if field.name in meanings else setting)
         lines.append("")
     return "\n".join(lines)
+
+
+def read_whole_config(path: Path) -> JobConfig:
+    """Return the configuration that `to_toml` has written, in which a person may have changed values since.
+
+    InputError where a key is missing: the file was cut off, and its default may be another job.
+    """
+    data, defaults = read_data(path), msgspec.to_builtins(JobConfig())
+    for section, keys in defaults.items():
+        found = data.get(section, {})
+        missing = [name for name in keys if isinstance(found, dict) and name not in found]
+        if missing:
+            raise InputError(
+                f"{path}: [{section}] has no {missing[0]}: the file was cut off, or is of an older version; give it "
+                f"(the default is {_toml(keys[missing[0]])})"
+            )
+    return convert(data, JobConfig, where=str(path))
 
 
 def to_toml(config: JobConfig) -> str:

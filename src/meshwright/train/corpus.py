@@ -190,7 +190,10 @@ def _fingerprint(files: Sequence[tuple[Path, Path]], tokenizer: str) -> str:
     if tokenizer != "bytes":
         state.update(read_bytes(tokenizer))
     for _, file in files:
-        stat = file.stat()
+        try:
+            stat = file.stat()
+        except OSError as error:
+            raise InputError(f"data.paths: {file}: {error.strerror or error}") from None
         state.update(os.fsencode(f"{file}\0{stat.st_size}\0{stat.st_mtime_ns}\n"))
     return state.hexdigest()[:32]
 

@@ -16,7 +16,8 @@ from typing import Literal
 import msgspec
 
 from ..cluster.emulation.linux import reserve
-from ..files import to_json
+from ..errors import InputError
+from ..files import read_bytes, to_json
 from ..quantities import Instant, Number, Rank
 from .event_hook import HOOK_VARIABLE, start_hook
 
@@ -79,7 +80,7 @@ class EventLog:
 
     def _opened(self) -> int:
         self.path.parent.mkdir(exist_ok=True)
-        descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         if self._room_bytes:
             with contextlib.suppress(OSError):  # full: what was kept before is there
                 reserve(descriptor, os.fstat(descriptor).st_size + self._room_bytes)
@@ -91,7 +92,8 @@ class EventLog:
         try:
             descriptor = self._opened()
             try:
-                os.write(descriptor, to_json(event).encode()[:MAX_LINE_BYTES] + b"\n")
+                cut_off = _ends_within_a_line(descriptor)
+                os.write(descriptor, b"\n" * cut_off + to_json(event).encode()[:MAX_LINE_BYTES] + b"\n")
             finally:
                 os.close(descriptor)
         except OSError:
@@ -100,16 +102,32 @@ class EventLog:
             self._hook(event)
 
 
+def _ends_within_a_line(descriptor: int) -> bool:
+    """Return whether the last line of a file was cut off, by a crash or a full disk: the next is not a part of it."""
+    size = os.fstat(descriptor).st_size
+    return size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
+
+
 def read_events(folder: Path) -> list[Event]:
-    """Return the events of all ranks in order of time; lines that were cut off or damaged are left out."""
+    """Return the events of all ranks in order of time; lines that were cut off or damaged are left out.
+
+    So is what is no file, or cannot be read.
+    """
     events = []
     for path in sorted(folder.glob("*.jsonl")):
-        for line in path.read_bytes().splitlines():
-            try:
-                events.append(msgspec.json.decode(line, type=Event))
-            except (ValueError, RecursionError):  # msgspec's errors, and UnicodeDecodeError
-                continue
+        with contextlib.suppress(InputError):
+            events += _events_of(read_bytes(path))
     return sorted(events, key=lambda event: event.time_s)
+
+
+def _events_of(lines: bytes) -> list[Event]:
+    events = []
+    for line in lines.splitlines():
+        try:
+            events.append(msgspec.json.decode(line, type=Event))
+        except (ValueError, RecursionError):  # msgspec's errors, and UnicodeDecodeError
+            continue
+    return events
 
 
 def launcher_ended(pid: int) -> Event:

@@ -15,7 +15,7 @@ from ..bench.pool import start_fork_server
 from ..cluster.local import usable_cores
 from ..device import count
 from ..errors import InputError, MeshwrightError
-from ..files import to_json
+from ..files import readable, to_json
 from ..temporary import process_folder
 from .agent import STOPPED_EXIT_CODE, AgentStart, failure_text, first_failure, run_agent
 from .checkpoint.folder import latest_checkpoint
@@ -24,6 +24,7 @@ from .config import JobConfig
 from .events import Event, EventLog, ended_launchers
 from .meeting import is_here
 from .run_folder import RunFolder
+from .surroundings import handlers_kept, have_descriptors
 from .worker import main as worker_main
 
 
@@ -48,6 +49,7 @@ def launch(run_dir: str, *, config: JobConfig, ranks: int) -> str:
     for name in logging.root.manager.loggerDict:  # what they say is said in the events; each has a level of its own
         if name.startswith(("torch.distributed.elastic", "torch.multiprocessing")):
             logging.getLogger(name).setLevel(logging.CRITICAL)
+    have_descriptors(ranks)
     start_fork_server("meshwright.train.worker")
     settings = config.launch
     host, _, port = settings.rendezvous.rpartition(":")
@@ -62,7 +64,7 @@ def launch(run_dir: str, *, config: JobConfig, ranks: int) -> str:
 
     with tempfile.TemporaryDirectory(dir=process_folder()) as logs:
         start = AgentStart(
-            name=os.path.basename(run_dir) or "job",
+            name=readable(os.path.basename(run_dir)) or "job",
             ranks=ranks,
             nodes=settings.nodes,
             min_nodes=settings.min_nodes or settings.nodes,
@@ -76,7 +78,8 @@ def launch(run_dir: str, *, config: JobConfig, ranks: int) -> str:
             is_complete=now_complete,
         )
         try:
-            run_agent(start, worker_main, (run_dir, os.getpid(), to_json(config)), events)
+            with handlers_kept():
+                run_agent(start, worker_main, (run_dir, os.getpid(), to_json(config)), events)
         except ChildFailedError as error:
             if all(failure.exitcode == STOPPED_EXIT_CODE for failure in error.failures.values()):
                 why = Counter(ended_launchers(folder.events)) - ended_before

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import socket
 import sys
 import time
@@ -107,7 +108,8 @@ class _Events:
         from tensorboardX.record_writer import RecordWriter
 
         folder.mkdir(exist_ok=True)
-        self._writer = RecordWriter(str(folder / f"events.out.tfevents.{int(time.time())}.{socket.gethostname()}"))
+        name = f"events.out.tfevents.{int(time.time())}.{socket.gethostname()}.{os.getpid()}"  # a clock may jump back
+        self._writer = RecordWriter(str(folder / name))
         self._put(file_version="brain.Event:2")
 
     def write(self, step: int, scalars: dict[str, float]) -> None:

@@ -50,12 +50,21 @@ class GoesOn:
                 f"{where} was reached with seed {saved.seed} and {saved.next_sequence} sequences, the run has seed "
                 f"{train.seed} and batches of {train.global_batch}"
             )
+        self.check_end(saved.step)
         said = set(filter(None, os.environ.get(CHANGED_VARIABLE, "").split(",")))
         found = [difference for difference in self.differences(saved) if difference.key not in said]
         if found:
             raise InputError(
                 f"{where} was saved by another job: {'; '.join(map(str, found))}; to go on all the same: "
                 f"--resume {self._folder.path} {' '.join(f'--changed {difference.key}' for difference in found)}"
+            )
+
+    def check_end(self, step: int) -> None:
+        """Raise InputError where a checkpoint is from beyond the last step: it is not what the run ends with."""
+        if step > self._config.train.steps:
+            raise InputError(
+                f"{self._folder.checkpoints}: step {step} is saved, the run ends at train.steps = "
+                f"{self._config.train.steps}; give it {step} or more, or set the newer checkpoints aside"
             )
 
     def from_nothing(self, warn: Callable[[str], None]) -> None:

@@ -22,7 +22,7 @@ from ..layout import Plan
 from ..machine_load import Load
 from ..timeline import STEP_PARTS, Performance, Timeline, chrome_trace, parse_chrome_trace
 from ..units import format_bytes
-from .config import JobConfig, to_toml
+from .config import JobConfig, read_whole_config, to_toml
 from .secret import secret_in
 
 _MAY_END = {"loss", "validation_loss", "grad_norm"}  # as figures of a run that diverged: NaN or infinite
@@ -179,8 +179,12 @@ class RunFolder:
         return sorted(places, key=lambda place: place.rank)
 
     def config(self) -> JobConfig:
-        """Return the resolved configuration of the run."""
+        """Return the resolved configuration of the run; what an older version did not write has its default."""
         return read_struct(self.path / "config.toml", JobConfig)
+
+    def whole_config(self) -> JobConfig:
+        """Return the same to train by; InputError where a part of it is missing, since a default is another job."""
+        return read_whole_config(self.path / "config.toml")
 
     def plan(self) -> Plan:
         """Return the plan of the run."""
@@ -196,11 +200,11 @@ class RunFolder:
 
     def metric_rows(self) -> list[dict[str, float]]:
         """Return the numbers of each row of metrics.jsonl; a last line that was cut off by a crash is left out."""
-        rows = self._metric_rows()
+        rows = [row for _, row in self._metric_lines()]
         return [{name: value for name, value in row.items() if not isinstance(value, list)} for row in rows]
 
-    def _metric_rows(self) -> list[dict[str, float | list[int]]]:
-        """Return the whole rows; asynchronous runs list the ranks that were in."""
+    def _metric_lines(self) -> list[tuple[str, dict[str, float | list[int]]]]:
+        """Return each whole line with the row that it holds; asynchronous runs list the ranks that were in."""
         if not self.metrics.exists():
             return []
         rows = []
@@ -217,13 +221,14 @@ class RunFolder:
                 endless = [name for name, value in row.items() if name not in _MAY_END and not _is_finite(value)]
                 if endless:
                     raise InputError(f"{where}: {endless[0]}: expected a finite number")
-                rows.append(row)
+                rows.append((line, row))
         return rows
 
-    def keep_metrics_before(self, step: int) -> None:
-        """Drop rows of `step` and later, which a resumed run writes again."""
-        rows = [row for row in self._metric_rows() if cast(float, row["step"]) < step]
-        write_atomic(self.metrics, "".join(json.dumps(row) + "\n" for row in rows).encode())
+    def keep_metrics_before(self, step: int) -> int:
+        """Drop rows of `step` and later, which a resumed run writes again; return how many earlier steps have none."""
+        kept = {line: row["step"] for line, row in self._metric_lines() if cast(float, row["step"]) < step}
+        write_atomic(self.metrics, "".join(kept).encode())
+        return step - len({cast(float, each) for each in kept.values()})
 
     def _write_trace(self, name: str, timeline: Timeline) -> None:
         write_atomic(self.path / name, json.dumps(chrome_trace(timeline)).encode())
@@ -246,6 +251,8 @@ def check_writable(path: Path, needed_bytes: int) -> None:
     existing = path
     while not existing.exists() and existing != existing.parent:
         existing = existing.parent
+    if path.is_symlink() and existing != path:
+        raise InputError(f"--run-dir {path}: is a link to {os.readlink(path)}, where nothing is")
     if not existing.is_dir():
         raise InputError(f"--run-dir {path}: {existing} is not a folder")
     if not os.access(existing, os.W_OK | os.X_OK):

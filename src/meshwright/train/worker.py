@@ -53,12 +53,14 @@ from .meeting import host_store, join_torchruns
 from .replan import ensure_planned
 from .run_folder import RunFolder, how_to_go_on
 from .store import SealedStore
+from .surroundings import unheard_goes_on
 from .topology_file import export_switches
 from .watch import Watch
 
 WARM_UP_STEPS = 5  # of a run are not measured
 START_S = 60.0  # the least that ranks wait for each other to start
 SAVE_PATIENCE_S = 1.0  # for the checkpoint under way when another rank has died
+CORPUS_READ = "meshwright/corpus"  # in the store: the checksum of what rank 0 has read
 GRACE_S = 20.0  # for a rank to save after the launcher has died
 FAREWELL_S = 5.0  # for the others to ask, before the store ends with rank 0, who is to blame that it leaves
 
@@ -114,7 +116,8 @@ def joined_ranks(config: JobConfig, folder: RunFolder) -> Iterator[Member]:
     set_current(device)
     store = _join(backend, config, folder, device, here) if here.world_size > 1 else None
     try:
-        yield Member(here, device)
+        with unheard_goes_on():
+            yield Member(here, device)
     finally:
         if dist.is_initialized():
             dist.destroy_process_group()
@@ -132,7 +135,7 @@ def _bind(here: Place, device: torch.device) -> None:
 
 def train_rank(folder: RunFolder, member: Member) -> str:
     """Run the planned job of a run folder on this rank; return "" or what stopped it."""
-    config, plan = folder.config(), folder.plan()
+    config, plan = folder.whole_config(), folder.plan()
     if member.place.world_size != plan.layout.world_size:
         raise InputError(
             f"{folder.path}: planned for {plan.layout.world_size} ranks, started with {member.place.world_size}"
@@ -196,10 +199,13 @@ def _train(config: JobConfig, plan: Plan, folder: RunFolder, here: Place, device
     corpus = load_corpus(
         data.paths, data.pattern, data.tokenizer, data.validation_share, data.seq_len, kept_folder("tokens")
     )
+    if ranks > 1:
+        _check_same_text(corpus.content, rank)
     trainer = Trainer(config, plan, corpus, folder, rank=rank, device=device)
-    listen(folder.path, rank)
-    folder.write_rank(rank, _network_bytes_per_s(here), switches_above(os.environ) if KEEPS_ORDER else ())
-    with Watch(trainer.events, lambda: trainer.current_step, rank=rank, ranks=ranks) as watch:
+    with _written(folder):
+        listen(folder.path, rank)
+        folder.write_rank(rank, _network_bytes_per_s(here), switches_above(os.environ) if KEEPS_ORDER else ())
+    with _written(folder), Watch(trainer.events, lambda: trainer.current_step, rank=rank, ranks=ranks) as watch:
         for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
             signal.signal(signum, trainer.request_stop)
         try:
@@ -210,8 +216,6 @@ def _train(config: JobConfig, plan: Plan, folder: RunFolder, here: Place, device
             watch.end()  # from here on the others may leave
             if trainer.recorder.parts:
                 _hand_in(trainer, folder, begun.until_now(), rank=rank, ranks=ranks)
-        except OSError as error:  # the run folder cannot be written any more
-            raise InputError(how_to_go_on(f"{folder.path}: {error.strerror or error}", folder.path)) from None
         except CorruptionError:  # on all ranks at once: that they leave now is no failure of theirs
             watch.end()
             if ranks > 1:
@@ -225,6 +229,28 @@ def _train(config: JobConfig, plan: Plan, folder: RunFolder, here: Place, device
     return stopped
 
 
+@contextlib.contextmanager
+def _written(folder: RunFolder) -> Iterator[None]:
+    """Say in one line, in the body of a `with`, what of the run folder cannot be written (any more)."""
+    try:
+        yield
+    except OSError as error:
+        where = error.filename or folder.path
+        raise InputError(how_to_go_on(f"{where}: {error.strerror or error}", folder.path)) from None
+
+
+def _check_same_text(content: str, rank: int) -> None:
+    """Raise InputError where this rank has read other text than rank 0; called on all ranks."""
+    store = dist.distributed_c10d._get_default_store()
+    if rank == 0:
+        store.set(CORPUS_READ, content)
+    elif store.get(CORPUS_READ).decode() != content:
+        raise InputError(
+            f"data.paths: rank {rank} has read other text than rank 0: its files were written while the job started, "
+            "or differ from machine to machine; train on a copy that nobody writes"
+        )
+
+
 def _network_bytes_per_s(here: Place) -> float | None:
     """Return what this host's network can, on one rank of each host of a job of several: the report holds use to it."""
     one_host = here.local_world_size == here.world_size
@@ -235,9 +261,11 @@ def _logged_run(trainer: Trainer, folder: RunFolder, *, first: bool) -> str:
     """Run the loop, with a log on the first rank; return "" or what stopped it."""
     if not first:
         return trainer.run(None)
-    folder.keep_metrics_before(trainer.first_step)
+    lost = folder.keep_metrics_before(trainer.first_step)
     log = RunLog(folder, trainer.first_step, trainer.config.train.steps)
     try:
+        if lost:
+            log.say(f"warning: {folder.metrics}: {lost} of the {trainer.first_step} earlier steps have no row")
         return trainer.run(log)
     finally:
         lenient = trainer.config.train.on_storage_error == "warn"

@@ -11,8 +11,9 @@ import torch
 import torch.distributed as dist
 
 from meshwright.backend.faults.failures import RankFailure
+from meshwright.errors import InputError
 from meshwright.layout import Layout
-from meshwright.train.worker import joined_ranks, train_rank
+from meshwright.train.worker import _check_same_text, joined_ranks, train_rank
 from testkit.train_jobs import small_job, write_corpus, write_run
 
 RANKS, DEAD, LATE_S = 3, 2, 1.5
@@ -89,3 +90,22 @@ def test_a_rank_that_is_busy_for_long_before_its_first_step_is_not_late(tmp_path
     assert [pipe.recv() if pipe.poll(250) else None for pipe in ours] == [2.5, 2.5]
     for process in ranks:
         process.join()
+
+
+def hold_against_rank_0(rank, world_size, store, checksums):
+    """Say what a rank is told that has read the text with its checksum."""
+    dist.init_process_group("meshwright", store=store, rank=rank, world_size=world_size)
+    try:
+        _check_same_text(checksums[rank], rank)
+    except InputError as error:
+        return str(error)
+    return ""
+
+
+def test_a_rank_that_has_read_other_text_than_rank_0_is_named_before_the_first_step(rank_pool):
+    assert rank_pool(2).run(hold_against_rank_0, ["aa", "aa"]) == ["", ""]
+
+    agreed, told = rank_pool(2).run(hold_against_rank_0, ["aa", "bb"])
+
+    assert agreed == ""
+    assert told.startswith("data.paths: rank 1 has read other text than rank 0: its files were written while the job")

@@ -29,6 +29,18 @@ def test_it_is_built_once_and_left_out_on_demand(tmp_path, monkeypatch):
     assert helper.load_helper() is None
 
 
+@pytest.mark.parametrize("kept", [0, 4096, 20_000, -40, -1])
+def test_a_library_of_which_a_part_is_missing_is_built_anew_and_never_loaded(tmp_path, kept):
+    built = helper.built_library(tmp_path)
+    whole = built.read_bytes()
+    built.unlink()  # loaded libraries stay as they are
+    built.write_bytes(whole[:kept])
+
+    ctypes.CDLL(str(helper.built_library(tmp_path)))
+
+    assert len(built.read_bytes()) == len(whole)
+
+
 def test_without_a_compiler_or_with_a_broken_one_it_is_left_out(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -158,7 +170,7 @@ def test_what_cannot_be_loaded_from_the_cache_is_built_again_in_the_temporary_fo
     source = tmp_path / "answer.c"
     source.write_text("int answer(void) { return 42; }")
     built = native.compiled(source, ("-shared", "-fPIC"), native.cache_folder())
-    built.write_bytes(b"no library")
+    built.write_bytes(b"no library" + native._seal(b"no library"))  # as it was made, of another machine say
 
     assert native.load_compiled(source, ("-shared", "-fPIC")).answer() == 42
     assert list((tmp_path / "tmp").glob("*/answer-*.so"))

@@ -1,10 +1,13 @@
 """Waiting, fences and the watch over processes."""
 
+import mmap
 import os
+import signal
 import socket
 import subprocess
 import sys
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -111,3 +114,26 @@ def test_the_end_of_a_process_is_seen_before_it_is_reaped_though_a_child_lives_o
         assert lives.ended(1)
         assert not lives.ended(2)  # of which nothing is known
         lives.close()
+
+
+@pytest.mark.parametrize("helper", HELPERS, ids=["python", "helper"])
+def test_a_waiter_that_is_stopped_meanwhile_holds_that_time_against_nobody(helper):
+    """A scheduler that suspends a job, or Ctrl-Z, stops all its ranks: none of them is late when they go on."""
+    shared = mmap.mmap(-1, mmap.PAGESIZE)
+    memory = np.frombuffer(shared, np.uint64)
+    patience = Patience(memoryview(memory), memory.ctypes.data, crowded=False, helper=helper)
+    waited_s = []
+    pid = os.fork()
+    if pid == 0:
+        patience.wait(16, 1, lambda index, target, seconds: waited_s.append(seconds))
+        os._exit(int(10 * max(waited_s)))
+
+    time.sleep(0.3)
+    os.kill(pid, signal.SIGSTOP)
+    time.sleep(3.0)
+    os.kill(pid, signal.SIGCONT)
+    time.sleep(0.3)
+    memory[16] = 1
+
+    _, status = os.waitpid(pid, 0)
+    assert 3 <= os.waitstatus_to_exitcode(status) < 30

@@ -4,7 +4,7 @@ import pytest
 
 from meshwright.errors import InputError
 from meshwright.files import convert
-from meshwright.train.config import JobConfig, load_job, template, to_toml
+from meshwright.train.config import JobConfig, load_job, read_whole_config, template, to_toml
 
 
 def test_the_template_is_the_default_job():
@@ -47,3 +47,23 @@ def test_flags_override_the_file(tmp_path):
 def test_a_bad_value_names_its_key(key, value, message):
     with pytest.raises(InputError, match=message):
         load_job(None, {key: value})
+
+
+def test_the_configuration_of_a_run_that_was_cut_off_anywhere_is_refused_and_a_whole_one_is_read(tmp_path):
+    text, path = to_toml(JobConfig()), tmp_path / "config.toml"
+    path.write_text(text)
+    assert read_whole_config(path) == JobConfig()
+
+    lines = text.splitlines(keepends=True)
+    for count in range(len(lines) - 1):
+        path.write_text("".join(lines[:count]))
+        with pytest.raises(InputError, match=r"has no \w+: the file was cut off, or is of an older version"):
+            read_whole_config(path)
+
+
+def test_a_key_that_is_missing_is_named_with_its_default(tmp_path):
+    path = tmp_path / "config.toml"
+    path.write_text(to_toml(JobConfig()).replace("keep_last = 3\n", ""))
+
+    with pytest.raises(InputError, match=r"\[train\] has no keep_last: .* \(the default is 3\)"):
+        read_whole_config(path)

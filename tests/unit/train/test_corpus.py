@@ -158,3 +158,28 @@ def test_the_content_of_a_corpus_is_that_of_its_tokens_wherever_they_lie(tmp_pat
         return load_corpus([str(folder)], "*.py", "bytes", 0.2, 32, tmp_path / "cache").content
 
     assert content("here", "text") == content("there", "text") != content("elsewhere", "other")
+
+
+def test_the_cache_of_another_corpus_under_this_ones_name_is_made_anew(tmp_path, capsys):
+    cache = tmp_path / "cache"
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.py").write_text(f"some text of {name}\n" * 50)
+        tokenized(find_files([str(tmp_path / f"{name}.py")], "*.py"), "bytes", cache)
+    first, second = sorted(cache.iterdir())
+    first_bytes = first.read_bytes()
+    first.write_bytes(second.read_bytes())
+    second.write_bytes(first_bytes)
+
+    for name in ("a", "b"):
+        again = tokenized(find_files([str(tmp_path / f"{name}.py")], "*.py"), "bytes", cache)
+        assert again.tokens.tobytes().startswith(f"some text of {name}\n".encode())
+    assert capsys.readouterr().err.count("damaged") == 2
+
+
+def test_a_file_that_goes_while_the_corpus_is_looked_through_is_named(tmp_path):
+    (tmp_path / "a.py").write_text("some text\n" * 50)
+    files = find_files([str(tmp_path / "a.py")], "*.py")
+    (tmp_path / "a.py").unlink()
+
+    with pytest.raises(InputError, match=r"data.paths: .*a\.py: No such file"):
+        tokenized(files, "bytes", tmp_path / "cache")

@@ -128,3 +128,29 @@ def test_room_that_is_kept_makes_no_events(tmp_path):
 
     assert read_events(tmp_path / "events") == []
     assert log.path.stat().st_size == 0
+
+
+def test_an_event_after_a_line_that_was_cut_off_is_not_lost_with_it(tmp_path):
+    log = EventLog(tmp_path / "e", 0)
+    log.record(Event(kind="resume", message="goes on"))
+    with log.path.open("ab") as file:
+        file.write(b'{"kind": "fail')
+
+    EventLog(tmp_path / "e", 0).record(Event(kind="failure", message="rank 1 died", culprit=1))
+
+    assert [event.kind for event in read_events(tmp_path / "e")] == ["resume", "failure"]
+
+
+def test_what_is_no_file_among_the_events_is_neither_read_nor_waited_for(tmp_path):
+    EventLog(tmp_path, 0).record(Event(kind="resume", message="goes on"))
+    os.mkfifo(tmp_path / "1.jsonl")
+    (tmp_path / "2.jsonl").mkdir()
+    (tmp_path / "3.jsonl").symlink_to("/dev/zero")
+
+    assert [event.kind for event in read_events(tmp_path)] == ["resume"]
+
+
+def test_an_event_that_names_a_file_whose_name_is_no_utf8_is_written(tmp_path):
+    EventLog(tmp_path, 0).record(Event(kind="storage", message=os.fsdecode(b"caf\xe9: disk full")))
+
+    assert [event.message for event in read_events(tmp_path)] == ["caf\\udce9: disk full"]

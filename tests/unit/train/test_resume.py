@@ -126,3 +126,20 @@ def test_steps_that_were_never_saved_are_trained_anew_and_that_is_said(folder):
     goes_on(folder, folder.config()).from_nothing(said.append)
 
     assert "nothing had been saved; 3 steps are trained anew" in said[0]
+
+
+def test_a_checkpoint_from_beyond_the_last_step_is_no_end_of_the_run(folder, monkeypatch):
+    config = folder.config()
+    saved = checkpoint_facts(config, folder.plan(), 20, CORPUS)
+    monkeypatch.setenv(CHANGED_VARIABLE, "train.steps")
+
+    with pytest.raises(InputError, match=r"step 20 is saved, the run ends at train.steps = 10; give it 20 or more"):
+        goes_on(folder, with_key(config, "train.steps", 10)).check(saved)
+
+
+def test_rows_before_the_checkpoint_stay_byte_for_byte_and_those_that_are_lost_are_counted(folder):
+    lines = [f'{{"step": {step}, "loss": {5.0 if step else "NaN"}, "ranks": [0, 1]}}\n' for step in range(10)]
+    folder.metrics.write_text("".join(lines[:3] + lines[5:]) + '{"step": 10, "lo')
+
+    assert folder.keep_metrics_before(8) == 2
+    assert folder.metrics.read_text() == "".join(lines[:3] + lines[5:8])

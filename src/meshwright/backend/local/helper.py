@@ -16,7 +16,7 @@ from ...native import compiled, load_compiled
 from .memory import LINE, SHORT_SLOTS, SLOTS, WORDS_OF_CALL
 from .reductions import Reduction
 from .slot_stores import SlotStores, SlotStoresByCall
-from .waiting import CHECK_S
+from .waiting import CHECK_S, OwnWait
 
 SOURCE = Path(__file__).with_name("helper.c")
 BF16 = SOURCE.with_name("bf16.h")
@@ -211,15 +211,14 @@ class Native:
 
     def _insist(self, function: Any) -> None:
         """Go on with an interrupted call, with looks at the other ranks in between."""
-        state, since = self._state, time.monotonic() - CHECK_S
+        state, waited = self._state, OwnWait(CHECK_S)
         awaited = (state.awaited_rank, state.awaited_number)
         yield_ns, state.yield_ns = state.yield_ns, 0
         try:
             while True:
-                now = time.monotonic()
                 if (state.awaited_rank, state.awaited_number) != awaited:
-                    awaited, since = (state.awaited_rank, state.awaited_number), now - CHECK_S
-                self._check(awaited[0] * LINE, awaited[1], now - since)
+                    awaited, waited = (state.awaited_rank, state.awaited_number), OwnWait(CHECK_S)
+                self._check(awaited[0] * LINE, awaited[1], waited.seconds())
                 if function(self.address):
                     return
         except BaseException:

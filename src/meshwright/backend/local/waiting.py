@@ -25,6 +25,7 @@ SLEEP_S = 50e-6  # the first sleep
 LONGEST_SLEEP_S = 1e-3
 CHECK_S = 20e-3  # how often the slow path looks for dead ranks
 CHECK_NS = int(CHECK_S * 1e9)
+STOPPED_S = 1.0  # of a waiter that does not look: it is not the others that are late
 GLANCE_NS = 200_000  # how long to look at one counter where another may tell the same
 ORDERED_MACHINES = {"x86_64", "i686", "s390x"}  # stores become visible in program order
 _MEMBARRIER = {"aarch64": 283, "riscv64": 283, "ppc64le": 365, "loongarch64": 283, "x86_64": 324}
@@ -61,13 +62,14 @@ class Patience:
 
         `check(index, target, waited_s)` is called every few milliseconds and raises to give up.
         """
-        start = time.monotonic()
         if self._helper is None:
-            self._wait(index, target, start, check)
+            self._wait(index, target, check)
             return
         address, spins, yield_ns = self._address + 8 * index, self.helper_spins, self.helper_yield_ns
+        waited = None
         while not self._helper.mw_wait(address, target, spins, yield_ns, CHECK_NS):
-            check(index, target, time.monotonic() - start)
+            waited = waited or OwnWait(CHECK_S)
+            check(index, target, waited.seconds())
             spins = yield_ns = 0
 
     def glance(self, index: int, target: int, waited_s: float) -> None:
@@ -86,8 +88,8 @@ class Patience:
                     return
             os.sched_yield()
 
-    def _wait(self, index: int, target: int, start: float, check: Callable[[int, int, float], None]) -> None:
-        counters = self._counters
+    def _wait(self, index: int, target: int, check: Callable[[int, int, float], None]) -> None:
+        counters, start, waited = self._counters, time.monotonic(), OwnWait()
         for _ in range(self.spins):
             if counters[index] >= target:
                 return
@@ -102,8 +104,28 @@ class Patience:
             time.sleep(nap_s(time.monotonic() - start))
             now = time.monotonic()
             if now >= next_check:
-                check(index, target, now - start)
+                check(index, target, waited.seconds())
                 next_check = now + CHECK_S
+
+
+class OwnWait:
+    """The seconds of a wait, without those in which the waiter was stopped itself.
+
+    A scheduler that suspends a job, Ctrl-Z or a machine that is paused stops all its ranks: when they go on, none of
+    them has kept the others waiting. Between two looks at a wait lie some milliseconds; where they are further apart
+    than `STOPPED_S`, the waiter did not run.
+    """
+
+    def __init__(self, seconds: float = 0.0) -> None:
+        self._last = time.monotonic()
+        self._seconds = seconds
+
+    def seconds(self) -> float:
+        """Return for how long it has been waited; to be asked at every look."""
+        now = time.monotonic()
+        passed, self._last = now - self._last, now
+        self._seconds += passed if passed < STOPPED_S else CHECK_S
+        return self._seconds
 
 
 def nap_s(waited_s: float, pace: LookPace = AWAITED) -> float:

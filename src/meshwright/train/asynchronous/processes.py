@@ -28,6 +28,7 @@ from ...parallel.asynchronous.members import MemberChange
 from ...parallel.asynchronous.worker import GradientWorker, Island, LocalWorker
 from ..corpus import load_corpus
 from ..run_folder import RunFolder
+from ..surroundings import unheard_goes_on
 from .meeting import find_servers
 from .serve import serve_run
 from .task import JobTask
@@ -113,7 +114,8 @@ def work_for_run(folder: RunFolder, rank: int, store: str) -> None:
 def _reported(pipe: Connection) -> Iterator[None]:
     """Tell the parent of an error that the body of a `with` raises, and end with its code."""
     try:
-        yield
+        with unheard_goes_on():
+            yield
     except Exception as error:
         text = str(error) if isinstance(error, MeshwrightError) else f"{type(error).__name__}: {error}"
         is_input = isinstance(error, InputError)

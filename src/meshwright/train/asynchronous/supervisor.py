@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator
 from multiprocessing import connection
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 import msgspec
 
@@ -25,6 +24,7 @@ from ...temporary import process_folder
 from ..checkpoint.folder import latest_checkpoint
 from ..events import Event, EventLog
 from ..run_folder import RunFolder
+from ..surroundings import handlers_kept, heard_signals
 from . import meeting
 from .processes import Arrival, Ended, Notice, server_main, worker_main
 
@@ -202,11 +202,11 @@ def supervise(run_dir: str) -> str:
     start_fork_server("meshwright.train.asynchronous.processes")
     with tempfile.TemporaryDirectory(dir=process_folder()) as stores:
         supervisor = RunSupervisor(RunFolder(Path(run_dir)), Path(stores))
-        before: dict[int, Any] = {s: signal.signal(s, supervisor.stop) for s in (signal.SIGINT, signal.SIGTERM)}
         try:
-            supervisor.start()
-            return supervisor.run()
+            with handlers_kept():
+                for signum in heard_signals():
+                    signal.signal(signum, supervisor.stop)
+                supervisor.start()
+                return supervisor.run()
         finally:
-            for signum, handler in before.items():
-                signal.signal(signum, handler)
             supervisor.close()

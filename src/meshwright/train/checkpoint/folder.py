@@ -7,20 +7,19 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ...errors import InputError
-from .manifest import MANIFEST, read_manifest
+from .manifest import MANIFEST, named_step, read_manifest
 
 SET_ASIDE = "damaged-"  # before the name of a checkpoint that was passed over
 
 
-def checkpoint_name(step: int) -> str:
-    """Return the name of the checkpoint after `step` steps."""
-    return f"step-{step:08d}"
-
-
 def checkpoints(folder: Path) -> list[Path]:
-    """Return the checkpoints under `folder` that have a manifest, the newest first."""
-    found = [path.parent for path in folder.glob(f"step-*/{MANIFEST}")]
-    return sorted(found, key=lambda path: (len(path.name), path.name), reverse=True)
+    """Return the checkpoints under `folder` that have a manifest, the newest first.
+
+    A copy that a person has given another name is none of them: it is not resumed from, counted or pruned.
+    """
+    steps = {path.parent: named_step(path.parent) for path in folder.glob(f"step-*/{MANIFEST}")}
+    named = {path: step for path, step in steps.items() if step is not None}
+    return sorted(named, key=named.__getitem__, reverse=True)
 
 
 def latest_checkpoint(folder: Path) -> Path | None:
@@ -67,13 +66,13 @@ def set_aside(path: Path) -> Path:
 def complete(partial: Path, final: Path) -> None:
     """Give a folder whose files are all on disk its name.
 
-    A whole checkpoint that has it already stays instead; one that is damaged is set aside.
+    A whole checkpoint that has it already stays instead; one that is damaged, or of another job, is set aside.
 
     Raises OSError if the disk refuses.
     """
     sync_folder(partial)
     if final.exists():
-        if is_whole(final):
+        if is_whole(final) and read_manifest(final).facts == read_manifest(partial).facts:
             discard(partial)
             return
         set_aside(final)
@@ -89,13 +88,12 @@ def prune(folder: Path, *, keep_last: int, keep_every: int, whole: Callable[[Pat
     """
     kept = 0
     for path in checkpoints(folder) if keep_last else []:
-        step = path.name.removeprefix("step-")
         if kept < keep_last:
             if whole(path):
                 kept += 1
             else:
                 set_aside(path)
-        elif not (keep_every and step.isdecimal() and int(step) % keep_every == 0):
+        elif not (keep_every and (named_step(path) or 0) % keep_every == 0):
             discard(path)
 
 

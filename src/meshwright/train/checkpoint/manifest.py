@@ -31,6 +31,7 @@ ITEM_BYTES = {
     **{"I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1},
 }  # the type names of safetensors
 FILE_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}\.safetensors"  # no separator, no leading dot: never leaves the folder
+STEP_DIGITS = 8  # of a step in the name of its checkpoint, at least
 _CHECKSUM_LINE = re.compile(rb'  "xxh3_128": "([0-9a-f]{32})"\n}\n\Z')
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
@@ -100,6 +101,18 @@ def piece_bytes(tensor: StoredTensor, piece: StoredPiece) -> int:
     return math.prod(piece.shape) * ITEM_BYTES[tensor.dtype]
 
 
+def checkpoint_name(step: int) -> str:
+    """Return the name of the checkpoint after `step` steps."""
+    return f"step-{step:0{STEP_DIGITS}d}"
+
+
+def named_step(folder: Path) -> int | None:
+    """Return the step that a folder's name says; None where it is not the name of a checkpoint, but of a copy, say."""
+    digits = folder.name.removeprefix("step-")
+    step = int(digits) if digits.isascii() and digits.isdecimal() and len(digits) < 20 else -1
+    return step if step >= 0 and folder.name == checkpoint_name(step) else None
+
+
 def write_manifest(folder: Path, manifest: Manifest) -> None:
     """Write the manifest of a folder, its own checksum in the last line; OSError if the disk refuses."""
     text = msgspec.json.format(msgspec.json.encode(manifest), indent=2)
@@ -108,11 +121,15 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """Return the manifest of a checkpoint; Damaged naming the file unless it is whole and adds up."""
+    """Return the manifest of a checkpoint; Damaged naming the file unless it is whole, adds up and is of its step."""
     try:
-        return _read(folder / MANIFEST)
+        manifest = _read(folder / MANIFEST)
     except InputError as error:
         raise Damaged(str(error)) from None
+    named = named_step(folder)
+    if named not in {None, manifest.facts.step}:
+        raise Damaged(f"{folder / MANIFEST}: is of step {manifest.facts.step}, its folder is named after step {named}")
+    return manifest
 
 
 def _read(path: Path) -> Manifest:

@@ -20,8 +20,8 @@ from torch import Tensor
 from torch.distributed import Store
 
 from ...files import write_atomic
-from .folder import checkpoint_name, complete, has_its_sizes, is_whole, prune, remove_partial
-from .manifest import CheckpointFacts, Manifest, StoredFile, StoredTensor, write_manifest
+from .folder import complete, has_its_sizes, is_whole, prune, remove_partial
+from .manifest import CheckpointFacts, Manifest, StoredFile, StoredTensor, checkpoint_name, write_manifest
 from .pieces import Piece, merge_tables, write_file
 
 PROBLEM = "checkpoint/problem"  # in the store: why the last save failed

@@ -6,8 +6,8 @@ from pathlib import Path
 from ...device import generator_states, set_generator_state
 from ...errors import InputError
 from ...parallel.engine import Shard
-from .folder import checkpoint_name, checkpoints, set_aside
-from .manifest import CheckpointFacts, Damaged, read_manifest
+from .folder import checkpoints, set_aside
+from .manifest import CheckpointFacts, Damaged, checkpoint_name, named_step, read_manifest
 from .pieces import Piece, read_pieces, verify_pieces
 
 Sum = Callable[[int], int]  # of one whole number of each rank, over all ranks
@@ -77,7 +77,7 @@ def restore(
     set aside once an older one is loaded; if all are damaged, InputError says why the newest one is. InputError as well
     where one is whole but does not fit, or `accept` refuses it.
     """
-    steps = [int(path.name.removeprefix("step-")) for path in checkpoints(folder)] if rank == 0 else []
+    steps = [named_step(path) or 0 for path in checkpoints(folder)] if rank == 0 else []
     first = ""
     passed_over: list[Path] = []
     while step := total(steps.pop(0) + 1 if steps else 0):

@@ -11,7 +11,7 @@ import torch
 
 from meshwright.errors import InputError
 from meshwright.parallel.engine import whole
-from meshwright.train.checkpoint.folder import checkpoints, latest_checkpoint
+from meshwright.train.checkpoint.folder import checkpoints, latest_checkpoint, prune
 from meshwright.train.checkpoint.manifest import CheckpointFacts, read_manifest
 from meshwright.train.checkpoint.pieces import Piece, verify_pieces
 from meshwright.train.checkpoint.saver import Saver
@@ -197,6 +197,44 @@ def test_the_last_ones_and_every_so_manieth_are_kept(folder):
 
     assert [path.name[-2:] for path in checkpoints(folder)] == ["70", "60", "30"]
     assert len(os.listdir(folder)) == 3
+
+
+def test_a_copy_that_a_person_has_named_is_neither_taken_for_a_checkpoint_nor_counted_nor_removed(folder):
+    mine = pieces_of(shards())
+    for step in (5, 10):
+        save(folder, step, mine)
+    copies = ["step-00000005-copy", "step-00000099.bak", "step-9", "step--1", "step-000000000000010", "step-\u0661"]
+    for name in copies:
+        shutil.copytree(folder / "step-00000005", folder / name)
+
+    prune(folder, keep_last=1, keep_every=0)
+    facts = restored(folder, shards())
+
+    assert facts.step == 10
+    assert sorted(os.listdir(folder)) == sorted(["step-00000010", *copies])
+
+
+def test_a_checkpoint_under_the_name_of_another_step_is_not_gone_on_from_and_the_step_is_saved(folder):
+    save(folder, 5, pieces_of(shards()))
+    shutil.copytree(folder / "step-00000005", folder / "step-00000010")
+
+    assert restored(folder, shards()).step == 5
+    assert (folder / "damaged-step-00000010").exists()
+    shutil.copytree(folder / "step-00000005", folder / "step-00000010")
+    save(folder, 10, pieces_of(shards()))
+
+    assert restored(folder, shards()).step == 10
+
+
+def test_a_checkpoint_of_another_job_that_was_put_in_the_way_is_set_aside(folder):
+    saver = Saver(folder)
+    saver.save(CheckpointFacts(step=5, seed=7), pieces_of(shards()))
+    saver.finish()
+
+    save(folder, 5, pieces_of(shards(steps=2)))
+
+    assert read_manifest(folder / "step-00000005").facts.seed == 0
+    assert read_manifest(folder / "damaged-step-00000005").facts.seed == 7
 
 
 def test_another_models_checkpoint_is_refused(folder):

@@ -1,0 +1,35 @@
+"""Standard input, output and error, which a process may have been started without, or with a strict encoding."""
+
+import io
+import os
+import sys
+
+
+def open_standard_streams() -> None:
+    """Have all three open: else the next file that is opened would get their number, and what libraries say.
+
+    A file name that is not UTF-8 is printed with escapes.
+    """
+    missing = [number for number in range(3) if not _is_open(number)]
+    for number in missing:
+        null = os.open(os.devnull, os.O_RDWR)
+        if null != number:
+            os.dup2(null, number)
+            os.close(null)
+        os.set_inheritable(number, True)
+    if sys.stdin is None:
+        sys.stdin = open(0, closefd=False)  # noqa: SIM115, as Python's own
+    if sys.stdout is None:
+        sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
+    if sys.stderr is None:
+        sys.stderr = sys.__stderr__ = open(2, "w", closefd=False)  # type: ignore[misc]  # noqa: SIM115
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def _is_open(number: int) -> bool:
+    try:
+        os.fstat(number)
+    except OSError:
+        return False
+    return True
