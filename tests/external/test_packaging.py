@@ -28,7 +28,7 @@ def run(*arguments: object, cwd: Path) -> str:
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
-    """Build the sdist from what git tracks, and the wheel from the sdist, with the setuptools of this environment."""
+    """Build the sdist from what git tracks, and the wheel from the sdist, with the hatchling of this environment."""
     folder = tmp_path_factory.mktemp("built")
     listed = run("git", "ls-files", "-co", "--exclude-standard", cwd=ROOT).split("\n")
     tree = folder / "tree"
@@ -38,6 +38,14 @@ def built(tmp_path_factory):
             (tree / name).write_bytes((ROOT / name).read_bytes())
     run(sys.executable, "-m", "build", "--no-isolation", "--outdir", folder / "dist", tree, cwd=folder)
     return folder / "dist"
+
+
+def test_building_leaves_nothing_in_the_tree(built):
+    """Not even what git would ignore."""
+    tree = built.parent / "tree"
+    listed = set(filter(None, run("git", "ls-files", "-co", "--exclude-standard", cwd=ROOT).split("\n")))
+
+    assert {str(path.relative_to(tree)) for path in tree.rglob("*") if path.is_file()} <= listed
 
 
 def test_the_wheel_holds_every_file_of_the_package(built):
