@@ -117,7 +117,10 @@ def test_ctrl_c_twice_leaves_now_though_a_rank_is_stuck(begin):
     stuck.suspend()  # the other rank waits for it, and so does the launcher
 
     os.killpg(job.process.pid, signal.SIGINT)
-    time.sleep(1.5)
+    end = time.monotonic() + 1.5
+    while time.monotonic() < end:
+        stuck.suspend()  # again, where the launcher has let it go on to hear that it is told to stop
+        time.sleep(0.005)
     os.killpg(job.process.pid, signal.SIGINT)
     code, errors = job.end(timeout_s=15)
 
