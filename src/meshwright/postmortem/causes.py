@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from .facts import Exit, Fact, Failure, RankIdentity, Spoke, Timeout, Torchrun, Where, of
 from .position import HangPosition
 from .verdict import Kind, shortened
-from .world import ranks_seen, world_of
+from .world import is_address, ranks_seen, short_host, world_of
 
 # where no clock tells what came first: the more a fault explains, the sooner it is taken for the cause
 ORDER: tuple[Kind, ...] = (
@@ -19,7 +19,6 @@ ORDER: tuple[Kind, ...] = (
 CLOCKS_S = 2.0  # by which clocks of hosts, printed in whole seconds, may differ
 SLACK_S = 3600.0  # an evaluation or a checkpoint between two calls may take so long
 _OURS = re.compile(r"python|pt_|torch|ray::|train|main", re.IGNORECASE)
-_ADDRESS = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}|[0-9a-fA-F]*:[0-9a-fA-F:.]*")
 _NAME = re.compile(r"process \d+ \((?P<name>[^)]*)\)")
 _LEAST_ORDER = ("killed", "exception", "network")  # of what shows only that something ended, or a link
 _LACKS = {
@@ -153,9 +152,7 @@ def _leads_to(failure: Failure, identity: RankIdentity) -> bool:
 
 def _same_host(one: str, other: str) -> bool:
     """Whether two names may be of one host: of a name and an address that is not known."""
-    if bool(_ADDRESS.fullmatch(one)) != bool(_ADDRESS.fullmatch(other)):
-        return True
-    return one == other if _ADDRESS.fullmatch(one) else one.split(".")[0] == other.split(".")[0]
+    return is_address(one) != is_address(other) or short_host(one) == short_host(other)
 
 
 def _same_bus(nccl: str, kernel: str) -> bool:
