@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from .facts import Exit, Fact, Failure, RankIdentity, Spoke, Timeout, Torchrun, Where, of
 from .position import HangPosition
 from .verdict import Kind, shortened
-from .world import ranks_seen, world_of
+from .world import is_address, ranks_seen, short_host, world_of
 
 # where no clock tells what came first: the more a fault explains, the sooner it is taken for the cause
 ORDER: tuple[Kind, ...] = (
@@ -19,7 +19,6 @@ ORDER: tuple[Kind, ...] = (
 CLOCKS_S = 2.0  # by which clocks of hosts, printed in whole seconds, may differ
 SLACK_S = 3600.0  # an evaluation or a checkpoint between two calls may take so long
 _OURS = re.compile(r"python|pt_|torch|ray::|train|main", re.IGNORECASE)
-_ADDRESS = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}|[0-9a-fA-F]*:[0-9a-fA-F:.]*")
 _NAME = re.compile(r"process \d+ \((?P<name>[^)]*)\)")
 _LEAST_ORDER = ("killed", "exception", "network")  # of what shows only that something ended, or a link
 _LACKS = {
@@ -153,9 +152,7 @@ def _leads_to(failure: Failure, identity: RankIdentity) -> bool:
 
 def _same_host(one: str, other: str) -> bool:
     """Whether two names may be of one host: of a name and an address that is not known."""
-    if bool(_ADDRESS.fullmatch(one)) != bool(_ADDRESS.fullmatch(other)):
-        return True
-    return one == other if _ADDRESS.fullmatch(one) else one.split(".")[0] == other.split(".")[0]
+    return is_address(one) != is_address(other) or short_host(one) == short_host(other)
 
 
 def _same_bus(nccl: str, kernel: str) -> bool:
@@ -201,28 +198,33 @@ def _of_first_host(exits: Sequence[Exit]) -> list[Exit]:
 
 
 def _together(exits: Sequence[Exit]) -> list[Exit]:
-    """Return the exits with those that ended as the first one did, in its second, put beside it.
+    """Return the exits with those that ended in the second of the first one put beside it, or before it.
 
-    Which of them torchrun "observed first" is chance: without an error file it takes the time at which it looked. By a
-    signal that no launcher sends (a full /dev/shm, a broken library) all are first; of exit codes none keeps its rank,
-    for one of them may be the error that the others followed.
+    Which of them torchrun "observed first" is chance: without an error file it takes the time at which it looked. Who
+    ended by a signal that no launcher sends comes before who gave up with a code. Where several ended by one such
+    signal (a full /dev/shm, a broken library) all are first; of equal codes none keeps its rank, for one of them may be
+    the error that the others followed.
     """
     found = list(exits)
     for place, first in enumerate(exits):
         if not first.first or first.rank is None or first.time_s is None or not first.code:
             continue
-        alike = [at for at, end in enumerate(exits) if not end.first and _ends_with(end, first)]
-        if _signal_of(first.code) not in {0, *_CONSEQUENCES}:
-            for at in alike:
-                found[at] = replace(exits[at], first=True)
-        elif alike and not _signal_of(first.code):
+        beside = [at for at, end in enumerate(exits) if not end.first and _ended_with(end, first)]
+        killed = [at for at in beside if _signal_of(exits[at].code) not in {0, *_CONSEQUENCES}]
+        if signal := _signal_of(first.code):
+            killed = [at for at in killed if exits[at].code == first.code and signal not in _CONSEQUENCES]
+        for at in killed:
+            found[at] = replace(exits[at], first=True)
+        if not signal and killed:
+            found[place] = replace(first, first=False)
+        elif not signal and any(exits[at].code == first.code for at in beside):
             found[place] = replace(first, rank=None, pid=None, local_rank=None)
     return found
 
 
-def _ends_with(end: Exit, first: Exit) -> bool:
-    """Whether two processes of one summary ended alike within the resolution of its clock."""
-    return end.code == first.code and end.time_s is not None and abs(end.time_s - (first.time_s or 0.0)) <= CLOCKS_S
+def _ended_with(end: Exit, first: Exit) -> bool:
+    """Whether two processes ended within the resolution of a summary's clock."""
+    return end.time_s is not None and abs(end.time_s - (first.time_s or 0.0)) <= CLOCKS_S
 
 
 def _signal_of(code: int) -> int:

@@ -324,10 +324,14 @@ class Spoke(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Environment(msgspec.Struct, frozen=True, kw_only=True):
-    """What a log prints of RANK and WORLD_SIZE: a process, or a host where the launcher counts those."""
+    """What a log prints of RANK and WORLD_SIZE: a process, or a host where the launcher counts those.
+
+    With LOCAL_RANK beside them (`has_local`) they are a process's.
+    """
 
     number: int
     world: int
+    has_local: bool = False
     where: Where
 
 

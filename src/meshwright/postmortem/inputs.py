@@ -39,6 +39,7 @@ from .facts import (
     StackTrace,
     StoreWait,
     Timeout,
+    Torchrun,
     Where,
     of,
 )
@@ -213,9 +214,11 @@ def _with_ranks(facts: list[Fact]) -> list[Fact]:
 def _of_environment(facts: list[Fact]) -> list[Fact]:
     """Return the facts, and that the rank that a log's RANK says has spoken in it.
 
-    Not where another rank speaks in that log, or a larger one than WORLD_SIZE has anywhere: RANK then counts hosts.
+    Not where another rank speaks in that log, or a larger one than WORLD_SIZE has anywhere, or torchrun started the
+    ranks: RANK then counts hosts.
     """
-    told = of(facts, Environment)
+    by_hosts = bool(of(facts, Torchrun))
+    told = [one for one in of(facts, Environment) if one.has_local or not by_hosts]
     if not told:
         return facts
     largest = max(ranks_seen(facts), default=-1)

@@ -63,7 +63,8 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
     for index, message in enumerate(messages):
         text = message.text
         if "RANK=" in text and (set_ := _ENVIRONMENT.search(text)) and int(set_["rank"]) < int(set_["world"]):
-            yield Environment(number=int(set_["rank"]), world=int(set_["world"]), where=message.where)
+            local = "LOCAL_RANK=" in text
+            yield Environment(number=int(set_["rank"]), world=int(set_["world"]), has_local=local, where=message.where)
         if not _TELLS.search(text):
             continue
         if "noticed that" in text or "exited with non-zero" in text or "BAD TERM" in text or "MPI_ABORT" in text:

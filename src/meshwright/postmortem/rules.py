@@ -12,7 +12,7 @@ from .position import HangPosition
 from .standing import by_kernels, by_stacks, stand_of
 from .stragglers import by_stragglers
 from .verdict import NEXT, Kind, Verdict
-from .world import A_HOST, ranks_seen
+from .world import A_HOST, ranks_seen, short_host
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,7 +112,7 @@ def _numbers_gpus(case: Case) -> bool:
 
 def _is_one_host(case: Case) -> bool:
     seen = ranks_seen(case.facts)
-    hosts = {host.split(".")[0] for fact in case.facts if (host := getattr(fact, "host", ""))}
+    hosts = {short_host(host) for fact in case.facts if (host := getattr(fact, "host", ""))}
     return len(seen) > 1 and max(seen) < A_HOST and len(hosts) < 2
 
 

@@ -1,5 +1,6 @@
 """Which ranks the files speak of, and how many there are."""
 
+import re
 from collections.abc import Iterable
 
 from msgspec.structs import replace
@@ -7,6 +8,7 @@ from msgspec.structs import replace
 from .facts import Absentees, Fact, Fingerprint, RankIdentity, Spoke, WorldSize, of
 
 MOST_RANKS = 2**17  # a larger number in a line is no rank
+_ADDRESS = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}|[0-9a-fA-F]*:[0-9a-fA-F:.]*")
 A_HOST = 8  # ranks that usually share a host: as many silent ones in a row are a log that was not collected
 
 
@@ -21,6 +23,16 @@ def of_real_ranks(fact: Fact) -> Fact | None:
         kept = tuple(one for one in ranks if 0 <= one < MOST_RANKS)
         return replace(fact, ranks=kept) if kept or not isinstance(fact, Absentees) else None
     return fact
+
+
+def is_address(host: str) -> bool:
+    """Return whether a host is called by its address."""
+    return _ADDRESS.fullmatch(host) is not None
+
+
+def short_host(host: str) -> str:
+    """Return the name of a host without its domain; an address as it is."""
+    return host if is_address(host) else host.split(".")[0]
 
 
 def ranks_seen(facts: Iterable[Fact]) -> set[int]:

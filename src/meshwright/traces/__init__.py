@@ -2,5 +2,6 @@
 
 The way of a file through here: `opening` (bytes of a file, packed or not, of a folder, an archive) -> `events` (the
 events of a Chrome trace, streamed) -> `kineto`, `ascend`, `nsys` or `chakra` (what each rank did: `RankTrace`) ->
-`reading` (which file is which rank) -> `usage` (where a step went) and `arrivals` (who comes last to the collectives).
+`reading` (which file is which rank) -> `usage` (where a step went), `meetings` and `culprit` (who comes last to the
+collectives, and what it costs).
 """

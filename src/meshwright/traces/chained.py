@@ -4,101 +4,127 @@ A rank that is late to the first bucket of a gradient holds up all that stand be
 computing meanwhile, and lose the time when they have computed everything and the rest of the chain still runs.
 """
 
+import itertools
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
+import numpy.typing as npt
 
-from .intervals import Array
-from .meetings import RankArrival, TracedMeeting
+from .intervals import EMPTY, Array
+from .meetings import TracedMeeting
+from .model import RankTrace
 
 NEAR_S = 25e-6  # between two kernels of a stream that never idles; after more, the second one was not ready before
 StepOfRank = tuple[int, int]  # a step, a rank
+Times = npt.NDArray[np.float64]
 
 
-class _Coverage:
-    """How much of a set lies before a time."""
+class _Seen:
+    """One chain as one of its ranks saw it, each list as long as the chain."""
 
-    def __init__(self, found: Array) -> None:
-        self._starts, self._ends = found[:, 0], found[:, 1]
-        self._before = np.concatenate(([0.0], np.cumsum(self._ends - self._starts)))
+    def __init__(self, chain: Sequence[TracedMeeting], rank: int, held: "_Held") -> None:
+        own = [next(arrival for arrival in meeting.arrivals if arrival.rank == rank) for meeting in chain]
+        moved = np.asarray([arrival.moved_s for arrival in own])
+        starts = np.asarray([meeting.last.start_s for meeting in chain]) - moved
+        transfers = np.maximum([meeting.transfer_s for meeting in chain], 0.0)
+        exposed, hidden = transfers.copy(), np.zeros(len(chain))
+        by_trace: dict[int, RankTrace] = {id(arrival.trace): arrival.trace for arrival in own}
+        of_trace = np.asarray([id(arrival.trace) for arrival in own])
+        for key, trace in by_trace.items():
+            mine = of_trace == key
+            exposed[mine] -= _covered_s(trace.compute, starts[mine], (starts + transfers)[mine])
+            rows = mine[held.places]
+            places = held.places[rows]
+            covered = _covered_s(trace.compute, held.starts_s[rows] - moved[places], held.ends_s[rows] - moved[places])
+            np.add.at(hidden, places, covered)
+        self.exposed_s: list[float] = exposed.tolist()  # of the transfer
+        self.hidden_s: list[float] = hidden.tolist()  # of the time for which the last one held it up
+        self.near = [
+            later.start_s <= before.end_s + NEAR_S for before, later in itertools.pairwise(own)
+        ]  # whether the next one follows without a gap
 
-    def between_s(self, start_s: float, end_s: float) -> float:
-        """Return the seconds that the set covers between two times."""
-        return self._until_s(end_s) - self._until_s(start_s)
 
-    def _until_s(self, time_s: float) -> float:
-        at = int(np.searchsorted(self._starts, time_s, side="right"))
-        return float(self._before[at] - max(0.0, self._ends[at - 1] - time_s)) if at else 0.0
+class _Held:
+    """When the last of each meeting of a chain held it up, on the common clock: places in the chain, starts, ends."""
+
+    def __init__(self, chain: Sequence[TracedMeeting], faults: Mapping[int, Array]) -> None:
+        found = [(at, faults[id(meeting)]) for at, meeting in enumerate(chain) if id(meeting) in faults]
+        self.places = np.repeat([at for at, _ in found], [len(rows) for _, rows in found]).astype(np.int64)
+        held = np.concatenate([EMPTY, *(rows for _, rows in found)])
+        self.starts_s, self.ends_s = held[:, 0], held[:, 1]
+
+
+def _covered_s(found: Array, starts_s: Times, ends_s: Times) -> Times:
+    """Return how much of each span a set covers."""
+    if not len(found):
+        return np.zeros(len(starts_s))
+    before = np.concatenate(([0.0], np.cumsum(found[:, 1] - found[:, 0])))
+
+    def until_s(times_s: Times) -> Times:
+        at = np.searchsorted(found[:, 0], times_s, side="right")
+        last = np.maximum(at, 1) - 1
+        return np.where(at > 0, before[at] - np.maximum(0.0, found[last, 1] - times_s), 0.0)
+
+    return until_s(ends_s) - until_s(starts_s)
 
 
 class MeetingChains:
-    """The meetings of each set of ranks in their order, and what hid in them."""
+    """The meetings of each set of ranks in their order, and what hid in them.
 
-    def __init__(self, found: Sequence[TracedMeeting]) -> None:
+    `faults` are the times at which the last of each meeting held it up, by its id, on the common clock.
+    """
+
+    def __init__(self, found: Sequence[TracedMeeting], faults: Mapping[int, Array]) -> None:
         chains: dict[tuple[int, ...], list[TracedMeeting]] = defaultdict(list)
         for meeting in sorted(found, key=lambda meeting: meeting.last.start_s):
             chains[tuple(sorted(arrival.rank for arrival in meeting.arrivals))].append(meeting)
-        self._chains = dict(chains)
-        self._arrivals = {id(m): {arrival.rank: arrival for arrival in m.arrivals} for m in found}
-        self._computed: dict[int, _Coverage] = {}
+        self._chains = {members: chain for members, chain in chains.items() if len(chain) > 1}
+        self._seen: dict[tuple[tuple[int, ...], int], _Seen] = {}
+        self._last = {
+            members: [meeting.last.rank if id(meeting) in faults else None for meeting in chain]
+            for members, chain in self._chains.items()
+        }
+        for members, chain in self._chains.items():
+            held = _Held(chain, faults)
+            self._seen |= {(members, rank): _Seen(chain, rank, held) for rank in members}
 
-    def delayed_s(self, rank: int, faults: Mapping[int, Array]) -> dict[StepOfRank, float]:
+    def delayed_s(self, rank: int) -> dict[StepOfRank, float]:
         """Return what each rank loses in each step by lags of `rank` that were hidden when they came.
 
-        `faults` are the times at which the last of each meeting held it up, by its id, on the common clock. What is
-        owed is paid by exposed transfers behind it in the chain but the last, which comes after the computation anyhow.
+        What is owed is paid by exposed transfers behind it in the chain but the last, which comes after the computation
+        anyhow.
         """
         lost: dict[StepOfRank, float] = defaultdict(float)
         for members, chain in self._chains.items():
-            lags = [at for at, meeting in enumerate(chain) if meeting.last.rank == rank and id(meeting) in faults]
-            for other in members if len(chain) > 1 and rank in members else ():
+            if rank not in members:
+                continue
+            own = [last == rank for last in self._last[members]]
+            lags = [at for at, mine in enumerate(own) if mine]
+            for other in members:
                 walked = 0
                 for at in lags if other != rank else ():
                     if at >= walked:
-                        walked = self._walk(chain, at, rank, other, faults, lost)
+                        walked = self._walk(chain, at, own, other, self._seen[members, other], lost)
         return lost
 
     def _walk(
         self,
         chain: Sequence[TracedMeeting],
         first: int,
-        rank: int,
+        own: Sequence[bool],
         other: int,
-        faults: Mapping[int, Array],
+        seen: _Seen,
         lost: dict[StepOfRank, float],
     ) -> int:
         """Follow a chain from a lag on; return the place behind what was followed."""
-        owed_s, at = 0.0, first
-        while at < len(chain):
-            meeting = chain[at]
-            own = self._arrivals[id(meeting)][other]
-            if at > first:
-                before = self._arrivals[id(chain[at - 1])][other]
-                if own.start_s > before.end_s + NEAR_S:
-                    break
-                paid_s = min(owed_s, self._exposed_s(chain[at - 1], before))
+        owed_s = seen.hidden_s[first]
+        at = first + 1
+        while at < len(chain) and seen.near[at - 1] and (owed_s > 0 or own[at]):
+            paid_s = min(owed_s, seen.exposed_s[at - 1])
+            if paid_s > 0:
                 lost[chain[at - 1].step, other] += paid_s
                 owed_s -= paid_s
-            if meeting.last.rank == rank and id(meeting) in faults:
-                owed_s += self._hidden_s(faults[id(meeting)], own)
-            elif owed_s <= 0:
-                break
+            owed_s += seen.hidden_s[at] if own[at] else 0.0
             at += 1
-        return max(at, first + 1)
-
-    def _exposed_s(self, meeting: TracedMeeting, own: RankArrival) -> float:
-        """Return how much of a transfer a rank does not hide under computation."""
-        start_s = meeting.last.start_s - own.moved_s
-        transfer_s = max(0.0, meeting.transfer_s)
-        return transfer_s - self._coverage(own).between_s(start_s, start_s + transfer_s)
-
-    def _hidden_s(self, fault: Iterable[Sequence[float]], own: RankArrival) -> float:
-        computed = self._coverage(own)
-        return sum(computed.between_s(start - own.moved_s, end - own.moved_s) for start, end in fault)
-
-    def _coverage(self, own: RankArrival) -> _Coverage:
-        key = id(own.trace)
-        if key not in self._computed:
-            self._computed[key] = _Coverage(own.trace.compute)
-        return self._computed[key]
+        return at

@@ -52,7 +52,8 @@ def find_culprit(ranks: Sequence[Sequence[RankTrace]], meetings: Meetings, step_
     everyone = sorted({arrival.rank for meeting in found for arrival in meeting.arrivals})
     steps = sorted({meeting.step for meeting in found})
     waits = {id(trace): without(trace.comm, trace.compute) for cycles in ranks for trace in cycles}
-    faults, chains = _faults(found, waits), MeetingChains(found)
+    faults = _faults(found, waits)
+    chains = MeetingChains(found, faults)
     by_step = {rank: _costs_s(rank, found, steps, faults, chains) for rank in everyone}
     costs = {rank: statistics.median(by_step[rank]) for rank in everyone}
     worst = max(everyone, key=lambda rank: costs[rank])
@@ -139,7 +140,7 @@ def _costs_s(
         if meeting.last.rank == rank and id(meeting) in faults:
             for other in meeting.arrivals[:-1]:
                 windows[meeting.step, other.rank].append((faults[id(meeting)], other.trace, other.moved_s))
-    lost = chains.delayed_s(rank, faults)
+    lost = chains.delayed_s(rank)
     for key, parts in windows.items():
         trace, moved_s = parts[0][1], parts[0][2]
         waited = without(union_of_sets([part[0] for part in parts]) - moved_s, trace.compute)

@@ -7,14 +7,14 @@ from .made import answer, joined, judge, summary, timed_out, told
 WARN = "node-7:4100:4160 [2] misc/socket.cc:483 NCCL WARN "
 
 
-def at_once(code, told, *, ranks):
-    """Torchrun's summary of ranks that ended in the same second, the last of them observed first."""
+def at_once(codes):
+    """Torchrun's summary of ranks that ended in the same second, {rank: code}, the last of them observed first."""
     lines = ["ChildFailedError:", "=" * 60, "train.py FAILED", "-" * 60, "Failures:"]
-    for rank in ranks:
-        lines += ["-" * 60, "Root Cause (first observed failure):"] if rank == ranks[-1] else []
+    for place, (rank, code) in enumerate(codes.items(), 1):
+        lines += ["-" * 60, "Root Cause (first observed failure):"] if place == len(codes) else []
         lines += [f"[{rank}]:", "  time      : 2026-11-20_10:20:58", "  host      : node-a"]
         lines += [f"  rank      : {rank} (local_rank: {rank})", f"  exitcode  : {code} (pid: {5000 + rank})"]
-        lines += ["  error_file: <N/A>", f"  traceback : {told}"]
+        lines += ["  error_file: <N/A>", "  traceback : To enable traceback see: errors.html"]
     return [*lines, "=" * 60]
 
 
@@ -253,19 +253,23 @@ CASES = {
         answer("none", unknown=True),
     ),
     "all that a bus error ends in one second are alike": (
-        at_once(-7, "Signal 7 (SIGBUS)", ranks=(1, 2, 0)),
+        at_once({1: -7, 2: -7, 0: -7}),
         answer("killed"),
     ),
     "those of more ranks that one signal ends at once are named together": (
-        ["world_size=4", *at_once(-9, "Signal 9 (SIGKILL)", ranks=(3, 1))],
+        ["world_size=4", *at_once({3: -9, 1: -9})],
         answer("killed", ranks=(1, 3)),
     ),
     "of equal exit codes in one second the first of the list is chance": (
-        at_once(1, "To enable traceback see: errors.html", ranks=(2, 0)),
+        at_once({2: 1, 0: 1}),
         answer("exception", unknown=True),
     ),
+    "who was killed comes before those that gave up in the same second": (
+        at_once({1: -9, 2: 1, 0: 1}),
+        answer("killed", 1),
+    ),
     "an error that a rank printed decides between them": (
-        ["[rank2]: ValueError: no such key", *at_once(1, "To enable traceback see: errors.html", ranks=(2, 0))],
+        ["[rank2]: ValueError: no such key", *at_once({2: 1, 0: 1})],
         answer("exception", 2),
     ),
     "UCX caught a crash in every process, of no known rank": (

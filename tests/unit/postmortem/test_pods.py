@@ -64,9 +64,17 @@ def test_an_evicted_pod_is_the_rank_that_alone_speaks_in_the_log_of_its_name(tmp
     assert (verdict.kind, named(verdict)) == ("killed", [3])
 
 
-@pytest.mark.parametrize(("other", "ranks"), [(0, [3]), (8, [])])
-def test_the_environment_that_a_pod_prints_is_its_rank_unless_ranks_are_more_than_its_world(tmp_path, other, ranks):
-    said = "RANK=3 WORLD_SIZE=4 MASTER_ADDR=bert-master-0\nwriting shard 88\n"
+@pytest.mark.parametrize(
+    ("said", "other", "ranks"),
+    [
+        ("", 0, [3]),
+        ("", 8, []),  # more ranks than its world: RANK counts hosts
+        ("W1120 10:20:00 torch/distributed/run.py:793] torchrun\n", 0, []),  # which then counts hosts too
+        ("W1120 10:20:00 torch/distributed/run.py:793] torchrun LOCAL_RANK=0 ", 0, [3]),
+    ],
+)
+def test_the_environment_that_a_pod_prints_is_its_rank_where_it_counts_processes(tmp_path, said, other, ranks):
+    said += "RANK=3 WORLD_SIZE=4 MASTER_ADDR=bert-master-0\nwriting shard 88\n"
     event = "14m Warning Evicted pod/bert-worker-2 The node was low on resource: ephemeral-storage. Threshold 10Gi\n"
     waiting = WATCHDOG.format(rank=other)
 

@@ -167,6 +167,14 @@ CASES = {
         ["(Worker pid=31) [rank0]: step 1", ray(pid=29, rank=3), killed_by_ray(31, "10.0.1.75")],
         answer("host_memory", unknown=True),
     ),
+    "workers of two addresses are on two hosts, where a local rank is no rank": (
+        [
+            ray(pid=2210, rank=3),
+            ray(pid=2210, rank=1).replace("10.0.1.75", "10.0.1.76"),
+            "failed (exitcode: -9) local_rank: 0 (pid: 77) of binary: x",
+        ],
+        answer("killed", unknown=True),
+    ),
     "a worker that speaks for two ranks is neither": (
         [ray(pid=2210, rank=3), ray(pid=2210, rank=1), killed_by_ray(2210, "10.0.1.75")],
         answer("host_memory", unknown=True),
