@@ -61,5 +61,12 @@ def _create_group(*arguments: object) -> object:
     return module.create_group(*arguments)
 
 
+def _break_graphs(rules: ModuleType) -> None:
+    """Let torch.compile call the backend and not look into it, as it does with groups in C++."""
+    if hasattr(rules, "add"):
+        rules.add("meshwright.backend")
+
+
 hooks.when_loaded(_TORCH, _register)
+hooks.when_loaded("torch._dynamo.trace_rules", _break_graphs)
 hooks.when_loaded(gloo.ACCELERATE, gloo.accept_our_name)

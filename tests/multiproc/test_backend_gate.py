@@ -5,6 +5,7 @@ import os
 import re
 from datetime import timedelta
 
+import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
@@ -38,6 +39,8 @@ def bad_calls(rank):
         "own tensor longer than its place": lambda: dist.all_to_all([torch.empty(0)] * 2, halves),
         "a negative split": lambda: dist.all_to_all_single(ones, ones.clone(), [500, 500], [-(2**40), 2**40 + LONG]),
         "a split that is no number": lambda: group.all_to_all_single(ones, ones.clone(), [500, 500], [2.5, 997.5]),
+        "splits in an array that do not add up": lambda: group.all_to_all_single(ones, ones.clone(), np.array([9, 9])),
+        "one number for splits": lambda: group.all_to_all_single(ones, ones.clone(), 500, 500),
         "splits that do not add up": lambda: dist.all_to_all_single(ones, ones.clone(), [500, 500], [500, 400]),
         "rows that do not divide": lambda: dist.all_to_all_single(torch.ones(3), torch.ones(3)),
         "three tensors for two ranks": lambda: dist.all_to_all([torch.ones(3)] * 3, [torch.ones(3)] * 3),
@@ -108,6 +111,33 @@ def refuse_all(rank, world_size, store, helper, hosts):
 @pytest.mark.filterwarnings("ignore")
 def test_every_bad_call_is_refused_before_anything_moves_and_the_group_goes_on(rank_pool, helper, hosts):
     assert rank_pool(2).run(refuse_all, helper, hosts) == [{}, {}]
+
+
+def splits_by_kind(rank, world_size, store):
+    """Return what an all-to-all with splits of each kind brings, and a message whose rank and tag are NumPy's."""
+    dist.init_process_group("meshwright", rank=rank, world_size=world_size, store=store, timeout=timedelta(seconds=20))
+    splits = [1, 3] if rank == 0 else [3, 1]
+    kinds = (list, tuple, np.array, torch.tensor, torch.Size)
+    kinds += (lambda sizes: [np.int64(size) for size in sizes], lambda sizes: [torch.tensor(size) for size in sizes])
+    found = []
+    for kind in kinds:
+        got = torch.zeros(4)
+        dist.all_to_all_single(got, torch.arange(4.0) + 10 * rank, kind(splits), kind(splits))
+        found.append(got.tolist())
+    message = torch.full((2,), 7.0 * (rank == 0))
+    if rank == 0:
+        dist.send(message, np.int64(1), tag=np.int32(3))
+    else:
+        dist.recv(message, np.int64(0), tag=np.int32(3))
+    dist.broadcast(message, np.int64(1))
+    return found, message.tolist()
+
+
+def test_numbers_of_numpy_and_tensors_of_one_number_are_whole_numbers(rank_pool):
+    first, second = rank_pool(2).run(splits_by_kind)
+
+    assert first == ([[0.0, 10.0, 11.0, 12.0]] * 7, [7.0, 7.0])
+    assert second == ([[1.0, 2.0, 3.0, 13.0]] * 7, [7.0, 7.0])
 
 
 def overlap(rank, world_size, store, asynchronous):

@@ -48,7 +48,10 @@ print([finder.name for finder in sys.meta_path if type(finder).__module__ == "me
 print(type(c10d.__loader__).__name__, type(c10d.__spec__.loader).__name__)
 """
 
-    assert python(code).stdout.splitlines() == ["['accelerate.state']", "SourceFileLoader SourceFileLoader"]
+    assert python(code).stdout.splitlines() == [
+        "['accelerate.state', 'torch._dynamo.trace_rules']",
+        "SourceFileLoader SourceFileLoader",
+    ]
 
 
 def test_looking_for_torchs_module_without_loading_it_does_not_lose_the_backend():
@@ -58,7 +61,7 @@ import importlib.util
 for finder in list(sys.meta_path):
     if type(finder).__module__ == "meshwright.hooks" and finder.name.startswith("torch"):
         package = importlib.util.find_spec("torch").submodule_search_locations[0]
-        assert finder.find_spec(finder.name, [package + "/distributed"])
+        assert finder.find_spec(finder.name, [package + "/" + finder.name.split(".")[1]])
 """
     done = python(f"{code}\nimport torch\n{INIT}")
 
@@ -69,6 +72,27 @@ def test_the_backend_is_there_without_torchs_search_for_backends():
     done = python(f"import torch, meshwright; {INIT}", TORCH_DEVICE_BACKEND_AUTOLOAD="0")
 
     assert done.stdout.strip() == "fine", done.stderr
+
+
+@pytest.mark.parametrize("imports", ["import meshwright, torch._dynamo", "import torch._dynamo, meshwright"])
+def test_compiled_code_calls_the_backend_as_it_calls_one_in_cpp(imports):
+    code = f"""
+{imports}
+import torch
+import torch.distributed as dist
+dist.init_process_group("meshwright", store=dist.HashStore(), rank=0, world_size=1)
+
+def broadcast_between(x):
+    y = x + 1
+    dist.broadcast(y, 0)
+    dist.barrier()
+    return y * 2
+
+print(torch.compile(broadcast_between, backend="eager")(torch.ones(2)).tolist())
+"""
+    done = python(code)
+
+    assert done.stdout.strip() == "[4.0, 4.0]", done.stderr
 
 
 GROUPS = """

@@ -43,6 +43,21 @@ def test_callbacks_may_wait_for_later_works_one_inside_the_other(worker):
     assert first.get_future().then(lambda _: after(5)).wait().item() == 0
 
 
+@pytest.mark.parametrize("used", [True, False])
+def test_a_closed_worker_does_what_it_is_still_given(worker, used):
+    done = []
+    if used:
+        worker.submit(PendingWork(lambda: done.append("before"), ()))
+    worker.close(timeout_s=5.0)
+    late = [PendingWork(lambda i=i: done.append(i), ()) for i in range(2)]
+    for work in late:
+        worker.submit(work)
+
+    assert all(work.is_completed() for work in late)
+    assert done == ["before"] * used + [0, 1]
+    worker.close(timeout_s=5.0)
+
+
 def test_a_future_holds_the_error_of_its_work():
     def fail():
         raise KeyError("rank 3")

@@ -3,6 +3,7 @@
 Errors are ArgumentError, raised before the call is counted, so that the group can be used afterwards.
 """
 
+import operator
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Any
@@ -72,40 +73,62 @@ def check_targets(tensors: Iterable[Tensor], what: str) -> None:
 
 def root_of(options: Any, ranks: int, what: str) -> int:
     """Return the root of a call, a rank of the group."""
-    root = options.rootRank
-    if isinstance(root, bool) or not isinstance(root, int) or not 0 <= root < ranks:
-        raise ArgumentError(f"{what}: root {root!r}: expected a rank of the group, 0 to {ranks - 1}")
+    root = index_number(options.rootRank)
+    if root is None or not 0 <= root < ranks:
+        raise ArgumentError(f"{what}: root {options.rootRank!r}: expected a rank of the group, 0 to {ranks - 1}")
     return root
 
 
 def peer_of(rank: Any, me: int, ranks: int, what: str) -> int:
     """Return the rank that a message goes to or comes from."""
-    if isinstance(rank, bool) or not isinstance(rank, int) or not 0 <= rank < ranks or rank == me:
+    peer = index_number(rank)
+    if peer is None or not 0 <= peer < ranks or peer == me:
         raise ArgumentError(f"{what}: rank {rank!r}: expected another rank of the group, 0 to {ranks - 1} but {me}")
-    return rank
+    return peer
 
 
 def tag_of(tag: Any, what: str) -> int:
     """Return the tag of a message."""
-    if isinstance(tag, bool) or not isinstance(tag, int) or not 0 <= tag <= TAG_MOST:
+    number = index_number(tag)
+    if number is None or not 0 <= number <= TAG_MOST:
         raise ArgumentError(f"{what}: tag {tag!r}: expected 0 to 2^63 - 1")
-    return tag
+    return number
 
 
-def splits_of(tensor: Tensor, splits: Sequence[Any], parts: int, what: str) -> list[int]:
-    """Return the bytes of each rank's block of `tensor` along its first axis; equal blocks if `splits` is empty."""
+def index_number(value: Any) -> int | None:
+    """Return what Python takes as an index (NumPy's integers, tensors of one integer) as an int, None for all else."""
+    if isinstance(value, bool):
+        return None
+    try:
+        return operator.index(value)
+    except TypeError:
+        return None
+
+
+def splits_of(tensor: Tensor, splits: Any, parts: int, what: str) -> list[int]:
+    """Return the bytes of each rank's block of `tensor` along its first axis; equal blocks if `splits` is empty.
+
+    `splits` are a row of whole numbers: a list, an array or a tensor.
+    """
     rows = tensor.size(0) if tensor.dim() else tensor.numel()
-    if not splits:
+    try:
+        given = list(splits)
+    except TypeError:
+        raise ArgumentError(f"{what}: splits {splits!r}: expected a number of rows for each rank") from None
+    if not given:
         if rows % parts:
             raise ArgumentError(f"{what}: {rows} rows do not divide by {parts} ranks")
-        splits = [rows // parts] * parts
-    for size in splits:
-        if isinstance(size, bool) or not isinstance(size, int) or size < 0:
-            raise ArgumentError(f"{what}: split size {size!r}: expected a number of rows, 0 or more")
-    if len(splits) != parts or sum(splits) != rows:
-        raise ArgumentError(f"{what}: split sizes {list(splits)} do not add up to {rows} rows over {parts} ranks")
+        given = [rows // parts] * parts
+    sizes = []
+    for entry in given:
+        size = index_number(entry)
+        if size is None or size < 0:
+            raise ArgumentError(f"{what}: split size {entry!r}: expected a number of rows, 0 or more")
+        sizes.append(size)
+    if len(sizes) != parts or sum(sizes) != rows:
+        raise ArgumentError(f"{what}: split sizes {sizes} do not add up to {rows} rows over {parts} ranks")
     row_bytes = tensor.numel() * tensor.element_size() // rows if rows else 0
-    return [rows_of_rank * row_bytes for rows_of_rank in splits]
+    return [rows_of_rank * row_bytes for rows_of_rank in sizes]
 
 
 def extent(tensor: Tensor) -> tuple[int, int]:

@@ -355,11 +355,11 @@ class MeshwrightGroup(MessagesGroup):
         **named: Any,
     ) -> Work:
         """Send the i-th block of rows to rank i; blocks may differ in size."""
-        if not (output_splits or input_splits or named):
+        if not named and _is_unset(output_splits) and _is_unset(input_splits):
             work = self._usual.all_to_all_single(output, input, more[0] if more else None)
             if work is not None:
                 return work
-        return self._asked_all_to_all_single((output, input, output_splits or None, input_splits or None, *more), named)
+        return self._asked_all_to_all_single((output, input, output_splits, input_splits, *more), named)
 
     @refusable
     def _asked_all_to_all_single(self, given: Sequence[Any], named: Mapping[str, Any]) -> Work:
@@ -434,6 +434,11 @@ class MeshwrightGroup(MessagesGroup):
     _reduce_scatter_base = reduce_scatter_single
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
     alltoall_base = all_to_all_single
+
+
+def _is_unset(splits: Any) -> bool:
+    """Return whether splits leave it to the blocks to be equal; an array has no truth value, and goes the long way."""
+    return splits is None or (isinstance(splits, list | tuple) and not splits)
 
 
 def _plain(name: str) -> str:

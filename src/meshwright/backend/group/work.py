@@ -189,6 +189,7 @@ class CollectiveWorker:
         self._lock = threading.Lock()
         self._threads: list[threading.Thread] = []
         self._spare = 0  # threads that wait for their turn, or are about to
+        self._is_closed = False
         self._counts = (ctypes.c_int64 * 2)()  # issued and finished; calls.c looks at them too
         self.counts_address = ctypes.addressof(self._counts)
 
@@ -203,7 +204,10 @@ class CollectiveWorker:
         return threading.current_thread() in self._threads
 
     def submit(self, work: PendingWork) -> None:
-        """Queue `work`."""
+        """Queue `work`; once the worker is closed, do it here and now: torch lets a group that was shut down go on."""
+        if self._is_closed:
+            work.run()
+            return
         if not self._threads:
             self._start_spare()
         with self._lock:
@@ -212,7 +216,7 @@ class CollectiveWorker:
 
     def close(self, timeout_s: float) -> None:
         """Finish what is queued and end the threads; give up waiting for them after `timeout_s`."""
-        threads, self._threads = self._threads, []
+        threads, self._threads, self._is_closed = self._threads, [], True
         if threads:
             self._queue.put(None)
         for thread in threads:
