@@ -28,6 +28,7 @@ from .torch_tables import read_ibm, read_param
 
 __all__ = ["Rate", "ReadTable", "load_tables", "parse_tables", "read_tables"]
 
+_JSON = re.compile(r"\s*\[?\s*\{")
 # a table in prose: "1024: 20.1, 0.05, 0.09 | 2048: ..."
 _INLINE = re.compile(r"\b(\d+): (\d+\.?\d*), (\d+\.?\d*), (\d+\.?\d*)")
 _READERS: tuple[Callable[[str, str], list[ReadTable] | None], ...] = (
@@ -75,7 +76,7 @@ def _parsed(text: str, where: str) -> list[ReadTable]:
     refuse_endless_numbers(text, where=where)
     if is_csv(text):
         return read_csv(text, where)
-    if not text.lstrip().startswith(("{", "[")):  # JSON may be one line
+    if not _JSON.match(text):  # which may be one line
         _refuse_endless_lines(text, where)
     found = _first(text, where) or _first(without_prefixes(text), where)  # the second for tools that never print a tag
     if found:

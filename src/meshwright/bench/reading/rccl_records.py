@@ -19,7 +19,7 @@ _SLACK = 0.01
 
 def read_rccl_records(text: str, where: str) -> list[ReadTable] | None:
     """Return the tables of such records, None where a text holds none."""
-    if not re.search(r"\branksPerNode\b", text, re.I):
+    if not any(word in text for word in ("ranksPerNode", "rankspernode", "RanksPerNode")):
         return None
     groups: dict[tuple[Any, ...], dict[int, tuple[bool, Row]]] = {}
     hosts: dict[tuple[Any, ...], tuple[str, ...]] = {}

@@ -38,7 +38,7 @@ from .p2p import from_p2p, looks_like_p2p, without_p2p
 from .pasted import plain_lines, uncommented
 from .rocm import from_rocm_json, from_rocm_topology, looks_like_rocm, looks_like_rocm_json
 from .slurm import from_slurm_topology, from_slurm_yaml, looks_like_slurm, looks_like_slurm_yaml
-from .unread import known_but_unread, known_but_unread_json
+from .unread import foreign_matrix, known_but_unread, known_but_unread_json
 from .xml import parse_xml
 
 MAX_BYTES = 32 * 2**20
@@ -222,6 +222,8 @@ def _from_xml(text: str, where: str, catalogue: Catalogue, gpu: str | None) -> C
 
 def _from_text(text: str, where: str, catalogue: Catalogue, gpu: str | None, facts: GpuEvidence | None) -> Cluster:
     text = uncommented(text)
+    if said := foreign_matrix(text):
+        raise InputError(f"{where}: {said}")
     *first, last = READERS
     for reader in first:
         if reader.looks(text):

@@ -30,6 +30,11 @@ KNOWN = (
     (r"AMD-SMI|\bamd-smi\b", "amd-smi without its topology", "amd-smi topology"),
     (r"^apiVersion:|^kind:", "a Kubernetes object", "scontrol show topology, or nvidia-smi topo -m inside a pod"),
 )
+FOREIGN = (
+    (r"HCCS|HCCS_SW|SIO", "Ascend NPUs (npu-smi info -t topo)"),
+    (r"MX\d*", "MetaX GPUs (mx-smi topo -m)"),
+    (r"MTL?\d+|SPB|MPB", "Moore Threads GPUs (mthreads-gmi topo -m)"),
+)
 
 
 def known_but_unread(text: str) -> str | None:
@@ -38,6 +43,14 @@ def known_but_unread(text: str) -> str | None:
     for pattern, name, wanted in KNOWN:
         if re.search(pattern, head, re.M):
             return f"this is {name}, which does not say how GPUs are linked or is not read; expected {wanted}"
+    return None
+
+
+def foreign_matrix(text: str) -> str | None:
+    """Return the same of a matrix whose codes are of another maker's links: its rates are in no catalogue."""
+    for codes, name in FOREIGN:
+        if re.search(rf"^[ \t>|]*(?:GPU|NPU|Phy-ID)\d+\b.*[\s|](?:{codes})(?:[\s|]|$)", text[:100_000], re.M):
+            return f"this is a matrix of {name}, which is not read; expected lspci -vvnn, or a copy of /sys"
     return None
 
 
