@@ -18,6 +18,7 @@ from ..files import read_bytes, read_text
 from .token_file import TokenFile, read_tokens, write_tokens
 
 SEPARATOR = 0  # the byte token between files; no text file holds it
+RUN_FILES, LOCK = {"config.toml", "plan.json"}, "lock.json"  # as run_folder and run_lock have them
 LEFT_OUT = {"site-packages", "dist-packages", "__pycache__"}
 Tokens = npt.NDArray[Any]
 
@@ -178,11 +179,20 @@ def validation_sequences(tokens: Tokens, *, seq_len: int, count: int) -> npt.NDA
 
 def _walk(root: Path, pattern: str) -> Iterator[Path]:
     for folder, names, files in os.walk(root):
+        if _is_of_a_run(files) and Path(folder) != root:  # what a job writes is no text that it reads
+            names.clear()
+            continue
         names[:] = sorted(name for name in names if name not in LEFT_OUT and not name.startswith("."))
         for name in sorted(files):  # a link to nothing, an editor's lock, a pipe or a device are no text
             file = Path(folder) / name
             if not name.startswith(".") and file.match(pattern) and file.is_file():
                 yield file
+
+
+def _is_of_a_run(files: Sequence[str]) -> bool:
+    """Return whether a folder with these files is that of a run, or of one that is being planned."""
+    seen = {name for name in files if not name.startswith(".")}
+    return seen >= RUN_FILES or (LOCK in seen and seen <= {LOCK, "secret"})
 
 
 def _fingerprint(files: Sequence[tuple[Path, Path]], tokenizer: str) -> str:
