@@ -15,7 +15,7 @@ import xxhash
 
 from ..errors import InputError
 from ..files import read_bytes, read_text
-from .token_file import TokenFile, read_tokens, write_tokens
+from .token_file import VERSION, TokenFile, read_tokens, write_tokens
 
 SEPARATOR = 0  # the byte token between files; no text file holds it
 RUN_FILES, LOCK = {"config.toml", "plan.json"}, "lock.json"  # as run_folder and run_lock have them
@@ -81,7 +81,7 @@ def tokenize(files: Sequence[tuple[Path, Path]], tokenizer: str, cache: Path) ->
 def tokenized(files: Sequence[tuple[Path, Path]], tokenizer: str, cache: Path) -> TokenFile:
     """Return the tokens of the files, with their checksum; a damaged cache is rebuilt, with a warning."""
     dtype = np.dtype(np.uint8 if tokenizer == "bytes" else np.uint32)
-    path = cache / f"{_fingerprint(files, tokenizer)}.{dtype.name}.tokens"
+    path = cache / f"{_fingerprint(files, tokenizer)}.{dtype.name}.{VERSION}.tokens"
     try:
         found = read_tokens(path, dtype) if path.exists() else None
         if found is None:
