@@ -10,7 +10,7 @@ from meshwright import cli
 from meshwright.layout import Layout
 from meshwright.plan.search import needed_bytes
 from meshwright.train import prepare
-from testkit.train_jobs import write_corpus
+from testkit.train_jobs import small_job, write_corpus, write_run
 
 SMALL = ["--set", "model.hidden_size=32", "--set", "data.seq_len=32", "--set", "train.global_batch=4"]
 
@@ -113,6 +113,18 @@ def test_a_port_in_use(refused):
         taken.listen()
 
         assert "Address already in use" in refused("--set", f"launch.port={taken.getsockname()[1]}")
+
+
+def test_a_port_in_use_when_a_run_goes_on(tmp_path, capsys):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        job = small_job(write_corpus(tmp_path))
+        launch = msgspec.structs.replace(job.launch, port=taken.getsockname()[1])
+        folder = write_run(tmp_path / "run", msgspec.structs.replace(job, launch=launch), Layout(dp=2, mbs=2))
+
+        assert cli.run_command(["train", "--resume", str(folder.path)]) == 2
+        assert "Address already in use" in capsys.readouterr().err
 
 
 def test_a_run_folder_that_holds_a_run(refused, tmp_path):

@@ -88,6 +88,7 @@ def test_ctrl_c_saves_the_step_and_leaves_no_process(begin):
     [
         ("every process", signal.SIGUSR1),
         pytest.param("launcher", signal.SIGTERM, marks=pytest.mark.slow),
+        pytest.param("every process", signal.SIGHUP, marks=pytest.mark.slow),  # as a terminal that is closed does
         pytest.param("one rank", signal.SIGUSR1, marks=pytest.mark.slow),
         pytest.param("one rank", signal.SIGTERM, marks=[pytest.mark.slow, pytest.mark.soak]),
         pytest.param("launcher", signal.SIGUSR1, marks=[pytest.mark.slow, pytest.mark.soak]),

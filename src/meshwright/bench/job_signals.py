@@ -2,4 +2,4 @@
 
 import signal
 
-JOB_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+JOB_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)

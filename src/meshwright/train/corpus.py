@@ -15,9 +15,10 @@ import xxhash
 
 from ..errors import InputError
 from ..files import read_bytes, read_text
-from .token_file import TokenFile, read_tokens, write_tokens
+from .token_file import VERSION, TokenFile, read_tokens, write_tokens
 
 SEPARATOR = 0  # the byte token between files; no text file holds it
+RUN_FILES, LOCK = {"config.toml", "plan.json"}, "lock.json"  # as run_folder and run_lock have them
 LEFT_OUT = {"site-packages", "dist-packages", "__pycache__"}
 Tokens = npt.NDArray[Any]
 
@@ -80,7 +81,7 @@ def tokenize(files: Sequence[tuple[Path, Path]], tokenizer: str, cache: Path) ->
 def tokenized(files: Sequence[tuple[Path, Path]], tokenizer: str, cache: Path) -> TokenFile:
     """Return the tokens of the files, with their checksum; a damaged cache is rebuilt, with a warning."""
     dtype = np.dtype(np.uint8 if tokenizer == "bytes" else np.uint32)
-    path = cache / f"{_fingerprint(files, tokenizer)}.{dtype.name}.tokens"
+    path = cache / f"{_fingerprint(files, tokenizer)}.{dtype.name}.{VERSION}.tokens"
     try:
         found = read_tokens(path, dtype) if path.exists() else None
         if found is None:
@@ -178,11 +179,20 @@ def validation_sequences(tokens: Tokens, *, seq_len: int, count: int) -> npt.NDA
 
 def _walk(root: Path, pattern: str) -> Iterator[Path]:
     for folder, names, files in os.walk(root):
+        if _is_of_a_run(files) and Path(folder) != root:  # what a job writes is no text that it reads
+            names.clear()
+            continue
         names[:] = sorted(name for name in names if name not in LEFT_OUT and not name.startswith("."))
         for name in sorted(files):  # a link to nothing, an editor's lock, a pipe or a device are no text
             file = Path(folder) / name
             if not name.startswith(".") and file.match(pattern) and file.is_file():
                 yield file
+
+
+def _is_of_a_run(files: Sequence[str]) -> bool:
+    """Return whether a folder with these files is that of a run, or of one that is being planned."""
+    seen = {name for name in files if not name.startswith(".")}
+    return seen >= RUN_FILES or (LOCK in seen and seen <= {LOCK, "secret"})
 
 
 def _fingerprint(files: Sequence[tuple[Path, Path]], tokenizer: str) -> str:

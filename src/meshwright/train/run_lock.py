@@ -303,7 +303,8 @@ def _make(folder: Path) -> list[Path]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"{folder}: cannot make the run folder: {error.strerror or error}") from None
+        why = "a link to nothing has its name" if folder.is_symlink() else error.strerror or error
+        raise InputError(f"{folder}: cannot make the run folder: {why}") from None
     return made
 
 

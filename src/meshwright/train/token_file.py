@@ -15,7 +15,8 @@ import xxhash
 
 from ..files import write_atomic
 
-MAGIC = b"MWTOKEN2"
+VERSION = 2  # of the wire form; also in the names of the files, so that versions side by side do not meet
+MAGIC = b"MWTOKEN%d" % VERSION
 END_BYTES = len(MAGIC) + 8 + 16 + 16
 BLOCK_BYTES = 16 * 2**20
 

@@ -280,3 +280,13 @@ def test_names_are_found_in_any_case(line, collective):
     found = named_in(line)
 
     assert (found.collective if found else None) == collective
+
+
+@pytest.mark.parametrize("text", ['{"a":' * 300_000, "[" * 2_000_000, '{"size": 1} ' * 100_000])
+def test_a_line_without_end_that_only_looks_like_json_is_refused_before_patterns_are_looked_for_in_it(text):
+    start_s = time.process_time()
+
+    with pytest.raises(InputError, match=r"x\.json:1: .* characters; expected lines of at most 32,768"):
+        parse_tables(text, "x.json")
+
+    assert time.process_time() - start_s < 2

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from meshwright.errors import InputError
+from meshwright.layout import Layout
 from meshwright.train.corpus import (
     SEPARATOR,
     Sampler,
@@ -17,6 +18,8 @@ from meshwright.train.corpus import (
     tokenized,
     validation_sequences,
 )
+from meshwright.train.run_lock import owned
+from testkit.train_jobs import small_job, write_run
 
 
 @pytest.fixture
@@ -183,3 +186,14 @@ def test_a_file_that_goes_while_the_corpus_is_looked_through_is_named(tmp_path):
 
     with pytest.raises(InputError, match=r"data.paths: .*a\.py: No such file"):
         tokenized(files, "bytes", tmp_path / "cache")
+
+
+def test_what_runs_write_below_the_corpus_is_none_of_it(folder):
+    before = find_files([str(folder)], "*")
+    planned = folder / "runs" / "planned"
+    run = write_run(folder / "runs" / "trained", small_job(str(folder)), Layout(dp=2, mbs=2))
+    planned.mkdir()
+    with owned(planned):
+        assert find_files([str(folder)], "*") == before
+
+    assert run.path / "corpus.txt" in [file for _, file in find_files([str(run.path)], "*.txt")]

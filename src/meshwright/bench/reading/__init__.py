@@ -4,7 +4,7 @@
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from ...errors import InputError
 from ...files import refuse_endless_numbers
@@ -31,9 +31,10 @@ __all__ = ["Rate", "ReadTable", "load_tables", "parse_tables", "read_tables"]
 _JSON = re.compile(r"\s*\[?\s*\{")
 # a table in prose: "1024: 20.1, 0.05, 0.09 | 2048: ..."
 _INLINE = re.compile(r"\b(\d+): (\d+\.?\d*), (\d+\.?\d*), (\d+\.?\d*)")
-_READERS: tuple[Callable[[str, str], list[ReadTable] | None], ...] = (
-    read_rccl_records,
-    read_nccl_json,
+Reads = Callable[[str, str], list[ReadTable] | None]  # from a text and where it is from to its tables
+_OF_JSON: tuple[Reads, ...] = (read_rccl_records, read_nccl_json)
+_READERS: tuple[Reads, ...] = (
+    *_OF_JSON,
     read_nccl_text,
     read_matrices,
     read_osu,
@@ -76,8 +77,9 @@ def _parsed(text: str, where: str) -> list[ReadTable]:
     refuse_endless_numbers(text, where=where)
     if is_csv(text):
         return read_csv(text, where)
-    if not _JSON.match(text):  # which may be one line
-        _refuse_endless_lines(text, where)
+    if _JSON.match(text) and (found := _first(text, where, _OF_JSON)):
+        return found  # JSON may be one line
+    _refuse_endless_lines(text, where)
     found = _first(text, where) or _first(without_prefixes(text), where)  # the second for tools that never print a tag
     if found:
         return found
@@ -99,9 +101,9 @@ def _refuse_endless_lines(text: str, where: str) -> None:
             raise InputError(f"{where}:{number}: {len(line):,} characters; expected lines of at most {MOST_LINE:,}")
 
 
-def _first(text: str, where: str) -> list[ReadTable] | None:
+def _first(text: str, where: str, readers: Sequence[Reads] = _READERS) -> list[ReadTable] | None:
     """Return what the first reader that finds a table has found."""
-    for reader in _READERS:
+    for reader in readers:
         found = reader(text, where)
         if found and any(table.rows or table.rates or table.notes for table in found):
             return found

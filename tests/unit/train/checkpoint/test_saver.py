@@ -226,6 +226,21 @@ def test_a_checkpoint_under_the_name_of_another_step_is_not_gone_on_from_and_the
     assert restored(folder, shards()).step == 10
 
 
+@pytest.mark.parametrize("name", ["rank-00000.safetensors", "manifest.json"])
+@pytest.mark.parametrize("how", ["is missing", "is of another step", "is of another run"])
+def test_a_checkpoint_of_which_a_file_is_missing_or_anothers_is_passed_over(folder, tmp_path, name, how):
+    save(folder, 5, pieces_of(shards()))
+    save(folder, 10, pieces_of(shards(steps=2)))
+    (tmp_path / "other").mkdir()
+    save(tmp_path / "other", 10, pieces_of(shards(steps=3)))
+    source = {"is of another step": folder / "step-00000005", "is of another run": tmp_path / "other/step-00000010"}
+    (folder / "step-00000010" / name).unlink()
+    if how in source:
+        shutil.copy(source[how] / name, folder / "step-00000010" / name)
+
+    assert restored(folder, shards()).step == 5
+
+
 def test_a_checkpoint_of_another_job_that_was_put_in_the_way_is_set_aside(folder):
     saver = Saver(folder)
     saver.save(CheckpointFacts(step=5, seed=7), pieces_of(shards()))
