@@ -111,7 +111,7 @@ def test_a_stopped_run_saves_and_goes_on_from_there(tmp_path):
 
     assert "stopped after step" in supervise(str(folder.path))
     saved = int(latest_checkpoint(folder.checkpoints).name.removeprefix("step-"))
-    when(lambda: steps_of(folder) > saved + 10, lambda: os.kill(os.getpid(), signal.SIGTERM))
+    when(lambda: steps_of(folder) > saved + 10, lambda: os.kill(os.getpid(), signal.SIGUSR1))
     assert "stopped after step" in supervise(str(folder.path))
 
     rows = folder.metric_rows()

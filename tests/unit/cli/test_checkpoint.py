@@ -2,10 +2,11 @@
 
 import json
 
+import msgspec
 import pytest
 
 from meshwright import cli
-from tests.unit.train.checkpoint.samples import whole_tensors, write_checkpoint
+from tests.unit.train.checkpoint.samples import FACTS, whole_tensors, write_checkpoint
 from tests.unit.train.checkpoint.test_huggingface import MODELS, saved
 
 
@@ -21,7 +22,9 @@ def run(capsys):
 
 def test_verify_reads_all_and_names_the_damaged_file(run, tmp_path):
     for step in (5, 10):
-        write_checkpoint(tmp_path / "run" / "checkpoints" / f"step-{step:08d}", whole_tensors(), "rows", ranks=2)
+        facts = msgspec.structs.replace(FACTS, step=step)
+        path = tmp_path / "run" / "checkpoints" / f"step-{step:08d}"
+        write_checkpoint(path, whole_tensors(), "rows", ranks=2, facts=facts)
     code, out, _ = run("verify", tmp_path / "run", "--json")
     assert code == 0
     assert [json.loads(line)["whole"] for line in out.splitlines()] == [True, True]
