@@ -27,8 +27,12 @@ def needs_entry_point():
     return pytest.mark.skipif("meshwright" not in found, reason="the installed package has no entry point for torch")
 
 
-def run(program, *arguments, ranks=None, options=(), **environment):
-    """Run a program on `ranks` ranks of torchrun (None: it starts its ranks itself); return its ranks' reports."""
+def run(program, *arguments, ranks=None, options=(), ends_well=True, **environment):
+    """Run a program on `ranks` ranks of torchrun (None: it starts its ranks itself); return its ranks' reports.
+
+    Without `ends_well` the reports count even where a rank aborts after its own. Gloo's do now and then, at exit, with
+    no Python frame left ("terminate called without an active exception"), where nothing of ours is imported either.
+    """
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks), *options]
     command = [sys.executable, *(launcher if ranks else []), str(PROGRAMS / program), *map(str, arguments)]
     with tempfile.TemporaryDirectory() as folder:
@@ -37,8 +41,10 @@ def run(program, *arguments, ranks=None, options=(), **environment):
             command, env=os.environ | settings | {"REPORT_FOLDER": folder},
             capture_output=True, text=True, timeout=LIMIT_S, check=False,
         )  # fmt: skip
-        assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-6000:]}"
-        return [json.loads(path.read_text()) for path in sorted(Path(folder).iterdir())]
+        reports = [json.loads(path.read_text()) for path in sorted(Path(folder).iterdir())]
+        is_enough = not ends_well and len(reports) == ranks
+        assert done.returncode == 0 or is_enough, f"{done.stdout[-2000:]}\n{done.stderr[-6000:]}"
+        return reports
 
 
 def values(reports, *, ours, count):
@@ -55,7 +61,7 @@ def same_as_gloo(program, *arguments, ranks, launched=True, replaced=False):
     """
     on = {"ranks": ranks} if launched else {}
     arguments += () if launched else (ranks,)
-    gloo = values(run(program, "gloo", *arguments, **on), ours=False, count=ranks)
+    gloo = values(run(program, "gloo", *arguments, **on, ends_well=False), ours=False, count=ranks)
     if replaced:
         reports = run(program, "gloo", *arguments, **on, MESHWRIGHT_REPLACE_GLOO="1")
     else:

@@ -118,6 +118,11 @@ def test_functional_collectives_are_compiled_alike(compiler, ranks):
 
 
 @pytest.mark.parametrize("ranks", [2, soak(4)])
+def test_ddp_and_collectives_without_a_functional_form_are_compiled_alike(ranks):
+    same_as_gloo("compiled_ddp.py", ranks=ranks)
+
+
+@pytest.mark.parametrize("ranks", [2, soak(4)])
 def test_torchrun_restarts_after_ranks_were_killed(ranks):
     # Gloo is no measure here: it loses tries to addresses of the dead, which stay in the agent's store
     reports = run("restarted.py", "meshwright", ranks=ranks, options=("--max-restarts", "2"))

@@ -76,6 +76,65 @@ def test_tensors_of_another_device_go_to_the_other_group(rank_pool):
     assert (first[3], second[3]) == ([0.0, 0.0], [1.0, 1.0])
 
 
+def after_shutdown(rank, world_size, store, per_host):
+    """Call a group that was shut down, in each of the ways of a call."""
+    found = []
+    with group(rank, world_size, store, per_host=per_host):
+        made = dist.new_group(timeout=timedelta(seconds=20))
+        tensor = torch.ones(2)
+        dist.all_reduce(tensor, group=made)
+        dist.barrier(group=made, async_op=True).wait()
+        dist.barrier()
+        made.shutdown()
+        dist.barrier()
+        for call in (
+            lambda: dist.all_reduce(tensor, group=made),
+            lambda: dist.all_reduce(tensor, group=made, async_op=True).wait(timedelta(seconds=10)),
+            lambda: dist.barrier(group=made, async_op=True).wait(timedelta(seconds=10)),
+        ):
+            try:
+                call()
+                found.append(tensor.tolist())
+            except MeshwrightError as error:
+                found.append(str(error).partition(": ")[2])
+        dist.barrier()
+    return found
+
+
+def test_calls_on_a_group_that_was_shut_down_end_as_those_of_gloo_inside_a_host(rank_pool):
+    assert rank_pool(2).run(after_shutdown, None) == [[[4.0, 4.0], [8.0, 8.0], [8.0, 8.0]]] * 2
+
+
+def test_calls_on_a_group_between_hosts_that_was_shut_down_say_so(rank_pool):
+    assert rank_pool(2).run(after_shutdown, 1) == [["this group is broken: it was shut down"] * 3] * 2
+
+
+def child_that_leaves(rank, world_size, store, per_host):
+    """Let a forked child of each rank abort and destroy its groups; the ranks call theirs afterwards."""
+    with group(rank, world_size, store, per_host=per_host):
+        made = dist.new_group()
+        tensor = torch.ones(2)
+        dist.all_reduce(tensor, group=made)
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                made.abort()
+                dist.destroy_process_group()
+                status = 0
+            finally:
+                os._exit(status)
+        _, status = os.waitpid(child, 0)
+        dist.all_reduce(tensor, group=made)
+        dist.all_reduce(tensor)
+    return status, tensor.tolist()
+
+
+@pytest.mark.parametrize("per_host", [None, 1])
+def test_a_forked_child_that_destroys_its_groups_leaves_its_parents_alone(rank_pool, per_host):
+    assert rank_pool(2).run(child_that_leaves, per_host) == [(0, [8.0, 8.0])] * 2
+
+
 def with_options(rank, world_size, store, options):
     with group(rank, world_size, store, per_host=1):
         made = dist.new_group(pg_options=options)

@@ -1,6 +1,7 @@
 """The base of every call of the process group "meshwright": run now or later, its name, its end."""
 
 import functools
+import os
 import threading
 from collections.abc import Callable
 from datetime import timedelta
@@ -56,6 +57,7 @@ class GroupBase(TorchGroup):
     def __init__(self, store: Store, rank: int, size: int, timeout_s: float, engine: GroupEngine) -> None:
         super().__init__(store, rank, size)
         self._timeout_s = timeout_s
+        self._pid = os.getpid()
         self._engine = engine
         self._worker = CollectiveWorker(f"{NAME}-{rank}")
         self._lock: Any = threading.Lock()  # held during each call
@@ -258,12 +260,16 @@ class GroupBase(TorchGroup):
         self._monitored.wait(self._timeout_s if limit_s is None else limit_s, name_all=wait_all_ranks)
 
     def shutdown(self) -> None:
-        """Finish what was issued, and leave."""
+        """Finish what was issued, and leave; nothing in a forked child, which is no rank."""
+        if os.getpid() != self._pid:
+            return
         self._worker.close(timeout_s=self._timeout_s)
         self._engine.close()
 
     def abort(self) -> None:
-        """Leave at once; collectives of other ranks that wait for this one fail."""
+        """Leave at once; collectives of other ranks that wait for this one fail. Nothing in a forked child."""
+        if os.getpid() != self._pid:
+            return
         self._engine.give_up("aborted the group")
         self._worker.close(timeout_s=1.0)
         self._engine.close()

@@ -315,6 +315,8 @@ class HostsEngine:
         self._thread.shutdown(wait=False, cancel_futures=True)
         self._local.close()
         self.network.close()
+        if self._local.group.broken is None:  # a later call finds no connections
+            self._local.group.broken = CollectiveError("it was shut down")
 
 
 def _bytes(address: int, size_bytes: int) -> Tensor:
