@@ -88,6 +88,7 @@ def setting_of_job(job: "Job", question: JobQuestion, catalogue: "Catalogue") ->
         conditions=parse_conditions(question.only, question.without),
         latency_s=optional(parse_time, question.latency),
         measured=(question.own,) if question.own else (),
+        lora_rank=job.lora_rank,
     )
     setting = replace(setting_of(request, catalogue), routed_once=job.routed_once, modules=job.modules)
     save_calibration(question.save, question.own, setting.cluster)
@@ -115,6 +116,9 @@ def plan_job(given: PlanOptions, catalogue: "Catalogue", console: "Console") -> 
         raise InputError(f"--{'lora-rank' if given.lora_rank else 'optimizer'}: not with --job")
     question = _question(given)
     job = job_of(question)
+    written = next((flag for flag in ("emit", "output") if getattr(given, flag) is not None), "")
+    if job.lora_rank and written:
+        raise InputError(f"--{written}: the job trains adapters alone, a plan all parameters")
     setting = setting_of_job(job, question, catalogue)
     row = priced_job(job, setting) if given.layout is None else _asked(setting, given.layout)
     engine = given.engine or given.emit or job.engine

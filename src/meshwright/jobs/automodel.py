@@ -63,7 +63,9 @@ def read(sources: Sources, question: JobOptions) -> Job:
     draft.precision = _precision(keys, draft)
     draft.recipe("fp8 recipe", keys.word("model.backend.te_fp8.recipe", "fp8.recipe_name"))
     if keys.word("peft._target_") or any(key.startswith("peft.") for key in keys.values):
-        draft.ignore("peft: adapters alone are trained; priced as training of all weights")
+        all_linear = keys.switch("peft.match_all_linear", default=False)
+        targets = "" if all_linear else str(keys.raw("peft.target_modules") or "")
+        draft.adapters("peft", keys.whole("peft.dim", least=1), targets)
     return draft.conclude(sources, keys, (*HARMLESS, r"peft\..*"))
 
 

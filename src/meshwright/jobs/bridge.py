@@ -135,7 +135,7 @@ def _base(draft: Draft, keys: Keys) -> None:
     if taken:
         draft.assume(f"{', '.join(taken)}: from {name}, which the recipe starts from (Megatron-Bridge 0.3.1)")
     if keys.values.get("peft.()") or isinstance(keys.values.get("peft"), str):
-        draft.ignore("peft: adapters alone are trained; priced as training of all weights")
+        draft.adapters("peft", keys.whole("peft.dim", least=1), str(keys.raw("peft.target_modules") or ""))
 
 
 def _name(draft: Draft, keys: Keys, sources: Sources) -> None:

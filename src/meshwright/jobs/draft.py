@@ -4,6 +4,7 @@ Ranks, degrees and batch each come with the words that say where they were found
 """
 
 import math
+import re
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -13,6 +14,7 @@ from ..errors import InputError
 from ..layout import Offload, Recompute
 from ..pipelines import even_stages
 from ..quantities import MOST_RANKS
+from ..workload.adapters import ADAPTED, adapter_parameters
 from ..workload.architecture import Architecture
 from ..workload.recomputed import MODULES
 from .job import Job, JobSplit
@@ -39,6 +41,7 @@ class JobOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 ROUTED_ONCE = frozenset({"flex", "deepep", "hybridep"})  # dispatchers that send a row once to each node
 ROUTED_APART = frozenset({"alltoall", "alltoall_seq"})
+NETWORKS = re.compile(r"\ball\b|all-linear|\*|gate_proj|up_proj|down_proj|fc[12]|mlp")  # an adapter's targets
 ONE_SCALE = frozenset({"delayed", "tensorwise", "current", "hybrid", "custom"})  # recipes of fp8
 
 
@@ -63,6 +66,7 @@ class Draft:
         self.stages: tuple[int, ...] = ()
         self.routed_once: bool | None = None
         self.modules: tuple[str, ...] = ()
+        self.lora_rank = 0
         self.partial = False  # whether sizes that the file leaves out are the published model's
         self.ends = (0, 0)  # layers that embedding and output count as where stages are cut
         self.recompute_text = ""
@@ -152,6 +156,18 @@ class Draft:
         for name in [name for name in names if name not in MODULES]:
             self.ignore(f"recompute-modules {name}: not priced")
 
+    def adapters(self, told: str, rank: int | None, targets: str = "") -> None:
+        """Have adapters of a rank trained alone, on what `targets` name; what is not priced as it is, is said."""
+        if rank is None:
+            self.ignore(
+                f"{told}: adapters alone are trained, of no rank that is said; priced as training of all weights"
+            )
+            return
+        self.lora_rank = rank
+        self.assume(f"{told}: {ADAPTED}, of rank {rank}")
+        if targets and not NETWORKS.search(targets):
+            self.ignore(f"{told} on {targets} alone")
+
     def recipe(self, key: str, recipe: str | None) -> None:
         """Say where a recipe of fp8 has other scales than the one for each tensor that it is priced with."""
         if recipe is not None and self.precision == "fp8" and recipe.lower() not in ONE_SCALE:
@@ -193,6 +209,7 @@ class Draft:
         global_batch, mbs = self._settle_batch(dp)
         architecture = self._settle_model()
         self._check_layers(architecture)
+        self._settle_adapters(architecture)
         seq_len = self.question.seq_len or self.seq_len
         if self.question.seq_len and self.seq_len and self.question.seq_len != self.seq_len:
             self.assume(f"--seq-len {seq_len} in place of the files' {self.seq_len}")
@@ -215,6 +232,7 @@ class Draft:
             precision=self.question.precision or self.precision,
             routed_once=self.routed_once,
             stages=self.stages,
+            lora_rank=self.lora_rank,
             modules=self.modules,
             recompute_text=self.recompute_text,
             assumed=tuple(map(shown, self.assumed)),
@@ -270,6 +288,15 @@ class Draft:
                 self.zero(0)
         elif (dp * self.get("cp")) % copies:
             raise self.refused(f"{self.origin('replicas')} does not divide the {dp} data-parallel ranks")
+
+    def _settle_adapters(self, architecture: Architecture | None) -> None:
+        """Price all weights as trained where the planner has no adapters for a kind of layer."""
+        try:
+            if self.lora_rank and architecture is not None:
+                adapter_parameters(architecture, self.lora_rank)
+        except InputError as error:
+            self.lora_rank = 0
+            self.ignore(f"{error}; priced as training of all weights")
 
     def _settle_offload(self) -> None:
         """Take weights in host memory for weights on the GPU where no stage of ZeRO brings them layer by layer."""

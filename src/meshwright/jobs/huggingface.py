@@ -79,15 +79,27 @@ def read(sources: Sources, question: JobOptions) -> Job:
         r"adamw_(?:torch|torch_fused|torch_xla|hf|apex_fused|anyprecision)", optimizer
     ):
         draft.ignore(f"optim = {optimizer}: priced as AdamW with states in fp32")
-    if _trains_adapters(keys):
-        draft.ignore("adapters alone are trained; priced as training of all weights")
+    _adapters(draft, keys)
     return draft.conclude(sources, keys, HARMLESS)
 
 
-def _trains_adapters(keys: Keys) -> bool:
-    rank = keys.whole("arguments.lora_r")
+def _adapters(draft: Draft, keys: Keys) -> None:
+    """Have adapters alone trained where the files say so; their rank has the default of TRL or LLaMA-Factory."""
+    rank = keys.whole("arguments.lora_r", "arguments.lora_rank", least=1)
     kind = (keys.word("arguments.finetuning_type") or "").lower()
-    return bool(keys.switch("arguments.use_peft", default=False) or kind in {"lora", "oft"} or (rank and not kind))
+    uses_peft = bool(keys.switch("arguments.use_peft", default=False))
+    if not (uses_peft or kind in {"lora", "oft"} or (rank and not kind)):
+        return
+    if rank is None and kind != "oft" and (uses_peft or "arguments.template" in keys):
+        rank = 16 if uses_peft else 8
+        draft.assume(f"adapters of rank {rank} (the default of {'TRL' if uses_peft else 'LLaMA-Factory'})")
+    named = keys.find("arguments.lora_target_modules", "arguments.lora_target", "axolotl.lora_target_modules")
+    targets = "" if named is None else str(keys.raw(named))
+    draft.adapters(kind or "use_peft", None if kind == "oft" else rank, targets)
+    for key in ("arguments.load_in_4bit", "arguments.load_in_8bit", "arguments.quantization_bit"):
+        if keys.raw(key):
+            name = key.removeprefix("arguments.")
+            draft.ignore(f"{name}: frozen weights in fewer bits; memory is priced in the precision of the job")
 
 
 def kind_of_document(document: Document) -> str | None:

@@ -66,6 +66,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     precision: str | None = None
     routed_once: bool | None = None  # rows go once to each node of experts (DeepEP, HybridEP); None: not said
     stages: tuple[int, ...] = ()  # layers of each stage where they are uneven, virtual stages in the order of the model
+    lora_rank: int = 0  # of adapters that alone are trained; 0: all weights are
     modules: tuple[str, ...] = ()  # of recomputed.MODULES, that selective recomputation repeats; (): the engine's own
     recompute_text: str = ""  # in the engine's own words
     assumed: tuple[str, ...] = ()

@@ -66,7 +66,7 @@ def read(sources: Sources, question: JobOptions) -> Job:
     _other_models(draft, keys, "" if sources.launch is None else sources.launch.program)
     read_deepspeed(draft, keys)
     if "peft" in keys:
-        draft.ignore(f"tuner_type {keys.word('peft')}")
+        draft.adapters(f"tuner_type {keys.word('peft')}", keys.whole("lora-rank", least=1))
     return draft.conclude(sources, keys, (*HARMLESS, *PRIMUS_HARMLESS, *wrapper))
 
 

@@ -96,7 +96,7 @@ def read(sources: Sources, question: JobOptions) -> Job:
     fill_shared_settings(draft, keys, plain)
     scheme = keys.word("model.peft.peft_scheme")
     if scheme not in {None, "none"}:
-        draft.ignore(f"model.peft.peft_scheme = {scheme}: priced as training of all weights")
+        draft.adapters(f"model.peft.peft_scheme {scheme}", keys.whole("model.peft.lora_tuning.adapter_dim", least=1))
     return draft.conclude(sources, keys, HARMLESS)
 
 

@@ -290,7 +290,8 @@ def _converters(draft: Draft, keys: Keys) -> str:
             if _chosen(value):
                 draft.ignore("a converter of some layers alone (fqns): priced as if it were of all")
     if "lora" in words.lower():
-        draft.ignore("LoRA: adapters alone are trained; priced as training of all weights")
+        rank = re.search(r"lora[^)]*\brank'?[=:] ?(\d{1,5})", words, re.IGNORECASE)
+        draft.adapters("LoRA", int(rank[1]) if rank else None)
     return words
 
 

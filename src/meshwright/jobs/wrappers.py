@@ -64,7 +64,10 @@ def with_swift(values: dict[str, Any], sources: Sources) -> tuple[str, ...]:
         values["model"] = re.sub(r"-mcore$", "", named.rstrip("/"))
     tuned = values.pop("tuner-type", None) or values.pop("train-type", None)
     if str(tuned).startswith("lora"):
-        values["peft"] = f"{tuned}: adapters alone are trained; priced as training of all weights"
+        values["peft"] = tuned
+        if values.get("lora-rank") is None:
+            values["lora-rank"] = 8
+            sources.assumed.append("lora-rank 8 (the default of ms-swift)")
     return SWIFT_HARMLESS
 
 

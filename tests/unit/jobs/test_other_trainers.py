@@ -80,7 +80,7 @@ def test_what_is_learnt_from_pairs_of_answers_and_weights_in_bf16_alone_are_name
 @pytest.mark.parametrize(
     ("converter", "told"),
     [
-        ("LoRAConverter.Config(rank=8)", "LoRA: adapters alone"),
+        ("LoRAConverter.Config()", "LoRA: adapters alone"),
         ("NVFP4LinearConverter.Config(fqns=['layers.0'])", "some layers alone"),
     ],
 )

@@ -1,0 +1,100 @@
+"""Jobs that train adapters alone, as each trainer says it."""
+
+import json
+
+import pytest
+
+from meshwright.cli import main
+from meshwright.errors import InputError
+from meshwright.jobs.draft import JobOptions
+from meshwright.jobs.read import read_job
+
+TRL = "accelerate launch --num_processes 8 sft.py --model_name_or_path meta-llama/Llama-3.1-8B --bf16 true "
+TRL += "--per_device_train_batch_size 4 --max_length 2048 "
+FACTORY = "model_name_or_path: Qwen/Qwen3-8B\nstage: sft\ntemplate: qwen\ncutoff_len: 2048\nbf16: true\n"
+FACTORY += "per_device_train_batch_size: 1\n"
+AXOLOTL = "base_model: Qwen/Qwen3-8B\nsequence_len: 2048\nmicro_batch_size: 1\ndatasets: [{path: a}]\n"
+NEMO = "_target_: nemo_automodel.components._peft.lora.PeftConfig"
+AUTOMODEL = (
+    "model:\n  _target_: nemo_automodel.NeMoAutoModelForCausalLM.from_pretrained\n"
+    "  pretrained_model_name_or_path: Qwen/Qwen3-8B\n"
+    "step_scheduler:\n  global_batch_size: 8\n  local_batch_size: 1\n"
+    "distributed:\n  _target_: nemo_automodel.components.distributed.fsdp2.FSDP2Manager\n  tp_size: 1\n"
+    f"packed_sequence:\n  packed_sequence_size: 2048\npeft:\n  {NEMO}\n"
+)
+
+
+def read(folder, name, text):
+    (folder / name).write_text(text)
+    return read_job([str(folder / name)], JobOptions(gpus=8))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "rank"),
+    [
+        ("trl.sh", TRL + "--use_peft --lora_r 32", 32),
+        ("trl.sh", TRL + "--use_peft", 16),  # TRL's default
+        ("trl.sh", TRL, 0),
+        ("factory.yaml", FACTORY + "finetuning_type: lora\nlora_rank: 64\nlora_target: all\n", 64),
+        ("factory.yaml", FACTORY, 8),  # LLaMA-Factory's defaults
+        ("factory.yaml", FACTORY + "finetuning_type: full\n", 0),
+        ("axolotl.yaml", AXOLOTL + "adapter: lora\nlora_r: 24\n", 24),
+        ("automodel.yaml", AUTOMODEL + "  dim: 12\n  match_all_linear: true\n", 12),
+    ],
+)
+def test_the_rank_of_adapters_is_read(tmp_path, name, text, rank):
+    job = read(tmp_path, name, text)
+
+    assert job.lora_rank == rank
+    assert any(f"of rank {rank}" in said for said in job.assumed) == (rank > 0)
+    assert not [said for said in job.ignored if "all weights" in said]
+
+
+def test_adapters_of_no_rank_are_priced_as_all_weights_and_that_is_said(tmp_path):
+    job = read(tmp_path, "axolotl.yaml", AXOLOTL + "adapter: lora\n")
+
+    assert job.lora_rank == 0
+    assert any("adapters alone are trained, of no rank that is said" in said for said in job.ignored)
+
+
+def test_adapters_on_some_matrices_and_weights_in_fewer_bits_are_named(tmp_path):
+    job = read(tmp_path, "trl.sh", TRL + "--use_peft --lora_target_modules q_proj v_proj --load_in_4bit")
+
+    assert any(said.startswith("use_peft on") and "q_proj" in said for said in job.ignored)
+    assert any(said.startswith("load_in_4bit: frozen weights in fewer bits") for said in job.ignored)
+
+
+def test_a_model_with_layers_that_the_planner_adapts_in_no_way_says_so(tmp_path):
+    job = read(tmp_path, "trl.sh", TRL.replace("meta-llama/Llama-3.1-8B", "mamba2-2.7b") + "--use_peft")
+
+    assert job.lora_rank == 0
+    assert any("priced as training of all weights" in said for said in job.ignored)
+
+
+def priced(folder, capsys, *more):
+    words = ["plan", "--job", str(folder / "trl.sh"), "--gpus", "8", "--cluster", "dgx-h100", *more]
+    with pytest.raises(SystemExit) as leave:
+        main(words)
+    return leave.value.code, capsys.readouterr()
+
+
+def test_a_job_with_adapters_is_priced_with_frozen_weights(tmp_path, capsys):
+    found = []
+    for words in ("--use_peft", ""):
+        (tmp_path / "trl.sh").write_text(TRL + words)
+        code, said = priced(tmp_path, capsys, "--json")
+        assert code == 0
+        found.append(json.loads(said.out)["predicted"])
+    adapted, whole = found
+
+    assert adapted["step_time_s"] < 0.8 * whole["step_time_s"]  # frozen weights have no gradients
+    assert adapted["peak_memory_bytes_per_gpu"] < whole["peak_memory_bytes_per_gpu"]
+
+
+def test_no_plan_of_all_weights_is_written_for_a_job_with_adapters(tmp_path, capsys):
+    (tmp_path / "trl.sh").write_text(TRL + "--use_peft")
+
+    code, said = priced(tmp_path, capsys, "--emit", "accelerate")
+
+    assert code == InputError.exit_code
+    assert "the job trains adapters alone" in said.err
