@@ -42,11 +42,12 @@ def test_a_run_that_is_trained_is_not_resumed_and_goes_on_undisturbed(tmp_path, 
     folder = write_run(tmp_path / "run", small_job(corpus, steps=STEPS, checkpoint_every=5), Layout(dp=2, mbs=2))
     first = begin("--resume", str(folder.path))
     first.wait_until(lambda: steps_done(folder) > 5, timeout_s=150)
+    owner = owner_of(folder.path)
 
     code, errors = begin("--resume", str(folder.path)).end(timeout_s=150)
 
     assert code == 2
-    assert f"another job has this run folder: {owner_of(folder.path)}" in errors[-1]
+    assert f"another job has this run folder: {owner}" in errors[-1]
     assert f"(pid {first.process.pid}, since " in errors[-1]
     code, errors = first.end(timeout_s=150)
     assert code == 0, errors

@@ -111,7 +111,6 @@ def _run_new(job: Any, path: Path | None, recalibrate: bool, *, as_json: bool) -
 
 def _resume(path: Path, *, as_json: bool) -> int:
     """Go on with a run, which must be nobody else's meanwhile."""
-    from ..train.prepare import check_port
     from ..train.run_folder import RunFolder
     from ..train.run_lock import owned
     from ..train.surroundings import surroundings_of_a_job
@@ -121,6 +120,8 @@ def _resume(path: Path, *, as_json: bool) -> int:
         click.echo(f"resuming {path}", err=True)
         return _run_node(config, path)
     with surroundings_of_a_job(), owned(path, say=_say):
+        from ..train.prepare import check_port  # brings torch, for which nobody waits who is refused
+
         check_port(config.launch.port)
         click.echo(f"resuming {path}", err=True)
         return _run(path, as_json=as_json)
