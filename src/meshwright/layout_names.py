@@ -66,7 +66,8 @@ def own_values(given: Mapping[str, str], where: str) -> dict[str, str]:
         raise InputError(f"{where}: expected the copies as a number of 1 or more; the ranks that are left share states")
     if shards is None or shards == "1":
         return found | {"dp": copies or "1"}
-    found.setdefault("zero", "3")
+    if found.setdefault("zero", "3").strip() in {"0", "1"}:
+        raise InputError(f"{where}: zero={found['zero'].strip()} shards no weights; expected zero=2 or 3, or dp={shards}")
     if copies is not None and copies != "1":
         found["replicas"] = copies
     return found if shards == REST else found | {"dp": str(int(shards) * int(copies or 1))}

@@ -35,6 +35,7 @@ def test_shards_of_torchtitan_take_the_ranks_that_are_left():
     [
         ("fsdp=8,dp=2", "dp is the product of fsdp"),
         ("fsdp=8,dp_shard=8", "fsdp and dp_shard say the same"),
+        ("fsdp=8,zero=1", "zero=1 shards no weights; expected zero=2 or 3, or dp=8"),
         ("tp=2,tp_size=4", "tp is given twice, once as tp_size"),
         ("dp_shard=many", "dp_shard=many: expected a whole number"),
         ("dp_replicate=-1", "expected the copies as a number"),
