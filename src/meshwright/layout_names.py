@@ -67,7 +67,8 @@ def own_values(given: Mapping[str, str], where: str) -> dict[str, str]:
     if shards is None or shards == "1":
         return found | {"dp": copies or "1"}
     if found.setdefault("zero", "3").strip() in {"0", "1"}:
-        raise InputError(f"{where}: zero={found['zero'].strip()} shards no weights; expected zero=2 or 3, or dp={shards}")
+        zero = found["zero"].strip()
+        raise InputError(f"{where}: zero={zero} shards no weights; expected zero=2 or 3, or dp={shards}")
     if copies is not None and copies != "1":
         found["replicas"] = copies
     return found if shards == REST else found | {"dp": str(int(shards) * int(copies or 1))}
