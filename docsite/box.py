@@ -171,7 +171,7 @@ def samples(folder: Path) -> None:
     for index, name in enumerate(("20260101-120000", "20260102-090000", "X")):
         fake_run(folder / "runs" / name, seed=index, slow_rank=index)
         (folder / "runs" / name / "checkpoints").mkdir(exist_ok=True)
-        saved(folder / "runs" / name / "checkpoints" / "step-00000007", MODELS["tied"])
+        saved(folder / "runs" / name / "checkpoints" / "step-00000003", MODELS["tied"])
         for rank in (0, 1):  # rank 1 has not arrived at the third all-reduce
             calls = [FlightEntry(sequence=n, operation="all_reduce", size_bytes=4096, started_s=float(n), ended=n < 3)
                      for n in range(1, 4 - rank)]  # fmt: skip

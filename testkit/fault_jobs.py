@@ -12,7 +12,7 @@ import psutil
 from meshwright.train.events import read_events
 
 
-def _hear_interrupts() -> None:
+def hear_interrupts() -> None:
     """Undo what a shell does to the jobs that it runs in the background, the tests themselves perhaps."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
@@ -28,7 +28,7 @@ class Job:
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
-            preexec_fn=_hear_interrupts,
+            preexec_fn=hear_interrupts,
         )
 
     def members(self) -> list[psutil.Process]:

@@ -9,6 +9,8 @@ import time
 
 import pytest
 
+from testkit.fault_jobs import hear_interrupts
+
 PLAN = ("plan", "--model", "gpt2", "--cluster", "dgx-h100", "--gpus", "8", "--global-batch", "32")
 
 
@@ -19,6 +21,7 @@ def started(*words):
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        preexec_fn=hear_interrupts,
     )
 
 
