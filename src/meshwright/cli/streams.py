@@ -10,8 +10,9 @@ def open_standard_streams() -> None:
 
     A file name that is not UTF-8 is printed with escapes.
     """
-    missing = [number for number in range(3) if not _is_open(number)]
-    for number in missing:
+    for number in range(3):
+        if _is_open(number):
+            continue
         null = os.open(os.devnull, os.O_RDWR)
         if null != number:
             os.dup2(null, number)
@@ -20,7 +21,7 @@ def open_standard_streams() -> None:
     if sys.stdin is None:
         sys.stdin = open(0, closefd=False)  # noqa: SIM115, as Python's own
     if sys.stdout is None:
-        sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
+        sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115, likewise
     if sys.stderr is None:
         sys.stderr = sys.__stderr__ = open(2, "w", closefd=False)  # type: ignore[misc]  # noqa: SIM115
     if isinstance(sys.stdout, io.TextIOWrapper):

@@ -120,7 +120,7 @@ def _resume(path: Path, *, as_json: bool) -> int:
         click.echo(f"resuming {path}", err=True)
         return _run_node(config, path)
     with surroundings_of_a_job(), owned(path, say=_say):
-        from ..train.prepare import check_port  # brings torch, for which nobody waits who is refused
+        from ..train.prepare import check_port  # takes a second, for which nobody waits who is refused
 
         check_port(config.launch.port)
         click.echo(f"resuming {path}", err=True)

@@ -66,7 +66,7 @@ class Draft:
         self.stages: tuple[int, ...] = ()
         self.routed_once: bool | None = None
         self.modules: tuple[str, ...] = ()
-        self.lora_rank = 0
+        self.lora_rank, self.lora_told = 0, ""
         self.partial = False  # whether sizes that the file leaves out are the published model's
         self.ends = (0, 0)  # layers that embedding and output count as where stages are cut
         self.recompute_text = ""
@@ -163,8 +163,7 @@ class Draft:
                 f"{told}: adapters alone are trained, of no rank that is said; priced as training of all weights"
             )
             return
-        self.lora_rank = rank
-        self.assume(f"{told}: {ADAPTED}, of rank {rank}")
+        self.lora_rank, self.lora_told = rank, told
         if targets and not NETWORKS.search(targets):
             self.ignore(f"{told} on {targets} alone")
 
@@ -291,9 +290,12 @@ class Draft:
 
     def _settle_adapters(self, architecture: Architecture | None) -> None:
         """Price all weights as trained where the planner has no adapters for a kind of layer."""
+        if not self.lora_rank:
+            return
         try:
-            if self.lora_rank and architecture is not None:
+            if architecture is not None:
                 adapter_parameters(architecture, self.lora_rank)
+            self.assume(f"{self.lora_told}: {ADAPTED}, of rank {self.lora_rank}")
         except InputError as error:
             self.lora_rank = 0
             self.ignore(f"{error}; priced as training of all weights")

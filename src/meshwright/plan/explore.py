@@ -19,9 +19,9 @@ from ..layout import OFFLOADS
 from ..mesh import NEAREST
 from ..units import format_bytes
 from ..workload.conventions import OWN
-from .analytic import Grid, Setting, StepPrices, performance, price_layouts
-from .analytic.fits import DOUBTFUL, OVER, SURE, capacity_source, word
-from .analytic.price import basis_of_memory, machine_of, node_group_of, step_times_s, verdicts_in
+from .analytic import Grid, Setting, StepPrices, book, performance, price_layouts
+from .analytic.fits import DOUBTFUL, OVER, SURE, capacity_source, memory_basis, word
+from .analytic.price import machine_of, node_group_of, step_times_s, verdicts_in
 from .analytic.quantities import Array
 from .keep import in_its_orders, narrowed_search
 from .reasons import batch_warnings, micro_batch_trade, why_chosen
@@ -198,7 +198,7 @@ def rejections(priced: Priced) -> tuple[Rejection, ...]:
 
 def row_of(setting: Setting, grid: Grid, prices: StepPrices, index: int, *, note: str = "") -> PricedLayout:
     """Return one layout of a grid as a row."""
-    capacity, (band, lacks) = float(machine_of(setting).memory_bytes), basis_of_memory(setting)
+    capacity, (band, lacks) = float(machine_of(setting).memory_bytes), memory_basis(book(), setting.stack)
     return PricedLayout(
         layout=grid.layout(index),
         predicted=performance(setting, prices, index, grid.layout(index)),

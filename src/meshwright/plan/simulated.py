@@ -90,7 +90,7 @@ def step_program(setting: Setting, layout: Layout, stages: Sequence[int] = ()) -
     counts = tuple(stages) or cut_layers(model, layout, output) or _layers(int(model.layers), layout)
     prices = price_layouts(setting, grid, stages)
     sizes = _sizes(setting, layout)
-    sent = _inside(setting, layout, c, machine, model, sizes), context_exchange(sizes, layout, c.conventions)
+    sent = _inside(setting, layout, c, machine, model, sizes), context_exchange(sizes, layout, c)
     nothing = LayerTraffic((), ()), LayerTraffic((), ())
     programs = []
     for number, layers in enumerate(counts):
@@ -138,21 +138,21 @@ def _stage(
 
     `sent` is what a layer sends within tensor and expert parallelism, and round the ring of its context.
     """
-    pace, facts = float(c.pace), c.conventions
+    pace = float(c.pace)
     forward, backward, again = (
         float(np.ravel(part.compute_s)[0]) for part in (seconds.forward, seconds.backward, seconds.again)
     )
     inside, rings = sent
     units = max(layers, 1)  # one for the embedding or the output that is alone
-    of_layer = _shared(layout, facts, [held / units for held in own])
-    hosts = _crossing(layout, facts, [held / units for held in own])
-    whole = _crossing(layout, facts, own)
-    back = () if facts.host_overlaps else _once(one.back for one in whole)  # else within the update's time
-    of_stage = _shared(layout, facts, own)
+    of_layer = _shared(layout, c, [held / units for held in own])
+    hosts = _crossing(layout, c, [held / units for held in own])
+    whole = _crossing(layout, c, own)
+    back = () if c.host_overlaps else _once(one.back for one in whole)  # else within the update's time
+    of_stage = _shared(layout, c, own)
     leaving = _in_each(one.leave for one in hosts)
-    beside = facts.keys_ring > 0
+    beside = c.keys_ring > 0
     several = micro_batches(layout, setting.global_batch) > 1  # FSDP2 waits for gradients that the host adds up
-    waited = layout.offload == "parameters" and facts.shares_single > 0 and several
+    waited = layout.offload == "parameters" and c.shares_single > 0 and several
     hidden = [_in_each(way) if beside else () for way in rings]
     blocking = [() if beside else _in_each(way) for way in rings]
     twice = inside.forward if layout.recompute == "full" else ()
@@ -171,7 +171,7 @@ def _stage(
             ahead=hidden[1] + _weights([one.again for one in hosts], [sent.again for sent in of_layer]),
             behind=_in_each(sent.scatter for sent in of_layer) + (() if waited else leaving),
         ),
-        output_bytes=round(float(stage_message(residual, layout, facts))),
+        output_bytes=round(float(stage_message(residual, layout, c))),
         gradients=tuple(_whole(comm) for comm in once if comm.once) * units,
         sums=_once(comm for one in whole for comm in (one.leave, one.leave_once)),
         parameters=back
@@ -227,7 +227,7 @@ def _inside(
     experts_in = setting.architecture
     share = experts_in.moe_layers / experts_in.num_hidden_layers * float(c.ep_exposed) if experts_in.experts else 0.0
     shown = {"tp": 1 - float(c.tp_hidden), "ep": share}
-    tensor, experts = (exchange(sizes, layout, c.conventions) for exchange in (tensor_exchange, expert_exchange))
+    tensor, experts = (exchange(sizes, layout, c) for exchange in (tensor_exchange, expert_exchange))
     over = expert_span(machine, c, Grid.of([layout]))
     once = leaving_share(c, model, over) if share else 1.0
     away = {"tp": 1.0, "ep": float(np.ravel(once)[0])}

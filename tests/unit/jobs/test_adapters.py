@@ -69,6 +69,7 @@ def test_a_model_with_layers_that_the_planner_adapts_in_no_way_says_so(tmp_path)
 
     assert job.lora_rank == 0
     assert any("priced as training of all weights" in said for said in job.ignored)
+    assert not any("on all matrices" in said for said in job.assumed)
 
 
 def priced(folder, capsys, *more):

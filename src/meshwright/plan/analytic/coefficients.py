@@ -90,11 +90,6 @@ class Coefficients(Conventions, frozen=True, kw_only=True):
     selective_attention: Number  # likewise of the attention between the projections
     summed_apart: Number  # fact: 1 where kernels of their own add gradients to that sum, 0 where the products do
 
-    @property
-    def conventions(self) -> Conventions:
-        """What the stack does."""
-        return self
-
 
 ROLES = Coefficients.__struct_fields__
 FACTS = Conventions.__struct_fields__

@@ -120,11 +120,11 @@ def hosted_s(
 def _traffic(c: Coefficients, grid: Grid, parameters: tuple[Number, Number], shard: Number) -> list[HostTraffic]:
     """Return what crosses of the dense parameters and of the experts."""
     held, experts = parameters
-    every, facts = grid.dp * grid.cp, c.conventions
+    every = grid.dp * grid.cp
     ranks = np.where(grid.zero >= 2, np.minimum(every, shard), every)
     found = []
     for count, cut in ((held - experts, 1.0), (experts, grid.expert_cut)):
         shards = np.maximum(ranks / cut, 1.0)
         copies = np.maximum(every / cut, 1.0) / shards
-        found.append(host_traffic(count, grid, facts, offload=grid.offload, shards=shards, copies=copies))
+        found.append(host_traffic(count, grid, c, offload=grid.offload, shards=shards, copies=copies))
     return found

@@ -223,7 +223,7 @@ def _sizes(model: ModelQuantities, grid: Grid, tokens: Number) -> Sizes:
 def _tensor_parallel(c: Coefficients, machine: Machine, sizes: Sizes, grid: Grid) -> tuple[Number, Number, Number]:
     """Return seconds of the collectives of forward, of backward, and of what recomputation calls again."""
     axis = Axis(c, axis_span(machine, c, grid, "tp"))
-    exchange = tensor_exchange(sizes, grid, c.conventions)
+    exchange = tensor_exchange(sizes, grid, c)
     return axis.total_s(exchange.forward), axis.total_s(exchange.backward), axis.total_s(exchange.again)
 
 
@@ -232,7 +232,7 @@ def _context_parallel(
 ) -> tuple[Number, Number]:
     """Return what sending keys and values takes, round a ring beyond the attention that hides it."""
     axis = Axis(c, axis_span(machine, c, grid, "cp"))
-    exchange: LayerTraffic = context_exchange(sizes, grid, c.conventions)
+    exchange: LayerTraffic = context_exchange(sizes, grid, c)
     forward, backward = axis.total_s(exchange.forward), axis.total_s(exchange.backward)
     shown = 1.0 - c.tp_hidden
     return (
@@ -245,7 +245,7 @@ def _expert_parallel(machine: Machine, c: Coefficients, model: ModelQuantities, 
     """Return seconds of dispatch and combine of one direction: an all-to-all of the routed tokens each."""
     over = expert_span(machine, c, grid)
     once = leaving_share(c, model, over)
-    found = expert_exchange(sizes, grid, c.conventions).forward
+    found = expert_exchange(sizes, grid, c).forward
     messages = [comm for comm in found if comm.axis == "ep" and not is_never(comm)]
     seconds = sum(comm.calls * all_to_all_s(machine, c, over, comm.bytes, once=once) for comm in messages)
     return seconds * c.ep_exposed * c.moe_pace * c.imbalance

@@ -86,7 +86,8 @@ def output_cost(c: Coefficients, model: ModelQuantities, grid: Grid, seq_len: Nu
         return None
     width = model.ffn * model.plain_share
     width = width + model.moe_share * (model.expert_ffn * model.experts_per_token + model.shared_ffn)
-    weights = model.attention_weights + model.matrices * model.hidden * width + model.hidden * _routers(model)
+    routers = model.experts * model.moe_share
+    weights = model.attention_weights + model.matrices * model.hidden * width + model.hidden * routers
     scores = 2.0 * seq_len * model.heads * (model.head_dim + model.value_dim)
     rest = 10.0 * model.hidden + 3.0 * (model.heads + model.kv_heads) * model.head_dim + 5.0 * width
     forward = 2.0 * weights + scores + rest
@@ -110,10 +111,6 @@ def cut_layers(model: ModelQuantities, layout: Layout, output: Number | None) ->
         return ()
     stages, cost = layout.pp * layout.vpp, float(np.ravel(output)[0])
     return tuple(int(n) for n in np.diff(layers_before(model.layers, stages, np.arange(stages + 1.0), cost)))
-
-
-def _routers(model: ModelQuantities) -> Number:
-    return model.experts * model.moe_share
 
 
 class CutRank(NamedTuple):

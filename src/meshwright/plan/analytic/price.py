@@ -21,7 +21,7 @@ from .cautions import cautions, widened
 from .coefficients import GENERIC, Coefficients, book, coefficients
 from .conditions import LayoutCondition
 from .factors import adjusted, sensitivity
-from .fits import OVER, fit_verdicts, memory_basis, memory_trust
+from .fits import OVER, fit_verdicts, memory_trust
 from .host import HostFigures
 from .measured import on_measured_links, with_switch
 from .memory import MemoryTerms, peak_memory
@@ -300,11 +300,6 @@ def verdicts_in(setting: Setting, prices: StepPrices) -> Any:
     machine = machine_of(setting)
     found = fit_verdicts(prices, machine.memory_bytes, memory_trust(book(), setting.stack))
     return np.where(prices.host_bytes > machine.host_memory_bytes, OVER, found)
-
-
-def basis_of_memory(setting: Setting) -> tuple[float, str]:
-    """Return the relative error that the memory of a setting's stack is held to lie within, and what that lacks."""
-    return memory_basis(book(), setting.stack)
 
 
 def host_doubts(setting: Setting, layout: Layout) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ def states_of(machine: Machine, c: Coefficients, grid: Grid, counts: Counts, sha
     """Return the states that these parameters of a rank mean; `shard` is the ranks over which ZeRO shards."""
     alone = (c.frees_early > 0) & (grid.zero >= 2)  # our engine takes a share of the weights on one rank too
     return states(
-        counts, grid, c.conventions,
+        counts, grid, c,
         sharded=(np.minimum(grid.dp * grid.cp, shard) > 1) | alone, offload=grid.offload,
         halves=grid.schedule == ZERO_BUBBLE, single=machine.product_bytes >= SINGLE_BYTES,
     )  # fmt: skip

@@ -153,7 +153,7 @@ def _send_s(machine: Machine, c: Coefficients, model: ModelQuantities, grid: Gri
         up = 2.0 * len(machine.sides)
     rate = np.where(crosses, machine.node_rate * c.sends / machine.gpus_per_node / up, machine.link_rate * c.link)
     latency = np.where(crosses, c.network_latency_s, c.small_s / SENDS)
-    return stage_message(tokens * model.hidden, grid, c.conventions) / rate + latency
+    return stage_message(tokens * model.hidden, grid, c) / rate + latency
 
 
 def _summed_s(machine: Machine, c: Coefficients, grid: Grid, held: Number, micro: Number, shard: Number) -> Number:
@@ -268,7 +268,7 @@ def _shared_s(
     """Return the seconds of each collective of parameters that `ranks` ranks share, ZeRO-3 in groups of `group`."""
     whole = span(machine, c, ranks, step)
     inner, outer = span(machine, c, group, step), span(machine, c, ranks / group, step * group)
-    sent = sharding(held, grid, c.conventions, shards=group, copies=ranks / group)
+    sent = sharding(held, grid, c, shards=group, copies=ranks / group)
     return _Sent(
         gather_s=gather_s(c, inner, sent.gather.bytes),
         scatter_s=gather_s(c, inner, sent.scatter.bytes),
