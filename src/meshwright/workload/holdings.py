@@ -72,7 +72,7 @@ def part_of(workload: Workload, held: Sequence[Layer]) -> Workload:
 def _held(workload: Workload, layout: Layout, micro_batches: int, beside: int = 0) -> Held:
     """Return what a rank with this workload holds, `beside` what other micro-batches than that in backward keep."""
     end, c = workload.layers[-1], engine(workload.precision)
-    deepest = max(workload.layers, key=lambda layer: layer.count)
+    deepest = max(workload.layers, key=lambda layer: (layer.recomputable, layer.count))  # the ends only if alone
     p, alone = _counts(workload, layout, deepest)
     s = states(p, layout, c, sharded=layout.zero >= 2, offload=layout.offloaded)
     weights = gathered(
@@ -84,7 +84,7 @@ def _held(workload: Workload, layout: Layout, micro_batches: int, beside: int = 
         last=end.saved_bytes,
         first=deepest.saved_bytes + beside,
         beside=beside,
-        logits=LOGIT_GRADIENT_BYTES * math.prod(end.operators[-1].shape),
+        logits=LOGIT_GRADIENT_BYTES * _returned(end),
         again=_recomputed_bytes(deepest, layout, c),
         widest=_widest_bytes(deepest, c),
     )
@@ -130,6 +130,12 @@ def _recomputed_bytes(layer: Layer, layout: Layout, c: Conventions) -> int:
     if layout.recompute == "none":
         return 0
     return layer.saved_bytes - (kept_bytes(layer, layout, c) - _input_bytes(layer, c))
+
+
+def _returned(layer: Layer) -> int:
+    """Return how many elements a layer returns: of an embedding, whose shape has its words too, rows by width."""
+    last = layer.operators[-1]
+    return math.prod((last.shape[0], last.shape[-1]) if last.kind == "embedding" else last.shape)
 
 
 def _input_bytes(layer: Layer, c: Conventions) -> int:

@@ -232,4 +232,8 @@ def _products(
     element = element_bytes(machine, c)
     heads = model.projected + model.mixer_out
     cut = element * (heads + (model.matrices - 1.0) * _width(c, model, moe)) + SINGLE_BYTES * model.heads
-    return tokens * (cut / grid.tp + 2.0 * element * model.hidden)  # before sums along tp are cut
+    whole: Number = 2.0 * model.hidden  # of attention and network, before sums along tp are cut
+    if moe:
+        returned = model.experts_per_token * c.imbalance * model.stream + (model.shared_ffn > 0)
+        whole = model.hidden * (1.0 + returned) + model.experts / rows_cut(grid)
+    return tokens * (cut / grid.tp + element * whole)

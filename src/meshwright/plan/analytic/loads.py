@@ -140,7 +140,10 @@ def _cut_pace(model: ModelQuantities, grid: Grid, output: Number) -> tuple[Numbe
 
 
 def _cut_ranks(model: ModelQuantities, grid: Grid, output: Number) -> list[CutRank]:
-    """Return the first two ranks, those where stages become as long as they may, and the last."""
+    """Return the first rank, its neighbour or that of the last, those where stages are longest first, and the last.
+
+    Where backward is split, most waits on the last ranks.
+    """
     stages, last = grid.pp * grid.vpp, grid.pp - 1.0
     longest, of_last = (
         layers_before(model.layers, stages, stages - 1.0, output)
@@ -148,8 +151,10 @@ def _cut_ranks(model: ModelQuantities, grid: Grid, output: Number) -> list[CutRa
         model.layers - layers_before(model.layers, stages, stages - 1.0, output),
     )
     grows = np.ceil((longest * (stages - 1.0) - model.layers + of_last - 1.0) / np.maximum(longest - 1.0, 1.0))
-    grows = np.clip(np.where(longest > 1, grows, 1.0), 1.0, stages - 1.0) % grid.pp
-    few = (0.0 * stages, np.minimum(1.0, last), np.maximum(grows - 1.0, 0.0), grows, last)
+    grows = np.clip(np.where(longest > 1, grows, 1.0), 1.0, stages - 1.0)
+    grows = np.where(is_folded(grid), np.minimum(grows, stages - 1.0 - grows), grows % grid.pp)
+    second = np.where(grid.schedule == ZERO_BUBBLE, np.maximum(last - 1.0, 0.0), np.minimum(1.0, last))
+    few = (0.0 * stages, second, np.maximum(grows - 1.0, 0.0), grows, last)
     places = np.stack(np.broadcast_arrays(*few))
     layers = costed_layers(model, grid, places, output)
     start = layers_before(model.layers, stages, places, output)
@@ -202,11 +207,22 @@ def without_experts(model: ModelQuantities, start: Number, first: Number, count:
     return np.where(model.experts > 0, leading + mixed * (count - leading), count)
 
 
-def delayed(grid: Grid, place: Number) -> Number:
-    """Return how many micro-batches wait on a rank for the second half of their backward, in units of its layers."""
-    folds = np.where(place == grid.pp - 1.0, (grid.pp + 1.0) / 2.0, 0.5)
+def delayed(grid: Grid, place: Number) -> tuple[tuple[Number, Number], ...]:
+    """Return the moments at which a rank of a split backward may keep most: (fewer in flight, waiting) at each.
+
+    Both are micro-batches in units of all its layers: how many fewer than at most are in flight, and how many of these
+    wait for the second half of their backward. In a V there are two such moments: when most are in flight, and when
+    most wait, as the orders of `pipelines.schedule` have them. () where no backward is split.
+    """
     split = (grid.schedule == ZERO_BUBBLE) & (grid.pp > 1)
-    return np.where(split, np.where(grid.vpp > 1, folds, place + 1.0), 0.0)
+    if not np.any(split):
+        return ()
+    folded, behind = is_folded(grid), grid.pp - 1.0 - place
+    first = 0.0, np.where(split, np.where(folded, 0.5, place + 1.0), 0.0)
+    if not np.any(folded):
+        return (first,)
+    waiting = np.maximum(grid.pp - 0.5 - behind, 0.0)
+    return first, (np.where(folded, (behind + 1.0) / 2.0, 0.0), np.where(folded, waiting, first[1]))
 
 
 def in_flight(grid: Grid, place: Number, micro_batches: Number) -> Number:

@@ -106,7 +106,7 @@ class Weights(NamedTuple):
 
     states: States
     gathered: Gathered | None
-    delayed: Number = 0.0  # layers times micro-batches that wait for the second half of their backward
+    delayed: tuple[tuple[Number, Number], ...] = ()  # as `loads.delayed` returns it
     many: Number = 0.0  # 1 where the output of all micro-batches in flight is kept, 0: of one
 
 
@@ -119,6 +119,7 @@ class LayerBytes(NamedTuple):
     again: list[Number]  # computed again in its backward
     widest: Number  # of either: the largest gradient inside
     delayed: Number  # of either: gradients between the halves of a split backward
+    delayed_output: Number  # likewise of the output and the norm before it
     residual: Number  # gradients of what it returns, two of them
     entry: Number  # kept of what enters the output
     logits: Number  # at the peak of the loss
@@ -137,7 +138,7 @@ def _weights(
         single=grid.dp * grid.cp == 1, halves=(grid.schedule == ZERO_BUBBLE) & (load.embedding == 0),
     )  # fmt: skip
     many = 1.0 * ((grid.schedule == ZERO_BUBBLE) | (grid.schedule == GPIPE))
-    return Weights(held, come, delayed(grid, load.place) * load.layers, many)
+    return Weights(held, come, delayed(grid, load.place), many)
 
 
 def _layers(machine: Machine, c: Coefficients, model: ModelQuantities, grid: Grid, *, seq_len: Number) -> LayerBytes:
@@ -159,6 +160,7 @@ def _layers(machine: Machine, c: Coefficients, model: ModelQuantities, grid: Gri
         again=[np.where(grid.recompute > 0, w - k + entry, 0.0) for w, k in zip(whole, kept, strict=True)],
         widest=widest,
         delayed=delayed,
+        delayed_output=tokens * element_bytes(machine, c) * model.vocab / grid.tp + entry,
         residual=LOGIT_GRADIENT_BYTES * tokens * model.hidden / rows_cut(grid),
         entry=_entry(machine, c, model, grid, seq_len),
         logits=each * tokens * model.vocab / grid.tp / c.loss_chunks,
@@ -189,9 +191,12 @@ def _kept(load: RankLoad, weights: Weights, layers: LayerBytes) -> KeptActivatio
     """Return what one rank keeps of an engine whose backward frees what it has used."""
     output = load.output * (layers.entry + layers.logits - layers.gradients)
     one = _sum(load, layers.kept)
-    beside = (load.in_flight - 1.0) * (one + weights.many * output)
-    if np.any(weights.delayed):
-        beside = beside + weights.delayed * layers.delayed
+    each = one + weights.many * output
+    beside = (load.in_flight - 1.0) * each
+    if weights.delayed:
+        waits = load.layers * layers.delayed + load.output * layers.delayed_output
+        at_each = [beside - fewer * each + waiting * waits for fewer, waiting in weights.delayed]
+        beside = np.maximum(at_each[0], at_each[-1])
     whole, ends = _largest(load, layers.whole), load.output > 0
     return KeptActivations(
         activations=one + output + beside,
