@@ -1,7 +1,12 @@
-"""Options of the connections of a job: a message goes at once, and what a cable has lost goes again soon."""
+"""Options of the connections of a job: a message goes at once, and what a cable has lost goes again soon.
+
+Beside them, which addresses are those of this machine, and which ports are free.
+"""
 
 import contextlib
 import socket
+
+from .errors import InputError
 
 RESEND_S = 1.0  # at most, before what nobody has acknowledged is sent again
 _RTO_MAX_MS = 44  # TCP_RTO_MAX_MS of linux/tcp.h, of which Python has no name
@@ -22,3 +27,25 @@ def resend_soon(connection: socket.socket) -> None:
     """Bound the time before what was lost is sent again, where the kernel can."""
     with contextlib.suppress(OSError):
         connection.setsockopt(socket.IPPROTO_TCP, _RTO_MAX_MS, round(1000 * RESEND_S))
+
+
+def is_here(host: str) -> bool:
+    """Return whether `host` is an address of this machine."""
+    try:
+        with socket.socket() as probe:
+            probe.bind((host, 0))
+    except OSError:
+        return False
+    return True
+
+
+def check_port(port: int) -> None:
+    """Raise InputError if `port` (0: any) cannot be listened on."""
+    if not port:
+        return
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise InputError(f"launch.port: {port}: {error.strerror}; choose another, or 0 for a free one") from None

@@ -11,7 +11,7 @@ import pytest
 from meshwright.layout import Layout
 from meshwright.train.checkpoint.folder import checkpoints
 from meshwright.train.checkpoint.manifest import read_manifest
-from meshwright.train.checkpoint.pieces import verify_pieces
+from meshwright.train.checkpoint.stored import verify_pieces
 from testkit.fault_jobs import Job, events, steps_done
 from testkit.train_jobs import small_job, write_corpus, write_run
 

@@ -23,7 +23,7 @@ from meshwright.postmortem.inputs import examine_files
 from meshwright.timeline import Performance
 from meshwright.traces.reading import read_traces
 from meshwright.traces.summary import summarized
-from meshwright.train.checkpoint.huggingface import read_config
+from meshwright.train.checkpoint.llama import read_config
 from meshwright.train.checkpoint.manifest import read_manifest
 from meshwright.train.config import load_job as load_config
 from meshwright.train.corpus import vocabulary_size

@@ -26,7 +26,7 @@ from meshwright.postmortem.inputs import examine_files
 from meshwright.quantities import checked
 from meshwright.simulate.native import _heard
 from meshwright.timeline import parse_chrome_trace
-from meshwright.train.checkpoint.huggingface import read_config
+from meshwright.train.checkpoint.llama import read_config
 from meshwright.train.config import load_job
 from meshwright.train.corpus import find_files, split_files, vocabulary_size
 from meshwright.train.run_folder import RunFolder

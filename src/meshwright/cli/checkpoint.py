@@ -25,12 +25,10 @@ def verify(path: Path, as_json: bool) -> int:
     """Read every byte of all checkpoints under PATH; exit 2 naming the first file that is damaged."""
     from ..files import to_json
     from ..train.checkpoint.manifest import read_manifest
+    from ..train.checkpoint.stored import verify_pieces
     from ..units import format_bytes
 
-    all_found = _all(path)
-    from ..train.checkpoint.pieces import verify_pieces  # imports torch: a path is refused before
-
-    for found in all_found:
+    for found in _all(path):
         size_bytes = verify_pieces(found, read_manifest(found))
         if as_json:
             sys.stdout.write(to_json({"checkpoint": str(found), "bytes": size_bytes, "whole": True}) + "\n")
@@ -80,19 +78,24 @@ def convert(source: Path, target: Path, as_json: bool) -> int:
     imported one with `--set train.start_from=TARGET`.
     """
     from ..files import to_json
+    from ..train.checkpoint.llama import look_at_checkpoint, look_at_folder, names_of
     from ..train.checkpoint.manifest import read_manifest
+    from ..train.checkpoint.stored import verify_tensors
 
-    is_theirs = (source / "config.json").exists()
-    saved = [] if is_theirs else _all(source)
-    from ..train.checkpoint.huggingface import export, import_model  # imports torch: a path is refused before
+    if (source / "config.json").exists():
+        theirs = look_at_folder(source, target)
+        from ..train.checkpoint.huggingface import import_folder  # imports torch: what is refused does not wait for it
 
-    if is_theirs:
-        tensors = len(import_model(source, target).tensors)
+        tensors = len(import_folder(theirs, target).tensors)
         facts: dict[str, Any] = {"checkpoint": str(target), "tensors": tensors}
         text = f"{target}: {tensors} tensors; --set train.start_from={target} starts from them"
     else:
-        found = saved[0]
-        files = export(found, read_manifest(found), target)
+        found = _all(source)[0]
+        manifest = read_manifest(found)
+        verify_tensors(found, manifest, names_of(look_at_checkpoint(manifest, found, target)))
+        from ..train.checkpoint.huggingface import export  # imports torch: what is refused does not wait for it
+
+        files = export(found, manifest, target)
         facts, text = {"folder": str(target), "files": files}, f"{target}: {', '.join(files)}"
     click.echo(to_json(facts) if as_json else text)
     return 0

@@ -94,7 +94,7 @@ def command(
 def _run_new(job: Any, path: Path | None, recalibrate: bool, *, as_json: bool) -> int:
     """Plan the job, write its run folder, train and verify; the folder is this job's all the time."""
     from ..report.terminal import console, show_plan
-    from ..train.prepare import check_port, prepare, write_run
+    from ..sockets import check_port
     from ..train.run_folder import check_writable
     from ..train.run_lock import owned
     from ..train.surroundings import surroundings_of_a_job
@@ -103,6 +103,8 @@ def _run_new(job: Any, path: Path | None, recalibrate: bool, *, as_json: bool) -
     if path is not None:
         check_writable(path, 0)
     with surroundings_of_a_job(), owned(path, say=_say) as folder:
+        from ..train.prepare import prepare, write_run  # imports torch, for which nobody waits who is refused
+
         prepared = prepare(job, folder, recalibrate=recalibrate, say=_say)
         write_run(prepared, folder)
         show_plan(console(stderr=True), prepared.plan)
@@ -111,6 +113,7 @@ def _run_new(job: Any, path: Path | None, recalibrate: bool, *, as_json: bool) -
 
 def _resume(path: Path, *, as_json: bool) -> int:
     """Go on with a run, which must be nobody else's meanwhile."""
+    from ..sockets import check_port
     from ..train.run_folder import RunFolder
     from ..train.run_lock import owned
     from ..train.surroundings import surroundings_of_a_job
@@ -120,8 +123,6 @@ def _resume(path: Path, *, as_json: bool) -> int:
         click.echo(f"resuming {path}", err=True)
         return _run_node(config, path)
     with surroundings_of_a_job(), owned(path, say=_say):
-        from ..train.prepare import check_port  # takes a second, for which nobody waits who is refused
-
         check_port(config.launch.port)
         click.echo(f"resuming {path}", err=True)
         return _run(path, as_json=as_json)
@@ -187,13 +188,14 @@ def _run(path: Path, *, as_json: bool) -> int:
 
 def _run_node(job: Any, path: Path) -> int:
     """Run the ranks of one machine of several; the first rank of all plans, and writes the run folder."""
-    from ..train.launch import hosts_rendezvous, launch, ranks_here
-    from ..train.machine_lock import alone_here
+    from ..train.machine_lock import alone_here, hosts_rendezvous
     from ..train.run_lock import owned
     from ..train.surroundings import surroundings_of_a_job
 
     held = owned(path, say=_say) if hosts_rendezvous(job) else contextlib.nullcontext()
     with surroundings_of_a_job(), held, alone_here(path):
+        from ..train.launch import launch, ranks_here  # imports torch, for which nobody waits who is refused
+
         stopped = launch(str(path), config=job, ranks=ranks_here(job))
     if stopped:
         click.echo(f"meshwright: {stopped}", err=True)

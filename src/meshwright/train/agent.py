@@ -30,12 +30,13 @@ from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRen
 from torch.distributed.elastic.rendezvous.dynamic_rendezvous import DynamicRendezvousHandler, RendezvousTimeout
 
 from ..errors import InputError, MeshwrightError
+from ..sockets import is_here
 from .clock import JobClock, heartbeats_by, skew
 from .corruption import CorruptionError, excluded_rank
 from .ending import RanksHere, ranks_that_end
 from .events import Event, EventLog, this_host
 from .finite import NotFinite
-from .meeting import address_towards, host_store, is_here
+from .meeting import address_towards, host_store
 from .store import SealedStore
 from .surroundings import heard_signals
 

@@ -108,6 +108,15 @@ class Corpus(msgspec.Struct, frozen=True):
     content: str = ""  # checksum of both
 
 
+def check_same_text(content: str, theirs: str, *, who: str, other: str) -> None:
+    """Raise InputError where a process has read other text (the checksum of its corpus) than another one of its job."""
+    if content != theirs:
+        raise InputError(
+            f"data.paths: {who} has read other text than {other}: its files were written while the job started, "
+            "or differ from machine to machine; train on a copy that nobody writes"
+        )
+
+
 def load_corpus(
     paths: Sequence[str], pattern: str, tokenizer: str, validation_share: float, seq_len: int, cache: Path
 ) -> Corpus:

@@ -72,6 +72,11 @@ def narrow_type(precision: str, where: torch.device) -> str:
     return "" if precision == "float32" else precision
 
 
+def product_type(precision: str, where: torch.device) -> str:
+    """Return what a job's products are computed in on a device, as `train.precision` names it, "auto" resolved."""
+    return narrow_type(precision, where) or "float32"
+
+
 def adopt_slurm(environment: MutableMapping[str, str]) -> None:
     """Set torchrun's variables from SLURM's where srun started this process and no other launcher did."""
     if "RANK" in environment or "SLURM_PROCID" not in environment:

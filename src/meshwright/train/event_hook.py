@@ -1,7 +1,8 @@
 """The command of `--on-event`, beside the job: whatever it does or leaves undone, the job does not wait or end for it.
 
 It is started at once and reads the event from a file without a name, so it need not read at all. No more than
-`MOST_AT_ONCE` of a process run at a time, each for at most `HOOK_S`. What went wrong is in `events/hook.log`.
+`MOST_AT_ONCE` of a process run at a time, each for at most `HOOK_S`. What it prints and what went wrong is in
+`events/hook.log`: it has no pipe of the job's, which a daemon of its own would hold open after the job's end.
 """
 
 import contextlib
@@ -12,6 +13,7 @@ import tempfile
 import threading
 import time
 from pathlib import Path
+from typing import BinaryIO
 
 HOOK_VARIABLE = "MESHWRIGHT_ON_EVENT"  # a command that gets each event as JSON on its standard input
 HOOK_S = 60.0  # for a command to end
@@ -31,7 +33,10 @@ def start_hook(command: str, event: bytes, log: Path) -> None:
         with tempfile.TemporaryFile() as file:
             file.write(event)
             file.seek(0)
-            process = subprocess.Popen(["/bin/sh", "-c", command], stdin=file, process_group=0)
+            with _for_output(log) as output:
+                process = subprocess.Popen(
+                    ["/bin/sh", "-c", command], stdin=file, stdout=output, stderr=output, process_group=0
+                )
         threading.Thread(target=_see_to, args=(process, log, running), name="hook", daemon=True).start()
     except (OSError, RuntimeError, subprocess.SubprocessError) as error:  # no descriptor, process or thread is left
         running.release()
@@ -53,8 +58,20 @@ def _see_to(process: "subprocess.Popen[bytes]", log: Path, running: threading.Bo
         running.release()
 
 
+def _for_output(log: Path) -> BinaryIO:
+    """Return the end of the log for a command to print to; nothing is kept where it is full or cannot be written."""
+    with contextlib.suppress(OSError):
+        if _has_room(log):
+            return log.open("ab", buffering=0)
+    return open(os.devnull, "ab", buffering=0)
+
+
+def _has_room(log: Path) -> bool:
+    return not log.exists() or log.stat().st_size < MOST_LOG_BYTES
+
+
 def _log(path: Path, text: str) -> None:
     with contextlib.suppress(OSError):
-        if not path.exists() or path.stat().st_size < MOST_LOG_BYTES:
+        if _has_room(path):
             with path.open("a") as file:
                 file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} --on-event: {text}\n")

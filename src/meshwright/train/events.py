@@ -9,12 +9,13 @@ import contextlib
 import os
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
+from ..backend.hosts.machine_names import boot, namespace
 from ..cluster.emulation.linux import reserve
 from ..errors import InputError
 from ..files import read_bytes, to_json
@@ -55,6 +56,8 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     evidence: dict[str, float] = {}
     attempt: Number = 0  # how often the job had been restarted
     time_s: Instant = 0.0  # of the wall clock
+    uptime_s: Instant = 0.0  # of the machine: a clock that nobody sets
+    machine: str = ""  # and since which start, whose `uptime_s` it is; "": not said
 
     def __str__(self) -> str:
         """Print it for a person."""
@@ -68,6 +71,7 @@ class EventLog:
     def __init__(self, folder: Path, rank: int | None, *, hook: Hook | None = None) -> None:
         self.rank = rank
         self.path = folder / f"{f'launcher-{this_host()}' if rank is None else rank}.jsonl"
+        self._machine = f"{this_host()} {boot()} {namespace('time')}".strip()
         self._attempt = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
         self._hook = hook or command_hook(folder)
         self._room_bytes = 0
@@ -88,7 +92,14 @@ class EventLog:
 
     def record(self, event: Event) -> None:
         """Write an event down now; callable from any thread."""
-        event = msgspec.structs.replace(event, rank=self.rank, time_s=time.time(), attempt=self._attempt)
+        event = msgspec.structs.replace(
+            event,
+            rank=self.rank,
+            time_s=time.time(),
+            uptime_s=time.clock_gettime(time.CLOCK_BOOTTIME),
+            machine=self._machine,
+            attempt=self._attempt,
+        )
         try:
             descriptor = self._opened()
             try:
@@ -111,13 +122,34 @@ def _ends_within_a_line(descriptor: int) -> bool:
 def read_events(folder: Path) -> list[Event]:
     """Return the events of all ranks in order of time; lines that were cut off or damaged are left out.
 
-    So is what is no file, or cannot be read.
+    So is what is no file, or cannot be read. Their `time_s` go on from the first of each machine by its uptime, so that
+    a wall clock that is set meanwhile changes neither order nor distances.
     """
     events = []
     for path in sorted(folder.glob("*.jsonl")):
         with contextlib.suppress(InputError):
             events += _events_of(read_bytes(path))
-    return sorted(events, key=lambda event: event.time_s)
+    return sorted(_on_one_clock(events), key=lambda event: event.time_s)
+
+
+def _on_one_clock(events: Sequence[Event]) -> list[Event]:
+    """Return events with the wall clock of each machine as it was at its first one, and went on from there."""
+    first: dict[str, Event] = {}
+    for event in events:
+        known = first.setdefault(event.machine, event)
+        if event.uptime_s < known.uptime_s:
+            first[event.machine] = event
+    return [
+        msgspec.structs.replace(event, time_s=first[event.machine].time_s + _since(event, first[event.machine]))
+        if event.machine
+        else event
+        for event in events
+    ]
+
+
+def _since(event: Event, begun: Event) -> float:
+    """Return the seconds between two events of one machine."""
+    return event.uptime_s - begun.uptime_s
 
 
 def _events_of(lines: bytes) -> list[Event]:

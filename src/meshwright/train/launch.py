@@ -22,7 +22,6 @@ from .checkpoint.folder import latest_checkpoint
 from .checkpoint.manifest import read_manifest
 from .config import JobConfig
 from .events import Event, EventLog, ended_launchers
-from .meeting import is_here
 from .run_folder import RunFolder
 from .surroundings import handlers_kept, have_descriptors
 from .worker import main as worker_main
@@ -31,11 +30,6 @@ from .worker import main as worker_main
 def ranks_here(config: JobConfig) -> int:
     """Return how many ranks this machine runs where there are several: as configured, or one a GPU or core."""
     return config.launch.ranks or count() or usable_cores()
-
-
-def hosts_rendezvous(config: JobConfig) -> bool:
-    """Return whether this machine is the one of several where all meet: it has the run folder, for all of them."""
-    return is_here(config.launch.rendezvous.rpartition(":")[0])
 
 
 def launch(run_dir: str, *, config: JobConfig, ranks: int) -> str:

@@ -28,7 +28,7 @@ from .config import JobConfig
 from .corpus import Corpus
 from .corruption import Here
 from .decoder import Decoder
-from .environment import narrow_type
+from .environment import narrow_type, product_type
 from .events import Event, EventLog, read_events
 from .feed import Feed
 from .finite import NotFinite, all_finite, not_finite
@@ -54,6 +54,7 @@ class Trainer:
     ) -> None:
         self.config, self.plan, self.folder, self.corpus = config, plan, folder, corpus
         self.rank, self.device = rank, device
+        self._precision = product_type(config.train.precision, device)
         self.ranks = plan.layout.world_size
         self.recorder = Recorder(
             rank, keep_steps=config.train.timeline_steps, enabled=config.train.record, device=device
@@ -204,7 +205,7 @@ class Trainer:
         """Load the newest good checkpoint, or the weights to start from; return the first step to run."""
         train = self.config.train
         shards = self.engine.shards()
-        goes_on = GoesOn(self.config, self.plan, self.corpus, self.folder)
+        goes_on = GoesOn(self.config, self.plan, self.corpus, self.folder, precision=self._precision)
         facts = restore(
             self.folder.checkpoints, shards, self.rank, total=self._total, warn=self._warn, accept=goes_on.check
         )
@@ -251,7 +252,7 @@ class Trainer:
         pieces = pieces_of(self.engine.shards())
         if self._total(not all_finite(piece.tensor for piece in pieces)):
             self._not_finite("weights or moments")
-        facts = checkpoint_facts(self.config, self.plan, step, self.corpus)
+        facts = checkpoint_facts(self.config, self.plan, step, self.corpus, precision=self._precision)
         self.saver.save(facts, [*pieces, *generators(self.rank)])
 
     def _check_finite(self, **figures: float) -> None:
@@ -285,6 +286,7 @@ class Trainer:
 
     def _not_saved(self, problem: str) -> None:
         """End the run with what kept a checkpoint from being saved, or say it and go on, as configured."""
+        self.monitor.disk_refuses()
         text = self.saver.shared_problem(problem)
         self.events.record(Event(kind="storage", message=text, step=self.current_step))
         if self.config.train.on_storage_error == "end":
@@ -299,6 +301,7 @@ class Trainer:
         except OSError as error:
             if self.config.train.on_storage_error == "end":
                 raise
+            self.monitor.disk_refuses()
             if not self._rows_lost:
                 self._warn(f"{self.folder.metrics}: {error.strerror or error}; training goes on")
             self._rows_lost = True

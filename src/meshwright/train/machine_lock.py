@@ -1,4 +1,7 @@
-"""One launcher of a job on a machine: torch would take a second for a spare machine, which waits without a word."""
+"""One launcher of a job on a machine: torch would take a second for a spare machine, which waits without a word.
+
+Nothing here imports torch: a second launcher is refused before it has waited for that.
+"""
 
 import contextlib
 import errno
@@ -9,9 +12,16 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..backend.hosts.placement import HOST_VARIABLE
+from ..backend.hosts.machine_names import HOST_VARIABLE
 from ..errors import InputError
+from ..sockets import is_here
+from .config import JobConfig
 from .run_folder import RunFolder
+
+
+def hosts_rendezvous(config: JobConfig) -> bool:
+    """Return whether this machine is the one of several where all meet: it has the run folder, for all of them."""
+    return is_here(config.launch.rendezvous.rpartition(":")[0])
 
 
 @contextlib.contextmanager

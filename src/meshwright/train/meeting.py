@@ -82,13 +82,3 @@ def address_towards(host: str) -> str:
         except OSError as error:
             raise InputError(f"{host}: no route ({error.strerror or error})") from None
         return str(probe.getsockname()[0])
-
-
-def is_here(host: str) -> bool:
-    """Return whether `host` is an address of this machine."""
-    try:
-        with socket.socket() as probe:
-            probe.bind((host, 0))
-    except OSError:
-        return False
-    return True

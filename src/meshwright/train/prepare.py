@@ -191,18 +191,6 @@ def write_run(prepared: Prepared, path: Path) -> None:
     )
 
 
-def check_port(port: int) -> None:
-    """Raise InputError if `port` (0: any) cannot be listened on."""
-    if not port:
-        return
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError as error:
-            raise InputError(f"launch.port: {port}: {error.strerror}; choose another, or 0 for a free one") from None
-
-
 def corpus_listing(corpus: Corpus) -> str:
     """Return every file of the corpus, a line each, with the part that it belongs to."""
     rows = [("train", file) for _, file in corpus.split.train] + [("held out", f) for _, f in corpus.split.validation]

@@ -33,12 +33,15 @@ class ConfigDifference(msgspec.Struct, frozen=True):
 class GoesOn:
     """Holds the checkpoints of a run against its configuration."""
 
-    def __init__(self, config: JobConfig, plan: Plan, corpus: Corpus, folder: RunFolder) -> None:
+    def __init__(
+        self, config: JobConfig, plan: Plan, corpus: Corpus, folder: RunFolder, *, precision: str = ""
+    ) -> None:
         self._config, self._plan, self._corpus, self._folder = config, plan, corpus, folder
+        self._precision = precision
 
     def differences(self, saved: CheckpointFacts) -> list[ConfigDifference]:
         """Return in what the job differs from that of a checkpoint; what an older version did not save is left out."""
-        now = checkpoint_facts(self._config, self._plan, saved.step, self._corpus)
+        now = checkpoint_facts(self._config, self._plan, saved.step, self._corpus, precision=self._precision)
         return list(_differences(saved, now))
 
     def check(self, saved: CheckpointFacts) -> None:
@@ -81,8 +84,13 @@ class GoesOn:
             warn(f"{path}: nothing had been saved; {rows} steps are trained anew from step 0")
 
 
-def checkpoint_facts(config: JobConfig, plan: Plan, step: int, corpus: Corpus) -> CheckpointFacts:
-    """Return what a checkpoint after `step` steps says of a job."""
+def checkpoint_facts(
+    config: JobConfig, plan: Plan, step: int, corpus: Corpus, *, precision: str = ""
+) -> CheckpointFacts:
+    """Return what a checkpoint after `step` steps says of a job.
+
+    `precision` is what its products are computed in on this machine ("" is not held against a checkpoint).
+    """
     train, optimizer = config.train, msgspec.to_builtins(config.optimizer)
     return CheckpointFacts(
         step=step,
@@ -96,6 +104,7 @@ def checkpoint_facts(config: JobConfig, plan: Plan, step: int, corpus: Corpus) -
         optimizer=config.optimizer.kind,
         seq_len=config.data.seq_len,
         corpus=corpus.content,
+        precision=precision,
     )
 
 
@@ -103,7 +112,7 @@ def check_keys(keys: Iterable[str]) -> None:
     """Raise InputError where a key cannot have changed: it is none, or is not held against the checkpoint."""
     data = msgspec.to_builtins(JobConfig())
     known = [f"{section}.{name}" for section in ("model", "optimizer") for name in data[section]]
-    known += ["train.steps", "data.seq_len", CORPUS]
+    known += ["train.steps", "train.precision", "data.seq_len", CORPUS]
     for key in keys:
         if key not in known:
             raise InputError(
@@ -119,6 +128,7 @@ def _differences(saved: CheckpointFacts, now: CheckpointFacts) -> Iterator[Confi
     for key, old, new in (
         ("optimizer.kind", saved.optimizer, now.optimizer),
         ("train.steps", saved.steps, now.steps),
+        ("train.precision", saved.precision, now.precision or saved.precision),
         ("data.seq_len", saved.seq_len, now.seq_len),
         (CORPUS, saved.corpus, now.corpus),
     ):

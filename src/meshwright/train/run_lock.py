@@ -33,7 +33,7 @@ from pathlib import Path
 import msgspec
 import psutil
 
-from ..backend.hosts.placement import boot, namespace
+from ..backend.hosts.machine_names import boot, namespace
 from ..errors import InputError, MeshwrightError
 
 LOCK = "lock.json"

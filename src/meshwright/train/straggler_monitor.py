@@ -7,6 +7,7 @@ The figures ride on the sum that every step makes anyway. Rank 0 judges the rank
 
 import json
 import os
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -61,12 +62,17 @@ class StragglerMonitor:
         self._waited_s, self._waited_before_s = now_s - self._waited_before_s, now_s
         return figures
 
+    def disk_refuses(self) -> None:
+        """Compare ranks anew from here on: one whose disk takes nothing is held up by that, which is told of."""
+        self._slow_ranks.forget()
+
     def judge(self, step: int, shared: Sequence[float]) -> list[str]:
         """Judge a step by what all ranks shared; write down and return what is new."""
         said = []
         busy_s, waited_s = shared[: self._ranks], shared[self._ranks : self.places]
         if self._rank == 0 and self._ranks > 1 and all(busy_s) and self._recorder.steps > WARM_UP_STEPS:
-            said += [self._record("slow_rank", step, found) for found in self._slow_ranks.observe(busy_s, waited_s)]
+            slow = self._slow_ranks.observe(busy_s, waited_s, now_s=time.monotonic())
+            said += [self._record("slow_rank", step, found) for found in slow]
         if self._links is not None:
             links = self._slow_links.observe(self._links.take(), waited_s)
             said += [self._record("slow_link", step, found) for found in links]

@@ -1,12 +1,14 @@
 """Which rank or which link has become slow, step by step, with the evidence.
 
-A rank is slow where its own work takes longer than that of the others, step after step: the median of its ratio to
-them over a window, with nearly all steps of the window on the same side. Where more ranks than cores share a machine
-they wait for a core in turn, now the one longer, now the other: what such waiting explains is not held against a rank.
-Elsewhere it is evidence: something else runs on that rank's cores. A link is slow where it carries bytes at a
-small part of the rate at which it did before, step after step, and for longer than the ranks at its ends waited for a
-core: on a crowded machine what acknowledges bytes waits as they do. What is found is said once, and again only after
-it had recovered.
+A rank is slow where its own work takes longer than that of the others, step after step: the median of its ratio to them
+over a window, with nearly all steps of the window on the same side. Where more ranks than cores share a machine they
+wait for a core in turn, now the one longer, now the other: what such waiting explains is not held against a rank.
+Elsewhere it is evidence: something else runs on that rank's cores. Of ranks that share cores a dozen steps may be over
+in a part of a second, in which others had the caches of a core or the host had the core itself: a rank must stay slow
+for `PERSISTS_S`. While a disk refuses what is written, which is told of as that, ranks are not compared. A link is slow
+where it carries bytes at a small part of the rate at which it did before, step after step, and for longer than the
+ranks at its ends waited for a core: on a crowded machine what acknowledges bytes waits as they do. What is found is
+said once, and again only after it had recovered.
 """
 
 import statistics
@@ -23,6 +25,7 @@ WINDOW = 12  # steps
 MOST = 10  # of them must agree
 SLOW_RATIO, RECOVERED_RATIO = 1.5, 1.2  # of a rank's work to the median of the others'
 STALL_S, STALL_RATIO = 1.0, 10.0  # a single step is told of where it is longer by both
+PERSISTS_S = 3.0  # for which a rank is slow before it is named, where ranks share cores
 EXPLAINED = 0.5  # of the time that a rank works longer than the others: then the wait for a core is the reason
 LINK_WINDOW, LINK_WARM_UP = 8, 20  # steps
 LINK_SLOW, LINK_RECOVERED = 0.35, 0.7  # of the rate before
@@ -50,11 +53,22 @@ class SlowRanks:
         self._beyond = [deque[tuple[float, float]](maxlen=WINDOW) for _ in range(ranks)]  # the others: work, waiting
         self._usual: list[list[float]] | None = [[] for _ in range(ranks)] if own_baseline else None
         self._slow: set[int] = set()
+        self._since_s: dict[int, float] = {}  # when each began to look slow
 
-    def observe(self, busy_s: Sequence[float], waited_s: Sequence[float] = ()) -> list[Straggler]:
+    def forget(self) -> None:
+        """Begin anew with what is compared: what held ranks up until now is told of elsewhere."""
+        for rank in range(len(self._ratios)):
+            self._ratios[rank].clear()
+            self._beyond[rank].clear()
+        self._since_s.clear()
+
+    def observe(
+        self, busy_s: Sequence[float], waited_s: Sequence[float] = (), *, now_s: float | None = None
+    ) -> list[Straggler]:
         """Take the seconds that each rank worked in a step; return the ranks that became slow, or stalled in it.
 
-        `waited_s` is how long each was ready to run in the step, but another had its core.
+        `waited_s` is how long each was ready to run in the step, but another had its core. `now_s` is of a clock that
+        nobody sets; without it a rank that shares cores is named as soon as the others are.
         """
         found = []
         for rank, own_s in enumerate(busy_s):
@@ -73,12 +87,7 @@ class SlowRanks:
             if rank in self._slow:
                 if statistics.median(recent) < RECOVERED_RATIO:
                     self._slow.discard(rank)
-            elif (
-                len(recent) == WINDOW
-                and statistics.median(recent) > SLOW_RATIO
-                and sum(r > RECOVERED_RATIO for r in recent) >= MOST
-                and not (self._crowded and self._waiting_share(rank) > EXPLAINED)
-            ):
+            elif self._looks_slow(rank) and self._persists(rank, now_s):
                 self._slow.add(rank)
                 times = statistics.median(recent)
                 text = (
@@ -91,6 +100,24 @@ class SlowRanks:
                 evidence = {"ratio": times, "own_s": own_s, "others_s": others_s, "waiting_for_a_core": waiting}
                 found.append(Straggler(rank, text, evidence))
         return found
+
+    def _looks_slow(self, rank: int) -> bool:
+        recent = self._ratios[rank]
+        slow = (
+            len(recent) == WINDOW
+            and statistics.median(recent) > SLOW_RATIO
+            and sum(r > RECOVERED_RATIO for r in recent) >= MOST
+            and not (self._crowded and self._waiting_share(rank) > EXPLAINED)
+        )
+        if not slow and statistics.median(recent) < RECOVERED_RATIO:
+            self._since_s.pop(rank, None)
+        return slow
+
+    def _persists(self, rank: int, now_s: float | None) -> bool:
+        """Return whether a rank that looks slow has for long enough."""
+        if not self._crowded or now_s is None:
+            return True
+        return now_s - self._since_s.setdefault(rank, now_s) >= PERSISTS_S
 
     def _waiting_share(self, rank: int) -> float:
         """Return how much of the time that a rank worked longer than the others it waited for a core, 0 to 1."""

@@ -4,7 +4,8 @@ import os
 import socket
 from collections.abc import MutableMapping
 
-from ..backend.hosts.placement import HOST_VARIABLE, SWITCHES_VARIABLE
+from ..backend.hosts.machine_names import HOST_VARIABLE
+from ..backend.hosts.placement import SWITCHES_VARIABLE
 from ..cluster.dumps import load_dump
 from ..cluster.graph import Placement
 from ..errors import InputError

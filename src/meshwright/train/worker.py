@@ -42,7 +42,7 @@ from ..temporary import remove_inherited, remove_inherited_at_end
 from ..timeline import Span, typical_step
 from .agent import STOPPED_EXIT_CODE
 from .config import JobConfig
-from .corpus import load_corpus
+from .corpus import check_same_text, load_corpus
 from .corruption import CorruptionError
 from .environment import Place, choose_backend, place
 from .events import EventLog, launcher_ended
@@ -244,11 +244,8 @@ def _check_same_text(content: str, rank: int) -> None:
     store = dist.distributed_c10d._get_default_store()
     if rank == 0:
         store.set(CORPUS_READ, content)
-    elif store.get(CORPUS_READ).decode() != content:
-        raise InputError(
-            f"data.paths: rank {rank} has read other text than rank 0: its files were written while the job started, "
-            "or differ from machine to machine; train on a copy that nobody writes"
-        )
+    else:
+        check_same_text(content, store.get(CORPUS_READ).decode(), who=f"rank {rank}", other="rank 0")
 
 
 def _network_bytes_per_s(here: Place) -> float | None:

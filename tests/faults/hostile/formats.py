@@ -10,7 +10,7 @@ import click
 from meshwright import cli
 from meshwright.collectives.algorithms import build_schedule
 from meshwright.layout import Layout
-from meshwright.train.checkpoint.huggingface import read_config
+from meshwright.train.checkpoint.llama import read_config
 from meshwright.train.config import load_job, template
 from meshwright.train.corpus import vocabulary_size
 from meshwright.train.run_folder import RunFolder

@@ -5,15 +5,19 @@ import os
 import signal
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
 from meshwright.errors import MeshwrightError
 from meshwright.layout import Layout
+from meshwright.train.asynchronous.meeting import Address, announce, forget_servers
+from meshwright.train.asynchronous.processes import work_for_run
 from meshwright.train.asynchronous.supervisor import supervise
 from meshwright.train.checkpoint.folder import latest_checkpoint
 from meshwright.train.config import DataParallelConfig
 from meshwright.train.events import read_events
+from meshwright.train.run_folder import RunFolder
 from testkit.train_jobs import losses, run_rank, small_job, write_corpus, write_run
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]  # processes that load torch: five a run
@@ -117,6 +121,26 @@ def test_a_stopped_run_saves_and_goes_on_from_there(tmp_path):
     rows = folder.metric_rows()
     assert [row["step"] for row in rows] == list(range(len(rows)))
     assert rows[saved]["loss"] < rows[0]["loss"]
+
+
+def work_where_others_read(rank, world_size, store, path, content):
+    """Say what a worker is told where the first server has read text with this checksum."""
+    folder = RunFolder(Path(path))
+    forget_servers(folder.servers)
+    announce(folder.servers, 0, Address("127.0.0.1:9", "word", content))
+    try:
+        work_for_run(folder, rank, "")
+    except MeshwrightError as error:
+        return str(error)
+    return ""
+
+
+def test_a_worker_that_has_read_other_text_than_the_server_trains_nothing(tmp_path, rank_pool):
+    folder = job(tmp_path, mode="parameter_server")
+
+    (told,) = rank_pool(1).run(work_where_others_read, str(folder.path), "aa")
+
+    assert told.startswith("data.paths: rank 0 has read other text than server 0: its files were written while the job")
 
 
 def test_a_worker_that_always_dies_is_given_up_with_its_reason(tmp_path):

@@ -6,7 +6,7 @@ import pytest
 
 from meshwright.layout import Layout
 from meshwright.train.checkpoint.manifest import read_manifest
-from meshwright.train.checkpoint.pieces import verify_pieces
+from meshwright.train.checkpoint.stored import verify_pieces
 from testkit.reshard import LAYOUTS, SAVED, goes_on, train
 from testkit.train_jobs import write_corpus
 

@@ -1,13 +1,20 @@
 """`meshwright checkpoint` as a user types it."""
 
 import json
+import subprocess
+import sys
 
 import msgspec
 import pytest
+import torch
 
 from meshwright import cli
+from meshwright.train.checkpoint.huggingface import export
+from meshwright.train.checkpoint.manifest import read_manifest, write_manifest
 from tests.unit.train.checkpoint.samples import FACTS, whole_tensors, write_checkpoint
 from tests.unit.train.checkpoint.test_huggingface import MODELS, saved
+
+FLOATS = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
 
 @pytest.fixture
@@ -69,3 +76,97 @@ def test_a_path_without_a_checkpoint_is_said(run, tmp_path):
 
     assert code == 2
     assert "no checkpoint; expected a folder with manifest.json" in err
+
+
+IN_ANOTHER_PROCESS = (
+    "import sys; from meshwright import cli; code = cli.run_command(sys.argv[1:]); print(code, 'torch' in sys.modules)"
+)
+
+
+def refused_without_torch(*arguments):
+    """Return the one line that a command is refused with, before it has imported torch."""
+    done = subprocess.run(
+        [sys.executable, "-c", IN_ANOTHER_PROCESS, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stdout.split() == ["2", "False"]
+    (line,) = done.stderr.splitlines()
+    return line
+
+
+def hf_folder(tmp_path, change=None, config=None):
+    """Write what save_pretrained would, with its first projection and its configuration changed."""
+    from safetensors.torch import load_file, save_file
+
+    _, path = saved(tmp_path / "c", MODELS["untied"])
+    export(path, read_manifest(path), tmp_path / "hf")
+    if change is not None:
+        tensors = load_file(tmp_path / "hf" / "model.safetensors")
+        name = "model.layers.0.self_attn.q_proj.weight"
+        tensors = {**tensors, name: change(tensors[name])}
+        save_file({n: t for n, t in tensors.items() if t is not None}, tmp_path / "hf" / "model.safetensors")
+    file = tmp_path / "hf" / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | (config or {})))
+    return tmp_path / "hf"
+
+
+def with_infinity(dtype):
+    def change(tensor):
+        tensor = tensor.to(dtype)
+        tensor[3, 2] = float("inf")
+        return tensor
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "config", "message"),
+    [
+        *((with_infinity(dtype), {}, "1 of 1024 weights are NaN or infinite") for dtype in FLOATS),
+        (lambda t: t.to(torch.int32), {}, "is I32"),
+        (lambda t: None, {}, "lacks model.layers.0.self_attn.q_proj.weight (1 missing, 0 left over)"),
+        (lambda t: t[:7].clone(), {}, "config.json asks for"),
+        (lambda t: t[:, :7].clone(), {}, "which do not fit each other"),
+        (None, {"num_hidden_layers": 2**20}, "lacks model.layers.2.input_layernorm.weight (9437166 missing"),
+        (None, {"num_local_experts": 4}, "has experts"),
+        (None, {"hidden_act": "gelu"}, "hidden_act"),
+    ],
+)
+def test_a_folder_that_does_not_fit_is_refused_before_torch_is_imported(tmp_path, change, config, message):
+    line = refused_without_torch("checkpoint", "convert", hf_folder(tmp_path, change, config), tmp_path / "back")
+
+    assert message in line
+    assert not (tmp_path / "back").exists()
+
+
+def test_a_checkpoint_that_is_damaged_or_no_decoder_is_refused_before_torch_is_imported(tmp_path):
+    _, path = saved(tmp_path / "c", MODELS["tied"])
+    data = path / "rank-00000.safetensors"
+    whole = data.read_bytes()
+    data.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    assert "differs from its checksum" in refused_without_torch("checkpoint", "convert", path, tmp_path / "hf")
+    assert "differs from its checksum" in refused_without_torch("checkpoint", "verify", path)
+
+    data.write_bytes(whole)
+    (tmp_path / "hf").mkdir()
+    assert "is there already" in refused_without_torch("checkpoint", "convert", path, tmp_path / "hf")
+
+    write_checkpoint(tmp_path / "other", whole_tensors())
+    line = refused_without_torch("checkpoint", "convert", tmp_path / "other", tmp_path / "x")
+    assert "of the built-in decoder" in line
+
+
+def test_an_export_is_held_to_the_shapes_of_its_model(tmp_path):
+    _, path = saved(tmp_path / "c", MODELS["tied"])
+    manifest = read_manifest(path)
+    model = manifest.facts.model | {"intermediate_size": 48}
+    facts = msgspec.structs.replace(manifest.facts, model=model)
+    (path / "manifest.json").unlink()
+    write_manifest(path, msgspec.structs.replace(manifest, facts=facts))
+
+    line = refused_without_torch("checkpoint", "convert", path, tmp_path / "hf")
+
+    assert "layers.0.gate_up.weight is F32[80, 32], its model asks for [96, 32]" in line

@@ -3,7 +3,9 @@
 import contextlib
 import json
 import os
+import signal
 import subprocess
+import sys
 import threading
 import time
 
@@ -33,6 +35,43 @@ def test_events_of_all_ranks_are_read_in_order_and_damaged_lines_left_out(tmp_pa
     ]
 
 
+@pytest.mark.parametrize("jump_s", [-3600.0, 3600.0])
+def test_a_wall_clock_that_is_set_meanwhile_changes_neither_order_nor_distances(tmp_path, monkeypatch, jump_s):
+    one, two, launcher = EventLog(tmp_path / "e", 0), EventLog(tmp_path / "e", 1), EventLog(tmp_path / "e", None)
+    begun_s, wall = time.time(), time.time
+    one.record(Event(kind="resume", message="first"))
+    two.record(Event(kind="slow_rank", message="second"))
+
+    monkeypatch.setattr(time, "time", lambda: wall() + jump_s)
+    two.record(Event(kind="slow_rank", message="third"))
+    one.record(Event(kind="failure", message="fourth"))
+    launcher.record(Event(kind="restart", message="fifth"))
+
+    found = read_events(tmp_path / "e")
+    assert [event.message for event in found] == ["first", "second", "third", "fourth", "fifth"]
+    assert all(begun_s - 1 < event.time_s < begun_s + 60 for event in found)
+
+
+def test_events_of_two_machines_keep_the_clock_of_each_and_old_files_their_own(tmp_path):
+    (tmp_path / "e").mkdir()
+    rows = [
+        {"kind": "stop", "message": "here", "time_s": 1000.0, "uptime_s": 50.0, "machine": "a x"},
+        {"kind": "stop", "message": "set back", "time_s": 400.0, "uptime_s": 52.0, "machine": "a x"},
+        {"kind": "stop", "message": "there", "time_s": 1001.0, "uptime_s": 9.0, "machine": "b y"},
+        {"kind": "stop", "message": "before", "time_s": 999.0},
+    ]
+    (tmp_path / "e" / "0.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    found = read_events(tmp_path / "e")
+
+    assert [(event.message, event.time_s) for event in found] == [
+        ("before", 999.0),
+        ("here", 1000.0),
+        ("there", 1001.0),
+        ("set back", 1002.0),
+    ]
+
+
 def test_a_folder_that_cannot_be_written_does_not_stop_the_run(tmp_path):
     (tmp_path / "e").touch()
 
@@ -52,13 +91,14 @@ def test_a_command_gets_each_event_on_its_standard_input(tmp_path, monkeypatch):
     assert (heard["rank"], heard["message"], heard["evidence"]) == (3, "$(touch x) `y`", {"ratio": 2.0})
 
 
-def hook_log(folder, count):
-    """Return the lines of hook.log, once there are as many."""
-    path, end = folder / "hook.log", time.monotonic() + 20
-    while not path.exists() or len(path.read_text().splitlines()) < count:
+def hook_log(folder, count, word=""):
+    """Return the lines of hook.log that have a word, once there are as many."""
+    path, end, found = folder / "hook.log", time.monotonic() + 20, []
+    while len(found) < count:
         assert time.monotonic() < end
         time.sleep(0.01)
-    return path.read_text().splitlines()
+        found = [line for line in path.read_text().splitlines() if word in line] if path.exists() else []
+    return found
 
 
 @pytest.mark.parametrize("command", [":", "exit 3", "exec 0<&-; true", "kill -9 $$", "no-such-command", "sleep 0.1"])
@@ -71,7 +111,7 @@ def test_a_command_that_does_not_read_or_fails_never_reaches_the_job(tmp_path, m
 
     assert len((tmp_path / "e" / "0.jsonl").read_text().splitlines()) == 30
     if command in ("exit 3", "no-such-command", "kill -9 $$"):
-        assert "--on-event" in hook_log(tmp_path / "e", 1)[0]
+        assert hook_log(tmp_path / "e", 1, "--on-event")
 
 
 def test_a_command_that_hangs_is_ended_and_no_more_than_some_run_at_once(tmp_path, monkeypatch):
@@ -90,6 +130,44 @@ def test_a_command_that_hangs_is_ended_and_no_more_than_some_run_at_once(tmp_pat
     for pid in (tmp_path / "pids").read_text().split():
         with pytest.raises(ProcessLookupError):
             os.kill(int(pid), 0)
+
+
+def test_a_daemon_that_a_command_starts_holds_no_pipe_of_the_job(tmp_path):
+    """Whoever reads what the job prints gets its end when the job has ended."""
+    program = (
+        "import sys; from meshwright.train.events import Event, EventLog; "
+        "EventLog(__import__('pathlib').Path(sys.argv[1]), 0).record(Event(kind='stop', message='told to stop'))"
+    )
+    command = f"setsid sh -c 'echo $$ > {tmp_path}/daemon; exec sleep 60' & echo heard; echo trouble >&2"
+    job = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "e")],
+        env=os.environ | {HOOK_VARIABLE: command},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=True,
+    )
+    try:
+        assert (job.stdout, job.stderr) == ("", "")
+        assert hook_log(tmp_path / "e", 2) == ["heard", "trouble"]
+    finally:
+        while not (tmp_path / "daemon").exists() or not (tmp_path / "daemon").read_text().strip():
+            time.sleep(0.01)
+        os.kill(int((tmp_path / "daemon").read_text()), signal.SIGKILL)
+
+
+def test_what_a_command_prints_is_kept_up_to_a_bound(tmp_path, monkeypatch):
+    monkeypatch.setenv(HOOK_VARIABLE, f"echo more; touch {tmp_path}/done")
+    (tmp_path / "e").mkdir()
+    (tmp_path / "e" / "hook.log").write_bytes(b"x" * event_hook.MOST_LOG_BYTES)
+
+    EventLog(tmp_path / "e", 0).record(Event(kind="slow_rank", message="slow"))
+
+    end = time.monotonic() + 20
+    while not (tmp_path / "done").exists():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    assert (tmp_path / "e" / "hook.log").stat().st_size == event_hook.MOST_LOG_BYTES
 
 
 def test_a_command_that_cannot_be_started_is_no_reason_to_stop(tmp_path, monkeypatch):

@@ -75,6 +75,27 @@ def test_other_tokens_are_named_whatever_they_come_from(folder, monkeypatch):
     goes_on(folder, folder.config(), other).check(saved)
 
 
+def test_another_precision_is_named_and_auto_is_what_it_was(folder, monkeypatch):
+    config, plan = folder.config(), folder.plan()
+    saved = checkpoint_facts(config, plan, 5, CORPUS, precision="float32")
+
+    GoesOn(config, plan, CORPUS, folder, precision="float32").check(saved)
+    with pytest.raises(InputError, match=r"train.precision: float32, now bf16; .* --changed train.precision$"):
+        GoesOn(config, plan, CORPUS, folder, precision="bf16").check(saved)
+
+    monkeypatch.setenv(CHANGED_VARIABLE, "train.precision")
+    check_keys(["train.precision"])
+    GoesOn(config, plan, CORPUS, folder, precision="bf16").check(saved)
+
+
+def test_a_checkpoint_that_does_not_say_its_precision_goes_on_in_any(folder):
+    config, plan = folder.config(), folder.plan()
+    saved = checkpoint_facts(config, plan, 5, CORPUS)
+
+    GoesOn(config, plan, CORPUS, folder, precision="bf16").check(saved)
+    GoesOn(config, plan, CORPUS, folder).check(msgspec.structs.replace(saved, precision="bf16"))
+
+
 def test_several_differences_are_all_named(folder, monkeypatch):
     saved = checkpoint_facts(folder.config(), folder.plan(), 5, CORPUS)
     changed = with_key(with_key(folder.config(), "model.num_hidden_layers", 1), "data.seq_len", 16)

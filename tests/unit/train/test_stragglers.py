@@ -61,6 +61,41 @@ def test_where_ranks_share_cores_only_work_that_waiting_does_not_explain_makes_o
     assert [f.culprit for f in slow] == [2]
 
 
+def shared_cores(rng, detector, seconds, start_s, *, step_s=0.025, **slow):
+    """Let ranks that share cores work for a while; return those that were named, and when it is then."""
+    found, now_s = [], start_s
+    while now_s < start_s + seconds:
+        now_s += step_s
+        found += detector.observe(steps(rng, 4, **slow), [0.0] * 4, now_s=now_s)
+    return found, now_s
+
+
+def test_where_ranks_share_cores_a_fraction_of_a_second_makes_none_slow():
+    rng, detector, now_s = random.Random(6), SlowRanks(4, crowded=True), 0.0
+    for _ in range(20):  # twelve steps take 0.3 s: somebody else had the caches, or the core
+        for seconds, slow in ((2.0, {}), (2.0, {"slow": 0, "times": 1.8})):
+            found, now_s = shared_cores(rng, detector, seconds, now_s, **slow)
+            assert found == []
+
+    found, _ = shared_cores(rng, detector, 6.0, now_s, slow=0, times=1.8)
+    assert [each.culprit for each in found] == [0]
+
+
+def test_elsewhere_a_slow_rank_is_named_at_once():
+    found, _ = shared_cores(random.Random(6), SlowRanks(4), 0.5, 0.0, slow=2, times=2.0)
+
+    assert [each.culprit for each in found] == [2]
+
+
+def test_a_rank_that_a_full_disk_holds_up_is_not_called_slow():
+    rng, detector = random.Random(7), SlowRanks(4)
+    for _ in range(100):
+        assert detector.observe(steps(rng, 4, slow=0, times=3.0)) == []
+        detector.forget()  # its rows are refused
+
+    assert [f.culprit for _ in range(20) for f in detector.observe(steps(rng, 4, slow=0, times=3.0))] == [0]
+
+
 def test_a_rank_whose_cores_somebody_else_uses_is_named_with_that_reason():
     rng, detector = random.Random(5), SlowRanks(3)
     found = []

@@ -1,11 +1,9 @@
 """Which ranks of a group share a host, as they find when they meet; and which hosts are near each other."""
 
-import contextlib
 import os
 import socket
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -13,8 +11,8 @@ import torch.distributed as dist
 
 from ..group.meeting import Meeting, meet_ranks
 from ..local.reach import Door, ProcessPlace, Reached
+from .machine_names import HOST_VARIABLE, boot, namespace
 
-HOST_VARIABLE = "MESHWRIGHT_HOST"  # pretends another host identity: tests of several hosts on one machine
 SWITCHES_VARIABLE = "MESHWRIGHT_SWITCHES"  # those above this host, the highest first: "spine0.leaf3"
 
 
@@ -79,20 +77,6 @@ def _machine() -> str:
     """Return what ranks that can share memory have in common, "" where that cannot be read."""
     parts = (boot(), namespace("net"))
     return "|".join(parts) if all(parts) else ""
-
-
-def boot() -> str:
-    """Return the name that the kernel gave itself when it started, "" where it cannot be read."""
-    with contextlib.suppress(OSError):
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    return ""
-
-
-def namespace(kind: str) -> str:
-    """Return the namespace of this process, such as "pid:[4026531836]", "" where it cannot be read."""
-    with contextlib.suppress(OSError):
-        return os.readlink(f"/proc/self/ns/{kind}")
-    return ""
 
 
 class _Arrival(msgspec.Struct, frozen=True, kw_only=True):

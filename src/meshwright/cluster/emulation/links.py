@@ -13,6 +13,7 @@ from . import loss, node, spec
 
 BURST_S = 0.002  # what may pass unshaped: 2 ms of the rate, so that a late timer tick costs nothing
 QUEUE_S = 0.1  # what a port holds back before it drops
+LARGEST_BYTES = 72 * 1024  # of a packet in a queue: 64 KiB that are not cut up yet, and the headers of their parts
 _LOOPBACK = "lo"
 _ROOT_HANDLE = 0x1_0000  # "1:"
 _DELAY_HANDLE = 0x2_0000  # "2:"
@@ -24,6 +25,7 @@ class EmulatedFabric:
     def __init__(self, wanted: spec.EmulationSpec, nodes: Mapping[str, node.Node], owner_pid: int) -> None:
         self._spec = wanted
         self._wires = {wire.name: wire for wire in spec.wires(wanted)}
+        self._bursts: dict[str, int] = {}  # by cable: what may pass unshaped
         self._stack = contextlib.ExitStack()
         self._switch = self._stack.enter_context(contextlib.closing(IPRoute()))
         home = os.open("/proc/self/ns/net", os.O_RDONLY)
@@ -63,8 +65,9 @@ class EmulatedFabric:
 
     def slow(self, name: str, rate_bytes_per_s: float | None) -> None:
         """Give a cable another rate, both ways."""
+        self._bursts[name] = burst_bytes(rate_bytes_per_s, self._spec.mtu, self._bursts.get(name, 0))
         for route, interface in self._ends(self._wire(name)):
-            _shape(route, interface, rate_bytes_per_s, self._spec.mtu)
+            _shape(route, interface, rate_bytes_per_s, self._bursts[name])
 
     def lose(self, name: str, share: float) -> None:
         """Drop a share of the packets of a cable, each way."""
@@ -115,7 +118,7 @@ class EmulatedFabric:
         loopback = self._index(route, _LOOPBACK)
         route.link("set", index=loopback, state="up")
         if self._spec.intra_bytes_per_s is not None:
-            _shape(route, _LOOPBACK, self._spec.intra_bytes_per_s, 65536)
+            _shape(route, _LOOPBACK, self._spec.intra_bytes_per_s, burst_bytes(self._spec.intra_bytes_per_s, 65536, 0))
 
     def _ends(self, wire: spec.Cable) -> Iterator[tuple[IPRoute, str]]:
         yield self._switch, _port(wire)
@@ -141,14 +144,24 @@ def _port(wire: spec.Cable) -> str:
     return f"{wire.name}-port"
 
 
-def _shape(route: IPRoute, interface: str, rate_bytes_per_s: float | None, mtu: int) -> None:
+def burst_bytes(rate_bytes_per_s: float | None, mtu: int, before: int) -> int:
+    """Return what may pass unshaped at a rate, 0 where there is no limit; `before` is what might until now.
+
+    A packet that waits in the queue was let in under what might pass before. Were it larger than what may pass now, it
+    would wait for ever, and all that is behind it: a slowed cable would be dead.
+    """
+    if rate_bytes_per_s is None:
+        return 0
+    return round(max(3 * mtu, rate_bytes_per_s * BURST_S, min(before, LARGEST_BYTES)))
+
+
+def _shape(route: IPRoute, interface: str, rate_bytes_per_s: float | None, burst: int) -> None:
     """Limit what leaves through an interface with a token bucket, or lift the limit."""
     (index,) = route.link_lookup(ifname=interface)
     if rate_bytes_per_s is None:
         with contextlib.suppress(NetlinkError):  # there was no limit
             route.tc("del", index=index, root=True)
         return
-    burst = round(max(3 * mtu, rate_bytes_per_s * BURST_S))
     queue = round(max(2**20, rate_bytes_per_s * QUEUE_S))
     rate = round(rate_bytes_per_s)
     route.tc("replace", "tbf", index=index, handle=_ROOT_HANDLE, rate=rate, burst=burst, limit=queue)

@@ -18,10 +18,11 @@ MAX_BYTES = 2**16
 
 
 class Address(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where a server listens, and the word that it expects."""
+    """Where a server listens, the word that it expects, and the text that it has read."""
 
     address: str  # HOST:PORT
     word: str
+    corpus: str = ""  # checksum of its tokens
 
 
 def forget_servers(folder: Path) -> None:

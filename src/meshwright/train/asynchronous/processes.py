@@ -26,7 +26,7 @@ from ...native import kept_folder
 from ...parallel.asynchronous.client import Client
 from ...parallel.asynchronous.members import MemberChange
 from ...parallel.asynchronous.worker import GradientWorker, Island, LocalWorker
-from ..corpus import load_corpus
+from ..corpus import check_same_text, load_corpus
 from ..run_folder import RunFolder
 from ..surroundings import unheard_goes_on
 from .meeting import find_servers
@@ -98,8 +98,9 @@ def work_for_run(folder: RunFolder, rank: int, store: str) -> None:
     folder.write_rank(rank)
     client = None
     try:
+        found = find_servers(folder.servers, settings.servers, config.launch.timeout_s)
+        check_same_text(corpus.content, found[0].corpus, who=f"rank {rank}", other="server 0")
         if island_rank == 0:
-            found = find_servers(folder.servers, settings.servers, config.launch.timeout_s)
             client = Client([item.address for item in found], found[0].word, settings.silence_s)
         kind = LocalWorker if settings.is_local else GradientWorker
         kind(task, client, worker_terms(config, plan), rank=rank, island=Island()).run()

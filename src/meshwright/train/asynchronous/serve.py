@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from ...bench.process import prepare_process
+from ...device import CPU
 from ...errors import InputError
 from ...layout import Plan
 from ...native import kept_folder
@@ -24,8 +25,9 @@ from ..checkpoint.pieces import Piece as StoredPiece
 from ..checkpoint.saver import Saver
 from ..checkpoint.state import load_weights, restore
 from ..config import JobConfig
-from ..corpus import Corpus, load_corpus
+from ..corpus import Corpus, check_same_text, load_corpus
 from ..decoder import Decoder
+from ..environment import product_type
 from ..events import Event, EventLog
 from ..finite import NotFinite, all_finite, not_finite
 from ..log import RunLog
@@ -57,16 +59,19 @@ def serve_run(
     corpus = load_corpus(
         data.paths, data.pattern, data.tokenizer, data.validation_share, data.seq_len, kept_folder("tokens")
     )
+    if server:
+        first = find_servers(folder.servers, 1, config.launch.timeout_s)[0]
+        check_same_text(corpus.content, first.corpus, who=f"server {server}", other="server 0")
     pieces, first_step = _pieces(config, plan, folder, server, corpus)
     listener = Listener(host, word, ServerShard(pieces))
     try:
         if server:
             listener.start()
-            announce(folder.servers, server, Address(listener.address, word))
+            announce(folder.servers, server, Address(listener.address, word, corpus.content))
             while not stop.wait(TICK_S):
                 pass
             return ""
-        announce(folder.servers, 0, Address(listener.address, word))
+        announce(folder.servers, 0, Address(listener.address, word, corpus.content))
         others = find_servers(folder.servers, config.data_parallel.servers, config.launch.timeout_s)[1:]
         connections = [connect(other.address, word) for other in others]
         bank = ServerGroup([LocalServer(listener.vault), *connections], config.data_parallel.fragments, torch.float32)
@@ -100,7 +105,7 @@ def _pieces(
 
 
 def _restore(config: JobConfig, plan: Plan, folder: RunFolder, shards: list[Shard], corpus: Corpus) -> int:
-    goes_on = GoesOn(config, plan, corpus, folder)
+    goes_on = GoesOn(config, plan, corpus, folder, precision=product_type(config.train.precision, CPU))
     facts = restore(folder.checkpoints, shards, 0, total=int, warn=_say, accept=goes_on.check)
     if facts is not None:
         return facts.step
@@ -129,6 +134,7 @@ def _coordinate(
         keep_every=config.train.keep_every,
         marker=folder.saved,
     )
+    precision = product_type(config.train.precision, CPU)
     folder.keep_metrics_before(first_step)
     log = RunLog(folder, first_step, config.train.steps)
 
@@ -148,7 +154,7 @@ def _coordinate(
         stored = [StoredPiece(name, tuple(t.shape), (0,) * t.dim(), t) for name, t in bank.state().items()]
         if not all_finite(piece.tensor for piece in stored):
             raise stopped_at(step, "weights or moments")
-        saver.save(checkpoint_facts(config, plan, step, corpus), stored)
+        saver.save(checkpoint_facts(config, plan, step, corpus, precision=precision), stored)
 
     def stopped_at(step: int, what: str) -> NotFinite:
         error = NotFinite(f"step {step}: not finite: {what}")

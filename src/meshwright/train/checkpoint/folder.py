@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ...errors import InputError
 from .manifest import MANIFEST, named_step, read_manifest
+from .stored import verify_pieces
 
 SET_ASIDE = "damaged-"  # before the name of a checkpoint that was passed over
 
@@ -29,8 +30,6 @@ def latest_checkpoint(folder: Path) -> Path | None:
 
 def is_whole(path: Path) -> bool:
     """Return whether every byte of a checkpoint is as it was written; reads all of it."""
-    from .pieces import verify_pieces  # imports torch, which a path that is refused does not wait for
-
     try:
         verify_pieces(path, read_manifest(path))
     except InputError:

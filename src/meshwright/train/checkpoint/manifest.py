@@ -85,6 +85,7 @@ class CheckpointFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     optimizer: str = ""  # its kind
     seq_len: Count = 0  # tokens of a sequence, in which `next_sequence` counts; 0: not said
     corpus: str = ""  # checksum of its tokens
+    precision: str = ""  # of its products, as `train.precision` names it, "auto" as what that was; "": not said
 
 
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -2,7 +2,6 @@
 
 import json
 import os
-import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,8 @@ import xxhash
 from torch import Tensor
 
 from ...errors import InputError
-from .manifest import Damaged, Manifest, StoredFile, StoredPiece, StoredTensor, all_pieces, piece_bytes
+from .manifest import Manifest, StoredFile, StoredPiece, StoredTensor, piece_bytes
+from .stored import StoredFiles
 
 DTYPES = {
     **{"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16},
@@ -72,7 +72,7 @@ def read_pieces(folder: Path, manifest: Manifest, wanted: Iterable[Piece]) -> No
 
     Raises Damaged naming the file, InputError naming the tensor that is missing or of another shape or type.
     """
-    with _Files(folder, manifest) as files:
+    with StoredFiles(folder, manifest) as files:
         for piece in wanted:
             stored = manifest.tensors.get(piece.name)
             if stored is None:
@@ -98,80 +98,7 @@ def read_whole(folder: Path, manifest: Manifest, names: Iterable[str]) -> Iterat
         yield name, tensor
 
 
-def verify_pieces(folder: Path, manifest: Manifest, *, only: str = "") -> int:
-    """Read a whole checkpoint and return its bytes; Damaged naming the first file that is damaged or missing.
-
-    `only`: read the headers of all files, but no more than the tensors whose names begin so.
-    """
-    with _Files(folder, manifest) as files:
-        for name in manifest.files:
-            files.open(name)
-        for name, tensor, piece in all_pieces(manifest):
-            if name.startswith(only):
-                files.read(piece, piece_bytes(tensor, piece), name)
-    return sum(file.size_bytes for file in manifest.files.values())
-
-
-class _Files:
-    """The open files of a checkpoint: each of the size that the manifest says, none of them a link."""
-
-    def __init__(self, folder: Path, manifest: Manifest) -> None:
-        self._folder, self._manifest = folder, manifest
-        self._open: dict[str, int] = {}
-
-    def __enter__(self) -> "_Files":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for descriptor in self._open.values():
-            os.close(descriptor)
-
-    def open(self, name: str) -> int:
-        """Return the descriptor of a file whose size and header are those of the manifest."""
-        if name in self._open:
-            return self._open[name]
-        path, expected = self._folder / name, self._manifest.files[name]
-        try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        except OSError as error:
-            raise Damaged(f"{path}: {error.strerror or error}") from None
-        self._open[name] = descriptor
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode):
-            raise Damaged(f"{path}: is not a plain file, refused")
-        if found.st_size != expected.size_bytes:
-            raise Damaged(
-                f"{path}: {found.st_size} bytes, expected {expected.size_bytes} (truncated or damaged); "
-                "use an older checkpoint"
-            )
-        if xxhash.xxh3_128_hexdigest(self._read(name, 0, expected.header_bytes)) != expected.header_xxh3_128:
-            raise Damaged(f"{path}: its header differs from its checksum (damaged); use an older checkpoint")
-        return descriptor
-
-    def read(self, piece: StoredPiece, size_bytes: int, name: str) -> bytearray:
-        """Return the bytes of a piece, checked; they are known to lie within the file."""
-        self.open(piece.file)
-        data = self._read(piece.file, piece.byte_offset, size_bytes)
-        if xxhash.xxh3_128_hexdigest(data) != piece.xxh3_128:
-            path = self._folder / piece.file
-            raise Damaged(f"{path}: {name} differs from its checksum (damaged); use an older checkpoint")
-        return data
-
-    def _read(self, name: str, at: int, size_bytes: int) -> bytearray:
-        data = bytearray(size_bytes)
-        view = memoryview(data)
-        try:
-            while view:
-                count = os.preadv(self._open[name], [view], at)
-                if not count:
-                    raise Damaged(f"{self._folder / name}: ends early (truncated); use an older checkpoint")
-                view, at = view[count:], at + count
-        except OSError as error:
-            raise Damaged(f"{self._folder / name}: {error.strerror or error}") from None
-        return data
-
-
-def _copy_overlap(files: _Files, stored: StoredTensor, source: StoredPiece, target: Piece) -> None:
+def _copy_overlap(files: StoredFiles, stored: StoredTensor, source: StoredPiece, target: Piece) -> None:
     """Copy what a stored piece and a wanted one share; reads nothing where that is nothing."""
     here, there = [], []
     for start, size, other_start, other_size in zip(

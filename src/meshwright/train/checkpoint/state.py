@@ -8,7 +8,8 @@ from ...errors import InputError
 from ...parallel.engine import Shard
 from .folder import checkpoints, set_aside
 from .manifest import CheckpointFacts, Damaged, checkpoint_name, named_step, read_manifest
-from .pieces import Piece, read_pieces, verify_pieces
+from .pieces import Piece, read_pieces
+from .stored import verify_pieces
 
 Sum = Callable[[int], int]  # of one whole number of each rank, over all ranks
 Accept = Callable[[CheckpointFacts], None]  # raises InputError where a checkpoint is of another job

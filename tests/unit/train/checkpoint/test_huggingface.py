@@ -9,10 +9,11 @@ from torch import nn
 from meshwright.errors import InputError
 from meshwright.train.checkpoint import huggingface
 from meshwright.train.checkpoint.huggingface import export, import_model
+from meshwright.train.checkpoint.llama import names_of
 from meshwright.train.checkpoint.manifest import CheckpointFacts, Manifest, read_manifest, write_manifest
 from meshwright.train.checkpoint.pieces import Piece, read_whole, write_file
 from meshwright.train.decoder import Decoder
-from meshwright.workload.transformer import ModelConfig
+from meshwright.workload.transformer import ModelConfig, parameter_shapes
 
 SIZES = {"vocab_size": 97, "hidden_size": 32, "intermediate_size": 40, "num_hidden_layers": 2}
 MODELS = {
@@ -40,6 +41,15 @@ def saved(folder, config):
 
 def loss_of(logits, targets):
     return nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="sum")
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_names_without_torch_are_those_of_the_module(name):
+    with torch.device("meta"):
+        module = Decoder(MODELS[name])
+
+    shapes = dict(zip(names_of(MODELS[name]), parameter_shapes(MODELS[name]), strict=True))
+    assert list(shapes.items()) == [(n, tuple(p.shape)) for n, p in module.named_parameters()]
 
 
 @pytest.mark.parametrize("name", MODELS)

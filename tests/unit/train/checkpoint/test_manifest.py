@@ -8,7 +8,7 @@ import xxhash
 
 from meshwright.errors import InputError
 from meshwright.train.checkpoint.manifest import MANIFEST, read_manifest
-from meshwright.train.checkpoint.pieces import verify_pieces
+from meshwright.train.checkpoint.stored import verify_pieces
 from tests.unit.train.checkpoint.samples import whole_tensors, write_checkpoint
 
 FILE = "rank-00000.safetensors"

@@ -10,7 +10,8 @@ from safetensors import safe_open
 from meshwright.errors import InputError
 from meshwright.train.checkpoint import pieces as module
 from meshwright.train.checkpoint.manifest import read_manifest
-from meshwright.train.checkpoint.pieces import Piece, read_pieces, read_whole, verify_pieces
+from meshwright.train.checkpoint.pieces import Piece, read_pieces, read_whole
+from meshwright.train.checkpoint.stored import verify_pieces
 from tests.unit.train.checkpoint.samples import FACTS, SPLITS, split_all, whole_tensors, write_checkpoint
 
 
@@ -45,7 +46,7 @@ def test_large_tensors_are_cut_and_only_wanted_parts_are_read(tmp_path, monkeypa
     manifest = read_manifest(path)
     assert len(manifest.tensors["a.weight"].pieces) == 6
     read = []
-    monkeypatch.setattr(module._Files, "read", counting(module._Files.read, read))
+    monkeypatch.setattr(module.StoredFiles, "read", counting(module.StoredFiles.read, read))
 
     rows = Piece("a.weight", (12, 10), (3, 0), torch.zeros(2, 10))
     read_pieces(path, manifest, [rows])

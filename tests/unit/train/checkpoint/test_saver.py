@@ -13,9 +13,10 @@ from meshwright.errors import InputError
 from meshwright.parallel.engine import whole
 from meshwright.train.checkpoint.folder import checkpoints, latest_checkpoint, prune
 from meshwright.train.checkpoint.manifest import CheckpointFacts, read_manifest
-from meshwright.train.checkpoint.pieces import Piece, verify_pieces
+from meshwright.train.checkpoint.pieces import Piece
 from meshwright.train.checkpoint.saver import Saver
 from meshwright.train.checkpoint.state import pieces_of, restore
+from meshwright.train.checkpoint.stored import verify_pieces
 from meshwright.train.config import OptimizerConfig
 from meshwright.train.decoder import Decoder
 from meshwright.train.optimizer import make_optimizer
