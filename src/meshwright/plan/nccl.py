@@ -33,10 +33,10 @@ FITTED_ON = (
 )
 KNOWN_DEVICES = {"a100", "h100", "h100-500w"}  # whose curves inside a node are among these
 BAND, WIDE_BAND = 0.3, 0.6  # relative; nine in ten sizes from 1 MiB of the published tables are within the first
-# Over more than two domains of several hosts each NCCL runs a ring through all GPUs, or a tree where that starts sooner.
-# From the only table that is public, 20 racks of GB200 (coreweave/nccl-tests pull request 48): a step from GPU to GPU
-# (NCCL's own model has 1.9 us of LL128 over NVLink), the ring's share of a GPU's links, and what a tree reaches at most,
-# or it would have been faster at 512 MiB. All four sizes are within 2 % of it.
+# Over more than two domains of several hosts each NCCL runs a ring through all GPUs, or a tree where that starts
+# sooner. From the only table that is public, 20 racks of GB200 (coreweave/nccl-tests pull request 48): a step from GPU
+# to GPU (NCCL's own model has 1.9 us of LL128 over NVLink), the ring's share of a GPU's links, and what a tree reaches
+# at most, or it would have been faster at 512 MiB. All four sizes are within 2 % of it.
 RACK_STEP_S, RACK_RING_SHARE, RACK_TREE_BYTES_PER_S = 1.6e-6, 0.465, 75e9
 
 

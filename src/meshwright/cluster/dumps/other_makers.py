@@ -23,7 +23,10 @@ PCIE = "X|PIX|PXB|PIB|PHB|NODE|SYS"
 
 @dataclass(frozen=True, slots=True)
 class Maker:
-    """A maker's matrix: who prints it, its labels (the group is the number), its own codes and those named otherwise."""
+    """A maker's matrix: who prints it, its labels (the group is the number) and its own codes.
+
+    `same_as` has a maker's code to the usual one.
+    """
 
     title: str
     command: str
