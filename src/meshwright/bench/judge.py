@@ -11,7 +11,7 @@ from .named_link import named_link
 from .reading.identify import MOST_RANKS
 from .reading.tables import ReadTable
 from .settings import explained
-from .shapes import collapse, dip, pair_faults
+from .shapes import collapse, collapse_of_rates, dip, pair_faults
 from .table import COUNTED, Row
 from .yardstick import Attainable, TableLinks, attainable, link_of_devices, table_links
 
@@ -242,7 +242,8 @@ def _rates_verdict(catalogue: Catalogue, tables: Sequence[ReadTable], index: int
     link = link or link_of_devices(catalogue, table)
     known = named_link(catalogue, link) if link is not None else None
     expected = known.attainable_bytes_per_s * (2 if table.both_ways else 1) if known is not None else None
-    faults = pair_faults(tables, index)
+    fallen = collapse_of_rates(table.rates)
+    faults = [*pair_faults(tables, index), *([fallen] if fallen else [])]
     if faults:
         return TableVerdict(ok=False, reason="; ".join(faults), expected_bytes_per_s=expected)
     if known is None or expected is None:

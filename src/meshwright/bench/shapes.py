@@ -19,14 +19,24 @@ SLOWER_WITH_P2P = 0.9
 
 def collapse(rows: Sequence[Row]) -> str | None:
     """Return from which size on the bandwidth falls below half of what smaller sizes had, and stays there."""
-    rates = [row.known_busbw_bytes_per_s or row.algbw_bytes_per_s for row in rows]
-    for i in range(1, len(rows)):
+    return _collapse([(row.bytes, row.known_busbw_bytes_per_s or row.algbw_bytes_per_s) for row in rows])
+
+
+def collapse_of_rates(rates: Sequence[Rate]) -> str | None:
+    """Return the same of the rates of one pair by size; None of a matrix of pairs."""
+    sized = [(rate.bytes, rate.rate_bytes_per_s) for rate in rates if rate.bytes is not None and rate.src is None]
+    return _collapse(sorted(sized)) if len(sized) == len(rates) else None
+
+
+def _collapse(points: Sequence[tuple[int, float]]) -> str | None:
+    sizes, rates = [size for size, _ in points], [rate for _, rate in points]
+    for i in range(1, len(points)):
         best = max(rates[:i])
-        if rows[i].bytes < DIP_FROM:  # a late start and no transfer
+        if sizes[i] < DIP_FROM:  # a late start and no transfer
             continue
-        if best > 0 and max(rates[i:]) < COLLAPSE * best and rows[i].bytes > rows[i - 1].bytes:
+        if best > 0 and max(rates[i:]) < COLLAPSE * best and sizes[i] > sizes[i - 1]:
             return (
-                f"collapses from {format_bytes(rows[i].bytes)} on: {format_rate(max(rates[i:]))} "
+                f"collapses from {format_bytes(sizes[i])} on: {format_rate(max(rates[i:]))} "
                 f"after {format_rate(best)} (congestion or lost packets, a slow or busy link)"
             )
     return None

@@ -19,7 +19,9 @@ MEANING = {
 SLOW = frozenset({"PHB", "NODE", "SYS"})
 SAME_AS = {"SOC": "SYS"}  # what drivers before 2018 printed
 NVLINK = re.compile(r"NV(\d{1,2})")
-CODE = re.compile(r"X|NV\d{1,2}|PIX|PSB|PXB|PHB|NODE|SYS|SOC|C2C")
+# links of other makers' own: Ascend, MetaX, Moore Threads, Intel
+OTHERS_OWN = re.compile(r"HCCS_SW|HCCS|SIO|MX\d{0,2}|MT\d{1,2}|MDF|XL(?:\d{1,2}|\*)?")
+CODE = re.compile(rf"{OTHERS_OWN.pattern}|X|NV\d{{1,2}}|PIX|PSB|PXB|PHB|NODE|SYS|SOC|C2C")
 P2P = "P2P"  # peers that can copy to each other; over what is not known
 
 # GB/s of one NVLink per direction where the count alone determines it: 25 from NVLink 2 to NVLink 4
@@ -72,6 +74,8 @@ class RateRule:
             return self._nvlink(kind, count)
         if kind in PCIE_ORDER:
             return self._pcie(kind)
+        if OTHERS_OWN.fullmatch(kind):
+            return self._open(f"{kind}: a link of its maker's own, of which no catalogue has the rate: measure it")
         return None
 
     def _nvlink(self, kind: str, count: int) -> float | None:

@@ -265,3 +265,35 @@ def test_what_collectors_put_before_a_line_is_taken_off_for_every_tool(prefix):
     (table,) = parse_tables("".join(f"{prefix}{line}\n" for line in OSU.splitlines()), "t")
 
     assert [rate.bytes for rate in table.rates] == [2**20, 2**22]
+
+
+def test_two_ranks_that_a_network_joins_have_a_host_each():
+    rows = "  1073741824  268435456  float  sum  -1  21700  49.48  49.48  0  21700  49.48  49.48  0\n"
+    text = f"$ mpirun --hostfile hosts -np 2 ./all_reduce_perf -b 1G -e 1G -g 1\n{HEADER}{rows}"
+    tables = parse_tables(text, "t")
+
+    (found,) = judge(CATALOGUE, tables, link="ndr-400", nics=4)  # nccl-tests issue 232: one GPU has one NIC's rate
+    assert (found.ok, found.expected_bytes_per_s) == (True, pytest.approx(48e9))
+
+
+def test_a_bandwidth_of_a_pair_that_falls_with_the_size_is_named():
+    sizes = ((65536, 7404.09), (262144, 9511.51), (1048576, 5196.33), (2097152, 4323.20), (4194304, 4036.15))
+    text = "# OSU MPI-CUDA Bandwidth Test v5.7\n# Size      Bandwidth (MB/s)\n"
+    text += "".join(f"{size:<20} {rate}\n" for size, rate in sizes)  # openucx/ucx issue 6327
+
+    (found,) = judge(CATALOGUE, parse_tables(text, "t"))
+    assert found.ok is False
+    assert "collapses from 2 MiB on" in found.reason
+
+
+def test_benchmarks_of_imb_are_told_apart_by_their_names_alone():
+    head = "#bytes #repetitions t_min[usec] t_max[usec] t_avg[usec] Mbytes/sec\n~~~~~~~~~\n"
+    text = (
+        f"Sendrecv\N{FULLWIDTH COLON}\n{head}524288 80 46.49 59.52 54.79 17616.61\n"
+        "1048576 40 164.35 258.68 217.49 8107.16 \N{BLACK STAR} drops from here\n\n"
+        f"Exchange:\n{head}524288 80 149.78 169.20 157.50 12394.29\n"
+    )  # as in intel/mpi-benchmarks issue 37
+
+    one, other = parse_tables(text, "t")
+    assert (one.name, one.collective, [row.bytes for row in one.rows]) == ("Sendrecv", "sendrecv", [524288, 1048576])
+    assert (other.name, len(other.rows)) == ("Exchange", 1)

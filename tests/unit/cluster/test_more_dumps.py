@@ -332,6 +332,10 @@ WRITTEN = {
     "NCCL_TOPO_FILE": (DATA / "nccl_topo_file_cloud_a.xml").read_text(),
     "NCCL_DEBUG=INFO": (DATA / "nccl_system_dump.txt").read_text(),
     "lspci -vvnn": LSPCI,
+    "npu-smi info -t topo": "       NPU0  NPU1  CPU Affinity\nNPU0   X     HCCS  0-23\nNPU1   HCCS  X     24-47\n",
+    "mx-smi topo -m": "      GPU0  GPU1  Node Affinity\nGPU0  X     MX    0\nGPU1  MX    X     0\n",
+    "mthreads-gmi topo -m": "      GPU0  GPU1\nGPU0  X     MT2\nGPU1  MT2   X\n",
+    "xpu-smi topology -m": "         GPU 0/0  GPU 0/1\nGPU 0/0  S        MDF\nGPU 0/1  MDF      S\n",
     "lspci -tv": "-[0000:00]-+-01.0-[01]----00.0  NVIDIA Corporation GH100 [H100 PCIe]\n",
     "numactl -H": "node 0 cpus: 0 1\nnode 0 size: 10 MB\n",
     "scontrol show topology": (DATA / "slurm_mixed.conf").read_text(),
@@ -450,3 +454,26 @@ def test_a_pair_that_rocm_smi_routes_in_a_mesh_is_named():
     )
 
     assert analyse(parse_dump(text, "r", CATALOGUE)).verdicts == ("GPU2-GPU6 has no own links, other pairs 1",)
+
+
+def listed_links(gpu, name, up, down=()):
+    lines = [f"GPU {gpu}: {name} (UUID: GPU-{gpu})"]
+    lines += [f"         Link {n}: {'<inactive>' if n in down else '25.781 GB/s'}" for n in range(up)]
+    return "\n".join(lines) + "\n"
+
+
+def test_two_gpus_of_a_list_that_begins_later_are_not_taken_for_all():
+    v100 = "Tesla V100-SXM2-32GB"
+    cluster = parse_dump("...\n" + listed_links(2, v100, 6) + listed_links(3, v100, 6, down=(3, 5)), "d", CATALOGUE)
+
+    assert not cluster.links
+    assert "GPU3 has 4 of 6 NVLinks up: 2 down" in cluster.warnings
+    assert not any(warning.startswith("GPU2") for warning in cluster.warnings)
+
+
+def test_links_below_the_cut_of_a_list_are_not_taken_for_missing():
+    v100 = "Tesla V100-SXM2-32GB"
+    cluster = parse_dump(listed_links(0, v100, 6) + listed_links(1, v100, 2) + "...\n", "d", CATALOGUE)
+
+    assert not cluster.links
+    assert "GPU1: 2 of its 6 NVLinks are in the list: it was cut" in cluster.warnings

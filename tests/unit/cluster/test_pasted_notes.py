@@ -74,16 +74,8 @@ def test_a_table_that_numbers_devices_is_a_matrix_of_gpus(tmp_path):
 
 
 UNREAD = {
-    "xpu.txt": ("         GPU 0/0  GPU 0/1\nGPU 0/0  S        MDF\nGPU 0/1  MDF      S\n", "xpu-smi"),
-    "ascend.txt": (
-        "           NPU0   NPU1   CPU Affinity\nNPU0       X      HCCS   0-23\nNPU1       HCCS   X      24-47\n",
-        "Ascend",
-    ),
-    "metax.txt": (
-        "        GPU0    GPU1    Node Affinity\nGPU0    X       MX      0\nGPU1    MX      X       0\n",
-        "MetaX",
-    ),
-    "moore.txt": ("  \tGPU0\tGPU1\tmlx5_0\n  GPU0\tX\tMT2\tSPB\n  GPU1\tMT2\tX\tMPB\n", "Moore Threads"),
+    "xpu.txt": ("$ xpu-smi discovery\n| 0 | Device Name: Intel(R) Data Center GPU Max 1550 |\n", "xpu-smi"),
+    "npu.txt": ("| npu-smi 24.1.rc2   Version: 24.1.rc2 |\n| 0  910B3  | OK  | 94.1  46  0 / 0 |\n", "npu-smi"),
     "part.txt": ("    HostBridge L#3\n      PCIBridge L#4 (busid=0000:3b:00.0)\n        PCI L#5\n", "lstopo's text"),
     "rapids.json": ('{"system": {"hostname": "a"}, "gpus": [{"id": 0, "network_devices": ["mlx5_0"]}]}', "rapidsmpf"),
 }

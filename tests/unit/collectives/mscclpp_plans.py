@@ -167,6 +167,45 @@ def ports_between_two():
     return plan("allgather", gpus)
 
 
+def shared(block):
+    """Which part of a run a block of two makes."""
+    return {"tb_id": block, "tbg_size": 2}
+
+
+def shared_packets():
+    """Two blocks send halves of a chunk as packets, two others take them (transfer_pack_tbg of mscclpp's tests)."""
+    gpus = []
+    for rank in (0, 1):
+        sent = [[op("ppkt", [piece("i", 0)], [piece(0, rank)], tbg_info=shared(b))] for b in (0, 1)]
+        taken = [[op("upkt", [piece("s", 1 - rank)], [piece("o", 1 - rank)], tbg_info=shared(b))] for b in (0, 1)]
+        gpus.append(gpu(rank, [*sent, *taken], [1 - rank], [(1 - rank, "s")], inputs=1, outputs=2, scratch=2))
+    return plan("allgather", gpus, protocol="LL")
+
+
+def shared_copies(*, waits_for_both=True):
+    """Two blocks copy a run of two chunks together, a chunk each; each block of the peer gets what one of them made.
+
+    It waits for both, or for the block with its own number only, which made the other chunk (as in reduce_tbg of
+    mscclpp's tests). Channel 2a + b goes from block a to block b.
+    """
+    gpus = []
+    for rank in (0, 1):
+        blocks = []
+        for b in (0, 1):
+            far = 2 * (1 - rank) + 1 - b
+            to, of = ([2 * b, 2 * b + 1], [b, 2 + b]) if waits_for_both else ([3 * b], [3 * b])
+            blocks.append(
+                [
+                    op("copy", [piece("i", 0, 2)], [piece("s", 2 * rank, 2)], tbg_info=shared(b)),
+                    op("signal", channel_ids=to),
+                    op("wait", channel_ids=of),
+                    op("get", [piece(0, far)], [piece("o", far)], channel_ids=[3 * b]),
+                ]
+            )
+        gpus.append(gpu(rank, blocks, [1 - rank] * 4, [(1 - rank, "s")], inputs=2, outputs=4, scratch=4))
+    return plan("allgather", gpus)
+
+
 class Machine:
     """Threads that go on one at a time, at random; a chunk is two halves, moved by the first thread and the last.
 
@@ -217,6 +256,8 @@ class Machine:
     def channels(self, key, this):
         """The peers of the channels of an operation, each with which of the channels to that peer it is."""
         g, block = self.gpus[key[0]], self.blocks[key[:2]]
+        if not this.get("channel_ids"):
+            return []
         peers, own = g["channels"][0]["connected_to"], block["channels"][0]["channel_ids"]
         return [(peers[own[n]], peers[: own[n]].count(peers[own[n]])) for n in this.get("channel_ids", ())]
 
@@ -237,8 +278,9 @@ class Machine:
             return all(self.semaphores[rank, n] > 0 for n in this["semaphore_ids"][thread : thread + 1])
         if this["name"] in PACKETS and self.half(key) is not None:
             return all(
-                (rank, "s", part["index"] + k, self.half(key)) in self.here
-                for part in this["src_buff"] if part.get("type") == "s" for k in range(part["size"])
+                place in self.here
+                for part in this["src_buff"] if part.get("type") == "s"
+                for place in halves([(rank, "s", part["index"] + k) for k in range(part["size"])], self.half(key), this)
             )  # fmt: skip
         return True
 
@@ -255,9 +297,10 @@ class Machine:
     def half(self, key):
         """The half of each chunk that a thread moves, None for none; another one with each operation.
 
-        Over a port channel the first thread has both moved.
+        Over a port channel the first thread has both moved, and of blocks that share a run each has its part moved so.
         """
-        if self.blocks[key[:2]]["ops"][self.threads[key]].get("channel_type") == "port":
+        this = self.blocks[key[:2]]["ops"][self.threads[key]]
+        if this.get("channel_type") == "port" or "tbg_info" in this:
             return None if key[2] else 2
         turned = self.turned.setdefault((*key[:2], self.threads[key]), self.rng.random() < 0.5)
         return {0: turned, self.last[key[:2]]: not turned}.get(key[2])
@@ -286,10 +329,7 @@ class Machine:
         """What an operation writes where: its sources, or their sum."""
         g, block = self.gpus[key[0]], self.blocks[key[:2]]
         sources, targets = (
-            [
-                [(*place, one) for place in run for one in ((0, 1) if half == 2 else (half,))]
-                for run in runs(self.gpus, g, block, this[end], self.kind, self.inplace)
-            ]
+            [halves(run, half, this) for run in runs(self.gpus, g, block, this[end], self.kind, self.inplace)]
             for end in ("src_buff", "dst_buff")
         )
         contents = [[self.memory.get(place) for place in run] for run in sources]
@@ -300,6 +340,16 @@ class Machine:
             for n, run in enumerate(targets)
             for pair in zip(run, contents[n if len(contents) > 1 else 0], strict=True)
         ]
+
+
+def halves(run, half, this):
+    """The halves of a run's chunks that are moved: the given one of each, or (2) all; of a shared run its part."""
+    every = [(*place, one) for place in run for one in ((0, 1) if half == 2 else (half,))]
+    share = this.get("tbg_info")
+    if share is None:
+        return every
+    count = len(every) // share["tbg_size"]
+    return every[share["tb_id"] * count :][:count]
 
 
 def width(this):
@@ -332,7 +382,7 @@ def where(kind, inplace, g, buffer, index):
 
 def runs(gpus, g, block, pieces, kind, inplace):
     """The memory of each run of an operation."""
-    refs = block["remote_buffer_refs"][0]["remote_buffer_ids"]
+    refs = [n for ref in block["remote_buffer_refs"] for n in ref["remote_buffer_ids"]]
     for part in pieces:
         if "buffer_id" in part:
             remote = g["remote_buffers"][refs[part["buffer_id"]]]

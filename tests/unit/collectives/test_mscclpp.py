@@ -28,6 +28,8 @@ from .mscclpp_plans import (
     ports_between_two,
     right,
     shared_blocks,
+    shared_copies,
+    shared_packets,
 )
 
 PLANS = {
@@ -40,6 +42,8 @@ PLANS = {
     # of the shapes of reduce_pack and multi_node_transfer of microsoft/mscclpp, test/executor-tests/execution-plans
     "packets of two GPUs": packets_between_two(),
     "ports of two GPUs": ports_between_two(),
+    "packets of blocks that share a run": shared_packets(),
+    "copies of blocks that share a run": shared_copies(),
 }
 ORDERS = 10  # random ones that the machine tries
 
@@ -319,6 +323,14 @@ def test_blocks_that_share_a_run_make_parts_of_its_chunks():
 
     assert schedule.chunks == 4
     verify(schedule)
+
+
+def test_who_gets_what_another_block_copied_waits_for_that_block():
+    value = shared_copies(waits_for_both=False)
+
+    assert not all(right(value, seed) for seed in range(ORDERS))
+    with pytest.raises(ScheduleError, match="a race: nothing orders a write and a read of s"):
+        from_mscclpp(value)
 
 
 def test_the_commands_take_a_plan_as_they_take_xml(tmp_path, capsys):

@@ -19,6 +19,11 @@ _STARTED = re.compile(r"#processes = (?P<processes>\d+)|\b(?:mpirun|mpiexec|srun
 _PERFTEST = re.compile(r"\b(?P<what>RDMA_\w+|Send|Atomic)(?P<both> Bidirectional)?(?: Post List)? BW Test")
 _NUMBERS = re.compile(r"^\s*\d+(?:\s+\d+(?:\.\d*)?)+\s*$")
 _OSU_ROW = re.compile(r"^\s*(?P<size>\d+)(?P<figures>(?:\s+\d+(?:\.\d*)?)+)(?:\s+(?P<check>Pass|Fail))?\s*$", re.I)
+_OF_IMB = {  # benchmarks of IMB-MPI1
+    *("pingpong", "pingping", "pingpongspecificsource", "sendrecv", "exchange", "allreduce", "reduce", "bcast"),
+    *("reduce_scatter", "reduce_scatter_block", "allgather", "allgatherv", "gather", "gatherv", "scatter", "scatterv"),
+    *("alltoall", "alltoallv"),
+}
 _KINDS = re.compile(r"^(?:(?:non-blocking|persistent)\s+)+", re.I)  # of the same collective
 
 
@@ -108,31 +113,41 @@ def _osu_column(line: str) -> int:
 
 
 def read_imb(text: str, where: str) -> list[ReadTable]:
-    """Return the tables of the Intel MPI Benchmarks and of oneCCL's, in which the slowest rank counts."""
+    """Return the tables of the Intel MPI Benchmarks and of oneCCL's, in which the slowest rank counts.
+
+    A table without the tool's own lines above it is named by the line that says nothing but a benchmark's name.
+    """
     tables: list[ReadTable] = []
     what, ranks, tool = "", None, _IMB
     columns: list[str] = []
     rows: list[Row] = []
+
+    def close() -> None:
+        nonlocal what, ranks, columns, rows
+        if rows:
+            found = ReadTable(
+                name=what or "table", tool=tool, collective=_collective(what), ranks=ranks, rows=tuple(rows)
+            )
+            tables.append(found)
+        what, ranks, columns, rows = "", None, [], []
+
     for number, line in enumerate([*text.splitlines(), "# Benchmarking"], start=1):
+        heading = line.strip(" \t#*=_:\uff1a")
         if "# Benchmarking" in line:
-            if rows:
-                tables.append(
-                    ReadTable(
-                        name=what or "table",
-                        tool=tool,
-                        collective=_collective(what),
-                        ranks=ranks,
-                        rows=tuple(rows),
-                    )
-                )
-            what, ranks, columns, rows = line.partition("Benchmarking")[2].strip(" :"), None, [], []
+            close()
+            what = line.partition("Benchmarking")[2].strip(" :")
             tool = "oneCCL benchmark" if "Benchmarking:" in line else _IMB
+        elif heading.lower() in _OF_IMB:
+            close()
+            what = heading
         elif match := re.search(r"#processes(?: =|:) (\d{1,6})\b", line):
             ranks = int(match[1]) or None
         elif "#bytes" in line:
+            if rows:
+                close()
             columns = line.split()
-        elif columns and _NUMBERS.match(line) and len(line.split()) == len(columns):
-            values = dict(zip(columns, map(float, line.split()), strict=True))
+        elif columns and (words := _imb_row(line, len(columns))):
+            values = dict(zip(columns, map(float, words), strict=True))
             time = next((values[name] for name in ("t_max[usec]", "t_pure[usec]", "t[usec]") if name in values), 0.0)
             size, collective = int(values.get("#bytes", 0.0)), _collective(what)
             if size and time > 0:
@@ -140,6 +155,15 @@ def read_imb(text: str, where: str) -> list[ReadTable]:
                 backend = "mpi" if tool == _IMB else "ccl"
                 rows.append(Row(collective=collective, backend=backend, ranks=ranks, bytes=payload, time_s=time * 1e-6))
     return tables
+
+
+def _imb_row(line: str, columns: int) -> list[str] | None:
+    """Return the figures of a row, whatever somebody wrote behind them; None for another line."""
+    words = line.split()
+    behind = words[columns:]
+    if len(words) < columns or any(_NUMBERS.match(f"0 {word}") for word in behind):
+        return None
+    return words[:columns] if _NUMBERS.match(" ".join(words[:columns])) else None
 
 
 def read_ucc(text: str, where: str) -> list[ReadTable]:

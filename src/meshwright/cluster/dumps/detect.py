@@ -34,11 +34,12 @@ from .nccl import from_nccl
 from .nccl_log import from_nccl_log, looks_like_nccl_log
 from .numactl import from_numactl, looks_like_numactl
 from .nvidia import from_nvidia_matrix
+from .other_makers import MAKERS
 from .p2p import from_p2p, looks_like_p2p, without_p2p
 from .pasted import plain_lines, uncommented
 from .rocm import from_rocm_json, from_rocm_topology, looks_like_rocm, looks_like_rocm_json
 from .slurm import from_slurm_topology, from_slurm_yaml, looks_like_slurm, looks_like_slurm_yaml
-from .unread import foreign_matrix, known_but_unread, known_but_unread_json
+from .unread import known_but_unread, known_but_unread_json
 from .xml import parse_xml
 
 MAX_BYTES = 32 * 2**20
@@ -94,6 +95,7 @@ READERS = (
     DumpReader("topology.yaml", looks_like_slurm_yaml, lambda t, w, c, g, f: from_slurm_yaml(t, w)),
     DumpReader("kubectl get nodes --show-labels", looks_like_kubernetes, lambda t, w, c, g, f: from_kubernetes(t, w)),
     DumpReader("NCCL_DEBUG=INFO", looks_like_nccl_log, lambda t, w, c, g, f: from_nccl_log(t, w, c, g)),
+    *(DumpReader(maker.command, maker.looks, maker.read) for maker in MAKERS),
     DumpReader("rocm-smi --showtopo", looks_like_rocm, lambda t, w, c, g, f: from_rocm_topology(t, w, c, g)),
     DumpReader("nvidia-smi topo -m", _looks_like_both, _from_matrix_and_p2p),
     DumpReader("nvidia-smi topo -p2p r", looks_like_p2p, lambda t, w, c, g, f: from_p2p(t, w, c, g)),
@@ -222,8 +224,6 @@ def _from_xml(text: str, where: str, catalogue: Catalogue, gpu: str | None) -> C
 
 def _from_text(text: str, where: str, catalogue: Catalogue, gpu: str | None, facts: GpuEvidence | None) -> Cluster:
     text = uncommented(text)
-    if said := foreign_matrix(text):
-        raise InputError(f"{where}: {said}")
     *first, last = READERS
     for reader in first:
         if reader.looks(text):

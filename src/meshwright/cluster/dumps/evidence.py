@@ -152,17 +152,23 @@ def _facts(number: int, read: Callable[[str], str], found: GpuEvidence) -> None:
 
 
 def from_evidence(found: GpuEvidence, where: str, catalogue: Catalogue, gpu: str | None = None) -> Cluster:
-    """Return the GPUs that a text describes one by one; two of them are joined by all NVLinks that both have up."""
+    """Return the GPUs that a text describes one by one; two of them are joined by all NVLinks that both have up.
+
+    Not where others were left out of the list (it begins past GPU 0), nor by links of which some were.
+    """
     devices = [with_facts(Device(id=f"GPU{n}", kind="gpu"), n, found, catalogue, gpu) for n in found.gpus]
     links, notes = list[Link](), list(found.notes)
-    up = {n: len(rates) for n, rates in found.link_rates.items() if n in found.links}
+    cut = _cut_lists(found, devices)
+    for n, whole in cut.items():
+        notes.append(f"GPU{n}: {found.links[n]} of its {whole} NVLinks are in the list: it was cut")
+    up = {n: len(rates) for n, rates in found.link_rates.items() if n in found.links and n not in cut}
     built = {n: device.own_links for n, device in zip(found.gpus, devices, strict=True) if device.bridged}
     for n, listed in found.links.items():
         total = min(listed, built.get(n) or listed)  # a card shows links of its chip that no bridge reaches
-        if up.get(n, 0) < total:
+        if n not in cut and up.get(n, 0) < total:
             notes.append(f"GPU{n} has {up.get(n, 0)} of {total} NVLinks up: {total - up.get(n, 0)} down")
     rate = found.per_link_bytes_per_s(catalogue)
-    if len(found.gpus) == 2 and (count := min((up.get(n, 0) for n in found.gpus), default=0)):
+    if found.gpus == [0, 1] and (count := min((up.get(n, 0) for n in found.gpus), default=0)):
         a, b = (device.id for device in devices)
         total_rate = count * rate if rate else None
         links.append(Link(a=a, b=b, kind=f"NV{count}", bandwidth_bytes_per_s=total_rate))
@@ -172,6 +178,15 @@ def from_evidence(found: GpuEvidence, where: str, catalogue: Catalogue, gpu: str
     if not links and len(devices) > 1:
         notes.append("what lies between the GPUs is not said: give the output of nvidia-smi topo -m as well")
     return Cluster(name=where, devices=tuple(devices), links=tuple(links), warnings=tuple(notes))
+
+
+def _cut_lists(found: GpuEvidence, devices: Sequence[Device]) -> dict[int, int]:
+    """Return the GPUs whose list of NVLinks ends before the last that their device has, and how many it has."""
+    return {
+        n: device.own_links
+        for n, device in zip(found.gpus, devices, strict=True)
+        if device.own_links and not device.bridged and 0 < found.links.get(n, 0) < device.own_links
+    }
 
 
 def with_facts(device: Device, number: int, found: GpuEvidence, catalogue: Catalogue, gpu: str | None = None) -> Device:

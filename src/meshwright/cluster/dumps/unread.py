@@ -24,16 +24,14 @@ KNOWN = (
     ),
     (r"^Machine \(\d|^\s*(?:PCIBridge|HostBridge|Package|PU) L#\d", "lstopo's text", "lstopo --of xml"),
     (r"hl-smi|HL-\d{3}", "hl-smi", "lstopo --of xml, or a copy of /sys"),
-    (r"xpu-smi|^[ \t]*GPU \d+/\d+[ \t]", "xpu-smi", "lstopo --of xml, or a copy of /sys"),
+    (r"xpu-smi|^[ \t]*GPU \d+/\d+[ \t]", "xpu-smi", "xpu-smi topology -m"),
+    (r"npu-smi|Ascend\d{3}", "npu-smi", "npu-smi info -t topo"),
+    (r"mx-smi|MX-SMI", "mx-smi", "mx-smi topo -m"),
+    (r"mthreads-gmi|MTT S\d{2,4}", "mthreads-gmi", "mthreads-gmi topo -m"),
     (r"neuron-ls|NEURON DEVICE", "neuron-ls", "lstopo --of xml, or a copy of /sys"),
     (r"ROCm System Management Interface|ROCM-SMI", "rocm-smi without --showtopo", "rocm-smi --showtopo"),
     (r"AMD-SMI|\bamd-smi\b", "amd-smi without its topology", "amd-smi topology"),
     (r"^apiVersion:|^kind:", "a Kubernetes object", "scontrol show topology, or nvidia-smi topo -m inside a pod"),
-)
-FOREIGN = (
-    (r"HCCS|HCCS_SW|SIO", "Ascend NPUs (npu-smi info -t topo)"),
-    (r"MX\d*", "MetaX GPUs (mx-smi topo -m)"),
-    (r"MTL?\d+|SPB|MPB", "Moore Threads GPUs (mthreads-gmi topo -m)"),
 )
 
 
@@ -43,14 +41,6 @@ def known_but_unread(text: str) -> str | None:
     for pattern, name, wanted in KNOWN:
         if re.search(pattern, head, re.M):
             return f"this is {name}, which does not say how GPUs are linked or is not read; expected {wanted}"
-    return None
-
-
-def foreign_matrix(text: str) -> str | None:
-    """Return the same of a matrix whose codes are of another maker's links: its rates are in no catalogue."""
-    for codes, name in FOREIGN:
-        if re.search(rf"^[ \t>|]*(?:GPU|NPU|Phy-ID)\d+\b.*[\s|](?:{codes})(?:[\s|]|$)", text[:100_000], re.M):
-            return f"this is a matrix of {name}, which is not read; expected lspci -vvnn, or a copy of /sys"
     return None
 
 
