@@ -17,6 +17,7 @@ from . import gloo, hooks  # noqa: E402
 __version__ = "0.1.0"
 __all__ = ["__version__", "parallelize", "plan", "replace_gloo", "step"]
 _TORCH = "torch.distributed.distributed_c10d"
+_TORCH_OBJECTS = "torch.distributed._dist2"  # its experimental API in which groups are made one by one
 
 
 def __getattr__(name: str) -> object:
@@ -61,6 +62,18 @@ def _create_group(*arguments: object) -> object:
     return module.create_group(*arguments)
 
 
+def _register_maker(objects: ModuleType) -> None:
+    """Tell torch's second API of the backend, too."""
+    if "meshwright" not in objects._BACKENDS:
+        objects.register_backend("meshwright", _make_group)
+
+
+def _make_group(store: object, rank: int, size: int, timeout: object, device: object, **options: str) -> object:
+    module = importlib.import_module("meshwright.backend.group.create")
+    chosen = importlib.import_module("meshwright.backend.group.options").GroupOptions(**options)
+    return module.make_group(store, rank, size, timeout, chosen)
+
+
 def _break_graphs(rules: ModuleType) -> None:
     """Let torch.compile call the backend and not look into it, as it does with groups in C++."""
     if hasattr(rules, "add"):
@@ -68,5 +81,6 @@ def _break_graphs(rules: ModuleType) -> None:
 
 
 hooks.when_loaded(_TORCH, _register)
+hooks.when_loaded(_TORCH_OBJECTS, _register_maker)
 hooks.when_loaded("torch._dynamo.trace_rules", _break_graphs)
 hooks.when_loaded(gloo.ACCELERATE, gloo.accept_our_name)

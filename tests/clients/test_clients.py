@@ -107,6 +107,12 @@ def test_deepspeed_trains_alike(stage, ranks):
     same_as_gloo("deepspeed_zero.py", stage, ranks=ranks)
 
 
+@needs("torchft", "opentelemetry.sdk")
+@pytest.mark.parametrize("ranks", [2, soak(4)])
+def test_replicas_of_torchft_train_alike(ranks):
+    same_as_gloo("torchft_replicas.py", ranks=ranks)
+
+
 @pytest.mark.parametrize("ranks", [2, soak(4)])
 def test_checkpoints_of_dcp_are_saved_and_loaded_alike(ranks):
     same_as_gloo("checkpoint.py", ranks=ranks)

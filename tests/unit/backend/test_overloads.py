@@ -1,13 +1,18 @@
 """A method of a group takes what every overload of torch's takes, and nothing else."""
 
+import re
 from datetime import timedelta
 
 import pytest
 import torch
 import torch.distributed as dist
+from torch.distributed import ProcessGroup
+from torch.distributed import distributed_c10d as c10d
 
 from meshwright.backend.faults.failures import ArgumentError
 from meshwright.backend.group import overloads
+from meshwright.backend.group.create import make_group
+from meshwright.backend.group.torch_group import REFUSED
 
 X = torch.ones(2)
 MAX, LIMIT = dist.ReduceOp.MAX, timedelta(seconds=20)
@@ -67,3 +72,52 @@ def test_a_call_of_no_overload_says_what_is_wrong(given, named, message):
 def test_an_option_of_a_wrong_kind_is_refused(name, value):
     with pytest.raises(ArgumentError, match="expected a"):
         overloads.REDUCE.bind((X,), {name: value})
+
+
+VALUES = {
+    "list[list[torch.Tensor]]": [[X]],
+    "list[torch.Tensor]": [X],
+    "torch.Tensor": X,
+    "list[int]": [2],
+    "int": 0,
+    "ReduceOp": MAX,
+    "timedelta": LIMIT,
+}
+TO_OTHERS = ("send", "recv", "recv_anysource")  # there are none in a group of one
+
+
+def kind_of(printed):
+    """Return the type of an argument in short, as torch prints it."""
+    short = printed.replace("typing.SupportsInt | typing.SupportsIndex", "int").replace(" | None", "")
+    return re.sub(
+        r"(torch\._C\._distributed_c10d|datetime|c10d)[.:]+", "", short.replace("collections.abc.Sequence", "list")
+    )
+
+
+def calls_as_printed():
+    """Return the name of each method that torch's groups have, and one set of arguments for each of its overloads."""
+    found = []
+    for name in sorted(set(dir(ProcessGroup)) - {*TO_OTHERS, *REFUSED}):
+        for line in (getattr(ProcessGroup, name).__doc__ or "").splitlines():
+            if f"{name}(self: " in line and line.endswith("-> c10d::Work"):
+                arguments = {}
+                for each, kind in re.findall(r", (\w+): ([^=]*?)(?= = |, \w+: |\) -> )", line):
+                    short = kind_of(kind)
+                    arguments[each] = VALUES[short] if short in VALUES else getattr(c10d, short)()
+                found.append(pytest.param(name, arguments, id=f"{name} of {' '.join(arguments)}"))
+    return found
+
+
+@pytest.fixture(scope="module")
+def group_of_one():
+    made = make_group(dist.HashStore(), 0, 1, LIMIT)
+    yield made
+    made.shutdown()
+
+
+@pytest.mark.parametrize(("name", "arguments"), calls_as_printed())
+def test_a_group_takes_each_overload_by_the_names_that_torch_prints_and_by_place(group_of_one, name, arguments):
+    getattr(group_of_one, name)(**arguments).wait()
+    getattr(group_of_one, name)(*arguments.values()).wait()
+
+    assert X.tolist() == [1, 1]

@@ -49,7 +49,7 @@ print(type(c10d.__loader__).__name__, type(c10d.__spec__.loader).__name__)
 """
 
     assert python(code).stdout.splitlines() == [
-        "['accelerate.state', 'torch._dynamo.trace_rules']",
+        "['accelerate.state', 'torch._dynamo.trace_rules', 'torch.distributed._dist2']",
         "SourceFileLoader SourceFileLoader",
     ]
 
@@ -93,6 +93,33 @@ print(torch.compile(broadcast_between, backend="eager")(torch.ones(2)).tolist())
     done = python(code)
 
     assert done.stdout.strip() == "[4.0, 4.0]", done.stderr
+
+
+@pytest.mark.parametrize(
+    "imports", ["import meshwright, torch.distributed._dist2 as d", "import torch.distributed._dist2 as d, meshwright"]
+)
+def test_torchs_api_of_single_groups_knows_the_backend_and_its_options(imports):
+    code = f"""
+{imports}
+import torch
+from datetime import timedelta
+group = d.new_group("meshwright", timedelta(seconds=30), "cpu", wire="bf16")
+t = torch.ones(2)
+group.allreduce([t], op=d.ReduceOp.SUM, timeout=timedelta(seconds=30)).wait()
+with d.process_group(group):
+    print(type(group).__name__, t.tolist(), group.size(), d.current_process_group() is group)
+try:
+    d.new_group("meshwright", timedelta(seconds=30), "cpu", colour="red")
+except TypeError as error:
+    print(error)
+"""
+    alone = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
+
+    done = python(code, **alone)
+
+    assert done.stdout.splitlines() == [
+        "MeshwrightGroup [1.0, 1.0] 1 True", "Unexpected keyword argument 'colour'"
+    ], done.stderr  # fmt: skip
 
 
 GROUPS = """

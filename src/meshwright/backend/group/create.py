@@ -61,12 +61,21 @@ def create_group(request: Any, options: object) -> MeshwrightGroup:
         group: MeshwrightGroup = mixed
     else:
         group = MeshwrightGroup(own_store, rank, size, timeout_s, engine)
-    group.make = lambda *request: create_group(_Part(*request), options)
+    group.make = lambda store, rank, size, timeout: make_group(store, rank, size, timeout, options)
     return group
 
 
-class _Part(NamedTuple):
-    """A group that is made out of another, described as torch describes one."""
+def make_group(store: Store, rank: int, size: int, timeout: timedelta, options: object = None) -> MeshwrightGroup:
+    """Return this rank's process group, made past `torch.distributed`, which knows nothing of it.
+
+    For what keeps groups of its own and makes them again, as torchft does. `store` is theirs alone; `options` are
+    GroupOptions or None. Blocks until all `size` ranks have called it; its end is `shutdown`, or `abort`.
+    """
+    return create_group(_Request(store, rank, size, timeout), options)
+
+
+class _Request(NamedTuple):
+    """A group to be made, described as torch describes one."""
 
     store: Store
     group_rank: int

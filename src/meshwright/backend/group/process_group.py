@@ -349,8 +349,8 @@ class MeshwrightGroup(MessagesGroup):
         self,
         output: Any = None,
         input: Any = None,
-        output_splits: Any = (),
-        input_splits: Any = (),
+        output_splits: Any = None,
+        input_splits: Any = None,
         *more: Any,
         **named: Any,
     ) -> Work:
