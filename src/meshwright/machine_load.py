@@ -56,7 +56,7 @@ class LoadCounters:
 
 
 def _processors() -> tuple[float | None, float | None]:
-    """Return the seconds that the usable processors have worked, and those that a hypervisor gave to other machines."""
+    """Return the seconds of work of the usable processors, and the seconds that a hypervisor gave to other machines."""
     try:
         lines = (_PROC / "stat").read_text().splitlines()
     except OSError:

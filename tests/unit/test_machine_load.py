@@ -1,4 +1,4 @@
-"""Which programs had the processors: counters read twice, and the sentence about them."""
+"""Programs that had the processors: counters read twice, and the sentence about them."""
 
 import os
 import time

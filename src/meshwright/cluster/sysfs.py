@@ -48,7 +48,7 @@ def pci_functions(root: Path = SYS) -> dict[str, Path]:
 def pci_gpus(root: Path = SYS) -> list[PciDevice]:
     """Return the accelerators on the PCI bus in bus order, as GPU0 and on; their model is what the bus says.
 
-    Those that NVIDIA's driver lists in /proc beside /sys are accelerators too, where a copy has no ids of vendors.
+    Devices that NVIDIA's driver lists in /proc beside /sys are accelerators too, where a copy has no ids of vendors.
     """
     found: list[PciDevice] = []
     driven = _folders_by_name(root.parent / "proc/driver/nvidia/gpus")

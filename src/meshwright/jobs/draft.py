@@ -379,7 +379,7 @@ class Draft:
         return model
 
     def _named(self, name: str, where: str) -> Architecture:
-        """Return a model of the catalogue with the file's sizes; those that cannot be changed in it are named."""
+        """Return a model of the catalogue with the file's sizes; sizes that cannot be changed in it are named."""
         published = architecture_named(name)
         kept, given = {}, {key: value for key, value in self.config.items() if key in SIZES}
         if published.stack:  # layers of several kinds: their number and the vocabulary alone

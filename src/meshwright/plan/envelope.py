@@ -170,7 +170,7 @@ def _traffic(q: Question, group: NodeGroup) -> list[ArithmeticLine]:
 
 
 def _sharers(q: Question, group: NodeGroup) -> int:
-    """Return the GPUs over which a model with experts is spread: those that its state needs; 1 for a dense one."""
+    """Return the GPUs over which a model with experts is spread: as many as its state needs; 1 for a dense one."""
     if q.multiplied is None or not group.gpu.memory_bytes:
         return 1
     return max(1, int(-(-adam_memory_bytes(q.parameters) // group.gpu.memory_bytes)))

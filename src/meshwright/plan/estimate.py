@@ -47,7 +47,7 @@ def estimate(
     free: npt.NDArray[np.bool_] | None = None,
     iterations: int,
 ) -> Estimate:
-    """Return the likeliest parameters; those that are not `free` stay where they start.
+    """Return the likeliest parameters; all but the `free` ones stay where they start.
 
     `errors_of` returns, for each of some vectors of parameters, the log error of each row.
     """

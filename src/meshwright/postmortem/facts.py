@@ -369,7 +369,7 @@ class StackTrace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KernelTimes(msgspec.Struct, frozen=True, kw_only=True):
-    """What a rank's GPU did, by `nsys stats`: seconds in kernels that communicate and in those that compute."""
+    """What a rank's GPU did, by `nsys stats`: seconds in kernels that communicate and in kernels that compute."""
 
     rank: int | None
     where: Where

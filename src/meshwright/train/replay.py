@@ -223,7 +223,7 @@ def _checksums(gradients: Iterable[tuple[str, Tensor]]) -> dict[str, int]:
 
 
 def _endless(norms: dict[str, Tensor]) -> set[str]:
-    """Return the names of those that are not finite."""
+    """Return the names of the values that are not finite."""
     return {name for name, norm in norms.items() if not math.isfinite(norm.item())}
 
 

@@ -1,4 +1,4 @@
-"""Which ranks hold the same numbers under a layout, and whether they still do.
+"""Ranks that hold the same numbers under a layout, and checks that they still do.
 
 A *unit* is a box of one tensor of the unsplit model, its weights or one of its moments. Units that the same ranks hold
 form a *set*; which there are follows from what the ranks hold and not from the kind of layout: copies of data

@@ -190,9 +190,9 @@ class StoreServer:
             else:
                 self._reply(guest, reply)
                 if request.operation in ("set", "add", "compare_set"):
-                    self._answer_those_who_wait()
+                    self._answer_waiting_clients()
 
-    def _answer_those_who_wait(self) -> None:
+    def _answer_waiting_clients(self) -> None:
         for guest in [guest for guest in self._guests if guest.waits]:
             assert guest.waits is not None
             reply = self._values.answer(guest.waits)

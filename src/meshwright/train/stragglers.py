@@ -1,4 +1,4 @@
-"""Which rank or which link has become slow, step by step, with the evidence.
+"""Ranks and links that have become slow, step by step, with the evidence.
 
 A rank is slow where its own work takes longer than that of the others, step after step: the median of its ratio to
 them over a window, with nearly all steps of the window on the same side. Where more ranks than cores share a machine

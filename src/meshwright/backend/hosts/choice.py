@@ -1,4 +1,4 @@
-"""Which algorithm a reduction between hosts takes: the cheapest by its closed figures, on the links as measured."""
+"""The algorithm of a reduction between hosts: the cheapest by its closed figures, on the links as measured."""
 
 import functools
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Which ranks of a group share a host, as they find when they meet; and which hosts are near each other."""
+"""The ranks of a group by host, as they find when they meet; and which hosts are near each other."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""Find the ranks to share memory with: those whose abstract Unix socket answers (tried, never inferred).
+"""Find the ranks to share memory with: their abstract Unix sockets answer (tried, never inferred).
 
 An abstract socket is reached from its own network namespace, on its own kernel: from containers of one machine that
 share the network too, whatever their process, host name and file system are; never from another machine, even if that

@@ -379,12 +379,12 @@ class Mailbox:
         with self._lock:
             now = time.monotonic()
             for letter in self._open():
-                error = None if letter.done else self._why_in_vain(letter, now - letter.started_s)
+                error = None if letter.done else self._why_not_done(letter, now - letter.started_s)
                 if error is not None:
                     self._drop(error)
                     return
 
-    def _why_in_vain(self, letter: P2PWork, waited_s: float) -> CollectiveError | None:
+    def _why_not_done(self, letter: P2PWork, waited_s: float) -> CollectiveError | None:
         """Return why a letter will never be done, if so; reads what the ranks that have gone left behind."""
 
         def arrived(peer: int) -> bool:

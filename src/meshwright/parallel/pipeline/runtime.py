@@ -25,7 +25,7 @@ class HeldActivations(NamedTuple):
     """What a stage keeps of a micro-batch from forward to backward."""
 
     inputs: tuple[Tensor, ...]  # leaves: activations of the stage before
-    outputs: tuple[Tensor, ...]  # those that require gradients
+    outputs: tuple[Tensor, ...]  # outputs that require gradients
 
 
 class Runtime:

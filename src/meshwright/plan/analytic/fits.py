@@ -1,4 +1,4 @@
-"""Whether a layout fits: what it is predicted to need, with a band, beside the memory that the driver shows."""
+"""Fit of a layout: the memory that it is predicted to need, with a band, beside what the driver shows."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
