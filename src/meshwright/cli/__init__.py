@@ -1,4 +1,11 @@
-"""The command line: one file a command, imported only when that command is called."""
+"""The command line: one file a command, imported only when that command is called.
+
+- commands: `train`, `plan` (with `plan_here`, `plan_target`, `plan_envelope`, `plan_output`), `validate`, `simulate`,
+  `bench` (with `bench_work`, `bench_from`), `topo`, `emulate`, `collectives` (with `collectives_nccl`,
+  `collectives_trips`), `checkpoint`, `report`, `doctor`, `completion`
+- options that several take: `options`, `stacks`, `job`, `named_cluster`, `calibration`
+- common to all: `brief` (help), `values` (the tab key), `bounds` (of numbers), `streams`
+"""
 
 import errno
 import importlib
