@@ -72,7 +72,7 @@ class SegmentLayout:
 
     @property
     def own_bytes(self) -> int:
-        """Size of the part that one rank owns: its slots, and its letter box."""
+        """Size of the part that one rank owns: its slots, and its mailbox."""
         return up(self._slots_bytes + (self.ranks - 1) * MAIL_SLOTS * self.mail_bytes)
 
     @property
