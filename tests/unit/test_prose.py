@@ -23,6 +23,7 @@ FORBIDDEN = re.compile(
     re.IGNORECASE,
 )
 MOST_TERMS = 40
+LONGEST_ITEM = 140  # characters of a line of the changelog
 
 
 def first_line(path):
@@ -57,3 +58,12 @@ def glossary():
 def test_the_glossary_is_short_enough_to_be_read_and_in_order():
     assert 20 < len(glossary()) <= MOST_TERMS
     assert glossary() == sorted(glossary(), key=str.lower)
+
+
+def test_the_changelog_has_a_line_an_item_under_what_was_added_changed_or_fixed():
+    text = (ROOT / "CHANGELOG.md").read_text()
+    items = [line for line in text.partition("\n## ")[2].splitlines()[1:] if line and not line.startswith("#")]
+    headings = {line.split(":")[0].split(",")[0] for line in text.splitlines() if line.startswith("### ")}
+
+    assert [line for line in items if not line.startswith("- ") or len(line) > LONGEST_ITEM] == []
+    assert headings == {"### Added", "### Changed", "### Fixed", "### Libraries"}
