@@ -38,6 +38,17 @@ def test_the_docstring_of_a_module_names_its_subject_first():
     assert {path: line for path, line in first.items() if AT_THE_START.match(line)} == {}
 
 
+def test_the_docstring_of_a_class_names_what_an_object_of_it_is():
+    asked = [
+        f"{path.relative_to(ROOT)}:{node.lineno}: {text}"
+        for path in FILES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef) and AT_THE_START.match(text := ast.get_docstring(node) or "")
+    ]
+
+    assert asked == []
+
+
 def test_a_text_has_none_of_the_words_that_nobody_says():
     found = [
         f"{path.relative_to(ROOT)}:{number}: {match[0]}"

@@ -22,7 +22,7 @@ RATE = re.compile(r"([\d.]+)\s*Gb/sec(?:\s*\((\d+)X\s*(\w+)\))?")
 
 @dataclass(frozen=True, slots=True)
 class InterfaceState:
-    """What netlink says of a network interface: whether it is up, and the rate that shaping leaves it."""
+    """The state of a network interface by netlink: whether it is up, and the rate that shaping leaves it."""
 
     up: bool
     limit_bytes_per_s: float | None = None

@@ -64,7 +64,7 @@ def _lowered(plan: MscclppPlan, ordered: Ordered, root: int, where: str) -> Sche
 
 
 class _Memory:
-    """Which slot each part of a chunk of a rank's buffers is."""
+    """The slot for each part of a chunk of a rank's buffers."""
 
     def __init__(self, plan: MscclppPlan, parts: int, where: str) -> None:
         self.plan, self.kind, self.ranks = plan, COLLECTIVES[plan.collective], len(plan.gpus)

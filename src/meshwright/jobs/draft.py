@@ -28,7 +28,7 @@ SPLIT = ("tp", "pp", "cp")
 
 
 class JobOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What the command line adds to the files; each takes precedence over them and is said."""
+    """Settings of the command line; each takes precedence over the files and is said."""
 
     gpus: int | None = None
     model: str | None = None  # name of the catalogue or file

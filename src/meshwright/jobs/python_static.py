@@ -98,7 +98,7 @@ def _arguments(node: ast.FunctionDef, given: Mapping[str, Any], where: str) -> d
 
 @dataclass(slots=True)
 class _Walk:
-    """What the files of one configuration share: how far they were followed, and what was assumed."""
+    """State that the files of one configuration share: how far they were followed, and what was assumed."""
 
     steps: int = 0
     depth: int = 0

@@ -36,7 +36,7 @@ class ArithmeticLine(msgspec.Struct, frozen=True):
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
-    """What is asked."""
+    """The question."""
 
     parameters: float
     multiplied: float | None = None  # weights that a token is multiplied with, where not all are: experts

@@ -20,7 +20,7 @@ ENOUGH = 1e-6  # of the cost: an iteration that gains less is the last
 
 @dataclass(frozen=True, slots=True)
 class Prior:
-    """What is held of each parameter before any row is seen."""
+    """The prior of each parameter, before any row is seen."""
 
     mean: Array
     spread: Array  # as a standard deviation

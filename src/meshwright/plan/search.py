@@ -30,7 +30,7 @@ BATCHES_PER_STAGE = 4  # micro-batches that keep a pipeline's bubble below a fif
 
 
 class SearchProblem(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be planned."""
+    """The problem to plan."""
 
     describe: Callable[[Layout], Workload]  # what one rank computes in a micro-batch
     global_batch: int

@@ -54,7 +54,7 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def lacks(self) -> str:
-        """What would tell whose fault it was."""
+        """Evidence that would tell whose fault it was."""
         return _LACKS.get(self.kind, "which rank it was: lines with a prefix of each rank, or a file for each")
 
 

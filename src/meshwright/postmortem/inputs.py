@@ -59,7 +59,7 @@ _ENDLESS = re.compile(rf"\d{{{MOST_DIGITS + 1},}}")
 
 
 class ReadFiles(msgspec.Struct, kw_only=True):
-    """What the files gave: facts of logs, flight records, and what could not be read."""
+    """The yield of the files: facts of logs, flight records, and what could not be read."""
 
     facts: list[Fact] = []
     dumps: list[flight.Dump] = []

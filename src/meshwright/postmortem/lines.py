@@ -105,7 +105,7 @@ class LogMessage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FileHint(msgspec.Struct, frozen=True):
-    """What the path of a file says: torchrun's `attempt_0/3/stderr.log`, `rank3.txt`, `node-a.log`."""
+    """Facts from the path of a file: torchrun's `attempt_0/3/stderr.log`, `rank3.txt`, `node-a.log`."""
 
     rank: int | None
     attempt: int | None

@@ -58,7 +58,7 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LiveVerdict(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known about a run that hangs, or goes on."""
+    """Knowledge about a run that hangs, or goes on."""
 
     stuck: tuple[StuckRank, ...]
     waiting: tuple[Waiting, ...]

@@ -24,7 +24,7 @@ LONG_MESSAGE_S = 1e-3  # at the rate of the spec: latency is little of it
 
 
 class Specs(msgspec.Struct, frozen=True):
-    """What links can carry, in bytes per second and direction; None where that is not known."""
+    """Capacities of links, in bytes per second and direction; None where that is not known."""
 
     inside: float | None  # of one rank to the others of its host
     inside_name: str
@@ -46,7 +46,7 @@ class LinkUse(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """What the link is."""
+        """The name of the link."""
         return f"network of {self.host}" if self.rank is None else f"rank {self.rank}"
 
     @property
@@ -112,7 +112,7 @@ def link_descriptions(paths: Paths, specs: Specs) -> Callable[[Span], str]:
 
 @dataclass(slots=True)
 class _Carried:
-    """What one link carried in one step."""
+    """The traffic of one link in one step."""
 
     left_bytes: float = 0.0
     came_bytes: float = 0.0

@@ -46,7 +46,7 @@ HEARTBEAT_S, HEARTBEATS = 1, 5  # a machine that is silent for so long is taken 
 
 
 class AgentStart(msgspec.Struct, frozen=True, kw_only=True):
-    """What is started on this machine, and with whom it meets."""
+    """The ranks to start on this machine, and with whom they meet."""
 
     name: str  # of the job: the same on all machines
     ranks: int  # on this machine

@@ -28,7 +28,7 @@ def _positive(struct: Any, *names: str) -> None:
 
 
 class DataConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What is trained on."""
+    """The text to train on."""
 
     paths: tuple[str, ...] = ()  # text files or folders; none: the source of this Python's standard library
     pattern: str = "*.py"  # which files of a folder are taken
@@ -136,7 +136,7 @@ class LaunchConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 
 
 class DataParallelConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Who waits for whom, and what travels between the ranks of data parallelism."""
+    """The mode of data parallelism: who waits for whom, and what travels between the ranks."""
 
     mode: DataParallelMode = "sync"  # parameter_server, local_sgd, diloco: asynchronous, docs/asynchronous.md
     compression: Literal["none", "bf16", "int8", "powersgd"] = "none"  # sync: of gradients on their way

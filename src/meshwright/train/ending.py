@@ -29,7 +29,7 @@ LEAVE_S = 60.0  # for a rank that has returned, and has been told that all have
 
 
 class Finished:
-    """What ranks wait for and their launcher sets; survives the death of either."""
+    """A mark that ranks wait for and their launcher sets; survives the death of either."""
 
     def __init__(self, then: Callable[[], None]) -> None:
         self._reader, self._writer = multiprocessing.Pipe(duplex=False)

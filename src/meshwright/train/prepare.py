@@ -58,7 +58,7 @@ Say = Callable[[str], None]
 
 
 class Prepared(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known before the first step."""
+    """The state of a job before the first step."""
 
     config: JobConfig
     cluster: Cluster

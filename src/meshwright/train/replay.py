@@ -32,7 +32,7 @@ COMPUTED, RECEIVED = 1.0, 2.0  # what differs on a rank: what it computed, or on
 
 
 class GradientPrint(NamedTuple):
-    """What one computation of a step's gradients came to on one rank, as bits and checksums."""
+    """The result of one computation of a step's gradients on one rank, as bits and checksums."""
 
     facts: dict[str, int]  # loss, tokens, random generators
     sent: dict[str, int]  # by parameter

@@ -157,7 +157,7 @@ class SlowLinks:
 
 
 class _Sample(NamedTuple):
-    """What a connection carried in a step, and how long the ranks at its ends waited for a core, the longer of them."""
+    """The traffic of a connection in a step, and how long the ranks at its ends waited for a core."""
 
     size_bytes: int
     busy_s: float

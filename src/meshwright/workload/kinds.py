@@ -455,7 +455,7 @@ class LayerKind(_Kind, frozen=True, kw_only=True):
 
     @property
     def mixers(self) -> tuple[Mixer, ...]:
-        """What mixes tokens."""
+        """The half that mixes tokens."""
         return tuple(mixer for mixer in (self.mixer, self.beside) if mixer is not None)
 
     def mixer_weights(self, hidden: int) -> int:

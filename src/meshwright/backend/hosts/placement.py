@@ -96,7 +96,7 @@ def namespace(kind: str) -> str:
 
 
 class _Arrival(msgspec.Struct, frozen=True, kw_only=True):
-    """What a rank brings to a meeting."""
+    """A rank's contribution to a meeting."""
 
     member: GroupMember
     place: ProcessPlace

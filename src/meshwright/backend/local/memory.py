@@ -61,7 +61,7 @@ class SegmentLayout:
 
     @property
     def calls_words(self) -> int:
-        """How many numbers of 8 bytes a rank has for what it calls: whole lines."""
+        """The number of 8-byte words in which a rank says what it calls: whole lines."""
         return -(-(CALLS * ENTRY + SLOTS * self.ranks) // LINE) * LINE
 
     @property

@@ -85,7 +85,7 @@ class RankLine(Protocol):
 
     @property
     def word(self) -> bytes:
-        """What the other end has said so, b"" where that is nothing, or has not been read."""
+        """The other end's last word, b"" where there is none, or it has not been read."""
 
     def close(self, *, farewell: bool) -> None:
         """Let go of the line; with `farewell`, between two messages, after word that nothing more comes."""

@@ -161,7 +161,7 @@ class Mailbox:
     def _linger(self, waited_s: float, work: P2PWork | None) -> None:
         """Wait for something to move: for `CHECK_S` at most, without the helper for a nap.
 
-        Who waits for a work and has to look for it at first only gives way; where none is waited for, looks are few.
+        A waiter that has to look for its message only yields at first; looks are rare where nobody waits.
         """
         if work is not None and waited_s < CROWDED_YIELD_S and not self._wakes(work):
             os.sched_yield()

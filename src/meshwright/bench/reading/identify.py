@@ -79,7 +79,7 @@ def _option(text: str, names: str) -> int | None:
 
 
 class TableIdentity(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a table."""
+    """The known facts of a table."""
 
     collective: str | None = None
     ranks: int | None = None

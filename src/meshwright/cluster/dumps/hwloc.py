@@ -28,7 +28,7 @@ INFINIBAND = ("mlx", "hfi", "bnxt_re", "efa", "rdmap", "irdma", "ionic", "cxi")
 
 @dataclass(slots=True)
 class _Found:
-    """What the walk over the tree collects."""
+    """The findings of the walk over the tree."""
 
     version: int
     cpus: dict[int, set[int]] = field(default_factory=dict)  # NUMA node to CPUs

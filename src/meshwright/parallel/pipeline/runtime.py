@@ -22,7 +22,7 @@ from .wire import Routes, Wire
 
 
 class HeldActivations(NamedTuple):
-    """What a stage keeps of a micro-batch from forward to backward."""
+    """Tensors of a micro-batch that a stage keeps from forward to backward."""
 
     inputs: tuple[Tensor, ...]  # leaves: activations of the stage before
     outputs: tuple[Tensor, ...]  # outputs that require gradients

@@ -23,7 +23,7 @@ SELECTIVE, FULL = RECOMPUTES.index("selective"), RECOMPUTES.index("full")
 
 @dataclass(frozen=True, slots=True)
 class RankLoad:
-    """What one rank of the pipeline of every layout holds; numbers of layers may be fractions where stages are cut."""
+    """The load of one rank of the pipeline of every layout; numbers of layers may be fractions where stages are cut."""
 
     dense: Number  # layers without experts
     moe: Number  # layers with experts

@@ -48,7 +48,7 @@ OWN_NOT_MODELLED = (  # of what our engine is known to do
 
 
 class Setting(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What all layouts of a grid share: the model, the machines, the batch and the software."""
+    """The common part of all layouts of a grid: the model, the machines, the batch and the software."""
 
     architecture: Architecture
     cluster: Cluster
