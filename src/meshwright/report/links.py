@@ -262,13 +262,14 @@ def cluster_drawing(uses: Sequence[LinkUse], hosts: Mapping[int, str]) -> Drawin
         body.insert(
             0, f'<line x1="{GAP}" y1="34" x2="{x - GAP}" y2="34" class="bus"/><text x="{GAP}" y="26">network</text>'
         )
-    height = 56 + bus + 20 + GAP
+    top = 0 if len(names) > 1 else 56 - GAP  # a single host has no network above it
+    height = 56 + bus + 20 + GAP - top
     style = (
         "<style>.host{fill:none;stroke:#8888}.rank{fill:#8882;stroke:#888}.bus{stroke:#8888;stroke-width:3}"
         "svg text{fill:currentColor;font:12px sans-serif}</style>"
     )
     svg = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {x} {height}" width="{x}" height="{height}" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 {top} {x} {height}" width="{x}" height="{height}" '
         f'role="img">{style}{"".join(body)}</svg>'
     )
     left_out = len(set(hosts.values())) - len(names)
