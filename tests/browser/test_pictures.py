@@ -72,6 +72,17 @@ def test_every_table_fits_a_window_of_1280(browser, made, name):
     assert browser.run(f"{scrolled}.map((part) => part.textContent.slice(0, 60))") == []
 
 
+def test_the_mesh_of_a_plan_fills_its_figure_on_a_phone(browser, made):
+    browser.view(width=390)
+    browser.open(made["plan.html"])
+    heights = browser.run(
+        "const plot = [...document.querySelectorAll('.plot')].find((plot) => plot.data[0].type === 'heatmap');"
+        "return [plot, plot.querySelector('.heatmaplayer image')].map((part) => part.getBoundingClientRect().height)"
+    )
+
+    assert heights[0] - heights[1] < 120  # the titles of figure and axis
+
+
 def test_no_two_meanings_of_a_figure_share_a_colour(browser, made):
     browser.view()
     browser.open(made["plan.html"])
