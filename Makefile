@@ -7,7 +7,7 @@ SLOW ?= slow # which tests `make test-slow` runs
 BASE ?= HEAD # the commit that `make compare-losses` compares with
 BESIDE ?= # options of pytest for `make test-slow`, such as -n 2: two tests at a time
 
-.PHONY: train test test-slow test-pytorch compare-losses fmt check bench docs screenshots debian clean
+.PHONY: train test test-slow test-pytorch compare-losses fmt check bench docs docs-tools screenshots debian clean
 
 $(VENV)/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -18,12 +18,9 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 train: $(VENV)/.ready
 	$(BIN)/meshwright train
 
-# the unit tests, which take one processor, beside those of several processes, most of which is waiting
+# several lanes at a time, most of which wait: tests/lanes.py
 test: $(VENV)/.ready
-	@unit=$$(mktemp); $(BIN)/python -m pytest -m "not slow" tests/unit >"$$unit" 2>&1 & beside=$$!; \
-	trap 'kill $$beside 2>/dev/null; rm -f "$$unit"; exit 130' INT TERM; \
-	$(BIN)/python -m pytest -m "not slow" --ignore=tests/unit; failed=$$?; \
-	wait $$beside || failed=1; cat "$$unit"; rm -f "$$unit"; exit $$failed
+	$(BIN)/python -m tests.lanes
 
 test-slow: $(VENV)/.ready
 	$(BIN)/python -m pytest $(BESIDE) -m "$(SLOW)" $(TESTS)
@@ -46,8 +43,14 @@ check: $(VENV)/.ready
 	$(BIN)/python -m docsite.links
 	$(BIN)/mypy
 
-docs: $(VENV)/.ready
+$(VENV)/.docs: $(VENV)/.ready
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs]'
+	touch $@
+
+# what builds the site, for `make docs` and for the test that does the same
+docs-tools: $(VENV)/.docs
+
+docs: $(VENV)/.docs
 	$(BIN)/python -m docsite --quick
 	$(BIN)/mkdocs build --strict
 

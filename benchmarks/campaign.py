@@ -8,7 +8,7 @@ what has ended, and the score says what came of it. Results accumulate by seed a
     python -m benchmarks campaign --seeds 1..40 --systems gloo
     python -m benchmarks campaign --seeds 1..40 --name mine --command "torchrun train.py --out {folder} --steps {steps}"
 
-`--jobs N` plays so many scenarios at a time, each on a cluster of its own; a row says how many, and the load that the
+`--jobs N` plays N scenarios at a time, each on a cluster of its own; a row says how many, and the load that the
 machine had, since they take longer beside each other.
 
 `--command` is run once on each node, with torchrun's variables; it writes a line a step to {folder}/steps (number,
@@ -55,7 +55,7 @@ def run(arguments: list[str]) -> Result:
     parser.add_argument("--systems", default="meshwright", help=f"meshwright, {', '.join(PEERS)}; several by commas")
     parser.add_argument("--command", help="a loop of your own, beside them")
     parser.add_argument("--name", default="command", help="what it is called")
-    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="so many scenarios at a time")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="scenarios at a time")
     parser.add_argument("--again", action="store_true")
     parser.add_argument("--keep", type=Path)
     options = parser.parse_args(arguments)

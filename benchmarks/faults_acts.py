@@ -86,7 +86,7 @@ class Stage:
                     self.spaces[node] = os.stat(f"/proc/{program['pid']}/ns/pid").st_ino
 
     def processes(self) -> Iterator[tuple[int, int]]:
-        """Yield node and process of all that run in the nodes, but for those that keep the nodes alive."""
+        """Yield node and process of all that run in the nodes, except what keeps the nodes alive."""
         nodes = {space: node for node, space in self.spaces.items()}
         for entry in os.listdir("/proc"):
             if entry.isdigit():

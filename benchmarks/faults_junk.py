@@ -1,4 +1,4 @@
-"""Strangers at every port of the machine that this runs on, for so many seconds: idle, junk, oversize, in turns.
+"""Strangers at every port of the machine that this runs on, for some seconds: idle, junk, oversize, in turns.
 
 Run by the campaign inside of a node; prints how many connections it made. Needs nothing but the standard library.
 """

@@ -75,7 +75,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def draw(seed: int, able: Collection[Kind] = get_args(Kind)) -> Scenario:
-    """Return the scenario of a seed: two or three faults of different kinds, of those that this machine can do."""
+    """Return the scenario of a seed: two or three faults of different kinds that this machine can do."""
     rng = random.Random(f"campaign {seed}")
     kinds = rng.sample(get_args(Kind), rng.choice((2, 2, 3)))
     faults = tuple(_fault(kind, rng, first=place == 0) for place, kind in enumerate(kinds))

@@ -15,7 +15,7 @@ from benchmarks.faults_play import Played
 from benchmarks.faults_systems import EVERY, OTHER_JOB, Named
 
 LATE_S = TIMEOUT_S + 30  # after a fault was mended, it may still be what is told of
-SLOW_STEPS = 25  # so many under a slow link before it must have been named
+SLOW_STEPS = 25  # under a slow link, until it must have been named
 WRONG = 1e-5  # a loss that is further off, relatively, is wrong; ranks that are fewer sum in another order
 
 

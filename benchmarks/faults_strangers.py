@@ -43,7 +43,7 @@ MODES: dict[str, dict[str, Any]] = {
 
 
 def strangers(place: Path, rng: random.Random, count: int) -> list[Row]:
-    """Flood a job of each mode with so many strangers, one mode after the other."""
+    """Flood a job of each mode with strangers, one mode after the other."""
     corpus = write_corpus(place)
     return [_flooded(place, corpus, rng, mode, count) for mode in MODES]
 
@@ -116,7 +116,7 @@ class Flood:
         self.made, self.let_in, self.grown_bytes, self.most_descriptors, self.took_s = 0, 0, 0, 0, 0.0
 
     def run(self, count: int) -> None:
-        """Send so many strangers, the same number of each kind to each port."""
+        """Send strangers, the same number of each kind to each port."""
         begin_s = time.monotonic()
         ports = sorted(self.keys)
         kinds = (self._idle, self._junk, self._slow, self._oversize, self._replayed)

@@ -113,7 +113,7 @@ def _partner(rank: int, ranks: int) -> socket.socket:
 
 
 def _both_ways(connection: socket.socket, size_bytes: int) -> Callable[[], None]:
-    """Return a call that sends so many bytes and receives as many at the same time."""
+    """Return a call that sends a number of bytes and receives as many at the same time."""
     out, into = memoryview(bytearray(size_bytes)), memoryview(bytearray(size_bytes))
 
     def receive() -> None:

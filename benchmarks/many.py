@@ -103,7 +103,7 @@ def _rank(backend: str, rank: int, ranks: int, calls: int, port: int, all_here: 
 
 
 def _timed(contestants: dict[str, Callable[[], object]], calls: int) -> dict[str, float]:
-    """Return the median microseconds of each call, over blocks of so many."""
+    """Return the median microseconds of each call, over blocks of `calls` calls."""
     figures = {}
     for name, call in contestants.items():
         blocks = []

@@ -1,4 +1,4 @@
-"""Peaks of memory that were measured beside those that the planner predicts, and which runs it would have refused.
+"""Measured peaks of memory beside predicted ones, and which runs the planner would have refused.
 
 Rows of tests/external/published/memory_rows.csv by family; runs of training_runs.csv give their verdict alone, for
 they ran. `--write` puts the tables into docs/generated/validation.md.

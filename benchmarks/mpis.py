@@ -45,7 +45,7 @@ def prepare(kind: str) -> None:
 
 
 def turns(kinds: list[str] | None, launches: int) -> list[str | None]:
-    """Return the MPI of each launch, every kind as often, in turns; without a choice those that are prepared, and
+    """Return the MPI of each launch, every kind as often, in turns; without a choice the prepared ones, and
     None, for ranks without an MPI, where none is.
     """
     for kind in kinds or ():

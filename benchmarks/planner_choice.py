@@ -6,7 +6,7 @@ that `meshwright train` runs take their steps, all layouts in turn. That is a ro
 layouts are slow in a turn, that is the machine's pace and no layout's own: it is taken out of what they took.
 
 All of it takes three quarters of an hour. `--minutes 4` is one rate and one round: layouts are priced one after the
-other for half of that time and run for the rest, and those that were not reached are named.
+other for half of that time and run for the rest, and jobs that were not reached are named.
 """
 
 import argparse

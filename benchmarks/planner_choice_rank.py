@@ -271,7 +271,7 @@ class Rank:
 
 
 def _mean(found: Sequence[tuple[float, ...]], ranks: int) -> list[list[float]]:
-    """Return the mean of what each of so many ranks found; the others found zeros."""
+    """Return the mean of what each of `ranks` ranks found; the others found zeros."""
     total = torch.tensor(found, dtype=torch.float64)
     dist.all_reduce(total)
     means: list[list[float]] = (total / ranks).tolist()

@@ -108,7 +108,7 @@ def _launches(options: argparse.Namespace) -> Iterator[Launch]:
 def in_time(
     launches: Sequence[Launch], minutes: float | None, clock: Callable[[], float] = time.monotonic
 ) -> tuple[dict[tuple[str, int], list[dict]], list[str]]:
-    """Return the outcomes of each job, and the names of those that the minutes left out whole.
+    """Return the outcomes of each job, and the names of jobs that the minutes left out whole.
 
     The first launch is made in any case; then none that would end later if it took as long as the longest so far.
     """

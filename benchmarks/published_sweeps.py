@@ -24,7 +24,7 @@ def collective_tables() -> Path:
 
 
 def rows_of(times_us: dict[int, float], ranks: int = 8) -> list[Row]:
-    """Return all-reduces of NCCL of so many bytes and microseconds."""
+    """Return all-reduces of NCCL of these bytes and microseconds."""
     return [
         Row(collective="all_reduce", backend="nccl", ranks=ranks, bytes=size, time_s=us / 1e6)
         for size, us in times_us.items()

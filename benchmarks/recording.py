@@ -54,7 +54,7 @@ def trainer_of(config: JobConfig, rank: int, ranks: int, where: torch.device, fo
 
 
 def on_and_off(trainer: Trainer, steps: int, block: int = BLOCK) -> dict[str, list[float]]:
-    """Return the seconds of so many steps with the recorder on, and of as many with it off, in blocks by turns.
+    """Return the seconds of a number of steps with the recorder on, and of as many with it off, in blocks by turns.
 
     A step ends when its loss has come to the host, on an accelerator too.
     """

@@ -208,7 +208,7 @@ class _Steps:
         self._tensors = {size: torch.zeros(size // 4) for size in (*BUCKET_SIZES, *ACTIVATION_SIZES)}
 
     def all_reduce(self, name: str, size: int) -> Callable[[], None]:
-        """Return an all-reduce of so many bytes."""
+        """Return an all-reduce of a number of bytes."""
         import torch
 
         schedule, data = self._build("all_reduce", name, self._ranks), torch.zeros(size // 4)
@@ -239,14 +239,14 @@ class _Steps:
             self._a @ self._b
 
     def data_parallel(self, size: int) -> None:
-        """Forward, backward, and the sum of each bucket of so many bytes after the other."""
+        """Forward, backward, and the sum of one bucket after the other, by their bytes."""
         self.compute(FORWARD_PRODUCTS)
         self.compute(BACKWARD_PRODUCTS)
         for _ in range(BUCKETS):
             self._executor.all_reduce(self._tensors[size], self._ring)
 
     def pipeline(self, size: int) -> None:
-        """GPipe: all forwards, then all backwards, with activations of so many bytes and their gradients."""
+        """GPipe: all forwards, then all backwards, with activations, by their bytes, and their gradients."""
         for _ in range(MICRO_BATCHES):
             self._pass(size, self._rank - 1, self._rank + 1, FORWARD_PRODUCTS)
         for _ in range(MICRO_BATCHES):

@@ -263,7 +263,7 @@ def _growth() -> list[dict[str, Any]]:
         flows, seconds = [program.activities for program in programs], np.min(tries, axis=0)
         exponent = float(np.polyfit(np.log(flows), np.log(seconds), 1)[0])
         each = ", ".join(f"{n:,}: {s / n * 1e6:.2f}" for n, s in zip(flows, seconds, strict=True))
-        note = f"us a flow of so many: {each}; {engine_name()}"
+        note = f"us a flow, by number of flows: {each}; {engine_name()}"
         rows.append(_row(f"time grows as flows to the power of: {what}", exponent, "exponent", 1.2, note))
         if math.isnan(exponent):
             raise SystemExit("no growth could be fitted")
@@ -283,7 +283,7 @@ def _even_ring(ranks: int, disturbance: Any = None) -> Any:
 
 
 def _random_messages(ranks: int, at_once: int) -> Any:
-    """Return the program of 20 rounds in which each rank sends so many messages of random sizes to random others."""
+    """Return the program of 20 rounds in which each rank sends many messages of random sizes to random others."""
     from meshwright.collectives.network import uniform
     from meshwright.simulate.problem import problem
     from meshwright.simulate.topology import PricedNetwork

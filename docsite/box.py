@@ -84,7 +84,7 @@ def shown_output(page: str, command: str) -> str:
 
 
 def output_of(command: str, folder: Path) -> str:
-    """Return what a command prints, run in `folder`, at most so many lines; RuntimeError if it fails."""
+    """Return what a command prints, run in `folder`, at most `MAX_LINES` lines; RuntimeError if it fails."""
     words = shlex.split(command)
     code, text = _called(words[1:], folder) if words[0] == "meshwright" else _started(words, folder)
     if code != 0:
@@ -176,7 +176,7 @@ def samples(folder: Path) -> None:
             calls = [FlightEntry(sequence=n, operation="all_reduce", size_bytes=4096, started_s=float(n), ended=n < 3)
                      for n in range(1, 4 - rank)]  # fmt: skip
             world = GroupFlights(name="0", description="default_pg", arrivals={0: 3, 1: 2}, flights=tuple(calls))
-            dump = FlightFile(rank=rank, pid=0, reason="waited in vain", written_s=9.0, groups=(world,))
+            dump = FlightFile(rank=rank, pid=0, reason="timed out", written_s=9.0, groups=(world,))
             (folder / "runs" / name / f"flight-{rank}.json").write_bytes(msgspec.json.encode(dump))
     _called(["checkpoint", "convert", "runs/X", "exported"], folder)
     (folder / "tests" / "external").mkdir(parents=True)

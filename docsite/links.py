@@ -1,4 +1,4 @@
-"""Links inside the written pages: `python -m docsite.links` names those that lead to no file or no heading.
+"""Links inside the written pages: `python -m docsite.links` names the ones that lead to no file or no heading.
 
 Addresses of other sites are not asked; the check needs no network.
 """

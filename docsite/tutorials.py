@@ -40,7 +40,7 @@ def shown(page: str) -> Iterator[Shown]:
 
 
 def filled(page: str, output_of: Callable[[str], str], *, lasting: bool) -> str:
-    """Return a page with its outputs made anew; those that last only if `lasting`."""
+    """Return a page with its outputs made anew; long-running ones only if `lasting`."""
 
     def again(match: re.Match[str]) -> str:
         if match["mark"] == "printed" and not lasting:

@@ -1,4 +1,4 @@
-"""Who waits for whom, and what travels: every mode of data parallelism trains the same small decoder.
+"""Every mode of data parallelism trains the same small decoder: they differ in who waits for whom, and what travels.
 
     python examples/data_parallel_modes.py [STEPS]
 

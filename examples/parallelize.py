@@ -32,7 +32,7 @@ def main() -> None:
 
 
 def run(ranks: int, layout: str) -> list[float]:
-    """Train on so many ranks and return the losses."""
+    """Train on a number of ranks and return the losses."""
     with tempfile.TemporaryDirectory() as folder:
         mp.start_processes(train, args=(ranks, layout, folder), nprocs=ranks, start_method="fork")
         losses: list[float] = torch.load(f"{folder}/losses", weights_only=True)

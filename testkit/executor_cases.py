@@ -162,7 +162,7 @@ def all_types(rank, ranks, store, kind, algorithms, elements):
 
 
 def all_types_elsewhere(rank, ranks, store, kind, elements):
-    """Run every operator on every type in all algorithms of reduce and reduce-scatter, every type in those that move.
+    """Run every operator on every type in all algorithms of reduce and reduce-scatter, every type where data only move.
 
     The root is the last rank.
     """

@@ -62,7 +62,7 @@ def write_on_nodes(
 
 
 def train_command(path: Path, clocks: dict[int, int]) -> list[str]:
-    """Return the command that every node runs, with the wall clocks of some so many seconds ahead."""
+    """Return the command that every node runs, with the wall clocks of some a number of seconds ahead."""
     command = [sys.executable, "-m", "meshwright", "train", "--resume", str(path)]
     if clocks:
         cases = "".join(f"{node}) {set_clock(ahead_s, path.parent)};;\n" for node, ahead_s in clocks.items())

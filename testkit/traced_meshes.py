@@ -295,7 +295,7 @@ class Mesh:
     # ---- files and truth
 
     def write(self, folder: Path) -> None:
-        """Write a file a rank, but for those that are missing; clocks of hosts differ and drift."""
+        """Write a file a rank, but for missing ranks; clocks of hosts differ and drift."""
         for rank in self.ranks:
             if rank.number in self.missing:
                 continue

@@ -2,6 +2,18 @@
 
 Importing this package makes `torch.distributed.init_process_group("meshwright")` work, without importing torch itself:
 the backend is registered at once if torch.distributed is loaded, and as soon as it is loaded otherwise.
+
+The rooms, each of which imports only from those before it (ARCHITECTURE.md, tests/unit/test_layers.py):
+
+- nouns and what all share: `errors`, `quantities`, `units`, `files`, `timeline`, `layout`, `layout_names`, `mesh`;
+  `machine_load`, `temporary`, `sockets`, `handshake`, `native`, `interruptible`; `gloo` and `hooks` for torch
+- `pipelines`: schedules of pipelines as data
+- machines: `hardware` (the catalogue), `cluster` (discovered, read or emulated), `device` (accelerators)
+- jobs: `workload` (what a step computes), `jobs` (configurations of engines)
+- `collectives`: algorithms as data; `backend`: the process group that moves bytes; `bench`: measurements
+- `simulate` and `plan`: the time of a step; `parallel` and `train`: the step itself
+- reading what ran: `traces`, `report`, `postmortem`
+- `cli`: the commands; started by `__main__` too
 """
 
 from . import interruptible

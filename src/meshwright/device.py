@@ -123,7 +123,7 @@ def synchronize_stream(where: torch.device) -> None:
 def moved(module: Module, where: torch.device) -> Module:
     """Return a module with its parameters and buffers on a device; parameters that were one stay one.
 
-    `Module.to` alone makes new parameters, each use its own, where a device is none of those that torch has built in.
+    `Module.to` alone makes new parameters, each use its own, where torch has the device not built in.
     """
     names: dict[nn.Parameter, list[tuple[nn.Module, str]]] = {}
     for part in module.modules():

@@ -105,7 +105,7 @@ class Layout(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
     @property
     def offloaded(self) -> int:
-        """What lives in the host's memory, as its place in `OFFLOADS`."""
+        """The offload to the host's memory, as its place in `OFFLOADS`."""
         return OFFLOADS.index(self.offload)
 
     @property

@@ -19,7 +19,7 @@ SAME = {  # names that mean what one key means, without marks between words
 SHARDS = frozenset({"fsdp", "dpshard", "dpshardsize", "dataparallelsharddegree"})  # ranks that share all states
 COPIES = frozenset({"dpreplicate", "dpreplicatesize", "dataparallelreplicatedegree"})  # whole copies beside each other
 REST = "-1"  # torchtitan: the ranks that are left
-VALUES = {  # of PyTorch's schedules those that are the same
+VALUES = {  # PyTorch's schedules that are the same
     "sp": {"true": "1", "false": "0"},
     "schedule": {"gpipe": "gpipe", "1f1b": "1f1b", "interleaved1f1b": "interleaved"},
 }

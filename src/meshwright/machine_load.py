@@ -56,7 +56,7 @@ class LoadCounters:
 
 
 def _processors() -> tuple[float | None, float | None]:
-    """Return the seconds that the usable processors have worked, and those that a hypervisor gave to other machines."""
+    """Return the seconds of work of the usable processors, and the seconds that a hypervisor gave to other machines."""
     try:
         lines = (_PROC / "stat").read_text().splitlines()
     except OSError:
@@ -111,14 +111,14 @@ def words_since(begun: LoadCounters) -> str:
 
 def busy_words(loads: Sequence[Load]) -> str:
     """Return which hosts other programs kept busy, and how long the processes waited for it; "" where none did."""
-    said = []
+    said: dict[str, list[str]] = {}  # hosts of which the same is said
     for host in dict.fromkeys(load.host for load in loads):
         here = [load for load in loads if load.host == host]
         share = others_share(here)
         waited = max(load.waited_s / load.wall_s if load.wall_s else 0.0 for load in here)
         stolen = max(load.stolen_s / (load.wall_s * load.processors) if load.wall_s else 0.0 for load in here)
         if share >= BUSY_SHARE and max(waited, stolen) >= WAITED_SHARE:
-            where = f" of {host}" if len({load.host for load in loads}) > 1 else ""
             machines = f", {stolen:.0%} other virtual machines" if stolen >= WAITED_SHARE else ""
-            said.append(f"other programs took {share:.0%} of the processors{where}{machines}")
-    return "; ".join(said)
+            said.setdefault(f"other programs took {share:.0%} of the processors{{}}{machines}", []).append(host)
+    several = len({load.host for load in loads}) > 1
+    return "; ".join(text.format(f" of {' and '.join(hosts)}" if several else "") for text, hosts in said.items())

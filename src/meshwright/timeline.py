@@ -46,7 +46,7 @@ class Timeline(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Performance(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What one training step costs: one struct for the prediction and for the measurement.
+    """The cost of one training step: one struct for the prediction and for the measurement.
 
     Times are seconds of one optimiser step on one rank (the median over steps when measured). `exposed_comm_s` is
     communication during which the rank computes nothing, `hidden_comm_s` the rest of it; the bubble is idle time of a

@@ -63,12 +63,24 @@ def test_no_label_of_a_drawing_lies_over_another_or_is_cut_off(browser, made, na
     assert browser.complaints() == []
 
 
-def test_the_alternatives_of_a_plan_fit_a_window_of_1280(browser, made):
+@pytest.mark.parametrize("name", PAGES)
+def test_every_table_fits_a_window_of_1280(browser, made, name):
     browser.view(width=1280)
-    browser.open(made["plan.html"])
+    browser.open(made[name])
 
     scrolled = "return [...document.querySelectorAll('.wide')].filter((part) => part.scrollWidth > part.clientWidth)"
     assert browser.run(f"{scrolled}.map((part) => part.textContent.slice(0, 60))") == []
+
+
+def test_the_mesh_of_a_plan_fills_its_figure_on_a_phone(browser, made):
+    browser.view(width=390)
+    browser.open(made["plan.html"])
+    heights = browser.run(
+        "const plot = [...document.querySelectorAll('.plot')].find((plot) => plot.data[0].type === 'heatmap');"
+        "return [plot, plot.querySelector('.heatmaplayer image')].map((part) => part.getBoundingClientRect().height)"
+    )
+
+    assert heights[0] - heights[1] < 120  # the titles of figure and axis
 
 
 def test_no_two_meanings_of_a_figure_share_a_colour(browser, made):

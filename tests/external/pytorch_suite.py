@@ -178,7 +178,7 @@ def write_document():
         f"{torch.__version__.partition('+')[0]}. The tests are those of `torch.testing._internal.distributed."
         "distributed_test`; what a GPU is needed for is skipped by the suite itself.",
         "",
-        "| ranks | tests | Gloo passes | Meshwright passes | of those that Gloo passes |",
+        "| ranks | tests | Gloo passes | Meshwright passes | of Gloo's passes |",
         "|---|---|---|---|---|",
     ]
     missing, at_four = {}, {}
@@ -193,7 +193,7 @@ def write_document():
         missing.update({name: ours[name].reason for name in passed - both})
         count = sum(outcome.status == PASSED for outcome in ours.values())
         text.append(
-            f"| {world_size} | {'all' if names is None else 'those that need 8 ranks'} ({len(gloo)}) | {len(passed)} "
+            f"| {world_size} | {'all' if names is None else 'tests of 8 ranks'} ({len(gloo)}) | {len(passed)} "
             f"| {count} | {len(both)} of {len(passed)} |"
         )
     mpi = {n: o for n, o in run_all(4, "meshwright", "mpi", ALL_TO_ALL).items() if o.status != SKIPPED}

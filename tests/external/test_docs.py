@@ -82,7 +82,7 @@ def command_of(words: list[str]) -> tuple[click.Command, list[str], click.Contex
 
 @pytest.mark.parametrize(("words", "page"), EVERY, ids=lambda value: value)
 def test_a_command_of_the_documentation_is_understood(words, page, folder, monkeypatch):
-    """Options and files are those that the program has; those that take seconds are run in the next test."""
+    """Options and files exist; examples that take seconds are run in the next test."""
     monkeypatch.chdir(folder)
     parts = shlex.split(words.partition(" | ")[0].partition(" > ")[0].removeprefix("srun "))
     if parts[0] == "meshwright":

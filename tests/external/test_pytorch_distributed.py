@@ -21,7 +21,7 @@ def test_a_few_tests_of_the_suite_pass():
 
 
 @pytest.mark.slow
-def test_every_test_that_gloo_passes_passes_but_for_those_that_are_known():
+def test_every_test_that_gloo_passes_passes_but_for_known_ones():
     outcomes = run_all(4, "meshwright", "gloo")
 
     assert unexpected(outcomes) == {}

@@ -67,7 +67,7 @@ def test_a_full_disk(begin, choice, tmp_path):
     assert not any("Traceback" in line for line in errors)
     assert steps_done(folder) == 400 if choice == "warn" else steps_done(folder) < 400
     assert {event.kind for event in events(folder, "storage")} == {"storage"}
-    assert ": whole (" in (tmp_path / "verified").read_text()  # those that were written before are whole
+    assert ": whole (" in (tmp_path / "verified").read_text()  # earlier ones are whole
 
 
 @needs_mounts

@@ -1,4 +1,4 @@
-"""What is around one job on one machine: who hears it, what its folder is called, what lies in it."""
+"""Surroundings of one job on one machine: who hears it, what its folder is called, what lies in it."""
 
 import json
 import os

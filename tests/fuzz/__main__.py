@@ -24,7 +24,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=1.0)
     parser.add_argument("--reader", action="append", help="this one alone; may be repeated")
     parser.add_argument("--seed", type=int, default=0, help="number of the first case")
-    parser.add_argument("--cases", type=int, help="so many of each reader, however long it takes")
+    parser.add_argument("--cases", type=int, help="cases of each reader, however long they take")
     parser.add_argument("--keep", type=Path, help="keep the files of the faults here")
     given = parser.parse_args()
     resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY_BYTES, MOST_MEMORY_BYTES))

@@ -291,7 +291,7 @@ def run_cases(pool: Any, seeds: range, backend: str = "meshwright", hosts: int =
 
 
 def main() -> None:
-    """Run so many calls and print the table."""
+    """Run the calls and print the table."""
     from meshwright.bench.pool import RankPool
 
     parser = argparse.ArgumentParser(description=__doc__)

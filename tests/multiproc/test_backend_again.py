@@ -36,7 +36,7 @@ def test_a_group_is_made_again_and_again_in_one_process(tmp_path, per_host):
 
 
 def held_by_many(rank, world_size, groups, elements):
-    """Return the bytes of shared memory that each of so many groups holds, once it has summed."""
+    """Return the bytes of shared memory that each of several groups holds, once it has summed."""
     made = [dist.new_group() for _ in range(groups)]
     for group in made:
         dist.all_reduce(torch.ones(elements), group=group)

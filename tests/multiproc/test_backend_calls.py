@@ -110,7 +110,7 @@ def profiled():
 
 
 def answers(rank, world_size, store, calls, helper):
-    """Return the calls that went the short way the second time, and those that did not."""
+    """Return the calls that went the short way the second time, and the calls that did not."""
     with group(rank, world_size, store, helper=helper):
         recording = group_of_all()._usual = Recording(group_of_all()._usual)
         taken, left = [], []
@@ -138,7 +138,7 @@ def test_what_the_short_way_in_c_does_not_know_is_left_to_python(rank_pool, worl
 
 @contextlib.contextmanager
 def processors(count):
-    """Let this process use so many processors."""
+    """Let this process use a number of processors."""
     allowed = os.sched_getaffinity(0)
     os.sched_setaffinity(0, sorted(allowed)[:count])
     try:

@@ -173,7 +173,7 @@ def every_call_tries_both_fillings(rank, world_size, store, function):
 
 
 def every_read_is_claimed_or_none(rank, world_size, store, function, claim_bytes):
-    """Run a function with slots claimed up to so many bytes, whatever the processor."""
+    """Run a function with slots claimed up to a number of bytes, whatever the processor."""
     with patch.object(local, "claim_bytes", lambda *_: claim_bytes):
         return function(rank, world_size, store, "mixed")
 

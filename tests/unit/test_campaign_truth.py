@@ -1,4 +1,4 @@
-"""Which undisturbed run a disturbed one is held against, from what its rank 0 wrote down."""
+"""The undisturbed run that a disturbed one is held against, from what its rank 0 wrote down."""
 
 from benchmarks.faults_truth import Part, parts_of
 from meshwright.train.events import Event

@@ -1,4 +1,4 @@
-"""Which programs had the processors: counters read twice, and the sentence about them."""
+"""Programs that had the processors: counters read twice, and the sentence about them."""
 
 import os
 import time
@@ -28,6 +28,7 @@ def test_of_several_hosts_the_busy_one_is_named():
     busy = Load(host="b", wall_s=10.0, processors=2, own_s=4.0, all_s=12.0, stolen_s=0.0, waited_s=5.0)
 
     assert busy_words([QUIET, QUIET, busy]) == "other programs took 40% of the processors of b"
+    assert busy_words([busy, replace(busy, host="c")]) == "other programs took 40% of the processors of b and c"
 
 
 def test_time_that_a_hypervisor_gave_to_other_machines_is_said():

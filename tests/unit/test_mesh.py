@@ -1,4 +1,4 @@
-"""Which ranks stand together on the axes of a layout."""
+"""Ranks that stand together on the axes of a layout."""
 
 import pytest
 

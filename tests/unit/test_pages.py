@@ -34,7 +34,7 @@ def test_a_part_whose_rows_were_not_measured_is_named():
         with_results(text)
 
 
-def test_pages_that_programs_write_say_so_and_lie_apart_from_those_that_people_write():
+def test_pages_that_programs_write_say_so_and_lie_apart_from_written_ones():
     def is_generated(page: Path) -> bool:
         return page.read_text().partition("\n\n")[2].startswith("> Generated page: `")
 

@@ -16,10 +16,14 @@ BESIDE = [
     ),
     *(path for kind in ("c", "cpp", "h") for path in (ROOT / "src" / "meshwright").rglob(f"*.{kind}")),
 ]
-AT_THE_START = re.compile(r"(What|Who|Whoever|Whatever|Those|How many|So many)\b")  # of a module's docstring
+AT_THE_START = re.compile(r"(What|Who|Whom|Whoever|Whatever|Whether|Which|Those|How many|So many)\b")
 # in a test's name too, where an underscore is no end of a word
-FORBIDDEN = re.compile(r"(?<![a-z])(whoever|whomever|whosoever|wherefore|thereof)(?![a-z])", re.IGNORECASE)
+FORBIDDEN = re.compile(
+    r"(?<![a-z])(whoever|whomever|whosoever|wherefore|thereof|those[ _](?:that|who)|so[ _]many|in[ _]vain)(?![a-z])",
+    re.IGNORECASE,
+)
 MOST_TERMS = 40
+LONGEST_ITEM = 140  # characters of a line of the changelog
 
 
 def first_line(path):
@@ -27,10 +31,22 @@ def first_line(path):
 
 
 def test_the_docstring_of_a_module_names_its_subject_first():
-    first = {path.relative_to(ROOT): first_line(path) for path in FILES}
+    beside = [path for path in BESIDE if path.suffix == ".py"]
+    first = {path.relative_to(ROOT): first_line(path) for path in (*FILES, *beside)}
 
-    assert {path for path, line in first.items() if not line} == set()
+    assert {path for path in first if not first[path] and path.parts[0] == "src"} == set()
     assert {path: line for path, line in first.items() if AT_THE_START.match(line)} == {}
+
+
+def test_the_docstring_of_a_class_names_what_an_object_of_it_is():
+    asked = [
+        f"{path.relative_to(ROOT)}:{node.lineno}: {text}"
+        for path in FILES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef) and AT_THE_START.match(text := ast.get_docstring(node) or "")
+    ]
+
+    assert asked == []
 
 
 def test_a_text_has_none_of_the_words_that_nobody_says():
@@ -53,3 +69,12 @@ def glossary():
 def test_the_glossary_is_short_enough_to_be_read_and_in_order():
     assert 20 < len(glossary()) <= MOST_TERMS
     assert glossary() == sorted(glossary(), key=str.lower)
+
+
+def test_the_changelog_has_a_line_an_item_under_what_was_added_changed_or_fixed():
+    text = (ROOT / "CHANGELOG.md").read_text()
+    items = [line for line in text.partition("\n## ")[2].splitlines()[1:] if line and not line.startswith("#")]
+    headings = {line.split(":")[0].split(",")[0] for line in text.splitlines() if line.startswith("### ")}
+
+    assert [line for line in items if not line.startswith("- ") or len(line) > LONGEST_ITEM] == []
+    assert headings == {"### Added", "### Changed", "### Fixed", "### Libraries"}

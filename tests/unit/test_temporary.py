@@ -16,7 +16,7 @@ OWNS = "from meshwright.temporary import process_folder as f; print(f(), flush=T
 
 @pytest.fixture
 def place(monkeypatch):
-    """Return the folder of temporary files, for this process and those that it starts; one with a short name."""
+    """Return the folder of temporary files, for this process and its children; one with a short name."""
     with tempfile.TemporaryDirectory() as folder:
         monkeypatch.setattr(tempfile, "tempdir", folder)
         monkeypatch.setenv("TMPDIR", folder)

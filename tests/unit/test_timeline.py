@@ -63,7 +63,7 @@ def test_an_arrow_goes_from_each_send_to_its_receive():
 
 
 def test_an_arrow_ends_in_a_span_that_began_no_sooner_than_it_did():
-    """Perfetto would turn it round otherwise; the spans that come back are those that were written."""
+    """Perfetto would turn it round otherwise; the spans that come back are the written ones."""
     spans = (
         Span(0, "comm", "send", 2.0, 2.5, bytes=8, detail="round 0 to 1"),
         Span(1, "comm", "recv", 0.0, 3.0, bytes=8, detail="round 0 from 0"),

@@ -75,7 +75,7 @@ def products_in_float8(request: "Request") -> tuple[tuple[Operator, ...], str]:
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """What a planner wants to know about running with `ranks` ranks on this host."""
+    """A planner's request about running with `ranks` ranks on this host."""
 
     ranks: int
     backend: str
@@ -272,14 +272,14 @@ def _means(of_ranks: Iterable[Sequence[T]]) -> list[T]:
 
 
 class WorkPace(NamedTuple):
-    """What some work took, and what it is priced at: its processor time, as long as that lasts while all compute."""
+    """The time of some work, and its price: its processor time, as long as that lasts while all compute."""
 
     taken_s: float
     priced_s: float
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """What one rank measured."""
+    """The measurements of one rank."""
 
     operators: list[OperatorTime]
     beside: dict[Timed, list[Beside]]  # by collective and size of the request

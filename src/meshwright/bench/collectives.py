@@ -32,7 +32,7 @@ SMALL_BYTES = 2**16  # below, the start of a message costs more than its bytes: 
 
 
 class Beside(NamedTuple):
-    """What one collective costs that goes on beside computation."""
+    """The cost of one collective that runs beside computation."""
 
     time_s: float  # until it is done, nothing else going on
     busy_share: float  # of that time, in which this rank's cores work on it
@@ -70,7 +70,7 @@ def time_beside(
 
 
 class Cost(NamedTuple):
-    """What one call costs this rank, in seconds."""
+    """The cost of one call for this rank, in seconds."""
 
     added_s: float  # to the computation on either side of it
     worked_s: float  # of that, its processors at work: as long as that lasts among these ranks; on a GPU all

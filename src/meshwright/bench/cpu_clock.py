@@ -49,7 +49,7 @@ class CpuClock:
 
     @property
     def slowdown(self) -> float:
-        """How many seconds a second of `now_s` lasts among these ranks."""
+        """The seconds that a second of `now_s` lasts among these ranks."""
         return max(1.0, self._wall_s / self._busy_s) if self._busy_s else 1.0
 
 

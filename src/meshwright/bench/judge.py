@@ -96,7 +96,7 @@ def _judge(
 
 
 def _with_ranks(tables: Sequence[ReadTable], index: int, ranks: int) -> list[ReadTable]:
-    """Return the tables, one of them as of so many ranks."""
+    """Return the tables, one of them as of `ranks` ranks."""
     replace = msgspec.structs.replace
     rows = tuple(replace(row, ranks=ranks) for row in tables[index].rows)
     return [*tables[:index], replace(tables[index], ranks=ranks, rows=rows), *tables[index + 1 :]]

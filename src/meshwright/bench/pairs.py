@@ -25,7 +25,7 @@ class PairsRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Pair(msgspec.Struct, frozen=True, kw_only=True):
-    """What two ranks reach: one way (from a to b), both ways at once (each direction), time of a small message."""
+    """The rates of two ranks: one way (from a to b), both ways at once (each direction), time of a small message."""
 
     a: int
     b: int

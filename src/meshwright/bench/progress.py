@@ -24,7 +24,7 @@ class Progress:
 
     @property
     def done(self) -> int:
-        """How many timings are done."""
+        """The number of finished timings."""
         return self.path.stat().st_size
 
 

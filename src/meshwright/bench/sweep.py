@@ -29,7 +29,7 @@ PATTERN = 97  # small whole numbers, exact in every type; sums of up to 1000 ran
 
 
 class SweepRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What to measure: each size for `budget_s` seconds or so."""
+    """The order to measure: each size for `budget_s` seconds or so."""
 
     collective: str
     backend: str
@@ -40,7 +40,7 @@ class SweepRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sample(msgspec.Struct, frozen=True):
-    """What one rank measured at one size."""
+    """The measurement of one rank at one size."""
 
     bytes: int
     times_s: list[float]

@@ -10,7 +10,7 @@ LOW, HIGH = EXPECTED_SHARE
 
 
 class Spec(msgspec.Struct, frozen=True, kw_only=True):
-    """What a measurement is held against, per direction."""
+    """The yardstick of a measurement, per direction."""
 
     name: str  # "NVLink 3", "8 x InfiniBand HDR x4", "memory copy of this host"
     bytes_per_s: float

@@ -121,7 +121,7 @@ def link_of_devices(catalogue: Catalogue, table: ReadTable) -> str | None:
 
 
 def _said_by_table(table: ReadTable, machine: TableLinks) -> dict[str, object]:
-    """Return the number of NICs that the command names, else those that NCCL's log shows."""
+    """Return the number of NICs that the command names, else of those in NCCL's log."""
     named = nics_named(table.settings)
     if named and machine.nics:
         return {"nics": min(named, machine.nics), "nics_said": True}

@@ -1,4 +1,11 @@
-"""The command line: one file a command, imported only when that command is called."""
+"""The command line: one file a command, imported only when that command is called.
+
+- commands: `train`, `plan` (with `plan_here`, `plan_target`, `plan_envelope`, `plan_output`), `validate`, `simulate`,
+  `bench` (with `bench_work`, `bench_from`), `topo`, `emulate`, `collectives` (with `collectives_nccl`,
+  `collectives_trips`), `checkpoint`, `report`, `doctor`, `completion`
+- options that several take: `options`, `stacks`, `job`, `named_cluster`, `calibration`
+- common to all: `brief` (help), `values` (the tab key), `bounds` (of numbers), `streams`
+"""
 
 import errno
 import importlib
@@ -81,7 +88,7 @@ def run_command(args: list[str] | None = None, command: click.Command = group) -
         click.echo(error.ctx.get_help(), color=error.ctx.color)
         return 0
     except click.ClickException as error:
-        return _fail(error.format_message() + _nearest(error), InputError.exit_code)
+        return _fail(_with_nearest(error), InputError.exit_code)
     except MeshwrightError as error:
         return _fail(str(error), error.exit_code)
     except (click.Abort, KeyboardInterrupt):
@@ -112,18 +119,19 @@ def _more(error: OSError) -> str:
     return f": {error.filename}" if error.filename else ""
 
 
-def _nearest(error: click.ClickException) -> str:
-    """Return a hint where a command or a value of a closed set does not exist, else nothing."""
+def _with_nearest(error: click.ClickException) -> str:
+    """Return what an error says, with the nearest command or value where one of a closed set does not exist."""
+    said = error.format_message()
     context = getattr(error, "ctx", None)
     values = getattr(getattr(error, "param", None), "type", None)
     if isinstance(error, click.BadParameter) and isinstance(values, click.Choice):
         word = re.match(r"'([^']+)'", error.message)  # click names the value first, then lists the known ones
         hint = nearest(word[1], map(str, values.choices)) if word else ""
-        return f" {hint.capitalize()}" if hint.startswith("did you mean") else ""
-    name = getattr(error, "command_name", None)  # of click's NoSuchCommand, since 8.4
-    if name is None or context is None or not isinstance(context.command, click.Group):
-        return ""
-    return f" {nearest(name, context.command.list_commands(context)).capitalize()}"
+        return f"{said} {hint.capitalize()}" if hint.startswith("did you mean") else said
+    word = re.match(r"No such command '([^']+)'\.", error.message)  # some versions of click add a hint of their own
+    if word is None or context is None or not isinstance(context.command, click.Group):
+        return said
+    return f"{word[0]} {nearest(word[1], context.command.list_commands(context)).capitalize()}"
 
 
 def _fail(message: str, code: int) -> int:

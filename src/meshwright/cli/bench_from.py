@@ -1,4 +1,4 @@
-"""`meshwright bench --from FILE`: the tables of a file, a verdict on each, fits of those that name their collective."""
+"""`meshwright bench --from FILE`: the tables of a file, a verdict on each, fits where they name their collective."""
 
 from collections.abc import Sequence
 from typing import NamedTuple

@@ -12,7 +12,7 @@ from ..cluster.emulation.derive import derived, measure_carry
 from ..cluster.emulation.session import send_request, visit
 from ..cluster.expand import expanded
 from ..cluster.wire import read_cluster
-from ..errors import InputError
+from ..errors import InputError, nearest
 from ..files import to_json
 from ..units import format_network_rate, parse_rate
 from .brief import Brief, Listing
@@ -28,13 +28,16 @@ class _CommandAfterDashes(Brief, Listing):
             cut = args.index("--")
             ctx.meta["argv"] = args[cut + 1 :]
             args = args[:cut]
+        elif not args:
+            raise click.exceptions.NoArgsIsHelpError(ctx)
         return super().parse_args(ctx, args)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in self.commands:
-            raise InputError(f"emulate: unexpected {args[0]!r}; the command to run comes after `--`")
+            hint = nearest(args[0], self.commands)
+            raise InputError(f"emulate: unexpected {args[0]!r}; the command to run comes after `--`; {hint}")
         return super().resolve_command(ctx, args)
 
 

@@ -40,7 +40,7 @@ def write_files(
 
         where = f"{given.model_name} on {setting.gpus:,} GPUs of {setting.cluster.name}"
         timeline, node = _simulated(setting, best.layout), _one_node(setting.cluster)
-        write_page(page, plan_page(plan, title=where, timeline=timeline, node=node))
+        write_page(page, plan_page(plan, title=where, timeline=timeline, node=node, fits=best.fits))
 
 
 def _simulated(setting: "Setting", layout: "Layout") -> "Timeline | str":

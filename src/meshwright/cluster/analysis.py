@@ -25,7 +25,7 @@ class SlowPairs(msgspec.Struct, frozen=True):
 
 
 class Analysis(msgspec.Struct, frozen=True):
-    """What follows from the graph."""
+    """The conclusions from the graph."""
 
     slow: tuple[SlowPairs, ...]
     nic_of_gpu: dict[str, tuple[str, str]]  # GPU: (NIC, kind of path)
@@ -101,7 +101,7 @@ def gpu_bisection_bytes_per_s(cluster: Cluster) -> float | None:
 
 
 class _Crossing:
-    """What crosses a cut, given one half of the GPUs by their numbers."""
+    """The rate across a cut, given one half of the GPUs by their numbers."""
 
     def __init__(
         self, number: Mapping[str, int], parts: Sequence[Domain], own: Sequence[Link], pcie: Sequence[Link]

@@ -22,7 +22,7 @@ class SwitchGroup(NamedTuple):
 
 
 class Numa(NamedTuple):
-    """What is next to one NUMA node; `number` is None for devices of which no source says where they are."""
+    """The devices next to one NUMA node; `number` is None for devices of which no source says where they are."""
 
     number: int | None
     groups: tuple[SwitchGroup, ...]

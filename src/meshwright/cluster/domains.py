@@ -1,4 +1,4 @@
-"""Which GPUs their own links join, whether through a switch, and how fast each of them then is."""
+"""Domains of GPUs that their own links join, whether through a switch, and how fast each GPU then is."""
 
 import itertools
 from collections import Counter

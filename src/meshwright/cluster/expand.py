@@ -17,7 +17,7 @@ MAX_NODES = 20_000
 
 
 def expanded(cluster: Cluster) -> Cluster:
-    """Return the cluster with devices and links for its groups (added to those that it has), and no groups."""
+    """Return the cluster with devices and links for its groups added, and no groups."""
     if not cluster.groups:
         return cluster
     if cluster.num_nodes > MAX_NODES:

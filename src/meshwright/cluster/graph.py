@@ -256,7 +256,7 @@ class Conditions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
 
 class Measurements(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What `bench` measured on the machines of a cluster."""
+    """Measurements of `bench` on the machines of a cluster."""
 
     fingerprint: str  # machine and versions
     operators: tuple[OperatorTime, ...] = ()

@@ -1,4 +1,4 @@
-"""CPUs by their NUMA nodes, as every reader of a machine names them: those that no node holds are counted too."""
+"""CPUs by their NUMA nodes, as every reader of a machine names them; CPUs of no node are counted too."""
 
 from collections.abc import Iterable
 

@@ -22,7 +22,7 @@ class NvidiaGpu:
 
 @dataclass(frozen=True, slots=True)
 class GpuState:
-    """What a GPU does at this moment; None where its driver does not tell."""
+    """The state of a GPU at this moment; None where its driver does not tell."""
 
     clock_hz: float | None  # of its multiprocessors
     max_clock_hz: float | None

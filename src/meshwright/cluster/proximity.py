@@ -40,7 +40,7 @@ def hops(cluster: Cluster, a: str, b: str) -> int:
 
 
 def nearest_order(placements: Iterable[Placement]) -> list[str]:
-    """Return the nodes so that those that share a leaf are neighbours, then those that share a spine, and so on."""
+    """Return the nodes so that nodes of one leaf are neighbours, then nodes of one spine, and so on."""
     return [p.node for p in sorted(placements, key=lambda p: (tuple(reversed(p.switches)), _natural(p.node)))]
 
 

@@ -13,7 +13,7 @@ from .arrangement import HostArrangement, Numa, SwitchGroup, arranged_hosts, is_
 from .graph import Cluster, Device, Link
 from .paths import is_own, rank
 
-WIDTH, HEIGHT, GAP, PAD = 112, 38, 12, 10  # of a box, between boxes, inside a frame
+WIDTH, HEIGHT, GAP, PAD = 124, 38, 12, 10  # of a box, between boxes, inside a frame
 BAR, CAPTION, ARC = 26, 18, 26
 MAX_DEVICES, MAX_WIDTH = 400, 1400
 STYLE = (
@@ -259,6 +259,13 @@ def _short(name: str, node: str) -> str:
     return name.removeprefix(f"{node}/")
 
 
+def _told(facts: dict[str, str], width: int) -> str:
+    """Return what is known of a device; where it is too long the model's name is cut, never a figure."""
+    figures = "".join(f", {text}" for name, text in facts.items() if text and name != "model")
+    model = _cut(facts["model"], width - 6 * len(figures)) if facts["model"] else ""
+    return f"{model}{figures}".removeprefix(", ")
+
+
 def _cut(text: str, width: int) -> str:
     most = max(4, (width - 12) // 6)
     return text if len(text) <= most else text[: most - 1] + "…"
@@ -277,7 +284,7 @@ def _box(
         if device.network_bandwidth_bytes_per_s
         else "",
     }
-    told = trouble or ", ".join(filter(None, facts.values()))
+    told = trouble or _told(facts, width)
     label = escape(f"{device.id} {device.model} CPUs {device.cpu_affinity or 'not known'}")
     state = f"{device.kind} sick" if trouble else device.kind
     one_line = height < HEIGHT

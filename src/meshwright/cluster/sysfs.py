@@ -22,7 +22,7 @@ RATE = re.compile(r"([\d.]+)\s*Gb/sec(?:\s*\((\d+)X\s*(\w+)\))?")
 
 @dataclass(frozen=True, slots=True)
 class InterfaceState:
-    """What netlink says of a network interface: whether it is up, and the rate that shaping leaves it."""
+    """The state of a network interface by netlink: whether it is up, and the rate that shaping leaves it."""
 
     up: bool
     limit_bytes_per_s: float | None = None
@@ -48,7 +48,7 @@ def pci_functions(root: Path = SYS) -> dict[str, Path]:
 def pci_gpus(root: Path = SYS) -> list[PciDevice]:
     """Return the accelerators on the PCI bus in bus order, as GPU0 and on; their model is what the bus says.
 
-    Those that NVIDIA's driver lists in /proc beside /sys are accelerators too, where a copy has no ids of vendors.
+    Devices that NVIDIA's driver lists in /proc beside /sys are accelerators too, where a copy has no ids of vendors.
     """
     found: list[PciDevice] = []
     driven = _folders_by_name(root.parent / "proc/driver/nvidia/gpus")

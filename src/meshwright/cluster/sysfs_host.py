@@ -19,8 +19,8 @@ def is_sysfs(folder: Path) -> bool:
 def host_of(folder: Path) -> Cluster:
     """Return the host and its CPUs, one a NUMA node that has CPUs, and the nodes that are memory alone.
 
-    CPUs that are offline do not count; those that no node lists are one CPU of unknown node, and a CPU that several
-    nodes list is counted once, with a warning. Nodes without CPUs and memory, and those that are a GPU's memory, are
+    CPUs that are offline do not count; CPUs that no node lists are one CPU of unknown node, and a CPU that several
+    nodes list is counted once, with a warning. Nodes without CPUs and memory, and nodes that are a GPU's memory, are
     left out. Without devices/system in the copy there is no host, and nothing is made up.
     """
     nodes = {

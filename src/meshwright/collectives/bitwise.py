@@ -1,4 +1,4 @@
-"""Whether an all-reduce leaves the same bits on every rank: replicas of a model that do not get them drift apart.
+"""Equal bits on every rank after an all-reduce: replicas of a model that do not get them drift apart.
 
 Sums in floating point depend on their order. A schedule is replayed with expressions in place of numbers: a + b is
 b + a, but (a + b) + c is not a + (b + c), and what crosses a link in a narrower type is rounded.

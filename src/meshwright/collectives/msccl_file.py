@@ -56,7 +56,7 @@ class MscclStep(msgspec.Struct, frozen=True):
 
     @property
     def can_tell(self) -> bool:
-        """Whether those who wait for it can learn that it is done; runtimes drop what a nop says."""
+        """Whether a waiting block can learn that it is done; runtimes drop what a nop says."""
         return self.has_dependents is not False and self.type != "nop"
 
 

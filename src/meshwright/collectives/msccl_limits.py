@@ -26,7 +26,7 @@ _JOINED = 16  # reductions
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """What one runtime takes."""
+    """The limits of one runtime."""
 
     steps: int = 64
     count: int = 71

@@ -42,7 +42,7 @@ def order(algo: Algo, where: str) -> Order:
     if count > MAX_STEPS:
         raise InputError(f"{where}: {count} steps: expected at most {MAX_STEPS}")
     events, first, last = _events(algo)
-    after: dict[int, set[int]] = defaultdict(set)  # event: those that must come before it
+    after: dict[int, set[int]] = defaultdict(set)  # event: its predecessors
     for i, event in enumerate(events):
         if i and events[i - 1][:2] == event[:2]:
             after[i].add(i - 1)

@@ -1,4 +1,4 @@
-"""Whether two MSCCL programs are one: for runtimes, not by their text.
+"""Equality of two MSCCL programs: for runtimes, not by their text.
 
 Equal are the blocks of every rank with their peers and channels, the steps in their order with type, places, number of
 chunks, what they wait for and whether they tell others, the sizes of the buffers, and of the whole file the name,

@@ -1,4 +1,4 @@
-"""Which slot of a schedule each chunk of an MSCCL program's buffers is.
+"""The slot of a schedule for each chunk of an MSCCL program's buffers.
 
 Input and output chunks are the payload chunks that they hold before and after. Where a program works out of place and
 an output is the same payload chunk as an input, the input is the slot too if nothing but a copy of it is ever written

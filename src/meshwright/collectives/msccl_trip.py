@@ -16,7 +16,7 @@ from .verify import ScheduleError, verify
 
 
 class Trip(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of one file.
+    """The outcome of one file.
 
     `proved` is whether it does what it says, `fault` why it does not, or why it cannot be read. `difference` is the
     first thing in which what is written and read again differs, "" where it is equal; None of a file that no program

@@ -1,6 +1,6 @@
 """Write a schedule as an MSCCL++ execution plan, one thread block a rank.
 
-At first every rank tells those who will send to it that it has begun. Then, round by round, it puts the chunks of the
+At first every rank tells its senders that it has begun. Then, round by round, it puts the chunks of the
 round into the scratch of their receivers, tells them that they are there, waits until its senders have, and only then
 stores or adds what came. Each transfer has scratch of its own, so that nothing is overwritten that is still needed, and
 no slot changes while it is read. A nop, the barrier of a block's threads, stands where one operation needs what others

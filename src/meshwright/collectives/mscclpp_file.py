@@ -109,7 +109,7 @@ class Semaphore(msgspec.Struct, frozen=True):
 
 
 class PlanGpu(msgspec.Struct, frozen=True):
-    """What one rank does."""
+    """The operations of one rank."""
 
     id: Count
     input_chunks: Count

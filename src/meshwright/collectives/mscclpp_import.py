@@ -18,7 +18,7 @@ from .mscclpp_order import ChunkPart, Ordered, PlanEvent, Run, order
 from .schedule import Schedule, Transfer, make, schedule_name
 from .verify import ScheduleError, verify
 
-_NAMES = ("allreduce", "allgather", "reducescatter", "alltoall", "broadcast")  # of MSCCL's, those that plans have
+_NAMES = ("allreduce", "allgather", "reducescatter", "alltoall", "broadcast")  # the part of MSCCL's that plans have
 COLLECTIVES = {name: msccl_slots.COLLECTIVES[name] for name in _NAMES}
 
 
@@ -64,7 +64,7 @@ def _lowered(plan: MscclppPlan, ordered: Ordered, root: int, where: str) -> Sche
 
 
 class _Memory:
-    """Which slot each part of a chunk of a rank's buffers is."""
+    """The slot for each part of a chunk of a rank's buffers."""
 
     def __init__(self, plan: MscclppPlan, parts: int, where: str) -> None:
         self.plan, self.kind, self.ranks = plan, COLLECTIVES[plan.collective], len(plan.gpus)
@@ -155,7 +155,7 @@ class _Rounds:
 
     def __init__(self) -> None:
         self.found: list[list[Transfer]] = []
-        # of each slot of a rank, the first round after those that read it, and that write it
+        # of each slot of a rank, the first round after all reads of it, and after all writes
         self._read: dict[tuple[int, int], int] = defaultdict(int)
         self._written: dict[tuple[int, int], int] = defaultdict(int)
 

@@ -13,7 +13,7 @@ from ..errors import InputError
 
 
 class Route(NamedTuple):
-    """What a message between two ranks costs: a time of its own, and the resources that it occupies."""
+    """The cost of a message between two ranks: a time of its own, and the resources that it occupies."""
 
     latency_s: float
     resources: tuple[int, ...]

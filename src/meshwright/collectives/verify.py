@@ -26,7 +26,7 @@ class ScheduleError(MeshwrightError):
 
 
 class Proof(msgspec.Struct, frozen=True):
-    """What was proved, and how large it is."""
+    """A proof: of which schedule, and its size."""
 
     collective: str
     name: str
@@ -63,7 +63,7 @@ def verify(schedule: Schedule) -> Proof:
 
 
 class SymbolicReplay(NamedTuple):
-    """What a symbolic run of a schedule shows."""
+    """The result of a symbolic run of a schedule."""
 
     slots: Slots  # what every slot of every rank holds at the end
     origins: dict[tuple[int, int], str]  # (rank, slot): the step that made its content bad

@@ -1,4 +1,8 @@
-"""The catalogue: accelerators, links, NICs, nodes and fabrics as TOML data with a source for each figure."""
+"""The catalogue: accelerators, links, NICs, nodes and fabrics as TOML data with a source for each figure.
+
+- `kinds`: one struct each; `figures`: a figure with its source; `pci`: kinds of PCI functions
+- `catalogue`: loaded and extended; `listing`: as rows; `arithmetic`: of link rates
+"""
 
 from .catalogue import Catalogue, load_catalogue
 from .figures import SourcedFigure

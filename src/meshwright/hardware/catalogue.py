@@ -129,7 +129,7 @@ class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
 
 def load_catalogue(*user_files: str | os.PathLike[str]) -> Catalogue:
-    """Return the catalogue, extended by TOML files of the user and those that MESHWRIGHT_HARDWARE names.
+    """Return the catalogue, extended by TOML files of the user and the files that MESHWRIGHT_HARDWARE names.
 
     A table of a user's file with a new name adds an entry; with a known name it replaces the keys that it gives.
     """

@@ -12,7 +12,7 @@ _FLOPS_SCALE = {"G": 1e9, "T": 1e12, "P": 1e15}
 
 
 class Claim(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What one source says: a number, or text with its unit ("300GB/s", "312TFLOP/s", "80GB", "0.5us")."""
+    """The statement of one source: a number, or text with its unit ("300GB/s", "312TFLOP/s", "80GB", "0.5us")."""
 
     value: str | int | float
     source: str

@@ -28,7 +28,7 @@ SPLIT = ("tp", "pp", "cp")
 
 
 class JobOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What the command line adds to the files; each takes precedence over them and is said."""
+    """Settings of the command line; each takes precedence over the files and is said."""
 
     gpus: int | None = None
     model: str | None = None  # name of the catalogue or file
@@ -379,7 +379,7 @@ class Draft:
         return model
 
     def _named(self, name: str, where: str) -> Architecture:
-        """Return a model of the catalogue with the file's sizes; those that cannot be changed in it are named."""
+        """Return a model of the catalogue with the file's sizes; sizes that cannot be changed in it are named."""
         published = architecture_named(name)
         kept, given = {}, {key: value for key, value in self.config.items() if key in SIZES}
         if published.stack:  # layers of several kinds: their number and the vocabulary alone

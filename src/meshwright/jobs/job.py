@@ -46,7 +46,7 @@ class JobSplit(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
 
 class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What one training job runs: model, split, batch, sequence, precision, engine.
+    """One training job: model, split, batch, sequence, precision, engine.
 
     `assumed` lists what the files left open and was taken from the engine's defaults, `ignored` the keys that change
     time or memory and are not understood, `notes` what differs from what one would expect.

@@ -1,4 +1,4 @@
-"""The training command among those that a script starts: its launcher's nodes and ranks, its program, its arguments."""
+"""The training command among all commands of a script: its launcher's nodes and ranks, its program, its arguments."""
 
 import re
 from collections.abc import Sequence
@@ -199,7 +199,7 @@ def _engine(program: str, arguments: Sequence[str], launcher: str) -> str | None
 
 
 def _counts(words: Sequence[str], where: str) -> tuple[dict[str, Count], list[str]]:
-    """Return the counts that a launcher's flags give, and those that depend on something unknown."""
+    """Return the counts that a launcher's flags give, and the flags that depend on something unknown."""
     found: dict[str, Count] = {}
     doubts: list[str] = []
     for place, word in enumerate(words):

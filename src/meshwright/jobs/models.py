@@ -1,4 +1,4 @@
-"""Which model a configuration means: by the name it gives, or by the sizes it lists; differences are said."""
+"""The model that a configuration means: by the name it gives, or by the sizes it lists; differences are said."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -97,7 +97,7 @@ def by_shape(config: Mapping[str, Any]) -> list[str]:
         for name, model in models.items()
         if isinstance(model, Architecture) and all(getattr(model, key) == config.get(key) for key in sizes)
     ]
-    for key, theirs in FINER.items():  # of several, those that agree in what the configuration says beside
+    for key, theirs in FINER.items():  # of several, the models that agree in what the configuration says beside
         if len(alike) > 1 and (key in config or key == "num_experts"):
             closer = [pair for pair in alike if getattr(pair[1], theirs) == config.get(key, 0)]
             alike = closer or alike

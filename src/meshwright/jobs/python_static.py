@@ -42,7 +42,7 @@ def config_of(
     """Return the name of a configuration function (or constant), what it returns as data, and what was assumed.
 
     `given` are values for its parameters by name. Without `function`, the file must have one alone; InputError names
-    those that there are, or the parameters without a default that were not given.
+    the functions found, or the parameters without a default that were not given.
     """
     reader = _Static(text, where, path, _Walk())
     name = function or reader.only_config()
@@ -98,7 +98,7 @@ def _arguments(node: ast.FunctionDef, given: Mapping[str, Any], where: str) -> d
 
 @dataclass(slots=True)
 class _Walk:
-    """What the files of one configuration share: how far they were followed, and what was assumed."""
+    """State that the files of one configuration share: how far they were followed, and what was assumed."""
 
     steps: int = 0
     depth: int = 0

@@ -1,4 +1,4 @@
-"""Which engine files belong to, and the job that its reader makes of them."""
+"""The engine that files belong to, and the job that its reader makes of them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

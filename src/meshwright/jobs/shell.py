@@ -302,7 +302,7 @@ class _Shell(Printing):
             self._call(fields, command, assigned)
 
     def _documents(self, command: Command, fields: list[str]) -> bool:
-        """Follow here-documents that are scripts and keep those that are files; return whether there were any."""
+        """Follow here-documents that are scripts, keep the ones that are files; return whether there were any."""
         for document in command.documents:
             body = document.text if document.quoted else document_of(document.text, self)
             target = undivided_text(command.output, self) if command.output else ""

@@ -1,4 +1,4 @@
-"""Which text or script a command hands to another shell, and the words before it."""
+"""The text or script that a command hands to another shell, and the words before it."""
 
 import itertools
 import re

@@ -9,7 +9,7 @@ from .shell_marks import is_unknown, reasons
 
 
 class Shell(Protocol):
-    """What a condition asks of the shell around it."""
+    """The shell as a condition sees it."""
 
     def value(self, name: str) -> str | list[str] | None:
         """Return the value of a variable, None where it is not set."""

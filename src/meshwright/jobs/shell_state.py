@@ -34,7 +34,7 @@ class Started:
 
 @dataclass(slots=True)
 class ScriptOutcome:
-    """What following a script found."""
+    """The findings of following a script."""
 
     started: list[Started] = field(default_factory=list)
     assumed: list[str] = field(default_factory=list)

@@ -24,7 +24,7 @@ OPERATOR = re.compile(r"(:?[-=+?]|##?|%%?|//?|\^\^?|,,?|:)", re.DOTALL)
 
 
 class Variables(Protocol):
-    """What an expansion asks of the shell around it."""
+    """The shell as an expansion sees it."""
 
     where: str
     arguments: list[str]

@@ -191,7 +191,7 @@ def _function_of(item: str) -> tuple[str, str | None]:
 
 
 def _follow(scripts: Sequence[tuple[str, str]], sources: Sources) -> None:
-    """Follow the scripts: those that start no training set variables for the one that does."""
+    """Follow the scripts: scripts that start no training set variables for the one that does."""
 
     def find(path: str) -> str | None:
         name = PurePath(shown(path)).name

@@ -50,7 +50,7 @@ HUGGING_FACE = {
 
 
 class EmitTarget(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What is emitted: the layout, the model, the batch in sequences, and the machines."""
+    """The job to emit: the layout, the model, the batch in sequences, and the machines."""
 
     layout: Layout
     architecture: Architecture
@@ -63,7 +63,7 @@ class EmitTarget(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     @property
     def offload(self) -> Offload:
-        """What lives in the host's memory."""
+        """The states that live in the host's memory."""
         return self.layout.offload
 
     @property

@@ -21,7 +21,7 @@ from ..workload.functional import seeded_dropout
 
 
 class MaskMoment(NamedTuple):
-    """What the masks of a forward pass follow from, besides the place in the model."""
+    """The inputs of the masks of a forward pass, besides the place in the model."""
 
     seed: int
     step: int

@@ -74,7 +74,7 @@ class Probe(Protocol):
 
 
 class Settings(NamedTuple):
-    """What an engine needs to know besides the plan."""
+    """The inputs of an engine besides the plan."""
 
     device: torch.device
     optimizer: OptimizerFactory

@@ -116,7 +116,7 @@ def _legend() -> str:
 
 
 def _alike(lanes: Sequence[Lane]) -> list[list[Lane]]:
-    """Return the lanes in runs of those that do the same."""
+    """Return the lanes in runs of equal lanes."""
     found: list[list[Lane]] = []
     signs: list[object] = []
     for lane in lanes:

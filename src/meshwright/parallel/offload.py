@@ -35,7 +35,7 @@ def check_offloadable(layout: Layout, where: torch.device, store: Store | None =
 
 
 class HostCopies:
-    """What a rank updates, in its host's memory: a copy of each tensor that is not there, with its gradient."""
+    """The tensors that a rank updates, in its host's memory: a copy of each that is not there, with its gradient."""
 
     def __init__(self, tensors: Sequence[nn.Parameter], stopwatch: Stopwatch, store: Store | None = None) -> None:
         self._stopwatch = stopwatch

@@ -81,7 +81,7 @@ def rules_of(module: nn.Module) -> dict[str, Rule]:
 
 
 class HeldParameter(NamedTuple):
-    """What the optimiser updates of a parameter: the parameter itself, or this rank's part of it under ZeRO."""
+    """The tensor that the optimiser updates: the parameter itself, or this rank's part of it under ZeRO."""
 
     name: str
     owner: nn.Parameter  # as the module holds it
@@ -90,7 +90,7 @@ class HeldParameter(NamedTuple):
 
 
 class SpmdPart:
-    """What one rank holds of a model, or of stages of it, ready to be trained.
+    """One rank's part of a model, or of stages of it, ready to be trained.
 
     `shared` names parameters that another pipeline stage owns: they count there for the norm and in checkpoints.
     `spans` are the units of each stage, where there are several: `pieces` are what is called then, the module itself

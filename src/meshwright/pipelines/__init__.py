@@ -1,6 +1,9 @@
 """Pipeline schedules as data: which rank computes which stage of which micro-batch, in what order.
 
 One grid serves the planner (time and memory), the simulator and the running engine.
+
+- `grid`: the noun; `orders`: from a name to a grid; `draw`: as text
+- `timing`: when each action runs; `formulas`: closed forms; `cut`: layers into stages
 """
 
 from .cut import (

@@ -27,7 +27,7 @@ SLACK = 0.02  # share by which plans let the slowest stage be slower if less cro
 
 @dataclass(frozen=True)
 class ChainUnit:
-    """What one link of the chain costs for one micro-batch, on a device of speed 1.
+    """The cost of one link of the chain for one micro-batch, on a device of speed 1.
 
     `state_bytes` are weights, gradients and optimiser state; `held_bytes` what forward keeps for backward;
     `output_bytes` what must travel to the next stage if the model is cut behind this unit.

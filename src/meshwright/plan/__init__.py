@@ -1,6 +1,15 @@
 """Time and memory of a Layout, and the search for the best one.
 
 The module can be called: `meshwright.plan(model, ...)` is the first of the Python API's three calls.
+
+- asked: `request`, `machines`, `batch`, `stacks`, `keep` (`--only`, `--not`), `engine`
+- layouts: `space` (all of them, as arrays), `legality` (one, in words)
+- priced by formulas: `analytic`; by operators timed on this machine: `measured`; event by event: `simulated`, `refine`
+- searched: `explore` (`plan`), `search` (`train`); `study` is what was found; explained: `reasons`, `told`, `gantt`
+- other questions: `inverse` and `reach` (what a target needs), `whatif`, `modes` with `asynchronous`, `beside` (other
+  engines), `nccl`, `envelope`
+- tables of runs: `runs`, `columns`, `cells`, `row_layout`, `row_model`, `validate`; a user's own: `calibrate`, `own`
+- constants: `fit`, `estimate`
 """
 
 import sys

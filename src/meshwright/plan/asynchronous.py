@@ -40,7 +40,7 @@ class AsynchronousMode(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
-    """What a mode runs on."""
+    """The surroundings of a mode: parameters, workers, links."""
 
     parameters: int
     element_bytes: int = 4
@@ -52,7 +52,7 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AsyncPrice(msgspec.Struct, frozen=True, kw_only=True):
-    """What a step costs."""
+    """The cost of a step."""
 
     step_time_s: float
     exposed_comm_s: float  # that no worker computes meanwhile, on average

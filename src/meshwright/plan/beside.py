@@ -1,4 +1,4 @@
-"""One layout on the software of other engines, for who did not say which one runs it."""
+"""One layout on the software of other engines, for a user who did not say which one runs it."""
 
 import msgspec
 

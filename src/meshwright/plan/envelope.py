@@ -36,7 +36,7 @@ class ArithmeticLine(msgspec.Struct, frozen=True):
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
-    """What is asked."""
+    """The question."""
 
     parameters: float
     multiplied: float | None = None  # weights that a token is multiplied with, where not all are: experts
@@ -170,7 +170,7 @@ def _traffic(q: Question, group: NodeGroup) -> list[ArithmeticLine]:
 
 
 def _sharers(q: Question, group: NodeGroup) -> int:
-    """Return the GPUs over which a model with experts is spread: those that its state needs; 1 for a dense one."""
+    """Return the GPUs over which a model with experts is spread: as many as its state needs; 1 for a dense one."""
     if q.multiplied is None or not group.gpu.memory_bytes:
         return 1
     return max(1, int(-(-adam_memory_bytes(q.parameters) // group.gpu.memory_bytes)))

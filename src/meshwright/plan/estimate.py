@@ -20,7 +20,7 @@ ENOUGH = 1e-6  # of the cost: an iteration that gains less is the last
 
 @dataclass(frozen=True, slots=True)
 class Prior:
-    """What is held of each parameter before any row is seen."""
+    """The prior of each parameter, before any row is seen."""
 
     mean: Array
     spread: Array  # as a standard deviation
@@ -47,7 +47,7 @@ def estimate(
     free: npt.NDArray[np.bool_] | None = None,
     iterations: int,
 ) -> Estimate:
-    """Return the likeliest parameters; those that are not `free` stay where they start.
+    """Return the likeliest parameters; all but the `free` ones stay where they start.
 
     `errors_of` returns, for each of some vectors of parameters, the log error of each row.
     """

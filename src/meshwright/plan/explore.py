@@ -59,8 +59,7 @@ class Priced:
 def price_all(setting: Setting, *, offers: bool = True) -> Priced:
     """Return every legal layout that fits with its price; InputError, with the reasons, if none is legal.
 
-    Where none fits, those that offload to the hosts' memory are priced, but for conditions that name offload, and if
-    `offers`.
+    Where none fits, layouts that offload to the hosts' memory are priced if `offers`, unless a condition names offload.
     """
     found = _price_all(setting, space_of(setting))
     if len(found.grid) or not offers or any(condition.name == "offload" for condition in setting.conditions):

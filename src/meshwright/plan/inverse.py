@@ -46,7 +46,7 @@ class Point(msgspec.Struct, frozen=True):
 
 
 class Need(msgspec.Struct, frozen=True, kw_only=True):
-    """What a target needs of one quantity, all else as it is.
+    """The amount of one quantity that a target needs, all else as it is.
 
     `value` is bytes per second or seconds; None where no value is enough (`reachable` false) or any is.
     """

@@ -1,4 +1,4 @@
-"""Which layouts a search is kept to: what the setting's stack can run, and what `--only` and `--not` leave."""
+"""The layouts that a search keeps: what the setting's stack can run, and what `--only` and `--not` leave."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Which layouts are legal for a model: every rule that a layout breaks, in words, and the nearest legal layouts.
+"""Legality of layouts for a model: every rule that a layout breaks, in words, and the nearest legal layouts.
 
 Memory is not a rule here: whether a layout fits is a price (`plan.analytic`). The rules:
 
@@ -218,7 +218,7 @@ def legal_layout(
 
 
 def nearest_of(layout: Layout, others: Iterable[Layout], count: int = 3) -> list[Layout]:
-    """Return up to `count` of some layouts: those whose degrees differ least from `layout`'s."""
+    """Return up to `count` of some layouts, nearest first: by how little their degrees differ from `layout`'s."""
     return sorted(others, key=lambda other: (_distance(layout, other), -other.dp, str(other)))[:count]
 
 

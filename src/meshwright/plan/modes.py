@@ -32,7 +32,7 @@ MODES = (
 
 
 class ModePrice(msgspec.Struct, frozen=True, kw_only=True):
-    """What a step of the whole global batch costs under a mode; bytes go both ways and are those of all workers."""
+    """The cost of a step of the whole global batch under a mode; bytes go both ways and are those of all workers."""
 
     name: str
     layout: Layout  # of a worker; of all GPUs in the synchronous row

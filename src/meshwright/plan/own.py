@@ -18,7 +18,7 @@ from .runs import Run, band_of
 
 @dataclass(frozen=True, slots=True)
 class Own:
-    """What a calibration makes of each row of a table; without one, factors of 1 and the bands of the stacks."""
+    """Factors and bands of a calibration for each row of a table; without one, 1 and the bands of the stacks."""
 
     factors: dict[str, Array]
     bands: list[float]

@@ -1,4 +1,4 @@
-"""The search of `train`: which layouts are worth measuring, and which of those that were measured is the fastest.
+"""The search of `train`: which layouts are worth measuring, and which of the measured ones is the fastest.
 
 Plain data parallelism comes first: its figures are few and well known. Other splits are measured where nothing plain
 fits, or where a plain step waits so long for its gradients that another split might be faster by more than the errors
@@ -30,7 +30,7 @@ BATCHES_PER_STAGE = 4  # micro-batches that keep a pipeline's bubble below a fif
 
 
 class SearchProblem(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be planned."""
+    """The problem to plan."""
 
     describe: Callable[[Layout], Workload]  # what one rank computes in a micro-batch
     global_batch: int

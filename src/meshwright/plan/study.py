@@ -34,7 +34,7 @@ class PricedLayout(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def memory(self) -> dict[str, float | str]:
-        """What it needs beside what there is, as JSON has it."""
+        """The layout's memory beside the card's, as JSON has it."""
         needs: dict[str, float | str] = {
             n: round(self.terms[n]) for n in ("allocated_bytes", "reserved_bytes", "card_bytes")
         }
@@ -59,7 +59,7 @@ class Rejection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MicroBatch(msgspec.Struct, frozen=True, kw_only=True):
-    """What one micro-batch size makes of the winner, all else kept."""
+    """The winner at one micro-batch size, all else kept."""
 
     mbs: int
     micro_batches: int

@@ -23,7 +23,7 @@ from .told import ModelFacts, facts_about
 
 
 class RowOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What was predicted for one row; `error` is predicted over measured, less one.
+    """The prediction of one row; `error` is predicted over measured, less one.
 
     `error_band` is what the error is held to be within, `assumed` what the row does not say, `doubts` what makes its
     prediction less certain and widens the band, `origin` where its constants come from, `model` what was priced.

@@ -4,11 +4,16 @@ The way of a file through the package, top to bottom:
 
 - `files`, `inputs`: files and folders, each once; what the whole job is judged by (`rules.Case`)
 - `lines`: text into messages, prefixes off, glued lines cut, wrapped lines joined
-- `watchdog`, `nccl`, `system`, `pods`, `batch`, `endings`, `launchers`, `stacks`, `kernels`: messages into `facts`
-- `pickles`, `flight`: flight records into groups of `calls`
-- `timeouts`, `notices`, `opcount`, `spoken`: facts of logs into groups, and what silence is worth (`world`)
+- `watchdog`, `nccl`, `hccl`, `frameworks`, `ras`, `stragglers`: messages of libraries into `facts`; `system`, `pods`,
+  `batch`, `launchers`, `endings`: of what is around the job; `stacks`, `kernels`: of tools; `quoted`: one rank's, in
+  another's log
+- `pickles`, `flight` with `flight_versions`: flight records into groups of `calls`; `records`: our own
+- `timeouts`, `notices`, `notify`, `opcount`, `launches`, `submitted`, `spoken`: facts of logs into groups, and what
+  silence is worth (`world`); `names` of collectives
 - `agreement`, `waits`, `standing`: groups and stacks into a `position`: the call that hangs, who is in it, who is not
 - `causes`: the fault that came first
 - `rules`, `verdict`: all of it into a verdict, with the lines that show it (`evidence`)
 - `page`, `timeline`: the verdict as HTML
+
+`live` asks the ranks of a run that still goes on.
 """

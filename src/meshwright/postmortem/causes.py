@@ -31,7 +31,7 @@ _CONSEQUENCES = {_ABORT, 15, 2, 1}  # of a watchdog, of torchrun that ends the o
 
 
 class Cause(msgspec.Struct, frozen=True, kw_only=True):
-    """The fault that came first. `ranks` are those that it befell, empty where that is not known."""
+    """The fault that came first. `ranks` are the ranks that it befell, empty where that is not known."""
 
     kind: Kind
     what: str
@@ -54,7 +54,7 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def lacks(self) -> str:
-        """What would tell whose fault it was."""
+        """Evidence that would tell whose fault it was."""
         return _LACKS.get(self.kind, "which rank it was: lines with a prefix of each rank, or a file for each")
 
 
@@ -175,7 +175,7 @@ def _of_exits(
             continue
         fault = _resolved(_exit_fault(end), identities, facts)
         known = any(set(_ranks(fault)) & set(_ranks(other)) or _is_one(fault, other) for other in (*told, *found))
-        # an exit code says less than any error, and where its rank is not known it may be of those that waited
+        # an exit code says less than any error, and where its rank is not known it may be of a rank that waited
         unsaid = signal or end.rank is not None or not (of(facts, Timeout) or any(not f.follows for f in told))
         if not known and unsaid:
             found.append(fault)
@@ -198,7 +198,7 @@ def _of_first_host(exits: Sequence[Exit]) -> list[Exit]:
 
 
 def _together(exits: Sequence[Exit]) -> list[Exit]:
-    """Return the exits with those that ended in the second of the first one put beside it, or before it.
+    """Return the exits, with all that ended in the second of the first one put beside it, or before it.
 
     Which of them torchrun "observed first" is chance: without an error file it takes the time at which it looked. Who
     ended by a signal that no launcher sends comes before who gave up with a code. Where several ended by one such

@@ -1,4 +1,4 @@
-"""How ranks end: exceptions, out of memory, torchrun's summary; progress bars of those that still prepare data."""
+"""How ranks end: exceptions, out of memory, torchrun's summary; progress bars of ranks that still prepare data."""
 
 import bisect
 import re
@@ -53,7 +53,7 @@ _NOT_THE_CAUSE = {
     *("ProcessExitedException", "ProcessRaisedException", "LocalRayletDiedError", "NodeDiedError", "OwnerDiedError"),
     *("ObjectLostError", "UnavailableError", "AbortedError"),
     *("CheckpointException", "WorkerGroupError", "TrainingFailedError"),  # pass on what another rank raised
-    # waited in vain for what another process holds or sends
+    # waited for what another process holds or sends, and did not get it
     *("Timeout", "Empty", "GetTimeoutError", "RayChannelTimeoutError", "InactiveRpcError", "RpcError"),
     *("RendezvousGracefulExitError", "PeerLostError"),
 }
@@ -228,7 +228,7 @@ def _ends_of_tracebacks(messages: list[LogMessage]) -> set[int]:
 
 
 def _is_of_others(name: str, told: str) -> bool:
-    """Whether an exception says that another process broke off, or that one waited for it in vain."""
+    """Whether an exception says that another process broke off, or did not answer in time."""
     waited = _RAN_OUT.search(told or name) is not None and (not told or _ON_OTHERS.search(told) is not None)
     return name in _NOT_THE_CAUSE or _FOLLOWS.search(told) is not None or waited
 

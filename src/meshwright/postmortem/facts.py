@@ -117,7 +117,7 @@ class Exit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DesyncReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What TORCH_NCCL_DESYNC_DEBUG prints: ranks by what they did last, by number of the call."""
+    """A print of TORCH_NCCL_DESYNC_DEBUG: ranks by what they did last, by number of the call."""
 
     where: Where
     rank: int | None = None
@@ -237,7 +237,7 @@ class SizesDiffer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Fingerprint(msgspec.Struct, frozen=True, kw_only=True):
-    """What a rank called when TORCH_DISTRIBUTED_DEBUG=DETAIL compared the ranks; NCCL names only a rank near it."""
+    """A rank's call when TORCH_DISTRIBUTED_DEBUG=DETAIL compared the ranks; NCCL names only a rank near it."""
 
     rank: int
     where: Where
@@ -247,7 +247,7 @@ class Fingerprint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RankIdentity(msgspec.Struct, frozen=True, kw_only=True):
-    """Which process, GPU and host a rank is, as NCCL's Init line or torchrun says."""
+    """The process, GPU and host of a rank, as NCCL's Init line or torchrun says."""
 
     rank: int
     where: Where
@@ -288,7 +288,7 @@ class LaunchedCalls(msgspec.Struct, frozen=True):
 
 
 class LaunchCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """How many calls of one operation the ranks of a communicator have launched, where they differ, by `ncclras`."""
+    """Calls of one operation that the ranks of a communicator have launched, where they differ, by `ncclras`."""
 
     communicator: str
     size: int
@@ -302,7 +302,7 @@ class LaunchCounts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SlowRank(msgspec.Struct, frozen=True, kw_only=True):
-    """What a training framework's own detector found slow; `rank` None where it found only a group of ranks."""
+    """A slow rank by a training framework's own detector; `rank` None where it found only a group of ranks."""
 
     rank: int | None
     what: str
@@ -324,7 +324,7 @@ class Spoke(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Environment(msgspec.Struct, frozen=True, kw_only=True):
-    """What a log prints of RANK and WORLD_SIZE: a process, or a host where the launcher counts those.
+    """RANK and WORLD_SIZE as a log prints them: of a process, or of a host where the launcher counts those.
 
     With LOCAL_RANK beside them (`has_local`) they are a process's.
     """
@@ -369,7 +369,7 @@ class StackTrace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KernelTimes(msgspec.Struct, frozen=True, kw_only=True):
-    """What a rank's GPU did, by `nsys stats`: seconds in kernels that communicate and in those that compute."""
+    """The work of a rank's GPU, by `nsys stats`: seconds in kernels that communicate and in kernels that compute."""
 
     rank: int | None
     where: Where

@@ -61,7 +61,7 @@ def read(data: bytes, path: Path, *, order: int, attempt: int | None) -> Dump | 
     value = sound(value, where=str(path))
     if isinstance(value, dict) and "groups" in value and "rank" in value:
         try:
-            return msgspec.convert(value, RankFlight, strict=False)  # JSON's keys are texts, also those that are ranks
+            return msgspec.convert(value, RankFlight, strict=False)  # JSON's keys are texts, ranks too
         except msgspec.ValidationError as error:
             raise InputError(f"{path}: {error}") from None
     rank = rank_of(path)

@@ -59,7 +59,7 @@ _ENDLESS = re.compile(rf"\d{{{MOST_DIGITS + 1},}}")
 
 
 class ReadFiles(msgspec.Struct, kw_only=True):
-    """What the files gave: facts of logs, flight records, and what could not be read."""
+    """The yield of the files: facts of logs, flight records, and what could not be read."""
 
     facts: list[Fact] = []
     dumps: list[flight.Dump] = []
@@ -184,7 +184,7 @@ def _spoken(found: Sequence[LogMessage]) -> list[Fact]:
 
 
 def _of_last_attempt(facts: list[Fact]) -> list[Fact]:
-    """Return the facts of the last attempt that shows trouble, and those that belong to none."""
+    """Return the facts of the last attempt that shows trouble, and facts that belong to no attempt."""
     tried = {fact.where.attempt for fact in facts if isinstance(fact, _TROUBLE)} - {None}
     ends = {fact.where.attempt for fact in of(facts, Exit) if fact.first} - {None}
     last = max(tried or ends, default=None)  # type: ignore[type-var]  # None was taken out

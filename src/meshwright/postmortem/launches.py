@@ -15,7 +15,7 @@ AGAIN = "a second report of ncclras a minute later: counts that have moved show 
 class _Differs(msgspec.Struct, frozen=True, kw_only=True):
     """How the ranks of one communicator differ. `behind` is None where they are not named or not the few.
 
-    `others` are then those who have launched more than the fewest, None where they are not known.
+    `others` are then the ranks that have launched more than the fewest, None where they are not known.
     """
 
     first: LaunchCounts
@@ -90,7 +90,7 @@ def _differs(group: Sequence[LaunchCounts], identities: dict[int, int]) -> _Diff
             told.append(f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, sorted(ranks)))} {one.calls}")
             if one.calls > usual.calls:
                 ahead |= ranks
-            elif one.calls == fewest:  # who is between waits for those who have launched the fewest
+            elif one.calls == fewest:  # a rank in between waits for the ranks that have launched the fewest
                 behind, lowest = behind | ranks, counts
         told.append(f"{usual.ranks} ranks {usual.calls} of {counts.operation or 'all calls'}")
     members = set(range(group[0].size)) if group[0].is_world else _named(group, identities)

@@ -105,7 +105,7 @@ class LogMessage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FileHint(msgspec.Struct, frozen=True):
-    """What the path of a file says: torchrun's `attempt_0/3/stderr.log`, `rank3.txt`, `node-a.log`."""
+    """Facts from the path of a file: torchrun's `attempt_0/3/stderr.log`, `rank3.txt`, `node-a.log`."""
 
     rank: int | None
     attempt: int | None
@@ -241,7 +241,7 @@ def _joined(rows: list[tuple[int, str]], source_of: Callable[[int], tuple[str, i
 def _rest_of(
     rows: list[tuple[int, str]], index: int, source_of: Callable[[int], tuple[str, int]]
 ) -> tuple[str, list[int]]:
-    """Return a row joined with those that make a whole message of it, and their places; as it is where none do.
+    """Return a row joined with the rows that make a whole message of it, and their places; as it is where none do.
 
     They have the row's own source, or none: what wrapped the row may have put the launcher's label on its start alone.
     """

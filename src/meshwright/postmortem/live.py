@@ -3,7 +3,7 @@
 Who is stuck is told by `waits`, as for the records and logs of any other job; here are the ranks that still live.
 
 Asks the ranks that still live on this machine for their stacks and for their flight records (`flight-<rank>.json` in
-the run's folder or in `flight/` below it), and reads those that the ranks of backend "meshwright" wrote when they
+the run's folder or in `flight/` below it), and reads the records that ranks of backend "meshwright" wrote when they
 timed out.
 """
 
@@ -58,7 +58,7 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LiveVerdict(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known about a run that hangs, or goes on."""
+    """Knowledge about a run that hangs, or goes on."""
 
     stuck: tuple[StuckRank, ...]
     waiting: tuple[Waiting, ...]
@@ -206,7 +206,7 @@ def _named(
 def _waiting(
     records: Sequence[RankFlight], name: str, calls: Begun, stuck: set[int], *, several: bool
 ) -> list[Waiting]:
-    """Return the ranks in the group's latest call, without those that are stuck."""
+    """Return the ranks in the group's latest call, without the stuck ones."""
     expected = _expected(calls)
     if expected is None:
         return []

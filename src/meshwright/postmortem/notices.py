@@ -40,7 +40,7 @@ def by_barrier(facts: list[Fact]) -> HangPosition | None:
 
 
 def by_arrivals(facts: list[Fact]) -> HangPosition | None:
-    """Return that ranks came to a monitored barrier in vain: rank 0, which asks each, knows for whom."""
+    """Return that a monitored barrier failed: rank 0, which asks each rank, knows who was missing."""
     arrived = of(facts, Arrived)
     if not arrived:
         return None
@@ -196,7 +196,7 @@ def by_store(facts: list[Fact]) -> HangPosition | None:
     everyone = not silent and world is not None and len(waiting) == world
     what = waits[0].what if waits else "for others' data"
     told = ", ".join(map(str, sorted(waiting)))
-    why = f"rank{'s' * (len(waiting) > 1)} {told} waited in vain {what}" if told else f"ranks waited in vain {what}"
+    why = f"rank{'s' * (len(waiting) > 1)} {told} kept waiting {what}" if told else f"ranks kept waiting {what}"
     addresses = sorted({fact.to for fact in waits})
     if addresses and all(addresses):
         why = f"the store at {addresses[0]} did not answer: its host is not up, not reachable, or another was meant"

@@ -1,6 +1,6 @@
 """Pickles of flight records, by an unpickler that builds plain containers and numbers and refuses every other name.
 
-Nothing in such a file is executed. Its opcodes are read once before it is loaded: only those that make dicts, lists,
+Nothing in such a file is executed. Its opcodes are read once before it is loaded: only opcodes that make dicts, lists,
 tuples, texts, bytes and numbers may occur, no text may be longer than the file, and no place in the memo may be so
 large that keeping it takes memory out of proportion.
 """

@@ -11,7 +11,7 @@ MOST_SILENT = 3  # more that left nothing are rather files that were not collect
 
 
 class HangPosition(msgspec.Struct, frozen=True, kw_only=True):
-    """What one group of ranks, or the job, hangs in. `blamed` are the ranks that keep the others waiting.
+    """The call in which one group of ranks, or the job, hangs. `blamed` are the ranks that keep the others waiting.
 
     `kind` is absent, desync, sizes, circle or stuck. `certain` is false where the files do not tell who is to blame.
     """

@@ -15,7 +15,7 @@ _TELLS = ("(RANK ", "Error Snippet]")
 
 
 def attributed(messages: Sequence[LogMessage]) -> list[LogMessage]:
-    """Return the messages, those that quote another rank's traceback as that rank's; of several ranks, as nobody's."""
+    """Return the messages; one that quotes another rank's traceback is that rank's, of several ranks nobody's."""
     if not any(sign in message.text for message in messages for sign in _TELLS):
         return list(messages)
     found = []

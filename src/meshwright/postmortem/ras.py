@@ -215,7 +215,7 @@ def _of_job(report: _Report, number: int, member: Member) -> Member:
 
 
 def _lost(report: _Report) -> Iterator[Fact]:
-    """Yield the processes that are gone, and those that do not answer, each once."""
+    """Yield the processes that are gone or do not answer, each once."""
     told: set[tuple[int, str]] = set()
     for number, one, where in report.incomplete:
         rank, key = report.rank(number, one), (one[1] or 0, one[2])

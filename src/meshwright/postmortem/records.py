@@ -22,7 +22,7 @@ class RecordedCall(msgspec.Struct, frozen=True):
 
 
 class GroupRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """What a rank wrote of one of its groups: its last calls, and the last step that it saw every rank enter."""
+    """A rank's record of one of its groups: its last calls, and the last step that it saw every rank enter."""
 
     name: str
     description: str = ""

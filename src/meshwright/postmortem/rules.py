@@ -260,7 +260,7 @@ def _nothing(case: Case) -> Verdict:
 RULES = (
     Rule(
         name="first-fault",
-        reason="A GPU, a host, a process or a program that failed before the others waited in vain is the cause;"
+        reason="A GPU, a host, a process or a program that failed before the others were left waiting is the cause;"
         " what failed after it is a consequence.",
         apply=_first_fault,
     ),

@@ -64,16 +64,16 @@ def _weighed(found: HangPosition, facts: list[Fact]) -> HangPosition:
         if group is None or group.whole or _is_round(len(spoken), group):
             return found
         missing = "whether there are more ranks than these: the launcher's log, or the log of every rank"
-        return replace(found, kind="absent", certain=False, why=f"{found.why}, of those that spoke", missing=(missing,))
+        return replace(
+            found, kind="absent", certain=False, why=f"{found.why}, of the ranks that spoke", missing=(missing,)
+        )
     silent = [rank for rank in found.blamed if rank not in spoken]
     if found.kind != "absent" or (not silent and found.certain):
         return found
     silent = silent or [int(name.split()[-1]) for name in found.missing if name.startswith("the record of rank")]
     own = with_own_files(facts)
     missing_files = [rank for rank in silent if own is not None and rank not in own]
-    if missing_files and len(missing_files) < len(
-        silent
-    ):  # of those whose log is here it is known that they are silent
+    if missing_files and len(missing_files) < len(silent):  # a rank whose log is here is known to be silent
         silent = [rank for rank in silent if rank not in missing_files]
         found = replace(found, blamed=tuple(rank for rank in found.blamed if rank not in missing_files))
         missing_files = []

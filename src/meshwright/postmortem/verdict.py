@@ -106,7 +106,7 @@ MOST_PRINTED = 12
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """What the files tell of why a job hung. `rank` is None where nobody is to blame, or nobody can be named."""
+    """The verdict of the files on why a job hung. `rank` is None where nobody is to blame, or nobody can be named."""
 
     kind: Kind
     rank: int | None

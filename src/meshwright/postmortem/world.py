@@ -1,4 +1,4 @@
-"""Which ranks the files speak of, and how many there are."""
+"""The ranks that the files speak of, and how many there are."""
 
 import re
 from collections.abc import Iterable

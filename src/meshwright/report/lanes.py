@@ -38,7 +38,7 @@ def typical_step_number(timeline: Timeline) -> int | None:
 def on_every_rank(predicted: Timeline, layout: Layout, ranks: Collection[int]) -> Timeline:
     """Return a predicted step on each of `ranks`, where it has one rank for each position of a pipeline.
 
-    The planner prices one rank a stage, since those that share a stage do the same; a timeline of other ranks (all of
+    The planner prices one rank a stage, since ranks of one stage do the same; a timeline of other ranks (all of
     them, or those of a simulation that differ) is returned as it is. Of more than `MAX_PREDICTED_RANKS` only the first
     of each stage gets it.
     """

@@ -24,7 +24,7 @@ LONG_MESSAGE_S = 1e-3  # at the rate of the spec: latency is little of it
 
 
 class Specs(msgspec.Struct, frozen=True):
-    """What links can carry, in bytes per second and direction; None where that is not known."""
+    """Capacities of links, in bytes per second and direction; None where that is not known."""
 
     inside: float | None  # of one rank to the others of its host
     inside_name: str
@@ -46,7 +46,7 @@ class LinkUse(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """What the link is."""
+        """The name of the link."""
         return f"network of {self.host}" if self.rank is None else f"rank {self.rank}"
 
     @property
@@ -112,7 +112,7 @@ def link_descriptions(paths: Paths, specs: Specs) -> Callable[[Span], str]:
 
 @dataclass(slots=True)
 class _Carried:
-    """What one link carried in one step."""
+    """The traffic of one link in one step."""
 
     left_bytes: float = 0.0
     came_bytes: float = 0.0
@@ -262,13 +262,14 @@ def cluster_drawing(uses: Sequence[LinkUse], hosts: Mapping[int, str]) -> Drawin
         body.insert(
             0, f'<line x1="{GAP}" y1="34" x2="{x - GAP}" y2="34" class="bus"/><text x="{GAP}" y="26">network</text>'
         )
-    height = 56 + bus + 20 + GAP
+    top = 0 if len(names) > 1 else 56 - GAP  # a single host has no network above it
+    height = 56 + bus + 20 + GAP - top
     style = (
         "<style>.host{fill:none;stroke:#8888}.rank{fill:#8882;stroke:#888}.bus{stroke:#8888;stroke-width:3}"
         "svg text{fill:currentColor;font:12px sans-serif}</style>"
     )
     svg = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {x} {height}" width="{x}" height="{height}" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 {top} {x} {height}" width="{x}" height="{height}" '
         f'role="img">{style}{"".join(body)}</svg>'
     )
     left_out = len(set(hosts.values())) - len(names)

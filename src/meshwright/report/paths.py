@@ -1,4 +1,4 @@
-"""Which ranks a communication joins, and on which hosts they are: what a span of a run says, read with its layout."""
+"""The ranks that a communication joins, and their hosts: what a span of a run says, read with its layout."""
 
 import re
 from collections.abc import Iterable, Mapping

@@ -16,6 +16,7 @@ from ..plan.whatif import FIGURES, ClusterComparison, Scaling
 from ..units import format_bytes, format_network_rate, format_rate, format_time
 from .curve import Mark
 from .narrow import show_table
+from .sections import FITS_TEXT
 from .words import layout_text
 
 WIDE = 110  # characters of a console that shows every column
@@ -84,9 +85,6 @@ def rows_table(title: str, rows: Sequence[PricedLayout], *, brief: bool = False)
             style="bold" if place == 0 else "",
         )
     return table
-
-
-FITS_TEXT = {"fits": "fits", "may not": "may not fit", "does not fit": "does not fit"}
 
 
 def fits_text(row: PricedLayout) -> str:

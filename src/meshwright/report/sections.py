@@ -12,6 +12,7 @@ from .grid import pipeline_figure
 from .words import layout_text
 
 FITS_WORDS: dict[Fits | None, str] = {"fits": "yes", "may not": "may not", "does not fit": "no", None: ""}
+FITS_TEXT: dict[Fits, str] = {"fits": "fits", "may not": "may not fit", "does not fit": "does not fit"}
 TIMES = {  # what decides comes first
     "exposed": "exposed_comm_s",
     "bubble": "bubble_s",
@@ -81,9 +82,9 @@ def _degrees(layout: Layout) -> Table:
     return table(tuple(given), [[Cell(str(value), value) for value in given.values()]], title=str(layout))
 
 
-def alternatives_section(plan: Plan) -> Section | None:
-    """Return the chosen layout and its runners-up."""
-    chosen = Candidate(plan.layout, plan.predicted)
+def alternatives_section(plan: Plan, fits: Fits | None = None) -> Section | None:
+    """Return the chosen layout, which `fits` in memory where that was asked, and its runners-up."""
+    chosen = Candidate(plan.layout, plan.predicted, fits)
     return section("Alternatives", candidates_table((chosen, *plan.alternatives), "the chosen layout first"))
 
 

@@ -11,7 +11,7 @@ from ..units import format_bytes, format_time
 from .compare import PartComparison
 from .grid import pipeline_lines
 from .narrow import show_table
-from .pages.trace import LABELS
+from .pages.trace import LABELS, MEDIANS
 
 MAX_ALTERNATIVES = 8
 FILE_WIDTH = 200  # columns where the output is no terminal: a table in a file or a pipe is not cut
@@ -71,4 +71,5 @@ def show_shares(console: Console, found: Shares, verdict: str) -> None:
         value = getattr(found, name)
         table.add_row(label, format_time(value), f"{value / found.step_s:.1%}")
     show_table(console, table)
+    console.print(MEDIANS, highlight=False, soft_wrap=True)
     console.print(verdict, highlight=False, markup=False, soft_wrap=True)

@@ -150,7 +150,7 @@ static void spend_tokens(Engine *e, double now) {
 static void loop(Engine *e) {
     for (i64 id = 0; id < e->n; id++)
         if (!e->tasks[id].waiting) release(e, id, 0);
-    for (i64 gate = 0; gate < e->g; gate++) /* those that nothing signals are open from the start */
+    for (i64 gate = 0; gate < e->g; gate++) /* a gate that nothing signals is open from the start */
         if (e->gates[gate].missing == NONE) open_gate(e, &e->gates[gate], 0);
     while (e->heap_size && isfinite(e->heap[0].key)) {
         double now = e->heap[0].key;

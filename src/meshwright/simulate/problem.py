@@ -18,7 +18,7 @@ from .traffic import Pattern, Traffic
 
 @dataclass(frozen=True, kw_only=True)
 class Costs:
-    """What a message costs beside the time on its links."""
+    """The cost of a message beside the time on its links."""
 
     latency_s: float | None = None  # of every message, in place of the topology's
     message_s: float = 0.0  # of each further message of a round out of its sender or into its receiver
@@ -30,7 +30,7 @@ class Costs:
 
 @dataclass(frozen=True, kw_only=True)
 class Disturbance:
-    """What is not as the catalogue says: all of it by name or by seed, so that it can be had again."""
+    """Deviations from the catalogue, by name or by seed, so that a run can be repeated."""
 
     slow: Mapping[str, float] = field(default_factory=dict)  # link: share of its rate that is left
     cut: tuple[str, ...] = ()

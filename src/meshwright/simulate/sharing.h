@@ -1,13 +1,13 @@
 /* What the event engine keeps of activities and resources, and how it shares the resources anew.
 
-   The smallest set of activities that must be shared anew is found from outside in: those that began, and those held
+   The smallest set of activities that must be shared anew is found from outside in: activities that began, and those held
    back by a resource on which something began or ended. They are filled up progressively with all other rates left as
    they are. Then every resource that they touch is looked at: an activity outside the set that is no longer held back
    where it was, or that takes more than its fair share there, joins the set, and the filling is done again. When nobody
    joins, every activity is held back by a full resource on which none is faster: that allocation is the max-min fair
    one, and there is only one.
 
-   Of a resource with room to spare only sums are looked at, never the list of those that use it. What changes while an
+   Of a resource with room to spare only sums are looked at, never the list of its users. What changes while an
    activity is under way lies in a slot that is used again after its end, so memory in use grows with what is under way
    at once, not with all activities of the program. */
 
@@ -58,7 +58,7 @@ typedef struct {
 typedef struct {
     double capacity;
     double used;        /* what those under way take */
-    double level;       /* the rate of those that it holds back */
+    double level;       /* the rate of the activities that it holds back */
     i32 head;           /* the first use by an activity under way */
     i32 users, holds;   /* activities under way on it, and those of them that it holds back */
     i32 changes;        /* of `used` since it was summed up */

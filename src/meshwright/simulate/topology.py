@@ -46,7 +46,7 @@ class Topology(Protocol):
 
     @property
     def not_modelled(self) -> tuple[str, ...]:
-        """What a figure is missing for."""
+        """Parts of the network that no figure is known for."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -23,7 +23,7 @@ def unroll(folded: FlowProblem, disturbance: Disturbance | None = None) -> Event
 
 
 class _Plan:
-    """What is the same each time that a round occurs."""
+    """The parts of a round that are the same each time it occurs."""
 
     def __init__(self, folded: FlowProblem, r: Round) -> None:
         self.taking = np.unique(np.concatenate([r.src, r.dst]))

@@ -4,4 +4,8 @@ The way of a file through here: `opening` (bytes of a file, packed or not, of a 
 events of a Chrome trace, streamed) -> `kineto`, `ascend`, `nsys` or `chakra` (what each rank did: `RankTrace`) ->
 `reading` (which file is which rank) -> `usage` (where a step went), `meetings` and `culprit` (who comes last to the
 collectives, and what it costs).
+
+Formats: `kineto` (also of a `device` or `hosted`, without one), `ascend`, `labelled` (XLA, rocprof), `nsys`, `rocprof`,
+`chakra` with `protobuf`, `ours`; common to them: `parts`, `collector`, `linked`, `names`, `ranges`, `intervals`.
+Results: `model` (a traced rank), `steps`, `chained`, `because`, `summary`; `drawn` for the page, `chakra_write`.
 """

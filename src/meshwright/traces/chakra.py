@@ -4,8 +4,8 @@ Three forms: `.et`, messages of schema/protobuf/et_def.proto one after the other
 and a device linked (chakra_trace_link); JSON of a host alone (torch's ExecutionTraceObserver), which has no times and
 is refused. A Chakra "device trace" is a trace of Kineto.
 
-Where a graph has durations but no starts, or (linked JSON) only those of the launches, a node starts when those that it
-depends on have ended and its stream or thread is free: what overlaps is then an estimate, and the page says so.
+Where a graph has durations but no starts, or (linked JSON) only those of the launches, a node starts when its
+dependencies have ended and its stream or thread is free: what overlaps is then an estimate, and the page says so.
 """
 
 import heapq

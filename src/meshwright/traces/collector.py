@@ -63,7 +63,7 @@ class Spans:
 
 @dataclass(slots=True)
 class HostRecord:
-    """What the host says of one communication."""
+    """The host's record of one communication."""
 
     start: float
     end: float
@@ -75,7 +75,7 @@ class HostRecord:
 
 @dataclass(slots=True)
 class Process:
-    """What one process id of a file holds; times in microseconds as the file has them."""
+    """The content of one process id of a file; times in microseconds as the file has them."""
 
     device: Spans = field(default_factory=Spans)  # links: correlation
     externals: "array[int]" = field(default_factory=integers)

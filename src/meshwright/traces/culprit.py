@@ -37,7 +37,7 @@ class Culprit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CulpritFinding(msgspec.Struct, frozen=True, kw_only=True):
-    """What the collectives say: a culprit or none, and what else a reader should know ("" where there is nothing)."""
+    """The finding of the collectives: a culprit or none, and what else a reader should know ("" for nothing)."""
 
     culprit: Culprit | None
     said: str

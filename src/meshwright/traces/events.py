@@ -66,7 +66,7 @@ class TraceEvent(msgspec.Struct, frozen=True, gc=False):
 
 
 class TraceHead(msgspec.Struct, frozen=True):
-    """What stands beside the events."""
+    """Metadata beside the events."""
 
     distributed: Any = msgspec.field(default=None, name="distributedInfo")
     base_ns: Any = msgspec.field(default=0, name="baseTimeNanoseconds")

@@ -83,7 +83,7 @@ def _call(record: HostRecord, zero: float) -> TracedCall:
 
 
 def _outermost(processes: Sequence[Process], table: list[str], no_compute: Array, zero: float) -> Computed:
-    """Return the operators that lie in no other of their thread, without those that `no_compute` covers."""
+    """Return the operators that lie in no other of their thread, without what `no_compute` covers."""
     starts: list[Times] = []
     ends: list[Times] = []
     names: list[Longs] = []

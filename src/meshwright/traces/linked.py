@@ -1,4 +1,4 @@
-"""Which kernels the host launched for a communication, and what it said of it: size, group, type."""
+"""The kernels that the host launched for a communication, and what it said of it: size, group, type."""
 
 import bisect
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Which calls of the ranks are one collective, and how their clocks lie to one another.
+"""Matching of the ranks' calls into collectives, and the offsets of their clocks.
 
 Calls are joined by group and sequence number where the trace has them, otherwise by their order in the group: step by
 step where all ranks mark steps and called equally often, else over the whole trace. A collective that waits for all

@@ -1,7 +1,7 @@
 """The SQLite export of Nsight Systems (`nsys export --type sqlite`): kernels, copies, CUDA calls and NVTX ranges.
 
-Tables are made by nsys as they are needed, and columns were added over the years; only those that all versions since
-2020 have are read. NCCL marks its calls as ranges in an NVTX domain of its own; their sizes are not in the export.
+Tables are made by nsys as they are needed, and columns were added over the years; only columns of all versions since
+2020 are read. NCCL marks its calls as ranges in an NVTX domain of its own; their sizes are not in the export.
 Steps are ranges that count ("step 12", "iteration_12", "ProfilerStep#12"), or one name that returns again and again.
 """
 

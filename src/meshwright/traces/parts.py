@@ -36,7 +36,7 @@ class Columns:
 
 @dataclass(slots=True)
 class RankFacts:
-    """What else a trace says of a rank."""
+    """Other facts of a trace about a rank."""
 
     source: str
     name: str

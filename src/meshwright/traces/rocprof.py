@@ -89,7 +89,7 @@ class _Metadata(msgspec.Struct, frozen=True):
 
 
 class _Tool(msgspec.Struct, frozen=True):
-    """What was recorded of one process."""
+    """The record of one process."""
 
     metadata: _Metadata = _Metadata()
     agents: list[_Agent] = []

@@ -31,7 +31,7 @@ class RankShares(Shares, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class TraceSummary(NamedTuple):
-    """What a page and a terminal show of traces."""
+    """The summary of traces that a page and a terminal show."""
 
     median: Shares  # over steps and ranks
     ranks: tuple[RankShares, ...]

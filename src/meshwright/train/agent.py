@@ -47,7 +47,7 @@ HEARTBEAT_S, HEARTBEATS = 1, 5  # a machine that is silent for so long is taken 
 
 
 class AgentStart(msgspec.Struct, frozen=True, kw_only=True):
-    """What is started on this machine, and with whom it meets."""
+    """The ranks to start on this machine, and with whom they meet."""
 
     name: str  # of the job: the same on all machines
     ranks: int  # on this machine
@@ -276,9 +276,9 @@ def check_machines(machines: int, least: int) -> None:
 
 def worth_a_restart(failures: Mapping[int, ProcessFailure]) -> bool:
     """Return whether ranks that are started again may do better: not after bad input, nor where they were stopped."""
-    in_vain = tuple(f"{kind.__name__}: " for kind in (InputError, NotFinite, CorruptionError))
+    hopeless = tuple(f"{kind.__name__}: " for kind in (InputError, NotFinite, CorruptionError))
     return not any(
-        failure.exitcode == STOPPED_EXIT_CODE or failure_text(failure).startswith(in_vain)
+        failure.exitcode == STOPPED_EXIT_CODE or failure_text(failure).startswith(hopeless)
         for failure in failures.values()
     )
 

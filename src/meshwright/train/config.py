@@ -28,7 +28,7 @@ def _positive(struct: Any, *names: str) -> None:
 
 
 class DataConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What is trained on."""
+    """The text to train on."""
 
     paths: tuple[str, ...] = ()  # text files or folders; none: the source of this Python's standard library
     pattern: str = "*.py"  # which files of a folder are taken
@@ -82,7 +82,7 @@ class TrainConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     on_storage_error: Literal["end", "warn"] = "end"  # a checkpoint or metrics cannot be written: end, or go on
     on_not_finite: Literal["end", "rewind"] = "end"  # a loss is NaN or infinite: end, or once from the last checkpoint
     check_replicas: Number = 10  # steps between comparisons of what several ranks hold; also before each save; 0: never
-    replay: Number = 0  # steps between those that are computed twice and compared, before each save too; 0: none
+    replay: Number = 0  # computed twice and compared: a step in this many, and one before each save; 0: none
     on_corruption: Literal["end", "restart", "exclude"] = "end"  # values differ: end, restart, or without the rank
     start_from: str = ""  # a checkpoint whose weights a new run starts from
     precision: Precision = "auto"  # auto: bf16 on GPUs, float32 on CPUs; fp8: layers by torchao; -emulated: imitated
@@ -136,7 +136,7 @@ class LaunchConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 
 
 class DataParallelConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Who waits for whom, and what travels between the ranks of data parallelism."""
+    """The mode of data parallelism: who waits for whom, and what travels between the ranks."""
 
     mode: DataParallelMode = "sync"  # parameter_server, local_sgd, diloco: asynchronous, docs/asynchronous.md
     compression: Literal["none", "bf16", "int8", "powersgd"] = "none"  # sync: of gradients on their way

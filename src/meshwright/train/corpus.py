@@ -24,7 +24,7 @@ Tokens = npt.NDArray[Any]
 
 
 class CorpusSplit(msgspec.Struct, frozen=True):
-    """Which files are trained on and which are held out, as paths with the root that they were found under."""
+    """Files for training and held-out files, as paths with the root that they were found under."""
 
     train: tuple[tuple[Path, Path], ...]
     validation: tuple[tuple[Path, Path], ...]

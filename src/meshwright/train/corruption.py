@@ -15,7 +15,7 @@ _WITHOUT = re.compile(r"going on without rank (\d+)$")
 
 
 class Here(NamedTuple):
-    """Which of how many ranks this is, and where its collectives take their tensors."""
+    """The rank's number, the number of ranks, and where its collectives take their tensors."""
 
     rank: int
     ranks: int

@@ -138,7 +138,7 @@ class Decoder(nn.Module):
 
     @property
     def units(self) -> tuple[str, ...]:
-        """What a pipeline may cut between, in the order of the forward pass."""
+        """The units that a pipeline may cut between, in the order of the forward pass."""
         return ("embedding", *(f"layers.{i}" for i in range(len(self.layers))), "output")
 
     def unit_costs(self, micro_batch: int, seq_len: int) -> list[ChainUnit]:

@@ -29,7 +29,7 @@ LEAVE_S = 60.0  # for a rank that has returned, and has been told that all have
 
 
 class Finished:
-    """What ranks wait for and their launcher sets; survives the death of either."""
+    """A mark that ranks wait for and their launcher sets; survives the death of either."""
 
     def __init__(self, then: Callable[[], None]) -> None:
         self._reader, self._writer = multiprocessing.Pipe(duplex=False)
@@ -39,9 +39,10 @@ class Finished:
         return _Waits, (self._reader,)  # a rank gets its own copy of this end, and nothing of the other
 
     def set(self) -> None:
-        """Let the waiters go."""
-        self._writer.close()
-        self._then()
+        """Let the waiters go; once."""
+        if not self._writer.closed:
+            self._writer.close()
+            self._then()
 
 
 class _Waits:
@@ -79,6 +80,7 @@ class RanksHere(MultiprocessContext):
     def _poll(self) -> RunProcsResult | None:
         if self._pc is not None and any(process.exitcode for process in self._pc.processes):
             self._wake()  # torch ends the others within the call
+            self._worker_finished_event.set()  # ranks that have returned leave at once, whatever they do with SIGTERM
         result = super()._poll()
         if result is None and self._return_values:
             self._first_s = self._first_s or time.monotonic()

@@ -31,7 +31,7 @@ FARTHEST = 1e300  # stands for values that are not finite
 
 
 class Again(NamedTuple):
-    """What is run again to tell which of two copies was wrong."""
+    """A computation that is run again to tell which of two copies was wrong."""
 
     rerun: Callable[[int], Sequence[Shard]]  # to the end of this step, from the last good checkpoint
     host_of: Callable[[int], str]

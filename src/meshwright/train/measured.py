@@ -11,7 +11,7 @@ from .run_folder import RankParts, RunFolder
 
 
 class RankMeasures(Protocol):
-    """What one rank hands in."""
+    """One rank's report."""
 
     @property
     def rank(self) -> int:

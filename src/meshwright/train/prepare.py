@@ -58,7 +58,7 @@ Say = Callable[[str], None]
 
 
 class Prepared(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known before the first step."""
+    """The state of a job before the first step."""
 
     config: JobConfig
     cluster: Cluster
@@ -245,11 +245,19 @@ def _rank_counts(config: JobConfig, wanted: Layout | None, ranks: int | None) ->
 
 def _surroundings(topology: str) -> Cluster:
     """Return the emulated cluster around this process, or this machine; with the GPUs that only torch sees."""
-    cluster = surrounding_cluster() or discover(load_catalogue())
+    emulated = surrounding_cluster()
+    cluster = _of_this_machine(emulated) if emulated else discover(load_catalogue())
     gpus = () if cluster.of_kind("gpu") else _gpus()
     return msgspec.structs.replace(
         cluster, devices=cluster.devices + gpus, placements=placements(topology) or cluster.placements
     )
+
+
+def _of_this_machine(emulated: Cluster) -> Cluster:
+    """Return an emulated cluster with what its hosts have of the machine below: processor and versions."""
+    here = discover_host()
+    known = {"cpu_model": here.cpu_model, "software": here.software}
+    return msgspec.structs.replace(emulated, hosts=tuple(msgspec.structs.replace(h, **known) for h in emulated.hosts))
 
 
 def _gpus() -> tuple[Device, ...]:

@@ -32,7 +32,7 @@ COMPUTED, RECEIVED = 1.0, 2.0  # what differs on a rank: what it computed, or on
 
 
 class GradientPrint(NamedTuple):
-    """What one computation of a step's gradients came to on one rank, as bits and checksums."""
+    """The result of one computation of a step's gradients on one rank, as bits and checksums."""
 
     facts: dict[str, int]  # loss, tokens, random generators
     sent: dict[str, int]  # by parameter
@@ -223,7 +223,7 @@ def _checksums(gradients: Iterable[tuple[str, Tensor]]) -> dict[str, int]:
 
 
 def _endless(norms: dict[str, Tensor]) -> set[str]:
-    """Return the names of those that are not finite."""
+    """Return the names of the values that are not finite."""
     return {name for name, norm in norms.items() if not math.isfinite(norm.item())}
 
 

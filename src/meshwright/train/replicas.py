@@ -1,4 +1,4 @@
-"""Which ranks hold the same numbers under a layout, and whether they still do.
+"""Ranks that hold the same numbers under a layout, and checks that they still do.
 
 A *unit* is a box of one tensor of the unsplit model, its weights or one of its moments. Units that the same ranks hold
 form a *set*; which there are follows from what the ranks hold and not from the kind of layout: copies of data
@@ -31,7 +31,7 @@ class ReplicaBox(NamedTuple):
 
     @property
     def key(self) -> str:
-        """What is the same on the ranks that hold the same box."""
+        """The key of a box: the same on the ranks that hold it."""
         return f"{self.name}@{self.offset}+{tuple(self.tensor.shape)}"
 
 
@@ -68,7 +68,7 @@ class Replicas:
 
     @property
     def places(self) -> int:
-        """How many float64 a check adds to the sum."""
+        """The number of float64 that a check adds to the sum."""
         return sum(len(members) for members in self.sets)
 
     def share(self) -> Tensor:

@@ -26,7 +26,7 @@ class ConfigDifference(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         if self.key == CORPUS:
-            return f"{CORPUS}: other tokens than those that were trained on (checksum {self.before}, now {self.now})"
+            return f"{CORPUS}: other tokens than the run was trained on (checksum {self.before}, now {self.now})"
         return f"{self.key}: {self.before}, now {self.now}"
 
 

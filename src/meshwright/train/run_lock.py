@@ -46,7 +46,7 @@ NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}  # of fil
 
 
 class Owner(msgspec.Struct, frozen=True, kw_only=True):
-    """Who has a run folder."""
+    """The owner of a run folder."""
 
     user: str
     host: str

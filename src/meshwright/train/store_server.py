@@ -24,7 +24,7 @@ CLOCKS = struct.Struct(">dd")  # answers "clock": seconds of the host's wall clo
 
 
 class StoreRequest(msgspec.Struct, frozen=True, array_like=True):
-    """What a client asks for; "get" and "wait" are answered once all keys are there."""
+    """A client's request; "get" and "wait" are answered once all keys are there."""
 
     operation: Literal["set", "get", "add", "compare_set", "delete", "check", "wait", "count", "clock"]
     keys: list[str] = []
@@ -35,7 +35,7 @@ class StoreRequest(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Reply(msgspec.Struct, frozen=True, array_like=True):
-    """What it gets; `late` where the keys did not come in time."""
+    """The reply; `late` where the keys did not come in time."""
 
     value: bytes = b""
     number: int = 0
@@ -190,9 +190,9 @@ class StoreServer:
             else:
                 self._reply(guest, reply)
                 if request.operation in ("set", "add", "compare_set"):
-                    self._answer_those_who_wait()
+                    self._answer_waiting_clients()
 
-    def _answer_those_who_wait(self) -> None:
+    def _answer_waiting_clients(self) -> None:
         for guest in [guest for guest in self._guests if guest.waits]:
             assert guest.waits is not None
             reply = self._values.answer(guest.waits)

@@ -45,7 +45,7 @@ class StragglerMonitor:
 
     @property
     def places(self) -> int:
-        """How many figures a rank adds to the sum."""
+        """The number of figures that a rank adds to the sum."""
         return 2 * self._ranks
 
     def contribute(self) -> Tensor:

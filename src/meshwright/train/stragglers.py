@@ -1,4 +1,4 @@
-"""Which rank or which link has become slow, step by step, with the evidence.
+"""Ranks and links that have become slow, step by step, with the evidence.
 
 A rank is slow where its own work takes longer than that of the others, step after step: the median of its ratio to them
 over a window, with nearly all steps of the window on the same side. Where more ranks than cores share a machine they
@@ -184,7 +184,7 @@ class SlowLinks:
 
 
 class _Sample(NamedTuple):
-    """What a connection carried in a step, and how long the ranks at its ends waited for a core, the longer of them."""
+    """The traffic of a connection in a step, and how long the ranks at its ends waited for a core."""
 
     size_bytes: int
     busy_s: float

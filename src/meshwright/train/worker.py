@@ -66,7 +66,7 @@ FAREWELL_S = 5.0  # for the others to ask, before the store ends with rank 0, wh
 
 
 class RankRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What one rank hands in at the end, as JSON through the store."""
+    """One rank's report at the end, as JSON through the store."""
 
     rank: int
     parts: dict[str, float]

@@ -240,7 +240,7 @@ class Architecture(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 
     @property
     def mixer_widths(self) -> dict[str, int]:
-        """What tensor parallelism cuts in layers of a stack: of each kind the largest number that divides them all."""
+        """The sizes that tensor parallelism cuts in layers: of each kind the largest number that divides them all."""
         found: dict[str, int] = {}
         for run in self.stack:
             for mixer in run.layer.mixers:

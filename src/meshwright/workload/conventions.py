@@ -51,7 +51,7 @@ class Conventions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     gate_kept: Number = 0  # the gate's activation is kept beside its product with the other half
     # 0: all but attention's inside; 1: every second product; 2: all products; 3: as 1, without a layer's last
     selective_saves: Number = 0
-    imbalance: Number = 1.0  # rows that reach the fullest rank's experts, in those that a rank has on average
+    imbalance: Number = 1.0  # rows of the fullest rank's experts over a rank's rows on average
     returned_kept: Number = 1  # the rows that come back from experts are kept, to learn their weights from
     gate_bytes: Number = 0  # of what enters the experts' activation function, as it is kept; 0: as products return it
     modules_again: Number = 0  # recomputed in place of that: the sum of 2^place of some of `recomputed.MODULES`

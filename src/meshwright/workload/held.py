@@ -26,7 +26,7 @@ class Counts(NamedTuple):
     own: Number  # what ZeRO leaves of them
     layer: Number  # of its largest layer
     ends: Number = 0  # outside of the stack of layers
-    fused: Number = 0  # of one layer, those whose gradients kernels add to their sum
+    fused: Number = 0  # of one layer, weights whose gradients kernels add to their sum
 
 
 def states(
@@ -180,7 +180,7 @@ def peak(ranks: Sequence[Held]) -> Peak:
 
 
 def _fullest(moments: Sequence[Moment]) -> Moment:
-    """Return the moment with most bytes, the first of those that have."""
+    """Return the moment with most bytes, the first of equals."""
     best = moments[0]
     for other in moments[1:]:
         more = sum(other) > sum(best)

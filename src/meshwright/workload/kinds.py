@@ -79,7 +79,7 @@ class Attention(_Kind, frozen=True, kw_only=True, tag="attention"):
 class Latent(_Kind, frozen=True, kw_only=True, tag="latent"):
     """Multi-latent attention: queries through `q_rank` (0: direct), keys and values through `kv_rank`, a shared rotary
     part; with an indexer (`index_heads`) each query meets the `index_top` keys that it picks, with `index_top` alone
-    those that an earlier layer's picked.
+    the keys that an earlier layer's indexer picked.
     """
 
     heads: int
@@ -455,7 +455,7 @@ class LayerKind(_Kind, frozen=True, kw_only=True):
 
     @property
     def mixers(self) -> tuple[Mixer, ...]:
-        """What mixes tokens."""
+        """The half that mixes tokens."""
         return tuple(mixer for mixer in (self.mixer, self.beside) if mixer is not None)
 
     def mixer_weights(self, hidden: int) -> int:

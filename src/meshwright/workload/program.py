@@ -117,7 +117,7 @@ class Stage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
     @property
     def once(self) -> tuple[Comm, ...]:
-        """What is sent once a step."""
+        """The traffic once a step."""
         return (*self.gradients, *self.sums, *self.parameters)
 
 
@@ -141,7 +141,7 @@ class Moment(NamedTuple):
 
 
 class Held(NamedTuple):
-    """What a rank holds: its states, and the moments at which it may hold most."""
+    """The memory of a rank: its states, and the moments at which it may hold most."""
 
     states: States
     moments: tuple[Moment, ...]

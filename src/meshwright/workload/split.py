@@ -58,7 +58,7 @@ class SplitDegrees(Protocol):
 
 
 class Sizes(NamedTuple):
-    """What one micro-batch has on one rank, in elements; 0 where there are no experts."""
+    """Sizes of one micro-batch on one rank, in elements; 0 where there are no experts."""
 
     residual: Number  # rows of a rank of cp x features
     keys_values: Number  # of the whole sequence, of the heads of a rank of tp
@@ -68,7 +68,7 @@ class Sizes(NamedTuple):
 
 
 class LayerTraffic(NamedTuple):
-    """What one layer sends forwards, backwards, and once more backwards where it is recomputed."""
+    """The traffic of one layer forwards, backwards, and once more backwards where it is recomputed."""
 
     forward: tuple[Comm, ...]
     backward: tuple[Comm, ...]
@@ -139,7 +139,7 @@ def expert_exchange(s: Sizes, split: SplitDegrees, c: Conventions) -> LayerTraff
 
 
 class Sharding(NamedTuple):
-    """What data parallelism and ZeRO send of some parameters."""
+    """The traffic of data parallelism and ZeRO for some parameters."""
 
     gather: Comm  # ZeRO 2, 3: weights, for the forward
     again: Comm  # ZeRO 3: for the backward
@@ -181,7 +181,7 @@ def sharding(
 
 
 class HostTraffic(NamedTuple):
-    """What travels between the device and the host of a rank, of some parameters."""
+    """The traffic between the device and the host of a rank, for some parameters."""
 
     fetch: Comm  # offload=parameters: a rank's share of the weights, before they are gathered for the forward
     again: Comm  # likewise for the backward

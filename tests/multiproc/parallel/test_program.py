@@ -44,7 +44,7 @@ def programmed(case, precision="float32"):
 def told_apart(case, calls):
     """Return what is the same on every rank, and the bytes of what depends on the rank.
 
-    How many rows go to which expert depends on the data; of the norms' gradients a rank of ZeRO 1 has those that are in
+    How many rows go to which expert depends on the data; of the norms' gradients a rank of ZeRO 1 has the part in
     its run of the flat gradients.
     """
     fixed, others = Counter(), Counter()

@@ -68,12 +68,15 @@ def test_a_rank_that_does_not_leave_is_ended(tmp_path, monkeypatch):
     assert text.startswith("rank 1 has not left 2 s after all had ended")
 
 
-def test_a_rank_that_never_returns_is_ended_once_the_others_have_waited(tmp_path, monkeypatch):
+def test_a_rank_that_never_returns_is_ended_once_the_others_have_waited_and_they_leave_at_once(tmp_path, monkeypatch):
+    began_s = time.monotonic()
+
     with pytest.raises(ChildFailedError) as raised:
         run(tmp_path, monkeypatch, "never returns", timeout_s=3.0)
 
     assert "rank 1 " in first_failure(raised.value.failures)
     assert said(tmp_path) == ["rank 1 has not ended 3 s after the first that did; it is ended"]
+    assert time.monotonic() - began_s < 30  # torch waits so long for a rank that does not heed SIGTERM
 
 
 def test_a_rank_that_somebody_stopped_is_told_to_leave_as_the_others_are(tmp_path, monkeypatch):

@@ -60,7 +60,7 @@ def asked_at_once(waits, later=None):
     return found
 
 
-def test_the_one_at_the_end_of_those_who_wait_is_to_blame():
+def test_the_one_at_the_end_of_a_chain_of_waits_is_to_blame():
     assert asked_at_once({0: 3, 1: 0, 2: 1}) == dict.fromkeys((0, 1, 2), blame(3))
 
 

@@ -1,4 +1,4 @@
-"""Which all-reduce is taken between hosts, and when another measurement of the links is a reason to choose anew."""
+"""The all-reduce between hosts, and when another measurement of the links is a reason to choose anew."""
 
 import pytest
 

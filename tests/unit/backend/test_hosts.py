@@ -1,4 +1,4 @@
-"""Which hosts a group has, and in which order."""
+"""The hosts of a group, and their order."""
 
 import pytest
 

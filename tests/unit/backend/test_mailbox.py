@@ -41,7 +41,7 @@ class ByHand:
     def arrival(self):
         return Sign(ctypes.addressof(self.arrived), 1)
 
-    def write(self, parcel):
+    def write(self, message):
         return False
 
     def read(self, arrival, admit):
@@ -61,21 +61,21 @@ class ByHand:
         pass
 
 
-def letter(mailbox, buffer, tag, peer=None):
-    parcel = LineMessage(tag, ctypes.addressof(buffer), len(buffer))
+def work(mailbox, buffer, tag, peer=None):
+    message = LineMessage(tag, ctypes.addressof(buffer), len(buffer))
     direction = "recv" if peer is None else "send"
-    return P2PWork(mailbox, direction, 1, peer, parcel, [], lambda: buffer)  # it lives as long as its letter
+    return P2PWork(mailbox, direction, 1, peer, message, [], lambda: buffer)  # it lives as long as its work
 
 
-def test_a_letter_posted_while_its_message_comes_early_still_gets_it():
+def test_a_receive_posted_while_its_message_comes_early_still_gets_it():
     line = ByHand()
     mailbox = Mailbox(MEMBERS[0], MEMBERS, {1: line}, lambda *_: None)
     other, mine = ctypes.create_string_buffer(4), ctypes.create_string_buffer(4)
-    never = letter(mailbox, other, tag=8)
+    never = work(mailbox, other, tag=8)
     mailbox.receive(never)  # makes the mailbox read the line
     line.arrives(7, 4, b"ab")
     mailbox.push()  # the first half goes into the box: nobody has asked for tag 7
-    wanted = letter(mailbox, mine, tag=7)
+    wanted = work(mailbox, mine, tag=7)
     mailbox.receive(wanted)
     line.parts = [b"cd"]
     mailbox.push()
@@ -113,20 +113,20 @@ def test_messages_of_ranks_that_have_left_since_are_all_received(monkeypatch, pe
     monkeypatch.setattr(Mailbox, "_run", lambda _: None)
     mailbox, lines = from_two_ranks_that_may_leave()
     buffers = [ctypes.create_string_buffer(4) for _ in peers]
-    letters = [
+    works = [
         P2PWork(mailbox, "recv", 1, peer, LineMessage(8, ctypes.addressof(buffer), 4), [])
         for peer, buffer in zip(peers, buffers, strict=True)
     ]
-    mailbox.receive(letters[0])
+    mailbox.receive(works[0])
     if peers[1] is not None:
-        mailbox.receive(letters[1])
+        mailbox.receive(works[1])
     for peer, line in lines.items():
         line.arrives(8, 4, b"abcd" if peer == 1 else b"efgh")
         line.left = True
 
     mailbox._look()
     if peers[1] is None:
-        mailbox.receive(letters[1])
+        mailbox.receive(works[1])
 
     assert mailbox.broken is None
     assert [buffer.raw for buffer in buffers] == [b"abcd", b"efgh"]
@@ -144,7 +144,7 @@ def test_a_message_from_any_rank_may_still_come_when_another_leaves_while_it_is_
 
     mailbox._diagnose_wait = leaves_before
     buffer = ctypes.create_string_buffer(4)
-    mailbox.receive(letter(mailbox, buffer, tag=8))
+    mailbox.receive(work(mailbox, buffer, tag=8))
     mailbox._look()
     lines[2].arrives(8, 4, b"abcd")
     mailbox.push()
@@ -162,12 +162,12 @@ class Slow(ByHand):
         return arrival, False
 
 
-def test_a_letter_that_begins_while_others_are_looked_at_has_not_waited_less_than_no_time():
+def test_a_receive_that_begins_while_others_are_looked_at_has_not_waited_less_than_no_time():
     waits = []
     mailbox = Mailbox(MEMBERS[0], MEMBERS, {1: Slow()}, lambda late, waited_s, *_: waits.append(waited_s))
     buffers = [ctypes.create_string_buffer(4) for _ in range(100)]
     for buffer in buffers:
-        mailbox.receive(letter(mailbox, buffer, tag=8))
+        mailbox.receive(work(mailbox, buffer, tag=8))
     mailbox.close()
 
     assert waits
@@ -187,12 +187,12 @@ class Sips:
 
 
 def test_an_empty_message_is_not_done_before_its_whole_head_has_left():
-    connection, parcel = Sips(), LineMessage(5, 0, 0)
+    connection, message = Sips(), LineMessage(5, 0, 0)
     line = SocketLine(connection)
-    while not line.write(parcel):
+    while not line.write(message):
         pass
 
-    assert parcel.is_done
+    assert message.is_done
     assert connection.taken == HEAD.pack(5, 0)
 
 
@@ -218,7 +218,7 @@ def test_the_longer_a_message_is_waited_for_without_the_helper_the_more_seldom_i
     monkeypatch.setattr(mailbox_module, "load_helper", lambda: None)
     monkeypatch.setattr(Mailbox, "_run", lambda _: None)
     mailbox = Mailbox(MEMBERS[0], MEMBERS, {1: ByHand()}, lambda *_: None)
-    never = letter(mailbox, ctypes.create_string_buffer(4), tag=8)
+    never = work(mailbox, ctypes.create_string_buffer(4), tag=8)
     mailbox.receive(never)
 
     with pytest.raises(TimeoutError):
@@ -234,7 +234,7 @@ def test_where_nobody_waits_for_a_message_looks_are_few_from_the_start(monkeypat
     monkeypatch.setattr(mailbox_module, "time", clock)
     monkeypatch.setattr(mailbox_module, "load_helper", lambda: None)
     mailbox = Mailbox(MEMBERS[0], MEMBERS, {1: ByHand()}, lambda *_: None)
-    awaited = letter(mailbox, ctypes.create_string_buffer(4), tag=8)
+    awaited = work(mailbox, ctypes.create_string_buffer(4), tag=8)
 
     for waited_s in (0.0, 2e-3, 1.0):
         mailbox._linger(waited_s, awaited)
@@ -245,7 +245,7 @@ def test_where_nobody_waits_for_a_message_looks_are_few_from_the_start(monkeypat
 
 def test_the_mailbox_s_own_thread_hardly_looks_while_another_drives(monkeypatch):
     mailbox = Mailbox(MEMBERS[0], MEMBERS, {1: ByHand()}, lambda *_: None)
-    never = letter(mailbox, ctypes.create_string_buffer(4), tag=8)
+    never = work(mailbox, ctypes.create_string_buffer(4), tag=8)
     mailbox.receive(never)
     sleeps_s = []
     sleep = time.sleep
@@ -264,7 +264,7 @@ def test_the_mailbox_s_own_thread_hardly_looks_while_another_drives(monkeypatch)
 
 
 def waits_for(mailbox, awaited):
-    """Return a thread that waits for a letter, in C."""
+    """Return a thread that waits for a work, in C."""
     waiter = threading.Thread(target=mailbox.drive, args=(awaited, None))
     waiter.start()
     while not mailbox._lingering:
@@ -284,7 +284,7 @@ def test_python_looks_for_a_message_only_as_often_as_for_dead_ranks(monkeypatch)
     monkeypatch.setattr(mailbox_module, "CROWDED_YIELD_S", 0.0)
     monkeypatch.setattr(Mailbox, "_run", lambda _: None)
     mailbox = Mailbox(MEMBERS[0], MEMBERS, {1: ByHand()}, lambda *_: None)
-    never = letter(mailbox, ctypes.create_string_buffer(4), tag=8)
+    never = work(mailbox, ctypes.create_string_buffer(4), tag=8)
     mailbox.receive(never)
     looks = []
     push = mailbox.push
@@ -304,7 +304,7 @@ def test_a_wait_ends_when_the_message_comes(monkeypatch, shared):
     line, theirs = (ByHand(), None) if shared else connected()
     mailbox = Mailbox(MEMBERS[0], MEMBERS, {1: line}, lambda *_: None)
     buffer = ctypes.create_string_buffer(4)
-    wanted = letter(mailbox, buffer, tag=8)
+    wanted = work(mailbox, buffer, tag=8)
     mailbox.receive(wanted)
 
     def send():
@@ -329,7 +329,7 @@ def test_who_waits_for_a_message_also_moves_one_that_another_thread_sends_meanwh
     monkeypatch.setattr(waiting, "CHECK_NS", 10**12)
     silent, other = ByHand(), connected()
     mailbox = Mailbox(MEMBERS[0], MEMBERS, {1: silent, 2: other[0]}, lambda *_: None)
-    awaited = letter(mailbox, ctypes.create_string_buffer(4), tag=8)
+    awaited = work(mailbox, ctypes.create_string_buffer(4), tag=8)
     mailbox.receive(awaited)
     waiter = waits_for(mailbox, awaited)
 
@@ -356,7 +356,7 @@ def test_who_waits_for_a_message_that_another_thread_has_moved_waits_no_longer(m
     mailbox = Mailbox(MEMBERS[0], MEMBERS, {1: line}, lambda *_: None)
     buffer = ctypes.create_string_buffer(4)
     mailbox._lock = threading.RLock()
-    awaited = letter(mailbox, buffer, tag=8)
+    awaited = work(mailbox, buffer, tag=8)
     mailbox.receive(awaited)
     waiter = waits_for(mailbox, awaited)
 
@@ -415,18 +415,18 @@ def test_a_message_that_comes_in_many_pieces_wakes_who_waits_for_it_when_it_is_w
     line, theirs = connected_over_tcp()
     mailbox = Mailbox(MEMBERS[0], MEMBERS, {1: line}, lambda *_: None)
     buffers = [ctypes.create_string_buffer(2000) for _ in range(2)]
-    letters = [
+    works = [
         P2PWork(mailbox, "recv", 1, 1, LineMessage(8, ctypes.addressof(buffer), len(buffer)), []) for buffer in buffers
     ]
-    for each in letters:
+    for each in works:
         mailbox.receive(each)
     lingered = []
     linger = mailbox._linger
     monkeypatch.setattr(mailbox, "_linger", lambda *arguments: (lingered.append(arguments), linger(*arguments)))
-    waiter = threading.Thread(target=lambda: [mailbox.drive(each, None) for each in letters])
+    waiter = threading.Thread(target=lambda: [mailbox.drive(each, None) for each in works])
     waiter.start()
 
-    for _ in letters:
+    for _ in works:
         theirs.sendall(HEAD.pack(8, 2000))
         for _ in range(20):
             time.sleep(0.002)
@@ -453,12 +453,12 @@ def pair():
 
 def test_the_word_of_a_rank_that_gives_up_is_read_after_the_messages_before_it(pair):
     sent, received = ctypes.create_string_buffer(b"abcd", 4), ctypes.create_string_buffer(4)
-    pair[0].send(letter(pair[0], sent, tag=3, peer=1))
+    pair[0].send(work(pair[0], sent, tag=3, peer=1))
 
     pair[0].say(b"rank 5 died")
 
     assert pair[1].last_word(0, 5.0) == b"rank 5 died"
-    late = letter(pair[1], received, tag=3)
+    late = work(pair[1], received, tag=3)
     pair[1].receive(late)
     assert late.done
     assert received.raw == sent.raw
@@ -483,9 +483,9 @@ def test_a_word_longer_than_a_line_takes_ends_the_line(pair):
     assert pair[1]._lines[0].ended
 
 
-def test_a_word_is_said_once_and_never_after_letters_were_dropped_half_sent(pair):
+def test_a_word_is_said_once_and_never_after_messages_were_dropped_half_sent(pair):
     large = ctypes.create_string_buffer(2**24)
-    pair[0].send(letter(pair[0], large, tag=3, peer=1))  # more than the connection takes
+    pair[0].send(work(pair[0], large, tag=3, peer=1))  # more than the connection takes
     with pair[0]._lock:
         pair[0]._drop(CollectiveError("broken"))
     pair[0].say(b"rank 5 died")

@@ -18,7 +18,7 @@ needs_two = pytest.mark.skipif(
 
 
 def waits_on(first, places, *, allowed, rank=RANKS - 1):
-    """Return where a rank runs after waiting in vain for peers at `places`, starting on `first`; and its mask then."""
+    """Return where a rank runs, and its mask, after a wait for peers at `places` that never came, from `first`."""
     after = []
 
     def wait():

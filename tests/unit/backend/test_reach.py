@@ -1,4 +1,4 @@
-"""Which ranks share memory: those whose socket is reached, of the same user, and on the same pretended host."""
+"""Ranks that share memory: their socket is reached, of the same user, and on the same pretended host."""
 
 import contextlib
 

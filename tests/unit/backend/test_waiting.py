@@ -62,7 +62,7 @@ def test_who_glances_at_a_counter_for_long_sleeps_in_between(helper, monkeypatch
 
 
 @pytest.mark.parametrize("helper", HELPERS, ids=["python", "helper"])
-def test_a_long_wait_asks_whether_it_is_in_vain(helper):
+def test_a_long_wait_asks_whether_it_is_hopeless(helper):
     memory, view = counters()
     asked = []
 

@@ -44,7 +44,7 @@ def test_a_group_says_all_of_what_each_of_its_commands_does(name, columns, capsy
         assert f"{each.name} {each.get_short_help_str(limit=10**4)}" in said
 
 
-@pytest.mark.parametrize("arguments", [[], ["collectives"], ["checkpoint"]])
+@pytest.mark.parametrize("arguments", [[], ["collectives"], ["checkpoint"], ["emulate"]])
 def test_a_group_by_itself_shows_its_help_as_it_is(arguments, capsys):
     assert cli.run_command(arguments) == 0
     alone = capsys.readouterr()
@@ -55,11 +55,19 @@ def test_a_group_by_itself_shows_its_help_as_it_is(arguments, capsys):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "hint"), [(["plann"], "plan"), (["collectives", "verfy"], "verify"), (["checkpoint", "shw"], "show")]
+    ("arguments", "hint"),
+    [
+        (["plann"], "plan"),
+        (["collectives", "verfy"], "verify"),
+        (["checkpoint", "shw"], "show"),
+        (["emulate", "lst"], "list"),
+    ],
 )
 def test_a_mistyped_command_is_told_the_nearest(arguments, hint, capsys):
     assert cli.run_command(arguments) == 2
-    assert f"did you mean {hint}?" in capsys.readouterr().err.lower()
+    said = capsys.readouterr().err.lower()
+    assert f"did you mean {hint}?" in said
+    assert said.count("did you mean") == 1
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ def test_no_figure_is_cut_where_the_terminal_is_narrow(words, folder, monkeypatc
 
 
 def tables_of(text):
-    """Return the lines of tables: those that begin with a blank, or a rule."""
+    """Return the lines of tables, which begin with a blank, or a rule."""
     return "\n".join(line for line in text.splitlines() if line[:1] in {" ", "│", "┃", "┡", "├", "└", "┏"})
 
 

@@ -67,6 +67,16 @@ def test_the_page_of_a_plan_has_its_simulated_step_and_its_machine(capsys, tmp_p
     assert "for this step" in sections["Timeline"][1]["items"][0]
 
 
+def test_the_page_of_a_layout_that_does_not_fit_says_so_first_and_in_its_row(capsys, tmp_path):
+    page = tmp_path / "plan.html"
+    answer(capsys, *SMALL, "--layout", "dp=16,mbs=2", "--html", str(page))
+    document = json.loads(page.with_suffix(".json").read_text())
+    (table,) = next(s["blocks"] for s in document["sections"] if s["heading"] == "Alternatives")
+
+    assert document["verdict"].endswith("on each of 16 ranks, which does not fit")
+    assert table["rows"][0][table["columns"].index("fits")]["text"] == "no"
+
+
 def test_one_layout_is_priced_with_every_term(capsys):
     text = answer(capsys, *SMALL, "--layout", "tp=8,pp=2,sp=1").out
 

@@ -59,6 +59,15 @@ def test_a_gpu_stands_above_the_nic_of_its_pcie_switch_in_the_frame_of_its_numa_
     assert drawn["CPU0"][1] == drawn["CPU1"][1]
 
 
+def test_a_name_that_is_too_long_is_cut_and_never_a_figure():
+    gpus = (device("GPU0", "gpu", 0, model="a100-40g", memory_bytes=40 * 2**30),
+            device("GPU1", "gpu", 0, model="rtx-pro-6000-blackwell-server", memory_bytes=96 * 2**30))  # fmt: skip
+    drawn = cluster_svg(Cluster(name="box", devices=gpus, links=()))
+
+    assert ">a100-40g, 40 GiB<" in drawn
+    assert re.search(r">rtx-pro\S*…, 96 GiB<", drawn)
+
+
 @pytest.mark.parametrize("gpus", [2, 4, 8, 16])
 @pytest.mark.parametrize("nics", [True, False])
 def test_no_box_covers_another(gpus, nics):

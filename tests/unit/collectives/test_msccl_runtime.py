@@ -34,7 +34,7 @@ def refusal(text):
 
 
 def swap(messages: int, protocol: str = "Simple") -> str:
-    """Return a program in which both of two ranks send so many messages before they receive any."""
+    """Return a program in which both of two ranks send a number of messages before they receive any."""
     steps = [STEP.format(s=i, kind="s", at=i) for i in range(messages)]
     steps += [STEP.format(s=messages + i, kind="rrc", at=i) for i in range(messages)]
     gpus = "".join(
@@ -127,14 +127,14 @@ def test_foreign_elements_are_passed_over_as_the_runtimes_do():
         read_algo('<algo ngpus="1" coll="allreduce"><tb id="0"/></algo>')
 
 
-def test_a_step_that_tells_nobody_leaves_those_who_wait_for_it_waiting():
+def test_a_step_that_tells_nobody_leaves_its_waiters_waiting():
     silent = re.sub(r'hasdep="1"', 'hasdep="0"', RING)
 
     with pytest.raises(ScheduleError, match="deadlock: .* waits for block .*: its hasdep is 0"):
         from_msccl_xml(silent)
 
 
-def test_a_channel_past_those_that_are_declared_is_refused():
+def test_a_channel_past_the_declared_ones_is_refused():
     with pytest.raises(InputError, match=r"MSCCL XML:3: chan 1, but nchannels is 1: expected 0 to 0"):
         from_msccl_xml(RING.replace('chan="0"', 'chan="1"'))
 
@@ -179,7 +179,7 @@ def test_an_export_has_what_readers_require_and_no_long_value(collective, name):
 
 
 def long_way(rounds: int) -> str:
-    """Return the text of a schedule that sends a chunk to and fro so many times."""
+    """Return the text of a schedule that sends a chunk to and fro a number of times."""
     lines = [f"{i}: c0:{i % 2}>{1 - i % 2}" for i in range(rounds)]
     return "\n".join(["broadcast to_and_fro ranks=2 chunks=1", *lines, ""])
 

@@ -13,7 +13,7 @@ CARRY = 3.6e9
 
 
 def dgx_a100(nodes, *, leaf=None, uplink=None):
-    """So many DGX A100: 8 GPUs with 300 GB/s into a switch, 8 NICs of 25 GB/s, on one switch or on leaves of `leaf`."""
+    """DGX A100 nodes: 8 GPUs with 300 GB/s into a switch, 8 NICs of 25 GB/s, on one switch or on leaves of `leaf`."""
     devices, links = [], []
     for node in (f"node{n}" for n in range(nodes)):
         devices.append(Device(id=f"{node}/NVSwitch", kind="switch", node=node))

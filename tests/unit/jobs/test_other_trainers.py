@@ -207,7 +207,7 @@ def test_an_argument_that_is_not_given_takes_the_default_that_the_script_has_for
     assert "argument 1 of run.sh is not given, taken as empty" in found.assumed
 
 
-def test_gpus_that_only_the_machine_counts_are_those_that_the_batch_script_asks_for(tmp_path):
+def test_gpus_that_only_the_machine_counts_come_from_the_batch_script(tmp_path):
     script = (
         "#SBATCH --nodes=4\n#SBATCH --gres=gpu:8\n"
         "GPUS=`python3 -c 'import torch; print(torch.cuda.device_count())'`\n"

@@ -84,7 +84,7 @@ def test_a_registry_of_one_family_does_not_get_a_model_of_another(tmp_path):
         ("'([1,0]*8)'", 8, None),
     ],
 )
-def test_layers_with_experts_are_those_that_the_pattern_says(tmp_path, pattern, with_experts, dense_first):
+def test_layers_with_experts_follow_from_the_pattern(tmp_path, pattern, with_experts, dense_first):
     script = f"torchrun --nproc-per-node 8 --nnodes 1 pretrain_gpt.py {MEGATRON} \\\n"
     script += f"--num-experts 8 --moe-ffn-hidden-size 1024 --moe-layer-freq {pattern}"
 

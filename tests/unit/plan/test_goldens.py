@@ -1,4 +1,4 @@
-"""Prices from fixed inputs are those that are stored: a change of the planners' code alone moves none of them."""
+"""Prices from fixed inputs are equal to the stored ones: a change of the planners' code alone moves none of them."""
 
 import json
 
@@ -10,7 +10,7 @@ STORED = json.loads(figures.STORED.read_text())
 
 
 @pytest.mark.parametrize("section", ["measured", "published", "searched", "simulated"])
-def test_figures_from_fixed_inputs_are_those_that_are_stored(section):
+def test_figures_from_fixed_inputs_are_equal_to_the_stored_ones(section):
     found = getattr(figures, f"{section}_figures")()
 
     assert found.keys() == STORED[section].keys()

@@ -1,4 +1,4 @@
-"""What an answer assumes of precision and of experts is said, and changes what it says."""
+"""Assumptions about precision and experts are said in the answer, and change it."""
 
 import dataclasses
 

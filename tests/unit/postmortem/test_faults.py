@@ -124,7 +124,7 @@ CASES = {
         {"train.log": [*JOINED, *WAITING], "dmesg": [kernel("NVRM: Xid (PCI:0000:99:00): 48, ECC error")]},
         answer("absent", 2, 9),
     ),
-    "an exception without a rank is none of those that all wait": (
+    "an exception without a rank is of none of the waiting ranks": (
         ["ValueError: bad sample", *ALL],
         answer("stuck", None, 9),
     ),

@@ -284,7 +284,7 @@ ITS_OWN = [
 
 
 @pytest.mark.parametrize("error", OF_OTHERS)
-def test_who_waited_in_vain_or_lost_a_peer_is_not_to_blame_for_it(error, tmp_path):
+def test_a_rank_that_timed_out_or_lost_a_peer_is_not_to_blame_for_it(error, tmp_path):
     verdict = judge(tmp_path, of(3, *TRACE, error))
 
     assert verdict.blamed == (), str(verdict)

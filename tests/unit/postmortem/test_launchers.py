@@ -31,7 +31,7 @@ CASES = {
         ["api.py:874] failed (exitcode: -9) local_rank: 3 (pid: 5003) of binary: python3", *summary(3, -9)],
         answer("killed", 3),
     ),
-    "an exit code says less than the time-outs of those that wait": (
+    "an exit code says less than the time-outs of waiting ranks": (
         [timed_out(0, 9), timed_out(1, 9), timed_out(3, 9), "failed (exitcode: 1) local_rank: 0 (pid: 60) of binary"],
         answer("absent", 2, 9),
     ),
@@ -264,7 +264,7 @@ CASES = {
         at_once({2: 1, 0: 1}),
         answer("exception", unknown=True),
     ),
-    "who was killed comes before those that gave up in the same second": (
+    "a killed rank comes before ranks that gave up in the same second": (
         at_once({1: -9, 2: 1, 0: 1}),
         answer("killed", 1),
     ),

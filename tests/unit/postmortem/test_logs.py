@@ -27,7 +27,7 @@ def wrapped(lines, width=80):
 
 
 CASES = {
-    "one silent rank among those that wait is behind": (WAITING, answer("absent", 2, 9)),
+    "one silent rank among waiting ones is behind": (WAITING, answer("absent", 2, 9)),
     "two silent ranks of eight are both behind": (
         [timed_out(rank, 9) for rank in (0, 1, 2, 4, 5, 7)],
         answer("absent", None, 9, ranks=(3, 6)),

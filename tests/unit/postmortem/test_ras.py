@@ -1,4 +1,4 @@
-"""What NCCL's `ncclras` prints of a running job, as text and as JSON (NCCL 2.24 to 2.30)."""
+"""Output of NCCL's `ncclras` about a running job, as text and as JSON (NCCL 2.24 to 2.30)."""
 
 import json
 from collections import Counter
@@ -181,7 +181,7 @@ CASES = {
         ),
         answer("absent", 2),
     ),
-    "who has aborted may have waited in vain before": (
+    "a rank that aborted may have waited for another before": (
         ran(
             ((1, 4, 8, 32, "ABORT", "MISMATCH"),),
             "  Communicator ranks have different status",

@@ -191,7 +191,7 @@ CASES = {
         ["[rank4] step 10 loss 2.0", *(timed_out(rank, 7) for rank in range(4))],
         answer("absent", 4, 7),
     ),
-    "who came to a monitored barrier in vain does not know who is missing": (
+    "a rank that a monitored barrier gave up on does not know who is missing": (
         [f"{ARRIVED.format(rank)}" for rank in (5, 6)],
         answer("absent", unknown=True),
     ),

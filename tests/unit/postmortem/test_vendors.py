@@ -119,7 +119,7 @@ CASES = {
         ],
         answer("sizes", unknown=True),
     ),
-    "a stream that Ascend waits for in vain shows nobody": (
+    "a stream that timed out on Ascend shows nobody": (
         [
             "EE1002: 2026-09-03-16:50:00.041.231 Stream synchronize timeout. rtDeviceSynchronize execute failed,"
             " reason=[stream sync timeout]",

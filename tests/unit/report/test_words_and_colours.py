@@ -35,7 +35,7 @@ def test_a_layout_is_told_in_words(text, micro_batches, words):
     assert layout_in_words(Layout.parse(text), micro_batches) == words
 
 
-def test_no_two_meanings_share_a_colour_but_those_that_are_never_in_one_figure():
+def test_no_two_meanings_of_one_figure_share_a_colour():
     shared = {}
     for name, colour in COLOURS.items():
         shared.setdefault(colour, []).append(name)

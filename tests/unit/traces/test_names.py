@@ -1,4 +1,4 @@
-"""Kernels that communicate are told from those that compute by their names."""
+"""Kernels that communicate are told from kernels that compute by their names."""
 
 import pytest
 

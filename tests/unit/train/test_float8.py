@@ -1,4 +1,4 @@
-"""Which jobs may multiply in fp8, and what is said of the others."""
+"""Jobs that may multiply in fp8, and what is said of the others."""
 
 import pytest
 import torch

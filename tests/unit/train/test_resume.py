@@ -158,7 +158,7 @@ def test_a_checkpoint_from_beyond_the_last_step_is_no_end_of_the_run(folder, mon
         goes_on(folder, with_key(config, "train.steps", 10)).check(saved)
 
 
-def test_rows_before_the_checkpoint_stay_byte_for_byte_and_those_that_are_lost_are_counted(folder):
+def test_rows_before_the_checkpoint_stay_byte_for_byte_and_lost_ones_are_counted(folder):
     lines = [f'{{"step": {step}, "loss": {5.0 if step else "NaN"}, "ranks": [0, 1]}}\n' for step in range(10)]
     folder.metrics.write_text("".join(lines[:3] + lines[5:]) + '{"step": 10, "lo')
 

@@ -1,4 +1,4 @@
-"""The store of a job: what torch's stores can, for those who know the job's secret, and nothing for anybody else."""
+"""The store of a job: what torch's stores can, for clients that know the job's secret, and nothing for anybody else."""
 
 import contextlib
 import gc
@@ -183,7 +183,7 @@ def test_who_waits_for_a_store_that_ends_is_told(store, another):
     assert "lost the job's store" in said[0]
 
 
-def test_a_store_that_ends_with_patience_answers_those_who_are_still_there_until_they_leave(store, another):
+def test_a_store_that_ends_with_patience_answers_its_clients_until_they_leave(store, another):
     other = another(store)
     store.set("key", "value")
     ending = threading.Thread(target=store.close, args=(60.0,))
@@ -200,7 +200,7 @@ def test_a_store_that_ends_with_patience_answers_those_who_are_still_there_until
     assert not ending.is_alive()
 
 
-def test_a_store_that_ends_does_not_wait_longer_than_it_has_patience_for_those_who_stay(store, another):
+def test_a_store_that_ends_does_not_wait_longer_than_it_has_patience_for_clients_that_stay(store, another):
     other = another(store)
 
     store.close(0.2)

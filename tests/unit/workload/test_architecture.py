@@ -53,7 +53,7 @@ PUBLISHED = [
 @pytest.mark.parametrize(
     ("config", "count", "within"), PUBLISHED, ids=[str(config["model_type"]) for config, _, _ in PUBLISHED]
 )
-def test_the_parameters_are_those_that_the_model_states(config: dict[str, object], count: int, within: float) -> None:
+def test_the_parameters_are_as_many_as_the_model_states(config: dict[str, object], count: int, within: float) -> None:
     assert architecture_of(config).architecture.parameters == pytest.approx(count, rel=within, abs=0)
 
 

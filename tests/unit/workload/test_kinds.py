@@ -53,7 +53,7 @@ def counted(products):
     ],
     ids=["grouped", "wide keys", "chunked", "window", "latent", "indexer", "lightning"],
 )
-def test_the_flops_of_a_kind_are_those_that_torch_counts(kind, products, tokens):
+def test_the_flops_of_a_kind_are_as_many_as_torch_counts(kind, products, tokens):
     assert kind.flops(tokens, causal=False) * tokens == pytest.approx(counted(products(tokens)), rel=0.01)
 
 

@@ -31,7 +31,7 @@ def test_layers_hold_all_parameters(name):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_matrix_products_are_those_that_torch_counts(name):
+def test_matrix_products_are_the_ones_that_torch_counts(name):
     """torch's counter leaves out attention on CPU, so it is the judge of the linear operators."""
     import torch
 

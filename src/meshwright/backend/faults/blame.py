@@ -49,7 +49,7 @@ _REQUESTS = Requests()
 
 
 class StoreBlameBoard:
-    """What the ranks of one group leave word of, as one of them reads it; a board, on which it leaves its own."""
+    """The notes of the ranks of one group, as one of them reads them, and the board for its own."""
 
     def __init__(
         self, store: Any, me: GroupMember, voice: BlamePropagator = OURS, requests: Requests = _REQUESTS

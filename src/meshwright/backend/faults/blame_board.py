@@ -24,7 +24,7 @@ def patience_s(limit_s: float) -> float:
 
 
 class Word(NamedTuple):
-    """Whom a rank blames; `final`: it has given up, and does not look any further.
+    """The rank that a rank blames; `final`: it has given up, and does not look any further.
 
     One that only waits, with patience left, says so for a while: `until_s` of the machine's monotonic clock.
     """
@@ -56,7 +56,7 @@ class BlameBoard(Protocol):
 
 
 class BlamePropagator:
-    """What one rank says in all its groups."""
+    """The blame of one rank, in all its groups."""
 
     def __init__(self) -> None:
         self._boards: weakref.WeakSet[BlameBoard] = weakref.WeakSet()

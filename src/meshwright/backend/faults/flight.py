@@ -33,7 +33,7 @@ class FlightEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GroupFlights(msgspec.Struct, frozen=True, kw_only=True):
-    """What one rank knows of one group; `arrivals` are the last steps entered, by the job's ranks."""
+    """One rank's knowledge of one group; `arrivals` are the last steps entered, by the job's ranks."""
 
     name: str
     description: str
@@ -42,7 +42,7 @@ class GroupFlights(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FlightFile(msgspec.Struct, frozen=True, kw_only=True):
-    """What one rank knew when it wrote its record; `reason` is "" where it was only asked."""
+    """One rank's knowledge when it wrote its record; `reason` is "" where it was only asked."""
 
     rank: int
     pid: int

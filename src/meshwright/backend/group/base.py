@@ -209,7 +209,7 @@ class GroupBase(TorchGroup):
 
     @property
     def broken(self) -> CollectiveError | None:
-        """What broke the group, if anything has."""
+        """The error that broke the group, if one has."""
         return self._engine.broken
 
     def current_call(self) -> str:

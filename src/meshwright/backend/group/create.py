@@ -25,7 +25,7 @@ from .process_group import MeshwrightGroup
 
 
 class _Word(msgspec.Struct, frozen=True, kw_only=True):
-    """What a rank brings to the making of a group, beside what it is."""
+    """A rank's contribution to the making of a group, beside its identity."""
 
     slot_bytes: int
     is_asked: bool  # whether the user asks for slots of this size

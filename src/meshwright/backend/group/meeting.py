@@ -90,7 +90,7 @@ class Meeting:
 
 @dataclass(frozen=True, slots=True)
 class _Heard:
-    """What all ranks have heard from each other, with a digest of it."""
+    """The words of all ranks, with a digest of them."""
 
     digest: str
     said: list[str]

@@ -17,7 +17,7 @@ from .tensors import Outputs, dense, size_bytes
 class MessagesGroup(GroupBase):
     """A group with messages between two of its ranks."""
 
-    _letters = 0
+    _sends_and_receives = 0
 
     def send(self, tensors: Any = None, dst: Any = None, tag: Any = 0, **named: Any) -> Work:
         """Send a tensor to one rank."""
@@ -26,12 +26,12 @@ class MessagesGroup(GroupBase):
         peer = peer_of(dst, self._rank, self._size, "send")
         check_tensors([source], "send")
         source = dense(source)
-        mailbox, parcel = self._engine.mailbox, LineMessage(tag, source.data_ptr(), size_bytes(source))
-        letter = P2PWork(mailbox, f"send to rank {peer}", self._next_letter(), peer, parcel, [source])
+        mailbox, message = self._engine.mailbox, LineMessage(tag, source.data_ptr(), size_bytes(source))
+        work = P2PWork(mailbox, f"send to rank {peer}", self._next_number(), peer, message, [source])
         if profiler._is_profiler_enabled:
-            mark_until_done("send", letter)
-        mailbox.send(letter)
-        return letter
+            mark_until_done("send", work)
+        mailbox.send(work)
+        return work
 
     def recv(self, tensors: Any = None, src: Any = None, tag: Any = 0, **named: Any) -> Work:
         """Receive a tensor from one rank."""
@@ -49,13 +49,13 @@ class MessagesGroup(GroupBase):
         check_targets([tensor], "recv")
         landing = Outputs([tensor])
         name = f"recv from rank {src}" if src is not None else "recv from any rank"
-        mailbox, parcel = self._engine.mailbox, LineMessage(tag, landing.addresses[0], size_bytes(tensor))
-        letter = P2PWork(mailbox, name, self._next_letter(), src, parcel, [tensor], landing.land)
+        mailbox, message = self._engine.mailbox, LineMessage(tag, landing.addresses[0], size_bytes(tensor))
+        work = P2PWork(mailbox, name, self._next_number(), src, message, [tensor], landing.land)
         if profiler._is_profiler_enabled:
-            mark_until_done("recv", letter)
-        mailbox.receive(letter)
-        return letter
+            mark_until_done("recv", work)
+        mailbox.receive(work)
+        return work
 
-    def _next_letter(self) -> int:
-        self._letters += 1
-        return self._letters
+    def _next_number(self) -> int:
+        self._sends_and_receives += 1
+        return self._sends_and_receives

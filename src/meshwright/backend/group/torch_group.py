@@ -130,7 +130,7 @@ class TorchGroup(_ProcessGroup):  # type: ignore[misc]
 
 
 class _Options:
-    """What a caller may read of the options of a backend."""
+    """Options of a backend that a caller may read."""
 
     backend = NAME
     _timeout = timedelta(0)

@@ -1,4 +1,4 @@
-"""Which algorithm a reduction between hosts takes: the cheapest by its closed figures, on the links as measured."""
+"""The algorithm of a reduction between hosts: the cheapest by its closed figures, on the links as measured."""
 
 import functools
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ OTHER_RATE = 2.0  # times as quick or as slow: another link
 
 @dataclass(frozen=True, slots=True)
 class MessageCost:
-    """What a message between hosts costs: `alpha_s`, and `beta_s_per_byte` with all ranks of a host sending at once."""
+    """The cost of a message between hosts: `alpha_s`, and `beta_s_per_byte` while all ranks of a host send."""
 
     alpha_s: float
     beta_s_per_byte: float

@@ -15,7 +15,7 @@ _INFO_BYTES = 192
 
 
 class Carried(NamedTuple):
-    """What one connection has carried."""
+    """The bytes that one connection has carried, and in which time."""
 
     size_bytes: int
     busy_s: float

@@ -1,4 +1,4 @@
-"""Which ranks of a group share a host, as they find when they meet; and which hosts are near each other."""
+"""The ranks of a group by host, as they find when they meet; and which hosts are near each other."""
 
 import os
 import socket
@@ -80,7 +80,7 @@ def _machine() -> str:
 
 
 class _Arrival(msgspec.Struct, frozen=True, kw_only=True):
-    """What a rank brings to a meeting."""
+    """A rank's contribution to a meeting."""
 
     member: GroupMember
     place: ProcessPlace

@@ -23,7 +23,7 @@ UNIFORM_MOST, NEEDED_BITS = (
 
 
 class LocalCalls:
-    """What the ranks of a host call, seen from one of them; `state` holds `first`, `chain` and `asked`."""
+    """The calls of the ranks of a host, seen from one of them; `state` holds `first`, `chain` and `asked`."""
 
     def __init__(
         self, counters: Any, rings: Any, words: int, state: Any, rank: int, members: Sequence[GroupMember]

@@ -115,7 +115,7 @@ static uint64_t place_of(const Group *g, int64_t rank) {
 static void move_from(const Group *g, uint64_t here) {
     cpu_set_t allowed, there;
     if (sched_getaffinity(0, sizeof allowed, &allowed)) return; /* more processors than such a set holds */
-    uint16_t ranks[CPU_SETSIZE + 1] = {0};                      /* one further: at 0 those that do not say */
+    uint16_t ranks[CPU_SETSIZE + 1] = {0};                      /* one further: at 0 the ranks that do not say */
     for (int64_t r = 0; r < g->size; r++) ranks[place_of(g, r)]++;
     uint64_t to = here;
     for (uint64_t i = 1; i <= CPU_SETSIZE; i++)

@@ -61,7 +61,7 @@ class SegmentLayout:
 
     @property
     def calls_words(self) -> int:
-        """How many numbers of 8 bytes a rank has for what it calls: whole lines."""
+        """The number of 8-byte words in which a rank says what it calls: whole lines."""
         return -(-(CALLS * ENTRY + SLOTS * self.ranks) // LINE) * LINE
 
     @property
@@ -72,7 +72,7 @@ class SegmentLayout:
 
     @property
     def own_bytes(self) -> int:
-        """Size of the part that one rank owns: its slots, and its letter box."""
+        """Size of the part that one rank owns: its slots, and its mailbox."""
         return up(self._slots_bytes + (self.ranks - 1) * MAIL_SLOTS * self.mail_bytes)
 
     @property

@@ -131,7 +131,7 @@ class LocalGroup:
 
     @property
     def seen(self) -> int:
-        """What every counter is known to be at least."""
+        """The least value that every counter is known to have."""
         return self.steps[SEEN]
 
     @seen.setter

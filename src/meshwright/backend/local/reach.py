@@ -1,4 +1,4 @@
-"""Find the ranks to share memory with: those whose abstract Unix socket answers (tried, never inferred).
+"""Find the ranks to share memory with: their abstract Unix sockets answer (tried, never inferred).
 
 An abstract socket is reached from its own network namespace, on its own kernel: from containers of one machine that
 share the network too, whatever their process, host name and file system are; never from another machine, even if that
@@ -25,7 +25,7 @@ FULL_S = 5e-3  # before another try at a socket with many before this one
 
 
 class ProcessPlace(msgspec.Struct, frozen=True, kw_only=True):
-    """What a rank says of where it is."""
+    """A rank's statement of where it is."""
 
     door: str  # the name of its socket; empty where it has none
     pretended: str  # the name of the host that it pretends to be on
@@ -33,7 +33,7 @@ class ProcessPlace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reached(msgspec.Struct, frozen=True, kw_only=True):
-    """What a rank has found: `network` and `leader` are the lowest rank in its network, and to share memory with.
+    """A rank's findings: `network` and `leader` are the lowest rank in its network, and to share memory with.
 
     `why` is not empty where a lower rank looks as if it were on this machine, and cannot be shared memory with.
     """

@@ -141,7 +141,7 @@ def _lead(meeting: Meeting, door: Door, host: Sequence[int], memory: SegmentLayo
         with contextlib.ExitStack() as kept:
             connections: dict[int, socket.socket] = {}
             lives = {host[0]: own_life}
-            for rank, connection, life in _those_who_come(meeting, door, host[1:], key, end):
+            for rank, connection, life in _arriving_ranks(meeting, door, host[1:], key, end):
                 connections[rank] = opened.enter_context(connection)
                 lives[rank] = life
                 kept.callback(os.close, life)
@@ -152,7 +152,7 @@ def _lead(meeting: Meeting, door: Door, host: Sequence[int], memory: SegmentLayo
     return Segment(memory, buffer, {place: lives[rank] for place, rank in enumerate(host) if place})
 
 
-def _those_who_come(
+def _arriving_ranks(
     meeting: Meeting, door: Door, ranks: Sequence[int], key: str, end: float
 ) -> Iterator[tuple[int, socket.socket, int]]:
     """Yield each of these ranks with its connection and its sign of life, as they come; strangers are turned away."""

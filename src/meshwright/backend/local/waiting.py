@@ -134,7 +134,7 @@ def nap_s(waited_s: float, pace: LookPace = AWAITED) -> float:
 
 
 class Sign(NamedTuple):
-    """What ends a wait: the counter at `address` has reached `target`, or a descriptor is ready for `events`."""
+    """The end of a wait: the counter at `address` has reached `target`, or a descriptor is ready for `events`."""
 
     address: int = 0
     target: int = 0

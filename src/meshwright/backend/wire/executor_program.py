@@ -33,7 +33,7 @@ class LocalStep:
 
 @dataclass(frozen=True, slots=True)
 class RoundStep:
-    """What the rank does in one round."""
+    """The work of the rank in one round."""
 
     sends: tuple[Message, ...]
     receives: tuple[Message, ...]

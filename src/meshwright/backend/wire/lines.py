@@ -68,7 +68,7 @@ class RankLine(Protocol):
     def ended(self) -> bool:
         """Whether the other end has left, and all that it sent has been read."""
 
-    def write(self, parcel: LineMessage) -> bool:
+    def write(self, message: LineMessage) -> bool:
         """Write the next part of a message; return whether anything was moved."""
 
     def read(self, arrival: Arriving | None, admit: Admit) -> tuple[Arriving | None, bool]:
@@ -85,7 +85,7 @@ class RankLine(Protocol):
 
     @property
     def word(self) -> bytes:
-        """What the other end has said so, b"" where that is nothing, or has not been read."""
+        """The other end's last word, b"" where there is none, or it has not been read."""
 
     def close(self, *, farewell: bool) -> None:
         """Let go of the line; with `farewell`, between two messages, after word that nothing more comes."""
@@ -108,19 +108,19 @@ class SharedLine:
         counters = self._group.counters
         return self._group.has_left(self._peer) and bool(counters[self._in] == counters[self._in + LINE])
 
-    def write(self, parcel: LineMessage) -> bool:
+    def write(self, message: LineMessage) -> bool:
         """Fill the next free slot."""
         group, memory = self._group, self._group.memory
         written = group.counters[self._out]
         if written - group.counters[self._out + LINE] >= MAIL_SLOTS:
             return False
         offset, room = memory.mail_at(group.rank, self._peer, written % MAIL_SLOTS), memory.mail_bytes
-        if parcel.done_bytes is None:
-            HEAD.pack_into(group.buffer, offset, parcel.tag, parcel.size_bytes)
-            offset, room, parcel.done_bytes = offset + HEAD_BYTES, room - HEAD_BYTES, 0
-        length = min(room, parcel.size_bytes - parcel.done_bytes)
-        memmove(group.base + offset, parcel.address + parcel.done_bytes, length)
-        parcel.done_bytes += length
+        if message.done_bytes is None:
+            HEAD.pack_into(group.buffer, offset, message.tag, message.size_bytes)
+            offset, room, message.done_bytes = offset + HEAD_BYTES, room - HEAD_BYTES, 0
+        length = min(room, message.size_bytes - message.done_bytes)
+        memmove(group.base + offset, message.address + message.done_bytes, length)
+        message.done_bytes += length
         if group.fence is not None:
             group.fence()
         group.counters[self._out] = written + 1
@@ -185,13 +185,13 @@ class SocketLine:
         self._word_in = bytearray()
         self._word_bytes = 0  # of the word that is coming
 
-    def write(self, parcel: LineMessage) -> bool:
+    def write(self, message: LineMessage) -> bool:
         """Give the kernel as much as it takes."""
-        if parcel.done_bytes is None:
-            self._head_out = HEAD.pack(parcel.tag, parcel.size_bytes)
-            parcel.done_bytes = 0
-        length = min(MAX_MOVE_BYTES, parcel.size_bytes - parcel.done_bytes)
-        data = (c_char * length).from_address(parcel.address + parcel.done_bytes) if length else b""
+        if message.done_bytes is None:
+            self._head_out = HEAD.pack(message.tag, message.size_bytes)
+            message.done_bytes = 0
+        length = min(MAX_MOVE_BYTES, message.size_bytes - message.done_bytes)
+        data = (c_char * length).from_address(message.address + message.done_bytes) if length else b""
         try:
             count = self._connection.sendmsg((self._head_out, data))
         except BlockingIOError:
@@ -200,7 +200,7 @@ class SocketLine:
             raise LineLost(error.strerror) from None
         of_head = min(count, len(self._head_out))
         self._head_out = self._head_out[of_head:]
-        parcel.done_bytes += count - of_head
+        message.done_bytes += count - of_head
         return count > 0 and not self._head_out  # an empty message is over only with its head
 
     def read(self, arrival: Arriving | None, admit: Admit) -> tuple[Arriving | None, bool]:

@@ -1,9 +1,9 @@
-"""Send and receive: letters of one rank to and from all others, and a box for early ones.
+"""Send and receive between one rank and all others, with a queue of unexpected messages.
 
-A message goes to the first waiting `receive` with its source and tag; one that none of the waiting ones wants, and that
-stands in the way of the next, is put into the box. All of it is one state machine that the waiting thread drives, and a
-thread of its own drives when nobody waits, so that messages in both directions, to many ranks, and receives in any
-order never block each other.
+A message goes to the first posted receive with its source and tag; one that matches none of them, and stands in the
+way of the next, goes to the queue of unexpected messages. All of it is one state machine that the waiting thread
+drives, and a thread of its own drives when nobody waits, so that messages in both directions, to many ranks, and
+receives in any order never block each other.
 """
 
 import contextlib
@@ -44,7 +44,7 @@ class P2PWork(PendingWork):
         name: str,
         number: int,
         peer: int | None,
-        parcel: LineMessage,
+        message: LineMessage,
         tensors: Any,
         landing: Callable[[], None] | None = None,
     ) -> None:
@@ -52,7 +52,7 @@ class P2PWork(PendingWork):
         self.name = name
         self.number = number
         self.peer = peer
-        self.parcel = parcel
+        self.message = message
         self.source: int | None = None
         self.started_s = time.monotonic()
         self._mailbox = mailbox
@@ -115,66 +115,66 @@ class Mailbox:
         self._sending: dict[int, deque[P2PWork]] = {peer: deque() for peer in lines}
         self._waiting: list[P2PWork] = []
         self._coming: dict[int, tuple[Arriving | None, P2PWork | None]] = {}
-        self._early: dict[int, list[UnexpectedMessage]] = {peer: [] for peer in lines}
+        self._unexpected: dict[int, list[UnexpectedMessage]] = {peer: [] for peer in lines}
         self._helper = load_helper()
         self._bells: list[int] = []  # eventfds that nobody uses
-        self._lingering: dict[int, P2PWork | None] = {}  # those of threads that wait in C, and for which letter
+        self._lingering: dict[int, P2PWork | None] = {}  # of threads that wait in C, and for which work
         self._drivers = 0
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
         self._closed = False
         self._has_said = False
 
-    def send(self, letter: P2PWork) -> None:
-        """Start sending; the letter is done once all bytes have left."""
-        assert letter.peer is not None
-        self._start(letter, self._sending[letter.peer].append)
+    def send(self, work: P2PWork) -> None:
+        """Start sending; the work is done once all bytes have left."""
+        assert work.peer is not None
+        self._start(work, self._sending[work.peer].append)
 
-    def receive(self, letter: P2PWork) -> None:
-        """Start receiving; the letter is done once all bytes have come."""
-        self._start(letter, self._post)
+    def receive(self, work: P2PWork) -> None:
+        """Start receiving; the work is done once all bytes have come."""
+        self._start(work, self._post)
 
-    def drive(self, letter: P2PWork, limit_s: float | None) -> None:
-        """Move messages until `letter` is done; raise TimeoutError after `limit_s`."""
-        if letter.done:
+    def drive(self, work: P2PWork, limit_s: float | None) -> None:
+        """Move messages until `work` is done; raise TimeoutError after `limit_s`."""
+        if work.done:
             return
         self._drivers += 1
         try:
             start = moved_s = time.monotonic()
             next_check = start + CHECK_S
-            while not letter.done:
+            while not work.done:
                 if self.push():
                     moved_s = time.monotonic()
                     continue
                 now = time.monotonic()
                 if limit_s is not None and now - start > limit_s:
-                    raise TimeoutError(f"{letter.name} is not done after {limit_s:g} s")
+                    raise TimeoutError(f"{work.name} is not done after {limit_s:g} s")
                 if now > next_check:
                     self._look()
                     next_check = now + CHECK_S
-                self._linger(now - moved_s, letter)
+                self._linger(now - moved_s, work)
         finally:
             self._drivers -= 1
             if self._busy():
                 self._wake.set()
 
-    def _linger(self, waited_s: float, letter: P2PWork | None) -> None:
+    def _linger(self, waited_s: float, work: P2PWork | None) -> None:
         """Wait for something to move: for `CHECK_S` at most, without the helper for a nap.
 
-        Who waits for a letter and has to look for it at first only gives way; where none is waited for, looks are few.
+        A waiter that has to look for its message only yields at first; looks are rare where nobody waits.
         """
-        if letter is not None and waited_s < CROWDED_YIELD_S and not self._wakes(letter):
+        if work is not None and waited_s < CROWDED_YIELD_S and not self._wakes(work):
             os.sched_yield()
             return
-        pace = AWAITED if letter is not None else UNAWAITED
+        pace = AWAITED if work is not None else UNAWAITED
         if self._helper is None:
             time.sleep(nap_s(waited_s, pace))
             return
         with self._lock:
-            signs = [self._lines[peer].room() for peer, letters in self._sending.items() if letters]
+            signs = [self._lines[peer].room() for peer, works in self._sending.items() if works]
             signs += [self._lines[peer].arrival() for peer in self._peers_heard()]
             bell = self._bells.pop() if self._bells else os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-            self._lingering[bell] = letter
+            self._lingering[bell] = work
         wait_any(self._helper, (*signs, Sign(descriptor=bell, events=select.POLLIN)), waited_s, pace)
         with self._lock:
             del self._lingering[bell]
@@ -182,14 +182,14 @@ class Mailbox:
             with contextlib.suppress(BlockingIOError):  # it has not been rung
                 os.eventfd_read(bell)
 
-    def _wakes(self, letter: P2PWork) -> bool:
+    def _wakes(self, work: P2PWork) -> bool:
         """Return whether the waiter of a message is woken when it arrives."""
-        return self._helper is not None and letter.peer is not None and self._lines[letter.peer].wakes
+        return self._helper is not None and work.peer is not None and self._lines[work.peer].wakes
 
     def _ring(self, *, everyone: bool = False) -> None:
         """Wake the waiters whose message is complete, or all waiters."""
-        for bell, letter in self._lingering.items():
-            if everyone or (letter is not None and letter.done):
+        for bell, work in self._lingering.items():
+            if everyone or (work is not None and work.done):
                 os.eventfd_write(bell, 1)
 
     def push(self) -> bool:
@@ -208,8 +208,8 @@ class Mailbox:
                     return
                 self._has_said = True
                 for peer, line in self._lines.items():
-                    letters = self._sending[peer]
-                    if not letters or letters[0].parcel.done_bytes is None:
+                    works = self._sending[peer]
+                    if not works or works[0].message.done_bytes is None:
                         line.say(word)
             finally:
                 self._lock.release()
@@ -242,48 +242,50 @@ class Mailbox:
 
     # ---- under the lock
 
-    def _start(self, letter: P2PWork, enqueue: Callable[[P2PWork], None]) -> None:
+    def _start(self, work: P2PWork, enqueue: Callable[[P2PWork], None]) -> None:
         with self._lock:
             if self.broken is not None:
-                letter.complete(self.broken.of_later_call(letter.name))
+                work.complete(self.broken.of_later_call(work.name))
                 return
-            enqueue(letter)
+            enqueue(work)
             self._progress()
-            self._ring(everyone=not letter.done)  # the waiters of other messages have not heard of this one
-            if letter.done:
+            self._ring(everyone=not work.done)  # the waiters of other messages have not heard of this one
+            if work.done:
                 return
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="meshwright-mail", daemon=True)
             self._thread.start()
         self._wake.set()
 
-    def _post(self, letter: P2PWork) -> None:
-        """Look for a letter's message in the box, or let it wait."""
-        for peer in [letter.peer] if letter.peer is not None else list(self._early):
-            for i, early in enumerate(self._early[peer]):
-                if early.tag == letter.parcel.tag:
-                    del self._early[peer][i]
-                    self._hand_over(letter, peer, early)
+    def _post(self, work: P2PWork) -> None:
+        """Take the message of a receive from the unexpected ones, or post the receive."""
+        for peer in [work.peer] if work.peer is not None else list(self._unexpected):
+            for i, unexpected in enumerate(self._unexpected[peer]):
+                if unexpected.tag == work.message.tag:
+                    del self._unexpected[peer][i]
+                    self._hand_over(work, peer, unexpected)
                     return
-        self._waiting.append(letter)
+        self._waiting.append(work)
 
-    def _hand_over(self, letter: P2PWork, peer: int, early: UnexpectedMessage) -> None:
-        """Give a message from the box to the letter that wants it."""
-        letter.source = peer
-        if early.size_bytes != letter.parcel.size_bytes:
-            letter.complete(self._wrong_size(letter, peer, early.size_bytes))
+    def _hand_over(self, work: P2PWork, peer: int, unexpected: UnexpectedMessage) -> None:
+        """Give an unexpected message to the receive that matches it."""
+        work.source = peer
+        if unexpected.size_bytes != work.message.size_bytes:
+            work.complete(self._wrong_size(work, peer, unexpected.size_bytes))
             return
-        memmove(letter.parcel.address, (c_char * early.size_bytes).from_buffer(early.data), early.size_bytes)
-        letter.complete()
+        memmove(
+            work.message.address, (c_char * unexpected.size_bytes).from_buffer(unexpected.data), unexpected.size_bytes
+        )
+        work.complete()
 
     def _progress(self) -> bool:
         moved = False
-        for peer, letters in self._sending.items():
+        for peer, works in self._sending.items():
             try:
-                while letters and self._lines[peer].write(letters[0].parcel):
+                while works and self._lines[peer].write(works[0].message):
                     moved = True
-                    if letters[0].parcel.is_done:
-                        letters.popleft().complete()
+                    if works[0].message.is_done:
+                        works.popleft().complete()
             except LineLost:
                 return self._lost(peer)
         while self._waiting or self._coming:
@@ -298,7 +300,7 @@ class Mailbox:
 
     def _peers_heard(self) -> list[int]:
         """Return the ranks from which something may come."""
-        wanted = {letter.peer for letter in self._waiting}
+        wanted = {work.peer for work in self._waiting}
         heard = [peer for peer in self._lines if peer in wanted or None in wanted or peer in self._coming]
         return [peer for peer in heard if not self._lines[peer].ended]
 
@@ -317,7 +319,7 @@ class Mailbox:
         def admit(tag: int, size_bytes: int) -> Arriving:
             nonlocal owner
             owner = self._match(peer, tag, size_bytes)
-            return owner.parcel if owner is not None else UnexpectedMessage(tag, size_bytes, bytearray())
+            return owner.message if owner is not None else UnexpectedMessage(tag, size_bytes, bytearray())
 
         place, moved = self._lines[peer].read(place, admit)
         if place is None:
@@ -325,7 +327,7 @@ class Mailbox:
         if isinstance(place, UnexpectedMessage):
             finished = len(place.data) == place.size_bytes
             if finished:
-                self._box(peer, place)
+                self._enqueue_unexpected(peer, place)
         else:
             finished = place.is_done
             if finished and owner is not None:
@@ -337,84 +339,84 @@ class Mailbox:
             self._coming[peer] = (place, owner)
         return moved
 
-    def _box(self, peer: int, early: UnexpectedMessage) -> None:
-        """Keep a message that has come early, unless a letter has asked for it while it came."""
-        for letter in self._waiting:
-            if letter.parcel.tag == early.tag and letter.peer in (None, peer):
-                self._waiting.remove(letter)
-                self._hand_over(letter, peer, early)
+    def _enqueue_unexpected(self, peer: int, unexpected: UnexpectedMessage) -> None:
+        """Keep a message that came before its receive, unless that was posted while it came."""
+        for work in self._waiting:
+            if work.message.tag == unexpected.tag and work.peer in (None, peer):
+                self._waiting.remove(work)
+                self._hand_over(work, peer, unexpected)
                 return
-        self._early[peer].append(early)
+        self._unexpected[peer].append(unexpected)
 
     def _match(self, peer: int, tag: int, size_bytes: int) -> P2PWork | None:
-        """Return the first letter that wants a message that begins, if there is one."""
-        for letter in self._waiting:
-            if letter.parcel.tag == tag and letter.peer in (None, peer):
-                self._waiting.remove(letter)
-                if letter.parcel.size_bytes == size_bytes:
-                    return letter
-                letter.complete(self._wrong_size(letter, peer, size_bytes))
+        """Return the first posted receive that matches a message that begins, if there is one."""
+        for work in self._waiting:
+            if work.message.tag == tag and work.peer in (None, peer):
+                self._waiting.remove(work)
+                if work.message.size_bytes == size_bytes:
+                    return work
+                work.complete(self._wrong_size(work, peer, size_bytes))
                 return None
         return None
 
     # ---- trouble
 
-    def _wrong_size(self, letter: P2PWork, peer: int, size_bytes: int) -> CollectiveMismatch:
-        parcel = letter.parcel
+    def _wrong_size(self, work: P2PWork, peer: int, size_bytes: int) -> CollectiveMismatch:
+        message = work.message
         return CollectiveMismatch(
-            f"{self._members[peer]} sent {size_bytes} bytes with tag {parcel.tag}, "
-            f"{self._me} receives {parcel.size_bytes}"
+            f"{self._members[peer]} sent {size_bytes} bytes with tag {message.tag}, "
+            f"{self._me} receives {message.size_bytes}"
         )
 
     def _lost(self, peer: int) -> bool:
         """Give up, since the connection to `peer` is gone."""
-        letters = self._open()
-        name = (letters[0].name, letters[0].number, letters[0].parcel.size_bytes) if letters else ("messages", 0, 0)
+        works = self._open()
+        name = (works[0].name, works[0].number, works[0].message.size_bytes) if works else ("messages", 0, 0)
         error = self._diagnose_wait([peer], None, name, lambda _: False)
         self._drop(error or CollectiveError(f"{self._members[peer]}: connection lost"))
         return True
 
     def _look(self) -> None:
-        """Give up every letter if one waits for a rank that is dead, gone or late."""
+        """Fail every work if one waits for a rank that is dead, gone or late."""
         with self._lock:
             now = time.monotonic()
-            for letter in self._open():
-                error = None if letter.done else self._why_in_vain(letter, now - letter.started_s)
+            for work in self._open():
+                error = None if work.done else self._why_not_done(work, now - work.started_s)
                 if error is not None:
                     self._drop(error)
                     return
 
-    def _why_in_vain(self, letter: P2PWork, waited_s: float) -> CollectiveError | None:
-        """Return why a letter will never be done, if so; reads what the ranks that have gone left behind."""
+    def _why_not_done(self, work: P2PWork, waited_s: float) -> CollectiveError | None:
+        """Return why a work will never be done, if so; reads what the ranks that have gone left behind."""
 
         def arrived(peer: int) -> bool:
             self._progress()
-            return letter.done or peer not in self._awaited(letter)
+            return work.done or peer not in self._awaited(work)
 
-        awaited = self._awaited(letter)
+        awaited = self._awaited(work)
         gone = all(self._lines[peer].ended for peer in awaited)
-        call = (letter.name, letter.number, letter.parcel.size_bytes)
+        call = (work.name, work.number, work.message.size_bytes)
         return self._diagnose_wait(awaited, None if gone else waited_s, call, arrived)
 
-    def _awaited(self, letter: P2PWork) -> list[int]:
-        """Return the ranks that a letter waits for: of any, those from which something may still come, if there are."""
-        if letter.peer is not None:
-            return [letter.peer]
+    def _awaited(self, work: P2PWork) -> list[int]:
+        """Return the ranks that a work waits for: of any, those from which something may still come, if there are."""
+        if work.peer is not None:
+            return [work.peer]
         return [peer for peer, line in self._lines.items() if not line.ended] or list(self._lines)
 
     def _open(self) -> list[P2PWork]:
-        letters = [*self._waiting, *(letter for letters in self._sending.values() for letter in letters)]
-        return letters + [letter for _, letter in self._coming.values() if letter is not None]
+        works = [*self._waiting, *(work for works in self._sending.values() for work in works)]
+        return works + [work for _, work in self._coming.values() if work is not None]
 
     def _drop(self, error: CollectiveError) -> None:
         self.broken = error
-        for letter in self._open():
-            if not letter.done:
-                letter.complete(error)
+        for work in self._open():
+            if not work.done:
+                work.complete(error)
         self._waiting.clear()
         self._coming.clear()
-        for letters in self._sending.values():
-            letters.clear()
+        for works in self._sending.values():
+            works.clear()
 
     def _busy(self) -> bool:
         return bool(self._waiting or self._coming or any(self._sending.values()))

@@ -26,7 +26,7 @@ HEAD_WORDS = 3  # what a receiver is told of a message: the number of the buffer
 
 
 class DeviceMemory(Protocol):
-    """What ranks of one host share of their devices: buffers of bytes, and marks in the order of their work."""
+    """Device resources that ranks of one host share: buffers of bytes, and marks in the order of their work."""
 
     def allocate(self, size_bytes: int) -> Tensor:
         """Return a buffer of this rank."""
@@ -54,7 +54,7 @@ class DeviceMemory(Protocol):
 
 
 class CudaHandle(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """What opens a buffer of bytes in another process: what torch would pickle of it that is not always the same."""
+    """The handle of a buffer in another process: the parts of torch's pickle that are not always the same."""
 
     size_bytes: int
     offset_bytes: int  # in its storage
@@ -69,7 +69,7 @@ class CudaHandle(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fi
 
 
 class CudaMark(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """What opens an event in another process."""
+    """The handle of an event in another process."""
 
     device: int
     event: bytes

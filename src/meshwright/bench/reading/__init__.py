@@ -1,6 +1,11 @@
 """Files of measurements as people keep them: each format has a reader; the first that finds a table is right.
 
 `read_tables` returns every table of a file; `load_tables` those of collectives by name, for fits.
+
+- before any reader: `text` (unpacked), `prefixes` (launchers' marks off)
+- readers: `nccl_text`, `nccl_json`, `rccl_records`, `deepspeed`, `torch_tables`, `gloo_tables`, `mpi_tools`,
+  `matrices`, `streams`, `separated`; `columns` of nccl-tests are common to several, `tables` is what all return
+- what a table is of: `identify`, `listed_devices`, `nccl_log`
 """
 
 import re

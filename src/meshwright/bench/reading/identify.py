@@ -1,4 +1,4 @@
-"""Which collective a table is of and how many ranks took part, from names, commands, devices, counts and bandwidths.
+"""The collective of a table and its number of ranks, from names, commands, devices, counts and bandwidths.
 
 Only an all-reduce has a bus bandwidth above its algorithm bandwidth: 2(n-1)/n. Gathers, scatters and all-to-alls have
 (n-1)/n, and count the share of one rank; broadcast, reduce and send/receive have 1. What stays open stays unknown.
@@ -79,7 +79,7 @@ def _option(text: str, names: str) -> int | None:
 
 
 class TableIdentity(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a table."""
+    """The known facts of a table."""
 
     collective: str | None = None
     ranks: int | None = None

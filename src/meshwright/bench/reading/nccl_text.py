@@ -30,7 +30,7 @@ _BOUNDS = re.compile(r"Out of bounds values\s*:\s*(\d+)")
 
 @dataclass
 class _Run:
-    """What was said before and around the rows of one table."""
+    """The text before and around the rows of one table."""
 
     named: Named | None = None
     commanded: int | None = None

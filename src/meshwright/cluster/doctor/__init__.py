@@ -2,6 +2,9 @@
 
 `gather_facts()` reads the facts of one node, `exchange.meet_nodes()` those of all nodes of a job together, and each
 check in `CHECKS` is a plain function from those facts to findings.
+
+- `facts` of one node, `exchange` of all; `interfaces` (which one Gloo and NCCL would take)
+- `checks`: from facts to findings; `report`: facts without names, for strangers; `stacks` of running ranks
 """
 
 from .checks import CHECKS, Check, Finding, run_checks

@@ -1,4 +1,4 @@
-"""Which interface Gloo and NCCL would take, by the rules that they follow.
+"""The interface that Gloo and NCCL would take, by the rules that they follow.
 
 Gloo (as torch makes its devices): the names in GLOO_SOCKET_IFNAME, exactly and separated by commas; without it, the
 one that has the address of the own host name; if that address is on no interface, the loopback.

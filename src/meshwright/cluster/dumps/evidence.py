@@ -28,9 +28,7 @@ class GpuEvidence:
 
     models: dict[int, str] = field(default_factory=dict)
     link_rates: dict[int, list[float]] = field(default_factory=dict)  # bytes per second of each NVLink that is up
-    links: dict[int, int] = field(
-        default_factory=dict
-    )  # NVLinks, those that are down too; absent where not all are listed
+    links: dict[int, int] = field(default_factory=dict)  # NVLinks, dead ones too; absent where not all are listed
     memory_bytes: dict[int, int] = field(default_factory=dict)
     domains: dict[int, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)

@@ -28,7 +28,7 @@ INFINIBAND = ("mlx", "hfi", "bnxt_re", "efa", "rdmap", "irdma", "ionic", "cxi")
 
 @dataclass(slots=True)
 class _Found:
-    """What the walk over the tree collects."""
+    """The findings of the walk over the tree."""
 
     version: int
     cpus: dict[int, set[int]] = field(default_factory=dict)  # NUMA node to CPUs
@@ -211,7 +211,7 @@ def _named(device: Device, pci_id: str, catalogue: Catalogue, gpu: str | None) -
 
 
 def _placed(device: Device, found: _Found, cpus: list[Device]) -> Device:
-    """Return the device with its NUMA node, of those that have CPUs, and the CPUs next to it."""
+    """Return the device with its NUMA node, one that has CPUs, and the CPUs next to it."""
     near = [cpu for cpu in cpus if cpu.numa in found.near[device.id]]
     numa = near[0].numa if len(near) == 1 else None
     affinity = near[0].cpu_affinity if len(near) == 1 else format_cores(sorted(found.pus))

@@ -17,7 +17,7 @@ MAX_OBJECTS = 2048
 
 @dataclass(slots=True)
 class Objects:
-    """Which of the file's objects, by gp_index, are what."""
+    """The kinds of the file's objects, by gp_index."""
 
     devices: dict[str, str] = field(default_factory=dict)
     switches: set[str] = field(default_factory=set)

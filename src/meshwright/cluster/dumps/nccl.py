@@ -33,7 +33,7 @@ from .xml import Element, whole_number
 
 @dataclass(slots=True)
 class _Found:
-    """What one host holds."""
+    """The parts of one host."""
 
     cpus: list[Device] = field(default_factory=list)
     devices: list[PciDevice] = field(default_factory=list)

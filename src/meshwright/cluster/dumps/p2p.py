@@ -46,7 +46,7 @@ def without_p2p(text: str) -> str:
 
 
 def from_p2p(text: str, where: str, catalogue: Catalogue, gpu: str | None = None) -> Cluster:
-    """Return the GPUs, a link without a rate for every pair that can copy, and a warning for those that cannot."""
+    """Return the GPUs, a link without a rate for every pair that can copy, and a warning for the pairs that cannot."""
     rows: dict[str, list[str]] = {}
     for line in plain_lines(text):
         tokens = line.text.split()

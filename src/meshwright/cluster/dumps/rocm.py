@@ -132,7 +132,7 @@ def _kind(tables: _Tables, ids: Sequence[str], pair: tuple[int, int], where: str
 
 
 class _Rates:
-    """Rates of the pairs, and what must be said of those that have none."""
+    """Rates of the pairs, and what must be said of pairs without one."""
 
     def __init__(self, catalogue: Catalogue, gpu: str | None) -> None:
         accelerator = catalogue.accelerators[catalogue.shown_key(gpu)] if gpu else None

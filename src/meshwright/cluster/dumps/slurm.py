@@ -35,7 +35,7 @@ class _Tree:
     leaf: dict[str, str] = field(default_factory=dict)  # of nodes
     block: dict[str, str] = field(default_factory=dict)  # of nodes
     aggregated: dict[str, str] = field(default_factory=dict)  # of blocks, the larger block
-    sizes: tuple[int, ...] = ()  # of blocks, in nodes: of a base block, and of those that join several
+    sizes: tuple[int, ...] = ()  # of blocks, in nodes: of a base block, then of blocks that join several
     known: set[str] = field(default_factory=set)
     doubles: list[str] = field(default_factory=list)
 

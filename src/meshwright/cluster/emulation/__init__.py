@@ -8,6 +8,11 @@
 Each node has its own network, host name, /etc/hosts, /dev/shm, /proc and process numbers. The switches live in one more
 network namespace, so nothing of an emulation is visible in the machine's own network, and no two emulations can meet.
 Everything hangs on processes and none on files: when they are gone, the kernel takes namespaces and links away.
+
+- asked for: `spec`, `derive` (from a given cluster), `state` (where it is written down)
+- launcher: `session`, `stream` (a command in the foreground), `protocol`
+- supervisor: `supervisor`, `requests`, `program`, `node`, `links`, `faults`, `loss`
+- Linux: `linux`, `rootless`; `inside`: for programs that run in an emulation
 """
 
 from .session import Emulation, StartedJob

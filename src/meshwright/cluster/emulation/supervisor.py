@@ -27,7 +27,7 @@ from .links import EmulatedFabric
 from .program import EmulatedProgram
 
 _BACKLOG = 16
-_MOST_VISITORS = 64  # of those that have started nothing; with more, the oldest is closed
+_MOST_VISITORS = 64  # connections that have started nothing; with more, the oldest is closed
 
 
 class Supervisor:

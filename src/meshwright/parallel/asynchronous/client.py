@@ -21,7 +21,7 @@ class DroppedError(RefusedError):
 
 
 class Client:
-    """What a worker asks for. Requests that may wait for others go over connections of their own (`exchange`)."""
+    """A worker's requests. The ones that may wait for others go over connections of their own (`exchange`)."""
 
     def __init__(self, addresses: Sequence[str], word: str, silence_s: float) -> None:
         self._life = connect(addresses[0], word)

@@ -47,7 +47,7 @@ class _NotInError(Exception):
 
 
 class RunTerms(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run's mode comes to."""
+    """The rules of a run's mode."""
 
     workers: int  # that the data are cut for; more or fewer may be in
     steps: int

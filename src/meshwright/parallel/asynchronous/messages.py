@@ -67,7 +67,7 @@ class Finish(msgspec.Struct, frozen=True, tag=True):
 
 
 class Contribute(msgspec.Struct, frozen=True, tag=True):
-    """What a lease came to; the servers hold the tensors already. Reply `Closed` once they have been applied."""
+    """The result of a lease; the servers hold the tensors already. Reply `Closed` once they have been applied."""
 
     member: int
     position: int  # which exchange this belongs to, counted from 0
@@ -86,7 +86,7 @@ class Closed(msgspec.Struct, frozen=True, tag=True):
 
 
 class Record(msgspec.Struct, frozen=True, tag=True):
-    """What a worker recorded, as JSON: its last words. Reply `Done`."""
+    """A worker's record, as JSON: its last message. Reply `Done`."""
 
     member: int
     record: str

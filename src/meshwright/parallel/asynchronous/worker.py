@@ -20,7 +20,7 @@ from .pieces import cut_pieces, shaped
 
 
 class Task(Protocol):
-    """What a worker trains."""
+    """The task of a worker."""
 
     @property
     def parameters(self) -> Sequence[Tensor]:
@@ -43,7 +43,7 @@ class Task(Protocol):
 
 
 class WorkerTerms(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker has to know of the mode."""
+    """The mode as a worker sees it."""
 
     fragments: int
     wire: Wire
@@ -78,7 +78,7 @@ class Island:
 
 
 class Worker:
-    """What both modes share: join, do what one is told, join again when one was taken for dead."""
+    """The common part of both modes: join, do what one is told, join again when one was taken for dead."""
 
     def __init__(self, task: Task, client: Client | None, terms: WorkerTerms, *, rank: int, island: Island) -> None:
         self.task, self.terms, self.island = task, terms, island
@@ -215,7 +215,7 @@ class _Exchange(threading.Thread):
 
 
 class _Told(msgspec.Struct):
-    """What a worker says of a lease that it has done."""
+    """A worker's report of a finished lease."""
 
     lease: Lease
     losses: list[float]

@@ -22,10 +22,10 @@ from .wire import Routes, Wire
 
 
 class HeldActivations(NamedTuple):
-    """What a stage keeps of a micro-batch from forward to backward."""
+    """Tensors of a micro-batch that a stage keeps from forward to backward."""
 
     inputs: tuple[Tensor, ...]  # leaves: activations of the stage before
-    outputs: tuple[Tensor, ...]  # those that require gradients
+    outputs: tuple[Tensor, ...]  # outputs that require gradients
 
 
 class Runtime:

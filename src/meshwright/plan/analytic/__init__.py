@@ -1,4 +1,12 @@
-"""Time and memory of layouts, term by term, over arrays: one code for one run and for 100,000 layouts."""
+"""Time and memory of layouts, term by term, over arrays: one code for one run and for 100,000 layouts.
+
+- inputs: `quantities` (arrays of model, machine and layouts), `coefficients` (the constants), `conditions`, `distinct`
+- time: `price` -> `step` -> `layer` -> `products`, `attention`, `adapters`, `sent` -> `collective` -> `torus`; `host`,
+  `optimizers`, `loads` (what each rank of a pipeline has)
+- memory: `memory` of `states` and `kept`, `by_stage`; `fits` (beside the card)
+- measured links: `measured`; a user's runs: `calibration`, `factors`
+- certainty: `seen` (the runs of the fit), `cautions`
+"""
 
 from .coefficients import book
 from .price import NOT_MODELLED, Setting, StepPrices, performance, price_layouts

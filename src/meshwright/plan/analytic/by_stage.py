@@ -13,7 +13,7 @@ from .quantities import Array, Grid, ModelQuantities
 
 
 class StageMemory(msgspec.Struct, frozen=True, kw_only=True):
-    """What one rank of a pipeline holds at its peak."""
+    """The memory of one rank of a pipeline at its peak."""
 
     stage: int
     layers: float  # a fraction where layers do not divide by the virtual stages

@@ -116,7 +116,7 @@ def measured_here(calibration: Calibration, applied: Collection[str]) -> str:
 
 
 def covariance_of(measured: Iterable[tuple[Calibration, Collection[str]]], prior: Array) -> Array:
-    """Return the covariance of all factors' logarithms: measured for those that are applied, else as in `prior`."""
+    """Return the covariance of all factors' logarithms: measured for applied factors, else as in `prior`."""
     names, found = list(FACTORS), prior.copy()
     for calibration, applied in measured:
         own = [calibration.names.index(name) for name in applied]

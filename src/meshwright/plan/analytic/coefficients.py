@@ -97,7 +97,7 @@ Uses = Mapping[str, float | str | list[str | float]]  # a role's fact, its const
 
 
 class StackCoefficients(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What a software stack uses for each role, and what it does where a run does not say.
+    """A software stack's constants for each role, and its defaults where a run does not say.
 
     `like` names the stack whose constants it uses, where it has none of its own: `parse_book` copies what it does not
     say itself. `engine` is the entry of `workload.engines` that says what it can run; "" where that is not known.
@@ -122,7 +122,7 @@ STRANGERS = ("before-2023", "in-2023", "sharded-since-2024", "since-2024")
 
 
 class DeviceCoefficients(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What an accelerator uses; a key "role.precision" or "role@stack" goes before the plain role."""
+    """An accelerator's constants; a key "role.precision" or "role@stack" goes before the plain role."""
 
     accelerators: tuple[str, ...]
     uses: dict[str, float | str | list[str | float]] = {}

@@ -16,7 +16,7 @@ from .quantities import Grid, ModelQuantities, Number
 T = TypeVar("T")
 FEW = 256  # layouts: of fewer, telling them apart takes longer than pricing them
 MOST_KEYS = 2**62
-SPARSE = 4  # keys for each layout: up to so many a table finds the combinations faster than sorting does
+SPARSE = 4  # keys for each layout: up to this many, a table finds the combinations faster than sorting does
 
 # what each part depends on
 RANKS = ("tp", "pp", "dp", "cp")  # how the axes lie

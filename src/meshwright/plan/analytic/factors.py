@@ -71,7 +71,7 @@ SHARES = frozenset({"tp_hidden", "dp_drag", "fsdp_drag"})  # roles that never pa
 
 
 def adjusted(c: Coefficients, factors: Mapping[str, Number]) -> Coefficients:
-    """Return the coefficients with these factors; those that are not named are 1."""
+    """Return the coefficients with these factors; a factor that is not named is 1."""
     changes: dict[str, Number] = {}
     for name, factor in factors.items():
         for role in FACTORS[name].roles:
@@ -86,7 +86,7 @@ def sensitivity(
 ) -> npt.NDArray[np.float64]:
     """Return how the logarithm of each step time follows that of each factor, steps by factors.
 
-    `seconds_of` returns the step times at given factors, of which those that are not named are 1.
+    `seconds_of` returns the step times at given factors; a factor that is not named is 1.
     """
     base = np.log(seconds_of(factors))
     nudged = [{**factors, name: factors.get(name, 1.0) * np.exp(NUDGE)} for name in FACTORS]

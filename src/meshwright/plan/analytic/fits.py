@@ -1,4 +1,4 @@
-"""Whether a layout fits: what it is predicted to need, with a band, beside the memory that the driver shows."""
+"""Fit of a layout: the memory that it is predicted to need, with a band, beside what the driver shows."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
@@ -34,7 +34,7 @@ HELD_ON_CPUS = MemoryTrust(ABOVE, BAND, 0.0)  # every live tensor is known, what
 
 
 class Needed(Protocol):
-    """What a layout needs: numbers, or arrays of them."""
+    """The memory that a layout needs: numbers, or arrays of them."""
 
     @property
     def allocated_bytes(self) -> Number:
@@ -46,7 +46,7 @@ class Needed(Protocol):
 
     @property
     def card_bytes(self) -> Number:
-        """What the driver shows as used."""
+        """The memory that the driver shows as used."""
 
 
 def fit_verdicts(needed: Needed, capacity_bytes: Number, trust: MemoryTrust) -> Number:

@@ -25,7 +25,7 @@ ASSUMED_LINK_RATE = 16e9  # PCIe 3, the slowest of them
 
 
 class HostShare(TypedDict):
-    """What one GPU has of its node's host, as fields of `Machine`."""
+    """One GPU's share of its node's host, as fields of `Machine`."""
 
     host_rate: float
     host_memory_rate: float
@@ -33,7 +33,7 @@ class HostShare(TypedDict):
 
 
 class HostFigures(NamedTuple):
-    """What is known of a node's host: rates in bytes per second, None where the catalogue does not know."""
+    """Figures of a node's host: rates in bytes per second, None where the catalogue does not know."""
 
     link_rate: float | None  # of one GPU to it
     memory_rate: float | None  # of its memory

@@ -4,7 +4,7 @@ Without recomputation a layer keeps, a token: what enters both norms and what le
 values before and after the rotation, the attention's output and a log-sum a head, and of a network of width f what
 enters and what leaves its activation function (Korthikanti et al. 2022, arXiv 2205.05198, section 4, with flash
 attention and gates). Inputs of products are kept in 8 bits where the stack's fp8 kernels do so. A layer with experts
-keeps besides the rows that were sent to its experts and those that came back.
+keeps besides the rows that were sent to its experts and the rows that came back.
 """
 
 from typing import NamedTuple
@@ -79,7 +79,7 @@ def layer_bytes(
 
 
 def is_again(c: Coefficients, module: str) -> Number:
-    """Return 1 where a module is named among those that selective recomputation computes again, else 0."""
+    """Return 1 where selective recomputation computes a module again, by name, else 0."""
     return np.floor(c.modules_again / 2.0 ** PLACES[module]) % 2.0
 
 

@@ -23,7 +23,7 @@ SELECTIVE, FULL = RECOMPUTES.index("selective"), RECOMPUTES.index("full")
 
 @dataclass(frozen=True, slots=True)
 class RankLoad:
-    """What one rank of the pipeline of every layout holds; numbers of layers may be fractions where stages are cut."""
+    """The load of one rank of the pipeline of every layout; numbers of layers may be fractions where stages are cut."""
 
     dense: Number  # layers without experts
     moe: Number  # layers with experts
@@ -199,7 +199,7 @@ def _known_loads(model: ModelQuantities, grid: Grid, micro_batches: Number, stag
 def without_experts(model: ModelQuantities, start: Number, first: Number, count: Number) -> Number:
     """Return the layers without experts among `count` of a rank, the `first` of which begin at layer `start`.
 
-    Those that lead the model are where they are; others, among layers with experts, are spread evenly.
+    Leading ones are where they are; others, among layers with experts, are spread evenly.
     """
     dense = np.where(model.experts > 0, model.leading, 0.0)
     mixed = (model.layers - model.moe_layers - dense) / np.maximum(model.layers - dense, 1.0)

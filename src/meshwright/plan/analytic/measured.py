@@ -46,7 +46,7 @@ def on_measured_links(
 
 
 def _share_of_others(of_ring: Number, ranks: int, nodes: Number) -> Number:
-    """Return how fast the network is by an all-reduce's bus bandwidth, in those that a ring reaches elsewhere.
+    """Return how fast the network is by an all-reduce's bus bandwidth over what a ring reaches elsewhere.
 
     More than a ring can is a tree's, which over two or three nodes sends less; whatever is below may be either's.
     """

@@ -102,7 +102,7 @@ def stage_memory(
 
 
 class Weights(NamedTuple):
-    """What a rank holds of weights, gradients and moments, and what comes and goes of them where that is known."""
+    """A rank's weights, gradients and moments, and the part of them that comes and goes where that is known."""
 
     states: States
     gathered: Gathered | None

@@ -48,7 +48,7 @@ OWN_NOT_MODELLED = (  # of what our engine is known to do
 
 
 class Setting(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What all layouts of a grid share: the model, the machines, the batch and the software."""
+    """The common part of all layouts of a grid: the model, the machines, the batch and the software."""
 
     architecture: Architecture
     cluster: Cluster
@@ -333,7 +333,7 @@ def peak_flops_per_s(peaks: Mapping[str, float], precision: str, *, where: str) 
 def block_scaling_lacks(peaks: Mapping[str, float], precision: str, *, where: str) -> str:
     """Return why an accelerator does not multiply a format with a scale for each block; "" where it does.
 
-    Tensor cores that take such scales are those that multiply four bits too (Blackwell, MI350); nvfp4 is NVIDIA's.
+    Tensor cores that take such scales multiply four bits too (Blackwell, MI350); nvfp4 is NVIDIA's.
     """
     if precision == "mxfp8" and "fp4" not in peaks:
         return "its tensor cores take no scales of blocks, as Blackwell's and MI350's do; fp8 is what it has"

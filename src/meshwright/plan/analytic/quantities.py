@@ -48,7 +48,7 @@ class ModelQuantities:
     latent_kept: Number  # likewise of latent attention's ranks, not cut
     turned: Number  # of `attention_kept`, queries and keys before the rotation
     lifted_kept: Number  # of `attention_kept`, what comes out of latent attention's ranks
-    lifted_weights: Number  # of `attention_weights`, those that lift it
+    lifted_weights: Number  # of `attention_weights`, the matrices that lift it
     # of layers of other kinds; means over all layers
     bare_layers: Number = 0.0  # without a network
     dense_share: Number = 1.0  # of the layers without experts, those with a network
@@ -60,9 +60,9 @@ class ModelQuantities:
     projected: Number = 0.0  # columns of the projections into the mixer
     mixer_out: Number = 0.0  # columns of the output projections
     full_scores: Number = 1.0  # scores of layers that see the whole sequence, in those of `heads` in every layer
-    near_scores: Number = 0.0  # likewise of those that see `window` tokens
+    near_scores: Number = 0.0  # likewise of layers that see `window` tokens
     window: Number = np.inf
-    chunk_scores: Number = 0.0  # likewise of those that see their chunk of `chunk` tokens
+    chunk_scores: Number = 0.0  # likewise of layers that see their chunk of `chunk` tokens
     chunk: Number = np.inf
     recurrent_flops: Number = 0.0  # of a token, forward: state-space layers and linear attention, indexers' short part
     recurrent_kept: Number = 0.0  # elements of a token that the recurrences' kernels keep

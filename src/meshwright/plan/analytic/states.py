@@ -65,7 +65,7 @@ def _dense_layer(model: ModelQuantities, grid: Grid, load: RankLoad) -> Number:
 
 
 def _ends(model: ModelQuantities, grid: Grid, load: RankLoad) -> Number:
-    """Return the parameters of embedding and output, those that this rank has; a tied matrix is on both ends."""
+    """Return the parameters of embedding and output that this rank has; a tied matrix is on both ends."""
     table = model.vocab * model.hidden
     tied = model.head_parameters < table
     output = np.where(tied & (load.embedding > 0), 0.0, table) * load.output

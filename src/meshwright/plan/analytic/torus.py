@@ -23,7 +23,7 @@ class OnTorus:
 
     share: Number  # of all links of a node, that its rings use
     hops: Number  # steps of a gather
-    cut: Number  # seconds of an all-to-all, in those that a rank's bytes take on all links of its node
+    cut: Number  # seconds of an all-to-all over the seconds that a rank's bytes take on all links of its node
 
 
 def on_torus(sides: Sequence[int], ranks: Number, step: Number) -> OnTorus:

@@ -26,7 +26,7 @@ LOSS_BYTES = 16  # the loss and whether to stop, in float64
 
 
 class StepInputs(msgspec.Struct, frozen=True, kw_only=True):
-    """What a step's price depends on besides the layout."""
+    """The inputs of a step's price besides the layout."""
 
     workload: Workload  # of one micro-batch of the layout
     global_batch: int
@@ -47,7 +47,7 @@ class Times:
 
     @property
     def stretch(self) -> float:
-        """How many times longer operators take than on a processor of their own."""
+        """The slowdown of operators against a processor of their own."""
         return statistics.median(t.stretch for t in self._measured)
 
     def of(self, operator: Operator) -> tuple[float, float]:

@@ -130,7 +130,7 @@ def _target(layout: Layout, inputs: StepInputs, grid: PipelineGrid) -> StageTarg
 
 
 class CutLink(NamedTuple):
-    """What messages of some size cost at a cut, and how many pipelines share a link there."""
+    """The cost of messages of some size at a cut, and how many pipelines share a link there."""
 
     work_s: float  # of a message, for both its ends
     all_s: float  # until all that are under way at once are there

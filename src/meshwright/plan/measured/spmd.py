@@ -40,7 +40,7 @@ LOSS = Comm(axis="world", collective="all_reduce", bytes=LOSS_BYTES, calls=0, on
 
 
 class LayerPart(NamedTuple):
-    """What one layer does in a pass: gather its weights, compute, wait for its activations, scatter its gradients."""
+    """One layer in a pass: gather its weights, compute, wait for its activations, scatter its gradients."""
 
     compute_s: float
     weights: tuple[Comm, ...] = ()

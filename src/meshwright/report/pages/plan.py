@@ -2,20 +2,20 @@
 
 from ...cluster.graph import Cluster
 from ...cluster.svg import cluster_svg
-from ...layout import Machines, Plan
+from ...layout import Fits, Machines, Plan
 from ...timeline import Performance, Timeline
 from ...units import format_bytes, format_time
 from ..compare import PARTS
 from ..document import Cell, Drawing, Lines, Page, Section, Table, section, table
 from ..figures import parts_figure
 from ..lanes import lanes_figure
-from ..sections import alternatives_section, caveats_section, layout_section
+from ..sections import FITS_TEXT, alternatives_section, caveats_section, layout_section
 from ..words import layout_in_words
 
 HIDDEN = {"hidden communication": "hidden_comm_s"}
 
 
-def plan_page(plan: Plan, *, title: str, timeline: Timeline | str, node: Cluster) -> Page:
+def plan_page(plan: Plan, *, title: str, timeline: Timeline | str, node: Cluster, fits: Fits) -> Page:
     """Return the page of a plan: `timeline` is its simulated step or why there is none, `node` one of its machines."""
     predicted = plan.predicted
     sections = (
@@ -23,7 +23,7 @@ def plan_page(plan: Plan, *, title: str, timeline: Timeline | str, node: Cluster
         section("Predicted", _table(predicted), parts_figure({"predicted": predicted})),
         _timeline(timeline),
         layout_section(plan),
-        alternatives_section(plan),
+        alternatives_section(plan, fits),
         section("One node of the cluster", Drawing(title=node.name, svg=cluster_svg(node)) if node.devices else None),
         caveats_section(predicted),
     )
@@ -31,6 +31,7 @@ def plan_page(plan: Plan, *, title: str, timeline: Timeline | str, node: Cluster
     verdict = (
         f"{plan.layout}: {format_time(predicted.step_time_s)} a step{band}, "
         f"{format_bytes(predicted.peak_memory_bytes_per_gpu)} on each of {plan.layout.world_size:,} ranks"
+        f"{'' if fits == 'fits' else f', which {FITS_TEXT[fits]}'}"
     )
     return Page(title=title, verdict=verdict, sections=tuple(s for s in sections if s is not None), kind="plan")
 

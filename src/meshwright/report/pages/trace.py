@@ -25,6 +25,7 @@ LABELS = {
     "other_s": "  copies to the host",
     "hidden_comm_s": "hidden communication",
 }
+MEDIANS = "medians over steps and ranks, which need not add up"
 
 
 def trace_page(ranks: Sequence[Sequence[RankTrace]], summary: TraceSummary, title: str) -> Page:
@@ -96,7 +97,7 @@ def _shares_table(found: Shares) -> Table:
         value = getattr(found, field)
         part = value / found.step_s
         rows.append([Cell(label), Cell(format_time(value), value), Cell(f"{part:.1%}", part)])
-    note = "medians over steps and ranks, which need not add up; a step lasts from its start to the start of the next"
+    note = f"{MEDIANS}; a step lasts from its start to the start of the next"
     return table(("", "median", "of the step"), rows, note=note)
 
 

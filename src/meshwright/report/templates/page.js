@@ -54,12 +54,18 @@ function legendHeight({ traces, layout }) {
   return 28 * (Math.ceil(names.length / columns) - 1);
 }
 
+// The cells of a mesh are square: where a phone makes them small, no room is left empty above and below.
+function meshHeight({ traces }, place) {
+  const mesh = traces.find((trace) => trace.type === "heatmap");
+  const cell = mesh ? (place.offsetWidth - 60) / mesh.z[0].length : Infinity;
+  return Math.min(place.offsetHeight, Math.max(150, 100 + cell * (mesh?.z.length ?? 1)));
+}
+
 function draw(source) {
   if (drawn.has(source)) return;
   const figure = narrowed(JSON.parse(source.textContent));
   const place = document.getElementById(source.dataset.plot);
-  const more = legendHeight(figure);
-  if (more) place.style.height = `${place.offsetHeight + more}px`;
+  place.style.height = `${meshHeight(figure, place) + legendHeight(figure)}px`;
   drawn.set(source, { place, figure });
   Plotly.newPlot(place, figure.traces, themed(figure.layout), {
     responsive: true,

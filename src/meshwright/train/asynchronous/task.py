@@ -30,7 +30,7 @@ WARM_UP_SHARES = 5
 
 
 class WorkerRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What one worker hands in at the end."""
+    """One worker's report at the end."""
 
     rank: int
     parts: dict[str, float]  # seconds of one share, exchanges shared out

@@ -1,1 +1,6 @@
-"""Checkpoints: a folder each, safetensors data and a JSON manifest with checksums, renamed into place last."""
+"""Checkpoints: a folder each, safetensors data and a JSON manifest with checksums, renamed into place last.
+
+- `folder`, `manifest`, `pieces`: what lies on the disk
+- `saver` writes beside the training, `state` goes between it and an engine
+- `huggingface`: to and from its format
+"""

@@ -71,7 +71,7 @@ class StoredTensor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class CheckpointFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What a checkpoint says beside its tensors: enough to go on as if nothing had happened."""
+    """The state of a run beside its tensors: enough to go on as if nothing had happened."""
 
     step: Count  # optimiser steps that are done
     seed: int = 0  # of the data order
@@ -89,7 +89,7 @@ class CheckpointFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
 
 
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What a checkpoint holds; written last."""
+    """The content of a checkpoint; written last."""
 
     facts: CheckpointFacts
     files: dict[FileName, StoredFile]

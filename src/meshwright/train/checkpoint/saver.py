@@ -29,7 +29,7 @@ LOOK_S = 0.02  # between looks for another rank's part
 
 
 class RankPart(msgspec.Struct, frozen=True):
-    """What one rank wrote, or why it could not."""
+    """The files of one rank, or why it could not write them."""
 
     problem: str = ""
     name: str = ""

@@ -19,7 +19,7 @@ CHUNKED = frozenset({"chunked_attention"})
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """What sets a family apart from Llama."""
+    """The differences of a family from Llama."""
 
     gated: Switch = True
     layer_norm: bool = False  # weight and bias

@@ -39,7 +39,7 @@ def terms(given, *texts):
 
 
 def gpt(billions, layers, hidden):
-    """Return a model of ZeRO-Offload's table 3, GPT-2 of so many layers and features."""
+    """Return a model of ZeRO-Offload's table 3, GPT-2 of these layers and features."""
     found = Architecture(
         name=f"gpt-{billions}b", vocab_size=50257, hidden_size=hidden, intermediate_size=4 * hidden,
         num_hidden_layers=layers, num_attention_heads=hidden // 128, num_key_value_heads=hidden // 128, gated=False,

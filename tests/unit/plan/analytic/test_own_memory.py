@@ -1,4 +1,4 @@
-"""What `plan` says of our own engine's memory: as `train`'s planner, and as autograd keeps in a real forward."""
+"""Memory of our own engine in `plan`: as `train`'s planner, and as autograd keeps in a real forward."""
 
 import pytest
 import torch

@@ -79,7 +79,7 @@ def split_all(tensors, split, ranks):
 
 
 def write_checkpoint(folder, tensors, split="replicated", ranks=1, facts=FACTS):
-    """Write a checkpoint as so many ranks would, one after the other."""
+    """Write a checkpoint as the ranks of a job would, one after the other."""
     folder.mkdir(parents=True)
     files, tables = {}, []
     for rank, pieces in enumerate(split_all(tensors, SPLITS[split], ranks)):

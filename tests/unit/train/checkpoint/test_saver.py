@@ -155,7 +155,7 @@ def test_a_checkpoint_whose_data_are_damaged_is_set_aside_and_saved_anew(folder,
 
 
 @pytest.mark.parametrize("by", ["an earlier process", "this process"])
-def test_a_damaged_checkpoint_counts_for_none_of_those_that_are_kept(folder, by):
+def test_a_damaged_checkpoint_counts_for_none_of_the_kept_ones(folder, by):
     mine = pieces_of(shards())
     saver = Saver(folder, keep_last=2)
     for step in (10, 20, 30, 40):

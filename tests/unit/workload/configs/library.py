@@ -182,7 +182,7 @@ def _others(value: object) -> list[object]:
 
 
 def derived(kind: str, values: Mapping[str, Any]) -> set[str]:
-    """Return the keys that the class works out from others: those that change when another one does."""
+    """Return the keys that the class works out from others: they change when another one does."""
     found = set()
     for name, times in (("hidden_size", 2), ("num_attention_heads", 2), ("num_hidden_layers", 2)):
         for key in ALIASES[name]:

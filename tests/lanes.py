@@ -1,0 +1,50 @@
+"""The fast tests in lanes that run at a time: `python -m tests.lanes`, or `make test`.
+
+Unit tests take a processor, tests of several processes mostly wait: two of their files at a time. Emulated clusters and
+killed jobs are a lane of their own, since each looks at what another of them has left on the machine.
+"""
+
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+TESTS = Path(__file__).parent
+EMULATED = sorted(TESTS.glob("multiproc/test_emulate*.py"))
+ALONE = {"unit", "multiproc"}
+LANES = {
+    "ranks": [TESTS / "multiproc", *(f"--ignore={path}" for path in EMULATED), "-n", "2", "--dist", "loadfile"],
+    "unit": [TESTS / "unit"],
+    "others": [*sorted(path for path in TESTS.iterdir() if path.is_dir() and path.name not in ALONE), *EMULATED],
+}
+
+
+def main(*options: str) -> int:
+    """Run all lanes, the first with its output as it comes, and return 0 where all passed, else the worst exit code."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    with tempfile.TemporaryDirectory() as folder:
+        logs = {name: Path(folder, name) for name in LANES}
+        started = {name: start(name, options, logs[name]) for name in LANES}
+        try:
+            codes = [process.wait() for process in started.values()]
+        finally:
+            for process in started.values():
+                process.terminate()
+                process.wait()
+        for name in list(LANES)[1:]:
+            sys.stdout.write(f"\n{name}\n{logs[name].read_text()}")
+    return max(code if code >= 0 else 128 - code for code in codes)
+
+
+def start(name: str, options: tuple[str, ...], log: Path) -> subprocess.Popen[bytes]:
+    """Start the tests of a lane; all but the first write to a file."""
+    command = [sys.executable, "-m", "pytest", "-m", "not slow", *map(str, LANES[name]), *options]
+    if name == next(iter(LANES)):
+        return subprocess.Popen(command, cwd=TESTS.parent)
+    with log.open("wb") as file:
+        return subprocess.Popen(command, cwd=TESTS.parent, stdout=file, stderr=subprocess.STDOUT)
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

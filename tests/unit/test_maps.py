@@ -1,0 +1,24 @@
+"""The docstring of each package is a map of it: a reader who opens a folder sees what lies in which file."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[2] / "src" / "meshwright"
+FOLDERS = sorted(path.parent for path in PACKAGE.rglob("__init__.py"))
+
+
+def contents(folder: Path) -> set[str]:
+    """Return the names of the modules and packages in a folder."""
+    modules = {path.stem for path in folder.glob("*.py")} - {"__init__"}
+    return modules | {path.parent.name for path in folder.glob("*/__init__.py")}
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: str(folder.relative_to(PACKAGE)))
+def test_the_docstring_of_a_package_names_all_that_lies_in_it(folder):
+    text = ast.get_docstring(ast.parse((folder / "__init__.py").read_text())) or ""
+    named = set(re.findall(r"\w+", text))
+
+    assert contents(folder) - named == set()
