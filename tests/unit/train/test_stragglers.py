@@ -62,7 +62,7 @@ def test_where_ranks_share_cores_only_work_that_waiting_does_not_explain_makes_o
 
 
 def shared_cores(rng, detector, seconds, start_s, *, step_s=0.025, **slow):
-    """Let ranks that share cores work for a while; return those that were named, and when it is then."""
+    """Let ranks that share cores work for a while; return the ranks that were named, and the time at the end."""
     found, now_s = [], start_s
     while now_s < start_s + seconds:
         now_s += step_s
