@@ -2,7 +2,8 @@
 
 - `detect`: which reader a file gets; `pasted`: text as people paste it; `unread`: outputs that are refused by name
 - NVIDIA: `nvidia` with `matrix`, `p2p`, `names`, `evidence`; `nccl` (XML) with `nccl_links`, `nccl_log`
-- AMD: `rocm`; any vendor: `hwloc` with `hwloc_links`, `lspci`, `lspci_tree`, `numactl`
+- AMD: `rocm`; Intel, Huawei and others: `other_makers`
+- any vendor: `hwloc` with `hwloc_links`, `lspci`, `lspci_tree`, `numactl`
 - networks: `ibnet`, `slurm` with `hostlist` and `yaml`, `kubernetes`
 - `merge`: several dumps as one cluster; `xml`: without its dangers
 """
