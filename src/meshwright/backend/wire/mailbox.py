@@ -20,6 +20,7 @@ from typing import Any
 
 from ..faults.failures import CollectiveError, CollectiveMismatch
 from ..group.futures import WorkFuture
+from ..group.signature import dtype_name
 from ..group.work import PendingWork
 from ..hosts.placement import GroupMember
 from ..local.helper import load_helper
@@ -270,8 +271,8 @@ class Mailbox:
     def _hand_over(self, letter: P2PWork, peer: int, early: UnexpectedMessage) -> None:
         """Give a message from the box to the letter that wants it."""
         letter.source = peer
-        if early.size_bytes != letter.parcel.size_bytes:
-            letter.complete(self._wrong_size(letter, peer, early.size_bytes))
+        if error := self._unlike(letter, peer, early.size_bytes, early.dtype_number):
+            letter.complete(error)
             return
         memmove(letter.parcel.address, (c_char * early.size_bytes).from_buffer(early.data), early.size_bytes)
         letter.complete()
@@ -314,17 +315,23 @@ class Mailbox:
         """Read the next part of what comes from `peer`; return False if there is none."""
         place, owner = self._coming.get(peer, (None, None))
 
-        def admit(tag: int, size_bytes: int) -> Arriving:
+        def admit(tag: int, size_bytes: int, dtype_number: int) -> Arriving:
             nonlocal owner
-            owner = self._match(peer, tag, size_bytes)
-            return owner.parcel if owner is not None else UnexpectedMessage(tag, size_bytes, bytearray())
+            owner = self._match(peer, tag)
+            error = self._unlike(owner, peer, size_bytes, dtype_number) if owner is not None else None
+            if owner is not None and error is None:
+                return owner.parcel
+            if owner is not None:
+                owner.complete(error)
+                owner = None
+            return UnexpectedMessage(tag, size_bytes, dtype_number, bytearray(), is_refused=error is not None)
 
         place, moved = self._lines[peer].read(place, admit)
         if place is None:
             return moved
         if isinstance(place, UnexpectedMessage):
             finished = len(place.data) == place.size_bytes
-            if finished:
+            if finished and not place.is_refused:
                 self._box(peer, place)
         else:
             finished = place.is_done
@@ -339,31 +346,30 @@ class Mailbox:
 
     def _box(self, peer: int, early: UnexpectedMessage) -> None:
         """Keep a message that has come early, unless a letter has asked for it while it came."""
-        for letter in self._waiting:
-            if letter.parcel.tag == early.tag and letter.peer in (None, peer):
-                self._waiting.remove(letter)
-                self._hand_over(letter, peer, early)
-                return
-        self._early[peer].append(early)
+        letter = self._match(peer, early.tag)
+        if letter is None:
+            self._early[peer].append(early)
+        else:
+            self._hand_over(letter, peer, early)
 
-    def _match(self, peer: int, tag: int, size_bytes: int) -> P2PWork | None:
-        """Return the first letter that wants a message that begins, if there is one."""
+    def _match(self, peer: int, tag: int) -> P2PWork | None:
+        """Return the first letter that waits for a message with this tag, if there is one; it waits no more."""
         for letter in self._waiting:
             if letter.parcel.tag == tag and letter.peer in (None, peer):
                 self._waiting.remove(letter)
-                if letter.parcel.size_bytes == size_bytes:
-                    return letter
-                letter.complete(self._wrong_size(letter, peer, size_bytes))
-                return None
+                return letter
         return None
 
     # ---- trouble
 
-    def _wrong_size(self, letter: P2PWork, peer: int, size_bytes: int) -> CollectiveMismatch:
+    def _unlike(self, letter: P2PWork, peer: int, size_bytes: int, dtype_number: int) -> CollectiveMismatch | None:
+        """Return how a message differs from what a letter asks for, if it does."""
         parcel = letter.parcel
+        if (parcel.size_bytes, parcel.dtype_number) == (size_bytes, dtype_number):
+            return None
         return CollectiveMismatch(
-            f"{self._members[peer]} sent {size_bytes} bytes with tag {parcel.tag}, "
-            f"{self._me} receives {parcel.size_bytes}"
+            f"{self._members[peer]} sent {size_bytes} bytes ({dtype_name(dtype_number)}) with tag {parcel.tag}, "
+            f"{self._me} receives {parcel.size_bytes} ({dtype_name(parcel.dtype_number)})"
         )
 
     def _lost(self, peer: int) -> bool:
