@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 
 import meshwright  # noqa: F401  (registers the backend)
-from meshwright.backend.faults.failures import RankFailure
+from meshwright.backend.faults.failures import CollectiveMismatch, RankFailure
 from meshwright.backend.local.waiting import CHECK_S
 from tests.multiproc.test_backend_collectives import group, values
 
@@ -105,6 +105,38 @@ def wrong_size(rank, world_size, store):
             except RuntimeError as error:
                 return str(error)
     return ""
+
+
+def of_other_types(rank, world_size, store, per_host, comes_early):
+    """Send twice in another type than is received, then in the same."""
+    told = []
+    with group(rank, world_size, store, per_host=per_host):
+        if rank == 0:
+            for dtype in (torch.int32, torch.float16, torch.float32):
+                dist.send(torch.ones(4 if dtype != torch.float16 else 8, dtype=dtype), 1)
+            dist.send(torch.ones(1), 1, tag=1)
+        else:
+            if comes_early:
+                dist.recv(torch.ones(1), 0, tag=1)
+            got = torch.zeros(4)
+            for _ in range(2):
+                with pytest.raises(CollectiveMismatch) as found:
+                    dist.recv(got, 0)
+                told.append(str(found.value))
+            dist.recv(got, 0)
+            assert got.tolist() == [1, 1, 1, 1]
+        dist.barrier()
+    return told
+
+
+@pytest.mark.parametrize("comes_early", [False, True])
+@pytest.mark.parametrize("per_host", [None, 1])
+def test_a_message_of_another_element_type_is_told_and_the_next_is_received(rank_pool, per_host, comes_early):
+    _, told = rank_pool(2).run(of_other_types, per_host, comes_early)
+
+    for message, name in zip(told, ("int32", "float16"), strict=True):
+        assert f"sent 16 bytes ({name}) with tag 0" in message
+        assert "receives 16 (float32)" in message
 
 
 @pytest.mark.parametrize("world_size", [2, 3, 4])

@@ -8,8 +8,10 @@ import threading
 import time
 
 import pytest
+import torch
 
 from meshwright.backend.faults.failures import CollectiveError
+from meshwright.backend.group.signature import dtype_number
 from meshwright.backend.hosts.placement import GroupMember
 from meshwright.backend.local import waiting
 from meshwright.backend.local.helper import load_helper
@@ -19,6 +21,7 @@ from meshwright.backend.wire.lines import HEAD, SocketLine, UnexpectedMessage
 from meshwright.backend.wire.mailbox import LineMessage, Mailbox, P2PWork
 
 MEMBERS = [GroupMember(rank, rank, "here", "here", 1, (0,)) for rank in range(3)]
+UINT8 = dtype_number(torch.uint8)
 needs_helper = pytest.mark.skipif(load_helper() is None, reason="the C helper cannot be built here")
 
 
@@ -32,7 +35,7 @@ class ByHand:
         self.arrived = ctypes.c_uint64(0)
 
     def arrives(self, tag, size_bytes, *parts):
-        self.head, self.parts = (tag, size_bytes), list(parts)
+        self.head, self.parts = (tag, size_bytes, UINT8), list(parts)
         self.arrived.value = 1
 
     def room(self):
@@ -62,7 +65,7 @@ class ByHand:
 
 
 def work(mailbox, buffer, tag, peer=None):
-    message = LineMessage(tag, ctypes.addressof(buffer), len(buffer))
+    message = LineMessage(tag, ctypes.addressof(buffer), len(buffer), UINT8)
     direction = "recv" if peer is None else "send"
     return P2PWork(mailbox, direction, 1, peer, message, [], lambda: buffer)  # it lives as long as its work
 
@@ -114,7 +117,7 @@ def test_messages_of_ranks_that_have_left_since_are_all_received(monkeypatch, pe
     mailbox, lines = from_two_ranks_that_may_leave()
     buffers = [ctypes.create_string_buffer(4) for _ in peers]
     works = [
-        P2PWork(mailbox, "recv", 1, peer, LineMessage(8, ctypes.addressof(buffer), 4), [])
+        P2PWork(mailbox, "recv", 1, peer, LineMessage(8, ctypes.addressof(buffer), 4, UINT8), [])
         for peer, buffer in zip(peers, buffers, strict=True)
     ]
     mailbox.receive(works[0])
@@ -187,13 +190,13 @@ class Sips:
 
 
 def test_an_empty_message_is_not_done_before_its_whole_head_has_left():
-    connection, message = Sips(), LineMessage(5, 0, 0)
+    connection, message = Sips(), LineMessage(5, 0, 0, UINT8)
     line = SocketLine(connection)
     while not line.write(message):
         pass
 
     assert message.is_done
-    assert connection.taken == HEAD.pack(5, 0)
+    assert connection.taken == HEAD.pack(5, 0, UINT8)
 
 
 class Clock:
@@ -311,7 +314,7 @@ def test_a_wait_ends_when_the_message_comes(monkeypatch, shared):
         if theirs is None:
             line.arrives(8, 4, b"abcd")
         else:
-            theirs.sendall(HEAD.pack(8, 4) + b"abcd")
+            theirs.sendall(HEAD.pack(8, 4, UINT8) + b"abcd")
 
     sender = threading.Timer(0.1, send)
     sender.start()
@@ -335,7 +338,7 @@ def test_who_waits_for_a_message_also_moves_one_that_another_thread_sends_meanwh
 
     size = 2**23  # more than a connection holds
     data = ctypes.create_string_buffer(size)
-    sent = P2PWork(mailbox, "send", 2, 2, LineMessage(7, ctypes.addressof(data), size), [])
+    sent = P2PWork(mailbox, "send", 2, 2, LineMessage(7, ctypes.addressof(data), size, UINT8), [])
     mailbox.send(sent)
     left = HEAD.size + size
     while left:
@@ -361,7 +364,7 @@ def test_who_waits_for_a_message_that_another_thread_has_moved_waits_no_longer(m
     waiter = waits_for(mailbox, awaited)
 
     with mailbox._lock:  # so that this thread is the quicker one
-        theirs.sendall(HEAD.pack(8, 4) + b"abcd")
+        theirs.sendall(HEAD.pack(8, 4, UINT8) + b"abcd")
         while not awaited.done:
             mailbox.push()
 
@@ -379,14 +382,14 @@ def test_who_waits_for_one_message_is_not_woken_for_another(monkeypatch):
     mailbox = Mailbox(MEMBERS[0], MEMBERS, {1: silent, 2: line}, lambda *_: None)
     buffers = [ctypes.create_string_buffer(4) for _ in range(2)]
     awaited, other = (
-        P2PWork(mailbox, "recv", 1, peer, LineMessage(8, ctypes.addressof(buffer), 4), [])
+        P2PWork(mailbox, "recv", 1, peer, LineMessage(8, ctypes.addressof(buffer), 4, UINT8), [])
         for peer, buffer in zip((1, 2), buffers, strict=True)
     )
     mailbox.receive(awaited)
     waiter = waits_for(mailbox, awaited)
 
     (bell,) = mailbox._lingering
-    theirs.sendall(HEAD.pack(8, 4) + b"abcd")
+    theirs.sendall(HEAD.pack(8, 4, UINT8) + b"abcd")
     mailbox.receive(other)
     assert other.done
     with pytest.raises(BlockingIOError):
@@ -416,7 +419,8 @@ def test_a_message_that_comes_in_many_pieces_wakes_who_waits_for_it_when_it_is_w
     mailbox = Mailbox(MEMBERS[0], MEMBERS, {1: line}, lambda *_: None)
     buffers = [ctypes.create_string_buffer(2000) for _ in range(2)]
     works = [
-        P2PWork(mailbox, "recv", 1, 1, LineMessage(8, ctypes.addressof(buffer), len(buffer)), []) for buffer in buffers
+        P2PWork(mailbox, "recv", 1, 1, LineMessage(8, ctypes.addressof(buffer), len(buffer), UINT8), [])
+        for buffer in buffers
     ]
     for each in works:
         mailbox.receive(each)
@@ -427,7 +431,7 @@ def test_a_message_that_comes_in_many_pieces_wakes_who_waits_for_it_when_it_is_w
     waiter.start()
 
     for _ in works:
-        theirs.sendall(HEAD.pack(8, 2000))
+        theirs.sendall(HEAD.pack(8, 2000, UINT8))
         for _ in range(20):
             time.sleep(0.002)
             theirs.sendall(b"x" * 100)
@@ -477,7 +481,7 @@ def test_a_rank_that_says_nothing_is_waited_for_as_long_as_told(pair):
 
 
 def test_a_word_longer_than_a_line_takes_ends_the_line(pair):
-    pair[0]._lines[1]._connection.send(HEAD.pack(2**40, -2))
+    pair[0]._lines[1]._connection.send(HEAD.pack(2**40, -2, 0))
 
     assert pair[1].last_word(0, 5.0) == b""
     assert pair[1]._lines[0].ended

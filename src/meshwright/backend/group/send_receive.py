@@ -11,6 +11,7 @@ from . import overloads
 from .arguments import check_targets, check_tensors, only_tensor, peer_of, tag_of
 from .base import GroupBase
 from .profiler_ranges import mark_until_done
+from .signature import dtype_number
 from .tensors import Outputs, dense, size_bytes
 
 
@@ -26,7 +27,8 @@ class MessagesGroup(GroupBase):
         peer = peer_of(dst, self._rank, self._size, "send")
         check_tensors([source], "send")
         source = dense(source)
-        mailbox, message = self._engine.mailbox, LineMessage(tag, source.data_ptr(), size_bytes(source))
+        message = LineMessage(tag, source.data_ptr(), size_bytes(source), dtype_number(source.dtype))
+        mailbox = self._engine.mailbox
         work = P2PWork(mailbox, f"send to rank {peer}", self._next_number(), peer, message, [source])
         if profiler._is_profiler_enabled:
             mark_until_done("send", work)
@@ -49,7 +51,8 @@ class MessagesGroup(GroupBase):
         check_targets([tensor], "recv")
         landing = Outputs([tensor])
         name = f"recv from rank {src}" if src is not None else "recv from any rank"
-        mailbox, message = self._engine.mailbox, LineMessage(tag, landing.addresses[0], size_bytes(tensor))
+        message = LineMessage(tag, landing.addresses[0], size_bytes(tensor), dtype_number(tensor.dtype))
+        mailbox = self._engine.mailbox
         work = P2PWork(mailbox, name, self._next_number(), src, message, [tensor], landing.land)
         if profiler._is_profiler_enabled:
             mark_until_done("recv", work)

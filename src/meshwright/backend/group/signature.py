@@ -59,7 +59,7 @@ class Signature(NamedTuple):
         collective, dtype = self.what & 0xFF, self.what >> 8 & 0xFFFF
         operator, root = self.what >> 24 & 0xFF, self.what >> 32 & _ROOT_MOST
         refused = self.what >> _REFUSED_AT
-        parts = [_TYPES.get(dtype, "of another type"), OPERATORS[operator] if operator < len(OPERATORS) else "?"]
+        parts = [dtype_name(dtype), OPERATORS[operator] if operator < len(OPERATORS) else "?"]
         inside = ", ".join(part for part in (parts[0] if dtype else "", parts[1]) if part)
         text = COLLECTIVES[collective] if collective < len(COLLECTIVES) else "a collective of another version"
         if self.size_bytes:
@@ -81,10 +81,21 @@ COMPARISON = Signature(COLLECTIVES.index("comparison of calls"), 0, 0)
 BARRIER = Signature(COLLECTIVES.index("barrier"), 0, 0)
 
 
+def dtype_number(dtype: torch.dtype) -> int:
+    """Return the number of an element type; types that no code knows have one in common."""
+    code, bits = _CODES.get(dtype, (_OTHER_TYPE >> 8, 0))
+    return code << 8 | bits
+
+
+def dtype_name(number: int) -> str:
+    """Return the name of an element type by its number."""
+    return _TYPES.get(number, "of another type")
+
+
 @functools.cache
 def _what(collective: str, dtype: torch.dtype | None, operator: str, root: int | None) -> int:
-    code, bits = _CODES.get(dtype, (_OTHER_TYPE >> 8, 0)) if dtype is not None else (0, 0)
-    number = COLLECTIVES.index(collective) | (code << 8 | bits) << 8 | OPERATORS.index(operator) << 24
+    of_type = dtype_number(dtype) if dtype is not None else 0
+    number = COLLECTIVES.index(collective) | of_type << 8 | OPERATORS.index(operator) << 24
     return number | (root + 1 << 32 if root is not None else 0)
 
 

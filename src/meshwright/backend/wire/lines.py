@@ -1,8 +1,8 @@
 """Carriers of the messages of one pair of ranks: slots in shared memory, or a TCP connection.
 
-A message is a head (tag, size) and its bytes. `write` and `read` move what can be moved at once and never wait. Who
-leaves for good says so over a connection, whose mere end may as well be that of a rank that died; and who gives up
-says why.
+A message is a head (tag, size, element type) and its bytes. `write` and `read` move what can be moved at once and never
+wait. Who leaves for good says so over a connection, whose mere end may as well be that of a rank that died; and who
+gives up says why.
 """
 
 import contextlib
@@ -18,8 +18,8 @@ from ..local.memory import LINE, MAIL_SLOTS
 from ..local.ranks import LocalGroup
 from ..local.waiting import Sign
 
-HEAD = struct.Struct("qq")  # tag, bytes
-FAREWELL = HEAD.pack(0, -1)  # in place of a message: no other follows
+HEAD = struct.Struct("qqq")  # tag, bytes, number of the element type
+FAREWELL = HEAD.pack(0, -1, 0)  # in place of a message: no other follows
 WORD = -2  # in place of a size: the other end gives up; the tag says how many bytes of reason follow
 MAX_WORD_BYTES = 1024
 HEAD_BYTES = 64  # of a slot: the data start on a cache line
@@ -29,11 +29,15 @@ MAX_AWAITED_BYTES = 2**16  # that a connection holds before it wakes a waiter: l
 
 @dataclass(slots=True, eq=False)
 class LineMessage:
-    """The bytes of one message at one end, and how many of them have crossed; no number before its head has."""
+    """The bytes of one message at one end, and how many of them have crossed; no number before its head has.
+
+    `dtype_number` is the signature's number of an element type.
+    """
 
     tag: int
     address: int
     size_bytes: int
+    dtype_number: int
     done_bytes: int | None = None
 
     @property
@@ -44,15 +48,17 @@ class LineMessage:
 
 @dataclass(slots=True, eq=False)
 class UnexpectedMessage:
-    """A message that nobody has asked for yet."""
+    """A message that nobody has asked for yet, or (`is_refused`) that is another than the one asked for."""
 
     tag: int
     size_bytes: int
+    dtype_number: int
     data: bytearray
+    is_refused: bool = False
 
 
 Arriving = LineMessage | UnexpectedMessage
-Admit = Callable[[int, int], Arriving]  # from tag and size of a message that begins, where it goes
+Admit = Callable[[int, int, int], Arriving]  # from the head of a message that begins, where it goes
 
 
 class LineLost(ConnectionError):
@@ -116,7 +122,7 @@ class SharedLine:
             return False
         offset, room = memory.mail_at(group.rank, self._peer, written % MAIL_SLOTS), memory.mail_bytes
         if message.done_bytes is None:
-            HEAD.pack_into(group.buffer, offset, message.tag, message.size_bytes)
+            HEAD.pack_into(group.buffer, offset, message.tag, message.size_bytes, message.dtype_number)
             offset, room, message.done_bytes = offset + HEAD_BYTES, room - HEAD_BYTES, 0
         length = min(room, message.size_bytes - message.done_bytes)
         memmove(group.base + offset, message.address + message.done_bytes, length)
@@ -188,7 +194,7 @@ class SocketLine:
     def write(self, message: LineMessage) -> bool:
         """Give the kernel as much as it takes."""
         if message.done_bytes is None:
-            self._head_out = HEAD.pack(message.tag, message.size_bytes)
+            self._head_out = HEAD.pack(message.tag, message.size_bytes, message.dtype_number)
             message.done_bytes = 0
         length = min(MAX_MOVE_BYTES, message.size_bytes - message.done_bytes)
         data = (c_char * length).from_address(message.address + message.done_bytes) if length else b""
@@ -212,7 +218,7 @@ class SocketLine:
                 self._head_in += self._some(HEAD.size - len(self._head_in))
                 if len(self._head_in) < HEAD.size:
                     return None, True
-                tag, size_bytes = HEAD.unpack(self._head_in)
+                tag, size_bytes, dtype_number = HEAD.unpack(self._head_in)
                 self._head_in.clear()
                 if size_bytes == WORD and 0 < tag <= MAX_WORD_BYTES:
                     self._word_bytes = tag
@@ -220,7 +226,7 @@ class SocketLine:
                 if size_bytes < 0:
                     self.ended = True
                     return None, True
-                arrival = admit(tag, size_bytes)
+                arrival = admit(tag, size_bytes, dtype_number)
                 if isinstance(arrival, LineMessage):
                     arrival.done_bytes = 0
                 self._await(size_bytes)
@@ -259,7 +265,7 @@ class SocketLine:
         """Send word of why this end gives up, between two messages."""
         word = word[:MAX_WORD_BYTES]
         with contextlib.suppress(OSError):  # the other end has gone, or the connection is full
-            self._connection.send(HEAD.pack(len(word), WORD) + word)
+            self._connection.send(HEAD.pack(len(word), WORD, 0) + word)
 
     def room(self) -> Sign:
         """Return the connection, when it takes more."""

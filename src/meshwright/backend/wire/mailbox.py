@@ -20,6 +20,7 @@ from typing import Any
 
 from ..faults.failures import CollectiveError, CollectiveMismatch
 from ..group.futures import WorkFuture
+from ..group.signature import dtype_name
 from ..group.work import PendingWork
 from ..hosts.placement import GroupMember
 from ..local.helper import load_helper
@@ -270,8 +271,8 @@ class Mailbox:
     def _hand_over(self, work: P2PWork, peer: int, unexpected: UnexpectedMessage) -> None:
         """Give an unexpected message to the receive that matches it."""
         work.source = peer
-        if unexpected.size_bytes != work.message.size_bytes:
-            work.complete(self._wrong_size(work, peer, unexpected.size_bytes))
+        if error := self._unlike(work, peer, unexpected.size_bytes, unexpected.dtype_number):
+            work.complete(error)
             return
         memmove(
             work.message.address, (c_char * unexpected.size_bytes).from_buffer(unexpected.data), unexpected.size_bytes
@@ -316,17 +317,23 @@ class Mailbox:
         """Read the next part of what comes from `peer`; return False if there is none."""
         place, owner = self._coming.get(peer, (None, None))
 
-        def admit(tag: int, size_bytes: int) -> Arriving:
+        def admit(tag: int, size_bytes: int, dtype_number: int) -> Arriving:
             nonlocal owner
-            owner = self._match(peer, tag, size_bytes)
-            return owner.message if owner is not None else UnexpectedMessage(tag, size_bytes, bytearray())
+            owner = self._match(peer, tag)
+            error = self._unlike(owner, peer, size_bytes, dtype_number) if owner is not None else None
+            if owner is not None and error is None:
+                return owner.message
+            if owner is not None:
+                owner.complete(error)
+                owner = None
+            return UnexpectedMessage(tag, size_bytes, dtype_number, bytearray(), is_refused=error is not None)
 
         place, moved = self._lines[peer].read(place, admit)
         if place is None:
             return moved
         if isinstance(place, UnexpectedMessage):
             finished = len(place.data) == place.size_bytes
-            if finished:
+            if finished and not place.is_refused:
                 self._enqueue_unexpected(peer, place)
         else:
             finished = place.is_done
@@ -341,31 +348,30 @@ class Mailbox:
 
     def _enqueue_unexpected(self, peer: int, unexpected: UnexpectedMessage) -> None:
         """Keep a message that came before its receive, unless that was posted while it came."""
-        for work in self._waiting:
-            if work.message.tag == unexpected.tag and work.peer in (None, peer):
-                self._waiting.remove(work)
-                self._hand_over(work, peer, unexpected)
-                return
-        self._unexpected[peer].append(unexpected)
+        work = self._match(peer, unexpected.tag)
+        if work is None:
+            self._unexpected[peer].append(unexpected)
+        else:
+            self._hand_over(work, peer, unexpected)
 
-    def _match(self, peer: int, tag: int, size_bytes: int) -> P2PWork | None:
-        """Return the first posted receive that matches a message that begins, if there is one."""
+    def _match(self, peer: int, tag: int) -> P2PWork | None:
+        """Return the first posted receive of a message with this tag, if there is one; it waits no more."""
         for work in self._waiting:
             if work.message.tag == tag and work.peer in (None, peer):
                 self._waiting.remove(work)
-                if work.message.size_bytes == size_bytes:
-                    return work
-                work.complete(self._wrong_size(work, peer, size_bytes))
-                return None
+                return work
         return None
 
     # ---- trouble
 
-    def _wrong_size(self, work: P2PWork, peer: int, size_bytes: int) -> CollectiveMismatch:
+    def _unlike(self, work: P2PWork, peer: int, size_bytes: int, dtype_number: int) -> CollectiveMismatch | None:
+        """Return how a message differs from what a receive asks for, if it does."""
         message = work.message
+        if (message.size_bytes, message.dtype_number) == (size_bytes, dtype_number):
+            return None
         return CollectiveMismatch(
-            f"{self._members[peer]} sent {size_bytes} bytes with tag {message.tag}, "
-            f"{self._me} receives {message.size_bytes}"
+            f"{self._members[peer]} sent {size_bytes} bytes ({dtype_name(dtype_number)}) with tag {message.tag}, "
+            f"{self._me} receives {message.size_bytes} ({dtype_name(message.dtype_number)})"
         )
 
     def _lost(self, peer: int) -> bool:
