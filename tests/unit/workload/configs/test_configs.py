@@ -134,6 +134,7 @@ def test_a_type_without_a_text_model_that_is_known_is_refused_whatever_is_allowe
 
 GPT_NEO = {"model_type": "gpt_neo", "num_layers": 4, "attention_types": [[["global", "local"], 2]], "window_size": 256}
 INDEXED = {"model_type": "glm_moe_dsa", "num_hidden_layers": 4}
+NEMOTRON = {"layers_block_type": ["mamba", "moe", "attention", "moe"], "n_routed_experts": 4, "num_experts_per_tok": 2}
 FLAN_T5 = {"model_type": "t5", "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
 
 
@@ -185,6 +186,38 @@ def test_a_token_visits_the_real_experts_of_longcat_flash_alone_eight_of_twelve_
 def test_laguna_s_heads_and_gates_differ_by_layer(changed):
     pytest.importorskip("transformers")
     assert_alike([{"model_type": "laguna", "num_hidden_layers": 4, "vocab_size": 1000, **changed}])
+
+
+TINY = {"vocab_size": 5000, "hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16}
+TINY |= {"num_hidden_layers": 4, "intermediate_size": 128, "moe_intermediate_size": 64}
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize(
+    ("kind", "key"),
+    [
+        *(("ernie4_5_moe", "use_bias"), ("hy_v3", "mlp_bias"), ("aria_text", "mlp_bias")),
+        *(("phimoe", "lm_head_bias"), ("phimoe", "attention_bias")),
+    ],
+)
+def test_biases_of_shared_networks_and_of_the_output_are_counted_where_a_key_says_so(kind, key):
+    pytest.importorskip("transformers")
+    logging.disable(logging.WARNING)
+    known = library.configuration({"model_type": kind}).to_dict()
+    small = {name: size for name, size in TINY.items() if name in known}
+    for said in (True, False):
+        config = {"model_type": kind, **small, key: said}
+        true = library.parameters(library.model(config))
+        assert architecture_of(config).architecture.parameters == pytest.approx(true, rel=5e-5)
+    logging.disable(logging.NOTSET)
+
+
+@pytest.mark.parametrize(
+    ("kind", "key"), [("hy_v3", "num_shared_experts"), ("nemotron_h", "moe_shared_expert_intermediate_size")]
+)
+def test_no_shared_network_is_refused_where_the_class_builds_a_dense_one_for_it(kind, key):
+    with pytest.raises(InputError, match=f"{key}: expected 1 or more"):
+        architecture_of({"model_type": kind, **TINY, key: 0} | ({} if kind == "hy_v3" else NEMOTRON))
 
 
 def test_flint_attends_in_windows_but_in_the_first_two_every_fourth_and_the_last_layer():
