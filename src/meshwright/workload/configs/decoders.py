@@ -46,6 +46,7 @@ class Traits:
     windowed: bool = False  # sliding_window, where it is given, holds for all layers
     first_dense: int = 0  # layers without experts, where the config does not say
     dense_key: str = "intermediate_size"  # of the dense network
+    top: int = 0  # experts of a token, whatever a key says (0: as it says)
     must_share: bool = False  # where no width of a shared network is said, the class takes the dense network's
     one_shared: bool = False  # a shared network as wide as an expert, though no key says so
     bare_first_norm: bool = False  # the first layer has one norm less
@@ -295,11 +296,16 @@ def experts_of(c: ConfigReader, traits: Traits, *, gated: bool) -> Experts:
         raise ValueError(f"{c.found('expert_size')}: expected 1 or more, got {width}")
     c.skip("intermediate_size")
     shared = c.whole("shared_size", 0) or c.whole("shared_experts", int(traits.one_shared)) * width
+    top = c.whole("experts_per_token")
+    if traits.top not in {0, top}:
+        raise ValueError(
+            f"{c.found('experts_per_token')}: expected {traits.top}, which the class takes whatever it says"
+        )
     if traits.must_share and not shared:
         raise ValueError(f"{c.found('shared_experts')}: expected 1 or more: none has the width of a dense network")
     found = Experts(
         count=c.whole("experts"),
-        top=c.whole("experts_per_token"),
+        top=top,
         width=width,
         gated=gated,
         shared=shared,
@@ -343,7 +349,7 @@ def _by_step(c: ConfigReader, count: int, _: int) -> list[bool]:
 
 def _interleaved(c: ConfigReader, count: int, _: int) -> list[bool]:
     step, listed = c.whole("interleave_moe_layer_step", 1), c.numbers("moe_layers")
-    if listed and c.given("moe_layers"):
+    if listed is not None and c.given("moe_layers"):
         return [i in listed for i in range(count)]
     return [(i + 1) % max(step, 1) == 0 for i in range(count)]
 

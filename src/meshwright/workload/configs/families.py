@@ -129,7 +129,9 @@ DECODERS: dict[str, Traits] = {
     "qwen3_vl_moe_text": QWEN3_EXPERTS,
     "aria_text": Traits(experts="all"),
     "olmoe": Traits(experts="all", wide_norms=True, network_bias=False),
-    "phimoe": Traits(experts="all", layer_norm=True, head_bias=("lm_head_bias",), windowed=True, network_bias=False),
+    "phimoe": Traits(
+        top=2, experts="all", layer_norm=True, head_bias=("lm_head_bias",), windowed=True, network_bias=False
+    ),
     "granitemoe": Traits(experts="all", network_bias=False),
     "granitemoeshared": Traits(experts="all", network_bias=False),
     "gpt_oss": Traits(

@@ -155,6 +155,15 @@ def test_llama_4_attends_in_chunks_in_all_but_every_fourth_layer_unless_a_list_s
     assert chunks == [[8192, 8192, 8192, 0] * 2] * 2 + [[0, 8192] * 4]
 
 
+def test_llama_4_has_no_experts_where_the_list_of_their_layers_is_empty():
+    found = {
+        moe: architecture_of({"model_type": "llama4_text", "num_hidden_layers": 4, "moe_layers": listed}).architecture
+        for moe, listed in ((0, []), (1, [2]), (4, None))
+    }
+
+    assert {moe: model.moe_layers for moe, model in found.items()} == {0: 0, 1: 1, 4: 4}
+
+
 def test_a_layer_that_takes_another_layers_keys_has_no_indexer_and_meets_as_few():
     all_pick, shared = (
         architecture_of(INDEXED | {"indexer_types": ["full", *words]}).architecture
@@ -265,6 +274,7 @@ def test_what_is_not_understood_is_refused_by_its_name(change, named):
         (GPT_NEO | {"attention_types": [[[["a"]], 4]]}, "attention_types: expected global or local"),
         (FLAN_T5, "tie_word_embeddings: expected true; transformers 5 ties"),
         (GPT_NEO | {"attention_types": [[["global"], 3]]}, "attention_types: expected global or local"),
+        ({"model_type": "phimoe", "num_experts_per_tok": 3}, "num_experts_per_tok: expected 2"),
         (INDEXED | {"indexer_types": ["shared"] * 4}, "indexer_types: expected full for the first layer"),
     ],
 )
