@@ -90,7 +90,9 @@ def setting_of_job(job: "Job", question: JobQuestion, catalogue: "Catalogue") ->
         measured=(question.own,) if question.own else (),
         lora_rank=job.lora_rank,
     )
-    setting = replace(setting_of(request, catalogue), routed_once=job.routed_once, modules=job.modules)
+    setting = replace(
+        setting_of(request, catalogue), routed_once=job.routed_once, modules=job.modules, results=job.results
+    )
     save_calibration(question.save, question.own, setting.cluster)
     return setting
 

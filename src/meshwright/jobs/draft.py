@@ -66,6 +66,7 @@ class Draft:
         self.stages: tuple[int, ...] = ()
         self.routed_once: bool | None = None
         self.modules: tuple[str, ...] = ()
+        self.results: tuple[str, ...] | None = None  # that a checkpoint by names keeps
         self.lora_rank, self.lora_told = 0, ""
         self.partial = False  # whether sizes that the file leaves out are the published model's
         self.ends = (0, 0)  # layers that embedding and output count as where stages are cut
@@ -233,6 +234,7 @@ class Draft:
             stages=self.stages,
             lora_rank=self.lora_rank,
             modules=self.modules,
+            results=self.results,
             recompute_text=self.recompute_text,
             assumed=tuple(map(shown, self.assumed)),
             ignored=tuple(map(shown, self.ignored)),

@@ -68,6 +68,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     stages: tuple[int, ...] = ()  # layers of each stage where they are uneven, virtual stages in the order of the model
     lora_rank: int = 0  # of adapters that alone are trained; 0: all weights are
     modules: tuple[str, ...] = ()  # of recomputed.MODULES, that selective recomputation repeats; (): the engine's own
+    results: tuple[str, ...] | None = None  # of recomputed.RESULTS, that selective recomputation keeps alone
     recompute_text: str = ""  # in the engine's own words
     assumed: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()

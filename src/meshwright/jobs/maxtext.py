@@ -30,11 +30,25 @@ AXES = {
     "expert": "ep",
     "autoregressive": "tp",
 }
-# Policies of base.yml by what they compute again: the attention alone, or the network of each layer too
+# Policies of base.yml that keep the results of most products, and those that keep some of `recomputed.RESULTS` alone
+# (AI-Hypercomputer/maxtext:src/maxtext/layers/decoders.py, get_remat_policy)
 SELECTIVE = frozenset({"minimal", "minimal_with_context", "minimal_flash", "minimal_offloaded"})
-NETWORK_AGAIN = frozenset(
-    {"save_qkv_proj", "save_out_proj", "save_dot_except_mlp", "save_dot_with_context_except_mlp", "qkv_proj_offloaded"}
-)
+KEEPS = {
+    "save_qkv_proj": ("qkv_proj",),
+    "qkv_proj_offloaded": ("qkv_proj",),
+    "save_out_proj": ("out_proj",),
+    "save_dot_except_mlp": ("qkv_proj", "out_proj"),
+    "save_dot_with_context_except_mlp": ("qkv_proj", "context", "out_proj"),
+    "save_dot_except_mlpwi": ("qkv_proj", "out_proj", "mlpwo"),
+}
+# tensors of the policy custom, each on the device, on the host, or computed again; those that are cut in several keys
+TENSORS = {
+    "qkv_proj": ("qkv_proj", "query_proj", "key_proj", "value_proj"),
+    "context": ("context",),
+    "out_proj": ("out_proj",),
+    "mlpwi": ("mlpwi", "mlpwi_0", "mlpwi_1"),
+    "mlpwo": ("mlpwo",),
+}
 SIZES = {
     "num_hidden_layers": "base_num_decoder_layers",
     "hidden_size": "base_emb_dim",
@@ -265,21 +279,40 @@ def _pipeline(draft: Draft, keys: Keys) -> None:
 
 def _recompute(draft: Draft, keys: Keys) -> None:
     policy = keys.word("remat_policy")
+    if policy is None and str(keys.values.get("remat_policy", "")).strip().lower() == "none":
+        policy = "none"
     if policy is None:
         policy = "full"
         draft.assume("remat_policy full (the default of MaxText)")
     text = f"remat_policy {policy}"
-    if policy == "full":
-        draft.recompute("full", text)
+    if policy in {"full", "none"}:
+        draft.recompute("full" if policy == "full" else "none", text)
         return
     draft.recompute("selective", text)
-    if policy in NETWORK_AGAIN:
-        draft.ignore(
-            f"{text}: the network of each layer is computed again too; priced as selective recomputation, which takes "
-            "more memory and less time"
-        )
-    elif policy not in SELECTIVE or "offload" in policy:
+    if policy in KEEPS:
+        draft.results = KEEPS[policy]
+    elif policy == "custom":
+        draft.results = _kept_tensors(draft, keys)
+    if "offload" in policy:
+        draft.ignore(f"{text}: what goes to the host is priced as kept on the device, its copies take no time")
+    elif policy not in SELECTIVE and draft.results is None:
         draft.ignore(f"{text}: priced as selective recomputation")
+
+
+def _kept_tensors(draft: Draft, keys: Keys) -> tuple[str, ...]:
+    """Return the results that the policy custom keeps; others are computed again, as base.yml has them."""
+    found = []
+    for result, names in TENSORS.items():
+        where = {name: (keys.word(name) or "remat").lower() for name in names}
+        for name, place in where.items():
+            if place == "offload":
+                draft.ignore(f"{name} offload: priced as kept on the device, its copies to the host take no time")
+        kept = {name for name, place in where.items() if place in {"device", "offload"}}
+        if kept and names[0] not in kept and not set(names[1:]) <= kept:
+            draft.ignore(f"{', '.join(sorted(kept))}: priced as if all of {result} were kept")
+        if kept:
+            found.append(result)
+    return tuple(found)
 
 
 def _precision(draft: Draft, keys: Keys) -> None:

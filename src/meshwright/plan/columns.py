@@ -111,9 +111,9 @@ def zero_stage(text: str, ranks: int, node: int) -> tuple[int, int] | None:
     part = re.search(r"\bshard (\d+)", plain)
     if part:
         return 3, min(int(part.group(1)), ranks)
-    stage = re.fullmatch(r"[0-3]", plain) or re.search(r"(?:zero|stage|\bz)[\s_-]*([0-3])(?!\d)", plain)
+    stage = re.fullmatch(r"([0-3])(?:\.0*)?", plain) or re.search(r"(?:zero|stage|\bz)[\s_-]*([0-3])(?!\d)", plain)
     copies = re.search(r"hsdp|hybrid", plain) is not None
-    number = int(stage.group(stage.lastindex or 0)) if stage else _named_stage(plain, copies)
+    number = int(stage.group(1)) if stage else _named_stage(plain, copies)
     if number is None:
         raise InputError(f"zero_stage_fsdp: {text!r}: expected 0 to 3, zero1, ddp, distributed optimizer, fsdp or hsdp")
     return number, min(node, ranks) if copies else ranks

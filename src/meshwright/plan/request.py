@@ -11,6 +11,7 @@ from ..hardware.arithmetic import duplex_trap
 from ..layout import Candidate, Layout, Machines, Plan
 from ..units import format_network_rate
 from ..workload.adapters import ADAPTED
+from ..workload.architecture import Architecture
 from ..workload.conventions import OWN
 from ..workload.models import Model
 from .analytic import Grid, Setting, book, price_layouts
@@ -60,6 +61,7 @@ def setting_of(request: PlanRequest, catalogue: Catalogue) -> Setting:
     assumed = request.model.assumed
     if request.seq_len is None:
         assumed = (*assumed, f"sequence length {seq_len:,}: {request.model.seq_len_from}")
+    assumed += _beyond_positions(request.model.architecture, seq_len)
     assumed += (ADAPTED,) if request.lora_rank else ()
     assumed += (FREE[request.optimizer.lower()],) if request.optimizer.lower() in FREE else ()
     cluster = cluster_by_name(
@@ -92,6 +94,14 @@ def setting_of(request: PlanRequest, catalogue: Catalogue) -> Setting:
         ignored=request.model.ignored,
         measured=(*request.measured, *joined_calibrations(software, machine)),
     )
+
+
+def _beyond_positions(model: Architecture, seq_len: int) -> tuple[str, ...]:
+    """Return a remark where a sequence is longer than a table of positions; rotations and biases have no such end."""
+    rows = model.max_position_embeddings
+    if model.positions not in {"learned", "none"} or not 0 < rows < seq_len:
+        return ()
+    return (f"a table of more positions: it has {rows:,} rows, which sequences of {seq_len:,} tokens go beyond",)
 
 
 def rate_warnings(request: PlanRequest, catalogue: Catalogue) -> list[str]:

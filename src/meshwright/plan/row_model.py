@@ -12,7 +12,16 @@ from ..workload.models import load_model, resolve_model
 from .cells import Cells, count_of, flag_of, is_empty
 
 EXPERTS = {"experts": "num_experts", "top_k": "num_experts_per_tok", "expert_ffn": "moe_intermediate_size"}
-SAME = {"layers": "num_hidden_layers", "hidden": "hidden_size", "heads": "num_attention_heads", "experts": "experts"}
+SAME = {
+    **{
+        "hidden": "hidden_size",
+        "heads": "num_attention_heads",
+        "kv_heads": "num_key_value_heads",
+        "experts": "experts",
+    },
+    **{"top_k": "experts_per_token", "expert_ffn": "expert_size", "ffn_hidden": "intermediate_size"},
+    **{"gated_mlp": "gated", "tied": "tied"},
+}
 
 
 def row_architecture(
@@ -39,11 +48,26 @@ def _configured(cells: Cells, folder: Path) -> Architecture:
     if path.suffix not in {".json", ".toml"} and not path.is_dir():
         raise InputError(f"config: {cells['config']}: expected the path of a config.json, or a folder that holds one")
     found = load_model(str(path)).architecture
+    said = count_of(cells, "layers", found.num_hidden_layers)
+    if said != found.num_hidden_layers:
+        raise InputError(f"layers: {said}, but {cells['config']} has {found.num_hidden_layers}")
+    return _agreeing(cells, found, cells["config"])
+
+
+def _agreeing(cells: Cells, found: Architecture, name: str) -> Architecture:
+    """Return a model that is said by more than its numbers, with the row's vocabulary; they must not contradict it.
+
+    What a table calls the width of the network is that of its experts as often as not, where it has any.
+    """
     for column, key in SAME.items():
-        said, known = count_of(cells, column, getattr(found, key), least=0), getattr(found, key)
+        if column == "ffn_hidden" and found.experts:
+            continue
+        read = flag_of if column in {"gated_mlp", "tied"} else count_of
+        known = int(getattr(found, key))
+        said = known if is_empty(cells.get(column, "")) else read(cells, column, known)
         if said != known:
-            raise InputError(f"{column}: {said}, but {cells['config']} has {known}")
-    return found
+            raise InputError(f"{column}: {cells[column]}, but {name} has {known}")
+    return _replaced(found, vocab_size=count_of(cells, "vocab", found.vocab_size))
 
 
 def _by_name(cells: Cells, models: Mapping[str, Architecture], assumed: list[str]) -> Architecture:
@@ -60,6 +84,7 @@ def _by_name(cells: Cells, models: Mapping[str, Architecture], assumed: list[str
     else:
         dense = count_of(cells, "dense_layers", min(found.dense_layers, layers), least=0)
         resized = _replaced(found, num_hidden_layers=layers, dense_layers=dense)
+    resized = _agreeing(cells, resized, name)
     if found.experts and layers != found.num_hidden_layers and not said:
         assumed.append(f"{dense} of the {layers} layers of {name} without experts (dense_layers says it)")
     return resized

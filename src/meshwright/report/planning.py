@@ -39,7 +39,8 @@ def show_study(console: Console, study: Study) -> None:
         highlight=False,
     )
     title = "the fastest of each way to split"
-    show_table(console, rows_table(title, [*study.rows, study.plain], brief=console.width < WIDE))
+    plain = [study.plain] if study.plain.layout not in {row.layout for row in study.rows} else []
+    show_table(console, rows_table(title, [*study.rows, *plain], brief=console.width < WIDE))
     console.print(study.reason, highlight=False)
     if study.best.simulated_s is None:
         console.print("step times come from closed formulas; --refine 100 simulates the fastest", highlight=False)

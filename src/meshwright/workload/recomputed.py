@@ -18,6 +18,16 @@ MODULES = {  # in the order of their places in a number that says which of them 
     "shared_experts": "networks that every token visits beside its experts",
 }
 PLACES = {name: place for place, name in enumerate(MODULES)}
+# Results that a checkpoint by names may keep beside what enters a layer; all else is computed again, routed experts
+# always: their products have no names there (AI-Hypercomputer/maxtext:src/maxtext/layers/decoders.py, get_remat_policy)
+RESULTS = {
+    "qkv_proj": "queries, keys and values",
+    "context": "what attention returns",
+    "out_proj": "what attention's output projection returns",
+    "mlpwi": "what enters a network's activation function",
+    "mlpwo": "what a network returns",
+}
+RESULT_PLACES = {name: place for place, name in enumerate(RESULTS)}
 
 
 def modules_of(words: Iterable[str], *, where: str) -> tuple[str, ...]:
@@ -26,6 +36,11 @@ def modules_of(words: Iterable[str], *, where: str) -> tuple[str, ...]:
     for word in sorted(said - MODULES.keys()):
         raise InputError(f"{where}: {word!r}: no such module ({nearest(word, MODULES)})")
     return tuple(name for name in MODULES if name in said)
+
+
+def results_number(results: Iterable[str]) -> int:
+    """Return the fact `Conventions.results_kept` for some results: what enters a layer is always kept, as the 1."""
+    return 1 + sum(2 << RESULT_PLACES[name] for name in results)
 
 
 def modules_number(modules: Iterable[str]) -> int:

@@ -110,6 +110,8 @@ def test_conditions_are_the_same_as_leaving_layouts_out_of_the_whole_search():
         ("zero<=1,2", "expected one number"),
         ("zero", "expected KEY=VALUE"),
         ("zero=>1", "expected a whole number; >= in place of =>"),
+        ("zero=4", "zero is 0 to 3"),
+        ("sp=2", "sp is 0 to 1"),
     ],
 )
 def test_a_condition_that_is_not_understood_is_refused(text, told):

@@ -2,6 +2,9 @@
 
 from pathlib import Path
 
+import pytest
+
+from meshwright.errors import InputError
 from meshwright.plan.row_model import row_architecture
 from meshwright.workload.models import load_model
 
@@ -14,3 +17,28 @@ def test_a_model_cut_to_fewer_layers_says_how_many_of_them_have_no_experts():
 
     assert found.num_hidden_layers == 4
     assert assumed == ["3 of the 4 layers of deepseek-v3 without experts (dense_layers says it)"]
+
+
+@pytest.mark.parametrize(
+    ("cells", "told"),
+    [
+        ({"ffn_hidden": "28672"}, "ffn_hidden: 28672, but llama3-8b has 14336"),
+        ({"kv_heads": "32"}, "kv_heads: 32, but llama3-8b has 8"),
+        ({"experts": "8"}, "experts: 8, but llama3-8b has 0"),
+        ({"gated_mlp": "0"}, "gated_mlp: 0, but llama3-8b has 1"),
+        ({"tied": "1"}, "tied: 1, but llama3-8b has 0"),
+    ],
+)
+def test_numbers_that_contradict_a_model_by_its_name_are_refused(cells, told):
+    known = {"llama3-8b": load_model("llama3-8b").architecture}
+
+    with pytest.raises(InputError, match=told):
+        row_architecture({"model_name": "llama3-8b", **cells}, known, Path(), [])
+
+
+def test_a_model_by_its_name_has_the_vocabulary_that_the_row_says():
+    known = {"llama3-8b": load_model("llama3-8b").architecture}
+
+    found = row_architecture({"model_name": "llama3-8b", "vocab": "32000", "kv_heads": "8"}, known, Path(), [])
+
+    assert known["llama3-8b"].parameters - found.parameters == 2 * (128_256 - 32_000) * 4096

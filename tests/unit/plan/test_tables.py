@@ -55,7 +55,14 @@ def reason(tmp_path, row):
         *(("0", 0, 16), ("none", 0, 16), ("DDP", 0, 16), ("none (dp)", 0, 16), ("NO_SHARD", 0, 16)),
         *(("1", 1, 16), ("zero1 assumed", 1, 16), ("ZeRO-1", 1, 16), ("distributed optimizer", 1, 16)),
         *(("ddp + distributed optimizer assumed", 1, 16), ("2", 2, 16), ("fsdp:SHARD_GRAD_OP", 2, 16)),
-        *(("stage 2", 2, 16), ("3", 3, 16), ("zero3", 3, 16), ("fsdp2 (zero3)", 3, 16), ("FSDP", 3, 16)),
+        *(
+            ("stage 2", 2, 16),
+            ("3", 3, 16),
+            ("3.0", 3, 16),
+            ("zero3", 3, 16),
+            ("fsdp2 (zero3)", 3, 16),
+            ("FSDP", 3, 16),
+        ),
         *(("fsdp:FULL_SHARD", 3, 16), ("hsdp", 3, 8), ("HYBRID_SHARD", 3, 8), ("fsdp shard 4 (+DP replicas)", 3, 4)),
     ],
 )
@@ -63,7 +70,7 @@ def test_a_stage_of_zero_is_read_however_it_is_written(text, stage, shard):
     assert zero_stage(text, 16, 8) == (stage, shard)
 
 
-@pytest.mark.parametrize("text", ["4", "zero", "sharded somehow", "zero-infinity"])
+@pytest.mark.parametrize("text", ["4", "3.5", "zero", "sharded somehow", "zero-infinity"])
 def test_a_stage_that_is_not_known_is_refused(text):
     with pytest.raises(InputError, match="zero_stage_fsdp"):
         zero_stage(text, 16, 8)

@@ -13,6 +13,7 @@ from meshwright.plan.analytic.layer import _network, layer_s
 from meshwright.plan.analytic.price import coefficients_of, machine_of
 from meshwright.plan.analytic.quantities import ModelQuantities
 from meshwright.plan.machines import cluster_by_name
+from meshwright.plan.request import PlanRequest, setting_of
 from meshwright.plan.told import model_facts
 from meshwright.workload.models import load_model
 
@@ -47,6 +48,32 @@ def test_an_imbalance_that_cannot_be_is_refused(model, given, expected, capsys):
 
     assert run_command(words) == 2
     assert expected in capsys.readouterr().err
+
+
+def test_a_sequence_beyond_a_table_of_positions_is_said():
+    cluster = load_catalogue()
+
+    def assumed(model, seq_len):
+        request = PlanRequest(
+            model=load_model(model), cluster="dgx-h100", gpus=8, global_batch=8, seq_len=seq_len
+        )  # fmt: skip
+        return [text for text in setting_of(request, cluster).assumed if "positions" in text]
+
+    assert assumed("gpt2", 4096) == [
+        "a table of more positions: it has 1,024 rows, which sequences of 4,096 tokens go beyond"
+    ]
+    assert assumed("gpt2", 1024) == assumed("llama3-8b", 262_144) == []
+    assert "512 rows" in assumed("bert-base", 2048)[0]
+
+
+def test_the_answer_for_one_gpu_lists_no_layout_twice(capsys):
+    words = ["plan", "--model", "gpt2", "--cluster", "dgx-a100-40g", "--gpus", "1", "--global-batch", "32"]
+    assert run_command(words) == 0
+
+    table = capsys.readouterr().out.partition("the fastest of each way")[2].partition("takes")[0]
+    rows = [line.split("  ")[1].strip() for line in table.splitlines() if line.startswith("  dp=1")]
+    assert rows
+    assert len(rows) == len(set(rows))
 
 
 def test_low_precision_says_what_stays_higher_and_which_peak_mfu_is_of():

@@ -14,6 +14,7 @@ from ...layout_names import own_name, shards_told
 from .quantities import RECOMPUTES, SCHEDULES, Grid
 
 NUMBERS = ("tp", "pp", "dp", "cp", "ep", "etp", "vpp", "mbs", "zero", "sp", "replicas")
+MOST = {"zero": 3, "sp": 1}
 WORDS = {"schedule": SCHEDULES, "recompute": RECOMPUTES, "order": ORDERS, "offload": OFFLOADS}
 SHAPE = re.compile(r"\s*([a-zA-Z][\w-]*)\s*(<=|>=|!=|=|<|>)\s*(\S.*?)\s*")
 EXPECTED = 'expected KEY=VALUE, such as "schedule=1f1b,interleaved", "zero<=1" or "cp=1"'
@@ -94,4 +95,6 @@ def _value(name: str, text: str, where: str) -> int:
     if not text.isdecimal():
         swapped = f"; {text[0]}= in place of ={text[0]}" if text[:1] in {"<", ">"} else ""
         raise InputError(f"{where}: {text!r}: expected a whole number{swapped}")
+    if int(text) > MOST.get(name, int(text)):
+        raise InputError(f"{where}: {name} is 0 to {MOST[name]}")
     return int(text)

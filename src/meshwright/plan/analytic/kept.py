@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...workload.recomputed import PLACES
+from ...workload.recomputed import PLACES, RESULT_PLACES
 from .coefficients import Coefficients
 from .quantities import Grid, Machine, ModelQuantities, Number
 from .states import expert_parameters
@@ -75,12 +75,32 @@ def layer_bytes(
     some = np.where(every_second, second, np.where(c.selective_saves == 2, products, every - parts.scores))
     if np.any(c.modules_again):
         some = np.where(c.modules_again > 0, every - _discarded(c, parts, moe), some)
+    if np.any(c.results_kept):
+        some = np.where(c.results_kept > 0, residual + _results(machine, c, model, grid, tokens, moe), some)
     return np.where(grid.recompute == FULL, residual, np.where(grid.recompute == SELECTIVE, some, every))
 
 
 def is_again(c: Coefficients, module: str) -> Number:
     """Return 1 where selective recomputation computes a module again, by name, else 0."""
     return np.floor(c.modules_again / 2.0 ** PLACES[module]) % 2.0
+
+
+def is_kept(c: Coefficients, result: str) -> Number:
+    """Return 1 where a result is named among those that selective recomputation keeps, else 0."""
+    return np.floor(c.results_kept / 2.0 ** (1 + RESULT_PLACES[result])) % 2.0
+
+
+def _results(
+    machine: Machine, c: Coefficients, model: ModelQuantities, grid: Grid, tokens: Number, moe: bool
+) -> Number:
+    """Return the bytes of a layer's results that are kept by name; of routed experts there are none."""
+    element = element_bytes(machine, c)
+    width = model.shared_ffn if moe else model.ffn * model.dense_share
+    cut = is_kept(c, "qkv_proj") * element * model.projected
+    cut = cut + is_kept(c, "context") * (element * model.mixer_out + SINGLE_BYTES * model.heads)
+    cut = cut + is_kept(c, "mlpwi") * element * (model.matrices - 1.0) * width
+    whole = (is_kept(c, "out_proj") + is_kept(c, "mlpwo")) * element * model.hidden
+    return tokens * (cut / grid.tp + whole / rows_cut(grid))
 
 
 def _discarded(c: Coefficients, parts: LayerParts, moe: bool) -> Number:

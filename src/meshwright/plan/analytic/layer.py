@@ -14,7 +14,7 @@ from .adapters import adapters_s
 from .attention import flash_s, recurrence_s, unfused_s
 from .coefficients import Coefficients
 from .collective import AxisPlacement, all_to_all_s, axis_span, span
-from .kept import is_again
+from .kept import is_again, is_kept
 from .products import linear_s
 from .quantities import Grid, Machine, ModelQuantities, Number
 from .sent import Axis, is_never
@@ -85,6 +85,10 @@ def layer_s(machine: Machine, c: Coefficients, model: ModelQuantities, grid: Gri
         part = np.where(c.modules_again > 0, named, part)
         sent_again = np.where(selective & (c.modules_again > 0), is_again(c, "moe") * routed, 0.0)
         repeated = np.where(selective & (c.modules_again > 0), 0.0, repeated)
+    if np.any(c.results_kept):
+        unnamed = _unnamed(c, model, attention[0], projections[0], network[0], moved)
+        part = np.where(c.results_kept > 0, unnamed, part)
+        sent_again = np.where(selective & (c.results_kept > 0), routed, sent_again)
     again = PassSeconds(
         compute_s=np.where(full, forward.compute_s, np.where(selective, part, 0.0)),
         exposed_s=repeated * (exposed_tp_again + ring[0] + routed) + sent_again,
@@ -114,6 +118,27 @@ def _modules(
         + is_again(c, "mla_up_proj") * projections * model.lifted_weights / model.attention_weights
         + (1.0 - moe) * is_again(c, "moe_act") * inner * routed / every
         + networks / every * (network + inner)
+    )
+
+
+def _unnamed(
+    c: Coefficients, model: ModelQuantities, attention: Number, projections: Number, network: Number, moved: Number
+) -> Number:
+    """Return the seconds of what a checkpoint by names does not keep, from those of a forward's parts.
+
+    The last product of a dense network is never repeated: nothing in its layer's backward reads what it returns.
+    """
+    routed = model.moe_share * model.expert_ffn * model.experts_per_token
+    plain = model.ffn * model.plain_share + model.moe_share * model.shared_ffn
+    out = model.mixer_out * model.hidden / model.attention_weights
+    first = (model.matrices - 1.0) / model.matrices
+    networks = routed + (1.0 - is_kept(c, "mlpwi")) * first * plain
+    return (
+        (1.0 - is_kept(c, "qkv_proj")) * projections * (1.0 - out)
+        + (1.0 - is_kept(c, "context")) * attention
+        + (1.0 - is_kept(c, "out_proj")) * projections * out
+        + networks / np.maximum(routed + plain, 1.0) * network
+        + moved
     )
 
 

@@ -16,6 +16,7 @@ from ...timeline import Performance
 from ...workload.adapters import trained_share
 from ...workload.architecture import Architecture
 from ...workload.conventions import OWN
+from ...workload.recomputed import results_number
 from .calibration import Calibration, covariance_of, measured_here, narrowed_band, prior_of
 from .cautions import cautions, widened
 from .coefficients import GENERIC, Coefficients, book, coefficients
@@ -45,6 +46,10 @@ OWN_NOT_MODELLED = (  # of what our engine is known to do
     "collectives of the embedding and the loss along tp",
     "a tied embedding's gradient, summed between the first and the last stage",
 )
+# engines that may capture layers or steps in CUDA graphs, whose buffers stay: docs/training/cuda-graphs.md of
+# Megatron-Bridge; NeMo's guide has a fifth more activations
+GRAPHED = frozenset({"megatron", "bridge", "nemo"})
+GRAPHS = "memory of CUDA graphs where they are on: a few GB, in a pipeline more than 10 (Megatron-Bridge's guide)"
 
 
 class Setting(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -65,6 +70,7 @@ class Setting(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     imbalance: float = 1.0  # rows of the fullest rank's experts, in those of a rank on average
     lora_rank: int = 0  # of adapters beside frozen weights; 0: all parameters are trained
     modules: tuple[str, ...] = ()  # of recomputed.MODULES, that selective recomputation repeats; (): the stack's own
+    results: tuple[str, ...] | None = None  # of recomputed.RESULTS, that selective recomputation keeps alone
     conditions: tuple[LayoutCondition, ...] = ()  # that keep a search to some layouts
     assumed: tuple[str, ...] = ()  # of the model: sizes and a sequence length that nobody gave
     ignored: tuple[str, ...] = ()  # keys of its config that were passed over
@@ -169,6 +175,8 @@ def coefficients_of(setting: Setting) -> Coefficients:
     c = replace(c, imbalance=setting.imbalance)
     if setting.modules:
         c = replace(c, **module_roles(setting.modules, float(c.selective_saves), where="--recompute-modules"))
+    if setting.results is not None:
+        c = replace(c, results_kept=float(results_number(setting.results)))
     return replace(c, trained=trained_share(setting.architecture, setting.lora_rank)) if setting.lora_rank else c
 
 
@@ -222,6 +230,8 @@ def performance(setting: Setting, prices: StepPrices, index: int, layout: Layout
     if setting.ignored:
         doubts = (*doubts, f"model: keys passed over and not understood: {', '.join(setting.ignored)}")
     band = known.band(setting.stack, experts=setting.architecture.experts)
+    unmodelled = NOT_MODELLED + (OWN_NOT_MODELLED if setting.stack == OWN else ())
+    unmodelled += (GRAPHS,) if known.engine(setting.stack) in GRAPHED else ()
     step_time_s = float(prices.step_time_s[index])
     tokens = setting.global_batch * setting.seq_len
     flops = tokens * flops_per_token(setting) / setting.gpus
@@ -240,7 +250,7 @@ def performance(setting: Setting, prices: StepPrices, index: int, layout: Layout
         mfu=tflops * 1e12 / float(machine_of(setting).peak),
         peak_memory_bytes_per_gpu=round(float(prices.reserved_bytes[index])),
         error_band=widened(_narrowed(setting, layout, band), doubts),
-        not_modelled=(*NOT_MODELLED, *(OWN_NOT_MODELLED if setting.stack == OWN else ()), *doubts),
+        not_modelled=(*unmodelled, *doubts),
         calibration=origins(setting),
     )
 

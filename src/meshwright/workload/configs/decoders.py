@@ -32,7 +32,7 @@ class Traits:
     qkv_bias: Switch = ("attention_bias",)
     out_bias: Switch = ("attention_bias",)
     network_bias: Switch = ("mlp_bias",)
-    head_bias: bool = False
+    head_bias: Switch = False
     head_norms: Switch = False  # norms of queries and keys, a head wide
     wide_norms: Switch = False  # norms of queries and keys, as wide as they are
     sinks: bool = False  # a learned logit a head
@@ -46,6 +46,8 @@ class Traits:
     windowed: bool = False  # sliding_window, where it is given, holds for all layers
     first_dense: int = 0  # layers without experts, where the config does not say
     dense_key: str = "intermediate_size"  # of the dense network
+    top: int = 0  # experts of a token, whatever a key says (0: as it says)
+    must_share: bool = False  # where no width of a shared network is said, the class takes the dense network's
     one_shared: bool = False  # a shared network as wide as an expert, though no key says so
     bare_first_norm: bool = False  # the first layer has one norm less
     masked: bool = True
@@ -76,7 +78,7 @@ def made(c: ConfigReader, traits: Traits, layers: list[LayerKind], **more: Any) 
     """Return an architecture of these layers, with the embedding, the output and the last norm around them."""
     hidden, vocab = c.whole("hidden_size"), c.whole("vocab_size")
     positions = c.whole("max_position_embeddings", 0)
-    beside = traits.extra_positions * hidden + vocab * traits.head_bias
+    beside = traits.extra_positions * hidden + vocab * switch(c, traits.head_bias)
     norm = hidden * (1 + _norm_bias(traits)) if traits.norm_weights else 0
     beside += norm * traits.embedding_norm + norm - hidden * (2 if traits.layer_norm else 1)
     values: dict[str, Any] = {
@@ -294,9 +296,16 @@ def experts_of(c: ConfigReader, traits: Traits, *, gated: bool) -> Experts:
         raise ValueError(f"{c.found('expert_size')}: expected 1 or more, got {width}")
     c.skip("intermediate_size")
     shared = c.whole("shared_size", 0) or c.whole("shared_experts", int(traits.one_shared)) * width
+    top = c.whole("experts_per_token")
+    if traits.top not in {0, top}:
+        raise ValueError(
+            f"{c.found('experts_per_token')}: expected {traits.top}, which the class takes whatever it says"
+        )
+    if traits.must_share and not shared:
+        raise ValueError(f"{c.found('shared_experts')}: expected 1 or more: none has the width of a dense network")
     found = Experts(
         count=c.whole("experts"),
-        top=c.whole("experts_per_token"),
+        top=top,
         width=width,
         gated=gated,
         shared=shared,
@@ -340,7 +349,7 @@ def _by_step(c: ConfigReader, count: int, _: int) -> list[bool]:
 
 def _interleaved(c: ConfigReader, count: int, _: int) -> list[bool]:
     step, listed = c.whole("interleave_moe_layer_step", 1), c.numbers("moe_layers")
-    if listed and c.given("moe_layers"):
+    if listed is not None and c.given("moe_layers"):
         return [i in listed for i in range(count)]
     return [(i + 1) % max(step, 1) == 0 for i in range(count)]
 
@@ -392,5 +401,6 @@ def _small(c: ConfigReader, traits: Traits, mixer: Mixer | None, network: Networ
         found += (network.width * (2 if network.gated else 1) + hidden) * biased
     elif isinstance(network, Experts):
         found += network.count * traits.router_bias
+        found += (network.shared * (2 if network.gated else 1) + hidden) * (biased and network.shared > 0)
         found += network.count * (network.width * (2 if network.gated else 1) + hidden) * traits.expert_bias
     return found

@@ -129,7 +129,9 @@ DECODERS: dict[str, Traits] = {
     "qwen3_vl_moe_text": QWEN3_EXPERTS,
     "aria_text": Traits(experts="all"),
     "olmoe": Traits(experts="all", wide_norms=True, network_bias=False),
-    "phimoe": Traits(experts="all", layer_norm=True, head_bias=True, windowed=True, network_bias=False),
+    "phimoe": Traits(
+        top=2, experts="all", layer_norm=True, head_bias=("lm_head_bias",), windowed=True, network_bias=False
+    ),
     "granitemoe": Traits(experts="all", network_bias=False),
     "granitemoeshared": Traits(experts="all", network_bias=False),
     "gpt_oss": Traits(
@@ -147,7 +149,9 @@ DECODERS: dict[str, Traits] = {
     "deepseek_v32": DEEPSEEK,
     "mistral4": DEEPSEEK,
     "axk1": Traits(latent=True, experts="after_first", network_bias=False, first_dense=1, expert_norm=True),
-    "hy_v3": Traits(experts="after_first", first_dense=1, head_norms=True, passed=("enable_moe_fp32_combine",)),
+    "hy_v3": Traits(
+        experts="after_first", first_dense=1, head_norms=True, must_share=True, passed=("enable_moe_fp32_combine",)
+    ),
     "mellum": Traits(experts="after_first", head_norms=True, network_bias=False),
     "kolibri1": Traits(
         experts="all", head_norms=True, qkv_bias=False, out_bias=False, network_bias=False, norms=4, every=("", 5)
@@ -173,6 +177,8 @@ DECODERS: dict[str, Traits] = {
         qkv_bias=("use_bias",),
         out_bias=("use_bias",),
         network_bias=("use_bias",),
+        head_bias=("use_bias",),
+        router_bias=True,
         passed=("moe_capacity", "moe_gate", "moe_use_aux_free", "moe_norm_min"),
     ),
     "minimax_m2": Traits(

@@ -81,6 +81,8 @@ def nemotron_h(c: ConfigReader) -> Architecture:
 
 
 def _latent_experts(c: ConfigReader) -> Experts:
+    if c.given("shared_size") and not c.whole("shared_size"):
+        raise ValueError(f"{c.found('shared_size')}: expected 1 or more: 0 stands for the width of a dense network")
     plain = experts_of(c, Traits(), gated=False)
     return Experts(
         count=plain.count,

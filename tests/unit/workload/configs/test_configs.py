@@ -134,6 +134,7 @@ def test_a_type_without_a_text_model_that_is_known_is_refused_whatever_is_allowe
 
 GPT_NEO = {"model_type": "gpt_neo", "num_layers": 4, "attention_types": [[["global", "local"], 2]], "window_size": 256}
 INDEXED = {"model_type": "glm_moe_dsa", "num_hidden_layers": 4}
+NEMOTRON = {"layers_block_type": ["mamba", "moe", "attention", "moe"], "n_routed_experts": 4, "num_experts_per_tok": 2}
 FLAN_T5 = {"model_type": "t5", "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
 
 
@@ -152,6 +153,15 @@ def test_llama_4_attends_in_chunks_in_all_but_every_fourth_layer_unless_a_list_s
     ]
 
     assert chunks == [[8192, 8192, 8192, 0] * 2] * 2 + [[0, 8192] * 4]
+
+
+def test_llama_4_has_no_experts_where_the_list_of_their_layers_is_empty():
+    found = {
+        moe: architecture_of({"model_type": "llama4_text", "num_hidden_layers": 4, "moe_layers": listed}).architecture
+        for moe, listed in ((0, []), (1, [2]), (4, None))
+    }
+
+    assert {moe: model.moe_layers for moe, model in found.items()} == {0: 0, 1: 1, 4: 4}
 
 
 def test_a_layer_that_takes_another_layers_keys_has_no_indexer_and_meets_as_few():
@@ -185,6 +195,38 @@ def test_a_token_visits_the_real_experts_of_longcat_flash_alone_eight_of_twelve_
 def test_laguna_s_heads_and_gates_differ_by_layer(changed):
     pytest.importorskip("transformers")
     assert_alike([{"model_type": "laguna", "num_hidden_layers": 4, "vocab_size": 1000, **changed}])
+
+
+TINY = {"vocab_size": 5000, "hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16}
+TINY |= {"num_hidden_layers": 4, "intermediate_size": 128, "moe_intermediate_size": 64}
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize(
+    ("kind", "key"),
+    [
+        *(("ernie4_5_moe", "use_bias"), ("hy_v3", "mlp_bias"), ("aria_text", "mlp_bias")),
+        *(("phimoe", "lm_head_bias"), ("phimoe", "attention_bias")),
+    ],
+)
+def test_biases_of_shared_networks_and_of_the_output_are_counted_where_a_key_says_so(kind, key):
+    pytest.importorskip("transformers")
+    logging.disable(logging.WARNING)
+    known = library.configuration({"model_type": kind}).to_dict()
+    small = {name: size for name, size in TINY.items() if name in known}
+    for said in (True, False):
+        config = {"model_type": kind, **small, key: said}
+        true = library.parameters(library.model(config))
+        assert architecture_of(config).architecture.parameters == pytest.approx(true, rel=5e-5)
+    logging.disable(logging.NOTSET)
+
+
+@pytest.mark.parametrize(
+    ("kind", "key"), [("hy_v3", "num_shared_experts"), ("nemotron_h", "moe_shared_expert_intermediate_size")]
+)
+def test_no_shared_network_is_refused_where_the_class_builds_a_dense_one_for_it(kind, key):
+    with pytest.raises(InputError, match=f"{key}: expected 1 or more"):
+        architecture_of({"model_type": kind, **TINY, key: 0} | ({} if kind == "hy_v3" else NEMOTRON))
 
 
 def test_flint_attends_in_windows_but_in_the_first_two_every_fourth_and_the_last_layer():
@@ -232,6 +274,7 @@ def test_what_is_not_understood_is_refused_by_its_name(change, named):
         (GPT_NEO | {"attention_types": [[[["a"]], 4]]}, "attention_types: expected global or local"),
         (FLAN_T5, "tie_word_embeddings: expected true; transformers 5 ties"),
         (GPT_NEO | {"attention_types": [[["global"], 3]]}, "attention_types: expected global or local"),
+        ({"model_type": "phimoe", "num_experts_per_tok": 3}, "num_experts_per_tok: expected 2"),
         (INDEXED | {"indexer_types": ["shared"] * 4}, "indexer_types: expected full for the first layer"),
     ],
 )

@@ -1,0 +1,61 @@
+"""MaxText's remat_policy: what is kept of a layer, what is computed again, and what both cost."""
+
+import json
+
+import pytest
+
+from meshwright.cli import run_command
+from meshwright.jobs.draft import JobOptions
+from meshwright.jobs.read import read_job
+
+BASE = "model_name: llama3.1-8b\nhardware: gpu\nici_fsdp_parallelism: 8\nper_device_batch_size: 2\n"
+BASE += "base_config: base.yml\nmax_target_length: 8192\n"
+
+
+def file_of(folder, *lines):
+    path = folder / "job.yml"
+    path.write_text(BASE + "".join(f"{line}\n" for line in lines))
+    return str(path)
+
+
+def priced(folder, capsys, *lines):
+    args = ["plan", "--job", file_of(folder, *lines), "--cluster", "dgx-h100", "--gpus", "8", "--json"]
+    assert run_command(args) == 0
+    return json.loads(capsys.readouterr().out)["predicted"]
+
+
+def test_policies_are_ordered_in_memory_and_time_as_their_names_say(tmp_path, capsys):
+    policies = ("full", "save_out_proj", "save_qkv_proj", "save_dot_except_mlp", "save_dot_with_context_except_mlp")
+    found = [priced(tmp_path, capsys, f"remat_policy: {policy}") for policy in (*policies, "minimal", "none")]
+    peaks = [one["peak_memory_bytes_per_gpu"] for one in found]
+    times = [one["step_time_s"] for one in found]
+
+    assert peaks[:5] == sorted(peaks[:5])
+    assert peaks[4] < peaks[5] <= peaks[6]
+    assert times == sorted(times, reverse=True)
+
+
+def test_a_policy_keeps_the_bytes_of_the_results_that_it_names(tmp_path, capsys):
+    out, both = (priced(tmp_path, capsys, f"remat_policy: {name}") for name in ("save_out_proj", "save_dot_except_mlp"))
+    columns = (32 + 2 * 8) * 128  # queries, keys and values of Llama 3.1 8B, two bytes each
+    tokens, layers = 2 * 8192, 32
+
+    more = both["peak_memory_bytes_per_gpu"] - out["peak_memory_bytes_per_gpu"]
+    assert more == pytest.approx(2 * columns * tokens * layers, rel=0.2)  # and what the allocator splits of it
+
+
+def test_a_custom_policy_keeps_the_tensors_that_are_on_the_device(tmp_path):
+    def results(*lines):
+        return read_job([file_of(tmp_path, "remat_policy: custom", *lines)], JobOptions(gpus=8))
+
+    assert results("query_proj: device", "key_proj: device", "value_proj: device").results == ("qkv_proj",)
+    assert results("context: device", "mlpwo: device").results == ("context", "mlpwo")
+    assert results().results == ()
+    offloaded = results("out_proj: offload")
+    assert offloaded.results == ("out_proj",)
+    assert any("out_proj offload: priced as kept" in line for line in offloaded.ignored)
+    assert any("as if all of mlpwi" in line for line in results("mlpwi_0: device").ignored)
+
+
+def test_without_a_policy_nothing_is_computed_again(tmp_path):
+    assert read_job([file_of(tmp_path, "remat_policy: none")], JobOptions(gpus=8)).layout.recompute == "none"
