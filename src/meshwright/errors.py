@@ -18,6 +18,7 @@ class InputError(MeshwrightError):
 
 
 MOST_CHARACTERS = 1500  # of a message
+MOST_WITH_ALL_WORDS = 3
 _ENDLESS = re.compile(r"[^\s/]{300,}")  # longer than a file's name can be
 
 
@@ -29,8 +30,16 @@ def one_line(message: str) -> str:
     return shorter.encode("utf-8", "backslashreplace").decode()
 
 
+def _words(name: str) -> set[str]:
+    return set(re.findall(r"[a-z0-9]+", name.lower()))
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
-    """Return `known` as a hint: the closest name if one is close, otherwise all of them."""
+    """Return `known` as a hint: names of all its words if a few have them, or the closest, otherwise all of them."""
     names = sorted(known)
+    words = _words(word)
+    whole = [name for name in names if words <= _words(name)] if len(words) > 1 else []
+    if 0 < len(whole) <= MOST_WITH_ALL_WORDS:
+        return f"did you mean {' or '.join(whole)}?"
     close = difflib.get_close_matches(word, names, n=1, cutoff=0.5)
     return f"did you mean {close[0]}?" if close else f"known: {', '.join(names)}"

@@ -51,6 +51,13 @@ def test_an_unknown_name_is_an_error_that_names_the_nearest(catalogue):
         catalogue.node("dgx-h10")
 
 
+def test_a_name_that_several_entries_have_all_words_of_is_answered_with_those(catalogue):
+    with pytest.raises(InputError, match="did you mean a100-40g-pcie or a100-80g-pcie"):
+        catalogue.accelerator("A100 PCIe")
+    with pytest.raises(InputError, match="did you mean azure-nd-a100-v4"):
+        catalogue.node("azure-nd-v4")
+
+
 def test_a_users_file_adds_hardware_and_overrides_a_figure(tmp_path):
     path = tmp_path / "mine.toml"
     path.write_text(
