@@ -71,7 +71,12 @@ class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
             return name
         plain = _plain(name)
         for key, node in self.nodes.items():
-            if plain in {_plain(key), _plain(_without_cloud(key)), *map(_plain, node.aliases)}:
+            if plain in {_plain(key), *map(_plain, node.aliases)}:
+                return key
+        if theirs := [key for key, node in self.nodes.items() if plain in _families(node.accelerator)]:
+            raise InputError(f"{name!r} is an accelerator: expected a node type that has it, of {', '.join(theirs)}")
+        for key in self.nodes:
+            if plain == _plain(_without_cloud(key)):
                 return key
         called = [alias for node in self.nodes.values() for alias in node.aliases]
         close = nearest(name, [*self.nodes, *called])
@@ -261,6 +266,11 @@ def _forms(name: str) -> list[str]:
     bare = [inside.group(1)] if inside else []
     bare += [name] if re.match(r"\s*Instinct\b", name, re.I) else []
     return [name, *(f"{vendor}{form}" for form in bare for vendor in ("", "NVIDIA ", "AMD "))]
+
+
+def _families(accelerator: str) -> set[str]:
+    """Return what an accelerator is called alone, plainly: "a100-80g" is an A100 too."""
+    return {_plain(accelerator), _plain(accelerator.partition("-")[0])}
 
 
 def _without_cloud(key: str) -> str:

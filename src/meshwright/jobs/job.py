@@ -124,4 +124,5 @@ WHY = {
 def missing(job: Job) -> str:
     """Return the sentence that asks for what a job leaves open."""
     named = f" ({job.model_name} is not in the catalogue)" if job.model_name and job.architecture is None else ""
-    return "; ".join(f"{flag}: expected, since {WHY[flag]}" for flag in job.asked) + named
+    follows = {"--global-batch"} if "--gpus" in job.asked and job.layout.mbs else set()  # from the ranks, perhaps
+    return "; ".join(f"{flag}: expected, since {WHY[flag]}" for flag in job.asked if flag not in follows) + named

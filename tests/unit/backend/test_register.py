@@ -139,9 +139,14 @@ print(*kinds)
 """
 
 
+@pytest.fixture(scope="module")
+def gloos_groups():
+    return python(GROUPS).stdout.splitlines()
+
+
 @pytest.mark.parametrize(("arguments", "variables"), [(["replace"], {}), ([], {"MESHWRIGHT_REPLACE_GLOO": "1"})])
-def test_in_the_place_of_gloo_groups_are_ours_and_bear_its_name(arguments, variables):
-    *by_gloo, gloo = python(GROUPS).stdout.splitlines()
+def test_in_the_place_of_gloo_groups_are_ours_and_bear_its_name(arguments, variables, gloos_groups):
+    *by_gloo, gloo = gloos_groups
     *by_ours, ours = python(GROUPS, *arguments, **variables).stdout.splitlines()
 
     assert (gloo, ours) == ("ProcessGroup", "MeshwrightGroup")

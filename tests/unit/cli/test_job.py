@@ -178,3 +178,14 @@ def test_files_that_belong_together_go_to_validate_and_simulate_too(capsys):
 
     assert validated["job"]["layout"]["zero"] == 2
     assert simulated["layout"].startswith("dp=16,mbs=4,zero=2")
+
+
+def test_a_batch_that_follows_from_the_ranks_is_not_asked_for_beside_them(capsys):
+    job = Path(__file__).parents[3] / "examples/jobs/llama3_8b_torchtitan.toml"
+    words = ["plan", "--job", str(job), "--cluster", "dgx-h100"]
+
+    assert run_command(words) == 2
+    said = capsys.readouterr().err
+    assert "--gpus: expected" in said
+    assert "--global-batch" not in said
+    assert run_command([*words, "--gpus", "64", "--json"]) == 0

@@ -175,6 +175,12 @@ def test_a_drivers_name_means_its_accelerator(catalogue, name, key):
     assert catalogue.driver_key(name) == key
 
 
+@pytest.mark.parametrize(("name", "node"), [("h100", "dgx-h100"), ("A100", "aws-p4d"), ("mi300x", "oci-mi300x")])
+def test_an_accelerator_alone_is_no_node_and_its_nodes_are_named(catalogue, name, node):
+    with pytest.raises(InputError, match=f"{name}' is an accelerator: expected a node type that has it, of .*{node}"):
+        catalogue.node_key(name)
+
+
 @pytest.mark.parametrize("name", ["NVIDIA H100", "NVIDIA Graphics Device", "NVIDIA A800", "NVIDIA GeForce RTX 40"])
 def test_a_name_that_is_of_no_single_accelerator_means_none(catalogue, name):
     assert catalogue.driver_key(name) is None
