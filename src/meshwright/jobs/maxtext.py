@@ -30,7 +30,7 @@ AXES = {
     "expert": "ep",
     "autoregressive": "tp",
 }
-# Policies of base.yml that keep the results of most products, and those that keep some of `recomputed.RESULTS` alone
+# Policies of base.yml that keep the results of most products, and policies that keep some of `recomputed.RESULTS` alone
 # (AI-Hypercomputer/maxtext:src/maxtext/layers/decoders.py, get_remat_policy)
 SELECTIVE = frozenset({"minimal", "minimal_with_context", "minimal_flash", "minimal_offloaded"})
 KEEPS = {
@@ -41,7 +41,7 @@ KEEPS = {
     "save_dot_with_context_except_mlp": ("qkv_proj", "context", "out_proj"),
     "save_dot_except_mlpwi": ("qkv_proj", "out_proj", "mlpwo"),
 }
-# tensors of the policy custom, each on the device, on the host, or computed again; those that are cut in several keys
+# tensors of the policy custom, each on the device, on the host, or computed again; with several keys for tensors that are cut
 TENSORS = {
     "qkv_proj": ("qkv_proj", "query_proj", "key_proj", "value_proj"),
     "context": ("context",),

@@ -86,7 +86,7 @@ def is_again(c: Coefficients, module: str) -> Number:
 
 
 def is_kept(c: Coefficients, result: str) -> Number:
-    """Return 1 where a result is named among those that selective recomputation keeps, else 0."""
+    """Return 1 where a result is one of those kept by selective recomputation, else 0."""
     return np.floor(c.results_kept / 2.0 ** (1 + RESULT_PLACES[result])) % 2.0
 
 
