@@ -41,7 +41,7 @@ KEEPS = {
     "save_dot_with_context_except_mlp": ("qkv_proj", "context", "out_proj"),
     "save_dot_except_mlpwi": ("qkv_proj", "out_proj", "mlpwo"),
 }
-# tensors of the policy custom, each on the device, on the host, or computed again; a tensor that is cut has several keys
+# tensors of the policy custom, each on the device, on the host, or computed again; a cut tensor has several keys
 TENSORS = {
     "qkv_proj": ("qkv_proj", "query_proj", "key_proj", "value_proj"),
     "context": ("context",),
