@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import re
 import signal
+import time
 from datetime import timedelta
 from pathlib import Path
 
