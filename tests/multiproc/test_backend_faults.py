@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import re
 import signal
+import time
 from datetime import timedelta
 from pathlib import Path
 
@@ -333,9 +334,11 @@ def test_killing_all_ranks_at_any_time_leaves_no_shared_memory(tmp_path, delay_s
         process.join()
         pipe.close()
 
-    now_names, now_kib = shared_memory()
-    assert now_names == names
-    assert now_kib < held_kib + 48 * 1024
+    end = time.monotonic() + 20
+    while (now := shared_memory())[1] >= held_kib + 48 * 1024 and time.monotonic() < end:
+        time.sleep(0.1)  # tests beside this one may hold some for a moment
+    assert now[0] == names
+    assert now[1] < held_kib + 48 * 1024
 
 
 def test_too_little_memory_is_an_error_at_start_on_every_rank(tmp_path):
