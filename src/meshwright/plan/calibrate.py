@@ -29,6 +29,7 @@ from .runs import MAX_TABLE_BYTES, Run, RunRow, band_of, read_rows
 NOISE = 0.04  # of one measured step, as a logarithm: what layouts of one stack differ by
 MOST = 4.0  # and its inverse: a factor beyond is a slip of a unit in the table
 SLIP = 10.0  # and its inverse: a step so far from its prediction is none of these machines, or in another unit
+LAYERS = 0.75  # at least this share of a forward is that of the layers, which full recomputation repeats
 ITERATIONS = 20
 PARTS = 10  # into which more runs than that are dealt, to be left out in turn
 DOUBTS = 2.0  # runs that say that the errors are as they should be, before any is left out
@@ -147,8 +148,8 @@ def _check_times(steps: Steps, path: str | Path) -> None:
     for place, run in enumerate(steps.runs):
         measured_s = float(steps.measured_s[place])
         where = f"{path}: {steps.ids[place]}: step_time_s {measured_s:.4g}"
-        frozen = 1.0 / 3.0 if float(run.facts.get("trained", 1.0)) < 1.0 else 0.0
-        work = run.global_batch * run.seq_len * run.architecture.model_flops_per_token(run.seq_len) * (1.0 - frozen)
+        passes = 3.0 - (float(run.facts.get("trained", 1.0)) < 1.0) + (run.layout.recompute == "full") * LAYERS
+        work = run.global_batch * run.seq_len * run.architecture.model_flops_per_token(run.seq_len) / 3.0 * passes
         least_s = work / run.gpus / float(peaks[place])
         if measured_s < least_s:
             raise InputError(f"{where}: at the peak of {run.gpus} {run.accelerator} it takes {format_time(least_s)}")
