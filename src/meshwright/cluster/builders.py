@@ -52,6 +52,13 @@ def node_group(catalogue: Catalogue, name: str, count: int = 1) -> NodeGroup:
     )
 
 
+def uneven_nodes(gpus: int, per_node: int, node: str) -> str:
+    """Return the words for a number of GPUs that whole nodes do not have, with the nearest ones that they do."""
+    below = gpus // per_node * per_node
+    near = f"{below} and {below + per_node} are" if below else f"{per_node} is"
+    return f"{gpus} GPUs are not a multiple of the {per_node} of {node}; {near}"
+
+
 def catalogue_cluster(
     catalogue: Catalogue,
     name: str,
@@ -71,7 +78,7 @@ def catalogue_cluster(
     if nodes is None:
         nodes, rest = divmod(gpus or group.gpus, group.gpus)
         if rest and nodes:
-            raise InputError(f"{gpus} GPUs are not a multiple of the {group.gpus} of a {name}")
+            raise InputError(uneven_nodes(gpus or 0, group.gpus, f"a {name}"))
         if rest:
             return Cluster(name=name, groups=(_part_of_node(group, rest),), fabric=Fabric())
     if nodes < 1:

@@ -49,6 +49,8 @@ TENSORS = {
     "mlpwi": ("mlpwi", "mlpwi_0", "mlpwi_1"),
     "mlpwo": ("mlpwo",),
 }
+CUSTOM = "remat_policy custom"
+LAYER_INPUT = "decoder_layer_input"  # which is always kept, on the device or the host
 SIZES = {
     "num_hidden_layers": "base_num_decoder_layers",
     "hidden_size": "base_emb_dim",
@@ -302,14 +304,18 @@ def _recompute(draft: Draft, keys: Keys) -> None:
 def _kept_tensors(draft: Draft, keys: Keys) -> tuple[str, ...]:
     """Return the results that the policy custom keeps; others are computed again, as base.yml has them."""
     found = []
+    places = {name: str(value).strip().lower() for name, value in keys.values.items() if isinstance(value, str)}
+    named = {name for names in TENSORS.values() for name in names}
+    for name, place in places.items():
+        if place == "offload" and name in {*named, LAYER_INPUT}:
+            draft.ignore(f"{CUSTOM}: {name} offload: priced as kept on the device, its copies take no time")
+        elif place in {"device", "offload"} and name not in {*named, LAYER_INPUT}:
+            draft.ignore(f"{CUSTOM}: {name} {place}: priced as computed again")
     for result, names in TENSORS.items():
         where = {name: (keys.word(name) or "remat").lower() for name in names}
-        for name, place in where.items():
-            if place == "offload":
-                draft.ignore(f"{name} offload: priced as kept on the device, its copies to the host take no time")
         kept = {name for name, place in where.items() if place in {"device", "offload"}}
         if kept and names[0] not in kept and not set(names[1:]) <= kept:
-            draft.ignore(f"{', '.join(sorted(kept))}: priced as if all of {result} were kept")
+            draft.ignore(f"{CUSTOM}: {', '.join(sorted(kept))}: priced as if all of {result} were kept")
         if kept:
             found.append(result)
     return tuple(found)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from ..cluster.builders import catalogue_cluster
+from ..cluster.builders import catalogue_cluster, uneven_nodes
 from ..cluster.compact import compact
 from ..cluster.graph import Cluster, Fabric, NodeGroup, Placement
 from ..cluster.proximity import nearest_nodes
@@ -84,7 +84,7 @@ def _resized(cluster: Cluster, gpus: int | None) -> Cluster:
     group = node(cluster)
     count, rest = divmod(gpus, group.gpus)
     if rest or not count:
-        raise InputError(f"{cluster.name}: {gpus} GPUs are not a multiple of the {group.gpus} of a node")
+        raise InputError(f"{cluster.name}: {uneven_nodes(gpus, group.gpus, 'a node')}")
     return replace(cluster, groups=(replace(group, count=count),))
 
 

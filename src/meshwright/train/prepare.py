@@ -237,9 +237,7 @@ def _rank_counts(config: JobConfig, wanted: Layout | None, ranks: int | None) ->
         return [count for count in counts if config.train.global_batch % count == 0] or [1]
     here = ranks_on_this_host(os.environ, fixed)
     if config.launch.backend != "nccl" and not device.count() and here > devices * RANKS_PER_CORE:
-        raise InputError(
-            f"--ranks {here}: {devices} cores carry at most {devices * RANKS_PER_CORE} ranks; use --ranks {devices}"
-        )
+        raise InputError(f"{here} ranks: {devices} cores carry at most {devices * RANKS_PER_CORE}; use {devices}")
     return [fixed]
 
 

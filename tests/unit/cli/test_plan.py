@@ -297,7 +297,7 @@ def test_the_duplex_figure_is_called_out(capsys):
         ([*SMALL[:3], "--global-batch", "8", "--compare", "dgx-h100"], "two or more clusters"),
         ([*SMALL[:3], "--global-batch", "8", "--compare", "dgx-h100:speed=1,dgx-a800"], "expected KEY=VALUE"),
         ([*SMALL, "--precision", "int3"], "precision"),
-        ([*SMALL, "--gpus", "12"], "12 GPUs are not a multiple of the 8 of a dgx-a100-80g"),
+        ([*SMALL, "--gpus", "12"], "12 GPUs are not a multiple of the 8 of a dgx-a100-80g; 8 and 16 are"),
         ([*SMALL[:3], "--cluster", "dgx-b100", "--global-batch", "8"], "did you mean dgx-"),
         ([*SMALL, "--layout", "dp=16,mode=async"], "priced beside each other by --modes"),
         ([*SMALL, "--slow", "2"], "--slow: needs --modes"),

@@ -54,6 +54,8 @@ def test_a_custom_policy_keeps_the_tensors_that_are_on_the_device(tmp_path):
     offloaded = results("out_proj: offload")
     assert offloaded.results == ("out_proj",)
     assert any("out_proj offload: priced as kept" in line for line in offloaded.ignored)
+    assert any("decoder_layer_input offload" in line for line in results("decoder_layer_input: offload").ignored)
+    assert any("mla_kv device: priced as computed again" in line for line in results("mla_kv: device").ignored)
     assert any("as if all of mlpwi" in line for line in results("mlpwi_0: device").ignored)
 
 

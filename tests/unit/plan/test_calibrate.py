@@ -286,3 +286,22 @@ def test_runs_of_one_table_are_shown_with_their_errors_left_out(capsys, mine):
     assert "calibrated on 5 runs of house on h100" in text
     assert "left out, each predicted by the others:" in text
     assert f"the band of such runs narrows from {book().band('since-2024'):.0%} to" in text
+
+
+def test_a_step_that_its_accelerators_cannot_take_or_in_another_unit_is_refused(tmp_path):
+    (row,) = measured_by(tmp_path, lines({"tp": "1", "recompute": "full"}), {})
+    second = float(row["step_time_s"])
+    least = 51.47e9 * 128 * 8192 / 64 / 989.4e12  # of three passes; full recomputation has a fourth one of the layers
+    for time, told in (
+        (0.9 * least, "at the peak of 64 h100 it takes"),
+        (1.1 * least, "at the peak of 64 h100 it takes"),
+        (second * 1000, "in milliseconds\\?"),
+        (second * 50, "expected the seconds of a step, of which .* are predicted$"),
+    ):
+        with pytest.raises(InputError, match=told):
+            calibrated(written(tmp_path / "runs.csv", [{**row, "step_time_s": f"{time:.6g}"}]))
+
+    plain = [{**row, "recompute": "none", "step_time_s": f"{1.1 * least:.6g}"}]
+    assert calibrated(written(tmp_path / "runs.csv", plain)).factors["pace"] < 1.0
+    slow = written(tmp_path / "runs.csv", [{**row, "step_time_s": f"{3 * second:.6g}"}])
+    assert calibrated(slow).factors["pace"] > 1.1

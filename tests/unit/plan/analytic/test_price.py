@@ -494,3 +494,11 @@ def test_large_products_on_b200_take_what_they_were_timed_at():
 )
 def test_experts_have_kernels_of_their_own_but_where_one_call_computes_all(stack, launch_s):
     assert coefficients_of(setting(LLAMA, "dgx-b200", stack=stack)).launch_expert_s == launch_s
+
+
+@pytest.mark.parametrize(("stack", "said"), [("megatron", True), ("bridge", True), ("torchtitan", False), (OWN, False)])
+def test_answers_of_engines_that_may_capture_graphs_say_that_their_memory_is_not_modelled(stack, said):
+    asked = setting(stack=stack)
+    told = performance(asked, price_layouts(asked, GRID), 0, GRID.layout(0)).not_modelled
+
+    assert any("CUDA graphs" in text for text in told) == said

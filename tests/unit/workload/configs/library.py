@@ -6,6 +6,7 @@ python -m tests.unit.workload.configs.library    writes defaults.json anew
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import torch
@@ -171,6 +172,19 @@ def changed(config: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
                     continue
                 for other in _others(value):
                     yield {**config, **({key: other} if part is None else {part: {**config[part], key: other}})}
+
+
+def joined(config: Mapping[str, Any], rng: Random, count: int = 4) -> dict[str, Any]:
+    """Return a config.json in which some of the keys that its class knows are changed at once."""
+    found = dict(config)
+    every = list(changed(config))
+    for one in rng.sample(every, min(count, len(every))):
+        for key, value in one.items():
+            if isinstance(value, dict) and key in ("text_config", "vision_config"):
+                found[key] = found[key] | {k: v for k, v in value.items() if v != config[key].get(k, ...)}
+            elif value != config.get(key, ...):
+                found[key] = value
+    return found
 
 
 def _others(value: object) -> list[object]:

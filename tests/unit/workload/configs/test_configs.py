@@ -4,6 +4,7 @@ import csv
 import json
 import logging
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -78,6 +79,15 @@ def test_every_key_of_every_model_type_changes_the_parameters_as_in_the_library_
     pytest.importorskip("transformers")
     base = library.base(kind)
     assert_alike([base, *library.changed(base)])
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("kind", [kind for kind in model_types() if kind not in {*library.ALIKE, *library.STRANGERS}])
+def test_several_keys_at_once_change_the_parameters_as_in_the_library_or_are_refused(kind):
+    pytest.importorskip("transformers")
+    base = library.base(kind)
+    assert_alike(library.joined(base, Random(f"{kind} {seed}")) for seed in range(8))
 
 
 @pytest.mark.slow

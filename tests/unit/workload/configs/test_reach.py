@@ -30,9 +30,8 @@ CONFIGS = {
     "laguna": SIZES | GROUPED | BOTH
     | {"mlp_layer_types": ["dense", "sparse"], "num_experts": 4, "num_experts_per_tok": 2}
     | {"moe_intermediate_size": 128},
-    "llama4_text": SIZES | GROUPED | TOP_TWO
-    | {"no_rope_layers": [1, 0], "attention_chunk_size": CHUNK, "intermediate_size_mlp": 512}
-    | {"interleave_moe_layer_step": 2},
+    "llama4_text": SIZES | GROUPED  # which would compute all experts of a token
+    | {"no_rope_layers": [1, 0], "attention_chunk_size": CHUNK, "intermediate_size_mlp": 512, "moe_layers": []},
 }  # fmt: skip
 
 
