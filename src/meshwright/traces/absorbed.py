@@ -3,7 +3,7 @@
 Collectives of several kinds (gathered weights, reduced gradients) go on at once, on streams of their own.
 
 - What a rank goes on computing with is the one that ended last before it did. While it is in that one, it does not wait
-  for another, whoever is late to that.
+  for another, no matter who is late to that.
 - While data of one kind move without a gap, a rank that waits for a straggler in another kind loses time that it would
   have waited for them in any case: what it waits for them alone afterwards, before they have a gap.
 """

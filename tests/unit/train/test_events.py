@@ -133,7 +133,7 @@ def test_a_command_that_hangs_is_ended_and_no_more_than_some_run_at_once(tmp_pat
 
 
 def test_a_daemon_that_a_command_starts_holds_no_pipe_of_the_job(tmp_path):
-    """Whoever reads what the job prints gets its end when the job has ended."""
+    """A reader of what the job prints gets its end when the job has ended."""
     program = (
         "import sys; from meshwright.train.events import Event, EventLog; "
         "EventLog(__import__('pathlib').Path(sys.argv[1]), 0).record(Event(kind='stop', message='told to stop'))"
