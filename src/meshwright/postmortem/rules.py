@@ -82,6 +82,8 @@ def _first_fault(case: Case) -> Verdict | None:
     blamed = position.blamed if position and position.certain else ()
     if cause.kind == "network" and blamed:
         return None  # a rank that is not there looks like a broken link to its peer
+    if cause.kind == "exception" and cause.first.is_summary and position and position.kind in {"desync", "sizes"}:
+        return None  # a launcher counts who ended first, not why: calls that differ raise on all
     if not ranks and not cause.is_general and cause.kind != "network" and position and position.certain:
         if position.kind != "absent" and cause.kind not in _OF_MACHINES:
             return None  # every rank is in its call: what failed without a name is none of them

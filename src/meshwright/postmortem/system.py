@@ -284,7 +284,9 @@ def _slurm(message: LogMessage, text: str) -> Iterator[Fact]:
         code = int(ended[1]) if (ended := re.search(r"Exited with exit code (\d+)", what)) else 0
         if re.search(r"Out Of Memory|Killed|Segmentation fault|Bus error", what) or code - 128 in _KILLING:
             told = f"SLURM: task {tasks.group('tasks')} on {tasks.group('host')}: {what.strip()}"
-            yield Failure(kind=kind, what=told, ranks=numbers, host=tasks.group("host"), where=where)
+            own = kind == "host_memory"  # no time-out of the others brings it about; srun collects it at the end
+            host = tasks.group("host")
+            yield Failure(kind=kind, what=told, ranks=numbers, host=host, where=where, is_summary=own)
         elif code and len(numbers) == 1:
             yield Exit(rank=None, task=numbers[0], code=code, first=True, host=tasks.group("host"), where=where)
     elif _SLURM_OOM.search(text):

@@ -7,36 +7,56 @@ computing meanwhile, and lose the time when they have computed everything and th
 import itertools
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from .intervals import EMPTY, Array
+from .absorbed import OtherTransfers
+from .intervals import EMPTY, Array, length_s, trimmed, without
 from .meetings import TracedMeeting
 from .model import RankTrace
 
 NEAR_S = 25e-6  # between two kernels of a stream that never idles; after more, the second one was not ready before
 StepOfRank = tuple[int, int]  # a step, a rank
+_Key = tuple[tuple[int, ...], int]  # the ranks of a chain, and its number
 Times = npt.NDArray[np.float64]
+
+
+class HeldUp(NamedTuple):
+    """When one kind of collective held a rank up, on the clock of its trace."""
+
+    name: str
+    trace: RankTrace
+    times: Array
+
+
+def _paid(meeting: TracedMeeting, rank: int, paid_s: float, transfers: OtherTransfers) -> HeldUp:
+    """Return the last part of a transfer that a rank waits for, as long as what is paid by it."""
+    own = next(arrival for arrival in meeting.arrivals if arrival.rank == rank)
+    start_s = meeting.last.start_s - own.moved_s
+    exposed = without(np.asarray([[start_s, start_s + meeting.transfer_s]]), transfers.busy(own.trace, meeting.name))
+    return HeldUp(meeting.name, own.trace, trimmed(exposed, length_s(exposed) - paid_s))
 
 
 class _Seen:
     """One chain as one of its ranks saw it, each list as long as the chain."""
 
-    def __init__(self, chain: Sequence[TracedMeeting], rank: int, held: "_Held") -> None:
+    def __init__(self, chain: Sequence[TracedMeeting], rank: int, held: "_Held", transfers: OtherTransfers) -> None:
         own = [next(arrival for arrival in meeting.arrivals if arrival.rank == rank) for meeting in chain]
         moved = np.asarray([arrival.moved_s for arrival in own])
         starts = np.asarray([meeting.last.start_s for meeting in chain]) - moved
-        transfers = np.maximum([meeting.transfer_s for meeting in chain], 0.0)
-        exposed, hidden = transfers.copy(), np.zeros(len(chain))
-        by_trace: dict[int, RankTrace] = {id(arrival.trace): arrival.trace for arrival in own}
-        of_trace = np.asarray([id(arrival.trace) for arrival in own])
-        for key, trace in by_trace.items():
-            mine = of_trace == key
-            exposed[mine] -= _covered_s(trace.compute, starts[mine], (starts + transfers)[mine])
+        lasting = np.maximum([meeting.transfer_s for meeting in chain], 0.0)
+        exposed, hidden = lasting.copy(), np.zeros(len(chain))
+        kinds = [(id(arrival.trace), meeting.name) for arrival, meeting in zip(own, chain, strict=True)]
+        by_kind = {key: arrival.trace for key, arrival in zip(kinds, own, strict=True)}
+        for key, trace in by_kind.items():
+            mine = np.asarray([kind == key for kind in kinds])
+            busy = transfers.busy(trace, key[1])
+            exposed[mine] -= _covered_s(busy, starts[mine], (starts + lasting)[mine])
             rows = mine[held.places]
             places = held.places[rows]
-            covered = _covered_s(trace.compute, held.starts_s[rows] - moved[places], held.ends_s[rows] - moved[places])
+            covered = _covered_s(busy, held.starts_s[rows] - moved[places], held.ends_s[rows] - moved[places])
             np.add.at(hidden, places, covered)
         self.exposed_s: list[float] = exposed.tolist()  # of the transfer
         self.hidden_s: list[float] = hidden.tolist()  # of the time for which the last one held it up
@@ -69,43 +89,68 @@ def _covered_s(found: Array, starts_s: Times, ends_s: Times) -> Times:
     return until_s(ends_s) - until_s(starts_s)
 
 
+def _queues(every: Sequence[TracedMeeting], rank: int) -> list[list[TracedMeeting]]:
+    """Return the meetings of some ranks by the queues that they stand in, given one of those ranks.
+
+    Kinds that one rank is in at once (gathered weights, reduced gradients) have streams of their own.
+    """
+    own = sorted(
+        (arrival.start_s, arrival.end_s, meeting.name)
+        for meeting in every
+        for arrival in meeting.arrivals
+        if arrival.rank == rank
+    )
+    at_once = any(before[2] != later[2] and later[0] < before[1] - NEAR_S for before, later in itertools.pairwise(own))
+    if not at_once:
+        return [list(every)]
+    kinds: dict[str, list[TracedMeeting]] = defaultdict(list)
+    for meeting in every:
+        kinds[meeting.name].append(meeting)
+    return list(kinds.values())
+
+
 class MeetingChains:
-    """The meetings of each set of ranks in their order, and what hid in them.
+    """The meetings of each set of ranks in their order, and what hid in them; those of a queue are a chain.
 
     `faults` are the times at which the last of each meeting held it up, by its id, on the common clock.
     """
 
-    def __init__(self, found: Sequence[TracedMeeting], faults: Mapping[int, Array]) -> None:
-        chains: dict[tuple[int, ...], list[TracedMeeting]] = defaultdict(list)
+    def __init__(self, found: Sequence[TracedMeeting], faults: Mapping[int, Array], transfers: OtherTransfers) -> None:
+        self._transfers = transfers
+        together: dict[tuple[int, ...], list[TracedMeeting]] = defaultdict(list)
         for meeting in sorted(found, key=lambda meeting: meeting.last.start_s):
-            chains[tuple(sorted(arrival.rank for arrival in meeting.arrivals))].append(meeting)
-        self._chains = {members: chain for members, chain in chains.items() if len(chain) > 1}
-        self._seen: dict[tuple[tuple[int, ...], int], _Seen] = {}
-        self._last = {
-            members: [meeting.last.rank if id(meeting) in faults else None for meeting in chain]
-            for members, chain in self._chains.items()
+            together[tuple(sorted(arrival.rank for arrival in meeting.arrivals))].append(meeting)
+        chains = [(members, chain) for members, every in together.items() for chain in _queues(every, members[0])]
+        self._chains: dict[_Key, list[TracedMeeting]] = {
+            (members, number): chain for number, (members, chain) in enumerate(chains) if len(chain) > 1
         }
-        for members, chain in self._chains.items():
+        self._seen: dict[tuple[_Key, int], _Seen] = {}
+        self._last = {
+            key: [meeting.last.rank if id(meeting) in faults else None for meeting in chain]
+            for key, chain in self._chains.items()
+        }
+        for key, chain in self._chains.items():
             held = _Held(chain, faults)
-            self._seen |= {(members, rank): _Seen(chain, rank, held) for rank in members}
+            self._seen |= {(key, rank): _Seen(chain, rank, held, transfers) for rank in key[0]}
 
-    def delayed_s(self, rank: int) -> dict[StepOfRank, float]:
-        """Return what each rank loses in each step by lags of `rank` that were hidden when they came.
+    def delayed(self, rank: int) -> dict[StepOfRank, list[HeldUp]]:
+        """Return when each rank loses time in each step by lags of `rank` that were hidden when they came.
 
         What is owed is paid by exposed transfers behind it in the chain but the last, which comes after the computation
         anyhow.
         """
-        lost: dict[StepOfRank, float] = defaultdict(float)
-        for members, chain in self._chains.items():
+        lost: dict[StepOfRank, list[HeldUp]] = defaultdict(list)
+        for key, chain in self._chains.items():
+            members, _ = key
             if rank not in members:
                 continue
-            own = [last == rank for last in self._last[members]]
+            own = [last == rank for last in self._last[key]]
             lags = [at for at, mine in enumerate(own) if mine]
             for other in members:
                 walked = 0
                 for at in lags if other != rank else ():
                     if at >= walked:
-                        walked = self._walk(chain, at, own, other, self._seen[members, other], lost)
+                        walked = self._walk(chain, at, own, other, self._seen[key, other], lost)
         return lost
 
     def _walk(
@@ -115,7 +160,7 @@ class MeetingChains:
         own: Sequence[bool],
         other: int,
         seen: _Seen,
-        lost: dict[StepOfRank, float],
+        lost: dict[StepOfRank, list[HeldUp]],
     ) -> int:
         """Follow a chain from a lag on; return the place behind what was followed."""
         owed_s = seen.hidden_s[first]
@@ -123,7 +168,7 @@ class MeetingChains:
         while at < len(chain) and seen.near[at - 1] and (owed_s > 0 or own[at]):
             paid_s = min(owed_s, seen.exposed_s[at - 1])
             if paid_s > 0:
-                lost[chain[at - 1].step, other] += paid_s
+                lost[chain[at - 1].step, other].append(_paid(chain[at - 1], other, paid_s, self._transfers))
                 owed_s -= paid_s
             owed_s += seen.hidden_s[at] if own[at] else 0.0
             at += 1

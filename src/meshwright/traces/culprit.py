@@ -13,8 +13,9 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from ..units import format_time
+from .absorbed import OtherTransfers
 from .because import reason
-from .chained import MeetingChains
+from .chained import HeldUp, MeetingChains
 from .intervals import EMPTY, Array, clipped, is_covered, length_s, trimmed, union, union_of_sets, without
 from .meetings import Meetings, TracedMeeting
 from .model import RankTrace
@@ -53,8 +54,9 @@ def find_culprit(ranks: Sequence[Sequence[RankTrace]], meetings: Meetings, step_
     steps = sorted({meeting.step for meeting in found})
     waits = {id(trace): without(trace.comm, trace.compute) for cycles in ranks for trace in cycles}
     faults = _faults(found, waits)
-    chains = MeetingChains(found, faults)
-    by_step = {rank: _costs_s(rank, found, steps, faults, chains) for rank in everyone}
+    transfers = OtherTransfers(found)
+    chains = MeetingChains(found, faults, transfers)
+    by_step = {rank: _costs_s(rank, found, steps, faults, chains, transfers) for rank in everyone}
     costs = {rank: statistics.median(by_step[rank]) for rank in everyone}
     worst = max(everyone, key=lambda rank: costs[rank])
     peers = {arrival.rank for meeting in found for arrival in meeting.arrivals if _is_in(meeting, worst)}
@@ -133,18 +135,22 @@ def _costs_s(
     steps: Sequence[int],
     faults: Mapping[int, Array],
     chains: MeetingChains,
+    transfers: OtherTransfers,
 ) -> list[float]:
     """Return what the others lose by a rank in each step, given when the last of each meeting held it up."""
-    windows: dict[tuple[int, int], list[tuple[Array, RankTrace, float]]] = defaultdict(list)
+    windows = chains.delayed(rank)
     for meeting in found:
         if meeting.last.rank == rank and id(meeting) in faults:
             for other in meeting.arrivals[:-1]:
-                windows[meeting.step, other.rank].append((faults[id(meeting)], other.trace, other.moved_s))
-    lost = chains.delayed_s(rank)
+                held = HeldUp(meeting.name, other.trace, faults[id(meeting)] - other.moved_s)
+                windows.setdefault((meeting.step, other.rank), []).append(held)
+    lost = {}
     for key, parts in windows.items():
-        trace, moved_s = parts[0][1], parts[0][2]
-        waited = without(union_of_sets([part[0] for part in parts]) - moved_s, trace.compute)
-        lost[key] = lost.get(key, 0.0) + length_s(waited)
+        by_kind = {
+            name: union_of_sets([part.times for part in parts if part.name == name])
+            for name in {part.name for part in parts}
+        }
+        lost[key] = transfers.lost_s(parts[0].trace, by_kind)
     by_step: dict[int, list[float]] = {step: [] for step in steps}
     for (step, _), lost_s in lost.items():
         by_step[step].append(lost_s)

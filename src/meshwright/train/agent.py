@@ -9,6 +9,7 @@ import hmac
 import os
 import re
 import signal
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from typing import Any, cast
@@ -37,7 +38,7 @@ from .ending import RanksHere, ranks_that_end
 from .events import Event, EventLog, this_host
 from .finite import NotFinite
 from .meeting import address_towards, host_store
-from .store import SealedStore
+from .store import SealedStore, StoreEnded
 from .surroundings import heard_signals
 
 STOPPED_EXIT_CODE = 130
@@ -173,11 +174,24 @@ def _until_the_end(start: AgentStart, handler: DynamicRendezvousHandler, store: 
         raise MeshwrightError(f"{where}: the others wait no longer: {few}, or the job has ended") from None
     except (RendezvousConnectionError, RendezvousStateError, DistError) as error:
         why = str(error.__cause__ or error).splitlines()[0]
+        if isinstance(error.__cause__ or error, StoreEnded):
+            raise MeshwrightError(f"{where}: the launcher where all meet has ended the job: {why}") from None
         raise MeshwrightError(f"{where}: lost the machine where all meet ({why})") from None
     finally:
         if not told_to_stop:  # a rendezvous that is shut down takes in nobody any more
             handler.shutdown()
-        store.close()
+        store.close(farewell=_farewell(sys.exc_info()[1]))
+
+
+def _farewell(error: BaseException | None) -> str:
+    """Return in one line why a launcher ends."""
+    if error is None:
+        return "all is done"
+    if isinstance(error, SignalException):
+        return "it was told to stop"
+    if isinstance(error, ChildFailedError):
+        return first_failure(error.failures)
+    return " ".join(f"{error}".split()) or type(error).__name__
 
 
 def _agent(start: AgentStart, spec: WorkerSpec, patience: RendezvousTimeout, events: EventLog) -> "Agent":

@@ -29,6 +29,10 @@ _OPEN: set["SealedStore"] = set()  # torch keeps only the half of a store that i
 _Store: Any = dist.Store  # its declared overloads name the C++ forms, of which Python needs the first only
 
 
+class StoreEnded(DistNetworkError):
+    """The process that hosts the store has ended it, and said why."""
+
+
 class SealedStore(_Store):  # type: ignore[misc]
     """A connection to the store of a job. Raises DistStoreError where keys do not come within the timeout.
 
@@ -42,6 +46,7 @@ class SealedStore(_Store):  # type: ignore[misc]
         self._host, self.port, self._secret, self._timeout_s = host, port, secret, timeout_s
         self._lock = threading.Lock()
         self._clones: list[SealedStore] = []
+        self._ended = ""  # why its server has ended it
         self.server: StoreServer | None = None  # where this process is the one that hosts it
         self._connection: socket.socket | None = self._connected()
         _OPEN.add(self)
@@ -89,14 +94,17 @@ class SealedStore(_Store):  # type: ignore[misc]
         self._clones.append(other)
         return other
 
-    def close(self, patience_s: float = 0.0) -> None:
-        """Leave; where this process hosts the store, end it once the others have left, or after `patience_s`."""
+    def close(self, patience_s: float = 0.0, *, farewell: str = "") -> None:
+        """Leave; where this process hosts the store, end it once the others have left, or after `patience_s`.
+
+        `farewell` says why, to those that have not left.
+        """
         _OPEN.discard(self)
         for clone in self._clones:
             clone.close()
         self._break()
         if self.server is not None:
-            self.server.close(patience_s)
+            self.server.close(patience_s, farewell=farewell)
 
     deleteKey, getNumKeys = delete_key, num_keys  # the names under which torch's C++ looks for them
 
@@ -106,6 +114,8 @@ class SealedStore(_Store):  # type: ignore[misc]
     def _ask(self, request: StoreRequest) -> Reply:
         with self._lock:
             connection = self._connection
+            if self._ended:
+                raise StoreEnded(self._ended)
             if connection is None:
                 raise DistNetworkError(f"{self._host}:{self.port}: the connection to the job's store is lost")
             try:
@@ -120,6 +130,10 @@ class SealedStore(_Store):  # type: ignore[misc]
                 if isinstance(error, OSError | ValueError):  # of msgspec, or not UTF-8
                     raise DistNetworkError(f"{self._host}:{self.port}: lost the job's store: {error}") from None
                 raise
+            if reply.farewell:
+                self._break()
+                self._ended = reply.farewell
+                raise StoreEnded(self._ended)
         if reply.late:
             raise DistStoreError(f"wait timeout after {request.timeout_s:g} s, keys: {', '.join(request.keys)}")
         return reply

@@ -35,11 +35,12 @@ class StoreRequest(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Reply(msgspec.Struct, frozen=True, array_like=True):
-    """The reply; `late` where the keys did not come in time."""
+    """The reply; `late` where the keys did not come in time, `farewell` where the server ends, and why."""
 
     value: bytes = b""
     number: int = 0
     late: bool = False
+    farewell: str = ""
 
 
 class Values:
@@ -99,6 +100,7 @@ class StoreServer:
         self._values = Values()
         self._guests: dict[StoreGuest, None] = {}
         self._wake, self._woken = socket.socketpair()
+        self._farewell = ""
         self._end_s = math.inf  # of the monotonic clock: guests that are still there then are let go
         self._selector = selectors.DefaultSelector()
         self._door = guarded(listener, self._selector)
@@ -106,8 +108,12 @@ class StoreServer:
         self._thread = threading.Thread(target=self._run, name="store", daemon=True)
         self._thread.start()
 
-    def close(self, patience_s: float = 0.0) -> None:
-        """End the store once its guests have left, or after `patience_s`: clients that still wait get an error."""
+    def close(self, patience_s: float = 0.0, *, farewell: str = "") -> None:
+        """End the store once its guests have left, or after `patience_s`: clients that are still there get an error.
+
+        `farewell` says why it ends, to those.
+        """
+        self._farewell = farewell
         self._end_s = time.monotonic() + patience_s
         self._wake.close()
         self._thread.join()
@@ -134,6 +140,8 @@ class StoreServer:
 
     def _end(self) -> None:
         for guest in list(self._guests):
+            if self._farewell:
+                self._reply(guest, Reply(farewell=self._farewell))
             self._let_go(guest)
         self._door.close()
         self._selector.close()

@@ -15,6 +15,7 @@ IB = (
 KILLED = (
     "[ 8123.2] Out of memory: Killed process {} ({}) total-vm:9kB, anon-rss:61234567kB, file-rss:1kB, shmem-rss:0kB"
 )
+MADE = "CollectiveFingerPrint"
 CANCELLED = "slurmstepd: error: *** JOB 123 ON node-a CANCELLED AT 2026-11-20T11:16:01 DUE TO {} ***"
 
 
@@ -260,6 +261,24 @@ CASES = {
     "SLURM says in one line what, in another whom": (
         ["slurmstepd: error: Detected 1 oom_kill event in StepId=4.0.", "srun: error: node-a: task 3: Killed"],
         answer("host_memory", 3),
+    ),
+    "what srun collects of memory at the end explains the rank that is missing": (
+        [
+            *WAITING,
+            "slurmstepd: error: Detected 1 oom_kill event in StepId=4.0. Some of the step tasks have been OOM Killed.",
+            "srun: error: node-a: task 2: Out Of Memory",
+        ],
+        answer("host_memory", 2, 9),
+    ),
+    "an exit code is no cause beside calls that differ": (
+        [
+            f"RuntimeError: Detected mismatch between collectives on ranks. Rank 1 is running collective: {MADE}"
+            f"(SequenceNumber=85, OpType=ALLREDUCE, TensorShape=[25]), but Rank 0 is running collective: {MADE}"
+            "(SequenceNumber=85, OpType=BROADCAST, TensorShape=[1]).Collectives differ in the following aspects",
+            "[2024-02-09 09:09:15,164] torch.distributed.elastic.multiprocessing.api: [ERROR] failed (exitcode: 1)"
+            " local_rank: 0 (pid: 17058) of binary: /usr/bin/python3.10",
+        ],
+        answer("desync", None, 85, unknown=True),
     ),
     "a task of SLURM is no rank where torchrun starts the ranks": (
         [*summary(5, -15), "srun: error: node-a: task 1: Out Of Memory"],

@@ -66,6 +66,17 @@ class Job:
             rank.launch(kernel, rank.now_us, end - rank.now_us, COMM_STREAM, **args)
             rank.now_us = end
 
+    def meet_at(self, name, starts_us, transfer_us, *, stream):
+        """Let all ranks meet in a collective beside their computation, each from when it is ready; return its end."""
+        end = max(starts_us) + transfer_us
+        numbers = [rank.number for rank in self.ranks]
+        group = {"Process Group Name": str(numbers), "Process Group Ranks": str(numbers), "Group size": len(numbers)}
+        told = {"Collective name": f"_{name}_base", "In msg nelems": 1000, "dtype": "Float", **group}
+        kernel = {"all_gather": "AllGather", "reduce_scatter": "ReduceScatter_Sum_f32"}[name]
+        for rank, start in zip(self.ranks, starts_us, strict=True):
+            rank.launch(f"ncclDevKernel_{kernel}_RING_LL()", start, end - start, stream, **told)
+        return end
+
     def step(self, number):
         """Begin a step on all ranks at once."""
         start = max([number * STEP_US, *(rank.now_us for rank in self.ranks)])

@@ -119,6 +119,47 @@ def test_a_wait_that_hides_costs_what_comes_out_of_it_behind_the_computation(tmp
     assert costs_s is None or found.costs_s_per_step == pytest.approx(costs_s)
 
 
+def gathers_and_reduces(slow_us, gather_us, reduce_us, layers=6, steps=4):
+    """Let two ranks train sharded: each layer's weights are gathered ahead on one stream, gradients reduced on another.
+
+    Rank 1 takes `slow_us` longer for each layer. Returns the job and how long its typical step takes.
+    """
+    job, length_us = Job(2), []
+    for number in range(steps):
+        job.step(number)
+        begun_us = job.ranks[0].now_us
+        done = [begun_us + gather_us] * 2  # of the layer before
+        reduced_us = begun_us
+        job.meet_at("all_gather", [begun_us] * 2, gather_us, stream=22)
+        for layer in range(layers):
+            gathered_us = max(done)
+            if layer + 1 < layers:  # called as the layer begins
+                gathered_us = job.meet_at("all_gather", done, gather_us, stream=22)
+            for rank, start_us in zip(job.ranks, done, strict=True):
+                rank.launch("gemm", start_us, 1400 + slow_us * rank.number, 7)
+            computed = [start_us + 1400 + slow_us * rank.number for rank, start_us in zip(job.ranks, done, strict=True)]
+            reduced_us = job.meet_at("reduce_scatter", [max(end, reduced_us) for end in computed], reduce_us, stream=24)
+            done = [max(end, gathered_us) for end in computed]
+        for rank in job.ranks:
+            rank.launch("adam", reduced_us, 200, 7)
+            rank.now_us = reduced_us + 200
+        length_us.append(reduced_us + 200 - begun_us)
+    return job, length_us[0]
+
+
+@pytest.mark.parametrize(("gather_us", "reduce_us"), [(200, 2500), (600, 3000), (200, 300), (1000, 2600)])
+def test_what_a_straggler_costs_beside_transfers_that_last_longer_is_what_the_step_is_longer(
+    tmp_path, gather_us, reduce_us
+):
+    """Gradients that move without a gap end the step: most of what the gathers wait for rank 1 costs nothing."""
+    job, length_us = gathers_and_reduces(840, gather_us, reduce_us)
+    costs_us = length_us - gathers_and_reduces(0, gather_us, reduce_us)[1]
+    found = told_of(tmp_path, job)
+
+    late = found.finding.lateness[1][1]
+    assert late * 1e6 == pytest.approx(costs_us, rel=0.25, abs=60)
+
+
 def test_who_waited_for_another_is_not_blamed_for_coming_late(tmp_path):
     """Rank 0 is late to the pair of 0 and 1; so rank 1 comes late to the pair of 1 and 3."""
     job = Job(4)

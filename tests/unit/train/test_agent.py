@@ -12,6 +12,7 @@ from meshwright.train import agent
 from meshwright.train.agent import AgentStart, SealedBackend, check_machines, run_agent
 from meshwright.train.events import EventLog
 from meshwright.train.meeting import host_store
+from meshwright.train.store import SealedStore
 
 START = AgentStart(name="job", ranks=1, nodes=2, min_nodes=2, secret=b"secret", timeout_s=5.0)
 
@@ -57,6 +58,22 @@ def test_a_machine_that_was_one_too_many_until_the_end_says_so_in_one_line(monke
 
     with pytest.raises(MeshwrightError, match=r"ended without this machine: 1 others were enough \(launch.nodes\)"):
         run_agent(start, print, (), EventLog(tmp_path, None))
+
+
+def test_a_machine_whose_job_was_ended_where_all_meet_says_why_in_one_line(monkeypatch, tmp_path):
+    hosted = []
+
+    def ends_soon(host, port, timeout_s, secret):
+        hosted.append(host_store(host, port, timeout_s, secret))
+        store = SealedStore(host, hosted[0].port, timeout_s, secret)
+        threading.Timer(1.0, hosted[0].close, kwargs={"farewell": "rank 0 failed: no space"}).start()
+        return store
+
+    monkeypatch.setenv("TORCHELASTIC_SIGNALS_TO_HANDLE", "")
+    monkeypatch.setattr(agent, "host_store", ends_soon)
+
+    with pytest.raises(MeshwrightError, match=r"where all meet has ended the job: rank 0 failed: no space$"):
+        run_agent(START, print, (), EventLog(tmp_path, None))
 
 
 def test_fewer_machines_than_are_needed_do_not_train_alone():

@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 from meshwright.handshake import CHALLENGE_BYTES, MOST_STRANGERS, SEAL_BYTES
 from meshwright.train.meeting import host_store
-from meshwright.train.store import SealedStore
+from meshwright.train.store import SealedStore, StoreEnded
 from meshwright.train.store_server import HEAD
 
 SECRET = b"the secret of this job"
@@ -181,6 +181,26 @@ def test_who_waits_for_a_store_that_ends_is_told(store, another):
 
     waiting.join(5)
     assert "lost the job's store" in said[0]
+
+
+def test_who_is_left_behind_hears_why_a_store_has_ended(store, another):
+    waiting, idle, told = another(store), another(store), []
+
+    def wait():
+        with pytest.raises(StoreEnded) as ended:
+            waiting.get("never")
+        told.append(str(ended.value))
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    time.sleep(0.2)
+    store.close(farewell="rank 0 failed: no space")
+    thread.join(10)
+
+    assert told == ["rank 0 failed: no space"]
+    for _ in range(2):
+        with pytest.raises(StoreEnded, match="^rank 0 failed: no space$"):
+            idle.set("key", "value")
 
 
 def test_a_store_that_ends_with_patience_answers_its_clients_until_they_leave(store, another):

@@ -156,7 +156,7 @@ def has_given_up(rank: int) -> bool:
 
 
 def write_flights(reason: str = "") -> Path | None:
-    """Write the records of all groups to `MESHWRIGHT_FLIGHT_DIR`; return the file, or None where that is not set.
+    """Write the records of all groups to `MESHWRIGHT_FLIGHT_DIR`; return the file, None where it is not written.
 
     From any thread, also in the middle of a collective. `reason` is "" where nothing is wrong, or where it is known
     already: what made a group give up stays the reason.
@@ -181,8 +181,11 @@ def write_flights(reason: str = "") -> Path | None:
         ),
     )
     path = Path(folder) / f"flight-{rank}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomic(path, msgspec.json.encode(written))
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(path, msgspec.json.encode(written))
+    except OSError:  # a full disk keeps nobody from telling of what happened
+        return None
     return path
 
 
