@@ -88,8 +88,9 @@ def reductions_of_every_type(rank, world_size, store, helper, per_host=None):
     ops = dist.ReduceOp
     plain = [ops.SUM, ops.PRODUCT, ops.MIN, ops.MAX, ops.AVG]
     wrong = []
+    types = [t for t in DTYPES if not per_host or t != torch.float8_e5m2]  # schedules do not reduce float8
     with group(rank, world_size, store, slot_bytes=4096, helper=helper, per_host=per_host):
-        for dtype in DTYPES:
+        for dtype in types:
             bits = [] if dtype.is_floating_point else [ops.BAND, ops.BOR, ops.BXOR]
             for op in [*(o for o in plain if not (o == ops.AVG and dtype == torch.bool)), *bits]:
                 for count in (5, 5003, 40_000) if per_host else (5, 5003):

@@ -17,7 +17,7 @@ from ...collectives.verify import Payloads, carries_only_whole_chunks, payloads,
 from ...errors import InputError
 from .executor_layout import ChunkLayout, all_to_all_layout, checked_counts, kept_parts, owned_layout, shared_layout
 from .executor_program import Compiled, LocalStep, Message, Span, compile_program
-from .executor_reduce import NARROW, WireReduction, flat_view, wire_reduction
+from .executor_reduce import HALF, WireReduction, flat_view, wire_reduction
 from .stream import rounded_to_wire
 from .transport import Incoming, Outgoing, Transport
 
@@ -201,7 +201,7 @@ class Executor:
         self, schedule: Schedule, layout: ChunkLayout, data: Tensor, kind: WireReduction, wire: torch.dtype | None
     ) -> None:
         copy_wire = wire
-        if wire is None and kind.dtype in NARROW and self._prove(schedule).copies_are_final:
+        if wire is None and kind.dtype in HALF and self._prove(schedule).copies_are_final:
             copy_wire = kind.dtype  # what is copied is final and ends in this type in any case
         self._run(schedule, layout, [data], kind, wire, copy_wire)
 

@@ -1,8 +1,7 @@
 """Reduction operators on tensors: which types each takes, in which type it accumulates, how it ends.
 
-Sums, averages and products of bfloat16 and float16, and all of float8, for which torch has no arithmetic, accumulate in
-float32 and are rounded once, at the end. Integers wrap as in torch; an average of integers rounds towards zero. For
-bool, sum and max mean "any", product and min "all".
+Sums, averages and products of bfloat16 and float16 accumulate in float32 and are rounded once, at the end. Integers
+wrap as in torch; an average of integers rounds towards zero. For bool, sum and max mean "any", product and min "all".
 """
 
 from collections.abc import Callable
@@ -18,13 +17,7 @@ from ...errors import InputError, nearest
 Combine = Callable[[Tensor, Tensor], None]  # target, incoming: reduces the second into the first
 
 OPERATORS = ("sum", "avg", "product", "min", "max", "band", "bor", "bxor")
-FLOAT8 = frozenset(
-    {
-        *(torch.float8_e4m3fn, torch.float8_e4m3fnuz, torch.float8_e5m2, torch.float8_e5m2fnuz),
-        torch.float8_e8m0fnu,
-    }
-)
-NARROW = FLOAT8 | {torch.float16, torch.bfloat16}
+HALF = frozenset({torch.float16, torch.bfloat16})
 SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}  # torch has no sums of these
 
 
@@ -76,9 +69,7 @@ def wire_reduction(op: str, dtype: torch.dtype) -> WireReduction:
         if op == "avg":
             raise InputError("operator avg: expected numbers, got torch.bool")
         return WireReduction(op, dtype, dtype, _BOOL[op])
-    if dtype in FLOAT8 or (dtype in NARROW and op in {"sum", "avg", "product"}):
-        return WireReduction(op, dtype, torch.float32, _NUMBERS[op])
-    work = SIGNED.get(dtype, dtype)
+    work = torch.float32 if dtype in HALF and op in {"sum", "avg", "product"} else SIGNED.get(dtype, dtype)
     return WireReduction(op, dtype, work, _NUMBERS[op])
 
 
