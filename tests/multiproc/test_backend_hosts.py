@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 
 import meshwright  # noqa: F401  (registers the backend)
-from meshwright.backend.faults.failures import RankFailure
+from meshwright.backend.faults.failures import ArgumentError, RankFailure
 from meshwright.errors import MeshwrightError
 from tests.multiproc import test_backend_collectives as collectives
 from tests.multiproc import test_backend_faults as faults
@@ -184,3 +184,16 @@ def behind_a_slow_cable(rank, world_size, store):
 
 def test_a_rank_that_waits_for_another_host_is_not_blamed_by_its_neighbour(rank_pool):
     assert rank_pool(4).run(behind_a_slow_cable)[2:] == [1, 1]
+
+
+def float8_refused(rank, world_size, store):
+    with group(rank, world_size, store, per_host=1):
+        with pytest.raises(ArgumentError, match="not between hosts"):
+            dist.all_reduce(torch.ones(3).to(torch.float8_e5m2))
+        after = torch.ones(2)
+        dist.all_reduce(after)
+        return after.tolist()
+
+
+def test_a_sum_that_is_not_made_between_hosts_is_refused_and_the_group_goes_on(rank_pool):
+    assert rank_pool(2).run(float8_refused) == [[2.0, 2.0]] * 2

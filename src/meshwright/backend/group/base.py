@@ -13,7 +13,7 @@ from torch.autograd import profiler
 from torch.distributed import Work
 
 from ..faults.agreement import agree, call_text
-from ..faults.failures import CollectiveError
+from ..faults.failures import ArgumentError, CollectiveError
 from ..hosts.link_rates import LinkRates
 from ..local.engine import GroupEngine, LocalEngine
 from ..local.reductions import Reduction, reduction
@@ -196,6 +196,8 @@ class GroupBase(TorchGroup):
         kind = self._kinds.get(key)
         if kind is None:
             operator = operator_of(code)
+            if dtype.is_floating_point and dtype.itemsize == 1 and not isinstance(self._engine, LocalEngine):
+                raise ArgumentError(f"reduction {operator} of {dtype}: not between hosts; reduce it as bfloat16")
             if operator == "premul_sum":  # not remembered: it is a sum of something else than the tensor
                 return reduction(dtype, "sum")
             kind = self._kinds[key] = reduction(dtype, operator)
