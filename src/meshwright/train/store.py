@@ -97,7 +97,7 @@ class SealedStore(_Store):  # type: ignore[misc]
     def close(self, patience_s: float = 0.0, *, farewell: str = "") -> None:
         """Leave; where this process hosts the store, end it once the others have left, or after `patience_s`.
 
-        `farewell` says why, to those that have not left.
+        `farewell` says why, to clients that have not left.
         """
         _OPEN.discard(self)
         for clone in self._clones:
