@@ -7,6 +7,6 @@ collectives, and what it costs).
 
 Formats: `kineto` (also of a `device` or `hosted`, without one), `ascend`, `labelled` (XLA, rocprof), `nsys`, `rocprof`,
 `chakra` with `protobuf`, `ours`; common to them: `parts`, `collector`, `linked`, `names`, `ranges`, `intervals`.
-Results: `model` (a traced rank), `steps`, `chained` and `absorbed` (waits that count, and waits that do not), `because`,
+Results: `model` (a traced rank), `steps`, `chained` and `absorbed` (waits that count and waits that do not), `because`,
 `summary`; `drawn` for the page, `chakra_write`.
 """
