@@ -7,6 +7,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import time
 import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -84,11 +85,16 @@ def two_networks(*addresses: tuple[str, str]) -> Iterator[list[list[str]]]:
                 ip("-n", name, "addr", "add", pair[end], "dev", "v0", *quick)
             for link in ("lo", "v0"):
                 ip("-n", name, "link", "set", link, "up")
+        for _ in range(100):  # an address of IPv6 counts when nobody else on the link has answered for it
+            if not any(ip("-n", name, "-6", "addr", "show", "tentative") for name in names):
+                break
+            time.sleep(0.1)
         yield [["ip", "netns", "exec", name] for name in names]
     finally:
         for name in names:
             subprocess.run(["ip", "netns", "del", name], capture_output=True)
 
 
-def ip(*arguments: str) -> None:
-    subprocess.run(["ip", *arguments], check=True, capture_output=True)
+def ip(*arguments: str) -> bytes:
+    """Run `ip`; return what it prints."""
+    return subprocess.run(["ip", *arguments], check=True, capture_output=True).stdout
