@@ -107,7 +107,7 @@ def test_deepspeed_trains_alike(stage, ranks):
     same_as_gloo("deepspeed_zero.py", stage, ranks=ranks)
 
 
-@needs("torchft", "opentelemetry.sdk")
+@needs("torchft", "opentelemetry")
 @pytest.mark.parametrize("ranks", [2, soak(4)])
 def test_replicas_of_torchft_train_alike(ranks):
     same_as_gloo("torchft_replicas.py", ranks=ranks)
