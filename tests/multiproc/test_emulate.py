@@ -111,7 +111,7 @@ def test_the_command_prefixes_output_and_ends_with_the_worst_code():
 
 
 def test_bad_input_is_one_line_and_exit_code_two():
-    for arguments in (["--nodes", "0", "--", "true"], ["--nic", "1Gbs", "--", "true"], ["true"], []):
+    for arguments in (["--nodes", "0", "--", "true"], ["--nic", "1Gbs", "--", "true"], ["true"]):
         run = subprocess.run(command_line(*arguments), capture_output=True, text=True)
 
         assert run.returncode == 2
