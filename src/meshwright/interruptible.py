@@ -1,22 +1,45 @@
 """Ctrl-C while the command starts: the process ends without a word, until the command line can say that it was stopped.
 
-Python's own handler would print a traceback of whatever is being imported. Nothing is changed in other programs that
-import this package, nor where the signal is ignored already (`nohup`, `command &` in a script).
+Python's own handler would print a traceback of whatever is being imported, and torch's C++ aborts the process where an
+exception comes out of Python while it is loaded. Nothing is changed in other programs that import this package, nor
+where the signal is ignored already (`nohup`, `command &` in a script).
 """
 
 import _signal  # type: ignore[import-not-found]  # `signal` itself takes milliseconds, in which Ctrl-C may come
+import _thread
 import sys
+import time
+
+LOOK_S = 0.02
 
 
 def until_ready() -> None:
     """Let Ctrl-C end this process at once, if it is the `meshwright` command."""
     words = sys.orig_argv[1:3]
     is_command = words == ["-m", "meshwright"] or (words and words[0].rpartition("/")[2] == "meshwright")
-    if is_command and _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
+    if is_command and _signal.getsignal(_signal.SIGINT) in (_signal.default_int_handler, interrupt):
         _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
 
 
 def ready() -> None:
     """Have Ctrl-C raise KeyboardInterrupt again, where `until_ready` changed that."""
     if _signal.getsignal(_signal.SIGINT) == _signal.SIG_DFL:
-        _signal.signal(_signal.SIGINT, _signal.default_int_handler)
+        _signal.signal(_signal.SIGINT, interrupt)
+
+
+def interrupt(signum: int, _: object) -> None:
+    """Raise KeyboardInterrupt at a signal to stop; while torch is loaded, as soon as it is."""
+    if not _is_loading("torch"):
+        raise KeyboardInterrupt
+    _thread.start_new_thread(_interrupt_again, (signum,))
+
+
+def _interrupt_again(signum: int) -> None:
+    while _is_loading("torch"):
+        time.sleep(LOOK_S)
+    _thread.interrupt_main(signum)  # type: ignore[arg-type]  # a number does as well
+
+
+def _is_loading(name: str) -> bool:
+    """Return whether a module is being imported, as importlib has it."""
+    return getattr(getattr(sys.modules.get(name), "__spec__", None), "_initializing", False)

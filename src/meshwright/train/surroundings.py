@@ -12,10 +12,10 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from types import FrameType
 from typing import Any, TextIO
 
 from ..errors import InputError
+from ..interruptible import interrupt
 
 DESCRIPTORS, DESCRIPTORS_A_RANK = 24, 8  # that a launcher opens at once: counted, and some to spare
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1)
@@ -40,7 +40,7 @@ def surroundings_of_a_job() -> Iterator[None]:
     with unheard_goes_on(), handlers_kept():
         for signum in heard_signals() if threading.current_thread() is threading.main_thread() else ():
             if signum != signal.SIGINT:  # Python's own handler, or none where it is ignored
-                signal.signal(signum, _interrupt)
+                signal.signal(signum, interrupt)
         yield
 
 
@@ -68,10 +68,6 @@ def handlers_kept() -> Iterator[None]:
         for signum, handler in before.items():
             if handler is not None:  # None: set by another language
                 signal.signal(signum, handler)
-
-
-def _interrupt(_: int, __: FrameType | None) -> None:
-    raise KeyboardInterrupt
 
 
 @contextlib.contextmanager

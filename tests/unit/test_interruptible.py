@@ -1,0 +1,40 @@
+"""A signal to stop while torch is loaded."""
+
+import signal
+import sys
+import time
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+import pytest
+
+from meshwright import interruptible
+
+
+@pytest.fixture
+def torch_spec(monkeypatch):
+    """Have a module in torch's place; return its description."""
+    module = ModuleType("torch")
+    module.__spec__ = ModuleSpec("torch", None)
+    monkeypatch.setitem(sys.modules, "torch", module)
+    return module.__spec__
+
+
+def load(spec):
+    spec._initializing = False
+    time.sleep(10)
+
+
+def test_an_interrupt_waits_until_torch_is_loaded_which_would_abort_the_process(torch_spec):
+    torch_spec._initializing = True
+
+    interruptible.interrupt(signal.SIGINT, None)
+    time.sleep(3 * interruptible.LOOK_S)
+
+    with pytest.raises(KeyboardInterrupt):
+        load(torch_spec)
+
+
+def test_otherwise_it_is_raised_at_once(torch_spec):
+    with pytest.raises(KeyboardInterrupt):
+        interruptible.interrupt(signal.SIGTERM, None)
