@@ -13,11 +13,13 @@ from meshwright import interruptible
 
 @pytest.fixture
 def torch_spec(monkeypatch):
-    """Have a module in torch's place; return its description."""
+    """Have a module in torch's place; yield its description."""
     module = ModuleType("torch")
     module.__spec__ = ModuleSpec("torch", None)
     monkeypatch.setitem(sys.modules, "torch", module)
-    return module.__spec__
+    before = signal.signal(signal.SIGINT, interruptible.interrupt)  # ignored in some shells' background
+    yield module.__spec__
+    signal.signal(signal.SIGINT, before)
 
 
 def load(spec):
