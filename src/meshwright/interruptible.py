@@ -31,13 +31,13 @@ def interrupt(signum: int, _: object) -> None:
     """Raise KeyboardInterrupt at a signal to stop; while torch is loaded, as soon as it is."""
     if not _is_loading("torch"):
         raise KeyboardInterrupt
-    _thread.start_new_thread(_interrupt_again, (signum,))
+    _thread.start_new_thread(_interrupt_again, (_thread.get_ident(), signum))
 
 
-def _interrupt_again(signum: int) -> None:
+def _interrupt_again(main_thread: int, signum: int) -> None:
     while _is_loading("torch"):
         time.sleep(LOOK_S)
-    _thread.interrupt_main(signum)  # type: ignore[arg-type]  # a number does as well
+    _signal.pthread_kill(main_thread, signum)  # a real signal, which ends a wait too
 
 
 def _is_loading(name: str) -> bool:
