@@ -139,17 +139,12 @@ def _on_one_clock(events: Sequence[Event]) -> list[Event]:
         known = first.setdefault(event.machine, event)
         if event.uptime_s < known.uptime_s:
             first[event.machine] = event
-    return [
-        msgspec.structs.replace(event, time_s=first[event.machine].time_s + _since(event, first[event.machine]))
-        if event.machine
-        else event
-        for event in events
-    ]
-
-
-def _since(event: Event, begun: Event) -> float:
-    """Return the seconds between two events of one machine."""
-    return event.uptime_s - begun.uptime_s
+    found = []
+    for event in events:
+        begun = first[event.machine]
+        time_s = begun.time_s + event.uptime_s - begun.uptime_s if event.machine else event.time_s
+        found.append(msgspec.structs.replace(event, time_s=time_s))
+    return found
 
 
 def _events_of(lines: bytes) -> list[Event]:

@@ -82,12 +82,16 @@ def layer_bytes(
 
 def is_again(c: Coefficients, module: str) -> Number:
     """Return 1 where selective recomputation computes a module again, by name, else 0."""
-    return np.floor(c.modules_again / 2.0 ** PLACES[module]) % 2.0
+    return _bit(c.modules_again, PLACES[module])
 
 
 def is_kept(c: Coefficients, result: str) -> Number:
     """Return 1 where a result is one of those kept by selective recomputation, else 0."""
-    return np.floor(c.results_kept / 2.0 ** (1 + RESULT_PLACES[result])) % 2.0
+    return _bit(c.results_kept, 1 + RESULT_PLACES[result])
+
+
+def _bit(number: Number, place: int) -> Number:
+    return np.floor(number / 2.0**place) % 2.0
 
 
 def _results(
