@@ -4,8 +4,9 @@ Each operator runs as it does inside a step: several independent copies go forwa
 what backward needs, then all go backward in reverse order. The copies together are larger than the caches, so that
 weights and what backward needs are cold, as in a deep model; the activations that forward reads and the gradients that
 backward reads are touched just before, as the operator next to them does. It is called as a module, and between two
-calls other operators run, so that its code has left the innermost caches too. Where ranks share cores, its processor
-time counts for as much longer as all of this work together took by the clock.
+calls other operators run, so that its code has left the innermost caches too; before what runs once a step, products
+run for some milliseconds. Where ranks share cores, its processor time counts for as much longer as all of this work
+together took by the clock.
 """
 
 import dataclasses
@@ -24,12 +25,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..cluster.graph import OperatorTime
-from ..device import CPU, cache_bytes
+from ..device import CPU, cache_bytes, is_accelerator
 from ..workload import functional
 from ..workload.conventions import EMULATES
 from ..workload.float8 import in_float8
 from ..workload.graph import Operator, OperatorKind
-from .cache_pollution import run_others
+from .cache_pollution import compute_at_length, run_others
 from .compiled_layer import compiled_layer
 from .cpu_clock import CpuClock
 from .host_overhead.checkpointing import time_recomputing
@@ -52,6 +53,7 @@ AFTER_PRODUCTS = {
     "vocabulary_cross_entropy",
 }
 ON_HOST: dict[str, OperatorKind] = {"host_adamw": "adamw", "host_grad_norm": "grad_norm"}
+ONCE_A_STEP = {"adamw", "grad_norm"}  # after all layers
 HOSTS = {"sharding", "recomputing", "resuming"}  # work of the host around operators, timed by functions of their own
 
 
@@ -124,7 +126,7 @@ def _time(operator: Operator, budget_s: float, device: torch.device, clock: CpuC
     with device:
         copies = [_make(operator)]
         size_bytes = sum(t.numel() * t.element_size() for t in copies[0].inputs) + operator.saved_bytes
-        if operator.kind in {"adamw", "grad_norm"}:
+        if operator.kind in ONCE_A_STEP:
             size_bytes = UPDATE_BYTES_PER_PARAMETER * operator.shape[1]
         count = max(2, min(MAX_COPIES, math.ceil(_cold_bytes(device) / max(1, size_bytes))))
         copies += [_make(operator) for _ in range(count - 1)]
@@ -149,8 +151,10 @@ def _cold_bytes(device: torch.device) -> int:
 def _round(operator: Operator, copies: list[Copy], clock: CpuClock, device: torch.device) -> tuple[float, float]:
     """Return the seconds of all forwards and of all backwards."""
     forwards, backwards, outputs = [], [], []
+    # the host of an accelerator runs ahead of it: its own caches do not show
+    elsewhere = compute_at_length if operator.kind in ONCE_A_STEP and not is_accelerator(device) else run_others
     for copy in copies:
-        run_others()
+        elsewhere()
         with torch.no_grad():
             for activation in copy.activations:
                 activation.mul_(1.0)

@@ -38,7 +38,8 @@ class SearchProblem(msgspec.Struct, frozen=True, kw_only=True):
     backend: str
     memory_bytes: int  # that all ranks of the host may take together
     runtime_bytes: int  # that the process of a rank takes before the model
-    data_s_per_sequence: float
+    data_s_per_sequence: float  # of drawing a micro-batch
+    data_s_per_draw: float = 0.0  # of drawing it, besides
     host_memory_bytes: int = 0  # of the host of accelerators, for what all ranks offload; 0: ranks are on CPUs
 
 
@@ -191,7 +192,7 @@ def choose_layout(
             measured=measured,
             backend=problem.backend,
             peak_flops_per_s=peak_flops_per_s.get(layout.world_size),
-            data_s=problem.data_s_per_sequence * layout.mbs,
+            data_s=problem.data_s_per_draw + problem.data_s_per_sequence * layout.mbs,
         )
         if layout.pp > 1:
             cuts[str(layout)] = plan_cut(layout, inputs).bounds

@@ -13,6 +13,7 @@ import psutil
 import torch
 
 from .. import device
+from ..bench.cache_pollution import compute_at_length
 from ..bench.calibrate import Request, calibrate, peak_product
 from ..cluster.discover import discover
 from ..cluster.emulation.inside import surrounding_cluster
@@ -50,6 +51,7 @@ from .topology_file import placements
 
 RANKS_PER_CORE = 4  # more than one a core is slow but runs; more than this is a mistake
 CHECKPOINT_BYTES_PER_PARAMETER = 12  # a weight and two moments
+DRAWS, DRAWN = 7, 16  # micro-batches that are drawn to time it, and the sequences of the larger ones
 MOST_NAMES = 4  # of files and folders, in the line of a part of the corpus
 PAGE_BYTES = 8 * 2**20  # plotly itself is most of it
 FIXED = {"float32": "fp32"}  # precisions of a job that a plan keeps; of the others the machine decides
@@ -323,7 +325,7 @@ def _problem(config: JobConfig, backend: str, corpus: Corpus, autocast: str) -> 
         backend=backend,
         memory_bytes=_memory_bytes(),
         runtime_bytes=psutil.Process(os.getpid()).memory_info().rss,  # this process has loaded what a rank loads
-        data_s_per_sequence=_data_s(config, corpus),
+        **_drawing_s(config, corpus),
         host_memory_bytes=available_memory_bytes() if device.uses_accelerators(backend) else 0,
     )
 
@@ -334,15 +336,22 @@ def _memory_bytes() -> int:
     return available_memory_bytes()
 
 
-def _data_s(config: JobConfig, corpus: Corpus) -> float:
-    """Return the seconds of drawing one sequence, from drawing a few."""
+def _drawing_s(config: JobConfig, corpus: Corpus) -> dict[str, float]:
+    """Return the seconds of drawing a micro-batch after other work: of each draw, and besides of each sequence."""
     sampler = Sampler(corpus.train, seq_len=config.data.seq_len, seed=config.train.seed)
-    times = []
-    for index in range(9):
-        start = time.perf_counter()
-        torch.from_numpy(sampler.sequences(range(index * 8, index * 8 + 8)))
-        times.append(time.perf_counter() - start)
-    return statistics.median(times) / 8
+
+    def drawn_s(sequences: int) -> float:
+        times = []
+        for index in range(DRAWS):
+            compute_at_length()
+            start = time.perf_counter()
+            torch.from_numpy(sampler.sequences(range(index * sequences, (index + 1) * sequences)))
+            times.append(time.perf_counter() - start)
+        return statistics.median(times)
+
+    one_s, many_s = drawn_s(1), drawn_s(DRAWN)
+    each_s = max(0.0, many_s - one_s) / (DRAWN - 1)
+    return {"data_s_per_draw": max(0.0, one_s - each_s), "data_s_per_sequence": each_s}
 
 
 def _requests(layouts: Sequence[Layout], problem: SearchProblem, autocast: str) -> list[Request]:

@@ -142,6 +142,13 @@ def test_the_fastest_layout_with_enough_ranks_wins_and_the_others_are_shown():
     assert [c.layout.dp for c in forced.alternatives] == [1]
 
 
+def test_each_micro_batch_is_drawn_for_itself():
+    drawn = problem(data_s_per_draw=1e-3, data_s_per_sequence=1e-5, global_batch=8)
+    plan, _ = choose_layout([Layout(mbs=2)], drawn, measured(1), peak_flops_per_s={}, min_ranks=1)
+
+    assert plan.predicted.data_s == pytest.approx(4 * 1e-3 + 8 * 1e-5)
+
+
 def test_buckets_are_tried_from_all_gradients_down_to_a_mebibyte():
     assert bucket_sizes(10 * 2**20, 2) == [10 * 2**20, 5 * 2**20, 5 * 2**19, 5 * 2**18]
     assert bucket_sizes(10 * 2**20, 1) == [10 * 2**20]
