@@ -52,8 +52,9 @@ from .progress import Progress, ProgressTeller
 from .sweep_on_rank import copy_on_rank
 
 OPERATOR_BUDGET_S = 2.0  # for each rank count
-PACE_ROUNDS, PACE_PRODUCTS = 15, 8
+PACE_ROUNDS, PACE_PRODUCTS = 31, 8
 STALLED_S = 300.0  # after which ranks that measure nothing more are given up
+PRICE_NOISE = 0.05  # of what ranks with processors of their own are priced at, against the time that they take
 CROWD_S = 0.3  # in which all ranks compute, to know how long processor time lasts
 
 
@@ -360,11 +361,15 @@ def time_paces(device: torch.device) -> list[WorkPace]:
 def fitted_straggling(paces: Sequence[Sequence[WorkPace]]) -> float:
     """Return how much longer the slowest rank typically takes for the same work than it is priced at for all of them.
 
-    Where ranks share processors, a rank that ends early frees its core for the others: the last one ends when all would
-    at an even pace.
+    Ranks with processors of their own are priced at the mean of their times: what the clock says of processor time is
+    some percent off, as much as they differ. Where ranks share processors, one that ends early frees its core for the
+    others: the last one ends when all would at an even pace.
     """
-    rounds = zip(*paces, strict=True)
-    late = [max(p.taken_s for p in each) / statistics.mean(p.priced_s for p in each) - 1 for each in rounds]
+    late = []
+    for each in zip(*paces, strict=True):
+        taken_s, priced_s = (statistics.mean(times) for times in zip(*each, strict=True))
+        shared = priced_s > (1 + PRICE_NOISE) * taken_s
+        late.append(max(pace.taken_s for pace in each) / (priced_s if shared else taken_s) - 1)
     return max(0.0, statistics.median(late)) if late else 0.0
 
 

@@ -17,5 +17,12 @@ def test_ranks_that_share_a_processor_and_end_one_after_the_other_are_not_late()
     assert fitted_straggling(paces) == 0.0
 
 
+@pytest.mark.parametrize("noise", [0.96, 1.04])
+def test_a_price_that_is_a_little_off_hides_no_straggler_and_makes_none(noise):
+    paces = [[WorkPace(taken_s, noise * taken_s)] for taken_s in (0.99, 1.01)]
+
+    assert fitted_straggling(paces) == pytest.approx(0.01)
+
+
 def test_one_rank_alone_is_never_late():
     assert fitted_straggling([[]]) == 0.0
