@@ -1,7 +1,8 @@
 """Hold a refactoring to equal losses: `python -m tests.compare_losses BASE [LAYOUT ...]`, or `make compare-losses`.
 
-Trains a small job under some layouts with the package of the commit BASE, and with the one of this folder, each in
-processes of its own, and compares the loss of every step bit by bit. Exits with 1 where one differs.
+Trains a small job under some layouts with the package of the commit BASE and its testkit, and with those of this
+folder, each in processes of its own, and compares the loss of every step bit by bit. Exits with 1 where one differs,
+with 2 where BASE cannot be trained so.
 """
 
 import contextlib
@@ -25,9 +26,13 @@ LAYOUTS = (
 def main(base: str, *layouts: str) -> int:
     """Print a line a layout; return 0 where all losses are equal, else 1."""
     chosen = layouts or LAYOUTS
+    try:
+        with checked_out(base) as tree:
+            before = losses_of(tree, chosen)
+    except subprocess.CalledProcessError:
+        sys.stderr.write(f"{base}: has no package with a testkit that trains these layouts\n")
+        return 2
     here = losses_of(ROOT, chosen)
-    with checked_out(base) as tree:
-        before = losses_of(tree, chosen)
     found = differences(before, here)
     for layout in chosen:
         sys.stdout.write(f"{layout:<36} {found[layout] or f'equal: {len(here[layout])} losses'}\n")
@@ -50,16 +55,16 @@ def differences(before: dict[str, list[float]], after: dict[str, list[float]]) -
 def checked_out(commit: str) -> Iterator[Path]:
     """Give the files of a commit in a folder that is gone afterwards."""
     with tempfile.TemporaryDirectory() as folder:
-        archive = subprocess.run(["git", "-C", ROOT, "archive", commit, "src"], stdout=subprocess.PIPE, check=True)
+        archive = subprocess.run(["git", "-C", ROOT, "archive", commit, "src", "testkit"], stdout=subprocess.PIPE, check=True)
         subprocess.run(["tar", "-x", "-C", folder], input=archive.stdout, check=True)
         yield Path(folder)
 
 
 def losses_of(tree: Path, layouts: Sequence[str]) -> dict[str, list[float]]:
-    """Return the losses of each layout, trained by the package in a folder."""
-    environment = os.environ | {"PYTHONPATH": f"{tree / 'src'}{os.pathsep}{ROOT}"}
+    """Return the losses of each layout, trained by the package in a folder, with the testkit beside it."""
+    environment = os.environ | {"PYTHONPATH": f"{tree / 'src'}{os.pathsep}{tree}"}
     done = subprocess.run(
-        [sys.executable, "-m", "tests.compare_losses", "--print", *layouts],
+        [sys.executable, __file__, "--print", *layouts],
         env=environment, stdout=subprocess.PIPE, check=True, text=True,
     )  # fmt: skip
     found = json.loads(done.stdout)

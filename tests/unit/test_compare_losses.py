@@ -1,7 +1,7 @@
 """The comparison of losses names the first step that differs; a link that leads nowhere is named too."""
 
 from docsite.links import broken_links
-from tests.compare_losses import differences
+from tests.compare_losses import differences, main
 
 
 def test_the_first_step_that_differs_is_named():
@@ -12,6 +12,11 @@ def test_the_first_step_that_differs_is_named():
 
 def test_a_run_that_ended_early_is_no_equal_one():
     assert differences({"dp=2": [3.0, 2.5]}, {"dp=2": [3.0]}) == {"dp=2": "2 steps before, 1 now"}
+
+
+def test_a_commit_that_is_not_there_is_named(capfd):
+    assert main("0" * 40, "dp=1,mbs=4") == 2
+    assert capfd.readouterr().err.endswith(f"{'0' * 40}: has no package with a testkit that trains these layouts\n")
 
 
 def test_links_to_files_and_headings_that_are_not_there_are_named(tmp_path):
