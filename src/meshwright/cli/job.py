@@ -7,7 +7,7 @@ import click
 
 from ..errors import InputError
 from ..files import write_atomic, write_struct, writing
-from ..units import parse_rate, parse_time
+from ..units import counted, parse_rate, parse_time
 from .calibration import save_calibration
 from .options import JobQuestion, PlanOptions
 from .plan_output import optional, print_about
@@ -192,7 +192,7 @@ def emit(given: PlanOptions, setting: "Setting", layout: "Layout", *, model: str
         seq_len=setting.seq_len,
         precision=setting.precision,
         gpus_per_node=node(setting.cluster).gpus,
-        reason=f"meshwright plan: {setting.cluster.name}, {setting.gpus} GPUs",
+        reason=f"meshwright plan: {setting.cluster.name}, {counted(setting.gpus, 'GPU')}",
     )
     assert given.emit is not None
     text = emitted(given.emit, target)

@@ -282,7 +282,7 @@ def _price(setting: "Setting", given: PlanOptions, layout: str, console: "Consol
     from ..report.terminal import show_pipeline
 
     row = priced_layout(setting, layout)
-    for rule in unlike_its_stack(setting, row.layout):
+    for rule in unlike_its_stack(setting.stack, row.layout, setting.architecture):
         click.echo(f"warning: stack {setting.stack} cannot run it: {rule}", err=True)
     others = [plain_data_parallel(setting)]
     if given.emit:

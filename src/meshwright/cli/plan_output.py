@@ -8,6 +8,7 @@ import msgspec
 
 from ..errors import InputError
 from ..files import to_json, write_atomic, write_struct, writing
+from ..units import counted
 from .options import PlanOptions
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def write_files(
         from ..report.page import write_page
         from ..report.pages.plan import plan_page
 
-        where = f"{given.model_name} on {setting.gpus:,} GPUs of {setting.cluster.name}"
+        where = f"{given.model_name} on {counted(setting.gpus, 'GPU')} of {setting.cluster.name}"
         timeline, node = _simulated(setting, best.layout), _one_node(setting.cluster)
         write_page(page, plan_page(plan, title=where, timeline=timeline, node=node, fits=best.fits))
 

@@ -7,10 +7,12 @@ import numpy.typing as npt
 
 from ..jobs.rules import allowed, misordered, refusals
 from ..layout import Layout
+from ..workload.architecture import Architecture
 from ..workload.conventions import OWN
 from ..workload.engines import ENGINES, EngineFacts
 from .analytic import Grid, Setting, book
 from .analytic.conditions import kept
+from .legality import unrunnable
 from .space import in_every_order, runnable
 
 Mask = npt.NDArray[np.bool_]
@@ -45,9 +47,11 @@ def in_its_orders(setting: Setting, grid: Grid) -> Grid:
     return every if mask.all() else every.take(np.flatnonzero(mask))
 
 
-def unlike_its_stack(setting: Setting, layout: Layout) -> Sequence[str]:
-    """Return the rules of the engine of a setting's stack that a layout breaks, in words."""
-    engine, model = engine_of(setting.stack), setting.architecture
+def unlike_its_stack(stack: str, layout: Layout, model: Architecture) -> Sequence[str]:
+    """Return the rules of a stack's engine that a layout of a model breaks, in words; of ours what it cannot run."""
+    if stack == OWN:
+        return [problem] if (problem := unrunnable(layout)) else []
+    engine = engine_of(stack)
     return [] if engine is None else refusals(engine, layout, model.num_key_value_heads, model.num_hidden_layers)
 
 

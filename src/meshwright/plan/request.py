@@ -9,7 +9,7 @@ from ..errors import InputError
 from ..hardware import Catalogue
 from ..hardware.arithmetic import duplex_trap
 from ..layout import Candidate, Layout, Machines, Plan
-from ..units import format_network_rate
+from ..units import counted, format_network_rate
 from ..workload.adapters import ADAPTED
 from ..workload.architecture import Architecture
 from ..workload.conventions import OWN
@@ -101,7 +101,10 @@ def _beyond_positions(model: Architecture, seq_len: int) -> tuple[str, ...]:
     rows = model.max_position_embeddings
     if model.positions not in {"learned", "none"} or not 0 < rows < seq_len:
         return ()
-    return (f"a table of more positions: it has {rows:,} rows, which sequences of {seq_len:,} tokens go beyond",)
+    return (
+        f"a table of more positions: it has {counted(rows, 'row')}, which sequences of "
+        f"{counted(seq_len, 'token')} go beyond",
+    )
 
 
 def rate_warnings(request: PlanRequest, catalogue: Catalogue) -> list[str]:

@@ -17,13 +17,14 @@ from ..hardware import Accelerator, Catalogue, NodeType
 from ..hardware.arithmetic import gpu_link, node_network_bytes_per_s
 from ..layout import Layout
 from ..workload.architecture import Architecture
-from ..workload.conventions import conventions_of
+from ..workload.conventions import OWN, conventions_of
 from .analytic.coefficients import STRANGERS, Book
 from .analytic.host import HostFigures
 from .analytic.price import peak_flops_per_s
 from .analytic.seen import recurrent_kinds
 from .cells import Cells, count_of, is_empty, measured_of, number_of, text_of
 from .columns import unread
+from .keep import unlike_its_stack
 from .legality import illegal
 from .row_layout import layout_of, row_facts
 from .row_model import row_architecture
@@ -160,12 +161,13 @@ def _run(
     precision = text_of(cells, "precision", "bf16").lower()
     key = accelerator_of(catalogue, text_of(cells, "gpu"))
     beside = beside_of(cells, key)
-    stack_name = _stack(family, cells, precision, known, beside, assumed)
-    stack = known.stacks[stack_name]
     accelerator = catalogue.accelerators[key]
     gpus = count_of(cells, "num_gpus")
     node_name, node = _node(catalogue, key)
     per_node = count_of(cells, "gpus_per_node", round(node.gpus.number) if node else 8)
+    default = _unnamed(cells, precision, known, gpus, per_node) if is_empty(family) else ""
+    stack_name = _stack(family, cells, default, known, beside, assumed)
+    stack = known.stacks[stack_name]
     layout, shard = layout_of(cells, stack, gpus, per_node, assumed)
     rate = number_of(cells, "inter_node_Gbps_per_node")
     if rate is None:
@@ -180,6 +182,8 @@ def _run(
     architecture = row_architecture(cells, models, folder, assumed)
     seq_len = count_of(cells, "seq_len")
     broken = illegal(layout, architecture, global_batch=batch, seq_len=seq_len, ranks=gpus)
+    if stack_name == OWN:
+        broken += [f"{rule}; or a family that has it" for rule in unlike_its_stack(OWN, layout, architecture)]
     if broken:
         raise InputError("; ".join(broken))
     host = _host(accelerator, node, catalogue)
@@ -209,19 +213,25 @@ def _run(
     )
 
 
-def _stack(family: str, cells: Cells, precision: str, known: Book, beside: str, assumed: list[str]) -> str:
+def _stack(family: str, cells: Cells, default: str, known: Book, beside: str, assumed: list[str]) -> str:
     """Return the stack that prices a row: its family's, the default of `plan`, or a generic one of its time."""
     found = find_stack(family, known)
     if found is not None:
         return found
-    if is_empty(family) and default_stack(precision) in known.stacks:
-        assumed.append(f"stack {default_stack(precision)}, since family is empty")
-        return default_stack(precision)
+    if is_empty(family) and default in known.stacks:
+        assumed.append(f"stack {default}, since family is empty")
+        return default
     generic = _stranger(cells, beside)
     near = near_stack(family, known)
     hint = f" (did you mean {near}?)" if near else ""
     assumed.append(f"family {family}{hint}: no such stack; generic facts of {generic}, a wider band")
     return generic
+
+
+def _unnamed(cells: Cells, precision: str, known: Book, gpus: int, per_node: int) -> str:
+    """Return the stack that `plan` takes for a row that names none: ours only for what ours runs."""
+    ours = known.stacks.get(OWN)
+    return default_stack(precision, layout_of(cells, ours, gpus, per_node, [])[0] if ours else None)
 
 
 def _traits(patterns: Mapping[str, str], beside: str, architecture: Architecture) -> tuple[str, ...]:
