@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from ..errors import InputError
 from ..hardware import Catalogue, FabricType, NodeType
-from ..hardware.arithmetic import gpu_link
+from ..hardware.arithmetic import gpu_link, share_between_peers
 from ..units import counted, format_network_rate
 from .cuts import balanced_cut
 from .described import described_device
@@ -23,7 +23,7 @@ def node_group(catalogue: Catalogue, name: str, count: int = 1) -> NodeGroup:
     link = gpu_link(catalogue, node)
     switch = catalogue.switches[node.switch] if node.switch else None
     network = catalogue.network(node.network) if node.network else None
-    gpus = round(node.gpus.number)
+    gpus, shared = round(node.gpus.number), share_between_peers(accelerator, link)
     prefix = KNOWN_LINK_NAMES[link.kind]
     share = switch.reduction_share if switch else None
     return NodeGroup(
@@ -32,8 +32,8 @@ def node_group(catalogue: Catalogue, name: str, count: int = 1) -> NodeGroup:
         gpus=gpus,
         gpu=described_device(Device(id="GPU", kind="gpu"), node.accelerator, accelerator, catalogue),
         gpu_link=f"{prefix}{link.links.number:.0f}" if prefix == "NV" else prefix,
-        gpu_bandwidth_bytes_per_s=link.rate_bytes_per_s,
-        peer_bandwidth_bytes_per_s=_peer_bytes_per_s(catalogue, node),
+        gpu_bandwidth_bytes_per_s=link.rate_bytes_per_s * shared,
+        peer_bandwidth_bytes_per_s=_peer_bytes_per_s(catalogue, node) * shared,
         gpu_latency_s=link.latency.number if link.latency else None,
         switched=switch is not None,
         reduction_bandwidth_bytes_per_s=share.number * link.rate_bytes_per_s if share else None,

@@ -14,7 +14,7 @@ import msgspec
 from ..errors import InputError
 from ..files import read_text
 from ..hardware import Accelerator, Catalogue, NodeType
-from ..hardware.arithmetic import gpu_link, node_network_bytes_per_s
+from ..hardware.arithmetic import gpu_link, node_network_bytes_per_s, share_between_peers, without_peers
 from ..layout import Layout
 from ..workload.architecture import Architecture
 from ..workload.conventions import OWN, conventions_of
@@ -169,11 +169,7 @@ def _run(
     stack_name = _stack(family, cells, default, known, beside, assumed)
     stack = known.stacks[stack_name]
     layout, shard = layout_of(cells, stack, gpus, per_node, assumed)
-    rate = number_of(cells, "inter_node_Gbps_per_node")
-    if rate is None:
-        rate = (node_network_bytes_per_s(catalogue, node) * 8e-9 if node else 0.0) or 3200.0
-        if gpus > per_node:
-            assumed.append(f"inter-node rate {rate:.0f} Gb/s a node")
+    rate = _network_gbps(cells, catalogue, node, assumed if gpus > per_node else [])
     batch = count_of(cells, "global_batch_sequences")
     if batch % (layout.dp * layout.mbs):
         raise InputError(f"global_batch_sequences: {batch} is not a multiple of dp x micro_batch")
@@ -181,14 +177,11 @@ def _run(
     peak_flops_per_s(accelerator.peak_flops_per_s, precision, where=key)  # or say so
     architecture = row_architecture(cells, models, folder, assumed)
     seq_len = count_of(cells, "seq_len")
-    broken = illegal(layout, architecture, global_batch=batch, seq_len=seq_len, ranks=gpus)
-    if stack_name == OWN:
-        broken += [f"{rule}; or a family that has it" for rule in unlike_its_stack(OWN, layout, architecture)]
-    if broken:
-        raise InputError("; ".join(broken))
+    _check_legal(layout, architecture, stack_name, global_batch=batch, seq_len=seq_len, ranks=gpus)
     host = _host(accelerator, node, catalogue)
     assumed += host.doubts(stack_name) if layout.offload != "none" else ()
     conventions = conventions_of(known.described(stack_name), precision)
+    link_rate = _link_rate(catalogue, accelerator, node, assumed if gpus > 1 else [])
     return Run(
         id=name,
         family=family,
@@ -198,7 +191,7 @@ def _run(
         gpus=gpus,
         gpus_per_node=min(per_node, gpus),
         domain=per_node * trays,
-        link_bytes_per_s=_link_rate(catalogue, accelerator, node),
+        link_bytes_per_s=link_rate,
         node_bytes_per_s=rate * 1e9 / 8 * min(1.0, gpus / per_node),
         host=host,
         architecture=architecture,
@@ -211,6 +204,24 @@ def _run(
         facts=row_facts(cells, architecture, conventions, assumed),
         assumed=tuple(assumed),
     )
+
+
+def _network_gbps(cells: Cells, catalogue: Catalogue, node: NodeType | None, assumed: list[str]) -> float:
+    """Return the Gb/s of all NICs of a node: the row's, or those of the catalogue's node, which is assumed."""
+    rate = number_of(cells, "inter_node_Gbps_per_node")
+    if rate is None:
+        rate = (node_network_bytes_per_s(catalogue, node) * 8e-9 if node else 0.0) or 3200.0
+        assumed.append(f"inter-node rate {rate:.0f} Gb/s a node")
+    return rate
+
+
+def _check_legal(layout: Layout, model: Architecture, stack: str, **job: int) -> None:
+    """Raise InputError with every rule that a layout breaks; our own engine's rules are of them, as in `plan`."""
+    broken = illegal(layout, model, **job)
+    if stack == OWN:
+        broken += [f"{rule}; or a family that has it" for rule in unlike_its_stack(OWN, layout, model)]
+    if broken:
+        raise InputError("; ".join(broken))
 
 
 def _stack(family: str, cells: Cells, default: str, known: Book, beside: str, assumed: list[str]) -> str:
@@ -297,7 +308,10 @@ def _host(accelerator: Accelerator, node: NodeType | None, catalogue: Catalogue)
     return HostFigures(link, memory_rate, node.host_memory.number if node and node.host_memory else None)
 
 
-def _link_rate(catalogue: Catalogue, accelerator: Accelerator, node: NodeType | None) -> float:
-    if accelerator.link or node is None:
-        return catalogue.interconnect(accelerator.link or accelerator.host_link).rate_bytes_per_s
-    return gpu_link(catalogue, node).rate_bytes_per_s
+def _link_rate(catalogue: Catalogue, accelerator: Accelerator, node: NodeType | None, assumed: list[str]) -> float:
+    """Return the rate of one GPU to its peers; a bridge between cards is none that a table could tell of."""
+    own = accelerator.link if accelerator.peer_access or not accelerator.bridged else None
+    link = catalogue.interconnect(own or accelerator.host_link) if own or node is None else gpu_link(catalogue, node)
+    told = without_peers(accelerator, link)
+    assumed += [told] if told else []
+    return link.rate_bytes_per_s * share_between_peers(accelerator, link)
