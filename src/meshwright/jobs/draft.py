@@ -42,6 +42,9 @@ class JobOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 ROUTED_ONCE = frozenset({"flex", "deepep", "hybridep"})  # dispatchers that send a row once to each node
 ROUTED_APART = frozenset({"alltoall", "alltoall_seq"})
+GRAPH_KEY = re.compile(r"cuda[-_ ]?graph", re.IGNORECASE)
+# docs/training/cuda-graphs.md of Megatron-Bridge; no formula of the buffers is published
+GRAPHED = "a graph's buffers (a few GB, in a pipeline more than 10) and the launches that it saves are not priced"
 NETWORKS = re.compile(r"\ball\b|all-linear|\*|gate_proj|up_proj|down_proj|fc[12]|mlp")  # an adapter's targets
 ONE_SCALE = frozenset({"delayed", "tensorwise", "current", "hybrid", "custom"})  # recipes of fp8
 
@@ -193,7 +196,7 @@ class Draft:
         for key, reason in keys.behind.items():
             self.note(f"{reason} behind {key} (further flags) is known only where the job runs")
         for text in keys.left(harmless):
-            self.ignore(text)
+            self.ignore(f"{text}: {GRAPHED}" if GRAPH_KEY.search(text) else text)
         return self.finish()
 
     # --- the arithmetic

@@ -72,6 +72,9 @@ class Conventions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         4  # of the master copy in `optimizer_bytes`: where shares are in single precision they are it
     )
     trained: Number = 1.0  # share of the parameters that has gradients and states; the rest is frozen
+    # low-rank adapters: one of queries, keys and values together and one of gate and up, as of Megatron's joined
+    # matrices (NVIDIA-NeMo/Megatron-Bridge:src/megatron/bridge/peft/lora.py, target_modules); 0: one each
+    joined_adapters: Number = 1
     fragments: Number = 0.14  # of activations: what the allocator holds beyond what is in use
 
 
@@ -81,7 +84,7 @@ ENGINE = Conventions(
     stops_early=1, host_weight_bytes=SINGLE_BYTES, held_weight_bytes=SINGLE_BYTES, sums_apart=1,
     shares_single=1, gate_kept=1, selective_saves=2, logit_bytes=12, parallel_logit_bytes=16, gathers_kept=1,
     norm_copies=2, weighted_kept=1, frees_early=1, spare_gradient_bytes=0, master_bytes=0,
-    cut_by_cost=1,
+    cut_by_cost=1, joined_adapters=0,
 )  # fmt: skip
 LOGIT_GRADIENT_BYTES = 2 * SINGLE_BYTES  # of `logit_bytes`: gradients in the loss's backward; the rest was kept for it
 
@@ -107,7 +110,7 @@ OWN = "meshwright"
 # has the logits' softmax and two gradients in single precision at once
 SHARDED = Conventions(
     host_weight_bytes=SINGLE_BYTES, shares_single=1, low_input_bytes=HALF_BYTES, gate_kept=1, logit_bytes=12,
-    spare_gradient_bytes=0,
+    spare_gradient_bytes=0, joined_adapters=0,
 )  # fmt: skip
 EVERY_SECOND = msgspec.structs.replace(  # the gate's activation is computed again
     SHARDED, selective_saves=1, gate_kept=0, gathers_kept=1, parallel_logit_bytes=16, fragments=0.12

@@ -13,7 +13,7 @@ from ...errors import InputError
 from ...hardware import load_catalogue
 from ...layout import Layout
 from ...timeline import Performance
-from ...workload.adapters import trained_share
+from ...workload.adapters import adapter_parameters, trained_share
 from ...workload.architecture import Architecture
 from ...workload.conventions import OWN
 from ...workload.recomputed import results_number
@@ -267,10 +267,16 @@ def origins(setting: Setting) -> tuple[str, ...]:
 
 
 def flops_per_token(setting: Setting) -> float:
-    """Return the model's FLOPs of a token; frozen weights have no gradients, which are a third of theirs."""
+    """Return the model's FLOPs of a token; frozen weights have no gradients, their adapters products of their own.
+
+    6 a parameter: 2 forward, 2 for the input's gradient, which frozen weights have too, and 2 for their own. That of
+    the input of the first layer, which nothing below needs, is counted along.
+    """
     model = setting.architecture
-    frozen = 1.0 - trained_share(model, setting.lora_rank) if setting.lora_rank else 0.0
-    return model.model_flops_per_token(setting.seq_len) - 2.0 * model.matmul_parameters() * frozen
+    whole = model.model_flops_per_token(setting.seq_len)
+    if not setting.lora_rank:
+        return whole
+    return whole - 2.0 * model.matmul_parameters() + 6.0 * adapter_parameters(model, setting.lora_rank)
 
 
 def node_group_of(cluster: Cluster) -> NodeGroup:

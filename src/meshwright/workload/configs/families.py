@@ -6,7 +6,7 @@ from functools import partial
 from ..architecture import Architecture
 from .decoders import Traits, decoder
 from .hybrids import HYBRIDS
-from .others import OTHERS
+from .others import OTHERS, openai_gpt
 from .reader import ConfigReader
 from .windows import gpt_neo
 
@@ -34,6 +34,7 @@ MINIMAX_M2 = (
     *("layernorm_full_attention_beta", "layernorm_linear_attention_beta"),
     *("use_mtp", "num_mtp_modules", "mtp_transformer_layers"),  # which predict further tokens: left out
 )
+COHERE2 = Traits(layer_norm=True, norm_bias=False, norms=1, tied=True, every=("sliding_window_pattern", 4))
 DEEPSEEK = Traits(latent=True, experts="after_first", network_bias=False)
 
 DECODERS: dict[str, Traits] = {
@@ -88,7 +89,7 @@ DECODERS: dict[str, Traits] = {
     # dense, LayerNorm
     "jais2": Traits(layer_norm=True, gated=False),
     "cohere": Traits(layer_norm=True, norm_bias=False, norms=1, tied=True, network_bias=False, head_norms=False),
-    "cohere2": Traits(layer_norm=True, norm_bias=False, norms=1, tied=True, every=("sliding_window_pattern", 4)),
+    **dict.fromkeys(("cohere2", "cohere_compass_text"), COHERE2),
     "cohere2_moe": Traits(
         experts="after_first",
         dense_key="prefix_dense_intermediate_size",
@@ -119,6 +120,8 @@ DECODERS: dict[str, Traits] = {
     "bloom": _old(tied=True, positions="alibi", embedding_norm=True),
     "phi": _old(norms=1, head_bias=True),
     "persimmon": _old(head_norms=("qk_layernorm",)),
+    "xglm": _old(tied=True, positions="none"),
+    "ctrl": _old(tied=True, positions="none", head_bias=True),
     "biogpt": _old(tied=True, positions="learned", extra_positions=2),
     # experts
     "mixtral": Traits(experts="all", windowed=True, qkv_bias=False, out_bias=False, network_bias=False),
@@ -205,6 +208,7 @@ DECODERS: dict[str, Traits] = {
 }
 RECIPES: dict[str, Recipe] = {
     **{name: partial(decoder, traits=traits) for name, traits in DECODERS.items()},
+    "openai-gpt": partial(openai_gpt, traits=_old(tied=True, positions="learned")),
     "gpt_neo": partial(gpt_neo, traits=_old(qkv_bias=False, tied=True, positions="learned")),
     **HYBRIDS,
     **OTHERS,
