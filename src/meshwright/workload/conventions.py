@@ -33,6 +33,7 @@ class Conventions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     keys_ring: Number = 1  # cp: keys and values pass round a ring beside attention, twice backwards; 0: gathered before
     routed_cut: Number = 1  # ep: under sequence parallelism rows to the experts are cut over tp
     routed_once: Number = 0  # ep: a row goes once to each host, whose ranks pass it on (DeepEP, HybridEP)
+    router_cut: Number = 0  # under sequence parallelism a router has its rank's rows alone, and gathers none
     router_messages: Number = 0  # ep: counts of rows travel first; under tp what the router chose is joined
     gather_waits: Number = 0  # ZeRO 1: the weights are waited for after the update; 0: they come beside the forward
     stops_early: Number = 0  # recomputation ends before the last sum of a layer, whose result nobody needs
@@ -80,7 +81,7 @@ class Conventions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
 ENGINE = Conventions(
     weight_bytes=SINGLE_BYTES, residual_bytes=SINGLE_BYTES, product_bytes=SINGLE_BYTES, optimizer_bytes=8,
-    reshards=1, whole_halves=1, sends_cut=0, keys_ring=0, routed_cut=0, router_messages=1, gather_waits=1,
+    reshards=1, whole_halves=1, sends_cut=0, keys_ring=0, routed_cut=0, router_cut=1, router_messages=1, gather_waits=1,
     stops_early=1, host_weight_bytes=SINGLE_BYTES, held_weight_bytes=SINGLE_BYTES, sums_apart=1,
     shares_single=1, gate_kept=1, selective_saves=2, logit_bytes=12, parallel_logit_bytes=16, gathers_kept=1,
     norm_copies=2, weighted_kept=1, frees_early=1, spare_gradient_bytes=0, master_bytes=0,
