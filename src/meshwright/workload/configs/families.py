@@ -34,7 +34,6 @@ MINIMAX_M2 = (
     *("layernorm_full_attention_beta", "layernorm_linear_attention_beta"),
     *("use_mtp", "num_mtp_modules", "mtp_transformer_layers"),  # which predict further tokens: left out
 )
-COHERE2 = Traits(layer_norm=True, norm_bias=False, norms=1, tied=True, every=("sliding_window_pattern", 4))
 DEEPSEEK = Traits(latent=True, experts="after_first", network_bias=False)
 
 DECODERS: dict[str, Traits] = {
@@ -89,7 +88,7 @@ DECODERS: dict[str, Traits] = {
     # dense, LayerNorm
     "jais2": Traits(layer_norm=True, gated=False),
     "cohere": Traits(layer_norm=True, norm_bias=False, norms=1, tied=True, network_bias=False, head_norms=False),
-    **dict.fromkeys(("cohere2", "cohere_compass_text"), COHERE2),
+    "cohere2": Traits(layer_norm=True, norm_bias=False, norms=1, tied=True, every=("sliding_window_pattern", 4)),
     "cohere2_moe": Traits(
         experts="after_first",
         dense_key="prefix_dense_intermediate_size",

@@ -76,14 +76,17 @@ def bailing_hybrid(c: ConfigReader) -> Architecture:
         raise ValueError("tie_word_embeddings: expected false")
     if c.whole("q_lora_rank", 0):
         raise ValueError("q_lora_rank: expected none: its class projects queries directly")
-    dim, kernel = c.whole("head_dim"), c.whole("short_conv_kernel_size", 4)
-    delta = GatedDelta(key_heads=heads, value_heads=heads, key_dim=dim, value_dim=dim, conv_kernel=kernel)
-    of_delta = heads * dim + heads + 3 * heads * dim * kernel + dim
+    # names of the class come first where a config has them; its own default of head_dim is that of the rotary part
+    width = "linear_head_dim" if c.given("linear_head_dim") or not c.given("head_dim") else "head_dim"
+    kernel = "linear_conv_kernel_dim" if c.given("linear_conv_kernel_dim") else "short_conv_kernel_size"
+    many, dim = c.whole("linear_num_heads") if c.given("linear_num_heads") else heads, c.whole(width, 128)
+    delta = GatedDelta(key_heads=many, value_heads=many, key_dim=dim, value_dim=dim, conv_kernel=c.whole(kernel, 4))
+    of_delta = many * dim + many + 3 * many * dim * delta.conv_kernel + dim
     full = latent(c)
     of_full = full.kv_rank + (full.kv_rank + full.rope_dim + hidden) * c.flag("attention_bias")
-    c.skip("kda_safe_gate", "kda_lower_bound", "linear_head_dim", "linear_num_heads", "linear_conv_kernel_dim")
+    c.skip("kda_safe_gate", "kda_lower_bound", "head_dim", "short_conv_kernel_size")
     layers = [
-        LayerKind(mixer=delta, network=network, small=2 * hidden + of_delta, more=hidden * heads * (dim - 1))
+        LayerKind(mixer=delta, network=network, small=2 * hidden + of_delta, more=hidden * many * (dim - 1))
         if kind == "linear_attention"
         else LayerKind(mixer=full, network=network, small=2 * hidden + of_full, more=hidden * heads)
         for kind, network in zip(kinds, networks_of(c, Traits(experts="after_first"), count), strict=True)

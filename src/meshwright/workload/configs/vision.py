@@ -307,7 +307,6 @@ COMPOSITES: dict[str, Composite] = {
     "cohere2_vision": Composite(
         "cohere2", cohere2, tied=True, beside=("downsample_factor", "alignment_intermediate_size")
     ),
-    "cohere_compass": Composite("cohere_compass_text", qwen3_vl),
     "lfm2_vl": Composite(
         "lfm2",
         lfm2,
