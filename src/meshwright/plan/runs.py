@@ -293,12 +293,17 @@ def accelerator_of(catalogue: Catalogue, name: str) -> str:
 
 def _node(catalogue: Catalogue, accelerator: str) -> tuple[str, NodeType | None]:
     """Return the first node type of the catalogue with this accelerator, or with the same family of it."""
-    family = accelerator.split("-")[0]
     exact = [key for key, node in catalogue.whole_nodes.items() if node.accelerator == accelerator]
-    related = [key for key, node in catalogue.whole_nodes.items() if node.accelerator.split("-")[0] == family]
+    related = [key for key, node in catalogue.whole_nodes.items() if _chip(node.accelerator) == _chip(accelerator)]
     for key in (*exact, *related):
         return key, catalogue.nodes[key]
     return "", None
+
+
+def _chip(accelerator: str) -> str:
+    """Return the part of a key that names the chip, without its memory and form: "rtx-3090" of "rtx-3090-ti"."""
+    found = re.match(r"(?:[a-z]+-)*[a-z]*\d\w*", accelerator)
+    return found.group() if found else accelerator
 
 
 def _host(accelerator: Accelerator, node: NodeType | None, catalogue: Catalogue) -> HostFigures:

@@ -28,9 +28,11 @@ def plan_page(plan: Plan, *, title: str, timeline: Timeline | str, node: Cluster
         caveats_section(predicted),
     )
     band = "" if predicted.error_band is None else f" (within {predicted.error_band:.0%})"
+    ranks = plan.layout.world_size
+    each = "its rank" if ranks == 1 else f"each of {ranks:,} ranks"
     verdict = (
         f"{plan.layout}: {format_time(predicted.step_time_s)} a step{band}, "
-        f"{format_bytes(predicted.peak_memory_bytes_per_gpu)} on each of {plan.layout.world_size:,} ranks"
+        f"{format_bytes(predicted.peak_memory_bytes_per_gpu)} on {each}"
         f"{'' if fits == 'fits' else f', which {FITS_TEXT[fits]}'}"
     )
     return Page(title=title, verdict=verdict, sections=tuple(s for s in sections if s is not None), kind="plan")
