@@ -32,6 +32,7 @@ NAMES = {
     "qwen3-32b": "qwen3-32b",
 }
 AXES = ("tensor", "expert", "context", "fsdp", "data", "pipeline")  # the nearest first
+POLICIES = {"none": "none", "selective": "minimal", "full": "full"}  # of recomputation
 
 
 def maxtext(target: EmitTarget) -> str:
@@ -54,7 +55,7 @@ def maxtext(target: EmitTarget) -> str:
         (f"per_device_batch_size: {share!r}", "sequences of a device and pass, tensor-parallel devices counted too"),
         (f"gradient_accumulation_steps: {passes}", ""),
         (f"max_target_length: {target.seq_len}", ""),
-        (f"remat_policy: {'full' if layout.recompute == 'full' else 'minimal'}", "what is computed again"),
+        (f"remat_policy: {POLICIES[layout.recompute]}", "what is computed again"),
         (f"dtype: {'float32' if target.precision == 'fp32' else 'bfloat16'}", ""),
         (f"quantization: '{'fp8' if target.precision == 'fp8' else ''}'", ""),
         (f"shard_optimizer_over_data: {str(layout.zero == 1).lower()}", f"ZeRO {layout.zero}"),

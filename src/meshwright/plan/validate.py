@@ -180,7 +180,7 @@ def _outcome(
         doubts=doubts,
         origin=origin,
         model=facts_about(row.run.architecture, row.run.seq_len),
-        breaks=tuple(unlike_its_stack(row.run.stack, row.run.layout, row.run.architecture)),
+        breaks=tuple(unlike_its_stack(row.run.stack, row.run.layout, row.run.architecture, row.run.traits)),
     )
 
 
