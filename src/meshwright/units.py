@@ -39,6 +39,8 @@ def parse_rate(text: str) -> float:
     hint = "a rate such as 400Gbps or 50GB/s"
     value, unit = _split(text, hint)
     match = re.fullmatch(r"([kKMGT]?i?)(b|B|bit)(?:ps|/s)", unit)
+    if not unit:
+        raise InputError(f"{_short_text(text)}: expected a rate with its unit, such as 400Gbps or 50GB/s")
     if match is None:
         raise InputError(f"{_short_text(text)}: unknown unit {unit!r}; expected {hint}")
     prefix, kind = match.groups()

@@ -83,10 +83,10 @@ def setting_of_job(job: "Job", question: JobQuestion, catalogue: "Catalogue") ->
         precision=job.precision or "bf16",
         stack=question.stack or stack_of(engine_named(job.engine)),
         fabric=question.fabric,
-        intra_bytes_per_s=optional(parse_rate, question.intra),
-        inter_bytes_per_s=optional(parse_rate, question.inter),
+        intra_bytes_per_s=optional(parse_rate, question.intra, "--intra"),
+        inter_bytes_per_s=optional(parse_rate, question.inter, "--inter"),
         conditions=parse_conditions(question.only, question.without),
-        latency_s=optional(parse_time, question.latency),
+        latency_s=optional(parse_time, question.latency, "--latency"),
         measured=(question.own,) if question.own else (),
         lora_rank=job.lora_rank,
     )

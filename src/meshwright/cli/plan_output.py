@@ -84,6 +84,9 @@ def print_about(setting: "Setting", answer: Any) -> None:
     click.echo(to_json({"model": model_facts(setting), **fields}))
 
 
-def optional(parse: Callable[[str], Any], text: str | None) -> Any:
-    """Return what a text says, None where there is none."""
-    return None if text is None else parse(text)
+def optional(parse: Callable[[str], Any], text: str | None, flag: str) -> Any:
+    """Return what the text of a flag says, None where there is none; an InputError names the flag."""
+    try:
+        return None if text is None else parse(text)
+    except InputError as error:
+        raise InputError(f"{flag}: {error}") from None

@@ -43,9 +43,9 @@ def _target(given: PlanOptions) -> Callable[["Setting"], float]:
     if mfu is not None:
         return lambda setting: step_time_for_mfu(setting, mfu)
     if days is not None:
-        tokens = optional(parse_count, given.tokens)
+        tokens = optional(parse_count, given.tokens, "--tokens")
         return lambda setting: step_time_for_days(setting, days, tokens)
-    seconds = optional(parse_time, given.target_step_time)
+    seconds = optional(parse_time, given.target_step_time, "--target-step-time")
     if seconds <= 0:
         raise InputError("--target-step-time: expected more than 0")
     return lambda setting: seconds

@@ -15,6 +15,7 @@ from ..units import counted, format_bytes, format_rate, format_time, parse_bytes
 from .brief import Brief
 from .named_cluster import named_cluster
 from .options import JobQuestion, SimulateOptions
+from .precision import precision_option
 from .stacks import default_of, stack_option
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ OFTEN = (
 @click.option("--gpus", metavar="N", type=click.IntRange(min=1), help="GPUs of the step.")
 @click.option("--global-batch", metavar="N", type=click.IntRange(min=1), help="Sequences of the step.")
 @click.option("--seq-len", metavar="N", type=click.IntRange(min=1), help="Tokens of a sequence. Default: the model's.")
-@click.option("--precision", metavar="NAME", default="bf16", help="Of the step. Default: bf16.")
+@precision_option("Of the step. Default: bf16.")
 @stack_option("Software of the step. Default: our own.")
 @click.option("--cluster", metavar="NAME", help="Node type of the catalogue, or a cluster file.")
 @click.option("--fabric", metavar="NAME", default="flat", help="Of the catalogue. Default: flat; of TPUs a torus.")

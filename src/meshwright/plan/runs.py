@@ -20,7 +20,7 @@ from ..workload.architecture import Architecture
 from ..workload.conventions import OWN, conventions_of
 from .analytic.coefficients import STRANGERS, Book
 from .analytic.host import HostFigures
-from .analytic.price import peak_flops_per_s
+from .analytic.price import peak_flops_per_s, precision_named
 from .analytic.seen import recurrent_kinds
 from .cells import Cells, count_of, is_empty, measured_of, number_of, text_of
 from .columns import unread
@@ -158,7 +158,7 @@ def _run(
     folder: Path,
 ) -> Run:
     assumed: list[str] = []
-    precision = text_of(cells, "precision", "bf16").lower()
+    precision = precision_named(text_of(cells, "precision", "bf16"), flag="precision:")
     key = accelerator_of(catalogue, text_of(cells, "gpu"))
     beside = beside_of(cells, key)
     accelerator = catalogue.accelerators[key]

@@ -9,7 +9,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from ...cluster.graph import Cluster, Fabric, NodeGroup
-from ...errors import InputError
+from ...errors import InputError, nearest
 from ...hardware import load_catalogue
 from ...layout import Layout
 from ...timeline import Performance
@@ -33,6 +33,7 @@ from .step import StepSeconds, step_s
 
 DEFAULT_STACK = OWN
 # precisions of a run: the catalogue's peak that they use, and the bytes of an element that a product reads
+SPELT = {"bfloat16": "bf16", "float16": "fp16", "half": "fp16", "float32": "fp32", "float": "fp32", "float8": "fp8"}
 PEAKS = {"mxfp8": "fp8", "nvfp4": "fp4", "fp16": "fp16", "bf16": "bf16", "fp8": "fp8", "fp4": "fp4", "fp32": "fp32"}
 PRODUCT_BYTES = {"fp32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 1.0, "mxfp8": 1.0, "fp4": 0.5, "nvfp4": 0.5}
 NOT_MODELLED = (
@@ -329,6 +330,15 @@ def _host(group: NodeGroup) -> HostFigures:
     return HostFigures(
         group.host_bandwidth_bytes_per_s, group.host_memory_bandwidth_bytes_per_s, group.host_memory_bytes
     )
+
+
+def precision_named(text: str, *, flag: str = "--precision") -> str:
+    """Return a precision by its name or PyTorch's, case aside; InputError with the nearest for an unknown one."""
+    plain = text.strip().lower().removeprefix("torch.")
+    found = SPELT.get(plain, plain)
+    if found not in PEAKS:
+        raise InputError(f"{flag} {text}: no such precision ({nearest(plain, sorted(PEAKS))})")
+    return found
 
 
 def peak_flops_per_s(peaks: Mapping[str, float], precision: str, *, where: str) -> float:
