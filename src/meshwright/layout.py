@@ -10,6 +10,7 @@ from .files import convert
 from .layout_names import own_name, own_values, shards_told
 from .quantities import MOST_RANKS, Bytes, Count, Number, Sequences, Tokens
 from .timeline import Performance
+from .units import counted
 
 PipelineSchedule = Literal["gpipe", "1f1b", "interleaved", "zb"]
 Recompute = Literal["none", "selective", "full"]
@@ -67,7 +68,8 @@ class Layout(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
             raise ValueError(f"replicas: copies of a sharded model need zero=2 or 3, not {self.zero}")
         if self.replicas > 1 and self.replicas == self.dp * self.cp:
             raise ValueError(
-                f"replicas: {self.replicas} copies on dp x cp = {self.replicas} ranks leave nothing to shard; "
+                f"replicas: {counted(self.replicas, 'copy', 'copies')} on dp x cp = "
+                f"{counted(self.replicas, 'rank')} leave nothing to shard; "
                 "take fewer, or zero=0"
             )
         if self.offload == "parameters" and self.zero < 2:
@@ -166,7 +168,8 @@ class Layout(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         layout = convert(values, cls, where=f"{where}: {text!r}")
         if world_size is not None and layout.world_size != world_size:
             raise InputError(
-                f"{where}: {text!r}: tp x cp x dp x pp = {layout.world_size}, but there are {world_size} ranks"
+                f"{where}: {text!r}: tp x cp x dp x pp = {layout.world_size}, but there "
+                f"{'is' if world_size == 1 else 'are'} {counted(world_size, 'rank')}"
             )
         return layout
 
@@ -221,7 +224,7 @@ def micro_batches(layout: Layout, global_batch_sequences: int) -> int:
     count, rest = divmod(global_batch_sequences, per_round)
     if rest or not count:
         raise InputError(
-            f"global batch {global_batch_sequences} sequences is not a multiple of dp x mbs = "
+            f"global batch {counted(global_batch_sequences, 'sequence')} is not a multiple of dp x mbs = "
             f"{layout.dp} x {layout.mbs} = {per_round}"
         )
     return count

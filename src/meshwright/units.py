@@ -39,6 +39,8 @@ def parse_rate(text: str) -> float:
     hint = "a rate such as 400Gbps or 50GB/s"
     value, unit = _split(text, hint)
     match = re.fullmatch(r"([kKMGT]?i?)(b|B|bit)(?:ps|/s)", unit)
+    if not unit:
+        raise InputError(f"{_short_text(text)}: expected a rate with its unit, such as 400Gbps or 50GB/s")
     if match is None:
         raise InputError(f"{_short_text(text)}: unknown unit {unit!r}; expected {hint}")
     prefix, kind = match.groups()
@@ -97,6 +99,12 @@ def format_time(time_s: float) -> str:
     """Print seconds in the unit that keeps one to three digits before the point."""
     unit, scale = time_unit(time_s)
     return f"{_short(time_s / scale)} {unit}" if time_s else "0 s"
+
+
+def counted(number: float, noun: str, plural: str = "") -> str:
+    """Print a number with its noun, in the singular for one: "1 GPU", "16,384 GPUs", "2 passes", "2 copies"."""
+    several = plural or noun + ("es" if noun.endswith(("s", "ch", "x")) else "s")
+    return f"{f'{number:,}'.removesuffix('.0')} {noun if number == 1 else several}"
 
 
 def _short(value: float) -> str:

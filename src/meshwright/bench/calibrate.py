@@ -29,6 +29,7 @@ from ..files import read_struct, write_struct
 from ..machine_load import Load, LoadCounters, busy_words, others_share
 from ..native import kept_folder
 from ..temporary import process_folder
+from ..units import counted
 from ..workload.float8 import lacking
 from ..workload.graph import Operator
 from .collectives import (
@@ -114,7 +115,7 @@ def calibrate(
         start = time.monotonic()
         new, busy = _measure(missing, say)
         known = _merge(known, new)
-        say(f"measured with {request.ranks} ranks in {time.monotonic() - start:.1f} s")
+        say(f"measured with {counted(request.ranks, 'rank')} in {time.monotonic() - start:.1f} s")
         if uses_accelerators(request.backend) and (reason := new.conditions[0].no_fp8):
             say(f"no fp8 is timed: {reason}")
         if busy:
@@ -131,7 +132,7 @@ def _still_right(known: Measurements, requests: Sequence[Request], say: Callable
             continue
         then = next((one for one in known.conditions if one.ranks == ranks), None)
         if then is None or then.pace is None:
-            say(f"warning: what was measured with {ranks} ranks does not say when; it is measured anew")
+            say(f"warning: what was measured with {counted(ranks, 'rank')} does not say when; it is measured anew")
             known = _without(known, ranks)
             continue
         now = now or pace()

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import msgspec
 
 from ..hardware import Catalogue
-from ..units import format_bytes, format_rate
+from ..units import counted, format_bytes, format_rate
 from .named_link import named_link
 from .reading.identify import MOST_RANKS
 from .reading.tables import ReadTable
@@ -106,14 +106,19 @@ def _alike(of_ends: Sequence[TableVerdict], ends: tuple[int, int] | None) -> Tab
     """Return the verdict of the fewest and the most ranks that the bandwidths allow, where it is the same."""
     if ends is None or len({found.ok for found in of_ends}) > 1 or of_ends[0].ok is None:
         return None
-    ranks = f"{ends[0]} ranks or more" if ends[1] >= MOST_RANKS else f"{ends[0]} to {ends[1]} ranks"
+    ranks = (
+        f"{counted(ends[0], 'rank')} or more" if ends[1] >= MOST_RANKS else f"{ends[0]} to {counted(ends[1], 'rank')}"
+    )
     return msgspec.structs.replace(of_ends[0], reason=f"with {ranks}: {of_ends[0].reason}")
 
 
 def _alone(table: ReadTable) -> str:
-    several = f"{table.alone} processes are each" if table.alone > 1 else "the process is"
+    several = f"{counted(table.alone, 'process')} are each" if table.alone > 1 else "the process is"
     if table.ranks is not None and table.ranks > 1:
-        return f"{several} alone with {table.ranks} ranks: nothing went between them, for it was built without MPI=1"
+        return (
+            f"{several} alone with {counted(table.ranks, 'rank')}: nothing went between them, for it was "
+            "built without MPI=1"
+        )
     return (
         f"{several} rank 0 of 1: nothing was sent. If several were started together, nccl-tests was built without MPI=1"
     )
@@ -222,7 +227,7 @@ def _bad(rate: float, machine: TableLinks, known: Attainable, against: str) -> s
         used = ""
         if one and known.is_ring and known.nics > 1:
             used = (
-                f"; about what {round(rate / one)} of {known.nics} NICs carry"
+                f"; about what {round(rate / one)} of {counted(known.nics, 'NIC')} carry"
                 if rate >= GOOD * one
                 else "; less than a single NIC carries"
             )

@@ -121,7 +121,7 @@ def _more(error: OSError) -> str:
 
 def _with_nearest(error: click.ClickException) -> str:
     """Return what an error says, with the nearest command or value where one of a closed set does not exist."""
-    said = error.format_message()
+    said = error.format_message().replace("is not a valid integer range", "is no whole number, such as 131072")
     context = getattr(error, "ctx", None)
     values = getattr(getattr(error, "param", None), "type", None)
     if isinstance(error, click.BadParameter) and isinstance(values, click.Choice):

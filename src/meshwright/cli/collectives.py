@@ -27,7 +27,7 @@ from ..collectives.uneven import read_counts, uneven_all_to_all
 from ..collectives.verify import verify
 from ..errors import InputError
 from ..files import read_text, to_json, write_atomic
-from ..units import format_rate, format_time, parse_bytes, parse_rate, parse_time
+from ..units import counted, format_rate, format_time, parse_bytes, parse_rate, parse_time
 from .brief import Brief, Listing
 from .collectives_nccl import price_like
 from .collectives_trips import round_trips
@@ -151,8 +151,8 @@ def verify_(everything: bool, max_ranks: int, trips: tuple[Path, ...], as_json: 
         click.echo(to_json({"proved": True, "same_bits": same_bits} | msgspec.to_builtins(proof)))
         return 0
     click.echo(
-        f"proved: {proof.collective} {proof.name} on {proof.ranks} ranks, "
-        f"{proof.rounds} rounds, {proof.transfers} transfers"
+        f"proved: {proof.collective} {proof.name} on {counted(proof.ranks, 'rank')}, "
+        f"{counted(proof.rounds, 'round')}, {counted(proof.transfers, 'transfer')}"
     )
     if same_bits:
         click.echo("a sum in floating point ends with the same bits on all ranks")
@@ -306,7 +306,7 @@ def _schedule(
         return named_schedule(name, _ranks(ranks), collective=collective, **keys)
     schedule = read_schedule(path)
     if ranks is not None and ranks != schedule.ranks:
-        raise InputError(f"{path}: is for {schedule.ranks} ranks, --ranks says {ranks}")
+        raise InputError(f"{path}: is for {counted(schedule.ranks, 'rank')}, --ranks says {ranks}")
     return schedule
 
 
@@ -339,7 +339,10 @@ def _verify_all(max_ranks: int, as_json: bool) -> int:
     if as_json:
         click.echo(to_json({"proved": total, "time_s": round(elapsed, 3), "algorithms": rows}))
     else:
-        click.echo(f"{total} schedules proved, 1 to {max_ranks} ranks and every root, in {format_time(elapsed)}")
+        click.echo(
+            f"{counted(total, 'schedule')} proved, 1 to {counted(max_ranks, 'rank')} and every root, "
+            f"in {format_time(elapsed)}"
+        )
     return 0
 
 

@@ -9,6 +9,7 @@ from ..collectives.msccl_limits import LIMITS
 from ..collectives.msccl_trip import Trip, round_trip
 from ..errors import InputError
 from ..files import to_json
+from ..units import counted
 
 
 def round_trips(paths: Sequence[Path], *, as_json: bool) -> int:
@@ -44,6 +45,7 @@ def _line(trip: Trip) -> str:
 def _count(trips: Sequence[Trip]) -> str:
     taken = ", ".join(f"{sum(t.refusals.get(name) == '' for t in trips)} within {name}" for name in sorted(LIMITS))
     return (
-        f"{len(trips)} files: {sum(t.proved for t in trips)} proved, {sum(t.is_equal for t in trips)} come back equal, "
+        f"{counted(len(trips), 'file')}: {sum(t.proved for t in trips)} proved, "
+        f"{sum(t.is_equal for t in trips)} come back equal, "
         f"{taken}"
     )

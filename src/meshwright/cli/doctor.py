@@ -13,7 +13,7 @@ from ..errors import InputError
 from ..files import to_json, write_atomic
 from ..machine_load import watched
 from ..postmortem.live import look_at
-from ..units import parse_time
+from ..units import counted, parse_time
 
 WATCH_S = 0.5  # in which doctor looks who has the processors
 
@@ -106,7 +106,7 @@ def _print(findings: list[Finding], nodes: int, as_json: bool) -> None:
         click.echo(f"    why it matters: {finding.reason}")
         click.echo(f"    what to do:     {finding.remedy}")
     if not findings:
-        click.echo(f"nothing wrong on {nodes} node{'s' * (nodes > 1)}: {len(CHECKS)} checks")
+        click.echo(f"nothing wrong on {counted(nodes, 'node')}: {len(CHECKS)} checks")
 
 
 def _post_mortem(paths: list[Path], page: Path | None, as_json: bool) -> int:

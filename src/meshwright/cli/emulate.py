@@ -14,7 +14,7 @@ from ..cluster.expand import expanded
 from ..cluster.wire import read_cluster
 from ..errors import InputError, nearest
 from ..files import to_json
-from ..units import format_network_rate, parse_rate
+from ..units import counted, format_network_rate, parse_rate
 from .brief import Brief, Listing
 
 _SPEC_OPTIONS = ("nodes", "ranks_per_node", "topology", "nodes_per_leaf", "oversubscription", "mtu")
@@ -120,7 +120,10 @@ def _sentence(wanted: EmulationSpec) -> str:
     inside = (
         "" if wanted.intra_bytes_per_s is None else f", {format_network_rate(wanted.intra_bytes_per_s)} inside a node"
     )
-    return f"{wanted.nodes} nodes x {wanted.ranks_per_node} ranks, {wanted.topology}, {rate} per direction{inside}"
+    return (
+        f"{counted(wanted.nodes, 'node')} x {counted(wanted.ranks_per_node, 'rank')}, {wanted.topology}, "
+        f"{rate} per direction{inside}"
+    )
 
 
 @command.command("list", epilog="Example: meshwright emulate list --json")
@@ -135,7 +138,7 @@ def list_running(as_json: bool) -> int:
         return 0
     for emulation in found:
         running = [p for p in emulation["programs"] if p["exit_code"] is None]
-        click.echo(f"{emulation['id']}: {emulation['spec']['nodes']} nodes, {len(running)} programs running")
+        click.echo(f"{emulation['id']}: {emulation['spec']['nodes']} nodes, {counted(len(running), 'program')} running")
     return 0
 
 

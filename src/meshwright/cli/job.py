@@ -7,7 +7,7 @@ import click
 
 from ..errors import InputError
 from ..files import write_atomic, write_struct, writing
-from ..units import parse_rate, parse_time
+from ..units import counted, parse_rate, parse_time
 from .calibration import save_calibration
 from .options import JobQuestion, PlanOptions
 from .plan_output import optional, print_about
@@ -83,10 +83,10 @@ def setting_of_job(job: "Job", question: JobQuestion, catalogue: "Catalogue") ->
         precision=job.precision or "bf16",
         stack=question.stack or stack_of(engine_named(job.engine)),
         fabric=question.fabric,
-        intra_bytes_per_s=optional(parse_rate, question.intra),
-        inter_bytes_per_s=optional(parse_rate, question.inter),
+        intra_bytes_per_s=optional(parse_rate, question.intra, "--intra"),
+        inter_bytes_per_s=optional(parse_rate, question.inter, "--inter"),
         conditions=parse_conditions(question.only, question.without),
-        latency_s=optional(parse_time, question.latency),
+        latency_s=optional(parse_time, question.latency, "--latency"),
         measured=(question.own,) if question.own else (),
         lora_rank=job.lora_rank,
     )
@@ -192,7 +192,7 @@ def emit(given: PlanOptions, setting: "Setting", layout: "Layout", *, model: str
         seq_len=setting.seq_len,
         precision=setting.precision,
         gpus_per_node=node(setting.cluster).gpus,
-        reason=f"meshwright plan: {setting.cluster.name}, {setting.gpus} GPUs",
+        reason=f"meshwright plan: {setting.cluster.name}, {counted(setting.gpus, 'GPU')}",
     )
     assert given.emit is not None
     text = emitted(given.emit, target)

@@ -17,6 +17,7 @@ from .plan_envelope import arithmetic
 from .plan_here import HERE, plan_here
 from .plan_output import optional, print_about, print_answer, write_files
 from .plan_target import solve_target
+from .precision import precision_option
 from .stacks import default_of, stack_option
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ OFTEN = (
 @click.option("--global-batch", metavar="N", type=click.IntRange(min=1), help="Sequences of one optimiser step.")
 @click.option("--seq-len", metavar="N", type=click.IntRange(min=1), help="Tokens of a sequence. Default: the model's.")
 @click.option("--allow-unknown", is_flag=True, help="Pass over keys of a config.json that are not understood.")
-@click.option("--precision", metavar="NAME", default="bf16", help="bf16 (default), fp16, fp8, mxfp8, nvfp4, fp32.")
+@precision_option("bf16 (default), fp16, fp8, mxfp8, nvfp4, fp32.")
 @stack_option("Software whose constants apply. Default: our own.")
 @click.option("--optimizer", metavar="NAME", default="adamw", help="adamw (default), adamw-bf16, adam8bit, muon, ...")
 @click.option("--lora-rank", metavar="N", type=click.IntRange(min=0), default=0, help="Adapters; the rest is frozen.")
@@ -201,9 +202,9 @@ def _request(given: PlanOptions, model: "Model", cluster: str) -> "PlanRequest":
         precision=given.precision,
         stack=given.stack or default_of(given.precision, given.layout),
         fabric=given.fabric,
-        intra_bytes_per_s=optional(parse_rate, given.intra),
-        inter_bytes_per_s=optional(parse_rate, given.inter),
-        latency_s=optional(parse_time, given.latency),
+        intra_bytes_per_s=optional(parse_rate, given.intra, "--intra"),
+        inter_bytes_per_s=optional(parse_rate, given.inter, "--inter"),
+        latency_s=optional(parse_time, given.latency, "--latency"),
         optimizer=given.optimizer,
         lora_rank=given.lora_rank,
         imbalance=_imbalance(given.imbalance, model),
@@ -282,7 +283,7 @@ def _price(setting: "Setting", given: PlanOptions, layout: str, console: "Consol
     from ..report.terminal import show_pipeline
 
     row = priced_layout(setting, layout)
-    for rule in unlike_its_stack(setting, row.layout):
+    for rule in unlike_its_stack(setting.stack, row.layout, setting.architecture):
         click.echo(f"warning: stack {setting.stack} cannot run it: {rule}", err=True)
     others = [plain_data_parallel(setting)]
     if given.emit:
@@ -321,6 +322,8 @@ def _compare(given: PlanOptions, clusters: str, model: "Model", catalogue: "Cata
 
 def _overridden(given: PlanOptions, text: str, model: "Model") -> "tuple[PlanOptions, Model, str]":
     """Return the options for one of the clusters of --compare: "NAME:inter=400Gbps" overrides a rate for it alone."""
+    from ..plan.analytic.price import precision_named
+
     name, *changes = text.split(":")
     mine = given
     for change in changes:
@@ -329,7 +332,7 @@ def _overridden(given: PlanOptions, text: str, model: "Model") -> "tuple[PlanOpt
             raise InputError(
                 f"--compare {text}: {change!r}: expected KEY=VALUE with intra, inter, latency, fabric or precision"
             )
-        mine = replace(mine, **{key: value})
+        mine = replace(mine, **{key: precision_named(value, flag=key) if key == "precision" else value})
     return mine, model, name
 
 

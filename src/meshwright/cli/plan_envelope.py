@@ -33,8 +33,8 @@ def arithmetic(given: PlanOptions, model: "Model | None", catalogue: "Catalogue"
             catalogue,
             cluster,
             given.gpus,
-            intra_bytes_per_s=optional(parse_rate, given.intra),
-            inter_bytes_per_s=optional(parse_rate, given.inter),
+            intra_bytes_per_s=optional(parse_rate, given.intra, "--intra"),
+            inter_bytes_per_s=optional(parse_rate, given.inter, "--inter"),
         )
     )
     question = _question(given, model, given.gpus or group.gpus)
@@ -65,7 +65,7 @@ def _question(given: PlanOptions, model: "Model | None", gpus: int) -> Any:
 
     network = model.description if model is not None else None
     convolution = network if isinstance(network, Convolution) else None
-    parameters = optional(parse_count, given.params) if network is None else network.parameters
+    parameters = optional(parse_count, given.params, "--params") if network is None else network.parameters
     seq_len = given.seq_len or (model.seq_len if model else None) or (1 if convolution else None)
     if seq_len is None:
         raise InputError("--seq-len: expected the tokens of a sequence, such as --seq-len 2048")
@@ -80,7 +80,7 @@ def _question(given: PlanOptions, model: "Model | None", gpus: int) -> Any:
             precision=given.precision,
             peak_share=0.5 if given.mfu is None else given.mfu,
             recompute=given.recompute,
-            tokens=optional(parse_count, given.tokens),
+            tokens=optional(parse_count, given.tokens, "--tokens"),
             layers=given.layers,
             flops_per_sample=convolution.forward_flops if convolution else None,
             sample_bytes=convolution.sample_bytes if convolution else None,

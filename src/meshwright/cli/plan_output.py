@@ -8,6 +8,7 @@ import msgspec
 
 from ..errors import InputError
 from ..files import to_json, write_atomic, write_struct, writing
+from ..units import counted
 from .options import PlanOptions
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def write_files(
         from ..report.page import write_page
         from ..report.pages.plan import plan_page
 
-        where = f"{given.model_name} on {setting.gpus:,} GPUs of {setting.cluster.name}"
+        where = f"{given.model_name} on {counted(setting.gpus, 'GPU')} of {setting.cluster.name}"
         timeline, node = _simulated(setting, best.layout), _one_node(setting.cluster)
         write_page(page, plan_page(plan, title=where, timeline=timeline, node=node, fits=best.fits))
 
@@ -83,6 +84,9 @@ def print_about(setting: "Setting", answer: Any) -> None:
     click.echo(to_json({"model": model_facts(setting), **fields}))
 
 
-def optional(parse: Callable[[str], Any], text: str | None) -> Any:
-    """Return what a text says, None where there is none."""
-    return None if text is None else parse(text)
+def optional(parse: Callable[[str], Any], text: str | None, flag: str) -> Any:
+    """Return what the text of a flag says, None where there is none; an InputError names the flag."""
+    try:
+        return None if text is None else parse(text)
+    except InputError as error:
+        raise InputError(f"{flag}: {error}") from None

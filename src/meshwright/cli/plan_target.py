@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import InputError
 from ..files import write_atomic, writing
-from ..units import parse_count, parse_time
+from ..units import counted, parse_count, parse_time
 from .options import PlanOptions
 from .plan_output import optional, print_about
 
@@ -43,9 +43,9 @@ def _target(given: PlanOptions) -> Callable[["Setting"], float]:
     if mfu is not None:
         return lambda setting: step_time_for_mfu(setting, mfu)
     if days is not None:
-        tokens = optional(parse_count, given.tokens)
+        tokens = optional(parse_count, given.tokens, "--tokens")
         return lambda setting: step_time_for_days(setting, days, tokens)
-    seconds = optional(parse_time, given.target_step_time)
+    seconds = optional(parse_time, given.target_step_time, "--target-step-time")
     if seconds <= 0:
         raise InputError("--target-step-time: expected more than 0")
     return lambda setting: seconds
@@ -55,7 +55,7 @@ def _target_text(given: PlanOptions) -> str:
     if given.target_mfu is not None:
         return f"MFU {given.target_mfu:.1%}"
     if given.target_days is not None:
-        return f"{given.tokens} tokens in {given.target_days:g} days"
+        return f"{given.tokens} tokens in {counted(given.target_days, 'day')}"
     return f"step time {given.target_step_time}"
 
 

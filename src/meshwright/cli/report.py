@@ -9,6 +9,7 @@ import click
 
 from ..errors import InputError
 from ..files import to_json
+from ..units import counted
 
 if TYPE_CHECKING:
     from ..traces.model import RankTrace
@@ -83,4 +84,4 @@ def _write_chakra(folder: Path, ranks: "Sequence[Sequence[RankTrace]]") -> None:
         written = write_chakra(folder, ranks)
     except OSError as error:
         raise InputError(f"{folder}: {error.strerror or error}") from None
-    click.echo(f"{folder}: {len(written)} Chakra execution trace{'s' if len(written) != 1 else ''}", err=True)
+    click.echo(f"{folder}: {counted(len(written), 'Chakra execution trace')}", err=True)

@@ -11,10 +11,11 @@ from ..cluster.graph import Cluster
 from ..collectives.schedule import COLLECTIVES
 from ..errors import InputError
 from ..files import read_struct, to_json, write_atomic
-from ..units import format_bytes, format_rate, format_time, parse_bytes, parse_rate, parse_time
+from ..units import counted, format_bytes, format_rate, format_time, parse_bytes, parse_rate, parse_time
 from .brief import Brief
 from .named_cluster import named_cluster
 from .options import JobQuestion, SimulateOptions
+from .precision import precision_option
 from .stacks import default_of, stack_option
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ OFTEN = (
 @click.option("--gpus", metavar="N", type=click.IntRange(min=1), help="GPUs of the step.")
 @click.option("--global-batch", metavar="N", type=click.IntRange(min=1), help="Sequences of the step.")
 @click.option("--seq-len", metavar="N", type=click.IntRange(min=1), help="Tokens of a sequence. Default: the model's.")
-@click.option("--precision", metavar="NAME", default="bf16", help="Of the step. Default: bf16.")
+@precision_option("Of the step. Default: bf16.")
 @stack_option("Software of the step. Default: our own.")
 @click.option("--cluster", metavar="NAME", help="Node type of the catalogue, or a cluster file.")
 @click.option("--fabric", metavar="NAME", default="flat", help="Of the catalogue. Default: flat; of TPUs a torus.")
@@ -130,11 +131,14 @@ def _collective(options: SimulateOptions) -> int:
         return 0
     r = run.result
     click.echo(
-        f"{r.collective} {r.algorithm}, {r.ranks} ranks, {format_bytes(r.bytes)}: {format_time(r.time_s)}, "
+        f"{r.collective} {r.algorithm}, {counted(r.ranks, 'rank')}, {format_bytes(r.bytes)}: {format_time(r.time_s)}, "
         f"{format_rate(r.busbw_bytes_per_s)} busbw"
     )
     click.echo(f"method     {r.method}" + (f", at most {100 * r.error_bound:.2g} % too long" if r.error_bound else ""))
-    click.echo(f"folded     {r.ranks} ranks to {r.classes} classes, {r.transfers} transfers to {r.simulated_transfers}")
+    click.echo(
+        f"folded     {counted(r.ranks, 'rank')} to {counted(r.classes, 'class')}, "
+        f"{counted(r.transfers, 'transfer')} to {r.simulated_transfers}"
+    )
     for line in r.not_modelled:
         click.echo(f"not known  {line}")
     return 0
@@ -246,7 +250,7 @@ def _print_step(timeline: "Timeline", layout: Any, facts: "ModelFacts", as_json:
         click.echo(to_json(answer))
         return 0
     click.echo(sentence(facts))
-    head = f"{layout}: {format_time(end_s)} a step on {layout.world_size} ranks"
+    head = f"{layout}: {format_time(end_s)} a step on {counted(layout.world_size, 'rank')}"
     click.echo(f"{head}; of ranks that do the same, the first:")
     click.echo(
         f"{'rank':>7}{'forward':>10}{'backward':>10}{'optimizer':>10}{'exposed':>10}{'hidden':>10}{'bubble':>10}"
@@ -350,7 +354,9 @@ def _write_trace(path: Path, timeline: "Timeline") -> None:
     from ..timeline import chrome_trace
 
     if len(timeline.spans) > MOST_ARROWS:
-        raise InputError(f"--trace: {len(timeline.spans)} spans; expected at most {MOST_ARROWS}: take fewer ranks")
+        raise InputError(
+            f"--trace: {counted(len(timeline.spans), 'span')}; expected at most {MOST_ARROWS}: take fewer ranks"
+        )
     try:
         write_atomic(path, json.dumps(chrome_trace(timeline)).encode())
     except OSError as error:

@@ -23,6 +23,7 @@ from ..hardware.catalogue import shipped
 from ..hardware.listing import TABLES, HardwareEntry, compared, entries, find_entry, toml_entry
 from ..report.narrow import show_table
 from ..report.terminal import console
+from ..units import counted
 
 
 @click.command("topo", epilog="Example: meshwright topo --from nvidia-smi.txt --gpu h100 --svg topology.svg")
@@ -107,7 +108,8 @@ def _show(cluster: Cluster, svg_file: str | None, save: str | None, as_json: boo
         if cluster.placements and not cluster.devices:
             said = (
                 *said,
-                f"{len(cluster.placements)} nodes and the switches above them, no devices: --save keeps them",
+                f"{counted(len(cluster.placements), 'node')} and the switches above them, no "
+                "devices: --save keeps them",
             )
         click.echo(to_json(wire_form(replace(cluster, warnings=said))))
         return 0

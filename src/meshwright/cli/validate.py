@@ -16,6 +16,7 @@ from ..plan.columns import INPUTS, MEASURED
 from ..plan.runs import read_rows, unread_columns
 from ..plan.validate import FamilyErrors, Unpriced, as_json, known_models, predict, summarise, warnings
 from ..report.narrow import show_table
+from ..units import counted
 from .brief import Brief
 from .calibration import calibration_of, save_calibration
 from .job import validate_job
@@ -99,7 +100,7 @@ def command(
     for name, hint in unread_columns(runs).items():
         click.echo(f"column {name}: not read{f' ({hint})' if hint else ''}; --columns lists what is", err=True)
     for text, count in sorted(warnings(outcomes).items(), key=lambda item: -item[1]):
-        click.echo(f"{count} rows: {text}", err=True)
+        click.echo(f"{counted(count, 'row')}: {text}", err=True)
     for row in rows:
         for text in row.unreadable:
             click.echo(f"warning: {runs}: {row.id}: {text}", err=True)

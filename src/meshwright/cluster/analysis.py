@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from ..units import counted
 from .builders import bisection_bytes_per_s
 from .cuts import least_cut
 from .domains import Domain, domains, own_links
@@ -141,7 +142,9 @@ def _advice(cluster: Cluster, slow: Sequence[SlowPairs], nics: dict[str, tuple[s
         reach = "each reach their" if len(far) > 1 else "reaches its"
         if far:
             shown = ", ".join(f"{gpu} {nic}" for gpu, nic in list(far.items())[:8]) + (", ..." if len(far) > 8 else "")
-            advice.append(f"{len(far)} of {len(nics)} GPUs {reach} nearest NIC over {kind} ({shown}): {MEANING[kind]}")
+            advice.append(
+                f"{len(far)} of {counted(len(nics), 'GPU')} {reach} nearest NIC over {kind} ({shown}): {MEANING[kind]}"
+            )
     by_numa = Counter(gpu.numa for gpu in cluster.of_kind("gpu"))
     if len(by_numa) > 1 and None not in by_numa:
         groups = ", ".join(f"{count} on node {numa}" for numa, count in sorted(by_numa.items(), key=str))

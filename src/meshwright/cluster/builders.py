@@ -4,8 +4,8 @@ from msgspec.structs import replace
 
 from ..errors import InputError
 from ..hardware import Catalogue, FabricType, NodeType
-from ..hardware.arithmetic import gpu_link
-from ..units import format_network_rate
+from ..hardware.arithmetic import gpu_link, share_between_peers
+from ..units import counted, format_network_rate
 from .cuts import balanced_cut
 from .described import described_device
 from .graph import Cluster, Device, Fabric, NodeGroup
@@ -23,7 +23,7 @@ def node_group(catalogue: Catalogue, name: str, count: int = 1) -> NodeGroup:
     link = gpu_link(catalogue, node)
     switch = catalogue.switches[node.switch] if node.switch else None
     network = catalogue.network(node.network) if node.network else None
-    gpus = round(node.gpus.number)
+    gpus, shared = round(node.gpus.number), share_between_peers(accelerator, link)
     prefix = KNOWN_LINK_NAMES[link.kind]
     share = switch.reduction_share if switch else None
     return NodeGroup(
@@ -32,8 +32,8 @@ def node_group(catalogue: Catalogue, name: str, count: int = 1) -> NodeGroup:
         gpus=gpus,
         gpu=described_device(Device(id="GPU", kind="gpu"), node.accelerator, accelerator, catalogue),
         gpu_link=f"{prefix}{link.links.number:.0f}" if prefix == "NV" else prefix,
-        gpu_bandwidth_bytes_per_s=link.rate_bytes_per_s,
-        peer_bandwidth_bytes_per_s=_peer_bytes_per_s(catalogue, node),
+        gpu_bandwidth_bytes_per_s=link.rate_bytes_per_s * shared,
+        peer_bandwidth_bytes_per_s=_peer_bytes_per_s(catalogue, node) * shared,
         gpu_latency_s=link.latency.number if link.latency else None,
         switched=switch is not None,
         reduction_bandwidth_bytes_per_s=share.number * link.rate_bytes_per_s if share else None,
@@ -56,7 +56,7 @@ def uneven_nodes(gpus: int, per_node: int, node: str) -> str:
     """Return the words for a number of GPUs that whole nodes do not have, with the nearest ones that they do."""
     below = gpus // per_node * per_node
     near = f"{below} and {below + per_node} are" if below else f"{per_node} is"
-    return f"{gpus} GPUs are not a multiple of the {per_node} of {node}; {near}"
+    return f"{counted(gpus, 'GPU')} {'is' if gpus == 1 else 'are'} not a multiple of the {per_node} of {node}; {near}"
 
 
 def catalogue_cluster(
@@ -85,10 +85,11 @@ def catalogue_cluster(
         raise InputError(f"{name}: expected 1 or more nodes, got {nodes}")
     own = catalogue.nodes[name]
     if nodes > 1 and own.no_network:
-        raise InputError(f"{name}: {nodes} nodes: {own.no_network}")
+        raise InputError(f"{name}: {counted(nodes, 'node')}: {own.no_network}")
     if own.most_nodes and nodes > own.most_nodes.number:
         raise InputError(
-            f"{name}: {nodes} nodes; expected up to {own.most_nodes.number:.0f}, as many as one slice joins: "
+            f"{name}: {counted(nodes, 'node')}; expected up to {own.most_nodes.number:.0f}, as many "
+            "as one slice joins: "
             f"{_between_slices(own)}"
         )
     kind = catalogue.fabric(own.fabric if fabric == "flat" else fabric)

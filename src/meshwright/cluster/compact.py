@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from ..errors import InputError
 from ..hardware import Accelerator, Catalogue
+from ..hardware.arithmetic import share_between_peers
 from .analysis import gpu_links, numbered_pair
 from .builders import KNOWN_LINK_NAMES
 from .described import with_catalogue
@@ -224,7 +225,7 @@ def _over_pcie(links: Sequence[Link], accelerator: Accelerator, catalogue: Catal
     """Return GPUs that share their PCIe links among all peers, at the slowest rate that is known of a pair."""
     host = catalogue.interconnect(accelerator.host_link)
     known = [link.bandwidth_bytes_per_s for link in links if rank(link.kind) and link.bandwidth_bytes_per_s]
-    slowest = min([*known, host.rate_bytes_per_s])
+    slowest = min([*known, host.rate_bytes_per_s]) * share_between_peers(accelerator, host)
     return _Joined(KNOWN_LINK_NAMES["pcie"], slowest, slowest, latency_s=host.latency.number if host.latency else None)
 
 

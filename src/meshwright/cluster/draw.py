@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from ..units import format_bytes, format_network_rate, format_rate
+from ..units import counted, format_bytes, format_network_rate, format_rate
 from .analysis import Analysis
 from .graph import Cluster, Device
 from .paths import is_own, rank
@@ -26,7 +26,7 @@ def _hosts(cluster: Cluster) -> list[str]:
         caches = ", ".join(f"{name} {format_bytes(size)}" for name, size in sorted(host.cache_bytes.items()))
         memory = f", {format_bytes(host.memory_bytes)} memory" if host.memory_bytes else ""
         model = f"{host.cpu_model}, " if host.cpu_model else ""
-        detail = f"{model}{host.cores} cores on {host.numa_nodes} NUMA node(s){memory}"
+        detail = f"{model}{counted(host.cores, 'core')} on {counted(host.numa_nodes, 'NUMA node')}{memory}"
         lines.append(f"{host.name}: {detail}" + (f", {caches}" if caches else ""))
     return lines
 
@@ -45,7 +45,8 @@ def _groups(cluster: Cluster) -> list[str]:
         f = cluster.fabric
         sides = f" {' x '.join(map(str, f.sides))}" if f.sides else ""
         lines.append(
-            f"fabric: {f.kind}{sides}, {f.nodes_per_leaf} nodes a leaf, oversubscription {f.oversubscription:g}"
+            f"fabric: {f.kind}{sides}, {counted(f.nodes_per_leaf, 'node')} a leaf, oversubscription "
+            f"{f.oversubscription:g}"
         )
     return lines
 
@@ -65,7 +66,7 @@ def _places(cluster: Cluster) -> list[str]:
     where = f"in {len(by_leaf)} blocks" if only_blocks else f"below {len(by_leaf)} leaf switches"
     if not only_blocks:
         lines += [f"block {name}: {_shortened(names)}" for name, names in sorted(blocks.items()) if name]
-    return [f"{len(cluster.placements)} nodes {where}", *lines[:40]]
+    return [f"{counted(len(cluster.placements), 'node')} {where}", *lines[:40]]
 
 
 def _shortened(names: Sequence[str]) -> str:
@@ -105,8 +106,8 @@ def _describe(device: Device, analysis: Analysis) -> str:
     if device.model and device.model != device.id:
         parts.append(device.model)
     if device.cores:
-        threads = f" ({device.threads} threads)" if device.threads and device.threads != device.cores else ""
-        parts.append(f"{device.cores} cores{threads}")
+        threads = f" ({counted(device.threads, 'thread')})" if device.threads and device.threads != device.cores else ""
+        parts.append(f"{counted(device.cores, 'core')}{threads}")
     if device.memory_bytes:
         parts.append(format_bytes(device.memory_bytes))
     if device.network_bandwidth_bytes_per_s:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from ..errors import InputError
+from ..units import counted
 from .graph import Cluster, Device, Fabric, Link, NodeGroup
 from .paths import nvlink_count
 
@@ -21,7 +22,9 @@ def expanded(cluster: Cluster) -> Cluster:
     if not cluster.groups:
         return cluster
     if cluster.num_nodes > MAX_NODES:
-        raise InputError(f"{cluster.name}: {cluster.num_nodes} nodes; a graph is made of {MAX_NODES} at most")
+        raise InputError(
+            f"{cluster.name}: {counted(cluster.num_nodes, 'node')}; a graph is made of {MAX_NODES} at most"
+        )
     devices, links = list(cluster.devices), list(cluster.links)
     named = list(nodes(cluster))
     for name, group in named:
@@ -170,7 +173,7 @@ def _torus(named: list[tuple[str, NodeGroup]], fabric: Fabric) -> list[Link]:
     for side in fabric.sides:
         count *= side
     if count != len(named):
-        raise InputError(f"fabric: sides {fabric.sides} hold {count} nodes, but there are {len(named)}")
+        raise InputError(f"fabric: sides {fabric.sides} hold {counted(count, 'node')}, but there are {len(named)}")
     links = [link for name, group in named for link in _to_switch(name, group, f"{name}/router")]
     places = list(itertools.product(*(range(side) for side in fabric.sides)))
     number = {place: i for i, place in enumerate(places)}

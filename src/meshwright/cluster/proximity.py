@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate, pairwise
 
 from ..errors import InputError
+from ..units import counted
 from .graph import Cluster, Placement
 
 # how each cloud or scheduler gives nodes that are close to each other
@@ -50,7 +51,7 @@ def nearest_nodes(placements: Sequence[Placement], count: int) -> tuple[Placemen
     InputError where there are fewer.
     """
     if not 0 < count <= len(placements):
-        raise InputError(f"placements: of {count} nodes, {len(placements)} are described")
+        raise InputError(f"placements: of {counted(count, 'node')}, {len(placements)} are described")
     by_name = {placement.node: placement for placement in placements}
     ordered = [by_name[name] for name in nearest_order(placements)]
 

@@ -3,6 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
+from ..units import counted
 from .domains import Domain, domains, links_by_node, odd_pairs, unjoined_pairs
 from .graph import Cluster, Device, Link
 from .nics import carrying_nics
@@ -65,10 +66,13 @@ def _links_down(gpus: Sequence[Device], parts: Sequence[Domain]) -> Iterator[str
         most = max(part.links.values())
         for gpu, count in part.links.items():
             if count < most:
-                yield f"{gpu} has {count} NVLinks, the others {most}: {_are_down(most - count)}"
+                yield f"{gpu} has {counted(count, 'NVLink')}, the others {most}: {_are_down(most - count)}"
         whole = {built[gpu] for gpu in part.gpus}
         if len(whole) == 1 and (total := whole.pop()) and most < total:
-            yield f"{_names(part.gpus)}: {most} of {total} NVLinks each are up: {_are_down(total - most)} on every GPU"
+            yield (
+                f"{_names(part.gpus)}: {most} of {counted(total, 'NVLink')} each are up: "
+                f"{_are_down(total - most)} on every GPU"
+            )
 
 
 def _are_down(count: int) -> str:
@@ -94,7 +98,8 @@ def _none_at_all(gpus: Sequence[Device], parts: Sequence[Domain], links: Sequenc
     described = any(link.a in ids and link.b in ids for link in links)
     if len(gpus) > 1 and len(always) == len(gpus) and described and len(parts) == len(gpus):
         yield (
-            f"{always[0].model} has {always[0].own_links} links to its peers, and none is shown: the dump leaves them "
+            f"{always[0].model} has {counted(always[0].own_links, 'link')} to its peers, and none is "
+            "shown: the dump leaves them "
             "out (topo -mp), the fabric manager is down, or a virtual machine was given none"
         )
 

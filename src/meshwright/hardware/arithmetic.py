@@ -3,7 +3,7 @@
 from ..errors import InputError
 from ..units import format_rate
 from .catalogue import Catalogue
-from .kinds import Interconnect, NodeType
+from .kinds import Accelerator, Interconnect, NodeType
 
 # Gb/s of one lane per direction, by generation (InfiniBand Trade Association roadmap)
 INFINIBAND_LANE_GBPS = {
@@ -45,6 +45,23 @@ def gpu_link(catalogue: Catalogue, node: NodeType) -> Interconnect:
     wired = not accelerator.bridged or bool(node.mesh)
     own = (node.link or accelerator.link) if wired and (node.gpus.number > 1 or node.switch or in_torus) else None
     return catalogue.interconnect(own or accelerator.host_link)
+
+
+def share_between_peers(accelerator: Accelerator, link: Interconnect) -> float:
+    """Return the share of a link's rate between two such devices: less than 1 where they have no peer access."""
+    staged = link.kind == "pcie" and not accelerator.peer_access
+    return link.through_host.number if staged and link.through_host else 1.0
+
+
+def without_peers(accelerator: Accelerator, link: Interconnect) -> str:
+    """Return what is assumed of a node whose devices have no peer access over PCIe, "" where they have."""
+    share = share_between_peers(accelerator, link)
+    if share == 1.0:
+        return ""
+    return (
+        f"{accelerator.title} has no peer access: what goes to another passes the host's memory, at {share:g} of "
+        f"{link.title}'s rate (--intra says another)"
+    )
 
 
 def node_network_bytes_per_s(catalogue: Catalogue, node: NodeType) -> float:

@@ -78,10 +78,18 @@ class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
         for key in self.nodes:
             if plain == _plain(_without_cloud(key)):
                 return key
+        if theirs := self._with_accelerator_in(plain):
+            raise InputError(f"no node type {name!r} in the catalogue; of that accelerator: {', '.join(theirs)}")
         called = [alias for node in self.nodes.values() for alias in node.aliases]
         close = nearest(name, [*self.nodes, *called])
         told = close if close.startswith("did") else nearest(name, self.nodes)
         raise InputError(f"no node type {name!r} in the catalogue ({told})")
+
+    def _with_accelerator_in(self, plain: str) -> list[str]:
+        """Return the node types whose accelerator's name stands in a plain text, the longest such name ("h100x8")."""
+        names = {found for node in self.nodes.values() for found in _families(node.accelerator) if found in plain}
+        longest = max((found for found in names if any(map(str.isdigit, found))), key=len, default="")
+        return [key for key, node in self.nodes.items() if longest and longest in _families(node.accelerator)]
 
     def fabric(self, name: str) -> FabricType:
         """Return one fabric."""

@@ -19,6 +19,7 @@ class Interconnect(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     lane_rate: SourcedFigure | None = None
     peer_rate: SourcedFigure | None = None  # to any one peer, where the links form a mesh
     attainable: SourcedFigure | None = None  # share of the rate that a large collective reaches
+    through_host: SourcedFigure | None = None  # share of that for devices that reach no peer but by the host's memory
     latency: SourcedFigure | None = None
     found_in: tuple[str, ...] = ()
     traps: tuple[str, ...] = ()
@@ -85,6 +86,7 @@ class Accelerator(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     link: str | None = None  # an interconnect, to its peers
     bridged: bool = False  # `link` is there only where a bridge was plugged, and never behind a switch
     host_link: str  # an interconnect: PCIe, to the host and to NICs
+    peer_access: bool = True  # over PCIe; where the driver gives none what goes to a peer passes the host's memory
     cpu_link: str | None = None  # an interconnect, to the CPU where that is not PCIe (NVLink-C2C)
     memory: SourcedFigure  # as sold
     memory_shown: SourcedFigure | None = None  # total that the driver shows

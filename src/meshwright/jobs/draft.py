@@ -14,6 +14,7 @@ from ..errors import InputError
 from ..layout import Offload, Recompute
 from ..pipelines import even_stages
 from ..quantities import MOST_RANKS
+from ..units import counted
 from ..workload.adapters import ADAPTED, adapter_parameters
 from ..workload.architecture import Architecture
 from ..workload.recomputed import MODULES
@@ -41,6 +42,9 @@ class JobOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 ROUTED_ONCE = frozenset({"flex", "deepep", "hybridep"})  # dispatchers that send a row once to each node
 ROUTED_APART = frozenset({"alltoall", "alltoall_seq"})
+GRAPH_KEY = re.compile(r"cuda[-_ ]?graph", re.IGNORECASE)
+# docs/training/cuda-graphs.md of Megatron-Bridge; no formula of the buffers is published
+GRAPHED = "a graph's buffers (a few GB, in a pipeline more than 10) and the launches that it saves are not priced"
 NETWORKS = re.compile(r"\ball\b|all-linear|\*|gate_proj|up_proj|down_proj|fc[12]|mlp")  # an adapter's targets
 ONE_SCALE = frozenset({"delayed", "tensorwise", "current", "hybrid", "custom"})  # recipes of fp8
 
@@ -192,7 +196,7 @@ class Draft:
         for key, reason in keys.behind.items():
             self.note(f"{reason} behind {key} (further flags) is known only where the job runs")
         for text in keys.left(harmless):
-            self.ignore(text)
+            self.ignore(f"{text}: {GRAPHED}" if GRAPH_KEY.search(text) else text)
         return self.finish()
 
     # --- the arithmetic
@@ -335,13 +339,16 @@ class Draft:
     def _check_batch(self, total: int | None, local: int | None, steps: int | None, dp: int | None) -> None:
         if total is None or local is None or dp is None:
             return
-        words = self.batch.get("local", self.batch.get("mbs", (local, f"a pass of {local} sequences")))[1]
+        words = self.batch.get("local", self.batch.get("mbs", (local, f"a pass of {counted(local, 'sequence')}")))[1]
         whole = self.batch.get("global", (total, f"--global-batch {total}"))[1]
         if total % (local * dp):
-            raise self.refused(f"{whole} is not a multiple of {words} x dp {dp} = {local * dp} sequences a pass")
+            raise self.refused(
+                f"{whole} is not a multiple of {words} x dp {dp} = {counted(local * dp, 'sequence')} a pass"
+            )
         if steps is not None and "global" in self.batch and local * dp * steps != total:
             raise self.refused(
-                f"{whole} contradicts {words} x {self.batch['steps'][1]} x dp {dp} = {local * dp * steps} sequences"
+                f"{whole} contradicts {words} x {self.batch['steps'][1]} x dp {dp} = "
+                f"{counted(local * dp * steps, 'sequence')}"
             )
 
     def named_model(self) -> Architecture | None:
@@ -416,22 +423,27 @@ class Draft:
             return
         layers = model.num_hidden_layers
         if self.stages and sum(self.stages) != layers:
-            raise InputError(f"{self.files[0]}: the stages hold {sum(self.stages)} layers, but the model has {layers}")
+            raise InputError(
+                f"{self.files[0]}: the stages hold {counted(sum(self.stages), 'layer')}, but the model has {layers}"
+            )
         if self.stages and len(self.stages) != pp * vpp:
             words = f"{self.origin('pp')} x {self.origin('vpp')}" if vpp > 1 else self.origin("pp")
-            raise self.refused(f"the files cut the layers into {len(self.stages)} stages, but {words} makes {pp * vpp}")
+            raise self.refused(
+                f"the files cut the layers into {counted(len(self.stages), 'stage')}, but {words} makes {pp * vpp}"
+            )
         if self.stages or self.engine in UNEVEN:
             return
         if self.engine in RECIPES and layers % (pp * vpp) and (layers + 2) % (pp * vpp) == 0:
             self.ends = (1, 1)
             self.assume(
-                f"embedding and output count as layers where the {layers} layers are cut into {pp * vpp} stages"
+                f"embedding and output count as layers where the {layers} layers are cut into "
+                f"{counted(pp * vpp, 'stage')}"
             )
         if any(self.ends) and (layers + sum(self.ends)) % (pp * vpp) == 0:
             self.stages = even_stages(layers, pp * vpp, ends=self.ends)
         elif (layers + sum(self.ends)) % (pp * vpp):
-            stages = f"{self.origin('pp')}" + (f" x {vpp} virtual stages" if vpp > 1 else "")
-            raise self.refused(f"{layers} layers do not divide by {stages}")
+            stages = f"{self.origin('pp')}" + (f" x {counted(vpp, 'virtual stage')}" if vpp > 1 else "")
+            raise self.refused(f"{counted(layers, 'layer')} {'does' if layers == 1 else 'do'} not divide by {stages}")
 
 
 RECIPES = frozenset({"bridge", "nemo"})  # whose recipes set account_for_embedding/loss_in_pipeline_split themselves

@@ -3,6 +3,7 @@
 import math
 
 from ..errors import InputError
+from ..units import counted
 from .emit_environment import noted
 from .target import EmitTarget, commented, order_note
 
@@ -31,6 +32,7 @@ NAMES = {
     "qwen3-32b": "qwen3-32b",
 }
 AXES = ("tensor", "expert", "context", "fsdp", "data", "pipeline")  # the nearest first
+POLICIES = {"none": "none", "selective": "minimal", "full": "full"}  # of recomputation
 
 
 def maxtext(target: EmitTarget) -> str:
@@ -47,13 +49,13 @@ def maxtext(target: EmitTarget) -> str:
     lines = [
         ('base_config: "base.yml"', target.reason or order_note(target)),
         (f"model_name: {NAMES[target.model]}", ""),
-        ("hardware: gpu", f"{target.nodes} slices of {target.per_node} devices"),
+        ("hardware: gpu", f"{counted(target.nodes, 'slice')} of {counted(target.per_node, 'device')}"),
         *((f"dcn_{axis}_parallelism: {between[axis]}", "") for axis in AXES),
         *((f"ici_{axis}_parallelism: {inside[axis]}", "") for axis in AXES),
         (f"per_device_batch_size: {share!r}", "sequences of a device and pass, tensor-parallel devices counted too"),
         (f"gradient_accumulation_steps: {passes}", ""),
         (f"max_target_length: {target.seq_len}", ""),
-        (f"remat_policy: {'full' if layout.recompute == 'full' else 'minimal'}", "what is computed again"),
+        (f"remat_policy: {POLICIES[layout.recompute]}", "what is computed again"),
         (f"dtype: {'float32' if target.precision == 'fp32' else 'bfloat16'}", ""),
         (f"quantization: '{'fp8' if target.precision == 'fp8' else ''}'", ""),
         (f"shard_optimizer_over_data: {str(layout.zero == 1).lower()}", f"ZeRO {layout.zero}"),
@@ -88,5 +90,5 @@ def degrees_by_network(target: EmitTarget) -> tuple[dict[str, int], dict[str, in
         inside[axis] = math.gcd(left, degrees[axis])
         left //= inside[axis]
     if left != 1 or math.prod(degrees.values()) != target.world:
-        raise InputError(f"--emit maxtext: {layout} does not fill slices of {target.per_node} devices")
+        raise InputError(f"--emit maxtext: {layout} does not fill slices of {counted(target.per_node, 'device')}")
     return inside, {axis: degrees[axis] // inside[axis] for axis in AXES}

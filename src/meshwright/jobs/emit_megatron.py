@@ -4,6 +4,7 @@ import itertools
 from typing import Literal
 
 from ..errors import InputError
+from ..units import counted
 from ..workload.architecture import Architecture
 from ..workload.kinds import Experts
 from .emit_environment import exported, noted
@@ -21,7 +22,10 @@ def megatron(target: EmitTarget) -> str:
         "PARALLEL": _parallel_flags(target),
         "BATCH": [
             (f"--micro-batch-size {target.layout.mbs}", "sequences of a micro-batch"),
-            (f"--global-batch-size {target.global_batch}", f"{target.micro_batches} micro-batches a rank and step"),
+            (
+                f"--global-batch-size {target.global_batch}",
+                f"{counted(target.micro_batches, 'micro-batch')} a rank and step",
+            ),
             (f"--seq-length {target.seq_len}", ""),
         ],
         "STATES": _state_flags(target),
@@ -130,12 +134,17 @@ def _pattern(model: Architecture) -> str:
 def _parallel_flags(target: EmitTarget) -> Lines:
     layout = target.layout
     flags: Lines = [
-        (f"--tensor-model-parallel-size {layout.tp}", f"of {target.per_node} GPUs in a node"),
-        (f"--pipeline-model-parallel-size {layout.pp}", f"with {target.micro_batches} micro-batches to fill it"),
+        (f"--tensor-model-parallel-size {layout.tp}", f"of {counted(target.per_node, 'GPU')} in a node"),
+        (
+            f"--pipeline-model-parallel-size {layout.pp}",
+            f"with {counted(target.micro_batches, 'micro-batch')} to fill it",
+        ),
         (f"--context-parallel-size {layout.cp}", ""),
     ]
     if target.architecture.experts:
-        flags.append((f"--expert-model-parallel-size {layout.ep}", f"of {target.architecture.experts} experts"))
+        flags.append(
+            (f"--expert-model-parallel-size {layout.ep}", f"of {counted(target.architecture.experts, 'expert')}")
+        )
         flags.append((f"--expert-tensor-parallel-size {layout.expert_tp}", "cuts inside an expert"))
     if layout.sp:
         flags.append(("--sequence-parallel", "norms and dropout hold a part of the sequence"))
@@ -143,7 +152,7 @@ def _parallel_flags(target: EmitTarget) -> Lines:
         flags.append((f"--pipeline-model-parallel-layout '{layout_string(target)}'", "layers of each stage"))
     elif layout.vpp > 1:
         per_stage = target.architecture.num_hidden_layers // (layout.pp * layout.vpp)
-        why = f"{layout.vpp} virtual stages a rank make the bubble {layout.vpp} times shorter"
+        why = f"{counted(layout.vpp, 'virtual stage')} a rank make the bubble {layout.vpp} times shorter"
         flags.append((f"--num-layers-per-virtual-pipeline-stage {per_stage}", why))
     active = [axis for axis in layout.order.split("-") if getattr(layout, axis) > 1]
     if active.index("pp") < active.index("dp") if {"pp", "dp"} <= set(active) else False:
@@ -177,7 +186,7 @@ def _state_flags(target: EmitTarget) -> Lines:
     elif stage == 1:
         ranks = layout.dp * layout.cp
         flags = [
-            ("--use-distributed-optimizer", f"ZeRO 1: states shared by {ranks} ranks"),
+            ("--use-distributed-optimizer", f"ZeRO 1: states shared by {counted(ranks, 'rank')}"),
             ("--overlap-grad-reduce", "gradients travel beside the backward pass"),
             ("--overlap-param-gather", "weights are gathered beside the forward pass"),
         ]
@@ -226,7 +235,7 @@ def bridge(target: EmitTarget) -> str:
     layout = target.layout
     overrides: Lines = [
         (f"model.tensor_model_parallel_size={layout.tp}", ""),
-        (f"model.pipeline_model_parallel_size={layout.pp}", f"{target.micro_batches} micro-batches fill it"),
+        (f"model.pipeline_model_parallel_size={layout.pp}", f"{counted(target.micro_batches, 'micro-batch')} fill it"),
         (f"model.virtual_pipeline_model_parallel_size={layout.vpp if layout.vpp > 1 else 'null'}", ""),
         (f"model.context_parallel_size={layout.cp}", ""),
         (f"model.sequence_parallel={bool(layout.sp)}", ""),
@@ -319,7 +328,7 @@ def nemo(target: EmitTarget) -> str:
         (f"  precision: {'bf16' if target.precision == 'fp8' else _trainer_precision(target.precision)}", ""),
         ("model:", ""),
         (f"  micro_batch_size: {layout.mbs}", ""),
-        (f"  global_batch_size: {target.global_batch}", f"{target.micro_batches} micro-batches a rank"),
+        (f"  global_batch_size: {target.global_batch}", f"{counted(target.micro_batches, 'micro-batch')} a rank"),
         (f"  tensor_model_parallel_size: {layout.tp}", ""),
         (f"  pipeline_model_parallel_size: {layout.pp}", ""),
         (f"  virtual_pipeline_model_parallel_size: {layout.vpp if layout.vpp > 1 else 'null'}", ""),

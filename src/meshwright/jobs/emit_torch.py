@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 from ..errors import InputError
+from ..units import counted
 from .emit_environment import exported, noted
 from .target import (
     FIRST_NODE,
@@ -66,7 +67,10 @@ def torchtitan(target: EmitTarget) -> str:
     local = layout.mbs * (target.micro_batches if layout.pp > 1 else 1)
     training: Lines = [
         (f"local_batch_size={local},", "sequences of a data-parallel rank in a pass"),
-        (f"global_batch_size={target.global_batch},", f"{target.global_batch // (local * layout.dp)} passes a step"),
+        (
+            f"global_batch_size={target.global_batch},",
+            f"{counted(target.global_batch // (local * layout.dp), 'pass')} a step",
+        ),
         (f"seq_len={target.seq_len},", ""),
         (f'mixed_precision_param="{"float32" if target.precision == "fp32" else "bfloat16"}",', ""),
         (f"enable_cpu_offload={target.offload == 'parameters'},", ""),
@@ -106,7 +110,7 @@ def _titan_parallelism(target: EmitTarget) -> Lines:
         (f"data_parallel_replicate_degree={copies},", "whole copies of the model"),
         (f"data_parallel_shard_degree={layout.dp // copies},", f"ZeRO {layout.zero}"),
         (f'fsdp_reshard_after_forward="{policy}",', "whether weights are given up after each pass"),
-        (f"tensor_parallel_degree={layout.tp},", f"of {target.per_node} GPUs in a node"),
+        (f"tensor_parallel_degree={layout.tp},", f"of {counted(target.per_node, 'GPU')} in a node"),
         (f"enable_sequence_parallel={bool(layout.sp) or layout.tp == 1},", ""),
         (f"context_parallel_degree={layout.cp},", ""),
         (f"expert_parallel_degree={layout.ep},", ""),
@@ -115,8 +119,8 @@ def _titan_parallelism(target: EmitTarget) -> Lines:
     if layout.pp == 1:
         return lines
     lines += [
-        (f'pipeline_parallel_schedule="{TITAN_SCHEDULES[layout.schedule]}",', f"{layout.vpp} stages a rank"),
-        (f"pipeline_parallel_microbatch_size={layout.mbs},", f"{target.micro_batches} micro-batches a pass"),
+        (f'pipeline_parallel_schedule="{TITAN_SCHEDULES[layout.schedule]}",', f"{counted(layout.vpp, 'stage')} a rank"),
+        (f"pipeline_parallel_microbatch_size={layout.mbs},", f"{counted(target.micro_batches, 'micro-batch')} a pass"),
     ]
     layers, slots = target.architecture.num_hidden_layers, layout.pp * layout.vpp
     if target.even or (layers % slots and (layers + 2) % slots == 0):
@@ -169,13 +173,18 @@ def automodel(target: EmitTarget) -> str:
     ]
     if layout.pp > 1:
         lines += [
-            ("  pipeline:", f"{target.micro_batches} micro-batches a pass"),
+            ("  pipeline:", f"{counted(target.micro_batches, 'micro-batch')} a pass"),
             (f"    pp_schedule: {AUTOMODEL_SCHEDULES[layout.schedule]}", ""),
             (f"    pp_microbatch_size: {layout.mbs}", ""),
-            (f"    layers_per_stage: {per_stage}", f"{layout.vpp} stages a rank"),
+            (f"    layers_per_stage: {per_stage}", f"{counted(layout.vpp, 'stage')} a rank"),
         ]
         if -(-layers // per_stage) != slots:
-            lines.append(("    round_virtual_stages_to_pp_multiple: up", f"{slots} stages for {layers} layers"))
+            lines.append(
+                (
+                    "    round_virtual_stages_to_pp_multiple: up",
+                    f"{counted(slots, 'stage')} for {counted(layers, 'layer')}",
+                )
+            )
     name = hugging_face_name(target, "automodel")
     lines += [
         ("model:", ""),
@@ -236,7 +245,8 @@ def deepspeed(target: EmitTarget) -> str:
         f"# {placement(target)}",
         *exported(target, "deepspeed"),
         *([f"{hosts}  # nodes in SLURM's order"] if target.nodes > 1 else []),
-        f"# ZeRO {layout.zero} over {layout.dp} ranks, {target.micro_batches} micro-batches of {layout.mbs} each",
+        f"# ZeRO {layout.zero} over {counted(layout.dp, 'rank')}, "
+        f"{counted(target.micro_batches, 'micro-batch')} of {layout.mbs} each",
         *(f"# {key}: {JSON_WHY[key]}" for key in config),  # JSON itself has no comments
         "cat > ds_config.json <<'EOF'",
         json.dumps(config, indent=1),

@@ -7,6 +7,7 @@ import msgspec
 from ..errors import InputError
 from ..layout import Layout, Offload, micro_batches
 from ..pipelines import even_stages
+from ..units import counted
 from ..workload.architecture import Architecture
 from ..workload.engines import engine_named
 from .emit_why import why_set
@@ -81,7 +82,7 @@ class EmitTarget(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         """Nodes; InputError where the ranks do not fill them."""
         count, rest = divmod(self.world, self.per_node)
         if rest:
-            raise InputError(f"--emit: {self.world} ranks do not fill nodes of {self.per_node}")
+            raise InputError(f"--emit: {counted(self.world, 'rank')} do not fill nodes of {self.per_node}")
         return count
 
     @property
@@ -132,7 +133,8 @@ def slurm_head(target: EmitTarget) -> list[str]:
         f"#SBATCH --nodes={target.nodes}",
         "#SBATCH --ntasks-per-node=1",
         f"#SBATCH --gpus-per-node={target.per_node}",
-        f"# {target.layout}: {target.global_batch} sequences of {target.seq_len} tokens on {target.world} GPUs",
+        f"# {target.layout}: {counted(target.global_batch, 'sequence')} of "
+        f"{counted(target.seq_len, 'token')} on {counted(target.world, 'GPU')}",
         *([f"# {target.reason}"] if target.reason else []),
     ]
 

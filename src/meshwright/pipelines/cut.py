@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InputError
-from ..units import format_bytes
+from ..units import counted, format_bytes
 from .grid import PipelineGrid
 from .timing import StageTimes, peak_in_flight
 
@@ -120,7 +120,9 @@ def best_cut(units: Sequence[ChainUnit], target: StageTarget, *, slack: float = 
     """
     stages, count = len(target.speeds), len(units)
     if stages > count:
-        raise InputError(f"{stages} stages are more than the {count} units that the model can be cut between")
+        raise InputError(
+            f"{counted(stages, 'stage')} are more than the {count} units that the model can be cut between"
+        )
     costs = [_stage_costs(units, target, stage) for stage in range(stages)]
     slowest = _dynamic(costs, np.maximum)[-1][count]
     if not np.isfinite(slowest):
@@ -241,6 +243,7 @@ def _why_nothing_fits(units: Sequence[ChainUnit], target: StageTarget) -> str:
     least = sum(u.state_bytes for u in units)
     have = sum(target.memory_bytes)
     return (
-        f"no cut into {len(target.speeds)} stages fits into memory: the model's weights and optimiser state take "
+        f"no cut into {counted(len(target.speeds), 'stage')} fits into memory: the model's weights "
+        "and optimiser state take "
         f"{format_bytes(int(least))} and its stages may take {format_bytes(int(have))}, activations included"
     )

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from ..errors import InputError, nearest
 from ..layout import PipelineSchedule
+from ..units import counted
 from .grid import Action, PipelineGrid
 
 Row = tuple[Action, ...]
@@ -32,7 +33,8 @@ def broken_rule(name: str, ranks: int, virtual_stages: int, micro_batches: int) 
         return f"schedule={name} has one stage a rank; vpp={virtual_stages} needs schedule=interleaved or zb"
     if name == "interleaved" and micro_batches % ranks:
         return (
-            f"schedule=interleaved takes micro-batches in rounds of pp: {micro_batches} micro-batches are not a "
+            "schedule=interleaved takes micro-batches in rounds of pp: "
+            f"{counted(micro_batches, 'micro-batch')} {'is' if micro_batches == 1 else 'are'} not a "
             f"multiple of pp={ranks}"
         )
     if name == "zb" and virtual_stages > 2:
@@ -40,7 +42,10 @@ def broken_rule(name: str, ranks: int, virtual_stages: int, micro_batches: int) 
     least = 2 * ranks - 1 if virtual_stages == 2 else ranks
     if name == "zb" and micro_batches < least:
         form = "2 pp - 1" if virtual_stages == 2 else "pp"
-        return f"schedule=zb, vpp={virtual_stages} needs {form} = {least} micro-batches or more, got {micro_batches}"
+        return (
+            f"schedule=zb, vpp={virtual_stages} needs {form} = {counted(least, 'micro-batch')} or more, "
+            f"got {micro_batches}"
+        )
     return ""
 
 

@@ -6,6 +6,7 @@ import numpy as np
 
 from ..errors import InputError
 from ..jobs.rules import allowed, broken
+from ..units import counted
 from ..workload.engines import EngineFacts
 from .analytic.coefficients import book
 from .explore import Priced, take_prices
@@ -20,7 +21,9 @@ def restricted(priced: Priced, engine: EngineFacts) -> Priced:
     if not len(kept) and len(priced.grid):
         rules = {rule: int(mask.sum()) for rule, mask in broken(engine, columns, *sizes).items()}
         told = "; ".join(f"{count:,} because {rule}" for rule, count in rules.items() if count)
-        raise InputError(f"--engine {engine.name}: it can run none of {len(priced.grid):,} layouts that fit: {told}")
+        raise InputError(
+            f"--engine {engine.name}: it can run none of {counted(len(priced.grid), 'layout')} that fit: {told}"
+        )
     return replace(priced, grid=priced.grid.take(kept), prices=take_prices(priced.prices, kept))
 
 

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from ..errors import InputError
 from ..layout import OFFLOADS
 from ..mesh import NEAREST
-from ..units import format_bytes
+from ..units import counted, format_bytes
 from ..workload.conventions import OWN
 from .analytic import Grid, Setting, StepPrices, book, performance, price_layouts
 from .analytic.fits import DOUBTFUL, OVER, SURE, capacity_source, memory_basis, word
@@ -72,13 +72,14 @@ def price_all(setting: Setting, *, offers: bool = True) -> Priced:
 def _price_all(setting: Setting, space: Space) -> Priced:
     """Return every layout of a space that fits with its price; InputError, with the reasons, if there is none."""
     if not len(space.grid) and space.left:
-        told = "; ".join(f"{count:,} layouts {reason}" for reason, count in space.left.items())
+        told = "; ".join(f"{counted(count, 'layout')} {reason}" for reason, count in space.left.items())
         raise InputError(f"no legal layout of {setting.architecture.name or 'the model'} is left: {told}")
     if not len(space.grid):
         broken = "; ".join(f"{count} because {rule}" for rule, count in sorted(space.refused.items()))
         raise InputError(
-            f"no layout of {setting.architecture.name or 'the model'} on {setting.gpus} GPUs is legal with a global "
-            f"batch of {setting.global_batch}: of {space.factorisations} ways to factor the ranks, {broken}"
+            f"no layout of {setting.architecture.name or 'the model'} on "
+            f"{counted(setting.gpus, 'GPU')} is legal with a global "
+            f"batch of {setting.global_batch}: of {counted(space.factorisations, 'way')} to factor the ranks, {broken}"
         )
     first = price_in_chunks(setting, space.grid)
     found = verdicts_in(setting, first)
@@ -220,7 +221,8 @@ def plain_data_parallel(setting: Setting) -> PricedLayout:
     if setting.global_batch % setting.gpus:
         larger = -(-setting.global_batch // setting.gpus) * setting.gpus
         note = (
-            f"not legal: {setting.global_batch} sequences do not divide over {setting.gpus} GPUs; priced with {larger}"
+            f"not legal: {counted(setting.global_batch, 'sequence')} {'does' if setting.global_batch == 1 else 'do'} "
+            f"not divide over {counted(setting.gpus, 'GPU')}; priced with {larger}"
         )
         setting = replace(setting, global_batch=larger)
     grid = _plain_grid(setting)
@@ -330,6 +332,7 @@ def _does_not_fit(priced: Priced) -> str:
     grid, prices = priced.smallest
     need = float(prices.reserved_bytes[0])
     return (
-        f"none of {len(priced.space.grid):,} legal layouts fits in the {format_bytes(priced.memory_bytes)} of a GPU: "
+        f"none of {counted(len(priced.space.grid), 'legal layout')} fits in the "
+        f"{format_bytes(priced.memory_bytes)} of a GPU: "
         f"the smallest, {grid.layout(0)}, needs {format_bytes(need)}; use more GPUs or a smaller batch"
     )

@@ -1,25 +1,28 @@
 """The layouts that a search keeps: what the setting's stack can run, and what `--only` and `--not` leave."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from ..jobs.rules import allowed, misordered, refusals
 from ..layout import Layout
+from ..workload.architecture import Architecture
 from ..workload.conventions import OWN
-from ..workload.engines import ENGINES, EngineFacts
+from ..workload.engines import ENGINES, VARIANTS, EngineFacts
 from .analytic import Grid, Setting, book
 from .analytic.conditions import kept
+from .legality import unrunnable
 from .space import in_every_order, runnable
 
+XLA = "xla"  # trait of runs under JAX on GPUs
 Mask = npt.NDArray[np.bool_]
 
 
 def engine_of(stack: str) -> EngineFacts | None:
-    """Return the engine that a stack runs on; None where its rules are not known."""
+    """Return the engine that a stack runs on, or its own variant of that; None where its rules are not known."""
     known = book().stacks
-    return ENGINES.get(known[stack].engine) if stack in known else None
+    return VARIANTS.get(stack, ENGINES.get(known[stack].engine)) if stack in known else None
 
 
 def can_run(setting: Setting, grid: Grid) -> Mask:
@@ -45,9 +48,14 @@ def in_its_orders(setting: Setting, grid: Grid) -> Grid:
     return every if mask.all() else every.take(np.flatnonzero(mask))
 
 
-def unlike_its_stack(setting: Setting, layout: Layout) -> Sequence[str]:
-    """Return the rules of the engine of a setting's stack that a layout breaks, in words."""
-    engine, model = engine_of(setting.stack), setting.architecture
+def unlike_its_stack(stack: str, layout: Layout, model: Architecture, traits: Collection[str] = ()) -> Sequence[str]:
+    """Return the rules of a stack's engine that a layout of a model breaks, in words; of ours what it cannot run.
+
+    `traits` are what is written beside a run of a stack: under JAX its engine is MaxText, whoever published it.
+    """
+    if stack == OWN:
+        return [problem] if (problem := unrunnable(layout)) else []
+    engine = ENGINES["maxtext"] if XLA in traits else engine_of(stack)
     return [] if engine is None else refusals(engine, layout, model.num_key_value_heads, model.num_hidden_layers)
 
 

@@ -24,6 +24,7 @@ import msgspec
 from ..errors import InputError
 from ..layout import Layout, PipelineSchedule
 from ..pipelines import broken_rule as schedule_rule
+from ..units import counted
 from ..workload.conventions import EMULATES
 
 EXPERT_WIDTH = "expert_size"
@@ -63,7 +64,8 @@ def illegal(
     broken = []
     if ranks is not None and layout.world_size != ranks:
         degrees = f"{layout.tp} x {layout.cp} x {layout.dp} x {layout.pp}"
-        broken.append(f"tp x cp x dp x pp = {degrees} = {layout.world_size}, but there are {ranks} ranks")
+        there = f"there {'is' if ranks == 1 else 'are'} {counted(ranks, 'rank')}"
+        broken.append(f"tp x cp x dp x pp = {degrees} = {layout.world_size}, but {there}")
     broken += [
         f"tp: {layout.tp} does not divide {name} = {number}"
         for name, number in _widths(model).items()
@@ -73,7 +75,7 @@ def illegal(
         broken.append(f"tp: {layout.expert_tp} does not divide {EXPERT_WIDTH} = {_widths(model)[EXPERT_WIDTH]}")
     broken += _layers(layout, model.num_hidden_layers)
     if layout.cp > 1 and seq_len % (2 * layout.cp):
-        broken.append(f"cp: 2 x {layout.cp} does not divide the sequence of {seq_len} tokens")
+        broken.append(f"cp: 2 x {layout.cp} does not divide the sequence of {counted(seq_len, 'token')}")
     elif layout.sp and (seq_len // layout.cp) % layout.tp:
         broken.append(f"sp: tp = {layout.tp} does not divide the {seq_len // layout.cp} tokens that a rank holds")
     experts = expert_count(model)
@@ -241,12 +243,12 @@ def _layers(layout: Layout, layers: int) -> list[str]:
     if stages_fit(layers, layout.pp, layout.vpp):
         return []
     if slots > layers + 2 or layout.vpp == 1:
-        return [f"pp: pp x vpp = {slots} stages are more than the {layers} layers"]
+        return [f"pp: pp x vpp = {counted(slots, 'stage')} are more than the {layers} layers"]
     if layers % layout.pp:
-        return [f"vpp: pp x vpp = {slots} stages are more than the {layers} layers"]
+        return [f"vpp: pp x vpp = {counted(slots, 'stage')} are more than the {layers} layers"]
     even = [v for v in range(2, layers // layout.pp + 1) if stages_fit(layers, layout.pp, v)]
     instead = f"; pp = {layout.pp} divides them with vpp = {' or '.join(map(str, even))}" if even else ""
-    both = f"neither {layers} layers nor {layers + 2} (embedding and output as two)"
+    both = f"neither {counted(layers, 'layer')} nor {layers + 2} (embedding and output as two)"
     return [f"vpp: pp x vpp = {slots} divides {both}{instead}"]
 
 

@@ -12,6 +12,7 @@ from ..cluster.proximity import nearest_nodes
 from ..cluster.wire import read_cluster
 from ..errors import InputError
 from ..hardware import Catalogue
+from ..units import counted
 
 
 def cluster_by_name(
@@ -73,7 +74,9 @@ def with_rates(
 def node(cluster: Cluster) -> NodeGroup:
     """Return the nodes of a cluster; InputError if they are not all alike."""
     if len(cluster.groups) != 1:
-        raise InputError(f"{cluster.name}: {len(cluster.groups)} groups of nodes; plan needs nodes that are all alike")
+        raise InputError(
+            f"{cluster.name}: {counted(len(cluster.groups), 'group')} of nodes; plan needs nodes that are all alike"
+        )
     return cluster.groups[0]
 
 

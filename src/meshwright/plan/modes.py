@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from ..errors import InputError
 from ..layout import Layout
 from ..timeline import Performance
+from ..units import counted
 from .analytic import Setting
 from .analytic.price import coefficients_of, machine_of
 from .analytic.step import SENDS
@@ -57,7 +58,10 @@ def priced_modes(setting: Setting, *, slow: float = 1.0) -> tuple[ModePrice, ...
     island = 1 if island == setting.gpus else island
     workers = setting.gpus // island
     if workers < 2 or setting.global_batch % workers:
-        raise InputError(f"--modes: {setting.global_batch} sequences do not divide over {workers} workers, 2 or more")
+        raise InputError(
+            f"--modes: {counted(setting.global_batch, 'sequence')} {'does' if setting.global_batch == 1 else 'do'} "
+            f"not divide over {counted(workers, 'worker')}, 2 or more"
+        )
     alone = explore(replace(setting, gpus=island, global_batch=setting.global_batch // workers)).best
     together = explore(setting).best
     share_s, machine = alone.predicted.step_time_s, machine_of(setting)

@@ -14,6 +14,7 @@ from ..cluster.graph import Cluster, Fabric, NodeGroup
 from ..collectives.figures import bus_factor
 from ..errors import InputError, nearest
 from ..hardware.arithmetic import PCIE3_BYTES_PER_S, PCIE3_NICS_SHARE
+from ..units import counted
 from .analytic.coefficients import Coefficients, book, coefficients
 from .analytic.collective import AxisPlacement, all_reduce_s, all_reduce_ways_s, all_to_all_s, gather_s, span
 from .analytic.measured import IDLE_SHARE, on_measured_links, with_switch
@@ -79,10 +80,10 @@ def nccl_price(cluster: Cluster, collective: str, size_bytes: int, ranks: int, l
     if collective not in COLLECTIVES:
         raise InputError(f"--collective {collective}: {library}'s time is known of {nearest(collective, COLLECTIVES)}")
     if size_bytes < 1 or ranks < 1:
-        raise InputError(f"{size_bytes} bytes on {ranks} ranks: expected 1 or more of both")
+        raise InputError(f"{counted(size_bytes, 'byte')} on {counted(ranks, 'rank')}: expected 1 or more of both")
     group = node_group_of(cluster)
     if ranks > group.count * group.gpus:
-        raise InputError(f"--ranks {ranks}: {cluster.name} has {group.count * group.gpus} GPUs")
+        raise InputError(f"--ranks {ranks}: {cluster.name} has {counted(group.count * group.gpus, 'GPU')}")
     machine, c = _machine(cluster, group, ranks), _coefficients(cluster, group, ranks)
     over = span(machine, c, float(ranks), 1.0)
     size = float(size_bytes)

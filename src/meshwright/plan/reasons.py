@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from ..layout import Layout, micro_batches
 from ..pipelines import broken_rule as schedule_rule
-from ..units import format_bytes, format_time
+from ..units import counted, format_bytes, format_time
 from .analytic import RECOMPUTES, Grid, Setting, StepPrices, price_layouts
 from .analytic.fits import word
 from .analytic.price import machine_of, verdicts_in
@@ -145,7 +145,9 @@ def batch_warnings(setting: Setting, row: PricedLayout) -> tuple[str, ...]:
         if larger <= SMALL_BUBBLE:
             break
     return (
-        f"the pipeline bubble is {share:.0%} of the step with {count} micro-batches; under {SMALL_BUBBLE:.0%} it would "
-        f"take a global batch of {batch:,} sequences ({batch * setting.seq_len / 1e6:.3g} M tokens) in place of "
+        f"the pipeline bubble is {share:.0%} of the step with {counted(count, 'micro-batch')}; under "
+        f"{SMALL_BUBBLE:.0%} it would "
+        f"take a global batch of {counted(batch, 'sequence')} ({batch * setting.seq_len / 1e6:.3g} M "
+        "tokens) in place of "
         f"{setting.global_batch:,}: a large batch can cost accuracy, so it is not chosen for you",
     )

@@ -4,12 +4,13 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ..cluster.graph import Placement
+from ..cluster.builders import KNOWN_LINK_NAMES
+from ..cluster.graph import Cluster, Placement
 from ..errors import InputError
 from ..hardware import Catalogue
-from ..hardware.arithmetic import duplex_trap
+from ..hardware.arithmetic import duplex_trap, share_between_peers, without_peers
 from ..layout import Candidate, Layout, Machines, Plan
-from ..units import format_network_rate
+from ..units import counted, format_network_rate, format_rate
 from ..workload.adapters import ADAPTED
 from ..workload.architecture import Architecture
 from ..workload.conventions import OWN
@@ -26,6 +27,7 @@ from .machines import cluster_by_name, node, on_nearest_nodes
 from .stacks import stack_named
 from .study import PricedLayout
 
+AS_GIVEN = 1.02  # of a rate that is worked out: more than that was written down
 BUCKET_BYTES = 25 * 2**20  # of gradients, as PyTorch's DistributedDataParallel fills them
 
 
@@ -73,6 +75,7 @@ def setting_of(request: PlanRequest, catalogue: Catalogue) -> Setting:
         inter_bytes_per_s=request.inter_bytes_per_s,
         latency_s=request.latency_s,
     )
+    assumed += _no_peers(cluster, catalogue) if request.intra_bytes_per_s is None else ()
     software, machine = calibrations(request.stack, request.cluster)
     if request.placements:
         cluster = on_nearest_nodes(cluster, request.placements)
@@ -96,12 +99,29 @@ def setting_of(request: PlanRequest, catalogue: Catalogue) -> Setting:
     )
 
 
+def _no_peers(cluster: Cluster, catalogue: Catalogue) -> tuple[str, ...]:
+    """Return what is assumed of GPUs that reach one another through the host's memory alone."""
+    group = node_group_of(cluster)
+    known = catalogue.accelerators.get(group.gpu.model)
+    if known is None or group.gpus < 2 or group.gpu_link != KNOWN_LINK_NAMES["pcie"]:
+        return ()
+    link = catalogue.interconnect(known.host_link)
+    told, usual = without_peers(known, link), share_between_peers(known, link) * link.rate_bytes_per_s
+    if told and group.gpu_bandwidth_bytes_per_s > AS_GIVEN * usual:
+        given, likely = format_rate(group.gpu_bandwidth_bytes_per_s), format_rate(usual)
+        told = f"{known.title} reaches its peers at {given}, as the cluster says; without peer access {likely} is usual"
+    return (told,) if told else ()
+
+
 def _beyond_positions(model: Architecture, seq_len: int) -> tuple[str, ...]:
     """Return a remark where a sequence is longer than a table of positions; rotations and biases have no such end."""
     rows = model.max_position_embeddings
     if model.positions not in {"learned", "none"} or not 0 < rows < seq_len:
         return ()
-    return (f"a table of more positions: it has {rows:,} rows, which sequences of {seq_len:,} tokens go beyond",)
+    return (
+        f"a table of more positions: it has {counted(rows, 'row')}, which sequences of "
+        f"{counted(seq_len, 'token')} go beyond",
+    )
 
 
 def rate_warnings(request: PlanRequest, catalogue: Catalogue) -> list[str]:

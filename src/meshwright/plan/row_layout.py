@@ -6,6 +6,7 @@ import msgspec
 
 from ..errors import InputError
 from ..layout import OFFLOADS, Layout
+from ..units import counted
 from ..workload.adapters import ADAPTED, trained_share
 from ..workload.architecture import Architecture
 from ..workload.conventions import Conventions
@@ -88,6 +89,8 @@ def _sharding(cells: Cells, stack: StackCoefficients, ranks: int, per_node: int,
     copies = count_of(cells, "replicas", 1)
     if copies > 1:
         if ranks % copies or found[0] < 2:
-            raise InputError(f"replicas: {copies} copies need ZeRO 2 or 3 and divide dp x cp = {ranks}")
+            raise InputError(
+                f"replicas: {counted(copies, 'copy', 'copies')} need ZeRO 2 or 3 and divide dp x cp = {ranks}"
+            )
         return found[0], ranks // copies
     return found

@@ -6,6 +6,7 @@ from pathlib import Path
 import msgspec
 
 from ..errors import InputError, nearest
+from ..units import counted
 from ..workload.architecture import Architecture
 from ..workload.kinds import Experts, runs_of
 from ..workload.models import load_model, resolve_model
@@ -97,7 +98,7 @@ def _with_dense(resized: Architecture, whole: Architecture, dense: int) -> Archi
     plain = [layer for layer in each if not isinstance(layer.network, Experts)]
     layers = resized.num_hidden_layers
     if dense > layers or (dense and not plain) or (dense < layers and not routed):
-        raise InputError(f"dense_layers: {dense} of {layers} layers, but {whole.name} has no such layers")
+        raise InputError(f"dense_layers: {dense} of {counted(layers, 'layer')}, but {whole.name} has no such layers")
     kept = [plain[i % len(plain)] for i in range(dense)] + [routed[i % len(routed)] for i in range(layers - dense)]
     return msgspec.structs.replace(resized, stack=runs_of(kept), dense_layers=dense)
 

@@ -14,16 +14,17 @@ import msgspec
 from ..errors import InputError
 from ..files import read_text
 from ..hardware import Accelerator, Catalogue, NodeType
-from ..hardware.arithmetic import gpu_link, node_network_bytes_per_s
+from ..hardware.arithmetic import gpu_link, node_network_bytes_per_s, share_between_peers, without_peers
 from ..layout import Layout
 from ..workload.architecture import Architecture
-from ..workload.conventions import conventions_of
+from ..workload.conventions import OWN, conventions_of
 from .analytic.coefficients import STRANGERS, Book
 from .analytic.host import HostFigures
-from .analytic.price import peak_flops_per_s
+from .analytic.price import peak_flops_per_s, precision_named
 from .analytic.seen import recurrent_kinds
 from .cells import Cells, count_of, is_empty, measured_of, number_of, text_of
 from .columns import unread
+from .keep import unlike_its_stack
 from .legality import illegal
 from .row_layout import layout_of, row_facts
 from .row_model import row_architecture
@@ -157,21 +158,18 @@ def _run(
     folder: Path,
 ) -> Run:
     assumed: list[str] = []
-    precision = text_of(cells, "precision", "bf16").lower()
+    precision = precision_named(text_of(cells, "precision", "bf16"), flag="precision:")
     key = accelerator_of(catalogue, text_of(cells, "gpu"))
     beside = beside_of(cells, key)
-    stack_name = _stack(family, cells, precision, known, beside, assumed)
-    stack = known.stacks[stack_name]
     accelerator = catalogue.accelerators[key]
     gpus = count_of(cells, "num_gpus")
     node_name, node = _node(catalogue, key)
     per_node = count_of(cells, "gpus_per_node", round(node.gpus.number) if node else 8)
+    default = _unnamed(cells, precision, known, gpus, per_node) if is_empty(family) else ""
+    stack_name = _stack(family, cells, default, known, beside, assumed)
+    stack = known.stacks[stack_name]
     layout, shard = layout_of(cells, stack, gpus, per_node, assumed)
-    rate = number_of(cells, "inter_node_Gbps_per_node")
-    if rate is None:
-        rate = (node_network_bytes_per_s(catalogue, node) * 8e-9 if node else 0.0) or 3200.0
-        if gpus > per_node:
-            assumed.append(f"inter-node rate {rate:.0f} Gb/s a node")
+    rate = _network_gbps(cells, catalogue, node, assumed if gpus > per_node else [])
     batch = count_of(cells, "global_batch_sequences")
     if batch % (layout.dp * layout.mbs):
         raise InputError(f"global_batch_sequences: {batch} is not a multiple of dp x micro_batch")
@@ -179,12 +177,11 @@ def _run(
     peak_flops_per_s(accelerator.peak_flops_per_s, precision, where=key)  # or say so
     architecture = row_architecture(cells, models, folder, assumed)
     seq_len = count_of(cells, "seq_len")
-    broken = illegal(layout, architecture, global_batch=batch, seq_len=seq_len, ranks=gpus)
-    if broken:
-        raise InputError("; ".join(broken))
+    _check_legal(layout, architecture, stack_name, global_batch=batch, seq_len=seq_len, ranks=gpus)
     host = _host(accelerator, node, catalogue)
     assumed += host.doubts(stack_name) if layout.offload != "none" else ()
     conventions = conventions_of(known.described(stack_name), precision)
+    link_rate = _link_rate(catalogue, accelerator, node, assumed if gpus > 1 else [])
     return Run(
         id=name,
         family=family,
@@ -194,7 +191,7 @@ def _run(
         gpus=gpus,
         gpus_per_node=min(per_node, gpus),
         domain=per_node * trays,
-        link_bytes_per_s=_link_rate(catalogue, accelerator, node),
+        link_bytes_per_s=link_rate,
         node_bytes_per_s=rate * 1e9 / 8 * min(1.0, gpus / per_node),
         host=host,
         architecture=architecture,
@@ -209,19 +206,43 @@ def _run(
     )
 
 
-def _stack(family: str, cells: Cells, precision: str, known: Book, beside: str, assumed: list[str]) -> str:
+def _network_gbps(cells: Cells, catalogue: Catalogue, node: NodeType | None, assumed: list[str]) -> float:
+    """Return the Gb/s of all NICs of a node: the row's, or those of the catalogue's node, which is assumed."""
+    rate = number_of(cells, "inter_node_Gbps_per_node")
+    if rate is None:
+        rate = (node_network_bytes_per_s(catalogue, node) * 8e-9 if node else 0.0) or 3200.0
+        assumed.append(f"inter-node rate {rate:.0f} Gb/s a node")
+    return rate
+
+
+def _check_legal(layout: Layout, model: Architecture, stack: str, **job: int) -> None:
+    """Raise InputError with every rule that a layout breaks; our own engine's rules are of them, as in `plan`."""
+    broken = illegal(layout, model, **job)
+    if stack == OWN:
+        broken += [f"{rule}; or a family that has it" for rule in unlike_its_stack(OWN, layout, model)]
+    if broken:
+        raise InputError("; ".join(broken))
+
+
+def _stack(family: str, cells: Cells, default: str, known: Book, beside: str, assumed: list[str]) -> str:
     """Return the stack that prices a row: its family's, the default of `plan`, or a generic one of its time."""
     found = find_stack(family, known)
     if found is not None:
         return found
-    if is_empty(family) and default_stack(precision) in known.stacks:
-        assumed.append(f"stack {default_stack(precision)}, since family is empty")
-        return default_stack(precision)
+    if is_empty(family) and default in known.stacks:
+        assumed.append(f"stack {default}, since family is empty")
+        return default
     generic = _stranger(cells, beside)
     near = near_stack(family, known)
     hint = f" (did you mean {near}?)" if near else ""
     assumed.append(f"family {family}{hint}: no such stack; generic facts of {generic}, a wider band")
     return generic
+
+
+def _unnamed(cells: Cells, precision: str, known: Book, gpus: int, per_node: int) -> str:
+    """Return the stack that `plan` takes for a row that names none: ours only for what ours runs."""
+    ours = known.stacks.get(OWN)
+    return default_stack(precision, layout_of(cells, ours, gpus, per_node, [])[0] if ours else None)
 
 
 def _traits(patterns: Mapping[str, str], beside: str, architecture: Architecture) -> tuple[str, ...]:
@@ -272,12 +293,17 @@ def accelerator_of(catalogue: Catalogue, name: str) -> str:
 
 def _node(catalogue: Catalogue, accelerator: str) -> tuple[str, NodeType | None]:
     """Return the first node type of the catalogue with this accelerator, or with the same family of it."""
-    family = accelerator.split("-")[0]
     exact = [key for key, node in catalogue.whole_nodes.items() if node.accelerator == accelerator]
-    related = [key for key, node in catalogue.whole_nodes.items() if node.accelerator.split("-")[0] == family]
+    related = [key for key, node in catalogue.whole_nodes.items() if _chip(node.accelerator) == _chip(accelerator)]
     for key in (*exact, *related):
         return key, catalogue.nodes[key]
     return "", None
+
+
+def _chip(accelerator: str) -> str:
+    """Return the part of a key that names the chip, without its memory and form: "rtx-3090" of "rtx-3090-ti"."""
+    found = re.match(r"(?:[a-z]+-)*[a-z]*\d\w*", accelerator)
+    return found.group() if found else accelerator
 
 
 def _host(accelerator: Accelerator, node: NodeType | None, catalogue: Catalogue) -> HostFigures:
@@ -287,7 +313,10 @@ def _host(accelerator: Accelerator, node: NodeType | None, catalogue: Catalogue)
     return HostFigures(link, memory_rate, node.host_memory.number if node and node.host_memory else None)
 
 
-def _link_rate(catalogue: Catalogue, accelerator: Accelerator, node: NodeType | None) -> float:
-    if accelerator.link or node is None:
-        return catalogue.interconnect(accelerator.link or accelerator.host_link).rate_bytes_per_s
-    return gpu_link(catalogue, node).rate_bytes_per_s
+def _link_rate(catalogue: Catalogue, accelerator: Accelerator, node: NodeType | None, assumed: list[str]) -> float:
+    """Return the rate of one GPU to its peers; a bridge between cards is none that a table could tell of."""
+    own = accelerator.link if accelerator.peer_access or not accelerator.bridged else None
+    link = catalogue.interconnect(own or accelerator.host_link) if own or node is None else gpu_link(catalogue, node)
+    told = without_peers(accelerator, link)
+    assumed += [told] if told else []
+    return link.rate_bytes_per_s * share_between_peers(accelerator, link)

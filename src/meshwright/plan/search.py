@@ -14,7 +14,7 @@ from ..cluster.graph import Measurements
 from ..errors import InputError
 from ..layout import Candidate, Layout, Offload, Plan, micro_batches
 from ..timeline import Performance, Timeline
-from ..units import format_bytes, format_time
+from ..units import counted, format_bytes, format_time
 from ..workload.graph import Workload
 from ..workload.held import peak
 from ..workload.holdings import held_by, peak_memory_bytes
@@ -57,7 +57,8 @@ def candidate_layouts(ranks: Iterable[int], global_batch: int, wanted: Layout | 
         found += [Layout(dp=dp, mbs=mbs, recompute=mode) for mbs in sizes for mode in ("none", "full")]
     if not found:
         raise InputError(
-            f"train.global_batch: {global_batch} sequences do not divide over "
+            f"train.global_batch: {counted(global_batch, 'sequence')} {'does' if global_batch == 1 else 'do'} not "
+            "divide over "
             f"{', '.join(map(str, sorted(set(ranks))))} ranks"
         )
     return found
@@ -244,7 +245,8 @@ def _reason(winner: Candidate, others: Sequence[Candidate], min_ranks: int) -> s
     best = min(others, key=lambda other: _at_worst_s(other.predicted))
     ratio = best.predicted.step_time_s / winner.predicted.step_time_s
     if ratio < 1:
-        return (
-            text + f"; {best.layout} would take {ratio:.2f} of that, but has fewer than min_ranks = {min_ranks} ranks"
+        return text + (
+            f"; {best.layout} would take {ratio:.2f} of that, but has fewer than min_ranks = "
+            f"{counted(min_ranks, 'rank')}"
         )
     return text + f"; the next, {best.layout}, takes {ratio:.2f} times as long"

@@ -7,6 +7,7 @@ import msgspec
 
 from ..errors import InputError, nearest
 from ..layout import Layout
+from ..units import counted
 from ..workload.conventions import OWN
 from ..workload.engines import ALIASES
 from .analytic.coefficients import STRANGERS, Book, book
@@ -73,4 +74,4 @@ def origin_of(known: Book, stack: str) -> str:
     if errors is None:
         return "generic facts"
     whose = "this stack" if own == stack else own
-    return f"fitted on {errors.runs} run{'s' if errors.runs > 1 else ''} of {whose}"
+    return f"fitted on {counted(errors.runs, 'run')} of {whose}"

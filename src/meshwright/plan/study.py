@@ -6,6 +6,7 @@ import msgspec
 
 from ..layout import Candidate, Fits, Layout
 from ..timeline import Performance
+from ..units import counted
 
 
 class PricedLayout(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,8 +55,8 @@ class Rejection(msgspec.Struct, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         if self.of == "layouts":
-            return f"{self.count:,} layouts {self.reason}"
-        return f"{self.count:,} ways to factor the ranks: {self.reason}"
+            return f"{counted(self.count, 'layout')} {self.reason}"
+        return f"{counted(self.count, 'way')} to factor the ranks: {self.reason}"
 
 
 class MicroBatch(msgspec.Struct, frozen=True, kw_only=True):

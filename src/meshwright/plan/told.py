@@ -2,6 +2,7 @@
 
 import msgspec
 
+from ..units import counted
 from ..workload.architecture import Architecture
 from .analytic import Setting
 from .analytic.price import PRODUCT_BYTES, flops_per_token, machine_of
@@ -56,7 +57,7 @@ def facts_about(
 ) -> ModelFacts:
     """Return the facts of a model at a sequence length, all of it trained unless `flops_per_token` says otherwise."""
     if model.mtp_layers:
-        assumed += (f"{model.mtp_layers} layers that predict further tokens are not counted",)
+        assumed += (f"{counted(model.mtp_layers, 'layer')} to predict further tokens, not counted",)
     return ModelFacts(
         name=model.name,
         parameters=model.parameters,
@@ -76,6 +77,6 @@ def sentence(facts: ModelFacts) -> str:
     )
     head = (
         f"{facts.name or 'the model'}: {facts.parameters / 1e9:.4g} B parameters{active}, "
-        f"{facts.flops_per_token / 1e9:.4g} GFLOP a token at {facts.seq_len:,} tokens a sequence"
+        f"{facts.flops_per_token / 1e9:.4g} GFLOP a token at {counted(facts.seq_len, 'token')} a sequence"
     )
     return "\n".join([head, *(f"  assumed: {text}" for text in facts.assumed)])

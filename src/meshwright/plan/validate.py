@@ -17,6 +17,7 @@ from .analytic.coefficients import Book
 from .analytic.fits import DOUBTFUL, OVER, fit_verdicts, trusts, word
 from .analytic.quantities import RECOMPUTES
 from .batch import Batch, batch_of, memory_of, step_of
+from .keep import unlike_its_stack
 from .own import Own
 from .runs import Run, RunRow, band_of
 from .told import ModelFacts, facts_about
@@ -26,7 +27,8 @@ class RowOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """The prediction of one row; `error` is predicted over measured, less one.
 
     `error_band` is what the error is held to be within, `assumed` what the row does not say, `doubts` what makes its
-    prediction less certain and widens the band, `origin` where its constants come from, `model` what was priced.
+    prediction less certain and widens the band, `origin` where its constants come from, `model` what was priced,
+    `breaks` the rules of its stack's engine that its layout breaks, as `plan --stack` says them.
     """
 
     id: str
@@ -42,6 +44,7 @@ class RowOutcome(msgspec.Struct, frozen=True, kw_only=True):
     doubts: tuple[str, ...] = ()
     origin: str = ""
     model: ModelFacts | None = None
+    breaks: tuple[str, ...] = ()
 
 
 class Unpriced(msgspec.Struct, frozen=True, kw_only=True):
@@ -142,6 +145,7 @@ def warnings(outcomes: Iterable[RowOutcome | Unpriced]) -> dict[str, int]:
                 f"constants of {outcome.stack}: {outcome.origin}",
                 *outcome.doubts,
                 *(f"assumed: {item}" for item in outcome.assumed),
+                *(f"stack {outcome.stack} cannot run the layout: {rule}" for rule in outcome.breaks),
             ):
                 counts[text] = counts.get(text, 0) + 1
     return counts
@@ -176,6 +180,7 @@ def _outcome(
         doubts=doubts,
         origin=origin,
         model=facts_about(row.run.architecture, row.run.seq_len),
+        breaks=tuple(unlike_its_stack(row.run.stack, row.run.layout, row.run.architecture, row.run.traits)),
     )
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 
 from ..errors import InputError
+from ..units import counted
 from . import (
     batch,
     endings,
@@ -88,7 +89,7 @@ def read_all(paths: Sequence[Path]) -> ReadFiles:
             read.refused[f"{path}: {error}"] = flight.rank_of(path)
     if not read.files:
         wrong = "; ".join(list(read.refused)[:3])
-        told = f": {wrong}" if wrong else f" in {len(files)} files"
+        told = f": {wrong}" if wrong else f" in {counted(len(files), 'file')}"
         raise InputError(
             f"{' '.join(map(str, paths))}: nothing could be read{told}; expected logs, stacks or flight records"
         )

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
+from ..units import counted
 from .facts import Absentees, Fact, Failure, LaunchCounts, LaunchedCalls, PeerLost, Where, WorldSize
 from .lines import LogMessage
 from .names import snake, spelled
@@ -316,7 +317,10 @@ def _add_counts(report: _Report, number: int, one: Mapping[str, Any], where: Whe
             by_calls[int(member["collective_counts"].get(name, 0))].append(_member(member))
         if len(by_calls) < 2:
             continue
-        told = "; ".join(f"{len(ranks)} ranks have launched {calls}" for calls, ranks in sorted(by_calls.items()))
+        told = "; ".join(
+            f"{counted(len(ranks), 'rank')} {'has' if len(ranks) == 1 else 'have'} launched {calls}"
+            for calls, ranks in sorted(by_calls.items())
+        )
         counts = {calls: LaunchedCalls(calls, len(ranks), tuple(ranks)) for calls, ranks in by_calls.items()}
         operation = spelled(snake(name))
         report.counts.append((number, str(one["hash"]), operation, counts, _line(where, f"{name}: {told}")))

@@ -5,7 +5,7 @@ from rich.table import Table
 
 from ..plan.analytic.calibration import Calibration
 from ..plan.analytic.factors import FACTORS
-from ..units import format_time
+from ..units import counted, format_time
 from .narrow import show_table
 
 MOVED = 0.01  # of a factor: what is worth a word
@@ -15,7 +15,7 @@ def show_calibration(console: Console, found: Calibration) -> None:
     """Print the runs with their errors, the factors that moved, and how far the band narrows."""
     count = len(found.runs)
     table = Table(
-        title=f"calibrated on {count} run{'s' if count > 1 else ''} of {found.family or found.stack} on "
+        title=f"calibrated on {counted(count, 'run')} of {found.family or found.stack} on "
         f"{found.accelerator} ({found.table}); errors in %",
         title_justify="left",
     )

@@ -7,7 +7,7 @@ from typing import Any
 from ..layout import Layout
 from ..mesh import position
 from ..timeline import Performance
-from ..units import format_bytes, format_time, time_unit
+from ..units import counted, format_bytes, format_time, time_unit
 from .colours import MEASURED, PREDICTED, SERIES
 from .colours import PARTS as PART_COLOURS
 from .compare import PARTS
@@ -162,7 +162,7 @@ def mesh_figure(layout: Layout) -> Figure | None:
     )
     cell_px = max(4, min(CELL_PX, 640 // height))
     return Figure(
-        title=f"Mesh of {layout.world_size:,} ranks",
+        title=f"Mesh of {counted(layout.world_size, 'rank')}",
         traces=[trace],
         layout={
             "xaxis": _mesh_axis(" x ".join(across) or "dp", width) | {"constrain": "domain", "constraintoward": "left"},

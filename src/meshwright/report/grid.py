@@ -6,7 +6,7 @@ from ..errors import InputError
 from ..layout import Layout
 from ..pipelines import StageTimes, Timing, bubble_share, picture, schedule, timed
 from ..timeline import Performance
-from ..units import format_time, time_unit
+from ..units import counted, format_time, time_unit
 from .colours import COLOURS
 from .document import Figure
 
@@ -40,14 +40,15 @@ def pipeline_figure(layout: Layout, micro_batches: int, predicted: Performance) 
     unit, scale = time_unit(timing.step_s)
     less = ""
     if shown < micro_batches:
-        less = f"drawn with {shown} of {micro_batches:,} micro-batches: warm-up, steady state, drain"
+        less = f"drawn with {shown} of {counted(micro_batches, 'micro-batch')}: warm-up, steady state, drain"
         less += f"; each of the other {micro_batches - shown:,} repeats the marked period" if period else ""
     formula = bubble_share(layout.schedule, layout.pp, layout.vpp, micro_batches)
     notes = (
         less,
         "equal stages, transfers not drawn",
         f"a rank idles {timing.bubble_share:.1%} of what is drawn",
-        f"the formula says {formula:.1%} for {micro_batches:,} micro-batches, with backward twice the forward; the "
+        f"the formula says {formula:.1%} for {counted(micro_batches, 'micro-batch')}, with backward "
+        "twice the forward; the "
         f"prediction has {format_time(predicted.bubble_s)}",
     )
     layout_: dict[str, Any] = {
@@ -59,7 +60,10 @@ def pipeline_figure(layout: Layout, micro_batches: int, predicted: Performance) 
     if period and shown < micro_batches:
         layout_ |= _marked(period[0] / scale, period[1] / scale, f"x {micro_batches - shown + 1:,}")
     return Figure(
-        title=f"Pipeline: {layout.schedule}, {layout.pp} ranks, {stages} stages, {micro_batches:,} micro-batches",
+        title=(
+            f"Pipeline: {layout.schedule}, {counted(layout.pp, 'rank')}, {counted(stages, 'stage')}, "
+            f"{counted(micro_batches, 'micro-batch')}"
+        ),
         traces=_bars(timing, scale),
         layout=layout_,
         height_px=130 + 30 * layout.pp,
@@ -155,7 +159,9 @@ def pipeline_lines(layout: Layout, micro_batches: int, width: int) -> list[str]:
         if max(map(len, rows)) <= width:
             break
     less = (
-        f"the first {shown} of {micro_batches:,} micro-batches" if shown < micro_batches else f"{shown} micro-batches"
+        f"the first {shown} of {counted(micro_batches, 'micro-batch')}"
+        if shown < micro_batches
+        else f"{counted(shown, 'micro-batch')}"
     )
     cut = [row if len(row) <= width else row[: width - 2].rsplit(" ", 1)[0] + " …" for row in rows[:MAX_ROWS]]
     more = [f"... {len(rows) - MAX_ROWS} more ranks"] if len(rows) > MAX_ROWS else []

@@ -8,7 +8,7 @@ from rich.console import Console
 from ..jobs.job import Job
 from ..plan.analytic.by_stage import StageMemory
 from ..plan.study import PricedLayout
-from ..units import format_bytes, format_time
+from ..units import counted, format_bytes, format_time
 from .narrow import show_table
 from .planning import fits_text, rows_table, show_row
 from .words import layout_text
@@ -25,10 +25,11 @@ def show_job(
     """Print a job with its price and the memory of its stages, and the layouts of the same engine that beat it."""
     head = f"{job.where}: {job.engine}" + (f" ({job.engine_version})" if job.engine_version else "")
     model = job.architecture
-    named = job.model_name or (model and model.name) or f"{model.num_hidden_layers if model else 0} layers"
+    named = job.model_name or (model and model.name) or f"{counted(model.num_hidden_layers if model else 0, 'layer')}"
     size = f" of {model.parameters / 1e9:.3g} B parameters" if model else ""
     console.print(
-        f"{head}, {named}{size} on {job.world} GPUs: {job.global_batch} x {job.seq_len} tokens a step, {job.precision}",
+        f"{head}, {named}{size} on {counted(job.world, 'GPU')}: {job.global_batch} x "
+        f"{counted(job.seq_len, 'token')} a step, {job.precision}",
         highlight=False,
     )
     for word, lines in (("assumed", job.assumed), ("ignored", job.ignored), ("note", job.notes)):

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from ..layout import Layout
 from ..mesh import position
 from ..timeline import Span, Timeline, by_rank
-from ..units import format_bytes, format_rate, format_time, time_unit
+from ..units import counted, format_bytes, format_rate, format_time, time_unit
 from .colours import colours_of
 from .document import Figure, figure_text
 
@@ -76,7 +76,7 @@ def lanes_figure(
     bars, window_s, left_out = _at_most(kept, MAX_BARS)
     notes = [f"step {step} of the {source} timeline" for source, step in steps.items() if source == "measured"]
     if len(shown) < len(ranks):
-        notes.append(f"{len(shown)} of {len(ranks)} ranks; timeline.json has all")
+        notes.append(f"{len(shown)} of {counted(len(ranks), 'rank')}; timeline.json has all")
     ranks_of = {source: {span.rank for span in found} for source, found in spans.items()}
     if 0 < len(ranks_of.get("predicted", ())) < len(ranks_of.get("measured", ())):
         notes.append("a prediction holds for all ranks of a stage and is drawn on the first")

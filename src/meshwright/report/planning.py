@@ -13,7 +13,7 @@ from ..plan.modes import ModePrice, fastest_mode
 from ..plan.reach import Means
 from ..plan.study import PricedLayout, Study
 from ..plan.whatif import FIGURES, ClusterComparison, Scaling
-from ..units import format_bytes, format_network_rate, format_rate, format_time
+from ..units import counted, format_bytes, format_network_rate, format_rate, format_time
 from .curve import Mark
 from .narrow import show_table
 from .sections import FITS_TEXT
@@ -34,8 +34,10 @@ ON_HOST = {"host_bytes": "host memory", "pinned_bytes": "of it pinned"}  # terms
 def show_study(console: Console, study: Study) -> None:
     """Print what a search found."""
     console.print(
-        f"{study.model} on {study.gpus} GPUs of {study.cluster}: {study.global_batch:,} x {study.seq_len:,} tokens a "
-        f"step, {study.precision}, stack {study.stack}; {study.legal:,} legal layouts, {study.priced:,} prices",
+        f"{study.model} on {counted(study.gpus, 'GPU')} of {study.cluster}: {study.global_batch:,} x "
+        f"{counted(study.seq_len, 'token')} a "
+        f"step, {study.precision}, stack {study.stack}; {counted(study.legal, 'legal layout')}, "
+        f"{counted(study.priced, 'price')}",
         highlight=False,
     )
     title = "the fastest of each way to split"
@@ -288,7 +290,10 @@ def show_scaling(console: Console, scaling: Scaling) -> None:
     console.print(
         "scaling stays within 10 % of linear up to all GPUs"
         if scaling.breaks_at is None
-        else f"linear scaling breaks at {scaling.breaks_at:,} GPUs: under 90 % of the best throughput a GPU from there",
+        else (
+            f"linear scaling breaks at {counted(scaling.breaks_at, 'GPU')}: under 90 % of the best "
+            "throughput a GPU from there"
+        ),
         highlight=False,
     )
 

@@ -9,7 +9,7 @@ from ..layout import Plan
 from ..machine_load import Load, others_share
 from ..train.config import JobConfig
 from ..train.run_folder import RunFolder
-from ..units import format_bytes, format_time
+from ..units import counted, format_bytes, format_time
 from ..workload.transformer import describe_workload
 from .document import Section, section, table
 from .words import layout_in_words
@@ -47,9 +47,9 @@ def what_was_run(
 def _model(config: JobConfig) -> str:
     model = config.model
     parameters = describe_workload(model, seq_len=config.data.seq_len, micro_batch=1).parameters
-    experts = f", {model.num_local_experts} experts" if model.num_local_experts else ""
+    experts = f", {counted(model.num_local_experts, 'expert')}" if model.num_local_experts else ""
     return (
-        f"decoder of {model.num_hidden_layers} layers, hidden size {model.hidden_size:,}, vocabulary of "
+        f"decoder of {counted(model.num_hidden_layers, 'layer')}, hidden size {model.hidden_size:,}, vocabulary of "
         f"{model.vocab_size:,}{experts}: {parameters:,} parameters; precision {config.train.precision}"
     )
 
@@ -58,8 +58,9 @@ def _tokens(plan: Plan, rows: Sequence[Mapping[str, float]]) -> str:
     a_step = plan.global_batch_sequences * plan.seq_len
     steps = int(rows[-1]["step"]) + 1 if rows else 0
     return (
-        f"{steps * a_step:,} tokens: {steps:,} steps of {plan.global_batch_sequences:,} sequences of "
-        f"{plan.seq_len:,} tokens"
+        f"{counted(steps * a_step, 'token')}: {counted(steps, 'step')} of "
+        f"{counted(plan.global_batch_sequences, 'sequence')} of "
+        f"{counted(plan.seq_len, 'token')}"
     )
 
 
@@ -81,7 +82,7 @@ def _machines(cluster: Cluster, hosts: Mapping[int, str]) -> str:
     more = f" and {len(names) - MAX_HOSTS} more" if len(names) > MAX_HOSTS else ""
     gpus = cluster.of_kind("gpu")
     kinds = {
-        ", ".join(filter(None, (host.cpu_model, f"{host.cores} cores", format_bytes(host.memory_bytes))))
+        ", ".join(filter(None, (host.cpu_model, f"{counted(host.cores, 'core')}", format_bytes(host.memory_bytes))))
         for host in cluster.hosts
     }
     devices = [f"{len(gpus)} x {gpus[0].model}"] if gpus else []

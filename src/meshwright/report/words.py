@@ -1,6 +1,7 @@
 """A layout in words: its keys with blanks between them, and as a sentence for readers new to the keys."""
 
 from ..layout import Layout
+from ..units import counted
 
 SHARDED = {
     1: "optimiser state sharded",
@@ -24,12 +25,12 @@ def layout_in_words(layout: Layout, micro_batches: int) -> str:
     """Return what each rank holds and does: "8 ranks: 2 copies of the model, ...; 4 micro-batches of 1 sequence"."""
     ranks = layout.world_size
     if layout.mode == "async":
-        return f"{layout.dp} asynchronous workers, micro-batches of {_count(layout.mbs, 'sequence')}"
+        return f"{layout.dp} asynchronous workers, micro-batches of {counted(layout.mbs, 'sequence')}"
     parts = []
     if layout.dp > 1:
-        parts.append(_count(layout.dp, "data-parallel rank") + _sharded(layout))
+        parts.append(counted(layout.dp, "data-parallel rank") + _sharded(layout))
     elif layout.zero:
-        parts.append(SHARDED[layout.zero] + f" over {_count(layout.dp * layout.cp, 'rank')}")
+        parts.append(SHARDED[layout.zero] + f" over {counted(layout.dp * layout.cp, 'rank')}")
     if layout.tp > 1:
         also = ", their sequences too" if layout.sp else ""
         parts.append(f"each layer split over {layout.tp} tensor ranks{also}")
@@ -44,8 +45,8 @@ def layout_in_words(layout: Layout, micro_batches: int) -> str:
         parts.append(OFFLOADED[layout.offload])
     if layout.recompute != "none":
         parts.append(RECOMPUTED[layout.recompute])
-    batch = f"{_count(micro_batches, 'micro-batch', 'es')} of {_count(layout.mbs, 'sequence')} a step"
-    return f"{_count(ranks, 'rank')}: " + "; ".join([*parts, batch])
+    batch = f"{counted(micro_batches, 'micro-batch')} of {counted(layout.mbs, 'sequence')} a step"
+    return f"{counted(ranks, 'rank')}: " + "; ".join([*parts, batch])
 
 
 def _sharded(layout: Layout) -> str:
@@ -53,7 +54,3 @@ def _sharded(layout: Layout) -> str:
         return ", each with a copy of the model"
     groups = f" in {layout.replicas} groups, each with a whole model" if layout.replicas > 1 else " over them"
     return f", {SHARDED[layout.zero]}{groups} (ZeRO {layout.zero})"
-
-
-def _count(number: int, noun: str, plural: str = "s") -> str:
-    return f"{number:,} {noun}{'' if number == 1 else plural}"

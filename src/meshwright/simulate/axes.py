@@ -10,6 +10,7 @@ import numpy as np
 from ..errors import InputError
 from ..layout import Layout
 from ..mesh import Axis, coordinates, groups
+from ..units import counted
 from ..workload.program import Comm
 from .arrays import Floats, Ints, ints
 from .collective import simulate_collective
@@ -29,7 +30,9 @@ class AxisPrices:
         host_bytes_per_s: float | None = None,
     ) -> None:  # fmt: skip
         if layout.world_size > topology.ranks:
-            raise InputError(f"layout {layout}: needs {layout.world_size} ranks, the cluster has {topology.ranks}")
+            raise InputError(
+                f"layout {layout}: needs {counted(layout.world_size, 'rank')}, the cluster has {topology.ranks}"
+            )
         self._layout, self._topology = layout, topology
         self._costs, self._host_bytes_per_s = costs, host_bytes_per_s
         self._disturbance = Disturbance(

@@ -12,6 +12,7 @@ import numpy as np
 from ..cluster.expand import nodes
 from ..cluster.graph import Cluster, Fabric, NodeGroup
 from ..errors import InputError
+from ..units import counted
 from .arrays import Floats, Ints, ints
 from .dragonfly import Dragonfly
 from .fattree import FatTree
@@ -42,7 +43,9 @@ class NodesTopology:
         per_node = ints([group.gpus for _, group in named])
         first = np.concatenate([[0], np.cumsum(per_node)]).astype(np.int64)
         if ranks > first[-1]:
-            raise InputError(f"cluster {cluster.name}: has {first[-1]} devices for ranks, {ranks} are asked for")
+            raise InputError(
+                f"cluster {cluster.name}: has {counted(first[-1], 'device')} for ranks, {ranks} are asked for"
+            )
         self.ranks = ranks
         self._node = np.repeat(np.arange(len(named)), per_node)[:ranks]
         self._place = np.arange(ranks) - first[self._node]

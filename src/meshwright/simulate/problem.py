@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InputError
+from ..units import counted
 from .arrays import Floats, Ints, Lists, ints, lists
 from .topology import Topology, find_links
 from .traffic import Pattern, Traffic
@@ -107,7 +108,7 @@ def problem(
     """Return the traffic of a payload of `size_bytes` on a topology; InputError where a cut link leaves no way."""
     costs, disturbance = costs or Costs(), disturbance or Disturbance()
     if traffic.ranks > topology.ranks:
-        raise InputError(f"network: has {topology.ranks} ranks, the schedule needs {traffic.ranks}")
+        raise InputError(f"network: has {counted(topology.ranks, 'rank')}, the schedule needs {traffic.ranks}")
     if traffic.ranks and any(not 0 <= rank < traffic.ranks for rank in disturbance.late_s):
         raise InputError(f"late rank: no such rank (ranks: 0 to {traffic.ranks - 1})")
     capacity = disturbance.apply(topology)

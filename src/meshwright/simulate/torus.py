@@ -8,6 +8,7 @@ import numpy as np
 
 from ..cluster.graph import Fabric
 from ..errors import InputError
+from ..units import counted
 from .arrays import Floats, Ints, ints
 from .ports import Ports
 from .topology import NOWHERE, LinkBlocks
@@ -20,7 +21,8 @@ class Torus:
         self._sides = fabric.sides
         if int(np.prod(fabric.sides)) != ports.nodes:
             raise InputError(
-                f"fabric: sides {fabric.sides} hold {np.prod(fabric.sides)} nodes, but there are {ports.nodes}"
+                f"fabric: sides {fabric.sides} hold {counted(np.prod(fabric.sides), 'node')}, but "
+                f"there are {ports.nodes}"
             )
         self._node = ports.node
         dims = self._dims = len(fabric.sides)

@@ -23,6 +23,7 @@ from ..collectives.rings import ring_orders
 from ..collectives.rotation import sent_by_rank_0
 from ..collectives.schedule import Round, Schedule, Transfer
 from ..errors import InputError
+from ..units import counted
 from .arrays import Floats, Ints, ints
 
 MAX_WRITTEN_OUT = 4096  # ranks of a schedule with as many chunks as ranks
@@ -186,6 +187,7 @@ def _pattern(transfers: Sequence[Transfer], share: float) -> Pattern:
 def _refuse_large(name: str, ranks: int) -> None:
     if ranks > MAX_WRITTEN_OUT:
         raise InputError(
-            f"{name} on {ranks} ranks: too many transfers to write out; expected one that looks alike from each"
+            f"{name} on {counted(ranks, 'rank')}: too many transfers to write out; expected one that "
+            "looks alike from each"
             " rank (ring, pairwise, partitioned), perhaps as hierarchical:INNER/OUTER"
         )

@@ -18,6 +18,7 @@ import msgspec
 import numpy as np
 
 from ..errors import InputError
+from ..units import counted
 from .model import PHASES, RankTrace, TracedCall
 from .names import collective, communicates
 from .opening import Source, pieces
@@ -91,7 +92,8 @@ def of_json(source: Source, facts: RankFacts) -> RankTrace:
     if not any(node.duration for node in nodes):
         comms = sum(node.name == "record_param_comms" for node in nodes)
         raise InputError(
-            f"{source}: a Chakra trace of a host ({len(nodes):,} nodes, {comms:,} communications) has no times; give "
+            f"{source}: a Chakra trace of a host ({counted(len(nodes), 'node')}, "
+            f"{counted(comms, 'communication')}) has no times; give "
             "the trace of the device (Kineto) of the same run, or both linked by chakra_trace_link"
         )
     return _trace(source, nodes, facts)
@@ -108,7 +110,7 @@ def _messages(source: Source) -> Iterator[bytes]:
             except ValueError:
                 break
             if size > MOST_MESSAGE_BYTES:
-                raise ValueError(f"a message of {size:,} bytes")
+                raise ValueError(f"a message of {counted(size, 'byte')}")
             if begin + size > len(buffer):
                 break
             yield buffer[begin : begin + size]
@@ -276,5 +278,5 @@ def _starts(where: Source, nodes: Sequence[GraphNode]) -> dict[int, float]:
             if not waits[later]:
                 heapq.heappush(ready, (max(since[later], by_id[later].earliest), later))
     if len(starts) < len(by_id):
-        raise InputError(f"{where}: {len(by_id) - len(starts)} nodes depend on one another in a circle")
+        raise InputError(f"{where}: {counted(len(by_id) - len(starts), 'node')} depend on one another in a circle")
     return starts

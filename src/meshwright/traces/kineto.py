@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..errors import InputError
+from ..units import counted
 from . import ascend, labelled
 from .collector import Collector, Process
 from .device import of_device
@@ -89,7 +90,8 @@ def _units(source: Source, collected: Collector, head: TraceHead) -> list[Unit]:
     steps = [{mark[2] for mark in process.marks} for process in every if process.marks]
     if len(steps) > 1 and set.intersection(*steps):
         raise InputError(
-            f"{source}: {len(steps)} processes with the same steps, and nothing says which rank each is: several ranks "
+            f"{source}: {counted(len(steps), 'process')} with the same steps, and nothing says which "
+            "rank each is: several ranks "
             "in one file; give each rank its own file, or name the processes 'rank 0', 'rank 1', …"
         )
     return [(head.rank if head.rank is not None else next(iter(filled), None), every)]

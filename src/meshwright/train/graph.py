@@ -9,6 +9,7 @@ from ..parallel.pipeline.capture import capture
 from ..parallel.spmd_part import rules_of
 from ..parallel.step_boxes import Lane, lanes_of
 from ..pipelines import SLACK, StageTarget, best_cut, schedule
+from ..units import counted
 from ..workload.architecture import Architecture
 from ..workload.chain import chain_units
 from ..workload.program import StepProgram
@@ -21,7 +22,9 @@ FULL = frozenset({"", "fp32", "float32"})  # precisions in which products return
 
 def decoder_graph(architecture: Architecture, plan: Plan) -> str:
     """Return the SVG of one step of a decoder under a plan; InputError where it is no decoder that train can build."""
-    return graph_svg(decoder_lanes(architecture, plan), f"{plan.layout}: one step, {plan.micro_batches} micro-batches")
+    return graph_svg(
+        decoder_lanes(architecture, plan), f"{plan.layout}: one step, {counted(plan.micro_batches, 'micro-batch')}"
+    )
 
 
 def decoder_lanes(architecture: Architecture, plan: Plan) -> list[Lane]:

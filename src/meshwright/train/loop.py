@@ -19,7 +19,7 @@ from ..errors import InputError, MeshwrightError
 from ..layout import Plan
 from ..parallel.build import build_engine
 from ..parallel.engine import Engine, Notes, Settings, Shard
-from ..units import format_bytes
+from ..units import counted, format_bytes
 from ..workload.conventions import EMULATES
 from .checkpoint.folder import latest_checkpoint
 from .checkpoint.saver import Saver
@@ -215,7 +215,7 @@ class Trainer:
                 load_weights(Path(train.start_from), shards)
             return 0
         if self.rank == 0:
-            text = f"goes on from step {facts.step}, saved by {facts.ranks} ranks under {facts.layout}"
+            text = f"goes on from step {facts.step}, saved by {counted(facts.ranks, 'rank')} under {facts.layout}"
             text += "".join(f"; changed: {difference}" for difference in goes_on.differences(facts))
             self.events.record(Event(kind="resume", message=text, step=facts.step))
         return facts.step

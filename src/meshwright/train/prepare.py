@@ -38,6 +38,7 @@ from ..plan.search import (
     too_large,
 )
 from ..timeline import Timeline
+from ..units import counted
 from ..workload.graph import Operator
 from ..workload.transformer import describe_workload
 from .asynchronous.predict import repriced
@@ -239,7 +240,10 @@ def _rank_counts(config: JobConfig, wanted: Layout | None, ranks: int | None) ->
         return [count for count in counts if config.train.global_batch % count == 0] or [1]
     here = ranks_on_this_host(os.environ, fixed)
     if config.launch.backend != "nccl" and not device.count() and here > devices * RANKS_PER_CORE:
-        raise InputError(f"{here} ranks: {devices} cores carry at most {devices * RANKS_PER_CORE}; use {devices}")
+        raise InputError(
+            f"{counted(here, 'rank')}: {counted(devices, 'core')} carry at most "
+            f"{devices * RANKS_PER_CORE}; use {devices}"
+        )
     return [fixed]
 
 
@@ -285,8 +289,8 @@ def _corpus(config: JobConfig, say: Say) -> Corpus:
     )
     split = corpus.split
     say(
-        f"corpus: {len(split.train)} files, {len(corpus.train):,} tokens; "
-        f"held out: {len(split.validation)} files, {len(corpus.validation):,} tokens"
+        f"corpus: {counted(len(split.train), 'file')}, {counted(len(corpus.train), 'token')}; "
+        f"held out: {counted(len(split.validation), 'file')}, {counted(len(corpus.validation), 'token')}"
     )
     for part, files in (("trained on", split.train), ("held out", split.validation)):
         say(f"  {part}: {_names(files)}")
@@ -299,7 +303,7 @@ def _names(files: tuple[tuple[Path, Path], ...]) -> str:
     for root, file in files:
         first, *rest = file.relative_to(root).parts
         counts[first + "/" if rest else first] = counts.get(first + "/" if rest else first, 0) + 1
-    names = [f"{name} ({count} files)" if name.endswith("/") else name for name, count in counts.items()]
+    names = [f"{name} ({counted(count, 'file')})" if name.endswith("/") else name for name, count in counts.items()]
     more = len(names) - MOST_NAMES
     return ", ".join(names[:MOST_NAMES]) + (
         f" and {more} more (corpus.txt in the run folder lists all)" if more > 0 else ""

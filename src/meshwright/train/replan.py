@@ -8,6 +8,7 @@ import msgspec
 import torch.distributed as dist
 
 from ..errors import InputError
+from ..units import counted
 from .config import JobConfig
 from .events import Event, EventLog
 from .prepare import prepare, write_run
@@ -68,7 +69,9 @@ def _plan(config: JobConfig, folder: RunFolder, ranks: int, *, new: bool) -> Non
         free = msgspec.structs.replace(config.launch, layout="")  # the fixed layout does not fit this number of ranks
         prepared = prepare(msgspec.structs.replace(config, launch=free), None, ranks=ranks, say=_say)
     folder.write_plan(prepared.cluster, prepared.plan, prepared.predicted_timeline)
-    text = f"{ranks} ranks in place of {before.world_size}: layout {prepared.plan.layout} in place of {before}"
+    text = (
+        f"{counted(ranks, 'rank')} in place of {before.world_size}: layout {prepared.plan.layout} in place of {before}"
+    )
     EventLog(folder.events, 0).record(Event(kind="replan", message=text))
     _say(text)
 

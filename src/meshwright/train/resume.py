@@ -8,6 +8,7 @@ import msgspec
 
 from ..errors import InputError, nearest
 from ..layout import Plan
+from ..units import counted
 from .checkpoint.manifest import CheckpointFacts
 from .config import JobConfig
 from .corpus import Corpus
@@ -50,7 +51,8 @@ class GoesOn:
         where = f"{self._folder.checkpoints}: step {saved.step}"
         if (saved.seed, saved.next_sequence) != (train.seed, saved.step * train.global_batch):
             raise InputError(
-                f"{where} was reached with seed {saved.seed} and {saved.next_sequence} sequences, the run has seed "
+                f"{where} was reached with seed {saved.seed} and "
+                f"{counted(saved.next_sequence, 'sequence')}, the run has seed "
                 f"{train.seed} and batches of {train.global_batch}"
             )
         self.check_end(saved.step)
@@ -81,7 +83,7 @@ class GoesOn:
             )
         rows = len(self._folder.metric_rows())
         if rows:
-            warn(f"{path}: nothing had been saved; {rows} steps are trained anew from step 0")
+            warn(f"{path}: nothing had been saved; {counted(rows, 'step')} trained anew from step 0")
 
 
 def checkpoint_facts(

@@ -16,6 +16,7 @@ from typing import Any, TextIO
 
 from ..errors import InputError
 from ..interruptible import interrupt
+from ..units import counted
 
 DESCRIPTORS, DESCRIPTORS_A_RANK = 24, 8  # that a launcher opens at once: counted, and some to spare
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1)
@@ -51,7 +52,9 @@ def have_descriptors(ranks: int) -> None:
     if soft == resource.RLIM_INFINITY or soft >= needed:
         return
     if hard != resource.RLIM_INFINITY and hard < needed:
-        raise InputError(f"ulimit -n {hard}: the launcher of {ranks} ranks needs {needed} open files; raise it")
+        raise InputError(
+            f"ulimit -n {hard}: the launcher of {counted(ranks, 'rank')} needs {needed} open files; raise it"
+        )
     resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
 
 

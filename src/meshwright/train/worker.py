@@ -40,6 +40,7 @@ from ..native import kept_folder
 from ..parallel.device_mesh import KEEPS_ORDER
 from ..temporary import remove_inherited, remove_inherited_at_end
 from ..timeline import Span, typical_step
+from ..units import counted
 from .agent import STOPPED_EXIT_CODE
 from .config import JobConfig
 from .corpus import check_same_text, load_corpus
@@ -138,7 +139,8 @@ def train_rank(folder: RunFolder, member: Member) -> str:
     config, plan = folder.whole_config(), folder.plan()
     if member.place.world_size != plan.layout.world_size:
         raise InputError(
-            f"{folder.path}: planned for {plan.layout.world_size} ranks, started with {member.place.world_size}"
+            f"{folder.path}: planned for {counted(plan.layout.world_size, 'rank')}, started with "
+            f"{member.place.world_size}"
         )
     return _train(config, plan, folder, member.place, member.device)
 

@@ -33,6 +33,7 @@ class Conventions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     keys_ring: Number = 1  # cp: keys and values pass round a ring beside attention, twice backwards; 0: gathered before
     routed_cut: Number = 1  # ep: under sequence parallelism rows to the experts are cut over tp
     routed_once: Number = 0  # ep: a row goes once to each host, whose ranks pass it on (DeepEP, HybridEP)
+    router_cut: Number = 0  # under sequence parallelism a router has its rank's rows alone, and gathers none
     router_messages: Number = 0  # ep: counts of rows travel first; under tp what the router chose is joined
     gather_waits: Number = 0  # ZeRO 1: the weights are waited for after the update; 0: they come beside the forward
     stops_early: Number = 0  # recomputation ends before the last sum of a layer, whose result nobody needs
@@ -72,16 +73,19 @@ class Conventions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         4  # of the master copy in `optimizer_bytes`: where shares are in single precision they are it
     )
     trained: Number = 1.0  # share of the parameters that has gradients and states; the rest is frozen
+    # low-rank adapters: one of queries, keys and values together and one of gate and up, as of Megatron's joined
+    # matrices (NVIDIA-NeMo/Megatron-Bridge:src/megatron/bridge/peft/lora.py, target_modules); 0: one each
+    joined_adapters: Number = 1
     fragments: Number = 0.14  # of activations: what the allocator holds beyond what is in use
 
 
 ENGINE = Conventions(
     weight_bytes=SINGLE_BYTES, residual_bytes=SINGLE_BYTES, product_bytes=SINGLE_BYTES, optimizer_bytes=8,
-    reshards=1, whole_halves=1, sends_cut=0, keys_ring=0, routed_cut=0, router_messages=1, gather_waits=1,
+    reshards=1, whole_halves=1, sends_cut=0, keys_ring=0, routed_cut=0, router_cut=1, router_messages=1, gather_waits=1,
     stops_early=1, host_weight_bytes=SINGLE_BYTES, held_weight_bytes=SINGLE_BYTES, sums_apart=1,
     shares_single=1, gate_kept=1, selective_saves=2, logit_bytes=12, parallel_logit_bytes=16, gathers_kept=1,
     norm_copies=2, weighted_kept=1, frees_early=1, spare_gradient_bytes=0, master_bytes=0,
-    cut_by_cost=1,
+    cut_by_cost=1, joined_adapters=0,
 )  # fmt: skip
 LOGIT_GRADIENT_BYTES = 2 * SINGLE_BYTES  # of `logit_bytes`: gradients in the loss's backward; the rest was kept for it
 
@@ -107,7 +111,7 @@ OWN = "meshwright"
 # has the logits' softmax and two gradients in single precision at once
 SHARDED = Conventions(
     host_weight_bytes=SINGLE_BYTES, shares_single=1, low_input_bytes=HALF_BYTES, gate_kept=1, logit_bytes=12,
-    spare_gradient_bytes=0,
+    spare_gradient_bytes=0, joined_adapters=0,
 )  # fmt: skip
 EVERY_SECOND = msgspec.structs.replace(  # the gate's activation is computed again
     SHARDED, selective_saves=1, gate_kept=0, gathers_kept=1, parallel_logit_bytes=16, fragments=0.12

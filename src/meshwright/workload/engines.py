@@ -224,7 +224,6 @@ ENGINES: dict[str, EngineFacts] = {
             expert_ranks="dp",
             shares_over_context=True,
             replicas=True,
-            recompute=("selective", "full"),
             offload=("none", "optimizer", "parameters"),
             context="all-gather of keys and values, load balanced",
             sources={
@@ -237,6 +236,23 @@ ENGINES: dict[str, EngineFacts] = {
             },
         ),
     )
+}
+VARIANTS: dict[str, EngineFacts] = {  # of engines, that published stacks ran: they do more
+    "megascale": msgspec.structs.replace(
+        ENGINES["megatron"],
+        title="MegaScale",
+        zero_in_pipelines=(0, 1, 2),
+        sources=MEGATRON_SOURCES | {"zero_in_pipelines": "Jiang et al. 2024, arXiv 2402.15627"},
+    ),
+    "fms": msgspec.structs.replace(
+        ENGINES["accelerate"],
+        title="fms-fsdp",
+        recompute=EVERY_RECOMPUTE,
+        sources={
+            **ENGINES["accelerate"].sources,
+            "recompute, offload": "foundation-model-stack/fms-fsdp:fms_fsdp/policies/ac_handler.py",
+        },
+    ),
 }
 ALIASES = {"fsdp": "accelerate", "megatron-lm": "megatron", "megatron-bridge": "bridge"}
 

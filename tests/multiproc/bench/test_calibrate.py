@@ -128,7 +128,7 @@ def test_measurements_that_do_not_say_when_they_were_made_are_made_anew(tmp_path
 
     again = _measured(said)
 
-    assert said[0] == "warning: what was measured with 1 ranks does not say when; it is measured anew"
+    assert said[0] == "warning: what was measured with 1 rank does not say when; it is measured anew"
     assert len(again.conditions) == 1
 
 

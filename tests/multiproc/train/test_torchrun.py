@@ -59,5 +59,5 @@ def test_bad_input_leaves_nothing_where_ranks_meet_by_the_secret_of_the_run(job,
     done = subprocess.run([*command, "--layout", "dp=3"], capture_output=True, text=True, env=environment, check=False)
 
     assert done.returncode == 2, done.stderr
-    assert "there are 1 ranks" in done.stderr
+    assert "there is 1 rank" in done.stderr
     assert not (tmp_path / "run").exists()

@@ -33,3 +33,11 @@ def test_a_module_that_nobody_knows_is_named_as_not_priced(tmp_path, capsys):
     _, text = allocated(tmp_path, capsys, "--recompute-modules layernorm wave_function")
 
     assert "recompute-modules wave_function: not priced" in text
+
+
+def test_graphs_that_a_job_captures_are_named_with_what_of_them_is_not_priced(tmp_path, capsys):
+    _, text = allocated(tmp_path, capsys, "--cuda-graph-impl local --cuda-graph-scope full_iteration")
+    _, without = allocated(tmp_path, capsys, "")
+
+    assert "and the launches that it saves are not priced" in " ".join(text.split())
+    assert "and the launches that it saves are not priced" not in " ".join(without.split())

@@ -193,6 +193,40 @@ def test_a_row_without_family_takes_the_price_of_plan_without_stack(tmp_path):
     assert "priced as stack since-2024" in result.stderr
 
 
+RULES = [
+    ("megatron", {"zero_stage_fsdp": "3", "pp": "2", "dp": "4"}, "its ZeRO stages in a pipeline are 0, 1"),
+    ("torchtitan", {"zero_stage_fsdp": "1"}, "its ZeRO stages are 0, 2, 3"),
+    ("deepspeed", {"tp": "1", "dp": "8", "pp": "8"}, "DeepSpeed has no pp"),
+    ("nemo", {"schedule": "zb", "pp": "2", "dp": "4", "zero_stage_fsdp": "1"}, "its schedules are 1f1b, interleaved"),
+]
+
+
+@pytest.mark.parametrize(("family", "change", "rule"), RULES)
+def test_a_row_that_its_family_cannot_run_says_the_rule_as_plan_says_it_of_that_stack(tmp_path, family, change, rule):
+    row = DENSE | change
+    (priced,) = predict(read(tmp_path, row | {"family": family}), load_catalogue(), book())
+    (generic,) = predict(read(tmp_path, row | {"family": "since-2024"}), load_catalogue(), book())
+    layout = run(tmp_path, row | {"family": family}).layout
+    words = (
+        f"plan --model llama3-70b --cluster dgx-h100 --gpus 64 --global-batch 512 --stack {family} --layout {layout}"
+    )
+    planned = CliRunner().invoke(cli.group, words.split())
+    told = CliRunner().invoke(cli.group, ["validate", str(tmp_path / "runs.csv")])
+
+    assert any(text.startswith(rule) for text in priced.breaks)
+    assert generic.breaks == ()  # a stack whose rules nobody knows is kept from nothing
+    for text in priced.breaks:
+        assert f"stack {family} cannot run it: {text}" in planned.stderr
+        assert f"1 row: stack {family} cannot run the layout: {text}" in told.stderr
+
+
+def test_a_row_of_our_own_engine_that_it_cannot_run_is_an_error_and_one_without_family_goes_to_another_stack(tmp_path):
+    halves = DENSE | {"pp": "2", "dp": "4", "schedule": "zb", "zero_stage_fsdp": "3", "recompute": "full"}
+
+    assert "schedule=zb goes through a layer's backward twice" in reason(tmp_path, halves | {"family": "meshwright"})
+    assert run(tmp_path, halves).stack == "since-2024"
+
+
 def test_columns_that_nothing_reads_are_named_with_the_one_that_may_be_meant(tmp_path):
     assert unread(["gpu", "zero_stage", "colour", "mfu"]) == {
         "zero_stage": "did you mean zero_stage_fsdp?",

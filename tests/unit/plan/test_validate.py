@@ -120,6 +120,14 @@ def test_every_published_row_has_a_price_or_a_reason(published):
     assert any("num_gpus" in o.reason for o in found if isinstance(o, Unpriced) and o.id == "bloom-023")
 
 
+def test_no_run_that_was_published_breaks_a_rule_of_its_engine(published):
+    """A rule that a run contradicts is wrong: all of these ran."""
+    rows = [(row, outcome) for row, outcome in zip(*published, strict=True) if isinstance(outcome, RowOutcome)]
+
+    assert len(rows) > 600
+    assert {row.id: outcome.breaks for row, outcome in rows if outcome.breaks} == {}
+
+
 def test_what_was_measured_never_enters_a_prediction(tmp_path):
     absent = {key: value for key, value in RUN.items() if key != "step_time_s"}
     empty, other = RUN | {"step_time_s": ""}, RUN | {"step_time_s": "99"}

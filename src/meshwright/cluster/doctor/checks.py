@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import msgspec
 
 from ...machine_load import others_share
-from ...units import format_bytes
+from ...units import counted, format_bytes
 from ..local import format_cores
 from .facts import NodeFacts
 from .interfaces import gloo_takes, nccl_takes
@@ -159,7 +159,8 @@ def numa_binding(nodes: Sequence[NodeFacts]) -> Found:
             where = ", ".join(map(str, touched))
             yield (
                 facts,
-                f"{facts.ranks} ranks, each free to wander over NUMA nodes {where} ({format_cores([*facts.cores])})",
+                f"{counted(facts.ranks, 'rank')}, each free to wander over NUMA nodes {where} "
+                f"({format_cores([*facts.cores])})",
             )
 
 
@@ -168,7 +169,7 @@ def governor(nodes: Sequence[NodeFacts]) -> Found:
     for facts in nodes:
         slow = sum(count for name, count in facts.governors.items() if name in ("powersave", "conservative"))
         if slow:
-            names = ", ".join(f"{name} ({count} cores)" for name, count in facts.governors.items())
+            names = ", ".join(f"{name} ({counted(count, 'core')})" for name, count in facts.governors.items())
             yield facts, f"CPU frequency governor: {names}"
 
 
@@ -177,7 +178,11 @@ def omp_threads(nodes: Sequence[NodeFacts]) -> Found:
     for facts in nodes:
         if "RANK" in facts.environment and facts.ranks > 1 and "OMP_NUM_THREADS" not in facts.environment:
             every = len(facts.cores)
-            yield facts, f"OMP_NUM_THREADS is not set: {facts.ranks} ranks start {every} threads each on {every} cores"
+            yield (
+                facts,
+                f"OMP_NUM_THREADS is not set: {counted(facts.ranks, 'rank')} start "
+                f"{counted(every, 'thread')} each on {counted(every, 'core')}",
+            )
 
 
 def oversubscription(nodes: Sequence[NodeFacts]) -> Found:
@@ -187,9 +192,12 @@ def oversubscription(nodes: Sequence[NodeFacts]) -> Found:
         threads = int(text) if text.isdecimal() else 1
         wanted, cores = facts.ranks * threads, len(facts.cores)
         if facts.quota_cores is not None and facts.quota_cores < min(wanted, cores):
-            yield facts, f"{wanted} threads under a container's limit of {facts.quota_cores:g} cores"
+            yield facts, f"{counted(wanted, 'thread')} under a container's limit of {facts.quota_cores:g} cores"
         elif wanted > cores:
-            yield facts, f"{facts.ranks} ranks with {threads} threads each, on {cores} cores"
+            yield (
+                facts,
+                f"{counted(facts.ranks, 'rank')} with {counted(threads, 'thread')} each, on {counted(cores, 'core')}",
+            )
 
 
 def versions(nodes: Sequence[NodeFacts]) -> Found:

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from ...errors import InputError
+from ...units import counted
 from ..graph import Cluster, Link
 from .spec import MAX_NODES, MAX_RATE_BYTES_PER_S, EmulationSpec
 
@@ -83,7 +84,7 @@ def _nodes(cluster: Cluster, wanted: int | None) -> list[str]:
     if wanted is not None and wanted > len(names):
         raise InputError(f"--nodes {wanted}: {cluster.name} has {len(names)}")
     if wanted is None and len(names) > MAX_NODES:
-        raise InputError(f"{cluster.name}: {len(names)} nodes; expected --nodes with {MAX_NODES} at most")
+        raise InputError(f"{cluster.name}: {counted(len(names), 'node')}; expected --nodes with {MAX_NODES} at most")
     return names[:wanted]
 
 

@@ -20,7 +20,7 @@ from typing import Literal, get_args
 import msgspec
 
 from ...errors import InputError, nearest
-from ...units import format_network_rate, format_time, parse_rate, parse_time
+from ...units import counted, format_network_rate, format_time, parse_rate, parse_time
 from . import node
 from .links import EmulatedFabric
 from .program import EmulatedProgram
@@ -90,7 +90,7 @@ def apply_fault(
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
-    return f"{fault.kind}d {len(pids)} processes of {fault.target}"
+    return f"{fault.kind}d {counted(len(pids), 'process')} of {fault.target}"
 
 
 def _on_link(fault: Fault, fabric: EmulatedFabric) -> str:

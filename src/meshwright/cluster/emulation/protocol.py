@@ -9,6 +9,7 @@ from typing import Any
 
 from ...errors import InputError, MeshwrightError
 from ...files import parse_json
+from ...units import counted
 
 MAX_BYTES = 2**18
 _MAX_HANDLES = 4
@@ -42,7 +43,9 @@ def send_message(end: socket.socket, message: dict[str, Any], handles: tuple[int
     """Send one message; InputError if it is too long, which only a huge command line is."""
     data = json.dumps(message).encode()
     if len(data) > MAX_BYTES:
-        raise InputError(f"the command and its variables take {len(data)} bytes; expected at most {MAX_BYTES}")
+        raise InputError(
+            f"the command and its variables take {counted(len(data), 'byte')}; expected at most {MAX_BYTES}"
+        )
     socket.send_fds(end, [data], list(handles))
 
 

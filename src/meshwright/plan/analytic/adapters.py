@@ -22,7 +22,10 @@ def adapters_s(
 ) -> tuple[Number, Number]:
     """Return seconds of the adapters of the mean layer, forward and backward; 0 where nothing is frozen.
 
-    Queries, keys and values have an adapter each, and so have all matrices of networks but those of routed experts.
+    Queries, keys and values have an adapter each, or one together, and so have all matrices of networks but those of
+    routed experts. Tensor parallelism does not cut what enters the former nor what leaves the last matrix of a half:
+    the whole residual stream is read for each adapter and written again, so that at a high degree adapters take about
+    as long as the weights' gradients that they save.
     """
     if np.all(c.trained >= 1.0):
         return 0.0, 0.0
@@ -30,7 +33,8 @@ def adapters_s(
     width = (plain * model.ffn + experts * model.shared_ffn) / grid.tp
     gates = model.matrices - 1.0
     networks = plain + experts * (model.shared_ffn > 0)
-    entering = (3.0 + gates * networks) * model.hidden + model.mixer_out / grid.tp + width
+    into = 3.0 - 2.0 * c.joined_adapters, gates - (gates - 1.0) * c.joined_adapters
+    entering = (into[0] + into[1] * networks) * model.hidden + model.mixer_out / grid.tp + width
     leaving = model.projected / grid.tp + gates * width + (1.0 + networks) * model.hidden
     each = np.where(c.trained < 1.0, HALF_BYTES * tokens / (machine.memory_rate * c.memory), 0.0)
     return (

@@ -6,7 +6,17 @@ import msgspec
 import numpy as np
 
 from ...layout import Layout
-from .loads import RankLoad, cut_layers, is_folded, loads, output_cost, rank_layers, without_experts
+from .loads import (
+    RankLoad,
+    cut_layers,
+    is_folded,
+    loads,
+    output_cost,
+    rank_chunks,
+    rank_layers,
+    unequal_chunks,
+    without_experts,
+)
 from .memory import stage_memory
 from .price import Setting, coefficients_of, machine_of
 from .quantities import Array, Grid, ModelQuantities
@@ -30,8 +40,13 @@ def memory_of_stages(setting: Setting, layout: Layout, stages: Sequence[int] = (
     grid, model = Grid.of([layout] * layout.pp), ModelQuantities.of(setting.architecture)
     micro, place = float(setting.global_batch) / (grid.dp * grid.mbs), np.arange(float(layout.pp))
     output = None if stages else output_cost(coefficients_of(setting), model, grid, float(setting.seq_len))
-    layers, dense = _layers(model, layout, stages or cut_layers(model, layout, output))
-    load = RankLoad.of(grid, place, dense=dense, moe=layers - dense, micro_batches=micro)
+    stages = stages or cut_layers(model, layout, output)
+    layers, dense = _layers(model, layout, stages)
+    chunks = None
+    if stages and len(stages) == layout.pp * layout.vpp:
+        own = rank_chunks(stages, layout.pp, folded=bool(np.all(is_folded(grid))))
+        chunks = unequal_chunks(grid, place, own, micro / layout.pp)
+    load = RankLoad.of(grid, place, dense=dense, moe=layers - dense, micro_batches=micro, chunks=chunks)
     memory = stage_memory(
         machine_of(setting),
         coefficients_of(setting),

@@ -20,6 +20,7 @@ from ...errors import InputError
 from ...files import convert, read_data
 from ...quantities import Count, Seconds
 from ...quantities import Factor as Ratio
+from ...units import counted
 from .coefficients import STRANGERS
 from .factors import FACTORS
 from .quantities import Array, Number
@@ -112,7 +113,7 @@ def measured_here(calibration: Calibration, applied: Collection[str]) -> str:
     kinds = {FACTORS[name].machine for name in applied}
     part = "" if len(kinds) > 1 else f", its {'machines' if True in kinds else 'software'} alone"
     count = len(calibration.runs)
-    return f"measured here: {count} run{'s' if count > 1 else ''} of {calibration.table}{part}"
+    return f"measured here: {counted(count, 'run')} of {calibration.table}{part}"
 
 
 def covariance_of(measured: Iterable[tuple[Calibration, Collection[str]]], prior: Array) -> Array:

@@ -29,15 +29,17 @@ CUT = ("pp", "vpp", "schedule", "recompute")  # where stages are cut by cost: re
 
 
 def once_each(
-    model: ModelQuantities, grid: Grid, names: Sequence[str], part: Callable[..., T], *columns: Number | None
-) -> T:
+    model: ModelQuantities, grid: Grid, names: Sequence[str], part: Callable[..., T], *columns: Number | None,
+    also: Sequence[Number] = (),
+) -> T:  # fmt: skip
     """Return `part(grid, *columns)`, computed for each combination of the named fields of the grid once.
 
-    `columns` are arrays that the named fields determine. Rows of a table, whose models differ, are computed each.
+    `columns` are arrays that the named fields and the arrays of `also` determine. Rows of a table, whose models differ,
+    are computed each.
     """
     if np.ndim(model.hidden) or len(grid) < FEW:
         return part(grid, *columns)
-    first, place = _numbered([getattr(grid, name) for name in names], len(grid))
+    first, place = _numbered([*(getattr(grid, name) for name in names), *also], len(grid))
     few = part(grid.take(first), *(column[first] if isinstance(column, np.ndarray) else column for column in columns))
     return _spread(few, place)  # type: ignore[no-any-return]
 

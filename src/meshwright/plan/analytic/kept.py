@@ -143,15 +143,18 @@ def layer_parts(
     width: Number = model.ffn * model.dense_share
     sent: Number = 0.0
     shared: Number = 0.0
+    entered = gathered  # over how many ranks the rows that enter a network are cut
     if moe:
+        entered = np.where(c.router_cut > 0, rows_cut(grid), gathered)
         routed = model.experts_per_token * c.imbalance
         each = entering + c.returned_kept * element + c.weighted_kept * residual
-        sent = each * model.hidden * model.stream * routed + ROUTER_BYTES * model.experts
+        alone = np.where((c.router_cut > 0) & (c.routed_cut == 0), rows_cut(grid), 1.0)
+        sent = each * model.hidden * model.stream * routed + ROUTER_BYTES * model.experts / alone
         width, shared = _routed_width(c, model), model.shared_ffn
         gates = np.where(c.gate_bytes > 0, gates / element * c.gate_bytes, gates)
     return LayerParts(
         entries=tokens * (entries + element * model.latent_kept),
-        norms=tokens * (2.0 * entering * model.hidden / gathered * halves + singles),
+        norms=tokens * (entering * model.hidden * (1.0 / gathered + 1.0 / entered) * halves + singles),
         lifted=tokens * lifted / grid.tp,
         attention=tokens * (inner - lifted) / grid.tp,
         sent=tokens * sent / np.where(c.routed_cut > 0, rows_cut(grid), 1.0),
@@ -176,7 +179,9 @@ def delayed_bytes(machine: Machine, c: Coefficients, model: ModelQuantities, gri
     They are those of all that has weights: of what its products return, and its norms.
     """
     element, rows = element_bytes(machine, c), grid.mbs * seq_len / grid.cp
-    columns = (model.projected + (model.matrices - 1.0) * _widest(c, model)) / grid.tp + 2.0 * model.hidden
+    routed = np.where(model.moe_layers > 0, model.experts_per_token * c.imbalance * model.stream, 1.0)
+    columns = (model.projected + (model.matrices - 1.0) * _widest(c, model)) / grid.tp
+    columns = columns + model.hidden * (1.0 + np.maximum(routed, 1.0)) + model.experts / rows_cut(grid)
     return rows * (element * columns + 2.0 * residual_bytes(machine, c) * model.hidden / rows_cut(grid))
 
 

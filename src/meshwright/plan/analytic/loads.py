@@ -17,8 +17,26 @@ from .coefficients import Coefficients
 from .distinct import CUT, once_each
 from .quantities import RECOMPUTES, SCHEDULES, Array, Grid, ModelQuantities, Number
 
-GPIPE, ZERO_BUBBLE = SCHEDULES.index("gpipe"), SCHEDULES.index("zb")
+GPIPE, INTERLEAVED, ZERO_BUBBLE = (SCHEDULES.index(name) for name in ("gpipe", "interleaved", "zb"))
+SAME_ROUNDS = 3.0  # of micro-batches, in pp: more of them repeat what an interleaved schedule has in flight
 SELECTIVE, FULL = RECOMPUTES.index("selective"), RECOMPUTES.index("full")
+
+
+class AtOnce(NamedTuple):
+    """What a rank of a pipeline keeps at one moment, in micro-batches."""
+
+    layers: Number  # in flight, in units of all its layers
+    outputs: Number  # whose output is kept, if it has that
+    waiting: Number = 0.0  # for the second half of their backward, in units of all its layers
+    waiting_outputs: Number = 0.0
+
+
+class Chunks(NamedTuple):
+    """The virtual stages of a rank where they are not equally long."""
+
+    early: Number  # of the layers of a rank of two stages, the share of the first one
+    begin: Number  # in flight when an interleaved schedule begins its first backward, in units of all its layers
+    most: Number  # the most after that
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +49,14 @@ class RankLoad:
     output: Number  # likewise
     in_flight: Number  # micro-batches whose activations are kept at once, in units of all its layers
     place: Number  # in the pipeline
+    at_once: tuple[AtOnce, ...]  # the moments at which it may keep most, of an engine that frees what it has used
 
     @classmethod
-    def of(cls, grid: Grid, place: Number, *, dense: Number, moe: Number, micro_batches: Number) -> "RankLoad":
-        """Return the load of the ranks at a place in the pipeline, which have these layers."""
+    def of(
+        cls, grid: Grid, place: Number, *, dense: Number, moe: Number, micro_batches: Number,
+        chunks: Chunks | None = None,
+    ) -> "RankLoad":  # fmt: skip
+        """Return the load of the ranks at a place in the pipeline, which have these layers, in equal chunks or not."""
         return cls(
             dense=dense,
             moe=moe,
@@ -42,6 +64,7 @@ class RankLoad:
             output=1.0 * np.where(is_folded(grid), place == 0, place == grid.pp - 1.0),
             in_flight=in_flight(grid, place, micro_batches),
             place=place,
+            at_once=kept_at_once(grid, place, micro_batches, chunks),
         )
 
     @property
@@ -97,12 +120,17 @@ def output_cost(c: Coefficients, model: ModelQuantities, grid: Grid, seq_len: Nu
 
 def costed_layers(model: ModelQuantities, grid: Grid, places: Array, output: Number) -> Array:
     """Return the layers of ranks in pipelines whose stages are cut by cost: [ranks, layouts], as `places` are."""
+    return chunk_layers(model, grid, places, output).sum(axis=0)  # type: ignore[no-any-return]
+
+
+def chunk_layers(model: ModelQuantities, grid: Grid, places: Array, output: Number) -> Array:
+    """Return the layers of each of their virtual stages: [virtual stages, ranks, layouts]."""
     stages = grid.pp * grid.vpp
     chunk = np.arange(np.max(grid.vpp), dtype=float).reshape(-1, *(1,) * places.ndim)
     stage = places + chunk * grid.pp
     stage = np.where((chunk == 1) & is_folded(grid), stages - 1.0 - places, stage)
     first, behind = (layers_before(model.layers, stages, stage + more, output) for more in (0.0, 1.0))
-    return np.where(chunk < grid.vpp, behind - first, 0.0).sum(axis=0)  # type: ignore[no-any-return]
+    return np.where(chunk < grid.vpp, behind - first, 0.0)
 
 
 def cut_layers(model: ModelQuantities, layout: Layout, output: Number | None) -> tuple[int, ...]:
@@ -123,10 +151,60 @@ class CutRank(NamedTuple):
 
 def _costed_loads(model: ModelQuantities, grid: Grid, micro_batches: Number, output: Number) -> list[RankLoad]:
     ranks = once_each(model, grid, CUT, partial(_cut_ranks, model), output)
+    rounds = np.where(grid.vpp > 1, np.minimum(np.ceil(micro_batches / grid.pp), SAME_ROUNDS), SAME_ROUNDS)
+    chunks = once_each(model, grid, CUT, partial(_cut_chunks, model), output, rounds, also=(rounds,))
     return [
-        RankLoad.of(grid, place, dense=dense, moe=layers - dense, micro_batches=micro_batches)
-        for place, layers, dense in ranks
+        RankLoad.of(grid, place, dense=dense, moe=layers - dense, micro_batches=micro_batches, chunks=each)
+        for (place, layers, dense), each in zip(ranks, chunks, strict=True)
     ]
+
+
+def _cut_chunks(model: ModelQuantities, grid: Grid, output: Number, rounds: Number) -> list[Chunks]:
+    """Return the virtual stages of the ranks of `_cut_ranks`; `rounds`: micro-batches, in rounds of pp."""
+    places = _cut_places(model, grid, output)
+    found = unequal_chunks(grid, places, chunk_layers(model, grid, places, output), rounds)
+    return [Chunks(*each) for each in zip(*np.broadcast_arrays(*found), strict=True)]
+
+
+def unequal_chunks(grid: Grid, places: Array, layers: Array, rounds: Number) -> Chunks:
+    """Return the virtual stages of ranks at `places` that have these `layers`, the virtual stage in front.
+
+    An interleaved schedule has warm-up forwards, then one forward and one backward in turn, both in rounds of pp
+    through one virtual stage after the other, backwards from the last (`pipelines.orders`). What is in flight grows or
+    falls evenly between the ends of these rounds, so that one of them has most.
+    """
+    whole, depth = np.maximum(layers.sum(axis=0), 1.0), len(layers)
+    last = grid.pp * grid.vpp * rounds - 1.0  # forwards are numbered from 0
+    first = np.minimum((grid.vpp - 1.0) * grid.pp + 2.0 * (grid.pp - places - 1.0), last)
+
+    def passed(count: Number, order: Array) -> Number:
+        """Return the layers of the first passes, whole rounds through all virtual stages and a part of one."""
+        turns = np.floor(count / (grid.pp * grid.vpp))
+        rest = count - turns * grid.pp * grid.vpp
+        part = sum(order[k] * np.clip(rest - k * grid.pp, 0.0, grid.pp) for k in range(depth))
+        return turns * grid.pp * whole + part
+
+    def flying(forward: Number) -> Number:
+        return (passed(forward + 1.0, layers) - passed(forward - first, _backwards(layers, grid.vpp))) / whole
+
+    begin = flying(first)
+    most, to_end = begin, np.ceil((first + 1.0) / grid.pp) * grid.pp - 1.0
+    for turn in range(depth + 1 if np.any(_is_looped(grid)) else 0):
+        for moment in (first + turn * grid.pp, to_end + turn * grid.pp):
+            most = np.maximum(most, flying(np.minimum(moment, last)))
+    return Chunks(layers[0] / whole, begin, most)
+
+
+def _backwards(layers: Array, vpp: Number) -> Array:
+    """Return the virtual stages from the last to the first; of fewer than there is room for the rest are empty."""
+    depth = len(layers)
+    number = np.arange(depth).reshape(-1, *(1,) * (layers.ndim - 1))
+    places = (np.asarray(vpp, dtype=int) - 1 - number) % depth
+    return np.take_along_axis(layers, np.broadcast_to(places, layers.shape), axis=0)
+
+
+def _is_looped(grid: Grid) -> Number:
+    return (grid.vpp > 1) & (grid.schedule == INTERLEAVED)
 
 
 def cut_pace(model: ModelQuantities, grid: Grid, output: Number) -> tuple[Number, Number]:
@@ -139,7 +217,7 @@ def _cut_pace(model: ModelQuantities, grid: Grid, output: Number) -> tuple[Numbe
     return np.max(np.broadcast_arrays(*ranks), axis=0), np.where(is_folded(grid), ranks[0], ranks[-1])
 
 
-def _cut_ranks(model: ModelQuantities, grid: Grid, output: Number) -> list[CutRank]:
+def _cut_places(model: ModelQuantities, grid: Grid, output: Number) -> Array:
     """Return the first rank, its neighbour or that of the last, those where stages are longest first, and the last.
 
     Where backward is split, most waits on the last ranks.
@@ -155,7 +233,12 @@ def _cut_ranks(model: ModelQuantities, grid: Grid, output: Number) -> list[CutRa
     grows = np.where(is_folded(grid), np.minimum(grows, stages - 1.0 - grows), grows % grid.pp)
     second = np.where(grid.schedule == ZERO_BUBBLE, np.maximum(last - 1.0, 0.0), np.minimum(1.0, last))
     few = (0.0 * stages, second, np.maximum(grows - 1.0, 0.0), grows, last)
-    places = np.stack(np.broadcast_arrays(*few))
+    return np.stack(np.broadcast_arrays(*few))
+
+
+def _cut_ranks(model: ModelQuantities, grid: Grid, output: Number) -> list[CutRank]:
+    """Return the ranks at these places."""
+    stages, places = grid.pp * grid.vpp, _cut_places(model, grid, output)
     layers = costed_layers(model, grid, places, output)
     start = layers_before(model.layers, stages, places, output)
     dense = np.broadcast_to(without_experts(model, start, layers / grid.vpp, layers), layers.shape)
@@ -169,11 +252,14 @@ def rank_layers(model: ModelQuantities, ranks: int, stages: Sequence[int], *, fo
     """
     counts = np.array(stages, float)
     without = without_experts(model, np.cumsum(counts) - counts, counts, counts)
-    tables = [np.reshape(each, (-1, ranks)) for each in (counts, without)]
-    if folded:
-        tables = [np.stack([row[:: -1 if number % 2 else 1] for number, row in enumerate(each)]) for each in tables]
-    layers, dense = (each.sum(axis=0) for each in tables)
+    layers, dense = (rank_chunks(each, ranks, folded=folded).sum(axis=0) for each in (counts, without))
     return layers, dense
+
+
+def rank_chunks(stages: Sequence[float] | Array, ranks: int, *, folded: bool) -> Array:
+    """Return what virtual stages have, in the order of the model, by rank: [virtual stages of a rank, ranks]."""
+    table = np.reshape(np.array(stages, float), (-1, ranks))
+    return np.stack([row[::-1] if folded and number % 2 else row for number, row in enumerate(table)])
 
 
 def is_folded(grid: Grid) -> Number:
@@ -184,15 +270,19 @@ def is_folded(grid: Grid) -> Number:
 def _known_loads(model: ModelQuantities, grid: Grid, micro_batches: Number, stages: Sequence[int]) -> list[RankLoad]:
     ranks = int(np.atleast_1d(grid.pp)[0])
     folded = bool(np.atleast_1d(is_folded(grid))[0])
+    layers, dense = rank_layers(model, ranks, stages, folded=folded)
+    places = np.arange(float(ranks))[:, None]
+    chunks = unequal_chunks(grid, places, rank_chunks(stages, ranks, folded=folded)[..., None], micro_batches / grid.pp)
     return [
         RankLoad.of(
             grid,
             0.0 * grid.pp + place,
-            dense=dense + 0.0 * grid.pp,
-            moe=layers - dense + 0.0 * grid.pp,
+            dense=dense[place] + 0.0 * grid.pp,
+            moe=layers[place] - dense[place] + 0.0 * grid.pp,
             micro_batches=micro_batches,
+            chunks=Chunks(*(each[place] for each in chunks)),
         )
-        for place, (layers, dense) in enumerate(zip(*rank_layers(model, ranks, stages, folded=folded), strict=True))
+        for place in range(ranks)
     ]
 
 
@@ -207,22 +297,39 @@ def without_experts(model: ModelQuantities, start: Number, first: Number, count:
     return np.where(model.experts > 0, leading + mixed * (count - leading), count)
 
 
-def delayed(grid: Grid, place: Number) -> tuple[tuple[Number, Number], ...]:
-    """Return the moments at which a rank of a split backward may keep most: (fewer in flight, waiting) at each.
+def kept_at_once(grid: Grid, place: Number, micro_batches: Number, chunks: Chunks | None = None) -> tuple[AtOnce, ...]:
+    """Return the moments at which a rank may keep most, as the orders of `pipelines.schedule` have them.
 
-    Both are micro-batches in units of all its layers: how many fewer than at most are in flight, and how many of these
-    wait for the second half of their backward. In a V there are two such moments: when most are in flight, and when
-    most wait, as the orders of `pipelines.schedule` have them. () where no backward is split.
+    The output is the last virtual stage's: of an interleaved schedule one is kept at once, when backwards begin. A
+    split backward keeps gradients from its first half to its second, for which r + 1 micro-batches wait on rank r. In a
+    V three moments count: its last stage's first half when most are in flight, its first stage's likewise, and the end,
+    where most wait. Without `chunks` virtual stages are equally long.
     """
-    split = (grid.schedule == ZERO_BUBBLE) & (grid.pp > 1)
-    if not np.any(split):
-        return ()
-    folded, behind = is_folded(grid), grid.pp - 1.0 - place
-    first = 0.0, np.where(split, np.where(folded, 0.5, place + 1.0), 0.0)
+    most = in_flight(grid, place, micro_batches)
+    everything = (grid.pp > 1) & ((grid.schedule == ZERO_BUBBLE) | (grid.schedule == GPIPE))
+    split, folded, looped = (grid.schedule == ZERO_BUBBLE) & (grid.pp > 1), is_folded(grid), _is_looped(grid)
+    waits = np.where(split, place + 1.0, 0.0)
+    plain = AtOnce(most, np.where(everything, most, 1.0), waits, waits)
+    if chunks is not None and np.any(looped):
+        begin = plain._replace(layers=np.where(looped, chunks.begin, plain.layers))
+        later = AtOnce(np.where(looped, chunks.most, plain.layers), np.where(looped, 0.0, plain.outputs), waits, waits)
+        found = (begin, later)
+    else:
+        found = (plain,)
     if not np.any(folded):
-        return (first,)
-    waiting = np.maximum(grid.pp - 0.5 - behind, 0.0)
-    return first, (np.where(folded, (behind + 1.0) / 2.0, 0.0), np.where(folded, waiting, first[1]))
+        return found
+    early, late = (0.5, 0.5) if chunks is None else (chunks.early, 1.0 - chunks.early)
+    deep = np.minimum(2.0 * grid.pp - place, micro_batches)
+    moments = (
+        AtOnce((2.0 * grid.pp - place - 1.0) * early + (place + 1.0) * late, place + 1.0, late, 1.0),
+        AtOnce(deep * early + place * late, place, early, 0.0),
+        AtOnce(grid.pp * early + place * late, place, (place + 1.0) * early + place * late, place),
+    )
+    others = (*found, *found[-1:] * 2)
+    return tuple(
+        AtOnce(*(np.where(folded, *pair) for pair in zip(*both, strict=True)))
+        for both in zip(moments, others[:3], strict=True)
+    )
 
 
 def in_flight(grid: Grid, place: Number, micro_batches: Number) -> Number:

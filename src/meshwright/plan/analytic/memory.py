@@ -9,7 +9,7 @@ buffers.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 from typing import NamedTuple
 
 import numpy as np
@@ -30,7 +30,7 @@ from .kept import (
     widest_bytes,
     working_bytes,
 )
-from .loads import GPIPE, ZERO_BUBBLE, RankLoad, delayed, loads, output_cost
+from .loads import ZERO_BUBBLE, RankLoad, loads, output_cost
 from .quantities import Grid, Machine, ModelQuantities, Number
 from .states import counts_of, experts_alone, states_of
 
@@ -106,8 +106,6 @@ class Weights(NamedTuple):
 
     states: States
     gathered: Gathered | None
-    delayed: tuple[tuple[Number, Number], ...] = ()  # as `loads.delayed` returns it
-    many: Number = 0.0  # 1 where the output of all micro-batches in flight is kept, 0: of one
 
 
 class LayerBytes(NamedTuple):
@@ -137,8 +135,7 @@ def _weights(
         held, counts, grid, layers=load.layers, alone=experts_alone(model, grid, shard),
         single=grid.dp * grid.cp == 1, halves=(grid.schedule == ZERO_BUBBLE) & (load.embedding == 0),
     )  # fmt: skip
-    many = 1.0 * ((grid.schedule == ZERO_BUBBLE) | (grid.schedule == GPIPE))
-    return Weights(held, come, delayed(grid, load.place), many)
+    return Weights(held, come)
 
 
 def _layers(machine: Machine, c: Coefficients, model: ModelQuantities, grid: Grid, *, seq_len: Number) -> LayerBytes:
@@ -172,7 +169,7 @@ def _held(c: Coefficients, load: RankLoad, weights: Weights, layers: LayerBytes,
     """Return what one rank holds, and when it may hold most."""
     if weights.gathered is None:
         return Held(weights.states, _moments(load, weights.states, layers))
-    own = moments(_kept(load, weights, layers), weights.gathered, once=once)
+    own = moments(_kept(load, layers), weights.gathered, once=once)
     early = c.frees_early > 0
     if np.all(early):
         return own
@@ -187,16 +184,18 @@ def _held(c: Coefficients, load: RankLoad, weights: Weights, layers: LayerBytes,
     )
 
 
-def _kept(load: RankLoad, weights: Weights, layers: LayerBytes) -> KeptActivations:
+def _kept(load: RankLoad, layers: LayerBytes) -> KeptActivations:
     """Return what one rank keeps of an engine whose backward frees what it has used."""
     output = load.output * (layers.entry + layers.logits - layers.gradients)
     one = _sum(load, layers.kept)
-    each = one + weights.many * output
-    beside = (load.in_flight - 1.0) * each
-    if weights.delayed:
-        waits = load.layers * layers.delayed + load.output * layers.delayed_output
-        at_each = [beside - fewer * each + waiting * waits for fewer, waiting in weights.delayed]
-        beside = np.maximum(at_each[0], at_each[-1])
+    waits, late = load.layers * layers.delayed, load.output * layers.delayed_output
+    beside = reduce(
+        np.maximum,
+        (
+            (at.layers - 1.0) * one + (at.outputs - 1.0) * output + at.waiting * waits + at.waiting_outputs * late
+            for at in load.at_once
+        ),
+    )
     whole, ends = _largest(load, layers.whole), load.output > 0
     return KeptActivations(
         activations=one + output + beside,

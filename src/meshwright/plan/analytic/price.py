@@ -9,11 +9,11 @@ import numpy as np
 from msgspec.structs import replace
 
 from ...cluster.graph import Cluster, Fabric, NodeGroup
-from ...errors import InputError
+from ...errors import InputError, nearest
 from ...hardware import load_catalogue
 from ...layout import Layout
 from ...timeline import Performance
-from ...workload.adapters import trained_share
+from ...workload.adapters import adapter_parameters, trained_share
 from ...workload.architecture import Architecture
 from ...workload.conventions import OWN
 from ...workload.recomputed import results_number
@@ -33,6 +33,7 @@ from .step import StepSeconds, step_s
 
 DEFAULT_STACK = OWN
 # precisions of a run: the catalogue's peak that they use, and the bytes of an element that a product reads
+SPELT = {"bfloat16": "bf16", "float16": "fp16", "half": "fp16", "float32": "fp32", "float": "fp32", "float8": "fp8"}
 PEAKS = {"mxfp8": "fp8", "nvfp4": "fp4", "fp16": "fp16", "bf16": "bf16", "fp8": "fp8", "fp4": "fp4", "fp32": "fp32"}
 PRODUCT_BYTES = {"fp32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 1.0, "mxfp8": 1.0, "fp4": 0.5, "nvfp4": 0.5}
 NOT_MODELLED = (
@@ -267,10 +268,16 @@ def origins(setting: Setting) -> tuple[str, ...]:
 
 
 def flops_per_token(setting: Setting) -> float:
-    """Return the model's FLOPs of a token; frozen weights have no gradients, which are a third of theirs."""
+    """Return the model's FLOPs of a token; frozen weights have no gradients, their adapters products of their own.
+
+    6 a parameter: 2 forward, 2 for the input's gradient, which frozen weights have too, and 2 for their own. That of
+    the input of the first layer, which nothing below needs, is counted along.
+    """
     model = setting.architecture
-    frozen = 1.0 - trained_share(model, setting.lora_rank) if setting.lora_rank else 0.0
-    return model.model_flops_per_token(setting.seq_len) - 2.0 * model.matmul_parameters() * frozen
+    whole = model.model_flops_per_token(setting.seq_len)
+    if not setting.lora_rank:
+        return whole
+    return whole - 2.0 * model.matmul_parameters() + 6.0 * adapter_parameters(model, setting.lora_rank)
 
 
 def node_group_of(cluster: Cluster) -> NodeGroup:
@@ -323,6 +330,15 @@ def _host(group: NodeGroup) -> HostFigures:
     return HostFigures(
         group.host_bandwidth_bytes_per_s, group.host_memory_bandwidth_bytes_per_s, group.host_memory_bytes
     )
+
+
+def precision_named(text: str, *, flag: str = "--precision") -> str:
+    """Return a precision by its name or PyTorch's, case aside; InputError with the nearest for an unknown one."""
+    plain = text.strip().lower().removeprefix("torch.")
+    found = SPELT.get(plain, plain)
+    if found not in PEAKS:
+        raise InputError(f"{flag} {text}: no such precision ({nearest(plain, sorted(PEAKS))})")
+    return found
 
 
 def peak_flops_per_s(peaks: Mapping[str, float], precision: str, *, where: str) -> float:

@@ -13,6 +13,7 @@ import msgspec
 
 from ...files import convert
 from ...layout import Layout
+from ...units import counted
 from ...workload.architecture import Architecture
 from ...workload.kinds import Attention, Latent
 from .coefficients import Book
@@ -103,4 +104,4 @@ def origin(known: Book, stack: str, accelerator: str) -> str:
 
 
 def _runs(count: int) -> str:
-    return f"{count} run{'s' if count > 1 else ''}"
+    return counted(count, "run")

@@ -17,6 +17,7 @@ from ...errors import InputError
 from ...layout import Layout, Recompute, micro_batches
 from ...mesh import size
 from ...timeline import Performance, Span, Timeline, by_rank, step_parts, summarize
+from ...units import counted
 from ...workload.conventions import ENGINE
 from ...workload.graph import Layer, Operator, Workload
 from ...workload.program import FLOAT, Comm
@@ -55,7 +56,9 @@ class Times:
         try:
             return self._exact[operator.key]
         except KeyError:
-            raise InputError(f"{operator.key} was not measured on {self._ranks} ranks; --recalibrate") from None
+            raise InputError(
+                f"{operator.key} was not measured on {counted(self._ranks, 'rank')}; --recalibrate"
+            ) from None
 
     def of_layer(self, layer: Layer, recompute: Recompute) -> tuple[float, float]:
         """Return (forward, backward) seconds of a layer's operators and of what recomputation adds."""
@@ -91,7 +94,9 @@ def find_fit(
     found = [f for f in named if f.cut in (None, cut) and f.dtype == dtype]
     if not found:
         kind = "" if dtype == FLOAT else f" in {dtype}"
-        raise InputError(f"{collective}{kind} of {backend} over {ranks} ranks was not measured; --recalibrate")
+        raise InputError(
+            f"{collective}{kind} of {backend} over {counted(ranks, 'rank')} was not measured; --recalibrate"
+        )
     return min(found, key=lambda f: max(f.min_bytes - size_bytes, size_bytes - f.max_bytes, 0))
 
 

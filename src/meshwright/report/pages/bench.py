@@ -9,7 +9,7 @@ from typing import Any
 from ...bench.fit import clean_sweep
 from ...bench.table import Row
 from ...cluster.graph import CollectiveFit
-from ...units import format_bytes, format_rate, format_time, time_unit
+from ...units import counted, format_bytes, format_rate, format_time, time_unit
 from ..colours import SERIES
 from ..document import Cell, Figure, Lines, Page, Table, figure_text, section, table
 
@@ -27,7 +27,7 @@ def bench_page(tables: Sequence[Measured], notes: Sequence[str]) -> Page:
     )
     best = "; ".join(
         f"{name} reaches {format_rate(max(row.busbw_bytes_per_s for row in rows))} of bus bandwidth on "
-        f"{rows[0].ranks} ranks of {rows[0].backend}"
+        f"{counted(rows[0].ranks, 'rank')} of {rows[0].backend}"
         for name, rows, _ in tables
     )
     kept = tuple(part for part in sections if part is not None)
@@ -124,4 +124,4 @@ def _table(rows: Sequence[Row]) -> Table:
         ]
         for row in rows
     ]
-    return table(columns, cells, title=f"{rows[0].backend}, {rows[0].ranks} ranks", sortable=True)
+    return table(columns, cells, title=f"{rows[0].backend}, {counted(rows[0].ranks, 'rank')}", sortable=True)

@@ -4,7 +4,7 @@ from ...cluster.graph import Cluster
 from ...cluster.svg import cluster_svg
 from ...layout import Fits, Machines, Plan
 from ...timeline import Performance, Timeline
-from ...units import format_bytes, format_time
+from ...units import counted, format_bytes, format_time
 from ..compare import PARTS
 from ..document import Cell, Drawing, Lines, Page, Section, Table, section, table
 from ..figures import parts_figure
@@ -28,9 +28,11 @@ def plan_page(plan: Plan, *, title: str, timeline: Timeline | str, node: Cluster
         caveats_section(predicted),
     )
     band = "" if predicted.error_band is None else f" (within {predicted.error_band:.0%})"
+    ranks = plan.layout.world_size
+    each = "its rank" if ranks == 1 else f"each of {ranks:,} ranks"
     verdict = (
         f"{plan.layout}: {format_time(predicted.step_time_s)} a step{band}, "
-        f"{format_bytes(predicted.peak_memory_bytes_per_gpu)} on each of {plan.layout.world_size:,} ranks"
+        f"{format_bytes(predicted.peak_memory_bytes_per_gpu)} on {each}"
         f"{'' if fits == 'fits' else f', which {FITS_TEXT[fits]}'}"
     )
     return Page(title=title, verdict=verdict, sections=tuple(s for s in sections if s is not None), kind="plan")
@@ -47,7 +49,10 @@ def _what_is_priced(plan: Plan, node: Cluster) -> Section | None:
     tokens = plan.global_batch_sequences * plan.seq_len
     found = {
         "model": ", ".join(f"{name} {size:,}" for name, size in sizes.items() if isinstance(size, int)),
-        "batch": f"{plan.global_batch_sequences:,} sequences of {plan.seq_len:,} tokens: {tokens:,} tokens a step",
+        "batch": (
+            f"{counted(plan.global_batch_sequences, 'sequence')} of {counted(plan.seq_len, 'token')}: "
+            f"{counted(tokens, 'token')} a step"
+        ),
         "layout": f"{plan.layout} ({layout_in_words(plan.layout, plan.micro_batches)})",
         "machines": "" if machines is None else _machines(machines, node),
         "precision": plan.precision,
@@ -57,10 +62,10 @@ def _what_is_priced(plan: Plan, node: Cluster) -> Section | None:
 
 
 def _machines(machines: Machines, node: Cluster) -> str:
-    nodes = f"{machines.nodes:,} node{'s' if machines.nodes != 1 else ''} of {machines.name}"
+    nodes = f"{counted(machines.nodes, 'node')} of {machines.name}"
     accelerator = f" {machines.accelerator}" if machines.accelerator else ""
     nics = node.of_kind("nic")
-    network = f", {len(nics)} NICs a node" if nics else ""
+    network = f", {counted(len(nics), 'NIC')} a node" if nics else ""
     return f"{machines.ranks:,} x{accelerator or ' processors'} in {nodes}{network}"
 
 

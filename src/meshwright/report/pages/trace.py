@@ -10,7 +10,7 @@ from ...traces.intervals import clipped, length_s, union, without
 from ...traces.model import PHASES, RankTrace
 from ...traces.summary import RankShares, TraceSummary
 from ...traces.usage import Shares, common_steps, steps_of
-from ...units import format_bytes, format_rate, format_time
+from ...units import counted, format_bytes, format_rate, format_time
 from ..document import Cell, Lines, Page, Section, Table, section, table
 from ..lanes import lanes_figure
 from ..links import bus_rate_bytes_per_s
@@ -51,9 +51,9 @@ def trace_page(ranks: Sequence[Sequence[RankTrace]], summary: TraceSummary, titl
 def verdict_of(ranks: Sequence[Sequence[RankTrace]], summary: TraceSummary) -> str:
     """Return the verdict in one sentence."""
     median, count = summary.median, len(summary.ranks)
-    on = f"on {count} rank{'s' if count > 1 else ''}"
+    on = f"on {counted(count, 'rank')}"
     if summary.marked:
-        steps = f"{summary.steps} step{'s' if summary.steps != 1 else ''} traced"
+        steps = f"{counted(summary.steps, 'step')} traced"
         text = f"step {format_time(median.step_s)} {on} ({steps})"
     else:
         text = f"no ProfilerStep in the trace: the whole trace, {format_time(median.step_s)}, {on}"
@@ -62,7 +62,7 @@ def verdict_of(ranks: Sequence[Sequence[RankTrace]], summary: TraceSummary) -> s
     if culprit is not None:
         last, meetings = summary.finding.lateness[culprit.rank][0], len(summary.meetings.found)
         text += (
-            f"; rank {culprit.rank} is last in {last} of {meetings} collectives and costs "
+            f"; rank {culprit.rank} is last in {last} of {counted(meetings, 'collective')} and costs "
             f"{format_time(culprit.costs_s_per_step)} a step, because {culprit.because}"
         )
     if summary.finding.said:
@@ -117,7 +117,7 @@ def _lateness(summary: TraceSummary) -> Lines | None:
     """Return how often each rank came last, the worst first."""
     found = sorted(summary.finding.lateness.items(), key=lambda item: -item[1][1])
     lines = [
-        f"rank {rank} is last in {last} of {len(summary.meetings.found)} collectives; the others lose "
+        f"rank {rank} is last in {last} of {counted(len(summary.meetings.found), 'collective')}; the others lose "
         f"{format_time(cost_s)} a step by it"
         for rank, (last, cost_s) in found
         if last

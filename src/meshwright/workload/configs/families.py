@@ -6,7 +6,7 @@ from functools import partial
 from ..architecture import Architecture
 from .decoders import Traits, decoder
 from .hybrids import HYBRIDS
-from .others import OTHERS
+from .others import OTHERS, openai_gpt
 from .reader import ConfigReader
 from .windows import gpt_neo
 
@@ -119,6 +119,8 @@ DECODERS: dict[str, Traits] = {
     "bloom": _old(tied=True, positions="alibi", embedding_norm=True),
     "phi": _old(norms=1, head_bias=True),
     "persimmon": _old(head_norms=("qk_layernorm",)),
+    "xglm": _old(tied=True, positions="none"),
+    "ctrl": _old(tied=True, positions="none", head_bias=True),
     "biogpt": _old(tied=True, positions="learned", extra_positions=2),
     # experts
     "mixtral": Traits(experts="all", windowed=True, qkv_bias=False, out_bias=False, network_bias=False),
@@ -205,6 +207,7 @@ DECODERS: dict[str, Traits] = {
 }
 RECIPES: dict[str, Recipe] = {
     **{name: partial(decoder, traits=traits) for name, traits in DECODERS.items()},
+    "openai-gpt": partial(openai_gpt, traits=_old(tied=True, positions="learned")),
     "gpt_neo": partial(gpt_neo, traits=_old(qkv_bias=False, tied=True, positions="learned")),
     **HYBRIDS,
     **OTHERS,

@@ -8,7 +8,7 @@ from .decoders import Traits
 from .linear import kimi_linear, lfm2, minimax, olmo_hybrid, qwen_hybrid
 from .mamba import bamba, falcon_h1, granite_hybrid, jamba, mamba, nemotron_h, plain_mamba2
 from .reader import ConfigReader
-from .recent import deepseek_v4, flint, laguna
+from .recent import axk2, bailing_hybrid, deepseek_v4, flint, laguna, lfm3
 from .windows import afmoe, gemma3n, gemma4, longcat, mimo_v2
 
 QWEN_DENSE = Traits(network_bias=False)
@@ -38,4 +38,7 @@ HYBRIDS: dict[str, Callable[[ConfigReader], Architecture]] = {
     "flint": flint,
     "laguna": laguna,
     "deepseek_v4": deepseek_v4,
+    "axk2": axk2,
+    "bailing_hybrid": bailing_hybrid,
+    "lfm3": lfm3,
 }

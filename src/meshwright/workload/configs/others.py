@@ -5,7 +5,7 @@ from functools import partial
 
 from ..architecture import Architecture
 from ..kinds import Attention, Dense, Experts, LayerKind, runs_of
-from .decoders import Traits, attention_of_config, even, made
+from .decoders import Traits, attention_of_config, decoder, even, made
 from .reader import ConfigReader
 
 
@@ -44,6 +44,14 @@ def opt(c: ConfigReader) -> Architecture:
         beside_parameters=beside,
         beside_weights=2 * hidden * narrow if narrow != hidden else 0,
     )
+
+
+def openai_gpt(c: ConfigReader, traits: Traits) -> Architecture:
+    """Return the first GPT: norms behind attention and network, none after the last layer."""
+    c.skip("afn", "n_special", "predict_special_tokens")
+    whole = decoder(c, traits)
+    layers = [run.layer for run in whole.runs for _ in range(run.count)]
+    return made(c, traits, layers, beside_parameters=-2 * c.whole("hidden_size"))
 
 
 def mpt(c: ConfigReader) -> Architecture:
@@ -132,15 +140,19 @@ def encoder(c: ConfigReader, *, token_types: bool = True, rows: int = 0, last_no
     )
 
 
-def modernbert(c: ConfigReader) -> Architecture:
-    """Return ModernBERT: gated networks, windows with full attention in each third layer."""
+def modernbert(c: ConfigReader, *, masked: bool = False) -> Architecture:
+    """Return ModernBERT: gated networks, windows with full attention in each third layer; `masked`: a decoder.
+
+    A decoder's window is the half of an encoder's that lies before a token.
+    """
     count, hidden = c.layers(), c.whole("hidden_size")
     period, width = c.whole("global_attn_every_n_layers", 3), c.whole("intermediate_size")
     for name in ("attention_bias", "mlp_bias", "norm_bias", "classifier_bias"):
         if c.flag(name):
             raise ValueError(f"{name}: expected false")
     kinds = c.words("layer_types", count) or ["full_attention" if i % period == 0 else "local" for i in range(count)]
-    plain, window = attention_of_config(c), c.whole("local_attention", 128)
+    plain, window = attention_of_config(c), c.whole("local_attention", 128) // (2 if masked else 1)
+    c.skip("sliding_window", "num_key_value_heads")
     c.skip("classifier_pooling", "deterministic_flash_attn", "sparse_prediction", "sparse_pred_ignore_index")
     c.skip("reference_compile", "repad_logits_with_grad", "local_rope_theta", "global_rope_theta")
     layers = [
@@ -149,7 +161,7 @@ def modernbert(c: ConfigReader) -> Architecture:
                 heads=plain.heads,
                 kv_heads=plain.kv_heads,
                 head_dim=plain.head_dim,
-                masked=False,
+                masked=masked,
                 window=0 if kind == "full_attention" else window,
             ),
             network=Dense(width=width),
@@ -232,6 +244,9 @@ def bart(c: ConfigReader, *, tables: str, last_norms: bool, first_norms: bool) -
         raise ValueError("share_encoder_decoder_embeddings: expected true; two tables are not counted")
     c.skip("num_hidden_layers", "classifier_dropout", "classif_dropout")
     c.skip("decoder_vocab_size", "normalize_before", "normalize_embedding", "add_bias_logits", "add_final_layer_norm")
+    if c.flag("use_prompt"):
+        raise ValueError("use_prompt: expected false; prompts that are trained are not counted")
+    c.skip("prompt_length", "prompt_mid_dim")
     c.skip("static_position_embeddings", "extra_pos_embeddings", "gradient_checkpointing")
     if not c.flag("tied", default=True):
         raise ValueError("tie_word_embeddings: expected true; embeddings of the two sides apart are not counted")
@@ -281,7 +296,12 @@ def whisper(c: ConfigReader) -> Architecture:
 
 
 MASKED = tuple(f"{axis}_{what}" for axis in ("time", "feature") for what in ("prob", "length", "min_masks"))
-PAIRS = frozenset({"t5", "mt5", "umt5", "bart", "mbart", "pegasus", "m2m_100", "marian", "whisper"})
+PAIRS = frozenset(
+    {
+        *("t5", "mt5", "umt5", "bart", "mbart", "pegasus", "m2m_100", "marian", "whisper"),
+        *("plbart", "mvp", "blenderbot", "blenderbot-small"),
+    }
+)
 OTHERS: dict[str, Callable[[ConfigReader], Architecture]] = {
     "falcon": falcon,
     "opt": opt,
@@ -298,12 +318,18 @@ OTHERS: dict[str, Callable[[ConfigReader], Architecture]] = {
     "roberta-prelayernorm": partial(encoder, last_norm=True),
     "electra": encoder,
     "distilbert": partial(encoder, token_types=False),
+    "xlm-roberta-xl": encoder,  # as megatron-bert
     "modernbert": modernbert,
+    "modernbert-decoder": partial(modernbert, masked=True),
     "vit": vit,
     "t5": t5,
     "mt5": t5,
     "umt5": partial(t5, table_each=True),
     "bart": partial(bart, tables="learned+2", last_norms=False, first_norms=True),
+    "plbart": partial(bart, tables="learned+2", last_norms=False, first_norms=True),
+    "mvp": partial(bart, tables="learned+2", last_norms=False, first_norms=True),
+    "blenderbot": partial(bart, tables="learned", last_norms=True, first_norms=False),
+    "blenderbot-small": partial(bart, tables="learned", last_norms=False, first_norms=True),
     "mbart": partial(bart, tables="learned+2", last_norms=True, first_norms=True),
     "pegasus": partial(bart, tables="learned", last_norms=True, first_norms=False),
     "m2m_100": partial(bart, tables="fixed", last_norms=True, first_norms=False),

@@ -147,6 +147,7 @@ def _composite(config: Mapping[str, Any], kind: str, where: str) -> Described:
         raise InputError(f"{where}: audio_config: not understood: encoders of sound are not counted")
     tied = bool(config.get("tie_word_embeddings", composite.tied))
     of_text = text.get("tie_word_embeddings") is True
+    silent = tied and "tie_word_embeddings" not in config and composite.whose != "text"
     text["tie_word_embeddings"] = {"own": tied, "either": tied or of_text, "text": of_text}[composite.whose]
     found = _single(text, text_kind, f"{where}: {inside}" if inside else where)
     joined = {key: value for key, value in vision.items() if key not in composite.beside}
@@ -160,9 +161,12 @@ def _composite(config: Mapping[str, Any], kind: str, where: str) -> Described:
     told = f"image encoder: {tower / 1e9:.3g} B parameters are counted; tokens of text do not pass through it"
     return Described(
         msgspec.structs.replace(found.architecture, tower_parameters=tower),
-        (*found.assumed, told),
+        (*found.assumed, *((SHARED_OUTPUT.format(kind=kind),) if silent else ()), told),
         tuple(unknown),
     )
+
+
+SHARED_OUTPUT = "the output has the embedding's weights, as the class of {kind} has it; no tie_word_embeddings says so"
 
 
 def _beside(rest: Mapping[str, Any], model: Architecture, where: str) -> list[str]:

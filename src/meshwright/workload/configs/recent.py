@@ -3,9 +3,9 @@
 import msgspec
 
 from ..architecture import Architecture
-from ..kinds import Attention, Compressed, LayerKind
-from .decoders import Traits, decoder, experts_of, made
-from .pattern import layer_types
+from ..kinds import Attention, Compressed, Dense, Experts, GatedDelta, Latent, LayerKind, ShortConv
+from .decoders import Traits, attention_of_config, decoder, experts_of, latent, made, networks_of
+from .pattern import every_full, head_norms_of, layer_types
 from .reader import ConfigReader
 
 FLINT = Traits(experts="by_step", head_norms=True, network_bias=False, sinks=True)
@@ -49,6 +49,73 @@ def laguna(c: ConfigReader) -> Architecture:
         small = layer.small + (many - usual) * c.whole("head_dim") * biased  # biases of the queries
         found.append(msgspec.structs.replace(layer, more=hidden * many * (gating == "per-head"), small=small))
     return made(c, LAGUNA, found)
+
+
+def axk2(c: ConfigReader) -> Architecture:
+    """Return A.X-K2: latent attention with an indexer and an output gate, norms that low ranks gate, experts."""
+    hidden, rank = c.whole("hidden_size"), c.whole("gated_norm_rank", 16)
+    traits = Traits(latent=True, experts="after_first", first_dense=1, network_bias=False)
+    if not c.whole("q_lora_rank", 0):
+        raise ValueError("q_lora_rank: expected 1 or more: indexer and gate read it")
+    found = []
+    for layer in _layers(decoder(c, traits)):
+        mixer = layer.mixer
+        assert isinstance(mixer, Latent)
+        # queries and gate in one product, of the rank before and behind its norm
+        wide = mixer.nope_dim + mixer.rope_dim + 2 * mixer.value_dim
+        gates = 2 * hidden * rank * (2 if isinstance(layer.network, Experts) else 1)
+        found.append(msgspec.structs.replace(layer, more=mixer.q_rank * mixer.heads * wide + gates))
+    return made(c, traits, found)
+
+
+def bailing_hybrid(c: ConfigReader) -> Architecture:
+    """Return Ling 3.0: delta rule with a decay a channel, and latent attention in the last layer of each group."""
+    count, hidden, heads = c.layers(), c.whole("hidden_size"), c.whole("num_attention_heads")
+    kinds = layer_types(c, count, every_full(c, count, c.whole("layer_group_size", 6)))
+    if c.flag("tied"):
+        raise ValueError("tie_word_embeddings: expected false")
+    if c.whole("q_lora_rank", 0):
+        raise ValueError("q_lora_rank: expected none: its class projects queries directly")
+    # names of the class come first where a config has them; its own default of head_dim is that of the rotary part
+    width = "linear_head_dim" if c.given("linear_head_dim") or not c.given("head_dim") else "head_dim"
+    kernel = "linear_conv_kernel_dim" if c.given("linear_conv_kernel_dim") else "short_conv_kernel_size"
+    many, dim = c.whole("linear_num_heads") if c.given("linear_num_heads") else heads, c.whole(width, 128)
+    delta = GatedDelta(key_heads=many, value_heads=many, key_dim=dim, value_dim=dim, conv_kernel=c.whole(kernel, 4))
+    of_delta = many * dim + many + 3 * many * dim * delta.conv_kernel + dim
+    full = latent(c)
+    of_full = full.kv_rank + (full.kv_rank + full.rope_dim + hidden) * c.flag("attention_bias")
+    c.skip("kda_safe_gate", "kda_lower_bound", "head_dim", "short_conv_kernel_size")
+    layers = [
+        LayerKind(mixer=delta, network=network, small=2 * hidden + of_delta, more=hidden * many * (dim - 1))
+        if kind == "linear_attention"
+        else LayerKind(mixer=full, network=network, small=2 * hidden + of_full, more=hidden * heads)
+        for kind, network in zip(kinds, networks_of(c, Traits(experts="after_first"), count), strict=True)
+    ]
+    return made(c, Traits(), layers)
+
+
+def lfm3(c: ConfigReader) -> Architecture:
+    """Return LFM3: short convolutions, windows and full attention whose heads are gated, norms on both sides."""
+    count, hidden = c.layers(), c.whole("hidden_size")
+    usual = [
+        "full_attention" if i % 4 == 2 else "sliding_attention" if i and i % 4 == 0 else "conv" for i in range(count)
+    ]
+    kinds = layer_types(c, count, usual, "sliding_attention", "conv")
+    plain, conv = attention_of_config(c), ShortConv(width=hidden, kernel=c.whole("conv_L_cache", 7))
+    window, dense = c.whole("sliding_window", 0), Dense(width=c.whole("intermediate_size"))
+    norms = hidden * (4 if c.flag("use_sandwich_norm", default=True) else 2)
+    of_conv = hidden * (conv.kernel + (5 if c.flag("conv_bias") else 0))
+    biases = (plain.heads + 2 * plain.kv_heads) * plain.head_dim + hidden
+    of_full = head_norms_of(plain) + biases * c.flag("attention_bias")
+    gate = hidden * plain.heads * c.flag("use_attention_gate", default=True)
+    layers = []
+    for kind in kinds:
+        if kind == "conv":
+            layers.append(LayerKind(mixer=conv, network=dense, small=norms + of_conv))
+            continue
+        mixer = msgspec.structs.replace(plain, window=window if kind == "sliding_attention" else 0)
+        layers.append(LayerKind(mixer=mixer, network=dense, small=norms + of_full, more=gate))
+    return made(c, Traits(tied=True), layers)
 
 
 RATES = {"sliding_attention": 0, "compressed_sparse_attention": 4, "heavily_compressed_attention": 128}

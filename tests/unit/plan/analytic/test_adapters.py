@@ -3,20 +3,26 @@
 import csv
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 from meshwright.hardware import load_catalogue
 from meshwright.layout import Layout
 from meshwright.plan.analytic.adapters import adapters_s
 from meshwright.plan.analytic.coefficients import book
-from meshwright.plan.analytic.price import coefficients_of, machine_of
+from meshwright.plan.analytic.price import coefficients_of, flops_per_token, machine_of
 from meshwright.plan.analytic.quantities import Grid, ModelQuantities
 from meshwright.plan.batch import batch_coefficients as coefficients_of_rows
 from meshwright.plan.batch import batch_of
 from meshwright.plan.runs import read_rows
 from meshwright.plan.validate import known_models, predict
+from meshwright.workload.architecture import Architecture
+from meshwright.workload.conventions import conventions_of
 from meshwright.workload.models import load_model
+from meshwright.workload.split import sharding
 from tests.unit.plan.analytic.test_price import setting
 
 LLAMA = load_model("llama3-8b").architecture
@@ -45,6 +51,76 @@ def test_adapters_move_what_lora_reads_and_writes_of_each_matrix():
 def test_adapters_take_nothing_where_nothing_is_frozen_and_no_more_for_a_higher_rank():
     assert seconds(Layout(dp=8), rank=0) == (0.0, 0.0)
     assert seconds(Layout(dp=8), rank=64) == seconds(Layout(dp=8), rank=16)
+
+
+@pytest.mark.parametrize(("stack", "joined"), [("bridge", True), ("since-2024", True), ("torchtitan", False)])
+def test_joined_matrices_have_one_adapter_that_reads_their_input_once(stack, joined):
+    given = setting(LLAMA, "dgx-h100", lora_rank=16, stack=stack)
+    machine, c = machine_of(given), coefficients_of(given)
+    found = adapters_s(machine, c, ModelQuantities.of(LLAMA), Grid.of([Layout(dp=8)]), 4096.0)
+    read = (2 if joined else 5) * 4096 + 4096 + 14336
+    written = 4096 + 2 * 1024 + 2 * 14336 + 2 * 4096
+
+    moved = 2 * 4096 * (read + 4 * written) / (float(machine.memory_rate) * float(c.memory))
+    assert float(np.ravel(found[0])[0]) == pytest.approx(moved)
+
+
+class Adapted(torch.nn.Module):
+    """A frozen linear layer with a low-rank adapter beside it, as PEFT makes them."""
+
+    def __init__(self, base: torch.nn.Linear, rank: int) -> None:
+        super().__init__()
+        self.base = base
+        self.down = torch.nn.Linear(base.in_features, rank, bias=False)
+        self.up = torch.nn.Linear(rank, base.out_features, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.base(x) + self.up(self.down(x))
+
+
+def flops_with_adapters(model: Architecture, rank: int, seq_len: int) -> float:
+    """Return the FLOPs of forward and backward of a decoder of plain matrices, all frozen but its adapters."""
+    hidden, heads, inner = model.hidden_size, model.num_attention_heads, model.intermediate_size
+    embedding = torch.nn.Embedding(model.vocab_size, hidden).requires_grad_(False)
+    output = torch.nn.Linear(hidden, model.vocab_size, bias=False).requires_grad_(False)
+    shapes = [(hidden, hidden)] * 4 + [(hidden, inner)] * 2 + [(inner, hidden)]
+    layers = []
+    for _ in range(model.num_hidden_layers):
+        frozen = [torch.nn.Linear(*shape, bias=False).requires_grad_(False) for shape in shapes]
+        layers.append([Adapted(one, rank) for one in frozen])
+    with FlopCounterMode(display=False) as counter:
+        x = embedding(torch.zeros(1, seq_len, dtype=torch.long)).requires_grad_()
+        for q, k, v, o, gate, up, down in layers:
+            cut = [part(x).view(1, seq_len, heads, -1).transpose(1, 2) for part in (q, k, v)]
+            scores = (cut[0] @ cut[1].transpose(-1, -2)).softmax(-1)
+            x = x + o((scores @ cut[2]).transpose(1, 2).reshape(1, seq_len, hidden))
+            x = x + down(torch.nn.functional.silu(gate(x)) * up(x))
+        output(x).sum().backward()
+    assert all(part.base.weight.grad is None and part.down.weight.grad is not None for one in layers for part in one)
+    return float(counter.get_total_flops())
+
+
+def test_the_flops_of_adapters_are_those_of_a_model_with_frozen_weights():
+    model = Architecture(
+        vocab_size=512, hidden_size=128, intermediate_size=384, num_hidden_layers=4, num_attention_heads=4,
+        num_key_value_heads=4, head_dim=32,
+    )  # fmt: skip
+    given = msgspec.structs.replace(setting(model, "dgx-h100", lora_rank=8), seq_len=64)
+    square = model.model_flops_per_token(64, causal=False) - model.model_flops_per_token(64)
+
+    assert 64 * (flops_per_token(given) + square) == pytest.approx(flops_with_adapters(model, 8, 64), rel=1e-9)
+
+
+def test_frozen_weights_are_gathered_and_their_gradients_never_sent():
+    c = conventions_of("bridge")
+    split = Layout(dp=8, zero=3)
+    whole = sharding(1e9, split, c, shards=8)
+    frozen = sharding(1e9, split, msgspec.structs.replace(c, trained=0.003), shards=8)
+
+    assert frozen.gather.bytes == whole.gather.bytes
+    assert frozen.again.bytes == whole.again.bytes
+    for name in ("scatter", "scatter_once", "reduce", "copies"):
+        assert getattr(frozen, name).bytes == pytest.approx(0.003 * getattr(whole, name).bytes)
 
 
 def test_tensor_parallelism_cuts_the_wide_side_of_each_adapted_matrix():

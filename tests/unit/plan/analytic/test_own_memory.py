@@ -1,12 +1,19 @@
 """Memory of our own engine in `plan`: as `train`'s planner, and as autograd keeps in a real forward."""
 
+from random import Random
+
+import numpy as np
 import pytest
 import torch
 from torch.autograd.graph import saved_tensors_hooks
 
+from meshwright.errors import InputError
 from meshwright.hardware import load_catalogue
 from meshwright.layout import Layout
+from meshwright.pipelines import even_stages, peak_in_flight, schedule
 from meshwright.plan.analytic import Grid, Setting, price_layouts
+from meshwright.plan.analytic.loads import kept_at_once, rank_chunks, unequal_chunks
+from meshwright.plan.legality import illegal, unrunnable
 from meshwright.plan.machines import cluster_by_name
 from meshwright.train.decoder import Decoder
 from meshwright.workload.architecture import Architecture
@@ -160,6 +167,72 @@ def test_they_say_the_same_where_the_first_stage_is_short_or_another_is_the_full
     ours, trained = planned(model, text, "fp32", 16), held(model, text, "fp32", 16)
 
     assert ours["allocated_bytes"] == pytest.approx(trained.allocated, rel=0.02)
+
+
+def drawn(seed):
+    """Return a pipeline with its model, precision and micro-batches, drawn at random among the legal ones."""
+    rng = Random(seed)
+    while True:
+        tp, cp, pp, dp = (rng.choice(s) for s in ((1, 1, 2), (1, 1, 2), (2, 2, 4, 4, 8), (1, 2, 4)))
+        schedule = rng.choice(("1f1b", "gpipe", "interleaved", "interleaved", "zb", "zb"))
+        vpp = rng.choice({"interleaved": (2, 2, 3, 4), "zb": (1, 2)}.get(schedule, (1,)))
+        model = ModelConfig(
+            num_hidden_layers=rng.choice((8, 12, 15, 16, 17, 24)), num_key_value_heads=2,
+            vocab_size=rng.choice((256, 2048)), hidden_size=rng.choice((128, 256)),
+            num_local_experts=rng.choice((0, 0, 4)),
+        )  # fmt: skip
+        text = (
+            f"tp={tp},cp={cp},pp={pp},dp={dp},mbs={rng.choice((1, 2))},zero={rng.choice((0, 0, 1, 2, 3))},"
+            f"recompute={rng.choice(('none', 'none', 'selective', 'full'))},sp={int(tp > 1 and rng.random() < 0.5)},"
+            f"schedule={schedule},vpp={vpp}"
+        )
+        micro, precision = pp * rng.choice((1, 2, 4)), rng.choice(("fp32", "bf16"))
+        try:
+            layout = Layout.parse(text)
+        except InputError:
+            continue
+        batch = dp * layout.mbs * micro
+        if not illegal(layout, model, global_batch=batch, seq_len=SEQ_LEN) and not unrunnable(layout):
+            return text, model, precision, micro
+
+
+@pytest.mark.parametrize("seed", range(48))
+def test_they_say_the_same_of_pipelines_drawn_at_random(seed):
+    text, model, precision, micro = drawn(seed)
+
+    ours, trained = planned(model, text, precision, micro), held(model, text, precision, micro)
+
+    assert ours["allocated_bytes"] == pytest.approx(trained.allocated, rel=0.01), text
+
+
+@pytest.mark.parametrize(
+    ("layers", "pp", "vpp", "rounds"), [(15, 4, 3, 2), (17, 4, 2, 4), (11, 2, 4, 1), (23, 8, 2, 2), (9, 2, 2, 3)]
+)
+def test_what_unequal_virtual_stages_have_in_flight_is_what_their_order_says(layers, pp, vpp, rounds):
+    stages = np.sort(np.array(even_stages(layers, pp * vpp), float))  # the last ones longer
+    grid = Grid.of([Layout(pp=pp, vpp=vpp, schedule="interleaved")] * pp)
+    places = np.arange(float(pp))
+    chunks = rank_chunks(stages, pp, folded=False)
+
+    found = unequal_chunks(grid, places, chunks, float(rounds))
+    rows = peak_in_flight(schedule("interleaved", pp, vpp, rounds * pp), stages)
+
+    assert found.most * chunks.sum(axis=0) == pytest.approx(rows)
+
+
+@pytest.mark.parametrize(("layers", "pp"), [(17, 4), (9, 4), (13, 2)])
+def test_what_the_halves_of_a_v_have_in_flight_is_what_its_order_says(layers, pp):
+    stages = np.sort(np.array(even_stages(layers, 2 * pp), float))
+    grid = Grid.of([Layout(pp=pp, vpp=2, schedule="zb")] * pp)
+    chunks = rank_chunks(stages, pp, folded=True)
+    own = unequal_chunks(grid, np.arange(float(pp)), chunks, 3.0)
+    moments = kept_at_once(grid, np.arange(float(pp)), np.full(pp, 4.0 * pp), own)
+    waiting = 0.25  # of a layer, between its halves
+    peaks = np.max([(one.layers + waiting * one.waiting) * chunks.sum(axis=0) for one in moments], axis=0)
+
+    rows = peak_in_flight(schedule("zb", pp, 2, 4 * pp), stages, lambda stage: waiting * stages[stage])
+
+    assert peaks == pytest.approx(rows)
 
 
 def test_a_stage_that_has_the_embedding_alone_holds_no_logits():

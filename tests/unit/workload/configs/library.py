@@ -128,7 +128,7 @@ def read_defaults() -> dict[str, dict[str, Any]]:
 OWN_ENCODER = frozenset({"llava", "llava_next", "llava_next_video", "llava_onevision", "vipllava", "cohere2_vision"})
 LARGE = frozenset({  # types whose tokens have numbers beyond a small vocabulary
     *("glm", "glm4", "phi3", "flex_olmo", "kimi_linear", "modernbert", "marian", "olmo_hybrid", "smollm3", "minicpm3"),
-    *("whisper", "dots1"),
+    *("whisper", "dots1", "axk2", "bailing_hybrid", "lfm3", "modernbert-decoder", "xglm"),
 })  # fmt: skip
 KEPT = frozenset({"model_type", "architectures", "transformers_version", "torch_dtype", "dtype", "_name_or_path"})
 LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")

@@ -1,0 +1,70 @@
+"""Options as people type them: other names of the same thing are taken, slips are answered with what was meant."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from meshwright import cli
+from meshwright.errors import InputError
+from meshwright.plan.analytic.price import precision_named
+
+PLAN = "plan --model llama3-8b --cluster dgx-h100 --gpus 8 --global-batch 64 --seq-len 4096"
+MISTRAL = {
+    "model_type": "mistral3",
+    "text_config": {
+        **{"model_type": "mistral", "hidden_size": 512, "intermediate_size": 2048, "num_hidden_layers": 4},
+        **{"num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 64, "vocab_size": 1000},
+    },
+    "vision_config": {
+        **{"model_type": "pixtral", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2},
+        **{"num_attention_heads": 2, "head_dim": 32, "image_size": 56, "patch_size": 14, "num_channels": 3},
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "name"), [("bfloat16", "bf16"), ("FP8", "fp8"), ("torch.float16", "fp16"), ("float32", "fp32")]
+)
+def test_a_precision_goes_by_pytorchs_name_too_and_in_capitals(text, name):
+    assert precision_named(text) == name
+
+
+def test_a_precision_that_nobody_knows_is_refused_with_the_nearest():
+    with pytest.raises(InputError, match=r"^--precision fp9: no such precision \(did you mean fp8\?\)$"):
+        precision_named("fp9")
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--seq-len", "128K"], "'128K' is no whole number, such as 131072"),
+        (["--global-batch", "4M"], "'4M' is no whole number, such as 131072"),
+        (["--precision", "fp9"], "did you mean fp8?"),
+        (["--cluster", "H100x8"], "of that accelerator: dgx-h100, aws-p5"),
+        (["--cluster", "8xA100"], "of that accelerator: dgx-a100"),
+        (["--cluster", "gb200-nvl36"], "of that accelerator: gb200-nvl72"),
+        (["--inter", "400"], "--inter: '400': expected a rate with its unit, such as 400Gbps or 50GB/s"),
+    ],
+)
+def test_a_slip_is_answered_with_what_was_meant(words, told):
+    result = CliRunner().invoke(cli.group, [*PLAN.split(), *words])
+    said = f"{result.stderr}{result.exception or ''}"
+
+    assert result.exit_code != 0
+    assert told in said.replace("is not a valid integer range", "is no whole number, such as 131072")
+
+
+def test_the_command_line_says_so_too(capsys):
+    assert cli.run_command([*PLAN.split(), "--seq-len", "128K"]) == 2
+    assert "'128K' is no whole number, such as 131072" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("given", "said"), [({}, True), ({"tie_word_embeddings": False}, False)])
+def test_an_output_that_shares_the_embedding_though_no_key_says_so_is_assumed_aloud(tmp_path, capsys, given, said):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(MISTRAL | given))
+    words = f"plan --model {path} --cluster dgx-h100 --gpus 8 --global-batch 64 --seq-len 512 --layout dp=8"
+
+    assert cli.run_command(words.split()) == 0
+    assert ("the output has the embedding's weights" in capsys.readouterr().out) == said
