@@ -32,7 +32,7 @@ ORDER: tuple[Kind, ...] = (
 )
 CLOCKS_S = 2.0  # by which clocks of hosts, printed in whole seconds, may differ
 SLACK_S = 3600.0  # an evaluation or a checkpoint between two calls may take so long
-_OURS = re.compile(r"python|pt_|torch|ray::|train|main", re.IGNORECASE)
+_OURS = re.compile(r"python|pt_|torch|ray::|train|main|triton|vllm|sglang|deepspeed|mpirun|_perf", re.IGNORECASE)
 _NAME = re.compile(r"process \d+ \((?P<name>[^)]*)\)")
 _LEAST_ORDER = ("killed", "exception", "network")  # of what shows only that something ended, or a link
 _LACKS = {
@@ -129,7 +129,8 @@ def _settled(found: Sequence[Failure], waiting: set[int], facts: list[Fact]) -> 
     Where Ray folds the lines of several workers into one, who waited is not known.
     """
     ended = {rank for fault in found if fault.unless_first for rank in _ranks(fault) or (None,)}
-    waited = waiting | {fact.rank for kind in (Timeout, PeerLost, StoreWait) for fact in of(facts, kind)}
+    waits: list[Timeout | PeerLost | StoreWait] = [*of(facts, Timeout), *of(facts, PeerLost), *of(facts, StoreWait)]
+    waited = waiting | {wait.rank for wait in waits}
     if len(ended) != 1 or ended & (waited | {None}) or of(facts, Shortened):
         return list(found)
     return [replace(fault, follows=False) if fault.unless_first else fault for fault in found]

@@ -25,8 +25,7 @@ def without_outlived(facts: Sequence[Fact], messages: Sequence[LogMessage]) -> l
     everybody = [line for lines in steps.values() for line in lines]
     found: list[Fact] = []
     for fact in facts:
-        is_failure = isinstance(fact, Failure) and fact.kind == "network"
-        if isinstance(fact, StoreWait | PeerLost) or is_failure:
+        if isinstance(fact, StoreWait | PeerLost) or (isinstance(fact, Failure) and fact.kind == "network"):
             own = steps.get(fact.rank, everybody) if fact.rank is not None else everybody
             if sum(line > fact.where.line for line in own) >= MANY_STEPS:
                 if isinstance(fact, Failure):
