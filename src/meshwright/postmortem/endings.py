@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from .facts import Busy, CodeFrame, Exit, Fact, Failure, Finished, RankIdentity, Shortened, Torchrun, UnlikeModel
+from .facts import Busy, CodeFrame, Exit, Fact, Failure, RankIdentity, Shortened, Torchrun, TrainingEnded, UnlikeModel
 from .lines import LogMessage, time_of
 from .names import collective_in
 from .quoted import attributed
@@ -181,7 +181,7 @@ def read(messages: list[LogMessage]) -> Iterator[Fact]:
             yield UnlikeModel(rank=rank, what=what, counts=counts, where=where)
             continue
         if _FINISHED.search(text):
-            yield Finished(rank=message.rank, where=message.where)
+            yield TrainingEnded(rank=message.rank, where=message.where)
         if index not in ignored and (index in ends or _MAY_FAIL.search(text)):
             handled = _is_handled(index, message.rank, went_on)
             for fact in _failure(message, ends.get(index)):

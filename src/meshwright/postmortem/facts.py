@@ -331,7 +331,7 @@ class Spoke(msgspec.Struct, frozen=True, kw_only=True):
     where: Where
 
 
-class Finished(msgspec.Struct, frozen=True, kw_only=True):
+class TrainingEnded(msgspec.Struct, frozen=True, kw_only=True):
     """A program's word that its training has come to its end."""
 
     rank: int | None
@@ -418,7 +418,7 @@ Fact = (
     | SlowRank
     | WorldSize
     | Spoke
-    | Finished
+    | TrainingEnded
     | Environment
     | Torchrun
     | Shortened

@@ -24,6 +24,9 @@ _COUNTED = re.compile(
     r"(?P<tail>(?:\.[a-z]+)*)",
     re.IGNORECASE,
 )
+_LOCAL_LABEL = re.compile(rb"^\[(?:default|trainer|worker)(\d+)\]:", re.MULTILINE)
+_LABELS_BYTES = 2**16
+_MOST_LABELLED = 256
 _MASTER = re.compile(r"master|chief|launcher|head", re.IGNORECASE)
 _FEW = 2  # files of which none may be left out
 _SKIPPED = {
@@ -72,9 +75,25 @@ def hints_of(files: Sequence[Path]) -> dict[Path, FileHint]:
     if any(len(found) > 1 for found in alike.values()):
         for found in alike.values():
             hints |= {file: replace(hints[file], rank=None, is_local=True) for file in found}
+    for file in _with_local_labels([file for file, hint in hints.items() if hint.rank is None]):
+        hints[file] = replace(hints[file], is_local=True)
     if not any(hint.rank is not None or hint.is_local for hint in hints.values()):
         hints |= {file: replace(hints[file], rank=rank, is_guess=True) for file, rank in _guessed(files).items()}
     return hints
+
+
+def _with_local_labels(files: Sequence[Path]) -> set[Path]:
+    """Return the logs whose lines bear one rank of a host (`[default0]:`) that another log's bear too: of two hosts."""
+    seen: dict[bytes, set[Path]] = defaultdict(set)
+    for file in files if 1 < len(files) <= _MOST_LABELLED else ():
+        try:
+            with opened(file) as log:
+                head = log.read(_LABELS_BYTES)
+        except (OSError, InputError):
+            continue  # read again, and refused by name
+        for label in set(_LOCAL_LABEL.findall(head)):
+            seen[label].add(file)
+    return {file for found in seen.values() if len(found) > 1 for file in found}
 
 
 def _guessed(files: Sequence[Path]) -> dict[Path, int]:

@@ -53,6 +53,7 @@ _PREFIXES = (  # in the order in which launchers put them around each other, and
     *((_ROLE, "["), (_HOST, _LETTERS + _DIGITS), (_STAMPED, f"[{_DIGITS}"), (_RAY, "(")),
 )
 RAY_RANK = re.compile(r"\bip=(?P<ip>[\w.:-]+), pid=(?P<pid>\d+)\) world_rank=(?P<rank>\d{1,6})\b")  # Ray Train's list
+_AGENT = re.compile(r"torchrun|torch[./]distributed[./](?:elastic|run)\b")
 _PLACE = re.compile(r"\[Rank (\d{1,6})\]")
 _GLUED = re.compile(
     r"(?<=\S)(?<!\]:)(?=\[rank\d+\]:)|(?<=\S)(?<!\]:)(?=\[[EWIF]\d{0,4} ?[\d:. ]*ProcessGroup)"
@@ -148,7 +149,7 @@ def messages(text: str, *, file: str, order: int, hint: FileHint, first: int = 1
     found = list(_messages(text, file=file, order=order, hint=hint, first=first))
     prefixed = {message.rank for message in found if message.rank is not None}
     of_file = hint.rank
-    if hint.is_guess and any(place != str(hint.rank) for place in _places(found)):
+    if hint.is_guess and (any(place != str(hint.rank) for place in _places(found)) or _has_agent(found)):
         of_file = None
     if (hint.rank is not None or hint.is_local) and prefixed:  # the folders of torchrun count on each host from 0
         of_file = prefixed.pop() if len(prefixed) == 1 else None
@@ -196,6 +197,11 @@ class _Labels:
 
 def _local(message: LogMessage) -> tuple[str, int | None, int | None]:
     return message.host, message.task, message.local_rank
+
+
+def _has_agent(found: Sequence[LogMessage]) -> bool:
+    """Whether the launcher of a host's ranks writes into a log, which is then the host's."""
+    return any("torch" in message.text and _AGENT.search(message.text) for message in found)
 
 
 def _places(found: Sequence[LogMessage]) -> set[str]:

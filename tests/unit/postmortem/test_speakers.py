@@ -223,3 +223,23 @@ def test_the_error_of_an_actor_names_its_process_before_it_says_that_it_died(tmp
     ]
     wanted = answer("killed", 2)
     assert told(judge(tmp_path, [*LISTED, *block]), wanted) == wanted
+
+
+def test_ranks_of_two_hosts_that_count_alike_are_no_ranks_of_the_job(tmp_path):
+    traceback = [f"[default2]:{line.removeprefix('[rank2]: ')}" for line in raised(2, "ValueError: bad batch")]
+    steps = [f"[default{n}]:step 4 loss 2.0" for n in range(4)]
+    verdict = judge(tmp_path, {"node0.log": steps, "node1.log": [*steps, *traceback]})
+    assert (verdict.kind, verdict.blamed) == ("exception", ())
+
+
+def test_a_rank_of_the_only_host_is_the_jobs(tmp_path):
+    traceback = [f"[default2]:{line.removeprefix('[rank2]: ')}" for line in raised(2, "ValueError: bad batch")]
+    wanted = answer("exception", 2)
+    assert told(judge(tmp_path, {"node0.log": traceback, "host.dmesg": ["[1.0] booted"]}), wanted) == wanted
+
+
+def test_a_log_of_a_hosts_launcher_is_no_ranks(tmp_path):
+    traceback = [line.removeprefix("[rank1]: ") for line in raised(1, "ValueError: bad batch")]
+    agent = "E0211 04:11:36.5 71 torch/distributed/elastic/multiprocessing/api.py:869] torch.distributed.elastic failed"
+    verdict = judge(tmp_path, {"err.0": [agent], "err.1": [*traceback, agent]})
+    assert (verdict.kind, verdict.blamed) == ("exception", ())
