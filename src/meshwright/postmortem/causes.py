@@ -80,7 +80,7 @@ def cause_of(facts: list[Fact], position: HangPosition | None) -> Cause | None:
     waited = [fact.where for fact in timeouts]
     found = [_resolved(failure, identities, facts) for failure in of(facts, Failure)]
     found += _of_exits(of(facts, Exit), found, identities, facts)
-    found = _settled(found, waiting, facts)
+    found = [fault for fault in _settled(found, waiting, facts) if not _is_elsewhere(fault, identities, facts)]
     found = [fault for fault in found if not fault.follows and _is_job(fault) and not _too_old(fault, timeouts)]
     found = [fault for fault in found if _can_be_first(fault, waiting, waited)]
     if not found:
@@ -121,6 +121,16 @@ def _killed(found: Sequence[Failure], first: Failure) -> tuple[int, ...]:
 def _is_near(fault: Failure, other: Failure) -> bool:
     """Whether two faults may be of one host; a pod's name is none."""
     return not fault.host or not other.host or _same_host(fault.host, other.host)
+
+
+def _is_elsewhere(fault: Failure, identities: Sequence[RankIdentity], facts: list[Fact]) -> bool:
+    """Whether a fault befell a host that has none of the job's ranks, where the host of each is known."""
+    if not fault.host or _ranks(fault) or fault.is_general or fault.kind == "network":
+        return False
+    hosts = {identity.rank: identity.host for identity in identities if identity.host}
+    world = world_of(facts) or max(ranks_seen(facts), default=0) + 1
+    known = set(range(world)) <= hosts.keys()
+    return known and not any(_same_host(host, fault.host) for host in hosts.values())
 
 
 def _settled(found: Sequence[Failure], waiting: set[int], facts: list[Fact]) -> list[Failure]:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from .made import WORLD, answer, failed_at, judge, signalled, timed_out, told
+from .made import WORLD, answer, failed_at, joined, judge, raised, signalled, timed_out, told
 
 OTHERS = [timed_out(rank, 9) for rank in (0, 1, 3)]
 READING = [
@@ -91,6 +91,39 @@ def test_nccl_of_any_age_says_that_a_link_no_longer_acknowledges(status, tmp_pat
 def test_a_mesh_of_gloo_that_does_not_connect_is_a_network(tmp_path):
     line = "[rank0]: RuntimeError: Gloo connectFullMesh failed with [gloo/transport/tcp/pair.cc:144] no error"
     assert told(judge(tmp_path, [line]), wanted := answer("network", unknown=True)) == wanted
+
+
+def test_a_pair_of_which_one_spoke_is_not_all_in(tmp_path):
+    lines = [
+        timed_out(4, 900, "_ALLGATHER_BASE", 1024, 2048, place=0),
+        failed_at(4, "PG ID 2 PG GUID 9(tp)", 900, 900, 899),
+    ]
+    for rank in (0, 1, 2, 3, 6, 7):
+        group = f"PG ID 1 PG GUID {3 + rank % 2}(dp)"
+        lines += [timed_out(rank, 120, "_REDUCE_SCATTER_BASE", 4096, 1024, place=rank // 2)]
+        lines += [failed_at(rank, group, 120, 121, 119, place=rank // 2)]
+    verdict = judge(tmp_path, ["world_size=8", *lines])
+    assert (verdict.kind, verdict.blamed) == ("absent", (5,))
+
+
+def test_a_fault_of_a_host_without_ranks_is_none_of_the_job(tmp_path):
+    xid = "[Thu Nov 20 10:09:00 2025] NVRM: Xid (PCI:0000:1b:00): 13, pid=991, name=python3, Graphics SM Warp Exception"
+    files = {"train.log": [*(joined(rank, 4) for rank in range(4)), *raised(1, "IndexError: none"), *OTHERS[::2]]}
+    wanted = answer("exception", 1, 9)
+    assert told(judge(tmp_path, {**files, "node-z.dmesg": [xid]}), wanted) == wanted
+
+
+def test_places_in_the_group_of_all_of_hccl_are_ranks(tmp_path):
+    lines = []
+    for rank in (0, 1, 2):
+        lines += [f"[ERROR] 2025-10-11-15:09:30 (PID:29, Device:{rank}, RankID:{rank}) ERR02200 DIST call hccl failed."]
+        lines += [
+            "EI0002: [PID: 29] The wait execution of the Notify register times out. Reason: The Notify register has not"
+            " received the Notify record from remote rank: [3]. group information: [group:[hccl_world_group], user"
+            f" define information[Unspecified], rankSize[4], rankId[{rank}]]"
+        ]
+    wanted = answer("absent", 3)
+    assert told(judge(tmp_path, lines), wanted) == wanted
 
 
 DEEPEP = "DeepEP timeout check failed: rank = {}, thread = {}, value = {})"
