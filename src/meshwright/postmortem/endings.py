@@ -153,7 +153,8 @@ def read(messages: list[LogMessage]) -> Iterator[Fact]:
     yield from _exits(messages)
     messages = attributed(messages)
     went_on: dict[int | None, list[int]] = defaultdict(list)
-    ends, ignored = _ends_of_tracebacks(messages), _ignored(messages)
+    ends = _ends_of_tracebacks(messages)
+    ignored, in_threads = _headed(messages, "Exception ignored "), _headed(messages, "Exception in thread ")
     for index, message in enumerate(messages):
         if WENT_ON.search(message.text):
             went_on[message.rank].append(index)
@@ -185,6 +186,8 @@ def read(messages: list[LogMessage]) -> Iterator[Fact]:
         if index not in ignored and (index in ends or _MAY_FAIL.search(text)):
             handled = _is_handled(index, message.rank, went_on)
             for fact in _failure(message, ends.get(index)):
+                if fact.follows and index in in_threads:
+                    continue  # a connection that a thread of a library lost: the program goes on
                 yield replace(fact, follows=True, is_over=True) if fact.kind == "exception" and handled else fact
 
 
@@ -262,13 +265,13 @@ def _ends_of_tracebacks(messages: list[LogMessage]) -> dict[int, str]:
     return found
 
 
-def _ignored(messages: list[LogMessage]) -> set[int]:
-    """Return which messages end a traceback that Python itself passed over, in a destructor or at its end."""
+def _headed(messages: list[LogMessage], heading: str) -> set[int]:
+    """Return which messages end a traceback under a heading of Python's: of a thread, or of a destructor's error."""
     found: set[int] = set()
     opened: set[tuple[int | None, int | None]] = set()
     for index, message in enumerate(messages):
         key = message.rank, message.pid
-        if message.text.startswith("Exception ignored "):
+        if message.text.startswith(heading):
             opened.add(key)
         elif key in opened and not message.text[:1].isspace() and not message.text.startswith(_TRACEBACK):
             opened.remove(key)

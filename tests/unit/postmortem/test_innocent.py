@@ -57,6 +57,13 @@ NOTHING = {
     "a store that ends with a job that has finished": [*STEPS, "Training completed", *DEAD_STORE],
     "a refused connection before many steps": [REFUSED, *STEPS],
     "another program that the kernel killed": {"train.log": STEPS, "node-a.dmesg": OTHER_KILLED},
+    "a connection that a thread of a library lost": [
+        *STEPS,
+        "Exception in thread NetStatThr:",
+        "Traceback (most recent call last):",
+        '  File "/opt/wandb/sdk/wandb_run.py", line 270, in check_network_status',
+        "BrokenPipeError: [Errno 32] Broken pipe",
+    ],
     "an interrupt from the keyboard": [*STEPS, *INTERRUPTED],
     "pods that have to wait": {"events.txt": PODS_BEGIN, "job-0.log": STEPS},
     "two hundred lines of noise": [*(NOISE * 14), *STEPS],
