@@ -24,12 +24,15 @@ _JOURNAL = re.compile(  # journalctl of a unit that runs a launcher; what others
     r" (?!kernel|slurm|kubelet|systemd|containerd)[\w./@-]+\[\d+\]: ?"
 )
 _QUOTE = re.compile(r"^ {0,3}> ?")
+_NUMBERED = re.compile(r"^ *(?:\[(?P<inside>\d{1,7})\](?: |$)|(?P<bare>\d{1,7})(?:(?P<task>:) ?|\| ?|\t|  ))")
+_FEW_LINES = 6  # whose numbers may grow by chance
+_FEW_TASKS = 64  # of srun, which may print one line each in their order
 _POD = re.compile(r"^\[pod/(?P<pod>[^/\]]+)/[^\]]*\] ")
 _RAY = re.compile(
     r"^\((?P<actor>[\w.<>:]+)(?:[(\[]rank=(?P<rank>\d+)[)\]])?(?: pid=(?P<pid>\d+)|(?<=raylet))"
     r"(?:, ip=(?P<ip>[\w.:-]+))?\) ?"
 )
-_SRUN = re.compile(r"^ *(?P<task>\d{1,6}): ?")
+_SRUN = re.compile(r"^ *(?P<task>\d{1,6}):(?: |$)")  # a clock's hour has no space behind it
 _MPI = re.compile(  # Open MPI's [1,3], PRRTE's [job@1,3], SageMaker's [1,mpirank:3,algo-1], horovodrun's [3]
     r"^\[(?:[\w.@-]+,(?:mpirank:)?)?(?P<rank>\d+)(?:,[\w.-]+)?\]<(?:stdout|stderr)>: ?"
 )
@@ -230,8 +233,8 @@ def _attributed(
 
 
 def _messages(text: str, *, file: str, order: int, hint: FileHint, first: int) -> Iterator[LogMessage]:
-    rows = _unquoted(list(_rows(text, first)))
-    tasks = _is_labelled([_SRUN.match(row) for _, row in rows])
+    rows = _unnumbered(_unquoted(list(_rows(text, first))))
+    tasks = _is_labelled([_SRUN.match(_inner(row)) for _, row in rows])
     named = [] if tasks else [_POD_NAME.match(row) for _, row in rows]
     hosts: dict[int, str] = {}
     # "step10:" is no host: hosts come again
@@ -240,6 +243,7 @@ def _messages(text: str, *, file: str, order: int, hint: FileHint, first: int) -
         rows = [
             (number, row[label.end() :] if label else row) for (number, row), label in zip(rows, named, strict=True)
         ]
+        tasks = _is_labelled([_SRUN.match(row) for _, row in rows])
     attempt = hint.attempt
 
     @functools.cache  # asked for around wrapped rows alone
@@ -289,6 +293,25 @@ def _unquoted(rows: list[tuple[int, str]]) -> list[tuple[int, str]]:
         return rows
     indent = min((len(row) - len(row.lstrip(" ")) for _, row in rows), default=0)
     return [(number, row[indent:]) for number, row in rows] if indent else rows
+
+
+def _unnumbered(rows: list[tuple[int, str]]) -> list[tuple[int, str]]:
+    """Return the rows without the numbers of lines that a viewer put before them, each one more than the last."""
+    labels = [_NUMBERED.match(row) for _, row in rows]
+    numbers = [int(label["inside"] or label["bare"]) for label in labels if label]
+    steps = sum(second - first == 1 for first, second in itertools.pairwise(numbers))
+    few = _FEW_TASKS if any(label and label["task"] for label in labels) else _FEW_LINES
+    if len(numbers) < max(few, len(rows) // 2) or steps < 0.9 * (len(numbers) - 1):
+        return rows
+    return [(number, row[label.end() :] if label else row) for (number, row), label in zip(rows, labels, strict=True)]
+
+
+def _inner(row: str) -> str:
+    """Return a row without what is put around srun's labels."""
+    for pattern in (_JOURNAL, _CONTAINER, _POD, _KUBECTL):
+        if found := pattern.match(row):
+            row = row[found.end() :]
+    return row
 
 
 def _is_labelled(labels: list[re.Match[str] | None]) -> bool:

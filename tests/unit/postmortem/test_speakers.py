@@ -243,3 +243,35 @@ def test_a_log_of_a_hosts_launcher_is_no_ranks(tmp_path):
     agent = "E0211 04:11:36.5 71 torch/distributed/elastic/multiprocessing/api.py:869] torch.distributed.elastic failed"
     verdict = judge(tmp_path, {"err.0": [agent], "err.1": [*traceback, agent]})
     assert (verdict.kind, verdict.blamed) == ("exception", ())
+
+
+NUMBERS = ["[{}] {}", "{:6}  {}", "{}\t{}", "{:4}| {}"]
+
+
+@pytest.mark.parametrize("form", NUMBERS)
+def test_numbers_of_lines_are_taken_off(form, tmp_path):
+    traceback = [line.removeprefix("[rank2]: ") for line in raised(2, "ValueError: bad batch")]
+    lines = [form.format(n, line) for n, line in enumerate([*(f"step {n} loss 2.0" for n in range(6)), *traceback], 98)]
+    wanted = answer("exception", unknown=True)
+    assert told(judge(tmp_path, lines), wanted) == wanted
+
+
+def test_the_hour_of_a_clock_is_no_task(tmp_path):
+    lines = [f"10:20:3{n} {line}" for n, line in enumerate(["step 4 loss 2.0", "step 5 loss 2.0", BLOCKED[16:]])]
+    assert not judge(tmp_path, lines).blamed
+
+
+@pytest.mark.parametrize(
+    "outer", ["2026-11-20T10:20:30.123456789Z {}", "job-1  | {}", "Nov 20 10:20:30 n1 job.sh[7]: {}"]
+)
+def test_tasks_of_srun_behind_another_prefix_are_ranks(outer, tmp_path):
+    traceback = [f"2: {line.removeprefix('[rank2]: ')}" for line in raised(2, "ValueError: bad batch")]
+    lines = [outer.format(line) for line in (*(f"{rank}: step 4 loss 2.0" for rank in range(4)), *traceback)]
+    wanted = answer("exception", 2)
+    assert told(judge(tmp_path, lines), wanted) == wanted
+
+
+def test_tasks_that_speak_once_each_in_their_order_are_tasks(tmp_path):
+    lines = [f"{rank}: ValueError: bad batch" if rank == 5 else f"{rank}: step 4 loss 2.0" for rank in range(8)]
+    wanted = answer("exception", 5)
+    assert told(judge(tmp_path, lines), wanted) == wanted
