@@ -7,7 +7,21 @@ from pathlib import PurePath
 import msgspec
 from msgspec.structs import replace
 
-from .facts import Exit, Fact, Failure, RankIdentity, Spoke, Timeout, Torchrun, Where, of
+from .facts import (
+    Exit,
+    Fact,
+    Failure,
+    PeerLost,
+    RankIdentity,
+    Shortened,
+    Spoke,
+    StoreWait,
+    Timeout,
+    Torchrun,
+    Where,
+    of,
+)
+from .pods import rank_among
 from .position import HangPosition
 from .verdict import Kind, shortened
 from .world import is_address, ranks_seen, short_host, world_of
@@ -18,7 +32,7 @@ ORDER: tuple[Kind, ...] = (
 )
 CLOCKS_S = 2.0  # by which clocks of hosts, printed in whole seconds, may differ
 SLACK_S = 3600.0  # an evaluation or a checkpoint between two calls may take so long
-_OURS = re.compile(r"python|pt_|torch|ray::|train|main", re.IGNORECASE)
+_OURS = re.compile(r"python|pt_|torch|ray::|train|main|triton|vllm|sglang|deepspeed|mpirun|_perf", re.IGNORECASE)
 _NAME = re.compile(r"process \d+ \((?P<name>[^)]*)\)")
 _LEAST_ORDER = ("killed", "exception", "network")  # of what shows only that something ended, or a link
 _LACKS = {
@@ -26,7 +40,7 @@ _LACKS = {
     "device": "which rank uses that GPU: NCCL's Init lines (NCCL_DEBUG=INFO) join bus id and rank",
 }
 _SIGNALS = {4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL", 11: "SIGSEGV", 15: "SIGTERM"}
-_ABORT = 6
+_ABORT, _KILL = 6, 9
 _CONSEQUENCES = {_ABORT, 15, 2, 1}  # of a watchdog, of torchrun that ends the others, of a keyboard or a terminal
 
 
@@ -66,6 +80,7 @@ def cause_of(facts: list[Fact], position: HangPosition | None) -> Cause | None:
     waited = [fact.where for fact in timeouts]
     found = [_resolved(failure, identities, facts) for failure in of(facts, Failure)]
     found += _of_exits(of(facts, Exit), found, identities, facts)
+    found = [fault for fault in _settled(found, waiting, facts) if not _is_elsewhere(fault, identities, facts)]
     found = [fault for fault in found if not fault.follows and _is_job(fault) and not _too_old(fault, timeouts)]
     found = [fault for fault in found if _can_be_first(fault, waiting, waited)]
     if not found:
@@ -74,9 +89,8 @@ def cause_of(facts: list[Fact], position: HangPosition | None) -> Cause | None:
     alike = [fault for fault in found if fault.kind == first.kind and _alike(fault, first)]
     ranks = tuple(sorted({rank for fault in alike for rank in _ranks(fault)}))
     everyone = len(ranks) > 1
-    if first.kind == "host_memory" and not ranks and first.pid is None:
-        killed = {rank for fault in found if fault.kind == "killed" for rank in _ranks(fault)}
-        ranks = tuple(killed) if len(killed) == 1 else ()  # SLURM says in one line what, in another whom
+    if first.kind == "host_memory" and not ranks:
+        ranks = _killed(found, first)
     if first.kind == "device" and not ranks and not timeouts:
         ranks = _aborted(of(facts, Exit))
     told = max(alike, key=lambda fault: len(fault.what)) if not everyone else first
@@ -90,6 +104,46 @@ def cause_of(facts: list[Fact], position: HangPosition | None) -> Cause | None:
         first=first,
         is_general=first.is_general or everyone,
     )
+
+
+def _killed(found: Sequence[Failure], first: Failure) -> tuple[int, ...]:
+    """Return the one rank that a launcher saw killed where memory ran out.
+
+    SLURM says in one line what, in another whom; the kernel's number of a process in a container is not its own there.
+    """
+    killed = [fault for fault in found if fault.kind == "killed" and _ranks(fault)]
+    if first.pid is not None:
+        killed = [fault for fault in killed if _SIGNALS[_KILL] in fault.what and _is_near(fault, first)]
+    ranks = {rank for fault in killed for rank in _ranks(fault)}
+    return tuple(ranks) if len(ranks) == 1 else ()
+
+
+def _is_near(fault: Failure, other: Failure) -> bool:
+    """Whether two faults may be of one host; a pod's name is none."""
+    return not fault.host or not other.host or _same_host(fault.host, other.host)
+
+
+def _is_elsewhere(fault: Failure, identities: Sequence[RankIdentity], facts: list[Fact]) -> bool:
+    """Whether a fault befell a host that has none of the job's ranks, where the host of each is known."""
+    if not fault.host or _ranks(fault) or fault.is_general or fault.kind == "network":
+        return False
+    hosts = {identity.rank: identity.host for identity in identities if identity.host}
+    world = world_of(facts) or max(ranks_seen(facts), default=0) + 1
+    known = set(range(world)) <= hosts.keys()
+    return known and not any(_same_host(host, fault.host) for host in hosts.values())
+
+
+def _settled(found: Sequence[Failure], waiting: set[int], facts: list[Fact]) -> list[Failure]:
+    """Return the faults; the end of a worker that usually follows is one where it alone ended, and had not waited.
+
+    Where Ray folds the lines of several workers into one, who waited is not known.
+    """
+    ended = {rank for fault in found if fault.unless_first for rank in _ranks(fault) or (None,)}
+    waits: list[Timeout | PeerLost | StoreWait] = [*of(facts, Timeout), *of(facts, PeerLost), *of(facts, StoreWait)]
+    waited = waiting | {wait.rank for wait in waits}
+    if len(ended) != 1 or ended & (waited | {None}) or of(facts, Shortened):
+        return list(found)
+    return [replace(fault, follows=False) if fault.unless_first else fault for fault in found]
 
 
 def _aborted(exits: Sequence[Exit]) -> tuple[int, ...]:
@@ -124,7 +178,9 @@ def _resolved(failure: Failure, identities: Sequence[RankIdentity], facts: list[
     if failure.rank is not None:
         return failure
     fitting = [i for i in identities if not failure.host or not i.host or _same_host(i.host, failure.host)]
-    if failure.host in {i.host for i in identities}:  # a process that is named without a host is then on another one
+    if failure.host and failure.host in {
+        i.host for i in identities
+    }:  # a process that is named without a host is then on another one
         fitting = [i for i in fitting if i.host]
     ranks: set[int] = set()
     if failure.pid is not None:
@@ -136,11 +192,20 @@ def _resolved(failure: Failure, identities: Sequence[RankIdentity], facts: list[
     if not ranks and failure.ranks:
         ranks = set(failure.ranks)
     if not ranks and failure.pod:
-        ranks = {fact.rank for fact in of(facts, Spoke) if PurePath(fact.where.file).stem == failure.pod}
+        ranks = _of_pod(failure.pod, facts)
     if len(ranks) == 1:
         rank = ranks.pop()
         return replace(failure, rank=rank, where=failure.where.by(rank))
     return failure
+
+
+def _of_pod(pod: str, facts: list[Fact]) -> set[int]:
+    """Return the ranks that speak in the log of a pod; where there is none, the one that its siblings' logs lead to."""
+    spoke: dict[str, set[int]] = {}
+    for fact in of(facts, Spoke):
+        spoke.setdefault(PurePath(fact.where.file).stem, set()).add(fact.rank)
+    rank = rank_among(pod, spoke) if pod not in spoke else None
+    return spoke.get(pod, set()) if rank is None else {rank}
 
 
 def _leads_to(failure: Failure, identity: RankIdentity) -> bool:

@@ -7,13 +7,14 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from .facts import Busy, CodeFrame, Exit, Fact, Failure, RankIdentity, Shortened, Torchrun, UnlikeModel
+from .facts import Busy, CodeFrame, Exit, Fact, Failure, RankIdentity, Shortened, Torchrun, TrainingEnded, UnlikeModel
 from .lines import LogMessage, time_of
 from .names import collective_in
 from .quoted import attributed
 from .watchdog import rank_ended
 
 MANY_STEPS = 3  # of any rank after an error without a rank: it was caught, and the training went on
+_FOR_LONG = 12  # steps of other ranks than the one with an error
 _CUDA_MEMORY = re.compile(
     r"(?:CUDA|HIP|XPU|NPU) out of memory\.? ?(?P<rest>.*)"
     r"|(?<![\w.])(?:torch\.)?(?:cuda\.)?OutOfMemoryError: (?P<other>.*)|CUDA error: out of memory"
@@ -87,6 +88,15 @@ _SHARED_MEMORY = re.compile(
     r"(?:out of shared memory|No space left on device(?!: '(?!/dev/shm|/torch_))).*"
     r"|unable to (?:mmap|open shared memory|write to file </torch)"
 )
+# a full disk is said in the words of a full shared memory: who writes a file, writes to a disk
+_WRITES = re.compile(r"torch/serialization\.py|, in (?:_?save\w*|write\w*|_?dump\w*|copyfile\w*)$", re.MULTILINE)
+_MOST_FRAMES = 16  # lines of a traceback, from its end
+_PORT_TAKEN = re.compile(r"EADDRINUSE|address already in use", re.IGNORECASE)  # on the host of the store
+_FINISHED = re.compile(
+    r"\btraining (?:is |has |was )?(?:completed?|finished|done|ended)\b|[\"']train_runtime[\"']"
+    r"|Trainer\.fit` stopped: `max_\w+=|^(?:Finished|Done|Completed) training\b",
+    re.IGNORECASE,
+)
 _MAY_FAIL = re.compile(r"rror|emory|_FAILED|xception|Interrupt|rank|Fault|Failure|Timeout|Exit")  # a quick look
 _HOST_MEMORY = re.compile(
     r"DefaultCPUAllocator: (?:can't allocate memory|not enough memory)|Unable to allocate [\d.]+ \w+ for an array"
@@ -112,12 +122,23 @@ _DATA_WORDS = re.compile(
 )
 _SURELY_DATA = re.compile(r"tokeni[sz]|dataset|\bsplit\b|\bmap\b|\bfilter", re.IGNORECASE)
 _TRAIN_WORDS = re.compile(r"epoch|train|step|loss|eval|checkpoint shards|loading weights|validation", re.IGNORECASE)
+_MOST_WORDS = 3  # messages of a rank that are its last
+_READS = re.compile(  # of a program that says so of itself
+    r"thrown while requesting \w+ \S*(?:datasets?/|\.parquet|\.jsonl|\.arrow|\.tar\b|\.zst)"
+    r"|disconnected from remote data host"
+    r"|\b(?:build|load|read|fetch|download|index|cach|tokeni[sz]|preprocess|decod|open|shuffl|scann)ing\b.{0,60}?"
+    r"\b(?:data(?:set|loader)?s?|shards?|samples?|batch(?:es)?|parquet|corpus|manifest|videos?|images?|examples)\b"
+    r"|\b(?:data ?loader|prefetch\w*|dataset|webdataset)\b.{0,60}?\b(?:stall|wait|slow|retr|time|empty|starv|block)\w*"
+    r"|\b(?:s3|gs|hdfs|oss|abfss?)://\S+.{0,80}?\b(?:retr|timeout|slow|waiting)\w*",
+    re.IGNORECASE,
+)
 _CODE = re.compile(r"\b(?:dist|distributed|c10d|torch\.distributed|funcol|comm)\.(?P<name>\w+)\(")
 _CODE_FILE = re.compile(r'distributed_c10d\.py", line \d+, in (?P<name>\w+)')
 _ENDED_OUTSIDE = re.compile(
     r"Received (?:Signals\.SIGTERM|15) death signal|SignalException: Process \d+ got signal: 15"
 )
 _HUNG_UP = re.compile(r"Received (?:Signals\.SIGHUP|1) death signal|SignalException: Process \d+ got signal: 1$")
+_INTERRUPTED = re.compile(r"got signal: 2$")  # Ctrl-C
 _REPEATED = re.compile(r"\[repeated \d+x across (?:the )?cluster\]")
 _SPEAKER = re.compile(r"^Rank (?P<rank>\d{1,6}): ")  # Megatron's assertions say on which rank they failed
 _HEAD = re.compile(r"^\[(?P<index>\d+)\]:$")
@@ -133,10 +154,12 @@ def read(messages: list[LogMessage]) -> Iterator[Fact]:
     messages = attributed(messages)
     went_on: dict[int | None, list[int]] = defaultdict(list)
     ends = _ends_of_tracebacks(messages)
+    ignored, in_threads = _headed(messages, "Exception ignored "), _headed(messages, "Exception in thread ")
     for index, message in enumerate(messages):
         if WENT_ON.search(message.text):
             went_on[message.rank].append(index)
     yield from _progress(messages, went_on)
+    yield from _last_words(messages)
     for index, message in enumerate(messages):
         text = message.text
         if "orchrun" in text or "torch.distributed.elastic" in text or "torch/distributed/run.py" in text:
@@ -158,14 +181,18 @@ def read(messages: list[LogMessage]) -> Iterator[Fact]:
             what, where = unlike.group("what")[:160], message.where.by(rank)
             yield UnlikeModel(rank=rank, what=what, counts=counts, where=where)
             continue
-        if index in ends or _MAY_FAIL.search(text):
-            later = bisect.bisect_right(went_on[message.rank], index)
-            handled = len(went_on[message.rank]) - later >= (1 if message.rank is not None else MANY_STEPS)
-            for fact in _failure(message, ends_traceback=index in ends):
+        if _FINISHED.search(text):
+            yield TrainingEnded(rank=message.rank, where=message.where)
+        if index not in ignored and (index in ends or _MAY_FAIL.search(text)):
+            handled = _is_handled(index, message.rank, went_on)
+            for fact in _failure(message, ends.get(index)):
+                if fact.follows and index in in_threads:
+                    continue  # a connection that a thread of a library lost: the program goes on
                 yield replace(fact, follows=True, is_over=True) if fact.kind == "exception" and handled else fact
 
 
-def _failure(message: LogMessage, *, ends_traceback: bool) -> Iterator[Failure]:
+def _failure(message: LogMessage, frames: str | None) -> Iterator[Failure]:
+    """Yield what failed by a message; `frames` is the traceback that it ends."""
     text, where, rank = message.text, message.where, message.rank
     memory, worker, fault, ours = (
         pattern.search(text) for pattern in (_CUDA_MEMORY, _WORKER_KILLED, _CUDA_FAULT, _OURS)
@@ -208,22 +235,47 @@ def _failure(message: LogMessage, *, ends_traceback: bool) -> Iterator[Failure]:
         rank = rank_ended(text) if rank is None else rank
         yield Failure(kind="exception", what=cuda.group("what").strip(), rank=rank, where=where.by(rank))
     else:
-        yield from _exception(message, ends_traceback=ends_traceback)
+        yield from _exception(message, frames)
 
 
-def _ends_of_tracebacks(messages: list[LogMessage]) -> set[int]:
-    """Return which messages end a traceback: the first line of the rank behind it that is not indented."""
-    found: set[int] = set()
-    opened: dict[tuple[int | None, int | None], int] = {}  # lines since the heading, by rank and process
+def _is_handled(index: int, rank: int | None, went_on: dict[int | None, list[int]]) -> bool:
+    """Whether the job trained on after an error: its rank did, or, where that prints no steps, the others for long.
+
+    What waits in a buffer is printed late: a few steps of others prove nothing.
+    """
+    if rank is not None and not went_on.get(rank):
+        return sum(len(lines) - bisect.bisect_right(lines, index) for lines in went_on.values()) >= _FOR_LONG
+    lines = went_on.get(rank, [])
+    return len(lines) - bisect.bisect_right(lines, index) >= (1 if rank is not None else MANY_STEPS)
+
+
+def _ends_of_tracebacks(messages: list[LogMessage]) -> dict[int, str]:
+    """Return which messages end a traceback, and its frames: the first line of the rank behind it without an indent."""
+    found: dict[int, str] = {}
+    opened: dict[tuple[int | None, int | None], list[str]] = {}  # lines since the heading, by rank and process
     for index, message in enumerate(messages):
         key = message.rank, message.pid
         if message.text.startswith(_TRACEBACK):
-            opened[key] = 0
+            opened[key] = []
         elif key in opened:
             if message.text[:1].isspace():
-                opened[key] += 1
-            elif opened.pop(key):  # an empty traceback is cut off
-                found.add(index)
+                opened[key].append(message.text)
+            elif frames := opened.pop(key):  # an empty traceback is cut off
+                found[index] = "\n".join(frames[-_MOST_FRAMES:])
+    return found
+
+
+def _headed(messages: list[LogMessage], heading: str) -> set[int]:
+    """Return which messages end a traceback under a heading of Python's: of a thread, or of a destructor's error."""
+    found: set[int] = set()
+    opened: set[tuple[int | None, int | None]] = set()
+    for index, message in enumerate(messages):
+        key = message.rank, message.pid
+        if message.text.startswith(heading):
+            opened.add(key)
+        elif key in opened and not message.text[:1].isspace() and not message.text.startswith(_TRACEBACK):
+            opened.remove(key)
+            found.add(index)
     return found
 
 
@@ -233,15 +285,18 @@ def _is_of_others(name: str, told: str) -> bool:
     return name in _NOT_THE_CAUSE or _FOLLOWS.search(told) is not None or waited
 
 
-def _exception(message: LogMessage, *, ends_traceback: bool) -> Iterator[Failure]:
-    match = _ERROR.match(message.text) or (_RAISED.match(message.text) if ends_traceback else None)
+def _exception(message: LogMessage, frames: str | None) -> Iterator[Failure]:
+    match = _ERROR.match(message.text) or (_RAISED.match(message.text) if frames is not None else None)
     if not match:
         return
     told = match.group("text") or ""
     name = match.group("name") or match.group("builtin")
     # a service's error is none of another rank, nor is a file that ends too soon
-    is_own = bool(_OF_A_SERVICE.match(match.group("type"))) or (name == "EOFError" and bool(told))
-    if _SHARED_MEMORY.search(told):
+    taken = _PORT_TAKEN.search(told) is not None
+    is_own = taken or bool(_OF_A_SERVICE.match(match.group("type"))) or (name == "EOFError" and bool(told))
+    not_full = "Too many open files" in told  # the limit of a process, not of /dev/shm
+    on_disk = _WRITES.search(frames or "") is not None and "No space left" in told
+    if _SHARED_MEMORY.search(told) and not on_disk and not not_full:
         what = f"shared memory is full: {told[:80]}"
         yield Failure(kind="host_memory", what=what, rank=message.rank, pid=message.pid, where=message.where)
         return
@@ -257,7 +312,8 @@ def _exception(message: LogMessage, *, ends_traceback: bool) -> Iterator[Failure
         pid=message.pid,
         where=message.where,
         follows=not is_own and _is_of_others(name, told),
-        is_over=name in _SAY_NOTHING,
+        is_over=name in _SAY_NOTHING or (name == "SignalException" and _INTERRUPTED.search(told) is not None),
+        is_general=taken,
     )
 
 
@@ -278,6 +334,19 @@ def _progress(messages: list[LogMessage], went_on: dict[int | None, list[int]]) 
     for (rank, _), (index, busy) in last.items():
         if busy is not None and not any(step > index for step in went_on[rank]):
             yield busy
+
+
+def _last_words(messages: list[LogMessage]) -> Iterator[Busy]:
+    """Yield who was last heard to read its data, and made no step since."""
+    last: dict[int, list[LogMessage]] = defaultdict(list)
+    for message in messages:
+        if message.rank is None or ".cpp:" in message.text[:80]:
+            continue
+        last[message.rank] = [] if WENT_ON.search(message.text) else [*last[message.rank], message][-_MOST_WORDS:]
+    for rank, words in last.items():
+        if told := [message for message in words if _READS.search(message.text)]:
+            what = f"reading of data by rank {rank} ({told[-1].text.strip()[:120]})"
+            yield Busy(rank=rank, what=what, where=told[-1].where)
 
 
 def _code(message: LogMessage) -> Iterator[Fact]:

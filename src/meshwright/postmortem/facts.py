@@ -97,6 +97,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     bus_id: str = ""
     device: int | None = None  # GPU, as its host counts
     follows: bool = False
+    unless_first: bool = False  # and `follows`: not where it is the only one of its kind, on a rank that did not wait
     is_over: bool = False  # it did no harm: the training went on
     is_general: bool = False  # it befell the job, not one of its ranks
     is_summary: bool = False  # a launcher's word at the end: where it stands says nothing of when it was
@@ -258,6 +259,14 @@ class RankIdentity(msgspec.Struct, frozen=True, kw_only=True):
     communicator: str = ""
     communicator_id: str = ""
     ranks: int | None = None
+    joins: bool = False  # the communicator is being made, of `ranks`; whether it was, another line says
+
+
+class Siblings(msgspec.Struct, frozen=True, kw_only=True):
+    """The processes that one launcher started on a host with one command; their numbers grow with the rank."""
+
+    pids: tuple[int, ...]
+    where: Where
 
 
 class CommunicatorCall(msgspec.Struct, frozen=True, kw_only=True):
@@ -320,6 +329,13 @@ class Spoke(msgspec.Struct, frozen=True, kw_only=True):
     """A rank of which anything at all is in the files: it exists."""
 
     rank: int
+    where: Where
+
+
+class TrainingEnded(msgspec.Struct, frozen=True, kw_only=True):
+    """A program's word that its training has come to its end."""
+
+    rank: int | None
     where: Where
 
 
@@ -397,11 +413,13 @@ Fact = (
     | SizesDiffer
     | Fingerprint
     | RankIdentity
+    | Siblings
     | CommunicatorCall
     | LaunchCounts
     | SlowRank
     | WorldSize
     | Spoke
+    | TrainingEnded
     | Environment
     | Torchrun
     | Shortened

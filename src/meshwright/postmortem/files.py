@@ -2,6 +2,7 @@
 
 import gzip
 import os
+import re
 import zlib
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -18,6 +19,16 @@ MOST_BYTES = 64 * 2**20  # of one file; of a larger one the head and the end are
 HEAD_BYTES = 4 * 2**20
 MOST_FILES = 20_000
 _CHUNK_BYTES = 2**20
+_COUNTED = re.compile(
+    r"(?P<head>.*?(?<![a-z])(?:gpu|proc|process|trainer|worker|task|err|out|stderr|stdout)[._-]?)(?P<number>\d{1,4})"
+    r"(?P<tail>(?:\.[a-z]+)*)",
+    re.IGNORECASE,
+)
+_LOCAL_LABEL = re.compile(rb"^\[(?:default|trainer|worker)(\d+)\]:", re.MULTILINE)
+_LABELS_BYTES = 2**16
+_MOST_LABELLED = 256
+_MASTER = re.compile(r"master|chief|launcher|head", re.IGNORECASE)
+_FEW = 2  # files of which none may be left out
 _SKIPPED = {
     *(".html", ".png", ".pt", ".pth", ".bin", ".safetensors", ".so", ".py", ".pyc", ".nsys-rep", ".sqlite", ".zip"),
 }
@@ -64,7 +75,46 @@ def hints_of(files: Sequence[Path]) -> dict[Path, FileHint]:
     if any(len(found) > 1 for found in alike.values()):
         for found in alike.values():
             hints |= {file: replace(hints[file], rank=None, is_local=True) for file in found}
+    for file in _with_local_labels([file for file, hint in hints.items() if hint.rank is None]):
+        hints[file] = replace(hints[file], is_local=True)
+    if not any(hint.rank is not None or hint.is_local for hint in hints.values()):
+        hints |= {file: replace(hints[file], rank=rank, is_guess=True) for file, rank in _guessed(files).items()}
     return hints
+
+
+def _with_local_labels(files: Sequence[Path]) -> set[Path]:
+    """Return the logs whose lines bear one rank of a host (`[default0]:`) that another log's bear too: of two hosts."""
+    seen: dict[bytes, set[Path]] = defaultdict(set)
+    for file in files if 1 < len(files) <= _MOST_LABELLED else ():
+        try:
+            with opened(file) as log:
+                head = log.read(_LABELS_BYTES)
+        except (OSError, InputError):
+            continue  # read again, and refused by name
+        for label in set(_LOCAL_LABEL.findall(head)):
+            seen[label].add(file)
+    return {file for found in seen.values() if len(found) > 1 for file in found}
+
+
+def _guessed(files: Sequence[Path]) -> dict[Path, int]:
+    """Return the ranks of files that are named alike but for a number, one for each from 0 on, one at most left out.
+
+    The folder of a job that has a master as well counts its workers from another rank; several folders of such files
+    count on several hosts.
+    """
+    if any(_MASTER.search(file.name) for file in files):
+        return {}
+    alike: dict[tuple[str, str], dict[Path, int]] = defaultdict(dict)
+    for file in files:
+        if named := _COUNTED.fullmatch(file.name):
+            alike[named["head"].lower(), named["tail"]][file] = int(named["number"])
+    found: dict[Path, int] = {}
+    for numbers in alike.values():
+        size = max(numbers.values()) + 1
+        alone = len({file.parent for file in numbers}) == 1 and len(set(numbers.values())) == len(numbers)
+        if alone and len(numbers) > 1 and size - len(numbers) <= (1 if size > _FEW else 0):
+            found |= numbers
+    return found
 
 
 def content(path: Path) -> list[tuple[int, bytes]]:

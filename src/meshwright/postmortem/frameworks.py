@@ -7,11 +7,11 @@ from .endings import MANY_STEPS, WENT_ON
 from .facts import Absentees, Exit, Fact, Failure, Stalled, StoreWait, WorldSize
 from .lines import LogMessage
 from .names import spelled
-from .world import MOST_RANKS
+from .world import A_HOST, MOST_RANKS
 
 _TELLS = re.compile(
     r"unhealthy|imed out|Failed to meet|ranks: |Missing ranks|Stalled ranks|task:\d|oordination|rendezvous"
-    r"|crashed with exit code|problematic ranks|quorum not ready|died unexpectedly"
+    r"|crashed with exit code|problematic ranks|DeepEP timeout|quorum not ready|died unexpectedly"
 )
 _STALLED = re.compile(
     r"(?<![^\s,:\[\]])(?P<tensor>[^\s,:\[\]]+) \[(?P<which>missing|ready) ranks: (?P<ranks>\d[\d, \n]*)\]?"
@@ -31,6 +31,10 @@ _COMPOSER = re.compile(r"Rank (?P<rank>\d{1,6}) crashed with exit code (?P<code>
 _QUORUM = re.compile(r"quorum not ready, only have (?P<came>\d+) participants, need min_replicas (?P<all>\d+)")
 _UCC = re.compile(
     r"Aborting comms #(?P<seq>\d+) \(op=(?P<operation>\w+)\) due to the problematic ranks: \[(?P<ranks>[\d, ]+)\]"
+)
+# a GPU of DeepEP's waits for the signal of each other on its host: above 0 it has not come
+_DEEPEP = re.compile(
+    r"DeepEP timeout check failed: rank = (?P<rank>\d+), thread = (?P<other>\d+), value = (?P<left>-?\d+)"
 )
 _VLLM = re.compile(r"Worker proc (?P<worker>\S+) died unexpectedly")  # it counts workers of one engine
 _XRT = re.compile(r"Failed to meet rendezvous '(?P<what>[^']*)'")
@@ -73,6 +77,7 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
         yield from _others(message)
     if waits and not any("Thread is unstuck" in message.text for message in messages[waits[-1][0] :]):
         yield from _unfinished(messages, waits)
+    yield from _deepep(messages)
     yield from _unfinished(messages, sorted(stalls.values(), key=lambda pair: pair[0]))
 
 
@@ -115,6 +120,16 @@ def _listed(messages: Sequence[LogMessage], index: int, after: str = "") -> Iter
         if not message.text.strip().startswith("/job:"):
             return
         yield from ((int(found["task"]), message) for found in _TASK.finditer(message.text))
+
+
+def _deepep(messages: Sequence[LogMessage]) -> Iterator[Fact]:
+    """Yield whom DeepEP's ranks wait for; they count on their host, so that in a larger job nobody is named."""
+    waits = [(found, message) for message in messages if (found := _DEEPEP.search(message.text))]
+    late = {int(found["other"]) for found, _ in waits if int(found["left"]) > 0} - {int(f["rank"]) for f, _ in waits}
+    largest = max((message.rank for message in messages if message.rank is not None), default=0)
+    if waits:
+        ranks = tuple(sorted(late)) if largest < A_HOST else ()
+        yield Absentees(ranks=ranks, by="DeepEP", operation="all_to_all", where=waits[-1][1].where)
 
 
 def _others(message: LogMessage) -> Iterator[Fact]:

@@ -8,6 +8,7 @@ from .lines import LogMessage
 
 _TELLS = re.compile(
     r"RankID:|remote rank|rankNum|rankinfo|connect agent|EI00\d\d|error cqe|sync(?:hronize)? timeout|ECC|50705\d"
+    r"|Cluster Exception"
 )
 _SPEAKER = re.compile(r"\(PID:\d+, Device:\d+, RankID:(?P<rank>\d{1,6})\)")
 _NOTIFY = re.compile(r"not received the Notify record from remote rank:? ?\[(?P<remote>\w+)\]")
@@ -24,6 +25,10 @@ _UNLIKE = re.compile(
 )
 _STREAM = re.compile(r"[Ss]tream sync(?:hronize)? timeout")
 _MEMORY = re.compile(r"HBM multi[ -]?bit ECC|multi-?bit ecc|error code (?:is )?:? ?50705[34]", re.IGNORECASE)
+_ELSEWHERE = re.compile(  # what HCCL's heartbeat knows of another device when a wait ends
+    r"Cluster Exception Location\[IP/ID\]:\[(?P<host>[\w.:]+)/(?P<device>\d{1,3})\]"
+    r".*?ExceptionType:\[(?P<what>[^\]]*)\]"
+)
 _SOCKET = re.compile(r"EI0006: .*?(?:socket times out)")
 _BY = "HCCL"
 _NEAR = 8  # messages after the one that names its rank
@@ -65,6 +70,12 @@ def _did_not_connect(ranks: Sequence[int], message: LogMessage, *, known: bool) 
 
 def _of_a_line(text: str, message: LogMessage, rank: int | None) -> Iterator[Fact]:
     where = message.where.by(rank)
+    if other := _ELSEWHERE.search(text):
+        told = other["what"].removesuffix(" Occurred").lower()
+        what = f"HCCL: {told} of device {other['device']} on {other['host']}"
+        kind = "network" if "cqe" in told else "killed"
+        device, host = int(other["device"]), other["host"]
+        yield Failure(kind=kind, what=what, device=device, host=host, where=message.where, is_summary=True)
     if wait := _NOTIFY.search(text):
         group = _GROUP.search(text)
         number = int(wait["remote"]) if wait["remote"].isdecimal() else _UNKNOWN

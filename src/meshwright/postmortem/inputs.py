@@ -17,6 +17,7 @@ from . import (
     kernels,
     launchers,
     nccl,
+    processes,
     ras,
     stacks,
     stragglers,
@@ -35,6 +36,7 @@ from .facts import (
     LaunchCounts,
     NotifyWait,
     RankIdentity,
+    Siblings,
     SizesDiffer,
     Spoke,
     StackTrace,
@@ -46,13 +48,14 @@ from .facts import (
 )
 from .files import content, files_of, hints_of, short_names
 from .lines import FileHint, LogMessage, messages
+from .outlived import without_outlived
 from .position import HangPosition
 from .records import RankFlight
 from .rules import Case, decide
 from .spoken import hang_position as spoken_position
 from .verdict import Verdict
 from .waits import in_records, judged
-from .world import of_real_ranks, ranks_seen
+from .world import of_real_ranks, ranks_seen, world_of
 
 _TROUBLE = (Timeout, Failure, StoreWait, NotifyWait, LaunchCounts, SizesDiffer, Absentees, DesyncReport)
 MOST_DIGITS = 300  # of a number in a log: thousands would be searched for ever, and a float holds 308
@@ -164,10 +167,10 @@ def _of_text(text: str, name: str, order: int, hint: FileHint, first: int) -> li
     found = messages(text, file=name, order=order, hint=hint, first=first)
     facts: list[Fact] = [*watchdog.read(found), *nccl.read(found), *system.read(found), *endings.read(found)]
     facts += [*launchers.read(found), *frameworks.read(found), *batch.read(found), *hccl.read(found)]
-    facts += [*ras.read(found), *stragglers.read(found)]
+    facts += [*ras.read(found), *stragglers.read(found), *processes.read(found)]
     if "most recent call first" in text or "Thread " in text:
         facts += stacks.read(found, hint, Path(name).name)
-    return [*facts, *_spoken(found)]
+    return [*without_outlived(facts, found), *_spoken(found)]
 
 
 def _real(facts: Sequence[Fact]) -> list[Fact]:
@@ -202,7 +205,8 @@ def _of_last_attempt(facts: list[Fact]) -> list[Fact]:
 
 
 def _with_ranks(facts: list[Fact]) -> list[Fact]:
-    """Return the facts, stacks that name a process only with the rank that NCCL or torchrun says it is."""
+    """Return the facts, stacks of a process with the rank that NCCL, torchrun or a table of `ps` gives it."""
+    facts = [*facts, *_in_order(facts)]
     ranks = {identity.pid: identity.rank for identity in of(facts, RankIdentity) if identity.pid is not None}
     return [
         msgspec.structs.replace(fact, rank=ranks[fact.pid])
@@ -210,6 +214,22 @@ def _with_ranks(facts: list[Fact]) -> list[Fact]:
         else fact
         for fact in facts
     ]
+
+
+def _in_order(facts: list[Fact]) -> list[RankIdentity]:
+    """Return the ranks of the processes that one launcher started, all ranks of the job, in the order of their numbers.
+
+    Not where any of them is known otherwise, or the job has more ranks than these.
+    """
+    tables = {fact.pids: fact for fact in of(facts, Siblings)}
+    world, largest = world_of(facts), max(ranks_seen(facts), default=-1)
+    if len(tables) != 1:
+        return []
+    pids, table = next(iter(tables.items()))
+    known = {identity.pid for identity in of(facts, RankIdentity)}
+    if known & set(pids) or world not in {None, len(pids)} or largest >= len(pids):
+        return []
+    return [RankIdentity(rank=rank, pid=pid, where=table.where) for rank, pid in enumerate(pids)]
 
 
 def _of_environment(facts: list[Fact]) -> list[Fact]:

@@ -8,8 +8,8 @@ import re
 import signal as signal_module
 from collections.abc import Iterator, Sequence
 
-from .facts import Environment, Exit, Fact, Failure, RankIdentity
-from .lines import LogMessage
+from .facts import Environment, Exit, Fact, Failure, RankIdentity, Spoke, WorldSize
+from .lines import RAY_RANK, LogMessage
 
 _TELLS = re.compile(
     r"exitcode: |return code = |Child process with PID|noticed that|exited with non-zero|BAD TERM|MPI_ABORT was"
@@ -49,7 +49,21 @@ _SPAWN = re.compile(r"process (?P<local>\d+) terminated with (?:signal (?P<name>
 _CALLED = re.compile(r"died with <Signals\.SIG\w+: (?P<signal>\d+)>")
 _OF_A_LINE = (_LIGHTNING, _DEEPSPEED, _MPICH, _SPAWN, _CALLED)
 _DAEMON = re.compile(r"Remote daemon: \S+ on node (?P<host>\S+)")
+# what programs print of themselves when they begin: that a rank exists
+_BEGAN = re.compile(r"(?:distributed init \(rank |\bProcess rank: )(\d{1,6})\b")
 _ENVIRONMENT = re.compile(r"(?<![A-Z_])RANK=(?P<rank>\d{1,6})\b.*?(?<![A-Z_])WORLD_SIZE=(?P<world>\d{1,6})\b")
+# torchrun's agent ends what is left of its host's ranks, by their processes; DeepSpeed's ends all
+_CLOSES = re.compile(
+    r"(?: (?P<agent>\d+) \S+\] )?(?:Sending process (?P<pid>\d+) closing signal|Killing subprocess (?P<killed>\d+))"
+)
+_COMMAND = re.compile(
+    r"(?:\btorchrun|torch\.distributed\.(?:run|launch)|\baccelerate launch|\bdeepspeed|\bmpirun|\bhorovodrun)\b"
+    r"(?P<options>(?: +-\S+(?:[ =][^- ]\S*)?)+)"
+)
+_AGENT = re.compile(r"^[EW]\d{4} [\d:.]+ (\d+) ")
+_PER_HOST = re.compile(r" --(?:nproc[_-]per[_-]node|num_gpus)[= ](\d{1,4})\b")
+_HOSTS = re.compile(r" --(?:nnodes|num_nodes)[= ](\S+)")
+_IN_ALL = re.compile(r" (?:--num_processes|-np|-n)[= ](\d{1,6})\b")
 _PID = re.compile(r"\bpid[=:] ?(\d+)")
 _IP = re.compile(r"^\s*ip: (?P<host>[\w.:-]+)$")
 _RAY_WORKER = re.compile(r"Worker IP address: (?P<host>[\w.:-]+) .*?Worker PID: (?P<pid>\d+)")
@@ -60,21 +74,55 @@ _QUOTES = "=> \t"
 def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
     """Yield what launchers say of ended processes in the messages of one file."""
     yield from _workers(messages)
+    yield from _sizes(messages)
     for index, message in enumerate(messages):
         text = message.text
         if "RANK=" in text and (set_ := _ENVIRONMENT.search(text)) and int(set_["rank"]) < int(set_["world"]):
             local = "LOCAL_RANK=" in text
             yield Environment(number=int(set_["rank"]), world=int(set_["world"]), has_local=local, where=message.where)
+        if "rank" in text and (began := _BEGAN.search(text)):
+            yield Spoke(rank=int(began[1]), where=message.where)
+        if "world_rank=" in text and (listed := RAY_RANK.search(text)):
+            rank, where = int(listed["rank"]), message.where
+            yield RankIdentity(rank=rank, host=listed["ip"], pid=int(listed["pid"]), where=where)
         if not _TELLS.search(text):
             continue
         if "noticed that" in text or "exited with non-zero" in text or "BAD TERM" in text or "MPI_ABORT" in text:
             yield from _mpi(message, messages[index : index + _SPREAD])
         elif _RAY_MEMORY.search(text) or _RAY_DIED.search(text):
-            yield from _ray(message, messages[index : index + _SPREAD])
+            before, after = messages[max(0, index - _SPREAD) : index][::-1], messages[index : index + _SPREAD]
+            # an actor's error says who it was, and then why it died
+            yield from _ray(message, [*before, *after] if "actor is dead" in text else [*after, *before])
         elif "lost communication with a remote daemon" in text or _RAY_NODE.search(text):
             yield from _node(message, messages[index : index + _SPREAD])
         else:
             yield from _of_a_line(message, text)
+
+
+def _sizes(messages: Sequence[LogMessage]) -> Iterator[WorldSize]:
+    """Yield how many ranks there are, or at least: by a launcher's command, by the processes that torchrun ends."""
+    ended: dict[tuple[int | None, str | None], set[int]] = {}
+    for message in messages:
+        text, where = message.text, message.where
+        if ("Sending process" in text or "Killing sub" in text) and (closed := _CLOSES.search(text)):
+            ended.setdefault((where.attempt, closed["agent"]), set()).add(int(closed["pid"] or closed["killed"]))
+        elif "failed (exitcode" in text and (failed := _ELASTIC.search(text)):
+            agent = _AGENT.search(text)
+            ended.setdefault((where.attempt, agent[1] if agent else None), set()).add(int(failed["pid"]))
+        elif " -" in text and (command := _COMMAND.search(text)) and (ranks := _started_by(command["options"])):
+            yield WorldSize(ranks=ranks, where=where)
+    if ended and messages:
+        yield WorldSize(ranks=max(map(len, ended.values())), where=messages[0].where)
+
+
+def _started_by(options: str) -> int:
+    """Return the ranks that a launcher's options ask for, 0 where they do not say it."""
+    if in_all := _IN_ALL.search(options):
+        return int(in_all[1])
+    per_host, hosts = _PER_HOST.search(options), _HOSTS.search(options)
+    if not per_host or (hosts and not hosts[1].isdecimal()) or (not hosts and "--hostfile" in options):
+        return 0
+    return int(per_host[1]) * int(hosts[1] if hosts else 1)
 
 
 def _workers(messages: Sequence[LogMessage]) -> Iterator[RankIdentity]:
@@ -120,17 +168,20 @@ def _mpi(message: LogMessage, following: Sequence[LogMessage]) -> Iterator[Fact]
         yield _exit(message, found)
 
 
-def _ray(message: LogMessage, following: Sequence[LogMessage]) -> Iterator[Fact]:
-    pid = next((int(found[1]) for line in following if (found := _PID.search(line.text))), message.pid)
-    host = next((found["host"] for line in following if (found := _IP.match(line.text))), message.host)
-    if worker := next((found for line in following if (found := _RAY_WORKER.search(line.text))), None):
+def _ray(message: LogMessage, around: Sequence[LogMessage]) -> Iterator[Fact]:
+    """Read the end of a worker, with its process in the first of the lines around that names one."""
+    pid = next((int(found[1]) for line in around if (found := _PID.search(line.text))), message.pid)
+    host = next((found["host"] for line in around if (found := _IP.match(line.text))), message.host)
+    if worker := next((found for line in around if (found := _RAY_WORKER.search(line.text))), None):
         pid, host = int(worker["pid"]), worker["host"]
     if _RAY_MEMORY.search(message.text):
         what = "Ray killed a worker, for the memory of its node ran low"
         yield Failure(kind="host_memory", what=what, pid=pid, host=host, where=message.where)
     else:
         what = "the process of a Ray worker ended unexpectedly: killed, out of memory or crashed"
-        yield Failure(kind="killed", what=what, pid=pid, host=host, where=message.where, follows=True)
+        yield Failure(
+            kind="killed", what=what, pid=pid, host=host, where=message.where, follows=True, unless_first=True
+        )
 
 
 def _node(message: LogMessage, following: Sequence[LogMessage]) -> Iterator[Fact]:

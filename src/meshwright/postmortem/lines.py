@@ -6,7 +6,7 @@ A message keeps the number of the line that it began on, and what its prefix say
 import functools
 import itertools
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import PurePath
 
 import msgspec
@@ -24,12 +24,15 @@ _JOURNAL = re.compile(  # journalctl of a unit that runs a launcher; what others
     r" (?!kernel|slurm|kubelet|systemd|containerd)[\w./@-]+\[\d+\]: ?"
 )
 _QUOTE = re.compile(r"^ {0,3}> ?")
+_NUMBERED = re.compile(r"^ *(?:\[(?P<inside>\d{1,7})\](?: |$)|(?P<bare>\d{1,7})(?:(?P<task>:) ?|\| ?|\t|  ))")
+_FEW_LINES = 6  # whose numbers may grow by chance
+_FEW_TASKS = 64  # of srun, which may print one line each in their order
 _POD = re.compile(r"^\[pod/(?P<pod>[^/\]]+)/[^\]]*\] ")
 _RAY = re.compile(
     r"^\((?P<actor>[\w.<>:]+)(?:[(\[]rank=(?P<rank>\d+)[)\]])?(?: pid=(?P<pid>\d+)|(?<=raylet))"
     r"(?:, ip=(?P<ip>[\w.:-]+))?\) ?"
 )
-_SRUN = re.compile(r"^ *(?P<task>\d{1,6}): ?")
+_SRUN = re.compile(r"^ *(?P<task>\d{1,6}):(?: |$)")  # a clock's hour has no space behind it
 _MPI = re.compile(  # Open MPI's [1,3], PRRTE's [job@1,3], SageMaker's [1,mpirank:3,algo-1], horovodrun's [3]
     r"^\[(?:[\w.@-]+,(?:mpirank:)?)?(?P<rank>\d+)(?:,[\w.-]+)?\]<(?:stdout|stderr)>: ?"
 )
@@ -52,13 +55,28 @@ _PREFIXES = (  # in the order in which launchers put them around each other, and
     (_RELAYED, _LETTERS + _DIGITS),
     *((_ROLE, "["), (_HOST, _LETTERS + _DIGITS), (_STAMPED, f"[{_DIGITS}"), (_RAY, "(")),
 )
+RAY_RANK = re.compile(r"\bip=(?P<ip>[\w.:-]+), pid=(?P<pid>\d+)\) world_rank=(?P<rank>\d{1,6})\b")  # Ray Train's list
+_AGENT = re.compile(r"torchrun|torch[./]distributed[./](?:elastic|run)\b")
+_PLACE = re.compile(r"\[Rank (\d{1,6})\]")
 _GLUED = re.compile(
-    r"(?<=\S)(?=\[rank\d+\]:)|(?<=\S)(?<!\]:)(?=\[[EWIF]\d{0,4} ?[\d:. ]*ProcessGroup)"
+    r"(?<=\S)(?<!\]:)(?=\[rank\d+\]:)|(?<=\S)(?<!\]:)(?=\[[EWIF]\d{0,4} ?[\d:. ]*ProcessGroup)"
     r"|(?<=\S)(?=\[[EWIF] ProcessGroup)"
 )
 _RANK = re.compile(r"^\[rank(?P<rank>\d+)\](?::\s?|\s+)")  # torch's own has a colon, a program's often none
 # what a viewer that we do not know puts before a line: one word
 _SHORT = re.compile(r"^(?:\[[^\[\]\s]{1,40}\]|[\w./:-]{1,64}(?: +\|)?) +(?=\[rank\d+\]:)")
+_LEVEL = r"(?:DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FATAL)"
+_BEFORE = (  # what a program's own log puts before the rank: a clock, a level, a name in hexadecimal, words in brackets
+    rf"(?:\[?{_STAMP}\]?|\[?{_LEVEL}\]?|[0-9a-f]{{6,40}}|[\w.]+(?= - | \| )"
+    r"|\[(?![^\]]*(?:\.cpp|\brank))[^\[\]]{1,60}\])[ |:-]*"
+)
+# c10d's own `[Rank 3]` is no label: it counts inside a group
+_LABEL = re.compile(
+    rf"^(?:{_BEFORE}){{0,4}}"
+    r"(?:[\[(]rank[ =:_-]?(?P<rank>\d{1,6})[\])]|rank[ =:_-]?(?P<bare>\d{1,6})(?= ?\||:| - ))"
+    rf"(?!.*(?:atchdog|NCCL|ollective|onitoredBarrier))[ |:-]*(?:{_LEVEL}\b[ |:-]*)?",
+    re.IGNORECASE,
+)
 _C10D_TIME = re.compile(r"\[[EWIF](?P<month>\d{1,2}?)(?P<day>\d{2}) (?P<clock>\d\d:\d\d:\d\d(?:\.\d+)?)")
 _ISO_TIME = re.compile(r"\d{4}-(?P<month>\d\d)-(?P<day>\d\d)[T_ ](?P<clock>\d\d:\d\d:\d\d(?:[.,]\d+)?)")
 _SYSLOG_TIME = re.compile(
@@ -78,11 +96,14 @@ _WHOLE = re.compile(
     r"Work\w*CCL\([^)]*\(ms\)=\d+\) ran for \d+ milliseconds"
     r"|last enqueued(?: NCCL)? work: -?\d+.*?last completed(?: NCCL)? work: -?\d+"
     r"|Xid \(PCI:[\w:.]+\): \d+|Killed process \d+ \(|out of memory\. Tried to allocate"
-    r"|failed to pass monitoredBarrier in \d+ ms|opCount \w+ .*?comm 0x\w+",
+    r"|failed to pass monitoredBarrier in \d+ ms|opCount \w+ .*?comm 0x\w+"
+    r"|is running (?:inconsistent )?collective: Coll.*? but Rank \d+ is running .*?OpType=\w+"
+    r"|watchdog got stuck for \d+ ?(?:milli)?seconds",
     re.IGNORECASE,
 )
 _OPENED = re.compile(
-    r"Work\w*CCL\(|Watchdog|watchdog at|dump signal|Xid|opCount|monitoredBarr|oom_memcg", re.IGNORECASE
+    r"Work\w*CCL\(|Watchdog|watchdog at|dump signal|Xid|opCount|monitoredBarr|oom_memcg|mismatch between coll",
+    re.IGNORECASE,
 )
 _CUT = re.compile(r"(?:(?:(?:caught )?collective )?operation )?(?:timeout: )?Work\w*CCL\(")  # off its watchdog
 MOST_CHARACTERS = 16_384  # of a line that are read; what is longer is data, not a message
@@ -111,6 +132,7 @@ class FileHint(msgspec.Struct, frozen=True):
     attempt: int | None
     host: str
     is_local: bool = False  # the path counts ranks on one of several hosts: no prefix of a launcher does better
+    is_guess: bool = False  # the number in the name is a rank's because there is one file for each number
 
 
 def hint_of(path: PurePath) -> FileHint:
@@ -132,6 +154,8 @@ def messages(text: str, *, file: str, order: int, hint: FileHint, first: int = 1
     found = list(_messages(text, file=file, order=order, hint=hint, first=first))
     prefixed = {message.rank for message in found if message.rank is not None}
     of_file = hint.rank
+    if hint.is_guess and (any(place != str(hint.rank) for place in _places(found)) or _has_agent(found)):
+        of_file = None
     if (hint.rank is not None or hint.is_local) and prefixed:  # the folders of torchrun count on each host from 0
         of_file = prefixed.pop() if len(prefixed) == 1 else None
     of_process = {
@@ -139,24 +163,80 @@ def messages(text: str, *, file: str, order: int, hint: FileHint, first: int = 1
         for message in found
         if message.pid is not None and message.rank is not None
     }
-    return [_attributed(message, of_file, of_process, is_local=hint.is_local) for message in found]
+    of_process |= _ranks_of_ray(found)
+    labels = _Labels(found, is_local=hint.is_local)
+    return [_attributed(message, of_file, of_process, labels) for message in found]
+
+
+class _Labels:
+    """What the numbers of tasks and of ranks on a host, in front of lines, mean as ranks of the job.
+
+    They are the ranks themselves unless some line shows both and they differ: a task may be the agent of a host, and
+    each host counts its ranks from 0. Then a number is the one rank that it was seen with, if any.
+    """
+
+    def __init__(self, found: Sequence[LogMessage], *, is_local: bool) -> None:
+        spoken = [message for message in found if message.rank is not None]
+        self._tasks = self._seen((message.task, message.rank) for message in spoken)
+        self._locals = self._seen((_local(message), message.rank) for message in spoken)
+        self._is_task = all(message.task in {None, message.rank} for message in spoken)
+        self._is_local = not is_local and all(message.local_rank in {None, message.rank} for message in spoken)
+
+    @staticmethod
+    def _seen(pairs: Iterable[tuple[object, int | None]]) -> dict[object, set[int | None]]:
+        seen: dict[object, set[int | None]] = {}
+        for label, rank in pairs:
+            seen.setdefault(label, set()).add(rank)
+        return seen
+
+    def rank_of(self, message: LogMessage) -> int | None:
+        """Return the rank that the labels of a message without one lead to."""
+        for label, seen, number, is_rank in (
+            (message.task, self._tasks, message.task, self._is_task),
+            (_local(message), self._locals, message.local_rank, self._is_local),
+        ):
+            if number is not None and (is_rank or len(seen.get(label, ())) == 1):
+                return number if is_rank else next(iter(seen[label]))
+        return None
+
+
+def _local(message: LogMessage) -> tuple[str, int | None, int | None]:
+    return message.host, message.task, message.local_rank
+
+
+def _has_agent(found: Sequence[LogMessage]) -> bool:
+    """Whether the launcher of a host's ranks writes into a log, which is then the host's."""
+    return any("torch" in message.text and _AGENT.search(message.text) for message in found)
+
+
+def _places(found: Sequence[LogMessage]) -> set[str]:
+    """Return the places that c10d's lines name, inside a group, where no prefix says who speaks."""
+    rows = (message.text[:160] for message in found if message.rank is None and ".cpp:" in message.text[:80])
+    return {place[1] for row in rows if (place := _PLACE.search(row))}
+
+
+def _ranks_of_ray(found: Sequence[LogMessage]) -> dict[tuple[str, int], int]:
+    """Return the ranks that Ray Train's list gives to processes; Ray leaves the address of its own host out."""
+    listed = [told for message in found if "world_rank=" in message.text and (told := RAY_RANK.search(message.text))]
+    pids = [told["pid"] for told in listed]
+    ranks = {(told["ip"], int(told["pid"])): int(told["rank"]) for told in listed}
+    return ranks | {("", int(told["pid"])): int(told["rank"]) for told in listed if pids.count(told["pid"]) == 1}
 
 
 def _attributed(
-    message: LogMessage, of_file: int | None, of_process: dict[tuple[str, int], int], *, is_local: bool
+    message: LogMessage, of_file: int | None, of_process: dict[tuple[str, int], int], labels: _Labels
 ) -> LogMessage:
     if message.rank is not None:
         return message
     rank = of_process.get((message.host, message.pid)) if message.pid is not None else None
     rank = of_file if rank is None else rank
-    rank = message.task if rank is None else rank
-    rank = message.local_rank if rank is None and not is_local else rank
+    rank = labels.rank_of(message) if rank is None else rank
     return message if rank is None else replace(message, rank=rank, where=message.where.by(rank))
 
 
 def _messages(text: str, *, file: str, order: int, hint: FileHint, first: int) -> Iterator[LogMessage]:
-    rows = _unquoted(list(_rows(text, first)))
-    tasks = _is_labelled([_SRUN.match(row) for _, row in rows])
+    rows = _unnumbered(_unquoted(list(_rows(text, first))))
+    tasks = _is_labelled([_SRUN.match(_inner(row)) for _, row in rows])
     named = [] if tasks else [_POD_NAME.match(row) for _, row in rows]
     hosts: dict[int, str] = {}
     # "step10:" is no host: hosts come again
@@ -165,6 +245,7 @@ def _messages(text: str, *, file: str, order: int, hint: FileHint, first: int) -
         rows = [
             (number, row[label.end() :] if label else row) for (number, row), label in zip(rows, named, strict=True)
         ]
+        tasks = _is_labelled([_SRUN.match(row) for _, row in rows])
     attempt = hint.attempt
 
     @functools.cache  # asked for around wrapped rows alone
@@ -214,6 +295,25 @@ def _unquoted(rows: list[tuple[int, str]]) -> list[tuple[int, str]]:
         return rows
     indent = min((len(row) - len(row.lstrip(" ")) for _, row in rows), default=0)
     return [(number, row[indent:]) for number, row in rows] if indent else rows
+
+
+def _unnumbered(rows: list[tuple[int, str]]) -> list[tuple[int, str]]:
+    """Return the rows without the numbers of lines that a viewer put before them, each one more than the last."""
+    labels = [_NUMBERED.match(row) for _, row in rows]
+    numbers = [int(label["inside"] or label["bare"]) for label in labels if label]
+    steps = sum(second - first == 1 for first, second in itertools.pairwise(numbers))
+    few = _FEW_TASKS if any(label and label["task"] for label in labels) else _FEW_LINES
+    if len(numbers) < max(few, len(rows) // 2) or steps < 0.9 * (len(numbers) - 1):
+        return rows
+    return [(number, row[label.end() :] if label else row) for (number, row), label in zip(rows, labels, strict=True)]
+
+
+def _inner(row: str) -> str:
+    """Return a row without what is put around srun's labels."""
+    for pattern in (_JOURNAL, _CONTAINER, _POD, _KUBECTL):
+        if found := pattern.match(row):
+            row = row[found.end() :]
+    return row
 
 
 def _is_labelled(labels: list[re.Match[str] | None]) -> bool:
@@ -315,11 +415,13 @@ def _message(
     while match:
         text = text[match.end() :]
         match = _RANK.match(text)
+    time_s = time_of(stamp or text, text)
+    # where the file is one rank's, another in front of its lines is spoken of
+    if rank is None and hint.rank is None and "ank" in text[:128].lower() and (label := _LABEL.match(text)):
+        rank, text = int(label["rank"] or label["bare"]), text[label.end() :]
     return LogMessage(
         text=text,
-        where=Where(
-            file, number, raw.strip()[:400], time_of(stamp or text, text), attempt, order, rank, stamp.endswith("Z")
-        ),
+        where=Where(file, number, raw.strip()[:400], time_s, attempt, order, rank, stamp.endswith("Z")),
         rank=rank,
         task=_number(found.get("task")),
         local_rank=_number(found.get("local")) if found.get("role") in {"default", "trainer", "worker"} else None,

@@ -20,12 +20,12 @@ _CALL = re.compile(
     r".*?comm (?P<comm>0x\w+)(?: \[nranks=(?P<ranks>\d+)\])?(?:.*? globalrank (?P<rank>\d{1,6}))?"
 )
 _BODY = re.compile(
-    r"NCCL WARN (?P<rest>.*)|^(?P<bare>Cuda failure (?:\d+ )?'.*|socketStartConnect: .*|Duplicate GPU .*)"
+    r"NCCL WARN (?P<rest>.*)|^(?P<bare>(?:Cuda|HIP) failure:? (?:\d+ )?'.*|socketStartConnect: .*|Duplicate GPU .*)"
 )
 _COMPLETION = re.compile(
     r"NET/IB\S*? ?: ?Got completion (?:from peer (?P<peer>[\w.:%\[\]-]+?)(?:<\d+>)? )?with"
-    r" (?:status=|error )(?P<status>\d+)"
-    r"(?:.*?vendor err (?P<vendor>\d+))?"
+    r" (?:status=|error )(?:[A-Z_]+\()?(?P<status>\d+)"  # NCCL 2.27 and later name it
+    r"(?:.*?vendor[ _]err[ =](?P<vendor>\d+))?"
 )
 _ASYNC = re.compile(r"NET/IB\S* ?: (?:\S+ )?Got async (?:error )?(?:fatal )?event ?: (?P<what>[\w ]+)")
 _LINK = re.compile(
@@ -40,10 +40,11 @@ _FABRIC = re.compile(
     r"|Couldn't \w+|failed: \w+|Unable to \w+|Unexpected number of remote \w+).*)"
 )
 _GPU_LOST = re.compile(
-    r"Cuda failure (?:\d+ )?'(?P<what>uncorrectable ECC[^']*|[^']*hardware error|[^']*ECC[^']*)'", re.IGNORECASE
+    r"(?:Cuda|HIP) failure:? (?:\d+ )?'(?P<what>uncorrectable ECC[^']*|[^']*hardware error|[^']*ECC[^']*)'",
+    re.IGNORECASE,
 )
-_OUT_OF_MEMORY = re.compile(r"Cuda failure (?:\d+ )?'out of memory'")
-_CUDA = re.compile(r"Cuda failure (?:\d+ )?'(?P<what>[^']+)'")
+_OUT_OF_MEMORY = re.compile(r"(?:Cuda|HIP) failure:? (?:\d+ )?'out of memory'")
+_CUDA = re.compile(r"(?:Cuda|HIP) failure:? (?:\d+ )?'(?P<what>[^']+)'")
 _ENDING = "driver shutting down"  # what CUDA says in a process that is being ended
 _MISMATCH = re.compile(r"Mismatched collective detected.*?rank (?P<rank>\d+)")
 _SIZES = re.compile(
@@ -133,6 +134,7 @@ def _identity(init: re.Match[str], host: str, pid: int, device: int, message: Lo
         communicator=init.group("comm") or "",
         communicator_id=init.group("id") or "",
         ranks=ranks,
+        joins="Init START" in init.group(0),
         where=message.where.by(rank),
     )
 

@@ -7,6 +7,8 @@ from .facts import Fact, GroupName, NotifyWait, of
 from .position import HangPosition
 from .world import world_of
 
+_OF_ALL = "hccl_world_group"
+
 
 def by_notify(facts: list[Fact]) -> HangPosition | None:
     """Return who is waited for and does not say that it waits; None where nobody waits.
@@ -49,9 +51,11 @@ def _rank_of(wait: NotifyWait, world: int | None, known: Mapping[int | None, int
     """
     if wait.remote is None or wait.size is None:
         return wait.remote
-    if wait.size == world:
+    if wait.size == world or wait.group.startswith(_OF_ALL):
         return wait.remote
     if wait.remote in known:
         return known[wait.remote]
+    if len(known) > 1 and wait.remote < wait.size and all(place == rank for place, rank in known.items()):
+        return wait.remote
     around = (wait.remote - 1, wait.remote + 1)
     return wait.remote if all(known.get(place) == place for place in around) else None

@@ -1,7 +1,7 @@
 """Pods of Kubernetes: which one a line is about, and the rank that its description gives it."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -10,7 +10,11 @@ from .lines import LogMessage
 _NAME = re.compile(r"^Name:\s+(?P<pod>[a-z0-9][\w.-]*)\s*$")  # kubectl describe pod: one begins
 _RANK = re.compile(r"^\s+RANK:\s+(?P<rank>\d{1,6})\s*$")
 _SEVERAL = re.compile(r"^\s+(?:\S*NPROC_PER_NODE:\s+(?!1\s*$)|(?:nvidia|amd)\.com/gpu:\s+(?!1\s*$)\d)")
-_OBJECT = re.compile(r"\bpod/(?P<pod>[a-z0-9][\w.-]*)")  # of an event
+_OBJECT = re.compile(  # of an event, or a row of kubectl get pods
+    r"\bpod/(?P<pod>[a-z0-9][\w.-]*)|^(?:[a-z0-9][\w.-]* +)?(?P<row>[a-z0-9][\w.-]*) +\d+/\d+ +\w+"
+)
+_NUMBERED = re.compile(r"(?P<job>.*?)(?P<number>\d+)")
+_ENOUGH = 2  # pods whose logs show how their numbers go with ranks
 
 
 class Pod(NamedTuple):
@@ -21,9 +25,27 @@ class Pod(NamedTuple):
 
 
 def pod_of_event(text: str) -> Pod:
-    """Return the pod that an event names."""
+    """Return the pod that an event names, or a row of a table of pods."""
     name = _OBJECT.search(text)
-    return Pod(name["pod"]) if name else Pod()
+    return Pod(name["pod"] or name["row"]) if name else Pod()
+
+
+def rank_among(pod: str, ranks: Mapping[str, set[int]]) -> int | None:
+    """Return the rank of a pod by those of its siblings, `ranks` by the names of the pods with a log; None for unknown.
+
+    Where the number in the names of at least two grows with their one rank, it does so for all.
+    """
+    own = _NUMBERED.fullmatch(pod)
+    if own is None:
+        return None
+    apart = {
+        min(spoke) - int(other["number"]) if len(spoke) == 1 else None
+        for name, spoke in ranks.items()
+        if (other := _NUMBERED.fullmatch(name)) and other["job"] == own["job"]
+    }
+    known = sum(1 for name in ranks if (other := _NUMBERED.fullmatch(name)) and other["job"] == own["job"])
+    step = apart.pop() if len(apart) == 1 and known >= _ENOUGH else None
+    return None if step is None else int(own["number"]) + step
 
 
 def described_pods(messages: Sequence[LogMessage]) -> dict[int, Pod]:

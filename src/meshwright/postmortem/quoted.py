@@ -1,4 +1,4 @@
-"""Errors of one rank that others print: those of a checkpoint (torch's DCP), of a worker (Ray Train)."""
+"""Errors of one rank that others print: of a checkpoint (torch's DCP), a worker (Ray Train), a spawned process."""
 
 import re
 from collections.abc import Sequence
@@ -6,25 +6,30 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from .lines import LogMessage
+from .world import A_HOST
 
 _HEAD = re.compile(
     r"^Traceback \(most recent call last\): \(RANK (?P<rank>\d{1,6})\)|^\[Rank (?P<ranks>[\d, ]+) Error Snippet\]"
+    r"|^-- Process (?P<spawned>\d{1,6}) terminated with the following error:"  # torch.multiprocessing.spawn
 )
 _PLAIN = re.compile(r"^Traceback \(most recent call last\):\s*$")
-_TELLS = ("(RANK ", "Error Snippet]")
+_TELLS = ("(RANK ", "Error Snippet]", "-- Process ")
 
 
 def attributed(messages: Sequence[LogMessage]) -> list[LogMessage]:
     """Return the messages; one that quotes another rank's traceback is that rank's, of several ranks nobody's."""
     if not any(sign in message.text for message in messages for sign in _TELLS):
         return list(messages)
+    alone = _is_one_host(messages)
     found = []
     quoted: dict[tuple[int | None, int | None], tuple[int | None, bool]] = {}  # by speaker: whose, and after its head
     for message in messages:
         key = message.rank, message.pid
         if head := _HEAD.match(message.text):
-            ranks = [head["rank"]] if head["rank"] else head["ranks"].split(",")
-            quoted[key] = int(ranks[0]) if len(ranks) == 1 else None, head["rank"] is not None
+            one = head["rank"] or head["spawned"]
+            ranks = [one] if one else head["ranks"].split(",")
+            known = len(ranks) == 1 and (alone or not head["spawned"])
+            quoted[key] = int(ranks[0]) if known else None, head["rank"] is not None
         elif key in quoted:
             rank, begun = quoted[key]
             if _PLAIN.match(message.text) and not begun:
@@ -35,3 +40,9 @@ def attributed(messages: Sequence[LogMessage]) -> list[LogMessage]:
             continue
         found.append(message)
     return found
+
+
+def _is_one_host(messages: Sequence[LogMessage]) -> bool:
+    """Whether nothing shows more than one host: a spawned process is then the rank of its number."""
+    largest = max((message.rank for message in messages if message.rank is not None), default=0)
+    return largest < A_HOST and len({message.host for message in messages if message.host}) < 2

@@ -7,7 +7,19 @@ import msgspec
 from .calls import Group
 from .causes import Cause, least_evidence
 from .evidence import in_time
-from .facts import Busy, CodeFrame, Fact, Heartbeat, KernelTimes, Shortened, SlowRank, StackTrace, Where, of
+from .facts import (
+    Busy,
+    CodeFrame,
+    Fact,
+    Heartbeat,
+    KernelTimes,
+    Shortened,
+    SlowRank,
+    StackTrace,
+    TrainingEnded,
+    Where,
+    of,
+)
 from .position import HangPosition
 from .standing import by_kernels, by_stacks, stand_of
 from .stragglers import by_stragglers
@@ -236,8 +248,8 @@ def _time_limit(case: Case) -> Verdict | None:
 
 def _consequence(case: Case) -> Verdict | None:
     notice = least_evidence(case.facts) if case.position is None else None
-    if notice is None:
-        return None
+    if notice is None or (of(case.facts, TrainingEnded) and not notice.is_general):
+        return None  # the connections of a job that has finished break one after the other
     kind: Kind = notice.kind  # type: ignore[assignment]  # readers write a verdict's kinds
     missing = ("what came before it: this usually follows from a fault elsewhere, in the log of another rank",)
     return _verdict(kind, notice.what, position=None, lines=(notice.where,), unknown=True, missing=missing)

@@ -11,7 +11,7 @@ from .pods import Pod, described_pods, pod_of_event
 from .world import MOST_RANKS
 
 _KILLED = re.compile(r"Killed process (?P<pid>\d+) \((?P<name>[^)]*)\).*?anon-rss:(?P<kb>\d+)kB")
-_OOM_TASK = re.compile(r"oom-kill:.*?\bpid=(?P<pid>\d+)")
+_OOM_TASK = re.compile(r"oom-kill:(?:.*?\btask=(?P<name>[^,]+))?.*?\bpid=(?P<pid>\d+)")
 _XID = re.compile(r"NVRM: Xid \(PCI:(?P<bus>[\w:.]+)\): (?P<xid>\d+)(?:, pid='?(?P<pid>\d+|<unknown>)'?)?(?P<rest>.*)")
 _RECOVERED = re.compile(r"recovery action changed from .*? to 0x0")
 _EARLIER_XID = re.compile(r"caused by previous Xid (\d+)")
@@ -83,11 +83,13 @@ _SLURM_END = re.compile(
 _NODE_FAILED = re.compile(r"(?:srun: error: Node failure on|error: Node failure on) (?P<host>\S+)", re.IGNORECASE)
 _EVICTED = re.compile(r"The node was low on resource: (?P<what>[\w-]+)")
 _KUBERNETES = re.compile(
-    r"(?P<what>\bEvicted\b|\bPreempt(?:ed|ing)\b|NodeNotReady|Node is not ready|TaintManagerEviction|NodeShutdown"
-    r"|node shutdown|NodeLost|failed liveness probe)"
+    r"(?P<what>\b[Ee]victed\b|\bEvict\b|\bPreempt(?:ed|ing)\b"
+    r"|NodeNotReady|Node is not ready|TaintManagerEviction|NodeShutdown"
+    r"|node shutdown|NodeLost|failed liveness probe"
+    r"|PreemptionByScheduler|DeletionByTaintManager|EvictionByEvictionAPI|TerminationByKubelet)"
 )
 _EXIT_CODE = re.compile(r"^\s*Exit Code:\s+(?P<code>\d+)\s*$")  # kubectl describe pod
-_CONTEXT = re.compile(r"pod[/ ]|Pod|kubelet|k8s|kubernetes|Reason:|Warning ", re.IGNORECASE)
+_CONTEXT = re.compile(r"pod[/ ]|Pod|kubelet|k8s|kubernetes|Reason:|Warning |^[a-z0-9][\w.-]* +\d+/\d+ +", re.IGNORECASE)
 _SHELL = re.compile(r"line \d+: +(?P<pid>\d+) (?:Killed|Segmentation fault|Bus error)\b")
 _SHELL_BARE = re.compile(r"^(?:Killed|(?:Segmentation fault|Bus error)(?: \(core dumped\))?)$")
 _SYSLOG = re.compile(  # syslog's clock, or journalctl's: with a zone, or seconds since the start
@@ -127,7 +129,7 @@ _TELLS = re.compile(  # a quick look, since most lines are none of these
     r"|Exit Code:|Fatal Python"
     r"|unplugged|becomes ready|segfault"
     r"|srun|slurmstepd|CANCELLED|Node failure|[Ee]vict|[Pp]reempt|[Nn]ot ?[Rr]eady|[Ss]hutdown|low on|Segmentation"
-    r"|NodeLost|liveness"
+    r"|NodeLost|liveness|ByScheduler|TaintManager|ByKubelet"
     r"|Bus error|ceph|mlx[45](?:: |_core)|libfabric:|exceeded on|error on|nfs: server|sending SIG"
 )
 
@@ -196,7 +198,8 @@ def _of_memory(message: LogMessage, text: str, host: str) -> Iterator[Failure]:
         what = f"the kernel killed process {killed['pid']} ({killed['name']}) for memory, {gib:.1f} GiB resident"
         yield Failure(kind="host_memory", what=what, host=host, pid=int(killed.group("pid")), where=where)
     elif task := _OOM_TASK.search(text):
-        what = f"the kernel's out-of-memory killer chose process {task.group('pid')}"
+        named = f" ({task['name']})" if task["name"] else ""
+        what = f"the kernel's out-of-memory killer chose process {task.group('pid')}{named}"
         yield Failure(kind="host_memory", what=what, host=host, pid=int(task.group("pid")), where=where)
     elif daemon := _OOM_DAEMON.search(text):
         who = f"process {daemon['pid']} ({daemon['name']})" if daemon["pid"] else daemon["unit"]

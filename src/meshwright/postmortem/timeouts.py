@@ -27,15 +27,13 @@ def groups_of(facts: list[Fact]) -> list[Group]:
         _place(places[name], count)
     world = world_of(facts)
     seen = ranks_seen(facts)
-    return [
-        Group(
-            name=name,
-            ranks=ranks,
-            members=_members(name, ranks, places[name], world, seen),
-            whole=size_of(ranks) is not None or (world is not None and (name.is_default or name == UNKNOWN)),
-        )
-        for name, ranks in parts.items()
-    ]
+    found = []
+    for name, ranks in parts.items():
+        members = _members(name, ranks, places[name], world, seen)
+        is_sized = len(members) >= (size_of(ranks) or len(members) + 1)  # else nothing tells who the others are
+        whole = is_sized or (world is not None and (name.is_default or name == UNKNOWN))
+        found.append(Group(name=name, ranks=ranks, members=members, whole=whole))
+    return found
 
 
 def _names(timeouts: list[Timeout], counts: list[GroupProgress]) -> dict[int, GroupName]:

@@ -31,7 +31,7 @@ def judged(groups: Iterable[Group], excused: frozenset[int] = frozenset()) -> Ha
         if found := disagreement(group, siblings_of(group, groups)) or unequal_transfer(group):
             return found
     for group in groups:
-        if found := overtaken(group) or in_another_call(group, excused):
+        if found := one_way(group) or overtaken(group) or in_another_call(group, excused):
             return found
     waits = [wait for group in groups for wait in waits_of(group, excused)]
     if not waits:
@@ -98,6 +98,24 @@ def _partner(group: Group, call: Call) -> frozenset[int]:
         other.operation == meets and other.peer == call.rank and not other.ended for other in part.transfers
     )
     return frozenset() if at_it else frozenset({call.peer})
+
+
+def one_way(group: Group) -> HangPosition | None:
+    """Return that all members of a group stand in a send, or all in a receive, so that none of them meets; or None."""
+    opened = {rank: call for rank, part in group.ranks.items() if (call := _first_open(part.open()))}
+    operations = {call.operation for call in opened.values()}
+    if len(opened) < 2 or set(opened) != set(group.members) or operations not in ({"send"}, {"recv"}):
+        return None
+    first = min(opened.values(), key=lambda call: call.seq)
+    return HangPosition(
+        kind="circle",
+        waiting=tuple(sorted(opened)),
+        group=group.name,
+        operation=first.operation,
+        seq=first.seq,
+        why=f"all {len(opened)} ranks stand in {first}, and none in the call that would meet it",
+        evidence=tuple(call.where for call in opened.values()),
+    )
 
 
 def overtaken(group: Group) -> HangPosition | None:
@@ -314,6 +332,7 @@ def _absent(groups: Sequence[Group], waits: Sequence[Wait], roots: set[int]) -> 
             came = f"is still in {open_}"
         told.append(f"rank {rank} {'left no record' if rank in silent else came}")
     many = not behind and len(silent) > 1 and (len(silent) > MOST_SILENT or 2 * len(silent) > len(known))
+    many = many or _are_idle(groups, behind, len({wait.rank for wait in waits}))
     return HangPosition(
         kind="absent",
         blamed=() if many else tuple(sorted(behind or roots)),
@@ -331,6 +350,12 @@ def _absent(groups: Sequence[Group], waits: Sequence[Wait], roots: set[int]) -> 
         ),
         missing=_records_of(silent),
     )
+
+
+def _are_idle(groups: Sequence[Group], behind: set[int], waiting: int) -> bool:
+    """Whether those that have not come are more than those that wait, and stand in no call: the few may be ahead."""
+    opened = {rank for group in groups for rank, part in group.ranks.items() if part.open()}
+    return len(behind) > 1 and len(behind) > waiting and not behind & opened
 
 
 def in_records(position: HangPosition | None, groups: Sequence[Group]) -> HangPosition | None:

@@ -8,6 +8,7 @@ from .facts import (
     Arrived,
     DesyncReport,
     Fact,
+    Failure,
     Fingerprint,
     GroupName,
     GroupProgress,
@@ -24,7 +25,9 @@ from .names import spelled
 from .world import MOST_RANKS
 
 _WORK = re.compile(
-    r"(?:\[Rank (?P<rank>\d+)\] )?Watchdog ?caught ?collective ?operation timeout: ?"  # a break takes the space
+    r"(?:\[Rank (?P<rank>\d+)\] )?"
+    r"(?:(?:Watchdog ?)?[Cc]aught ?collective ?operation timeout: ?"  # a break takes the space
+    r"|Work (?=Work\w*CCL\([^)]*\(ms\)=\d+\) timed out in blocking wait))"
     r"Work\w*CCL\((?P<inside>.*?\(ms\)=\d+)\)(?: ran for (?P<ms>\d+))?"
 )
 _GROUP = re.compile(
@@ -49,17 +52,22 @@ _REACHED = re.compile(r"Rank (\d+) successfully reached monitoredBarrier")
 _GLOO_SIZES = re.compile(r"op\.preamble\.length <= op\.nbytes\. (\d+) vs (\d+)")
 _GLOO_WAITED = re.compile(r"Timed out waiting \d+ ?ms for (?:recv|send) operation to complete")
 _CONNECTS = re.compile(
-    r"client socket has (?:timed out|failed).*?to connect|network addresses of \(.*cannot be retrieved"
+    r"client socket has timed out.*?to connect|IPv4 network addresses of \(.*cannot be retrieved"
+    r"|client socket has failed to connect to any network address"  # to one of them is a warning, and tried again
     r"|Timed out.*?connecting to.*?store"
 )
-_ADDRESS = re.compile(r"(?:connect to|addresses of) [\[(]([\w.:-]+)[\]]?(?:, |:)(\d+)\)?")
+_ADDRESS = re.compile(r"(?:connect to|address(?:es)? of) [\[(]([\w.:-]+)[\]]?(?:, |:)(\d+)\)?")
+_UNKNOWN_NAME = re.compile(r"network addresses of \((?P<host>[\w.-]+), \d+\) cannot be retrieved \(gai error: -[235]\b")
+_GAVE_UP = re.compile(r"client socket has timed out.*?to connect to [\[(](?P<host>[\w.-]+)")
 _STORE = re.compile(
     r"wait timeout after \d+ ?ms, keys?: (\S+)|Socket Timeout|waiting for clients\. (\d+)/(\d+) clients joined"
 )
 _UNIQUE_ID = re.compile(r"\[(\d+)\] is setting up NCCL communicator and retr(?:ie|ei)ving ncclUniqueId from \[(\d+)\]")
 _STORE_BARRIER = re.compile(r"store.based barrier on rank:? (\d+),? .*?world_size=(\d+)")
 _WORLD = re.compile(
-    r"\bWORLD_SIZE[=:]\s*(\d+)|\bworld[_ ]size[\"']?\s*[=:]\s*(\d+)|total number of"
+    r"\bWORLD_SIZE[=:]\s*(\d+)|(?:\b|dist_)world[_ ]size[\"']?\s*[=:]\s*(\d+)"
+    r"|\bGLOBAL_RANK: \d+, MEMBER: \d+/(\d+)|registered\. Starting with (\d+) processes|^Num processes: (\d+)$"
+    r"|ased barrier for key:\S+ with (\d+) nodes|\bglobal_world_sizes=\[(\d+)|total number of"
     r" processes[^\d\n]*(\d+)|nnodes=\d+.*?world_size=(\d+)",
     re.I,
 )
@@ -73,19 +81,23 @@ _PEER_ENDED = re.compile(r"gloo/transport.*?(?:[Cc]onnection closed by peer|Conn
 _PEER_LOST = re.compile(
     r"ncclRemoteError|remote process exited or there was a network error|Connection closed by remote peer"
     r"|NCCL WARN .*?(?:[Cc]onnection (?:reset|closed) by|Broken pipe)"
+    r"|connectFullMesh failed"
+    r"|\|CCL_ERROR\|.*?(?:\batl_|\bfi_|kvs).*?(?:[Cc]onnection (?:reset|closed|refused)|timed? ?out|unreachable)"
 )
 _ENDS = re.compile(r"Rank (?P<rank>\d{1,6})\] (?:NCCL|Process group) watchdog thread terminated")
 _TELLS = re.compile(  # a quick look, since most lines are none of these
-    r"[Ww]atchdog|work: |last completed|Heartbeat|Timeout at collective|collective #|ranks:"
-    r"|lagging| started |dump signal"
+    r"[Ww]atchdog|operation timeout|blocking wait|work: |last completed|Heartbeat|Timeout at collective|collective #"
+    r"|ranks:|lagging| started |dump signal"
     r"|monitoredBarrier|preamble|FingerPrint|Timed out|gloo|emote|NCCL WARN|keys: |keys?:|Socket Timeout|clients"
     r" joined|ncclUniqueId|ased barrier"
-    r"|orld[_ ]size|ORLD_SIZE|of processes|to connect|onnecting to|be retrieved"
+    r"|orld[_ ]size|ORLD_SIZE|of processes|to connect|onnecting to|be retrieved|RendezvousTimeout|CCL_ERROR|FullMesh"
+    r"|GLOBAL_RANK|Starting with|Num processes"
 )
 
 
 def read(messages: list[LogMessage]) -> Iterator[Fact]:
     """Yield what c10d says in the messages of one file."""
+    yield from _unknown_names(messages)
     report: DesyncReport | None = None
     snapshot: int | None = None
     for message in messages:
@@ -108,6 +120,21 @@ def read(messages: list[LogMessage]) -> Iterator[Fact]:
         yield from _waits(message)
     if report:
         yield report
+
+
+def _unknown_names(messages: list[LogMessage]) -> Iterator[Failure]:
+    """Yield the hosts whose names were unknown to the last try of a client that then gave up.
+
+    One try by IPv6 fails on most machines, and a name may become known while a client tries.
+    """
+    asked: dict[str, LogMessage] = {}
+    for message in messages:
+        if "cannot be retrieved (gai error" in message.text and (named := _UNKNOWN_NAME.search(message.text)):
+            asked[named["host"]] = message
+        elif (gave_up := _GAVE_UP.search(message.text)) and gave_up["host"] in asked:
+            first = asked.pop(gave_up["host"])
+            what = f"the name of host {gave_up['host']} is not known here: a service, DNS or /etc/hosts lacks it"
+            yield Failure(kind="network", what=what, where=first.where, is_general=True)
 
 
 def _grown(report: DesyncReport, text: str, snapshot: int | None) -> tuple[DesyncReport | None, int | None]:
@@ -221,6 +248,8 @@ def _waits(message: LogMessage) -> Iterator[Fact]:
         yield StoreWait(rank=message.rank, where=where, to=f"{to.group(1)}:{to.group(2)}" if to else "")
         if store and store.group(3):
             yield WorldSize(ranks=int(store.group(3)), where=where)
+    if "RendezvousTimeoutError" in text:
+        yield StoreWait(rank=None, where=where, what="for the other hosts at torchrun's rendezvous")
     world = _WORLD.search(text)
     if world and not stored:
         yield WorldSize(ranks=int(next(group for group in world.groups() if group)), where=where)

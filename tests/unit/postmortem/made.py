@@ -57,6 +57,12 @@ def out_of_memory(rank, wanted="336.00 MiB"):
     )
 
 
+def raised(rank, error):
+    """A traceback of one rank that ends in an error."""
+    lines = ["Traceback (most recent call last):", '  File "train.py", line 4, in <module>', "    step()", error]
+    return [f"[rank{rank}]: {line}" for line in lines]
+
+
 def summary(rank, code, told="Signal received"):
     """The summary that torchrun prints, with this rank's failure the first."""
     return [

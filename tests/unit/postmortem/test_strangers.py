@@ -2,7 +2,7 @@
 
 import pytest
 
-from .made import answer, failed_at, joined, judge, timed_out, told
+from .made import answer, failed_at, joined, judge, raised, timed_out, told
 
 STALLS = "One or more tensors were submitted to be reduced, gathered or broadcasted by subset of ranks and are waiting"
 TASK = "/job:jax_worker/replica:0/task:"
@@ -23,12 +23,6 @@ def unlike(rank, count, other, others_count):
     """What DDP says on a rank whose number of parameters is not another's."""
     who = f"but Rank {rank} has {count} params, while rank {other} has inconsistent {others_count} params."
     return f"[rank{rank}]: RuntimeError: DDP expects same model across all ranks, {who}"
-
-
-def raised(rank, error):
-    """A traceback of one rank that ends in an error."""
-    lines = ["Traceback (most recent call last):", '  File "train.py", line 4, in <module>', "    step()", error]
-    return [f"[rank{rank}]: {line}" for line in lines]
 
 
 ARRIVED = (

@@ -1,0 +1,122 @@
+"""Lines that look like faults and are none, and what a job that goes on or has finished leaves behind."""
+
+import pytest
+
+from .made import answer, judge, out_of_memory, raised, timed_out, told
+
+STEPS = [f"2026-11-20 10:05:{n:02},120 INFO step {n} loss 2.{n}" for n in range(12)]
+NOISE = [
+    "W1120 10:00:00.1 12 torch/distributed/run.py:792] Setting OMP_NUM_THREADS environment variable for each process",
+    "[W1120 10:00:02.1 socket.cpp:697] [c10d] The client socket has failed to connect to [localhost]:29500 (errno: 99"
+    " - Cannot assign requested address).",
+    "[W socket.cpp:601] [c10d] The client socket has failed to connect to [::ffff:10.0.0.1]:29500 (errno: 97 - Address"
+    " family not supported by protocol).",
+    "[W1014 08:00:09.5 socket.cpp:767] [c10d] The IPv6 network addresses of (node-a, 29500) cannot be retrieved (gai"
+    " error: -2 - Name or service not known).",
+    "huggingface/tokenizers: The current process just got forked, after parallelism has already been used. Disabling"
+    " parallelism to avoid deadlocks...",
+    "[rank0]:[W1120 10:00:05.1 ProcessGroupNCCL.cpp:4571] [PG ID 0 PG GUID 0 Rank 0]  using GPU 0 to perform barrier as"
+    " devices used by this process are currently unknown. This can potentially cause a hang",
+    "node-a:12:12 [0] NCCL INFO NET/Plugin : Plugin load (libnccl-net.so) returned 2 : cannot open shared object file",
+    "libibverbs: Warning: couldn't load driver 'libmlx4-rdmav34.so': cannot open shared object file",
+    "Exception ignored in: <function _MultiProcessingDataLoaderIter.__del__ at 0x7f12>",
+    "Traceback (most recent call last):",
+    '  File "/opt/torch/utils/data/dataloader.py", line 1477, in __del__',
+    "    self._shutdown_workers()",
+    "AssertionError: can only test a child process",
+    "ERROR: flash_attn is not installed, falling back to sdpa",
+    "'(ReadTimeoutError(\"HTTPSConnectionPool(host='hub', port=443): Read timed out.\"))' thrown while requesting HEAD",
+]
+DEAD_STORE = [
+    f"[rank{rank}]:[W1120 10:40:06.1 ProcessGroupNCCL.cpp:1783] [PG ID 0 PG GUID 0 Rank {rank}] Failed to check the"
+    ' "should dump" flag on TCPStore, (maybe TCPStore server has shut down too early), with error: failed to recv'
+    for rank in (1, 2, 3)
+]
+REFUSED = (
+    "node-a:41:43 [0] misc/socket.cc:484 NCCL WARN socketStartConnect: Connect to 10.0.0.9<45321> failed : Connection"
+    " refused"
+)
+OTHER_KILLED = [
+    "[Fri Nov 20 10:01:02 2026] oom-kill:constraint=CONSTRAINT_MEMCG,task_memcg=/kubepods/x,task=java,pid=88123,uid=0",
+    "[Fri Nov 20 10:01:02 2026] Memory cgroup out of memory: Killed process 88123 (java) total-vm:9kB, anon-rss:41kB",
+]
+INTERRUPTED = [
+    "^CW0109 20:04:02.2 9120 torch/distributed/elastic/agent/server/api.py:704] Received 2 death signal, shutting down",
+    "Traceback (most recent call last):",
+    '  File "torch/distributed/elastic/multiprocessing/api.py", line 84, in _terminate_process_handler',
+    '    raise SignalException(f"Process {os.getpid()} got signal: {sigval}", sigval=sigval)',
+    "torch.distributed.elastic.multiprocessing.api.SignalException: Process 9120 got signal: 2",
+]
+PODS_BEGIN = [
+    "12m  Warning  FailedScheduling  pod/job-0  0/8 nodes are available. preemption: No preemption victims found",
+    "11m  Warning  Unhealthy  pod/job-0  Readiness probe failed: dial tcp 10.0.0.1:8080: connect: connection refused",
+]
+NOTHING = {
+    "warnings of a start": NOISE,
+    "warnings before steps": [*NOISE, *STEPS],
+    "a store that ends with a job that has finished": [*STEPS, "Training completed", *DEAD_STORE],
+    "a refused connection before many steps": [REFUSED, *STEPS],
+    "another program that the kernel killed": {"train.log": STEPS, "node-a.dmesg": OTHER_KILLED},
+    "a connection that a thread of a library lost": [
+        *STEPS,
+        "Exception in thread NetStatThr:",
+        "Traceback (most recent call last):",
+        '  File "/opt/wandb/sdk/wandb_run.py", line 270, in check_network_status',
+        "BrokenPipeError: [Errno 32] Broken pipe",
+    ],
+    "an interrupt from the keyboard": [*STEPS, *INTERRUPTED],
+    "pods that have to wait": {"events.txt": PODS_BEGIN, "job-0.log": STEPS},
+    "two hundred lines of noise": [*(NOISE * 14), *STEPS],
+}
+
+
+@pytest.mark.parametrize("name", NOTHING)
+def test_what_does_no_harm_is_no_verdict(name, tmp_path):
+    wanted = answer("none", unknown=True)
+    assert told(judge(tmp_path, NOTHING[name]), wanted) == wanted
+
+
+@pytest.mark.parametrize("noise", [NOISE, NOISE * 14], ids=["some", "much"])
+def test_noise_around_a_fault_changes_nothing(noise, tmp_path):
+    others = [timed_out(rank, 9) for rank in (0, 1, 3)]
+    wanted = answer("device_memory", 2, 9)
+    assert told(judge(tmp_path, [*noise, out_of_memory(2), *noise, *others, *noise]), wanted) == wanted
+
+
+@pytest.mark.parametrize(("steps", "kind"), [(12, "absent"), (3, "exception")])
+def test_an_error_after_which_all_others_train_on_for_long_was_handled(steps, kind, tmp_path):
+    lines = [*raised(3, "ValueError: corrupt sample"), *(f"[rank0]: step {n} loss 2.0" for n in range(steps))]
+    wanted = answer(kind, 3, 9)
+    assert told(judge(tmp_path, [*lines, *(timed_out(rank, 9) for rank in (0, 1, 2))]), wanted) == wanted
+
+
+def test_a_limit_of_open_files_is_no_full_memory(tmp_path):
+    error = "RuntimeError: unable to open shared memory object </torch_12> in read-write mode: Too many open files"
+    wanted = answer("exception", 3)
+    assert told(judge(tmp_path, raised(3, error)), wanted) == wanted
+
+
+def test_a_refused_connection_after_which_nothing_comes_is_a_fault(tmp_path):
+    assert judge(tmp_path, [*STEPS, REFUSED]).kind == "network"
+
+
+def test_a_client_that_found_no_address_of_the_store_waits_for_it(tmp_path):
+    line = (
+        "[E socket.cpp:957] [c10d] The client socket has failed to connect to any network address of (node-a, 29500)."
+    )
+    verdict = judge(tmp_path, [*NOISE, line])
+    assert told(verdict, wanted := answer("absent", unknown=True)) == wanted
+    assert "node-a:29500" in verdict.because
+
+
+def test_hosts_that_do_not_join_are_waited_for(tmp_path):
+    error = "torch.distributed.elastic.rendezvous.api.RendezvousTimeoutError"
+    assert told(judge(tmp_path, [error]), wanted := answer("absent", unknown=True)) == wanted
+
+
+def test_a_port_that_is_taken_is_no_ranks_fault(tmp_path):
+    error = (
+        "torch.distributed.DistNetworkError: The server socket has failed to listen on any local network address. port:"
+        " 29500, useIpv6: false, code: -98, name: EADDRINUSE, message: address already in use"
+    )
+    assert told(judge(tmp_path, [error]), wanted := answer("exception")) == wanted

@@ -1,0 +1,212 @@
+"""What a rank was last heard to do, the disk that is full, the many and the few: faults that other lines explain."""
+
+import pytest
+
+from .made import WORLD, answer, failed_at, joined, judge, raised, signalled, timed_out, told
+
+OTHERS = [timed_out(rank, 9) for rank in (0, 1, 3)]
+READING = [
+    "datasets.utils.file_utils - WARNING - Got disconnected from remote data host. Retrying in 5sec [3/20]",
+    "'(ReadTimeoutError(\"Read timed out.\"))' thrown while requesting GET https://hub/datasets/x/data/0041.parquet",
+    "INFO building the shuffled index of the dataset, 41 of 700 blocks",
+    "reading shard s3://bucket/train-00041.tar (attempt 4, timeout)",
+    "dataloader: worker queue empty, waiting",
+]
+
+
+@pytest.mark.parametrize("words", READING)
+def test_a_missing_rank_whose_last_words_are_of_its_data_reads_them(words, tmp_path):
+    wanted = answer("data", 2, 9)
+    assert told(judge(tmp_path, ["[rank2]: step 7 loss 2.0", f"[rank2]: {words}", *OTHERS]), wanted) == wanted
+
+
+@pytest.mark.parametrize("words", READING)
+def test_a_rank_that_stepped_on_after_it_read_does_not_read(words, tmp_path):
+    wanted = answer("absent", 2, 9)
+    assert told(judge(tmp_path, [f"[rank2]: {words}", "[rank2]: step 7 loss 2.0", *OTHERS]), wanted) == wanted
+
+
+def test_a_rank_that_waits_is_not_blamed_for_what_it_read(tmp_path):
+    lines = [f"[rank1]: {READING[0]}", *OTHERS]
+    wanted = answer("absent", 2, 9)
+    assert told(judge(tmp_path, lines), wanted) == wanted
+
+
+def no_space(frames, error="OSError: [Errno 28] No space left on device"):
+    return [f"[rank0]: {line}" for line in ("Traceback (most recent call last):", *frames, error)]
+
+
+SAVES = ['  File "/opt/torch/serialization.py", line 850, in save', "    _save(obj, opened_zipfile)"]
+SHARES = ['  File "/opt/multiprocessing/synchronize.py", line 57, in __init__', "    sl = self._semlock = SemLock()"]
+
+
+def test_a_disk_that_is_full_is_no_shared_memory(tmp_path):
+    wanted = answer("exception", 0, 9)
+    assert told(judge(tmp_path, [*no_space(SAVES), timed_out(1, 9), timed_out(2, 9)]), wanted) == wanted
+
+
+def test_a_semaphore_without_space_is_shared_memory(tmp_path):
+    wanted = answer("host_memory", 0, 9)
+    assert told(judge(tmp_path, [*no_space(SHARES), timed_out(1, 9), timed_out(2, 9)]), wanted) == wanted
+
+
+def test_rccl_says_that_memory_of_its_gpu_ran_out(tmp_path):
+    lines = ["[rank2]:mi-1:510:777 [2] /src/rccl/src/include/alloc.h:151 NCCL WARN HIP failure: 'out of memory'"]
+    wanted = answer("device_memory", 2)
+    assert told(judge(tmp_path, lines), wanted) == wanted
+
+
+def test_oneccl_loses_a_peer(tmp_path):
+    line = "2025:11:20-10:20:00:(41) |CCL_ERROR| atl_ofi.cpp:12 atl_ofi_wait: fi_cq_readerr: Connection reset by peer"
+    assert told(judge(tmp_path, [line]), wanted := answer("network", unknown=True)) == wanted
+
+
+def test_one_that_is_ahead_of_all_others_blames_none_of_them(tmp_path):
+    waits = [timed_out(0, 101), failed_at(0, WORLD, 101, 101, 100)]
+    verdict = judge(tmp_path, [*waits, *(signalled(rank, WORLD, 100, 100, by=0) for rank in (1, 2, 3))])
+    assert (verdict.blamed, verdict.unknown) == ((), True)
+
+
+def test_a_heartbeat_that_was_wrapped_is_whole_again(tmp_path):
+    text = (
+        "[rank6]:[E429 13:55:49.3 ProcessGroupNCCL.cpp:1743] [PG ID 0 PG GUID 0(default_pg) Rank 6] ProcessGroupNCCL's"
+        " watchdog got stuck for 480 seconds without making progress in monitoring enqueued collectives. This typically"
+        " indicates a NCCL/CUDA API (e.g., CudaEventDestroy) hang blocking the watchdog"
+    )
+    lines = [text[at : at + 115] for at in range(0, len(text), 115)]
+    assert "watchdog got stuck" not in "".join(f"{line}\n" for line in lines)
+    assert told(judge(tmp_path, lines), wanted := answer("host", unknown=True)) == wanted
+
+
+@pytest.mark.parametrize("status", ["status=12 opcode=1 len=0 vendor err 129", "status=IBV_WC_RETRY_EXC_ERR(12)"])
+def test_nccl_of_any_age_says_that_a_link_no_longer_acknowledges(status, tmp_path):
+    line = (
+        f"gpu-1:4103:4303 [3] NCCL WARN NET/IB: Got completion from peer 10.0.0.9<55921> with {status} vendor_err=129"
+    )
+    verdict = judge(tmp_path, [line, *OTHERS, timed_out(2, 9)])
+    assert (verdict.kind, verdict.blamed) == ("network", ())
+    assert "retries exhausted" in verdict.because
+
+
+def test_a_mesh_of_gloo_that_does_not_connect_is_a_network(tmp_path):
+    line = "[rank0]: RuntimeError: Gloo connectFullMesh failed with [gloo/transport/tcp/pair.cc:144] no error"
+    assert told(judge(tmp_path, [line]), wanted := answer("network", unknown=True)) == wanted
+
+
+def test_a_pair_of_which_one_spoke_is_not_all_in(tmp_path):
+    lines = [
+        timed_out(4, 900, "_ALLGATHER_BASE", 1024, 2048, place=0),
+        failed_at(4, "PG ID 2 PG GUID 9(tp)", 900, 900, 899),
+    ]
+    for rank in (0, 1, 2, 3, 6, 7):
+        group = f"PG ID 1 PG GUID {3 + rank % 2}(dp)"
+        lines += [timed_out(rank, 120, "_REDUCE_SCATTER_BASE", 4096, 1024, place=rank // 2)]
+        lines += [failed_at(rank, group, 120, 121, 119, place=rank // 2)]
+    verdict = judge(tmp_path, ["world_size=8", *lines])
+    assert (verdict.kind, verdict.blamed) == ("absent", (5,))
+
+
+def test_a_fault_of_a_host_without_ranks_is_none_of_the_job(tmp_path):
+    xid = "[Thu Nov 20 10:09:00 2025] NVRM: Xid (PCI:0000:1b:00): 13, pid=991, name=python3, Graphics SM Warp Exception"
+    files = {"train.log": [*(joined(rank, 4) for rank in range(4)), *raised(1, "IndexError: none"), *OTHERS[::2]]}
+    wanted = answer("exception", 1, 9)
+    assert told(judge(tmp_path, {**files, "node-z.dmesg": [xid]}), wanted) == wanted
+
+
+def test_places_in_the_group_of_all_of_hccl_are_ranks(tmp_path):
+    lines = []
+    for rank in (0, 1, 2):
+        lines += [f"[ERROR] 2025-10-11-15:09:30 (PID:29, Device:{rank}, RankID:{rank}) ERR02200 DIST call hccl failed."]
+        lines += [
+            "EI0002: [PID: 29] The wait execution of the Notify register times out. Reason: The Notify register has not"
+            " received the Notify record from remote rank: [3]. group information: [group:[hccl_world_group], user"
+            f" define information[Unspecified], rankSize[4], rankId[{rank}]]"
+        ]
+    wanted = answer("absent", 3)
+    assert told(judge(tmp_path, lines), wanted) == wanted
+
+
+def begun(rank, ranks, host="node-a"):
+    """NCCL's line when a rank begins to join a communicator."""
+    return joined(rank, ranks, host=host).replace("Init COMPLETE", "Init START")
+
+
+def test_who_does_not_join_a_communicator_that_is_never_made_is_absent(tmp_path):
+    wanted = answer("absent", 5)
+    assert told(judge(tmp_path, [begun(rank, 8) for rank in range(8) if rank != 5]), wanted) == wanted
+
+
+def test_a_host_whose_log_is_not_here_is_not_blamed_for_a_communicator(tmp_path):
+    verdict = judge(tmp_path, [begun(rank, 9) for rank in range(8)])
+    assert (verdict.kind, verdict.blamed, verdict.unknown) == ("absent", (), True)
+
+
+def test_a_communicator_that_was_made_blames_nobody(tmp_path):
+    lines = [begun(rank, 8) for rank in range(8) if rank != 5]
+    assert judge(tmp_path, [*lines, joined(0, 8)]).kind == "none"
+
+
+DEEPEP = "DeepEP timeout check failed: rank = {}, thread = {}, value = {})"
+
+
+def test_deepep_says_whose_signal_has_not_come(tmp_path):
+    lines = [DEEPEP.format(rank, other, 1024 if other == 5 else 0) for rank in (6, 2) for other in range(8)]
+    wanted = answer("absent", 5)
+    assert told(judge(tmp_path, lines), wanted) == wanted
+
+
+def test_deepep_of_several_hosts_names_nobody(tmp_path):
+    lines = [DEEPEP.format(rank, 5, 1024) for rank in (6, 2)]
+    assert not judge(tmp_path, ["[rank12]: step 4 loss 2.0", *lines]).blamed
+
+
+def test_hccls_heartbeat_says_whose_process_is_gone(tmp_path):
+    line = (
+        "EI0002: [PID: 72] 2024-11-28-11:59:30.6 The wait execution of the Notify register times out. Reason: The"
+        " Notify register has not received the Notify record from remote rank [unknown].base information: [tag[Sum]]"
+        " there are(is) 1 abnormal device(s): Cluster Exception Location[IP/ID]:[10.0.0.24/1], Arrival Time:[Thu Nov 28"
+        " 11:56:34 2024], Discoverer:[10.0.0.24/0], ExceptionType:[Heartbeat Lost Occurred], Possible Reason:1. Process"
+        " has exited, 2. Network Disconnected"
+    )
+    speaker = "[ERROR] 2024-11-28-11:59:30 (PID:7{0}, Device:{0}, RankID:{0}) ERR02200 DIST call hccl api failed."
+    lines = [row for rank in (0, 2, 3) for row in (speaker.format(rank), line)]
+    wanted = answer("killed", 1)
+    assert told(judge(tmp_path, lines), wanted) == wanted
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        "[rank{0}]: RuntimeError: [Rank {0}] Caught collective operation timeout: WorkNCCL(SeqNum=9, OpType=ALLREDUCE,"
+        " Timeout(ms)=1800000) ran for 1800474 milliseconds before timing out.",
+        "[rank{0}]:[E1120 10:20:00.1 ProcessGroupNCCL.cpp:815] Work WorkNCCL(SeqNum=9, OpType=ALLREDUCE, NumelIn=1,"
+        " NumelOut=1, Timeout(ms)=60000) timed out in blocking wait.",
+    ],
+    ids=["1.x", "blocking wait"],
+)
+def test_a_time_out_is_read_however_it_was_found(form, tmp_path):
+    wanted = answer("absent", 2, 9)
+    assert told(judge(tmp_path, [form.format(rank) for rank in (0, 1, 3)]), wanted) == wanted
+
+
+@pytest.mark.parametrize("operation", ["SEND", "RECV"])
+def test_a_ring_in_which_nobody_meets_anybody_is_a_circle(operation, tmp_path):
+    wanted = answer("circle", None, 26)
+    lines = ["world_size=4", *(timed_out(rank, 26, operation) for rank in range(4))]
+    assert told(judge(tmp_path, lines), wanted) == wanted
+
+
+NO_NAME = (
+    "[W605 11:10:00.4 socket.cpp:759] [c10d] The IPv6 network addresses of (job-master-0, 23456) cannot be retrieved"
+    " (gai error: -2 - Name or service not known)."
+)
+GIVES_UP = (
+    "torch.distributed.DistNetworkError: The client socket has timed out after 1800000ms while trying to connect to"
+    " (job-master-0, 23456)."
+)
+
+
+def test_a_name_that_is_unknown_until_the_client_gives_up_is_a_network(tmp_path):
+    verdict = judge(tmp_path, [NO_NAME, NO_NAME, GIVES_UP])
+    assert told(verdict, wanted := answer("network")) == wanted
+    assert "job-master-0" in verdict.because
