@@ -305,6 +305,14 @@ def test_heads_that_do_not_divide_the_hidden_size_are_refused_by_name(kind, head
         architecture_of(given)
 
 
+def test_more_experts_than_any_model_has_are_refused_by_name():
+    base = library.configuration({"model_type": "dbrx", **library.FILLED.get("dbrx", {})}).to_dict()
+    base["ffn_config"] = {**base["ffn_config"], "moe_num_experts": 10**40}
+
+    with pytest.raises(InputError, match="moe_num_experts: expected a whole number of 1 or more"):
+        architecture_of(base)
+
+
 def test_a_vision_model_that_does_not_say_its_text_models_sizes_is_refused():
     with pytest.raises(InputError, match="text_config: missing"):
         architecture_of({"model_type": "mistral3"})
