@@ -313,6 +313,14 @@ def test_more_experts_than_any_model_has_are_refused_by_name():
         architecture_of(base)
 
 
+def test_a_product_of_sizes_that_no_model_has_is_refused_by_name():
+    config = json.loads((CASES / "llava15-sparse.json").read_text("utf-8"))
+    config["vision_config"]["image_size"] = 2**31
+
+    with pytest.raises(InputError, match="tower_parameters: 2.41e.19 follow from these sizes"):
+        architecture_of(config)
+
+
 def test_a_vision_model_that_does_not_say_its_text_models_sizes_is_refused():
     with pytest.raises(InputError, match="text_config: missing"):
         architecture_of({"model_type": "mistral3"})
