@@ -87,8 +87,10 @@ class Truth:
                 for saved in (before / "checkpoints").glob("step-*"):
                     if int(saved.name.removeprefix("step-")) <= part.step:
                         shutil.copytree(saved, system.kept / saved.name)
-            if part.ranks != ALL:
-                shutil.copy(like / "plan.json", system.path)
+            if part.ranks != ALL:  # the plan that it had then: it may have had all ranks again since
+                kept = RunFolder(like).plans / str(part.ranks)
+                for path in kept.iterdir() if kept.exists() else [like / "plan.json"]:
+                    shutil.copy(path, system.path)
             command, environment = system.command(), environment_of(place)
             if part.ranks == ALL:
                 job = system.start(cluster, environment)

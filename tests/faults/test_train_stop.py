@@ -195,6 +195,20 @@ def test_ranks_do_not_outlive_a_killed_launcher_name_it_and_clean_up_after_it(be
 
 
 @pytest.mark.slow
+def test_a_rank_that_somebody_stopped_does_not_outlive_a_killed_launcher(begin, temporary):
+    folder, job = begin()
+    job.wait_until(lambda: steps_done(folder) > 5)
+
+    kill(folder, 1, signal.SIGSTOP)
+    job.process.kill()
+    job.end()
+
+    assert job.nobody_is_left()
+    assert {event.rank for event in events(folder, "failure") if "the launcher" in event.message} == {0, 1}
+    assert list(temporary.iterdir()) == []
+
+
+@pytest.mark.slow
 def test_a_rank_that_is_killed_once_too_often_is_named_in_one_line(begin):
     folder, job = begin()
     job.wait_until(lambda: steps_done(folder) > 5)

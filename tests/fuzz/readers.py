@@ -11,7 +11,9 @@ from meshwright.bench.reading import read_tables
 from meshwright.cluster.dumps import load_dump
 from meshwright.cluster.graph import Measurements
 from meshwright.cluster.wire import read_cluster
+from meshwright.collectives.msccl_trip import round_trip
 from meshwright.collectives.sources import read_schedule
+from meshwright.collectives.uneven import read_counts
 from meshwright.files import read_struct
 from meshwright.hardware import load_catalogue
 from meshwright.jobs.draft import JobOptions
@@ -26,15 +28,17 @@ from meshwright.traces.summary import summarized
 from meshwright.train.checkpoint.llama import read_config
 from meshwright.train.checkpoint.manifest import read_manifest
 from meshwright.train.config import load_job as load_config
+from meshwright.train.config import read_whole_config
 from meshwright.train.corpus import vocabulary_size
 from meshwright.train.run_folder import RunFolder
 from meshwright.workload.models import load_model
 from tests.faults.hostile.formats import FORMATS
-from tests.fuzz import kept
+from tests.fuzz import kept, made
 from tests.fuzz.kept import Seed
+from tests.fuzz.texts import UNIT, literals
 
-UNIT = Path(__file__).parents[1] / "unit"
 PUBLISHED = Path(__file__).parents[1] / "external" / "published"
+COUNTS = [("counts.txt", b"# row i: what rank i sends\n0 3 1\n1,0,2\n4\t1\t0\n"), ("counts.json", b"[[0, 3], [1, 0]]")]
 MOST_SEED_BYTES = 300_000  # larger files make slow cases that find no more
 
 
@@ -109,6 +113,14 @@ def _summary(path: Path) -> Any:
     return summarized(ranks)
 
 
+def _job(path: Path) -> Any:
+    return read_job([str(path)], JobOptions(gpus=64))
+
+
+def _log(path: Path) -> Any:
+    return examine_files([path])
+
+
 def readers(folder: Path) -> tuple[Reader, ...]:
     """Return all readers; seeds that must be made first are made in `folder`."""
     catalogue = load_catalogue()
@@ -135,9 +147,9 @@ def readers(folder: Path) -> tuple[Reader, ...]:
         Reader(
             "runs", _runs, lambda path: read_rows(path, catalogue, book(), {}),
         ),
-        Reader("job", files("jobs/cases/*"), lambda path: read_job([str(path)], JobOptions(gpus=64))),
+        Reader("job", files("jobs/cases/*"), _job),
         Reader("trace", files("traces/data/**/*.json", "traces/data/**/*.gz", "traces/data/steps/*"), _summary),
-        Reader("postmortem", files("postmortem/cases/**/*"), lambda path: examine_files([path])),
+        Reader("postmortem", files("postmortem/cases/**/*"), _log),
         Reader("cluster toml", kept.clusters, read_cluster),
         Reader("model config", files("workload/configs/cases/*.json"), lambda path: load_model(str(path))),
         Reader("mscclpp", kept.execution_plans, read_schedule),
@@ -145,6 +157,23 @@ def readers(folder: Path) -> tuple[Reader, ...]:
         Reader("own calibration", kept.calibrations(PUBLISHED / "training_runs.csv"), kept.read_own),
         Reader("events", kept.events, kept.read_run_events),
         Reader("loads", kept.loads, kept.read_loads),
+        Reader("dump texts", literals("cluster/test_*.py", lines=3), lambda path: load_dump(path, catalogue)),
+        Reader("dump of two", made.dumps, lambda path: load_dump(path, catalogue)),
+        Reader("bench texts", literals("bench/test_*.py", lines=3), lambda path: read_tables(str(path))),
+        Reader("job texts", literals("jobs/test_*.py", lines=2), _job),
+        Reader("log texts", literals("postmortem/*.py", lines=1), _log),
+        Reader("logs", made.logs, _log),
+        Reader("other traces", made.traces, _summary),
+        Reader("msccl trip", files("collectives/msccl/*.xml"), round_trip),
+        Reader("counts", lambda: COUNTS, read_counts),
+        Reader("foreign weights", made.foreign_weights, made.read_foreign_weights),
+        Reader("job of plan", made.run_files("plan.json"), made.read_job_of_plan),
+        Reader("whole config", made.run_files("config.toml"), read_whole_config),
+        Reader("run files", made.run_files(*made.READ_BY_RUN), made.read_run_file),
+        Reader("lock", made.run_files("lock.json"), made.read_lock),
+        Reader("links", made.run_files("links.json"), made.read_links),
+        Reader("servers", made.run_files("0.json"), made.read_servers),
+        Reader("tokens", made.tokens, made.read_kept_tokens),
         Reader(
             "shard",
             kept.shards(formats(folder, "manifest"), folder / "manifest"),

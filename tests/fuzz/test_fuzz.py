@@ -1,5 +1,6 @@
 """A seeded sample of the fuzzer in the slow set, more of it in the soak one; and that the fuzzer itself can fail."""
 
+import contextlib
 import math
 import random
 from pathlib import Path
@@ -8,19 +9,49 @@ import msgspec
 import numpy as np
 import pytest
 
+from meshwright.bench import reading
+from meshwright.cluster.dumps import detect
 from meshwright.cluster.graph import Cluster, Device, Link
 from meshwright.errors import InputError
+from meshwright.postmortem import (
+    batch,
+    endings,
+    frameworks,
+    hccl,
+    launchers,
+    lines,
+    nccl,
+    ras,
+    stragglers,
+    system,
+    watchdog,
+)
+from meshwright.traces.reading import read_traces
 from tests.fuzz import harness
 from tests.fuzz.mutate import mutated
 from tests.fuzz.oracle import faults
 from tests.fuzz.readers import Reader, readers
+from tests.fuzz.texts import literals_of
 
 NAMES = (
     *("cluster", "dump", "schedule", "msccl", "plan", "performance", "timeline", "measurements", "metrics", "config"),
     *("hardware", "model", "model toml", "hugging face", "tokenizer", "manifest", "bench", "runs", "job", "trace"),
     *("postmortem", "cluster toml", "model config", "mscclpp", "kept measurements", "own calibration", "events"),
-    *("loads", "shard"),
+    *(
+        "loads",
+        "dump texts",
+        "dump of two",
+        "bench texts",
+        "job texts",
+        "log texts",
+        "logs",
+        "other traces",
+        "msccl trip",
+        "counts",
+    ),
+    *("foreign weights", "job of plan", "whole config", "run files", "lock", "links", "servers", "tokens", "shard"),
 )
+LOGS = (batch, endings, frameworks, hccl, launchers, nccl, ras, stragglers, system, watchdog)
 SAMPLE, SOAK = 40, 2000  # cases a reader
 
 
@@ -31,6 +62,49 @@ def known(tmp_path_factory):
 
 def test_every_reader_is_tried(known):
     assert tuple(known) == NAMES
+
+
+def _texts(known, *names):
+    """Return the good files of some readers, as text."""
+    return [data.decode("utf-8", "replace") for name in names for _, data in known[name].seeds()]
+
+
+@pytest.mark.parametrize("form", detect.READERS, ids=lambda form: form.command)
+def test_every_form_of_a_dump_has_a_good_file(known, form):
+    assert any(form.looks(text) for text in _texts(known, "dump", "dump texts", "dump of two"))
+
+
+@pytest.mark.parametrize("read", reading._READERS, ids=lambda read: read.__name__)
+def test_every_form_of_a_table_has_a_good_file(known, read):
+    def is_read(text):
+        with contextlib.suppress(InputError):  # a test that a reader refuses it
+            return bool(read(text, "f") or read(reading.without_prefixes(text), "f"))
+
+    assert any(is_read(text) for text in _texts(known, "bench", "bench texts"))
+
+
+@pytest.mark.parametrize("form", LOGS, ids=lambda form: form.__name__.rpartition(".")[2])
+def test_every_form_of_a_log_has_a_good_file(known, form):
+    def is_read(text):
+        said = lines.messages(text, file="f", order=0, hint=lines.FileHint(None, None, ""))
+        return bool(list(form.read(said)))
+
+    assert any(is_read(text) for text in _texts(known, "logs", "postmortem", "log texts"))
+
+
+def test_every_form_of_a_trace_has_a_good_file(known, tmp_path):
+    said = set()
+    for name, data in known["other traces"].seeds():
+        (tmp_path / name).write_bytes(data)
+        said |= {(name.rpartition(".")[2], bool(read_traces([tmp_path / name])))}
+
+    assert said == {("sqlite", True), ("et", True), ("json", True), ("zip", True)}
+
+
+def test_literals_of_a_program_are_whole_and_without_docstrings():
+    program = 'def f(x):\n    """Doc."""\n    return "a" "b", f"rank {x}: {x + 1:>3} " "late"\n'
+
+    assert list(literals_of(program)) == [(3, "ab"), (3, "rank 1: 1 late")]
 
 
 @pytest.mark.slow

@@ -19,7 +19,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
-from multiprocessing.forkserver import ensure_running
+from multiprocessing.forkserver import _forkserver, ensure_running
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +63,17 @@ def _heard_afterwards() -> Iterator[None]:
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
         for got in heard:
             signal.raise_signal(got)
+
+
+def let_fork_server_end() -> None:
+    """Let the server that has forked this process end with the process that started it.
+
+    Every process that it forks holds a pipe by which the server lives on: one that somebody has stopped (SIGSTOP) would
+    keep the server for good, and with it the parent at whose end the kernel lets it go on.
+    """
+    alive, _forkserver._forkserver_alive_fd = _forkserver._forkserver_alive_fd, None  # type: ignore[attr-defined]
+    if alive is not None:
+        os.close(alive)
 
 
 class RankFailedError(MeshwrightError):

@@ -78,7 +78,7 @@ def convert(source: Path, target: Path, as_json: bool) -> int:
     imported one with `--set train.start_from=TARGET`.
     """
     from ..files import to_json
-    from ..train.checkpoint.llama import look_at_checkpoint, look_at_folder, names_of
+    from ..train.checkpoint.llama import LOOK_BYTES, look_at_checkpoint, look_at_folder, names_of
     from ..train.checkpoint.manifest import read_manifest
     from ..train.checkpoint.stored import verify_tensors
 
@@ -92,7 +92,8 @@ def convert(source: Path, target: Path, as_json: bool) -> int:
     else:
         found = _all(source)[0]
         manifest = read_manifest(found)
-        verify_tensors(found, manifest, names_of(look_at_checkpoint(manifest, found, target)))
+        model = look_at_checkpoint(manifest, found, target)
+        verify_tensors(found, manifest, names_of(model), most_bytes=LOOK_BYTES)
         from ..train.checkpoint.huggingface import export  # imports torch: what is refused does not wait for it
 
         files = export(found, manifest, target)

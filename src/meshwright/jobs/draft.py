@@ -11,6 +11,7 @@ from typing import Any, Literal
 import msgspec
 
 from ..errors import InputError
+from ..files import convert
 from ..layout import Offload, Recompute
 from ..pipelines import even_stages
 from ..quantities import MOST_RANKS
@@ -218,17 +219,14 @@ class Draft:
         if self.question.seq_len and self.seq_len and self.question.seq_len != self.seq_len:
             self.assume(f"--seq-len {seq_len} in place of the files' {self.seq_len}")
         known = {name: value for name, (value, _) in self.degrees.items() if name != "dp"}
-        try:
-            split = msgspec.convert({**known, **self.switches, "dp": dp, "mbs": mbs}, JobSplit)
-        except msgspec.ValidationError as error:
-            raise InputError(f"{' + '.join(self.files)}: {error}") from None
-        return Job(
+        where = " + ".join(self.files)
+        job = Job(
             engine=self.engine,
             engine_version=self.version,
             files=self.files,
             world=world,
             gpus_per_node=self.gpus_per_node,
-            layout=split,
+            layout=convert({**known, **self.switches, "dp": dp, "mbs": mbs}, JobSplit, where=where),
             architecture=architecture,
             model_name=self.model_name,
             global_batch=global_batch,
@@ -244,6 +242,8 @@ class Draft:
             ignored=tuple(map(shown, self.ignored)),
             notes=tuple(map(shown, self.notes)),
         )
+        convert(msgspec.to_builtins(job), Job, where=where)  # figures within the bounds of what they are
+        return job
 
     def _settle_world(self) -> int | None:
         asked = self.question.gpus

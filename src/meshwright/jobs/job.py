@@ -6,6 +6,7 @@ import msgspec
 
 from ..errors import InputError
 from ..layout import Layout, Offload, PipelineSchedule, Recompute
+from ..quantities import Count, Layers, Sequences, Tokens, Width
 from ..workload.architecture import Architecture
 
 FLAGS = {
@@ -23,19 +24,19 @@ class JobSplit(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     they mean in a `Layout`. `etp` is the tensor parallelism inside an expert, `offload` what lives in host memory.
     """
 
-    tp: int | None = None
-    pp: int | None = None
-    cp: int | None = None
-    dp: int | None = None
-    ep: int | None = None
-    etp: int | None = None
-    vpp: int | None = None
-    mbs: int | None = None
+    tp: Count | None = None
+    pp: Count | None = None
+    cp: Count | None = None
+    dp: Count | None = None
+    ep: Count | None = None
+    etp: Count | None = None
+    vpp: Count | None = None
+    mbs: Sequences | None = None
     zero: Literal[0, 1, 2, 3] | None = None
     sp: Literal[0, 1] | None = None
     schedule: PipelineSchedule | None = None
     recompute: Recompute | None = None
-    replicas: int | None = None
+    replicas: Count | None = None
     order: str | None = None
     offload: Offload | None = None
 
@@ -55,18 +56,20 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     engine: str
     files: tuple[str, ...]
     engine_version: str | None = None
-    world: int | None = None  # ranks
-    gpus_per_node: int | None = None
+    world: Count | None = None  # ranks
+    gpus_per_node: Count | None = None
     gpu: str | None = None  # where the files name one
     layout: JobSplit = JobSplit()
     architecture: Architecture | None = None
     model_name: str | None = None
-    global_batch: int | None = None  # sequences
-    seq_len: int | None = None
+    global_batch: Sequences | None = None
+    seq_len: Tokens | None = None
     precision: str | None = None
     routed_once: bool | None = None  # rows go once to each node of experts (DeepEP, HybridEP); None: not said
-    stages: tuple[int, ...] = ()  # layers of each stage where they are uneven, virtual stages in the order of the model
-    lora_rank: int = 0  # of adapters that alone are trained; 0: all weights are
+    stages: tuple[
+        Layers, ...
+    ] = ()  # layers of each stage where they are uneven, virtual stages in the order of the model
+    lora_rank: Width = 0  # of adapters that alone are trained; 0: all weights are
     modules: tuple[str, ...] = ()  # of recomputed.MODULES, that selective recomputation repeats; (): the engine's own
     results: tuple[str, ...] | None = None  # of recomputed.RESULTS, that selective recomputation keeps alone
     recompute_text: str = ""  # in the engine's own words

@@ -2,6 +2,7 @@
 
 import math
 
+from ..quantities import MOST_SEQUENCES
 from .draft import Draft, JobOptions
 from .job import Job
 from .keys import Keys
@@ -245,8 +246,8 @@ def _batch(draft: Draft, keys: Keys) -> None:
         share = float(raw)
     except ValueError:
         share = math.nan
-    if not 0 < share < math.inf:
-        raise keys.wrong("per_device_batch_size", "a finite number, more than 0")
+    if not 0 < share <= MOST_SEQUENCES:
+        raise keys.wrong("per_device_batch_size", f"a number, more than 0 and at most {MOST_SEQUENCES}")
     steps = keys.whole("gradient_accumulation_steps", least=1) or 1
     draft.batch["steps"] = (steps, f"gradient_accumulation_steps {steps}")
     world = draft.question.gpus or (draft.world[0] if draft.world else None)

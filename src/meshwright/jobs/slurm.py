@@ -9,6 +9,7 @@ SBATCH = {
     "gpus-per-node": ("SLURM_GPUS_PER_NODE", "SLURM_GPUS_ON_NODE"),
     "gres": ("SLURM_GPUS_PER_NODE", "SLURM_GPUS_ON_NODE"),
 }
+MOST_DIGITS = 9  # of a number of nodes or tasks
 SHORT = {"-N": "nodes", "-n": "ntasks"}
 
 
@@ -19,7 +20,7 @@ def directives(text: str) -> dict[str, str]:
         for key, value in re.findall(r"(--[\w-]+|-[Nn])(?:[= \t]+)([^\s#-][^\s#]*)", line):
             name = SHORT.get(key, key.removeprefix("--"))
             number = re.search(r"(\d+)$", value)
-            if name in SBATCH and number:
+            if name in SBATCH and number and len(number[1]) <= MOST_DIGITS:
                 found |= dict.fromkeys(SBATCH[name], number.group(1))
     nodes, per_node = found.get("SLURM_NNODES"), found.get("SLURM_NTASKS_PER_NODE")
     if nodes and per_node and "SLURM_NTASKS" not in found:

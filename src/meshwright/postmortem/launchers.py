@@ -45,7 +45,8 @@ _RAY_NODE = re.compile(
 )
 _MPICH = re.compile(r"called MPI_Abort\(\w+, (?P<code>-?\d+)\) - process (?P<task>\d+)")
 # torch.multiprocessing.spawn; the number is the place among its processes
-_SPAWN = re.compile(r"process (?P<local>\d+) terminated with (?:signal (?P<name>SIG[A-Z]+)|exit code (?P<code>\d+))")
+_NAMES = "|".join(sorted(signal_module.Signals.__members__, key=len, reverse=True))  # another's line may follow at once
+_SPAWN = re.compile(rf"process (?P<local>\d+) terminated with (?:signal (?P<name>{_NAMES})|exit code (?P<code>\d+))")
 _CALLED = re.compile(r"died with <Signals\.SIG\w+: (?P<signal>\d+)>")
 _OF_A_LINE = (_LIGHTNING, _DEEPSPEED, _MPICH, _SPAWN, _CALLED)
 _DAEMON = re.compile(r"Remote daemon: \S+ on node (?P<host>\S+)")

@@ -3,26 +3,49 @@
 import re
 from collections.abc import Iterable
 
+from msgspec import structs
 from msgspec.structs import replace
 
 from .facts import Absentees, Fact, Fingerprint, RankIdentity, Spoke, WorldSize, of
 
 MOST_RANKS = 2**17  # a larger number in a line is no rank
+MOST_NUMBER = 2**63  # of a call, of bytes or elements
+_RANKS = ("rank", "remote", "group_rank", "local_rank", "task", "place")
+_LISTS = ("ranks", "never", "missing", "ready")  # of ranks; of some facts `ranks` is their number
+_OF_CALLS = ("unfinished", "not_joined", "started")  # of reports: each a call, and at its end the ranks
+_SAME = object()
 _ADDRESS = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}|[0-9a-fA-F]*:[0-9a-fA-F:.]*")
 A_HOST = 8  # ranks that usually share a host: as many silent ones in a row are a log that was not collected
 
 
 def of_real_ranks(fact: Fact) -> Fact | None:
     """Return a fact without ranks that no job has, numbers of damaged lines; None where it tells of nobody else."""
-    rank, ranks = getattr(fact, "rank", None), getattr(fact, "ranks", None)
-    if isinstance(rank, int) and not 0 <= rank < MOST_RANKS:
-        if isinstance(fact, Spoke | RankIdentity | Fingerprint):
-            return None
-        fact = replace(fact, rank=None)
-    if isinstance(ranks, tuple) and any(not 0 <= one < MOST_RANKS for one in ranks):
-        kept = tuple(one for one in ranks if 0 <= one < MOST_RANKS)
-        return replace(fact, ranks=kept) if kept or not isinstance(fact, Absentees) else None
-    return fact
+    changed = {name: real for name in fact.__struct_fields__ if (real := _real(name, getattr(fact, name))) is not _SAME}
+    if not changed:
+        return fact
+    if isinstance(fact, Absentees) and changed.get("ranks") == ():
+        return None
+    needed = {field.name for field in structs.fields(fact) if field.default is not None}
+    if isinstance(fact, Spoke | RankIdentity | Fingerprint) and "rank" in changed:
+        return None
+    lost = {name for name, value in changed.items() if value is None and name not in _RANKS}
+    return None if lost & needed else replace(fact, **changed)
+
+
+def _real(name: str, value: object) -> object:
+    """Return what is real of a field of a fact: None of one number that is not; `_SAME` where all is."""
+    found: object = value
+    if isinstance(value, int):
+        found = value if abs(value) < MOST_NUMBER and (name not in _RANKS or 0 <= value < MOST_RANKS) else None
+    elif isinstance(value, tuple) and name in _LISTS:
+        found = _ranks(value)
+    elif isinstance(value, tuple) and name in _OF_CALLS:
+        found = tuple((*one[:-1], _ranks(one[-1])) for one in value if one[0] < MOST_NUMBER)
+    return _SAME if found == value else found
+
+
+def _ranks(ranks: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(rank for rank in ranks if 0 <= rank < MOST_RANKS)
 
 
 def is_address(host: str) -> bool:

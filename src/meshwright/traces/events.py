@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from ..errors import InputError
+from ..quantities import MOST_RANKS
 from .opening import Source, pieces
 
 MOST_EVENT_BYTES = 64 * 2**20  # what stands before, between or after the events
@@ -82,9 +83,9 @@ class TraceHead(msgspec.Struct, frozen=True):
     def rank(self) -> int | None:
         """Return the rank that the trace names."""
         found = self.distributed.get("rank") if isinstance(self.distributed, dict) else None
-        if isinstance(found, str) and found.strip().isdigit():
+        if isinstance(found, str) and re.fullmatch(r"\s*[0-9]{1,9}\s*", found):
             found = int(found)
-        return found if isinstance(found, int) and not isinstance(found, bool) and found >= 0 else None
+        return found if isinstance(found, int) and not isinstance(found, bool) and 0 <= found < MOST_RANKS else None
 
 
 _EVENTS = msgspec.json.Decoder(list[TraceEvent], strict=False)

@@ -23,6 +23,8 @@ _COPIES, _SETS, _RANGES = "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEM
 # kinds of a copy, as CUPTI numbers them (CUpti_ActivityMemcpyKind)
 _COPY_KINDS = {1: "HtoD", 2: "DtoH", 3: "HtoA", 4: "AtoH", 5: "AtoA", 6: "AtoD", 7: "DtoA", 8: "DtoD", 9: "HtoH",
                10: "PtoP"}  # fmt: skip
+_STRINGS = {"id": "0", "value": "NULL"}
+_TIMES = ("start", "end")
 _LASTING = (59, 60)  # NVTX ranges that were pushed and popped, or started and ended
 
 
@@ -44,7 +46,11 @@ def _read(source: Source, connection: sqlite3.Connection) -> tuple[Collector, Tr
     if not {_KERNELS, _GRAPHS} & tables:
         raise InputError(f"{source}: no {_KERNELS} in it; expected an export of a profile with --trace=cuda,nvtx")
     found = Collector()
-    strings = dict(connection.execute("SELECT id, value FROM StringIds")) if "StringIds" in tables else {}
+    strings = (
+        {number: str(text) for number, text in _rows(connection, "StringIds", _STRINGS)}
+        if "StringIds" in tables
+        else {}
+    )
     for table, kind in ((_KERNELS, DEVICE), (_COPIES, COPY), (_SETS, SET)):
         if table in tables:
             _device(connection, table, kind, strings, found)
@@ -64,7 +70,11 @@ def _rows(connection: sqlite3.Connection, table: str, wanted: dict[str, str]) ->
     """Yield the wanted columns of a table, {column: what stands for it where this version has none}."""
     present = _columns(connection, table)
     chosen = ", ".join(f'"{name}"' if name in present else otherwise for name, otherwise in wanted.items())
-    yield from connection.execute(f"SELECT {chosen} FROM {table}")
+    kinds = [(str, int) if otherwise == "NULL" else (int,) for otherwise in wanted.values()]
+    absent = [None if o == "NULL" or name in _TIMES else int(o) for name, o in wanted.items()]
+    for row in connection.execute(f"SELECT {chosen} FROM {table}"):  # SQLite holds no column to its type
+        if all(value is None or isinstance(value, kind) for value, kind in zip(row, kinds, strict=True)):
+            yield tuple(other if value is None else value for value, other in zip(row, absent, strict=True))
 
 
 def _process(found: Collector, global_id: int | None) -> Process:
@@ -81,7 +91,7 @@ def _device(connection: sqlite3.Connection, table: str, kind: int, strings: dict
             text = strings.get(name) or strings.get(short) or "kernel"
         else:
             text = f"Memcpy {_COPY_KINDS.get(copy, '')}" if kind == COPY else "Memset"
-        if end < start:
+        if start is None or end is None or end < start:
             continue
         if kind == COPY:
             process.copied[len(process.kinds)] = size or 0
@@ -97,7 +107,7 @@ def _graphs(connection: sqlite3.Connection, found: Collector) -> str:
     count = untimed = 0
     for start, end, device, stream, link, pid, graph in _rows(connection, _GRAPHS, columns | {"graphId": "0"}):
         count += 1
-        if not end or end < start:  # CUPTI could not time it
+        if start is None or not end or end < start:  # CUPTI could not time it
             untimed += 1
             continue
         process = _process(found, pid)
@@ -118,7 +128,7 @@ def _graphs(connection: sqlite3.Connection, found: Collector) -> str:
 def _runtime(connection: sqlite3.Connection, strings: dict[int, str], found: Collector) -> None:
     columns = {"start": "0", "end": "0", "globalTid": "0", "correlationId": "-1", "nameId": "NULL"}
     for start, end, tid, link, name in _rows(connection, _RUNTIME, columns):
-        if end is None or end < start:
+        if start is None or end is None or end < start:
             continue
         text = strings.get(name, "")
         process = _process(found, tid)
@@ -130,8 +140,8 @@ def _ranges(connection: sqlite3.Connection, strings: dict[int, str], found: Coll
     columns = {"start": "0", "end": "NULL", "eventType": "59", "globalTid": "0", "text": "NULL", "textId": "NULL"}
     noted = Ranges(found)
     for start, end, kind, tid, text, text_id in _rows(connection, _RANGES, columns):
-        said = (text or strings.get(text_id, "")).strip()
-        if end is None or end < start or kind not in _LASTING or not said:
+        said = str(text or strings.get(text_id, "")).strip()
+        if start is None or not isinstance(end, int) or end < start or kind not in _LASTING or not said:
             continue
         noted.add(_process(found, tid), said, start * 1e-3, end * 1e-3, found.thread(tid))
     noted.count()

@@ -6,6 +6,7 @@ only what is read here is kept of it. Times are nanoseconds since the machine st
 
 import re
 from collections.abc import Iterable, Sequence
+from typing import Annotated
 
 import msgspec
 
@@ -17,6 +18,7 @@ from .ranges import Ranges, ranks_by_device
 
 SCHEMA = re.compile(rb'^\s*\{\s*"rocprofiler-sdk-tool"\s*:')
 MOST_BYTES = 2 * 2**30  # of a file that is held whole
+Word = Annotated[int, msgspec.Meta(ge=-(2**62), le=2**62)]  # what the arrays of a Collector hold
 _GPU = 2  # rocprofiler_agent_type_t
 _LAUNCH = "hipLaunchKernel"  # where the file does not name its operations
 
@@ -26,7 +28,7 @@ class _Handle(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Correlation(msgspec.Struct, frozen=True, gc=False):
-    internal: int = -1
+    internal: Word = -1
 
 
 class _Info(msgspec.Struct, frozen=True, gc=False):
@@ -38,8 +40,8 @@ class _Info(msgspec.Struct, frozen=True, gc=False):
 class _Record(msgspec.Struct, frozen=True, gc=False):
     """A call, a kernel or a copy; nanoseconds."""
 
-    start_timestamp: int
-    end_timestamp: int
+    start_timestamp: Word
+    end_timestamp: Word
     thread_id: int = 0
     kind: int = -1
     operation: int = -1
@@ -47,7 +49,7 @@ class _Record(msgspec.Struct, frozen=True, gc=False):
     dispatch_info: _Info = _Info()
     src_agent_id: _Handle = _Handle()
     dst_agent_id: _Handle = _Handle()
-    bytes: int = 0
+    bytes: Word = 0
 
 
 class _Records(msgspec.Struct, frozen=True):

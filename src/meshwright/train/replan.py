@@ -1,5 +1,10 @@
-"""A plan for the ranks that are there: rank 0 makes it where there is none, or one for another number of them."""
+"""A plan for the ranks that are there: rank 0 makes it where there is none, or one for another number of them.
 
+A plan that the run had for that number of ranks before is taken up again: the machines that were lost are back, nothing
+is measured, and sums have the order that they had.
+"""
+
+import contextlib
 import sys
 from collections.abc import Callable
 from datetime import timedelta
@@ -8,6 +13,7 @@ import msgspec
 import torch.distributed as dist
 
 from ..errors import InputError
+from ..layout import Layout
 from ..units import counted
 from .config import JobConfig
 from .events import Event, EventLog
@@ -61,6 +67,27 @@ def _plan(config: JobConfig, folder: RunFolder, ranks: int, *, new: bool) -> Non
     before = folder.plan().layout
     if before.world_size == ranks:
         return
+    with contextlib.suppress(OSError, InputError):  # then it is made anew when it is needed again
+        folder.keep_plan()
+    layout = _taken_up(config, folder, ranks) or _planned_anew(config, folder, ranks)
+    text = f"{counted(ranks, 'rank')} in place of {before.world_size}: layout {layout} in place of {before}"
+    EventLog(folder.events, 0).record(Event(kind="replan", message=text))
+    _say(text)
+
+
+def _taken_up(config: JobConfig, folder: RunFolder, ranks: int) -> Layout | None:
+    """Take up the plan that this job had for that number of ranks before; return its layout, None where it had none."""
+    kept = folder.kept_plan(ranks)
+    if kept is None or (kept.global_batch_sequences, kept.seq_len) != (config.train.global_batch, config.data.seq_len):
+        return None
+    if kept.model and kept.model != msgspec.to_builtins(config.model):
+        return None
+    folder.take_up_plan(ranks)
+    return kept.layout
+
+
+def _planned_anew(config: JobConfig, folder: RunFolder, ranks: int) -> Layout:
+    """Write a plan for that number of ranks, and return its layout."""
     try:
         prepared = prepare(config, None, ranks=ranks, say=_say)
     except InputError:
@@ -69,11 +96,7 @@ def _plan(config: JobConfig, folder: RunFolder, ranks: int, *, new: bool) -> Non
         free = msgspec.structs.replace(config.launch, layout="")  # the fixed layout does not fit this number of ranks
         prepared = prepare(msgspec.structs.replace(config, launch=free), None, ranks=ranks, say=_say)
     folder.write_plan(prepared.cluster, prepared.plan, prepared.predicted_timeline)
-    text = (
-        f"{counted(ranks, 'rank')} in place of {before.world_size}: layout {prepared.plan.layout} in place of {before}"
-    )
-    EventLog(folder.events, 0).record(Event(kind="replan", message=text))
-    _say(text)
+    return prepared.plan.layout
 
 
 def _say(text: str) -> None:

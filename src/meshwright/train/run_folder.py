@@ -20,29 +20,31 @@ from ..errors import InputError
 from ..files import convert, parse_json, read_struct, read_text, write_atomic, write_struct
 from ..layout import Plan
 from ..machine_load import Load
+from ..quantities import Bytes, BytesPerSecond, Instant, Number, Rank, Seconds
 from ..timeline import STEP_PARTS, Performance, Timeline, chrome_trace, parse_chrome_trace
 from ..units import format_bytes
 from .config import JobConfig, read_whole_config, to_toml
 from .secret import secret_in
 
+PLAN_FILES = ("cluster.json", "predicted.json", "predicted_timeline.json", "plan.json")  # of one plan
 _MAY_END = {"loss", "validation_loss", "grad_norm"}  # as figures of a run that diverged: NaN or infinite
 
 
 class RankPlace(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Where a rank runs."""
 
-    rank: int
+    rank: Rank
     host: str
-    pid: int
-    network_bytes_per_s: float | None = None  # of all NICs of its host, in a job of several hosts
+    pid: Number
+    network_bytes_per_s: BytesPerSecond | None = None  # of all NICs of its host, in a job of several hosts
     switches: tuple[str, ...] = ()  # above its host, the highest first, where the mesh is laid out by them
 
 
 class RankParts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Seconds of each part of the median step of a rank, as `timeline.step_parts` names them."""
 
-    rank: int
-    parts: dict[str, float]
+    rank: Rank
+    parts: dict[str, Seconds]
 
     def __post_init__(self) -> None:
         if self.parts.keys() != STEP_PARTS:
@@ -52,7 +54,7 @@ class RankParts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class FirstStart(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """When a run was first started, and by which command line."""
 
-    time_s: float  # since 1970
+    time_s: Instant  # since 1970
     command: list[str]
 
 
@@ -70,6 +72,7 @@ class RunFolder:
         self.flight = path / "flight"  # the last collectives of a rank that waits or gave up
         self.links = path / "links"  # between hosts, as the job's groups measured them when it began
         self.tensorboard = path / "tensorboard"
+        self.plans = path / "plans"  # for other numbers of ranks, which the run had before: a folder for each number
         self.report = path / "report.html"
 
     def create(self, config: JobConfig, cluster: Cluster, plan: Plan, timeline: Timeline, corpus_listing: str) -> None:
@@ -92,6 +95,28 @@ class RunFolder:
         write_struct(self.path / "plan.json", plan)
         write_struct(self.path / "predicted.json", plan.predicted)
         self._write_trace("predicted_timeline.json", timeline)
+
+    def keep_plan(self) -> None:
+        """Keep the plan for when the run has that number of ranks again; OSError if the disk refuses."""
+        kept = self.plans / str(self.plan().layout.world_size)
+        kept.mkdir(parents=True, exist_ok=True)
+        for name in PLAN_FILES:
+            write_atomic(kept / name, read_text(self.path / name).encode())
+
+    def kept_plan(self, ranks: int) -> Plan | None:
+        """Return the plan for a number of ranks that was kept, None where there is none that can be read."""
+        kept = self.plans / str(ranks)
+        with contextlib.suppress(InputError):
+            read_cluster(kept / "cluster.json")
+            plan = read_struct(kept / "plan.json", Plan)
+            if plan.layout.world_size == ranks and all((kept / name).is_file() for name in PLAN_FILES):
+                return plan
+        return None
+
+    def take_up_plan(self, ranks: int) -> None:
+        """Put the plan for a number of ranks that was kept in the place of the plan."""
+        for name in PLAN_FILES:
+            write_atomic(self.path / name, read_text(self.plans / str(ranks) / name).encode())
 
     def secret(self) -> bytes:
         """Return random bytes that all machines of this run know and no other user does (`secret_in`)."""
@@ -137,7 +162,7 @@ class RunFolder:
     def rank_memory(self) -> dict[int, int]:
         """Return the peak memory of every rank in bytes; empty for a run that did not write it."""
         path = self.path / "rank_memory.json"
-        return dict(enumerate(read_struct(path, list[int]))) if path.exists() else {}
+        return dict(enumerate(read_struct(path, list[Bytes]))) if path.exists() else {}
 
     def write_rank_parts(self, parts: list[RankParts]) -> None:
         """Write what a step took on every rank, of which `measured.json` is made."""

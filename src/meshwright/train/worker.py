@@ -25,6 +25,7 @@ from ..backend.faults.flight import FLIGHT_VARIABLE
 from ..backend.group.base import GroupBase
 from ..backend.hosts.links import LINKS_VARIABLE
 from ..backend.hosts.placement import switches_above
+from ..bench.pool import let_fork_server_end
 from ..bench.process import prepare_process
 from ..cluster.binding import beside, bind, binding
 from ..cluster.doctor.stacks import listen
@@ -91,6 +92,7 @@ def main(run_dir: str, launcher_pid: int, config_json: str) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)  # the fork server ignores them; the loop sets its own
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGUSR1, signal.SIG_DFL)
+    let_fork_server_end()
     go_on_without_parent()
     threading.Thread(target=_leave_with, args=(launcher_pid, run_dir), daemon=True).start()
     folder = RunFolder(Path(run_dir))

@@ -7,10 +7,13 @@ import sys
 import msgspec
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from meshwright import cli
+from meshwright.train.checkpoint import huggingface, llama
 from meshwright.train.checkpoint.huggingface import export
 from meshwright.train.checkpoint.manifest import read_manifest, write_manifest
+from meshwright.train.checkpoint.stored import StoredFiles
 from tests.unit.train.checkpoint.samples import FACTS, whole_tensors, write_checkpoint
 from tests.unit.train.checkpoint.test_huggingface import MODELS, saved
 
@@ -99,8 +102,6 @@ def refused_without_torch(*arguments):
 
 def hf_folder(tmp_path, change=None, config=None):
     """Write what save_pretrained would, with its first projection and its configuration changed."""
-    from safetensors.torch import load_file, save_file
-
     _, path = saved(tmp_path / "c", MODELS["untied"])
     export(path, read_manifest(path), tmp_path / "hf")
     if change is not None:
@@ -170,3 +171,69 @@ def test_an_export_is_held_to_the_shapes_of_its_model(tmp_path):
     line = refused_without_torch("checkpoint", "convert", path, tmp_path / "hf")
 
     assert "layers.0.gate_up.weight is F32[80, 32], its model asks for [96, 32]" in line
+
+
+def tensors_read(monkeypatch):
+    """Return a list that gets the name of each foreign tensor that is read, at the look or in the conversion."""
+    read = []
+    look, convert = llama.check_finite, huggingface.safe_open
+
+    def looked(file, name, header):
+        read.append(name)
+        look(file, name, header)
+
+    class Opened:
+        def __init__(self, *arguments):
+            self._file = convert(*arguments)
+
+        def __enter__(self):
+            self._inner = self._file.__enter__()
+            return self
+
+        def __exit__(self, *error):
+            return self._file.__exit__(*error)
+
+        def get_tensor(self, name):
+            read.append(name)
+            return self._inner.get_tensor(name)
+
+    monkeypatch.setattr(llama, "check_finite", looked)
+    monkeypatch.setattr(huggingface, "safe_open", Opened)
+    return read
+
+
+def test_weights_that_are_many_are_read_once_and_refused_all_the_same(run, tmp_path, monkeypatch):
+    folder = hf_folder(tmp_path)
+    read = tensors_read(monkeypatch)
+    monkeypatch.setattr(llama, "LOOK_BYTES", 1000)
+    assert run("convert", folder, tmp_path / "back")[0] == 0
+    assert len(read) == len(set(read)) > 10
+
+    name = "model.layers.1.mlp.up_proj.weight"
+    tensors = load_file(folder / "model.safetensors")
+    tensors[name][3, 2] = float("nan")
+    save_file(tensors, folder / "model.safetensors")
+    code, _, err = run("convert", folder, tmp_path / "bad")
+    assert (code, f"{name}: 1 of 1280 weights are NaN or infinite" in err) == (2, True)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["back", "c", "hf"]
+
+
+def test_a_checkpoint_of_many_bytes_is_read_once_and_refused_where_it_is_damaged(run, tmp_path, monkeypatch):
+    _, path = saved(tmp_path / "c", MODELS["tied"])
+    read = []
+    whole = StoredFiles.read
+
+    def counted(files, piece, size_bytes, name):
+        read.append((name, piece.byte_offset))
+        return whole(files, piece, size_bytes, name)
+
+    monkeypatch.setattr(StoredFiles, "read", counted)
+    monkeypatch.setattr(llama, "LOOK_BYTES", 1000)
+    assert run("convert", path, tmp_path / "hf")[0] == 0
+    assert len(read) == len(set(read)) > 10
+
+    data = path / "rank-00000.safetensors"
+    data.write_bytes(data.read_bytes()[:-1] + b"!")
+    code, _, err = run("convert", path, tmp_path / "bad")
+    assert (code, "differs from its checksum" in err) == (2, True)
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["c", "hf"]

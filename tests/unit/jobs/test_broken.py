@@ -48,3 +48,30 @@ def test_damaged_files_give_a_job_or_one_line(seed, tmp_path, monkeypatch):
     errors = [answer(damaged(rng.choice(entries)["files"], rng), tmp_path, rng) for _ in range(40)]
 
     assert [error for error in errors if "\n" in error] == []
+
+
+MEGATRON = "pretrain_gpt.py --num-layers 4 --hidden-size 64 --num-attention-heads 4 --seq-length 64"
+MAXTEXT = "model_name: llama3.1-8b\nhardware: gpu\nici_fsdp_parallelism: 8\nmax_target_length: 64\n"
+
+
+BATCH = "per_device_batch_size"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("a.sh", f"torchrun --nproc_per_node {'9' * 30} {MEGATRON} --micro-batch-size 1", "a.sh: .*at most 8388608"),
+        ("a.sh", f"torchrun --nproc_per_node 8 {MEGATRON} --micro-batch-size {'9' * 30}", "expected a whole number"),
+        ("m.yml", f"{MAXTEXT}{BATCH}: {2**63}\n", f"{BATCH}: expected a number, more than 0"),
+        ("m.yml", f"{MAXTEXT}{BATCH}: 1.0e+308\n", f"{BATCH}: expected a number, more than 0"),
+    ],
+)
+def test_figures_that_no_job_has_are_refused_by_name(name, text, message, tmp_path):
+    with pytest.raises(InputError, match=message):
+        raise InputError(answer({name: text}, tmp_path, random.Random(1)))
+
+
+def test_a_number_of_thousands_of_digits_in_slurms_lines_is_none(tmp_path):
+    script = f"#!/bin/bash\n#SBATCH --nodes={'9' * 5000} --ntasks-per-node=8\nsrun python {MEGATRON}\n"
+
+    assert "\n" not in answer({"a.sh": script}, tmp_path, random.Random(1))

@@ -430,6 +430,10 @@ CASES = {
         ["ProcessExitedException: process 3 terminated with signal SIGKILL"],
         answer("killed", unknown=True),
     ),
+    "torch.multiprocessing.spawn, and another line glued to it": (
+        ["ProcessExitedException: process 3 terminated with signal SIGKILLProcessExitedException: process 2"],
+        answer("killed", unknown=True),
+    ),
     "an exception of no class of its own": ([*raised(2, "Exception: bad"), *others()], answer("exception", 2, 9)),
     "one assertion that names its rank, on two ranks": (
         [f"[rank{r}]: AssertionError: Rank {r}: found NaN in local grad norm" for r in (1, 2)] + [timed_out(0, 9)],

@@ -121,3 +121,13 @@ def test_without_a_host_the_marks_of_the_device_are_its_steps(tmp_path):
     assert summary.marked
     assert summary.steps == 3
     assert (summary.median.step_s, summary.median.exposed_comm_s) == pytest.approx((1000e-6, 300e-6))
+
+
+@pytest.mark.parametrize("rank", [10**30, 2**23, -1, "9" * 30, "²", " 5", True, [5]])
+def test_a_rank_that_no_job_has_is_no_rank_and_the_name_of_the_file_tells(tmp_path, rank):
+    events = [event("kernel", "gemm", 0, 500)]
+    (tmp_path / "x").mkdir()
+    path = written(tmp_path / "x", events, distributedInfo={"rank": rank}).rename(tmp_path / "rank7.json")
+    ((trace,),) = read_traces([path])
+
+    assert trace.rank == (5 if rank == " 5" else 7)

@@ -101,3 +101,27 @@ def test_a_damaged_database_is_refused_in_one_line(tmp_path):
 
     with pytest.raises(InputError, match="not an SQLite export of nsys"):
         read_traces([path])
+
+
+@pytest.mark.parametrize("value", [None, "text", b"bytes", 1e300])
+@pytest.mark.parametrize(
+    ("table", "column"),
+    [
+        *(("CUPTI_ACTIVITY_KIND_KERNEL", name) for name in ("start", "end", "deviceId", "streamId", "globalPid")),
+        *(("CUPTI_ACTIVITY_KIND_MEMCPY", name) for name in ("start", "end", "bytes", "copyKind", "correlationId")),
+        *(("CUPTI_ACTIVITY_KIND_RUNTIME", name) for name in ("start", "end", "globalTid", "nameId")),
+        *(("NVTX_EVENTS", name) for name in ("start", "end", "eventType", "text", "textId")),
+        *(("StringIds", name) for name in ("id", "value")),
+    ],
+)
+def test_a_value_of_another_type_costs_its_row_alone(tmp_path, table, column, value):
+    path = export(tmp_path / "rank0.sqlite")
+    with sqlite3.connect(path) as base:  # SQLite lets it be, under whatever type the column was made with
+        base.execute("PRAGMA writable_schema = ON")
+        base.execute("UPDATE sqlite_master SET sql = replace(replace(sql, ' NOT NULL', ''), ' PRIMARY KEY', '')")
+    base.close()
+    with sqlite3.connect(path) as base:
+        base.execute(f"UPDATE {table} SET {column} = ? WHERE rowid = (SELECT max(rowid) FROM {table})", (value,))
+    base.close()
+
+    assert summarized(read_traces([path])).steps >= 1

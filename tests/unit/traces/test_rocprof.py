@@ -77,6 +77,9 @@ DAMAGED = {
     "cut off": '{"rocprofiler-sdk-tool": [{"buffer_records": {"kernel_dispatch": [',
     "another type": '{"rocprofiler-sdk-tool": [{"agents": 3}]}',
     "empty": '{"rocprofiler-sdk-tool": []}',
+    "a number of 65 bits": json.dumps({"rocprofiler-sdk-tool": [process()]}).replace(
+        '"internal": 1,', f'"internal": {2**64},', 1
+    ),
 }
 
 

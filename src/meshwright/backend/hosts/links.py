@@ -18,6 +18,7 @@ from ...collectives.schedule import Schedule
 from ...errors import InputError
 from ...files import read_struct, write_struct
 from ...native import cache_folder
+from ...quantities import Instant, PositiveSeconds, SecondsPerByte
 from ..wire.executor import Executor
 from .choice import MessageCost
 from .placement import GroupMember
@@ -93,9 +94,9 @@ class PriceWatch:
 class _StoredLinks(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One measurement in the cache."""
 
-    alpha_s: float
-    beta_s_per_byte: float
-    unix_s: float
+    alpha_s: PositiveSeconds
+    beta_s_per_byte: SecondsPerByte
+    unix_s: Instant
 
 
 class LinkCache:
@@ -127,7 +128,7 @@ class LinkCache:
             return None
         with contextlib.suppress(InputError, OSError):
             stored = read_struct(path, _StoredLinks)
-            if 0 <= time.time() - stored.unix_s < self._kept_s and stored.alpha_s > 0:
+            if 0 <= time.time() - stored.unix_s < self._kept_s:
                 return MessageCost(stored.alpha_s, stored.beta_s_per_byte)
         return None
 

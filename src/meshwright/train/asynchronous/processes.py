@@ -18,8 +18,10 @@ import torch
 import torch._dynamo  # the first optimiser imports it, for seconds: not while others listen for heartbeats
 import torch.distributed as dist
 
+from ...bench.pool import let_fork_server_end
 from ...bench.process import prepare_process
 from ...cluster.doctor.stacks import listen
+from ...cluster.emulation.linux import go_on_without_parent
 from ...cluster.local import threads_per_rank
 from ...errors import InputError, MeshwrightError
 from ...native import kept_folder
@@ -130,7 +132,9 @@ def _tell(pipe: Connection, notice: Notice) -> None:
 
 
 def _end_with(parent: int, end: Callable[[], None]) -> None:
-    """Call `end` when the process `parent` has ended."""
+    """Call `end` when the process `parent` has ended, also where somebody has stopped this one."""
+    let_fork_server_end()
+    go_on_without_parent()
 
     def watch() -> None:
         with contextlib.suppress(ProcessLookupError):

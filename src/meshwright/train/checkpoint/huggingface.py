@@ -33,6 +33,7 @@ from .llama import (
 )
 from .manifest import CheckpointFacts, Manifest, write_manifest
 from .pieces import DTYPE_NAMES, Piece, merge_tables, read_whole, write_file
+from .weights import refuse_not_finite
 
 FILE_BYTES = 4 * 2**30  # a file of an export is not larger, unless one tensor is
 T = TypeVar("T")
@@ -63,18 +64,19 @@ def export(source: Path, manifest: Manifest, target: Path) -> list[str]:
 def import_model(source: Path, target: Path) -> Manifest:
     """Write a checkpoint of ours, at step 0 and without optimiser state, from a folder of `save_pretrained`.
 
-    Raises InputError where the folder is not what `look_at_folder` takes, or `target` exists.
+    Raises InputError where the folder is not what `look_at_folder` takes, a weight is no finite number, or `target`
+    exists.
     """
     return import_folder(look_at_folder(source, target), target)
 
 
 def import_folder(theirs: LlamaFolder, target: Path) -> Manifest:
-    """Write a checkpoint of ours as `import_model` does, from a folder that has been looked at."""
+    """Write a checkpoint of ours as `import_model` does, from a folder that has been looked at; it is read once."""
 
     def write(folder: Path) -> Manifest:
         pieces = []
         for name, shape in zip(names_of(theirs.model), parameter_shapes(theirs.model), strict=True):
-            parts = [_read_weight(theirs.where[part], part) for part in theirs_of(name)]
+            parts = [_read_weight(theirs.where[part], part, look=not theirs.are_finite) for part in theirs_of(name)]
             tensor = torch.cat(parts)
             if tuple(tensor.shape) != shape:
                 raise InputError(f"{theirs.source}: {name} has changed meanwhile")
@@ -91,13 +93,15 @@ def import_folder(theirs: LlamaFolder, target: Path) -> Manifest:
     return _into_new_folder(target, write)
 
 
-def _read_weight(path: Path, name: str) -> Tensor:
+def _read_weight(path: Path, name: str, *, look: bool) -> Tensor:
     try:
         with safe_open(str(path), "pt") as file:
             tensor: Tensor = file.get_tensor(name)
-            return tensor
     except (SafetensorError, OSError) as error:
         raise InputError(f"{path}: {error}") from None
+    if look:
+        refuse_not_finite(path, name, tensor.numel() - int(tensor.isfinite().sum()), tensor.numel())
+    return tensor
 
 
 def _config(model: ModelConfig, dtype: str) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from .weights import WEIGHT_TYPES, HeaderEntry, check_finite, weights_header
 
 INDEX = "model.safetensors.index.json"
 ARCHITECTURE = "LlamaForCausalLM"
+LOOK_BYTES = 64 * 2**20  # of weights are read at the look; more are read once, and looked at as they are converted
 PLAIN = {"embedding.weight": "model.embed_tokens.weight", "norm.weight": "model.norm.weight"}
 OUTPUT = ("output.weight", "lm_head.weight")
 # Keys of a config.json that change what a model computes, and the values under which Llama computes what ours does.
@@ -60,18 +61,19 @@ OF_A_LAYER = {theirs for parts in LAYER.values() for theirs in parts}
 
 @dataclass(frozen=True, slots=True)
 class LlamaFolder:
-    """A folder of `save_pretrained` that fits this decoder, and whose weights are finite numbers."""
+    """A folder of `save_pretrained` that fits this decoder."""
 
     source: Path
     model: ModelConfig
     where: Mapping[str, Path]  # the file of each tensor
+    are_finite: bool  # the weights have been looked at: they are finite numbers
 
 
 def look_at_folder(source: Path, target: Path) -> LlamaFolder:
     """Return what a folder of `save_pretrained` holds, without converting anything.
 
-    Raises InputError where it is another model, a tensor is missing, left over, of another shape or no finite number,
-    or `target` exists.
+    Raises InputError where it is another model, a tensor is missing, left over or of another shape, or `target` exists;
+    and at weights that are no finite numbers, where all weights are at most `LOOK_BYTES`.
     """
     check_new(target)
     model = read_config(source / "config.json")
@@ -87,10 +89,11 @@ def look_at_folder(source: Path, target: Path) -> LlamaFolder:
         found = (sum(part[0] for part in shapes), *shapes[0][1:])
         if found != shape:
             raise InputError(f"{source}: {name} is {list(found)}, config.json asks for {list(shape)}")
-    for name in names_of(model):
-        for theirs in theirs_of(name):
-            check_finite(where[theirs], theirs, headers[where[theirs]])
-    return LlamaFolder(source, model, where)
+    parts = [(where[theirs], theirs) for name in names_of(model) for theirs in theirs_of(name)]
+    few = sum(headers[path][name].size_bytes for path, name in parts) <= LOOK_BYTES
+    for path, name in parts if few else ():
+        check_finite(path, name, headers[path])
+    return LlamaFolder(source, model, where, are_finite=few)
 
 
 def look_at_checkpoint(manifest: Manifest, source: Path, target: Path) -> ModelConfig:

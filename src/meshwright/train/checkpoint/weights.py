@@ -30,6 +30,11 @@ class HeaderEntry(msgspec.Struct, frozen=True):
     shape: tuple[Extent, ...]
     data_offsets: tuple[Extent, Extent]
 
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of the tensor in its file."""
+        return self.data_offsets[1] - self.data_offsets[0]
+
 
 def weights_header(path: Path) -> dict[str, HeaderEntry]:
     """Return the tensors of a safetensors file; InputError where it is none, or a link out of its folder."""
@@ -59,7 +64,7 @@ def check_finite(path: Path, name: str, header: Mapping[str, HeaderEntry]) -> No
     with opened(path) as file:
         start = 8 + int.from_bytes(file.read(8), "little")
         file.seek(start + entry.data_offsets[0])
-        left_bytes = entry.data_offsets[1] - entry.data_offsets[0]
+        left_bytes = entry.size_bytes
         while left_bytes > 0:
             block = file.read(min(BLOCK_BYTES, left_bytes))
             if not block:
@@ -68,5 +73,10 @@ def check_finite(path: Path, name: str, header: Mapping[str, HeaderEntry]) -> No
             words = np.frombuffer(block[: len(block) // np.dtype(word).itemsize * np.dtype(word).itemsize], dtype=word)
             bad += int(((words & special) == special).sum())
             total += len(words)
+    refuse_not_finite(path, name, bad, total)
+
+
+def refuse_not_finite(path: Path, name: str, bad: int, total: int) -> None:
+    """Raise InputError where `bad` of the `total` weights of a tensor are no finite numbers."""
     if bad:
         raise InputError(f"{path}: {name}: {bad} of {total} weights are NaN or infinite")

@@ -6,7 +6,7 @@ from functools import partial
 from ..architecture import Architecture
 from ..kinds import Attention, Dense, Experts, LayerKind, runs_of
 from .decoders import Traits, attention_of_config, decoder, even, made
-from .reader import ConfigReader
+from .reader import MOST, ConfigReader
 
 
 def falcon(c: ConfigReader) -> Architecture:
@@ -98,7 +98,7 @@ def dbrx(c: ConfigReader) -> Architecture:
         (network, "moe_top_k", 1),
     ):
         value = part.get(key, default)
-        if type(value) is not int or value < 1:
+        if type(value) is not int or not 1 <= value < MOST:
             raise ValueError(f"{key}: expected a whole number of 1 or more, got {value!r}")
         sizes[key] = value
     if c.given("num_key_value_heads") and c.whole("num_key_value_heads") != sizes["kv_n_heads"]:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ...errors import InputError, nearest
+from ...quantities import MOST_COUNT
 from ..architecture import Architecture
 from .families import RECIPES
 from .ignored import is_ignored
@@ -69,7 +70,17 @@ def architecture_of(
             f"{where}: {found.ignored[0]}: not understood for model_type {kind}, and it may change the size "
             f"({len(found.ignored)} such: {', '.join(found.ignored)}); --allow-unknown passes over it"
         )
+    _refuse_huge(msgspec.to_builtins(found.architecture), where)
     return found._replace(architecture=msgspec.structs.replace(found.architecture, name=name))
+
+
+def _refuse_huge(part: Any, where: str) -> None:
+    """Raise InputError at a number that follows from sizes each of which is possible, and that no model has."""
+    inside = part.items() if isinstance(part, dict) else enumerate(part) if isinstance(part, list | tuple) else ()
+    for name, value in inside:
+        if isinstance(value, int) and value > MOST_COUNT:
+            raise InputError(f"{where}: {name}: {value:.3g} follow from these sizes, which is more than any model has")
+        _refuse_huge(value, where)
 
 
 def _model_type(config: Mapping[str, Any], where: str, *, alone: bool) -> str:

@@ -305,6 +305,22 @@ def test_heads_that_do_not_divide_the_hidden_size_are_refused_by_name(kind, head
         architecture_of(given)
 
 
+def test_more_experts_than_any_model_has_are_refused_by_name():
+    base = library.configuration({"model_type": "dbrx", **library.FILLED.get("dbrx", {})}).to_dict()
+    base["ffn_config"] = {**base["ffn_config"], "moe_num_experts": 10**40}
+
+    with pytest.raises(InputError, match="moe_num_experts: expected a whole number of 1 or more"):
+        architecture_of(base)
+
+
+def test_a_product_of_sizes_that_no_model_has_is_refused_by_name():
+    config = json.loads((CASES / "llava15-sparse.json").read_text("utf-8"))
+    config["vision_config"]["image_size"] = 2**31
+
+    with pytest.raises(InputError, match="tower_parameters: 2.41e.19 follow from these sizes"):
+        architecture_of(config)
+
+
 def test_a_vision_model_that_does_not_say_its_text_models_sizes_is_refused():
     with pytest.raises(InputError, match="text_config: missing"):
         architecture_of({"model_type": "mistral3"})

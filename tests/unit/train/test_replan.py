@@ -1,0 +1,100 @@
+"""A run plans once for each number of ranks that it comes to have."""
+
+from types import SimpleNamespace
+
+import msgspec
+import pytest
+import torch.distributed as dist
+
+from meshwright.cluster.graph import Cluster
+from meshwright.layout import Layout
+from meshwright.train import replan
+from meshwright.train.events import read_events
+from meshwright.train.replan import ensure_planned
+from meshwright.train.run_folder import PLAN_FILES
+from testkit.train_jobs import small_job, write_corpus, write_run
+
+
+@pytest.fixture
+def job(tmp_path):
+    return small_job(write_corpus(tmp_path))
+
+
+@pytest.fixture
+def folder(tmp_path, job):
+    return write_run(tmp_path / "run", job, Layout(dp=2, mbs=1))
+
+
+@pytest.fixture
+def asked(monkeypatch, folder):
+    """Return a list that gets the number of ranks that each plan is made for, without measuring anything."""
+    asked = []
+
+    def prepared(config, path, *, ranks, say):
+        asked.append(ranks)
+        plan = msgspec.structs.replace(
+            folder.plan(),
+            layout=Layout(dp=ranks, mbs=1),
+            reason=f"plan number {len(asked)}",
+            global_batch_sequences=config.train.global_batch,
+            model=msgspec.to_builtins(config.model),
+        )
+        cluster = Cluster(name=f"of {ranks}")
+        return SimpleNamespace(cluster=cluster, plan=plan, predicted_timeline=folder.timeline("predicted"))
+
+    store = dist.HashStore()
+    monkeypatch.setattr(replan, "prepare", prepared)
+    monkeypatch.setattr(dist.distributed_c10d, "_get_default_store", lambda: store)
+    return asked
+
+
+def planned(job, folder, ranks):
+    """Let rank 0 of so many see to the plan; return what the files of the plan hold."""
+    ensure_planned(job, folder, rank=0, ranks=ranks)
+    return [(folder.path / name).read_bytes() for name in PLAN_FILES]
+
+
+def test_a_plan_for_ranks_that_are_back_is_taken_up_as_it_was(job, folder, asked):
+    of_two = planned(job, folder, 2)
+    of_one = planned(job, folder, 1)
+
+    assert planned(job, folder, 2) == of_two
+    assert planned(job, folder, 1) == of_one != of_two
+    assert asked == [1]
+    layouts = [event.message.partition(": ")[2] for event in read_events(folder.events)]
+    there, back = "layout dp=1,mbs=1 in place of dp=2,mbs=1", "layout dp=2,mbs=1 in place of dp=1,mbs=1"
+    assert layouts == [there, back, there]
+
+
+def test_a_plan_of_another_batch_or_model_is_not_taken_up(job, folder, asked):
+    planned(job, folder, 1)
+    other = msgspec.structs.replace(job, train=msgspec.structs.replace(job.train, global_batch=64))
+    planned(other, folder, 2)
+    assert folder.plan().global_batch_sequences == 64
+
+    planned(job, folder, 1)
+    deeper = msgspec.structs.replace(job, model=msgspec.structs.replace(job.model, num_hidden_layers=7))
+    planned(msgspec.structs.replace(deeper, train=other.train), folder, 2)
+    assert folder.plan().model["num_hidden_layers"] == 7
+    assert asked == [1, 2, 2]
+
+
+@pytest.mark.parametrize("name", PLAN_FILES)
+def test_a_kept_plan_that_is_damaged_is_made_anew(job, folder, asked, name):
+    planned(job, folder, 1)
+    (folder.plans / "2" / name).unlink()
+    if name == "plan.json":
+        (folder.plans / "2" / name).write_text("{")
+
+    planned(job, folder, 2)
+
+    assert asked == [1, 2]
+
+
+def test_a_plan_that_cannot_be_kept_is_made_anew(job, folder, asked):
+    folder.plans.write_text("a file in the place of the folder")
+
+    planned(job, folder, 1)
+    planned(job, folder, 2)
+
+    assert asked == [1, 2]
