@@ -162,7 +162,7 @@ def gains(known: Book, data: Study, start: Array) -> dict[str, float]:
     found = {}
     for name in known.names:
         errors = left_out(data, by_fold(known, data, start, GAIN_FOLDS, fixed=[name], iterations=GAIN_REFITS))
-        rows = dense if name not in {"grouped", "routing", "launch_moe", "ep_exposed", "moe_2606", "scan"} else ~dense
+        rows = dense if name not in {"grouped", "routing", "launch_moe", "ep_exposed", "moe_fused", "scan"} else ~dense
         touched = rows & data.trusted & _uses(known, data, name)
         found[name] = 100.0 * float(_share(errors[touched]).mean() - _share(base[touched]).mean())
         print(f"  {name}: {found[name]:+.2f} points over {touched.sum()} runs")

@@ -54,7 +54,7 @@ INPUTS = {
     "overlap": "what computation hides: none, or some of tp, dp, pp, ep, as tp+dp (what the stack does)",
     "lora_rank": "rank of adapters on all matrices but those of routed experts; the rest is frozen (0: none)",
     "source": "where the row is from; read, with notes, for traits of a stack's releases",
-    "notes": "what sets the run apart",
+    "notes": "what sets the run apart; read for dispatchers, graphs of the whole iteration and overlaps that are off",
 }
 # what is compared with a prediction, and what is carried along
 MEASURED = {

@@ -250,6 +250,7 @@ def _sizes(setting: Setting, layout: Layout) -> Sizes:
         routed=tokens * model.experts_per_token * model.hidden_size,
         chosen=tokens * model.experts_per_token,
         experts=model.experts,
+        queries=tokens * model.num_attention_heads * model.head_dim / layout.tp,
     )
 
 

@@ -31,10 +31,12 @@ class Conventions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     whole_halves: Number = 0  # ZeRO 2, 3 under schedule=zb: a stage's weights and gradients are whole in between
     sends_cut: Number = 1  # sends between stages are cut over tp
     keys_ring: Number = 1  # cp: keys and values pass round a ring beside attention, twice backwards; 0: gathered before
+    heads_exchanged: Number = 0  # cp: in place of both, rows for heads before attention and back after it
     routed_cut: Number = 1  # ep: under sequence parallelism rows to the experts are cut over tp
     routed_once: Number = 0  # ep: a row goes once to each host, whose ranks pass it on (DeepEP, HybridEP)
     router_cut: Number = 0  # under sequence parallelism a router has its rank's rows alone, and gathers none
     router_messages: Number = 0  # ep: counts of rows travel first; under tp what the router chose is joined
+    bucket: Number = 0  # parameters whose gradients travel together, where it is said
     gather_waits: Number = 0  # ZeRO 1: the weights are waited for after the update; 0: they come beside the forward
     stops_early: Number = 0  # recomputation ends before the last sum of a layer, whose result nobody needs
     # offload: bytes of an element between device and host, and what goes on meanwhile
@@ -152,6 +154,8 @@ STACKS = {  # published ones that do otherwise than most
     **dict.fromkeys(("llama3paper", "pax", "maxtext", "in-2023"), SHARDED),
     "automodel": IN_HALF,
     "deepseek": DEEPSEEK,
+    # one bucket of 768 million: mlcommons/training_results_v5.1, config_common_8b.sh of every submission on NeMo
+    "mlperf_8b": Conventions(bucket=768_000_000),
     "titan": TITAN_2024,
     "torchtitan": TITAN,
     "mpt": msgspec.structs.replace(SHARDED, logit_bytes=SINGLE_BYTES),  # its loss works in place
@@ -161,8 +165,9 @@ STACKS = {  # published ones that do otherwise than most
 # in 8 bits and fewer NVIDIA's recipes sum and reduce gradients in half precision
 HALF_SUMS = frozenset({"bridge", "nemo", "dgxc", "since-2024", "mlperf_gpt3", "mlperf_405b", "mlperf_8b"})
 # torchtitan casts weights to float8 before it gathers them (enable_fsdp_float8_all_gather, docs/float8.md); scales by
-# row are found after the gather
-LOW_GATHERS = frozenset({"titan", "torchtitan"})
+# row are found after the gather. NVIDIA's submissions to MLPerf of 2025 gather weights as they multiply them
+# (FP8_PARAM_GATHER in config_common.sh)
+LOW_GATHERS = frozenset({"titan", "torchtitan", "mlperf_405b", "mlperf_8b"})
 ROUTED_ONCE = frozenset({"bridge", "automodel"})  # their recipes dispatch by DeepEP and HybridEP
 DESCRIBED = frozenset({OWN, *STACKS, *HALF_SUMS, *ROUTED_ONCE})  # stacks with facts of their own
 HIGH = frozenset({"bf16", "fp16", "fp32", "float32"})

@@ -6,7 +6,8 @@ the residual stream [rows, features] on a rank of cp:
     tp    an all-reduce of C after attention and after the network, one before each in backward; the embedding one, the
           output one. Under sequence parallelism each is a reduce-scatter and, where rows are wanted whole, an
           all-gather; once a step the gradients of the norms are summed
-    cp    an all-gather of keys and values forwards, a reduce-scatter of their gradients backwards
+    cp    an all-gather of keys and values forwards, a reduce-scatter of their gradients backwards; or rows for heads
+          and back by all-to-all (Jacobs et al. 2023, arXiv 2309.14509)
     ep    rows to their experts and back, forwards and backwards
     zero  1: gradients scattered in buckets and weights gathered, once a step; 2: weights gathered once a step,
           gradients scattered in each micro-batch; 3: weights gathered twice in each micro-batch, those outside of the
@@ -65,6 +66,7 @@ class Sizes(NamedTuple):
     routed: Number = 0  # rows for experts x features: each row as often as it has experts
     chosen: Number = 0  # rows x experts of each
     experts: Number = 0
+    queries: Number = 0  # rows of a rank of cp x the heads of a rank of tp
 
 
 class LayerTraffic(NamedTuple):
@@ -101,15 +103,22 @@ def tensor_exchange(s: Sizes, split: SplitDegrees, c: Conventions) -> LayerTraff
 
 
 def context_exchange(s: Sizes, split: SplitDegrees, c: Conventions) -> LayerTraffic:
-    """Return what a layer sends along cp: keys and values, gathered or passed round."""
+    """Return what a layer sends along cp: keys and values, gathered or passed round, or all of it for other heads."""
     bytes_ = s.keys_values * c.residual_bytes
-    many = 1 * (split.cp > 1)
+    many = 1 * (split.cp > 1) * (1 - c.heads_exchanged)
     gather = Comm(axis="cp", collective="all_gather", bytes=bytes_, element_bytes=c.residual_bytes, calls=many)
     backward = (
         msgspec.structs.replace(gather, calls=2 * many * c.keys_ring),
         msgspec.structs.replace(gather, collective="reduce_scatter", calls=many * (1 - c.keys_ring)),
     )
-    return LayerTraffic((gather,), backward, (gather,))
+    if not np.any(c.heads_exchanged):
+        return LayerTraffic((gather,), backward, (gather,))
+    there = Comm(
+        axis="cp", collective="all_to_all", bytes=(s.queries + part(s.keys_values, split.cp)) * c.residual_bytes,
+        element_bytes=c.residual_bytes, calls=1 * (split.cp > 1) * c.heads_exchanged,
+    )  # fmt: skip
+    back = msgspec.structs.replace(there, bytes=s.queries * c.residual_bytes)
+    return LayerTraffic((gather, there, back), (*backward, back, there), (gather, there, back))
 
 
 def expert_exchange(s: Sizes, split: SplitDegrees, c: Conventions) -> LayerTraffic:

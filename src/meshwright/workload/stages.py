@@ -167,14 +167,16 @@ def _end_exchange(s: Sizes, layout: Layout, c: Conventions, *, rows: Number, lay
 def _sizes(workload: Workload, layout: Layout, layer: Layer | None = None) -> Sizes:
     hidden = hidden_size(workload)
     residual = workload.micro_batch * (workload.seq_len // layout.cp) * hidden
-    keys_values = chosen = 0
+    keys_values = chosen = queries = 0
     for operator in layer.operators if layer is not None else ():
         if operator.kind == "context_attention":
-            batch, _, kv_heads, length, width, ranks = operator.shape
+            batch, heads, kv_heads, length, width, ranks = operator.shape
+            queries = batch * length * heads * width
             keys_values = 2 * batch * length * ranks * kv_heads * width
         if operator.kind == "swiglu" and layer is not None and layer.experts:
             chosen = operator.shape[0]
-    return Sizes(residual, keys_values, chosen * hidden, chosen, layer.experts if layer is not None else 0)
+    experts = layer.experts if layer is not None else 0
+    return Sizes(residual, keys_values, chosen * hidden, chosen, experts, queries)
 
 
 def hidden_size(workload: Workload) -> int:

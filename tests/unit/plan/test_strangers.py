@@ -1,12 +1,20 @@
 """Runs of stacks that nobody measured are priced by the facts that their rows state."""
 
+import re
+
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from meshwright.hardware import load_catalogue
+from meshwright.layout import Layout
 from meshwright.plan.analytic.coefficients import ROLES, book, resolve_roles
+from meshwright.plan.analytic.step import step_s
 from meshwright.plan.batch import batch_coefficients, batch_of, step_of
 from meshwright.plan.columns import overlap_off
+from meshwright.plan.runs import accelerator_of, beside_of
+from meshwright.workload.conventions import Conventions
+from meshwright.workload.split import Sizes, context_exchange
 from tests.unit.plan.test_tables import DENSE, EXPERTS, run
 
 FSDP = {**DENSE, "tp": "1", "dp": "64", "family": "house", "year": "2025", "zero_stage_fsdp": "fsdp2 (zero3)"}
@@ -135,13 +143,98 @@ def test_dense_layers_of_a_shortened_model_are_said_or_assumed_aloud(tmp_path):
     assert said.architecture.parameters > 2 * assumed.architecture.parameters
 
 
-def test_what_a_release_gained_is_not_taken_for_granted_of_recurrent_layers(tmp_path):
-    row = SHORT | {"family": "bridge", "notes": "release 26.06", "layers": ""}
-    dense, hybrid = (run(tmp_path, row | {"model_name": name}) for name in ("qwen3-30b-a3b", "nemotron3-nano-30b-a3b"))
-    found, _ = roles(dense, hybrid)
+GRAPHED = "full-iteration CUDA graphs"
 
-    assert found.moe_pace[0] == book().constants["moe_2606"].value
-    assert found.moe_pace[1] == 1.0
+
+def test_a_host_launches_nothing_inside_a_graph_of_the_whole_iteration(tmp_path):
+    row = EXPERTS | {"family": "house", "year": "2026", "ep": "8", "dp": "64", "num_gpus": "64"}
+    launched, graphed = (run(tmp_path, row | {"notes": text}) for text in ("", GRAPHED))
+    found, step = roles(launched, graphed)
+
+    assert (found.launch_s[1], found.launch_moe_s[1], found.launch_expert_s[1], found.ep_exposed[1]) == (0, 0, 0, 0)
+    assert found.moe_pace[1] == book().constants["moe_fused"].value
+    assert step.total_s[1] < step.total_s[0]
+
+
+def test_a_host_that_waits_for_the_counts_of_rows_adds_its_time_to_that_of_the_gpu(tmp_path):
+    row = EXPERTS | {"family": "house", "year": "2026", "ep": "8", "dp": "64", "num_gpus": "64"}
+    ahead, waiting = (run(tmp_path, row | {"notes": text}) for text in ("", "dispatched by all-to-all"))
+    dense = run(tmp_path, DENSE | {"family": "house", "year": "2026", "notes": "dispatched by all-to-all"})
+    found, step = roles(ahead, waiting, dense, dense)
+
+    assert found.host_waits.tolist() == [0.0, 1.0, 1.0, 1.0]
+    assert step.total_s[1] > step.total_s[0]
+    plain = run(tmp_path, DENSE | {"family": "house", "year": "2026"})
+    assert roles(plain)[1].total_s[0] == pytest.approx(step.total_s[2])
+
+
+@pytest.mark.parametrize(
+    ("gpu", "model", "release", "traits"),
+    [
+        ("GB300-NVL72", "Qwen3_235B_a22B", "26.06 NeMo Container; MXFP8", {"graphed"}),
+        ("GB200-NVL72", "GPT OSS 120B", "26.06 NeMo Container; MXFP8", {"graphed"}),
+        ("GB200-NVL72", "GPT OSS 120B", "26.06.01 NeMo Container; MXFP8", set()),  # lost its fused kernels
+        ("GB300-NVL72", "Nemotron_3_Super", "26.08 NeMo Container; MXFP8", set()),  # hybrids keep graphs of parts
+        ("GB300-NVL72", "DeepSeekV3", "26.04.01 NeMo Container; MXFP8", set()),
+        ("B300-SXM (DGX B300)", "DeepSeekV3", "26.06 NeMo Container; MXFP8", set()),
+        ("B300-SXM (DGX B300)", "DeepSeekV3", "26.06.01 NeMo Container; MXFP8", {"graphed"}),
+        ("GB300-NVL72", "DeepSeekV3", "26.06 NeMo Container; BF16", set()),
+        ("B200-SXM (DGX B200)", "Qwen3_30B_a3B", "26.02 NeMo Container; MXFP8", {"counted"}),
+        ("B200-SXM (DGX B200)", "Qwen3_30B_a3B", "26.02.01 NeMo Container; MXFP8", set()),
+        ("B200-SXM (DGX B200)", "Qwen3_30B_a3B (tokendrop)", "25.11 NeMo Container; MXFP8", set()),
+        ("B300-SXM (DGX B300)", "Qwen3_235B_a22B", "26.04 NeMo Container; MXFP8", {"counted"}),
+    ],
+)
+def test_what_nvidias_recipes_of_a_release_switch_on_is_known(gpu, model, release, traits):
+    catalogue, known = load_catalogue(), book()
+    beside = beside_of({"model_name": model, "source": release}, accelerator_of(catalogue, gpu))
+    found = {name for name in ("graphed", "counted") if re.search(known.traits[name], beside)}
+
+    assert found == traits
+
+
+LONG = {**DENSE, "family": "house", "year": "2026", "tp": "1", "dp": "1", "cp": "8", "num_gpus": "8", "gpu": "B200"}
+
+
+def test_rows_exchanged_for_heads_take_the_place_of_gathered_keys(tmp_path):
+    row = LONG | {"seq_len": "32768", "global_batch_sequences": "4"}
+    ring, swapped, named = (
+        run(tmp_path, row | {"notes": n}) for n in ("", "context parallel by all-to-all", "Ulysses")
+    )
+    found, step = roles(ring, swapped, named)
+    sizes = Sizes(residual=1.0, keys_values=16.0, queries=8.0)
+    sent = context_exchange(sizes, Layout(cp=8), Conventions(heads_exchanged=1)).forward
+
+    assert found.heads_exchanged.tolist() == [0.0, 1.0, 1.0]
+    assert [comm.calls for comm in sent] == [0, 1, 1]
+    assert [comm.bytes for comm in sent[1:]] == [2 * (8 + 2), 2 * 8]  # a rank's queries, keys and values; results back
+    assert step.exposed_comm_s[1] > 0.0
+
+
+def test_many_ranks_wait_longer_for_the_start_of_each_bucket(tmp_path):
+    row = DENSE | {"family": "house", "year": "2026", "tp": "1", "zero_stage_fsdp": "1", "precision": "bf16"}
+    few, many = (run(tmp_path, row | {"num_gpus": n, "dp": n, "global_batch_sequences": n}) for n in ("64", "1024"))
+    batch = batch_of([few, many], load_catalogue(), book())
+    c = batch_coefficients(batch, book().values)
+    parts = [
+        step_s(
+            batch.machine, replace(c, bucket=bucket), batch.model, batch.grid, seq_len=batch.seq_len,
+            global_batch=batch.global_batch, shard=batch.shard,
+        )
+        for bucket in (1e7 * np.ones(2), 1e9 * np.ones(2))
+    ]  # fmt: skip
+    small, large = (step.data_comm_s + step.hidden_comm_s for step in parts)
+
+    assert small[0] > large[0]
+    assert small[1] / large[1] > 1.5 * small[0] / large[0]
+
+
+@pytest.mark.parametrize(
+    ("stack", "precision", "gathered"),
+    [("mlperf_8b", "fp8", 1), ("mlperf_8b", "bf16", 2), ("mlperf_8b", "nvfp4", 2), ("bridge", "fp8", 2)],
+)
+def test_submissions_to_mlperf_gather_weights_in_the_byte_that_is_multiplied(stack, precision, gathered):
+    assert used("weight_bytes", stack, "gb200", precision) == gathered
 
 
 def test_a_stack_with_facts_of_its_own_keeps_them_beside_the_constants_of_another():

@@ -72,7 +72,8 @@ class Coefficients(Conventions, frozen=True, kw_only=True):
     grouped: Number  # products of experts beside one product of their rows
     launch_moe_s: Number  # least seconds of the forward of a layer with experts, beside its experts' own kernels
     launch_expert_s: Number  # likewise of one kernel of one expert; 0 where one kernel computes those of all
-    moe_pace: Number  # of layers with experts, in a release of the stack
+    moe_pace: Number  # of layers with experts
+    host_waits: Number  # fact: 1 where the host waits for the GPU in each layer with experts, for the counts of rows
     sends_hidden: Number  # share of the sends between stages that an interleaved schedule hides
     dp_hidden: Number  # share of the window of backward in which gradients travel unseen
     dp_drag: Number  # share of that hidden traffic by which it slows the computation beside it

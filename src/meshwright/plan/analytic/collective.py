@@ -20,6 +20,8 @@ from .quantities import Grid, Machine, Number
 from .torus import on_torus
 
 RING_STEPS = 7.0  # of the eight ranks whose curve was measured
+# of a ring's step over a GPU's links, as NCCL's own model has it (src/graph/tuning.cc, the simple protocol over NVLink)
+NEAR_HOP_S = 3.4e-6
 # exponent of (ranks - 1) / 7 beyond eight ranks of one domain: 72 GB200 take 1.81 ms for an all-reduce of 512 MiB, of
 # which 0.6 ms are neither its start nor the links' rate
 LARGE_GROUP = 0.5
@@ -85,7 +87,7 @@ def axis_span(machine: Machine, c: Coefficients, grid: Grid, axis: str) -> AxisP
 def gather_s(c: Coefficients, over: AxisPlacement, size_bytes: Number) -> Number:
     """Return seconds of an all-gather or reduce-scatter of `size_bytes` in all by a ring; zero for one rank."""
     steps = over.ranks - 1.0
-    moved = size_bytes * steps / over.ranks / over.rate + steps * over.latency_s
+    moved = size_bytes * steps / over.ranks / over.rate + steps * _step_s(over)
     return np.where(steps > 0, _curve(c, over, size_bytes, 2.0 * moved) / 2.0, 0.0)
 
 
@@ -108,11 +110,17 @@ def all_reduce_ways_s(c: Coefficients, over: AxisPlacement, size_bytes: Number) 
     # a switch that adds up takes each byte once, however many ranks; what it gains grows with a ring's 2(P-1)/P
     few = np.minimum(1.0, steps / over.ranks * IN_SWITCH_RANKS / (IN_SWITCH_RANKS - 1.0))
     links = over.link_rate * np.maximum(1.0, c.in_switch * np.where(over.crosses, 1.0, few))
-    ring = 2.0 * size_bytes * steps / over.ranks / over.rate + 2.0 * steps * over.latency_s
+    ring = 2.0 * size_bytes * steps / over.ranks / over.rate + 2.0 * steps * _step_s(over)
     between = size_bytes * tree_share(nodes) / over.network_rate
     tree = np.maximum(between, 2.0 * size_bytes / links) + 2.0 * np.log2(nodes) * over.latency_s
     tree = ring if over.on_torus else tree
     return ring, np.where(over.crosses, tree, 2.0 * size_bytes * steps / over.ranks / links)
+
+
+def _step_s(over: AxisPlacement) -> Number:
+    """Return the latency of a ring's step, in the mean: of those through a node one leaves it."""
+    near = np.minimum(NEAR_HOP_S, over.latency_s)
+    return near + (over.latency_s - near) / over.inside
 
 
 def tree_share(nodes: Number) -> Number:

@@ -24,6 +24,7 @@ OUTER_PASSES = 10.0  # norms, residual sums and dropout: reads and writes of T x
 INNER_PASSES = 2.0  # activation function: reads and writes of each T x f
 EXPERT_PRODUCTS = 2.0  # of one expert: gate and up together, and down
 NORM_SHARE = 0.4  # of the first: two norms read and write T x h
+SORTS = 4.0  # passes over rows that are exchanged for heads: read and written before it and after it
 BACKWARD_PASSES = 2.0  # of the forward's element-wise bytes
 
 
@@ -70,10 +71,10 @@ def layer_s(machine: Machine, c: Coefficients, model: ModelQuantities, grid: Gri
     floor = c.launch_s * _fallback(c, model, grid)
     routing_floor = (c.launch_moe_s + c.launch_expert_s * _expert_kernels(machine, model, grid)) * c.moe_pace
     floor = np.where(share > 0, share * np.maximum(floor, routing_floor) + (1.0 - share) * floor, floor)
-    alone = grid.tp == 1
-    forward = _pass(forward_gpu, exposed_tp + ring[0] + routed, comm[0] - exposed_tp, floor, alone)
+    power = np.where((c.host_waits > 0) & (share > 0), 1.0, np.where(grid.tp == 1, 3.0, 2.0))
+    forward = _pass(forward_gpu, exposed_tp + ring[0] + routed, comm[0] - exposed_tp, floor, power)
     exposed = exposed_tp_backward + ring[1] + routed
-    backward = _pass(backward_gpu, exposed, comm[1] - exposed_tp_backward, 2.0 * floor, alone)
+    backward = _pass(backward_gpu, exposed, comm[1] - exposed_tp_backward, 2.0 * floor, power)
     full = grid.recompute == 2
     selective = grid.recompute == 1
     products = projections[0] + network[0]
@@ -142,17 +143,19 @@ def _unnamed(
     )
 
 
-def _pass(gpu_s: Number, exposed_s: Number, hidden_s: Number, floor_s: Number, alone: Number) -> PassSeconds:
+def _pass(gpu_s: Number, exposed_s: Number, hidden_s: Number, floor_s: Number, power: Number) -> PassSeconds:
     """Return a pass whose kernels the host must launch: the longer of the GPU's time and the host's, smoothed.
 
     (gpu^3 + host^3)^(1/3): where both need about as long, each waits for the other in turn, small kernels for their
     launch and launches for large kernels. Ranks of a tensor-parallel group wait for one another's hosts too, at every
-    collective: powers of two there. The published runs of one node prefer both to a plain maximum.
+    collective: powers of two there. The published runs of one node prefer both to a plain maximum. A host that waits
+    for the GPU in each layer launches nothing ahead: the sum of both, a power of one.
     """
     busy = gpu_s + exposed_s
     squares = busy * busy + floor_s * floor_s
     cubes = busy * busy * busy + floor_s * floor_s * floor_s
-    return PassSeconds(np.where(alone, np.cbrt(cubes), np.sqrt(squares)) - exposed_s, exposed_s, hidden_s)
+    smooth = np.where(power == 3.0, np.cbrt(cubes), np.sqrt(squares))
+    return PassSeconds(np.where(power == 1.0, busy + floor_s, smooth) - exposed_s, exposed_s, hidden_s)
 
 
 def _fallback(c: Coefficients, model: ModelQuantities, grid: Grid) -> Number:
@@ -242,6 +245,7 @@ def _sizes(model: ModelQuantities, grid: Grid, tokens: Number) -> Sizes:
         routed=tokens * np.maximum(model.experts_per_token, 1.0) * model.hidden * model.stream,
         chosen=tokens * model.experts_per_token,
         experts=model.experts,
+        queries=tokens * model.heads * model.head_dim / grid.tp,
     )
 
 
@@ -255,15 +259,22 @@ def _tensor_parallel(c: Coefficients, machine: Machine, sizes: Sizes, grid: Grid
 def _context_parallel(
     c: Coefficients, machine: Machine, sizes: Sizes, grid: Grid, attention: tuple[Number, Number]
 ) -> tuple[Number, Number]:
-    """Return what sending keys and values takes, round a ring beyond the attention that hides it."""
-    axis = Axis(c, axis_span(machine, c, grid, "cp"))
+    """Return what sending keys and values takes, round a ring beyond the attention that hides it.
+
+    Rows that are exchanged for heads are sorted by rank before and by sequence after, and nothing hides them.
+    """
+    over = axis_span(machine, c, grid, "cp")
+    axis = Axis(c, over)
     exchange: LayerTraffic = context_exchange(sizes, grid, c)
-    forward, backward = axis.total_s(exchange.forward), axis.total_s(exchange.backward)
-    shown = 1.0 - c.tp_hidden
-    return (
-        np.where(c.keys_ring > 0, np.maximum(forward - attention[0], shown * forward), forward) * (grid.cp > 1),
-        np.where(c.keys_ring > 0, np.maximum(backward - attention[1], shown * backward), backward) * (grid.cp > 1),
-    )
+    ways = []
+    for comms, beside in zip((exchange.forward, exchange.backward), attention, strict=True):
+        ring = axis.total_s(comm for comm in comms if comm.collective != "all_to_all")
+        shown = np.where(c.keys_ring > 0, np.maximum(ring - beside, (1.0 - c.tp_hidden) * ring), ring)
+        swaps = [comm for comm in comms if comm.collective == "all_to_all"]
+        sorting_s = sum(comm.calls * SORTS * comm.bytes / (machine.memory_rate * c.memory) for comm in swaps)
+        swapped = sorting_s + sum(comm.calls * all_to_all_s(machine, c, over, comm.bytes) for comm in swaps)
+        ways.append((shown + swapped) * (grid.cp > 1))
+    return ways[0], ways[1]
 
 
 def _expert_parallel(machine: Machine, c: Coefficients, model: ModelQuantities, sizes: Sizes, grid: Grid) -> Number:

@@ -269,16 +269,26 @@ def _shared_s(
     whole = span(machine, c, ranks, step)
     inner, outer = span(machine, c, group, step), span(machine, c, ranks / group, step * group)
     sent = sharding(held, grid, c, shards=group, copies=ranks / group)
+    buckets = np.where(np.greater(c.bucket, 0), np.maximum(held / _bucket_parameters(c, ranks), 1.0), 1.0)
     return _Sent(
         gather_s=gather_s(c, inner, sent.gather.bytes),
         scatter_s=gather_s(c, inner, sent.scatter.bytes),
         each=sent.again.calls > 0,
         copies_s=np.where(group < ranks, all_reduce_s(c, outer, sent.copies.bytes), 0.0),
-        gradients_s=gather_s(c, whole, sent.scatter.bytes),
-        weights_s=gather_s(c, whole, sent.gather.bytes),
-        reduced_s=all_reduce_s(c, whole, sent.reduce.bytes),
+        gradients_s=buckets * gather_s(c, whole, sent.scatter.bytes / buckets),
+        weights_s=buckets * gather_s(c, whole, sent.gather.bytes / buckets),
+        reduced_s=buckets * all_reduce_s(c, whole, sent.reduce.bytes / buckets),
         scatters=(sent.scatter.calls, sent.scatter.once),
     )
+
+
+def _bucket_parameters(c: Coefficients, ranks: Number) -> Number:
+    """Return the parameters of a bucket that `ranks` ranks sum: the stack's own, or as Megatron-LM fills it.
+
+    Each bucket starts anew, and a ring's start grows with its ranks; so does Megatron-LM's bucket.
+    """
+    usual = np.maximum(BUCKET_PARAMETERS, BUCKET_PARAMETERS_A_RANK * ranks)
+    return np.where(np.greater(c.bucket, 0), c.bucket, usual)
 
 
 def _unsharded(
@@ -305,7 +315,7 @@ def _unsharded(
     hidden = np.where(waits, 0.0, weights)  # of the weights, what may travel beside computation
     first = np.where(grid.zero > 0, scatters * gradients, sent.reduced_s)
     second = np.where(grid.zero > 0, hidden, 0.0)
-    bucket = np.maximum(BUCKET_PARAMETERS, BUCKET_PARAMETERS_A_RANK * grid.dp * grid.cp)
+    bucket = _bucket_parameters(c, grid.dp * grid.cp)
     alone = np.minimum(1.0, np.maximum(bucket, model.vocab * model.hidden / grid.tp) / np.maximum(held, 1.0))
     shown = np.maximum(first - c.dp_hidden * scatters * backward, np.where(c.dp_hidden > 0, alone, 1.0) * first)
     shown = shown + np.maximum(second - c.dp_hidden * forward, np.where(c.dp_hidden > 0, alone, 1.0) * second)
