@@ -55,7 +55,9 @@ def differences(before: dict[str, list[float]], after: dict[str, list[float]]) -
 def checked_out(commit: str) -> Iterator[Path]:
     """Give the files of a commit in a folder that is gone afterwards."""
     with tempfile.TemporaryDirectory() as folder:
-        archive = subprocess.run(["git", "-C", ROOT, "archive", commit, "src", "testkit"], stdout=subprocess.PIPE, check=True)
+        archive = subprocess.run(
+            ["git", "-C", ROOT, "archive", commit, "src", "testkit"], stdout=subprocess.PIPE, check=True
+        )
         subprocess.run(["tar", "-x", "-C", folder], input=archive.stdout, check=True)
         yield Path(folder)
 
