@@ -259,7 +259,6 @@ class RankIdentity(msgspec.Struct, frozen=True, kw_only=True):
     communicator: str = ""
     communicator_id: str = ""
     ranks: int | None = None
-    joins: bool = False  # the communicator is being made, of `ranks`; whether it was, another line says
 
 
 class Siblings(msgspec.Struct, frozen=True, kw_only=True):

@@ -97,13 +97,11 @@ _WHOLE = re.compile(
     r"|last enqueued(?: NCCL)? work: -?\d+.*?last completed(?: NCCL)? work: -?\d+"
     r"|Xid \(PCI:[\w:.]+\): \d+|Killed process \d+ \(|out of memory\. Tried to allocate"
     r"|failed to pass monitoredBarrier in \d+ ms|opCount \w+ .*?comm 0x\w+"
-    r"|is running (?:inconsistent )?collective: Coll.*? but Rank \d+ is running .*?OpType=\w+"
     r"|watchdog got stuck for \d+ ?(?:milli)?seconds",
     re.IGNORECASE,
 )
 _OPENED = re.compile(
-    r"Work\w*CCL\(|Watchdog|watchdog at|dump signal|Xid|opCount|monitoredBarr|oom_memcg|mismatch between coll",
-    re.IGNORECASE,
+    r"Work\w*CCL\(|Watchdog|watchdog at|dump signal|Xid|opCount|monitoredBarr|oom_memcg", re.IGNORECASE
 )
 _CUT = re.compile(r"(?:(?:(?:caught )?collective )?operation )?(?:timeout: )?Work\w*CCL\(")  # off its watchdog
 MOST_CHARACTERS = 16_384  # of a line that are read; what is longer is data, not a message

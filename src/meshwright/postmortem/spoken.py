@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from .calls import Group
 from .facts import Fact, GroupProgress, Shortened, Timeout, of
 from .launches import by_launches
-from .notices import by_arrivals, by_barrier, by_fingerprints, by_joins, by_lost_peers, by_report, by_sizes, by_store
+from .notices import by_arrivals, by_barrier, by_fingerprints, by_lost_peers, by_report, by_sizes, by_store
 from .notify import by_notify
 from .opcount import by_calls
 from .position import MOST_SILENT, HangPosition
@@ -31,7 +31,7 @@ def hang_position(facts: list[Fact]) -> HangPosition | None:
     for reader in (by_launches, by_notify, by_store, by_calls):
         if found := reader(facts):
             return found
-    return named or by_lost_peers(facts) or by_arrivals(facts) or by_joins(facts)
+    return named or by_lost_peers(facts) or by_arrivals(facts)
 
 
 def _with_launches(found: HangPosition, facts: list[Fact]) -> HangPosition:
