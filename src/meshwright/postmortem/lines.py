@@ -6,6 +6,7 @@ A message keeps the number of the line that it began on, and what its prefix say
 import functools
 import itertools
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import PurePath
 
@@ -25,6 +26,7 @@ _JOURNAL = re.compile(  # journalctl of a unit that runs a launcher; what others
 )
 _QUOTE = re.compile(r"^ {0,3}> ?")
 _NUMBERED = re.compile(r"^ *(?:\[(?P<inside>\d{1,7})\](?: |$)|(?P<bare>\d{1,7})(?:(?P<task>:) ?|\| ?|\t|  ))")
+_OF_SLURM = ("srun: ", "slurmstepd: ", "sbatch: ", "+ ")  # what it and the job's script say, without a task
 _FEW_LINES = 6  # whose numbers may grow by chance
 _FEW_TASKS = 64  # of srun, which may print one line each in their order
 _POD = re.compile(r"^\[pod/(?P<pod>[^/\]]+)/[^\]]*\] ")
@@ -33,6 +35,7 @@ _RAY = re.compile(
     r"(?:, ip=(?P<ip>[\w.:-]+))?\) ?"
 )
 _SRUN = re.compile(r"^ *(?P<task>\d{1,6}):(?: |$)")  # a clock's hour has no space behind it
+_BOXED = re.compile(r"^\[(?P<task>\d{1,4})\] ")  # of programs that print their rank
 _MPI = re.compile(  # Open MPI's [1,3], PRRTE's [job@1,3], SageMaker's [1,mpirank:3,algo-1], horovodrun's [3]
     r"^\[(?:[\w.@-]+,(?:mpirank:)?)?(?P<rank>\d+)(?:,[\w.-]+)?\]<(?:stdout|stderr)>: ?"
 )
@@ -49,6 +52,7 @@ _PREFIXES = (  # in the order in which launchers put them around each other, and
         (_POD, "["),
         (_KUBECTL, _DIGITS),
         (_SRUN, f" {_DIGITS}"),
+        (_BOXED, "["),
         (_RAY, "("),
         (_MPI, "["),
     ),
@@ -56,6 +60,7 @@ _PREFIXES = (  # in the order in which launchers put them around each other, and
     *((_ROLE, "["), (_HOST, _LETTERS + _DIGITS), (_STAMPED, f"[{_DIGITS}"), (_RAY, "(")),
 )
 RAY_RANK = re.compile(r"\bip=(?P<ip>[\w.:-]+), pid=(?P<pid>\d+)\) world_rank=(?P<rank>\d{1,6})\b")  # Ray Train's list
+_CALL_OF = re.compile(r"\[Rank (?P<place>\d{1,6})\] Watchdog .*?(?P<call>SeqNum=\d+, OpType=\w+)")
 _AGENT = re.compile(r"torchrun|torch[./]distributed[./](?:elastic|run)\b")
 _PLACE = re.compile(r"\[Rank (\d{1,6})\]")
 _GLUED = re.compile(
@@ -65,9 +70,10 @@ _GLUED = re.compile(
 _RANK = re.compile(r"^\[rank(?P<rank>\d+)\](?::\s?|\s+)")  # torch's own has a colon, a program's often none
 # what a viewer that we do not know puts before a line: one word
 _SHORT = re.compile(r"^(?:\[[^\[\]\s]{1,40}\]|[\w./:-]{1,64}(?: +\|)?) +(?=\[rank\d+\]:)")
+_AMERICAN = r"\d\d/\d\d/\d{4} \d\d:\d\d:\d\d"  # of Hugging Face's examples
 _LEVEL = r"(?:DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FATAL)"
 _BEFORE = (  # what a program's own log puts before the rank: a clock, a level, a name in hexadecimal, words in brackets
-    rf"(?:\[?{_STAMP}\]?|\[?{_LEVEL}\]?|[0-9a-f]{{6,40}}|[\w.]+(?= - | \| )"
+    rf"(?:\[?(?:{_STAMP}|{_AMERICAN})\]?|\[?{_LEVEL}\]?|[0-9a-f]{{6,40}}|[\w.]+(?= - | \| )"
     r"|\[(?![^\]]*(?:\.cpp|\brank))[^\[\]]{1,60}\])[ |:-]*"
 )
 # c10d's own `[Rank 3]` is no label: it counts inside a group
@@ -152,7 +158,8 @@ def messages(text: str, *, file: str, order: int, hint: FileHint, first: int = 1
     found = list(_messages(text, file=file, order=order, hint=hint, first=first))
     prefixed = {message.rank for message in found if message.rank is not None}
     of_file = hint.rank
-    if hint.is_guess and (any(place != str(hint.rank) for place in _places(found)) or _has_agent(found)):
+    is_others = hint.is_guess and (any(place != str(hint.rank) for place in _places(found)) or _has_agent(found))
+    if is_others or (hint.rank is not None and _speaks_for_several(found)):
         of_file = None
     if (hint.rank is not None or hint.is_local) and prefixed:  # the folders of torchrun count on each host from 0
         of_file = prefixed.pop() if len(prefixed) == 1 else None
@@ -202,6 +209,15 @@ def _local(message: LogMessage) -> tuple[str, int | None, int | None]:
     return message.host, message.task, message.local_rank
 
 
+def _speaks_for_several(found: Sequence[LogMessage]) -> bool:
+    """Whether several places of a group tell of one call in a log without prefixes: it is no rank's own."""
+    calls: dict[str, set[str]] = {}
+    for message in found:
+        if message.rank is None and "Watchdog" in message.text and (call := _CALL_OF.search(message.text)):
+            calls.setdefault(call["call"], set()).add(call["place"])
+    return any(len(places) > 1 for places in calls.values())
+
+
 def _has_agent(found: Sequence[LogMessage]) -> bool:
     """Whether the launcher of a host's ranks writes into a log, which is then the host's."""
     return any("torch" in message.text and _AGENT.search(message.text) for message in found)
@@ -234,7 +250,7 @@ def _attributed(
 
 def _messages(text: str, *, file: str, order: int, hint: FileHint, first: int) -> Iterator[LogMessage]:
     rows = _unnumbered(_unquoted(list(_rows(text, first))))
-    tasks = _is_labelled([_SRUN.match(_inner(row)) for _, row in rows])
+    tasks = _tasks_of(rows)
     named = [] if tasks else [_POD_NAME.match(row) for _, row in rows]
     hosts: dict[int, str] = {}
     # "step10:" is no host: hosts come again
@@ -243,7 +259,7 @@ def _messages(text: str, *, file: str, order: int, hint: FileHint, first: int) -
         rows = [
             (number, row[label.end() :] if label else row) for (number, row), label in zip(rows, named, strict=True)
         ]
-        tasks = _is_labelled([_SRUN.match(row) for _, row in rows])
+        tasks = _tasks_of(rows)
     attempt = hint.attempt
 
     @functools.cache  # asked for around wrapped rows alone
@@ -293,6 +309,17 @@ def _unquoted(rows: list[tuple[int, str]]) -> list[tuple[int, str]]:
         return rows
     indent = min((len(row) - len(row.lstrip(" ")) for _, row in rows), default=0)
     return [(number, row[indent:]) for number, row in rows] if indent else rows
+
+
+def _tasks_of(rows: Sequence[tuple[int, str]]) -> re.Pattern[str] | None:
+    """Return the labels of tasks that the rows bear: srun's, or boxed ranks from 0 on, each more than once."""
+    inner = [_inner(row) for _, row in rows if not row.startswith(_OF_SLURM)]
+    if _is_labelled([_SRUN.match(row) for row in inner]):
+        return _SRUN
+    boxes = [_BOXED.match(row) for row in inner]
+    counts = Counter(int(box["task"]) for box in boxes if box)
+    several = len(counts) > 1 and counts.keys() == set(range(len(counts))) and min(counts.values()) > 1
+    return _BOXED if several and _is_labelled(boxes) else None
 
 
 def _unnumbered(rows: list[tuple[int, str]]) -> list[tuple[int, str]]:
@@ -370,11 +397,15 @@ def _whole(pieces: Sequence[str]) -> str:
     return ""
 
 
-def _source(row: str, *, tasks: bool, host: str) -> tuple[str, int]:
+def _source(row: str, *, tasks: re.Pattern[str] | None, host: str) -> tuple[str, int]:
     """Return what launchers put before a row, without its clock, and where the row's own text begins."""
     found, text = host, row
     for pattern, begins in _PREFIXES:
-        if text[:1] not in begins or pattern in {_HOST, _STAMPED} or (pattern is _SRUN and not tasks):
+        if (
+            text[:1] not in begins
+            or pattern in {_HOST, _STAMPED}
+            or (pattern in {_SRUN, _BOXED} and pattern is not tasks)
+        ):
             continue
         if match := pattern.match(text):
             found += "".join(value for key, value in match.groupdict().items() if value and key != "stamp") + "|"
@@ -394,12 +425,12 @@ def _pieces(row: str) -> list[str]:
 
 
 def _message(
-    text: str, number: int, *, file: str, order: int, attempt: int | None, tasks: bool, hint: FileHint
+    text: str, number: int, *, file: str, order: int, attempt: int | None, tasks: re.Pattern[str] | None, hint: FileHint
 ) -> LogMessage:
     raw = text
     found: dict[str, str] = {}
     for pattern, begins in _PREFIXES:
-        if text[:1] not in begins or (pattern is _SRUN and not tasks):
+        if text[:1] not in begins or (pattern in {_SRUN, _BOXED} and pattern is not tasks):
             continue
         match = pattern.match(text)
         if match:
