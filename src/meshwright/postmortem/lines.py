@@ -313,7 +313,7 @@ def _unquoted(rows: list[tuple[int, str]]) -> list[tuple[int, str]]:
 
 def _tasks_of(rows: Sequence[tuple[int, str]]) -> re.Pattern[str] | None:
     """Return the labels of tasks that the rows bear: srun's, or boxed ranks from 0 on, each more than once."""
-    inner = [_inner(row) for _, row in rows if not row.startswith(_OF_SLURM)]
+    inner = [row for _, whole in rows if not (row := _inner(whole)).startswith(_OF_SLURM)]
     if _is_labelled([_SRUN.match(row) for row in inner]):
         return _SRUN
     boxes = [_BOXED.match(row) for row in inner]

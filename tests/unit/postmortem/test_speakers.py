@@ -283,7 +283,8 @@ def test_a_file_named_after_a_rank_in_which_several_speak_of_one_call_is_not_tha
     assert told(judge(tmp_path, {"log_globalrank-0.txt": ["world_size=8", *lines]}), wanted) == wanted
 
 
-def test_what_srun_says_itself_bears_no_task(tmp_path):
+@pytest.mark.parametrize("outer", ["", "2026-11-20T10:20:30.123456789Z "])
+def test_what_srun_says_itself_bears_no_task(outer, tmp_path):
     lines = [f"{2 * place + 1}: {timed_out(1, 9, place=place, prefix=False)}" for place in range(8) if place != 4]
     lines = [line.replace("NumelIn=10, NumelOut=10", "NumelIn=10, NumelOut=80") for line in lines]
     lines = [line.replace("ALLREDUCE", "_ALLGATHER_BASE") for line in lines]
