@@ -47,11 +47,12 @@ from .facts import (
     of,
 )
 from .files import content, files_of, hints_of, short_names
-from .lines import FileHint, LogMessage, messages
+from .lines import FileHint, LogMessage
 from .outlived import without_outlived
 from .position import HangPosition
 from .records import RankFlight
 from .rules import Case, decide
+from .speakers import messages
 from .spoken import hang_position as spoken_position
 from .verdict import Verdict
 from .waits import in_records, judged
