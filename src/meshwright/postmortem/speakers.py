@@ -21,10 +21,12 @@ def messages(text: str, *, file: str, order: int, hint: FileHint, first: int = 1
     found = list(anonymous_messages(text, file=file, order=order, hint=hint, first=first))
     prefixed = {message.rank for message in found if message.rank is not None}
     of_file = hint.rank
-    is_others = hint.is_guess and (any(place != str(hint.rank) for place in _places(found)) or _has_agent(found))
+    is_others = hint.is_guess and (
+        bool(prefixed - {hint.rank}) or any(place != str(hint.rank) for place in _places(found)) or _has_agent(found)
+    )
     if is_others or (hint.rank is not None and _speaks_for_several(found)):
         of_file = None
-    if (hint.rank is not None or hint.is_local) and prefixed:  # the folders of torchrun count on each host from 0
+    elif (hint.rank is not None or hint.is_local) and prefixed:  # the folders of torchrun count on each host from 0
         of_file = prefixed.pop() if len(prefixed) == 1 else None
     of_process = {
         (message.host, message.pid): message.rank

@@ -66,6 +66,13 @@ def test_files_of_hosts_with_several_ranks_each_are_no_ranks(tmp_path):
     assert told(judge(tmp_path, lines), wanted) == wanted
 
 
+def test_a_file_of_another_number_than_the_rank_that_speaks_in_it_is_nobodys(tmp_path):
+    traceback = [line.removeprefix("[rank1]: ") for line in raised(1, "AssertionError: four images")]
+    files = {f"worker-{host}.log": [f"[rank{8 * host}]: step 4 loss 2.0"] for host in (0, 1)}
+    verdict = judge(tmp_path, {**files, "worker-1.log": [*files["worker-1.log"], *traceback]})
+    assert (verdict.kind, verdict.blamed) == ("exception", ())
+
+
 def test_workers_beside_a_master_do_not_count_from_its_rank(tmp_path):
     traceback = [line.removeprefix("[rank1]: ") for line in raised(1, "AssertionError: four images")]
     files = {"job-master-0.log": ["step 1 loss 2.0"], "job-worker-0.log": traceback, "job-worker-1.log": ["step 1"]}
