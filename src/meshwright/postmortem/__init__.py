@@ -3,10 +3,10 @@
 The way of a file through the package, top to bottom:
 
 - `files`, `inputs`: files and folders, each once; what the whole job is judged by (`rules.Case`)
-- `lines`: text into messages, prefixes off, glued lines cut, wrapped lines joined
+- `lines`: text into messages, prefixes off, glued lines cut, wrapped lines joined; `speakers`: whose each is
 - `watchdog`, `nccl`, `hccl`, `frameworks`, `ras`, `stragglers`: messages of libraries into `facts`; `system`, `pods`,
-  `batch`, `launchers`, `endings`: of what is around the job; `stacks`, `kernels`: of tools; `quoted`: one rank's, in
-  another's log
+  `batch`, `launchers`, `endings`: of what is around the job; `stacks`, `kernels`, `processes`: of tools; `quoted`: one
+  rank's, in another's log; `outlived`: what did no harm
 - `pickles`, `flight` with `flight_versions`: flight records into groups of `calls`; `records`: our own
 - `timeouts`, `notices`, `notify`, `opcount`, `launches`, `submitted`, `spoken`: facts of logs into groups, and what
   silence is worth (`world`); `names` of collectives

@@ -14,6 +14,7 @@ from .facts import (
     PeerLost,
     RankIdentity,
     Shortened,
+    SlowRank,
     Spoke,
     StoreWait,
     Timeout,
@@ -197,6 +198,17 @@ def _resolved(failure: Failure, identities: Sequence[RankIdentity], facts: list[
         rank = ranks.pop()
         return replace(failure, rank=rank, where=failure.where.by(rank))
     return failure
+
+
+def rank_of_gpu(gpu: SlowRank, facts: list[Fact]) -> int | None:
+    """Return the rank that uses a GPU: by NCCL's Init lines, or its number where the host has one for each rank."""
+    bus = gpu.bus_id.split(".")[0]
+    number = f"{int(bus.replace(':', '') + '0', 16):x}" if bus else ""
+    ranks = {i.rank for i in of(facts, RankIdentity) if i.bus_id and _same_bus(i.bus_id, number)}
+    if len(ranks) == 1:
+        return ranks.pop()
+    world = world_of(facts) or max(ranks_seen(facts), default=-1) + 1
+    return gpu.device if gpu.rank is None and world == gpu.devices else gpu.rank
 
 
 def _of_pod(pod: str, facts: list[Fact]) -> set[int]:

@@ -259,7 +259,6 @@ class RankIdentity(msgspec.Struct, frozen=True, kw_only=True):
     communicator: str = ""
     communicator_id: str = ""
     ranks: int | None = None
-    joins: bool = False  # the communicator is being made, of `ranks`; whether it was, another line says
 
 
 class Siblings(msgspec.Struct, frozen=True, kw_only=True):
@@ -311,11 +310,17 @@ class LaunchCounts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SlowRank(msgspec.Struct, frozen=True, kw_only=True):
-    """A slow rank by a training framework's own detector; `rank` None where it found only a group of ranks."""
+    """A slow rank by a training framework's own detector, or a GPU that its driver slows down.
+
+    `rank` is None where only a group of ranks is known, or a GPU (`device` of the `devices` of its host, `bus_id`).
+    """
 
     rank: int | None
     what: str
     where: Where
+    device: int | None = None
+    devices: int = 0
+    bus_id: str = ""
 
 
 class WorldSize(msgspec.Struct, frozen=True, kw_only=True):

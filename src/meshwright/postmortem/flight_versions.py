@@ -50,6 +50,8 @@ def status_by_name(
     number of which nothing tells the name is left out.
     """
     status = {str(key): value for key, value in (data.get("pg_status") or {}).items()}
+    if set(status) == set(config) and set(status) != set(map(str, range(len(status)))):
+        return dict(status)  # a process's own numbers have no gaps: these are names
     named = {name: told for name, told in config.items() if told.get("ranks") not in (None, "", "[]", [])}
     default = next((name for name, told in named.items() if told.get("desc") == "default_pg"), "0")
     by_order: dict[str, str] = {}

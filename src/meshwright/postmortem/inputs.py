@@ -25,7 +25,7 @@ from . import (
     watchdog,
 )
 from .calls import Group
-from .causes import cause_of
+from .causes import cause_of, rank_of_gpu
 from .facts import (
     Absentees,
     DesyncReport,
@@ -38,6 +38,7 @@ from .facts import (
     RankIdentity,
     Siblings,
     SizesDiffer,
+    SlowRank,
     Spoke,
     StackTrace,
     StoreWait,
@@ -47,11 +48,12 @@ from .facts import (
     of,
 )
 from .files import content, files_of, hints_of, short_names
-from .lines import FileHint, LogMessage, messages
+from .lines import FileHint, LogMessage
 from .outlived import without_outlived
 from .position import HangPosition
 from .records import RankFlight
 from .rules import Case, decide
+from .speakers import messages
 from .spoken import hang_position as spoken_position
 from .verdict import Verdict
 from .waits import in_records, judged
@@ -208,12 +210,14 @@ def _with_ranks(facts: list[Fact]) -> list[Fact]:
     """Return the facts, stacks of a process with the rank that NCCL, torchrun or a table of `ps` gives it."""
     facts = [*facts, *_in_order(facts)]
     ranks = {identity.pid: identity.rank for identity in of(facts, RankIdentity) if identity.pid is not None}
-    return [
-        msgspec.structs.replace(fact, rank=ranks[fact.pid])
-        if isinstance(fact, StackTrace) and fact.rank is None and fact.pid in ranks
-        else fact
-        for fact in facts
-    ]
+    found: list[Fact] = []
+    for fact in facts:
+        if isinstance(fact, StackTrace) and fact.rank is None and fact.pid in ranks:
+            fact = msgspec.structs.replace(fact, rank=ranks[fact.pid])
+        elif isinstance(fact, SlowRank) and fact.device is not None:
+            fact = msgspec.structs.replace(fact, rank=rank_of_gpu(fact, facts))
+        found.append(fact)
+    return found
 
 
 def _in_order(facts: list[Fact]) -> list[RankIdentity]:

@@ -9,7 +9,8 @@ import signal as signal_module
 from collections.abc import Iterator, Sequence
 
 from .facts import Environment, Exit, Fact, Failure, RankIdentity, Spoke, WorldSize
-from .lines import RAY_RANK, LogMessage
+from .lines import LogMessage
+from .speakers import RAY_RANK
 
 _TELLS = re.compile(
     r"exitcode: |return code = |Child process with PID|noticed that|exited with non-zero|BAD TERM|MPI_ABORT was"

@@ -6,7 +6,8 @@ A message keeps the number of the line that it began on, and what its prefix say
 import functools
 import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import PurePath
 
 import msgspec
@@ -25,6 +26,7 @@ _JOURNAL = re.compile(  # journalctl of a unit that runs a launcher; what others
 )
 _QUOTE = re.compile(r"^ {0,3}> ?")
 _NUMBERED = re.compile(r"^ *(?:\[(?P<inside>\d{1,7})\](?: |$)|(?P<bare>\d{1,7})(?:(?P<task>:) ?|\| ?|\t|  ))")
+_OF_SLURM = ("srun: ", "slurmstepd: ", "sbatch: ", "+ ")  # what it and the job's script say, without a task
 _FEW_LINES = 6  # whose numbers may grow by chance
 _FEW_TASKS = 64  # of srun, which may print one line each in their order
 _POD = re.compile(r"^\[pod/(?P<pod>[^/\]]+)/[^\]]*\] ")
@@ -33,6 +35,7 @@ _RAY = re.compile(
     r"(?:, ip=(?P<ip>[\w.:-]+))?\) ?"
 )
 _SRUN = re.compile(r"^ *(?P<task>\d{1,6}):(?: |$)")  # a clock's hour has no space behind it
+_BOXED = re.compile(r"^\[(?P<task>\d{1,4})\] ")  # of programs that print their rank
 _MPI = re.compile(  # Open MPI's [1,3], PRRTE's [job@1,3], SageMaker's [1,mpirank:3,algo-1], horovodrun's [3]
     r"^\[(?:[\w.@-]+,(?:mpirank:)?)?(?P<rank>\d+)(?:,[\w.-]+)?\]<(?:stdout|stderr)>: ?"
 )
@@ -49,15 +52,13 @@ _PREFIXES = (  # in the order in which launchers put them around each other, and
         (_POD, "["),
         (_KUBECTL, _DIGITS),
         (_SRUN, f" {_DIGITS}"),
+        (_BOXED, "["),
         (_RAY, "("),
         (_MPI, "["),
     ),
     (_RELAYED, _LETTERS + _DIGITS),
     *((_ROLE, "["), (_HOST, _LETTERS + _DIGITS), (_STAMPED, f"[{_DIGITS}"), (_RAY, "(")),
 )
-RAY_RANK = re.compile(r"\bip=(?P<ip>[\w.:-]+), pid=(?P<pid>\d+)\) world_rank=(?P<rank>\d{1,6})\b")  # Ray Train's list
-_AGENT = re.compile(r"torchrun|torch[./]distributed[./](?:elastic|run)\b")
-_PLACE = re.compile(r"\[Rank (\d{1,6})\]")
 _GLUED = re.compile(
     r"(?<=\S)(?<!\]:)(?=\[rank\d+\]:)|(?<=\S)(?<!\]:)(?=\[[EWIF]\d{0,4} ?[\d:. ]*ProcessGroup)"
     r"|(?<=\S)(?=\[[EWIF] ProcessGroup)"
@@ -65,9 +66,10 @@ _GLUED = re.compile(
 _RANK = re.compile(r"^\[rank(?P<rank>\d+)\](?::\s?|\s+)")  # torch's own has a colon, a program's often none
 # what a viewer that we do not know puts before a line: one word
 _SHORT = re.compile(r"^(?:\[[^\[\]\s]{1,40}\]|[\w./:-]{1,64}(?: +\|)?) +(?=\[rank\d+\]:)")
+_AMERICAN = r"\d\d/\d\d/\d{4} \d\d:\d\d:\d\d"  # of Hugging Face's examples
 _LEVEL = r"(?:DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FATAL)"
 _BEFORE = (  # what a program's own log puts before the rank: a clock, a level, a name in hexadecimal, words in brackets
-    rf"(?:\[?{_STAMP}\]?|\[?{_LEVEL}\]?|[0-9a-f]{{6,40}}|[\w.]+(?= - | \| )"
+    rf"(?:\[?(?:{_STAMP}|{_AMERICAN})\]?|\[?{_LEVEL}\]?|[0-9a-f]{{6,40}}|[\w.]+(?= - | \| )"
     r"|\[(?![^\]]*(?:\.cpp|\brank))[^\[\]]{1,60}\])[ |:-]*"
 )
 # c10d's own `[Rank 3]` is no label: it counts inside a group
@@ -97,13 +99,11 @@ _WHOLE = re.compile(
     r"|last enqueued(?: NCCL)? work: -?\d+.*?last completed(?: NCCL)? work: -?\d+"
     r"|Xid \(PCI:[\w:.]+\): \d+|Killed process \d+ \(|out of memory\. Tried to allocate"
     r"|failed to pass monitoredBarrier in \d+ ms|opCount \w+ .*?comm 0x\w+"
-    r"|is running (?:inconsistent )?collective: Coll.*? but Rank \d+ is running .*?OpType=\w+"
     r"|watchdog got stuck for \d+ ?(?:milli)?seconds",
     re.IGNORECASE,
 )
 _OPENED = re.compile(
-    r"Work\w*CCL\(|Watchdog|watchdog at|dump signal|Xid|opCount|monitoredBarr|oom_memcg|mismatch between coll",
-    re.IGNORECASE,
+    r"Work\w*CCL\(|Watchdog|watchdog at|dump signal|Xid|opCount|monitoredBarr|oom_memcg", re.IGNORECASE
 )
 _CUT = re.compile(r"(?:(?:(?:caught )?collective )?operation )?(?:timeout: )?Work\w*CCL\(")  # off its watchdog
 MOST_CHARACTERS = 16_384  # of a line that are read; what is longer is data, not a message
@@ -149,94 +149,10 @@ def hint_of(path: PurePath) -> FileHint:
     return FileHint(rank, attempt, words[0] if kernel and words[0] not in _NO_HOST else "")
 
 
-def messages(text: str, *, file: str, order: int, hint: FileHint, first: int = 1) -> list[LogMessage]:
-    """Return the messages of a log in the order of the file, each with its rank where prefix, process or file tell."""
-    found = list(_messages(text, file=file, order=order, hint=hint, first=first))
-    prefixed = {message.rank for message in found if message.rank is not None}
-    of_file = hint.rank
-    if hint.is_guess and (any(place != str(hint.rank) for place in _places(found)) or _has_agent(found)):
-        of_file = None
-    if (hint.rank is not None or hint.is_local) and prefixed:  # the folders of torchrun count on each host from 0
-        of_file = prefixed.pop() if len(prefixed) == 1 else None
-    of_process = {
-        (message.host, message.pid): message.rank
-        for message in found
-        if message.pid is not None and message.rank is not None
-    }
-    of_process |= _ranks_of_ray(found)
-    labels = _Labels(found, is_local=hint.is_local)
-    return [_attributed(message, of_file, of_process, labels) for message in found]
-
-
-class _Labels:
-    """What the numbers of tasks and of ranks on a host, in front of lines, mean as ranks of the job.
-
-    They are the ranks themselves unless some line shows both and they differ: a task may be the agent of a host, and
-    each host counts its ranks from 0. Then a number is the one rank that it was seen with, if any.
-    """
-
-    def __init__(self, found: Sequence[LogMessage], *, is_local: bool) -> None:
-        spoken = [message for message in found if message.rank is not None]
-        self._tasks = self._seen((message.task, message.rank) for message in spoken)
-        self._locals = self._seen((_local(message), message.rank) for message in spoken)
-        self._is_task = all(message.task in {None, message.rank} for message in spoken)
-        self._is_local = not is_local and all(message.local_rank in {None, message.rank} for message in spoken)
-
-    @staticmethod
-    def _seen(pairs: Iterable[tuple[object, int | None]]) -> dict[object, set[int | None]]:
-        seen: dict[object, set[int | None]] = {}
-        for label, rank in pairs:
-            seen.setdefault(label, set()).add(rank)
-        return seen
-
-    def rank_of(self, message: LogMessage) -> int | None:
-        """Return the rank that the labels of a message without one lead to."""
-        for label, seen, number, is_rank in (
-            (message.task, self._tasks, message.task, self._is_task),
-            (_local(message), self._locals, message.local_rank, self._is_local),
-        ):
-            if number is not None and (is_rank or len(seen.get(label, ())) == 1):
-                return number if is_rank else next(iter(seen[label]))
-        return None
-
-
-def _local(message: LogMessage) -> tuple[str, int | None, int | None]:
-    return message.host, message.task, message.local_rank
-
-
-def _has_agent(found: Sequence[LogMessage]) -> bool:
-    """Whether the launcher of a host's ranks writes into a log, which is then the host's."""
-    return any("torch" in message.text and _AGENT.search(message.text) for message in found)
-
-
-def _places(found: Sequence[LogMessage]) -> set[str]:
-    """Return the places that c10d's lines name, inside a group, where no prefix says who speaks."""
-    rows = (message.text[:160] for message in found if message.rank is None and ".cpp:" in message.text[:80])
-    return {place[1] for row in rows if (place := _PLACE.search(row))}
-
-
-def _ranks_of_ray(found: Sequence[LogMessage]) -> dict[tuple[str, int], int]:
-    """Return the ranks that Ray Train's list gives to processes; Ray leaves the address of its own host out."""
-    listed = [told for message in found if "world_rank=" in message.text and (told := RAY_RANK.search(message.text))]
-    pids = [told["pid"] for told in listed]
-    ranks = {(told["ip"], int(told["pid"])): int(told["rank"]) for told in listed}
-    return ranks | {("", int(told["pid"])): int(told["rank"]) for told in listed if pids.count(told["pid"]) == 1}
-
-
-def _attributed(
-    message: LogMessage, of_file: int | None, of_process: dict[tuple[str, int], int], labels: _Labels
-) -> LogMessage:
-    if message.rank is not None:
-        return message
-    rank = of_process.get((message.host, message.pid)) if message.pid is not None else None
-    rank = of_file if rank is None else rank
-    rank = labels.rank_of(message) if rank is None else rank
-    return message if rank is None else replace(message, rank=rank, where=message.where.by(rank))
-
-
-def _messages(text: str, *, file: str, order: int, hint: FileHint, first: int) -> Iterator[LogMessage]:
+def anonymous_messages(text: str, *, file: str, order: int, hint: FileHint, first: int) -> Iterator[LogMessage]:
+    """Yield the messages of a log in the order of the file, each with what its own prefixes say of who speaks."""
     rows = _unnumbered(_unquoted(list(_rows(text, first))))
-    tasks = _is_labelled([_SRUN.match(_inner(row)) for _, row in rows])
+    tasks = _tasks_of(rows)
     named = [] if tasks else [_POD_NAME.match(row) for _, row in rows]
     hosts: dict[int, str] = {}
     # "step10:" is no host: hosts come again
@@ -245,7 +161,7 @@ def _messages(text: str, *, file: str, order: int, hint: FileHint, first: int) -
         rows = [
             (number, row[label.end() :] if label else row) for (number, row), label in zip(rows, named, strict=True)
         ]
-        tasks = _is_labelled([_SRUN.match(row) for _, row in rows])
+        tasks = _tasks_of(rows)
     attempt = hint.attempt
 
     @functools.cache  # asked for around wrapped rows alone
@@ -295,6 +211,17 @@ def _unquoted(rows: list[tuple[int, str]]) -> list[tuple[int, str]]:
         return rows
     indent = min((len(row) - len(row.lstrip(" ")) for _, row in rows), default=0)
     return [(number, row[indent:]) for number, row in rows] if indent else rows
+
+
+def _tasks_of(rows: Sequence[tuple[int, str]]) -> re.Pattern[str] | None:
+    """Return the labels of tasks that the rows bear: srun's, or boxed ranks from 0 on, each more than once."""
+    inner = [row for _, whole in rows if not (row := _inner(whole)).startswith(_OF_SLURM)]
+    if _is_labelled([_SRUN.match(row) for row in inner]):
+        return _SRUN
+    boxes = [_BOXED.match(row) for row in inner]
+    counts = Counter(int(box["task"]) for box in boxes if box)
+    several = len(counts) > 1 and counts.keys() == set(range(len(counts))) and min(counts.values()) > 1
+    return _BOXED if several and _is_labelled(boxes) else None
 
 
 def _unnumbered(rows: list[tuple[int, str]]) -> list[tuple[int, str]]:
@@ -372,11 +299,15 @@ def _whole(pieces: Sequence[str]) -> str:
     return ""
 
 
-def _source(row: str, *, tasks: bool, host: str) -> tuple[str, int]:
+def _source(row: str, *, tasks: re.Pattern[str] | None, host: str) -> tuple[str, int]:
     """Return what launchers put before a row, without its clock, and where the row's own text begins."""
     found, text = host, row
     for pattern, begins in _PREFIXES:
-        if text[:1] not in begins or pattern in {_HOST, _STAMPED} or (pattern is _SRUN and not tasks):
+        if (
+            text[:1] not in begins
+            or pattern in {_HOST, _STAMPED}
+            or (pattern in {_SRUN, _BOXED} and pattern is not tasks)
+        ):
             continue
         if match := pattern.match(text):
             found += "".join(value for key, value in match.groupdict().items() if value and key != "stamp") + "|"
@@ -396,12 +327,12 @@ def _pieces(row: str) -> list[str]:
 
 
 def _message(
-    text: str, number: int, *, file: str, order: int, attempt: int | None, tasks: bool, hint: FileHint
+    text: str, number: int, *, file: str, order: int, attempt: int | None, tasks: re.Pattern[str] | None, hint: FileHint
 ) -> LogMessage:
     raw = text
     found: dict[str, str] = {}
     for pattern, begins in _PREFIXES:
-        if text[:1] not in begins or (pattern is _SRUN and not tasks):
+        if text[:1] not in begins or (pattern in {_SRUN, _BOXED} and pattern is not tasks):
             continue
         match = pattern.match(text)
         if match:

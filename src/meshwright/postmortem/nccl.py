@@ -134,7 +134,6 @@ def _identity(init: re.Match[str], host: str, pid: int, device: int, message: Lo
         communicator=init.group("comm") or "",
         communicator_id=init.group("id") or "",
         ranks=ranks,
-        joins="Init START" in init.group(0),
         where=message.where.by(rank),
     )
 

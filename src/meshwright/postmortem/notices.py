@@ -9,7 +9,6 @@ from .facts import (
     Fingerprint,
     GroupProgress,
     PeerLost,
-    RankIdentity,
     Shortened,
     SizesDiffer,
     StoreWait,
@@ -17,7 +16,7 @@ from .facts import (
     of,
 )
 from .position import HangPosition, minority
-from .world import A_HOST, ranks_seen, with_own_files, world_of
+from .world import ranks_seen, with_own_files, world_of
 
 
 def by_barrier(facts: list[Fact]) -> HangPosition | None:
@@ -212,38 +211,6 @@ def by_store(facts: list[Fact]) -> HangPosition | None:
         evidence=(*(fact.where for fact in waits), *(fact.where for fact in gloo)),
         missing=() if blamed or everyone else ("the logs of the other ranks: one of them has not come",),
     )
-
-
-def by_joins(facts: list[Fact]) -> HangPosition | None:
-    """Return who did not join a communicator of NCCL that was never made, while the others try to.
-
-    A rank is blamed where a log of its host is here: its neighbours speak there, or there is one host alone.
-    """
-    made = {i.communicator_id for i in of(facts, RankIdentity) if not i.joins and i.communicator_id}
-    tries: dict[str, dict[int, RankIdentity]] = {}
-    for one in of(facts, RankIdentity):
-        if one.joins and one.communicator_id and one.communicator_id not in made:
-            tries.setdefault(one.communicator_id, {})[one.rank] = one
-    for came in tries.values():
-        size = next(iter(came.values())).ranks or 0
-        late = tuple(sorted(set(range(size)) - came.keys()))
-        if not late or len(came) < 2:
-            continue
-        hosts = {one.host for one in came.values()}
-        near = [came[rank].host for rank in (late[0] - 1, late[0] + 1) if rank in came]
-        is_host = len(hosts) == 1 and size <= A_HOST
-        certain = len(late) == 1 and (is_host or (len(near) > 1 and len(set(near)) == 1))
-        return HangPosition(
-            kind="absent",
-            blamed=late if certain else (),
-            waiting=tuple(sorted(came)),
-            why=f"{len(came)} of {size} ranks began to join a communicator of NCCL's that was never made",
-            certain=certain,
-            silent=True,
-            evidence=tuple(one.where for one in came.values()),
-            missing=() if certain else tuple(f"the log of rank {rank}" for rank in late[:16]),
-        )
-    return None
 
 
 def by_lost_peers(facts: list[Fact]) -> HangPosition | None:

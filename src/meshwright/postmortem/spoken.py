@@ -5,14 +5,14 @@ from msgspec.structs import replace
 from .calls import Group
 from .facts import Fact, GroupProgress, Shortened, Timeout, of
 from .launches import by_launches
-from .notices import by_arrivals, by_barrier, by_fingerprints, by_joins, by_lost_peers, by_report, by_sizes, by_store
+from .notices import by_arrivals, by_barrier, by_fingerprints, by_lost_peers, by_report, by_sizes, by_store
 from .notify import by_notify
 from .opcount import by_calls
 from .position import MOST_SILENT, HangPosition
 from .submitted import by_models, by_stalls
 from .timeouts import groups_of, size_of
 from .waits import judged
-from .world import A_HOST, with_own_files
+from .world import A_HOST, with_own_files, world_of
 
 
 def hang_position(facts: list[Fact]) -> HangPosition | None:
@@ -31,7 +31,7 @@ def hang_position(facts: list[Fact]) -> HangPosition | None:
     for reader in (by_launches, by_notify, by_store, by_calls):
         if found := reader(facts):
             return found
-    return named or by_lost_peers(facts) or by_arrivals(facts) or by_joins(facts)
+    return named or by_lost_peers(facts) or by_arrivals(facts)
 
 
 def _with_launches(found: HangPosition, facts: list[Fact]) -> HangPosition:
@@ -45,6 +45,10 @@ def _with_launches(found: HangPosition, facts: list[Fact]) -> HangPosition:
 def _counts_in_groups(facts: list[Fact]) -> bool:
     """Whether the only ranks in the files are places in a group that is not that of all ranks."""
     timeouts = of(facts, Timeout)
+    sizes = {size for group in groups_of(facts) if (size := size_of(group.ranks)) is not None}
+    world = world_of(facts)
+    if timeouts and all(fact.counted_in_group for fact in timeouts) and world and sizes and world not in sizes:
+        return True  # a gather shows the size of its group
     named = [fact.group for fact in of(facts, GroupProgress) if fact.rank is None and fact.group]
     return bool(named) and all(fact.counted_in_group for fact in timeouts) and not any(g.is_default for g in named)
 

@@ -35,7 +35,7 @@ _DEVICE_WAIT = re.compile(
 _HOST = re.compile(
     r"^(?:save|_save|_legacy_save|load|_load|write|read|readinto|flush|fsync|open|recv|recv_into|send|sendall|connect|urlopen"
     r"|request|getresponse|sleep|acquire|wait|_wait_for_tstate_lock|join|communicate|poll|select|subprocess|input|set_trace"
-    r"|interaction|copyfile\w*|rmtree|compile\w*|collect|unlink|rename|stat)$"
+    r"|interaction|copyfile\w*|copytree|copy2|rmtree|compile\w*|collect|unlink|rename|stat)$"
 )
 
 

@@ -7,6 +7,9 @@ from .facts import Fact, SlowRank
 from .lines import LogMessage
 from .position import HangPosition
 
+_GPU = re.compile(r"^GPU (?P<bus>[0-9A-Fa-f]{8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d)\s*$")  # nvidia-smi -q
+_SLOWED = re.compile(r"^\s+(?P<why>(?:HW|SW) (?:Thermal|Power Brake) Slowdown|HW Slowdown)\s*: Active")
+_CLOCK = re.compile(r"^\s+SM\s*: (?P<mhz>\d+) MHz")
 APART = 0.75  # a rank whose speed is below this part of the best one's; NVRx' own threshold is 0.7 to 0.75
 _EXTREMES = re.compile(r"\b(?P<end>Mn|Mx)(?P<name>Rtt|Clk|Etpt)/Rnk: (?P<value>[\d.]+)\w*/(?P<rank>\d{1,6})")
 _TITLE = re.compile(r"GPU (?P<what>relative|individual) performance:\s*$")
@@ -30,6 +33,7 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
             scores = {} if is_relative else scores
         elif is_relative and (score := _SCORE.match(text)):
             scores[int(score["rank"])] = float(score["score"]), message
+    yield from _slowed(messages)
     if extremes:
         yield from _of_extremes(*extremes)
     low = {rank: told for rank, told in scores.items() if told[0] < APART}
@@ -37,6 +41,27 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
         for rank, (value, message) in low.items():
             what = f"its GPU works at {value:.0%} of the fastest one's speed"
             yield SlowRank(rank=rank, what=what, where=message.where.by(rank))
+
+
+def _slowed(messages: Sequence[LogMessage]) -> Iterator[SlowRank]:
+    """Yield the GPUs that `nvidia-smi -q` shows slowed down by heat or power, where most of their host's are not."""
+    gpus: list[str] = []
+    slow: dict[int, tuple[str, LogMessage]] = {}
+    clocks: dict[int, int] = {}
+    for message in messages:
+        if gpu := _GPU.match(message.text):
+            gpus.append(gpu["bus"])
+        elif gpus and (slowed := _SLOWED.match(message.text)):
+            slow.setdefault(len(gpus) - 1, (slowed["why"], message))
+        elif gpus and (clock := _CLOCK.match(message.text)):
+            clocks.setdefault(len(gpus) - 1, int(clock["mhz"]))
+    if 2 * len(slow) >= len(gpus):
+        return
+    for device, (why, message) in slow.items():
+        at = f" at {clocks[device]} MHz, others at up to {max(clocks.values())} MHz" if device in clocks else ""
+        what = f"GPU {gpus[device]} is slowed down ({why}){at}"
+        where = message.where
+        yield SlowRank(rank=None, what=what, device=device, devices=len(gpus), bus_id=gpus[device], where=where)
 
 
 def _of_extremes(found: dict[tuple[str, str], tuple[float, int]], message: LogMessage) -> Iterator[SlowRank]:

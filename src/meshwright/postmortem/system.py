@@ -89,6 +89,7 @@ _KUBERNETES = re.compile(
     r"|PreemptionByScheduler|DeletionByTaintManager|EvictionByEvictionAPI|TerminationByKubelet)"
 )
 _EXIT_CODE = re.compile(r"^\s*Exit Code:\s+(?P<code>\d+)\s*$")  # kubectl describe pod
+_TAKEN = re.compile(r"[Pp]reempt|Taint|ByScheduler")  # its machine is wanted for another, or gone
 _CONTEXT = re.compile(r"pod[/ ]|Pod|kubelet|k8s|kubernetes|Reason:|Warning |^[a-z0-9][\w.-]* +\d+/\d+ +", re.IGNORECASE)
 _SHELL = re.compile(r"line \d+: +(?P<pid>\d+) (?:Killed|Segmentation fault|Bus error)\b")
 _SHELL_BARE = re.compile(r"^(?:Killed|(?:Segmentation fault|Bus error)(?: \(core dumped\))?)$")
@@ -316,7 +317,8 @@ def _kubernetes(message: LogMessage, text: str, pod: Pod) -> Iterator[Fact]:
     elif (code := _EXIT_CODE.match(text)) and int(code.group("code")) - 128 in _KILLING:
         what = f"Kubernetes: a container ended by signal {int(code.group('code')) - 128}"
     if what:
-        yield Failure(kind=kind, what=what, rank=pod.rank, pod=pod.name, where=where)
+        is_general = kind == "killed" and _TAKEN.search(what) is not None
+        yield Failure(kind=kind, what=what, rank=pod.rank, pod=pod.name, where=where, is_general=is_general)
     elif match := _SHELL.search(text):
         what = f"the shell saw process {match.group('pid')} end: {text.strip()[-60:]}"
         yield Failure(kind="killed", what=what, pid=int(match.group("pid")), where=where)

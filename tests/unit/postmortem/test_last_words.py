@@ -126,26 +126,6 @@ def test_places_in_the_group_of_all_of_hccl_are_ranks(tmp_path):
     assert told(judge(tmp_path, lines), wanted) == wanted
 
 
-def begun(rank, ranks, host="node-a"):
-    """NCCL's line when a rank begins to join a communicator."""
-    return joined(rank, ranks, host=host).replace("Init COMPLETE", "Init START")
-
-
-def test_who_does_not_join_a_communicator_that_is_never_made_is_absent(tmp_path):
-    wanted = answer("absent", 5)
-    assert told(judge(tmp_path, [begun(rank, 8) for rank in range(8) if rank != 5]), wanted) == wanted
-
-
-def test_a_host_whose_log_is_not_here_is_not_blamed_for_a_communicator(tmp_path):
-    verdict = judge(tmp_path, [begun(rank, 9) for rank in range(8)])
-    assert (verdict.kind, verdict.blamed, verdict.unknown) == ("absent", (), True)
-
-
-def test_a_communicator_that_was_made_blames_nobody(tmp_path):
-    lines = [begun(rank, 8) for rank in range(8) if rank != 5]
-    assert judge(tmp_path, [*lines, joined(0, 8)]).kind == "none"
-
-
 DEEPEP = "DeepEP timeout check failed: rank = {}, thread = {}, value = {})"
 
 

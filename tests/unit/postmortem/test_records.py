@@ -10,6 +10,7 @@ import pytest
 
 from meshwright.errors import InputError
 from meshwright.files import to_json
+from meshwright.postmortem.flight_versions import status_by_name
 from meshwright.postmortem.inputs import examine_files
 from meshwright.postmortem.pickles import load_plain
 
@@ -527,3 +528,9 @@ def test_of_a_pair_that_disagrees_the_pairs_beside_it_say_who_is_wrong(operation
     verdict = judge(tmp_path, files)
     assert (verdict.kind, verdict.rank, verdict.seq, verdict.unknown) == (kind, 6, 2, False)
     assert "the other groups of dp" in verdict.because
+
+
+def test_counts_of_groups_by_their_names_are_those_groups():
+    config = {name: {"name": name, "desc": name, "ranks": "[2, 3]"} for name in "024"}
+    status = {name: {"last_completed_collective": n} for n, name in enumerate(config)}
+    assert status_by_name({"pg_status": status}, config, {"1": "2", "2": "4"}) == status

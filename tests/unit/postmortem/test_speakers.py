@@ -2,7 +2,7 @@
 
 import pytest
 
-from .made import answer, judge, raised, timed_out, told
+from .made import answer, joined, judge, raised, timed_out, told
 
 OOM = "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.1 GiB of which 1.5 GiB is free."
 OTHERS = [timed_out(rank, 9) for rank in (0, 1, 3)]
@@ -64,6 +64,13 @@ def test_files_of_hosts_with_several_ranks_each_are_no_ranks(tmp_path):
     }
     wanted = answer("absent", 5, 9)
     assert told(judge(tmp_path, lines), wanted) == wanted
+
+
+def test_a_file_of_another_number_than_the_rank_that_speaks_in_it_is_nobodys(tmp_path):
+    traceback = [line.removeprefix("[rank1]: ") for line in raised(1, "AssertionError: four images")]
+    files = {f"worker-{host}.log": [f"[rank{8 * host}]: step 4 loss 2.0"] for host in (0, 1)}
+    verdict = judge(tmp_path, {**files, "worker-1.log": [*files["worker-1.log"], *traceback]})
+    assert (verdict.kind, verdict.blamed) == ("exception", ())
 
 
 def test_workers_beside_a_master_do_not_count_from_its_rank(tmp_path):
@@ -275,3 +282,65 @@ def test_tasks_that_speak_once_each_in_their_order_are_tasks(tmp_path):
     lines = [f"{rank}: ValueError: bad batch" if rank == 5 else f"{rank}: step 4 loss 2.0" for rank in range(8)]
     wanted = answer("exception", 5)
     assert told(judge(tmp_path, lines), wanted) == wanted
+
+
+def test_a_file_named_after_a_rank_in_which_several_speak_of_one_call_is_not_that_ranks(tmp_path):
+    lines = [timed_out(rank, 9, prefix=False) for rank in (0, 1, 2, 4, 5, 6, 7)]
+    wanted = answer("absent", 3, 9)
+    assert told(judge(tmp_path, {"log_globalrank-0.txt": ["world_size=8", *lines]}), wanted) == wanted
+
+
+@pytest.mark.parametrize("outer", ["", "2026-11-20T10:20:30.123456789Z "])
+def test_what_srun_says_itself_bears_no_task(outer, tmp_path):
+    lines = [f"{2 * place + 1}: {timed_out(1, 9, place=place, prefix=False)}" for place in range(8) if place != 4]
+    lines = [line.replace("NumelIn=10, NumelOut=10", "NumelIn=10, NumelOut=80") for line in lines]
+    lines = [line.replace("ALLREDUCE", "_ALLGATHER_BASE") for line in lines]
+    wanted = answer("absent", 9, 9)
+    verdict = judge(
+        tmp_path, [*lines, "srun: error: n4: task 5: Aborted (core dumped)", "srun: Terminating StepId=66.0"]
+    )
+    assert told(verdict, wanted) == wanted
+
+
+def test_a_stack_behind_a_rank_of_a_host_is_that_of_the_rank_that_was_named_there(tmp_path):
+    stack = ["Thread 0x00007f6b3d7fe740 (most recent call first):", '  File "/usr/lib/shutil.py", line 568 in copytree']
+    stack += ['  File "/app/loop.py", line 402 in train', '  File "/app/loop.py", line 500 in <module>']
+    lines = ["node-1 | [default0]:07/12/2024 06:03:26 - INFO - rank 8: copying the shard"]
+    lines += [f"node-1 | [default0]:{line}" for line in stack]
+    lines += [f"node-{rank // 8} | [default{rank % 8}]:{timed_out(rank, 9)}" for rank in range(16) if rank != 8]
+    wanted = answer("host", 8, 9)
+    assert told(judge(tmp_path, lines), wanted) == wanted
+
+
+def test_a_rank_in_brackets_before_every_line_is_who_speaks(tmp_path):
+    steps = [f"[{rank}] step {step} | fwd 0.3 s" for step in range(3) for rank in range(4)]
+    traceback = [line.replace("[rank2]: ", "[2] ") for line in raised(2, "ValueError: bad batch")]
+    wanted = answer("exception", 2)
+    assert told(judge(tmp_path, [*steps, *traceback]), wanted) == wanted
+
+
+SMI = """GPU 00000000:{bus}:00.0
+    Clocks Event Reasons
+        HW Slowdown                       : {slow}
+            HW Thermal Slowdown           : {slow}
+    Clocks
+        SM                                : {clock} MHz
+"""
+
+
+@pytest.mark.parametrize(("world", "rank"), [(4, 1), (8, None)])
+def test_a_gpu_that_is_slowed_down_by_heat_is_its_ranks(world, rank, tmp_path):
+    gpus = [SMI.format(bus=bus, slow="Active" if bus == 65 else "Not Active", clock=585) for bus in (17, 65, 81, 93)]
+    verdict = judge(tmp_path, {"smi.txt": "".join(gpus), "train.log": [f"world_size={world}", "step 1 loss 2.0"]})
+    assert told(verdict, wanted := answer("slow", rank, unknown=rank is None)) == wanted
+
+
+def test_nccl_says_which_rank_a_slowed_gpu_is(tmp_path):
+    gpus = [SMI.format(bus=bus, slow="Active" if bus == 65 else "Not Active", clock=585) for bus in (17, 65, 81, 93)]
+    verdict = judge(tmp_path, {"smi.txt": "".join(gpus), "train.log": [joined(11, 16, bus="65000")]})
+    assert told(verdict, wanted := answer("slow", 11)) == wanted
+
+
+def test_a_pod_that_was_preempted_is_nobodys_fault(tmp_path):
+    event = "2m10s Normal Preempted pod/clip-worker-1 Preempted by pod c1f2 on node gpu-h-22"
+    assert told(judge(tmp_path, [event]), wanted := answer("killed")) == wanted

@@ -1,0 +1,113 @@
+"""Speakers of the lines of one log: which rank's a message is that does not say so itself.
+
+By the process or the task in front of it, by another line that shows both, by the name of the file.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+
+from msgspec.structs import replace
+
+from .lines import FileHint, LogMessage, anonymous_messages
+
+RAY_RANK = re.compile(r"\bip=(?P<ip>[\w.:-]+), pid=(?P<pid>\d+)\) world_rank=(?P<rank>\d{1,6})\b")  # Ray Train's list
+_CALL_OF = re.compile(r"\[Rank (?P<place>\d{1,6})\] Watchdog .*?(?P<call>SeqNum=\d+, OpType=\w+)")
+_AGENT = re.compile(r"torchrun|torch[./]distributed[./](?:elastic|run)\b")
+_PLACE = re.compile(r"\[Rank (\d{1,6})\]")
+
+
+def messages(text: str, *, file: str, order: int, hint: FileHint, first: int = 1) -> list[LogMessage]:
+    """Return the messages of a log in the order of the file, each with its rank where prefix, process or file tell."""
+    found = list(anonymous_messages(text, file=file, order=order, hint=hint, first=first))
+    prefixed = {message.rank for message in found if message.rank is not None}
+    of_file = hint.rank
+    is_others = hint.is_guess and (
+        bool(prefixed - {hint.rank}) or any(place != str(hint.rank) for place in _places(found)) or _has_agent(found)
+    )
+    if is_others or (hint.rank is not None and _speaks_for_several(found)):
+        of_file = None
+    elif (hint.rank is not None or hint.is_local) and prefixed:  # the folders of torchrun count on each host from 0
+        of_file = prefixed.pop() if len(prefixed) == 1 else None
+    of_process = {
+        (message.host, message.pid): message.rank
+        for message in found
+        if message.pid is not None and message.rank is not None
+    }
+    of_process |= _ranks_of_ray(found)
+    labels = _Labels(found, is_local=hint.is_local)
+    return [_attributed(message, of_file, of_process, labels) for message in found]
+
+
+class _Labels:
+    """Meaning of the numbers of tasks, and of ranks on a host, in front of lines: ranks of the job, or not.
+
+    They are the ranks themselves unless some line shows both and they differ: a task may be the agent of a host, and
+    each host counts its ranks from 0. Then a number is the one rank that it was seen with, if any.
+    """
+
+    def __init__(self, found: Sequence[LogMessage], *, is_local: bool) -> None:
+        spoken = [message for message in found if message.rank is not None]
+        self._tasks = self._seen((message.task, message.rank) for message in spoken)
+        self._locals = self._seen((_local(message), message.rank) for message in spoken)
+        self._is_task = all(message.task in {None, message.rank} for message in spoken)
+        self._is_local = not is_local and all(message.local_rank in {None, message.rank} for message in spoken)
+
+    @staticmethod
+    def _seen(pairs: Iterable[tuple[object, int | None]]) -> dict[object, set[int | None]]:
+        seen: dict[object, set[int | None]] = {}
+        for label, rank in pairs:
+            seen.setdefault(label, set()).add(rank)
+        return seen
+
+    def rank_of(self, message: LogMessage) -> int | None:
+        """Return the rank that the labels of a message without one lead to."""
+        for label, seen, number, is_rank in (
+            (message.task, self._tasks, message.task, self._is_task),
+            (_local(message), self._locals, message.local_rank, self._is_local),
+        ):
+            if number is not None and (is_rank or len(seen.get(label, ())) == 1):
+                return number if is_rank else next(iter(seen[label]))
+        return None
+
+
+def _local(message: LogMessage) -> tuple[str, int | None, int | None]:
+    return message.host, message.task, message.local_rank
+
+
+def _speaks_for_several(found: Sequence[LogMessage]) -> bool:
+    """Whether several places of a group tell of one call in a log without prefixes: it is no rank's own."""
+    calls: dict[str, set[str]] = {}
+    for message in found:
+        if message.rank is None and "Watchdog" in message.text and (call := _CALL_OF.search(message.text)):
+            calls.setdefault(call["call"], set()).add(call["place"])
+    return any(len(places) > 1 for places in calls.values())
+
+
+def _has_agent(found: Sequence[LogMessage]) -> bool:
+    """Whether the launcher of a host's ranks writes into a log, which is then the host's."""
+    return any("torch" in message.text and _AGENT.search(message.text) for message in found)
+
+
+def _places(found: Sequence[LogMessage]) -> set[str]:
+    """Return the places that c10d's lines name, inside a group, where no prefix says who speaks."""
+    rows = (message.text[:160] for message in found if message.rank is None and ".cpp:" in message.text[:80])
+    return {place[1] for row in rows if (place := _PLACE.search(row))}
+
+
+def _ranks_of_ray(found: Sequence[LogMessage]) -> dict[tuple[str, int], int]:
+    """Return the ranks that Ray Train's list gives to processes; Ray leaves the address of its own host out."""
+    listed = [told for message in found if "world_rank=" in message.text and (told := RAY_RANK.search(message.text))]
+    pids = [told["pid"] for told in listed]
+    ranks = {(told["ip"], int(told["pid"])): int(told["rank"]) for told in listed}
+    return ranks | {("", int(told["pid"])): int(told["rank"]) for told in listed if pids.count(told["pid"]) == 1}
+
+
+def _attributed(
+    message: LogMessage, of_file: int | None, of_process: dict[tuple[str, int], int], labels: _Labels
+) -> LogMessage:
+    if message.rank is not None:
+        return message
+    rank = of_process.get((message.host, message.pid)) if message.pid is not None else None
+    rank = of_file if rank is None else rank
+    rank = labels.rank_of(message) if rank is None else rank
+    return message if rank is None else replace(message, rank=rank, where=message.where.by(rank))
