@@ -13,32 +13,29 @@ TOTALS = ("all dense", "all dense, trusted")
 OWN_RUNS = "2"  # steps of one's own that calibrate a stack which nobody measured
 
 EXPERT_RELEASES = (
-    "releases of one stack differ by a third on one layout of experts, by CUDA graphs, dispatchers and recomputation "
-    "that the tables do not state; kernels of each expert, waits between host and GPU and narrow heads were tried "
-    "(docs/cost-model.md)"
+    "recomputation, graphs of parts of a layer and which layers stay in more bits differ between recipes and are not "
+    "stated (docs/cost-model.md)"
 )
 EXPERT_STEPS = (
-    "releases of one stack differ by a third on one layout of experts: of two runs one may be of either; a spread of "
-    "0.2 for experts, alone and with twice the noise, came to 10.5 and 11.2 where it was 10.5"
+    "two runs of one model tell little of another's experts; a share of each layout's own in the factors' prior, and "
+    "half as much noise again, both came to 8.2 where it was 8.1 (docs/cost-model.md)"
 )
 REASONS = {
     "experts left out": EXPERT_RELEASES,
     "stacks unseen, experts": EXPERT_RELEASES,
     "two own runs, experts": EXPERT_STEPS,
     "worst family unseen, experts": EXPERT_RELEASES,
-    "MLPerf left out": (
-        "Llama 8B in one micro-batch: one run of 512 GPUs is 28 % too fast and one of 256 10 %, where those of 64 and "
-        "128 are 4 to 9 % too slow: what grows with the ranks is not stated"
-    ),
+    "MLPerf left out": "Llama 8B in one micro-batch on 512 GPUs and on H100, whose submission is not tuned",
     "SimuMax left out": "context parallelism and tensor parallelism in bf16 on Blackwell, which few other runs have",
     "two own runs, dense": (
-        "sweeps over many layouts stay above it (titan and dgxc in fp8, bloom, both of vTrain); a tighter pace, or "
-        "half as much noise again, moved it by 0.04"
+        "sweeps over many layouts stay above it (titan and dgxc in fp8, bloom, both of vTrain); a tighter pace, half "
+        "as much noise again, or a share of each layout's own in the factors' prior moved it by 0.07 "
+        "(docs/cost-model.md)"
     ),
     "worst family unseen, dense": (
         "simumax_cp: its machine takes 12 % longer than those of NVIDIA's recipes for equal layers (pace_simumax); "
-        "timings of single kernels on it tell 1 point of that (docs/cost-model.md); one run of its own brings it under "
-        "6 %"
+        "timings of single kernels and of collectives on it tell 1 point of that (docs/cost-model.md); one run of its "
+        "own brings it to about 6 %"
     ),
 }
 

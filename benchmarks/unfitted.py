@@ -62,8 +62,8 @@ def section(rows: list[dict[str, Any]]) -> str:
         (
             HEAD,
             "Written by `python -m benchmarks unfitted --write`. Runs of `unfitted_runs.csv`, collected after the "
-            "constants were fitted: no constant has seen them. That Automodel's layers of experts run as those of "
-            "Megatron-Bridge's release 26.06 was decided after its runs here were seen. All of them ran.",
+            "constants were fitted: no constant has seen them. That Automodel's experts are multiplied in fused "
+            "kernels that do as well as one product was decided after its runs here were seen. All of them ran.",
             grid(by_family(rows)).strip(),
             grid(rows).strip(),
         )

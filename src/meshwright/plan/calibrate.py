@@ -27,7 +27,6 @@ from .machines import with_rates
 from .runs import MAX_TABLE_BYTES, Run, RunRow, band_of, read_rows
 
 NOISE = 0.04  # of one measured step, as a logarithm: what layouts of one stack differ by
-OWN_SHARE = 0.0  # of what a factor may be of a stack, by how much each of its layouts differs beside
 MOST = 4.0  # and its inverse: a factor beyond is a slip of a unit in the table
 SLIP = 10.0  # and its inverse: a step so far from its prediction is none of these machines, or in another unit
 LAYERS = 0.75  # at least this share of a forward is that of the layers, which full recomputation repeats
@@ -58,19 +57,10 @@ class Steps:
         predicted_s = step_of(self.batch.take(np.tile(rows, count)), self.values, factors).total_s
         return np.log(np.asarray(predicted_s).reshape(count, -1) / self.measured_s[rows])
 
-    def noise_of(self, rows: Sequence[int]) -> Array:
-        """Return how much each row differs from its like, as a logarithm: more where it hangs on uncertain factors.
-
-        A step that its host or its links bound tells of the host or the links of its own layout first.
-        """
-        follows = sensitivity_of(self.batch.take(list(rows)), self.values, {})
-        return np.asarray(np.sqrt(NOISE**2 + OWN_SHARE**2 * (follows**2 @ self.prior.spread**2)))
-
     def fitted(self, rows: Sequence[int]) -> Estimate:
         """Return the likeliest factors of some rows."""
-        noises = self.noise_of(rows) / NOISE
         return estimate(
-            lambda xs: self.errors_at(xs, rows) / noises,
+            lambda xs: self.errors_at(xs, rows),
             np.ones(len(rows)),
             self.prior,
             noise=NOISE,

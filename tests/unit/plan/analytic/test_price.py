@@ -324,12 +324,12 @@ def test_some_gpus_of_a_node_reach_all_of_their_links_behind_a_switch_and_where_
 
 
 def test_hosts_that_launch_no_faster_than_gpus_compute_cost_more_where_ranks_wait_for_each_other_in_every_layer():
-    def pass_s(gpu_s: float, host_s: float, *, alone: bool) -> float:
-        return float(_pass(np.float64(gpu_s), np.float64(0.0), np.float64(0.0), np.float64(host_s), alone).total_s)
+    def pass_s(gpu_s: float, host_s: float, *, power: float) -> float:
+        return float(_pass(np.float64(gpu_s), np.float64(0.0), np.float64(0.0), np.float64(host_s), power).total_s)
 
-    assert 1.0 < pass_s(1.0, 1.0, alone=True) < pass_s(1.0, 1.0, alone=False) < 2.0
-    assert pass_s(1.0, 0.01, alone=False) == pytest.approx(1.0, rel=1e-3)
-    assert pass_s(0.01, 1.0, alone=False) == pytest.approx(1.0, rel=1e-3)
+    assert 1.0 < pass_s(1.0, 1.0, power=3.0) < pass_s(1.0, 1.0, power=2.0) < 2.0
+    assert pass_s(1.0, 0.01, power=2.0) == pytest.approx(1.0, rel=1e-3)
+    assert pass_s(0.01, 1.0, power=2.0) == pytest.approx(1.0, rel=1e-3)
 
 
 def terms(stack, text, **changes):
