@@ -24,7 +24,7 @@ SELECTIVE, FULL = RECOMPUTES.index("selective"), RECOMPUTES.index("full")
 
 
 class AtOnce(NamedTuple):
-    """What a rank of a pipeline keeps at one moment, in micro-batches."""
+    """One moment of a rank of a pipeline: what it keeps, in micro-batches."""
 
     layers: Number  # in flight, in units of all its layers
     outputs: Number  # whose output is kept, if it has that
