@@ -101,10 +101,11 @@ def format_time(time_s: float) -> str:
     return f"{_short(time_s / scale)} {unit}" if time_s else "0 s"
 
 
-def counted(number: float, noun: str, plural: str = "") -> str:
-    """Print a number with its noun, in the singular for one: "1 GPU", "16,384 GPUs", "2 passes", "2 copies"."""
+def counted(number: float | None, noun: str, plural: str = "") -> str:
+    """Print a number with its noun, in the singular for one: "1 GPU", "16,384 GPUs", "2 copies"; None is unknown."""
     several = plural or noun + ("es" if noun.endswith(("s", "ch", "x")) else "s")
-    return f"{f'{number:,}'.removesuffix('.0')} {noun if number == 1 else several}"
+    shown = "?" if number is None else f"{number:,}".removesuffix(".0")
+    return f"{shown} {noun if number == 1 else several}"
 
 
 def _short(value: float) -> str:

@@ -169,6 +169,19 @@ def _question(given: PlanOptions) -> JobQuestion:
     )
 
 
+def check_engine(name: str | None, setting: "Setting", layout: "Layout") -> None:
+    """Raise InputError, with the rules that it breaks, for a layout that the engine of --engine cannot run."""
+    from ..jobs.rules import refusals
+    from ..workload.engines import engine_named
+
+    if name is None:
+        return
+    model = setting.architecture
+    broken = refusals(engine_named(name), layout, model.num_key_value_heads, model.num_hidden_layers)
+    if broken:
+        raise InputError(f"--engine {name}: it cannot run {layout}: {'; '.join(broken)}")
+
+
 def runnable_on(priced: Any, engine: str | None) -> Any:
     """Return priced layouts kept to what an engine can run; all of them without one."""
     from ..plan.engine import restricted

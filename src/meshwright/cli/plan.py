@@ -11,7 +11,7 @@ from ..units import parse_rate, parse_time
 from ..workload.recomputed import modules_of
 from .brief import Brief
 from .calibration import calibration_of, save_calibration
-from .job import check_emit, emit, plan_job, runnable_on
+from .job import check_emit, check_engine, emit, plan_job, runnable_on
 from .options import PlanOptions
 from .plan_envelope import arithmetic
 from .plan_here import HERE, plan_here
@@ -283,6 +283,7 @@ def _price(setting: "Setting", given: PlanOptions, layout: str, console: "Consol
     from ..report.terminal import show_pipeline
 
     row = priced_layout(setting, layout)
+    check_engine(given.engine, setting, row.layout)
     for rule in unlike_its_stack(setting.stack, row.layout, setting.architecture):
         click.echo(f"warning: stack {setting.stack} cannot run it: {rule}", err=True)
     others = [plain_data_parallel(setting)]

@@ -51,7 +51,7 @@ def in_its_orders(setting: Setting, grid: Grid) -> Grid:
 def unlike_its_stack(stack: str, layout: Layout, model: Architecture, traits: Collection[str] = ()) -> Sequence[str]:
     """Return the rules of a stack's engine that a layout of a model breaks, in words; of ours what it cannot run.
 
-    `traits` are what is written beside a run of a stack: under JAX its engine is MaxText, whoever published it.
+    `traits` are what is written beside a run of a stack: under JAX its engine is MaxText.
     """
     if stack == OWN:
         return [problem] if (problem := unrunnable(layout)) else []

@@ -75,7 +75,7 @@ def illegal(
         broken.append(f"tp: {layout.expert_tp} does not divide {EXPERT_WIDTH} = {_widths(model)[EXPERT_WIDTH]}")
     broken += _layers(layout, model.num_hidden_layers)
     if layout.cp > 1 and seq_len % (2 * layout.cp):
-        broken.append(f"cp: 2 x {layout.cp} does not divide the sequence of {counted(seq_len, 'token')}")
+        broken.append(f"cp: 2 x {layout.cp} does not divide the sequence of {seq_len} tokens")
     elif layout.sp and (seq_len // layout.cp) % layout.tp:
         broken.append(f"sp: tp = {layout.tp} does not divide the {seq_len // layout.cp} tokens that a rank holds")
     experts = expert_count(model)

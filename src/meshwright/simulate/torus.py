@@ -21,7 +21,7 @@ class Torus:
         self._sides = fabric.sides
         if int(np.prod(fabric.sides)) != ports.nodes:
             raise InputError(
-                f"fabric: sides {fabric.sides} hold {counted(np.prod(fabric.sides), 'node')}, but "
+                f"fabric: sides {fabric.sides} hold {counted(int(np.prod(fabric.sides)), 'node')}, but "
                 f"there are {ports.nodes}"
             )
         self._node = ports.node

@@ -1,4 +1,4 @@
-"""What commands print of one thing: in the singular, on the terminal, in JSON and on pages."""
+"""Counts that commands print: one of a thing is in the singular, on the terminal, in JSON and on pages."""
 
 import csv
 import io

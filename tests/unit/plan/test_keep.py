@@ -220,3 +220,13 @@ def test_a_layout_that_its_stack_cannot_run_is_priced_with_a_warning():
     )
 
     assert "stack bridge cannot run it: its schedules are 1f1b, interleaved" in invoke(words).stderr
+
+
+def test_a_layout_that_is_asked_for_of_an_engine_that_cannot_run_it_is_refused_with_its_rules():
+    words = "plan --model llama3-8b --cluster dgx-h100 --gpus 8 --global-batch 64 --engine"
+    refused = invoke(f"{words} deepspeed --layout pp=2,dp=4")
+    priced = invoke(f"{words} megatron --layout pp=2,dp=4")
+
+    assert "--engine deepspeed: it cannot run pp=2,dp=4" in str(refused.exception)
+    assert "DeepSpeed has no pp" in str(refused.exception)
+    assert priced.exit_code == 0, priced.output

@@ -10,6 +10,7 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from ...layout import Layout
 from ...pipelines import layers_before
@@ -23,7 +24,7 @@ SELECTIVE, FULL = RECOMPUTES.index("selective"), RECOMPUTES.index("full")
 
 
 class AtOnce(NamedTuple):
-    """What a rank of a pipeline keeps at one moment, in micro-batches."""
+    """One moment of a rank of a pipeline: what it keeps, in micro-batches."""
 
     layers: Number  # in flight, in units of all its layers
     outputs: Number  # whose output is kept, if it has that
@@ -53,18 +54,22 @@ class RankLoad:
 
     @classmethod
     def of(
-        cls, grid: Grid, place: Number, *, dense: Number, moe: Number, micro_batches: Number,
+        cls, grid: Grid, place: Number, *, dense: Number, moe: Number, micro_batches: Number | None,
         chunks: Chunks | None = None,
     ) -> "RankLoad":  # fmt: skip
-        """Return the load of the ranks at a place in the pipeline, which have these layers, in equal chunks or not."""
+        """Return the load of the ranks at a place in the pipeline, which have these layers, in equal chunks or not.
+
+        Without micro-batches none is said to be in flight.
+        """
+        most = 0.0 if micro_batches is None else in_flight(grid, place, micro_batches)
         return cls(
             dense=dense,
             moe=moe,
             embedding=1.0 * (place == 0),
             output=1.0 * np.where(is_folded(grid), place == 0, place == grid.pp - 1.0),
-            in_flight=in_flight(grid, place, micro_batches),
+            in_flight=most,
             place=place,
-            at_once=kept_at_once(grid, place, micro_batches, chunks),
+            at_once=() if micro_batches is None else kept_at_once(grid, place, micro_batches, chunks, most),
         )
 
     @property
@@ -74,9 +79,12 @@ class RankLoad:
 
 
 def loads(
-    model: ModelQuantities, grid: Grid, micro_batches: Number, stages: Sequence[int] = (), output: Number | None = None
-) -> list[RankLoad]:
+    model: ModelQuantities, grid: Grid, micro_batches: Number, stages: Sequence[int] = (), output: Number | None = None,
+    *, moments: bool = True,
+) -> list[RankLoad]:  # fmt: skip
     """Return the loads of the three ranks that may be the most loaded; of every rank where the stages are known.
+
+    Without `moments` nobody asks what they keep at once.
 
     `stages` are the layers of the virtual stages in the order of the model, the same for all layouts of the grid;
     `output` as `output_cost` returns it, where stages are cut by cost.
@@ -84,7 +92,7 @@ def loads(
     if stages:
         return _known_loads(model, grid, micro_batches, stages)
     if output is not None:
-        return _costed_loads(model, grid, micro_batches, output)
+        return _costed_loads(model, grid, micro_batches, output, moments=moments)
     most = np.ceil(model.layers / grid.pp)
     ends = model.layers - most * (grid.pp - 2.0)  # layers that do not divide: the ends have fewer
     ends = np.where(ends >= 2.0, ends, 2.0 * np.floor(model.layers / grid.pp))
@@ -149,8 +157,15 @@ class CutRank(NamedTuple):
     dense: Number
 
 
-def _costed_loads(model: ModelQuantities, grid: Grid, micro_batches: Number, output: Number) -> list[RankLoad]:
+def _costed_loads(
+    model: ModelQuantities, grid: Grid, micro_batches: Number, output: Number, *, moments: bool
+) -> list[RankLoad]:
     ranks = once_each(model, grid, CUT, partial(_cut_ranks, model), output)
+    if not moments:
+        return [
+            RankLoad.of(grid, place, dense=dense, moe=layers - dense, micro_batches=None)
+            for place, layers, dense in ranks
+        ]
     rounds = np.where(grid.vpp > 1, np.minimum(np.ceil(micro_batches / grid.pp), SAME_ROUNDS), SAME_ROUNDS)
     chunks = once_each(model, grid, CUT, partial(_cut_chunks, model), output, rounds, also=(rounds,))
     return [
@@ -177,15 +192,20 @@ def unequal_chunks(grid: Grid, places: Array, layers: Array, rounds: Number) -> 
     last = grid.pp * grid.vpp * rounds - 1.0  # forwards are numbered from 0
     first = np.minimum((grid.vpp - 1.0) * grid.pp + 2.0 * (grid.pp - places - 1.0), last)
 
-    def passed(count: Number, order: Array) -> Number:
+    ahead, back = (_Passes.of(order) for order in (layers, _backwards(layers, grid.vpp)))
+
+    def passed(count: Number, passes: _Passes) -> Number:
         """Return the layers of the first passes, whole rounds through all virtual stages and a part of one."""
         turns = np.floor(count / (grid.pp * grid.vpp))
         rest = count - turns * grid.pp * grid.vpp
-        part = sum(order[k] * np.clip(rest - k * grid.pp, 0.0, grid.pp) for k in range(depth))
-        return turns * grid.pp * whole + part
+        at = np.minimum(np.floor(rest / grid.pp), depth - 1.0)
+        before, each = (np.take_along_axis(table, at.astype(int)[None], axis=0)[0] for table in passes)
+        found: Number = turns * grid.pp * whole + grid.pp * before + (rest - at * grid.pp) * each
+        return found
 
     def flying(forward: Number) -> Number:
-        return (passed(forward + 1.0, layers) - passed(forward - first, _backwards(layers, grid.vpp))) / whole
+        found: Number = (passed(forward + 1.0, ahead) - passed(forward - first, back)) / whole
+        return found
 
     begin = flying(first)
     most, to_end = begin, np.ceil((first + 1.0) / grid.pp) * grid.pp - 1.0
@@ -193,6 +213,17 @@ def unequal_chunks(grid: Grid, places: Array, layers: Array, rounds: Number) -> 
         for moment in (first + turn * grid.pp, to_end + turn * grid.pp):
             most = np.maximum(most, flying(np.minimum(moment, last)))
     return Chunks(layers[0] / whole, begin, most)
+
+
+class _Passes(NamedTuple):
+    """The virtual stages in the order of their passes: the layers of all before each, and its own."""
+
+    before: Array
+    each: Array
+
+    @classmethod
+    def of(cls, order: Array) -> "_Passes":
+        return cls(np.cumsum(order, axis=0) - order, order)
 
 
 def _backwards(layers: Array, vpp: Number) -> Array:
@@ -256,7 +287,7 @@ def rank_layers(model: ModelQuantities, ranks: int, stages: Sequence[int], *, fo
     return layers, dense
 
 
-def rank_chunks(stages: Sequence[float] | Array, ranks: int, *, folded: bool) -> Array:
+def rank_chunks(stages: Sequence[float] | Number, ranks: int, *, folded: bool) -> Array:
     """Return what virtual stages have, in the order of the model, by rank: [virtual stages of a rank, ranks]."""
     table = np.reshape(np.array(stages, float), (-1, ranks))
     return np.stack([row[::-1] if folded and number % 2 else row for number, row in enumerate(table)])
@@ -280,7 +311,7 @@ def _known_loads(model: ModelQuantities, grid: Grid, micro_batches: Number, stag
             dense=dense[place] + 0.0 * grid.pp,
             moe=layers[place] - dense[place] + 0.0 * grid.pp,
             micro_batches=micro_batches,
-            chunks=Chunks(*(each[place] for each in chunks)),
+            chunks=Chunks(*(np.asarray(each)[place] for each in chunks)),
         )
         for place in range(ranks)
     ]
@@ -297,39 +328,49 @@ def without_experts(model: ModelQuantities, start: Number, first: Number, count:
     return np.where(model.experts > 0, leading + mixed * (count - leading), count)
 
 
-def kept_at_once(grid: Grid, place: Number, micro_batches: Number, chunks: Chunks | None = None) -> tuple[AtOnce, ...]:
+def kept_at_once(
+    grid: Grid, place: Number, micro_batches: Number, chunks: Chunks | None = None, most: Number | None = None
+) -> tuple[AtOnce, ...]:
     """Return the moments at which a rank may keep most, as the orders of `pipelines.schedule` have them.
 
     The output is the last virtual stage's: of an interleaved schedule one is kept at once, when backwards begin. A
     split backward keeps gradients from its first half to its second, for which r + 1 micro-batches wait on rank r. In a
     V three moments count: its last stage's first half when most are in flight, its first stage's likewise, and the end,
-    where most wait. Without `chunks` virtual stages are equally long.
+    where most wait. Without `chunks` virtual stages are equally long. `most`: what `in_flight` returns.
     """
-    most = in_flight(grid, place, micro_batches)
-    everything = (grid.pp > 1) & ((grid.schedule == ZERO_BUBBLE) | (grid.schedule == GPIPE))
+    most = in_flight(grid, place, micro_batches) if most is None else most
     split, folded, looped = (grid.schedule == ZERO_BUBBLE) & (grid.pp > 1), is_folded(grid), _is_looped(grid)
-    waits = np.where(split, place + 1.0, 0.0)
-    plain = AtOnce(most, np.where(everything, most, 1.0), waits, waits)
+    outputs = np.where(split | ((grid.schedule == GPIPE) & (grid.pp > 1)), most, 1.0)
+    waits: Number = np.where(split, place + 1.0, 0.0) if np.any(split) else 0.0
+    found = [AtOnce(most, outputs, waits, waits)]
     if chunks is not None and np.any(looped):
-        begin = plain._replace(layers=np.where(looped, chunks.begin, plain.layers))
-        later = AtOnce(np.where(looped, chunks.most, plain.layers), np.where(looped, 0.0, plain.outputs), waits, waits)
-        found = (begin, later)
-    else:
-        found = (plain,)
+        rows = np.flatnonzero(looped)
+        later = found[0]._replace(layers=_put(most, rows, chunks.most), outputs=_put(outputs, rows, 0.0))
+        found = [found[0]._replace(layers=_put(most, rows, chunks.begin)), later]
     if not np.any(folded):
-        return found
-    early, late = (0.5, 0.5) if chunks is None else (chunks.early, 1.0 - chunks.early)
-    deep = np.minimum(2.0 * grid.pp - place, micro_batches)
+        return tuple(found)
+    rows = np.flatnonzero(folded)
+    found += found[-1:] * (3 - len(found))
+    shape = np.shape(most)
+    pp, at, micro = (np.broadcast_to(one, shape)[rows] for one in (grid.pp, place, micro_batches))
+    early = np.broadcast_to(0.5 if chunks is None else chunks.early, shape)[rows]
+    late = 1.0 - early
     moments = (
-        AtOnce((2.0 * grid.pp - place - 1.0) * early + (place + 1.0) * late, place + 1.0, late, 1.0),
-        AtOnce(deep * early + place * late, place, early, 0.0),
-        AtOnce(grid.pp * early + place * late, place, (place + 1.0) * early + place * late, place),
+        AtOnce((2.0 * pp - at - 1.0) * early + (at + 1.0) * late, at + 1.0, late, 1.0),
+        AtOnce(np.minimum(2.0 * pp - at, micro) * early + at * late, at, early, 0.0),
+        AtOnce(pp * early + at * late, at, (at + 1.0) * early + at * late, at),
     )
-    others = (*found, *found[-1:] * 2)
     return tuple(
-        AtOnce(*(np.where(folded, *pair) for pair in zip(*both, strict=True)))
-        for both in zip(moments, others[:3], strict=True)
+        AtOnce(*(_put(np.broadcast_to(old, shape), rows, new) for old, new in zip(*both, strict=True)))
+        for both in zip(found, moments, strict=True)
     )
+
+
+def _put(base: Number, rows: npt.NDArray[np.intp], value: Number) -> Array:
+    """Return an array with other values in some rows, given for all rows or for these."""
+    found = np.array(base, dtype=float)
+    found[rows] = value[rows] if isinstance(value, np.ndarray) and len(value) == len(found) > len(rows) else value
+    return found
 
 
 def in_flight(grid: Grid, place: Number, micro_batches: Number) -> Number:

@@ -71,7 +71,8 @@ def peak_memory(
     micro = global_batch / (grid.dp * grid.mbs)
 
     def weights(some: Grid, shard: Number, output: Number | None) -> list[Weights]:
-        return [_weights(machine, c, model, some, load, shard) for load in loads(model, some, 1.0, stages, output)]
+        each = loads(model, some, 1.0, stages, output, moments=False)
+        return [_weights(machine, c, model, some, load, shard) for load in each]
 
     names = KEPT_CAST if np.any(c.cast_bytes) else KEPT
     layers = once_each(model, grid, names, partial(_layers, machine, c, model, seq_len=seq_len))

@@ -8,7 +8,7 @@ from meshwright.hardware import load_catalogue
 from meshwright.layout import Layout
 from meshwright.plan.analytic import Grid, Setting, performance, price_layouts
 from meshwright.plan.machines import cluster_by_name
-from meshwright.workload.adapters import trained_share
+from meshwright.workload.adapters import adapter_parameters, trained_share
 from meshwright.workload.models import load_model
 
 LLAMA = load_model("llama3-8b").architecture
@@ -56,15 +56,16 @@ def test_frozen_weights_have_no_gradients_no_states_and_no_product_for_them():
     assert adapted.data_comm_s[0] < 0.05 * whole.data_comm_s[0]
 
 
-def test_the_flops_of_frozen_weights_count_two_passes_of_three():
+def test_the_flops_of_frozen_weights_count_two_passes_of_three_and_their_adapters_all_three():
     whole, adapted = (
         performance(given, price_layouts(given, Grid.of([PLAIN])), 0, PLAIN)
         for given in (SETTING, replace(SETTING, lora_rank=16))
     )
-    rest = 6 * LLAMA.matmul_parameters() / LLAMA.model_flops_per_token(8192)
+    every = LLAMA.model_flops_per_token(8192)
+    left, added = 2 * LLAMA.matmul_parameters() / every, 6 * adapter_parameters(LLAMA, 16) / every
 
     per_step = [one.model_tflops_per_gpu * one.step_time_s for one in (whole, adapted)]
-    assert per_step[1] / per_step[0] == pytest.approx(1 - rest / 3 * (1 - trained_share(LLAMA, 16)))
+    assert per_step[1] / per_step[0] == pytest.approx(1 - left + added)
 
 
 def test_an_optimiser_that_is_not_known_is_refused_with_the_nearest():
