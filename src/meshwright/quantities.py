@@ -36,6 +36,7 @@ Count = Annotated[int, Meta(ge=1, le=MOST_RANKS)]  # of what there is at least o
 CountOrNone = Annotated[int, Meta(ge=0, le=MOST_RANKS)]
 Seed = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Number = Annotated[int, Meta(ge=0, lt=2**53)]  # a step, a port, a place in a list
+ProcessId = Annotated[int, Meta(ge=1, le=2**22)]  # as far as Linux counts (PID_MAX_LIMIT)
 Width = Annotated[int, Meta(ge=0, le=2**32)]  # of a layer: rows, heads, entries of a vocabulary
 Layers = Annotated[int, Meta(ge=0, le=2**20)]
 Base = Annotated[float, Meta(ge=0, le=1e15)]  # of rotary wavelengths

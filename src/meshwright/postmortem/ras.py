@@ -176,6 +176,8 @@ def _facts(report: _Report) -> Iterator[Fact]:
             yield WorldSize(ranks=report.total, where=first)
     differing = {name for _, name, *_ in report.counts}
     for number, name, operation, counts, where in report.counts:
+        if not counts:  # lines without a number that follows their heading
+            continue
         named = tuple(
             LaunchedCalls(one.calls, one.ranks, tuple(_of_job(report, number, member) for member in one.named))
             for one in counts.values()

@@ -20,7 +20,7 @@ from ..errors import InputError
 from ..files import convert, parse_json, read_struct, read_text, write_atomic, write_struct
 from ..layout import Plan
 from ..machine_load import Load
-from ..quantities import Bytes, BytesPerSecond, Instant, Number, Rank, Seconds
+from ..quantities import Bytes, BytesPerSecond, Instant, ProcessId, Rank, Seconds
 from ..timeline import STEP_PARTS, Performance, Timeline, chrome_trace, parse_chrome_trace
 from ..units import format_bytes
 from .config import JobConfig, read_whole_config, to_toml
@@ -35,7 +35,7 @@ class RankPlace(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     rank: Rank
     host: str
-    pid: Number
+    pid: ProcessId
     network_bytes_per_s: BytesPerSecond | None = None  # of all NICs of its host, in a job of several hosts
     switches: tuple[str, ...] = ()  # above its host, the highest first, where the mesh is laid out by them
 

@@ -35,6 +35,7 @@ import psutil
 
 from ..backend.hosts.machine_names import boot, namespace
 from ..errors import InputError, MeshwrightError
+from ..quantities import Number, ProcessId
 
 LOCK = "lock.json"
 HEARTBEAT_S = 2.0
@@ -50,8 +51,8 @@ class Owner(msgspec.Struct, frozen=True, kw_only=True):
 
     user: str
     host: str
-    pid: int
-    started: int  # of the process, in clock ticks since its machine started
+    pid: ProcessId
+    started: Number  # of the process, in clock ticks since its machine started
     boot: str  # of its machine
     processes: str  # the namespace in which `pid` counts
     since: str  # for people: its own wall clock

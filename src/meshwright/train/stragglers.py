@@ -75,9 +75,11 @@ class SlowRanks:
             others_s = _median_of_others(busy_s, rank)
             waits_s = waited_s[rank] - _median_of_others(waited_s, rank) if waited_s else 0.0
             self._beyond[rank].append((own_s - others_s, waits_s))
-            if self._crowded and own_s - others_s > STALL_S and waits_s > EXPLAINED * (own_s - others_s):
+            longer_s = own_s - others_s
+            if self._crowded and longer_s > STALL_S and waits_s > EXPLAINED * longer_s:
                 continue
-            if own_s - others_s > STALL_S and own_s > STALL_RATIO * others_s:
+            left_s = longer_s - max(0.0, waits_s) if self._crowded else longer_s  # once the wait for a core is out
+            if left_s > STALL_S and own_s > STALL_RATIO * others_s:
                 text = f"rank {rank} worked {format_time(own_s)} in one step, the others {format_time(others_s)}"
                 found.append(Straggler(rank, text, {"own_s": own_s, "others_s": others_s}))
                 continue

@@ -453,3 +453,9 @@ def test_of_the_random_jobs_most_whose_ranks_are_late_or_call_otherwise_are_told
     told = [bool(judge(tmp_path / str(at), report_of(job)).blamed) for at, job in enumerate(jobs)]
 
     assert sum(told) >= 0.5 * len(told)
+
+
+def test_a_heading_of_counts_that_no_count_follows_says_nothing(tmp_path):
+    verdict = judge(tmp_path, behind("AllGather", "  1e18 ranks have launched up to operation 12"))
+
+    assert verdict.blamed == ()

@@ -282,3 +282,12 @@ def test_a_resume_that_is_refused_has_not_imported_torch(tmp_path):
 
     assert done.stdout.split() == ["2", "False"]
     assert "another job has this run folder" in done.stderr
+
+
+@pytest.mark.parametrize("pid", [2**40, 0, -1])
+def test_a_lock_of_a_process_that_no_machine_has_is_damaged_and_taken_over_when_it_is_silent(tmp_path, pid):
+    damaged = msgspec.to_builtins(this_process()) | {"pid": pid}
+    (tmp_path / LOCK).write_text(json.dumps(damaged))
+
+    with owned(tmp_path, silence_s=0.3):
+        assert json.loads((tmp_path / LOCK).read_text())["pid"] == os.getpid()

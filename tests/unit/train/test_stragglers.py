@@ -56,6 +56,7 @@ def test_where_ranks_share_cores_only_work_that_waiting_does_not_explain_makes_o
     stalled = [0.02, 5.0, 0.02]
     assert crowded.observe(stalled, [0.0, 4.9, 0.0]) == []
 
+    assert crowded.observe([0.02, 1.5, 0.02], [0.0, 0.6, 0.0]) == []  # 0.88 s are left: no stall
     assert [f.culprit for f in crowded.observe(stalled, [0.0, 0.1, 0.0])] == [1]
     slow = [f for _ in range(40) for f in crowded.observe(steps(rng, 3, slow=2, times=2.0), [0.001] * 3)]
     assert [f.culprit for f in slow] == [2]
@@ -68,6 +69,15 @@ def shared_cores(rng, detector, seconds, start_s, *, step_s=0.025, **slow):
         now_s += step_s
         found += detector.observe(steps(rng, 4, **slow), [0.0] * 4, now_s=now_s)
     return found, now_s
+
+
+def test_a_rank_of_long_steps_that_now_and_then_waits_for_a_core_is_slow_all_the_same():
+    crowded = SlowRanks(3, crowded=True)
+
+    found = [f for _ in range(40) for f in crowded.observe([1.0, 2.2, 1.0], [0.0, 0.3, 0.0])]
+
+    assert [f.culprit for f in found] == [1]
+    assert "2.20 times as long" in found[0].message
 
 
 def test_where_ranks_share_cores_a_fraction_of_a_second_makes_none_slow():
