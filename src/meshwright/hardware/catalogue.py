@@ -78,10 +78,11 @@ class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
         for key in self.nodes:
             if plain == _plain(_without_cloud(key)):
                 return key
-        if theirs := self._with_accelerator_in(plain):
-            raise InputError(f"no node type {name!r} in the catalogue; of that accelerator: {', '.join(theirs)}")
         called = [alias for node in self.nodes.values() for alias in node.aliases]
         close = nearest(name, [*self.nodes, *called])
+        theirs = self._with_accelerator_in(plain)
+        if theirs and not any(close == f"did you mean {key}?" for key in theirs):
+            raise InputError(f"no node type {name!r} in the catalogue; of that accelerator: {', '.join(theirs)}")
         told = close if close.startswith("did") else nearest(name, self.nodes)
         raise InputError(f"no node type {name!r} in the catalogue ({told})")
 

@@ -83,7 +83,10 @@ class GoesOn:
             )
         rows = len(self._folder.metric_rows())
         if rows:
-            warn(f"{path}: nothing had been saved; {counted(rows, 'step')} trained anew from step 0")
+            warn(
+                f"{path}: nothing had been saved; {counted(rows, 'step')} "
+                f"{'is' if rows == 1 else 'are'} trained anew from step 0"
+            )
 
 
 def checkpoint_facts(
