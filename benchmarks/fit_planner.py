@@ -24,8 +24,8 @@ from benchmarks.result import GENERATED, Result
 from benchmarks.validation_page import page
 from meshwright.hardware import Catalogue, load_catalogue
 from meshwright.plan.analytic.coefficients import GENERIC, STRANGERS, UNSEEN, Book, Errors, book
+from meshwright.plan.analytic.fitted_range import kinds_seen
 from meshwright.plan.analytic.quantities import Array
-from meshwright.plan.analytic.seen import kinds_seen
 from meshwright.plan.batch import Batch, batch_of
 from meshwright.plan.fit import Fitted, cluster, fit_constants, folds, predicted_s
 from meshwright.plan.runs import RunRow, read_rows

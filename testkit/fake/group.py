@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from meshwright.backend.group.create import create_group
-from meshwright.backend.group.mixed import CALLS, MixedGroup
+from meshwright.backend.group.device_types import CALLS, MixedGroup
 from meshwright.backend.group.process_group import MeshwrightGroup
 from meshwright.backend.group.work import CollectiveWorker, PendingWork, flat_tensors
 

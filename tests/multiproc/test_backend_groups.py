@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch.distributed import PrefixStore, ProcessGroup
 
 import meshwright  # noqa: F401  (registers the backend)
-from meshwright.backend.group.mixed import MixedGroup
+from meshwright.backend.group.device_types import MixedGroup
 from meshwright.backend.group.options import GroupOptions
 from meshwright.backend.hosts import network as hosts_network
 from meshwright.backend.hosts.choice import MessageCost

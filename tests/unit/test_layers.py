@@ -15,7 +15,7 @@ LAYERS = (
 )
 MAY_IMPORT_TORCH = {"device", "backend", "bench", "parallel", "train", "workload"}
 # CUDA IPC and NCCL have no twin for other accelerators
-CUDA_ALONE = {"device.py", "backend/wire/transport_device.py", "backend/group/mixed.py"}
+CUDA_ALONE = {"device.py", "backend/wire/transport_device.py", "backend/group/device_types.py"}
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 

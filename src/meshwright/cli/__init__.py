@@ -4,7 +4,7 @@
   `bench` (with `bench_work`, `bench_from`), `topo`, `emulate`, `collectives` (with `collectives_nccl`,
   `collectives_trips`), `checkpoint`, `report`, `doctor`, `completion`
 - options that several take: `options`, `stacks`, `job`, `named_cluster`, `calibration`
-- common to all: `brief` (help), `values` (the tab key), `bounds` (of numbers), `streams`
+- common to all: `help_format` (help), `values` (the tab key), `bounds` (of numbers), `streams`
 """
 
 import errno

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import click
 
 from ..bench.table import DTYPES
-from .brief import Brief
+from .help_format import Brief
 
 OFTEN = ("backend", "ranks", "smallest", "largest", "budget", "source", "node", "save", "html", "as_json")
 

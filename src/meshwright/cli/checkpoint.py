@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from ..errors import InputError
-from .brief import Listing
+from .help_format import Listing
 
 
 @click.group(cls=Listing, epilog="Example: meshwright checkpoint verify runs/20260101-120000")

@@ -28,9 +28,9 @@ from ..collectives.verify import verify
 from ..errors import InputError
 from ..files import read_text, to_json, write_atomic
 from ..units import counted, format_rate, format_time, parse_bytes, parse_rate, parse_time
-from .brief import Brief, Listing
 from .collectives_nccl import price_like
 from .collectives_trips import round_trips
+from .help_format import Brief, Listing
 from .named_cluster import explicit_links, named_cluster, unknown_latencies
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -15,7 +15,7 @@ from ..cluster.wire import read_cluster
 from ..errors import InputError, nearest
 from ..files import to_json
 from ..units import counted, format_network_rate, parse_rate
-from .brief import Brief, Listing
+from .help_format import Brief, Listing
 
 _SPEC_OPTIONS = ("nodes", "ranks_per_node", "topology", "nodes_per_leaf", "oversubscription", "mtu")
 

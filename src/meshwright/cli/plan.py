@@ -9,8 +9,8 @@ from msgspec.structs import replace
 from ..errors import InputError
 from ..units import parse_rate, parse_time
 from ..workload.recomputed import modules_of
-from .brief import Brief
 from .calibration import calibration_of, save_calibration
+from .help_format import Brief
 from .job import check_emit, check_engine, emit, plan_job, runnable_on
 from .options import PlanOptions
 from .plan_envelope import arithmetic
@@ -161,8 +161,8 @@ def _check(given: PlanOptions) -> None:
 
 def _plan(given: PlanOptions, model: "Model", catalogue: "Catalogue", console: "Console") -> int:
     from ..plan.analytic.price import origins
+    from ..plan.model_facts import model_facts, sentence
     from ..plan.request import setting_of
-    from ..plan.told import model_facts, sentence
 
     if given.compare is not None:
         return _compare(given, given.compare, model, catalogue, console)
@@ -274,11 +274,11 @@ def _search(setting: "Setting", given: PlanOptions, model: "Model", console: "Co
 
 def _price(setting: "Setting", given: PlanOptions, layout: str, console: "Console") -> int:
     from ..layout import micro_batches
-    from ..plan.beside import on_other_engines
+    from ..plan.engine_comparison import on_other_engines
     from ..plan.explore import plain_data_parallel
-    from ..plan.keep import unlike_its_stack
+    from ..plan.model_facts import model_facts, sentence
     from ..plan.request import priced_layout
-    from ..plan.told import model_facts, sentence
+    from ..plan.search_filters import unlike_its_stack
     from ..report.planning import show_engines, show_row
     from ..report.terminal import show_pipeline
 

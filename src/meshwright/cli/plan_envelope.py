@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ..hardware import Catalogue
-    from ..plan.told import ModelFacts
+    from ..plan.model_facts import ModelFacts
     from ..workload.models import Model
 
 
@@ -23,7 +23,7 @@ def arithmetic(given: PlanOptions, model: "Model | None", catalogue: "Catalogue"
     """Show the arithmetic of a step by a model or a parameter count; return the exit code."""
     from ..plan.envelope import envelope
     from ..plan.machines import cluster_by_name, node
-    from ..plan.told import sentence
+    from ..plan.model_facts import sentence
     from ..report.planning import show_envelope
 
     cluster = given.cluster
@@ -50,7 +50,7 @@ def arithmetic(given: PlanOptions, model: "Model | None", catalogue: "Catalogue"
 
 def _facts(model: "Model | None", seq_len: int) -> "ModelFacts | None":
     """Return what the answer says of a transformer, None of a parameter count alone or another network."""
-    from ..plan.told import facts_about
+    from ..plan.model_facts import facts_about
     from ..workload.architecture import Architecture
 
     if model is None or not isinstance(model.description, Architecture):

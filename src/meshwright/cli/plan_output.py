@@ -78,7 +78,7 @@ def print_answer(setting: "Setting", best: "PricedLayout", others: "Sequence[Pri
 
 def print_about(setting: "Setting", answer: Any) -> None:
     """Print a struct or an object as JSON, with the model that it is about."""
-    from ..plan.told import model_facts
+    from ..plan.model_facts import model_facts
 
     fields = answer if isinstance(answer, dict) else msgspec.structs.asdict(answer)
     click.echo(to_json({"model": model_facts(setting), **fields}))

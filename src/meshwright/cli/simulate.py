@@ -12,7 +12,7 @@ from ..collectives.schedule import COLLECTIVES
 from ..errors import InputError
 from ..files import read_struct, to_json, write_atomic
 from ..units import counted, format_bytes, format_rate, format_time, parse_bytes, parse_rate, parse_time
-from .brief import Brief
+from .help_format import Brief
 from .named_cluster import named_cluster
 from .options import JobQuestion, SimulateOptions
 from .precision import precision_option
@@ -21,7 +21,7 @@ from .stacks import default_of, stack_option
 if TYPE_CHECKING:
     from ..layout import Layout
     from ..plan.analytic import Setting
-    from ..plan.told import ModelFacts
+    from ..plan.model_facts import ModelFacts
     from ..simulate.problem import Disturbance
     from ..simulate.topology import Topology
     from ..timeline import Timeline
@@ -216,8 +216,8 @@ def _job(options: SimulateOptions) -> int:
 
 
 def _simulated(options: SimulateOptions, setting: "Setting", layout: "Layout", stages: Sequence[int] = ()) -> int:
+    from ..plan.model_facts import model_facts
     from ..plan.simulated import simulate_plan
-    from ..plan.told import model_facts
 
     timeline = simulate_plan(
         setting,
@@ -233,7 +233,7 @@ def _simulated(options: SimulateOptions, setting: "Setting", layout: "Layout", s
 
 
 def _print_step(timeline: "Timeline", layout: Any, facts: "ModelFacts", as_json: bool) -> int:
-    from ..plan.told import sentence
+    from ..plan.model_facts import sentence
     from ..timeline import step_parts
 
     ranks = sorted({span.rank for span in timeline.spans})

@@ -15,10 +15,10 @@ from ..plan.analytic.calibration import calibrations
 from ..plan.columns import INPUTS, MEASURED
 from ..plan.runs import read_rows, unread_columns
 from ..plan.validate import FamilyErrors, Unpriced, as_json, known_models, predict, summarise, warnings
-from ..report.narrow import show_table
+from ..report.narrow_tables import show_table
 from ..units import counted
-from .brief import Brief
 from .calibration import calibration_of, save_calibration
+from .help_format import Brief
 from .job import validate_job
 from .options import JobQuestion
 from .stacks import stack_option

@@ -6,8 +6,8 @@ from ..errors import InputError
 from ..hardware import Catalogue, FabricType, NodeType
 from ..hardware.arithmetic import gpu_link, share_between_peers
 from ..units import counted, format_network_rate
+from .catalogue_devices import described_device
 from .cuts import balanced_cut
-from .described import described_device
 from .graph import Cluster, Device, Fabric, NodeGroup
 
 KNOWN_LINK_NAMES = {

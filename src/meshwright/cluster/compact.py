@@ -11,7 +11,7 @@ from ..hardware import Accelerator, Catalogue
 from ..hardware.arithmetic import share_between_peers
 from .analysis import gpu_links, numbered_pair
 from .builders import KNOWN_LINK_NAMES
-from .described import with_catalogue
+from .catalogue_devices import with_catalogue
 from .domains import domains, links_by_node, own_links
 from .graph import Cluster, Device, Fabric, Link, NodeGroup
 from .nics import NicWay, best_ways, nic_way

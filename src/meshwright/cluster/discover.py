@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from ..errors import InputError
 from ..hardware import Catalogue
-from .described import with_catalogue
+from .catalogue_devices import with_catalogue
 from .graph import Cluster, Device, Link
 from .kfd import amd_links
 from .local import local_cluster

@@ -4,7 +4,7 @@ The way of a file: `read` (whose it is) -> `sources` (its documents, command and
 (arithmetic that all engines share) -> `job`.
 
 - readers: `megatron` with `megatron_deepspeed`, `bridge`, `nemo`, `automodel`, `torchtitan`, `huggingface`, `trainers`,
-  `maxtext`, `wrappers`; `unread` refuses others by name
+  `maxtext`, `wrappers`; `unsupported` refuses others by name
 - shell scripts, never run: `shell_syntax`, `shell`, `shell_state`, `shell_words` with `shell_braces` and `shell_marks`,
   `shell_builtins`, `shell_calls`, `shell_conditions`, `shell_output`, `shell_printf`; `slurm`, `launch`, `arithmetic`
 - Python configurations, never imported: `python_static`, `python_imports`, `python_values`

@@ -10,7 +10,7 @@ from .job import Job
 from .keys import dotted_keys
 from .shell_marks import shown
 from .sources import Document, Sources, gather_sources
-from .unread import HINT, unread_trainer
+from .unsupported import HINT, unread_trainer
 from .wrappers import unwrap
 
 READERS: dict[str, Callable[[Sources, JobOptions], Job]] = {

@@ -17,7 +17,7 @@ from .python_static import config_of, flattened
 from .shell import follow
 from .shell_marks import shown
 from .shell_state import ScriptOutcome
-from .unread import unread_command, yaml_of_command
+from .unsupported import unread_command, yaml_of_command
 
 OVERRIDE = re.compile(r"(?:--)?([A-Za-z_][\w.\-@/]*)=(.*)", re.DOTALL)
 # a command line in place of a file: what it starts is a script, a program or a launcher

@@ -10,7 +10,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from ..cluster.builders import catalogue_cluster
-from ..cluster.described import described_device
+from ..cluster.catalogue_devices import described_device
 from ..cluster.graph import Cluster, Device
 from ..errors import InputError
 from ..files import read_bytes

@@ -23,8 +23,8 @@ from .analytic import Grid, Setting, StepPrices, book, performance, price_layout
 from .analytic.fits import DOUBTFUL, OVER, SURE, capacity_source, memory_basis, word
 from .analytic.price import machine_of, node_group_of, step_times_s, verdicts_in
 from .analytic.quantities import Array
-from .keep import in_its_orders, narrowed_search
 from .reasons import batch_warnings, micro_batch_trade, why_chosen
+from .search_filters import in_its_orders, narrowed_search
 from .space import DEFAULT_ORDER, Space, legal_layouts, replaced_order
 from .study import PricedLayout, Rejection, Study
 

@@ -24,8 +24,8 @@ from .analytic.fits import SURE
 from .analytic.price import machine_of, node_group_of, verdicts_in
 from .analytic.quantities import Array
 from .explore import compute_bound_s, explore, price_in_chunks, space_of, times_in_chunks
-from .keep import in_its_orders
-from .reach import Means, at_peak_s, beyond, fastest_layout, other_means
+from .search_filters import in_its_orders
+from .target_alternatives import Means, at_peak_s, beyond, fastest_layout, other_means
 
 Quantity = Literal["inter", "intra", "latency"]
 LEAST = {"inter": 1e6, "intra": 1e6, "latency": 1e-9}  # bytes per second, seconds: where the search ends

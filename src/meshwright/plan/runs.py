@@ -19,15 +19,15 @@ from ..layout import Layout
 from ..workload.architecture import Architecture
 from ..workload.conventions import OWN, conventions_of
 from .analytic.coefficients import STRANGERS, Book
+from .analytic.fitted_range import recurrent_kinds
 from .analytic.host import HostFigures
 from .analytic.price import peak_flops_per_s, precision_named
-from .analytic.seen import recurrent_kinds
 from .cells import Cells, count_of, is_empty, measured_of, number_of, text_of
 from .columns import unread
-from .keep import unlike_its_stack
 from .legality import illegal
 from .row_layout import layout_of, row_facts
 from .row_model import row_architecture
+from .search_filters import unlike_its_stack
 from .stacks import default_stack, find_stack, near_stack
 
 UNFUSED = re.compile(r"(no|without) flash|flash attention (was )?not used|unfused|megatron-deepspeed", re.IGNORECASE)

@@ -17,10 +17,10 @@ from .analytic.coefficients import Book
 from .analytic.fits import DOUBTFUL, OVER, fit_verdicts, trusts, word
 from .analytic.quantities import RECOMPUTES
 from .batch import Batch, batch_of, memory_of, step_of
-from .keep import unlike_its_stack
-from .own import Own
+from .model_facts import ModelFacts, facts_about
+from .own_runs import Own
 from .runs import Run, RunRow, band_of
-from .told import ModelFacts, facts_about
+from .search_filters import unlike_its_stack
 
 
 class RowOutcome(msgspec.Struct, frozen=True, kw_only=True):

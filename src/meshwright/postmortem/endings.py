@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from .facts import Busy, CodeFrame, Exit, Fact, Failure, RankIdentity, Shortened, Torchrun, TrainingEnded, UnlikeModel
 from .lines import LogMessage, time_of
 from .names import collective_in
-from .quoted import attributed
+from .quoted_errors import attributed
 from .watchdog import rank_ended
 
 MANY_STEPS = 3  # of any rank after an error without a rank: it was caught, and the training went on

@@ -49,12 +49,12 @@ from .facts import (
 )
 from .files import content, files_of, hints_of, short_names
 from .lines import FileHint, LogMessage
+from .log_positions import hang_position as spoken_position
 from .outlived import without_outlived
 from .position import HangPosition
 from .records import RankFlight
 from .rules import Case, decide
 from .speakers import messages
-from .spoken import hang_position as spoken_position
 from .verdict import Verdict
 from .waits import in_records, judged
 from .world import of_real_ranks, ranks_seen, world_of

@@ -21,7 +21,7 @@ from .facts import (
     of,
 )
 from .position import HangPosition
-from .standing import by_kernels, by_stacks, stand_of
+from .stack_positions import by_kernels, by_stacks, stand_of
 from .stragglers import by_stragglers
 from .verdict import NEXT, Kind, Verdict
 from .world import A_HOST, ranks_seen, short_host

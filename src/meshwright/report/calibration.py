@@ -6,7 +6,7 @@ from rich.table import Table
 from ..plan.analytic.calibration import Calibration
 from ..plan.analytic.factors import FACTORS
 from ..units import counted, format_time
-from .narrow import show_table
+from .narrow_tables import show_table
 
 MOVED = 0.01  # of a factor: what is worth a word
 

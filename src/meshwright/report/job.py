@@ -9,9 +9,9 @@ from ..jobs.job import Job
 from ..plan.analytic.by_stage import StageMemory
 from ..plan.study import PricedLayout
 from ..units import counted, format_bytes, format_time
-from .narrow import show_table
+from .layout_words import layout_text
+from .narrow_tables import show_table
 from .planning import fits_text, rows_table, show_row
-from .words import layout_text
 
 
 def show_job(

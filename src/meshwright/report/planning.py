@@ -10,14 +10,14 @@ from ..plan.envelope import Envelope
 from ..plan.gantt import side_by_side
 from ..plan.inverse import TOLERANCE, Fewest, Need, Solution
 from ..plan.modes import ModePrice, fastest_mode
-from ..plan.reach import Means
 from ..plan.study import PricedLayout, Study
+from ..plan.target_alternatives import Means
 from ..plan.whatif import FIGURES, ClusterComparison, Scaling
 from ..units import counted, format_bytes, format_network_rate, format_rate, format_time
 from .curve import Mark
-from .narrow import show_table
+from .layout_words import layout_text
+from .narrow_tables import show_table
 from .sections import FITS_TEXT
-from .words import layout_text
 
 WIDE = 110  # characters of a console that shows every column
 BAR = 20  # characters of the longest bar of a curve

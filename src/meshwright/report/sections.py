@@ -9,7 +9,7 @@ from .compare import FigureRow, PartComparison
 from .document import Cell, Lines, Section, Table, section, table
 from .figures import mesh_figure
 from .grid import pipeline_figure
-from .words import layout_text
+from .layout_words import layout_text
 
 FITS_WORDS: dict[Fits | None, str] = {"fits": "yes", "may not": "may not", "does not fit": "no", None: ""}
 FITS_TEXT: dict[Fits, str] = {"fits": "fits", "may not": "may not fit", "does not fit": "does not fit"}

@@ -10,7 +10,7 @@ from ..traces.usage import Shares
 from ..units import format_bytes, format_time
 from .compare import PartComparison
 from .grid import pipeline_lines
-from .narrow import show_table
+from .narrow_tables import show_table
 from .pages.trace import LABELS, MEDIANS
 
 MAX_ALTERNATIVES = 8

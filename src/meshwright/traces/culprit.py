@@ -14,11 +14,11 @@ import msgspec
 
 from ..units import format_time
 from .absorbed import OtherTransfers
-from .because import reason
 from .chained import HeldUp, MeetingChains
 from .intervals import EMPTY, Array, clipped, is_covered, length_s, trimmed, union, union_of_sets, without
 from .meetings import Meetings, TracedMeeting
 from .model import RankTrace
+from .straggler_reason import reason
 
 LEAST_SHARE = {"device": 0.02, "host": 0.1}  # of a step; a scheduler of an operating system makes hosts uneven
 LEAST_LINK_SHARE = 0.2  # of a step: from here on the transfers are named beside a culprit that costs less

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from .collector import COPY, DEVICE, Process
 from .events import Args
 from .intervals import is_covered
-from .linked import Launched, Linked, told_by_record
+from .launched_kernels import Launched, Linked, told_by_record
 from .model import PHASES, RankTrace, TracedCall
 from .names import collective, communicates
 from .parts import (

@@ -9,9 +9,9 @@ from ..errors import InputError
 from ..units import counted
 from . import ascend, labelled
 from .collector import Collector, Process
+from .cpu_rank import of_host
 from .device import of_device
 from .events import TraceHead
-from .hosted import of_host
 from .model import RankTrace
 from .names import DEVICE_LIBRARY, number
 from .opening import Source

@@ -12,10 +12,10 @@ from ..timeline import parse_chrome_trace
 from . import chakra, nsys, rocprof
 from .collector import Collector
 from .events import EventStream, TraceHead
+from .from_timeline import ranks_of_timeline
 from .kineto import ranks_of
 from .model import RankTrace
 from .opening import Source, head_of, natural, pieces, trace_sources
-from .ours import ranks_of_timeline
 from .parts import RankFacts
 
 HEAD_BYTES = 4096  # of a file, by which its format is told

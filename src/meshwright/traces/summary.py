@@ -6,11 +6,11 @@ from typing import NamedTuple
 import msgspec
 
 from ..units import format_time
-from .because import idle_by
 from .culprit import Culprit, CulpritFinding, find_culprit
 from .intervals import length_s
 from .meetings import Meetings, meetings_of
 from .model import RankTrace
+from .straggler_reason import idle_by
 from .usage import Shares, common_steps, median_of, parts_of, shares_of, steps_of
 
 SHORT_GAP_S = 200e-6  # a gap between kernels that a launch explains

@@ -34,10 +34,10 @@ from ..errors import InputError, MeshwrightError
 from ..sockets import is_here
 from .clock import JobClock, heartbeats_by, skew
 from .corruption import CorruptionError, excluded_rank
-from .ending import RanksHere, ranks_that_end
 from .events import Event, EventLog, this_host
 from .finite import NotFinite
 from .meeting import address_towards, host_store
+from .rank_exit import RanksHere, ranks_that_end
 from .store import SealedStore, StoreEnded
 from .surroundings import heard_signals
 

@@ -14,8 +14,8 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from meshwright.bench.pool import start_fork_server
 from meshwright.train import ending
 from meshwright.train.agent import AgentStart, first_failure, run_agent
-from meshwright.train.ending import Finished
 from meshwright.train.events import EventLog, read_events
+from meshwright.train.rank_exit import Finished
 
 pytestmark = pytest.mark.timeout(120)
 

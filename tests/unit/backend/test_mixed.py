@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch.distributed as dist
 
-from meshwright.backend.group.mixed import native_group
+from meshwright.backend.group.device_types import native_group
 
 
 @pytest.mark.parametrize("backend", ["nccl", "xccl"])

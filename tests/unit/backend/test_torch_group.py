@@ -3,7 +3,7 @@
 import pytest
 from torch.distributed import ProcessGroup
 
-from meshwright.backend.group.mixed import MixedGroup
+from meshwright.backend.group.device_types import MixedGroup
 from meshwright.backend.group.process_group import MeshwrightGroup
 from meshwright.backend.group.torch_group import REFUSED, TorchGroup
 

@@ -4,7 +4,7 @@ import pytest
 
 from meshwright.layout import Layout
 from meshwright.report.colours import COLOURS, MEASURED, PREDICTED, SERIES, colours_of, in_order
-from meshwright.report.words import layout_in_words
+from meshwright.report.layout_words import layout_in_words
 
 
 @pytest.mark.parametrize(

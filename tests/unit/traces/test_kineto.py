@@ -8,7 +8,7 @@ import pytest
 from meshwright.errors import InputError
 from meshwright.report.pages.trace import trace_page
 from meshwright.timeline import Span, Timeline, chrome_trace
-from meshwright.traces.drawn import typical
+from meshwright.traces.drawn_step import typical
 from meshwright.traces.reading import read_traces
 from meshwright.traces.summary import summarized
 

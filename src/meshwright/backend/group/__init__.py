@@ -3,7 +3,7 @@
 - calls: `process_group` (collectives), `send_receive`, `torch_group` (all other methods), `overloads`
 - what may be passed: `arguments`, `tensors`, `signature` (equal on all ranks of a correct program), `options`
 - now or later: `base`, `work`, `futures`; the short way of usual calls: `fast_path`, `native_calls` with calls.c
-- making a group: `create`, `meeting`; `mixed` (CPUs and GPUs)
+- making a group: `create`, `meeting`; `device_types` (CPUs and GPUs)
 - kinds of their own: `monitored` (barrier), `sparse`
 - beside torch: `torch_compat`, `profiler_ranges`
 """

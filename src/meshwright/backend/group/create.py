@@ -54,7 +54,7 @@ def create_group(request: Any, options: object) -> MeshwrightGroup:
     own_store.forget()
     native, kind = native_backend(), accelerator_type()
     if native and kind:
-        from .mixed import MixedGroup, native_group  # for accelerators only
+        from .device_types import MixedGroup, native_group  # for accelerators only
 
         mixed = MixedGroup(own_store, rank, size, timeout_s, engine)
         mixed.hand_over(kind, lambda: native_group(native, kind, own_store, rank, size, timeout_s))

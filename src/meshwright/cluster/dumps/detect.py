@@ -39,7 +39,7 @@ from .p2p import from_p2p, looks_like_p2p, without_p2p
 from .pasted import plain_lines, uncommented
 from .rocm import from_rocm_json, from_rocm_topology, looks_like_rocm, looks_like_rocm_json
 from .slurm import from_slurm_topology, from_slurm_yaml, looks_like_slurm, looks_like_slurm_yaml
-from .unread import known_but_unread, known_but_unread_json
+from .unsupported import known_but_unread, known_but_unread_json
 from .xml import parse_xml
 
 MAX_BYTES = 32 * 2**20

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from ...hardware import Catalogue
-from ..described import with_catalogue
+from ..catalogue_devices import with_catalogue
 from ..graph import Cluster, Device, Link
 from .names import LISTED, LISTING, gpu_names
 from .xml import Element

@@ -8,8 +8,8 @@ from msgspec.structs import replace
 from ...errors import InputError
 from ...hardware import Catalogue
 from ...hardware.pci import WHAT_IS_SOUGHT, pci_kind, vendor_name
+from ..catalogue_devices import with_catalogue
 from ..cpumask import mask_cpus
-from ..described import with_catalogue
 from ..graph import Cluster, Device, Host, Link
 from ..local import format_cores
 from ..numa import cpu_id, node_count, of_no_node

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from ...errors import InputError
 from ...hardware import Catalogue
 from ...hardware.pci import WHAT_IS_SOUGHT, is_graphics, pci_kind
-from ..described import with_catalogue
+from ..catalogue_devices import with_catalogue
 from ..graph import Cluster, Device
 from ..pcipath import PciDevice, host_links, pci_links, pcie_bytes_per_s, upper_bound_warnings
 from .pasted import plain_lines

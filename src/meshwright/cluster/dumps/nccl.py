@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from ...errors import InputError
 from ...hardware import Catalogue
 from ...hardware.pci import WHAT_IS_SOUGHT, is_graphics, pci_kind, vendor_name
+from ..catalogue_devices import with_catalogue
 from ..cpumask import mask_cpus
-from ..described import with_catalogue
 from ..graph import Cluster, Device, Host, Link
 from ..local import format_cores
 from ..pcipath import PciDevice, host_links, pci_links, pcie_bytes_per_s, too_fast, upper_bound_warnings

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ...errors import InputError
 from ...hardware import Catalogue
-from ..described import with_catalogue
+from ..catalogue_devices import with_catalogue
 from ..graph import Cluster, Device, Link
 from ..pcipath import PciDevice, host_links, pci_links, upper_bound_warnings
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from ...errors import InputError
 from ...hardware import Catalogue
-from ..described import with_catalogue
+from ..catalogue_devices import with_catalogue
 from ..graph import Cluster, Device, DeviceKind, Link
 from ..paths import RateRule, nvlink_count, rank
 from .evidence import GpuEvidence, with_facts

@@ -5,7 +5,7 @@ import re
 
 from ...errors import InputError
 from ...hardware import Catalogue
-from ..described import with_catalogue
+from ..catalogue_devices import with_catalogue
 from ..graph import Cluster, Device, Link
 from ..paths import P2P
 from .pasted import plain_lines

@@ -11,7 +11,7 @@ from typing import Any
 
 from ...errors import InputError
 from ...hardware import Catalogue
-from ..described import with_catalogue
+from ..catalogue_devices import with_catalogue
 from ..graph import Cluster, Device, Link
 from .names import card_names
 from .pasted import plain_lines

@@ -8,7 +8,7 @@ from .attention import ALIGNED, FUSED_BATCH
 from .calibration import Calibration, constants_digest
 from .coefficients import STRANGERS, Book
 from .factors import FACTORS
-from .seen import DOUBT, elsewhere, kinds_of, recurrent_kinds, seen, unseen_kinds
+from .fitted_range import DOUBT, elsewhere, kinds_of, recurrent_kinds, seen, unseen_kinds
 
 RECURRENT = "recurrent layers"
 RECURRENT_BAND = 0.25

@@ -12,12 +12,12 @@ from ...workload.routing import nodes_reached
 from ...workload.split import LayerTraffic, Sizes, context_exchange, expert_exchange, tensor_exchange
 from .adapters import adapters_s
 from .attention import flash_s, recurrence_s, unfused_s
+from .axis_traffic import Axis, is_never
 from .coefficients import Coefficients
 from .collective import AxisPlacement, all_to_all_s, axis_span, span
-from .kept import is_again, is_kept
 from .products import linear_s
 from .quantities import Grid, Machine, ModelQuantities, Number
-from .sent import Axis, is_never
+from .saved_activations import is_again, is_kept
 
 HALF_BYTES = 2.0  # of one activation inside a layer
 OUTER_PASSES = 10.0  # norms, residual sums and dropout: reads and writes of T x h in the forward

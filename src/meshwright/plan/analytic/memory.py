@@ -19,7 +19,9 @@ from ...workload.held import Gathered, KeptActivations, Peak, gathered, moments,
 from ...workload.program import Flag, Held, Moment, States
 from .coefficients import Coefficients
 from .distinct import KEPT, KEPT_CAST, STATES, once_each
-from .kept import (
+from .loads import ZERO_BUBBLE, RankLoad, loads, output_cost
+from .quantities import Grid, Machine, ModelQuantities, Number
+from .saved_activations import (
     delayed_bytes,
     element_bytes,
     layer_bytes,
@@ -30,8 +32,6 @@ from .kept import (
     widest_bytes,
     working_bytes,
 )
-from .loads import ZERO_BUBBLE, RankLoad, loads, output_cost
-from .quantities import Grid, Machine, ModelQuantities, Number
 from .states import counts_of, experts_alone, states_of
 
 CONTEXT_BYTES = 0.6e9  # CUDA context and libraries' workspaces

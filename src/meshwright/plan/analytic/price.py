@@ -23,12 +23,12 @@ from .coefficients import GENERIC, Coefficients, book, coefficients
 from .conditions import LayoutCondition
 from .factors import adjusted, sensitivity
 from .fits import OVER, fit_verdicts, memory_trust
+from .fitted_range import origin
 from .host import HostFigures
 from .measured import on_measured_links, with_switch
 from .memory import MemoryTerms, peak_memory
 from .optimizers import module_roles, optimizer_roles
 from .quantities import Array, Grid, Machine, ModelQuantities
-from .seen import origin
 from .step import StepSeconds, step_s
 
 DEFAULT_STACK = OWN

@@ -9,8 +9,8 @@ from ..compare import PARTS
 from ..document import Cell, Drawing, Lines, Page, Section, Table, section, table
 from ..figures import parts_figure
 from ..lanes import lanes_figure
+from ..layout_words import layout_in_words
 from ..sections import FITS_TEXT, alternatives_section, caveats_section, layout_section
-from ..words import layout_in_words
 
 HIDDEN = {"hidden communication": "hidden_comm_s"}
 

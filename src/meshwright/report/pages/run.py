@@ -8,8 +8,8 @@ import msgspec
 from ...machine_load import busy_words
 from ...timeline import Performance, Timeline
 from ...traces.culprit import find_culprit
+from ...traces.from_timeline import ranks_of_timeline
 from ...traces.meetings import meetings_of
-from ...traces.ours import ranks_of_timeline
 from ...train.events import Event, read_events
 from ...train.run_folder import RunFolder
 from ...units import format_time
@@ -21,8 +21,8 @@ from ..lanes import lanes_figure, on_every_rank
 from ..links import LinkUse, cluster_drawing, link_descriptions, link_uses, links_table, specs_of
 from ..page import write_page
 from ..paths import Paths
-from ..ran import what_was_run
 from ..ranks import RankUse, ranks_table, stragglers, uses_of_run
+from ..run_header import what_was_run
 from ..sections import alternatives_section, caveats_section, comparison_table, layout_section
 
 MAX_EVENTS = 200

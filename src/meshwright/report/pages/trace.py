@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from ...timeline import Span
-from ...traces.drawn import typical
+from ...traces.drawn_step import typical
 from ...traces.intervals import clipped, length_s, union, without
 from ...traces.model import PHASES, RankTrace
 from ...traces.summary import RankShares, TraceSummary

@@ -5,10 +5,10 @@ from functools import partial
 
 from ..architecture import Architecture
 from .decoders import Traits
+from .decoders_of_2026 import axk2, bailing_hybrid, deepseek_v4, flint, laguna, lfm3
 from .linear import kimi_linear, lfm2, minimax, olmo_hybrid, qwen_hybrid
 from .mamba import bamba, falcon_h1, granite_hybrid, jamba, mamba, nemotron_h, plain_mamba2
 from .reader import ConfigReader
-from .recent import axk2, bailing_hybrid, deepseek_v4, flint, laguna, lfm3
 from .windows import afmoe, gemma3n, gemma4, longcat, mimo_v2
 
 QWEN_DENSE = Traits(network_bias=False)

@@ -24,11 +24,11 @@ from meshwright.plan.analytic.fits import (
     memory_trust,
     word,
 )
-from meshwright.plan.analytic.kept import layer_parts
 from meshwright.plan.analytic.loads import loads
 from meshwright.plan.analytic.memory import _entry
 from meshwright.plan.analytic.price import coefficients_of, machine_of, verdicts_in
 from meshwright.plan.analytic.quantities import ModelQuantities
+from meshwright.plan.analytic.saved_activations import layer_parts
 from meshwright.plan.explore import row_of
 from meshwright.plan.machines import cluster_by_name
 from meshwright.report.planning import fits_text

@@ -8,7 +8,7 @@ from ..workload.engines import ENGINES
 from .analytic import Grid, Setting, price_layouts
 from .analytic.price import coefficients_of
 from .engine import stack_of
-from .keep import unlike_its_stack
+from .search_filters import unlike_its_stack
 
 
 def on_other_engines(setting: Setting, layout: Layout) -> list[tuple[str, float]]:

@@ -11,7 +11,7 @@ from docsite.box import ROOT
 from meshwright import cli
 from meshwright.cli import validate
 from meshwright.report import planning, terminal
-from meshwright.report.narrow import show_table
+from meshwright.report.narrow_tables import show_table
 from testkit.runs import fake_run
 
 MODEL = "plan --model llama3-8b --cluster dgx-h100 --gpus 16 --global-batch 64"

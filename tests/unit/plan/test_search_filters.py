@@ -16,7 +16,7 @@ from meshwright.layout import Layout
 from meshwright.plan.analytic import Grid, performance, price_layouts
 from meshwright.plan.analytic.coefficients import STRANGERS, book
 from meshwright.plan.analytic.conditions import kept, parse_conditions
-from meshwright.plan.analytic.seen import kinds_seen, origin, seen
+from meshwright.plan.analytic.fitted_range import kinds_seen, origin, seen
 from meshwright.plan.explore import explore, price_all, space_of
 from meshwright.plan.runs import read_rows
 from meshwright.plan.stacks import default_stack, listed, stack_named, stack_names

@@ -9,8 +9,8 @@ from .analytic.calibration import Calibration, covariance_of, measured_here, nar
 from .analytic.cautions import cautions, widened
 from .analytic.coefficients import Book
 from .analytic.factors import FACTORS
+from .analytic.fitted_range import origin
 from .analytic.quantities import Array
-from .analytic.seen import origin
 from .batch import Batch
 from .calibrate import NOISE, inputs_digest, sensitivity_of
 from .runs import Run, band_of

@@ -12,7 +12,7 @@ from ..train.run_folder import RunFolder
 from ..units import counted, format_bytes, format_time
 from ..workload.transformer import describe_workload
 from .document import Section, section, table
-from .words import layout_in_words
+from .layout_words import layout_in_words
 
 MAX_HOSTS = 8
 

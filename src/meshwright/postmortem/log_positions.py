@@ -5,11 +5,11 @@ from msgspec.structs import replace
 from .calls import Group
 from .facts import Fact, GroupProgress, Shortened, Timeout, of
 from .launches import by_launches
+from .mismatched_tensors import by_models, by_stalls
 from .notices import by_arrivals, by_barrier, by_fingerprints, by_lost_peers, by_report, by_sizes, by_store
 from .notify import by_notify
 from .opcount import by_calls
 from .position import MOST_SILENT, HangPosition
-from .submitted import by_models, by_stalls
 from .timeouts import groups_of, size_of
 from .waits import judged
 from .world import A_HOST, with_own_files, world_of
