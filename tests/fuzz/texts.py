@@ -10,7 +10,7 @@ LEAST_CHARACTERS = 60
 
 
 def literals(*patterns: str, lines: int) -> Callable[[], Sequence[tuple[str, bytes]]]:
-    """Return the literals of test modules that have so many lines or more, named by module and line."""
+    """Return the literals of test modules of at least that many lines, named by module and line."""
 
     @functools.cache
     def found() -> list[tuple[str, bytes]]:

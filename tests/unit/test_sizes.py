@@ -15,6 +15,7 @@ LARGE_CLASSES = {
     "cluster/graph.py Device": FACTS,
     "cluster/graph.py NodeGroup": FACTS,
     "cluster/graph.py CollectiveFit": FACTS,
+    "hardware/kinds.py Accelerator": FACTS,
     "hardware/kinds.py NodeType": FACTS,
     "jobs/draft.py Draft": FACTS,
     "jobs/job.py Job": FACTS,

@@ -4,11 +4,14 @@ The module can be called: `meshwright.plan(model, ...)` is the first of the Pyth
 
 - asked: `request`, `machines`, `batch`, `stacks`, `search_filters` (`--only`, `--not`), `engine`
 - layouts: `space` (all of them, as arrays), `legality` (one, in words)
-- priced by formulas: `analytic`; by operators timed on this machine: `measured`; event by event: `simulated`, `refine`
-- searched: `explore` (`plan`), `search` (`train`); `study` is what was found; explained: `reasons`, `model_facts`, `gantt`
-- other questions: `inverse` and `target_alternatives` (what a target needs), `whatif`, `modes` with `asynchronous`, `engine_comparison` (other
-  engines), `nccl`, `envelope`
-- tables of runs: `runs`, `columns`, `cells`, `row_layout`, `row_model`, `validate`; a user's own: `calibrate`, `own_runs`
+- priced by formulas: `analytic`; by operators timed on this machine: `measured`; event by event: `simulated`,
+  `refine`
+- searched: `explore` (`plan`), `search` (`train`); `study` is what was found; explained: `reasons`, `model_facts`,
+  `gantt`
+- other questions: `inverse` and `target_alternatives` (what a target needs), `whatif`, `modes` with `asynchronous`,
+  `engine_comparison` (other engines), `nccl`, `envelope`
+- tables of runs: `runs`, `columns`, `cells`, `row_layout`, `row_model`, `validate`; a user's own: `calibrate`,
+  `own_runs`
 - constants: `fit`, `estimate`
 """
 

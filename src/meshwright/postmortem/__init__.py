@@ -5,12 +5,13 @@ The way of a file through the package, top to bottom:
 - `files`, `inputs`: files and folders, each once; what the whole job is judged by (`rules.Case`)
 - `lines`: text into messages, prefixes off, glued lines cut, wrapped lines joined; `speakers`: whose each is
 - `watchdog`, `nccl`, `hccl`, `frameworks`, `ras`, `stragglers`: messages of libraries into `facts`; `system`, `pods`,
-  `batch`, `launchers`, `endings`: of what is around the job; `stacks`, `kernels`, `processes`: of tools; `quoted_errors`: one
-  rank's, in another's log; `outlived`: what did no harm
+  `batch`, `launchers`, `endings`: of what is around the job; `stacks`, `kernels`, `processes`: of tools;
+  `quoted_errors`: one rank's, in another's log; `outlived`: what did no harm
 - `pickles`, `flight` with `flight_versions`: flight records into groups of `calls`; `records`: our own
-- `timeouts`, `notices`, `notify`, `opcount`, `launches`, `mismatched_tensors`, `log_positions`: facts of logs into groups, and what
-  silence is worth (`world`); `names` of collectives
-- `agreement`, `waits`, `stack_positions`: groups and stacks into a `position`: the call that hangs, who is in it, who is not
+- `timeouts`, `notices`, `notify`, `opcount`, `launches`, `mismatched_tensors`, `log_positions`: facts of logs into
+  groups, and what silence is worth (`world`); `names` of collectives
+- `agreement`, `waits`, `stack_positions`: groups and stacks into a `position`: the call that hangs, who is in it, who
+  is not
 - `causes`: the fault that came first
 - `rules`, `verdict`: all of it into a verdict, with the lines that show it (`evidence`)
 - `page`, `timeline`: the verdict as HTML

@@ -353,7 +353,7 @@ def _absent(groups: Sequence[Group], waits: Sequence[Wait], roots: set[int]) -> 
 
 
 def _are_idle(groups: Sequence[Group], behind: set[int], waiting: int) -> bool:
-    """Whether those that have not come are more than those that wait, and stand in no call: the few may be ahead."""
+    """Whether more ranks are missing than wait, and the missing stand in no call: the few may be ahead."""
     opened = {rank for group in groups for rank, part in group.ranks.items() if part.open()}
     return len(behind) > 1 and len(behind) > waiting and not behind & opened
 

@@ -1,4 +1,4 @@
-"""What a rank was last heard to do, the disk that is full, the many and the few: faults that other lines explain."""
+"""Faults that other lines explain: the last words of a rank, a full disk, the many and the few."""
 
 import pytest
 

@@ -49,7 +49,7 @@ def asked(monkeypatch, folder):
 
 
 def planned(job, folder, ranks):
-    """Let rank 0 of so many see to the plan; return what the files of the plan hold."""
+    """Let rank 0 of a number of ranks see to the plan; return what the files of the plan hold."""
     ensure_planned(job, folder, rank=0, ranks=ranks)
     return [(folder.path / name).read_bytes() for name in PLAN_FILES]
 
