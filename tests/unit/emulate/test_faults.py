@@ -37,7 +37,7 @@ def test_values_are_read_with_their_units():
         ("cut", "`cut node1`"),
         ("cut node1 now", "`cut node1`"),
         ("slow node1", "`slow node1 100Mbps`"),
-        ("slow node1 100", "a rate such as"),
+        ("slow node1 100", "a rate with its unit"),
         ("lose node1 150%", "5% or 0.05"),
         ("lose node1 half", "5% or 0.05"),
         ("delay node1 -1ms", "negative"),
