@@ -86,7 +86,7 @@ def test_every_form_of_a_table_has_a_good_file(known, read):
 @pytest.mark.parametrize("form", LOGS, ids=lambda form: form.__name__.rpartition(".")[2])
 def test_every_form_of_a_log_has_a_good_file(known, form):
     def is_read(text):
-        said = lines.messages(text, file="f", order=0, hint=lines.FileHint(None, None, ""))
+        said = speakers.messages(text, file="f", order=0, hint=lines.FileHint(None, None, ""))
         return bool(list(form.read(said)))
 
     assert any(is_read(text) for text in _texts(known, "logs", "postmortem", "log texts"))

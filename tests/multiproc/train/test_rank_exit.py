@@ -12,7 +12,7 @@ import pytest
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
 from meshwright.bench.pool import start_fork_server
-from meshwright.train import ending
+from meshwright.train import rank_exit
 from meshwright.train.agent import AgentStart, first_failure, run_agent
 from meshwright.train.events import EventLog, read_events
 from meshwright.train.rank_exit import Finished
@@ -57,7 +57,7 @@ def said(tmp_path):
 
 
 def test_a_rank_that_does_not_leave_is_ended(tmp_path, monkeypatch):
-    monkeypatch.setattr(ending, "LEAVE_S", 2.0)
+    monkeypatch.setattr(rank_exit, "LEAVE_S", 2.0)
 
     with pytest.raises(ChildFailedError) as raised:
         run(tmp_path, monkeypatch, "does not leave", timeout_s=3.0)
