@@ -22,6 +22,7 @@ from meshwright.postmortem import (
     lines,
     nccl,
     ras,
+    speakers,
     stragglers,
     system,
     watchdog,
