@@ -20,17 +20,6 @@ def run_others() -> None:
     torch.autograd.backward(functional.cross_entropy(z + F.embedding(torch.arange(4), w), torch.arange(4)))
 
 
-def run_neighbours() -> None:
-    """Run what stands before an operator in a layer: operators of other kinds, then a product.
-
-    The product fills a core's own caches, so that the interpreter's and the library's code is fetched again, as between
-    the products of a layer: all forwards of the default job come to 34.0 ms after it, to 32.1 after `run_others` alone,
-    and take 34.2 in a model (AMD EPYC, one thread).
-    """
-    run_others()
-    _factor() @ _factor()
-
-
 def pollute_caches() -> None:
     """Pass through some memory, and run the code of operators."""
     _passed().add_(1.0)

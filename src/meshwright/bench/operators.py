@@ -4,9 +4,9 @@ Each operator runs as it does inside a step: several independent copies go forwa
 what backward needs, then all go backward in reverse order. The copies together are larger than the caches, so that
 weights and what backward needs are cold, as in a deep model; the activations that forward reads and the gradients that
 backward reads are touched just before, as the operator next to them does. It is called as a module, and between two
-calls other operators and a product run, so that its code has left the innermost caches too; before what runs once a
-step, products run for some milliseconds. Where ranks share cores, its processor time counts for as much longer as all
-of this work together took by the clock.
+calls other operators run, so that its code has left the innermost caches too; before what runs once a step, products
+run for some milliseconds. Where ranks share cores, its processor time counts for as much longer as all of this work
+together took by the clock.
 """
 
 import dataclasses
@@ -30,7 +30,7 @@ from ..workload import functional
 from ..workload.conventions import EMULATES
 from ..workload.float8 import in_float8
 from ..workload.graph import Operator, OperatorKind
-from .cache_pollution import compute_at_length, run_neighbours, run_others
+from .cache_pollution import compute_at_length, run_others
 from .compiled_layer import compiled_layer
 from .cpu_clock import CpuClock
 from .host_overhead.checkpointing import time_recomputing
@@ -151,8 +151,10 @@ def _cold_bytes(device: torch.device) -> int:
 def _round(operator: Operator, copies: list[Copy], clock: CpuClock, device: torch.device) -> tuple[float, float]:
     """Return the seconds of all forwards and of all backwards."""
     forwards, backwards, outputs = [], [], []
+    # the host of an accelerator runs ahead of it: its own caches do not show
+    elsewhere = compute_at_length if operator.kind in ONCE_A_STEP and not is_accelerator(device) else run_others
     for copy in copies:
-        _before(operator, device)
+        elsewhere()
         with torch.no_grad():
             for activation in copy.activations:
                 activation.mul_(1.0)
@@ -173,16 +175,6 @@ def _round(operator: Operator, copies: list[Copy], clock: CpuClock, device: torc
         backwards.append((start, clock.mark()))
         del output, gradient
     return clock.between_s(forwards), clock.between_s(backwards)
-
-
-def _before(operator: Operator, device: torch.device) -> None:
-    """Run what a step runs before an operator."""
-    if is_accelerator(device):
-        run_others()  # the host runs ahead: its own caches do not show
-    elif operator.kind in ONCE_A_STEP:
-        compute_at_length()
-    else:
-        run_neighbours()
 
 
 def _precision(operator: Operator, device: torch.device) -> AbstractContextManager[Any]:

@@ -16,7 +16,7 @@ def test_the_update_is_timed_after_as_much_other_work_as_a_step_has(kind, shape,
     before = []
     monkeypatch.setattr(operators.dist, "barrier", lambda: None)
     monkeypatch.setattr(operators, "MAX_COPIES", 2)
-    monkeypatch.setattr(operators, "run_neighbours", lambda: before.append("short"))
+    monkeypatch.setattr(operators, "run_others", lambda: before.append("short"))
     monkeypatch.setattr(operators, "compute_at_length", lambda: before.append("long"))
 
     operators._time(Operator(kind=kind, shape=shape), 0.0, CPU, CpuClock(CPU))

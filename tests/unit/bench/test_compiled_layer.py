@@ -71,7 +71,7 @@ def test_copies_share_one_compilation_of_the_whole_layer(graphs):
 @pytest.mark.slow
 def test_each_shape_is_compiled_for_itself(graphs, monkeypatch):
     monkeypatch.setattr(operators.dist, "barrier", lambda: None)
-    monkeypatch.setattr(operators, "run_neighbours", lambda: None)
+    monkeypatch.setattr(operators, "run_others", lambda: None)
     monkeypatch.setattr(operators, "MAX_COPIES", 2)
     for micro_batch in (1, 2):
         operators._time(compiled_operator(micro_batch), 0.0, CPU, CpuClock(CPU))
