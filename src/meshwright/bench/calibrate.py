@@ -111,7 +111,7 @@ def calibrate(
         missing = _missing(known, request)
         if missing is None:
             continue
-        say(f"measuring {_in_words(missing)} with {_counted(missing.ranks, 'rank')}; kept for later runs")
+        say(f"measuring {_in_words(missing)} with {counted(missing.ranks, 'rank')}; kept for later runs")
         start = time.monotonic()
         new, busy = _measure(missing, say)
         known = _merge(known, new)
@@ -229,17 +229,13 @@ def _measure(request: Request, say: Callable[[str], None]) -> tuple[Measurements
 
 def _in_words(request: Request) -> str:
     """Return what a request measures, in words."""
-    parts = [_counted(len(request.operators), "operator")] if request.operators else []
+    parts = [counted(len(request.operators), "operator")] if request.operators else []
     if request.collective_bytes:
-        collectives = _counted(len(request.beside + request.blocking), "collective")
-        parts.append(f"{collectives} at {_counted(len(request.collective_bytes), 'size')}")
+        collectives = counted(len(request.beside + request.blocking), "collective")
+        parts.append(f"{collectives} at {counted(len(request.collective_bytes), 'size')}")
     if request.host_bytes:
-        parts.append(f"copies to and from the host at {_counted(len(request.host_bytes), 'size')}")
+        parts.append(f"copies to and from the host at {counted(len(request.host_bytes), 'size')}")
     return " and ".join(parts)
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}{'s' * (count != 1)}"
 
 
 def _timings(request: Request) -> int:

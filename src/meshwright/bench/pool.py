@@ -69,7 +69,7 @@ def let_fork_server_end() -> None:
     """Let the server that has forked this process end with the process that started it.
 
     Every process that it forks holds a pipe by which the server lives on: one that somebody has stopped (SIGSTOP) would
-    keep the server for good, and with it the parent at whose end the kernel lets it go on.
+    keep the server for good, and with it the parent at whose end the kernel lets it go on. Python has no public way.
     """
     alive, _forkserver._forkserver_alive_fd = _forkserver._forkserver_alive_fd, None  # type: ignore[attr-defined]
     if alive is not None:

@@ -66,9 +66,8 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     seq_len: Tokens | None = None
     precision: str | None = None
     routed_once: bool | None = None  # rows go once to each node of experts (DeepEP, HybridEP); None: not said
-    stages: tuple[
-        Layers, ...
-    ] = ()  # layers of each stage where they are uneven, virtual stages in the order of the model
+    # layers of each stage where they are uneven, virtual stages in the order of the model
+    stages: tuple[Layers, ...] = ()
     lora_rank: Width = 0  # of adapters that alone are trained; 0: all weights are
     modules: tuple[str, ...] = ()  # of recomputed.MODULES, that selective recomputation repeats; (): the engine's own
     results: tuple[str, ...] | None = None  # of recomputed.RESULTS, that selective recomputation keeps alone

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import torch
 import torch.distributed as dist
 
+from ..cache_pollution import multiply_for
 from ..cpu_clock import CpuClock
 
 ROUNDS = 30
@@ -24,9 +25,7 @@ def time_resuming(work: Callable[[], object], clock: CpuClock) -> float:
     work()
     for _ in range(ROUNDS):
         with clock.counted():
-            stop = time.thread_time() + COMPUTE_S
-            while time.thread_time() < stop:
-                factor @ factor
+            multiply_for(COMPUTE_S, factor)
         dist.barrier()
         first_s = _taken_s(work)
         samples.append(first_s - statistics.median(_taken_s(work) for _ in range(IN_A_ROW)))

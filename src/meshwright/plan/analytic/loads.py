@@ -128,7 +128,8 @@ def output_cost(c: Coefficients, model: ModelQuantities, grid: Grid, seq_len: Nu
 
 def costed_layers(model: ModelQuantities, grid: Grid, places: Array, output: Number) -> Array:
     """Return the layers of ranks in pipelines whose stages are cut by cost: [ranks, layouts], as `places` are."""
-    return chunk_layers(model, grid, places, output).sum(axis=0)  # type: ignore[no-any-return]
+    found: Array = chunk_layers(model, grid, places, output).sum(axis=0)
+    return found
 
 
 def chunk_layers(model: ModelQuantities, grid: Grid, places: Array, output: Number) -> Array:
