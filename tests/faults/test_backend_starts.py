@@ -77,6 +77,7 @@ def test_ranks_of_one_machine_share_memory_whatever_else_is_their_own(before):
     both_right(said, SHARED)
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("before", [[PLAIN, OWN_PIDS], [OWN_PIDS_AND_PROC, OWN_PIDS_AND_PROC]])
 @pytest.mark.parametrize("without_pidfd", [False, True])
 def test_a_death_in_another_process_namespace_is_seen(before, without_pidfd):

@@ -110,6 +110,7 @@ def shared_memory():
     return sorted(name for name in os.listdir("/dev/shm") if "meshwright" in name), held
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize(("function", "elements"), [(die_before, 10), (die_before, 3_000_000), (die_within, 500_000)])
 def test_survivors_name_the_dead_rank_at_once(tmp_path, function, elements):
     answers = launch(function, 3, tmp_path, 1, elements)
@@ -123,6 +124,7 @@ def test_survivors_name_the_dead_rank_at_once(tmp_path, function, elements):
         assert took_s < NOTICED_S + 0.2 * (function is die_within)
 
 
+@pytest.mark.alone
 def test_a_message_that_was_sent_arrives_and_the_next_one_names_the_dead_sender(tmp_path):
     answers = launch(die_before_sending, 3, tmp_path, 1)
 
@@ -133,6 +135,7 @@ def test_a_message_that_was_sent_arrives_and_the_next_one_names_the_dead_sender(
     assert "died, in barrier" in answers[0][1]
 
 
+@pytest.mark.alone
 def test_a_stalled_rank_is_named_when_the_time_is_up(tmp_path):
     answers = launch(stall, 3, tmp_path, 2, silent={2}, TIMEOUT_S="1", MESHWRIGHT_FLIGHT_DIR=str(tmp_path / "flight"))
 
@@ -149,6 +152,7 @@ def test_a_stalled_rank_is_named_when_the_time_is_up(tmp_path):
     assert record["arrivals"]["2"] < record["arrivals"]["0"] == record["arrivals"]["1"]
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("per_host", [None, 2, 1])
 def test_the_limit_of_one_call_counts_where_the_group_has_a_longer_one(tmp_path, per_host):
     answers = launch(stall_before_a_short_call, 4, tmp_path, 3, silent={3}, per_host=per_host, TIMEOUT_S="60")
@@ -162,6 +166,7 @@ def test_the_limit_of_one_call_counts_where_the_group_has_a_longer_one(tmp_path,
         assert 0.9 < took_s < (5 if per_host else 3)
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("per_host", [None, 2])
 def test_a_monitored_barrier_names_all_ranks_that_did_not_come(tmp_path, per_host):
     answers = launch(stall_before_a_monitored_barrier, 4, tmp_path, [1, 3], silent={1, 3}, per_host=per_host)
@@ -271,6 +276,7 @@ def test_who_waits_for_a_rank_that_gave_up_in_another_group_learns_because_of_wh
         assert re.fullmatch(r"rank 3 \(host \w+, pid \d+\) [^()]*(\([^()]*\))?, in all_reduce #1 of 3.91 KiB", message)
 
 
+@pytest.mark.alone
 def test_a_rank_that_left_is_named(tmp_path):
     answers = launch(leave, 2, tmp_path, 1, silent={1})
 

@@ -1,7 +1,9 @@
 """The backend over several hosts, pretended on this one: shared memory inside, TCP between."""
 
 import os
+import signal
 import time
+from datetime import timedelta
 
 import pytest
 import torch
@@ -141,6 +143,7 @@ def test_a_wrong_setting_is_an_error_at_start(rank_pool, name, wire, text):
         rank_pool(2).run(chosen, name, wire)
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("victim", [1, 3])
 @pytest.mark.parametrize("elements", [10, 300_000])
 def test_ranks_of_every_host_name_the_dead_rank(tmp_path, victim, elements):
@@ -164,6 +167,27 @@ def test_ranks_that_leave_because_of_a_dead_one_are_not_blamed_where_the_store_h
     answers = faults.launch(faults.die_with_the_store, ranks, tmp_path, 0, per_host=per_host)
 
     assert [message.partition(" (")[0] for _, message, _ in answers[1:]] == ["rank 0"] * (ranks - 1)
+
+
+def freeze_with_the_store(rank, world_size):
+    """Stop rank 0, which holds the store of a second group, in the middle of that group's sums."""
+    names = [None] * world_size
+    port = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False) if rank == 0 else None
+    dist.all_gather_object(names, port.port if port else 0)
+    dist.destroy_process_group()
+    store = port or dist.TCPStore("127.0.0.1", names[0], is_master=False)
+    dist.init_process_group("meshwright", store=store, rank=rank, world_size=world_size, timeout=timedelta(seconds=2))
+    dist.all_reduce(torch.ones(10))
+    if rank == 0:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    for _ in range(3):
+        dist.all_reduce(torch.ones(300_000))
+
+
+def test_a_frozen_rank_that_holds_the_store_is_named_on_every_host(tmp_path):
+    answers = faults.launch(freeze_with_the_store, 4, tmp_path, silent={0}, per_host=2)
+
+    assert [(kind, message.partition(" (")[0]) for kind, message, _ in answers[1:]] == [("RankFailure", "rank 0")] * 3
 
 
 def behind_a_slow_cable(rank, world_size, store):

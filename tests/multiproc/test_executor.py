@@ -106,6 +106,7 @@ def test_a_missing_peer_is_an_error_that_names_it(rank_pool, kind):
     assert message.startswith(("rank 0 waited 0.5 s for rank 1 to send", "rank 0 lost rank"))
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("kind", OWN)
 def test_a_peer_whose_process_ends_is_named_within_2_s(tmp_path, kind):
     pool = RankPool(2)

@@ -22,14 +22,33 @@ def test_each_test_file_is_in_one_lane():
     assert found == Counter(TESTS.rglob("test_*.py"))
 
 
+def lanes_of(folder, monkeypatch, **tests):
+    """Write a test for each lane that passes where what it says holds, and one in the first that is to run alone."""
+    for name, said in tests.items():
+        (folder / f"test_{name}.py").write_text(f"def test_{name}():\n    {said}\n")
+    first = folder / f"test_{next(iter(tests))}.py"
+    first.write_text(f"import pytest\n{first.read_text()}@pytest.mark.alone\ndef test_alone():\n    pass\n")
+    monkeypatch.setattr("tests.lanes.TESTS", folder)
+    monkeypatch.setattr("tests.lanes.LANES", {name: [folder / f"test_{name}.py"] for name in tests})
+
+
 @pytest.mark.timeout(120)
 def test_a_lane_that_fails_is_shown_and_fails_all(monkeypatch, tmp_path, capfd):
-    for name, said in (("good", "assert True"), ("bad", "assert 'gone' == 'wrong'")):
-        (tmp_path / f"test_{name}.py").write_text(f"def test_{name}():\n    {said}\n")
-    monkeypatch.setattr("tests.lanes.LANES", {name: [tmp_path / f"test_{name}.py"] for name in ("good", "bad")})
+    lanes_of(tmp_path, monkeypatch, good="assert True", bad="assert 'gone' == 'wrong'")
 
     assert main("-q", "-p", "no:xdist") == 1
 
     out = capfd.readouterr().out
-    assert "1 passed" in out
+    assert out.count("1 passed") == 2
     assert "assert 'gone' == 'wrong'" in out
+
+
+@pytest.mark.timeout(120)
+def test_what_is_marked_alone_runs_once_after_the_lanes(monkeypatch, tmp_path, capfd):
+    lanes_of(tmp_path, monkeypatch, good="assert True")
+
+    assert main("-q", "-p", "no:xdist") == 0
+
+    alone = capfd.readouterr().out.partition("\nalone\n")[2]
+    assert "1 passed" in alone
+    assert "1 deselected" in alone

@@ -110,6 +110,7 @@ def test_a_store_that_does_not_answer_keeps_nobody_from_naming():
     store.end.set()
 
 
+@pytest.mark.alone
 def test_a_rank_of_little_patience_looks_no_longer_than_its_limit_whether_the_other_waits_itself():
     started = time.monotonic()
     assert board(dist.HashStore(), 0).culprit(1, blame(1), lost=False, limit_s=0.2) == blame(1)

@@ -114,6 +114,7 @@ def test_a_command_that_does_not_read_or_fails_never_reaches_the_job(tmp_path, m
         assert hook_log(tmp_path / "e", 1, "--on-event")
 
 
+@pytest.mark.alone
 def test_a_command_that_hangs_is_ended_and_no_more_than_some_run_at_once(tmp_path, monkeypatch):
     monkeypatch.setenv(HOOK_VARIABLE, f"echo $$ >> {tmp_path}/pids; sleep 60 & sleep 60")
     monkeypatch.setattr(event_hook, "HOOK_S", 1.0)

@@ -27,9 +27,14 @@ class Requests:
     def __init__(self) -> None:
         self._overdue: threading.Thread | None = None  # with a request that has not come back in time
 
+    @property
+    def are_overdue(self) -> bool:
+        """Whether a request has not come back yet: the rank that holds the store is frozen, or beyond a cable."""
+        return self._overdue is not None and self._overdue.is_alive()
+
     def within(self, request: Callable[[], Any]) -> Any:
         """Return what a request returns, None where it fails, or where it or one before it is overdue."""
-        if self._overdue is not None and self._overdue.is_alive():
+        if self.are_overdue:
             return None
         answers: list[Any] = []
 
@@ -57,6 +62,7 @@ class StoreBlameBoard:
         self._store = store
         self._me = me
         self._voice = voice
+        self._requests = requests
         self._within = requests.within
         self._is_final = False
         self._writing = threading.Lock()
@@ -86,6 +92,11 @@ class StoreBlameBoard:
             return self._voice.follow(suspect, self._me.world_rank, word, patience_s(limit_s))
         found = word()
         return found.culprit if found is not None else suspect
+
+    @property
+    def is_out_of_reach(self) -> bool:
+        """Whether the store does not answer: what others left there is not known."""
+        return self._requests.are_overdue
 
     def tell(self, culprit: FaultyRank) -> None:
         """Publish the culprit to the whole group, unless another rank has already."""

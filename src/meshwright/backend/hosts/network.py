@@ -220,6 +220,8 @@ class HostsView:
             limit_s=self.transport.timeout_s,
             differs=lambda theirs: self._difference(peer, theirs),
         )
+        if culprit == suspect and self._board.is_out_of_reach and (word := self.last_word(peer.rank)):
+            culprit = word_in(word.decode(errors="replace")).culprit  # the frozen rank may be the one with the store
         return self._failed(culprit, call)
 
     def _failed(self, culprit: FaultyRank, call: tuple[str, int, int]) -> CollectiveError:
