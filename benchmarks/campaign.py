@@ -25,6 +25,7 @@ import tempfile
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
 from pathlib import Path
 from typing import get_args
 
@@ -35,14 +36,17 @@ from benchmarks.faults_manifest import Kind, Scenario, draw
 from benchmarks.faults_play import CACHE, WAS, Played, keep_compiled, play
 from benchmarks.faults_score import score
 from benchmarks.faults_seeds import Row, known, seed_range, store
-from benchmarks.faults_systems import EVERY, STEPS, Loop, Ours, System, gloo_command
+from benchmarks.faults_systems import EVERY, STEPS, Loop, Ours, System, gloo_command, torchft_command
 from benchmarks.faults_truth import Truth
 from benchmarks.result import RESULTS, Result, describe_machine
 from meshwright.cluster.emulation import Emulation
 from testkit.train_jobs import write_corpus
 
 SEEDS, KEYS = RESULTS / "campaign_seeds.jsonl", ("system", "seed")
-PEERS = {"gloo": ("Gloo + DCP under torchrun", gloo_command)}
+PEERS = {
+    "gloo": ("Gloo + DCP under torchrun", gloo_command),
+    "torchft": ("torchft + Gloo + DCP", torchft_command),
+}
 QUIET = Scenario(seed=0, at_step=0, min_nodes=2, on_storage_error="end", faults=())
 TRIES = 5  # of the undisturbed run, where the machine stands still
 
@@ -86,6 +90,8 @@ class _Campaign:
         if self._command is None and name != "meshwright":
             if name not in PEERS:
                 raise SystemExit(f"--systems: {name}: expected meshwright, {', '.join(PEERS)}")
+            if name == "torchft" and find_spec(name) is None:
+                raise SystemExit(f"--systems: {name} is not installed; expected `pip install 'meshwright[clients]'`")
             self._name, self._command = PEERS[name][0], PEERS[name][1]()
 
     def run(self, seeds: range, ends_s: float) -> None:

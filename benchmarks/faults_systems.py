@@ -249,3 +249,11 @@ def gloo_command() -> str:
     program = Path(__file__).with_name("faults_peer.py")
     torchrun = f"{shlex.quote(sys.executable)} -m torch.distributed.run --max-restarts={RESTARTS}"
     return f"{torchrun} {shlex.quote(str(program))} {{folder}} {{steps}} {{every}} {{timeout}} {WIDTH}"
+
+
+def torchft_command() -> str:
+    """Return replicas of torchft over Gloo with DCP, as the campaign runs them."""
+    program = Path(__file__).with_name("faults_torchft.py")
+    return (
+        f"{shlex.quote(sys.executable)} {shlex.quote(str(program))} {{folder}} {{steps}} {{every}} {{timeout}} {WIDTH}"
+    )

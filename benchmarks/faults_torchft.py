@@ -1,0 +1,141 @@
+"""A peer of the campaign: replicas of torchft, one rank each, over Gloo, with DCP checkpoints.
+
+Run once on each node, with the arguments of `faults_peer.py`. It starts a program for each rank of its node, again when
+one fails, as torchrun does for a replica; node 0 has the lighthouse too, which says which replicas there are. Replicas
+that lose one go on without it, and take it in again with the state of another.
+"""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+
+PORT, RESTARTS = 29510, 10
+RANKS_PER_NODE = 2
+JOIN_S = 1.0  # for replicas to come to a quorum
+
+
+def node() -> int:
+    """Keep the ranks of this node running until all have ended well, or one has failed too often."""
+    from torchft.coordination import LighthouseServer  # of the extra "clients"
+
+    number = int(os.environ["NODE_RANK"])
+    where = f"http://{os.environ['MASTER_ADDR']}:{PORT}"
+    lighthouse = None
+    if number == 0:
+        lighthouse = LighthouseServer(bind=f"0.0.0.0:{PORT}", min_replicas=1, join_timeout_ms=int(JOIN_S * 1000))
+    codes: dict[int, int] = {}
+
+    def keep(rank: int) -> None:
+        for _ in range(RESTARTS + 1):
+            known = {**os.environ, "RANK": str(rank), "TORCHFT_LIGHTHOUSE": where, "OMP_NUM_THREADS": "1"}
+            codes[rank] = subprocess.call([sys.executable, __file__, "rank", *sys.argv[1:]], env=known)
+            if codes[rank] == 0:
+                return
+
+    ranks = range(number * RANKS_PER_NODE, (number + 1) * RANKS_PER_NODE)
+    keepers = [threading.Thread(target=keep, args=(rank,)) for rank in ranks]
+    for keeper in keepers:
+        keeper.start()
+    for keeper in keepers:
+        keeper.join()
+    if lighthouse is not None:
+        lighthouse.shutdown()
+    return max(abs(code) for code in codes.values())
+
+
+def train(folder: Path, steps: int, every: int, timeout: timedelta, width: int) -> None:
+    """Train a replica, from the newest checkpoint or from the state that another replica has."""
+    from torchft import DistributedDataParallel, Manager, Optimizer, ProcessGroupGloo
+
+    rank = int(os.environ["RANK"])
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(*(torch.nn.Linear(width, width) for _ in range(8)))
+    adamw = torch.optim.AdamW(module.parameters())
+
+    def state() -> dict[str, object]:
+        return {"model": module.state_dict(), "optimizer": adamw.state_dict()}
+
+    def take(given: dict[str, object]) -> None:
+        module.load_state_dict(given["model"])  # type: ignore[arg-type]
+        adamw.load_state_dict(given["optimizer"])  # type: ignore[arg-type]
+
+    address = own_address()
+    own = dist.TCPStore(address, 0, is_master=True, wait_for_workers=False)  # of this replica
+    manager = Manager(
+        pg=ProcessGroupGloo(timeout=timeout),
+        load_state_dict=take,
+        state_dict=state,
+        min_replica_size=1,
+        timeout=timeout,
+        quorum_timeout=timeout,
+        connect_timeout=timeout,
+        rank=0,
+        world_size=1,
+        store_addr=address,
+        store_port=own.port,
+        hostname=address,
+        replica_id=f"replica{rank}_",
+    )
+    model, optimizer = DistributedDataParallel(manager, module), Optimizer(manager, adamw)
+    (folder / f"pid-{rank}.json").write_text(json.dumps(os.getpid()))
+    saved = sorted(folder.glob("step-*/.metadata"))
+    if saved:
+        warm(module, adamw)
+        given = {**state(), "torchft": manager.state_dict()}
+        dcp.load(given, checkpoint_id=saved[-1].parent, no_dist=True)
+        take(given)
+        manager.load_state_dict(given["torchft"])  # type: ignore[arg-type]
+    while manager.current_step() < steps:
+        start, step = time.perf_counter(), manager.current_step()
+        optimizer.zero_grad()
+        place = manager.participating_rank() or 0
+        generator = torch.Generator().manual_seed(manager.current_step() * 1000 + place)
+        loss = model(torch.randn(32, width, generator=generator)).square().mean()
+        loss.backward()
+        optimizer.step()
+        if manager.participating_rank() != 0 or manager.current_step() == step:
+            continue  # the step was not taken, or another replica writes it down
+        with (folder / "steps").open("a") as file:
+            file.write(f"{step} {time.perf_counter() - start} {loss.item()!r}\n")
+        if manager.current_step() % every == 0:
+            given = {**state(), "torchft": manager.state_dict()}
+            dcp.save(given, checkpoint_id=folder / f"step-{manager.current_step():08d}", no_dist=True)
+    manager.shutdown()
+
+
+def own_address() -> str:
+    """Return the address of this node by which the lighthouse's node is reached."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((os.environ["MASTER_ADDR"], PORT))
+        return str(probe.getsockname()[0])
+
+
+def warm(module: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    """Give the optimizer the state that a checkpoint is read into."""
+    for parameter in module.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "rank":
+        train(
+            Path(sys.argv[2]),
+            int(sys.argv[3]),
+            int(sys.argv[4]),
+            timedelta(seconds=float(sys.argv[5])),
+            int(sys.argv[6]),
+        )
+    else:
+        sys.exit(node())
