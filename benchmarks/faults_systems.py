@@ -30,6 +30,9 @@ OTHER_JOB = "another job has this run folder|this job has another launcher on th
 _ERRORS = re.compile(r"error|fail|lost|closed|reset|refused|timed out|dead|exitcode", re.IGNORECASE)
 
 
+_INFORMS = re.compile(r"\[(INFO|DEBUG)\]")  # a level below that of errors
+
+
 class Named(NamedTuple):
     """Something that was said to be at fault: a rank or a node of it, a disk, a clock, a checkpoint, or the owner."""
 
@@ -228,7 +231,7 @@ class Loop:
             for line in text.splitlines():
                 here = {int(number) for number in re.findall(r"\blocal_rank: (\d+)", line)}
                 found += [Named(0.0, "failure", line[:200], by, None, by) for _ in here]
-                if here or not _ERRORS.search(line):
+                if here or _INFORMS.search(line) or not _ERRORS.search(line):
                     continue
                 ranks = {int(number) for number in re.findall(r"\brank\s*[:=]?\s*(\d+)\b", line, re.IGNORECASE)}
                 nodes = {node for node, address in enumerate(addresses) if re.search(rf"\b{address}\b", line)}
