@@ -18,16 +18,16 @@ def calibration_of(
     runs: str | None, save: Path | None, stack: str | None, catalogue: "Catalogue", console: "Console"
 ) -> "Calibration | None":
     """Return what the runs of `--calibrate` say, and print it; None without the option."""
+    if runs is None:
+        if save is not None:
+            raise InputError("--save: needs --calibrate RUNS.csv")
+        return None
     from ..plan.analytic import book
     from ..plan.analytic.calibration import is_file
     from ..plan.calibrate import calibrate_from_runs
     from ..plan.validate import known_models
     from ..report.calibration import show_calibration
 
-    if runs is None:
-        if save is not None:
-            raise InputError("--save: needs --calibrate RUNS.csv")
-        return None
     if stack is not None and is_file(stack):
         raise InputError(f"--stack {stack} and --calibrate: expected one of them")
     today = datetime.datetime.now(datetime.UTC).date().isoformat()

@@ -90,7 +90,7 @@ OFTEN = (
 def command(**typed: Any) -> int:
     """Rank layouts of a model on a cluster, price one, or solve for the network that a target needs."""
     from ..hardware import load_catalogue
-    from ..report.terminal import console
+    from ..report.consoles import console
     from ..workload.models import load_model
 
     given = PlanOptions(**typed)

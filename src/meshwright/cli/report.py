@@ -32,8 +32,9 @@ def command(what: tuple[Path, ...], output: Path | None, chakra: Path | None, sh
     WHAT is the folder of a run, the folders of two runs (to compare them), or traces: what torch.profiler exported
     (files or folders; .json, .gz, .zip; one rank a file, or several), or a timeline.json of Meshwright.
     """
+    from ..report.consoles import console
     from ..report.page import write_page
-    from ..report.terminal import console, show_comparison, show_shares
+    from ..report.terminal import show_comparison, show_shares
     from ..train.run_folder import RunFolder
 
     missing = [path for path in what if not path.exists()]

@@ -21,8 +21,8 @@ from ..hardware import Catalogue, load_catalogue
 from ..hardware.arithmetic import suspicions
 from ..hardware.catalogue import shipped
 from ..hardware.listing import TABLES, HardwareEntry, compared, entries, find_entry, toml_entry
+from ..report.consoles import console
 from ..report.narrow_tables import show_table
-from ..report.terminal import console
 from ..units import counted
 
 

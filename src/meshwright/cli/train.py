@@ -93,7 +93,8 @@ def command(
 
 def _run_new(job: Any, path: Path | None, recalibrate: bool, *, as_json: bool) -> int:
     """Plan the job, write its run folder, train and verify; the folder is this job's all the time."""
-    from ..report.terminal import console, show_plan
+    from ..report.consoles import console
+    from ..report.terminal import show_plan
     from ..sockets import check_port
     from ..train.run_folder import check_writable
     from ..train.run_lock import owned
@@ -135,8 +136,9 @@ def _say(text: str) -> None:
 def _run(path: Path, *, as_json: bool) -> int:
     """Train as the run folder says, then verify."""
     from ..files import to_json
+    from ..report.consoles import console
     from ..report.pages.run import report
-    from ..report.terminal import console, show_comparison
+    from ..report.terminal import show_comparison
     from ..train.launch import launch
     from ..train.run_folder import RunFolder
 

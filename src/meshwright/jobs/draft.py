@@ -218,15 +218,14 @@ class Draft:
         seq_len = self.question.seq_len or self.seq_len
         if self.question.seq_len and self.seq_len and self.question.seq_len != self.seq_len:
             self.assume(f"--seq-len {seq_len} in place of the files' {self.seq_len}")
-        known = {name: value for name, (value, _) in self.degrees.items() if name != "dp"}
-        where = " + ".join(self.files)
+        known: dict[str, Any] = {name: value for name, (value, _) in self.degrees.items() if name != "dp"}
         job = Job(
             engine=self.engine,
             engine_version=self.version,
             files=self.files,
             world=world,
             gpus_per_node=self.gpus_per_node,
-            layout=convert({**known, **self.switches, "dp": dp, "mbs": mbs}, JobSplit, where=where),
+            layout=JobSplit(**known, **self.switches, dp=dp, mbs=mbs),
             architecture=architecture,
             model_name=self.model_name,
             global_batch=global_batch,
@@ -242,8 +241,7 @@ class Draft:
             ignored=tuple(map(shown, self.ignored)),
             notes=tuple(map(shown, self.notes)),
         )
-        convert(msgspec.to_builtins(job), Job, where=where)  # figures within the bounds of what they are
-        return job
+        return convert(msgspec.to_builtins(job), Job, where=job.where)  # figures within the bounds of what they are
 
     def _settle_world(self) -> int | None:
         asked = self.question.gpus

@@ -8,7 +8,7 @@ Nothing is sampled: the rows are the fastest of all legal layouts under the cost
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,8 @@ from ..units import counted, format_bytes
 from ..workload.conventions import OWN
 from .analytic import Grid, Setting, StepPrices, book, performance, price_layouts
 from .analytic.fits import DOUBTFUL, OVER, SURE, capacity_source, memory_basis, word
-from .analytic.price import machine_of, node_group_of, step_times_s, verdicts_in
+from .analytic.memory import MemoryTerms
+from .analytic.price import machine_of, memory_of_layouts, node_group_of, states_too_large, step_times_s, verdicts_in
 from .analytic.quantities import Array
 from .reasons import batch_warnings, micro_batch_trade, why_chosen
 from .search_filters import in_its_orders, narrowed_search
@@ -47,7 +48,6 @@ class Priced:
     oversized: int  # layouts that need more memory than a GPU has
     doubtful: int  # layouts that may not fit, and are left out since others do
     tight: tuple[Grid, StepPrices] | None  # the fastest of those, in the default order unless a condition names others
-    smallest: tuple[Grid, StepPrices]  # the one layout that needs least, whether it fits or not
     offered: bool = False  # layouts that use the hosts' memory, since none fits in the GPUs' alone
 
     @property
@@ -81,13 +81,8 @@ def _price_all(setting: Setting, space: Space) -> Priced:
             f"{counted(setting.gpus, 'GPU')} is legal with a global "
             f"batch of {setting.global_batch}: of {counted(space.factorisations, 'way')} to factor the ranks, {broken}"
         )
-    first = price_in_chunks(setting, space.grid)
-    found = verdicts_in(setting, first)
-    least = np.array([int(np.argmin(first.reserved_bytes))])
-    fitting, doubtful = np.flatnonzero(found == SURE), np.flatnonzero(found == DOUBTFUL)
-    if not len(fitting):
-        fitting, doubtful = doubtful, fitting
-    grid, prices = space.grid.take(fitting), take_prices(first, fitting)
+    found = sorted_by_fit(setting, space.grid)
+    grid, prices = found.priced(setting, SURE)
     parts = [(grid, prices)]
     if _names_order(setting):
         parts = [_ordered(setting, grid, prices)]
@@ -100,11 +95,42 @@ def _price_all(setting: Setting, space: Space) -> Priced:
         space=space,
         grid=_joined(Grid, [part[0] for part in parts]),
         prices=_joined(StepPrices, [part[1] for part in parts]),
-        oversized=int((found == OVER).sum()),
-        doubtful=len(doubtful),
-        tight=_fastest(*_ordered(setting, space.grid.take(doubtful), take_prices(first, doubtful))),
-        smallest=(space.grid.take(least), take_prices(first, least)),
+        oversized=len(space.grid) - len(found.grid),
+        doubtful=int((found.verdicts == DOUBTFUL).sum()),
+        tight=_fastest(*_ordered(setting, *found.priced(setting, DOUBTFUL))),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class SortedByFit:
+    """Layouts that fit or may fit, with their verdicts and memory; where none fits, those that may are said to fit."""
+
+    grid: Grid
+    verdicts: npt.NDArray[np.int64]
+    memory: MemoryTerms
+
+    def priced(self, setting: Setting, verdict: int) -> tuple[Grid, StepPrices]:
+        """Return the layouts of one verdict with their prices."""
+        rows = np.flatnonzero(self.verdicts == verdict)
+        grid = self.grid.take(rows)
+        return grid, price_in_chunks(setting, grid, _taken(self.memory, rows))
+
+
+def sorted_by_fit(setting: Setting, grid: Grid) -> SortedByFit:
+    """Return the layouts of a grid that fit or may fit, in its order, told by their memory alone."""
+    parts = []
+    for piece in _pieces(grid):
+        some = grid.take(piece)
+        some = some.take(np.flatnonzero(~states_too_large(setting, some)))
+        memory = memory_of_layouts(setting, some)
+        verdicts = verdicts_in(setting, memory)
+        rows = np.flatnonzero(verdicts != OVER)
+        parts.append((some.take(rows), verdicts[rows], _taken(memory, rows)))
+    grids, verdicts, memories = zip(*parts, strict=True)
+    words = np.concatenate(verdicts)
+    if not np.any(words == SURE):
+        words = np.where(words == DOUBTFUL, SURE, words)
+    return SortedByFit(_joined(Grid, grids), words, _joined(MemoryTerms, memories))
 
 
 def _names_order(setting: Setting) -> bool:
@@ -203,7 +229,7 @@ def row_of(setting: Setting, grid: Grid, prices: StepPrices, index: int, *, note
         layout=grid.layout(index),
         predicted=performance(setting, prices, index, grid.layout(index)),
         terms=dict(prices.terms(index)),
-        fits=word(verdicts_in(setting, prices)[index]),
+        fits=word(verdicts_in(setting, take_prices(prices, np.array([index])))[0]),
         capacity_bytes=capacity,
         capacity_source=capacity_source(node_group_of(setting.cluster).gpu.model, capacity),
         memory_band=band,
@@ -247,28 +273,40 @@ def compute_bound_s(prices: StepPrices) -> Array:
     return prices.forward_s + prices.backward_s + prices.optimizer_s + prices.other_s
 
 
-def price_in_chunks(setting: Setting, grid: Grid) -> StepPrices:
-    """Return the prices of a grid, priced in pieces that fit in the processor's cache."""
-    count = len(grid)
-    pieces = [price_layouts(setting, grid.take(slice(start, start + CHUNK))) for start in range(0, count, CHUNK)]
-    if len(pieces) == 1:
-        return pieces[0]
+def price_in_chunks(setting: Setting, grid: Grid, memory: MemoryTerms | None = None) -> StepPrices:
+    """Return the prices of a grid, in pieces that fit in the processor's cache; `memory` as in `price_layouts`."""
+    pieces = [
+        price_layouts(setting, grid.take(rows), memory=None if memory is None else _taken(memory, rows))
+        for rows in _pieces(grid)
+    ]
+    if not pieces:
+        return StepPrices(**{field.name: np.zeros(0) for field in fields(StepPrices)})
     return _joined(StepPrices, pieces)
 
 
 def times_in_chunks(setting: Setting, grid: Grid) -> Array:
     """Return the step times of a grid, in seconds, where nothing else of its prices is asked."""
-    pieces = [grid.take(slice(start, start + CHUNK)) for start in range(0, len(grid), CHUNK)]
-    return np.concatenate([step_times_s(setting, piece) for piece in pieces])
+    return np.concatenate([step_times_s(setting, grid.take(rows)) for rows in _pieces(grid)])
+
+
+def _pieces(grid: Grid) -> list[slice]:
+    return [slice(start, start + CHUNK) for start in range(0, len(grid), CHUNK)]
 
 
 def take_prices(prices: StepPrices, indices: npt.NDArray[np.int64]) -> StepPrices:
     """Return the prices of some layouts."""
-    return StepPrices(**{field.name: getattr(prices, field.name)[indices] for field in fields(StepPrices)})
+    return _taken(prices, indices)
+
+
+def _taken(arrays: T, rows: Any) -> T:
+    """Return some rows of all arrays of a struct."""
+    return type(arrays)(**{one.name: getattr(arrays, one.name)[rows] for one in fields(arrays)})  # type: ignore[arg-type]
 
 
 def _joined(kind: type[T], parts: Sequence[T]) -> T:
-    """Return grids, or prices, one behind the other."""
+    """Return grids, prices or memory, one behind the other."""
+    if len(parts) == 1:
+        return parts[0]
     names = [field.name for field in fields(kind)]  # type: ignore[arg-type]
     return kind(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
 
@@ -292,7 +330,7 @@ def _may_gain(setting: Setting, grid: Grid, prices: StepPrices) -> npt.NDArray[n
     if machine.link_rate < machine.node_rate / machine.gpus_per_node or not len(found):
         return found
     nearest = replaced_order(grid.take(found), NEAREST)
-    gaining: npt.NDArray[np.int64] = found[price_in_chunks(setting, nearest).step_time_s <= last]
+    gaining: npt.NDArray[np.int64] = found[times_in_chunks(setting, nearest) <= last]
     return gaining
 
 
@@ -329,10 +367,13 @@ def _pareto(prices: StepPrices) -> list[int]:
 
 
 def _does_not_fit(priced: Priced) -> str:
-    grid, prices = priced.smallest
-    need = float(prices.reserved_bytes[0])
+    setting, grid = priced.setting, priced.space.grid
+    reserved = [memory_of_layouts(setting, grid.take(rows)).reserved_bytes for rows in _pieces(grid)]
+    needs = np.concatenate(reserved)
+    least = int(np.argmin(needs))
     return (
-        f"none of {counted(len(priced.space.grid), 'legal layout')} fits in the "
+        f"none of {counted(len(grid), 'legal layout')} fits in the "
         f"{format_bytes(priced.memory_bytes)} of a GPU: "
-        f"the smallest, {grid.layout(0)}, needs {format_bytes(need)}; use more GPUs or a smaller batch"
+        f"the smallest, {grid.layout(least)}, needs {format_bytes(float(needs[least]))}; "
+        "use more GPUs or a smaller batch"
     )

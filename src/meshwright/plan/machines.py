@@ -6,7 +6,6 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from ..cluster.builders import catalogue_cluster, uneven_nodes
-from ..cluster.compact import compact
 from ..cluster.graph import Cluster, Fabric, NodeGroup, Placement
 from ..cluster.proximity import nearest_nodes
 from ..cluster.wire import read_cluster
@@ -34,6 +33,8 @@ def cluster_by_name(
     """
     if Path(name).suffix in {".json", ".toml"}:
         read = read_cluster(name)
+        from ..cluster.compact import compact  # and all that reads a machine: it is loaded only for its file
+
         cluster = _resized(compact(read, catalogue, where=name), gpus)
         _check_domain(read, cluster, catalogue, name)
     else:

@@ -96,7 +96,7 @@ def in_every_order(grid: Grid) -> Grid:
     sizes = np.stack([getattr(grid, axis) for axis in AXES]) > 1
     pattern = (sizes * (1 << np.arange(len(AXES)))[:, None]).sum(axis=0)
     parts = []
-    for active in np.unique(pattern):
+    for active in np.flatnonzero(np.bincount(pattern)):
         rows = np.flatnonzero(pattern == active)
         orders = _distinct_orders(tuple(axis for place, axis in enumerate(AXES) if active >> place & 1))
         part = grid.take(np.repeat(rows, len(orders)))

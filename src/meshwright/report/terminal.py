@@ -14,13 +14,6 @@ from .narrow_tables import show_table
 from .pages.trace import LABELS, MEDIANS
 
 MAX_ALTERNATIVES = 8
-FILE_WIDTH = 200  # columns where the output is no terminal: a table in a file or a pipe is not cut
-
-
-def console(*, stderr: bool = False) -> Console:
-    """Return the console of a command: styles on a terminal (NO_COLOR is heeded), plain text elsewhere."""
-    made = Console(stderr=stderr)
-    return made if made.is_terminal else Console(stderr=stderr, width=FILE_WIDTH)
 
 
 def show_plan(console: Console, plan: Plan) -> None:

@@ -76,8 +76,9 @@ def command(
 
 
 def _verify(folder: RunFolder) -> None:
+    from ..report.consoles import console
     from ..report.pages.run import report
-    from ..report.terminal import console, show_comparison
+    from ..report.terminal import show_comparison
 
     show_comparison(console(stderr=True), report(folder))
 

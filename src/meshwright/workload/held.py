@@ -7,7 +7,7 @@ holds its share of the weights in single precision, without a second copy: 4 + 4
 a pipeline that does not reshard, gradients are summed whole and weights stay gathered.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -167,22 +167,30 @@ class Peak(NamedTuple):
         return sum(self[:6])
 
 
-def peak(ranks: Sequence[Held]) -> Peak:
-    """Return what the fullest of some ranks holds at its peak; of arrays, for each layout."""
-    terms = [np.stack(np.broadcast_arrays(*one.states[:3], *_fullest(one.moments))) for one in ranks]
-    table = np.stack(np.broadcast_arrays(*terms))
-    most = table.sum(axis=1).argmax(axis=0)
-    found = np.take_along_axis(table, most[None, None, ...], axis=0)[0]
-    away = [
-        np.max(np.broadcast_arrays(*each), axis=0) for each in zip(*(one.states[-2:] for one in ranks), strict=True)
-    ]
-    return Peak(*found, *away)
+def peak(ranks: Iterable[Held]) -> Peak:
+    """Return what the fullest of some ranks holds at its peak, the first of equals; of arrays, for each layout."""
+    best: Sequence[Number] = ()
+    most, host, pinned = np.asarray(0.0), np.asarray(0), np.asarray(0)
+    for rank in ranks:
+        terms = (*rank.states[:3], *_fullest(rank.moments))
+        bytes_ = sum(terms)
+        best = _better(bytes_ > most, terms, best) if best else terms
+        most = np.maximum(bytes_, most)
+        host, pinned = np.maximum(rank.states.host, host), np.maximum(rank.states.pinned, pinned)
+    parameters, gradients, optimizer, activations, logits, working = best
+    return Peak(parameters, gradients, optimizer, activations, logits, working, host, pinned)
 
 
 def _fullest(moments: Sequence[Moment]) -> Moment:
     """Return the moment with most bytes, the first of equals."""
-    best = moments[0]
+    best, most = moments[0], sum(moments[0])
     for other in moments[1:]:
-        more = sum(other) > sum(best)
-        best = Moment(*(one if one is now else where(more, one, now) for one, now in zip(other, best, strict=True)))
+        bytes_ = sum(other)
+        best = Moment(*_better(bytes_ > most, other, best))
+        most = np.maximum(bytes_, most)
     return best
+
+
+def _better(more: Flag, these: Sequence[Number], those: Sequence[Number]) -> tuple[Number, ...]:
+    """Return some terms where they are `more`, and others elsewhere."""
+    return tuple(one if one is other else where(more, one, other) for one, other in zip(these, those, strict=True))

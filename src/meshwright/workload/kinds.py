@@ -12,6 +12,7 @@ elements; `hidden` is the width of the residual stream. Conventions, which docs/
 """
 
 from collections.abc import Iterable
+from itertools import groupby
 
 import msgspec
 
@@ -484,10 +485,4 @@ class LayerRun(_Kind, frozen=True, kw_only=True):
 
 def runs_of(layers: Iterable[LayerKind]) -> tuple[LayerRun, ...]:
     """Return layers as runs of equal ones."""
-    found: list[LayerRun] = []
-    for layer in layers:
-        if found and found[-1].layer == layer:
-            found[-1] = LayerRun(count=found[-1].count + 1, layer=layer)
-        else:
-            found.append(LayerRun(count=1, layer=layer))
-    return tuple(found)
+    return tuple(LayerRun(count=len(list(equal)), layer=layer) for layer, equal in groupby(layers))

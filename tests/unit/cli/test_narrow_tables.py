@@ -10,7 +10,7 @@ from rich.table import Table
 from docsite.box import ROOT
 from meshwright import cli
 from meshwright.cli import validate
-from meshwright.report import planning, terminal
+from meshwright.report import consoles, planning
 from meshwright.report.narrow_tables import show_table
 from testkit.runs import fake_run
 
@@ -48,7 +48,7 @@ def test_no_figure_is_cut_where_the_terminal_is_narrow(words, folder, monkeypatc
     monkeypatch.setattr(planning, "WIDE", 0)  # which leaves columns out below that
     shown = {}
     for width in (200, 80, 60):
-        monkeypatch.setattr(terminal, "FILE_WIDTH", width)
+        monkeypatch.setattr(consoles, "FILE_WIDTH", width)
         monkeypatch.setattr(validate, "Console", lambda width=width, **options: Console(width=width, **options))
         assert cli.run_command(words.split()) == 0
         shown[width] = capsys.readouterr().out

@@ -11,7 +11,7 @@ from meshwright.hardware import load_catalogue
 from meshwright.layout import Layout, micro_batches
 from meshwright.plan.analytic import Grid, Setting, price_layouts
 from meshwright.plan.analytic.fits import DOUBTFUL, OVER, SURE
-from meshwright.plan.analytic.price import verdicts_in
+from meshwright.plan.analytic.price import states_too_large, verdicts_in
 from meshwright.plan.explore import explore, price_all, space_of
 from meshwright.plan.legality import illegal
 from meshwright.plan.machines import cluster_by_name
@@ -74,6 +74,26 @@ def test_nothing_is_both_smaller_and_faster_than_a_row_of_the_front():
         faster = priced.prices.step_time_s < row.terms["step_time_s"] * (1 - 1e-9)
         assert not (smaller & faster).any()
     assert STUDY.pareto[-1].predicted.step_time_s == STUDY.best.predicted.step_time_s
+
+
+@pytest.mark.parametrize("stack", ["meshwright", "megatron", "torchtitan"])
+def test_layouts_whose_states_alone_are_too_large_do_not_fit(stack):
+    case = replace(setting("llama3-70b", "dgx-h100", gpus=32, global_batch=64), stack=stack)
+    grid = space_of(case).grid
+
+    large = states_too_large(case, grid)
+
+    assert large.sum() > len(grid) / 10
+    assert (verdicts_in(case, price_layouts(case, grid))[large] == OVER).all()
+
+
+def test_a_search_prices_layouts_as_they_are_priced_alone():
+    priced = price_all(SMALL)
+
+    alone = price_layouts(SMALL, priced.grid)
+
+    for name in alone.terms(0):
+        assert np.array_equal(getattr(priced.prices, name), getattr(alone, name)), name
 
 
 def test_what_is_set_aside_is_counted():

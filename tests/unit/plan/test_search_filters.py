@@ -199,6 +199,7 @@ def test_what_the_fitted_runs_have_seen_is_what_the_table_holds():
     [
         ("bridge", "h100", "runs of this stack"),
         ("megatron", "h100", "runs of stack bridge"),
+        ("megatron", "a100-80g", "runs of stack bridge, none of this accelerator"),
         ("automodel", "h100", "runs of this accelerator, none of this stack"),
         ("automodel", "mi300x", "prior"),
     ],

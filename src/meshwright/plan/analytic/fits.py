@@ -62,6 +62,11 @@ def fit_verdicts(needed: Needed, capacity_bytes: Number, trust: MemoryTrust) -> 
     return np.where(most <= capacity_bytes, SURE, np.where(least <= capacity_bytes, DOUBTFUL, OVER))
 
 
+def surely_over(least_bytes: Number, capacity_bytes: Number, trust: MemoryTrust) -> Number:
+    """Return for which layouts `fit_verdicts` says OVER, whatever they need beside these bytes."""
+    return least_bytes * (1.0 - trust.below) > capacity_bytes
+
+
 def memory_trust(known: Book, stack: str) -> MemoryTrust:
     """Return how far the memory of a stack is trusted, by what it was held to.
 

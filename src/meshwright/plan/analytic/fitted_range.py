@@ -95,7 +95,8 @@ def origin(known: Book, stack: str, accelerator: str) -> str:
     own = known.fitted(stack)
     if own in known.errors:
         whose = "this stack" if own == stack else f"stack {own}"
-        return f"fitted on {_runs(known.errors[own].runs)} of {whose}"
+        others = ", none of this accelerator" if elsewhere(known, stack, accelerator) else ""
+        return f"fitted on {_runs(known.errors[own].runs)} of {whose}{others}"
     device = next((name for name, one in known.devices.items() if accelerator in one.accelerators), "")
     count = seen().devices.get(device, 0)
     if count:

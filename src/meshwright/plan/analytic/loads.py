@@ -345,9 +345,8 @@ def kept_at_once(
     waits: Number = np.where(split, place + 1.0, 0.0) if np.any(split) else 0.0
     found = [AtOnce(most, outputs, waits, waits)]
     if chunks is not None and np.any(looped):
-        rows = np.flatnonzero(looped)
-        later = found[0]._replace(layers=_put(most, rows, chunks.most), outputs=_put(outputs, rows, 0.0))
-        found = [found[0]._replace(layers=_put(most, rows, chunks.begin)), later]
+        later = found[0]._replace(layers=np.where(looped, chunks.most, most), outputs=np.where(looped, 0.0, outputs))
+        found = [found[0]._replace(layers=np.where(looped, chunks.begin, most)), later]
     if not np.any(folded):
         return tuple(found)
     rows = np.flatnonzero(folded)
@@ -362,15 +361,15 @@ def kept_at_once(
         AtOnce(pp * early + at * late, at, (at + 1.0) * early + at * late, at),
     )
     return tuple(
-        AtOnce(*(_put(np.broadcast_to(old, shape), rows, new) for old, new in zip(*both, strict=True)))
+        AtOnce(*(_with_rows(np.broadcast_to(old, shape), rows, new) for old, new in zip(*both, strict=True)))
         for both in zip(found, moments, strict=True)
     )
 
 
-def _put(base: Number, rows: npt.NDArray[np.intp], value: Number) -> Array:
-    """Return an array with other values in some rows, given for all rows or for these."""
+def _with_rows(base: Number, rows: npt.NDArray[np.intp], values: Number) -> Array:
+    """Return an array with other `values` in these rows: one for all of them, or one for each."""
     found = np.array(base, dtype=float)
-    found[rows] = value[rows] if isinstance(value, np.ndarray) and len(value) == len(found) > len(rows) else value
+    found[rows] = values
     return found
 
 

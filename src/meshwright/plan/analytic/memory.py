@@ -18,7 +18,7 @@ from ...workload.conventions import LOGIT_GRADIENT_BYTES
 from ...workload.held import Gathered, KeptActivations, Peak, gathered, moments, peak
 from ...workload.program import Flag, Held, Moment, States
 from .coefficients import Coefficients
-from .distinct import KEPT, KEPT_CAST, STATES, once_each
+from .distinct import IN_FLIGHT, KEPT, KEPT_CAST, STATES, once_each, once_each_in_turn
 from .loads import ZERO_BUBBLE, RankLoad, loads, output_cost
 from .quantities import Grid, Machine, ModelQuantities, Number
 from .saved_activations import (
@@ -56,6 +56,21 @@ class MemoryTerms:
     pinned_bytes: Number
 
 
+class Weights(NamedTuple):
+    """A rank's weights, gradients and moments, by what is known of its engine: when they come and go, or their peak."""
+
+    freed: Gathered | None  # of an engine that frees what it has used
+    peak: States | None  # of others
+
+
+class Activations(NamedTuple):
+    """What a rank keeps for backward, by what is known of its engine: as it is freed, or at its peak."""
+
+    freed: KeptActivations | None
+    peak: Moment | None  # in the last layer, but for gathered weights
+    logits: Number  # at the loss, of such an engine
+
+
 def peak_memory(
     machine: Machine,
     c: Coefficients,
@@ -69,20 +84,52 @@ def peak_memory(
 ) -> MemoryTerms:
     """Return the peak memory of the most loaded rank; `stages` as in `loads`."""
     micro = global_batch / (grid.dp * grid.mbs)
+    names = KEPT_CAST if np.any(c.cast_bytes) else KEPT
 
     def weights(some: Grid, shard: Number, output: Number | None) -> list[Weights]:
         each = loads(model, some, 1.0, stages, output, moments=False)
         return [_weights(machine, c, model, some, load, shard) for load in each]
 
-    names = KEPT_CAST if np.any(c.cast_bytes) else KEPT
-    layers = once_each(model, grid, names, partial(_layers, machine, c, model, seq_len=seq_len))
+    def activations(some: Grid, micro: Number, output: Number | None) -> list[Activations]:
+        layers = once_each(model, some, names, partial(_layers, machine, c, model, seq_len=seq_len))
+        return [_activations(c, load, layers) for load in loads(model, some, micro, stages, output)]
+
     output = output_cost(c, model, grid, seq_len)
-    of_ranks = once_each(model, grid, STATES if output is None else (*STATES, "recompute"), weights, shard, output)
-    ranks = [
-        _held(c, load, held, layers, once=micro == 1)
-        for load, held in zip(loads(model, grid, micro, stages, output), of_ranks, strict=True)
-    ]
-    return _whole(c, grid, peak(ranks))
+    kept_by = tuple(dict.fromkeys((*names, *IN_FLIGHT)))
+    kept = once_each_in_turn(model, grid, kept_by, activations, micro, output)
+    held = once_each_in_turn(model, grid, _held_by(output), weights, shard, output)
+    return _whole(c, grid, peak(_held(c, *each, once=micro == 1) for each in zip(held, kept, strict=True)))
+
+
+def least_states(
+    machine: Machine, c: Coefficients, model: ModelQuantities, grid: Grid, *, seq_len: Number, global_batch: Number,
+    shard: Number,
+) -> Number:  # fmt: skip
+    """Return what `peak_memory` of a layout is at least: states of its first rank, without what may come at the end.
+
+    Of weights, gradients and moments far less differs between layouts than of activations.
+    """
+
+    def least(some: Grid, shard: Number, output: Number | None) -> Number:
+        first = loads(model, some, 1.0, (), output, moments=False)[0]
+        return _least(c, _weights(machine, c, model, some, first, shard))
+
+    output = output_cost(c, model, grid, seq_len)
+    return once_each(model, grid, _held_by(output), least, shard, output)
+
+
+def _held_by(output: Number | None) -> tuple[str, ...]:
+    """Return what weights depend on, with what an output costs where stages are cut by that."""
+    return STATES if output is None else (*STATES, "recompute")
+
+
+def _least(c: Coefficients, weights: Weights) -> Number:
+    """Return the bytes of one rank's states, without gradients that may come at the end of a step."""
+    ways = [] if weights.peak is None else [sum(weights.peak[:3])]
+    if weights.freed is not None:
+        states = weights.freed.states
+        ways.append(sum((states.parameters, states.gradients - weights.freed.late, states.optimizer)))
+    return np.where(c.frees_early > 0, ways[-1], ways[0])
 
 
 def stage_memory(
@@ -97,16 +144,9 @@ def stage_memory(
     shard: Number,
 ) -> MemoryTerms:
     """Return the peak memory of a rank with this load."""
-    layers = _layers(machine, c, model, grid, seq_len=seq_len)
+    kept = _activations(c, load, _layers(machine, c, model, grid, seq_len=seq_len))
     weights = _weights(machine, c, model, grid, load, shard)
-    return _whole(c, grid, peak([_held(c, load, weights, layers, once=micro_batches == 1)]))
-
-
-class Weights(NamedTuple):
-    """A rank's weights, gradients and moments, and the part of them that comes and goes where that is known."""
-
-    states: States
-    gathered: Gathered | None
+    return _whole(c, grid, peak([_held(c, weights, kept, once=micro_batches == 1)]))
 
 
 class LayerBytes(NamedTuple):
@@ -130,13 +170,23 @@ def _weights(
 ) -> Weights:
     counts = counts_of(model, grid, load, shard)
     held = states_of(machine, c, grid, counts, shard)
-    if not np.any(c.frees_early > 0):
-        return Weights(held, None)
+    early = c.frees_early > 0
+    if not np.any(early):
+        return Weights(None, held)
     come = gathered(
         held, counts, grid, layers=load.layers, alone=experts_alone(model, grid, shard),
         single=grid.dp * grid.cp == 1, halves=(grid.schedule == ZERO_BUBBLE) & (load.embedding == 0),
     )  # fmt: skip
-    return Weights(held, come)
+    return Weights(come, None if np.all(early) else held)
+
+
+def _activations(c: Coefficients, load: RankLoad, layers: LayerBytes) -> Activations:
+    early = c.frees_early > 0
+    return Activations(
+        freed=_kept(load, layers) if np.any(early) else None,
+        peak=None if np.all(early) else _at_peak(load, layers),
+        logits=load.output * layers.logits,
+    )
 
 
 def _layers(machine: Machine, c: Coefficients, model: ModelQuantities, grid: Grid, *, seq_len: Number) -> LayerBytes:
@@ -166,21 +216,21 @@ def _layers(machine: Machine, c: Coefficients, model: ModelQuantities, grid: Gri
     )
 
 
-def _held(c: Coefficients, load: RankLoad, weights: Weights, layers: LayerBytes, *, once: Flag) -> Held:
+def _held(c: Coefficients, weights: Weights, kept: Activations, *, once: Flag) -> Held:
     """Return what one rank holds, and when it may hold most."""
-    if weights.gathered is None:
-        return Held(weights.states, _moments(load, weights.states, layers))
-    own = moments(_kept(load, layers), weights.gathered, once=once)
+    own = moments(kept.freed, weights.freed, once=once) if kept.freed and weights.freed else None
+    others = _moments(kept.peak, kept.logits, weights.peak) if kept.peak and weights.peak else None
+    if own is None or others is None:
+        found = own or others
+        assert found is not None  # an engine frees early or does not
+        return found
     early = c.frees_early > 0
-    if np.all(early):
-        return own
-    found = _moments(load, weights.states, layers)
-    others = found + found[-1:] * (len(own.moments) - len(found))
+    rest = others.moments + others.moments[-1:] * (len(own.moments) - len(others.moments))
     return Held(
-        States(*(np.where(early, *pair) for pair in zip(own.states, weights.states, strict=True))),
+        States(*(np.where(early, *pair) for pair in zip(own.states, others.states, strict=True))),
         tuple(
             Moment(*(np.where(early, *pair) for pair in zip(*both, strict=True)))
-            for both in zip(own.moments, others, strict=True)
+            for both in zip(own.moments, rest, strict=True)
         ),
     )
 
@@ -250,8 +300,12 @@ def _entry(machine: Machine, c: Coefficients, model: ModelQuantities, grid: Grid
     return copies * grid.mbs * seq_len / grid.cp * model.hidden + cast
 
 
-def _moments(load: RankLoad, held: States, layers: LayerBytes) -> tuple[Moment, ...]:
-    """Return what one rank holds at the loss, and in its last layer, of a stack whose peaks alone are known."""
+def _at_peak(load: RankLoad, layers: LayerBytes) -> Moment:
+    """Return what one rank keeps in its last layer, gathered weights aside, of a stack whose peaks alone are known."""
     activations = load.in_flight * _sum(load, layers.kept) + load.output * layers.entry
-    working = held.passing + _largest(load, layers.working)
-    return Moment(activations, load.output * layers.logits, held.passing), Moment(activations, 0.0, working)
+    return Moment(activations, 0.0, _largest(load, layers.working))
+
+
+def _moments(at: Moment, logits: Number, held: States) -> Held:
+    """Return what such a rank holds at the loss, and in its last layer."""
+    return Held(held, (Moment(at.activations, logits, held.passing), at._replace(working=held.passing + at.working)))

@@ -22,13 +22,13 @@ from .cautions import cautions, widened
 from .coefficients import GENERIC, Coefficients, book, coefficients
 from .conditions import LayoutCondition
 from .factors import adjusted, sensitivity
-from .fits import OVER, fit_verdicts, memory_trust
+from .fits import OVER, fit_verdicts, memory_trust, surely_over
 from .fitted_range import origin
 from .host import HostFigures
 from .measured import on_measured_links, with_switch
-from .memory import MemoryTerms, peak_memory
+from .memory import MemoryTerms, least_states, peak_memory
 from .optimizers import module_roles, optimizer_roles
-from .quantities import Array, Grid, Machine, ModelQuantities
+from .quantities import Array, Grid, Machine, ModelQuantities, Number
 from .step import StepSeconds, step_s
 
 DEFAULT_STACK = OWN
@@ -114,21 +114,51 @@ class StepPrices:
         return {field.name: float(getattr(self, field.name)[index]) for field in fields(self)}
 
 
-def price_layouts(setting: Setting, grid: Grid, stages: Sequence[int] = ()) -> StepPrices:
+def price_layouts(
+    setting: Setting, grid: Grid, stages: Sequence[int] = (), memory: MemoryTerms | None = None
+) -> StepPrices:
     """Return the prices of all layouts of a grid; InputError for a cluster without accelerators or a precision.
 
-    `stages` are the layers of the virtual stages of all of them, where a job cuts the model in its own way.
+    `stages` are the layers of the virtual stages of all of them, where a job cuts the model in its own way; `memory` is
+    what `memory_of_layouts` returned of them, where that was asked before.
     """
     c = coefficients_of(setting)
-    step, memory = _step(setting, grid, c, stages), _memory(setting, grid, c, stages)
-    terms = {
-        **{field.name: getattr(step, field.name) for field in fields(StepSeconds) if field.name != "total_s"},
+    step = _step(setting, grid, c, stages)
+    memory = memory or _memory(setting, grid, c, stages)
+    terms = {field.name: getattr(step, field.name) for field in fields(StepSeconds) if field.name != "total_s"}
+    return StepPrices(
+        step_time_s=np.asarray(step.total_s),
+        exposed_comm_s=np.asarray(step.exposed_comm_s),
+        **_columns(terms, len(grid)),
         **{field.name: getattr(memory, field.name) for field in fields(MemoryTerms)},
-    }
-    columns = {
-        name: np.zeros(len(grid)) + term if np.ndim(term) == 0 else np.asarray(term) for name, term in terms.items()
-    }
-    return StepPrices(step_time_s=np.asarray(step.total_s), exposed_comm_s=np.asarray(step.exposed_comm_s), **columns)
+    )
+
+
+def memory_of_layouts(setting: Setting, grid: Grid) -> MemoryTerms:
+    """Return the memory of the fullest rank of every layout of a grid, as arrays: that of `price_layouts`."""
+    if not len(grid):
+        return MemoryTerms(**{field.name: np.zeros(0) for field in fields(MemoryTerms)})
+    return _memory(setting, grid, coefficients_of(setting), ())
+
+
+def _memory(setting: Setting, grid: Grid, c: Coefficients, stages: Sequence[int]) -> MemoryTerms:
+    model = ModelQuantities.of(setting.architecture)
+    found = peak_memory(machine_of(setting), c, model, grid, **_batch(setting, grid), stages=stages)
+    return MemoryTerms(**_columns({field.name: getattr(found, field.name) for field in fields(found)}, len(grid)))
+
+
+def states_too_large(setting: Setting, grid: Grid) -> Any:
+    """Return which layouts need more than a GPU has for weights, gradients and moments alone: `verdicts_in` says OVER.
+
+    That is far less work, and leaves out half of a large model's layouts.
+    """
+    machine, c, model = machine_of(setting), coefficients_of(setting), ModelQuantities.of(setting.architecture)
+    least = least_states(machine, c, model, grid, **_batch(setting, grid))
+    return surely_over(least, machine.memory_bytes, memory_trust(book(), setting.stack))
+
+
+def _columns(terms: Mapping[str, Number], count: int) -> dict[str, Array]:
+    return {name: np.zeros(count) + term if np.ndim(term) == 0 else np.asarray(term) for name, term in terms.items()}
 
 
 def step_times_s(setting: Setting, grid: Grid) -> Array:
@@ -139,11 +169,6 @@ def step_times_s(setting: Setting, grid: Grid) -> Array:
 def _step(setting: Setting, grid: Grid, c: Coefficients, stages: Sequence[int] = ()) -> StepSeconds:
     model = ModelQuantities.of(setting.architecture)
     return step_s(machine_of(setting), c, model, grid, **_batch(setting, grid), stages=stages)
-
-
-def _memory(setting: Setting, grid: Grid, c: Coefficients, stages: Sequence[int]) -> MemoryTerms:
-    model = ModelQuantities.of(setting.architecture)
-    return peak_memory(machine_of(setting), c, model, grid, **_batch(setting, grid), stages=stages)
 
 
 def _batch(setting: Setting, grid: Grid) -> dict[str, Any]:
@@ -312,11 +337,11 @@ def machine_of(setting: Setting) -> Machine:
     )
 
 
-def verdicts_in(setting: Setting, prices: StepPrices) -> Any:
+def verdicts_in(setting: Setting, memory: StepPrices | MemoryTerms) -> Any:
     """Return for each layout the index of its word in `layout.FITS`, in the memory of a GPU and of its host."""
     machine = machine_of(setting)
-    found = fit_verdicts(prices, machine.memory_bytes, memory_trust(book(), setting.stack))
-    return np.where(prices.host_bytes > machine.host_memory_bytes, OVER, found)
+    found = fit_verdicts(memory, machine.memory_bytes, memory_trust(book(), setting.stack))
+    return np.where(memory.host_bytes > machine.host_memory_bytes, OVER, found)
 
 
 def host_doubts(setting: Setting, layout: Layout) -> tuple[str, ...]:

@@ -300,7 +300,7 @@ class Grid:
         """Return one layout of the grid."""
 
         def of(column: Number) -> int:
-            return int(np.broadcast_to(column, len(self))[index])
+            return int(column[index] if isinstance(column, np.ndarray) and column.ndim else column)
 
         return Layout(
             **{name: of(getattr(self, name)) for name in NUMBERS},  # type: ignore[arg-type]
