@@ -323,9 +323,13 @@ class Trainer:
         return int(self.here.sum(torch.tensor([float(value)], dtype=torch.float64)).item())
 
 
-def measured_steps(recorder: Recorder, warm_up: int) -> list[dict[str, float]]:
-    """Return the parts of the steps that count: all after the warm-up, or the last one of a very short run."""
-    return recorder.parts_after(warm_up) or [recorder.parts[-1]]
+def measured_steps(recorder: Recorder, warm_up: int) -> dict[int, dict[str, float]]:
+    """Return by number the parts of the steps that count: all after the warm-up, or the last of a very short run.
+
+    Of a step that the run went back to, the last time counts.
+    """
+    left_out = min(warm_up, recorder.steps - 1)
+    return dict(zip(recorder.numbers_after(left_out), recorder.parts_after(left_out), strict=True))
 
 
 def engine_settings(config: JobConfig, device: torch.device, notes: Notes) -> Settings:
