@@ -1,4 +1,4 @@
-"""Who the others of a run waited for is said of the steps that its parts are of."""
+"""The rank that the others of a run waited for, said of the steps that its parts are of."""
 
 import itertools
 import random
