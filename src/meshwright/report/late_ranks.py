@@ -1,9 +1,9 @@
 """The ranks that the others of a run waited for, on the steps that the parts of its verdict are of.
 
 Parts are the means of the half of a run's steps nearest to the median; spans are kept of its last steps alone. A rank
-is judged by the steps that are among both. The wait that is its share there is said of all steps of the parts, so that
-what a rank costs never exceeds the exposed communication beside it. Of a run whose last steps are all unlike the median
-step the verdict says of which steps it speaks.
+is judged by the steps in both sets. Its share of the others' waiting there is applied to their waiting in the parts,
+so the stated cost never exceeds the exposed communication. If too few of the last steps are in both sets, the verdict
+names the steps that it is about.
 """
 
 import statistics
