@@ -26,7 +26,7 @@ from .checkpoint.saver import Saver
 from .checkpoint.state import generators, load_weights, pieces_of, restore
 from .config import JobConfig
 from .corpus import Corpus
-from .corruption import Here
+from .corruption import RankContext
 from .decoder import Decoder
 from .environment import narrow_type, product_type
 from .events import Event, EventLog, read_events
@@ -63,7 +63,7 @@ class Trainer:
         self.events.keep_room()
         self.monitor = StragglerMonitor(self.recorder, self.events, folder, plan.layout, rank=rank)
         self._flips = flips(rank)
-        self.here = Here(rank, self.ranks, device)
+        self.here = RankContext(rank, self.ranks, device)
         inside = plan.layout.zero >= 2
         self._replay = StepReplay(
             config.train, self.events, self._flips, self.monitor.host_of, self.here, summed_inside=inside

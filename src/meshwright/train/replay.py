@@ -23,7 +23,7 @@ from ..device import generator_states, set_generator_state
 from ..parallel.engine import Batch, Engine
 from .checksums import checksum
 from .config import TrainConfig
-from .corruption import Here, corruption, first_names
+from .corruption import RankContext, corruption, first_names
 from .events import Event, EventLog
 from .feed import NOT_COUNTED
 from .flips import Flips
@@ -48,7 +48,7 @@ class StepReplay:
         events: EventLog,
         flips: Flips | None,
         host_of: Callable[[int], str],
-        here: Here,
+        here: RankContext,
         *,
         summed_inside: bool = False,
     ) -> None:

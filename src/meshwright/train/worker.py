@@ -27,7 +27,7 @@ from ..backend.hosts.links import LINKS_VARIABLE
 from ..backend.hosts.placement import switches_above
 from ..bench.pool import let_fork_server_end
 from ..bench.process import prepare_process
-from ..cluster.binding import beside, bind, binding
+from ..cluster.binding import bind, binding, binding_of_gpu
 from ..cluster.doctor.stacks import listen
 from ..cluster.emulation.linux import go_on_without_parent
 from ..cluster.local import local_cluster, threads_per_rank
@@ -55,7 +55,7 @@ from .meeting import host_store, join_torchruns
 from .replan import ensure_planned
 from .run_folder import RunFolder, how_to_go_on
 from .store import SealedStore
-from .surroundings import unheard_goes_on
+from .surroundings import ignoring_stderr_errors
 from .topology_file import export_switches
 from .watch import Watch
 
@@ -121,7 +121,7 @@ def joined_ranks(config: JobConfig, folder: RunFolder) -> Iterator[Member]:
     set_current(device)
     store = _join(backend, config, folder, device, here) if here.world_size > 1 else None
     try:
-        with unheard_goes_on():
+        with ignoring_stderr_errors():
             yield Member(here, device)
     finally:
         if dist.is_initialized():
@@ -133,7 +133,7 @@ def joined_ranks(config: JobConfig, folder: RunFolder) -> Iterator[Member]:
 def _bind(here: Place, device: torch.device) -> None:
     """Bind this rank to the NUMA node of its device, where there is a choice."""
     cluster, bus = local_cluster(), bus_id(device.index) if is_accelerator(device) else None
-    where = beside(bus, cluster) if bus else binding(cluster, here.local_rank, here.local_world_size)
+    where = binding_of_gpu(bus, cluster) if bus else binding(cluster, here.local_rank, here.local_world_size)
     if where is not None:
         bind(where)
 
@@ -279,7 +279,7 @@ def _logged_run(trainer: Trainer, folder: RunFolder, *, first: bool) -> str:
 def _hand_in(trainer: Trainer, folder: RunFolder, load: Load | None, *, rank: int, ranks: int) -> None:
     """Collect the records of all ranks at rank 0, which writes what was measured."""
     steps, spans = measured_steps(trainer.recorder, WARM_UP_STEPS), trainer.recorder.spans()
-    chosen = steps_of_all(steps, rank, dist.distributed_c10d._get_default_store() if ranks > 1 else None)
+    chosen = agreed_steps(steps, rank, dist.distributed_c10d._get_default_store() if ranks > 1 else None)
     record = RankRecord(
         rank=rank,
         parts=typical_step(list(steps.values()), parts_of=[steps[step] for step in chosen]),
@@ -294,7 +294,7 @@ def _hand_in(trainer: Trainer, folder: RunFolder, load: Load | None, *, rank: in
         write_measured(folder, trainer.config, trainer.plan, records)
 
 
-def steps_of_all(steps: Mapping[int, Mapping[str, float]], rank: int, store: dist.Store | None) -> list[int]:
+def agreed_steps(steps: Mapping[int, Mapping[str, float]], rank: int, store: dist.Store | None) -> list[int]:
     """Return the steps that the parts of all ranks are of, as rank 0 chooses them: those nearest to its median step.
 
     Called on all ranks, each with the parts of its own steps by number; `store` is the job's, None for a single rank.

@@ -20,7 +20,7 @@ from ..links import LinkUse, cluster_drawing, link_descriptions, link_uses, link
 from ..page import write_page
 from ..paths import Paths
 from ..ranks import RankUse, ranks_table, stragglers, uses_of_run
-from ..run_header import what_was_run
+from ..run_header import run_section
 from ..sections import alternatives_section, caveats_section, comparison_table, layout_section
 
 MAX_EVENTS = 200
@@ -54,7 +54,7 @@ def run_page(folder: RunFolder) -> tuple[PartComparison, Page]:
         comparison = msgspec.structs.replace(comparison, verdict=f"{comparison.verdict}; {late}")
     rows = folder.metric_rows()
     sections = (
-        what_was_run(folder, plan, cluster, hosts, rows, loads),
+        run_section(folder, plan, cluster, hosts, rows, loads),
         _beside(comparison, plan.predicted, measured),
         section("Timeline", lanes_figure({**timelines, "predicted": predicted}, told=link_descriptions(paths, specs))),
         section("Loss and throughput", *curves({"": rows})),
