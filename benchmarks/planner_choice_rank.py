@@ -13,13 +13,13 @@ from meshwright.backend.group.torch_compat import all_gather_single, reduce_scat
 from meshwright.backend.hosts.placement import host_identity
 from meshwright.bench.calibrate import fitted_straggling, time_paces
 from meshwright.bench.collectives import (
-    Beside,
     Cost,
-    beside_fits,
+    OverlappedCost,
     blocking_fits,
+    overlapped_fits,
     time_added,
-    time_beside,
     time_messages,
+    time_overlapped,
 )
 from meshwright.bench.operators import time_operators
 from meshwright.bench.sweep_on_rank import copy_on_rank
@@ -185,8 +185,10 @@ class Rank:
                 sizes = tuple(sizes_to_measure(largest))
                 ranks = len(groups[0])
                 if name == fitted:
-                    taken = [time_beside(name, size, CPU, rounds=ROUNDS, group=group) for size in sizes]
-                    known += beside_fits(name, BACKEND, ranks, sizes, [Beside(*c) for c in _mean(taken, self.ranks)])
+                    taken = [time_overlapped(name, size, CPU, rounds=ROUNDS, group=group) for size in sizes]
+                    known += overlapped_fits(
+                        name, BACKEND, ranks, sizes, [OverlappedCost(*c) for c in _mean(taken, self.ranks)]
+                    )
                 else:
                     costs = [_cost(name, size, ranks, group) for size in sizes]
                     known += blocking_fits(name, BACKEND, ranks, sizes, [Cost(*c) for c in _mean(costs, self.ranks)])

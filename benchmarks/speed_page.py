@@ -6,6 +6,7 @@ is measured again replaces its own rows.
 
 import json
 import statistics
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import groupby
 from pathlib import Path
@@ -58,12 +59,26 @@ def write(pictures: list[Path]) -> None:
         "reduce-scatter's input. Warm: the same buffers again; cold: buffers that together are four times the last",
         "cache, in turns.",
     ]
-    for path in sorted(FOLDER.glob("*.json")):
-        lines += ["", *_section(json.loads(path.read_text()))]
+    documents = [json.loads(path.read_text()) for path in sorted(FOLDER.glob("*.json"))]
+    for document in documents:
+        lines += ["", *_section(document)]
     if pictures:
-        lines += ["", f"## Time over size: {make_of_machine()}", ""]
-        lines += [f"![{picture.stem.replace('-', ' ')}](../images/{picture.name})" for picture in pictures]
+        make = make_of_machine()
+        lines += ["", f"## Time over size: {make}", "", *ranks_not_measured(documents, make)]
+        for picture in pictures:
+            _, collective, ranks = picture.stem.split("-")
+            lines.append(f"![time over size of {collective} on {ranks} ranks](../images/{picture.name})")
     PAGE.write_text("\n".join(lines) + "\n")
+
+
+def ranks_not_measured(documents: Sequence[Mapping[str, Any]], make: str) -> list[str]:
+    """Return a paragraph about the numbers of ranks that other makes have and `make` has not; none where it has all."""
+    of_make = {document["make"]: {row["ranks"] for row in document["rows"]} for document in documents}
+    missing = set().union(*of_make.values()) - of_make.get(make, set())
+    if not missing:
+        return []
+    ranks = " and ".join(map(str, sorted(missing)))
+    return [f"With {ranks} ranks nothing has been measured on this make, so that no picture is drawn of them.", ""]
 
 
 def _section(document: dict[str, Any]) -> list[str]:

@@ -84,7 +84,7 @@ def fake_run(
     folder.create(JobConfig(), cluster, plan, predicted_timeline, "")
     folder.write_measured(measured, Timeline(tuple(spans), "measured"))
     folder.write_rank_memory([1000 * MIB - rank * MIB for rank in range(ranks)])
-    folder.write_rank_parts([RankParts(rank, of_rank) for rank, of_rank in enumerate(parts)])
+    folder.write_rank_parts([RankParts(rank, of_rank, tuple(recorded)) for rank, of_rank in enumerate(parts)])
     for rank in range(ranks):
         write_struct(folder.ranks / f"{rank}.json", RankPlace(rank, names[rank * hosts // ranks], 1000 + rank))
     with folder.metrics.open("w") as file:

@@ -7,7 +7,7 @@ import msgspec
 
 from .errors import InputError, nearest
 from .files import convert
-from .layout_names import own_name, own_values, shards_told
+from .layout_names import names_sharding, own_name, own_values
 from .quantities import MOST_RANKS, Bytes, Count, Number, Sequences, Tokens
 from .timeline import Performance
 from .units import counted
@@ -146,7 +146,7 @@ class Layout(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         for part in filter(None, (p.strip() for p in text.split(","))):
             name, equals, value = part.partition("=")
             name = name.strip()
-            if not equals or not (name in known or own_name(name) or shards_told(name)):
+            if not equals or not (name in known or own_name(name) or names_sharding(name)):
                 raise InputError(f"{where}: {part!r}: expected KEY=VALUE with a known key ({nearest(name, known)})")
             if name in given:
                 raise InputError(f"{where}: {name} is given twice")

@@ -36,7 +36,7 @@ def own_name(name: str) -> str | None:
     return OWN_NAME.get(_plain(name))
 
 
-def shards_told(name: str) -> bool:
+def names_sharding(name: str) -> bool:
     """Return whether a name tells how many ranks share all states, or how many copies of them there are."""
     return _plain(name) in SHARDS | COPIES
 
@@ -47,9 +47,9 @@ def own_values(given: Mapping[str, str], where: str) -> dict[str, str]:
     A key that is no one's stays as it is. InputError where one thing is said twice, or shares are no whole number.
     """
     found: dict[str, str] = {}
-    told = {_plain(name): (name, value.strip()) for name, value in given.items() if shards_told(name)}
+    told = {_plain(name): (name, value.strip()) for name, value in given.items() if names_sharding(name)}
     for name, value in given.items():
-        if shards_told(name):
+        if names_sharding(name):
             continue
         own = own_name(name) or name
         if own in found:

@@ -23,6 +23,7 @@ from typing import TypeVar
 from .errors import InputError
 
 HELPER_VARIABLE = "MESHWRIGHT_HELPER"  # 0: go without any C helper
+TOLD_VARIABLE = "MESHWRIGHT_TOLD"  # checksums of the lines that this process or one above it has logged already
 COMPILE_S = 300.0  # at most; the longest takes 11 s of a processor, which many may share
 UNFINISHED = "tmp"  # how the name of a library begins that is being compiled
 SEAL_BYTES = hashlib.sha256().digest_size  # at the end of a library: the checksum of what is before
@@ -37,8 +38,11 @@ def warn_once(text: str) -> None:
 
 
 def warn_on_first(text: str) -> None:
-    """Log such a line by the first of the ranks that torchrun starts on a node: it is the same for all."""
-    if os.environ.get("LOCAL_RANK", "0") == "0":
+    """Log such a line once for this process and all that it starts, of torchrun's ranks by the first of a node."""
+    told = os.environ.get(TOLD_VARIABLE, "").split()
+    key = hashlib.sha256(os.fsencode(text)).hexdigest()[:16]
+    if os.environ.get("LOCAL_RANK", "0") == "0" and key not in told:
+        os.environ[TOLD_VARIABLE] = " ".join([*told, key])  # inherited by ranks and by what measures
         warn_once(text)
 
 

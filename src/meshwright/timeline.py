@@ -7,7 +7,7 @@ collectives in flight at once count once.
 import math
 import re
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -210,18 +210,25 @@ def summarize(
     )
 
 
-def typical_step(steps: Sequence[dict[str, float]], *, around_median: float = 1.0) -> dict[str, float]:
+def middle_steps(times_s: Mapping[int, float]) -> tuple[int, ...]:
+    """Return the numbers of the half of the steps nearest to the median time, ascending; of equals the last."""
+    median_s = statistics.median(times_s.values())
+    nearest = sorted(times_s, key=lambda step: (abs(times_s[step] - median_s), -step))
+    return tuple(sorted(nearest[: math.ceil(len(nearest) / 2)]))
+
+
+def typical_step(
+    steps: Sequence[dict[str, float]], *, parts_of: Sequence[dict[str, float]] | None = None
+) -> dict[str, float]:
     """Return the median step time, with the parts that make it up: medians of single parts would not add up to it.
 
-    A part has the mean share that it has in the steps whose times are nearest to the median; `around_median` says
-    which share of all steps those are.
+    A part has the mean share that it has in the steps `parts_of`, of which there is one at least; None: in all of them.
     """
     median_s = statistics.median(step["step_time_s"] for step in steps)
-    nearest = sorted(steps, key=lambda step: abs(step["step_time_s"] - median_s))
-    nearest = nearest[: max(1, math.ceil(around_median * len(steps)))]
-    scales = [median_s / step["step_time_s"] if step["step_time_s"] else 1.0 for step in nearest]
+    chosen = steps if parts_of is None else parts_of
+    scales = [median_s / step["step_time_s"] if step["step_time_s"] else 1.0 for step in chosen]
     found = {
-        name: statistics.fmean(step[name] * scale for step, scale in zip(nearest, scales, strict=True))
+        name: statistics.fmean(step[name] * scale for step, scale in zip(chosen, scales, strict=True))
         for name in steps[0]
     }
     return found | {"step_time_s": median_s}

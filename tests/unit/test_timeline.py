@@ -10,6 +10,7 @@ from meshwright.timeline import (
     chrome_trace,
     intervals,
     length_s,
+    middle_steps,
     overlap_s,
     parse_chrome_trace,
     step_parts,
@@ -101,7 +102,11 @@ def test_the_parts_of_a_typical_step_add_up_to_its_median():
 def test_one_step_that_took_long_is_in_no_part_of_the_typical_one():
     steps = [*[step(1.0 + 0.001 * k, 0.9, 0.1) for k in range(9)], step(50.0, 0.9, 49.1)]
 
-    assert typical_step(steps, around_median=0.5)["data_s"] == pytest.approx(0.1, rel=0.01)
+    chosen = middle_steps({number: each["step_time_s"] for number, each in enumerate(steps)})
+
+    assert len(chosen) == 5
+    assert 9 not in chosen
+    assert typical_step(steps, parts_of=[steps[number] for number in chosen])["data_s"] == pytest.approx(0.1, rel=0.01)
 
 
 def test_waiting_and_loading_count_once_where_something_else_goes_on():

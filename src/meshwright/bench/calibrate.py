@@ -35,13 +35,13 @@ from ..workload.graph import Operator
 from .collectives import (
     CROSSING,
     SMALL_BYTES,
-    Beside,
     Cost,
-    beside_fits,
+    OverlappedCost,
     blocking_fits,
     fit_names,
-    time_beside,
+    overlapped_fits,
     time_blocking,
+    time_overlapped,
 )
 from .cpu_clock import CpuClock
 from .machine import settle
@@ -255,7 +255,7 @@ def _fits(request: Request, answers: Sequence["Answer"]) -> list[CollectiveFit]:
         return found
     for timed in request.beside:
         costs = _means(answer.beside[timed] for answer in answers)
-        fits = beside_fits(timed.collective, request.backend, request.ranks, request.collective_bytes, costs)
+        fits = overlapped_fits(timed.collective, request.backend, request.ranks, request.collective_bytes, costs)
         found += [msgspec.structs.replace(fit, dtype=timed.dtype) for fit in fits]
     for timed in request.blocking:
         waited = _means(answer.blocking[timed] for answer in answers)
@@ -280,7 +280,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """The measurements of one rank."""
 
     operators: list[OperatorTime]
-    beside: dict[Timed, list[Beside]]  # by collective and size of the request
+    beside: dict[Timed, list[OverlappedCost]]  # by collective and size of the request
     blocking: dict[Timed, list[Cost]]  # likewise
     host: dict[str, list[Cost]]  # likewise of copies between the device and its host
     paces: list[WorkPace]  # the same work, again and again, begun at once on all ranks
@@ -319,7 +319,7 @@ def measure_on_rank(
 
     return Answer(
         operators=operators,
-        beside={each: at_all(sizes, time_beside, each) for each in request.beside},
+        beside={each: at_all(sizes, time_overlapped, each) for each in request.beside},
         blocking={each: at_all(sizes, time_blocking, each) for each in request.blocking},
         host={
             name: at_all(request.host_bytes, time_blocking, Timed(name))

@@ -31,7 +31,7 @@ CLOSE = 0.1  # a line that is off by more at a measured size gives way to the si
 SMALL_BYTES = 2**16  # below, the start of a message costs more than its bytes: fitted apart
 
 
-class Beside(NamedTuple):
+class OverlappedCost(NamedTuple):
     """The cost of one collective that runs beside computation."""
 
     time_s: float  # until it is done, nothing else going on
@@ -39,7 +39,7 @@ class Beside(NamedTuple):
     delay_s: float  # by which it is done later where its ranks compute meanwhile
 
 
-def time_beside(
+def time_overlapped(
     collective: str,
     size_bytes: int,
     device: torch.device,
@@ -47,7 +47,7 @@ def time_beside(
     dtype: str = FLOAT,
     rounds: int = ROUNDS,
     group: dist.ProcessGroup | None = None,
-) -> Beside:
+) -> OverlappedCost:
     """Return the median cost of a collective of gradients to this rank.
 
     It is an all-reduce or a reduce-scatter of a type, `size_bytes` those of its input, called as training does: after
@@ -66,7 +66,7 @@ def time_beside(
         return reduce_scatter_single(part, whole, group=group, async_op=True)
 
     begin = {"all_reduce": reduce, "reduce_scatter": scatter}[collective]
-    return timed_beside(begin, lambda: whole.fill_(1.0), device, rounds)
+    return overlapped_cost(begin, lambda: whole.fill_(1.0), device, rounds)
 
 
 class Cost(NamedTuple):
@@ -157,7 +157,9 @@ def _time_exchange(size_bytes: int, before: int | None, after: int | None, devic
     return time_added(call, lambda: outgoing.fill_(1.0), device, rounds)
 
 
-def timed_beside(begin: Callable[[], Any], fill: Callable[[], object], device: torch.device, rounds: int) -> Beside:
+def overlapped_cost(
+    begin: Callable[[], Any], fill: Callable[[], object], device: torch.device, rounds: int
+) -> OverlappedCost:
     """Return the median cost of a collective, which `begin` begins; `wait` of what that returns waits for its end.
 
     Ranks that share a core each work for a part of the time in which the core does. `fill` writes the input before each
@@ -182,7 +184,7 @@ def timed_beside(begin: Callable[[], Any], fill: Callable[[], object], device: t
     time_s, sharing = statistics.median(times[WARM_UP:]), max(1.0, computing_s / computed_s)
     late_s = _late_s(begin, fill, factor, rounds, time_s)
     busy_share = min(1.0, statistics.median(busy[WARM_UP:]) / time_s * sharing)
-    return Beside(time_s, busy_share, max(0.0, late_s - time_s))
+    return OverlappedCost(time_s, busy_share, max(0.0, late_s - time_s))
 
 
 def _late_s(
@@ -288,8 +290,8 @@ def fit_names(collective: str) -> tuple[str, ...]:
     return (blocking(collective), on_link(collective)) if collective == "send_recv" else (blocking(collective),)
 
 
-def beside_fits(
-    collective: str, backend: str, ranks: int, sizes_bytes: Sequence[int], costs: Sequence[Beside]
+def overlapped_fits(
+    collective: str, backend: str, ranks: int, sizes_bytes: Sequence[int], costs: Sequence[OverlappedCost]
 ) -> list[CollectiveFit]:
     """Return the fits of a collective that goes on beside computation."""
     times_s, busy, delays_s = zip(*costs, strict=True)

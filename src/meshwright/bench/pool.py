@@ -161,7 +161,7 @@ def _serve(rank: int, world_size: int, pipe: Connection, path: list[str]) -> Non
 
     sys.path[:] = path
     torch.set_num_threads(1)
-    with contextlib.suppress(EOFError, KeyboardInterrupt):
+    with contextlib.suppress(EOFError, BrokenPipeError, KeyboardInterrupt):  # the owner has ended, in whatever moment
         while True:
             module, name, store_path, arguments = pipe.recv()
             try:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import msgspec
 import torch
 
-from ..cluster.binding import Binding, beside, binding
+from ..cluster.binding import Binding, binding, binding_of_gpu
 from ..cluster.graph import Cluster
 from ..cluster.local import threads_per_rank
 from ..device import DTYPE_NAMES, bus_id, count, device, has_bf16, is_accelerator, uses_accelerators
@@ -76,7 +76,7 @@ def _places(cluster: Cluster, backend: str, ranks: int) -> list[Binding | None]:
     """Return where each rank belongs: beside the accelerator that it computes on, if it does."""
     shown = count() if uses_accelerators(backend) else 0
     buses = [bus_id(rank) if rank < shown else None for rank in range(ranks)]
-    return [beside(bus, cluster) if bus else binding(cluster, rank, ranks) for rank, bus in enumerate(buses)]
+    return [binding_of_gpu(bus, cluster) if bus else binding(cluster, rank, ranks) for rank, bus in enumerate(buses)]
 
 
 def _spec(catalogue: Catalogue, cluster: Cluster, backend: str, places: Sequence[RankHost]) -> Spec | None:

@@ -1,11 +1,11 @@
 """The rate that NCCL attains on the links of a table's collective, as the yardstick of a verdict.
 
-Inside a node a ring over each GPU's links, or the switch's own sum (NVLS). Between nodes the NICs of a node together
-for rings; of two nodes trees and NVLSTree send half as much through them as a ring does. In an all-to-all over N nodes
-a rank has its share of the NICs for what goes to other nodes, N/(N-1) of that share as bus bandwidth; a send/receive
-has one NIC, the root of a gather or scatter its own; one GPU of a node its own PCIe link, however many NICs there are,
-or all of them where GPU and CPU share NVLink (GH200). Cards in PCIe slots: through the CPU half of what a PCIe switch
-lets through, and which of the two they have no table says; bridges only where the rate shows them.
+Inside a node the limit is a ring over each GPU's links, or the switch's own sum (NVLS). Between nodes a ring uses all
+NICs of a node; between two nodes trees and NVLSTree send half as much as a ring. In an all-to-all over N nodes each
+rank has its share of the NICs for the traffic to other nodes: N/(N-1) of that share as bus bandwidth. A send/receive
+uses one NIC, the root of a gather or scatter its own. A single GPU of a node is limited by its PCIe link, however many
+NICs there are; with NVLink between GPU and CPU (GH200) it reaches all NICs. Cards in PCIe slots reach through the CPU
+half the rate of a PCIe switch; no table says which of the two they have. Bridges count only where the rate shows them.
 """
 
 import math

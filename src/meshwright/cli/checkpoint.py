@@ -45,7 +45,7 @@ def show(path: Path, tensors: bool, as_json: bool) -> int:
     """Show step, layout, data position, schedule and sizes, from the manifest alone."""
     from ..files import to_json
     from ..train.checkpoint.manifest import manifest_facts, read_manifest
-    from ..units import format_bytes
+    from ..units import counted, format_bytes
 
     found = _all(path)[0]
     manifest = read_manifest(found)
@@ -62,8 +62,7 @@ def show(path: Path, tensors: bool, as_json: bool) -> int:
     click.echo(f"  {'holds':<14} {', '.join(f'{name} {format_bytes(size)}' for name, size in sizes.items())}")
     click.echo(f"  {'files':<14} {len(files)}, {format_bytes(sum(files.values()))}")
     for name, tensor in manifest.tensors.items() if tensors else ():
-        pieces = len(tensor.pieces)
-        click.echo(f"  {name}  {tensor.dtype}{list(tensor.shape)}  {pieces} piece{'s' * (pieces != 1)}")
+        click.echo(f"  {name}  {tensor.dtype}{list(tensor.shape)}  {counted(len(tensor.pieces), 'piece')}")
     return 0
 
 

@@ -28,7 +28,7 @@ class _CommandAfterDashes(Brief, Listing):
             cut = args.index("--")
             ctx.meta["argv"] = args[cut + 1 :]
             args = args[:cut]
-        elif not args:
+        elif not args and not ctx.resilient_parsing:  # a shell that completes shows no help
             raise click.exceptions.NoArgsIsHelpError(ctx)
         return super().parse_args(ctx, args)
 

@@ -47,6 +47,13 @@ def _algorithms() -> Iterable[str]:
     return dict.fromkeys(name for collective in COLLECTIVES for name in algorithm_names(collective))
 
 
+def _entries() -> Iterable[str]:
+    from ..hardware import load_catalogue
+    from ..hardware.listing import entries
+
+    return [entry.name for entry in entries(load_catalogue())]
+
+
 def _measurable() -> Iterable[str]:
     from ..collectives.schedule import COLLECTIVES
 
@@ -107,6 +114,7 @@ OPTIONS: dict[str, Source] = {
 ARGUMENTS: dict[tuple[str, str], Source] = {  # of a command: its name and the argument's
     **{(name, "name"): _algorithms for name in ("show", "verify", "price", "draw", "export")},
     ("bench", "what"): _measurable,
+    ("topo", "words"): _entries,
 }
 OF_A_COMMAND: dict[tuple[str, str], Source] = {("plan", "--cluster"): _here_or_clusters}
 ONLY_FILES = {("emulate", "--cluster")}

@@ -40,7 +40,7 @@ def binding(cluster: Cluster, local_rank: int, local_ranks: int) -> Binding | No
     return Binding(node.cpu_affinity or "", node.numa, node.id)
 
 
-def beside(bus_id: str, cluster: Cluster, root: Path = SYS) -> Binding | None:
+def binding_of_gpu(bus_id: str, cluster: Cluster, root: Path = SYS) -> Binding | None:
     """Return where a rank belongs whose GPU has this PCI address; None where the system does not tell, or has one node.
 
     The address is the driver's answer for the device that the rank computes on: the order of GPUs on a machine says

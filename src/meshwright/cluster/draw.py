@@ -63,7 +63,7 @@ def _places(cluster: Cluster) -> list[str]:
     for placement in cluster.placements:
         blocks.setdefault(placement.block, []).append(placement.node)
     only_blocks = all(placement.switches[:1] == (placement.block,) for placement in cluster.placements)
-    where = f"in {len(by_leaf)} blocks" if only_blocks else f"below {len(by_leaf)} leaf switches"
+    where = f"in {counted(len(by_leaf), 'block')}" if only_blocks else f"below {counted(len(by_leaf), 'leaf switch')}"
     if not only_blocks:
         lines += [f"block {name}: {_shortened(names)}" for name, names in sorted(blocks.items()) if name]
     return [f"{counted(len(cluster.placements), 'node')} {where}", *lines[:40]]

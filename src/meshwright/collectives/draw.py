@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from html import escape
 
+from ..units import counted
 from .schedule import Schedule, Transfer, format_slots
 
 COLUMN, ROW, LEFT, TOP = 92, 46, 64, 82  # pixels; a row grows with its labels
@@ -74,7 +75,7 @@ def draw_svg(schedule: Schedule) -> str:
 def title(schedule: Schedule) -> str:
     """Return what is drawn, in a line."""
     counts = (("rank", schedule.ranks), ("round", len(schedule.rounds)), ("chunk", schedule.chunks))
-    words = ", ".join(f"{count} {noun}{'s' * (count != 1)}" for noun, count in counts)
+    words = ", ".join(counted(count, noun) for noun, count in counts)
     return f"{schedule.collective} {schedule.name}: {words}"
 
 

@@ -1,7 +1,7 @@
 """Figures of a schedule by itself: rounds, bytes sent, fan-in, peaks; as shares of the payload, exactly.
 
-The payload of N bytes is the largest buffer that the collective gives a rank: what is reduced or broadcast, what is
-gathered or scattered in all, what one rank sends in an all-to-all.
+The payload of N bytes is the largest buffer of a rank: the reduced or broadcast tensor, the whole gathered or
+scattered tensor, the input of one rank in an all-to-all.
 """
 
 from collections import Counter

@@ -102,7 +102,7 @@ def after(schedule: Schedule) -> Iterator[Holding]:
             yield from ((root, c, c % half, 1 << root) for c in range(chunks))
 
 
-def must_have_heard(schedule: Schedule) -> Iterator[tuple[int, int]]:
+def required_knowledge(schedule: Schedule) -> Iterator[tuple[int, int]]:
     """Yield (rank, bit set of ranks whose entry it must know of when it leaves)."""
     if schedule.collective == "barrier":
         yield from ((rank, (1 << schedule.ranks) - 1) for rank in range(schedule.ranks))

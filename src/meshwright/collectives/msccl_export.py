@@ -1,10 +1,10 @@
 """Write a schedule as MSCCL XML, so that MSCCL's runtimes can run it and `msccl_import` read it back unchanged.
 
 Each rank gets a thread block for each peer that it sends to, one for each that it receives from, and one for its local
-steps. Peers and messages beyond what a runtime lets one channel and one block have go over further channels: the
-channel follows from how far apart two ranks are and from the number of the message. A step waits for the steps of other
-blocks that touched its chunks before; where it must wait for several, steps that do nothing wait for the rest.
-Attributes of our own (round, root, target, s_slots) keep what the format has no place for; readers pass over them.
+steps. Peers and messages beyond the runtime's limits for a channel and a block use further channels: the distance of
+the two ranks and the number of the message determine the channel. A step waits for the steps of other blocks that
+touched its chunks before; where it must wait for several, steps that do nothing wait for the rest. Attributes of our
+own (round, root, target, s_slots) keep what the format has no place for; readers pass over them.
 """
 
 from collections import Counter, defaultdict

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 from ..errors import MeshwrightError
-from .goals import after, before, check_chunk_count, must_have_heard
+from .goals import after, before, check_chunk_count, required_knowledge
 from .programs import check_rendezvous, programs
 from .schedule import Schedule, Transfer
 
@@ -50,8 +50,8 @@ def verify(schedule: Schedule) -> Proof:
     for rank, slot, chunk, contributors in after(schedule):
         if slots[rank][slot] != (chunk << schedule.ranks) | contributors:
             raise _error(schedule, _wrong(schedule, rank, slot, slots[rank][slot], contributors, origins))
-    wanted = list(must_have_heard(schedule))
-    heard = entries_heard_of(schedule) if wanted else []
+    wanted = list(required_knowledge(schedule))
+    heard = ranks_known_at_the_end(schedule) if wanted else []
     for rank, ranks in wanted:
         if ranks & ~heard[rank]:
             raise _error(schedule, f"rank {rank} leaves before {_ranks(ranks & ~heard[rank])} entered")
@@ -139,7 +139,7 @@ def find_race(transfers: tuple[Transfer, ...], slots: int) -> str | None:
     return None
 
 
-def entries_heard_of(schedule: Schedule) -> list[int]:
+def ranks_known_at_the_end(schedule: Schedule) -> list[int]:
     """Return for each rank the set of ranks whose entry it knows of at the end."""
     heard = [1 << rank for rank in range(schedule.ranks)]
     for transfers in schedule.rounds:

@@ -1,6 +1,7 @@
 """NeMo Automodel: YAML with a step scheduler, FSDP2's mesh, and a pipeline whose micro-batches are its own."""
 
 from ..pipelines import even_stages
+from ..units import counted
 from .draft import Draft, JobOptions
 from .job import Job
 from .keys import Keys
@@ -99,8 +100,8 @@ def _world(draft: Draft, keys: Keys, sources: Sources) -> None:
     if per_node is None:
         per_node = draft.question.gpus_per_node or GPUS_PER_NODE
         if draft.question.gpus is None:
-            draft.assume(f"{per_node} GPUs a node: the file gives nodes alone ({path} {nodes})")
-    draft.nodes_times((nodes, keys.told(path)), (per_node, f"{per_node} GPUs a node"))
+            draft.assume(f"{counted(per_node, 'GPU')} a node: the file gives nodes alone ({path} {nodes})")
+    draft.nodes_times((nodes, keys.told(path)), (per_node, f"{counted(per_node, 'GPU')} a node"))
 
 
 def _pipeline(draft: Draft, keys: Keys) -> None:

@@ -50,7 +50,7 @@ def exported(target: EmitTarget, engine: str) -> list[str]:
     ]
 
 
-def noted(target: EmitTarget, engine: str) -> list[str]:
+def environment_comments(target: EmitTarget, engine: str) -> list[str]:
     """Return the variables as comments, for files that cannot set them."""
     return [
         f"# set {text}: {why}" if "=" in text else f"# leave {text} unset: {why}"

@@ -4,7 +4,7 @@ import math
 
 from ..errors import InputError
 from ..units import counted
-from .emit_environment import noted
+from .emit_environment import environment_comments
 from .target import EmitTarget, commented, order_note
 
 # the catalogue's models in MaxText
@@ -69,7 +69,7 @@ def maxtext(target: EmitTarget) -> str:
             (f"num_layers_per_pipeline_stage: {per_stage}", ""),
             (f"num_pipeline_repeats: {layout.vpp}", "stages of a rank"),
         ]
-    return "\n".join([*noted(target, "maxtext"), *commented(lines), ""])
+    return "\n".join([*environment_comments(target, "maxtext"), *commented(lines), ""])
 
 
 def degrees_by_network(target: EmitTarget) -> tuple[dict[str, int], dict[str, int]]:

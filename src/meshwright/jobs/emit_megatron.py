@@ -7,8 +7,8 @@ from ..errors import InputError
 from ..units import counted
 from ..workload.architecture import Architecture
 from ..workload.kinds import Experts
-from .emit_environment import exported, noted
-from .emit_model import unsaid
+from .emit_environment import environment_comments, exported
+from .emit_model import features_left_out
 from .target import EmitTarget, commented, hugging_face_name, order_note, placement, slurm_head, torchrun
 
 Lines = list[tuple[str, str]]
@@ -42,7 +42,7 @@ def megatron(target: EmitTarget) -> str:
 
 def _refuse_unsaid(target: EmitTarget, engine: str) -> None:
     """Raise InputError where the engine's sizes would make another model of this one."""
-    told = unsaid(target.architecture)
+    told = features_left_out(target.architecture)
     if told:
         named = target.model or "the model"
         raise InputError(f"--emit {engine}: {named} is more than its sizes say ({'; '.join(told)}); use --emit bridge")
@@ -348,7 +348,7 @@ def nemo(target: EmitTarget) -> str:
     ]  # fmt: skip
     if target.reason:
         lines.insert(0, (f"# {target.reason}", ""))
-    return "\n".join([*noted(target, "nemo"), *commented(lines), ""])
+    return "\n".join([*environment_comments(target, "nemo"), *commented(lines), ""])
 
 
 def _mapped(target: EmitTarget) -> bool:

@@ -4,7 +4,7 @@ from ..workload.architecture import Architecture
 from ..workload.kinds import Attention, Dense, Experts, Latent, LayerKind
 
 
-def unsaid(model: Architecture) -> list[str]:
+def features_left_out(model: Architecture) -> list[str]:
     """Return what a model has beyond a decoder of equal attention layers with networks or experts; empty for such."""
     told: list[str] = []
     if not model.embeds:

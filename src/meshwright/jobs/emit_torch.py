@@ -5,7 +5,7 @@ from typing import Any
 
 from ..errors import InputError
 from ..units import counted
-from .emit_environment import exported, noted
+from .emit_environment import environment_comments, exported
 from .target import (
     FIRST_NODE,
     EmitTarget,
@@ -77,7 +77,7 @@ def torchtitan(target: EmitTarget) -> str:
     ]
     lines = [
         *([f"# {target.reason}"] if target.reason else []),
-        *noted(target, "torchtitan"),
+        *environment_comments(target, "torchtitan"),
         f"# {torchrun(target)} -m torchtitan.train --module MODULE_OF_THIS_FILE --config job",
         f"# {placement(target)}",
         "from torchtitan.config import ParallelismConfig, TrainingConfig",
@@ -196,7 +196,9 @@ def automodel(target: EmitTarget) -> str:
     if target.precision == "fp8":
         lines.append(("fp8: {enabled: true, recipe_name: tensorwise}", ""))
     run = f"automodel FILE.yaml --nproc-per-node {target.per_node}"
-    return "\n".join([*noted(target, "automodel"), f"# {run}: {placement(target)}", *commented(lines), ""])
+    return "\n".join(
+        [*environment_comments(target, "automodel"), f"# {run}: {placement(target)}", *commented(lines), ""]
+    )
 
 
 def _offloads(target: EmitTarget) -> bool:

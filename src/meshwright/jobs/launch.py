@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ..errors import InputError
+from ..units import counted
 from .keys import as_whole
 from .shell_calls import PYTHON
 from .shell_marks import is_unknown, reasons, shown
@@ -119,7 +120,8 @@ def read_command(one: Started) -> Launch | None:
     counts |= mine
     gpus = as_whole(one.variables.get("SLURM_GPUS_PER_NODE"))
     if "per_node" not in mine and gpus and any(doubt.startswith(("nproc", "num_gpus")) for doubt in more):
-        counts["per_node"] = (gpus, f"#SBATCH {gpus} GPUs a node ({one.where})")  # the script asks its machine for it
+        # the script asks its machine for it
+        counts["per_node"] = (gpus, f"#SBATCH {counted(gpus, 'GPU')} a node ({one.where})")
         more = [doubt for doubt in more if not doubt.startswith(("nproc", "num_gpus"))]
     if any(word.rpartition("/")[2] == "srun" for word in words[:place]):
         for name, key in SLURM:

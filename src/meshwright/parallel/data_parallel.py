@@ -18,7 +18,7 @@ from ..layout import Plan
 from . import dropout
 from .compiled import compile_layers
 from .compression import Compressor, make_compressor
-from .engine import Batch, Settings, Shard, live_tensors, make_state, whole
+from .engine import Batch, Settings, Shard, live_tensors, make_state, unsplit_shard
 
 # called with (bytes, start, end) of each bucket's all-reduce, from a thread of the backend
 BucketNote = Callable[[int, float, float], None]
@@ -197,7 +197,7 @@ class DataParallel:
         """Return whole parameters; rank 0 owns them."""
         make_state(self.optimizer)
         owner = self.data_rank == 0
-        return [whole(name, p, self.optimizer, owner=owner) for name, p in self.module.named_parameters()]
+        return [unsplit_shard(name, p, self.optimizer, owner=owner) for name, p in self.module.named_parameters()]
 
     def tensors(self) -> Iterable[Tensor]:
         """Return what lives between steps."""

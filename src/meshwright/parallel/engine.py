@@ -131,7 +131,7 @@ class Engine(Protocol):
         """Return the tensors that outlive a step on this rank: what a count of live memory starts from."""
 
 
-def whole(name: str, parameter: Tensor, optimizer: torch.optim.Optimizer, *, owner: bool) -> Shard:
+def unsplit_shard(name: str, parameter: Tensor, optimizer: torch.optim.Optimizer, *, owner: bool) -> Shard:
     """Return the shard of a parameter that this rank holds unsplit."""
     shape = tuple(parameter.shape)
     return Shard(name, shape, (0,) * len(shape), parameter.detach(), state_of(optimizer, parameter), owner)

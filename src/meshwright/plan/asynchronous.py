@@ -7,8 +7,8 @@ on the wire (`wire`), B the rate of a link per direction. Per step, both ways an
     parameter server    W (E + N)            gradients up, weights down
     local SGD, DiLoCo   2 W E / H            the way that weights went, and the update that comes back, every H steps
 
-The servers' links carry that of all workers that are not beside them: with one server, W (E + N) a step through one
-link is what ends its growth; `servers` of them share it.
+The servers' links carry the traffic of all workers on other machines. With one server, W (E + N) bytes a step cross
+one link, which limits the number of workers; `servers` links share that load.
 """
 
 import bisect

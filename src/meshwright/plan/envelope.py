@@ -16,7 +16,7 @@ import msgspec
 from ..cluster.graph import NodeGroup
 from ..errors import InputError
 from ..timeline import Span, Timeline, step_parts
-from ..units import format_bytes, format_network_rate, format_rate, format_time
+from ..units import counted, format_bytes, format_network_rate, format_rate, format_time
 
 ADAM_BYTES_PER_PARAMETER = 18
 GRADIENT_BYTES = 4
@@ -132,7 +132,7 @@ def _compute(q: Question, peak: float) -> list[ArithmeticLine]:
     reached = q.peak_share * peak
     return [
         ArithmeticLine("FLOPs of a step", how, flops, _flop(flops)),
-        ArithmeticLine("FLOPs of one GPU", f"/ {q.gpus:,} GPUs", share, _flop(share)),
+        ArithmeticLine("FLOPs of one GPU", f"/ {counted(q.gpus, 'GPU')}", share, _flop(share)),
         ArithmeticLine(
             "compute time",
             f"/ ({q.peak_share:g} x {peak / 1e12:g} = {reached / 1e12:.4g} TFLOP/s)",

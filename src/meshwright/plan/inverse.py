@@ -25,7 +25,7 @@ from .analytic.price import machine_of, node_group_of, verdicts_in
 from .analytic.quantities import Array
 from .explore import compute_bound_s, explore, price_in_chunks, space_of, times_in_chunks
 from .search_filters import in_its_orders
-from .target_alternatives import Means, at_peak_s, beyond, fastest_layout, other_means
+from .target_alternatives import TargetAlternative, at_peak_s, beyond, fastest_layout, other_means
 
 Quantity = Literal["inter", "intra", "latency"]
 LEAST = {"inter": 1e6, "intra": 1e6, "latency": 1e-9}  # bytes per second, seconds: where the search ends
@@ -65,7 +65,7 @@ class Need(msgspec.Struct, frozen=True, kw_only=True):
         return math.exp(float(np.interp(math.log(max(value, LEAST["latency"])), xs, ys)))
 
 
-class Fewest(msgspec.Struct, frozen=True, kw_only=True):
+class FewestGpus(msgspec.Struct, frozen=True, kw_only=True):
     """The smallest number of GPUs that meets a target, with the layout that does.
 
     Where no number does, `nearest_gpus` is the one whose step comes nearest to it, and `step_time_s` that step.
@@ -90,8 +90,8 @@ class Solution(msgspec.Struct, frozen=True, kw_only=True):
     error_band: float | None  # of the present step, relative; what is needed is no surer
     calibration: tuple[str, ...]  # where the constants come from, the most particular first
     needs: tuple[Need, ...]
-    fewest: Fewest
-    others: tuple[Means, ...] = ()  # tried where the network alone does not meet the target
+    fewest: FewestGpus
+    others: tuple[TargetAlternative, ...] = ()  # tried where the network alone does not meet the target
 
     @property
     def met(self) -> bool:
@@ -146,7 +146,7 @@ def solve(setting: Setting, target_at: Callable[[Setting], float], *, target: st
     )
 
 
-def fewest_gpus(setting: Setting, target_at: Callable[[Setting], float]) -> Fewest:
+def fewest_gpus(setting: Setting, target_at: Callable[[Setting], float]) -> FewestGpus:
     """Return the fewest GPUs, in whole nodes, that meet a target: of the setting's, then of more (`reach.beyond`)."""
     tried = most = 0
     nearest: tuple[float, int, float] | None = None  # times the target, GPUs, step
@@ -155,10 +155,10 @@ def fewest_gpus(setting: Setting, target_at: Callable[[Setting], float]) -> Fewe
         if layout is None:  # nothing legal, nothing fits, or not even at the peak
             continue
         if step_s <= target_s:
-            return Fewest(gpus=gpus, layout=layout, step_time_s=step_s, tried=tried, asked=setting.gpus, most=most)
+            return FewestGpus(gpus=gpus, layout=layout, step_time_s=step_s, tried=tried, asked=setting.gpus, most=most)
         if nearest is None or step_s / target_s < nearest[0]:
             nearest = step_s / target_s, gpus, step_s
-    return Fewest(
+    return FewestGpus(
         gpus=None,
         layout=None,
         step_time_s=nearest[2] if nearest else None,

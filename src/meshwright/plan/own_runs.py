@@ -17,7 +17,7 @@ from .runs import Run, band_of
 
 
 @dataclass(frozen=True, slots=True)
-class Own:
+class OwnCalibration:
     """Factors and bands of a calibration for each row of a table; without one, 1 and the bands of the stacks."""
 
     factors: dict[str, Array]
@@ -26,7 +26,7 @@ class Own:
     origins: list[str]  # where the constants of each row come from
 
     @classmethod
-    def of(cls, runs: Sequence[Run], batch: Batch, known: Book, calibration: Calibration | None) -> "Own":
+    def of(cls, runs: Sequence[Run], batch: Batch, known: Book, calibration: Calibration | None) -> "OwnCalibration":
         """Return what it makes of some runs: a run that it has measured itself is left to its other runs."""
         applied = [_applied(run, calibration) for run in runs]
         doubts = [_doubts(run, known, calibration, names) for run, names in zip(runs, applied, strict=True)]

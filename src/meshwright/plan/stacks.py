@@ -17,7 +17,7 @@ TODAY = STRANGERS[-1]  # a stack of today that nobody named
 OWN_PRECISIONS = frozenset({"bf16", "fp32"})  # what `train` runs
 
 
-class Known(msgspec.Struct, frozen=True, kw_only=True):
+class ListedStack(msgspec.Struct, frozen=True, kw_only=True):
     """One stack of the closed set, as it is listed."""
 
     name: str
@@ -58,11 +58,11 @@ def default_stack(precision: str, layout: Layout | None = None) -> str:
     return OWN if own else TODAY
 
 
-def listed() -> list[Known]:
+def listed() -> list[ListedStack]:
     """Return the closed set, engines and published stacks, with where the constants of each come from."""
     known = book()
     return [
-        Known(name=name, title=stack.title, origin=origin_of(known, name))
+        ListedStack(name=name, title=stack.title, origin=origin_of(known, name))
         for name, stack in sorted(known.stacks.items())
     ]
 

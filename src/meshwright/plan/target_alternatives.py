@@ -25,7 +25,7 @@ PRECISIONS = ("fp8", "mxfp8", "nvfp4")
 Target = Callable[[Setting], float]
 
 
-class Means(msgspec.Struct, frozen=True, kw_only=True):
+class TargetAlternative(msgspec.Struct, frozen=True, kw_only=True):
     """One change beside the network, and the fastest step with it."""
 
     change: str  # in words
@@ -95,7 +95,7 @@ def at_peak_s(setting: Setting) -> float:
     return float(flops / setting.gpus / machine_of(setting).peak)
 
 
-def other_means(setting: Setting, target_at: Target) -> tuple[Means, ...]:
+def other_means(setting: Setting, target_at: Target) -> tuple[TargetAlternative, ...]:
     """Return what a larger batch, each faster precision and as much memory as one likes would bring."""
     found = []
     for change, changed in _changes(setting):
@@ -106,7 +106,7 @@ def other_means(setting: Setting, target_at: Target) -> tuple[Means, ...]:
         except InputError:
             continue
         target_s = target_at(changed)
-        found.append(Means(change=change, step_time_s=step_s, target_step_time_s=target_s, layout=layout))
+        found.append(TargetAlternative(change=change, step_time_s=step_s, target_step_time_s=target_s, layout=layout))
     return (*found, *_without_recomputation(setting, target_at(setting)))
 
 
@@ -124,7 +124,7 @@ def _changes(setting: Setting) -> Iterator[tuple[str, Setting]]:
             yield told, replace(setting, precision=precision, stack=stack)
 
 
-def _without_recomputation(setting: Setting, target_s: float) -> tuple[Means, ...]:
+def _without_recomputation(setting: Setting, target_s: float) -> tuple[TargetAlternative, ...]:
     """Return the fastest layout that recomputes nothing, whether it fits or not: all three ways were searched."""
     plain = replace(setting, conditions=(*setting.conditions, *parse_conditions(["recompute=none"], [])))
     grid = space_of(plain).grid
@@ -135,7 +135,7 @@ def _without_recomputation(setting: Setting, target_s: float) -> tuple[Means, ..
     prices = price_layouts(plain, Grid.of([layout]))
     terms, fits = prices.terms(0), int(verdicts_in(setting, prices)[0]) != OVER
     return (
-        Means(
+        TargetAlternative(
             change="no recomputation",
             step_time_s=terms["step_time_s"],
             target_step_time_s=target_s,

@@ -18,7 +18,7 @@ from .analytic.fits import DOUBTFUL, OVER, fit_verdicts, trusts, word
 from .analytic.quantities import RECOMPUTES
 from .batch import Batch, batch_of, memory_of, step_of
 from .model_facts import ModelFacts, facts_about
-from .own_runs import Own
+from .own_runs import OwnCalibration
 from .runs import Run, RunRow, band_of
 from .search_filters import unlike_its_stack
 
@@ -86,7 +86,7 @@ def predict(
     if not runs:
         return [Unpriced(id=row.id, family=row.family, reason=row.reason or "") for row in rows]
     batch = batch_of(runs, catalogue, known)
-    own = Own.of(runs, batch, known, calibration)
+    own = OwnCalibration.of(runs, batch, known, calibration)
     times_s = np.asarray(step_of(batch, known.values, own.factors).total_s, dtype=float)
     sizes = np.asarray(memory_of(batch, known.values).reserved_bytes, dtype=float)
     predicted = iter(

@@ -1,7 +1,7 @@
 """One colour for each meaning, in every figure of every page, and the order in which things are named.
 
-Computation has saturated colours, communication red and its neighbours, waiting greys; what is predicted is grey beside
-what was measured. All stand out on the light and on the dark page.
+Computation has saturated colours, communication red and its neighbours, waiting greys; beside a measurement the
+prediction is grey. All stand out on the light and on the dark page.
 """
 
 from collections.abc import Iterable

@@ -8,10 +8,10 @@ from rich.table import Table
 
 from ..plan.envelope import Envelope
 from ..plan.gantt import side_by_side
-from ..plan.inverse import TOLERANCE, Fewest, Need, Solution
+from ..plan.inverse import TOLERANCE, FewestGpus, Need, Solution
 from ..plan.modes import ModePrice, fastest_mode
 from ..plan.study import PricedLayout, Study
-from ..plan.target_alternatives import Means
+from ..plan.target_alternatives import TargetAlternative
 from ..plan.whatif import FIGURES, ClusterComparison, Scaling
 from ..units import counted, format_bytes, format_network_rate, format_rate, format_time
 from .curve import Mark
@@ -172,7 +172,7 @@ def show_solution(console: Console, solution: Solution, marks: dict[str, tuple[M
     console.print(f"fewest GPUs: {fewest_text(solution.fewest)}", highlight=False)
 
 
-def fewest_text(fewest: Fewest) -> str:
+def fewest_text(fewest: FewestGpus) -> str:
     """Return one sentence about the number of GPUs that a target needs."""
     if fewest.gpus is None:
         nearest = fewest.nearest_gpus
@@ -182,7 +182,7 @@ def fewest_text(fewest: Fewest) -> str:
     return f"{fewest.gpus:,}{more}: {fewest.layout} takes {format_time(fewest.step_time_s or 0.0)}"
 
 
-def means_text(means: Means) -> str:
+def means_text(means: TargetAlternative) -> str:
     """Return one sentence about another way to a target."""
     verdict = "meets it" if means.meets else "does not"
     if means.needs_bytes is not None:

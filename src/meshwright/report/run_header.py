@@ -17,7 +17,7 @@ from .layout_words import layout_in_words
 MAX_HOSTS = 8
 
 
-def what_was_run(
+def run_section(
     folder: RunFolder,
     plan: Plan,
     cluster: Cluster,

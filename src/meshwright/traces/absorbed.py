@@ -2,10 +2,10 @@
 
 Collectives of several kinds (gathered weights, reduced gradients) go on at once, on streams of their own.
 
-- What a rank goes on computing with is the one that ended last before it did. While it is in that one, it does not wait
-  for another, no matter who is late to that.
-- While data of one kind move without a gap, a rank that waits for a straggler in another kind loses time that it would
-  have waited for them in any case: what it waits for them alone afterwards, before they have a gap.
+- A rank resumes computing after the collective that ended last. While it is in that one, it does not wait for any
+  other, whichever rank is late to the other.
+- While data of one kind move without a gap, a wait for a straggler in another kind costs nothing as far as the rank
+  would have waited for those data in any case: the later wait for them alone, up to their next gap, is subtracted.
 """
 
 from collections import defaultdict

@@ -43,6 +43,7 @@ class CulpritFinding(msgspec.Struct, frozen=True, kw_only=True):
     culprit: Culprit | None
     said: str
     lateness: dict[int, tuple[int, float]] = {}  # rank: of how many collectives the last, what it costs a step
+    peers: frozenset[int] = frozenset()  # the ranks that meet the culprit in a collective
 
 
 def find_culprit(ranks: Sequence[Sequence[RankTrace]], meetings: Meetings, step_s: float) -> CulpritFinding:
@@ -87,7 +88,7 @@ def find_culprit(ranks: Sequence[Sequence[RankTrace]], meetings: Meetings, step_
     culprit = Culprit(rank=worst, costs_s_per_step=costs[worst], because=because)
     both = transfer_s > costs[worst] and transfer_s > LEAST_LINK_SHARE * step_s
     said = f"the transfers themselves take {format_time(transfer_s)} a step, more than that" if both else ""
-    return CulpritFinding(culprit=culprit, said=said, lateness=lateness)
+    return CulpritFinding(culprit=culprit, said=said, lateness=lateness, peers=frozenset(peers - {worst}))
 
 
 def _is_in(meeting: TracedMeeting, rank: int) -> bool:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from .collector import COPY, DEVICE, Process
 from .events import Args
 from .intervals import is_covered
-from .launched_kernels import Launched, Linked, told_by_record
+from .launched_kernels import Launched, Linked, collective_of_record
 from .model import PHASES, RankTrace, TracedCall
 from .names import collective, communicates
 from .parts import (
@@ -163,7 +163,7 @@ def _calls(columns: Columns, launched: Launched, linked: Linked, told: dict[int,
             name = str(args.collective)
         else:
             for record in linked.about(launched, int(place)):
-                called, found = told_by_record(record)
+                called, found = collective_of_record(record)
                 name, args = name or called, args or found
         kernel = columns.table[columns.names[place]]
         known = name if name and collective(name) != "communication" else kernel

@@ -91,7 +91,7 @@ class Linked:
         return self._on_thread[thread]
 
 
-def told_by_record(record: HostRecord) -> tuple[str, Args | None]:
+def collective_of_record(record: HostRecord) -> tuple[str, Args | None]:
     """Return the name of the collective and the arguments of a record."""
     if record.args is not None and record.args.collective:
         return str(record.args.collective), record.args

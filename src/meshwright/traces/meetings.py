@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from ..units import counted
 from .model import RankTrace, TracedCall
 from .names import point_to_point, synchronizes
 
@@ -84,7 +85,8 @@ def meetings_of(ranks: Sequence[Cycles]) -> Meetings:
         notes.append("collectives that join several stages of a pipeline say nothing of who is slow, and are left out")
     missing = max((meeting.size - len(meeting.arrivals) for meeting in between), default=0)
     if missing > 0:
-        notes.append(f"up to {missing} ranks of a group are not among the traces: the last of all may be one of them")
+        who = f"up to {counted(missing, 'rank')} of a group {'is' if missing == 1 else 'are'}"
+        notes.append(f"{who} not among the traces: the last of all may be one of them")
     return Meetings(tuple(between), tuple(notes))
 
 

@@ -1,7 +1,7 @@
 """Files of traces as streams of bytes: plain, .gz, members of a .zip, and the files of a folder in natural order.
 
-What is packed is told by its first bytes. It is unpacked as it is read: what grows to more than `MOST_GROWTH` times
-its packed size, or to more than `MOST_BYTES`, is refused on the way.
+The first bytes tell the compression. Files are unpacked as they are read; one that grows beyond `MOST_GROWTH` times
+its packed size, or beyond `MOST_BYTES`, is refused at that point.
 """
 
 import codecs

@@ -39,7 +39,7 @@ from .finite import NotFinite
 from .meeting import address_towards, host_store
 from .rank_exit import RanksHere, ranks_that_end
 from .store import SealedStore, StoreEnded
-from .surroundings import heard_signals
+from .surroundings import stop_signals
 
 STOPPED_EXIT_CODE = 130
 MEETING_S = 600.0  # the least that machines wait for each other at first
@@ -106,7 +106,7 @@ def run_agent(start: AgentStart, main: Callable[..., None], arguments: tuple[Any
 
     Raises ChildFailedError where ranks failed for good, SignalException where this process was told to stop.
     """
-    os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = ",".join(signum.name for signum in heard_signals())
+    os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = ",".join(signum.name for signum in stop_signals())
     here = is_here(start.host)
     local_addr = start.host if here else address_towards(start.host)
     store, backend, clock = _reached(start, here=here)

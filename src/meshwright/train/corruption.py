@@ -14,7 +14,7 @@ NAMED = 3  # tensors that a message names
 _WITHOUT = re.compile(r"going on without rank (\d+)$")
 
 
-class Here(NamedTuple):
+class RankContext(NamedTuple):
     """The rank's number, the number of ranks, and where its collectives take their tensors."""
 
     rank: int

@@ -20,7 +20,7 @@ from torch import Tensor
 from ..parallel.engine import Shard
 from .checksums import checksum
 from .config import TrainConfig
-from .corruption import Here, corruption, first_names
+from .corruption import RankContext, corruption, first_names
 from .events import Event, EventLog
 from .replicas import ReplicaBox, ReplicaDifference, Replicas, units_of
 
@@ -46,7 +46,7 @@ class Guard:
         shards: Sequence[Shard],
         events: EventLog,
         again: Again,
-        here: Here,
+        here: RankContext,
     ) -> None:
         self._train, self._events, self._again = train, events, again
         self._here, self._rank, self._ranks = here, here.rank, here.ranks

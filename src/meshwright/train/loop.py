@@ -26,7 +26,7 @@ from .checkpoint.saver import Saver
 from .checkpoint.state import generators, load_weights, pieces_of, restore
 from .config import JobConfig
 from .corpus import Corpus
-from .corruption import Here
+from .corruption import RankContext
 from .decoder import Decoder
 from .environment import narrow_type, product_type
 from .events import Event, EventLog, read_events
@@ -63,7 +63,7 @@ class Trainer:
         self.events.keep_room()
         self.monitor = StragglerMonitor(self.recorder, self.events, folder, plan.layout, rank=rank)
         self._flips = flips(rank)
-        self.here = Here(rank, self.ranks, device)
+        self.here = RankContext(rank, self.ranks, device)
         inside = plan.layout.zero >= 2
         self._replay = StepReplay(
             config.train, self.events, self._flips, self.monitor.host_of, self.here, summed_inside=inside
@@ -323,9 +323,13 @@ class Trainer:
         return int(self.here.sum(torch.tensor([float(value)], dtype=torch.float64)).item())
 
 
-def measured_steps(recorder: Recorder, warm_up: int) -> list[dict[str, float]]:
-    """Return the parts of the steps that count: all after the warm-up, or the last one of a very short run."""
-    return recorder.parts_after(warm_up) or [recorder.parts[-1]]
+def measured_steps(recorder: Recorder, warm_up: int) -> dict[int, dict[str, float]]:
+    """Return by number the parts of the steps that count: all after the warm-up, or the last of a very short run.
+
+    Of a step that the run went back to, the last time counts.
+    """
+    left_out = min(warm_up, recorder.steps - 1)
+    return dict(zip(recorder.numbers_after(left_out), recorder.parts_after(left_out), strict=True))
 
 
 def engine_settings(config: JobConfig, device: torch.device, notes: Notes) -> Settings:

@@ -22,6 +22,10 @@ class RankMeasures(Protocol):
         """Seconds of each part of its steps."""
 
     @property
+    def parts_of(self) -> tuple[int, ...] | None:
+        """The steps with spans that the parts are of; None: not known."""
+
+    @property
     def spans(self) -> list[Span]:
         """Spans of its last steps."""
 
@@ -52,5 +56,5 @@ def write_measured(
     )
     spans = tuple(span for record in records for span in record.spans)
     folder.write_rank_memory([record.peak_memory_bytes for record in records])
-    folder.write_rank_parts([RankParts(record.rank, record.parts) for record in records])
+    folder.write_rank_parts([RankParts(record.rank, record.parts, record.parts_of) for record in records])
     folder.write_measured(measured, Timeline(spans=spans, source="measured"))

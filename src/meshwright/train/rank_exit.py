@@ -1,9 +1,9 @@
 """The end of the ranks of one machine: what they wait for once they have returned, and how long a launcher waits.
 
-torch lets the ranks that have returned wait on a `multiprocessing.Event`. Its `set` waits in turn for everybody who
-waits, so that a launcher hangs for ever once one of them has been killed, and `join` waits for ever for a rank that
-does not leave. Here the ranks wait for the end of a pipe, which reaches every live rank; and one that keeps the others
-from ending is ended, `timeout_s` after the first has returned or `LEAVE_S` after the last.
+torch lets the ranks that have returned wait on a `multiprocessing.Event`. Its `set` blocks until every waiting process
+has woken, so a launcher hangs for ever once one of them has been killed; `join` blocks for ever on a rank that does
+not leave. Here the ranks wait for the end of a pipe, which reaches every live rank; and one that keeps the others from
+ending is ended, `timeout_s` after the first has returned or `LEAVE_S` after the last.
 
 Underscored names of torch's multiprocessing are used here and nowhere else.
 """

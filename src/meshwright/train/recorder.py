@@ -39,6 +39,7 @@ class Recorder:
             self._anchor = self._anchored(self._device)
         self.enabled = enabled
         self.parts: deque[dict[str, float]] = deque(maxlen=PARTS_KEPT)  # one entry a recorded step
+        self._numbers: deque[int] = deque(maxlen=PARTS_KEPT)  # of the same steps
         self.steps = 0  # recorded so far, warm-up included
         self._kept: deque[list[Span]] = deque(maxlen=keep_steps)
         self._current: list[tuple[Lane, str, float, float, int, str]] = []
@@ -82,6 +83,7 @@ class Recorder:
                 devices.synchronize(self._device)  # every event has been reached
             spans = [self._span(step, *each) for each in self._current]
             self.parts.append(step_parts(spans))
+            self._numbers.append(step)
             self.steps += 1
             self._kept.append(spans)
             self._current = []
@@ -111,6 +113,11 @@ class Recorder:
         """Return the parts of the steps that are kept and come after the first `warm_up`."""
         gone = self.steps - len(self.parts)
         return list(self.parts)[max(warm_up - gone, 0) :]
+
+    def numbers_after(self, warm_up: int) -> list[int]:
+        """Return the numbers of the steps of `parts_after`; one that a run went back to is there more than once."""
+        gone = self.steps - len(self.parts)
+        return list(self._numbers)[max(warm_up - gone, 0) :]
 
     def spans(self) -> list[Span]:
         """Return the spans of the last steps."""

@@ -1,12 +1,12 @@
 """Gradients computed twice in some steps, before the optimiser sees them: a rank whose results are not its last ones.
 
 In a checked step all micro-batches run again from the same state of the random generators. Loss, token count, the
-random generators, each gradient as this rank computed it, and each as its sum came back must have the same bits. What
-a rank computed tells computation from communication; ZeRO 2 and 3 sum inside of PyTorch, where only sums are seen.
-A unit that is wrong in the same way both times is not found by this.
+random generators, each gradient as this rank computed it, and each as its sum came back must have the same bits. A
+difference in the rank's own gradient is a fault of computation, one in the sum alone a fault of communication; with
+ZeRO 2 and 3 PyTorch sums internally, so only sums are compared. A unit that errs in the same way twice is not found.
 
-A step whose gradient is not finite is run once more as well, checked or not: where it is finite then, a bit has flipped
-on the rank whose own gradient was not finite before, and else the run has diverged.
+A step whose gradient is not finite is run once more as well, checked or not: where it is finite then, a bit has
+flipped on the rank whose own gradient was not finite before, and else the run has diverged.
 """
 
 import json
@@ -23,7 +23,7 @@ from ..device import generator_states, set_generator_state
 from ..parallel.engine import Batch, Engine
 from .checksums import checksum
 from .config import TrainConfig
-from .corruption import Here, corruption, first_names
+from .corruption import RankContext, corruption, first_names
 from .events import Event, EventLog
 from .feed import NOT_COUNTED
 from .flips import Flips
@@ -48,7 +48,7 @@ class StepReplay:
         events: EventLog,
         flips: Flips | None,
         host_of: Callable[[int], str],
-        here: Here,
+        here: RankContext,
         *,
         summed_inside: bool = False,
     ) -> None:

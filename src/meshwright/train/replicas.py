@@ -19,7 +19,7 @@ from torch import Tensor
 
 from ..parallel.engine import Shard
 from .checksums import checksum
-from .corruption import Here
+from .corruption import RankContext
 
 
 class ReplicaBox(NamedTuple):
@@ -53,7 +53,7 @@ class ReplicaDifference(NamedTuple):
 class Replicas:
     """The sets of this job and the units of this rank in each; made on all ranks at once."""
 
-    def __init__(self, shards: Sequence[Shard], here: Here) -> None:
+    def __init__(self, shards: Sequence[Shard], here: RankContext) -> None:
         units = units_of(shards)
         holders = _holders([unit.key for unit in units], here)
         shared = sorted({members for members in holders.everywhere if len(members) > 1})
@@ -108,7 +108,7 @@ def units_of(shards: Sequence[Shard]) -> list[ReplicaBox]:
     return [found[key] for key in sorted(found)]
 
 
-def _holders(keys: Sequence[str], here: Here) -> _Holders:
+def _holders(keys: Sequence[str], here: RankContext) -> _Holders:
     """Return which ranks hold each unit; all ranks exchange their keys, as numbers."""
     rank, ranks, device = here
     mine = np.array([xxhash.xxh3_64_intdigest(key.encode()) >> 1 for key in keys], dtype=np.int64)

@@ -20,7 +20,7 @@ from ..errors import InputError
 from ..files import convert, parse_json, read_struct, read_text, write_atomic, write_struct
 from ..layout import Plan
 from ..machine_load import Load
-from ..quantities import Bytes, BytesPerSecond, Instant, ProcessId, Rank, Seconds
+from ..quantities import Bytes, BytesPerSecond, Instant, Number, ProcessId, Rank, Seconds
 from ..timeline import STEP_PARTS, Performance, Timeline, chrome_trace, parse_chrome_trace
 from ..units import format_bytes
 from .config import JobConfig, read_whole_config, to_toml
@@ -45,6 +45,7 @@ class RankParts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     rank: Rank
     parts: dict[str, Seconds]
+    steps: tuple[Number, ...] | None = None  # of the measured timeline that the parts are of; None: not known
 
     def __post_init__(self) -> None:
         if self.parts.keys() != STEP_PARTS:
@@ -170,8 +171,18 @@ class RunFolder:
 
     def rank_parts(self) -> dict[int, dict[str, float]]:
         """Return the seconds of each part of a step on every rank; empty for a run that did not write them."""
+        return {each.rank: each.parts for each in self._rank_parts()}
+
+    def steps_of_parts(self) -> frozenset[int] | None:
+        """Return the steps of the measured timeline that the parts of all ranks are of; None where not known."""
+        said = [each.steps for each in self._rank_parts()]
+        if not said or None in said:
+            return None
+        return frozenset.intersection(*(frozenset(steps or ()) for steps in said))
+
+    def _rank_parts(self) -> list[RankParts]:
         path = self.path / "rank_parts.json"
-        return {each.rank: each.parts for each in read_struct(path, list[RankParts])} if path.exists() else {}
+        return read_struct(path, list[RankParts]) if path.exists() else []
 
     def write_loads(self, loads: list[Load]) -> None:
         """Write the load of the processors while the steps ran, as each rank counted it."""

@@ -1,14 +1,14 @@
 """Ranks and links that have become slow, step by step, with the evidence.
 
-A rank is slow where its own work takes longer than that of the others, step after step: the median of its ratio to them
-over a window, with nearly all steps of the window on the same side. Where more ranks than cores share a machine they
-wait for a core in turn, now the one longer, now the other: what such waiting explains is not held against a rank.
-Elsewhere it is evidence: something else runs on that rank's cores. Of ranks that share cores a dozen steps may be over
-in a part of a second, in which others had the caches of a core or the host had the core itself: a rank must stay slow
-for `PERSISTS_S`. While a disk refuses what is written, which is told of as that, ranks are not compared. A link is slow
-where it carries bytes at a small part of the rate at which it did before, step after step, and for longer than the
-ranks at its ends waited for a core: on a crowded machine what acknowledges bytes waits as they do. What is found is
-said once, and again only after it had recovered.
+A rank is slow where its own work takes longer than that of the others, step after step: the median of its ratio to
+them over a window, with nearly all steps of the window on the same side. Where more ranks than cores share a machine,
+ranks wait for a core by turns, and a wait that explains the difference does not count against a rank. Elsewhere such a
+wait is evidence that something else runs on that rank's cores. A dozen steps of ranks that share cores may last a
+fraction of a second, in which a neighbour had the cache or the host had the core: such a rank must stay slow for
+`PERSISTS_S`. While the disk refuses writes (reported as that), ranks are not compared. A link is slow where it carries
+bytes at a small part of the rate at which it did before, step after step, and for longer than the ranks at its ends
+waited for a core: on a crowded machine what acknowledges bytes waits as they do. What is found is said once, and again
+only after it had recovered.
 """
 
 import statistics

@@ -22,7 +22,7 @@ DESCRIPTORS, DESCRIPTORS_A_RANK = 24, 8  # that a launcher opens at once: counte
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1)
 
 
-def heard_signals() -> list[signal.Signals]:
+def stop_signals() -> list[signal.Signals]:
     """Return the signals that tell this process to save and leave."""
     ignores_hangups = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
     return [signum for signum in STOP_SIGNALS if not (signum == signal.SIGHUP and ignores_hangups)]
@@ -38,8 +38,8 @@ def surroundings_of_a_job() -> Iterator[None]:
         os.getcwd()
     except OSError as error:
         raise InputError(f"the current folder is gone ({error.strerror}): change to one that is there") from None
-    with unheard_goes_on(), handlers_kept():
-        for signum in heard_signals() if threading.current_thread() is threading.main_thread() else ():
+    with ignoring_stderr_errors(), handlers_kept():
+        for signum in stop_signals() if threading.current_thread() is threading.main_thread() else ():
             if signum != signal.SIGINT:  # Python's own handler, or none where it is ignored
                 signal.signal(signum, interrupt)
         yield
@@ -74,7 +74,7 @@ def handlers_kept() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def unheard_goes_on() -> Iterator[None]:
+def ignoring_stderr_errors() -> Iterator[None]:
     """Have writes to this process's own standard error never fail, in the body of a `with`."""
     before = sys.stderr
     sys.stderr = _forgiving(before)

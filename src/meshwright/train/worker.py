@@ -12,7 +12,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
 
@@ -27,7 +27,7 @@ from ..backend.hosts.links import LINKS_VARIABLE
 from ..backend.hosts.placement import switches_above
 from ..bench.pool import let_fork_server_end
 from ..bench.process import prepare_process
-from ..cluster.binding import beside, bind, binding
+from ..cluster.binding import bind, binding, binding_of_gpu
 from ..cluster.doctor.stacks import listen
 from ..cluster.emulation.linux import go_on_without_parent
 from ..cluster.local import local_cluster, threads_per_rank
@@ -40,7 +40,7 @@ from ..machine_load import Load, LoadCounters
 from ..native import kept_folder
 from ..parallel.device_mesh import KEEPS_ORDER
 from ..temporary import remove_inherited, remove_inherited_at_end
-from ..timeline import Span, typical_step
+from ..timeline import Span, middle_steps, typical_step
 from ..units import counted
 from .agent import STOPPED_EXIT_CODE
 from .config import JobConfig
@@ -55,7 +55,7 @@ from .meeting import host_store, join_torchruns
 from .replan import ensure_planned
 from .run_folder import RunFolder, how_to_go_on
 from .store import SealedStore
-from .surroundings import unheard_goes_on
+from .surroundings import ignoring_stderr_errors
 from .topology_file import export_switches
 from .watch import Watch
 
@@ -63,6 +63,7 @@ WARM_UP_STEPS = 5  # of a run are not measured
 START_S = 60.0  # the least that ranks wait for each other to start
 SAVE_PATIENCE_S = 1.0  # for the checkpoint under way when another rank has died
 CORPUS_READ = "meshwright/corpus"  # in the store: the checksum of what rank 0 has read
+CHOSEN_STEPS = "meshwright/chosen_steps"  # in the store: the steps that rank 0 takes the parts of
 GRACE_S = 20.0  # for a rank to save after the launcher has died
 FAREWELL_S = 5.0  # for the others to ask, before the store ends with rank 0, who is to blame that it leaves
 
@@ -72,6 +73,7 @@ class RankRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     rank: int
     parts: dict[str, float]
+    parts_of: tuple[int, ...]  # the steps of `spans` that they are of, among others
     spans: list[Span]
     peak_memory_bytes: int
     load: Load | None = None
@@ -119,7 +121,7 @@ def joined_ranks(config: JobConfig, folder: RunFolder) -> Iterator[Member]:
     set_current(device)
     store = _join(backend, config, folder, device, here) if here.world_size > 1 else None
     try:
-        with unheard_goes_on():
+        with ignoring_stderr_errors():
             yield Member(here, device)
     finally:
         if dist.is_initialized():
@@ -131,7 +133,7 @@ def joined_ranks(config: JobConfig, folder: RunFolder) -> Iterator[Member]:
 def _bind(here: Place, device: torch.device) -> None:
     """Bind this rank to the NUMA node of its device, where there is a choice."""
     cluster, bus = local_cluster(), bus_id(device.index) if is_accelerator(device) else None
-    where = beside(bus, cluster) if bus else binding(cluster, here.local_rank, here.local_world_size)
+    where = binding_of_gpu(bus, cluster) if bus else binding(cluster, here.local_rank, here.local_world_size)
     if where is not None:
         bind(where)
 
@@ -276,10 +278,13 @@ def _logged_run(trainer: Trainer, folder: RunFolder, *, first: bool) -> str:
 
 def _hand_in(trainer: Trainer, folder: RunFolder, load: Load | None, *, rank: int, ranks: int) -> None:
     """Collect the records of all ranks at rank 0, which writes what was measured."""
+    steps, spans = measured_steps(trainer.recorder, WARM_UP_STEPS), trainer.recorder.spans()
+    chosen = agreed_steps(steps, rank, dist.distributed_c10d._get_default_store() if ranks > 1 else None)
     record = RankRecord(
         rank=rank,
-        parts=typical_step(measured_steps(trainer.recorder, WARM_UP_STEPS), around_median=0.5),
-        spans=trainer.recorder.spans(),
+        parts=typical_step(list(steps.values()), parts_of=[steps[step] for step in chosen]),
+        parts_of=tuple(sorted({span.step for span in spans}.intersection(chosen))),
+        spans=spans,
         peak_memory_bytes=trainer.peak_memory_bytes,
         load=load,
     )
@@ -287,6 +292,20 @@ def _hand_in(trainer: Trainer, folder: RunFolder, load: Load | None, *, rank: in
     if records:
         folder.write_loads([record.load for record in records if record.load is not None])
         write_measured(folder, trainer.config, trainer.plan, records)
+
+
+def agreed_steps(steps: Mapping[int, Mapping[str, float]], rank: int, store: dist.Store | None) -> list[int]:
+    """Return the steps that the parts of all ranks are of, as rank 0 chooses them: those nearest to its median step.
+
+    Called on all ranks, each with the parts of its own steps by number; `store` is the job's, None for a single rank.
+    """
+    chosen = middle_steps({step: parts["step_time_s"] for step, parts in steps.items()})
+    if store is not None:
+        if rank == 0:
+            store.set(CHOSEN_STEPS, msgspec.json.encode(chosen).decode())
+        else:
+            chosen = msgspec.json.decode(store.get(CHOSEN_STEPS), type=tuple[int, ...])
+    return [step for step in chosen if step in steps] or list(steps)
 
 
 def _gather(record: RankRecord, rank: int, ranks: int) -> list[RankRecord]:

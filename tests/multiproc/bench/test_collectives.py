@@ -72,7 +72,7 @@ def beside(rank, world_size, store, cost_s, delay_s):
     try:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(collectives, "time", clock)
-            return collectives.timed_beside(Begun, lambda: None, torch.device("cpu"), rounds)
+            return collectives.overlapped_cost(Begun, lambda: None, torch.device("cpu"), rounds)
     finally:
         dist.destroy_process_group()
 
@@ -99,7 +99,7 @@ def inside(rank, world_size, store):
     try:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(collectives, "time", clock)
-            return collectives.timed_beside(Done, lambda: None, torch.device("cpu"), 3)
+            return collectives.overlapped_cost(Done, lambda: None, torch.device("cpu"), 3)
     finally:
         dist.destroy_process_group()
 

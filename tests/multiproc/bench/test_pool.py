@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import signal
+import sys
 import time
 from multiprocessing import forkserver
 
@@ -10,7 +11,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from meshwright.bench.pool import RankFailedError, RankPool
+from meshwright.bench.pool import RankFailedError, RankPool, _serve
 
 
 def sum_of_ranks(rank, world_size, store, backend):
@@ -68,3 +69,21 @@ def test_ranks_that_get_on_are_waited_for_and_others_are_not():
         assert pool.run(sleep_a_second, timeout_s=0.5, gets_on=lambda: True) == [0]
     with RankPool(1) as pool, pytest.raises(RankFailedError, match="rank 0 did not answer within 0.5 s"):
         pool.run(sleep_a_second, timeout_s=0.5, gets_on=lambda: False)
+
+
+def fail(rank, world_size, store):
+    raise ValueError("nobody hears this")
+
+
+def test_a_rank_whose_owner_has_ended_says_nothing(capfd):
+    ours, theirs = multiprocessing.Pipe()
+    job = (__name__, "fail", os.devnull, ())
+    rank = multiprocessing.get_context("spawn").Process(target=_serve, args=(0, 1, theirs, list(sys.path)))
+    rank.start()
+    theirs.close()
+    ours.send(job)
+    ours.close()
+    rank.join(120)
+
+    assert rank.exitcode == 0
+    assert capfd.readouterr().err == ""

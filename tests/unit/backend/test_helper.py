@@ -80,6 +80,7 @@ def warnings_of_folders(tmp_path, monkeypatch, caplog):
     """Return the lines of warning; the temporary folder is one of this test."""
     (tmp_path / "tmp").mkdir()
     monkeypatch.setattr(native.tempfile, "tempdir", str(tmp_path / "tmp"))
+    monkeypatch.setenv(native.TOLD_VARIABLE, "")  # whatever other tests have said
     native.warn_once.cache_clear()
     yield lambda: [record.getMessage() for record in caplog.records]
     native.warn_once.cache_clear()

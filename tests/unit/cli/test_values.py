@@ -38,6 +38,7 @@ def completed(*words, typed):
         (["bench"], "all_g", "all_gather"),
         (["bench", "--node"], "dgx-h1", "dgx-h100"),
         (["topo", "--gpu"], "a100-4", "a100-40g"),
+        (["topo", "--catalogue"], "dgx-h1", "dgx-h100"),
         (["train", "--backend"], "mesh", "meshwright"),
         (["completion"], "fi", "fish"),
     ],
@@ -45,6 +46,13 @@ def completed(*words, typed):
 )
 def test_a_value_is_completed(words, typed, expected):
     assert ("plain", expected) in completed(*words, typed=typed)
+
+
+@pytest.mark.parametrize("path", [path for path, _ in commands()], ids=" ".join)
+def test_the_tab_key_behind_a_command_prints_nothing_else(path, capsys):
+    completed(*path, typed="")
+
+    assert capsys.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize("words", [["plan", "--model"], ["plan", "--cluster"], ["collectives", "show"]])

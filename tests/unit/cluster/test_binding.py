@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from meshwright.cluster.binding import Binding, beside, bind, binding
+from meshwright.cluster.binding import Binding, bind, binding, binding_of_gpu
 from meshwright.cluster.graph import Cluster, Device
 from meshwright.cluster.local import parse_cores
 from meshwright.errors import MeshwrightError
@@ -36,11 +36,11 @@ def test_a_rank_goes_where_the_address_of_its_gpu_is_whatever_the_order_of_gpus(
     (function / "numa_node").write_text("1\n")
     cluster = Cluster(name="c", devices=TWO_SOCKETS)
 
-    assert beside("0000:c7:00.0", cluster, tmp_path) == Binding("8-15", 1, "0000:c7:00.0")
+    assert binding_of_gpu("0000:c7:00.0", cluster, tmp_path) == Binding("8-15", 1, "0000:c7:00.0")
     (function / "local_cpulist").write_text("12-15\n")
-    assert beside("0000:c7:00.0", cluster, tmp_path) == Binding("12-15", 1, "0000:c7:00.0")
-    assert beside("0000:01:00.0", cluster, tmp_path) is None
-    assert beside("0000:c7:00.0", Cluster(name="c", devices=TWO_SOCKETS[:1]), tmp_path) is None
+    assert binding_of_gpu("0000:c7:00.0", cluster, tmp_path) == Binding("12-15", 1, "0000:c7:00.0")
+    assert binding_of_gpu("0000:01:00.0", cluster, tmp_path) is None
+    assert binding_of_gpu("0000:c7:00.0", Cluster(name="c", devices=TWO_SOCKETS[:1]), tmp_path) is None
 
 
 def test_ranks_without_gpus_are_spread_in_blocks():

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from meshwright.errors import InputError
-from meshwright.train.surroundings import have_descriptors, heard_signals, surroundings_of_a_job
+from meshwright.train.surroundings import have_descriptors, stop_signals, surroundings_of_a_job
 
 SPEAKER = """
 import sys
@@ -56,12 +56,12 @@ def test_a_signal_to_stop_is_an_interrupt_while_a_job_prepares_and_is_as_before_
 def test_a_hang_up_that_is_ignored_stays_so():
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        assert signal.SIGHUP not in heard_signals()
+        assert signal.SIGHUP not in stop_signals()
         with surroundings_of_a_job():
             signal.raise_signal(signal.SIGHUP)
     finally:
         signal.signal(signal.SIGHUP, before)
-    assert signal.SIGHUP in heard_signals()
+    assert signal.SIGHUP in stop_signals()
 
 
 def test_a_folder_that_is_gone_is_said_to_be(tmp_path, monkeypatch):

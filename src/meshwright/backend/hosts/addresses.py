@@ -2,8 +2,8 @@
 
 `MESHWRIGHT_INTERFACE` (or `GLOO_SOCKET_IFNAME`) names the interface. Otherwise it is the one that leads to the host of
 the group's store, however the group was initialised. Where that is this machine's loopback (rank 0 often knows its own
-name as 127.0.1.1), the address would mean something else on another machine: then it is the one that leads to the
-first rank elsewhere that has a better one, or the only one that is left.
+name as 127.0.1.1), that address is useless on another machine: the interface is then the one that leads to the first
+rank on another machine whose address is better, or the only interface left.
 """
 
 import contextlib

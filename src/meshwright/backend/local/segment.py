@@ -2,8 +2,8 @@
 
 The lowest rank makes an anonymous file (memfd), seals its size and hands it to the others over the connections with
 which they have found each other, with everybody's sign of life. Nothing is left behind however the ranks end, and only
-processes of the same user get the file. A page is set aside when it is first written, on the memory node of the rank
-that writes it; so a group costs what it has moved at once, and not what it could move.
+processes of the same user get the file. The kernel allocates a page when it is first written, on the memory node of
+the rank that writes it, so a group takes memory for its largest call so far and not for the largest possible one.
 
 Every rank says whether it has got the memory. Where one has not, on whichever host, all hear of it at once: its host
 falls apart into hosts of one rank, which talk over TCP.

@@ -5,6 +5,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Mapping
 
 from ...errors import InputError
+from ...units import counted
 from ..graph import Cluster, Placement
 
 # Switch	36 "S-0002c902004885b0"		# "MF0;leaf0:MSX6036F/U1" enhanced port 0 lid 2 lmc 0
@@ -100,7 +101,8 @@ def _placed(names: Mapping[str, str], switches: set[str], near: Mapping[str, set
             above[_host(names.get(adapter, adapter))][_chain(leaf, level, near, label)] += 1
     placements = tuple(Placement(host, chains.most_common(1)[0][0]) for host, chains in sorted(above.items()))
     rails = sum(1 for chains in above.values() if len(chains) > 1)
-    warnings = [f"{rails} nodes hang on several leaf switches (rails): the one with most of their ports is named"]
+    hang = f"{counted(rails, 'node')} {'hangs' if rails == 1 else 'hang'}"
+    warnings = [f"{hang} on several leaf switches (rails): the one with most of the node's ports is named"]
     if not placements:
         raise InputError(f"{where}: no adapter hangs on any switch")
     return Cluster(name=where, placements=placements, warnings=tuple(warnings if rails else ()))

@@ -5,6 +5,7 @@ import re
 
 from ...errors import InputError
 from ...hardware import Catalogue
+from ...units import counted
 from ..catalogue_devices import with_catalogue
 from ..graph import Cluster, Device, Link
 from ..paths import P2P
@@ -57,7 +58,11 @@ def from_p2p(text: str, where: str, catalogue: Catalogue, gpu: str | None = None
     names = list(rows)
     short = next((name for name, cells in rows.items() if len(cells) != len(names)), None)
     if short is not None or len(names) < 2:
-        what = f"row {short}: {len(rows[short])} cells for {len(names)} GPUs" if short else f"{len(names)} rows"
+        what = (
+            f"row {short}: {counted(len(rows[short]), 'cell')} for {counted(len(names), 'GPU')}"
+            if short
+            else counted(len(names), "row")
+        )
         raise InputError(f"{where}: {what}: truncated? expected the output of nvidia-smi topo -p2p r")
     links, refused = [], dict[str, list[str]]()
     for (i, a), (j, b) in itertools.combinations(enumerate(names), 2):

@@ -11,6 +11,7 @@ from typing import Any
 
 from ...errors import InputError
 from ...hardware import Catalogue
+from ...units import counted
 from ..catalogue_devices import with_catalogue
 from ..graph import Cluster, Device, Link
 from .names import card_names
@@ -248,7 +249,9 @@ def _whole(
     end: int, names: list[str], seen: list[str], cells: dict[tuple[str, str], str], where: str, title: str
 ) -> tuple[int, list[str], dict[tuple[str, str], str]]:
     if len(seen) != len(names) or not seen:
-        raise InputError(f"{where}: table {title!r}: {len(seen)} rows for {len(names)} GPUs: it is truncated")
+        raise InputError(
+            f"{where}: table {title!r}: {counted(len(seen), 'row')} for {counted(len(names), 'GPU')}: it is truncated"
+        )
     return end, names, cells
 
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ...plan.asynchronous import Wire
 from ..encoding import decode, encode
-from ..engine import OptimizerFactory, Shard, make_state, whole
+from ..engine import OptimizerFactory, Shard, make_state, unsplit_shard
 
 Key = tuple[int, int]  # the member that contributed, and the exchange (position)
 
@@ -83,7 +83,7 @@ class ServerPiece:
             return []
         make_state(self._optimizer)
         named = zip(self._names, self._parameters, strict=True)
-        return [whole(name, parameter, self._optimizer, owner=True) for name, parameter in named]
+        return [unsplit_shard(name, parameter, self._optimizer, owner=True) for name, parameter in named]
 
     def reloaded(self) -> None:
         """Note that the weights have been written from outside."""

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from ...errors import InputError, nearest
 from ...jobs.rules import misordered
 from ...layout import OFFLOADS, ORDERS
-from ...layout_names import own_name, shards_told
+from ...layout_names import names_sharding, own_name
 from .quantities import RECOMPUTES, SCHEDULES, Grid
 
 NUMBERS = ("tp", "pp", "dp", "cp", "ep", "etp", "vpp", "mbs", "zero", "sp", "replicas")
@@ -73,7 +73,7 @@ def _parse(text: str, *, negated: bool) -> LayoutCondition:
         raise InputError(f"{where}: {EXPECTED}")
     name, sign, rest = shape.groups()
     known = (*NUMBERS, *WORDS)
-    if shards_told(name):
+    if names_sharding(name):
         raise InputError(f"{where}: {name}: say it as dp, replicas and zero, such as --only dp=8 --only zero=3")
     name = own_name(name) or name
     if name not in known:

@@ -23,7 +23,7 @@ SAME_ROUNDS = 3.0  # of micro-batches, in pp: more of them repeat what an interl
 SELECTIVE, FULL = RECOMPUTES.index("selective"), RECOMPUTES.index("full")
 
 
-class AtOnce(NamedTuple):
+class PeakLoad(NamedTuple):
     """One moment of a rank of a pipeline: what it keeps, in micro-batches."""
 
     layers: Number  # in flight, in units of all its layers
@@ -50,7 +50,7 @@ class RankLoad:
     output: Number  # likewise
     in_flight: Number  # micro-batches whose activations are kept at once, in units of all its layers
     place: Number  # in the pipeline
-    at_once: tuple[AtOnce, ...]  # the moments at which it may keep most, of an engine that frees what it has used
+    at_once: tuple[PeakLoad, ...]  # the moments at which it may keep most, of an engine that frees what it has used
 
     @classmethod
     def of(
@@ -331,7 +331,7 @@ def without_experts(model: ModelQuantities, start: Number, first: Number, count:
 
 def kept_at_once(
     grid: Grid, place: Number, micro_batches: Number, chunks: Chunks | None = None, most: Number | None = None
-) -> tuple[AtOnce, ...]:
+) -> tuple[PeakLoad, ...]:
     """Return the moments at which a rank may keep most, as the orders of `pipelines.schedule` have them.
 
     The output is the last virtual stage's: of an interleaved schedule one is kept at once, when backwards begin. A
@@ -343,7 +343,7 @@ def kept_at_once(
     split, folded, looped = (grid.schedule == ZERO_BUBBLE) & (grid.pp > 1), is_folded(grid), _is_looped(grid)
     outputs = np.where(split | ((grid.schedule == GPIPE) & (grid.pp > 1)), most, 1.0)
     waits: Number = np.where(split, place + 1.0, 0.0) if np.any(split) else 0.0
-    found = [AtOnce(most, outputs, waits, waits)]
+    found = [PeakLoad(most, outputs, waits, waits)]
     if chunks is not None and np.any(looped):
         later = found[0]._replace(layers=np.where(looped, chunks.most, most), outputs=np.where(looped, 0.0, outputs))
         found = [found[0]._replace(layers=np.where(looped, chunks.begin, most)), later]
@@ -356,12 +356,12 @@ def kept_at_once(
     early = np.broadcast_to(0.5 if chunks is None else chunks.early, shape)[rows]
     late = 1.0 - early
     moments = (
-        AtOnce((2.0 * pp - at - 1.0) * early + (at + 1.0) * late, at + 1.0, late, 1.0),
-        AtOnce(np.minimum(2.0 * pp - at, micro) * early + at * late, at, early, 0.0),
-        AtOnce(pp * early + at * late, at, (at + 1.0) * early + at * late, at),
+        PeakLoad((2.0 * pp - at - 1.0) * early + (at + 1.0) * late, at + 1.0, late, 1.0),
+        PeakLoad(np.minimum(2.0 * pp - at, micro) * early + at * late, at, early, 0.0),
+        PeakLoad(pp * early + at * late, at, (at + 1.0) * early + at * late, at),
     )
     return tuple(
-        AtOnce(*(_with_rows(np.broadcast_to(old, shape), rows, new) for old, new in zip(*both, strict=True)))
+        PeakLoad(*(_with_rows(np.broadcast_to(old, shape), rows, new) for old, new in zip(*both, strict=True)))
         for both in zip(found, moments, strict=True)
     )
 

@@ -1,10 +1,10 @@
 """Peak memory of the most loaded rank of every layout, term by term: allocated, reserved, and what the card shows.
 
-`workload.held` says what a rank holds throughout and when it holds most, `kept` what a layer keeps for its backward,
-`loads` what each rank of a pipeline has of both. The peak is at the beginning of a backward, with all that was kept: at
-the loss where the rank has the output, else in its last layer. What torch's allocator reserves is more, by blocks that
-it split and cannot use again; the card shows besides the CUDA context, libraries' workspaces and communicators'
-buffers.
+`workload.held` gives the bytes that a rank holds throughout and at its peak, `kept` the bytes that a layer saves for
+its backward, `loads` the share of both of each pipeline rank. The peak is at the beginning of a backward, when all
+saved activations are there: at the loss on the rank with the output, else in the rank's last layer. torch's allocator
+reserves more: blocks that it split and cannot reuse. The card shows, in addition, the CUDA context, workspaces of
+libraries and buffers of communicators.
 """
 
 from collections.abc import Sequence

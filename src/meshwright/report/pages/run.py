@@ -6,10 +6,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from ...machine_load import busy_words
-from ...timeline import Performance, Timeline
-from ...traces.culprit import find_culprit
-from ...traces.from_timeline import ranks_of_timeline
-from ...traces.meetings import meetings_of
+from ...timeline import Performance
 from ...train.events import Event, read_events
 from ...train.run_folder import RunFolder
 from ...units import format_time
@@ -18,15 +15,15 @@ from ..compare import PartComparison, compare_parts
 from ..document import Cell, Figure, Lines, Page, Section, section, table
 from ..figures import curve_figure, memory_figure, parts_figure
 from ..lanes import lanes_figure, on_every_rank
+from ..late_ranks import late_ranks
 from ..links import LinkUse, cluster_drawing, link_descriptions, link_uses, links_table, specs_of
 from ..page import write_page
 from ..paths import Paths
 from ..ranks import RankUse, ranks_table, stragglers, uses_of_run
-from ..run_header import what_was_run
+from ..run_header import run_section
 from ..sections import alternatives_section, caveats_section, comparison_table, layout_section
 
 MAX_EVENTS = 200
-MOST_LATE = 3  # ranks that a verdict names
 Rows = Sequence[dict[str, float]]
 
 
@@ -52,12 +49,12 @@ def run_page(folder: RunFolder) -> tuple[PartComparison, Page]:
     where = blame(plan.predicted, measured, timelines["predicted"], timelines["measured"], paths, uses)
     comparison = compare_parts(plan.predicted, measured, where=where, beside=busy_words(loads))
     events = read_events(folder.events)
-    late = _late(events, timelines["measured"], measured.step_time_s)
+    late = late_ranks(events, timelines["measured"], measured.step_time_s, folder.rank_parts(), folder.steps_of_parts())
     if late:
         comparison = msgspec.structs.replace(comparison, verdict=f"{comparison.verdict}; {late}")
     rows = folder.metric_rows()
     sections = (
-        what_was_run(folder, plan, cluster, hosts, rows, loads),
+        run_section(folder, plan, cluster, hosts, rows, loads),
         _beside(comparison, plan.predicted, measured),
         section("Timeline", lanes_figure({**timelines, "predicted": predicted}, told=link_descriptions(paths, specs))),
         section("Loss and throughput", *curves({"": rows})),
@@ -70,22 +67,6 @@ def run_page(folder: RunFolder) -> tuple[PartComparison, Page]:
     )
     kept = tuple(part for part in sections if part is not None)
     return comparison, Page(title=folder.path.resolve().name, verdict=comparison.verdict, sections=kept)
-
-
-def _late(events: Sequence[Event], measured: Timeline, step_s: float) -> str:
-    """Return which rank the others waited for: as the run itself said, else as its last steps show; "" if none.
-
-    Of several ranks that a run named each is said with the last word on it.
-    """
-    told = {event.culprit: event.message for event in events if event.kind == "slow_rank"}
-    if told:
-        return "; ".join(list(told.values())[-MOST_LATE:])
-    ranks = ranks_of_timeline(measured)
-    culprit = find_culprit(ranks, meetings_of(ranks), step_s).culprit if ranks else None
-    if culprit is None:
-        return ""
-    cost = format_time(culprit.costs_s_per_step)
-    return f"rank {culprit.rank} comes last to the collectives and costs {cost} a step, because {culprit.because}"
 
 
 def _beside(comparison: PartComparison, predicted: Performance, measured: Performance) -> Section | None:

@@ -30,7 +30,7 @@ from ...parallel.asynchronous.members import MemberChange
 from ...parallel.asynchronous.worker import GradientWorker, Island, LocalWorker
 from ..corpus import check_same_text, load_corpus
 from ..run_folder import RunFolder
-from ..surroundings import unheard_goes_on
+from ..surroundings import ignoring_stderr_errors
 from .meeting import find_servers
 from .serve import serve_run
 from .task import JobTask
@@ -117,7 +117,7 @@ def work_for_run(folder: RunFolder, rank: int, store: str) -> None:
 def _reported(pipe: Connection) -> Iterator[None]:
     """Tell the parent of an error that the body of a `with` raises, and end with its code."""
     try:
-        with unheard_goes_on():
+        with ignoring_stderr_errors():
             yield
     except Exception as error:
         text = str(error) if isinstance(error, MeshwrightError) else f"{type(error).__name__}: {error}"

@@ -24,7 +24,7 @@ from ...temporary import process_folder
 from ..checkpoint.folder import latest_checkpoint
 from ..events import Event, EventLog
 from ..run_folder import RunFolder
-from ..surroundings import handlers_kept, heard_signals
+from ..surroundings import handlers_kept, stop_signals
 from . import meeting
 from .processes import Arrival, Ended, Notice, server_main, worker_main
 
@@ -204,7 +204,7 @@ def supervise(run_dir: str) -> str:
         supervisor = RunSupervisor(RunFolder(Path(run_dir)), Path(stores))
         try:
             with handlers_kept():
-                for signum in heard_signals():
+                for signum in stop_signals():
                     signal.signal(signum, supervisor.stop)
                 supervisor.start()
                 return supervisor.run()

@@ -36,6 +36,7 @@ class WorkerRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     parts: dict[str, float]  # seconds of one share, exchanges shared out
     spans: list[Span]
     peak_memory_bytes: int
+    parts_of: tuple[int, ...] | None = None  # workers choose no steps together
 
 
 class JobTask:

@@ -1,4 +1,4 @@
-"""From a config.json to an Architecture; what is not understood is refused by name, what was assumed is said."""
+"""From a config.json to an Architecture: unknown keys are refused by name, assumptions are listed."""
 
 import functools
 import json

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from meshwright.errors import InputError
-from meshwright.parallel.engine import whole
+from meshwright.parallel.engine import unsplit_shard
 from meshwright.train.checkpoint.folder import checkpoints, latest_checkpoint, prune
 from meshwright.train.checkpoint.manifest import CheckpointFacts, read_manifest
 from meshwright.train.checkpoint.pieces import Piece
@@ -33,7 +33,7 @@ def shards(model=MODEL, *, steps=1):
     for _ in range(steps):
         module(tokens[:, :-1], tokens[:, 1:]).backward()
         optimizer.step()
-    return [whole(name, parameter, optimizer, owner=True) for name, parameter in module.named_parameters()]
+    return [unsplit_shard(name, parameter, optimizer, owner=True) for name, parameter in module.named_parameters()]
 
 
 @pytest.fixture
