@@ -9,14 +9,17 @@ from .stack_positions import stand_of
 from .verdict import Verdict, shortened
 from .world import ranks_seen, world_of
 
+LEAST_WAITING = 2  # ranks that show who is waited for, unless there are no others
 MOST_BY_SILENCE = 1  # of two ranks that say nothing either may be the innocent one
 _WAITS = {"collective", "others", "device"}
 
 
-def named(verdict: Verdict, *, facts: list[Fact], position: HangPosition | None, cause: Cause | None) -> Verdict:
+def named(
+    verdict: Verdict, *, facts: list[Fact], position: HangPosition | None, cause: Cause | None, members: set[int]
+) -> Verdict:
     """Return a verdict as it is where it may name its ranks, else the same kind with nobody named, as unknown.
 
-    A rank may be named only where both hold:
+    `members` are the ranks that groups of flight records have. A rank may be named only where both hold:
 
     - Evidence is of that rank itself: its own fault before the others' time-outs, its own stack or call that differs
       from the others', its own count behind theirs, or a report that names it. Silence is none of these; it counts only
@@ -26,10 +29,10 @@ def named(verdict: Verdict, *, facts: list[Fact], position: HangPosition | None,
     """
     if not verdict.blamed:
         return verdict
-    if cause is not None and set(verdict.blamed) <= set(cause.ranks):
-        doubt = ""
+    if cause is not None and set(verdict.blamed) <= set(cause.ranks) and verdict.rule == "first-fault":
+        doubt = _doubt_of_code(cause, facts)
     elif position is not None and position.silent and set(verdict.blamed) <= set(position.blamed):
-        doubt = _doubt_of_silence(verdict.blamed, position, facts)
+        doubt = _doubt_of_silence(verdict.blamed, position, facts, members)
     elif verdict.rule == "host-call" and (position is None or not position.blamed):
         doubt = _doubt_of_unseen(verdict.blamed, facts)
     else:
@@ -42,15 +45,30 @@ def named(verdict: Verdict, *, facts: list[Fact], position: HangPosition | None,
     return replace(verdict, rank=None, ranks=(), unknown=True, because=because, missing=missing)
 
 
-def _doubt_of_silence(blamed: tuple[int, ...], position: HangPosition, facts: list[Fact]) -> str:
+def _doubt_of_code(cause: Cause, facts: list[Fact]) -> str:
+    """Return why the code with which a rank gave up says nothing, "" where its fault says what it was.
+
+    A launcher sees first whoever gives up first, which is as well a rank that was left waiting; it then ends the others.
+    """
+    if cause.kind != "exception" or not all(line == cause.first.where for line in cause.lines):
+        return ""
+    others = ranks_seen(facts) - set(cause.ranks)
+    return "a code alone does not say whether this rank waited" if cause.first.is_summary and others else ""
+
+
+def _doubt_of_silence(blamed: tuple[int, ...], position: HangPosition, facts: list[Fact], recorded: set[int]) -> str:
     """Return why ranks that say nothing may be innocent, "" where one of them alone is not accounted for."""
     if len(blamed) > MOST_BY_SILENCE:
         return f"ranks {shortened(blamed)} say nothing, and one of them may wait like the others"
     waits = {fact.rank for fact in of(facts, StackTrace) if stand_of(fact).kind in _WAITS}
     if came := set(blamed) & ({rank for report in of(facts, DesyncReport) for rank in came_to(report)} | waits):
         return f"rank {shortened(tuple(came))} says nothing itself, and another line shows it waiting"
-    if not position.waiting:
-        return "nothing shows the other ranks waiting for it"
+    seen = ranks_seen(facts) | recorded
+    alone = set(range(world_of(facts) or max(seen | set(blamed)) + 1)) - set(blamed)
+    if len(position.waiting) < LEAST_WAITING and not alone <= set(position.waiting):
+        return "too few of the others are seen to wait for it"
+    if position.operation in {"send", "recv"} and len(position.waiting) > 1:
+        return f"every rank that is heard stands in {position.operation}, and so may this one"
     return ""
 
 

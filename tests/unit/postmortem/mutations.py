@@ -20,7 +20,9 @@ Files = dict[str, bytes]
 WIDTH = 120
 _BAR = "Epoch 3:  41%|████▏     | 410/1000 [10:00<14:22,  1.46s/it]"
 _RANKED = re.compile(r"(?P<before>\[rank|\b[Rr]ank[ _]?|\brank_|\brank=|\brank: |\brank\s+: )(?P<rank>\d+)\b")
-_OF_A_TOOL = re.compile(r"^(?:Name:\s|GPU 0{4})|gpu_kern_sum|Time \(%\)", re.MULTILINE)  # whole pages, no lines of a log
+_OF_A_TOOL = re.compile(
+    r"^(?:Name:\s|GPU 0{4})|gpu_kern_sum|Time \(%\)", re.MULTILINE
+)  # whole pages, no lines of a log
 _OTHERWISE = re.compile(r"pid|\branks\b|GPU|local")  # ranks that are counted in other words
 EARLIER = [
     "[rank{rank}]: Traceback (most recent call last):",
@@ -224,7 +226,7 @@ def _moved_record(data: bytes, order: Mapping[int, int]) -> bytes:
     if data[:1] == b"{":
         told = json.loads(data)
         return json.dumps(told | ({"rank": order[told["rank"]]} if "rank" in told else {})).encode()
-    told = pickle.loads(data)  # noqa: S301  # our own record
+    told = pickle.loads(data)  # our own record
     if "rank" in told:
         told["rank"] = order[told["rank"]]
     return pickle.dumps(told)
