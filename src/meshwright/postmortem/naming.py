@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from .causes import Cause
-from .facts import DesyncReport, Fact, StackTrace, of
+from .facts import DesyncReport, Fact, StackTrace, Timeout, of
 from .position import HangPosition
 from .stack_positions import stand_of
 from .verdict import Verdict, shortened
@@ -11,6 +11,7 @@ from .world import ranks_seen, world_of
 
 LEAST_WAITING = 2  # ranks that show who is waited for, unless there are no others
 MOST_BY_SILENCE = 1  # of two ranks that say nothing either may be the innocent one
+_BY_SILENCE_ALONE = "missing-rank"
 _WAITS = {"collective", "others", "device"}
 
 
@@ -19,7 +20,8 @@ def named(
 ) -> Verdict:
     """Return a verdict as it is where it may name its ranks, else the same kind with nobody named, as unknown.
 
-    `members` are the ranks that groups of flight records have. A rank may be named only where both hold:
+    `members` are the ranks of the groups of flight records of which all are known. A rank may be named only where
+    both hold:
 
     - Evidence is of that rank itself: its own fault before the others' time-outs, its own stack or call that differs
       from the others', its own count behind theirs, or a report that names it. Silence is none of these; it counts only
@@ -32,7 +34,7 @@ def named(
     if cause is not None and set(verdict.blamed) <= set(cause.ranks) and verdict.rule == "first-fault":
         doubt = _doubt_of_code(cause, facts)
     elif position is not None and position.silent and set(verdict.blamed) <= set(position.blamed):
-        doubt = _doubt_of_silence(verdict.blamed, position, facts, members)
+        doubt = _doubt_of_silence(verdict, position, facts, members)
     elif verdict.rule == "host-call" and (position is None or not position.blamed):
         doubt = _doubt_of_unseen(verdict.blamed, facts)
     else:
@@ -48,7 +50,7 @@ def named(
 def _doubt_of_code(cause: Cause, facts: list[Fact]) -> str:
     """Return why the code with which a rank gave up says nothing, "" where its fault says what it was.
 
-    A launcher sees first whoever gives up first, which is as well a rank that was left waiting; it then ends the others.
+    A launcher sees first whoever gives up first, which may be a rank that was left waiting; it then ends the others.
     """
     if cause.kind != "exception" or not all(line == cause.first.where for line in cause.lines):
         return ""
@@ -56,20 +58,29 @@ def _doubt_of_code(cause: Cause, facts: list[Fact]) -> str:
     return "a code alone does not say whether this rank waited" if cause.first.is_summary and others else ""
 
 
-def _doubt_of_silence(blamed: tuple[int, ...], position: HangPosition, facts: list[Fact], recorded: set[int]) -> str:
+def _doubt_of_silence(verdict: Verdict, position: HangPosition, facts: list[Fact], members: set[int]) -> str:
     """Return why ranks that say nothing may be innocent, "" where one of them alone is not accounted for."""
+    blamed = verdict.blamed
     if len(blamed) > MOST_BY_SILENCE:
         return f"ranks {shortened(blamed)} say nothing, and one of them may wait like the others"
     waits = {fact.rank for fact in of(facts, StackTrace) if stand_of(fact).kind in _WAITS}
     if came := set(blamed) & ({rank for report in of(facts, DesyncReport) for rank in came_to(report)} | waits):
         return f"rank {shortened(tuple(came))} says nothing itself, and another line shows it waiting"
-    seen = ranks_seen(facts) | recorded
-    alone = set(range(world_of(facts) or max(seen | set(blamed)) + 1)) - set(blamed)
-    if len(position.waiting) < LEAST_WAITING and not alone <= set(position.waiting):
+    world = world_of(facts)
+    others = (set(range(world)) if world else members) - set(blamed)
+    if len(position.waiting) < LEAST_WAITING and not (others and others <= set(position.waiting)):
         return "too few of the others are seen to wait for it"
+    if verdict.rule == _BY_SILENCE_ALONE and world is None and _are_places(facts):
+        return "these numbers count inside a group, and nothing says that it is the group of all ranks"
     if position.operation in {"send", "recv"} and len(position.waiting) > 1:
         return f"every rank that is heard stands in {position.operation}, and so may this one"
     return ""
+
+
+def _are_places(facts: list[Fact]) -> bool:
+    """Whether all time-outs say only a place inside a group, and not which group."""
+    timeouts = of(facts, Timeout)
+    return bool(timeouts) and all(fact.counted_in_group and fact.group is None for fact in timeouts)
 
 
 def came_to(report: DesyncReport) -> set[int]:

@@ -53,7 +53,7 @@ def decide(case: Case) -> Verdict:
         if found := rule.apply(case):
             missing = tuple(dict.fromkeys((*found.missing, *case.unread)))
             found = msgspec.structs.replace(found, rule=rule.name, missing=missing, read=case.files)
-            members = {rank for group in case.groups for rank in group.members}
+            members = {rank for group in case.groups if group.whole for rank in group.members}
             return named(found, facts=case.facts, position=case.position, cause=case.cause, members=members)
     raise AssertionError("the last rule always applies")
 

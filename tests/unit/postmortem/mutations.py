@@ -1,13 +1,12 @@
 """Mutations of the artefacts of a hang of which the right answer is known: what may change, and what never may.
 
-A mutation gives the files of a case again, changed, with the ranks that may still be blamed and whether the answer must
-stay as it was. Lines are taken for a rank's by the reader of logs itself, which the tests of `speakers` hold to account.
+A mutation gives the files of a case again, changed, with the ranks that may still be blamed, and says whether the
+answer must stay. The reader of logs itself says whose a line is, which the tests of `speakers` hold to account.
 """
 
 import json
 import pickle
 import re
-import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import PurePath
 
@@ -20,9 +19,7 @@ Files = dict[str, bytes]
 WIDTH = 120
 _BAR = "Epoch 3:  41%|████▏     | 410/1000 [10:00<14:22,  1.46s/it]"
 _RANKED = re.compile(r"(?P<before>\[rank|\b[Rr]ank[ _]?|\brank_|\brank=|\brank: |\brank\s+: )(?P<rank>\d+)\b")
-_OF_A_TOOL = re.compile(
-    r"^(?:Name:\s|GPU 0{4})|gpu_kern_sum|Time \(%\)", re.MULTILINE
-)  # whole pages, no lines of a log
+_OF_A_TOOL = re.compile(r"^(?:Name:\s|GPU 0{4})|gpu_kern_sum|Time \(%\)", re.MULTILINE)  # pages, no logs
 _OTHERWISE = re.compile(r"pid|\branks\b|GPU|local")  # ranks that are counted in other words
 EARLIER = [
     "[rank{rank}]: Traceback (most recent call last):",
@@ -230,8 +227,3 @@ def _moved_record(data: bytes, order: Mapping[int, int]) -> bytes:
     if "rank" in told:
         told["rank"] = order[told["rank"]]
     return pickle.dumps(told)
-
-
-def dedented(text: str) -> str:
-    """Return a text of a test without its indent."""
-    return textwrap.dedent(text).lstrip("\n")
