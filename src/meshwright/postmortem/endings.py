@@ -33,6 +33,7 @@ _CUDA_FAULT = re.compile(
     r"|(?:UR|PI|ZE)_(?:RESULT_)?ERROR_DEVICE_LOST)",
     re.IGNORECASE,
 )
+_OF_PEER = re.compile(r"Invalid access of peer GPU memory")  # the GPU at the other end of a link is the faulty one
 _CUDA_ERROR = re.compile(r"(?P<what>(?:CUDA|HIP) error: (?!out of memory)[\w -]+)")
 WENT_ON = re.compile(r"\b(?:step|epoch|iter(?:ation)?|loss)\b\D{0,12}\d", re.IGNORECASE)
 _ERROR = re.compile(
@@ -226,7 +227,8 @@ def _failure(message: LogMessage, frames: str | None) -> Iterator[Failure]:
         yield Failure(kind="data", what="the data loader timed out", rank=rank, where=where)
     elif fault and re.search(r"CUDA|GPU|cuda|ECC|DEVICE_LOST", text):
         rank = rank_ended(text) if rank is None else rank
-        yield Failure(kind="device", what=fault.group("what"), rank=rank, where=where.by(rank))
+        follows = _OF_PEER.search(text) is not None
+        yield Failure(kind="device", what=fault.group("what"), rank=rank, where=where.by(rank), follows=follows)
     elif ours:
         died = bool(re.search(r"died|ended|left|exit|killed|gone", ours.group("deed")))
         what = f"rank {ours.group('rank')} {ours.group('deed')}, in {ours.group('call')}"

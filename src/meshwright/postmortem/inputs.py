@@ -35,15 +35,18 @@ from .facts import (
     Failure,
     LaunchCounts,
     NotifyWait,
+    PeerLost,
     RankIdentity,
     Siblings,
     SizesDiffer,
     SlowRank,
     Spoke,
     StackTrace,
+    Stalled,
     StoreWait,
     Timeout,
     Torchrun,
+    TrainingEnded,
     Where,
     of,
 )
@@ -59,6 +62,7 @@ from .verdict import Verdict
 from .waits import in_records, judged
 from .world import of_real_ranks, ranks_seen, world_of
 
+_LIFE = (Stalled, PeerLost, TrainingEnded, Spoke)  # of an attempt that came so far: what an earlier one met is over
 _TROUBLE = (Timeout, Failure, StoreWait, NotifyWait, LaunchCounts, SizesDiffer, Absentees, DesyncReport)
 MOST_DIGITS = 300  # of a number in a log: thousands would be searched for ever, and a float holds 308
 _ENDLESS = re.compile(rf"\d{{{MOST_DIGITS + 1},}}")
@@ -192,6 +196,7 @@ def _spoken(found: Sequence[LogMessage]) -> list[Fact]:
 def _of_last_attempt(facts: list[Fact]) -> list[Fact]:
     """Return the facts of the last attempt that shows trouble, and facts that belong to no attempt."""
     tried = {fact.where.attempt for fact in facts if isinstance(fact, _TROUBLE)} - {None}
+    tried |= {fact.where.attempt for fact in facts if isinstance(fact, _LIFE)} - {None, 0}
     ends = {fact.where.attempt for fact in of(facts, Exit) if fact.first} - {None}
     last = max(tried or ends, default=None)  # type: ignore[type-var]  # None was taken out
     restarted = {fact.where.file for fact in facts if fact.where.attempt not in {None, 0}}

@@ -20,6 +20,7 @@ _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _STAMP = r"\d{4}-\d\d-\d\d[T_ ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"
 _CONTAINER = re.compile(rf"^(?P<stamp>{_STAMP}) (?:stdout|stderr) [FP] ")  # containerd's log files
 _STAMPED = re.compile(rf"^\[?(?P<stamp>{_STAMP})\]?(?:\s+(?=[\[(]|\S+:\d+:\d+ \[)|\t)")
+_CLOCK = re.compile(rf"^\[?{_STAMP}\]?[ \t]+(?= *\d{{1,6}}:(?: |$))")  # before a task's label
 _JOURNAL = re.compile(  # journalctl of a unit that runs a launcher; what others say there is known by their name
     r"^(?P<stamp>[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d) (?P<host>\w[\w.-]*)"
     r" (?!kernel|slurm|kubelet|systemd|containerd)[\w./@-]+\[\d+\]: ?"
@@ -108,6 +109,12 @@ _OPENED = re.compile(
 _CUT = re.compile(r"(?:(?:(?:caught )?collective )?operation )?(?:timeout: )?Work\w*CCL\(")  # off its watchdog
 MOST_CHARACTERS = 16_384  # of a line that are read; what is longer is data, not a message
 _NO_HOST = {"dmesg", "kern", "kernel", "syslog", "journal", "log", "node", "host"}
+LEAST_WIDTH, MOST_WIDTH = 72, 260  # of a terminal that wraps lines
+_STARTS = re.compile(  # how messages of logs and frames of tracebacks begin, and rows of tables
+    rf"\s*(?:[\[(]|[|+=]|{_STAMP}|[A-Z][a-z]{{2}} [ \d]\d \d\d:|[EWIF]\d{{4}} |\d+: |Traceback |File \"|\S+:\d+:\d+ \[)"
+)
+_ROLED = re.compile(r"\[[a-z]+(?P<task>\d+)\]:")
+_PLACED = re.compile(r"^\S* ?\[[EWIF][^\]]*ProcessGroup[^\]]*\] ?\[Rank (?P<place>\d+)\] Watchdog")
 _MOST_PIECES = 4  # that one message was wrapped into
 MOST_WRAPPED = 4096  # characters of a message that lost spaces where it was wrapped
 _NEAR = 64  # lines among which the pieces of one source are looked for, between those of others
@@ -151,7 +158,7 @@ def hint_of(path: PurePath) -> FileHint:
 
 def anonymous_messages(text: str, *, file: str, order: int, hint: FileHint, first: int) -> Iterator[LogMessage]:
     """Yield the messages of a log in the order of the file, each with what its own prefixes say of who speaks."""
-    rows = _unnumbered(_unquoted(list(_rows(text, first))))
+    rows = _without_common_label(_unwrapped(_unnumbered(_unquoted(list(_rows(text, first))))))
     tasks = _tasks_of(rows)
     named = [] if tasks else [_POD_NAME.match(row) for _, row in rows]
     hosts: dict[int, str] = {}
@@ -213,6 +220,45 @@ def _unquoted(rows: list[tuple[int, str]]) -> list[tuple[int, str]]:
     return [(number, row[indent:]) for number, row in rows] if indent else rows
 
 
+def _unwrapped(rows: list[tuple[int, str]]) -> list[tuple[int, str]]:
+    """Return the rows of a log that a terminal wrapped at one width in mid-word, joined again.
+
+    Where what follows a row of the full width begins a message as often as not, lines were cut off there, not wrapped.
+    """
+    width = max((len(row) for _, row in rows), default=0)
+    full = [index for index, (_, row) in enumerate(rows[:-1]) if len(row) == width]
+    if not LEAST_WIDTH <= width <= MOST_WIDTH or len(full) < _FEW_LINES:
+        return rows
+    begun = sum(_STARTS.match(rows[index + 1][1]) is not None for index in full)
+    if 5 * begun > len(full):
+        return rows
+    found: list[tuple[int, str]] = []
+    goes_on = False
+    for number, row in rows:
+        if goes_on and not _STARTS.match(row) and len(found[-1][1]) < MOST_CHARACTERS:
+            found[-1] = found[-1][0], found[-1][1] + row
+        else:
+            found.append((number, row))
+        goes_on = len(row) == width
+    return found
+
+
+def _without_common_label(rows: list[tuple[int, str]]) -> list[tuple[int, str]]:
+    """Return the rows without the one task's label that all bear, where several ranks speak behind it: a host's agent.
+
+    They show it by tasks of their own, or by places of one group that differ.
+    """
+    labels = [_SRUN.match(row) for _, row in rows]
+    if not rows or not all(labels) or len({label["task"] for label in labels if label}) != 1:
+        return rows
+    inner = [(number, row[label.end() :]) for (number, row), label in zip(rows, labels, strict=True) if label]
+    inner = [(number, row) for number, row in inner if row.strip()]
+    tasks = [label["task"] for _, row in inner if (label := _SRUN.match(row) or _ROLED.match(row))]
+    places = {place["place"] for _, row in inner if (place := _PLACED.search(row[:200]))}
+    several = (len(set(tasks)) > 1 and 2 * len(tasks) > len(inner)) or len(places) > 1
+    return inner if several else rows
+
+
 def _tasks_of(rows: Sequence[tuple[int, str]]) -> re.Pattern[str] | None:
     """Return the labels of tasks that the rows bear: srun's, or boxed ranks from 0 on, each more than once."""
     inner = [row for _, whole in rows if not (row := _inner(whole)).startswith(_OF_SLURM)]
@@ -237,7 +283,7 @@ def _unnumbered(rows: list[tuple[int, str]]) -> list[tuple[int, str]]:
 
 def _inner(row: str) -> str:
     """Return a row without what is put around srun's labels."""
-    for pattern in (_JOURNAL, _CONTAINER, _POD, _KUBECTL):
+    for pattern in (_JOURNAL, _CONTAINER, _POD, _KUBECTL, _RAY, _CLOCK):
         if found := pattern.match(row):
             row = row[found.end() :]
     return row

@@ -20,6 +20,7 @@ from .facts import (
     Where,
     of,
 )
+from .naming import named
 from .position import HangPosition
 from .stack_positions import by_kernels, by_stacks, stand_of
 from .stragglers import by_stragglers
@@ -51,7 +52,9 @@ def decide(case: Case) -> Verdict:
     for rule in RULES:
         if found := rule.apply(case):
             missing = tuple(dict.fromkeys((*found.missing, *case.unread)))
-            return msgspec.structs.replace(found, rule=rule.name, missing=missing, read=case.files)
+            found = msgspec.structs.replace(found, rule=rule.name, missing=missing, read=case.files)
+            members = {rank for group in case.groups if group.whole for rank in group.members}
+            return named(found, facts=case.facts, position=case.position, cause=case.cause, members=members)
     raise AssertionError("the last rule always applies")
 
 

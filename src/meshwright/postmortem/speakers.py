@@ -28,12 +28,7 @@ def messages(text: str, *, file: str, order: int, hint: FileHint, first: int = 1
         of_file = None
     elif (hint.rank is not None or hint.is_local) and prefixed:  # the folders of torchrun count on each host from 0
         of_file = prefixed.pop() if len(prefixed) == 1 else None
-    of_process = {
-        (message.host, message.pid): message.rank
-        for message in found
-        if message.pid is not None and message.rank is not None
-    }
-    of_process |= _ranks_of_ray(found)
+    of_process = _ranks_of_processes(found) | _ranks_of_ray(found)
     labels = _Labels(found, is_local=hint.is_local)
     return [_attributed(message, of_file, of_process, labels) for message in found]
 
@@ -92,6 +87,15 @@ def _places(found: Sequence[LogMessage]) -> set[str]:
     """Return the places that c10d's lines name, inside a group, where no prefix says who speaks."""
     rows = (message.text[:160] for message in found if message.rank is None and ".cpp:" in message.text[:80])
     return {place[1] for row in rows if (place := _PLACE.search(row))}
+
+
+def _ranks_of_processes(found: Sequence[LogMessage]) -> dict[tuple[str, int], int]:
+    """Return the rank of each process that speaks for one; a launcher passes on the lines of several."""
+    ranks: dict[tuple[str, int], set[int]] = {}
+    for message in found:
+        if message.pid is not None and message.rank is not None:
+            ranks.setdefault((message.host, message.pid), set()).add(message.rank)
+    return {process: min(spoken) for process, spoken in ranks.items() if len(spoken) == 1}
 
 
 def _ranks_of_ray(found: Sequence[LogMessage]) -> dict[tuple[str, int], int]:

@@ -1,0 +1,95 @@
+"""The one gate that every verdict passes before it names a rank: what is known of that rank, and of all the others."""
+
+from msgspec.structs import replace
+
+from .causes import Cause
+from .facts import DesyncReport, Fact, StackTrace, Timeout, of
+from .position import HangPosition
+from .stack_positions import stand_of
+from .verdict import Verdict, shortened
+from .world import ranks_seen, world_of
+
+LEAST_WAITING = 2  # ranks that show who is waited for, unless there are no others
+MOST_BY_SILENCE = 1  # of two ranks that say nothing either may be the innocent one
+_BY_SILENCE_ALONE = "missing-rank"
+_WAITS = {"collective", "others", "device"}
+
+
+def named(
+    verdict: Verdict, *, facts: list[Fact], position: HangPosition | None, cause: Cause | None, members: set[int]
+) -> Verdict:
+    """Return a verdict as it is where it may name its ranks, else the same kind with nobody named, as unknown.
+
+    `members` are the ranks of the groups of flight records of which all are known. A rank may be named only where
+    both hold:
+
+    - Evidence is of that rank itself: its own fault before the others' time-outs, its own stack or call that differs
+      from the others', its own count behind theirs, or a report that names it. Silence is none of these; it counts only
+      for one rank, and only where nothing shows that this one came.
+    - The others are accounted for: each is seen in the call that waits for it. A report that names who is missing
+      (a monitored barrier, a desync report) says this itself, and so does a fault that ends a process.
+    """
+    if not verdict.blamed:
+        return verdict
+    if cause is not None and set(verdict.blamed) <= set(cause.ranks) and verdict.rule == "first-fault":
+        doubt = _doubt_of_code(cause, facts)
+    elif position is not None and position.silent and set(verdict.blamed) <= set(position.blamed):
+        doubt = _doubt_of_silence(verdict, position, facts, members)
+    elif verdict.rule == "host-call" and (position is None or not position.blamed):
+        doubt = _doubt_of_unseen(verdict.blamed, facts)
+    else:
+        doubt = ""
+    if not doubt:
+        return verdict
+    lacks = tuple(f"the log or flight record of rank {rank}" for rank in verdict.blamed)
+    missing = tuple(dict.fromkeys((*verdict.missing, *lacks)))
+    because = f"{verdict.because}; {doubt}, so that nobody can be named"
+    return replace(verdict, rank=None, ranks=(), unknown=True, because=because, missing=missing)
+
+
+def _doubt_of_code(cause: Cause, facts: list[Fact]) -> str:
+    """Return why the code with which a rank gave up says nothing, "" where its fault says what it was.
+
+    A launcher sees first whoever gives up first, which may be a rank that was left waiting; it then ends the others.
+    """
+    if cause.kind != "exception" or not all(line == cause.first.where for line in cause.lines):
+        return ""
+    others = ranks_seen(facts) - set(cause.ranks)
+    return "a code alone does not say whether this rank waited" if cause.first.is_summary and others else ""
+
+
+def _doubt_of_silence(verdict: Verdict, position: HangPosition, facts: list[Fact], members: set[int]) -> str:
+    """Return why ranks that say nothing may be innocent, "" where one of them alone is not accounted for."""
+    blamed = verdict.blamed
+    if len(blamed) > MOST_BY_SILENCE:
+        return f"ranks {shortened(blamed)} say nothing, and one of them may wait like the others"
+    waits = {fact.rank for fact in of(facts, StackTrace) if stand_of(fact).kind in _WAITS}
+    if came := set(blamed) & ({rank for report in of(facts, DesyncReport) for rank in came_to(report)} | waits):
+        return f"rank {shortened(tuple(came))} says nothing itself, and another line shows it waiting"
+    world = world_of(facts)
+    others = (set(range(world)) if world else members) - set(blamed)
+    if len(position.waiting) < LEAST_WAITING and not (others and others <= set(position.waiting)):
+        return "too few of the others are seen to wait for it"
+    if verdict.rule == _BY_SILENCE_ALONE and world is None and _are_places(facts):
+        return "these numbers count inside a group, and nothing says that it is the group of all ranks"
+    if position.operation in {"send", "recv"} and len(position.waiting) > 1:
+        return f"every rank that is heard stands in {position.operation}, and so may this one"
+    return ""
+
+
+def _are_places(facts: list[Fact]) -> bool:
+    """Whether all time-outs say only a place inside a group, and not which group."""
+    timeouts = of(facts, Timeout)
+    return bool(timeouts) and all(fact.counted_in_group and fact.group is None for fact in timeouts)
+
+
+def came_to(report: DesyncReport) -> set[int]:
+    """Return the ranks that a desync report shows in a call: they joined one and did not finish it."""
+    return {rank for _, ranks in report.unfinished for rank in ranks}
+
+
+def _doubt_of_unseen(blamed: tuple[int, ...], facts: list[Fact]) -> str:
+    """Return that some ranks of the job are not in the files at all, "" where each is."""
+    seen = ranks_seen(facts)
+    unseen = set(range(world_of(facts) or max(seen) + 1)) - seen - set(blamed)
+    return f"of ranks {shortened(tuple(unseen))} there is no line here" if unseen else ""
