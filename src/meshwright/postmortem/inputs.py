@@ -62,7 +62,7 @@ from .verdict import Verdict
 from .waits import in_records, judged
 from .world import of_real_ranks, ranks_seen, world_of
 
-_LIFE = (Stalled, PeerLost, TrainingEnded, Spoke)  # of an attempt that came so far: what an earlier one met is over
+_LIFE = (Stalled, PeerLost, TrainingEnded)  # of an attempt that came so far: what an earlier one met is over
 _TROUBLE = (Timeout, Failure, StoreWait, NotifyWait, LaunchCounts, SizesDiffer, Absentees, DesyncReport)
 MOST_DIGITS = 300  # of a number in a log: thousands would be searched for ever, and a float holds 308
 _ENDLESS = re.compile(rf"\d{{{MOST_DIGITS + 1},}}")

@@ -68,7 +68,11 @@ def _doubt_of_silence(verdict: Verdict, position: HangPosition, facts: list[Fact
         return f"rank {shortened(tuple(came))} says nothing itself, and another line shows it waiting"
     world = world_of(facts)
     others = (set(range(world)) if world else members) - set(blamed)
-    if len(position.waiting) < LEAST_WAITING and not (others and others <= set(position.waiting)):
+    if (
+        position.kind != "killed"
+        and len(position.waiting) < LEAST_WAITING
+        and not (others and others <= set(position.waiting))
+    ):
         return "too few of the others are seen to wait for it"
     if verdict.rule == _BY_SILENCE_ALONE and world is None and _are_places(facts):
         return "these numbers count inside a group, and nothing says that it is the group of all ranks"
