@@ -103,7 +103,7 @@ def _price_all(setting: Setting, space: Space) -> Priced:
 
 @dataclass(frozen=True, slots=True)
 class SortedByFit:
-    """Layouts that fit or may fit, with their verdicts and memory; where none fits, those that may are said to fit."""
+    """Layouts that fit or may fit, with their verdicts and memory; where none fits, what may fit is said to fit."""
 
     grid: Grid
     verdicts: npt.NDArray[np.int64]

@@ -2,6 +2,7 @@
 
 - nouns: `document` (sections of tables, figures, drawings, lines); `pages`: one file for each kind of page
 - what pages show: `sections`, `figures`, `lanes`, `grid`, `links`, `paths`, `ranks`, `waits`, `run_header`, `curve`,
-  `compare`, `blame`; `layout_words`, `colours`, `sampling`
-- out: `page` (HTML and JSON), `terminal`, `narrow_tables`; `planning`, `job` and `calibration` print for `plan`
+  `compare`, `blame`, `late_ranks`; `layout_words`, `colours`, `sampling`
+- out: `page` (HTML and JSON), `consoles`, `terminal`, `narrow_tables`; `planning`, `job` and `calibration` print
+  for `plan`
 """

@@ -29,8 +29,8 @@ def late_ranks(
 ) -> str:
     """Return which rank the others waited for: as the run itself said, else as its spans show; "" if none.
 
-    `parts` are the seconds of the median step of each rank, `steps` the steps of `measured` among those that they are
-    of (None: not known). Of several ranks that a run named each is said with the last word on it.
+    `parts` are the seconds of the median step of each rank, of `steps` of the run, some of which are in `measured`
+    (None: not known). Of several ranks that a run named each is said with the last word on it.
     """
     told = {event.culprit: event.message for event in events if event.kind == "slow_rank"}
     if told:

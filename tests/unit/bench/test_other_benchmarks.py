@@ -1,6 +1,7 @@
 """Tables of benchmarks above torch.distributed and of RCCL, and runs of nccl-tests with something wrong around them."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -204,3 +205,11 @@ def test_elements_of_gloo_are_as_wide_as_its_bandwidth_says():
     (table,) = parse_tables(text, "t")
 
     assert (table.ranks, table.rows[0].bytes) == (2, 20_000_000)
+
+
+@pytest.mark.parametrize("word", ["0x10", "fast", "1e999", "inf"])
+def test_a_bandwidth_of_param_that_is_no_number_is_named(word):
+    table = (Path(__file__).parent / "tables" / "param.txt").read_text()
+
+    with pytest.raises(InputError, match=f"^t:3: {word}: expected a bandwidth in GB/s"):
+        parse_tables(table.replace("323.974", word), "t")

@@ -13,6 +13,7 @@ from .nccl_text import table_row
 from .tables import ReadTable
 
 _PARAM = re.compile(r"\bCOMMS-RES(?:-(?P<what>[a-z_]+))?(?:-(?P<type>[a-z]\w*))?\s+(?P<rest>\S.*)$")
+_RATE = re.compile(r"\d+\.?\d*(e[+-]?\d{1,2})?|N/A|-", re.I)
 _PARAM_COLUMNS = re.compile(r"(?:total-)?size \(B\)\s+nElementsPerRank\s.*\bBusBW\(GB/s\)")
 _PARAM_CALLS = {
     "all_gather_base": "all_gather",
@@ -64,6 +65,9 @@ def _param_row(values: Mapping[str, str], at: str, number: int) -> Parsed:
 def _parsed(size: int, time_s: float, algbw: str | None, busbw: str | None, at: str, number: int) -> Parsed:
     if not 0 < time_s < 1e6:
         raise InputError(f"{at}: expected a time above 0")
+    for rate in (algbw, busbw):
+        if rate is not None and _RATE.fullmatch(rate) is None:
+            raise InputError(f"{at}: {rate}: expected a bandwidth in GB/s")
     return Parsed(
         line=number, lead="", bytes=size, count=0, type="float", redop="sum", root=None, time_s=time_s, algbw=algbw,
         busbw=busbw, wrong=None, in_place_checked=None,

@@ -64,7 +64,7 @@ class Weights(NamedTuple):
 
 
 class Activations(NamedTuple):
-    """What a rank keeps for backward, by what is known of its engine: as it is freed, or at its peak."""
+    """Bytes that a rank keeps for backward, by what is known of its engine: as it is freed, or at its peak."""
 
     freed: KeptActivations | None
     peak: Moment | None  # in the last layer, but for gathered weights
