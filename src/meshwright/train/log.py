@@ -17,6 +17,7 @@ from ..units import format_bytes, format_time
 from .run_folder import RunFolder
 
 PLAIN_LINE_EVERY = 50  # steps, where the output is not a terminal
+MOST_KEPT_BYTES = 2**24  # of rows that a full disk refuses: some 50,000 steps
 
 
 def progress(row: Mapping[str, Any], left_s: float) -> str:
@@ -48,7 +49,7 @@ class RunLog:
     def __init__(self, folder: RunFolder, first_step: int, steps: int) -> None:
         self._steps, self._first = steps, first_step
         self._began_s = time.monotonic()
-        self._file = folder.metrics.open("a", buffering=1)
+        self._rows = _Lines(folder.metrics)
         self._events = _Events(folder.tensorboard)
         console = Console(file=sys.stderr)
         self._progress: Progress | None = None
@@ -64,8 +65,8 @@ class RunLog:
             self._task = self._progress.add_task("", total=steps, completed=first_step)
 
     def step(self, row: dict[str, Any]) -> None:
-        """Write the figures of a step that is done."""
-        self._file.write(json.dumps(row) + "\n")
+        """Write the figures of a step that is done; OSError if the disk refuses, which loses no row."""
+        self._rows.write(json.dumps(row) + "\n")
         step = row["step"]
         self._events.write(
             step, {name: value for name, value in row.items() if name != "step" and isinstance(value, int | float)}
@@ -97,6 +98,28 @@ class RunLog:
             self._progress.stop()
         try:
             self._events.close()
+        finally:
+            self._rows.close()
+
+
+class _Lines:
+    """Lines at the end of a file; what a full disk refuses is kept in memory and written when there is room again."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("ab", buffering=0)
+        self._kept = b""
+
+    def write(self, line: str) -> None:
+        """Write what was kept, then a line; OSError if the disk refuses."""
+        if len(self._kept) < MOST_KEPT_BYTES:
+            self._kept += line.encode()
+        while self._kept:
+            self._kept = self._kept[self._file.write(self._kept) :]
+
+    def close(self) -> None:
+        """Write what was kept and close the file; OSError if the disk still refuses."""
+        try:
+            self.write("")
         finally:
             self._file.close()
 

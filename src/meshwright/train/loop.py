@@ -70,7 +70,7 @@ class Trainer:
         )
         self.engine = self._built()
         self._log: RunLog | None = None
-        self._rows_lost = False
+        self._rows_refused = False
         self._past = read_events(folder.events) if rank == 0 else []  # of earlier starts
         self.current_step = self.first_step = self._resume()
         again = Again(self._rerun, self.monitor.host_of)
@@ -302,9 +302,9 @@ class Trainer:
             if self.config.train.on_storage_error == "end":
                 raise
             self.monitor.disk_refuses()
-            if not self._rows_lost:
+            if not self._rows_refused:
                 self._warn(f"{self.folder.metrics}: {error.strerror or error}; training goes on")
-            self._rows_lost = True
+            self._rows_refused = True
 
     def _warn(self, text: str) -> None:
         self.events.record(Event(kind="storage", message=text))

@@ -1,8 +1,12 @@
 """The logs of a run in progress: a line of JSON a step, events of TensorBoard, plain lines without a terminal."""
 
+import contextlib
 import json
+import resource
+import signal
 import struct
 
+import pytest
 from tensorboardX.crc32c import crc32c
 from tensorboardX.proto.event_pb2 import Event
 
@@ -83,3 +87,39 @@ def test_what_a_row_does_not_have_is_left_out():
 def test_hours_are_told_in_hours():
     assert progress({"loss": 1.0}, 7261).endswith("2 h 1 min left")
     assert progress({"loss": 1.0}, 59.2).endswith("1 min 0 s left")
+
+
+def test_rows_that_a_full_disk_refuses_are_written_once_there_is_room(tmp_path, no_room_beyond):
+    rows = [
+        {"step": step, "loss": 1.0, "parts": "x" * 500} for step in range(60)
+    ]  # more than a buffer of Python's holds
+    folder = RunFolder(tmp_path)
+    log = RunLog(folder, 0, len(rows))
+    log.step(rows[0])
+
+    with no_room_beyond(folder.metrics.stat().st_size + 20):  # in the middle of a row
+        for row in rows[1:-1]:
+            with pytest.raises(OSError, match="too large"):
+                log.step(row)
+    log.step(rows[-1])
+    log.close()
+
+    assert folder.metrics.read_text().splitlines() == [json.dumps(row) for row in rows]
+
+
+@pytest.fixture
+def no_room_beyond():
+    """Return a context in which no file of this process grows beyond a size, as on a disk that is full."""
+
+    @contextlib.contextmanager
+    def limited(size_bytes):
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        heeded = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, before[1]))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+            signal.signal(signal.SIGXFSZ, heeded)
+
+    return limited
