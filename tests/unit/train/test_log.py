@@ -90,9 +90,7 @@ def test_hours_are_told_in_hours():
 
 
 def test_rows_that_a_full_disk_refuses_are_written_once_there_is_room(tmp_path, no_room_beyond):
-    rows = [
-        {"step": step, "loss": 1.0, "parts": "x" * 500} for step in range(60)
-    ]  # more than a buffer of Python's holds
+    rows = [{"step": step, "loss": 1.0, "parts": "x" * 500} for step in range(60)]  # beyond a buffer of Python
     folder = RunFolder(tmp_path)
     log = RunLog(folder, 0, len(rows))
     log.step(rows[0])
