@@ -13,7 +13,8 @@ The way of a file through the package, top to bottom:
 - `agreement`, `waits`, `stack_positions`: groups and stacks into a `position`: the call that hangs, who is in it, who
   is not
 - `causes`: the fault that came first
-- `rules`, `verdict`: all of it into a verdict, with the lines that show it (`evidence`)
+- `rules`, `verdict`: all of it into a verdict, with the lines that show it (`evidence`); `naming`: the gate that it
+  passes before it names a rank
 - `page`, `timeline`: the verdict as HTML
 
 `live` asks the ranks of a run that still goes on.

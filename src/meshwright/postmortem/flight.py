@@ -95,11 +95,19 @@ def groups_of(dumps: Iterable[Dump]) -> list[Group]:
         unique = f"{name} {sorted(ranks or own)}" if bearers[name] > 1 else name
         called = GroupName(unique, "" if purpose == "undefined" else purpose)
         known = ranks | own.keys()
+        paired = len(known) == 1 and len(lacking) == 1 and any(part.open() for part in own.values())
         if called.is_default:
             known |= everyone
-        elif len(known) == 1 and len(lacking) == 1 and any(part.open() for part in own.values()):
+        elif paired:
             known |= lacking  # nobody waits in a group of one: the other is the rank that left no record
-        groups.append(Group(name=called, ranks=own, members=tuple(sorted(known)), whole=bool(ranks)))
+        groups.append(
+            Group(
+                name=called,
+                ranks=own,
+                members=tuple(sorted(known)),
+                whole=bool(ranks) or (paired and not called.is_default),
+            )
+        )
     return groups
 
 

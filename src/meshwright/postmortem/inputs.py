@@ -268,6 +268,12 @@ def _newest(dumps: Sequence[flight.Dump]) -> list[flight.Dump]:
     for dump in dumps:
         if last is None or dump.where.attempt in {None, last}:
             kept = found.get(dump.rank)
-            if kept is None or len(dump.data.get("entries") or []) > len(kept.data.get("entries") or []):
+            if kept is None or _tells(dump) > _tells(kept):
                 found[dump.rank] = dump
     return [found[rank] for rank in sorted(found)]
+
+
+def _tells(dump: flight.Dump) -> tuple[int, int]:
+    """Return how much a record tells: its calls, and those that were open: a time-out closes them in gloo's record."""
+    entries = dump.data.get("entries") or []
+    return len(entries), sum(isinstance(entry, dict) and not entry.get("retired") for entry in entries)

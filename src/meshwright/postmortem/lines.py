@@ -61,8 +61,8 @@ _PREFIXES = (  # in the order in which launchers put them around each other, and
     *((_ROLE, "["), (_HOST, _LETTERS + _DIGITS), (_STAMPED, f"[{_DIGITS}"), (_RAY, "(")),
 )
 _GLUED = re.compile(
-    r"(?<=\S)(?<!\]:)(?=\[rank\d+\]:)|(?<=\S)(?<!\]:)(?=\[[EWIF]\d{0,4} ?[\d:. ]*ProcessGroup)"
-    r"|(?<=\S)(?=\[[EWIF] ProcessGroup)"
+    r"(?<=\S)(?<!\]:)(?=\[rank\d+\]:)|(?<=\S)(?<!\]:)(?<!>:)(?=\[[EWIF]\d{0,4} ?[\d:. ]*ProcessGroup)"
+    r"|(?<=\S)(?<!>:)(?=\[[EWIF] ProcessGroup)"
 )
 _RANK = re.compile(r"^\[rank(?P<rank>\d+)\](?::\s?|\s+)")  # torch's own has a colon, a program's often none
 # what a viewer that we do not know puts before a line: one word

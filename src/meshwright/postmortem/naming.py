@@ -1,16 +1,18 @@
 """The one gate that every verdict passes before it names a rank: what is known of that rank, and of all the others."""
 
+from itertools import pairwise
+
 from msgspec.structs import replace
 
-from .causes import Cause
-from .facts import DesyncReport, Fact, StackTrace, Timeout, of
+from .causes import CLOCKS_S, Cause
+from .facts import DesyncReport, Exit, Fact, StackTrace, Timeout, of
 from .position import HangPosition
 from .stack_positions import stand_of
 from .verdict import Verdict, shortened
-from .world import ranks_seen, world_of
+from .world import A_HOST, ranks_seen, world_of
 
 LEAST_WAITING = 2  # ranks that show who is waited for, unless there are no others
-MOST_BY_SILENCE = 1  # of two ranks that say nothing either may be the innocent one
+MOST_BY_SILENCE = 2  # where every other rank is seen to wait; else 1, since either may be the innocent one
 _BY_SILENCE_ALONE = "missing-rank"
 _WAITS = {"collective", "others", "device"}
 
@@ -25,7 +27,8 @@ def named(
 
     - Evidence is of that rank itself: its own fault before the others' time-outs, its own stack or call that differs
       from the others', its own count behind theirs, or a report that names it. Silence is none of these; it counts only
-      for one rank, and only where nothing shows that this one came.
+      for one rank, or for two where every other rank of the job waits in one call, and only where nothing shows that
+      these came.
     - The others are accounted for: each is seen in the call that waits for it. A report that names who is missing
       (a monitored barrier, a desync report) says this itself, and so does a fault that ends a process.
     """
@@ -51,23 +54,38 @@ def _doubt_of_code(cause: Cause, facts: list[Fact]) -> str:
     """Return why the code with which a rank gave up says nothing, "" where its fault says what it was.
 
     A launcher sees first whoever gives up first, which may be a rank that was left waiting; it then ends the others.
+    Where its clock shows that this rank ended well before all others that it saw end, its code is no echo of theirs.
     """
     if cause.kind != "exception" or not all(line == cause.first.where for line in cause.lines):
         return ""
     others = ranks_seen(facts) - set(cause.ranks)
+    if _ended_first(set(cause.ranks), facts):
+        return ""
     return "a code alone does not say whether this rank waited" if cause.first.is_summary and others else ""
+
+
+def _ended_first(ranks: set[int], facts: list[Fact]) -> bool:
+    """Whether a launcher's clock shows that ranks ended before all others of which it says when they ended."""
+    ends = of(facts, Exit)
+    own_s = [end.time_s for end in ends if end.rank in ranks]
+    later_s = [end.time_s for end in ends if end.rank not in ranks]
+    if not own_s or not later_s or None in own_s or None in later_s:
+        return False
+    waited_s = [fact.where.time_s for fact in of(facts, Timeout) if fact.where.time_s is not None]
+    first_s, last_s = min(filter(None, (*later_s, *waited_s))), max(filter(None, own_s))
+    return first_s - last_s > CLOCKS_S
 
 
 def _doubt_of_silence(verdict: Verdict, position: HangPosition, facts: list[Fact], members: set[int]) -> str:
     """Return why ranks that say nothing may be innocent, "" where one of them alone is not accounted for."""
     blamed = verdict.blamed
-    if len(blamed) > MOST_BY_SILENCE:
+    world = world_of(facts)
+    others = (set(range(world)) if world else members) - set(blamed)
+    if len(blamed) > 1 and not _are_all_but(blamed, others, facts, position):
         return f"ranks {shortened(blamed)} say nothing, and one of them may wait like the others"
     waits = {fact.rank for fact in of(facts, StackTrace) if stand_of(fact).kind in _WAITS}
     if came := set(blamed) & ({rank for report in of(facts, DesyncReport) for rank in came_to(report)} | waits):
         return f"rank {shortened(tuple(came))} says nothing itself, and another line shows it waiting"
-    world = world_of(facts)
-    others = (set(range(world)) if world else members) - set(blamed)
     if (
         position.kind != "killed"
         and len(position.waiting) < LEAST_WAITING
@@ -81,10 +99,34 @@ def _doubt_of_silence(verdict: Verdict, position: HangPosition, facts: list[Fact
     return ""
 
 
+def _are_all_but(blamed: tuple[int, ...], others: set[int], facts: list[Fact], position: HangPosition) -> bool:
+    """Whether ranks are few enough and all others of the job are seen to wait in one call.
+
+    Where no line says how many ranks there are, whole hosts are all: the numbers then end where a host's do.
+    """
+    ranks = {*ranks_seen(facts), *blamed}
+    if not others and (max(ranks) + 1) % A_HOST == 0:
+        others = set(range(max(ranks) + 1)) - set(blamed)
+    return len(blamed) <= MOST_BY_SILENCE and bool(others) and others <= set(position.waiting)
+
+
 def _are_places(facts: list[Fact]) -> bool:
-    """Whether all time-outs say only a place inside a group, and not which group."""
+    """Whether all time-outs say only a place inside a group, and nothing shows that it is the group of all ranks.
+
+    A torch that prints both sizes is about to print the rank in front, too: a log without it is not whole, unless it is
+    spread over the files of several hosts whose places go on from one to the next. Of an older one the place is all.
+    """
     timeouts = of(facts, Timeout)
-    return bool(timeouts) and all(fact.counted_in_group and fact.group is None for fact in timeouts)
+    if not timeouts or not all(fact.counted_in_group and fact.group is None for fact in timeouts):
+        return False
+    if all(fact.numel_out is None for fact in timeouts):
+        return False
+    found: dict[str, set[int | None]] = {}
+    for fact in timeouts:
+        found.setdefault(fact.where.file, set()).add(fact.rank)
+    files = sorted(found.values(), key=lambda ranks: min(rank or 0 for rank in ranks))
+    continued = all(max(r or 0 for r in one) < min(r or 0 for r in two) for one, two in pairwise(files))
+    return not (len(files) > 1 and continued)
 
 
 def came_to(report: DesyncReport) -> set[int]:

@@ -53,9 +53,15 @@ def decide(case: Case) -> Verdict:
         if found := rule.apply(case):
             missing = tuple(dict.fromkeys((*found.missing, *case.unread)))
             found = msgspec.structs.replace(found, rule=rule.name, missing=missing, read=case.files)
-            members = {rank for group in case.groups if group.whole for rank in group.members}
-            return named(found, facts=case.facts, position=case.position, cause=case.cause, members=members)
+            return named(found, facts=case.facts, position=case.position, cause=case.cause, members=_members(case))
     raise AssertionError("the last rule always applies")
+
+
+def _members(case: Case) -> set[int]:
+    """Return the ranks of the group that hangs, by flight records that say all of them; else those of all such."""
+    whole = [group for group in case.groups if group.whole]
+    own = [group for group in whole if case.position and group.name == case.position.group]
+    return {rank for group in own or whole for rank in group.members}
 
 
 def _verdict(
