@@ -98,6 +98,9 @@ _FINISHED = re.compile(
     r"|Trainer\.fit` stopped: `max_\w+=|^(?:Finished|Done|Completed) training\b",
     re.IGNORECASE,
 )
+_EXITED_WELL = re.compile(
+    r"^(?:\w+ )?(?:finished |exited |ended )?(?:with )?(?:exit|return)[ _-]?(?:code|status)[ :=]*0$", re.IGNORECASE
+)
 _MAY_FAIL = re.compile(r"rror|emory|_FAILED|xception|Interrupt|rank|Fault|Failure|Timeout|Exit")  # a quick look
 _HOST_MEMORY = re.compile(
     r"DefaultCPUAllocator: (?:can't allocate memory|not enough memory)|Unable to allocate [\d.]+ \w+ for an array"
@@ -161,6 +164,7 @@ def read(messages: list[LogMessage]) -> Iterator[Fact]:
             went_on[message.rank].append(index)
     yield from _progress(messages, went_on)
     yield from _last_words(messages)
+    finished = False
     for index, message in enumerate(messages):
         text = message.text
         if "orchrun" in text or "torch.distributed.elastic" in text or "torch/distributed/run.py" in text:
@@ -183,7 +187,10 @@ def read(messages: list[LogMessage]) -> Iterator[Fact]:
             yield UnlikeModel(rank=rank, what=what, counts=counts, where=where)
             continue
         if _FINISHED.search(text):
+            finished = True
             yield TrainingEnded(rank=message.rank, where=message.where)
+        elif finished and _EXITED_WELL.search(text):
+            yield TrainingEnded(rank=message.rank, where=message.where, exited=True)
         if index not in ignored and (index in ends or _MAY_FAIL.search(text)):
             handled = _is_handled(index, message.rank, went_on)
             for fact in _failure(message, ends.get(index)):

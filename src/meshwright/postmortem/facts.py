@@ -165,6 +165,7 @@ class StoreWait(msgspec.Struct, frozen=True, kw_only=True):
     """A rank timed out waiting for a key of the store, or for others to join; `of` is the rank that writes the key.
 
     `to` is the address of a store that could not be reached at all; `what` says it where it is no key of a store.
+    `is_host` marks the process that holds the store, which waited for the others to connect.
     """
 
     rank: int | None
@@ -172,6 +173,7 @@ class StoreWait(msgspec.Struct, frozen=True, kw_only=True):
     of: int | None = None
     to: str = ""
     what: str = "for a key of the store"
+    is_host: bool = False
 
 
 class Stalled(msgspec.Struct, frozen=True, kw_only=True):
@@ -323,6 +325,19 @@ class SlowRank(msgspec.Struct, frozen=True, kw_only=True):
     bus_id: str = ""
 
 
+class SlowerSteps(msgspec.Struct, frozen=True, kw_only=True):
+    """A rank whose own work in a step became `ratio` times longer and stayed so; its clock, in MHz, before and since.
+
+    Its own work is a step without the communication that the same line tells of: in that it may wait for others.
+    """
+
+    rank: int
+    ratio: float
+    where: Where
+    clock_before_mhz: int | None = None
+    clock_mhz: int | None = None
+
+
 class WorldSize(msgspec.Struct, frozen=True, kw_only=True):
     """The number of ranks, as some line says."""
 
@@ -338,10 +353,11 @@ class Spoke(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TrainingEnded(msgspec.Struct, frozen=True, kw_only=True):
-    """A program's word that its training has come to its end."""
+    """A program's word that its training has come to its end; `exited` where its exit code of 0 follows."""
 
     rank: int | None
     where: Where
+    exited: bool = False
 
 
 class Environment(msgspec.Struct, frozen=True, kw_only=True):
@@ -422,6 +438,7 @@ Fact = (
     | CommunicatorCall
     | LaunchCounts
     | SlowRank
+    | SlowerSteps
     | WorldSize
     | Spoke
     | TrainingEnded

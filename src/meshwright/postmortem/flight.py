@@ -100,14 +100,8 @@ def groups_of(dumps: Iterable[Dump]) -> list[Group]:
             known |= everyone
         elif paired:
             known |= lacking  # nobody waits in a group of one: the other is the rank that left no record
-        groups.append(
-            Group(
-                name=called,
-                ranks=own,
-                members=tuple(sorted(known)),
-                whole=bool(ranks) or (paired and not called.is_default),
-            )
-        )
+        whole = bool(ranks) or (paired and not called.is_default)
+        groups.append(Group(name=called, ranks=own, members=tuple(sorted(known)), whole=whole))
     return groups
 
 

@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from .calls import Group
-from .facts import Fact, GroupProgress, Shortened, Timeout, of
+from .facts import Arrived, Fact, GroupProgress, PeerLost, Shortened, Timeout, of
 from .launches import by_launches
 from .mismatched_tensors import by_models, by_stalls
 from .notices import by_arrivals, by_barrier, by_fingerprints, by_lost_peers, by_report, by_sizes, by_store
@@ -31,7 +31,20 @@ def hang_position(facts: list[Fact]) -> HangPosition | None:
     for reader in (by_launches, by_notify, by_store, by_calls):
         if found := reader(facts):
             return found
-    return named or by_lost_peers(facts) or by_arrivals(facts)
+    lost = by_lost_peers(facts)
+    if lost and not lost.certain and _of_barrier(facts):
+        lost = None
+    return named or lost or by_arrivals(facts)
+
+
+def _of_barrier(facts: list[Fact]) -> bool:
+    """Whether only ranks that stood in a monitored barrier lost a connection: rank 0 closes them when it fails."""
+    arrived = of(facts, Arrived)
+    ranks, files = {fact.rank for fact in arrived} - {None}, {fact.where.file for fact in arrived}
+    lost = of(facts, PeerLost)
+    return bool(arrived) and all(
+        fact.rank in ranks if fact.rank is not None else fact.where.file in files for fact in lost
+    )
 
 
 def _with_launches(found: HangPosition, facts: list[Fact]) -> HangPosition:

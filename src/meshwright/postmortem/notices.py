@@ -175,6 +175,23 @@ def _other_lines(facts: list[Fact], waiting: set[int]) -> HangPosition | None:
     )
 
 
+def _cut_off(waits: list[StoreWait]) -> HangPosition | None:
+    """Return that a store was up and waited for clients that did not reach its address: packets are lost between."""
+    hosts, clients = [fact for fact in waits if fact.is_host], [fact for fact in waits if fact.to]
+    if not hosts or not clients:
+        return None
+    told = ", ".join(sorted({fact.to for fact in clients}))
+    return HangPosition(
+        kind="network",
+        waiting=tuple(sorted({fact.rank for fact in (*hosts, *clients) if fact.rank is not None})),
+        why=f"the store was up and waited for its clients, which could not connect to {told}: a firewall, a network"
+        " policy, another interface or a wrong address lies between",
+        certain=False,
+        evidence=tuple(fact.where for fact in (*hosts, *clients)),
+        missing=("on which side it is: a connection to that port by hand (`nc -vz`) from a client and on the host",),
+    )
+
+
 def by_store(facts: list[Fact]) -> HangPosition | None:
     """Return the rank that did not write the key, or send the data, that others waited for until their time-out."""
     waits = of(facts, StoreWait)
@@ -182,7 +199,7 @@ def by_store(facts: list[Fact]) -> HangPosition | None:
     waiting = {rank for rank in (*(fact.rank for fact in waits), *(fact.rank for fact in gloo)) if rank is not None}
     if not waits and not gloo:
         return None
-    if found := _other_lines(facts, waiting):
+    if found := _other_lines(facts, waiting) or _cut_off(waits):
         return found
     writers = {fact.of for fact in waits if fact.of is not None} - waiting
     seen, world = ranks_seen(facts), world_of(facts)

@@ -11,11 +11,15 @@ from .facts import (
     Busy,
     CodeFrame,
     Fact,
+    Failure,
     Heartbeat,
     KernelTimes,
+    PeerLost,
     Shortened,
+    SlowerSteps,
     SlowRank,
     StackTrace,
+    Timeout,
     TrainingEnded,
     Where,
     of,
@@ -23,7 +27,7 @@ from .facts import (
 from .naming import named
 from .position import HangPosition
 from .stack_positions import by_kernels, by_stacks, stand_of
-from .stragglers import by_stragglers
+from .stragglers import by_slower_steps, by_stragglers
 from .verdict import NEXT, Kind, Verdict
 from .world import A_HOST, ranks_seen, short_host
 
@@ -92,6 +96,7 @@ def _verdict(
 
 # ---- a fault that explains why a rank is missing
 
+_LACKS_END = "which end of the link it is: counters of the ports at both ends (`ibstat`, `perfquery`) and of the switch"
 _OF_MACHINES = {"device", "host_memory", "network"}  # befall a machine, whatever its ranks have called
 
 
@@ -116,7 +121,8 @@ def _first_fault(case: Case) -> Verdict | None:
     device = cause.first.device if numbered and not cause.is_general else None
     if not ranks and device is not None and _is_one_host(case) and device not in _waiting(case):
         ranks = (device,)  # on one host torchrun gives rank n GPU n
-    told = bool(ranks) or cause.is_general or cause.kind == "network"
+    told = bool(ranks) or cause.is_general or (cause.kind == "network" and not _both_ends(case))
+    lacks = _LACKS_END if cause.kind == "network" else cause.lacks
     return _verdict(
         cause.kind,
         cause.what,
@@ -124,8 +130,14 @@ def _first_fault(case: Case) -> Verdict | None:
         lines=cause.lines,
         ranks=ranks,
         unknown=not told,
-        missing=() if told else (cause.lacks,),
+        missing=() if told else (lacks,),
     )
+
+
+def _both_ends(case: Case) -> bool:
+    """Whether hosts at both ends of a link complain of each other: which of them is the broken one is not told."""
+    broken = [fact for fact in of(case.facts, Failure) if fact.kind == "network" and not fact.follows]
+    return len({short_host(fact.host) for fact in broken if fact.host}) > 1
 
 
 def _numbers_gpus(case: Case) -> bool:
@@ -243,9 +255,23 @@ def _kernels(case: Case) -> Verdict | None:
     if case.position is not None:
         return None
     found = by_kernels(of(case.facts, KernelTimes)) or by_stragglers(of(case.facts, SlowRank))
+    found = found or by_slower_steps(of(case.facts, SlowerSteps), ranks_seen(case.facts))
     if found is None:
         return None
     return _verdict("slow", found.why, position=found, lines=(), ranks=found.blamed, unknown=not found.certain)
+
+
+def _ended_from_outside(case: Case) -> Verdict | None:
+    """Return the notice that ended a job whose connections broke only after it."""
+    notice, position = least_evidence(case.facts), case.position
+    if notice is None or not notice.is_general or position is None or position.certain:
+        return None
+    broken = [fact.where for fact in of(case.facts, PeerLost)]
+    if not broken or position.operation or position.waiting or of(case.facts, Timeout):
+        return None
+    if not all(notice.where.before(line) for line in broken):
+        return None
+    return _verdict("killed", notice.what, position=None, lines=(notice.where, *broken))
 
 
 def _time_limit(case: Case) -> Verdict | None:
@@ -268,6 +294,10 @@ def _nothing(case: Case) -> Verdict:
     missing = ["the log of every rank, flight records (TORCH_FR_BUFFER_SIZE), or stacks (py-spy) taken while it hangs"]
     if case.groups:
         missing = ["stacks of every rank: no recorded call is open, and gloo records no send and no receive"]
+    ended = [fact.where for fact in of(case.facts, TrainingEnded) if fact.exited]
+    if ended and not case.groups and not case.unread:
+        because = "the training came to its end and exited with code 0; nothing else shows a fault"
+        return Verdict(kind="none", rank=None, unknown=False, because=because, evidence=in_time(ended), next=())
     if of(case.facts, Shortened):
         missing.append("the lines of each rank by themselves: some are folded into one")
     return Verdict(
@@ -344,6 +374,12 @@ RULES = (
         reason="Collectives last shortest on the rank that comes last: the others wait inside theirs. A framework's"
         " own detector is believed where it names a GPU.",
         apply=_kernels,
+    ),
+    Rule(
+        name="ended-from-outside",
+        reason="Who cancels a job (a time limit, a person, another job's priority) ends all its processes: the"
+        " connections that break after that notice are its consequence.",
+        apply=_ended_from_outside,
     ),
     Rule(
         name="cannot-be-told",

@@ -38,6 +38,11 @@ _HOST = re.compile(
     r"|interaction|copyfile\w*|copytree|copy2|rmtree|compile\w*|collect|unlink|rename|stat)$"
 )
 
+_LOCK = re.compile(  # torch's extensions, torch's own and the package's FileLock, fcntl
+    r"torch/utils/file_baton\.py:wait|(?:_filelock|filelock/\w+|fasteners/\w+)\.py:(?:_?acquire|__enter__|lock)"
+    r"|:(?:flock|lockf)$"
+)
+
 
 class Stand(msgspec.Struct, frozen=True, kw_only=True):
     """Where one process stands: `kind` is collective, others or device (waits for them), data, host or program."""
@@ -48,6 +53,7 @@ class Stand(msgspec.Struct, frozen=True, kw_only=True):
     call: str  # the collective, or the innermost function that tells
     line: str  # the user's own line
     where: Where
+    is_lock: bool = False  # waits for the lock of a file, such as that of a build
 
 
 def stand_of(stack: StackTrace) -> Stand:
@@ -65,6 +71,7 @@ def stand_of(stack: StackTrace) -> Stand:
         call=call,
         line=line,
         where=msgspec.structs.replace(stack.where, text=text, rank=stack.rank),
+        is_lock=kind == "host" and any(_LOCK.search(f"{frame.file}:{frame.function}") for frame in frames),
     )
 
 
@@ -121,6 +128,9 @@ def by_stacks(stacks: Sequence[StackTrace]) -> HangPosition | None:
     if waits:
         where = f" in {operation}" if operation else " for its device"
         return _position("stuck", (), waits, stands, operation, f"every process whose stack is here waits{where}")
+    if all(stand.is_lock for stand in stands):
+        why = f"every process waits for the lock of a file in {stands[0].call}: whoever made it has not removed it"
+        return _position("host", (), (), stands, "", f"{why}, or ended before it could")
     if {stand.kind for stand in stands} == {"data"}:
         return _position("data", (), (), stands, "", "every process waits for its data")
     return None

@@ -2,14 +2,22 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from statistics import median
 
-from .facts import Fact, SlowRank
+from .facts import Fact, SlowerSteps, SlowRank
 from .lines import LogMessage
 from .position import HangPosition
 
 _GPU = re.compile(r"^GPU (?P<bus>[0-9A-Fa-f]{8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d)\s*$")  # nvidia-smi -q
 _SLOWED = re.compile(r"^\s+(?P<why>(?:HW|SW) (?:Thermal|Power Brake) Slowdown|HW Slowdown)\s*: Active")
 _CLOCK = re.compile(r"^\s+SM\s*: (?P<mhz>\d+) MHz")
+_STEP = re.compile(r"\b(?:step|iter(?:ation)?)[ =:]+\d", re.IGNORECASE)
+_PART = re.compile(r"\b([A-Za-z_]+)(?:_s)?[=:] ?(\d+\.\d+)(?= ?s\b|[ ,|]|$)")  # comm=0.06, total=2.27s
+_WHOLE_STEP = ("total", "step_time", "iter_time", "time")
+_COMMUNICATES = re.compile(r"comm|allreduce|all_reduce|sync|wait")
+_CLOCK_OF_STEP = re.compile(r"\b(?:gpu|sm)_?clock[=: ]+(?P<mhz>\d+) ?MHz", re.IGNORECASE)
+_STEADY = 8  # steps in the log, at its begin and at its end
+_LONGER = 1.5  # of them, each at the end than is usual at the begin
 APART = 0.75  # a rank whose speed is below this part of the best one's; NVRx' own threshold is 0.7 to 0.75
 _EXTREMES = re.compile(r"\b(?P<end>Mn|Mx)(?P<name>Rtt|Clk|Etpt)/Rnk: (?P<value>[\d.]+)\w*/(?P<rank>\d{1,6})")
 _TITLE = re.compile(r"GPU (?P<what>relative|individual) performance:\s*$")
@@ -34,6 +42,7 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
         elif is_relative and (score := _SCORE.match(text)):
             scores[int(score["rank"])] = float(score["score"]), message
     yield from _slowed(messages)
+    yield from _slower(messages)
     if extremes:
         yield from _of_extremes(*extremes)
     low = {rank: told for rank, told in scores.items() if told[0] < APART}
@@ -78,6 +87,51 @@ def _of_extremes(found: dict[tuple[str, str], tuple[float, int]], message: LogMe
     if slow and fast and rank is not None:
         what += f"; the clock of rank {rank} is {slow[0]:.0f} MHz, of rank {fast[1]} {fast[0]:.0f} MHz"
     yield SlowRank(rank=rank, what=what, where=message.where.by(rank))
+
+
+def _slower(messages: Sequence[LogMessage]) -> Iterator[SlowerSteps]:
+    """Yield the ranks whose own work in a step lasts longer from some step to the end of their log."""
+    series: dict[int, list[tuple[float, int | None, LogMessage]]] = {}
+    for message in messages:
+        if message.rank is None or not _STEP.search(message.text):
+            continue
+        parts = {name.lower(): float(value) for name, value in _PART.findall(message.text)}
+        whole = [parts[name] for name in _WHOLE_STEP if name in parts]
+        waits = [value for name, value in parts.items() if _COMMUNICATES.match(name)]
+        if whole and waits:
+            clock = _CLOCK_OF_STEP.search(message.text)
+            own = whole[0] - sum(waits)
+            series.setdefault(message.rank, []).append((own, int(clock["mhz"]) if clock else None, message))
+    for rank, rows in series.items():
+        first, last = rows[:_STEADY], rows[-_STEADY:]
+        usual = median(own for own, _, _ in first)
+        if len(rows) < 2 * _STEADY or usual <= 0 or min(own for own, _, _ in last) < _LONGER * usual:
+            continue
+        begun = next(message for own, _, message in rows if own >= _LONGER * usual)
+        ratio = median(own for own, _, _ in last) / usual
+        clocks = first[0][1], last[-1][1]
+        where = begun.where.by(rank)
+        yield SlowerSteps(rank=rank, ratio=ratio, clock_before_mhz=clocks[0], clock_mhz=clocks[1], where=where)
+
+
+def by_slower_steps(found: Sequence[SlowerSteps], ranks: set[int]) -> HangPosition | None:
+    """Return that all of several ranks became slower alike, which is no rank's fault; None where they did not."""
+    by_rank = {one.rank: one for one in found}
+    if len(by_rank) < 2 or by_rank.keys() != ranks:
+        return None
+    ratios = [one.ratio for one in by_rank.values()]
+    if min(ratios) < APART * max(ratios):
+        return None
+    before = [one.clock_before_mhz for one in by_rank.values() if one.clock_before_mhz is not None]
+    since = [one.clock_mhz for one in by_rank.values() if one.clock_mhz is not None]
+    clocks = ""
+    if len(before) == len(since) == len(by_rank) and max(since) < APART * min(before):
+        clocks = f"; the clocks fell from {min(before)} to {max(since)} MHz on all: heat, a power limit or a setting"
+    return HangPosition(
+        kind="slow",
+        why=f"the own work of every rank in a step lasts {min(ratios):.1f} times longer to the end of its log{clocks}",
+        evidence=tuple(one.where for one in by_rank.values()),
+    )
 
 
 def by_stragglers(found: Sequence[SlowRank]) -> HangPosition | None:

@@ -78,8 +78,16 @@ def _add_timeout(ranks: dict[int, RankGroup], fact: Timeout) -> None:
         numel_in=fact.numel_in,
         numel_out=fact.numel_out,
         where=fact.where,
+        created_ns=_begun_ns(fact),
     )
     ranks[rank] = replace(part, calls={seq: call, **part.calls})
+
+
+def _begun_ns(fact: Timeout) -> int:
+    """Return when the rank began to wait, by the watchdog's clock and the time that it waited; 0 where not known."""
+    if fact.where.time_s is None or fact.waited_s is None:
+        return 0
+    return int((fact.where.time_s - fact.waited_s) * 1e9)
 
 
 def _add_count(ranks: dict[int, RankGroup], fact: GroupProgress) -> None:

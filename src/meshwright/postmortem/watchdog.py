@@ -60,7 +60,8 @@ _ADDRESS = re.compile(r"(?:connect to|address(?:es)? of) [\[(]([\w.:-]+)[\]]?(?:
 _UNKNOWN_NAME = re.compile(r"network addresses of \((?P<host>[\w.-]+), \d+\) cannot be retrieved \(gai error: -[235]\b")
 _GAVE_UP = re.compile(r"client socket has timed out.*?to connect to [\[(](?P<host>[\w.-]+)")
 _STORE = re.compile(
-    r"wait timeout after \d+ ?ms, keys?: (\S+)|Socket Timeout|waiting for clients\. (\d+)/(\d+) clients joined"
+    r"wait timeout after \d+ ?ms, keys?: (\S+)|Socket Timeout"
+    r"|waiting for (?:clients|workers)\. (\d+)/(\d+) (?:clients|workers) joined"
 )
 _UNIQUE_ID = re.compile(r"\[(\d+)\] is setting up NCCL communicator and retr(?:ie|ei)ving ncclUniqueId from \[(\d+)\]")
 _STORE_BARRIER = re.compile(r"store.based barrier on rank:? (\d+),? .*?world_size=(\d+)")
@@ -89,7 +90,7 @@ _TELLS = re.compile(  # a quick look, since most lines are none of these
     r"[Ww]atchdog|operation timeout|blocking wait|work: |last completed|Heartbeat|Timeout at collective|collective #"
     r"|ranks:|lagging| started |dump signal"
     r"|monitoredBarrier|preamble|FingerPrint|Timed out|gloo|emote|NCCL WARN|keys: |keys?:|Socket Timeout|clients"
-    r" joined|ncclUniqueId|ased barrier"
+    r" joined|workers joined|ncclUniqueId|ased barrier"
     r"|orld[_ ]size|ORLD_SIZE|of processes|to connect|onnecting to|be retrieved|RendezvousTimeout|CCL_ERROR|FullMesh"
     r"|GLOBAL_RANK|Starting with|Num processes"
 )
@@ -245,7 +246,9 @@ def _waits(message: LogMessage) -> Iterator[Fact]:
         yield WorldSize(ranks=int(stored.group(2)), where=where)
     elif store or _CONNECTS.search(text):
         to = _ADDRESS.search(text) if not store else None
-        yield StoreWait(rank=message.rank, where=where, to=f"{to.group(1)}:{to.group(2)}" if to else "")
+        is_host = store is not None and store.group(3) is not None
+        address = f"{to.group(1)}:{to.group(2)}" if to else ""
+        yield StoreWait(rank=message.rank, where=where, to=address, is_host=is_host)
         if store and store.group(3):
             yield WorldSize(ranks=int(store.group(3)), where=where)
     if "RendezvousTimeoutError" in text:

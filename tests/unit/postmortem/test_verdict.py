@@ -36,6 +36,9 @@ def test_every_rule_decides_some_case(tmp_path):
     (tmp_path / "limit").mkdir()
     limit = "slurmstepd: error: *** JOB 1 ON a CANCELLED AT 2026-11-20T11:16:01 DUE TO TIME LIMIT ***"
     used.add(judge(tmp_path / "limit", [limit]).rule)
+    (tmp_path / "ended").mkdir()
+    closed = "[rank1]: ncclRemoteError: A call failed possibly due to a network error"
+    used.add(judge(tmp_path / "ended", [limit, closed]).rule)
     (tmp_path / "after").mkdir()
     used.add(judge(tmp_path / "after", ["torch.distributed.DistBackendError: NCCL error in: a.cpp:1, internal"]).rule)
     (tmp_path / "stack").mkdir()
