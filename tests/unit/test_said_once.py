@@ -18,7 +18,7 @@ def said(program: str, **variables: str) -> int:
     return done.stderr.count("meshwright: no cache")
 
 
-def test_a_process_says_it_for_those_that_it_starts():
+def test_a_process_says_it_for_the_processes_it_starts():
     assert said(STARTS) == 1
 
 

@@ -274,6 +274,6 @@ def _newest(dumps: Sequence[flight.Dump]) -> list[flight.Dump]:
 
 
 def _tells(dump: flight.Dump) -> tuple[int, int]:
-    """Return how much a record tells: its calls, and those that were open: a time-out closes them in gloo's record."""
+    """Return how much a record tells: its calls, and the open ones: a time-out closes them in gloo's record."""
     entries = dump.data.get("entries") or []
     return len(entries), sum(isinstance(entry, dict) and not entry.get("retired") for entry in entries)

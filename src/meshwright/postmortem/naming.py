@@ -53,7 +53,7 @@ def named(
 def _doubt_of_code(cause: Cause, facts: list[Fact]) -> str:
     """Return why the code with which a rank gave up says nothing, "" where its fault says what it was.
 
-    A launcher sees first whoever gives up first, which may be a rank that was left waiting; it then ends the others.
+    A launcher sees first the rank that gives up first, which may have been left waiting; it then ends the others.
     Where its clock shows that this rank ended well before all others that it saw end, its code is no echo of theirs.
     """
     if cause.kind != "exception" or not all(line == cause.first.where for line in cause.lines):

@@ -80,7 +80,7 @@ def test_a_process_that_passes_on_the_lines_of_several_ranks_is_none_of_them(tmp
     assert verdict.rank is None
 
 
-def test_the_code_of_whoever_gave_up_first_blames_nobody_whose_log_is_not_here(tmp_path):
+def test_the_code_of_the_rank_that_gave_up_first_blames_nobody_whose_log_is_not_here(tmp_path):
     lines = [
         "Root Cause (first observed failure):",
         "[0]:",
