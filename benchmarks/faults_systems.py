@@ -30,6 +30,7 @@ OTHER_JOB = "another job has this run folder|this job has another launcher on th
 _ERRORS = re.compile(r"error|fail|lost|closed|reset|refused|timed out|dead|exitcode", re.IGNORECASE)
 
 
+_SPEAKER = re.compile(r"^\s*\[rank\d+\]:")  # torch's prefix: which rank says it, and not of whom
 _INFORMS = re.compile(r"\[(INFO|DEBUG)\]")  # a level below that of errors
 
 
@@ -228,7 +229,8 @@ class Loop:
         """Return ranks and addresses of nodes that its errors name, and what they say of the disk."""
         found = []
         for by, text in texts:
-            for line in text.splitlines():
+            for whole in text.splitlines():
+                line = _SPEAKER.sub("", whole)
                 here = {int(number) for number in re.findall(r"\blocal_rank: (\d+)", line)}
                 found += [Named(0.0, "failure", line[:200], by, None, by) for _ in here]
                 if here or _INFORMS.search(line) or not _ERRORS.search(line):

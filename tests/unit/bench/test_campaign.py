@@ -11,7 +11,7 @@ from benchmarks.faults_manifest import ENDING, LASTS_S, TIMEOUT_S, Fault, Kind, 
 from benchmarks.faults_play import Played
 from benchmarks.faults_score import score
 from benchmarks.faults_seeds import known, seed_range, store
-from benchmarks.faults_systems import STEPS, Named
+from benchmarks.faults_systems import STEPS, Loop, Named
 from meshwright.cluster.emulation import EmulationSpec
 from meshwright.cluster.emulation.faults import parse_fault
 
@@ -219,3 +219,17 @@ def test_a_second_job_may_have_the_folder_of_one_that_has_ended_on_its_machine()
     row = scored(played(done, second=[(0, "")], codes=[(0, 137, 0)]), second)
 
     assert (row["due"], row["missed"], row["complete"]) == (0, [], True)
+
+
+@pytest.mark.parametrize(
+    ("line", "ranks"),
+    [
+        ("[rank1]: RuntimeError: Connection closed by peer [10.0.0.1]", set()),
+        ("[rank1]: RuntimeError: rank 3 failed to send", {3}),
+        ("2026-11-28T04:41:16.652 [INFO] [torchft::manager] - rank 2 lost", set()),
+    ],
+)
+def test_a_peer_names_the_rank_of_which_it_speaks_and_not_the_one_that_speaks(tmp_path, line, ranks):
+    named = Loop("peer", tmp_path, "true").named([(0, line)], ["10.0.1.1", "10.0.1.2"])
+
+    assert {one.rank for one in named} == ranks
