@@ -1,4 +1,4 @@
-"""What befalls a job as a whole: who ended it from outside, locks, stores that are cut off, steps that slow down."""
+"""Faults of a job as a whole: an end from outside, locks, stores that are cut off, steps that slow down."""
 
 import pytest
 
