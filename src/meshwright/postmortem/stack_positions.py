@@ -129,7 +129,7 @@ def by_stacks(stacks: Sequence[StackTrace]) -> HangPosition | None:
         where = f" in {operation}" if operation else " for its device"
         return _position("stuck", (), waits, stands, operation, f"every process whose stack is here waits{where}")
     if all(stand.is_lock for stand in stands):
-        why = f"every process waits for the lock of a file in {stands[0].call}: the process that made it has not removed it"
+        why = f"every process waits for the lock of a file in {stands[0].call}: its maker has not removed it"
         return _position("host", (), (), stands, "", f"{why}, or ended before it could")
     if {stand.kind for stand in stands} == {"data"}:
         return _position("data", (), (), stands, "", "every process waits for its data")
