@@ -24,10 +24,11 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
-from typing import get_args
+from typing import NamedTuple, get_args
 
 import msgspec
 
@@ -43,9 +44,19 @@ from meshwright.cluster.emulation import Emulation
 from testkit.train_jobs import write_corpus
 
 SEEDS, KEYS = RESULTS / "campaign_seeds.jsonl", ("system", "seed")
+
+
+class Peer(NamedTuple):
+    """A system of others: its name in the results, the command that it is run by, and the package that it needs."""
+
+    name: str
+    command: Callable[[], str]
+    package: str = "torch"
+
+
 PEERS = {
-    "gloo": ("Gloo + DCP under torchrun", gloo_command),
-    "torchft": ("torchft + Gloo + DCP", torchft_command),
+    "gloo": Peer("Gloo + DCP under torchrun", gloo_command),
+    "torchft": Peer("torchft + Gloo + DCP", torchft_command, "torchft"),
 }
 QUIET = Scenario(seed=0, at_step=0, min_nodes=2, on_storage_error="end", faults=())
 TRIES = 5  # of the undisturbed run, where the machine stands still
@@ -90,9 +101,10 @@ class _Campaign:
         if self._command is None and name != "meshwright":
             if name not in PEERS:
                 raise SystemExit(f"--systems: {name}: expected meshwright, {', '.join(PEERS)}")
-            if name == "torchft" and find_spec(name) is None:
+            peer = PEERS[name]
+            if find_spec(peer.package) is None:
                 raise SystemExit(f"--systems: {name} is not installed; expected `pip install 'meshwright[clients]'`")
-            self._name, self._command = PEERS[name][0], PEERS[name][1]()
+            self._name, self._command = peer.name, peer.command()
 
     def run(self, seeds: range, ends_s: float) -> None:
         """Play the undisturbed run, then each seed."""

@@ -28,8 +28,6 @@ MODEL = {"hidden_size": 96, "intermediate_size": 256}
 WIDTH = 256  # of the peer's model, whose steps then take about as long
 OTHER_JOB = "another job has this run folder|this job has another launcher on this machine"
 _ERRORS = re.compile(r"error|fail|lost|closed|reset|refused|timed out|dead|exitcode", re.IGNORECASE)
-
-
 _SPEAKER = re.compile(r"^\s*\[rank\d+\]:")  # torch's prefix: which rank says it, and not of whom
 _INFORMS = re.compile(r"\[(INFO|DEBUG)\]")  # a level below that of errors
 
@@ -251,14 +249,14 @@ class Loop:
 
 def gloo_command() -> str:
     """Return DDP over Gloo with DCP under torchrun, as the campaign runs it."""
-    program = Path(__file__).with_name("faults_peer.py")
-    torchrun = f"{shlex.quote(sys.executable)} -m torch.distributed.run --max-restarts={RESTARTS}"
-    return f"{torchrun} {shlex.quote(str(program))} {{folder}} {{steps}} {{every}} {{timeout}} {WIDTH}"
+    return f"{shlex.quote(sys.executable)} -m torch.distributed.run --max-restarts={RESTARTS} {_loop('faults_peer.py')}"
 
 
 def torchft_command() -> str:
     """Return replicas of torchft over Gloo with DCP, as the campaign runs them."""
-    program = Path(__file__).with_name("faults_torchft.py")
-    return (
-        f"{shlex.quote(sys.executable)} {shlex.quote(str(program))} {{folder}} {{steps}} {{every}} {{timeout}} {WIDTH}"
-    )
+    return f"{shlex.quote(sys.executable)} {_loop('faults_torchft.py')} {RANKS_PER_NODE} {RESTARTS}"
+
+
+def _loop(file: str) -> str:
+    """Return the program of a peer with what `Loop` fills in."""
+    return f"{shlex.quote(str(Path(__file__).with_name(file)))} {{folder}} {{steps}} {{every}} {{timeout}} {WIDTH}"

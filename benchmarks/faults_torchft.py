@@ -1,8 +1,9 @@
 """A peer of the campaign: replicas of torchft, one rank each, over Gloo, with DCP checkpoints.
 
-Run once on each node, with the arguments of `faults_peer.py`. It starts a program for each rank of its node, again when
-one fails, as torchrun does for a replica; node 0 has the lighthouse too, which says which replicas there are. Replicas
-that lose one go on without it, and take it in again with the state of another.
+Run once on each node, with the arguments of `faults_peer.py`, the ranks of a node, and how often one is started again.
+It starts a program for each rank of its node, again when one fails, as torchrun does for a replica; node 0 has the
+lighthouse too, which says which replicas there are. Replicas that lose one go on without it, and take it in again with
+the state of another.
 """
 
 import json
@@ -14,17 +15,18 @@ import threading
 import time
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 
-PORT, RESTARTS = 29510, 10
-RANKS_PER_NODE = 2
+PORT = 29510
 JOIN_S = 1.0  # for replicas to come to a quorum
 
 
-def node() -> int:
+def node(ranks_per_node: int, restarts: int) -> int:
     """Keep the ranks of this node running until all have ended well, or one has failed too often."""
     from torchft.coordination import LighthouseServer  # of the extra "clients"
 
@@ -36,13 +38,13 @@ def node() -> int:
     codes: dict[int, int] = {}
 
     def keep(rank: int) -> None:
-        for _ in range(RESTARTS + 1):
+        for _ in range(restarts + 1):
             known = {**os.environ, "RANK": str(rank), "TORCHFT_LIGHTHOUSE": where, "OMP_NUM_THREADS": "1"}
             codes[rank] = subprocess.call([sys.executable, __file__, "rank", *sys.argv[1:]], env=known)
             if codes[rank] == 0:
                 return
 
-    ranks = range(number * RANKS_PER_NODE, (number + 1) * RANKS_PER_NODE)
+    ranks = range(number * ranks_per_node, (number + 1) * ranks_per_node)
     keepers = [threading.Thread(target=keep, args=(rank,)) for rank in ranks]
     for keeper in keepers:
         keeper.start()
@@ -62,12 +64,11 @@ def train(folder: Path, steps: int, every: int, timeout: timedelta, width: int) 
     module = torch.nn.Sequential(*(torch.nn.Linear(width, width) for _ in range(8)))
     adamw = torch.optim.AdamW(module.parameters())
 
-    def state() -> dict[str, object]:
-        return {"model": module.state_dict(), "optimizer": adamw.state_dict()}
+    def state() -> dict[str, Any]:
+        return dict(zip(("model", "optimizer"), get_state_dict(module, adamw), strict=True))
 
-    def take(given: dict[str, object]) -> None:
-        module.load_state_dict(given["model"])  # type: ignore[arg-type]
-        adamw.load_state_dict(given["optimizer"])  # type: ignore[arg-type]
+    def take(given: dict[str, Any]) -> None:
+        set_state_dict(module, adamw, model_state_dict=given["model"], optim_state_dict=given["optimizer"])
 
     address = own_address()
     own = dist.TCPStore(address, 0, is_master=True, wait_for_workers=False)  # of this replica
@@ -90,11 +91,10 @@ def train(folder: Path, steps: int, every: int, timeout: timedelta, width: int) 
     (folder / f"pid-{rank}.json").write_text(json.dumps(os.getpid()))
     saved = sorted(folder.glob("step-*/.metadata"))
     if saved:
-        warm(module, adamw)
         given = {**state(), "torchft": manager.state_dict()}
         dcp.load(given, checkpoint_id=saved[-1].parent, no_dist=True)
         take(given)
-        manager.load_state_dict(given["torchft"])  # type: ignore[arg-type]
+        manager.load_state_dict(given["torchft"])
     while manager.current_step() < steps:
         start, step = time.perf_counter(), manager.current_step()
         optimizer.zero_grad()
@@ -120,22 +120,9 @@ def own_address() -> str:
         return str(probe.getsockname()[0])
 
 
-def warm(module: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """Give the optimizer the state that a checkpoint is read into."""
-    for parameter in module.parameters():
-        parameter.grad = torch.zeros_like(parameter)
-    optimizer.step()
-    optimizer.zero_grad()
-
-
 if __name__ == "__main__":
     if sys.argv[1] == "rank":
-        train(
-            Path(sys.argv[2]),
-            int(sys.argv[3]),
-            int(sys.argv[4]),
-            timedelta(seconds=float(sys.argv[5])),
-            int(sys.argv[6]),
-        )
+        folder, steps, every, timeout_s, width = sys.argv[2:7]
+        train(Path(folder), int(steps), int(every), timedelta(seconds=float(timeout_s)), int(width))
     else:
-        sys.exit(node())
+        sys.exit(node(*map(int, sys.argv[6:8])))

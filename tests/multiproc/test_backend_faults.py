@@ -28,7 +28,7 @@ def die_before(rank, world_size, victim, elements):
 def die_with_the_store(rank, world_size, victim):
     """Die where nobody can ask the store any more, since the rank that held it is the one that has died."""
     network = dist.distributed_c10d._get_default_group()._engine.network
-    network._board._within = lambda request: None
+    network._board._requests.within = lambda request: None
     dist.barrier()
     if rank == victim:
         os.kill(os.getpid(), signal.SIGKILL)

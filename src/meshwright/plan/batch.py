@@ -11,7 +11,7 @@ from .analytic.coefficients import ROLES, Book, Coefficients, gather_coefficient
 from .analytic.factors import adjusted
 from .analytic.memory import MemoryTerms, peak_memory
 from .analytic.price import PRODUCT_BYTES, peak_flops_per_s
-from .analytic.quantities import Array, Grid, Machine, ModelQuantities, Number
+from .analytic.quantities import Array, Grid, Machine, ModelQuantities, Number, take_rows
 from .analytic.step import StepSeconds, step_s
 from .runs import Run
 
@@ -34,8 +34,8 @@ class Batch:
     def take(self, rows: Any) -> "Batch":
         """Return some of the rows, by index or by mask."""
         return Batch(
-            machine=_taken(self.machine, rows),
-            model=_taken(self.model, rows),
+            machine=take_rows(self.machine, rows),
+            model=take_rows(self.model, rows),
             grid=self.grid.take(rows),
             seq_len=self.seq_len[rows],
             global_batch=self.global_batch[rows],
@@ -133,9 +133,3 @@ def _stacked(items: Sequence[T], kind: type[T]) -> T:
 def _column(values: Sequence[Any]) -> Any:
     """Return the values of a field as an array; a torus' sides, which no row of a table has, as they are."""
     return values[0] if isinstance(values[0], tuple) else _array(values)
-
-
-def _taken(item: T, rows: Any) -> T:
-    values: dict[str, Any] = {field.name: getattr(item, field.name) for field in fields(item)}
-    taken: dict[str, Any] = {name: v if isinstance(v, tuple) else v[rows] for name, v in values.items()}
-    return type(item)(**taken)

@@ -9,7 +9,8 @@ from ..jobs.rules import allowed, broken
 from ..units import counted
 from ..workload.engines import EngineFacts
 from .analytic.coefficients import book
-from .explore import Priced, take_prices
+from .analytic.quantities import take_rows
+from .explore import Priced
 
 
 def restricted(priced: Priced, engine: EngineFacts) -> Priced:
@@ -24,7 +25,7 @@ def restricted(priced: Priced, engine: EngineFacts) -> Priced:
         raise InputError(
             f"--engine {engine.name}: it can run none of {counted(len(priced.grid), 'layout')} that fit: {told}"
         )
-    return replace(priced, grid=priced.grid.take(kept), prices=take_prices(priced.prices, kept))
+    return replace(priced, grid=priced.grid.take(kept), prices=take_rows(priced.prices, kept))
 
 
 def stack_of(engine: EngineFacts) -> str:

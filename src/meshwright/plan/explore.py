@@ -8,7 +8,7 @@ Nothing is sampled: the rows are the fastest of all legal layouts under the cost
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,7 @@ from .analytic import Grid, Setting, StepPrices, book, performance, price_layout
 from .analytic.fits import DOUBTFUL, OVER, SURE, capacity_source, memory_basis, word
 from .analytic.memory import MemoryTerms
 from .analytic.price import machine_of, memory_of_layouts, node_group_of, states_too_large, step_times_s, verdicts_in
-from .analytic.quantities import Array
+from .analytic.quantities import Array, take_rows
 from .reasons import batch_warnings, micro_batch_trade, why_chosen
 from .search_filters import in_its_orders, narrowed_search
 from .space import DEFAULT_ORDER, Space, legal_layouts, replaced_order
@@ -113,7 +113,7 @@ class SortedByFit:
         """Return the layouts of one verdict with their prices."""
         rows = np.flatnonzero(self.verdicts == verdict)
         grid = self.grid.take(rows)
-        return grid, price_in_chunks(setting, grid, _taken(self.memory, rows))
+        return grid, price_in_chunks(setting, grid, take_rows(self.memory, rows))
 
 
 def sorted_by_fit(setting: Setting, grid: Grid) -> SortedByFit:
@@ -125,7 +125,7 @@ def sorted_by_fit(setting: Setting, grid: Grid) -> SortedByFit:
         memory = memory_of_layouts(setting, some)
         verdicts = verdicts_in(setting, memory)
         rows = np.flatnonzero(verdicts != OVER)
-        parts.append((some.take(rows), verdicts[rows], _taken(memory, rows)))
+        parts.append((some.take(rows), verdicts[rows], take_rows(memory, rows)))
     grids, verdicts, memories = zip(*parts, strict=True)
     words = np.concatenate(verdicts)
     if not np.any(words == SURE):
@@ -143,7 +143,7 @@ def _ordered(setting: Setting, grid: Grid, prices: StepPrices) -> tuple[Grid, St
     if not _names_order(setting) or not len(grid):
         return grid, prices
     ordered = in_its_orders(setting, grid)
-    return ordered, price_in_chunks(setting, ordered) if len(ordered) else take_prices(prices, np.arange(0))
+    return ordered, price_in_chunks(setting, ordered)
 
 
 def _fastest(grid: Grid, prices: StepPrices) -> tuple[Grid, StepPrices] | None:
@@ -151,7 +151,7 @@ def _fastest(grid: Grid, prices: StepPrices) -> tuple[Grid, StepPrices] | None:
     if not len(grid):
         return None
     one = np.array([int(np.argmin(prices.step_time_s))])
-    return grid.take(one), take_prices(prices, one)
+    return grid.take(one), take_rows(prices, one)
 
 
 def space_of(setting: Setting, offloads: Sequence[int] = ()) -> Space:
@@ -229,7 +229,7 @@ def row_of(setting: Setting, grid: Grid, prices: StepPrices, index: int, *, note
         layout=grid.layout(index),
         predicted=performance(setting, prices, index, grid.layout(index)),
         terms=dict(prices.terms(index)),
-        fits=word(verdicts_in(setting, take_prices(prices, np.array([index])))[0]),
+        fits=word(verdicts_in(setting, take_rows(prices, np.array([index])))[0]),
         capacity_bytes=capacity,
         capacity_source=capacity_source(node_group_of(setting.cluster).gpu.model, capacity),
         memory_band=band,
@@ -276,7 +276,7 @@ def compute_bound_s(prices: StepPrices) -> Array:
 def price_in_chunks(setting: Setting, grid: Grid, memory: MemoryTerms | None = None) -> StepPrices:
     """Return the prices of a grid, in pieces that fit in the processor's cache; `memory` as in `price_layouts`."""
     pieces = [
-        price_layouts(setting, grid.take(rows), memory=None if memory is None else _taken(memory, rows))
+        price_layouts(setting, grid.take(rows), memory=None if memory is None else take_rows(memory, rows))
         for rows in _pieces(grid)
     ]
     if not pieces:
@@ -291,16 +291,6 @@ def times_in_chunks(setting: Setting, grid: Grid) -> Array:
 
 def _pieces(grid: Grid) -> list[slice]:
     return [slice(start, start + CHUNK) for start in range(0, len(grid), CHUNK)]
-
-
-def take_prices(prices: StepPrices, indices: npt.NDArray[np.int64]) -> StepPrices:
-    """Return the prices of some layouts."""
-    return _taken(prices, indices)
-
-
-def _taken(arrays: T, rows: Any) -> T:
-    """Return some rows of all arrays of a struct."""
-    return type(arrays)(**{one.name: getattr(arrays, one.name)[rows] for one in fields(arrays)})  # type: ignore[arg-type]
 
 
 def _joined(kind: type[T], parts: Sequence[T]) -> T:

@@ -63,7 +63,6 @@ class StoreBlameBoard:
         self._me = me
         self._voice = voice
         self._requests = requests
-        self._within = requests.within
         self._is_final = False
         self._writing = threading.Lock()
         voice.join(self)
@@ -101,7 +100,7 @@ class StoreBlameBoard:
     def tell(self, culprit: FaultyRank) -> None:
         """Publish the culprit to the whole group, unless another rank has already."""
         line = Word(culprit, final=True).line()
-        self._within(lambda: self._store.check([BLAME_KEY]) or self._store.set(BLAME_KEY, line))
+        self._requests.within(lambda: self._store.check([BLAME_KEY]) or self._store.set(BLAME_KEY, line))
 
     def leave_word(self, word: Word) -> None:
         """Leave this rank's word, unless its final one is there, or it is one that soon is old news."""
@@ -110,12 +109,12 @@ class StoreBlameBoard:
         with self._writing:
             if not self._is_final:
                 self._is_final = word.final
-                self._within(lambda: self._store.set(f"{WORD_KEY}/{self._me.rank}", word.line()))
+                self._requests.within(lambda: self._store.set(f"{WORD_KEY}/{self._me.rank}", word.line()))
 
     def leave_calls(self, calls: Mapping[int, str]) -> None:
         """Leave word of this rank's last calls, by their numbers, for one that finds that it calls something else."""
         text = json.dumps(list(calls.items()))
-        self._within(lambda: self._store.set(f"{CALLS_KEY}/{self._me.rank}", text))
+        self._requests.within(lambda: self._store.set(f"{CALLS_KEY}/{self._me.rank}", text))
 
     def calls_of(self, rank: int) -> dict[int, str]:
         """Return another rank's last calls, by their numbers; none if it does not leave word of them soon."""
@@ -129,7 +128,7 @@ class StoreBlameBoard:
     def _calls_of(self, rank: int) -> dict[int, str]:
         """Return another rank's last calls, by their numbers; none if it has not left word of them."""
         key = f"{CALLS_KEY}/{rank}"
-        text: bytes | None = self._within(lambda: self._store.get(key) if self._store.check([key]) else None)
+        text: bytes | None = self._requests.within(lambda: self._store.get(key) if self._store.check([key]) else None)
         return dict(json.loads(text)) if text else {}
 
     def close(self) -> None:
@@ -143,5 +142,5 @@ class StoreBlameBoard:
             key = next((key for key in (BLAME_KEY, f"{WORD_KEY}/{rank}") if self._store.check([key])), None)
             return word_in(self._store.get(key).decode()) if key is not None else None
 
-        found: Word | None = self._within(read)
+        found: Word | None = self._requests.within(read)
         return found

@@ -6,7 +6,7 @@ of a table in which model, machine and layout all differ.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,10 @@ from ...workload.architecture import Architecture
 from ...workload.kinds import Attention, Compressed, Experts, GatedDelta, Latent, Mixer
 from ...workload.program import Number as Number
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+T = TypeVar("T", bound="DataclassInstance")
 Array = npt.NDArray[np.float64]
 SCHEDULES = ("gpipe", "1f1b", "interleaved", "zb")
 RECOMPUTES = ("none", "selective", "full")
@@ -314,8 +318,13 @@ class Grid:
 
     def take(self, indices: Any) -> "Grid":
         """Return some of the layouts, by index or by mask."""
-        columns = {field.name: getattr(self, field.name) for field in fields(self)}
-        return Grid(**{name: value[indices] if np.ndim(value) else value for name, value in columns.items()})
+        return take_rows(self, indices)
+
+
+def take_rows(item: T, rows: Any) -> T:
+    """Return a dataclass with some rows of its arrays, by index, slice or mask; what all rows share stays as it is."""
+    columns: dict[str, Any] = {field.name: getattr(item, field.name) for field in fields(item)}
+    return type(item)(**{name: v[rows] if isinstance(v, np.ndarray) and v.ndim else v for name, v in columns.items()})
 
 
 NUMBERS = ("tp", "pp", "dp", "cp", "ep", "vpp", "mbs", "zero", "sp")
