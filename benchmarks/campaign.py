@@ -34,13 +34,14 @@ import msgspec
 
 from benchmarks.faults_acts import able
 from benchmarks.faults_manifest import Kind, Scenario, draw
-from benchmarks.faults_play import CACHE, WAS, Played, keep_compiled, play
+from benchmarks.faults_play import CACHE, WAS, Played, play
 from benchmarks.faults_score import score
 from benchmarks.faults_seeds import Row, known, seed_range, store
 from benchmarks.faults_systems import EVERY, STEPS, Loop, Ours, System, gloo_command, torchft_command
 from benchmarks.faults_truth import Truth
 from benchmarks.result import RESULTS, Result, describe_machine
 from meshwright.cluster.emulation import Emulation
+from testkit.caches import new_cache
 from testkit.train_jobs import write_corpus
 
 SEEDS, KEYS = RESULTS / "campaign_seeds.jsonl", ("system", "seed")
@@ -95,7 +96,7 @@ class _Campaign:
         self._storing, self._making = threading.Lock(), threading.Lock()
         self._truth: Truth | None = None
         self._corpus = write_corpus(place)
-        keep_compiled(place / CACHE)
+        new_cache(place / CACHE)
         self._links: Path | None = None
         self._command = options.command if name == options.name and options.command else None
         if self._command is None and name != "meshwright":

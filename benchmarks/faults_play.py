@@ -16,7 +16,6 @@ from benchmarks.faults_manifest import NODES, RANKS_PER_NODE, Fault, Scenario
 from benchmarks.faults_systems import STEPS, Named, System
 from meshwright.cluster.emulation import Emulation, EmulationSpec
 from meshwright.cluster.emulation.session import StartedJob
-from meshwright.native import cache_folder
 
 NIC_BYTES_PER_S = 25e6
 STUCK_S = 120.0  # without a step, an end of a node or a fault: that is a hang
@@ -92,15 +91,6 @@ def environment_of(place: Path) -> dict[str, str]:
         **{"OMP_NUM_THREADS": "1", "TMPDIR": str(place / "tmp")},
         **{"XDG_CACHE_HOME": str(place.parent / CACHE), "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"},
     }
-
-
-def keep_compiled(cache: Path) -> None:
-    """Give a cache what is compiled for this machine already: on a busy one that takes minutes, of no scenario."""
-    compiled = cache_folder()
-    if compiled is not None:
-        (cache / "meshwright").mkdir(parents=True, mode=0o700)
-        for library in compiled.glob("[a-z]*-*.so"):
-            shutil.copy(library, cache / "meshwright" / library.name)
 
 
 def no_sockets(folder: str, names: list[str]) -> list[str]:

@@ -11,6 +11,7 @@ from meshwright.cluster.emulation import Emulation
 from meshwright.cluster.emulation.session import StartedJob
 from meshwright.layout import Layout
 from meshwright.train.run_folder import RunFolder
+from testkit.caches import new_cache
 from testkit.skew import set_clock
 from testkit.train_jobs import small_job, write_run
 
@@ -35,7 +36,7 @@ def start_on_nodes(
     many seconds the wall clocks of some nodes are ahead.
     """
     folder = write_on_nodes(cluster, path, corpus, launch=launch, model=model, **train)
-    environment = {"OMP_NUM_THREADS": "1", "XDG_CACHE_HOME": str(path.parent / "cache")}
+    environment = {"OMP_NUM_THREADS": "1", "XDG_CACHE_HOME": new_cache(path.parent / "cache")}
     environment |= {LINKS_VARIABLE: str(links)} if links else {}
     return folder, cluster.start_nodes(train_command(path, clocks or {}), env=environment)
 

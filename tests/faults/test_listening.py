@@ -19,6 +19,7 @@ from meshwright.cluster.doctor.exchange import meet_nodes
 from meshwright.cluster.doctor.facts import NodeFacts
 from meshwright.layout import Layout
 from meshwright.train.config import DataParallelConfig
+from testkit.caches import new_cache
 from testkit.fault_jobs import Job
 from testkit.train_jobs import small_job, write_corpus, write_run
 
@@ -115,7 +116,7 @@ def test_a_job_listens_on_what_the_table_says_and_on_nothing_else(tmp_path, comm
     config = small_job(write_corpus(tmp_path), steps=20)
     config = msgspec.structs.replace(config, data_parallel=DataParallelConfig(**settings))
     folder = write_run(tmp_path / "run", config, Layout(dp=2, mbs=4))
-    job = Job(["--resume", str(folder.path)], {"OMP_NUM_THREADS": "1", "XDG_CACHE_HOME": str(tmp_path / "cache")})
+    job = Job(["--resume", str(folder.path)], {"OMP_NUM_THREADS": "1", "XDG_CACHE_HOME": new_cache(tmp_path / "cache")})
 
     seen = seen_of(job, folder)
 

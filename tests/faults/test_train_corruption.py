@@ -6,6 +6,7 @@ from meshwright.layout import Layout
 from meshwright.train.checkpoint.folder import checkpoints, is_whole
 from meshwright.train.checkpoint.manifest import read_manifest
 from meshwright.train.flips import FLIP_VARIABLE
+from testkit.caches import new_cache
 from testkit.fault_jobs import Job, events, final_weights
 from testkit.train_jobs import losses, small_job, write_corpus, write_run
 
@@ -22,7 +23,7 @@ def begin(tmp_path_factory):
     jobs = []
 
     def go_on(folder, flip=""):
-        environment = {"XDG_CACHE_HOME": str(base / "cache"), "OMP_NUM_THREADS": "1", FLIP_VARIABLE: flip}
+        environment = {"XDG_CACHE_HOME": new_cache(base / "cache"), "OMP_NUM_THREADS": "1", FLIP_VARIABLE: flip}
         jobs.append(Job(["--resume", str(folder.path)], environment))
         code, errors = jobs[-1].end(timeout_s=400)
         assert jobs[-1].nobody_is_left()

@@ -10,6 +10,7 @@ import pytest
 from meshwright.layout import Layout
 from meshwright.train.checkpoint.folder import checkpoints, is_whole
 from meshwright.train.config import OptimizerConfig, to_toml
+from testkit.caches import new_cache
 from testkit.fault_jobs import Job, events
 from testkit.train_jobs import losses, small_job, write_corpus, write_run
 
@@ -23,7 +24,7 @@ def go_on(tmp_path):
     jobs = []
 
     def run(folder, *arguments: str, **environment: str):
-        known = {"XDG_CACHE_HOME": str(tmp_path / "cache"), "OMP_NUM_THREADS": "1"}
+        known = {"XDG_CACHE_HOME": new_cache(tmp_path / "cache"), "OMP_NUM_THREADS": "1"}
         jobs.append(Job(["--resume", str(folder.path), *arguments], known | environment))
         return jobs[-1].end(timeout_s=300)
 

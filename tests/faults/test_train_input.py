@@ -10,6 +10,7 @@ from meshwright import cli
 from meshwright.layout import Layout
 from meshwright.plan.search import needed_bytes
 from meshwright.train import prepare
+from testkit.caches import new_cache
 from testkit.train_jobs import small_job, write_corpus, write_run
 
 SMALL = ["--set", "model.hidden_size=32", "--set", "data.seq_len=32", "--set", "train.global_batch=4"]
@@ -18,7 +19,7 @@ SMALL = ["--set", "model.hidden_size=32", "--set", "data.seq_len=32", "--set", "
 @pytest.fixture
 def refused(tmp_path, capsys, monkeypatch):
     """Return a function that runs `meshwright train`, expects exit 2 and one line, and returns that line."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("XDG_CACHE_HOME", new_cache(tmp_path / "cache"))
 
     def run(*arguments: str, run_dir: str = "run") -> str:
         path = tmp_path / run_dir

@@ -11,6 +11,7 @@ import pytest
 from meshwright.layout import Layout
 from meshwright.train.config import to_toml
 from meshwright.train.run_lock import LOCK, owner_of
+from testkit.caches import new_cache
 from testkit.fault_jobs import Job, steps_done
 from testkit.train_jobs import losses, small_job, write_corpus, write_run
 
@@ -29,7 +30,7 @@ def begin(tmp_path):
     jobs = []
 
     def run(*arguments: str) -> Job:
-        environment = {"XDG_CACHE_HOME": str(tmp_path / "cache"), "OMP_NUM_THREADS": "1"}
+        environment = {"XDG_CACHE_HOME": new_cache(tmp_path / "cache"), "OMP_NUM_THREADS": "1"}
         jobs.append(Job(list(arguments), environment))
         return jobs[-1]
 
@@ -73,7 +74,7 @@ def test_a_run_whose_launcher_was_killed_is_resumed_once_its_ranks_have_left(tmp
 def test_four_jobs_that_start_in_one_second_are_four_runs(tmp_path, corpus):
     (tmp_path / "job.toml").write_text(to_toml(small_job(corpus)))
     command = [sys.executable, "-m", "meshwright", "train", str(tmp_path / "job.toml"), "--json", "--ranks", "1"]
-    environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path / "cache"), "OMP_NUM_THREADS": "1"}
+    environment = os.environ | {"XDG_CACHE_HOME": new_cache(tmp_path / "cache"), "OMP_NUM_THREADS": "1"}
 
     started = [
         subprocess.Popen(

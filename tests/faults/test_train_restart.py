@@ -11,6 +11,7 @@ import pytest
 
 from meshwright.layout import Layout
 from meshwright.train.run_folder import RunFolder
+from testkit.caches import new_cache
 from testkit.fault_jobs import Job, events, final_weights, kill, steps_done
 from testkit.train_jobs import losses, small_job, write_corpus, write_run
 
@@ -34,7 +35,7 @@ def begin(tmp_path_factory):
         folder = write_run(base / name, msgspec.structs.replace(job, launch=launch), Layout.parse(layout))
         (base / "t" / name).mkdir(parents=True)
         temporary = {"TMPDIR": str(base / "t" / name)}
-        environment = {"XDG_CACHE_HOME": str(base / "cache"), "OMP_NUM_THREADS": "1"} | temporary
+        environment = {"XDG_CACHE_HOME": new_cache(base / "cache"), "OMP_NUM_THREADS": "1"} | temporary
         jobs.append(Job(["--resume", str(folder.path)], environment))
         return folder, jobs[-1]
 

@@ -14,6 +14,7 @@ from meshwright.layout import Layout
 from meshwright.postmortem.live import look_at
 from meshwright.train.config import to_toml
 from meshwright.train.run_folder import RunFolder
+from testkit.caches import new_cache
 from testkit.fault_jobs import Job, events, kill, pid_of, steps_done
 from testkit.train_jobs import losses, small_job, write_corpus, write_run
 
@@ -23,7 +24,7 @@ pytestmark = pytest.mark.timeout(120)
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory):
     """Return a cache folder that the module's jobs share, so that the machine is measured once."""
-    return str(tmp_path_factory.mktemp("cache"))
+    return new_cache(tmp_path_factory.mktemp("cache"))
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from meshwright.layout import Layout
 from meshwright.train.checkpoint.folder import checkpoints
 from meshwright.train.checkpoint.manifest import read_manifest
 from meshwright.train.checkpoint.stored import verify_pieces
+from testkit.caches import new_cache
 from testkit.fault_jobs import Job, events, steps_done
 from testkit.train_jobs import small_job, write_corpus, write_run
 
@@ -36,7 +37,7 @@ def begin(tmp_path):
         settings = {"steps": 400, "checkpoint_every": 20, "on_storage_error": on_storage_error, "record": False}
         folder = write_run(tmp_path / "run", small_job(corpus, **(settings | train)), Layout(dp=2, mbs=2))
         prefix = ("unshare", "-rm", "sh", "-c", f'{mount}; exec "$@"', "sh") if mount else ()
-        jobs.append(Job(["--resume", str(folder.path)], {"XDG_CACHE_HOME": str(tmp_path / "cache")}, prefix))
+        jobs.append(Job(["--resume", str(folder.path)], {"XDG_CACHE_HOME": new_cache(tmp_path / "cache")}, prefix))
         return folder, jobs[-1]
 
     yield run

@@ -8,6 +8,7 @@ import pytest
 import torch.distributed as dist
 
 from meshwright.layout import Layout
+from testkit.caches import new_cache
 from testkit.fault_jobs import Job, events, final_weights, steps_done
 from testkit.train_jobs import losses, small_job, write_corpus, write_run
 
@@ -18,7 +19,9 @@ KEYS = ("default_pg/0//cpu//member/1", "checkpoint/problem", "blame", "MASTER_PO
 def begin(path, corpus):
     job = small_job(corpus, steps=STEPS, checkpoint_every=10, validate_every=10**6)
     folder = write_run(path, msgspec.structs.replace(job), Layout(dp=2, mbs=4))
-    return folder, Job(["--resume", str(path)], {"OMP_NUM_THREADS": "1", "XDG_CACHE_HOME": str(path.parent / "cache")})
+    return folder, Job(
+        ["--resume", str(path)], {"OMP_NUM_THREADS": "1", "XDG_CACHE_HOME": new_cache(path.parent / "cache")}
+    )
 
 
 def ports_of(job):

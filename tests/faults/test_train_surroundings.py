@@ -11,6 +11,7 @@ import pytest
 
 from meshwright.layout import Layout
 from meshwright.train.checkpoint.folder import latest_checkpoint
+from testkit.caches import new_cache
 from testkit.fault_jobs import Job, steps_done
 from testkit.train_jobs import small_job, write_corpus, write_run
 
@@ -19,7 +20,7 @@ pytestmark = [pytest.mark.timeout(900), pytest.mark.slow]
 
 @pytest.fixture
 def environment(tmp_path):
-    return {"XDG_CACHE_HOME": str(tmp_path / "cache"), "OMP_NUM_THREADS": "1"}
+    return {"XDG_CACHE_HOME": new_cache(tmp_path / "cache"), "OMP_NUM_THREADS": "1"}
 
 
 def make(path, corpus_in, **train):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from testkit.caches import new_cache
 from tests.emulated import MEGABIT
 
 pytestmark = pytest.mark.netns
@@ -81,6 +82,8 @@ def test_gloo_reaches_the_rate_of_the_nic(emulated, megabits):
 def test_a_group_notices_a_slowed_link_and_chooses_as_a_fresh_start_would(emulated, tmp_path):
     cluster = emulated(nodes=4, nic_bytes_per_s=200 * MEGABIT)
     marker = tmp_path / "slowed"
+    for half in ("first", "second"):
+        new_cache(Path(f"{marker}-{half}"))
     program = [sys.executable, str(PROGRAMS / "slowed_link.py"), str(marker), "30000", "50"]
 
     job = cluster.start_ranks(program)

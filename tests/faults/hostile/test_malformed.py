@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from testkit.caches import new_cache
 from tests.faults.hostile.formats import FORMATS
 from tests.faults.hostile.malform import malformed
 
@@ -28,7 +29,7 @@ def test_a_good_file_is_read(chosen, tmp_path, capsys):
 
 
 def test_malformed_files_are_refused_in_one_line(chosen, tmp_path, capsys, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path.parent / "cache"))
+    monkeypatch.setenv("XDG_CACHE_HOME", new_cache(tmp_path.parent / "cache"))
     chosen.make(tmp_path)
     file = tmp_path / chosen.file
     good = file.read_bytes()

@@ -13,6 +13,7 @@ from meshwright.layout import Layout
 from meshwright.plan.measured.spmd import RESUMING
 from meshwright.workload.graph import Operator
 from meshwright.workload.transformer import ModelConfig, describe_workload
+from testkit.caches import new_cache
 
 MODEL = ModelConfig(
     hidden_size=32, intermediate_size=48, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=2
@@ -38,7 +39,7 @@ STEADY = Pace(product_s=1e-3, product_error=0.01, copy_s=1e-3, copy_error=0.01)
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch, tmp_path):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", new_cache(tmp_path))
     monkeypatch.setattr(calibrate, "OPERATOR_BUDGET_S", 0.1)
     monkeypatch.setattr(calibrate, "pace", lambda: STEADY)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from meshwright.train.config import to_toml
+from testkit.caches import new_cache
 from testkit.chromium import Browser
 from testkit.train_jobs import small_job, write_corpus
 from tests.browser.viewers import catapult, missing_viewers, perfetto
@@ -25,7 +26,7 @@ def run(tmp_path_factory):
     words = ["train", "job.toml", "--layout", "pp=2,dp=1,mbs=1", "--ranks", "2", "--run-dir", "run", "--json"]
     done = subprocess.run(
         [sys.executable, "-m", "meshwright", *words], cwd=folder, capture_output=True, text=True, check=False,
-        env=os.environ | {"XDG_CACHE_HOME": str(folder / "cache")},
+        env=os.environ | {"XDG_CACHE_HOME": new_cache(folder / "cache")},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return folder / "run", done.stdout

@@ -13,6 +13,7 @@ from meshwright.plan.search import candidate_layouts, needed_bytes
 from meshwright.train import prepare
 from meshwright.train.planned import planned_job
 from meshwright.workload.transformer import ModelConfig
+from testkit.caches import new_cache
 from testkit.train_jobs import small_job, write_corpus
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
@@ -21,7 +22,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 @pytest.fixture
 def planned(tmp_path, monkeypatch):
     """Return a function that plans a job of four heads on two ranks, with as much memory as it is told is there."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("XDG_CACHE_HOME", new_cache(tmp_path / "cache"))
     model = ModelConfig(
         hidden_size=512, intermediate_size=1024, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2
     )
@@ -51,7 +52,7 @@ def test_a_model_that_fits_whole_nowhere_is_planned_as_a_split_one(planned):
 
 
 def test_plan_of_this_machine_and_train_say_the_same(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("XDG_CACHE_HOME", new_cache(tmp_path / "cache"))
     monkeypatch.setattr(prepare, "_data_s", lambda *_: 1e-4)  # measured anew each time, and part of a step
     sizes = {"model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2}
     sizes |= {"num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 512, "max_position_embeddings": 64}
@@ -73,7 +74,7 @@ def test_plan_of_this_machine_and_train_say_the_same(tmp_path, monkeypatch):
     ("precision", "kept", "dtypes"), [("bf16", "bf16", {"float", "bfloat16"}), ("float32", "fp32", {"float"})]
 )
 def test_a_job_is_measured_in_its_precision_and_its_plan_keeps_it(precision, kept, dtypes, tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("XDG_CACHE_HOME", new_cache(tmp_path / "cache"))
     job = small_job(write_corpus(tmp_path), precision=precision)
     job = msgspec.structs.replace(job, launch=msgspec.structs.replace(job.launch, layout="dp=1,tp=2,mbs=2"))
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from meshwright.train.config import to_toml
+from testkit.caches import new_cache
 from testkit.train_jobs import small_job, write_corpus
 
 
@@ -22,7 +23,7 @@ def job(tmp_path):
 def torchrun(*arguments: str, cache: Path) -> subprocess.CompletedProcess[str]:
     launcher = str(Path(sys.executable).with_name("torchrun"))
     command = [launcher, "--nproc-per-node", "2", "--local-addr", "127.0.0.1", "--standalone", "-m", "meshwright.train"]
-    environment = os.environ | {"XDG_CACHE_HOME": str(cache)}
+    environment = os.environ | {"XDG_CACHE_HOME": new_cache(cache)}
     return subprocess.run([*command, *arguments], capture_output=True, text=True, env=environment, check=False)
 
 
@@ -55,7 +56,7 @@ def test_bad_input_leaves_nothing_where_ranks_meet_by_the_secret_of_the_run(job,
         port = free.getsockname()[1]
     one = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     command = [sys.executable, "-m", "meshwright.train", str(job), "--run-dir", str(tmp_path / "run")]
-    environment = os.environ | one | {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    environment = os.environ | one | {"XDG_CACHE_HOME": new_cache(tmp_path / "cache")}
     done = subprocess.run([*command, "--layout", "dp=3"], capture_output=True, text=True, env=environment, check=False)
 
     assert done.returncode == 2, done.stderr
