@@ -55,6 +55,7 @@ def main() -> None:
         event = {"time_s": time.time(), "message": str(error)}
         (folder / f"said-{rank}.json").write_text(json.dumps(event))
         raise
+    dist.barrier()  # Gloo's threads let go of the last tensors: one that still does when its group ends waits for ever
     dist.destroy_process_group()
 
 

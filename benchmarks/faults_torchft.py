@@ -40,7 +40,12 @@ def node(ranks_per_node: int, restarts: int) -> int:
     def keep(rank: int) -> None:
         for _ in range(restarts + 1):
             known = {**os.environ, "RANK": str(rank), "TORCHFT_LIGHTHOUSE": where, "OMP_NUM_THREADS": "1"}
-            codes[rank] = subprocess.call([sys.executable, __file__, "rank", *sys.argv[1:]], env=known)
+            command = [sys.executable, __file__, "rank", *sys.argv[1:]]
+            with subprocess.Popen(command, env=known, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
+                for line in process.stdout or ():  # whole: two ranks that write to one place cut each other's lines
+                    sys.stdout.buffer.write(line)
+                    sys.stdout.buffer.flush()
+            codes[rank] = process.returncode
             if codes[rank] == 0:
                 return
 
