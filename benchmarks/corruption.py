@@ -13,6 +13,7 @@ import random
 import statistics
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -180,12 +181,13 @@ def _cost(pool: RankPool, place: Path, corpus: str, rounds: int) -> dict[str, An
     data = msgspec.structs.replace(base.data, seq_len=128)
     job = msgspec.structs.replace(base, model=model, data=data)
     folder = write_run(place / "cost", job, Layout.parse("dp=2,mbs=8"))
-    ratios = pool.run(rank_of_cost, str(folder.path), rounds, timeout_s=600.0)[0]
-    return {"what": COST, "times": len(ratios) * BLOCK} | {"ratio": round(statistics.median(ratios), 4)}
+    found = pool.run(rank_of_cost, str(folder.path), rounds, timeout_s=600.0)[0]
+    ratio, share = (statistics.median(column) for column in zip(*found, strict=True))
+    return {"what": COST, "times": len(found) * BLOCK, "ratio": round(ratio, 4), "in the check": round(share, 5)}
 
 
-def rank_of_cost(rank: int, world_size: int, store: dist.Store, path: str, rounds: int) -> list[float]:
-    """Return the ratio of each pair of blocks: with the check over without."""
+def rank_of_cost(rank: int, world_size: int, store: dist.Store, path: str, rounds: int) -> list[tuple[float, float]]:
+    """Return of each pair of blocks the ratio, with the check over without, and the share of time in the check."""
     dist.init_process_group("meshwright", rank=rank, world_size=world_size, store=store)
     folder = RunFolder(Path(path))
     config, plan = folder.config(), folder.plan()
@@ -194,18 +196,37 @@ def rank_of_cost(rank: int, world_size: int, store: dist.Store, path: str, round
         data.paths, data.pattern, data.tokenizer, data.validation_share, data.seq_len, folder.path / "tokens"
     )
     trainer = Trainer(config, plan, corpus, folder, rank=rank, device=torch.device("cpu"))
-    step = 0
+    step, spent_s = 0, 0.0
+
+    def timed(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any) -> Any:
+            nonlocal spent_s
+            start = clock()
+            try:
+                return function(*arguments)
+            finally:
+                spent_s += clock() - start
+
+        return call
+
+    trainer.guard.share, trainer.guard.look = timed(trainer.guard.share), timed(trainer.guard.look)
+    shares: list[float] = []
 
     def block(every: int) -> float:
-        nonlocal step
+        nonlocal step, spent_s
+        spent_s = 0.0
         trainer.guard.every = every
         start = clock()
         for _ in range(BLOCK):
             trainer.step(step)
             step += 1
-        return clock() - start
+        took_s = clock() - start
+        if every:
+            shares.append(spent_s / took_s)
+        return took_s
 
     block(10)
+    shares.clear()
     _, samples = alternating_medians({"on": lambda: block(10), "off": lambda: block(0)}, rounds)
     dist.destroy_process_group()
-    return [on / off for on, off in zip(samples["on"], samples["off"], strict=True)]
+    return [(on / off, share) for on, off, share in zip(samples["on"], samples["off"], shares, strict=True)]
