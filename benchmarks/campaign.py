@@ -181,32 +181,40 @@ class _Campaign:
 
 
 def summary(rows: list[Row]) -> list[Row]:
-    """Return the score of each system over its seeds."""
+    """Return the score of each system over its seeds, and over those that all have played where it has played more."""
+    names = sorted({row["system"] for row in rows}, key=lambda name: (name != "meshwright", name))
+    seeds = {name: {row["seed"] for row in rows if row["system"] == name} for name in names}
+    common = set.intersection(*seeds.values()) if seeds else set()
     found = []
-    for name in sorted({row["system"] for row in rows}, key=lambda name: (name != "meshwright", name)):
+    for name in names:
         some = [row for row in rows if row["system"] == name]
-        said, wrong = sum(row["named"] for row in some), sum(len(row["named wrongly"]) for row in some)
-        due, missed = sum(row["due"] for row in some), sum(len(row["missed"]) for row in some)
-        found.append(
-            {
-                "system": name,
-                "scenarios": len(some),
-                "complete": sum(row["complete"] for row in some),
-                "bit-identical": sum(row["bit-identical"] for row in some),
-                "wrong losses": sum(row["losses wrong"] for row in some),
-                "hangs": sum(row["hangs"] for row in some),
-                "lost more than since the last whole checkpoint": sum(row["lost more than it had to"] for row in some),
-                "named": said,
-                "precision": round((said - wrong) / said, 3) if said else None,
-                "due": due,
-                "recall": round((due - missed) / due, 3) if due else None,
-                "with orphans": sum(bool(row["orphans"]) for row in some),
-                "with leftovers": sum(bool(row["leftovers"]) for row in some),
-                "median time ratio": statistics.median(row["time ratio"] for row in some),
-                "started again by hand": sum(row["starts"] - 1 for row in some),
-            }
-        )
+        found.append(_score(name, some))
+        if common and seeds[name] - common:
+            shared = [row for row in some if row["seed"] in common]
+            found.append(_score(f"{name}, seeds that all have played", shared))
     return found
+
+
+def _score(name: str, some: list[Row]) -> Row:
+    said, wrong = sum(row["named"] for row in some), sum(len(row["named wrongly"]) for row in some)
+    due, missed = sum(row["due"] for row in some), sum(len(row["missed"]) for row in some)
+    return {
+        "system": name,
+        "scenarios": len(some),
+        "complete": sum(row["complete"] for row in some),
+        "bit-identical": sum(row["bit-identical"] for row in some),
+        "wrong losses": sum(row["losses wrong"] for row in some),
+        "hangs": sum(row["hangs"] for row in some),
+        "lost more than since the last whole checkpoint": sum(row["lost more than it had to"] for row in some),
+        "named": said,
+        "precision": round((said - wrong) / said, 3) if said else None,
+        "due": due,
+        "recall": round((due - missed) / due, 3) if due else None,
+        "with orphans": sum(bool(row["orphans"]) for row in some),
+        "with leftovers": sum(bool(row["leftovers"]) for row in some),
+        "median time ratio": statistics.median(row["time ratio"] for row in some),
+        "started again by hand": sum(row["starts"] - 1 for row in some),
+    }
 
 
 def _is_bad(row: Row) -> bool:

@@ -142,6 +142,9 @@ def test_a_second_job_must_end_and_strangers_must_change_nothing():
     assert scored(played(done, second=[(0, "")]), second)["missed"] == [str(second)]
 
 
+PLAYED_BY_TWO = [("meshwright", 1, 0), ("meshwright", 2, 1), ("peer", 1, 0)]
+
+
 def test_the_summary_counts_over_all_seeds_of_a_system():
     named = Named(1005.2, "failure", "", node=1, rank=2, by=0)
     done = Done(fault=KILL, begun_s=1005.0, node=1)
@@ -151,6 +154,13 @@ def test_the_summary_counts_over_all_seeds_of_a_system():
 
     assert (row["scenarios"], row["hangs"], row["precision"], row["recall"]) == (2, 1, 0.5, 0.5)
     assert row["wrong losses"] == 0
+
+
+def test_a_system_with_more_seeds_is_scored_on_those_that_all_have_played_too():
+    rows = [scored(played(hangs=hangs)) | {"system": name, "seed": seed} for name, seed, hangs in PLAYED_BY_TWO]
+
+    assert [(row["scenarios"], row["hangs"]) for row in summary(rows)] == [(2, 1), (1, 0), (1, 0)]
+    assert [(row["scenarios"], row["hangs"]) for row in summary(rows[::2])] == [(1, 0), (1, 0)]
 
 
 def test_a_job_that_never_ends_has_no_time():
