@@ -181,7 +181,7 @@ class _Campaign:
 
 
 def summary(rows: list[Row]) -> list[Row]:
-    """Return the score of each system over its seeds, and over those that all have played where it has played more."""
+    """Return the score of each system over its seeds, and over the seeds of all where it has played more."""
     names = sorted({row["system"] for row in rows}, key=lambda name: (name != "meshwright", name))
     seeds = {name: {row["seed"] for row in rows if row["system"] == name} for name in names}
     common = set.intersection(*seeds.values()) if seeds else set()

@@ -156,7 +156,7 @@ def test_the_summary_counts_over_all_seeds_of_a_system():
     assert row["wrong losses"] == 0
 
 
-def test_a_system_with_more_seeds_is_scored_on_those_that_all_have_played_too():
+def test_a_system_with_more_seeds_is_scored_on_the_common_ones_too():
     rows = [scored(played(hangs=hangs)) | {"system": name, "seed": seed} for name, seed, hangs in PLAYED_BY_TWO]
 
     assert [(row["scenarios"], row["hangs"]) for row in summary(rows)] == [(2, 1), (1, 0), (1, 0)]
