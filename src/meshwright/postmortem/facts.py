@@ -360,6 +360,20 @@ class TrainingEnded(msgspec.Struct, frozen=True, kw_only=True):
     exited: bool = False
 
 
+class Stepped(msgspec.Struct, frozen=True, kw_only=True):
+    """The steps of one log that has a clock: when each was printed, and the line of the last."""
+
+    times_s: tuple[float, ...]
+    where: Where
+
+
+class Succeeded(msgspec.Struct, frozen=True, kw_only=True):
+    """The word of a launcher or batch system on how a whole job, or one of its steps, ended: well, or not."""
+
+    well: bool
+    where: Where
+
+
 class Environment(msgspec.Struct, frozen=True, kw_only=True):
     """RANK and WORLD_SIZE as a log prints them: of a process, or of a host where the launcher counts those.
 
@@ -442,6 +456,8 @@ Fact = (
     | WorldSize
     | Spoke
     | TrainingEnded
+    | Stepped
+    | Succeeded
     | Environment
     | Torchrun
     | Shortened
