@@ -9,6 +9,7 @@ import msgspec
 from ..errors import InputError
 from ..units import counted
 from . import (
+    agents,
     batch,
     endings,
     flight,
@@ -59,6 +60,7 @@ from .records import RankFlight
 from .rules import Case, decide
 from .running import goes_on, judged_at_one_time, steps_of, without_waited_out
 from .speakers import messages
+from .unlike_versions import with_the_few
 from .verdict import Verdict
 from .waits import in_records
 from .world import of_real_ranks, ranks_seen, world_of
@@ -109,6 +111,7 @@ def read_all(paths: Sequence[Path]) -> ReadFiles:
 def case_of(read: ReadFiles) -> Case:
     """Return the case of the last attempt that shows a fault."""
     facts = without_waited_out(_with_ranks(_of_environment(_of_last_attempt(read.facts))))
+    facts = agents.with_taken_host(with_the_few(facts))
     groups: list[Group] = []
     dumps = _newest(read.dumps)
     groups += flight.groups_of(dumps)
@@ -175,7 +178,7 @@ def _of_text(text: str, name: str, order: int, hint: FileHint, first: int) -> li
     found = messages(text, file=name, order=order, hint=hint, first=first)
     facts: list[Fact] = [*watchdog.read(found), *nccl.read(found), *system.read(found), *endings.read(found)]
     facts += [*launchers.read(found), *frameworks.read(found), *batch.read(found), *hccl.read(found)]
-    facts += [*ras.read(found), *stragglers.read(found), *processes.read(found)]
+    facts += [*ras.read(found), *stragglers.read(found), *processes.read(found), *agents.read(found)]
     if "most recent call first" in text or "Thread " in text:
         facts += stacks.read(found, hint, Path(name).name)
     return [*without_outlived(facts, found), *steps_of(found), *_spoken(found)]

@@ -80,7 +80,7 @@ _LABEL = re.compile(
     rf"(?!.*(?:atchdog|NCCL|ollective|onitoredBarrier))[ |:-]*(?:{_LEVEL}\b[ |:-]*)?",
     re.IGNORECASE,
 )
-_C10D_TIME = re.compile(r"\[[EWIF](?P<month>\d{1,2}?)(?P<day>\d{2}) (?P<clock>\d\d:\d\d:\d\d(?:\.\d+)?)")
+_C10D_TIME = re.compile(r"(?:\[|^)[EWIF](?P<month>\d{1,2}?)(?P<day>\d{2}) (?P<clock>\d\d:\d\d:\d\d(?:\.\d+)?)")
 _ISO_TIME = re.compile(r"\d{4}-(?P<month>\d\d)-(?P<day>\d\d)[T_ ](?P<clock>\d\d:\d\d:\d\d(?:[.,]\d+)?)")
 _SYSLOG_TIME = re.compile(
     r"^(?:\[?(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) )?(?P<name>Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)"

@@ -25,7 +25,7 @@ def without_outlived(facts: Sequence[Fact], messages: Sequence[LogMessage]) -> l
     everybody = [line for lines in steps.values() for line in lines]
     found: list[Fact] = []
     for fact in facts:
-        if isinstance(fact, StoreWait | PeerLost) or (isinstance(fact, Failure) and fact.kind == "network"):
+        if isinstance(fact, StoreWait | PeerLost) or (isinstance(fact, Failure) and _may_be_over(fact)):
             own = steps.get(fact.rank, everybody) if fact.rank is not None else everybody
             if sum(line > fact.where.line for line in own) >= MANY_STEPS:
                 if isinstance(fact, Failure):
@@ -33,3 +33,8 @@ def without_outlived(facts: Sequence[Fact], messages: Sequence[LogMessage]) -> l
                 continue
         found.append(fact)
     return found
+
+
+def _may_be_over(fault: Failure) -> bool:
+    """Whether a job may outlive a fault: of a link, or of a process that Ray starts again."""
+    return fault.kind == "network" or fault.what.startswith("Ray killed a worker")

@@ -33,12 +33,13 @@ from .waits import judged
 
 _OF_ALL = {"all_reduce", "all_gather", "reduce_scatter", "barrier"}  # end nowhere before every member has come
 _STEP = re.compile(
-    r"\b(?:global[_ ]?)?(?:step|iter(?:ation)?|batch|update)\b[^\w\r\n]{0,12}(?P<number>\d{1,9})\b|\| *(?P<done>\d{1,9})/\d+ \[",
+    r"\b(?:global[_ ]?)?(?:step|iter(?:ation)?|batch)\b[^\w\r\n]{0,12}(?P<number>\d{1,9})\b"
+    r"|\| *(?P<done>\d{1,9})/\d+ \[",
     re.IGNORECASE,
 )
 _ZONES_S = 1800.0  # by which clocks of zones differ, and its multiples
 _MOST_ZONE_S = 15 * 3600.0
-_HANGS = (Timeout, Absentees, DesyncReport, Heartbeat, PeerLost, StoreWait, Stalled, StackTrace)
+_HANGS = (Timeout, Absentees, DesyncReport, Heartbeat, PeerLost, StoreWait, Stalled)
 _OF_MACHINES = {"network", "host", "device", "host_memory", "killed"}
 _PASSING = {"network", "host"}  # faults that a job waits out
 
@@ -79,9 +80,12 @@ def taken_earlier(groups: Iterable[Group]) -> frozenset[int]:
 def judged_at_one_time(groups: Sequence[Group], excused: frozenset[int]) -> HangPosition | None:
     """Return what the groups hang in, without blame for ranks whose records are older than the others'."""
     earlier = taken_earlier(groups)
-    found = judged(groups, excused | earlier)
-    if found is None or not earlier:
-        return found
+    if not earlier:
+        return judged(groups, excused)
+    now = [replace(g, ranks={rank: part for rank, part in g.ranks.items() if rank not in earlier}) for g in groups]
+    found = judged(now, excused | earlier)
+    if found is None:
+        return None
     told = ", ".join(map(str, sorted(earlier)))
     missing = tuple(what for what in found.missing if not any(f"of rank {rank} (" in what for rank in earlier))
     missing += tuple(f"the flight record of rank {rank}, written when the others' were" for rank in sorted(earlier))
@@ -91,22 +95,21 @@ def judged_at_one_time(groups: Sequence[Group], excused: frozenset[int]) -> Hang
 
 def goes_on(facts: list[Fact], groups: Sequence[Group]) -> tuple[Where, ...]:
     """Return the lines that show that the job runs on, or ended well, after all that looks like a fault; or none."""
-    if groups:
-        return _after_records(facts, groups)
-    if any(isinstance(fact, _HANGS) for fact in facts) or any(end.code for end in of(facts, Exit)):
+    waits = [fact for fact in facts if isinstance(fact, _HANGS)]
+    if waits or any(end.code for end in of(facts, Exit)) or not all(fact.well for fact in of(facts, Succeeded)):
         return ()
-    faults = [fault for fault in of(facts, Failure) if not fault.is_over]
-    well = [fact.where for fact in of(facts, Succeeded) if fact.well]
-    if any(not fact.well for fact in of(facts, Succeeded)):
-        return ()
-    ended = [fact.where for fact in of(facts, TrainingEnded)]
-    exited = [fact.where for fact in of(facts, TrainingEnded) if fact.exited]
-    kinds = {fault.kind for fault in faults}
-    if well and kinds <= _OF_MACHINES:
+    kinds = {fault.kind for fault in of(facts, Failure) if not fault.is_over}
+    if (well := [fact.where for fact in of(facts, Succeeded)]) and kinds <= _OF_MACHINES:
         return tuple(well)
-    if exited and kinds <= _OF_MACHINES - {"killed"}:
+    if of(facts, StackTrace):
+        return ()
+    if groups:
+        return () if kinds else _after_records(facts, groups)
+    ended = of(facts, TrainingEnded)
+    exited = [fact.where for fact in ended if fact.exited]
+    if exited and kinds and kinds <= _OF_MACHINES - {"killed"}:
         return tuple(exited)
-    return tuple(ended) if faults and kinds <= _PASSING else ()
+    return tuple(fact.where for fact in ended) if kinds and kinds <= _PASSING else ()
 
 
 def _after_records(facts: list[Fact], groups: Sequence[Group]) -> tuple[Where, ...]:
@@ -114,10 +117,6 @@ def _after_records(facts: list[Fact], groups: Sequence[Group]) -> tuple[Where, .
 
     The records' clock is UTC and a log's is that of a place: they are compared within half an hour.
     """
-    if any(isinstance(fact, _HANGS) for fact in facts) or any(end.code for end in of(facts, Exit)):
-        return ()
-    if any(not fault.is_over for fault in of(facts, Failure)):
-        return ()
     newest_ns = max((c.created_ns for g in groups for p in g.ranks.values() for c in p.calls.values()), default=0)
     if not newest_ns:
         return ()
@@ -151,11 +150,18 @@ def without_waited_out(facts: list[Fact]) -> list[Fact]:
     As many steps must come before as after: of a log that begins after the fault, or of another zone, nothing is known.
     """
     logs = [fact for fact in of(facts, Stepped) if not fact.where.is_utc]
-    return [replace(f, follows=True, is_over=True) if _is_waited_out(f, logs) else f for f in facts]
+    # a process of Ray's whose end one log shows to be over is told of by others, too
+    over = {fault.what for fault in of(facts, Failure) if fault.is_over and fault.what.startswith("Ray ")}
+    return [
+        replace(fact, follows=True, is_over=True)
+        if isinstance(fact, Failure) and (fact.what in over or _is_waited_out(fact, logs))
+        else fact
+        for fact in facts
+    ]
 
 
-def _is_waited_out(fact: Fact, logs: Sequence[Stepped]) -> bool:
-    if not isinstance(fact, Failure) or fact.is_general or fact.where.time_s is None or fact.where.is_utc:
+def _is_waited_out(fact: Failure, logs: Sequence[Stepped]) -> bool:
+    if fact.is_general or fact.where.time_s is None or fact.where.is_utc:
         return False
     if fact.kind not in _PASSING and not (fact.kind == "host_memory" and fact.rank is None and not fact.ranks):
         return False
