@@ -17,7 +17,7 @@ _TOLD = re.compile(r"Received (?:Signals\.SIGTERM|15) death signal|SignalExcepti
 _PLACED = re.compile(r"Successfully assigned (?:[\w.-]+/)?(?P<pod>[\w.-]+) to (?P<node>[\w.-]+)")
 _NODE_GONE = re.compile(
     r"\b(?P<what>Spot\w*Interrupt\w*|PreemptScheduled|NodePreempt\w*|TerminationNotice|TerminatingEvictedNode"
-    r"|DisruptionTerminating|NodeNotReady|NodeShutdown|DeletingNode|RemovingNode|TerminateScheduled|NodeTerminat\w*)\b"
+    r"|DisruptionTerminating|NodeNotReady|NodeShutdown|TerminateScheduled)\b"
     r"\s+(?:[Nn]ode|[Nn]odeclaim)/(?P<node>[\w.-]+)"
 )
 _MAY_TELL = ("global_ranks", "ignal", "Successfully assigned", "ode/", "odeclaim/")
@@ -58,7 +58,13 @@ def with_taken_host(facts: list[Fact]) -> list[Fact]:
 
 
 def _by_events(facts: list[Fact]) -> tuple[tuple[int, ...], str, list[Where]] | None:
-    """Return the ranks of the one pod of the job whose node went, by events."""
+    """Return the ranks of the one pod of the job whose node went, by events; not where ranks had waited in vain.
+
+    Nodes go after a job, too: the connections that break show that this one went while others were at work.
+    """
+    lost = of(facts, PeerLost)
+    if not lost or of(facts, Timeout):
+        return None
     nodes = {gone.node: gone for gone in of(facts, NodeGone)}
     pods = {placed.pod: nodes[placed.node] for placed in of(facts, Placed) if placed.node in nodes}
     if len(nodes) != 1 or len(pods) != 1:

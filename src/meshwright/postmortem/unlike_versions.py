@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from .facts import Fact, Failure, Versions, of
+from .facts import Fact, Failure, Spoke, Versions, of
 from .position import minority
 from .verdict import shortened
 from .world import world_of
@@ -24,9 +24,11 @@ def with_the_few(facts: list[Fact]) -> list[Fact]:
     who = f"rank {few[0]} has" if len(few) == 1 else f"ranks {shortened(few)} have"
     what = f"{who} NCCL {versions[few[0]]}, the others {many}: the same version is needed everywhere"
     lines = {fact.where for fact in told}
-    return [
+    heard = [Spoke(rank=rank, where=fact.where) for fact in told for rank, _ in fact.versions]
+    told_apart = [
         replace(fact, what=what, rank=None, pid=None, ranks=few, is_general=False)
         if isinstance(fact, Failure) and fact.where in lines and fact.is_general
         else fact
         for fact in facts
     ]
+    return [*told_apart, *heard]
