@@ -58,7 +58,7 @@ from .outlived import without_outlived
 from .position import HangPosition
 from .records import RankFlight
 from .rules import Case, decide
-from .running import goes_on, judged_at_one_time, steps_of, without_waited_out
+from .running import clocked_steps, goes_on, judged_at_one_time, without_waited_out
 from .speakers import messages
 from .unlike_versions import with_the_few
 from .verdict import Verdict
@@ -181,7 +181,7 @@ def _of_text(text: str, name: str, order: int, hint: FileHint, first: int) -> li
     facts += [*ras.read(found), *stragglers.read(found), *processes.read(found), *agents.read(found)]
     if "most recent call first" in text or "Thread " in text:
         facts += stacks.read(found, hint, Path(name).name)
-    return [*without_outlived(facts, found), *steps_of(found), *_spoken(found)]
+    return [*without_outlived(facts, found), *clocked_steps(found), *_spoken(found)]
 
 
 def _real(facts: Sequence[Fact]) -> list[Fact]:

@@ -1,13 +1,23 @@
 """Faults that a job outlived: its steps go on after them, so that they are no cause of a hang."""
 
+import bisect
+import re
 from collections import defaultdict
 from collections.abc import Sequence
 
 from msgspec.structs import replace
 
 from .endings import MANY_STEPS, WENT_ON
-from .facts import Fact, Failure, PeerLost, StoreWait
+from .facts import Absentees, DesyncReport, Fact, Failure, GroupProgress, Heartbeat, PeerLost, StoreWait, Timeout
 from .lines import LogMessage
+
+STEP = re.compile(
+    r"\b(?:global[_ ]?)?(?:step|iter(?:ation)?|batch)\b[^\w\r\n]{0,12}(?P<number>\d{1,9})\b"
+    r"|\| *(?P<done>\d{1,9})/\d+ \[",
+    re.IGNORECASE,
+)
+_FOR_LONG = 12  # steps after a time-out: what waits in a buffer is printed late
+_WAITS = (Timeout, GroupProgress, DesyncReport, Absentees, Heartbeat)
 
 
 def without_outlived(facts: Sequence[Fact], messages: Sequence[LogMessage]) -> list[Fact]:
@@ -24,7 +34,11 @@ def without_outlived(facts: Sequence[Fact], messages: Sequence[LogMessage]) -> l
         return list(facts)
     everybody = [line for lines in steps.values() for line in lines]
     found: list[Fact] = []
+    waits = [fact.where.line for fact in facts if isinstance(fact, _WAITS)]
+    over = _last_outlived(waits, messages)
     for fact in facts:
+        if isinstance(fact, _WAITS) and fact.where.line <= over:
+            continue
         if isinstance(fact, StoreWait | PeerLost) or (isinstance(fact, Failure) and _may_be_over(fact)):
             own = steps.get(fact.rank, everybody) if fact.rank is not None else everybody
             if sum(line > fact.where.line for line in own) >= MANY_STEPS:
@@ -38,3 +52,31 @@ def without_outlived(facts: Sequence[Fact], messages: Sequence[LogMessage]) -> l
 def _may_be_over(fault: Failure) -> bool:
     """Whether a job may outlive a fault: of a link, or of a process that Ray starts again."""
     return fault.kind == "network" or fault.what.startswith("Ray killed a worker")
+
+
+def _last_outlived(waits: Sequence[int], messages: Sequence[LogMessage]) -> int:
+    """Return the line of the last wait after which many steps more came, 0 where there is none.
+
+    They have larger numbers than all before it and, where both have a clock, come later: logs of several ranks in one
+    file, one behind the other, show neither.
+    """
+    steps = [
+        (message.where, int(found["number"] or found["done"]))
+        for message in (messages if waits else ())
+        if (found := STEP.search(message.text[:400]))
+    ]
+    lines = [where.line for where, _ in steps]
+    # one wait of those between two steps, the last, that has enough steps behind it
+    last = {bisect.bisect_right(lines, line): line for line in sorted(waits)}
+    candidates = [line for after, line in last.items() if 0 < after <= len(lines) - _FOR_LONG]
+    times_s = {message.where.line: message.where.time_s for message in messages} if candidates else {}
+    for line in reversed(candidates):
+        before = max((number for where, number in steps if where.line < line), default=None)
+        at_s, numbers = times_s.get(line), set()
+        for where, number in steps:
+            later = at_s is None or where.time_s is None or where.time_s > at_s
+            if where.line > line and later and before is not None and number > before:
+                numbers.add(number)
+        if len(numbers) >= _FOR_LONG:
+            return line
+    return 0

@@ -1,6 +1,5 @@
 """Jobs that run on: records taken at different times, steps after them, a good end that the launcher tells of."""
 
-import re
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -28,15 +27,11 @@ from .facts import (
     of,
 )
 from .lines import LogMessage
+from .outlived import STEP
 from .position import HangPosition
 from .waits import judged
 
 _OF_ALL = {"all_reduce", "all_gather", "reduce_scatter", "barrier"}  # end nowhere before every member has come
-_STEP = re.compile(
-    r"\b(?:global[_ ]?)?(?:step|iter(?:ation)?|batch)\b[^\w\r\n]{0,12}(?P<number>\d{1,9})\b"
-    r"|\| *(?P<done>\d{1,9})/\d+ \[",
-    re.IGNORECASE,
-)
 _ZONES_S = 1800.0  # by which clocks of zones differ, and its multiples
 _MOST_ZONE_S = 15 * 3600.0
 _HANGS = (Timeout, Absentees, DesyncReport, Heartbeat, PeerLost, StoreWait, Stalled)
@@ -44,11 +39,11 @@ _OF_MACHINES = {"network", "host", "device", "host_memory", "killed"}
 _PASSING = {"network", "host"}  # faults that a job waits out
 
 
-def steps_of(messages: Sequence[LogMessage]) -> list[Fact]:
+def clocked_steps(messages: Sequence[LogMessage]) -> list[Fact]:
     """Return the times of the steps of one log, each of a larger number than all before; nothing of a log of none."""
     last, times_s, where = -1, [], None
     for message in messages:
-        if message.where.time_s is None or not (found := _STEP.search(message.text[:400])):
+        if message.where.time_s is None or not (found := STEP.search(message.text[:400])):
             continue
         number = int(found["number"] or found["done"])
         if number > last:

@@ -148,3 +148,49 @@ def test_a_worker_that_ray_killed_and_after_which_nothing_came_is_one(tmp_path):
     steps = [f"(Trainer pid=812) step:{n} - reward:0.{n}" for n in range(20)]
 
     assert judge(tmp_path, [*steps, killed]).kind == "host_memory"
+
+
+STEPS_WITHOUT_CLOCK = [f"step: {n}  loss: 2.{n}" for n in range(60)]
+MEMORY = (
+    "[rank2]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 2 has a total capacity of 79"
+    " GiB of which 141.25 MiB is free."
+)
+
+
+def without_clock(rank, seq):
+    """A time-out of a torch that prints no clock."""
+    return timed_out(rank, seq).replace("[E1120 10:20:00.100000000 ", "[E ")
+
+
+KEPT_WAITING = [without_clock(rank, 41) for rank in (0, 1, 3, 4)]
+
+
+def test_memory_that_ran_out_in_a_step_that_was_left_out_is_not_what_the_job_hangs_by(tmp_path):
+    log = [*STEPS_WITHOUT_CLOCK[:20], MEMORY, *STEPS_WITHOUT_CLOCK[20:], "world_size=6", *KEPT_WAITING]
+
+    assert 2 not in judge(tmp_path, [*log, without_clock(2, 41)]).blamed
+
+
+def test_memory_that_ran_out_before_the_last_steps_is(tmp_path):
+    log = [*STEPS_WITHOUT_CLOCK, MEMORY, *KEPT_WAITING]
+
+    assert judge(tmp_path, log).blamed == (2,)
+
+
+def test_time_outs_after_which_the_job_made_many_steps_blame_nobody(tmp_path):
+    log = [*STEPS_WITHOUT_CLOCK[:20], *KEPT_WAITING, "world_size=5", *STEPS_WITHOUT_CLOCK[20:]]
+
+    assert judge(tmp_path, log).kind == "none"
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        [*STEPS_WITHOUT_CLOCK, *KEPT_WAITING],
+        [*STEPS_WITHOUT_CLOCK[:55], *KEPT_WAITING, *STEPS_WITHOUT_CLOCK[55:]],
+        [line for wait in KEPT_WAITING for line in (*STEPS_WITHOUT_CLOCK[:30], wait)],
+    ],
+    ids=["at the end", "printed late", "one rank's log behind the other's"],
+)
+def test_time_outs_after_which_no_more_steps_are_made_count(tmp_path, log):
+    assert judge(tmp_path, [*log, "world_size=5"]).blamed == (2,)
