@@ -106,7 +106,11 @@ def cause_of(facts: list[Fact], position: HangPosition | None) -> Cause | None:
     return Cause(
         kind=kind,
         what=f"{told.what}{f', on ranks {shortened(ranks)}' if everyone else ''}",
-        ranks=at_broken_end(found) if kind == "network" else () if everyone and _are_all(ranks, facts) else ranks,
+        ranks=at_broken_end(found, facts)
+        if kind == "network"
+        else ()
+        if everyone and _are_all(ranks, facts)
+        else ranks,
         lines=tuple(dict.fromkeys((*(fault.where for fault in (*alike, *_same_rank(found, first))), *joins))),
         first=first,
         is_general=first.is_general or everyone,

@@ -63,6 +63,12 @@ def test_records_of_a_job_whose_steps_go_on_show_no_fault(tmp_path):
     assert told(judge(tmp_path, snapshot(**{"train.log": STEPS})), NONE) == NONE
 
 
+def test_the_steps_may_be_printed_with_the_clock_of_an_american(tmp_path):
+    local = [line.replace("2026-11-20", "11/20/2026") for line in STEPS]
+
+    assert told(judge(tmp_path, snapshot(**{"train.log": local})), NONE) == NONE
+
+
 @pytest.mark.parametrize("hours", [-8, 1, 9])
 def test_the_steps_may_be_printed_in_the_time_of_another_zone(tmp_path, hours):
     local = [line.replace(" 10:", f" {10 + hours:02}:") for line in STEPS]
@@ -110,6 +116,12 @@ ACCOUNTS = {
         "71.0 python COMPLETED 0:0 03:00:00",
     ],
     "of scontrol": ["   JobState=COMPLETED Reason=None Dependency=(null)"],
+    "of sacct -P": ["71|pretrain|COMPLETED|0:0", "71.0|python|COMPLETED|0:0"],
+    "of Kubernetes": [
+        "NAME READY STATUS RESTARTS AGE",
+        "pre-worker-0 0/1 Completed 0 3h",
+        "pre-worker-1 0/1 Completed 0 3h",
+    ],
     "of Ray": ["Job 'raysubmit_u7' succeeded"],
 }
 

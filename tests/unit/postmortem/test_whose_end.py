@@ -98,12 +98,19 @@ def test_the_rank_whose_own_port_failed_is_at_the_broken_end(tmp_path, own):
     assert told(verdict, answer("network", 3)) == answer("network", 3)
 
 
-def test_a_port_that_the_kernel_of_one_host_saw_go_down_tells_the_end(tmp_path):
-    kernel = ["[Fri Nov 20 10:02:31 2026] mlx5_core 0000:9a:00.0 ib2: Link down"]
+RAISED = (
+    "[rank5]:[E1120 10:02:55.1 ProcessGroupNCCL.cpp:552] [Rank 5] Collective WorkNCCL(SeqNum=8, OpType=ALLREDUCE,"
+    " NumelIn=5, NumelOut=5, Timeout(ms)=600000) raised the following async exception: NCCL error: remote process"
+    " exited or there was a network error, NCCL version 2.21.5"
+)
 
-    verdict = judge(tmp_path, {"job.log": [*DOCKED, lost(3, "10.9.0.3"), *NEIGHBOURS], "dock-1.dmesg": kernel})
 
-    assert told(verdict, answer("network", 3)) == answer("network", 3)
+@pytest.mark.parametrize(("at", "blamed"), [("10:02:31", (3,)), ("03:00:04", ())])
+def test_a_port_that_the_kernel_of_one_host_saw_go_down_tells_the_end_where_it_went_down_then(tmp_path, at, blamed):
+    kernel = [f"[Fri Nov 20 {at} 2026] mlx5_core 0000:9a:00.0 ib2: Link down"]
+    log = [*DOCKED, lost(3, "10.9.0.3"), *NEIGHBOURS, RAISED]
+
+    assert judge(tmp_path, {"job.log": log, "dock-1.dmesg": kernel}).blamed == blamed
 
 
 @pytest.mark.parametrize(
