@@ -7,10 +7,10 @@ from pathlib import PurePath
 from msgspec.structs import replace
 
 from .causes import CLOCKS_S
-from .facts import AgentEnded, AgentRanks, Fact, Failure, NodeGone, PeerLost, Placed, Timeout, Where, of
+from .facts import AgentEnded, AgentRanks, Fact, Failure, NodeGone, PeerLost, Placed, RankIdentity, Timeout, Where, of
 from .lines import LogMessage
 from .verdict import shortened
-from .world import world_of
+from .world import short_host, world_of
 
 _RANKS = re.compile(r"\bglobal_ranks=\[(?P<ranks>\d[\d, ]*)\]")
 _TOLD = re.compile(r"Received (?:Signals\.SIGTERM|15) death signal|SignalException: Process \d+ got signal: 15")
@@ -46,12 +46,12 @@ def with_taken_host(facts: list[Fact]) -> list[Fact]:
     Either events say that the node of its one pod went, and no other of the job's; or it was told to end, before any
     rank of the others complained, while the logs of others show that they were not, and the complaints name its host.
     """
-    taken = _by_events(facts) or _by_signal(facts)
+    taken = _by_events(facts) or _by_node(facts) or _by_signal(facts)
     if taken is None:
         return facts
     ranks, what, lines = taken
     complaints = [fact for fact in facts if isinstance(fact, PeerLost | Timeout)]
-    if not complaints or {fact.rank for fact in complaints} & set(ranks):
+    if {fact.rank for fact in complaints} & set(ranks):
         return facts
     rest = [replace(f, follows=True) if isinstance(f, Failure) and f.is_general else f for f in facts]
     return [*rest, *(Failure(kind="killed", what=what, rank=rank, where=lines[0]) for rank in ranks)]
@@ -66,16 +66,32 @@ def _by_events(facts: list[Fact]) -> tuple[tuple[int, ...], str, list[Where]] | 
     if not lost or of(facts, Timeout):
         return None
     nodes = {gone.node: gone for gone in of(facts, NodeGone)}
-    pods = {placed.pod: nodes[placed.node] for placed in of(facts, Placed) if placed.node in nodes}
-    if len(nodes) != 1 or len(pods) != 1:
+    pods: dict[str, NodeGone | Failure] = {
+        placed.pod: nodes[placed.node] for placed in of(facts, Placed) if placed.node in nodes
+    }
+    pods |= {f.pod: f for f in of(facts, Failure) if f.pod and f.is_general and f.kind == "killed"}
+    if len(pods) != 1:
         return None
     pod, gone = next(iter(pods.items()))
     siblings = {placed.pod for placed in of(facts, Placed)} - {pod}
     ranks = _ranks_of(pod, siblings, facts)
     if not ranks:
         return None
-    what = f"the node {gone.node} of pod {pod}, ranks {shortened(ranks)}, was taken from the job ({gone.what})"
+    what = f"pod {pod}, ranks {shortened(ranks)}, was taken from the job ({gone.what})"
     return ranks, what, [gone.where]
+
+
+def _by_node(facts: list[Fact]) -> tuple[tuple[int, ...], str, list[Where]] | None:
+    """Return the ranks of the one node that a launcher saw fail, where NCCL says the host of every rank."""
+    failed = [f for f in of(facts, Failure) if f.is_general and f.kind == "killed" and f.host and not f.follows]
+    hosts = {identity.rank: short_host(identity.host) for identity in of(facts, RankIdentity) if identity.host}
+    names = {short_host(fault.host) for fault in failed}
+    if len(names) != 1 or of(facts, Timeout) or set(hosts) != set(range(world_of(facts) or 0)):
+        return None
+    ranks = tuple(sorted(rank for rank, host in hosts.items() if host in names))
+    if not ranks or len(ranks) == len(hosts):
+        return None
+    return ranks, f"{failed[0].what}, with ranks {shortened(ranks)}", [failed[0].where]
 
 
 def _ranks_of(pod: str, siblings: set[str], facts: list[Fact]) -> tuple[int, ...]:
@@ -119,7 +135,8 @@ def _by_signal(facts: list[Fact]) -> tuple[tuple[int, ...], str, list[Where]] | 
 
 def _by_order(facts: list[Fact], file: str) -> bool:
     """Whether a batch system says that it ended the whole job: a limit, a person, a preemption."""
-    return any(fault.is_general and fault.where.file != file and fault.kind == "killed" for fault in of(facts, Failure))
+    orders = [fault for fault in of(facts, Failure) if fault.is_general and fault.kind == "killed"]
+    return any(fault.where.file != file and not fault.pod and not fault.host for fault in orders)
 
 
 def _names(complaints: Sequence[Fact], name: str) -> bool:

@@ -219,3 +219,26 @@ def test_a_node_that_went_after_ranks_had_waited_in_vain_blames_nobody_on_it(tmp
     }
 
     assert not set(judge(tmp_path, files).blamed) & {4, 5}
+
+
+def test_a_pod_that_made_room_for_another_is_told_by_its_log(tmp_path):
+    event = "2m10s Normal Preempted pod/fleet-w-2 Preempted by pod c1f2 on node gpu-h-22"
+    files = {"fleet-w-0.log": [*agent(0), *broke(0, "10:00:09.1")], "fleet-w-2.log": agent(4), "events.txt": [event]}
+
+    assert told(judge(tmp_path, files), TAKEN) == TAKEN
+
+
+NODE_FAILED = "srun: error: Node failure on lake-2"
+
+
+def test_the_ranks_of_a_node_that_failed_are_those_that_nccl_put_there(tmp_path):
+    wanted = answer("killed", ranks=(4, 5, 6, 7))
+
+    assert told(judge(tmp_path, [*INIT, NODE_FAILED]), wanted) == wanted
+
+
+@pytest.mark.parametrize(
+    "log", [[*INIT[:6], NODE_FAILED], [*INIT, *WAITING, NODE_FAILED]], ids=["some", "after a hang"]
+)
+def test_a_node_that_failed_names_nobody_where_hosts_are_not_known_or_ranks_had_waited(tmp_path, log):
+    assert not set(judge(tmp_path, log).blamed) & {4, 5, 7}
