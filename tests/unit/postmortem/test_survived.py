@@ -206,3 +206,16 @@ def test_time_outs_after_which_the_job_made_many_steps_blame_nobody(tmp_path):
 )
 def test_time_outs_after_which_no_more_steps_are_made_count(tmp_path, log):
     assert judge(tmp_path, [*log, "world_size=5"]).blamed == (2,)
+
+
+KILLED = ["2026-11-20 10:02:01,5 WARNING a step takes long", "srun: error: node-b: task 3: Killed"]
+
+
+def test_a_rank_that_failed_before_many_later_steps_by_the_clock_is_not_to_blame(tmp_path):
+    assert judge(tmp_path, [*STEPS[:13], *KILLED, *STEPS[13:]]).blamed == ()
+
+
+def test_steps_that_a_program_prints_as_it_ends_do_not_excuse_what_failed_after_them(tmp_path):
+    late = [line.replace(" 10:", " 09:") for line in STEPS]
+
+    assert judge(tmp_path, [*late[:13], *KILLED, "world_size=8", *late[13:]]).blamed == (3,)
