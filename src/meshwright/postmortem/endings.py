@@ -15,7 +15,6 @@ from .watchdog import rank_ended
 
 MANY_STEPS = 3  # of any rank after an error without a rank: it was caught, and the training went on
 _FOR_LONG = 12  # steps of other ranks than the one with an error
-_CAUGHT = {"exception", "device_memory", "data", "host_memory"}  # what a program may catch, and go on
 _CUDA_MEMORY = re.compile(
     r"(?:CUDA|HIP|XPU|NPU) out of memory\.? ?(?P<rest>.*)"
     r"|(?<![\w.])(?:torch\.)?(?:cuda\.)?OutOfMemoryError: (?P<other>.*)|CUDA error: out of memory"
@@ -197,7 +196,7 @@ def read(messages: list[LogMessage]) -> Iterator[Fact]:
             for fact in _failure(message, ends.get(index)):
                 if fact.follows and index in in_threads:
                     continue  # a connection that a thread of a library lost: the program goes on
-                yield replace(fact, follows=True, is_over=True) if fact.kind in _CAUGHT and handled else fact
+                yield replace(fact, follows=True, is_over=True) if fact.kind == "exception" and handled else fact
 
 
 def _failure(message: LogMessage, frames: str | None) -> Iterator[Failure]:

@@ -38,10 +38,12 @@ def without_outlived(facts: Sequence[Fact], messages: Sequence[LogMessage]) -> l
     over = _last_outlived(waits, messages)
     ends = [f.where.line for f in facts if isinstance(f, Exit) or (isinstance(f, Failure) and not f.is_general)]
     ended = _last_outlived(ends, messages, by_clock=True)
+    caught = _last_outlived([f.where.line for f in facts if _may_be_caught(f)], messages)
     for fact in facts:
         if isinstance(fact, Exit) and fact.where.line <= ended:
             continue
-        if isinstance(fact, Failure) and not fact.is_general and fact.where.line <= ended:
+        is_caught = _may_be_caught(fact) and fact.where.line <= caught
+        if isinstance(fact, Failure) and not fact.is_general and (is_caught or fact.where.line <= ended):
             found.append(replace(fact, follows=True, is_over=True))
             continue
         if isinstance(fact, _WAITS) and fact.where.line <= over:
@@ -59,6 +61,11 @@ def without_outlived(facts: Sequence[Fact], messages: Sequence[LogMessage]) -> l
 def _may_be_over(fault: Failure) -> bool:
     """Whether a job may outlive a fault: of a link, or of a process that Ray starts again."""
     return fault.kind == "network" or fault.what.startswith("Ray killed a worker")
+
+
+def _may_be_caught(fact: Fact) -> bool:
+    """Whether a fact is a failure that a program may catch, and go on: of memory, or of its data."""
+    return isinstance(fact, Failure) and fact.kind in {"device_memory", "data"}
 
 
 def _last_outlived(waits: Sequence[int], messages: Sequence[LogMessage], *, by_clock: bool = False) -> int:

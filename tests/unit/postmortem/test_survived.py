@@ -183,8 +183,9 @@ def test_memory_that_ran_out_in_a_step_that_was_left_out_is_not_what_the_job_han
     assert 2 not in judge(tmp_path, [*log, without_clock(2, 41)]).blamed
 
 
-def test_memory_that_ran_out_before_the_last_steps_is(tmp_path):
-    log = [*STEPS_WITHOUT_CLOCK, MEMORY, *KEPT_WAITING]
+@pytest.mark.parametrize("after", [[], [f"[rank2]: step 59 left out, try {n}" for n in range(20)]])
+def test_memory_that_ran_out_in_the_last_step_is(tmp_path, after):
+    log = [*STEPS_WITHOUT_CLOCK, MEMORY, *after, *KEPT_WAITING]
 
     assert judge(tmp_path, log).blamed == (2,)
 
