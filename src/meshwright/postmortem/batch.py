@@ -27,7 +27,7 @@ _ENDED = re.compile(  # a line of sacct with its exit code, scontrol, Ray's and 
     r"|JobState=(?P<state>COMPLETED|FAILED|CANCELLED|TIMEOUT|NODE_FAIL|PREEMPTED|OUT_OF_MEMORY)\b"
     r"|^Job '(?P<ray>[^']+)' (?P<how>succeeded|failed)$"
     r"|^(?:[a-z0-9][\w.-]* +)?[a-z0-9][\w.-]*-[\w.-]+ +\d+/\d+ +"
-    r"(?P<pod>Completed|Error|OOMKilled|Evicted|Terminating|Running|CrashLoopBackOff|Unknown)\b"
+    r"(?P<pod>Completed|Error|OOMKilled|Evicted|Terminating|CrashLoopBackOff|Unknown)\b"
     r"|^(?P<lsf>Successfully completed\.)$"
 )
 _LIMITS = {"walltime", "cput", "RUNLIMIT", "CPULIMIT", "TIMEOUT"}  # end whatever hangs

@@ -34,7 +34,7 @@ from .waits import judged
 _OF_ALL = {"all_reduce", "all_gather", "reduce_scatter", "barrier"}  # end nowhere before every member has come
 _ZONES_S = 1800.0  # by which clocks of zones differ, and its multiples
 _MOST_ZONE_S = 15 * 3600.0
-_HANGS = (Timeout, Absentees, DesyncReport, Heartbeat, PeerLost, StoreWait, Stalled)
+_HANGS = (Timeout, Absentees, DesyncReport, Heartbeat, StoreWait, Stalled)
 _OF_MACHINES = {"network", "host", "device", "host_memory", "killed"}
 _PASSING = {"network", "host"}  # faults that a job waits out
 
@@ -96,7 +96,7 @@ def goes_on(facts: list[Fact], groups: Sequence[Group]) -> tuple[Where, ...]:
     kinds = {fault.kind for fault in of(facts, Failure) if not fault.is_over}
     if (well := [fact.where for fact in of(facts, Succeeded)]) and kinds <= _OF_MACHINES:
         return tuple(well)
-    if of(facts, StackTrace):
+    if any(isinstance(fact, StackTrace | PeerLost) for fact in facts):
         return ()
     if groups:
         return () if kinds else _after_records(facts, groups)

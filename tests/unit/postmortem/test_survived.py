@@ -220,3 +220,9 @@ def test_steps_that_a_program_prints_as_it_ends_do_not_excuse_what_failed_after_
     late = [line.replace(" 10:", " 09:") for line in STEPS]
 
     assert judge(tmp_path, [*late[:13], *KILLED, "world_size=8", *late[13:]]).blamed == (3,)
+
+
+def test_connections_that_break_as_a_job_ends_well_are_no_fault(tmp_path):
+    closed = "[rank1]: socketProgress: Connection closed by remote peer node-b<5349>"
+
+    assert told(judge(tmp_path, {"job.log": [*STEPS, closed], "account.txt": ACCOUNTS["of sacct"]}), NONE) == NONE
