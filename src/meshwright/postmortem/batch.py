@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 
-from .facts import Fact, Failure
+from .facts import Fact, Failure, Succeeded
 from .lines import LogMessage
 
 _PBS = re.compile(r"PBS: job killed: (?P<what>walltime|cput|v?mem|pmem|ncpus)\b")
@@ -21,10 +21,22 @@ _STORE_GONE = re.compile(
     r"has failed to send a keep-alive heartbeat to the rendezvous '[^']*' due to an error of type (\w+)"
 )
 _STORE_ENDED = re.compile(r"TCPStore server has shut down too early")
+_ENDED = re.compile(  # a line of sacct with its exit code, scontrol, Ray's and Kubernetes' word on a job
+    r"^\s*\d+(?:_\d+)?(?:\.\w+)?[\s|].*?\b(?P<row>COMPLETED|FAILED|CANCELLED|TIMEOUT|NODE_FAIL|PREEMPTED|OUT_OF_ME)\b"
+    r".*?\b(?P<code>\d+:\d+)\b"
+    r"|JobState=(?P<state>COMPLETED|FAILED|CANCELLED|TIMEOUT|NODE_FAIL|PREEMPTED|OUT_OF_MEMORY)\b"
+    r"|^Job '(?P<ray>[^']+)' (?P<how>succeeded|failed)$"
+    r"|^(?:[a-z0-9][\w.-]* +)?[a-z0-9][\w.-]*-[\w.-]+ +\d+/\d+ +"
+    r"(?P<pod>Completed|Error|OOMKilled|Evicted|Terminating|CrashLoopBackOff|Unknown)\b"
+    r"|^(?P<lsf>Successfully completed\.)$"
+)
 _LIMITS = {"walltime", "cput", "RUNLIMIT", "CPULIMIT", "TIMEOUT"}  # end whatever hangs
 _MEMORY = {"mem", "vmem", "pmem", "MEMLIMIT", "SWAP"}
 _OTHERS = {"PREEMPT", "NODE_FAIL", "PREEMPTED", "OWNER", "ADMIN", "FORCE_ADMIN", "FORCE_OWNER", "LOAD", "ncpus"}
 _REQUESTED = {"OWNER", "FORCE_OWNER", "ADMIN", "FORCE_ADMIN"}  # somebody ended it: perhaps because it hung
+_MAY_SAY_END = re.compile(
+    r"COMPLETED|FAILED|CANCELLED|TIMEOUT|NODE_FAIL|PREEMPTED|OUT_OF|^Job '|^Successfully|\d+/\d+ +[A-Z]"
+)
 _TELLS = re.compile(
     r"PBS: job|^TERM_|_job_complete|JobState=|OUT_OF_ME|NODE_FAIL|PREEMPTED|TIMEOUT"
     r"|Spot|preempted|Preempt|keep-alive|shut down too"
@@ -35,6 +47,14 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
     """Yield what batch systems and clouds say in the messages of one file."""
     for message in messages:
         text = message.text
+        if _MAY_SAY_END.search(text) and (end := _ENDED.search(text)):
+            well = (
+                "COMPLETED" in (end["row"], end["state"])
+                or end["pod"] == "Completed"
+                or end["how"] == "succeeded"
+                or bool(end["lsf"])
+            )
+            yield Succeeded(well=well and end["code"] in {None, "0:0"}, where=message.where)
         if not _TELLS.search(text):
             continue
         if found := _PBS.search(text):

@@ -16,12 +16,14 @@ from .facts import (
     Shortened,
     SlowRank,
     Spoke,
+    Stepped,
     StoreWait,
     Timeout,
     Torchrun,
     Where,
     of,
 )
+from .links import at_broken_end
 from .pods import rank_among
 from .position import HangPosition
 from .verdict import Kind, shortened
@@ -33,6 +35,8 @@ ORDER: tuple[Kind, ...] = (
 )
 CLOCKS_S = 2.0  # by which clocks of hosts, printed in whole seconds, may differ
 SLACK_S = 3600.0  # an evaluation or a checkpoint between two calls may take so long
+_LOG_S = 86400.0  # of a kernel's log, before its last fault
+_ZONES_S = 15 * 3600.0  # by which the clocks of a job and of a kernel may differ
 _OURS = re.compile(r"python|pt_|torch|ray::|train|main|triton|vllm|sglang|deepspeed|mpirun|_perf", re.IGNORECASE)
 _NAME = re.compile(r"process \d+ \((?P<name>[^)]*)\)")
 _LEAST_ORDER = ("killed", "exception", "network")  # of what shows only that something ended, or a link
@@ -82,8 +86,10 @@ def cause_of(facts: list[Fact], position: HangPosition | None) -> Cause | None:
     found = [_resolved(failure, identities, facts) for failure in of(facts, Failure)]
     found += _of_exits(of(facts, Exit), found, identities, facts)
     found = [fault for fault in _settled(found, waiting, facts) if not _is_elsewhere(fault, identities, facts)]
-    found = [fault for fault in found if not fault.follows and _is_job(fault) and not _too_old(fault, timeouts)]
+    begun_s, steps = _begun_s(facts), of(facts, Stepped)
+    found = [fault for fault in found if not fault.follows and _is_job(fault) and not _too_old(fault, begun_s, steps)]
     found = [fault for fault in found if _can_be_first(fault, waiting, waited)]
+    found = _of_who_is_missing(found, position, waited)
     if not found:
         return None
     first = _first(found)
@@ -100,7 +106,11 @@ def cause_of(facts: list[Fact], position: HangPosition | None) -> Cause | None:
     return Cause(
         kind=kind,
         what=f"{told.what}{f', on ranks {shortened(ranks)}' if everyone else ''}",
-        ranks=() if kind == "network" or (everyone and _are_all(ranks, facts)) else ranks,
+        ranks=at_broken_end(found, facts)
+        if kind == "network"
+        else ()
+        if everyone and _are_all(ranks, facts)
+        else ranks,
         lines=tuple(dict.fromkeys((*(fault.where for fault in (*alike, *_same_rank(found, first))), *joins))),
         first=first,
         is_general=first.is_general or everyone,
@@ -345,16 +355,60 @@ def _is_job(fault: Failure) -> bool:
     return name is None or bool(_OURS.search(name.group("name")))
 
 
-def _too_old(fault: Failure, timeouts: Sequence[Timeout]) -> bool:
-    """Whether a fault was long over when the call that timed out began: until then every rank came to its calls."""
-    begun_s = [
-        timeout.where.time_s - timeout.waited_s
-        for timeout in timeouts
-        if timeout.where.time_s is not None
-        and timeout.waited_s is not None
-        and timeout.where.is_utc == fault.where.is_utc
-    ]
-    return fault.where.time_s is not None and bool(begun_s) and fault.where.time_s < min(begun_s) - SLACK_S
+def _begun_s(facts: list[Fact]) -> dict[bool, float]:
+    """Return when the first call that timed out began, by clocks in UTC (True) and in local time; empty where unknown.
+
+    Where no time-out has a clock, the last other line of its file that has one was written after it.
+    """
+    found: dict[bool, list[float]] = {}
+    timeouts = [fact for fact in of(facts, Timeout) if fact.waited_s is not None]
+    for timeout in timeouts:
+        if timeout.where.time_s is not None:
+            found.setdefault(timeout.where.is_utc, []).append(timeout.where.time_s - (timeout.waited_s or 0.0))
+    if not found and timeouts:
+        files = {timeout.where.file for timeout in timeouts}
+        longest_s = max(timeout.waited_s or 0.0 for timeout in timeouts)
+        for fact in facts:
+            if fact.where.file in files and fact.where.time_s is not None:
+                found.setdefault(fact.where.is_utc, []).append(fact.where.time_s - longest_s)
+        return {is_utc: max(times_s) for is_utc, times_s in found.items()}
+    return {is_utc: min(times_s) for is_utc, times_s in found.items()}
+
+
+def _too_old(fault: Failure, begun_s: dict[bool, float], steps: Sequence[Stepped]) -> bool:
+    """Whether a fault was long over when the call that timed out began, or long before the job's first step."""
+    begun = begun_s.get(fault.where.is_utc)
+    if fault.where.time_s is None:
+        return False
+    logs = [fact.times_s[0] for fact in steps if fact.where.is_utc == fault.where.is_utc]
+    of_former_job = bool(logs) and fault.where.time_s < min(logs) - _ZONES_S - SLACK_S
+    return of_former_job or (begun is not None and fault.where.time_s < begun - SLACK_S)
+
+
+def _of_who_is_missing(
+    found: Sequence[Failure], position: HangPosition | None, waited: Sequence[Where]
+) -> list[Failure]:
+    """Return the faults without those of GPUs of ranks that wait, where the GPU of the one that they wait for failed.
+
+    Only those of which no clock says that they came before the time-outs: a kernel's log goes back for weeks. Of such
+    faults of GPUs only the last day's count, for they are what somebody saved the log for.
+    """
+    devices = [fault for fault in found if fault.kind == "device"]
+    last_s = max((f.where.time_s for f in devices if f.where.time_s is not None), default=0.0)
+    old = [f for f in devices if f.where.time_s is not None and f.where.time_s < last_s - _LOG_S]
+    found = [f for f in found if f not in old or is_ordered(f, waited)]
+    if position is None or not position.certain or not position.blamed:
+        return list(found)
+    if not any(set(_ranks(fault)) & set(position.blamed) for fault in devices):
+        return list(found)
+    waiting = set(position.waiting)
+    others = [f for f in devices if _ranks(f) and set(_ranks(f)) <= waiting and not is_ordered(f, waited)]
+    return [fault for fault in found if fault not in others]
+
+
+def is_ordered(fault: Failure, waited: Sequence[Where]) -> bool:
+    """Return whether a clock or a file says that a fault came before or after one of the time-outs."""
+    return any(fault.where.before(where) is not None for where in waited)
 
 
 def _can_be_first(fault: Failure, waiting: set[int], waited: Sequence[Where]) -> bool:

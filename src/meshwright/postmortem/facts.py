@@ -360,6 +360,56 @@ class TrainingEnded(msgspec.Struct, frozen=True, kw_only=True):
     exited: bool = False
 
 
+class Stepped(msgspec.Struct, frozen=True, kw_only=True):
+    """The steps of one log that has a clock: when each was printed, and the line of the last."""
+
+    times_s: tuple[float, ...]
+    where: Where
+
+
+class Versions(msgspec.Struct, frozen=True, kw_only=True):
+    """The versions of NCCL of two ranks that differ, as (rank, version)."""
+
+    versions: tuple[tuple[int, str], ...]
+    where: Where
+
+
+class AgentRanks(msgspec.Struct, frozen=True, kw_only=True):
+    """The ranks that one of torchrun's agents started on its host."""
+
+    ranks: tuple[int, ...]
+    where: Where
+
+
+class AgentEnded(msgspec.Struct, frozen=True, kw_only=True):
+    """One of torchrun's agents was told to end (SIGTERM)."""
+
+    where: Where
+
+
+class Placed(msgspec.Struct, frozen=True, kw_only=True):
+    """The node on which Kubernetes started a pod."""
+
+    pod: str
+    node: str
+    where: Where
+
+
+class NodeGone(msgspec.Struct, frozen=True, kw_only=True):
+    """An event of Kubernetes on a node that is being taken away, or no longer answers."""
+
+    node: str
+    what: str
+    where: Where
+
+
+class Succeeded(msgspec.Struct, frozen=True, kw_only=True):
+    """The word of a launcher or batch system on how a whole job, or one of its steps, ended: well, or not."""
+
+    well: bool
+    where: Where
+
+
 class Environment(msgspec.Struct, frozen=True, kw_only=True):
     """RANK and WORLD_SIZE as a log prints them: of a process, or of a host where the launcher counts those.
 
@@ -442,6 +492,13 @@ Fact = (
     | WorldSize
     | Spoke
     | TrainingEnded
+    | Stepped
+    | Succeeded
+    | Versions
+    | AgentRanks
+    | AgentEnded
+    | Placed
+    | NodeGone
     | Environment
     | Torchrun
     | Shortened

@@ -9,6 +9,7 @@ import msgspec
 from ..errors import InputError
 from ..units import counted
 from . import (
+    agents,
     batch,
     endings,
     flight,
@@ -57,9 +58,11 @@ from .outlived import without_outlived
 from .position import HangPosition
 from .records import RankFlight
 from .rules import Case, decide
+from .running import clocked_steps, goes_on, judged_at_one_time, without_waited_out
 from .speakers import messages
+from .unlike_versions import with_the_few
 from .verdict import Verdict
-from .waits import in_records, judged
+from .waits import in_records
 from .world import of_real_ranks, ranks_seen, world_of
 
 _LIFE = (Stalled, PeerLost, TrainingEnded)  # of an attempt that came so far: what an earlier one met is over
@@ -107,13 +110,14 @@ def read_all(paths: Sequence[Path]) -> ReadFiles:
 
 def case_of(read: ReadFiles) -> Case:
     """Return the case of the last attempt that shows a fault."""
-    facts = _with_ranks(_of_environment(_of_last_attempt(read.facts)))
+    facts = without_waited_out(_with_ranks(_of_environment(_of_last_attempt(read.facts))))
+    facts = agents.with_taken_host(with_the_few(facts))
     groups: list[Group] = []
     dumps = _newest(read.dumps)
     groups += flight.groups_of(dumps)
     groups += flight.our_groups(read.ours)
     excused = frozenset(rank for rank in read.refused.values() if rank is not None)
-    recorded = judged(groups, excused) if groups else None
+    recorded = judged_at_one_time(groups, excused) if groups else None
     spoken = spoken_position(facts)
     position = in_records(_better(recorded, spoken), groups)
     return Case(
@@ -121,6 +125,7 @@ def case_of(read: ReadFiles) -> Case:
         groups=groups,
         position=position,
         cause=cause_of(facts, position),
+        went_on=goes_on(facts, groups),
         unread=tuple(f"{what}" for what in read.refused),
         files=read.files,
     )
@@ -173,10 +178,10 @@ def _of_text(text: str, name: str, order: int, hint: FileHint, first: int) -> li
     found = messages(text, file=name, order=order, hint=hint, first=first)
     facts: list[Fact] = [*watchdog.read(found), *nccl.read(found), *system.read(found), *endings.read(found)]
     facts += [*launchers.read(found), *frameworks.read(found), *batch.read(found), *hccl.read(found)]
-    facts += [*ras.read(found), *stragglers.read(found), *processes.read(found)]
+    facts += [*ras.read(found), *stragglers.read(found), *processes.read(found), *agents.read(found)]
     if "most recent call first" in text or "Thread " in text:
         facts += stacks.read(found, hint, Path(name).name)
-    return [*without_outlived(facts, found), *_spoken(found)]
+    return [*without_outlived(facts, found), *clocked_steps(found), *_spoken(found)]
 
 
 def _real(facts: Sequence[Fact]) -> list[Fact]:

@@ -80,8 +80,11 @@ _LABEL = re.compile(
     rf"(?!.*(?:atchdog|NCCL|ollective|onitoredBarrier))[ |:-]*(?:{_LEVEL}\b[ |:-]*)?",
     re.IGNORECASE,
 )
-_C10D_TIME = re.compile(r"\[[EWIF](?P<month>\d{1,2}?)(?P<day>\d{2}) (?P<clock>\d\d:\d\d:\d\d(?:\.\d+)?)")
+_C10D_TIME = re.compile(r"(?:\[|^)[EWIF](?P<month>\d{1,2}?)(?P<day>\d{2}) (?P<clock>\d\d:\d\d:\d\d(?:\.\d+)?)")
 _ISO_TIME = re.compile(r"\d{4}-(?P<month>\d\d)-(?P<day>\d\d)[T_ ](?P<clock>\d\d:\d\d:\d\d(?:[.,]\d+)?)")
+_SLASHED_TIME = re.compile(
+    r"\b(?P<month>0[1-9]|1[0-2])/(?P<day>\d\d)/\d{4},? (?P<clock>\d\d:\d\d:\d\d)"
+)  # logging's in examples
 _SYSLOG_TIME = re.compile(
     r"^(?:\[?(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) )?(?P<name>Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)"
     r" +(?P<day>\d{1,2}) (?P<clock>\d\d:\d\d:\d\d)"
@@ -416,7 +419,7 @@ def time_of(*texts: str) -> float | None:
     for text in texts:
         if ":" not in text[:160]:
             continue
-        for pattern in (_C10D_TIME, _ISO_TIME, _SYSLOG_TIME):
+        for pattern in (_C10D_TIME, _ISO_TIME, _SYSLOG_TIME, _SLASHED_TIME):
             match = pattern.search(text[:160])
             if match:
                 parts = match.groupdict()

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 from msgspec.structs import replace
 
-from .causes import CLOCKS_S, Cause
+from .causes import CLOCKS_S, Cause, is_ordered
 from .facts import DesyncReport, Exit, Fact, StackTrace, Timeout, of
 from .position import HangPosition
 from .stack_positions import stand_of
@@ -35,7 +35,7 @@ def named(
     if not verdict.blamed:
         return verdict
     if cause is not None and set(verdict.blamed) <= set(cause.ranks) and verdict.rule == "first-fault":
-        doubt = _doubt_of_code(cause, facts)
+        doubt = _doubt_of_code(cause, facts) or _doubt_of_device(cause, position, facts)
     elif position is not None and position.silent and set(verdict.blamed) <= set(position.blamed):
         doubt = _doubt_of_silence(verdict, position, facts, members)
     elif verdict.rule == "host-call" and (position is None or not position.blamed):
@@ -62,6 +62,21 @@ def _doubt_of_code(cause: Cause, facts: list[Fact]) -> str:
     if _ended_first(set(cause.ranks), facts):
         return ""
     return "a code alone does not say whether this rank waited" if cause.first.is_summary and others else ""
+
+
+def _doubt_of_device(cause: Cause, position: HangPosition | None, facts: list[Fact]) -> str:
+    """Return that the GPU of a rank that waits like the others may have failed at another time, "" where it did not.
+
+    A kernel's log goes back for weeks: without a clock in common with the time-outs its faults may be of former jobs.
+    """
+    if cause.kind != "device" or position is None or not position.certain or not position.blamed:
+        return ""
+    if not set(cause.ranks) <= set(position.waiting) or set(cause.ranks) & set(position.blamed):
+        return ""
+    if is_ordered(cause.first, [fact.where for fact in of(facts, Timeout)]):
+        return ""
+    ranks, missing = shortened(cause.ranks), shortened(position.blamed)
+    return f"rank {ranks} waits like the others, for rank {missing}, and no clock says whether its GPU failed before"
 
 
 def _ended_first(ranks: set[int], facts: list[Fact]) -> bool:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from .facts import CommunicatorCall, Fact, Failure, Fingerprint, RankIdentity, SizesDiffer, Where
+from .facts import CommunicatorCall, Fact, Failure, Fingerprint, RankIdentity, SizesDiffer, Versions, Where
 from .lines import LogMessage
 from .names import snake, spelled
 
@@ -56,6 +56,7 @@ _SHARED_MEMORY = re.compile(rf"posix_fallocate failed : No space left|{_SEGMENT}
 _NO_SEGMENT = re.compile(
     r"(?P<call>shm_open|ftruncate|mmap)\S* failed ?: (?P<why>(?!No space left|Cannot allocate)[A-Z][\w ]+)"
 )
+_VERSIONS = re.compile(r"Mismatched NCCL version detected : rank (\d+) version (\d+) rank (\d+) version (\d+)")
 _SETUP = (  # what the ranks were told differs, before any collective: the job's, not a rank's
     (
         re.compile(r"Duplicate GPU detected : rank (\d+) and rank (\d+) both on CUDA device (\w+)"),
@@ -70,7 +71,7 @@ _SETUP = (  # what the ranks were told differs, before any collective: the job's
         "processes disagree about the number of ranks: {0} and {1}",
     ),
     (
-        re.compile(r"Mismatched NCCL version detected : rank (\d+) version (\d+) rank (\d+) version (\d+)"),
+        _VERSIONS,
         "rank {0} has NCCL {1}, rank {2} has NCCL {3}: the same version is needed everywhere",
     ),
 )
@@ -142,6 +143,8 @@ def _faults(message: LogMessage, rest: str, host: str, pid: int | None) -> Itera
     own = _network(rest) or _process(rest) if "WARN" in rest or "Got " in rest else None
     if own:
         yield replace(own, host=host, pid=pid, rank=message.rank, where=message.where)
+    if "version" in rest and (unlike := _VERSIONS.search(rest)):
+        yield Versions(versions=((int(unlike[1]), unlike[2]), (int(unlike[3]), unlike[4])), where=message.where)
     if mismatch := _MISMATCH.search(rest):
         yield Fingerprint(rank=int(mismatch.group("rank")), where=message.where)
     if sizes := _SIZES.search(rest):
@@ -161,7 +164,7 @@ def _network(rest: str) -> Failure | None:
             what += f", peer {completion.group('peer')}"
         return _failure("network", what, follows=status == _FLUSHED)
     if event:
-        harmless = re.search(r"client|lid change|gid change|sm change", event.group("what"), re.IGNORECASE)
+        harmless = re.search(r"active|client|lid change|gid change|sm change", event.group("what"), re.IGNORECASE)
         return None if harmless else _failure("network", f"InfiniBand event: {event.group('what').strip()}")
     if fabric := _FABRIC.search(rest):
         return _failure("network", fabric.group("what")[:160])

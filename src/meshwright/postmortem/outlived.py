@@ -1,13 +1,23 @@
 """Faults that a job outlived: its steps go on after them, so that they are no cause of a hang."""
 
+import bisect
+import re
 from collections import defaultdict
 from collections.abc import Sequence
 
 from msgspec.structs import replace
 
 from .endings import MANY_STEPS, WENT_ON
-from .facts import Fact, Failure, PeerLost, StoreWait
+from .facts import Absentees, DesyncReport, Exit, Fact, Failure, GroupProgress, Heartbeat, PeerLost, StoreWait, Timeout
 from .lines import LogMessage
+
+STEP = re.compile(
+    r"\b(?:global[_ ]?)?(?:step|iter(?:ation)?|batch)\b[^\w\r\n]{0,12}(?P<number>\d{1,9})\b"
+    r"|\| *(?P<done>\d{1,9})/\d+ \[",
+    re.IGNORECASE,
+)
+_FOR_LONG = 12  # steps after a time-out: what waits in a buffer is printed late
+_WAITS = (Timeout, GroupProgress, DesyncReport, Absentees, Heartbeat)
 
 
 def without_outlived(facts: Sequence[Fact], messages: Sequence[LogMessage]) -> list[Fact]:
@@ -24,12 +34,80 @@ def without_outlived(facts: Sequence[Fact], messages: Sequence[LogMessage]) -> l
         return list(facts)
     everybody = [line for lines in steps.values() for line in lines]
     found: list[Fact] = []
+    waits = [fact.where.line for fact in facts if isinstance(fact, _WAITS)]
+    over = _last_outlived(waits, messages)
+    ends = [f.where.line for f in facts if isinstance(f, Exit) or (isinstance(f, Failure) and not f.is_general)]
+    ended = _last_outlived(ends, messages, by_clock=True)
+    caught = _last_outlived([f.where.line for f in facts if _may_be_caught(f)], messages)
     for fact in facts:
-        if isinstance(fact, StoreWait | PeerLost) or (isinstance(fact, Failure) and fact.kind == "network"):
+        if isinstance(fact, Exit) and fact.where.line <= ended:
+            continue
+        is_caught = _may_be_caught(fact) and fact.where.line <= caught
+        if isinstance(fact, Failure) and not fact.is_general and (is_caught or fact.where.line <= ended):
+            found.append(replace(fact, follows=True, is_over=True))
+            continue
+        if isinstance(fact, _WAITS) and fact.where.line <= over:
+            continue
+        if isinstance(fact, StoreWait | PeerLost) or (isinstance(fact, Failure) and _may_be_over(fact)):
             own = steps.get(fact.rank, everybody) if fact.rank is not None else everybody
             if sum(line > fact.where.line for line in own) >= MANY_STEPS:
                 if isinstance(fact, Failure):
                     found.append(replace(fact, follows=True, is_over=True))
                 continue
         found.append(fact)
+    return found
+
+
+def _may_be_over(fault: Failure) -> bool:
+    """Whether a job may outlive a fault: of a link, or of a process that Ray starts again."""
+    return fault.kind == "network" or fault.what.startswith("Ray killed a worker")
+
+
+def _may_be_caught(fact: Fact) -> bool:
+    """Whether a fact is a failure that a program may catch, and go on: of memory, or of its data."""
+    return isinstance(fact, Failure) and fact.kind in {"device_memory", "data"}
+
+
+def _last_outlived(waits: Sequence[int], messages: Sequence[LogMessage], *, by_clock: bool = False) -> int:
+    """Return the line of the last wait or end after which many steps more came, 0 where there is none.
+
+    They have larger numbers than all before it and, where both have a clock, come later: logs of several ranks in one
+    file, one behind the other, show neither. `by_clock` asks for both clocks: a program that ends prints what was left
+    in its buffer.
+    """
+    steps = [
+        (message.where, int(found["number"] or found["done"]))
+        for message in (messages if waits else ())
+        if (found := STEP.search(message.text[:400]))
+    ]
+    lines = [where.line for where, _ in steps]
+    # one wait of those between two steps, the last, that has enough steps behind it
+    last = {bisect.bisect_right(lines, line): line for line in sorted(waits)}
+    candidates = [line for after, line in last.items() if 0 < after <= len(lines) - _FOR_LONG]
+    times_s = _times_before(messages) if candidates else {}
+    for line in reversed(candidates):
+        before = max((number for where, number in steps if where.line < line), default=None)
+        at_s = times_s.get(line)
+        numbers: set[int] = set()
+        if by_clock and at_s is None:
+            continue
+        for where, number in steps:
+            later = not by_clock if at_s is None or where.time_s is None else where.time_s > at_s
+            if where.line > line and later and before is not None and number > before:
+                numbers.add(number)
+        if len(numbers) >= _FOR_LONG:
+            return line
+    return 0
+
+
+def _times_before(messages: Sequence[LogMessage]) -> dict[int, float]:
+    """Return when each line was written, by its own clock or the latest of the lines above it."""
+    found: dict[int, float] = {}
+    latest_s: float | None = None
+    for message in messages:
+        if message.where.time_s is not None:
+            latest_s = message.where.time_s if latest_s is None else max(latest_s, message.where.time_s)
+        if latest_s is not None:
+            own_s = message.where.time_s
+            found[message.where.line] = latest_s if own_s is None else own_s
     return found

@@ -39,6 +39,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     position: HangPosition | None  # by flight records, else by the logs
     groups: list[Group] = []
     cause: Cause | None = None
+    went_on: tuple[Where, ...] = ()  # lines that show that the job runs on, or ended well
     unread: tuple[str, ...] = ()
     files: int = 0
 
@@ -92,6 +93,13 @@ def _verdict(
         next=NEXT[kind],
         **values,  # type: ignore[arg-type]  # a mixture of types by name
     )
+
+
+def _went_on(case: Case) -> Verdict | None:
+    if not case.went_on or case.unread:
+        return None
+    because = "the job went on after all that looks like a fault, or ended well"
+    return Verdict(kind="none", rank=None, unknown=False, because=because, evidence=in_time(case.went_on), next=())
 
 
 # ---- a fault that explains why a rank is missing
@@ -311,6 +319,11 @@ def _nothing(case: Case) -> Verdict:
 
 
 RULES = (
+    Rule(
+        name="went-on",
+        reason="What a job outlived is no cause of a hang: its steps go on after it, or its launcher saw it end well.",
+        apply=_went_on,
+    ),
     Rule(
         name="first-fault",
         reason="A GPU, a host, a process or a program that failed before the others were left waiting is the cause;"

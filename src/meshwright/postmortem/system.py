@@ -61,6 +61,9 @@ _LINK_DOWN = re.compile(
 _LINK_UP = re.compile(
     r"\b(?P<device>(?:mlx[45]_|bnxt_|ib|irdma|eth|en)\w*\d\w*)\b.*?(?:Link ACTIVE|[Ll]ink (?:is )?[Uu]p|becomes ready)"
 )
+_LINK_PLUGGED = re.compile(
+    r"\bmlx[45]_core (?P<bus>[\da-f:.]+\d)[: ].*?(?:Cable plugged|Link (?:ACTIVE|[Uu]p)|[Ll]ink is [Uu]p)"
+)
 _NAMED_GPU = re.compile(r"NVRM: The NVIDIA GPU (?P<bus>[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.?\d?)\s*$")
 _CAUGHT = re.compile(  # UCX's handler
     r"^\[(?P<host>[\w.-]+):(?P<pid>\d+) *:\d+:\d+\] Caught signal (?P<signal>\d+) \((?P<what>[\w ]+)"
@@ -128,7 +131,7 @@ _TELLS = re.compile(  # a quick look, since most lines are none of these
     r"Killed|oom|OOM|NVRM|SXid|device handle|amdgpu|by GPU node|HSA_STATUS|i915|\bxe |blocked for"
     r"|Caught signal|responding|Lustre|[Ll]ink|DOWN"
     r"|Exit Code:|Fatal Python"
-    r"|unplugged|becomes ready|segfault"
+    r"|plugged|becomes ready|segfault"
     r"|srun|slurmstepd|CANCELLED|Node failure|[Ee]vict|[Pp]reempt|[Nn]ot ?[Rr]eady|[Ss]hutdown|low on|Segmentation"
     r"|NodeLost|liveness|ByScheduler|TaintManager|ByKubelet"
     r"|Bus error|ceph|mlx[45](?:: |_core)|libfabric:|exceeded on|error on|nfs: server|sending SIG"
@@ -147,6 +150,8 @@ def read(messages: list[LogMessage]) -> list[Fact]:
             continue
         if up := _LINK_UP.search(text):
             found = [fact for fact in found if not _is_down(fact, up.group("device"))]
+        if plugged := _LINK_PLUGGED.search(text):
+            found = [fact for fact in found if not _is_down(fact, plugged["bus"])]
         if back := _SERVER_BACK.search(text):
             found = [fact for fact in found if not _was_short(fact, back["server"], message)]
         if gpu := _NAMED_GPU.search(text):

@@ -1,0 +1,45 @@
+"""The broken end of a link: a port that fails on its own host, and peers that all lose that host."""
+
+import re
+from collections.abc import Sequence
+
+from .facts import Fact, Failure, PeerLost, Timeout
+from .world import short_host
+
+_PEER = re.compile(r", peer (?P<address>[\w.:%\[\]-]+)$")
+_OWN_PORT = re.compile(r"^InfiniBand event: .*(?:port error|device fatal|fatal)", re.IGNORECASE)
+_NEAR_S = 2100.0  # of a time-out of half an hour, and a little
+_KERNEL = re.compile(r"link (?:is )?down|state change\w*:? .*down|cable (?:unplugged|error)|port .*down", re.IGNORECASE)
+
+
+def at_broken_end(found: Sequence[Failure], facts: list[Fact]) -> tuple[int, ...]:
+    """Return the one rank at whose own end a link broke, () where that is not told.
+
+    The port of one host alone fails, by NCCL's event on it or by its kernel shortly before the first complaint (ports
+    without a cable are down from the start), and ranks of other hosts that lose a peer all lose one address. A
+    completion with an error alone has two ends.
+    """
+    broken = [fault for fault in found if fault.kind == "network"]
+    events = [fault for fault in broken if _OWN_PORT.search(fault.what)]
+    kernel = [fault for fault in broken if _KERNEL.search(fault.what) and _is_at_complaints(fault, facts)]
+    own = [*events, *kernel]
+    hosts = {short_host(fault.host) for fault in own if fault.host}
+    if len(hosts) != 1 or any(not fault.host for fault in own):
+        return ()
+    host = next(iter(hosts))
+    lost = [(fault, peer["address"]) for fault in broken if (peer := _PEER.search(fault.what))]
+    if len({address for fault, address in lost if fault.host and short_host(fault.host) != host}) > 1:
+        return ()
+    told = {fault.rank for fault in events}
+    lost_here = {fault.rank for fault, _ in lost if fault.host and short_host(fault.host) == host}
+    for ranks in (told, lost_here):
+        if len(ranks) == 1 and None not in ranks and not (lost_here - {None} - ranks):
+            return tuple(rank for rank in ranks if rank is not None)
+    return ()
+
+
+def _is_at_complaints(fault: Failure, facts: list[Fact]) -> bool:
+    """Whether a kernel saw a link go down in the minutes before ranks complained for the first time, by the clock."""
+    said = [f.where for f in facts if isinstance(f, PeerLost | Timeout) or (isinstance(f, Failure) and f.pid)]
+    times_s = [at.time_s for at in said if at.time_s is not None and at.is_utc == fault.where.is_utc]
+    return fault.where.time_s is not None and bool(times_s) and 0 <= min(times_s) - fault.where.time_s <= _NEAR_S

@@ -1,0 +1,171 @@
+"""Jobs that run on: records taken at different times, steps after them, a good end that the launcher tells of."""
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from itertools import pairwise
+
+from msgspec.structs import replace
+
+from .calls import Group
+from .endings import MANY_STEPS
+from .facts import (
+    Absentees,
+    DesyncReport,
+    Exit,
+    Fact,
+    Failure,
+    Heartbeat,
+    PeerLost,
+    StackTrace,
+    Stalled,
+    Stepped,
+    StoreWait,
+    Succeeded,
+    Timeout,
+    TrainingEnded,
+    Where,
+    of,
+)
+from .lines import LogMessage
+from .outlived import STEP
+from .position import HangPosition
+from .waits import judged
+
+_OF_ALL = {"all_reduce", "all_gather", "reduce_scatter", "barrier"}  # end nowhere before every member has come
+_ZONES_S = 1800.0  # by which clocks of zones differ, and its multiples
+_MOST_ZONE_S = 15 * 3600.0
+_HANGS = (Timeout, Absentees, DesyncReport, Heartbeat, StoreWait, Stalled)
+_OF_MACHINES = {"network", "host", "device", "host_memory", "killed"}
+_PASSING = {"network", "host"}  # faults that a job waits out
+
+
+def clocked_steps(messages: Sequence[LogMessage]) -> list[Fact]:
+    """Return the times of the steps of one log, each of a larger number than all before; nothing of a log of none."""
+    last, times_s, where = -1, [], None
+    for message in messages:
+        if message.where.time_s is None or not (found := STEP.search(message.text[:400])):
+            continue
+        number = int(found["number"] or found["done"])
+        if number > last:
+            last, where = number, message.where
+            times_s.append(message.where.time_s)
+    return [Stepped(times_s=tuple(times_s), where=where)] if where is not None and len(times_s) >= MANY_STEPS else []
+
+
+def taken_earlier(groups: Iterable[Group]) -> frozenset[int]:
+    """Return the ranks whose flight record was written before those of others.
+
+    Another member has ended a call that ends nowhere before all have come, and the record does not have it: the rank
+    came to it after its record was written, which therefore says nothing of where the rank is.
+    """
+    found: set[int] = set()
+    for group in groups:
+        ended = [
+            call.seq
+            for part in group.ranks.values()
+            for call in part.calls.values()
+            if call.ended and call.started and call.operation in _OF_ALL
+        ]
+        last = max(ended, default=None)
+        if last is not None:
+            found |= {rank for rank in group.members if (p := group.ranks.get(rank)) and p.came_to(last) is False}
+    return frozenset(found)
+
+
+def judged_at_one_time(groups: Sequence[Group], excused: frozenset[int]) -> HangPosition | None:
+    """Return what the groups hang in, without blame for ranks whose records are older than the others'."""
+    earlier = taken_earlier(groups)
+    if not earlier:
+        return judged(groups, excused)
+    now = [replace(g, ranks={rank: part for rank, part in g.ranks.items() if rank not in earlier}) for g in groups]
+    found = judged(now, excused | earlier)
+    if found is None:
+        return None
+    told = ", ".join(map(str, sorted(earlier)))
+    missing = tuple(what for what in found.missing if not any(f"of rank {rank} (" in what for rank in earlier))
+    missing += tuple(f"the flight record of rank {rank}, written when the others' were" for rank in sorted(earlier))
+    why = f"{found.why}; the record of rank {told} was written before the others', which have ended later calls with it"
+    return replace(found, why=why, missing=missing)
+
+
+def goes_on(facts: list[Fact], groups: Sequence[Group]) -> tuple[Where, ...]:
+    """Return the lines that show that the job runs on, or ended well, after all that looks like a fault; or none."""
+    waits = [fact for fact in facts if isinstance(fact, _HANGS)]
+    if waits or any(end.code for end in of(facts, Exit)) or not all(fact.well for fact in of(facts, Succeeded)):
+        return ()
+    kinds = {fault.kind for fault in of(facts, Failure) if not fault.is_over}
+    if (well := [fact.where for fact in of(facts, Succeeded)]) and kinds <= _OF_MACHINES:
+        return tuple(well)
+    if any(isinstance(fact, StackTrace | PeerLost) for fact in facts):
+        return ()
+    if groups:
+        return () if kinds else _after_records(facts, groups)
+    ended = of(facts, TrainingEnded)
+    exited = [fact.where for fact in ended if fact.exited]
+    if exited and kinds and kinds <= _OF_MACHINES - {"killed"}:
+        return tuple(exited)
+    return tuple(fact.where for fact in ended) if kinds and kinds <= _PASSING else ()
+
+
+def _after_records(facts: list[Fact], groups: Sequence[Group]) -> tuple[Where, ...]:
+    """Return the last steps of a log that goes on after the newest call of the records, where nothing tells of a fault.
+
+    The records' clock is UTC and a log's is that of a place: they are compared within half an hour.
+    """
+    newest_ns = max((c.created_ns for g in groups for p in g.ranks.values() for c in p.calls.values()), default=0)
+    if not newest_ns:
+        return ()
+    newest_s = _of_year(newest_ns * 1e-9)
+    return tuple(fact.where for fact in of(facts, Stepped) if _steps_after(fact.times_s, newest_s) >= MANY_STEPS)
+
+
+def _steps_after(times_s: Sequence[float], newest_s: float) -> int:
+    """Return how many steps come surely after a time whose zone is not that of the steps."""
+    apart_s = times_s[-1] - newest_s
+    gaps_s = sorted(second - first for first, second in pairwise(times_s))
+    usual_s = gaps_s[len(gaps_s) // 2]
+    if abs(apart_s) > _MOST_ZONE_S or usual_s <= 0:
+        return 0
+    zone_s = round(apart_s / _ZONES_S) * _ZONES_S
+    begun = any(time_s - zone_s < newest_s for time_s in times_s)
+    after_s = [time_s for time_s in times_s if time_s - zone_s > newest_s + usual_s]
+    return len(after_s) if begun and apart_s - zone_s > MANY_STEPS * usual_s else 0
+
+
+def _of_year(epoch_s: float) -> float:
+    """Return a time as the readers of logs count it (`lines.time_of`)."""
+    at = datetime.fromtimestamp(epoch_s, UTC)
+    days = at.month * 31 + at.day
+    return ((days * 24 + at.hour) * 60 + at.minute) * 60 + at.second + at.microsecond * 1e-6
+
+
+def without_waited_out(facts: list[Fact]) -> list[Fact]:
+    """Return the facts, links and servers that failed between the steps of a log by its clock marked as over.
+
+    As many steps must come before as after: of a log that begins after the fault, or of another zone, nothing is known.
+    """
+    logs = [fact for fact in of(facts, Stepped) if not fact.where.is_utc]
+    # a process of Ray's whose end one log shows to be over is told of by others, too
+    over = {fault.what for fault in of(facts, Failure) if fault.is_over and fault.what.startswith("Ray ")}
+    return [
+        replace(fact, follows=True, is_over=True)
+        if isinstance(fact, Failure) and (fact.what in over or _is_waited_out(fact, logs))
+        else fact
+        for fact in facts
+    ]
+
+
+def _is_waited_out(fact: Failure, logs: Sequence[Stepped]) -> bool:
+    if fact.is_general or fact.where.time_s is None or fact.where.is_utc:
+        return False
+    if fact.kind not in _PASSING and not (fact.kind == "host_memory" and fact.rank is None and not fact.ranks):
+        return False
+    at_s = fact.where.time_s
+    for log in logs:
+        gaps_s = sorted(second - first for first, second in pairwise(log.times_s))
+        usual_s = max(gaps_s[len(gaps_s) // 2], 1.0)
+        before = sum(time_s < at_s for time_s in log.times_s)
+        after = sum(time_s > at_s + usual_s for time_s in log.times_s)
+        if min(before, after) >= MANY_STEPS:
+            return True
+    return False

@@ -1,0 +1,34 @@
+"""NCCL's versions of ranks that cannot meet, and the few that have another than the many."""
+
+from msgspec.structs import replace
+
+from .facts import Fact, Failure, Spoke, Versions, of
+from .position import minority
+from .verdict import shortened
+from .world import world_of
+
+
+def with_the_few(facts: list[Fact]) -> list[Fact]:
+    """Return the facts, the refusals of NCCL with the ranks of the fewer, where the version of every rank is told.
+
+    Each rank compares itself with the first that differs, which is only the first of its host.
+    """
+    told = of(facts, Versions)
+    versions = {rank: version for fact in told for rank, version in fact.versions}
+    if not versions or set(versions) != set(range(world_of(facts) or max(versions) + 1)):
+        return facts
+    few, certain = minority(versions)
+    if not certain or len({versions[rank] for rank in few}) != 1:
+        return facts
+    many = next(version for rank, version in versions.items() if rank not in few)
+    who = f"rank {few[0]} has" if len(few) == 1 else f"ranks {shortened(few)} have"
+    what = f"{who} NCCL {versions[few[0]]}, the others {many}: the same version is needed everywhere"
+    lines = {fact.where for fact in told}
+    heard = [Spoke(rank=rank, where=fact.where) for fact in told for rank, _ in fact.versions]
+    told_apart = [
+        replace(fact, what=what, rank=None, pid=None, ranks=few, is_general=False)
+        if isinstance(fact, Failure) and fact.where in lines and fact.is_general
+        else fact
+        for fact in facts
+    ]
+    return [*told_apart, *heard]
