@@ -25,7 +25,7 @@ from .facts import (
 from .pods import rank_among
 from .position import HangPosition
 from .verdict import Kind, shortened
-from .world import is_address, ranks_seen, short_host, world_of
+from .world import identities_of, is_address, ranks_seen, short_host, world_of
 
 # where no clock tells what came first: the more a fault explains, the sooner it is taken for the cause
 ORDER: tuple[Kind, ...] = (
@@ -57,7 +57,7 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
 
     def can_be_of(self, rank: int, facts: list[Fact]) -> bool:
         """Return whether nothing that is known of a rank speaks against its being the one that this befell."""
-        known = [identity for identity in of(facts, RankIdentity) if identity.rank == rank]
+        known = [identity for identity in identities_of(facts) if identity.rank == rank]
         if self.first.host and any(i.host and not _same_host(i.host, self.first.host) for i in known):
             return False
         if self.first.pid is not None and any(i.pid is not None and i.pid != self.first.pid for i in known):
@@ -75,7 +75,7 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
 
 def cause_of(facts: list[Fact], position: HangPosition | None) -> Cause | None:
     """Return the first fault, None where nothing failed but what follows from the wait itself."""
-    identities = of(facts, RankIdentity)
+    identities = identities_of(facts)
     waiting = set(position.waiting) if position else set()
     timeouts = of(facts, Timeout)
     waited = [fact.where for fact in timeouts]
@@ -204,7 +204,7 @@ def rank_of_gpu(gpu: SlowRank, facts: list[Fact]) -> int | None:
     """Return the rank that uses a GPU: by NCCL's Init lines, or its number where the host has one for each rank."""
     bus = gpu.bus_id.split(".")[0]
     number = f"{int(bus.replace(':', '') + '0', 16):x}" if bus else ""
-    ranks = {i.rank for i in of(facts, RankIdentity) if i.bus_id and _same_bus(i.bus_id, number)}
+    ranks = {i.rank for i in identities_of(facts) if i.bus_id and _same_bus(i.bus_id, number)}
     if len(ranks) == 1:
         return ranks.pop()
     world = world_of(facts) or max(ranks_seen(facts), default=-1) + 1

@@ -22,6 +22,7 @@ from . import (
     stacks,
     stragglers,
     system,
+    timers,
     watchdog,
 )
 from .calls import Group
@@ -60,7 +61,7 @@ from .rules import Case, decide
 from .speakers import messages
 from .verdict import Verdict
 from .waits import in_records, judged
-from .world import of_real_ranks, ranks_seen, world_of
+from .world import identities_of, of_real_ranks, ranks_seen, world_of
 
 _LIFE = (Stalled, PeerLost, TrainingEnded)  # of an attempt that came so far: what an earlier one met is over
 _TROUBLE = (Timeout, Failure, StoreWait, NotifyWait, LaunchCounts, SizesDiffer, Absentees, DesyncReport)
@@ -173,7 +174,7 @@ def _of_text(text: str, name: str, order: int, hint: FileHint, first: int) -> li
     found = messages(text, file=name, order=order, hint=hint, first=first)
     facts: list[Fact] = [*watchdog.read(found), *nccl.read(found), *system.read(found), *endings.read(found)]
     facts += [*launchers.read(found), *frameworks.read(found), *batch.read(found), *hccl.read(found)]
-    facts += [*ras.read(found), *stragglers.read(found), *processes.read(found)]
+    facts += [*ras.read(found), *stragglers.read(found), *timers.read(found), *processes.read(found)]
     if "most recent call first" in text or "Thread " in text:
         facts += stacks.read(found, hint, Path(name).name)
     return [*without_outlived(facts, found), *_spoken(found)]
@@ -214,7 +215,7 @@ def _of_last_attempt(facts: list[Fact]) -> list[Fact]:
 def _with_ranks(facts: list[Fact]) -> list[Fact]:
     """Return the facts, stacks of a process with the rank that NCCL, torchrun or a table of `ps` gives it."""
     facts = [*facts, *_in_order(facts)]
-    ranks = {identity.pid: identity.rank for identity in of(facts, RankIdentity) if identity.pid is not None}
+    ranks = {identity.pid: identity.rank for identity in identities_of(facts) if identity.pid is not None}
     found: list[Fact] = []
     for fact in facts:
         if isinstance(fact, StackTrace) and fact.rank is None and fact.pid in ranks:

@@ -68,6 +68,7 @@ _HOSTS = re.compile(r" --(?:nnodes|num_nodes)[= ](\S+)")
 _IN_ALL = re.compile(r" (?:--num_processes|-np|-n)[= ](\d{1,6})\b")
 _PID = re.compile(r"\bpid[=:] ?(\d+)")
 _IP = re.compile(r"^\s*ip: (?P<host>[\w.:-]+)$")
+_RAY_AT = re.compile(r"\bon the node \(IP: (?P<host>[\w.:-]+)")
 _RAY_WORKER = re.compile(r"Worker IP address: (?P<host>[\w.:-]+) .*?Worker PID: (?P<pid>\d+)")
 _SPREAD = 6  # lines over which MPI spreads one notice
 _QUOTES = "=> \t"
@@ -174,6 +175,8 @@ def _ray(message: LogMessage, around: Sequence[LogMessage]) -> Iterator[Fact]:
     """Read the end of a worker, with its process in the first of the lines around that names one."""
     pid = next((int(found[1]) for line in around if (found := _PID.search(line.text))), message.pid)
     host = next((found["host"] for line in around if (found := _IP.match(line.text))), message.host)
+    if not host and _RAY_MEMORY.search(message.text):
+        host = next((found["host"] for line in around if (found := _RAY_AT.search(line.text))), "")
     if worker := next((found for line in around if (found := _RAY_WORKER.search(line.text))), None):
         pid, host = int(worker["pid"]), worker["host"]
     if _RAY_MEMORY.search(message.text):

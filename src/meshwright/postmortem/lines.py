@@ -108,6 +108,7 @@ _OPENED = re.compile(
 )
 _CUT = re.compile(r"(?:(?:(?:caught )?collective )?operation )?(?:timeout: )?Work\w*CCL\(")  # off its watchdog
 MOST_CHARACTERS = 16_384  # of a line that are read; what is longer is data, not a message
+_KERNEL_OF = re.compile(r"(?P<host>[\w.-]+?)(?:\.|(?<=\d)[_-])(?:dmesg|kern|kernel|syslog|journal|journalctl)(?![A-Za-z])")
 _NO_HOST = {"dmesg", "kern", "kernel", "syslog", "journal", "log", "node", "host"}
 LEAST_WIDTH, MOST_WIDTH = 72, 260  # of a terminal that wraps lines
 _STARTS = re.compile(  # how messages of logs and frames of tracebacks begin, and rows of tables
@@ -151,9 +152,8 @@ def hint_of(path: PurePath) -> FileHint:
         rank = int(path.parent.name)
     if rank is None and (folder := _RANK_FOLDER.fullmatch(path.parent.name)):
         rank = int(folder.group(1))
-    words = re.split(r"[._]", path.name)
-    kernel = any(word in {"dmesg", "kern", "kernel", "syslog", "journal"} for word in words[1:])
-    return FileHint(rank, attempt, words[0] if kernel and words[0] not in _NO_HOST else "")
+    host = named["host"] if (named := _KERNEL_OF.match(path.name)) else ""
+    return FileHint(rank, attempt, "" if host in _NO_HOST else host)
 
 
 def anonymous_messages(text: str, *, file: str, order: int, hint: FileHint, first: int) -> Iterator[LogMessage]:

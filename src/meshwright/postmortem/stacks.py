@@ -11,9 +11,15 @@ _PROCESS = re.compile(r"^Process (?P<pid>\d+): (?P<command>.*)")
 _SPY_THREAD = re.compile(r"^Thread (?P<id>\w+) \((?P<state>[\w+ ]+)\)(?:: \"(?P<name>[^\"]*)\")?")
 _SPY_FRAME = re.compile(r"^\s+(?P<function>\S.*?) \((?P<file>[^()]*?)(?::(?P<line>\d+))?\)$")
 _FAULT_THREAD = re.compile(r"^(?:Current thread|Thread) 0x\w+(?: \[[^\]]*\])? \(most recent call first\):")
-_FAULT_FRAME = re.compile(r"^\s+File \"(?P<file>[^\"]+)\", line (?P<line>\d+) in (?P<function>.+)$")
+_FAULT_FRAME = re.compile(r"^\s*File \"(?P<file>[^\"]+)\", line (?P<line>\d+) in (?P<function>.+)$")
 _BACKWARD = re.compile(r"torch/autograd/\S+ (?:_engine_run_backward|run_backward|backward)$")
 _BEGUN = {"_bootstrap", "_bootstrap_inner"}
+_HELPER = re.compile(  # a process that serves a rank or a launcher: where it stands says nothing of the rank
+    r"torch/utils/data/_utils/worker\.py:_worker_loop$|torch/distributed/(?:elastic/(?:agent|multiprocessing)/|run\.py:)"
+    r"|torch/_inductor/compile_worker/|multiprocessing/(?:resource_tracker|forkserver|managers|pool)\.py:"
+    r"|concurrent/futures/process\.py:_process_worker$|(?:^|/)wandb/(?:sdk/)?(?:service|internal)/"
+    r"|accelerate/commands/launch\.py:|deepspeed/launcher/"
+)
 _LOCAL_RANK = re.compile(r"--local[_-]rank[= ](?P<rank>\d+)")
 _FILE_RANK = re.compile(r"(?:^|[._-])(?:rank)?[._-]?(?P<rank>\d+)(?:[._-]|$)")
 
@@ -31,7 +37,20 @@ class _Thread:
 
 
 def read(messages: list[LogMessage], hint: FileHint, file_name: str) -> Iterator[Fact]:
-    """Yield the stack of each process of which one file has a dump; a file may hold several, and several a process."""
+    """Yield the stack of each process of which one file has a dump; a file may hold several, and several a process.
+
+    Where a launcher labels the lines of several processes, each is read by itself: they write between each other.
+    """
+    spoken: dict[tuple[object, ...], list[LogMessage]] = {}
+    for message in messages:
+        source = (message.rank, message.host, message.pid, message.task, message.local_rank)
+        spoken.setdefault(source, []).append(message)
+    for own in spoken.values():
+        yield from _read(own, hint, file_name)
+
+
+def _read(messages: list[LogMessage], hint: FileHint, file_name: str) -> Iterator[Fact]:
+    """Yield the stacks in the lines of one source."""
     rank, pid = hint.rank, None
     named = _FILE_RANK.search(file_name.rsplit(".", 1)[0])
     threads: list[_Thread] = []
@@ -76,6 +95,8 @@ def _stack(threads: list[_Thread], rank: int | None, pid: int | None) -> Iterato
         return
     main = next((thread for thread in filled if thread.is_main), filled[0] if len(filled) == 1 else filled[-1])
     frames = main.frames
+    if any(_HELPER.search(f"{frame.file}:{frame.function}") for frame in frames):
+        return
     if _BACKWARD.search(f"{main.frames[0].file} {main.frames[0].function}"):
         # autograd runs hooks on threads of its own, which no threading module began; the main one only waits for them
         own = [t for t in filled if t is not main and not t.name and not any(f.function in _BEGUN for f in t.frames)]

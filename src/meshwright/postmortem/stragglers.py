@@ -11,6 +11,10 @@ from .position import HangPosition
 _GPU = re.compile(r"^GPU (?P<bus>[0-9A-Fa-f]{8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d)\s*$")  # nvidia-smi -q
 _SLOWED = re.compile(r"^\s+(?P<why>(?:HW|SW) (?:Thermal|Power Brake) Slowdown|HW Slowdown)\s*: Active")
 _CLOCK = re.compile(r"^\s+SM\s*: (?P<mhz>\d+) MHz")
+_REASONS = re.compile(r"clocks_(?:event|throttle)_reasons\.(?:active|(?P<one>\w+))$")
+_SLOWS = re.compile(r"(?:hw|sw)_(?:thermal|power_brake)_slowdown$|hw_slowdown$")
+_SLOWED_BITS = 0x8 | 0x20 | 0x40 | 0x80  # NVML: hardware slowdown, software and hardware thermal, power brake
+_SM_CLOCKS = ("clocks.sm", "clocks.current.sm")
 _STEP = re.compile(r"\b(?:step|iter(?:ation)?)[ =:]+\d", re.IGNORECASE)
 _PART = re.compile(r"\b([A-Za-z_]+)(?:_s)?[=:] ?(\d+\.\d+)(?= ?s\b|[ ,|]|$)")  # comm=0.06, total=2.27s
 _WHOLE_STEP = ("total", "step_time", "iter_time", "time")
@@ -42,6 +46,7 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
         elif is_relative and (score := _SCORE.match(text)):
             scores[int(score["rank"])] = float(score["score"]), message
     yield from _slowed(messages)
+    yield from _slowed_rows(messages)
     yield from _slower(messages)
     if extremes:
         yield from _of_extremes(*extremes)
@@ -71,6 +76,38 @@ def _slowed(messages: Sequence[LogMessage]) -> Iterator[SlowRank]:
         what = f"GPU {gpus[device]} is slowed down ({why}){at}"
         where = message.where
         yield SlowRank(rank=None, what=what, device=device, devices=len(gpus), bus_id=gpus[device], where=where)
+
+
+def _slowed_rows(messages: Sequence[LogMessage]) -> Iterator[SlowRank]:
+    """Yield the same from the last rows of `nvidia-smi --query-gpu=index,... --format=csv`."""
+    columns: list[str] = []
+    rows: dict[int, tuple[dict[str, str], LogMessage]] = {}
+    for message in messages:
+        cells = [cell.strip() for cell in message.text.split(",")]
+        if "index" in cells and any(_REASONS.match(cell) for cell in cells):
+            columns, rows = cells, {}
+        elif columns and len(cells) == len(columns):
+            row = dict(zip(columns, cells, strict=True))
+            if row["index"].isdecimal():
+                rows[int(row["index"])] = row, message
+    slow = {index: found for index, found in rows.items() if any(_is_slowed(*cell) for cell in found[0].items())}
+    if 2 * len(slow) >= len(rows):
+        return
+    for index, (row, message) in slow.items():
+        bus = next((cell for name, cell in row.items() if name in {"pci.bus_id", "gpu_bus_id"}), "")
+        clock = next((cell for name, cell in row.items() if name.startswith(_SM_CLOCKS)), "")
+        what = f"GPU {bus or index} is slowed down by heat or power{f', at {clock}' if clock else ''}"
+        yield SlowRank(rank=None, what=what, device=index, devices=len(rows), bus_id=bus, where=message.where)
+
+
+def _is_slowed(column: str, cell: str) -> bool:
+    """Whether a column of reasons shows a slowdown by heat or a power brake; a cap of power is usual under load."""
+    found = _REASONS.match(column)
+    if found is None:
+        return False
+    if found["one"] is not None:
+        return _SLOWS.match(found["one"]) is not None and cell == "Active"
+    return re.fullmatch(r"0x[0-9a-fA-F]{1,16}", cell) is not None and bool(int(cell, 16) & _SLOWED_BITS)
 
 
 def _of_extremes(found: dict[tuple[str, str], tuple[float, int]], message: LogMessage) -> Iterator[SlowRank]:
@@ -139,7 +176,10 @@ def by_stragglers(found: Sequence[SlowRank]) -> HangPosition | None:
     if not found:
         return None
     ranks = {one.rank for one in found if one.rank is not None}
-    certain = bool(ranks) and all(one.rank is not None for one in found)
+    places = [one.device for one in found if one.rank is None and one.devices]  # a host's GPU that a named rank may use
+    fitting = {rank % one.devices for rank in ranks for one in found if one.devices}
+    named = [one for one in found if one.rank is None and not one.devices]
+    certain = bool(ranks) and not named and set(places) <= fitting
     lacks = "which GPU of the group is slow: clocks and temperatures of its ranks (nvidia-smi -q), traces of all ranks"
     return HangPosition(
         kind="slow",
