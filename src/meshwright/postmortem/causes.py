@@ -60,7 +60,9 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
         known = [identity for identity in identities_of(facts) if identity.rank == rank]
         if self.first.host and any(i.host and not _same_host(i.host, self.first.host) for i in known):
             return False
-        if self.first.pid is not None and any(i.pid is not None and i.pid != self.first.pid for i in known):
+        # the kernel's number of a process in a container is not its own there
+        by_pid = self.first.pid is not None and not self.first.bus_id
+        if by_pid and any(i.pid is not None and i.pid != self.first.pid for i in known):
             return False
         local = self.first.device
         if local is not None and any(i.device is not None and i.device != local for i in known):

@@ -179,8 +179,7 @@ class StoreWait(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Joined(msgspec.Struct, frozen=True, kw_only=True):
-    """A rank that says that it begins to set up a group; `key` is that of the store's barrier, "" where it names none.
-    """
+    """A rank that says that it begins to set up a group; `key` is that of the store's barrier, "" for none."""
 
     rank: int
     where: Where

@@ -171,11 +171,14 @@ def _of_text(text: str, name: str, order: int, hint: FileHint, first: int) -> li
         raise ValueError(f"a number of more than {MOST_DIGITS} digits")
     if kernels.is_table(text):
         return list(kernels.read(text, file=name, order=order, hint=hint))
+    if stacks.is_json(text):
+        where = Where(name, 0, "", None, hint.attempt, order, hint.rank)
+        return list(stacks.read_json(text, hint, Path(name).name, where))
     found = messages(text, file=name, order=order, hint=hint, first=first)
     facts: list[Fact] = [*watchdog.read(found), *nccl.read(found), *system.read(found), *endings.read(found)]
     facts += [*launchers.read(found), *frameworks.read(found), *batch.read(found), *hccl.read(found)]
     facts += [*ras.read(found), *stragglers.read(found), *timers.read(found), *processes.read(found)]
-    if "most recent call first" in text or "Thread " in text:
+    if "most recent call first" in text or "Thread " in text or "Traceback for thread" in text:
         facts += stacks.read(found, hint, Path(name).name)
     return [*without_outlived(facts, found), *_spoken(found)]
 
@@ -215,11 +218,13 @@ def _of_last_attempt(facts: list[Fact]) -> list[Fact]:
 def _with_ranks(facts: list[Fact]) -> list[Fact]:
     """Return the facts, stacks of a process with the rank that NCCL, torchrun or a table of `ps` gives it."""
     facts = [*facts, *_in_order(facts)]
-    ranks = {identity.pid: identity.rank for identity in identities_of(facts) if identity.pid is not None}
+    ranks: dict[int | None, set[int]] = {}
+    for identity in identities_of(facts):
+        ranks.setdefault(identity.pid, set()).add(identity.rank)
     found: list[Fact] = []
     for fact in facts:
-        if isinstance(fact, StackTrace) and fact.rank is None and fact.pid in ranks:
-            fact = msgspec.structs.replace(fact, rank=ranks[fact.pid])
+        if isinstance(fact, StackTrace) and fact.rank is None and fact.pid and len(ranks.get(fact.pid, ())) == 1:
+            fact = msgspec.structs.replace(fact, rank=min(ranks[fact.pid]))
         elif isinstance(fact, SlowRank) and fact.device is not None:
             fact = msgspec.structs.replace(fact, rank=rank_of_gpu(fact, facts))
         found.append(fact)

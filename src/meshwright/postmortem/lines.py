@@ -62,7 +62,7 @@ _PREFIXES = (  # in the order in which launchers put them around each other, and
 )
 _GLUED = re.compile(
     r"(?<=\S)(?<!\]:)(?=\[rank\d+\]:)|(?<=\S)(?<!\]:)(?<!>:)(?=\[[EWIF]\d{0,4} ?[\d:. ]*ProcessGroup)"
-    r"|(?<=\S)(?<!>:)(?=\[[EWIF] ProcessGroup)"
+    r"|(?<=\S)(?<!\d\]:)(?<!>:)(?=\[[EWIF] ProcessGroup)"
 )
 _RANK = re.compile(r"^\[rank(?P<rank>\d+)\](?::\s?|\s+)")  # torch's own has a colon, a program's often none
 # what a viewer that we do not know puts before a line: one word
@@ -108,7 +108,9 @@ _OPENED = re.compile(
 )
 _CUT = re.compile(r"(?:(?:(?:caught )?collective )?operation )?(?:timeout: )?Work\w*CCL\(")  # off its watchdog
 MOST_CHARACTERS = 16_384  # of a line that are read; what is longer is data, not a message
-_KERNEL_OF = re.compile(r"(?P<host>[\w.-]+?)(?:\.|(?<=\d)[_-])(?:dmesg|kern|kernel|syslog|journal|journalctl)(?![A-Za-z])")
+_KERNEL_OF = re.compile(
+    r"(?P<host>[\w.-]+?)(?:\.|(?<=\d)[_-])(?:dmesg|kern|kernel|syslog|journal|journalctl)(?![A-Za-z])"
+)
 _NO_HOST = {"dmesg", "kern", "kernel", "syslog", "journal", "log", "node", "host"}
 LEAST_WIDTH, MOST_WIDTH = 72, 260  # of a terminal that wraps lines
 _STARTS = re.compile(  # how messages of logs and frames of tracebacks begin, and rows of tables
@@ -131,6 +133,7 @@ class LogMessage(msgspec.Struct, frozen=True, kw_only=True):
     local_rank: int | None = None
     host: str = ""
     pid: int | None = None
+    pod: str = ""  # of Kubernetes, where kubectl puts it before each line
 
 
 class FileHint(msgspec.Struct, frozen=True):
@@ -404,6 +407,7 @@ def _message(
         local_rank=_number(found.get("local")) if found.get("role") in {"default", "trainer", "worker"} else None,
         host=found.get("host") or found.get("ip") or hint.host,
         pid=_number(found.get("pid")),
+        pod=found.get("pod", ""),
     )
 
 

@@ -98,7 +98,9 @@ def _verdict(
 # ---- a fault that explains why a rank is missing
 
 _LACKS_END = "which end of the link it is: counters of the ports at both ends (`ibstat`, `perfquery`) and of the switch"
-_OWN_PORT = re.compile(r"InfiniBand event: port error|link (?:is )?down|health compromised|state change.*DOWN", re.IGNORECASE)
+_OWN_PORT = re.compile(
+    r"InfiniBand event: port error|link (?:is )?down|health compromised|state change.*DOWN", re.IGNORECASE
+)
 _OF_MACHINES = {"device", "host_memory", "network"}  # befall a machine, whatever its ranks have called
 
 

@@ -179,7 +179,9 @@ def by_stragglers(found: Sequence[SlowRank]) -> HangPosition | None:
     places = [one.device for one in found if one.rank is None and one.devices]  # a host's GPU that a named rank may use
     fitting = {rank % one.devices for rank in ranks for one in found if one.devices}
     named = [one for one in found if one.rank is None and not one.devices]
-    certain = bool(ranks) and not named and set(places) <= fitting
+    measured = {one.rank for one in found if not one.devices}
+    agreed = not measured or ranks <= measured  # a GPU may be slowed down without harm
+    certain = bool(ranks) and not named and agreed and set(places) <= fitting
     lacks = "which GPU of the group is slow: clocks and temperatures of its ranks (nvidia-smi -q), traces of all ranks"
     return HangPosition(
         kind="slow",

@@ -95,7 +95,8 @@ _PEER_LOST = re.compile(
     r"|\|CCL_ERROR\|.*?(?:\batl_|\bfi_|kvs).*?(?:[Cc]onnection (?:reset|closed|refused)|timed? ?out|unreachable)"
 )
 _RAISED = re.compile(  # before the error of a link, in one line
-    r"Collective Work\w*CCL\(SeqNum=(?P<seq>\d+), OpType=(?P<operation>\w+)[^)]*(?:\(ms\)=\d+)?\) raised the following async"
+    r"Collective Work\w*CCL\(SeqNum=(?P<seq>\d+), OpType=(?P<operation>\w+)[^)]*(?:\(ms\)=\d+)?\)"
+    r" raised the following async"
 )
 _ENDS = re.compile(r"Rank (?P<rank>\d{1,6})\] (?:NCCL|Process group) watchdog thread terminated")
 _TELLS = re.compile(  # a quick look, since most lines are none of these
