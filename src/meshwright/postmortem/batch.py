@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 
-from .facts import Fact, Failure
+from .facts import Fact, Failure, TrainingEnded
 from .lines import LogMessage
 
 _PBS = re.compile(r"PBS: job killed: (?P<what>walltime|cput|v?mem|pmem|ncpus)\b")
@@ -21,6 +21,10 @@ _STORE_GONE = re.compile(
     r"has failed to send a keep-alive heartbeat to the rendezvous '[^']*' due to an error of type (\w+)"
 )
 _STORE_ENDED = re.compile(r"TCPStore server has shut down too early")
+_ROW = re.compile(  # sacct's, or scontrol's of one job
+    r"(?:^|[\s|])(?P<state>COMPLETED|FAILED|CANCELLED|TIMEOUT|NODE_FAIL|OUT_OF_ME\w*|RUNNING|PREEMPTED)(?=[\s|+]).*?"
+    r"(?:^|[\s|])(?P<code>\d{1,3}:\d{1,3})(?:[\s|]|$)"
+)
 _LIMITS = {"walltime", "cput", "RUNLIMIT", "CPULIMIT", "TIMEOUT"}  # end whatever hangs
 _MEMORY = {"mem", "vmem", "pmem", "MEMLIMIT", "SWAP"}
 _OTHERS = {"PREEMPT", "NODE_FAIL", "PREEMPTED", "OWNER", "ADMIN", "FORCE_ADMIN", "FORCE_OWNER", "LOAD", "ncpus"}
@@ -33,6 +37,9 @@ _TELLS = re.compile(
 
 def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
     """Yield what batch systems and clouds say in the messages of one file."""
+    states = [(message, row) for message in messages if (row := _ROW.search(message.text))]
+    if states and all((row["state"], row["code"]) == ("COMPLETED", "0:0") for _, row in states):
+        yield TrainingEnded(rank=None, where=states[-1][0].where, exited=True)
     for message in messages:
         text = message.text
         if not _TELLS.search(text):

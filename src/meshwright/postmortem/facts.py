@@ -178,7 +178,7 @@ class StoreWait(msgspec.Struct, frozen=True, kw_only=True):
     key: str = ""  # of the store's barrier
 
 
-class Joined(msgspec.Struct, frozen=True, kw_only=True):
+class GroupJoin(msgspec.Struct, frozen=True, kw_only=True):
     """A rank that says that it begins to set up a group; `key` is that of the store's barrier, "" for none."""
 
     rank: int
@@ -437,7 +437,7 @@ Fact = (
     | Arrived
     | NotifyWait
     | StoreWait
-    | Joined
+    | GroupJoin
     | Stalled
     | UnlikeModel
     | PeerLost

@@ -100,11 +100,16 @@ _WHOLE = re.compile(
     r"|last enqueued(?: NCCL)? work: -?\d+.*?last completed(?: NCCL)? work: -?\d+"
     r"|Xid \(PCI:[\w:.]+\): \d+|Killed process \d+ \(|out of memory\. Tried to allocate"
     r"|failed to pass monitoredBarrier in \d+ ms|opCount \w+ .*?comm 0x\w+"
-    r"|watchdog got stuck for \d+ ?(?:milli)?seconds",
+    r"|watchdog got stuck for \d+ ?(?:milli)?seconds"
+    r"|gloo/transport.*?(?:Timed out waiting \d+ ?ms for (?:recv|send) operation to complete"
+    r"|Connection closed by peer|Connection reset by peer|Broken pipe)"
+    r"|(?:CUDA|HIP) error: (?:uncorrectable (?:ECC|NVLink) error|hardware error|GPU is lost)",
     re.IGNORECASE,
 )
 _OPENED = re.compile(
-    r"Work\w*CCL\(|Watchdog|watchdog at|dump signal|Xid|opCount|monitoredBarr|oom_memcg", re.IGNORECASE
+    r"Work\w*CCL\(|Watchdog|watchdog at|dump signal|Xid|opCount|monitoredBarr|oom_memcg|gloo/trans"
+    r"|(?:CUDA|HIP) error",
+    re.IGNORECASE,
 )
 _CUT = re.compile(r"(?:(?:(?:caught )?collective )?operation )?(?:timeout: )?Work\w*CCL\(")  # off its watchdog
 MOST_CHARACTERS = 16_384  # of a line that are read; what is longer is data, not a message

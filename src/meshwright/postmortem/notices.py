@@ -7,8 +7,8 @@ from .facts import (
     DesyncReport,
     Fact,
     Fingerprint,
+    GroupJoin,
     GroupProgress,
-    Joined,
     PeerLost,
     Shortened,
     SizesDiffer,
@@ -202,7 +202,7 @@ def _joined(facts: list[Fact], waits: list[StoreWait]) -> set[int]:
     is_first = not key or key.endswith(":1")
     return {
         fact.rank
-        for fact in of(facts, Joined)
+        for fact in of(facts, GroupJoin)
         if fact.key == key or (is_first and (not fact.key or fact.key.endswith(":1")))
     }
 

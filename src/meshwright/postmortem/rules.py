@@ -325,7 +325,7 @@ def _nothing(case: Case) -> Verdict:
         missing = ["stacks of every rank: no recorded call is open, and gloo records no send and no receive"]
     ended = [fact.where for fact in of(case.facts, TrainingEnded) if fact.exited]
     if ended and not case.groups and not case.unread:
-        because = "the training came to its end and exited with code 0; nothing else shows a fault"
+        because = "the job came to its end, by its exit code of 0 or its scheduler; nothing else shows a fault"
         return Verdict(kind="none", rank=None, unknown=False, because=because, evidence=in_time(ended), next=())
     if of(case.facts, Shortened):
         missing.append("the lines of each rank by themselves: some are folded into one")

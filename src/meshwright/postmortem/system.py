@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from .facts import Exit, Fact, Failure, Where
+from .facts import Exit, Fact, Failure, TrainingEnded, Where
 from .lines import LogMessage
-from .pods import Pod, described_pods, pod_of_event
+from .pods import Pod, all_completed, described_pods, pod_of_event
 from .world import MOST_RANKS
 
 _KILLED = re.compile(r"Killed process (?P<pid>\d+) \((?P<name>[^)]*)\).*?anon-rss:(?P<kb>\d+)kB")
@@ -54,8 +54,8 @@ _OOM_DAEMON = re.compile(
 _SHORT_S = 60.0  # of an outage that holds nobody up for long
 _MONOTONIC = re.compile(r"^\[ *(?P<s>\d+\.\d+)\]")
 _LINK_DOWN = re.compile(
-    r"(?P<what>(?:mlx[45]_\w+|bnxt_\w+|ice|i40e|ib\d+|irdma\w*|efa)\b.*?(?:link (?:is )?down"
-    r"|Link Down|state change(?:d)?:? .*DOWN|Cable (?:unplugged|error)|port .*?DOWN))",
+    r"(?P<what>(?:mlx[45]_\w+|bnxt_\w+|ice|i40e|ib\d+|irdma\w*|efa)\b.*?(?:link (?:is )?down(?!ed)"
+    r"|Link Down(?!ed)|state change(?:d)?:? .*DOWN|Cable (?:unplugged|error)|port .*?DOWN(?!ed)))",
     re.IGNORECASE,
 )
 _LINK_UP = re.compile(
@@ -158,6 +158,8 @@ def read(messages: list[LogMessage]) -> list[Fact]:
         by_slurm = list(_slurm(message, text))
         found += [replace(f, follows=True) if ends and _is_killed(f) else f for f in by_slurm]
         found += _kubernetes(message, text, described.get(place) or pod_of_event(text))
+    if completed := all_completed(messages):
+        found.append(TrainingEnded(rank=None, where=completed.where, exited=True))
     return found
 
 

@@ -10,10 +10,10 @@ from .facts import (
     Fact,
     Failure,
     Fingerprint,
+    GroupJoin,
     GroupName,
     GroupProgress,
     Heartbeat,
-    Joined,
     PeerLost,
     SizesDiffer,
     Spoke,
@@ -252,7 +252,7 @@ def _waits(message: LogMessage) -> Iterator[Fact]:
         yield Timeout(rank=message.rank, where=where)
     if ("rank" in text or "RANK" in text) and (joins := _JOINS.search(text)):
         rank = int(next(joins[name] for name in ("adds", "waits", "member", "began", "train") if joins[name]))
-        yield Joined(rank=rank, key=joins["added"] or joins["key"] or "", where=where.by(rank))
+        yield GroupJoin(rank=rank, key=joins["added"] or joins["key"] or "", where=where.by(rank))
     unique, stored = _UNIQUE_ID.search(text), _STORE_BARRIER.search(text)
     if unique and re.search(r"timeout|timed out", text, re.IGNORECASE):
         place, writer = int(unique.group(1)), int(unique.group(2))

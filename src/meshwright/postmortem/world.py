@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from msgspec import structs
 from msgspec.structs import replace
 
-from .facts import Absentees, Fact, Fingerprint, Joined, RankIdentity, Spoke, StackTrace, WorldSize, of
+from .facts import Absentees, Fact, Fingerprint, GroupJoin, RankIdentity, Spoke, StackTrace, WorldSize, of
 
 MOST_RANKS = 2**17  # a larger number in a line is no rank
 MOST_NUMBER = 2**63  # of a call, of bytes or elements
@@ -27,7 +27,7 @@ def of_real_ranks(fact: Fact) -> Fact | None:
     if isinstance(fact, Absentees) and changed.get("ranks") == ():
         return None
     needed = {field.name for field in structs.fields(fact) if field.default is not None}
-    if isinstance(fact, Spoke | Joined | RankIdentity | Fingerprint) and "rank" in changed:
+    if isinstance(fact, Spoke | GroupJoin | RankIdentity | Fingerprint) and "rank" in changed:
         return None
     lost = {name for name, value in changed.items() if value is None and name not in _RANKS}
     return None if lost & needed else replace(fact, **changed)
