@@ -34,6 +34,7 @@ ORDER: tuple[Kind, ...] = (
 CLOCKS_S = 2.0  # by which clocks of hosts, printed in whole seconds, may differ
 SLACK_S = 3600.0  # an evaluation or a checkpoint between two calls may take so long
 _OURS = re.compile(r"python|pt_|torch|ray::|train|main|triton|vllm|sglang|deepspeed|mpirun|_perf", re.IGNORECASE)
+_OF_A_CGROUP = "Memory cgroup out of memory"
 _NAME = re.compile(r"process \d+ \((?P<name>[^)]*)\)")
 _LEAST_ORDER = ("killed", "exception", "network")  # of what shows only that something ended, or a link
 _LACKS = {
@@ -61,7 +62,7 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
         if self.first.host and any(i.host and not _same_host(i.host, self.first.host) for i in known):
             return False
         # the kernel's number of a process in a container is not its own there
-        by_pid = self.first.pid is not None and not self.first.bus_id
+        by_pid = self.first.pid is not None and not self.first.bus_id and _OF_A_CGROUP not in self.first.where.text
         if by_pid and any(i.pid is not None and i.pid != self.first.pid for i in known):
             return False
         local = self.first.device

@@ -23,7 +23,7 @@ _HELPER = re.compile(  # a process that serves a rank or a launcher: where it st
     r"torch/utils/data/_utils/worker\.py:_worker_loop$|torch/distributed/(?:elastic/(?:agent|multiprocessing)/|run\.py:)"
     r"|torch/_inductor/compile_worker/|multiprocessing/(?:resource_tracker|forkserver|managers|pool)\.py:"
     r"|concurrent/futures/process\.py:_process_worker$|(?:^|/)wandb/(?:sdk/)?(?:service|internal)/"
-    r"|accelerate/commands/launch\.py:|deepspeed/launcher/"
+    r"|torch/multiprocessing/spawn\.py:(?:join|start_processes)$|accelerate/commands/launch\.py:|deepspeed/launcher/"
 )
 _LOCAL_RANK = re.compile(r"--local[_-]rank[= ](?P<rank>\d+)")
 _FILE_RANK = re.compile(r"(?:^|[._-])(?:rank)?[._-]?(?P<rank>\d+)(?:[._-]|$)")

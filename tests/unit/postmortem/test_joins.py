@@ -153,3 +153,12 @@ def test_of_two_ends_that_complain_of_each_other_none_is_told(tmp_path):
     verdict = judge(tmp_path, [COMPLETION.format(0), COMPLETION.format(2), RAISED.format("n0", 3, 3)])
 
     assert (verdict.kind, verdict.unknown) == ("network", True)
+
+
+def test_memory_of_a_container_ran_out_for_the_rank_that_is_missing_there(tmp_path):
+    killed_there = "Memory cgroup out of memory: Killed process 77123 (python) total-vm:9kB, anon-rss:1000000kB"
+    kernel = [f"Nov 20 10:05:00 n1 kernel: {killed_there}, file-rss:0kB, oom_score_adj:0"]
+
+    verdict = judge(tmp_path, {"train.log": WORLD + WAITS, "kern.log": kernel})
+
+    assert (verdict.kind, verdict.rank) == ("host_memory", 11), str(verdict)
