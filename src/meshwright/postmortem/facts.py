@@ -350,6 +350,15 @@ class SlowerSteps(msgspec.Struct, frozen=True, kw_only=True):
     clock_mhz: int | None = None
 
 
+class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
+    """The last steps of a rank by its own lines: its own work, and what it spends in communication, in one unit."""
+
+    rank: int
+    work: float
+    waits: float
+    where: Where
+
+
 class WorldSize(msgspec.Struct, frozen=True, kw_only=True):
     """The number of ranks, as some line says."""
 
@@ -452,6 +461,7 @@ Fact = (
     | LaunchCounts
     | SlowRank
     | SlowerSteps
+    | StepTimes
     | WorldSize
     | Spoke
     | TrainingEnded

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from .facts import Environment, Exit, Fact, Failure, RankIdentity, Spoke, WorldSize
 from .lines import LogMessage
+from .names import bus_number
 from .speakers import RAY_RANK
 
 _TELLS = re.compile(
@@ -53,6 +54,10 @@ _OF_A_LINE = (_LIGHTNING, _DEEPSPEED, _MPICH, _SPAWN, _CALLED)
 _DAEMON = re.compile(r"Remote daemon: \S+ on node (?P<host>\S+)")
 # what programs print of themselves when they begin: that a rank exists
 _BEGAN = re.compile(r"(?:distributed init \(rank |\bProcess rank: )(\d{1,6})\b")
+_ON_BUS = re.compile(  # what a program says of its GPU, PCI address and all
+    r"(?<!local_)(?<!local )(?<!node_)(?<!group )\b[Rr](?:ank|ANK)[ =:_-]{0,2}(?P<rank>\d{1,6})\b"
+    r".*?(?<![\w:])(?P<bus>[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.\d)\b"
+)
 _ENVIRONMENT = re.compile(r"(?<![A-Z_])RANK=(?P<rank>\d{1,6})\b.*?(?<![A-Z_])WORLD_SIZE=(?P<world>\d{1,6})\b")
 # torchrun's agent ends what is left of its host's ranks, by their processes; DeepSpeed's ends all
 _CLOSES = re.compile(
@@ -85,6 +90,10 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
             yield Environment(number=int(set_["rank"]), world=int(set_["world"]), has_local=local, where=message.where)
         if "rank" in text and (began := _BEGAN.search(text)):
             yield Spoke(rank=int(began[1]), where=message.where)
+        has_gpu = ("cuda" in text or "GPU" in text) and "ank" in text and "Xid" not in text
+        if has_gpu and (on := _ON_BUS.search(text)):
+            rank, where = int(on["rank"]), message.where
+            yield RankIdentity(rank=rank, host=message.host, bus_id=bus_number(on["bus"]), where=where.by(rank))
         if "world_rank=" in text and (listed := RAY_RANK.search(text)):
             rank, where = int(listed["rank"]), message.where
             yield RankIdentity(rank=rank, host=listed["ip"], pid=int(listed["pid"]), where=where)

@@ -20,6 +20,7 @@ from .facts import (
     SlowerSteps,
     SlowRank,
     StackTrace,
+    StepTimes,
     Timeout,
     TrainingEnded,
     Where,
@@ -28,7 +29,7 @@ from .facts import (
 from .naming import named
 from .position import HangPosition
 from .stack_positions import by_kernels, by_stacks, stand_of
-from .stragglers import by_slower_steps, by_stragglers
+from .stragglers import by_slower_steps, by_step_times, by_stragglers
 from .verdict import NEXT, Kind, Verdict
 from .world import A_HOST, ranks_seen, short_host
 
@@ -284,6 +285,7 @@ def _kernels(case: Case) -> Verdict | None:
     if case.position is not None:
         return None
     found = by_kernels(of(case.facts, KernelTimes)) or by_stragglers(of(case.facts, SlowRank))
+    found = found or by_step_times(of(case.facts, StepTimes), ranks_seen(case.facts))
     found = found or by_slower_steps(of(case.facts, SlowerSteps), ranks_seen(case.facts))
     if found is None:
         return None

@@ -4,9 +4,10 @@ import re
 from collections.abc import Iterator, Sequence
 from statistics import median
 
-from .facts import Fact, SlowerSteps, SlowRank
+from .facts import Fact, SlowerSteps, SlowRank, StepTimes
 from .lines import LogMessage
 from .position import HangPosition
+from .timers import late_by_waits
 
 _GPU = re.compile(r"^GPU (?P<bus>[0-9A-Fa-f]{8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d)\s*$")  # nvidia-smi -q
 _SLOWED = re.compile(r"^\s+(?P<why>(?:HW|SW) (?:Thermal|Power Brake) Slowdown|HW Slowdown)\s*: Active")
@@ -21,6 +22,7 @@ _WHOLE_STEP = ("total", "step_time", "iter_time", "time")
 _COMMUNICATES = re.compile(r"comm|allreduce|all_reduce|sync|wait")
 _CLOCK_OF_STEP = re.compile(r"\b(?:gpu|sm)_?clock[=: ]+(?P<mhz>\d+) ?MHz", re.IGNORECASE)
 _STEADY = 8  # steps in the log, at its begin and at its end
+_FEW = 4  # of them, at its end, that show how long they are
 _LONGER = 1.5  # of them, each at the end than is usual at the begin
 APART = 0.75  # a rank whose speed is below this part of the best one's; NVRx' own threshold is 0.7 to 0.75
 _EXTREMES = re.compile(r"\b(?P<end>Mn|Mx)(?P<name>Rtt|Clk|Etpt)/Rnk: (?P<value>[\d.]+)\w*/(?P<rank>\d{1,6})")
@@ -126,9 +128,10 @@ def _of_extremes(found: dict[tuple[str, str], tuple[float, int]], message: LogMe
     yield SlowRank(rank=rank, what=what, where=message.where.by(rank))
 
 
-def _slower(messages: Sequence[LogMessage]) -> Iterator[SlowerSteps]:
-    """Yield the ranks whose own work in a step lasts longer from some step to the end of their log."""
+def _slower(messages: Sequence[LogMessage]) -> Iterator[SlowerSteps | StepTimes]:
+    """Yield how long the last steps of each rank take, and whose own work lasts longer from some step to the end."""
     series: dict[int, list[tuple[float, int | None, LogMessage]]] = {}
+    waited: dict[int, list[float]] = {}
     for message in messages:
         if message.rank is None or not _STEP.search(message.text):
             continue
@@ -139,7 +142,11 @@ def _slower(messages: Sequence[LogMessage]) -> Iterator[SlowerSteps]:
             clock = _CLOCK_OF_STEP.search(message.text)
             own = whole[0] - sum(waits)
             series.setdefault(message.rank, []).append((own, int(clock["mhz"]) if clock else None, message))
+            waited.setdefault(message.rank, []).append(sum(waits))
     for rank, rows in series.items():
+        if len(rows) >= _FEW:
+            work, waits_ = median(own for own, _, _ in rows[-_FEW:]), median(waited[rank][-_FEW:])
+            yield StepTimes(rank=rank, work=work, waits=waits_, where=rows[-1][2].where.by(rank))
         first, last = rows[:_STEADY], rows[-_STEADY:]
         usual = median(own for own, _, _ in first)
         if len(rows) < 2 * _STEADY or usual <= 0 or min(own for own, _, _ in last) < _LONGER * usual:
@@ -168,6 +175,28 @@ def by_slower_steps(found: Sequence[SlowerSteps], ranks: set[int]) -> HangPositi
         kind="slow",
         why=f"the own work of every rank in a step lasts {min(ratios):.1f} times longer to the end of its log{clocks}",
         evidence=tuple(one.where for one in by_rank.values()),
+    )
+
+
+def by_step_times(found: Sequence[StepTimes], ranks: set[int]) -> HangPosition | None:
+    """Return who alone works longer in a step than all others, where these wait for it about as much longer.
+
+    None where a rank has no such lines: it may be the late one.
+    """
+    last = {one.rank: one for one in found}
+    slow = late_by_waits({rank: one.work for rank, one in last.items()}, {rank: one.waits for rank, one in last.items()})
+    if len(last) <= 2 or last.keys() != ranks or len(slow) != 1:
+        return None
+    others = [one for rank, one in last.items() if rank not in slow]
+    mine = last[slow[0]]
+    return HangPosition(
+        kind="slow",
+        blamed=slow,
+        waiting=tuple(sorted(one.rank for one in others)),
+        why=f"rank {mine.rank}'s own work in a step takes {mine.work:.4g}, that of the others"
+        f" {median(one.work for one in others):.4g}; they wait {median(one.waits for one in others):.4g} in"
+        f" communication, it {mine.waits:.4g}",
+        evidence=(mine.where, *(one.where for one in others)),
     )
 
 

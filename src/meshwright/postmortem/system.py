@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from .facts import Exit, Fact, Failure, TrainingEnded, Where
 from .lines import LogMessage
+from .names import bus_number
 from .pods import Pod, all_completed, described_pods, pod_of_event
 from .world import MOST_RANKS
 
@@ -218,21 +219,21 @@ def _of_gpu(message: LogMessage, text: str, host: str) -> Iterator[Failure]:
         yield Failure(kind="device", what=f"a GPU: {reset['what']}", host=host, where=where)
     elif handle := _NO_HANDLE.search(text):
         what = f"GPU {handle.group('bus')} does not answer: {handle.group('why')}"
-        yield Failure(kind="device", what=what, host=host, bus_id=_bus(handle.group("bus")), where=where)
+        yield Failure(kind="device", what=what, host=host, bus_id=bus_number(handle.group("bus")), where=where)
     elif switch := _SXID.search(text):
         what = f"SXid {switch.group('number')} (a fatal fault of the NVSwitch) on {switch.group('bus')}"
         yield Failure(kind="device", what=what, host=host, where=where)
     elif lost := _LOST.search(text):
         what = f"GPU {lost.group('bus')} has {lost.group('what').strip()}"
-        yield Failure(kind="device", what=what, host=host, bus_id=_bus(lost.group("bus")), where=where)
+        yield Failure(kind="device", what=what, host=host, bus_id=bus_number(lost.group("bus")), where=where)
     elif amd := _AMD.search(text):
         what = f"amdgpu {amd.group('bus')}: {amd.group('what')}"
-        yield Failure(kind="device", what=what, host=host, bus_id=_bus(amd.group("bus")), where=where)
+        yield Failure(kind="device", what=what, host=host, bus_id=bus_number(amd.group("bus")), where=where)
     elif runtime := _AMD_RUNTIME.search(text):
         yield Failure(kind="device", what=runtime.group("what")[:120], host=host, rank=message.rank, where=where)
     elif intel := _INTEL.search(text):
         what = f"Intel GPU {intel.group('bus')}: {intel.group('what')}"
-        yield Failure(kind="device", what=what, host=host, bus_id=_bus(intel.group("bus")), where=where)
+        yield Failure(kind="device", what=what, host=host, bus_id=bus_number(intel.group("bus")), where=where)
 
 
 def _xid(xid: re.Match[str], host: str, where: Where) -> Failure:
@@ -245,7 +246,7 @@ def _xid(xid: re.Match[str], host: str, where: Where) -> Failure:
         what=f"Xid {number} ({named}) on {xid.group('bus')}",
         host=host,
         pid=int(xid.group("pid")) if (xid.group("pid") or "").isdecimal() else None,
-        bus_id=_bus(xid.group("bus")),
+        bus_id=bus_number(xid.group("bus")),
         where=where,
         follows=over or number in _AFTERMATH | _HARMLESS or _is_harmless(number, xid.group("rest")),
         is_over=over,
@@ -331,12 +332,6 @@ def _kubernetes(message: LogMessage, text: str, pod: Pod) -> Iterator[Fact]:
 def _syslog_host(text: str) -> str:
     match = _SYSLOG.search(text)
     return match.group("host") if match else ""
-
-
-def _bus(text: str) -> str:
-    """Return a PCI address as the hexadecimal number that NCCL prints as busId: `0000:44:00` is `44000`."""
-    domain, bus, device = (["0", *text.split(".")[0].split(":")])[-3:]
-    return f"{(int(domain, 16) << 20) | (int(bus, 16) << 12) | (int(device, 16) << 4):x}"
 
 
 def _numbers(text: str) -> tuple[int, ...]:

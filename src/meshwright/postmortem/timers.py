@@ -1,7 +1,7 @@
 """Megatron's table of timers across ranks: the rank whose own work is longer while the others wait for it in a sync."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 
 import msgspec
@@ -62,15 +62,21 @@ def read(messages: Sequence[LogMessage]) -> Iterator[SlowRank]:
 
 
 def _late(table: _Table) -> tuple[int, ...]:
-    """Return the few ranks whose own work is longer than that of the others, by about what these wait longer."""
     work_ms = table.work_ms()
+    return late_by_waits(work_ms, {rank: table.wait_ms(rank) for rank in work_ms})
+
+
+def late_by_waits(work_ms: Mapping[int, float], wait_ms: Mapping[int, float]) -> tuple[int, ...]:
+    """Return the few ranks whose own work is longer than that of the others, by about what these wait longer."""
+    if not work_ms:
+        return ()
     usual_ms = median(work_ms.values())
     slow = tuple(sorted(rank for rank, ms in work_ms.items() if ms >= LONGER * usual_ms))
     others = [rank for rank in work_ms if rank not in slow]
     if not slow or 2 * len(slow) >= len(work_ms):
         return ()
     lag_ms = min(work_ms[rank] for rank in slow) - usual_ms
-    longer_ms = median(map(table.wait_ms, others)) - max(map(table.wait_ms, slow))
+    longer_ms = median(wait_ms[rank] for rank in others) - max(wait_ms[rank] for rank in slow)
     return slow if longer_ms >= _SHARE * lag_ms else ()
 
 

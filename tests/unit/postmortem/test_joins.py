@@ -162,3 +162,12 @@ def test_memory_of_a_container_ran_out_for_the_rank_that_is_missing_there(tmp_pa
     verdict = judge(tmp_path, {"train.log": WORLD + WAITS, "kern.log": kernel})
 
     assert (verdict.kind, verdict.rank) == ("host_memory", 11), str(verdict)
+
+
+def test_a_program_says_which_gpu_its_rank_has(tmp_path):
+    own = [f"[rank{rank}]: rank {rank} local_rank {rank} uses cuda:{rank} (0000:{rank + 1}b:00.0)" for rank in range(4)]
+    kernel = [f"[Fri Nov 20 10:05:00 2026] {XID}"]
+
+    verdict = judge(tmp_path, {"train.log": [*own, *(timed_out(rank, 5) for rank in range(4))], "dmesg.txt": kernel})
+
+    assert (verdict.kind, verdict.rank) == ("device", 3), str(verdict)

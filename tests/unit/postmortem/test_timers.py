@@ -79,3 +79,23 @@ def test_a_slow_gpu_of_another_place_than_the_slow_rank_leaves_it_open(tmp_path)
 
     assert (same.rank, same.unknown) == (2, False)
     assert (other.kind, other.blamed, other.unknown) == ("slow", (), True)
+
+
+def steps(rank, total, comm):
+    """A rank's own lines of its last steps, in seconds."""
+    return [f"[rank{rank}]: step {at} loss=2.10 total={total}s comm={comm}" for at in range(6)]
+
+
+def test_who_works_longer_by_the_lines_of_all_ranks_is_slow(tmp_path):
+    files = {f"rank{rank}.log": steps(rank, "1.90", "0.06" if rank == 1 else "0.91") for rank in range(4)}
+
+    verdict = judge(tmp_path, files)
+
+    assert (verdict.kind, verdict.rank, verdict.waiting) == ("slow", 1, (0, 2, 3))
+
+
+def test_a_rank_without_such_lines_may_be_the_slow_one(tmp_path):
+    files = {f"rank{rank}.log": steps(rank, "1.90", "0.06" if rank == 1 else "0.91") for rank in range(4)}
+    files["rank3.log"] = ["[rank3]: begins"]
+
+    assert judge(tmp_path, files).blamed == ()
