@@ -268,10 +268,10 @@ def _stacks(case: Case) -> Verdict | None:
         return None
     if position is not None and set(found.blamed) & set(position.waiting):
         return None  # its own time-out says that it came
-    if position is not None and found.operation in {"", position.operation}:
+    if position is not None and (found.kind in {"data", "host"} or found.operation in {"", position.operation}):
         found = msgspec.structs.replace(
             found,
-            operation=position.operation,
+            operation=position.operation or found.operation,
             seq=position.seq,
             group=position.group,
             waiting=tuple(sorted({*found.waiting, *position.waiting})),

@@ -184,7 +184,9 @@ def by_step_times(found: Sequence[StepTimes], ranks: set[int]) -> HangPosition |
     None where a rank has no such lines: it may be the late one.
     """
     last = {one.rank: one for one in found}
-    slow = late_by_waits({rank: one.work for rank, one in last.items()}, {rank: one.waits for rank, one in last.items()})
+    slow = late_by_waits(
+        {rank: one.work for rank, one in last.items()}, {rank: one.waits for rank, one in last.items()}
+    )
     if len(last) <= 2 or last.keys() != ranks or len(slow) != 1:
         return None
     others = [one for rank, one in last.items() if rank not in slow]

@@ -357,6 +357,15 @@ def test_the_stack_that_stands_apart_is_told_in_the_call_of_the_time_outs(tmp_pa
     assert (verdict.kind, verdict.rank, verdict.collective, verdict.seq) == ("data", 2, "all_reduce", 77)
 
 
+def test_a_barrier_on_the_stacks_is_the_all_reduce_of_the_time_outs(tmp_path):
+    files = {f"rank{rank}.txt": spy(200 + rank, SAVE if rank == 2 else BARRIER) for rank in (2, 3)}
+    files["console.log"] = [timed_out(rank, 77) for rank in (0, 1)]
+
+    verdict = judge(tmp_path, files)
+
+    assert (verdict.kind, verdict.rank, verdict.seq) == ("host", 2, 77), str(verdict)
+
+
 def test_who_printed_a_time_out_itself_is_not_named_for_its_stack(tmp_path):
     files = {f"stacks/rank{rank}.txt": [main(LOADS if rank == 1 else OLD_BACKWARD)] for rank in (0, 1, 2, 3)}
     files["console.log"] = [timed_out(rank, 77) for rank in (0, 1, 6)]
