@@ -171,3 +171,29 @@ def test_a_program_says_which_gpu_its_rank_has(tmp_path):
     verdict = judge(tmp_path, {"train.log": [*own, *(timed_out(rank, 5) for rank in range(4))], "dmesg.txt": kernel})
 
     assert (verdict.kind, verdict.rank) == ("device", 3), str(verdict)
+
+
+def split_calls():
+    """The calls of all ranks in the communicators of one host each; rank 13 makes one fewer."""
+    return [
+        f"n{rank // 8}:{5000 + rank % 8}:60 [{rank % 8}] NCCL INFO AllReduce: opCount {count:x} sendbuff 0x7 recvbuff 0x7"
+        f" count 5 datatype 7 op 0 root 0 comm 0x6{rank} [nranks=8] stream 0x5"
+        for count in range(9)
+        for rank in range(16)
+        if (rank, count) != (13, 8)
+    ]
+
+
+OWN = [line.replace("comm 0x5", "comm 0x6") for line in SPLIT]
+
+
+def test_calls_of_a_split_communicator_are_counted_by_ranks_of_the_job(tmp_path):
+    verdict = judge(tmp_path, [*WORLD, *OWN, *split_calls()])
+
+    assert (verdict.kind, verdict.rank, verdict.unknown) == ("absent", 13, False), str(verdict)
+
+
+def test_places_of_a_split_communicator_alone_name_no_rank(tmp_path):
+    verdict = judge(tmp_path, [*OWN, *split_calls()])
+
+    assert (verdict.kind, verdict.blamed, verdict.unknown) == ("absent", (), True), str(verdict)
