@@ -176,8 +176,8 @@ def test_a_program_says_which_gpu_its_rank_has(tmp_path):
 def split_calls():
     """The calls of all ranks in the communicators of one host each; rank 13 makes one fewer."""
     return [
-        f"n{rank // 8}:{5000 + rank % 8}:60 [{rank % 8}] NCCL INFO AllReduce: opCount {count:x} sendbuff 0x7 recvbuff 0x7"
-        f" count 5 datatype 7 op 0 root 0 comm 0x6{rank} [nranks=8] stream 0x5"
+        f"n{rank // 8}:{5000 + rank % 8}:60 [{rank % 8}] NCCL INFO AllReduce: opCount {count:x} sendbuff 0x7 recvbuff"
+        f" 0x7 count 5 datatype 7 op 0 root 0 comm 0x6{rank} [nranks=8] stream 0x5"
         for count in range(9)
         for rank in range(16)
         if (rank, count) != (13, 8)
