@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 
-from .facts import Fact, Failure, Succeeded
+from .facts import Fact, Failure, Succeeded, TrainingEnded
 from .lines import LogMessage
 
 _PBS = re.compile(r"PBS: job killed: (?P<what>walltime|cput|v?mem|pmem|ncpus)\b")
@@ -22,7 +22,7 @@ _STORE_GONE = re.compile(
 )
 _STORE_ENDED = re.compile(r"TCPStore server has shut down too early")
 _ENDED = re.compile(  # a line of sacct with its exit code, scontrol, Ray's and Kubernetes' word on a job
-    r"^\s*\d+(?:_\d+)?(?:\.\w+)?[\s|].*?\b(?P<row>COMPLETED|FAILED|CANCELLED|TIMEOUT|NODE_FAIL|PREEMPTED|OUT_OF_ME)\b"
+    r"^\s*\d+(?:_\d+)?(?:\.\w+)?[\s|].*?\b(?P<row>COMPLETED|FAILED|CANCELLED|TIMEOUT|NODE_FAIL|PREEMPTED|OUT_OF_ME|RUNNING)\b"
     r".*?\b(?P<code>\d+:\d+)\b"
     r"|JobState=(?P<state>COMPLETED|FAILED|CANCELLED|TIMEOUT|NODE_FAIL|PREEMPTED|OUT_OF_MEMORY)\b"
     r"|^Job '(?P<ray>[^']+)' (?P<how>succeeded|failed)$"
@@ -35,7 +35,7 @@ _MEMORY = {"mem", "vmem", "pmem", "MEMLIMIT", "SWAP"}
 _OTHERS = {"PREEMPT", "NODE_FAIL", "PREEMPTED", "OWNER", "ADMIN", "FORCE_ADMIN", "FORCE_OWNER", "LOAD", "ncpus"}
 _REQUESTED = {"OWNER", "FORCE_OWNER", "ADMIN", "FORCE_ADMIN"}  # somebody ended it: perhaps because it hung
 _MAY_SAY_END = re.compile(
-    r"COMPLETED|FAILED|CANCELLED|TIMEOUT|NODE_FAIL|PREEMPTED|OUT_OF|^Job '|^Successfully|\d+/\d+ +[A-Z]"
+    r"COMPLETED|FAILED|CANCELLED|TIMEOUT|NODE_FAIL|PREEMPTED|OUT_OF|RUNNING|^Job '|^Successfully|\d+/\d+ +[A-Z]"
 )
 _TELLS = re.compile(
     r"PBS: job|^TERM_|_job_complete|JobState=|OUT_OF_ME|NODE_FAIL|PREEMPTED|TIMEOUT"
@@ -45,16 +45,17 @@ _TELLS = re.compile(
 
 def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
     """Yield what batch systems and clouds say in the messages of one file."""
+    ends = [
+        (message, end)
+        for message in messages
+        if _MAY_SAY_END.search(message.text) and (end := _ENDED.search(message.text))
+    ]
+    yield from (Succeeded(well=_is_well(end), where=message.where) for message, end in ends)
+    rows = [(message, end) for message, end in ends if end["row"]]
+    if rows and all(_is_well(end) for _, end in rows):
+        yield TrainingEnded(rank=None, where=rows[-1][0].where, exited=True)
     for message in messages:
         text = message.text
-        if _MAY_SAY_END.search(text) and (end := _ENDED.search(text)):
-            well = (
-                "COMPLETED" in (end["row"], end["state"])
-                or end["pod"] == "Completed"
-                or end["how"] == "succeeded"
-                or bool(end["lsf"])
-            )
-            yield Succeeded(well=well and end["code"] in {None, "0:0"}, where=message.where)
         if not _TELLS.search(text):
             continue
         if found := _PBS.search(text):
@@ -75,6 +76,12 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
         elif found := _STORE_GONE.search(text):
             what = f"the host of the rendezvous no longer answers ({found[1]}): its agent ended, or the way to it"
             yield Failure(kind="killed", what=what, where=message.where, follows=True)
+
+
+def _is_well(end: re.Match[str]) -> bool:
+    """Return whether a job is said to have ended well."""
+    said = "COMPLETED" in (end["row"], end["state"]) or end["pod"] == "Completed" or end["how"] == "succeeded"
+    return (said or bool(end["lsf"])) and end["code"] in {None, "0:0"}
 
 
 def _ended(by: str, why: str, message: LogMessage) -> Iterator[Failure]:

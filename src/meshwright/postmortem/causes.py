@@ -27,7 +27,7 @@ from .links import at_broken_end
 from .pods import rank_among
 from .position import HangPosition
 from .verdict import Kind, shortened
-from .world import is_address, ranks_seen, short_host, world_of
+from .world import identities_of, is_address, ranks_seen, short_host, world_of
 
 # where no clock tells what came first: the more a fault explains, the sooner it is taken for the cause
 ORDER: tuple[Kind, ...] = (
@@ -38,6 +38,7 @@ SLACK_S = 3600.0  # an evaluation or a checkpoint between two calls may take so 
 _LOG_S = 86400.0  # of a kernel's log, before its last fault
 _ZONES_S = 15 * 3600.0  # by which the clocks of a job and of a kernel may differ
 _OURS = re.compile(r"python|pt_|torch|ray::|train|main|triton|vllm|sglang|deepspeed|mpirun|_perf", re.IGNORECASE)
+_OF_A_CGROUP = "Memory cgroup out of memory"
 _NAME = re.compile(r"process \d+ \((?P<name>[^)]*)\)")
 _LEAST_ORDER = ("killed", "exception", "network")  # of what shows only that something ended, or a link
 _LACKS = {
@@ -61,10 +62,12 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
 
     def can_be_of(self, rank: int, facts: list[Fact]) -> bool:
         """Return whether nothing that is known of a rank speaks against its being the one that this befell."""
-        known = [identity for identity in of(facts, RankIdentity) if identity.rank == rank]
+        known = [identity for identity in identities_of(facts) if identity.rank == rank]
         if self.first.host and any(i.host and not _same_host(i.host, self.first.host) for i in known):
             return False
-        if self.first.pid is not None and any(i.pid is not None and i.pid != self.first.pid for i in known):
+        # the kernel's number of a process in a container is not its own there
+        by_pid = self.first.pid is not None and not self.first.bus_id and _OF_A_CGROUP not in self.first.where.text
+        if by_pid and any(i.pid is not None and i.pid != self.first.pid for i in known):
             return False
         local = self.first.device
         if local is not None and any(i.device is not None and i.device != local for i in known):
@@ -79,7 +82,7 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
 
 def cause_of(facts: list[Fact], position: HangPosition | None) -> Cause | None:
     """Return the first fault, None where nothing failed but what follows from the wait itself."""
-    identities = of(facts, RankIdentity)
+    identities = identities_of(facts)
     waiting = set(position.waiting) if position else set()
     timeouts = of(facts, Timeout)
     waited = [fact.where for fact in timeouts]
@@ -214,7 +217,7 @@ def rank_of_gpu(gpu: SlowRank, facts: list[Fact]) -> int | None:
     """Return the rank that uses a GPU: by NCCL's Init lines, or its number where the host has one for each rank."""
     bus = gpu.bus_id.split(".")[0]
     number = f"{int(bus.replace(':', '') + '0', 16):x}" if bus else ""
-    ranks = {i.rank for i in of(facts, RankIdentity) if i.bus_id and _same_bus(i.bus_id, number)}
+    ranks = {i.rank for i in identities_of(facts) if i.bus_id and _same_bus(i.bus_id, number)}
     if len(ranks) == 1:
         return ranks.pop()
     world = world_of(facts) or max(ranks_seen(facts), default=-1) + 1

@@ -165,7 +165,7 @@ class StoreWait(msgspec.Struct, frozen=True, kw_only=True):
     """A rank timed out waiting for a key of the store, or for others to join; `of` is the rank that writes the key.
 
     `to` is the address of a store that could not be reached at all; `what` says it where it is no key of a store.
-    `is_host` marks the process that holds the store, which waited for the others to connect.
+    `is_host` marks the process that holds the store, which waited for the others to connect, `lacking` of whom did not.
     """
 
     rank: int | None
@@ -174,6 +174,16 @@ class StoreWait(msgspec.Struct, frozen=True, kw_only=True):
     to: str = ""
     what: str = "for a key of the store"
     is_host: bool = False
+    lacking: int | None = None
+    key: str = ""  # of the store's barrier
+
+
+class GroupJoin(msgspec.Struct, frozen=True, kw_only=True):
+    """A rank that says that it begins to set up a group; `key` is that of the store's barrier, "" for none."""
+
+    rank: int
+    where: Where
+    key: str = ""
 
 
 class Stalled(msgspec.Struct, frozen=True, kw_only=True):
@@ -204,6 +214,8 @@ class PeerLost(msgspec.Struct, frozen=True, kw_only=True):
     rank: int | None
     kind: str
     where: Where
+    operation: str = ""
+    seq: int | None = None
 
 
 class Busy(msgspec.Struct, frozen=True, kw_only=True):
@@ -336,6 +348,15 @@ class SlowerSteps(msgspec.Struct, frozen=True, kw_only=True):
     where: Where
     clock_before_mhz: int | None = None
     clock_mhz: int | None = None
+
+
+class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
+    """The last steps of a rank by its own lines: its own work, and what it spends in communication, in one unit."""
+
+    rank: int
+    work: float
+    waits: float
+    where: Where
 
 
 class WorldSize(msgspec.Struct, frozen=True, kw_only=True):
@@ -475,6 +496,7 @@ Fact = (
     | Arrived
     | NotifyWait
     | StoreWait
+    | GroupJoin
     | Stalled
     | UnlikeModel
     | PeerLost
@@ -489,6 +511,7 @@ Fact = (
     | LaunchCounts
     | SlowRank
     | SlowerSteps
+    | StepTimes
     | WorldSize
     | Spoke
     | TrainingEnded

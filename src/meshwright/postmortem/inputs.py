@@ -23,6 +23,7 @@ from . import (
     stacks,
     stragglers,
     system,
+    timers,
     watchdog,
 )
 from .calls import Group
@@ -63,7 +64,7 @@ from .speakers import messages
 from .unlike_versions import with_the_few
 from .verdict import Verdict
 from .waits import in_records
-from .world import of_real_ranks, ranks_seen, world_of
+from .world import identities_of, of_real_ranks, ranks_seen, world_of
 
 _LIFE = (Stalled, PeerLost, TrainingEnded)  # of an attempt that came so far: what an earlier one met is over
 _TROUBLE = (Timeout, Failure, StoreWait, NotifyWait, LaunchCounts, SizesDiffer, Absentees, DesyncReport)
@@ -175,11 +176,15 @@ def _of_text(text: str, name: str, order: int, hint: FileHint, first: int) -> li
         raise ValueError(f"a number of more than {MOST_DIGITS} digits")
     if kernels.is_table(text):
         return list(kernels.read(text, file=name, order=order, hint=hint))
+    if stacks.is_json(text):
+        where = Where(name, 0, "", None, hint.attempt, order, hint.rank)
+        return list(stacks.read_json(text, hint, Path(name).name, where))
     found = messages(text, file=name, order=order, hint=hint, first=first)
     facts: list[Fact] = [*watchdog.read(found), *nccl.read(found), *system.read(found), *endings.read(found)]
     facts += [*launchers.read(found), *frameworks.read(found), *batch.read(found), *hccl.read(found)]
-    facts += [*ras.read(found), *stragglers.read(found), *processes.read(found), *agents.read(found)]
-    if "most recent call first" in text or "Thread " in text:
+    facts += [*ras.read(found), *stragglers.read(found), *timers.read(found), *processes.read(found)]
+    facts += agents.read(found)
+    if "most recent call first" in text or "Thread " in text or "Traceback for thread" in text:
         facts += stacks.read(found, hint, Path(name).name)
     return [*without_outlived(facts, found), *clocked_steps(found), *_spoken(found)]
 
@@ -219,11 +224,13 @@ def _of_last_attempt(facts: list[Fact]) -> list[Fact]:
 def _with_ranks(facts: list[Fact]) -> list[Fact]:
     """Return the facts, stacks of a process with the rank that NCCL, torchrun or a table of `ps` gives it."""
     facts = [*facts, *_in_order(facts)]
-    ranks = {identity.pid: identity.rank for identity in of(facts, RankIdentity) if identity.pid is not None}
+    ranks: dict[int | None, set[int]] = {}
+    for identity in identities_of(facts):
+        ranks.setdefault(identity.pid, set()).add(identity.rank)
     found: list[Fact] = []
     for fact in facts:
-        if isinstance(fact, StackTrace) and fact.rank is None and fact.pid in ranks:
-            fact = msgspec.structs.replace(fact, rank=ranks[fact.pid])
+        if isinstance(fact, StackTrace) and fact.rank is None and fact.pid and len(ranks.get(fact.pid, ())) == 1:
+            fact = msgspec.structs.replace(fact, rank=min(ranks[fact.pid]))
         elif isinstance(fact, SlowRank) and fact.device is not None:
             fact = msgspec.structs.replace(fact, rank=rank_of_gpu(fact, facts))
         found.append(fact)

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from .facts import Environment, Exit, Fact, Failure, RankIdentity, Spoke, WorldSize
 from .lines import LogMessage
+from .names import bus_number
 from .speakers import RAY_RANK
 
 _TELLS = re.compile(
@@ -53,6 +54,10 @@ _OF_A_LINE = (_LIGHTNING, _DEEPSPEED, _MPICH, _SPAWN, _CALLED)
 _DAEMON = re.compile(r"Remote daemon: \S+ on node (?P<host>\S+)")
 # what programs print of themselves when they begin: that a rank exists
 _BEGAN = re.compile(r"(?:distributed init \(rank |\bProcess rank: )(\d{1,6})\b")
+_ON_BUS = re.compile(  # what a program says of its GPU, PCI address and all
+    r"(?<!local_)(?<!local )(?<!node_)(?<!group )\b[Rr](?:ank|ANK)[ =:_-]{0,2}(?P<rank>\d{1,6})\b"
+    r".*?(?<![\w:])(?P<bus>[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.\d)\b"
+)
 _ENVIRONMENT = re.compile(r"(?<![A-Z_])RANK=(?P<rank>\d{1,6})\b.*?(?<![A-Z_])WORLD_SIZE=(?P<world>\d{1,6})\b")
 # torchrun's agent ends what is left of its host's ranks, by their processes; DeepSpeed's ends all
 _CLOSES = re.compile(
@@ -68,6 +73,7 @@ _HOSTS = re.compile(r" --(?:nnodes|num_nodes)[= ](\S+)")
 _IN_ALL = re.compile(r" (?:--num_processes|-np|-n)[= ](\d{1,6})\b")
 _PID = re.compile(r"\bpid[=:] ?(\d+)")
 _IP = re.compile(r"^\s*ip: (?P<host>[\w.:-]+)$")
+_RAY_AT = re.compile(r"\bon the node \(IP: (?P<host>[\w.:-]+)")
 _RAY_WORKER = re.compile(r"Worker IP address: (?P<host>[\w.:-]+) .*?Worker PID: (?P<pid>\d+)")
 _SPREAD = 6  # lines over which MPI spreads one notice
 _QUOTES = "=> \t"
@@ -84,6 +90,10 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
             yield Environment(number=int(set_["rank"]), world=int(set_["world"]), has_local=local, where=message.where)
         if "rank" in text and (began := _BEGAN.search(text)):
             yield Spoke(rank=int(began[1]), where=message.where)
+        has_gpu = ("cuda" in text or "GPU" in text) and "ank" in text and "Xid" not in text
+        if has_gpu and (on := _ON_BUS.search(text)):
+            rank, where = int(on["rank"]), message.where
+            yield RankIdentity(rank=rank, host=message.host, bus_id=bus_number(on["bus"]), where=where.by(rank))
         if "world_rank=" in text and (listed := RAY_RANK.search(text)):
             rank, where = int(listed["rank"]), message.where
             yield RankIdentity(rank=rank, host=listed["ip"], pid=int(listed["pid"]), where=where)
@@ -174,6 +184,8 @@ def _ray(message: LogMessage, around: Sequence[LogMessage]) -> Iterator[Fact]:
     """Read the end of a worker, with its process in the first of the lines around that names one."""
     pid = next((int(found[1]) for line in around if (found := _PID.search(line.text))), message.pid)
     host = next((found["host"] for line in around if (found := _IP.match(line.text))), message.host)
+    if not host and _RAY_MEMORY.search(message.text):
+        host = next((found["host"] for line in around if (found := _RAY_AT.search(line.text))), "")
     if worker := next((found for line in around if (found := _RAY_WORKER.search(line.text))), None):
         pid, host = int(worker["pid"]), worker["host"]
     if _RAY_MEMORY.search(message.text):

@@ -62,7 +62,7 @@ _PREFIXES = (  # in the order in which launchers put them around each other, and
 )
 _GLUED = re.compile(
     r"(?<=\S)(?<!\]:)(?=\[rank\d+\]:)|(?<=\S)(?<!\]:)(?<!>:)(?=\[[EWIF]\d{0,4} ?[\d:. ]*ProcessGroup)"
-    r"|(?<=\S)(?<!>:)(?=\[[EWIF] ProcessGroup)"
+    r"|(?<=\S)(?<!\d\]:)(?<!>:)(?=\[[EWIF] ProcessGroup)"
 )
 _RANK = re.compile(r"^\[rank(?P<rank>\d+)\](?::\s?|\s+)")  # torch's own has a colon, a program's often none
 # what a viewer that we do not know puts before a line: one word
@@ -103,14 +103,22 @@ _WHOLE = re.compile(
     r"|last enqueued(?: NCCL)? work: -?\d+.*?last completed(?: NCCL)? work: -?\d+"
     r"|Xid \(PCI:[\w:.]+\): \d+|Killed process \d+ \(|out of memory\. Tried to allocate"
     r"|failed to pass monitoredBarrier in \d+ ms|opCount \w+ .*?comm 0x\w+"
-    r"|watchdog got stuck for \d+ ?(?:milli)?seconds",
+    r"|watchdog got stuck for \d+ ?(?:milli)?seconds"
+    r"|gloo/transport.*?(?:Timed out waiting \d+ ?ms for (?:recv|send) operation to complete"
+    r"|Connection closed by peer|Connection reset by peer|Broken pipe)"
+    r"|(?:CUDA|HIP) error: (?:uncorrectable (?:ECC|NVLink) error|hardware error|GPU is lost)",
     re.IGNORECASE,
 )
 _OPENED = re.compile(
-    r"Work\w*CCL\(|Watchdog|watchdog at|dump signal|Xid|opCount|monitoredBarr|oom_memcg", re.IGNORECASE
+    r"Work\w*CCL\(|Watchdog|watchdog at|dump signal|Xid|opCount|monitoredBarr|oom_memcg|gloo/trans"
+    r"|(?:CUDA|HIP) error",
+    re.IGNORECASE,
 )
 _CUT = re.compile(r"(?:(?:(?:caught )?collective )?operation )?(?:timeout: )?Work\w*CCL\(")  # off its watchdog
 MOST_CHARACTERS = 16_384  # of a line that are read; what is longer is data, not a message
+_KERNEL_OF = re.compile(
+    r"(?P<host>[\w.-]+?)(?:\.|(?<=\d)[_-])(?:dmesg|kern|kernel|syslog|journal|journalctl)(?![A-Za-z])"
+)
 _NO_HOST = {"dmesg", "kern", "kernel", "syslog", "journal", "log", "node", "host"}
 LEAST_WIDTH, MOST_WIDTH = 72, 260  # of a terminal that wraps lines
 _STARTS = re.compile(  # how messages of logs and frames of tracebacks begin, and rows of tables
@@ -133,6 +141,7 @@ class LogMessage(msgspec.Struct, frozen=True, kw_only=True):
     local_rank: int | None = None
     host: str = ""
     pid: int | None = None
+    pod: str = ""  # of Kubernetes, where kubectl puts it before each line
 
 
 class FileHint(msgspec.Struct, frozen=True):
@@ -154,9 +163,8 @@ def hint_of(path: PurePath) -> FileHint:
         rank = int(path.parent.name)
     if rank is None and (folder := _RANK_FOLDER.fullmatch(path.parent.name)):
         rank = int(folder.group(1))
-    words = re.split(r"[._]", path.name)
-    kernel = any(word in {"dmesg", "kern", "kernel", "syslog", "journal"} for word in words[1:])
-    return FileHint(rank, attempt, words[0] if kernel and words[0] not in _NO_HOST else "")
+    host = named["host"] if (named := _KERNEL_OF.match(path.name)) else ""
+    return FileHint(rank, attempt, "" if host in _NO_HOST else host)
 
 
 def anonymous_messages(text: str, *, file: str, order: int, hint: FileHint, first: int) -> Iterator[LogMessage]:
@@ -407,6 +415,7 @@ def _message(
         local_rank=_number(found.get("local")) if found.get("role") in {"default", "trainer", "worker"} else None,
         host=found.get("host") or found.get("ip") or hint.host,
         pid=_number(found.get("pid")),
+        pod=found.get("pod", ""),
     )
 
 

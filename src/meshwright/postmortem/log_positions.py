@@ -4,6 +4,7 @@ from msgspec.structs import replace
 
 from .calls import Group
 from .facts import Arrived, Fact, GroupProgress, PeerLost, Shortened, Timeout, of
+from .inits import by_inits
 from .launches import by_launches
 from .mismatched_tensors import by_models, by_stalls
 from .notices import by_arrivals, by_barrier, by_fingerprints, by_lost_peers, by_report, by_sizes, by_store
@@ -28,7 +29,7 @@ def hang_position(facts: list[Fact]) -> HangPosition | None:
         found = _weighed(found, facts)
         found = _without_ranks(found) if _counts_in_groups(facts) else found
         return found if found.certain else _with_launches(found, facts)
-    for reader in (by_launches, by_notify, by_store, by_calls):
+    for reader in (by_launches, by_notify, by_store, by_inits, by_calls):
         if found := reader(facts):
             return found
     lost = by_lost_peers(facts)

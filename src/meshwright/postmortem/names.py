@@ -1,4 +1,4 @@
-"""Names of collectives, as c10d, NCCL, gloo and Python call them, in one spelling."""
+"""Names of collectives, as c10d, NCCL, gloo and Python call them, in one spelling; of GPUs on their bus."""
 
 import functools
 import re
@@ -48,3 +48,9 @@ def collective_in(name: str) -> str:
     """Return the spelling of a collective, "" for a function that is none."""
     found = spelled(name)
     return found if found in _COLLECTIVES else ""
+
+
+def bus_number(text: str) -> str:
+    """Return a PCI address as the hexadecimal number that NCCL prints as busId: `0000:44:00` is `44000`."""
+    domain, bus, device = (["0", *text.split(".")[0].split(":")])[-3:]
+    return f"{(int(domain, 16) << 20) | (int(bus, 16) << 12) | (int(device, 16) << 4):x}"

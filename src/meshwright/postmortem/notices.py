@@ -7,6 +7,7 @@ from .facts import (
     DesyncReport,
     Fact,
     Fingerprint,
+    GroupJoin,
     GroupProgress,
     PeerLost,
     Shortened,
@@ -192,6 +193,20 @@ def _cut_off(waits: list[StoreWait]) -> HangPosition | None:
     )
 
 
+def _joined(facts: list[Fact], waits: list[StoreWait]) -> set[int]:
+    """Return the ranks that say that they came to what all waits are for: the store's start, or one of its barriers."""
+    keys = {fact.key for fact in waits if not fact.is_host}
+    if not waits or len(keys) > 1 or (keys == {""}):
+        return set()
+    key = keys.pop() if keys else ""
+    is_first = not key or key.endswith(":1")
+    return {
+        fact.rank
+        for fact in of(facts, GroupJoin)
+        if fact.key == key or (is_first and (not fact.key or fact.key.endswith(":1")))
+    }
+
+
 def by_store(facts: list[Fact]) -> HangPosition | None:
     """Return the rank that did not write the key, or send the data, that others waited for until their time-out."""
     waits = of(facts, StoreWait)
@@ -203,17 +218,28 @@ def by_store(facts: list[Fact]) -> HangPosition | None:
         return found
     writers = {fact.of for fact in waits if fact.of is not None} - waiting
     seen, world = ranks_seen(facts), world_of(facts)
-    silent = set(range(world or max(seen, default=-1) + 1)) - waiting
+    everyone = world is not None and set(range(world)) <= waiting
+    joined = _joined(facts, waits)
+    silent = set(range(world or max(seen, default=-1) + 1)) - waiting - joined
     own = with_own_files(facts)
+    lacking = {fact.lacking for fact in waits if fact.lacking is not None} - {len(silent)}
     blamed: set[int] = set()
     if len(writers) == 1 and len(waiting) >= 1:
         blamed = writers
-    elif len(silent) == 1 and (len(waiting) >= 2 or world) and not of(facts, Shortened) and silent <= (own or silent):
+    elif (
+        len(silent) == 1
+        and (len(waiting | joined) >= 2 or world)
+        and not (joined and lacking)
+        and not of(facts, Shortened)
+        and silent <= (own or silent)
+    ):
         blamed = silent
-    everyone = not silent and world is not None and len(waiting) == world
     what = waits[0].what if waits else "for others' data"
     told = ", ".join(map(str, sorted(waiting)))
     why = f"rank{'s' * (len(waiting) > 1)} {told} kept waiting {what}" if told else f"ranks kept waiting {what}"
+    if blamed and joined:
+        why += f"; of {world or 'all'} ranks {min(blamed)} alone does not say that it joins"
+        waiting |= joined
     addresses = sorted({fact.to for fact in waits})
     if addresses and all(addresses):
         why = f"the store at {addresses[0]} did not answer: its host is not up, not reachable, or another was meant"
@@ -238,11 +264,15 @@ def by_lost_peers(facts: list[Fact]) -> HangPosition | None:
     if not lost:
         return None
     ended = any(fact.kind == "killed" for fact in lost)
+    calls = {(fact.operation, fact.seq) for fact in lost if fact.seq is not None}
+    operation, seq = calls.pop() if len(calls) == 1 else ("", None)
     heard = silent <= (with_own_files(facts) or silent)
     certain = ended and len(silent) == 1 and len(losers) >= 2 and heard and not of(facts, Shortened)
     return HangPosition(
         kind="killed" if ended else "network",
         blamed=tuple(silent) if certain else (),
+        operation=operation,
+        seq=seq,
         why=f"{len(lost)} connections to a peer broke"
         + ("; one rank alone does not say so" if certain else ", whose end or whose link is not in the files"),
         certain=certain,

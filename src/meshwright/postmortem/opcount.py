@@ -9,6 +9,7 @@ from .calls import Call, Group, RankGroup
 from .facts import CommunicatorCall, Fact, GroupName, RankIdentity, of
 from .names import UNEVEN
 from .position import HangPosition
+from .world import identities_of
 
 
 def by_calls(facts: list[Fact]) -> HangPosition | None:
@@ -16,6 +17,8 @@ def by_calls(facts: list[Fact]) -> HangPosition | None:
     calls = [call for call in of(facts, CommunicatorCall) if call.operation not in UNEVEN]
     identities = {(i.host, i.pid, i.communicator): i for i in of(facts, RankIdentity) if i.communicator}
     parts: dict[str, dict[int, dict[int, Call]]] = defaultdict(lambda: defaultdict(dict))
+    jobs = {(one.host, one.pid): one.rank for one in identities_of(facts) if one.host and one.pid is not None}
+    placed: set[str] = set()  # groups of which only places are known
     hosts = {call.host for call in calls}
     communicators: dict[tuple[str, int], set[str]] = defaultdict(set)
     for call in calls:
@@ -26,8 +29,12 @@ def by_calls(facts: list[Fact]) -> HangPosition | None:
             return None  # the device's number is a rank on one host only
         if told is None and len(communicators[call.host, call.pid]) > 1 and call.rank is not None:
             return None  # which of them are one group, nothing tells
-        rank = told.rank if told else call.rank if call.rank is not None else call.device
+        rank = call.rank if call.rank is not None else call.device
+        if told is not None and call.rank is None:
+            rank = jobs.get((call.host, call.pid), told.rank)
         group = (told.communicator_id if told else "") or f"{call.ranks} ranks"
+        if told is not None and call.rank is None and (call.host, call.pid) not in jobs:
+            placed.add(group)
         parts[group][rank].setdefault(
             call.seq,
             Call(
@@ -44,8 +51,20 @@ def by_calls(facts: list[Fact]) -> HangPosition | None:
     }
     for name, ranks in parts.items():
         if found := _behind(name, ranks, sizes.get(name)):
-            return found
+            return _without_places(found) if name in placed else found
     return None
+
+
+def _members(ranks: dict[int, dict[int, Call]], size: int | None) -> tuple[int, ...]:
+    """Return the members of a communicator: all places of it, or the ranks of the job that called."""
+    return tuple(range(size or max(ranks) + 1)) if size is None or max(ranks) < size else tuple(sorted(ranks))
+
+
+def _without_places(found: HangPosition) -> HangPosition:
+    """Return a position without the places inside a group that are no ranks of the job."""
+    lacks = "which ranks of the job these are: NCCL's Init lines of the communicator of all ranks"
+    why = f"counted inside a communicator: {found.why}"
+    return replace(found, blamed=(), waiting=(), certain=False, why=why, missing=(lacks,))
 
 
 def _behind(name: str, ranks: dict[int, dict[int, Call]], size: int | None) -> HangPosition | None:
@@ -58,9 +77,7 @@ def _behind(name: str, ranks: dict[int, dict[int, Call]], size: int | None) -> H
         )
         for rank, calls in ranks.items()
     }
-    group = Group(
-        name=GroupName(name), ranks=parts, members=tuple(range(size or max(ranks) + 1)), whole=size is not None
-    )
+    group = Group(name=GroupName(name), ranks=parts, members=_members(ranks, size), whole=size is not None)
     if found := disagreement(group):
         return found
     front, count = Counter(lasts.values()).most_common(1)[0]

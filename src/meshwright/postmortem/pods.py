@@ -13,6 +13,7 @@ _SEVERAL = re.compile(r"^\s+(?:\S*NPROC_PER_NODE:\s+(?!1\s*$)|(?:nvidia|amd)\.co
 _OBJECT = re.compile(  # of an event, or a row of kubectl get pods
     r"\bpod/(?P<pod>[a-z0-9][\w.-]*)|^(?:[a-z0-9][\w.-]* +)?(?P<row>[a-z0-9][\w.-]*) +\d+/\d+ +\w+"
 )
+_STATUS = re.compile(r"^(?:[a-z0-9][\w.-]* +)?[a-z0-9][\w.-]* +\d+/\d+ +(?P<status>[A-Z]\w+) +(?P<restarts>\d+)\b")
 _NUMBERED = re.compile(r"(?P<job>.*?)(?P<number>\d+)")
 _ENOUGH = 2  # pods whose logs show how their numbers go with ranks
 
@@ -46,6 +47,14 @@ def rank_among(pod: str, ranks: Mapping[str, set[int]]) -> int | None:
     known = sum(1 for name in ranks if (other := _NUMBERED.fullmatch(name)) and other["job"] == own["job"])
     step = apart.pop() if len(apart) == 1 and known >= _ENOUGH else None
     return None if step is None else int(own["number"]) + step
+
+
+def all_completed(messages: Sequence[LogMessage]) -> LogMessage | None:
+    """Return the last row of a table of pods that says of each that it completed and never began again; else None."""
+    rows = [(message, row) for message in messages if "/" in message.text and (row := _STATUS.match(message.text))]
+    if not rows or any(row["status"] not in {"Completed", "Succeeded"} or int(row["restarts"]) for _, row in rows):
+        return None
+    return rows[-1][0]
 
 
 def described_pods(messages: Sequence[LogMessage]) -> dict[int, Pod]:

@@ -1,5 +1,6 @@
 """The rules that turn what was read into a verdict: each has a name and a reason, the first that applies decides."""
 
+import re
 from collections.abc import Callable
 
 import msgspec
@@ -19,6 +20,7 @@ from .facts import (
     SlowerSteps,
     SlowRank,
     StackTrace,
+    StepTimes,
     Timeout,
     TrainingEnded,
     Where,
@@ -27,7 +29,7 @@ from .facts import (
 from .naming import named
 from .position import HangPosition
 from .stack_positions import by_kernels, by_stacks, stand_of
-from .stragglers import by_slower_steps, by_stragglers
+from .stragglers import by_slower_steps, by_step_times, by_stragglers
 from .verdict import NEXT, Kind, Verdict
 from .world import A_HOST, ranks_seen, short_host
 
@@ -105,6 +107,9 @@ def _went_on(case: Case) -> Verdict | None:
 # ---- a fault that explains why a rank is missing
 
 _LACKS_END = "which end of the link it is: counters of the ports at both ends (`ibstat`, `perfquery`) and of the switch"
+_OWN_PORT = re.compile(
+    r"InfiniBand event: port error|link (?:is )?down|health compromised|state change.*DOWN", re.IGNORECASE
+)
 _OF_MACHINES = {"device", "host_memory", "network"}  # befall a machine, whatever its ranks have called
 
 
@@ -125,6 +130,8 @@ def _first_fault(case: Case) -> Verdict | None:
             if not cause.can_be_of(blamed[0], case.facts):
                 return None
             ranks = blamed
+    if not ranks and cause.kind in {"host", "data"} and not cause.is_general and not blamed:
+        ranks = _stuck_alone(case)
     numbered = cause.first.is_summary or _numbers_gpus(case)  # a launcher counts its processes itself
     device = cause.first.device if numbered and not cause.is_general else None
     if not ranks and device is not None and _is_one_host(case) and device not in _waiting(case):
@@ -142,9 +149,20 @@ def _first_fault(case: Case) -> Verdict | None:
     )
 
 
+def _stuck_alone(case: Case) -> tuple[int, ...]:
+    """Return the one rank whose stack stands in its host or its data while all other stacks wait."""
+    found = by_stacks(of(case.facts, StackTrace))
+    if found is None or not found.certain or found.kind not in {"host", "data"} or len(found.blamed) != 1:
+        return ()
+    return () if set(found.blamed) & set(_waiting(case)) else found.blamed
+
+
 def _both_ends(case: Case) -> bool:
     """Whether hosts at both ends of a link complain of each other: which of them is the broken one is not told."""
     broken = [fact for fact in of(case.facts, Failure) if fact.kind == "network" and not fact.follows]
+    own = {short_host(fact.host) for fact in broken if fact.host and _OWN_PORT.search(fact.what)}
+    if len(own) == 1:
+        return False  # a port that itself reports its fault
     return len({short_host(fact.host) for fact in broken if fact.host}) > 1
 
 
@@ -252,9 +270,21 @@ def _uncertain(case: Case) -> Verdict | None:
 
 
 def _stacks(case: Case) -> Verdict | None:
-    found = by_stacks(of(case.facts, StackTrace)) if case.position is None or not case.position.certain else None
-    if found is None or (not found.certain and case.position is not None):
+    position = case.position
+    found = by_stacks(of(case.facts, StackTrace)) if position is None or not position.certain else None
+    if found is None or (not found.certain and position is not None):
         return None
+    if position is not None and set(found.blamed) & set(position.waiting):
+        return None  # its own time-out says that it came
+    if position is not None and (found.kind in {"data", "host"} or found.operation in {"", position.operation}):
+        found = msgspec.structs.replace(
+            found,
+            operation=position.operation or found.operation,
+            seq=position.seq,
+            group=position.group,
+            waiting=tuple(sorted({*found.waiting, *position.waiting})),
+            evidence=(*found.evidence, *position.evidence),
+        )
     kind: Kind = found.kind  # type: ignore[assignment]
     return _verdict(kind, found.why, position=found, lines=(), ranks=found.blamed, unknown=not found.certain)
 
@@ -263,6 +293,7 @@ def _kernels(case: Case) -> Verdict | None:
     if case.position is not None:
         return None
     found = by_kernels(of(case.facts, KernelTimes)) or by_stragglers(of(case.facts, SlowRank))
+    found = found or by_step_times(of(case.facts, StepTimes), ranks_seen(case.facts))
     found = found or by_slower_steps(of(case.facts, SlowerSteps), ranks_seen(case.facts))
     if found is None:
         return None
@@ -304,7 +335,7 @@ def _nothing(case: Case) -> Verdict:
         missing = ["stacks of every rank: no recorded call is open, and gloo records no send and no receive"]
     ended = [fact.where for fact in of(case.facts, TrainingEnded) if fact.exited]
     if ended and not case.groups and not case.unread:
-        because = "the training came to its end and exited with code 0; nothing else shows a fault"
+        because = "the job came to its end, by its exit code of 0 or its scheduler; nothing else shows a fault"
         return Verdict(kind="none", rank=None, unknown=False, because=because, evidence=in_time(ended), next=())
     if of(case.facts, Shortened):
         missing.append("the lines of each rank by themselves: some are folded into one")

@@ -11,6 +11,11 @@ from msgspec.structs import replace
 from .lines import FileHint, LogMessage, anonymous_messages
 
 RAY_RANK = re.compile(r"\bip=(?P<ip>[\w.:-]+), pid=(?P<pid>\d+)\) world_rank=(?P<rank>\d{1,6})\b")  # Ray Train's list
+_INTRODUCED = re.compile(  # vLLM, Ray Train, Lightning, torchvision, Hugging Face: a process says which rank it is
+    r"\brank (\d{1,6}) in world size \d+ is assigned|\[rank=(\d{1,6}), world_size=\d+\]"
+    r"|\bGLOBAL_RANK: (\d{1,6}), MEMBER"
+    r"|distributed init \(rank (\d{1,6})\b|\bProcess rank: (\d{1,6})\b|\bworld_size=\d+ rank=(\d{1,6}) local_rank=\d"
+)
 _CALL_OF = re.compile(r"\[Rank (?P<place>\d{1,6})\] Watchdog .*?(?P<call>SeqNum=\d+, OpType=\w+)")
 _AGENT = re.compile(r"torchrun|torch[./]distributed[./](?:elastic|run)\b")
 _PLACE = re.compile(r"\[Rank (\d{1,6})\]")
@@ -28,9 +33,9 @@ def messages(text: str, *, file: str, order: int, hint: FileHint, first: int = 1
         of_file = None
     elif (hint.rank is not None or hint.is_local) and prefixed:  # the folders of torchrun count on each host from 0
         of_file = prefixed.pop() if len(prefixed) == 1 else None
-    of_process = _ranks_of_processes(found) | _ranks_of_ray(found)
-    labels = _Labels(found, is_local=hint.is_local)
-    return [_attributed(message, of_file, of_process, labels) for message in found]
+    of_process = _introduced(found) | _ranks_of_processes(found) | _ranks_of_ray(found)
+    labels, of_pod = _Labels(found, is_local=hint.is_local), _ranks_of_pods(found)
+    return [_attributed(message, of_pod.get(message.pod, of_file), of_process, labels) for message in found]
 
 
 class _Labels:
@@ -96,6 +101,36 @@ def _ranks_of_processes(found: Sequence[LogMessage]) -> dict[tuple[str, int], in
         if message.pid is not None and message.rank is not None:
             ranks.setdefault((message.host, message.pid), set()).add(message.rank)
     return {process: min(spoken) for process, spoken in ranks.items() if len(spoken) == 1}
+
+
+def _introduced(found: Sequence[LogMessage]) -> dict[tuple[str, int], int]:
+    """Return the ranks that processes give themselves; not where two give themselves one: each engine then counts."""
+    ranks: dict[tuple[str, int], set[int]] = {}
+    for message in found:
+        if message.pid is not None and (told := _INTRODUCED.search(message.text)):
+            ranks.setdefault((message.host, message.pid), set()).add(int(next(filter(None, told.groups()))))
+    own = {process: min(told) for process, told in ranks.items() if len(told) == 1}
+    numbers = list(own.values())
+    return {process: rank for process, rank in own.items() if numbers.count(rank) == 1}
+
+
+def _ranks_of_pods(found: Sequence[LogMessage]) -> dict[str, int]:
+    """Return the rank of each pod of a log, where each has one and these are all from 0 on.
+
+    Pods of several ranks would hold the first ones together.
+    """
+    ranks: dict[str, set[int]] = {}
+    for message in found:
+        if message.pod:
+            spoken = ranks.setdefault(message.pod, set())
+            if message.rank is not None:
+                spoken.add(message.rank)
+            elif "rank" in message.text.lower() and (told := _INTRODUCED.search(message.text)):
+                spoken.add(int(next(filter(None, told.groups()))))
+    alone = [min(spoken) for spoken in ranks.values() if len(spoken) == 1]
+    if len(ranks) < 2 or len(alone) < len(ranks) or sorted(alone) != list(range(len(ranks))):
+        return {}
+    return {pod: min(spoken) for pod, spoken in ranks.items()}
 
 
 def _ranks_of_ray(found: Sequence[LogMessage]) -> dict[tuple[str, int], int]:

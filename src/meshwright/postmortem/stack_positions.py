@@ -32,6 +32,9 @@ _DEVICE_WAIT = re.compile(
     r"|wait_stream|nonzero|masked_select|_local_scalar_dense|mark_step|block_until_ready"
     r"|_?unscale_\w*|_maybe_opt_step|has_overflow|check_overflow|_has_inf_or_nan|clip_grad\w*|get_grad_norm\w*)$"
 )
+_BACKWARD = re.compile(
+    r"torch/autograd/\w+\.py:(?:_?engine_)?(?:run_)?(?:backward|grad)$"
+)  # older ones: its engine is C++
 _HOST = re.compile(
     r"^(?:save|_save|_legacy_save|load|_load|write|read|readinto|flush|fsync|open|recv|recv_into|send|sendall|connect|urlopen"
     r"|request|getresponse|sleep|acquire|wait|_wait_for_tstate_lock|join|communicate|poll|select|subprocess|input|set_trace"
@@ -62,7 +65,8 @@ def stand_of(stack: StackTrace) -> Stand:
     kind, call = _kind(frames)
     own = next((frame for frame in frames if frame.file and not _is_library(frame.file)), frames[0])
     line = f"{own.file.rsplit('/', 1)[-1]}:{own.line}"
-    name = f"rank {stack.rank}" if stack.rank is not None else f"process {stack.pid or stack.where.file}"
+    process = f"{stack.pid or ''} of {stack.host}".strip() if stack.host else f"{stack.pid or stack.where.file}"
+    name = f"rank {stack.rank}" if stack.rank is not None else f"process {process}"
     text = f"{name} stands in {call} at {line}"
     return Stand(
         rank=stack.rank,
@@ -87,6 +91,8 @@ def _kind(frames: Sequence[Frame]) -> tuple[str, str]:
             return "others", frame.function
         if _DATA.search(frame.file) or _DATA_CALL.match(frame.function):
             return "data", frame.function
+        if _BACKWARD.search(f"{frame.file}:{frame.function}"):
+            return "device", frame.function
         if _DEVICE_WAIT.match(frame.function) and not _own(frame):
             return "device", frame.function
     for frame in frames:

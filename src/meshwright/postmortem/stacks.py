@@ -1,7 +1,10 @@
-"""Stacks of running ranks, as py-spy's `dump` and Python's faulthandler print them: what the main thread stands in."""
+"""Stacks of running ranks, as py-spy, pystack and Python's faulthandler print them: what the main thread stands in."""
 
 import re
 from collections.abc import Iterator
+
+import msgspec
+from msgspec.structs import replace
 
 from .facts import Fact, Frame, StackTrace, Where
 from .lines import FileHint, LogMessage
@@ -11,18 +14,43 @@ _PROCESS = re.compile(r"^Process (?P<pid>\d+): (?P<command>.*)")
 _SPY_THREAD = re.compile(r"^Thread (?P<id>\w+) \((?P<state>[\w+ ]+)\)(?:: \"(?P<name>[^\"]*)\")?")
 _SPY_FRAME = re.compile(r"^\s+(?P<function>\S.*?) \((?P<file>[^()]*?)(?::(?P<line>\d+))?\)$")
 _FAULT_THREAD = re.compile(r"^(?:Current thread|Thread) 0x\w+(?: \[[^\]]*\])? \(most recent call first\):")
-_FAULT_FRAME = re.compile(r"^\s+File \"(?P<file>[^\"]+)\", line (?P<line>\d+) in (?P<function>.+)$")
+_FAULT_FRAME = re.compile(r"^\s*File \"(?P<file>[^\"]+)\", line (?P<line>\d+) in (?P<function>.+)$")
+_PYSTACK_THREAD = re.compile(r"^Traceback for thread \d+ (?:\([^)]*\) )?\[[^\]]*\] \(most recent call last\):")
+_PYSTACK_FRAME = re.compile(r"^\s+\((?:Python|C)\) File \"(?P<file>[^\"]+)\", line (?P<line>\d+), in (?P<function>\S+)")
 _BACKWARD = re.compile(r"torch/autograd/\S+ (?:_engine_run_backward|run_backward|backward)$")
 _BEGUN = {"_bootstrap", "_bootstrap_inner"}
+_HELPER = re.compile(  # a process that serves a rank or a launcher: where it stands says nothing of the rank
+    r"torch/utils/data/_utils/worker\.py:_worker_loop$|torch/distributed/(?:elastic/(?:agent|multiprocessing)/|run\.py:)"
+    r"|torch/_inductor/compile_worker/|multiprocessing/(?:resource_tracker|forkserver|managers|pool)\.py:"
+    r"|concurrent/futures/process\.py:_process_worker$|(?:^|/)wandb/(?:sdk/)?(?:service|internal)/"
+    r"|torch/multiprocessing/spawn\.py:(?:join|start_processes)$|accelerate/commands/launch\.py:|deepspeed/launcher/"
+)
 _LOCAL_RANK = re.compile(r"--local[_-]rank[= ](?P<rank>\d+)")
 _FILE_RANK = re.compile(r"(?:^|[._-])(?:rank)?[._-]?(?P<rank>\d+)(?:[._-]|$)")
+
+
+class _SpyFrame(msgspec.Struct):
+    """One function as py-spy's JSON has it."""
+
+    name: str
+    filename: str = ""
+    short_filename: str | None = None
+    line: int | None = None
+
+
+class _SpyThread(msgspec.Struct):
+    """One thread as py-spy's JSON has it."""
+
+    pid: int
+    frames: list[_SpyFrame]
+    thread_name: str | None = None
 
 
 class _Thread:
     """A thread while its frames are read."""
 
-    def __init__(self, where: Where, name: str = "") -> None:
-        self.where, self.name = where, name
+    def __init__(self, where: Where, name: str = "", *, is_innermost_first: bool = True) -> None:
+        self.where, self.name, self.is_innermost_first = where, name, is_innermost_first
         self.frames: list[Frame] = []
 
     @property
@@ -31,7 +59,21 @@ class _Thread:
 
 
 def read(messages: list[LogMessage], hint: FileHint, file_name: str) -> Iterator[Fact]:
-    """Yield the stack of each process of which one file has a dump; a file may hold several, and several a process."""
+    """Yield the stack of each process of which one file has a dump; a file may hold several, and several a process.
+
+    Where a launcher labels the lines of several processes, each is read by itself: they write between each other.
+    """
+    spoken: dict[tuple[int | None, str, int | None, int | None, int | None], list[LogMessage]] = {}
+    for message in messages:
+        source = (message.rank, message.host or message.pod, message.pid, message.task, message.local_rank)
+        spoken.setdefault(source, []).append(message)
+    for (_, host, pid, *_), own in spoken.items():
+        for stack in _read(own, hint, file_name):
+            yield replace(stack, host=host, pid=stack.pid if stack.pid is not None else pid)
+
+
+def _read(messages: list[LogMessage], hint: FileHint, file_name: str) -> Iterator[StackTrace]:
+    """Yield the stacks in the lines of one source."""
     rank, pid = hint.rank, None
     named = _FILE_RANK.search(file_name.rsplit(".", 1)[0])
     threads: list[_Thread] = []
@@ -50,6 +92,9 @@ def read(messages: list[LogMessage], hint: FileHint, file_name: str) -> Iterator
         elif thread := _SPY_THREAD.match(text):
             open_thread = _Thread(message.where, thread.group("name") or "")
             threads.append(open_thread)
+        elif thread := _PYSTACK_THREAD.match(text):
+            open_thread = _Thread(message.where, is_innermost_first=False)
+            threads.append(open_thread)
         elif _FAULT_THREAD.match(text):
             if open_thread is not None and open_thread.is_main and text.startswith("Current"):
                 yield from _stack(threads, rank if rank is not None else message.rank, pid)
@@ -57,12 +102,12 @@ def read(messages: list[LogMessage], hint: FileHint, file_name: str) -> Iterator
             open_thread = _Thread(message.where)
             threads.append(open_thread)
         elif open_thread is not None:
-            frame = _SPY_FRAME.match(text) or _FAULT_FRAME.match(text)
+            frame = _SPY_FRAME.match(text) or _FAULT_FRAME.match(text) or _PYSTACK_FRAME.match(text)
             if frame:
                 line = frame.group("line")
-                open_thread.frames.append(
-                    Frame(frame.group("function"), frame.group("file"), int(line) if line else None)
-                )
+                at = len(open_thread.frames) if open_thread.is_innermost_first else 0
+                told_frame = Frame(frame.group("function"), frame.group("file"), int(line) if line else None)
+                open_thread.frames.insert(at, told_frame)
         if rank is None and named and pid is None and open_thread is not None:
             rank = int(named.group("rank")) if int(named.group("rank")) < MOST_IN_NAMES else None
         if rank is None and message.rank is not None and open_thread is not None:
@@ -70,15 +115,42 @@ def read(messages: list[LogMessage], hint: FileHint, file_name: str) -> Iterator
     yield from _stack(threads, rank, pid)
 
 
-def _stack(threads: list[_Thread], rank: int | None, pid: int | None) -> Iterator[Fact]:
+def _stack(threads: list[_Thread], rank: int | None, pid: int | None) -> Iterator[StackTrace]:
     filled = [thread for thread in threads if thread.frames]
     if not filled:
         return
     main = next((thread for thread in filled if thread.is_main), filled[0] if len(filled) == 1 else filled[-1])
     frames = main.frames
+    if any(_HELPER.search(f"{frame.file}:{frame.function}") for frame in frames):
+        return
     if _BACKWARD.search(f"{main.frames[0].file} {main.frames[0].function}"):
         # autograd runs hooks on threads of its own, which no threading module began; the main one only waits for them
         own = [t for t in filled if t is not main and not t.name and not any(f.function in _BEGUN for f in t.frames)]
         callers = [frame for frame in main.frames if not re.search(r"(?:^|/)torch/", frame.file)]
         frames = [*own[0].frames, *callers] if own else main.frames
     yield StackTrace(rank=rank, pid=pid, frames=tuple(frames), where=main.where)
+
+
+def is_json(text: str) -> bool:
+    """Return whether a text is what `py-spy dump --json` prints."""
+    return text.lstrip()[:1] == "[" and '"thread_name"' in text and '"frames"' in text
+
+
+def read_json(text: str, hint: FileHint, file_name: str, where: Where) -> Iterator[StackTrace]:
+    """Yield the stack of each process of a dump in JSON; nothing where it is cut off or of another form."""
+    try:
+        dumped = msgspec.convert(msgspec.json.decode(text), list[_SpyThread])
+    except (msgspec.DecodeError, msgspec.ValidationError, RecursionError):
+        return
+    named = _FILE_RANK.search(file_name.rsplit(".", 1)[0])
+    for pid in dict.fromkeys(thread.pid for thread in dumped):
+        threads = []
+        for thread in dumped:
+            if thread.pid == pid:
+                threads.append(_Thread(where, thread.thread_name or ""))
+                threads[-1].frames = [
+                    Frame(one.name, one.short_filename or one.filename, one.line) for one in thread.frames
+                ]
+        rank = int(named["rank"]) if named and len(named["rank"]) < len(str(MOST_IN_NAMES)) else None
+        rank = None if rank == pid else rank
+        yield from _stack(threads, hint.rank if hint.rank is not None else rank, pid)

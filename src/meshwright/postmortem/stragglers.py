@@ -4,19 +4,25 @@ import re
 from collections.abc import Iterator, Sequence
 from statistics import median
 
-from .facts import Fact, SlowerSteps, SlowRank
+from .facts import Fact, SlowerSteps, SlowRank, StepTimes
 from .lines import LogMessage
 from .position import HangPosition
+from .timers import late_by_waits
 
 _GPU = re.compile(r"^GPU (?P<bus>[0-9A-Fa-f]{8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d)\s*$")  # nvidia-smi -q
 _SLOWED = re.compile(r"^\s+(?P<why>(?:HW|SW) (?:Thermal|Power Brake) Slowdown|HW Slowdown)\s*: Active")
 _CLOCK = re.compile(r"^\s+SM\s*: (?P<mhz>\d+) MHz")
+_REASONS = re.compile(r"clocks_(?:event|throttle)_reasons\.(?:active|(?P<one>\w+))$")
+_SLOWS = re.compile(r"(?:hw|sw)_(?:thermal|power_brake)_slowdown$|hw_slowdown$")
+_SLOWED_BITS = 0x8 | 0x20 | 0x40 | 0x80  # NVML: hardware slowdown, software and hardware thermal, power brake
+_SM_CLOCKS = ("clocks.sm", "clocks.current.sm")
 _STEP = re.compile(r"\b(?:step|iter(?:ation)?)[ =:]+\d", re.IGNORECASE)
 _PART = re.compile(r"\b([A-Za-z_]+)(?:_s)?[=:] ?(\d+\.\d+)(?= ?s\b|[ ,|]|$)")  # comm=0.06, total=2.27s
 _WHOLE_STEP = ("total", "step_time", "iter_time", "time")
 _COMMUNICATES = re.compile(r"comm|allreduce|all_reduce|sync|wait")
 _CLOCK_OF_STEP = re.compile(r"\b(?:gpu|sm)_?clock[=: ]+(?P<mhz>\d+) ?MHz", re.IGNORECASE)
 _STEADY = 8  # steps in the log, at its begin and at its end
+_FEW = 4  # of them, at its end, that show how long they are
 _LONGER = 1.5  # of them, each at the end than is usual at the begin
 APART = 0.75  # a rank whose speed is below this part of the best one's; NVRx' own threshold is 0.7 to 0.75
 _EXTREMES = re.compile(r"\b(?P<end>Mn|Mx)(?P<name>Rtt|Clk|Etpt)/Rnk: (?P<value>[\d.]+)\w*/(?P<rank>\d{1,6})")
@@ -42,6 +48,7 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
         elif is_relative and (score := _SCORE.match(text)):
             scores[int(score["rank"])] = float(score["score"]), message
     yield from _slowed(messages)
+    yield from _slowed_rows(messages)
     yield from _slower(messages)
     if extremes:
         yield from _of_extremes(*extremes)
@@ -73,6 +80,38 @@ def _slowed(messages: Sequence[LogMessage]) -> Iterator[SlowRank]:
         yield SlowRank(rank=None, what=what, device=device, devices=len(gpus), bus_id=gpus[device], where=where)
 
 
+def _slowed_rows(messages: Sequence[LogMessage]) -> Iterator[SlowRank]:
+    """Yield the same from the last rows of `nvidia-smi --query-gpu=index,... --format=csv`."""
+    columns: list[str] = []
+    rows: dict[int, tuple[dict[str, str], LogMessage]] = {}
+    for message in messages:
+        cells = [cell.strip() for cell in message.text.split(",")]
+        if "index" in cells and any(_REASONS.match(cell) for cell in cells):
+            columns, rows = cells, {}
+        elif columns and len(cells) == len(columns):
+            row = dict(zip(columns, cells, strict=True))
+            if row["index"].isdecimal():
+                rows[int(row["index"])] = row, message
+    slow = {index: found for index, found in rows.items() if any(_is_slowed(*cell) for cell in found[0].items())}
+    if 2 * len(slow) >= len(rows):
+        return
+    for index, (row, message) in slow.items():
+        bus = next((cell for name, cell in row.items() if name in {"pci.bus_id", "gpu_bus_id"}), "")
+        clock = next((cell for name, cell in row.items() if name.startswith(_SM_CLOCKS)), "")
+        what = f"GPU {bus or index} is slowed down by heat or power{f', at {clock}' if clock else ''}"
+        yield SlowRank(rank=None, what=what, device=index, devices=len(rows), bus_id=bus, where=message.where)
+
+
+def _is_slowed(column: str, cell: str) -> bool:
+    """Whether a column of reasons shows a slowdown by heat or a power brake; a cap of power is usual under load."""
+    found = _REASONS.match(column)
+    if found is None:
+        return False
+    if found["one"] is not None:
+        return _SLOWS.match(found["one"]) is not None and cell == "Active"
+    return re.fullmatch(r"0x[0-9a-fA-F]{1,16}", cell) is not None and bool(int(cell, 16) & _SLOWED_BITS)
+
+
 def _of_extremes(found: dict[tuple[str, str], tuple[float, int]], message: LogMessage) -> Iterator[SlowRank]:
     """Yield who is slow by Megatron's line: a rank only where its clock says so, for the times are those of a group.
 
@@ -89,9 +128,10 @@ def _of_extremes(found: dict[tuple[str, str], tuple[float, int]], message: LogMe
     yield SlowRank(rank=rank, what=what, where=message.where.by(rank))
 
 
-def _slower(messages: Sequence[LogMessage]) -> Iterator[SlowerSteps]:
-    """Yield the ranks whose own work in a step lasts longer from some step to the end of their log."""
+def _slower(messages: Sequence[LogMessage]) -> Iterator[SlowerSteps | StepTimes]:
+    """Yield how long the last steps of each rank take, and whose own work lasts longer from some step to the end."""
     series: dict[int, list[tuple[float, int | None, LogMessage]]] = {}
+    waited: dict[int, list[float]] = {}
     for message in messages:
         if message.rank is None or not _STEP.search(message.text):
             continue
@@ -102,7 +142,11 @@ def _slower(messages: Sequence[LogMessage]) -> Iterator[SlowerSteps]:
             clock = _CLOCK_OF_STEP.search(message.text)
             own = whole[0] - sum(waits)
             series.setdefault(message.rank, []).append((own, int(clock["mhz"]) if clock else None, message))
+            waited.setdefault(message.rank, []).append(sum(waits))
     for rank, rows in series.items():
+        if len(rows) >= _FEW:
+            work, waits_ = median(own for own, _, _ in rows[-_FEW:]), median(waited[rank][-_FEW:])
+            yield StepTimes(rank=rank, work=work, waits=waits_, where=rows[-1][2].where.by(rank))
         first, last = rows[:_STEADY], rows[-_STEADY:]
         usual = median(own for own, _, _ in first)
         if len(rows) < 2 * _STEADY or usual <= 0 or min(own for own, _, _ in last) < _LONGER * usual:
@@ -134,12 +178,41 @@ def by_slower_steps(found: Sequence[SlowerSteps], ranks: set[int]) -> HangPositi
     )
 
 
+def by_step_times(found: Sequence[StepTimes], ranks: set[int]) -> HangPosition | None:
+    """Return who alone works longer in a step than all others, where these wait for it about as much longer.
+
+    None where a rank has no such lines: it may be the late one.
+    """
+    last = {one.rank: one for one in found}
+    slow = late_by_waits(
+        {rank: one.work for rank, one in last.items()}, {rank: one.waits for rank, one in last.items()}
+    )
+    if len(last) <= 2 or last.keys() != ranks or len(slow) != 1:
+        return None
+    others = [one for rank, one in last.items() if rank not in slow]
+    mine = last[slow[0]]
+    return HangPosition(
+        kind="slow",
+        blamed=slow,
+        waiting=tuple(sorted(one.rank for one in others)),
+        why=f"rank {mine.rank}'s own work in a step takes {mine.work:.4g}, that of the others"
+        f" {median(one.work for one in others):.4g}; they wait {median(one.waits for one in others):.4g} in"
+        f" communication, it {mine.waits:.4g}",
+        evidence=(mine.where, *(one.where for one in others)),
+    )
+
+
 def by_stragglers(found: Sequence[SlowRank]) -> HangPosition | None:
     """Return whom a detector names, None where none found anybody."""
     if not found:
         return None
     ranks = {one.rank for one in found if one.rank is not None}
-    certain = bool(ranks) and all(one.rank is not None for one in found)
+    places = [one.device for one in found if one.rank is None and one.devices]  # a host's GPU that a named rank may use
+    fitting = {rank % one.devices for rank in ranks for one in found if one.devices}
+    named = [one for one in found if one.rank is None and not one.devices]
+    measured = {one.rank for one in found if not one.devices}
+    agreed = not measured or ranks <= measured  # a GPU may be slowed down without harm
+    certain = bool(ranks) and not named and agreed and set(places) <= fitting
     lacks = "which GPU of the group is slow: clocks and temperatures of its ranks (nvidia-smi -q), traces of all ranks"
     return HangPosition(
         kind="slow",

@@ -5,9 +5,10 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from .facts import Exit, Fact, Failure, Where
+from .facts import Exit, Fact, Failure, TrainingEnded, Where
 from .lines import LogMessage
-from .pods import Pod, described_pods, pod_of_event
+from .names import bus_number
+from .pods import Pod, all_completed, described_pods, pod_of_event
 from .world import MOST_RANKS
 
 _KILLED = re.compile(r"Killed process (?P<pid>\d+) \((?P<name>[^)]*)\).*?anon-rss:(?P<kb>\d+)kB")
@@ -54,8 +55,8 @@ _OOM_DAEMON = re.compile(
 _SHORT_S = 60.0  # of an outage that holds nobody up for long
 _MONOTONIC = re.compile(r"^\[ *(?P<s>\d+\.\d+)\]")
 _LINK_DOWN = re.compile(
-    r"(?P<what>(?:mlx[45]_\w+|bnxt_\w+|ice|i40e|ib\d+|irdma\w*|efa)\b.*?(?:link (?:is )?down"
-    r"|Link Down|state change(?:d)?:? .*DOWN|Cable (?:unplugged|error)|port .*?DOWN))",
+    r"(?P<what>(?:mlx[45]_\w+|bnxt_\w+|ice|i40e|ib\d+|irdma\w*|efa)\b.*?(?:link (?:is )?down(?!ed)"
+    r"|Link Down(?!ed)|state change(?:d)?:? .*DOWN|Cable (?:unplugged|error)|port .*?DOWN(?!ed)))",
     re.IGNORECASE,
 )
 _LINK_UP = re.compile(
@@ -163,6 +164,8 @@ def read(messages: list[LogMessage]) -> list[Fact]:
         by_slurm = list(_slurm(message, text))
         found += [replace(f, follows=True) if ends and _is_killed(f) else f for f in by_slurm]
         found += _kubernetes(message, text, described.get(place) or pod_of_event(text))
+    if completed := all_completed(messages):
+        found.append(TrainingEnded(rank=None, where=completed.where, exited=True))
     return found
 
 
@@ -221,21 +224,21 @@ def _of_gpu(message: LogMessage, text: str, host: str) -> Iterator[Failure]:
         yield Failure(kind="device", what=f"a GPU: {reset['what']}", host=host, where=where)
     elif handle := _NO_HANDLE.search(text):
         what = f"GPU {handle.group('bus')} does not answer: {handle.group('why')}"
-        yield Failure(kind="device", what=what, host=host, bus_id=_bus(handle.group("bus")), where=where)
+        yield Failure(kind="device", what=what, host=host, bus_id=bus_number(handle.group("bus")), where=where)
     elif switch := _SXID.search(text):
         what = f"SXid {switch.group('number')} (a fatal fault of the NVSwitch) on {switch.group('bus')}"
         yield Failure(kind="device", what=what, host=host, where=where)
     elif lost := _LOST.search(text):
         what = f"GPU {lost.group('bus')} has {lost.group('what').strip()}"
-        yield Failure(kind="device", what=what, host=host, bus_id=_bus(lost.group("bus")), where=where)
+        yield Failure(kind="device", what=what, host=host, bus_id=bus_number(lost.group("bus")), where=where)
     elif amd := _AMD.search(text):
         what = f"amdgpu {amd.group('bus')}: {amd.group('what')}"
-        yield Failure(kind="device", what=what, host=host, bus_id=_bus(amd.group("bus")), where=where)
+        yield Failure(kind="device", what=what, host=host, bus_id=bus_number(amd.group("bus")), where=where)
     elif runtime := _AMD_RUNTIME.search(text):
         yield Failure(kind="device", what=runtime.group("what")[:120], host=host, rank=message.rank, where=where)
     elif intel := _INTEL.search(text):
         what = f"Intel GPU {intel.group('bus')}: {intel.group('what')}"
-        yield Failure(kind="device", what=what, host=host, bus_id=_bus(intel.group("bus")), where=where)
+        yield Failure(kind="device", what=what, host=host, bus_id=bus_number(intel.group("bus")), where=where)
 
 
 def _xid(xid: re.Match[str], host: str, where: Where) -> Failure:
@@ -248,7 +251,7 @@ def _xid(xid: re.Match[str], host: str, where: Where) -> Failure:
         what=f"Xid {number} ({named}) on {xid.group('bus')}",
         host=host,
         pid=int(xid.group("pid")) if (xid.group("pid") or "").isdecimal() else None,
-        bus_id=_bus(xid.group("bus")),
+        bus_id=bus_number(xid.group("bus")),
         where=where,
         follows=over or number in _AFTERMATH | _HARMLESS or _is_harmless(number, xid.group("rest")),
         is_over=over,
@@ -334,12 +337,6 @@ def _kubernetes(message: LogMessage, text: str, pod: Pod) -> Iterator[Fact]:
 def _syslog_host(text: str) -> str:
     match = _SYSLOG.search(text)
     return match.group("host") if match else ""
-
-
-def _bus(text: str) -> str:
-    """Return a PCI address as the hexadecimal number that NCCL prints as busId: `0000:44:00` is `44000`."""
-    domain, bus, device = (["0", *text.split(".")[0].split(":")])[-3:]
-    return f"{(int(domain, 16) << 20) | (int(bus, 16) << 12) | (int(device, 16) << 4):x}"
 
 
 def _numbers(text: str) -> tuple[int, ...]:

@@ -10,6 +10,7 @@ from .facts import (
     Fact,
     Failure,
     Fingerprint,
+    GroupJoin,
     GroupName,
     GroupProgress,
     Heartbeat,
@@ -64,7 +65,15 @@ _STORE = re.compile(
     r"|waiting for (?:clients|workers)\. (\d+)/(\d+) (?:clients|workers) joined"
 )
 _UNIQUE_ID = re.compile(r"\[(\d+)\] is setting up NCCL communicator and retr(?:ie|ei)ving ncclUniqueId from \[(\d+)\]")
-_STORE_BARRIER = re.compile(r"store.based barrier on rank:? (\d+),? .*?world_size=(\d+)")
+_STORE_BARRIER = re.compile(
+    r"store.based barrier on rank:? (?P<rank>\d+),? (?:.*?key:? (?P<key>[\w:/.-]+))?.*?world_size=(?P<world>\d+)"
+)
+_JOINS = re.compile(  # the last three before any group
+    r"Added key: (?P<added>\S+) to store for rank: (?P<adds>\d{1,6})\b"
+    r"|store.based barrier to initialize process group for rank: (?P<waits>\d{1,6}), key: (?P<key>[^\s,]+)"
+    r"|\bGLOBAL_RANK: (?P<member>\d{1,6}), MEMBER: \d+/\d+"
+    r"|distributed init \(rank (?P<began>\d{1,6})\b|\[rank=(?P<train>\d{1,6}), world_size=\d+\]"
+)
 _WORLD = re.compile(
     r"\bWORLD_SIZE[=:]\s*(\d+)|(?:\b|dist_)world[_ ]size[\"']?\s*[=:]\s*(\d+)"
     r"|\bGLOBAL_RANK: \d+, MEMBER: \d+/(\d+)|registered\. Starting with (\d+) processes|^Num processes: (\d+)$"
@@ -85,6 +94,10 @@ _PEER_LOST = re.compile(
     r"|connectFullMesh failed"
     r"|\|CCL_ERROR\|.*?(?:\batl_|\bfi_|kvs).*?(?:[Cc]onnection (?:reset|closed|refused)|timed? ?out|unreachable)"
 )
+_RAISED = re.compile(  # before the error of a link, in one line
+    r"Collective Work\w*CCL\(SeqNum=(?P<seq>\d+), OpType=(?P<operation>\w+)[^)]*(?:\(ms\)=\d+)?\)"
+    r" raised the following async"
+)
 _ENDS = re.compile(r"Rank (?P<rank>\d{1,6})\] (?:NCCL|Process group) watchdog thread terminated")
 _TELLS = re.compile(  # a quick look, since most lines are none of these
     r"[Ww]atchdog|operation timeout|blocking wait|work: |last completed|Heartbeat|Timeout at collective|collective #"
@@ -92,7 +105,7 @@ _TELLS = re.compile(  # a quick look, since most lines are none of these
     r"|monitoredBarrier|preamble|FingerPrint|Timed out|gloo|emote|NCCL WARN|keys: |keys?:|Socket Timeout|clients"
     r" joined|workers joined|ncclUniqueId|ased barrier"
     r"|orld[_ ]size|ORLD_SIZE|of processes|to connect|onnecting to|be retrieved|RendezvousTimeout|CCL_ERROR|FullMesh"
-    r"|GLOBAL_RANK|Starting with|Num processes"
+    r"|GLOBAL_RANK|Starting with|Num processes|Added key|distributed init|\[rank="
 )
 
 
@@ -224,7 +237,9 @@ def _waits(message: LogMessage) -> Iterator[Fact]:
         )
     if _PEER_ENDED.search(text) or _PEER_LOST.search(text):
         kind = "killed" if _PEER_ENDED.search(text) else "network"
-        yield PeerLost(rank=message.rank, kind=kind, where=where)
+        call = _RAISED.search(text)
+        operation, seq = (spelled(call["operation"]), int(call["seq"])) if call else ("", None)
+        yield PeerLost(rank=message.rank, kind=kind, operation=operation, seq=seq, where=where)
     for print_ in _FINGERPRINT.finditer(text):
         yield Fingerprint(
             rank=int(print_.group("rank")),
@@ -235,6 +250,9 @@ def _waits(message: LogMessage) -> Iterator[Fact]:
         )
     if _GLOO_WAITED.search(text):
         yield Timeout(rank=message.rank, where=where)
+    if ("rank" in text or "RANK" in text) and (joins := _JOINS.search(text)):
+        rank = int(next(joins[name] for name in ("adds", "waits", "member", "began", "train") if joins[name]))
+        yield GroupJoin(rank=rank, key=joins["added"] or joins["key"] or "", where=where.by(rank))
     unique, stored = _UNIQUE_ID.search(text), _STORE_BARRIER.search(text)
     if unique and re.search(r"timeout|timed out", text, re.IGNORECASE):
         place, writer = int(unique.group(1)), int(unique.group(2))
@@ -242,13 +260,14 @@ def _waits(message: LogMessage) -> Iterator[Fact]:
         rank = place if message.rank is None else message.rank
         yield StoreWait(rank=rank, of=writer if in_world else None, where=where)
     elif stored:
-        yield StoreWait(rank=int(stored.group(1)), where=where)
-        yield WorldSize(ranks=int(stored.group(2)), where=where)
+        yield StoreWait(rank=int(stored["rank"]), key=stored["key"] or "", where=where)
+        yield WorldSize(ranks=int(stored["world"]), where=where)
     elif store or _CONNECTS.search(text):
         to = _ADDRESS.search(text) if not store else None
         is_host = store is not None and store.group(3) is not None
         address = f"{to.group(1)}:{to.group(2)}" if to else ""
-        yield StoreWait(rank=message.rank, where=where, to=address, is_host=is_host)
+        lacking = int(store[3]) - int(store[2]) if store and is_host else None
+        yield StoreWait(rank=message.rank, where=where, to=address, is_host=is_host, lacking=lacking)
         if store and store.group(3):
             yield WorldSize(ranks=int(store.group(3)), where=where)
     if "RendezvousTimeoutError" in text:

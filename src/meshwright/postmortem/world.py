@@ -1,12 +1,13 @@
 """The ranks that the files speak of, and how many there are."""
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable
 
 from msgspec import structs
 from msgspec.structs import replace
 
-from .facts import Absentees, Fact, Fingerprint, RankIdentity, Spoke, WorldSize, of
+from .facts import Absentees, Fact, Fingerprint, GroupJoin, RankIdentity, Spoke, StackTrace, WorldSize, of
 
 MOST_RANKS = 2**17  # a larger number in a line is no rank
 MOST_NUMBER = 2**63  # of a call, of bytes or elements
@@ -26,7 +27,7 @@ def of_real_ranks(fact: Fact) -> Fact | None:
     if isinstance(fact, Absentees) and changed.get("ranks") == ():
         return None
     needed = {field.name for field in structs.fields(fact) if field.default is not None}
-    if isinstance(fact, Spoke | RankIdentity | Fingerprint) and "rank" in changed:
+    if isinstance(fact, Spoke | GroupJoin | RankIdentity | Fingerprint) and "rank" in changed:
         return None
     lost = {name for name, value in changed.items() if value is None and name not in _RANKS}
     return None if lost & needed else replace(fact, **changed)
@@ -69,6 +70,24 @@ def world_of(facts: list[Fact]) -> int | None:
     sizes += [fact.ranks for fact in of(facts, RankIdentity) if fact.ranks]
     largest = max((size for size in sizes if size <= MOST_RANKS), default=0)
     return largest if largest > max(ranks_seen(facts), default=0) else None
+
+
+def identities_of(facts: list[Fact]) -> list[RankIdentity]:
+    """Return the processes and GPUs of the job's ranks.
+
+    NCCL counts inside a communicator: only where that has all ranks is its number the job's. Where one number of the
+    largest communicators is that of several GPUs, these are several groups of one size, and none is the job's. A dump
+    of a stack that bears both a rank and a process joins them, too.
+    """
+    told, world = of(facts, RankIdentity), world_of(facts)
+    places: dict[int, set[tuple[str, str, int | None]]] = defaultdict(set)
+    for one in told:
+        if one.ranks == world and one.ranks is not None:
+            places[one.rank].add((short_host(one.host), one.bus_id, one.device))
+    several = any(len(found) > 1 for found in places.values())
+    known = [one for one in told if one.ranks is None or (one.ranks == world and not several)]
+    stacks = [one for one in of(facts, StackTrace) if one.rank is not None and one.pid is not None]
+    return [*known, *(RankIdentity(rank=s.rank or 0, host=s.host, pid=s.pid, where=s.where) for s in stacks)]
 
 
 def with_own_files(facts: list[Fact]) -> set[int] | None:

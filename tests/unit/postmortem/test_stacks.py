@@ -1,8 +1,10 @@
 """Stacks of py-spy and faulthandler, and sums of kernels by nsys: the one that stands apart."""
 
+import json
+
 import pytest
 
-from .made import DONE, answer, entry, joined, judge, record, told
+from .made import DONE, answer, entry, joined, judge, record, timed_out, told
 
 TORCH = "/opt/env/lib/python3.11/site-packages/torch"
 REDUCE = [(f"{TORCH}/distributed/distributed_c10d.py", 3245, "all_reduce"), ("/job/train.py", 42, "step")]
@@ -302,3 +304,126 @@ def test_a_folder_for_each_rank_says_whose_stack_it_is(folder, tmp_path):
     verdict = judge(tmp_path, files)
 
     assert (verdict.kind, verdict.rank, verdict.unknown) == ("data", 1, False)
+
+
+OLD_BACKWARD = [(f"{TORCH}/autograd/__init__.py", 251, "backward"), (f"{TORCH}/_tensor.py", 492, "backward")]
+LABELS = {
+    "srun": " {}: {}",
+    "torch": "[rank{}]: {}",
+    "torchrun": "[default{}]:{}",
+    "MPI": "[1,{}]<stderr>:{}",
+    "kubectl": "[pod/job-{}/main] 2026-01-01T10:00:00.000000001Z {}",
+    "Ray": "(TrainWorker pid=90{}) {}",
+}
+
+
+def between(label, stacks):
+    """Lines of several ranks' stacks, each rank's next line in turn, with a launcher's label."""
+    rows = [stack.splitlines() for stack in stacks]
+    return [
+        label.format(rank, row[at])
+        for at in range(max(map(len, rows)))
+        for rank, row in enumerate(rows)
+        if at < len(row)
+    ]
+
+
+@pytest.mark.parametrize("name", LABELS)
+def test_stacks_that_ranks_write_between_each_other_are_each_read(name, tmp_path):
+    label = LABELS[name]
+    begins = [label.format(rank, f"[rank={rank}, world_size=4]") for rank in range(4)]
+    stacks = [main(LOADS if rank == 2 else OLD_BACKWARD) for rank in range(4)]
+
+    verdict = judge(tmp_path, [*begins, *between(label, stacks)])
+
+    assert (verdict.kind, verdict.rank, verdict.unknown) == ("data", 2, False), str(verdict)
+
+
+@pytest.mark.parametrize("name", ["kubectl", "Ray"])
+def test_a_process_of_which_nobody_says_the_rank_is_told_without_one(name, tmp_path):
+    stacks = [main(LOADS if rank == 2 else OLD_BACKWARD) for rank in range(4)]
+
+    verdict = judge(tmp_path, between(LABELS[name], stacks))
+
+    assert (verdict.kind, verdict.blamed, verdict.unknown) == ("data", (), True), str(verdict)
+
+
+def test_the_stack_that_stands_apart_is_told_in_the_call_of_the_time_outs(tmp_path):
+    files = {f"stacks/rank{rank}.txt": [main(LOADS if rank == 2 else OLD_BACKWARD)] for rank in (0, 1, 2, 3)}
+    files["console.log"] = [timed_out(rank, 77) for rank in (0, 1, 6)]  # of 3, 4 and 5 nothing
+
+    verdict = judge(tmp_path, files)
+
+    assert (verdict.kind, verdict.rank, verdict.collective, verdict.seq) == ("data", 2, "all_reduce", 77)
+
+
+def test_a_barrier_on_the_stacks_is_the_all_reduce_of_the_time_outs(tmp_path):
+    files = {f"rank{rank}.txt": spy(200 + rank, SAVE if rank == 2 else BARRIER) for rank in (2, 3)}
+    files["console.log"] = [timed_out(rank, 77) for rank in (0, 1)]
+
+    verdict = judge(tmp_path, files)
+
+    assert (verdict.kind, verdict.rank, verdict.seq) == ("host", 2, 77), str(verdict)
+
+
+def test_who_printed_a_time_out_itself_is_not_named_for_its_stack(tmp_path):
+    files = {f"stacks/rank{rank}.txt": [main(LOADS if rank == 1 else OLD_BACKWARD)] for rank in (0, 1, 2, 3)}
+    files["console.log"] = [timed_out(rank, 77) for rank in (0, 1, 6)]
+
+    assert judge(tmp_path, files).blamed == ()
+
+
+AGENT = [("torch/distributed/elastic/agent/server/api.py", 870, "_invoke_run"), ("torchrun", 8, "<module>")]
+LOADER = [("multiprocessing/queues.py", 113, "get"), ("torch/utils/data/_utils/worker.py", 308, "_worker_loop")]
+
+
+def test_a_launcher_and_the_workers_of_a_loader_are_no_ranks(tmp_path):
+    dump = [*spy(90, AGENT, "torchrun"), *spy(310, LOADER, "python train.py --local-rank=3")]
+    for rank in range(4):
+        dump += spy(200 + rank, SAVE if rank == 1 else BARRIER, f"python train.py --local-rank={rank}")
+
+    verdict = judge(tmp_path, {"dump.txt": dump})
+
+    assert (verdict.kind, verdict.rank) == ("host", 1), str(verdict)
+
+
+def in_json(pid, frames):
+    """What `py-spy dump --json` prints."""
+    told = [{"name": name, "filename": file, "short_filename": file, "line": line} for file, line, name in frames]
+    return json.dumps([{"pid": pid, "thread_id": 1, "thread_name": "MainThread", "active": True, "frames": told}])
+
+
+def by_pystack(pid, frames):
+    """What `pystack remote` prints: the innermost function last, with its line of code."""
+    lines = [f"Traceback for thread {pid} (python) [] (most recent call last):"]
+    for file, line, name in reversed(frames):
+        lines += [f'    (Python) File "{file}", line {line}, in {name}', "        step()"]
+    return lines
+
+
+@pytest.mark.parametrize("dumped", [lambda *of: [in_json(*of)], by_pystack])
+def test_dumps_in_other_forms_are_read(dumped, tmp_path):
+    files = {f"rank{rank}.txt": dumped(200 + rank, LOADS if rank == 1 else OLD_BACKWARD) for rank in range(4)}
+
+    verdict = judge(tmp_path, files)
+
+    assert (verdict.kind, verdict.rank, verdict.unknown) == ("data", 1, False), str(verdict)
+
+
+def test_a_dump_in_json_that_is_cut_off_says_nothing(tmp_path):
+    files = {f"rank{rank}.json": [in_json(200 + rank, BARRIER)[:-9]] for rank in range(4)}
+
+    assert judge(tmp_path, files).blamed == ()
+
+
+HUNG = "Mar 12 07:00:40 n1 kernel: INFO: task python3:201 blocked for more than 120 seconds."
+SERVER = "Mar 12 06:58:03 n1 kernel: nfs: server nas2 not responding, still trying"
+
+
+@pytest.mark.parametrize("kernel", [[SERVER, HUNG], [SERVER], [HUNG]])
+def test_the_rank_that_stands_in_a_dead_file_system_is_joined_by_its_process_or_its_stack(kernel, tmp_path):
+    files = {f"rank{rank}.pyspy": spy(200 + rank, SAVE if rank == 1 else BARRIER) for rank in (0, 1, 2, 5)}
+
+    verdict = judge(tmp_path, {**files, "kern.log": kernel})
+
+    assert (verdict.kind, verdict.rank, verdict.unknown) == ("host", 1, False), str(verdict)

@@ -1,0 +1,88 @@
+"""How a job came to its end by schedulers, communicators that were never made, errors that a terminal wrapped."""
+
+import pytest
+
+from .made import judge, timed_out
+
+LIMIT = "slurmstepd: error: *** JOB 99 ON n3 CANCELLED AT 2026-11-20T10:30:00 DUE TO TIME LIMIT ***"
+PODS = ["NAME    READY   STATUS      RESTARTS   AGE", "ft-0   0/1     Completed   0          81m"]
+
+
+def begins(rank):
+    return (
+        f"n:{10 + rank}:{10 + rank} [{rank}] NCCL INFO ncclCommInitRank comm 0x5{rank} rank {rank} nranks 4 cudaDev"
+        f" {rank} nvmlDev {rank} busId {rank + 1}b000 commId 0x5a - Init START"
+    )
+
+
+def test_who_alone_did_not_begin_a_communicator_until_the_job_ended_has_not_come(tmp_path):
+    verdict = judge(tmp_path, [*map(begins, (0, 1, 3)), LIMIT])
+
+    assert (verdict.kind, verdict.rank, verdict.waiting) == ("absent", 2, (0, 1, 3))
+
+
+def test_a_log_that_ends_while_a_communicator_is_made_names_nobody(tmp_path):
+    assert judge(tmp_path, [*map(begins, (0, 1, 3))]).kind == "none"
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [*PODS, "ft-1   0/1     Completed   0          81m"],
+        ["JobID|State|ExitCode", "991|COMPLETED|0:0", "991.0|COMPLETED|0:0"],
+        ["JobID    JobName  State     ExitCode", "991      train    COMPLETED      0:0"],
+    ],
+)
+def test_what_a_scheduler_calls_completed_is_known_to_be_well(lines, tmp_path):
+    verdict = judge(tmp_path, {"state.txt": lines, "train.log": ["step 1 loss 2.0"]})
+
+    assert (verdict.kind, verdict.unknown) == ("none", False)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [*PODS, "ft-1   1/1     Running     0          81m"],
+        [*PODS, "ft-1   0/1     Completed   1          81m"],
+        ["JobID|State|ExitCode", "991|COMPLETED|0:0", "991.0|RUNNING|0:0"],
+    ],
+)
+def test_what_is_not_all_completed_at_once_is_not_known_to_be_well(lines, tmp_path):
+    verdict = judge(tmp_path, {"state.txt": lines, "train.log": ["step 1 loss 2.0"]})
+
+    assert verdict.unknown
+
+
+GLOO = "[rank{}]: RuntimeError: [../gloo/gloo/transport/tcp/unbound_bu"
+
+
+@pytest.mark.parametrize(
+    "halves",
+    [
+        (GLOO, "ffer.cc:81] Timed out waiting 1800000ms for recv operation to complete"),
+        (GLOO + "ffer.cc:81] Timed out waiting 1800000ms fo", "r recv operation to complete"),
+        (GLOO + "ffer.cc:81] Timed out waiting", "1800000ms for recv operation to complete"),
+    ],
+)
+def test_what_gloo_prints_is_read_where_a_terminal_wrapped_it(halves, tmp_path):
+    begun, rest = halves
+    lines = [row for rank in (0, 1, 3) for row in (begun.format(rank), rest)]
+
+    verdict = judge(tmp_path, [*lines, "WORLD_SIZE=4"])
+
+    assert (verdict.kind, verdict.rank) == ("absent", 2), str(verdict)
+
+
+def test_a_wrapped_error_of_a_device_is_one_of_the_device(tmp_path):
+    ended = "[rank3]:[E1120 10:10:00.1 ProcessGroupNCCL.cpp:1785] [PG ID 0 PG GUID 0(default_pg) Rank 3] Process group"
+    rows = [f"{ended} watchdog thread terminated with exception: CUDA error: uncorrectable ECC er", "ror encountered"]
+
+    verdict = judge(tmp_path, [*rows, *(timed_out(rank, 9) for rank in range(3)), "WORLD_SIZE=4"])
+
+    assert (verdict.kind, verdict.rank) == ("device", 3), str(verdict)
+
+
+def test_counters_of_a_port_are_no_link_that_went_down(tmp_path):
+    lines = ["mlx5_0: port 1 SymbolErrorCounter 12345 LinkDownedCounter 0", *(timed_out(rank, 9) for rank in range(4))]
+
+    assert judge(tmp_path, [*lines, "WORLD_SIZE=4"]).kind == "stuck"

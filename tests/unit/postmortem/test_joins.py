@@ -1,0 +1,199 @@
+"""Who a rank is, and who of all did not come, by lines of several sources: NCCL, Ray, the store, the kernel."""
+
+import pytest
+
+from .made import judge, timed_out
+
+XID = "NVRM: Xid (PCI:0000:4b:00): 79, pid=71, GPU has fallen off the bus."
+LATE = "RuntimeError: Timed out after 1801 seconds waiting for clients."
+
+
+def init(rank, size=16, place=None):
+    """NCCL's line when a rank has joined a communicator, eight GPUs a host; `place` is its number in a smaller one."""
+    gpu, number = rank % 8, rank if place is None else place
+    return (
+        f"n{rank // 8}:{5000 + gpu}:60 [{gpu}] NCCL INFO comm 0x5{rank} rank {number} nranks {size} cudaDev {gpu}"
+        f" nvmlDev {gpu} busId {gpu + 1}b000 commId 0x5a{size}{rank // 8 if place is not None else ''} - Init COMPLETE"
+    )
+
+
+WORLD = [init(rank) for rank in range(16)]
+SPLIT = [init(rank, 8, rank % 8) for rank in range(16)]
+WAITS = [timed_out(rank, 5) for rank in range(16) if rank != 11]
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        {"kern.log": [f"Nov 20 10:05:00 n1 kernel: {XID}"]},
+        {"n1.dmesg-T.txt": [f"[Fri Nov 20 10:05:00 2026] {XID}"]},
+        {"n1-dmesg.txt": [f"[Fri Nov 20 10:05:00 2026] {XID}"]},
+        {"dmesg.txt": [f"[Fri Nov 20 10:05:00 2026] {XID}"]},
+    ],
+)
+def test_a_gpu_is_that_of_the_rank_of_the_largest_communicator(kernel, tmp_path):
+    verdict = judge(tmp_path, {"train.log": WORLD + SPLIT + WAITS, **kernel})
+
+    assert (verdict.kind, verdict.rank, verdict.seq) == ("device", 11, 5)
+
+
+def test_a_place_in_a_group_of_one_host_names_no_rank_of_the_job(tmp_path):
+    waits = [timed_out(rank, 5) for rank in range(8, 16) if rank != 11]
+
+    verdict = judge(tmp_path, {"train.log": SPLIT[8:] + waits, "n1.dmesg.txt": [f"[Fri Nov 20 10:05:00 2026] {XID}"]})
+
+    assert (verdict.kind, verdict.blamed, verdict.unknown) == ("device", (), True)
+
+
+def test_several_groups_of_the_largest_size_name_no_rank_of_the_job(tmp_path):
+    verdict = judge(tmp_path, {"train.log": SPLIT, "n1.dmesg.txt": [f"[Fri Nov 20 10:05:00 2026] {XID}"]})
+
+    assert (verdict.kind, verdict.blamed, verdict.unknown) == ("device", (), True)
+
+
+def worker(pid, text, address=""):
+    """A line of a worker of Ray inside an engine's."""
+    where = f", ip={address}" if address else ""
+    return f"(Engine_0 pid=70) (Wrapper pid={pid}{where}) {text}"
+
+
+def assigned(rank, size=4):
+    return (
+        f"INFO 06-12 02:14:21 [state.py:10] rank {rank} in world size {size} is assigned as PP rank 0, TP rank {rank}"
+    )
+
+
+def killed(pid, address):
+    return [
+        "ERROR ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.",
+        f"Memory on the node (IP: {address}, ID: c1) where the task (actor ID: 8a, name=W.__init__, pid={pid}, memory"
+        " used=17.22GB) was running was 23.50GB / 24.55GB, which exceeds the threshold of 0.95.",
+    ]
+
+
+def test_ray_kills_the_worker_that_said_which_rank_it_is(tmp_path):
+    lines = [
+        *(worker(pid, assigned(rank)) for rank, pid in ((0, 712), (1, 711))),
+        *(worker(pid, assigned(rank), "10.8.0.12") for rank, pid in ((3, 331), (2, 332))),
+        *killed(332, "10.8.0.12"),
+    ]
+
+    verdict = judge(tmp_path, lines)
+
+    assert (verdict.kind, verdict.rank, verdict.unknown) == ("host_memory", 2, False)
+
+
+def test_of_two_engines_that_both_count_from_0_no_worker_is_named(tmp_path):
+    lines = [worker(pid, assigned(rank, 2)) for rank, pid in ((0, 712), (1, 711), (0, 714), (1, 713))]
+
+    verdict = judge(tmp_path, [*lines, *killed(713, "10.8.0.12")])
+
+    assert (verdict.kind, verdict.blamed, verdict.unknown) == ("host_memory", (), True)
+
+
+def begins(rank):
+    return f"{rank}: Initializing distributed: GLOBAL_RANK: {rank}, MEMBER: {rank + 1}/4"
+
+
+LOADED = [f"{rank}: loaded cuda/12" for rank in range(4)]
+
+
+def test_who_alone_does_not_say_that_it_joins_has_not_come_to_the_store(tmp_path):
+    lines = [*LOADED, *map(begins, (3, 0, 1)), f"0: {LATE} 3/4 clients joined."]
+
+    verdict = judge(tmp_path, lines)
+
+    assert (verdict.kind, verdict.rank, verdict.waiting) == ("absent", 2, (0, 1, 3))
+
+
+@pytest.mark.parametrize(("came", "joined"), [((0, 1), "2/4"), ((0, 1, 3), "2/4")])
+def test_nobody_is_named_where_two_have_not_come_or_the_store_counts_otherwise(came, joined, tmp_path):
+    lines = [*LOADED, *map(begins, came), f"0: {LATE} {joined} clients joined."]
+
+    verdict = judge(tmp_path, lines)
+
+    assert (verdict.kind, verdict.blamed, verdict.unknown) == ("absent", (), True)
+
+
+def test_who_came_to_another_barrier_of_the_store_has_not_come_to_this_one(tmp_path):
+    added = "INFO:torch.distributed.distributed_c10d:Added key: store_based_barrier_key:{} to store for rank: {}"
+    late = (
+        "RuntimeError: Timed out initializing process group in store based barrier on rank: {}, for key:"
+        " store_based_barrier_key:2 (world_size=4, worker_count=3, timeout=0:30:00)"
+    )
+    lines = [*(added.format(1, rank) for rank in range(4)), *(added.format(2, rank) for rank in (0, 1, 3))]
+
+    verdict = judge(tmp_path, [*lines, *map(late.format, (0, 3))])
+
+    assert (verdict.kind, verdict.rank, verdict.waiting) == ("absent", 2, (0, 1, 3))
+
+
+RAISED = (
+    "{}: [rank{}]:[E ProcessGroupNCCL.cpp:523] [Rank {}] Collective WorkNCCL(SeqNum=77, OpType=_ALLGATHER_BASE,"
+    " NumelIn=3, NumelOut=48, Timeout(ms)=1800000) raised the following async exception: NCCL error: remote process"
+    " exited or there was a network error, NCCL version 2.20.5"
+)
+COMPLETION = (
+    "n{0}: n{0}:55:56 [3] transport/net_ib.cc:12 NCCL WARN NET/IB : Got completion from peer 10.7.3.7<41> with"
+    " status=12 opcode=0 len=0 vendor err 129 (Recv)"
+)
+
+
+def test_a_port_that_reports_its_own_fault_is_the_end_of_the_link_and_the_call_is_told(tmp_path):
+    port = "n1: n1:61:62 [3] transport/net_ib.cc:96 NCCL WARN NET/IB : mlx5_3:1 Got async event : port error"
+    lines = [port, COMPLETION.format(0), COMPLETION.format(2), RAISED.format("n0", 3, 3), RAISED.format("n2", 19, 19)]
+
+    verdict = judge(tmp_path, lines)
+
+    assert (verdict.kind, verdict.blamed, verdict.unknown) == ("network", (), False)
+    assert (verdict.collective, verdict.seq) == ("all_gather", 77)
+
+
+def test_of_two_ends_that_complain_of_each_other_none_is_told(tmp_path):
+    verdict = judge(tmp_path, [COMPLETION.format(0), COMPLETION.format(2), RAISED.format("n0", 3, 3)])
+
+    assert (verdict.kind, verdict.unknown) == ("network", True)
+
+
+def test_memory_of_a_container_ran_out_for_the_rank_that_is_missing_there(tmp_path):
+    killed_there = "Memory cgroup out of memory: Killed process 77123 (python) total-vm:9kB, anon-rss:1000000kB"
+    kernel = [f"Nov 20 10:05:00 n1 kernel: {killed_there}, file-rss:0kB, oom_score_adj:0"]
+
+    verdict = judge(tmp_path, {"train.log": WORLD + WAITS, "kern.log": kernel})
+
+    assert (verdict.kind, verdict.rank) == ("host_memory", 11), str(verdict)
+
+
+def test_a_program_says_which_gpu_its_rank_has(tmp_path):
+    own = [f"[rank{rank}]: rank {rank} local_rank {rank} uses cuda:{rank} (0000:{rank + 1}b:00.0)" for rank in range(4)]
+    kernel = [f"[Fri Nov 20 10:05:00 2026] {XID}"]
+
+    verdict = judge(tmp_path, {"train.log": [*own, *(timed_out(rank, 5) for rank in range(4))], "dmesg.txt": kernel})
+
+    assert (verdict.kind, verdict.rank) == ("device", 3), str(verdict)
+
+
+def split_calls():
+    """The calls of all ranks in the communicators of one host each; rank 13 makes one fewer."""
+    return [
+        f"n{rank // 8}:{5000 + rank % 8}:60 [{rank % 8}] NCCL INFO AllReduce: opCount {count:x} sendbuff 0x7 recvbuff"
+        f" 0x7 count 5 datatype 7 op 0 root 0 comm 0x6{rank} [nranks=8] stream 0x5"
+        for count in range(9)
+        for rank in range(16)
+        if (rank, count) != (13, 8)
+    ]
+
+
+OWN = [line.replace("comm 0x5", "comm 0x6") for line in SPLIT]
+
+
+def test_calls_of_a_split_communicator_are_counted_by_ranks_of_the_job(tmp_path):
+    verdict = judge(tmp_path, [*WORLD, *OWN, *split_calls()])
+
+    assert (verdict.kind, verdict.rank, verdict.unknown) == ("absent", 13, False), str(verdict)
+
+
+def test_places_of_a_split_communicator_alone_name_no_rank(tmp_path):
+    verdict = judge(tmp_path, [*OWN, *split_calls()])
+
+    assert (verdict.kind, verdict.blamed, verdict.unknown) == ("absent", (), True), str(verdict)
