@@ -58,7 +58,7 @@ def with_taken_host(facts: list[Fact]) -> list[Fact]:
 
 
 def _by_events(facts: list[Fact]) -> tuple[tuple[int, ...], str, list[Where]] | None:
-    """Return the ranks of the one pod of the job whose node went, by events; not where ranks had waited in vain.
+    """Return the ranks of the one pod of the job whose node went, by events; not where ranks had timed out before.
 
     Nodes go after a job, too: the connections that break show that this one went while others were at work.
     """
@@ -95,7 +95,7 @@ def _by_node(facts: list[Fact]) -> tuple[tuple[int, ...], str, list[Where]] | No
 
 
 def _ranks_of(pod: str, siblings: set[str], facts: list[Fact]) -> tuple[int, ...]:
-    """Return the ranks of a pod by its own log; where there is none, those that the logs of all its siblings leave."""
+    """Return the ranks of a pod by its own log, else the ones that the logs of all its siblings leave."""
     own = {fact.ranks for fact in of(facts, AgentRanks) if _is_log_of(fact.where.file, pod)}
     if len(own) == 1:
         return next(iter(own))

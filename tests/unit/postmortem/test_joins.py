@@ -1,4 +1,4 @@
-"""Who a rank is, and who of all did not come, by lines of several sources: NCCL, Ray, the store, the kernel."""
+"""Identities of ranks, and the one of all that did not come, by lines of NCCL, Ray, the store and the kernel."""
 
 import pytest
 

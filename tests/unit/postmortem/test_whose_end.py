@@ -162,7 +162,7 @@ GONE = [
     "9m Warning SpotInterruption node/ip-10-0-0-2.x Spot Interruption event received",
     "9m Warning NodeNotReady node/ip-10-0-0-2.x Node is not ready",
 ]
-TAKEN = answer("killed", ranks=(4, 5))
+TAKEN = answer("killed", ranks=(4, 5), seq=8)
 
 
 @pytest.mark.parametrize("first", ["w-0", "fleet-w-0"])
@@ -210,7 +210,7 @@ def test_the_pod_on_a_node_that_went_is_told_by_the_logs_of_all_the_others(tmp_p
     assert told(judge(tmp_path, files), TAKEN) == TAKEN
 
 
-def test_a_node_that_went_after_ranks_had_waited_in_vain_blames_nobody_on_it(tmp_path):
+def test_a_node_that_went_after_ranks_had_timed_out_blames_nobody_on_it(tmp_path):
     waited = [timed_out(rank, 8) for rank in (0, 2, 3)]
     files = {
         "fleet-w-0.log": [*agent(0), *waited[:1], *broke(0, "10:20:09.1")],
@@ -231,7 +231,7 @@ def test_a_pod_that_made_room_for_another_is_told_by_its_log(tmp_path):
 NODE_FAILED = "srun: error: Node failure on lake-2"
 
 
-def test_the_ranks_of_a_node_that_failed_are_those_that_nccl_put_there(tmp_path):
+def test_the_ranks_of_a_node_that_failed_are_told_by_nccls_lines(tmp_path):
     wanted = answer("killed", ranks=(4, 5, 6, 7))
 
     assert told(judge(tmp_path, [*INIT, NODE_FAILED]), wanted) == wanted
