@@ -16,10 +16,7 @@ EXPERT_RELEASES = (
     "recomputation, graphs of parts of a layer and which layers stay in more bits differ between recipes and are not "
     "stated (docs/cost-model.md)"
 )
-EXPERT_STEPS = (
-    "two runs of one model tell little of another's experts; a share of each layout's own in the factors' prior, and "
-    "half as much noise again, both came to 8.2 where it was 8.1 (docs/cost-model.md)"
-)
+EXPERT_STEPS = "two runs of one model tell little of another's experts (docs/cost-model.md)"
 REASONS = {
     "experts left out": EXPERT_RELEASES,
     "stacks unseen, experts": EXPERT_RELEASES,
@@ -28,14 +25,10 @@ REASONS = {
     "MLPerf left out": "Llama 8B in one micro-batch on 512 GPUs and on H100, whose submission is not tuned",
     "SimuMax left out": "context parallelism and tensor parallelism in bf16 on Blackwell, which few other runs have",
     "two own runs, dense": (
-        "sweeps over many layouts stay above it (titan and dgxc in fp8, bloom, both of vTrain); a tighter pace, half "
-        "as much noise again, or a share of each layout's own in the factors' prior moved it by 0.07 "
-        "(docs/cost-model.md)"
+        "sweeps over many layouts stay above it: titan and dgxc in fp8, bloom, both of vTrain (docs/cost-model.md)"
     ),
     "worst family unseen, dense": (
-        "simumax_cp: its machine takes 12 % longer than those of NVIDIA's recipes for equal layers (pace_simumax); "
-        "timings of single kernels and of collectives on it tell 1 point of that (docs/cost-model.md); one run of its "
-        "own brings it to about 6 %"
+        "vTrain's single nodes, whose hosts launch more slowly than others of their time (launch_vtrain)"
     ),
 }
 

@@ -1,5 +1,6 @@
 """Fit a few factors to a user's own measured steps: priors, least squares, and each run predicted by the others."""
 
+import functools
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,16 +18,26 @@ from ..files import read_bytes
 from ..hardware import Catalogue
 from ..units import format_time
 from ..workload.architecture import Architecture
-from .analytic.calibration import OWN, OWN_EXPERTS, Calibration, MeasuredStep, constants_digest, narrowed_band
+from .analytic.calibration import (
+    OWN,
+    OWN_EXPERTS,
+    Calibration,
+    MeasuredStep,
+    constants_digest,
+    factors_part,
+    model_digest,
+    narrowed_band,
+    with_own_pace,
+)
 from .analytic.coefficients import UNSEEN, Book
-from .analytic.factors import FACTORS, prior_spreads, sensitivity
+from .analytic.factors import FACTORS, model_spread, prior_spreads, sensitivity
 from .analytic.quantities import Array, Number
 from .batch import Batch, batch_of, step_of
 from .estimate import Estimate, Prior, estimate
 from .machines import with_rates
 from .runs import MAX_TABLE_BYTES, Run, RunRow, band_of, read_rows
 
-NOISE = 0.04  # of one measured step, as a logarithm: what layouts of one stack differ by
+NOISE = 0.05  # of one measured step, as a logarithm: what layouts of one model on one stack differ by
 MOST = 4.0  # and its inverse: a factor beyond is a slip of a unit in the table
 SLIP = 10.0  # and its inverse: a step so far from its prediction is none of these machines, or in another unit
 LAYERS = 0.75  # at least this share of a forward is that of the layers, which full recomputation repeats
@@ -35,9 +46,12 @@ PARTS = 10  # into which more runs than that are dealt, to be left out in turn
 DOUBTS = 2.0  # runs that say that the errors are as they should be, before any is left out
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Steps:
-    """Measured steps of one stack on one kind of machine, as arrays."""
+    """Measured steps of one stack on one kind of machine, as arrays.
+
+    What is fitted, x, are the logarithms of the factors and then of each model's own pace.
+    """
 
     ids: list[str]
     runs: list[Run]
@@ -46,16 +60,41 @@ class Steps:
     values: Array  # of the constants
     prior: Prior
 
+    @functools.cached_property
+    def models(self) -> list[str]:
+        """The digest of each model, once, in the order of x."""
+        return models_of(self.runs)
+
+    @functools.cached_property
+    def places(self) -> list[int]:
+        """Where in x the own pace of each run's model stands."""
+        return [len(FACTORS) + self.models.index(model_digest(run.architecture)) for run in self.runs]
+
     def errors(self, x: Array, rows: Sequence[int]) -> Array:
-        """Return the log error of some rows with these logarithms of the factors."""
+        """Return the log error of some rows with these logarithms of factors and models."""
         return np.asarray(self.errors_at(x[None], rows)[0])
 
     def errors_at(self, xs: Array, rows: Sequence[int]) -> Array:
-        """Return the log errors of some rows for each of several vectors of factors' logarithms, priced at once."""
+        """Return the log errors of some rows for each of several vectors x, priced at once."""
         count = len(xs)
         factors = {name: np.repeat(np.exp(xs[:, place]), len(rows)) for place, name in enumerate(FACTORS)}
         predicted_s = step_of(self.batch.take(np.tile(rows, count)), self.values, factors).total_s
-        return np.log(np.asarray(predicted_s).reshape(count, -1) / self.measured_s[rows])
+        own = xs[:, [self.places[row] for row in rows]]
+        return np.log(np.asarray(predicted_s).reshape(count, -1) / self.measured_s[rows]) + own
+
+    @property
+    def before(self) -> Estimate:
+        """What is held of x before any run."""
+        return Estimate(self.prior.mean, np.zeros(0), np.diag(self.prior.spread**-2))
+
+    def own_variance(self, row: int) -> float:
+        """Return the variance of the own pace of a run's model before any run."""
+        return float(self.prior.spread[self.places[row]] ** 2)
+
+    def of_run(self, found: Estimate, row: int) -> tuple[Array, Array]:
+        """Return the factors' logarithms as they hold for a run, its model's own pace among them, with covariance."""
+        joined = with_own_pace(list(FACTORS), len(self.models), self.places[row] - len(FACTORS))
+        return joined @ found.x, joined @ np.linalg.inv(found.information) @ joined.T
 
     def fitted(self, rows: Sequence[int]) -> Estimate:
         """Return the likeliest factors of some rows."""
@@ -92,9 +131,10 @@ def calibrate_from_runs(
         stack=steps.runs[0].stack,
         family=steps.runs[0].family,
         accelerator=steps.runs[0].accelerator,
-        factors=_named(whole.x),
+        factors=_named(whole.x[: len(FACTORS)]),
+        models=_rounded(steps.models, whole.x[len(FACTORS) :]),
         covariance=tuple(map(tuple, np.linalg.inv(whole.information).tolist())),
-        spreads=dict(zip(FACTORS, steps.prior.spread.tolist(), strict=True)),
+        spreads=dict(zip(FACTORS, steps.prior.spread[: len(FACTORS)].tolist(), strict=True)),
         band=_band(steps, whole, before, misfit),
         band_before=before,
         misfit=misfit,
@@ -134,7 +174,7 @@ def _steps(
         if len(names) > 1:
             raise InputError(f"{path}: {what} {' and '.join(sorted(names))}: expected runs of one, in a table each")
     times = [[float(row.measured_step_time_s or 0.0) for row, _ in group] for group in repeats.values()]
-    prior = priors_of(runs[0], known)
+    prior = priors_of(runs, known)
     measured_s = np.exp([np.mean(np.log(group)) for group in times])
     steps = Steps(ids, runs, batch_of(runs, catalogue, known), measured_s, known.values, prior)
     _check_times(steps, path)
@@ -143,7 +183,7 @@ def _steps(
 
 def _check_times(steps: Steps, path: str | Path) -> None:
     """Raise InputError for a step that its accelerators cannot take, or that is out of all proportion."""
-    off = np.exp(steps.errors(np.zeros(len(FACTORS)), range(len(steps.runs))))
+    off = np.exp(steps.errors(steps.prior.mean, range(len(steps.runs))))
     peaks = np.broadcast_to(np.asarray(steps.batch.machine.peak, dtype=float), len(steps.runs))
     for place, run in enumerate(steps.runs):
         measured_s = float(steps.measured_s[place])
@@ -159,13 +199,21 @@ def _check_times(steps: Steps, path: str | Path) -> None:
             raise InputError(f"{where}: expected the seconds of a step, of which {expected} are predicted{unit}")
 
 
-def priors_of(run: Run, known: Book) -> Prior:
-    """Return what is held of the factors of a run's stack and machine before it."""
+def models_of(runs: Sequence[Run]) -> list[str]:
+    """Return the digest of each model of some runs, once."""
+    return list(dict.fromkeys(model_digest(run.architecture) for run in runs))
+
+
+def priors_of(runs: Sequence[Run], known: Book) -> Prior:
+    """Return what is held of the factors of some runs' stack and machine, and of their models, before them."""
+    run = runs[0]
     share = band_of(run, known) / known.band(UNSEEN, experts=run.architecture.experts)
     measured = any(run.accelerator in device.accelerators for device in known.devices.values())
     spreads = prior_spreads(share, new_accelerator=not measured)
-    most = np.full(len(FACTORS), np.log(MOST))
-    return Prior(np.zeros(len(FACTORS)), np.array(list(spreads.values())), -most, most)
+    experts = {model_digest(one.architecture): one.architecture.experts > 0 for one in runs}
+    models = [model_spread(share, experts=experts[model]) for model in models_of(runs)]
+    most = np.full(len(spreads) + len(models), np.log(MOST))
+    return Prior(np.zeros(len(most)), np.array([*spreads.values(), *models]), -most, most)
 
 
 def _usable(row: RunRow, path: str | Path) -> Run:
@@ -192,23 +240,27 @@ def _misfit(steps: Steps, others: Sequence[Estimate]) -> float:
     """Return how much larger the variance of left-out errors is than it should be; 1 where it is not, or unknown."""
     ratios = []
     for i, other in enumerate(others):
-        factors = {name: np.array([value]) for name, value in _named(other.x).items()}
+        x, covariance = steps.of_run(other, i)
+        factors = {name: np.array([value]) for name, value in _named(x).items()}
         follows = sensitivity_of(steps.batch.take([i]), steps.values, factors)[0]
         own = OWN_EXPERTS if steps.runs[i].architecture.experts else OWN
-        variance = own**2 + follows @ np.linalg.inv(other.information) @ follows
+        had = follows @ steps.of_run(steps.before, i)[1] @ follows
+        variance = own**2 + follows @ covariance @ follows * factors_part(had, steps.own_variance(i))
         ratios.append(float(steps.errors(other.x, [i])[0] ** 2 / variance))
     return max(1.0, (DOUBTS + sum(ratios)) / (DOUBTS + len(ratios)))
 
 
 def _band(steps: Steps, whole: Estimate, before: float, misfit: float) -> float:
     """Return the error band of runs like these, in the mean."""
-    follows = sensitivity_of(steps.batch, steps.values, dict(zip(FACTORS, np.exp(whole.x), strict=True)))
-    had, left = (
-        np.einsum("ni,ij,nj->n", follows, matrix, follows)
-        for matrix in (np.diag(steps.prior.spread**2), np.linalg.inv(whole.information))
-    )
+    rows = range(len(steps.runs))
+    found = [steps.of_run(whole, row) for row in rows]
+    factors = dict(zip(FACTORS, np.exp([x for x, _ in found]).T, strict=True))
+    follows = sensitivity_of(steps.batch, steps.values, factors)
+    had = np.einsum("ni,nij,nj->n", follows, np.stack([steps.of_run(steps.before, row)[1] for row in rows]), follows)
+    model = np.array([steps.own_variance(row) for row in rows])
+    left = np.einsum("ni,nij,nj->n", follows, np.stack([covariance for _, covariance in found]), follows)
     experts = np.array([run.architecture.experts for run in steps.runs])
-    return round(float(narrowed_band(before, had, left, experts=experts, misfit=misfit).mean()), 4)
+    return round(float(narrowed_band(before, had, left, experts=experts, misfit=misfit, model=model).mean()), 4)
 
 
 def _measured(steps: Steps, whole: Estimate, others: Sequence[Estimate]) -> tuple[MeasuredStep, ...]:
@@ -222,17 +274,21 @@ def _measured(steps: Steps, whole: Estimate, others: Sequence[Estimate]) -> tupl
             layout=str(run.layout),
             gpus=run.gpus,
             measured_step_time_s=float(steps.measured_s[i]),
-            before=share(np.zeros(len(FACTORS)), i),
+            before=share(steps.prior.mean, i),
             fitted=share(whole.x, i),
             left_out=share(others[i].x, i) if others else None,
-            without=_named(others[i].x) if others else dict.fromkeys(FACTORS, 1.0),
+            without=_named(steps.of_run(others[i], i)[0]) if others else dict.fromkeys(FACTORS, 1.0),
         )
         for i, run in enumerate(steps.runs)
     )
 
 
 def _named(x: Array) -> dict[str, float]:
-    return {name: round(float(value), 5) for name, value in zip(FACTORS, np.exp(x), strict=True)}
+    return _rounded(list(FACTORS), x)
+
+
+def _rounded(names: Sequence[str], x: Array) -> dict[str, float]:
+    return {name: round(float(value), 5) for name, value in zip(names, np.exp(x), strict=True)}
 
 
 def _machines(runs: Sequence[Run], catalogue: Catalogue) -> Cluster | None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .analytic.calibration import Calibration, covariance_of, measured_here, narrowed_band, prior_of
+from .analytic.calibration import Calibration, covariance_of, measured_here, narrowed_band, own_variance, prior_of
 from .analytic.cautions import cautions, widened
 from .analytic.coefficients import Book
 from .analytic.factors import FACTORS
@@ -34,11 +34,12 @@ class OwnCalibration:
         factors: dict[str, Array] = {name: np.ones(len(runs)) for name in FACTORS}
         if calibration is not None:
             mine = {one.inputs: one for one in calibration.runs}
+            held = [calibration.of_model(run.architecture) for run in runs]
             for place, (run, names) in enumerate(zip(runs, applied, strict=True)):
                 own = mine.get(inputs_digest(run)) if names else None
                 for name in names:
-                    factors[name][place] = (own.without if own else calibration.factors)[name]
-            bands = _bands(bands, runs, batch, known, calibration, applied, factors)
+                    factors[name][place] = (own.without if own else held[place].factors)[name]
+            bands = _bands(bands, runs, batch, known, held, applied, factors)
         else:
             factors = {}
         origins = [_origin(run, known, calibration, names) for run, names in zip(runs, applied, strict=True)]
@@ -66,24 +67,27 @@ def _bands(
     runs: Sequence[Run],
     batch: Batch,
     known: Book,
-    calibration: Calibration,
+    held: Sequence[Calibration],
     applied: Sequence[Sequence[str]],
     factors: dict[str, Array],
 ) -> Array:
     """Return the band of each row by what is left of the factors' variances; of its own runs, of the others alone."""
     follows = sensitivity_of(batch, known.values, factors)
-    prior = prior_of(calibration)
-    measured = {one.inputs for one in calibration.runs}
-    before = np.einsum("ni,ij,nj->n", follows, prior, follows)
-    after = before.copy()
+    if not held:
+        return bands
+    measured = {one.inputs for one in held[0].runs}
+    before, after = np.zeros(len(runs)), np.zeros(len(runs))
     for place, names in enumerate(applied):
+        prior = prior_of(held[place], runs[place].architecture)
+        before[place] = after[place] = follows[place] @ prior @ follows[place]
         if names:
-            left = covariance_of([(calibration, names)], prior)
+            left = covariance_of([(held[place], names)], prior)
             after[place] = follows[place] @ left @ follows[place]
             if inputs_digest(runs[place]) in measured:
                 after[place] = _without(after[place], before[place])
     experts = np.asarray(batch.model.experts)
-    found = narrowed_band(bands, before, after, experts=experts, misfit=calibration.misfit)
+    model = np.array([own_variance(one, run.architecture) for one, run in zip(held, runs, strict=True)])
+    found = narrowed_band(bands, before, after, experts=experts, misfit=held[0].misfit, model=model)
     return np.where([len(names) > 0 for names in applied], found, bands)
 
 

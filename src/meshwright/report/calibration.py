@@ -27,6 +27,11 @@ def show_calibration(console: Console, found: Calibration) -> None:
     show_table(console, table)
     moved = [f"{name} x{value:.3g}" for name, value in found.factors.items() if abs(value - 1.0) > MOVED]
     console.print(f"factors: {', '.join(moved) or 'all within 1 % of 1'}", highlight=False)
+    if any(abs(value - 1.0) > MOVED for value in found.models.values()):
+        console.print(
+            f"pace of each measured model beside that of all: {', '.join(f'x{v:.3g}' for v in found.models.values())}",
+            highlight=False,
+        )
     for name in FACTORS:
         if f"{name} x" in " ".join(moved):
             console.print(f"  {name}: {FACTORS[name].meaning}", highlight=False)

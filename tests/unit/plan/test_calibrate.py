@@ -89,7 +89,7 @@ def test_a_slow_network_is_told_from_a_slow_stack(tmp_path, late):
 
     assert network.factors["network"] < 0.9
     assert abs(np.log(network.factors["network"])) > 2 * abs(np.log(network.factors["pace"]))
-    assert pace.factors["pace"] > 1.07
+    assert pace.of_model(rows_of(tmp_path / "slow.csv")[0].run.architecture).factors["pace"] > 1.07
     assert pace.factors["network"] == pytest.approx(1.0, abs=0.1)
     for found in (network, pace):
         assert sum(abs(run.left_out) for run in found.runs) < sum(abs(run.before) for run in found.runs) / 2
@@ -305,3 +305,20 @@ def test_a_step_that_its_accelerators_cannot_take_or_in_another_unit_is_refused(
     assert calibrated(written(tmp_path / "runs.csv", plain)).factors["pace"] < 1.0
     slow = written(tmp_path / "runs.csv", [{**row, "step_time_s": f"{3 * second:.6g}"}])
     assert calibrated(slow).factors["pace"] > 1.1
+
+
+def test_the_own_pace_of_a_model_is_told_from_that_of_its_stack(tmp_path):
+    wide = {"hidden": "8192", "heads": "64", "ffn_hidden": "28672", "tp": "8"}
+    slow = measured_by(tmp_path, lines(*LAYOUTS[:2]), {"pace": 1.3})
+    usual = measured_by(tmp_path, lines(wide, {**wide, "pp": "2"}), {})
+    usual = [{**row, "id": f"wide-{place}"} for place, row in enumerate(usual)]
+    found = calibrated(written(tmp_path / "both.csv", [*slow, *usual]))
+    models = [row.run.architecture for row in rows_of(tmp_path / "both.csv")]
+    stranger = msgspec.structs.replace(models[0], num_hidden_layers=48)
+
+    narrow, _, broad, _ = [found.of_model(model).factors["pace"] for model in models]
+    assert narrow > found.of_model(stranger).factors["pace"] > broad
+    spreads = [np.array(found.of_model(model).covariance)[-1, -1] for model in (models[0], stranger)]
+    assert spreads[0] < spreads[1]
+    assert found.part(machine=True).models == {}
+    assert found.part(machine=False).of_model(models[0]).factors["pace"] == narrow

@@ -21,8 +21,9 @@ from ...files import convert, read_data
 from ...quantities import Count, Seconds
 from ...quantities import Factor as Ratio
 from ...units import counted
+from ...workload.architecture import Architecture
 from .coefficients import STRANGERS
-from .factors import FACTORS
+from .factors import FACTORS, PACE, model_spread
 from .quantities import Array, Number
 
 SCHEMA: Final = "calibration/1"
@@ -54,7 +55,8 @@ class Calibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     family: str  # as the table of runs names the stack
     accelerator: str
     factors: Factors
-    covariance: tuple[tuple[float, ...], ...]  # of the factors' logarithms, in their order
+    models: Factors = {}  # pace of each measured model beside that of all, by its `model_digest`
+    covariance: tuple[tuple[float, ...], ...]  # of the logarithms of factors and models, in their order
     spreads: Factors  # of the logarithms before any run
     band: Ratio  # error band of runs like these, in the mean
     band_before: Ratio  # without calibration
@@ -70,8 +72,10 @@ class Calibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         unknown = sorted({*self.factors, *self.spreads} - set(FACTORS))
         if unknown:
             raise ValueError(f"factors: no such factor: {unknown[0]} (known: {', '.join(FACTORS)})")
-        if {len(self.factors)} != {len(self.covariance), *map(len, self.covariance)}:
-            raise ValueError("covariance: expected a row and a column for each factor")
+        if {len(self.factors) + len(self.models)} != {len(self.covariance), *map(len, self.covariance)}:
+            raise ValueError("covariance: expected a row and a column for each factor and each model")
+        if self.models and PACE not in self.factors:
+            raise ValueError(f"models: expected the factor {PACE} beside them")
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -80,11 +84,27 @@ class Calibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
     def only(self, names: Collection[str]) -> "Calibration":
         """Return the calibration with some of its factors alone."""
-        kept = [place for place, name in enumerate(self.factors) if name in names]
+        factors = {name: value for name, value in self.factors.items() if name in names}
+        models = self.models if PACE in factors else {}
+        kept = [self.names.index(name) for name in factors]
+        kept += [len(self.factors) + place for place in range(len(models))]
+        covariance = tuple(tuple(self.covariance[i][j] for j in kept) for i in kept)
+        return msgspec.structs.replace(self, factors=factors, models=models, covariance=covariance)
+
+    def of_model(self, architecture: Architecture) -> "Calibration":
+        """Return the factors as they hold for a model: its own pace, measured or unknown, is part of that of all."""
+        if PACE not in self.factors:
+            return self
+        digest = model_digest(architecture)
+        mine = list(self.models).index(digest) if digest in self.models else None
+        joined = with_own_pace(self.names, len(self.models), mine)
+        covariance = joined @ np.array(self.covariance) @ joined.T
+        if mine is None:
+            covariance[self.names.index(PACE), self.names.index(PACE)] += own_variance(self, architecture)
+        factors = dict(self.factors)
+        factors[PACE] *= self.models.get(digest, 1.0)
         return msgspec.structs.replace(
-            self,
-            factors={self.names[place]: self.factors[self.names[place]] for place in kept},
-            covariance=tuple(tuple(self.covariance[i][j] for j in kept) for i in kept),
+            self, factors=factors, models={}, covariance=tuple(map(tuple, covariance.tolist()))
         )
 
     def part(self, *, machine: bool) -> "Calibration":
@@ -98,6 +118,23 @@ class Calibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         """
         same = stack == self.stack and (stack not in STRANGERS or family == self.family)
         return tuple(n for n in self.factors if (accelerator == self.accelerator if FACTORS[n].machine else same))
+
+
+def with_own_pace(names: Collection[str], models: int, model: int | None) -> Array:
+    """Return the matrix that makes a model's factors, as logarithms, of those of all and of the models' own paces.
+
+    Factors by factors and models; `model` is the place of the model, None for one that was not measured.
+    """
+    joined = np.eye(len(names), len(names) + models)
+    if model is not None:
+        joined[list(names).index(PACE), len(names) + model] = 1.0
+    return joined
+
+
+def model_digest(architecture: Architecture) -> str:
+    """Return a digest of a model's sizes: equal for models that differ in their name or longest sequence alone."""
+    same = msgspec.structs.replace(architecture, name="", max_position_embeddings=0)
+    return hashlib.sha256(msgspec.json.encode(same)).hexdigest()[:16]
 
 
 def joined_calibrations(software: Calibration | None, machine: Calibration | None) -> tuple[Calibration, ...]:
@@ -117,7 +154,10 @@ def measured_here(calibration: Calibration, applied: Collection[str]) -> str:
 
 
 def covariance_of(measured: Iterable[tuple[Calibration, Collection[str]]], prior: Array) -> Array:
-    """Return the covariance of all factors' logarithms: measured for applied factors, else as in `prior`."""
+    """Return the covariance of all factors' logarithms: measured for applied factors, else as in `prior`.
+
+    The calibrations are those `of_model`.
+    """
     names, found = list(FACTORS), prior.copy()
     for calibration, applied in measured:
         own = [calibration.names.index(name) for name in applied]
@@ -127,18 +167,38 @@ def covariance_of(measured: Iterable[tuple[Calibration, Collection[str]]], prior
     return found
 
 
-def prior_of(calibration: Calibration) -> Array:
-    """Return the covariance of all factors' logarithms before any run."""
-    return np.diag([calibration.spreads.get(name, FACTORS[name].spread) ** 2 for name in FACTORS])
+def prior_of(calibration: Calibration, architecture: Architecture) -> Array:
+    """Return the covariance of all factors' logarithms before any run, the model's own pace in that of all."""
+    found = np.diag([calibration.spreads.get(name, FACTORS[name].spread) ** 2 for name in FACTORS])
+    found[list(FACTORS).index(PACE), list(FACTORS).index(PACE)] += own_variance(calibration, architecture)
+    return found
 
 
-def narrowed_band(band: Number, before: Array, after: Array, *, experts: Number, misfit: float) -> Array:
+def own_variance(calibration: Calibration, architecture: Architecture) -> float:
+    """Return the variance of a model's own pace before any run of it."""
+    scale = calibration.spreads.get(PACE, FACTORS[PACE].spread) / FACTORS[PACE].spread
+    return model_spread(scale, experts=architecture.experts > 0) ** 2
+
+
+def factors_part(before: Number, model: Number) -> Array:
+    """Return the share of a variance that is not the model's own: what a layout errs by holds that already.
+
+    `before` is the variance of the logarithm of a step time before any run, `model` that of the model's own pace in it.
+    """
+    return np.asarray(1.0 - np.where(np.greater(before, 0), model / np.where(np.greater(before, 0), before, 1.0), 0.0))
+
+
+def narrowed_band(
+    band: Number, before: Array, after: Array, *, experts: Number, misfit: float, model: Number = 0.0
+) -> Array:
     """Return an error band as runs have narrowed it.
 
-    `before` and `after` are the variances that the factors leave in the logarithm of a step time. Half-normal errors
-    of a layout's own are added, and what the band holds beyond the factors, by as much of it as they have left. Without
-    a run the band stays as it is.
+    `before` and `after` are the variances that the factors leave in the logarithm of a step time, `model` of them the
+    prior one of its model's own pace. Half-normal errors of a layout's own are added, and what the band holds beyond
+    the factors, by as much of it as they have left. Without a run the band stays as it is.
     """
+    part = factors_part(before, model)
+    before, after = before * part, after * part
     own = np.where(experts > 0, OWN_EXPERTS, OWN) ** 2
     rest = np.maximum((np.asarray(band) / NINE_IN_TEN) ** 2 - own - before, 0.0)
     kept = np.where(before > 0, np.minimum(after / np.where(before > 0, before, 1.0), 1.0), 1.0)

@@ -63,6 +63,10 @@ FACTORS = {
     "experts": Factor(spread=0.08, roles=("moe_pace",), machine=False, meaning="seconds of layers with experts"),
     "pace": Factor(spread=0.07, roles=("pace",), machine=False, meaning="seconds of everything"),
 }
+PACE = "pace"  # the factor that each model has its own of, beside that of all
+# How far the pace of one model lies from that of its stack, as a logarithm, without and with experts: the shapes of its
+# kernels and its recipe are of no other. Likeliest for the errors that stacks left out of the fit leave.
+MODELS, MODELS_EXPERTS = 0.04, 0.15
 NUDGE = 1e-4  # of a factor's logarithm
 LEAST_SHARE = 0.5  # a user's machines differ from those of the fit, however many runs it had
 NEW_PRODUCTS = 0.25  # spread of what products reach on an accelerator that was never measured
@@ -93,12 +97,20 @@ def sensitivity(
     return np.stack([(np.log(seconds_of(one)) - base) / NUDGE for one in nudged], axis=1)
 
 
+def model_spread(share: float, *, experts: bool) -> float:
+    """Return the spread of the logarithm of a model's own pace before any run of it; `share` as in `prior_spreads`."""
+    return _scale(share) * (MODELS_EXPERTS if experts else MODELS)
+
+
 def prior_spreads(share: float, *, new_accelerator: bool) -> dict[str, float]:
     """Return the spread of each factor's logarithm before any run.
 
     `share` is the stack's error band beside that of stacks that nobody measured: of one whose runs the constants were
     fitted to more is known. Of an accelerator on which no run was measured less is.
     """
-    scale = min(max(share, LEAST_SHARE), 1.0)
-    own = {name: factor.spread * scale for name, factor in FACTORS.items()}
+    own = {name: factor.spread * _scale(share) for name, factor in FACTORS.items()}
     return own | ({"products": NEW_PRODUCTS} if new_accelerator else {})
+
+
+def _scale(share: float) -> float:
+    return min(max(share, LEAST_SHARE), 1.0)

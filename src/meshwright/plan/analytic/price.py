@@ -17,7 +17,7 @@ from ...workload.adapters import adapter_parameters, trained_share
 from ...workload.architecture import Architecture
 from ...workload.conventions import OWN
 from ...workload.recomputed import results_number
-from .calibration import Calibration, covariance_of, measured_here, narrowed_band, prior_of
+from .calibration import Calibration, covariance_of, measured_here, narrowed_band, own_variance, prior_of
 from .cautions import cautions, widened
 from .coefficients import GENERIC, Coefficients, book, coefficients
 from .conditions import LayoutCondition
@@ -207,10 +207,10 @@ def coefficients_of(setting: Setting) -> Coefficients:
 
 
 def applied(setting: Setting) -> list[tuple[Calibration, tuple[str, ...]]]:
-    """Return the user's own runs, each with the factors that hold for a setting's stack and machines."""
+    """Return the user's own runs for a setting's model, each with the factors that hold for its stack and machines."""
     accelerator = node_group_of(setting.cluster).gpu.model
     found = [(one, one.concerns(setting.stack, one.family, accelerator)) for one in setting.measured]
-    return [(one, names) for one, names in found if names]
+    return [(one.of_model(setting.architecture), names) for one, names in found if names]
 
 
 def own_factors(setting: Setting) -> dict[str, float]:
@@ -225,7 +225,7 @@ def _narrowed(setting: Setting, layout: Layout, band: float) -> float:
         return band
     grid, c = Grid.of([layout]), coefficients_of(setting)
     follows = sensitivity(lambda at: _step(setting, grid, adjusted(c, at)).total_s, {})[0]
-    prior = prior_of(mine[0][0])
+    prior = prior_of(mine[0][0], setting.architecture)
     left = covariance_of(mine, prior)
     found = narrowed_band(
         band,
@@ -233,6 +233,7 @@ def _narrowed(setting: Setting, layout: Layout, band: float) -> float:
         follows @ left @ follows,
         experts=setting.architecture.experts,
         misfit=max(one.misfit for one, _ in mine),
+        model=own_variance(mine[0][0], setting.architecture),
     )
     return float(found)
 

@@ -478,6 +478,29 @@ TIMED = (
 )
 
 
+# tokens, heads, key-value heads, and the rates of a forward and a backward beside the peak, scores above the diagonal
+# counted too: causal attention with heads of 128 on an HGX B200 (the same file)
+TIMED_ATTENTION = (
+    (4096, 64, 8, 0.8715, 0.7294), (4096, 32, 4, 0.7318, 0.7963), (4096, 128, 16, 0.9967, 0.8316),
+    (4096, 32, 8, 0.7223, 0.7870), (131072, 16, 2, 0.9888, 0.8267), (131072, 8, 1, 1.0028, 0.8264),
+    (32768, 16, 2, 1.1654, 0.8717), (32768, 8, 1, 1.2018, 0.9549),
+)  # fmt: skip
+
+
+def test_fused_attention_on_b200_takes_what_it_was_timed_at():
+    ratios = []
+    for seq_len, heads, shared, forward, backward in TIMED_ATTENTION:
+        sizes = {"num_attention_heads": heads, "num_key_value_heads": shared, "hidden_size": 128 * heads}
+        given = setting(replace(LLAMA, head_dim=128, **sizes), "dgx-b200", stack="bridge")
+        machine, c = machine_of(given), coefficients_of(given)
+        found = sum(flash_s(machine, c, ModelQuantities.of(given.architecture), GRID, float(seq_len)))
+        whole = 4.0 * seq_len**2 * 128 * heads / 2250e12
+        ratios.append(np.asarray(found).item() / (whole / forward + 2.5 * whole / backward))
+        assert ratios[-1] == pytest.approx(1.0, rel=0.18)
+
+    assert np.exp(np.mean(np.log(ratios))) == pytest.approx(1.0, rel=0.03)
+
+
 def test_large_products_on_b200_take_what_they_were_timed_at():
     given = setting(LLAMA, "dgx-b200", stack="bridge")
     machine, c = machine_of(given), coefficients_of(given)
