@@ -18,7 +18,7 @@ from .plan_here import HERE, plan_here
 from .plan_output import optional, print_about, print_answer, write_files
 from .plan_target import solve_target
 from .precision import precision_option
-from .stacks import default_of, stack_option
+from .stacks import default_of, stack_option, warn_of_stack
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -278,14 +278,12 @@ def _price(setting: "Setting", given: PlanOptions, layout: str, console: "Consol
     from ..plan.explore import plain_data_parallel
     from ..plan.model_facts import model_facts, sentence
     from ..plan.request import priced_layout
-    from ..plan.search_filters import unlike_its_stack
     from ..report.planning import show_engines, show_row
     from ..report.terminal import show_pipeline
 
     row = priced_layout(setting, layout)
     check_engine(given.engine, setting, row.layout)
-    for rule in unlike_its_stack(setting.stack, row.layout, setting.architecture):
-        click.echo(f"warning: stack {setting.stack} cannot run it: {rule}", err=True)
+    warn_of_stack(setting, row.layout)
     others = [plain_data_parallel(setting)]
     if given.emit:
         emit(given, setting, row.layout, model=given.model_name or "")
@@ -314,6 +312,8 @@ def _compare(given: PlanOptions, clusters: str, model: "Model", catalogue: "Cata
     first = settings[names[0]]
     layout = None if given.layout is None else Layout.parse(given.layout, world_size=first.gpus)
     comparison = compare_clusters(settings, layout)
+    for setting in settings.values():
+        warn_of_stack(setting, comparison.sides[0].same.layout)
     if given.as_json:
         print_about(first, comparison)
     else:

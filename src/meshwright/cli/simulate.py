@@ -16,7 +16,7 @@ from .help_format import Brief
 from .named_cluster import named_cluster
 from .options import JobQuestion, SimulateOptions
 from .precision import precision_option
-from .stacks import default_of, stack_option
+from .stacks import default_of, stack_option, warn_of_stack
 
 if TYPE_CHECKING:
     from ..layout import Layout
@@ -192,6 +192,7 @@ def _step(options: SimulateOptions) -> int:
         ignored=model.ignored,
         measured=joined_calibrations(software, machine),
     )
+    warn_of_stack(setting, layout)
     return _simulated(options, setting, layout)
 
 

@@ -1,11 +1,15 @@
 """The option `--stack`: a closed set that is listed, completed, and refused with the nearest name."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..errors import InputError
+
+if TYPE_CHECKING:
+    from ..layout import Layout
+    from ..plan.analytic import Setting
 
 
 def stack_option(text: str) -> Callable[[Any], Any]:
@@ -31,6 +35,14 @@ def default_of(precision: str, layout: str | None) -> str:
             f"note: priced as stack {found}, since Meshwright itself does not run {what}; or --stack NAME", err=True
         )
     return found
+
+
+def warn_of_stack(setting: "Setting", layout: "Layout") -> None:
+    """Say on stderr which rules of its stack a layout breaks that is priced all the same."""
+    from ..plan.search_filters import warnings_of_stack
+
+    for warning in warnings_of_stack(setting, layout):
+        click.echo(f"warning: {warning}", err=True)
 
 
 def _named(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
