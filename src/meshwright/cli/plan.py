@@ -18,6 +18,7 @@ from .plan_here import HERE, plan_here
 from .plan_output import optional, print_about, print_answer, write_files
 from .plan_target import solve_target
 from .precision import precision_option
+from .prose import say
 from .stacks import default_of, stack_option, warn_of_stack
 
 if TYPE_CHECKING:
@@ -244,11 +245,11 @@ def _tell_places(cluster: "Cluster") -> None:
 
     nodes = [place.node for place in cluster.placements]
     if nodes:
-        click.echo(f"order of nodes: {','.join(nodes)} (srun keeps it from SLURM_HOSTFILE)", err=True)
+        say(f"order of nodes: {','.join(nodes)} (srun keeps it from SLURM_HOSTFILE)", err=True)
     cloud = node(cluster).type.partition("-")[0]
     told = placement_advice(cluster, nodes or [f"node{number}" for number in range(cluster.num_nodes)], cloud)
     if told:
-        click.echo(f"note: {told}", err=True)
+        say(f"note: {told}", err=True)
 
 
 def _search(setting: "Setting", given: PlanOptions, model: "Model", console: "Console") -> int:
@@ -365,4 +366,4 @@ def _warn(request: "PlanRequest", catalogue: "Catalogue") -> None:
     from ..plan.request import rate_warnings
 
     for warning in rate_warnings(request, catalogue):
-        click.echo(f"warning: {warning}", err=True)
+        say(f"warning: {warning}", err=True)
