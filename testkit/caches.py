@@ -13,7 +13,7 @@ from meshwright.simulate.native import load_engine
 def new_cache(home: Path) -> str:
     """Make a folder for XDG_CACHE_HOME that keeps no measurements and no tokens; return its path.
 
-    The C helpers lie in it: whoever finds none compiles them first, which takes 20 s of a processor.
+    The C helpers lie in it: a process that finds none compiles them first, which takes 20 s of a processor.
     """
     for load in (load_calls, load_engine, load_futures, load_helper, load_stream):
         load()

@@ -2,8 +2,8 @@
 
 Python's own handler would print a traceback of whatever is being imported, and torch's C++ aborts the process where an
 exception comes out of Python while it is loaded. Later, an exception that is raised in a callback of the import system
-would be printed and lost: the signal comes again once that is left. Nothing is changed in other programs that import this package, nor
-where the signal is ignored already (`nohup`, `command &` in a script).
+would be printed and lost: the signal comes again once that is left. Nothing is changed in other programs that import
+this package, nor where the signal is ignored already (`nohup`, `command &` in a script).
 """
 
 import _signal  # type: ignore[import-not-found]  # `signal` itself takes milliseconds, in which Ctrl-C may come
