@@ -130,14 +130,12 @@ def samples(folder: Path) -> None:
     from meshwright.collectives.msccl_export import to_msccl_xml
     from meshwright.timeline import Span, Timeline, chrome_trace
     from testkit.runs import fake_run
-    from tests.faults.hostile.formats import HUGGING_FACE
-    from tests.unit.cluster import samples as dumps
-    from tests.unit.cluster.test_dumps import SLURM, nccl, rocm
-    from tests.unit.train.checkpoint.test_huggingface import MODELS, saved
+    from testkit.small_checkpoints import HUGGING_FACE, MODELS, saved
+    from testkit.topology_dumps import SLURM, layouts, nccl, references, rocm
 
     for name in ("examples", "deploy", "docs", "benchmarks"):
         (folder / name).symlink_to(ROOT / name)
-    found = {sample.name: sample.text for sample in [*dumps.references(), *dumps.layouts()]}
+    found = {sample.name: sample.text for sample in [*references(), *layouts()]}
     for name, text in found.items():
         (folder / f"{name}.txt").write_text(text)
     (folder / "dump.txt").write_text(next(iter(found.values())))
@@ -199,7 +197,7 @@ def samples(folder: Path) -> None:
 
 def _sysfs(root: Path) -> None:
     """Write a folder like /sys: three GPUs and two NICs on two NUMA nodes."""
-    from tests.unit.cluster.test_discover import FakeSys
+    from testkit.sysfs_folder import FakeSys
 
     machine = FakeSys(root)
     switch = "pci0000:00/0000:00:01.0/0000:01:00.0"

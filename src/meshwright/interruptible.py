@@ -1,8 +1,9 @@
 """Ctrl-C while the command starts: the process ends without a word, until the command line can say that it was stopped.
 
 Python's own handler would print a traceback of whatever is being imported, and torch's C++ aborts the process where an
-exception comes out of Python while it is loaded. Nothing is changed in other programs that import this package, nor
-where the signal is ignored already (`nohup`, `command &` in a script).
+exception comes out of Python while it is loaded. Later, an exception that is raised in a callback of the import system
+would be printed and lost: the signal comes again once that is left. Nothing is changed in other programs that import
+this package, nor where the signal is ignored already (`nohup`, `command &` in a script).
 """
 
 import _signal  # type: ignore[import-not-found]  # `signal` itself takes milliseconds, in which Ctrl-C may come
@@ -11,6 +12,7 @@ import sys
 import time
 
 LOOK_S = 0.02
+IMPORT_SYSTEM = "<frozen importlib._bootstrap>"  # it drops locks of modules in callbacks, which swallow exceptions
 
 
 def until_ready() -> None:
@@ -27,14 +29,16 @@ def ready() -> None:
         _signal.signal(_signal.SIGINT, interrupt)
 
 
-def interrupt(signum: int, _: object) -> None:
-    """Raise KeyboardInterrupt at a signal to stop; while torch is loaded, as soon as it is."""
-    if not _is_loading("torch"):
+def interrupt(signum: int, frame: object) -> None:
+    """Raise KeyboardInterrupt at a signal to stop; while torch is loaded, or in the import system, soon after."""
+    where = getattr(getattr(frame, "f_code", None), "co_filename", "")
+    if where != IMPORT_SYSTEM and not _is_loading("torch"):
         raise KeyboardInterrupt
     _thread.start_new_thread(_interrupt_again, (_thread.get_ident(), signum))
 
 
 def _interrupt_again(main_thread: int, signum: int) -> None:
+    time.sleep(LOOK_S)
     while _is_loading("torch"):
         time.sleep(LOOK_S)
     _signal.pthread_kill(main_thread, signum)  # a real signal, which ends a wait too

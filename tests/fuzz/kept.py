@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from meshwright.bench.calibrate import Kept
+from meshwright.bench.calibrate import CachedMeasurements
 from meshwright.collectives.algorithms import build_schedule
 from meshwright.collectives.mscclpp_export import to_mscclpp
 from meshwright.files import read_struct
@@ -144,7 +144,7 @@ def verified(folder: Path) -> Callable[[Path], Any]:
 
 def read_kept(path: Path) -> Any:
     """Read the cache of measurements."""
-    return read_struct(path, Kept)
+    return read_struct(path, CachedMeasurements)
 
 
 def read_loads(path: Path) -> Any:

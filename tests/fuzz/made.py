@@ -25,8 +25,9 @@ from meshwright.train.run_folder import FirstStart, RankParts, RankPlace, RunFol
 from meshwright.train.run_lock import _owner, this_process
 from meshwright.train.token_file import read_tokens, write_tokens
 from meshwright.workload.transformer import ModelConfig, parameter_shapes
+from testkit.small_checkpoints import HUGGING_FACE
 from testkit.train_jobs import small_job, write_run
-from tests.faults.hostile.formats import HUGGING_FACE, MATRIX
+from tests.faults.hostile.formats import MATRIX
 from tests.fuzz.kept import Seed
 from tests.fuzz.texts import LEAST_CHARACTERS, UNIT
 from tests.unit.postmortem import test_faults, test_kept, test_launchers, test_logs, test_ras, test_vendors

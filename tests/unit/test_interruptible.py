@@ -1,6 +1,7 @@
 """A signal to stop while torch is loaded."""
 
 import signal
+import subprocess
 import sys
 import time
 from importlib.machinery import ModuleSpec
@@ -40,3 +41,27 @@ def test_an_interrupt_waits_until_torch_is_loaded_which_would_abort_the_process(
 def test_otherwise_it_is_raised_at_once(torch_spec):
     with pytest.raises(KeyboardInterrupt):
         interruptible.interrupt(signal.SIGTERM, None)
+
+
+def test_ctrl_c_in_a_callback_of_the_import_system_comes_once_that_is_left():
+    program = """
+import signal, time, weakref
+from meshwright import interruptible
+
+class Lock:
+    pass
+
+signal.signal(signal.SIGINT, interruptible.interrupt)
+text = "def callback(_): signal.raise_signal(signal.SIGINT)"
+exec(compile(text, interruptible.IMPORT_SYSTEM, "exec"))
+lock = Lock()
+watch = weakref.ref(lock, callback)
+try:
+    del lock
+    time.sleep(30)
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+
+    assert (done.stdout, done.stderr) == ("interrupted\n", "")

@@ -281,8 +281,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
     operators: list[OperatorTime]
     beside: dict[Timed, list[OverlappedCost]]  # by collective and size of the request
-    blocking: dict[Timed, list[Cost]]  # likewise
-    host: dict[str, list[Cost]]  # likewise of copies between the device and its host
+    blocking: dict[Timed, list[Cost]]  # the same
+    host: dict[str, list[Cost]]  # the same of copies between the device and its host
     paces: list[WorkPace]  # the same work, again and again, begun at once on all ranks
     memory_bandwidth_bytes_per_s: float
     load: Load | None  # of this rank's machine meanwhile
@@ -391,7 +391,7 @@ def _merge(known: Measurements, new: Measurements) -> Measurements:
     )
 
 
-class Kept(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class CachedMeasurements(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Measurements as they lie in the cache: with their checksum, so that what is damaged is never priced from."""
 
     xxh3_128: str
@@ -403,7 +403,7 @@ def _load(path: Path, name: str, say: Callable[[str], None]) -> Measurements:
     if not path.exists():
         return Measurements(fingerprint=name)
     try:
-        kept = read_struct(path, Kept)
+        kept = read_struct(path, CachedMeasurements)
         if kept.xxh3_128 != _checksum(kept.measurements):
             raise InputError(f"{path}: differs from its checksum")
         if kept.measurements.fingerprint != name:
@@ -420,6 +420,6 @@ def _checksum(measurements: Measurements) -> str:
 
 def _store(path: Path, known: Measurements) -> None:
     try:
-        write_struct(path, Kept(_checksum(known), known))
+        write_struct(path, CachedMeasurements(_checksum(known), known))
     except OSError as error:
         raise InputError(f"{path}: cannot keep the measurements: {error.strerror or error}") from None

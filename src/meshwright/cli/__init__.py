@@ -4,7 +4,7 @@
   `bench` (with `bench_work`, `bench_from`), `topo`, `emulate`, `collectives` (with `collectives_nccl`,
   `collectives_trips`), `checkpoint`, `report`, `doctor`, `completion`
 - options that several take: `options`, `precision`, `stacks`, `job`, `named_cluster`, `calibration`
-- common to all: `help_format` (help), `values` (the tab key), `bounds` (of numbers), `streams`
+- common to all: `help_format` (help), `prose` (sentences), `values` (the tab key), `bounds` (of numbers), `streams`
 """
 
 import errno
@@ -19,6 +19,7 @@ import click
 from .. import __version__, interruptible
 from ..errors import InputError, MeshwrightError, nearest, one_line
 from .bounds import bounded
+from .prose import say
 from .streams import open_standard_streams
 from .values import completing
 
@@ -135,5 +136,5 @@ def _with_nearest(error: click.ClickException) -> str:
 
 
 def _fail(message: str, code: int) -> int:
-    click.echo(f"meshwright: {one_line(message)}", err=True)
+    say(f"meshwright: {one_line(message)}", err=True)
     return code

@@ -13,6 +13,7 @@ from ..cluster.graph import NodeGroup
 from ..files import to_json
 from ..hardware import Catalogue
 from ..units import format_rate
+from .prose import say
 
 
 class Judged(NamedTuple):
@@ -63,7 +64,7 @@ def print_judged(found: Sequence[Judged], notes: Sequence[str], *, as_csv: bool,
         for one in found:
             click.echo(_text(one))
     for note in notes:
-        click.echo(f"# {note}", err=as_json or as_csv)
+        say(f"# {note}", err=as_json or as_csv)
 
 
 def _table_object(one: Judged) -> dict[str, object]:

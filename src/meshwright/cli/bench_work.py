@@ -25,6 +25,7 @@ from ..hardware import Catalogue, load_catalogue
 from ..units import format_bytes, format_time, parse_bytes, parse_time
 from .bench_from import Judged, judged_tables, print_judged, verdict_notes
 from .named_cluster import named_cluster
+from .prose import say
 
 Tables = list[tuple[str, list[Row], CollectiveFit | None]]
 SPECIAL = ("p2p", "latency", "compute", "memory")
@@ -208,7 +209,7 @@ def _print(tables: Tables, notes: Sequence[str], as_csv: bool, as_json: bool) ->
         for name, rows, _ in tables:
             click.echo(f"# {name}: {rows[0].backend}, ranks {rows[0].ranks}\n{print_rows(rows)}")
     for note in notes:
-        click.echo(f"# {note}", err=as_json or as_csv)
+        say(f"# {note}", err=as_json or as_csv)
 
 
 def _special(
@@ -244,5 +245,5 @@ def _special(
     else:
         click.echo(measured.text)
     for note in (*_beside_notes(measured.beside), f"verdict: {measured.verdict}"):
-        click.echo(f"# {note}", err=as_json)
+        say(f"# {note}", err=as_json)
     return 0

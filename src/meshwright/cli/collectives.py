@@ -32,6 +32,7 @@ from .collectives_nccl import price_like
 from .collectives_trips import round_trips
 from .help_format import Brief, Listing
 from .named_cluster import explicit_links, named_cluster, unknown_latencies
+from .prose import say
 
 F = TypeVar("F", bound=Callable[..., Any])
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -101,7 +102,7 @@ def list_(collective: str | None, as_json: bool) -> int:
         click.echo(to_json(rows))
     else:
         for row in rows:
-            click.echo(f"{row['collective']:<15}{row['name']:<23}{row['description']}")
+            say(f"{row['collective']:<15}{row['name']:<23}{row['description']}", indent=38)
     return 0
 
 
@@ -117,7 +118,7 @@ def show(as_json: bool, **source: Any) -> int:
     counted = figures(schedule, source["ranks_per_node"])
     click.echo(str(schedule), nl=False)
     shares = {key: getattr(counted, key) for key in counted.__struct_fields__}
-    click.echo(", ".join(f"{key.replace('_', ' ')} {value}" for key, value in shares.items() if value))
+    say(", ".join(f"{key.replace('_', ' ')} {value}" for key, value in shares.items() if value))
     return 0
 
 
@@ -150,14 +151,14 @@ def verify_(everything: bool, max_ranks: int, trips: tuple[Path, ...], as_json: 
     if as_json:
         click.echo(to_json({"proved": True, "same_bits": same_bits} | msgspec.to_builtins(proof)))
         return 0
-    click.echo(
+    say(
         f"proved: {proof.collective} {proof.name} on {counted(proof.ranks, 'rank')}, "
         f"{counted(proof.rounds, 'round')}, {counted(proof.transfers, 'transfer')}"
     )
     if same_bits:
-        click.echo("a sum in floating point ends with the same bits on all ranks")
+        say("a sum in floating point ends with the same bits on all ranks")
     elif same_bits is not None:
-        click.echo("ranks sum in orders of their own: in floating point the last bits differ, and replicas drift apart")
+        say("ranks sum in orders of their own: in floating point the last bits differ, and replicas drift apart")
     if source["xml"] is not None and source["xml"].suffix != ".json":
         _say_of_file(source["xml"])
     return 0
@@ -280,10 +281,10 @@ def _say_of_file(path: Path) -> None:
     """Print what the proof of an XML file does not say: elements without meaning, and what large chunks need."""
     algo = read_algo(read_text(path, max_bytes=MAX_FILE_BYTES), where=str(path))
     if algo.ignored:
-        click.echo(f"passed over, as the runtimes do: {', '.join(f'<{name}>' for name in algo.ignored)}")
+        say(f"passed over, as the runtimes do: {', '.join(f'<{name}>' for name in algo.ignored)}")
     needs = flight(algo, HELD[algo.protocol], by_chunk=True)
     if needs is not None:
-        click.echo(
+        say(
             f"note: where a chunk fills a buffer (large sizes) it needs {needs}, and a connection holds "
             f"{HELD[algo.protocol]} with {algo.protocol}: it would wait for ever"
         )
@@ -339,7 +340,7 @@ def _verify_all(max_ranks: int, as_json: bool) -> int:
     if as_json:
         click.echo(to_json({"proved": total, "time_s": round(elapsed, 3), "algorithms": rows}))
     else:
-        click.echo(
+        say(
             f"{counted(total, 'schedule')} proved, 1 to {counted(max_ranks, 'rank')} and every root, "
             f"in {format_time(elapsed)}"
         )
@@ -356,7 +357,7 @@ def _network(
     if cluster is not None:
         found = named_cluster(cluster, ranks)
         for what in unknown_latencies(found) if latency_s is None else ():
-            click.echo(f"note: the latency of the {what} is not known: counted as 0 (--alpha gives one)", err=True)
+            say(f"note: the latency of the {what} is not known: counted as 0 (--alpha gives one)", err=True)
         return network_of(explicit_links(found), ranks, latency_s=latency_s)
     if latency_s is None:
         raise InputError("--alpha: expected a latency such as 5us beside --rate")

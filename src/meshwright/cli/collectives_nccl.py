@@ -9,6 +9,7 @@ from ..errors import InputError
 from ..files import to_json
 from ..units import format_bytes, format_rate, format_time, parse_bytes
 from .named_cluster import named_cluster
+from .prose import say
 
 SMALLEST = 1024  # of a curve
 
@@ -43,7 +44,7 @@ def price_like(library: str, options: Mapping[str, Any], *, curve: bool, as_json
             f"{one.algorithm}, {one.protocol}"
         )
     first = found[0]
-    click.echo(f"band {100 * first.error_band:.0f} %; fitted to {', '.join(first.fitted_on)}")
+    say(f"band {100 * first.error_band:.0f} %; fitted to {', '.join(first.fitted_on)}")
     for note in first.notes:
-        click.echo(f"note: {note}")
+        say(f"note: {note}")
     return 0

@@ -7,6 +7,7 @@ from click.shell_completion import get_completion_class
 
 from ..errors import InputError
 from ..files import to_json, write_atomic
+from .prose import say
 
 PLACES = {
     "bash": ".local/share/bash-completion/completions/meshwright",
@@ -39,5 +40,5 @@ def command(shell: str, install: bool, as_json: bool) -> int:
         click.echo(to_json({"shell": shell, "installed": str(path)}))
         return 0
     more = "; put `fpath+=~/.zfunc; autoload -Uz compinit; compinit` into ~/.zshrc" if shell == "zsh" else ""
-    click.echo(f"{path}: in new shells, the tab key completes meshwright{more}")
+    say(f"{path}: in new shells, the tab key completes meshwright{more}")
     return 0

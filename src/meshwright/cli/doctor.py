@@ -14,6 +14,7 @@ from ..files import to_json, write_atomic
 from ..machine_load import watched
 from ..postmortem.live import look_at
 from ..units import counted, parse_time
+from .prose import say
 
 WATCH_S = 0.5  # in which doctor looks who has the processors
 
@@ -60,7 +61,10 @@ def command(
         raise InputError("--html: only --logs writes a page")
     if list_checks:
         listed = {check.name: check.reason for check in CHECKS}
-        click.echo(to_json(listed) if as_json else "\n".join(f"{name}: {reason}" for name, reason in listed.items()))
+        if as_json:
+            click.echo(to_json(listed))
+        for name, reason in {} if as_json else listed.items():
+            say(f"{name}: {reason}", indent=4)
         return 0
     if run_folder is not None:
         return _explain(run_folder, as_json)
@@ -86,7 +90,7 @@ def _write_report(path: Path, mine: NodeFacts) -> None:
         write_atomic(path, data)
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}; expected a file that can be written") from None
-    click.echo(f"{path}: no names of hosts, users, folders or addresses in it", err=True)
+    say(f"{path}: no names of hosts, users, folders or addresses in it", err=True)
 
 
 def _rendezvous() -> tuple[str, int]:
@@ -102,18 +106,18 @@ def _print(findings: list[Finding], nodes: int, as_json: bool) -> None:
         click.echo(to_json({"healthy": not findings, "nodes": nodes, "checks": names, "findings": findings}))
         return
     for finding in findings:
-        click.echo(f"{finding.host}: {finding.check}: {finding.found}")
-        click.echo(f"    why it matters: {finding.reason}")
-        click.echo(f"    what to do:     {finding.remedy}")
+        say(f"{finding.host}: {finding.check}: {finding.found}", indent=4)
+        say(f"    why it matters: {finding.reason}", indent=20)
+        say(f"    what to do:     {finding.remedy}", indent=20)
     if not findings:
-        click.echo(f"nothing wrong on {counted(nodes, 'node')}: {len(CHECKS)} checks")
+        say(f"nothing wrong on {counted(nodes, 'node')}: {len(CHECKS)} checks")
 
 
 def _post_mortem(paths: list[Path], page: Path | None, as_json: bool) -> int:
     from ..postmortem.inputs import examine_files
 
     verdict = examine_files(paths)
-    click.echo(to_json(verdict) if as_json else str(verdict))
+    _show(verdict, as_json=as_json)
     if page is not None:
         from ..postmortem.page import write
 
@@ -124,5 +128,12 @@ def _post_mortem(paths: list[Path], page: Path | None, as_json: bool) -> int:
 
 def _explain(run_folder: Path, as_json: bool) -> int:
     verdict = look_at(run_folder)
-    click.echo(to_json(verdict) if as_json else str(verdict))
+    _show(verdict, as_json=as_json)
     return 1 if verdict.stuck or verdict.unsure else 0
+
+
+def _show(verdict: object, *, as_json: bool) -> None:
+    if as_json:
+        click.echo(to_json(verdict))
+    else:
+        say(str(verdict))

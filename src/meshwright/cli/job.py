@@ -11,6 +11,8 @@ from ..units import counted, parse_rate, parse_time
 from .calibration import save_calibration
 from .options import JobQuestion, PlanOptions
 from .plan_output import optional, print_about
+from .prose import say
+from .stacks import warn_of_stack
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -123,12 +125,14 @@ def plan_job(given: PlanOptions, catalogue: "Catalogue", console: "Console") -> 
         raise InputError(f"--{written}: the job trains adapters alone, a plan all parameters")
     setting = setting_of_job(job, question, catalogue)
     row = priced_job(job, setting) if given.layout is None else _asked(setting, given.layout)
+    if given.layout is not None or given.stack is not None:  # what the job runs its own engine has taken
+        warn_of_stack(setting, row.layout)
     engine = given.engine or given.emit or job.engine
     rows: Sequence[PricedLayout] = ()
     try:
         rows = study_of(setting, runnable_on(price_all(setting), engine), model=job.model_name or "").rows
     except InputError as error:
-        click.echo(f"note: {error}", err=True)
+        say(f"note: {error}", err=True)
     faster = [
         other for other in rows if other.predicted.step_time_s < row.predicted.step_time_s or row.fits == "does not fit"
     ]
@@ -253,11 +257,11 @@ def validate_job(question: JobQuestion, measured_s: float, catalogue: "Catalogue
         print_about(setting, answer)
         return 0
     within = "" if band is None else f", {'within' if abs(error) <= band else 'outside'} the band of {band:.0%}"
-    click.echo(f"{job.where}: predicted {predicted:.4g} s, measured {measured_s:.4g} s, {100 * error:+.1f} %{within}")
-    click.echo(f"constants: {'; '.join(row.predicted.calibration[:2])}")
+    say(f"{job.where}: predicted {predicted:.4g} s, measured {measured_s:.4g} s, {100 * error:+.1f} %{within}")
+    say(f"constants: {'; '.join(row.predicted.calibration[:2])}")
     for word, lines in (("assumed", job.assumed), ("ignored", job.ignored), ("note", job.notes)):
         for line in lines:
-            click.echo(f"{word}: {line}")
+            say(f"{word}: {line}")
     return 0
 
 

@@ -18,7 +18,8 @@ from .plan_here import HERE, plan_here
 from .plan_output import optional, print_about, print_answer, write_files
 from .plan_target import solve_target
 from .precision import precision_option
-from .stacks import default_of, stack_option
+from .prose import say
+from .stacks import default_of, stack_option, warn_of_stack
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -70,8 +71,8 @@ OFTEN = (
 @click.option("--placements", metavar="FILE", help="Switches above nodes (scontrol show topology): take near ones.")
 @click.option("--hardware", metavar="FILE", multiple=True, help="TOML that extends the catalogue.")
 @click.option("--target-mfu", metavar="SHARE", type=float, help="Which network, latency, GPUs reach this MFU.")
-@click.option("--target-step-time", metavar="TIME", help="Likewise for a step time (5s).")
-@click.option("--target-days", metavar="DAYS", type=float, help="Likewise for the days that --tokens take.")
+@click.option("--target-step-time", metavar="TIME", help="The same for a step time (5s).")
+@click.option("--target-days", metavar="DAYS", type=float, help="The same for the days that --tokens take.")
 @click.option("--tokens", metavar="COUNT", help="Tokens of the whole training (13T).")
 @click.option("--compare", metavar="A,B", help="Clusters side by side: A,B,B:intra=300GB/s.")
 @click.option("--scaling", type=click.Choice(["fixed", "grown"]), help="1 GPU to all, the batch fixed or grown.")
@@ -244,11 +245,11 @@ def _tell_places(cluster: "Cluster") -> None:
 
     nodes = [place.node for place in cluster.placements]
     if nodes:
-        click.echo(f"order of nodes: {','.join(nodes)} (srun keeps it from SLURM_HOSTFILE)", err=True)
+        say(f"order of nodes: {','.join(nodes)} (srun keeps it from SLURM_HOSTFILE)", err=True)
     cloud = node(cluster).type.partition("-")[0]
     told = placement_advice(cluster, nodes or [f"node{number}" for number in range(cluster.num_nodes)], cloud)
     if told:
-        click.echo(f"note: {told}", err=True)
+        say(f"note: {told}", err=True)
 
 
 def _search(setting: "Setting", given: PlanOptions, model: "Model", console: "Console") -> int:
@@ -278,14 +279,12 @@ def _price(setting: "Setting", given: PlanOptions, layout: str, console: "Consol
     from ..plan.explore import plain_data_parallel
     from ..plan.model_facts import model_facts, sentence
     from ..plan.request import priced_layout
-    from ..plan.search_filters import unlike_its_stack
     from ..report.planning import show_engines, show_row
     from ..report.terminal import show_pipeline
 
     row = priced_layout(setting, layout)
     check_engine(given.engine, setting, row.layout)
-    for rule in unlike_its_stack(setting.stack, row.layout, setting.architecture):
-        click.echo(f"warning: stack {setting.stack} cannot run it: {rule}", err=True)
+    warn_of_stack(setting, row.layout)
     others = [plain_data_parallel(setting)]
     if given.emit:
         emit(given, setting, row.layout, model=given.model_name or "")
@@ -314,6 +313,8 @@ def _compare(given: PlanOptions, clusters: str, model: "Model", catalogue: "Cata
     first = settings[names[0]]
     layout = None if given.layout is None else Layout.parse(given.layout, world_size=first.gpus)
     comparison = compare_clusters(settings, layout)
+    for setting in settings.values():
+        warn_of_stack(setting, comparison.sides[0].same.layout)
     if given.as_json:
         print_about(first, comparison)
     else:
@@ -365,4 +366,4 @@ def _warn(request: "PlanRequest", catalogue: "Catalogue") -> None:
     from ..plan.request import rate_warnings
 
     for warning in rate_warnings(request, catalogue):
-        click.echo(f"warning: {warning}", err=True)
+        say(f"warning: {warning}", err=True)

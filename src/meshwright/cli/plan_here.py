@@ -8,6 +8,7 @@ import msgspec
 from ..errors import InputError
 from ..files import to_json, write_atomic, write_struct, writing
 from .options import PlanOptions
+from .prose import say
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -48,7 +49,7 @@ def plan_here(given: PlanOptions, console: "Console") -> int:
         layout=given.layout,
         ranks=given.gpus,
     )
-    plan = prepare(job, None, ranks=given.gpus, say=lambda text: click.echo(text, err=True)).plan
+    plan = prepare(job, None, ranks=given.gpus, say=lambda text: say(text, err=True)).plan
     if given.graph is not None:
         from ..train.graph import decoder_graph
 

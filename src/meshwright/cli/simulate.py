@@ -16,7 +16,8 @@ from .help_format import Brief
 from .named_cluster import named_cluster
 from .options import JobQuestion, SimulateOptions
 from .precision import precision_option
-from .stacks import default_of, stack_option
+from .prose import say
+from .stacks import default_of, stack_option, warn_of_stack
 
 if TYPE_CHECKING:
     from ..layout import Layout
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from ..simulate.topology import Topology
     from ..timeline import Timeline
 
+ROUNDING = 1e-9  # of a step: what is left of sums of times that are equal
 MOST_ARROWS = 500_000  # spans of a trace; browsers do not open larger ones
 
 
@@ -140,7 +142,7 @@ def _collective(options: SimulateOptions) -> int:
         f"{counted(r.transfers, 'transfer')} to {r.simulated_transfers}"
     )
     for line in r.not_modelled:
-        click.echo(f"not known  {line}")
+        say(f"not known  {line}", indent=11)
     return 0
 
 
@@ -192,6 +194,7 @@ def _step(options: SimulateOptions) -> int:
         ignored=model.ignored,
         measured=joined_calibrations(software, machine),
     )
+    warn_of_stack(setting, layout)
     return _simulated(options, setting, layout)
 
 
@@ -242,16 +245,17 @@ def _print_step(timeline: "Timeline", layout: Any, facts: "ModelFacts", as_json:
     for rank in ranks:
         parts = step_parts([span for span in timeline.spans if span.rank == rank])
         busy = sum(parts[name] for name in ("forward_s", "backward_s", "optimizer_s", "exposed_comm_s", "data_s"))
-        rows.append({"rank": rank, **parts, "step_time_s": end_s, "bubble_s": max(0.0, end_s - busy)})
+        idle = end_s - busy if end_s - busy > ROUNDING * end_s else 0.0
+        rows.append({"rank": rank, **parts, "step_time_s": end_s, "bubble_s": idle})
     if as_json:
         slowest = max(rows, key=lambda row: row["forward_s"] + row["backward_s"])
         summary = {key: value for key, value in slowest.items() if key != "rank"}
         answer = {"model": facts, "time_s": end_s, "layout": str(layout), **summary, "ranks": rows}
         click.echo(to_json(answer))
         return 0
-    click.echo(sentence(facts))
+    say(sentence(facts))
     head = f"{layout}: {format_time(end_s)} a step on {counted(layout.world_size, 'rank')}"
-    click.echo(f"{head}; of ranks that do the same, the first:")
+    say(f"{head}; of ranks that do the same, the first:")
     click.echo(
         f"{'rank':>7}{'forward':>10}{'backward':>10}{'optimizer':>10}{'exposed':>10}{'hidden':>10}{'bubble':>10}"
     )

@@ -1,11 +1,16 @@
 """The option `--stack`: a closed set that is listed, completed, and refused with the nearest name."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..errors import InputError
+from .prose import say
+
+if TYPE_CHECKING:
+    from ..layout import Layout
+    from ..plan.analytic import Setting
 
 
 def stack_option(text: str) -> Callable[[Any], Any]:
@@ -27,10 +32,16 @@ def default_of(precision: str, layout: str | None) -> str:
     found = default_stack(precision, asked)
     if found != OWN and precision in PEAKS:  # one that nobody knows is refused where it is read
         what = precision if default_stack(precision) != OWN else f"--layout {layout}"
-        click.echo(
-            f"note: priced as stack {found}, since Meshwright itself does not run {what}; or --stack NAME", err=True
-        )
+        say(f"note: priced as stack {found}, since Meshwright itself does not run {what}; or --stack NAME", err=True)
     return found
+
+
+def warn_of_stack(setting: "Setting", layout: "Layout") -> None:
+    """Say on stderr which rules of its stack a layout breaks that is priced all the same."""
+    from ..plan.search_filters import warnings_of_stack
+
+    for warning in warnings_of_stack(setting, layout):
+        say(f"warning: {warning}", err=True)
 
 
 def _named(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
@@ -55,5 +66,5 @@ def _list() -> None:
     known = listed()
     width = max(len(one.name) for one in known)
     for one in known:
-        click.echo(f"{one.name:<{width}}  {one.title}: {one.origin}")
-    click.echo("; ".join(f"{alias}: {name}" for alias, name in ALIASES.items()))
+        say(f"{one.name:<{width}}  {one.title}: {one.origin}", indent=width + 2)
+    say("; ".join(f"{alias}: {name}" for alias, name in ALIASES.items()))

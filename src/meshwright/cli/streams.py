@@ -21,7 +21,7 @@ def open_standard_streams() -> None:
     if sys.stdin is None:
         sys.stdin = open(0, closefd=False)  # noqa: SIM115, as Python's own
     if sys.stdout is None:
-        sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115, likewise
+        sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115, for the same reason
     if sys.stderr is None:
         sys.stderr = sys.__stderr__ = open(2, "w", closefd=False)  # type: ignore[misc]  # noqa: SIM115
     if isinstance(sys.stdout, io.TextIOWrapper):

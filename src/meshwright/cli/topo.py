@@ -24,6 +24,7 @@ from ..hardware.listing import TABLES, HardwareEntry, compared, entries, find_en
 from ..report.consoles import console
 from ..report.narrow_tables import show_table
 from ..units import counted
+from .prose import say
 
 
 @click.command("topo", epilog="Example: meshwright topo --from nvidia-smi.txt --gpu h100 --svg topology.svg")
@@ -65,7 +66,7 @@ def command(
     """Show devices, links, NUMA, bottlenecks and traps of this machine, of a saved dump, or the catalogue."""
     catalogue = load_catalogue(*hardware)
     for suspicion in suspicions(catalogue, shipped()):
-        click.echo(f"warning: {suspicion}", err=True)
+        say(f"warning: {suspicion}", err=True)
     if as_toml:
         if not from_catalogue or len(words) != 1:
             raise InputError("--toml: expected together with --catalogue and the name of one entry")
@@ -90,7 +91,7 @@ def command(
         return code
     if not as_json:
         for plugin in net_plugins():
-            click.echo(f"NCCL net plugin: {plugin.path} ({plugin.what})")
+            say(f"NCCL net plugin: {plugin.path} ({plugin.what})")
     return code
 
 

@@ -10,6 +10,7 @@ import click
 import msgspec
 
 from ..errors import InputError
+from .prose import say
 
 BACKENDS = ("auto", "gloo", "meshwright", "nccl")
 
@@ -130,7 +131,7 @@ def _resume(path: Path, *, as_json: bool) -> int:
 
 
 def _say(text: str) -> None:
-    click.echo(text, err=True)
+    say(text, err=True)
 
 
 def _run(path: Path, *, as_json: bool) -> int:
@@ -151,15 +152,13 @@ def _run(path: Path, *, as_json: bool) -> int:
 
         stopped = supervise(str(path))
     if stopped:
-        click.echo(f"meshwright: {stopped}", err=True)
+        say(f"meshwright: {stopped}", err=True)
         return 130
     if not config.train.record:
-        click.echo("recording is off (train.record = false): nothing to compare", err=True)
+        say("recording is off (train.record = false): nothing to compare", err=True)
         return 0
     if not folder.holds_measured():
-        click.echo(
-            f"{path}: complete; nothing was measured in this start of it, so there is nothing to compare", err=True
-        )
+        say(f"{path}: complete; nothing was measured in this start of it, so there is nothing to compare", err=True)
         return 0
     comparison = report(folder)
     show_comparison(console(stderr=as_json), comparison)
@@ -179,12 +178,12 @@ def _run(path: Path, *, as_json: bool) -> int:
             + "\n"
         )
     else:
-        click.echo(
+        say(
             f"validation loss {validation[-1]:.4f} nats per token"
             if validation
             else f"validation loss unknown: {folder.metrics} has no row of it"
         )
-        click.echo(f"run folder: {path}  (report.html, timeline.json for https://ui.perfetto.dev)")
+        say(f"run folder: {path}  (report.html, timeline.json for https://ui.perfetto.dev)")
     return 0
 
 
@@ -200,9 +199,9 @@ def _run_node(job: Any, path: Path) -> int:
 
         stopped = launch(str(path), config=job, ranks=ranks_here(job))
     if stopped:
-        click.echo(f"meshwright: {stopped}", err=True)
+        say(f"meshwright: {stopped}", err=True)
         return 130
-    click.echo(f"run folder: {path}  (meshwright report {path} writes its page)")
+    say(f"run folder: {path}  (meshwright report {path} writes its page)")
     return 0
 
 

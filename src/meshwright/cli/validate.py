@@ -21,6 +21,7 @@ from .calibration import calibration_of, save_calibration
 from .help_format import Brief
 from .job import validate_job
 from .options import JobQuestion
+from .prose import say
 from .stacks import stack_option
 
 EPILOG = """\b
@@ -49,9 +50,9 @@ WORST_SHOWN = 10
 @click.option("--measured", metavar="SECONDS", type=click.FloatRange(min=0, min_open=True), help="Of one of its steps.")
 @click.option("--cluster", metavar="NAME", help="It ran on: a node type of the catalogue, or a cluster file.")
 @click.option("--gpus", metavar="N", type=click.IntRange(min=1), help="Where its files do not say them.")
-@click.option("--model", metavar="NAME", help="Likewise.")
-@click.option("--global-batch", metavar="N", type=click.IntRange(min=1), help="Likewise, in sequences.")
-@click.option("--seq-len", metavar="N", type=click.IntRange(min=1), help="Likewise, in tokens.")
+@click.option("--model", metavar="NAME", help="The model, if its files lack it.")
+@click.option("--global-batch", metavar="N", type=click.IntRange(min=1), help="Sequences a step, if they lack it.")
+@click.option("--seq-len", metavar="N", type=click.IntRange(min=1), help="Tokens a sequence, if they lack it.")
 @click.option("--calibrate", metavar="RUNS.csv", help="Measured steps of your own: they narrow what is predicted.")
 @click.option("--save", metavar="FILE", type=click.Path(path_type=Path), help="For --stack and --cluster.")
 @stack_option("Of rows that name none, or what --save wrote.")
@@ -66,7 +67,7 @@ def command(
     catalogue, known = load_catalogue(*hardware), book()
     if columns:
         for name, meaning in {**INPUTS, **MEASURED}.items():
-            click.echo(f"{name:<26}{meaning}")
+            say(f"{name:<26}{meaning}", indent=26)
         return 0
     console = Console(stderr=as_objects)
     own = calibration_of(calibrate, save, stack, catalogue, console)
@@ -98,21 +99,21 @@ def command(
             click.echo(to_json(as_json(outcome)))
     show_table(console, _table(summaries))
     for name, hint in unread_columns(runs).items():
-        click.echo(f"column {name}: not read{f' ({hint})' if hint else ''}; --columns lists what is", err=True)
+        say(f"column {name}: not read{f' ({hint})' if hint else ''}; --columns lists what is", err=True)
     for text, count in sorted(warnings(outcomes).items(), key=lambda item: -item[1]):
-        click.echo(f"{counted(count, 'row')}: {text}", err=True)
+        say(f"{counted(count, 'row')}: {text}", err=True)
     for row in rows:
         for text in row.unreadable:
-            click.echo(f"warning: {runs}: {row.id}: {text}", err=True)
+            say(f"warning: {runs}: {row.id}: {text}", err=True)
     if not as_objects:
         with_times = [o for o in outcomes if not isinstance(o, Unpriced) and o.error is not None]
         for outcome in sorted(with_times, key=lambda o: -abs(o.error or 0.0))[:WORST_SHOWN]:
-            click.echo(
+            say(
                 f"{outcome.id}: predicted {outcome.step_time_s:.4g} s, measured {outcome.measured_step_time_s:.4g} s, "
                 f"{100 * (outcome.error or 0.0):+.1f} %"
             )
         for unpriced in (o for o in outcomes if isinstance(o, Unpriced)):
-            click.echo(f"{unpriced.id}: not priced: {unpriced.reason}")
+            say(f"{unpriced.id}: not priced: {unpriced.reason}")
     return 0
 
 

@@ -96,7 +96,7 @@ class NodeGroup(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     )
     host_bandwidth_bytes_per_s: BytesPerSecond | None = None  # of one GPU to its CPU
     host_memory_bytes: Bytes | None = None  # of one node's processors
-    host_memory_bandwidth_bytes_per_s: BytesPerSecond | None = None  # likewise
+    host_memory_bandwidth_bytes_per_s: BytesPerSecond | None = None  # the same
     nics: CountOrNone = 0
     nic_kind: str = ""  # "infiniband", "roce", "tcp", ...
     nic_bandwidth_bytes_per_s: BytesPerSecondOrNone = 0.0  # of one NIC

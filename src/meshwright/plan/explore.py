@@ -25,7 +25,7 @@ from .analytic.memory import MemoryTerms
 from .analytic.price import machine_of, memory_of_layouts, node_group_of, states_too_large, step_times_s, verdicts_in
 from .analytic.quantities import Array, take_rows
 from .reasons import batch_warnings, micro_batch_trade, why_chosen
-from .search_filters import in_its_orders, narrowed_search
+from .search_filters import in_its_orders, limits_unknown, narrowed_search
 from .space import DEFAULT_ORDER, Space, legal_layouts, replaced_order
 from .study import PricedLayout, Rejection, Study
 
@@ -187,7 +187,7 @@ def study_of(setting: Setting, priced: Priced, *, model: str = "") -> Study:
     rows = tuple(row_of(setting, priced.grid, priced.prices, index) for index in best[:MAX_ROWS])
     if priced.tight is not None and priced.tight[1].step_time_s[0] < rows[0].predicted.step_time_s:
         rows = (*rows, row_of(setting, *priced.tight, 0, note="faster, but may not fit"))
-    trade = micro_batch_trade(setting, rows[0])
+    trade, unknown = micro_batch_trade(setting, rows[0]), limits_unknown(setting.stack)
     return Study(
         model=model or setting.architecture.name,
         cluster=setting.cluster.name,
@@ -205,7 +205,11 @@ def study_of(setting: Setting, priced: Priced, *, model: str = "") -> Study:
         priced=priced.oversized + priced.doubtful + len(priced.grid),
         micro_batches=trade,
         reason=why_chosen(setting, priced.grid, priced.prices, int(best[0])),
-        warnings=(*batch_warnings(setting, rows[0]), *((OFFERED,) if priced.offered else ())),
+        warnings=(
+            *batch_warnings(setting, rows[0]),
+            *((OFFERED,) if priced.offered else ()),
+            *((unknown,) if unknown else ()),
+        ),
     )
 
 

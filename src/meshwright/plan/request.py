@@ -152,7 +152,7 @@ def priced_layout(setting: Setting, text: str) -> PricedLayout:
     )
     if layout.mode != "sync":
         raise InputError(f"--layout {text}: asynchronous modes are priced beside each other by --modes")
-    problem = unrunnable(layout) if setting.stack == OWN else ""
+    problem = unrunnable(layout, setting.precision) if setting.stack == OWN else ""
     if problem:
         raise InputError(f"--layout {text}: {problem}; or --stack NAME, which may have it")
     grid = Grid.of([layout])

@@ -5,11 +5,11 @@ from collections.abc import Collection, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from ..jobs.rules import allowed, misordered, refusals
+from ..jobs.rules import SCHEDULES, allowed, misordered, refusals
 from ..layout import Layout
 from ..workload.architecture import Architecture
 from ..workload.conventions import OWN
-from ..workload.engines import ENGINES, VARIANTS, EngineFacts
+from ..workload.engines import ENGINES, STACK_SCHEDULES, VARIANTS, EngineFacts
 from .analytic import Grid, Setting, book
 from .analytic.conditions import kept
 from .legality import unrunnable
@@ -28,10 +28,14 @@ def engine_of(stack: str) -> EngineFacts | None:
 def can_run(setting: Setting, grid: Grid) -> Mask:
     """Return which layouts the setting's stack can run; all of them where its rules are not known."""
     if setting.stack == OWN:
-        return runnable(grid)
+        return runnable(grid, setting.precision)
     engine = engine_of(setting.stack)
-    if engine is None or not len(grid):
-        return np.ones(len(grid), dtype=bool)
+    if not len(grid):
+        return np.ones(0, dtype=bool)
+    if engine is None:
+        names = STACK_SCHEDULES[setting.stack][0] if setting.stack in STACK_SCHEDULES else SCHEDULES
+        within: Mask = (grid.pp == 1) | np.isin(grid.schedule, [SCHEDULES.index(name) for name in names])
+        return within
     model = setting.architecture
     return allowed(engine, grid.columns(), model.num_key_value_heads, model.num_hidden_layers)
 
@@ -48,15 +52,35 @@ def in_its_orders(setting: Setting, grid: Grid) -> Grid:
     return every if mask.all() else every.take(np.flatnonzero(mask))
 
 
-def unlike_its_stack(stack: str, layout: Layout, model: Architecture, traits: Collection[str] = ()) -> Sequence[str]:
+def unlike_its_stack(
+    stack: str, layout: Layout, model: Architecture, traits: Collection[str] = (), *, precision: str = ""
+) -> Sequence[str]:
     """Return the rules of a stack's engine that a layout of a model breaks, in words; of ours what it cannot run.
 
-    `traits` are what is written beside a run of a stack: under JAX its engine is MaxText.
+    `traits` are what is written beside a run of a stack: under JAX its engine is MaxText. `precision` is that of the
+    products, where it matters to what ours can run.
     """
     if stack == OWN:
-        return [problem] if (problem := unrunnable(layout)) else []
+        return [problem] if (problem := unrunnable(layout, precision)) else []
     engine = ENGINES["maxtext"] if XLA in traits else engine_of(stack)
-    return [] if engine is None else refusals(engine, layout, model.num_key_value_heads, model.num_hidden_layers)
+    if engine is not None:
+        return refusals(engine, layout, model.num_key_value_heads, model.num_hidden_layers)
+    names, why = STACK_SCHEDULES.get(stack, (SCHEDULES, ""))
+    return [f"its schedules are {', '.join(names)} ({why})"] if layout.pp > 1 and layout.schedule not in names else []
+
+
+def limits_unknown(stack: str) -> str:
+    """Return, of a stack whose rules are not known, that no layout is left out for it; "" where they are."""
+    if stack == OWN or engine_of(stack) is not None:
+        return ""
+    what = "beside its schedules is" if stack in STACK_SCHEDULES else "is"
+    return f"which layouts stack {stack} can run {what} not known: none was left out for it"
+
+
+def warnings_of_stack(setting: Setting, layout: Layout) -> list[str]:
+    """Return what is to be said of a layout that is priced for a stack which cannot run it."""
+    rules = unlike_its_stack(setting.stack, layout, setting.architecture, precision=setting.precision)
+    return [f"stack {setting.stack} cannot run it: {rule}" for rule in rules]
 
 
 def narrowed_search(setting: Setting, grid: Grid) -> tuple[Grid, dict[str, int]]:

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..layout import AXES, OFFLOADS, ORDERS, Layout
+from ..workload.conventions import EMULATES
 from .analytic.quantities import RECOMPUTES, SCHEDULES, Grid
 from .legality import Splittable, divisors, expert_count, most_tensor_parallel, stages_fit
 
@@ -71,13 +72,16 @@ def legal_layouts(
     return Space(grid=_grid(columns), factorisations=len(every), refused=dict(refused))
 
 
-def runnable(grid: Grid) -> npt.NDArray[np.bool_]:
-    """Return which layouts our own engine can run: `legality.unrunnable` for arrays."""
+def runnable(grid: Grid, precision: str = "") -> npt.NDArray[np.bool_]:
+    """Return which layouts our own engine can run in a precision: `legality.unrunnable` for arrays."""
     halves = (grid.schedule == SCHEDULES.index("zb")) & (grid.pp > 1)
     again = grid.recompute != RECOMPUTES.index("none")
     selective = grid.recompute == RECOMPUTES.index("selective")
     sharded = grid.zero >= 2
     found: npt.NDArray[np.bool_] = np.logical_not(halves & ((sharded & again) | selective | (sharded & (grid.vpp > 1))))
+    if precision in EMULATES:
+        cut = (grid.tp > 1) | (grid.ep > 1)
+        found &= np.logical_not(cut | selective | halves | (grid.offload != OFFLOADS.index("none")))
     return found
 
 

@@ -102,7 +102,7 @@ def scaling(setting: Setting, *, grown: bool = False) -> Scaling:
     InputError if the model fits on no number of GPUs.
     """
     found: list[tuple[int, int, PricedLayout]] = []
-    too_small = []
+    too_small, reason = [], ""
     for gpus in gpu_counts(setting):
         batch = setting.global_batch
         if grown:
@@ -112,10 +112,11 @@ def scaling(setting: Setting, *, grown: bool = False) -> Scaling:
                 continue
         try:
             found.append((gpus, batch, explore(replace(setting, gpus=gpus, global_batch=batch), offers=False).best))
-        except InputError:
+        except InputError as error:
             too_small.append(gpus)
+            reason = f": {error}"  # of the most of them, in the end
     if not found:
-        raise InputError(f"the model fits on no number of GPUs up to {setting.gpus}")
+        raise InputError(f"nothing is legal or fits on any number of GPUs up to {setting.gpus}{reason}")
     base = found[0][2].predicted.tokens_per_s_per_gpu
     points = tuple(
         Scale(

@@ -16,8 +16,8 @@ from ..units import counted
 from .arrays import Floats, Ints, ints
 from .dragonfly import Dragonfly
 from .fattree import FatTree
-from .ports import Between, Ports
-from .topology import NOWHERE, LinkBlocks, Ways, packed
+from .ports import Ports, SwitchFabric
+from .topology import NOWHERE, LinkBlocks, Routes, packed
 from .torus import Torus
 
 ROUTINGS = {
@@ -60,7 +60,7 @@ class NodesTopology:
         """Return a link as "A>B"."""
         return self._links.name(link)
 
-    def ways(self, src: Ints, dst: Ints, capacity: Floats) -> Ways:
+    def ways(self, src: Ints, dst: Ints, capacity: Floats) -> Routes:
         """Return the way of each message."""
         table = np.full((len(src), 2), NOWHERE, dtype=np.int64)
         inside = self.domain_of[src] == self.domain_of[dst]
@@ -160,8 +160,8 @@ class NodesTopology:
             self.not_modelled += (f"{what} (no figure; taken as 0, --alpha gives one)",)
 
 
-def _fabric(fabric: Fabric, links: LinkBlocks, ports: Ports, routing: str, seed: int) -> Between:
-    make: dict[str, Callable[[], Between]] = {
+def _fabric(fabric: Fabric, links: LinkBlocks, ports: Ports, routing: str, seed: int) -> SwitchFabric:
+    make: dict[str, Callable[[], SwitchFabric]] = {
         "flat": lambda: FatTree(fabric, links, ports, "one switch", seed),
         "fat-tree": lambda: FatTree(fabric, links, ports, routing, seed),
         "rail-optimised": lambda: FatTree(fabric, links, ports, routing, seed),

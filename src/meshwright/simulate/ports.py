@@ -23,7 +23,7 @@ class Ports:
         return np.bincount(self.node, self.rate_bytes_per_s, minlength=self.nodes).astype(np.float64)
 
 
-class Between(Protocol):
+class SwitchFabric(Protocol):
     """The switches between NICs."""
 
     def between(self, src: Ints, dst: Ints, capacity: Floats) -> Ints:

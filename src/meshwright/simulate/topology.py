@@ -13,7 +13,7 @@ from .arrays import Floats, Ints, Lists, ints, starts
 NOWHERE = -1  # fills up the rows of a table of ways
 
 
-class Ways(NamedTuple):
+class Routes(NamedTuple):
     """The way of each of some messages: its links in their order, and the seconds before its first byte arrives."""
 
     links: Lists
@@ -31,7 +31,7 @@ class Topology(Protocol):
     def capacity_bytes_per_s(self) -> Floats:
         """Rate of each link; 0 for one that is cut."""
 
-    def ways(self, src: Ints, dst: Ints, capacity: Floats) -> Ways:
+    def ways(self, src: Ints, dst: Ints, capacity: Floats) -> Routes:
         """Return the way of each message between two different ranks; those of one call are under way together.
 
         capacity: (links,) what is left of each link; routing goes round one that is cut where it can.
@@ -80,12 +80,12 @@ class LinkBlocks:
         raise IndexError(link)
 
 
-def packed(table: Ints, latency_s: Floats) -> Ways:
+def packed(table: Ints, latency_s: Floats) -> Routes:
     """Return the ways that are the rows of a table, padded with NOWHERE; latency_s: of each link."""
     there = table != NOWHERE
     row = np.nonzero(there)[0]
     items = table[there]
-    return Ways(
+    return Routes(
         Lists(starts(row, len(table)), items), np.bincount(row, latency_s[items], minlength=len(table)).astype(float)
     )
 
@@ -106,12 +106,12 @@ class PricedNetwork:
         """Rate of each resource."""
         return np.array(self.network.capacities, dtype=np.float64)
 
-    def ways(self, src: Ints, dst: Ints, capacity: Floats) -> Ways:
+    def ways(self, src: Ints, dst: Ints, capacity: Floats) -> Routes:
         """Return the routes of the network."""
         routes = [self.network.route(a, b) for a, b in zip(src.tolist(), dst.tolist(), strict=True)]
         count = ints([len(route.resources) for route in routes])
         items = ints([resource for route in routes for resource in route.resources])
-        return Ways(
+        return Routes(
             Lists(np.concatenate([[0], np.cumsum(count)]).astype(np.int64), items),
             np.array([route.latency_s for route in routes], dtype=np.float64),
         )

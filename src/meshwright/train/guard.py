@@ -30,7 +30,7 @@ MOST_UNITS = 16  # of a set that are compared value by value
 FARTHEST = 1e300  # stands for values that are not finite
 
 
-class Again(NamedTuple):
+class Recheck(NamedTuple):
     """A computation that is run again to tell which of two copies was wrong."""
 
     rerun: Callable[[int], Sequence[Shard]]  # to the end of this step, from the last good checkpoint
@@ -45,7 +45,7 @@ class Guard:
         train: TrainConfig,
         shards: Sequence[Shard],
         events: EventLog,
-        again: Again,
+        again: Recheck,
         here: RankContext,
     ) -> None:
         self._train, self._events, self._again = train, events, again

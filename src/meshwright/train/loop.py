@@ -33,7 +33,7 @@ from .events import Event, EventLog, read_events
 from .feed import Feed
 from .finite import NotFinite, all_finite, not_finite
 from .flips import flips
-from .guard import Again, Guard
+from .guard import Guard, Recheck
 from .log import RunLog
 from .memory import PeakMemory
 from .optimizer import learning_rate, make_optimizer
@@ -73,7 +73,7 @@ class Trainer:
         self._rows_refused = False
         self._past = read_events(folder.events) if rank == 0 else []  # of earlier starts
         self.current_step = self.first_step = self._resume()
-        again = Again(self._rerun, self.monitor.host_of)
+        again = Recheck(self._rerun, self.monitor.host_of)
         self.guard = Guard(config.train, self.engine.shards(), self.events, again, self.here)
         self.saver = Saver(
             folder.checkpoints,

@@ -81,7 +81,7 @@ class Architecture(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     embeds: bool = True  # tokens are looked up in a table of vocab_size rows; False: the input is patches or features
     embedding_size: int = 0  # columns of the embedding and the output, 0: hidden_size
     beside_parameters: int = 0  # held beside layers, embedding and output, and multiplied with nothing
-    beside_weights: int = 0  # likewise, and a token is multiplied with them: projections around the layers
+    beside_weights: int = 0  # as above, and a token is multiplied with them: projections around the layers
     tower_parameters: int = 0  # of encoders of images or sound, which tokens of text do not pass
     mtp_layers: int = 0  # layers that predict further tokens: what the config names, not counted
 

@@ -254,6 +254,16 @@ VARIANTS: dict[str, EngineFacts] = {  # of engines, that published stacks ran: t
         },
     ),
 }
+# stacks that are no engine of the list: the pipeline schedules that they had, and where that stands
+BEFORE_ZERO_BUBBLE = (
+    ("gpipe", "1f1b", "interleaved"),
+    "zero-bubble schedules were published in 2024, arXiv 2401.10241",
+)
+STACK_SCHEDULES: dict[str, tuple[tuple[str, ...], str]] = {
+    "before-2023": BEFORE_ZERO_BUBBLE,
+    "in-2023": BEFORE_ZERO_BUBBLE,
+    "llama3paper": (("1f1b", "interleaved"), "Llama 3, arXiv 2407.21783, section 3.3.2"),
+}
 ALIASES = {"fsdp": "accelerate", "megatron-lm": "megatron", "megatron-bridge": "bridge"}
 
 

@@ -21,8 +21,8 @@ OperatorKind = Literal[
     "compiled_layer",  # by torch.compile; shape: batch, length, hidden, query heads, key-value heads, intermediate
     "vocabulary_cross_entropy",  # of a rank of tp, which holds some columns of the logits
     "grad_norm",  # once a step; shape: tensors x parameters
-    "adamw",  # likewise
-    "host_grad_norm",  # likewise, of what lives in the host's memory, on its processors
+    "adamw",  # the same
+    "host_grad_norm",  # the same, of what lives in the host's memory, on its processors
     "host_adamw",
     "sharding",  # of a layer's parameters, what FSDP2 does besides its collectives; shape: tensors x ZeRO stage
     "recomputing",  # of a layer, what checkpointing does besides its forward; shape: operators x (1: selective)

@@ -17,7 +17,7 @@ from ..layout import Layout
 from ..mesh import Axis
 
 Number = float | npt.NDArray[Any]  # of one layout, or an array of many
-Flag = bool | npt.NDArray[np.bool_]  # likewise
+Flag = bool | npt.NDArray[np.bool_]  # of one layout, or of many
 ADDED_UP = frozenset({"all_reduce", "reduce_scatter"})  # what they take depends on the type, not on bytes alone
 FLOAT = "float"  # as nccl-tests name types
 DTYPES = {2: "bfloat16", 4: FLOAT}  # by the bytes of an element

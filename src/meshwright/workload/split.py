@@ -193,7 +193,7 @@ class HostTraffic(NamedTuple):
     """The traffic between the device and the host of a rank, for some parameters."""
 
     fetch: Comm  # offload=parameters: a rank's share of the weights, before they are gathered for the forward
-    again: Comm  # likewise for the backward
+    again: Comm  # the same for the backward
     leave: Comm  # gradients of what the host updates, behind the backward of a micro-batch
     leave_once: Comm  # the same after the last one
     back: Comm  # offload=optimizer: weights, after the update

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from testkit.pickles import Payload
-from tests.faults.hostile.formats import FORMATS, HUGGING_FACE, Format
+from testkit.small_checkpoints import HUGGING_FACE
+from tests.faults.hostile.formats import FORMATS, Format
 
 BY_NAME = {chosen.name: chosen for chosen in FORMATS}
 LAUGHS = "".join(f'<!ENTITY l{i} "{f"&l{i - 1};" * 10}">' for i in range(1, 10))

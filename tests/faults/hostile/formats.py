@@ -15,9 +15,10 @@ from meshwright.train.config import load_job, template
 from meshwright.train.corpus import vocabulary_size
 from meshwright.train.run_folder import RunFolder
 from meshwright.workload.models.catalogue import load_model
+from testkit.small_checkpoints import HUGGING_FACE
+from testkit.topology_dumps import matrix_text
 from testkit.train_jobs import small_job, write_run
 from tests.unit.bench.test_table import NCCL_TESTS
-from tests.unit.cluster.samples import matrix_text
 from tests.unit.train.checkpoint.samples import whole_tensors, write_checkpoint
 
 SHARED = Path(__file__).parents[2] / "unit"
@@ -32,11 +33,6 @@ memory = { value = "48GB", source = "lab" }
 memory_rate = { value = "1TB/s", source = "lab" }
 flops = { bf16 = { value = "200TFLOP/s", source = "lab" } }
 """
-HUGGING_FACE = {
-    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 97, "hidden_size": 32,
-    "intermediate_size": 40, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
-    "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "rope_theta": 1e4, "tie_word_embeddings": True,
-}  # fmt: skip
 TOKENIZER = {
     "version": "1.0", "truncation": None, "padding": None, "added_tokens": [], "normalizer": None,
     "pre_tokenizer": None, "post_processor": None, "decoder": None,

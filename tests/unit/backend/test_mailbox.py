@@ -15,7 +15,7 @@ from meshwright.backend.group.signature import dtype_number
 from meshwright.backend.hosts.placement import GroupMember
 from meshwright.backend.local import waiting
 from meshwright.backend.local.helper import load_helper
-from meshwright.backend.local.waiting import CHECK_S, LONGEST_SLEEP_S, SLEEP_S, UNAWAITED, Sign
+from meshwright.backend.local.waiting import CHECK_S, LONGEST_SLEEP_S, SLEEP_S, UNAWAITED, WaitCondition
 from meshwright.backend.wire import mailbox as mailbox_module
 from meshwright.backend.wire.lines import HEAD, SocketLine, UnexpectedMessage
 from meshwright.backend.wire.mailbox import LineMessage, Mailbox, P2PWork
@@ -39,10 +39,10 @@ class ByHand:
         self.arrived.value = 1
 
     def room(self):
-        return Sign(ctypes.addressof(self.arrived), 2**63)
+        return WaitCondition(ctypes.addressof(self.arrived), 2**63)
 
     def arrival(self):
-        return Sign(ctypes.addressof(self.arrived), 1)
+        return WaitCondition(ctypes.addressof(self.arrived), 1)
 
     def write(self, message):
         return False

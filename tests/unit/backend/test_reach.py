@@ -5,13 +5,13 @@ import contextlib
 import pytest
 
 from meshwright.backend.local import reach
-from meshwright.backend.local.reach import Door, ProcessPlace
+from meshwright.backend.local.reach import ProcessPlace, RankSocket
 
 
 @contextlib.contextmanager
 def doors(count, pretended=(), machine="m"):
     with contextlib.ExitStack() as stack:
-        found = [stack.enter_context(Door(rank, count)) for rank in range(count)]
+        found = [stack.enter_context(RankSocket(rank, count)) for rank in range(count)]
         names = pretended or [""] * count
         yield (
             found,
@@ -61,7 +61,7 @@ def test_without_a_socket_a_rank_is_alone(monkeypatch):
 
     with doors(2) as (found, places):
         monkeypatch.setattr(reach.socket, "socket", denied)
-        closed = Door(1, 2)
+        closed = RankSocket(1, 2)
         reached = closed.look([places[0], ProcessPlace(door=closed.name, pretended="", machine="m")])
 
         assert (closed.name, reached.leader) == ("", 1)

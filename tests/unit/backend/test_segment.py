@@ -9,7 +9,7 @@ from meshwright.backend.group.meeting import meet_ranks
 from meshwright.backend.hosts.placement import GroupMember, hosts_of
 from meshwright.backend.local import segment
 from meshwright.backend.local.memory import PAGE
-from meshwright.backend.local.reach import Door, ProcessPlace
+from meshwright.backend.local.reach import ProcessPlace, RankSocket
 from meshwright.backend.local.segment import share_memory
 from meshwright.errors import InputError
 from tests.unit.backend.meetings import new_store, on_ranks
@@ -22,7 +22,7 @@ def shared(hosts, slot_bytes=PAGE):
     store, ranks = new_store(TIMEOUT_S), len(hosts)
 
     def come(rank):
-        with Door(rank, ranks) as door:
+        with RankSocket(rank, ranks) as door:
             meeting = meet_ranks(store, rank, ranks, lambda: door.name, lambda said: "")
             door.look([ProcessPlace(door=name, pretended=hosts[r], machine="m") for r, name in enumerate(meeting.said)])
             members = [GroupMember(r, r, host, host, 1, (0,)) for r, host in enumerate(hosts)]

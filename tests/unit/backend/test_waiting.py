@@ -14,7 +14,7 @@ import pytest
 
 from meshwright.backend.local import waiting
 from meshwright.backend.local.helper import load_helper
-from meshwright.backend.local.waiting import LONGEST_SLEEP_S, Lives, Patience, make_fence, membarrier_fence
+from meshwright.backend.local.waiting import LONGEST_SLEEP_S, LivenessWatch, Patience, make_fence, membarrier_fence
 
 HELPERS = [None, load_helper()]
 
@@ -107,7 +107,7 @@ def test_the_end_of_a_process_is_seen_before_it_is_reaped_though_a_child_lives_o
     with ours, subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[theirs.fileno()]) as process:
         theirs.close()
         (sign,) = socket.recv_fds(ours, 1, 1)[1]
-        lives = Lives({1: sign})
+        lives = LivenessWatch({1: sign})
         assert not lives.ended(1)
         process.kill()
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # dead, and still a zombie

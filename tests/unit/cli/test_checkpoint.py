@@ -14,8 +14,8 @@ from meshwright.train.checkpoint import huggingface, llama
 from meshwright.train.checkpoint.huggingface import export
 from meshwright.train.checkpoint.manifest import read_manifest, write_manifest
 from meshwright.train.checkpoint.stored import StoredFiles
+from testkit.small_checkpoints import MODELS, saved
 from tests.unit.train.checkpoint.samples import FACTS, whole_tensors, write_checkpoint
-from tests.unit.train.checkpoint.test_huggingface import MODELS, saved
 
 FLOATS = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 

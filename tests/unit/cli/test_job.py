@@ -189,3 +189,13 @@ def test_a_batch_that_follows_from_the_ranks_is_not_asked_for_beside_them(capsys
     assert "--gpus: expected" in said
     assert "--global-batch" not in said
     assert run_command([*words, "--gpus", "64", "--json"]) == 0
+
+
+def test_a_job_priced_on_another_stack_says_what_that_stack_cannot_run(capsys):
+    words = ["plan", "--job", NEMO, "--cluster", "dgx-h100", "--stack"]
+
+    assert (
+        "warning: stack deepspeed cannot run it: it has no sequence parallelism"
+        in answer(capsys, *words, "deepspeed").err
+    )
+    assert "cannot run it" not in answer(capsys, *words, "nemo").err

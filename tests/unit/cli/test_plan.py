@@ -15,7 +15,7 @@ from meshwright.files import read_struct, write_struct
 from meshwright.hardware import load_catalogue
 from meshwright.layout import Layout, Plan
 from meshwright.timeline import Performance
-from tests.unit.cluster.samples import references
+from testkit.topology_dumps import references
 
 SMALL = ["plan", "--model", "llama3-8b", "--cluster", "dgx-a100-80g", "--gpus", "16", "--global-batch", "32"]
 HERE = ["plan", "--model", "gpt2", "--cluster", "this"]

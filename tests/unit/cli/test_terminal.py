@@ -18,7 +18,7 @@ from meshwright.cli.help_format import Brief
 from meshwright.collectives.algorithms import build_schedule
 from meshwright.collectives.msccl_export import to_msccl_xml
 from testkit.runs import fake_run
-from tests.unit.train.checkpoint.test_huggingface import MODELS, saved
+from testkit.small_checkpoints import MODELS, saved
 
 WIDTH, HEIGHT = 80, 24  # of a terminal as it comes
 

@@ -13,7 +13,7 @@ from meshwright.cluster.wire import read_cluster, wire_form
 from meshwright.errors import InputError
 from meshwright.files import to_json
 from meshwright.hardware import load_catalogue
-from tests.unit.cluster.samples import layouts, references
+from testkit.topology_dumps import layouts, references
 
 CATALOGUE = load_catalogue()
 SAMPLES = {sample.name: sample for sample in [*references(), *layouts()]}

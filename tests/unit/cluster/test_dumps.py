@@ -13,65 +13,11 @@ from meshwright.cluster.graph import Cluster
 from meshwright.errors import InputError
 from meshwright.files import read_struct
 from meshwright.hardware import load_catalogue
-from tests.unit.cluster.samples import layouts, references
+from testkit.topology_dumps import SLURM, layouts, nccl, references, rocm
 
 CATALOGUE = load_catalogue()
 DATA = Path(__file__).parent / "data"
 
-
-def rocm(kind: str = "XGMI", hops: str = "1", gpus: int = 4) -> str:
-    def table(title: str, cell: str, self_cell: str = "0") -> str:
-        names = [f"GPU{i}" for i in range(gpus)]
-        rows = [f"{a}   " + "".join(f"{self_cell if a == b else cell:<13}" for b in names) for a in names]
-        return f"{f' {title} ':=^80}\n       " + "".join(f"{n:<13}" for n in names) + "\n" + "\n".join(rows) + "\n\n"
-
-    numa = "".join(
-        f"GPU[{i}]\t\t: (Topology) Numa Node: {i // 2}\nGPU[{i}]\t\t: (Topology) Numa Affinity: {i // 2}\n"
-        for i in range(gpus)
-    )
-    return (
-        f"\n{' ROCm System Management Interface ':=^80}\n"
-        + table("Weight between two GPUs", "15")
-        + table("Hops between two GPUs", hops)
-        + table("Link Type between two GPUs", kind)
-        + f"{' Numa Nodes ':=^80}\n{numa}{' End of ROCm SMI Log ':=^80}\n"
-    )
-
-
-def nccl(sm: int = 80, count: int = 12, *, switched: bool = True, gpus: int = 4) -> str:
-    """Two sockets, on each a PCIe switch with two GPUs and a NIC, as NCCL writes it."""
-    cpus = []
-    for numa, (low, affinity) in enumerate([(0, "0000ffff"), (gpus // 2, "ffff0000")]):
-        parts = []
-        for dev in range(low, low + gpus // 2):
-            if switched:
-                links = f'<nvlink target="0000:c{dev}:00.0" count="{count}" tclass="0x068000"/>'
-            else:
-                peers = [d for d in range(gpus) if d != dev]
-                links = "".join(f'<nvlink target="0000:0{p}:00.0" count="{count}" tclass="0x030200"/>' for p in peers)
-            parts.append(
-                f'<pci busid="0000:0{dev}:00.0" class="0x030200" link_speed="16.0 GT/s PCIe" link_width="16">'
-                f'<gpu dev="{dev}" sm="{sm}" rank="{dev}" gdr="1">{links}</gpu></pci>'
-            )
-        parts.append(
-            f'<pci busid="0000:1{numa}:00.0" class="0x020700" link_speed="16.0 GT/s PCIe" link_width="16">'
-            f'<nic><net name="mlx5_{numa}" dev="{numa}" speed="200000" port="1" guid="0x1" gdr="1"/>'
-            "</nic></pci>"
-        )
-        cpus.append(
-            f'<cpu numaid="{numa}" affinity="{affinity}" arch="x86_64" vendor="AuthenticAMD" familyid="143">'
-            f'<pci busid="0000:f{numa}:00.0" class="0x060400" link_speed="16.0 GT/s PCIe" link_width="16">'
-            f"{''.join(parts)}</pci></cpu>"
-        )
-    return f'<system version="1">{"".join(cpus)}</system>'
-
-
-SLURM = """SwitchName=leaf0 Level=0 LinkSpeed=1 Nodes=gpu[00-15]
-SwitchName=leaf1 Level=0 LinkSpeed=1 Nodes=gpu[16-31]
-SwitchName=spine0 Level=1 LinkSpeed=1 Nodes=gpu[00-31] Switches=leaf[0-1]
-SwitchName=leaf2 Level=0 LinkSpeed=1 Nodes=cpu[1,3,5-7]
-SwitchName=core Level=2 LinkSpeed=1 Nodes=gpu[00-31],cpu[1,3,5-7] Switches=spine0,leaf2
-"""
 
 HWLOC = """<?xml version="1.0"?><!DOCTYPE topology SYSTEM "hwloc2.dtd"><topology version="2.0">
 <object type="Machine" os_index="0" cpuset="0x000000ff" nodeset="0x00000003"><info name="HostName" value="n1"/>

@@ -14,7 +14,7 @@ from meshwright.cluster.proximity import hops, nearest_nodes, nearest_order, pla
 from meshwright.errors import InputError
 from meshwright.files import convert, to_json
 from meshwright.hardware import load_catalogue
-from tests.unit.cluster.samples import layouts, references
+from testkit.topology_dumps import layouts, references
 
 CATALOGUE = load_catalogue()
 SLURM = """SwitchName=leaf0 Nodes=a[0-1]

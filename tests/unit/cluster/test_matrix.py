@@ -8,7 +8,7 @@ from meshwright.cluster.dumps.detect import parse_dump
 from meshwright.cluster.graph import Cluster
 from meshwright.errors import InputError
 from meshwright.hardware import load_catalogue
-from tests.unit.cluster.samples import Sample, layouts, references
+from testkit.topology_dumps import Sample, layouts, references
 
 CATALOGUE = load_catalogue()
 SAMPLES = [*references(), *layouts()]

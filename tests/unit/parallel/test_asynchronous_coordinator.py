@@ -1,7 +1,7 @@
 """The coordinator by itself: who may start, with requests that a test makes in an order of its own."""
 
 from meshwright.parallel.asynchronous.coordinator import Coordinator, RunTerms
-from meshwright.parallel.asynchronous.messages import Contribute, Join, Next
+from meshwright.parallel.asynchronous.messages import Contribute, Join, LeaseRequest
 
 WORKERS = 4
 
@@ -33,7 +33,7 @@ class Played:
 
     def begin(self, *ranks):
         for rank in ranks:
-            self.leases[rank] = self.coordinator.answer(Next(self.members[rank]))
+            self.leases[rank] = self.coordinator.answer(LeaseRequest(self.members[rank]))
 
     def end(self, *ranks):
         for rank in ranks:

@@ -14,7 +14,7 @@ from meshwright.handshake import CHALLENGE_BYTES, MOST_STRANGERS, SEAL_BYTES, an
 from meshwright.parallel.asynchronous.connection import CHECK, HEADER, ConnectionLost, RefusedError, connect
 from meshwright.parallel.asynchronous.leases import Leases, ShareRun
 from meshwright.parallel.asynchronous.ledger import DoneShare, Ledger
-from meshwright.parallel.asynchronous.messages import Next
+from meshwright.parallel.asynchronous.messages import LeaseRequest
 from meshwright.parallel.asynchronous.pieces import cut_pieces
 from meshwright.parallel.asynchronous.server import Listener
 from meshwright.parallel.asynchronous.server_group import ServerShard
@@ -179,13 +179,13 @@ def test_a_greeting_that_was_heard_is_worth_nothing(listener):
 
 def test_a_guest_whose_message_nests_without_end_loses_its_connection_alone(listener):
     deep, other = connect(listener.address, WORD), connect(listener.address, WORD)
-    text = b'{"type":"Beat","member":' + b"[" * 100_000
+    text = b'{"type":"WorkerHeartbeat","member":' + b"[" * 100_000
     deep._stream.sendall(HEADER.pack(CHECK, len(text), 0) + text)
 
     with pytest.raises(ConnectionLost):
         deep.receive()
     with pytest.raises(RefusedError, match="elsewhere"):
-        other.ask(Next(1))
+        other.ask(LeaseRequest(1))
     deep.close()
     other.close()
 
@@ -218,11 +218,11 @@ def test_bytes_are_counted_at_both_ends(listener):
     connection = connect(listener.address, WORD)
 
     with pytest.raises(RefusedError):
-        connection.ask(Next(1))
+        connection.ask(LeaseRequest(1))
 
     (other,) = listener._connections
     assert connection.moved_bytes == other.moved_bytes > 0
     listener.close()
     with pytest.raises(ConnectionLost):
-        connection.ask(Next(1))
+        connection.ask(LeaseRequest(1))
     connection.close()

@@ -19,6 +19,7 @@ from meshwright.plan.analytic.conditions import kept, parse_conditions
 from meshwright.plan.analytic.fitted_range import kinds_seen, origin, seen
 from meshwright.plan.explore import explore, price_all, space_of
 from meshwright.plan.runs import read_rows
+from meshwright.plan.search_filters import can_run, unlike_its_stack, warnings_of_stack
 from meshwright.plan.stacks import default_stack, listed, stack_named, stack_names
 from meshwright.plan.validate import known_models
 from meshwright.workload.conventions import OWN
@@ -231,3 +232,80 @@ def test_a_layout_that_is_asked_for_of_an_engine_that_cannot_run_it_is_refused_w
     assert "--engine deepspeed: it cannot run pp=2,dp=4" in str(refused.exception)
     assert "DeepSpeed has no pp" in str(refused.exception)
     assert priced.exit_code == 0, priced.output
+
+
+SCHEDULES = ("gpipe", "1f1b", "interleaved,vpp=2", "zb", "zb,vpp=2")
+EVERY_SCHEDULE = [f"tp=2,pp=4,dp=2,mbs=1,schedule={schedule}" for schedule in SCHEDULES]
+BRIDGE_ZB = "--global-batch 32 --seq-len 4096 --stack bridge --layout tp=2,pp=2,dp=4,mbs=1,schedule=zb"
+
+
+@pytest.mark.parametrize("stack", [one.name for one in listed()])
+def test_no_schedule_that_a_stack_cannot_run_is_searched_and_each_is_named_where_it_is_asked_for(stack):
+    facts = book().stacks[stack]
+    layouts = [
+        Layout.parse(f"{text},sp={facts.sp},zero={zero}", world_size=16) for text in EVERY_SCHEDULE for zero in range(4)
+    ]
+    case = setting("llama3-8b", "dgx-h100", gpus=16, global_batch=32, stack=stack)
+    refused = [bool(unlike_its_stack(stack, layout, case.architecture)) for layout in layouts]
+
+    assert can_run(case, Grid.of(layouts)).tolist() == [not one for one in refused]
+    assert [bool(warnings_of_stack(case, layout)) for layout in layouts] == refused
+
+
+@pytest.mark.parametrize(
+    ("stack", "runs"),
+    [
+        ("meshwright", {"gpipe", "1f1b", "interleaved,vpp=2", "zb", "zb,vpp=2"}),
+        ("bridge", {"1f1b", "interleaved,vpp=2"}),
+        ("torchtitan", {"gpipe", "1f1b", "interleaved,vpp=2", "zb,vpp=2"}),
+        ("before-2023", {"gpipe", "1f1b", "interleaved,vpp=2"}),
+        ("in-2023", {"gpipe", "1f1b", "interleaved,vpp=2"}),
+        ("maxtext", {"gpipe", "interleaved,vpp=2"}),
+        ("deepspeed", set()),
+    ],
+)
+def test_the_search_of_a_stack_has_its_schedules_and_no_others(stack, runs):
+    case = setting("llama3-8b", "dgx-h100", gpus=16, global_batch=32, stack=stack)
+    grid = space_of(case).grid
+    piped = grid.take((grid.pp > 1) & (grid.vpp <= 2))
+    names = {piped.layout(index) for index in range(len(piped))}
+
+    assert {f"{one.schedule}{',vpp=2' if one.vpp == 2 else ''}" for one in names} == runs
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        f"plan --model llama3-8b --cluster dgx-h100 --gpus 16 {BRIDGE_ZB}",
+        f"plan --model llama3-8b --compare dgx-h100,dgx-a800 --gpus 16 {BRIDGE_ZB}",
+        f"simulate --model llama3-8b --cluster dgx-h100 --gpus 16 {BRIDGE_ZB}",
+    ],
+)
+def test_every_command_that_takes_a_layout_says_that_its_stack_cannot_run_it(command):
+    done = invoke(command)
+
+    assert done.exit_code == 0, done.output
+    assert "warning: stack bridge cannot run it: its schedules are 1f1b, interleaved" in done.stderr
+
+
+def test_our_own_engine_is_offered_nothing_in_fp8_that_it_runs_in_bf16_alone():
+    case = setting("llama3-8b", "dgx-h100", gpus=16, global_batch=32, stack=OWN, precision="fp8")
+    words = "plan --model llama3-8b --cluster dgx-h100 --gpus 16 --global-batch 32 --stack meshwright --precision fp8"
+    refused = invoke(f"{words} --layout pp=2,dp=8,mbs=1,schedule=zb")
+
+    assert not (space_of(case).grid.schedule == 3).any()
+    assert not (space_of(case).grid.tp > 1).any()
+    assert "schedule=zb halves each backward, which linear layers in fp8 compute as one" in str(refused.exception)
+
+
+def test_a_search_for_a_stack_whose_rules_are_not_known_says_so():
+    told = "which layouts stack since-2024 can run is not known: none was left out for it"
+
+    assert told in explore(setting(gpus=16, stack="since-2024")).warnings
+    assert not any("not known" in text for text in explore(setting(gpus=16, stack="bridge")).warnings)
+
+
+def test_a_curve_of_nothing_says_why_nothing_is_left():
+    words = "plan --model llama3-8b --cluster dgx-h100 --gpus 16 --global-batch 32 --stack bridge --scaling fixed"
+
+    assert "layouts that stack bridge cannot run" in str(invoke(f"{words} --only schedule=zb").exception)

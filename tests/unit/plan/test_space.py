@@ -2,7 +2,7 @@ import itertools
 
 import pytest
 
-from meshwright.layout import ORDERS, Layout
+from meshwright.layout import OFFLOADS, ORDERS, Layout
 from meshwright.plan.legality import illegal, unrunnable
 from meshwright.plan.space import CP, DP, PP, TP, factorisations, in_every_order, legal_layouts, runnable
 from meshwright.workload.architecture import Architecture
@@ -89,10 +89,11 @@ def test_zero_3_also_shards_inside_a_node_and_replicates_across_nodes():
     assert copies == {(1, 16, 3): 2, (2, 8, 3): 2}
 
 
-def test_what_our_own_engine_runs_is_the_same_rule_for_one_layout_and_for_all():
-    grid = legal_layouts(SMALL, ranks=8, global_batch=16, seq_len=16).grid
+@pytest.mark.parametrize("precision", ["bf16", "fp8"])
+def test_what_our_own_engine_runs_is_the_same_rule_for_one_layout_and_for_all(precision):
+    grid = legal_layouts(SMALL, ranks=8, global_batch=16, seq_len=16, offloads=range(len(OFFLOADS))).grid
 
-    found = runnable(grid)
+    found = runnable(grid, precision)
 
-    assert found.tolist() == [not unrunnable(grid.layout(index)) for index in range(len(grid))]
+    assert found.tolist() == [not unrunnable(grid.layout(index), precision) for index in range(len(grid))]
     assert 0 < found.sum() < len(grid)

@@ -15,7 +15,7 @@ from ..hosts.placement import Roster, call_roster, hosts_of
 from ..local.engine import GroupEngine, LocalEngine
 from ..local.helper import load_helper
 from ..local.memory import SLOT_VARIABLE, asked_slot_bytes, default_slot_bytes
-from ..local.reach import Door
+from ..local.reach import RankSocket
 from ..local.segment import share_memory
 from .futures import load_futures
 from .meeting import Meeting
@@ -46,7 +46,7 @@ def create_group(request: Any, options: object) -> MeshwrightGroup:
         load_futures,
     ):  # built on a first start: no part of a later wait of the others
         load()
-    with Door(rank, size) as door:
+    with RankSocket(rank, size) as door:
         roster = call_roster(store, rank, size, door, lambda: _word(options))
         engine = _engine(roster, door, store, options, timeout_s)
     engine.barrier()
@@ -91,7 +91,7 @@ def _word(options: object) -> str:
     return msgspec.json.encode(word).decode()
 
 
-def _engine(roster: Roster, door: Door, store: Any, options: object, timeout_s: float) -> GroupEngine:
+def _engine(roster: Roster, door: RankSocket, store: Any, options: object, timeout_s: float) -> GroupEngine:
     """Return what moves the bytes of this rank. Blocks; all ranks."""
     meeting, rank = roster.meeting, roster.meeting.rank
     words = [msgspec.json.decode(word, type=_Word) for word in roster.words]

@@ -52,7 +52,7 @@ def regret(known: MessageCost, links: MessageCost, ranks: int, *, narrow: bool =
 
 
 def still_serves(known: MessageCost, links: MessageCost, ranks: int, *, narrow: bool = False) -> bool:
-    """Return whether choices made by `known` are kept on `links`: hardly slower, and the rate is no other one."""
+    """Return whether choices made by `known` are kept on `links`: they cost little more there, at the same rate."""
     quick, slow = sorted((known.beta_s_per_byte, links.beta_s_per_byte))
     return slow < OTHER_RATE * quick and regret(known, links, ranks, narrow=narrow) < WORTH_CHOOSING
 

@@ -104,7 +104,7 @@ class HostsEngine:
             kind.divide(kind.at(address, count), len(self.members))
 
     def _in_segments(self, address: int, count: int, kind: Reduction) -> None:
-        """Reduce segment by segment, the network on its own thread, so that it hardly waits for the shared memory.
+        """Reduce segment by segment, the network on its own thread, so that it seldom waits for the shared memory.
 
         Every rank does the same in the same order: all first steps, then all third steps, each once the network has
         brought its segment; the second steps follow each other on the network's thread.

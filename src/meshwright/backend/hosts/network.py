@@ -32,7 +32,7 @@ from .placement import GroupMember
 RECENT = 32  # calls that a rank can tell others of
 
 
-class Among:
+class SubsetTransport:
     """The part of a transport that joins some of its ranks, numbered in their order."""
 
     def __init__(self, whole: Transport, members: Sequence[int]) -> None:
@@ -145,7 +145,7 @@ class HostsView:
         """Return the executor of some ranks, always the same one, so that it compiles each program once."""
         key = tuple(ranks)
         if key not in self._executors:
-            self._executors[key] = Executor(Among(self.transport, key))
+            self._executors[key] = Executor(SubsetTransport(self.transport, key))
         return self._executors[key]
 
     def reduce_column(self, address: int, count: int, kind: Reduction) -> None:

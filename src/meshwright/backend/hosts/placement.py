@@ -10,7 +10,7 @@ import msgspec
 import torch.distributed as dist
 
 from ..group.meeting import Meeting, meet_ranks
-from ..local.reach import Door, ProcessPlace, Reached
+from ..local.reach import ProcessPlace, RankSocket, Reached
 from .machine_names import HOST_VARIABLE, boot, namespace
 
 SWITCHES_VARIABLE = "MESHWRIGHT_SWITCHES"  # those above this host, the highest first: "spine0.leaf3"
@@ -98,7 +98,7 @@ class Roster:
     words: tuple[str, ...]
 
 
-def call_roster(store: Any, rank: int, size: int, door: Door, word: Callable[[], str]) -> Roster:
+def call_roster(store: Any, rank: int, size: int, door: RankSocket, word: Callable[[], str]) -> Roster:
     """Return the roster, once each rank has tried which others it reaches. Blocks; all ranks; `word` is ours.
 
     InputError on all ranks where `word` raises it on one.
@@ -129,7 +129,7 @@ def call_roster(store: Any, rank: int, size: int, door: Door, word: Callable[[],
 
 def exchange_placements(store: Any, rank: int, size: int) -> tuple[GroupMember, ...]:
     """Tell the other ranks where this one runs and return all members in the order of the ranks. Blocks; all ranks."""
-    with Door(rank, size) as door:
+    with RankSocket(rank, size) as door:
         roster = call_roster(store, rank, size, door, str)
     roster.meeting.gather("met", "")
     return roster.members

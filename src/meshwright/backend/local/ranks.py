@@ -28,7 +28,7 @@ from .helper import MAX_RANKS, GroupState, Native, claim_bytes, load_helper
 from .memory import LINE, SHORT_SLOTS, SLOTS, TEXT_BYTES
 from .reductions import Block, Reduction
 from .segment import Segment
-from .waiting import CHECK_NS, Lives, Patience, make_fence
+from .waiting import CHECK_NS, LivenessWatch, Patience, make_fence
 
 STATE, STEPS = 1, 2  # places in a line; at 0 is the step, at STEPS and after the steps needed, one for each slot
 HERE = STEPS + SLOTS  # the step that the next collective begins with, once this rank has come to it
@@ -106,7 +106,7 @@ class LocalGroup:
             state.patience_ns = CHECK_NS
             state.place = PLACE if self.size > cores else 0
             self.native = Native(helper, state, self.check)
-        self._lives = Lives(segment.lives)
+        self._lives = LivenessWatch(segment.lives)
         self._typed: dict[Reduction, list[list[Block]]] = {}
         self._writing = threading.Lock()
         self.counters[self.mine + STATE] = ACTIVE

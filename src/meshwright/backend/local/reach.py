@@ -43,7 +43,7 @@ class Reached(msgspec.Struct, frozen=True, kw_only=True):
     why: str = ""
 
 
-class Door:
+class RankSocket:
     """The abstract socket of one rank, and its connection to the rank that leads its host."""
 
     def __init__(self, rank: int, ranks: int) -> None:

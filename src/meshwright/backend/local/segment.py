@@ -28,7 +28,7 @@ from ...units import format_bytes
 from ..group.meeting import Meeting
 from ..hosts.placement import GroupMember, hosts_of
 from .memory import SegmentLayout
-from .reach import GREETING, Door, user_of
+from .reach import GREETING, RankSocket, user_of
 from .waiting import sign_of_life
 
 HANDED = 200  # descriptors in one message; the kernel takes 253
@@ -65,7 +65,7 @@ class _Word(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def share_memory(
-    meeting: Meeting, door: Door, members: Sequence[GroupMember], slot_bytes: Sequence[int], timeout_s: float
+    meeting: Meeting, door: RankSocket, members: Sequence[GroupMember], slot_bytes: Sequence[int], timeout_s: float
 ) -> tuple[tuple[GroupMember, ...], Segment]:
     """Return the members on the hosts that do share memory, and this rank's. Blocks; all ranks.
 
@@ -102,7 +102,7 @@ def share_memory(
 
 
 def _attempt(
-    meeting: Meeting, door: Door, host: Sequence[int], memory: SegmentLayout, key: str, end: float
+    meeting: Meeting, door: RankSocket, host: Sequence[int], memory: SegmentLayout, key: str, end: float
 ) -> tuple[Segment | None, _Word]:
     """Return this rank's memory, or None; and what to tell the others."""
     try:
@@ -130,7 +130,9 @@ def _private(memory: SegmentLayout) -> Segment:
     return Segment(memory, mmap.mmap(-1, memory.total_bytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), {})
 
 
-def _lead(meeting: Meeting, door: Door, host: Sequence[int], memory: SegmentLayout, key: str, end: float) -> Segment:
+def _lead(
+    meeting: Meeting, door: RankSocket, host: Sequence[int], memory: SegmentLayout, key: str, end: float
+) -> Segment:
     """Make the memory, let the other ranks of the host in and hand it to them."""
     _check_available(memory.total_bytes)
     with contextlib.ExitStack() as opened:
@@ -153,7 +155,7 @@ def _lead(meeting: Meeting, door: Door, host: Sequence[int], memory: SegmentLayo
 
 
 def _arriving_ranks(
-    meeting: Meeting, door: Door, ranks: Sequence[int], key: str, end: float
+    meeting: Meeting, door: RankSocket, ranks: Sequence[int], key: str, end: float
 ) -> Iterator[tuple[int, socket.socket, int]]:
     """Yield each of these ranks with its connection and its sign of life, as they come; strangers are turned away."""
     missing = set(ranks)
@@ -191,7 +193,7 @@ def _hand(connection: socket.socket, descriptors: Sequence[int], end: float) -> 
             raise ConnectionResetError("the rank that was handed the shared memory has failed")
 
 
-def _fetch(door: Door, place: int, memory: SegmentLayout, end: float) -> Segment:
+def _fetch(door: RankSocket, place: int, memory: SegmentLayout, end: float) -> Segment:
     """Fetch the memory, and the signs of life of the others, from the rank that leads this host."""
     connection = door.greet(end)
     with contextlib.ExitStack() as opened:

@@ -133,7 +133,7 @@ def nap_s(waited_s: float, pace: LookPace = AWAITED) -> float:
     return min(max(SLEEP_S, waited_s / pace.share), pace.longest_s)
 
 
-class Sign(NamedTuple):
+class WaitCondition(NamedTuple):
     """The end of a wait: the counter at `address` has reached `target`, or a descriptor is ready for `events`."""
 
     address: int = 0
@@ -148,7 +148,7 @@ class _File(ctypes.Structure):
     _fields_ = (("fd", ctypes.c_int), ("events", ctypes.c_short), ("revents", ctypes.c_short))
 
 
-def wait_any(helper: ctypes.CDLL, signs: Sequence[Sign], waited_s: float, pace: LookPace) -> None:
+def wait_any(helper: ctypes.CDLL, signs: Sequence[WaitCondition], waited_s: float, pace: LookPace) -> None:
     """Return when one of the signs is there, after `CHECK_S` at the latest; `waited_s` have been waited before."""
     counters = [sign for sign in signs if sign.descriptor < 0]
     files = [_File(sign.descriptor, sign.events) for sign in signs if sign.descriptor >= 0]
@@ -229,7 +229,7 @@ def sign_of_life() -> int:
         return _PIPE.reader()
 
 
-class Lives:
+class LivenessWatch:
     """Watches processes of this host by their signs of life: says which have ended, zombies included."""
 
     def __init__(self, signs: Mapping[int, int]) -> None:

@@ -16,7 +16,7 @@ from typing import ClassVar, Protocol
 
 from ..local.memory import LINE, MAIL_SLOTS
 from ..local.ranks import LocalGroup
-from ..local.waiting import Sign
+from ..local.waiting import WaitCondition
 
 HEAD = struct.Struct("qqq")  # tag, bytes, number of the element type
 FAREWELL = HEAD.pack(0, -1, 0)  # in place of a message: no other follows
@@ -80,10 +80,10 @@ class RankLine(Protocol):
     def read(self, arrival: Arriving | None, admit: Admit) -> tuple[Arriving | None, bool]:
         """Read the next part of `arrival`, or of a new message; return it, and whether anything was moved."""
 
-    def room(self) -> Sign:
+    def room(self) -> WaitCondition:
         """Return what shows that more can be written."""
 
-    def arrival(self) -> Sign:
+    def arrival(self) -> WaitCondition:
         """Return what shows that there is something to read."""
 
     def say(self, word: bytes) -> None:
@@ -154,16 +154,16 @@ class SharedLine:
         group.counters[self._in + LINE] = read + 1
         return arrival, True
 
-    def room(self) -> Sign:
+    def room(self) -> WaitCondition:
         """Return the peer's count of slots that it has emptied, and when one is free."""
         return self._sign(self._out + LINE, self._group.counters[self._out] - MAIL_SLOTS + 1)
 
-    def arrival(self) -> Sign:
+    def arrival(self) -> WaitCondition:
         """Return the peer's count of slots that it has filled, and when there is one more than were emptied."""
         return self._sign(self._in, self._group.counters[self._in + LINE] + 1)
 
-    def _sign(self, index: int, target: int) -> Sign:
-        return Sign(self._group.base + 8 * index, max(0, target))
+    def _sign(self, index: int, target: int) -> WaitCondition:
+        return WaitCondition(self._group.base + 8 * index, max(0, target))
 
     def say(self, word: bytes) -> None:
         """Say nothing here: the group's shared memory has a place for words."""
@@ -267,13 +267,13 @@ class SocketLine:
         with contextlib.suppress(OSError):  # the other end has gone, or the connection is full
             self._connection.send(HEAD.pack(len(word), WORD, 0) + word)
 
-    def room(self) -> Sign:
+    def room(self) -> WaitCondition:
         """Return the connection, when it takes more."""
-        return Sign(descriptor=self._connection.fileno(), events=select.POLLOUT)
+        return WaitCondition(descriptor=self._connection.fileno(), events=select.POLLOUT)
 
-    def arrival(self) -> Sign:
+    def arrival(self) -> WaitCondition:
         """Return the connection, when it has something."""
-        return Sign(descriptor=self._connection.fileno(), events=select.POLLIN)
+        return WaitCondition(descriptor=self._connection.fileno(), events=select.POLLIN)
 
     def _await(self, left_bytes: int) -> None:
         """Make `arrival` readable once `left_bytes` (at most a buffer) are there; after a message, once anything is."""

@@ -25,7 +25,16 @@ from ..group.work import PendingWork
 from ..hosts.placement import GroupMember
 from ..local.helper import load_helper
 from ..local.sched import request_short_time_slice
-from ..local.waiting import AWAITED, CHECK_S, CROWDED_YIELD_S, LONGEST_SLEEP_S, UNAWAITED, Sign, nap_s, wait_any
+from ..local.waiting import (
+    AWAITED,
+    CHECK_S,
+    CROWDED_YIELD_S,
+    LONGEST_SLEEP_S,
+    UNAWAITED,
+    WaitCondition,
+    nap_s,
+    wait_any,
+)
 from .lines import Arriving, LineLost, LineMessage, RankLine, UnexpectedMessage
 
 # from the ranks waited for (of several, any), the seconds waited (None: the line is lost), what waits (name, number,
@@ -176,7 +185,7 @@ class Mailbox:
             signs += [self._lines[peer].arrival() for peer in self._peers_heard()]
             bell = self._bells.pop() if self._bells else os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
             self._lingering[bell] = work
-        wait_any(self._helper, (*signs, Sign(descriptor=bell, events=select.POLLIN)), waited_s, pace)
+        wait_any(self._helper, (*signs, WaitCondition(descriptor=bell, events=select.POLLIN)), waited_s, pace)
         with self._lock:
             del self._lingering[bell]
             self._bells.append(bell)

@@ -11,7 +11,21 @@ from torch import Tensor
 from ...plan.asynchronous import Wire
 from ..encoding import Feedback, decode
 from .connection import Connection, ConnectionLost, RefusedError, connect
-from .messages import Beat, Closed, Contribute, Finish, Join, Joined, Lease, Next, Put, Read, Record, Scored, Validate
+from .messages import (
+    Closed,
+    Contribute,
+    Finish,
+    Join,
+    Joined,
+    Lease,
+    LeaseRequest,
+    Put,
+    Read,
+    Record,
+    Scored,
+    Validate,
+    WorkerHeartbeat,
+)
 
 BEATS_PER_SILENCE = 5  # heartbeats within the time after which a silent worker is out
 
@@ -43,7 +57,7 @@ class Client:
 
     def next(self) -> Lease | Validate | Finish:
         """Ask for work; waits until there is some."""
-        reply, _ = self._ask(self._control[0], Next(self.member))
+        reply, _ = self._ask(self._control[0], LeaseRequest(self.member))
         assert isinstance(reply, Lease | Validate | Finish)
         return reply
 
@@ -88,7 +102,9 @@ class Client:
         """Bytes sent and received so far."""
         return sum(c.moved_bytes for c in (self._life, *self._control, *self._exchange))
 
-    def _ask(self, connection: Connection, message: Next | Contribute | Scored | Record) -> tuple[object, Tensor]:
+    def _ask(
+        self, connection: Connection, message: LeaseRequest | Contribute | Scored | Record
+    ) -> tuple[object, Tensor]:
         try:
             return connection.ask(message)
         except RefusedError as error:
@@ -99,7 +115,7 @@ class Client:
     def _beat(self, member: int) -> None:
         while member == self.member and not self._closed.wait(self._silence_s / BEATS_PER_SILENCE):
             try:
-                self._life.send(Beat(member))
+                self._life.send(WorkerHeartbeat(member))
             except ConnectionLost:
                 return
 

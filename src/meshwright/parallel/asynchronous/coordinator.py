@@ -30,8 +30,8 @@ from .messages import (
     Join,
     Joined,
     Lease,
+    LeaseRequest,
     Message,
-    Next,
     Record,
     Refused,
     Scored,
@@ -120,7 +120,7 @@ class Coordinator:
                 match message:
                     case Join():
                         return self._join(message)
-                    case Next():
+                    case LeaseRequest():
                         return self._next(self.members[message.member])
                     case Contribute():
                         return self._contribute(self.members[message.member], message)

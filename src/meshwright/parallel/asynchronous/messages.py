@@ -1,6 +1,6 @@
 """Messages of workers, coordinator and servers; tensors follow a message as its payload.
 
-Every request has one reply, in order, on the connection that it came on; a `Beat` has none.
+Every request has one reply, in order, on the connection that it came on; a `WorkerHeartbeat` has none.
 """
 
 import msgspec
@@ -21,13 +21,13 @@ class Joined(msgspec.Struct, frozen=True, tag=True):
     position: int
 
 
-class Beat(msgspec.Struct, frozen=True, tag=True):
+class WorkerHeartbeat(msgspec.Struct, frozen=True, tag=True):
     """A worker's process is alive."""
 
     member: int
 
 
-class Next(msgspec.Struct, frozen=True, tag=True):
+class LeaseRequest(msgspec.Struct, frozen=True, tag=True):
     """A worker has nothing to do; reply `Lease`, `Validate` or `Finish`."""
 
     member: int
@@ -157,8 +157,8 @@ class Refused(msgspec.Struct, frozen=True, tag=True):
 Message = (
     Join
     | Joined
-    | Beat
-    | Next
+    | WorkerHeartbeat
+    | LeaseRequest
     | Lease
     | Validate
     | Scored

@@ -10,7 +10,7 @@ import threading
 from ...handshake import Guest, answer, guarded
 from .connection import Connection, ConnectionLost
 from .coordinator import Coordinator
-from .messages import Beat, Joined, Message, Refused
+from .messages import Joined, Message, Refused, WorkerHeartbeat
 from .server_group import ServerShard
 
 BACKLOG = 1024  # connections that wait to be accepted: those of the workers, and strangers
@@ -72,7 +72,7 @@ class Listener:
         try:
             while True:
                 message, payload = connection.receive()
-                if isinstance(message, Beat):
+                if isinstance(message, WorkerHeartbeat):
                     if self.coordinator is not None:
                         self.coordinator.beat(message.member)
                     continue

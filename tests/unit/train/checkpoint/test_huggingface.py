@@ -10,33 +10,11 @@ from meshwright.errors import InputError
 from meshwright.train.checkpoint import huggingface
 from meshwright.train.checkpoint.huggingface import export, import_model
 from meshwright.train.checkpoint.llama import names_of
-from meshwright.train.checkpoint.manifest import CheckpointFacts, Manifest, read_manifest, write_manifest
-from meshwright.train.checkpoint.pieces import Piece, read_whole, write_file
+from meshwright.train.checkpoint.manifest import read_manifest
+from meshwright.train.checkpoint.pieces import read_whole
 from meshwright.train.decoder import Decoder
-from meshwright.workload.transformer import ModelConfig, parameter_shapes
-
-SIZES = {"vocab_size": 97, "hidden_size": 32, "intermediate_size": 40, "num_hidden_layers": 2}
-MODELS = {
-    "tied": ModelConfig(**SIZES, num_attention_heads=4, num_key_value_heads=2),
-    "untied": ModelConfig(**SIZES, num_attention_heads=4, num_key_value_heads=1, tie_word_embeddings=False),
-    "wide": ModelConfig(**SIZES, num_attention_heads=2, num_key_value_heads=2, rope_theta=5e5, rms_norm_eps=1e-6),
-}
-
-
-def saved(folder, config):
-    """Return a decoder and its checkpoint."""
-    import msgspec
-
-    torch.manual_seed(4)
-    module = Decoder(config)
-    for parameter in module.parameters():
-        nn.init.normal_(parameter, std=0.3)
-    pieces = [Piece(n, tuple(p.shape), (0,) * p.dim(), p.detach()) for n, p in module.named_parameters()]
-    folder.mkdir()
-    file, table = write_file(folder / "rank-00000.safetensors", pieces)
-    facts = CheckpointFacts(step=3, model=msgspec.to_builtins(config))
-    write_manifest(folder, Manifest(facts=facts, files={"rank-00000.safetensors": file}, tensors=table))
-    return module, folder
+from meshwright.workload.transformer import parameter_shapes
+from testkit.small_checkpoints import MODELS, saved
 
 
 def loss_of(logits, targets):
