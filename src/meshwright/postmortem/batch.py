@@ -22,12 +22,12 @@ _STORE_GONE = re.compile(
 )
 _STORE_ENDED = re.compile(r"TCPStore server has shut down too early")
 _ENDED = re.compile(  # a line of sacct with its exit code, scontrol, Ray's and Kubernetes' word on a job
-    r"^\s*\d+(?:_\d+)?(?:\.\w+)?[\s|].*?\b(?P<row>COMPLETED|FAILED|CANCELLED|TIMEOUT|NODE_FAIL|PREEMPTED|OUT_OF_ME|RUNNING)\b"
-    r".*?\b(?P<code>\d+:\d+)\b"
+    r"^\s*\d+(?:_\d+)?(?:\.\w+)?[\s|].*?"
+    r"\b(?P<row>COMPLETED|FAILED|CANCELLED|TIMEOUT|NODE_FAIL|PREEMPTED|OUT_OF_ME|RUNNING)\b.*?\b(?P<code>\d+:\d+)\b"
     r"|JobState=(?P<state>COMPLETED|FAILED|CANCELLED|TIMEOUT|NODE_FAIL|PREEMPTED|OUT_OF_MEMORY)\b"
     r"|^Job '(?P<ray>[^']+)' (?P<how>succeeded|failed)$"
     r"|^(?:[a-z0-9][\w.-]* +)?[a-z0-9][\w.-]*-[\w.-]+ +\d+/\d+ +"
-    r"(?P<pod>Completed|Error|OOMKilled|Evicted|Terminating|CrashLoopBackOff|Unknown)\b"
+    r"(?P<pod>[A-Z]\w+) +(?P<restarts>\d+)\b"
     r"|^(?P<lsf>Successfully completed\.)$"
 )
 _LIMITS = {"walltime", "cput", "RUNLIMIT", "CPULIMIT", "TIMEOUT"}  # end whatever hangs
@@ -80,7 +80,11 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
 
 def _is_well(end: re.Match[str]) -> bool:
     """Return whether a job is said to have ended well."""
-    said = "COMPLETED" in (end["row"], end["state"]) or end["pod"] == "Completed" or end["how"] == "succeeded"
+    said = (
+        "COMPLETED" in (end["row"], end["state"])
+        or (end["pod"] == "Completed" and end["restarts"] == "0")
+        or end["how"] == "succeeded"
+    )
     return (said or bool(end["lsf"])) and end["code"] in {None, "0:0"}
 
 

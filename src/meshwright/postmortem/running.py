@@ -107,13 +107,16 @@ def goes_on(facts: list[Fact], groups: Sequence[Group]) -> tuple[Where, ...]:
     return tuple(fact.where for fact in ended) if kinds and kinds <= _PASSING else ()
 
 
+_LAST_NS = 253_402_300_799 * 10**9  # the end of the year 9999, the last that a date can have
+
+
 def _after_records(facts: list[Fact], groups: Sequence[Group]) -> tuple[Where, ...]:
     """Return the last steps of a log that goes on after the newest call of the records, where nothing tells of a fault.
 
     The records' clock is UTC and a log's is that of a place: they are compared within half an hour.
     """
     newest_ns = max((c.created_ns for g in groups for p in g.ranks.values() for c in p.calls.values()), default=0)
-    if not newest_ns:
+    if not 0 < newest_ns < _LAST_NS:
         return ()
     newest_s = _of_year(newest_ns * 1e-9)
     return tuple(fact.where for fact in of(facts, Stepped) if _steps_after(fact.times_s, newest_s) >= MANY_STEPS)

@@ -36,7 +36,10 @@ def collected(source: Source) -> tuple[Collector, TraceHead, str]:
             return _read(source, connection)
         finally:
             connection.close()
-    except sqlite3.Error as error:
+    except (
+        sqlite3.Error,
+        UnicodeDecodeError,
+    ) as error:  # the latter: damaged names in its message
         raise InputError(f"{source}: not an SQLite export of nsys: {error}") from None
 
 
