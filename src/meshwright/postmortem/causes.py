@@ -8,9 +8,11 @@ import msgspec
 from msgspec.structs import replace
 
 from .facts import (
+    Arrived,
     Exit,
     Fact,
     Failure,
+    NotifyWait,
     PeerLost,
     RankIdentity,
     Shortened,
@@ -47,6 +49,7 @@ _LACKS = {
 }
 _SIGNALS = {4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL", 11: "SIGSEGV", 15: "SIGTERM"}
 _ABORT, _KILL = 6, 9
+_WAITS = (Timeout, StoreWait, PeerLost, NotifyWait, Arrived)  # of a rank that was left waiting
 _CONSEQUENCES = {_ABORT, 15, 2, 1}  # of a watchdog, of torchrun that ends the others, of a keyboard or a terminal
 
 
@@ -267,9 +270,25 @@ def _of_exits(
         known = any(set(_ranks(fault)) & set(_ranks(other)) or _is_one(fault, other) for other in (*told, *found))
         # an exit code says less than any error, and where its rank is not known it may be of a rank that waited
         unsaid = signal or end.rank is not None or not (of(facts, Timeout) or any(not f.follows for f in told))
-        if not known and unsaid:
+        if not known and unsaid and (signal or not _may_have_waited(end, fault, facts)):
             found.append(fault)
     return found
+
+
+def _may_have_waited(end: Exit, fault: Failure, facts: list[Fact]) -> bool:
+    """Whether a process that gave up with a code may be one of which a line says that it waited for others until then.
+
+    A time-out in a store, a rendezvous, a barrier or a collective ends a program like any error of its own. It is its
+    own where the line is that rank's, and may be where the line is nobody's; not where a clock shows it to be later.
+    """
+    ranks = set(_ranks(fault))
+    waits = [fact for fact in facts if isinstance(fact, _WAITS)]
+    errors = [fault for fault in of(facts, Failure) if fault.kind == "exception" and fault.follows]
+    return any(
+        (wait.rank is None or not ranks or wait.rank in ranks)
+        and not (end.time_s is not None and wait.where.time_s is not None and wait.where.time_s > end.time_s + CLOCKS_S)
+        for wait in (*waits, *(error for error in errors if not error.is_over))
+    )
 
 
 def _of_first_host(exits: Sequence[Exit]) -> list[Exit]:

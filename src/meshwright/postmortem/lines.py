@@ -27,6 +27,8 @@ _JOURNAL = re.compile(  # journalctl of a unit that runs a launcher; what others
 )
 _QUOTE = re.compile(r"^ {0,3}> ?")
 _NUMBERED = re.compile(r"^ *(?:\[(?P<inside>\d{1,7})\](?: |$)|(?P<bare>\d{1,7})(?:(?P<task>:) ?|\| ?|\t|  ))")
+_PROMPT = re.compile(r"^(?:[\w.@~-]+(?::[\w./~-]*)?)?[$#%] +(?P<command>[a-z./]\S*.*)")  # a command that was pasted with its output
+_PRINTS_SCRIPT = re.compile(r"^(?:cat|head|tail|less|sed|bat)\b.*\.(?:sh|sbatch|slurm|bash|py|ya?ml|toml|job)\b")
 _OF_SLURM = ("srun: ", "slurmstepd: ", "sbatch: ", "+ ")  # what it and the job's script say, without a task
 _FEW_LINES = 6  # whose numbers may grow by chance
 _FEW_TASKS = 64  # of srun, which may print one line each in their order
@@ -272,13 +274,25 @@ def _without_common_label(rows: list[tuple[int, str]]) -> list[tuple[int, str]]:
 
 def _tasks_of(rows: Sequence[tuple[int, str]]) -> re.Pattern[str] | None:
     """Return the labels of tasks that the rows bear: srun's, or boxed ranks from 0 on, each more than once."""
-    inner = [row for _, whole in rows if not (row := _inner(whole)).startswith(_OF_SLURM)]
+    inner = [row for whole in _of_job(rows) if not (row := _inner(whole)).startswith(_OF_SLURM)]
     if _is_labelled([_SRUN.match(row) for row in inner]):
         return _SRUN
     boxes = [_BOXED.match(row) for row in inner]
     counts = Counter(int(box["task"]) for box in boxes if box)
     several = len(counts) > 1 and counts.keys() == set(range(len(counts))) and min(counts.values()) > 1
     return _BOXED if several and _is_labelled(boxes) else None
+
+
+def _of_job(rows: Sequence[tuple[int, str]]) -> list[str]:
+    """Return the rows of a log that was pasted with the commands around it, without those and the scripts they print."""
+    found: list[str] = []
+    of_script = False
+    for _, row in rows:
+        if prompt := _PROMPT.match(row):
+            of_script = _PRINTS_SCRIPT.match(prompt["command"]) is not None
+        elif not of_script:
+            found.append(row)
+    return found or [row for _, row in rows]
 
 
 def _unnumbered(rows: list[tuple[int, str]]) -> list[tuple[int, str]]:

@@ -58,7 +58,7 @@ def _doubt_of_code(cause: Cause, facts: list[Fact]) -> str:
     """
     if cause.kind != "exception" or not all(line == cause.first.where for line in cause.lines):
         return ""
-    others = ranks_seen(facts) - set(cause.ranks)
+    others = (ranks_seen(facts) | set(range(world_of(facts) or 0))) - set(cause.ranks)
     if _ended_first(set(cause.ranks), facts):
         return ""
     return "a code alone does not say whether this rank waited" if cause.first.is_summary and others else ""

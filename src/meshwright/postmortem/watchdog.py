@@ -73,6 +73,8 @@ _JOINS = re.compile(  # the last three before any group
     r"|store.based barrier to initialize process group for rank: (?P<waits>\d{1,6}), key: (?P<key>[^\s,]+)"
     r"|\bGLOBAL_RANK: (?P<member>\d{1,6}), MEMBER: \d+/\d+"
     r"|distributed init \(rank (?P<began>\d{1,6})\b|\[rank=(?P<train>\d{1,6}), world_size=\d+\]"
+    r"|\b(?:init(?:_process_group|ializ\w+)?|join\w*|connect\w*|enter\w*|rendezvous)\b[^\d\n]{0,40}?(?<!local )(?<!local_)(?<!node )"
+    r"\brank[ =:]+(?P<says>\d{1,6})(?: of |/| / |,? (?:world(?:_size| size)?|out of)[ =:]+)\d{1,6}\b"
 )
 _WORLD = re.compile(
     r"\bWORLD_SIZE[=:]\s*(\d+)|(?:\b|dist_)world[_ ]size[\"']?\s*[=:]\s*(\d+)"
@@ -251,7 +253,7 @@ def _waits(message: LogMessage) -> Iterator[Fact]:
     if _GLOO_WAITED.search(text):
         yield Timeout(rank=message.rank, where=where)
     if ("rank" in text or "RANK" in text) and (joins := _JOINS.search(text)):
-        rank = int(next(joins[name] for name in ("adds", "waits", "member", "began", "train") if joins[name]))
+        rank = int(next(joins[name] for name in ("adds", "waits", "member", "began", "train", "says") if joins[name]))
         yield GroupJoin(rank=rank, key=joins["added"] or joins["key"] or "", where=where.by(rank))
     unique, stored = _UNIQUE_ID.search(text), _STORE_BARRIER.search(text)
     if unique and re.search(r"timeout|timed out", text, re.IGNORECASE):
