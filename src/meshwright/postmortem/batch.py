@@ -15,7 +15,7 @@ _STATE = re.compile(  # scontrol's JobState, a line of sacct with its exit code
 )
 _CLOUD = re.compile(
     r"Spot Instance interruption (?:notice|warning)|compute\.instances\.preempted"
-    r"|[Ii]nstance (?:was|is being) preempted|\"EventType\": ?\"Preempt\""
+    r"|instance/preempted\W{1,4}TRUE|[Ii]nstance (?:was|is being) preempted|\"EventType\": ?\"Preempt\""
 )
 _STORE_GONE = re.compile(
     r"has failed to send a keep-alive heartbeat to the rendezvous '[^']*' due to an error of type (\w+)"

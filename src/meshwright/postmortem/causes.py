@@ -204,7 +204,7 @@ def _resolved(failure: Failure, identities: Sequence[RankIdentity], facts: list[
         ranks = {i.rank for i in fitting if i.pid == failure.pid}
     if not ranks and failure.bus_id:
         ranks = {i.rank for i in fitting if _same_bus(i.bus_id, failure.bus_id)}
-    if failure.ranks and of(facts, Torchrun):
+    if failure.ranks and not failure.pod and of(facts, Torchrun):
         failure = replace(failure, ranks=())  # a task of SLURM is then a host's agent
     if not ranks and failure.ranks:
         ranks = set(failure.ranks)

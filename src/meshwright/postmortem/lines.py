@@ -27,7 +27,9 @@ _JOURNAL = re.compile(  # journalctl of a unit that runs a launcher; what others
 )
 _QUOTE = re.compile(r"^ {0,3}> ?")
 _NUMBERED = re.compile(r"^ *(?:\[(?P<inside>\d{1,7})\](?: |$)|(?P<bare>\d{1,7})(?:(?P<task>:) ?|\| ?|\t|  ))")
-_PROMPT = re.compile(r"^(?:[\w.@~-]+(?::[\w./~-]*)?)?[$#%] +(?P<command>[a-z./]\S*.*)")  # a command that was pasted with its output
+_PROMPT = re.compile(
+    r"^(?:[\w.@~-]+(?::[\w./~-]*)?)?[$#%] +(?P<command>[a-z./]\S*.*)"
+)  # a command that was pasted with its output
 _PRINTS_SCRIPT = re.compile(r"^(?:cat|head|tail|less|sed|bat)\b.*\.(?:sh|sbatch|slurm|bash|py|ya?ml|toml|job)\b")
 _OF_SLURM = ("srun: ", "slurmstepd: ", "sbatch: ", "+ ")  # what it and the job's script say, without a task
 _FEW_LINES = 6  # whose numbers may grow by chance
@@ -193,7 +195,8 @@ def anonymous_messages(text: str, *, file: str, order: int, hint: FileHint, firs
         for piece in _pieces(row):
             message = _message(piece, number, file=file, order=order, attempt=attempt, tasks=tasks, hint=hint)
             if not message.host and number in hosts:
-                message = replace(message, host=hosts[number])
+                where = replace(message.where, host=message.where.host or hosts[number])
+                message = replace(message, host=hosts[number], where=where)
             if hint.attempt is None and _RESTART.search(message.text):
                 attempt = _next_attempt(message.text, attempt)
             yield message
@@ -284,7 +287,7 @@ def _tasks_of(rows: Sequence[tuple[int, str]]) -> re.Pattern[str] | None:
 
 
 def _of_job(rows: Sequence[tuple[int, str]]) -> list[str]:
-    """Return the rows of a log that was pasted with the commands around it, without those and the scripts they print."""
+    """Return the rows of a log that was pasted, without the commands around it and the scripts that these print."""
     found: list[str] = []
     of_script = False
     for _, row in rows:
@@ -423,7 +426,17 @@ def _message(
         rank, text = int(label["rank"] or label["bare"]), text[label.end() :]
     return LogMessage(
         text=text,
-        where=Where(file, number, raw.strip()[:400], time_s, attempt, order, rank, stamp.endswith("Z")),
+        where=Where(
+            file,
+            number,
+            raw.strip()[:400],
+            time_s,
+            attempt,
+            order,
+            rank,
+            stamp.endswith("Z"),
+            found.get("pod") or found.get("host") or found.get("ip") or "",
+        ),
         rank=rank,
         task=_number(found.get("task")),
         local_rank=_number(found.get("local")) if found.get("role") in {"default", "trainer", "worker"} else None,

@@ -73,11 +73,13 @@ _JOINS = re.compile(  # the last three before any group
     r"|store.based barrier to initialize process group for rank: (?P<waits>\d{1,6}), key: (?P<key>[^\s,]+)"
     r"|\bGLOBAL_RANK: (?P<member>\d{1,6}), MEMBER: \d+/\d+"
     r"|distributed init \(rank (?P<began>\d{1,6})\b|\[rank=(?P<train>\d{1,6}), world_size=\d+\]"
-    r"|\b(?:init(?:_process_group|ializ\w+)?|join\w*|connect\w*|enter\w*|rendezvous)\b[^\d\n]{0,40}?(?<!local )(?<!local_)(?<!node )"
-    r"\brank[ =:]+(?P<says>\d{1,6})(?: of |/| / |,? (?:world(?:_size| size)?|out of)[ =:]+)\d{1,6}\b"
+    r"|\b(?:init(?:_process_group|ializ\w+)?|join\w*|connect\w*|enter\w*|rendezvous)\b[^\d\n]{0,40}?"
+    r"(?<!local )(?<!local_)(?<!node )\brank[ =:]+(?P<says>\d{1,6})"
+    r"(?: of |/| / |,? (?:world(?:_size| size)?|out of)[ =:]+)\d{1,6}\b"
 )
 _COMES = re.compile(  # what a rank's program prints before it; the rows of a traceback are indented
-    r"^(?!\s|Traceback)[^\n]{0,60}?(?:\binit_process_group\b|\b(?:joining|entering) (?:the )?(?:process group|rendezvous|store)"
+    r"^(?!\s|Traceback)[^\n]{0,60}?(?:\binit_process_group\b"
+    r"|\b(?:joining|entering) (?:the )?(?:process group|rendezvous|store)"
     r"|\bconnecting to (?:the )?(?:store|master|rendezvous)\b)(?!.*(?:rror|imed out|failed))",
     re.IGNORECASE,
 )
