@@ -23,6 +23,7 @@ from .facts import (
 )
 from .hosts import places_of, ranks_of_host
 from .lines import LogMessage
+from .pods import pod_of_row
 from .verdict import shortened
 from .world import ranks_seen, short_host, world_of
 
@@ -44,6 +45,9 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
     """Yield the ranks of the agents of one log, that one was told to end, and where pods were and what befell nodes."""
     for message in messages:
         text = message.text
+        if pod := pod_of_row(text):
+            yield Placed(pod=pod, node="", where=message.where)
+            continue
         if not any(word in text for word in _MAY_TELL):
             continue
         if found := _RANKS.search(text):

@@ -25,6 +25,7 @@ from .facts import (
     Where,
     of,
 )
+from .hosts import ranks_of_host
 from .links import at_broken_end
 from .pods import rank_among
 from .position import HangPosition
@@ -229,6 +230,8 @@ def rank_of_gpu(gpu: SlowRank, facts: list[Fact]) -> int | None:
 
 def _of_pod(pod: str, facts: list[Fact]) -> set[int]:
     """Return the ranks that speak in the log of a pod; where there is none, the one that its siblings' logs lead to."""
+    if len(whole := ranks_of_host(pod, facts)) > 1:
+        return set(whole)  # which one of them it was is another question
     spoke: dict[str, set[int]] = {}
     for fact in of(facts, Spoke):
         spoke.setdefault(PurePath(fact.where.file).stem, set()).add(fact.rank)

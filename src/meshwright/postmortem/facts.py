@@ -419,7 +419,7 @@ class AgentEnded(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Placed(msgspec.Struct, frozen=True, kw_only=True):
-    """The node on which Kubernetes started a pod."""
+    """A pod of the job, and the node on which Kubernetes started it, "" where a table of pods does not say."""
 
     pod: str
     node: str
