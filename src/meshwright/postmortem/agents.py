@@ -38,7 +38,12 @@ _NODE_GONE = re.compile(
     r"|DisruptionTerminating|NodeNotReady|NodeShutdown|TerminateScheduled)\b"
     r"\s+(?:[Nn]ode|[Nn]odeclaim)/(?P<node>[\w.-]+)"
 )
-_MAY_TELL = ("global_ranks", "ignal", "Successfully assigned", "ode/", "odeclaim/")
+# of a launcher's command, or of what a host's script prints; a rendezvous of its own numbers hosts as they come
+_NUMBERED = re.compile(r"(?:--node[-_]rank[= ]|\b(?:PET_)?(?:NODE|GROUP)_RANK=)(?P<node>\d{1,5})\b")
+_PER_HOST = re.compile(
+    r"(?:--nproc[-_]per[-_]node[= ]|\b(?:PET_)?NPROC_PER_NODE=|\bLOCAL_WORLD_SIZE=)(?P<ranks>\d{1,2})\b"
+)
+_MAY_TELL = ("global_ranks", "rank", "RANK=", "ignal", "Successfully assigned", "ode/", "odeclaim/")
 
 
 def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
@@ -53,6 +58,9 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
         if found := _RANKS.search(text):
             ranks = tuple(int(number) for number in found["ranks"].split(","))
             yield AgentRanks(ranks=ranks, where=message.where)
+        elif "rdzv" not in text and (number := _NUMBERED.search(text)) and (per_host := _PER_HOST.search(text)):
+            first, size = int(number["node"]) * int(per_host["ranks"]), int(per_host["ranks"])
+            yield AgentRanks(ranks=tuple(range(first, first + size)), where=message.where)
         elif _TOLD.search(text):
             yield AgentEnded(where=message.where)
         elif placed := _PLACED.search(text):

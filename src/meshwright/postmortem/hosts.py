@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import PurePath
 
 from .facts import AgentRanks, Fact, Placed, Spoke, Where, of
-from .world import identities_of, short_host, world_of
+from .world import identities_of, ranks_seen, short_host, world_of
 
 _NUMBERED = re.compile(r"(?P<job>.*?)(?P<number>\d+)")
 _ENOUGH = 2  # hosts that show how their numbers go with ranks
@@ -58,9 +58,9 @@ def _known(facts: list[Fact]) -> dict[str, frozenset[int]]:
         for place in places_of(fact.where)[:1] if fact.where.host else places_of(fact.where):
             listed[place].add(frozenset(fact.ranks))
     known = {place: next(iter(ranks)) for place, ranks in listed.items() if len(ranks) == 1}
-    world = world_of(facts)
+    world = world_of(facts) or max(ranks_seen(facts), default=-1) + 1
     for shared in _shared_out(facts):
-        if world and _is_whole(shared, world):
+        if _is_whole(shared, world):
             known = {**{place: frozenset(ranks) for place, ranks in shared.items()}, **known}
     return known
 

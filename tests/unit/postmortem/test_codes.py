@@ -21,6 +21,18 @@ def test_who_gives_up_with_a_code_after_it_waited_in_the_store_is_not_blamed(end
     assert (verdict.kind, verdict.blamed, verdict.unknown) == ("absent", (), True)
 
 
+def test_the_code_of_the_one_task_of_which_anything_is_known_does_not_blame_it(tmp_path):
+    verdict = judge(tmp_path, ["loading the model", "srun: error: n3: task 0: Exited with exit code 1"])
+
+    assert (verdict.kind, verdict.blamed, verdict.unknown) == ("exception", (), True)
+
+
+def test_who_counted_the_others_and_missed_one_is_not_blamed(tmp_path):
+    lines = ["[rank0]: RuntimeError: only 3 of 4 workers registered after 600 s", "[rank1]: hello", "[rank2]: hello"]
+
+    assert judge(tmp_path, lines).blamed == ()
+
+
 def test_in_a_pasted_log_the_one_rank_that_does_not_say_that_it_comes_is_missing(tmp_path):
     lines = [
         "$ cat job.sh",

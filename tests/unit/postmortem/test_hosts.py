@@ -97,3 +97,18 @@ def test_the_host_with_another_version_of_nccl_than_the_rest_is_all_its_ranks(ol
     verdict = judge(tmp_path, [*lines, refused])
 
     assert (verdict.kind, verdict.blamed) == ("exception", blamed)
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        "+ torchrun --nnodes=3 --nproc_per_node=4 --node_rank={node} a.py",
+        "NNODES=3 NODE_RANK={node} NPROC_PER_NODE=4 WORLD_SIZE=12",
+    ],
+)
+def test_a_node_that_failed_has_the_ranks_of_its_number_as_its_launcher_was_told(told, tmp_path):
+    logs = {f"n{node}.log": [told.format(node=node), *([broke(4 * node)] if node != 1 else [])] for node in range(3)}
+
+    verdict = judge(tmp_path, {**logs, "job.out": ["srun: error: Node failure on n1"]})
+
+    assert named(verdict) == ("killed", (4, 5, 6, 7), False)
