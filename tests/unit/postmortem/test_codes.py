@@ -48,6 +48,13 @@ def test_in_a_pasted_log_the_one_rank_that_does_not_say_that_it_comes_is_missing
     assert (verdict.kind, verdict.blamed, verdict.unknown) == ("absent", (3,), False)
 
 
+@pytest.mark.parametrize(("heard", "blamed"), [((0, 1, 2), (3,)), ((0, 1), ())])
+def test_where_the_store_lacks_one_and_one_alone_prints_no_first_line_it_has_not_begun(heard, blamed, tmp_path):
+    verdict = judge(tmp_path, [*(f"{rank}: [{rank}] starting" for rank in heard), f"0: {WAITED}"])
+
+    assert (verdict.kind, verdict.blamed) == ("absent", blamed)
+
+
 def record(rank, ended):
     """Return the record of a rank of 2 x 2, whose groups of tensor and data parallelism end at these numbers."""
     members = {"tp": [rank // 2 * 2, rank // 2 * 2 + 1], "dp": [rank % 2, rank % 2 + 2]}
