@@ -7,10 +7,28 @@ from pathlib import PurePath
 from msgspec.structs import replace
 
 from .causes import CLOCKS_S
-from .facts import AgentEnded, AgentRanks, Fact, Failure, NodeGone, PeerLost, Placed, RankIdentity, Timeout, Where, of
+from .facts import (
+    AgentEnded,
+    AgentRanks,
+    Exit,
+    Fact,
+    Failure,
+    NodeGone,
+    PeerLost,
+    Placed,
+    StoreWait,
+    Timeout,
+    Where,
+    of,
+)
+from .hosts import places_of, ranks_of_host
 from .lines import LogMessage
+from .pods import pod_of_row
 from .verdict import shortened
-from .world import short_host, world_of
+from .world import ranks_seen, short_host, world_of
+
+Taken = tuple[tuple[int, ...], str, list[Where]]  # ranks, what befell them, the lines that say it
+_OF_PODS = {"host_memory", "killed"}
 
 _RANKS = re.compile(r"\bglobal_ranks=\[(?P<ranks>\d[\d, ]*)\]")
 _TOLD = re.compile(r"Received (?:Signals\.SIGTERM|15) death signal|SignalException: Process \d+ got signal: 15")
@@ -20,18 +38,29 @@ _NODE_GONE = re.compile(
     r"|DisruptionTerminating|NodeNotReady|NodeShutdown|TerminateScheduled)\b"
     r"\s+(?:[Nn]ode|[Nn]odeclaim)/(?P<node>[\w.-]+)"
 )
-_MAY_TELL = ("global_ranks", "ignal", "Successfully assigned", "ode/", "odeclaim/")
+# of a launcher's command, or of what a host's script prints; a rendezvous of its own numbers hosts as they come
+_NUMBERED = re.compile(r"(?:--node[-_]rank[= ]|\b(?:PET_)?(?:NODE|GROUP)_RANK=)(?P<node>\d{1,5})\b")
+_PER_HOST = re.compile(
+    r"(?:--nproc[-_]per[-_]node[= ]|\b(?:PET_)?NPROC_PER_NODE=|\bLOCAL_WORLD_SIZE=)(?P<ranks>\d{1,2})\b"
+)
+_MAY_TELL = ("global_ranks", "rank", "RANK=", "ignal", "Successfully assigned", "ode/", "odeclaim/")
 
 
 def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
     """Yield the ranks of the agents of one log, that one was told to end, and where pods were and what befell nodes."""
     for message in messages:
         text = message.text
+        if pod := pod_of_row(text):
+            yield Placed(pod=pod, node="", where=message.where)
+            continue
         if not any(word in text for word in _MAY_TELL):
             continue
         if found := _RANKS.search(text):
             ranks = tuple(int(number) for number in found["ranks"].split(","))
             yield AgentRanks(ranks=ranks, where=message.where)
+        elif "rdzv" not in text and (number := _NUMBERED.search(text)) and (per_host := _PER_HOST.search(text)):
+            first, size = int(number["node"]) * int(per_host["ranks"]), int(per_host["ranks"])
+            yield AgentRanks(ranks=tuple(range(first, first + size)), where=message.where)
         elif _TOLD.search(text):
             yield AgentEnded(where=message.where)
         elif placed := _PLACED.search(text):
@@ -48,16 +77,42 @@ def with_taken_host(facts: list[Fact]) -> list[Fact]:
     """
     taken = _by_events(facts) or _by_node(facts) or _by_signal(facts)
     if taken is None:
-        return facts
+        return _with_killed_pod(facts)
     ranks, what, lines = taken
-    complaints = [fact for fact in facts if isinstance(fact, PeerLost | Timeout)]
-    if {fact.rank for fact in complaints} & set(ranks):
+    if _complain(ranks, facts):
         return facts
     rest = [replace(f, follows=True) if isinstance(f, Failure) and f.is_general else f for f in facts]
     return [*rest, *(Failure(kind="killed", what=what, rank=rank, where=lines[0]) for rank in ranks)]
 
 
-def _by_events(facts: list[Fact]) -> tuple[tuple[int, ...], str, list[Where]] | None:
+def _complain(ranks: Sequence[int], facts: list[Fact]) -> bool:
+    """Whether one of these ranks says that it waited, or lost another."""
+    return any(isinstance(fact, PeerLost | Timeout | StoreWait) and fact.rank in ranks for fact in facts)
+
+
+def _with_killed_pod(facts: list[Fact]) -> list[Fact]:
+    """Return the facts, the fault that ended one pod as a whole with all its ranks, where files tell these.
+
+    Not where several pods ended so, one of its ranks is known to have ended by itself, or lived to complain.
+    """
+    ended = [f for f in of(facts, Failure) if f.pod and f.rank is None and f.kind in _OF_PODS and not f.follows]
+    pods = {fault.pod for fault in ended}
+    if len(pods) != 1:
+        return facts
+    pod = pods.pop()
+    ranks = ranks_of_host(pod, facts, {placed.pod for placed in of(facts, Placed)} - {pod})
+    own = {f.rank for f in of(facts, Failure) if not f.is_over} | {end.rank for end in of(facts, Exit)}
+    if len(ranks) < 2 or own & set(ranks) or _complain(ranks, facts) or len(ranks) == world_of(facts):
+        return facts
+    return [
+        replace(fact, ranks=ranks, what=f"{fact.what}, pod {pod}")
+        if isinstance(fact, Failure) and fact in ended
+        else fact
+        for fact in facts
+    ]
+
+
+def _by_events(facts: list[Fact]) -> Taken | None:
     """Return the ranks of the one pod of the job whose node went, by events; not where ranks had timed out before.
 
     Nodes go after a job, too: the connections that break show that this one went while others were at work.
@@ -73,70 +128,73 @@ def _by_events(facts: list[Fact]) -> tuple[tuple[int, ...], str, list[Where]] | 
     if len(pods) != 1:
         return None
     pod, gone = next(iter(pods.items()))
-    siblings = {placed.pod for placed in of(facts, Placed)} - {pod}
-    ranks = _ranks_of(pod, siblings, facts)
+    ranks = ranks_of_host(pod, facts, {placed.pod for placed in of(facts, Placed)} - {pod})
     if not ranks:
         return None
     what = f"pod {pod}, ranks {shortened(ranks)}, was taken from the job ({gone.what})"
     return ranks, what, [gone.where]
 
 
-def _by_node(facts: list[Fact]) -> tuple[tuple[int, ...], str, list[Where]] | None:
-    """Return the ranks of the one node that a launcher saw fail, where NCCL says the host of every rank."""
-    failed = [f for f in of(facts, Failure) if f.is_general and f.kind == "killed" and f.host and not f.follows]
-    hosts = {identity.rank: short_host(identity.host) for identity in of(facts, RankIdentity) if identity.host}
-    names = {short_host(fault.host) for fault in failed}
-    if len(names) != 1 or of(facts, Timeout) or set(hosts) != set(range(world_of(facts) or 0)):
+def _by_node(facts: list[Fact]) -> Taken | None:
+    """Return the ranks of the one host that a launcher saw fail, or that its cloud took back while others went on."""
+    if of(facts, Timeout):
         return None
-    ranks = tuple(sorted(rank for rank, host in hosts.items() if host in names))
-    if not ranks or len(ranks) == len(hosts):
+    general = [f for f in of(facts, Failure) if f.is_general and f.kind == "killed" and not f.follows and not f.pod]
+    failed = {short_host(fault.host): fault for fault in reversed(general) if fault.host}
+    if not failed and of(facts, PeerLost):
+        failed = {places_of(f.where)[0]: f for f in reversed(general) if "preemption" in f.what and places_of(f.where)}
+    if len(failed) != 1:
         return None
-    return ranks, f"{failed[0].what}, with ranks {shortened(ranks)}", [failed[0].where]
+    name, fault = next(iter(failed.items()))
+    ranks = ranks_of_host(name, facts)
+    if not ranks or len(ranks) == world_of(facts):
+        return None
+    who = fault.what if fault.host else f"{fault.what}: host {name}"
+    return ranks, f"{who}, with ranks {shortened(ranks)}", [fault.where]
 
 
-def _ranks_of(pod: str, siblings: set[str], facts: list[Fact]) -> tuple[int, ...]:
-    """Return the ranks of a pod by its own log, else the ones that the logs of all its siblings leave."""
-    own = {fact.ranks for fact in of(facts, AgentRanks) if _is_log_of(fact.where.file, pod)}
-    if len(own) == 1:
-        return next(iter(own))
-    listed = {other: f.ranks for f in of(facts, AgentRanks) for other in siblings if _is_log_of(f.where.file, other)}
-    world = world_of(facts)
-    if own or not siblings or listed.keys() != siblings or not world:
-        return ()
-    left = tuple(sorted(set(range(world)) - {rank for ranks in listed.values() for rank in ranks}))
-    return left if {len(ranks) for ranks in listed.values()} == {len(left)} else ()
-
-
-def _is_log_of(file: str, pod: str) -> bool:
-    stem = PurePath(file).name.split(".")[0]
-    return stem == pod or pod.endswith(f"-{stem}") or stem.endswith(f"-{pod}")
-
-
-def _by_signal(facts: list[Fact]) -> tuple[tuple[int, ...], str, list[Where]] | None:
+def _by_signal(facts: list[Fact]) -> Taken | None:
     """Return the ranks of the one agent that was told to end, before the ranks of others complained."""
     ended = of(facts, AgentEnded)
-    files = {fact.where.file for fact in ended}
-    if len(files) != 1:
+    places = {_place(fact.where) for fact in ended}
+    if len(places) != 1:
         return None
-    file = next(iter(files))
-    listed = {fact.ranks for fact in of(facts, AgentRanks) if fact.where.file == file}
+    file, place = places.pop()
+    listed = {fact.ranks for fact in of(facts, AgentRanks) if _place(fact.where) == (file, place)}
     first = min(ended, key=lambda fact: fact.where.line).where
-    others = [fact for fact in facts if isinstance(fact, PeerLost | Timeout) and fact.where.file != file]
-    own = any(isinstance(fact, Timeout | PeerLost) and fact.where.file == file for fact in facts)
-    if len(listed) != 1 or own or _by_order(facts, file) or not _names(others, PurePath(file).name.split(".")[0]):
+    complaints = [fact for fact in facts if isinstance(fact, PeerLost | Timeout)]
+    others = [fact for fact in complaints if _place(fact.where) != (file, place)]
+    if len(listed) != 1 or len(others) < len(complaints) or _by_order(facts, file):
+        return None
+    ranks = listed.pop()
+    if not (_names(others, place or PurePath(file).name.split(".")[0]) or _others_went_on(ranks, facts)):
         return None
     later_s = [fact.where.time_s for fact in others if fact.where.time_s is not None]
     if first.time_s is None or not later_s or min(later_s) - first.time_s < CLOCKS_S:
         return None
-    ranks = next(iter(listed))
     what = f"torchrun's agent of ranks {shortened(ranks)} alone was told to end (SIGTERM): its host was taken away"
     return ranks, what, [first]
+
+
+def _place(where: Where) -> tuple[str, str]:
+    """Return where a line is from: the host in front of it, of logs that are glued together, else its file."""
+    return ("", where.host) if where.host else (where.file, "")
+
+
+def _others_went_on(ranks: tuple[int, ...], facts: list[Fact]) -> bool:
+    """Whether the agents of all other ranks are in the files, which do not say that these were told to end, too."""
+    others = {rank for fact in of(facts, AgentRanks) for rank in fact.ranks} - set(ranks)
+    places = {_place(fact.where) for fact in of(facts, AgentRanks) if fact.ranks != ranks}
+    broken = {_place(fact.where) for fact in of(facts, PeerLost)}
+    world = world_of(facts) or max(ranks_seen(facts) | others | set(ranks)) + 1
+    return bool(others) and others | set(ranks) == set(range(world)) and places <= broken
 
 
 def _by_order(facts: list[Fact], file: str) -> bool:
     """Whether a batch system says that it ended the whole job: a limit, a person, a preemption."""
     orders = [fault for fault in of(facts, Failure) if fault.is_general and fault.kind == "killed"]
-    return any(fault.where.file != file and not fault.pod and not fault.host for fault in orders)
+    named = [fault for fault in orders if fault.pod or fault.host or fault.where.host]
+    return any(fault.where.file != file for fault in orders if fault not in named)
 
 
 def _names(complaints: Sequence[Fact], name: str) -> bool:

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from .facts import Fact, Failure, Succeeded, TrainingEnded
 from .lines import LogMessage
+from .pods import all_completed
 
 _PBS = re.compile(r"PBS: job killed: (?P<what>walltime|cput|v?mem|pmem|ncpus)\b")
 _LSF = re.compile(r"^TERM_(?P<what>[A-Z_]+): ")
@@ -15,7 +16,7 @@ _STATE = re.compile(  # scontrol's JobState, a line of sacct with its exit code
 )
 _CLOUD = re.compile(
     r"Spot Instance interruption (?:notice|warning)|compute\.instances\.preempted"
-    r"|[Ii]nstance (?:was|is being) preempted|\"EventType\": ?\"Preempt\""
+    r"|instance/preempted\W{1,4}TRUE|[Ii]nstance (?:was|is being) preempted|\"EventType\": ?\"Preempt\""
 )
 _STORE_GONE = re.compile(
     r"has failed to send a keep-alive heartbeat to the rendezvous '[^']*' due to an error of type (\w+)"
@@ -50,7 +51,9 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
         for message in messages
         if _MAY_SAY_END.search(message.text) and (end := _ENDED.search(message.text))
     ]
-    yield from (Succeeded(well=_is_well(end), where=message.where) for message, end in ends)
+    pods_well = all_completed(messages) is not None  # one that runs on or began anew says nothing of the job
+    for message, end in ends:
+        yield Succeeded(well=_is_well(end) and (pods_well or not end["pod"]), where=message.where)
     rows = [(message, end) for message, end in ends if end["row"]]
     if rows and all(_is_well(end) for _, end in rows):
         yield TrainingEnded(rank=None, where=rows[-1][0].where, exited=True)

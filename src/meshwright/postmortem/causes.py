@@ -8,9 +8,11 @@ import msgspec
 from msgspec.structs import replace
 
 from .facts import (
+    Arrived,
     Exit,
     Fact,
     Failure,
+    NotifyWait,
     PeerLost,
     RankIdentity,
     Shortened,
@@ -23,6 +25,7 @@ from .facts import (
     Where,
     of,
 )
+from .hosts import ranks_of_host
 from .links import at_broken_end
 from .pods import rank_among
 from .position import HangPosition
@@ -47,6 +50,7 @@ _LACKS = {
 }
 _SIGNALS = {4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL", 11: "SIGSEGV", 15: "SIGTERM"}
 _ABORT, _KILL = 6, 9
+_WAITS = (Timeout, StoreWait, PeerLost, NotifyWait, Arrived)  # of a rank that was left waiting
 _CONSEQUENCES = {_ABORT, 15, 2, 1}  # of a watchdog, of torchrun that ends the others, of a keyboard or a terminal
 
 
@@ -201,7 +205,7 @@ def _resolved(failure: Failure, identities: Sequence[RankIdentity], facts: list[
         ranks = {i.rank for i in fitting if i.pid == failure.pid}
     if not ranks and failure.bus_id:
         ranks = {i.rank for i in fitting if _same_bus(i.bus_id, failure.bus_id)}
-    if failure.ranks and of(facts, Torchrun):
+    if failure.ranks and not failure.pod and of(facts, Torchrun):
         failure = replace(failure, ranks=())  # a task of SLURM is then a host's agent
     if not ranks and failure.ranks:
         ranks = set(failure.ranks)
@@ -226,6 +230,8 @@ def rank_of_gpu(gpu: SlowRank, facts: list[Fact]) -> int | None:
 
 def _of_pod(pod: str, facts: list[Fact]) -> set[int]:
     """Return the ranks that speak in the log of a pod; where there is none, the one that its siblings' logs lead to."""
+    if len(whole := ranks_of_host(pod, facts)) > 1:
+        return set(whole)  # which one of them it was is another question
     spoke: dict[str, set[int]] = {}
     for fact in of(facts, Spoke):
         spoke.setdefault(PurePath(fact.where.file).stem, set()).add(fact.rank)
@@ -267,9 +273,25 @@ def _of_exits(
         known = any(set(_ranks(fault)) & set(_ranks(other)) or _is_one(fault, other) for other in (*told, *found))
         # an exit code says less than any error, and where its rank is not known it may be of a rank that waited
         unsaid = signal or end.rank is not None or not (of(facts, Timeout) or any(not f.follows for f in told))
-        if not known and unsaid:
+        if not known and unsaid and (signal or not _may_have_waited(end, fault, facts)):
             found.append(fault)
     return found
+
+
+def _may_have_waited(end: Exit, fault: Failure, facts: list[Fact]) -> bool:
+    """Whether a process that gave up with a code may be one of which a line says that it waited for others until then.
+
+    A time-out in a store, a rendezvous, a barrier or a collective ends a program like any error of its own. It is its
+    own where the line is that rank's, and may be where the line is nobody's; not where a clock shows it to be later.
+    """
+    ranks = set(_ranks(fault))
+    waits = [fact for fact in facts if isinstance(fact, _WAITS)]
+    errors = [fault for fault in of(facts, Failure) if fault.kind == "exception" and fault.follows]
+    return any(
+        (wait.rank is None or not ranks or wait.rank in ranks)
+        and not (end.time_s is not None and wait.where.time_s is not None and wait.where.time_s > end.time_s + CLOCKS_S)
+        for wait in (*waits, *(error for error in errors if not error.is_over))
+    )
 
 
 def _of_first_host(exits: Sequence[Exit]) -> list[Exit]:

@@ -70,6 +70,8 @@ _FOLLOWS = re.compile(
     r"|gloo/transport|aborted|socket has timed out|terminated with exception|connectFullMesh"
     r"|Detected mismatch between collectives|has inconsistent 0 params"
     r"|process group has been|shutting down|SIGTERM|has been shut down|remote process exited|heartbeat timeout"
+    r"|\b\d+ ?(?:/|of|out of) ?\d+ (?:clients|workers|ranks|peers|processes|nodes|agents|hosts|members)"
+    r" (?:have |had |were )?(?:joined|connected|registered|arrived|checked in|showed up|came|present|ready)"
     r"|^(?:UNAVAILABLE|ABORTED|DEADLINE_EXCEEDED): |Socket closed|MPI_ERR_PROC_FAILED",
 )
 _RAN_OUT = re.compile(r"time(?:d )?[- ]?out", re.IGNORECASE)

@@ -22,6 +22,7 @@ class Where(msgspec.Struct, frozen=True):
     order: int = 0  # of the file among those read
     rank: int | None = None  # whose line it is, where that is known
     is_utc: bool = False  # the clock is that of a container's log; a job's own lines and a kernel's show local time
+    host: str = ""  # or pod, that a viewer or a launcher put before the line
 
     def by(self, rank: int | None) -> "Where":
         """Return this as a line of `rank`, where that is known."""
@@ -402,6 +403,15 @@ class AgentRanks(msgspec.Struct, frozen=True, kw_only=True):
     where: Where
 
 
+class VersionSeen(msgspec.Struct, frozen=True, kw_only=True):
+    """The version of NCCL that a rank's error names, or that the processes of a host print; as NCCL counts, 22005."""
+
+    version: str
+    where: Where
+    rank: int | None = None
+    host: str = ""
+
+
 class AgentEnded(msgspec.Struct, frozen=True, kw_only=True):
     """One of torchrun's agents was told to end (SIGTERM)."""
 
@@ -409,7 +419,7 @@ class AgentEnded(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Placed(msgspec.Struct, frozen=True, kw_only=True):
-    """The node on which Kubernetes started a pod."""
+    """A pod of the job, and the node on which Kubernetes started it, "" where a table of pods does not say."""
 
     pod: str
     node: str
@@ -519,6 +529,7 @@ Fact = (
     | Succeeded
     | Versions
     | AgentRanks
+    | VersionSeen
     | AgentEnded
     | Placed
     | NodeGone

@@ -13,7 +13,15 @@ from ..errors import InputError
 from ..files import sound
 from .calls import Call, Group, RankGroup, with_counted
 from .facts import GroupName, Where
-from .flight_versions import PEERS, entries_of, nothing_lost, plain_text, renamed, status_by_name
+from .flight_versions import (
+    PEERS,
+    entries_of,
+    names_of_numbers,
+    nothing_lost,
+    plain_text,
+    renamed,
+    status_by_name,
+)
 from .names import spelled
 from .pickles import is_pickle, load_plain
 from .records import RankFlight
@@ -133,7 +141,7 @@ def _parts(dump: Dump) -> list[tuple[str, RankGroup, str, frozenset[int]]]:
         name, purpose = (*map(plain_text, entry["process_group"]), "")[:2]
         entries[name].append(entry)
         purposes[name], ids[plain_text(entry.get("pg_id", name))] = purpose, name
-    status = status_by_name(dump.data, config, ids)
+    status = status_by_name(dump.data, config, names_of_numbers(dump.data) | ids)
     counted = any(_count(count.get(LAST_ENQUEUED)) is not None for count in status.values())
     whole = counted or nothing_lost(in_order) or dump.data.get("entries") == []
     names = dict.fromkeys([*entries, *status])

@@ -37,8 +37,19 @@ def group_config(data: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 def renamed(data: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Return pg_config by the names that `entries_of` gives the groups."""
     config = group_config(data)
-    names = _names_of_ids(config)
+    names = _names_of_ids(config) | names_of_numbers(data)
     return {names.get(key, key): value for key, value in config.items()}
+
+
+def names_of_numbers(data: Mapping[str, Any]) -> dict[str, str]:
+    """Return the names of groups by the process's own numbers, where pg_config has them by those; else nothing.
+
+    A number is then another group's on another rank. It has them by name where the name that each tells is its key.
+    """
+    told = {key: plain_text(value.get("name") or "") for key, value in group_config(data).items()}
+    used = {plain_text(entry["process_group"][0]) for entry in data.get("entries") or () if entry.get("process_group")}
+    named = all(told.values()) and len(set(told.values())) == len(told) and used <= set(told.values())
+    return told if named and any(key != name for key, name in told.items()) else {}
 
 
 def status_by_name(

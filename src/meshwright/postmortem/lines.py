@@ -27,6 +27,10 @@ _JOURNAL = re.compile(  # journalctl of a unit that runs a launcher; what others
 )
 _QUOTE = re.compile(r"^ {0,3}> ?")
 _NUMBERED = re.compile(r"^ *(?:\[(?P<inside>\d{1,7})\](?: |$)|(?P<bare>\d{1,7})(?:(?P<task>:) ?|\| ?|\t|  ))")
+_PROMPT = re.compile(
+    r"^(?:[\w.@~-]+(?::[\w./~-]*)?)?[$#%] +(?P<command>[a-z./]\S*.*)"
+)  # a command that was pasted with its output
+_PRINTS_SCRIPT = re.compile(r"^(?:cat|head|tail|less|sed|bat)\b.*\.(?:sh|sbatch|slurm|bash|py|ya?ml|toml|job)\b")
 _OF_SLURM = ("srun: ", "slurmstepd: ", "sbatch: ", "+ ")  # what it and the job's script say, without a task
 _FEW_LINES = 6  # whose numbers may grow by chance
 _FEW_TASKS = 64  # of srun, which may print one line each in their order
@@ -191,7 +195,8 @@ def anonymous_messages(text: str, *, file: str, order: int, hint: FileHint, firs
         for piece in _pieces(row):
             message = _message(piece, number, file=file, order=order, attempt=attempt, tasks=tasks, hint=hint)
             if not message.host and number in hosts:
-                message = replace(message, host=hosts[number])
+                where = replace(message.where, host=message.where.host or hosts[number])
+                message = replace(message, host=hosts[number], where=where)
             if hint.attempt is None and _RESTART.search(message.text):
                 attempt = _next_attempt(message.text, attempt)
             yield message
@@ -272,13 +277,25 @@ def _without_common_label(rows: list[tuple[int, str]]) -> list[tuple[int, str]]:
 
 def _tasks_of(rows: Sequence[tuple[int, str]]) -> re.Pattern[str] | None:
     """Return the labels of tasks that the rows bear: srun's, or boxed ranks from 0 on, each more than once."""
-    inner = [row for _, whole in rows if not (row := _inner(whole)).startswith(_OF_SLURM)]
+    inner = [row for whole in _of_job(rows) if not (row := _inner(whole)).startswith(_OF_SLURM)]
     if _is_labelled([_SRUN.match(row) for row in inner]):
         return _SRUN
     boxes = [_BOXED.match(row) for row in inner]
     counts = Counter(int(box["task"]) for box in boxes if box)
     several = len(counts) > 1 and counts.keys() == set(range(len(counts))) and min(counts.values()) > 1
     return _BOXED if several and _is_labelled(boxes) else None
+
+
+def _of_job(rows: Sequence[tuple[int, str]]) -> list[str]:
+    """Return the rows of a log that was pasted, without the commands around it and the scripts that these print."""
+    found: list[str] = []
+    of_script = False
+    for _, row in rows:
+        if prompt := _PROMPT.match(row):
+            of_script = _PRINTS_SCRIPT.match(prompt["command"]) is not None
+        elif not of_script:
+            found.append(row)
+    return found or [row for _, row in rows]
 
 
 def _unnumbered(rows: list[tuple[int, str]]) -> list[tuple[int, str]]:
@@ -409,7 +426,17 @@ def _message(
         rank, text = int(label["rank"] or label["bare"]), text[label.end() :]
     return LogMessage(
         text=text,
-        where=Where(file, number, raw.strip()[:400], time_s, attempt, order, rank, stamp.endswith("Z")),
+        where=Where(
+            file,
+            number,
+            raw.strip()[:400],
+            time_s,
+            attempt,
+            order,
+            rank,
+            stamp.endswith("Z"),
+            found.get("pod") or found.get("host") or found.get("ip") or "",
+        ),
         rank=rank,
         task=_number(found.get("task")),
         local_rank=_number(found.get("local")) if found.get("role") in {"default", "trainer", "worker"} else None,

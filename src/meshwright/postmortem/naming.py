@@ -5,7 +5,7 @@ from itertools import pairwise
 from msgspec.structs import replace
 
 from .causes import CLOCKS_S, Cause, is_ordered
-from .facts import DesyncReport, Exit, Fact, StackTrace, Timeout, of
+from .facts import DesyncReport, Exit, Fact, Failure, StackTrace, Timeout, of
 from .position import HangPosition
 from .stack_positions import stand_of
 from .verdict import Verdict, shortened
@@ -58,10 +58,17 @@ def _doubt_of_code(cause: Cause, facts: list[Fact]) -> str:
     """
     if cause.kind != "exception" or not all(line == cause.first.where for line in cause.lines):
         return ""
-    others = ranks_seen(facts) - set(cause.ranks)
+    others = (ranks_seen(facts) | set(range(world_of(facts) or 0))) - set(cause.ranks)
     if _ended_first(set(cause.ranks), facts):
         return ""
-    return "a code alone does not say whether this rank waited" if cause.first.is_summary and others else ""
+    doubted = cause.first.is_summary and (others or _is_lone_task(cause, facts))
+    return "a code alone does not say whether this rank waited" if doubted else ""
+
+
+def _is_lone_task(cause: Cause, facts: list[Fact]) -> bool:
+    """Whether srun tells of one task's code and of no other task: it does not say that this was the first to end."""
+    told = {rank for fault in of(facts, Failure) for rank in fault.ranks} | {end.task for end in of(facts, Exit)}
+    return cause.first.where.text.startswith("srun: ") and not told - {None, *cause.ranks} and world_of(facts) != 1
 
 
 def _doubt_of_device(cause: Cause, position: HangPosition | None, facts: list[Fact]) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from .facts import CommunicatorCall, Fact, Failure, Fingerprint, RankIdentity, SizesDiffer, Versions, Where
+from .facts import CommunicatorCall, Fact, Failure, Fingerprint, RankIdentity, SizesDiffer, Versions, VersionSeen, Where
 from .lines import LogMessage
 from .names import snake, spelled
 
@@ -57,6 +57,7 @@ _NO_SEGMENT = re.compile(
     r"(?P<call>shm_open|ftruncate|mmap)\S* failed ?: (?P<why>(?!No space left|Cannot allocate)[A-Z][\w ]+)"
 )
 _VERSIONS = re.compile(r"Mismatched NCCL version detected : rank (\d+) version (\d+) rank (\d+) version (\d+)")
+_OWN_VERSION = re.compile(r"\bNCCL version (?P<major>\d)\.(?P<minor>\d{1,2})\.(?P<patch>\d{1,2})\b")
 _SETUP = (  # what the ranks were told differs, before any collective: the job's, not a rank's
     (
         re.compile(r"Duplicate GPU detected : rank (\d+) and rank (\d+) both on CUDA device (\w+)"),
@@ -94,6 +95,8 @@ def read(messages: list[LogMessage]) -> Iterator[Fact]:
     denied: set[tuple[str, int]] = set()  # processes that said why they could not make a segment
     for message in messages:
         match = _LINE.search(message.text) if "NCCL" in message.text else None
+        if "CCL version" in message.text and (own := _OWN_VERSION.search(message.text)):
+            yield from _version(message, own, match["host"] if match else "")
         if not match:  # cut from its prefix, or told again by torch below "Last error:"
             if body := _BODY.search(message.text):
                 yield from _faults(message, "NCCL WARN " + (body.group("rest") or body.group("bare")), "", None)
@@ -122,6 +125,13 @@ def read(messages: list[LogMessage]) -> Iterator[Fact]:
             denied.add((host, pid))
         if not ((host, pid) in denied and _SEGMENT in rest):
             yield from _faults(message, rest, host, pid)
+
+
+def _version(message: LogMessage, own: re.Match[str], host: str) -> Iterator[VersionSeen]:
+    """Yield the version of NCCL of the rank or of the host that a line is of, in the form in which NCCL compares it."""
+    number = f"{own['major']}{int(own['minor']):02d}{int(own['patch']):02d}"
+    if host or message.rank is not None:
+        yield VersionSeen(version=number, rank=message.rank, host=host, where=message.where)
 
 
 def _identity(init: re.Match[str], host: str, pid: int, device: int, message: LogMessage) -> Iterator[Fact]:

@@ -1,5 +1,7 @@
 """Plain notices of who did not come: barriers, desync reports, the store, connections that broke."""
 
+import re
+
 from .facts import (
     Absentees,
     Arrived,
@@ -12,6 +14,7 @@ from .facts import (
     PeerLost,
     Shortened,
     SizesDiffer,
+    Spoke,
     StoreWait,
     Timeout,
     of,
@@ -207,6 +210,21 @@ def _joined(facts: list[Fact], waits: list[StoreWait]) -> set[int]:
     }
 
 
+def _began_alike(facts: list[Fact], waits: list[StoreWait]) -> set[int]:
+    """Return all ranks but one, where these alone begin, all with a line of one form, and the store's host lacks one.
+
+    A program that all run prints its first line on each rank: the one without has not begun.
+    """
+    world = world_of(facts)
+    if world is None or not any(fact.lacking == 1 for fact in waits):
+        return set()
+    first: dict[int, str] = {}
+    for fact in of(facts, Spoke):
+        first.setdefault(fact.rank, re.sub(r"\d+", "#", fact.where.text))
+    alike = len(set(first.values())) == 1 and len(first) > 2
+    return set(first) if alike and len(first) == world - 1 and ranks_seen(facts) == set(first) else set()
+
+
 def by_store(facts: list[Fact]) -> HangPosition | None:
     """Return the rank that did not write the key, or send the data, that others waited for until their time-out."""
     waits = of(facts, StoreWait)
@@ -219,7 +237,7 @@ def by_store(facts: list[Fact]) -> HangPosition | None:
     writers = {fact.of for fact in waits if fact.of is not None} - waiting
     seen, world = ranks_seen(facts), world_of(facts)
     everyone = world is not None and set(range(world)) <= waiting
-    joined = _joined(facts, waits)
+    joined = _joined(facts, waits) or _began_alike(facts, waits)
     silent = set(range(world or max(seen, default=-1) + 1)) - waiting - joined
     own = with_own_files(facts)
     lacking = {fact.lacking for fact in waits if fact.lacking is not None} - {len(silent)}
@@ -238,7 +256,7 @@ def by_store(facts: list[Fact]) -> HangPosition | None:
     told = ", ".join(map(str, sorted(waiting)))
     why = f"rank{'s' * (len(waiting) > 1)} {told} kept waiting {what}" if told else f"ranks kept waiting {what}"
     if blamed and joined:
-        why += f"; of {world or 'all'} ranks {min(blamed)} alone does not say that it joins"
+        why += f"; of {world or 'all'} ranks {min(blamed)} alone does not say that it joins or begins"
         waiting |= joined
     addresses = sorted({fact.to for fact in waits})
     if addresses and all(addresses):

@@ -13,7 +13,9 @@ _SEVERAL = re.compile(r"^\s+(?:\S*NPROC_PER_NODE:\s+(?!1\s*$)|(?:nvidia|amd)\.co
 _OBJECT = re.compile(  # of an event, or a row of kubectl get pods
     r"\bpod/(?P<pod>[a-z0-9][\w.-]*)|^(?:[a-z0-9][\w.-]* +)?(?P<row>[a-z0-9][\w.-]*) +\d+/\d+ +\w+"
 )
-_STATUS = re.compile(r"^(?:[a-z0-9][\w.-]* +)?[a-z0-9][\w.-]* +\d+/\d+ +(?P<status>[A-Z]\w+) +(?P<restarts>\d+)\b")
+_STATUS = re.compile(
+    r"^(?:[a-z0-9][\w.-]* +)?(?P<pod>[a-z0-9][\w.-]*) +\d+/\d+ +(?P<status>[A-Z]\w+) +(?P<restarts>\d+)\b"
+)
 _NUMBERED = re.compile(r"(?P<job>.*?)(?P<number>\d+)")
 _ENOUGH = 2  # pods whose logs show how their numbers go with ranks
 
@@ -29,6 +31,12 @@ def pod_of_event(text: str) -> Pod:
     """Return the pod that an event names, or a row of a table of pods."""
     name = _OBJECT.search(text)
     return Pod(name["pod"] or name["row"]) if name else Pod()
+
+
+def pod_of_row(text: str) -> str:
+    """Return the pod of a row of a table of pods, "" for any other line."""
+    row = _STATUS.match(text) if "/" in text else None
+    return row["pod"] if row else ""
 
 
 def rank_among(pod: str, ranks: Mapping[str, set[int]]) -> int | None:

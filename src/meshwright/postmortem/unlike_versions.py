@@ -2,7 +2,8 @@
 
 from msgspec.structs import replace
 
-from .facts import Fact, Failure, Spoke, Versions, of
+from .facts import Fact, Failure, Spoke, Versions, VersionSeen, of
+from .hosts import ranks_of_host
 from .position import minority
 from .verdict import shortened
 from .world import world_of
@@ -14,7 +15,7 @@ def with_the_few(facts: list[Fact]) -> list[Fact]:
     Each rank compares itself with the first that differs, which is only the first of its host.
     """
     told = of(facts, Versions)
-    versions = {rank: version for fact in told for rank, version in fact.versions}
+    versions = _by_rank(facts) if told else None
     if not versions or set(versions) != set(range(world_of(facts) or max(versions) + 1)):
         return facts
     few, certain = minority(versions)
@@ -32,3 +33,16 @@ def with_the_few(facts: list[Fact]) -> list[Fact]:
         for fact in facts
     ]
     return [*told_apart, *heard]
+
+
+def _by_rank(facts: list[Fact]) -> dict[int, str] | None:
+    """Return the version of each rank that the files tell, None where they tell two of one rank.
+
+    By the refusals, by the errors of ranks, and by the lines of the processes of a host of which the ranks are known.
+    """
+    found = {(rank, version) for fact in of(facts, Versions) for rank, version in fact.versions}
+    found |= {(seen.rank, seen.version) for seen in of(facts, VersionSeen) if seen.rank is not None}
+    hosts = {(seen.host, seen.version) for seen in of(facts, VersionSeen) if seen.host and seen.rank is None}
+    found |= {(rank, version) for host, version in hosts for rank in ranks_of_host(host, facts)}
+    versions = dict(found)
+    return versions if len(versions) == len(found) else None

@@ -73,6 +73,15 @@ _JOINS = re.compile(  # the last three before any group
     r"|store.based barrier to initialize process group for rank: (?P<waits>\d{1,6}), key: (?P<key>[^\s,]+)"
     r"|\bGLOBAL_RANK: (?P<member>\d{1,6}), MEMBER: \d+/\d+"
     r"|distributed init \(rank (?P<began>\d{1,6})\b|\[rank=(?P<train>\d{1,6}), world_size=\d+\]"
+    r"|\b(?:init(?:_process_group|ializ\w+)?|join\w*|connect\w*|enter\w*|rendezvous)\b[^\d\n]{0,40}?"
+    r"(?<!local )(?<!local_)(?<!node )\brank[ =:]+(?P<says>\d{1,6})"
+    r"(?: of |/| / |,? (?:world(?:_size| size)?|out of)[ =:]+)\d{1,6}\b"
+)
+_COMES = re.compile(  # what a rank's program prints before it; the rows of a traceback are indented
+    r"^(?!\s|Traceback)[^\n]{0,60}?(?:\binit_process_group\b"
+    r"|\b(?:joining|entering) (?:the )?(?:process group|rendezvous|store)"
+    r"|\bconnecting to (?:the )?(?:store|master|rendezvous)\b)(?!.*(?:rror|imed out|failed))",
+    re.IGNORECASE,
 )
 _WORLD = re.compile(
     r"\bWORLD_SIZE[=:]\s*(\d+)|(?:\b|dist_)world[_ ]size[\"']?\s*[=:]\s*(\d+)"
@@ -105,7 +114,8 @@ _TELLS = re.compile(  # a quick look, since most lines are none of these
     r"|monitoredBarrier|preamble|FingerPrint|Timed out|gloo|emote|NCCL WARN|keys: |keys?:|Socket Timeout|clients"
     r" joined|workers joined|ncclUniqueId|ased barrier"
     r"|orld[_ ]size|ORLD_SIZE|of processes|to connect|onnecting to|be retrieved|RendezvousTimeout|CCL_ERROR|FullMesh"
-    r"|GLOBAL_RANK|Starting with|Num processes|Added key|distributed init|\[rank="
+    r"|GLOBAL_RANK|Starting with|Num processes|Added key|distributed init|\[rank=|init_process_group"
+    r"|rank[ =:]+\d+(?: of |/| / )|[Jj]oining|[Ee]ntering"
 )
 
 
@@ -251,8 +261,10 @@ def _waits(message: LogMessage) -> Iterator[Fact]:
     if _GLOO_WAITED.search(text):
         yield Timeout(rank=message.rank, where=where)
     if ("rank" in text or "RANK" in text) and (joins := _JOINS.search(text)):
-        rank = int(next(joins[name] for name in ("adds", "waits", "member", "began", "train") if joins[name]))
+        rank = int(next(joins[name] for name in ("adds", "waits", "member", "began", "train", "says") if joins[name]))
         yield GroupJoin(rank=rank, key=joins["added"] or joins["key"] or "", where=where.by(rank))
+    elif message.rank is not None and _COMES.search(text):
+        yield GroupJoin(rank=message.rank, where=where)
     unique, stored = _UNIQUE_ID.search(text), _STORE_BARRIER.search(text)
     if unique and re.search(r"timeout|timed out", text, re.IGNORECASE):
         place, writer = int(unique.group(1)), int(unique.group(2))

@@ -1,0 +1,126 @@
+"""Ranks of a host or a pod, by everything in the files that tells them.
+
+Torchrun's agents list them; NCCL's Init lines, launchers and labels in front of lines show where each rank speaks;
+numbers in names go on as those of their siblings do.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from pathlib import PurePath
+
+from .facts import AgentRanks, Fact, Placed, Spoke, Where, of
+from .world import identities_of, ranks_seen, short_host, world_of
+
+_NUMBERED = re.compile(r"(?P<job>.*?)(?P<number>\d+)")
+_ENOUGH = 2  # hosts that show how their numbers go with ranks
+_GENERAL = {"logs", "log", "stderr", "stdout", "out", "err", "output", "console", "consoles", "nccl", "train", "debug"}
+
+
+def places_of(where: Where) -> tuple[str, ...]:
+    """Return what a line's host may be called: by the label in front of it, else by its file or the folder of that."""
+    if where.host:
+        return (short_host(where.host),)
+    path = PurePath(where.file)
+    names = [path.name.split(".")[0], *(part for part in path.parts[-2:-1])]
+    return tuple(name for name in names if name.lower() not in _GENERAL and not name.isdecimal())
+
+
+def is_same_place(one: str, other: str) -> bool:
+    """Return whether two names may be of one host or pod: one may lack the name of its job in front."""
+    one, other = short_host(one), short_host(other)
+    return one == other or one.endswith(f"-{other}") or other.endswith(f"-{one}")
+
+
+def ranks_of_host(name: str, facts: list[Fact], siblings: Iterable[str] = ()) -> tuple[int, ...]:
+    """Return the ranks of a host, a pod or the one pod of a node, in order; () where the files do not tell them all.
+
+    `siblings` are all other pods of the job, where they are known: what their ranks leave are its own.
+    """
+    known = _known(facts)
+    own = {ranks for place, ranks in known.items() if is_same_place(place, name)}
+    if not own:
+        pods = {placed.pod for placed in of(facts, Placed) if short_host(placed.node) == short_host(name)}
+        if len(pods) == 1:
+            own = {ranks for place, ranks in known.items() if is_same_place(place, next(iter(pods)))}
+    if not own:
+        own = {_by_number(name, known) or _left(name, set(siblings), known, world_of(facts))}
+    return tuple(sorted(next(iter(own)))) if len(own) == 1 else ()
+
+
+def _known(facts: list[Fact]) -> dict[str, frozenset[int]]:
+    """Return the ranks of each host that are told as a whole, by the host's name.
+
+    By agents' lists; else by who speaks where, if that shares all ranks of the job out to hosts of one size.
+    """
+    listed: dict[str, set[frozenset[int]]] = defaultdict(set)
+    for fact in of(facts, AgentRanks):
+        for place in places_of(fact.where)[:1] if fact.where.host else places_of(fact.where):
+            listed[place].add(frozenset(fact.ranks))
+    known = {place: next(iter(ranks)) for place, ranks in listed.items() if len(ranks) == 1}
+    world = world_of(facts) or max(ranks_seen(facts), default=-1) + 1
+    for shared in _shared_out(facts):
+        if _is_whole(shared, world):
+            known = {**{place: frozenset(ranks) for place, ranks in shared.items()}, **known}
+    return known
+
+
+def _shared_out(facts: list[Fact]) -> Iterable[dict[str, set[int]]]:
+    """Yield ways in which ranks are shared out to hosts: by identities, by labels, by files, by folders."""
+    by_identity: dict[str, set[int]] = defaultdict(set)
+    for identity in identities_of(facts):
+        if identity.host:
+            by_identity[short_host(identity.host)].add(identity.rank)
+    labels: dict[str, set[int]] = defaultdict(set)
+    files: dict[str, set[int]] = defaultdict(set)
+    folders: dict[str, set[int]] = defaultdict(set)
+    for heard in of(facts, Spoke):
+        if heard.where.host:
+            labels[short_host(heard.where.host)].add(heard.rank)
+            continue
+        path = PurePath(heard.where.file)
+        files[path.name.split(".")[0]].add(heard.rank)
+        folders[path.parent.name].add(heard.rank)
+    yield from (by_identity, labels, files, folders)
+
+
+def _is_whole(shared: Mapping[str, set[int]], world: int) -> bool:
+    """Whether every rank of the job is on one host alone, of several hosts that have ranks in a row, all as many.
+
+    One rank more or less on a host, or one on two hosts, and it is not known who else is where.
+    """
+    sizes = {len(ranks) for ranks in shared.values()}
+    everyone = sorted(rank for ranks in shared.values() for rank in ranks)
+    rows = all(max(ranks) - min(ranks) == len(ranks) - 1 for ranks in shared.values())
+    return len(shared) > 1 and len(sizes) == 1 and everyone == list(range(world)) and rows
+
+
+def _by_number(name: str, known: Mapping[str, frozenset[int]]) -> frozenset[int]:
+    """Return the ranks that the number in a host's name leads to, where at least two of its siblings show how."""
+    own = _NUMBERED.fullmatch(short_host(name))
+    if own is None:
+        return frozenset()
+    found: dict[int, frozenset[int]] = {}
+    for place, ranks in known.items():
+        other = _NUMBERED.fullmatch(place)
+        if other and (other["job"] == own["job"] or own["job"].endswith(f"-{other['job']}")):
+            found[int(other["number"])] = ranks
+    sizes = {len(ranks) for ranks in found.values()}
+    if len(found) < _ENOUGH or len(sizes) != 1:
+        return frozenset()
+    size = sizes.pop()
+    steps = {min(ranks) - number * size for number, ranks in found.items()}
+    if len(steps) != 1 or any(max(ranks) - min(ranks) != size - 1 for ranks in found.values()):
+        return frozenset()
+    start = int(own["number"]) * size + steps.pop()
+    ranks = frozenset(range(start, start + size))
+    return ranks if start >= 0 and not ranks & frozenset().union(*known.values()) else frozenset()
+
+
+def _left(name: str, siblings: set[str], known: Mapping[str, frozenset[int]], world: int | None) -> frozenset[int]:
+    """Return the ranks that all other pods of the job leave to one, where each of those has as many."""
+    listed = {pod: ranks for pod in siblings - {name} for place, ranks in known.items() if is_same_place(place, pod)}
+    if not listed or listed.keys() != siblings - {name} or not world:
+        return frozenset()
+    left = frozenset(range(world)) - frozenset().union(*listed.values())
+    return left if {len(ranks) for ranks in listed.values()} == {len(left)} else frozenset()
