@@ -5,8 +5,8 @@ of a table in which model, machine and layout all differ.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import Field, dataclass, fields
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,10 +16,12 @@ from ...workload.architecture import Architecture
 from ...workload.kinds import Attention, Compressed, Experts, GatedDelta, Latent, Mixer
 from ...workload.program import Number as Number
 
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
 
-T = TypeVar("T", bound="DataclassInstance")
+class _Rows(Protocol):
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+
+
+T = TypeVar("T", bound=_Rows)
 Array = npt.NDArray[np.float64]
 SCHEDULES = ("gpipe", "1f1b", "interleaved", "zb")
 RECOMPUTES = ("none", "selective", "full")
