@@ -26,6 +26,7 @@ _WANTED = re.compile(
     re.S,
 )
 _DEVICE = re.compile(r"\bGPU (\d+)\b")
+_ON_GPU = re.compile(r"\bProcess (?P<pid>\d+) has [\d.]+ ?\w+ memory in use|\b(?P<own>this process has)\b")
 _ABSURD = re.compile(r"Tried to allocate more than 1EB")
 _CUDA_FAULT = re.compile(
     r"(?P<what>uncorrectable ECC error encountered|GPU is lost|GPU has fallen off the bus|"
@@ -218,7 +219,7 @@ def _failure(message: LogMessage, frames: str | None) -> Iterator[Failure]:
             kind="device_memory",
             what=what,
             rank=rank,
-            pid=message.pid,
+            pid=message.pid if message.pid is not None else _only_process(text),
             device=int(device.group(1)) if device else None,
             where=where,
             follows=follows,
@@ -247,6 +248,12 @@ def _failure(message: LogMessage, frames: str | None) -> Iterator[Failure]:
         yield Failure(kind="exception", what=cuda.group("what").strip(), rank=rank, where=where.by(rank))
     else:
         yield from _exception(message, frames)
+
+
+def _only_process(text: str) -> int | None:
+    """Return the one process that an error of the GPU's memory names: of several, which raised it is not told."""
+    named = list(_ON_GPU.finditer(text))
+    return int(named[0]["pid"]) if len(named) == 1 and named[0]["pid"] else None
 
 
 def _is_handled(index: int, rank: int | None, went_on: dict[int | None, list[int]]) -> bool:
