@@ -1,7 +1,7 @@
 """Printed output of torch's own analyser of flight records (`torchfrtrace`, `fr_trace`), as groups of calls.
 
 For each group it prints the first call that not all ranks joined, with the ranks that are missing, or that differs
-between ranks, with each that is unlike the first rank: whether these or that one are the odd ones, their number says.
+between ranks, with each that is unlike the first rank: which of them are the odd ones, their number says.
 """
 
 import math
@@ -16,7 +16,7 @@ from .lines import LogMessage
 from .names import spelled
 from .position import HangPosition
 from .waits import judged
-from .world import ranks_seen, world_of
+from .world import MOST_RANKS, ranks_seen, world_of
 
 _HEAD = re.compile(
     r"(?P<lacks>Not all ranks joining collective)(?:, sequence number:)? (?P<joined>\d{1,18})\b"
@@ -26,14 +26,17 @@ _HEAD = re.compile(
 _GROUP = re.compile(r"\bgroup info: (?P<group>.+?)\s*$|\bfor group (?P<of>\S+)")
 _CALL = re.compile(r"(?<!joining )(?<!Not )\bcollective: (?P<call>\S+)|\bcollective (?P<of>(?:nccl|gloo|xccl):\w+)")
 _MISSING = re.compile(r"\b[Mm]issing ranks(?:: | are )?[:]? ?\{(?P<ranks>[\d, ]+)\}")
-_EXPECTED = re.compile(r"\bexpected ranks: \{(?P<ranks>[\d, ]+)\}|\] \d+ \{(?P<of>[\d, ]+)\}")
-_STATE = re.compile(r"\bcollective state: (?P<state>\w+)|\} (?P<of>scheduled|started|completed)\b")
+_EXPECTED = re.compile(r"\bexpected ranks: \{(?P<ranks>[\d, ]+)(?:\}|$)|\] \d+ \{(?P<of>[\d, ]+)\}")
+_SIZE_OF = re.compile(r"\bworld size: (?P<size>\d{1,6})\b|\] (?P<of>\d{1,6})(?= (?:\{|scheduled|started|completed))")
+_STATE = re.compile(r"\bcollective state: (?P<state>\w+)|[\]}] (?:\d+ )?(?P<of>scheduled|started|completed)\b")
 _INPUT = re.compile(r"\binput sizes: (?P<sizes>\[[\[\]\d, ]*\])")
 _OUTPUT = re.compile(r"\boutput sizes: (?P<sizes>\[[\[\]\d, ]*\])")
-_ERROR = re.compile(r"Culprit rank (?P<rank>\d{1,6}); (?:Error type: )?(?P<type>\w+)(?P<told>.*?)(?=, Culprit rank|$)")
+_ERROR = re.compile(
+    r"(?:Culprit|Error) rank (?P<rank>\d{1,6})[;,] (?:Error type: )?(?:MatchState\.)?(?P<type>\w+)"
+    r"(?P<told>.*?)(?=, (?:Culprit|Error) rank|$)"
+)
 _UNLIKE = re.compile(r"'(?P<first>[^']*)'.*?match.*?'(?P<other>[^']*)'")
 _LOADED = re.compile(r"\bloaded (?P<files>\d{1,6}) files in ")
-_NO_DUMP = re.compile(r"Missing dump files from ranks \{(?P<ranks>[\d, ]+)\}")
 _MOST_LINES = 40  # of one report
 _TYPE, _SIZE, _DTYPE = "COLLECTIVE_TYPE_MISMATCH", "SIZE_OR_SYNTAX_MISMATCH", "COLLECTIVE_DTYPE_MISMATCH"
 
@@ -58,14 +61,17 @@ def _report(head: re.Match[str], lines: Sequence[str], message: LogMessage, load
     """Return one report; None where it does not say which ranks belong to the group."""
     told = "\n".join(lines)
     expected, missing = _search(_EXPECTED, lines), _MISSING.search(told)
-    if not expected or bool(head["lacks"]) != bool(missing):
+    size = int(_search(_SIZE_OF, lines) or 0)
+    name, _, purpose = _search(_GROUP, lines).partition(":")
+    if not expected and size and GroupName(name, purpose).is_default:
+        expected = ",".join(map(str, range(min(size, MOST_RANKS))))
+    if bool(head["lacks"]) != bool(missing) or not (expected or missing):
         return None
     culprits = []
-    for error in _ERROR.finditer(next((line for line in lines if "Culprit rank" in line), "")):
+    for error in _ERROR.finditer(next((line for line in lines if _ERROR.search(line)), "")):
         unlike = _UNLIKE.search(error["told"])
         pair = (unlike["first"], unlike["other"]) if unlike else ("", "")
         culprits.append((int(error["rank"]), error["type"], *pair))
-    name, _, purpose = _search(_GROUP, lines).partition(":")
     sizes = [found["sizes"] if (found := pattern.search(told)) else "" for pattern in (_INPUT, _OUTPUT)]
     return Analysed(
         group=GroupName(name, purpose),
@@ -78,6 +84,7 @@ def _report(head: re.Match[str], lines: Sequence[str], message: LogMessage, load
         numel_out=_numel(sizes[1]),
         ended=_search(_STATE, lines) == "completed",
         loaded=loaded,
+        size=size,
         where=replace(message.where, rank=None),
     )
 
@@ -107,11 +114,12 @@ def by_analysis(facts: list[Fact]) -> HangPosition | None:
 
     A call cannot end that a rank did not join: who is missing from one has lost its record of it.
     """
-    reports = [one for one in of(facts, Analysed) if not (one.missing and one.ended)]
+    told = of(facts, Analysed)
+    reports = [one for one in told if one.culprits or (one.missing and not one.ended)]
     if not reports:
         return None
-    groups = [_group_of(report) for report in reports]
-    found = judged(groups)
+    groups = [_group_of(report) for report in reports if report.expected]
+    found = judged(groups) if groups else _by_names(reports)
     if found is None:
         return None
     found = replace(found, why=f"torch's analyser of flight records: {found.why}")
@@ -126,15 +134,32 @@ def by_analysis(facts: list[Fact]) -> HangPosition | None:
     return found
 
 
+def _by_names(reports: Sequence[Analysed]) -> HangPosition | None:
+    """Return whom the one report names that does not say who else is in the group; older analysers do not."""
+    report = reports[0]
+    if len(reports) > 1 or not report.missing or 2 * len(report.missing) >= report.size:
+        return None
+    ranks = ", ".join(map(str, report.missing))
+    return HangPosition(
+        kind="absent",
+        blamed=report.missing,
+        group=report.group,
+        operation=report.operation,
+        seq=report.seq,
+        why=f"missing from {report.operation} #{report.seq} of {report.size} ranks: {ranks}",
+        evidence=(report.where,),
+    )
+
+
 def _lacks_files(reports: Sequence[Analysed], facts: list[Fact]) -> bool:
     """Whether the analyser had fewer files than there are ranks: who is missing may have left none."""
-    named = {rank for report in reports for rank in report.expected} | ranks_seen(facts)
+    named = {rank for report in reports for rank in (*report.expected, *report.missing)} | ranks_seen(facts)
     ranks = max(world_of(facts) or 0, max(named, default=-1) + 1)
     return any(report.loaded is not None and report.loaded < ranks for report in reports)
 
 
 def _group_of(report: Analysed) -> Group:
-    """Return a group in which all expected ranks stand in the call of a report, but for those that have not come."""
+    """Return a group in which all expected ranks stand in the call of a report, unless they are missing from it."""
     odd = {rank: (kind, first, other) for rank, kind, first, other in report.culprits}
     ranks: dict[int, RankGroup] = {}
     for rank in report.expected:

@@ -46,6 +46,9 @@ _RAISED = re.compile(  # what a traceback ends in, where its name has no usual e
     r"(?::\s*(?P<text>.*))?$"
 )
 _TRACEBACK = "Traceback (most recent call last):"
+_OF_A_TOOL = re.compile(  # which somebody ran over what the job left
+    r"torch/distributed/flight_recorder/|/fr_trace\.py|/torchfrtrace\b|tools/flight_recorder/"
+)
 _OF_A_SERVICE = re.compile(r"^(?:requests|urllib3|httpx|aiohttp|huggingface_hub|botocore|fsspec|google|azure)\.")
 _NOT_THE_CAUSE = {
     *("ChildFailedError", "DistBackendError", "DistNetworkError", "DistStoreError", "DistError", "SignalException"),
@@ -304,6 +307,8 @@ def _is_of_others(name: str, told: str) -> bool:
 
 
 def _exception(message: LogMessage, frames: str | None) -> Iterator[Failure]:
+    if frames is not None and _OF_A_TOOL.search(frames):
+        return
     match = _ERROR.match(message.text) or (_RAISED.match(message.text) if frames is not None else None)
     if not match:
         return

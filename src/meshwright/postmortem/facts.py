@@ -161,6 +161,7 @@ class Analysed(msgspec.Struct, frozen=True, kw_only=True):
     numel_out: int | None = None
     ended: bool = False
     loaded: int | None = None
+    size: int = 0  # of the group
 
 
 class Arrived(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,13 +13,15 @@ _MAPPING = re.compile(r"\bglobal_rank_mapping=.*?(?P<hosts>\{.*\})")
 _HOST = re.compile(r"['\"](?P<host>[\w.:-]+)['\"]: \[(?P<ranks>[\d, ]+)\]")
 _SPAWNED = re.compile(r"\bprocess (?P<pid>\d+) spawned with command: .*?--local_rank[= ',\"]+(?P<local>\d{1,4})\b")
 _COLUMNS = ("PID", "JOBID", "STEPID", "LOCALID", "GLOBALID")  # of `scontrol listpids`
-_RANK = re.compile(
-    r"(?<![\w-])(?:global[_ -]?|world[_ -]?)?rank[ =:#]{1,3}(?P<rank>\d{1,6})\b(?![.\d]*\w)", re.IGNORECASE
+_RANK = re.compile(  # of the job: not on its host, nor in a group
+    r"(?<![\w-])(?<!local )(?<!node )(?<!group )(?<!parallel )(?<![tpdec]p )"
+    r"(?:global[_ -]?|world[_ -]?)?rank[ =:#]{1,3}(?P<rank>\d{1,6})\b(?![.\d]*\w)",
+    re.IGNORECASE,
 )
 _PID = re.compile(r"(?<![\w-])pid[ =:#]{1,3}(?P<pid>\d{2,8})\b", re.IGNORECASE)
 _ON = re.compile(r"\b(?:host(?:name)?|node)[ =:]{1,3}(?P<host>[A-Za-z][\w.-]*)", re.IGNORECASE)
 _OF_OTHERS = re.compile(  # of another process than the rank's own, or of one that is only told about
-    r"local[_ -]rank(?=.*\brank\b.*\brank\b)|child|worker|loader|kill|sending|subprocess|peer|exit|died|dead|fail|NCCL"
+    r"child|worker|loader|kill|sending|subprocess|peer|exit|died|dead|fail|NCCL"
     r"|watchdog|signal|remote|wait|thread|helper|server|process group \d|parent|group[_ -]rank|from rank|to rank"
     r"|timeout",
     re.IGNORECASE,
@@ -30,6 +32,12 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
     """Yield which process is which rank, in the messages of one file."""
     yield from _of_deepspeed(messages)
     yield from _of_slurm(messages)
+    yield from _introduced(messages)
+
+
+def _introduced(messages: Sequence[LogMessage]) -> Iterator[RankIdentity]:
+    """Yield the processes that programs print with their ranks; not where two have one: each host then counts."""
+    found: dict[int, list[RankIdentity]] = defaultdict(list)
     for message in messages:
         text = message.text[:400]
         if "pid" in text.lower() and "ank" in text.lower() and not _OF_OTHERS.search(text):
@@ -37,7 +45,11 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
             if len(ranks) == len(pids) == 1 and message.rank in {None, int(ranks[0]["rank"])}:
                 host = message.host or (on["host"] if (on := _ON.search(text)) else "")
                 rank = int(ranks[0]["rank"])
-                yield RankIdentity(rank=rank, host=host, pid=int(pids[0]["pid"]), where=message.where.by(rank))
+                where = message.where.by(rank)
+                found[rank].append(RankIdentity(rank=rank, host=host, pid=int(pids[0]["pid"]), where=where))
+    for told in found.values():
+        if len({one.pid for one in told}) == 1:
+            yield told[0]
 
 
 def _of_deepspeed(messages: Sequence[LogMessage]) -> Iterator[RankIdentity]:
