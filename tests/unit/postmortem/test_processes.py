@@ -86,6 +86,22 @@ def test_an_error_of_memory_that_a_search_for_the_batch_size_caught_is_over(tmp_
     assert verdict.blamed == (5,)
 
 
+AGENT = "[I] worker group started: global_ranks=[{ranks}], local_ranks=[0, 1]\n"
+
+
+def test_the_gpu_in_an_error_of_memory_leads_to_the_rank_of_that_host(tmp_path):
+    ahead, behind = AGENT.format(ranks="0, 1"), AGENT.format(ranks="2, 3")
+    verdict = judge(tmp_path, alpha=ahead, beta=behind + OUT.format(who="Some program"))
+    assert (verdict.kind, verdict.blamed) == ("device_memory", (3,))
+
+
+def test_the_local_rank_that_a_signal_ended_leads_to_the_rank_of_that_host(tmp_path):
+    failed = "[E] failed (exitcode: -9) local_rank: 0 (pid: 61) of binary: /usr/bin/python3\n"
+    ahead, behind = AGENT.format(ranks="0, 1"), AGENT.format(ranks="2, 3")
+    verdict = judge(tmp_path, alpha=ahead, beta=behind + failed)
+    assert (verdict.kind, verdict.blamed) == ("killed", (2,))
+
+
 RAY = (
     "(TorchTrainer pid=9) - (node_id=aa, ip={ip}, pid={pid}) world_rank={rank}, local_rank={local}, node_rank={node}\n"
 )
