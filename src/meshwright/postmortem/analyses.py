@@ -122,7 +122,10 @@ def by_analysis(facts: list[Fact]) -> HangPosition | None:
     found = judged(groups) if groups else _by_names(reports)
     if found is None:
         return None
-    found = replace(found, why=f"torch's analyser of flight records: {found.why}")
+    why = found.why
+    if not found.seq:  # a table without numbers
+        why = why.replace("came to #-1", "has no further call").replace("at #0", "in one row").replace(" #0", "")
+    found = replace(found, seq=found.seq or None, why=f"torch's analyser of flight records: {why}")
     unsaid = [report for report in reports if report.culprits and not found.blamed]
     if unsaid and found.kind in {"stuck", "absent"}:
         return None

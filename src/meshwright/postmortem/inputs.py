@@ -13,6 +13,7 @@ from . import (
     analyses,
     batch,
     endings,
+    entry_tables,
     flight,
     frameworks,
     hccl,
@@ -185,7 +186,7 @@ def _of_text(text: str, name: str, order: int, hint: FileHint, first: int) -> li
     facts: list[Fact] = [*watchdog.read(found), *nccl.read(found), *system.read(found), *endings.read(found)]
     facts += [*launchers.read(found), *frameworks.read(found), *batch.read(found), *hccl.read(found)]
     facts += [*ras.read(found), *stragglers.read(found), *timers.read(found), *processes.read(found)]
-    facts += [*agents.read(found), *analyses.read(found), *spawned.read(found)]
+    facts += [*agents.read(found), *analyses.read(found), *spawned.read(found), *entry_tables.read(found)]
     if "most recent call first" in text or "Thread " in text or "Traceback for thread" in text:
         facts += stacks.read(found, hint, Path(name).name)
     return [*without_outlived(facts, found), *clocked_steps(found), *_spoken(found)]

@@ -115,3 +115,35 @@ def test_a_watchdog_that_waits_is_not_the_missing_rank(tmp_path):
     )
     verdict = judge(tmp_path, paste=report(LACKS, missing="{6}") + line)
     assert verdict.blamed == (6,)
+
+
+def table(*columns: list[str]) -> str:
+    """Return a table of the analyser's, one list of calls a rank."""
+    width = max(len(cell) for column in columns for cell in column)
+    rows = [[f"Rank {rank}" for rank in range(len(columns))], ["-" * width] * len(columns)]
+    rows += [[c[row] if row < len(c) else "" for c in columns] for row in range(max(map(len, columns)))]
+    return "\n".join("  ".join(cell.ljust(width) for cell in row).rstrip() for row in rows) + "\n"
+
+
+DONE = ["all_reduce(input_sizes=[[8]], state=completed)"] * 3
+WAITS = "all_reduce(input_sizes=[[5]], state=started)"
+
+
+def test_the_rank_whose_column_is_shorter_has_not_come(tmp_path):
+    verdict = judge(tmp_path, paste=table([*DONE, WAITS], [*DONE, WAITS], DONE, [*DONE, WAITS]))
+    assert (verdict.kind, verdict.blamed, verdict.collective, verdict.seq) == ("absent", (2,), "all_reduce", None)
+    assert "#" not in verdict.because
+
+
+@pytest.mark.parametrize(
+    ("call", "kind"),
+    [("broadcast(input_sizes=[[5]], state=started)", "desync"), (WAITS.replace("5", "6"), "sizes")],
+)
+def test_the_rank_whose_last_call_is_another_one_is_named(tmp_path, call, kind):
+    verdict = judge(tmp_path, paste=table([*DONE, WAITS], [*DONE, call], [*DONE, WAITS], [*DONE, WAITS]))
+    assert (verdict.kind, verdict.blamed) == (kind, (1,))
+
+
+def test_columns_that_begin_apart_are_not_compared(tmp_path):
+    later = [DONE[0], "broadcast(input_sizes=[[2]], state=completed)", WAITS]
+    assert judge(tmp_path, paste=table([*DONE, WAITS], [*DONE, WAITS], later, [*DONE, WAITS])).blamed == ()
