@@ -25,7 +25,7 @@ from .facts import (
     Where,
     of,
 )
-from .hosts import ranks_of_host
+from .hosts import rank_on_host, ranks_of_host
 from .links import at_broken_end
 from .pods import rank_among
 from .position import HangPosition
@@ -211,10 +211,23 @@ def _resolved(failure: Failure, identities: Sequence[RankIdentity], facts: list[
         ranks = set(failure.ranks)
     if not ranks and failure.pod:
         ranks = _of_pod(failure.pod, facts)
+    if not ranks and failure.device is not None and _counts_on_host(failure, facts):
+        own = rank_on_host(failure.device, failure.host, failure.where, facts)
+        ranks = set() if own is None else {own}
     if len(ranks) == 1:
         rank = ranks.pop()
         return replace(failure, rank=rank, where=failure.where.by(rank))
     return failure
+
+
+def _counts_on_host(failure: Failure, facts: list[Fact]) -> bool:
+    """Whether the number of a fault is that of a rank on its host: a launcher's of who was killed, or a GPU's.
+
+    Where every process calls its own GPU number 0, none has another number.
+    """
+    if failure.is_summary:
+        return failure.kind == "killed"
+    return failure.kind == "device_memory" and any(fault.device for fault in of(facts, Failure))
 
 
 def rank_of_gpu(gpu: SlowRank, facts: list[Fact]) -> int | None:

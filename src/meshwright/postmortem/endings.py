@@ -26,6 +26,7 @@ _WANTED = re.compile(
     re.S,
 )
 _DEVICE = re.compile(r"\bGPU (\d+)\b")
+_ON_GPU = re.compile(r"\bProcess (?P<pid>\d+) has [\d.]+ ?\w+ memory in use|\b(?P<own>this process has)\b")
 _ABSURD = re.compile(r"Tried to allocate more than 1EB")
 _CUDA_FAULT = re.compile(
     r"(?P<what>uncorrectable ECC error encountered|GPU is lost|GPU has fallen off the bus|"
@@ -45,6 +46,9 @@ _RAISED = re.compile(  # what a traceback ends in, where its name has no usual e
     r"(?::\s*(?P<text>.*))?$"
 )
 _TRACEBACK = "Traceback (most recent call last):"
+_OF_A_TOOL = re.compile(  # which somebody ran over what the job left
+    r"torch/distributed/flight_recorder/|/fr_trace\.py|/torchfrtrace\b|tools/flight_recorder/"
+)
 _OF_A_SERVICE = re.compile(r"^(?:requests|urllib3|httpx|aiohttp|huggingface_hub|botocore|fsspec|google|azure)\.")
 _NOT_THE_CAUSE = {
     *("ChildFailedError", "DistBackendError", "DistNetworkError", "DistStoreError", "DistError", "SignalException"),
@@ -218,7 +222,7 @@ def _failure(message: LogMessage, frames: str | None) -> Iterator[Failure]:
             kind="device_memory",
             what=what,
             rank=rank,
-            pid=message.pid,
+            pid=message.pid if message.pid is not None else _only_process(text),
             device=int(device.group(1)) if device else None,
             where=where,
             follows=follows,
@@ -247,6 +251,12 @@ def _failure(message: LogMessage, frames: str | None) -> Iterator[Failure]:
         yield Failure(kind="exception", what=cuda.group("what").strip(), rank=rank, where=where.by(rank))
     else:
         yield from _exception(message, frames)
+
+
+def _only_process(text: str) -> int | None:
+    """Return the one process that an error of the GPU's memory names: of several, which raised it is not told."""
+    named = list(_ON_GPU.finditer(text))
+    return int(named[0]["pid"]) if len(named) == 1 and named[0]["pid"] else None
 
 
 def _is_handled(index: int, rank: int | None, went_on: dict[int | None, list[int]]) -> bool:
@@ -297,6 +307,8 @@ def _is_of_others(name: str, told: str) -> bool:
 
 
 def _exception(message: LogMessage, frames: str | None) -> Iterator[Failure]:
+    if frames is not None and _OF_A_TOOL.search(frames):
+        return
     match = _ERROR.match(message.text) or (_RAISED.match(message.text) if frames is not None else None)
     if not match:
         return

@@ -144,6 +144,26 @@ class Absentees(msgspec.Struct, frozen=True, kw_only=True):
     seq: int | None = None
 
 
+class Analysed(msgspec.Struct, frozen=True, kw_only=True):
+    """One group by torch's own analyser of flight records: who is missing from a call, or calls it unlike the first.
+
+    `culprits` are (rank, type of the error, what the first rank has, what this one has); `loaded` counts its files.
+    """
+
+    group: GroupName
+    operation: str
+    seq: int
+    expected: tuple[int, ...]
+    where: Where
+    missing: tuple[int, ...] = ()
+    culprits: tuple[tuple[int, str, str, str], ...] = ()
+    numel_in: int | None = None
+    numel_out: int | None = None
+    ended: bool = False
+    loaded: int | None = None
+    size: int = 0  # of the group
+
+
 class Arrived(msgspec.Struct, frozen=True, kw_only=True):
     """A rank that says that it came, and waits for another."""
 
@@ -503,6 +523,7 @@ Fact = (
     | Exit
     | DesyncReport
     | Absentees
+    | Analysed
     | Arrived
     | NotifyWait
     | StoreWait

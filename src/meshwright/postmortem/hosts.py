@@ -48,6 +48,15 @@ def ranks_of_host(name: str, facts: list[Fact], siblings: Iterable[str] = ()) ->
     return tuple(sorted(next(iter(own)))) if len(own) == 1 else ()
 
 
+def rank_on_host(number: int, host: str, where: Where, facts: list[Fact]) -> int | None:
+    """Return the rank that a launcher counts as `number` on a host, or on that of a line; None where it is not told."""
+    for place in (host,) if host else places_of(where):
+        ranks = ranks_of_host(place, facts)
+        if len(ranks) > 1 and number < len(ranks):
+            return ranks[number]
+    return None
+
+
 def _known(facts: list[Fact]) -> dict[str, frozenset[int]]:
     """Return the ranks of each host that are told as a whole, by the host's name.
 

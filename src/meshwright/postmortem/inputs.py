@@ -10,8 +10,10 @@ from ..errors import InputError
 from ..units import counted
 from . import (
     agents,
+    analyses,
     batch,
     endings,
+    entry_tables,
     flight,
     frameworks,
     hccl,
@@ -20,6 +22,7 @@ from . import (
     nccl,
     processes,
     ras,
+    spawned,
     stacks,
     stragglers,
     system,
@@ -64,7 +67,7 @@ from .speakers import messages
 from .unlike_versions import with_the_few
 from .verdict import Verdict
 from .waits import in_records
-from .world import identities_of, of_real_ranks, ranks_seen, world_of
+from .world import identities_of, of_real_ranks, ranks_seen, short_host, world_of
 
 _LIFE = (Stalled, PeerLost, TrainingEnded)  # of an attempt that came so far: what an earlier one met is over
 _TROUBLE = (Timeout, Failure, StoreWait, NotifyWait, LaunchCounts, SizesDiffer, Absentees, DesyncReport)
@@ -183,7 +186,7 @@ def _of_text(text: str, name: str, order: int, hint: FileHint, first: int) -> li
     facts: list[Fact] = [*watchdog.read(found), *nccl.read(found), *system.read(found), *endings.read(found)]
     facts += [*launchers.read(found), *frameworks.read(found), *batch.read(found), *hccl.read(found)]
     facts += [*ras.read(found), *stragglers.read(found), *timers.read(found), *processes.read(found)]
-    facts += agents.read(found)
+    facts += [*agents.read(found), *analyses.read(found), *spawned.read(found), *entry_tables.read(found)]
     if "most recent call first" in text or "Thread " in text or "Traceback for thread" in text:
         facts += stacks.read(found, hint, Path(name).name)
     return [*without_outlived(facts, found), *clocked_steps(found), *_spoken(found)]
@@ -224,17 +227,26 @@ def _of_last_attempt(facts: list[Fact]) -> list[Fact]:
 def _with_ranks(facts: list[Fact]) -> list[Fact]:
     """Return the facts, stacks of a process with the rank that NCCL, torchrun or a table of `ps` gives it."""
     facts = [*facts, *_in_order(facts)]
-    ranks: dict[int | None, set[int]] = {}
+    processes: dict[int | None, list[RankIdentity]] = {}
     for identity in identities_of(facts):
-        ranks.setdefault(identity.pid, set()).add(identity.rank)
+        processes.setdefault(identity.pid, []).append(identity)
     found: list[Fact] = []
     for fact in facts:
-        if isinstance(fact, StackTrace) and fact.rank is None and fact.pid and len(ranks.get(fact.pid, ())) == 1:
-            fact = msgspec.structs.replace(fact, rank=min(ranks[fact.pid]))
+        if isinstance(fact, StackTrace) and fact.rank is None and fact.pid:
+            ranks = _ranks_of_process(fact, processes.get(fact.pid, []))
+            fact = msgspec.structs.replace(fact, rank=min(ranks)) if len(ranks) == 1 else fact
         elif isinstance(fact, SlowRank) and fact.device is not None:
             fact = msgspec.structs.replace(fact, rank=rank_of_gpu(fact, facts))
         found.append(fact)
     return found
+
+
+def _ranks_of_process(stack: StackTrace, known: Sequence[RankIdentity]) -> set[int]:
+    """Return the ranks of the processes of one number: of the host of a stack, where that number is not unique."""
+    ranks = {identity.rank for identity in known}
+    if len(ranks) > 1 and stack.host:
+        ranks = {one.rank for one in known if one.host and short_host(one.host) == short_host(stack.host)}
+    return ranks
 
 
 def _in_order(facts: list[Fact]) -> list[RankIdentity]:

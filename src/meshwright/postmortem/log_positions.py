@@ -2,6 +2,7 @@
 
 from msgspec.structs import replace
 
+from .analyses import by_analysis
 from .calls import Group
 from .facts import Arrived, Fact, GroupProgress, PeerLost, Shortened, Timeout, of
 from .inits import by_inits
@@ -21,6 +22,16 @@ def hang_position(facts: list[Fact]) -> HangPosition | None:
     named = by_barrier(facts)
     if named and named.certain:
         return named
+    analysed = by_analysis(facts)
+    if analysed and analysed.certain:
+        return analysed
+    found = _by_the_ranks(facts, named)
+    is_better = found is not None and found.certain and not (analysed and set(found.blamed) & set(analysed.waiting))
+    return found if is_better else analysed or found
+
+
+def _by_the_ranks(facts: list[Fact], named: HangPosition | None) -> HangPosition | None:
+    """Return what the ranks' own lines say; `named` is what a monitored barrier says that names nobody."""
     for reader in (by_fingerprints, by_report, by_stalls, by_models, by_sizes):
         if found := reader(facts):
             return found

@@ -17,6 +17,11 @@ STEP = re.compile(
     re.IGNORECASE,
 )
 _FOR_LONG = 12  # steps after a time-out: what waits in a buffer is printed late
+_TRIES_LESS = re.compile(  # of a program that caught an error of memory and says so, as it looks for its batch size
+    r"\b(?:fall(?:s|ing)?|fell) back\b|\b(?:reduc|halv|lower|decreas|shrink)ing\b|\bprob(?:e|ing)\b"
+    r"|\btry(?:ing)? (?:again )?(?:with )?(?:a )?(?:smaller|lower)\b|\bbatch[ _-]?size (?:finder|search)\b",
+    re.IGNORECASE,
+)
 _WAITS = (Timeout, GroupProgress, DesyncReport, Absentees, Heartbeat)
 
 
@@ -39,7 +44,13 @@ def without_outlived(facts: Sequence[Fact], messages: Sequence[LogMessage]) -> l
     ends = [f.where.line for f in facts if isinstance(f, Exit) or (isinstance(f, Failure) and not f.is_general)]
     ended = _last_outlived(ends, messages, by_clock=True)
     caught = _last_outlived([f.where.line for f in facts if _may_be_caught(f)], messages)
+    last = max((f.where.line for f in facts if isinstance(f, Failure) and f.kind == "device_memory"), default=0)
     for fact in facts:
+        if isinstance(fact, Failure) and fact.kind == "device_memory" and fact.where.line < last:
+            later = [line for line in everybody if fact.where.line < line < last]
+            if later and _TRIES_LESS.search(fact.where.text):
+                found.append(replace(fact, follows=True, is_over=True))
+                continue
         if isinstance(fact, Exit) and fact.where.line <= ended:
             continue
         is_caught = _may_be_caught(fact) and fact.where.line <= caught

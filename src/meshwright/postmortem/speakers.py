@@ -138,7 +138,10 @@ def _ranks_of_ray(found: Sequence[LogMessage]) -> dict[tuple[str, int], int]:
     listed = [told for message in found if "world_rank=" in message.text and (told := RAY_RANK.search(message.text))]
     pids = [told["pid"] for told in listed]
     ranks = {(told["ip"], int(told["pid"])): int(told["rank"]) for told in listed}
-    return ranks | {("", int(told["pid"])): int(told["rank"]) for told in listed if pids.count(told["pid"]) == 1}
+    shown = {message.host for message in found if message.pid is not None and message.host}
+    heads = {told["ip"] for told in listed} - shown  # the one host of which no line bears the address
+    own = [told for told in listed if pids.count(told["pid"]) == 1 or (shown and heads == {told["ip"]})]
+    return ranks | {("", int(told["pid"])): int(told["rank"]) for told in own}
 
 
 def _attributed(

@@ -9,6 +9,7 @@ from .facts import Frame, KernelTimes, StackTrace, Where
 from .names import collective_in, snake
 from .position import HangPosition, minority
 
+_FEW_LINES = 4  # behind a collective, in which its result is read
 _BLOCKING = {"barrier", "monitored_barrier"}  # hold the host, so that who stands elsewhere is not in them
 DEEP = 30  # frames from the innermost that are looked at
 _DATA = re.compile(
@@ -122,6 +123,8 @@ def by_stacks(stacks: Sequence[StackTrace]) -> HangPosition | None:
     stands.sort(key=lambda stand: (stand.rank is None, stand.rank or 0, stand.name))
     waits = [stand for stand in stands if stand.kind in {"collective", "others", "device"}]
     others = [stand for stand in stands if stand not in waits]
+    if waits and (past := _just_past(stacks, others)) and len(past) < len(others):
+        others = [stand for stand in others if stand.name not in past]
     calls = [stand.call for stand in waits if stand.kind == "collective"]
     operation = max(calls, key=calls.count, default="")
     if others and waits:
@@ -140,6 +143,30 @@ def by_stacks(stacks: Sequence[StackTrace]) -> HangPosition | None:
     if {stand.kind for stand in stands} == {"data"}:
         return _position("data", (), (), stands, "", "every process waits for its data")
     return None
+
+
+def _just_past(stacks: Sequence[StackTrace], others: Sequence[Stand]) -> set[str]:
+    """Return the processes a few lines behind a collective in which others stand, in one function by one way.
+
+    The call returns when it is enqueued: the next lines wait for its result, and C++ leaves no frame there.
+    """
+    ways: dict[object, list[int]] = {}
+    for stack in stacks:
+        if stand_of(stack).kind == "collective" and (own := _own_frames(stack)) and own[0].line is not None:
+            ways.setdefault((own[0].function, own[0].file, own[1:]), []).append(own[0].line)
+    programs = {stand.name for stand in others if stand.kind == "program"}
+    found = set()
+    for stack in stacks:
+        own, name = _own_frames(stack), stand_of(stack).name
+        if name in programs and own and own[0] == stack.frames[0] and own[0].line is not None:
+            lines = ways.get((own[0].function, own[0].file, own[1:]), [])
+            if any(0 < own[0].line - line <= _FEW_LINES for line in lines):
+                found.add(name)
+    return found
+
+
+def _own_frames(stack: StackTrace) -> tuple[Frame, ...]:
+    return tuple(frame for frame in stack.frames if frame.file and not _is_library(frame.file))
 
 
 def _apart(others: Sequence[Stand], waits: Sequence[Stand], stands: Sequence[Stand], operation: str) -> HangPosition:

@@ -12,7 +12,7 @@ from .facts import Absentees, Fact, Fingerprint, GroupJoin, RankIdentity, Spoke,
 MOST_RANKS = 2**17  # a larger number in a line is no rank
 MOST_NUMBER = 2**63  # of a call, of bytes or elements
 _RANKS = ("rank", "remote", "group_rank", "local_rank", "task", "place")
-_LISTS = ("ranks", "never", "missing", "ready")  # of ranks; of some facts `ranks` is their number
+_LISTS = ("ranks", "never", "missing", "ready", "expected")  # of ranks; of some facts `ranks` is their number
 _OF_CALLS = ("unfinished", "not_joined", "started")  # of reports: each a call, and at its end the ranks
 _SAME = object()
 _ADDRESS = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}|[0-9a-fA-F]*:[0-9a-fA-F:.]*")

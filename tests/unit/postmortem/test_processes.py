@@ -1,0 +1,140 @@
+"""Processes that launchers, SLURM and programs join to ranks, and what errors say of a process."""
+
+from pathlib import Path
+
+from meshwright.postmortem.inputs import examine_files
+from meshwright.postmortem.verdict import Verdict
+
+KILLED = "[Mon Mar  4 10:20:30 2024] Out of memory: Killed process {pid} (python3) total-vm:9kB, anon-rss:99614720kB\n"
+
+
+def judge(tmp_path: Path, **files: str) -> Verdict:
+    for name, text in files.items():
+        (tmp_path / f"{name}.txt").write_text(text)
+    return examine_files([tmp_path])
+
+
+def launched(*, node: int, first: int, label: str = "") -> str:
+    """Return what DeepSpeed's launcher of one of two hosts with two GPUs each prints."""
+    head = f"{label}[2024-03-04 10:00:00,000] [INFO] [launch.py:15"
+    mapping = "{'big': [0, 1], 'small': [2, 3]}"
+    lines = [f"{head}2:main] nnodes=2, num_local_procs=2, node_rank={node}"]
+    lines += [f"{head}3:main] global_rank_mapping=defaultdict(<class 'list'>, {mapping})"]
+    for local in range(2):
+        command = f"['/usr/bin/python', '-u', 'go.py', '--local_rank={local}', '--steps', '9']"
+        lines.append(f"{head}6:main] process {first + local} spawned with command: {command}")
+    return "\n".join(lines) + "\n"
+
+
+def test_a_killed_process_of_deepspeed_is_the_rank_that_its_launcher_started(tmp_path):
+    text = launched(node=0, first=800, label="big: ") + launched(node=1, first=300, label="small: ")
+    verdict = judge(tmp_path, paste=text + KILLED.format(pid=301))
+    assert (verdict.kind, verdict.blamed) == ("host_memory", (3,))
+
+
+def test_hosts_of_deepspeed_that_bear_no_label_are_not_told_apart(tmp_path):
+    text = launched(node=0, first=800) + launched(node=1, first=300)
+    assert judge(tmp_path, paste=text + KILLED.format(pid=301)).blamed == ()
+
+
+def test_a_killed_process_that_said_its_rank_is_that_rank(tmp_path):
+    told = "".join(f"worker up: global rank {rank}, local rank {rank}, pid={500 + rank}\n" for rank in range(4))
+    told = told.replace("worker up: ", "hello from ")
+    verdict = judge(tmp_path, train=told, dmesg=KILLED.format(pid=502))
+    assert (verdict.kind, verdict.blamed) == ("host_memory", (2,))
+
+
+def test_a_loaders_worker_is_not_the_rank_in_its_line(tmp_path):
+    told = "".join(f"rank {rank}: DataLoader worker pid {500 + rank} started\n" for rank in range(4))
+    assert judge(tmp_path, train=told, dmesg=KILLED.format(pid=502)).blamed == ()
+
+
+def test_the_processes_of_a_step_of_slurm_are_its_tasks(tmp_path):
+    table = "PID      JOBID    STEPID   LOCALID GLOBALID\n"
+    table += "".join(f"{700 + task}    55    0    {task}    {task}\n" for task in range(4))
+    verdict = judge(tmp_path, paste=table + KILLED.format(pid=703))
+    assert (verdict.kind, verdict.blamed) == ("host_memory", (3,))
+
+
+OUT = (
+    "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 1 has a total capacity of 79.15"
+    " GiB of which 1.00 GiB is free. {who} has 77.00 GiB memory in use.\n"
+)
+SUMMARY = (
+    "train.py FAILED\n------\nFailures:\n  <NO_OTHER_FAILURES>\n------\nRoot Cause (first observed failure):\n[0]:\n"
+    "  time      : 2024-03-04_10:20:30\n  host      : big\n"
+    "  rank      : 5 (local_rank: 1)\n  exitcode  : 1 (pid: 901)\n"
+    "  error_file: <N/A>\n============\n"
+)
+
+
+def test_an_error_of_memory_that_names_its_process_is_the_rank_of_that_process(tmp_path):
+    verdict = judge(tmp_path, paste=OUT.format(who="Process 901") + SUMMARY)
+    assert (verdict.kind, verdict.blamed) == ("device_memory", (5,))
+
+
+def test_an_error_of_memory_that_names_a_neighbour_on_the_gpu_is_not_the_neighbours(tmp_path):
+    who = "Process 777 has 1.00 GiB memory in use. Including non-PyTorch memory, this process"
+    neighbour = "hello from rank 2, pid=777\n"
+    assert 2 not in judge(tmp_path, paste=neighbour + OUT.format(who=who) + SUMMARY).blamed
+
+
+def test_an_error_of_memory_that_a_search_for_the_batch_size_caught_is_over(tmp_path):
+    caught = "[rank3] " + OUT.format(who="Process 55").split(": ", 1)[1].strip() + " falling back to micro batch 4\n"
+    steps = "[rank0] step 10 loss 2.0\n[rank0] step 20 loss 1.9\n"
+    verdict = judge(tmp_path, paste=caught + steps + OUT.format(who="Process 901") + SUMMARY)
+    assert verdict.blamed == (5,)
+
+
+AGENT = "[I] worker group started: global_ranks=[{ranks}], local_ranks=[0, 1]\n"
+
+
+def test_the_gpu_in_an_error_of_memory_leads_to_the_rank_of_that_host(tmp_path):
+    ahead, behind = AGENT.format(ranks="0, 1"), AGENT.format(ranks="2, 3")
+    verdict = judge(tmp_path, alpha=ahead, beta=behind + OUT.format(who="Some program"))
+    assert (verdict.kind, verdict.blamed) == ("device_memory", (3,))
+
+
+def test_the_local_rank_that_a_signal_ended_leads_to_the_rank_of_that_host(tmp_path):
+    failed = "[E] failed (exitcode: -9) local_rank: 0 (pid: 61) of binary: /usr/bin/python3\n"
+    ahead, behind = AGENT.format(ranks="0, 1"), AGENT.format(ranks="2, 3")
+    verdict = judge(tmp_path, alpha=ahead, beta=behind + failed)
+    assert (verdict.kind, verdict.blamed) == ("killed", (2,))
+
+
+RAY = (
+    "(TorchTrainer pid=9) - (node_id=aa, ip={ip}, pid={pid}) world_rank={rank}, local_rank={local}, node_rank={node}\n"
+)
+
+
+def stack(label: str, *frames: str) -> str:
+    told = "".join(f'({label})   File "{frame}\n' for frame in frames)
+    return f"({label}) Timeout (0:10:00)!\n({label}) Thread 0x00007f0000000001 (most recent call first):\n{told}"
+
+
+def test_the_stack_that_reads_data_is_named_beside_one_that_reads_the_result_of_the_call(tmp_path):
+    """The head's lines bear no address, and its processes have the numbers of the other host's."""
+    main = '/job/go.py", line 50 in main'
+    waits = (
+        '/lib/torch/distributed/distributed_c10d.py", line 2000 in all_reduce',
+        '/job/go.py", line 20 in count',
+        main,
+    )
+    reads = (
+        '/usr/lib/python3.11/ssl.py", line 1100 in read',
+        '/lib/torch/utils/data/dataloader.py", line 630 in __next__',
+        '/job/go.py", line 45 in main',
+    )
+    listed = "".join(
+        RAY.format(ip=f"10.0.0.{node + 1}", pid=70 + local, rank=2 * node + local, local=local, node=node)
+        for node in range(2)
+        for local in range(2)
+    )
+    text = (
+        listed
+        + stack("RayTrainWorker pid=70", *waits)
+        + stack("RayTrainWorker pid=71", '/job/go.py", line 22 in count', main)
+    )
+    text += stack("RayTrainWorker pid=70, ip=10.0.0.2", *waits) + stack("RayTrainWorker pid=71, ip=10.0.0.2", *reads)
+    verdict = judge(tmp_path, ray=text)
+    assert (verdict.kind, verdict.blamed, verdict.collective) == ("data", (3,), "all_reduce")
