@@ -31,7 +31,7 @@ class Watch:
 
     def __init__(self, events: EventLog, step: Callable[[], int], *, rank: int, ranks: int) -> None:
         self._events, self._step = events, step
-        self._ranks = ranks
+        self._rank, self._ranks = rank, ranks
         self._peers: dict[int, GroupMember] = {}  # by the file descriptor of the process
         if ranks > 1:
             members = exchange_placements(
@@ -41,7 +41,7 @@ class Watch:
                 if member.rank != rank and member.shares_pids_with(members[rank]):
                     with contextlib.suppress(OSError):  # its end is noticed by the next collective
                         self._peers[os.pidfd_open(member.pid)] = member
-        self._named: set[int] = set()
+        self._named = {rank}  # a rank that was stopped and hears that it is to blame leaves it to the others to say so
         self._failed = False
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._end_read, self._end_write = os.pipe2(os.O_CLOEXEC)
@@ -69,7 +69,7 @@ class Watch:
         self._failed = True  # ranks that end from now on do so for the same reason
         failure = error if isinstance(error, RankFailure) else _broken()
         if not isinstance(failure, RankFailure):
-            if not self._named:
+            if self._named == {self._rank}:
                 self._record(Event(kind="failure", message=str(error).splitlines()[0] if str(error) else repr(error)))
         elif failure.rank not in self._named:
             call = f"{failure.operation} #{failure.sequence}"

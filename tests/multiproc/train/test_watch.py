@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from meshwright.backend.faults.failures import RankFailure
+from meshwright.backend.faults.failures import FaultyRank, RankFailure
 from meshwright.train.events import EventLog, read_events
 from meshwright.train.watch import Watch
 from tests.multiproc.fresh_ranks import launch
@@ -35,3 +35,16 @@ def test_a_rank_that_ends_because_of_another_is_not_blamed(tmp_path, busy_s, lin
 
     named = [(event.rank, event.culprit) for event in read_events(tmp_path / "events")]
     assert sorted(named) == [(0, STALLED), (QUICK, STALLED)]
+
+
+def leaves_it_to_the_others(rank, world_size, folder):
+    """Hear that this rank is to blame, as one does that goes on after it was stopped for longer than the timeout."""
+    with Watch(EventLog(folder, rank), lambda: 7, rank=rank, ranks=world_size) as watch:
+        culprit = FaultyRank(rank=rank, host="node0", pid=7, what_happened="did not arrive within 15 s")
+        watch.failed(RankFailure(culprit, operation="all_reduce", sequence=3, size_bytes=96))
+
+
+def test_a_rank_that_is_to_blame_leaves_it_to_the_others_to_say_so(tmp_path):
+    launch(leaves_it_to_the_others, 1, tmp_path, tmp_path / "events")
+
+    assert read_events(tmp_path / "events") == []
