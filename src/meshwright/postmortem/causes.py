@@ -231,14 +231,17 @@ def _counts_on_host(failure: Failure, facts: list[Fact]) -> bool:
 
 
 def rank_of_gpu(gpu: SlowRank, facts: list[Fact]) -> int | None:
-    """Return the rank that uses a GPU: by NCCL's Init lines, or its number where the host has one for each rank."""
+    """Return the rank that uses a GPU: by NCCL's Init lines, or by its number where its host has one for each rank."""
     bus = gpu.bus_id.split(".")[0]
     number = f"{int(bus.replace(':', '') + '0', 16):x}" if bus else ""
-    ranks = {i.rank for i in identities_of(facts) if i.bus_id and _same_bus(i.bus_id, number)}
+    near = [i for i in identities_of(facts) if not gpu.host or not i.host or _same_host(i.host, gpu.host)]
+    ranks = {i.rank for i in near if i.bus_id and _same_bus(i.bus_id, number)}
     if len(ranks) == 1:
         return ranks.pop()
     world = world_of(facts) or max(ranks_seen(facts), default=-1) + 1
-    return gpu.device if gpu.rank is None and world == gpu.devices else gpu.rank
+    if gpu.rank is not None or gpu.device is None or world == gpu.devices:
+        return gpu.device if gpu.rank is None else gpu.rank
+    return rank_on_host(gpu.device, gpu.host, gpu.where, facts, size=gpu.devices)
 
 
 def _of_pod(pod: str, facts: list[Fact]) -> set[int]:
