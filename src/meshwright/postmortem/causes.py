@@ -8,6 +8,7 @@ import msgspec
 from msgspec.structs import replace
 
 from .facts import (
+    AgentEnded,
     Arrived,
     Exit,
     Fact,
@@ -183,10 +184,14 @@ def _are_all(ranks: Sequence[int], facts: list[Fact]) -> bool:
 def least_evidence(facts: list[Fact]) -> Failure | None:
     """Return what usually follows from a fault elsewhere, for where nothing else shows: the first, a notice before all.
 
-    What ended the job from outside (a time limit) says more than an error that a broken peer leaves behind.
+    What ended the job from outside (a time limit) says more than an error that a broken peer leaves behind. Not where
+    an agent was told to end only after the process that held the store, on another host, was gone: that came first.
     """
     found = [f for f in of(facts, Failure) if f.kind in _LEAST_ORDER and f.follows and not f.is_over]
     ends = [end for end in of(facts, Exit) if end.first and _signal_of(end.code) in _CONSEQUENCES]
+    gone = [f for f in found if f.kind == "killed" and not f.is_general]
+    agents = {ended.where for ended in of(facts, AgentEnded)}
+    found = [f for f in found if f.where not in agents or not any(one.where.before(f.where) for one in gone)]
     found += [replace(_exit_fault(end), follows=True) for end in ends]
     return min(found, key=lambda fault: (not fault.is_general, _LEAST_ORDER.index(fault.kind)), default=None)
 

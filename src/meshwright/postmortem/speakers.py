@@ -116,7 +116,7 @@ def _introduced(found: Sequence[LogMessage]) -> dict[tuple[str, int], int]:
 
 
 def _of_all(found: Sequence[LogMessage]) -> dict[tuple[str, int], int]:
-    """Return the ranks of processes that call themselves one of so many (`[rank 3/8]`), counted from 0.
+    """Return the ranks of processes that call themselves one of a number of ranks (`[rank 3/8]`), counted from 0.
 
     Not where one process has two numbers, two have one, or they are of several numbers: these are ranks in groups.
     """
