@@ -8,6 +8,7 @@ import msgspec
 from msgspec.structs import replace
 
 from .facts import (
+    AgentEnded,
     Arrived,
     Exit,
     Fact,
@@ -183,10 +184,14 @@ def _are_all(ranks: Sequence[int], facts: list[Fact]) -> bool:
 def least_evidence(facts: list[Fact]) -> Failure | None:
     """Return what usually follows from a fault elsewhere, for where nothing else shows: the first, a notice before all.
 
-    What ended the job from outside (a time limit) says more than an error that a broken peer leaves behind.
+    What ended the job from outside (a time limit) says more than an error that a broken peer leaves behind. Not where
+    an agent was told to end only after the process that held the store, on another host, was gone: that came first.
     """
     found = [f for f in of(facts, Failure) if f.kind in _LEAST_ORDER and f.follows and not f.is_over]
     ends = [end for end in of(facts, Exit) if end.first and _signal_of(end.code) in _CONSEQUENCES]
+    gone = [f for f in found if f.kind == "killed" and not f.is_general]
+    agents = {ended.where for ended in of(facts, AgentEnded)}
+    found = [f for f in found if f.where not in agents or not any(one.where.before(f.where) for one in gone)]
     found += [replace(_exit_fault(end), follows=True) for end in ends]
     return min(found, key=lambda fault: (not fault.is_general, _LEAST_ORDER.index(fault.kind)), default=None)
 
@@ -231,14 +236,17 @@ def _counts_on_host(failure: Failure, facts: list[Fact]) -> bool:
 
 
 def rank_of_gpu(gpu: SlowRank, facts: list[Fact]) -> int | None:
-    """Return the rank that uses a GPU: by NCCL's Init lines, or its number where the host has one for each rank."""
+    """Return the rank that uses a GPU: by NCCL's Init lines, or by its number where its host has one for each rank."""
     bus = gpu.bus_id.split(".")[0]
     number = f"{int(bus.replace(':', '') + '0', 16):x}" if bus else ""
-    ranks = {i.rank for i in identities_of(facts) if i.bus_id and _same_bus(i.bus_id, number)}
+    near = [i for i in identities_of(facts) if not gpu.host or not i.host or _same_host(i.host, gpu.host)]
+    ranks = {i.rank for i in near if i.bus_id and _same_bus(i.bus_id, number)}
     if len(ranks) == 1:
         return ranks.pop()
     world = world_of(facts) or max(ranks_seen(facts), default=-1) + 1
-    return gpu.device if gpu.rank is None and world == gpu.devices else gpu.rank
+    if gpu.rank is not None or gpu.device is None or world == gpu.devices:
+        return gpu.device if gpu.rank is None else gpu.rank
+    return rank_on_host(gpu.device, gpu.host, gpu.where, facts, size=gpu.devices)
 
 
 def _of_pod(pod: str, facts: list[Fact]) -> set[int]:

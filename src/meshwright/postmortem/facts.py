@@ -347,7 +347,7 @@ class LaunchCounts(msgspec.Struct, frozen=True, kw_only=True):
 class SlowRank(msgspec.Struct, frozen=True, kw_only=True):
     """A slow rank by a training framework's own detector, or a GPU that its driver slows down.
 
-    `rank` is None where only a group of ranks is known, or a GPU (`device` of the `devices` of its host, `bus_id`).
+    `rank` is None where only a group of ranks is known, or a GPU (`device` of the `devices` of its `host`, `bus_id`).
     """
 
     rank: int | None
@@ -356,6 +356,7 @@ class SlowRank(msgspec.Struct, frozen=True, kw_only=True):
     device: int | None = None
     devices: int = 0
     bus_id: str = ""
+    host: str = ""
 
 
 class SlowerSteps(msgspec.Struct, frozen=True, kw_only=True):

@@ -48,11 +48,14 @@ def ranks_of_host(name: str, facts: list[Fact], siblings: Iterable[str] = ()) ->
     return tuple(sorted(next(iter(own)))) if len(own) == 1 else ()
 
 
-def rank_on_host(number: int, host: str, where: Where, facts: list[Fact]) -> int | None:
-    """Return the rank that a launcher counts as `number` on a host, or on that of a line; None where it is not told."""
+def rank_on_host(number: int, host: str, where: Where, facts: list[Fact], *, size: int | None = None) -> int | None:
+    """Return the rank that is counted as `number` on a host, or on that of a line; None where it is not told.
+
+    `size` is how many the host counts, where that is known: it then has as many ranks.
+    """
     for place in (host,) if host else places_of(where):
         ranks = ranks_of_host(place, facts)
-        if len(ranks) > 1 and number < len(ranks):
+        if len(ranks) > 1 and number < len(ranks) and size in {None, len(ranks)}:
             return ranks[number]
     return None
 

@@ -16,6 +16,7 @@ _INTRODUCED = re.compile(  # vLLM, Ray Train, Lightning, torchvision, Hugging Fa
     r"|\bGLOBAL_RANK: (\d{1,6}), MEMBER"
     r"|distributed init \(rank (\d{1,6})\b|\bProcess rank: (\d{1,6})\b|\bworld_size=\d+ rank=(\d{1,6}) local_rank=\d"
 )
+_OF_ALL = re.compile(r"\[[Rr]ank[ =:]?(?P<rank>\d{1,6})/(?P<ranks>\d{1,6})\]")  # what programs put before their lines
 _CALL_OF = re.compile(r"\[Rank (?P<place>\d{1,6})\] Watchdog .*?(?P<call>SeqNum=\d+, OpType=\w+)")
 _AGENT = re.compile(r"torchrun|torch[./]distributed[./](?:elastic|run)\b")
 _PLACE = re.compile(r"\[Rank (\d{1,6})\]")
@@ -33,7 +34,7 @@ def messages(text: str, *, file: str, order: int, hint: FileHint, first: int = 1
         of_file = None
     elif (hint.rank is not None or hint.is_local) and prefixed:  # the folders of torchrun count on each host from 0
         of_file = prefixed.pop() if len(prefixed) == 1 else None
-    of_process = _introduced(found) | _ranks_of_processes(found) | _ranks_of_ray(found)
+    of_process = _introduced(found) | _of_all(found) | _ranks_of_processes(found) | _ranks_of_ray(found)
     labels, of_pod = _Labels(found, is_local=hint.is_local), _ranks_of_pods(found)
     return [_attributed(message, of_pod.get(message.pod, of_file), of_process, labels) for message in found]
 
@@ -112,6 +113,23 @@ def _introduced(found: Sequence[LogMessage]) -> dict[tuple[str, int], int]:
     own = {process: min(told) for process, told in ranks.items() if len(told) == 1}
     numbers = list(own.values())
     return {process: rank for process, rank in own.items() if numbers.count(rank) == 1}
+
+
+def _of_all(found: Sequence[LogMessage]) -> dict[tuple[str, int], int]:
+    """Return the ranks of processes that call themselves one of a number of ranks (`[rank 3/8]`), counted from 0.
+
+    Not where one process has two numbers, two have one, or they are of several numbers: these are ranks in groups.
+    """
+    told: dict[tuple[str, int], set[tuple[int, int]]] = {}
+    for message in found:
+        if message.pid is not None and (one := _OF_ALL.match(message.text)):
+            told.setdefault((message.host, message.pid), set()).add((int(one["rank"]), int(one["ranks"])))
+    each = [numbers for own in told.values() for numbers in own]
+    ranks, sizes = [rank for rank, _ in each], {size for _, size in each}
+    is_plain = len(sizes) == 1 and len(set(ranks)) == len(ranks) == len(told)
+    if not is_plain or min(ranks) != 0 or max(ranks) >= min(sizes):
+        return {}
+    return {process: min(own)[0] for process, own in told.items()}
 
 
 def _ranks_of_pods(found: Sequence[LogMessage]) -> dict[str, int]:

@@ -15,6 +15,7 @@ _CLOCK = re.compile(r"^\s+SM\s*: (?P<mhz>\d+) MHz")
 _REASONS = re.compile(r"clocks_(?:event|throttle)_reasons\.(?:active|(?P<one>\w+))$")
 _SLOWS = re.compile(r"(?:hw|sw)_(?:thermal|power_brake)_slowdown$|hw_slowdown$")
 _SLOWED_BITS = 0x8 | 0x20 | 0x40 | 0x80  # NVML: hardware slowdown, software and hardware thermal, power brake
+_ASKED = re.compile(r"\bssh +(?:-\S+ +)*(?:[\w.-]+@)?(?P<host>[A-Za-z][\w.-]*) .*nvidia-smi\b")
 _SM_CLOCKS = ("clocks.sm", "clocks.current.sm")
 _STEP = re.compile(r"\b(?:step|iter(?:ation)?)[ =:]+\d", re.IGNORECASE)
 _PART = re.compile(r"\b([A-Za-z_]+)(?:_s)?[=:] ?(\d+\.\d+)(?= ?s\b|[ ,|]|$)")  # comm=0.06, total=2.27s
@@ -81,25 +82,37 @@ def _slowed(messages: Sequence[LogMessage]) -> Iterator[SlowRank]:
 
 
 def _slowed_rows(messages: Sequence[LogMessage]) -> Iterator[SlowRank]:
-    """Yield the same from the last rows of `nvidia-smi --query-gpu=index,... --format=csv`."""
+    """Yield the same from the last rows of each host by `nvidia-smi --query-gpu=index,... --format=csv`."""
     columns: list[str] = []
-    rows: dict[int, tuple[dict[str, str], LogMessage]] = {}
+    tables: dict[str, dict[int, tuple[dict[str, str], LogMessage]]] = {}
+    asked = ""
     for message in messages:
+        if "nvidia-smi" in message.text:
+            asked = on["host"] if (on := _ASKED.search(message.text)) else ""
         cells = [cell.strip() for cell in message.text.split(",")]
+        host = message.where.host or asked
         if "index" in cells and any(_REASONS.match(cell) for cell in cells):
-            columns, rows = cells, {}
+            columns, tables[host] = cells, {}
         elif columns and len(cells) == len(columns):
             row = dict(zip(columns, cells, strict=True))
             if row["index"].isdecimal():
-                rows[int(row["index"])] = row, message
+                tables.setdefault(host, {})[int(row["index"])] = row, message
+    for host, rows in tables.items():
+        yield from _slowed_of(host, rows)
+
+
+def _slowed_of(host: str, rows: dict[int, tuple[dict[str, str], LogMessage]]) -> Iterator[SlowRank]:
+    """Yield the GPUs of one host that are slowed down, where most are not."""
     slow = {index: found for index, found in rows.items() if any(_is_slowed(*cell) for cell in found[0].items())}
     if 2 * len(slow) >= len(rows):
         return
     for index, (row, message) in slow.items():
         bus = next((cell for name, cell in row.items() if name in {"pci.bus_id", "gpu_bus_id"}), "")
         clock = next((cell for name, cell in row.items() if name.startswith(_SM_CLOCKS)), "")
-        what = f"GPU {bus or index} is slowed down by heat or power{f', at {clock}' if clock else ''}"
-        yield SlowRank(rank=None, what=what, device=index, devices=len(rows), bus_id=bus, where=message.where)
+        what = f"GPU {bus or index}{f' of {host}' if host else ''} is slowed down by heat or power"
+        what += f", at {clock}" if clock else ""
+        where = message.where
+        yield SlowRank(rank=None, what=what, device=index, devices=len(rows), bus_id=bus, host=host, where=where)
 
 
 def _is_slowed(column: str, cell: str) -> bool:

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from meshwright.postmortem.inputs import examine_files
 from meshwright.postmortem.verdict import Verdict
 
@@ -138,3 +140,38 @@ def test_the_stack_that_reads_data_is_named_beside_one_that_reads_the_result_of_
     text += stack("RayTrainWorker pid=70, ip=10.0.0.2", *waits) + stack("RayTrainWorker pid=71, ip=10.0.0.2", *reads)
     verdict = judge(tmp_path, ray=text)
     assert (verdict.kind, verdict.blamed, verdict.collective) == ("data", (3,), "all_reduce")
+
+
+def of_ray(names: str = "0/4 1/4 2/4 3/4") -> str:
+    """Return what four workers of Ray on two hosts put before their lines, and that Ray killed one of them."""
+    places = ("pid=71", "pid=72", "pid=61, ip=10.9.0.2", "pid=62, ip=10.9.0.2")
+    told = [f"(Worker {place}) [rank {name}] is up" for place, name in zip(places, names.split(), strict=True)]
+    told += ["ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory."]
+    told += ["Memory on the node (IP: 10.9.0.2, ID: 5c) where the task (actor ID: 7d, name=aWorker_1:0, pid=61,"]
+    told[-1] += " memory used=99.1GB) was running was 250.1GB / 256.0GB"
+    return "\n".join(told) + "\n"
+
+
+def test_a_worker_that_ray_killed_is_the_rank_that_it_calls_itself(tmp_path):
+    verdict = judge(tmp_path, driver=of_ray())
+    assert (verdict.kind, verdict.blamed) == ("host_memory", (2,))
+
+
+@pytest.mark.parametrize("names", ["0/2 1/2 0/2 1/2", "1/4 2/4 3/4 4/4", "0/4 1/4 2/8 3/8"])
+def test_numbers_of_workers_in_groups_or_counted_from_1_are_no_ranks_of_the_job(names, tmp_path):
+    verdict = judge(tmp_path, driver=of_ray(names))
+    assert (verdict.kind, verdict.blamed) == ("host_memory", ())
+
+
+STORE_GONE = (
+    '[rank5]:[W502 07:10:0{at}.101 ProcessGroupNCCL.cpp:1680] [PG ID 0 PG GUID 0 Rank 5] Failed to check the "should'
+    ' dump" flag on TCPStore, (maybe TCPStore server has shut down too early), with error: Broken pipe\n'
+)
+TOLD_TO_END = "W0502 07:10:05.1 61 torch/distributed/elastic/agent/server/api.py:719] Received 15 death signal\n"
+
+
+@pytest.mark.parametrize(("at", "unknown"), [(2, True), (8, False)])
+def test_an_agent_that_was_told_to_end_after_the_store_was_gone_does_not_say_why_the_job_ended(at, unknown, tmp_path):
+    lines = [STORE_GONE.format(at=at), TOLD_TO_END]
+    verdict = judge(tmp_path, box1="".join(lines if at < 5 else lines[::-1]))
+    assert (verdict.kind, verdict.blamed, verdict.unknown) == ("killed", (), unknown)

@@ -99,3 +99,26 @@ def test_a_rank_without_such_lines_may_be_the_slow_one(tmp_path):
     files["rank3.log"] = ["[rank3]: begins"]
 
     assert judge(tmp_path, files).blamed == ()
+
+
+def two_hosts(**more):
+    """Return the logs of two hosts with four ranks each, and what else was saved."""
+    logs = {f"box{host}.log": [f"[rank{4 * host + own}]: begins" for own in range(4)] for host in range(2)}
+    return logs | {name.replace("__", "."): lines for name, lines in more.items()}
+
+
+@pytest.mark.parametrize(
+    ("more", "blamed"),
+    [
+        ({"smi_box1__txt": gpus(2)}, ()),
+        ({"smi-box1__txt": gpus(2)}, (6,)),
+        ({"smi__txt": ["$ ssh box1 nvidia-smi --query-gpu=index --format=csv", *gpus(2)]}, (6,)),
+        ({"smi__txt": ["$ ssh box1 nvidia-smi -l", *gpus(2), "$ ssh me@box0 nvidia-smi -l", *gpus(None)]}, (6,)),
+        ({"smi__txt": gpus(2)}, ()),
+        ({"smi-box1__txt": gpus(2)[:4]}, ()),
+    ],
+)
+def test_a_slow_gpu_of_a_named_host_is_that_of_its_rank_there(more, blamed, tmp_path):
+    verdict = judge(tmp_path, two_hosts(**more))
+
+    assert (verdict.kind, verdict.blamed, verdict.unknown) == ("slow", blamed, not blamed)
