@@ -228,7 +228,7 @@ class Loop:
         found = []
         for by, text in texts:
             for whole in text.splitlines():
-                line = _SPEAKER.sub("", whole)
+                line = _SPEAKER.sub("", whole).replace(sys.executable, "python")  # no path of this machine
                 here = {int(number) for number in re.findall(r"\blocal_rank: (\d+)", line)}
                 found += [Named(0.0, "failure", line[:200], by, None, by) for _ in here]
                 if here or _INFORMS.search(line) or not _ERRORS.search(line):
