@@ -7,6 +7,7 @@ from pathlib import PurePath
 from msgspec.structs import replace
 
 from .causes import CLOCKS_S
+from .endings import TOLD_TO_END
 from .facts import (
     AgentEnded,
     AgentRanks,
@@ -31,7 +32,6 @@ Taken = tuple[tuple[int, ...], str, list[Where]]  # ranks, what befell them, the
 _OF_PODS = {"host_memory", "killed"}
 
 _RANKS = re.compile(r"\bglobal_ranks=\[(?P<ranks>\d[\d, ]*)\]")
-_TOLD = re.compile(r"Received (?:Signals\.SIGTERM|15) death signal|SignalException: Process \d+ got signal: 15")
 _PLACED = re.compile(r"Successfully assigned (?:[\w.-]+/)?(?P<pod>[\w.-]+) to (?P<node>[\w.-]+)")
 _NODE_GONE = re.compile(
     r"\b(?P<what>Spot\w*Interrupt\w*|PreemptScheduled|NodePreempt\w*|TerminationNotice|TerminatingEvictedNode"
@@ -61,7 +61,7 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
         elif "rdzv" not in text and (number := _NUMBERED.search(text)) and (per_host := _PER_HOST.search(text)):
             first, size = int(number["node"]) * int(per_host["ranks"]), int(per_host["ranks"])
             yield AgentRanks(ranks=tuple(range(first, first + size)), where=message.where)
-        elif _TOLD.search(text):
+        elif TOLD_TO_END.search(text):
             yield AgentEnded(where=message.where)
         elif placed := _PLACED.search(text):
             yield Placed(pod=placed["pod"], node=placed["node"], where=message.where)

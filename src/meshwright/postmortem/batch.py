@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 
-from .facts import Fact, Failure, Succeeded, TrainingEnded
+from .facts import Fact, Failure, Succeeded
 from .lines import LogMessage
 from .pods import all_completed
 
@@ -28,7 +28,7 @@ _ENDED = re.compile(  # a line of sacct with its exit code, scontrol, Ray's and 
     r"|JobState=(?P<state>COMPLETED|FAILED|CANCELLED|TIMEOUT|NODE_FAIL|PREEMPTED|OUT_OF_MEMORY)\b"
     r"|^Job '(?P<ray>[^']+)' (?P<how>succeeded|failed)$"
     r"|^(?:[a-z0-9][\w.-]* +)?[a-z0-9][\w.-]*-[\w.-]+ +\d+/\d+ +"
-    r"(?P<pod>[A-Z]\w+) +(?P<restarts>\d+)\b"
+    r"(?P<pod>[A-Z]\w+) +\d+\b"
     r"|^(?P<lsf>Successfully completed\.)$"
 )
 _LIMITS = {"walltime", "cput", "RUNLIMIT", "CPULIMIT", "TIMEOUT"}  # end whatever hangs
@@ -53,10 +53,7 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
     ]
     pods_well = all_completed(messages) is not None  # one that runs on or began anew says nothing of the job
     for message, end in ends:
-        yield Succeeded(well=_is_well(end) and (pods_well or not end["pod"]), where=message.where)
-    rows = [(message, end) for message, end in ends if end["row"]]
-    if rows and all(_is_well(end) for _, end in rows):
-        yield TrainingEnded(rank=None, where=rows[-1][0].where, exited=True)
+        yield Succeeded(well=pods_well if end["pod"] else _is_well(end), where=message.where)
     for message in messages:
         text = message.text
         if not _TELLS.search(text):
@@ -83,12 +80,8 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
 
 def _is_well(end: re.Match[str]) -> bool:
     """Return whether a job is said to have ended well."""
-    said = (
-        "COMPLETED" in (end["row"], end["state"])
-        or (end["pod"] == "Completed" and end["restarts"] == "0")
-        or end["how"] == "succeeded"
-    )
-    return (said or bool(end["lsf"])) and end["code"] in {None, "0:0"}
+    said = "COMPLETED" in (end["row"], end["state"]) or end["how"] == "succeeded" or bool(end["lsf"])
+    return said and end["code"] in {None, "0:0"}
 
 
 def _ended(by: str, why: str, message: LogMessage) -> Iterator[Failure]:

@@ -144,9 +144,7 @@ _READS = re.compile(  # of a program that says so of itself
 )
 _CODE = re.compile(r"\b(?:dist|distributed|c10d|torch\.distributed|funcol|comm)\.(?P<name>\w+)\(")
 _CODE_FILE = re.compile(r'distributed_c10d\.py", line \d+, in (?P<name>\w+)')
-_ENDED_OUTSIDE = re.compile(
-    r"Received (?:Signals\.SIGTERM|15) death signal|SignalException: Process \d+ got signal: 15"
-)
+TOLD_TO_END = re.compile(r"Received (?:Signals\.SIGTERM|15) death signal|SignalException: Process \d+ got signal: 15")
 _HUNG_UP = re.compile(r"Received (?:Signals\.SIGHUP|1) death signal|SignalException: Process \d+ got signal: 1$")
 _INTERRUPTED = re.compile(r"got signal: 2$")  # Ctrl-C
 _REPEATED = re.compile(r"\[repeated \d+x across (?:the )?cluster\]")
@@ -175,7 +173,7 @@ def read(messages: list[LogMessage]) -> Iterator[Fact]:
         text = message.text
         if "orchrun" in text or "torch.distributed.elastic" in text or "torch/distributed/run.py" in text:
             yield Torchrun(where=message.where)
-        if _ENDED_OUTSIDE.search(text):
+        if TOLD_TO_END.search(text):
             what = "the launcher was told to end (SIGTERM)"
             yield Failure(kind="killed", what=what, where=message.where, follows=True, is_general=True)
         if ("SIGHUP" in text or "ignal" in text) and _HUNG_UP.search(text.rstrip()):

@@ -125,14 +125,19 @@ def _after_records(facts: list[Fact], groups: Sequence[Group]) -> tuple[Where, .
 def _steps_after(times_s: Sequence[float], newest_s: float) -> int:
     """Return how many steps come surely after a time whose zone is not that of the steps."""
     apart_s = times_s[-1] - newest_s
-    gaps_s = sorted(second - first for first, second in pairwise(times_s))
-    usual_s = gaps_s[len(gaps_s) // 2]
+    usual_s = _usual_gap_s(times_s)
     if abs(apart_s) > _MOST_ZONE_S or usual_s <= 0:
         return 0
     zone_s = round(apart_s / _ZONES_S) * _ZONES_S
     begun = any(time_s - zone_s < newest_s for time_s in times_s)
     after_s = [time_s for time_s in times_s if time_s - zone_s > newest_s + usual_s]
     return len(after_s) if begun and apart_s - zone_s > MANY_STEPS * usual_s else 0
+
+
+def _usual_gap_s(times_s: Sequence[float]) -> float:
+    """Return the median time between two steps of a log."""
+    gaps_s = sorted(second - first for first, second in pairwise(times_s))
+    return gaps_s[len(gaps_s) // 2]
 
 
 def _of_year(epoch_s: float) -> float:
@@ -165,8 +170,7 @@ def _is_waited_out(fact: Failure, logs: Sequence[Stepped]) -> bool:
         return False
     at_s = fact.where.time_s
     for log in logs:
-        gaps_s = sorted(second - first for first, second in pairwise(log.times_s))
-        usual_s = max(gaps_s[len(gaps_s) // 2], 1.0)
+        usual_s = max(_usual_gap_s(log.times_s), 1.0)
         before = sum(time_s < at_s for time_s in log.times_s)
         after = sum(time_s > at_s + usual_s for time_s in log.times_s)
         if min(before, after) >= MANY_STEPS:
