@@ -1,19 +1,22 @@
 """Run one benchmark: print its table and write its rows as JSON with the machine's description.
 
 A benchmark is a module of this package with `run(arguments: list[str]) -> Result`; its docstring is its help. It
-measures the peer in the same run, alternating, and reports medians and ratios. With MESHWRIGHT_TRIAL=DIR all that it
-writes goes to DIR, and the results of the repository stay as they are.
+measures the peer in the same run, alternating, and reports medians and ratios. Where its `Result` has keys, rows are
+kept by make of machine; a `publish()` in the module writes a page of its own from them. With MESHWRIGHT_TRIAL=DIR all
+that it writes goes to DIR, and the results of the repository stay as they are.
 """
 
 import importlib
 import json
 import pkgutil
 import sys
+from pathlib import Path
 from typing import Any
 
 import benchmarks
+from benchmarks.makes import keep
 from benchmarks.pages import refresh
-from benchmarks.result import MODULES, RESULTS, describe_machine, module_of, print_table
+from benchmarks.result import MODULES, RESULTS, Result, describe_machine, module_of, print_table
 
 NAMES = {module: name for name, module in MODULES.items()}
 # modules of this package that serve a benchmark and are none themselves
@@ -22,6 +25,7 @@ HELPERS = {
     "against_rank",
     "calibration",
     "contestants",
+    "makes",
     "mpis",
     "pages",
     "planner_bars",
@@ -46,15 +50,24 @@ def main() -> int:
             print(f"  {name:<14}{doc.strip().splitlines()[0]}")
         return 0 if len(sys.argv) < 2 else 2
     name = sys.argv[1]
-    result = _module(name).run(sys.argv[2:])
+    module = _module(name)
+    result = module.run(sys.argv[2:])
     print_table(result)
+    path = keep(name, result) if result.keys else _write(name, result)
+    print(f"\nwritten: {path}")
+    refresh()
+    if hasattr(module, "publish"):
+        module.publish()
+    return 0
+
+
+def _write(name: str, result: Result) -> Path:
+    """Write the rows in place of those that were measured before; return the file."""
     path = RESULTS / f"{name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     document = {"benchmark": name, "machine": describe_machine(), "rows": result.rows, "notes": result.notes}
     path.write_text(json.dumps(document, indent=1) + "\n")
-    print(f"\nwritten: {path}")
-    refresh()
-    return 0
+    return path
 
 
 def _module(name: str) -> Any:

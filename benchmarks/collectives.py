@@ -5,8 +5,8 @@ round, so that a change of the machine's mood meets all of them; the MPIs take t
 process can hold one. Where the pages of a process lie decides as much, so that each is launched some times; ratios are
 medians over launches of the ratio within a launch. `copy` is every rank copying the payload once in its own memory at
 the same time. Options: --ranks 2 4, --launches N (with each MPI), --rounds N, --only all_reduce ..., --sizes 64KiB ...,
---cold (buffers that were long not touched), --mpi mpich openmpi intel (installed below build/mpi where they are not),
---plot (puts the rows beside those of this make of machine in docs/generated/backend-speed.md, and draws the pictures).
+--cold (buffers that were long not touched), --mpi mpich openmpi intel (installed below build/mpi where they are not).
+docs/generated/backend-speed.md shows the rows of each make of machine.
 """
 
 import argparse
@@ -42,9 +42,12 @@ def run(arguments: list[str]) -> Result:
     ]
     if kinds[0] is None:
         notes.append("no MPI took part: --mpi mpich openmpi intel")
-    if options.plot:
-        speed_page.write(_plots([row for row in speed_page.keep(rows)["rows"] if row["buffers"] == "warm"]))
-    return Result("collectives on one host", rows, notes)
+    return Result("collectives on one host", rows, notes, keys=("buffers", "collective", "ranks", "bytes"))
+
+
+def publish() -> None:
+    """Write the page of all makes, with pictures."""
+    speed_page.write(_plots)
 
 
 def _options(arguments: list[str]) -> argparse.Namespace:
@@ -56,7 +59,6 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--sizes", type=parse_bytes, nargs="+")
     parser.add_argument("--cold", action="store_true")
     parser.add_argument("--mpi", nargs="+", choices=list(PACKAGES))
-    parser.add_argument("--plot", action="store_true")
     parser.add_argument("--output", help=argparse.SUPPRESS)
     parser.add_argument("--folder", help=argparse.SUPPRESS)
     return parser.parse_args(arguments)

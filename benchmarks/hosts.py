@@ -26,6 +26,7 @@ UNLIMITED = "unlimited"
 COLLECTIVES = ("all_reduce", "all_to_all")
 WIRE = "meshwright, bf16 on the wire"
 PIECE_BYTES = 4 * MI
+KEYS = ("nic", "ranks", "collective", "size", "contestant")
 
 
 def run(arguments: list[str]) -> Result:
@@ -48,6 +49,8 @@ def run(arguments: list[str]) -> Result:
             limit_s = whole_s / 2 if kind == WIRE else whole_s
             rows.append(
                 {
+                    "nic": options.nic,
+                    "ranks": f"{HOSTS} x {options.ranks_per_node}",
                     "collective": name,
                     "size": format_bytes(size),
                     "contestant": kind,
@@ -57,7 +60,7 @@ def run(arguments: list[str]) -> Result:
                     "gloo/time": round(times_s["gloo"] / time_s, 2),
                 }
             )
-    return Result(f"collectives, {HOSTS} hosts x {options.ranks_per_node} ranks, NICs of {options.nic}", rows)
+    return Result("collectives between hosts", rows, keys=KEYS)
 
 
 def crossing_bytes(name: str, size_bytes: int, ranks_per_host: int) -> float:

@@ -43,7 +43,7 @@ def run(arguments: list[str]) -> Result:
             figures = {key: round(statistics.median(one[key] for one in launches), 2) for key in launches[0]}
             rows.append({"ranks": ranks, "contestant": name, **figures})
     notes = [f"medians of {options.launches} launches in turns, each of {BLOCKS} blocks of {options.calls} calls"]
-    return Result("many ranks on one host", rows, notes)
+    return Result("many ranks on one host", rows, notes, keys=("ranks", "contestant"))
 
 
 def _options(arguments: list[str]) -> argparse.Namespace:

@@ -1,7 +1,7 @@
 """Tables of measurements in the pages of docs/: what benchmarks/results holds, put between marks, never typed.
 
 A page asks for the results of a benchmark by two lines: `<!-- measured: NAME -->` and `<!-- end of NAME -->`; for some
-of the rows by `<!-- measured: NAME column=value -->`.
+of the rows by `<!-- measured: NAME column=value -->`. Results by make of machine come as one table for each make.
 """
 
 import json
@@ -9,6 +9,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from benchmarks.makes import days, documents
 from benchmarks.result import DOCS, RESULTS
 
 PART = re.compile(r"<!-- measured: (\w+)((?: \S+=\S+)*) -->\n.*?<!-- end of \1 -->\n", re.DOTALL)
@@ -36,21 +37,35 @@ def grid(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def _part(name: str, chosen: str) -> str:
-    """Return the chosen rows with four digits, notes, and the machine that they were measured on."""
-    found = json.loads((RESULTS / f"{name}.json").read_text())
-    machine = found["machine"]
+    """Return the chosen rows of each make of machine, or of the one machine that they were measured on."""
+    path = RESULTS / f"{name}.json"
+    by_make = not path.exists()
+    found = documents(name) if by_make else [json.loads(path.read_text())]
+    tables = [table for document in found if (table := _table(document, chosen, by_make))]
+    if not tables:
+        file = name if by_make else f"{name}.json"
+        raise SystemExit(f"benchmarks/results/{file} has no rows with{chosen}, which a page of docs/ asks for")
+    shown = "\n".join(tables)
+    return f"<!-- measured: {name}{chosen} -->\n\n{shown}\n<!-- end of {name} -->\n"
+
+
+def _table(document: dict[str, Any], chosen: str, by_make: bool) -> str:
+    """Return the chosen rows with four digits, notes, and the machine that they were measured on; no text of no rows."""
+    wanted = dict(word.split("=", 1) for word in chosen.split())
+    rows = [row for row in document["rows"] if all(str(row[key]) == value for key, value in wanted.items())]
+    if not rows:
+        return ""
+    machine = document["machine"]
     where = (
-        f"`python -m benchmarks {name}`: {machine['cores']} cores of {machine['cpu']}, Linux {machine['kernel']}, "
+        f"`python -m benchmarks {document['benchmark']}`: {machine['cores']} cores of "
+        f"{machine['make' if by_make else 'cpu']}, Linux {machine['kernel']}, "
         f"torch {machine['torch']}, commit {machine['commit']}"
     )
-    notes = "".join(f"- {note}\n" for note in [*found["notes"], where])
-    wanted = dict(word.split("=", 1) for word in chosen.split())
-    rows = [row for row in found["rows"] if all(str(row[key]) == value for key, value in wanted.items())]
-    if not rows:
-        raise SystemExit(f"benchmarks/results/{name}.json has no rows with{chosen}, which a page of docs/ asks for")
-    told = [key for key in rows[0] if any(row[key] != "" for row in rows)]  # what other rows say is left out
-    table = grid([{key: _cell(value) for key, value in row.items() if key in told} for row in rows])
-    return f"<!-- measured: {name}{chosen} -->\n\n{table}\n{notes}\n<!-- end of {name} -->\n"
+    if by_make:
+        where += f", measured {days(document)}"
+    notes = "".join(f"- {note}\n" for note in [*document["notes"], where])
+    told = [key for key in rows[0] if key != "date" and any(row.get(key, "") != "" for row in rows)]
+    return f"{grid([{key: _cell(row.get(key)) for key in told} for row in rows])}\n{notes}"
 
 
 def _cell(value: Any) -> str:

@@ -93,6 +93,7 @@ def run(arguments: list[str]) -> Result:
             "target: within 15 % of the measured median; splits other than by data: their error band, 50 %",
             *([f"left out, since --minutes {options.minutes:g} were over: {', '.join(left_out)}"] if left_out else []),
         ],
+        keys=("job", "ranks"),
     )
 
 

@@ -39,6 +39,7 @@ class Result:
     title: str
     rows: list[dict[str, Any]]
     notes: list[str] = field(default_factory=list)
+    keys: Sequence[str] = ()  # columns that say what a row measured, where rows are kept by make of machine (`makes`)
 
     def __post_init__(self) -> None:
         columns = dict.fromkeys(key for row in self.rows for key in row)
@@ -78,17 +79,28 @@ def print_table(result: Result) -> None:
 
 def describe_machine() -> dict[str, Any]:
     """Return what a reader needs to compare the figures with their own."""
-    with open("/proc/cpuinfo") as file:
-        model = next((line.split(":")[1].strip() for line in file if line.startswith("model name")), "unknown")
+    make = make_of_machine()
     commit = subprocess.run(
         ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     return {
-        "cpu": model,
+        "cpu": make.split(", family")[0],
+        "make": make,
         "cores": len(os.sched_getaffinity(0)),
         "kernel": platform.release(),
         "python": platform.python_version(),
         "torch": importlib.metadata.version("torch"),
         "commit": commit.stdout.strip(),
     }
+
+
+def make_of_machine() -> str:
+    """Return the processor's name with family and model, by which the makes behind one name differ."""
+    facts = dict(
+        [part.strip() for part in line.split(":", 1)]
+        for line in Path("/proc/cpuinfo").read_text().splitlines()
+        if ":" in line
+    )
+    name = facts.get("model name", "unknown")
+    return f"{name}, family {facts['cpu family']}, model {facts['model']}" if "cpu family" in facts else name

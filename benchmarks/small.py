@@ -32,7 +32,7 @@ def run(arguments: list[str]) -> Result:
     notes = [f"medians of {len(kinds)} launches of {options.rounds} rounds in turns; the slowest rank counts"]
     if kinds[0] is None:
         notes.append("no MPI took part: --mpi mpich openmpi intel")
-    return Result("small collectives on one host", rows, notes)
+    return Result("small collectives on one host", rows, notes, keys=("ranks", "collective", "size"))
 
 
 def _row(*launches: dict[str, Any]) -> dict[str, Any]:

@@ -56,7 +56,7 @@ def run(arguments: list[str]) -> Result:
         f"medians of {options.launches} launches of {options.rounds} rounds in turns; the slowest rank counts",
         "exposed/gloo's: what a step takes more than `nothing`, over the same of Gloo; worst: of a single launch",
     ]
-    return Result("steps of training", rows, notes)
+    return Result("steps of training", rows, notes, keys=("step", "ranks", "hidden"))
 
 
 def _figures(launches: list[dict[str, float]]) -> dict[str, Any]:

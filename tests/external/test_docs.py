@@ -15,7 +15,7 @@ import yaml
 
 import meshwright
 from docsite import tutorials
-from docsite.benchmarks import MAX_ROWS, benchmarks_page
+from docsite.benchmarks import MAX_ROWS, benchmarks_page, heading
 from docsite.box import box_page, output_of, samples
 from meshwright import cli
 
@@ -178,9 +178,10 @@ def test_every_tutorial_shows_output_and_what_differs_each_time_is_run_by_its_ow
 def test_the_benchmarks_page_holds_every_result_as_written():
     page = benchmarks_page()
 
-    for path in (ROOT / "benchmarks" / "results").glob("*.json"):
+    results = ROOT / "benchmarks" / "results"
+    for path in [*results.glob("*.json"), *results.glob("*/*.json")]:
         document = json.loads(path.read_text())
-        part = page.partition(f"\n## {document['benchmark']}\n")[2].partition("\n## ")[0]
+        part = page.partition(f"\n## {heading(document, path)}\n")[2].partition("\n## ")[0]
         assert document["machine"]["cpu"] in part
         assert part.count("\n| ") == 1 + min(len(document["rows"]), MAX_ROWS)
 

@@ -4,7 +4,9 @@ from benchmarks.speed_page import ranks_not_measured
 
 
 def made_of(**ranks):
-    return [{"make": make, "rows": [{"ranks": number} for number in found]} for make, found in ranks.items()]
+    return [
+        {"machine": {"make": make}, "rows": [{"ranks": number} for number in found]} for make, found in ranks.items()
+    ]
 
 
 def test_ranks_that_only_another_make_has_are_named():
