@@ -1,8 +1,9 @@
 """Slots are filled in the way that costs less, and every rank tries the other at the same calls."""
 
-from meshwright.backend.local.slot_stores import EVERY, EVERY_BYTES, FIRST, SlotStores, SlotStoresByCall
+from meshwright.backend.local.slot_stores import EVERY, EVERY_BYTES, KEPT, SlotStores, SlotStoresByCall, Way
 
-THROUGH, PAST = False, True
+THROUGH, PAST, READ = Way
+FIRST = 2 * KEPT  # calls that only try, where there are two ways
 
 
 def calls(filling, count, cost):
@@ -20,7 +21,7 @@ def test_the_cheaper_way_is_taken_and_the_other_tried_now_and_then():
         ways = calls(filling, 10 * EVERY, lambda way, better=better: 1.0 if way == better else 1.5)
 
         assert ways[:FIRST] == [THROUGH, PAST] * (FIRST // 2)
-        assert filling.streams == better
+        assert filling.best == better
         assert ways[FIRST:].count(not better) == 9  # one in every row of calls
         assert ways[EVERY : EVERY + 3] == [THROUGH, PAST, better]
 
@@ -58,7 +59,7 @@ def test_calls_between_trials_need_not_be_noted():
 
     ways = []
     while len(ways) < 4 * EVERY:
-        ways += [unheard.streams] * unheard.settle()
+        ways += [unheard.best] * unheard.settle()
         ways += calls(unheard, 1, lambda way: 2.0 - way)
     assert ways[: 4 * EVERY] == every
 

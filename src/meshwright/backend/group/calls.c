@@ -198,7 +198,7 @@ static int settle(Calls *c, int collective, int64_t filled_bytes) {
     Settled *settled = &c->state->settled[collective][SIZES - __builtin_clzll((unsigned long long)filled_bytes)];
     if (!settled->calls) return 0;
     settled->calls--;
-    c->state->streams = settled->streams;
+    c->state->way = settled->way;
     return 1;
 }
 
@@ -232,7 +232,7 @@ static PyObject *run(Calls *c, int operation, int collective, int64_t moved_byte
             done = collectives[collective](g);
             Py_END_ALLOW_THREADS
         }
-        g->streams = 0;
+        g->way = 0;
         filled_bytes = 0; /* it is under way */
     }
     if (done) {

@@ -8,10 +8,12 @@
  * and `phase` say where to go on.
  */
 #define _GNU_SOURCE
+#include <errno.h>
 #include <poll.h>
 #include <sched.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 #if defined(__SSE2__)
@@ -26,6 +28,7 @@ enum { NEAR_BYTES = 2048 }; /* written to several places while it is in the near
 enum { FIRST_NAP_NS = 50000, LAST_NAP_NS = 1000000 };
 enum { SPREAD_WAITS = 16 }; /* how often a rank looks where the others run */
 enum { NEEDED_BITS = 24 };  /* of what a rank says in an all-to-all: its steps; above them its blocks, if all are alike */
+#define LENDS ((uint64_t)1 << (NEEDED_BITS - 1)) /* among these: whether the others read its memory */
 #define UNIFORM_MOST (((int64_t)1 << 39) - 2)
 
 static inline void pause_cpu(void) {
@@ -150,6 +153,7 @@ static uint64_t *call_at(const Group *g, int64_t rank, uint64_t step) {
 static void begin(Group *g) {
     if (g->begun) return;
     g->begun = 1;
+    g->lends = g->lenders = 0;
     g->first = g->sequence + 1;
     uint64_t *entry = call_at(g, g->rank, g->first), chain = g->chain;
     for (int i = 0; i < WORDS; i++) {
@@ -332,8 +336,55 @@ void mw_sum(int64_t kind, void *out, void *const *in, int64_t n, int64_t count) 
 /* Write what others will read. Where processors share a cache, it goes through it; where they do not, fetching what lies
  * in another's cache takes longer than from memory. Which of the two is so, helper.py finds out. */
 static inline void fill(const Group *g, char *to, const char *from, int64_t length) {
-    if (g->streams) mw_stream(to, from, length);
+    if (g->way == PAST) mw_stream(to, from, length);
     else memcpy(to, from, (size_t)length);
+}
+
+/* ---- reading a peer's memory: one copy in place of two, but the kernel looks up every page of it (docs/backend-why.md) */
+
+/* Return whether this process may read another's memory. Nothing lies at address 0, so that only leave is tried. */
+int mw_may_read(int64_t pid) {
+    char byte;
+    struct iovec to = {&byte, 1}, from = {NULL, 1};
+    return process_vm_readv((pid_t)pid, &to, 1, &from, 1, 0) >= 0 || errno == EFAULT;
+}
+
+/* Where a rank leaves, in the first step of a collective, where in its memory what each reads begins; 0: in its slot. */
+static uint64_t *lent_at(const Group *g, int64_t rank) {
+    return g->calls + rank * g->calls_words + CALLS * ENTRY + (LONG_SLOTS + g->turn) * g->size;
+}
+
+/* Copy out of a peer's memory; return 0 and leave to Python that it cannot be had. A peer that has given up may have let
+ * go of it meanwhile. */
+static int fetch(Group *g, int64_t peer, char *to, uint64_t from, int64_t length) {
+    while (length > 0) {
+        struct iovec here = {to, (size_t)length}, there = {(void *)from, (size_t)length};
+        ssize_t copied = process_vm_readv((pid_t)g->pids[peer], &here, 1, &there, 1, 0);
+        if (copied < 0 && errno == EINTR) continue;
+        if (copied <= 0) {
+            g->unread_rank = peer + 1;
+            return leave_wait(g, peer, g->sequence + 1);
+        }
+        to += copied, from += (uint64_t)copied, length -= copied;
+    }
+    g->unread_rank = 0;
+    if (__atomic_load_n(g->counters + peer * LINE + STATE, __ATOMIC_ACQUIRE) == ACTIVE) return 1;
+    return leave_wait(g, peer, g->sequence + 1);
+}
+
+/* Return whether `length` bytes at `one` and at `other` have nothing in common. */
+static int apart(const char *one, int64_t length, const char *other, int64_t other_length) {
+    return one + length <= other || other + other_length <= one;
+}
+
+/* At the end of a collective in which ranks read each other's memory, say that this rank has done so, and return 1 once
+ * nobody reads its own any more; 0 when patience is at an end. */
+static int give_back(Group *g) {
+    if (!g->lenders) return 1;
+    if (g->phase == 0) enter(g);
+    if (g->lends && !wait_all(g, g->sequence)) return 0;
+    g->phase = 0;
+    return 1;
 }
 
 static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -454,29 +505,51 @@ static inline void land(int streams, char *to, const char *from, int64_t length)
     else memcpy(to, from, (size_t)length);
 }
 
-/* Copy the source of every rank to everyone's targets; `received` are the sizes of all. Given: the source. */
+/* Say whether the others read the source of an all-gather itself; its own target may be the same memory. */
+static void say_lent(Group *g, const char *source) {
+    g->lends = g->way == READ && g->received[g->rank] > 0;
+    for (int64_t r = 0; r < g->size; r++)
+        if (r != g->rank && !apart(source, g->received[g->rank], g->targets[r], g->received[r])) g->lends = 0;
+    lent_at(g, g->rank)[0] = g->lends ? (uint64_t)source : 0;
+    g->lenders += g->lends;
+}
+
+/* Copy the source of every rank to everyone's targets; `received` are the sizes of all, of which those that were read at
+ * once are taken back. Given: the source, and a place for the largest size. */
 int mw_all_gather(Group *g) {
     const char *source = (const char *)g->given[0];
-    int64_t me = g->rank, most = largest(g->received, g->size), pair = g->size == 2;
+    int64_t me = g->rank, *most = &g->given[1], pair = g->size == 2;
     int64_t chunk = pair ? g->block_bytes : g->slot_bytes;
     int streams = total(g->received, g->size) >= g->stream_bytes;
+    if (!g->begun) *most = largest(g->received, g->size);
+    int may_lend = *most >= g->lend_bytes;
     begin(g);
-    for (int64_t start; (start = g->chunk * chunk) < most; next_chunk(g)) {
+    for (int64_t start; (start = g->chunk * chunk) < *most; next_chunk(g)) {
         if (g->phase == 0) {
             int64_t length = part(g->received[me], start, chunk);
             char *own = g->targets[me];
             if (!free_slots(g, 0)) return 0;
-            fill(g, for_others(g, me), source + start, length);
+            if (may_lend && start == 0) say_lent(g, source);
+            if (!g->lends) fill(g, for_others(g, me), source + start, length);
             enter(g);
+            if (g->lends) length = g->received[me], g->received[me] = 0;
             if (own != source) memmove(own + start, source + start, (size_t)length);
         }
         for (; g->phase < g->size; g->phase++) {
             int64_t peer = (me + g->phase) % g->size, length = part(g->received[peer], start, chunk);
             if (!wait_rank(g, peer, g->sequence)) return 0;
+            if (may_lend && start == 0 && lent_at(g, peer)[0]) {
+                if (!fetch(g, peer, g->targets[peer], lent_at(g, peer)[0], g->received[peer])) return 0;
+                g->received[peer] = 0;
+                g->lenders++;
+                continue;
+            }
             land(streams, g->targets[peer] + start, for_others(g, peer), length);
         }
         if (!pair) pass_slots(g);
+        if (g->lenders) *most = largest(g->received, g->size);
     }
+    if (!give_back(g)) return 0;
     if (pair) pass_slots(g);
     return done(g);
 }
@@ -546,11 +619,23 @@ static uint64_t *sent_at(const Group *g, int64_t rank) {
     return g->calls + rank * g->calls_words + CALLS * ENTRY + g->turn * g->size;
 }
 
+/* Find out whether the others read what this rank sends where it lies, and say where that is. */
+static void lend_sources(Group *g) {
+    g->lends = g->way == READ;
+    for (int64_t i = 0; g->lends && i < g->size; i++)
+        for (int64_t j = 0; j < g->size; j++)
+            if ((i != g->rank || j != g->rank) && !apart(g->sources[i], g->sent[i], g->targets[j], g->received[j]))
+                g->lends = 0;
+    if (!g->lends) return;
+    for (int64_t r = 0; r < g->size; r++) lent_at(g, g->rank)[r] = (uint64_t)g->sources[r];
+    g->lenders++;
+}
+
 /* Return how many steps this rank needs for what it sends, and say so for this step, with what it sends to each. */
 static int64_t say_needed(Group *g) {
     int64_t needed = 1, uniform = g->sent[0];
     for (int64_t r = 0; r < g->size; r++) {
-        int64_t blocks = r == g->rank ? 0 : (g->sent[r] + g->part_bytes - 1) / g->part_bytes;
+        int64_t blocks = r == g->rank || g->lends ? 0 : (g->sent[r] + g->part_bytes - 1) / g->part_bytes;
         if (blocks > needed) needed = blocks;
         if (g->sent[r] != uniform) uniform = -1;
     }
@@ -558,7 +643,8 @@ static int64_t say_needed(Group *g) {
         uniform = -1;
         for (int64_t r = 0; r < g->size; r++) sent_at(g, g->rank)[r] = (uint64_t)g->sent[r];
     }
-    g->counters[g->rank * LINE + g->steps + g->turn] = (uint64_t)(uniform + 1) << NEEDED_BITS | (uint64_t)needed;
+    g->counters[g->rank * LINE + g->steps + g->turn] = (uint64_t)(uniform + 1) << NEEDED_BITS | (g->lends ? LENDS : 0) |
+                                                        (uint64_t)needed;
     return needed;
 }
 
@@ -567,7 +653,7 @@ static int64_t needed_by(Group *g, int64_t rank) {
     uint64_t said = g->counters[rank * LINE + g->steps + g->turn];
     int64_t uniform = (int64_t)(said >> NEEDED_BITS) - 1;
     int64_t bytes = uniform >= 0 ? uniform : (int64_t)sent_at(g, rank)[g->rank];
-    if (bytes == g->received[rank]) return (int64_t)(said & (((uint64_t)1 << NEEDED_BITS) - 1));
+    if (bytes == g->received[rank]) return (int64_t)(said & (LENDS - 1));
     g->odd_rank = rank + 1, g->odd_bytes = bytes;
     return -1;
 }
@@ -578,12 +664,13 @@ int mw_all_to_all(Group *g) {
     int64_t me = g->rank, *needed = &g->given[0];
     int streams = total(g->received, g->size) >= g->stream_bytes;
     begin(g);
-    do {
+    while (g->chunk == 0 || g->chunk < *needed) {
         int64_t start = g->chunk * g->part_bytes;
         int is_first = g->chunk == 0;
         if (g->phase == 0) {
             if (!free_slots(g, 0)) return 0;
-            for (int64_t i = 1; i < g->size; i++) {
+            if (is_first) lend_sources(g);
+            for (int64_t i = 1; i < g->size && !g->lends; i++) {
                 int64_t peer = (me + i) % g->size, length = part(g->sent[peer], start, g->part_bytes);
                 fill(g, between(g, me, peer), g->sources[peer] + start, length);
             }
@@ -599,11 +686,18 @@ int mw_all_to_all(Group *g) {
                 int64_t theirs = needed_by(g, peer);
                 if (theirs < 0) return leave_wait(g, peer, g->sequence);
                 if (theirs > *needed) *needed = theirs;
+                if (g->counters[peer * LINE + g->steps + g->turn] & LENDS) {
+                    if (!fetch(g, peer, g->targets[peer], lent_at(g, peer)[me], g->received[peer])) return 0;
+                    g->received[peer] = 0; /* it is here */
+                    g->lenders++;
+                    continue;
+                }
             }
             land(streams, g->targets[peer] + start, between(g, peer, me), length);
         }
         next_chunk(g);
-    } while (g->chunk < *needed);
+    }
+    if (!give_back(g)) return 0;
     pass_slots(g);
     return done(g);
 }

@@ -9,9 +9,11 @@ enum { ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, BROADCAST, ALL_TO_ALL, BARRIER, C
 enum { CHUNKS = 16 };                                           /* of ranks.py */
 enum { SIZES = 64 };                                            /* as many powers of two */
 
-/* A way of filling slots that was found for a collective and size, and for how many calls it is still to be taken. */
+enum { THROUGH, PAST, READ }; /* the ways of slot_stores.py: slots filled through the caches, past them, or not at all */
+
+/* The way that was found for a collective and size, and for how many calls it is still to be taken. */
 typedef struct {
-    int64_t calls, streams;
+    int64_t calls, way;
 } Settled;
 
 typedef struct {
@@ -30,11 +32,16 @@ typedef struct {
     int64_t given[3];
     int64_t chunk, phase;
     int64_t begun; /* whether it has been said to the others what it is */
+    int64_t lends; /* whether the others read this rank's own memory in it, in place of its slot */
+    int64_t lenders; /* how many ranks do so */
     /* Of the group: tables for what a call gives for each rank, and what never changes. */
     char **sources, **targets;
     int64_t *sent, *received; /* bytes or elements */
     uint64_t *counters;
-    uint64_t *calls; /* of every rank the last `CALLS` collectives, and what it sends to each in an all-to-all */
+    uint64_t *calls; /* of every rank the last `CALLS` collectives, and what it sends to each in an all-to-all, and where
+                      * that lies in its memory */
+    int64_t *pids;   /* of the ranks */
+    int64_t lend_bytes; /* from here on a rank says in an all-gather whether it lends */
     int64_t calls_words; /* from one rank's to the next rank's */
     char *slots;
     int64_t slot_bytes, own_bytes; /* own_bytes: from one rank's slots to the next rank's */
@@ -49,12 +56,13 @@ typedef struct {
     int64_t spins, yield_ns, patience_ns;
     uint64_t awaited_rank, awaited_number;
     Settled settled[COLLECTIVES][SIZES];
-    int64_t streams;   /* whether slots are filled past the caches */
+    int64_t way;       /* of the call */
     int64_t clocked;   /* whether to find out the next */
     int64_t waited_ns; /* of this thread's processor time, spent on waiting */
     int64_t place;     /* where a rank says, in its line of counters, which processor it runs on; 0: it does not say */
     int64_t waits;     /* that did not end at once, in a group that says */
     int64_t odd_rank, odd_bytes; /* one more than the rank that sends something else than this one expects, and how much */
+    int64_t unread_rank; /* one more than the rank whose memory could not be read */
 } Group;
 
 /* Return a number made of two, as `mix` of signature.py does. */

@@ -15,7 +15,7 @@ from typing import Any
 from ...native import compiled, load_compiled
 from .memory import LINE, SHORT_SLOTS, SLOTS, WORDS_OF_CALL
 from .reductions import Reduction
-from .slot_stores import SlotStores, SlotStoresByCall
+from .slot_stores import SlotStores, SlotStoresByCall, Way
 from .waiting import CHECK_S, OwnWait
 
 SOURCE = Path(__file__).with_name("helper.c")
@@ -30,7 +30,8 @@ COLLECTIVES = (  # in the order of helper.h
 )
 ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, BROADCAST, ALL_TO_ALL, _ = range(len(COLLECTIVES))
 SIZES = 64  # as many powers of two
-FILLING_BYTES = 256 * 1024  # from here on it matters how slots are filled
+FILLING_BYTES = 256 * 1024  # from here on it matters how slots are filled, and whether they are
+LENDING = (ALL_GATHER, ALL_TO_ALL)  # collectives in which ranks can read each other's memory in place of slots
 CLAIM_BYTES = 1024 * 1024  # up to here, in all, what is read of a slot is in the caches when the slot is filled again
 
 
@@ -52,12 +53,16 @@ class GroupState(ctypes.Structure):
         ("chunk", ctypes.c_int64),
         ("phase", ctypes.c_int64),
         ("begun", ctypes.c_int64),
+        ("lends", ctypes.c_int64),
+        ("lenders", ctypes.c_int64),
         ("sources", ctypes.c_void_p),
         ("targets", ctypes.c_void_p),
         ("sent", ctypes.c_void_p),
         ("received", ctypes.POINTER(ctypes.c_int64)),
         ("counters", ctypes.c_void_p),
         ("calls", ctypes.c_void_p),
+        ("pids", ctypes.POINTER(ctypes.c_int64)),
+        ("lend_bytes", ctypes.c_int64),
         ("calls_words", ctypes.c_int64),
         ("slots", ctypes.c_void_p),
         ("slot_bytes", ctypes.c_int64),
@@ -77,13 +82,14 @@ class GroupState(ctypes.Structure):
         ("awaited_rank", ctypes.c_uint64),
         ("awaited_number", ctypes.c_uint64),
         ("settled", ctypes.c_int64 * 2 * SIZES * len(COLLECTIVES)),
-        ("streams", ctypes.c_int64),
+        ("way", ctypes.c_int64),
         ("clocked", ctypes.c_int64),
         ("waited_ns", ctypes.c_int64),
         ("place", ctypes.c_int64),
         ("waits", ctypes.c_int64),
         ("odd_rank", ctypes.c_int64),
         ("odd_bytes", ctypes.c_int64),
+        ("unread_rank", ctypes.c_int64),
     )
 
 
@@ -106,6 +112,7 @@ def _declare(library: ctypes.CDLL) -> None:
     library.mw_wait.argtypes = (pointer, u64, i64, i64, i64)
     library.mw_wait_any.argtypes = (pointer, pointer, i64, pointer, i64, i64, i64, i64, i64)
     library.mw_short_turns.argtypes = (i64,)
+    library.mw_may_read.argtypes = (i64,)
     library.mw_broadcast_fills.argtypes = (pointer, i64)
     library.mw_broadcast_fills.restype = i64
     library.mw_sum.argtypes = (i64, pointer, pointer, i64, i64)
@@ -119,8 +126,16 @@ def _declare(library: ctypes.CDLL) -> None:
 class Native:
     """The helper's collectives and sums for one group. Addresses and sizes are given in the order of the ranks."""
 
-    def __init__(self, library: ctypes.CDLL, state: GroupState, check: Callable[[int, int, float], None]) -> None:
-        """`check(index, target, waited_s)` raises if a counter cannot reach its target any more."""
+    def __init__(
+        self,
+        library: ctypes.CDLL,
+        state: GroupState,
+        check: Callable[[int, int, float], None],
+        all_may_read: Callable[[], bool],
+    ) -> None:
+        """`check(index, target, waited_s)` raises if a counter cannot reach its target any more; `all_may_read()` is
+        whether each rank may read the others' memory, asked once all have come to a collective.
+        """
         self._library = library
         self._check = check
         self._state = state
@@ -128,6 +143,8 @@ class Native:
         self.stream = library.mw_stream
         self._functions = [getattr(library, name) for name in COLLECTIVES]
         self._fillings = SlotStoresByCall()
+        self._all_may_read = all_may_read
+        self._lends: bool | None = None  # whether ranks may read each other's memory, once that is known
         self._sources, self._targets, self._sent, self._received = tables = [
             (ctypes.c_int64 * state.size)() for _ in range(4)
         ]
@@ -180,19 +197,22 @@ class Native:
         if filled_bytes < FILLING_BYTES:
             self._finish(function)
             return
-        filling = self._fillings.of(COLLECTIVES[collective], filled_bytes)
+        ways = len(Way) if self._lends and collective in LENDING else len(Way) - 1
+        filling = self._fillings.of(COLLECTIVES[collective], filled_bytes, ways)
         settled = self._state.settled[collective][filled_bytes.bit_length()]
         if not settled[0]:
-            settled[:] = filling.settle(), filling.streams
+            settled[:] = filling.settle(), filling.best
         if settled[0]:
             settled[0] -= 1
-            self._state.streams = settled[1]
+            self._state.way = settled[1]
             try:
                 self._finish(function)
             finally:
-                self._state.streams = 0
+                self._state.way = Way.THROUGH
         else:
             self._try(function, filling, filled_bytes)
+            if self._lends is None and collective in LENDING:
+                self._lends = self._all_may_read()  # here all ranks have come, and ask after the same call
 
     def _finish(self, function: Any) -> None:
         if not function(self.address):
@@ -201,12 +221,12 @@ class Native:
     def _try(self, function: Any, filling: SlotStores, size_bytes: int) -> None:
         """Call a function in the way of filling slots whose turn it is, and note what it cost this thread."""
         state = self._state
-        state.streams, state.clocked, state.waited_ns = filling.next(), 1, 0
+        state.way, state.clocked, state.waited_ns = filling.next(), 1, 0
         start_ns = time.thread_time_ns()
         try:
             self._finish(function)
         finally:
-            state.streams = state.clocked = 0
+            state.way, state.clocked = Way.THROUGH, 0
         filling.note((time.thread_time_ns() - start_ns - state.waited_ns) / size_bytes)
 
     def _insist(self, function: Any) -> None:
@@ -222,7 +242,7 @@ class Native:
                 if function(self.address):
                     return
         except BaseException:
-            state.chunk = state.phase = state.begun = 0
+            state.chunk = state.phase = state.begun = state.unread_rank = 0
             raise
         finally:
             state.yield_ns = yield_ns

@@ -3,7 +3,8 @@
 counters   one line a rank: its step, its state, ...
 mail       two lines for each ordered pair of ranks: messages written, messages read
 texts      one a rank: why it gave up
-calls      of each rank: its last collectives, and what it sends to each in an all-to-all, by the long slots
+calls      of each rank: its last collectives, and what it sends to each in an all-to-all, by the long slots, and
+           where that lies in its own memory
 slots      of each rank: `SLOTS` long ones of `slot_bytes`, `SHORT_SLOTS` of `SHORT_BYTES`, then `MAIL_SLOTS` of
            `mail_bytes` for each message line into that rank
 """
@@ -62,7 +63,7 @@ class SegmentLayout:
     @property
     def calls_words(self) -> int:
         """The number of 8-byte words in which a rank says what it calls: whole lines."""
-        return -(-(CALLS * ENTRY + SLOTS * self.ranks) // LINE) * LINE
+        return -(-(CALLS * ENTRY + 2 * SLOTS * self.ranks) // LINE) * LINE
 
     @property
     def mail_bytes(self) -> int:

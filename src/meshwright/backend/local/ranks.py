@@ -24,7 +24,7 @@ from ..faults.failures import CollectiveError, CollectiveMismatch, FaultyRank, f
 from ..faults.flight import FlightRecord, forget_group, remember, write_flights
 from ..hosts.placement import GroupMember
 from .calls import LocalCalls
-from .helper import MAX_RANKS, GroupState, Native, claim_bytes, load_helper
+from .helper import FILLING_BYTES, MAX_RANKS, GroupState, Native, claim_bytes, load_helper
 from .memory import LINE, SHORT_SLOTS, SLOTS, TEXT_BYTES
 from .reductions import Block, Reduction
 from .segment import Segment
@@ -34,12 +34,14 @@ STATE, STEPS = 1, 2  # places in a line; at 0 is the step, at STEPS and after th
 HERE = STEPS + SLOTS  # the step that the next collective begins with, once this rank has come to it
 WORDS = HERE + 1  # how often this rank began or ended to leave word; odd while it writes
 PLACE = WORDS + 1  # one more than the processor that this rank runs on, in a crowded group; 0 where it does not say
+READS = 8  # after CALL: 1 where this rank may read the memory of all others
 WHOLE_BYTES = {2: 64 * 1024}  # by ranks; up to here every rank reads all that the others have to be reduced
 WHOLE_BYTES_OTHERWISE = 128 * 1024
 CHUNKS = 16  # of an all-reduce that is neither short nor long
 BLOCK_BYTES = 512 * 1024  # of a slot at most, for all readers; two of them and what is moved fit into a cache
 STREAM_BYTES = 4 * 2**20  # results from here on leave the caches to others
 LINE_BYTES = 64  # of a cache
+UNREAD_S = 0.5  # how long it is tried to read the memory of a rank that can no longer be read, which may be ending
 HINT_AFTER_S, HINT_S = 0.5, 1.5  # when a rank says for whom it waits, and for how long that is news
 ACTIVE, LEFT, BROKEN = 1, 2, 3  # values of STATE
 SEQUENCE, SEEN, _, LONGS, SHORTS, LAPS = range(6)  # places in the state of the steps, the first of struct Group
@@ -105,13 +107,22 @@ class LocalGroup:
             state.spins, state.yield_ns = self.patience.helper_spins, self.patience.helper_yield_ns
             state.patience_ns = CHECK_NS
             state.place = PLACE if self.size > cores else 0
-            self.native = Native(helper, state, self.check)
+            state.pids = (ctypes.c_int64 * self.size)(*(member.pid for member in members))
+            state.lend_bytes = FILLING_BYTES
+            self.counters[self.mine + READS] = all(
+                me.shares_pids_with(member) and helper.mw_may_read(member.pid) for member in members
+            )
+            self.native = Native(helper, state, self.check, self._all_may_read)
         self._lives = LivenessWatch(segment.lives)
         self._typed: dict[Reduction, list[list[Block]]] = {}
         self._writing = threading.Lock()
         self.counters[self.mine + STATE] = ACTIVE
         remember(self)
         OURS.join(self)
+
+    def _all_may_read(self) -> bool:
+        """Return whether each rank may read the memory of the others, once all have come to a collective."""
+        return all(self.counters[rank * LINE + READS] for rank in range(self.size))
 
     def chunk_bytes(self, payload_bytes: int) -> int:
         """Return how much of a payload, in all its pieces, the ranks reduce between two steps.
@@ -267,6 +278,9 @@ class LocalGroup:
         error = self.diagnose_wait(
             late, waited_s, limit_s, self.flight.current(), lambda peer: counters[peer * LINE] >= target
         )
+        if error is None and self._state.unread_rank and waited_s > UNREAD_S:
+            unread = self.members[self._state.unread_rank - 1]
+            error = self.failure(FaultyRank.of(unread, "let nobody read its memory any more"), self.flight.current())
         if error is not None:
             raise error
 
