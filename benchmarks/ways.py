@@ -1,4 +1,4 @@
-"""All-gathers and all-to-alls on one host by each way of moving bytes: slots filled in two ways, or a peer's memory read.
+"""All-gathers and all-to-alls on one host by each way of moving bytes: slots filled in two ways, or peers' memory read.
 
 The ways alternate call by call, in the same processes. `taken` is the way that the backend finds by its own trials. A
 machine that forbids to read other processes' memory has no rows of that way.
@@ -43,7 +43,7 @@ def run(arguments: list[str]) -> Result:
     notes = [
         f"microseconds, medians of {options.rounds} rounds in turns; the slowest rank counts; sizes are of the whole"
     ]
-    return Result("ways of moving bytes on one host", rows, notes)
+    return Result("ways of moving bytes on one host", rows, notes, keys=("ranks", "collective", "bytes"))
 
 
 class _Forced:

@@ -199,6 +199,7 @@ SMALLEST = {
     "traces": "--long 1",
     "training": "--parts layers --rounds 1",
     "unfitted": "",
+    "ways": "--ranks 2 --sizes 1MiB --rounds 1",
 }
 TOO_LONG = {  # and what runs the same code instead
     "against": "needs a checkout of the commit that it is held against, and builds it; tests/multiproc times nothing",

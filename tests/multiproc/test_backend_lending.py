@@ -1,4 +1,4 @@
-"""Ranks of a host that read each other's memory in place of slots: the same results, whoever does so and whoever not."""
+"""Ranks of a host that read each other's memory in place of slots: the same results, whoever does so."""
 
 import random
 import sys
