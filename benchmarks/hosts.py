@@ -26,7 +26,7 @@ UNLIMITED = "unlimited"
 COLLECTIVES = ("all_reduce", "all_to_all")
 WIRE = "meshwright, bf16 on the wire"
 PIECE_BYTES = 4 * MI
-KEYS = ("nic", "ranks", "collective", "size", "contestant")
+KEYS = ("nic", "ranks", "collective", "bytes", "contestant")
 
 
 def run(arguments: list[str]) -> Result:
@@ -52,6 +52,7 @@ def run(arguments: list[str]) -> Result:
                     "nic": options.nic,
                     "ranks": f"{HOSTS} x {options.ranks_per_node}",
                     "collective": name,
+                    "bytes": size,
                     "size": format_bytes(size),
                     "contestant": kind,
                     "time_ms": round(time_s * 1e3, 3),

@@ -50,7 +50,7 @@ def _part(name: str, chosen: str) -> str:
 
 
 def _table(document: dict[str, Any], chosen: str, by_make: bool) -> str:
-    """Return the chosen rows with four digits, notes, and the machine that they were measured on; no text of no rows."""
+    """Return the chosen rows with four digits, notes, and the machine that they were measured on; "" of no rows."""
     wanted = dict(word.split("=", 1) for word in chosen.split())
     rows = [row for row in document["rows"] if all(str(row[key]) == value for key, value in wanted.items())]
     if not rows:

@@ -10,6 +10,7 @@ import torch.distributed as dist
 import meshwright  # noqa: F401  (registers the backend)
 from meshwright.backend.faults.failures import CollectiveError
 from meshwright.backend.local.helper import FILLING_BYTES
+from meshwright.backend.local.ranks import READS
 from meshwright.backend.local.slot_stores import Way
 from tests.multiproc.test_backend_collectives import group
 
@@ -123,6 +124,22 @@ def test_all_ranks_learn_after_the_same_call_that_they_may_read_and_try_it(rank_
     known, tried = outcomes[0]
     assert known == [None] + [True] * 11
     assert tried == 3
+
+
+def be_forbidden_on_one(rank, world_size, store):
+    """Return what ranks know after some calls where rank 0 may not read the others' memory."""
+    with group(rank, world_size, store):
+        local = dist.group.WORLD._engine.group
+        if rank == 0:
+            local.counters[local.mine + READS] = 0
+        for _ in range(5):
+            output, wanted = gathered(rank, world_size, LEAST)
+            assert torch.equal(output, wanted)
+        return local.native._lends
+
+
+def test_where_one_rank_may_not_read_all_keep_to_slots(rank_pool):
+    assert rank_pool(3).run(be_forbidden_on_one) == [False] * 3
 
 
 def be_unreadable(rank, world_size, store):

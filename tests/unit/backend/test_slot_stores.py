@@ -26,6 +26,17 @@ def test_the_cheaper_way_is_taken_and_the_other_tried_now_and_then():
         assert ways[EVERY : EVERY + 3] == [THROUGH, PAST, better]
 
 
+def test_a_third_way_is_tried_and_taken_where_there_is_one():
+    fillings = SlotStoresByCall()
+    first = calls(fillings.of("all_gather", 2**20, 2), 1, lambda way: 3.0)  # before it is known that there is
+
+    filling = fillings.of("all_gather", 2**20, 3)
+    ways = calls(filling, EVERY, lambda way: 2.0 if way == READ else 3.0)
+
+    assert first + ways[: 3 * KEPT - 1] == [THROUGH, PAST, READ] * KEPT
+    assert set(ways[3 * KEPT :]) == {READ}
+
+
 def test_another_way_is_taken_when_costs_change():
     filling = SlotStores()
     calls(filling, 5 * EVERY, lambda way: 1.0 + way)
