@@ -62,7 +62,7 @@ def main() -> int:
 
 
 def _write(name: str, result: Result) -> Path:
-    """Write the rows in place of those that were measured before; return the file."""
+    """Write the rows in place of the last results; return the file."""
     path = RESULTS / f"{name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     document = {"benchmark": name, "machine": describe_machine(), "rows": result.rows, "notes": result.notes}

@@ -32,7 +32,7 @@ def keep(name: str, result: Result) -> Path:
 
 
 def documents(name: str) -> list[dict[str, Any]]:
-    """Return what is known of each make, those that were measured last first."""
+    """Return what is known of each make, the one measured last first."""
     found = [json.loads(path.read_text()) for path in sorted((RESULTS / name).glob("*.json"))]
     return sorted(found, key=lambda document: max(row["date"] for row in document["rows"]), reverse=True)
 

@@ -1,4 +1,4 @@
-"""Ranks of a host that read each other's memory in place of slots: the same results, whoever does so."""
+"""Ranks of a host that read each other's memory in place of slots: the same results in any mixture of ways."""
 
 import random
 import sys

@@ -94,31 +94,33 @@ class LocalGroup:
         helper = load_helper()
         self.fence: Callable[[], object] | None = make_fence()
         self.patience = Patience(self.counters, self.base, crowded=self.size > cores, helper=helper)
-        self.native: Native | None = None
-        if helper is not None and self.size <= MAX_RANKS:
-            state.counters, state.slots = self.base, self.base + memory.common_bytes
-            state.calls, state.calls_words = self.base + memory.calls_at, memory.calls_words
-            state.slot_bytes, state.own_bytes = self.slot_bytes, memory.own_bytes
-            state.part_bytes, state.block_bytes = self.part_bytes, self.block_bytes
-            state.least_chunk_bytes, state.whole_bytes = self.least_chunk_bytes, self.whole_bytes
-            state.stream_bytes = self.stream_bytes
-            state.claim_bytes, state.steps = claim_bytes(helper, readers), STEPS
-            state.rank, state.size = self.rank, self.size
-            state.spins, state.yield_ns = self.patience.helper_spins, self.patience.helper_yield_ns
-            state.patience_ns = CHECK_NS
-            state.place = PLACE if self.size > cores else 0
-            state.pids = (ctypes.c_int64 * self.size)(*(member.pid for member in members))
-            state.lend_bytes = FILLING_BYTES
-            self.counters[self.mine + READS] = all(
-                me.shares_pids_with(member) and helper.mw_may_read(member.pid) for member in members
-            )
-            self.native = Native(helper, state, self.check, self._all_may_read)
+        self.native = None if helper is None or self.size > MAX_RANKS else self._with_helper(helper, me, cores)
         self._lives = LivenessWatch(segment.lives)
         self._typed: dict[Reduction, list[list[Block]]] = {}
         self._writing = threading.Lock()
         self.counters[self.mine + STATE] = ACTIVE
         remember(self)
         OURS.join(self)
+
+    def _with_helper(self, helper: ctypes.CDLL, me: GroupMember, cores: int) -> Native:
+        """Tell the C helper where everything is, and find out what this rank may read of the others."""
+        state, memory, readers = self._state, self.memory, max(1, self.size - 1)
+        state.counters, state.slots = self.base, self.base + memory.common_bytes
+        state.calls, state.calls_words = self.base + memory.calls_at, memory.calls_words
+        state.slot_bytes, state.own_bytes = self.slot_bytes, memory.own_bytes
+        state.part_bytes, state.block_bytes = self.part_bytes, self.block_bytes
+        state.least_chunk_bytes, state.whole_bytes = self.least_chunk_bytes, self.whole_bytes
+        state.stream_bytes, state.lend_bytes = self.stream_bytes, FILLING_BYTES
+        state.claim_bytes, state.steps = claim_bytes(helper, readers), STEPS
+        state.rank, state.size = self.rank, self.size
+        state.spins, state.yield_ns = self.patience.helper_spins, self.patience.helper_yield_ns
+        state.patience_ns = CHECK_NS
+        state.place = PLACE if self.size > cores else 0
+        state.pids = (ctypes.c_int64 * self.size)(*(member.pid for member in self.members))
+        self.counters[self.mine + READS] = all(
+            me.shares_pids_with(member) and helper.mw_may_read(member.pid) for member in self.members
+        )
+        return Native(helper, state, self.check, self._all_may_read)
 
     def _all_may_read(self) -> bool:
         """Return whether each rank may read the memory of the others, once all have come to a collective."""
