@@ -514,8 +514,8 @@ static void say_lent(Group *g, const char *source) {
     g->lenders += g->lends;
 }
 
-/* Copy the source of every rank to everyone's targets; `received` are the sizes of all, of which those that were read at
- * once are taken back. Given: the source, and a place for the largest size. */
+/* Copy the source of every rank to everyone's targets; `received` are the sizes of all; a size becomes 0 where all
+ * of it was read at once. Given: the source, and a place for the largest size. */
 int mw_all_gather(Group *g) {
     const char *source = (const char *)g->given[0];
     int64_t me = g->rank, *most = &g->given[1], pair = g->size == 2;

@@ -30,7 +30,7 @@ class SlotStores:
         """Start with trials, or with the way that `like` found best; try again after every `every` calls."""
         self._every = every
         self.ways = ways
-        self.best = Way.THROUGH if like is None else like.best
+        self.best: Way = Way.THROUGH if like is None else like.best
         self._calls = 0 if like is None else KEPT * ways
         self._costs: dict[Way, deque[float]] = {way: deque(maxlen=KEPT) for way in Way}
 
