@@ -1,4 +1,5 @@
-"""How fast this machine is at this moment: half a second of work, kept beside a calibration and done again before use.
+"""How fast this machine is at this moment: half a second of work, kept beside a calibration and done again before use
+and at the end of a run.
 
 All usable cores work, so that another program is in the way wherever it runs.
 """

@@ -14,7 +14,7 @@ from typing import Literal, cast
 
 import msgspec
 
-from ..cluster.graph import Cluster
+from ..cluster.graph import Cluster, Pace
 from ..cluster.wire import read_cluster
 from ..errors import InputError
 from ..files import convert, parse_json, read_struct, read_text, write_atomic, write_struct
@@ -192,6 +192,15 @@ class RunFolder:
         """Return the load of the processors; empty for a run that did not write it."""
         path = self.path / "load.json"
         return read_struct(path, list[Load]) if path.exists() else []
+
+    def write_pace(self, pace: Pace) -> None:
+        """Write how fast rank 0's machine was at the end of the run."""
+        write_atomic(self.path / "pace.json", msgspec.json.encode(pace))
+
+    def pace(self) -> Pace | None:
+        """Return how fast rank 0's machine was at the end of the run, None for a run that did not look."""
+        path = self.path / "pace.json"
+        return read_struct(path, Pace) if path.exists() else None
 
     def start(self) -> FirstStart | None:
         """Return when and how the run was first started, None for a run that did not write it."""

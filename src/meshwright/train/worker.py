@@ -25,6 +25,7 @@ from ..backend.faults.flight import FLIGHT_VARIABLE
 from ..backend.group.base import GroupBase
 from ..backend.hosts.links import LINKS_VARIABLE
 from ..backend.hosts.placement import switches_above
+from ..bench.pace import pace
 from ..bench.pool import let_fork_server_end
 from ..bench.process import prepare_process
 from ..cluster.binding import bind, binding, binding_of_gpu
@@ -64,6 +65,7 @@ START_S = 60.0  # the least that ranks wait for each other to start
 SAVE_PATIENCE_S = 1.0  # for the checkpoint under way when another rank has died
 CORPUS_READ = "meshwright/corpus"  # in the store: the checksum of what rank 0 has read
 CHOSEN_STEPS = "meshwright/chosen_steps"  # in the store: the steps that rank 0 takes the parts of
+PACED_S = 10.0  # a run that took longer is worth half a second to see whether its machine is as fast as it was
 GRACE_S = 20.0  # for a rank to save after the launcher has died
 FAREWELL_S = 5.0  # for the others to ask, before the store ends with rank 0, who is to blame that it leaves
 
@@ -292,6 +294,8 @@ def _hand_in(trainer: Trainer, folder: RunFolder, load: Load | None, *, rank: in
     if records:
         folder.write_loads([record.load for record in records if record.load is not None])
         write_measured(folder, trainer.config, trainer.plan, records)
+        if load is not None and load.wall_s > PACED_S and not is_accelerator(trainer.device):
+            folder.write_pace(pace())
 
 
 def agreed_steps(steps: Mapping[int, Mapping[str, float]], rank: int, store: dist.Store | None) -> list[int]:

@@ -5,9 +5,12 @@ import itertools
 import json
 import re
 
+import msgspec
 import pytest
 
+from meshwright.cluster.graph import Conditions, Measurements, Pace
 from meshwright.errors import InputError
+from meshwright.files import write_struct
 from meshwright.layout import Layout
 from meshwright.mesh import Position, position
 from meshwright.report.figures import curve_figure
@@ -294,3 +297,22 @@ def test_ranks_and_verdict_are_of_the_steps_that_were_measured_not_of_the_last_o
 
     steps = [row[table["columns"].index("step")]["value"] for row in table["rows"]]
     assert steps == [pytest.approx(of_rank["step_time_s"]) for of_rank in slower.values()]
+
+
+def test_the_verdict_says_that_the_machine_has_another_pace_than_at_its_calibration(tmp_path):
+    run = fake_run(tmp_path / "run")
+    then = Pace(product_s=0.020, product_error=0.01, copy_s=0.010, copy_error=0.01)
+    conditions = tuple(
+        Conditions(ranks=ranks, made="2026-01-01 12:00 UTC", others_share=0.0, pace=then)
+        for ranks in {1, len(run.hosts())}
+    )
+    measured = Measurements(fingerprint="0", conditions=conditions)
+    write_struct(run.path / "cluster.json", msgspec.structs.replace(run.cluster(), measured=measured))
+    run.write_pace(then)
+    as_before = report(run).verdict
+    run.write_pace(msgspec.structs.replace(then, copy_s=0.013))
+
+    assert "calibration" not in as_before
+    assert "; a copy in memory took 1.30 times as long at the end of the run as at the calibration; " in (
+        report(run).verdict
+    )

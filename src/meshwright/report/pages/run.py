@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from ...bench.pace import drifted
+from ...cluster.graph import Cluster, Pace
 from ...machine_load import busy_words
 from ...timeline import Performance
 from ...train.events import Event, read_events
@@ -47,7 +49,8 @@ def run_page(folder: RunFolder) -> tuple[PartComparison, Page]:
     )
     uses = uses_of_run(folder.rank_parts(), timelines["measured"])
     where = blame(plan.predicted, measured, timelines["predicted"], timelines["measured"], paths, uses)
-    comparison = compare_parts(plan.predicted, measured, where=where, beside=busy_words(loads))
+    beside = "; ".join(filter(None, (busy_words(loads), pace_words(cluster, len(hosts), folder.pace()))))
+    comparison = compare_parts(plan.predicted, measured, where=where, beside=beside)
     events = read_events(folder.events)
     late = late_ranks(events, timelines["measured"], measured.step_time_s, folder.rank_parts(), folder.steps_of_parts())
     if late:
@@ -67,6 +70,17 @@ def run_page(folder: RunFolder) -> tuple[PartComparison, Page]:
     )
     kept = tuple(part for part in sections if part is not None)
     return comparison, Page(title=folder.path.resolve().name, verdict=comparison.verdict, sections=kept)
+
+
+def pace_words(cluster: Cluster, ranks: int, at_end: Pace | None) -> str:
+    """Return how much slower or faster a machine was at the end of a run than at the calibration that it was priced by.
+
+    "" where it was as fast, or that is not known.
+    """
+    conditions = cluster.measured.conditions if cluster.measured else ()
+    then = next((one.pace for one in conditions if one.ranks == ranks), None)
+    found = drifted(then, at_end) if then and at_end else None
+    return f"{found[0]} took {found[1]:.2f} times as long at the end of the run as at the calibration" if found else ""
 
 
 def _beside(comparison: PartComparison, predicted: Performance, measured: Performance) -> Section | None:
