@@ -13,7 +13,11 @@ from benchmarks.result import GENERATED, banner
 from meshwright.units import format_bytes
 
 PAGE = GENERATED / "backend-speed.md"
-RATIOS = {"best mpi/ours": "Time of the best MPI over ours", "gloo/ours": "Gloo's time over ours"}
+RATIOS = {
+    "best mpi/ours": "Time of the best MPI over ours",
+    "gloo/ours": "Gloo's time over ours",
+    "ours/copy": "Our time over that of every rank copying as much in its own memory at once, which bounds large ones",
+}
 
 
 def write(draw: Callable[[list[dict[str, Any]]], list[Path]]) -> None:
@@ -67,22 +71,24 @@ def _section(document: dict[str, Any]) -> list[str]:
 
 def _grid(rows: list[dict[str, Any]], column: str) -> list[str]:
     """Return a table with a row for each collective and number of ranks, and a column for each size."""
-    sizes = sorted({row["bytes"] for row in rows})
+    shown = [row for row in rows if row.get(column) is not None]
+    sizes = sorted({row["bytes"] for row in shown})
     lines = [f"| | ranks | {' | '.join(map(format_bytes, sizes))} |", f"|---|---|{'---|' * len(sizes)}"]
-    for (name, ranks), same in groupby(rows, key=lambda row: (row["collective"], row["ranks"])):
-        of_size = {row["bytes"]: row.get(column) for row in same}
-        cells = ("" if of_size.get(size) is None else f"{of_size[size]:g}" for size in sizes)
+    for (name, ranks), same in groupby(shown, key=lambda row: (row["collective"], row["ranks"])):
+        of_size = {row["bytes"]: f"{row[column]:g}" for row in same}
+        cells = (of_size.get(size, "") for size in sizes)
         lines.append(f"| {name} | {ranks} | {' | '.join(cells)} |")
     return lines
 
 
 def summary(rows: list[dict[str, Any]]) -> str:
-    """Return one line about the cells from 64 KiB on against the best MPI of each."""
+    """Return one line about the cells from 64 KiB on, against the best MPI of each and against Gloo."""
+    gloo = f"Gloo's time over ours: least {min(row['gloo/ours'] for row in rows):.2f} of all cells."
     large = [row["best mpi/ours"] for row in rows if row["bytes"] >= 64 * KI and row["best mpi/ours"] is not None]
     if not large:
-        return f"Against MPI ({', '.join(PACKAGES)}): not measured."
+        return f"Against MPI ({', '.join(PACKAGES)}): not measured. {gloo}"
     behind = sum(ratio < 1 for ratio in large)
     return (
         f"From 64 KiB on, the best MPI's time over ours: median {statistics.median(large):.2f}, "
-        f"least {min(large):.2f}, {behind} of {len(large)} cells below 1."
+        f"least {min(large):.2f}, {behind} of {len(large)} cells below 1. {gloo}"
     )
