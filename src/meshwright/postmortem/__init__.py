@@ -13,7 +13,8 @@ The way of a file through the package, top to bottom:
   groups, and what silence is worth (`world`); `names` of collectives
 - `agreement`, `waits`, `stack_positions`: groups and stacks into a `position`: the call that hangs, who is in it, who
   is not
-- `hosts`: the ranks of a host; `causes`: the fault that came first; `links`, `unlike_versions`: which end of a link,
+- `hosts`: the ranks of a host; `owners`: the rank of a process, GPU or task; `causes` with `exits`: the fault that came
+  first; `links`, `unlike_versions`: which end of a link,
   which few versions; `running`: of jobs that go on, none
 - `rules`, `verdict`: all of it into a verdict, with the lines that show it (`evidence`); `naming`: the gate that it
   passes before it names a rank

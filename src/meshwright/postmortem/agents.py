@@ -6,8 +6,8 @@ from pathlib import PurePath
 
 from msgspec.structs import replace
 
-from .causes import CLOCKS_S
 from .endings import TOLD_TO_END
+from .exits import CLOCKS_S
 from .facts import (
     AgentEnded,
     AgentRanks,

@@ -30,7 +30,7 @@ from . import (
     watchdog,
 )
 from .calls import Group
-from .causes import cause_of, rank_of_gpu
+from .causes import cause_of
 from .facts import (
     Absentees,
     DesyncReport,
@@ -59,6 +59,7 @@ from .files import content, files_of, hints_of, short_names
 from .lines import FileHint, LogMessage
 from .log_positions import hang_position as spoken_position
 from .outlived import without_outlived
+from .owners import rank_of_gpu
 from .position import HangPosition
 from .records import RankFlight
 from .rules import Case, decide
