@@ -44,7 +44,7 @@ def ranks_of_host(name: str, facts: list[Fact], siblings: Iterable[str] = ()) ->
         if len(pods) == 1:
             own = {ranks for place, ranks in known.items() if is_same_place(place, next(iter(pods)))}
     if not own:
-        own = {_by_number(name, known) or _left(name, set(siblings), known, world_of(facts))}
+        own = {ranks_by_number(name, known) or _left(name, set(siblings), known, world_of(facts))}
     return tuple(sorted(next(iter(own)))) if len(own) == 1 else ()
 
 
@@ -107,8 +107,11 @@ def _is_whole(shared: Mapping[str, set[int]], world: int) -> bool:
     return len(shared) > 1 and len(sizes) == 1 and everyone == list(range(world)) and rows
 
 
-def _by_number(name: str, known: Mapping[str, frozenset[int]]) -> frozenset[int]:
-    """Return the ranks that the number in a host's name leads to, where at least two of its siblings show how."""
+def ranks_by_number(name: str, known: Mapping[str, frozenset[int]]) -> frozenset[int]:
+    """Return the ranks that the number in a host's or pod's name leads to, where at least two siblings show how.
+
+    `known` are the ranks of the others by their names.
+    """
     own = _NUMBERED.fullmatch(short_host(name))
     if own is None:
         return frozenset()

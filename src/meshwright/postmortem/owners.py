@@ -6,8 +6,7 @@ from pathlib import PurePath
 from msgspec.structs import replace
 
 from .facts import Fact, Failure, RankIdentity, SlowRank, Spoke, Torchrun, of
-from .hosts import rank_on_host, ranks_of_host
-from .pods import rank_among
+from .hosts import rank_on_host, ranks_by_number, ranks_of_host
 from .world import identities_of, is_address, ranks_seen, short_host, world_of
 
 
@@ -71,8 +70,9 @@ def _of_pod(pod: str, facts: list[Fact]) -> set[int]:
     spoke: dict[str, set[int]] = {}
     for fact in of(facts, Spoke):
         spoke.setdefault(PurePath(fact.where.file).stem, set()).add(fact.rank)
-    rank = rank_among(pod, spoke) if pod not in spoke else None
-    return spoke.get(pod, set()) if rank is None else {rank}
+    if pod in spoke:
+        return spoke[pod]
+    return set(ranks_by_number(pod, {name: frozenset(ranks) for name, ranks in spoke.items()}))
 
 
 def leads_to(failure: Failure, identity: RankIdentity) -> bool:

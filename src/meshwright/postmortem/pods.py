@@ -1,7 +1,7 @@
 """Pods of Kubernetes: which one a line is about, and the rank that its description gives it."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -14,10 +14,8 @@ _OBJECT = re.compile(  # of an event, or a row of kubectl get pods
     r"\bpod/(?P<pod>[a-z0-9][\w.-]*)|^(?:[a-z0-9][\w.-]* +)?(?P<row>[a-z0-9][\w.-]*) +\d+/\d+ +\w+"
 )
 _STATUS = re.compile(
-    r"^(?:[a-z0-9][\w.-]* +)?(?P<pod>[a-z0-9][\w.-]*) +\d+/\d+ +(?P<status>[A-Z]\w+) +(?P<restarts>\d+)\b"
+    r"^(?:[a-z0-9][\w.-]* +)?(?P<pod>[a-z0-9][\w.-]*-[\w.-]+) +\d+/\d+ +(?P<status>[A-Z]\w+) +(?P<restarts>\d+)\b"
 )
-_NUMBERED = re.compile(r"(?P<job>.*?)(?P<number>\d+)")
-_ENOUGH = 2  # pods whose logs show how their numbers go with ranks
 
 
 class Pod(NamedTuple):
@@ -39,27 +37,14 @@ def pod_of_row(text: str) -> str:
     return row["pod"] if row else ""
 
 
-def rank_among(pod: str, ranks: Mapping[str, set[int]]) -> int | None:
-    """Return the rank of a pod by those of its siblings, `ranks` by the names of the pods with a log; None for unknown.
-
-    Where the number in the names of at least two grows with their one rank, it does so for all.
-    """
-    own = _NUMBERED.fullmatch(pod)
-    if own is None:
-        return None
-    apart = {
-        min(spoke) - int(other["number"]) if len(spoke) == 1 else None
-        for name, spoke in ranks.items()
-        if (other := _NUMBERED.fullmatch(name)) and other["job"] == own["job"]
-    }
-    known = sum(1 for name in ranks if (other := _NUMBERED.fullmatch(name)) and other["job"] == own["job"])
-    step = apart.pop() if len(apart) == 1 and known >= _ENOUGH else None
-    return None if step is None else int(own["number"]) + step
+def rows_of(messages: Sequence[LogMessage]) -> list[LogMessage]:
+    """Return the rows of tables of pods."""
+    return [message for message in messages if "/" in message.text and _STATUS.match(message.text)]
 
 
 def all_completed(messages: Sequence[LogMessage]) -> LogMessage | None:
     """Return the last row of a table of pods that says of each that it completed and never began again; else None."""
-    rows = [(message, row) for message in messages if "/" in message.text and (row := _STATUS.match(message.text))]
+    rows = [(message, row) for message in rows_of(messages) if (row := _STATUS.match(message.text))]
     if not rows or any(row["status"] not in {"Completed", "Succeeded"} or int(row["restarts"]) for _, row in rows):
         return None
     return rows[-1][0]
