@@ -11,8 +11,8 @@ The way of a file through the package, top to bottom:
 - `pickles`, `flight` with `flight_versions`: flight records into groups of `calls`; `records`: our own
 - `timeouts`, `notices`, `notify`, `opcount`, `launches`, `mismatched_tensors`, `log_positions`: facts of logs into
   groups, and what silence is worth (`world`); `names` of collectives
-- `agreement`, `waits`, `stack_positions`: groups and stacks into a `position`: the call that hangs, who is in it, who
-  is not
+- `agreement`, `waits`, `stack_positions` with `transfers`: groups and stacks into a `position`: the call that hangs, who
+  is in it, who is not
 - `hosts`: the ranks of a host; `owners`: the rank of a process, GPU or task; `causes` with `exits`: the fault that came
   first; `links`, `unlike_versions`: which end of a link,
   which few versions; `running`: of jobs that go on, none

@@ -492,6 +492,7 @@ class Frame(msgspec.Struct, frozen=True):
     function: str
     file: str = ""
     line: int | None = None
+    peer: int | None = None  # of a send or a receive, by its arguments
 
     def __str__(self) -> str:
         return f"{self.function} ({self.file}:{self.line})" if self.line is not None else self.function

@@ -8,6 +8,7 @@ import msgspec
 from .facts import Frame, KernelTimes, StackTrace, Where
 from .names import collective_in, snake
 from .position import HangPosition, minority
+from .transfers import TRANSFERS, Transfer, all_in_transfers, in_circle, transfer_of
 
 _FEW_LINES = 4  # behind a collective, in which its result is read
 _BLOCKING = {"barrier", "monitored_barrier"}  # hold the host, so that who stands elsewhere is not in them
@@ -121,6 +122,11 @@ def by_stacks(stacks: Sequence[StackTrace]) -> HangPosition | None:
     if len(stands) < 2:
         return None
     stands.sort(key=lambda stand: (stand.rank is None, stand.rank or 0, stand.name))
+    transfers = _transfers(stacks, stands)
+    if found := in_circle(transfers, with_neighbours=False):
+        return found
+    if transfers and len(transfers) == len(stands):
+        return all_in_transfers(transfers)
     waits = [stand for stand in stands if stand.kind in {"collective", "others", "device"}]
     others = [stand for stand in stands if stand not in waits]
     if waits and (past := _just_past(stacks, others)) and len(past) < len(others):
@@ -143,6 +149,13 @@ def by_stacks(stacks: Sequence[StackTrace]) -> HangPosition | None:
     if {stand.kind for stand in stands} == {"data"}:
         return _position("data", (), (), stands, "", "every process waits for its data")
     return None
+
+
+def _transfers(stacks: Sequence[StackTrace], stands: Sequence[Stand]) -> list[Transfer]:
+    """Return the sends and receives in which processes of known ranks stand."""
+    last = {stand_of(stack).name: stack for stack in stacks}
+    calls = [stand for stand in stands if stand.kind == "collective" and stand.call in TRANSFERS]
+    return [one for stand in calls if (one := transfer_of(last[stand.name], stand.call, stand.where))]
 
 
 def _just_past(stacks: Sequence[StackTrace], others: Sequence[Stand]) -> set[str]:
@@ -187,7 +200,9 @@ def _before(early: Sequence[Stand], waits: Sequence[Stand], stands: Sequence[Sta
 
 def _split(stands: Sequence[Stand], operation: str) -> HangPosition:
     """Return that the collectives differ."""
-    found, certain = minority({index: stand.call for index, stand in enumerate(stands) if stand.kind == "collective"})
+    calls = {index: stand.call for index, stand in enumerate(stands) if stand.kind == "collective"}
+    # stages of a pipeline make unlike transfers by nature: who of them took another way is not told
+    found, certain = minority(calls) if not TRANSFERS & set(calls.values()) else ((), False)
     blamed = [stands[index] for index in found]
     waits = [stand for stand in stands if stand not in blamed]
     why = "; ".join(f"{stand.name} stands in {stand.call} ({stand.line})" for stand in stands)

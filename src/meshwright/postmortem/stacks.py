@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from .facts import Fact, Frame, StackTrace, Where
 from .lines import FileHint, LogMessage
+from .names import collective_in
 
 MOST_IN_NAMES = 1000  # a larger number in the name of a dump is a process, not a rank
 _PROCESS = re.compile(r"^Process (?P<pid>\d+): (?P<command>.*)")
@@ -17,6 +18,8 @@ _FAULT_THREAD = re.compile(r"^(?:Current thread|Thread) 0x\w+(?: \[[^\]]*\])? \(
 _FAULT_FRAME = re.compile(r"^\s*File \"(?P<file>[^\"]+)\", line (?P<line>\d+) in (?P<function>.+)$")
 _PYSTACK_THREAD = re.compile(r"^Traceback for thread \d+ (?:\([^)]*\) )?\[[^\]]*\] \(most recent call last\):")
 _PYSTACK_FRAME = re.compile(r"^\s+\((?:Python|C)\) File \"(?P<file>[^\"]+)\", line (?P<line>\d+), in (?P<function>\S+)")
+_VARIABLE = re.compile(r"^\s+\w+: ")  # of a dump with arguments or locals
+_PEER = re.compile(r"^\s+(?P<name>dst|src|peer|(?:dst|dest|src)_rank): (?P<peer>\d{1,6})$")
 _BACKWARD = re.compile(r"torch/autograd/\S+ (?:_engine_run_backward|run_backward|backward)$")
 _BEGUN = {"_bootstrap", "_bootstrap_inner"}
 _HELPER = re.compile(  # a process that serves a rank or a launcher: where it stands says nothing of the rank
@@ -101,6 +104,8 @@ def _read(messages: list[LogMessage], hint: FileHint, file_name: str) -> Iterato
                 threads = []
             open_thread = _Thread(message.where)
             threads.append(open_thread)
+        elif open_thread is not None and _VARIABLE.match(text):
+            _note_peer(open_thread, text)
         elif open_thread is not None:
             frame = _SPY_FRAME.match(text) or _FAULT_FRAME.match(text) or _PYSTACK_FRAME.match(text)
             if frame:
@@ -113,6 +118,14 @@ def _read(messages: list[LogMessage], hint: FileHint, file_name: str) -> Iterato
         if rank is None and message.rank is not None and open_thread is not None:
             rank = message.rank
     yield from _stack(threads, rank, pid)
+
+
+def _note_peer(thread: _Thread, text: str) -> None:
+    """Note the partner of a send or a receive, in a line of the arguments of the frame that was read last."""
+    peer = _PEER.match(text)
+    at = -1 if thread.is_innermost_first else 0
+    if peer and thread.frames and collective_in(thread.frames[at].function) in {"send", "recv"}:
+        thread.frames[at] = replace(thread.frames[at], peer=int(peer["peer"]))
 
 
 def _stack(threads: list[_Thread], rank: int | None, pid: int | None) -> Iterator[StackTrace]:
