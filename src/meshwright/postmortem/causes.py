@@ -21,6 +21,7 @@ from .facts import (
     Where,
     of,
 )
+from .hosts import are_all, ranks_of_host
 from .links import at_broken_end
 from .owners import leads_to, may_be_same_host, ranks_of, resolved, same_bus
 from .position import HangPosition
@@ -58,6 +59,8 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
         """Return whether nothing that is known of a rank speaks against its being the one that this befell."""
         known = [identity for identity in identities_of(facts) if identity.rank == rank]
         if self.first.host and any(i.host and not may_be_same_host(i.host, self.first.host) for i in known):
+            return False
+        if (whole := ranks_of_host(self.first.host, facts) if self.first.host else ()) and rank not in whole:
             return False
         # the kernel's number of a process in a container is not its own there
         by_pid = self.first.pid is not None and not self.first.bus_id and _OF_A_CGROUP not in self.first.where.text
@@ -97,21 +100,33 @@ def cause_of(facts: list[Fact], position: HangPosition | None) -> Cause | None:
         ranks = _killed(found, first)
     if first.kind == "device" and not ranks and not timeouts:
         ranks = _aborted(of(facts, Exit))
+    if first.kind == "device" and not ranks and first.host:
+        ranks = _of_host(first.host, {fact.rank for fact in timeouts}, position, facts)
     told = max(alike, key=lambda fault: len(fault.what)) if not everyone else first
     joins = [i.where for i in identities if (i.rank,) == ranks and leads_to(first, i)]
     kind: Kind = first.kind  # type: ignore[assignment]  # readers write a verdict's kinds
     return Cause(
         kind=kind,
         what=f"{told.what}{f', on ranks {shortened(ranks)}' if everyone else ''}",
-        ranks=at_broken_end(found, facts)
-        if kind == "network"
-        else ()
-        if everyone and _are_all(ranks, facts)
-        else ranks,
+        ranks=at_broken_end(found, facts) if kind == "network" else () if everyone and are_all(ranks, facts) else ranks,
         lines=tuple(dict.fromkeys((*(fault.where for fault in (*alike, *_same_rank(found, first))), *joins))),
         first=first,
         is_general=first.is_general or everyone,
     )
+
+
+def _of_host(host: str, waited: set[int | None], position: HangPosition | None, facts: list[Fact]) -> tuple[int, ...]:
+    """Return the ranks of a host whose GPU failed, where that is not all of the job: one, where all others waited.
+
+    Where only some of them waited it is not told whose GPU it was, unless it is known who keeps the others waiting.
+    """
+    whole = ranks_of_host(host, facts)
+    if position is not None and position.certain and position.blamed:
+        return position.blamed if set(position.blamed) <= set(whole) else ()
+    left = tuple(rank for rank in whole if rank not in waited)
+    if are_all(whole, facts):
+        return left if len(left) == 1 else ()
+    return left if len(left) in {1, len(whole)} else ()
 
 
 def _killed(found: Sequence[Failure], first: Failure) -> tuple[int, ...]:
@@ -163,11 +178,6 @@ def _aborted(exits: Sequence[Exit]) -> tuple[int, ...]:
     ranked = {end.rank: end.pid for end in first if end.rank is not None}
     others = [end for end in first if end.rank is None and (end.pid is None or end.pid not in ranked.values())]
     return tuple(ranked) if len(ranked) == 1 and not others else ()
-
-
-def _are_all(ranks: Sequence[int], facts: list[Fact]) -> bool:
-    """Whether a fault befell every rank alike: then nobody is to blame."""
-    return set(ranks) >= (set(range(world_of(facts) or 0)) | ranks_seen(facts))
 
 
 def least_evidence(facts: list[Fact]) -> Failure | None:

@@ -23,6 +23,7 @@ class Where(msgspec.Struct, frozen=True):
     rank: int | None = None  # whose line it is, where that is known
     is_utc: bool = False  # the clock is that of a container's log; a job's own lines and a kernel's show local time
     host: str = ""  # or pod, that a viewer or a launcher put before the line
+    above_s: float | None = None  # of a line without a clock: the last one above it in its file
 
     def by(self, rank: int | None) -> "Where":
         """Return this as a line of `rank`, where that is known."""

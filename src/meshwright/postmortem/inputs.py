@@ -20,6 +20,7 @@ from . import (
     kernels,
     launchers,
     nccl,
+    placements,
     processes,
     ras,
     spawned,
@@ -56,6 +57,7 @@ from .facts import (
     of,
 )
 from .files import content, files_of, hints_of, short_names
+from .hosts import with_pods_of_nodes
 from .lines import FileHint, LogMessage
 from .log_positions import hang_position as spoken_position
 from .outlived import without_outlived
@@ -115,7 +117,8 @@ def read_all(paths: Sequence[Path]) -> ReadFiles:
 
 def case_of(read: ReadFiles) -> Case:
     """Return the case of the last attempt that shows a fault."""
-    facts = without_waited_out(_with_ranks(_of_environment(_of_last_attempt(read.facts))))
+    facts = with_pods_of_nodes(_of_environment(_of_last_attempt(read.facts)))
+    facts = without_waited_out(_with_ranks(facts))
     facts = agents.with_taken_host(with_the_few(facts))
     groups: list[Group] = []
     dumps = _newest(read.dumps)
@@ -187,7 +190,13 @@ def _of_text(text: str, name: str, order: int, hint: FileHint, first: int) -> li
     facts: list[Fact] = [*watchdog.read(found), *nccl.read(found), *system.read(found), *endings.read(found)]
     facts += [*launchers.read(found), *frameworks.read(found), *batch.read(found), *hccl.read(found)]
     facts += [*ras.read(found), *stragglers.read(found), *timers.read(found), *processes.read(found)]
-    facts += [*agents.read(found), *analyses.read(found), *spawned.read(found), *entry_tables.read(found)]
+    facts += [
+        *agents.read(found),
+        *placements.read(found),
+        *analyses.read(found),
+        *spawned.read(found),
+        *entry_tables.read(found),
+    ]
     if "most recent call first" in text or "Thread " in text or "Traceback for thread" in text:
         facts += stacks.read(found, hint, Path(name).name)
     return [*without_outlived(facts, found), *clocked_steps(found), *_spoken(found)]

@@ -122,6 +122,7 @@ _CUT = re.compile(r"(?:(?:(?:caught )?collective )?operation )?(?:timeout: )?Wor
 MOST_CHARACTERS = 16_384  # of a line that are read; what is longer is data, not a message
 _KERNEL_OF = re.compile(
     r"(?P<host>[\w.-]+?)(?:\.|(?<=\d)[_-])(?:dmesg|kern|kernel|syslog|journal|journalctl)(?![A-Za-z])"
+    r"|(?:dmesg|kern(?:el)?|syslog|journal(?:ctl)?)(?:-T|[_.-]log)?[._-](?P<after>[A-Za-z][\w-]*\d)(?=\.|$)"
 )
 _NO_HOST = {"dmesg", "kern", "kernel", "syslog", "journal", "log", "node", "host"}
 LEAST_WIDTH, MOST_WIDTH = 72, 260  # of a terminal that wraps lines
@@ -167,7 +168,7 @@ def hint_of(path: PurePath) -> FileHint:
         rank = int(path.parent.name)
     if rank is None and (folder := _RANK_FOLDER.fullmatch(path.parent.name)):
         rank = int(folder.group(1))
-    host = named["host"] if (named := _KERNEL_OF.match(path.name)) else ""
+    host = named["host"] or named["after"] if (named := _KERNEL_OF.match(path.name)) else ""
     return FileHint(rank, attempt, "" if host in _NO_HOST else host)
 
 
@@ -185,6 +186,7 @@ def anonymous_messages(text: str, *, file: str, order: int, hint: FileHint, firs
         ]
         tasks = _tasks_of(rows)
     attempt = hint.attempt
+    above_s: float | None = None
 
     @functools.cache  # asked for around wrapped rows alone
     def source_of(index: int) -> tuple[str, int]:
@@ -194,6 +196,10 @@ def anonymous_messages(text: str, *, file: str, order: int, hint: FileHint, firs
     for number, row in _joined(rows, source_of):
         for piece in _pieces(row):
             message = _message(piece, number, file=file, order=order, attempt=attempt, tasks=tasks, hint=hint)
+            if message.where.time_s is not None:
+                above_s = message.where.time_s
+            elif above_s is not None:
+                message = replace(message, where=replace(message.where, above_s=above_s))
             if not message.host and number in hosts:
                 where = replace(message.where, host=message.where.host or hosts[number])
                 message = replace(message, host=hosts[number], where=where)

@@ -1,5 +1,6 @@
 """Ranks of what failed: by process, GPU, task, pod or number on a host, as other lines tell them."""
 
+import re
 from collections.abc import Sequence
 from pathlib import PurePath
 
@@ -83,8 +84,13 @@ def leads_to(failure: Failure, identity: RankIdentity) -> bool:
 
 
 def may_be_same_host(one: str, other: str) -> bool:
-    """Whether two names may be of one host: of a name and an address that is not known."""
-    return is_address(one) != is_address(other) or short_host(one) == short_host(other)
+    """Return whether two names may be of one host: of a name and an address or a container that is not known."""
+    return _is_number(one) != _is_number(other) or short_host(one) == short_host(other)
+
+
+def _is_number(host: str) -> bool:
+    """Whether a host is called by its address, or a container by its own number."""
+    return is_address(host) or re.fullmatch(r"[0-9a-f]{12}", host) is not None
 
 
 def same_bus(nccl: str, kernel: str) -> bool:

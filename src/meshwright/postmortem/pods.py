@@ -8,6 +8,8 @@ from typing import NamedTuple
 from .lines import LogMessage
 
 _NAME = re.compile(r"^Name:\s+(?P<pod>[a-z0-9][\w.-]*)\s*$")  # kubectl describe pod: one begins
+_NODE = re.compile(r"^Node:\s+(?P<node>[\w.-]+)(?:/\S+)?\s*$")
+_WIDE = re.compile(r" \d+[smhd]\w* +(?:[\d.]{7,15}|[0-9a-f:]*:[0-9a-f:]+|<none>) +(?P<node>[a-z0-9][\w.-]*)\b")
 _RANK = re.compile(r"^\s+RANK:\s+(?P<rank>\d{1,6})\s*$")
 _SEVERAL = re.compile(r"^\s+(?:\S*NPROC_PER_NODE:\s+(?!1\s*$)|(?:nvidia|amd)\.com/gpu:\s+(?!1\s*$)\d)")
 _OBJECT = re.compile(  # of an event, or a row of kubectl get pods
@@ -29,6 +31,20 @@ def pod_of_event(text: str) -> Pod:
     """Return the pod that an event names, or a row of a table of pods."""
     name = _OBJECT.search(text)
     return Pod(name["pod"] or name["row"]) if name else Pod()
+
+
+def described_node(text: str, pod: str) -> tuple[str, str]:
+    """Return the pod of a description after one more of its lines, and the node that this line says, "" for none."""
+    if name := _NAME.match(text):
+        return name["pod"], ""
+    node = _NODE.match(text) if pod and text.startswith("Node:") else None
+    return pod, node["node"] if node else ""
+
+
+def node_of_row(text: str) -> str:
+    """Return the node of a row of a wide table of pods, "" where it has none."""
+    wide = _WIDE.search(text)
+    return wide["node"] if wide else ""
 
 
 def pod_of_row(text: str) -> str:
