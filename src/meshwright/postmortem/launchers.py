@@ -15,7 +15,7 @@ from .speakers import RAY_RANK
 
 _TELLS = re.compile(
     r"exitcode: |return code = |Child process with PID|noticed that|exited with non-zero|BAD TERM|MPI_ABORT was"
-    r"|ray\.exc|killed due to|worker process has died|Worker unexpectedly|called MPI_Abort"
+    r"|ray\.exc|killed due to|Killing worker|Ray killed|worker process has died|Worker unexpectedly|called MPI_Abort"
     r"|lost communication with a remote daemon"
     r"|marked dead|its node has died|died with <Signals|process \d+ terminated with|RayletDied|NodeDied"
 )
@@ -39,6 +39,7 @@ _ABORTED = re.compile(r"MPI_ABORT was invoked on rank (?P<task>\d+) in communica
 _RAY_MEMORY = re.compile(
     r"ray\.exceptions\.OutOfMemoryError|Workers \(tasks / actors\) killed due to memory pressure"
     r"|Task was killed due to the node running low on memory"
+    r"|\bKilling worker with (?:task|actor)|\bRay killed this worker\b"  # the raylet's own log
 )
 _RAY_DIED = re.compile(r"actor is dead because its worker process has died|Worker unexpectedly exits")
 _RAY_NODE = re.compile(

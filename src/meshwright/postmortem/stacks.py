@@ -28,7 +28,14 @@ _HELPER = re.compile(  # a process that serves a rank or a launcher: where it st
     r"|concurrent/futures/process\.py:_process_worker$|(?:^|/)wandb/(?:sdk/)?(?:service|internal)/"
     r"|torch/multiprocessing/spawn\.py:(?:join|start_processes)$|accelerate/commands/launch\.py:|deepspeed/launcher/"
 )
-_LOCAL_RANK = re.compile(r"--local[_-]rank[= ](?P<rank>\d+)")
+_RANKS_OF_COMMAND = (  # options and the environment; what engines call their processes; the number on a host last
+    re.compile(r"(?<![\w-])--(?:global[_-]|world[_-])?rank[= ](?P<rank>\d{1,6})\b"),
+    re.compile(
+        r"(?<![\w-])(?:WORLD_|GLOBAL_|PMI_|OMPI_COMM_WORLD_)?RANK=(?P<rank>\d{1,6})\b|\bSLURM_PROCID=(?P<task>\d+)\b"
+    ),
+    re.compile(r"^(?:VLLM::Worker|VllmWorker|sglang::scheduler)[-_](?:TP)?(?P<rank>\d{1,4})\s*$"),
+    re.compile(r"(?:--local[_-]rank[= ]|(?<!\w)LOCAL_RANK=)(?P<rank>\d+)"),
+)
 _FILE_RANK = re.compile(r"(?:^|[._-])(?:rank)?[._-]?(?P<rank>\d+)(?:[._-]|$)")
 
 
@@ -86,10 +93,9 @@ def _read(messages: list[LogMessage], hint: FileHint, file_name: str) -> Iterato
         if process := _PROCESS.match(text):
             yield from _stack(threads, rank, pid)
             threads, open_thread, pid = [], None, int(process.group("pid"))
-            told = _LOCAL_RANK.search(process.group("command"))
             rank = hint.rank
-            if rank is None and told:
-                rank = int(told.group("rank"))
+            if rank is None and (told := _rank_of_command(process.group("command"))) is not None:
+                rank = told
             elif rank is None and named and int(named.group("rank")) != pid:
                 rank = int(named.group("rank"))
         elif thread := _SPY_THREAD.match(text):
@@ -118,6 +124,14 @@ def _read(messages: list[LogMessage], hint: FileHint, file_name: str) -> Iterato
         if rank is None and message.rank is not None and open_thread is not None:
             rank = message.rank
     yield from _stack(threads, rank, pid)
+
+
+def _rank_of_command(command: str) -> int | None:
+    """Return the rank that a process's command or environment says, None for none."""
+    for pattern in _RANKS_OF_COMMAND:
+        if found := pattern.search(command):
+            return int(next(filter(None, found.groups())))
+    return None
 
 
 def _note_peer(thread: _Thread, text: str) -> None:
