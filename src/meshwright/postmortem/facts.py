@@ -500,13 +500,17 @@ class Frame(msgspec.Struct, frozen=True):
 
 
 class StackTrace(msgspec.Struct, frozen=True, kw_only=True):
-    """The main thread of a rank as py-spy or faulthandler saw it, innermost function first."""
+    """The main thread of a rank as py-spy or faulthandler saw it, innermost function first.
+
+    `local_rank` counts on its host, where nothing else says the rank.
+    """
 
     rank: int | None
     frames: tuple[Frame, ...]
     where: Where
     pid: int | None = None
     host: str = ""
+    local_rank: int | None = None
 
 
 class KernelTimes(msgspec.Struct, frozen=True, kw_only=True):

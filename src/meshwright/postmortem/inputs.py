@@ -57,7 +57,7 @@ from .facts import (
     of,
 )
 from .files import content, files_of, hints_of, short_names
-from .hosts import with_pods_of_nodes
+from .hosts import rank_on_host, ranks_of_host, with_pods_of_nodes
 from .lines import FileHint, LogMessage
 from .log_positions import hang_position as spoken_position
 from .outlived import without_outlived
@@ -70,7 +70,7 @@ from .speakers import messages
 from .unlike_versions import with_the_few
 from .verdict import Verdict
 from .waits import in_records
-from .world import identities_of, of_real_ranks, ranks_seen, short_host, world_of
+from .world import A_HOST, identities_of, of_real_ranks, ranks_seen, short_host, world_of
 
 _LIFE = (Stalled, PeerLost, TrainingEnded)  # of an attempt that came so far: what an earlier one met is over
 _TROUBLE = (Timeout, Failure, StoreWait, NotifyWait, LaunchCounts, SizesDiffer, Absentees, DesyncReport)
@@ -240,14 +240,35 @@ def _with_ranks(facts: list[Fact]) -> list[Fact]:
     processes: dict[int | None, list[RankIdentity]] = {}
     for identity in identities_of(facts):
         processes.setdefault(identity.pid, []).append(identity)
+    local_ranks = _of_numbers_on_hosts(facts)
     found: list[Fact] = []
     for fact in facts:
-        if isinstance(fact, StackTrace) and fact.rank is None and fact.pid:
-            ranks = _ranks_of_process(fact, processes.get(fact.pid, []))
+        if isinstance(fact, StackTrace) and fact.rank is None:
+            ranks = _ranks_of_process(fact, processes.get(fact.pid, [])) if fact.pid else set()
+            ranks = ranks or local_ranks.get((fact.host, fact.local_rank, fact.pid), set())
+            ranks = ranks or (set(ranks_of_host(fact.host, facts)) if fact.host else set())
             fact = msgspec.structs.replace(fact, rank=min(ranks)) if len(ranks) == 1 else fact
         elif isinstance(fact, SlowRank) and fact.device is not None:
             fact = msgspec.structs.replace(fact, rank=rank_of_gpu(fact, facts))
         found.append(fact)
+    return found
+
+
+def _of_numbers_on_hosts(facts: list[Fact]) -> dict[tuple[str, int | None, int | None], set[int]]:
+    """Return the ranks of processes whose stacks say only their number on a host, by host, number and process.
+
+    That number is the rank where nothing shows more than one host.
+    """
+    stacks = [stack for stack in of(facts, StackTrace) if stack.rank is None and stack.local_rank is not None]
+    processes = {(stack.host, stack.local_rank, stack.pid): stack for stack in stacks}
+    hosts = {short_host(host) for fact in facts if (host := getattr(fact, "host", ""))}
+    numbers = [number for _, number, _ in processes]
+    alone = len(hosts) < 2 and len(set(numbers)) == len(numbers) and (world_of(facts) or 0) <= A_HOST
+    found: dict[tuple[str, int | None, int | None], set[int]] = {}
+    for key, stack in processes.items():
+        number = stack.local_rank or 0
+        rank = number if alone else rank_on_host(number, stack.host, stack.where, facts)
+        found[key] = set() if rank is None else {rank}
     return found
 
 
