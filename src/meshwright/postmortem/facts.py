@@ -373,6 +373,14 @@ class SlowerSteps(msgspec.Struct, frozen=True, kw_only=True):
     clock_mhz: int | None = None
 
 
+class SlowedJob(msgspec.Struct, frozen=True, kw_only=True):
+    """The steps of a whole job last `ratio` times longer from the line `where` to the end of its log than `before`."""
+
+    ratio: float
+    before: Where
+    where: Where
+
+
 class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
     """The last steps of a rank by its own lines: its own work, and what it spends in communication, in one unit."""
 
@@ -549,6 +557,7 @@ Fact = (
     | LaunchCounts
     | SlowRank
     | SlowerSteps
+    | SlowedJob
     | StepTimes
     | WorldSize
     | Spoke

@@ -23,6 +23,7 @@ from . import (
     placements,
     processes,
     ras,
+    slowdowns,
     spawned,
     stacks,
     stragglers,
@@ -74,6 +75,10 @@ from .world import A_HOST, identities_of, of_real_ranks, ranks_seen, short_host,
 
 _LIFE = (Stalled, PeerLost, TrainingEnded)  # of an attempt that came so far: what an earlier one met is over
 _TROUBLE = (Timeout, Failure, StoreWait, NotifyWait, LaunchCounts, SizesDiffer, Absentees, DesyncReport)
+_READERS = (
+    *(watchdog, nccl, system, endings, launchers, frameworks, batch, hccl, ras, stragglers, slowdowns, timers),
+    *(processes, agents, placements, analyses, spawned, entry_tables),
+)
 MOST_DIGITS = 300  # of a number in a log: thousands would be searched for ever, and a float holds 308
 _ENDLESS = re.compile(rf"\d{{{MOST_DIGITS + 1},}}")
 
@@ -187,16 +192,7 @@ def _of_text(text: str, name: str, order: int, hint: FileHint, first: int) -> li
         where = Where(name, 0, "", None, hint.attempt, order, hint.rank)
         return list(stacks.read_json(text, hint, Path(name).name, where))
     found = messages(text, file=name, order=order, hint=hint, first=first)
-    facts: list[Fact] = [*watchdog.read(found), *nccl.read(found), *system.read(found), *endings.read(found)]
-    facts += [*launchers.read(found), *frameworks.read(found), *batch.read(found), *hccl.read(found)]
-    facts += [*ras.read(found), *stragglers.read(found), *timers.read(found), *processes.read(found)]
-    facts += [
-        *agents.read(found),
-        *placements.read(found),
-        *analyses.read(found),
-        *spawned.read(found),
-        *entry_tables.read(found),
-    ]
+    facts: list[Fact] = [fact for reader in _READERS for fact in reader.read(found)]
     if "most recent call first" in text or "Thread " in text or "Traceback for thread" in text:
         facts += stacks.read(found, hint, Path(name).name)
     return [*without_outlived(facts, found), *clocked_steps(found), *_spoken(found)]

@@ -129,6 +129,7 @@ LEAST_WIDTH, MOST_WIDTH = 72, 260  # of a terminal that wraps lines
 _STARTS = re.compile(  # how messages of logs and frames of tracebacks begin, and rows of tables
     rf"\s*(?:[\[(]|[|+=]|{_STAMP}|[A-Z][a-z]{{2}} [ \d]\d \d\d:|[EWIF]\d{{4}} |\d+: |Traceback |File \"|\S+:\d+:\d+ \[)"
 )
+_DIGIT, _BEGIN = re.compile(r"\d+"), 12
 _ROLED = re.compile(r"\[[a-z]+(?P<task>\d+)\]:")
 _PLACED = re.compile(r"^\S* ?\[[EWIF][^\]]*ProcessGroup[^\]]*\] ?\[Rank (?P<place>\d+)\] Watchdog")
 _MOST_PIECES = 4  # that one message was wrapped into
@@ -251,7 +252,7 @@ def _unwrapped(rows: list[tuple[int, str]]) -> list[tuple[int, str]]:
     full = [index for index, (_, row) in enumerate(rows[:-1]) if len(row) == width]
     if not LEAST_WIDTH <= width <= MOST_WIDTH or len(full) < _FEW_LINES:
         return rows
-    begun = sum(_STARTS.match(rows[index + 1][1]) is not None for index in full)
+    begun = sum(_STARTS.match(row := rows[index + 1][1]) is not None or _alike(row, rows[index][1]) for index in full)
     if 5 * begun > len(full):
         return rows
     found: list[tuple[int, str]] = []
@@ -263,6 +264,11 @@ def _unwrapped(rows: list[tuple[int, str]]) -> list[tuple[int, str]]:
             found.append((number, row))
         goes_on = len(row) == width
     return found
+
+
+def _alike(row: str, other: str) -> bool:
+    """Whether two rows begin alike but for their numbers, as lines on steps do that have one length."""
+    return _DIGIT.sub("#", row[:_BEGIN]) == _DIGIT.sub("#", other[:_BEGIN])
 
 
 def _without_common_label(rows: list[tuple[int, str]]) -> list[tuple[int, str]]:

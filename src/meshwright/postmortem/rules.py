@@ -21,6 +21,7 @@ from .facts import (
     SlowRank,
     StackTrace,
     StepTimes,
+    Succeeded,
     Timeout,
     TrainingEnded,
     Where,
@@ -28,6 +29,7 @@ from .facts import (
 )
 from .naming import named
 from .position import HangPosition
+from .slowdowns import by_slowdown
 from .stack_positions import by_kernels, by_stacks, stand_of
 from .stragglers import by_slower_steps, by_step_times, by_stragglers
 from .verdict import NEXT, Kind, Verdict
@@ -329,6 +331,15 @@ def _consequence(case: Case) -> Verdict | None:
     return _verdict(kind, notice.what, position=None, lines=(notice.where,), unknown=True, missing=missing)
 
 
+def _slower_steps(case: Case) -> Verdict | None:
+    if any(fact.well for fact in of(case.facts, Succeeded)) or of(case.facts, TrainingEnded):
+        return None  # whatever it took, it came to its end
+    found = by_slowdown(case.facts) if case.position is None else None
+    if found is None:
+        return None
+    return _verdict("slow", found.why, position=found, lines=(), unknown=True)
+
+
 def _nothing(case: Case) -> Verdict:
     missing = ["the log of every rank, flight records (TORCH_FR_BUFFER_SIZE), or stacks (py-spy) taken while it hangs"]
     if case.groups:
@@ -439,6 +450,11 @@ RULES = (
         name="consequence",
         reason="An error that a fault elsewhere leaves behind is all that there is: it is shown, and nobody is named.",
         apply=_consequence,
+    ),
+    Rule(
+        name="slower-steps",
+        reason="Steps that last longer to the end of the log are slow, whoever makes them so: nobody is named.",
+        apply=_slower_steps,
     ),
     Rule(
         name="no-evidence",
