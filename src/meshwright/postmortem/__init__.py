@@ -13,8 +13,9 @@ The way of a file through the package, top to bottom:
   groups, and what silence is worth (`world`); `names` of collectives
 - `agreement`, `waits`, `stack_positions`, `transfers`: groups and stacks into a `position`: the call that hangs, who is
   in it, who is not
-- `hosts`: the ranks of a host; `owners`: the rank of a process, GPU or task; `causes` with `exits`: the fault that came
-  first; `links`, `unlike_versions`: which end of a link, which few versions; `running`: of jobs that go on, none
+- `hosts`: the ranks of a host; `owners`, `nameless`: the rank of a process, GPU, task or error; `causes` with `exits`:
+  the fault that came first; `links`, `unlike_versions`: which end of a link, which few versions; `running`: of jobs
+  that go on, none
 - `rules`, `verdict`: all of it into a verdict, with the lines that show it (`evidence`); `naming`: the gate that it
   passes before it names a rank
 - `page`, `timeline`: the verdict as HTML

@@ -92,8 +92,9 @@ _ENDED_BY_OTHERS = {"Terminated", "Interrupt", "Hangup", "Aborted"}
 _LOADER_SLOW = re.compile(r"DataLoader timed out after")
 _SHARED_MEMORY = re.compile(
     # a path that is named and lies elsewhere is a disk that is full
-    r"(?:out of shared memory|No space left on device(?!: '(?!/dev/shm|/torch_))).*"
+    r"(?:out of shared memory|No space left on device(?!: '(?!/dev/shm|/torch_|/psm_|/wnsm_|/mp-))).*"
     r"|unable to (?:mmap|open shared memory|write to file </torch)"
+    r"|/dev/shm\b.{0,80}\b(?:full|exhausted|too small)\b|(?:insufficient|not enough) shared memory"
 )
 # a full disk is said in the words of a full shared memory: who writes a file, writes to a disk
 _WRITES = re.compile(r"torch/serialization\.py|, in (?:_?save\w*|write\w*|_?dump\w*|copyfile\w*)$", re.MULTILINE)

@@ -483,6 +483,12 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
     where: Where
 
 
+class SharedMemoryFull(msgspec.Struct, frozen=True, kw_only=True):
+    """A table of file systems (`df`) that shows /dev/shm full."""
+
+    where: Where
+
+
 class Torchrun(msgspec.Struct, frozen=True, kw_only=True):
     """The ranks were started by torchrun: a task of SLURM is one of its agents, not a rank."""
 
@@ -571,6 +577,7 @@ Fact = (
     | Placed
     | NodeGone
     | Environment
+    | SharedMemoryFull
     | Torchrun
     | Shortened
     | StackTrace

@@ -61,6 +61,7 @@ from .files import content, files_of, hints_of, short_names
 from .hosts import rank_on_host, ranks_of_host, with_pods_of_nodes
 from .lines import FileHint, LogMessage
 from .log_positions import hang_position as spoken_position
+from .nameless import with_full_shared_memory, with_owners
 from .outlived import without_outlived
 from .owners import rank_of_gpu
 from .position import HangPosition
@@ -122,7 +123,7 @@ def read_all(paths: Sequence[Path]) -> ReadFiles:
 
 def case_of(read: ReadFiles) -> Case:
     """Return the case of the last attempt that shows a fault."""
-    facts = with_pods_of_nodes(_of_environment(_of_last_attempt(read.facts)))
+    facts = with_pods_of_nodes(_of_environment(with_full_shared_memory(_of_last_attempt(read.facts))))
     facts = without_waited_out(_with_ranks(facts))
     facts = agents.with_taken_host(with_the_few(facts))
     groups: list[Group] = []
@@ -300,8 +301,6 @@ def _of_environment(facts: list[Fact]) -> list[Fact]:
     """
     by_hosts = bool(of(facts, Torchrun))
     told = [one for one in of(facts, Environment) if one.has_local or not by_hosts]
-    if not told:
-        return facts
     largest = max(ranks_seen(facts), default=-1)
     speakers: dict[str, set[int]] = {}
     for heard in of(facts, Spoke):
@@ -309,7 +308,8 @@ def _of_environment(facts: list[Fact]) -> list[Fact]:
     for one in told:
         speakers.setdefault(one.where.file, set()).add(one.number)
     own = [one for one in told if largest < one.world and speakers[one.where.file] == {one.number}]
-    return [*facts, *(Spoke(rank=one.number, where=one.where) for one in own)]
+    spoke = [Spoke(rank=one.number, where=one.where) for one in own]
+    return with_owners([*facts, *spoke], {one.where.file: one.number for one in own})
 
 
 def _newest(dumps: Sequence[flight.Dump]) -> list[flight.Dump]:

@@ -17,6 +17,7 @@ _TELLS = re.compile(
     r"exitcode: |return code = |Child process with PID|noticed that|exited with non-zero|BAD TERM|MPI_ABORT was"
     r"|ray\.exc|killed due to|Killing worker|Ray killed|worker process has died|Worker unexpectedly|called MPI_Abort"
     r"|lost communication with a remote daemon"
+    r"|[Rr]ank.{1,60}(?:code|status|rc)[ =:]"
     r"|marked dead|its node has died|died with <Signals|process \d+ terminated with|RayletDied|NodeDied"
 )
 _ELASTIC = re.compile(r"failed \(exitcode: (?P<code>-?\d+)\) local_rank: (?P<local>\d+) \(pid: (?P<pid>\d+)\)")
@@ -51,6 +52,12 @@ _MPICH = re.compile(r"called MPI_Abort\(\w+, (?P<code>-?\d+)\) - process (?P<tas
 _NAMES = "|".join(sorted(signal_module.Signals.__members__, key=len, reverse=True))  # another's line may follow at once
 _SPAWN = re.compile(rf"process (?P<local>\d+) terminated with (?:signal (?P<name>{_NAMES})|exit code (?P<code>\d+))")
 _CALLED = re.compile(r"died with <Signals\.SIG\w+: (?P<signal>\d+)>")
+# of launchers of one's own, which know ranks
+_OF_RANK = re.compile(
+    r"\b[Rr]ank[ =:#]{1,2}(?P<rank>\d{1,6})\b(?:,? \([^)]*\))?(?: process)? (?:has |was )?"
+    r"(?:exited|ended|failed|terminated|died|finished|returned)(?: \w+){0,3}?"
+    r" (?:exit(?:[ _-]?code)?|code|status|rc)[ =:]{1,2}(?P<code>-?\d{1,3})\b"
+)
 _OF_A_LINE = (_LIGHTNING, _DEEPSPEED, _MPICH, _SPAWN, _CALLED)
 _DAEMON = re.compile(r"Remote daemon: \S+ on node (?P<host>\S+)")
 # what programs print of themselves when they begin: that a rank exists
@@ -151,6 +158,10 @@ def _workers(messages: Sequence[LogMessage]) -> Iterator[RankIdentity]:
 
 
 def _of_a_line(message: LogMessage, text: str) -> Iterator[Fact]:
+    if own := _OF_RANK.search(text):
+        code = int(own["code"])
+        yield Exit(rank=int(own["rank"]), host=message.host, code=code, first=code != 0, where=message.where)
+        return
     for agent in _ELASTIC.finditer(text):
         yield _exit(message, agent)
     if found := next((found for form in _OF_A_LINE if (found := form.search(text))), None):

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from .facts import Exit, Fact, Failure, TrainingEnded, Where
+from .facts import Exit, Fact, Failure, SharedMemoryFull, TrainingEnded, Where
 from .lines import LogMessage
 from .names import bus_number
 from .pods import Pod, all_completed, described_pods, pod_of_event
@@ -65,6 +65,7 @@ _LINK_UP = re.compile(
 _LINK_PLUGGED = re.compile(
     r"\bmlx[45]_core (?P<bus>[\da-f:.]+\d)[: ].*?(?:Cable plugged|Link (?:ACTIVE|[Uu]p)|[Ll]ink is [Uu]p)"
 )
+_SHM_FULL = re.compile(r"^\S+ +\d\S* +\d\S* +\d\S* +(?:9[89]|100)% +/dev/shm$")
 _NAMED_GPU = re.compile(r"NVRM: The NVIDIA GPU (?P<bus>[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.?\d?)\s*$")
 _CAUGHT = re.compile(  # UCX's handler
     r"^\[(?P<host>[\w.-]+):(?P<pid>\d+) *:\d+:\d+\] Caught signal (?P<signal>\d+) \((?P<what>[\w ]+)"
@@ -135,7 +136,7 @@ _TELLS = re.compile(  # a quick look, since most lines are none of these
     r"|plugged|becomes ready|segfault"
     r"|srun|slurmstepd|CANCELLED|Node failure|[Ee]vict|[Pp]reempt|[Nn]ot ?[Rr]eady|[Ss]hutdown|low on|Segmentation"
     r"|NodeLost|liveness|ByScheduler|TaintManager|ByKubelet"
-    r"|Bus error|ceph|mlx[45](?:: |_core)|libfabric:|exceeded on|error on|nfs: server|sending SIG"
+    r"|Bus error|/dev/shm$|ceph|mlx[45](?:: |_core)|libfabric:|exceeded on|error on|nfs: server|sending SIG"
 )
 
 
@@ -155,6 +156,8 @@ def read(messages: list[LogMessage]) -> list[Fact]:
             found = [fact for fact in found if not _is_down(fact, plugged["bus"])]
         if back := _SERVER_BACK.search(text):
             found = [fact for fact in found if not _was_short(fact, back["server"], message)]
+        if _SHM_FULL.match(text):
+            found.append(SharedMemoryFull(where=message.where))
         if gpu := _NAMED_GPU.search(text):
             named = gpu.group("bus")
         elif named and "fallen off the bus" in text and not _XID.search(text):
