@@ -464,6 +464,12 @@ class NodeGone(msgspec.Struct, frozen=True, kw_only=True):
     where: Where
 
 
+class DumpOutlived(msgspec.Struct, frozen=True, kw_only=True):
+    """A stack that was dumped while a job trained, and the line of a later step: nobody stood there for long."""
+
+    where: Where
+
+
 class Succeeded(msgspec.Struct, frozen=True, kw_only=True):
     """The word of a launcher or batch system on how a whole job, or one of its steps, ended: well, or not."""
 
@@ -569,6 +575,7 @@ Fact = (
     | Spoke
     | TrainingEnded
     | Stepped
+    | DumpOutlived
     | Succeeded
     | Versions
     | AgentRanks

@@ -165,12 +165,12 @@ def _just_past(stacks: Sequence[StackTrace], others: Sequence[Stand]) -> set[str
     """
     ways: dict[object, list[int]] = {}
     for stack in stacks:
-        if stand_of(stack).kind == "collective" and (own := _own_frames(stack)) and own[0].line is not None:
+        if stand_of(stack).kind == "collective" and (own := own_frames(stack)) and own[0].line is not None:
             ways.setdefault((own[0].function, own[0].file, own[1:]), []).append(own[0].line)
     programs = {stand.name for stand in others if stand.kind == "program"}
     found = set()
     for stack in stacks:
-        own, name = _own_frames(stack), stand_of(stack).name
+        own, name = own_frames(stack), stand_of(stack).name
         if name in programs and own and own[0] == stack.frames[0] and own[0].line is not None:
             lines = ways.get((own[0].function, own[0].file, own[1:]), [])
             if any(0 < own[0].line - line <= _FEW_LINES for line in lines):
@@ -178,7 +178,8 @@ def _just_past(stacks: Sequence[StackTrace], others: Sequence[Stand]) -> set[str
     return found
 
 
-def _own_frames(stack: StackTrace) -> tuple[Frame, ...]:
+def own_frames(stack: StackTrace) -> tuple[Frame, ...]:
+    """Return the frames of a stack that are of no library, innermost first."""
     return tuple(frame for frame in stack.frames if frame.file and not _is_library(frame.file))
 
 
