@@ -297,6 +297,15 @@ class RankIdentity(msgspec.Struct, frozen=True, kw_only=True):
     ranks: int | None = None
 
 
+class GpuPlace(msgspec.Struct, frozen=True, kw_only=True):
+    """The number of a GPU on its host, and its PCI address as NCCL prints it, by `nvidia-smi` or `rocm-smi`."""
+
+    device: int
+    bus_id: str
+    where: Where
+    host: str = ""
+
+
 class Siblings(msgspec.Struct, frozen=True, kw_only=True):
     """The processes that one launcher started on a host with one command; their numbers grow with the rank."""
 
@@ -564,6 +573,7 @@ Fact = (
     | SizesDiffer
     | Fingerprint
     | RankIdentity
+    | GpuPlace
     | Siblings
     | CommunicatorCall
     | LaunchCounts

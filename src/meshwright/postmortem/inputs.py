@@ -16,6 +16,7 @@ from . import (
     entry_tables,
     flight,
     frameworks,
+    gpu_tables,
     hccl,
     kernels,
     launchers,
@@ -78,7 +79,7 @@ _LIFE = (Stalled, PeerLost, TrainingEnded)  # of an attempt that came so far: wh
 _TROUBLE = (Timeout, Failure, StoreWait, NotifyWait, LaunchCounts, SizesDiffer, Absentees, DesyncReport)
 _READERS = (
     *(watchdog, nccl, system, endings, launchers, frameworks, batch, hccl, ras, stragglers, slowdowns, timers),
-    *(processes, agents, placements, analyses, spawned, entry_tables),
+    *(processes, gpu_tables, agents, placements, analyses, spawned, entry_tables),
 )
 MOST_DIGITS = 300  # of a number in a log: thousands would be searched for ever, and a float holds 308
 _ENDLESS = re.compile(rf"\d{{{MOST_DIGITS + 1},}}")

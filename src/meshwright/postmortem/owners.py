@@ -6,7 +6,7 @@ from pathlib import PurePath
 
 from msgspec.structs import replace
 
-from .facts import Fact, Failure, RankIdentity, SlowRank, Spoke, Torchrun, of
+from .facts import Fact, Failure, GpuPlace, RankIdentity, SlowRank, Spoke, Torchrun, of
 from .hosts import rank_on_host, ranks_by_number, ranks_of_host
 from .world import identities_of, is_address, ranks_seen, short_host, world_of
 
@@ -25,6 +25,8 @@ def resolved(failure: Failure, identities: Sequence[RankIdentity], facts: list[F
         ranks = {i.rank for i in fitting if i.pid == failure.pid}
     if not ranks and failure.bus_id:
         ranks = {i.rank for i in fitting if same_bus(i.bus_id, failure.bus_id)}
+    if not ranks and failure.bus_id and failure.device is None:
+        failure = replace(failure, device=_number_of(failure, facts))
     if failure.ranks and not failure.pod and of(facts, Torchrun):
         failure = replace(failure, ranks=())  # a task of SLURM is then a host's agent
     if not ranks and failure.ranks:
@@ -47,7 +49,19 @@ def _counts_on_host(failure: Failure, facts: list[Fact]) -> bool:
     """
     if failure.is_summary:
         return failure.kind == "killed"
+    if failure.kind == "device":
+        return True
     return failure.kind == "device_memory" and any(fault.device for fault in of(facts, Failure))
+
+
+def _number_of(failure: Failure, facts: list[Fact]) -> int | None:
+    """Return the number of a GPU on its host, by a table of that host's GPUs."""
+    tables = [one for one in of(facts, GpuPlace) if same_bus(one.bus_id, failure.bus_id)]
+    own = {
+        one.device for one in tables if one.host and failure.host and short_host(one.host) == short_host(failure.host)
+    }
+    found = own or {one.device for one in tables if not one.host or not failure.host}
+    return found.pop() if len(found) == 1 else None
 
 
 def rank_of_gpu(gpu: SlowRank, facts: list[Fact]) -> int | None:

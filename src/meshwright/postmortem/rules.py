@@ -13,6 +13,7 @@ from .facts import (
     CodeFrame,
     Fact,
     Failure,
+    GpuPlace,
     Heartbeat,
     KernelTimes,
     PeerLost,
@@ -170,7 +171,9 @@ def _both_ends(case: Case) -> bool:
 
 def _numbers_gpus(case: Case) -> bool:
     """Whether the processes see more GPUs than their own, which they would all call number 0."""
-    return any(getattr(fact, "device", None) for fact in case.facts)
+    if case.cause is not None and case.cause.kind == "device":
+        return True  # a table of its host has the number
+    return any(getattr(fact, "device", None) for fact in case.facts if not isinstance(fact, GpuPlace))
 
 
 def _is_one_host(case: Case) -> bool:

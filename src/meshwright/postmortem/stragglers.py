@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from statistics import median
 
 from .facts import Fact, SlowerSteps, SlowRank, StepTimes
+from .gpu_tables import ASKED
 from .lines import LogMessage
 from .position import HangPosition
 from .timers import late_by_waits
@@ -15,7 +16,6 @@ _CLOCK = re.compile(r"^\s+SM\s*: (?P<mhz>\d+) MHz")
 _REASONS = re.compile(r"clocks_(?:event|throttle)_reasons\.(?:active|(?P<one>\w+))$")
 _SLOWS = re.compile(r"(?:hw|sw)_(?:thermal|power_brake)_slowdown$|hw_slowdown$")
 _SLOWED_BITS = 0x8 | 0x20 | 0x40 | 0x80  # NVML: hardware slowdown, software and hardware thermal, power brake
-_ASKED = re.compile(r"\bssh +(?:-\S+ +)*(?:[\w.-]+@)?(?P<host>[A-Za-z][\w.-]*) .*nvidia-smi\b")
 _SM_CLOCKS = ("clocks.sm", "clocks.current.sm")
 _STEP = re.compile(r"\b(?:step|iter(?:ation)?)[ =:]+\d", re.IGNORECASE)
 _PART = re.compile(r"\b([A-Za-z_]+)(?:_s)?[=:] ?(\d+\.\d+)(?= ?s\b|[ ,|]|$)")  # comm=0.06, total=2.27s
@@ -34,6 +34,10 @@ _SPREADS = 3  # how often the difference between all others must fit into that g
 _NO_TENSOR_PARALLEL = re.compile(r"\btensor[-_]model[-_]parallel[-_ ]size[ .:=]+1\b(?!.*parallel[-_ ]size[ .:=]+[2-9])")
 _AFFECTED = re.compile(r"STRAGGLER DETECTION WARNING: .*Affected ranks: (?P<ranks>.*)")
 _RANK_OF_SET = re.compile(r"(?:rank=|(?<=[{\[ ,]))(\d{1,6})(?=[,}\]])")
+_PER_RANK = re.compile(r"\b(?:per[- ]rank|by rank|of all ranks|rank times?|across ranks)\b", re.IGNORECASE)
+_WORK = re.compile(r"\b(?:comput\w*|forward|fwd|bwd|backward|gemm|busy|kernels?|work|step|iter\w*)\b", re.IGNORECASE)
+_OF_RANK = re.compile(r"\b(?:r|rank ?)(?P<rank>\d{1,6}) ?[=:] ?(?P<value>\d+(?:\.\d+)?)", re.IGNORECASE)
+_LONGER_WORK, _ALIKE = 1.2, 1.15  # of the next slowest rank; by which the others may differ
 _TITLE = re.compile(r"GPU (?P<what>relative|individual) performance:\s*$")
 _SCORE = re.compile(r"^\s*Rank=(?P<rank>\d{1,6}) Node=(?P<node>\S+) Score=(?P<score>[\d.]+)")
 
@@ -65,6 +69,7 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
     yield from _slowed(messages)
     yield from _slowed_rows(messages)
     yield from _slower(messages)
+    yield from _of_lists(messages)
     yield from _of_reports(reports, is_alone=is_alone)
     low = {rank: told for rank, told in scores.items() if told[0] < APART}
     if low and 2 * len(low) < len(scores):
@@ -105,7 +110,7 @@ def _slowed_rows(messages: Sequence[LogMessage]) -> Iterator[SlowRank]:
     asked = ""
     for message in messages:
         if "nvidia-smi" in message.text:
-            asked = on["host"] if (on := _ASKED.search(message.text)) else ""
+            asked = on["host"] if (on := ASKED.search(message.text)) else ""
         cells = [cell.strip() for cell in message.text.split(",")]
         host = message.where.host or asked
         if "index" in cells and any(_REASONS.match(cell) for cell in cells):
@@ -140,6 +145,24 @@ def _is_slowed(column: str, cell: str) -> bool:
     if found["one"] is not None:
         return _SLOWS.match(found["one"]) is not None and cell == "Active"
     return re.fullmatch(r"0x[0-9a-fA-F]{1,16}", cell) is not None and bool(int(cell, 16) & _SLOWED_BITS)
+
+
+def _of_lists(messages: Sequence[LogMessage]) -> Iterator[SlowRank]:
+    """Yield the one rank whose own work takes far longer than that of all others, by the last line that lists all."""
+    last: tuple[dict[int, float], LogMessage] | None = None
+    for message in messages:
+        text = message.text if "ank" in message.text else ""
+        if _PER_RANK.search(text) and _WORK.search(text) and not _COMMUNICATES.search(text):
+            values = {int(one["rank"]): float(one["value"]) for one in _OF_RANK.finditer(text)}
+            last = (values, message) if len(values) > 2 else last
+    if last is None:
+        return
+    values, message = last
+    *_, second, slowest = sorted(values, key=values.__getitem__)
+    others = [value for rank, value in values.items() if rank != slowest]
+    if values[slowest] >= _LONGER_WORK * values[second] and values[second] <= _ALIKE * min(others):
+        what = f"the own work of rank {slowest} takes {values[slowest]:g}, that of the others {median(others):g}"
+        yield SlowRank(rank=slowest, what=what, where=message.where.by(slowest))
 
 
 class _Report:

@@ -95,12 +95,15 @@ _KUBERNETES = re.compile(
 )
 _EXIT_CODE = re.compile(r"^\s*Exit Code:\s+(?P<code>\d+)\s*$")  # kubectl describe pod
 _TAKEN = re.compile(r"[Pp]reempt|Taint|ByScheduler")  # its machine is wanted for another, or gone
-_CONTEXT = re.compile(r"pod[/ ]|Pod|kubelet|k8s|kubernetes|Reason:|Warning |^[a-z0-9][\w.-]* +\d+/\d+ +", re.IGNORECASE)
+_CONTEXT = re.compile(
+    r"pod[/ ]|Pod|kubelet|-scheduler|k8s|kubernetes|Reason:|Warning |^[a-z0-9][\w.-]* +\d+/\d+ +", re.IGNORECASE
+)
 _SHELL = re.compile(r"line \d+: +(?P<pid>\d+) (?:Killed|Segmentation fault|Bus error)\b")
 _SHELL_BARE = re.compile(r"^(?:Killed|(?:Segmentation fault|Bus error)(?: \(core dumped\))?)$")
 _SYSLOG = re.compile(  # syslog's clock, or journalctl's: with a zone, or seconds since the start
     r"(?:\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d| [A-Z]{3,4})?|^\[ *\d+\.\d+\]) (?P<host>[A-Za-z][\w.-]*) kernel:"
 )
+_OF_NODE = re.compile(r"^(?:\S+ +){1,4}[Nn]ode/(?P<host>[\w.-]+) ")  # of an event of Kubernetes
 _RDMA = re.compile(
     r"(?P<what>mlx[45]: (?P<host>\S+): got completion with error|libfabric:\S+?(?:error|err)\w*\(\):\d+<warn> .*"
     r"|(?:Transport retry count|RNR retry(?: count)?) exceeded on \S+|Remote (?:access|operation) error on \S+)"  # UCX
@@ -338,7 +341,7 @@ def _kubernetes(message: LogMessage, text: str, pod: Pod) -> Iterator[Fact]:
 
 
 def _syslog_host(text: str) -> str:
-    match = _SYSLOG.search(text)
+    match = _SYSLOG.search(text) or _OF_NODE.search(text)
     return match.group("host") if match else ""
 
 

@@ -138,3 +138,38 @@ def test_what_befell_ranks_does_not_say_where_they_are(line, tmp_path):
     (tmp_path / "job.out").write_text(f"{line}\n")
 
     assert not any(type(fact).__name__ == "AgentRanks" for fact in read_all([tmp_path]).facts)
+
+
+SMI = {
+    "nvidia-smi": "|   {n}  NVIDIA H100 80GB HBM3          On  |   00000000:{bus}:00.0 Off |                    0 |",
+    "its rows": "{n}, 00000000:{bus}:00.0, 1980 MHz",
+    "rocm-smi": "GPU[{n}]\t\t: PCI Bus: 0000:{bus}:00.0",
+}
+
+
+@pytest.mark.parametrize("row", SMI.values(), ids=SMI)
+def test_a_table_of_a_hosts_gpus_says_which_of_its_ranks_a_gpu_is(row, tmp_path):
+    table = ["$ ssh dock-1 rocm-smi", *(row.format(n=n, bus=bus) for n, bus in enumerate(("1B", "9C")))]
+
+    verdict = judge(
+        tmp_path, {"job.out": TOLD[0], "gpus.txt": table, "dock-1.dmesg": [f"[Fri Nov 20 10:05:00 2026] {XID}"]}
+    )
+
+    assert named(verdict) == ("device", (3,), False)
+
+
+def test_an_event_of_kubernetes_names_the_node_of_a_gpu(tmp_path):
+    event = f"3m   Warning   XIDError   node/dock-1   {XID}"
+
+    assert named(judge(tmp_path, {"job.out": TOLD[0], "events.txt": [event]})) == ("device", (2, 3), False)
+
+
+def test_a_description_of_a_pod_tells_that_it_was_preempted(tmp_path):
+    described = ["Name:   tune-workers-0-1-xk2vd", "Node:   pool-9/10.0.0.3", "Events:"]
+    described.append("  Normal  Preempted  3m    default-scheduler  Preempted by default/urgent on node pool-9")
+    logs = {
+        f"tune-workers-0-{node}.log": [f"NODE_RANK={node} NPROC_PER_NODE=2", *(broke(0, "x-1") if node == 0 else [])]
+        for node in range(2)
+    }
+
+    assert named(judge(tmp_path, {**logs, "described.txt": described})) == ("killed", (2, 3), False)
