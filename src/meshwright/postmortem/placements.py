@@ -68,6 +68,7 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
     """Yield where ranks and pods are, by the messages of one file."""
     is_table = False
     pod = ""
+    numbered = not any("rdzv" in message.text and "c10d" in message.text for message in messages)
     for message in messages:
         text, where = message.text, message.where
         if row := pod_of_row(text):
@@ -76,18 +77,25 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
         pod, node = described_node(text, pod)
         if pod and node:
             yield Placed(pod=pod, node=node, where=where)
-        if found := _PLACED.search(text) or (_ON_NODE.search(text) if "ode" in text or "NODE" in text else None):
+        if found := _placed(text):
             yield Placed(pod=found["pod"], node=found["node"], where=where)
         is_table = _HEADER.match(text) is not None or (is_table and _ROW.match(text) is not None)
         if is_table and (row_ := _ROW.match(text)):
             yield from _ranks(_numbers(row_), row_["host"], where)
         elif "ank" in text or "RANK" in text or "INDEX" in text or "NODEID" in text:
-            yield from _of_line(text, where)
+            yield from _of_line(text, where, numbered=numbered)
 
 
-def _of_line(text: str, where: Where) -> Iterator[Fact]:
+def _placed(text: str) -> re.Match[str] | None:
+    """Return the pod and the node that a line says it is on, None for none."""
+    found = _PLACED.search(text) if "assigned" in text else None
+    return found or (_ON_NODE.search(text) if "ode" in text or "NODE" in text else None)
+
+
+def _of_line(text: str, where: Where, *, numbered: bool) -> Iterator[Fact]:
+    """Yield the ranks of hosts by one line; numbers of nodes count where they are `numbered`, not met in c10d."""
     number, per_host = _NUMBERED.search(text), _PER_HOST.search(text)
-    if "rdzv" not in text and number and per_host and not _RANKS.search(text):
+    if numbered and "rdzv" not in text and number and per_host and not _RANKS.search(text):
         first, size = int(number["node"]) * int(per_host["ranks"]), int(per_host["ranks"])
         yield AgentRanks(ranks=tuple(range(first, first + size)), where=where)
         return

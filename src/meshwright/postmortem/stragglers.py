@@ -62,9 +62,9 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
             scores = {} if is_relative else scores
         elif is_relative and (score := _SCORE.match(text)):
             scores[int(score["rank"])] = float(score["score"]), message
-        elif affected := _AFFECTED.search(text):
+        elif "STRAGGLER" in text and (affected := _AFFECTED.search(text)):
             warned = tuple(int(rank) for rank in _RANK_OF_SET.findall(affected["ranks"])), message
-        elif _NO_TENSOR_PARALLEL.search(text):
+        elif "parallel" in text and _NO_TENSOR_PARALLEL.search(text):
             is_alone = True
     yield from _slowed(messages)
     yield from _slowed_rows(messages)
