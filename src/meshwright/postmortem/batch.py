@@ -10,6 +10,7 @@ from .pods import all_completed, rows_of
 _PBS = re.compile(r"PBS: job killed: (?P<what>walltime|cput|v?mem|pmem|ncpus)\b")
 _LSF = re.compile(r"^TERM_(?P<what>[A-Z_]+): ")
 _SLURMCTLD = re.compile(r"_job_complete: JobId=\S+ WTERMSIG (?P<signal>\d+)")
+_NOT_RESPONDING = re.compile(r"\berror: Nodes? (?P<host>[A-Za-z][\w.-]*) not responding, setting DOWN")
 _STATE = re.compile(  # scontrol's JobState, a line of sacct with its exit code
     r"JobState=(?P<state>[A-Z_]+)"
     r"|^\s*\d+(?:_\d+)?(?:\.\w+)?\s.*?\b(?P<row>OUT_OF_ME\w*\+?|NODE_FAIL|PREEMPTED|TIMEOUT)\s.*?\b\d+:\d+\b"
@@ -35,7 +36,7 @@ _OTHERS = {"PREEMPT", "NODE_FAIL", "PREEMPTED", "OWNER", "ADMIN", "FORCE_ADMIN",
 _REQUESTED = {"OWNER", "FORCE_OWNER", "ADMIN", "FORCE_ADMIN"}  # somebody ended it: perhaps because it hung
 _MAY_SAY_END = re.compile(r"COMPLETED|FAILED|CANCELLED|TIMEOUT|NODE_FAIL|PREEMPTED|OUT_OF|RUNNING|^Job '|^Successfully")
 _TELLS = re.compile(
-    r"PBS: job|^TERM_|_job_complete|JobState=|OUT_OF_ME|NODE_FAIL|PREEMPTED|TIMEOUT"
+    r"not responding, setting|PBS: job|^TERM_|_job_complete|JobState=|OUT_OF_ME|NODE_FAIL|PREEMPTED|TIMEOUT"
     r"|Spot|preempted|Preempt|keep-alive|shut down too"
 )
 
@@ -62,6 +63,9 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
             yield from _ended("LSF", found["what"], message)
         elif found := _STATE.search(text):
             yield from _ended("SLURM", found["state"] or found["row"], message)
+        elif found := _NOT_RESPONDING.search(text):
+            what, host = f"SLURM: node {found['host']} does not respond", found["host"]
+            yield Failure(kind="killed", what=what, host=host, where=message.where, is_general=True)
         elif found := _SLURMCTLD.search(text):
             what = f"SLURM: the job was ended by signal {found['signal']}"
             yield Failure(kind="killed", what=what, where=message.where, follows=True)

@@ -18,6 +18,7 @@ _NUMBERED = re.compile(r"(?P<job>.*?)(?P<number>\d+)")
 # Kubernetes draws them from an alphabet without vowels
 _SUFFIXED = re.compile(r"(?P<pod>.*\d)-(?=\d*[a-z])[bcdfghjklmnpqrstvwxz2456789]{5}")
 _ROLED = re.compile(r"(?P<job>.+)-(?P<role>master|worker)-(?P<number>\d{1,5})")
+_OF_HOSTS = {"device", "network", "host"}
 _ENOUGH = 2  # hosts that show how their numbers go with ranks
 _GENERAL = {"logs", "log", "stderr", "stdout", "out", "err", "output", "console", "consoles", "nccl", "train", "debug"}
 
@@ -73,7 +74,8 @@ def rank_on_host(number: int, host: str, where: Where, facts: list[Fact], *, siz
 
     `size` is how many the host counts, where that is known: it then has as many ranks.
     """
-    for place in (host,) if host else places_of(where):
+    known = (host,) if host else (*places_of(where), _host_in_path(where.file, _known(facts)))
+    for place in filter(None, known):
         ranks = ranks_of_host(place, facts)
         if len(ranks) > 1 and number < len(ranks) and size in {None, len(ranks)}:
             return ranks[number]
@@ -182,21 +184,32 @@ def _by_role(name: str, pods: set[str], known: Mapping[str, frozenset[int]], wor
 
 
 def with_pods_of_nodes(facts: list[Fact]) -> list[Fact]:
-    """Return the facts, what befell a node as of the one pod there whose ranks are known by its name."""
+    """Return the facts, what befell a node as of the one pod there whose ranks are known by its name.
+
+    What befell a machine in a file whose path names one of the hosts befell that one.
+    """
     hosts = {identity.host for identity in of(facts, RankIdentity) if identity.host}
     pods: dict[str, set[str]] = defaultdict(set)
     for placed in of(facts, Placed):
         if placed.node:
             pods[short_host(placed.node)] |= {host for host in hosts if is_same_place(host, placed.pod)}
     names = {short_host(host) for host in hosts}
-    return [
-        replace(fact, host=min(pods[short_host(fact.host)]))
-        if isinstance(fact, Failure | SlowRank)
-        and short_host(fact.host) not in names
-        and len(pods.get(short_host(fact.host), ())) == 1
-        else fact
-        for fact in facts
-    ]
+    places = names | {short_host(fact.where.host) for fact in of(facts, AgentRanks) if fact.where.host}
+    found = []
+    for fact in facts:
+        if isinstance(fact, Failure) and not fact.host and fact.rank is None and fact.kind in _OF_HOSTS:
+            fact = replace(fact, host=_host_in_path(fact.where.file, places))
+        if isinstance(fact, Failure | SlowRank) and short_host(fact.host) not in names:
+            there = pods.get(short_host(fact.host), set())
+            fact = replace(fact, host=min(there)) if len(there) == 1 else fact
+        found.append(fact)
+    return found
+
+
+def _host_in_path(file: str, places: Iterable[str]) -> str:
+    """Return the one of several hosts that the path of a file names, "" for none."""
+    told = [place for place in places if re.search(rf"(?<![A-Za-z0-9]){re.escape(place)}(?![A-Za-z0-9])", file)]
+    return told[0] if len(told) == 1 else ""
 
 
 def _left(name: str, siblings: set[str], known: Mapping[str, frozenset[int]], world: int | None) -> frozenset[int]:

@@ -18,7 +18,8 @@ def at_broken_end(found: Sequence[Failure], facts: list[Fact]) -> tuple[int, ...
 
     The port of one host alone fails, by NCCL's event on it or by its kernel shortly before the first complaint (ports
     without a cable are down from the start), and ranks of other hosts that lose a peer all lose one address. A
-    completion with an error alone has two ends. All ranks of the host are at that end where none of them complains.
+    completion with an error alone has two ends. All ranks of the host are at that
+    end where none of them complains, or its kernel says so.
     """
     broken = [fault for fault in found if fault.kind == "network"]
     events = [fault for fault in broken if _OWN_PORT.search(fault.what)]
@@ -36,7 +37,7 @@ def at_broken_end(found: Sequence[Failure], facts: list[Fact]) -> tuple[int, ...
     for ranks in (told, lost_here):
         if len(ranks) == 1 and None not in ranks and not (lost_here - {None} - ranks):
             return tuple(rank for rank in ranks if rank is not None)
-    whole = () if lost_here else ranks_of_host(host, facts)
+    whole = () if lost_here and not kernel else ranks_of_host(host, facts)
     return () if are_all(whole, facts) else whole
 
 

@@ -87,7 +87,7 @@ def _by_process(facts: list[Fact], identities: list[RankIdentity]) -> dict[str, 
 def _who_gave_up(facts: list[Fact], identities: list[RankIdentity]) -> int | None:
     """Return the one rank that launchers name as the first to end, with a code and without having waited."""
     ends = [end for end in of(facts, Exit) if end.first and end.code > 0 and not signal_of(end.code)]
-    waited = {fact.rank for fact in facts if isinstance(fact, _WAITS)}
+    waited = {f.rank for f in facts if isinstance(f, _WAITS) or (isinstance(f, Failure) and f.follows)}
     are_agents = bool(of(facts, Torchrun))  # what SLURM counts as tasks
     hosts = {short_host(host) for fact in facts if (host := getattr(fact, "host", ""))}
     alone = len(hosts) < 2 and max(ranks_seen(facts), default=0) < A_HOST

@@ -11,10 +11,11 @@ from .position import HangPosition
 
 TRANSFERS = {"send", "recv"}
 _TOWARDS = re.compile(  # of a pipeline's helper that does one of the two: which neighbour is its partner
-    r"^_?(?P<deed>send|recv)_(?:(?:act\w*|grad\w*|tensor|to|from)_)*(?P<way>forward|backward|next|prev\w*)(?:_\w+)?$"
+    r"^_?(?:exec_)?(?P<deed>send|recv)_(?:(?:act\w*|grad\w*|tensor|to|from)_)*"
+    r"(?P<way>forward|backward|next|prev\w*|activations?|grads?)(?:_\w+)?$"
 )
 _BOTH = re.compile(r"send.*recv|recv.*send")
-_FORWARD = {("send", "forward"), ("recv", "backward"), ("send", "next"), ("recv", "next")}
+_FORWARD = {("send", "for"), ("send", "act"), ("recv", "bac"), ("recv", "gra"), ("send", "nex"), ("recv", "nex")}
 
 
 class Transfer(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,7 +42,7 @@ def transfer_of(stack: StackTrace, operation: str, where: Where) -> Transfer | N
     peer = None
     for frame in stack.frames:
         if (named := _TOWARDS.match(frame.function)) and not _BOTH.search(frame.function):
-            peer = stack.rank + (1 if (named["deed"], named["way"][:8]) in _FORWARD else -1)
+            peer = stack.rank + (1 if (named["deed"], named["way"][:3]) in _FORWARD else -1)
             break
     return Transfer(rank=stack.rank, operation=operation, peer=peer, told=False, where=where)
 

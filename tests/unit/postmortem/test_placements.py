@@ -55,11 +55,10 @@ def test_a_host_whose_port_went_down_is_all_its_ranks_where_the_text_tells_them(
     "job",
     [
         [*TOLD[0], "2026-11-20 18:02:20 step 40 loss 2.1", lost(0)],
-        [*TOLD[0], "2026-11-20 10:02:20 step 40 loss 2.1", lost(0), lost(2, "10.9.0.2")],
         ["2026-11-20 10:02:20 step 40 loss 2.1", lost(0), lost(1)],
         [*TOLD[0], "dock-1: node_rank 1 ranks 4-5", "2026-11-20 10:02:20 step 40 loss 2.1", lost(0)],
     ],
-    ids=["hours before", "its own rank complains", "nothing tells its ranks", "two lines tell it differently"],
+    ids=["hours before", "nothing tells its ranks", "two lines tell it differently"],
 )
 def test_a_port_of_a_host_that_cannot_be_joined_blames_no_group(job, tmp_path):
     assert len(judge(tmp_path, {"job.out": job, "dmesg-dock-1.txt": [DOWN]}).blamed) <= 1
@@ -173,3 +172,18 @@ def test_a_description_of_a_pod_tells_that_it_was_preempted(tmp_path):
     }
 
     assert named(judge(tmp_path, {**logs, "described.txt": described})) == ("killed", (2, 3), False)
+
+
+@pytest.mark.parametrize("path", ["messages_dock-1.txt", "dock-1/var_log.txt", "kernel of dock-1.txt"])
+def test_a_kernels_log_is_of_the_host_that_its_path_names(path, tmp_path):
+    job = [*TOLD[0], "2026-11-20 10:02:20 step 40 loss 2.1", *broke(0, "10.9.0.3")]
+
+    assert named(judge(tmp_path, {"job.out": job, path: [DOWN]})) == ("network", (2, 3), False)
+
+
+def test_a_node_that_slurm_sets_down_is_all_its_ranks(tmp_path):
+    down = "[2026-11-20T10:00:00.000] error: Nodes dock-1 not responding, setting DOWN"
+
+    verdict = judge(tmp_path, {"job.out": [*TOLD[0], *broke(0, "10.9.0.3")], "slurmctld.log": [down]})
+
+    assert named(verdict) == ("killed", (2, 3), False)

@@ -55,6 +55,16 @@ def test_helpers_named_after_neighbours_show_a_circle_without_arguments(tmp_path
     assert named(judge(tmp_path, files(*stages))) == ("circle", (), False)
 
 
+def test_deepspeeds_helpers_show_a_circle(tmp_path):
+    helpers = ["_exec_send_activations", "_exec_send_grads", "_exec_recv_activations"]
+    stages = [stage(rank, helper.split("_")[2], 0, locals_=False, helper=helper) for rank, helper in enumerate(helpers)]
+
+    verdict = judge(tmp_path, files(*stages))
+
+    assert named(verdict) == ("circle", (), False)
+    assert "rank 0 in send to 1; rank 1 in send to 0" in verdict.because
+
+
 def test_stages_that_all_receive_are_a_circle(tmp_path):
     assert named(judge(tmp_path, files(*(stage(rank, "recv", 0, locals_=False) for rank in range(3))))) == (
         "circle",

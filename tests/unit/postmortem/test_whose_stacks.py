@@ -86,3 +86,16 @@ def test_a_pod_of_one_rank_is_that_rank(tmp_path):
     told = [f"rank {rank} runs in pod bert-worker-{rank}" for rank in range(4)]
 
     assert named(judge(tmp_path, {"all.txt": lines, "job.out": told})) == ("data", (2,), False)
+
+
+def test_a_file_of_dumps_is_of_the_host_that_its_name_tells(tmp_path):
+    def of_host(host):
+        inner = [LOADS if (host, rank) == (1, 0) else REDUCES for rank in range(2)]
+        commands = [f"python fit.py --local_rank={rank}" for rank in range(2)]
+        return [line for rank in range(2) for line in dump(9000 + 10 * host + rank, commands[rank], inner[rank])]
+
+    files = {f"m{host}_spy.txt": of_host(host) for host in range(2)}
+
+    assert judge(tmp_path / "unknown", files).blamed == ()
+    told = {"job.out": ["m0: ranks 0-1", "m1: ranks 2-3"]}
+    assert named(judge(tmp_path / "told", {**files, **told})) == ("data", (2,), False)
