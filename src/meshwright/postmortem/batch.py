@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from .facts import Fact, Failure, Succeeded
 from .lines import LogMessage
-from .pods import all_completed, rows_of
+from .pods import all_completed, pod_rows
 
 _PBS = re.compile(r"PBS: job killed: (?P<what>walltime|cput|v?mem|pmem|ncpus)\b")
 _LSF = re.compile(r"^TERM_(?P<what>[A-Z_]+): ")
@@ -51,7 +51,7 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
     for message, end in ends:
         yield Succeeded(well=_is_well(end), where=message.where)
     pods_well = all_completed(messages) is not None  # one that runs on or began anew says nothing of the job
-    for message in rows_of(messages):
+    for message in pod_rows(messages):
         yield Succeeded(well=pods_well, where=message.where)
     for message in messages:
         text = message.text

@@ -23,7 +23,7 @@ from .facts import (
 )
 from .hosts import are_all, ranks_of_host
 from .links import at_broken_end
-from .owners import leads_to, may_be_same_host, ranks_of, resolved, same_bus
+from .owners import leads_to, may_be_same_host, owners_of, same_bus, with_rank
 from .position import HangPosition
 from .verdict import Kind, shortened
 from .world import identities_of, ranks_seen, world_of
@@ -83,7 +83,7 @@ def cause_of(facts: list[Fact], position: HangPosition | None) -> Cause | None:
     waiting = set(position.waiting) if position else set()
     timeouts = of(facts, Timeout)
     waited = [fact.where for fact in timeouts]
-    found = [resolved(failure, identities, facts) for failure in of(facts, Failure)]
+    found = [with_rank(failure, identities, facts) for failure in of(facts, Failure)]
     found += of_exits(of(facts, Exit), found, identities, facts)
     found = [fault for fault in _settled(found, waiting, facts) if not _is_elsewhere(fault, identities, facts)]
     begun_s, steps = _begun_s(facts), of(facts, Stepped)
@@ -94,7 +94,7 @@ def cause_of(facts: list[Fact], position: HangPosition | None) -> Cause | None:
         return None
     first = _first(found)
     alike = [fault for fault in found if fault.kind == first.kind and _alike(fault, first)]
-    ranks = tuple(sorted({rank for fault in alike for rank in ranks_of(fault)}))
+    ranks = tuple(sorted({rank for fault in alike for rank in owners_of(fault)}))
     everyone = len(ranks) > 1
     if first.kind == "host_memory" and not ranks:
         ranks = _killed(found, first)
@@ -134,10 +134,10 @@ def _killed(found: Sequence[Failure], first: Failure) -> tuple[int, ...]:
 
     SLURM says in one line what, in another whom; the kernel's number of a process in a container is not its own there.
     """
-    killed = [fault for fault in found if fault.kind == "killed" and ranks_of(fault)]
+    killed = [fault for fault in found if fault.kind == "killed" and owners_of(fault)]
     if first.pid is not None:
         killed = [fault for fault in killed if SIGNALS[KILL] in fault.what and _is_near(fault, first)]
-    ranks = {rank for fault in killed for rank in ranks_of(fault)}
+    ranks = {rank for fault in killed for rank in owners_of(fault)}
     return tuple(ranks) if len(ranks) == 1 else ()
 
 
@@ -148,7 +148,7 @@ def _is_near(fault: Failure, other: Failure) -> bool:
 
 def _is_elsewhere(fault: Failure, identities: Sequence[RankIdentity], facts: list[Fact]) -> bool:
     """Whether a fault befell a host that has none of the job's ranks, where the host of each is known."""
-    if not fault.host or ranks_of(fault) or fault.is_general or fault.kind == "network":
+    if not fault.host or owners_of(fault) or fault.is_general or fault.kind == "network":
         return False
     hosts = {identity.rank: identity.host for identity in identities if identity.host}
     world = world_of(facts) or max(ranks_seen(facts), default=0) + 1
@@ -161,7 +161,7 @@ def _settled(found: Sequence[Failure], waiting: set[int], facts: list[Fact]) -> 
 
     Where Ray folds the lines of several workers into one, who waited is not known.
     """
-    ended = {rank for fault in found if fault.unless_first for rank in ranks_of(fault) or (None,)}
+    ended = {rank for fault in found if fault.unless_first for rank in owners_of(fault) or (None,)}
     waits: list[Timeout | PeerLost | StoreWait] = [*of(facts, Timeout), *of(facts, PeerLost), *of(facts, StoreWait)]
     waited = waiting | {wait.rank for wait in waits}
     if len(ended) != 1 or ended & (waited | {None}) or of(facts, Shortened):
@@ -249,10 +249,10 @@ def _of_who_is_missing(
     found = [f for f in found if f not in old or is_ordered(f, waited)]
     if position is None or not position.certain or not position.blamed:
         return list(found)
-    if not any(set(ranks_of(fault)) & set(position.blamed) for fault in devices):
+    if not any(set(owners_of(fault)) & set(position.blamed) for fault in devices):
         return list(found)
     waiting = set(position.waiting)
-    others = [f for f in devices if ranks_of(f) and set(ranks_of(f)) <= waiting and not is_ordered(f, waited)]
+    others = [f for f in devices if owners_of(f) and set(owners_of(f)) <= waiting and not is_ordered(f, waited)]
     return [fault for fault in found if fault not in others]
 
 
@@ -270,7 +270,7 @@ def _can_be_first(fault: Failure, waiting: set[int], waited: Sequence[Where]) ->
     after = any(order is False for order in orders) and not any(order is True for order in orders)
     if fault.kind in {"device", "network"}:
         return not after
-    if set(ranks_of(fault)) & waiting:
+    if set(owners_of(fault)) & waiting:
         return bool(orders) and all(order is True for order in orders) and fault.kind != "exception"
     return fault.is_summary or not after
 
@@ -280,15 +280,15 @@ def _first(found: Sequence[Failure]) -> Failure:
     first = [
         fault
         for fault in found
-        if not any(other.where.before(fault.where) and (ranks_of(other) or other.is_general) for other in found)
+        if not any(other.where.before(fault.where) and (owners_of(other) or other.is_general) for other in found)
     ] or list(found)
     known = [fault for fault in first if fault.kind != "network"] or first
-    return min(known, key=lambda fault: (ORDER.index(fault.kind), not ranks_of(fault)))
+    return min(known, key=lambda fault: (ORDER.index(fault.kind), not owners_of(fault)))
 
 
 def _alike(fault: Failure, first: Failure) -> bool:
     """Whether two faults are one: the same text on several ranks, or two lines on one rank or process."""
-    return _said(fault) == _said(first) or (bool(ranks_of(fault)) and ranks_of(fault) == ranks_of(first))
+    return _said(fault) == _said(first) or (bool(owners_of(fault)) and owners_of(fault) == owners_of(first))
 
 
 def _said(fault: Failure) -> str:
@@ -298,4 +298,4 @@ def _said(fault: Failure) -> str:
 
 
 def _same_rank(found: Iterable[Failure], first: Failure) -> list[Failure]:
-    return [fault for fault in found if ranks_of(first) and ranks_of(fault) == ranks_of(first)]
+    return [fault for fault in found if owners_of(first) and owners_of(fault) == owners_of(first)]

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from .facts import Arrived, Exit, Fact, Failure, NotifyWait, PeerLost, RankIdentity, StoreWait, Timeout, of
-from .owners import ranks_of, resolved
+from .owners import owners_of, with_rank
 
 CLOCKS_S = 2.0  # by which clocks of hosts, printed in whole seconds, may differ
 SIGNALS = {4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL", 11: "SIGSEGV", 15: "SIGTERM"}
@@ -25,8 +25,8 @@ def of_exits(
         signal = signal_of(end.code)
         if not end.first or signal in CONSEQUENCES or not end.code or (ranked and end.rank is None):
             continue
-        fault = resolved(exit_fault(end), identities, facts)
-        known = any(set(ranks_of(fault)) & set(ranks_of(other)) or _is_one(fault, other) for other in (*told, *found))
+        fault = with_rank(exit_fault(end), identities, facts)
+        known = any(set(owners_of(fault)) & set(owners_of(other)) or _is_one(fault, other) for other in (*told, *found))
         # an exit code says less than any error, and where its rank is not known it may be of a rank that waited
         unsaid = signal or end.rank is not None or not (of(facts, Timeout) or any(not f.follows for f in told))
         if not known and unsaid and (signal or not _may_have_waited(end, fault, facts)):
@@ -40,7 +40,7 @@ def _may_have_waited(end: Exit, fault: Failure, facts: list[Fact]) -> bool:
     A time-out in a store, a rendezvous, a barrier or a collective ends a program like any error of its own. It is its
     own where the line is that rank's, and may be where the line is nobody's; not where a clock shows it to be later.
     """
-    ranks = set(ranks_of(fault))
+    ranks = set(owners_of(fault))
     waits = [fact for fact in facts if isinstance(fact, _WAITS)]
     errors = [fault for fault in of(facts, Failure) if fault.kind == "exception" and fault.follows]
     return any(

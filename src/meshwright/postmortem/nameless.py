@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from .exits import exit_fault, signal_of
 from .facts import Exit, Fact, Failure, PeerLost, RankIdentity, SharedMemoryFull, StoreWait, Timeout, Torchrun, of
-from .owners import resolved
+from .owners import with_rank
 from .world import A_HOST, identities_of, ranks_seen, short_host
 
 _PROCESS = re.compile(r"(?<!\d)\d{3,8}(?!\d)")
@@ -93,7 +93,7 @@ def _who_gave_up(facts: list[Fact], identities: list[RankIdentity]) -> int | Non
     alone = len(hosts) < 2 and max(ranks_seen(facts), default=0) < A_HOST
     ranks = set()
     for end in ends:
-        fault = resolved(exit_fault(end), identities, facts)
+        fault = with_rank(exit_fault(end), identities, facts)
         told = (fault.rank, None if are_agents else end.task, end.local_rank if alone else None)
         ranks.add(next((rank for rank in told if rank is not None), None))
     rank = ranks.pop() if len(ranks) == 1 else None

@@ -11,7 +11,7 @@ from .hosts import rank_on_host, ranks_by_number, ranks_of_host
 from .world import identities_of, is_address, ranks_seen, short_host, world_of
 
 
-def resolved(failure: Failure, identities: Sequence[RankIdentity], facts: list[Fact]) -> Failure:
+def with_rank(failure: Failure, identities: Sequence[RankIdentity], facts: list[Fact]) -> Failure:
     """Return the failure with its rank, where process, GPU, task or a log that bears its pod's name lead to one."""
     if failure.rank is not None:
         return failure
@@ -115,6 +115,6 @@ def same_bus(nccl: str, kernel: str) -> bool:
         return False
 
 
-def ranks_of(fault: Failure) -> tuple[int, ...]:
+def owners_of(fault: Failure) -> tuple[int, ...]:
     """Return the ranks that a fault befell, () where it is not known."""
     return (fault.rank,) if fault.rank is not None else fault.ranks

@@ -53,14 +53,14 @@ def pod_of_row(text: str) -> str:
     return row["pod"] if row else ""
 
 
-def rows_of(messages: Sequence[LogMessage]) -> list[LogMessage]:
+def pod_rows(messages: Sequence[LogMessage]) -> list[LogMessage]:
     """Return the rows of tables of pods."""
     return [message for message in messages if "/" in message.text and _STATUS.match(message.text)]
 
 
 def all_completed(messages: Sequence[LogMessage]) -> LogMessage | None:
     """Return the last row of a table of pods that says of each that it completed and never began again; else None."""
-    rows = [(message, row) for message in rows_of(messages) if (row := _STATUS.match(message.text))]
+    rows = [(message, row) for message in pod_rows(messages) if (row := _STATUS.match(message.text))]
     if not rows or any(row["status"] not in {"Completed", "Succeeded"} or int(row["restarts"]) for _, row in rows):
         return None
     return rows[-1][0]

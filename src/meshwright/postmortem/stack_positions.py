@@ -8,7 +8,7 @@ import msgspec
 from .facts import Frame, KernelTimes, StackTrace, Where
 from .names import collective_in, snake
 from .position import HangPosition, minority
-from .transfers import TRANSFERS, Transfer, all_in_transfers, in_circle, transfer_of
+from .transfers import TRANSFERS, StackTransfer, all_in_transfers, in_circle, transfer_of
 
 _FEW_LINES = 4  # behind a collective, in which its result is read
 _BLOCKING = {"barrier", "monitored_barrier"}  # hold the host, so that who stands elsewhere is not in them
@@ -151,7 +151,7 @@ def by_stacks(stacks: Sequence[StackTrace]) -> HangPosition | None:
     return None
 
 
-def _transfers(stacks: Sequence[StackTrace], stands: Sequence[Stand]) -> list[Transfer]:
+def _transfers(stacks: Sequence[StackTrace], stands: Sequence[Stand]) -> list[StackTransfer]:
     """Return the sends and receives in which processes of known ranks stand."""
     last = {stand_of(stack).name: stack for stack in stacks}
     calls = [stand for stand in stands if stand.kind == "collective" and stand.call in TRANSFERS]

@@ -18,7 +18,7 @@ _BOTH = re.compile(r"send.*recv|recv.*send")
 _FORWARD = {("send", "for"), ("send", "act"), ("recv", "bac"), ("recv", "gra"), ("send", "nex"), ("recv", "nex")}
 
 
-class Transfer(msgspec.Struct, frozen=True, kw_only=True):
+class StackTransfer(msgspec.Struct, frozen=True, kw_only=True):
     """One send or receive of a rank; `peer` is None where neither an argument nor a helper's name tells it."""
 
     rank: int
@@ -32,22 +32,22 @@ class Transfer(msgspec.Struct, frozen=True, kw_only=True):
         return f"rank {self.rank} in {self.operation}{'' if self.peer is None else f' {way} {self.peer}'}"
 
 
-def transfer_of(stack: StackTrace, operation: str, where: Where) -> Transfer | None:
+def transfer_of(stack: StackTrace, operation: str, where: Where) -> StackTransfer | None:
     """Return the send or receive in which a stack stands; None where its rank is not known."""
     if stack.rank is None:
         return None
     call = next((frame for frame in stack.frames if collective_in(frame.function) == operation), None)
     if call is not None and call.peer is not None:
-        return Transfer(rank=stack.rank, operation=operation, peer=call.peer, told=True, where=where)
+        return StackTransfer(rank=stack.rank, operation=operation, peer=call.peer, told=True, where=where)
     peer = None
     for frame in stack.frames:
         if (named := _TOWARDS.match(frame.function)) and not _BOTH.search(frame.function):
             peer = stack.rank + (1 if (named["deed"], named["way"][:3]) in _FORWARD else -1)
             break
-    return Transfer(rank=stack.rank, operation=operation, peer=peer, told=False, where=where)
+    return StackTransfer(rank=stack.rank, operation=operation, peer=peer, told=False, where=where)
 
 
-def in_circle(transfers: Sequence[Transfer], *, with_neighbours: bool) -> HangPosition | None:
+def in_circle(transfers: Sequence[StackTransfer], *, with_neighbours: bool) -> HangPosition | None:
     """Return the circle of ranks of which each waits for the next; None for none.
 
     Neighbours that only names of helpers lead to count `with_neighbours`: where every process stands in a transfer.
@@ -66,7 +66,7 @@ def in_circle(transfers: Sequence[Transfer], *, with_neighbours: bool) -> HangPo
     return None
 
 
-def all_in_transfers(transfers: Sequence[Transfer]) -> HangPosition | None:
+def all_in_transfers(transfers: Sequence[StackTransfer]) -> HangPosition | None:
     """Return what ranks hang in that all stand in a send or a receive; None where that says nothing of them."""
     if found := in_circle(transfers, with_neighbours=True):
         return found
@@ -88,14 +88,14 @@ def all_in_transfers(transfers: Sequence[Transfer]) -> HangPosition | None:
     return _position("stuck", transfers, transfers[0].operation, told, missing=lacks)
 
 
-def _meets(one: Transfer, known: Mapping[int, Transfer]) -> bool:
+def _meets(one: StackTransfer, known: Mapping[int, StackTransfer]) -> bool:
     """Whether the partner of a transfer stands in the call that meets it."""
     other = known.get(one.peer) if one.peer is not None else None
     return other is not None and other.operation != one.operation and other.peer in {one.rank, None}
 
 
 def _position(
-    kind: str, transfers: Sequence[Transfer], operation: str, why: str, missing: tuple[str, ...] = ()
+    kind: str, transfers: Sequence[StackTransfer], operation: str, why: str, missing: tuple[str, ...] = ()
 ) -> HangPosition:
     return HangPosition(
         kind=kind,
