@@ -456,7 +456,7 @@ RULES = (
     ),
     Rule(
         name="slower-steps",
-        reason="Steps that last longer to the end of the log are slow, whoever makes them so: nobody is named.",
+        reason="Steps that last longer to the end of the log are slow, whatever makes them so: nobody is named.",
         apply=_slower_steps,
     ),
     Rule(

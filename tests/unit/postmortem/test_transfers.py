@@ -32,7 +32,7 @@ def files(*stages):
     return {f"spy_rank{rank}.txt": lines for rank, lines in enumerate(stages)}
 
 
-def test_two_stages_that_send_to_each_other_are_a_circle_whoever_else_waits(tmp_path):
+def test_two_stages_that_send_to_each_other_are_a_circle_beside_others_that_wait(tmp_path):
     verdict = judge(tmp_path, files(stage(0, "send", 1), stage(1, "send", 0), stage(2, "recv", 1)))
 
     assert named(verdict) == ("circle", (), False)
