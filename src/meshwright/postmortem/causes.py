@@ -21,7 +21,7 @@ from .facts import (
     Where,
     of,
 )
-from .hosts import are_all, ranks_of_host
+from .hosts import are_all, is_elsewhere, ranks_of_host, told_ranks_of
 from .links import at_broken_end
 from .owners import leads_to, may_be_same_host, owners_of, same_bus, with_rank
 from .position import HangPosition
@@ -120,7 +120,7 @@ def _of_host(host: str, waited: set[int | None], position: HangPosition | None, 
 
     Where only some of them waited it is not told whose GPU it was, unless it is known who keeps the others waiting.
     """
-    whole = ranks_of_host(host, facts)
+    whole = told_ranks_of(host, facts)
     if position is not None and position.certain and position.blamed:
         return position.blamed if set(position.blamed) <= set(whole) else ()
     left = tuple(rank for rank in whole if rank not in waited)
@@ -150,6 +150,8 @@ def _is_elsewhere(fault: Failure, identities: Sequence[RankIdentity], facts: lis
     """Whether a fault befell a host that has none of the job's ranks, where the host of each is known."""
     if not fault.host or owners_of(fault) or fault.is_general or fault.kind == "network":
         return False
+    if is_elsewhere(fault.host, facts):
+        return True
     hosts = {identity.rank: identity.host for identity in identities if identity.host}
     world = world_of(facts) or max(ranks_seen(facts), default=0) + 1
     known = set(range(world)) <= hosts.keys()

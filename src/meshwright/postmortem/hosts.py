@@ -12,7 +12,7 @@ from pathlib import PurePath
 from msgspec.structs import replace
 
 from .facts import AgentRanks, Fact, Failure, Placed, RankIdentity, SlowRank, Spoke, Where, of
-from .world import identities_of, ranks_seen, short_host, world_of
+from .world import identities_of, is_address, ranks_seen, short_host, world_of
 
 _NUMBERED = re.compile(r"(?P<job>.*?)(?P<number>\d+)")
 # Kubernetes draws them from an alphabet without vowels
@@ -60,13 +60,31 @@ def ranks_of_host(name: str, facts: list[Fact], siblings: Iterable[str] = ()) ->
         world = world_of(facts)
         own = {ranks_by_number(name, known) or _left(name, set(siblings), known, world)}
         own = own if own != {frozenset()} else {_by_role(name, pods, known, world)}
+        own = {frozenset()} if world and any(rank >= world for ranks in own for rank in ranks) else own
     return tuple(sorted(next(iter(own)))) if len(own) == 1 else ()
+
+
+def told_ranks_of(host: str, facts: list[Fact]) -> tuple[int, ...]:
+    """Return the ranks of a host, in order, where the files tell of all of them: numbers alone go on for ever."""
+    ranks = ranks_of_host(host, facts)
+    return ranks if set(ranks) <= _all_told(facts) else ()
+
+
+def is_elsewhere(host: str, facts: list[Fact]) -> bool:
+    """Return whether a host is none of those that agents or scripts list, which have all ranks of the job."""
+    listed = {short_host(fact.where.host): fact.ranks for fact in of(facts, AgentRanks) if fact.where.host}
+    whole = {rank for ranks in listed.values() for rank in ranks} >= _all_told(facts)
+    return bool(listed) and whole and not is_address(host) and not any(is_same_place(host, place) for place in listed)
+
+
+def _all_told(facts: list[Fact]) -> set[int]:
+    listed = {rank for fact in of(facts, AgentRanks) for rank in fact.ranks}
+    return set(range(world_of(facts) or 0)) | ranks_seen(facts) | listed
 
 
 def are_all(ranks: Iterable[int], facts: list[Fact]) -> bool:
     """Return whether these are all ranks of the job: what befell them all is no one's fault."""
-    listed = {rank for fact in of(facts, AgentRanks) for rank in fact.ranks}
-    return set(ranks) >= set(range(world_of(facts) or 0)) | ranks_seen(facts) | listed
+    return set(ranks) >= _all_told(facts)
 
 
 def rank_on_host(number: int, host: str, where: Where, facts: list[Fact], *, size: int | None = None) -> int | None:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 
 from .facts import Fact, Failure, PeerLost, Timeout
-from .hosts import are_all, ranks_of_host
+from .hosts import are_all, told_ranks_of
 from .world import short_host
 
 _PEER = re.compile(r", peer (?P<address>[\w.:%\[\]-]+)$")
@@ -37,7 +37,7 @@ def at_broken_end(found: Sequence[Failure], facts: list[Fact]) -> tuple[int, ...
     for ranks in (told, lost_here):
         if len(ranks) == 1 and None not in ranks and not (lost_here - {None} - ranks):
             return tuple(rank for rank in ranks if rank is not None)
-    whole = () if lost_here and not kernel else ranks_of_host(host, facts)
+    whole = () if lost_here and not kernel else told_ranks_of(host, facts)
     return () if are_all(whole, facts) else whole
 
 

@@ -1,13 +1,14 @@
 """Steps of a whole job that take longer from some step to the end of its log, by what its lines say of each step."""
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from statistics import median
 
 import msgspec
 
-from .facts import Fact, SlowedJob, Stepped, of
+from .facts import Fact, SlowedJob, of
 from .lines import LogMessage
 from .outlived import STEP
 from .position import HangPosition
@@ -38,6 +39,7 @@ _RATES = (
     ),
     re.compile(r"\b(?:tps|mfu)[ =:]{1,2}(\d[\d,]*(?:\.\d+)?)", re.IGNORECASE),
 )
+_DIGITS = re.compile(r"\d+")
 _WORK = re.compile(  # how much a step does
     r"\b((?:global[ _]|micro[ _])?batch[ _]?size|seq(?:uence)?[ _]?len(?:gth)?|num[ _]micro\w*|world[ _]size)"
     rf"{_IS}(\d+)",
@@ -53,27 +55,50 @@ class _Step(msgspec.Struct, frozen=True):
     message: LogMessage
 
 
-def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
-    """Yield that the steps of one log last longer from some step to its end, of equal work."""
-    series: dict[tuple[int | None, int | None, int], list[_Step]] = {}
+def read(messages: Sequence[LogMessage]) -> Iterator[SlowedJob]:
+    """Yield that the steps of one log last longer from some step to its end, of equal work.
+
+    By what its lines say of each step; of lines that say nothing, by the clock between those of one form.
+    """
+    series: dict[tuple[object, ...], list[_Step]] = defaultdict(list)
+    clocks: dict[tuple[object, ...], list[tuple[float, int, LogMessage]]] = defaultdict(list)
     for message in messages:
         text = message.text[:600]
-        if not STEP.search(text):
+        if not (step := STEP.search(text)):
             continue
-        for index, pattern in enumerate((*_DURATIONS, *_RATES)):
-            if found := pattern.search(text):
-                value = float(found[1].replace(",", ""))
-                if value > 0:
-                    duration = value if index < len(_DURATIONS) else 1 / value
-                    work = {name.lower(): size for name, size in _WORK.findall(text)}
-                    key = message.rank, message.where.attempt, index
-                    series.setdefault(key, []).append(_Step(duration, work, message))
-                break
+        source = message.rank, message.where.attempt
+        duration, form = _duration(text)
+        if duration is not None:
+            work = {name.lower(): size for name, size in _WORK.findall(text)}
+            series[*source, form].append(_Step(duration, work, message))
+        elif message.where.time_s is not None:
+            number = int(step["number"] or step["done"])
+            clocks[*source, _DIGITS.sub("#", text[: step.end()])].append((message.where.time_s, number, message))
     for steps in series.values():
-        if (begun := _rise([step.duration for step in steps], _LONGER)) and steps[0].work == steps[-1].work:
-            first, since = steps[:begun], steps[begun:]
-            ratio = median(step.duration for step in since) / median(step.duration for step in first)
-            yield SlowedJob(ratio=ratio, before=first[-1].message.where, where=since[0].message.where)
+        yield from _slower(steps, _LONGER)
+    for lines in () if series else clocks.values():
+        steps = [
+            _Step((at_s - before_s) / (number - earlier), {}, message)
+            for (before_s, earlier, _), (at_s, number, message) in pairwise(lines)
+            if number > earlier
+        ]
+        yield from _slower(steps, _GAPS_LONGER)
+
+
+def _duration(text: str) -> tuple[float | None, int]:
+    """Return how long a step takes by its line, in any unit, and which of the forms says it; None for none."""
+    for form, pattern in enumerate((*_DURATIONS, *_RATES)):
+        if (found := pattern.search(text)) and (value := float(found[1].replace(",", ""))) > 0:
+            return value if form < len(_DURATIONS) else 1 / value, form
+    return None, 0
+
+
+def _slower(steps: Sequence[_Step], longer: float) -> Iterator[SlowedJob]:
+    begun = _rise([step.duration for step in steps], longer)
+    if begun and steps[0].work == steps[-1].work:
+        first, since = steps[:begun], steps[begun:]
+        ratio = median(step.duration for step in since) / median(step.duration for step in first)
+        yield SlowedJob(ratio=ratio, before=first[-1].message.where, where=since[0].message.where)
 
 
 def _rise(durations: Sequence[float], longer: float) -> int:
@@ -89,20 +114,15 @@ def _rise(durations: Sequence[float], longer: float) -> int:
 
 
 def by_slowdown(facts: list[Fact]) -> HangPosition | None:
-    """Return that the job became slower, by what its lines say of each step, else by their clock; None where not."""
+    """Return that the job became slower, by its own lines; None where it did not."""
     found = of(facts, SlowedJob)
-    lines = [where for one in found for where in (one.before, one.where)]
-    ratio = max((one.ratio for one in found), default=0.0)
-    for log in of(facts, Stepped) if not found else ():
-        gaps_s = [(later - earlier) for earlier, later in pairwise(log.times_s)]
-        if begun := _rise(gaps_s, _GAPS_LONGER):
-            ratio, lines = median(gaps_s[begun:]) / (median(gaps_s[:begun]) or 1.0), [log.where]
-    if not lines:
+    if not found:
         return None
+    ratio = max(one.ratio for one in found)
     return HangPosition(
         kind="slow",
         why=f"steps take {ratio:.1f} times longer from some step to the end of the log, and nothing tells whose",
         certain=False,
-        evidence=tuple(dict.fromkeys(lines)),
+        evidence=tuple(dict.fromkeys(where for one in found for where in (one.before, one.where))),
         missing=("times of each rank: Megatron's --log-straggler, NVRx, traces of all ranks, clocks (nvidia-smi -q)",),
     )

@@ -187,3 +187,11 @@ def test_a_node_that_slurm_sets_down_is_all_its_ranks(tmp_path):
     verdict = judge(tmp_path, {"job.out": [*TOLD[0], *broke(0, "10.9.0.3")], "slurmctld.log": [down]})
 
     assert named(verdict) == ("killed", (2, 3), False)
+
+
+def test_a_host_that_is_none_of_the_jobs_has_nothing_to_do_with_it(tmp_path):
+    job = [*TOLD[0], *(timed_out(rank, 5) for rank in range(3))]
+
+    verdict = judge(tmp_path, {"job.out": job, "dock-7.dmesg": [f"[Fri Nov 20 10:05:00 2026] {XID}"]})
+
+    assert (verdict.kind, verdict.blamed) == ("absent", ())

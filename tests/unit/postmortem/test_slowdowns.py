@@ -69,3 +69,7 @@ def test_a_log_with_a_clock_alone_shows_it_by_the_time_between_steps(tmp_path):
     log = [f"2026-11-20 09:{s // 60:02d}:{s % 60:02d} step {n} loss 2.0" for n, s in enumerate(at_s, 1)]
 
     assert named(judge(tmp_path, {"job.log": log})) == ("slow", (), True)
+    evaluated = [line.replace("step", "eval step") if number > 6 else line for number, line in enumerate(log)]
+    assert judge(tmp_path, {"job.log": evaluated}).kind == "none"
+    rarer = [line.replace(f"step {n}", f"step {n + 2 * max(0, n - 6)}") for n, line in enumerate(log, 1)]
+    assert judge(tmp_path, {"job.log": rarer}).kind == "none"
