@@ -92,8 +92,7 @@ def rank_on_host(number: int, host: str, where: Where, facts: list[Fact], *, siz
 
     `size` is how many the host counts, where that is known: it then has as many ranks.
     """
-    known = (host,) if host else (*places_of(where), _host_in_path(where.file, _known(facts)))
-    for place in filter(None, known):
+    for place in (host,) if host else places_of(where):
         ranks = ranks_of_host(place, facts)
         if len(ranks) > 1 and number < len(ranks) and size in {None, len(ranks)}:
             return ranks[number]
@@ -199,6 +198,11 @@ def _by_role(name: str, pods: set[str], known: Mapping[str, frozenset[int]], wor
     if any(ranks != frozenset(range(node * size, (node + 1) * size)) for node, ranks in shown.items()):
         return frozenset()
     return frozenset(range(nodes[name] * size, (nodes[name] + 1) * size))
+
+
+def host_of_file(file: str, facts: list[Fact]) -> str:
+    """Return the one host of those whose ranks are known that the path of a file names, "" for none."""
+    return _host_in_path(file, _known(facts))
 
 
 def with_pods_of_nodes(facts: list[Fact]) -> list[Fact]:

@@ -59,7 +59,7 @@ from .facts import (
     of,
 )
 from .files import content, files_of, hints_of, short_names
-from .hosts import rank_on_host, ranks_of_host, with_pods_of_nodes
+from .hosts import host_of_file, rank_on_host, ranks_of_host, with_pods_of_nodes
 from .lines import FileHint, LogMessage
 from .log_positions import hang_position as spoken_position
 from .nameless import with_full_shared_memory, with_owners
@@ -265,8 +265,8 @@ def _of_numbers_on_hosts(facts: list[Fact]) -> dict[tuple[str, int | None, int |
     alone = len(hosts) < 2 and len(set(numbers)) == len(numbers) and (world_of(facts) or 0) <= A_HOST
     found: dict[tuple[str, int | None, int | None], set[int]] = {}
     for key, stack in processes.items():
-        number = stack.local_rank or 0
-        rank = number if alone else rank_on_host(number, stack.host, stack.where, facts)
+        number, host = stack.local_rank or 0, stack.host or host_of_file(stack.where.file, facts)
+        rank = number if alone else rank_on_host(number, host, stack.where, facts)
         found[key] = set() if rank is None else {rank}
     return found
 
