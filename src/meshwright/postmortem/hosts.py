@@ -71,7 +71,7 @@ def told_ranks_of(host: str, facts: list[Fact]) -> tuple[int, ...]:
 
 
 def is_elsewhere(host: str, facts: list[Fact]) -> bool:
-    """Return whether a host is none of those that agents or scripts list, which have all ranks of the job."""
+    """Return whether a host is none of the hosts in lists of agents or scripts that have all ranks of the job."""
     listed = {short_host(fact.where.host): fact.ranks for fact in of(facts, AgentRanks) if fact.where.host}
     whole = {rank for ranks in listed.values() for rank in ranks} >= _all_told(facts)
     return bool(listed) and whole and not is_address(host) and not any(is_same_place(host, place) for place in listed)

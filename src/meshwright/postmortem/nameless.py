@@ -8,9 +8,21 @@ from pathlib import PurePath
 from msgspec.structs import replace
 
 from .exits import exit_fault, signal_of
-from .facts import Exit, Fact, Failure, PeerLost, RankIdentity, SharedMemoryFull, StoreWait, Timeout, Torchrun, of
+from .facts import (
+    Exit,
+    Fact,
+    Failure,
+    PeerLost,
+    RankIdentity,
+    SharedMemoryFull,
+    Spoke,
+    StoreWait,
+    Timeout,
+    Torchrun,
+    of,
+)
 from .owners import with_rank
-from .world import A_HOST, identities_of, ranks_seen, short_host
+from .world import A_HOST, identities_of, ranks_seen, short_host, world_of
 
 _PROCESS = re.compile(r"(?<!\d)\d{3,8}(?!\d)")
 _WAITS = (Timeout, PeerLost, StoreWait)
@@ -21,11 +33,12 @@ _BUS_ERROR = re.compile(r"SIGBUS|bus error", re.IGNORECASE)
 def with_owners(facts: list[Fact], by_file: Mapping[str, int]) -> list[Fact]:
     """Return the facts, errors that bear no rank with the one of which the rest tells; `by_file` are owners of files.
 
-    An error is of the owner of its file; of the process in the file's name; of the one rank that a launcher saw give up
-    first with a code, where the files have one such error and that rank does not say that it waited.
+    An error is of the owner of its file, or the one rank that speaks there where each has a file; of the process in the
+    file's name; of the one rank that a launcher saw give up first with a code, where the files have one such error and
+    that rank does not say that it waited.
     """
     identities = identities_of(facts)
-    owners = {**_by_process(facts, identities), **by_file}
+    owners = {**_by_process(facts, identities), **_alone(facts), **by_file}
     facts = [
         replace(fact, rank=owners[fact.where.file], where=fact.where.by(owners[fact.where.file]))
         if _is_nameless(fact) and fact.where.file in owners
@@ -68,6 +81,17 @@ def _is_one(errors: list[Failure], facts: list[Fact]) -> bool:
     waits = [fact for fact in facts if isinstance(fact, _WAITS) or (isinstance(fact, Failure) and fact.follows)]
     others = {fact.where.file for fact in waits if fact.rank is None}
     return len(files) == 1 and max(said.values()) == 1 and not files & others
+
+
+def _alone(facts: list[Fact]) -> dict[str, int]:
+    """Return the ranks of the files in each of which one rank alone speaks, where they are all ranks of the job."""
+    speakers: dict[str, set[int]] = {}
+    for heard in of(facts, Spoke):
+        speakers.setdefault(heard.where.file, set()).add(heard.rank)
+    alone = {file: min(ranks) for file, ranks in speakers.items() if len(ranks) == 1}
+    everyone = set(range(world_of(facts) or max(ranks_seen(facts), default=0) + 1))
+    each = len(set(alone.values())) == len(alone) == len(speakers) > 1
+    return alone if each and set(alone.values()) == everyone else {}
 
 
 def _by_process(facts: list[Fact], identities: list[RankIdentity]) -> dict[str, int]:

@@ -28,6 +28,10 @@ _PER_HOST = re.compile(
     r"(?:--nproc[-_]per[-_]node[= ]|\b(?:PET_)?NPROC(?:_PER_NODE)?=|\bLOCAL_WORLD_SIZE=|\bGPUS_PER_NODE="
     r"|\bnproc[_ ]per[_ ]node[ =:]{1,2})(?P<ranks>\d{1,2})\b"
 )
+_VARIABLE = re.compile(  # of the environment in a description of a pod
+    r"^\s+(?:(?:PET_)?(?:NODE|GROUP|MACHINE)_RANK|JOB_COMPLETION_INDEX):\s+(?P<number>\d{1,5})\s*$"
+    r"|^\s+(?:(?:PET_)?NPROC_PER_NODE|LOCAL_WORLD_SIZE|GPUS_PER_NODE):\s+(?P<size>\d{1,2})\s*$"
+)
 _RANKS = re.compile(
     r"\b(?P<word>(?:global[_ ]|world[_ ])?ranks?)[ =:]{0,3}[\[({]?(?:(?P<first>\d{1,6})"
     r" ?(?:-|–|\.{2,3}|:| to | through ) ?(?P<last>\d{1,6})|(?P<list>\d{1,6}(?:, ?\d{1,6})+)"
@@ -68,15 +72,24 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
     """Yield where ranks and pods are, by the messages of one file."""
     is_table = False
     pod = ""
+    environment: dict[str, int] = {}  # of the pod that is described
     numbered = not any("rdzv" in message.text and "c10d" in message.text for message in messages)
     for message in messages:
         text, where = message.text, message.where
         if row := pod_of_row(text):
             yield Placed(pod=row, node=node_of_row(text), where=where)
             continue
-        pod, node = described_node(text, pod)
+        described, (pod, node) = pod, described_node(text, pod)
         if pod and node:
             yield Placed(pod=pod, node=node, where=where)
+        environment = environment if pod == described else {}
+        if pod and (variable := _VARIABLE.match(text)):
+            environment["number" if variable["number"] else "size"] = int(variable["number"] or variable["size"])
+            if len(environment) > 1:
+                first = environment["number"] * environment["size"]
+                ranks = tuple(range(first, first + environment["size"]))
+                yield AgentRanks(ranks=ranks, where=replace(where, host=pod))
+                environment = {}
         if found := _placed(text):
             yield Placed(pod=found["pod"], node=found["node"], where=where)
         is_table = _HEADER.match(text) is not None or (is_table and _ROW.match(text) is not None)

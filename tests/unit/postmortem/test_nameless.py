@@ -99,3 +99,10 @@ def test_a_worker_that_ended_while_shared_memory_was_full_is_memory_of_the_host(
     verdict = judge(tmp_path, {"rank0.log": ["step 1 loss 2"], "rank2.log": lines, "df.txt": table})
 
     assert named(verdict) == (kind, (2,), False)
+
+
+@pytest.mark.parametrize(("second", "blamed"), [("[rank1]: begins", (1,)), ("[rank2]: begins", ())])
+def test_a_traceback_is_of_the_one_rank_that_speaks_in_its_file_where_each_rank_has_one(second, blamed, tmp_path):
+    verdict = judge(tmp_path, {"t-0.log": ["[rank0]: begins"], "t-1.log": [second, *ERROR]})
+
+    assert (verdict.kind, verdict.blamed) == ("exception", blamed)

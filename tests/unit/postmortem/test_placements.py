@@ -163,13 +163,18 @@ def test_an_event_of_kubernetes_names_the_node_of_a_gpu(tmp_path):
     assert named(judge(tmp_path, {"job.out": TOLD[0], "events.txt": [event]})) == ("device", (2, 3), False)
 
 
-def test_a_description_of_a_pod_tells_that_it_was_preempted(tmp_path):
+@pytest.mark.parametrize("by", ["its log", "its description"])
+def test_a_description_of_a_pod_tells_that_it_was_preempted(by, tmp_path):
     described = ["Name:   tune-workers-0-1-xk2vd", "Node:   pool-9/10.0.0.3", "Events:"]
     described.append("  Normal  Preempted  3m    default-scheduler  Preempted by default/urgent on node pool-9")
     logs = {
         f"tune-workers-0-{node}.log": [f"NODE_RANK={node} NPROC_PER_NODE=2", *(broke(0, "x-1") if node == 0 else [])]
         for node in range(2)
     }
+
+    if by == "its description":
+        del logs["tune-workers-0-1.log"]
+        described[2:2] = ["    Environment:", "      PET_NODE_RANK:       1", "      PET_NPROC_PER_NODE:  2"]
 
     assert named(judge(tmp_path, {**logs, "described.txt": described})) == ("killed", (2, 3), False)
 
