@@ -19,8 +19,17 @@ _CUDA_MEMORY = re.compile(
     r"(?:CUDA|HIP|XPU|NPU) out of memory\.? ?(?P<rest>.*)"
     r"|(?<![\w.])(?:torch\.)?(?:cuda\.)?OutOfMemoryError: (?P<other>.*)|CUDA error: out of memory"
     r"|CUBLAS_STATUS_ALLOC_FAILED|RESOURCE_EXHAUSTED: .*(?:Out of memory|while trying to allocate)"
-    r"|Ran out of memory in memory space (?:hbm|vmem)",
+    r"|Ran out of memory in memory space (?:hbm|vmem)"
+    r"|MODULE:PT_DEVMEM Allocation failed|RESOURCE: Failed to allocate \d+ bytes on .*\bND\b",  # Gaudi, Neuron
 )
+_UNRESOLVED = re.compile(
+    r"IPv4 network addresses of \((?P<host>[\w.-]+), \d+\) cannot be retrieved"
+    r"|client socket has failed to resolve (?P<name>[\w.-]+): "
+    r"|host not found: (?:Name or service|Temporary fail|nodename)"
+    r"|^\s*(?P<error>socket\.gaierror: \[Errno -?\d+\])"
+)
+NO_ADDRESS = "has no address (DNS)"
+_OF_A_STORE = re.compile(r"torch/distributed/|TCPStore|rendezvous|init_process_group")
 _WANTED = re.compile(
     r"Tried to allocate (?:more than )?(?P<wanted>[\d.]+ ?\w+).*?(?:of which|;) ?(?P<free>[\d.]+ ?\w+) (?:is )?free",
     re.S,
@@ -241,6 +250,8 @@ def _failure(message: LogMessage, frames: str | None) -> Iterator[Failure]:
         rank = rank_ended(text) if rank is None else rank
         follows = _OF_PEER.search(text) is not None
         yield Failure(kind="device", what=fault.group("what"), rank=rank, where=where.by(rank), follows=follows)
+    elif unresolved := _UNRESOLVED.search(text):
+        yield from _unresolved(unresolved, message, frames or "")
     elif ours:
         died = bool(re.search(r"died|ended|left|exit|killed|gone", ours.group("deed")))
         what = f"rank {ours.group('rank')} {ours.group('deed')}, in {ours.group('call')}"
@@ -250,6 +261,17 @@ def _failure(message: LogMessage, frames: str | None) -> Iterator[Failure]:
         yield Failure(kind="exception", what=cuda.group("what").strip(), rank=rank, where=where.by(rank))
     else:
         yield from _exception(message, frames)
+
+
+def _unresolved(found: re.Match[str], message: LogMessage, frames: str) -> Iterator[Failure]:
+    """Yield that the name of a host has no address; of c10d's warning, that it may have had none for a while."""
+    if found["error"] and not _OF_A_STORE.search(frames):
+        yield from _exception(message, frames or None)
+        return
+    host = found["host"] or found["name"]
+    what = f"the name {host or 'of the store'} {NO_ADDRESS}"
+    follows = found["host"] is not None
+    yield Failure(kind="network", what=what, where=message.where, follows=follows, is_general=not follows)
 
 
 def _only_process(text: str) -> int | None:
