@@ -23,12 +23,10 @@ _CUDA_MEMORY = re.compile(
     r"|MODULE:PT_DEVMEM Allocation failed|RESOURCE: Failed to allocate \d+ bytes on .*\bND\b",  # Gaudi, Neuron
 )
 _UNRESOLVED = re.compile(
-    r"IPv4 network addresses of \((?P<host>[\w.-]+), \d+\) cannot be retrieved"
-    r"|client socket has failed to resolve (?P<name>[\w.-]+): "
+    r"client socket has failed to resolve (?P<name>[\w.-]+): "
     r"|host not found: (?:Name or service|Temporary fail|nodename)"
     r"|^\s*(?P<error>socket\.gaierror: \[Errno -?\d+\])"
 )
-NO_ADDRESS = "has no address (DNS)"
 _OF_A_STORE = re.compile(r"torch/distributed/|TCPStore|rendezvous|init_process_group")
 _WANTED = re.compile(
     r"Tried to allocate (?:more than )?(?P<wanted>[\d.]+ ?\w+).*?(?:of which|;) ?(?P<free>[\d.]+ ?\w+) (?:is )?free",
@@ -264,14 +262,12 @@ def _failure(message: LogMessage, frames: str | None) -> Iterator[Failure]:
 
 
 def _unresolved(found: re.Match[str], message: LogMessage, frames: str) -> Iterator[Failure]:
-    """Yield that the name of a host has no address; of c10d's warning, that it may have had none for a while."""
+    """Yield that the name of a host has no address."""
     if found["error"] and not _OF_A_STORE.search(frames):
         yield from _exception(message, frames or None)
         return
-    host = found["host"] or found["name"]
-    what = f"the name {host or 'of the store'} {NO_ADDRESS}"
-    follows = found["host"] is not None
-    yield Failure(kind="network", what=what, where=message.where, follows=follows, is_general=not follows)
+    what = f"the name {found['name'] or 'of the store'} has no address (DNS)"
+    yield Failure(kind="network", what=what, where=message.where, is_general=True)
 
 
 def _only_process(text: str) -> int | None:

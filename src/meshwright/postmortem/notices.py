@@ -2,14 +2,12 @@
 
 import re
 
-from .endings import NO_ADDRESS
 from .facts import (
     Absentees,
     Arrived,
     CodeFrame,
     DesyncReport,
     Fact,
-    Failure,
     Fingerprint,
     GroupJoin,
     GroupProgress,
@@ -263,18 +261,15 @@ def by_store(facts: list[Fact]) -> HangPosition | None:
     addresses = sorted({fact.to for fact in waits})
     if addresses and all(addresses):
         why = f"the store at {addresses[0]} did not answer: its host is not up, not reachable, or another was meant"
-    unresolved = [f for f in of(facts, Failure) if f.kind == "network" and f.what.endswith(NO_ADDRESS)]
-    if unresolved and not blamed and not everyone:
-        why = f"{unresolved[0].what}; {why}"
     return HangPosition(
-        kind="stuck" if everyone else "network" if unresolved and not blamed else "absent",
+        kind="stuck" if everyone else "absent",
         blamed=tuple(sorted(blamed)),
         waiting=tuple(sorted(waiting)),
         operation=next((fact.operation for fact in gloo if fact.operation), ""),
         why=why,
         certain=bool(blamed) or everyone,
         silent=True,
-        evidence=tuple(fact.where for fact in (*unresolved, *waits, *gloo)),
+        evidence=(*(fact.where for fact in waits), *(fact.where for fact in gloo)),
         missing=() if blamed or everyone else ("the logs of the other ranks: one of them has not come",),
     )
 
