@@ -3,6 +3,7 @@
 The way of a file through the package, top to bottom:
 
 - `files`, `inputs`: files and folders, each once; what the whole job is judged by (`rules.Case`)
+- `facts`, `identities`, `where`: what can be read, who is where, and the line that says it
 - `lines`: text into messages, prefixes off, glued lines cut, wrapped lines joined; `speakers`: whose each is
 - `watchdog`, `nccl`, `inits`, `hccl`, `frameworks`, `ras`, `stragglers`, `slowdowns`, `timers`: messages of libraries
   into `facts`; `system`, `pods`, `placements`, `batch`, `launchers`, `agents`, `spawned`, `endings`: of what is around

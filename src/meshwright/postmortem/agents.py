@@ -8,23 +8,12 @@ from msgspec.structs import replace
 
 from .endings import TOLD_TO_END
 from .exits import CLOCKS_S
-from .facts import (
-    AgentEnded,
-    AgentRanks,
-    Exit,
-    Fact,
-    Failure,
-    NodeGone,
-    PeerLost,
-    Placed,
-    StoreWait,
-    Timeout,
-    Where,
-    of,
-)
+from .facts import Exit, Fact, Failure, PeerLost, StoreWait, Timeout, of
 from .hosts import places_of, ranks_of_host
+from .identities import AgentEnded, AgentRanks, NodeGone, Placed
 from .lines import LogMessage
 from .verdict import shortened
+from .where import Where
 from .world import ranks_seen, short_host, world_of
 
 Taken = tuple[tuple[int, ...], str, list[Where]]  # ranks, what befell them, the lines that say it

@@ -7,25 +7,14 @@ import msgspec
 from msgspec.structs import replace
 
 from .exits import ABORT, CONSEQUENCES, KILL, SIGNALS, exit_fault, of_exits, signal_of
-from .facts import (
-    AgentEnded,
-    Exit,
-    Fact,
-    Failure,
-    PeerLost,
-    RankIdentity,
-    Shortened,
-    Stepped,
-    StoreWait,
-    Timeout,
-    Where,
-    of,
-)
+from .facts import Exit, Fact, Failure, PeerLost, Shortened, Stepped, StoreWait, Timeout, of
 from .hosts import are_all, is_elsewhere, ranks_of_host, told_ranks_of
+from .identities import AgentEnded, RankIdentity
 from .links import at_broken_end
 from .owners import leads_to, may_be_same_host, owners_of, same_bus, with_rank
 from .position import HangPosition
 from .verdict import Kind, shortened
+from .where import Where
 from .world import identities_of, ranks_seen, world_of
 
 # where no clock tells what came first: the more a fault explains, the sooner it is taken for the cause

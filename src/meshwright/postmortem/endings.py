@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from .facts import Busy, CodeFrame, Exit, Fact, Failure, RankIdentity, Shortened, Torchrun, TrainingEnded, UnlikeModel
+from .facts import Busy, CodeFrame, Exit, Fact, Failure, Shortened, TrainingEnded, UnlikeModel
+from .identities import RankIdentity, Torchrun
 from .lines import LogMessage, time_of
 from .names import collective_in
 from .quoted_errors import attributed

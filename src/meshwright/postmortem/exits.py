@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from .facts import Arrived, Exit, Fact, Failure, NotifyWait, PeerLost, RankIdentity, StoreWait, Timeout, of
+from .facts import Arrived, Exit, Fact, Failure, NotifyWait, PeerLost, StoreWait, Timeout, of
+from .identities import RankIdentity
 from .owners import owners_of, with_rank
 
 CLOCKS_S = 2.0  # by which clocks of hosts, printed in whole seconds, may differ

@@ -3,7 +3,8 @@
 import re
 from collections.abc import Iterator, Sequence
 
-from .facts import Fact, GpuPlace
+from .facts import Fact
+from .identities import GpuPlace
 from .lines import LogMessage
 from .names import bus_number
 

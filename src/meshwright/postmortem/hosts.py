@@ -11,7 +11,9 @@ from pathlib import PurePath
 
 from msgspec.structs import replace
 
-from .facts import AgentRanks, Fact, Failure, Placed, RankIdentity, SlowRank, Spoke, Where, of
+from .facts import Fact, Failure, SlowRank, of
+from .identities import AgentRanks, Placed, RankIdentity, Spoke
+from .where import Where
 from .world import identities_of, is_address, ranks_seen, short_host, world_of
 
 _NUMBERED = re.compile(r"(?P<job>.*?)(?P<number>\d+)")

@@ -37,29 +37,24 @@ from .causes import cause_of
 from .facts import (
     Absentees,
     DesyncReport,
-    Environment,
     Exit,
     Fact,
     Failure,
     LaunchCounts,
     NotifyWait,
     PeerLost,
-    RankIdentity,
-    Siblings,
     SizesDiffer,
     SlowRank,
-    Spoke,
     StackTrace,
     Stalled,
     StoreWait,
     Timeout,
-    Torchrun,
     TrainingEnded,
-    Where,
     of,
 )
 from .files import content, files_of, hints_of, short_names
 from .hosts import host_of_file, rank_on_host, ranks_of_host, with_pods_of_nodes
+from .identities import Environment, RankIdentity, Siblings, Spoke, Torchrun
 from .lines import FileHint, LogMessage
 from .log_positions import hang_position as spoken_position
 from .nameless import with_full_shared_memory, with_owners
@@ -73,6 +68,7 @@ from .speakers import messages
 from .unlike_versions import with_the_few
 from .verdict import Verdict
 from .waits import in_records
+from .where import Where
 from .world import A_HOST, identities_of, of_real_ranks, ranks_seen, short_host, world_of
 
 _LIFE = (Stalled, PeerLost, TrainingEnded)  # of an attempt that came so far: what an earlier one met is over

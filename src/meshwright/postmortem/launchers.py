@@ -8,7 +8,8 @@ import re
 import signal as signal_module
 from collections.abc import Iterator, Sequence
 
-from .facts import Environment, Exit, Fact, Failure, RankIdentity, Spoke, WorldSize
+from .facts import Exit, Fact, Failure
+from .identities import Environment, RankIdentity, Spoke, WorldSize
 from .lines import LogMessage
 from .names import bus_number
 from .speakers import RAY_RANK

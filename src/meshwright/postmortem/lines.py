@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ..files import docker_line
-from .facts import Where
+from .where import Where
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _STAMP = r"\d{4}-\d\d-\d\d[T_ ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"

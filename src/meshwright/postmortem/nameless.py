@@ -8,19 +8,8 @@ from pathlib import PurePath
 from msgspec.structs import replace
 
 from .exits import exit_fault, signal_of
-from .facts import (
-    Exit,
-    Fact,
-    Failure,
-    PeerLost,
-    RankIdentity,
-    SharedMemoryFull,
-    Spoke,
-    StoreWait,
-    Timeout,
-    Torchrun,
-    of,
-)
+from .facts import Exit, Fact, Failure, PeerLost, SharedMemoryFull, StoreWait, Timeout, of
+from .identities import RankIdentity, Spoke, Torchrun
 from .owners import with_rank
 from .world import A_HOST, identities_of, ranks_seen, short_host, world_of
 

@@ -5,9 +5,11 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from .facts import CommunicatorCall, Fact, Failure, Fingerprint, RankIdentity, SizesDiffer, Versions, VersionSeen, Where
+from .facts import CommunicatorCall, Fact, Failure, Fingerprint, SizesDiffer, Versions, VersionSeen
+from .identities import RankIdentity
 from .lines import LogMessage
 from .names import snake, spelled
+from .where import Where
 
 _LINE = re.compile(r"(?P<host>[\w.-]+):(?P<pid>\d+):(?P<tid>\d+) \[(?P<device>-?\d+)\] (?P<rest>.*)")
 _INIT = re.compile(

@@ -6,8 +6,9 @@ from pathlib import PurePath
 
 from msgspec.structs import replace
 
-from .facts import Fact, Failure, GpuPlace, RankIdentity, SlowRank, Spoke, Torchrun, of
+from .facts import Fact, Failure, SlowRank, of
 from .hosts import rank_on_host, ranks_by_number, ranks_of_host
+from .identities import GpuPlace, RankIdentity, Spoke, Torchrun
 from .world import identities_of, is_address, ranks_seen, short_host, world_of
 
 

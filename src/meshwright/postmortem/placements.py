@@ -9,9 +9,11 @@ from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
-from .facts import AgentRanks, Fact, Placed, RankIdentity, Where
+from .facts import Fact
+from .identities import AgentRanks, Placed, RankIdentity
 from .lines import LogMessage
 from .pods import described_node, node_of_row, pod_of_row
+from .where import Where
 from .world import MOST_RANKS
 
 _PLACED = re.compile(r"Successfully assigned (?:[\w.-]+/)?(?P<pod>[\w.-]+) to (?P<node>[\w.-]+)")

@@ -4,8 +4,10 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from .facts import Fact, Failure, Siblings, Where
+from .facts import Fact, Failure
+from .identities import Siblings
 from .lines import LogMessage
+from .where import Where
 
 _COMMAND = {"CMD", "COMMAND", "ARGS"}
 _STATES, _STATE = ("STAT", "S"), "STAT"

@@ -13,7 +13,6 @@ from .facts import (
     CodeFrame,
     Fact,
     Failure,
-    GpuPlace,
     Heartbeat,
     KernelTimes,
     PeerLost,
@@ -25,15 +24,16 @@ from .facts import (
     Succeeded,
     Timeout,
     TrainingEnded,
-    Where,
     of,
 )
+from .identities import GpuPlace
 from .naming import named
 from .position import HangPosition
 from .slowdowns import by_slowdown
 from .stack_positions import by_kernels, by_stacks, stand_of
 from .stragglers import by_slower_steps, by_step_times, by_stragglers
 from .verdict import NEXT, Kind, Verdict
+from .where import Where
 from .world import A_HOST, ranks_seen, short_host
 
 

@@ -26,7 +26,6 @@ from .facts import (
     Succeeded,
     Timeout,
     TrainingEnded,
-    Where,
     of,
 )
 from .lines import LogMessage
@@ -34,6 +33,7 @@ from .outlived import STEP
 from .position import HangPosition
 from .stack_positions import own_frames
 from .waits import judged
+from .where import Where
 
 _OF_ALL = {"all_reduce", "all_gather", "reduce_scatter", "barrier"}  # end nowhere before every member has come
 _ZONES_S = 1800.0  # by which clocks of zones differ, and its multiples

@@ -5,10 +5,11 @@ from collections.abc import Sequence
 
 import msgspec
 
-from .facts import Frame, KernelTimes, StackTrace, Where
+from .facts import Frame, KernelTimes, StackTrace
 from .names import collective_in, snake
 from .position import HangPosition, minority
 from .transfers import TRANSFERS, StackTransfer, all_in_transfers, in_circle, transfer_of
+from .where import Where
 
 _FEW_LINES = 4  # behind a collective, in which its result is read
 _BLOCKING = {"barrier", "monitored_barrier"}  # hold the host, so that who stands elsewhere is not in them

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 import msgspec
 from msgspec.structs import replace
 
-from .facts import Fact, Frame, StackTrace, Where
+from .facts import Fact, Frame, StackTrace
 from .lines import FileHint, LogMessage
 from .names import collective_in
+from .where import Where
 
 MOST_IN_NAMES = 1000  # a larger number in the name of a dump is a process, not a rank
 _PROCESS = re.compile(r"^Process (?P<pid>\d+): (?P<command>.*)")

@@ -5,10 +5,11 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from .facts import Exit, Fact, Failure, SharedMemoryFull, TrainingEnded, Where
+from .facts import Exit, Fact, Failure, SharedMemoryFull, TrainingEnded
 from .lines import LogMessage
 from .names import bus_number
 from .pods import Pod, all_completed, described_pods, pod_of_event
+from .where import Where
 from .world import MOST_RANKS
 
 _KILLED = re.compile(r"Killed process (?P<pid>\d+) \((?P<name>[^)]*)\).*?anon-rss:(?P<kb>\d+)kB")

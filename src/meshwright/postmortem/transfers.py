@@ -5,9 +5,10 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from .facts import StackTrace, Where
+from .facts import StackTrace
 from .names import collective_in
 from .position import HangPosition
+from .where import Where
 
 TRANSFERS = {"send", "recv"}
 _TOWARDS = re.compile(  # of a pipeline's helper that does one of the two: which neighbour is its partner
