@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from .facts import Fact, Failure, SlowRank, of
 from .identities import AgentRanks, Placed, RankIdentity, Spoke
 from .where import Where
-from .world import identities_of, is_address, ranks_seen, short_host, world_of
+from .world import identities_of, ranks_seen, short_host, world_of
 
 _NUMBERED = re.compile(r"(?P<job>.*?)(?P<number>\d+)")
 # Kubernetes draws them from an alphabet without vowels
@@ -73,10 +73,16 @@ def told_ranks_of(host: str, facts: list[Fact]) -> tuple[int, ...]:
 
 
 def is_elsewhere(host: str, facts: list[Fact]) -> bool:
-    """Return whether a host is none of the hosts in lists of agents or scripts that have all ranks of the job."""
+    """Return whether a host is none of the hosts in lists of agents or scripts that have all ranks of the job.
+
+    Only of a name that goes on with theirs: a pod and the node that it is on are called differently.
+    """
     listed = {short_host(fact.where.host): fact.ranks for fact in of(facts, AgentRanks) if fact.where.host}
-    whole = {rank for ranks in listed.values() for rank in ranks} >= _all_told(facts)
-    return bool(listed) and whole and not is_address(host) and not any(is_same_place(host, place) for place in listed)
+    own = _NUMBERED.fullmatch(short_host(host))
+    if own is None or not {rank for ranks in listed.values() for rank in ranks} >= _all_told(facts):
+        return False
+    alike = {other["job"] for place in listed if (other := _NUMBERED.fullmatch(place))}
+    return own["job"] in alike and not any(is_same_place(host, place) for place in listed)
 
 
 def _all_told(facts: list[Fact]) -> set[int]:

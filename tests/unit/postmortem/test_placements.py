@@ -200,3 +200,9 @@ def test_a_host_that_is_none_of_the_jobs_has_nothing_to_do_with_it(tmp_path):
     verdict = judge(tmp_path, {"job.out": job, "dock-7.dmesg": [f"[Fri Nov 20 10:05:00 2026] {XID}"]})
 
     assert (verdict.kind, verdict.blamed) == ("absent", ())
+
+
+def test_a_node_that_no_line_joins_with_a_pod_may_be_any(tmp_path):
+    verdict = judge(tmp_path, {"job.out": TOLD[0], "gpu-0931.dmesg": [f"[Fri Nov 20 10:05:00 2026] {XID}"]})
+
+    assert named(verdict) == ("device", (), True)
