@@ -11,7 +11,8 @@ from .facts import Exit, Fact, Failure, PeerLost, Shortened, Stepped, StoreWait,
 from .hosts import are_all, is_elsewhere, ranks_of_host, told_ranks_of
 from .identities import AgentEnded, RankIdentity
 from .links import at_broken_end
-from .owners import leads_to, may_be_same_host, owners_of, same_bus, with_rank
+from .names import same_bus
+from .owners import leads_to, may_be_same_host, owners_of, with_rank
 from .position import HangPosition
 from .verdict import Kind, shortened
 from .where import Where

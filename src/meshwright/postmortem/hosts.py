@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from .facts import Fact, Failure, SlowRank, of
 from .identities import AgentRanks, Placed, RankIdentity, Spoke
+from .names import same_bus
 from .where import Where
 from .world import identities_of, ranks_seen, short_host, world_of
 
@@ -223,6 +224,7 @@ def with_pods_of_nodes(facts: list[Fact]) -> list[Fact]:
     for placed in of(facts, Placed):
         if placed.node:
             pods[short_host(placed.node)] |= {host for host in hosts if is_same_place(host, placed.pod)}
+    with_bus = [identity for identity in of(facts, RankIdentity) if identity.bus_id]
     names = {short_host(host) for host in hosts}
     places = names | {short_host(fact.where.host) for fact in of(facts, AgentRanks) if fact.where.host}
     found = []
@@ -231,6 +233,7 @@ def with_pods_of_nodes(facts: list[Fact]) -> list[Fact]:
             fact = replace(fact, host=_host_in_path(fact.where.file, places))
         if isinstance(fact, Failure | SlowRank) and short_host(fact.host) not in names:
             there = pods.get(short_host(fact.host), set())
+            there = {one.host for one in with_bus if one.host in there and same_bus(one.bus_id, fact.bus_id)} or there
             fact = replace(fact, host=min(there)) if len(there) == 1 else fact
         found.append(fact)
     return found

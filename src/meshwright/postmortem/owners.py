@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from .facts import Fact, Failure, SlowRank, of
 from .hosts import rank_on_host, ranks_by_number, ranks_of_host
 from .identities import GpuPlace, RankIdentity, Spoke, Torchrun
+from .names import same_bus
 from .world import identities_of, is_address, ranks_seen, short_host, world_of
 
 
@@ -106,14 +107,6 @@ def may_be_same_host(one: str, other: str) -> bool:
 def _is_number(host: str) -> bool:
     """Whether a host is called by its address, or a container by its own number."""
     return is_address(host) or re.fullmatch(r"[0-9a-f]{12}", host) is not None
-
-
-def same_bus(nccl: str, kernel: str) -> bool:
-    """Return whether a busId of NCCL and a PCI address, as `bus_number` has it, are of one GPU."""
-    try:
-        return bool(nccl) and int(nccl, 16) & ~0xF == int(kernel, 16)
-    except ValueError:
-        return False
 
 
 def owners_of(fault: Failure) -> tuple[int, ...]:

@@ -49,8 +49,9 @@ _CARD = re.compile(
     r"(?P<what>mlx5_core (?P<bus>\S+): .*?(?:device's health compromised|[Ff]atal error|reached miss count"
     r"|firmware internal error|[Ff]W fatal).*)"
 )
-_OOM_DAEMON = re.compile(
-    r"systemd-oomd\[\d+\]: Killed (?P<unit>\S+) due to memory"
+_OOM_DAEMON = re.compile(  # systemd's, earlyoom, the kubelet's event
+    r"System OOM encountered, victim process: (?P<victim>[^,]+), pid: (?P<of>\d+)"
+    r"|systemd-oomd\[\d+\]: Killed (?P<unit>\S+) due to memory"
     r"|sending SIG(?:TERM|KILL) to process (?P<pid>\d+) uid \d+ \"(?P<name>[^\"]*)\": .*oom_score"
 )
 _SHORT_S = 60.0  # of an outage that holds nobody up for long
@@ -218,8 +219,9 @@ def _of_memory(message: LogMessage, text: str, host: str) -> Iterator[Failure]:
         what = f"the kernel's out-of-memory killer chose process {task.group('pid')}{named}"
         yield Failure(kind="host_memory", what=what, host=host, pid=int(task.group("pid")), where=where)
     elif daemon := _OOM_DAEMON.search(text):
-        who = f"process {daemon['pid']} ({daemon['name']})" if daemon["pid"] else daemon["unit"]
-        pid = int(daemon["pid"]) if daemon["pid"] else None
+        number, name = daemon["pid"] or daemon["of"], daemon["name"] or daemon["victim"]
+        who = f"process {number} ({name})" if number else daemon["unit"]
+        pid = int(number) if number else None
         yield Failure(kind="host_memory", what=f"{who} was ended for memory", host=host, pid=pid, where=where)
 
 

@@ -85,3 +85,12 @@ def test_rays_own_log_says_which_worker_it_killed(tmp_path):
     verdict = judge(tmp_path, {"raylet.out": raylet, "driver.log": workers})
 
     assert (verdict.kind, verdict.blamed) == ("host_memory", (1,))
+
+
+def test_the_kubelets_event_names_the_process_that_ran_out_of_memory(tmp_path):
+    event = "3m  Warning  SystemOOM  node/gpu-1  System OOM encountered, victim process: python3, pid: 5551"
+    ranks = [f"rank {rank} pid {5550 + rank} host gpu-1" for rank in range(2)]
+
+    verdict = judge(tmp_path, {"events.txt": [event], "job.log": ranks})
+
+    assert (verdict.kind, verdict.blamed) == ("host_memory", (1,))

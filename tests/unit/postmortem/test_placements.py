@@ -157,6 +157,21 @@ def test_a_table_of_a_hosts_gpus_says_which_of_its_ranks_a_gpu_is(row, tmp_path)
     assert named(verdict) == ("device", (3,), False)
 
 
+def test_of_two_pods_of_a_node_the_one_with_the_gpu_is_meant(tmp_path):
+    init = [
+        f"fit-{pod}:{60 + gpu}:90 [{gpu}] NCCL INFO comm 0x5 rank {2 * pod + gpu} nranks 4 cudaDev {gpu} busId"
+        f" {8 - pod * 2 + gpu}c000 commId 0x7 - Init COMPLETE"
+        for pod in range(2)
+        for gpu in range(2)
+    ]
+    table = [f"fit-{pod}   0/1   Error   0   19h   10.2.0.{pod}   rack-8   <none>" for pod in range(2)]
+    kernel = [f"Nov 20 10:05:00 rack-8 kernel: {XID}"]
+
+    verdict = judge(tmp_path, {"pods.log": init, "wide.txt": table, "node.txt": kernel})
+
+    assert named(verdict) == ("device", (1,), False)
+
+
 def test_an_event_of_kubernetes_names_the_node_of_a_gpu(tmp_path):
     event = f"3m   Warning   XIDError   node/dock-1   {XID}"
 
