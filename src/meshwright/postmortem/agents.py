@@ -6,65 +6,39 @@ from pathlib import PurePath
 
 from msgspec.structs import replace
 
-from .causes import CLOCKS_S
 from .endings import TOLD_TO_END
-from .facts import (
-    AgentEnded,
-    AgentRanks,
-    Exit,
-    Fact,
-    Failure,
-    NodeGone,
-    PeerLost,
-    Placed,
-    StoreWait,
-    Timeout,
-    Where,
-    of,
-)
+from .exits import CLOCKS_S
+from .facts import Exit, Fact, Failure, PeerLost, StoreWait, Timeout, of
 from .hosts import places_of, ranks_of_host
+from .identities import AgentEnded, AgentRanks, NodeGone, Placed
 from .lines import LogMessage
-from .pods import pod_of_row
 from .verdict import shortened
+from .where import Where
 from .world import ranks_seen, short_host, world_of
 
 Taken = tuple[tuple[int, ...], str, list[Where]]  # ranks, what befell them, the lines that say it
 _OF_PODS = {"host_memory", "killed"}
 
 _RANKS = re.compile(r"\bglobal_ranks=\[(?P<ranks>\d[\d, ]*)\]")
-_PLACED = re.compile(r"Successfully assigned (?:[\w.-]+/)?(?P<pod>[\w.-]+) to (?P<node>[\w.-]+)")
 _NODE_GONE = re.compile(
     r"\b(?P<what>Spot\w*Interrupt\w*|PreemptScheduled|NodePreempt\w*|TerminationNotice|TerminatingEvictedNode"
     r"|DisruptionTerminating|NodeNotReady|NodeShutdown|TerminateScheduled)\b"
     r"\s+(?:[Nn]ode|[Nn]odeclaim)/(?P<node>[\w.-]+)"
 )
-# of a launcher's command, or of what a host's script prints; a rendezvous of its own numbers hosts as they come
-_NUMBERED = re.compile(r"(?:--node[-_]rank[= ]|\b(?:PET_)?(?:NODE|GROUP)_RANK=)(?P<node>\d{1,5})\b")
-_PER_HOST = re.compile(
-    r"(?:--nproc[-_]per[-_]node[= ]|\b(?:PET_)?NPROC_PER_NODE=|\bLOCAL_WORLD_SIZE=)(?P<ranks>\d{1,2})\b"
-)
-_MAY_TELL = ("global_ranks", "rank", "RANK=", "ignal", "Successfully assigned", "ode/", "odeclaim/")
+_MAY_TELL = ("global_ranks", "ignal", "ode/", "odeclaim/")
 
 
 def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
-    """Yield the ranks of the agents of one log, that one was told to end, and where pods were and what befell nodes."""
+    """Yield the ranks of the agents of one log, that one was told to end, and what befell nodes."""
     for message in messages:
         text = message.text
-        if pod := pod_of_row(text):
-            yield Placed(pod=pod, node="", where=message.where)
-            continue
         if not any(word in text for word in _MAY_TELL):
             continue
         if found := _RANKS.search(text):
             ranks = tuple(int(number) for number in found["ranks"].split(","))
             yield AgentRanks(ranks=ranks, where=message.where)
-        elif "rdzv" not in text and (number := _NUMBERED.search(text)) and (per_host := _PER_HOST.search(text)):
-            first, size = int(number["node"]) * int(per_host["ranks"]), int(per_host["ranks"])
-            yield AgentRanks(ranks=tuple(range(first, first + size)), where=message.where)
         elif TOLD_TO_END.search(text):
             yield AgentEnded(where=message.where)
-        elif placed := _PLACED.search(text):
-            yield Placed(pod=placed["pod"], node=placed["node"], where=message.where)
         elif gone := _NODE_GONE.search(text):
             yield NodeGone(node=gone["node"], what=gone["what"], where=message.where)
 

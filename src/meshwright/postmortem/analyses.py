@@ -11,11 +11,12 @@ from collections.abc import Iterator, Sequence
 from msgspec.structs import replace
 
 from .calls import Call, Group, RankGroup
-from .facts import Analysed, Fact, GroupName, of
+from .facts import Analysed, Fact, of
 from .lines import LogMessage
 from .names import spelled
 from .position import HangPosition
 from .waits import judged
+from .where import GroupName
 from .world import MOST_RANKS, ranks_seen, world_of
 
 _HEAD = re.compile(

@@ -5,11 +5,12 @@ from collections.abc import Iterator, Sequence
 
 from .facts import Fact, Failure, Succeeded
 from .lines import LogMessage
-from .pods import all_completed
+from .pods import all_completed, pod_rows
 
 _PBS = re.compile(r"PBS: job killed: (?P<what>walltime|cput|v?mem|pmem|ncpus)\b")
 _LSF = re.compile(r"^TERM_(?P<what>[A-Z_]+): ")
 _SLURMCTLD = re.compile(r"_job_complete: JobId=\S+ WTERMSIG (?P<signal>\d+)")
+_NOT_RESPONDING = re.compile(r"\berror: Nodes? (?P<host>[A-Za-z][\w.-]*) not responding, setting DOWN")
 _STATE = re.compile(  # scontrol's JobState, a line of sacct with its exit code
     r"JobState=(?P<state>[A-Z_]+)"
     r"|^\s*\d+(?:_\d+)?(?:\.\w+)?\s.*?\b(?P<row>OUT_OF_ME\w*\+?|NODE_FAIL|PREEMPTED|TIMEOUT)\s.*?\b\d+:\d+\b"
@@ -22,24 +23,20 @@ _STORE_GONE = re.compile(
     r"has failed to send a keep-alive heartbeat to the rendezvous '[^']*' due to an error of type (\w+)"
 )
 _STORE_ENDED = re.compile(r"TCPStore server has shut down too early")
-_ENDED = re.compile(  # a line of sacct with its exit code, scontrol, Ray's and Kubernetes' word on a job
+_ENDED = re.compile(  # a line of sacct with its exit code, scontrol, Ray's word on a job
     r"^\s*\d+(?:_\d+)?(?:\.\w+)?[\s|].*?"
     r"\b(?P<row>COMPLETED|FAILED|CANCELLED|TIMEOUT|NODE_FAIL|PREEMPTED|OUT_OF_ME|RUNNING)\b.*?\b(?P<code>\d+:\d+)\b"
     r"|JobState=(?P<state>COMPLETED|FAILED|CANCELLED|TIMEOUT|NODE_FAIL|PREEMPTED|OUT_OF_MEMORY)\b"
     r"|^Job '(?P<ray>[^']+)' (?P<how>succeeded|failed)$"
-    r"|^(?:[a-z0-9][\w.-]* +)?[a-z0-9][\w.-]*-[\w.-]+ +\d+/\d+ +"
-    r"(?P<pod>[A-Z]\w+) +\d+\b"
     r"|^(?P<lsf>Successfully completed\.)$"
 )
 _LIMITS = {"walltime", "cput", "RUNLIMIT", "CPULIMIT", "TIMEOUT"}  # end whatever hangs
 _MEMORY = {"mem", "vmem", "pmem", "MEMLIMIT", "SWAP"}
 _OTHERS = {"PREEMPT", "NODE_FAIL", "PREEMPTED", "OWNER", "ADMIN", "FORCE_ADMIN", "FORCE_OWNER", "LOAD", "ncpus"}
 _REQUESTED = {"OWNER", "FORCE_OWNER", "ADMIN", "FORCE_ADMIN"}  # somebody ended it: perhaps because it hung
-_MAY_SAY_END = re.compile(
-    r"COMPLETED|FAILED|CANCELLED|TIMEOUT|NODE_FAIL|PREEMPTED|OUT_OF|RUNNING|^Job '|^Successfully|\d+/\d+ +[A-Z]"
-)
+_MAY_SAY_END = re.compile(r"COMPLETED|FAILED|CANCELLED|TIMEOUT|NODE_FAIL|PREEMPTED|OUT_OF|RUNNING|^Job '|^Successfully")
 _TELLS = re.compile(
-    r"PBS: job|^TERM_|_job_complete|JobState=|OUT_OF_ME|NODE_FAIL|PREEMPTED|TIMEOUT"
+    r"not responding, setting|PBS: job|^TERM_|_job_complete|JobState=|OUT_OF_ME|NODE_FAIL|PREEMPTED|TIMEOUT"
     r"|Spot|preempted|Preempt|keep-alive|shut down too"
 )
 
@@ -51,9 +48,11 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
         for message in messages
         if _MAY_SAY_END.search(message.text) and (end := _ENDED.search(message.text))
     ]
-    pods_well = all_completed(messages) is not None  # one that runs on or began anew says nothing of the job
     for message, end in ends:
-        yield Succeeded(well=pods_well if end["pod"] else _is_well(end), where=message.where)
+        yield Succeeded(well=_is_well(end), where=message.where)
+    pods_well = all_completed(messages) is not None  # one that runs on or began anew says nothing of the job
+    for message in pod_rows(messages):
+        yield Succeeded(well=pods_well, where=message.where)
     for message in messages:
         text = message.text
         if not _TELLS.search(text):
@@ -64,6 +63,9 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
             yield from _ended("LSF", found["what"], message)
         elif found := _STATE.search(text):
             yield from _ended("SLURM", found["state"] or found["row"], message)
+        elif found := _NOT_RESPONDING.search(text):
+            what, host = f"SLURM: node {found['host']} does not respond", found["host"]
+            yield Failure(kind="killed", what=what, host=host, where=message.where, is_general=True)
         elif found := _SLURMCTLD.search(text):
             what = f"SLURM: the job was ended by signal {found['signal']}"
             yield Failure(kind="killed", what=what, where=message.where, follows=True)

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from .facts import GroupName, Where
+from .where import GroupName, Where
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):

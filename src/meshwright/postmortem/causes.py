@@ -2,42 +2,26 @@
 
 import re
 from collections.abc import Iterable, Sequence
-from pathlib import PurePath
 
 import msgspec
 from msgspec.structs import replace
 
-from .facts import (
-    AgentEnded,
-    Arrived,
-    Exit,
-    Fact,
-    Failure,
-    NotifyWait,
-    PeerLost,
-    RankIdentity,
-    Shortened,
-    SlowRank,
-    Spoke,
-    Stepped,
-    StoreWait,
-    Timeout,
-    Torchrun,
-    Where,
-    of,
-)
-from .hosts import rank_on_host, ranks_of_host
+from .exits import ABORT, CONSEQUENCES, KILL, SIGNALS, exit_fault, of_exits, signal_of
+from .facts import Exit, Fact, Failure, PeerLost, Shortened, Stepped, StoreWait, Timeout, of
+from .hosts import are_all, is_elsewhere, ranks_of_host, told_ranks_of
+from .identities import AgentEnded, RankIdentity
 from .links import at_broken_end
-from .pods import rank_among
+from .names import same_bus
+from .owners import leads_to, may_be_same_host, owners_of, with_rank
 from .position import HangPosition
 from .verdict import Kind, shortened
-from .world import identities_of, is_address, ranks_seen, short_host, world_of
+from .where import Where
+from .world import identities_of, ranks_seen, world_of
 
 # where no clock tells what came first: the more a fault explains, the sooner it is taken for the cause
 ORDER: tuple[Kind, ...] = (
     *("device", "host_memory", "device_memory", "exception", "killed", "data", "host", "absent", "network"),
 )
-CLOCKS_S = 2.0  # by which clocks of hosts, printed in whole seconds, may differ
 SLACK_S = 3600.0  # an evaluation or a checkpoint between two calls may take so long
 _LOG_S = 86400.0  # of a kernel's log, before its last fault
 _ZONES_S = 15 * 3600.0  # by which the clocks of a job and of a kernel may differ
@@ -49,10 +33,6 @@ _LACKS = {
     "host_memory": "which rank the killed process was: torchrun's summary or NCCL's Init lines name pids",
     "device": "which rank uses that GPU: NCCL's Init lines (NCCL_DEBUG=INFO) join bus id and rank",
 }
-_SIGNALS = {4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL", 11: "SIGSEGV", 15: "SIGTERM"}
-_ABORT, _KILL = 6, 9
-_WAITS = (Timeout, StoreWait, PeerLost, NotifyWait, Arrived)  # of a rank that was left waiting
-_CONSEQUENCES = {_ABORT, 15, 2, 1}  # of a watchdog, of torchrun that ends the others, of a keyboard or a terminal
 
 
 class Cause(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,7 +48,9 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
     def can_be_of(self, rank: int, facts: list[Fact]) -> bool:
         """Return whether nothing that is known of a rank speaks against its being the one that this befell."""
         known = [identity for identity in identities_of(facts) if identity.rank == rank]
-        if self.first.host and any(i.host and not _same_host(i.host, self.first.host) for i in known):
+        if self.first.host and any(i.host and not may_be_same_host(i.host, self.first.host) for i in known):
+            return False
+        if (whole := ranks_of_host(self.first.host, facts) if self.first.host else ()) and rank not in whole:
             return False
         # the kernel's number of a process in a container is not its own there
         by_pid = self.first.pid is not None and not self.first.bus_id and _OF_A_CGROUP not in self.first.where.text
@@ -77,7 +59,7 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
         local = self.first.device
         if local is not None and any(i.device is not None and i.device != local for i in known):
             return False
-        return not (self.first.bus_id and any(i.bus_id and not _same_bus(i.bus_id, self.first.bus_id) for i in known))
+        return not (self.first.bus_id and any(i.bus_id and not same_bus(i.bus_id, self.first.bus_id) for i in known))
 
     @property
     def lacks(self) -> str:
@@ -91,8 +73,8 @@ def cause_of(facts: list[Fact], position: HangPosition | None) -> Cause | None:
     waiting = set(position.waiting) if position else set()
     timeouts = of(facts, Timeout)
     waited = [fact.where for fact in timeouts]
-    found = [_resolved(failure, identities, facts) for failure in of(facts, Failure)]
-    found += _of_exits(of(facts, Exit), found, identities, facts)
+    found = [with_rank(failure, identities, facts) for failure in of(facts, Failure)]
+    found += of_exits(of(facts, Exit), found, identities, facts)
     found = [fault for fault in _settled(found, waiting, facts) if not _is_elsewhere(fault, identities, facts)]
     begun_s, steps = _begun_s(facts), of(facts, Stepped)
     found = [fault for fault in found if not fault.follows and _is_job(fault) and not _too_old(fault, begun_s, steps)]
@@ -102,27 +84,39 @@ def cause_of(facts: list[Fact], position: HangPosition | None) -> Cause | None:
         return None
     first = _first(found)
     alike = [fault for fault in found if fault.kind == first.kind and _alike(fault, first)]
-    ranks = tuple(sorted({rank for fault in alike for rank in _ranks(fault)}))
+    ranks = tuple(sorted({rank for fault in alike for rank in owners_of(fault)}))
     everyone = len(ranks) > 1
     if first.kind == "host_memory" and not ranks:
         ranks = _killed(found, first)
     if first.kind == "device" and not ranks and not timeouts:
         ranks = _aborted(of(facts, Exit))
+    if first.kind == "device" and not ranks and first.host:
+        ranks = _of_host(first.host, {fact.rank for fact in timeouts}, position, facts)
     told = max(alike, key=lambda fault: len(fault.what)) if not everyone else first
-    joins = [i.where for i in identities if (i.rank,) == ranks and _leads_to(first, i)]
+    joins = [i.where for i in identities if (i.rank,) == ranks and leads_to(first, i)]
     kind: Kind = first.kind  # type: ignore[assignment]  # readers write a verdict's kinds
     return Cause(
         kind=kind,
         what=f"{told.what}{f', on ranks {shortened(ranks)}' if everyone else ''}",
-        ranks=at_broken_end(found, facts)
-        if kind == "network"
-        else ()
-        if everyone and _are_all(ranks, facts)
-        else ranks,
+        ranks=at_broken_end(found, facts) if kind == "network" else () if everyone and are_all(ranks, facts) else ranks,
         lines=tuple(dict.fromkeys((*(fault.where for fault in (*alike, *_same_rank(found, first))), *joins))),
         first=first,
         is_general=first.is_general or everyone,
     )
+
+
+def _of_host(host: str, waited: set[int | None], position: HangPosition | None, facts: list[Fact]) -> tuple[int, ...]:
+    """Return the ranks of a host whose GPU failed, where that is not all of the job: one, where all others waited.
+
+    Where only some of them waited it is not told whose GPU it was, unless it is known who keeps the others waiting.
+    """
+    whole = told_ranks_of(host, facts)
+    if position is not None and position.certain and position.blamed:
+        return position.blamed if set(position.blamed) <= set(whole) else ()
+    left = tuple(rank for rank in whole if rank not in waited)
+    if are_all(whole, facts):
+        return left if len(left) == 1 else ()
+    return left if len(left) in {1, len(whole)} else ()
 
 
 def _killed(found: Sequence[Failure], first: Failure) -> tuple[int, ...]:
@@ -130,26 +124,28 @@ def _killed(found: Sequence[Failure], first: Failure) -> tuple[int, ...]:
 
     SLURM says in one line what, in another whom; the kernel's number of a process in a container is not its own there.
     """
-    killed = [fault for fault in found if fault.kind == "killed" and _ranks(fault)]
+    killed = [fault for fault in found if fault.kind == "killed" and owners_of(fault)]
     if first.pid is not None:
-        killed = [fault for fault in killed if _SIGNALS[_KILL] in fault.what and _is_near(fault, first)]
-    ranks = {rank for fault in killed for rank in _ranks(fault)}
+        killed = [fault for fault in killed if SIGNALS[KILL] in fault.what and _is_near(fault, first)]
+    ranks = {rank for fault in killed for rank in owners_of(fault)}
     return tuple(ranks) if len(ranks) == 1 else ()
 
 
 def _is_near(fault: Failure, other: Failure) -> bool:
     """Whether two faults may be of one host; a pod's name is none."""
-    return not fault.host or not other.host or _same_host(fault.host, other.host)
+    return not fault.host or not other.host or may_be_same_host(fault.host, other.host)
 
 
 def _is_elsewhere(fault: Failure, identities: Sequence[RankIdentity], facts: list[Fact]) -> bool:
     """Whether a fault befell a host that has none of the job's ranks, where the host of each is known."""
-    if not fault.host or _ranks(fault) or fault.is_general or fault.kind == "network":
+    if not fault.host or owners_of(fault) or fault.is_general or fault.kind == "network":
         return False
+    if is_elsewhere(fault.host, facts):
+        return True
     hosts = {identity.rank: identity.host for identity in identities if identity.host}
     world = world_of(facts) or max(ranks_seen(facts), default=0) + 1
     known = set(range(world)) <= hosts.keys()
-    return known and not any(_same_host(host, fault.host) for host in hosts.values())
+    return known and not any(may_be_same_host(host, fault.host) for host in hosts.values())
 
 
 def _settled(found: Sequence[Failure], waiting: set[int], facts: list[Fact]) -> list[Failure]:
@@ -157,7 +153,7 @@ def _settled(found: Sequence[Failure], waiting: set[int], facts: list[Fact]) -> 
 
     Where Ray folds the lines of several workers into one, who waited is not known.
     """
-    ended = {rank for fault in found if fault.unless_first for rank in _ranks(fault) or (None,)}
+    ended = {rank for fault in found if fault.unless_first for rank in owners_of(fault) or (None,)}
     waits: list[Timeout | PeerLost | StoreWait] = [*of(facts, Timeout), *of(facts, PeerLost), *of(facts, StoreWait)]
     waited = waiting | {wait.rank for wait in waits}
     if len(ended) != 1 or ended & (waited | {None}) or of(facts, Shortened):
@@ -170,15 +166,10 @@ def _aborted(exits: Sequence[Exit]) -> tuple[int, ...]:
 
     Where a watchdog spoke that signal may be its own.
     """
-    first = [end for end in exits if end.first and _signal_of(end.code) == _ABORT]
+    first = [end for end in exits if end.first and signal_of(end.code) == ABORT]
     ranked = {end.rank: end.pid for end in first if end.rank is not None}
     others = [end for end in first if end.rank is None and (end.pid is None or end.pid not in ranked.values())]
     return tuple(ranked) if len(ranked) == 1 and not others else ()
-
-
-def _are_all(ranks: Sequence[int], facts: list[Fact]) -> bool:
-    """Whether a fault befell every rank alike: then nobody is to blame."""
-    return set(ranks) >= (set(range(world_of(facts) or 0)) | ranks_seen(facts))
 
 
 def least_evidence(facts: list[Fact]) -> Failure | None:
@@ -188,207 +179,12 @@ def least_evidence(facts: list[Fact]) -> Failure | None:
     an agent was told to end only after the process that held the store, on another host, was gone: that came first.
     """
     found = [f for f in of(facts, Failure) if f.kind in _LEAST_ORDER and f.follows and not f.is_over]
-    ends = [end for end in of(facts, Exit) if end.first and _signal_of(end.code) in _CONSEQUENCES]
+    ends = [end for end in of(facts, Exit) if end.first and signal_of(end.code) in CONSEQUENCES]
     gone = [f for f in found if f.kind == "killed" and not f.is_general]
     agents = {ended.where for ended in of(facts, AgentEnded)}
     found = [f for f in found if f.where not in agents or not any(one.where.before(f.where) for one in gone)]
-    found += [replace(_exit_fault(end), follows=True) for end in ends]
+    found += [replace(exit_fault(end), follows=True) for end in ends]
     return min(found, key=lambda fault: (not fault.is_general, _LEAST_ORDER.index(fault.kind)), default=None)
-
-
-def _resolved(failure: Failure, identities: Sequence[RankIdentity], facts: list[Fact]) -> Failure:
-    """Return the failure with its rank, where process, GPU, task or a log that bears its pod's name lead to one."""
-    if failure.rank is not None:
-        return failure
-    fitting = [i for i in identities if not failure.host or not i.host or _same_host(i.host, failure.host)]
-    if failure.host and failure.host in {
-        i.host for i in identities
-    }:  # a process that is named without a host is then on another one
-        fitting = [i for i in fitting if i.host]
-    ranks: set[int] = set()
-    if failure.pid is not None:
-        ranks = {i.rank for i in fitting if i.pid == failure.pid}
-    if not ranks and failure.bus_id:
-        ranks = {i.rank for i in fitting if _same_bus(i.bus_id, failure.bus_id)}
-    if failure.ranks and not failure.pod and of(facts, Torchrun):
-        failure = replace(failure, ranks=())  # a task of SLURM is then a host's agent
-    if not ranks and failure.ranks:
-        ranks = set(failure.ranks)
-    if not ranks and failure.pod:
-        ranks = _of_pod(failure.pod, facts)
-    if not ranks and failure.device is not None and _counts_on_host(failure, facts):
-        own = rank_on_host(failure.device, failure.host, failure.where, facts)
-        ranks = set() if own is None else {own}
-    if len(ranks) == 1:
-        rank = ranks.pop()
-        return replace(failure, rank=rank, where=failure.where.by(rank))
-    return failure
-
-
-def _counts_on_host(failure: Failure, facts: list[Fact]) -> bool:
-    """Whether the number of a fault is that of a rank on its host: a launcher's of who was killed, or a GPU's.
-
-    Where every process calls its own GPU number 0, none has another number.
-    """
-    if failure.is_summary:
-        return failure.kind == "killed"
-    return failure.kind == "device_memory" and any(fault.device for fault in of(facts, Failure))
-
-
-def rank_of_gpu(gpu: SlowRank, facts: list[Fact]) -> int | None:
-    """Return the rank that uses a GPU: by NCCL's Init lines, or by its number where its host has one for each rank."""
-    bus = gpu.bus_id.split(".")[0]
-    number = f"{int(bus.replace(':', '') + '0', 16):x}" if bus else ""
-    near = [i for i in identities_of(facts) if not gpu.host or not i.host or _same_host(i.host, gpu.host)]
-    ranks = {i.rank for i in near if i.bus_id and _same_bus(i.bus_id, number)}
-    if len(ranks) == 1:
-        return ranks.pop()
-    world = world_of(facts) or max(ranks_seen(facts), default=-1) + 1
-    if gpu.rank is not None or gpu.device is None or world == gpu.devices:
-        return gpu.device if gpu.rank is None else gpu.rank
-    return rank_on_host(gpu.device, gpu.host, gpu.where, facts, size=gpu.devices)
-
-
-def _of_pod(pod: str, facts: list[Fact]) -> set[int]:
-    """Return the ranks that speak in the log of a pod; where there is none, the one that its siblings' logs lead to."""
-    if len(whole := ranks_of_host(pod, facts)) > 1:
-        return set(whole)  # which one of them it was is another question
-    spoke: dict[str, set[int]] = {}
-    for fact in of(facts, Spoke):
-        spoke.setdefault(PurePath(fact.where.file).stem, set()).add(fact.rank)
-    rank = rank_among(pod, spoke) if pod not in spoke else None
-    return spoke.get(pod, set()) if rank is None else {rank}
-
-
-def _leads_to(failure: Failure, identity: RankIdentity) -> bool:
-    """Whether a line says that the process or the GPU of a failure is that of a rank."""
-    if failure.pid is not None and failure.pid == identity.pid:
-        return True
-    return bool(failure.bus_id) and _same_bus(identity.bus_id, failure.bus_id)
-
-
-def _same_host(one: str, other: str) -> bool:
-    """Whether two names may be of one host: of a name and an address that is not known."""
-    return is_address(one) != is_address(other) or short_host(one) == short_host(other)
-
-
-def _same_bus(nccl: str, kernel: str) -> bool:
-    try:
-        return bool(nccl) and int(nccl, 16) & ~0xF == int(kernel, 16)
-    except ValueError:
-        return False
-
-
-def _of_exits(
-    exits: Sequence[Exit], told: Sequence[Failure], identities: Sequence[RankIdentity], facts: list[Fact]
-) -> list[Failure]:
-    """Return what a launcher's first failure says that no other line does."""
-    found: list[Failure] = []
-    exits = _together(_of_first_host(exits))
-    ranked = any(end.first and end.rank is not None for end in exits)
-    for end in exits:
-        signal = _signal_of(end.code)
-        if not end.first or signal in _CONSEQUENCES or not end.code or (ranked and end.rank is None):
-            continue
-        fault = _resolved(_exit_fault(end), identities, facts)
-        known = any(set(_ranks(fault)) & set(_ranks(other)) or _is_one(fault, other) for other in (*told, *found))
-        # an exit code says less than any error, and where its rank is not known it may be of a rank that waited
-        unsaid = signal or end.rank is not None or not (of(facts, Timeout) or any(not f.follows for f in told))
-        if not known and unsaid and (signal or not _may_have_waited(end, fault, facts)):
-            found.append(fault)
-    return found
-
-
-def _may_have_waited(end: Exit, fault: Failure, facts: list[Fact]) -> bool:
-    """Whether a process that gave up with a code may be one of which a line says that it waited for others until then.
-
-    A time-out in a store, a rendezvous, a barrier or a collective ends a program like any error of its own. It is its
-    own where the line is that rank's, and may be where the line is nobody's; not where a clock shows it to be later.
-    """
-    ranks = set(_ranks(fault))
-    waits = [fact for fact in facts if isinstance(fact, _WAITS)]
-    errors = [fault for fault in of(facts, Failure) if fault.kind == "exception" and fault.follows]
-    return any(
-        (wait.rank is None or not ranks or wait.rank in ranks)
-        and not (end.time_s is not None and wait.where.time_s is not None and wait.where.time_s > end.time_s + CLOCKS_S)
-        for wait in (*waits, *(error for error in errors if not error.is_over))
-    )
-
-
-def _of_first_host(exits: Sequence[Exit]) -> list[Exit]:
-    """Return the exits without what the hosts' agents call the first failure and another host's came before.
-
-    Each host has its own first failure. Where the clocks do not tell which code came first, none has a rank.
-    """
-    own = [end for end in exits if end.first and end.rank is not None and end.code > 0 and not _signal_of(end.code)]
-    if len({end.rank for end in own}) < 2:
-        return list(exits)
-    times_s = sorted({end.rank: end.time_s for end in own}.values(), key=lambda time_s: (time_s is None, time_s))
-    earliest_s, second_s = times_s[:2]
-    if earliest_s is None or second_s is None or second_s - earliest_s <= CLOCKS_S:
-        return [replace(end, rank=None, pid=None, local_rank=None) if end in own else end for end in exits]
-    return [end for end in exits if end not in own or end.time_s == earliest_s]
-
-
-def _together(exits: Sequence[Exit]) -> list[Exit]:
-    """Return the exits, with all that ended in the second of the first one put beside it, or before it.
-
-    Which of them torchrun "observed first" is chance: without an error file it takes the time at which it looked. Who
-    ended by a signal that no launcher sends comes before who gave up with a code. Where several ended by one such
-    signal (a full /dev/shm, a broken library) all are first; of equal codes none keeps its rank, for one of them may be
-    the error that the others followed.
-    """
-    found = list(exits)
-    for place, first in enumerate(exits):
-        if not first.first or first.rank is None or first.time_s is None or not first.code:
-            continue
-        beside = [at for at, end in enumerate(exits) if not end.first and _ended_with(end, first)]
-        killed = [at for at in beside if _signal_of(exits[at].code) not in {0, *_CONSEQUENCES}]
-        if signal := _signal_of(first.code):
-            killed = [at for at in killed if exits[at].code == first.code and signal not in _CONSEQUENCES]
-        for at in killed:
-            found[at] = replace(exits[at], first=True)
-        if not signal and killed:
-            found[place] = replace(first, first=False)
-        elif not signal and any(exits[at].code == first.code for at in beside):
-            found[place] = replace(first, rank=None, pid=None, local_rank=None)
-    return found
-
-
-def _ended_with(end: Exit, first: Exit) -> bool:
-    """Whether two processes ended within the resolution of a summary's clock."""
-    return end.time_s is not None and abs(end.time_s - (first.time_s or 0.0)) <= CLOCKS_S
-
-
-def _signal_of(code: int) -> int:
-    """Return the signal that an exit code tells of, 0 for none."""
-    return -code if code < 0 else code - 128 if 128 < code < 160 else 0
-
-
-def _exit_fault(end: Exit) -> Failure:
-    signal = _signal_of(end.code)
-    who = f"rank {end.rank}"
-    if end.rank is None:
-        place = f"task {end.task}" if end.task is not None else f"local rank {end.local_rank}"
-        place = place if (end.task, end.local_rank) != (None, None) else ""
-        who = f"process {end.pid} ({place})" if end.pid and place else f"process {end.pid}" if end.pid else place
-        who = who or "a process"
-    how = f"was ended by {_SIGNALS.get(signal, f'signal {signal}')}" if signal else f"ended with code {end.code}"
-    return Failure(
-        kind="killed" if signal else "exception",
-        what=f"{who} {how}" if signal else f"{who} {how} before the others",
-        rank=end.rank,
-        ranks=() if end.task is None else (end.task,),
-        device=end.local_rank if end.rank is None else None,
-        host=end.host,
-        pid=end.pid,
-        where=end.where,
-        is_summary=True,
-    )
-
-
-def _is_one(fault: Failure, other: Failure) -> bool:
-    return fault.pid is not None and fault.pid == other.pid and not other.follows
 
 
 def _is_job(fault: Failure) -> bool:
@@ -445,10 +241,10 @@ def _of_who_is_missing(
     found = [f for f in found if f not in old or is_ordered(f, waited)]
     if position is None or not position.certain or not position.blamed:
         return list(found)
-    if not any(set(_ranks(fault)) & set(position.blamed) for fault in devices):
+    if not any(set(owners_of(fault)) & set(position.blamed) for fault in devices):
         return list(found)
     waiting = set(position.waiting)
-    others = [f for f in devices if _ranks(f) and set(_ranks(f)) <= waiting and not is_ordered(f, waited)]
+    others = [f for f in devices if owners_of(f) and set(owners_of(f)) <= waiting and not is_ordered(f, waited)]
     return [fault for fault in found if fault not in others]
 
 
@@ -466,13 +262,9 @@ def _can_be_first(fault: Failure, waiting: set[int], waited: Sequence[Where]) ->
     after = any(order is False for order in orders) and not any(order is True for order in orders)
     if fault.kind in {"device", "network"}:
         return not after
-    if set(_ranks(fault)) & waiting:
+    if set(owners_of(fault)) & waiting:
         return bool(orders) and all(order is True for order in orders) and fault.kind != "exception"
     return fault.is_summary or not after
-
-
-def _ranks(fault: Failure) -> tuple[int, ...]:
-    return (fault.rank,) if fault.rank is not None else fault.ranks
 
 
 def _first(found: Sequence[Failure]) -> Failure:
@@ -480,15 +272,15 @@ def _first(found: Sequence[Failure]) -> Failure:
     first = [
         fault
         for fault in found
-        if not any(other.where.before(fault.where) and (_ranks(other) or other.is_general) for other in found)
+        if not any(other.where.before(fault.where) and (owners_of(other) or other.is_general) for other in found)
     ] or list(found)
     known = [fault for fault in first if fault.kind != "network"] or first
-    return min(known, key=lambda fault: (ORDER.index(fault.kind), not _ranks(fault)))
+    return min(known, key=lambda fault: (ORDER.index(fault.kind), not owners_of(fault)))
 
 
 def _alike(fault: Failure, first: Failure) -> bool:
     """Whether two faults are one: the same text on several ranks, or two lines on one rank or process."""
-    return _said(fault) == _said(first) or (bool(_ranks(fault)) and _ranks(fault) == _ranks(first))
+    return _said(fault) == _said(first) or (bool(owners_of(fault)) and owners_of(fault) == owners_of(first))
 
 
 def _said(fault: Failure) -> str:
@@ -498,4 +290,4 @@ def _said(fault: Failure) -> str:
 
 
 def _same_rank(found: Iterable[Failure], first: Failure) -> list[Failure]:
-    return [fault for fault in found if _ranks(first) and _ranks(fault) == _ranks(first)]
+    return [fault for fault in found if owners_of(first) and owners_of(fault) == owners_of(first)]

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from .facts import Busy, CodeFrame, Exit, Fact, Failure, RankIdentity, Shortened, Torchrun, TrainingEnded, UnlikeModel
+from .facts import Busy, CodeFrame, Exit, Fact, Failure, Shortened, TrainingEnded, UnlikeModel
+from .identities import RankIdentity, Torchrun
 from .lines import LogMessage, time_of
 from .names import collective_in
 from .quoted_errors import attributed
@@ -19,8 +20,15 @@ _CUDA_MEMORY = re.compile(
     r"(?:CUDA|HIP|XPU|NPU) out of memory\.? ?(?P<rest>.*)"
     r"|(?<![\w.])(?:torch\.)?(?:cuda\.)?OutOfMemoryError: (?P<other>.*)|CUDA error: out of memory"
     r"|CUBLAS_STATUS_ALLOC_FAILED|RESOURCE_EXHAUSTED: .*(?:Out of memory|while trying to allocate)"
-    r"|Ran out of memory in memory space (?:hbm|vmem)",
+    r"|Ran out of memory in memory space (?:hbm|vmem)"
+    r"|MODULE:PT_DEVMEM Allocation failed|RESOURCE: Failed to allocate \d+ bytes on .*\bND\b",  # Gaudi, Neuron
 )
+_UNRESOLVED = re.compile(
+    r"client socket has failed to resolve (?P<name>[\w.-]+): "
+    r"|host not found: (?:Name or service|Temporary fail|nodename)"
+    r"|^\s*(?P<error>socket\.gaierror: \[Errno -?\d+\])"
+)
+_OF_A_STORE = re.compile(r"torch/distributed/|TCPStore|rendezvous|init_process_group")
 _WANTED = re.compile(
     r"Tried to allocate (?:more than )?(?P<wanted>[\d.]+ ?\w+).*?(?:of which|;) ?(?P<free>[\d.]+ ?\w+) (?:is )?free",
     re.S,
@@ -92,8 +100,9 @@ _ENDED_BY_OTHERS = {"Terminated", "Interrupt", "Hangup", "Aborted"}
 _LOADER_SLOW = re.compile(r"DataLoader timed out after")
 _SHARED_MEMORY = re.compile(
     # a path that is named and lies elsewhere is a disk that is full
-    r"(?:out of shared memory|No space left on device(?!: '(?!/dev/shm|/torch_))).*"
+    r"(?:out of shared memory|No space left on device(?!: '(?!/dev/shm|/torch_|/psm_|/wnsm_|/mp-))).*"
     r"|unable to (?:mmap|open shared memory|write to file </torch)"
+    r"|/dev/shm\b.{0,80}\b(?:full|exhausted|too small)\b|(?:insufficient|not enough) shared memory"
 )
 # a full disk is said in the words of a full shared memory: who writes a file, writes to a disk
 _WRITES = re.compile(r"torch/serialization\.py|, in (?:_?save\w*|write\w*|_?dump\w*|copyfile\w*)$", re.MULTILINE)
@@ -240,6 +249,8 @@ def _failure(message: LogMessage, frames: str | None) -> Iterator[Failure]:
         rank = rank_ended(text) if rank is None else rank
         follows = _OF_PEER.search(text) is not None
         yield Failure(kind="device", what=fault.group("what"), rank=rank, where=where.by(rank), follows=follows)
+    elif unresolved := _UNRESOLVED.search(text):
+        yield from _unresolved(unresolved, message, frames or "")
     elif ours:
         died = bool(re.search(r"died|ended|left|exit|killed|gone", ours.group("deed")))
         what = f"rank {ours.group('rank')} {ours.group('deed')}, in {ours.group('call')}"
@@ -249,6 +260,15 @@ def _failure(message: LogMessage, frames: str | None) -> Iterator[Failure]:
         yield Failure(kind="exception", what=cuda.group("what").strip(), rank=rank, where=where.by(rank))
     else:
         yield from _exception(message, frames)
+
+
+def _unresolved(found: re.Match[str], message: LogMessage, frames: str) -> Iterator[Failure]:
+    """Yield that the name of a host has no address."""
+    if found["error"] and not _OF_A_STORE.search(frames):
+        yield from _exception(message, frames or None)
+        return
+    what = f"the name {found['name'] or 'of the store'} has no address (DNS)"
+    yield Failure(kind="network", what=what, where=message.where, is_general=True)
 
 
 def _only_process(text: str) -> int | None:

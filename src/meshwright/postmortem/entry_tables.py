@@ -9,9 +9,10 @@ from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
-from .facts import Analysed, GroupName
+from .facts import Analysed
 from .lines import LogMessage
 from .names import spelled
+from .where import GroupName
 
 _HEAD = re.compile(r"\s*Rank \d{1,6}(?:\s{2,}Rank \d{1,6})+\s*")
 _RULE = re.compile(r"-+(?: {2,}-+)+\s*")

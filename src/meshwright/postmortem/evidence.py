@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 import msgspec
 
-from .facts import Where
+from .where import Where
 
 MOST_LINES = 60
 

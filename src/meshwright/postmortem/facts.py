@@ -8,51 +8,22 @@ from typing import TypeVar
 
 import msgspec
 
+from .identities import (
+    AgentEnded,
+    AgentRanks,
+    Environment,
+    GpuPlace,
+    NodeGone,
+    Placed,
+    RankIdentity,
+    Siblings,
+    Spoke,
+    Torchrun,
+    WorldSize,
+)
+from .where import GroupName, Where
+
 T = TypeVar("T")
-
-
-class Where(msgspec.Struct, frozen=True):
-    """One line of one file, as evidence; `line` counts from 1 and is 0 for a file that has no lines."""
-
-    file: str
-    line: int
-    text: str
-    time_s: float | None = None
-    attempt: int | None = None  # of torchrun, None where the file belongs to no attempt in particular
-    order: int = 0  # of the file among those read
-    rank: int | None = None  # whose line it is, where that is known
-    is_utc: bool = False  # the clock is that of a container's log; a job's own lines and a kernel's show local time
-    host: str = ""  # or pod, that a viewer or a launcher put before the line
-
-    def by(self, rank: int | None) -> "Where":
-        """Return this as a line of `rank`, where that is known."""
-        return self if rank is None or rank == self.rank else msgspec.structs.replace(self, rank=rank)
-
-    def before(self, other: "Where") -> bool | None:
-        """Return whether this was written before `other`; None where neither clock nor file tells."""
-        if self.file == other.file and self.line != other.line:
-            return self.line < other.line
-        known = self.time_s is not None and other.time_s is not None and self.is_utc == other.is_utc
-        if known and self.time_s != other.time_s:
-            return (self.time_s or 0.0) < (other.time_s or 0.0)
-        return None
-
-
-class GroupName(msgspec.Struct, frozen=True):
-    """A process group as logs call it: its unique name, and what it is for where that is known."""
-
-    name: str
-    purpose: str = ""
-
-    def __str__(self) -> str:
-        if not self.name:
-            return self.purpose
-        return f"{self.name} ({self.purpose})" if self.purpose and self.purpose != self.name else self.name
-
-    @property
-    def is_default(self) -> bool:
-        """Whether this is the group of all ranks."""
-        return self.purpose == "default_pg" or (not self.purpose and self.name == "0")
 
 
 class Timeout(msgspec.Struct, frozen=True, kw_only=True):
@@ -282,27 +253,6 @@ class Fingerprint(msgspec.Struct, frozen=True, kw_only=True):
     seq: int | None = None
 
 
-class RankIdentity(msgspec.Struct, frozen=True, kw_only=True):
-    """The process, GPU and host of a rank, as NCCL's Init line or torchrun says."""
-
-    rank: int
-    where: Where
-    host: str = ""
-    pid: int | None = None
-    device: int | None = None
-    bus_id: str = ""
-    communicator: str = ""
-    communicator_id: str = ""
-    ranks: int | None = None
-
-
-class Siblings(msgspec.Struct, frozen=True, kw_only=True):
-    """The processes that one launcher started on a host with one command; their numbers grow with the rank."""
-
-    pids: tuple[int, ...]
-    where: Where
-
-
 class CommunicatorCall(msgspec.Struct, frozen=True, kw_only=True):
     """One collective that NCCL_DEBUG_SUBSYS=COLL printed, of one process and communicator."""
 
@@ -372,26 +322,20 @@ class SlowerSteps(msgspec.Struct, frozen=True, kw_only=True):
     clock_mhz: int | None = None
 
 
+class SlowedJob(msgspec.Struct, frozen=True, kw_only=True):
+    """The steps of a whole job last `ratio` times longer from the line `where` to the end of its log than `before`."""
+
+    ratio: float
+    before: Where
+    where: Where
+
+
 class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
     """The last steps of a rank by its own lines: its own work, and what it spends in communication, in one unit."""
 
     rank: int
     work: float
     waits: float
-    where: Where
-
-
-class WorldSize(msgspec.Struct, frozen=True, kw_only=True):
-    """The number of ranks, as some line says."""
-
-    ranks: int
-    where: Where
-
-
-class Spoke(msgspec.Struct, frozen=True, kw_only=True):
-    """A rank of which anything at all is in the files: it exists."""
-
-    rank: int
     where: Where
 
 
@@ -417,13 +361,6 @@ class Versions(msgspec.Struct, frozen=True, kw_only=True):
     where: Where
 
 
-class AgentRanks(msgspec.Struct, frozen=True, kw_only=True):
-    """The ranks that one of torchrun's agents started on its host."""
-
-    ranks: tuple[int, ...]
-    where: Where
-
-
 class VersionSeen(msgspec.Struct, frozen=True, kw_only=True):
     """The version of NCCL that a rank's error names, or that the processes of a host print; as NCCL counts, 22005."""
 
@@ -433,25 +370,9 @@ class VersionSeen(msgspec.Struct, frozen=True, kw_only=True):
     host: str = ""
 
 
-class AgentEnded(msgspec.Struct, frozen=True, kw_only=True):
-    """One of torchrun's agents was told to end (SIGTERM)."""
+class DumpOutlived(msgspec.Struct, frozen=True, kw_only=True):
+    """A stack that was dumped while a job trained, and the line of a later step: nobody stood there for long."""
 
-    where: Where
-
-
-class Placed(msgspec.Struct, frozen=True, kw_only=True):
-    """A pod of the job, and the node on which Kubernetes started it, "" where a table of pods does not say."""
-
-    pod: str
-    node: str
-    where: Where
-
-
-class NodeGone(msgspec.Struct, frozen=True, kw_only=True):
-    """An event of Kubernetes on a node that is being taken away, or no longer answers."""
-
-    node: str
-    what: str
     where: Where
 
 
@@ -462,20 +383,8 @@ class Succeeded(msgspec.Struct, frozen=True, kw_only=True):
     where: Where
 
 
-class Environment(msgspec.Struct, frozen=True, kw_only=True):
-    """RANK and WORLD_SIZE as a log prints them: of a process, or of a host where the launcher counts those.
-
-    With LOCAL_RANK beside them (`has_local`) they are a process's.
-    """
-
-    number: int
-    world: int
-    has_local: bool = False
-    where: Where
-
-
-class Torchrun(msgspec.Struct, frozen=True, kw_only=True):
-    """The ranks were started by torchrun: a task of SLURM is one of its agents, not a rank."""
+class SharedMemoryFull(msgspec.Struct, frozen=True, kw_only=True):
+    """A table of file systems (`df`) that shows /dev/shm full."""
 
     where: Where
 
@@ -492,19 +401,24 @@ class Frame(msgspec.Struct, frozen=True):
     function: str
     file: str = ""
     line: int | None = None
+    peer: int | None = None  # of a send or a receive, by its arguments
 
     def __str__(self) -> str:
         return f"{self.function} ({self.file}:{self.line})" if self.line is not None else self.function
 
 
 class StackTrace(msgspec.Struct, frozen=True, kw_only=True):
-    """The main thread of a rank as py-spy or faulthandler saw it, innermost function first."""
+    """The main thread of a rank as py-spy or faulthandler saw it, innermost function first.
+
+    `local_rank` counts on its host, where nothing else says the rank.
+    """
 
     rank: int | None
     frames: tuple[Frame, ...]
     where: Where
     pid: int | None = None
     host: str = ""
+    local_rank: int | None = None
 
 
 class KernelTimes(msgspec.Struct, frozen=True, kw_only=True):
@@ -538,16 +452,19 @@ Fact = (
     | SizesDiffer
     | Fingerprint
     | RankIdentity
+    | GpuPlace
     | Siblings
     | CommunicatorCall
     | LaunchCounts
     | SlowRank
     | SlowerSteps
+    | SlowedJob
     | StepTimes
     | WorldSize
     | Spoke
     | TrainingEnded
     | Stepped
+    | DumpOutlived
     | Succeeded
     | Versions
     | AgentRanks
@@ -556,6 +473,7 @@ Fact = (
     | Placed
     | NodeGone
     | Environment
+    | SharedMemoryFull
     | Torchrun
     | Shortened
     | StackTrace

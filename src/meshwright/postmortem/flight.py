@@ -12,7 +12,6 @@ import msgspec
 from ..errors import InputError
 from ..files import sound
 from .calls import Call, Group, RankGroup, with_counted
-from .facts import GroupName, Where
 from .flight_versions import (
     PEERS,
     entries_of,
@@ -25,6 +24,7 @@ from .flight_versions import (
 from .names import spelled
 from .pickles import is_pickle, load_plain
 from .records import RankFlight
+from .where import GroupName, Where
 from .world import MOST_RANKS
 
 _RANK_AT_END = re.compile(r"(\d+)(?:\.(?:json|pkl|pickle))?$")

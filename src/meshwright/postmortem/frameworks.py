@@ -4,7 +4,8 @@ import re
 from collections.abc import Iterator, Sequence
 
 from .endings import MANY_STEPS, WENT_ON
-from .facts import Absentees, Exit, Fact, Failure, Stalled, StoreWait, WorldSize
+from .facts import Absentees, Exit, Fact, Failure, Stalled, StoreWait
+from .identities import WorldSize
 from .lines import LogMessage
 from .names import spelled
 from .world import A_HOST, MOST_RANKS

@@ -9,10 +9,19 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import PurePath
 
-from .facts import AgentRanks, Fact, Placed, Spoke, Where, of
+from msgspec.structs import replace
+
+from .facts import Fact, Failure, SlowRank, of
+from .identities import AgentRanks, Placed, RankIdentity, Spoke
+from .names import same_bus
+from .where import Where
 from .world import identities_of, ranks_seen, short_host, world_of
 
 _NUMBERED = re.compile(r"(?P<job>.*?)(?P<number>\d+)")
+# Kubernetes draws them from an alphabet without vowels
+_SUFFIXED = re.compile(r"(?P<pod>.*\d)-(?=\d*[a-z])[bcdfghjklmnpqrstvwxz2456789]{5}")
+_ROLED = re.compile(r"(?P<job>.+)-(?P<role>master|worker)-(?P<number>\d{1,5})")
+_OF_HOSTS = {"device", "network", "host"}
 _ENOUGH = 2  # hosts that show how their numbers go with ranks
 _GENERAL = {"logs", "log", "stderr", "stdout", "out", "err", "output", "console", "consoles", "nccl", "train", "debug"}
 
@@ -26,9 +35,15 @@ def places_of(where: Where) -> tuple[str, ...]:
     return tuple(name for name in names if name.lower() not in _GENERAL and not name.isdecimal())
 
 
+def without_suffix(name: str) -> str:
+    """Return the name of a numbered pod without the letters that a Job of Kubernetes puts behind its number."""
+    found = _SUFFIXED.fullmatch(name)
+    return found["pod"] if found else name
+
+
 def is_same_place(one: str, other: str) -> bool:
     """Return whether two names may be of one host or pod: one may lack the name of its job in front."""
-    one, other = short_host(one), short_host(other)
+    one, other = without_suffix(short_host(one)), without_suffix(short_host(other))
     return one == other or one.endswith(f"-{other}") or other.endswith(f"-{one}")
 
 
@@ -44,8 +59,41 @@ def ranks_of_host(name: str, facts: list[Fact], siblings: Iterable[str] = ()) ->
         if len(pods) == 1:
             own = {ranks for place, ranks in known.items() if is_same_place(place, next(iter(pods)))}
     if not own:
-        own = {_by_number(name, known) or _left(name, set(siblings), known, world_of(facts))}
+        pods = {*siblings, *(placed.pod for placed in of(facts, Placed))} - {name}
+        world = world_of(facts)
+        own = {ranks_by_number(name, known) or _left(name, set(siblings), known, world)}
+        own = own if own != {frozenset()} else {_by_role(name, pods, known, world)}
+        own = {frozenset()} if world and any(rank >= world for ranks in own for rank in ranks) else own
     return tuple(sorted(next(iter(own)))) if len(own) == 1 else ()
+
+
+def told_ranks_of(host: str, facts: list[Fact]) -> tuple[int, ...]:
+    """Return the ranks of a host, in order, where the files tell of all of them: numbers alone go on for ever."""
+    ranks = ranks_of_host(host, facts)
+    return ranks if set(ranks) <= _all_told(facts) else ()
+
+
+def is_elsewhere(host: str, facts: list[Fact]) -> bool:
+    """Return whether a host is none of the hosts in lists of agents or scripts that have all ranks of the job.
+
+    Only of a name that goes on with theirs: a pod and the node that it is on are called differently.
+    """
+    listed = {short_host(fact.where.host): fact.ranks for fact in of(facts, AgentRanks) if fact.where.host}
+    own = _NUMBERED.fullmatch(short_host(host))
+    if own is None or not {rank for ranks in listed.values() for rank in ranks} >= _all_told(facts):
+        return False
+    alike = {other["job"] for place in listed if (other := _NUMBERED.fullmatch(place))}
+    return own["job"] in alike and not any(is_same_place(host, place) for place in listed)
+
+
+def _all_told(facts: list[Fact]) -> set[int]:
+    listed = {rank for fact in of(facts, AgentRanks) for rank in fact.ranks}
+    return set(range(world_of(facts) or 0)) | ranks_seen(facts) | listed
+
+
+def are_all(ranks: Iterable[int], facts: list[Fact]) -> bool:
+    """Return whether these are all ranks of the job: what befell them all is no one's fault."""
+    return set(ranks) >= _all_told(facts)
 
 
 def rank_on_host(number: int, host: str, where: Where, facts: list[Fact], *, size: int | None = None) -> int | None:
@@ -107,14 +155,17 @@ def _is_whole(shared: Mapping[str, set[int]], world: int) -> bool:
     return len(shared) > 1 and len(sizes) == 1 and everyone == list(range(world)) and rows
 
 
-def _by_number(name: str, known: Mapping[str, frozenset[int]]) -> frozenset[int]:
-    """Return the ranks that the number in a host's name leads to, where at least two of its siblings show how."""
-    own = _NUMBERED.fullmatch(short_host(name))
+def ranks_by_number(name: str, known: Mapping[str, frozenset[int]]) -> frozenset[int]:
+    """Return the ranks that the number in a host's or pod's name leads to, where at least two siblings show how.
+
+    `known` are the ranks of the others by their names.
+    """
+    own = _NUMBERED.fullmatch(without_suffix(short_host(name)))
     if own is None:
         return frozenset()
     found: dict[int, frozenset[int]] = {}
     for place, ranks in known.items():
-        other = _NUMBERED.fullmatch(place)
+        other = _NUMBERED.fullmatch(without_suffix(place))
         if other and (other["job"] == own["job"] or own["job"].endswith(f"-{other['job']}")):
             found[int(other["number"])] = ranks
     sizes = {len(ranks) for ranks in found.values()}
@@ -127,6 +178,71 @@ def _by_number(name: str, known: Mapping[str, frozenset[int]]) -> frozenset[int]
     start = int(own["number"]) * size + steps.pop()
     ranks = frozenset(range(start, start + size))
     return ranks if start >= 0 and not ranks & frozenset().union(*known.values()) else frozenset()
+
+
+def _by_role(name: str, pods: set[str], known: Mapping[str, frozenset[int]], world: int | None) -> frozenset[int]:
+    """Return the ranks of a pod of a job with a master: that is the first, and the workers follow by their numbers.
+
+    Kubeflow's PyTorchJob does so. Two pods of which the ranks are known must show how many each has, or the number of
+    all ranks where all pods are known.
+    """
+    own = _ROLED.fullmatch(without_suffix(name))
+    if own is None:
+        return frozenset()
+    nodes = {
+        pod: 0 if role["role"] == "master" else int(role["number"]) + 1
+        for pod in {name, *pods, *known}
+        if (role := _ROLED.fullmatch(without_suffix(pod))) and role["job"] == own["job"]
+    }
+    shown = {nodes[place]: ranks for place, ranks in known.items() if place in nodes}
+    count = len(set(nodes.values()))
+    sizes = {len(ranks) for ranks in shown.values()}
+    if not sizes and world and world % count == 0 and set(nodes.values()) == set(range(count)) and count > 1:
+        sizes = {world // count}
+    elif len(shown) < _ENOUGH:
+        return frozenset()
+    if len(sizes) != 1 or 0 not in nodes.values():
+        return frozenset()
+    size = sizes.pop()
+    if any(ranks != frozenset(range(node * size, (node + 1) * size)) for node, ranks in shown.items()):
+        return frozenset()
+    return frozenset(range(nodes[name] * size, (nodes[name] + 1) * size))
+
+
+def host_of_file(file: str, facts: list[Fact]) -> str:
+    """Return the one host of those whose ranks are known that the path of a file names, "" for none."""
+    return _host_in_path(file, _known(facts))
+
+
+def with_pods_of_nodes(facts: list[Fact]) -> list[Fact]:
+    """Return the facts, what befell a node as of the one pod there whose ranks are known by its name.
+
+    What befell a machine in a file whose path names one of the hosts befell that one.
+    """
+    hosts = {identity.host for identity in of(facts, RankIdentity) if identity.host}
+    pods: dict[str, set[str]] = defaultdict(set)
+    for placed in of(facts, Placed):
+        if placed.node:
+            pods[short_host(placed.node)] |= {host for host in hosts if is_same_place(host, placed.pod)}
+    with_bus = [identity for identity in of(facts, RankIdentity) if identity.bus_id]
+    names = {short_host(host) for host in hosts}
+    places = names | {short_host(fact.where.host) for fact in of(facts, AgentRanks) if fact.where.host}
+    found = []
+    for fact in facts:
+        if isinstance(fact, Failure) and not fact.host and fact.rank is None and fact.kind in _OF_HOSTS:
+            fact = replace(fact, host=_host_in_path(fact.where.file, places))
+        if isinstance(fact, Failure | SlowRank) and short_host(fact.host) not in names:
+            there = pods.get(short_host(fact.host), set())
+            there = {one.host for one in with_bus if one.host in there and same_bus(one.bus_id, fact.bus_id)} or there
+            fact = replace(fact, host=min(there)) if len(there) == 1 else fact
+        found.append(fact)
+    return found
+
+
+def _host_in_path(file: str, places: Iterable[str]) -> str:
+    """Return the one of several hosts that the path of a file names, "" for none."""
+    told = [place for place in places if re.search(rf"(?<![A-Za-z0-9]){re.escape(place)}(?![A-Za-z0-9])", file)]
+    return told[0] if len(told) == 1 else ""
 
 
 def _left(name: str, siblings: set[str], known: Mapping[str, frozenset[int]], world: int | None) -> frozenset[int]:

@@ -2,7 +2,8 @@
 
 from collections import defaultdict
 
-from .facts import Fact, Failure, RankIdentity, StoreWait, of
+from .facts import Fact, Failure, StoreWait, of
+from .identities import RankIdentity
 from .position import HangPosition
 from .world import with_own_files, world_of
 

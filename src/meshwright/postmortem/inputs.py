@@ -16,12 +16,15 @@ from . import (
     entry_tables,
     flight,
     frameworks,
+    gpu_tables,
     hccl,
     kernels,
     launchers,
     nccl,
+    placements,
     processes,
     ras,
+    slowdowns,
     spawned,
     stacks,
     stragglers,
@@ -30,47 +33,50 @@ from . import (
     watchdog,
 )
 from .calls import Group
-from .causes import cause_of, rank_of_gpu
+from .causes import cause_of
 from .facts import (
     Absentees,
     DesyncReport,
-    Environment,
     Exit,
     Fact,
     Failure,
     LaunchCounts,
     NotifyWait,
     PeerLost,
-    RankIdentity,
-    Siblings,
     SizesDiffer,
     SlowRank,
-    Spoke,
     StackTrace,
     Stalled,
     StoreWait,
     Timeout,
-    Torchrun,
     TrainingEnded,
-    Where,
     of,
 )
 from .files import content, files_of, hints_of, short_names
+from .hosts import host_of_file, rank_on_host, ranks_of_host, with_pods_of_nodes
+from .identities import Environment, RankIdentity, Siblings, Spoke, Torchrun
 from .lines import FileHint, LogMessage
 from .log_positions import hang_position as spoken_position
+from .nameless import with_full_shared_memory, with_owners
 from .outlived import without_outlived
+from .owners import rank_of_gpu
 from .position import HangPosition
 from .records import RankFlight
 from .rules import Case, decide
-from .running import clocked_steps, goes_on, judged_at_one_time, without_waited_out
+from .running import clocked_steps, goes_on, judged_at_one_time, without_outlived_dumps, without_waited_out
 from .speakers import messages
 from .unlike_versions import with_the_few
 from .verdict import Verdict
 from .waits import in_records
-from .world import identities_of, of_real_ranks, ranks_seen, short_host, world_of
+from .where import Where
+from .world import A_HOST, identities_of, of_real_ranks, ranks_seen, short_host, world_of
 
 _LIFE = (Stalled, PeerLost, TrainingEnded)  # of an attempt that came so far: what an earlier one met is over
 _TROUBLE = (Timeout, Failure, StoreWait, NotifyWait, LaunchCounts, SizesDiffer, Absentees, DesyncReport)
+_READERS = (
+    *(watchdog, nccl, system, endings, launchers, frameworks, batch, hccl, ras, stragglers, slowdowns, timers),
+    *(processes, gpu_tables, agents, placements, analyses, spawned, entry_tables),
+)
 MOST_DIGITS = 300  # of a number in a log: thousands would be searched for ever, and a float holds 308
 _ENDLESS = re.compile(rf"\d{{{MOST_DIGITS + 1},}}")
 
@@ -114,7 +120,8 @@ def read_all(paths: Sequence[Path]) -> ReadFiles:
 
 def case_of(read: ReadFiles) -> Case:
     """Return the case of the last attempt that shows a fault."""
-    facts = without_waited_out(_with_ranks(_of_environment(_of_last_attempt(read.facts))))
+    facts = with_pods_of_nodes(_of_environment(with_full_shared_memory(_of_last_attempt(read.facts))))
+    facts = without_waited_out(_with_ranks(facts))
     facts = agents.with_taken_host(with_the_few(facts))
     groups: list[Group] = []
     dumps = _newest(read.dumps)
@@ -183,12 +190,10 @@ def _of_text(text: str, name: str, order: int, hint: FileHint, first: int) -> li
         where = Where(name, 0, "", None, hint.attempt, order, hint.rank)
         return list(stacks.read_json(text, hint, Path(name).name, where))
     found = messages(text, file=name, order=order, hint=hint, first=first)
-    facts: list[Fact] = [*watchdog.read(found), *nccl.read(found), *system.read(found), *endings.read(found)]
-    facts += [*launchers.read(found), *frameworks.read(found), *batch.read(found), *hccl.read(found)]
-    facts += [*ras.read(found), *stragglers.read(found), *timers.read(found), *processes.read(found)]
-    facts += [*agents.read(found), *analyses.read(found), *spawned.read(found), *entry_tables.read(found)]
+    facts: list[Fact] = [fact for reader in _READERS for fact in reader.read(found)]
     if "most recent call first" in text or "Thread " in text or "Traceback for thread" in text:
         facts += stacks.read(found, hint, Path(name).name)
+    facts = without_outlived_dumps(facts, found)
     return [*without_outlived(facts, found), *clocked_steps(found), *_spoken(found)]
 
 
@@ -230,14 +235,35 @@ def _with_ranks(facts: list[Fact]) -> list[Fact]:
     processes: dict[int | None, list[RankIdentity]] = {}
     for identity in identities_of(facts):
         processes.setdefault(identity.pid, []).append(identity)
+    local_ranks = _of_numbers_on_hosts(facts)
     found: list[Fact] = []
     for fact in facts:
-        if isinstance(fact, StackTrace) and fact.rank is None and fact.pid:
-            ranks = _ranks_of_process(fact, processes.get(fact.pid, []))
+        if isinstance(fact, StackTrace) and fact.rank is None:
+            ranks = _ranks_of_process(fact, processes.get(fact.pid, [])) if fact.pid else set()
+            ranks = ranks or local_ranks.get((fact.host, fact.local_rank, fact.pid), set())
+            ranks = ranks or (set(ranks_of_host(fact.host, facts)) if fact.host else set())
             fact = msgspec.structs.replace(fact, rank=min(ranks)) if len(ranks) == 1 else fact
         elif isinstance(fact, SlowRank) and fact.device is not None:
             fact = msgspec.structs.replace(fact, rank=rank_of_gpu(fact, facts))
         found.append(fact)
+    return found
+
+
+def _of_numbers_on_hosts(facts: list[Fact]) -> dict[tuple[str, int | None, int | None], set[int]]:
+    """Return the ranks of processes whose stacks say only their number on a host, by host, number and process.
+
+    That number is the rank where nothing shows more than one host.
+    """
+    stacks = [stack for stack in of(facts, StackTrace) if stack.rank is None and stack.local_rank is not None]
+    processes = {(stack.host, stack.local_rank, stack.pid): stack for stack in stacks}
+    hosts = {short_host(host) for fact in facts if (host := getattr(fact, "host", ""))}
+    numbers = [number for _, number, _ in processes]
+    alone = len(hosts) < 2 and len(set(numbers)) == len(numbers) and (world_of(facts) or 0) <= A_HOST
+    found: dict[tuple[str, int | None, int | None], set[int]] = {}
+    for key, stack in processes.items():
+        number, host = stack.local_rank or 0, stack.host or host_of_file(stack.where.file, facts)
+        rank = number if alone else rank_on_host(number, host, stack.where, facts)
+        found[key] = set() if rank is None else {rank}
     return found
 
 
@@ -273,8 +299,6 @@ def _of_environment(facts: list[Fact]) -> list[Fact]:
     """
     by_hosts = bool(of(facts, Torchrun))
     told = [one for one in of(facts, Environment) if one.has_local or not by_hosts]
-    if not told:
-        return facts
     largest = max(ranks_seen(facts), default=-1)
     speakers: dict[str, set[int]] = {}
     for heard in of(facts, Spoke):
@@ -282,7 +306,8 @@ def _of_environment(facts: list[Fact]) -> list[Fact]:
     for one in told:
         speakers.setdefault(one.where.file, set()).add(one.number)
     own = [one for one in told if largest < one.world and speakers[one.where.file] == {one.number}]
-    return [*facts, *(Spoke(rank=one.number, where=one.where) for one in own)]
+    spoke = [Spoke(rank=one.number, where=one.where) for one in own]
+    return with_owners([*facts, *spoke], {one.where.file: one.number for one in own})
 
 
 def _newest(dumps: Sequence[flight.Dump]) -> list[flight.Dump]:

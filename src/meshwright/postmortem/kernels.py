@@ -5,8 +5,9 @@ import io
 import re
 from collections.abc import Iterator
 
-from .facts import Fact, KernelTimes, Where
+from .facts import Fact, KernelTimes
 from .lines import FileHint
+from .where import Where
 
 _COMMUNICATES = re.compile(
     r"nccl|rccl|oneccl|nvshmem|deep_ep|cross_device_reduce|multimem|allreduce|all_reduce", re.IGNORECASE

@@ -8,15 +8,17 @@ import re
 import signal as signal_module
 from collections.abc import Iterator, Sequence
 
-from .facts import Environment, Exit, Fact, Failure, RankIdentity, Spoke, WorldSize
+from .facts import Exit, Fact, Failure
+from .identities import Environment, RankIdentity, Spoke, WorldSize
 from .lines import LogMessage
 from .names import bus_number
 from .speakers import RAY_RANK
 
 _TELLS = re.compile(
     r"exitcode: |return code = |Child process with PID|noticed that|exited with non-zero|BAD TERM|MPI_ABORT was"
-    r"|ray\.exc|killed due to|worker process has died|Worker unexpectedly|called MPI_Abort"
+    r"|ray\.exc|killed due to|Killing worker|Ray killed|worker process has died|Worker unexpectedly|called MPI_Abort"
     r"|lost communication with a remote daemon"
+    r"|[Rr]ank.{1,60}(?:code|status|rc)[ =:]"
     r"|marked dead|its node has died|died with <Signals|process \d+ terminated with|RayletDied|NodeDied"
 )
 _ELASTIC = re.compile(r"failed \(exitcode: (?P<code>-?\d+)\) local_rank: (?P<local>\d+) \(pid: (?P<pid>\d+)\)")
@@ -39,6 +41,7 @@ _ABORTED = re.compile(r"MPI_ABORT was invoked on rank (?P<task>\d+) in communica
 _RAY_MEMORY = re.compile(
     r"ray\.exceptions\.OutOfMemoryError|Workers \(tasks / actors\) killed due to memory pressure"
     r"|Task was killed due to the node running low on memory"
+    r"|\bKilling worker with (?:task|actor)|\bRay killed this worker\b"  # the raylet's own log
 )
 _RAY_DIED = re.compile(r"actor is dead because its worker process has died|Worker unexpectedly exits")
 _RAY_NODE = re.compile(
@@ -50,6 +53,12 @@ _MPICH = re.compile(r"called MPI_Abort\(\w+, (?P<code>-?\d+)\) - process (?P<tas
 _NAMES = "|".join(sorted(signal_module.Signals.__members__, key=len, reverse=True))  # another's line may follow at once
 _SPAWN = re.compile(rf"process (?P<local>\d+) terminated with (?:signal (?P<name>{_NAMES})|exit code (?P<code>\d+))")
 _CALLED = re.compile(r"died with <Signals\.SIG\w+: (?P<signal>\d+)>")
+# of launchers of one's own, which know ranks
+_OF_RANK = re.compile(
+    r"\b[Rr]ank[ =:#]{1,2}(?P<rank>\d{1,6})\b(?:,? \([^)]*\))?(?: process)? (?:has |was )?"
+    r"(?:exited|ended|failed|terminated|died|finished|returned)(?: \w+){0,3}?"
+    r" (?:exit(?:[ _-]?code)?|code|status|rc)[ =:]{1,2}(?P<code>-?\d{1,3})\b"
+)
 _OF_A_LINE = (_LIGHTNING, _DEEPSPEED, _MPICH, _SPAWN, _CALLED)
 _DAEMON = re.compile(r"Remote daemon: \S+ on node (?P<host>\S+)")
 # what programs print of themselves when they begin: that a rank exists
@@ -150,6 +159,10 @@ def _workers(messages: Sequence[LogMessage]) -> Iterator[RankIdentity]:
 
 
 def _of_a_line(message: LogMessage, text: str) -> Iterator[Fact]:
+    if own := _OF_RANK.search(text):
+        code = int(own["code"])
+        yield Exit(rank=int(own["rank"]), host=message.host, code=code, first=code != 0, where=message.where)
+        return
     for agent in _ELASTIC.finditer(text):
         yield _exit(message, agent)
     if found := next((found for form in _OF_A_LINE if (found := form.search(text))), None):

@@ -5,8 +5,10 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from .facts import Fact, GroupName, LaunchCounts, RankIdentity, of
+from .facts import Fact, LaunchCounts, of
+from .identities import RankIdentity
 from .position import HangPosition
+from .where import GroupName
 from .world import world_of
 
 AGAIN = "a second report of ncclras a minute later: counts that have moved show a job that runs"

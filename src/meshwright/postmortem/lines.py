@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ..files import docker_line
-from .facts import Where
+from .where import Where
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _STAMP = r"\d{4}-\d\d-\d\d[T_ ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"
@@ -122,12 +122,14 @@ _CUT = re.compile(r"(?:(?:(?:caught )?collective )?operation )?(?:timeout: )?Wor
 MOST_CHARACTERS = 16_384  # of a line that are read; what is longer is data, not a message
 _KERNEL_OF = re.compile(
     r"(?P<host>[\w.-]+?)(?:\.|(?<=\d)[_-])(?:dmesg|kern|kernel|syslog|journal|journalctl)(?![A-Za-z])"
+    r"|(?:dmesg|kern(?:el)?|syslog|journal(?:ctl)?)(?:-T|[_.-]log)?[._-](?P<after>[A-Za-z][\w-]*\d)(?=\.|$)"
 )
 _NO_HOST = {"dmesg", "kern", "kernel", "syslog", "journal", "log", "node", "host"}
 LEAST_WIDTH, MOST_WIDTH = 72, 260  # of a terminal that wraps lines
 _STARTS = re.compile(  # how messages of logs and frames of tracebacks begin, and rows of tables
     rf"\s*(?:[\[(]|[|+=]|{_STAMP}|[A-Z][a-z]{{2}} [ \d]\d \d\d:|[EWIF]\d{{4}} |\d+: |Traceback |File \"|\S+:\d+:\d+ \[)"
 )
+_DIGIT, _BEGIN = re.compile(r"\d+"), 12
 _ROLED = re.compile(r"\[[a-z]+(?P<task>\d+)\]:")
 _PLACED = re.compile(r"^\S* ?\[[EWIF][^\]]*ProcessGroup[^\]]*\] ?\[Rank (?P<place>\d+)\] Watchdog")
 _MOST_PIECES = 4  # that one message was wrapped into
@@ -167,7 +169,7 @@ def hint_of(path: PurePath) -> FileHint:
         rank = int(path.parent.name)
     if rank is None and (folder := _RANK_FOLDER.fullmatch(path.parent.name)):
         rank = int(folder.group(1))
-    host = named["host"] if (named := _KERNEL_OF.match(path.name)) else ""
+    host = named["host"] or named["after"] if (named := _KERNEL_OF.match(path.name)) else ""
     return FileHint(rank, attempt, "" if host in _NO_HOST else host)
 
 
@@ -185,6 +187,7 @@ def anonymous_messages(text: str, *, file: str, order: int, hint: FileHint, firs
         ]
         tasks = _tasks_of(rows)
     attempt = hint.attempt
+    above_s: float | None = None
 
     @functools.cache  # asked for around wrapped rows alone
     def source_of(index: int) -> tuple[str, int]:
@@ -194,6 +197,10 @@ def anonymous_messages(text: str, *, file: str, order: int, hint: FileHint, firs
     for number, row in _joined(rows, source_of):
         for piece in _pieces(row):
             message = _message(piece, number, file=file, order=order, attempt=attempt, tasks=tasks, hint=hint)
+            if message.where.time_s is not None:
+                above_s = message.where.time_s
+            elif above_s is not None:
+                message = replace(message, where=replace(message.where, above_s=above_s))
             if not message.host and number in hosts:
                 where = replace(message.where, host=message.where.host or hosts[number])
                 message = replace(message, host=hosts[number], where=where)
@@ -245,7 +252,7 @@ def _unwrapped(rows: list[tuple[int, str]]) -> list[tuple[int, str]]:
     full = [index for index, (_, row) in enumerate(rows[:-1]) if len(row) == width]
     if not LEAST_WIDTH <= width <= MOST_WIDTH or len(full) < _FEW_LINES:
         return rows
-    begun = sum(_STARTS.match(rows[index + 1][1]) is not None for index in full)
+    begun = sum(_STARTS.match(row := rows[index + 1][1]) is not None or _alike(row, rows[index][1]) for index in full)
     if 5 * begun > len(full):
         return rows
     found: list[tuple[int, str]] = []
@@ -257,6 +264,11 @@ def _unwrapped(rows: list[tuple[int, str]]) -> list[tuple[int, str]]:
             found.append((number, row))
         goes_on = len(row) == width
     return found
+
+
+def _alike(row: str, other: str) -> bool:
+    """Whether two rows begin alike but for their numbers, as lines on steps do that have one length."""
+    return _DIGIT.sub("#", row[:_BEGIN]) == _DIGIT.sub("#", other[:_BEGIN])
 
 
 def _without_common_label(rows: list[tuple[int, str]]) -> list[tuple[int, str]]:

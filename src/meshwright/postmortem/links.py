@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 
 from .facts import Fact, Failure, PeerLost, Timeout
+from .hosts import are_all, told_ranks_of
 from .world import short_host
 
 _PEER = re.compile(r", peer (?P<address>[\w.:%\[\]-]+)$")
@@ -13,11 +14,12 @@ _KERNEL = re.compile(r"link (?:is )?down|state change\w*:? .*down|cable (?:unplu
 
 
 def at_broken_end(found: Sequence[Failure], facts: list[Fact]) -> tuple[int, ...]:
-    """Return the one rank at whose own end a link broke, () where that is not told.
+    """Return the one rank at whose own end a link broke, or all of its host; () where that is not told.
 
     The port of one host alone fails, by NCCL's event on it or by its kernel shortly before the first complaint (ports
     without a cable are down from the start), and ranks of other hosts that lose a peer all lose one address. A
-    completion with an error alone has two ends.
+    completion with an error alone has two ends. All ranks of the host are at that
+    end where none of them complains, or its kernel says so.
     """
     broken = [fault for fault in found if fault.kind == "network"]
     events = [fault for fault in broken if _OWN_PORT.search(fault.what)]
@@ -35,11 +37,17 @@ def at_broken_end(found: Sequence[Failure], facts: list[Fact]) -> tuple[int, ...
     for ranks in (told, lost_here):
         if len(ranks) == 1 and None not in ranks and not (lost_here - {None} - ranks):
             return tuple(rank for rank in ranks if rank is not None)
-    return ()
+    whole = () if lost_here and not kernel else told_ranks_of(host, facts)
+    return () if are_all(whole, facts) else whole
 
 
 def _is_at_complaints(fault: Failure, facts: list[Fact]) -> bool:
     """Whether a kernel saw a link go down in the minutes before ranks complained for the first time, by the clock."""
     said = [f.where for f in facts if isinstance(f, PeerLost | Timeout) or (isinstance(f, Failure) and f.pid)]
     times_s = [at.time_s for at in said if at.time_s is not None and at.is_utc == fault.where.is_utc]
-    return fault.where.time_s is not None and bool(times_s) and 0 <= min(times_s) - fault.where.time_s <= _NEAR_S
+    if fault.where.time_s is None:
+        return False
+    if times_s:
+        return 0 <= min(times_s) - fault.where.time_s <= _NEAR_S
+    above_s = [at.above_s for at in said if at.above_s is not None]  # the complaints came at some time after these
+    return bool(above_s) and abs(min(above_s) - fault.where.time_s) <= _NEAR_S

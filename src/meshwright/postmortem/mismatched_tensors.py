@@ -2,8 +2,9 @@
 
 from collections import defaultdict
 
-from .facts import Fact, Stalled, UnlikeModel, Where, of
+from .facts import Fact, Stalled, UnlikeModel, of
 from .position import HangPosition, minority
+from .where import Where
 from .world import MOST_RANKS, ranks_seen, world_of
 
 

@@ -54,3 +54,11 @@ def bus_number(text: str) -> str:
     """Return a PCI address as the hexadecimal number that NCCL prints as busId: `0000:44:00` is `44000`."""
     domain, bus, device = (["0", *text.split(".")[0].split(":")])[-3:]
     return f"{(int(domain, 16) << 20) | (int(bus, 16) << 12) | (int(device, 16) << 4):x}"
+
+
+def same_bus(nccl: str, kernel: str) -> bool:
+    """Return whether a busId of NCCL and a PCI address, as `bus_number` has it, are of one GPU."""
+    try:
+        return bool(nccl) and int(nccl, 16) & ~0xF == int(kernel, 16)
+    except ValueError:
+        return False

@@ -4,7 +4,8 @@ from itertools import pairwise
 
 from msgspec.structs import replace
 
-from .causes import CLOCKS_S, Cause, is_ordered
+from .causes import Cause, is_ordered
+from .exits import CLOCKS_S
 from .facts import DesyncReport, Exit, Fact, Failure, StackTrace, Timeout, of
 from .position import HangPosition
 from .stack_positions import stand_of

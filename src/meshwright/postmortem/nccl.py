@@ -5,9 +5,11 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from .facts import CommunicatorCall, Fact, Failure, Fingerprint, RankIdentity, SizesDiffer, Versions, VersionSeen, Where
+from .facts import CommunicatorCall, Fact, Failure, Fingerprint, SizesDiffer, Versions, VersionSeen
+from .identities import RankIdentity
 from .lines import LogMessage
 from .names import snake, spelled
+from .where import Where
 
 _LINE = re.compile(r"(?P<host>[\w.-]+):(?P<pid>\d+):(?P<tid>\d+) \[(?P<device>-?\d+)\] (?P<rest>.*)")
 _INIT = re.compile(
@@ -20,7 +22,8 @@ _CALL = re.compile(
     r".*?comm (?P<comm>0x\w+)(?: \[nranks=(?P<ranks>\d+)\])?(?:.*? globalrank (?P<rank>\d{1,6}))?"
 )
 _BODY = re.compile(
-    r"NCCL WARN (?P<rest>.*)|^(?P<bare>(?:Cuda|HIP) failure:? (?:\d+ )?'.*|socketStartConnect: .*|Duplicate GPU .*)"
+    r"NCCL WARN (?P<rest>.*)|^(?P<bare>(?:Cuda|HIP) failure:? (?:\d+ )?'.*|socketStartConnect: .*|Duplicate GPU .*"
+    r"|Error(?: while creating shared memory segment|: failed to extend) /dev/shm/.*)"
 )
 _COMPLETION = re.compile(
     r"NET/IB\S*? ?: ?Got completion (?:from peer (?P<peer>[\w.:%\[\]-]+?)(?:<\d+>)? )?with"
@@ -52,7 +55,7 @@ _SIZES = re.compile(
     r"|[Mm]essage truncated : rece\w+ (?P<came>\d+) bytes instead of (?P<wanted>\d+)"
 )
 _SEGMENT = "Error while creating shared memory segment"
-_SHARED_MEMORY = re.compile(rf"posix_fallocate failed : No space left|{_SEGMENT}")
+_SHARED_MEMORY = re.compile(rf"posix_fallocate failed : No space left|failed to extend /dev/shm|{_SEGMENT}")
 _NO_SEGMENT = re.compile(
     r"(?P<call>shm_open|ftruncate|mmap)\S* failed ?: (?P<why>(?!No space left|Cannot allocate)[A-Z][\w ]+)"
 )
@@ -98,7 +101,8 @@ def read(messages: list[LogMessage]) -> Iterator[Fact]:
         if "CCL version" in message.text and (own := _OWN_VERSION.search(message.text)):
             yield from _version(message, own, match["host"] if match else "")
         if not match:  # cut from its prefix, or told again by torch below "Last error:"
-            if body := _BODY.search(message.text):
+            body = _BODY.search(message.text)
+            if body and not (denied and _SEGMENT in message.text):
                 yield from _faults(message, "NCCL WARN " + (body.group("rest") or body.group("bare")), "", None)
             continue
         host, pid, device = match.group("host"), int(match.group("pid")), int(match.group("device"))

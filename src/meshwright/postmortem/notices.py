@@ -14,11 +14,11 @@ from .facts import (
     PeerLost,
     Shortened,
     SizesDiffer,
-    Spoke,
     StoreWait,
     Timeout,
     of,
 )
+from .identities import Spoke
 from .position import HangPosition, minority
 from .world import ranks_seen, with_own_files, world_of
 

@@ -3,8 +3,9 @@
 from collections import defaultdict
 from collections.abc import Mapping
 
-from .facts import Fact, GroupName, NotifyWait, of
+from .facts import Fact, NotifyWait, of
 from .position import HangPosition
+from .where import GroupName
 from .world import world_of
 
 _OF_ALL = "hccl_world_group"

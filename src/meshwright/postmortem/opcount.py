@@ -6,9 +6,11 @@ from msgspec.structs import replace
 
 from .agreement import disagreement
 from .calls import Call, Group, RankGroup
-from .facts import CommunicatorCall, Fact, GroupName, RankIdentity, of
+from .facts import CommunicatorCall, Fact, of
+from .identities import RankIdentity
 from .names import UNEVEN
 from .position import HangPosition
+from .where import GroupName
 from .world import identities_of
 
 

@@ -4,6 +4,7 @@ import bisect
 import re
 from collections import defaultdict
 from collections.abc import Sequence
+from itertools import accumulate, islice
 
 from msgspec.structs import replace
 
@@ -96,15 +97,17 @@ def _last_outlived(waits: Sequence[int], messages: Sequence[LogMessage], *, by_c
     last = {bisect.bisect_right(lines, line): line for line in sorted(waits)}
     candidates = [line for after, line in last.items() if 0 < after <= len(lines) - _FOR_LONG]
     times_s = _times_before(messages) if candidates else {}
+    until = list(accumulate((number for _, number in steps), max))
+    since = list(accumulate((number for _, number in reversed(steps)), max))[::-1]
     for line in reversed(candidates):
-        before = max((number for where, number in steps if where.line < line), default=None)
+        first, after = bisect.bisect_left(lines, line), bisect.bisect_right(lines, line)
         at_s = times_s.get(line)
-        numbers: set[int] = set()
-        if by_clock and at_s is None:
+        if not first or since[after] <= until[first - 1] or (by_clock and at_s is None):
             continue
-        for where, number in steps:
+        numbers: set[int] = set()
+        for where, number in islice(steps, after, None):
             later = not by_clock if at_s is None or where.time_s is None else where.time_s > at_s
-            if where.line > line and later and before is not None and number > before:
+            if later and number > until[first - 1]:
                 numbers.add(number)
         if len(numbers) >= _FOR_LONG:
             return line

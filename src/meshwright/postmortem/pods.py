@@ -1,23 +1,23 @@
 """Pods of Kubernetes: which one a line is about, and the rank that its description gives it."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
 from .lines import LogMessage
 
 _NAME = re.compile(r"^Name:\s+(?P<pod>[a-z0-9][\w.-]*)\s*$")  # kubectl describe pod: one begins
+_NODE = re.compile(r"^Node:\s+(?P<node>[\w.-]+)(?:/\S+)?\s*$")
+_WIDE = re.compile(r" \d+[smhd]\w* +(?:[\d.]{7,15}|[0-9a-f:]*:[0-9a-f:]+|<none>) +(?P<node>[a-z0-9][\w.-]*)\b")
 _RANK = re.compile(r"^\s+RANK:\s+(?P<rank>\d{1,6})\s*$")
 _SEVERAL = re.compile(r"^\s+(?:\S*NPROC_PER_NODE:\s+(?!1\s*$)|(?:nvidia|amd)\.com/gpu:\s+(?!1\s*$)\d)")
 _OBJECT = re.compile(  # of an event, or a row of kubectl get pods
     r"\bpod/(?P<pod>[a-z0-9][\w.-]*)|^(?:[a-z0-9][\w.-]* +)?(?P<row>[a-z0-9][\w.-]*) +\d+/\d+ +\w+"
 )
 _STATUS = re.compile(
-    r"^(?:[a-z0-9][\w.-]* +)?(?P<pod>[a-z0-9][\w.-]*) +\d+/\d+ +(?P<status>[A-Z]\w+) +(?P<restarts>\d+)\b"
+    r"^(?:[a-z0-9][\w.-]* +)?(?P<pod>[a-z0-9][\w.-]*-[\w.-]+) +\d+/\d+ +(?P<status>[A-Z]\w+) +(?P<restarts>\d+)\b"
 )
-_NUMBERED = re.compile(r"(?P<job>.*?)(?P<number>\d+)")
-_ENOUGH = 2  # pods whose logs show how their numbers go with ranks
 
 
 class Pod(NamedTuple):
@@ -33,33 +33,34 @@ def pod_of_event(text: str) -> Pod:
     return Pod(name["pod"] or name["row"]) if name else Pod()
 
 
+def described_node(text: str, pod: str) -> tuple[str, str]:
+    """Return the pod of a description after one more of its lines, and the node that this line says, "" for none."""
+    if name := _NAME.match(text):
+        return name["pod"], ""
+    node = _NODE.match(text) if pod and text.startswith("Node:") else None
+    return pod, node["node"] if node else ""
+
+
+def node_of_row(text: str) -> str:
+    """Return the node of a row of a wide table of pods, "" where it has none."""
+    wide = _WIDE.search(text)
+    return wide["node"] if wide else ""
+
+
 def pod_of_row(text: str) -> str:
     """Return the pod of a row of a table of pods, "" for any other line."""
     row = _STATUS.match(text) if "/" in text else None
     return row["pod"] if row else ""
 
 
-def rank_among(pod: str, ranks: Mapping[str, set[int]]) -> int | None:
-    """Return the rank of a pod by those of its siblings, `ranks` by the names of the pods with a log; None for unknown.
-
-    Where the number in the names of at least two grows with their one rank, it does so for all.
-    """
-    own = _NUMBERED.fullmatch(pod)
-    if own is None:
-        return None
-    apart = {
-        min(spoke) - int(other["number"]) if len(spoke) == 1 else None
-        for name, spoke in ranks.items()
-        if (other := _NUMBERED.fullmatch(name)) and other["job"] == own["job"]
-    }
-    known = sum(1 for name in ranks if (other := _NUMBERED.fullmatch(name)) and other["job"] == own["job"])
-    step = apart.pop() if len(apart) == 1 and known >= _ENOUGH else None
-    return None if step is None else int(own["number"]) + step
+def pod_rows(messages: Sequence[LogMessage]) -> list[LogMessage]:
+    """Return the rows of tables of pods."""
+    return [message for message in messages if "/" in message.text and _STATUS.match(message.text)]
 
 
 def all_completed(messages: Sequence[LogMessage]) -> LogMessage | None:
     """Return the last row of a table of pods that says of each that it completed and never began again; else None."""
-    rows = [(message, row) for message in messages if "/" in message.text and (row := _STATUS.match(message.text))]
+    rows = [(message, row) for message in pod_rows(messages) if (row := _STATUS.match(message.text))]
     if not rows or any(row["status"] not in {"Completed", "Succeeded"} or int(row["restarts"]) for _, row in rows):
         return None
     return rows[-1][0]

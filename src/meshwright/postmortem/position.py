@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from .facts import GroupName, Where
+from .where import GroupName, Where
 
 MOST_SILENT = 3  # more that left nothing are rather files that were not collected
 

@@ -13,9 +13,11 @@ from typing import Any
 
 from ..errors import InputError
 from ..units import counted
-from .facts import Absentees, Fact, Failure, LaunchCounts, LaunchedCalls, PeerLost, Where, WorldSize
+from .facts import Absentees, Fact, Failure, LaunchCounts, LaunchedCalls, PeerLost
+from .identities import WorldSize
 from .lines import LogMessage
 from .names import snake, spelled
+from .where import Where
 
 _BEGINS = re.compile(r"^NCCL version \S+ compiled with CUDA")
 _JOB = re.compile(r"^Job summary")

@@ -21,16 +21,19 @@ from .facts import (
     SlowRank,
     StackTrace,
     StepTimes,
+    Succeeded,
     Timeout,
     TrainingEnded,
-    Where,
     of,
 )
+from .identities import GpuPlace
 from .naming import named
 from .position import HangPosition
+from .slowdowns import by_slowdown
 from .stack_positions import by_kernels, by_stacks, stand_of
 from .stragglers import by_slower_steps, by_step_times, by_stragglers
 from .verdict import NEXT, Kind, Verdict
+from .where import Where
 from .world import A_HOST, ranks_seen, short_host
 
 
@@ -168,7 +171,9 @@ def _both_ends(case: Case) -> bool:
 
 def _numbers_gpus(case: Case) -> bool:
     """Whether the processes see more GPUs than their own, which they would all call number 0."""
-    return any(getattr(fact, "device", None) for fact in case.facts)
+    if case.cause is not None and case.cause.kind == "device":
+        return True  # a table of its host has the number
+    return any(getattr(fact, "device", None) for fact in case.facts if not isinstance(fact, GpuPlace))
 
 
 def _is_one_host(case: Case) -> bool:
@@ -329,6 +334,15 @@ def _consequence(case: Case) -> Verdict | None:
     return _verdict(kind, notice.what, position=None, lines=(notice.where,), unknown=True, missing=missing)
 
 
+def _slower_steps(case: Case) -> Verdict | None:
+    if any(fact.well for fact in of(case.facts, Succeeded)) or of(case.facts, TrainingEnded):
+        return None  # whatever it took, it came to its end
+    found = by_slowdown(case.facts) if case.position is None else None
+    if found is None:
+        return None
+    return _verdict("slow", found.why, position=found, lines=(), unknown=True)
+
+
 def _nothing(case: Case) -> Verdict:
     missing = ["the log of every rank, flight records (TORCH_FR_BUFFER_SIZE), or stacks (py-spy) taken while it hangs"]
     if case.groups:
@@ -439,6 +453,11 @@ RULES = (
         name="consequence",
         reason="An error that a fault elsewhere leaves behind is all that there is: it is shown, and nobody is named.",
         apply=_consequence,
+    ),
+    Rule(
+        name="slower-steps",
+        reason="Steps that last longer to the end of the log are slow, whatever makes them so: nobody is named.",
+        apply=_slower_steps,
     ),
     Rule(
         name="no-evidence",

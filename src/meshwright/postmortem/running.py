@@ -1,8 +1,10 @@
 """Jobs that run on: records taken at different times, steps after them, a good end that the launcher tells of."""
 
+import bisect
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from itertools import pairwise
+from itertools import accumulate, islice, pairwise
 
 from msgspec.structs import replace
 
@@ -11,6 +13,7 @@ from .endings import MANY_STEPS
 from .facts import (
     Absentees,
     DesyncReport,
+    DumpOutlived,
     Exit,
     Fact,
     Failure,
@@ -23,13 +26,14 @@ from .facts import (
     Succeeded,
     Timeout,
     TrainingEnded,
-    Where,
     of,
 )
 from .lines import LogMessage
 from .outlived import STEP
 from .position import HangPosition
+from .stack_positions import own_frames
 from .waits import judged
+from .where import Where
 
 _OF_ALL = {"all_reduce", "all_gather", "reduce_scatter", "barrier"}  # end nowhere before every member has come
 _ZONES_S = 1800.0  # by which clocks of zones differ, and its multiples
@@ -50,6 +54,55 @@ def clocked_steps(messages: Sequence[LogMessage]) -> list[Fact]:
             last, where = number, message.where
             times_s.append(message.where.time_s)
     return [Stepped(times_s=tuple(times_s), where=where)] if where is not None and len(times_s) >= MANY_STEPS else []
+
+
+def without_outlived_dumps(facts: Sequence[Fact], messages: Sequence[LogMessage]) -> list[Fact]:
+    """Return the facts of one log without stacks that were dumped on demand between its steps."""
+    if not any(isinstance(fact, StackTrace) for fact in facts):
+        return list(facts)
+    steps = [
+        (message.where, int(found["number"] or found["done"]))
+        for message in messages
+        if (found := STEP.search(message.text[:400]))
+    ]
+    lines = [where.line for where, _ in steps]
+    largest = list(accumulate((number for _, number in steps), max))
+    kept: list[Fact] = []
+    for fact in facts:
+        at = bisect.bisect(lines, fact.where.line) if isinstance(fact, StackTrace) else 0
+        later = (where for where, number in islice(steps, at, None) if number > largest[at - 1])
+        several = list(islice(later, MANY_STEPS)) if at else []
+        kept.append(DumpOutlived(where=several[-1]) if len(several) == MANY_STEPS else fact)
+    return kept
+
+
+def _after_dumps(facts: list[Fact]) -> tuple[Where, ...]:
+    """Return the lines that show that a job trained on after stacks were dumped: later steps, an end, other stacks.
+
+    Where every process was dumped twice and stands elsewhere in its own code the second time, none stands still.
+    """
+    stacks = of(facts, StackTrace)
+    outlived = [fact.where for fact in of(facts, DumpOutlived)]
+    if not stacks:
+        return tuple(outlived)
+    if exited := [fact.where for fact in of(facts, TrainingEnded) if fact.exited]:
+        return tuple(exited)
+    ways: dict[object, list[object]] = defaultdict(list)
+    for stack in stacks:
+        ways[stack.rank if stack.rank is not None else (stack.pid, stack.host)].append(own_frames(stack))
+    if len(ways) > 1 and all(len(dumps) > 1 and len(set(dumps)) > 1 for dumps in ways.values()):
+        return tuple(stack.where for stack in stacks)
+    taken_s = [stack.where.above_s for stack in stacks if stack.where.above_s is not None]
+    if len(taken_s) < len(stacks):
+        return ()
+    return tuple(log.where for log in of(facts, Stepped) if _is_between(max(taken_s), log.times_s))
+
+
+def _is_between(at_s: float, times_s: Sequence[float]) -> bool:
+    """Whether several steps of a log come before a time, and several after it."""
+    before = sum(time_s < at_s for time_s in times_s)
+    after = sum(time_s > at_s + max(_usual_gap_s(times_s), 1.0) for time_s in times_s)
+    return min(before, after) >= MANY_STEPS
 
 
 def taken_earlier(groups: Iterable[Group]) -> frozenset[int]:
@@ -96,6 +149,8 @@ def goes_on(facts: list[Fact], groups: Sequence[Group]) -> tuple[Where, ...]:
     kinds = {fault.kind for fault in of(facts, Failure) if not fault.is_over}
     if (well := [fact.where for fact in of(facts, Succeeded)]) and kinds <= _OF_MACHINES:
         return tuple(well)
+    if any(isinstance(fact, StackTrace | DumpOutlived) for fact in facts) and not groups:
+        return () if kinds or of(facts, PeerLost) else _after_dumps(facts)
     if any(isinstance(fact, StackTrace | PeerLost) for fact in facts):
         return ()
     if groups:
@@ -169,10 +224,4 @@ def _is_waited_out(fact: Failure, logs: Sequence[Stepped]) -> bool:
     if fact.kind not in _PASSING and not (fact.kind == "host_memory" and fact.rank is None and not fact.ranks):
         return False
     at_s = fact.where.time_s
-    for log in logs:
-        usual_s = max(_usual_gap_s(log.times_s), 1.0)
-        before = sum(time_s < at_s for time_s in log.times_s)
-        after = sum(time_s > at_s + usual_s for time_s in log.times_s)
-        if min(before, after) >= MANY_STEPS:
-            return True
-    return False
+    return any(_is_between(at_s, log.times_s) for log in logs)

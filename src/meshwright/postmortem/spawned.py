@@ -4,7 +4,8 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from .facts import Fact, RankIdentity
+from .facts import Fact
+from .identities import RankIdentity
 from .lines import LogMessage
 
 _LABEL = re.compile(r"^(?P<host>\w[\w.-]*): ")  # pdsh's

@@ -5,9 +5,11 @@ from collections.abc import Sequence
 
 import msgspec
 
-from .facts import Frame, KernelTimes, StackTrace, Where
+from .facts import Frame, KernelTimes, StackTrace
 from .names import collective_in, snake
 from .position import HangPosition, minority
+from .transfers import TRANSFERS, StackTransfer, all_in_transfers, in_circle, transfer_of
+from .where import Where
 
 _FEW_LINES = 4  # behind a collective, in which its result is read
 _BLOCKING = {"barrier", "monitored_barrier"}  # hold the host, so that who stands elsewhere is not in them
@@ -121,6 +123,11 @@ def by_stacks(stacks: Sequence[StackTrace]) -> HangPosition | None:
     if len(stands) < 2:
         return None
     stands.sort(key=lambda stand: (stand.rank is None, stand.rank or 0, stand.name))
+    transfers = _transfers(stacks, stands)
+    if found := in_circle(transfers, with_neighbours=False):
+        return found
+    if transfers and len(transfers) == len(stands):
+        return all_in_transfers(transfers)
     waits = [stand for stand in stands if stand.kind in {"collective", "others", "device"}]
     others = [stand for stand in stands if stand not in waits]
     if waits and (past := _just_past(stacks, others)) and len(past) < len(others):
@@ -145,6 +152,13 @@ def by_stacks(stacks: Sequence[StackTrace]) -> HangPosition | None:
     return None
 
 
+def _transfers(stacks: Sequence[StackTrace], stands: Sequence[Stand]) -> list[StackTransfer]:
+    """Return the sends and receives in which processes of known ranks stand."""
+    last = {stand_of(stack).name: stack for stack in stacks}
+    calls = [stand for stand in stands if stand.kind == "collective" and stand.call in TRANSFERS]
+    return [one for stand in calls if (one := transfer_of(last[stand.name], stand.call, stand.where))]
+
+
 def _just_past(stacks: Sequence[StackTrace], others: Sequence[Stand]) -> set[str]:
     """Return the processes a few lines behind a collective in which others stand, in one function by one way.
 
@@ -152,12 +166,12 @@ def _just_past(stacks: Sequence[StackTrace], others: Sequence[Stand]) -> set[str
     """
     ways: dict[object, list[int]] = {}
     for stack in stacks:
-        if stand_of(stack).kind == "collective" and (own := _own_frames(stack)) and own[0].line is not None:
+        if stand_of(stack).kind == "collective" and (own := own_frames(stack)) and own[0].line is not None:
             ways.setdefault((own[0].function, own[0].file, own[1:]), []).append(own[0].line)
     programs = {stand.name for stand in others if stand.kind == "program"}
     found = set()
     for stack in stacks:
-        own, name = _own_frames(stack), stand_of(stack).name
+        own, name = own_frames(stack), stand_of(stack).name
         if name in programs and own and own[0] == stack.frames[0] and own[0].line is not None:
             lines = ways.get((own[0].function, own[0].file, own[1:]), [])
             if any(0 < own[0].line - line <= _FEW_LINES for line in lines):
@@ -165,7 +179,8 @@ def _just_past(stacks: Sequence[StackTrace], others: Sequence[Stand]) -> set[str
     return found
 
 
-def _own_frames(stack: StackTrace) -> tuple[Frame, ...]:
+def own_frames(stack: StackTrace) -> tuple[Frame, ...]:
+    """Return the frames of a stack that are of no library, innermost first."""
     return tuple(frame for frame in stack.frames if frame.file and not _is_library(frame.file))
 
 
@@ -187,7 +202,9 @@ def _before(early: Sequence[Stand], waits: Sequence[Stand], stands: Sequence[Sta
 
 def _split(stands: Sequence[Stand], operation: str) -> HangPosition:
     """Return that the collectives differ."""
-    found, certain = minority({index: stand.call for index, stand in enumerate(stands) if stand.kind == "collective"})
+    calls = {index: stand.call for index, stand in enumerate(stands) if stand.kind == "collective"}
+    # stages of a pipeline make unlike transfers by nature: who of them took another way is not told
+    found, certain = minority(calls) if not TRANSFERS & set(calls.values()) else ((), False)
     blamed = [stands[index] for index in found]
     waits = [stand for stand in stands if stand not in blamed]
     why = "; ".join(f"{stand.name} stands in {stand.call} ({stand.line})" for stand in stands)

@@ -6,8 +6,10 @@ from collections.abc import Iterator
 import msgspec
 from msgspec.structs import replace
 
-from .facts import Fact, Frame, StackTrace, Where
+from .facts import Fact, Frame, StackTrace
 from .lines import FileHint, LogMessage
+from .names import collective_in
+from .where import Where
 
 MOST_IN_NAMES = 1000  # a larger number in the name of a dump is a process, not a rank
 _PROCESS = re.compile(r"^Process (?P<pid>\d+): (?P<command>.*)")
@@ -17,6 +19,8 @@ _FAULT_THREAD = re.compile(r"^(?:Current thread|Thread) 0x\w+(?: \[[^\]]*\])? \(
 _FAULT_FRAME = re.compile(r"^\s*File \"(?P<file>[^\"]+)\", line (?P<line>\d+) in (?P<function>.+)$")
 _PYSTACK_THREAD = re.compile(r"^Traceback for thread \d+ (?:\([^)]*\) )?\[[^\]]*\] \(most recent call last\):")
 _PYSTACK_FRAME = re.compile(r"^\s+\((?:Python|C)\) File \"(?P<file>[^\"]+)\", line (?P<line>\d+), in (?P<function>\S+)")
+_VARIABLE = re.compile(r"^\s+\w+: ")  # of a dump with arguments or locals
+_PEER = re.compile(r"^\s+(?P<name>dst|src|peer|(?:dst|dest|src)_rank): (?P<peer>\d{1,6})$")
 _BACKWARD = re.compile(r"torch/autograd/\S+ (?:_engine_run_backward|run_backward|backward)$")
 _BEGUN = {"_bootstrap", "_bootstrap_inner"}
 _HELPER = re.compile(  # a process that serves a rank or a launcher: where it stands says nothing of the rank
@@ -25,7 +29,24 @@ _HELPER = re.compile(  # a process that serves a rank or a launcher: where it st
     r"|concurrent/futures/process\.py:_process_worker$|(?:^|/)wandb/(?:sdk/)?(?:service|internal)/"
     r"|torch/multiprocessing/spawn\.py:(?:join|start_processes)$|accelerate/commands/launch\.py:|deepspeed/launcher/"
 )
-_LOCAL_RANK = re.compile(r"--local[_-]rank[= ](?P<rank>\d+)")
+_RANKS_OF_COMMAND = (  # options and the environment; what engines call their processes
+    re.compile(r"(?<![\w-])--(?:global[_-]|world[_-])?rank[= ](?P<rank>\d{1,6})\b"),
+    re.compile(
+        r"(?<![\w-])(?:WORLD_|GLOBAL_|PMI_|OMPI_COMM_WORLD_)?RANK=(?P<rank>\d{1,6})\b|\bSLURM_PROCID=(?P<task>\d+)\b"
+    ),
+    re.compile(r"^(?:VLLM::Worker|VllmWorker|sglang::scheduler)[-_](?:TP)?(?P<rank>\d{1,4})\s*$"),
+)
+_LOCAL_RANK = re.compile(r"(?:--local[_-]rank[= ]|(?<!\w)LOCAL_RANK=)(?P<rank>\d{1,4})\b")
+# of a person or a script, above a dump: in a frame of signs, or alone in its line
+_HEADING = re.compile(
+    r"^(?:[#=*>+-]{1,80} ?[^\d]{0,40}?|)(?:global[ _-]?|world[ _-]?)?\brank[ =:_#-]{0,2}(?P<rank>\d{1,6})\b"
+    r"(?:[ ,]*[(\[]?(?:pid|host|node|on)\b[^=*#]{0,60})?[ :)\]=*#<+-]*$",
+    re.IGNORECASE,
+)
+_ASKED = re.compile(  # the host or pod on which somebody took a dump
+    r"\b(?:ssh +(?:-\S+ +)*(?:[\w.-]+@)?|kubectl (?:-\S+ +\S+ +)*exec +(?:-\S+ +)*(?:pod/)?)"
+    r"(?P<host>[a-zA-Z][\w.-]*) .*(?:py-spy|pystack|gdb)\b"
+)
 _FILE_RANK = re.compile(r"(?:^|[._-])(?:rank)?[._-]?(?P<rank>\d+)(?:[._-]|$)")
 
 
@@ -65,54 +86,97 @@ def read(messages: list[LogMessage], hint: FileHint, file_name: str) -> Iterator
     """
     spoken: dict[tuple[int | None, str, int | None, int | None, int | None], list[LogMessage]] = {}
     for message in messages:
+        if message.rank is not None and _HEADING.match(message.where.text):
+            message = replace(message, rank=None, text=message.where.text)  # above lines that bear no rank
         source = (message.rank, message.host or message.pod, message.pid, message.task, message.local_rank)
         spoken.setdefault(source, []).append(message)
     for (_, host, pid, *_), own in spoken.items():
         for stack in _read(own, hint, file_name):
-            yield replace(stack, host=host, pid=stack.pid if stack.pid is not None else pid)
+            yield replace(stack, host=host or stack.host, pid=stack.pid if stack.pid is not None else pid)
+
+
+class _Dump:
+    """The threads of one process while they are read, and what is known of it."""
+
+    def __init__(self, rank: int | None, *, pid: int | None = None, host: str = "") -> None:
+        self.rank, self.pid, self.host = rank, pid, host
+        self.local_rank: int | None = None
+        self.threads: list[_Thread] = []
+
+    @property
+    def thread(self) -> _Thread | None:
+        """The thread that is being read."""
+        return self.threads[-1] if self.threads else None
+
+    def stack(self) -> Iterator[StackTrace]:
+        """Yield the stack of its main thread."""
+        for stack in _stack(self.threads, self.rank, self.pid):
+            local = self.local_rank if stack.rank is None else None
+            yield replace(stack, host=self.host, local_rank=local)
 
 
 def _read(messages: list[LogMessage], hint: FileHint, file_name: str) -> Iterator[StackTrace]:
     """Yield the stacks in the lines of one source."""
-    rank, pid = hint.rank, None
     named = _FILE_RANK.search(file_name.rsplit(".", 1)[0])
-    threads: list[_Thread] = []
-    open_thread: _Thread | None = None
+    dump = _Dump(hint.rank)
+    headed: int | None = None  # by a line above a dump
+    host = ""
     for message in messages:
         text = message.text
-        if process := _PROCESS.match(text):
-            yield from _stack(threads, rank, pid)
-            threads, open_thread, pid = [], None, int(process.group("pid"))
-            told = _LOCAL_RANK.search(process.group("command"))
-            rank = hint.rank
-            if rank is None and told:
-                rank = int(told.group("rank"))
-            elif rank is None and named and int(named.group("rank")) != pid:
-                rank = int(named.group("rank"))
+        if asked := _ASKED.search(text):
+            host = asked["host"]
+        if hint.rank is None and (heading := _HEADING.match(text)):
+            yield from dump.stack()
+            headed = int(heading["rank"])
+            dump = _Dump(headed, host=host)
+        elif process := _PROCESS.match(text):
+            yield from dump.stack()
+            dump = _Dump(hint.rank, pid=int(process["pid"]), host=host)
+            told, dump.local_rank = _ranks_of_command(process["command"])
+            dump.rank = next((rank for rank in (hint.rank, told, headed) if rank is not None), None)
+            headed = None
+            if dump.rank is None and dump.local_rank is None and named and int(named["rank"]) != dump.pid:
+                dump.rank = int(named["rank"])
         elif thread := _SPY_THREAD.match(text):
-            open_thread = _Thread(message.where, thread.group("name") or "")
-            threads.append(open_thread)
-        elif thread := _PYSTACK_THREAD.match(text):
-            open_thread = _Thread(message.where, is_innermost_first=False)
-            threads.append(open_thread)
+            dump.threads.append(_Thread(message.where, thread.group("name") or ""))
+        elif _PYSTACK_THREAD.match(text):
+            dump.threads.append(_Thread(message.where, is_innermost_first=False))
         elif _FAULT_THREAD.match(text):
-            if open_thread is not None and open_thread.is_main and text.startswith("Current"):
-                yield from _stack(threads, rank if rank is not None else message.rank, pid)
-                threads = []
-            open_thread = _Thread(message.where)
-            threads.append(open_thread)
-        elif open_thread is not None:
+            if dump.thread is not None and dump.thread.is_main and text.startswith("Current"):
+                dump.rank = message.rank if dump.rank is None else dump.rank
+                yield from dump.stack()
+                dump.threads = []
+            dump.threads.append(_Thread(message.where))
+        elif dump.thread is not None and _VARIABLE.match(text):
+            _note_peer(dump.thread, text)
+        elif dump.thread is not None:
             frame = _SPY_FRAME.match(text) or _FAULT_FRAME.match(text) or _PYSTACK_FRAME.match(text)
             if frame:
                 line = frame.group("line")
-                at = len(open_thread.frames) if open_thread.is_innermost_first else 0
+                at = len(dump.thread.frames) if dump.thread.is_innermost_first else 0
                 told_frame = Frame(frame.group("function"), frame.group("file"), int(line) if line else None)
-                open_thread.frames.insert(at, told_frame)
-        if rank is None and named and pid is None and open_thread is not None:
-            rank = int(named.group("rank")) if int(named.group("rank")) < MOST_IN_NAMES else None
-        if rank is None and message.rank is not None and open_thread is not None:
-            rank = message.rank
-    yield from _stack(threads, rank, pid)
+                dump.thread.frames.insert(at, told_frame)
+        if dump.rank is None and named and dump.pid is None and dump.thread is not None:
+            dump.rank = int(named.group("rank")) if int(named.group("rank")) < MOST_IN_NAMES else None
+        if dump.rank is None and message.rank is not None and dump.thread is not None:
+            dump.rank = message.rank
+    yield from dump.stack()
+
+
+def _ranks_of_command(command: str) -> tuple[int | None, int | None]:
+    """Return the rank that a process's command or environment says, and that on its host; None for each not told."""
+    ranks = [found for pattern in _RANKS_OF_COMMAND if (found := pattern.search(command))]
+    local = _LOCAL_RANK.search(command)
+    rank = int(next(filter(None, ranks[0].groups()))) if ranks else None
+    return rank, int(local["rank"]) if local else None
+
+
+def _note_peer(thread: _Thread, text: str) -> None:
+    """Note the partner of a send or a receive, in a line of the arguments of the frame that was read last."""
+    peer = _PEER.match(text)
+    at = -1 if thread.is_innermost_first else 0
+    if peer and thread.frames and collective_in(thread.frames[at].function) in {"send", "recv"}:
+        thread.frames[at] = replace(thread.frames[at], peer=int(peer["peer"]))
 
 
 def _stack(threads: list[_Thread], rank: int | None, pid: int | None) -> Iterator[StackTrace]:

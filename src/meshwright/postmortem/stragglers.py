@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from statistics import median
 
 from .facts import Fact, SlowerSteps, SlowRank, StepTimes
+from .gpu_tables import ASKED
 from .lines import LogMessage
 from .position import HangPosition
 from .timers import late_by_waits
@@ -15,7 +16,6 @@ _CLOCK = re.compile(r"^\s+SM\s*: (?P<mhz>\d+) MHz")
 _REASONS = re.compile(r"clocks_(?:event|throttle)_reasons\.(?:active|(?P<one>\w+))$")
 _SLOWS = re.compile(r"(?:hw|sw)_(?:thermal|power_brake)_slowdown$|hw_slowdown$")
 _SLOWED_BITS = 0x8 | 0x20 | 0x40 | 0x80  # NVML: hardware slowdown, software and hardware thermal, power brake
-_ASKED = re.compile(r"\bssh +(?:-\S+ +)*(?:[\w.-]+@)?(?P<host>[A-Za-z][\w.-]*) .*nvidia-smi\b")
 _SM_CLOCKS = ("clocks.sm", "clocks.current.sm")
 _STEP = re.compile(r"\b(?:step|iter(?:ation)?)[ =:]+\d", re.IGNORECASE)
 _PART = re.compile(r"\b([A-Za-z_]+)(?:_s)?[=:] ?(\d+\.\d+)(?= ?s\b|[ ,|]|$)")  # comm=0.06, total=2.27s
@@ -27,37 +27,59 @@ _FEW = 4  # of them, at its end, that show how long they are
 _LONGER = 1.5  # of them, each at the end than is usual at the begin
 APART = 0.75  # a rank whose speed is below this part of the best one's; NVRx' own threshold is 0.7 to 0.75
 _EXTREMES = re.compile(r"\b(?P<end>Mn|Mx)(?P<name>Rtt|Clk|Etpt)/Rnk: (?P<value>[\d.]+)\w*/(?P<rank>\d{1,6})")
+_LOWEST = re.compile(r"\bBottom \d+ Ranks with lowest +Etpt\(TF\): (?P<pairs>.*)")
+_PAIR = re.compile(r"([\d.]+)/(\d{1,6})\b")
+_OUTLIER = 0.9  # of the throughput of the second slowest rank
+_SPREADS = 3  # how often the difference between all others must fit into that gap
+_NO_TENSOR_PARALLEL = re.compile(r"\btensor[-_]model[-_]parallel[-_ ]size[ .:=]+1\b(?!.*parallel[-_ ]size[ .:=]+[2-9])")
+_AFFECTED = re.compile(r"STRAGGLER DETECTION WARNING: .*Affected ranks: (?P<ranks>.*)")
+_RANK_OF_SET = re.compile(r"(?:rank=|(?<=[{\[ ,]))(\d{1,6})(?=[,}\]])")
+_PER_RANK = re.compile(r"\b(?:per[- ]rank|by rank|of all ranks|rank times?|across ranks)\b", re.IGNORECASE)
+_WORK = re.compile(r"\b(?:comput\w*|forward|fwd|bwd|backward|gemm|busy|kernels?|work|step|iter\w*)\b", re.IGNORECASE)
+_OF_RANK = re.compile(r"\b(?:r|rank ?)(?P<rank>\d{1,6}) ?[=:] ?(?P<value>\d+(?:\.\d+)?)", re.IGNORECASE)
+_LONGER_WORK, _ALIKE = 1.2, 1.15  # of the next slowest rank; by which the others may differ
 _TITLE = re.compile(r"GPU (?P<what>relative|individual) performance:\s*$")
 _SCORE = re.compile(r"^\s*Rank=(?P<rank>\d{1,6}) Node=(?P<node>\S+) Score=(?P<score>[\d.]+)")
 
 
 def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
     """Yield who is slow by the last report of each detector in the messages of one file."""
-    extremes: tuple[dict[tuple[str, str], tuple[float, int]], LogMessage] | None = None
+    reports: list[_Report] = []
     scores: dict[int, tuple[float, LogMessage]] = {}
-    is_relative = False
+    warned: tuple[tuple[int, ...], LogMessage] | None = None
+    is_relative = is_alone = False
     for message in messages:
         text = message.text
         if "Rtt/Rnk" in text:
             found = {
                 (one["end"], one["name"]): (float(one["value"]), int(one["rank"])) for one in _EXTREMES.finditer(text)
             }
-            extremes = found, message
+            reports.append(_Report(message, found))
+        elif reports and (lowest := _LOWEST.search(text)):
+            reports[-1].lowest = [(float(one[1]), int(one[2])) for one in _PAIR.finditer(lowest["pairs"])]
         elif title := _TITLE.search(text):
             is_relative = title["what"] == "relative"
             scores = {} if is_relative else scores
         elif is_relative and (score := _SCORE.match(text)):
             scores[int(score["rank"])] = float(score["score"]), message
+        elif "STRAGGLER" in text and (affected := _AFFECTED.search(text)):
+            warned = tuple(int(rank) for rank in _RANK_OF_SET.findall(affected["ranks"])), message
+        elif "parallel" in text and _NO_TENSOR_PARALLEL.search(text):
+            is_alone = True
     yield from _slowed(messages)
     yield from _slowed_rows(messages)
     yield from _slower(messages)
-    if extremes:
-        yield from _of_extremes(*extremes)
+    yield from _of_lists(messages)
+    yield from _of_reports(reports, is_alone=is_alone)
     low = {rank: told for rank, told in scores.items() if told[0] < APART}
     if low and 2 * len(low) < len(scores):
         for rank, (value, message) in low.items():
             what = f"its GPU works at {value:.0%} of the fastest one's speed"
             yield SlowRank(rank=rank, what=what, where=message.where.by(rank))
+    elif warned and not scores:
+        for rank in warned[0]:
+            what = "NVIDIA's resiliency extension names its GPU as slower than the others"
+            yield SlowRank(rank=rank, what=what, where=warned[1].where.by(rank))
 
 
 def _slowed(messages: Sequence[LogMessage]) -> Iterator[SlowRank]:
@@ -88,7 +110,7 @@ def _slowed_rows(messages: Sequence[LogMessage]) -> Iterator[SlowRank]:
     asked = ""
     for message in messages:
         if "nvidia-smi" in message.text:
-            asked = on["host"] if (on := _ASKED.search(message.text)) else ""
+            asked = on["host"] if (on := ASKED.search(message.text)) else ""
         cells = [cell.strip() for cell in message.text.split(",")]
         host = message.where.host or asked
         if "index" in cells and any(_REASONS.match(cell) for cell in cells):
@@ -125,20 +147,71 @@ def _is_slowed(column: str, cell: str) -> bool:
     return re.fullmatch(r"0x[0-9a-fA-F]{1,16}", cell) is not None and bool(int(cell, 16) & _SLOWED_BITS)
 
 
-def _of_extremes(found: dict[tuple[str, str], tuple[float, int]], message: LogMessage) -> Iterator[SlowRank]:
-    """Yield who is slow by Megatron's line: a rank only where its clock says so, for the times are those of a group.
-
-    Ranks of a tensor-parallel group wait for each other inside what is timed.
-    """
-    least, most = found.get(("Mn", "Rtt")), found.get(("Mx", "Rtt"))
-    if least is None or most is None or least[0] >= APART * most[0]:
+def _of_lists(messages: Sequence[LogMessage]) -> Iterator[SlowRank]:
+    """Yield the one rank whose own work takes far longer than that of all others, by the last line that lists all."""
+    last: tuple[dict[int, float], LogMessage] | None = None
+    for message in messages:
+        text = message.text if "ank" in message.text else ""
+        if _PER_RANK.search(text) and _WORK.search(text) and not _COMMUNICATES.search(text):
+            values = {int(one["rank"]): float(one["value"]) for one in _OF_RANK.finditer(text)}
+            last = (values, message) if len(values) > 2 else last
+    if last is None:
         return
-    slow, fast = found.get(("Mn", "Clk")), found.get(("Mx", "Clk"))
-    rank = slow[1] if slow and fast and slow[0] < APART * fast[0] else None
-    what = f"a step takes {most[0]:.0f} ms on rank {most[1]}, {least[0]:.0f} ms on rank {least[1]}"
-    if slow and fast and rank is not None:
-        what += f"; the clock of rank {rank} is {slow[0]:.0f} MHz, of rank {fast[1]} {fast[0]:.0f} MHz"
-    yield SlowRank(rank=rank, what=what, where=message.where.by(rank))
+    values, message = last
+    *_, second, slowest = sorted(values, key=values.__getitem__)
+    others = [value for rank, value in values.items() if rank != slowest]
+    if values[slowest] >= _LONGER_WORK * values[second] and values[second] <= _ALIKE * min(others):
+        what = f"the own work of rank {slowest} takes {values[slowest]:g}, that of the others {median(others):g}"
+        yield SlowRank(rank=slowest, what=what, where=message.where.by(slowest))
+
+
+class _Report:
+    """One report of Megatron's detector: the extremes of all ranks, and the lowest throughputs where it lists them."""
+
+    def __init__(self, message: LogMessage, extremes: dict[tuple[str, str], tuple[float, int]]) -> None:
+        self.message, self.extremes = message, extremes
+        self.lowest: list[tuple[float, int]] = []  # TFLOP/s and rank
+
+    def slow(self, *, is_alone: bool) -> SlowRank | None:
+        """Return who is slow, None for nobody.
+
+        A rank only where its clock or its throughput alone is low, or it `is_alone` in its tensor-parallel group: ranks
+        of such a group wait for each other inside what is timed.
+        """
+        least, most = self.extremes.get(("Mn", "Rtt")), self.extremes.get(("Mx", "Rtt"))
+        outlier = self._outlier()
+        if least is None or most is None or (least[0] >= APART * most[0] and outlier is None):
+            return None
+        slow, fast = self.extremes.get(("Mn", "Clk")), self.extremes.get(("Mx", "Clk"))
+        rank = slow[1] if slow and fast and slow[0] < APART * fast[0] else outlier
+        what = f"a step takes {most[0]:.0f} ms on rank {most[1]}, {least[0]:.0f} ms on rank {least[1]}"
+        if slow and fast and rank == slow[1] and slow[0] < APART * fast[0]:
+            what += f"; the clock of rank {rank} is {slow[0]:.0f} MHz, of rank {fast[1]} {fast[0]:.0f} MHz"
+        elif outlier is not None:
+            what += f"; rank {outlier} alone has so low a throughput"
+        lowest = self.extremes.get(("Mn", "Etpt"))
+        if rank is None and is_alone and (lowest is None or lowest[1] == most[1]):
+            rank = most[1]
+        return SlowRank(rank=rank, what=what, where=self.message.where.by(rank))
+
+    def _outlier(self) -> int | None:
+        """Return the one rank whose throughput is far below that of the next, compared with how the others differ."""
+        fastest = self.extremes.get(("Mx", "Etpt"))
+        if len(self.lowest) < 2 or fastest is None:
+            return None
+        (low, rank), (second, _), *_ = sorted(self.lowest)
+        return rank if low < _OUTLIER * second and second - low > _SPREADS * (fastest[0] - second) else None
+
+
+def _of_reports(reports: Sequence[_Report], *, is_alone: bool) -> Iterator[SlowRank]:
+    """Yield who is slow by the last report, or by several before it that name one rank: some ranks pass in a while."""
+    slow = [report.slow(is_alone=is_alone) for report in reports]
+    told = [one for one in slow if one is not None]
+    if slow and slow[-1] is not None:
+        named = [one for one in told if one.rank is not None]
+        yield named[-1] if slow[-1].rank is None and len({one.rank for one in named}) == 1 else slow[-1]
+    elif len(told) > 1 and len({one.rank for one in told}) == 1:
+        yield told[-1]
 
 
 def _slower(messages: Sequence[LogMessage]) -> Iterator[SlowerSteps | StepTimes]:

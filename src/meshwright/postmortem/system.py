@@ -5,10 +5,11 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from .facts import Exit, Fact, Failure, TrainingEnded, Where
+from .facts import Exit, Fact, Failure, SharedMemoryFull, TrainingEnded
 from .lines import LogMessage
 from .names import bus_number
 from .pods import Pod, all_completed, described_pods, pod_of_event
+from .where import Where
 from .world import MOST_RANKS
 
 _KILLED = re.compile(r"Killed process (?P<pid>\d+) \((?P<name>[^)]*)\).*?anon-rss:(?P<kb>\d+)kB")
@@ -48,8 +49,9 @@ _CARD = re.compile(
     r"(?P<what>mlx5_core (?P<bus>\S+): .*?(?:device's health compromised|[Ff]atal error|reached miss count"
     r"|firmware internal error|[Ff]W fatal).*)"
 )
-_OOM_DAEMON = re.compile(
-    r"systemd-oomd\[\d+\]: Killed (?P<unit>\S+) due to memory"
+_OOM_DAEMON = re.compile(  # systemd's, earlyoom, the kubelet's event
+    r"System OOM encountered, victim process: (?P<victim>[^,]+), pid: (?P<of>\d+)"
+    r"|systemd-oomd\[\d+\]: Killed (?P<unit>\S+) due to memory"
     r"|sending SIG(?:TERM|KILL) to process (?P<pid>\d+) uid \d+ \"(?P<name>[^\"]*)\": .*oom_score"
 )
 _SHORT_S = 60.0  # of an outage that holds nobody up for long
@@ -65,6 +67,7 @@ _LINK_UP = re.compile(
 _LINK_PLUGGED = re.compile(
     r"\bmlx[45]_core (?P<bus>[\da-f:.]+\d)[: ].*?(?:Cable plugged|Link (?:ACTIVE|[Uu]p)|[Ll]ink is [Uu]p)"
 )
+_SHM_FULL = re.compile(r"^\S+ +\d\S* +\d\S* +\d\S* +(?:9[89]|100)% +/dev/shm$")
 _NAMED_GPU = re.compile(r"NVRM: The NVIDIA GPU (?P<bus>[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.?\d?)\s*$")
 _CAUGHT = re.compile(  # UCX's handler
     r"^\[(?P<host>[\w.-]+):(?P<pid>\d+) *:\d+:\d+\] Caught signal (?P<signal>\d+) \((?P<what>[\w ]+)"
@@ -94,12 +97,15 @@ _KUBERNETES = re.compile(
 )
 _EXIT_CODE = re.compile(r"^\s*Exit Code:\s+(?P<code>\d+)\s*$")  # kubectl describe pod
 _TAKEN = re.compile(r"[Pp]reempt|Taint|ByScheduler")  # its machine is wanted for another, or gone
-_CONTEXT = re.compile(r"pod[/ ]|Pod|kubelet|k8s|kubernetes|Reason:|Warning |^[a-z0-9][\w.-]* +\d+/\d+ +", re.IGNORECASE)
+_CONTEXT = re.compile(
+    r"pod[/ ]|Pod|kubelet|-scheduler|k8s|kubernetes|Reason:|Warning |^[a-z0-9][\w.-]* +\d+/\d+ +", re.IGNORECASE
+)
 _SHELL = re.compile(r"line \d+: +(?P<pid>\d+) (?:Killed|Segmentation fault|Bus error)\b")
 _SHELL_BARE = re.compile(r"^(?:Killed|(?:Segmentation fault|Bus error)(?: \(core dumped\))?)$")
 _SYSLOG = re.compile(  # syslog's clock, or journalctl's: with a zone, or seconds since the start
     r"(?:\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d| [A-Z]{3,4})?|^\[ *\d+\.\d+\]) (?P<host>[A-Za-z][\w.-]*) kernel:"
 )
+_OF_NODE = re.compile(r"^(?:\S+ +){1,4}[Nn]ode/(?P<host>[\w.-]+) ")  # of an event of Kubernetes
 _RDMA = re.compile(
     r"(?P<what>mlx[45]: (?P<host>\S+): got completion with error|libfabric:\S+?(?:error|err)\w*\(\):\d+<warn> .*"
     r"|(?:Transport retry count|RNR retry(?: count)?) exceeded on \S+|Remote (?:access|operation) error on \S+)"  # UCX
@@ -135,7 +141,7 @@ _TELLS = re.compile(  # a quick look, since most lines are none of these
     r"|plugged|becomes ready|segfault"
     r"|srun|slurmstepd|CANCELLED|Node failure|[Ee]vict|[Pp]reempt|[Nn]ot ?[Rr]eady|[Ss]hutdown|low on|Segmentation"
     r"|NodeLost|liveness|ByScheduler|TaintManager|ByKubelet"
-    r"|Bus error|ceph|mlx[45](?:: |_core)|libfabric:|exceeded on|error on|nfs: server|sending SIG"
+    r"|Bus error|/dev/shm$|ceph|mlx[45](?:: |_core)|libfabric:|exceeded on|error on|nfs: server|sending SIG"
 )
 
 
@@ -155,6 +161,8 @@ def read(messages: list[LogMessage]) -> list[Fact]:
             found = [fact for fact in found if not _is_down(fact, plugged["bus"])]
         if back := _SERVER_BACK.search(text):
             found = [fact for fact in found if not _was_short(fact, back["server"], message)]
+        if _SHM_FULL.match(text):
+            found.append(SharedMemoryFull(where=message.where))
         if gpu := _NAMED_GPU.search(text):
             named = gpu.group("bus")
         elif named and "fallen off the bus" in text and not _XID.search(text):
@@ -211,8 +219,9 @@ def _of_memory(message: LogMessage, text: str, host: str) -> Iterator[Failure]:
         what = f"the kernel's out-of-memory killer chose process {task.group('pid')}{named}"
         yield Failure(kind="host_memory", what=what, host=host, pid=int(task.group("pid")), where=where)
     elif daemon := _OOM_DAEMON.search(text):
-        who = f"process {daemon['pid']} ({daemon['name']})" if daemon["pid"] else daemon["unit"]
-        pid = int(daemon["pid"]) if daemon["pid"] else None
+        number, name = daemon["pid"] or daemon["of"], daemon["name"] or daemon["victim"]
+        who = f"process {number} ({name})" if number else daemon["unit"]
+        pid = int(number) if number else None
         yield Failure(kind="host_memory", what=f"{who} was ended for memory", host=host, pid=pid, where=where)
 
 
@@ -335,7 +344,7 @@ def _kubernetes(message: LogMessage, text: str, pod: Pod) -> Iterator[Fact]:
 
 
 def _syslog_host(text: str) -> str:
-    match = _SYSLOG.search(text)
+    match = _SYSLOG.search(text) or _OF_NODE.search(text)
     return match.group("host") if match else ""
 
 

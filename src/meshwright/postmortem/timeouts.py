@@ -5,7 +5,8 @@ from collections import defaultdict
 from msgspec.structs import replace
 
 from .calls import Call, Group, RankGroup, with_counted
-from .facts import Fact, GroupName, GroupProgress, Timeout, of
+from .facts import Fact, GroupProgress, Timeout, of
+from .where import GroupName
 from .world import MOST_RANKS, ranks_seen, world_of
 
 UNKNOWN = GroupName("")

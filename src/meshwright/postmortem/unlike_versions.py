@@ -2,8 +2,9 @@
 
 from msgspec.structs import replace
 
-from .facts import Fact, Failure, Spoke, Versions, VersionSeen, of
+from .facts import Fact, Failure, Versions, VersionSeen, of
 from .hosts import ranks_of_host
+from .identities import Spoke
 from .position import minority
 from .verdict import shortened
 from .world import world_of

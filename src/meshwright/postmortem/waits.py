@@ -6,9 +6,9 @@ import msgspec
 
 from .agreement import disagreement, made_otherwise, siblings_of, unequal_transfer
 from .calls import Call, Group
-from .facts import GroupName, Where
 from .names import ROOTED
 from .position import MOST_SILENT, HangPosition, minority
+from .where import GroupName, Where
 
 
 class Wait(msgspec.Struct, frozen=True, kw_only=True):

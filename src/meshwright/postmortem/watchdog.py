@@ -11,18 +11,17 @@ from .facts import (
     Failure,
     Fingerprint,
     GroupJoin,
-    GroupName,
     GroupProgress,
     Heartbeat,
     PeerLost,
     SizesDiffer,
-    Spoke,
     StoreWait,
     Timeout,
-    WorldSize,
 )
+from .identities import Spoke, WorldSize
 from .lines import LogMessage
 from .names import spelled
+from .where import GroupName
 from .world import MOST_RANKS
 
 _WORK = re.compile(

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from msgspec import structs
 from msgspec.structs import replace
 
-from .facts import Absentees, Fact, Fingerprint, GroupJoin, RankIdentity, Spoke, StackTrace, WorldSize, of
+from .facts import Absentees, Fact, Fingerprint, GroupJoin, StackTrace, of
+from .identities import RankIdentity, Spoke, WorldSize
 
 MOST_RANKS = 2**17  # a larger number in a line is no rank
 MOST_NUMBER = 2**63  # of a call, of bytes or elements

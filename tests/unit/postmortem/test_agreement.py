@@ -2,7 +2,7 @@
 
 from meshwright.postmortem.agreement import disagreement
 from meshwright.postmortem.calls import Call, Group, RankGroup
-from meshwright.postmortem.facts import GroupName, Where
+from meshwright.postmortem.where import GroupName, Where
 
 
 def group(*sizes):

@@ -7,6 +7,8 @@ import pytest
 from meshwright.postmortem.inputs import examine_files
 from meshwright.postmortem.verdict import Verdict
 
+from .made import timed_out
+
 KILLED = "[Mon Mar  4 10:20:30 2024] Out of memory: Killed process {pid} (python3) total-vm:9kB, anon-rss:99614720kB\n"
 
 
@@ -175,3 +177,16 @@ def test_an_agent_that_was_told_to_end_after_the_store_was_gone_does_not_say_why
     lines = [STORE_GONE.format(at=at), TOLD_TO_END]
     verdict = judge(tmp_path, box1="".join(lines if at < 5 else lines[::-1]))
     assert (verdict.kind, verdict.blamed, verdict.unknown) == ("killed", (), unknown)
+
+
+@pytest.mark.parametrize(("states", "kind"), [("RDRR", "host"), ("RRRR", "absent"), ("DDRR", "absent")])
+def test_a_rank_that_alone_stands_in_a_call_of_the_kernel_is_held_by_its_host(states, kind, tmp_path):
+    rows = [
+        f"  {4410 + rank} {state}l   nfs_wait_bit_kill   /usr/bin/python -u fit.py --local_rank={rank}"
+        for rank, state in enumerate(states)
+    ]
+    logs = [timed_out(rank, 5) for rank in (0, 2, 3)]
+
+    verdict = judge(tmp_path, job="\n".join(logs), ps="\n".join(["  PID STAT WCHAN  COMMAND", *rows]))
+
+    assert (verdict.kind, verdict.blamed) == (kind, (1,))

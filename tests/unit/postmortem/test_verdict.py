@@ -60,6 +60,9 @@ def test_every_rule_decides_some_case(tmp_path):
     stack = (CASES / "logs" / "py_spy" / "rank2.txt").read_text()
     used.add(judge(tmp_path / "stack", {**dumps, "nccl_trace_rank_2": record(DONE), "rank2.txt": stack}).rule)
 
+    (tmp_path / "slower").mkdir()
+    slower = [f"iter: {step} step_time={1.0 if step < 6 else 2.5}" for step in range(12)]
+    used.add(judge(tmp_path / "slower", slower).rule)
     (tmp_path / "well").mkdir()
     used.add(judge(tmp_path / "well", ["9 pretrain COMPLETED 0:0 01:00:00"]).rule)
 

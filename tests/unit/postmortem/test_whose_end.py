@@ -2,7 +2,7 @@
 
 import pytest
 
-from .made import answer, joined, judge, timed_out, told
+from .made import answer, joined, judge, raised, timed_out, told
 
 HOSTS = {rank: "lake-2" if rank >= 4 else "lake-1" for rank in range(8)}
 BUSES = ["18000", "3b000", "86000", "af000"]
@@ -242,3 +242,30 @@ def test_the_ranks_of_a_node_that_failed_are_told_by_nccls_lines(tmp_path):
 )
 def test_a_node_that_failed_names_nobody_where_hosts_are_not_known_or_ranks_had_waited(tmp_path, log):
     assert not set(judge(tmp_path, log).blamed) & {4, 5, 7}
+
+
+UNRESOLVED = {
+    "rendezvous of older torch": raised(1, "ValueError: host not found: Name or service not known"),
+    "client of newer torch": [
+        "[rank1]: torch.distributed.DistNetworkError: The client socket has failed to connect to any network address of"
+        " (job-0, 29500). The client socket has failed to resolve job-0: Name or service not known"
+    ],
+}
+
+
+@pytest.mark.parametrize("lines", UNRESOLVED.values(), ids=UNRESOLVED)
+def test_a_name_without_an_address_is_the_network_and_no_rank(lines, tmp_path):
+    verdict = judge(tmp_path, lines)
+
+    assert (verdict.kind, verdict.blamed) == ("network", ())
+
+
+def test_a_name_that_had_no_address_for_a_while_is_no_fault(tmp_path):
+    warned = [
+        f"[W1120 10:0{n}:00.1 socket.cpp:697] [c10d] The IPv{version} network addresses of (job-0.job, 29500) cannot be"
+        " retrieved (gai error: -2 - Name or service not known)."
+        for n in range(3)
+        for version in (6, 4)
+    ]
+
+    assert judge(tmp_path, [*warned, *(f"step {n} loss 2.0" for n in range(9))]).kind == "none"

@@ -2,7 +2,9 @@
 
 import pytest
 
-from meshwright.postmortem.facts import Absentees, CommunicatorCall, DesyncReport, Spoke, Stalled, Timeout, Where
+from meshwright.postmortem.facts import Absentees, CommunicatorCall, DesyncReport, Stalled, Timeout
+from meshwright.postmortem.identities import Spoke
+from meshwright.postmortem.where import Where
 from meshwright.postmortem.world import of_real_ranks
 
 HERE = Where(file="f.log", line=1, text="")

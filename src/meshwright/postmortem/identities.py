@@ -1,0 +1,96 @@
+"""Facts on who is where: ranks of processes, GPUs, hosts and pods, how many there are, who spoke at all."""
+
+import msgspec
+
+from .where import Where
+
+
+class RankIdentity(msgspec.Struct, frozen=True, kw_only=True):
+    """The process, GPU and host of a rank, as NCCL's Init line or torchrun says."""
+
+    rank: int
+    where: Where
+    host: str = ""
+    pid: int | None = None
+    device: int | None = None
+    bus_id: str = ""
+    communicator: str = ""
+    communicator_id: str = ""
+    ranks: int | None = None
+
+
+class GpuPlace(msgspec.Struct, frozen=True, kw_only=True):
+    """The number of a GPU on its host, and its PCI address as NCCL prints it, by `nvidia-smi` or `rocm-smi`."""
+
+    device: int
+    bus_id: str
+    where: Where
+    host: str = ""
+
+
+class Siblings(msgspec.Struct, frozen=True, kw_only=True):
+    """The processes that one launcher started on a host with one command; their numbers grow with the rank."""
+
+    pids: tuple[int, ...]
+    where: Where
+
+
+class WorldSize(msgspec.Struct, frozen=True, kw_only=True):
+    """The number of ranks, as some line says."""
+
+    ranks: int
+    where: Where
+
+
+class Spoke(msgspec.Struct, frozen=True, kw_only=True):
+    """A rank of which anything at all is in the files: it exists."""
+
+    rank: int
+    where: Where
+
+
+class AgentRanks(msgspec.Struct, frozen=True, kw_only=True):
+    """The ranks that one of torchrun's agents started on its host."""
+
+    ranks: tuple[int, ...]
+    where: Where
+
+
+class AgentEnded(msgspec.Struct, frozen=True, kw_only=True):
+    """One of torchrun's agents was told to end (SIGTERM)."""
+
+    where: Where
+
+
+class Placed(msgspec.Struct, frozen=True, kw_only=True):
+    """A pod of the job, and the node on which Kubernetes started it, "" where a table of pods does not say."""
+
+    pod: str
+    node: str
+    where: Where
+
+
+class NodeGone(msgspec.Struct, frozen=True, kw_only=True):
+    """An event of Kubernetes on a node that is being taken away, or no longer answers."""
+
+    node: str
+    what: str
+    where: Where
+
+
+class Environment(msgspec.Struct, frozen=True, kw_only=True):
+    """RANK and WORLD_SIZE as a log prints them: of a process, or of a host where the launcher counts those.
+
+    With LOCAL_RANK beside them (`has_local`) they are a process's.
+    """
+
+    number: int
+    world: int
+    has_local: bool = False
+    where: Where
+
+
+class Torchrun(msgspec.Struct, frozen=True, kw_only=True):
+    """The ranks were started by torchrun: a task of SLURM is one of its agents, not a rank."""
+
+    where: Where

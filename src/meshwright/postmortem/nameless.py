@@ -1,0 +1,113 @@
+"""Errors without a rank in files that bear none: whose they are, by RANK in them, a process in their name, an exit."""
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import PurePath
+
+from msgspec.structs import replace
+
+from .exits import exit_fault, signal_of
+from .facts import Exit, Fact, Failure, PeerLost, SharedMemoryFull, StoreWait, Timeout, of
+from .identities import RankIdentity, Spoke, Torchrun
+from .owners import with_rank
+from .world import A_HOST, identities_of, ranks_seen, short_host, world_of
+
+_PROCESS = re.compile(r"(?<!\d)\d{3,8}(?!\d)")
+_WAITS = (Timeout, PeerLost, StoreWait)
+_LOADER = "a data loader's worker ended"
+_BUS_ERROR = re.compile(r"SIGBUS|bus error", re.IGNORECASE)
+
+
+def with_owners(facts: list[Fact], by_file: Mapping[str, int]) -> list[Fact]:
+    """Return the facts, errors that bear no rank with the one of which the rest tells; `by_file` are owners of files.
+
+    An error is of the owner of its file, or the one rank that speaks there where each has a file; of the process in the
+    file's name; of the one rank that a launcher saw give up first with a code, where the files have one such error and
+    that rank does not say that it waited.
+    """
+    identities = identities_of(facts)
+    owners = {**_by_process(facts, identities), **_alone(facts), **by_file}
+    facts = [
+        replace(fact, rank=owners[fact.where.file], where=fact.where.by(owners[fact.where.file]))
+        if _is_nameless(fact) and fact.where.file in owners
+        else fact
+        for fact in facts
+    ]
+    own = [f for f in facts if _is_nameless(f) and isinstance(f, Failure) and not f.follows and f.kind == "exception"]
+    rank = _who_gave_up(facts, identities) if _is_one(own, facts) else None
+    if rank is None:
+        return facts
+    return [replace(fact, rank=rank, where=fact.where.by(rank)) if fact in own else fact for fact in facts]
+
+
+def with_full_shared_memory(facts: list[Fact]) -> list[Fact]:
+    """Return the facts, workers and processes that ended by a bus error as short of memory, where /dev/shm is full."""
+    if not of(facts, SharedMemoryFull):
+        return facts
+    return [
+        replace(fact, kind="host_memory", what=f"{fact.what}; /dev/shm is full")
+        if isinstance(fact, Failure)
+        and (fact.what.startswith(_LOADER) or (fact.kind == "killed" and _BUS_ERROR.search(fact.what)))
+        else fact
+        for fact in facts
+    ]
+
+
+def _is_nameless(fact: Fact) -> bool:
+    """Whether a fact is an error of which neither rank nor process, host or launcher is known."""
+    if not isinstance(fact, Failure) or fact.kind not in {"exception", "host_memory", "device_memory", "data"}:
+        return False
+    return (fact.rank, fact.pid, fact.ranks, fact.host, fact.pod) == (None, None, (), "", "") and not (
+        fact.is_over or fact.is_general or fact.is_summary
+    )
+
+
+def _is_one(errors: list[Failure], facts: list[Fact]) -> bool:
+    """Whether errors are those of one process: in one file, none said twice, and nobody without a rank waits there."""
+    said = Counter(error.what for error in errors)
+    files = {error.where.file for error in errors}
+    waits = [fact for fact in facts if isinstance(fact, _WAITS) or (isinstance(fact, Failure) and fact.follows)]
+    others = {fact.where.file for fact in waits if fact.rank is None}
+    return len(files) == 1 and max(said.values()) == 1 and not files & others
+
+
+def _alone(facts: list[Fact]) -> dict[str, int]:
+    """Return the ranks of the files in each of which one rank alone speaks, where they are all ranks of the job."""
+    speakers: dict[str, set[int]] = {}
+    for heard in of(facts, Spoke):
+        speakers.setdefault(heard.where.file, set()).add(heard.rank)
+    alone = {file: min(ranks) for file, ranks in speakers.items() if len(ranks) == 1}
+    everyone = set(range(world_of(facts) or max(ranks_seen(facts), default=0) + 1))
+    each = len(set(alone.values())) == len(alone) == len(speakers) > 1
+    return alone if each and set(alone.values()) == everyone else {}
+
+
+def _by_process(facts: list[Fact], identities: list[RankIdentity]) -> dict[str, int]:
+    """Return the ranks of the files whose names have the number of one process of the job."""
+    ranks: dict[int, set[int]] = {}
+    for identity in identities:
+        if identity.pid is not None:
+            ranks.setdefault(identity.pid, set()).add(identity.rank)
+    found: dict[str, int] = {}
+    for file in {fact.where.file for fact in facts if _is_nameless(fact)}:
+        named = [ranks[int(number)] for number in _PROCESS.findall(PurePath(file).stem) if int(number) in ranks]
+        if len(named) == 1 and len(named[0]) == 1:
+            found[file] = min(named[0])
+    return found
+
+
+def _who_gave_up(facts: list[Fact], identities: list[RankIdentity]) -> int | None:
+    """Return the one rank that launchers name as the first to end, with a code and without having waited."""
+    ends = [end for end in of(facts, Exit) if end.first and end.code > 0 and not signal_of(end.code)]
+    waited = {f.rank for f in facts if isinstance(f, _WAITS) or (isinstance(f, Failure) and f.follows)}
+    are_agents = bool(of(facts, Torchrun))  # what SLURM counts as tasks
+    hosts = {short_host(host) for fact in facts if (host := getattr(fact, "host", ""))}
+    alone = len(hosts) < 2 and max(ranks_seen(facts), default=0) < A_HOST
+    ranks = set()
+    for end in ends:
+        fault = with_rank(exit_fault(end), identities, facts)
+        told = (fault.rank, None if are_agents else end.task, end.local_rank if alone else None)
+        ranks.add(next((rank for rank in told if rank is not None), None))
+    rank = ranks.pop() if len(ranks) == 1 else None
+    return None if rank in waited else rank

@@ -1,0 +1,114 @@
+"""Ranks of what failed: by process, GPU, task, pod or number on a host, as other lines tell them."""
+
+import re
+from collections.abc import Sequence
+from pathlib import PurePath
+
+from msgspec.structs import replace
+
+from .facts import Fact, Failure, SlowRank, of
+from .hosts import rank_on_host, ranks_by_number, ranks_of_host
+from .identities import GpuPlace, RankIdentity, Spoke, Torchrun
+from .names import same_bus
+from .world import identities_of, is_address, ranks_seen, short_host, world_of
+
+
+def with_rank(failure: Failure, identities: Sequence[RankIdentity], facts: list[Fact]) -> Failure:
+    """Return the failure with its rank, where process, GPU, task or a log that bears its pod's name lead to one."""
+    if failure.rank is not None:
+        return failure
+    fitting = [i for i in identities if not failure.host or not i.host or may_be_same_host(i.host, failure.host)]
+    if failure.host and failure.host in {
+        i.host for i in identities
+    }:  # a process that is named without a host is then on another one
+        fitting = [i for i in fitting if i.host]
+    ranks: set[int] = set()
+    if failure.pid is not None:
+        ranks = {i.rank for i in fitting if i.pid == failure.pid}
+    if not ranks and failure.bus_id:
+        ranks = {i.rank for i in fitting if same_bus(i.bus_id, failure.bus_id)}
+    if not ranks and failure.bus_id and failure.device is None:
+        failure = replace(failure, device=_number_of(failure, facts))
+    if failure.ranks and not failure.pod and of(facts, Torchrun):
+        failure = replace(failure, ranks=())  # a task of SLURM is then a host's agent
+    if not ranks and failure.ranks:
+        ranks = set(failure.ranks)
+    if not ranks and failure.pod:
+        ranks = _of_pod(failure.pod, facts)
+    if not ranks and failure.device is not None and _counts_on_host(failure, facts):
+        own = rank_on_host(failure.device, failure.host, failure.where, facts)
+        ranks = set() if own is None else {own}
+    if len(ranks) == 1:
+        rank = ranks.pop()
+        return replace(failure, rank=rank, where=failure.where.by(rank))
+    return failure
+
+
+def _counts_on_host(failure: Failure, facts: list[Fact]) -> bool:
+    """Whether the number of a fault is that of a rank on its host: a launcher's of who was killed, or a GPU's.
+
+    Where every process calls its own GPU number 0, none has another number.
+    """
+    if failure.is_summary:
+        return failure.kind == "killed"
+    if failure.kind == "device":
+        return True
+    return failure.kind == "device_memory" and any(fault.device for fault in of(facts, Failure))
+
+
+def _number_of(failure: Failure, facts: list[Fact]) -> int | None:
+    """Return the number of a GPU on its host, by a table of that host's GPUs."""
+    tables = [one for one in of(facts, GpuPlace) if same_bus(one.bus_id, failure.bus_id)]
+    own = {
+        one.device for one in tables if one.host and failure.host and short_host(one.host) == short_host(failure.host)
+    }
+    found = own or {one.device for one in tables if not one.host or not failure.host}
+    return found.pop() if len(found) == 1 else None
+
+
+def rank_of_gpu(gpu: SlowRank, facts: list[Fact]) -> int | None:
+    """Return the rank that uses a GPU: by NCCL's Init lines, or by its number where its host has one for each rank."""
+    bus = gpu.bus_id.split(".")[0]
+    number = f"{int(bus.replace(':', '') + '0', 16):x}" if bus else ""
+    near = [i for i in identities_of(facts) if not gpu.host or not i.host or may_be_same_host(i.host, gpu.host)]
+    ranks = {i.rank for i in near if i.bus_id and same_bus(i.bus_id, number)}
+    if len(ranks) == 1:
+        return ranks.pop()
+    world = world_of(facts) or max(ranks_seen(facts), default=-1) + 1
+    if gpu.rank is not None or gpu.device is None or world == gpu.devices:
+        return gpu.device if gpu.rank is None else gpu.rank
+    return rank_on_host(gpu.device, gpu.host, gpu.where, facts, size=gpu.devices)
+
+
+def _of_pod(pod: str, facts: list[Fact]) -> set[int]:
+    """Return the ranks that speak in the log of a pod; where there is none, the one that its siblings' logs lead to."""
+    if len(whole := ranks_of_host(pod, facts)) > 1:
+        return set(whole)  # which one of them it was is another question
+    spoke: dict[str, set[int]] = {}
+    for fact in of(facts, Spoke):
+        spoke.setdefault(PurePath(fact.where.file).stem, set()).add(fact.rank)
+    if pod in spoke:
+        return spoke[pod]
+    return set(ranks_by_number(pod, {name: frozenset(ranks) for name, ranks in spoke.items()}))
+
+
+def leads_to(failure: Failure, identity: RankIdentity) -> bool:
+    """Whether a line says that the process or the GPU of a failure is that of a rank."""
+    if failure.pid is not None and failure.pid == identity.pid:
+        return True
+    return bool(failure.bus_id) and same_bus(identity.bus_id, failure.bus_id)
+
+
+def may_be_same_host(one: str, other: str) -> bool:
+    """Return whether two names may be of one host: of a name and an address or a container that is not known."""
+    return _is_number(one) != _is_number(other) or short_host(one) == short_host(other)
+
+
+def _is_number(host: str) -> bool:
+    """Whether a host is called by its address, or a container by its own number."""
+    return is_address(host) or re.fullmatch(r"[0-9a-f]{12}", host) is not None
+
+
+def owners_of(fault: Failure) -> tuple[int, ...]:
+    """Return the ranks that a fault befell, () where it is not known."""
+    return (fault.rank,) if fault.rank is not None else fault.ranks

@@ -1,0 +1,161 @@
+"""Lines that tell where the ranks are: ranges of ranks on a host or in a pod, numbers of nodes, pods on nodes.
+
+Scripts of jobs print such lines in their own words: a line is read where it names hosts and ranks and says nothing
+else, or where it says which ranks the host or pod of its own log has.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+
+from msgspec.structs import replace
+
+from .facts import Fact
+from .identities import AgentRanks, Placed, RankIdentity
+from .lines import LogMessage
+from .pods import described_node, node_of_row, pod_of_row
+from .where import Where
+from .world import MOST_RANKS
+
+_PLACED = re.compile(r"Successfully assigned (?:[\w.-]+/)?(?P<pod>[\w.-]+) to (?P<node>[\w.-]+)")
+_ON_NODE = re.compile(  # of what a pod's script prints of itself
+    r"\b(?:POD_NAME|pod(?:[ _]name)?)[ =:/]{1,2}(?P<pod>[a-z0-9][\w.-]*-[\w.-]+)\b.{0,40}?"
+    r"\b(?:NODE_NAME=|node(?:[ _]name)?[ =:]{1,2}|on (?:node |host )?)(?P<node>[a-z][\w-]*[\d-][\w.-]*)\b"
+)
+# of a launcher's command, or of what a host's script prints; a rendezvous of its own numbers hosts as they come
+_NUMBERED = re.compile(
+    r"(?:--(?:node|machine)[-_]rank[= ]|\b(?:PET_)?(?:NODE|GROUP|MACHINE)_RANK=|\bSLURM_NODEID=|\bJOB_COMPLETION_INDEX="
+    r"|\bnode[_ ]rank[ =:]{1,2})(?P<node>\d{1,5})\b"
+)
+_PER_HOST = re.compile(
+    r"(?:--nproc[-_]per[-_]node[= ]|\b(?:PET_)?NPROC(?:_PER_NODE)?=|\bLOCAL_WORLD_SIZE=|\bGPUS_PER_NODE="
+    r"|\bnproc[_ ]per[_ ]node[ =:]{1,2})(?P<ranks>\d{1,2})\b"
+)
+_VARIABLE = re.compile(  # of the environment in a description of a pod
+    r"^\s+(?:(?:PET_)?(?:NODE|GROUP|MACHINE)_RANK|JOB_COMPLETION_INDEX):\s+(?P<number>\d{1,5})\s*$"
+    r"|^\s+(?:(?:PET_)?NPROC_PER_NODE|LOCAL_WORLD_SIZE|GPUS_PER_NODE):\s+(?P<size>\d{1,2})\s*$"
+)
+_RANKS = re.compile(
+    r"\b(?P<word>(?:global[_ ]|world[_ ])?ranks?)[ =:]{0,3}[\[({]?(?:(?P<first>\d{1,6})"
+    r" ?(?:-|–|\.{2,3}|:| to | through ) ?(?P<last>\d{1,6})|(?P<list>\d{1,6}(?:, ?\d{1,6})+)"
+    r"|(?P<one>\d{1,6}))[\])}]?(?![\w.])",
+    re.IGNORECASE,
+)
+_ROW = re.compile(  # of a table
+    r"^\W*(?P<host>[A-Za-z][\w.-]*)(?=[ |\t]).{0,100}[ |\t](?P<first>\d{1,6})(?:-|\.\.)(?P<last>\d{1,6})\W*$"
+)
+_HEADER = re.compile(r"^\W*(?:node|host|hostname|pod|instance)s?\b[^\d]*\branks?\W*$", re.IGNORECASE)
+_NAME = re.compile(r"(?<![\w./-])[A-Za-z](?=[\w.]*[\d-])[\w-]*(?:\.[A-Za-z][\w-]*)*(?![\w/])")
+_ADDRESS = re.compile(r"(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?(?![\w.])")
+_CLOCK = re.compile(r"\d{4}-\d\d-\d\d[T ]|\d\d:\d\d:\d\d(?:[.,]\d+)?Z?|[EWIF]\d{4} ")
+_WORDS = re.compile(  # of a line that only says where ranks are
+    r"\b(?:nodes?|hosts?|hostname|pods?|workers?|machines?|instances?|runs?|running|on|has|have|holds?|hosting|is|are|the"
+    r"|and|with|of|at|in|rank|ranks|node_?rank|node_?id|local|local_rank|global|world|gpus?|gpu_ids|devices?|ip|addr"
+    r"|address|nproc|nproc_per_node|size|world_size|master|leader|info|placement|layout|mapping|map|topology|assigned"
+    r"|to|index|id|name|torchrun|launch(?:ed|ing)?|start(?:ed|ing)?|processes|procs?|x|h\d00|a\d00|nic|rack\w*)\b",
+    re.IGNORECASE,
+)
+_NO_HOST = re.compile(
+    r"(?:rank|gpu|cuda|local|step|iter|pid|mlx|ib|eth|[hab]\d00)[_-]?\d*|\w*rank\w*|\w+-", re.IGNORECASE
+)
+_NUMBERED_NAME = re.compile(r"(?:node|host|worker|pod|machine)[_-]?\d+", re.IGNORECASE)
+_OWN = re.compile(
+    r"\b(?:node[_ ]?rank|node_?id|completion_index|this (?:node|host|pod|machine)|launch\w*|start\w*|spawn\w*|here"
+    r"|global[_ ]ranks?)\b|->|=>",
+    re.IGNORECASE,
+)
+_ELSE = re.compile(  # what befell ranks, and groups of them
+    r"wait|miss|time|lost|fail|join|group|parallel|dead|gone|kill|exit|barrier|expect|error|slow|warn|abort|stuck|restart"
+    r"|\b[tpdec]p\b|broadcast|reduce|gather|send|recv|between|from",
+    re.IGNORECASE,
+)
+
+
+def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
+    """Yield where ranks and pods are, by the messages of one file."""
+    is_table = False
+    pod = ""
+    environment: dict[str, int] = {}  # of the pod that is described
+    numbered = not any("rdzv" in message.text and "c10d" in message.text for message in messages)
+    for message in messages:
+        text, where = message.text, message.where
+        if row := pod_of_row(text):
+            yield Placed(pod=row, node=node_of_row(text), where=where)
+            continue
+        described, (pod, node) = pod, described_node(text, pod)
+        if pod and node:
+            yield Placed(pod=pod, node=node, where=where)
+        environment = environment if pod == described else {}
+        if pod and (variable := _VARIABLE.match(text)):
+            environment["number" if variable["number"] else "size"] = int(variable["number"] or variable["size"])
+            if len(environment) > 1:
+                first = environment["number"] * environment["size"]
+                ranks = tuple(range(first, first + environment["size"]))
+                yield AgentRanks(ranks=ranks, where=replace(where, host=pod))
+                environment = {}
+        if found := _placed(text):
+            yield Placed(pod=found["pod"], node=found["node"], where=where)
+        is_table = _HEADER.match(text) is not None or (is_table and _ROW.match(text) is not None)
+        if is_table and (row_ := _ROW.match(text)):
+            yield from _ranks(_numbers(row_), row_["host"], where)
+        elif "ank" in text or "RANK" in text or "INDEX" in text or "NODEID" in text:
+            yield from _of_line(text, where, numbered=numbered)
+
+
+def _placed(text: str) -> re.Match[str] | None:
+    """Return the pod and the node that a line says it is on, None for none."""
+    found = _PLACED.search(text) if "assigned" in text else None
+    return found or (_ON_NODE.search(text) if "ode" in text or "NODE" in text else None)
+
+
+def _of_line(text: str, where: Where, *, numbered: bool) -> Iterator[Fact]:
+    """Yield the ranks of hosts by one line; numbers of nodes count where they are `numbered`, not met in c10d."""
+    number, per_host = _NUMBERED.search(text), _PER_HOST.search(text)
+    if numbered and "rdzv" not in text and number and per_host and not _RANKS.search(text):
+        first, size = int(number["node"]) * int(per_host["ranks"]), int(per_host["ranks"])
+        yield AgentRanks(ranks=tuple(range(first, first + size)), where=where)
+        return
+    if len(text) > 200 or "ank" not in text or _ELSE.search(text):
+        return
+    bare = _NUMBERED.sub(" ", text)
+    found = list(_RANKS.finditer(bare))
+    rest = _RANKS.sub(" ", _CLOCK.sub(" ", bare))
+    if not found:
+        return
+    addresses = [address[0].partition(":")[0] for address in _ADDRESS.finditer(rest)]
+    rest = _ADDRESS.sub(" ", rest)
+    names = [name[0] for name in _NAME.finditer(rest) if not _NO_HOST.fullmatch(name[0])]
+    rest = _without(rest, names)
+    if len(names) > len(found):
+        names = [name for name in names if not _NUMBERED_NAME.fullmatch(name)]
+    hosts = names or addresses or [where.host] * bool(where.host)
+    if len(hosts) == len(found) and not re.search(r"[A-Za-z]", _WORDS.sub(" ", rest)):
+        for ranks, host in zip(found, hosts, strict=True):
+            yield from _ranks(_numbers(ranks), host, where)
+    elif len(found) == 1 and not found[0]["one"] and _OWN.search(text):
+        numbers = _numbers(found[0])
+        if len(numbers) > 1:
+            yield AgentRanks(ranks=numbers, where=where)
+
+
+def _without(text: str, names: Sequence[str]) -> str:
+    for name in names:
+        text = text.replace(name, " ")
+    return text
+
+
+def _ranks(ranks: tuple[int, ...], host: str, where: Where) -> Iterator[Fact]:
+    """Yield that a host or pod has these ranks: one alone is one process of perhaps several there."""
+    if len(ranks) == 1:
+        yield RankIdentity(rank=ranks[0], host=host, where=where)
+    elif ranks:
+        yield AgentRanks(ranks=ranks, where=replace(where, host=host))
+
+
+def _numbers(found: re.Match[str]) -> tuple[int, ...]:
+    told = found.groupdict()
+    if told.get("one"):
+        return (int(told["one"]),)
+    if told.get("list"):
+        return tuple(int(number) for number in told["list"].split(","))
+    first, last = int(told["first"]), int(told["last"])
+    return tuple(range(first, last + 1)) if first <= last < first + MOST_RANKS else ()

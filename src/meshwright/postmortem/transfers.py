@@ -1,0 +1,109 @@
+"""Sends and receives in which stacks stand: a circle of them, a pair that meets, or a partner without a stack."""
+
+import re
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from .facts import StackTrace
+from .names import collective_in
+from .position import HangPosition
+from .where import Where
+
+TRANSFERS = {"send", "recv"}
+_TOWARDS = re.compile(  # of a pipeline's helper that does one of the two: which neighbour is its partner
+    r"^_?(?:exec_)?(?P<deed>send|recv)_(?:(?:act\w*|grad\w*|tensor|to|from)_)*"
+    r"(?P<way>forward|backward|next|prev\w*|activations?|grads?)(?:_\w+)?$"
+)
+_BOTH = re.compile(r"send.*recv|recv.*send")
+_FORWARD = {("send", "for"), ("send", "act"), ("recv", "bac"), ("recv", "gra"), ("send", "nex"), ("recv", "nex")}
+
+
+class StackTransfer(msgspec.Struct, frozen=True, kw_only=True):
+    """One send or receive of a rank; `peer` is None where neither an argument nor a helper's name tells it."""
+
+    rank: int
+    operation: str
+    peer: int | None
+    told: bool  # the peer is an argument of the call, not the neighbour that a name leads to
+    where: Where
+
+    def __str__(self) -> str:
+        way = "to" if self.operation == "send" else "from"
+        return f"rank {self.rank} in {self.operation}{'' if self.peer is None else f' {way} {self.peer}'}"
+
+
+def transfer_of(stack: StackTrace, operation: str, where: Where) -> StackTransfer | None:
+    """Return the send or receive in which a stack stands; None where its rank is not known."""
+    if stack.rank is None:
+        return None
+    call = next((frame for frame in stack.frames if collective_in(frame.function) == operation), None)
+    if call is not None and call.peer is not None:
+        return StackTransfer(rank=stack.rank, operation=operation, peer=call.peer, told=True, where=where)
+    peer = None
+    for frame in stack.frames:
+        if (named := _TOWARDS.match(frame.function)) and not _BOTH.search(frame.function):
+            peer = stack.rank + (1 if (named["deed"], named["way"][:3]) in _FORWARD else -1)
+            break
+    return StackTransfer(rank=stack.rank, operation=operation, peer=peer, told=False, where=where)
+
+
+def in_circle(transfers: Sequence[StackTransfer], *, with_neighbours: bool) -> HangPosition | None:
+    """Return the circle of ranks of which each waits for the next; None for none.
+
+    Neighbours that only names of helpers lead to count `with_neighbours`: where every process stands in a transfer.
+    """
+    known = {one.rank: one for one in transfers if one.peer is not None and (one.told or with_neighbours)}
+    for start in sorted(known):
+        way: list[int] = []
+        at: int | None = start
+        while at in known and at not in way and not _meets(known[at], known):
+            way.append(at)
+            at = known[at].peer
+        if at in way:
+            around = [known[rank] for rank in way[way.index(at) :]]
+            why = f"{'; '.join(map(str, around[:8]))}: each waits for the next, none is in the call that would meet it"
+            return _position("circle", transfers, around[0].operation, why)
+    return None
+
+
+def all_in_transfers(transfers: Sequence[StackTransfer]) -> HangPosition | None:
+    """Return what ranks hang in that all stand in a send or a receive; None where that says nothing of them."""
+    if found := in_circle(transfers, with_neighbours=True):
+        return found
+    known = {one.rank: one for one in transfers}
+    told = "; ".join(map(str, transfers[:8]))
+    lacking = sorted({one.peer for one in transfers if one.told and one.peer is not None} - known.keys())
+    if lacking:
+        ranks = ", ".join(map(str, lacking))
+        why = f"{told}: they wait for rank {ranks}, of which there is no stack"
+        missing = tuple(f"the stack of rank {rank}" for rank in lacking)
+        return _position("absent", transfers, transfers[0].operation, why, missing=missing)
+    operations = {one.operation for one in transfers}
+    if len(operations) == 1 and set(known) == set(range(len(known))) and len(known) > 1:
+        why = f"{told}: none is in the call that would meet it"
+        return _position("circle", transfers, transfers[0].operation, why)
+    if any(_meets(one, known) for one in transfers):
+        return _position("stuck", transfers, transfers[0].operation, f"{told}: both ends of a transfer are in it")
+    lacks = ("the other end of each transfer: stacks with arguments (`py-spy dump --locals`)",)
+    return _position("stuck", transfers, transfers[0].operation, told, missing=lacks)
+
+
+def _meets(one: StackTransfer, known: Mapping[int, StackTransfer]) -> bool:
+    """Whether the partner of a transfer stands in the call that meets it."""
+    other = known.get(one.peer) if one.peer is not None else None
+    return other is not None and other.operation != one.operation and other.peer in {one.rank, None}
+
+
+def _position(
+    kind: str, transfers: Sequence[StackTransfer], operation: str, why: str, missing: tuple[str, ...] = ()
+) -> HangPosition:
+    return HangPosition(
+        kind=kind,
+        waiting=tuple(sorted(one.rank for one in transfers)),
+        operation=operation,
+        why=why,
+        certain=not missing,
+        evidence=tuple(one.where for one in transfers),
+        missing=missing,
+    )

@@ -1,0 +1,108 @@
+"""Errors without a rank, joined with the one that a launcher saw give up; shared memory that is full."""
+
+import pytest
+
+from .made import judge, summary, timed_out
+
+ERROR = [
+    "Traceback (most recent call last):",
+    '  File "fit.py", line 4, in <module>',
+    "    step()",
+    "KeyError: 'tokens'",
+]
+ENDS = {
+    "torchrun's summary": summary(3, 1, "To enable traceback see"),
+    "its agent": [
+        "E1120 10:20:58.1 77 torch/distributed/elastic/multiprocessing/api.py:869] failed (exitcode: 1) local_rank: 3"
+        " (pid: 4411) of binary: /usr/bin/python"
+    ],
+    "a task of SLURM": ["srun: error: n1: task 3: Exited with exit code 1"],
+    "a process of MPI": [
+        "mpirun detected that one or more processes exited with non-zero status, thus causing the job to be ended.",
+        "  Process name: [[1,1],3]",
+        "  Exit code:    1",
+    ],
+    "Lightning": ["[rank: 3] Child process with PID 4411 terminated with code 1. Forcefully terminating all other"],
+    "a launcher of one's own": ["supervisor: rank 3 exited with code 1", "supervisor: rank 0 was ended with code 0"],
+}
+
+
+def named(verdict):
+    return verdict.kind, verdict.blamed, verdict.unknown
+
+
+@pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
+def test_a_traceback_in_another_file_is_of_the_rank_that_gave_up(end, tmp_path):
+    verdict = judge(tmp_path, {"launcher.log": end, "crash.err": ERROR, "rank0.log": [timed_out(0, 5)]})
+
+    assert named(verdict) == ("exception", (3,), False)
+    assert any("KeyError" in line.text for line in verdict.evidence)
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"crash.err": [*ERROR, *ERROR]},
+        {"crash.err": ERROR, "other.err": ERROR},
+        {"crash.err": ERROR, "rank3.log": [timed_out(3, 5)]},
+        {"crash.err": [*ERROR, timed_out(1, 5, prefix=False).replace("[Rank 1]", "")]},
+        {"crash.err": ERROR, "second.log": ["supervisor: rank 1 exited with code 1"]},
+    ],
+    ids=["twice", "in two files", "the rank waited", "another waits there", "two gave up"],
+)
+def test_a_traceback_that_may_be_anothers_has_no_rank(files, tmp_path):
+    others = {"launcher.log": ["supervisor: rank 3 exited with code 1"], "rank0.log": ["step 1 loss 2"]}
+
+    verdict = judge(tmp_path, {**others, **files})
+
+    assert verdict.blamed == ()
+
+
+def test_a_traceback_is_of_the_process_in_the_name_of_its_file_or_of_the_rank_that_its_log_names(tmp_path):
+    workers = [
+        f"(Controller pid=9) - (ip=10.0.0.1, pid={550 + rank}) world_rank={rank}, local_rank={rank}, node_rank=0"
+        for rank in range(4)
+    ]
+    assert named(judge(tmp_path / "ray", {"driver.log": workers, "worker-ab12-0100-553.err": ERROR})) == (
+        "exception",
+        (3,),
+        False,
+    )
+    pods = {f"bert-worker-{rank}.log": [f"RANK={rank} WORLD_SIZE=4 LOCAL_RANK=0"] for rank in range(4)}
+    pods["bert-worker-3.log"] += ERROR
+
+    assert named(judge(tmp_path / "pods", pods)) == ("exception", (3,), False)
+
+
+FULL = [
+    "OSError: [Errno 28] No space left on device: '/psm_0a1b2c3d'",
+    "RuntimeError: cannot map a batch: /dev/shm is full",
+    "Error while creating shared memory segment /dev/shm/nccl-aBcDeF (size 9637888)",
+    "Error: failed to extend /dev/shm/nccl-aBcDeF to 33030532 bytes",
+]
+
+
+@pytest.mark.parametrize("error", FULL)
+def test_shared_memory_that_is_full_is_memory_of_the_host(error, tmp_path):
+    lines = [*ERROR[:-1], "RuntimeError: NCCL error: unhandled system error" if "nccl" in error else error]
+
+    verdict = judge(tmp_path, {"rank0.log": ["step 1 loss 2"], "rank2.log": [*lines, *([error] * ("nccl" in error))]})
+
+    assert named(verdict) == ("host_memory", (2,), False)
+
+
+@pytest.mark.parametrize(("used", "kind"), [("64M     0 100%", "host_memory"), (" 1M   63M   2%", "data")])
+def test_a_worker_that_ended_while_shared_memory_was_full_is_memory_of_the_host(used, kind, tmp_path):
+    table = ["$ df -h /dev/shm", "Filesystem      Size  Used Avail Use% Mounted on", f"shm   64M   {used} /dev/shm"]
+    lines = [*ERROR[:-1], "RuntimeError: DataLoader worker (pid 77) exited unexpectedly"]
+
+    verdict = judge(tmp_path, {"rank0.log": ["step 1 loss 2"], "rank2.log": lines, "df.txt": table})
+
+    assert named(verdict) == (kind, (2,), False)
+
+
+@pytest.mark.parametrize(("second", "blamed"), [("[rank1]: begins", (1,)), ("[rank2]: begins", ())])
+def test_a_traceback_is_of_the_one_rank_that_speaks_in_its_file_where_each_rank_has_one(second, blamed, tmp_path):
+    verdict = judge(tmp_path, {"t-0.log": ["[rank0]: begins"], "t-1.log": [second, *ERROR]})
+
+    assert (verdict.kind, verdict.blamed) == ("exception", blamed)

@@ -1,0 +1,101 @@
+"""Whose a dump of a stack is: by the command, the environment, a heading, the number on a host, the pod."""
+
+import pytest
+
+from .made import judge
+
+LOADS = "_try_get_data (torch/utils/data/dataloader.py:1251)"
+REDUCES = "all_reduce (torch/distributed/distributed_c10d.py:2810)"
+
+
+def dump(pid, command, inner):
+    return [
+        f"Process {pid}: {command}",
+        "Python v3.12.3 (/usr/bin/python3.12)",
+        "",
+        f'Thread {pid} (active): "MainThread"',
+        f"    {inner}",
+        "    step (fit.py:9)",
+        "    <module> (fit.py:20)",
+        "",
+    ]
+
+
+def dumps(command, late=2, ranks=4, above=lambda rank: []):
+    """Dumps of all ranks in one file, one of which loads data; `command` and `above` are of a rank."""
+    return [
+        line
+        for rank in range(ranks)
+        for line in [*above(rank), *dump(7000 + 13 * rank, command(rank), LOADS if rank == late else REDUCES)]
+    ]
+
+
+def named(verdict):
+    return verdict.kind, verdict.blamed, verdict.unknown
+
+
+COMMANDS = {
+    "environment": lambda rank: f"python -u fit.py --bf16 (env LOCAL_RANK={rank} RANK={rank})",
+    "option": lambda rank: f"python -u fit.py --rank {rank} --layers 4",
+    "equals": lambda rank: f"python fit.py --global-rank={rank} --local_rank={3 - rank}",
+    "task of SLURM": lambda rank: f"env SLURM_PROCID={rank} python fit.py",
+    "engine": lambda rank: f"VLLM::Worker_TP{rank}",
+    "number on the only host": lambda rank: f"python fit.py --local_rank={rank}",
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
+def test_the_command_of_a_process_says_its_rank(command, tmp_path):
+    assert named(judge(tmp_path, {"all.txt": dumps(command)})) == ("data", (2,), False)
+
+
+HEADINGS = {
+    "framed": lambda rank: [f"===== rank {rank} ====="],
+    "hashes": lambda rank: [f"### global rank {rank} (pid {7000 + 13 * rank})"],
+    "alone": lambda rank: [f"rank {rank}:"],
+    "with its command": lambda rank: [
+        f"--- Rank {rank} on node n{rank // 2} ---",
+        f"$ py-spy dump --pid {7000 + rank}",
+    ],
+}
+
+
+@pytest.mark.parametrize("above", HEADINGS.values(), ids=HEADINGS)
+def test_a_heading_above_a_dump_says_its_rank(above, tmp_path):
+    lines = dumps(lambda rank: "python fit.py", above=above)
+
+    assert named(judge(tmp_path, {"all.txt": lines})) == ("data", (2,), False)
+
+
+def test_numbers_on_two_hosts_are_ranks_only_where_the_ranks_of_each_are_told(tmp_path):
+    def asked(rank):
+        return [f"$ ssh m{rank // 2} py-spy dump --pid {7000 + 13 * rank}"]
+
+    lines = dumps(lambda rank: f"python fit.py --local_rank={rank % 2}", late=3, above=asked)
+
+    assert judge(tmp_path / "unknown", {"all.txt": lines}).blamed == ()
+    told = ["m0: ranks 0-1", "m1: ranks 2-3"]
+    assert named(judge(tmp_path / "told", {"all.txt": lines, "job.out": told})) == ("data", (3,), False)
+
+
+def test_a_pod_of_one_rank_is_that_rank(tmp_path):
+    def asked(rank):
+        return [f"$ kubectl exec -it bert-worker-{rank} -- py-spy dump --pid 21"]
+
+    lines = dumps(lambda rank: "python fit.py", above=asked)
+    told = [f"rank {rank} runs in pod bert-worker-{rank}" for rank in range(4)]
+
+    assert named(judge(tmp_path, {"all.txt": lines, "job.out": told})) == ("data", (2,), False)
+
+
+def test_a_file_of_dumps_is_of_the_host_that_its_name_tells(tmp_path):
+    def of_host(host):
+        inner = [LOADS if (host, rank) == (1, 0) else REDUCES for rank in range(2)]
+        commands = [f"python fit.py --local_rank={rank}" for rank in range(2)]
+        return [line for rank in range(2) for line in dump(9000 + 10 * host + rank, commands[rank], inner[rank])]
+
+    files = {f"m{host}_spy.txt": of_host(host) for host in range(2)}
+
+    assert judge(tmp_path / "unknown", files).blamed == ()
+    told = {"job.out": ["m0: ranks 0-1", "m1: ranks 2-3"]}
+    assert named(judge(tmp_path / "told", {**files, **told})) == ("data", (2,), False)
