@@ -35,7 +35,7 @@ _RATES = (
     re.compile(r"(?<![\w.])(\d+(?:\.\d+)?) ?(?:it|iters?|steps?|batch(?:es)?)/s(?:ec)?\b"),
     re.compile(r"(?<![\w.])(\d[\d,]*(?:\.\d+)?) ?[kKM]? ?(?:tok(?:en)?s?|samples?|images?)/s(?:ec)?\b"),
     re.compile(
-        r"\b(?:tok(?:en)?s?|samples?)[_ ]?(?:per|/)[_ ]?s(?:ec(?:ond)?)?\w*[\"' ]{0,2}[=:] *(\d[\d,]*(?:\.\d+)?)"
+        r"\b(?:tok(?:en)?s?|samples?)[_ ]?(?:per|/)[_ ]?s\w*[\"' ]{0,2}[=:] *(\d[\d,]*(?:\.\d+)?)"
     ),
     re.compile(r"\b(?:tps|mfu)[ =:]{1,2}(\d[\d,]*(?:\.\d+)?)", re.IGNORECASE),
 )
