@@ -1,6 +1,6 @@
 """A rank without a device: the operators of its host, and collectives as their library marked them.
 
-A collective is no computation, whatever category its mark bears: older profilers write "gloo:all_reduce" as an operator.
+A collective is no computation, whatever its category: older profilers write "gloo:all_reduce" as an operator.
 """
 
 from collections.abc import Callable, Sequence

@@ -114,7 +114,7 @@ def test_waiting_for_a_launch_of_a_collective_is_no_computation(tmp_path):
 
 
 def cpu_job(slow=None, steps=4, mark="cpu_op"):
-    """Events of three ranks on processors: 20 ms of work, 12 of one all-reduce on another thread, 4 of the optimizer."""
+    """Events of three ranks on processors: 20 ms of work, 12 of an all-reduce on another thread, 4 of the optimizer."""
     events = [[] for _ in range(3)]
     for step in range(steps):
         work = [30_000 if rank == slow else 20_000 for rank in range(3)]
