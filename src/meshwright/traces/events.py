@@ -188,7 +188,8 @@ class EventStream:
                 searched = match.end()
             if not self._more():
                 break
-        kind = NoTrace if self._ended and _is_json(self._buffer) else InputError
+        whole = self._ended or not self._more()
+        kind = NoTrace if whole and _is_json(self._buffer) else InputError
         raise kind(f"{self.where}: no list of traceEvents in it; {_EXPECTED}")
 
     def _last_boundary(self) -> int | None:
