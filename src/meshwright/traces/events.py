@@ -49,12 +49,16 @@ class Args(msgspec.Struct, frozen=True, gc=False):
     group_text: Any = msgspec.field(default=None, name="Process Group Description")
     group_ranks: Any = msgspec.field(default=None, name="Process Group Ranks")
     seq: Any = msgspec.field(default=None, name="Seq")
+    rank_in_group: Any = msgspec.field(default=None, name="Rank")
+    rank: Any = None  # as scripts that merge traces note it
     bytes: Any = None
     stream: Any = None
     device: Any = None
     task: Any = msgspec.field(default=None, name="Task Type")  # of an Ascend device
     name: Any = None  # of a process
     labels: Any = None
+    sort_index: Any = None
+    value: Any = None
 
 
 class TraceEvent(msgspec.Struct, frozen=True, gc=False):
