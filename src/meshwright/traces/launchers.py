@@ -34,7 +34,7 @@ def launchers(hosts: Mapping[Pid, Process], devices: Mapping[Pid, Process]) -> d
 
 
 def _next_pair(possible: Mapping[Pid, set[Pid]], one_each: bool) -> tuple[Pid, Pid] | None:
-    """Return a device and its host: a pair that leaves no other choice, else the first of those that could be.
+    """Return a device and its host: a pair that leaves no other choice, else the first possible one.
 
     Where there is a choice, ranks were in step to within the time of a launch, and hosts are as good as one another.
     """

@@ -228,4 +228,4 @@ def _offsets(clusters: Sequence[Sequence[Pid]], processes: Mapping[Pid, Process]
     if step < _LEAST_OFFSET or len(set(bases)) < len(bases) or any(base % step for base in bases):
         return []
     ranks = [base // step for base in bases]
-    return [rank - 1 for rank in ranks] if min(ranks) == 1 else ranks  # whoever counts from 1 has no rank 0
+    return [rank - 1 for rank in ranks] if min(ranks) == 1 else ranks  # counted from 1: there is no rank 0
