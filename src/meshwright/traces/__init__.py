@@ -5,8 +5,10 @@ events of a Chrome trace, streamed) -> `kineto`, `ascend`, `nsys` or `chakra` (w
 `reading` (which file is which rank) -> `usage` (where a step went), `meetings` and `culprit` (who comes last to the
 collectives, and what it costs).
 
-Formats: `kineto` (also of a `device` or `cpu_rank`, without one), `ascend`, `labelled` (XLA, rocprof), `nsys`,
-`rocprof`, `chakra` with `protobuf`, `from_timeline`; common to them: `parts`, `collector`, `launched_kernels`,
-`names`, `ranges`, `intervals`. Results: `model` (a traced rank), `steps`, `chained` and `absorbed` (waits that count
-and waits that do not), `straggler_reason`, `summary`; `drawn_step` for the page, `chakra_write`.
+Formats: `kineto` (also of a `device` or `cpu_rank`, without one; several ranks in a file: `merged`, `launchers`),
+`ascend`, `labelled` (XLA, rocprof), `nsys`, `rocprof`, `chakra` with `protobuf`, `from_timeline`; common to them:
+`parts`, `collector`, `launched_kernels`, `names`, `ranges`, `intervals`.
+
+Results: `model` (a traced rank), `steps`, `chained` and `absorbed` (waits that count and waits that do not),
+`straggler_reason`, `summary`; `drawn_step` for the page, `chakra_write`.
 """

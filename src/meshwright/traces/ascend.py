@@ -2,14 +2,20 @@
 
 The processes are told by name: kernels lie under "Ascend Hardware", collectives under "Communication" or "HCCL",
 operators and steps under "Python"; "Overlap Analysis" is arithmetic over the others and is not read.
+
+torch_npu writes a folder a rank: ASCEND_PROFILER_OUTPUT/trace_view.json, and beside ASCEND_PROFILER_OUTPUT files that
+say the rank (`profiler_info_3.json`, `profiler_metadata.json`) and what the trace was made of.
 """
 
 import re
+from pathlib import Path
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from .collector import Collector, Process
+from .events import TraceHead
 from .model import PHASES, RankTrace
 from .names import communicates
 from .parts import (
@@ -33,6 +39,33 @@ _COMMUNICATION = re.compile(r"^(?:communication|hccl)\b", re.IGNORECASE)
 _STEP = re.compile(r"ProfilerStep#(\d{1,12})$")
 # tasks of a device that compute; waits, notifications and the pieces of a collective do not
 _COMPUTING = re.compile(r"AI_?CORE|AIV|AIC|AI_?VECTOR|AI_?CPU|^MIX", re.IGNORECASE)
+_OUTPUT, _TRACE = "ASCEND_PROFILER_OUTPUT", "trace_view.json"
+_INFO = re.compile(r"profiler_info_(\d{1,6})\.json")
+_DEPTH = 4  # of a file below the folder of its rank
+_MOST_BYTES = 2**20
+
+
+def is_beside_trace(path: Path) -> bool:
+    """Return whether a file belongs to a trace of torch_npu, and is no such trace itself."""
+    if (path.parent.name, path.name) == (_OUTPUT, _TRACE):
+        return False
+    return any((folder / _OUTPUT / _TRACE).is_file() for folder in path.parents[:_DEPTH])
+
+
+def rank_beside(path: Path) -> int | None:
+    """Return the rank that the files beside a trace of torch_npu say, None where they say none."""
+    if path.name != _TRACE or path.parent.name != _OUTPUT:
+        return None
+    folder = path.parent.parent
+    named = [match for beside in folder.glob("profiler_info_*.json") if (match := _INFO.fullmatch(beside.name))]
+    if len(named) == 1:
+        return int(named[0][1])
+    try:
+        with (folder / "profiler_metadata.json").open("rb") as file:
+            head = msgspec.json.decode(file.read(_MOST_BYTES), type=TraceHead)
+    except (OSError, msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        return None
+    return head.rank
 
 
 def named(collected: Collector) -> bool:

@@ -22,6 +22,7 @@ _KINDS = {
     "cuda_sync": SKIPPED, "cuda_event": SKIPPED, "cuda_profiler_range": SKIPPED, "external_correlation": SKIPPED,
     "mtia_insight": SKIPPED, "gpu_pm_counter": SKIPPED,
 }  # fmt: skip
+_OF_PROCESS = frozenset({"process_name", "process_labels", "process_sort_index", "global_rank"})
 _RUNTIME = re.compile(r"_(?:runtime|driver)$")
 _STEP = re.compile(r"ProfilerStep#(\d{1,12})$")
 _GARBAGE = re.compile(r"\bgc\b.*\bcollect|<built-in function collect>|garbage.?collect|^gc$", re.IGNORECASE)
@@ -97,6 +98,8 @@ class Process:
     marks: list[tuple[float, float, int]] = field(default_factory=list)
     device_marks: list[tuple[float, float, int]] = field(default_factory=list)  # from its first kernel to its last
     label: str = ""  # what the file calls the process
+    ranks: set[int] = field(default_factory=set)  # that its events say it is
+    sort_index: int | None = None
     threads: dict[int, str] = field(default_factory=dict)  # what it calls its threads
 
 
@@ -202,9 +205,14 @@ class Collector:
         if event.name == "thread_name" and event.args is not None:
             process = self.processes.setdefault(event.pid, Process())
             process.threads[self.thread(event.tid)] = str(event.args.name or "")
-        if event.name in {"process_name", "process_labels"} and event.args is not None:
+        if event.name in _OF_PROCESS and event.args is not None:
             process = self.processes.setdefault(event.pid, Process())
-            process.label = f"{process.label} {event.args.name or event.args.labels or ''}".strip()
+            if event.name == "process_sort_index":
+                process.sort_index = _integer(event.args.sort_index)
+            elif event.name == "global_rank":
+                process.ranks.add(_integer(event.args.value))
+            else:
+                process.label = f"{process.label} {event.args.name or event.args.labels or ''}".strip()
 
     def _device(self, process: Process, event: TraceEvent, kind: int, name: int, end: float) -> None:
         args = event.args
@@ -219,6 +227,8 @@ class Collector:
         process.device.add(event.ts, end, name, self.thread(stream), _integer(args.correlation))
         process.externals.append(_external(args))
         process.devices.append(_integer(args.device))
+        if args.rank is not None:
+            process.ranks.add(_integer(args.rank))
         if args.collective is not None:
             process.told[place] = args
         elif kind == COPY:
@@ -226,6 +236,8 @@ class Collector:
 
     def _operator(self, process: Process, event: TraceEvent, name: int, end: float) -> None:
         external = _external(event.args) if event.args is not None else -1
+        if event.args is not None and event.args.rank is not None:
+            process.ranks.add(_integer(event.args.rank))
         process.operators.add(event.ts, end, name, self.thread(event.tid), external)
         self.special(process, event.name, event.ts, end, event.args, self.thread(event.tid))
 

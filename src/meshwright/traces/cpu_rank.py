@@ -1,14 +1,18 @@
-"""A rank without a device: the operators of its host, and collectives as their library marked them."""
+"""A rank without a device: the operators of its host, and collectives as their library marked them.
 
-from collections.abc import Sequence
+A collective is no computation, whatever its category: older profilers write "gloo:all_reduce" as an operator.
+"""
+
+from collections.abc import Callable, Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from ..errors import InputError
 from .collector import HostRecord, Process, Spans
 from .intervals import EMPTY, Array, is_covered, union, union_of_sets, without
 from .model import Computed, RankTrace, TracedCall
-from .names import MARKED
+from .names import MARKED, communicates_on_host, launches_on_host
 from .parts import Longs, RankFacts, Times, call_of, floats, host_timeline, longs, marks_of, of_spans
 from .steps import windows
 
@@ -21,11 +25,12 @@ def of_host(processes: Sequence[Process], table: list[str], facts: RankFacts, ba
     zero = min(begins)
     facts.marks, facts.host = marks_of(processes, zero), host_timeline(processes, zero)
     facts.epoch_ns = base_ns + int(zero * 1000)
-    launches = _named(processes, table, "c10d::", zero)
+    launches = _chosen(processes, _by_name(table, launches_on_host), zero)
     no_compute = union_of_sets([launches, facts.host.data])
+    working = _chosen(processes, ~_by_name(table, communicates_on_host), zero)
     optimizer = without(of_spans([p.optimizer for p in processes], zero), no_compute)
     backward = without(of_spans([p.backward for p in processes], zero), union_of_sets([no_compute, optimizer]))
-    forward = without(facts.host.operators, union_of_sets([no_compute, backward, optimizer]))
+    forward = without(working, union_of_sets([no_compute, backward, optimizer]))
     phases = {"forward": forward, "backward": backward, "optimizer": optimizer}
     records = [record for p in processes for record in p.records if MARKED.match(record.name)]
     calls = [_call(record, zero) for record in records if record.end > record.start]
@@ -65,9 +70,13 @@ def _trace(
     )
 
 
-def _named(processes: Sequence[Process], table: Sequence[str], start: str, zero: float) -> Array:
-    """Return when operators ran whose names start so."""
-    wanted = np.asarray([name.startswith(start) for name in table] or [False])
+def _by_name(table: Sequence[str], wanted: Callable[[str], bool]) -> npt.NDArray[np.bool_]:
+    """Return of each name of a table whether it is wanted."""
+    return np.asarray([wanted(name) for name in table], dtype=np.bool_)
+
+
+def _chosen(processes: Sequence[Process], wanted: npt.NDArray[np.bool_], zero: float) -> Array:
+    """Return when operators ran whose names are wanted."""
     found = []
     for process in processes:
         spans = process.operators
@@ -83,7 +92,7 @@ def _call(record: HostRecord, zero: float) -> TracedCall:
 
 
 def _outermost(processes: Sequence[Process], table: list[str], no_compute: Array, zero: float) -> Computed:
-    """Return the operators that lie in no other of their thread, without what `no_compute` covers."""
+    """Return the operators that lie in no other of their thread, without collectives and what `no_compute` covers."""
     starts: list[Times] = []
     ends: list[Times] = []
     names: list[Longs] = []
@@ -93,7 +102,7 @@ def _outermost(processes: Sequence[Process], table: list[str], no_compute: Array
         ends.append((floats(process.operators.ends)[kept] - zero) * 1e-6)
         names.append(longs(process.operators.names)[kept])
     begins, finish, name = np.concatenate(starts), np.concatenate(ends), np.concatenate(names)
-    mine = ~is_covered(no_compute, begins)
+    mine = ~is_covered(no_compute, begins) & ~_by_name(table, communicates_on_host)[name]
     return Computed(begins[mine], finish[mine], name[mine].astype(np.int32), table)
 
 

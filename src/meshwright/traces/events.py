@@ -13,9 +13,13 @@ import msgspec
 
 from ..errors import InputError
 from ..quantities import MOST_RANKS
-from .opening import Source, pieces
+from .opening import NoTrace, Source, pieces
 
 MOST_EVENT_BYTES = 64 * 2**20  # what stands before, between or after the events
+_EXPECTED = (
+    "expected a trace of torch.profiler (JSON, packed or not), an SQLite export of nsys, a Chakra execution trace or a "
+    "timeline.json"
+)
 EXPORT_AGAIN = "the trace is cut off; export it again, or copy the whole file"
 _KEY = re.compile(rb'"traceEvents"\s*:\s*\[')
 _BOUNDARY = re.compile(rb"\}\s*,\s*\{")
@@ -45,12 +49,16 @@ class Args(msgspec.Struct, frozen=True, gc=False):
     group_text: Any = msgspec.field(default=None, name="Process Group Description")
     group_ranks: Any = msgspec.field(default=None, name="Process Group Ranks")
     seq: Any = msgspec.field(default=None, name="Seq")
+    rank_in_group: Any = msgspec.field(default=None, name="Rank")
+    rank: Any = None  # as scripts that merge traces note it
     bytes: Any = None
     stream: Any = None
     device: Any = None
     task: Any = msgspec.field(default=None, name="Task Type")  # of an Ascend device
     name: Any = None  # of a process
     labels: Any = None
+    sort_index: Any = None
+    value: Any = None
 
 
 class TraceEvent(msgspec.Struct, frozen=True, gc=False):
@@ -103,6 +111,7 @@ class EventStream:
         self._buffer = b""
         self._read_bytes = 0
         self._ended = False
+        self._is_trace = False  # as far as it has been read
 
     def batches(self) -> Iterator[list[TraceEvent]]:
         """Yield lists of events; InputError where this is no Chrome trace or is cut off."""
@@ -125,22 +134,30 @@ class EventStream:
                     continue
                 decoded = self._decoded(self._buffer[:cut])
             self._buffer = self._buffer[cut:]
-            yield decoded
+            yield self._seen(decoded)
             self._more()
         end, closed = _scanned(self._buffer)
         if not closed and not (array and not self._buffer[end:].strip(b" \t\r\n,")):
             raise InputError(f"{self.where}: byte {self._read_bytes}: {EXPORT_AGAIN}")
         if self._buffer[:end].strip():
-            yield self._decoded(self._buffer[:end])
+            yield self._seen(self._decoded(self._buffer[:end]))
         if not array:
             self._finish(self._buffer[end + 1 :])
+        elif not self._is_trace:
+            raise NoTrace(f"{self.where}: a list, no operator and no kernel in it; {_EXPECTED}")
+
+    def _seen(self, events: list[TraceEvent]) -> list[TraceEvent]:
+        """Return the events as they are; with the first of them an array is a trace."""
+        self._is_trace = self._is_trace or any(event.ph for event in events)
+        return events
 
     def _more(self) -> bool:
         """Read one more piece; False at the end of the file."""
         if self._ended:
             return False
         if len(self._buffer) > MOST_EVENT_BYTES:
-            raise InputError(f"{self.where}: byte {self._read_bytes}: one value of more than {MOST_EVENT_BYTES} bytes")
+            kind = InputError if self._is_trace else NoTrace
+            raise kind(f"{self.where}: byte {self._read_bytes}: one value of more than {MOST_EVENT_BYTES} bytes")
         piece = next(self._pieces, b"")
         self._ended = not piece
         self._read_bytes += len(piece)
@@ -170,15 +187,14 @@ class EventStream:
             for match in _KEY.finditer(self._buffer, searched):
                 head = _head(self._buffer[: match.start()] + b'"traceEvents":0}')
                 if head is not None:
-                    self.head, self._buffer = head, self._buffer[match.end() :]
+                    self.head, self._buffer, self._is_trace = head, self._buffer[match.end() :], True
                     return False
                 searched = match.end()
             if not self._more():
                 break
-        raise InputError(
-            f"{self.where}: no list of traceEvents in it; expected a trace of torch.profiler (JSON, packed or not), "
-            "an SQLite export of nsys, a Chakra execution trace or a timeline.json"
-        )
+        whole = self._ended or not self._more()
+        kind = NoTrace if whole and _is_json(self._buffer) else InputError
+        raise kind(f"{self.where}: no list of traceEvents in it; {_EXPECTED}")
 
     def _last_boundary(self) -> int | None:
         """Return where the last event but one seems to end; None where no event is complete."""
@@ -220,6 +236,17 @@ def _head(text: bytes) -> TraceHead | None:
         except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
             continue
     return None
+
+
+def _is_json(text: bytes) -> bool:
+    """Return whether a text is a value of JSON, or begins with a line that is one."""
+    for tried in (text, text.strip().partition(b"\n")[0]):
+        try:
+            msgspec.json.decode(_mended(tried))
+        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+            continue
+        return True
+    return False
 
 
 def _parsed(part: bytes) -> list[TraceEvent] | None:

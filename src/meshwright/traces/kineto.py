@@ -6,20 +6,18 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..errors import InputError
-from ..units import counted
 from . import ascend, labelled
 from .collector import Collector, Process
 from .cpu_rank import of_host
 from .device import of_device
 from .events import TraceHead
+from .merged import Unit, lasts, merged_units, named_rank
 from .model import RankTrace
 from .names import DEVICE_LIBRARY, number
 from .opening import Source
 from .parts import RankFacts, floats, longs
 
 STRAY_SHARE = 0.01  # of the busiest device's time: a device of the same process with less is no rank of its own
-_RANK = re.compile(r"(?<![a-z])rank[\s:=_#-]*(\d{1,6})", re.IGNORECASE)
-Unit = tuple[int | None, list[Process]]  # a rank, None where it is not told, and its processes
 
 
 def ranks_of(source: Source, collected: Collector, head: TraceHead) -> list[RankTrace]:
@@ -27,17 +25,36 @@ def ranks_of(source: Source, collected: Collector, head: TraceHead) -> list[Rank
     facts = RankFacts(str(source), source.name, head.rank, str(head.host or ""))
     base_ns = int(number(head.base_ns))
     if ascend.named(collected):
-        return [ascend.of_npu(collected, facts, base_ns)]
-    if labelled.named(collected) and not any(_lasts(process) for process in collected.processes.values()):
+        return _of_npus(collected, facts, base_ns)
+    if labelled.named(collected) and not any(lasts(process) for process in collected.processes.values()):
         found = labelled.of_labelled(collected, facts, base_ns)
         if found:
             return found
-    units = _units(source, collected, head)
+    units, note = _units(source, collected, head)
     made = [trace for rank, processes in units for trace in _of_unit(facts, rank, processes, collected, base_ns)]
     if len(units) == 1 and len(made) > 1:
         for trace in made:  # the devices of one process are numbered as they are
             trace.rank = None
+    if note:
+        made[0].notes += (note,)
     return made
+
+
+def _of_npus(collected: Collector, facts: RankFacts, base_ns: int) -> list[RankTrace]:
+    """Return the trace of an NPU, or of each of several whose processes name their ranks."""
+    told = {pid: named_rank(pid, process) for pid, process in collected.processes.items()}
+    parts = []
+    for rank in sorted({rank for rank in told.values() if isinstance(rank, int)}):
+        part = Collector()
+        part.table = collected.table
+        part.processes = {pid: process for pid, process in collected.processes.items() if told[pid] == rank}
+        if ascend.named(part):
+            parts.append((rank, part))
+    if len(parts) < 2:
+        return [ascend.of_npu(collected, facts, base_ns)]
+    return [
+        ascend.of_npu(part, RankFacts(facts.source, facts.name, rank, facts.host_name), base_ns) for rank, part in parts
+    ]
 
 
 def _of_unit(
@@ -71,30 +88,20 @@ def _no_device(where: str, processes: Sequence[Process]) -> None:
         )
 
 
-def _units(source: Source, collected: Collector, head: TraceHead) -> list[Unit]:
-    """Return the processes of a file, rank by rank."""
-    by_rank: dict[int, list[Process]] = {}
-    for pid, process in collected.processes.items():
-        match = _RANK.search(str(pid)) or _RANK.search(process.label)
-        if match:
-            by_rank.setdefault(int(match[1]), []).append(process)
-    filled = {rank: found for rank, found in by_rank.items() if any(_lasts(process) for process in found)}
-    if len(filled) > 1:
-        return [(rank, filled[rank]) for rank in sorted(filled)]
+def _units(source: Source, collected: Collector, head: TraceHead) -> tuple[list[Unit], str]:
+    """Return the processes of a file, rank by rank, and what a reader must know of how they were told."""
+    found, note = merged_units(str(source), collected.processes, head)
+    if found:
+        return found, note
     every = list(collected.processes.values())
-    if not any(_lasts(process) for process in every):
+    if not any(lasts(process) for process in every):
         raise InputError(
             f"{source}: no operator and no kernel in it{_whose(every)}; expected a trace of torch.profiler, Ascend's "
             "profilers, Chakra or nsys (its SQLite export)"
         )
-    steps = [{mark[2] for mark in process.marks} for process in every if process.marks]
-    if len(steps) > 1 and set.intersection(*steps):
-        raise InputError(
-            f"{source}: {counted(len(steps), 'process')} with the same steps, and nothing says which "
-            "rank each is: several ranks "
-            "in one file; give each rank its own file, or name the processes 'rank 0', 'rank 1', …"
-        )
-    return [(head.rank if head.rank is not None else next(iter(filled), None), every)]
+    named = [named_rank(pid, process) for pid, process in collected.processes.items() if lasts(process)]
+    rank = head.rank if head.rank is not None else next((one for one in named if isinstance(one, int)), None)
+    return [(rank, every)], ""
 
 
 _OTHERS = (  # processes as other profilers call them
@@ -110,10 +117,6 @@ def _whose(processes: Sequence[Process]) -> str:
         if any(pattern.search(process.label) for process in processes):
             return f" (it looks like a trace of {name}, which is not read)"
     return ""
-
-
-def _lasts(process: Process) -> bool:
-    return bool(process.device.starts or process.operators.starts)
 
 
 def _busy_us(processes: Sequence[Process]) -> dict[int, float]:

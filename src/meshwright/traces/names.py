@@ -66,6 +66,8 @@ _DTYPE_BYTES = {
 # how a library of the host marks a collective: "gloo:all_reduce"
 MARKED = re.compile(r"(?:nccl|rccl|gloo|mpi|ucc|xccl|hccl|meshwright):", re.ASCII)
 DEVICE_LIBRARY = re.compile(r"(?:nccl|rccl|xccl|hccl):", re.ASCII)
+# operators of a host that begin a collective or wait for one
+_HOST_LAUNCH = re.compile(r"_?c10d(?:_functional(?:_autograd)?)?::|record_param_comms$", re.ASCII)
 NO_CALL = frozenset({"wait", "init", "coalesced"})  # what c10d records beside its collectives
 
 
@@ -75,6 +77,16 @@ def communicates(kernel: str) -> bool:
     if _LIBRARIES.search(plain) or _CAMEL.search(plain) or (_BY_NAME.search(plain) and not _COMPUTES.search(plain)):
         return True
     return bool(_DISPATCHER.search(plain)) and not _LOCAL.search(plain)
+
+
+def launches_on_host(operator: str) -> bool:
+    """Return whether an operator of a host only begins a collective or waits for one."""
+    return _HOST_LAUNCH.match(operator) is not None
+
+
+def communicates_on_host(operator: str) -> bool:
+    """Return whether an operator of a host is a collective, or begins one or waits for one."""
+    return launches_on_host(operator) or MARKED.match(operator) is not None
 
 
 def _bare(name: str) -> str:

@@ -13,7 +13,7 @@ from urllib.parse import quote
 from ..errors import InputError
 from .collector import COPY, DEVICE, SET, Collector, Process
 from .events import TraceHead
-from .opening import Source
+from .opening import NoTrace, Source
 from .ranges import Ranges, ranks_by_device
 
 MAGIC = b"SQLite format 3\x00"
@@ -47,7 +47,8 @@ def _read(source: Source, connection: sqlite3.Connection) -> tuple[Collector, Tr
     connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
     tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")}
     if not {_KERNELS, _GRAPHS} & tables:
-        raise InputError(f"{source}: no {_KERNELS} in it; expected an export of a profile with --trace=cuda,nvtx")
+        error = InputError if tables & {_RUNTIME, _RANGES, "StringIds"} else NoTrace
+        raise error(f"{source}: no {_KERNELS} in it; expected an export of a profile with --trace=cuda,nvtx")
     found = Collector()
     strings = (
         {number: str(text) for number, text in _rows(connection, "StringIds", _STRINGS)}

@@ -25,11 +25,17 @@ MOST_BYTES = 64 * 2**30
 CHUNK_BYTES = 4 * 2**20
 MOST_FILES = 100_000
 SUFFIXES = (".json", ".gz", ".zip", ".sqlite", ".et")
+_OTHERS = re.compile(r"\.(?:tar|txt|log|out|err|csv|tsv|pkl|pickle|pt|np[yz]|xml|html|db|md|ya?ml|jsonl)\.gz$")
 HANDLER = re.compile(r"\.pt\.trace\.json(?:\.gz)?$")  # what torch.profiler.tensorboard_trace_handler writes
 _WORD = 4  # bytes
-_GZIP, _ZIP = b"\x1f\x8b", b"PK\x03\x04"
+ZIP = b"PK\x03\x04"
+_GZIP = b"\x1f\x8b"
 _WIDE = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}
 _MARK = b"\xef\xbb\xbf"  # of UTF-8
+
+
+class NoTrace(InputError):
+    """The file is whole, but holds no trace: one that was only found in a folder or an archive is set aside."""
 
 
 class Source(msgspec.Struct, frozen=True):
@@ -41,6 +47,11 @@ class Source(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         return f"{self.path}/{self.member}" if self.member else str(self.path)
+
+    @property
+    def is_named(self) -> bool:
+        """Return whether the user named this very file."""
+        return self.folder is None and not self.member
 
     @property
     def name(self) -> str:
@@ -77,7 +88,7 @@ def trace_sources(paths: Sequence[Path]) -> list[Source]:
 def _of_folder(folder: Path) -> list[Path]:
     every: list[Path] = []
     for base, _, names in os.walk(folder):
-        every += [Path(base, name) for name in names if name.endswith(SUFFIXES)]
+        every += [Path(base, name) for name in names if name.endswith(SUFFIXES) and not _OTHERS.search(name)]
         if len(every) > MOST_FILES:
             raise InputError(f"{folder}: more than {MOST_FILES:,} files; expected a folder of traces")
     handlers = [path for path in every if HANDLER.search(path.name)]
@@ -88,13 +99,11 @@ def _of_folder(folder: Path) -> list[Path]:
 
 
 def _members(path: Path, folder: Path | None) -> list[Source]:
-    if head_of(path, 4) != _ZIP:
+    if head_of(path, 4) != ZIP:
         return [Source(path, folder=folder)]
     with _named(str(path)), zipfile.ZipFile(path) as archive:
         names = [info.filename for info in archive.infolist() if info.filename.endswith((".json", ".gz"))]
-    if not names:
-        raise InputError(f"{path}: no .json in this archive; expected traces")
-    return [Source(path, name, folder) for name in names]
+    return [Source(path, name, folder) for name in names] or [Source(path, folder=folder)]
 
 
 def head_of(path: Path, count: int) -> bytes:

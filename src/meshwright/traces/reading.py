@@ -9,15 +9,17 @@ import msgspec
 
 from ..errors import InputError
 from ..timeline import parse_chrome_trace
-from . import chakra, nsys, rocprof
+from ..units import counted
+from . import ascend, chakra, nsys, rocprof
 from .collector import Collector
 from .events import EventStream, TraceHead
 from .from_timeline import ranks_of_timeline
 from .kineto import ranks_of
 from .model import RankTrace
-from .opening import Source, head_of, natural, pieces, trace_sources
+from .opening import ZIP, NoTrace, Source, head_of, natural, pieces, trace_sources
 from .parts import RankFacts
 
+MOST_NAMES = 3  # of files that are set aside
 HEAD_BYTES = 4096  # of a file, by which its format is told
 _WORKER = re.compile(r"(.*)\.\d{10,}\.pt\.trace\.json(?:\.gz)?$")  # what the handler of TensorBoard calls a file
 _OURS = ("measured", "predicted", "simulated")
@@ -27,15 +29,41 @@ _NAMED = re.compile(r"(?<![a-z])(?:rank|worker)[-_. ]?(\d{1,6})(?!\d)", re.IGNOR
 def read_traces(paths: Sequence[Path]) -> list[list[RankTrace]]:
     """Return what each rank did, in the order of the ranks: one trace, or one for each profiled cycle.
 
-    InputError if a file is no trace, or two files are one rank and the same steps.
+    InputError if a file is no trace, or two files are one rank and the same steps. A whole file that is no trace and
+    was only found in a folder or an archive is set aside, and the page says so.
     """
-    found = [trace for source in trace_sources(paths) for trace in read_source(source)]
-    return in_ranks(found)
+    found: list[RankTrace] = []
+    aside: list[NoTrace] = []
+    names: list[str] = []
+    for source in trace_sources(paths):
+        try:
+            found += read_source(source)
+        except NoTrace as error:
+            if source.is_named:
+                raise
+            aside.append(error)
+            names.append(source.name)
+    if not found:
+        raise aside[0]
+    ranks = in_ranks(found)
+    if aside:
+        ranks[0][0].notes += (_set_aside(names),)
+    return ranks
+
+
+def _set_aside(names: Sequence[str]) -> str:
+    """Return what a reader must know of files that are no traces."""
+    first = ", ".join(names[:MOST_NAMES]) + (f" and {len(names) - MOST_NAMES} more" if names[MOST_NAMES:] else "")
+    return f"{counted(len(names), 'file')} beside the traces {'is' if len(names) == 1 else 'are'} set aside: {first}"
 
 
 def read_source(source: Source) -> list[RankTrace]:
     """Return the ranks of one file, whatever its format."""
+    if not source.is_named and ascend.is_beside_trace(source.path):
+        raise NoTrace(f"{source}: belongs to a trace_view.json; expected that one")
     head = head_of(source.path, HEAD_BYTES) if not source.member else b""
+    if head.startswith(ZIP):
+        raise NoTrace(f"{source}: no .json in this archive; expected traces")
     if head.startswith(nsys.MAGIC):
         return _of_export(source, *nsys.collected(source))
     facts = RankFacts(str(source), source.name, None)
@@ -64,7 +92,10 @@ def _of_events(source: Source) -> list[RankTrace]:
         collected.take(batch)
     if isinstance(stream.head.other, dict) and stream.head.other.get("source") in _OURS:
         return [trace for cycles in _timeline_of(source) for trace in cycles]
-    return ranks_of(source, collected, stream.head)
+    found = ranks_of(source, collected, stream.head)
+    if len(found) == 1 and found[0].rank is None and not source.member:
+        found[0].rank = ascend.rank_beside(source.path)
+    return found
 
 
 def _timeline_of(source: Source) -> list[list[RankTrace]]:

@@ -113,6 +113,46 @@ def test_waiting_for_a_launch_of_a_collective_is_no_computation(tmp_path):
     assert found.hidden_comm_s == pytest.approx(50e-6)
 
 
+def cpu_job(slow=None, steps=4, mark="cpu_op"):
+    """Events of three ranks on processors: 20 ms of work, 12 of an all-reduce on another thread, 4 of the optimizer."""
+    events = [[] for _ in range(3)]
+    for step in range(steps):
+        work = [30_000 if rank == slow else 20_000 for rank in range(3)]
+        start, end = 100_000 * step, 100_000 * step + max(work) + 12_000
+        for rank, found in enumerate(events):
+            come = start + work[rank]
+            found += [
+                event("user_annotation", f"ProfilerStep#{step}", start, 100_000),
+                event("cpu_op", "aten::mkldnn_convolution", start, work[rank]),
+                event("cpu_op", "c10d::allreduce_", come, 40),
+                event("cpu_op", "record_param_comms", come + 5, 30),
+                event(mark, "gloo:all_reduce", come + 20, end - come - 20, 2),
+                event("cpu_op", "_c10d_functional::wait_tensor", come + 60, end - come - 60),
+                event("user_annotation", "Optimizer.step#SGD.step", end, 4000),
+            ]
+    return events
+
+
+@pytest.mark.parametrize("mark", ["cpu_op", "user_annotation"])
+def test_a_collective_that_a_profiler_calls_an_operator_is_no_computation(tmp_path, mark):
+    paths = [write(tmp_path / f"{rank}.json", one, rank=rank) for rank, one in enumerate(cpu_job(mark=mark))]
+    found, _ = reported(paths)
+
+    assert (found.compute_s, found.exposed_comm_s) == pytest.approx((24e-3, 12e-3), rel=0.01)
+    assert found.hidden_comm_s == pytest.approx(0, abs=1e-4)
+
+
+@pytest.mark.parametrize("slow", [None, 0, 2])
+def test_the_rank_on_whose_processor_work_takes_longer_is_the_one_that_others_wait_for(tmp_path, slow):
+    paths = [write(tmp_path / f"{rank}.json", one, rank=rank) for rank, one in enumerate(cpu_job(slow))]
+    culprit = summarized(read_traces(paths)).culprit
+
+    assert (culprit and culprit.rank) == slow
+    if slow is not None:
+        assert culprit.costs_s_per_step == pytest.approx(10e-3, rel=0.02)
+        assert "aten::mkldnn_convolution most of it" in culprit.because
+
+
 def test_an_operator_whose_beginning_the_profiler_missed_is_left_out(tmp_path):
     base_us = 1.79e15  # Kineto writes the beginning as 0, the time since 1970 as its length, and all times from here on
     events = [event("cpu_op", "aten::mm", 1e6, 500), event("cpu_op", "aten::detach", -base_us, base_us + 1e6)]

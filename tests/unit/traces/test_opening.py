@@ -1,7 +1,9 @@
 """Files, archives and folders of traces: which are read, in which order, and what is refused while it unpacks."""
 
+import contextlib
 import gzip
 import json
+import sqlite3
 import zipfile
 
 import pytest
@@ -110,6 +112,106 @@ def test_cycles_of_one_rank_are_one_rank(tmp_path):
     found = read_traces([tmp_path])
 
     assert [[trace.windows[0].number for trace in cycles] for cycles in found] == [[5, 20], [5, 20]]
+
+
+def notes_of(path):
+    return [note for cycles in read_traces([path]) for trace in cycles for note in trace.notes]
+
+
+OTHER_JSON = {
+    "config.json": '{"lr": 0.1}',
+    "sizes.json": "[[1, 2], [3, 4]]",
+    "count.json": "17",
+    "empty_list.json": "[]",
+    "kernels.json": '[{"Name": "gemm", "Time (%)": 12.5}]',
+    "wandb-summary.json": '{"loss": NaN, "traceEvents": null}',
+    "metrics.json": '{"step": 1}\n{"step": 2}\n',
+    "packed.json.gz": gzip.compress(b'{"a": 1}'),
+    "notes.txt.gz": gzip.compress(b"no JSON"),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_JSON)
+def test_a_file_of_a_folder_that_is_no_trace_is_set_aside_and_the_reader_is_told(tmp_path, name):
+    (tmp_path / "rank0.json").write_text(trace(0))
+    text = OTHER_JSON[name]
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / name).write_bytes(text if isinstance(text, bytes) else text.encode())
+
+    said = [] if name == "notes.txt.gz" else [f"1 file beside the traces is set aside: sub/{name}"]
+    assert ranks_of(tmp_path) == [0]
+    assert notes_of(tmp_path) == said
+
+
+@pytest.mark.parametrize("name", ["config.json", "sizes.json", "packed.json.gz"])
+def test_a_file_that_is_no_trace_is_refused_where_it_is_named(tmp_path, name):
+    text = OTHER_JSON[name]
+    (tmp_path / "rank0.json").write_text(trace(0))
+    (tmp_path / name).write_bytes(text if isinstance(text, bytes) else text.encode())
+
+    with pytest.raises(InputError, match=f"{name}: (no list of traceEvents|a list, no operator)"):
+        read_traces([tmp_path / "rank0.json", tmp_path / name])
+
+
+@pytest.mark.parametrize(
+    "text", ["", '{"traceEvents": [', '{"schemaVersion": 1, "deviceProp', '{"traceEvents": []}', "no JSON at all"]
+)
+def test_a_trace_that_is_damaged_is_not_set_aside(tmp_path, text):
+    (tmp_path / "rank0.json").write_text(trace(0))
+    (tmp_path / "rank1.json").write_text(text)
+
+    with pytest.raises(InputError, match="rank1.json"):
+        read_traces([tmp_path])
+
+
+def test_members_of_an_archive_and_databases_that_are_no_traces_are_set_aside(tmp_path):
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.writestr("rank0.json", trace(0))
+        archive.writestr("config.json", "{}")
+    with zipfile.ZipFile(tmp_path / "b.zip", "w") as archive:
+        archive.writestr("readme.txt", "no trace")
+    with contextlib.closing(sqlite3.connect(tmp_path / "runs.sqlite")) as base:
+        base.execute("CREATE TABLE metrics (step INTEGER)")
+
+    assert ranks_of(tmp_path) == [0]
+    assert notes_of(tmp_path) == ["3 files beside the traces are set aside: a.zip/config.json, b.zip, runs.sqlite"]
+
+
+def npu_rank(folder, rank, files):
+    """Write what torch_npu writes of one rank: a trace, what else is told, and the same trace as msprof has it."""
+    output, raw = folder / "ASCEND_PROFILER_OUTPUT", folder / "PROF_1" / "mindstudio_profiler_output"
+    for one in (output, raw):
+        one.mkdir(parents=True)
+    names = {"Python": 1, "Ascend Hardware": 2}
+    events = [
+        *({"ph": "M", "name": "process_name", "pid": pid, "args": {"name": name}} for name, pid in names.items()),
+        {"ph": "X", "name": "ProfilerStep#1", "pid": 1, "tid": 1, "ts": "100.0", "dur": 900},
+        {"ph": "X", "name": "MatMul", "pid": 2, "tid": 2, "ts": "100.5", "dur": 300 + rank,
+         "args": {"Task Type": "AI_CORE"}},
+    ]  # fmt: skip
+    (output / "trace_view.json").write_text(json.dumps(events))
+    (raw / "msprof_20250101.json").write_text(json.dumps(events))
+    (output / "communication.json").write_text('{"step1": {}}')
+    for name, text in files(rank).items():
+        (folder / name).write_text(text)
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        lambda rank: {f"profiler_info_{rank}.json": "{}", "profiler_metadata.json": "{}"},
+        lambda rank: {"profiler_metadata.json": json.dumps({"distributedInfo": {"rank": rank}})},
+    ],
+)
+def test_the_files_beside_a_trace_of_an_npu_say_its_rank(tmp_path, files):
+    for place, rank in enumerate((12, 3)):
+        npu_rank(tmp_path / f"node_{place}_ascend_pt", rank, files)
+    found = read_traces([tmp_path])
+
+    assert [(cycles[0].rank, len(cycles)) for cycles in found] == [(3, 1), (12, 1)]
+    assert [round(float(cycles[0].compute[0, 1]) * 1e6) for cycles in found] == [303, 312]
+    assert any("beside the traces are set aside" in note for note in notes_of(tmp_path))
+    assert [cycles[0].rank for cycles in read_traces(sorted(tmp_path.glob("*/*/trace_view.json")))] == [3, 12]
 
 
 def _archive_of_texts(folder):
