@@ -34,9 +34,7 @@ _DURATIONS = (  # in any unit, that of one log; the first that a line has counts
 _RATES = (
     re.compile(r"(?<![\w.])(\d+(?:\.\d+)?) ?(?:it|iters?|steps?|batch(?:es)?)/s(?:ec)?\b"),
     re.compile(r"(?<![\w.])(\d[\d,]*(?:\.\d+)?) ?[kKM]? ?(?:tok(?:en)?s?|samples?|images?)/s(?:ec)?\b"),
-    re.compile(
-        r"\b(?:tok(?:en)?s?|samples?)[_ ]?(?:per|/)[_ ]?s\w*[\"' ]{0,2}[=:] *(\d[\d,]*(?:\.\d+)?)"
-    ),
+    re.compile(r"\b(?:tok(?:en)?s?|samples?)[_ ]?(?:per|/)[_ ]?s\w*[\"' ]{0,2}[=:] *(\d[\d,]*(?:\.\d+)?)"),
     re.compile(r"\b(?:tps|mfu)[ =:]{1,2}(\d[\d,]*(?:\.\d+)?)", re.IGNORECASE),
 )
 _DIGITS = re.compile(r"\d+")
