@@ -67,6 +67,7 @@ _PREFIXES = (  # in the order in which launchers put them around each other, and
 _GLUED = re.compile(
     r"(?<=\S)(?<!\]:)(?=\[rank\d+\]:)|(?<=\S)(?<!\]:)(?<!>:)(?=\[[EWIF]\d{0,4} ?[\d:. ]*ProcessGroup)"
     r"|(?<=\S)(?<!\d\]:)(?<!>:)(?=\[[EWIF] ProcessGroup)"
+    r"|(?:(?<=\(Pdb\) )|(?<=ipdb> )|(?<=\(gdb\) ))(?=\[rank\d+\]|\[[EWIF]\d{0,4}[ \d])"  # behind a debugger's prompt
 )
 _RANK = re.compile(r"^\[rank(?P<rank>\d+)\](?::\s?|\s+)")  # torch's own has a colon, a program's often none
 # what a viewer that we do not know puts before a line: one word

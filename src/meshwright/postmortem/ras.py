@@ -30,8 +30,9 @@ _PROCESS = re.compile(r"^\s*Process (?P<pid>\d+) on node (?P<node>\S+) managing 
 _OPERATION = re.compile(r"Communicator ranks have different (?P<name>\w+) operation counts")
 _STATUSES = re.compile(r"Communicator ranks have different status")
 _MANY = re.compile(
-    r"^\s*(?P<ranks>\d+) ranks (?:have launched up to operation (?P<calls>\d+)|(?P<none>have not launched any)"
-    r"|have status (?P<status>[A-Z]+)|reported (?P<error>[A-Z].*))"
+    r"^\s*(?P<ranks>\d+) ranks? (?:ha(?:ve|s) launched up to operation (?P<calls>\d+)"
+    r"|(?P<none>ha(?:ve|s) not launched any)"
+    r"|ha(?:ve|s) status (?P<status>[A-Z]+)|reported (?P<error>[A-Z].*))"
 )
 _MEMBER = re.compile(
     r"^\s*Rank (?P<place>\d+) (?:(?:has launched up to operation (?P<calls>\d+)"
