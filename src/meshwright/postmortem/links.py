@@ -13,7 +13,8 @@ _OWN_PORT = re.compile(r"^InfiniBand event: .*(?:port error|device fatal|fatal)"
 _SLACK_S = 120.0  # after a link is up again, in which ranks still complain
 _NEAR_S = 2100.0  # of a time-out of half an hour, and a little
 _KERNEL = re.compile(
-    r"link (?:is )?down|state change\w*:? .*down|cable (?:unplugged|error)|port .*down|without any active|lost carrier",
+    r"link (?:is )?down|state change\w*:? .*down|cable (?:unplugged|error)|port .*down|without any active|lost carrier"
+    r"|to down|is down|went down",
     re.IGNORECASE,
 )
 

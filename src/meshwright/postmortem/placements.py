@@ -41,7 +41,7 @@ _RANKS = re.compile(
     re.IGNORECASE,
 )
 _ROW = re.compile(  # of a table
-    r"^\W*(?P<host>[A-Za-z][\w.-]*)(?=[ |\t]).{0,100}[ |\t](?P<first>\d{1,6})(?:-|\.\.)(?P<last>\d{1,6})\W*$"
+    r"^\W*(?P<host>[A-Za-z][\w.-]*)(?=[ |,\t]).{0,100}[ |,\t](?P<first>\d{1,6})(?:-|\.\.)(?P<last>\d{1,6})\W*$"
 )
 _HEADER = re.compile(r"^\W*(?:node|host|hostname|pod|instance)s?\b[^\d]*\branks?\W*$", re.IGNORECASE)
 _NAME = re.compile(r"(?<![\w./-])[A-Za-z](?=[\w.]*[\d-])[\w-]*(?:\.[A-Za-z][\w-]*)*(?![\w/])")
@@ -54,6 +54,7 @@ _OWN_NAME = re.compile(  # behind a word that says whose it is
     r"(?P<host>[A-Za-z](?=[\w.]*[\d-])[\w-]*(?:\.[A-Za-z][\w-]*)*)(?![\w/])",
     re.IGNORECASE,
 )
+_LABEL = re.compile(r"^\W*(?P<host>[A-Za-z](?=[\w.]*[\d-])[\w-]*(?:\.[A-Za-z][\w-]*)*)(?:\]|:)? ")
 _PAIR = re.compile(  # of a list of hosts, each with its ranks
     r"(?<![\w./-])['\"]?(?P<host>[A-Za-z](?=[\w.]*[\d-])[\w-]*(?:\.[A-Za-z][\w-]*)*)['\"]?"
     r" ?(?:->|=>|[:=]| ) ?(?:ranks? ?)?[\[({]?(?:(?P<first>\d{1,6}) ?(?:-|\.{2,3}| to ) ?(?P<last>\d{1,6})"
@@ -129,7 +130,7 @@ def _of_line(text: str, where: Where, *, numbered: bool) -> Iterator[Fact]:
     number, per_host = _NUMBERED.search(text), _PER_HOST.search(text)
     if numbered and "rdzv" not in text and number and per_host and not _RANKS.search(text):
         first, size = int(number["node"]) * int(per_host["ranks"]), int(per_host["ranks"])
-        yield AgentRanks(ranks=tuple(range(first, first + size)), where=where)
+        yield AgentRanks(ranks=tuple(range(first, first + size)), where=_on_own_host(text, where))
         return
     if "ank" not in text.lower() or _ELSE.search(text):
         return
@@ -155,9 +156,17 @@ def _of_line(text: str, where: Where, *, numbered: bool) -> Iterator[Fact]:
             yield from _ranks(_numbers(ranks), host, where)
     elif len(found) == 1 and not found[0]["one"] and _OWN.search(text):
         numbers = _numbers(found[0])
-        named = {name["host"] for name in _OWN_NAME.finditer(_SETTING.sub(" ", text))}
         if len(numbers) > 1:
-            yield AgentRanks(ranks=numbers, where=replace(where, host=named.pop()) if len(named) == 1 else where)
+            yield AgentRanks(ranks=numbers, where=_on_own_host(text, where))
+
+
+def _on_own_host(text: str, where: Where) -> Where:
+    """Return a line as one of the host that it names as its own, as it is where it names none or several."""
+    told = _SETTING.sub(" ", _CLOCK.sub(" ", text))
+    named = {name["host"] for name in _OWN_NAME.finditer(told)}
+    if not named and (label := _LABEL.match(told)) and not _NO_HOST.fullmatch(label["host"]):
+        named = {label["host"]}
+    return replace(where, host=named.pop()) if len(named) == 1 else where
 
 
 def _pairs(text: str) -> dict[str, tuple[int, ...]]:

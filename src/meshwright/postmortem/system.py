@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from .facts import Exit, Fact, Failure, LinkUp, SharedMemoryFull, TrainingEnded
+from .hosts import SWITCH_PORT
 from .lines import LogMessage
 from .names import bus_number
 from .pods import Pod, all_completed, described_pods, pod_of_event
@@ -60,6 +61,12 @@ _LINK_DOWN = re.compile(
     r"(?P<what>\b(?:mlx[45]_\w+|bnxt_\w+|ice|i40e|ixgbe|igb|tg3|qede|ib\d+|irdma\w*|efa|hfi1\w*|cxi\w*|hsn\d+)\b.*?"
     r"(?:link (?:is )?down(?!ed)|state change(?:d)?:? .*DOWN|Cable (?:unplugged|error)|port .*?DOWN(?!ed))"
     r"|\b(?:bond|team)\d+\b.*?(?:without any active (?:interface|slave|port)|Lost carrier|link (?:is )?down\b))",
+    re.IGNORECASE,
+)
+_SWITCH = re.compile(
+    r"(?P<what>\b(?:swp\d+\w*|Eth(?:ernet)?\d[\d/]*|et-\d\S*|(?:Hundred|Forty|TwentyFive|FourHundred)Gig\w*\S*|IB\d+(?:/\d+)+)"
+    r"\b.*?(?:link (?:is |went )?down|(?:is|went) down|state (?:changed )?to down|oper\w*(?: state)?:? down"
+    r"|ACTIVE -> DOWN)\b.*)",
     re.IGNORECASE,
 )
 _LINK_UP = re.compile(
@@ -139,7 +146,7 @@ _HARMLESS = {63, 92}  # the GPU goes on
 _NVLINK = range(144, 151)  # say themselves whether they are fatal
 _TELLS = re.compile(  # a quick look, since most lines are none of these
     r"Killed|oom|OOM|NVRM|SXid|device handle|amdgpu|by GPU node|HSA_STATUS|i915|\bxe |blocked for"
-    r"|Caught signal|responding|Lustre|[Ll]ink|DOWN|without any active|carrier|active interface up"
+    r"|Caught signal|responding|Lustre|[Ll]ink|DOWN|without any active|carrier|active interface up|[Dd]own"
     r"|Exit Code:|Fatal Python"
     r"|plugged|becomes ready|segfault"
     r"|srun|slurmstepd|CANCELLED|Node failure|[Ee]vict|[Pp]reempt|[Nn]ot ?[Rr]eady|[Ss]hutdown|low on|Segmentation"
@@ -295,8 +302,10 @@ def _of_machine(message: LogMessage, text: str, host: str) -> Iterator[Failure]:
         yield Failure(kind="host", what=server.group("what")[:120], host=host, where=where)
     elif rdma := _RDMA.search(text):
         yield Failure(kind="network", what=rdma.group("what")[:160], host=host or rdma.group("host") or "", where=where)
-    elif down := _LINK_DOWN.search(text):
+    elif (down := _LINK_DOWN.search(text)) and not _SWITCH.search(text):
         yield Failure(kind="network", what=down.group("what")[:120], host=host, where=where)
+    elif switch := _SWITCH.search(text):
+        yield Failure(kind="network", what=f"{SWITCH_PORT}{switch['what'][:120]}", where=where)
     elif fatal := _FATAL.search(text):
         what = f"a process ended by itself: {fatal.group('what').lower()}"
         yield Failure(kind="killed", what=what, host=host, rank=message.rank, pid=message.pid, where=where)
