@@ -21,7 +21,9 @@ _RANK = re.compile(  # of the job: not on its host, nor in a group
     r"(?:global[_ -]?|world[_ -]?)?rank[\"']?[ =:#]{1,3}(?P<rank>\d{1,6})\b(?![.\d]*\w)",
     re.IGNORECASE,
 )
-_PID = re.compile(r"(?<![\w-])(?:os[ _])?(?:pid|process)[\"']?(?:[ =:#]{1,3}| is )(?P<pid>\d{2,8})\b", re.IGNORECASE)
+_PID = re.compile(
+    r"(?<![\w-])(?:os[ _])?(?:pid|process[ _]id)[\"']?(?:[ =:#]{1,3}| is )(?P<pid>\d{2,8})\b", re.IGNORECASE
+)
 _OWN = re.compile(r"^(?:\W|INFO|DEBUG|started|starting|running|worker|host\S*|my|own|is|on|os)*pid\b", re.IGNORECASE)
 _ON = re.compile(r"\b(?:host(?:name)?|node)[\"']?[ =:]{1,3}[\"']?(?P<host>[A-Za-z][\w.-]*)", re.IGNORECASE)
 _OF_OTHERS = re.compile(  # of another process than the rank's own, or of one that is only told about
