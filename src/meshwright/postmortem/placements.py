@@ -135,8 +135,8 @@ def _of_line(text: str, where: Where, *, numbered: bool) -> Iterator[Fact]:
     if "ank" not in text.lower() or _ELSE.search(text):
         return
     if pairs := _pairs(text):
-        for host, ranks in pairs.items():
-            yield AgentRanks(ranks=ranks, where=replace(where, host=host))
+        for host, own in pairs.items():
+            yield AgentRanks(ranks=own, where=replace(where, host=host))
     if pairs or len(text) > 200:
         return
     bare = _NUMBERED.sub(" ", _SETTING.sub(" ", text))
