@@ -113,11 +113,11 @@ def _kind(frames: Sequence[Frame]) -> tuple[str, str]:
 
 
 def _above(frames: Sequence[Frame]) -> tuple[str, str] | None:
-    """Return the collective whose wait the frames below are, where torch's own functions lead to one."""
+    """Return the send or receive whose wait the frames below are, where torch's own functions lead to one."""
     for frame in frames:
         if not _COLLECTIVE_FILE.search(frame.file):
             return None
-        if name := collective_in(frame.function):
+        if (name := collective_in(frame.function)) in TRANSFERS:
             return "collective", name
     return None
 
