@@ -40,6 +40,7 @@ _WHOLE = re.compile(r"(?:total|step|iter|iteration|elapsed|wall|e2e|time|dt)(?:[
 _STAGES = re.compile(r"recv|send|p2p|pipe|bubble|stage", re.IGNORECASE)  # of a pipeline, which differ by nature
 _SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0}
 _LAST = 2  # reports, where there are as many, in which a rank must be slow
+_LONGEST = 1000  # characters of a line that are read
 _ALIKE = 1.3  # by which the others may differ
 
 
@@ -142,8 +143,8 @@ def _of_lines(messages: Sequence[LogMessage]) -> list[_Report]:
     """Return reports of which each rank prints its own line; one begins where a rank or a step comes again."""
     found: list[_Report] = []
     for message in messages:
-        text = message.text
-        if "=" not in text and ":" not in text:
+        text = message.text[:_LONGEST]
+        if ("=" not in text and ":" not in text) or "ProcessGroup" in text or not _WAITS.search(text):
             continue
         named = _RANK.search(text)
         rank = int(named["rank"]) if named else message.rank
