@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from .exits import ABORT, CONSEQUENCES, KILL, SIGNALS, exit_fault, of_exits, signal_of
 from .facts import Exit, Fact, Failure, PeerLost, Shortened, Stepped, StoreWait, Timeout, of
-from .hosts import are_all, is_elsewhere, ranks_of_host, told_ranks_of
+from .hosts import are_all, is_elsewhere, knows_all_hosts, ranks_of_host, told_ranks_of
 from .identities import AgentEnded, RankIdentity
 from .links import at_broken_end, was_over
 from .names import same_bus
@@ -139,6 +139,8 @@ def _is_near(fault: Failure, other: Failure) -> bool:
 
 def _is_elsewhere(fault: Failure, identities: Sequence[RankIdentity], facts: list[Fact]) -> bool:
     """Whether a fault befell a host that has none of the job's ranks, where the host of each is known."""
+    if fault.host and fault.what.startswith("SLURM: node "):  # its controller's log is that of all jobs
+        return knows_all_hosts(facts) and not ranks_of_host(fault.host, facts)
     if not fault.host or owners_of(fault) or fault.is_general or fault.kind == "network":
         return False
     if is_elsewhere(fault.host, facts):

@@ -87,6 +87,12 @@ def is_elsewhere(host: str, facts: list[Fact]) -> bool:
     return own["job"] in alike and not any(is_same_place(host, place) for place in listed)
 
 
+def knows_all_hosts(facts: list[Fact]) -> bool:
+    """Return whether lists of agents or scripts have the hosts of all ranks of the job."""
+    listed = {rank for fact in of(facts, AgentRanks) if fact.where.host for rank in fact.ranks}
+    return bool(listed) and listed >= _all_told(facts)
+
+
 def _all_told(facts: list[Fact]) -> set[int]:
     listed = {rank for fact in of(facts, AgentRanks) for rank in fact.ranks}
     return set(range(world_of(facts) or 0)) | ranks_seen(facts) | listed

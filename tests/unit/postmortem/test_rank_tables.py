@@ -195,3 +195,23 @@ def test_a_port_of_a_switch_is_that_of_the_host_which_it_faces(host, blamed, tmp
     verdict = judge(tmp_path, {"job.log": log, "leaf7.log": [SWITCH.format(host=host)]})
 
     assert (verdict.kind, verdict.blamed) == ("network", blamed)
+
+
+DOWN = "[2026-11-20T10:15:02.771] error: Nodes {host} not responding, setting DOWN"
+
+
+@pytest.mark.parametrize(("host", "said"), [("oak-2", ("killed", (2, 3), False)), ("elm-9", ("absent", (), True))])
+def test_a_node_that_went_down_before_the_others_ran_out_of_time(host, said, tmp_path):
+    log = ["rank map: oak-1: 0-1, oak-2: 2-3, oak-3: 4-5", *(timed_out(rank, 9) for rank in (0, 1, 4))]
+
+    verdict = judge(tmp_path, {"job.log": log, "slurmctld.log": [DOWN.format(host=host)]})
+
+    assert named(verdict) == said
+
+
+def test_a_node_that_went_down_is_not_to_blame_where_a_rank_of_it_waits(tmp_path):
+    log = ["rank map: oak-1: 0-1, oak-2: 2-3, oak-3: 4-5", *(timed_out(rank, 9) for rank in (0, 1, 2, 4))]
+
+    verdict = judge(tmp_path, {"job.log": log, "slurmctld.log": [DOWN.format(host="oak-2")]})
+
+    assert verdict.blamed == ()
