@@ -111,9 +111,9 @@ def _by_events(facts: list[Fact]) -> Taken | None:
 
 def _by_node(facts: list[Fact]) -> Taken | None:
     """Return the ranks of the one host that a launcher saw fail, or that its cloud took back while others went on."""
-    if of(facts, Timeout):
-        return None
     general = [f for f in of(facts, Failure) if f.is_general and f.kind == "killed" and not f.follows and not f.pod]
+    if of(facts, Timeout):  # a limit or a person ends a job that waits, and may take a host; a node fails by itself
+        general = [f for f in general if f.host]
     failed = {short_host(fault.host): fault for fault in reversed(general) if fault.host}
     if not failed and of(facts, PeerLost):
         failed = {places_of(f.where)[0]: f for f in reversed(general) if "preemption" in f.what and places_of(f.where)}

@@ -8,11 +8,11 @@ from msgspec.structs import replace
 
 from .exits import ABORT, CONSEQUENCES, KILL, SIGNALS, exit_fault, of_exits, signal_of
 from .facts import Exit, Fact, Failure, PeerLost, Shortened, Stepped, StoreWait, Timeout, of
-from .hosts import are_all, is_elsewhere, ranks_of_host, told_ranks_of
+from .hosts import are_all, is_elsewhere, knows_all_hosts, ranks_of_host, told_ranks_of
 from .identities import AgentEnded, RankIdentity
-from .links import at_broken_end
+from .links import at_broken_end, was_over
 from .names import same_bus
-from .owners import leads_to, may_be_same_host, owners_of, with_rank
+from .owners import leads_to, may_be_same_host, owners_of, with_rank, with_said_again
 from .position import HangPosition
 from .verdict import Kind, shortened
 from .where import Where
@@ -73,7 +73,8 @@ def cause_of(facts: list[Fact], position: HangPosition | None) -> Cause | None:
     waiting = set(position.waiting) if position else set()
     timeouts = of(facts, Timeout)
     waited = [fact.where for fact in timeouts]
-    found = [with_rank(failure, identities, facts) for failure in of(facts, Failure)]
+    found = [with_rank(failure, identities, facts) for failure in of(facts, Failure) if not was_over(failure, facts)]
+    found = with_said_again(found)
     found += of_exits(of(facts, Exit), found, identities, facts)
     found = [fault for fault in _settled(found, waiting, facts) if not _is_elsewhere(fault, identities, facts)]
     begun_s, steps = _begun_s(facts), of(facts, Stepped)
@@ -138,6 +139,8 @@ def _is_near(fault: Failure, other: Failure) -> bool:
 
 def _is_elsewhere(fault: Failure, identities: Sequence[RankIdentity], facts: list[Fact]) -> bool:
     """Whether a fault befell a host that has none of the job's ranks, where the host of each is known."""
+    if fault.host and fault.what.startswith("SLURM: node "):  # its controller's log is that of all jobs
+        return knows_all_hosts(facts) and not ranks_of_host(fault.host, facts)
     if not fault.host or owners_of(fault) or fault.is_general or fault.kind == "network":
         return False
     if is_elsewhere(fault.host, facts):

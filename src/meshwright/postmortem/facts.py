@@ -89,6 +89,13 @@ class Exit(msgspec.Struct, frozen=True, kw_only=True):
     time_s: float | None = None  # when, as the launcher says
 
 
+class LinkUp(msgspec.Struct, frozen=True, kw_only=True):
+    """A link that came up again after it had been down for long, since the line `down`."""
+
+    down: Where
+    where: Where
+
+
 class DesyncReport(msgspec.Struct, frozen=True, kw_only=True):
     """A print of TORCH_NCCL_DESYNC_DEBUG: ranks by what they did last, by number of the call."""
 
@@ -436,6 +443,7 @@ Fact = (
     | GroupProgress
     | Failure
     | Exit
+    | LinkUp
     | DesyncReport
     | Absentees
     | Analysed

@@ -17,6 +17,7 @@ from .names import same_bus
 from .where import Where
 from .world import identities_of, ranks_seen, short_host, world_of
 
+SWITCH_PORT = "port of a switch: "  # how a fault of one begins
 _NUMBERED = re.compile(r"(?P<job>.*?)(?P<number>\d+)")
 # Kubernetes draws them from an alphabet without vowels
 _SUFFIXED = re.compile(r"(?P<pod>.*\d)-(?=\d*[a-z])[bcdfghjklmnpqrstvwxz2456789]{5}")
@@ -86,6 +87,12 @@ def is_elsewhere(host: str, facts: list[Fact]) -> bool:
     return own["job"] in alike and not any(is_same_place(host, place) for place in listed)
 
 
+def knows_all_hosts(facts: list[Fact]) -> bool:
+    """Return whether lists of agents or scripts have the hosts of all ranks of the job."""
+    listed = {rank for fact in of(facts, AgentRanks) if fact.where.host for rank in fact.ranks}
+    return bool(listed) and listed >= _all_told(facts)
+
+
 def _all_told(facts: list[Fact]) -> set[int]:
     listed = {rank for fact in of(facts, AgentRanks) for rank in fact.ranks}
     return set(range(world_of(facts) or 0)) | ranks_seen(facts) | listed
@@ -119,10 +126,29 @@ def _known(facts: list[Fact]) -> dict[str, frozenset[int]]:
             listed[place].add(frozenset(fact.ranks))
     known = {place: next(iter(ranks)) for place, ranks in listed.items() if len(ranks) == 1}
     world = world_of(facts) or max(ranks_seen(facts), default=-1) + 1
+    known = {**_by_first_gpus(facts), **known}
     for shared in _shared_out(facts):
         if _is_whole(shared, world):
             known = {**{place: frozenset(ranks) for place, ranks in shared.items()}, **known}
     return known
+
+
+def _by_first_gpus(facts: list[Fact]) -> dict[str, frozenset[int]]:
+    """Return the ranks of hosts of which some show their GPU's number: a host's first rank is that of its GPU 0.
+
+    Only where these first ranks share all ranks of the job out to hosts of one size, in a row.
+    """
+    world, firsts = world_of(facts), dict[str, set[int]]()
+    for one in identities_of(facts):
+        if one.host and one.device is not None:
+            firsts.setdefault(short_host(one.host), set()).add(one.rank - one.device)
+    count = len(firsts)
+    if count < _ENOUGH or not world or world % count or any(len(first) > 1 for first in firsts.values()):
+        return {}
+    size = world // count
+    if sorted(min(first) for first in firsts.values()) != list(range(0, world, size)):
+        return {}
+    return {host: frozenset(range(min(first), min(first) + size)) for host, first in firsts.items()}
 
 
 def _shared_out(facts: list[Fact]) -> Iterable[dict[str, set[int]]]:
@@ -217,7 +243,8 @@ def host_of_file(file: str, facts: list[Fact]) -> str:
 def with_pods_of_nodes(facts: list[Fact]) -> list[Fact]:
     """Return the facts, what befell a node as of the one pod there whose ranks are known by its name.
 
-    What befell a machine in a file whose path names one of the hosts befell that one.
+    What befell a machine in a file whose path names one of the hosts befell that one. A port of a switch is that of the
+    host that its line names.
     """
     hosts = {identity.host for identity in of(facts, RankIdentity) if identity.host}
     pods: dict[str, set[str]] = defaultdict(set)
@@ -229,7 +256,11 @@ def with_pods_of_nodes(facts: list[Fact]) -> list[Fact]:
     places = names | {short_host(fact.where.host) for fact in of(facts, AgentRanks) if fact.where.host}
     found = []
     for fact in facts:
-        if isinstance(fact, Failure) and not fact.host and fact.rank is None and fact.kind in _OF_HOSTS:
+        if isinstance(fact, Failure) and fact.what.startswith(SWITCH_PORT):
+            if not (faced := _host_in_path(fact.where.text, places)):
+                continue  # it faces another job
+            fact = replace(fact, host=faced)
+        elif isinstance(fact, Failure) and not fact.host and fact.rank is None and fact.kind in _OF_HOSTS:
             fact = replace(fact, host=_host_in_path(fact.where.file, places))
         if isinstance(fact, Failure | SlowRank) and short_host(fact.host) not in names:
             there = pods.get(short_host(fact.host), set())

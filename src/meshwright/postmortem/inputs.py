@@ -12,6 +12,7 @@ from . import (
     agents,
     analyses,
     batch,
+    debuggers,
     endings,
     entry_tables,
     flight,
@@ -23,6 +24,8 @@ from . import (
     nccl,
     placements,
     processes,
+    rank_tables,
+    rank_timers,
     ras,
     slowdowns,
     spawned,
@@ -75,7 +78,7 @@ _LIFE = (Stalled, PeerLost, TrainingEnded)  # of an attempt that came so far: wh
 _TROUBLE = (Timeout, Failure, StoreWait, NotifyWait, LaunchCounts, SizesDiffer, Absentees, DesyncReport)
 _READERS = (
     *(watchdog, nccl, system, endings, launchers, frameworks, batch, hccl, ras, stragglers, slowdowns, timers),
-    *(processes, gpu_tables, agents, placements, analyses, spawned, entry_tables),
+    *(processes, gpu_tables, agents, placements, analyses, spawned, entry_tables, rank_tables, rank_timers, debuggers),
 )
 MOST_DIGITS = 300  # of a number in a log: thousands would be searched for ever, and a float holds 308
 _ENDLESS = re.compile(rf"\d{{{MOST_DIGITS + 1},}}")

@@ -67,6 +67,7 @@ _PREFIXES = (  # in the order in which launchers put them around each other, and
 _GLUED = re.compile(
     r"(?<=\S)(?<!\]:)(?=\[rank\d+\]:)|(?<=\S)(?<!\]:)(?<!>:)(?=\[[EWIF]\d{0,4} ?[\d:. ]*ProcessGroup)"
     r"|(?<=\S)(?<!\d\]:)(?<!>:)(?=\[[EWIF] ProcessGroup)"
+    r"|(?:(?<=\(Pdb\) )|(?<=ipdb> )|(?<=\(gdb\) ))(?=\[rank\d+\]|\[[EWIF]\d{0,4}[ \d])"  # behind a debugger's prompt
 )
 _RANK = re.compile(r"^\[rank(?P<rank>\d+)\](?::\s?|\s+)")  # torch's own has a colon, a program's often none
 # what a viewer that we do not know puts before a line: one word
@@ -316,7 +317,8 @@ def _unnumbered(rows: list[tuple[int, str]]) -> list[tuple[int, str]]:
     numbers = [int(label["inside"] or label["bare"]) for label in labels if label]
     steps = sum(second - first == 1 for first, second in itertools.pairwise(numbers))
     few = _FEW_TASKS if any(label and label["task"] for label in labels) else _FEW_LINES
-    if len(numbers) < max(few, len(rows) // 2) or steps < 0.9 * (len(numbers) - 1):
+    is_table = numbers[:1] == [0] and labels[0] is None  # of ranks, below its head
+    if is_table or len(numbers) < max(few, len(rows) // 2) or steps < 0.9 * (len(numbers) - 1):
         return rows
     return [(number, row[label.end() :] if label else row) for (number, row), label in zip(rows, labels, strict=True)]
 

@@ -3,14 +3,20 @@
 import re
 from collections.abc import Sequence
 
-from .facts import Fact, Failure, PeerLost, Timeout
+from .facts import Fact, Failure, LinkUp, PeerLost, Timeout, of
 from .hosts import are_all, told_ranks_of
+from .where import Where
 from .world import short_host
 
 _PEER = re.compile(r", peer (?P<address>[\w.:%\[\]-]+)$")
 _OWN_PORT = re.compile(r"^InfiniBand event: .*(?:port error|device fatal|fatal)", re.IGNORECASE)
+_SLACK_S = 120.0  # after a link is up again, in which ranks still complain
 _NEAR_S = 2100.0  # of a time-out of half an hour, and a little
-_KERNEL = re.compile(r"link (?:is )?down|state change\w*:? .*down|cable (?:unplugged|error)|port .*down", re.IGNORECASE)
+_KERNEL = re.compile(
+    r"link (?:is )?down|state change\w*:? .*down|cable (?:unplugged|error)|port .*down|without any active|lost carrier"
+    r"|to down|is down|went down",
+    re.IGNORECASE,
+)
 
 
 def at_broken_end(found: Sequence[Failure], facts: list[Fact]) -> tuple[int, ...]:
@@ -41,9 +47,23 @@ def at_broken_end(found: Sequence[Failure], facts: list[Fact]) -> tuple[int, ...
     return () if are_all(whole, facts) else whole
 
 
+def was_over(fault: Failure, facts: list[Fact]) -> bool:
+    """Return whether a link was down for a while in which no rank complained, by the clock."""
+    ups_s = [up.where.time_s for up in of(facts, LinkUp) if up.down == fault.where and up.where.time_s is not None]
+    if not ups_s or fault.where.time_s is None:
+        return False
+    times_s = [at.time_s for at in _complaints(facts) if at.time_s is not None and at.is_utc == fault.where.is_utc]
+    return not any(fault.where.time_s <= time_s <= min(ups_s) + _SLACK_S for time_s in times_s)
+
+
+def _complaints(facts: list[Fact]) -> list[Where]:
+    """Return the lines in which ranks say that they lost a peer, waited, or met a fault themselves."""
+    return [f.where for f in facts if isinstance(f, PeerLost | Timeout) or (isinstance(f, Failure) and f.pid)]
+
+
 def _is_at_complaints(fault: Failure, facts: list[Fact]) -> bool:
     """Whether a kernel saw a link go down in the minutes before ranks complained for the first time, by the clock."""
-    said = [f.where for f in facts if isinstance(f, PeerLost | Timeout) or (isinstance(f, Failure) and f.pid)]
+    said = _complaints(facts)
     times_s = [at.time_s for at in said if at.time_s is not None and at.is_utc == fault.where.is_utc]
     if fault.where.time_s is None:
         return False

@@ -12,6 +12,8 @@ from .identities import GpuPlace, RankIdentity, Spoke, Torchrun
 from .names import same_bus
 from .world import identities_of, is_address, ranks_seen, short_host, world_of
 
+_WORKERS = re.compile(r"\b(\d+) Workers \(tasks")  # of Ray's summary
+
 
 def with_rank(failure: Failure, identities: Sequence[RankIdentity], facts: list[Fact]) -> Failure:
     """Return the failure with its rank, where process, GPU, task or a log that bears its pod's name lead to one."""
@@ -42,6 +44,30 @@ def with_rank(failure: Failure, identities: Sequence[RankIdentity], facts: list[
         rank = ranks.pop()
         return replace(failure, rank=rank, where=failure.where.by(rank))
     return failure
+
+
+def with_said_again(found: Sequence[Failure]) -> list[Failure]:
+    """Return the faults, the end of one process for memory with the rank that the same word names in another line.
+
+    Ray's agent counts whom it killed on a host; the error that its driver prints names the process.
+    """
+    ranks: dict[str, set[int | None]] = {}
+    for fault in found:
+        if fault.kind == "host_memory" and fault.pid is not None:
+            ranks.setdefault(fault.what, set()).add(fault.rank)
+    told = {what: next(iter(own)) for what, own in ranks.items() if len(own) == 1}
+    return [
+        replace(fault, rank=rank)
+        if (rank := told.get(fault.what)) is not None and fault.kind == "host_memory" and _is_of_one(fault)
+        else fault
+        for fault in found
+    ]
+
+
+def _is_of_one(fault: Failure) -> bool:
+    """Whether a line tells of the end of one process, and names none."""
+    counted = _WORKERS.search(fault.where.text)
+    return (fault.rank, fault.pid, fault.ranks) == (None, None, ()) and (counted is None or int(counted[1]) == 1)
 
 
 def _counts_on_host(failure: Failure, facts: list[Fact]) -> bool:

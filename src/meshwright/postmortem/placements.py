@@ -41,21 +41,39 @@ _RANKS = re.compile(
     re.IGNORECASE,
 )
 _ROW = re.compile(  # of a table
-    r"^\W*(?P<host>[A-Za-z][\w.-]*)(?=[ |\t]).{0,100}[ |\t](?P<first>\d{1,6})(?:-|\.\.)(?P<last>\d{1,6})\W*$"
+    r"^\W*(?P<host>[A-Za-z][\w.-]*)(?=[ |,\t]).{0,100}[ |,\t](?P<first>\d{1,6})(?:-|\.\.)(?P<last>\d{1,6})\W*$"
 )
 _HEADER = re.compile(r"^\W*(?:node|host|hostname|pod|instance)s?\b[^\d]*\branks?\W*$", re.IGNORECASE)
 _NAME = re.compile(r"(?<![\w./-])[A-Za-z](?=[\w.]*[\d-])[\w-]*(?:\.[A-Za-z][\w-]*)*(?![\w/])")
+_SETTING = re.compile(  # of the environment: whose host or rank it is not
+    r"(?<!\w)(?:(?:MASTER|HEAD|MAIN|LEADER|RDZV)_\w+"
+    r"|(?![A-Z_]*(?:HOST|NODE_?NAME|RANK|NODE_?ID))[A-Z][A-Z0-9_]*_[A-Z0-9_]+)[=:] ?\S+"
+)
+_OWN_NAME = re.compile(  # behind a word that says whose it is
+    r"(?<![\w-])(?:(?:host|node|machine)(?:[ _]?name)?|SLURMD_NODENAME|HOSTNAME|on)[ =:]{1,2}"
+    r"(?P<host>[A-Za-z](?=[\w.]*[\d-])[\w-]*(?:\.[A-Za-z][\w-]*)*)(?![\w/])",
+    re.IGNORECASE,
+)
+_LABEL = re.compile(r"^\W*(?P<host>[A-Za-z](?=[\w.]*[\d-])[\w-]*(?:\.[A-Za-z][\w-]*)*)(?:\]|:)? ")
+_PAIR = re.compile(  # of a list of hosts, each with its ranks
+    r"(?<![\w./-])['\"]?(?P<host>[A-Za-z](?=[\w.]*[\d-])[\w-]*(?:\.[A-Za-z][\w-]*)*)['\"]?"
+    r" ?(?:->|=>|[:=]| ) ?(?:ranks? ?)?[\[({]?(?:(?P<first>\d{1,6}) ?(?:-|\.{2,3}| to ) ?(?P<last>\d{1,6})"
+    r"|(?P<list>\d{1,6}(?:, ?\d{1,6}(?!\d*[-.]))+))[\])}]?(?![\w.])"
+)
+_OF_RANKS = re.compile(r"ranks?\b|_rank_", re.IGNORECASE)
 _ADDRESS = re.compile(r"(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?(?![\w.])")
 _CLOCK = re.compile(r"\d{4}-\d\d-\d\d[T ]|\d\d:\d\d:\d\d(?:[.,]\d+)?Z?|[EWIF]\d{4} ")
 _WORDS = re.compile(  # of a line that only says where ranks are
     r"\b(?:nodes?|hosts?|hostname|pods?|workers?|machines?|instances?|runs?|running|on|has|have|holds?|hosting|is|are|the"
     r"|and|with|of|at|in|rank|ranks|node_?rank|node_?id|local|local_rank|global|world|gpus?|gpu_ids|devices?|ip|addr"
-    r"|address|nproc|nproc_per_node|size|world_size|master|leader|info|placement|layout|mapping|map|topology|assigned"
+    r"|address|maps?|table|list|rank_?map|hostmap|training|nproc|nproc_per_node|size|world_size|master|leader|info"
+    r"|placement|layout|mapping|topology|assigned"
     r"|to|index|id|name|torchrun|launch(?:ed|ing)?|start(?:ed|ing)?|processes|procs?|x|h\d00|a\d00|nic|rack\w*)\b",
     re.IGNORECASE,
 )
 _NO_HOST = re.compile(
-    r"(?:rank|gpu|cuda|local|step|iter|pid|mlx|ib|eth|[hab]\d00)[_-]?\d*|\w*rank\w*|\w+-", re.IGNORECASE
+    r"(?:rank|cuda|local|step|iter|pid|mlx|ib|eth|[hab]\d00)[_-]?\d*|gpu_?\d*|(?-i:GPU-\d*)|\w*rank\w*|\w+-",
+    re.IGNORECASE,
 )
 _NUMBERED_NAME = re.compile(r"(?:node|host|worker|pod|machine)[_-]?\d+", re.IGNORECASE)
 _OWN = re.compile(
@@ -112,11 +130,16 @@ def _of_line(text: str, where: Where, *, numbered: bool) -> Iterator[Fact]:
     number, per_host = _NUMBERED.search(text), _PER_HOST.search(text)
     if numbered and "rdzv" not in text and number and per_host and not _RANKS.search(text):
         first, size = int(number["node"]) * int(per_host["ranks"]), int(per_host["ranks"])
-        yield AgentRanks(ranks=tuple(range(first, first + size)), where=where)
+        yield AgentRanks(ranks=tuple(range(first, first + size)), where=_on_own_host(text, where))
         return
-    if len(text) > 200 or "ank" not in text or _ELSE.search(text):
+    if "ank" not in text.lower() or _ELSE.search(text):
         return
-    bare = _NUMBERED.sub(" ", text)
+    if pairs := _pairs(text):
+        for host, own in pairs.items():
+            yield AgentRanks(ranks=own, where=replace(where, host=host))
+    if pairs or len(text) > 200:
+        return
+    bare = _NUMBERED.sub(" ", _SETTING.sub(" ", text))
     found = list(_RANKS.finditer(bare))
     rest = _RANKS.sub(" ", _CLOCK.sub(" ", bare))
     if not found:
@@ -134,7 +157,27 @@ def _of_line(text: str, where: Where, *, numbered: bool) -> Iterator[Fact]:
     elif len(found) == 1 and not found[0]["one"] and _OWN.search(text):
         numbers = _numbers(found[0])
         if len(numbers) > 1:
-            yield AgentRanks(ranks=numbers, where=where)
+            yield AgentRanks(ranks=numbers, where=_on_own_host(text, where))
+
+
+def _on_own_host(text: str, where: Where) -> Where:
+    """Return a line as one of the host that it names as its own, as it is where it names none or several."""
+    told = _SETTING.sub(" ", _CLOCK.sub(" ", text))
+    named = {name["host"] for name in _OWN_NAME.finditer(told)}
+    if not named and (label := _LABEL.match(told)) and not _NO_HOST.fullmatch(label["host"]):
+        named = {label["host"]}
+    return replace(where, host=named.pop()) if len(named) == 1 else where
+
+
+def _pairs(text: str) -> dict[str, tuple[int, ...]]:
+    """Return the ranks of hosts by a line that lists several hosts and says once that these are ranks."""
+    found = list(_PAIR.finditer(text)) if _OF_RANKS.search(text) else []
+    ranks = {pair["host"]: _numbers(pair) for pair in found}
+    told = [rank for numbers in ranks.values() for rank in numbers]
+    rest = _CLOCK.sub(" ", _PAIR.sub(" ", _SETTING.sub(" ", text)))
+    if _RANKS.search(rest) or len(ranks) < max(2, len(found)) or not all(ranks.values()) or len(set(told)) < len(told):
+        return {}
+    return {} if re.search(r"[A-Za-z]", _WORDS.sub(" ", rest)) else ranks
 
 
 def _without(text: str, names: Sequence[str]) -> str:

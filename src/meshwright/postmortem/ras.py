@@ -30,8 +30,9 @@ _PROCESS = re.compile(r"^\s*Process (?P<pid>\d+) on node (?P<node>\S+) managing 
 _OPERATION = re.compile(r"Communicator ranks have different (?P<name>\w+) operation counts")
 _STATUSES = re.compile(r"Communicator ranks have different status")
 _MANY = re.compile(
-    r"^\s*(?P<ranks>\d+) ranks (?:have launched up to operation (?P<calls>\d+)|(?P<none>have not launched any)"
-    r"|have status (?P<status>[A-Z]+)|reported (?P<error>[A-Z].*))"
+    r"^\s*(?P<ranks>\d+) ranks? (?:ha(?:ve|s) launched up to operation (?P<calls>\d+)"
+    r"|(?P<none>ha(?:ve|s) not launched any)"
+    r"|ha(?:ve|s) status (?P<status>[A-Z]+)|reported (?P<error>[A-Z].*))"
 )
 _MEMBER = re.compile(
     r"^\s*Rank (?P<place>\d+) (?:(?:has launched up to operation (?P<calls>\d+)"
@@ -73,6 +74,17 @@ class _Report:
         self.incomplete: list[tuple[int, Member, Where]] = []
         self.errors: list[tuple[int, Member, str, Where]] = []
         self.gone: dict[tuple[int, str], Where] = {}
+
+    def has(self, block: tuple[int, str, str], name: str) -> bool:
+        """Whether the calls of one operation in a communicator are in the report already."""
+        return any((group, of, call) == (*block[:2], _operation(name)) for group, of, call, *_ in self.counts)
+
+    def following(self, number: int) -> "_Report":
+        """Return a later report of the same job, of whose processes as much is known."""
+        found = _Report(number)
+        found.total, found.sizes, found.communicators = self.total, self.sizes, self.communicators
+        found.world = self.world
+        return found
 
     def is_world(self, group: int) -> bool:
         return self.total is not None and self.sizes.get(group) == self.total
@@ -118,9 +130,17 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
             if listed == "DEAD":
                 report.dead.add(key)
         elif block:
+            if (again := _OPERATION.search(text)) and report.has(block, again["name"]):
+                yield from _facts(report)  # the end of a later one, as `tail` leaves it
+                report, number = report.following(number), number + 1
             part, group = _in_block(report, block, part, group, text, where)
     if report:
         yield from _facts(report)
+
+
+def _operation(name: str) -> str:
+    """Return an operation in one spelling, "" for all of them together."""
+    return "" if name == "collective" else spelled(snake(name))
 
 
 def _in_block(
@@ -129,8 +149,7 @@ def _in_block(
     """Add a line of a communicator's block to the report; return its part, and the group of ranks that it begins."""
     number, name, _ = block
     if found := _OPERATION.search(text):
-        operation = "" if found["name"] == "collective" else spelled(snake(found["name"]))
-        report.counts.append((number, name, operation, {}, where))
+        report.counts.append((number, name, _operation(found["name"]), {}, where))
         return "counts", {}
     if _STATUSES.search(text):
         return "status", {}

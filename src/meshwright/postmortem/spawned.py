@@ -4,8 +4,10 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
+from msgspec.structs import replace
+
 from .facts import Fact
-from .identities import RankIdentity
+from .identities import AgentRanks, RankIdentity
 from .lines import LogMessage
 
 _LABEL = re.compile(r"^(?P<host>\w[\w.-]*): ")  # pdsh's
@@ -16,11 +18,14 @@ _SPAWNED = re.compile(r"\bprocess (?P<pid>\d+) spawned with command: .*?--local_
 _COLUMNS = ("PID", "JOBID", "STEPID", "LOCALID", "GLOBALID")  # of `scontrol listpids`
 _RANK = re.compile(  # of the job: not on its host, nor in a group
     r"(?<![\w-])(?<!local )(?<!node )(?<!group )(?<!parallel )(?<![tpdec]p )"
-    r"(?:global[_ -]?|world[_ -]?)?rank[ =:#]{1,3}(?P<rank>\d{1,6})\b(?![.\d]*\w)",
+    r"(?:global[_ -]?|world[_ -]?)?rank[\"']?[ =:#]{1,3}(?P<rank>\d{1,6})\b(?![.\d]*\w)",
     re.IGNORECASE,
 )
-_PID = re.compile(r"(?<![\w-])pid[ =:#]{1,3}(?P<pid>\d{2,8})\b", re.IGNORECASE)
-_ON = re.compile(r"\b(?:host(?:name)?|node)[ =:]{1,3}(?P<host>[A-Za-z][\w.-]*)", re.IGNORECASE)
+_PID = re.compile(
+    r"(?<![\w-])(?:os[ _])?(?:pid|process[ _]id)[\"']?(?:[ =:#]{1,3}| is )(?P<pid>\d{2,8})\b", re.IGNORECASE
+)
+_OWN = re.compile(r"^(?:\W|INFO|DEBUG|started|starting|running|worker|host\S*|my|own|is|on|os)*pid\b", re.IGNORECASE)
+_ON = re.compile(r"\b(?:host(?:name)?|node)[\"']?[ =:]{1,3}[\"']?(?P<host>[A-Za-z][\w.-]*)", re.IGNORECASE)
 _OF_OTHERS = re.compile(  # of another process than the rank's own, or of one that is only told about
     r"child|worker|loader|kill|sending|subprocess|peer|exit|died|dead|fail|NCCL"
     r"|watchdog|signal|remote|wait|thread|helper|server|process group \d|parent|group[_ -]rank|from rank|to rank"
@@ -41,19 +46,33 @@ def _introduced(messages: Sequence[LogMessage]) -> Iterator[RankIdentity]:
     found: dict[int, list[RankIdentity]] = defaultdict(list)
     for message in messages:
         text = message.text[:400]
-        if "pid" in text.lower() and "ank" in text.lower() and not _OF_OTHERS.search(text):
-            ranks, pids = list(_RANK.finditer(text)), list(_PID.finditer(text))
-            if len(ranks) == len(pids) == 1 and message.rank in {None, int(ranks[0]["rank"])}:
-                host = message.host or (on["host"] if (on := _ON.search(text)) else "")
-                rank = int(ranks[0]["rank"])
-                where = message.where.by(rank)
-                found[rank].append(RankIdentity(rank=rank, host=host, pid=int(pids[0]["pid"]), where=where))
+        low = text.lower()
+        if ("pid" not in low and "process" not in low) or _OF_OTHERS.search(text):
+            continue
+        host = message.host or (on["host"] if (on := _ON.search(text)) else "")
+        for rank, pid in _pairs(message, text):
+            where = message.where.by(rank)
+            found[rank].append(RankIdentity(rank=rank, host=host, pid=pid, where=where))
     for told in found.values():
         if len({one.pid for one in told}) == 1:
             yield told[0]
 
 
-def _of_deepspeed(messages: Sequence[LogMessage]) -> Iterator[RankIdentity]:
+def _pairs(message: LogMessage, text: str) -> list[tuple[int, int]]:
+    """Return ranks and processes of a line: one of each, or several by turns; a process alone is of who speaks."""
+    ranks, pids = list(_RANK.finditer(text)), list(_PID.finditer(text))
+    if not ranks and len(pids) == 1 and message.rank is not None and _OWN.match(text):
+        return [(message.rank, int(pids[0]["pid"]))]
+    turns = [one.re is _RANK for one in sorted([*ranks, *pids], key=lambda one: one.start())]
+    by_turns = all(turns[at] != turns[at + 1] for at in range(len(turns) - 1))
+    if len(ranks) != len(pids) or not by_turns or message.rank not in {None, *(int(r["rank"]) for r in ranks)}:
+        return []
+    if len(ranks) > 1 and message.rank is not None:
+        return []
+    return [(int(rank["rank"]), int(pid["pid"])) for rank, pid in zip(ranks, pids, strict=True)]
+
+
+def _of_deepspeed(messages: Sequence[LogMessage]) -> Iterator[Fact]:
     """Yield the processes that DeepSpeed's launcher of each host started: it maps their numbers there to ranks.
 
     Where lines of several hosts bear no label, the launchers of these cannot be told apart.
@@ -71,6 +90,8 @@ def _of_deepspeed(messages: Sequence[LogMessage]) -> Iterator[RankIdentity]:
             nodes[host].add(int(node["node"]))
         elif told := _MAPPING.search(text):
             mapping = [(one["host"], _numbers(one["ranks"])) for one in _HOST.finditer(told["hosts"])]
+            for name, ranks in mapping:
+                yield AgentRanks(ranks=tuple(ranks), where=replace(message.where, host=name))
         elif process := _SPAWNED.search(text):
             spawned[host][int(process["pid"])] = int(process["local"]), message
     for host, processes in spawned.items():

@@ -44,6 +44,12 @@ _HOST = re.compile(
     r"|interaction|copyfile\w*|copytree|copy2|rmtree|compile\w*|collect|unlink|rename|stat)$"
 )
 
+_DEBUGGER = re.compile(  # a person's, whom it waits for
+    r"(?:^|/)(?:pdb|bdb|ipdb/\w+|pudb/\w+|remote_pdb|rpdb|web_pdb/\w+"
+    r"|IPython/terminal/(?:debugger|embed|interactiveshell))\.py:"
+    r"|(?:^|/)cmd\.py:cmdloop$|(?:^|/)code\.py:(?:interact|raw_input)$|debugpy/\S*:wait_for_client$"
+)
+_FEW_FRAMES = 8  # from the innermost, in which a debugger stands
 _LOCK = re.compile(  # torch's extensions, torch's own and the package's FileLock, fcntl
     r"torch/utils/file_baton\.py:wait|(?:_filelock|filelock/\w+|fasteners/\w+)\.py:(?:_?acquire|__enter__|lock)"
     r"|:(?:flock|lockf)$"
@@ -83,15 +89,17 @@ def stand_of(stack: StackTrace) -> Stand:
 
 
 def _kind(frames: Sequence[Frame]) -> tuple[str, str]:
-    """Return what the innermost telling function is; data before the lock that a loader waits for."""
-    for frame in frames:
+    """Return what the innermost telling function is; data before the lock that a loader waits for, a debugger first."""
+    if debugger := next((f.function for f in frames[:_FEW_FRAMES] if _DEBUGGER.search(f"{f.file}:{f.function}")), ""):
+        return "host", debugger
+    for at, frame in enumerate(frames):
         native = _NATIVE.match(frame.function)
         name = collective_in(snake(native.group("name"))) if native else ""
         name = name or (collective_in(frame.function) if _COLLECTIVE_FILE.search(frame.file) else "")
         if name:
             return "collective", name
         if native or (_FOR_OTHERS.match(frame.function) and _COLLECTIVE_FILE.search(frame.file)):
-            return "others", frame.function
+            return _above(frames[at + 1 :]) or ("others", frame.function)
         if _DATA.search(frame.file) or _DATA_CALL.match(frame.function):
             return "data", frame.function
         if _BACKWARD.search(f"{frame.file}:{frame.function}"):
@@ -102,6 +110,16 @@ def _kind(frames: Sequence[Frame]) -> tuple[str, str]:
         if _HOST.match(frame.function):
             return "host", frame.function
     return "program", frames[0].function
+
+
+def _above(frames: Sequence[Frame]) -> tuple[str, str] | None:
+    """Return the send or receive whose wait the frames below are, where torch's own functions lead to one."""
+    for frame in frames:
+        if not _COLLECTIVE_FILE.search(frame.file):
+            return None
+        if (name := collective_in(frame.function)) in TRANSFERS:
+            return "collective", name
+    return None
 
 
 def _own(frame: Frame) -> bool:

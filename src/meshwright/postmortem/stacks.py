@@ -40,7 +40,8 @@ _LOCAL_RANK = re.compile(r"(?:--local[_-]rank[= ]|(?<!\w)LOCAL_RANK=)(?P<rank>\d
 # of a person or a script, above a dump: in a frame of signs, or alone in its line
 _HEADING = re.compile(
     r"^(?:[#=*>+-]{1,80} ?[^\d]{0,40}?|)(?:global[ _-]?|world[ _-]?)?\brank[ =:_#-]{0,2}(?P<rank>\d{1,6})\b"
-    r"(?:[ ,]*[(\[]?(?:pid|host|node|on)\b[^=*#]{0,60})?[ :)\]=*#<+-]*$",
+    r"(?:[ ,]*[(\[]?(?:pid|host|node|on)\b[^=*#]{0,60}|[ :,(]*(?:SIG\w+|faulthandler|py-spy|pystack|gdb|stacks?|dump|"
+    r"trace(?:back)?|main|threads?|of|bt)\b[\w ,()-]{0,40}?)?[ :)\]=*#<+-]*$",
     re.IGNORECASE,
 )
 _ASKED = re.compile(  # the host or pod on which somebody took a dump

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from .facts import Exit, Fact, Failure, SharedMemoryFull, TrainingEnded
+from .facts import Exit, Fact, Failure, LinkUp, SharedMemoryFull, TrainingEnded
+from .hosts import SWITCH_PORT
 from .lines import LogMessage
 from .names import bus_number
 from .pods import Pod, all_completed, described_pods, pod_of_event
@@ -57,12 +58,20 @@ _OOM_DAEMON = re.compile(  # systemd's, earlyoom, the kubelet's event
 _SHORT_S = 60.0  # of an outage that holds nobody up for long
 _MONOTONIC = re.compile(r"^\[ *(?P<s>\d+\.\d+)\]")
 _LINK_DOWN = re.compile(
-    r"(?P<what>(?:mlx[45]_\w+|bnxt_\w+|ice|i40e|ib\d+|irdma\w*|efa)\b.*?(?:link (?:is )?down(?!ed)"
-    r"|Link Down(?!ed)|state change(?:d)?:? .*DOWN|Cable (?:unplugged|error)|port .*?DOWN(?!ed)))",
+    r"(?P<what>\b(?:mlx[45]_\w+|bnxt_\w+|ice|i40e|ixgbe|igb|tg3|qede|ib\d+|irdma\w*|efa|hfi1\w*|cxi\w*|hsn\d+)\b.*?"
+    r"(?:link (?:is )?down(?!ed)|state change(?:d)?:? .*DOWN|Cable (?:unplugged|error)|port .*?DOWN(?!ed))"
+    r"|\b(?:bond|team)\d+\b.*?(?:without any active (?:interface|slave|port)|Lost carrier|link (?:is )?down\b))",
+    re.IGNORECASE,
+)
+_SWITCH = re.compile(
+    r"(?P<what>\b(?:swp\d+\w*|Eth(?:ernet)?\d[\d/]*|et-\d\S*|(?:Hundred|Forty|TwentyFive|FourHundred)Gig\w*\S*|IB\d+(?:/\d+)+)"
+    r"\b.*?(?:link (?:is |went )?down|(?:is|went) down|state (?:changed )?to down|oper\w*(?: state)?:? down"
+    r"|ACTIVE -> DOWN)\b.*)",
     re.IGNORECASE,
 )
 _LINK_UP = re.compile(
     r"\b(?P<device>(?:mlx[45]_|bnxt_|ib|irdma|eth|en)\w*\d\w*)\b.*?(?:Link ACTIVE|[Ll]ink (?:is )?[Uu]p|becomes ready)"
+    r"|\b(?P<bond>(?:bond|team)\d+): (?:Gained carrier|(?:first )?active interface up|link becomes ready)"
 )
 _LINK_PLUGGED = re.compile(
     r"\bmlx[45]_core (?P<bus>[\da-f:.]+\d)[: ].*?(?:Cable plugged|Link (?:ACTIVE|[Uu]p)|[Ll]ink is [Uu]p)"
@@ -103,7 +112,8 @@ _CONTEXT = re.compile(
 _SHELL = re.compile(r"line \d+: +(?P<pid>\d+) (?:Killed|Segmentation fault|Bus error)\b")
 _SHELL_BARE = re.compile(r"^(?:Killed|(?:Segmentation fault|Bus error)(?: \(core dumped\))?)$")
 _SYSLOG = re.compile(  # syslog's clock, or journalctl's: with a zone, or seconds since the start
-    r"(?:\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d| [A-Z]{3,4})?|^\[ *\d+\.\d+\]) (?P<host>[A-Za-z][\w.-]*) kernel:"
+    r"(?:\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d| [A-Z]{3,4})?|^\[ *\d+\.\d+\]) (?P<host>[A-Za-z][\w.-]*)"
+    r" (?:kernel|systemd-networkd\S*|NetworkManager\S*):"
 )
 _OF_NODE = re.compile(r"^(?:\S+ +){1,4}[Nn]ode/(?P<host>[\w.-]+) ")  # of an event of Kubernetes
 _RDMA = re.compile(
@@ -136,7 +146,7 @@ _HARMLESS = {63, 92}  # the GPU goes on
 _NVLINK = range(144, 151)  # say themselves whether they are fatal
 _TELLS = re.compile(  # a quick look, since most lines are none of these
     r"Killed|oom|OOM|NVRM|SXid|device handle|amdgpu|by GPU node|HSA_STATUS|i915|\bxe |blocked for"
-    r"|Caught signal|responding|Lustre|[Ll]ink|DOWN"
+    r"|Caught signal|responding|Lustre|[Ll]ink|DOWN|without any active|carrier|active interface up|[Dd]own"
     r"|Exit Code:|Fatal Python"
     r"|plugged|becomes ready|segfault"
     r"|srun|slurmstepd|CANCELLED|Node failure|[Ee]vict|[Pp]reempt|[Nn]ot ?[Rr]eady|[Ss]hutdown|low on|Segmentation"
@@ -156,9 +166,9 @@ def read(messages: list[LogMessage]) -> list[Fact]:
         if not _TELLS.search(text):
             continue
         if up := _LINK_UP.search(text):
-            found = [fact for fact in found if not _is_down(fact, up.group("device"))]
+            found = _up_again(found, up["device"] or up["bond"], message)
         if plugged := _LINK_PLUGGED.search(text):
-            found = [fact for fact in found if not _is_down(fact, plugged["bus"])]
+            found = _up_again(found, plugged["bus"], message)
         if back := _SERVER_BACK.search(text):
             found = [fact for fact in found if not _was_short(fact, back["server"], message)]
         if _SHM_FULL.match(text):
@@ -184,6 +194,20 @@ def _is_killed(fact: Fact) -> bool:
 def _is_down(fact: Fact, device: str) -> bool:
     """Whether a fact is that a link went down which is up again."""
     return isinstance(fact, Failure) and fact.kind == "network" and device in fact.what
+
+
+def _up_again(found: list[Fact], device: str, message: LogMessage) -> list[Fact]:
+    """Return the facts without links of a device that are up again soon; one that was down for long has an end."""
+    up_s = _clock_s(message.where)
+    kept: list[Fact] = []
+    for fact in found:
+        if isinstance(fact, Failure) and _is_down(fact, device):
+            down_s = _clock_s(fact.where)
+            if up_s is None or down_s is None or not up_s - down_s > _SHORT_S:
+                continue
+            kept.append(LinkUp(down=fact.where, where=message.where))
+        kept.append(fact)
+    return kept
 
 
 def _was_short(fact: Fact, server: str, message: LogMessage) -> bool:
@@ -278,8 +302,10 @@ def _of_machine(message: LogMessage, text: str, host: str) -> Iterator[Failure]:
         yield Failure(kind="host", what=server.group("what")[:120], host=host, where=where)
     elif rdma := _RDMA.search(text):
         yield Failure(kind="network", what=rdma.group("what")[:160], host=host or rdma.group("host") or "", where=where)
-    elif down := _LINK_DOWN.search(text):
+    elif (down := _LINK_DOWN.search(text)) and not _SWITCH.search(text):
         yield Failure(kind="network", what=down.group("what")[:120], host=host, where=where)
+    elif switch := _SWITCH.search(text):
+        yield Failure(kind="network", what=f"{SWITCH_PORT}{switch['what'][:120]}", where=where)
     elif fatal := _FATAL.search(text):
         what = f"a process ended by itself: {fatal.group('what').lower()}"
         yield Failure(kind="killed", what=what, host=host, rank=message.rank, pid=message.pid, where=where)

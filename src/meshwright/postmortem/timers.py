@@ -17,7 +17,7 @@ _WORK = ("forward-compute", "backward-compute")  # the batch generator is timed 
 _PIPELINE = re.compile(r"^(?:forward|backward)-(?:recv|send)")  # stages differ by nature
 _WAITS = re.compile(r"^(?:all-grads-sync|grads-(?:reduce-scatter|all-reduce)|params-all-gather|optimizer-clip\S*)$")
 LONGER = 1.15  # own work of a slow rank against that of the others: Megatron's own spread is a few percent
-_SHARE = 0.5  # of the lag that the others must spend longer in a sync than it
+SHARE = 0.5  # of the lag that the others must spend longer in a sync than it
 _LAST = 2  # tables, where there are as many, in which it must be slow
 
 
@@ -77,7 +77,7 @@ def late_by_waits(work_ms: Mapping[int, float], wait_ms: Mapping[int, float]) ->
         return ()
     lag_ms = min(work_ms[rank] for rank in slow) - usual_ms
     longer_ms = median(wait_ms[rank] for rank in others) - max(wait_ms[rank] for rank in slow)
-    return slow if longer_ms >= _SHARE * lag_ms else ()
+    return slow if longer_ms >= SHARE * lag_ms else ()
 
 
 def _tables(messages: Sequence[LogMessage]) -> list[_Table]:

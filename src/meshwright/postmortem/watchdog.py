@@ -99,6 +99,8 @@ _PEER_ENDED = re.compile(r"gloo/transport.*?(?:[Cc]onnection closed by peer|Conn
 _PEER_LOST = re.compile(
     r"ncclRemoteError|remote process exited or there was a network error|Connection closed by remote peer"
     r"|NCCL WARN .*?(?:[Cc]onnection (?:reset|closed) by|Broken pipe)"
+    r"|NCCL WARN .*?\b(?:send|recv)\w* failed with remote peer "
+    r"|watchdog thread terminated with exception: (?:\[Rank \d+\] )?NCCL error: unhandled system error"
     r"|connectFullMesh failed"
     r"|\|CCL_ERROR\|.*?(?:\batl_|\bfi_|kvs).*?(?:[Cc]onnection (?:reset|closed|refused)|timed? ?out|unreachable)"
 )

@@ -95,6 +95,15 @@ CASES = {
         ),
         answer("absent", 3),
     ),
+    "one rank is counted like several and named below": (
+        behind(
+            "ReduceScatter",
+            "  31 ranks have launched up to operation 650",
+            "  1 rank has launched up to operation 649",
+            f"  Rank 3 -- {place(3)}",
+        ),
+        answer("absent", 3),
+    ),
     "six ranks have launched one call less": (
         behind(
             "AllReduce",
@@ -459,3 +468,23 @@ def test_a_heading_of_counts_that_no_count_follows_says_nothing(tmp_path):
     verdict = judge(tmp_path, behind("AllGather", "  1e18 ranks have launched up to operation 12"))
 
     assert verdict.blamed == ()
+
+
+def counted(last, rank=3):
+    """The end of a report on one rank that is behind."""
+    return [
+        "#0-0 (cf264af53edbe986) MISMATCH",
+        "  Communicator ranks have different AllReduce operation counts",
+        f"  31 ranks have launched up to operation {last}",
+        f"  1 rank has launched up to operation {last - 1}",
+        f"  Rank {rank} -- {place(rank)}",
+    ]
+
+
+@pytest.mark.parametrize(("last", "blamed"), [(650, (3,)), (655, ())])
+def test_the_end_of_a_later_report_shows_whether_the_counts_move(last, blamed, tmp_path):
+    whole = status(((1, 4, 8, 32, "RUNNING", "MISMATCH"),), (), counted(650))
+
+    verdict = judge(tmp_path, [*whole, "$ sleep 300; ncclras | tail -5", *counted(last)])
+
+    assert (verdict.kind, verdict.blamed) == ("absent", blamed)

@@ -98,3 +98,13 @@ def test_a_stage_that_loads_data_while_others_receive_is_to_blame(tmp_path):
     loads[4] = "    _try_get_data (torch/utils/data/dataloader.py:1251)"
 
     assert named(judge(tmp_path, files(loads, stage(1, "recv", 0), stage(2, "recv", 1)))) == ("data", (0,), False)
+
+
+def test_receives_from_each_other_are_a_circle_where_a_line_above_names_the_processes(tmp_path):
+    inner = "    wait (torch/distributed/distributed_c10d.py:2374)"
+    stages = [stage(rank, "recv", 1 - rank, pid=9000 + rank) for rank in (0, 1)]
+    lines = [line for one in stages for line in [*one[:4], inner, *one[4:]]]
+
+    verdict = judge(tmp_path, {"spy.txt": ["# RANK=0 is pid 9000, RANK=1 is pid 9001. Unchanged.", *lines]})
+
+    assert named(verdict) == ("circle", (), False)

@@ -1,0 +1,203 @@
+"""Times of each rank that jobs print in words of their own: whose own work is longer while the others wait for it.
+
+A report has a section for each timer with a row for each rank, a line for each rank with its timers, or a table.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from statistics import median
+
+import msgspec
+
+from .facts import SlowRank
+from .lines import LogMessage
+from .timers import LONGER, SHARE
+from .verdict import shortened
+
+_SECTION = re.compile(r"^\s*(?:\[[\w .-]+\] ?)?(?P<name>[A-Za-z][\w ./-]{1,40}?)(?: \(m?s\))?:\s*$")
+_ROW = re.compile(
+    r"^\s*(?:global[_ ])?rank[ =:#]{0,2}(?P<rank>\d{1,6})\s*[:=|]\s*(?P<value>\d+(?:\.\d+)?)"
+    r" ?(?P<unit>m?s|us|sec)?\s*$",
+    re.IGNORECASE,
+)
+_STATISTICS = re.compile(r"^\s*(?:Min|Max|Avg|Mean|Median|Std|Slowdown)\b", re.IGNORECASE)
+_RANK = re.compile(r"(?<![\w-])(?<!local )(?<!node )(?:global[_ ])?rank[ =:#]{0,2}(?P<rank>\d{1,6})\b", re.IGNORECASE)
+_STEP = re.compile(r"\b(?:step|iter(?:ation)?|it)[ =:#]{1,3}(?P<step>\d{1,9})\b", re.IGNORECASE)
+_PART = re.compile(
+    r"(?<![\w.])(?P<name>[A-Za-z][\w./-]*?)(?:\((?P<in>m?s)\))? ?[=:] ?(?P<value>\d+(?:\.\d+)?)"
+    r" ?(?P<unit>m?s|us|sec)?(?![\w.])"
+)
+_WAITS = re.compile(
+    r"wait|sync|comm(?!it)|reduce|gather|scatter|barrier|nccl|rccl|idle|all_?to_?all|a2a|stall|exposed|broadcast|bcast",
+    re.IGNORECASE,
+)
+_WORK = re.compile(
+    r"fwd|forward|bwd|backward|comput|optim|adam|data|load|gemm|attn|attention|mlp|update|encod|preproc|work|own|busy"
+    r"|kernel|step_fn|model|loss_fn|grad|host|cpu|tokeni[sz]",
+    re.IGNORECASE,
+)
+_WHOLE = re.compile(r"(?:total|step|iter|iteration|elapsed|wall|e2e|time|dt)(?:[_-]?(?:time|s|ms))?", re.IGNORECASE)
+_STAGES = re.compile(r"recv|send|p2p|pipe|bubble|stage", re.IGNORECASE)  # of a pipeline, which differ by nature
+_SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0}
+_LAST = 2  # reports, where there are as many, in which a rank must be slow
+_LONGEST = 1000  # characters of a line that are read
+_ALIKE = 1.3  # by which the others may differ
+
+
+class _Report(msgspec.Struct):
+    """One report: seconds, or any one unit, of each rank by timer."""
+
+    step: str = ""
+    times: dict[int, dict[str, float]] = {}
+    lines: dict[int, LogMessage] = {}
+
+    def add(self, rank: int, name: str, value: float, message: LogMessage) -> None:
+        self.times.setdefault(rank, {})[name] = value
+        self.lines[rank] = message
+
+    def has_stages(self) -> bool:
+        return any(_STAGES.search(name) for parts in self.times.values() for name in parts)
+
+
+def read(messages: Sequence[LogMessage]) -> Iterator[SlowRank]:
+    """Yield who is slow by the last reports of one file, of each form by itself."""
+    for reports in (_of_sections(messages), _of_lines(messages), _of_tables(messages)):
+        yield from _slow([report for report in reports if len(report.times) > 2])
+
+
+def _slow(reports: Sequence[_Report]) -> Iterator[SlowRank]:
+    late = [_late(report) for report in reports[-_LAST:]]
+    if not late or not late[-1] or len(set(late)) != 1:
+        return
+    slow, last = late[-1], reports[-1]
+    if last.has_stages() and (len(reports) <= _LAST or _late(reports[0])):
+        return
+    work, waits = _sums(last)
+    others = [rank for rank in work if rank not in slow]
+    what = (
+        f"the own work of rank{'s' * (len(slow) > 1)} {shortened(slow)} takes {median(work[r] for r in slow):.4g}, that"
+        f" of the others {median(work[r] for r in others):.4g}; they wait {median(waits[r] for r in others):.4g} in"
+        f" communication, it {median(waits[r] for r in slow):.4g}"
+    )
+    for rank in slow:
+        yield SlowRank(rank=rank, what=what, where=last.lines[rank].where.by(rank))
+
+
+def _sums(report: _Report) -> tuple[dict[int, float], dict[int, float]]:
+    """Return the own work of each rank and what it spends waiting; of a rank whose report lacks either, nothing."""
+    work: dict[int, float] = {}
+    waits: dict[int, float] = {}
+    for rank, parts in report.times.items():
+        waited = [value for name, value in parts.items() if _WAITS.search(name)]
+        own = [value for name, value in parts.items() if not _WAITS.search(name) and not _WHOLE.fullmatch(name)]
+        whole = [value for name, value in parts.items() if _WHOLE.fullmatch(name)]
+        if waited and (own or whole):
+            work[rank], waits[rank] = sum(own) if own else whole[0] - sum(waited), sum(waited)
+    return work, waits
+
+
+def _late(report: _Report) -> tuple[int, ...]:
+    """Return the ranks that work longer than all others by about what these wait longer; () for none.
+
+    They are fewer than the others, or as many where they are a row, as those of one host.
+    """
+    work, waits = _sums(report)
+    if work.keys() != report.times.keys():
+        return ()
+    ordered = sorted(work, key=work.__getitem__)
+    begins = max(range(1, len(ordered)), key=lambda at: work[ordered[at]] - work[ordered[at - 1]])
+    others, slow = ordered[:begins], tuple(sorted(ordered[begins:]))
+    is_row = slow[-1] - slow[0] == len(slow) - 1
+    if len(slow) > len(others) or (len(slow) == len(others) and not is_row):
+        return ()
+    least, most = work[others[0]], work[others[-1]]
+    lag = min(work[rank] for rank in slow) - most
+    longer = min(waits[rank] for rank in others) - max(waits[rank] for rank in slow)
+    is_apart = work[ordered[begins]] >= LONGER * most and most <= _ALIKE * least
+    return slow if is_apart and longer >= SHARE * lag else ()
+
+
+def _of_sections(messages: Sequence[LogMessage]) -> list[_Report]:
+    """Return reports of sections; one begins where a section comes again."""
+    found: list[_Report] = []
+    name, seen = "", set[str]()
+    for message in messages:
+        text = message.text if message.rank is None else message.where.text
+        row = _ROW.match(message.text) or _ROW.match(text)
+        if row and name:
+            if not found or (
+                name in seen and int(row["rank"]) in found[-1].times and name in found[-1].times[int(row["rank"])]
+            ):
+                found.append(_Report(times={}, lines={}))
+                seen = set()
+            seen.add(name)
+            found[-1].add(int(row["rank"]), name, _seconds(row["value"], row["unit"]), message)
+        elif section := _SECTION.match(message.text):
+            name = section["name"].strip() if _told(section["name"]) else ""
+        elif not _STATISTICS.match(message.text):
+            name = ""
+    return found
+
+
+def _of_lines(messages: Sequence[LogMessage]) -> list[_Report]:
+    """Return reports of which each rank prints its own line; one begins where a rank or a step comes again."""
+    found: list[_Report] = []
+    for message in messages:
+        text = message.text[:_LONGEST]
+        if ("=" not in text and ":" not in text) or "ProcessGroup" in text or not _WAITS.search(text):
+            continue
+        named = _RANK.search(text)
+        rank = int(named["rank"]) if named else message.rank
+        parts = _parts(text) if rank is not None else {}
+        if rank is None or len(parts) < 2 or not any(map(_WAITS.search, parts)):
+            continue
+        step = told["step"] if (told := _STEP.search(text)) else ""
+        open_ = [report for report in found[-_LAST - 1 :] if rank not in report.times and report.step == step]
+        if not open_:
+            open_ = [_Report(step=step, times={}, lines={})]
+            found += open_
+        for name, value in parts.items():
+            open_[0].add(rank, name, value, message)
+    most = max((len(report.times) for report in found), default=0)
+    return [report for report in found if len(report.times) == most]
+
+
+def _parts(text: str) -> dict[str, float]:
+    """Return the timers of a line, by their names; a number without a unit counts where its name is one of a timer."""
+    return {
+        part["name"]: _seconds(part["value"], part["unit"] or part["in"])
+        for part in _PART.finditer(text)
+        if (part["unit"] or part["in"] or _told(part["name"]))
+        and not _RANK.match(f"{part['name']} {part['value']}")
+        and not _STEP.match(f"{part['name']}={part['value']}")
+    }
+
+
+def _of_tables(messages: Sequence[LogMessage]) -> list[_Report]:
+    """Return reports in columns, the ranks in the first."""
+    found: list[_Report] = []
+    columns: list[str] = []
+    for message in messages:
+        text = message.text if message.rank is None else message.where.text
+        cells = [cell for cell in re.split(r"[\s,|]+", text.strip(" |")) if cell]
+        if len(cells) > 2 and cells[0].lower() in {"rank", "global_rank"} and any(map(_WAITS.search, cells)):
+            columns = cells
+            found.append(_Report(times={}, lines={}))
+        elif columns and len(cells) == len(columns) and cells[0].isdecimal():
+            for name, cell in zip(columns[1:], cells[1:], strict=True):
+                value = re.fullmatch(r"(\d+(?:\.\d+)?)(m?s|us)?", cell)
+                if value and _told(name):
+                    found[-1].add(int(cells[0]), name, _seconds(value[1], value[2]), message)
+        elif set(text.strip()) - set("-+=| "):
+            columns = []
+    return found
+
+
+def _told(name: str) -> bool:
+    """Whether a name is that of a timer."""
+    return any(pattern.search(name) for pattern in (_WAITS, _WORK)) or _WHOLE.fullmatch(name) is not None
+
+
+def _seconds(value: str, unit: str | None) -> float:
+    """Return a number in seconds, as it is where it has no unit."""
+    return float(value) * _SECONDS.get((unit or "s").lower(), 1.0)

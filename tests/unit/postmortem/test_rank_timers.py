@@ -1,0 +1,72 @@
+"""Times of each rank in the words of people's own scripts: who works longer while the others wait for it is slow."""
+
+import pytest
+
+from .made import judge
+
+
+def named(verdict):
+    return verdict.kind, verdict.blamed, verdict.unknown
+
+
+def sections(work, waits, *, more=()):
+    """A report with a section for each timer."""
+    lines = ["=== Straggler Report at Step 40 ===", "Section Timings (ms):", ""]
+    for name, values in (("fwd_bwd", work), ("grad_allreduce", waits), *more):
+        lines += [f"  {name}:", f"    Min: {min(values)}ms, Max: {max(values)}ms, Slowdown: 2.1x"]
+        lines += [f"    Rank {rank}: {value}ms" for rank, value in enumerate(values)]
+    return [f"[default0]:{line}" for line in [*lines, "step 40 loss 2.1"]]
+
+
+def lines(work, waits, *, step=7, form="[timers] step={step} rank={rank} fwd={work}s comm_wait={wait}s adam=1.20s"):
+    """A line for each rank."""
+    return [form.format(step=step, rank=r, work=w, wait=v) for r, (w, v) in enumerate(zip(work, waits, strict=True))]
+
+
+def table(work, waits):
+    """A row for each rank."""
+    rows = [f"{rank}     {own}   {waited}" for rank, (own, waited) in enumerate(zip(work, waits, strict=True))]
+    return ["step 40 timing (ms)", "rank  compute   grad_sync", *rows, "step 41 loss 2.1"]
+
+
+LATE = [[900.5, 901.2, 1802.5, 899.4, 903.3], [910.3, 911.5, 12.1, 913.5, 908.4]]
+EVEN = [[900.5, 901.2, 902.5, 899.4, 903.3], [12.3, 11.5, 12.1, 13.5, 18.4]]
+SPOKEN = "[rank{rank}] iter {step} | data: 12 ms | compute: {work} ms | allreduce: {wait} ms"
+SLOW = {
+    "sections": sections(*LATE),
+    "sections that come again": [*sections(*EVEN), *sections(*LATE), *sections(*LATE)],
+    "lines": [*lines(*EVEN), *lines(*LATE, step=8), *lines(*LATE, step=9)],
+    "lines behind a label": [*lines(*LATE, step=8, form=SPOKEN), *lines(*LATE, step=9, form=SPOKEN)],
+    "a table": table(*LATE),
+}
+
+
+@pytest.mark.parametrize("job", SLOW.values(), ids=SLOW)
+def test_who_works_longer_while_the_others_wait_is_slow(job, tmp_path):
+    assert named(judge(tmp_path, job)) == ("slow", (2,), False)
+
+
+def test_all_ranks_of_a_host_are_slow_together(tmp_path):
+    work, waits = [4.1, 4.2, 4.3, 4.1, 30.5, 31.3, 31.1, 30.8], [26.6, 26.5, 26.7, 26.8, 0.5, 0.6, 0.4, 0.5]
+
+    verdict = judge(tmp_path, [*lines(work, waits, step=8), *lines(work, waits, step=9)])
+
+    assert named(verdict) == ("slow", (4, 5, 6, 7), False)
+
+
+NOBODY = {
+    "equal work": [*lines(*EVEN, step=8), *lines(*EVEN, step=9)],
+    "longer work for which nobody waits": lines(LATE[0], EVEN[1]),
+    "who was slow and is no more": [*lines(*LATE, step=8), *lines(*EVEN, step=9)],
+    "another one each time": [*lines(*LATE, step=8), *lines(LATE[0][::-1], [9.0, *LATE[1][:1] * 4], step=9)],
+    "stages of a pipeline": sections(*LATE, more=[("forward-recv", [9.0] * 5)]),
+    "work that differs between all": table([100.0, 200.0, 300.0, 400.0, 800.0], [700.0, 600.0, 500.0, 400.0, 0.0]),
+    "most of them": lines([1.0, 9.0, 9.1, 9.2, 9.0], [8.1, 0.1, 0.1, 0.1, 0.1]),
+    "half of them, by turns": lines([1.0, 9.0, 1.1, 9.2], [8.1, 0.1, 8.1, 0.1]),
+    "losses, which are no timers": [f"rank={rank} loss={2.0 + 9 * (rank == 2)} acc=0.5" for rank in range(4)],
+}
+
+
+@pytest.mark.parametrize("job", NOBODY.values(), ids=NOBODY)
+def test_nobody_is_slow_by(job, tmp_path):
+    assert judge(tmp_path, job).blamed == ()
