@@ -146,8 +146,9 @@ def plan_job(given: PlanOptions, catalogue: "Catalogue", console: "Console") -> 
         print_about(setting, _answer(job, row, rows, faster) | {"stages": stages})
     else:
         from ..plan.analytic.price import machine_of
+        from ..plan.model_facts import model_facts
 
-        show_job(console, job, row, faster, float(machine_of(setting).memory_bytes), stages)
+        show_job(console, job, row, faster, float(machine_of(setting).memory_bytes), stages, model_facts(setting))
     _write_plan(given, setting, faster[0] if faster else row, rows)
     return 0
 

@@ -190,6 +190,34 @@ def test_every_way_of_asking_says_which_model_it_is_about(capsys, more):
     assert model["seq_len"] > 0
 
 
+@pytest.mark.parametrize(
+    "more",
+    [
+        ("--layout", "tp=8,pp=2,sp=1"),
+        ("--scaling", "fixed"),
+        ("--mfu", "0.4"),
+        ("--compare", "dgx-a100-80g,dgx-a800", "--layout", "tp=8,pp=2,sp=1"),
+    ],
+    ids=lambda words: words[0],
+)
+def test_every_way_of_asking_says_how_long_a_sequence_is_and_who_said_so(capsys, more):
+    where = "assumed: sequence length 8,192: of its training, as published"
+
+    text = answer(capsys, *SMALL, *more).out
+    asked = answer(capsys, *SMALL, *more, "--seq-len", "4096").out
+
+    assert "llama3-8b: 8.03 B parameters" in text
+    assert where in text
+    assert "at 4,096 tokens a sequence" in asked
+    assert "assumed: sequence length" not in asked
+
+
+def test_a_layout_with_many_keys_stands_in_one_line_above_its_terms(capsys):
+    text = "tp=4,pp=2,dp=2,vpp=4,mbs=1,zero=1,sp=1,schedule=interleaved,recompute=full"
+
+    assert text in answer(capsys, *SMALL, "--stack", "megatron", "--layout", text).out.splitlines()
+
+
 def test_the_scaling_curve_is_printed(capsys):
     text = answer(capsys, *SMALL, "--scaling", "fixed").out
 

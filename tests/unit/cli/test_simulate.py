@@ -35,6 +35,13 @@ def test_the_text_says_how_it_was_done(capsys):
     assert "480 transfers to 240" in text
 
 
+def test_a_step_says_where_the_length_of_its_sequences_is_from(capsys):
+    told = printed(capsys, *STEP[:-2], "--cluster", "dgx-h100")["model"]["assumed"]
+
+    assert "sequence length 8,192: of its training, as published" in told
+    assert printed(capsys, *STEP, "--cluster", "dgx-h100")["model"]["assumed"] == []
+
+
 def test_a_trace_shows_every_rank(tmp_path, capsys):
     assert run_command([*RING, *TREE, "--trace", str(tmp_path / "trace.json")]) == 0
 
