@@ -40,7 +40,7 @@ def model_facts(setting: Setting) -> ModelFacts:
 
 
 def facts_of(model: Model, asked: int | None, seq_len: int) -> ModelFacts:
-    """Return the facts of a transformer by its name or file; `asked` are the tokens of a sequence that were asked for."""
+    """Return the facts of a transformer by its name or file; `asked` is the length that was asked for, in tokens."""
     assumed = (*model.assumed, *model.length_assumed(asked), *_passed_over(model.ignored))
     return facts_about(model.architecture, seq_len, assumed=assumed)
 
