@@ -141,6 +141,28 @@ def test_a_convolutional_model_is_sized_by_its_own_arithmetic(capsys):
     assert values["FLOPs of a step"] == pytest.approx(3 * 8.178e9 * 256, rel=1e-3)
 
 
+def test_the_arithmetic_of_experts_multiplies_the_few_that_a_token_visits(capsys):
+    words = ["plan", "--model", "deepseek-v3", "--mfu", "0.4", "--global-batch", "15360", "--tokens", "14.8T"]
+    document = json.loads(answer(capsys, *words, "--cluster", "dgx-h100", "--gpus", "2048", "--json").out)
+
+    days = next(line["value"] for line in document["lines"] if line["name"] == "training") / 86400
+    assert days == pytest.approx(47, abs=1)  # 2.3 years for all of them; the run took 54 days
+    assert document["model"]["parameters"] > 18 * document["model"]["multiplied_parameters"]
+
+
+@pytest.mark.parametrize("more", [(), ("--mfu", "0.4"), ("--layout", "dp=8")], ids=str)
+def test_the_longest_sequence_that_a_config_allows_is_no_length_to_plan_for(capsys, tmp_path, more):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({"model_type": "llama", "hidden_size": 256, "num_hidden_layers": 4,
+                                "num_attention_heads": 4, "vocab_size": 1024, "intermediate_size": 512,
+                                "max_position_embeddings": 131072}))  # fmt: skip
+    words = ["plan", "--model", str(path), "--cluster", "dgx-h100", "--gpus", "8", "--global-batch", "8", *more]
+
+    assert run_command(words) == 2
+    assert "--seq-len: expected" in capsys.readouterr().err
+    assert run_command([*words, "--seq-len", "4096"]) == 0
+
+
 def test_a_target_is_solved_for_the_network_with_a_picture(capsys, tmp_path):
     path = tmp_path / "curve.svg"
     text = answer(capsys, *SMALL, "--target-mfu", "0.3", "--plot", str(path)).out
