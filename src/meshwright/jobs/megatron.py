@@ -478,7 +478,7 @@ def recomputation(draft: Draft, keys: Keys) -> None:
         draft.recompute_modules(names)
     if kind == "full" and method == "block" and layers is not None:
         kind, draft.layers_again = ("full" if layers else "none"), layers
-        draft.ignore(f"recompute-method block, recompute-num-layers {layers}: priced as so many average layers a stage")
+        draft.ignore(f"recompute-method block, recompute-num-layers {layers}: priced as average layers of each stage")
     if kind == "full" and method == "uniform" and (layers or 1) > 1:
         draft.ignore(f"recompute-num-layers {layers}: priced as if each layer kept what enters it")
     named = {"full": "full", "selective": "selective"}

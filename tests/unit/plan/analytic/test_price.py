@@ -364,7 +364,7 @@ def test_a_stage_that_repeats_some_of_its_layers_takes_their_share_of_time_and_k
     kept = none.activations_bytes + shares * (full.activations_bytes - none.activations_bytes)
     assert some.activations_bytes == pytest.approx(kept, rel=0.02)  # the peak may lie at the loss or in a layer
     assert of(6, *layouts).step_time_s[2] == pytest.approx(full.step_time_s[2])
-    many = of(4, *(layouts * 100))  # of so many, parts that layouts share are computed once
+    many = of(4, *(layouts * 100))  # enough of them that shared parts are computed once
     assert many.step_time_s.tolist() == pytest.approx(some.step_time_s.tolist() * 100)
     assert many.allocated_bytes.tolist() == pytest.approx(some.allocated_bytes.tolist() * 100)
 
