@@ -166,7 +166,7 @@ def _step(options: SimulateOptions) -> int:
     if options.model is None:
         raise InputError("--model: expected a model of the catalogue or a config.json")
     model = load_model(options.model)
-    told = () if options.as_json else model.length_assumed(seq_len)  # an object is the same whoever gave the length
+    told = () if options.as_json else model.length_assumed(seq_len)  # an object is the same either way
     seq_len = seq_len or model.seq_len
     for value, name, what in (
         (layout, "--layout", 'a split such as "tp=8,dp=4"'),

@@ -37,7 +37,7 @@ def test_a_module_that_nobody_knows_is_named_as_not_priced(tmp_path, capsys):
     assert "recompute-modules wave_function: not priced" in text
 
 
-def test_of_whole_layers_those_that_a_job_repeats_are_counted(tmp_path, capsys):
+def test_only_the_whole_layers_that_a_job_repeats_are_counted(tmp_path, capsys):
     def held(words):
         return allocated(tmp_path, capsys, f"--recompute-granularity full --recompute-method {words}")[0]
 
