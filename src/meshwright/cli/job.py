@@ -93,7 +93,11 @@ def setting_of_job(job: "Job", question: JobQuestion, catalogue: "Catalogue") ->
         lora_rank=job.lora_rank,
     )
     setting = replace(
-        setting_of(request, catalogue), routed_once=job.routed_once, modules=job.modules, results=job.results
+        setting_of(request, catalogue),
+        routed_once=job.routed_once,
+        modules=job.modules,
+        results=job.results,
+        layers_again=job.layers_again,
     )
     save_calibration(question.save, question.own, setting.cluster)
     return setting
@@ -110,6 +114,8 @@ def priced_job(job: "Job", setting: "Setting") -> "PricedLayout":
 
 def plan_job(given: PlanOptions, catalogue: "Catalogue", console: "Console") -> int:
     """Price a job, say what would be faster on its engine, and emit the winner where that is asked for."""
+    from msgspec.structs import replace
+
     from ..plan.explore import price_all, study_of
     from ..report.job import show_job
 
@@ -124,13 +130,15 @@ def plan_job(given: PlanOptions, catalogue: "Catalogue", console: "Console") -> 
     if job.lora_rank and written:
         raise InputError(f"--{written}: the job trains adapters alone, a plan all parameters")
     setting = setting_of_job(job, question, catalogue)
+    others = replace(setting, layers_again=0)  # of other layouts nobody says that some layers alone are repeated
+    setting = setting if given.layout is None else others
     row = priced_job(job, setting) if given.layout is None else _asked(setting, given.layout)
     if given.layout is not None or given.stack is not None:  # what the job runs its own engine has taken
         warn_of_stack(setting, row.layout)
     engine = given.engine or given.emit or job.engine
     rows: Sequence[PricedLayout] = ()
     try:
-        rows = study_of(setting, runnable_on(price_all(setting), engine), model=job.model_name or "").rows
+        rows = study_of(others, runnable_on(price_all(others), engine), model=job.model_name or "").rows
     except InputError as error:
         say(f"note: {error}", err=True)
     faster = [
@@ -146,8 +154,9 @@ def plan_job(given: PlanOptions, catalogue: "Catalogue", console: "Console") -> 
         print_about(setting, _answer(job, row, rows, faster) | {"stages": stages})
     else:
         from ..plan.analytic.price import machine_of
+        from ..plan.model_facts import model_facts
 
-        show_job(console, job, row, faster, float(machine_of(setting).memory_bytes), stages)
+        show_job(console, job, row, faster, float(machine_of(setting).memory_bytes), stages, model_facts(setting))
     _write_plan(given, setting, faster[0] if faster else row, rows)
     return 0
 

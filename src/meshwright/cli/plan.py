@@ -302,6 +302,7 @@ def _price(setting: "Setting", given: PlanOptions, layout: str, console: "Consol
 
 def _compare(given: PlanOptions, clusters: str, model: "Model", catalogue: "Catalogue", console: "Console") -> int:
     from ..layout import Layout
+    from ..plan.model_facts import model_facts, sentence
     from ..plan.request import setting_of
     from ..plan.whatif import compare_clusters
     from ..report.planning import show_comparison_of_clusters
@@ -318,6 +319,7 @@ def _compare(given: PlanOptions, clusters: str, model: "Model", catalogue: "Cata
     if given.as_json:
         print_about(first, comparison)
     else:
+        console.print(sentence(model_facts(first)), highlight=False)
         show_comparison_of_clusters(console, comparison)
     return 0
 

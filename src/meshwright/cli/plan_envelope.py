@@ -38,7 +38,7 @@ def arithmetic(given: PlanOptions, model: "Model | None", catalogue: "Catalogue"
         )
     )
     question = _question(given, model, given.gpus or group.gpus)
-    result, facts = envelope(question, group), _facts(model, question.seq_len)
+    result, facts = envelope(question, group), _facts(model, given.seq_len, question.seq_len)
     if given.as_json:
         click.echo(to_json({"model": facts, **msgspec.structs.asdict(result)} if facts else result))
     else:
@@ -48,15 +48,14 @@ def arithmetic(given: PlanOptions, model: "Model | None", catalogue: "Catalogue"
     return 0
 
 
-def _facts(model: "Model | None", seq_len: int) -> "ModelFacts | None":
+def _facts(model: "Model | None", asked: int | None, seq_len: int) -> "ModelFacts | None":
     """Return what the answer says of a transformer, None of a parameter count alone or another network."""
-    from ..plan.model_facts import facts_about
+    from ..plan.model_facts import facts_of
     from ..workload.architecture import Architecture
 
     if model is None or not isinstance(model.description, Architecture):
         return None
-    ignored = [f"passed over, and not understood: {key}" for key in model.ignored]
-    return facts_about(model.description, seq_len, assumed=(*model.assumed, *ignored))
+    return facts_of(model, asked, seq_len)
 
 
 def _question(given: PlanOptions, model: "Model | None", gpus: int) -> Any:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ..layout import Plan
-    from ..workload.models import Model
+    from ..plan.model_facts import ModelFacts
 
 HERE = "this"
 # options that change constants of the catalogue, or ask what only they can answer
@@ -29,6 +29,7 @@ FLAGS = {"without": "not"}
 
 def plan_here(given: PlanOptions, console: "Console") -> int:
     """Measure this machine where it was not yet, print its layouts from the fastest, and write the plan if asked."""
+    from ..plan.model_facts import facts_of, sentence
     from ..report.terminal import show_plan
     from ..train.planned import job_here
     from ..train.prepare import prepare
@@ -58,9 +59,11 @@ def plan_here(given: PlanOptions, console: "Console") -> int:
     if given.output is not None:
         with writing(given.output):
             write_struct(given.output, plan)
+    facts = facts_of(model, given.seq_len, seq_len)
     if given.as_json:
-        click.echo(to_json(_answer(plan, model, seq_len)))
+        click.echo(to_json(_answer(plan, facts)))
     else:
+        console.print(sentence(facts), highlight=False)
         show_plan(console, plan)
         for what in plan.predicted.not_modelled:
             console.print(f"not modelled: {what}", highlight=False, markup=False, soft_wrap=True)
@@ -82,17 +85,10 @@ def _check(given: PlanOptions) -> None:
         raise InputError("--global-batch: expected the sequences of a step, such as --global-batch 8")
 
 
-def _answer(plan: "Plan", model: "Model", seq_len: int) -> dict[str, Any]:
+def _answer(plan: "Plan", facts: "ModelFacts") -> dict[str, Any]:
     """Return what `--json` prints; a layout that does not fit is not among the candidates."""
     return {
-        "model": {
-            "name": model.name,
-            "parameters": model.architecture.parameters,
-            "active_parameters": model.architecture.active_parameters,
-            "flops_per_token": model.architecture.model_flops_per_token(seq_len),
-            "seq_len": seq_len,
-            "assumed": model.assumed,
-        },
+        "model": facts,
         "cluster": msgspec.to_builtins(plan.cluster),
         "layout": msgspec.to_builtins(plan.layout),
         "predicted": plan.predicted,

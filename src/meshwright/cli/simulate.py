@@ -166,6 +166,7 @@ def _step(options: SimulateOptions) -> int:
     if options.model is None:
         raise InputError("--model: expected a model of the catalogue or a config.json")
     model = load_model(options.model)
+    told = () if options.as_json else model.length_assumed(seq_len)  # an object is the same either way
     seq_len = seq_len or model.seq_len
     for value, name, what in (
         (layout, "--layout", 'a split such as "tp=8,dp=4"'),
@@ -190,7 +191,7 @@ def _step(options: SimulateOptions) -> int:
         seq_len=seq_len,
         precision=options.precision,
         stack=software.stack if software else options.stack or default_of(options.precision, str(layout)),
-        assumed=model.assumed,
+        assumed=model.assumed + told,
         ignored=model.ignored,
         measured=joined_calibrations(software, machine),
     )

@@ -72,6 +72,7 @@ class Draft:
         self.routed_once: bool | None = None
         self.modules: tuple[str, ...] = ()
         self.results: tuple[str, ...] | None = None  # that a checkpoint by names keeps
+        self.layers_again = 0  # of each virtual stage, that full recomputation repeats; 0: all
         self.lora_rank, self.lora_told = 0, ""
         self.partial = False  # whether sizes that the file leaves out are the published model's
         self.ends = (0, 0)  # layers that embedding and output count as where stages are cut
@@ -236,6 +237,7 @@ class Draft:
             lora_rank=self.lora_rank,
             modules=self.modules,
             results=self.results,
+            layers_again=self.layers_again,
             recompute_text=self.recompute_text,
             assumed=tuple(map(shown, self.assumed)),
             ignored=tuple(map(shown, self.ignored)),

@@ -71,6 +71,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     lora_rank: Width = 0  # of adapters that alone are trained; 0: all weights are
     modules: tuple[str, ...] = ()  # of recomputed.MODULES, that selective recomputation repeats; (): the engine's own
     results: tuple[str, ...] | None = None  # of recomputed.RESULTS, that selective recomputation keeps alone
+    layers_again: Layers = 0  # of each virtual stage, that full recomputation repeats; 0: all of them
     recompute_text: str = ""  # in the engine's own words
     assumed: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()

@@ -477,7 +477,10 @@ def recomputation(draft: Draft, keys: Keys) -> None:
     if kind == "selective" and names not in ([], ["core_attn"]):
         draft.recompute_modules(names)
     if kind == "full" and method == "block" and layers is not None:
-        draft.ignore(f"recompute-method block, recompute-num-layers {layers}: priced as if every layer were recomputed")
+        kind, draft.layers_again = ("full" if layers else "none"), layers
+        draft.ignore(f"recompute-method block, recompute-num-layers {layers}: priced as average layers of each stage")
+    if kind == "full" and method == "uniform" and (layers or 1) > 1:
+        draft.ignore(f"recompute-num-layers {layers}: priced as if each layer kept what enters it")
     named = {"full": "full", "selective": "selective"}
     draft.switches["recompute"] = named.get(kind or "", "none")
     draft.recompute_text = ", ".join(word for word in words if word) if kind else ""

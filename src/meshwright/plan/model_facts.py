@@ -1,9 +1,12 @@
 """Remarks of an answer on its model: its size, its work, and what was assumed of it."""
 
+from collections.abc import Sequence
+
 import msgspec
 
 from ..units import counted
 from ..workload.architecture import Architecture
+from ..workload.models import Model
 from .analytic import Setting
 from .analytic.price import PRODUCT_BYTES, flops_per_token, machine_of
 
@@ -25,7 +28,7 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 def model_facts(setting: Setting) -> ModelFacts:
     """Return the facts of a setting's model."""
-    more = [f"passed over, and not understood: {key}" for key in setting.ignored]
+    more = [*_passed_over(setting.ignored)]
     more += [experts_spread(setting)] if setting.architecture.experts else []
     more += [low_precision(setting)] if setting.precision in LOW else []
     return facts_about(
@@ -34,6 +37,16 @@ def model_facts(setting: Setting) -> ModelFacts:
         flops_per_token=flops_per_token(setting),
         assumed=(*setting.assumed, *more),
     )
+
+
+def facts_of(model: Model, asked: int | None, seq_len: int) -> ModelFacts:
+    """Return the facts of a transformer by its name or file; `asked` is the length that was asked for, in tokens."""
+    assumed = (*model.assumed, *model.length_assumed(asked), *_passed_over(model.ignored))
+    return facts_about(model.architecture, seq_len, assumed=assumed)
+
+
+def _passed_over(keys: Sequence[str]) -> tuple[str, ...]:
+    return tuple(f"passed over, and not understood: {key}" for key in keys)
 
 
 def experts_spread(setting: Setting) -> str:

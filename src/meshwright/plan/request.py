@@ -60,9 +60,7 @@ def setting_of(request: PlanRequest, catalogue: Catalogue) -> Setting:
     if seq_len is None:
         why = request.model.seq_len_from or f"{request.model.name} does not say how long a sequence is"
         raise InputError(f"--seq-len: expected, such as 4096: {why}")
-    assumed = request.model.assumed
-    if request.seq_len is None:
-        assumed = (*assumed, f"sequence length {seq_len:,}: {request.model.seq_len_from}")
+    assumed = request.model.assumed + request.model.length_assumed(request.seq_len)
     assumed += _beyond_positions(request.model.architecture, seq_len)
     assumed += (ADAPTED,) if request.lora_rank else ()
     assumed += (FREE[request.optimizer.lower()],) if request.optimizer.lower() in FREE else ()

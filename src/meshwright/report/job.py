@@ -7,6 +7,7 @@ from rich.console import Console
 
 from ..jobs.job import Job
 from ..plan.analytic.by_stage import StageMemory
+from ..plan.model_facts import ModelFacts, sentence
 from ..plan.study import PricedLayout
 from ..units import counted, format_bytes, format_time
 from .layout_words import layout_text
@@ -21,6 +22,7 @@ def show_job(
     faster: Sequence[PricedLayout],
     memory_bytes: float,
     stages: Sequence[StageMemory] = (),
+    facts: ModelFacts | None = None,
 ) -> None:
     """Print a job with its price and the memory of its stages, and the layouts of the same engine that beat it."""
     head = f"{job.where}: {job.engine}" + (f" ({job.engine_version})" if job.engine_version else "")
@@ -32,6 +34,8 @@ def show_job(
         f"{counted(job.seq_len, 'token')} a step, {job.precision}",
         highlight=False,
     )
+    if facts:
+        console.print(sentence(facts), highlight=False)
     for word, lines in (("assumed", job.assumed), ("ignored", job.ignored), ("note", job.notes)):
         for line in lines:
             console.print(f"{word}: {line}", highlight=False, markup=False)
@@ -44,12 +48,8 @@ def show_job(
     if len(stages) > 1:
         console.print(f"allocated on each stage: {stages_text(stages)}", highlight=False, soft_wrap=True)
     if job.stages:
-        console.print(
-            "note: the file cuts the stages unevenly: the step is priced with stages as even as they go, the memory of "
-            "each stage as the file cuts it",
-            highlight=False,
-            soft_wrap=True,
-        )
+        text = "the file cuts the stages unevenly: of its own layout the longest sets the pace, the fullest the memory"
+        console.print(f"note: {text}", highlight=False, soft_wrap=True)
     if not faster:
         better = "to fit" if row.fits == "does not fit" else "to be faster"
         console.print(f"no layout that {job.engine} can run is predicted {better}", highlight=False)

@@ -108,7 +108,8 @@ def show_memory(console: Console, row: PricedLayout) -> None:
 
 def show_row(console: Console, title: str, row: PricedLayout) -> None:
     """Print one layout with every term of its time and memory."""
-    table = _table(title)
+    console.print(title, style="italic", highlight=False, markup=False, soft_wrap=True)  # may be wider than the table
+    table = _table("")
     table.add_column("term")
     table.add_column("", justify="right", no_wrap=True)
     p = row.predicted

@@ -59,6 +59,7 @@ class Conventions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     gate_bytes: Number = 0  # of what enters the experts' activation function, as it is kept; 0: as products return it
     modules_again: Number = 0  # recomputed in place of that: the sum of 2^place of some of `recomputed.MODULES`
     results_kept: Number = 0  # kept in place of that: twice the sum of 2^place of some of `recomputed.RESULTS`, and 1
+    layers_again: Number = 0  # of a virtual stage, that full recomputation repeats (Megatron-LM's block); 0: all
     logit_bytes: Number = SINGLE_BYTES  # of a logit at the peak of the loss, its copies and gradients together
     parallel_logit_bytes: Number = 0  # the same where the vocabulary is cut over tp; 0: as many
     loss_chunks: Number = 1  # parts of a sequence whose logits exist one after the other

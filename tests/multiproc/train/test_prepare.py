@@ -51,7 +51,7 @@ def test_a_model_that_fits_whole_nowhere_is_planned_as_a_split_one(planned):
     assert all(not other.layout.is_plain for other in plan.alternatives)
 
 
-def test_plan_of_this_machine_and_train_say_the_same(tmp_path, monkeypatch):
+def test_plan_of_this_machine_and_train_say_the_same(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("XDG_CACHE_HOME", new_cache(tmp_path / "cache"))
     monkeypatch.setattr(prepare, "_data_s", lambda *_: 1e-4)  # measured anew each time, and part of a step
     sizes = {"model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2}
@@ -61,9 +61,12 @@ def test_plan_of_this_machine_and_train_say_the_same(tmp_path, monkeypatch):
 
     asked = ["plan", "--model", str(tmp_path / "config.json"), "--cluster", "this", "--gpus", "2"]
     assert run_command([*asked, "--global-batch", "4", "--output", str(path)]) == 0
+    text = capsys.readouterr().out
     planned = read_struct(path, Plan)
     again = prepare.prepare(planned_job(path, {}), None, say=lambda _: None).plan
 
+    assert "GFLOP a token at 64 tokens a sequence" in text
+    assert f"sequence length 64: the longest that {tmp_path / 'config.json'} allows" in text
     assert again.layout == planned.layout
     assert again.model == planned.model
     assert again.cluster == planned.cluster

@@ -22,6 +22,7 @@ def test_a_job_is_priced_with_what_was_assumed_and_what_would_be_faster(capsys):
     text = answer(capsys, "plan", "--job", str(CASES / "megatron_llama_13b.sh"), "--cluster", "dgx-h100").out
 
     assert "what runs today" in text
+    assert "GFLOP a token at 4,096 tokens a sequence" in text
     assert "assumed: TP=4 (its default in megatron_llama_13b.sh)" in text
     assert "it fits:" in text
     assert "faster on megatron" in text
@@ -100,6 +101,18 @@ def test_simulate_cuts_the_stages_as_the_job_does(capsys, tmp_path, cut, layers)
     middle = backward[1] / layers[1]
     assert backward[:3] == pytest.approx([middle * count for count in layers[:3]], rel=0.02, abs=0.02 * backward[1])
     assert [stage["layers"] for stage in planned["stages"]] == layers
+
+
+def test_a_cut_of_stages_says_by_which_of_them_the_step_is_priced(capsys, tmp_path):
+    file = tmp_path / "train.sh"
+    told = "of its own layout the longest sets the pace, the fullest the memory"
+    asked = ("plan", "--job", str(file), "--cluster", "dgx-h100")
+
+    file.write_text(STAGES)
+    even = answer(capsys, *asked).out
+    file.write_text(STAGES + "--pipeline-model-parallel-layout 'Ett|tttt|tttttt|ttttL'")
+    assert told in answer(capsys, *asked).out
+    assert told not in even
 
 
 def test_stages_that_are_not_as_many_as_the_degrees_make_are_a_contradiction(capsys, tmp_path):

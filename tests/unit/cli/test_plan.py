@@ -141,6 +141,28 @@ def test_a_convolutional_model_is_sized_by_its_own_arithmetic(capsys):
     assert values["FLOPs of a step"] == pytest.approx(3 * 8.178e9 * 256, rel=1e-3)
 
 
+def test_the_arithmetic_of_experts_multiplies_the_few_that_a_token_visits(capsys):
+    words = ["plan", "--model", "deepseek-v3", "--mfu", "0.4", "--global-batch", "15360", "--tokens", "14.8T"]
+    document = json.loads(answer(capsys, *words, "--cluster", "dgx-h100", "--gpus", "2048", "--json").out)
+
+    days = next(line["value"] for line in document["lines"] if line["name"] == "training")
+    assert days == pytest.approx(47, abs=1)  # 2.3 years for all of them; the run took 54 days
+    assert document["model"]["parameters"] > 18 * document["model"]["multiplied_parameters"]
+
+
+@pytest.mark.parametrize("more", [(), ("--mfu", "0.4"), ("--layout", "dp=8")], ids=str)
+def test_the_longest_sequence_that_a_config_allows_is_no_length_to_plan_for(capsys, tmp_path, more):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({"model_type": "llama", "hidden_size": 256, "num_hidden_layers": 4,
+                                "num_attention_heads": 4, "vocab_size": 1024, "intermediate_size": 512,
+                                "max_position_embeddings": 131072}))  # fmt: skip
+    words = ["plan", "--model", str(path), "--cluster", "dgx-h100", "--gpus", "8", "--global-batch", "8", *more]
+
+    assert run_command(words) == 2
+    assert "--seq-len: expected" in capsys.readouterr().err
+    assert run_command([*words, "--seq-len", "4096"]) == 0
+
+
 def test_a_target_is_solved_for_the_network_with_a_picture(capsys, tmp_path):
     path = tmp_path / "curve.svg"
     text = answer(capsys, *SMALL, "--target-mfu", "0.3", "--plot", str(path)).out
@@ -188,6 +210,34 @@ def test_every_way_of_asking_says_which_model_it_is_about(capsys, more):
     assert model["active_parameters"] <= model["parameters"]
     assert model["flops_per_token"] > 6 * model["multiplied_parameters"] > 0
     assert model["seq_len"] > 0
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        ("--layout", "tp=8,pp=2,sp=1"),
+        ("--scaling", "fixed"),
+        ("--mfu", "0.4"),
+        ("--compare", "dgx-a100-80g,dgx-a800", "--layout", "tp=8,pp=2,sp=1"),
+    ],
+    ids=lambda words: words[0],
+)
+def test_every_way_of_asking_says_how_long_a_sequence_is_and_who_said_so(capsys, more):
+    where = "assumed: sequence length 8,192: of its training, as published"
+
+    text = answer(capsys, *SMALL, *more).out
+    asked = answer(capsys, *SMALL, *more, "--seq-len", "4096").out
+
+    assert "llama3-8b: 8.03 B parameters" in text
+    assert where in text
+    assert "at 4,096 tokens a sequence" in asked
+    assert "assumed: sequence length" not in asked
+
+
+def test_a_layout_with_many_keys_stands_in_one_line_above_its_terms(capsys):
+    text = "tp=4,pp=2,dp=2,vpp=4,mbs=1,zero=1,sp=1,schedule=interleaved,recompute=full"
+
+    assert text in answer(capsys, *SMALL, "--stack", "megatron", "--layout", text).out.splitlines()
 
 
 def test_the_scaling_curve_is_printed(capsys):

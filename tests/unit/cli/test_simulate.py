@@ -35,6 +35,15 @@ def test_the_text_says_how_it_was_done(capsys):
     assert "480 transfers to 240" in text
 
 
+def test_a_step_says_where_the_length_of_its_sequences_is_from(capsys):
+    told = "assumed: sequence length 8,192: of its training, as published"
+
+    assert run_command([*STEP[:-2], "--cluster", "dgx-h100"]) == 0
+    assert told in capsys.readouterr().out
+    assert run_command([*STEP, "--cluster", "dgx-h100"]) == 0
+    assert told not in capsys.readouterr().out
+
+
 def test_a_trace_shows_every_rank(tmp_path, capsys):
     assert run_command([*RING, *TREE, "--trace", str(tmp_path / "trace.json")]) == 0
 

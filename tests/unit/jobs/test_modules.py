@@ -2,6 +2,8 @@
 
 import re
 
+import pytest
+
 from meshwright.cli import run_command
 
 SCRIPT = """
@@ -33,6 +35,25 @@ def test_a_module_that_nobody_knows_is_named_as_not_priced(tmp_path, capsys):
     _, text = allocated(tmp_path, capsys, "--recompute-modules layernorm wave_function")
 
     assert "recompute-modules wave_function: not priced" in text
+
+
+def test_only_the_whole_layers_that_a_job_repeats_are_counted(tmp_path, capsys):
+    def held(words):
+        return allocated(tmp_path, capsys, f"--recompute-granularity full --recompute-method {words}")[0]
+
+    every, some, most, none = (held(f"block --recompute-num-layers {count}") for count in (32, 8, 24, 0))
+
+    assert every == held("uniform --recompute-num-layers 1")
+    assert every < most < some < none
+    assert some - most == pytest.approx((none - every) / 2, rel=0.1)  # each layer repeated spares as much
+
+
+def test_groups_of_layers_that_keep_one_input_are_said_not_to_be_priced(tmp_path, capsys):
+    _, text = allocated(
+        tmp_path, capsys, "--recompute-granularity full --recompute-method uniform --recompute-num-layers 4"
+    )
+
+    assert "recompute-num-layers 4: priced as if each layer kept what enters it" in text
 
 
 def test_graphs_that_a_job_captures_are_named_with_what_of_them_is_not_priced(tmp_path, capsys):

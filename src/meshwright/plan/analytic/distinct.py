@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from .coefficients import Coefficients
 from .quantities import Array, Grid, ModelQuantities, Number
 
 T = TypeVar("T")
@@ -27,6 +28,11 @@ IN_FLIGHT = ("pp", "dp", "vpp", "mbs", "schedule", "recompute")
 STATES = (*RANKS, "ep", "etp", "vpp", "zero", "schedule", "replicas", "offload")
 SENT = (*RANKS, "ep", "etp", "vpp", "zero", "replicas", "order")
 CUT = ("pp", "vpp", "schedule", "recompute")  # where stages are cut by cost: recomputing decides what an output weighs
+
+
+def with_stages(names: Sequence[str], c: Coefficients) -> tuple[str, ...]:
+    """Return what a part depends on, with the number of stages where only some layers of each are repeated."""
+    return tuple(dict.fromkeys((*names, "pp", "vpp"))) if np.any(c.layers_again) else tuple(names)
 
 
 def once_each(

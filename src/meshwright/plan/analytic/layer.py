@@ -17,7 +17,7 @@ from .coefficients import Coefficients
 from .collective import AxisPlacement, all_to_all_s, axis_span, span
 from .products import linear_s
 from .quantities import Grid, Machine, ModelQuantities, Number
-from .saved_activations import is_again, is_kept
+from .saved_activations import is_again, is_kept, repeated_share
 
 HALF_BYTES = 2.0  # of one activation inside a layer
 OUTER_PASSES = 10.0  # norms, residual sums and dropout: reads and writes of T x h in the forward
@@ -90,8 +90,12 @@ def layer_s(machine: Machine, c: Coefficients, model: ModelQuantities, grid: Gri
         unnamed = _unnamed(c, model, attention[0], projections[0], network[0], moved)
         part = np.where(c.results_kept > 0, unnamed, part)
         sent_again = np.where(selective & (c.results_kept > 0), routed, sent_again)
+    whole: Number = 1.0
+    if np.any(c.layers_again):
+        whole = repeated_share(c, model, grid)
+        repeated = np.where(full, whole, repeated)
     again = PassSeconds(
-        compute_s=np.where(full, forward.compute_s, np.where(selective, part, 0.0)),
+        compute_s=np.where(full, whole * forward.compute_s, np.where(selective, part, 0.0)),
         exposed_s=repeated * (exposed_tp_again + ring[0] + routed) + sent_again,
         hidden_s=repeated * (comm[2] - exposed_tp_again),
     )

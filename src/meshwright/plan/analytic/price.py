@@ -72,6 +72,7 @@ class Setting(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     lora_rank: int = 0  # of adapters beside frozen weights; 0: all parameters are trained
     modules: tuple[str, ...] = ()  # of recomputed.MODULES, that selective recomputation repeats; (): the stack's own
     results: tuple[str, ...] | None = None  # of recomputed.RESULTS, that selective recomputation keeps alone
+    layers_again: int = 0  # of each virtual stage, that full recomputation repeats; 0: all of them
     conditions: tuple[LayoutCondition, ...] = ()  # that keep a search to some layouts
     assumed: tuple[str, ...] = ()  # of the model: sizes and a sequence length that nobody gave
     ignored: tuple[str, ...] = ()  # keys of its config that were passed over
@@ -198,7 +199,7 @@ def coefficients_of(setting: Setting) -> Coefficients:
     c = c if setting.routed_once is None else replace(c, routed_once=float(setting.routed_once))
     roles = optimizer_roles(setting.optimizer, float(c.optimizer_bytes), where="--optimizer")
     c = replace(c, optimizer=c.optimizer * roles.pop("optimizer*", 1.0), **roles)
-    c = replace(c, imbalance=setting.imbalance)
+    c = replace(c, imbalance=setting.imbalance, layers_again=float(setting.layers_again))
     if setting.modules:
         c = replace(c, **module_roles(setting.modules, float(c.selective_saves), where="--recompute-modules"))
     if setting.results is not None:

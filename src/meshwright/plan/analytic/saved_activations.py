@@ -77,7 +77,15 @@ def layer_bytes(
         some = np.where(c.modules_again > 0, every - _discarded(c, parts, moe), some)
     if np.any(c.results_kept):
         some = np.where(c.results_kept > 0, residual + _results(machine, c, model, grid, tokens, moe), some)
-    return np.where(grid.recompute == FULL, residual, np.where(grid.recompute == SELECTIVE, some, every))
+    least = residual
+    if np.any(c.layers_again):
+        least = every + repeated_share(c, model, grid) * (residual - every)
+    return np.where(grid.recompute == FULL, least, np.where(grid.recompute == SELECTIVE, some, every))
+
+
+def repeated_share(c: Coefficients, model: ModelQuantities, grid: Grid) -> Number:
+    """Return the share of a rank's layers that full recomputation repeats, of stages as even as they go."""
+    return np.where(c.layers_again > 0, np.minimum(c.layers_again * grid.pp * grid.vpp / model.layers, 1.0), 1.0)
 
 
 def is_again(c: Coefficients, module: str) -> Number:
@@ -206,6 +214,8 @@ def working_bytes(
     gradients = tokens * element * (model.matrices * width / grid.tp + 2.0 * model.hidden / rows_cut(grid))
     entry = residual_bytes(machine, c) * tokens * model.hidden / rows_cut(grid)
     repeated = np.maximum(again - kept + entry * (grid.recompute == FULL), 0.0)
+    if np.any(c.layers_again):  # `kept` is that of the layers on average, and one of them is repeated at a time
+        repeated = np.where((c.layers_again > 0) & (grid.recompute == FULL), again, repeated)
     return gradients + repeated * (grid.recompute > 0)
 
 

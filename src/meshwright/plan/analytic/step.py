@@ -10,7 +10,7 @@ from ...mesh import stride
 from ...workload.split import sharding, stage_message
 from .coefficients import Coefficients
 from .collective import all_reduce_s, gather_s, span
-from .distinct import LAYER, SENT, once_each
+from .distinct import LAYER, SENT, once_each, with_stages
 from .host import hosted_s
 from .layer import HALF_BYTES, LayerTime, layer_s
 from .loads import cut_pace, is_folded, output_cost, rank_layers
@@ -61,7 +61,7 @@ def step_s(
 
     `stages` are the layers of the virtual stages in the order of the model, where a job cuts them in its own way.
     """
-    layer = once_each(model, grid, LAYER, partial(layer_s, machine, c, model, seq_len=seq_len))
+    layer = once_each(model, grid, with_stages(LAYER, c), partial(layer_s, machine, c, model, seq_len=seq_len))
     tokens = grid.mbs * seq_len / grid.cp
     head = head_s(machine, c, model, grid, tokens)
     most, last = paced_layers(model, grid, stages, output_cost(c, model, grid, seq_len))

@@ -63,6 +63,12 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
             return self.description
         raise InputError(f"{self.name}: layouts are planned for transformers; give --mfu for the arithmetic of a step")
 
+    def length_assumed(self, asked: int | None) -> tuple[str, ...]:
+        """Return what an answer assumes of the tokens of a sequence: nothing where they are asked for."""
+        if asked is not None or self.seq_len is None:
+            return ()
+        return (f"sequence length {self.seq_len:,}: {self.seq_len_from}",)
+
 
 def model_names() -> list[str]:
     """Return the names of the catalogue."""
