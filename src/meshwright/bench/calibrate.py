@@ -204,7 +204,7 @@ def _measure(request: Request, say: Callable[[str], None]) -> tuple[Measurements
             threads=threads,
             forward_s=statistics.mean(time.forward_s for time in times),
             backward_s=statistics.mean(time.backward_s for time in times),
-            stretch=statistics.mean(time.stretch for time in times),
+            slowdown=statistics.mean(time.slowdown for time in times),
         )
         for times in zip(*(answer.operators for answer in answers), strict=True)
     )
