@@ -200,6 +200,13 @@ def oversubscription(nodes: Sequence[NodeFacts]) -> Found:
             )
 
 
+def compiler(nodes: Sequence[NodeFacts]) -> Found:
+    """Check that the C helpers can be built, unless they are off by choice."""
+    for facts in nodes:
+        if facts.lacks_compiler:
+            yield facts, "no C compiler on PATH (cc, gcc, clang, or what CC names)"
+
+
 def versions(nodes: Sequence[NodeFacts]) -> Found:
     """Check that all nodes run the same software."""
     first = nodes[0]
@@ -349,6 +356,12 @@ CHECKS = (
         "ranks that share their cores with other programs wait for them, and every rank waits for the slowest",
         "end the other programs (top shows them), or measure and train when the machine is quiet",
         busy,
+    ),
+    Check(
+        "c-compiler",
+        "without a C compiler the backend and the simulator run in Python alone: small collectives take longer",
+        "install gcc or clang, or say by MESHWRIGHT_HELPER=0 that it is meant so",
+        compiler,
     ),
     Check(
         "versions",
