@@ -37,7 +37,7 @@ def made(tmp_path_factory):
     return {path.name: path for path in (*pages(folder), *drawings(folder))}
 
 
-PAGES = ["report.html", "two.html", "plan.html", "bench.html"]
+PAGES = ["report.html", "two.html", "plan.html", "job.html", "bench.html", "trace.html", "hang.html"]
 DRAWINGS = ["topo-dgx-h100.svg", "topo-dgx-a100-80g.svg", "topo-aws-p4d.svg", "topo-two-links-down.svg",
             "schedule-ring.svg", "schedule-tree.svg", "schedule-one_shot.svg", "graph.svg", "bench.svg"]  # fmt: skip
 
