@@ -30,15 +30,13 @@ VIEWS_OF_ALL = {  # width of the window, and whether the system is dark
 
 
 def pages(folder: Path) -> Iterator[Path]:
-    """Write the pages of a run, of two runs, of a plan, of a job of another engine, of a bench, a trace and a hang."""
+    """Write the pages of a run, of two runs, of a plan, a bench, a trace and a hang."""
     first, second = fake_run(folder / "run", ranks=8, steps=400), fake_run(folder / "second", ranks=8, seed=1)
     for run in (first, second):
         report(run)
     yield first.report
     yield command(folder / "two.html", "report", str(first.path), str(second.path), "--output")
     yield command(folder / "plan.html", *PLAN, "--layout", "tp=8,pp=4,sp=1,mbs=1", "--html")
-    job = UNIT / "jobs" / "cases" / "megatron_llama_13b.sh"
-    yield command(folder / "job.html", "plan", "--job", str(job), "--cluster", "dgx-h100", "--html")
     yield command(folder / "trace.html", "report", str(UNIT / "traces" / "data" / "t07_culprit"), "--output")
     logs = UNIT / "postmortem" / "cases" / "logs" / "xid"
     yield command(folder / "hang.html", "doctor", "--logs", str(logs), "--html", code=1)
