@@ -72,6 +72,24 @@ def test_every_table_fits_a_window_of_1280(browser, made, name):
     assert browser.run(f"{scrolled}.map((part) => part.textContent.slice(0, 60))") == []
 
 
+def test_the_ranks_of_a_pipeline_keep_their_last_column_in_a_window_of_1000(browser, made):
+    """Pipelines have a column more than the runs that are drawn here: a copy of the last but one."""
+    browser.view(width=1000)
+    browser.open(made["report.html"])
+    widths = browser.run(
+        "const table = [...document.querySelectorAll('table')].find((t) => t.textContent.includes('of it exposed'));"
+        "for (const row of table.rows) {"
+        "  const cell = row.cells[row.cells.length - 2];"
+        "  const more = cell.cloneNode(true);"
+        "  more.textContent = cell.tagName === 'TH' ? 'waiting for stages' : '91.4 ms';"
+        "  row.insertBefore(more, cell);"
+        "}"
+        "return [table.parentElement.scrollWidth, table.parentElement.clientWidth]"
+    )
+
+    assert widths[0] <= widths[1]
+
+
 def test_the_lines_that_show_a_verdict_stand_in_sight(browser, made):
     browser.view(width=1280)
     browser.open(made["hang.html"])
