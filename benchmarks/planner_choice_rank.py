@@ -153,7 +153,7 @@ class Rank:
                 mesh.group(axis),  # type: ignore[arg-type]
                 largest[len(ranks)],
                 _names(names.get(len(ranks), set())),
-                tuple(sorted(_names(needed.beside.get(len(ranks), {ALL_REDUCE}))))
+                tuple(sorted(_names(needed.overlapped.get(len(ranks), {ALL_REDUCE}))))
                 if axis == "data"
                 else ("all_reduce",),
             )

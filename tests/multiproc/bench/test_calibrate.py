@@ -51,7 +51,7 @@ def test_every_operator_and_size_is_measured_and_kept():
         backend="gloo",
         operators=EVERY,
         collective_bytes=(64, 2**16, 2**18),
-        beside=BESIDE,
+        overlapped=BESIDE,
         blocking=WAITED_FOR,
     )
     first = calibrate.calibrate(discover_host(), [request])
