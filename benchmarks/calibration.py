@@ -17,7 +17,7 @@ from meshwright.plan.calibrate import NOISE, Steps, priors_of, sensitivity_of
 from meshwright.plan.runs import Run
 
 COUNTS = (1, 2, 5)  # of measured steps
-DRAWS = 24  # six leave a standard error of 0.2 (with experts 0.3) points in the mean over groups
+DRAWS = 24  # six leave a standard error of 0.2 (with experts 0.3) points on average over groups
 LEAST = 4  # runs of a group
 EXPERTS = " (experts)"
 SPREADS = (0.0, 0.02, 0.03, 0.04, 0.05, 0.06, 0.08, 0.1, 0.12, 0.15, 0.2)  # of models' own paces, to choose from

@@ -125,7 +125,7 @@ class Rank:
         for layout in layouts:
             wanted |= {op.key: op for op in operators_of(self._describe(layout), layout)}
         mine = time_operators(list(wanted.values()), ranks=self.ranks, threads=1, budget_s=budget_s, device=CPU)
-        names = ("forward_s", "backward_s", "stretch")
+        names = ("forward_s", "backward_s", "slowdown")
         means = _mean([tuple(getattr(item, name) for name in names) for item in mine], self.ranks)
         return tuple(
             replace(item, **dict(zip(names, found, strict=True))) for item, found in zip(mine, means, strict=True)
@@ -153,7 +153,7 @@ class Rank:
                 mesh.group(axis),  # type: ignore[arg-type]
                 largest[len(ranks)],
                 _names(names.get(len(ranks), set())),
-                tuple(sorted(_names(needed.beside.get(len(ranks), {ALL_REDUCE}))))
+                tuple(sorted(_names(needed.overlapped.get(len(ranks), {ALL_REDUCE}))))
                 if axis == "data"
                 else ("all_reduce",),
             )

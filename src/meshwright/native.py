@@ -147,8 +147,8 @@ def _first_loaded(
     source: Path, flags: tuple[str, ...], included: tuple[Path, ...], load: Callable[[Path], Loaded]
 ) -> Loaded | None:
     """Return what `load` makes of the library in the first folder where it can be built and loaded."""
-    if _compiler() is None:
-        _log.info("%s is not used: no C compiler on PATH", source.name)
+    if c_compiler() is None:
+        warn_on_first("no C compiler on PATH: Python code takes the place of all C helpers, which is slower")
         return None
     reason = "no folder to build it in"
     for folder in _program_folders():
@@ -175,7 +175,8 @@ def _reason(error: Exception) -> str:
     return next((line for line in said.splitlines() if "error" in line), str(error))
 
 
-def _compiler() -> str | None:
+def c_compiler() -> str | None:
+    """Return the C compiler that builds the helpers: $CC, cc, gcc or clang on PATH; None without one."""
     return shutil.which(os.environ.get("CC", "cc")) or shutil.which("gcc") or shutil.which("clang")
 
 
@@ -185,7 +186,7 @@ def compiled(source: Path, flags: Sequence[str], folder: Path, included: Sequenc
     `included`: the headers of this package that it includes, and further C files that are part of it.
     OSError without a compiler or a place to write, CalledProcessError where the compiler refuses.
     """
-    compiler = _compiler()
+    compiler = c_compiler()
     if compiler is None:
         raise FileNotFoundError("no C compiler on PATH")
     text = "".join(file.read_text() for file in (source, *included))

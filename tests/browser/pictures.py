@@ -18,6 +18,7 @@ from meshwright.report.pages.bench import bench_page
 from meshwright.report.pages.run import report
 from testkit.runs import fake_run
 
+UNIT = Path(__file__).parents[1] / "unit"
 PLAN = ("plan", "--model", "llama3-70b", "--cluster", "dgx-h100", "--gpus", "256", "--global-batch", "2048")
 SMALL = ("plan", "--model", "llama3-8b", "--cluster", "dgx-h100", "--gpus", "16", "--global-batch", "64")
 VIEWS_OF_ALL = {  # width of the window, and whether the system is dark
@@ -29,13 +30,16 @@ VIEWS_OF_ALL = {  # width of the window, and whether the system is dark
 
 
 def pages(folder: Path) -> Iterator[Path]:
-    """Write the pages of a run, of two runs, of a plan and of a bench."""
+    """Write the pages of a run, of two runs, of a plan, a bench, a trace and a hang."""
     first, second = fake_run(folder / "run", ranks=8, steps=400), fake_run(folder / "second", ranks=8, seed=1)
     for run in (first, second):
         report(run)
     yield first.report
     yield command(folder / "two.html", "report", str(first.path), str(second.path), "--output")
     yield command(folder / "plan.html", *PLAN, "--layout", "tp=8,pp=4,sp=1,mbs=1", "--html")
+    yield command(folder / "trace.html", "report", str(UNIT / "traces" / "data" / "t07_culprit"), "--output")
+    logs = UNIT / "postmortem" / "cases" / "logs" / "xid"
+    yield command(folder / "hang.html", "doctor", "--logs", str(logs), "--html", code=1)
     rows = [row(2**power) for power in range(10, 28)]
     page = bench_page([("all_reduce", rows, fit_sweep(rows))], ["all_reduce: a verdict"])
     write_page(folder / "bench.html", page)
@@ -55,9 +59,9 @@ def drawings(folder: Path) -> Iterator[Path]:
     yield folder / "bench.svg"
 
 
-def command(path: Path, *words: str) -> Path:
-    """Run a command that writes `path`, the value of its last option, and return the path."""
-    assert cli.run_command([*words, str(path)]) == 0
+def command(path: Path, *words: str, code: int = 0) -> Path:
+    """Run a command that writes `path`, the value of its last option, and return the path; it exits with `code`."""
+    assert cli.run_command([*words, str(path)]) == code
     return path
 
 

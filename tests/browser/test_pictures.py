@@ -37,7 +37,7 @@ def made(tmp_path_factory):
     return {path.name: path for path in (*pages(folder), *drawings(folder))}
 
 
-PAGES = ["report.html", "two.html", "plan.html", "bench.html"]
+PAGES = ["report.html", "two.html", "plan.html", "bench.html", "trace.html", "hang.html"]
 DRAWINGS = ["topo-dgx-h100.svg", "topo-dgx-a100-80g.svg", "topo-aws-p4d.svg", "topo-two-links-down.svg",
             "schedule-ring.svg", "schedule-tree.svg", "schedule-one_shot.svg", "graph.svg", "bench.svg"]  # fmt: skip
 
@@ -70,6 +70,37 @@ def test_every_table_fits_a_window_of_1280(browser, made, name):
 
     scrolled = "return [...document.querySelectorAll('.wide')].filter((part) => part.scrollWidth > part.clientWidth)"
     assert browser.run(f"{scrolled}.map((part) => part.textContent.slice(0, 60))") == []
+
+
+def test_the_ranks_of_a_pipeline_keep_their_last_column_in_a_window_of_1000(browser, made):
+    """Pipelines have a column more than the runs that are drawn here: a copy of the last but one."""
+    browser.view(width=1000)
+    browser.open(made["report.html"])
+    widths = browser.run(
+        "const table = [...document.querySelectorAll('table')].find((t) => t.textContent.includes('of it exposed'));"
+        "for (const row of table.rows) {"
+        "  const cell = row.cells[row.cells.length - 2];"
+        "  const more = cell.cloneNode(true);"
+        "  more.textContent = cell.tagName === 'TH' ? 'waiting for stages' : '91.4 ms';"
+        "  row.insertBefore(more, cell);"
+        "}"
+        "return [table.parentElement.scrollWidth, table.parentElement.clientWidth]"
+    )
+
+    assert widths[0] <= widths[1]
+
+
+def test_the_lines_that_show_a_verdict_stand_in_sight(browser, made):
+    browser.view(width=1280)
+    browser.open(made["hang.html"])
+    cells = browser.run(
+        "return [...document.querySelectorAll('td:nth-child(2)')].map((cell) => {"
+        "const words = document.createRange(); words.selectNodeContents(cell);"
+        "return [words.getBoundingClientRect().left, words.getBoundingClientRect().right]})"
+    )
+
+    assert cells
+    assert [cell for cell in cells if not 0 <= cell[0] < cell[1] <= 1280] == []
 
 
 def test_the_mesh_of_a_plan_fills_its_figure_on_a_phone(browser, made):

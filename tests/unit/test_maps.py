@@ -22,3 +22,20 @@ def test_the_docstring_of_a_package_names_all_that_lies_in_it(folder):
     named = set(re.findall(r"\w+", text))
 
     assert contents(folder) - named == set()
+
+
+def known(folder: Path) -> set[str]:
+    """Return what a map may name: files at any depth, commands of meshwright, functions of the package itself."""
+    files = {name for path in folder.rglob("*") for name in (path.name, path.stem)}
+    commands = {path.stem for path in (PACKAGE / "cli").glob("*.py")}
+    tree = ast.parse((folder / "__init__.py").read_text())
+    imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names}
+    defined = {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    return files | commands | imported | defined
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: str(folder.relative_to(PACKAGE)))
+def test_the_map_of_a_package_names_nothing_that_is_gone(folder):
+    text = ast.get_docstring(ast.parse((folder / "__init__.py").read_text())) or ""
+
+    assert set(re.findall(r"`([a-z_0-9]+)`", text)) - known(folder) == set()

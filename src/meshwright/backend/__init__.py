@@ -2,7 +2,7 @@
 
 - group: what torch sees. `process_group` (collectives), `send_receive`, `torch_group` (the rest), `overloads` and
   `arguments` (what may be passed), `fast_path` and `native_calls` with calls.c (usual blocking calls), `base` and
-  `work` (now or later), `create` (how a group is made), `options`, `monitored`, `mixed`, `sparse`
+  `work` (now or later), `create` and `meeting` (how a group is made), `device_types`, `options`, `monitored`, `sparse`
 - local: ranks of one host. `engine`, `ranks` (shared slots and counters), `move` and `reduce` (collectives in Python),
   `helper` with helper.c (the same in C), `memory` and `segment` (the shared memory), `slot_stores`, `waiting`, `sched`
 - hosts: ranks of several hosts. `engine`, `network`, `choice` (which algorithm), `links` and `link_rates` (what the

@@ -84,7 +84,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     operators: tuple[Operator, ...]
     autocast: str = ""  # of the run: in its precision the rate of a large product is measured too
     collective_bytes: tuple[int, ...] = ()  # sizes of
-    beside: tuple[Timed, ...] = (Timed("all_reduce"),)  # these collectives, which go on beside computation, and of
+    overlapped: tuple[Timed, ...] = (Timed("all_reduce"),)  # these collectives, which go on beside computation, and of
     blocking: tuple[Timed, ...] = ()  # these, which a rank waits for at once
     host_bytes: tuple[int, ...] = ()  # sizes of copies between a device and its host, all ranks at once
 
@@ -172,7 +172,7 @@ def _missing(known: Measurements, request: Request) -> Request | None:
     waited = [Timed(name, each.dtype) for each in request.blocking for name in fit_names(each.collective)]
     covered = all(
         any((f.collective, f.dtype) == each and f.min_bytes <= size <= f.max_bytes for f in fits)
-        for each in (*request.beside, *waited)
+        for each in (*request.overlapped, *waited)
         for size in request.collective_bytes
     )
     crossed = all(
@@ -183,7 +183,7 @@ def _missing(known: Measurements, request: Request) -> Request | None:
     if not unique and covered and crossed:
         return None
     found = msgspec.structs.replace(request, operators=unique, host_bytes=() if crossed else request.host_bytes)
-    return msgspec.structs.replace(found, collective_bytes=(), beside=(), blocking=()) if covered else found
+    return msgspec.structs.replace(found, collective_bytes=(), overlapped=(), blocking=()) if covered else found
 
 
 def _measure(request: Request, say: Callable[[str], None]) -> tuple[Measurements, str]:
@@ -204,7 +204,7 @@ def _measure(request: Request, say: Callable[[str], None]) -> tuple[Measurements
             threads=threads,
             forward_s=statistics.mean(time.forward_s for time in times),
             backward_s=statistics.mean(time.backward_s for time in times),
-            stretch=statistics.mean(time.stretch for time in times),
+            slowdown=statistics.mean(time.slowdown for time in times),
         )
         for times in zip(*(answer.operators for answer in answers), strict=True)
     )
@@ -231,7 +231,7 @@ def _in_words(request: Request) -> str:
     """Return what a request measures, in words."""
     parts = [counted(len(request.operators), "operator")] if request.operators else []
     if request.collective_bytes:
-        collectives = counted(len(request.beside + request.blocking), "collective")
+        collectives = counted(len(request.overlapped + request.blocking), "collective")
         parts.append(f"{collectives} at {counted(len(request.collective_bytes), 'size')}")
     if request.host_bytes:
         parts.append(f"copies to and from the host at {counted(len(request.host_bytes), 'size')}")
@@ -241,7 +241,7 @@ def _in_words(request: Request) -> str:
 def _timings(request: Request) -> int:
     """Return how many timings a rank takes for a request."""
     sizes = len(request.collective_bytes) if request.ranks > 1 else 0
-    collectives = sizes * len(request.beside + request.blocking)
+    collectives = sizes * len(request.overlapped + request.blocking)
     return len(request.operators) + collectives + len(CROSSING) * len(request.host_bytes)
 
 
@@ -253,8 +253,8 @@ def _fits(request: Request, answers: Sequence["Answer"]) -> list[CollectiveFit]:
         found += blocking_fits(name, request.backend, request.ranks, request.host_bytes, crossed)
     if not request.collective_bytes or request.ranks == 1:
         return found
-    for timed in request.beside:
-        costs = _means(answer.beside[timed] for answer in answers)
+    for timed in request.overlapped:
+        costs = _means(answer.overlapped[timed] for answer in answers)
         fits = overlapped_fits(timed.collective, request.backend, request.ranks, request.collective_bytes, costs)
         found += [msgspec.structs.replace(fit, dtype=timed.dtype) for fit in fits]
     for timed in request.blocking:
@@ -280,7 +280,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """The measurements of one rank."""
 
     operators: list[OperatorTime]
-    beside: dict[Timed, list[OverlappedCost]]  # by collective and size of the request
+    overlapped: dict[Timed, list[OverlappedCost]]  # by collective and size of the request
     blocking: dict[Timed, list[Cost]]  # the same
     host: dict[str, list[Cost]]  # the same of copies between the device and its host
     paces: list[WorkPace]  # the same work, again and again, begun at once on all ranks
@@ -319,7 +319,7 @@ def measure_on_rank(
 
     return Answer(
         operators=operators,
-        beside={each: at_all(sizes, time_overlapped, each) for each in request.beside},
+        overlapped={each: at_all(sizes, time_overlapped, each) for each in request.overlapped},
         blocking={each: at_all(sizes, time_blocking, each) for each in request.blocking},
         host={
             name: at_all(request.host_bytes, time_blocking, Timed(name))

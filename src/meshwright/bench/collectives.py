@@ -22,7 +22,7 @@ CROSSING = ("to_host", "to_device")  # copies between a device and the pinned me
 ROUNDS = 9
 BLOCKING_ROUNDS = 5
 WARM_UP = 2
-STRETCH = 6  # calls between two looks at the clock, where it is told what they add to computation
+CALLS_A_TURN = 6  # calls between two looks at the clock, where it is told what they add to computation
 COMPUTE_S = 0.01  # of computation before each call, as between the collectives of a training step
 ACTION_S = 0.02  # the same of a pipeline between two messages
 LEAST_S = 1e-6  # of work or of a link: less is not told from nothing
@@ -144,7 +144,7 @@ def time_messages(
     def fill() -> None:
         outgoing.fill_(1.0)
 
-    return time_added(end, fill, device, rounds, begin=begin, elsewhere=pollute_caches, compute_s=ACTION_S)
+    return time_added(end, fill, device, rounds, begin=begin, pollute=pollute_caches, compute_s=ACTION_S)
 
 
 def _time_exchange(size_bytes: int, before: int | None, after: int | None, device: torch.device, rounds: int) -> Cost:
@@ -219,40 +219,40 @@ def time_added(
     rounds: int,
     *,
     begin: Callable[[], object] = lambda: None,
-    elsewhere: Callable[[], object] = lambda: None,
+    pollute: Callable[[], object] = lambda: None,
     compute_s: float = COMPUTE_S,
 ) -> Cost:
     """Return the median cost of a collective between computations of this rank.
 
     Ranks that share cores enter at different times, so part of a collective's CPU work overlaps other ranks' compute.
     The result includes waiting for the slowest rank. `fill` writes the input before each call,
-    `begin` begins what `call` ends after the computation, which lasts `compute_s` and ends with `elsewhere`.
+    `begin` begins what `call` ends after the computation, which lasts `compute_s` and ends with `pollute`.
     """
     factor = torch.ones(256, 256, device=device)
     products = _products(factor, compute_s)
 
-    def stretch(products: int, *, calls: bool) -> tuple[float, float]:
+    def timed_run(products: int, *, calls: bool) -> tuple[float, float]:
         """Return the seconds of a turn, by the clock and of this process's processors."""
         dist.barrier()
         start, busy_start = time.perf_counter(), time.process_time()
-        for _ in range(STRETCH):
+        for _ in range(CALLS_A_TURN):
             fill()
             if calls:
                 begin()
             for _ in range(products):
                 factor @ factor
             if products:
-                elsewhere()
+                pollute()
             if calls:
                 call()
         synchronize(device)
-        return (time.perf_counter() - start) / STRETCH, (time.process_time() - busy_start) / STRETCH
+        return (time.perf_counter() - start) / CALLS_A_TURN, (time.process_time() - busy_start) / CALLS_A_TURN
 
-    stretch(products, calls=True)
+    timed_run(products, calls=True)
     with_calls, without = zip(
-        *((stretch(products, calls=True), stretch(products, calls=False)) for _ in range(rounds)), strict=True
+        *((timed_run(products, calls=True), timed_run(products, calls=False)) for _ in range(rounds)), strict=True
     )
-    in_a_row_s, in_a_row_busy_s = _medians([stretch(0, calls=True) for _ in range(rounds)])
+    in_a_row_s, in_a_row_busy_s = _medians([timed_run(0, calls=True) for _ in range(rounds)])
     computed_s, computed_busy_s = _medians(without)
     added_s, added_busy_s = _medians([(a[0] - b[0], a[1] - b[1]) for a, b in zip(with_calls, without, strict=True)])
     if is_accelerator(device):

@@ -99,7 +99,7 @@ def time_operators(
             threads=threads,
             forward_s=forward_s * clock.slowdown,
             backward_s=backward_s * clock.slowdown,
-            stretch=clock.slowdown,
+            slowdown=clock.slowdown,
         )
         for operator in operators
         for forward_s, backward_s in [pairs[operator]]
@@ -152,9 +152,9 @@ def _round(operator: Operator, copies: list[Copy], clock: CpuClock, device: torc
     """Return the seconds of all forwards and of all backwards."""
     forwards, backwards, outputs = [], [], []
     # the host of an accelerator runs ahead of it: its own caches do not show
-    elsewhere = compute_at_length if operator.kind in ONCE_A_STEP and not is_accelerator(device) else run_others
+    pollute = compute_at_length if operator.kind in ONCE_A_STEP and not is_accelerator(device) else run_others
     for copy in copies:
-        elsewhere()
+        pollute()
         with torch.no_grad():
             for activation in copy.activations:
                 activation.mul_(1.0)

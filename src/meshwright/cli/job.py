@@ -34,6 +34,8 @@ UNUSED = (
     "scaling",
     "mfu",
     "refine",
+    "html",
+    "graph",
 )
 FASTER_SHOWN = 5
 

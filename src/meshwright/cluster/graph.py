@@ -223,7 +223,7 @@ class OperatorTime(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     threads: Count  # of each rank
     forward_s: Seconds
     backward_s: Seconds
-    stretch: Factor = 1.0  # this factor longer than on a processor of its own
+    slowdown: Factor = msgspec.field(default=1.0, name="stretch")  # against a processor of its own
 
 
 class Straggling(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

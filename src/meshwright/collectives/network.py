@@ -169,7 +169,7 @@ class GraphNetwork:
         return [_bandwidth(link) for link in self.links for _ in range(2)]
 
     def route(self, src: int, dst: int) -> Route:
-        """Return the links between two ranks; InputError if there is no way, or a figure of it is not known."""
+        """Return the links between two ranks; InputError if there is no route, or a figure of it is not known."""
         if (src, dst) not in self._routes:
             self._routes[src, dst] = self._find(src, dst)
         return self._routes[src, dst]
@@ -190,7 +190,7 @@ class GraphNetwork:
                     rate = self.links[resource // 2].bandwidth_bytes_per_s or 0.0
                     slowness = max(narrow, 1 / rate if rate else float("inf"))
                     heapq.heappush(queue, (hops + 1, slowness, other, (*taken, resource)))
-        raise InputError(f"cluster: no way from {start} to {end}")
+        raise InputError(f"cluster: no route from {start} to {end}")
 
     def _latency_s(self, resources: tuple[int, ...]) -> float:
         known = [self.links[r // 2].latency_s for r in resources]

@@ -87,11 +87,11 @@ def timed(grid: PipelineGrid, times: StageTimes) -> Timing:
     return Timing(grid, intervals)
 
 
-def timed_sharing(grid: PipelineGrid, times: StageTimes, stretch: float, at_once: Sequence[int] = ()) -> Timing:
+def timed_sharing(grid: PipelineGrid, times: StageTimes, slowdown: float, at_once: Sequence[int] = ()) -> Timing:
     """Time the grid when ranks share cores and messages share links; a waiting rank yields its core.
 
-    `times` are of actions while all ranks compute, `stretch` the ratio of that to an action on a core of its own. While
-    k ranks compute, each is min(stretch, ranks / k) times as fast. Of the messages over a cut in one direction, each
+    `times` are of actions while all ranks compute, `slowdown` their ratio to an action on a core of its own. While
+    k ranks compute, each is min(slowdown, ranks / k) times as fast. Of the messages over a cut in one direction, each
     waits for the one before. By cut between two stages, `at_once` pipelines may share a link, all of them running the
     grid on these processors: `transfer_s` is until a message of each is there. The intervals are those of the last to
     end.
@@ -120,7 +120,7 @@ def timed_sharing(grid: PipelineGrid, times: StageTimes, stretch: float, at_once
                 coming_s.append(ready_s)
             else:
                 started_s[pipeline, action], left_s[pipeline, action] = now, times.of(action)
-        pace = min(stretch, grid.ranks * len(pipelines) / len(left_s)) if left_s else 1.0
+        pace = min(slowdown, grid.ranks * len(pipelines) / len(left_s)) if left_s else 1.0
         ends_s = {one: now + rest_s / pace for one, rest_s in left_s.items()}
         before, now = now, min((*ends_s.values(), *coming_s))
         for one, end_s in ends_s.items():

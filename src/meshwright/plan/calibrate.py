@@ -251,7 +251,7 @@ def _misfit(steps: Steps, others: Sequence[Estimate]) -> float:
 
 
 def _band(steps: Steps, whole: Estimate, before: float, misfit: float) -> float:
-    """Return the error band of runs like these, in the mean."""
+    """Return the mean error band of runs like these."""
     rows = range(len(steps.runs))
     found = [steps.of_run(whole, row) for row in rows]
     factors = dict(zip(FACTORS, np.exp([x for x, _ in found]).T, strict=True))

@@ -161,7 +161,7 @@ _SPEAKER = re.compile(r"^Rank (?P<rank>\d{1,6}): ")  # Megatron's assertions say
 _HEAD = re.compile(r"^\[(?P<index>\d+)\]:$")
 _FIELD = re.compile(r"^(?P<key>time|host|rank|exitcode|error_file|traceback)\s*: ?(?P<value>.*)$")
 _OURS = re.compile(
-    r"\brank (?P<rank>\d+) \(host (?P<host>\S+), pid (?P<pid>\d+)\) (?P<deed>[^,]+), in (?P<call>\w+ #\d+)"
+    r"\brank (?P<rank>\d+) \(host (?P<host>\S+), pid (?P<pid>\d+)\) (?P<happened>[^,]+), in (?P<call>\w+ #\d+)"
 )
 
 
@@ -252,8 +252,8 @@ def _failure(message: LogMessage, frames: str | None) -> Iterator[Failure]:
     elif unresolved := _UNRESOLVED.search(text):
         yield from _unresolved(unresolved, message, frames or "")
     elif ours:
-        died = bool(re.search(r"died|ended|left|exit|killed|gone", ours.group("deed")))
-        what = f"rank {ours.group('rank')} {ours.group('deed')}, in {ours.group('call')}"
+        died = bool(re.search(r"died|ended|left|exit|killed|gone", ours.group("happened")))
+        what = f"rank {ours.group('rank')} {ours.group('happened')}, in {ours.group('call')}"
         yield Failure(kind="killed" if died else "absent", what=what, rank=int(ours.group("rank")), where=where)
     elif cuda := _CUDA_ERROR.search(text):
         rank = rank_ended(text) if rank is None else rank

@@ -23,7 +23,7 @@ def page_of(verdict: Verdict) -> Page:
         sections.append(Section("Ranks", (Drawing(title="Who wrote what, and when", svg=svg, note=note),)))
     if verdict.evidence:
         rows = [(line.place, line.text) for line in verdict.evidence]
-        sections.append(Section("Lines that show it", (table(("where", "line"), rows),)))
+        sections.append(Section("Lines that show it", (table(("where", "line"), rows, prose=True),)))
     blocks: list[Block] = []
     if verdict.missing:
         blocks.append(Lines(tuple(verdict.missing), "What cannot be told without"))
@@ -47,4 +47,4 @@ def _facts(verdict: Verdict) -> Block:
     if verdict.waiting:
         rows.append(("waiting", shortened(verdict.waiting)))
     rows.append(("rule", verdict.rule))
-    return table(("", ""), rows)
+    return table(("", ""), rows, prose=True)

@@ -9,7 +9,7 @@ from .verdict import Verdict, shortened
 
 MOST_ROWS = 64
 ROW_PX, LEFT_PX, MARK_PX, WIDTH_PX = 22, 130, 5, 900
-_BLAMED, _WAITING, _OTHER = "#c4314b", "#0b62c4", "#8a8f98"
+_BLAMED, _WAITING, _OTHER = "var(--fault)", "var(--accent)", "var(--quiet)"  # of page.css, in light and dark
 
 
 def drawing(verdict: Verdict) -> str:
@@ -25,7 +25,8 @@ def drawing(verdict: Verdict) -> str:
     row = {rank: index for index, rank in enumerate(shown)}
     height_px = ROW_PX * (len(shown) + 2)
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH_PX} {height_px}" width="100%" role="img"'
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH_PX} {height_px}" width="{WIDTH_PX}"'
+        f' height="{height_px}" role="img"'
         f' aria-label="{escape(verdict.headline(), quote=True)}" font-family="system-ui, sans-serif" font-size="12">'
     ]
     parts += [_lane(rank, row[rank], rank in blamed, rank in verdict.waiting, told) for rank in shown]
@@ -37,7 +38,7 @@ def drawing(verdict: Verdict) -> str:
     span_s = verdict.evidence[-1].time_s if verdict.evidence else None
     foot = f"{format_time(span_s)} from first to last" if span_s else "earlier to later"
     foot += f"; {left_out} more ranks are not drawn" if left_out else ""
-    parts.append(f'<text x="{LEFT_PX}" y="{height_px - 10}" fill="{_OTHER}">{escape(foot)} →</text></svg>')
+    parts.append(f'<text x="{LEFT_PX}" y="{height_px - 10}" style="fill:{_OTHER}">{escape(foot)} →</text></svg>')
     return "".join(parts)
 
 
@@ -58,8 +59,9 @@ def _lane(rank: int, index: int, is_blamed: bool, is_waiting: bool, told: set[in
     dash = ' stroke-dasharray="3 4"' if is_blamed else ""
     text = f"rank {shortened((rank,))}{f': {state}' if state else ''}"
     return (
-        f'<text x="4" y="{y_px + 4}" fill="{colour}">{escape(text)}</text>'
-        f'<line x1="{LEFT_PX}" x2="{WIDTH_PX - 10}" y1="{y_px}" y2="{y_px}" stroke="{colour}" stroke-width="2"{dash}/>'
+        f'<text x="4" y="{y_px + 4}" style="fill:{colour}">{escape(text)}</text>'
+        f'<line x1="{LEFT_PX}" x2="{WIDTH_PX - 10}" y1="{y_px}" y2="{y_px}"'
+        f' style="stroke:{colour}" stroke-width="2"{dash}/>'
     )
 
 
@@ -67,4 +69,4 @@ def _mark(line: Evidence, x_px: float, index: int, is_blamed: bool) -> str:
     y_px = ROW_PX * (index + 1)
     title = escape(f"{line.file}:{line.line}: {line.text}")
     colour = _BLAMED if is_blamed else _WAITING
-    return f'<circle cx="{x_px:.1f}" cy="{y_px}" r="{MARK_PX}" fill="{colour}"><title>{title}</title></circle>'
+    return f'<circle cx="{x_px:.1f}" cy="{y_px}" r="{MARK_PX}" style="fill:{colour}"><title>{title}</title></circle>'

@@ -37,7 +37,7 @@ def show_calibration(console: Console, found: Calibration) -> None:
             console.print(f"  {name}: {FACTORS[name].meaning}", highlight=False)
     left = [abs(run.left_out) for run in found.runs if run.left_out is not None]
     before = sum(abs(run.before) for run in found.runs) / count
-    told = f"left out, each predicted by the others: {sum(left) / len(left):.1%} in the mean; " if left else ""
+    told = f"left out, each predicted by the others: {sum(left) / len(left):.1%} on average; " if left else ""
     console.print(
         f"{told}before: {before:.1%}; the band of such runs narrows from {found.band_before:.0%} to {found.band:.0%}",
         highlight=False,

@@ -42,7 +42,7 @@ class LinkUse(msgspec.Struct, frozen=True, kw_only=True):
     step_s: float
     spec_bytes_per_s: float | None
     spec: str
-    message_bytes: float = 0.0  # of one communication in the mean
+    message_bytes: float = 0.0  # of one communication, on average
 
     @property
     def name(self) -> str:
@@ -121,7 +121,7 @@ class _Carried:
 
     @property
     def message_bytes(self) -> float:
-        """Bytes of one communication in the mean."""
+        """Mean bytes of one communication."""
         return max(self.left_bytes, self.came_bytes) / max(1, len(self.busy))
 
     def add(self, span: Span, left_bytes: float, came_bytes: float, *, held: bool = False) -> None:

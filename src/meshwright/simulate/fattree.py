@@ -96,7 +96,7 @@ class FatTree:
                 return turn, core
             turn[dead] = mixed(self._seed + attempt, src[dead], dst[dead]) % self._turns
             core[dead] = mixed(self._seed + 64 + attempt, src[dead], dst[dead]) % self._cores
-        raise InputError("fabric: too many links of a leaf are cut; no way is left")
+        raise InputError("fabric: too many links of a leaf are cut; no route is left")
 
     def _alive(self, a: Ints, b: Ints, p: Ints, q: Ints, turn: Ints, core: Ints, capacity: Floats) -> NDArray[np.bool_]:
         alive = (capacity[self._up + a * self._turns + turn] > 0) & (capacity[self._down + b * self._turns + turn] > 0)

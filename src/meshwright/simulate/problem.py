@@ -105,7 +105,7 @@ def problem(
     traffic: Traffic, topology: Topology, size_bytes: int, costs: Costs | None = None,
     disturbance: Disturbance | None = None,
 ) -> FlowProblem:  # fmt: skip
-    """Return the traffic of a payload of `size_bytes` on a topology; InputError where a cut link leaves no way."""
+    """Return the traffic of a payload of `size_bytes` on a topology; InputError where a cut link leaves no route."""
     costs, disturbance = costs or Costs(), disturbance or Disturbance()
     if traffic.ranks > topology.ranks:
         raise InputError(f"network: has {counted(topology.ranks, 'rank')}, the schedule needs {traffic.ranks}")

@@ -61,14 +61,14 @@ class Guard:
         """How much of this rank's state no other rank holds, so that a flip there is not seen; 0 without checks."""
         return self._replicas.alone_bytes if self._replicas is not None else 0
 
-    def share(self, step: int) -> Tensor:
+    def contribute(self, step: int) -> Tensor:
         """Return what this rank adds to the sum at the end of a step: nothing in most steps."""
         if self._replicas is None or not self._due(step):
             return torch.zeros(0, dtype=torch.float64)
-        return self._replicas.share()
+        return self._replicas.contribute()
 
-    def look(self, step: int, summed: Sequence[float]) -> None:
-        """Compare what all ranks shared; CorruptionError on all ranks where copies differ."""
+    def judge(self, step: int, summed: Sequence[float]) -> None:
+        """Compare what all ranks contributed; CorruptionError on all ranks where copies differ."""
         if self._replicas is None or not summed:
             return
         differences = self._replicas.differences(summed)
@@ -79,7 +79,7 @@ class Guard:
     def confirm(self, step: int) -> None:
         """Compare the copies now unless this step's were; called on all ranks."""
         if self._replicas is not None and self._checked != step:
-            self.look(step, self._here.sum(self._replicas.share()).tolist())
+            self.judge(step, self._here.sum(self._replicas.contribute()).tolist())
 
     def _due(self, step: int) -> bool:
         return self.every > 0 and ((step + 1) % self.every == 0 or self._train.saves_after(step))

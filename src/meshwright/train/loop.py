@@ -137,7 +137,7 @@ class Trainer:
         norm = self.engine.update()
         problem = self.saver.take_problem()
         flags = torch.tensor([self._stop_requested, bool(problem), not math.isfinite(norm)], dtype=torch.float64)
-        total = torch.cat((loss.reshape(1), flags, self.monitor.contribute(), self.guard.share(step)))
+        total = torch.cat((loss.reshape(1), flags, self.monitor.contribute(), self.guard.contribute(step)))
         if self.ranks > 1:
             with self.recorder.span("comm", "all_reduce"):
                 total = self.here.sum(total)
@@ -147,7 +147,7 @@ class Trainer:
         shared = total[4:].tolist()
         for text in self.monitor.judge(step, shared):
             self._say(f"warning: {text}")
-        self.guard.look(step, shared[self.monitor.places :])
+        self.guard.judge(step, shared[self.monitor.places :])
         if total[3].item():  # the gradient of some rank is not finite, and it has made no update of it
             self.guard.confirm(step)
             self._replay.explain(self.engine, draw, tokens, number=step, paused=self.recorder.paused)

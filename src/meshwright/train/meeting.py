@@ -75,7 +75,7 @@ def _leads_to(connection: socket.socket, port: int) -> bool:
 
 
 def address_towards(host: str) -> str:
-    """Return the address of this machine's interface that leads to `host`; InputError if there is no way."""
+    """Return the address of this machine's interface that leads to `host`; InputError if there is no route."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:  # nothing is sent: the kernel picks the route
         try:
             probe.connect((host, 9))

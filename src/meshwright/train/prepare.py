@@ -371,7 +371,7 @@ def _requests(layouts: Sequence[Layout], problem: SearchProblem, autocast: str) 
         crossing[layout.world_size] = max(needed.host_bytes, crossing.get(layout.world_size, 0))
         for ranks, size_bytes in needed.largest_bytes.items():
             largest[ranks] = max(size_bytes, largest.get(ranks, 0))
-        for ranks, names in needed.beside.items():
+        for ranks, names in needed.overlapped.items():
             besides.setdefault(ranks, set()).update(names)
         for ranks, names in needed.blocking.items():
             blocking.setdefault(ranks, set()).update(names)
@@ -382,7 +382,7 @@ def _requests(layouts: Sequence[Layout], problem: SearchProblem, autocast: str) 
             operators=tuple(operators.get(ranks, {}).values()),
             autocast=autocast,
             collective_bytes=tuple(sizes_to_measure(largest[ranks])) if ranks in largest else (),
-            beside=tuple(sorted(besides.get(ranks, {ALL_REDUCE}))),
+            overlapped=tuple(sorted(besides.get(ranks, {ALL_REDUCE}))),
             blocking=tuple(sorted(blocking.get(ranks, ()))),
             host_bytes=tuple(sizes_to_measure(crossing[ranks])) if crossing.get(ranks) else (),
         )

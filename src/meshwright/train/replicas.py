@@ -71,7 +71,7 @@ class Replicas:
         """The number of float64 that a check adds to the sum."""
         return sum(len(members) for members in self.sets)
 
-    def share(self) -> Tensor:
+    def contribute(self) -> Tensor:
         """Return what this rank adds to the sum over all ranks: its checksum of each set, at its place."""
         figures, at = torch.zeros(self.places, dtype=torch.float64), 0
         for members in self.sets:
@@ -82,7 +82,7 @@ class Replicas:
         return figures
 
     def differences(self, summed: Sequence[float]) -> list[ReplicaDifference]:
-        """Return the sets whose members disagree, by what all have shared."""
+        """Return the sets whose members disagree, by what all have contributed."""
         found, at = [], 0
         for members in self.sets:
             said = tuple(int(value) for value in summed[at : at + len(members)])

@@ -9,7 +9,7 @@ from .program import Number
 
 
 def nodes_reached(nodes: Number, top: Number, groups: Number = 1, top_groups: Number = 1) -> Number:
-    """Return on how many of `nodes` nodes, in the mean, some of a token's `top` experts lie, drawn evenly.
+    """Return on how many of `nodes` nodes, on average, some of a token's `top` experts lie, drawn evenly.
 
     Group-limited routing (DeepSeek-AI 2024, arXiv 2405.04434): experts are drawn from `top_groups` of `groups` groups
     of neighbours alone. Numbers or arrays.

@@ -34,10 +34,10 @@ class Busy:
         return getattr(self.store, name)
 
 
-def board(store, rank, voice=None):
-    """Return what is left word of in a group, as `rank` reads it; its process is in other groups if it has a voice."""
+def board(store, rank, propagator=None):
+    """Return what is left word of in a group, as `rank` reads it; `propagator` joins it with other groups."""
     member = GroupMember(rank=rank, world_rank=rank, host="a", identity="a", pid=1000 + rank, cores=(0,))
-    return StoreBlameBoard(store, member, voice or BlamePropagator(), Requests())
+    return StoreBlameBoard(store, member, propagator or BlamePropagator(), Requests())
 
 
 def blame(rank, what_happened="is late"):
@@ -79,10 +79,10 @@ def test_a_word_that_somebody_left_counts_more_than_ones_own_view():
 
 @pytest.mark.parametrize("lost", [True, False])
 def test_a_rank_that_gave_up_in_another_group_is_not_to_blame(lost):
-    mine, other, voice = dist.HashStore(), dist.HashStore(), BlamePropagator()
-    boards = [board(store, 0, voice) for store in (mine, other)]
-    voice.say(blame(7, "died"), final=True)
-    voice.say(blame(0, "aborted the group"), final=True)
+    mine, other, propagator = dist.HashStore(), dist.HashStore(), BlamePropagator()
+    boards = [board(store, 0, propagator) for store in (mine, other)]
+    propagator.say(blame(7, "died"), final=True)
+    propagator.say(blame(0, "aborted the group"), final=True)
 
     for store in (mine, other):
         assert board(store, 1).culprit(0, blame(0, "left"), lost=lost) == blame(7, "died")

@@ -222,6 +222,18 @@ def test_a_compiler_that_refuses_is_told_of_in_one_line(tmp_path, monkeypatch, w
     assert all("Python code takes its place" in line for line in lines)
 
 
+def test_a_missing_compiler_is_told_of_once_for_all_helpers(tmp_path, monkeypatch, warnings_of_folders):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CC", raising=False)
+
+    for name in ("one.c", "two.c"):
+        assert native.load_compiled(tmp_path / name, ("-shared",)) is None
+
+    (line,) = warnings_of_folders()
+    assert "no C compiler on PATH" in line
+
+
 @pytest.mark.parametrize("code", TYPES)
 @pytest.mark.parametrize("inputs", [2, 3, 4, 5, 9])
 def test_sums_equal_numpy_in_the_same_order(code, inputs):

@@ -88,4 +88,4 @@ def test_what_is_compiled_is_timed_last_and_told_in_the_order_asked_for(monkeypa
     found = operators.time_operators([first, last], ranks=1, threads=1, budget_s=0.0, device=CPU)
 
     assert timed == [last, first]
-    assert [(time.operator, round(time.forward_s / time.stretch)) for time in found] == [(first.key, 2), (last.key, 1)]
+    assert [(time.operator, round(time.forward_s / time.slowdown)) for time in found] == [(first.key, 2), (last.key, 1)]

@@ -171,6 +171,8 @@ def test_an_engine_keeps_the_search_to_what_it_can_run(capsys):
         (["plan", "--job", "absent.sh", "--cluster", "dgx-h100"], "no such file"),
         (["plan", "--job", NEMO], "--cluster: expected"),
         (["plan", "--job", NEMO, "--cluster", "dgx-h100", "--target-mfu", "0.5"], "not with --job"),
+        (["plan", "--job", NEMO, "--cluster", "dgx-h100", "--html", "page.html"], "--html: not with --job"),
+        (["plan", "--job", NEMO, "--cluster", "dgx-h100", "--graph", "step.svg"], "--graph: not with --job"),
         (["validate", "--job", NEMO], "--measured SECONDS"),
         (["validate"], "expected a table of runs"),
     ],

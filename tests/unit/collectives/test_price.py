@@ -217,7 +217,7 @@ def test_a_link_without_a_figure_is_named():
     with pytest.raises(InputError, match="has 4 devices for ranks, 5 are asked for"):
         network_of(graph(), 5)
     lonely = Cluster(name="x", devices=graph().devices, links=graph().links[:4])
-    with pytest.raises(InputError, match="no way from GPU1 to GPU2"):
+    with pytest.raises(InputError, match="no route from GPU1 to GPU2"):
         price_schedule(build_schedule("all_reduce", "ring", 4), network_of(lonely, 4), N)
 
     assert time_s("ring", 4, network_of(graph(None), 4, latency_s=2e-6), size=0) == pytest.approx(12e-6)

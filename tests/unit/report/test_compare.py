@@ -46,3 +46,11 @@ def test_what_lies_between_the_parts_is_a_row_of_its_own():
     assert {row.name.strip(): row.measured for row in compare_parts(PREDICTED, idle).rows}["between the parts"] == (
         pytest.approx(0.05)
     )
+
+
+def test_most_of_the_difference_is_said_only_of_more_than_half_of_it():
+    slower = {"forward_s": 0.033, "backward_s": 0.062, "exposed_comm_s": 0.014}
+    spread = msgspec.structs.replace(PREDICTED, step_time_s=0.114, **slower)
+
+    assert "the largest difference is in exposed communication" in compare_parts(PREDICTED, spread).verdict
+    assert "most of the difference is in exposed communication" in compare_parts(PREDICTED, MEASURED).verdict

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..hosts.placement import GroupMember
-from .blame_board import LOOK_S, OURS, WORD_S, BlamePropagator, Word, patience_s, word_in
+from .blame_board import LOOK_S, PROCESS_BLAME, WORD_S, BlamePropagator, Word, patience_s, word_in
 from .failures import DISAGREE, FaultyRank
 
 BLAME_KEY, WORD_KEY, CALLS_KEY = "blame", "word", "calls"
@@ -57,15 +57,15 @@ class StoreBlameBoard:
     """The notes of the ranks of one group, as one of them reads them, and the board for its own."""
 
     def __init__(
-        self, store: Any, me: GroupMember, voice: BlamePropagator = OURS, requests: Requests = _REQUESTS
+        self, store: Any, me: GroupMember, propagator: BlamePropagator = PROCESS_BLAME, requests: Requests = _REQUESTS
     ) -> None:
         self._store = store
         self._me = me
-        self._voice = voice
+        self._propagator = propagator
         self._requests = requests
         self._is_final = False
         self._writing = threading.Lock()
-        voice.join(self)
+        propagator.join(self)
 
     def culprit(
         self,
@@ -88,7 +88,7 @@ class StoreBlameBoard:
             return Word(suspect._replace(what_happened=DISAGREE + said), final=True)
 
         if not lost:
-            return self._voice.follow(suspect, self._me.world_rank, word, patience_s(limit_s))
+            return self._propagator.follow(suspect, self._me.world_rank, word, patience_s(limit_s))
         found = word()
         return found.culprit if found is not None else suspect
 
@@ -133,7 +133,7 @@ class StoreBlameBoard:
 
     def close(self) -> None:
         """Leave no more words."""
-        self._voice.part(self)
+        self._propagator.part(self)
 
     def _word_of(self, rank: int) -> Word | None:
         """Return the word of the whole group, or else that of a rank."""

@@ -108,4 +108,4 @@ class BlamePropagator:
         return blamed
 
 
-OURS = BlamePropagator()
+PROCESS_BLAME = BlamePropagator()  # of all groups of this process, unless a group is given one of its own

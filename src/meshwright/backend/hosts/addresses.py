@@ -108,7 +108,7 @@ def _of_interface(variable: str, names: str, like: str) -> str:
 
 
 def _way_to(host: str) -> str:
-    """Return this machine's address on the way to a host, "" if there is no way. Nothing is sent: the kernel picks it.
+    """Return this machine's address on the way to a host, "" without a route. Nothing is sent: the kernel picks it.
 
     A host of several addresses counts with the first to which the way leaves the machine.
     """

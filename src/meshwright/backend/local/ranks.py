@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from ..faults.blame_board import OURS, Word, patience_s, word_in
+from ..faults.blame_board import PROCESS_BLAME, BlamePropagator, Word, patience_s, word_in
 from ..faults.failures import CollectiveError, CollectiveMismatch, FaultyRank, failure_of
 from ..faults.flight import FlightRecord, forget_group, remember, write_flights
 from ..hosts.placement import GroupMember
@@ -52,10 +52,18 @@ FIRST = FREE + SLOTS + SHORT_SLOTS
 class LocalGroup:
     """The shared memory of the ranks of one host in one group, seen from one of them.
 
-    `rank` and `size` count within the host; `members` are in that order.
+    `rank` and `size` count within the host; `members` are in that order. `propagator` is the blame of this rank in all
+    its groups.
     """
 
-    def __init__(self, segment: Segment, members: Sequence[GroupMember], me: GroupMember, timeout_s: float) -> None:
+    def __init__(
+        self,
+        segment: Segment,
+        members: Sequence[GroupMember],
+        me: GroupMember,
+        timeout_s: float,
+        propagator: BlamePropagator = PROCESS_BLAME,
+    ) -> None:
         self.members = tuple(members)
         self.size = len(members)
         self.rank = self.members.index(me)
@@ -99,8 +107,9 @@ class LocalGroup:
         self._typed: dict[Reduction, list[list[Block]]] = {}
         self._writing = threading.Lock()
         self.counters[self.mine + STATE] = ACTIVE
+        self._propagator = propagator
         remember(self)
-        OURS.join(self)
+        self._propagator.join(self)
 
     def _with_helper(self, helper: ctypes.CDLL, me: GroupMember, cores: int) -> Native:
         """Tell the C helper where everything is, and find out what this rank may read of the others."""
@@ -274,7 +283,7 @@ class LocalGroup:
             peer, sent_bytes = self._state.odd_rank - 1, self._state.odd_bytes
             raise self._refused(peer, self.calls.other_size(peer, sent_bytes, self._state.received[peer]))
         late = [peer for peer in self.peers if counters[peer * LINE] < target]
-        if late and waited_s > HINT_AFTER_S and OURS.has_several_boards:
+        if late and waited_s > HINT_AFTER_S and self._propagator.has_several_boards:
             self.wait_for(self.members[late[0]])
         limit_s = self.flight.time_limit_s(self.timeout_s)
         error = self.diagnose_wait(
@@ -297,7 +306,7 @@ class LocalGroup:
         word = self._word_of(self.members.index(awaited)) if awaited in self.members else None
         if word is not None and word.culprit.rank != self.flight.rank:
             culprit = word.culprit
-        OURS.say(culprit, final=False, until_s=now + HINT_S)
+        self._propagator.say(culprit, final=False, until_s=now + HINT_S)
 
     def diagnose_wait(
         self,
@@ -325,8 +334,9 @@ class LocalGroup:
             last = min(late, key=lambda peer: counters[peer * LINE])
             culprit = FaultyRank.of(self.members[last], f"did not arrive within {limit_s:g} s")
             self.before_blame()
-            if OURS.has_several_boards or self._word_of(last):  # it may wait itself, perhaps for one of another group
-                culprit = OURS.follow(culprit, self.flight.rank, lambda: self._word_of(last), patience_s(limit_s))
+            if self._propagator.has_several_boards or self._word_of(last):  # it may wait itself
+                within_s = patience_s(limit_s)
+                culprit = self._propagator.follow(culprit, self.flight.rank, lambda: self._word_of(last), within_s)
             return self.failure(culprit, call)
         return None
 
@@ -360,7 +370,7 @@ class LocalGroup:
         if self.counters[self.mine + STATE] == ACTIVE:
             self.leave_word(Word(culprit, final=True))
             self.counters[self.mine + STATE] = BROKEN
-        OURS.say(culprit, final=True)
+        self._propagator.say(culprit, final=True)
         self.flight.reason = str(error)
         write_flights()
 
@@ -418,4 +428,4 @@ class LocalGroup:
             self.counters[self.mine + STATE] = LEFT
         self._lives.close()
         forget_group(self)
-        OURS.part(self)
+        self._propagator.part(self)

@@ -49,7 +49,7 @@ def run_checks(nodes: Sequence[NodeFacts], checks: "Iterable[Check] | None" = No
 
 
 def gloo_names(nodes: Sequence[NodeFacts]) -> Found:
-    """Hold that GLOO_SOCKET_IFNAME names interfaces that are there and up."""
+    """Check that GLOO_SOCKET_IFNAME names interfaces that are there and up."""
     for facts in nodes:
         known = {interface.name: interface for interface in facts.interfaces}
         for name in filter(None, facts.environment.get("GLOO_SOCKET_IFNAME", "").split(",")):
@@ -67,7 +67,7 @@ def gloo_names(nodes: Sequence[NodeFacts]) -> Found:
 
 
 def gloo_default(nodes: Sequence[NodeFacts]) -> Found:
-    """Hold that without a variable, Gloo takes the interface on the way to the other nodes."""
+    """Check that without a variable, Gloo takes the interface on the way to the other nodes."""
     for facts in nodes:
         right = facts.route_interface
         if facts.environment.get("GLOO_SOCKET_IFNAME") or facts.nodes == 1 or right is None:
@@ -78,7 +78,7 @@ def gloo_default(nodes: Sequence[NodeFacts]) -> Found:
 
 
 def nccl_names(nodes: Sequence[NodeFacts]) -> Found:
-    """Hold that NCCL takes an interface that reaches the other nodes."""
+    """Check that NCCL takes an interface that reaches the other nodes."""
     for facts in nodes:
         text, taken, right = facts.environment.get("NCCL_SOCKET_IFNAME", ""), nccl_takes(facts), facts.route_interface
         if text and not taken:
@@ -90,7 +90,7 @@ def nccl_names(nodes: Sequence[NodeFacts]) -> Found:
 
 
 def host_name(nodes: Sequence[NodeFacts]) -> Found:
-    """Hold that a node's own name resolves to an address that others can reach."""
+    """Check that a node's own name resolves to an address that others can reach."""
     for facts in nodes:
         if facts.nodes == 1:
             continue
@@ -115,7 +115,7 @@ def master_name(nodes: Sequence[NodeFacts]) -> Found:
 
 
 def same_master(nodes: Sequence[NodeFacts]) -> Found:
-    """Hold that all nodes have the same rendezvous."""
+    """Check that all nodes have the same rendezvous."""
     first = nodes[0]
     for facts in nodes[1:]:
         for name in ("MASTER_ADDR", "MASTER_PORT"):
@@ -125,7 +125,7 @@ def same_master(nodes: Sequence[NodeFacts]) -> Found:
 
 
 def mtu(nodes: Sequence[NodeFacts]) -> Found:
-    """Hold that the interfaces that join the nodes agree about the largest packet."""
+    """Check that the interfaces that join the nodes agree about the largest packet."""
     joined = [(facts, facts.route_interface) for facts in nodes]
     largest = max((interface.mtu for _, interface in joined if interface), default=0)
     for facts, interface in joined:
@@ -134,7 +134,7 @@ def mtu(nodes: Sequence[NodeFacts]) -> Found:
 
 
 def shared_memory(nodes: Sequence[NodeFacts]) -> Found:
-    """Hold that /dev/shm has room for the ranks' buffers."""
+    """Check that /dev/shm has room for the ranks' buffers."""
     for facts in nodes:
         if facts.shm_bytes < SHM_BYTES:
             yield facts, f"/dev/shm has {format_bytes(facts.shm_bytes)}; expected {format_bytes(SHM_BYTES)} or more"
@@ -152,7 +152,7 @@ def memlock(nodes: Sequence[NodeFacts]) -> Found:
 
 
 def numa_binding(nodes: Sequence[NodeFacts]) -> Found:
-    """Hold that a rank that shares its node runs on one NUMA node."""
+    """Check that a rank that shares its node runs on one NUMA node."""
     for facts in nodes:
         touched = [number for number, cores in facts.numa.items() if set(cores) & set(facts.cores)]
         if "RANK" in facts.environment and facts.ranks > 1 and len(touched) > 1:
@@ -165,7 +165,7 @@ def numa_binding(nodes: Sequence[NodeFacts]) -> Found:
 
 
 def governor(nodes: Sequence[NodeFacts]) -> Found:
-    """Hold that no core is held at a low frequency."""
+    """Check that no core is held at a low frequency."""
     for facts in nodes:
         slow = sum(count for name, count in facts.governors.items() if name in ("powersave", "conservative"))
         if slow:
@@ -174,7 +174,7 @@ def governor(nodes: Sequence[NodeFacts]) -> Found:
 
 
 def omp_threads(nodes: Sequence[NodeFacts]) -> Found:
-    """Hold that ranks that share a node do not each start a thread on every core."""
+    """Check that ranks that share a node do not each start a thread on every core."""
     for facts in nodes:
         if "RANK" in facts.environment and facts.ranks > 1 and "OMP_NUM_THREADS" not in facts.environment:
             every = len(facts.cores)
@@ -186,7 +186,7 @@ def omp_threads(nodes: Sequence[NodeFacts]) -> Found:
 
 
 def oversubscription(nodes: Sequence[NodeFacts]) -> Found:
-    """Hold that the threads of all ranks fit on the cores."""
+    """Check that the threads of all ranks fit on the cores."""
     for facts in nodes:
         text = facts.environment.get("OMP_NUM_THREADS", "1")
         threads = int(text) if text.isdecimal() else 1
@@ -200,8 +200,15 @@ def oversubscription(nodes: Sequence[NodeFacts]) -> Found:
             )
 
 
+def compiler(nodes: Sequence[NodeFacts]) -> Found:
+    """Check that the C helpers can be built, unless they are off by choice."""
+    for facts in nodes:
+        if facts.lacks_compiler:
+            yield facts, "no C compiler on PATH (cc, gcc, clang, or what CC names)"
+
+
 def versions(nodes: Sequence[NodeFacts]) -> Found:
-    """Hold that all nodes run the same software."""
+    """Check that all nodes run the same software."""
     first = nodes[0]
     for facts in nodes[1:]:
         for name in sorted(first.versions.keys() | facts.versions.keys()):
@@ -211,7 +218,7 @@ def versions(nodes: Sequence[NodeFacts]) -> Found:
 
 
 def nccl_switches(nodes: Sequence[NodeFacts]) -> Found:
-    """Hold that no variable forbids NCCL its fast paths."""
+    """Check that no variable forbids NCCL its fast paths."""
     for facts in nodes:
         for name, forbidding in _NCCL_SWITCHES.items():
             if facts.environment.get(name, "").lower() in forbidding:
@@ -219,7 +226,7 @@ def nccl_switches(nodes: Sequence[NodeFacts]) -> Found:
 
 
 def same_nccl(nodes: Sequence[NodeFacts]) -> Found:
-    """Hold that NCCL's variables are the same everywhere."""
+    """Check that NCCL's variables are the same everywhere."""
     first = nodes[0]
     for facts in nodes[1:]:
         names = {
@@ -246,7 +253,7 @@ def _is_loopback(address: str) -> bool:
 
 
 def clock(nodes: Sequence[NodeFacts]) -> Found:
-    """Hold that the wall clocks of all nodes say the same as node 0's."""
+    """Check that the wall clocks of all nodes say the same as node 0's."""
     for facts in nodes:
         ahead_s = facts.clock_ahead_s
         if ahead_s is not None and not abs(ahead_s) <= CLOCK_S:
@@ -255,7 +262,7 @@ def clock(nodes: Sequence[NodeFacts]) -> Found:
 
 
 def busy(nodes: Sequence[NodeFacts]) -> Found:
-    """Hold that other programs leave the processors to the job."""
+    """Check that other programs leave the processors to the job."""
     for facts in nodes:
         share = others_share([facts.load]) if facts.load else 0.0
         emulated = "MESHWRIGHT_EMULATION" in facts.environment  # its nodes share the cores of one machine
@@ -349,6 +356,12 @@ CHECKS = (
         "ranks that share their cores with other programs wait for them, and every rank waits for the slowest",
         "end the other programs (top shows them), or measure and train when the machine is quiet",
         busy,
+    ),
+    Check(
+        "c-compiler",
+        "without a C compiler the backend and the simulator run in Python alone: small collectives take longer",
+        "install gcc or clang, or say by MESHWRIGHT_HELPER=0 that it is meant so",
+        compiler,
     ),
     Check(
         "versions",

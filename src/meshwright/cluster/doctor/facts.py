@@ -13,6 +13,7 @@ import msgspec
 import psutil
 
 from ...machine_load import Load
+from ...native import HELPER_VARIABLE, c_compiler
 from ..local import parse_cores
 
 _PACKAGES = ("meshwright", "torch", "numpy", "nvidia-nccl-cu12", "nvidia-nccl-cu13")
@@ -63,6 +64,7 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
     numa: dict[int, tuple[int, ...]] = {}  # cores of each NUMA node, all of them
     governors: dict[str, int] = {}  # CPU frequency governors, and how many cores have each
     versions: dict[str, str] = {}
+    lacks_compiler: bool = False  # of C, which the helpers of the backend would be built with
     load: Load | None = None  # who had the processors for a moment in which doctor waited; None: not watched
     clock_s: float | None = None  # of its wall clock when it told its facts; None: not told
     clock_ahead_s: float | None = None  # of node 0's, as far as node 0 can tell; None: not compared
@@ -110,6 +112,7 @@ def gather_facts(
         numa=_numa(root / "sys/devices/system/node"),
         governors=_governors(root / "sys/devices/system/cpu"),
         versions=_versions(),
+        lacks_compiler=environ.get(HELPER_VARIABLE) != "0" and c_compiler() is None,
     )
 
 

@@ -58,7 +58,7 @@ class Calibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     models: Factors = {}  # pace of each measured model beside that of all, by its `model_digest`
     covariance: tuple[tuple[float, ...], ...]  # of the logarithms of factors and models, in their order
     spreads: Factors  # of the logarithms before any run
-    band: Ratio  # error band of runs like these, in the mean
+    band: Ratio  # mean error band of runs like these
     band_before: Ratio  # without calibration
     misfit: Ratio  # of the variance of left-out runs, beside what it should be; 1 or more
     runs: tuple[MeasuredStep, ...]

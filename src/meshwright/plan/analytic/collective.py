@@ -118,7 +118,7 @@ def all_reduce_ways_s(c: Coefficients, over: AxisPlacement, size_bytes: Number) 
 
 
 def _step_s(over: AxisPlacement) -> Number:
-    """Return the latency of a ring's step, in the mean: of those through a node one leaves it."""
+    """Return the mean latency of a ring's steps: of those through a node one leaves it."""
     near = np.minimum(NEAR_HOP_S, over.latency_s)
     return near + (over.latency_s - near) / over.inside
 

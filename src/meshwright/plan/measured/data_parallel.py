@@ -47,9 +47,9 @@ class Times:
         self._ranks = ranks
 
     @property
-    def stretch(self) -> float:
+    def slowdown(self) -> float:
         """The slowdown of operators against a processor of their own."""
-        return statistics.median(t.stretch for t in self._measured)
+        return statistics.median(t.slowdown for t in self._measured)
 
     def of(self, operator: Operator) -> tuple[float, float]:
         """Return (forward, backward) seconds of an operator; InputError if it was not measured."""

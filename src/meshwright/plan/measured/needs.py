@@ -18,7 +18,7 @@ class Needs(NamedTuple):
 
     operators: tuple[Operator, ...]
     largest_bytes: dict[int, int]  # of a collective
-    beside: dict[int, set[Timed]]  # collectives that go on beside computation
+    overlapped: dict[int, set[Timed]]  # collectives that go on beside computation
     blocking: dict[int, set[Timed]]  # those for which ranks wait: none under plain data parallelism
     host_bytes: int = 0  # the largest transfer between a device and its host; 0: there are none
 
@@ -31,13 +31,13 @@ def needs(layout: Layout, workload: Workload, global_batch: int) -> Needs:
     waited = [comm for comm in waited if comm.axis != "host"]
     buckets = [comm for stage in program.stages for comm in stage.gradients]
     largest: dict[int, int] = {}
-    beside: dict[int, set[Timed]] = {size(layout, "data"): {ALL_REDUCE}}
+    overlapped: dict[int, set[Timed]] = {size(layout, "data"): {ALL_REDUCE}}
     blocking: dict[int, set[Timed]] = {}
     for comm in [*waited, *buckets, LOSS]:
         ranks = size(layout, comm.axis)
         largest[ranks] = max(comm.size_bytes, largest.get(ranks, 0))
     for comm in buckets:
-        beside.setdefault(size(layout, comm.axis), {ALL_REDUCE}).add(Timed(comm.collective, comm.dtype))
+        overlapped.setdefault(size(layout, comm.axis), {ALL_REDUCE}).add(Timed(comm.collective, comm.dtype))
     for comm in waited:
         blocking.setdefault(size(layout, comm.axis), set()).add(Timed(comm.collective, comm.dtype))
     if layout.pp > 1:
@@ -48,7 +48,7 @@ def needs(layout: Layout, workload: Workload, global_batch: int) -> Needs:
     return Needs(
         operators=tuple(operators_of(workload, layout)),
         largest_bytes=known,
-        beside={ranks: names for ranks, names in beside.items() if ranks > 1},
+        overlapped={ranks: names for ranks, names in overlapped.items() if ranks > 1},
         blocking={ranks: names for ranks, names in blocking.items() if ranks > 1},
         host_bytes=max(crossing, default=0),
     )

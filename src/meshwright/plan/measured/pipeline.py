@@ -61,7 +61,7 @@ def predict_pipeline_step(layout: Layout, inputs: StepInputs, bucket_bytes: int)
     busy = _busy(stage_times(chain, target, bounds), target, times.of(RESUMING)[0])
     links = _links(layout, inputs)
     at_once = [1 if link is None else links[link].at_once for link in links_of_cuts(grid)]
-    timing = timed_sharing(grid, busy, times.stretch, at_once)
+    timing = timed_sharing(grid, busy, times.slowdown, at_once)
     blocked = [tuple(map(sum, zip(*sent[first:end], strict=True))) for first, end in itertools.pairwise(bounds)]
     data_s = inputs.data_s * grid.micro_batches
     spans: list[Span] = []

@@ -150,7 +150,7 @@ def test_every_action_of_a_pipeline_begins_after_a_wait():
 
 def test_ranks_that_share_processors_compute_faster_while_others_wait():
     measured = with_messages()
-    operators = [msgspec.structs.replace(item, stretch=2.0) for item in measured.operators]
+    operators = [msgspec.structs.replace(item, slowdown=2.0) for item in measured.operators]
 
     alone_s = step_s(measured)
     sharing_s = step_s(msgspec.structs.replace(measured, operators=tuple(operators)))

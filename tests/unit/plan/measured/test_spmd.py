@@ -44,7 +44,7 @@ def inputs(layout, global_batch=4, autocast=""):
 
 
 def beside_of(needed, ranks):
-    return sorted(needed.beside.get(ranks, {ALL_REDUCE}))
+    return sorted(needed.overlapped.get(ranks, {ALL_REDUCE}))
 
 
 def parts(text, **batch):
