@@ -14,6 +14,7 @@ from .links import at_broken_end, was_over
 from .names import same_bus
 from .owners import leads_to, may_be_same_host, owners_of, with_rank, with_said_again
 from .position import HangPosition
+from .system import OF_TIME_LIMIT
 from .verdict import Kind, shortened
 from .where import Where
 from .world import identities_of, ranks_seen, world_of
@@ -28,6 +29,7 @@ _ZONES_S = 15 * 3600.0  # by which the clocks of a job and of a kernel may diffe
 _OURS = re.compile(r"python|pt_|torch|ray::|train|main|triton|vllm|sglang|deepspeed|mpirun|_perf", re.IGNORECASE)
 _OF_A_CGROUP = "Memory cgroup out of memory"
 _NAME = re.compile(r"process \d+ \((?P<name>[^)]*)\)")
+_BY_SIGNAL = {"exception", "data", "killed"}  # what a program that is told to end may leave behind
 _LEAST_ORDER = ("killed", "exception", "network")  # of what shows only that something ended, or a link
 _LACKS = {
     "host_memory": "which rank the killed process was: torchrun's summary or NCCL's Init lines name pids",
@@ -79,7 +81,7 @@ def cause_of(facts: list[Fact], position: HangPosition | None) -> Cause | None:
     found = [fault for fault in _settled(found, waiting, facts) if not _is_elsewhere(fault, identities, facts)]
     begun_s, steps = _begun_s(facts), of(facts, Stepped)
     found = [fault for fault in found if not fault.follows and _is_job(fault) and not _too_old(fault, begun_s, steps)]
-    found = [fault for fault in found if _can_be_first(fault, waiting, waited)]
+    found = [fault for fault in found if _can_be_first(fault, waiting, waited) and not _is_of_limit(fault, facts)]
     found = _of_who_is_missing(found, position, waited)
     if not found:
         return None
@@ -247,6 +249,13 @@ def _of_who_is_missing(
     waiting = set(position.waiting)
     others = [f for f in devices if owners_of(f) and set(owners_of(f)) <= waiting and not is_ordered(f, waited)]
     return [fault for fault in found if fault not in others]
+
+
+def _is_of_limit(fault: Failure, facts: list[Fact]) -> bool:
+    """Whether a program's error came after SLURM had ended the job for its time: the signal makes such errors."""
+    if fault.kind not in _BY_SIGNAL or fault.is_general:
+        return False
+    return any(end.what == OF_TIME_LIMIT and end.where.before(fault.where) for end in of(facts, Failure))
 
 
 def is_ordered(fault: Failure, waited: Sequence[Where]) -> bool:
