@@ -49,10 +49,9 @@ def without_outlived(facts: Sequence[Fact], messages: Sequence[LogMessage]) -> l
     last = max((f.where.line for f in facts if isinstance(f, Failure) and f.kind == "device_memory"), default=0)
     broken = max((fact.where.line for fact in facts if isinstance(fact, _BREAKS)), default=0)
     for fact in facts:
-        if isinstance(fact, Failure) and _was_tried(fact) and broken < fact.where.line:
-            if sum(line > fact.where.line for line in everybody) >= MANY_STEPS:
-                found.append(replace(fact, follows=True, is_over=True))
-                continue
+        if isinstance(fact, Failure) and _was_tried(fact, everybody) and broken < fact.where.line:
+            found.append(replace(fact, follows=True, is_over=True))
+            continue
         if isinstance(fact, Failure) and fact.kind == "device_memory" and fact.where.line < last:
             later = [line for line in everybody if fact.where.line < line < last]
             if later and _TRIES_LESS.search(fact.where.text):
@@ -76,9 +75,11 @@ def without_outlived(facts: Sequence[Fact], messages: Sequence[LogMessage]) -> l
     return found
 
 
-def _was_tried(fault: Failure) -> bool:
-    """Whether a program says of an error of memory, in its line, that it caught it and tries less."""
-    return fault.kind == "device_memory" and _TRIES_LESS.search(fault.where.text) is not None
+def _was_tried(fault: Failure, steps: Sequence[int]) -> bool:
+    """Whether a program says of an error of memory, in its line, that it tries less, and then made several steps."""
+    if fault.kind != "device_memory" or not _TRIES_LESS.search(fault.where.text):
+        return False
+    return sum(line > fault.where.line for line in steps) >= MANY_STEPS
 
 
 def _may_be_over(fault: Failure) -> bool:
