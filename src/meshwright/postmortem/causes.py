@@ -14,6 +14,7 @@ from .links import at_broken_end, was_over
 from .names import same_bus
 from .owners import leads_to, may_be_same_host, owners_of, with_rank, with_said_again
 from .position import HangPosition
+from .system import OF_NODE, OF_TIME_LIMIT
 from .verdict import Kind, shortened
 from .where import Where
 from .world import identities_of, ranks_seen, world_of
@@ -28,6 +29,7 @@ _ZONES_S = 15 * 3600.0  # by which the clocks of a job and of a kernel may diffe
 _OURS = re.compile(r"python|pt_|torch|ray::|train|main|triton|vllm|sglang|deepspeed|mpirun|_perf", re.IGNORECASE)
 _OF_A_CGROUP = "Memory cgroup out of memory"
 _NAME = re.compile(r"process \d+ \((?P<name>[^)]*)\)")
+_BY_SIGNAL = {"exception", "data", "killed"}  # what a program that is told to end may leave behind
 _LEAST_ORDER = ("killed", "exception", "network")  # of what shows only that something ended, or a link
 _LACKS = {
     "host_memory": "which rank the killed process was: torchrun's summary or NCCL's Init lines name pids",
@@ -79,7 +81,7 @@ def cause_of(facts: list[Fact], position: HangPosition | None) -> Cause | None:
     found = [fault for fault in _settled(found, waiting, facts) if not _is_elsewhere(fault, identities, facts)]
     begun_s, steps = _begun_s(facts), of(facts, Stepped)
     found = [fault for fault in found if not fault.follows and _is_job(fault) and not _too_old(fault, begun_s, steps)]
-    found = [fault for fault in found if _can_be_first(fault, waiting, waited)]
+    found = [fault for fault in found if _can_be_first(fault, waiting, waited) and not _is_of_limit(fault, facts)]
     found = _of_who_is_missing(found, position, waited)
     if not found:
         return None
@@ -93,6 +95,9 @@ def cause_of(facts: list[Fact], position: HangPosition | None) -> Cause | None:
         ranks = _aborted(of(facts, Exit))
     if first.kind == "device" and not ranks and first.host:
         ranks = _of_host(first.host, {fact.rank for fact in timeouts}, position, facts)
+    if first.kind == "killed" and not ranks:
+        ranks, first = _of_failed_node(found, first, facts)
+        alike = [first] if ranks else alike
     told = max(alike, key=lambda fault: len(fault.what)) if not everyone else first
     joins = [i.where for i in identities if (i.rank,) == ranks and leads_to(first, i)]
     kind: Kind = first.kind  # type: ignore[assignment]  # readers write a verdict's kinds
@@ -104,6 +109,20 @@ def cause_of(facts: list[Fact], position: HangPosition | None) -> Cause | None:
         first=first,
         is_general=first.is_general or everyone,
     )
+
+
+def _of_failed_node(found: Sequence[Failure], first: Failure, facts: list[Fact]) -> tuple[tuple[int, ...], Failure]:
+    """Return the ranks of the one node of which SLURM says that it failed, and the notice that names it.
+
+    Where srun tells the tasks of each node, or other lines do; else () and the first fault as it is.
+    """
+    nodes = [fault for fault in found if fault.kind == "killed" and fault.is_general and fault.host]
+    if len({fault.host for fault in nodes}) != 1 or not (first.host or OF_NODE.search(first.what)):
+        return (), first
+    host = nodes[0].host
+    tasks = {f.ranks for f in of(facts, Failure) if f.ranks and f.host and may_be_same_host(f.host, host)}
+    ranks = next(iter(tasks)) if len(tasks) == 1 else () if tasks else told_ranks_of(host, facts)
+    return ((), first) if not ranks or are_all(ranks, facts) else (ranks, nodes[0])
 
 
 def _of_host(host: str, waited: set[int | None], position: HangPosition | None, facts: list[Fact]) -> tuple[int, ...]:
@@ -249,6 +268,13 @@ def _of_who_is_missing(
     waiting = set(position.waiting)
     others = [f for f in devices if owners_of(f) and set(owners_of(f)) <= waiting and not is_ordered(f, waited)]
     return [fault for fault in found if fault not in others]
+
+
+def _is_of_limit(fault: Failure, facts: list[Fact]) -> bool:
+    """Whether a program's error came after SLURM had ended the job for its time: the signal makes such errors."""
+    if fault.kind not in _BY_SIGNAL or fault.is_general:
+        return False
+    return any(end.what == OF_TIME_LIMIT and end.where.before(fault.where) for end in of(facts, Failure))
 
 
 def is_ordered(fault: Failure, waited: Sequence[Where]) -> bool:

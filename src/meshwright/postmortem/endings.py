@@ -113,6 +113,7 @@ _FINISHED = re.compile(
     r"|Trainer\.fit` stopped: `max_\w+=|^(?:Finished|Done|Completed) training\b",
     re.IGNORECASE,
 )
+_LAST_EPOCH = re.compile(r"\bepochs?[ :=]{0,2}\[?(?P<last>\d{1,6})/(?P=last)\b.*\b100%", re.IGNORECASE)
 _EXITED_WELL = re.compile(
     r"^(?:\w+ )?(?:finished |exited |ended )?(?:with )?(?:exit|return)[ _-]?(?:code|status)[ :=]*0$", re.IGNORECASE
 )
@@ -202,6 +203,8 @@ def read(messages: list[LogMessage]) -> Iterator[Fact]:
         if _FINISHED.search(text):
             finished = True
             yield TrainingEnded(rank=message.rank, where=message.where)
+        elif "100%" in text and _LAST_EPOCH.search(text):
+            finished = True
         elif finished and _EXITED_WELL.search(text):
             yield TrainingEnded(rank=message.rank, where=message.where, exited=True)
         if index not in ignored and (index in ends or _MAY_FAIL.search(text)):

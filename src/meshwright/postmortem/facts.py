@@ -359,6 +359,7 @@ class Stepped(msgspec.Struct, frozen=True, kw_only=True):
 
     times_s: tuple[float, ...]
     where: Where
+    looked: Where | None = None  # the output of `date`, where the last step was then no older than steps are apart
 
 
 class Versions(msgspec.Struct, frozen=True, kw_only=True):

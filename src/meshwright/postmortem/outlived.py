@@ -23,6 +23,7 @@ _TRIES_LESS = re.compile(  # of a program that caught an error of memory and say
     r"|\btry(?:ing)? (?:again )?(?:with )?(?:a )?(?:smaller|lower)\b|\bbatch[ _-]?size (?:finder|search)\b",
     re.IGNORECASE,
 )
+_BREAKS = (Timeout, GroupProgress, DesyncReport, Absentees, Heartbeat, StoreWait, PeerLost, Exit)
 _WAITS = (Timeout, GroupProgress, DesyncReport, Absentees, Heartbeat)
 
 
@@ -46,7 +47,11 @@ def without_outlived(facts: Sequence[Fact], messages: Sequence[LogMessage]) -> l
     ended = _last_outlived(ends, messages, by_clock=True)
     caught = _last_outlived([f.where.line for f in facts if _may_be_caught(f)], messages)
     last = max((f.where.line for f in facts if isinstance(f, Failure) and f.kind == "device_memory"), default=0)
+    broken = max((fact.where.line for fact in facts if isinstance(fact, _BREAKS)), default=0)
     for fact in facts:
+        if isinstance(fact, Failure) and _was_tried(fact, everybody) and broken < fact.where.line:
+            found.append(replace(fact, follows=True, is_over=True))
+            continue
         if isinstance(fact, Failure) and fact.kind == "device_memory" and fact.where.line < last:
             later = [line for line in everybody if fact.where.line < line < last]
             if later and _TRIES_LESS.search(fact.where.text):
@@ -68,6 +73,13 @@ def without_outlived(facts: Sequence[Fact], messages: Sequence[LogMessage]) -> l
                 continue
         found.append(fact)
     return found
+
+
+def _was_tried(fault: Failure, steps: Sequence[int]) -> bool:
+    """Whether a program says of an error of memory, in its line, that it tries less, and then made several steps."""
+    if fault.kind != "device_memory" or not _TRIES_LESS.search(fault.where.text):
+        return False
+    return sum(line > fault.where.line for line in steps) >= MANY_STEPS
 
 
 def _may_be_over(fault: Failure) -> bool:

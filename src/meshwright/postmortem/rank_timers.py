@@ -20,6 +20,11 @@ _ROW = re.compile(
     r" ?(?P<unit>m?s|us|sec)?\s*$",
     re.IGNORECASE,
 )
+_PAIR = re.compile(
+    r"^\s*(?:global[_ ])?rank[ =:#]{0,3}(?P<rank>\d{1,6})[ :|]+(?P<first>\d+(?:\.\d+)?)(?: ?ms)? */"
+    r" *(?P<second>\d+(?:\.\d+)?)(?: ?ms)?\s*$",
+    re.IGNORECASE,
+)
 _STATISTICS = re.compile(r"^\s*(?:Min|Max|Avg|Mean|Median|Std|Slowdown)\b", re.IGNORECASE)
 _RANK = re.compile(r"(?<![\w-])(?<!local )(?<!node )(?:global[_ ])?rank[ =:#]{0,2}(?P<rank>\d{1,6})\b", re.IGNORECASE)
 _STEP = re.compile(r"\b(?:step|iter(?:ation)?|it)[ =:#]{1,3}(?P<step>\d{1,9})\b", re.IGNORECASE)
@@ -61,7 +66,7 @@ class _Report(msgspec.Struct):
 
 def read(messages: Sequence[LogMessage]) -> Iterator[SlowRank]:
     """Yield who is slow by the last reports of one file, of each form by itself."""
-    for reports in (_of_sections(messages), _of_lines(messages), _of_tables(messages)):
+    for reports in (_of_sections(messages), _of_lines(messages), _of_tables(messages), _of_pairs(messages)):
         yield from _slow([report for report in reports if len(report.times) > 2])
 
 
@@ -191,6 +196,27 @@ def _of_tables(messages: Sequence[LogMessage]) -> list[_Report]:
         elif set(text.strip()) - set("-+=| "):
             columns = []
     return found
+
+
+def _of_pairs(messages: Sequence[LogMessage]) -> list[_Report]:
+    """Return reports of one line for each rank, `rank 3 2890.7 / 6010.1`, below a line that names both times."""
+    found: list[_Report] = []
+    names: tuple[str, ...] = ()
+    for message in messages:
+        text = message.text if message.rank is None else message.where.text
+        if row := _PAIR.match(text):
+            if names:
+                for name, value in zip(names, row.group("first", "second"), strict=True):
+                    found[-1].add(int(row["rank"]), name, float(value), message)
+            continue
+        parts = re.sub(r"\([^()]*\)", "", text[:_LONGEST]).split("/")
+        is_heading = len(parts) == 2 and bool(_WAITS.search(parts[0])) != bool(_WAITS.search(parts[1]))
+        if is_heading and any(_WORK.search(part) and not _WAITS.search(part) for part in parts):
+            names = tuple(parts)
+            found.append(_Report(times={}, lines={}))
+        elif text.strip():
+            names = ()
+    return [report for report in found if report.times]
 
 
 def _told(name: str) -> bool:

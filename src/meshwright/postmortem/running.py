@@ -1,6 +1,7 @@
 """Jobs that run on: records taken at different times, steps after them, a good end that the launcher tells of."""
 
 import bisect
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
@@ -40,6 +41,8 @@ _ZONES_S = 1800.0  # by which clocks of zones differ, and its multiples
 _MOST_ZONE_S = 15 * 3600.0
 _HANGS = (Timeout, Absentees, DesyncReport, Heartbeat, StoreWait, Stalled)
 _OF_MACHINES = {"network", "host", "device", "host_memory", "killed"}
+_DATE = re.compile(r"^\s*[A-Z][a-z]{2} [A-Z][a-z]{2} +\d{1,2} \d\d:\d\d:\d\d (?:[AP]M )?[A-Z]{2,5} \d{4}\s*$")
+_LATE = 1.5  # of the longest time between two steps, after which the next one is late
 _PASSING = {"network", "host"}  # faults that a job waits out
 
 
@@ -53,7 +56,19 @@ def clocked_steps(messages: Sequence[LogMessage]) -> list[Fact]:
         if number > last:
             last, where = number, message.where
             times_s.append(message.where.time_s)
-    return [Stepped(times_s=tuple(times_s), where=where)] if where is not None and len(times_s) >= MANY_STEPS else []
+    if where is None or len(times_s) < MANY_STEPS:
+        return []
+    return [Stepped(times_s=tuple(times_s), where=where, looked=_looked(messages, times_s))]
+
+
+def _looked(messages: Sequence[LogMessage], times_s: Sequence[float]) -> Where | None:
+    """Return the output of `date` in a paste by which the next step is not late yet, None for none."""
+    late_s = _LATE * max(second - first for first, second in pairwise(times_s))
+    for message in messages:
+        at_s = message.where.time_s
+        if at_s is not None and 0 <= at_s - times_s[-1] <= late_s and _DATE.match(message.text):
+            return message.where
+    return None
 
 
 def without_outlived_dumps(facts: Sequence[Fact], messages: Sequence[LogMessage]) -> list[Fact]:
@@ -153,11 +168,13 @@ def goes_on(facts: list[Fact], groups: Sequence[Group]) -> tuple[Where, ...]:
         return () if kinds or of(facts, PeerLost) else _after_dumps(facts)
     if any(isinstance(fact, StackTrace | PeerLost) for fact in facts):
         return ()
+    if not kinds and (seen := [log for log in of(facts, Stepped) if log.looked is not None]):
+        return tuple(where for log in seen for where in (log.where, log.looked) if where is not None)
     if groups:
         return () if kinds else _after_records(facts, groups)
     ended = of(facts, TrainingEnded)
     exited = [fact.where for fact in ended if fact.exited]
-    if exited and kinds and kinds <= _OF_MACHINES - {"killed"}:
+    if exited and kinds and kinds <= (_OF_MACHINES - {"killed"}) | {"device_memory"}:
         return tuple(exited)
     return tuple(fact.where for fact in ended) if kinds and kinds <= _PASSING else ()
 
@@ -206,6 +223,7 @@ def without_waited_out(facts: list[Fact]) -> list[Fact]:
     """Return the facts, links and servers that failed between the steps of a log by its clock marked as over.
 
     As many steps must come before as after: of a log that begins after the fault, or of another zone, nothing is known.
+    A process that the kernel saw end is none of a job that makes several steps more than any two zones are apart later.
     """
     logs = [fact for fact in of(facts, Stepped) if not fact.where.is_utc]
     # a process of Ray's whose end one log shows to be over is told of by others, too
@@ -221,6 +239,8 @@ def without_waited_out(facts: list[Fact]) -> list[Fact]:
 def _is_waited_out(fact: Failure, logs: Sequence[Stepped]) -> bool:
     if fact.is_general or fact.where.time_s is None or fact.where.is_utc:
         return False
+    if fact.kind == "killed" and fact.pid is not None and fact.rank is None and not fact.ranks:
+        return any(fact.where.time_s < log.times_s[-MANY_STEPS] - _MOST_ZONE_S for log in logs)
     if fact.kind not in _PASSING and not (fact.kind == "host_memory" and fact.rank is None and not fact.ranks):
         return False
     at_s = fact.where.time_s

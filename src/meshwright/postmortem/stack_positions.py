@@ -8,7 +8,7 @@ import msgspec
 from .facts import Frame, KernelTimes, StackTrace
 from .names import collective_in, snake
 from .position import HangPosition, minority
-from .transfers import TRANSFERS, StackTransfer, all_in_transfers, in_circle, transfer_of
+from .transfers import TRANSFERS, StackTransfer, all_in_transfers, all_receive, helper_of, in_circle, transfer_of
 from .where import Where
 
 _FEW_LINES = 4  # behind a collective, in which its result is read
@@ -146,6 +146,8 @@ def by_stacks(stacks: Sequence[StackTrace]) -> HangPosition | None:
         return found
     if transfers and len(transfers) == len(stands):
         return all_in_transfers(transfers)
+    if found := _all_in_helpers(stacks, stands):
+        return found
     waits = [stand for stand in stands if stand.kind in {"collective", "others", "device"}]
     others = [stand for stand in stands if stand not in waits]
     if waits and (past := _just_past(stacks, others)) and len(past) < len(others):
@@ -175,6 +177,19 @@ def _transfers(stacks: Sequence[StackTrace], stands: Sequence[Stand]) -> list[St
     last = {stand_of(stack).name: stack for stack in stacks}
     calls = [stand for stand in stands if stand.kind == "collective" and stand.call in TRANSFERS]
     return [one for stand in calls if (one := transfer_of(last[stand.name], stand.call, stand.where))]
+
+
+def _all_in_helpers(stacks: Sequence[StackTrace], stands: Sequence[Stand]) -> HangPosition | None:
+    """Return the circle in which all processes wait in helpers of a pipeline that receive; None for none."""
+    last = {stand_of(stack).name: stack for stack in stacks}
+    calls = [(stand, last[stand.name], helper_of(last[stand.name])) for stand in stands]
+    if not all(stand.kind == "others" and helper for stand, _, helper in calls):
+        return None
+    transfers = [one for stand, stack, helper in calls if (one := transfer_of(stack, helper, stand.where))]
+    if len(transfers) < len(stands):
+        return None
+    ways = {one.peer > one.rank for one in transfers if one.peer is not None}
+    return all_receive(transfers, ways)
 
 
 def _just_past(stacks: Sequence[StackTrace], others: Sequence[Stand]) -> set[str]:

@@ -1,7 +1,7 @@
 """Sends and receives in which stacks stand: a circle of them, a pair that meets, or a partner without a stack."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 
 import msgspec
 
@@ -48,6 +48,14 @@ def transfer_of(stack: StackTrace, operation: str, where: Where) -> StackTransfe
     return StackTransfer(rank=stack.rank, operation=operation, peer=peer, told=False, where=where)
 
 
+def helper_of(stack: StackTrace) -> str:
+    """Return send or recv where a stack waits in a pipeline's helper that does one of the two alone, "" elsewhere."""
+    for frame in stack.frames:
+        if (named := _TOWARDS.match(frame.function)) and not _BOTH.search(frame.function):
+            return named["deed"]
+    return ""
+
+
 def in_circle(transfers: Sequence[StackTransfer], *, with_neighbours: bool) -> HangPosition | None:
     """Return the circle of ranks of which each waits for the next; None for none.
 
@@ -65,6 +73,18 @@ def in_circle(transfers: Sequence[StackTransfer], *, with_neighbours: bool) -> H
             why = f"{'; '.join(map(str, around[:8]))}: each waits for the next, none is in the call that would meet it"
             return _position("circle", transfers, around[0].operation, why)
     return None
+
+
+def all_receive(transfers: Sequence[StackTransfer], ways: Set[bool]) -> HangPosition | None:
+    """Return the circle of a pipeline whose stages all receive, some from the next and some from the one before.
+
+    `ways` are the directions in which they look. Ranks of one stage may stand side by side, so that their numbers do
+    not lead to the partner: nobody sends, whoever it is.
+    """
+    if len(ways) < 2 or {one.operation for one in transfers} != {"recv"}:
+        return None
+    why = f"{'; '.join(f'rank {one.rank} in recv' for one in transfers[:8])}: stages wait for each other, none sends"
+    return _position("circle", transfers, "recv", why)
 
 
 def all_in_transfers(transfers: Sequence[StackTransfer]) -> HangPosition | None:

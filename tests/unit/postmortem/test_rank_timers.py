@@ -70,3 +70,22 @@ NOBODY = {
 @pytest.mark.parametrize("job", NOBODY.values(), ids=NOBODY)
 def test_nobody_is_slow_by(job, tmp_path):
     assert judge(tmp_path, job).blamed == ()
+
+
+def pairs(heading, slow=None):
+    rows = [f"  rank {r:2}  {100 + r}.5 / {300 - r}.5" for r in range(6) if r != slow]
+    return [heading, *rows, *([f"  rank {slow:2}  390.0 /   9.0"] if slow is not None else [])]
+
+
+PAIRED = "mean of 50 steps, forward and backward ms (before all-reduce) / wait in all-reduce ms"
+
+
+def test_a_pair_of_times_for_each_rank_tells_who_works_long_and_waits_little(tmp_path):
+    verdict = judge(tmp_path, pairs(PAIRED, slow=4))
+
+    assert (verdict.kind, verdict.blamed) == ("slow", (4,))
+
+
+@pytest.mark.parametrize("lines", [pairs(PAIRED), pairs("loss / accuracy", 4), pairs("wait ms / all-reduce ms", 4)])
+def test_pairs_of_which_no_rank_stands_out_or_whose_names_are_no_times_name_nobody(tmp_path, lines):
+    assert judge(tmp_path, lines).blamed == ()
