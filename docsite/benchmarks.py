@@ -26,7 +26,7 @@ def benchmarks_page() -> str:
 def heading(document: dict[str, Any], path: Path) -> str:
     """Return the heading of a file of results: the benchmark, and the make of machine where it has a file for each."""
     name = document["benchmark"]
-    return name if path.stem == name else f"{name}: {document['machine']['make']}"
+    return f"{name}: {document['machine']['make']}" if path.parent.name == name else name
 
 
 def _section(document: dict[str, Any], path: Path) -> str:
