@@ -55,7 +55,7 @@ def test_a_call_is_told_to_cost_what_it_does_and_to_work_as_long_as_that_lasts_a
     assert told.in_a_row_s == pytest.approx(cost_s, **close)
     assert told.worked_s == pytest.approx(cost_s / 2, **close)
     assert told.in_a_row_worked_s == pytest.approx(cost_s / 2, **close)
-    assert filled == collectives.STRETCH * (1 + 3 * 3)  # a warm-up, and with, without and in a row three times
+    assert filled == collectives.CALLS_A_TURN * (1 + 3 * 3)  # a warm-up, and with, without and in a row three times
     assert other == (told, filled)
 
 
@@ -121,7 +121,7 @@ def order(rank, world_size, store):
 
 
 def test_what_a_call_ends_begins_before_the_computation(rank_pool):
-    called, computing = ["fill", "begin", "end"] * collectives.STRETCH, ["fill"] * collectives.STRETCH
+    called, computing = ["fill", "begin", "end"] * collectives.CALLS_A_TURN, ["fill"] * collectives.CALLS_A_TURN
 
     assert rank_pool(2).run(order) == [called + called + computing + called] * 2  # a warm-up, with, without, in a row
 
