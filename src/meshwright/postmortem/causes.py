@@ -14,7 +14,7 @@ from .links import at_broken_end, was_over
 from .names import same_bus
 from .owners import leads_to, may_be_same_host, owners_of, with_rank, with_said_again
 from .position import HangPosition
-from .system import OF_NODE, OF_TIME_LIMIT
+from .system import OF_TIME_LIMIT
 from .verdict import Kind, shortened
 from .where import Where
 from .world import identities_of, ranks_seen, world_of
@@ -95,9 +95,6 @@ def cause_of(facts: list[Fact], position: HangPosition | None) -> Cause | None:
         ranks = _aborted(of(facts, Exit))
     if first.kind == "device" and not ranks and first.host:
         ranks = _of_host(first.host, {fact.rank for fact in timeouts}, position, facts)
-    if first.kind == "killed" and not ranks:
-        ranks, first = _of_failed_node(found, first, facts)
-        alike = [first] if ranks else alike
     told = max(alike, key=lambda fault: len(fault.what)) if not everyone else first
     joins = [i.where for i in identities if (i.rank,) == ranks and leads_to(first, i)]
     kind: Kind = first.kind  # type: ignore[assignment]  # readers write a verdict's kinds
@@ -109,20 +106,6 @@ def cause_of(facts: list[Fact], position: HangPosition | None) -> Cause | None:
         first=first,
         is_general=first.is_general or everyone,
     )
-
-
-def _of_failed_node(found: Sequence[Failure], first: Failure, facts: list[Fact]) -> tuple[tuple[int, ...], Failure]:
-    """Return the ranks of the one node of which SLURM says that it failed, and the notice that names it.
-
-    Where srun tells the tasks of each node, or other lines do; else () and the first fault as it is.
-    """
-    nodes = [fault for fault in found if fault.kind == "killed" and fault.is_general and fault.host]
-    if len({fault.host for fault in nodes}) != 1 or not (first.host or OF_NODE.search(first.what)):
-        return (), first
-    host = nodes[0].host
-    tasks = {f.ranks for f in of(facts, Failure) if f.ranks and f.host and may_be_same_host(f.host, host)}
-    ranks = next(iter(tasks)) if len(tasks) == 1 else () if tasks else told_ranks_of(host, facts)
-    return ((), first) if not ranks or are_all(ranks, facts) else (ranks, nodes[0])
 
 
 def _of_host(host: str, waited: set[int | None], position: HangPosition | None, facts: list[Fact]) -> tuple[int, ...]:

@@ -254,7 +254,6 @@ def with_pods_of_nodes(facts: list[Fact]) -> list[Fact]:
     with_bus = [identity for identity in of(facts, RankIdentity) if identity.bus_id]
     names = {short_host(host) for host in hosts}
     places = names | {short_host(fact.where.host) for fact in of(facts, AgentRanks) if fact.where.host}
-    strange = _renamed(facts, places)
     found = []
     for fact in facts:
         if isinstance(fact, Failure) and fact.what.startswith(SWITCH_PORT):
@@ -263,28 +262,12 @@ def with_pods_of_nodes(facts: list[Fact]) -> list[Fact]:
             fact = replace(fact, host=faced)
         elif isinstance(fact, Failure) and not fact.host and fact.rank is None and fact.kind in _OF_HOSTS:
             fact = replace(fact, host=_host_in_path(fact.where.file, places))
-        if isinstance(fact, Failure) and fact.where.file in strange and fact.kind in _OF_HOSTS:
-            fact = replace(fact, host=strange[fact.where.file])
         if isinstance(fact, Failure | SlowRank) and short_host(fact.host) not in names:
             there = pods.get(short_host(fact.host), set())
             there = {one.host for one in with_bus if one.host in there and same_bus(one.bus_id, fact.bus_id)} or there
             fact = replace(fact, host=min(there)) if len(there) == 1 else fact
         found.append(fact)
     return found
-
-
-def _renamed(facts: list[Fact], places: set[str]) -> dict[str, str]:
-    """Return the host or pod that the name of a log says, by file, where the log's own lines call it otherwise.
-
-    Only of a log of one machine whose name is that of no host of the job.
-    """
-    own: dict[str, set[str]] = defaultdict(set)
-    for fact in of(facts, Failure):
-        if fact.host and fact.kind in _OF_HOSTS and fact.rank is None and fact.pid is None:
-            own[fact.where.file].add(short_host(fact.host))
-    strange = {file for file, hosts in own.items() if len(hosts) == 1 and not hosts & places}
-    named = {file: _host_in_path(PurePath(file).name, places) for file in strange}
-    return {file: host for file, host in named.items() if host}
 
 
 def _host_in_path(file: str, places: Iterable[str]) -> str:

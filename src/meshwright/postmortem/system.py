@@ -14,7 +14,6 @@ from .where import Where
 from .world import MOST_RANKS
 
 OF_TIME_LIMIT = "SLURM cancelled the job due to time limit"
-OF_NODE = re.compile(r"node fail", re.IGNORECASE)  # in words of SLURM's on why it ended a job
 _KILLED = re.compile(r"Killed process (?P<pid>\d+) \((?P<name>[^)]*)\).*?anon-rss:(?P<kb>\d+)kB")
 _OOM_TASK = re.compile(r"oom-kill:(?:.*?\btask=(?P<name>[^,]+))?.*?\bpid=(?P<pid>\d+)")
 _XID = re.compile(r"NVRM: Xid \(PCI:(?P<bus>[\w:.]+)\): (?P<xid>\d+)(?:, pid='?(?P<pid>\d+|<unknown>)'?)?(?P<rest>.*)")
