@@ -24,7 +24,9 @@ _RANK = re.compile(  # of the job: not on its host, nor in a group
 _PID = re.compile(
     r"(?<![\w-])(?:os[ _])?(?:pid|process[ _]id)[\"']?(?:[ =:#]{1,3}| is )(?P<pid>\d{2,8})\b", re.IGNORECASE
 )
-_OWN = re.compile(r"^(?:\W|INFO|DEBUG|started|starting|running|worker|host\S*|my|own|is|on|os)*pid\b", re.IGNORECASE)
+_OWN = re.compile(  # without a way back, since the words may stand in any number and order
+    r"^(?:\W|(?:INFO|DEBUG|started|starting|running|worker|my|own|is|on|os)(?=\W)|host[^\s,;]*+)*+pid\b", re.IGNORECASE
+)
 _ON = re.compile(r"\b(?:host(?:name)?|node)[\"']?[ =:]{1,3}[\"']?(?P<host>[A-Za-z][\w.-]*)", re.IGNORECASE)
 _OF_OTHERS = re.compile(  # of another process than the rank's own, or of one that is only told about
     r"child|worker|loader|kill|sending|subprocess|peer|exit|died|dead|fail|NCCL"

@@ -12,7 +12,7 @@ from .where import Where
 
 TRANSFERS = {"send", "recv"}
 _TOWARDS = re.compile(  # of a pipeline's helper that does one of the two: which neighbour is its partner
-    r"^_?(?:exec_)?(?P<deed>send|recv)_(?:(?:act\w*|grad\w*|tensor|to|from)_)*"
+    r"^_?(?:exec_)?(?P<deed>send|recv)_(?:(?:act[^\W_]*|grad[^\W_]*|tensor|to|from)_)*"
     r"(?P<way>forward|backward|next|prev\w*|activations?|grads?)(?:_\w+)?$"
 )
 _BOTH = re.compile(r"send.*recv|recv.*send")
@@ -79,7 +79,7 @@ def all_receive(transfers: Sequence[StackTransfer], ways: Set[bool]) -> HangPosi
     """Return the circle of a pipeline whose stages all receive, some from the next and some from the one before.
 
     `ways` are the directions in which they look. Ranks of one stage may stand side by side, so that their numbers do
-    not lead to the partner: nobody sends, whoever it is.
+    not lead to the partner, but nobody sends.
     """
     if len(ways) < 2 or {one.operation for one in transfers} != {"recv"}:
         return None
