@@ -7,16 +7,14 @@ that it writes goes to DIR, and the results of the repository stay as they are.
 """
 
 import importlib
-import json
 import pkgutil
 import sys
-from pathlib import Path
 from typing import Any
 
 import benchmarks
 from benchmarks.makes import keep
 from benchmarks.pages import refresh
-from benchmarks.result import MODULES, RESULTS, Result, describe_machine, module_of, print_table
+from benchmarks.result import MODULES, RESULTS, describe_machine, module_of, print_table, write_document
 
 NAMES = {module: name for name, module in MODULES.items()}
 # modules of this package that serve a benchmark and are none themselves
@@ -53,21 +51,15 @@ def main() -> int:
     module = _module(name)
     result = module.run(sys.argv[2:])
     print_table(result)
-    path = keep(name, result) if result.keys else _write(name, result)
+    if result.keys:
+        path = keep(name, result)
+    else:
+        path = write_document(RESULTS / f"{name}.json", name, describe_machine(), result.rows, result.notes)
     print(f"\nwritten: {path}")
     refresh()
     if hasattr(module, "publish"):
         module.publish()
     return 0
-
-
-def _write(name: str, result: Result) -> Path:
-    """Write the rows in place of the last results; return the file."""
-    path = RESULTS / f"{name}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    document = {"benchmark": name, "machine": describe_machine(), "rows": result.rows, "notes": result.notes}
-    path.write_text(json.dumps(document, indent=1) + "\n")
-    return path
 
 
 def _module(name: str) -> Any:

@@ -11,24 +11,20 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from benchmarks.result import RESULTS, Result, describe_machine
+from benchmarks.result import RESULTS, Result, describe_machine, write_document
 
 
 def keep(name: str, result: Result) -> Path:
     """Put the rows of a benchmark beside those of this make that are known; return the file."""
     machine = describe_machine()
-    folder = RESULTS / name
-    path = folder / f"{'-'.join(re.findall('[a-z0-9]+', machine['make'].lower()))}.json"
+    path = RESULTS / name / f"{'-'.join(re.findall('[a-z0-9]+', machine['make'].lower()))}.json"
     known = json.loads(path.read_text())["rows"] if path.exists() else []
     day = f"{datetime.now(UTC):%Y-%m-%d}"
     fresh = [row | {"date": day} for row in result.rows]
     rows = list({_key(row, result.keys): row for row in [*known, *fresh]}.values())
     if len(rows) > len(known):  # otherwise each stays in its place
         rows.sort(key=lambda row: _key(row, result.keys))
-    document = {"benchmark": name, "machine": machine, "rows": rows, "notes": result.notes}
-    folder.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(document, indent=1) + "\n")
-    return path
+    return write_document(path, name, machine, rows, result.notes)
 
 
 def documents(name: str) -> list[dict[str, Any]]:

@@ -95,6 +95,16 @@ def describe_machine() -> dict[str, Any]:
     }
 
 
+def write_document(
+    path: Path, name: str, machine: dict[str, Any], rows: list[dict[str, Any]], notes: list[str]
+) -> Path:
+    """Write the results of a benchmark with the machine that they were measured on; return the file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    document = {"benchmark": name, "machine": machine, "rows": rows, "notes": notes}
+    path.write_text(json.dumps(document, indent=1) + "\n")
+    return path
+
+
 def make_of_machine() -> str:
     """Return the processor's name with family and model, by which the makes behind one name differ."""
     facts = dict(

@@ -46,20 +46,23 @@ def run(arguments: list[str]) -> Result:
     return Result("ways of moving bytes on one host", rows, notes, keys=("ranks", "collective", "bytes"))
 
 
-class _Forced:
+class Forced:
     """In place of what trials find out: one way for every call."""
 
     way = Way.THROUGH
     tries = False
 
-    def of(self, collective: str, size_bytes: int, ways: int = 2) -> "_Forced":
+    def of(self, collective: str, size_bytes: int, ways: int = 2) -> "Forced":
+        """Return this way for every collective and size."""
         return self
 
     @property
     def best(self) -> Way:
+        """The way."""
         return self.way
 
     def settle(self) -> int:
+        """Return that it is asked for anew at every call."""
         return 1
 
 
@@ -94,17 +97,21 @@ def _rank(
 
 
 def _found_by_trials(native: Native, call: Callable[[], object], name: str, filled_bytes: int) -> str:
-    native._fillings = fillings = SlotStoresByCall()
-    native._state.settled[:] = type(native._state.settled)()
+    _decide_by(native, fillings := SlotStoresByCall())
     for _ in range(2 * KEPT * len(Way)):
         call()
     return fillings.of(name, filled_bytes, len(Way)).best.name.lower() if filled_bytes >= FILLING_BYTES else ""
 
 
+def _decide_by(native: Native, ways: Any) -> None:
+    """Have a group find its ways anew, by trials or as they are forced."""
+    native._fillings = ways
+    native._state.settled[:] = type(native._state.settled)()
+
+
 def _times(native: Native, call: Callable[[], object], size_bytes: int, rounds: int) -> dict[str, float]:
     """Return the median seconds of a call by each way that there is."""
-    native._fillings = forced = _Forced()  # type: ignore[assignment]
-    native._state.settled[:] = type(native._state.settled)()
+    _decide_by(native, forced := Forced())
     times: dict[Way, list[float]] = {way: [] for way in Way if way != Way.READ or native._lends}
     for _ in range(rounds):
         for forced.way, taken_s in times.items():

@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 
 import meshwright  # noqa: F401  (registers the backend)
+from benchmarks.ways import Forced
 from meshwright.backend.faults.failures import CollectiveError
 from meshwright.backend.local.helper import FILLING_BYTES
 from meshwright.backend.local.ranks import READS
@@ -16,23 +17,6 @@ from tests.multiproc.test_backend_collectives import group
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads memory of other processes")
 LEAST = FILLING_BYTES // 4  # elements from which on ranks may read
-
-
-class Chosen:
-    """In place of what trials find out: the way that the test chooses, for every collective and size."""
-
-    way = Way.THROUGH
-    tries = False
-
-    def of(self, collective, size_bytes, ways):
-        return self
-
-    @property
-    def best(self):
-        return self.way
-
-    def settle(self):
-        return 1
 
 
 def native_of_group():
@@ -78,7 +62,7 @@ def call_in_mixed_ways(rank, world_size, store, seed):
     wrong, read = [], 0
     with group(rank, world_size, store):
         native = native_of_group()
-        native._fillings = chosen = Chosen()
+        native._fillings = chosen = Forced()
         own, common = random.Random(f"{seed} {rank}"), random.Random(seed)
         for number in range(40):
             call, elements = common.choice(CALLS), LEAST * common.choice((1, 2, 5)) + common.choice((0, 1, 17))
@@ -146,7 +130,7 @@ def be_unreadable(rank, world_size, store):
     """Rank 0 looks for the memory of rank 1 where there is no process; return what each says, and how long it took."""
     with group(rank, world_size, store):
         native = native_of_group()
-        native._fillings = chosen = Chosen()
+        native._fillings = chosen = Forced()
         gathered(rank, world_size, LEAST)
         chosen.way = Way.READ
         if rank == 0:

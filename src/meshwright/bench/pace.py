@@ -9,8 +9,6 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 
-import torch
-
 from ..cluster.graph import Pace
 from ..cluster.local import usable_cores
 
@@ -24,6 +22,8 @@ SURE = 2.0  # standard errors
 
 def pace() -> Pace:
     """Return the pace of computation and of memory, each with its relative standard error; takes half a second."""
+    import torch  # here, since a report compares paces and needs none of it
+
     before = torch.get_num_threads()
     torch.set_num_threads(usable_cores())
     try:

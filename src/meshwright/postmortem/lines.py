@@ -150,6 +150,11 @@ class LogMessage(msgspec.Struct, frozen=True, kw_only=True):
     pid: int | None = None
     pod: str = ""  # of Kubernetes, where kubectl puts it before each line
 
+    @property
+    def labelled(self) -> str:
+        """The message; of a known rank the whole line, since what looks like its label may begin a row of a table."""
+        return self.text if self.rank is None else self.where.text
+
 
 class FileHint(msgspec.Struct, frozen=True):
     """Facts from the path of a file: torchrun's `attempt_0/3/stderr.log`, `rank3.txt`, `node-a.log`."""

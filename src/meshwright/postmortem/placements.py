@@ -16,6 +16,7 @@ from .pods import described_node, node_of_row, pod_of_row
 from .where import Where
 from .world import MOST_RANKS
 
+_HOST = r"[A-Za-z](?=[\w.]*[\d-])[\w-]*(?:\.[A-Za-z][\w-]*)*"  # a name with a number or a dash in it
 _PLACED = re.compile(r"Successfully assigned (?:[\w.-]+/)?(?P<pod>[\w.-]+) to (?P<node>[\w.-]+)")
 _ON_NODE = re.compile(  # of what a pod's script prints of itself
     r"\b(?:POD_NAME|pod(?:[ _]name)?)[ =:/]{1,2}(?P<pod>[a-z0-9][\w.-]*-[\w.-]+)\b.{0,40}?"
@@ -44,19 +45,19 @@ _ROW = re.compile(  # of a table
     r"^\W*(?P<host>[A-Za-z][\w.-]*)(?=[ |,\t]).{0,100}[ |,\t](?P<first>\d{1,6})(?:-|\.\.)(?P<last>\d{1,6})\W*$"
 )
 _HEADER = re.compile(r"^\W*(?:node|host|hostname|pod|instance)s?\b[^\d]*\branks?\W*$", re.IGNORECASE)
-_NAME = re.compile(r"(?<![\w./-])[A-Za-z](?=[\w.]*[\d-])[\w-]*(?:\.[A-Za-z][\w-]*)*(?![\w/])")
+_NAME = re.compile(r"(?<![\w./-])" + _HOST + r"(?![\w/])")
 _SETTING = re.compile(  # of the environment: whose host or rank it is not
     r"(?<!\w)(?:(?:MASTER|HEAD|MAIN|LEADER|RDZV)_\w+"
     r"|(?![A-Z_]*(?:HOST|NODE_?NAME|RANK|NODE_?ID))[A-Z][A-Z0-9_]*_[A-Z0-9_]+)[=:] ?\S+"
 )
 _OWN_NAME = re.compile(  # behind a word that says whose it is
     r"(?<![\w-])(?:(?:host|node|machine)(?:[ _]?name)?|SLURMD_NODENAME|HOSTNAME|on)[ =:]{1,2}"
-    r"(?P<host>[A-Za-z](?=[\w.]*[\d-])[\w-]*(?:\.[A-Za-z][\w-]*)*)(?![\w/])",
+    r"(?P<host>" + _HOST + r")(?![\w/])",
     re.IGNORECASE,
 )
-_LABEL = re.compile(r"^\W*(?P<host>[A-Za-z](?=[\w.]*[\d-])[\w-]*(?:\.[A-Za-z][\w-]*)*)(?:\]|:)? ")
+_LABEL = re.compile(r"^\W*(?P<host>" + _HOST + r")(?:\]|:)? ")
 _PAIR = re.compile(  # of a list of hosts, each with its ranks
-    r"(?<![\w./-])['\"]?(?P<host>[A-Za-z](?=[\w.]*[\d-])[\w-]*(?:\.[A-Za-z][\w-]*)*)['\"]?"
+    r"(?<![\w./-])['\"]?(?P<host>" + _HOST + r")['\"]?"
     r" ?(?:->|=>|[:=]| ) ?(?:ranks? ?)?[\[({]?(?:(?P<first>\d{1,6}) ?(?:-|\.{2,3}| to ) ?(?P<last>\d{1,6})"
     r"|(?P<list>\d{1,6}(?:, ?\d{1,6}(?!\d*[-.]))+))[\])}]?(?![\w.])"
 )

@@ -40,7 +40,7 @@ def _rows(messages: Sequence[LogMessage]) -> Iterator[RankIdentity]:
     columns: list[str] = []
     found: list[RankIdentity] = []
     for message in messages:
-        text = message.text if message.rank is None else message.where.text
+        text = message.labelled
         if "rank" in text.lower() and (head := _head(text)):
             yield from _whole(found)
             columns, found = head, []

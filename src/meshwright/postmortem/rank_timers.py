@@ -127,13 +127,13 @@ def _of_sections(messages: Sequence[LogMessage]) -> list[_Report]:
     found: list[_Report] = []
     name, seen = "", set[str]()
     for message in messages:
-        text = message.text if message.rank is None else message.where.text
+        text = message.labelled
         row = _ROW.match(message.text) or _ROW.match(text)
         if row and name:
             if not found or (
                 name in seen and int(row["rank"]) in found[-1].times and name in found[-1].times[int(row["rank"])]
             ):
-                found.append(_Report(times={}, lines={}))
+                found.append(_Report())
                 seen = set()
             seen.add(name)
             found[-1].add(int(row["rank"]), name, _seconds(row["value"], row["unit"]), message)
@@ -159,7 +159,7 @@ def _of_lines(messages: Sequence[LogMessage]) -> list[_Report]:
         step = told["step"] if (told := _STEP.search(text)) else ""
         open_ = [report for report in found[-_LAST - 1 :] if rank not in report.times and report.step == step]
         if not open_:
-            open_ = [_Report(step=step, times={}, lines={})]
+            open_ = [_Report(step=step)]
             found += open_
         for name, value in parts.items():
             open_[0].add(rank, name, value, message)
@@ -183,11 +183,11 @@ def _of_tables(messages: Sequence[LogMessage]) -> list[_Report]:
     found: list[_Report] = []
     columns: list[str] = []
     for message in messages:
-        text = message.text if message.rank is None else message.where.text
+        text = message.labelled
         cells = [cell for cell in re.split(r"[\s,|]+", text.strip(" |")) if cell]
         if len(cells) > 2 and cells[0].lower() in {"rank", "global_rank"} and any(map(_WAITS.search, cells)):
             columns = cells
-            found.append(_Report(times={}, lines={}))
+            found.append(_Report())
         elif columns and len(cells) == len(columns) and cells[0].isdecimal():
             for name, cell in zip(columns[1:], cells[1:], strict=True):
                 value = re.fullmatch(r"(\d+(?:\.\d+)?)(m?s|us)?", cell)
@@ -203,7 +203,7 @@ def _of_pairs(messages: Sequence[LogMessage]) -> list[_Report]:
     found: list[_Report] = []
     names: tuple[str, ...] = ()
     for message in messages:
-        text = message.text if message.rank is None else message.where.text
+        text = message.labelled
         if row := _PAIR.match(text):
             if names:
                 for name, value in zip(names, row.group("first", "second"), strict=True):
@@ -213,7 +213,7 @@ def _of_pairs(messages: Sequence[LogMessage]) -> list[_Report]:
         is_heading = len(parts) == 2 and bool(_WAITS.search(parts[0])) != bool(_WAITS.search(parts[1]))
         if is_heading and any(_WORK.search(part) and not _WAITS.search(part) for part in parts):
             names = tuple(parts)
-            found.append(_Report(times={}, lines={}))
+            found.append(_Report())
         elif text.strip():
             names = ()
     return [report for report in found if report.times]

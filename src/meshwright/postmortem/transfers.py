@@ -41,19 +41,23 @@ def transfer_of(stack: StackTrace, operation: str, where: Where) -> StackTransfe
     if call is not None and call.peer is not None:
         return StackTransfer(rank=stack.rank, operation=operation, peer=call.peer, told=True, where=where)
     peer = None
-    for frame in stack.frames:
-        if (named := _TOWARDS.match(frame.function)) and not _BOTH.search(frame.function):
-            peer = stack.rank + (1 if (named["deed"], named["way"][:3]) in _FORWARD else -1)
-            break
+    if named := _helper(stack):
+        peer = stack.rank + (1 if (named["deed"], named["way"][:3]) in _FORWARD else -1)
     return StackTransfer(rank=stack.rank, operation=operation, peer=peer, told=False, where=where)
 
 
 def helper_of(stack: StackTrace) -> str:
     """Return send or recv where a stack waits in a pipeline's helper that does one of the two alone, "" elsewhere."""
+    named = _helper(stack)
+    return named["deed"] if named else ""
+
+
+def _helper(stack: StackTrace) -> re.Match[str] | None:
+    """Return the innermost helper of a pipeline that does one of the two alone, by its name; None for none."""
     for frame in stack.frames:
         if (named := _TOWARDS.match(frame.function)) and not _BOTH.search(frame.function):
-            return named["deed"]
-    return ""
+            return named
+    return None
 
 
 def in_circle(transfers: Sequence[StackTransfer], *, with_neighbours: bool) -> HangPosition | None:

@@ -4,6 +4,8 @@ import html
 import itertools
 import json
 import re
+import subprocess
+import sys
 
 import msgspec
 import pytest
@@ -316,3 +318,9 @@ def test_the_verdict_says_that_the_machine_has_another_pace_than_at_its_calibrat
     assert "; a copy in memory took 1.30 times as long at the end of the run as at the calibration; " in (
         report(run).verdict
     )
+
+
+def test_the_page_of_a_run_is_made_without_torch():
+    check = "import meshwright.report.pages.run, sys; sys.exit('torch' in sys.modules)"
+
+    assert subprocess.run([sys.executable, "-c", check], check=False).returncode == 0

@@ -25,7 +25,7 @@ from ..faults.flight import FlightRecord, forget_group, remember, write_flights
 from ..hosts.placement import GroupMember
 from .calls import LocalCalls
 from .helper import FILLING_BYTES, MAX_RANKS, GroupState, Native, claim_bytes, load_helper
-from .memory import LINE, SHORT_SLOTS, SLOTS, TEXT_BYTES
+from .memory import CALL, LINE, SHORT_SLOTS, SLOTS, TEXT_BYTES
 from .reductions import Block, Reduction
 from .segment import Segment
 from .waiting import CHECK_NS, LivenessWatch, Patience, make_fence
@@ -34,7 +34,7 @@ STATE, STEPS = 1, 2  # places in a line; at 0 is the step, at STEPS and after th
 HERE = STEPS + SLOTS  # the step that the next collective begins with, once this rank has come to it
 WORDS = HERE + 1  # how often this rank began or ended to leave word; odd while it writes
 PLACE = WORDS + 1  # one more than the processor that this rank runs on, in a crowded group; 0 where it does not say
-READS = 8  # after CALL: 1 where this rank may read the memory of all others
+READS = CALL + 1  # 1 where this rank may read the memory of all others
 WHOLE_BYTES = {2: 64 * 1024}  # by ranks; up to here every rank reads all that the others have to be reduced
 WHOLE_BYTES_OTHERWISE = 128 * 1024
 CHUNKS = 16  # of an all-reduce that is neither short nor long

@@ -49,7 +49,7 @@ def run_page(folder: RunFolder) -> tuple[PartComparison, Page]:
     )
     uses = uses_of_run(folder.rank_parts(), timelines["measured"])
     where = blame(plan.predicted, measured, timelines["predicted"], timelines["measured"], paths, uses)
-    beside = "; ".join(filter(None, (busy_words(loads), pace_words(cluster, len(hosts), folder.pace()))))
+    beside = "; ".join(filter(None, (busy_words(loads), _pace_words(cluster, len(hosts), folder.pace()))))
     comparison = compare_parts(plan.predicted, measured, where=where, beside=beside)
     events = read_events(folder.events)
     late = late_ranks(events, timelines["measured"], measured.step_time_s, folder.rank_parts(), folder.steps_of_parts())
@@ -72,7 +72,7 @@ def run_page(folder: RunFolder) -> tuple[PartComparison, Page]:
     return comparison, Page(title=folder.path.resolve().name, verdict=comparison.verdict, sections=kept)
 
 
-def pace_words(cluster: Cluster, ranks: int, at_end: Pace | None) -> str:
+def _pace_words(cluster: Cluster, ranks: int, at_end: Pace | None) -> str:
     """Return how much slower or faster a machine was at the end of a run than at the calibration that it was priced by.
 
     "" where it was as fast, or that is not known.
