@@ -2,14 +2,13 @@
 
 import itertools
 import math
-import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...bench.fit import clean_sweep
 from ...bench.table import Row
 from ...cluster.graph import CollectiveFit
-from ...units import counted, format_bytes, format_rate, format_time, time_unit
+from ...units import counted, format_bytes, format_rate, format_time
 from ..colours import SERIES
 from ..document import Cell, Figure, Lines, Page, Table, figure_text, section, table
 
@@ -36,34 +35,33 @@ def bench_page(tables: Sequence[Measured], notes: Sequence[str]) -> Page:
 
 def _times(tables: Sequence[Measured]) -> Figure:
     rows_of_all = [row for _, rows, _ in tables for row in rows]
-    unit, scale = time_unit(statistics.median(row.time_s for row in rows_of_all))
     traces: list[dict[str, Any]] = []
     for (name, rows, fit), colour in zip(tables, itertools.cycle(SERIES), strict=False):
         outliers = clean_sweep([row for row in rows if row.bytes]).outliers if fit is not None else ()
         kept = [row for row in rows if row not in outliers]
-        traces.append(_points(figure_text(name), kept, scale, {"color": colour}))
+        traces.append(_points(figure_text(name), kept, {"color": colour}))
         if outliers:
             hollow = {"color": colour, "symbol": "x-thin-open", "size": 9}
-            traces.append(_points(f"{figure_text(name)}, left out of the fit", outliers, scale, hollow))
+            traces.append(_points(f"{figure_text(name)}, left out of the fit", outliers, hollow))
         if fit is not None:
             fitted = [(row.bytes, fit.time_s(row.bytes)) for row in rows]
             line = {"color": colour, "dash": "dash", "width": 1.5}
             traces.append(
                 {"type": "scatter", "mode": "lines", "name": f"{figure_text(name)}, fit", "line": line,
-                 "x": [size for size, _ in fitted], "y": [time_s / scale for _, time_s in fitted]}
+                 "x": [size for size, _ in fitted], "y": [time_s for _, time_s in fitted]}
             )  # fmt: skip
     spread = "bars: 10th to 90th percentile; " if any(row.low_s or row.high_s for row in rows_of_all) else ""
-    layout = _axes(unit, rows_of_all)
+    layout = _axes("time", traces, format_time)
     return Figure(title="Time over size", traces=traces, layout=layout, note=f"{spread}both axes logarithmic")
 
 
-def _points(name: str, rows: Sequence[Row], scale: float, marker: dict[str, Any]) -> dict[str, Any]:
+def _points(name: str, rows: Sequence[Row], marker: dict[str, Any]) -> dict[str, Any]:
     trace: dict[str, Any] = {
         "type": "scatter",
         "mode": "markers",
         "name": name,
         "x": [row.bytes for row in rows],
-        "y": [row.time_s / scale for row in rows],
+        "y": [row.time_s for row in rows],
         "hovertext": [f"{format_bytes(row.bytes)}: {format_time(row.time_s)}" for row in rows],
         "hoverinfo": "text+name",
         "marker": marker,
@@ -72,8 +70,8 @@ def _points(name: str, rows: Sequence[Row], scale: float, marker: dict[str, Any]
         trace["error_y"] = {
             "type": "data",
             "symmetric": False,
-            "array": [((row.high_s or row.time_s) - row.time_s) / scale for row in rows],
-            "arrayminus": [(row.time_s - (row.low_s or row.time_s)) / scale for row in rows],
+            "array": [(row.high_s or row.time_s) - row.time_s for row in rows],
+            "arrayminus": [row.time_s - (row.low_s or row.time_s) for row in rows],
         }
     return trace
 
@@ -86,30 +84,32 @@ def _rates(tables: Sequence[Measured]) -> Figure:
             "name": figure_text(name),
             "showlegend": True,
             "x": [row.bytes for row in rows],
-            "y": [row.busbw_bytes_per_s / 1e9 for row in rows],
+            "y": [row.busbw_bytes_per_s for row in rows],
             "line": {"color": colour},
         }
         for (name, rows, _), colour in zip(tables, itertools.cycle(SERIES), strict=False)
     ]
-    layout = _axes("GB/s", [row for _, rows, _ in tables for row in rows])
+    layout = _axes("bus bandwidth", traces, format_rate)
     return Figure(title="Bus bandwidth over size, per direction", traces=traces, layout=layout)
 
 
-def _axes(unit: str, rows: Sequence[Row]) -> dict[str, Any]:
-    """Return logarithmic axes: of sizes with the powers of two that the tables print, of `unit` with powers of ten."""
-    sizes = [row.bytes for row in rows if row.bytes]
-    low, high = math.floor(math.log2(min(sizes, default=1))), math.ceil(math.log2(max(sizes, default=2)))
-    ticks = [2**power for power in range(low, high + 1, max(1, math.ceil((high - low) / MAX_TICKS)))]
-    return {
-        "xaxis": {
-            "type": "log",
-            "title": {"text": "size"},
-            "tickmode": "array",
-            "tickvals": ticks,
-            "ticktext": [format_bytes(size) for size in ticks],
-        },
-        "yaxis": {"type": "log", "title": {"text": unit}, "dtick": 1, "exponentformat": "none"},
-    }
+def _axes(quantity: str, traces: Sequence[dict[str, Any]], shown: Callable[[float], str]) -> dict[str, Any]:
+    """Return logarithmic axes with ticks as tables print them: powers of two of sizes, powers of ten of `quantity`."""
+    low, high = _powers([size for trace in traces for size in trace["x"] if size], 2)
+    sizes = [2**power for power in range(low, high + 1, max(1, math.ceil((high - low) / MAX_TICKS)))]
+    low, high = _powers([value for trace in traces for value in trace["y"] if value > 0], 10)
+    values = [10.0**power for power in range(low, high + 1)]
+    return {"xaxis": _axis("size", sizes, format_bytes), "yaxis": _axis(quantity, values, shown)}
+
+
+def _axis(quantity: str, ticks: Sequence[float], shown: Callable[[float], str]) -> dict[str, Any]:
+    texts = [shown(tick) for tick in ticks]
+    return {"type": "log", "title": {"text": quantity}, "tickmode": "array", "tickvals": ticks, "ticktext": texts}
+
+
+def _powers(values: Sequence[float], base: int) -> tuple[int, int]:
+    """Return the powers of `base` between which all values lie."""
+    return math.floor(math.log(min(values, default=1), base)), math.ceil(math.log(max(values, default=base), base))
 
 
 def _table(rows: Sequence[Row]) -> Table:
