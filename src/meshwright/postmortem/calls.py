@@ -20,6 +20,8 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     peer: int | None = None  # of a send or a receive, the other rank
     frame: str = ""  # the user's line that made it
     created_ns: int = 0
+    took_s: float | None = None  # on the device, from its start to its end
+    grain_s: float = 0.0  # by which that may be wrong
 
     @property
     def size(self) -> tuple[int | None, int | None]:

@@ -178,7 +178,12 @@ def _aborted(exits: Sequence[Exit]) -> tuple[int, ...]:
 
 
 def least_evidence(facts: list[Fact]) -> Failure | None:
-    """Return what usually follows from a fault elsewhere, for where nothing else shows: the first, a notice before all.
+    """Return the first of what usually follows from a fault elsewhere, for where nothing else shows."""
+    return next(iter(all_least_evidence(facts)), None)
+
+
+def all_least_evidence(facts: list[Fact]) -> list[Failure]:
+    """Return what usually follows from a fault elsewhere, notices that the whole job was ended before all others.
 
     What ended the job from outside (a time limit) says more than an error that a broken peer leaves behind. Not where
     an agent was told to end only after the process that held the store, on another host, was gone: that came first.
@@ -189,7 +194,7 @@ def least_evidence(facts: list[Fact]) -> Failure | None:
     agents = {ended.where for ended in of(facts, AgentEnded)}
     found = [f for f in found if f.where not in agents or not any(one.where.before(f.where) for one in gone)]
     found += [replace(exit_fault(end), follows=True) for end in ends]
-    return min(found, key=lambda fault: (not fault.is_general, _LEAST_ORDER.index(fault.kind)), default=None)
+    return sorted(found, key=lambda fault: (not fault.is_general, _LEAST_ORDER.index(fault.kind)))
 
 
 def _is_job(fault: Failure) -> bool:

@@ -379,9 +379,10 @@ class VersionSeen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DumpOutlived(msgspec.Struct, frozen=True, kw_only=True):
-    """A stack that was dumped while a job trained, and the line of a later step: nobody stood there for long."""
+    """A stack or a flight record that was dumped while a job trained, and the line of a later step or of its end."""
 
     where: Where
+    of_record: bool = False
 
 
 class Succeeded(msgspec.Struct, frozen=True, kw_only=True):

@@ -30,6 +30,7 @@ from .world import MOST_RANKS
 _RANK_AT_END = re.compile(r"(\d+)(?:\.(?:json|pkl|pickle))?$")
 _RANK = re.compile(r"rank[_-]?(\d+)\.(?:json|pkl|pickle)$|rank[_-](?:.*[_-])?(\d+)$|flight[_-](\d+)\.json$")
 LAST_ENQUEUED = "last_enqueued_collective"  # in pg_status
+_WATCHDOG_S = 0.1  # between two looks of ProcessGroupNCCL's watchdog (kWatchdogThreadSleepMillis)
 _LIBRARY = re.compile(r"/torch/|site-packages|<frozen|c10d_logger|/deepspeed/|/accelerate/|/transformers/")
 
 
@@ -231,6 +232,7 @@ def _call(entry: Mapping[str, Any], dump: Dump, ranks: list[int], completed: int
         other = int(peers.group("b"))  # `send 0->1` on rank 0, `recv 1<-0` on rank 1: the own rank comes first
         peer = ranks[other] if other < len(ranks) else other
     group = plain_text(entry["process_group"][0])
+    took_s, grain_s = _took_s(entry)
     shown = f"{name} #{seq} of group {group}: {_sizes_text(entry)}, {plain_text(state)}"
     return Call(
         rank=dump.rank,
@@ -245,7 +247,20 @@ def _call(entry: Mapping[str, Any], dump: Dump, ranks: list[int], completed: int
         peer=peer,
         frame=_users(entry.get("frames") or []),
         created_ns=int(entry.get("time_created_ns") or 0),
+        took_s=took_s,
+        grain_s=grain_s,
     )
+
+
+def _took_s(entry: Mapping[str, Any]) -> tuple[float | None, float]:
+    """Return how long a call took on the device, None where that is not told, and by how much it may be wrong.
+
+    NCCL's events time it where TORCH_NCCL_ENABLE_TIMING is on; else the watchdog looks at each call ten times a second.
+    """
+    if (timed_ms := entry.get("duration_ms")) is not None:
+        return float(timed_ms) * 1e-3, 0.0
+    began, ended = (entry.get(f"time_discovered_{what}_ns") for what in ("started", "completed"))
+    return ((int(ended) - int(began)) * 1e-9 if began and ended else None), 2 * _WATCHDOG_S
 
 
 def _has_ended(entry: Mapping[str, Any], completed: int | None) -> bool:

@@ -66,7 +66,14 @@ from .owners import rank_of_gpu
 from .position import HangPosition
 from .records import RankFlight
 from .rules import Case, decide
-from .running import clocked_steps, goes_on, judged_at_one_time, without_outlived_dumps, without_waited_out
+from .running import (
+    clocked_steps,
+    goes_on,
+    judged_at_one_time,
+    outlived_records,
+    without_outlived_dumps,
+    without_waited_out,
+)
 from .speakers import messages
 from .unlike_versions import with_the_few
 from .verdict import Verdict
@@ -196,7 +203,7 @@ def _of_text(text: str, name: str, order: int, hint: FileHint, first: int) -> li
     facts: list[Fact] = [fact for reader in _READERS for fact in reader.read(found)]
     if "most recent call first" in text or "Thread " in text or "Traceback for thread" in text:
         facts += stacks.read(found, hint, Path(name).name)
-    facts = without_outlived_dumps(facts, found)
+    facts = [*without_outlived_dumps(facts, found), *outlived_records(facts, found)]
     return [*without_outlived(facts, found), *clocked_steps(found), *_spoken(found)]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import msgspec
 
 from .calls import Group
-from .causes import Cause, least_evidence
+from .causes import Cause, all_least_evidence, least_evidence
 from .evidence import in_time
 from .facts import (
     Busy,
@@ -29,6 +29,7 @@ from .facts import (
 from .identities import GpuPlace
 from .naming import named
 from .position import HangPosition
+from .recorded_waits import late_by_waits_of_calls
 from .slowdowns import by_slowdown
 from .stack_positions import by_kernels, by_stacks, stand_of
 from .stragglers import by_slower_steps, by_step_times, by_stragglers
@@ -300,22 +301,24 @@ def _kernels(case: Case) -> Verdict | None:
     found = by_kernels(of(case.facts, KernelTimes)) or by_stragglers(of(case.facts, SlowRank))
     found = found or by_step_times(of(case.facts, StepTimes), ranks_seen(case.facts))
     found = found or by_slower_steps(of(case.facts, SlowerSteps), ranks_seen(case.facts))
+    found = found or late_by_waits_of_calls(case.groups)
     if found is None:
         return None
     return _verdict("slow", found.why, position=found, lines=(), ranks=found.blamed, unknown=not found.certain)
 
 
 def _ended_from_outside(case: Case) -> Verdict | None:
-    """Return the notice that ended a job whose connections broke only after it."""
-    notice, position = least_evidence(case.facts), case.position
-    if notice is None or not notice.is_general or position is None or position.certain:
+    """Return the notice that ended a job whose connections broke only after it: one of several tells when."""
+    position = case.position
+    if position is None or position.certain:
         return None
     broken = [fact.where for fact in of(case.facts, PeerLost)]
     if not broken or position.operation or position.waiting or of(case.facts, Timeout):
         return None
-    if not all(notice.where.before(line) for line in broken):
-        return None
-    return _verdict("killed", notice.what, position=None, lines=(notice.where, *broken))
+    for notice in all_least_evidence(case.facts):
+        if notice.is_general and all(notice.where.before(line) for line in broken):
+            return _verdict("killed", notice.what, position=None, lines=(notice.where, *broken))
+    return None
 
 
 def _time_limit(case: Case) -> Verdict | None:

@@ -36,7 +36,7 @@ from .stack_positions import own_frames
 from .waits import judged
 from .where import Where
 
-_OF_ALL = {"all_reduce", "all_gather", "reduce_scatter", "barrier"}  # end nowhere before every member has come
+OF_ALL = {"all_reduce", "all_gather", "reduce_scatter", "barrier"}  # end nowhere before every member has come
 _ZONES_S = 1800.0  # by which clocks of zones differ, and its multiples
 _MOST_ZONE_S = 15 * 3600.0
 _HANGS = (Timeout, Absentees, DesyncReport, Heartbeat, StoreWait, Stalled)
@@ -44,6 +44,9 @@ _OF_MACHINES = {"network", "host", "device", "host_memory", "killed"}
 _DATE = re.compile(r"^\s*[A-Z][a-z]{2} [A-Z][a-z]{2} +\d{1,2} \d\d:\d\d:\d\d (?:[AP]M )?[A-Z]{2,5} \d{4}\s*$")
 _LATE = 1.5  # of the longest time between two steps, after which the next one is late
 _PASSING = {"network", "host"}  # faults that a job waits out
+_RECORD_WRITTEN = re.compile(
+    r"dumping nccl trace to |finished writing (?:NCCLPG|Flight Recorder) debug info to ", re.IGNORECASE
+)
 
 
 def clocked_steps(messages: Sequence[LogMessage]) -> list[Fact]:
@@ -91,13 +94,20 @@ def without_outlived_dumps(facts: Sequence[Fact], messages: Sequence[LogMessage]
     return kept
 
 
+def outlived_records(facts: list[Fact], messages: Sequence[LogMessage]) -> list[Fact]:
+    """Return the end of a training that one log tells of after its flight record was written; nothing without both."""
+    written = [message.where.line for message in messages if _RECORD_WRITTEN.search(message.text)]
+    ended = [end.where for end in of(facts, TrainingEnded) if written and end.where.line > written[-1]]
+    return [DumpOutlived(where=where, of_record=True) for where in ended[:1]]
+
+
 def _after_dumps(facts: list[Fact]) -> tuple[Where, ...]:
     """Return the lines that show that a job trained on after stacks were dumped: later steps, an end, other stacks.
 
     Where every process was dumped twice and stands elsewhere in its own code the second time, none stands still.
     """
     stacks = of(facts, StackTrace)
-    outlived = [fact.where for fact in of(facts, DumpOutlived)]
+    outlived = [fact.where for fact in of(facts, DumpOutlived) if not fact.of_record]
     if not stacks:
         return tuple(outlived)
     if exited := [fact.where for fact in of(facts, TrainingEnded) if fact.exited]:
@@ -132,7 +142,7 @@ def taken_earlier(groups: Iterable[Group]) -> frozenset[int]:
             call.seq
             for part in group.ranks.values()
             for call in part.calls.values()
-            if call.ended and call.started and call.operation in _OF_ALL
+            if call.ended and call.started and call.operation in OF_ALL
         ]
         last = max(ended, default=None)
         if last is not None:
@@ -164,7 +174,8 @@ def goes_on(facts: list[Fact], groups: Sequence[Group]) -> tuple[Where, ...]:
     kinds = {fault.kind for fault in of(facts, Failure) if not fault.is_over}
     if (well := [fact.where for fact in of(facts, Succeeded)]) and kinds <= _OF_MACHINES:
         return tuple(well)
-    if any(isinstance(fact, StackTrace | DumpOutlived) for fact in facts) and not groups:
+    stacks = [fact for fact in facts if isinstance(fact, StackTrace | DumpOutlived) and not _of_record(fact)]
+    if stacks and not groups:
         return () if kinds or of(facts, PeerLost) else _after_dumps(facts)
     if any(isinstance(fact, StackTrace | PeerLost) for fact in facts):
         return ()
@@ -179,14 +190,20 @@ def goes_on(facts: list[Fact], groups: Sequence[Group]) -> tuple[Where, ...]:
     return tuple(fact.where for fact in ended) if kinds and kinds <= _PASSING else ()
 
 
+def _of_record(fact: Fact) -> bool:
+    return isinstance(fact, DumpOutlived) and fact.of_record
+
+
 _LAST_NS = 253_402_300_799 * 10**9  # the end of the year 9999, the last that a date can have
 
 
 def _after_records(facts: list[Fact], groups: Sequence[Group]) -> tuple[Where, ...]:
-    """Return the last steps of a log that goes on after the newest call of the records, where nothing tells of a fault.
+    """Return the end that came after the records, or the last steps after their newest call, where no fault is told.
 
     The records' clock is UTC and a log's is that of a place: they are compared within half an hour.
     """
+    if outlived := [fact.where for fact in of(facts, DumpOutlived) if fact.of_record]:
+        return tuple(outlived)
     newest_ns = max((c.created_ns for g in groups for p in g.ranks.values() for c in p.calls.values()), default=0)
     if not 0 < newest_ns < _LAST_NS:
         return ()

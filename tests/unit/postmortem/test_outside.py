@@ -49,6 +49,17 @@ def test_connections_that_break_after_a_job_was_cancelled_are_nobodys_fault(why,
     assert told(verdict, wanted := answer("killed")) == wanted
 
 
+def test_the_row_of_sacct_which_has_no_clock_hides_no_notice_that_has_one(tmp_path):
+    rows = [
+        "JobID           JobName      State ExitCode    Elapsed  Timelimit",
+        "------------ ---------- ---------- -------- ---------- ----------",
+        "77              lm-cpt    TIMEOUT      0:0 1-00:00:21 1-00:00:00",
+    ]
+    log = ["[rank5]: step 7 loss 1.0", ENDED.format(WHYS[0]), CLOSED]
+    verdict = judge(tmp_path, {"a-sacct.txt": rows, "job.log": log})
+    assert told(verdict, wanted := answer("killed")) == wanted
+
+
 def test_a_connection_that_broke_before_the_job_was_cancelled_stays_the_answer(tmp_path):
     verdict = judge(tmp_path, ["[rank5]: step 7 loss 1.0", CLOSED, ENDED.format(WHYS[0])])
     assert told(verdict, wanted := answer("network", unknown=True)) == wanted
