@@ -1,5 +1,6 @@
 """Fixtures that all tests share."""
 
+import gc
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
@@ -12,6 +13,14 @@ from meshwright.errors import InputError
 
 settings.register_profile("untimed", deadline=None)  # a busy machine is no fault
 settings.load_profile("untimed")
+gc.disable()  # while tests are collected: all of them stay, and looking through them again and again takes a third
+
+
+def pytest_collection_finish() -> None:
+    """Leave what was collected out of every later collection of garbage."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session")

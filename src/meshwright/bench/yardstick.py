@@ -225,6 +225,9 @@ def attainable(table: ReadTable, machine: TableLinks, over_network: bool = False
         machine = msgspec.structs.replace(machine, nics=machine.nics * hosts, gpus=machine.gpus * hosts)
     if over_network and (nodes is None or (table.nodes is None and machine.gpus is None)):
         nodes, per_node = (2, 1) if ranks == 2 else (0, None)  # two ranks that a network joins have a host each
+    on_node = per_node or (ranks if nodes == 1 else None)
+    if on_node and machine.gpus and on_node > machine.gpus:
+        return None  # more ranks on a host than this type has GPUs: it is another one
     if nodes == 1:
         return _inside(machine, collective, ranks)
     if machine.nic_bytes_per_s is None or machine.nics is None or nodes is None:

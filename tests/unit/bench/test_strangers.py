@@ -269,6 +269,15 @@ def test_json_may_stand_in_a_fence_between_prose(before):
     assert parse_tables(f"What I get:\n\n```json\n{inner}\n```\nIs it right?\n", "t") == alone
 
 
+@pytest.mark.parametrize("hosts", [("n1", "n1"), ("n1", "n1", "n2", "n2")])
+def test_a_host_with_more_ranks_than_its_type_has_gpus_is_of_no_known_type(hosts):
+    devices = "".join(DEVICE.format(rank, host, rank % 2) for rank, host in enumerate(hosts))
+    found = verdict(devices.replace("H100 80GB HBM3", "GH200 480GB") + HEADER + ROW)
+
+    assert (found.ok, found.expected_bytes_per_s) == (None, None)
+    assert "--node, or --link and --nics, say over which links it ran" in found.reason
+
+
 def test_a_rate_is_a_link():
     text = (TABLES / "new_no_ranks_listed.txt").read_text()
 
