@@ -293,7 +293,7 @@ def group_of_all():
 
 
 @pytest.mark.parametrize("helper", ["0", "1", "ctypes", "mixed"])
-@pytest.mark.parametrize("world_size", [1, 2, 3, 4, 6])
+@pytest.mark.parametrize("world_size", [1, 2, 3, 4, pytest.param(6, marks=pytest.mark.slow)])
 def test_reductions_equal_a_plain_one_for_every_type_and_operator(rank_pool, world_size, helper):
     assert rank_pool(world_size).run(reductions_of_every_type, helper) == [[]] * world_size
 
