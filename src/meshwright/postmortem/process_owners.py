@@ -57,10 +57,10 @@ def _key(one: LocalProcess) -> tuple[str, int, int | None, bool]:
 
 
 def _ranked(told: Iterable[LocalProcess], facts: list[Fact], *, is_gpu: bool = False) -> list[tuple[LocalProcess, int]]:
-    """Return processes with their ranks, where these are told: those that bear numbers, or those that use GPUs.
+    """Return processes with their ranks, where these are told: by their numbers on a host, or by their GPUs (`is_gpu`).
 
-    A number is the rank where nothing shows more than one host; that of a GPU only where the GPUs are those of all
-    ranks, from 0 on, for a job need not have all GPUs of a host.
+    A number is the rank where nothing shows more than one host; the number of a GPU only where every rank has a GPU
+    here, from 0 on, for a job need not have all GPUs of a host.
     """
     numbered = list({_key(one): one for one in told if one.is_gpu == is_gpu}.values())
     numbers = sorted(one.number for one in numbered)

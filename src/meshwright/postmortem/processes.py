@@ -55,7 +55,7 @@ class _Row(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
-    """Yield the ranks of processes, those that one launcher started with one command, and which alone is held.
+    """Yield the ranks of processes, the ones that one launcher started with one command, and which alone is held.
 
     Workers of a loader run the same command under a rank, and are no ranks.
     """
@@ -133,7 +133,7 @@ def _siblings(rows: Sequence[_Row]) -> Iterator[Siblings]:
 def _held(table: Sequence[_Row]) -> Iterator[Fact]:
     """Yield the one process that stands in a call of the kernel (state D), where a table shows others that do not.
 
-    Of those whose command says a rank, where any does, else of those that run one Python command.
+    Of the processes whose command says a rank, where any does, else of the ones that run one Python command.
     """
     ranks = [row for row in table if _RANK_OF.search(row.command) and not _LAUNCHER.search(row.command)]
     alike = ranks or _most_alike(table)
