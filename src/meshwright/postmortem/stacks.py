@@ -108,7 +108,7 @@ class _Dump:
 
 def _read(messages: list[LogMessage], hint: FileHint, file_name: str) -> Iterator[StackTrace]:
     """Yield the stacks in the lines of one source."""
-    named = _FILE_RANK.search(file_name.rsplit(".", 1)[0])
+    named = None if hint.is_local else _FILE_RANK.search(file_name.rsplit(".", 1)[0])
     dump = _Dump(hint.rank)
     headed = Heading()  # of the next process
     host = ""

@@ -7,7 +7,7 @@ from .test_whose_stacks import LOADS, REDUCES, dump, dumps, named
 
 PIDS = [7000 + 13 * rank for rank in range(4)]  # of `dumps`
 SPY = dumps(lambda rank: "python fit.py")
-KNOWN = [f"worker up: rank {rank} pid={pid}" for rank, pid in enumerate(PIDS)]
+KNOWN = [f"model built: rank {rank} pid={pid}" for rank, pid in enumerate(PIDS)]
 UNKNOWN = ("data", (), True)
 
 
