@@ -8,19 +8,7 @@ from typing import TypeVar
 
 import msgspec
 
-from .identities import (
-    AgentEnded,
-    AgentRanks,
-    Environment,
-    GpuPlace,
-    NodeGone,
-    Placed,
-    RankIdentity,
-    Siblings,
-    Spoke,
-    Torchrun,
-    WorldSize,
-)
+from .identities import Identity
 from .where import GroupName, Where
 
 T = TypeVar("T")
@@ -419,7 +407,7 @@ class Frame(msgspec.Struct, frozen=True):
 class StackTrace(msgspec.Struct, frozen=True, kw_only=True):
     """The main thread of a rank as py-spy or faulthandler saw it, innermost function first.
 
-    `local_rank` counts on its host, where nothing else says the rank.
+    `local_rank` counts on its host, where nothing else says the rank; so does `device`, the number of its GPU.
     """
 
     rank: int | None
@@ -428,6 +416,7 @@ class StackTrace(msgspec.Struct, frozen=True, kw_only=True):
     pid: int | None = None
     host: str = ""
     local_rank: int | None = None
+    device: int | None = None
 
 
 class KernelTimes(msgspec.Struct, frozen=True, kw_only=True):
@@ -441,7 +430,8 @@ class KernelTimes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Fact = (
-    Timeout
+    Identity
+    | Timeout
     | GroupProgress
     | Failure
     | Exit
@@ -461,30 +451,19 @@ Fact = (
     | CodeFrame
     | SizesDiffer
     | Fingerprint
-    | RankIdentity
-    | GpuPlace
-    | Siblings
     | CommunicatorCall
     | LaunchCounts
     | SlowRank
     | SlowerSteps
     | SlowedJob
     | StepTimes
-    | WorldSize
-    | Spoke
     | TrainingEnded
     | Stepped
     | DumpOutlived
     | Succeeded
     | Versions
-    | AgentRanks
     | VersionSeen
-    | AgentEnded
-    | Placed
-    | NodeGone
-    | Environment
     | SharedMemoryFull
-    | Torchrun
     | Shortened
     | StackTrace
     | KernelTimes

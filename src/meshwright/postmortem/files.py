@@ -5,7 +5,7 @@ import os
 import re
 import zlib
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -24,6 +24,7 @@ _COUNTED = re.compile(
     r"(?P<tail>(?:\.[a-z]+)*)",
     re.IGNORECASE,
 )
+_LOCAL_IN_NAME = re.compile(r"local[_-]?rank[_-]?(?P<number>\d+)", re.IGNORECASE)
 _LOCAL_LABEL = re.compile(rb"^\[(?:default|trainer|worker)(\d+)\]:", re.MULTILINE)
 _LABELS_BYTES = 2**16
 _MOST_LABELLED = 256
@@ -75,11 +76,28 @@ def hints_of(files: Sequence[Path]) -> dict[Path, FileHint]:
     if any(len(found) > 1 for found in alike.values()):
         for found in alike.values():
             hints |= {file: replace(hints[file], rank=None, is_local=True) for file in found}
+    for file in _counted_on_hosts(hints):
+        hints[file] = replace(hints[file], rank=None, is_local=True)
     for file in _with_local_labels([file for file, hint in hints.items() if hint.rank is None]):
         hints[file] = replace(hints[file], is_local=True)
     if not any(hint.rank is not None or hint.is_local for hint in hints.values()):
         hints |= {file: replace(hints[file], rank=rank, is_guess=True) for file, rank in _guessed(files).items()}
     return hints
+
+
+def _counted_on_hosts(hints: Mapping[Path, FileHint]) -> list[Path]:
+    """Return the files named after a rank on a host (`n0_local_rank3.txt`), where names show that of several hosts."""
+    named = {file: found for file, hint in hints.items() if hint.rank is not None and (found := _local_in(file))}
+    alike: dict[tuple[str, str, str], set[Path]] = defaultdict(set)
+    for file, (head, number, tail) in named.items():
+        alike[re.sub(r"\d+", "#", f"{file.parent}/{head}"), number, tail].add(file)
+    return list(named) if any(len(found) > 1 for found in alike.values()) else []
+
+
+def _local_in(file: Path) -> tuple[str, str, str] | None:
+    """Return the name of a file before, in and behind the number of a rank on its host, None where it has none."""
+    named = _LOCAL_IN_NAME.search(file.name)
+    return (file.name[: named.start()], named["number"], file.name[named.end() :]) if named else None
 
 
 def _with_local_labels(files: Sequence[Path]) -> set[Path]:

@@ -1,10 +1,11 @@
-"""Tables of GPUs that `nvidia-smi` and `rocm-smi` print: which number on its host a PCI address has."""
+"""Tables of GPUs that `nvidia-smi` and `rocm-smi` print: which number on its host a PCI address has, whose each is."""
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from .facts import Fact
-from .identities import GpuPlace
+from .identities import GpuPlace, LocalProcess
 from .lines import LogMessage
 from .names import bus_number
 
@@ -15,15 +16,34 @@ _ROWS = (
     re.compile(rf"^GPU\[(?P<device>\d{{1,2}})\]\s*: PCI Bus: {_BUS}\s*$"),  # rocm-smi --showbus
     re.compile(rf"^(?P<device>\d{{1,2}}), {_BUS}(?:,|$)"),  # nvidia-smi --query-gpu=index,pci.bus_id --format=csv
 )
+_PROCESSES = (  # that compute, of `nvidia-smi` with and without columns of instances, and of `nvidia-smi pmon`
+    re.compile(r"^\| +(?P<device>\d{1,2}) +(?:N/A|\d{1,2}) +(?:N/A|\d{1,2}) +(?P<pid>\d{2,8}) +C(?:\+G)? "),
+    re.compile(r"^\| +(?P<device>\d{1,2}) +(?P<pid>\d{2,8}) +C(?:\+G)? "),
+    re.compile(r"^ *(?P<device>\d{1,2}) +(?P<pid>\d{2,8}) +C(?:\+G)? +(?:\d+|-) "),
+)
 
 
 def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
     """Yield the GPUs of the tables of one file."""
     asked = ""
+    users: dict[str, list[LocalProcess]] = defaultdict(list)
     for message in messages:
         if "-smi" in message.text:
             asked = on["host"] if (on := ASKED.search(message.text)) else ""
-        if ":" in message.text and (row := next((row for form in _ROWS if (row := form.match(message.text))), None)):
+        if ":" in message.text and (row := _first(_ROWS, message.text)):
             host = message.host or asked or (message.where.host)
             device, bus = int(row["device"]), bus_number(row["bus"])
             yield GpuPlace(device=device, bus_id=bus, host=host, where=message.where)
+        elif " C" in message.text and (
+            user := next((u for form in _PROCESSES if (u := form.match(message.text))), None)
+        ):
+            host, device, pid = message.host or asked or message.where.host, int(user["device"]), int(user["pid"])
+            users[host].append(LocalProcess(pid=pid, number=device, host=host, is_gpu=True, where=message.where))
+    for own in users.values():
+        if len({user.pid for user in own}) == len({user.number for user in own}) == len(own):
+            yield from own
+
+
+def _first(forms: Sequence[re.Pattern[str]], text: str) -> re.Match[str] | None:
+    """Return the match of the first of several forms that a line has, None for none."""
+    return next((found for form in forms if (found := form.match(text))), None)

@@ -35,6 +35,30 @@ class Siblings(msgspec.Struct, frozen=True, kw_only=True):
     where: Where
 
 
+class LocalProcess(msgspec.Struct, frozen=True, kw_only=True):
+    """A process and its number on its host: LOCAL_RANK, or the number of the GPU that it uses (`is_gpu`).
+
+    `of_several` where its launcher's command says that the job has several hosts.
+    """
+
+    pid: int | None
+    number: int
+    where: Where
+    host: str = ""
+    is_gpu: bool = False
+    of_several: bool = False
+
+
+class HeldProcess(msgspec.Struct, frozen=True, kw_only=True):
+    """The one of several alike processes that stands in a call of the kernel (state D): a rank, or a rank's helper."""
+
+    pid: int
+    others: tuple[int, ...]
+    what: str
+    where: Where
+    host: str = ""
+
+
 class WorldSize(msgspec.Struct, frozen=True, kw_only=True):
     """The number of ranks, as some line says."""
 
@@ -94,3 +118,20 @@ class Torchrun(msgspec.Struct, frozen=True, kw_only=True):
     """The ranks were started by torchrun: a task of SLURM is one of its agents, not a rank."""
 
     where: Where
+
+
+Identity = (
+    RankIdentity
+    | GpuPlace
+    | Siblings
+    | LocalProcess
+    | HeldProcess
+    | WorldSize
+    | Spoke
+    | AgentRanks
+    | AgentEnded
+    | Placed
+    | NodeGone
+    | Environment
+    | Torchrun
+)

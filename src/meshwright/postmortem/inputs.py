@@ -1,10 +1,11 @@
 """Files and folders into a case: each file is read once, by what it is and not by its name."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from ..errors import InputError
 from ..units import counted
@@ -56,7 +57,7 @@ from .facts import (
     of,
 )
 from .files import content, files_of, hints_of, short_names
-from .hosts import host_of_file, rank_on_host, ranks_of_host, with_pods_of_nodes
+from .hosts import ranks_of_host, with_pods_of_nodes
 from .identities import Environment, RankIdentity, Siblings, Spoke, Torchrun
 from .lines import FileHint, LogMessage
 from .log_positions import hang_position as spoken_position
@@ -64,6 +65,13 @@ from .nameless import with_full_shared_memory, with_owners
 from .outlived import without_outlived
 from .owners import rank_of_gpu
 from .position import HangPosition
+from .process_owners import (
+    identities_by_numbers,
+    with_files_of_gpus,
+    with_held_ranks,
+    with_missing_rank,
+    with_numbers_of_stacks,
+)
 from .records import RankFlight
 from .rules import Case, decide
 from .running import (
@@ -79,7 +87,7 @@ from .unlike_versions import with_the_few
 from .verdict import Verdict
 from .waits import in_records
 from .where import Where
-from .world import A_HOST, identities_of, of_real_ranks, ranks_seen, short_host, world_of
+from .world import identities_of, of_real_ranks, ranks_seen, short_host, world_of
 
 _LIFE = (Stalled, PeerLost, TrainingEnded)  # of an attempt that came so far: what an earlier one met is over
 _TROUBLE = (Timeout, Failure, StoreWait, NotifyWait, LaunchCounts, SizesDiffer, Absentees, DesyncReport)
@@ -141,6 +149,7 @@ def case_of(read: ReadFiles) -> Case:
     recorded = judged_at_one_time(groups, excused) if groups else None
     spoken = spoken_position(facts)
     position = in_records(_better(recorded, spoken), groups)
+    facts = with_missing_rank(facts, position)
     return Case(
         facts=facts,
         groups=groups,
@@ -177,7 +186,7 @@ def _read_file(path: Path, name: str, order: int, hint: FileHint, read: ReadFile
         if isinstance(record, RankFlight):
             read.ours.append((record, Where(name, 0, "", None, hint.attempt, order, record.rank)))
         else:
-            read.dumps.append(msgspec.structs.replace(record, where=msgspec.structs.replace(record.where, file=name)))
+            read.dumps.append(replace(record, where=replace(record.where, file=name)))
         read.files += 1
         return
     if ras.is_report(data):
@@ -240,45 +249,34 @@ def _of_last_attempt(facts: list[Fact]) -> list[Fact]:
 
 
 def _with_ranks(facts: list[Fact]) -> list[Fact]:
-    """Return the facts, stacks of a process with the rank that NCCL, torchrun or a table of `ps` gives it."""
-    facts = [*facts, *_in_order(facts)]
+    """Return the facts, stacks of a process with the rank that NCCL, torchrun or a table of processes gives it."""
+    facts = with_files_of_gpus([*facts, *_in_order(facts)])
+    facts = [*facts, *identities_by_numbers(facts)]
     processes: dict[int | None, list[RankIdentity]] = {}
     for identity in identities_of(facts):
         processes.setdefault(identity.pid, []).append(identity)
-    local_ranks = _of_numbers_on_hosts(facts)
+    numbered = with_numbers_of_stacks(
+        [
+            replace(fact, rank=min(ranks))
+            if isinstance(fact, StackTrace) and len(ranks := _ranks_of_process(fact, processes)) == 1
+            else fact
+            for fact in facts
+        ]
+    )
     found: list[Fact] = []
-    for fact in facts:
-        if isinstance(fact, StackTrace) and fact.rank is None:
-            ranks = _ranks_of_process(fact, processes.get(fact.pid, [])) if fact.pid else set()
-            ranks = ranks or local_ranks.get((fact.host, fact.local_rank, fact.pid), set())
-            ranks = ranks or (set(ranks_of_host(fact.host, facts)) if fact.host else set())
-            fact = msgspec.structs.replace(fact, rank=min(ranks)) if len(ranks) == 1 else fact
+    for fact in numbered:
+        if isinstance(fact, StackTrace) and fact.rank is None and fact.host:
+            ranks = set(ranks_of_host(fact.host, facts))
+            fact = replace(fact, rank=min(ranks)) if len(ranks) == 1 else fact
         elif isinstance(fact, SlowRank) and fact.device is not None:
-            fact = msgspec.structs.replace(fact, rank=rank_of_gpu(fact, facts))
+            fact = replace(fact, rank=rank_of_gpu(fact, facts))
         found.append(fact)
-    return found
+    return with_held_ranks(found)
 
 
-def _of_numbers_on_hosts(facts: list[Fact]) -> dict[tuple[str, int | None, int | None], set[int]]:
-    """Return the ranks of processes whose stacks say only their number on a host, by host, number and process.
-
-    That number is the rank where nothing shows more than one host.
-    """
-    stacks = [stack for stack in of(facts, StackTrace) if stack.rank is None and stack.local_rank is not None]
-    processes = {(stack.host, stack.local_rank, stack.pid): stack for stack in stacks}
-    hosts = {short_host(host) for fact in facts if (host := getattr(fact, "host", ""))}
-    numbers = [number for _, number, _ in processes]
-    alone = len(hosts) < 2 and len(set(numbers)) == len(numbers) and (world_of(facts) or 0) <= A_HOST
-    found: dict[tuple[str, int | None, int | None], set[int]] = {}
-    for key, stack in processes.items():
-        number, host = stack.local_rank or 0, stack.host or host_of_file(stack.where.file, facts)
-        rank = number if alone else rank_on_host(number, host, stack.where, facts)
-        found[key] = set() if rank is None else {rank}
-    return found
-
-
-def _ranks_of_process(stack: StackTrace, known: Sequence[RankIdentity]) -> set[int]:
-    """Return the ranks of the processes of one number: of the host of a stack, where that number is not unique."""
+def _ranks_of_process(stack: StackTrace, processes: Mapping[int | None, Sequence[RankIdentity]]) -> set[int]:
+    """Return the ranks of the processes of a stack's number: of its host, where that number is not unique."""
+    known = processes.get(stack.pid, ()) if stack.pid and stack.rank is None else ()
     ranks = {identity.rank for identity in known}
     if len(ranks) > 1 and stack.host:
         ranks = {one.rank for one in known if one.host and short_host(one.host) == short_host(stack.host)}

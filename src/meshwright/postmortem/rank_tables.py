@@ -6,20 +6,25 @@ from collections.abc import Iterator, Sequence
 from msgspec.structs import replace
 
 from .facts import Fact
-from .identities import AgentRanks, RankIdentity
+from .identities import AgentRanks, LocalProcess, RankIdentity
 from .lines import LogMessage
 from .world import MOST_RANKS
 
+_COMMANDS = {"cmd", "command", "args"}  # which may hold blanks, at the end of a row
 _COLUMNS = {
     **dict.fromkeys(("rank", "global_rank", "globalrank", "world_rank", "grank"), "rank"),
     **dict.fromkeys(("host", "hostname", "node", "nodename", "node_name", "host_name", "machine"), "host"),
     **dict.fromkeys(("pid", "process_id"), "pid"),
+    **dict.fromkeys(("local_rank", "localrank", "lrank"), "local"),
 }
 _OTHERS = {  # that tables of ranks have beside these
-    *("local_rank", "localrank", "lrank", "local", "node_rank", "nodeid", "node_id", "gpu", "device", "cuda", "ip"),
+    *("local", "node_rank", "nodeid", "node_id", "gpu", "device", "cuda", "ip"),
     *("ppid", "address", "port", "time", "date", "role", "gpu_id", "device_id", "bus_id", "world_size", "taskid"),
+    *("user", "uid", "%cpu", "%mem", "rss", "vsz", "tty", "stat", "s", "state", "start", "stime", "started", "elapsed"),
+    *("etime", "wchan", "psr", "c", *_COMMANDS),
 }
 _CELLS = re.compile(r"[\s,;|]+")
+_REMARK = re.compile(r" *\([^()]{1,80}\) *$")  # behind the head: where a column comes from
 _RULE = re.compile(r"^[\s|+=:-]+$")  # between the head of a table and its rows
 _NAME = re.compile(r"[A-Za-z][\w.-]*")
 _HOST = re.compile(r"(?=[\w.-]*\d)[A-Za-z][\w-]*(?:\.[A-Za-z][\w-]*)*")
@@ -35,10 +40,10 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
     yield from _hostnames(messages)
 
 
-def _rows(messages: Sequence[LogMessage]) -> Iterator[RankIdentity]:
-    """Yield the ranks of tables whose head names a column of ranks and one of hosts or processes."""
+def _rows(messages: Sequence[LogMessage]) -> Iterator[RankIdentity | LocalProcess]:
+    """Yield the ranks of tables whose head names a column of ranks, or of ranks on a host, and hosts or processes."""
     columns: list[str] = []
-    found: list[RankIdentity] = []
+    found: list[RankIdentity | LocalProcess] = []
     for message in messages:
         text = message.labelled
         if "rank" in text.lower() and (head := _head(text)):
@@ -52,33 +57,41 @@ def _rows(messages: Sequence[LogMessage]) -> Iterator[RankIdentity]:
     yield from _whole(found)
 
 
-def _whole(found: Sequence[RankIdentity]) -> Sequence[RankIdentity]:
+def _whole(found: Sequence[RankIdentity | LocalProcess]) -> Sequence[RankIdentity | LocalProcess]:
     """Return the rows of a table, none where they are too few or two of them have one rank."""
-    ranks = {one.rank for one in found}
+    ranks = {(one.host, one.number) if isinstance(one, LocalProcess) else one.rank for one in found}
     return found if len(found) >= _FEW and len(ranks) == len(found) else ()
 
 
 def _head(text: str) -> list[str]:
     """Return the columns that the last words of a line name, [] where it is no head of such a table."""
-    words = [word.strip("#'\"()[]") for word in _CELLS.split(text.lower().rpartition(":")[2].strip(" |#"))]
+    remark = _REMARK.search(text)
+    bare = text[: remark.start()] if remark else text
+    words = [word.strip("#'\"()[]") for word in _CELLS.split(bare.lower().rpartition(":")[2].strip(" |#"))]
     first = next((at + 1 for at in reversed(range(len(words))) if words[at] not in _COLUMNS.keys() | _OTHERS), 0)
     columns = [_COLUMNS.get(word, word) for word in words[first:]]
-    told = [column for column in columns if column in {"rank", "host", "pid"}]
-    return columns if "rank" in told and len(set(told)) == len(told) > 1 else []
+    if remark and "local_rank" in remark[0].lower():
+        columns = ["local" if column == "rank" else column for column in columns]
+    told = [column for column in columns if column in {"rank", "local", "host", "pid"}]
+    is_told = "rank" in told or {"local", "pid"} <= set(told)
+    return columns if is_told and len(set(told)) == len(told) > 1 and set(told) != {"rank", "local"} else []
 
 
-def _row(text: str, columns: Sequence[str], message: LogMessage) -> RankIdentity | None:
-    cells = _CELLS.split(text.strip(" |"))
+def _row(text: str, columns: Sequence[str], message: LogMessage) -> RankIdentity | LocalProcess | None:
+    most = len(columns) - 1 if columns[-1] in _COMMANDS else 0
+    cells = _CELLS.split(text.strip(" |"), maxsplit=most)
     if len(cells) != len(columns):
         return None
     row = dict(zip(columns, cells, strict=True))
-    rank, pid, host = row["rank"], row.get("pid"), row.get("host", message.host)
+    rank, pid, host = row.get("rank", row.get("local", "")), row.get("pid"), row.get("host", message.host)
     if not rank.isdecimal() or int(rank) >= MOST_RANKS or (pid is not None and not pid.isdecimal()):
         return None
     if "host" in row and not _NAME.fullmatch(host):
         return None
-    where = message.where.by(int(rank))
-    return RankIdentity(rank=int(rank), host=host, pid=int(pid) if pid else None, where=where)
+    process = int(pid) if pid else None
+    if "rank" not in row:
+        return LocalProcess(number=int(rank), host=host, pid=process, where=message.where)
+    return RankIdentity(rank=int(rank), host=host, pid=process, where=message.where.by(int(rank)))
 
 
 def _slots(messages: Sequence[LogMessage]) -> Iterator[AgentRanks]:

@@ -6,7 +6,9 @@ from collections.abc import Iterator
 import msgspec
 from msgspec.structs import replace
 
+from .commands import numbers_of_command
 from .facts import Fact, Frame, StackTrace
+from .headings import Heading, heading_of, host_asked
 from .lines import FileHint, LogMessage
 from .names import collective_in
 from .where import Where
@@ -28,25 +30,6 @@ _HELPER = re.compile(  # a process that serves a rank or a launcher: where it st
     r"|torch/_inductor/compile_worker/|multiprocessing/(?:resource_tracker|forkserver|managers|pool)\.py:"
     r"|concurrent/futures/process\.py:_process_worker$|(?:^|/)wandb/(?:sdk/)?(?:service|internal)/"
     r"|torch/multiprocessing/spawn\.py:(?:join|start_processes)$|accelerate/commands/launch\.py:|deepspeed/launcher/"
-)
-_RANKS_OF_COMMAND = (  # options and the environment; what engines call their processes
-    re.compile(r"(?<![\w-])--(?:global[_-]|world[_-])?rank[= ](?P<rank>\d{1,6})\b"),
-    re.compile(
-        r"(?<![\w-])(?:WORLD_|GLOBAL_|PMI_|OMPI_COMM_WORLD_)?RANK=(?P<rank>\d{1,6})\b|\bSLURM_PROCID=(?P<task>\d+)\b"
-    ),
-    re.compile(r"^(?:VLLM::Worker|VllmWorker|sglang::scheduler)[-_](?:TP)?(?P<rank>\d{1,4})\s*$"),
-)
-_LOCAL_RANK = re.compile(r"(?:--local[_-]rank[= ]|(?<!\w)LOCAL_RANK=)(?P<rank>\d{1,4})\b")
-# of a person or a script, above a dump: in a frame of signs, or alone in its line
-_HEADING = re.compile(
-    r"^(?:[#=*>+-]{1,80} ?[^\d]{0,40}?|)(?:global[ _-]?|world[ _-]?)?\brank[ =:_#-]{0,2}(?P<rank>\d{1,6})\b"
-    r"(?:[ ,]*[(\[]?(?:pid|host|node|on)\b[^=*#]{0,60}|[ :,(]*(?:SIG\w+|faulthandler|py-spy|pystack|gdb|stacks?|dump|"
-    r"trace(?:back)?|main|threads?|of|bt)\b[\w ,()-]{0,40}?)?[ :)\]=*#<+-]*$",
-    re.IGNORECASE,
-)
-_ASKED = re.compile(  # the host or pod on which somebody took a dump
-    r"\b(?:ssh +(?:-\S+ +)*(?:[\w.-]+@)?|kubectl (?:-\S+ +\S+ +)*exec +(?:-\S+ +)*(?:pod/)?)"
-    r"(?P<host>[a-zA-Z][\w.-]*) .*(?:py-spy|pystack|gdb)\b"
 )
 _FILE_RANK = re.compile(r"(?:^|[._-])(?:rank)?[._-]?(?P<rank>\d+)(?:[._-]|$)")
 
@@ -87,7 +70,7 @@ def read(messages: list[LogMessage], hint: FileHint, file_name: str) -> Iterator
     """
     spoken: dict[tuple[int | None, str, int | None, int | None, int | None], list[LogMessage]] = {}
     for message in messages:
-        if message.rank is not None and _HEADING.match(message.where.text):
+        if message.rank is not None and heading_of(message.where.text):
             message = replace(message, rank=None, text=message.where.text)  # above lines that bear no rank
         source = (message.rank, message.host or message.pod, message.pid, message.task, message.local_rank)
         spoken.setdefault(source, []).append(message)
@@ -102,6 +85,7 @@ class _Dump:
     def __init__(self, rank: int | None, *, pid: int | None = None, host: str = "") -> None:
         self.rank, self.pid, self.host = rank, pid, host
         self.local_rank: int | None = None
+        self.device: int | None = None
         self.threads: list[_Thread] = []
 
     @property
@@ -112,30 +96,36 @@ class _Dump:
     def stack(self) -> Iterator[StackTrace]:
         """Yield the stack of its main thread."""
         for stack in _stack(self.threads, self.rank, self.pid):
-            local = self.local_rank if stack.rank is None else None
-            yield replace(stack, host=self.host, local_rank=local)
+            local, device = (self.local_rank, self.device) if stack.rank is None else (None, None)
+            yield replace(stack, host=self.host, local_rank=local, device=device)
+
+    def told_by(self, heading: Heading, asked: str) -> None:
+        """Note what a heading says; the host of a command `asked` counts where it names none."""
+        self.rank = heading.rank if self.rank is None else self.rank
+        self.local_rank = heading.local_rank if self.local_rank is None else self.local_rank
+        self.device, self.host = heading.device, heading.host or asked
 
 
 def _read(messages: list[LogMessage], hint: FileHint, file_name: str) -> Iterator[StackTrace]:
     """Yield the stacks in the lines of one source."""
-    named = _FILE_RANK.search(file_name.rsplit(".", 1)[0])
+    named = None if hint.is_local else _FILE_RANK.search(file_name.rsplit(".", 1)[0])
     dump = _Dump(hint.rank)
-    headed: int | None = None  # by a line above a dump
+    headed = Heading()  # of the next process
     host = ""
     for message in messages:
         text = message.text
-        if asked := _ASKED.search(text):
-            host = asked["host"]
-        if hint.rank is None and (heading := _HEADING.match(text)):
+        host = host_asked(text) or host
+        if hint.rank is None and (heading := heading_of(text)):
             yield from dump.stack()
-            headed = int(heading["rank"])
-            dump = _Dump(headed, host=host)
+            headed, dump = heading, _Dump(None)
+            dump.told_by(heading, host)
         elif process := _PROCESS.match(text):
             yield from dump.stack()
             dump = _Dump(hint.rank, pid=int(process["pid"]), host=host)
-            told, dump.local_rank = _ranks_of_command(process["command"])
-            dump.rank = next((rank for rank in (hint.rank, told, headed) if rank is not None), None)
-            headed = None
+            told, dump.local_rank = numbers_of_command(process["command"])
+            dump.rank = told if hint.rank is None else hint.rank
+            dump.told_by(headed, host)
+            headed = Heading()
             if dump.rank is None and dump.local_rank is None and named and int(named["rank"]) != dump.pid:
                 dump.rank = int(named["rank"])
         elif thread := _SPY_THREAD.match(text):
@@ -162,14 +152,6 @@ def _read(messages: list[LogMessage], hint: FileHint, file_name: str) -> Iterato
         if dump.rank is None and message.rank is not None and dump.thread is not None:
             dump.rank = message.rank
     yield from dump.stack()
-
-
-def _ranks_of_command(command: str) -> tuple[int | None, int | None]:
-    """Return the rank that a process's command or environment says, and that on its host; None for each not told."""
-    ranks = [found for pattern in _RANKS_OF_COMMAND if (found := pattern.search(command))]
-    local = _LOCAL_RANK.search(command)
-    rank = int(next(filter(None, ranks[0].groups()))) if ranks else None
-    return rank, int(local["rank"]) if local else None
 
 
 def _note_peer(thread: _Thread, text: str) -> None:

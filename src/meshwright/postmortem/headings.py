@@ -1,0 +1,101 @@
+"""Lines above dumps of stacks, written by a person or a script: whose the next dump is, and where it was taken."""
+
+import re
+
+import msgspec
+
+_FRAME = re.compile(r"[#=*>+-]{1,80} ?")
+_TOOL = re.compile(r"\b(?:py-spy|pystack|gdb)\b[^#]{0,300}#")  # a command, before what somebody noted behind it
+_ASKED = re.compile(  # the host or pod on which somebody took a dump
+    r"\b(?:ssh +(?:-\S+ +)*(?:[\w.-]+@)?|kubectl (?:-\S+ +\S+ +)*exec +(?:-\S+ +)*(?:pod/)?)"
+    r"(?P<host>[a-zA-Z][\w.-]*) .*(?:py-spy|pystack|gdb)\b"
+)
+_PROMPT = re.compile(  # of a shell on that host
+    r"^\[?[a-z][\w-]{0,31}@(?P<host>[A-Za-z][\w.-]*\d[\w.-]*)[ :][^#$%]{0,80}[#$%] .*(?:py-spy|pystack|gdb)\b"
+)
+_LEAST_GROUP = "tp|pp|dp|cp|ep|group|parallel|tensor|pipeline|data|expert|model"
+_NUMBER = re.compile(
+    rf"(?<![A-Za-z0-9])(?:(?P<kind>global|world|local|node|machine|{_LEAST_GROUP})[ _-]?)?"
+    r"(?P<word>rank|gpu|cuda|device)[ =:_#-]{0,3}(?P<number>\d{1,6})\b",
+    re.IGNORECASE,
+)
+_PROCESS = re.compile(r"(?<![A-Za-z0-9])(?:pid|process|proc)s?[ =:#/-]{0,3}\d{1,8}\b|^\d{3,8}\b", re.IGNORECASE)
+_CLOCK = re.compile(r"\d{4}-\d\d-\d\d[T ]?|\d{1,2}:\d\d(?::\d\d)?(?:[.,]\d{1,9})?Z?")
+_ON = re.compile(
+    r"(?<![A-Za-z0-9])(?:(?:host(?:name)?|node|machine|pod|on|@)[ =:]{1,3})+(?P<host>[A-Za-z][\w.-]*)", re.IGNORECASE
+)
+_NAME = re.compile(r"(?<![\w.-])(?P<host>[A-Za-z][\w-]*\d[\w.-]*)(?![\w.-])")
+_KNOWN = re.compile(  # words behind the number
+    r"\b(?:SIG\w+|faulthandler|py-?spy|pystack|gdb|stacks?|dumps?|trace(?:back)?|backtrace|main|mainthread|threads?|of|bt"
+    r"|pid|process|proc|python|local|global|world|host|hostname|node|machine|pod|on|at|for|the|taken|from|gpu)\b",
+    re.IGNORECASE,
+)
+_MOST_BEFORE = 40  # characters of any words in front of the number, in a frame
+_MOST = 200  # characters of a heading
+
+
+class Heading(msgspec.Struct, frozen=True, kw_only=True):
+    """The rank that a line above a dump tells, or the number on its host (LOCAL_RANK), or that of a GPU there."""
+
+    rank: int | None = None
+    local_rank: int | None = None
+    device: int | None = None
+    host: str = ""
+
+
+def host_asked(text: str) -> str:
+    """Return the host or pod on which a command took a dump, "" where the line is no such command."""
+    asked = _ASKED.search(text) or _PROMPT.match(text)
+    return asked["host"] if asked else ""
+
+
+def heading_of(text: str) -> Heading | None:
+    """Return what a line tells of the dump below it: framed by signs, noted behind a command, or alone in its line.
+
+    None where it says something else, or names a place in a group or several ranks.
+    """
+    if not ("ank" in text or "ANK" in text or "gpu" in text.lower() or "cuda" in text or "evice" in text):
+        return None
+    noted = _TOOL.search(text[:_MOST])
+    framed = _FRAME.match(text)
+    if not noted and (len(text) > _MOST or text.startswith("[")):
+        return None
+    told = text[noted.end() :] if noted else text[framed.end() :] if framed else text
+    told = _CLOCK.sub(" ", told).strip(" #=*<>+-:")
+    return _told(told, is_free=bool(noted or framed))
+
+
+def _told(text: str, *, is_free: bool) -> Heading | None:
+    """Return what the words of a heading tell; words that are not known may come first where it `is_free`."""
+    numbers = list(_NUMBER.finditer(text))
+    by_kind = {_kind(number): int(number["number"]) for number in numbers}
+    if not numbers or len(by_kind) < len(numbers) or None in by_kind or not by_kind.keys() & {"rank", "local", "gpu"}:
+        return None
+    at = numbers[0].start()
+    before, after = (_PROCESS.sub(" ", part) for part in (text[:at], _NUMBER.sub(" ", text[at:])))
+    named = {on["host"] for part in (before, after) for on in (*_ON.finditer(part), *_NAME.finditer(part))}
+    named = {name for name in named if not _KNOWN.fullmatch(name)}
+    if len(named) > 1 or ("gpu" in by_kind and not is_free):
+        return None
+    before, after = (_NAME.sub(" ", _ON.sub(" ", part)) for part in (before, after))
+    rest = _KNOWN.sub(" ", after if is_free and len(before) <= _MOST_BEFORE else f"{before} {after}")
+    if re.search(r"\w", rest) or re.search(r"\d", before):
+        return None
+    host = named.pop() if named else f"node rank {by_kind['node']}" if "node" in by_kind else ""
+    rank, local = by_kind.get("rank"), by_kind.get("local")
+    return Heading(
+        rank=rank,
+        local_rank=local if rank is None else None,
+        device=by_kind.get("gpu") if rank is None and local is None else None,
+        host=host,
+    )
+
+
+def _kind(number: re.Match[str]) -> str | None:
+    """Return what a number in a heading counts: rank, local, node or gpu; None for a place in a group."""
+    kind = (number["kind"] or "").lower()
+    if number["word"].lower() != "rank":
+        return "gpu" if kind in {"", "local"} else None
+    if kind in {"", "global", "world"}:
+        return "rank"
+    return {"local": "local", "node": "node", "machine": "node"}.get(kind)

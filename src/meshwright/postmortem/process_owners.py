@@ -1,0 +1,160 @@
+"""Ranks of processes that bear none: by their number or their GPU on a host, and by being the one that does not wait.
+
+What is found here becomes an identity of the process, so that stacks, killed processes and held ones share it.
+"""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from pathlib import PurePath
+
+from msgspec.structs import replace
+
+from .facts import Fact, Failure, StackTrace, of
+from .hosts import host_of_file, rank_on_host, ranks_of_host
+from .identities import AgentRanks, HeldProcess, LocalProcess, RankIdentity
+from .position import HangPosition
+from .stack_positions import Stand, stand_of
+from .world import A_HOST, identities_of, ranks_seen, short_host, world_of
+
+_GPU_IN_NAME = re.compile(
+    r"(?:^|[._-])(?:local(?:[_-]?rank)?|lr|gpu|cuda|device|dev)[_-]?(?P<number>\d{1,2})(?=[._-])", re.IGNORECASE
+)
+_WAITS = {"collective", "others", "device"}
+_FEW = 2  # stacks, of which one would not tell apart from the other
+_ELSEWHERE = {"data", "host"}
+
+
+def identities_by_numbers(facts: list[Fact]) -> list[RankIdentity]:
+    """Return the ranks of the processes of which tables tell the number or the GPU on their host."""
+    known = {identity.pid for identity in identities_of(facts)}
+    told = [one for one in of(facts, LocalProcess) if one.pid not in known]
+    ranks = {one.pid: (rank, one) for one, rank in [*_ranked(told, facts, is_gpu=True), *_ranked(told, facts)]}
+    return [RankIdentity(rank=rank, host=one.host, pid=pid, where=one.where) for pid, (rank, one) in ranks.items()]
+
+
+def with_numbers_of_stacks(facts: list[Fact]) -> list[Fact]:
+    """Return the facts, stacks that say only a number or a GPU on a host with the rank, where that is told."""
+    told = [one for stack in of(facts, StackTrace) if (one := _numbered(stack))]
+    ranks = {_key(one): rank for one, rank in [*_ranked(told, facts, is_gpu=True), *_ranked(told, facts)]}
+    return [
+        replace(fact, rank=ranks.get(_key(one))) if isinstance(fact, StackTrace) and (one := _numbered(fact)) else fact
+        for fact in facts
+    ]
+
+
+def _numbered(stack: StackTrace) -> LocalProcess | None:
+    """Return the process of a stack that bears a number on its host and no rank."""
+    number = stack.device if stack.local_rank is None else stack.local_rank
+    if stack.rank is not None or number is None:
+        return None
+    is_gpu = stack.local_rank is None
+    return LocalProcess(pid=stack.pid, number=number, host=stack.host, is_gpu=is_gpu, where=stack.where)
+
+
+def _key(one: LocalProcess) -> tuple[str, int, int | None, bool]:
+    return one.host, one.number, one.pid, one.is_gpu
+
+
+def _ranked(told: Iterable[LocalProcess], facts: list[Fact], *, is_gpu: bool = False) -> list[tuple[LocalProcess, int]]:
+    """Return processes with their ranks, where these are told: by their numbers on a host, or by their GPUs (`is_gpu`).
+
+    A number is the rank where nothing shows more than one host; the number of a GPU only where every rank has a GPU
+    here, from 0 on, for a job need not have all GPUs of a host.
+    """
+    numbered = list({_key(one): one for one in told if one.is_gpu == is_gpu}.values())
+    numbers = sorted(one.number for one in numbered)
+    alone = len(set(numbers)) == len(numbers) and _is_one_host(facts) and not any(one.of_several for one in numbered)
+    if is_gpu:
+        ranks = world_of(facts) or max(ranks_seen(facts), default=0) + 1
+        alone = alone and numbers == list(range(len(numbers))) and ranks in {1, len(numbers)} and len(numbers) > 1
+    found = []
+    for one in numbered:
+        host = one.host or host_of_file(one.where.file, facts)
+        rank = one.number if alone else rank_on_host(one.number, host, one.where, facts)
+        if rank is not None:
+            found.append((one, rank))
+    return found
+
+
+def _is_one_host(facts: list[Fact]) -> bool:
+    """Whether nothing shows that the job has more than one host: names, ranks, or ranges of ranks that begin later."""
+    hosts = {short_host(host) for fact in facts if (host := getattr(fact, "host", ""))}
+    ranks = max(world_of(facts) or 0, max(ranks_seen(facts), default=-1) + 1)
+    shares = {fact.ranks for fact in of(facts, AgentRanks)}
+    return (
+        len(hosts) < 2 and ranks <= A_HOST and len(shares) < 2 and all(min(share, default=0) == 0 for share in shares)
+    )
+
+
+def with_held_ranks(facts: list[Fact]) -> list[Fact]:
+    """Return the facts, and that a rank stands in a call of the kernel where others of its table do not.
+
+    Tables show the helpers of ranks too, which read data: only a process that is known to be a rank counts.
+    """
+    ranks: dict[int | None, set[int]] = defaultdict(set)
+    for identity in identities_of(facts):
+        ranks[identity.pid].add(identity.rank)
+    found = list(facts)
+    for held in of(facts, HeldProcess):
+        own = ranks.get(held.pid, set())
+        if len(own) == 1 and any(ranks.get(pid, own) - own for pid in held.others):
+            rank = min(own)
+            where = held.where.by(rank)
+            found.append(Failure(kind="host", what=held.what, pid=held.pid, rank=rank, host=held.host, where=where))
+    return found
+
+
+def with_missing_rank(facts: list[Fact], position: HangPosition | None) -> list[Fact]:
+    """Return the facts, the one process that does not wait with the one rank that the others wait for.
+
+    Only where each rank of the job has a stack, or the job has one host and several stacks there wait; and where no
+    stack or table says another process of that rank.
+    """
+    if position is None or position.kind != "absent" or not position.certain or len(position.blamed) != 1:
+        return facts
+    missing = position.blamed[0]
+    stands = list({stand.name: (stack, stand) for stack, stand in _stands(facts)}.values())
+    elsewhere = [(stack, stand) for stack, stand in stands if stand.kind not in _WAITS]
+    ranks = world_of(facts) or max({*ranks_seen(facts), missing}) + 1
+    is_seen_among = len(stands) == ranks or (len(stands) > _FEW and _is_one_host(facts))
+    if len(elsewhere) != 1 or not is_seen_among:
+        return facts
+    own, stand = elsewhere[0]
+    if own.rank is not None or stand.kind not in _ELSEWHERE or not _may_be(own, missing, facts):
+        return facts
+    named = {id(stack): replace(stack, rank=missing) for stack, other in _stands(facts) if other.name == stand.name}
+    return [named.get(id(fact), fact) for fact in facts]
+
+
+def _stands(facts: list[Fact]) -> list[tuple[StackTrace, Stand]]:
+    """Return each stack, and where its process stands."""
+    return [(stack, stand_of(stack)) for stack in of(facts, StackTrace)]
+
+
+def _may_be(stack: StackTrace, rank: int, facts: list[Fact]) -> bool:
+    """Whether nothing says that a process is not a rank's: the rank of another stack, another process or host."""
+    if any(other.rank == rank for other in of(facts, StackTrace)):
+        return False
+    known = [identity for identity in identities_of(facts) if identity.rank == rank]
+    if any(None not in {identity.pid, stack.pid} and identity.pid != stack.pid for identity in known):
+        return False
+    host = stack.host or host_of_file(stack.where.file, facts)
+    on_host = ranks_of_host(host, facts) if host else ()
+    return not on_host or rank in on_host
+
+
+def with_files_of_gpus(facts: list[Fact]) -> list[Fact]:
+    """Return the facts, each stack that is alone in a file named after a GPU (`gpu3_pid812.txt`) with its number."""
+    alone = Counter(stack.where.file for stack in of(facts, StackTrace))
+    found: list[Fact] = []
+    for fact in facts:
+        if isinstance(fact, StackTrace) and fact.rank is None and fact.device is None and alone[fact.where.file] == 1:
+            fact = replace(fact, device=_gpu_of_file(fact.where.file))
+        found.append(fact)
+    return found
+
+
+def _gpu_of_file(file: str) -> int | None:
+    named = _GPU_IN_NAME.search(PurePath(file).name)
+    return int(named["number"]) if named else None
