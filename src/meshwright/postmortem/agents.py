@@ -12,7 +12,7 @@ from .facts import Exit, Fact, Failure, PeerLost, StoreWait, Timeout, of
 from .hosts import places_of, ranks_of_host
 from .identities import AgentEnded, AgentRanks, NodeGone, Placed, Torchrun
 from .lines import LogMessage
-from .links import peer_of
+from .links import lost_address
 from .verdict import shortened
 from .where import Where
 from .world import ranks_seen, short_host, world_of
@@ -70,7 +70,7 @@ def with_taken_host(facts: list[Fact]) -> list[Fact]:
 
 def _is_of_lost_peer(fault: Failure, ranks: Sequence[int], gone_s: float | None) -> bool:
     """Whether a rank lost a peer when a host with other ranks went; a scheduler notices that minutes later."""
-    if fault.kind != "network" or peer_of(fault) is None or fault.rank in ranks:
+    if fault.kind != "network" or lost_address(fault) is None or fault.rank in ranks:
         return False
     return gone_s is None or fault.where.time_s is None or gone_s - fault.where.time_s <= _NOTICED_S
 
@@ -147,7 +147,8 @@ def _by_node(facts: list[Fact]) -> Taken | None:
 def _down(facts: list[Fact]) -> dict[str, Failure]:
     """Return the nodes with ranks of the job that SLURM shows as down, by name, where it ended the job for a node."""
     ends = [f for f in of(facts, Failure) if f.is_general and not f.follows and "node fail" in f.what]
-    times_s = [f.where.time_s for f in (*ends, *of(facts, PeerLost), *of(facts, Timeout)) if f.where.time_s is not None]
+    told: list[Fact] = [*ends, *of(facts, PeerLost), *of(facts, Timeout)]
+    times_s = [fact.where.time_s for fact in told if fact.where.time_s is not None]
     found: dict[str, Failure] = {}
     for gone in of(facts, NodeGone) if ends else ():
         near = gone.where.time_s is None or any(abs(gone.where.time_s - time_s) <= _NOTICED_S for time_s in times_s)

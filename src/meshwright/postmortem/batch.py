@@ -42,7 +42,8 @@ _OTHERS = {"PREEMPT", "NODE_FAIL", "PREEMPTED", "OWNER", "ADMIN", "FORCE_ADMIN",
 _REQUESTED = {"OWNER", "FORCE_OWNER", "ADMIN", "FORCE_ADMIN"}  # somebody ended it: perhaps because it hung
 _MAY_SAY_END = re.compile(r"COMPLETED|FAILED|CANCELLED|TIMEOUT|NODE_FAIL|PREEMPTED|OUT_OF|RUNNING|^Job '|^Successfully")
 _TELLS = re.compile(
-    r"not responding, setting|on failed node|to failure of node|PBS: job|^TERM_|_job_complete|JobState=|OUT_OF_ME|NODE_FAIL|PREEMPTED|TIMEOUT"
+    r"not responding, setting|failed node|failure of node"
+    r"|PBS: job|^TERM_|_job_complete|JobState=|OUT_OF_ME|NODE_FAIL|PREEMPTED|TIMEOUT"
     r"|Spot|preempted|Preempt|keep-alive|shut down too"
 )
 

@@ -29,8 +29,9 @@ _SLOTS = re.compile(r"^(?P<host>[A-Za-z][\w.-]*)(?:[ \t]+(?:max[-_]slots=\d+ +)?
 _FEW = 2  # rows that make a table
 _MOST_SAID = 200  # characters of a line of numbers
 _SAID = re.compile(  # of what a process prints of itself behind the name of its host
-    r"[ ,;:|]+\(?(?P<name>SLURM_[A-Z_]{1,24}|(?:[a-z]{1,8}[_ ]?)?(?:rank|id)|pid|task|gpus?|cuda|device|world[_ ]?size|n?procs?"
-    r"|CUDA_VISIBLE_DEVICES|OMPI_COMM_WORLD_(?:LOCAL_)?(?:RANK|SIZE))(?: ?[=:] ?| )(?P<value>\d{1,8}(?:,\d{1,3})*)\)?",
+    r"[ ,;:|]+\(?(?P<name>SLURM_[A-Z_]{1,24}|(?:[a-z]{1,8}[_ ]?)?(?:rank|id)|pid|task|gpus?|cuda|device"
+    r"|world[_ ]?size|n?procs?|CUDA_VISIBLE_DEVICES|OMPI_COMM_WORLD_(?:LOCAL_)?(?:RANK|SIZE))"
+    r"(?: ?[=:] ?| )(?P<value>\d{1,8}(?:,\d{1,3})*)\)?",
     re.IGNORECASE,
 )
 _OF_JOB = {"slurm_procid", "procid", "rank", "globalrank", "worldrank", "ompi_comm_world_rank"}

@@ -119,8 +119,8 @@ _SYSLOG = re.compile(  # syslog's clock, or journalctl's: with a zone, or second
 )
 _OF_NODE = re.compile(r"^(?:\S+ +){1,4}[Nn]ode/(?P<host>[\w.-]+) ")  # of an event of Kubernetes
 _LOG_OF = re.compile(  # a comment
-    r"^(?:#|//|---|===)\W*(?:\w+ ){0,4}?(?:host|node|machine|dmesg|kernel(?: log)?) (?:of|for|under|with|running) (?:the )?(?:pod )?"
-    r"(?P<pod>[a-z0-9](?=[\w.]*[\d-])[\w.-]*[a-z0-9])(?![\w.-])"
+    r"^(?:#|//|---|===)\W*(?:\w+ ){0,4}?(?:host|node|machine|dmesg|kernel(?: log)?) (?:of|for|under|with|running)"
+    r" (?:the )?(?:pod )?(?P<pod>[a-z0-9](?=[\w.]*[\d-])[\w.-]*[a-z0-9])(?![\w.-])"
 )
 _HEAD = 5  # lines
 _RDMA = re.compile(

@@ -18,12 +18,13 @@ def killed(node, *, per=2, what="Killed"):
 def broke(*ranks, peer=""):
     """What ranks print whose peer went away, after NCCL's word on the `peer` where there is one."""
     completion = (
-        "{0}: c{1:02}:7{0}:8{0} [0] transport/net_ib.cc:1298 NCCL WARN NET/IB : Got completion from peer {2}<56071> with"
-        " error 12, opcode 0, len 0, vendor err 129 (Recv)"
+        "{0}: c{1:02}:7{0}:8{0} [0] transport/net_ib.cc:1298 NCCL WARN NET/IB : Got completion from peer {2}<56071>"
+        " with error 12, opcode 0, len 0, vendor err 129 (Recv)"
     )
     error = (
         "{0}: [rank{0}]:[E1120 10:20:0{0}.1 ProcessGroupNCCL.cpp:2057] [PG ID 0 PG GUID 0(default_pg) Rank {0}] Process"
-        " group watchdog thread terminated with exception: NCCL error: remote process exited or there was a network error"
+        " group watchdog thread terminated with exception: NCCL error: remote process exited or there was a network"
+        " error"
     )
     lines = [[completion.format(rank, rank // 2, peer)] * bool(peer) + [error.format(rank)] for rank in ranks]
     return [line for own in lines for line in own]
