@@ -58,21 +58,27 @@ def with_taken_host(facts: list[Fact]) -> list[Fact]:
     ranks, what, lines = taken
     if _complain(ranks, facts):
         return facts
-    gone_s = [at for line in lines if (at := line.above_s if line.time_s is None else line.time_s) is not None]
+    is_soon = _was_noticed_soon(lines, facts)
     rest = [
         replace(f, follows=True)
-        if isinstance(f, Failure) and (f.is_general or _is_of_lost_peer(f, ranks, max(gone_s, default=None)))
+        if isinstance(f, Failure) and (f.is_general or (is_soon and _is_of_lost_peer(f, ranks)))
         else f
         for f in facts
     ]
     return [*rest, *(Failure(kind="killed", what=what, rank=rank, where=lines[0]) for rank in ranks)]
 
 
-def _is_of_lost_peer(fault: Failure, ranks: Sequence[int], gone_s: float | None) -> bool:
-    """Whether a rank lost a peer when a host with other ranks went; a scheduler notices that minutes later."""
-    if fault.kind != "network" or lost_address(fault) is None or fault.rank in ranks:
-        return False
-    return gone_s is None or fault.where.time_s is None or gone_s - fault.where.time_s <= _NOTICED_S
+def _is_of_lost_peer(fault: Failure, ranks: Sequence[int]) -> bool:
+    """Whether a rank outside of these lost a peer."""
+    return lost_address(fault) is not None and fault.rank not in ranks
+
+
+def _was_noticed_soon(lines: Sequence[Where], facts: list[Fact]) -> bool:
+    """Whether a host's end was noticed soon after ranks lost their peers, as far as clocks tell."""
+    notices = [f.where for f in of(facts, Failure) if f.is_general and f.kind == "killed"]
+    noticed_s = [where.time_s for where in (*notices, *lines) if where.time_s is not None]
+    lost_s = [lost.where.time_s for lost in of(facts, PeerLost) if lost.where.time_s is not None]
+    return not noticed_s or not lost_s or max(noticed_s) - min(lost_s) <= _NOTICED_S
 
 
 def _complain(ranks: Sequence[int], facts: list[Fact]) -> bool:

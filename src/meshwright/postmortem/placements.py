@@ -142,7 +142,7 @@ def _of_line(text: str, where: Where, *, numbered: bool) -> Iterator[Fact]:
         first, size = int(number["node"]) * int(per_host["ranks"]), int(per_host["ranks"])
         yield AgentRanks(ranks=tuple(range(first, first + size)), where=_on_own_host(text, where))
         return
-    text = _ASIDE.sub(" ", text)
+    whole, text = text, _ASIDE.sub(" ", text)
     if "ank" not in text.lower() or _ELSE.search(text):
         return
     if pairs := _pairs(text):
@@ -167,10 +167,10 @@ def _of_line(text: str, where: Where, *, numbered: bool) -> Iterator[Fact]:
     if len(hosts) == len(found) and not re.search(r"[A-Za-z]", _WORDS.sub(" ", rest)):
         for ranks, host in zip(found, hosts, strict=True):
             yield from _ranks(_numbers(ranks), host, where)
-    elif len(found) == 1 and not found[0]["one"] and _OWN.search(text):
+    elif len(found) == 1 and not found[0]["one"] and _OWN.search(whole):
         numbers = _numbers(found[0])
         if len(numbers) > 1:
-            yield AgentRanks(ranks=numbers, where=_on_own_host(text, where))
+            yield AgentRanks(ranks=numbers, where=_on_own_host(whole, where))
 
 
 def _on_own_host(text: str, where: Where) -> Where:

@@ -6,7 +6,6 @@ from msgspec.structs import replace
 
 from .calls import Call, Group, RankGroup, with_counted
 from .facts import Fact, GroupProgress, Timeout, of
-from .identities import AgentRanks
 from .where import GroupName
 from .world import MOST_RANKS, ranks_seen, world_of
 
@@ -28,7 +27,7 @@ def groups_of(facts: list[Fact]) -> list[Group]:
         _add_count(parts[name], count)
         _place(places[name], count)
     world = world_of(facts)
-    seen = ranks_seen(facts) | {rank for fact in of(facts, AgentRanks) for rank in fact.ranks}
+    seen = ranks_seen(facts)
     found = []
     for name, ranks in parts.items():
         members = _members(name, ranks, places[name], world, seen)

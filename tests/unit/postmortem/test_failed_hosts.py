@@ -70,6 +70,12 @@ def test_ranks_that_lose_a_node_minutes_before_slurm_notices_are_no_fault_of_the
     assert told(judge(tmp_path, log), answer("killed")) == answer("killed", ranks=(6, 7))
 
 
+def test_links_that_broke_an_hour_before_a_node_failed_are_the_fault_that_came_first(tmp_path):
+    log = [*broke(0, 4, 8, peer="10.0.0.3"), CANCELLED.replace("T10", "T12"), FAILED, *map(killed, range(5))]
+
+    assert named(judge(tmp_path, log)) == ("network", ())
+
+
 SHOWN = {
     "slurmctld ends the job": ["[2026-11-20T10:30:00.021] Killing JobId=8 on failed node c03"],
     "slurmctld queues it again": ["[2026-11-20T10:30:00.021] requeue job JobId=8 due to failure of node c03"],
