@@ -10,8 +10,9 @@ from .endings import TOLD_TO_END
 from .exits import CLOCKS_S
 from .facts import Exit, Fact, Failure, PeerLost, StoreWait, Timeout, of
 from .hosts import places_of, ranks_of_host
-from .identities import AgentEnded, AgentRanks, NodeGone, Placed
+from .identities import AgentEnded, AgentRanks, NodeGone, Placed, Torchrun
 from .lines import LogMessage
+from .links import lost_address
 from .verdict import shortened
 from .where import Where
 from .world import ranks_seen, short_host, world_of
@@ -25,6 +26,8 @@ _NODE_GONE = re.compile(
     r"|DisruptionTerminating|NodeNotReady|NodeShutdown|TerminateScheduled)\b"
     r"\s+(?:[Nn]ode|[Nn]odeclaim)/(?P<node>[\w.-]+)"
 )
+_TASK = re.compile(r"\s*(\d{1,6}): ")  # a label of srun's
+_NOTICED_S = 1800.0  # in which a scheduler sees that a node no longer answers (SlurmdTimeout is 300 s, or more)
 _MAY_TELL = ("global_ranks", "ignal", "ode/", "odeclaim/")
 
 
@@ -55,8 +58,27 @@ def with_taken_host(facts: list[Fact]) -> list[Fact]:
     ranks, what, lines = taken
     if _complain(ranks, facts):
         return facts
-    rest = [replace(f, follows=True) if isinstance(f, Failure) and f.is_general else f for f in facts]
+    is_soon = _was_noticed_soon(lines, facts)
+    rest = [
+        replace(f, follows=True)
+        if isinstance(f, Failure) and (f.is_general or (is_soon and _is_of_lost_peer(f, ranks)))
+        else f
+        for f in facts
+    ]
     return [*rest, *(Failure(kind="killed", what=what, rank=rank, where=lines[0]) for rank in ranks)]
+
+
+def _is_of_lost_peer(fault: Failure, ranks: Sequence[int]) -> bool:
+    """Whether a rank outside of these lost a peer."""
+    return lost_address(fault) is not None and fault.rank not in ranks
+
+
+def _was_noticed_soon(lines: Sequence[Where], facts: list[Fact]) -> bool:
+    """Whether a host's end was noticed soon after ranks lost their peers, as far as clocks tell."""
+    notices = [f.where for f in of(facts, Failure) if f.is_general and f.kind == "killed"]
+    noticed_s = [where.time_s for where in (*notices, *lines) if where.time_s is not None]
+    lost_s = [lost.where.time_s for lost in of(facts, PeerLost) if lost.where.time_s is not None]
+    return not noticed_s or not lost_s or max(noticed_s) - min(lost_s) <= _NOTICED_S
 
 
 def _complain(ranks: Sequence[int], facts: list[Fact]) -> bool:
@@ -117,14 +139,56 @@ def _by_node(facts: list[Fact]) -> Taken | None:
     failed = {short_host(fault.host): fault for fault in reversed(general) if fault.host}
     if not failed and of(facts, PeerLost):
         failed = {places_of(f.where)[0]: f for f in reversed(general) if "preemption" in f.what and places_of(f.where)}
+    failed = failed or _down(facts)
     if len(failed) != 1:
         return None
     name, fault = next(iter(failed.items()))
-    ranks = ranks_of_host(name, facts)
+    ranks = _ranks_of_node(name, facts)
     if not ranks or len(ranks) == world_of(facts):
         return None
     who = fault.what if fault.host else f"{fault.what}: host {name}"
     return ranks, f"{who}, with ranks {shortened(ranks)}", [fault.where]
+
+
+def _down(facts: list[Fact]) -> dict[str, Failure]:
+    """Return the nodes with ranks of the job that SLURM shows as down, by name, where it ended the job for a node."""
+    ends = [f for f in of(facts, Failure) if f.is_general and not f.follows and "node fail" in f.what]
+    told: list[Fact] = [*ends, *of(facts, PeerLost), *of(facts, Timeout)]
+    times_s = [fact.where.time_s for fact in told if fact.where.time_s is not None]
+    found: dict[str, Failure] = {}
+    for gone in of(facts, NodeGone) if ends else ():
+        near = gone.where.time_s is None or any(abs(gone.where.time_s - time_s) <= _NOTICED_S for time_s in times_s)
+        if near and ("[" in gone.node or _ranks_of_node(gone.node, facts)):
+            what = f"node {gone.node} failed: {gone.what}"
+            found[short_host(gone.node)] = Failure(kind="killed", what=what, host=gone.node, where=gone.where)
+    return {} if any("[" in name for name in found) else found
+
+
+def _ranks_of_node(name: str, facts: list[Fact]) -> tuple[int, ...]:
+    return ranks_of_host(name, facts) or _ranks_of_tasks(name, facts)
+
+
+def _ranks_of_tasks(host: str, facts: list[Fact]) -> tuple[int, ...]:
+    """Return the ranks of a host that failed by the tasks that srun says were killed there, () where it does not tell.
+
+    A task is a rank unless torchrun started the ranks, or a label of srun's stands in front of another rank. A host
+    with one task may have several ranks, unless a label of srun's shows the number of a rank.
+    """
+    told = [(short_host(f.host), f.ranks) for f in of(facts, Failure) if f.host and f.ranks and not f.pod]
+    own = {task for place, tasks in told if place == short_host(host) for task in tasks}
+    others = {task for place, tasks in told if place != short_host(host) for task in tasks} | ranks_seen(facts)
+    labels = {(int(label[1]), rank) for where, rank in _ranked(facts) if (label := _TASK.match(where.text))}
+    unlike = any(task != rank for task, rank in labels)
+    if of(facts, Torchrun) or unlike or others <= own or (len(own) == 1 and not any(rank for _, rank in labels)):
+        return ()
+    return tuple(sorted(own))
+
+
+def _ranked(facts: Sequence[Fact]) -> Iterator[tuple[Where, int]]:
+    """Yield the lines that name the rank that speaks, with that rank."""
+    for fact in facts:
+        if fact.where.rank is not None and f"rank{fact.where.rank}]" in fact.where.text:
+            yield fact.where, fact.where.rank
 
 
 def _by_signal(facts: list[Fact]) -> Taken | None:

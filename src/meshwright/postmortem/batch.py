@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from .facts import Fact, Failure, Succeeded
+from .identities import NodeGone
 from .lines import LogMessage
 from .pods import all_completed, pod_rows
 
@@ -11,6 +12,11 @@ _PBS = re.compile(r"PBS: job killed: (?P<what>walltime|cput|v?mem|pmem|ncpus)\b"
 _LSF = re.compile(r"^TERM_(?P<what>[A-Z_]+): ")
 _SLURMCTLD = re.compile(r"_job_complete: JobId=\S+ WTERMSIG (?P<signal>\d+)")
 _NOT_RESPONDING = re.compile(r"\berror: Nodes? (?P<host>[A-Za-z][\w.-]*) not responding, setting DOWN")
+_FAILED_NODE = re.compile(
+    r"\b(?:Killing JobId=\S+ on failed node|JobId=\S+ due to failure of node) (?P<host>[A-Za-z][\w.-]*)"
+)
+_DOWN = re.compile(r"^Not responding +\S+ +\S+ +(?P<hosts>[A-Za-z][\w.,\[\]-]*)$")  # a row of sinfo -R
+_OF_NODE = re.compile(r"\b(?:NodeName=(?P<host>\S+)|State=(?P<state>\S+)|Reason=(?P<why>Not responding\b)?)")
 _STATE = re.compile(  # scontrol's JobState, a line of sacct with its exit code
     r"JobState=(?P<state>[A-Z_]+)"
     r"|^\s*\d+(?:_\d+)?(?:\.\w+)?\s.*?\b(?P<row>OUT_OF_ME\w*\+?|NODE_FAIL|PREEMPTED|TIMEOUT)\s.*?\b\d+:\d+\b"
@@ -36,13 +42,15 @@ _OTHERS = {"PREEMPT", "NODE_FAIL", "PREEMPTED", "OWNER", "ADMIN", "FORCE_ADMIN",
 _REQUESTED = {"OWNER", "FORCE_OWNER", "ADMIN", "FORCE_ADMIN"}  # somebody ended it: perhaps because it hung
 _MAY_SAY_END = re.compile(r"COMPLETED|FAILED|CANCELLED|TIMEOUT|NODE_FAIL|PREEMPTED|OUT_OF|RUNNING|^Job '|^Successfully")
 _TELLS = re.compile(
-    r"not responding, setting|PBS: job|^TERM_|_job_complete|JobState=|OUT_OF_ME|NODE_FAIL|PREEMPTED|TIMEOUT"
+    r"not responding, setting|failed node|failure of node"
+    r"|PBS: job|^TERM_|_job_complete|JobState=|OUT_OF_ME|NODE_FAIL|PREEMPTED|TIMEOUT"
     r"|Spot|preempted|Preempt|keep-alive|shut down too"
 )
 
 
 def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
     """Yield what batch systems and clouds say in the messages of one file."""
+    yield from _nodes_down(messages)
     ends = [
         (message, end)
         for message in messages
@@ -66,6 +74,9 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
         elif found := _NOT_RESPONDING.search(text):
             what, host = f"SLURM: node {found['host']} does not respond", found["host"]
             yield Failure(kind="killed", what=what, host=host, where=message.where, is_general=True)
+        elif found := _FAILED_NODE.search(text):
+            what = f"SLURM: node {found['host']} failed"
+            yield Failure(kind="killed", what=what, host=found["host"], where=message.where, is_general=True)
         elif found := _SLURMCTLD.search(text):
             what = f"SLURM: the job was ended by signal {found['signal']}"
             yield Failure(kind="killed", what=what, where=message.where, follows=True)
@@ -78,6 +89,21 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
         elif found := _STORE_GONE.search(text):
             what = f"the host of the rendezvous no longer answers ({found[1]}): its agent ended, or the way to it"
             yield Failure(kind="killed", what=what, where=message.where, follows=True)
+
+
+def _nodes_down(messages: Sequence[LogMessage]) -> Iterator[NodeGone]:
+    """Yield the nodes that SLURM gave up, for they did not respond, by `sinfo -R` and `scontrol show node`."""
+    host = state = ""
+    for message in messages:
+        text = message.text
+        if "Not responding" not in text and "NodeName=" not in text and "State=" not in text:
+            continue
+        if down := _DOWN.match(text):
+            yield NodeGone(node=down["hosts"], what="it does not respond", where=message.where)
+        for found in _OF_NODE.finditer(text):
+            host, state = found["host"] or host, "" if found["host"] else found["state"] or state
+            if found["why"] and host and state.startswith("DOWN"):
+                yield NodeGone(node=host, what="it does not respond", where=message.where)
 
 
 def _is_well(end: re.Match[str]) -> bool:

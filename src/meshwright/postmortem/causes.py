@@ -54,6 +54,10 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
             return False
         if (whole := ranks_of_host(self.first.host, facts) if self.first.host else ()) and rank not in whole:
             return False
+        pod = set(ranks_of_host(self.first.pod, facts)) if self.first.pod else set()
+        waits: list[Timeout | PeerLost] = [*of(facts, Timeout), *of(facts, PeerLost)]
+        if pod and (rank not in pod or pod & {wait.rank for wait in waits}):
+            return False  # a pod of which one rank lived to complain did not end before
         # the kernel's number of a process in a container is not its own there
         by_pid = self.first.pid is not None and not self.first.bus_id and _OF_A_CGROUP not in self.first.where.text
         if by_pid and any(i.pid is not None and i.pid != self.first.pid for i in known):

@@ -254,6 +254,7 @@ def with_pods_of_nodes(facts: list[Fact]) -> list[Fact]:
     with_bus = [identity for identity in of(facts, RankIdentity) if identity.bus_id]
     names = {short_host(host) for host in hosts}
     places = names | {short_host(fact.where.host) for fact in of(facts, AgentRanks) if fact.where.host}
+    of_pods = _of_pods_machines(facts, places, pods)
     found = []
     for fact in facts:
         if isinstance(fact, Failure) and fact.what.startswith(SWITCH_PORT):
@@ -262,12 +263,35 @@ def with_pods_of_nodes(facts: list[Fact]) -> list[Fact]:
             fact = replace(fact, host=faced)
         elif isinstance(fact, Failure) and not fact.host and fact.rank is None and fact.kind in _OF_HOSTS:
             fact = replace(fact, host=_host_in_path(fact.where.file, places))
+        elif isinstance(fact, Failure) and _befell_machine(fact) and (host := of_pods.get(fact.where.file)):
+            fact = replace(fact, host=host, pid=None)  # the machine's number of a process is not the pod's
         if isinstance(fact, Failure | SlowRank) and short_host(fact.host) not in names:
             there = pods.get(short_host(fact.host), set())
             there = {one.host for one in with_bus if one.host in there and same_bus(one.bus_id, fact.bus_id)} or there
             fact = replace(fact, host=min(there)) if len(there) == 1 else fact
         found.append(fact)
     return found
+
+
+def _of_pods_machines(facts: list[Fact], places: set[str], pods: Mapping[str, set[str]]) -> dict[str, str]:
+    """Return the host or pod that the path of a machine's log names, by file, where its own lines call it otherwise.
+
+    Only where these lines are of one machine, which is neither a host of the job nor known to have other pods.
+    """
+    machines: dict[str, set[str]] = defaultdict(set)
+    for fact in of(facts, Failure):
+        if fact.host and _befell_machine(fact):
+            machines[fact.where.file].add(short_host(fact.host))
+    found: dict[str, str] = {}
+    for file, own in machines.items():
+        is_strange = not any(is_same_place(name, place) for name in own for place in places)
+        if len(own) == 1 and is_strange and not own & pods.keys() and (named := _host_in_path(file, places)):
+            found[file] = named
+    return found
+
+
+def _befell_machine(fault: Failure) -> bool:
+    return fault.kind in _OF_HOSTS and fault.rank is None and not fault.ranks and not fault.pod
 
 
 def _host_in_path(file: str, places: Iterable[str]) -> str:

@@ -19,6 +19,12 @@ _KERNEL = re.compile(
 )
 
 
+def lost_address(fault: Failure) -> str | None:
+    """Return the address of the peer to which a rank's link broke, None where the fault names none."""
+    peer = _PEER.search(fault.what) if fault.kind == "network" else None
+    return peer["address"] if peer else None
+
+
 def at_broken_end(found: Sequence[Failure], facts: list[Fact]) -> tuple[int, ...]:
     """Return the one rank at whose own end a link broke, or all of its host; () where that is not told.
 
@@ -35,7 +41,7 @@ def at_broken_end(found: Sequence[Failure], facts: list[Fact]) -> tuple[int, ...
     if len(hosts) != 1 or any(not fault.host for fault in own):
         return ()
     host = next(iter(hosts))
-    lost = [(fault, peer["address"]) for fault in broken if (peer := _PEER.search(fault.what))]
+    lost = [(fault, peer) for fault in broken if (peer := lost_address(fault))]
     if len({address for fault, address in lost if fault.host and short_host(fault.host) != host}) > 1:
         return ()
     told = {fault.rank for fault in events}

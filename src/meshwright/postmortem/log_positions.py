@@ -5,6 +5,7 @@ from msgspec.structs import replace
 from .analyses import by_analysis
 from .calls import Group
 from .facts import Arrived, Fact, GroupProgress, PeerLost, Shortened, Timeout, of
+from .identities import AgentRanks
 from .inits import by_inits
 from .launches import by_launches
 from .mismatched_tensors import by_models, by_stalls
@@ -12,7 +13,7 @@ from .notices import by_arrivals, by_barrier, by_fingerprints, by_lost_peers, by
 from .notify import by_notify
 from .opcount import by_calls
 from .position import MOST_SILENT, HangPosition
-from .timeouts import groups_of, size_of
+from .timeouts import UNKNOWN, groups_of, size_of
 from .waits import judged
 from .world import A_HOST, with_own_files, world_of
 
@@ -90,7 +91,9 @@ def _weighed(found: HangPosition, facts: list[Fact]) -> HangPosition:
     group = next((g for g in groups_of(facts) if g.name == found.group), None)
     spoken = set(group.ranks) if group else set()
     if found.kind == "stuck":
-        if group is None or group.whole or _is_round(len(spoken), group):
+        listed = {rank for fact in of(facts, AgentRanks) for rank in fact.ranks}
+        is_all = group is None or group.whole or _is_round(len(spoken), group)
+        if is_all and (listed <= spoken or (group is not None and not _is_of_all(group))):
             return found
         missing = "whether there are more ranks than these: the launcher's log, or the log of every rank"
         return replace(
@@ -127,6 +130,10 @@ def _weighed(found: HangPosition, facts: list[Fact]) -> HangPosition:
 
 def _named(found: HangPosition) -> str:
     return f"{found.operation or 'call'} #{found.seq}" if found.seq is not None else found.operation or "a call"
+
+
+def _is_of_all(group: Group) -> bool:
+    return group.name.is_default or group.name == UNKNOWN
 
 
 def _is_round(count: int, group: Group) -> bool:

@@ -38,6 +38,8 @@ def with_rank(failure: Failure, identities: Sequence[RankIdentity], facts: list[
     if not ranks and failure.pod:
         ranks = _of_pod(failure.pod, facts)
     if not ranks and failure.device is not None and _counts_on_host(failure, facts):
+        ranks = _told_of_gpu(failure.device, failure.host, identities) if failure.kind == "device" else set()
+    if not ranks and failure.device is not None and _counts_on_host(failure, facts):
         own = rank_on_host(failure.device, failure.host, failure.where, facts)
         ranks = set() if own is None else {own}
     if len(ranks) == 1:
@@ -96,14 +98,24 @@ def rank_of_gpu(gpu: SlowRank, facts: list[Fact]) -> int | None:
     """Return the rank that uses a GPU: by NCCL's Init lines, or by its number where its host has one for each rank."""
     bus = gpu.bus_id.split(".")[0]
     number = f"{int(bus.replace(':', '') + '0', 16):x}" if bus else ""
-    near = [i for i in identities_of(facts) if not gpu.host or not i.host or may_be_same_host(i.host, gpu.host)]
+    identities = identities_of(facts)
+    near = [i for i in identities if not gpu.host or not i.host or may_be_same_host(i.host, gpu.host)]
     ranks = {i.rank for i in near if i.bus_id and same_bus(i.bus_id, number)}
     if len(ranks) == 1:
         return ranks.pop()
+    if gpu.rank is None and gpu.device is not None and (told := _told_of_gpu(gpu.device, gpu.host, identities)):
+        return min(told)
     world = world_of(facts) or max(ranks_seen(facts), default=-1) + 1
     if gpu.rank is not None or gpu.device is None or world == gpu.devices:
         return gpu.device if gpu.rank is None else gpu.rank
     return rank_on_host(gpu.device, gpu.host, gpu.where, facts, size=gpu.devices)
+
+
+def _told_of_gpu(device: int, host: str, identities: Sequence[RankIdentity]) -> set[int]:
+    """Return the rank that a script's own table gives a GPU of a host, by the GPU's number; NCCL's counts otherwise."""
+    own = [i for i in identities if i.host and host and short_host(i.host) == short_host(host) and i.ranks is None]
+    ranks = {i.rank for i in own if i.device == device}
+    return ranks if len(ranks) == 1 else set()
 
 
 def _of_pod(pod: str, facts: list[Fact]) -> set[int]:

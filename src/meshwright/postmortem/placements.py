@@ -27,9 +27,16 @@ _NUMBERED = re.compile(
     r"(?:--(?:node|machine)[-_]rank[= ]|\b(?:PET_)?(?:NODE|GROUP|MACHINE)_RANK=|\bSLURM_NODEID=|\bJOB_COMPLETION_INDEX="
     r"|\bnode[_ ]rank[ =:]{1,2})(?P<node>\d{1,5})\b"
 )
+_ASIDE = re.compile(  # who writes, as loggers print it; torchrun's number of a host
+    r"^\[[A-Za-z_.]+\]|\| *[A-Z]+ *\| *[\w.<>]+:[\w.<>]+:\d+ +-|\bgroup_rank[ =:]{1,2}\d{1,5}\b"
+)
 _PER_HOST = re.compile(
     r"(?:--nproc[-_]per[-_]node[= ]|\b(?:PET_)?NPROC(?:_PER_NODE)?=|\bLOCAL_WORLD_SIZE=|\bGPUS_PER_NODE="
     r"|\bnproc[_ ]per[_ ]node[ =:]{1,2})(?P<ranks>\d{1,2})\b"
+)
+_LAUNCHED = re.compile(  # srun -v
+    r"^srun: launching \S+ on host (?P<host>\S+), (?P<tasks>\d{1,3}) tasks: "
+    r"\[(?:(?P<first>\d{1,6})-(?P<last>\d{1,6})|(?P<list>\d{1,6}(?:,\d{1,6})+))\]$"
 )
 _VARIABLE = re.compile(  # of the environment in a description of a pod
     r"^\s+(?:(?:PET_)?(?:NODE|GROUP|MACHINE)_RANK|JOB_COMPLETION_INDEX):\s+(?P<number>\d{1,5})\s*$"
@@ -37,7 +44,7 @@ _VARIABLE = re.compile(  # of the environment in a description of a pod
 )
 _RANKS = re.compile(
     r"\b(?P<word>(?:global[_ ]|world[_ ])?ranks?)[ =:]{0,3}[\[({]?(?:(?P<first>\d{1,6})"
-    r" ?(?:-|–|\.{2,3}|:| to | through ) ?(?P<last>\d{1,6})|(?P<list>\d{1,6}(?:, ?\d{1,6})+)"
+    r" ?(?:-|–|\.{2,3}|:| to | through ) ?(?P<last>\d{1,6})|(?P<list>\d{1,6}(?:(?:, ?|,? and )\d{1,6})+)"
     r"|(?P<one>\d{1,6}))[\])}]?(?![\w.])",
     re.IGNORECASE,
 )
@@ -113,6 +120,8 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
                 environment = {}
         if found := _placed(text):
             yield Placed(pod=found["pod"], node=found["node"], where=where)
+        if text.startswith("srun: launching") and (tasks := _LAUNCHED.match(text)):
+            yield from _ranks(_numbers(tasks), tasks["host"], where)
         is_table = _HEADER.match(text) is not None or (is_table and _ROW.match(text) is not None)
         if is_table and (row_ := _ROW.match(text)):
             yield from _ranks(_numbers(row_), row_["host"], where)
@@ -133,6 +142,7 @@ def _of_line(text: str, where: Where, *, numbered: bool) -> Iterator[Fact]:
         first, size = int(number["node"]) * int(per_host["ranks"]), int(per_host["ranks"])
         yield AgentRanks(ranks=tuple(range(first, first + size)), where=_on_own_host(text, where))
         return
+    whole, text = text, _ASIDE.sub(" ", text)
     if "ank" not in text.lower() or _ELSE.search(text):
         return
     if pairs := _pairs(text):
@@ -149,16 +159,18 @@ def _of_line(text: str, where: Where, *, numbered: bool) -> Iterator[Fact]:
     rest = _ADDRESS.sub(" ", rest)
     names = [name[0] for name in _NAME.finditer(rest) if not _NO_HOST.fullmatch(name[0])]
     rest = _without(rest, names)
+    if len(names) > len(found) and (placed := _placed(text)):
+        names = [placed["pod"]]
     if len(names) > len(found):
         names = [name for name in names if not _NUMBERED_NAME.fullmatch(name)]
     hosts = names or addresses or [where.host] * bool(where.host)
     if len(hosts) == len(found) and not re.search(r"[A-Za-z]", _WORDS.sub(" ", rest)):
         for ranks, host in zip(found, hosts, strict=True):
             yield from _ranks(_numbers(ranks), host, where)
-    elif len(found) == 1 and not found[0]["one"] and _OWN.search(text):
+    elif len(found) == 1 and not found[0]["one"] and _OWN.search(whole):
         numbers = _numbers(found[0])
         if len(numbers) > 1:
-            yield AgentRanks(ranks=numbers, where=_on_own_host(text, where))
+            yield AgentRanks(ranks=numbers, where=_on_own_host(whole, where))
 
 
 def _on_own_host(text: str, where: Where) -> Where:
@@ -200,6 +212,6 @@ def _numbers(found: re.Match[str]) -> tuple[int, ...]:
     if told.get("one"):
         return (int(told["one"]),)
     if told.get("list"):
-        return tuple(int(number) for number in told["list"].split(","))
+        return tuple(int(number) for number in re.findall(r"\d+", told["list"]))
     first, last = int(told["first"]), int(told["last"])
     return tuple(range(first, last + 1)) if first <= last < first + MOST_RANKS else ()

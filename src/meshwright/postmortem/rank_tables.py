@@ -16,10 +16,11 @@ _COLUMNS = {
     **dict.fromkeys(("host", "hostname", "node", "nodename", "node_name", "host_name", "machine"), "host"),
     **dict.fromkeys(("pid", "process_id"), "pid"),
     **dict.fromkeys(("local_rank", "localrank", "lrank"), "local"),
+    **dict.fromkeys(("gpu", "gpu_id", "device", "device_id", "cuda"), "gpu"),
 }
 _OTHERS = {  # that tables of ranks have beside these
-    *("local", "node_rank", "nodeid", "node_id", "gpu", "device", "cuda", "ip"),
-    *("ppid", "address", "port", "time", "date", "role", "gpu_id", "device_id", "bus_id", "world_size", "taskid"),
+    *("local", "node_rank", "nodeid", "node_id", "ip", "ppid", "address", "port", "time", "date", "role", "bus_id"),
+    *("world_size", "taskid"),
     *("user", "uid", "%cpu", "%mem", "rss", "vsz", "tty", "stat", "s", "state", "start", "stime", "started", "elapsed"),
     *("etime", "wchan", "psr", "c", *_COMMANDS),
 }
@@ -31,6 +32,15 @@ _HOST = re.compile(r"(?=[\w.-]*\d)[A-Za-z][\w-]*(?:\.[A-Za-z][\w-]*)*")
 _NO_HOST = re.compile(r"(?:rank|gpu|cuda|step|epoch|iter|v)[_-]?[\d.]+", re.IGNORECASE)
 _SLOTS = re.compile(r"^(?P<host>[A-Za-z][\w.-]*)(?:[ \t]+(?:max[-_]slots=\d+ +)?slots ?= ?|:)(?P<slots>\d{1,2})\b.*$")
 _FEW = 2  # rows that make a table
+_MOST_SAID = 200  # characters of a line of numbers
+_SAID = re.compile(  # of what a process prints of itself behind the name of its host
+    r"[ ,;:|]+\(?(?P<name>SLURM_[A-Z_]{1,24}|(?:[a-z]{1,8}[_ ]?)?(?:rank|id)|pid|task|gpus?|cuda|device"
+    r"|world[_ ]?size|n?procs?|CUDA_VISIBLE_DEVICES|OMPI_COMM_WORLD_(?:LOCAL_)?(?:RANK|SIZE))"
+    r"(?: ?[=:] ?| )(?P<value>\d{1,8}(?:,\d{1,3})*)\)?",
+    re.IGNORECASE,
+)
+_OF_JOB = {"slurm_procid", "procid", "rank", "globalrank", "worldrank", "ompi_comm_world_rank"}
+_GPU = {"gpu", "cuda", "device", "gpuid", "deviceid"}  # their numbers on a host
 
 
 def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
@@ -58,9 +68,17 @@ def _rows(messages: Sequence[LogMessage]) -> Iterator[RankIdentity | LocalProces
 
 
 def _whole(found: Sequence[RankIdentity | LocalProcess]) -> Sequence[RankIdentity | LocalProcess]:
-    """Return the rows of a table, none where they are too few or two of them have one rank."""
+    """Return the rows of a table, none where they are too few or two of them have one rank.
+
+    Numbers of GPUs count only where no two ranks of a host have one: a process that sees one GPU calls it 0.
+    """
     ranks = {(one.host, one.number) if isinstance(one, LocalProcess) else one.rank for one in found}
-    return found if len(found) >= _FEW and len(ranks) == len(found) else ()
+    if len(found) < _FEW or len(ranks) < len(found):
+        return ()
+    gpus = [(one.host, one.device) for one in found if isinstance(one, RankIdentity)]
+    if len(set(gpus)) == len(gpus):
+        return found
+    return [replace(one, device=None) if isinstance(one, RankIdentity) else one for one in found]
 
 
 def _head(text: str) -> list[str]:
@@ -91,7 +109,9 @@ def _row(text: str, columns: Sequence[str], message: LogMessage) -> RankIdentity
     process = int(pid) if pid else None
     if "rank" not in row:
         return LocalProcess(number=int(rank), host=host, pid=process, where=message.where)
-    return RankIdentity(rank=int(rank), host=host, pid=process, where=message.where.by(int(rank)))
+    gpu = row.get("gpu", "")
+    device = int(gpu) if gpu.isdecimal() else None
+    return RankIdentity(rank=int(rank), host=host, pid=process, device=device, where=message.where.by(int(rank)))
 
 
 def _slots(messages: Sequence[LogMessage]) -> Iterator[AgentRanks]:
@@ -108,13 +128,35 @@ def _slots(messages: Sequence[LogMessage]) -> Iterator[AgentRanks]:
 
 
 def _hostnames(messages: Sequence[LogMessage]) -> Iterator[RankIdentity]:
-    """Yield the hosts of ranks that print nothing else in a line, as `hostname` does behind a launcher's label."""
-    said = [
-        message
-        for message in messages
-        if message.rank is not None and _HOST.fullmatch(message.text) and not _NO_HOST.fullmatch(message.text)
-    ]
-    if len({message.rank for message in said}) == len(said) >= _FEW:
-        for message in said:
-            assert message.rank is not None
-            yield RankIdentity(rank=message.rank, host=message.text, where=message.where)
+    """Yield the hosts of ranks by lines that begin with a host and say only what `hostname` and a few numbers do.
+
+    The rank is that of the launcher's label in front, or one of these numbers; where both tell, they must agree.
+    """
+    found = [one for message in messages if (one := _introduced(message)) is not None]
+    yield from (one for one in _whole(found) if isinstance(one, RankIdentity))
+
+
+def _introduced(message: LogMessage) -> RankIdentity | None:
+    """Return what a line says of its own process, None where it says anything else."""
+    host = _HOST.match(message.text) if len(message.text) <= _MOST_SAID else None
+    if host is None or _NO_HOST.fullmatch(host[0]):
+        return None
+    numbers: dict[str, str] = {}
+    place = host.end()
+    while found := _SAID.match(message.text, place):
+        numbers[re.sub(r"[_ ](?=rank|id)", "", found["name"].lower())] = found["value"]
+        place = found.end()
+    ranks = {int(value) for name, value in numbers.items() if name in _OF_JOB and value.isdecimal()}
+    ranks |= set() if message.rank is None else {message.rank}
+    if place < len(message.text) or len(ranks) != 1:
+        return None
+    gpus = {int(value) for name, value in numbers.items() if name in _GPU and value.isdecimal()}
+    pid = numbers.get("pid", "")
+    rank = ranks.pop()
+    return RankIdentity(
+        rank=rank,
+        host=host[0],
+        pid=int(pid) if pid.isdecimal() else None,
+        device=gpus.pop() if len(gpus) == 1 else None,
+        where=message.where.by(rank),
+    )

@@ -1,12 +1,13 @@
 """Messages of the system around a job: kernel log, SLURM, Kubernetes, shells; other schedulers are in `batch`."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
 from .facts import Exit, Fact, Failure, LinkUp, SharedMemoryFull, TrainingEnded
 from .hosts import SWITCH_PORT
+from .identities import Placed
 from .lines import LogMessage
 from .names import bus_number
 from .pods import Pod, all_completed, described_pods, pod_of_event
@@ -117,6 +118,11 @@ _SYSLOG = re.compile(  # syslog's clock, or journalctl's: with a zone, or second
     r" (?:kernel|systemd-networkd\S*|NetworkManager\S*):"
 )
 _OF_NODE = re.compile(r"^(?:\S+ +){1,4}[Nn]ode/(?P<host>[\w.-]+) ")  # of an event of Kubernetes
+_LOG_OF = re.compile(  # a comment
+    r"^(?:#|//|---|===)\W*(?:\w+ ){0,4}?(?:host|node|machine|dmesg|kernel(?: log)?) (?:of|for|under|with|running)"
+    r" (?:the )?(?:pod )?(?P<pod>[a-z0-9](?=[\w.]*[\d-])[\w.-]*[a-z0-9])(?![\w.-])"
+)
+_HEAD = 5  # lines
 _RDMA = re.compile(
     r"(?P<what>mlx[45]: (?P<host>\S+): got completion with error|libfabric:\S+?(?:error|err)\w*\(\):\d+<warn> .*"
     r"|(?:Transport retry count|RNR retry(?: count)?) exceeded on \S+|Remote (?:access|operation) error on \S+)"  # UCX
@@ -183,9 +189,18 @@ def read(messages: list[LogMessage]) -> list[Fact]:
         by_slurm = list(_slurm(message, text))
         found += [replace(f, follows=True) if ends and _is_killed(f) else f for f in by_slurm]
         found += _kubernetes(message, text, described.get(place) or pod_of_event(text))
+    found += _of_pod(messages)
     if completed := all_completed(messages):
         found.append(TrainingEnded(rank=None, where=completed.where, exited=True))
     return found
+
+
+def _of_pod(messages: Sequence[LogMessage]) -> Iterator[Placed]:
+    """Yield the pod of the machine whose kernel's log this is, where a comment at its head says it."""
+    pods = [(named["pod"], message) for message in messages[:_HEAD] if (named := _LOG_OF.match(message.text))]
+    nodes = {host for message in messages if (host := _syslog_host(message.text))} if len(pods) == 1 else set()
+    if len(nodes) == 1:
+        yield Placed(pod=pods[0][0], node=nodes.pop(), where=pods[0][1].where)
 
 
 def _is_killed(fact: Fact) -> bool:
