@@ -21,6 +21,7 @@ from .identities import (
     Torchrun,
     WorldSize,
 )
+from .paces import DataShare, Paced
 from .where import GroupName, Where
 
 T = TypeVar("T")
@@ -472,6 +473,8 @@ Fact = (
     | SlowerSteps
     | SlowedJob
     | StepTimes
+    | DataShare
+    | Paced
     | WorldSize
     | Spoke
     | TrainingEnded
