@@ -21,7 +21,7 @@ from .identities import (
     Torchrun,
     WorldSize,
 )
-from .paces import DataShare, Paced
+from .paces import DataShare, FellBack, Paced, RanksAlike
 from .where import GroupName, Where
 
 T = TypeVar("T")
@@ -475,6 +475,8 @@ Fact = (
     | StepTimes
     | DataShare
     | Paced
+    | FellBack
+    | RanksAlike
     | WorldSize
     | Spoke
     | TrainingEnded

@@ -34,6 +34,7 @@ from . import (
     stragglers,
     system,
     timers,
+    two_runs,
     watchdog,
 )
 from .calls import Group
@@ -87,7 +88,7 @@ _TROUBLE = (Timeout, Failure, StoreWait, NotifyWait, LaunchCounts, SizesDiffer, 
 _READERS = (
     *(watchdog, nccl, system, endings, launchers, frameworks, batch, hccl, ras, stragglers, slowdowns, timers),
     *(processes, gpu_tables, agents, placements, analyses, spawned, entry_tables, rank_tables, rank_timers, debuggers),
-    data_waits,
+    *(data_waits, two_runs),
 )
 MOST_DIGITS = 300  # of a number in a log: thousands would be searched for ever, and a float holds 308
 _ENDLESS = re.compile(rf"\d{{{MOST_DIGITS + 1},}}")

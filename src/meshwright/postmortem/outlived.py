@@ -40,7 +40,7 @@ _TRIES_LESS = re.compile(  # of a program that caught an error of memory and say
 _ENDED_WELL = (
     re.compile(  # of launchers that wait for all ranks of a host, or for a job: torchrun's, Kubeflow's, SageMaker's
         r"\] worker group successfully finished\.|\bworker group finished \((?:WorkerState\.)?SUCCEEDED\)"
-        r"|\bJob \S+ is successfully completed\.|\bReporting training SUCCESS\b"
+        r"|Job \S+ is successfully completed\.|\bReporting training SUCCESS\b"
     )
 )
 _NO_SOURCE = ("", None, "")

@@ -26,3 +26,16 @@ class Paced(msgspec.Struct, frozen=True, kw_only=True):
     form: int
     work: tuple[tuple[str, str], ...]
     where: Where
+
+
+class FellBack(msgspec.Struct, frozen=True, kw_only=True):
+    """A program's word that it goes on with something slower than it wanted."""
+
+    where: Where
+
+
+class RanksAlike(msgspec.Struct, frozen=True, kw_only=True):
+    """A table of the times of several ranks, of which none is longer than the others'."""
+
+    ranks: int
+    where: Where

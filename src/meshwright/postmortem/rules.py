@@ -34,6 +34,7 @@ from .recorded_waits import late_by_waits_of_calls
 from .slowdowns import by_slowdown
 from .stack_positions import by_kernels, by_stacks, stand_of
 from .stragglers import by_slower_steps, by_step_times, by_stragglers
+from .two_runs import by_two_runs
 from .verdict import NEXT, Kind, Verdict
 from .where import Where
 from .world import A_HOST, ranks_seen, short_host, world_of
@@ -355,10 +356,10 @@ def _came_to_its_end(case: Case) -> bool:
 def _slower_steps(case: Case) -> Verdict | None:
     if _came_to_its_end(case):
         return None  # whatever it took, it came to its end
-    found = by_slowdown(case.facts) if case.position is None else None
+    found = (by_two_runs(case.facts) or by_slowdown(case.facts)) if case.position is None else None
     if found is None:
         return None
-    return _verdict("slow", found.why, position=found, lines=(), unknown=True)
+    return _verdict("slow", found.why, position=found, lines=(), unknown=not found.certain)
 
 
 def _nothing(case: Case) -> Verdict:
@@ -481,7 +482,8 @@ RULES = (
     ),
     Rule(
         name="slower-steps",
-        reason="Steps that last longer to the end of the log are slow, whatever makes them so: nobody is named.",
+        reason="Steps that last longer to the end of the log, or since a change, are slow, whatever makes them so:"
+        " nobody is named.",
         apply=_slower_steps,
     ),
     Rule(
