@@ -162,7 +162,7 @@ def by_fingerprints(facts: list[Fact]) -> HangPosition | None:
 
 
 def _compared(found: Sequence[Fingerprint]) -> dict[int, Fingerprint]:
-    """Return the calls that were compared by rank; where places in a group are not the ranks, of those who speak."""
+    """Return the calls that were compared, by rank; of speakers alone where places in a group are not the ranks."""
     spoken = [fact for fact in found if fact.speaker is not None]
     if any(fact.speaker != fact.rank for fact in spoken):
         return {fact.speaker: fact for fact in spoken if fact.speaker is not None}
