@@ -9,6 +9,7 @@ from typing import TypeVar
 import msgspec
 
 from .identities import Identity
+from .paces import DataShare, FellBack, Paced, RanksAlike
 from .where import GroupName, Where
 
 T = TypeVar("T")
@@ -239,13 +240,15 @@ class SizesDiffer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Fingerprint(msgspec.Struct, frozen=True, kw_only=True):
-    """A rank's call when TORCH_DISTRIBUTED_DEBUG=DETAIL compared the ranks; NCCL names only a rank near it."""
+    """A call that TORCH_DISTRIBUTED_DEBUG=DETAIL compared, by rank in its group; NCCL names only a rank near it."""
 
     rank: int
     where: Where
     operation: str = ""
     shape: str = ""
+    types: str = ""  # of the tensors and their device
     seq: int | None = None
+    speaker: int | None = None  # the rank in the job whose own call it is, as the prefix of its line says
 
 
 class CommunicatorCall(msgspec.Struct, frozen=True, kw_only=True):
@@ -457,6 +460,10 @@ Fact = (
     | SlowerSteps
     | SlowedJob
     | StepTimes
+    | DataShare
+    | Paced
+    | FellBack
+    | RanksAlike
     | TrainingEnded
     | Stepped
     | DumpOutlived

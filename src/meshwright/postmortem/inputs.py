@@ -13,6 +13,7 @@ from . import (
     agents,
     analyses,
     batch,
+    data_waits,
     debuggers,
     endings,
     entry_tables,
@@ -34,6 +35,7 @@ from . import (
     stragglers,
     system,
     timers,
+    two_runs,
     watchdog,
 )
 from .calls import Group
@@ -61,7 +63,7 @@ from .hosts import ranks_of_host, with_pods_of_nodes
 from .identities import Environment, RankIdentity, Siblings, Spoke, Torchrun
 from .lines import FileHint, LogMessage
 from .log_positions import hang_position as spoken_position
-from .nameless import with_full_shared_memory, with_owners
+from .nameless import by_numbers, with_full_shared_memory, with_owners
 from .outlived import without_outlived
 from .owners import rank_of_gpu
 from .position import HangPosition
@@ -94,6 +96,7 @@ _TROUBLE = (Timeout, Failure, StoreWait, NotifyWait, LaunchCounts, SizesDiffer, 
 _READERS = (
     *(watchdog, nccl, system, endings, launchers, frameworks, batch, hccl, ras, stragglers, slowdowns, timers),
     *(processes, gpu_tables, agents, placements, analyses, spawned, entry_tables, rank_tables, rank_timers, debuggers),
+    *(data_waits, two_runs),
 )
 MOST_DIGITS = 300  # of a number in a log: thousands would be searched for ever, and a float holds 308
 _ENDLESS = re.compile(rf"\d{{{MOST_DIGITS + 1},}}")
@@ -300,10 +303,10 @@ def _in_order(facts: list[Fact]) -> list[RankIdentity]:
 
 
 def _of_environment(facts: list[Fact]) -> list[Fact]:
-    """Return the facts, and that the rank that a log's RANK says has spoken in it.
+    """Return the facts, and that the rank that a log's RANK or the number in its name says has spoken in it.
 
-    Not where another rank speaks in that log, or a larger one than WORLD_SIZE has anywhere, or torchrun started the
-    ranks: RANK then counts hosts.
+    RANK is not believed where another rank speaks in that log, or a larger one than WORLD_SIZE has anywhere, or
+    torchrun started the ranks: it then counts hosts.
     """
     by_hosts = bool(of(facts, Torchrun))
     told = [one for one in of(facts, Environment) if one.has_local or not by_hosts]
@@ -315,7 +318,10 @@ def _of_environment(facts: list[Fact]) -> list[Fact]:
         speakers.setdefault(one.where.file, set()).add(one.number)
     own = [one for one in told if largest < one.world and speakers[one.where.file] == {one.number}]
     spoke = [Spoke(rank=one.number, where=one.where) for one in own]
-    return with_owners([*facts, *spoke], {one.where.file: one.number for one in own})
+    numbered = by_numbers([*facts, *spoke])
+    first = {fact.where.file: fact.where for fact in reversed(facts)}
+    spoke += [Spoke(rank=rank, where=first[file]) for file, rank in numbered.items()]
+    return with_owners([*facts, *spoke], {**numbered, **{one.where.file: one.number for one in own}})
 
 
 def _newest(dumps: Sequence[flight.Dump]) -> list[flight.Dump]:

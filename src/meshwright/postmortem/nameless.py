@@ -14,6 +14,8 @@ from .owners import with_rank
 from .world import A_HOST, identities_of, ranks_seen, short_host, world_of
 
 _PROCESS = re.compile(r"(?<!\d)\d{3,8}(?!\d)")
+_NUMBER = re.compile(r"(?P<head>(?:.*\D)?)(?P<number>\d{1,6})(?P<tail>\D*)")  # the last of a name
+_KINDS = {"exception", "host_memory", "device_memory", "data", "host"}
 _WAITS = (Timeout, PeerLost, StoreWait)
 _LOADER = "a data loader's worker ended"
 _BUS_ERROR = re.compile(r"SIGBUS|bus error", re.IGNORECASE)
@@ -56,7 +58,7 @@ def with_full_shared_memory(facts: list[Fact]) -> list[Fact]:
 
 def _is_nameless(fact: Fact) -> bool:
     """Whether a fact is an error of which neither rank nor process, host or launcher is known."""
-    if not isinstance(fact, Failure) or fact.kind not in {"exception", "host_memory", "device_memory", "data"}:
+    if not isinstance(fact, Failure) or fact.kind not in _KINDS:
         return False
     return (fact.rank, fact.pid, fact.ranks, fact.host, fact.pod) == (None, None, (), "", "") and not (
         fact.is_over or fact.is_general or fact.is_summary
@@ -70,6 +72,29 @@ def _is_one(errors: list[Failure], facts: list[Fact]) -> bool:
     waits = [fact for fact in facts if isinstance(fact, _WAITS) or (isinstance(fact, Failure) and fact.follows)]
     others = {fact.where.file for fact in waits if fact.rank is None}
     return len(files) == 1 and max(said.values()) == 1 and not files & others
+
+
+def by_numbers(facts: list[Fact]) -> dict[str, int]:
+    """Return the ranks of files without a speaker, named like others but for a number: each other speaks for its own.
+
+    Not where somebody else's file has lines of that rank.
+    """
+    speakers: dict[str, set[int]] = {fact.where.file: set() for fact in facts}
+    for heard in of(facts, Spoke):
+        speakers[heard.where.file].add(heard.rank)
+    alike: dict[tuple[str, str], dict[str, int]] = {}
+    for file in speakers:
+        if name := _NUMBER.fullmatch(file):
+            alike.setdefault((name["head"], name["tail"]), {})[file] = int(name["number"])
+    spoken, world = set().union(*speakers.values()), world_of(facts)
+    found: dict[str, int] = {}
+    for numbers in alike.values():
+        heard_of = [file for file in numbers if speakers[file]]
+        if len(heard_of) > 1 and all(speakers[file] == {numbers[file]} for file in heard_of):
+            silent = {file: number for file, number in numbers.items() if not speakers[file]}
+            free = len(set(numbers.values())) == len(numbers)
+            found |= {f: n for f, n in silent.items() if free and n not in spoken and (world is None or n < world)}
+    return found
 
 
 def _alone(facts: list[Fact]) -> dict[str, int]:

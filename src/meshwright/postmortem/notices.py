@@ -1,6 +1,7 @@
 """Plain notices of who did not come: barriers, desync reports, the store, connections that broke."""
 
 import re
+from collections.abc import Mapping, Sequence
 
 from .facts import (
     Absentees,
@@ -139,15 +140,16 @@ def by_fingerprints(facts: list[Fact]) -> HangPosition | None:
     found = of(facts, Fingerprint)
     if not found:
         return None
-    calls = {fact.rank: fact for fact in found if fact.operation}
-    operations = {rank: fact.operation for rank, fact in calls.items()}
-    alike = len(set(operations.values())) == 1
-    compared = {rank: fact.shape for rank, fact in calls.items()} if alike else operations
-    blamed, certain = minority(compared) if len(calls) > 1 else ((), False)
-    told = "; ".join(f"rank {rank} calls {fact.operation} {fact.shape}".rstrip() for rank, fact in calls.items())
+    calls = _compared(found)
+    compared, kind = _aspect(calls)
+    kind = kind if len(calls) > 1 else _aspect({fact.rank: fact for fact in found})[1]
+    blamed, certain = minority(compared) if len(set(compared.values())) > 1 else ((), False)
+    told = "; ".join(
+        f"rank {rank} calls {fact.operation} {fact.shape} {fact.types}".rstrip() for rank, fact in calls.items()
+    )
     usual = next((fact for rank, fact in calls.items() if rank not in blamed), found[0])
     return HangPosition(
-        kind="sizes" if len(calls) > 1 and alike else "desync",
+        kind=kind,
         blamed=blamed,
         waiting=tuple(rank for rank in calls if rank not in blamed),
         operation=usual.operation,
@@ -157,6 +159,27 @@ def by_fingerprints(facts: list[Fact]) -> HangPosition | None:
         evidence=tuple(dict.fromkeys(fact.where for fact in found)),
         missing=() if certain else ("which of them is wrong: the calls of a third rank, or the code of both",),
     )
+
+
+def _compared(found: Sequence[Fingerprint]) -> dict[int, Fingerprint]:
+    """Return the calls that were compared, by rank; of speakers alone where places in a group are not the ranks."""
+    spoken = [fact for fact in found if fact.speaker is not None]
+    if any(fact.speaker != fact.rank for fact in spoken):
+        return {fact.speaker: fact for fact in spoken if fact.speaker is not None}
+    return {fact.rank: fact for fact in found if fact.operation}
+
+
+def _aspect(calls: Mapping[int, Fingerprint]) -> tuple[dict[int, object], str]:
+    """Return what to compare of calls, and the kind of the fault: the operation, sizes, types, at last the number."""
+    operations: dict[int, object] = {rank: call.operation for rank, call in calls.items()}
+    if len(set(operations.values())) != 1 or len(calls) < 2:
+        return operations, "desync"
+    typed = all(call.types for call in calls.values())
+    made: dict[int, object] = {rank: (call.shape, call.types if typed else "") for rank, call in calls.items()}
+    if len(set(made.values())) > 1 or any(call.seq is None for call in calls.values()):
+        return made, "sizes"
+    numbers: dict[int, object] = {rank: call.seq for rank, call in calls.items()}
+    return (numbers, "desync") if len(set(numbers.values())) > 1 else (made, "sizes")
 
 
 def _other_lines(facts: list[Fact], waiting: set[int]) -> HangPosition | None:

@@ -9,7 +9,19 @@ from itertools import accumulate, islice
 from msgspec.structs import replace
 
 from .endings import MANY_STEPS, WENT_ON
-from .facts import Absentees, DesyncReport, Exit, Fact, Failure, GroupProgress, Heartbeat, PeerLost, StoreWait, Timeout
+from .facts import (
+    Absentees,
+    DesyncReport,
+    Exit,
+    Fact,
+    Failure,
+    GroupProgress,
+    Heartbeat,
+    PeerLost,
+    StoreWait,
+    Timeout,
+    TrainingEnded,
+)
 from .lines import LogMessage
 
 STEP = re.compile(
@@ -20,9 +32,18 @@ STEP = re.compile(
 _FOR_LONG = 12  # steps after a time-out: what waits in a buffer is printed late
 _TRIES_LESS = re.compile(  # of a program that caught an error of memory and says so, as it looks for its batch size
     r"\b(?:fall(?:s|ing)?|fell) back\b|\b(?:reduc|halv|lower|decreas|shrink)ing\b|\bprob(?:e|ing)\b"
-    r"|\btry(?:ing)? (?:again )?(?:with )?(?:a )?(?:smaller|lower)\b|\bbatch[ _-]?size (?:finder|search)\b",
+    r"|\b(?:re)?try(?:ing)? (?:again )?(?:(?:with|at) )?(?:an? )?(?:smaller|lower)\b"
+    r"|\b(?:re)?try(?:ing)? (?:again )?(?:with |at )?(?:(?:micro[ _-]?)?batch(?:[ _-]?size)?|m?bs)[ =:]+\d"
+    r"|\bretry(?:ing)? (?:with|at) \d|\bbatch[ _-]?size (?:finder|search)\b",
     re.IGNORECASE,
 )
+_ENDED_WELL = (
+    re.compile(  # of launchers that wait for all ranks of a host, or for a job: torchrun's, Kubeflow's, SageMaker's
+        r"\] worker group successfully finished\.|\bworker group finished \((?:WorkerState\.)?SUCCEEDED\)"
+        r"|Job \S+ is successfully completed\.|\bReporting training SUCCESS\b"
+    )
+)
+_NO_SOURCE = ("", None, "")
 _BREAKS = (Timeout, GroupProgress, DesyncReport, Absentees, Heartbeat, StoreWait, PeerLost, Exit)
 _WAITS = (Timeout, GroupProgress, DesyncReport, Absentees, Heartbeat)
 
@@ -33,6 +54,7 @@ def without_outlived(facts: Sequence[Fact], messages: Sequence[LogMessage]) -> l
     A link that failed while nobody used it, or that a library tried again, does no harm. Where the rank that tells of
     it prints steps, its own count.
     """
+    facts = _without_what_ended_well(facts, messages)
     steps: dict[int | None, list[int]] = defaultdict(list)
     for message in messages:
         if WENT_ON.search(message.text):
@@ -73,6 +95,35 @@ def without_outlived(facts: Sequence[Fact], messages: Sequence[LogMessage]) -> l
                 continue
         found.append(fact)
     return found
+
+
+def _without_what_ended_well(facts: Sequence[Fact], messages: Sequence[LogMessage]) -> Sequence[Fact]:
+    """Return the facts of one file without what a launcher outlived that saw its ranks end well, and that end.
+
+    Not where anything failed after it: then another run's log follows. Where lines bear a host, a task or a pod, the
+    launcher of one of them tells of its own ranks alone.
+    """
+    ends = {_source(message): message for message in messages if _ENDED_WELL.search(message.text)}
+    if not ends:
+        return facts
+    sources = {message.where.line: _source(message) for message in messages}
+    if len({message.host for message in messages if message.host}) < 2 and set(ends) == {_NO_SOURCE}:
+        sources = {}  # the host of NCCL's own lines
+    kept: list[Fact] = []
+    for fact in facts:
+        end = ends.get(sources.get(fact.where.line, _NO_SOURCE))
+        if not isinstance(fact, (*_BREAKS, Failure)) or (isinstance(fact, Failure) and fact.is_general):
+            kept.append(fact)
+        elif end is None or fact.where.line > end.where.line:
+            return facts
+        elif isinstance(fact, Failure):
+            kept.append(replace(fact, follows=True, is_over=True))
+    return [*kept, *(TrainingEnded(rank=None, exited=True, where=end.where) for end in ends.values())]
+
+
+def _source(message: LogMessage) -> tuple[str, int | None, str]:
+    """Return whose launcher or rank a line is of: the host, the task and the pod before it."""
+    return message.host, message.task, message.pod
 
 
 def _was_tried(fault: Failure, steps: Sequence[int]) -> bool:

@@ -13,6 +13,7 @@ from .facts import SlowRank
 from .lines import LogMessage
 from .timers import LONGER, SHARE
 from .verdict import shortened
+from .where import Where
 
 _SECTION = re.compile(r"^\s*(?:\[[\w .-]+\] ?)?(?P<name>[A-Za-z][\w ./-]{1,40}?)(?: \(m?s\))?:\s*$")
 _ROW = re.compile(
@@ -41,6 +42,7 @@ _WORK = re.compile(
     r"|kernel|step_fn|model|loss_fn|grad|host|cpu|tokeni[sz]",
     re.IGNORECASE,
 )
+_TIMED = re.compile(rf"{_WAITS.pattern}|data|load", re.IGNORECASE)
 _WHOLE = re.compile(r"(?:total|step|iter|iteration|elapsed|wall|e2e|time|dt)(?:[_-]?(?:time|s|ms))?", re.IGNORECASE)
 _STAGES = re.compile(r"recv|send|p2p|pipe|bubble|stage", re.IGNORECASE)  # of a pipeline, which differ by nature
 _SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0}
@@ -68,6 +70,13 @@ def read(messages: Sequence[LogMessage]) -> Iterator[SlowRank]:
     """Yield who is slow by the last reports of one file, of each form by itself."""
     for reports in (_of_sections(messages), _of_lines(messages), _of_tables(messages), _of_pairs(messages)):
         yield from _slow([report for report in reports if len(report.times) > 2])
+
+
+def last_tables(messages: Sequence[LogMessage]) -> Iterator[tuple[dict[int, dict[str, float]], Where]]:
+    """Yield the last report of each form in one file: the timers of each rank, and its last line."""
+    for reports in (_of_sections(messages), _of_lines(messages), _of_tables(messages)):
+        if reports and (last := reports[-1]).times:
+            yield last.times, last.lines[max(last.lines)].where
 
 
 def _slow(reports: Sequence[_Report]) -> Iterator[SlowRank]:
@@ -185,7 +194,7 @@ def _of_tables(messages: Sequence[LogMessage]) -> list[_Report]:
     for message in messages:
         text = message.labelled
         cells = [cell for cell in re.split(r"[\s,|]+", text.strip(" |")) if cell]
-        if len(cells) > 2 and cells[0].lower() in {"rank", "global_rank"} and any(map(_WAITS.search, cells)):
+        if len(cells) > 2 and cells[0].lower() in {"rank", "global_rank"} and any(map(_TIMED.search, cells)):
             columns = cells
             found.append(_Report())
         elif columns and len(cells) == len(columns) and cells[0].isdecimal():

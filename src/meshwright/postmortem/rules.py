@@ -7,6 +7,7 @@ import msgspec
 
 from .calls import Group
 from .causes import Cause, all_least_evidence, least_evidence
+from .data_waits import by_data
 from .evidence import in_time
 from .facts import (
     Busy,
@@ -33,9 +34,10 @@ from .recorded_waits import late_by_waits_of_calls
 from .slowdowns import by_slowdown
 from .stack_positions import by_kernels, by_stacks, stand_of
 from .stragglers import by_slower_steps, by_step_times, by_stragglers
+from .two_runs import by_two_runs
 from .verdict import NEXT, Kind, Verdict
 from .where import Where
-from .world import A_HOST, ranks_seen, short_host
+from .world import A_HOST, ranks_seen, short_host, world_of
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True):
@@ -277,7 +279,10 @@ def _uncertain(case: Case) -> Verdict | None:
 
 def _stacks(case: Case) -> Verdict | None:
     position = case.position
-    found = by_stacks(of(case.facts, StackTrace)) if position is None or not position.certain else None
+    found = None
+    if position is None or not position.certain:
+        world = world_of(case.facts) or max(ranks_seen(case.facts), default=-1) + 1
+        found = by_stacks(of(case.facts, StackTrace), world=world)
     if found is None or (not found.certain and position is not None):
         return None
     if position is not None and set(found.blamed) & set(position.waiting):
@@ -337,13 +342,24 @@ def _consequence(case: Case) -> Verdict | None:
     return _verdict(kind, notice.what, position=None, lines=(notice.where,), unknown=True, missing=missing)
 
 
-def _slower_steps(case: Case) -> Verdict | None:
-    if any(fact.well for fact in of(case.facts, Succeeded)) or of(case.facts, TrainingEnded):
-        return None  # whatever it took, it came to its end
-    found = by_slowdown(case.facts) if case.position is None else None
+def _waits_for_data(case: Case) -> Verdict | None:
+    found = by_data(case.facts) if case.position is None and not _came_to_its_end(case) else None
     if found is None:
         return None
-    return _verdict("slow", found.why, position=found, lines=(), unknown=True)
+    return _verdict("data", found.why, position=found, lines=(), unknown=not found.certain)
+
+
+def _came_to_its_end(case: Case) -> bool:
+    return any(fact.well for fact in of(case.facts, Succeeded)) or bool(of(case.facts, TrainingEnded))
+
+
+def _slower_steps(case: Case) -> Verdict | None:
+    if _came_to_its_end(case):
+        return None  # whatever it took, it came to its end
+    found = (by_two_runs(case.facts) or by_slowdown(case.facts)) if case.position is None else None
+    if found is None:
+        return None
+    return _verdict("slow", found.why, position=found, lines=(), unknown=not found.certain)
 
 
 def _nothing(case: Case) -> Verdict:
@@ -352,7 +368,9 @@ def _nothing(case: Case) -> Verdict:
         missing = ["stacks of every rank: no recorded call is open, and gloo records no send and no receive"]
     ended = [fact.where for fact in of(case.facts, TrainingEnded) if fact.exited]
     if ended and not case.groups and not case.unread:
-        because = "the job came to its end, by its exit code of 0 or its scheduler; nothing else shows a fault"
+        because = (
+            "the job came to its end, by its exit code of 0, its launcher or its scheduler; nothing else shows a fault"
+        )
         return Verdict(kind="none", rank=None, unknown=False, because=because, evidence=in_time(ended), next=())
     if of(case.facts, Shortened):
         missing.append("the lines of each rank by themselves: some are folded into one")
@@ -458,8 +476,14 @@ RULES = (
         apply=_consequence,
     ),
     Rule(
+        name="waits-for-data",
+        reason="Steps that are mostly a wait for data, on all ranks alike, are no rank's fault.",
+        apply=_waits_for_data,
+    ),
+    Rule(
         name="slower-steps",
-        reason="Steps that last longer to the end of the log are slow, whatever makes them so: nobody is named.",
+        reason="Steps that last longer to the end of the log, or since a change, are slow, whatever makes them so:"
+        " nobody is named.",
         apply=_slower_steps,
     ),
     Rule(

@@ -11,6 +11,7 @@ import msgspec
 from .facts import Fact, SlowedJob, of
 from .lines import LogMessage
 from .outlived import STEP
+from .paces import Paced
 from .position import HangPosition
 
 _LONGER = 1.5  # each step at the end than is usual before
@@ -29,7 +30,7 @@ _DURATIONS = (  # in any unit, that of one log; the first that a line has counts
         r"\b(?:iter(?:ation)?|batch|time)[_ ](?:time|per[_ ](?:step|iter\w*|batch))\w*[\"' ]{0,2}[=:] *(\d+(?:\.\d+)?)"
     ),
     re.compile(r"(?<![\w.])(\d+(?:\.\d+)?) ?(?:m?s|sec|seconds)/(?:it|iter|step|batch)\b"),
-    re.compile(r"\b(?:dt|time)[ =:]{1,2}(\d+(?:\.\d+)?) ?m?s\b"),
+    re.compile(r"\b(?:dt|time|total)[ =:]{1,2}(\d+(?:\.\d+)?) ?m?s\b"),
 )
 _RATES = (
     re.compile(r"(?<![\w.])(\d+(?:\.\d+)?) ?(?:it|iters?|steps?|batch(?:es)?)/s(?:ec)?\b"),
@@ -53,12 +54,12 @@ class _Step(msgspec.Struct, frozen=True):
     message: LogMessage
 
 
-def read(messages: Sequence[LogMessage]) -> Iterator[SlowedJob]:
-    """Yield that the steps of one log last longer from some step to its end, of equal work.
+def read(messages: Sequence[LogMessage]) -> Iterator[SlowedJob | Paced]:
+    """Yield that the steps of one log last longer from some step to its end, of equal work; or how long even ones last.
 
     By what its lines say of each step; of lines that say nothing, by the clock between those of one form.
     """
-    series: dict[tuple[object, ...], list[_Step]] = defaultdict(list)
+    series: dict[tuple[int | None, int | None, int], list[_Step]] = defaultdict(list)
     clocks: dict[tuple[object, ...], list[tuple[float, int, LogMessage]]] = defaultdict(list)
     for message in messages:
         text = message.text[:600]
@@ -68,12 +69,13 @@ def read(messages: Sequence[LogMessage]) -> Iterator[SlowedJob]:
         duration, form = _duration(text)
         if duration is not None:
             work = {name.lower(): size for name, size in _WORK.findall(text)}
-            series[*source, form].append(_Step(duration, work, message))
+            series[message.rank, message.where.attempt, form].append(_Step(duration, work, message))
         elif message.where.time_s is not None:
             number = int(step["number"] or step["done"])
             clocks[*source, _DIGITS.sub("#", text[: step.end()])].append((message.where.time_s, number, message))
-    for steps in series.values():
+    for (rank, _, form), steps in series.items():
         yield from _slower(steps, _LONGER)
+        yield from _even(steps, rank, form)
     for lines in () if series else clocks.values():
         steps = [
             _Step((at_s - before_s) / (number - earlier), {}, message)
@@ -97,6 +99,15 @@ def _slower(steps: Sequence[_Step], longer: float) -> Iterator[SlowedJob]:
         first, since = steps[:begun], steps[begun:]
         ratio = median(step.duration for step in since) / median(step.duration for step in first)
         yield SlowedJob(ratio=ratio, before=first[-1].message.where, where=since[0].message.where)
+
+
+def _even(steps: Sequence[_Step], rank: int | None, form: int) -> Iterator[Paced]:
+    """Yield how long a step lasts where there are several, all of about one length but the first ones."""
+    last = steps[len(steps) // 3 :]
+    usual = median(step.duration for step in last)
+    if len(last) >= _BEFORE + _SINCE and all(usual < _STEADY * step.duration < _STEADY**2 * usual for step in last):
+        work = tuple(sorted(last[-1].work.items()))
+        yield Paced(rank=rank, step=usual, form=form, work=work, where=last[-1].message.where)
 
 
 def _rise(durations: Sequence[float], longer: float) -> int:

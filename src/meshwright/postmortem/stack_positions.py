@@ -8,7 +8,7 @@ import msgspec
 from .facts import Frame, KernelTimes, StackTrace
 from .names import collective_in, snake
 from .position import HangPosition, minority
-from .transfers import TRANSFERS, StackTransfer, all_in_transfers, all_receive, helper_of, in_circle, transfer_of
+from .transfers import TRANSFERS, StackTransfer, all_in_transfers, in_circle, transfer_of, way_of
 from .where import Where
 
 _FEW_LINES = 4  # behind a collective, in which its result is read
@@ -135,8 +135,11 @@ def _is_library(file: str) -> bool:
     )
 
 
-def by_stacks(stacks: Sequence[StackTrace]) -> HangPosition | None:
-    """Return the outlier among the stacks: who is not where the others wait; None where that cannot be told."""
+def by_stacks(stacks: Sequence[StackTrace], *, world: int = 0) -> HangPosition | None:
+    """Return the outlier among the stacks: who is not where the others wait; None where that cannot be told.
+
+    `world` is the number of ranks of the job, 0 where it is not known.
+    """
     stands = list({stand.name: stand for stack in stacks if (stand := stand_of(stack))}.values())
     if len(stands) < 2:
         return None
@@ -146,7 +149,7 @@ def by_stacks(stacks: Sequence[StackTrace]) -> HangPosition | None:
         return found
     if transfers and len(transfers) == len(stands):
         return all_in_transfers(transfers)
-    if found := _all_in_helpers(stacks, stands):
+    if len(stands) >= world and (found := _none_meets(stacks, stands, are_all=len(stands) == world)):
         return found
     waits = [stand for stand in stands if stand.kind in {"collective", "others", "device"}]
     others = [stand for stand in stands if stand not in waits]
@@ -179,17 +182,24 @@ def _transfers(stacks: Sequence[StackTrace], stands: Sequence[Stand]) -> list[St
     return [one for stand in calls if (one := transfer_of(last[stand.name], stand.call, stand.where))]
 
 
-def _all_in_helpers(stacks: Sequence[StackTrace], stands: Sequence[Stand]) -> HangPosition | None:
-    """Return the circle in which all processes wait in helpers of a pipeline that receive; None for none."""
+def _none_meets(stacks: Sequence[StackTrace], stands: Sequence[Stand], *, are_all: bool) -> HangPosition | None:
+    """Return the circle of processes that all send, or all receive, so that nobody is at the other end; None for none.
+
+    Known are all of the job (`are_all`), or helpers of a pipeline of which some look ahead and some back: where all
+    look one way, its last stage is not here.
+    """
     last = {stand_of(stack).name: stack for stack in stacks}
-    calls = [(stand, last[stand.name], helper_of(last[stand.name])) for stand in stands]
-    if not all(stand.kind == "others" and helper for stand, _, helper in calls):
+    calls = {stand.call for stand in stands if stand.kind == "collective"}
+    ways = [way for stand in stands if stand.kind in {"others", "device"} and (way := way_of(last[stand.name]))]
+    deeds = calls if are_all and all(stand.kind == "collective" for stand in stands) else set()
+    if len(ways) == len(stands) and len({ahead for _, ahead in ways}) == 2:
+        deeds = {deed for deed, _ in ways}
+    if len(deeds) != 1 or not deeds <= TRANSFERS:
         return None
-    transfers = [one for stand, stack, helper in calls if (one := transfer_of(stack, helper, stand.where))]
-    if len(transfers) < len(stands):
-        return None
-    ways = {one.peer > one.rank for one in transfers if one.peer is not None}
-    return all_receive(transfers, ways)
+    deed = deeds.pop()
+    told = "; ".join(f"{stand.name} in {deed} ({stand.line})" for stand in stands[:8])
+    none = "none receives" if deed == "send" else "none sends"
+    return _position("circle", (), stands, stands, deed, f"{told}: they wait for each other, {none}")
 
 
 def _just_past(stacks: Sequence[StackTrace], others: Sequence[Stand]) -> set[str]:

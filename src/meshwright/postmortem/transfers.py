@@ -1,7 +1,7 @@
 """Sends and receives in which stacks stand: a circle of them, a pair that meets, or a partner without a stack."""
 
 import re
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -42,14 +42,21 @@ def transfer_of(stack: StackTrace, operation: str, where: Where) -> StackTransfe
         return StackTransfer(rank=stack.rank, operation=operation, peer=call.peer, told=True, where=where)
     peer = None
     if named := _helper(stack):
-        peer = stack.rank + (1 if (named["deed"], named["way"][:3]) in _FORWARD else -1)
+        peer = stack.rank + (1 if _is_ahead(named) else -1)
     return StackTransfer(rank=stack.rank, operation=operation, peer=peer, told=False, where=where)
 
 
-def helper_of(stack: StackTrace) -> str:
-    """Return send or recv where a stack waits in a pipeline's helper that does one of the two alone, "" elsewhere."""
+def way_of(stack: StackTrace) -> tuple[str, bool] | None:
+    """Return the helper of a pipeline in which a stack waits: send or recv, and whether its partner is the next stage.
+
+    None for no helper that does one of the two alone.
+    """
     named = _helper(stack)
-    return named["deed"] if named else ""
+    return (named["deed"], _is_ahead(named)) if named else None
+
+
+def _is_ahead(named: re.Match[str]) -> bool:
+    return (named["deed"], named["way"][:3]) in _FORWARD
 
 
 def _helper(stack: StackTrace) -> re.Match[str] | None:
@@ -77,18 +84,6 @@ def in_circle(transfers: Sequence[StackTransfer], *, with_neighbours: bool) -> H
             why = f"{'; '.join(map(str, around[:8]))}: each waits for the next, none is in the call that would meet it"
             return _position("circle", transfers, around[0].operation, why)
     return None
-
-
-def all_receive(transfers: Sequence[StackTransfer], ways: Set[bool]) -> HangPosition | None:
-    """Return the circle of a pipeline whose stages all receive, some from the next and some from the one before.
-
-    `ways` are the directions in which they look. Ranks of one stage may stand side by side, so that their numbers do
-    not lead to the partner, but nobody sends.
-    """
-    if len(ways) < 2 or {one.operation for one in transfers} != {"recv"}:
-        return None
-    why = f"{'; '.join(f'rank {one.rank} in recv' for one in transfers[:8])}: stages wait for each other, none sends"
-    return _position("circle", transfers, "recv", why)
 
 
 def all_in_transfers(transfers: Sequence[StackTransfer]) -> HangPosition | None:

@@ -93,7 +93,8 @@ _SIGNALLED = re.compile(r"dump signal due to .*? from\s+rank (\d+)")
 _FINGERPRINT = re.compile(
     r"Rank (?P<rank>\d+) is running (?:inconsistent )?collective: CollectiveFingerPrint\("
     r"(?:SequenceNumber=(?P<seq>\d+)(?:, ?)?)?"
-    r"OpType=(?P<operation>\w+)(?:, TensorShape=(?P<shape>\[[^\]]*\]))?"
+    r"OpType=(?P<operation>\w+)(?:, TensorShape=(?P<shape>\[[^\]]*\])(?:, TensorDtypes=(?P<types>[\w \[\],]{1,200}?)"
+    r"(?:, TensorDeviceTypes=[^)]*\)[^)]*?device=(?P<device>\w+)|(?=\))))?)?"
 )
 _PEER_ENDED = re.compile(r"gloo/transport.*?(?:[Cc]onnection closed by peer|Connection reset by peer|Broken pipe)")
 _PEER_LOST = re.compile(
@@ -251,14 +252,8 @@ def _waits(message: LogMessage) -> Iterator[Fact]:
         call = _RAISED.search(text)
         operation, seq = (spelled(call["operation"]), int(call["seq"])) if call else ("", None)
         yield PeerLost(rank=message.rank, kind=kind, operation=operation, seq=seq, where=where)
-    for print_ in _FINGERPRINT.finditer(text):
-        yield Fingerprint(
-            rank=int(print_.group("rank")),
-            operation=spelled(print_.group("operation")),
-            shape=print_.group("shape") or "",
-            seq=_number(print_.group("seq")),
-            where=where,
-        )
+    if "FingerPrint" in text:
+        yield from _fingerprints(message)
     if _GLOO_WAITED.search(text):
         yield Timeout(rank=message.rank, where=where)
     if ("rank" in text or "RANK" in text) and (joins := _JOINS.search(text)):
@@ -288,6 +283,20 @@ def _waits(message: LogMessage) -> Iterator[Fact]:
     world = _WORLD.search(text)
     if world and not stored:
         yield WorldSize(ranks=int(next(group for group in world.groups() if group)), where=where)
+
+
+def _fingerprints(message: LogMessage) -> Iterator[Fingerprint]:
+    """Yield the calls that one rank's comparison shows, its own first."""
+    for at, made in enumerate(_FINGERPRINT.finditer(message.text)):
+        yield Fingerprint(
+            rank=int(made["rank"]),
+            operation=spelled(made["operation"]),
+            shape=made["shape"] or "",
+            types=" on ".join(part for part in made.group("types", "device") if part),
+            seq=_number(made["seq"]),
+            speaker=message.rank if at == 0 else None,
+            where=message.where,
+        )
 
 
 def rank_ended(text: str) -> int | None:

@@ -106,3 +106,39 @@ def test_a_traceback_is_of_the_one_rank_that_speaks_in_its_file_where_each_rank_
     verdict = judge(tmp_path, {"t-0.log": ["[rank0]: begins"], "t-1.log": [second, *ERROR]})
 
     assert (verdict.kind, verdict.blamed) == ("exception", blamed)
+
+
+PROMPT = ["/opt/nmt/metric.py:9: RuntimeWarning: overflow", "> /opt/nmt/metric.py(10)score()", "-> check(x)", "(Pdb) "]
+NUMBERED = ("log.{}.txt", "logs/worker_{}/out", "run-{}.log", "part{}.out")
+
+
+def numbered(name, odd, *, ranks=4, place=None, shift=0):
+    """The logs of ranks, named by number, of which one bears no rank."""
+    logs = {name.format(rank + shift): [f"[{rank}] eval", timed_out(rank, 9)] for rank in range(ranks) if rank != place}
+    return {**logs, name.format((ranks - 1 if place is None else place) + shift): odd}
+
+
+@pytest.mark.parametrize("name", NUMBERED)
+def test_a_log_without_a_rank_is_of_its_number_where_each_other_named_like_it_is(name, tmp_path):
+    assert named(judge(tmp_path, numbered(name, PROMPT, place=2))) == ("host", (2,), False)
+
+
+OTHERS = {
+    "counted from 1": numbered("log.{}.txt", PROMPT, place=2, shift=1),
+    "one log more than there are ranks": {
+        **numbered("log.{}.txt", [timed_out(3, 9)], place=3),
+        "log.4.txt": [*PROMPT, "world_size=4"],
+    },
+    "a rank that speaks elsewhere": {**numbered("log.{}.txt", PROMPT, place=2), "all.txt": [timed_out(2, 9)]},
+    "one other alone": {"log.0.txt": [timed_out(0, 9)], "log.2.txt": PROMPT, "world.txt": ["world_size=8"]},
+    "logs of hosts": {
+        "log.0.txt": [timed_out(0, 9), timed_out(1, 9)],
+        "log.1.txt": [timed_out(2, 9), timed_out(3, 9)],
+        "log.2.txt": [*PROMPT, "world_size=6"],
+    },
+}
+
+
+@pytest.mark.parametrize("files", OTHERS.values(), ids=OTHERS)
+def test_the_number_of_a_log_is_no_rank(files, tmp_path):
+    assert judge(tmp_path, files).blamed == ()

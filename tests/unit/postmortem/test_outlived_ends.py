@@ -73,3 +73,46 @@ def test_a_process_that_ended_after_the_last_step_is_not(tmp_path):
     late = SEGFAULT.replace("Thu Nov 19 13:05", "Fri Nov 20 10:16")
 
     assert judge(tmp_path, {"question.md": seen("10:45:00", late)}).kind == "killed"
+
+
+MEMORY = "[WARNING] torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 3.00 GiB. (rows {})"
+UNREACHED = (
+    "[W1120 10:01:01.5 socket.cpp:697] [c10d] The client socket has timed out after 60000ms to connect to [h0]:29500"
+)
+AGENT = "I1120 10:44:45.01 7 torch/distributed/elastic/agent/server/api.py:894] [m] worker group successfully finished."
+ENDED_WELL = {
+    "torchrun": f"{AGENT} Waiting 300 seconds for other agents to finish.",
+    "an older torchrun": "INFO: Local worker group finished (SUCCEEDED). Waiting 300 seconds for others",
+    "Kubeflow": "I1120 10:44:45 pytorchjob.go:440] PyTorchJob ml/vit-7 is successfully completed.",
+    "SageMaker": "2026-11-20 10:44:45,012 sagemaker-training-toolkit INFO Reporting training SUCCESS",
+}
+SHORT = ["step 1 loss 2.2", "step 2 loss 2.1"]
+
+
+@pytest.mark.parametrize("end", ENDED_WELL.values(), ids=ENDED_WELL)
+@pytest.mark.parametrize("error", [[MEMORY.format(9)], [*BROKEN, "ValueError: 7 labels"], [UNREACHED]])
+def test_what_a_launcher_outlived_that_saw_its_ranks_end_well_is_no_fault(tmp_path, end, error):
+    assert told(judge(tmp_path, {"job.log": [*error, *SHORT, end]}), NONE) == NONE
+
+
+NOT_ENDED = {
+    "an error after the end, of the next run": [*SHORT, AGENT, MEMORY.format(9)],
+    "no end": [MEMORY.format(9), *SHORT],
+    "the end of another host": ["n1: [rank4]: " + MEMORY.format(9), "n0: [rank0]: step 2 loss 2", f"n0: {AGENT}"],
+    "the end of a process": [MEMORY.format(9), *SHORT, "process 44 successfully finished."],
+}
+
+
+@pytest.mark.parametrize("lines", NOT_ENDED.values(), ids=NOT_ENDED)
+def test_what_no_launcher_outlived_stays_the_fault(tmp_path, lines):
+    assert judge(tmp_path, {"job.log": lines}).kind == "device_memory"
+
+
+@pytest.mark.parametrize(
+    "says", ["retrying with 32", "trying batch size 32", "retry with batch_size=32", "retrying at 8"]
+)
+def test_memory_that_a_program_says_to_try_again_with_less_is_no_fault_once_it_makes_steps(tmp_path, says):
+    lines = [f"{MEMORY.format(9)} {says}", *STEPS]
+
+    assert told(judge(tmp_path, {"job.log": lines}), answer("none", unknown=True))["kind"] == "none"
+    assert judge(tmp_path, {"job.log": lines[:2]}).kind == "device_memory"

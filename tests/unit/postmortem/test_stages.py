@@ -36,3 +36,72 @@ def test_stages_that_all_receive_from_each_other_are_a_circle(tmp_path, of_each)
 )
 def test_stages_of_which_one_may_send_are_not_said_to_be_a_circle(tmp_path, helpers):
     assert judge(tmp_path, stood(*helpers)).kind != "circle"
+
+
+def synchronized(*helpers, world=None):
+    """Stacks in one file of processes without ranks, each waiting for its device in a helper that blocks."""
+    lines = []
+    for number, helper in enumerate(helpers):
+        lines += [
+            f"Process 77{number}: python pipe.py",
+            f'Thread 77{number} (active): "MainThread"',
+            "    synchronize (torch/cuda/__init__.py:900)",
+            "    move (stages/wire.py:14)",
+            f"    {helper} (stages/wire.py:4{number})",
+            "    <module> (pipe.py:70)",
+            "",
+        ]
+    return {"stacks.txt": lines, "job.log": [f"world_size: {world or len(helpers)}"]}
+
+
+@pytest.mark.parametrize(
+    "helpers",
+    [
+        ("send_forward", "send_backward"),
+        ("send_forward", "send_forward", "send_backward", "send_backward"),
+        ("_exec_send_activations", "_exec_send_grads"),
+        ("recv_backward", "recv_forward"),
+        ("send_to_next", "send_to_prev"),
+    ],
+)
+def test_stages_that_all_send_or_all_receive_are_a_circle_also_where_they_wait_for_the_device(tmp_path, helpers):
+    verdict = judge(tmp_path, synchronized(*helpers))
+
+    assert (verdict.kind, verdict.blamed, verdict.unknown) == ("circle", (), False)
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        synchronized("send_forward", "recv_forward"),
+        synchronized("send_forward", "send_forward"),  # the last stage is not here
+        synchronized("send_backward", "send_forward", world=4),
+        synchronized("send_forward_recv_backward", "send_backward_recv_forward"),
+        synchronized("send_metrics", "send_report"),
+    ],
+    ids=["a pair", "one way", "two of four", "both at once", "no neighbours"],
+)
+def test_stages_of_which_one_may_meet_another_are_not(tmp_path, files):
+    assert judge(tmp_path, files).kind == "stuck"
+
+
+def in_calls(*calls, world):
+    """Stacks of processes without ranks that stand in calls of torch."""
+    lines = []
+    for number, call in enumerate(calls):
+        lines += [
+            f"Process 88{number}: python pipe.py",
+            f'Thread 88{number} (active): "MainThread"',
+            f"    {call} (torch/distributed/distributed_c10d.py:2400)",
+            "    exchange (wire.py:20)",
+            "    <module> (pipe.py:70)",
+            "",
+        ]
+    return {"stacks.txt": lines, "job.log": [f"world_size: {world}"]}
+
+
+@pytest.mark.parametrize("call", ["send", "recv"])
+def test_all_processes_of_a_job_in_one_half_of_a_transfer_are_a_circle(tmp_path, call):
+    assert judge(tmp_path, in_calls(call, call, world=2)).kind == "circle"
+    assert judge(tmp_path, in_calls(call, call, world=3)).kind == "stuck"
+    assert judge(tmp_path, in_calls("all_reduce", "all_reduce", world=2)).kind == "stuck"

@@ -1,0 +1,41 @@
+"""Facts on what the steps of a job are spent on, and on how long they take in the log of one run."""
+
+import msgspec
+
+from .where import Where
+
+
+class DataShare(msgspec.Struct, frozen=True, kw_only=True):
+    """The part of a step that is a wait for data, 0 to 1: of one rank (None where not known), or the least of `ranks`.
+
+    `steady` says that hardly a step, or no rank, waits less than half of the time.
+    """
+
+    rank: int | None = None
+    ranks: int = 1
+    share: float
+    steady: bool
+    where: Where
+
+
+class Paced(msgspec.Struct, frozen=True, kw_only=True):
+    """The steps of one log of one form, all of about one length; `step` in the log's own unit, `work` as lines say."""
+
+    rank: int | None
+    step: float
+    form: int
+    work: tuple[tuple[str, str], ...]
+    where: Where
+
+
+class FellBack(msgspec.Struct, frozen=True, kw_only=True):
+    """A program's word that it goes on with something slower than it wanted."""
+
+    where: Where
+
+
+class RanksAlike(msgspec.Struct, frozen=True, kw_only=True):
+    """A table of the times of several ranks, of which none is longer than the others'."""
+
+    ranks: int
+    where: Where
