@@ -1,4 +1,4 @@
-"""Ranks of these tests are forked with torch's parts loaded that many of them need: each would take seconds for them."""
+"""Ranks of these tests are forked with the parts of torch loaded that many of them need, each for seconds."""
 
 import pytest
 

@@ -30,7 +30,7 @@ _DURATIONS = (  # in any unit, that of one log; the first that a line has counts
         r"\b(?:iter(?:ation)?|batch|time)[_ ](?:time|per[_ ](?:step|iter\w*|batch))\w*[\"' ]{0,2}[=:] *(\d+(?:\.\d+)?)"
     ),
     re.compile(r"(?<![\w.])(\d+(?:\.\d+)?) ?(?:m?s|sec|seconds)/(?:it|iter|step|batch)\b"),
-    re.compile(r"\b(?:dt|time|total)[ =:]{1,2}(\d+(?:\.\d+)?) ?m?s\b"),
+    re.compile(r"\b(?:dt|time)[ =:]{1,2}(\d+(?:\.\d+)?) ?m?s\b"),
 )
 _RATES = (
     re.compile(r"(?<![\w.])(\d+(?:\.\d+)?) ?(?:it|iters?|steps?|batch(?:es)?)/s(?:ec)?\b"),
@@ -38,6 +38,8 @@ _RATES = (
     re.compile(r"\b(?:tok(?:en)?s?|samples?)[_ ]?(?:per|/)[_ ]?s\w*[\"' ]{0,2}[=:] *(\d[\d,]*(?:\.\d+)?)"),
     re.compile(r"\b(?:tps|mfu)[ =:]{1,2}(\d[\d,]*(?:\.\d+)?)", re.IGNORECASE),
 )
+_TOTAL = re.compile(r"\btotal[ =:]{1,2}(\d+(?:\.\d+)?) ?m?s\b")  # of parts, by which ranks are held against each other
+_OF_PARTS = len(_DURATIONS) + len(_RATES)
 _DIGITS = re.compile(r"\d+")
 _WORK = re.compile(  # how much a step does
     r"\b((?:global[ _]|micro[ _])?batch[ _]?size|seq(?:uence)?[ _]?len(?:gth)?|num[ _]micro\w*|world[ _]size)"
@@ -74,7 +76,7 @@ def read(messages: Sequence[LogMessage]) -> Iterator[SlowedJob | Paced]:
             number = int(step["number"] or step["done"])
             clocks[*source, _DIGITS.sub("#", text[: step.end()])].append((message.where.time_s, number, message))
     for (rank, _, form), steps in series.items():
-        yield from _slower(steps, _LONGER)
+        yield from _slower(steps, _LONGER) if form != _OF_PARTS else ()
         yield from _even(steps, rank, form)
     for lines in () if series else clocks.values():
         steps = [
@@ -87,9 +89,9 @@ def read(messages: Sequence[LogMessage]) -> Iterator[SlowedJob | Paced]:
 
 def _duration(text: str) -> tuple[float | None, int]:
     """Return how long a step takes by its line, in any unit, and which of the forms says it; None for none."""
-    for form, pattern in enumerate((*_DURATIONS, *_RATES)):
+    for form, pattern in enumerate((*_DURATIONS, *_RATES, _TOTAL)):
         if (found := pattern.search(text)) and (value := float(found[1].replace(",", ""))) > 0:
-            return value if form < len(_DURATIONS) else 1 / value, form
+            return 1 / value if len(_DURATIONS) <= form < _OF_PARTS else value, form
     return None, 0
 
 

@@ -63,6 +63,9 @@ def test_every_rule_decides_some_case(tmp_path):
     (tmp_path / "slower").mkdir()
     slower = [f"iter: {step} step_time={1.0 if step < 6 else 2.5}" for step in range(12)]
     used.add(judge(tmp_path / "slower", slower).rule)
+    (tmp_path / "data").mkdir()
+    data = [f"step {step} data_time: 2.1 s | step_time: 2.7 s" for step in range(12)]
+    used.add(judge(tmp_path / "data", data).rule)
     (tmp_path / "well").mkdir()
     used.add(judge(tmp_path / "well", ["9 pretrain COMPLETED 0:0 01:00:00"]).rule)
 
