@@ -13,9 +13,9 @@ _ASKED = re.compile(  # the host or pod on which somebody took a dump
 _PROMPT = re.compile(  # of a shell on that host
     r"^\[?[a-z][\w-]{0,31}@(?P<host>[A-Za-z][\w.-]*\d[\w.-]*)[ :][^#$%]{0,80}[#$%] .*(?:py-spy|pystack|gdb)\b"
 )
-_LEAST_GROUP = "tp|pp|dp|cp|ep|group|parallel|tensor|pipeline|data|expert|model"
+_GROUPS = "tp|pp|dp|cp|ep|group|parallel|tensor|pipeline|data|expert|model"
 _NUMBER = re.compile(
-    rf"(?<![A-Za-z0-9])(?:(?P<kind>global|world|local|node|machine|{_LEAST_GROUP})[ _-]?)?"
+    rf"(?<![A-Za-z0-9])(?:(?P<kind>global|world|local|node|machine|{_GROUPS})[ _-]?)?"
     r"(?P<word>rank|gpu|cuda|device)[ =:_#-]{0,3}(?P<number>\d{1,6})\b",
     re.IGNORECASE,
 )
