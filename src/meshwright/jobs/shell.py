@@ -417,7 +417,8 @@ class _Shell(Printing):
     def _put_before(self, launcher: tuple[str, ...], count: int) -> None:
         """Put a launcher before all commands but the first `count`: they run under its nodes and tasks."""
         self.outcome.started[count:] = [
-            Started((*launcher, *one.words), one.line, one.where, one.variables) for one in self.outcome.started[count:]
+            Started((*launcher, *one.words), one.line, one.where, one.variables, one.environment)
+            for one in self.outcome.started[count:]
         ]
 
     def _start(self, fields: list[str], command: Command, assigned: dict[str, str]) -> None:
@@ -437,7 +438,8 @@ class _Shell(Printing):
             return
         self.undecided = shown(" ".join(fields))[:60]
         plain = {key: value for key, value in self.set.items() if isinstance(value, str)}
-        self.outcome.started.append(Started(tuple(fields), command.line, self.where, {**plain, **assigned}))
+        seen = {key: value for key, value in plain.items() if key in self.exported} | assigned
+        self.outcome.started.append(Started(tuple(fields), command.line, self.where, {**plain, **assigned}, seen))
 
 
 def _prints(script: Script) -> bool:

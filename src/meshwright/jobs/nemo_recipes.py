@@ -1,0 +1,77 @@
+"""NeMo 2's own recipes that a file starts from without having them: what the published ones set, and what is asked for.
+
+Source: NVIDIA/NeMo:nemo/collections/llm/recipes/{llama3_8b,llama3_70b,llama31_70b}.py (2.4).
+"""
+
+from typing import Any
+
+from ..errors import InputError
+from .draft import Draft
+from .keys import Keys
+
+STRATEGY = "trainer.strategy."
+DEGREES = {
+    "tp": f"{STRATEGY}tensor_model_parallel_size",
+    "pp": f"{STRATEGY}pipeline_model_parallel_size",
+    "vp": f"{STRATEGY}virtual_pipeline_model_parallel_size",
+    "cp": f"{STRATEGY}context_parallel_size",
+    "sp": f"{STRATEGY}sequence_parallel",
+}
+LARGE: dict[str, Any] = {"tp": 4, "pp": 4, "vp": 5, "cp": 2, "sp": True}
+PRETRAINING: dict[str, dict[str, Any]] = {
+    "llama3_8b": {"tp": 1, "pp": 1, "vp": None, "cp": 2, "sp": False},
+    "llama3_70b": LARGE,
+    "llama31_70b": LARGE,
+}
+DATA: dict[str, Any] = {"data.seq_length": 8192, "data.global_batch_size": 512, "data.micro_batch_size": 1}
+
+
+def recipe_name(keys: Keys) -> str:
+    """Return the recipe that a configuration starts from and that is not at hand, empty where it starts from none."""
+    name = str(keys.values.get("()", ""))
+    return name if name.endswith("_recipe") else ""
+
+
+def with_recipe(draft: Draft, keys: Keys) -> None:
+    """Add what a published recipe sets and the file leaves as it is; InputError where the recipe is not known.
+
+    A part that the file replaces as a whole (`recipe.data = ...`) keeps nothing of the recipe.
+    """
+    name = recipe_name(keys)
+    if not name:
+        return
+    family = ".".join(name.split(".")[-2:-1])
+    draft.model_name = draft.model_name or family or None
+    published = PRETRAINING.get(family) if name.endswith("pretrain_recipe") else None
+    taken = []
+    for key, value in ({DEGREES[part]: value for part, value in (published or {}).items()} | DATA).items():
+        if published is not None and key not in keys.values and not _replaced(keys, key):
+            keys.values[key] = value
+            taken.append(f"{key.rpartition('.')[2]} {value}")
+    if taken:
+        draft.assume(f"{', '.join(taken)}: from {name} of NeMo (2.4)")
+    if missing := [] if published is not None else _missing(keys):
+        told = ", ".join(missing)
+        raise InputError(
+            f"{keys.where}: takes {told} from {name}, which is not here: give its file, or say {missing[0]}=VALUE"
+        )
+    draft.assume(f"what {name} sets beyond this file is not known: NeMo's defaults are taken")
+    if name.endswith("finetune_recipe") and str(keys.values.get("peft_scheme", "lora")).lower() not in {"none", "null"}:
+        draft.adapters(f"peft_scheme lora of {name}", keys.whole("peft.dim", least=1))
+
+
+def _replaced(keys: Keys, key: str) -> bool:
+    """Whether the file makes the part of a recipe that has a key anew; one that it changes is named as the part is."""
+    *parts, _ = key.split(".")
+    heads = [".".join(parts[: end + 1]) for end in range(len(parts))]
+    return any(keys.values.get(f"{head}.()") not in {None, head.rpartition(".")[2]} for head in heads)
+
+
+def _missing(keys: Keys) -> list[str]:
+    """Return the settings that a file must say itself where the recipe that it starts from is not known."""
+    needed = [DEGREES[part] for part in ("tp", "pp", "cp")] + ["data.micro_batch_size"]
+    if (keys.whole(DEGREES["pp"]) or 1) > 1:
+        needed.append(DEGREES["vp"])
+    if (keys.whole(DEGREES["tp"]) or 1) > 1:
+        needed.append(DEGREES["sp"])
+    return [key for key in needed if key not in keys.values]
