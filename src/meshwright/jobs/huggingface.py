@@ -376,6 +376,9 @@ def _batch(draft: Draft, keys: Keys) -> None:
     if total is not None:
         draft.batch["global"] = (total, keys.told("deepspeed.train_batch_size"))
         _ranks_of_batch(draft, total)
+    for name, pair in pairs.items():
+        if name not in draft.batch and (doubt := keys.doubtful(*pair)):
+            raise draft.refused(f"{doubt}: is not set in the files; say --job NAME=VALUE")
     has_arguments = any(key.startswith("arguments.") for key in keys.values)
     if "mbs" not in draft.batch and has_arguments and "global" not in draft.batch:
         draft.batch["mbs"] = (8, "per_device_train_batch_size 8")
@@ -413,6 +416,10 @@ def _precision(draft: Draft, keys: Keys) -> None:
         if inside or (inside is None and keys.switch(f"arguments.{name}", default=False)) or mixed == name:
             draft.precision = name
             return
+    if doubt := keys.doubtful("arguments.bf16"):  # such as torch.cuda.is_bf16_supported()
+        draft.precision = "bf16"
+        draft.assume(f"precision bf16: {doubt} is known only where the job runs")
+        return
     named = (keys.word("arguments.dtype", "arguments.torch_dtype") or "").lower() if not mixed else ""
     if named in TYPES:
         draft.precision = TYPES[named]

@@ -1,7 +1,7 @@
 """The training command among all commands of a script: its launcher's nodes and ranks, its program, its arguments."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ..errors import InputError
@@ -33,7 +33,11 @@ COUNTS = {
 SLURM = (("SLURM_NNODES", "nodes"), ("SLURM_NTASKS_PER_NODE", "tasks_per_node"), ("SLURM_NTASKS", "tasks"))
 SHORT = {"-N": "nodes", "-n": "ntasks", "-np": "np"}
 # commands that start torchrun by themselves, with the words that may follow them
-STARTERS = {"megatron": frozenset({"sft", "pt"}), "llamafactory-cli": frozenset({"train"})}
+STARTERS = {
+    "megatron": frozenset({"sft", "pt"}),  # ms-swift's
+    "llamafactory-cli": frozenset({"train"}),
+}
+NEMO = frozenset({"nemo", "nemorun"})  # `nemo llm pretrain --factory RECIPE key=value ...`
 # what Megatron's own programs are started with at least
 MEGATRON_FLAG = re.compile(
     r"--(?:(?:tensor|pipeline)-model-parallel-size|model-parallel-size|micro-batch-size|num-layers|yaml-cfg|use-mcore-models)"
@@ -233,13 +237,15 @@ def _program(words: Sequence[str], place: int, launcher: str) -> int | None:
             name = word.rpartition("/")[2]
             if name == "automodel" or (name in STARTERS and set(words[at + 1 : at + 2]) & STARTERS[name]):
                 return at
+            if name in NEMO and words[at + 1 : at + 2] == ["llm"]:
+                return at
     return None
 
 
 def _engine(program: str, arguments: Sequence[str], launcher: str) -> str | None:
     name = program.rpartition("/")[2]
-    if name == "llamafactory-cli":
-        return "huggingface"
+    if name == "llamafactory-cli" or name in NEMO:
+        return "nemo" if name in NEMO else "huggingface"
     for engine, pattern in PROGRAMS:
         if re.search(pattern, name) and not (engine == "megatron" and _by_deepspeed_alone(arguments)):
             return engine
@@ -310,6 +316,22 @@ def flags_of(arguments: Sequence[str], *, dashes: bool = True) -> dict[str, obje
             old = found[name]
             found[name] = word if old is True else [*old, word] if isinstance(old, list) else [old, word]
     return found
+
+
+def without_flags(arguments: Sequence[str], taken: Mapping[str, bool]) -> tuple[str, ...]:
+    """Return the words of a command without flags that its program reads itself; each says whether a value follows."""
+    found: list[str] = []
+    skip = False
+    for word in arguments:
+        if skip and not word.startswith("-"):
+            skip = False
+            continue
+        name, equals, _ = word.lstrip("-").partition("=")
+        known = word.startswith("-") and name in taken
+        skip = known and taken[name] and not equals
+        if not known:
+            found.append(word)
+    return tuple(found)
 
 
 def assignments_of(arguments: Sequence[str]) -> dict[str, str]:

@@ -53,8 +53,7 @@ def parse_manifest(name: str, text: str) -> Manifest:
         if part.strip() and not _is_empty(part):
             data = load_document(name, part, "yaml")
             if data.get("kind") == "ConfigMap":
-                entries = data.get("data")
-                found.files |= {str(key): str(value) for key, value in (entries or {}).items()}
+                found.files |= {str(key): str(value) for key, value in _inner(data, "data").items()}
             else:
                 groups += [_group(*pod) for pod in _pods(data)]
     training = [group for group in groups if group[1]] or groups
@@ -135,7 +134,8 @@ def _script(container: Mapping[str, Any], known: Mapping[str, str]) -> str:
     for one in _listed(container, "env"):
         if "value" in one:
             variables[str(one.get("name"))] = _replaced(str(one["value"]), variables)
-    words = [_replaced(str(word), variables) for key in ("command", "args") for word in container.get(key) or []]
+    said = [value for key in ("command", "args") if isinstance(value := container.get(key), list)]
+    words = [_replaced(str(word), variables) for value in said for word in value]
     if not words:
         return ""
     lines = [f"export {key}={quoted(value)}" for key, value in variables.items() if key.isidentifier()]

@@ -11,7 +11,7 @@ from .keys import Keys
 from .launch import Launch, assignments_of, flags_of
 from .megatron import dispatching, precision, recomputation, states, virtual, vocabulary, world_of
 from .models import catalogue_name
-from .nemo_recipes import recipe_name, with_recipe
+from .nemo_recipes import factory_settings, recipe_name, with_recipe
 from .sources import Sources, plain_value
 
 HARMLESS = (
@@ -130,10 +130,12 @@ def _name(draft: Draft, keys: Keys, sources: Sources) -> None:
 
 def nemo_keys(sources: Sources, draft: Draft) -> Keys:
     """Return the settings of the documents with Hydra's overrides, interpolations resolved."""
-    if sources.launch is not None and not sources.documents and sources.python is None:
+    factory = factory_settings(sources.launch.arguments) if sources.launch is not None else {}
+    if sources.launch is not None and not sources.documents and sources.python is None and not factory:
         name = flags_of(sources.launch.arguments).get("config-name")
         raise sources.need(f"the YAML {name}" if isinstance(name, str) else "its YAML")
     values, origin = sources.settings()
+    values |= factory
     if sources.launch is not None:
         for key, text in assignments_of(sources.launch.arguments).items():
             values[key], origin[key] = plain_value(text), sources.launch.where

@@ -3,11 +3,15 @@
 Source: NVIDIA/NeMo:nemo/collections/llm/recipes/{llama3_8b,llama3_70b,llama31_70b}.py (2.4).
 """
 
+import re
+from collections.abc import Sequence
 from typing import Any
 
 from ..errors import InputError
 from .draft import Draft
 from .keys import Keys
+from .launch import assignments_of, flags_of
+from .sources import plain_value
 
 STRATEGY = "trainer.strategy."
 DEGREES = {
@@ -23,7 +27,22 @@ PRETRAINING: dict[str, dict[str, Any]] = {
     "llama3_70b": LARGE,
     "llama31_70b": LARGE,
 }
-DATA: dict[str, Any] = {"data.seq_length": 8192, "data.global_batch_size": 512, "data.micro_batch_size": 1}
+REST: dict[str, Any] = {
+    **{"data.seq_length": 8192, "data.global_batch_size": 512, "data.micro_batch_size": 1},
+    **{"trainer.plugins.precision": "bf16-mixed", "optim.config.use_distributed_optimizer": True},
+}
+
+
+def factory_settings(arguments: Sequence[str]) -> dict[str, Any]:
+    """Return the recipe that `nemo llm pretrain --factory "llama3_8b(num_nodes=2)"` starts, with its arguments."""
+    said = flags_of(arguments).get("factory", "")
+    named = str(said[0] if isinstance(said, list) else said)  # overrides without dashes follow it
+    kind = next((word for word in arguments if word in {"pretrain", "finetune"}), None)
+    match = re.fullmatch(r"([A-Za-z_]\w*)(?:\((.*)\))?", named.strip("\"'"))
+    if kind is None or match is None:
+        return {}
+    given = assignments_of([word.strip() for word in (match[2] or "").split(",")])
+    return {"()": f"llm.{match[1]}.{kind}_recipe"} | {key: plain_value(value) for key, value in given.items()}
 
 
 def recipe_name(keys: Keys) -> str:
@@ -44,10 +63,10 @@ def with_recipe(draft: Draft, keys: Keys) -> None:
     draft.model_name = draft.model_name or family or None
     published = PRETRAINING.get(family) if name.endswith("pretrain_recipe") else None
     taken = []
-    for key, value in ({DEGREES[part]: value for part, value in (published or {}).items()} | DATA).items():
+    for key, value in ({DEGREES[part]: value for part, value in (published or {}).items()} | REST).items():
         if published is not None and key not in keys.values and not _replaced(keys, key):
             keys.values[key] = value
-            taken.append(f"{key.rpartition('.')[2]} {value}")
+            taken += [] if value is None else [f"{key.rpartition('.')[2]} {value}"]
     if taken:
         draft.assume(f"{', '.join(taken)}: from {name} of NeMo (2.4)")
     if missing := [] if published is not None else _missing(keys):

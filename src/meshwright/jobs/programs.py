@@ -1,5 +1,6 @@
 """Python programs of a job: those given, those that its scripts or notebooks write, and those beside its files."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
@@ -18,6 +19,10 @@ class Program:
     text: str
     path: Path
     function: str | None = None
+
+    def defines(self, name: object) -> bool:
+        """Whether the file has a function of this name."""
+        return isinstance(name, str) and re.search(rf"^def {re.escape(name)}\(", self.text, re.MULTILINE) is not None
 
 
 @dataclass(slots=True)

@@ -22,6 +22,7 @@ class Walk:
     modules: dict[Path, Any] = field(default_factory=dict)
     variables: Mapping[str, str] = field(default_factory=dict)  # of the job's environment, as far as files set them
     flags: Mapping[str, Any] = field(default_factory=dict)  # that the program is started with, under their long names
+    taken: dict[str, bool] = field(default_factory=dict)  # of the flags, those that it reads: whether a value follows
     calls: list[PythonCall] | None = None  # in the order in which they are made, where a program is followed
 
     def assume(self, text: str) -> None:
@@ -84,6 +85,7 @@ def _flag(flag: PythonCall, names: list[str], walk: Walk, where: str) -> Any:
     """Return a flag as the program is started with it, else its default."""
     given = next((walk.flags[name] for name in names if name in walk.flags), None)
     action = flag.fields.get("action")
+    walk.taken |= dict.fromkeys(names, not str(action).startswith("store_"))
     if action in {"store_true", "store_false"}:
         return (given is not None) == (action == "store_true")
     if given is not None:

@@ -12,7 +12,7 @@ from typing import Any
 from ..errors import InputError
 from .python_calls import Walk
 from .python_static import PythonModule
-from .python_values import Opaque, PythonCall, flattened
+from .python_values import Opaque, PythonCall
 from .shell_marks import unknown
 
 TRAINS = frozenset({"train", "pretrain", "finetune"})
@@ -142,10 +142,9 @@ def _of_deepspeed(calls: list[PythonCall]) -> dict[str, Any] | None:
     for call in calls:
         if call.name == "deepspeed.initialize":
             config = call.fields.get("config", call.fields.get("config_params"))
-            if isinstance(config, dict):
-                return _plain(config)
-            if isinstance(config, str):
-                return {"deepspeed": config, "model_name_or_path": _model(calls)}
+            if isinstance(config, dict | str):
+                settings = _plain(config) if isinstance(config, dict) else config
+                return {"deepspeed": settings, "model_name_or_path": _model(calls)}
     return None
 
 
@@ -158,7 +157,7 @@ def _plain(value: dict[str, Any]) -> dict[str, Any]:
         elif isinstance(inner, PythonCall):
             found[key] = unknown(f"{inner.name}()")
         else:
-            found[key] = flattened(inner, key)[key]
+            found[key] = unknown(inner.text) if isinstance(inner, Opaque) else inner
     return found
 
 

@@ -99,7 +99,8 @@ class PythonModule:
         if found not in self.walk.modules:
             _, text = read_document(str(found))
             PythonModule(text, found.name, found, self.walk)
-        return self.walk.modules[found]
+        module: PythonModule = self.walk.modules[found]
+        return module
 
     def defined(self, name: str, depth: int = 0) -> "tuple[PythonModule, str] | None":
         """Return the module that defines a name, as a function or a constant, and the name that it has there."""

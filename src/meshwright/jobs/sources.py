@@ -5,14 +5,24 @@ Files that a file names (a DeepSpeed configuration, a sourced script) are taken 
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
 from typing import Any
 
 from ..errors import InputError
 from .documents import Document, kind_of, load_document, read_document
 from .keys import Keys, dotted_keys
-from .launch import Launch, Owner, flags_of, on_pods, programs_of, read_command, starts_ranks, training_command
+from .launch import (
+    Launch,
+    Owner,
+    flags_of,
+    on_pods,
+    programs_of,
+    read_command,
+    starts_ranks,
+    training_command,
+    without_flags,
+)
 from .manifest import Pods, is_manifest, parse_manifest
 from .notebook import parse_notebook
 from .programs import Program, Programs
@@ -295,7 +305,7 @@ def _adopted(runs: _Runs, sources: Sources) -> tuple[str, Owner] | None:
         return None
     (((program, _), name),) = found.items()
     sources.assumed.append(f"{shown(program)}, which {name} starts, is taken for what trains with {file}")
-    return name, lambda own, arguments: engine if own in {program, ""} else None
+    return name, lambda own, arguments: engine if own == program else None
 
 
 def _note_commands(runs: _Runs, sources: Sources) -> None:
@@ -310,6 +320,9 @@ def _note_commands(runs: _Runs, sources: Sources) -> None:
         if found is not None and sources.document(found[1]) is None and not (sources.launch and flags_alone):
             sources.wanted = sources.wanted or found
     sources.programs = list(dict.fromkeys(name for outcome in outcomes for name in programs_of(outcome.started)))
+    if sources.launch is None and sources.programs and (sources.documents or sources.python_files.given):
+        told = ", ".join(sources.programs[:3])
+        sources.assumed.append(f"{told}: started beside the configuration, and taken to change nothing of it")
 
 
 def _keep(outcome: ScriptOutcome, sources: Sources) -> None:
@@ -330,25 +343,29 @@ def _read_python(sources: Sources) -> None:
     if program is None:
         return
     engine = of_python(program.text)
-    if engine is None and launch is None and not sources.documents:
-        sources.unread = sources.unread or unread_program(program.text)
-        if sources.unread is not None:
-            return
+    alone = (launch is None and not sources.documents) or (launch is not None and launch.engine == "huggingface")
+    if engine is None and alone and (other := unread_program(program.text)) is not None:
+        sources.unread = sources.unread or other
+        return
     if program.name not in sources.names and engine is not None:
         sources.names.append(program.name)
     environment = {} if launch is None else dict(launch.environment)
     words = {} if launch is None else flags_of(launch.arguments, dashes=False)
     flags = {key: plain_value(value) if isinstance(value, str) else value for key, value in words.items()}
+    asked = next((str(flags[name]) for name in ("config", "recipe") if program.defines(flags.get(name))), None)
+    function = program.function or asked
     walk = Walk(variables=environment | sources.overrides, flags=flags)
     place: dict[str, Any] = {"where": program.name, "path": program.path, "walk": walk}
     if engine == "huggingface":
         _read_trainer(program, sources, place)
     elif engine is not None or launch is None:
-        own = None if program.function or engine is None else program_config(engine, program.text, **place)
+        own = None if function or engine is None else program_config(engine, program.text, **place)
         given = {key: plain_value(text) for key, text in sources.overrides.items()}
-        name, value = own or config_of(program.text, program.function, given=given, **place)
+        name, value = own or config_of(program.text, function, given=given, **place)
         sources.python = (program.name, name, flattened(value))
         sources.python_text, sources.python_folder = program.text, program.path.resolve().parent.name
+    if launch is not None and walk.taken:
+        sources.launch = replace(launch, arguments=without_flags(launch.arguments, walk.taken))
     sources.assumed += walk.assumed
 
 

@@ -30,6 +30,10 @@ PYTHON: tuple[tuple[str, str], ...] = (
     ("Lightning", r"^\s*(?:import|from) (?:lightning|pytorch_lightning)\b"),
     ("Composer", r"^\s*(?:import|from) composer\b"),
     ("torchtune", r"^\s*(?:import|from) torchtune\b"),
+    (
+        "TRL beyond its SFTTrainer",
+        r"\b(?:DPO|GRPO|PPO|KTO|ORPO|CPO|BCO|RLOO|GKD|XPO|PRM|NashMD|OnlineDPO|Reward)Config\(",
+    ),
 )
 # commands whose YAML is read where it is given
 WITH_YAML: tuple[tuple[str, str, str], ...] = (
