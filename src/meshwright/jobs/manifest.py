@@ -17,7 +17,7 @@ from .keys import as_whole
 from .notebook import quoted
 
 IS_MANIFEST = re.compile(r"^apiVersion:\s*\S", re.MULTILINE)
-SEPARATOR = re.compile(r"^---(?:\s.*)?$", re.MULTILINE)
+SEPARATOR = re.compile(r"^---(?:[ \t].*)?$", re.MULTILINE)
 GPU = re.compile(r"(?:nvidia|amd|intel|habana)\.(?:com|ai)/(?:gpu|gaudi|i915|xe)|nvidia\.com/mig-.*")
 REFERENCE = re.compile(r"\$\(([A-Za-z_]\w*)\)")  # Kubernetes's own, replaced before a shell sees the text
 

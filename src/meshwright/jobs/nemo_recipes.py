@@ -29,6 +29,7 @@ PRETRAINING: dict[str, dict[str, Any]] = {
 }
 REST: dict[str, Any] = {
     **{"data.seq_length": 8192, "data.global_batch_size": 512, "data.micro_batch_size": 1},
+    **{"num_nodes": 1, "num_gpus_per_node": 8},
     **{"trainer.plugins.precision": "bf16-mixed", "optim.config.use_distributed_optimizer": True},
 }
 
