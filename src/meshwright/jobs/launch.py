@@ -135,7 +135,11 @@ def read_command(one: Started, owner: Owner = no_owner) -> Launch | None:
         return None
     program, arguments = words[program_at], words[program_at + 1 :]
     own = owner(program, ())
-    if own in {None, "huggingface"}:  # a program on Hugging Face or DeepSpeed may be another engine's too
+    of_megatron = any(MEGATRON_FLAG.match(word.replace("_", "-")) for word in arguments)
+    if of_megatron or own in {
+        None,
+        "huggingface",
+    }:  # a program on Hugging Face or DeepSpeed may be another engine's too
         own = _engine(program, arguments, launcher) or own or owner("", arguments)
     engine = own
     if engine is None or (engine == "huggingface" and is_unknown(program)):

@@ -102,6 +102,8 @@ def read(sources: Sources, question: JobOptions) -> Job:
     scheme = keys.word("model.peft.peft_scheme")
     if scheme not in {None, "none"}:
         draft.adapters(f"model.peft.peft_scheme {scheme}", keys.whole("model.peft.lora_tuning.adapter_dim", least=1))
+    if re.search("[LD]oRA", "".join(str(keys.values.get(f"peft.{part}", "")) for part in ("()", "[]"))):
+        draft.adapters("peft LoRA", keys.whole("peft.dim", least=1))
     return draft.conclude(sources, keys, HARMLESS)
 
 

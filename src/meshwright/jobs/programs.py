@@ -1,5 +1,6 @@
 """Python programs of a job: those given, those that its scripts or notebooks write, and those beside its files."""
 
+import contextlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -45,7 +46,8 @@ class Programs:
             if PurePath(shown(path)).name == name:
                 return Program(name, text, beside)
         if beside.is_file():
-            return Program(name, read_document(str(beside))[1], beside)
+            with contextlib.suppress(InputError):  # too large, or no text: nobody asked for it
+                return Program(name, read_document(str(beside))[1], beside)
         return None
 
     def chosen(self, started: str | None, written: Mapping[str, str], folder: Path) -> Program | None:

@@ -6,6 +6,7 @@ on DeepSpeed hands its settings to `deepspeed.initialize`.
 """
 
 import ast
+import re
 from pathlib import Path
 from typing import Any
 
@@ -156,9 +157,17 @@ def _plain(value: dict[str, Any]) -> dict[str, Any]:
             found[key] = _plain(inner)
         elif isinstance(inner, PythonCall):
             found[key] = unknown(f"{inner.name}()")
+        elif isinstance(inner, list):
+            found[key] = [_word(one) if isinstance(one, Opaque) else one for one in inner]
         else:
-            found[key] = unknown(inner.text) if isinstance(inner, Opaque) else inner
+            found[key] = _word(inner) if isinstance(inner, Opaque) else inner
     return found
+
+
+def _word(value: Opaque) -> str:
+    """Return the word that a member of an enumeration stands for (FSDPOption.FULL_SHARD), else that it is unknown."""
+    member = re.fullmatch(r"(?:\w+\.)*[A-Z]\w*\.([A-Z][A-Z\d_]*)", value.text)
+    return member[1].lower() if member else unknown(value.text)
 
 
 def _model(calls: list[PythonCall]) -> str | None:

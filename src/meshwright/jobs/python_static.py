@@ -197,6 +197,20 @@ class PythonModule:
             self._updated(node.value, names)
         elif isinstance(node, ast.With | ast.Try):
             self.block(node.body, names)
+        elif isinstance(node, ast.For | ast.While | ast.Match):
+            self._repeated(node, names)
+
+    def _repeated(self, node: ast.For | ast.While | ast.Match, names: dict[str, Any]) -> None:
+        """Follow a loop over a list that is known; one that is not, and that sets something, is said to be left out."""
+        inner = list(ast.walk(node))
+        items = self.value(node.iter, names) if isinstance(node, ast.For) else None
+        leaves = any(isinstance(one, ast.Break | ast.Continue) for one in inner)
+        if isinstance(node, ast.For) and isinstance(items, list) and not leaves:
+            for item in items:
+                self.assign(node.target, item, names)
+                self.block(node.body, names)
+        elif any(isinstance(one, ast.Attribute | ast.Subscript) and isinstance(one.ctx, ast.Store) for one in inner):
+            self.walk.assume(f"{self.where} line {node.lineno}: what is set there, again and again, is passed over")
 
     def _updated(self, node: ast.Call, names: dict[str, Any]) -> None:
         """Follow `settings.update(...)` of a mapping and local functions that change their argument."""

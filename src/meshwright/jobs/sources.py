@@ -343,6 +343,8 @@ def _read_python(sources: Sources) -> None:
     if program is None:
         return
     engine = of_python(program.text)
+    if program not in sources.python_files.given and launch is not None and engine not in {None, launch.engine}:
+        return
     alone = (launch is None and not sources.documents) or (launch is not None and launch.engine == "huggingface")
     if engine is None and alone and (other := unread_program(program.text)) is not None:
         sources.unread = sources.unread or other

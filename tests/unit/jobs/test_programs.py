@@ -51,6 +51,32 @@ def test_a_program_beside_a_recipe_that_all_ranks_run_is_taken_for_what_trains_w
     assert any("start.py, which go.sh starts, is taken for what trains with small.py" in said for said in found.assumed)
 
 
+TITAN = """from torchtitan.models.llama3 import model_registry
+
+def own() -> Trainer.Config:
+    return Trainer.Config(model_spec=model_registry("8B"), training=TrainingConfig(local_batch_size=1, seq_len=2048))
+"""
+NEMO = """from nemo.collections import llm
+import nemo_run as run
+run.run(llm.llama3_8b.pretrain_recipe(num_nodes=2))
+"""
+
+
+@pytest.mark.parametrize(
+    ("program", "words", "batch"),
+    [
+        (TITAN, "--training.local_batch_size 3 --parallelism.tensor_parallel_degree=2", 24),
+        (NEMO, "trainer.strategy.tensor_model_parallel_size=2 data.global_batch_size=72 data.micro_batch_size=2", 72),
+    ],
+)
+def test_words_of_a_launch_count_before_those_of_any_engine_s_program(tmp_path, program, words, batch):
+    script = f"srun -N 2 torchrun --nnodes 2 --nproc_per_node 8 own.py {words}\n"
+
+    found = job(tmp_path, {"own.py": program, "go.sh": script})
+
+    assert (found.world, found.layout.tp, found.global_batch) == (16, 2, batch)
+
+
 def test_programs_of_which_none_is_the_training_are_named(tmp_path):
     script = "torchrun --nproc_per_node=8 one.py\ntorchrun --nproc_per_node=8 two.py\n"
 
@@ -114,6 +140,16 @@ def test_a_degree_that_only_the_environment_knows_is_asked_for(tmp_path):
 
     with pytest.raises(InputError, match=r"TP.*is not set in the files"):
         job(tmp_path, {"small.py": RECIPE + main}, gpus=16)
+
+
+def test_a_loop_over_a_list_is_followed_and_another_is_said_to_be_passed_over(tmp_path):
+    main = "cfg = small()\nfor part in [cfg.model]:\n    part.context_parallel_size = 2\n"
+    main += "while waits():\n    cfg.model.pipeline_model_parallel_size = 2\npretrain(cfg, None)\n"
+
+    found = job(tmp_path, {"small.py": RECIPE + main}, gpus=16)
+
+    assert (found.layout.cp, found.layout.pp) == (2, 1)
+    assert any("what is set there, again and again, is passed over" in said for said in found.assumed)
 
 
 def test_a_function_of_a_registry_is_chosen_by_the_flag_of_its_launch(tmp_path):
@@ -251,6 +287,22 @@ def test_adapters_of_a_program_are_read_with_their_rank(tmp_path):
     )
 
     assert job(tmp_path, {"sft.py": program}, gpus=8).lora_rank == 24
+
+
+def test_members_of_enumerations_are_the_words_that_they_stand_for(tmp_path):
+    text = TRAINER.replace('"shard_grad_op auto_wrap"', "[FSDPOption.SHARD_GRAD_OP, FSDPOption.AUTO_WRAP]")
+
+    assert job(tmp_path, {"train.py": text}, gpus=8).layout.zero == 2
+
+
+def test_adapters_of_a_nemo_program_are_said(tmp_path):
+    text = (
+        INLINE.format(pp=1)
+        .replace('tokenizer="data"', "peft=llm.peft.LoRA(dim=12)")
+        .replace("llm.train", "llm.finetune")
+    )
+
+    assert job(tmp_path, {"train.py": text}).lora_rank == 12
 
 
 @pytest.mark.parametrize(
