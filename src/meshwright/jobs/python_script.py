@@ -117,6 +117,9 @@ def trainer_settings(text: str, where: str, path: Path, walk: Walk) -> dict[str,
         return _of_deepspeed(calls)
     if any(call != made[0] for call in made[1:]):
         raise InputError(f"{where}: makes {len(made)} different {made[0].last}; expected one")
+    if unknown_ones := made[0].fields.get("**"):
+        told = f"{made[0].last} takes **{unknown_ones.text}, which only the running program knows"
+        raise InputError(f"{where}: {told}: give these settings as YAML or JSON")
     found = _plain(made[0].fields)
     model = _model(calls)
     found["model_name_or_path"] = found.get("model_name_or_path") or model

@@ -292,6 +292,12 @@ class PythonModule:
             return -inner if isinstance(node.op, ast.USub) and isinstance(inner, int | float) else Opaque(_text(node))
         if isinstance(node, ast.BoolOp | ast.Compare | ast.IfExp):
             return self._decided(node, names)
+        if isinstance(node, ast.JoinedStr):
+            parts = [
+                self.value(one.value if isinstance(one, ast.FormattedValue) else one, names) for one in node.values
+            ]
+            plain = all(isinstance(part, str | int) for part in parts)
+            return "".join(map(str, parts))[:1000] if plain else Opaque(_text(node))
         if isinstance(node, ast.Subscript):
             owner, key = self.value(node.value, names), self.value(node.slice, names)
             if _text(node.value) in {"os.environ", "environ"}:
@@ -339,7 +345,10 @@ class PythonModule:
         for keyword in node.keywords:
             value = self.value(keyword.value, names)
             if keyword.arg is None:
-                found |= value if isinstance(value, dict) else value.fields if isinstance(value, PythonCall) else {}
+                known = value if isinstance(value, dict) else value.fields if isinstance(value, PythonCall) else {}
+                found |= known
+                if not known and not isinstance(value, dict) and self.walk.calls is not None:
+                    found["**"] = Opaque(_text(keyword.value))  # settings that nobody knows
             else:
                 found[keyword.arg] = value
         return found

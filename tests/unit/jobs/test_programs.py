@@ -242,7 +242,7 @@ tok = AutoTokenizer.from_pretrained("Qwen/Qwen3-8B")
 
 
 def main():
-    model = AutoModelForCausalLM.from_pretrained("Qwen/Qwen3-8B")
+    model = AutoModelForCausalLM.from_pretrained(f"Qwen/Qwen3-{8}B")
     model.gradient_checkpointing_enable()
     rows = data.map(lambda row: tok(row["text"], max_length=SIZE, truncation=True))
     args = TrainingArguments(
@@ -266,7 +266,7 @@ def test_training_arguments_in_a_program_are_read_with_model_and_length(tmp_path
 
     assert (found.world, found.global_batch, found.seq_len, found.precision) == (8, 64, 1024, "bf16")
     assert (found.layout.zero, found.layout.recompute, found.layout.mbs) == (2, "full", 2)
-    assert found.model_name == "Qwen/Qwen3-8B"
+    assert found.model_name == "Qwen/Qwen3-8B"  # the parts of whose name the program joins
     assert any(
         "is_bf16_supported() is known only where the job runs" in said.replace(")) ", ") ") for said in found.assumed
     )
@@ -287,6 +287,13 @@ def test_adapters_of_a_program_are_read_with_their_rank(tmp_path):
     )
 
     assert job(tmp_path, {"sft.py": program}, gpus=8).lora_rank == 24
+
+
+def test_settings_that_a_program_loads_from_elsewhere_are_asked_for(tmp_path):
+    text = TRAINER.replace('"out",', '"out", **yaml.safe_load(open(path)),')
+
+    with pytest.raises(InputError, match=r"TrainingArguments takes \*\*yaml\.safe_load.*give these settings"):
+        job(tmp_path, {"train.py": text}, gpus=8)
 
 
 def test_members_of_enumerations_are_the_words_that_they_stand_for(tmp_path):
