@@ -296,7 +296,8 @@ class PythonModule:
             parts = [
                 self.value(one.value if isinstance(one, ast.FormattedValue) else one, names) for one in node.values
             ]
-            plain = all(isinstance(part, str | int) for part in parts)
+            formatted = any(isinstance(one, ast.FormattedValue) and one.format_spec for one in node.values)
+            plain = not formatted and all(isinstance(part, str | int) for part in parts)
             return "".join(map(str, parts))[:1000] if plain else Opaque(_text(node))
         if isinstance(node, ast.Subscript):
             owner, key = self.value(node.value, names), self.value(node.slice, names)
