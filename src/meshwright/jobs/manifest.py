@@ -32,7 +32,7 @@ class Pods:
 
 
 @dataclass(slots=True)
-class Manifest:
+class KubernetesManifest:
     """The parts of a manifest that say what runs: scripts by name, files of its ConfigMaps, pods with GPUs."""
 
     scripts: list[tuple[str, str]] = field(default_factory=list)
@@ -45,9 +45,9 @@ def is_manifest(text: str) -> bool:
     return IS_MANIFEST.search(text) is not None and re.search(r"^kind:\s*\S", text, re.MULTILINE) is not None
 
 
-def parse_manifest(name: str, text: str) -> Manifest:
+def parse_manifest(name: str, text: str) -> KubernetesManifest:
     """Return what a manifest runs; InputError where its YAML is broken."""
-    found = Manifest()
+    found = KubernetesManifest()
     groups: list[tuple[int, int, str]] = []  # pods, GPUs, script
     for part in SEPARATOR.split(text[:MAX_BYTES]):
         if part.strip() and not _is_empty(part):

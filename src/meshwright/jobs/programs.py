@@ -1,4 +1,4 @@
-"""Python programs of a job: those given, those that its scripts or notebooks write, and those beside its files."""
+"""Python programs of a job: the files given, the ones that its scripts or notebooks write, and the ones beside it."""
 
 import contextlib
 import re
@@ -13,7 +13,7 @@ from .signs import of_document, of_python
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class PythonProgram:
     """A Python file, with the function that the reader asks for."""
 
     name: str
@@ -27,13 +27,13 @@ class Program:
 
 
 @dataclass(slots=True)
-class Programs:
+class PythonPrograms:
     """The Python files of a job, and which of them a command starts."""
 
-    given: list[Program] = field(default_factory=list)
-    cells: list[Program] = field(default_factory=list)  # of notebooks: read where nothing else is started
+    given: list[PythonProgram] = field(default_factory=list)
+    cells: list[PythonProgram] = field(default_factory=list)  # of notebooks: read where nothing else is started
 
-    def started_by(self, program: str, written: Mapping[str, str], folder: Path) -> Program | None:
+    def started_by(self, program: str, written: Mapping[str, str], folder: Path) -> PythonProgram | None:
         """Return the file that a command starts, None where it is not at hand."""
         name = PurePath(shown(program)).name
         if not name.endswith(".py"):
@@ -44,13 +44,13 @@ class Programs:
         beside = folder / name
         for path, text in written.items():
             if PurePath(shown(path)).name == name:
-                return Program(name, text, beside)
+                return PythonProgram(name, text, beside)
         if beside.is_file():
             with contextlib.suppress(InputError):  # too large, or no text: nobody asked for it
-                return Program(name, read_document(str(beside))[1], beside)
+                return PythonProgram(name, read_document(str(beside))[1], beside)
         return None
 
-    def chosen(self, started: str | None, written: Mapping[str, str], folder: Path) -> Program | None:
+    def chosen(self, started: str | None, written: Mapping[str, str], folder: Path) -> PythonProgram | None:
         """Return the file to read: the one that is started, else the one that is given; None where there is none.
 
         Raises InputError where several are given and none of them is started.

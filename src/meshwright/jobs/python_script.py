@@ -24,7 +24,7 @@ ARGUMENTS = frozenset({"TrainingArguments", "Seq2SeqTrainingArguments", "SFTConf
 FROM_HUB = ("from_pretrained", "from_config")
 
 
-def followed(text: str, where: str, path: Path, walk: Walk) -> tuple[PythonModule, list[PythonCall]]:
+def program_calls(text: str, where: str, path: Path, walk: Walk) -> tuple[PythonModule, list[PythonCall]]:
     """Return a program's file and the calls that it makes, in their order; InputError for what is no Python."""
     module = PythonModule(text, where, path, walk)
     module.names["__name__"] = "__main__"
@@ -52,7 +52,7 @@ def program_config(engine: str, text: str, where: str, path: Path, walk: Walk) -
 
     Raises InputError where it trains with several.
     """
-    module, calls = followed(text, where, path, walk)
+    module, calls = program_calls(text, where, path, walk)
     of_engine = {"nemo": _of_nemo, "bridge": _of_bridge}.get(engine)
     found = [config for call in calls if of_engine is not None and (config := of_engine(call)) is not None]
     if not found:
@@ -111,7 +111,7 @@ def trainer_settings(text: str, where: str, path: Path, walk: Walk) -> dict[str,
 
     Sequence length and model come from where the program loads them. Raises InputError where it makes several.
     """
-    module, calls = followed(text, where, path, walk)
+    module, calls = program_calls(text, where, path, walk)
     made = [call for call in calls if call.last in ARGUMENTS]
     if not made:
         return _of_deepspeed(calls)

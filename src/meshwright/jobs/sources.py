@@ -25,7 +25,7 @@ from .launch import (
 )
 from .manifest import Pods, is_manifest, parse_manifest
 from .notebook import parse_notebook
-from .programs import Program, Programs
+from .programs import PythonProgram, PythonPrograms
 from .python_calls import Walk
 from .python_script import program_config, trainer_settings
 from .python_static import config_of
@@ -62,7 +62,7 @@ class Sources:
     called_missing: list[str] = field(default_factory=list)  # scripts that are started and are not here
     wanted: tuple[str, str] | None = None  # a trainer that a script starts, and its YAML that is not here
     unread: str | None = None  # the trainer that a script starts, where it is one that is not read
-    python_files: Programs = field(default_factory=Programs)
+    python_files: PythonPrograms = field(default_factory=PythonPrograms)
     pods: Pods | None = None  # of a manifest
 
     def settings(self, *, inside: str = "") -> tuple[dict[str, Any], dict[str, str]]:
@@ -177,12 +177,12 @@ def _take(item: str, sources: Sources, scripts: list[tuple[str, str]]) -> None:
     if kind == "shell":
         scripts.append((name, text))
     elif kind == "python":
-        sources.python_files.given.append(Program(name, text, Path(path), function))
+        sources.python_files.given.append(PythonProgram(name, text, Path(path), function))
     elif kind == "notebook":
         notebook = parse_notebook(text, name)
         scripts.append((name, notebook.commands))
         sources.written |= notebook.files
-        sources.python_files.cells.append(Program(name, notebook.python, Path(path)))
+        sources.python_files.cells.append(PythonProgram(name, notebook.python, Path(path)))
     elif kind == "yaml" and is_manifest(text):
         manifest = parse_manifest(name, text)
         sources.written |= manifest.files
@@ -227,16 +227,16 @@ def _follow(scripts: Sequence[tuple[str, str]], sources: Sources) -> None:
     find = _finder(scripts, sources)
     runs = _Runs()
 
-    def followed(name: str, text: str, *, stay: bool = False) -> tuple[ScriptOutcome, Launch | None]:
+    def tried(name: str, text: str, *, stay: bool = False) -> tuple[ScriptOutcome, Launch | None]:
         outcome = follow(text, where=name, given=sources.overrides, find=find, stay=stay)
         return outcome, training_command(outcome.started, name, _owner(sources, outcome))
 
     for name, text in scripts:
         try:
-            outcome, launch = followed(name, text)
+            outcome, launch = tried(name, text)
             runs.outcomes[name] = outcome
             if launch is None and not outcome.called_missing:
-                _, launch = followed(name, text, stay=True)
+                _, launch = tried(name, text, stay=True)
                 runs.stays |= {name} if launch is not None else set()
             runs.launches[name] = launch
         except InputError as error:
@@ -264,7 +264,7 @@ def _follow(scripts: Sequence[tuple[str, str]], sources: Sources) -> None:
 
 
 def _finder(scripts: Sequence[tuple[str, str]], sources: Sources) -> Callable[[str], str | None]:
-    """Return what finds a script by its path: among those given, those that are written, and those beside them."""
+    """Return what finds a script by its path: among the given ones, the written ones, and the ones beside them."""
 
     def find(path: str) -> str | None:
         name = PurePath(shown(path)).name
@@ -371,7 +371,7 @@ def _read_python(sources: Sources) -> None:
     sources.assumed += walk.assumed
 
 
-def _read_trainer(program: Program, sources: Sources, place: dict[str, Any]) -> None:
+def _read_trainer(program: PythonProgram, sources: Sources, place: dict[str, Any]) -> None:
     """Add the TrainingArguments, or DeepSpeed's settings, of a program; InputError where the job has no settings."""
     found = trainer_settings(program.text, **place)
     if found is None and sources.launch is None and not sources.documents:
