@@ -22,9 +22,7 @@ class Walk:
     modules: dict[Path, Any] = field(default_factory=dict)
     variables: Mapping[str, str] = field(default_factory=dict)  # of the job's environment, as far as files set them
     flags: Mapping[str, Any] = field(default_factory=dict)  # that the program is started with, under their long names
-    taken: dict[str, bool] = field(
-        default_factory=dict
-    )  # of the flags that it reads, whether a value follows
+    taken: dict[str, bool] = field(default_factory=dict)  # of the flags that it reads, whether a value follows
     calls: list[PythonCall] | None = None  # in the order in which they are made, where a program is followed
 
     def assume(self, text: str) -> None:
