@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from ..errors import InputError
 from ..files import parse_json
+from .python_imports import parsed
 
 WRITES = re.compile(r"%%(?:writefile|file)\s+(?:-a\s+)?(\S+)")
 SHELL = re.compile(r"%%(?:bash|sh|script\s+(?:bash|sh))\b.*")
@@ -67,8 +68,8 @@ def _read_lines(text: str, found: Notebook, commands: list[str]) -> None:
             python.append(line)
     cell = "\n".join(python) + "\n"
     try:
-        tree = ast.parse(cell)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        tree = parsed(cell, "cell")
+    except InputError:
         return  # a cell in another language, or one that does not run
     found.python += cell
     for node in tree.body:  # what commands of later cells may take in

@@ -76,7 +76,7 @@ def unread_trainer(keys: frozenset[str], flat_keys: Mapping[str, Any]) -> str | 
 
     `keys` are those of the first level, `flat_keys` all of them under dotted names.
     """
-    plain = {key.replace("-", "_") for key in keys}
+    plain = {str(key).replace("-", "_") for key in keys}  # YAML has numbers for keys too
     targets = {str(value) for key, value in flat_keys.items() if key.rpartition(".")[2] == "_target_"}
     last = {key.rpartition(".")[2] for key in flat_keys}
     for name, found in (

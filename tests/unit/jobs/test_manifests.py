@@ -137,6 +137,7 @@ def test_arguments_in_cells_are_read_with_the_ranks_of_the_launcher(tmp_path):
         "%matplotlib inline\nfrom transformers import TrainingArguments\nfrom accelerate import notebook_launcher\n",
         "def tune():\n    args = TrainingArguments(per_device_train_batch_size=3, bf16=True)\n    return args\n",
         "%%html\n<b>not Python",
+        "x = 1if True else 2",  # Python warns of it
         "%%time\nnotebook_launcher(tune, num_processes=2)\n",
     )
 
