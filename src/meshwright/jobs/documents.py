@@ -4,6 +4,7 @@ YAML tags that would build objects are refused, aliases may not blow up, and a k
 """
 
 import re
+from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
@@ -15,7 +16,21 @@ from ..files import parse_json, parse_toml, read_text
 MAX_BYTES = 4 * 2**20
 MOST_VALUES = 200_000
 DEEPEST = 100
-KINDS = {".yaml": "yaml", ".yml": "yaml", ".json": "json", ".toml": "toml", ".py": "python"}
+KINDS = {".yaml": "yaml", ".yml": "yaml", ".json": "json", ".toml": "toml", ".py": "python", ".ipynb": "notebook"}
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One configuration file as plain data."""
+
+    name: str
+    kind: str  # yaml, json, toml
+    data: dict[str, Any]
+
+    @property
+    def keys(self) -> frozenset[str]:
+        """The names of its first level."""
+        return frozenset(self.data)
 
 
 def read_document(path: str) -> tuple[str, str]:
@@ -24,7 +39,7 @@ def read_document(path: str) -> tuple[str, str]:
 
 
 def kind_of(name: str, text: str) -> str:
-    """Return what a file is written in: yaml, json, toml, python or shell."""
+    """Return what a file is written in: yaml, json, toml, python, notebook or shell."""
     known = KINDS.get(PurePath(name).suffix.lower())
     if known:
         return known

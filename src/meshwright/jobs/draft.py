@@ -117,10 +117,19 @@ class Draft:
         return self.degrees[name][1]
 
     def take_batch(self, name: str, keys: Keys, *names: str) -> int | None:
-        """Take one of the batch's numbers (global, local, mbs, steps) from the first of some keys."""
+        """Take one of the batch's numbers (global, local, mbs, steps) from the first of some keys.
+
+        Raises InputError where only the running job knows it; a global batch of that kind is left open.
+        """
+        doubt = keys.doubtful(*names)
         value = keys.whole(*names, least=1)
         if value is not None:
             self.batch[name] = (value, keys.told(keys.find(*names) or names[0]))
+        elif doubt and name == "global":
+            self.batch_open = True
+            self.note(f"{doubt} is known only where the job runs")
+        elif doubt:
+            raise InputError(f"{keys.where}: {doubt}: is not set in the files; say --job NAME=VALUE")
         return value
 
     def recompute(self, kind: Recompute, text: str = "") -> None:

@@ -6,20 +6,12 @@ from typing import Any
 from .draft import Draft, JobOptions
 from .job import Job
 from .keys import Keys, dotted_keys
-from .launch import flags_of
+from .launch import assignments_of, flags_of
 from .megatron import world_of
-from .sources import Document, Sources, plain_value
-from .trainers import AXOLOTL_HARMLESS, axolotl_settings, is_axolotl, llama_factory_settings
+from .signs import kind_of_document
+from .sources import Sources, plain_value
+from .trainers import AXOLOTL_HARMLESS, axolotl_settings, llama_factory_settings
 
-DEEPSPEED = frozenset(
-    {"zero_optimization", "train_batch_size", "train_micro_batch_size_per_gpu", "zero_allow_untested_optimizer"}
-)
-# of a DeepSpeed file that gives train_batch_size alone, which other trainers have too
-SECTIONS = frozenset(
-    {"fp16", "bf16", "optimizer", "scheduler", "gradient_accumulation_steps", "steps_per_print", "pipeline"}
-)
-ACCELERATE = frozenset({"distributed_type", "compute_environment", "fsdp_config", "parallelism_config", "num_machines"})
-ARGUMENTS = frozenset({"per_device_train_batch_size", "gradient_checkpointing", "model_name_or_path"})
 HARMLESS = (
     *AXOLOTL_HARMLESS,
     r"(?:arguments|accelerate)\.(?:output_dir|learning_rate|num_train_epochs|max_steps|warmup.*|weight_decay|lr_.*|adam_.*)",
@@ -30,6 +22,7 @@ HARMLESS = (
     r"arguments\.(?:val_size|max_samples|overwrite_cache|packing|config_name|local_rank|lora_(?:alpha|dropout|target.*))",
     r"accelerate\.(?:compute_environment|debug|downcast_bf16|enable_cpu_affinity|machine_rank|main_.*|rdzv.*|same_network)",
     r"accelerate\.(?:tpu.*|use_cpu|mpirun.*|gpu_ids|command.*|commands|deepspeed_config\.deepspeed_multinode_launcher|num_cpu.*)",
+    r"arguments\.fsdp_config\.(?:transformer_layer.*|min_num.*|sync_module.*|cpu_ram.*|use_orig.*|state_dict.*)",
     r"accelerate\.fsdp_config\.fsdp_(?:auto_wrap.*|state_dict.*|sync_module.*|cpu_ram.*|use_orig.*|transformer.*|min_num.*)",
     r"accelerate\.deepspeed_config\.(?:zero3_init.*|zero3_save.*|deepspeed_hostfile|deepspeed_moe.*|gradient_clipping)",
     r"deepspeed\.(?:steps_per_print|gradient_clipping|wall_clock.*|optimizer\.params.*|optimizer\.type|scheduler.*|tensorboard.*)",
@@ -102,18 +95,6 @@ def _adapters(draft: Draft, keys: Keys) -> None:
             draft.ignore(f"{name}: frozen weights in fewer bits; memory is priced in the precision of the job")
 
 
-def kind_of_document(document: Document) -> str | None:
-    """Return which of the four kinds a document is, None for another."""
-    if is_axolotl(document.keys):
-        return "axolotl"
-    alone = document.keys & DEEPSPEED == {"train_batch_size"} and len(document.keys) > 1
-    if document.keys & DEEPSPEED and (not alone or document.keys & SECTIONS):
-        return "deepspeed"
-    if document.keys & ACCELERATE - {"fsdp_config"}:
-        return "accelerate"
-    return "arguments" if document.keys & (ARGUMENTS | {"fsdp_config"}) else None
-
-
 def _keys(sources: Sources) -> Keys:
     """Return all settings, each under the kind of file that it belongs to."""
     values: dict[str, Any] = {}
@@ -129,6 +110,8 @@ def _keys(sources: Sources) -> Keys:
             key: plain_value(v) if isinstance(v, str) else v
             for key, v in flags_of(launch.arguments, dashes=False).items()
         }
+        if launch.program.rpartition("/")[2] == "llamafactory-cli":  # it takes `key=value` beside its YAML
+            arguments |= {key: plain_value(text) for key, text in assignments_of(launch.arguments).items()}
         config = flags_of(launch.options, dashes=False).get("config_file")
         if isinstance(config, str) and sources.document(config) is None:
             raise sources.absent(config)
@@ -352,6 +335,7 @@ def _fsdp(draft: Draft, keys: Keys, words: str) -> None:
     draft.version = f"FSDP {version}"
     for name in ("backward_prefetch", "backward_prefetch_policy", "forward_prefetch", "limit_all_gathers"):
         keys.raw(f"{prefix}{name}")
+        keys.raw(f"{mine}{name}")
     keys.raw(f"{mine}activation_checkpointing")
 
 
@@ -392,6 +376,9 @@ def _batch(draft: Draft, keys: Keys) -> None:
     if total is not None:
         draft.batch["global"] = (total, keys.told("deepspeed.train_batch_size"))
         _ranks_of_batch(draft, total)
+    for name, pair in pairs.items():
+        if name not in draft.batch and (doubt := keys.doubtful(*pair)):
+            raise draft.refused(f"{doubt}: is not set in the files; say --job NAME=VALUE")
     has_arguments = any(key.startswith("arguments.") for key in keys.values)
     if "mbs" not in draft.batch and has_arguments and "global" not in draft.batch:
         draft.batch["mbs"] = (8, "per_device_train_batch_size 8")
@@ -429,6 +416,10 @@ def _precision(draft: Draft, keys: Keys) -> None:
         if inside or (inside is None and keys.switch(f"arguments.{name}", default=False)) or mixed == name:
             draft.precision = name
             return
+    if doubt := keys.doubtful("arguments.bf16"):  # such as torch.cuda.is_bf16_supported()
+        draft.precision = "bf16"
+        draft.assume(f"precision bf16: {doubt} is known only where the job runs")
+        return
     named = (keys.word("arguments.dtype", "arguments.torch_dtype") or "").lower() if not mixed else ""
     if named in TYPES:
         draft.precision = TYPES[named]

@@ -121,7 +121,7 @@ class Keys:
         for key in keys:
             value = self.raw(key)
             if isinstance(value, Unknown):
-                return f"{key} ({value.reason})"
+                return f"{self.name(key) if self.kinds else key} ({value.reason})"
         return None
 
     def told(self, key: str) -> str:

@@ -1,8 +1,8 @@
 """The training command among all commands of a script: its launcher's nodes and ranks, its program, its arguments."""
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from ..errors import InputError
 from ..units import counted
@@ -12,6 +12,7 @@ from .shell_marks import is_unknown, reasons, shown
 from .shell_state import Started
 
 Count = tuple[int, str]
+Owner = Callable[[str, Sequence[str]], str | None]  # the engine of a program and its arguments, None for no known one
 MODULES = ("torch.distributed.run", "torch.distributed.launch")
 # flags of a launcher (underscores as dashes) and what they count
 COUNTS = {
@@ -31,6 +32,16 @@ COUNTS = {
 # what srun takes from the #SBATCH lines of a script
 SLURM = (("SLURM_NNODES", "nodes"), ("SLURM_NTASKS_PER_NODE", "tasks_per_node"), ("SLURM_NTASKS", "tasks"))
 SHORT = {"-N": "nodes", "-n": "ntasks", "-np": "np"}
+# commands that start torchrun by themselves, with the words that may follow them
+STARTERS = {
+    "megatron": frozenset({"sft", "pt"}),  # ms-swift's
+    "llamafactory-cli": frozenset({"train"}),
+}
+NEMO = frozenset({"nemo", "nemorun"})  # `nemo llm pretrain --factory RECIPE key=value ...`
+# what Megatron's own programs are started with at least
+MEGATRON_FLAG = re.compile(
+    r"--(?:(?:tensor|pipeline)-model-parallel-size|model-parallel-size|micro-batch-size|num-layers|yaml-cfg|use-mcore-models)"
+)
 PROGRAMS: tuple[tuple[str, str], ...] = (
     ("torchtitan", r"torchtitan|run_train\.sh$"),
     ("maxtext", r"(?i:maxtext)"),
@@ -62,6 +73,7 @@ class Launch:
     where: str = ""
     line: int = 0
     variables: dict[str, str] = field(default_factory=dict)  # that the script sets
+    environment: dict[str, str] = field(default_factory=dict)  # those of them that the program sees
 
     @property
     def nodes(self) -> Count | None:
@@ -76,11 +88,18 @@ class Launch:
         return self.counts.get("tasks_per_node")
 
 
-def training_command(started: Sequence[Started], where: str) -> Launch | None:
-    """Return the one training command of a script, None where it starts none; InputError where it starts several."""
+def no_owner(program: str, arguments: Sequence[str]) -> str | None:
+    """Return None: nothing but its name and flags says what a program is."""
+
+
+def training_command(started: Sequence[Started], where: str, owner: Owner = no_owner) -> Launch | None:
+    """Return the one training command of a script, None where it starts none; InputError where it starts several.
+
+    `owner` knows programs that are at hand: what stands in them decides before their names do.
+    """
     found: dict[tuple[str, ...], Launch] = {}
     for one in started:
-        launch = read_command(one)
+        launch = read_command(one, owner)
         if launch is not None:
             found.setdefault((launch.program, *launch.arguments), launch)
     several = list(found.values())
@@ -88,6 +107,12 @@ def training_command(started: Sequence[Started], where: str) -> Launch | None:
         lines = ", ".join(f"line {launch.line}: {shown(launch.program)}" for launch in several)
         raise InputError(f"{where}: starts {len(several)} different training commands ({lines}); expected one")
     return several[0] if several else None
+
+
+def starts_ranks(launch: Launch, one: Started) -> bool:
+    """Whether a command starts its program on all ranks, and not once beside the training."""
+    before = {word.rpartition("/")[2] for word in one.words}
+    return launch.launcher in {"torchrun", "deepspeed", "accelerate"} or bool(before & {"srun", "mpirun", "mpiexec"})
 
 
 def programs_of(started: Sequence[Started]) -> list[str]:
@@ -101,7 +126,7 @@ def programs_of(started: Sequence[Started]) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def read_command(one: Started) -> Launch | None:
+def read_command(one: Started, owner: Owner = no_owner) -> Launch | None:
     """Return a command as a launch, None where it is no training of an engine that is known."""
     words = list(one.words)
     place, launcher = _launcher(words)
@@ -109,7 +134,14 @@ def read_command(one: Started) -> Launch | None:
     if program_at is None:
         return None
     program, arguments = words[program_at], words[program_at + 1 :]
-    engine = _engine(program, arguments, launcher)
+    own = owner(program, ())
+    of_megatron = any(MEGATRON_FLAG.match(word.replace("_", "-")) for word in arguments)
+    if of_megatron or own in {
+        None,
+        "huggingface",
+    }:  # a program on Hugging Face or DeepSpeed may be another engine's too
+        own = _engine(program, arguments, launcher) or own or owner("", arguments)
+    engine = own
     if engine is None or (engine == "huggingface" and is_unknown(program)):
         return None
     options = words[place + 1 : program_at]
@@ -128,8 +160,12 @@ def read_command(one: Started) -> Launch | None:
             value = as_whole(one.variables.get(name))
             if value is not None:
                 counts.setdefault(key, (value, f"#SBATCH {value} ({one.where})"))
-    if program == "megatron":  # ms-swift starts torchrun by itself, with the counts of its environment
+    if program.rpartition("/")[2] in STARTERS:  # they start torchrun by themselves, with the counts of its environment
         counts |= _of_environment(one)
+    if launcher == "torchrun":
+        for name, key in (("PET_NNODES", "nodes"), ("PET_NPROC_PER_NODE", "per_node")):  # torchrun's own variables
+            if (value := as_whole(one.variables.get(name))) and not any(_is_count(doubt, key) for doubt in more):
+                counts.setdefault(key, (value, f"{name} {value}"))
     if "tasks" in counts and launcher in {"python", "srun"}:
         counts.setdefault("world", counts["tasks"])
     return Launch(
@@ -143,6 +179,7 @@ def read_command(one: Started) -> Launch | None:
         where=one.where,
         line=one.line,
         variables=dict(one.variables),
+        environment=dict(one.environment),
     )
 
 
@@ -153,6 +190,26 @@ def _of_environment(one: Started) -> dict[str, Count]:
     if nodes or per_node:
         found["nodes"] = (nodes or 1, f"NNODES {nodes}" if nodes else "no NNODES, so one node")
     return found
+
+
+def _is_count(doubt: str, key: str) -> bool:
+    """Whether a doubt is of the flag that gives a count."""
+    return COUNTS.get(doubt.partition(" ")[0].replace("_", "-")) == key
+
+
+def on_pods(launch: Launch, pods: int, gpus: int, where: str) -> Launch:
+    """Return a launch with the counts of a manifest's pods where the command leaves them open.
+
+    Raises InputError where the command says another number of nodes.
+    """
+    told = launch.nodes
+    if told is not None and told[0] != pods and "nodes" in launch.counts and not told[1].startswith("no "):
+        raise InputError(f"{where}: {told[1]} contradicts {counted(pods, 'pod')} with GPUs")
+    if launch.launcher == "python" and gpus > 1:
+        return launch  # one rank or many: only the program knows
+    found = {"nodes": (pods, counted(pods, "pod")), "per_node": (gpus, f"{counted(gpus, 'GPU')} a pod")}
+    rest = [doubt for doubt in launch.unknown if not any(_is_count(doubt, key) for key in found)]
+    return replace(launch, counts={**found, **launch.counts}, unknown=tuple(rest))
 
 
 def _launcher(words: Sequence[str]) -> tuple[int, str]:
@@ -182,14 +239,19 @@ def _program(words: Sequence[str], place: int, launcher: str) -> int | None:
     if not launcher:
         for at, word in enumerate(words):
             name = word.rpartition("/")[2]
-            if name == "automodel" or (name == "megatron" and set(words[at + 1 : at + 2]) & {"sft", "pt"}):
+            if name == "automodel" or (name in STARTERS and set(words[at + 1 : at + 2]) & STARTERS[name]):
+                return at
+            if name in NEMO and words[at + 1 : at + 2] == ["llm"]:
                 return at
     return None
 
 
 def _engine(program: str, arguments: Sequence[str], launcher: str) -> str | None:
+    name = program.rpartition("/")[2]
+    if name == "llamafactory-cli" or name in NEMO:
+        return "nemo" if name in NEMO else "huggingface"
     for engine, pattern in PROGRAMS:
-        if re.search(pattern, program.rpartition("/")[2]):
+        if re.search(pattern, name) and not (engine == "megatron" and _by_deepspeed_alone(arguments)):
             return engine
     for engine, pattern in FLAGS:
         if any(re.match(pattern, word) for word in arguments):
@@ -198,6 +260,13 @@ def _engine(program: str, arguments: Sequence[str], launcher: str) -> str | None
         if re.search(pattern, program):
             return engine
     return "huggingface" if launcher in {"deepspeed", "accelerate"} else None
+
+
+def _by_deepspeed_alone(arguments: Sequence[str]) -> bool:
+    """Whether a program has a DeepSpeed configuration and none of the flags that Megatron cannot do without."""
+    words = [word.replace("_", "-") for word in arguments]
+    said = any(word.startswith("--deepspeed") for word in words)
+    return said and not any(MEGATRON_FLAG.match(word) or is_unknown(word) for word in words)
 
 
 def _counts(words: Sequence[str], where: str) -> tuple[dict[str, Count], list[str]]:
@@ -251,6 +320,22 @@ def flags_of(arguments: Sequence[str], *, dashes: bool = True) -> dict[str, obje
             old = found[name]
             found[name] = word if old is True else [*old, word] if isinstance(old, list) else [old, word]
     return found
+
+
+def without_flags(arguments: Sequence[str], taken: Mapping[str, bool]) -> tuple[str, ...]:
+    """Return the words of a command without flags that its program reads itself; each says whether a value follows."""
+    found: list[str] = []
+    skip = False
+    for word in arguments:
+        if skip and not word.startswith("-"):
+            skip = False
+            continue
+        name, equals, _ = word.lstrip("-").partition("=")
+        known = word.startswith("-") and name in taken
+        skip = known and taken[name] and not equals
+        if not known:
+            found.append(word)
+    return tuple(found)
 
 
 def assignments_of(arguments: Sequence[str]) -> dict[str, str]:

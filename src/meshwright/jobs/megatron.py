@@ -154,10 +154,7 @@ def fill(draft: Draft, keys: Keys) -> None:
     draft.take_batch("global", keys, "global-batch-size")
     if "mbs" not in draft.batch:
         raise InputError(f"{keys.where}: micro-batch-size: missing (Megatron has no default)")
-    if "global" not in draft.batch and (doubt := keys.doubtful("global-batch-size")):
-        draft.batch_open = True
-        draft.note(f"{doubt} is known only where the job runs")
-    elif "global" not in draft.batch:
+    if "global" not in draft.batch and not draft.batch_open:
         draft.batch["steps"] = (1, "one micro-batch a step")
         draft.assume("global-batch-size: not set, so one micro-batch a rank and step (Megatron's default)")
     if "rampup-batch-size" in keys:

@@ -11,6 +11,7 @@ from .keys import Keys
 from .launch import Launch, assignments_of, flags_of
 from .megatron import dispatching, precision, recomputation, states, virtual, vocabulary, world_of
 from .models import catalogue_name
+from .nemo_recipes import factory_settings, recipe_name, with_recipe
 from .sources import Sources, plain_value
 
 HARMLESS = (
@@ -26,6 +27,7 @@ HARMLESS = (
     r"(?:model\.)?(?:_target_|config\._target_|share_embeddings.*|make_vocab_size_divisible_by|use_cpu_initialization)",
     r"(?:model\.)?(?:nccl_communicator_config_path|sync_batch_comm|grad_clip.*|masked_softmax.*|persist_layer_norm)",
     r"(?:.*\.)?(?:\(\)|\[\])|fn|trainer\.strategy\.(?:ddp\.check.*|gradient_as_bucket_view|pipeline_dtype)",
+    r"executor\..*|(?:dir|performance_mode|peft_scheme|fn)",
     r"(?:proxy_gbs|is_proxy_run|recipe|factory|do_.*|trainer|model|optim)",
 )
 # NeMo's names for what Megatron's flags say, in the order in which they are tried; the last ones are those under which
@@ -69,6 +71,8 @@ SIZES = {
     "num_experts_per_tok": "moe_router_topk",
     "moe_intermediate_size": "moe_ffn_hidden_size",
 }
+# ranks of a node: the trainer's, a recipe's argument, those of NeMo-Run's executor
+PER_NODE = ("trainer.num_gpus_per_node", "num_gpus_per_node", "executor.gpus_per_node", "executor.ntasks_per_node")
 PLACES = (
     "model.",
     "model.config.",
@@ -86,6 +90,7 @@ def read(sources: Sources, question: JobOptions) -> Job:
     """Return the job of NeMo YAML files."""
     draft = Draft("nemo", sources.names, question)
     keys = nemo_keys(sources, draft)
+    with_recipe(draft, keys)
     world(draft, keys, sources.launch)
     plain = as_megatron(keys, PLACES)
     _trainer(draft, keys, plain)
@@ -97,13 +102,15 @@ def read(sources: Sources, question: JobOptions) -> Job:
     scheme = keys.word("model.peft.peft_scheme")
     if scheme not in {None, "none"}:
         draft.adapters(f"model.peft.peft_scheme {scheme}", keys.whole("model.peft.lora_tuning.adapter_dim", least=1))
+    if re.search("[LD]oRA", "".join(str(keys.values.get(f"peft.{part}", "")) for part in ("()", "[]"))):
+        draft.adapters("peft LoRA", keys.whole("peft.dim", least=1))
     return draft.conclude(sources, keys, HARMLESS)
 
 
 def _trainer(draft: Draft, keys: Keys, plain: Keys) -> None:
     """Say that a recipe's trainer is made by a function that is not here; InputError where it may hold the degrees."""
     maker = str(keys.values.get("trainer.()", "Trainer"))
-    if re.search(r"(?:^|\.)(?:Trainer|Config|Partial)$", maker):
+    if re.search(r"(?:^|\.)(?:Trainer|Config|Partial)$", maker) or recipe_name(keys):
         return
     if not any(flag.endswith("-parallel-size") for flag in plain.values):
         raise InputError(f"{keys.where}: takes its degrees from {maker}, which is not here: give the file that has it")
@@ -112,7 +119,7 @@ def _trainer(draft: Draft, keys: Keys, plain: Keys) -> None:
 
 def _name(draft: Draft, keys: Keys, sources: Sources) -> None:
     """Set the model by the class that configures it (Llama3Config70B), else by the recipe's file."""
-    called = [str(keys.values.get(f"model{part}.[]", "")) for part in (".config", "")]
+    called = [str(keys.values.get(f"model{part}", "")) for part in (".config.[]", ".config.()", ".[]")]
     targets = [keys.word("model.config._target_") or "", keys.word("model._target_") or ""]
     python = [] if sources.python is None else [sources.python[0].removesuffix(".py"), sources.python[1]]
     for text in (draft.model_name or "", *called, *targets, *python):
@@ -125,10 +132,12 @@ def _name(draft: Draft, keys: Keys, sources: Sources) -> None:
 
 def nemo_keys(sources: Sources, draft: Draft) -> Keys:
     """Return the settings of the documents with Hydra's overrides, interpolations resolved."""
-    if sources.launch is not None and not sources.documents and sources.python is None:
+    factory = factory_settings(sources.launch.arguments) if sources.launch is not None else {}
+    if sources.launch is not None and not sources.documents and sources.python is None and not factory:
         name = flags_of(sources.launch.arguments).get("config-name")
         raise sources.need(f"the YAML {name}" if isinstance(name, str) else "its YAML")
     values, origin = sources.settings()
+    values |= factory
     if sources.launch is not None:
         for key, text in assignments_of(sources.launch.arguments).items():
             values[key], origin[key] = plain_value(text), sources.launch.where
@@ -157,12 +166,19 @@ def as_megatron(keys: Keys, places: tuple[str, ...]) -> Keys:
 
 def world(draft: Draft, keys: Keys, launch: Launch | None) -> None:
     """Set the ranks: nodes times devices of the trainer, else what the launcher says."""
-    nodes, devices = keys.whole("trainer.num_nodes", least=1), keys.find("trainer.devices", "trainer.num_gpus_per_node")
     if launch is not None:
         world_of(launch, draft)
+    counts = keys.find("trainer.num_nodes", "num_nodes", "executor.nodes")
+    nodes = None if counts is None else keys.whole(counts, least=1)
+    devices = keys.find("trainer.devices", *PER_NODE)
     each = None if devices is None else keys.whole(devices, least=1)
-    if nodes is not None and each is not None and devices is not None:
-        draft.nodes_times((nodes, keys.told("trainer.num_nodes")), (each, keys.told(devices)))
+    if each is None or devices is None:
+        return
+    if nodes is not None and counts is not None:
+        draft.nodes_times((nodes, keys.told(counts)), (each, keys.told(devices)))
+    elif str(keys.values.get("trainer.()", "")).endswith("Trainer") and (launch is None or launch.nodes is None):
+        draft.nodes_times((1, "num_nodes 1"), (each, keys.told(devices)))
+        draft.assume("num_nodes 1 (the default of Lightning's Trainer)")
 
 
 def fill_shared_settings(draft: Draft, keys: Keys, plain: Keys) -> None:
@@ -253,6 +269,8 @@ def _precision(draft: Draft, keys: Keys) -> None:
     recipe = keys.word("mixed_precision.fp8_recipe", "model.fp8_recipe", "trainer.plugins.fp8_recipe")
     fp4 = keys.word("mixed_precision.fp4", "model.fp4")
     named = keys.word("mixed_precision", "trainer.precision", "trainer.plugins.precision", "precision")
+    made = str(keys.values.get("trainer.plugins.()", ""))  # by a function of NeMo's, such as bf16_with_fp8_mixed
+    named = named or (made.rpartition(".")[2] if made.endswith("_mixed") else None)
     text = (named or "").lower()
     chosen = Keys({"fp8-format": fp8, "fp8-recipe": recipe, "fp4-format": fp4, "bf16": True}, keys.where)
     draft.precision = precision(chosen)

@@ -2,8 +2,11 @@
 
 import ast
 import contextlib
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
+
+from ..errors import InputError
 
 HIGHEST = 10  # folders above a file that may be the root of its packages
 
@@ -15,6 +18,17 @@ class Imported:
     module: str  # dotted, "" where only dots are written
     level: int  # dots before it
     name: str  # as the module calls it
+
+
+def parsed(text: str, where: str) -> ast.Module:
+    """Return the tree of a Python text; InputError of one line where it is none."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of what the file itself would be warned of
+            return ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        line = f"line {error.lineno}: " if isinstance(error, SyntaxError) and error.lineno else ""
+        raise InputError(f"{where}: {line}no Python ({getattr(error, 'msg', None) or 'too deeply nested'})") from None
 
 
 def imports_of(tree: ast.Module) -> dict[str, Imported]:

@@ -7,21 +7,18 @@ named where it matters.
 
 import ast
 import copy
-import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
 from .arithmetic import NotArithmetic, operation_result
 from .documents import read_document
-from .python_imports import imports_of, module_file
-from .python_values import TEXTS, Opaque, PythonCall, is_of
-from .shell_marks import unknown
+from .python_calls import ENVIRONMENT, Walk, computed, method, text_method, variable
+from .python_imports import imports_of, module_file, parsed
+from .python_values import COMPUTED, DEEPEST, TEXTS, Opaque, PythonCall, is_of, record_of
 
 MOST_STEPS = 20_000
-DEEPEST = 40
 MOST_MODULES = 60
 OPERATORS: dict[type, str] = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.FloorDiv: "/", ast.Mod: "%", ast.Pow: "**"}
 COPIES = frozenset({"copy.deepcopy", "deepcopy", "copy.copy", "cast", "typing.cast"})
@@ -37,49 +34,26 @@ class _Return(Exception):
 
 
 def config_of(
-    text: str, function: str | None, *, where: str, path: Path, given: Mapping[str, Any] | None = None
-) -> tuple[str, Any, list[str]]:
-    """Return the name of a configuration function (or constant), what it returns as data, and what was assumed.
+    text: str, function: str | None, *, where: str, path: Path, walk: Walk, given: Mapping[str, Any] | None = None
+) -> tuple[str, Any]:
+    """Return the name of a configuration function (or constant), and what it returns as data.
 
     `given` are values for its parameters by name. Without `function`, the file must have one alone; InputError names
     the functions found, or the parameters without a default that were not given.
     """
-    reader = _Static(text, where, path, _Walk())
+    reader = PythonModule(text, where, path, walk)
     name = function or reader.only_config()
     try:
         found = reader.defined(name)  # by the file itself, or by a module whose names it passes on
         if found is not None:
             module, own = found
             node = module.functions.get(own)
-            value = (
-                module.constant(own) if node is None else module.call(node, [], _arguments(node, given or {}, where))
-            )
-            return name, value, reader.walk.assumed
+            if node is None:
+                return name, module.constant(own)
+            return name, module.call(node, [], _arguments(node, given or {}, where))
     except RecursionError:
         raise InputError(f"{where}: {name}: nested too deeply") from None
     raise InputError(f"{where}: no function {name!r} (there are: {', '.join(reader.configs()) or 'none'})")
-
-
-def flattened(value: Any, prefix: str = "", depth: int = 0) -> dict[str, Any]:
-    """Return records and mappings as one mapping with dotted keys; the called name is under `KEY.()`."""
-    found: dict[str, Any] = {}
-    if depth > DEEPEST:
-        return found
-    if isinstance(value, PythonCall):
-        found[f"{prefix}()"] = value.name
-        if value.args:
-            found[f"{prefix}[]"] = value.args
-        items: Mapping[str, Any] = value.fields
-    elif isinstance(value, dict):
-        items = value
-    else:
-        return {prefix.removesuffix("."): value}
-    for key, inner in items.items():
-        if isinstance(inner, PythonCall | dict):
-            found |= flattened(inner, f"{prefix}{key}.", depth + 1)
-        else:
-            found[f"{prefix}{key}"] = unknown(inner.text) if isinstance(inner, Opaque) else inner
-    return found
 
 
 def _arguments(node: ast.FunctionDef, given: Mapping[str, Any], where: str) -> dict[str, Any]:
@@ -96,24 +70,15 @@ def _arguments(node: ast.FunctionDef, given: Mapping[str, Any], where: str) -> d
     return {one.arg: given[one.arg] for one in [*plain, *spec.kwonlyargs] if one.arg in given}
 
 
-@dataclass(slots=True)
-class _Walk:
-    """State that the files of one configuration share: how far they were followed, and what was assumed."""
-
-    steps: int = 0
-    depth: int = 0
-    assumed: list[str] = field(default_factory=list)
-    modules: dict[Path, "_Static"] = field(default_factory=dict)
-
-
-class _Static:
+class PythonModule:
     """The functions and constants of one file, and the modules of its source tree that it takes others from."""
 
-    def __init__(self, text: str, where: str, path: Path, walk: _Walk) -> None:
+    def __init__(self, text: str, where: str, path: Path, walk: Walk) -> None:
         self.where, self.path, self.walk = where, path.resolve(), walk
         walk.modules[self.path] = self
-        tree = _parsed(text, where)
-        self.imports = imports_of(tree)
+        tree = parsed(text, where)
+        self.tree, self.imports = tree, imports_of(tree)
+        self.names: dict[str, Any] = {}  # of the first level, where the file is followed as a program
         self.functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
         self.constants: dict[str, ast.expr] = {}
         for node in tree.body:
@@ -124,7 +89,7 @@ class _Static:
         self.known: dict[str, Any] = {}
         self.files: dict[str, Path | None] = {}  # of imported names
 
-    def module(self, name: str) -> "_Static | None":
+    def module(self, name: str) -> "PythonModule | None":
         """Return the module that an imported name comes from, None where it is not in the source tree."""
         if name not in self.files:
             self.files[name] = module_file(self.path, self.imports[name])
@@ -133,10 +98,11 @@ class _Static:
             return None
         if found not in self.walk.modules:
             _, text = read_document(str(found))
-            _Static(text, found.name, found, self.walk)
-        return self.walk.modules[found]
+            PythonModule(text, found.name, found, self.walk)
+        module: PythonModule = self.walk.modules[found]
+        return module
 
-    def defined(self, name: str, depth: int = 0) -> "tuple[_Static, str] | None":
+    def defined(self, name: str, depth: int = 0) -> "tuple[PythonModule, str] | None":
         """Return the module that defines a name, as a function or a constant, and the name that it has there."""
         if name in self.functions or name in self.constants:
             return self, name
@@ -151,6 +117,7 @@ class _Static:
         return [name for name, node in self.functions.items() if not name.startswith("_") and _returns_config(node)]
 
     def only_config(self) -> str:
+        """Return the one function that returns a configuration; InputError where there is none, or more."""
         found = self.configs()
         if len(found) == 1:
             return found[0]
@@ -160,6 +127,7 @@ class _Static:
         raise InputError(f"{self.where}: say which function: FILE:NAME with one of {shown}")
 
     def constant(self, name: str) -> Any:
+        """Return what a name of the first level holds."""
         if name not in self.known:
             self.known[name] = Opaque(name)  # for one that refers to itself
             self.known[name] = self.value(self.constants[name], {})
@@ -198,6 +166,7 @@ class _Static:
         return names
 
     def block(self, body: list[ast.stmt], names: dict[str, Any]) -> None:
+        """Follow statements, which set `names`."""
         for node in body:
             self.walk.steps += 1
             if self.walk.steps > MOST_STEPS:
@@ -205,6 +174,7 @@ class _Static:
             self.statement(node, names)
 
     def statement(self, node: ast.stmt, names: dict[str, Any]) -> None:
+        """Follow a statement; one of a kind that is not read is passed over."""
         if isinstance(node, ast.Return):
             raise _Return(None if node.value is None else self.value(node.value, names))
         if isinstance(node, ast.Assign):
@@ -227,6 +197,20 @@ class _Static:
             self._updated(node.value, names)
         elif isinstance(node, ast.With | ast.Try):
             self.block(node.body, names)
+        elif isinstance(node, ast.For | ast.While | ast.Match):
+            self._repeated(node, names)
+
+    def _repeated(self, node: ast.For | ast.While | ast.Match, names: dict[str, Any]) -> None:
+        """Follow a loop over a list that is known; one that is not, and that sets something, is said to be left out."""
+        inner = list(ast.walk(node))
+        items = self.value(node.iter, names) if isinstance(node, ast.For) else None
+        leaves = any(isinstance(one, ast.Break | ast.Continue) for one in inner)
+        if isinstance(node, ast.For) and isinstance(items, list) and not leaves:
+            for item in items:
+                self.assign(node.target, item, names)
+                self.block(node.body, names)
+        elif any(isinstance(one, ast.Attribute | ast.Subscript) and isinstance(one.ctx, ast.Store) for one in inner):
+            self.walk.assume(f"{self.where} line {node.lineno}: what is set there, again and again, is passed over")
 
     def _updated(self, node: ast.Call, names: dict[str, Any]) -> None:
         """Follow `settings.update(...)` of a mapping and local functions that change their argument."""
@@ -239,10 +223,11 @@ class _Static:
                     if isinstance(value, dict):
                         target.update(value)
                 target.update(self._keywords(node, names))
-        elif isinstance(function, ast.Name) and self.defined(function.id) is not None:
+        elif self.walk.calls is not None or (isinstance(function, ast.Name) and self.defined(function.id) is not None):
             self.value(node, names)
 
     def assign(self, target: ast.expr, value: Any, names: dict[str, Any]) -> None:
+        """Set a name, an attribute of a record, an entry of a mapping, or several of them."""
         if isinstance(target, ast.Name):
             names[target.id] = value
         elif isinstance(target, ast.Attribute):
@@ -263,7 +248,10 @@ class _Static:
     def _owner(self, node: ast.expr, names: dict[str, Any]) -> Any:
         """Return what an attribute is set on, made a record where it is none yet."""
         if isinstance(node, ast.Name):
-            found = names.get(node.id)
+            found = names.get(node.id, self.names.get(node.id))
+            if isinstance(found, Opaque) and (record := record_of(found)) is not None:
+                names[node.id] = record
+                return record
             if not isinstance(found, PythonCall | dict):
                 found = names[node.id] = PythonCall(found.text if isinstance(found, Opaque) else node.id)
             return found
@@ -304,8 +292,17 @@ class _Static:
             return -inner if isinstance(node.op, ast.USub) and isinstance(inner, int | float) else Opaque(_text(node))
         if isinstance(node, ast.BoolOp | ast.Compare | ast.IfExp):
             return self._decided(node, names)
+        if isinstance(node, ast.JoinedStr):
+            parts = [
+                self.value(one.value if isinstance(one, ast.FormattedValue) else one, names) for one in node.values
+            ]
+            formatted = any(isinstance(one, ast.FormattedValue) and one.format_spec for one in node.values)
+            plain = not formatted and all(isinstance(part, str | int) for part in parts)
+            return "".join(map(str, parts))[:1000] if plain else Opaque(_text(node))
         if isinstance(node, ast.Subscript):
             owner, key = self.value(node.value, names), self.value(node.slice, names)
+            if _text(node.value) in {"os.environ", "environ"}:
+                return variable(key, None, self.walk, self.where)
             if isinstance(owner, dict) and isinstance(key, str | list):
                 return owner.get(str(key), Opaque(_text(node)))
             if isinstance(owner, list) and isinstance(key, int) and -len(owner) <= key < len(owner):
@@ -331,8 +328,8 @@ class _Static:
         return found
 
     def _name(self, name: str, names: dict[str, Any]) -> Any:
-        if name in names:
-            return names[name]
+        if name in names or name in self.names:
+            return names.get(name, self.names.get(name))
         found = self.defined(name)
         if found is None or found[1] not in found[0].constants:
             return Opaque(name)
@@ -341,15 +338,18 @@ class _Static:
     def _attribute(self, node: ast.Attribute, names: dict[str, Any]) -> Any:
         owner = self.value(node.value, names)
         if isinstance(owner, PythonCall):
-            return owner.fields.get(node.attr, Opaque(_text(node)))
-        return Opaque(_text(node))
+            return owner.fields.get(node.attr, Opaque(_text(node), owner, node.attr))
+        return Opaque(_text(node), owner if isinstance(owner, Opaque) else None, node.attr)
 
     def _keywords(self, node: ast.Call, names: dict[str, Any]) -> dict[str, Any]:
         found: dict[str, Any] = {}
         for keyword in node.keywords:
             value = self.value(keyword.value, names)
             if keyword.arg is None:
-                found |= value if isinstance(value, dict) else value.fields if isinstance(value, PythonCall) else {}
+                known = value if isinstance(value, dict) else value.fields if isinstance(value, PythonCall) else {}
+                found |= known
+                if not known and not isinstance(value, dict) and self.walk.calls is not None:
+                    found["**"] = Opaque(_text(keyword.value))  # settings that nobody knows
             else:
                 found[keyword.arg] = value
         return found
@@ -378,20 +378,27 @@ class _Static:
             return registered[0].call(registered[0].functions[registered[1]], args, keywords)
         if name == "getattr" and len(args) == 3 and isinstance(args[0], PythonCall) and isinstance(args[1], str):
             return args[0].fields.get(args[1], args[2])
-        if name in {"int", "float"} and args and isinstance(args[0], int | float | str):
-            try:
-                return int(args[0]) if name == "int" else float(args[0])
-            except (ValueError, OverflowError):
-                return Opaque(_text(node))
+        if name in COMPUTED and self.defined(name) is None:
+            return computed(name, args, _text(node))
+        if name in ENVIRONMENT and args:
+            return variable(args[0], args[1] if len(args) > 1 else None, self.walk, self.where)
+        return self._made(node, name, args, keywords, names)
+
+    def _made(self, node: ast.Call, name: str, args: list[Any], keywords: dict[str, Any], names: dict[str, Any]) -> Any:
+        """Return what a call of something that is not in the source tree makes: a record, or what is known of it."""
+        made = PythonCall(name, args, keywords)
         if isinstance(node.func, ast.Attribute):
             owner = self.value(node.func.value, names)
-            if isinstance(owner, str) and node.func.attr in TEXTS and all(isinstance(one, str) for one in args):
-                try:
-                    return TEXTS[node.func.attr](owner[:1000], *args)
-                except TypeError:  # more arguments than it takes here
-                    return Opaque(_text(node))
-            args = [owner, *args] if isinstance(owner, PythonCall) else args
-        return PythonCall(name, args, keywords)
+            own = node.func.attr
+            if isinstance(owner, str) and own in TEXTS and all(isinstance(one, str) for one in args):
+                return text_method(owner, own, args, _text(node))
+            if isinstance(owner, PythonCall):
+                if (known := method(owner, own, made, self.walk, self.where)) is not None:
+                    return known
+                made.args = [owner, *args]
+        if self.walk.calls is not None:
+            self.walk.calls.append(made)
+        return made
 
     def _registered(self, node: ast.Subscript, names: dict[str, Any]) -> Any:
         """Return the module and name of a function that a table filled by a decorator has under its own name."""
@@ -455,16 +462,6 @@ class _Static:
                 found = {ast.Lt: a < b, ast.LtE: a <= b, ast.Gt: a > b, ast.GtE: a >= b}.get(type(operator))
                 return Opaque(_text(node)) if found is None else found
         return Opaque(_text(node))
-
-
-def _parsed(text: str, where: str) -> ast.Module:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of what the file itself would be warned of
-            return ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        line = f"line {error.lineno}: " if isinstance(error, SyntaxError) and error.lineno else ""
-        raise InputError(f"{where}: {line}no Python ({getattr(error, 'msg', None) or 'too deeply nested'})") from None
 
 
 def _text(node: ast.AST) -> str:

@@ -1,15 +1,16 @@
 """The engine that files belong to, and the job that its reader makes of them."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from ..errors import InputError
 from . import automodel, bridge, huggingface, maxtext, megatron, nemo, torchtitan
 from .draft import JobOptions
 from .job import Job
 from .keys import dotted_keys
+from .launch import STARTERS
 from .shell_marks import shown
-from .sources import Document, Sources, gather_sources
+from .signs import of_document, of_python
+from .sources import Sources, gather_sources
 from .unsupported import HINT, unread_trainer
 from .wrappers import unwrap
 
@@ -22,17 +23,6 @@ READERS: dict[str, Callable[[Sources, JobOptions], Job]] = {
     "huggingface": huggingface.read,  # DeepSpeed, Accelerate and plain FSDP
     "maxtext": maxtext.read,
 }
-# what a Python configuration says of itself: what it imports first, then classes that it calls
-PYTHON_SIGNS = (
-    ("nemo", ("nemo_run", "nemo.collections.llm", "nemo.lightning")),
-    ("bridge", ("megatron.bridge", "WorkloadBaseConfig")),
-    ("torchtitan", ("torchtitan", "Trainer.Config")),
-    ("bridge", ("ConfigContainer",)),
-    ("torchtitan", ("TrainingConfig(", "ParallelismConfig(")),
-)
-NEMO_SIGNS = frozenset(
-    {"tensor_model_parallel_size", "pipeline_model_parallel_size", "micro_batch_size", "megatron_amp_O2", "mcore_gpt"}
-)
 EXPECTED = (
     "a Megatron-LM script or YAML, a Megatron-Bridge recipe, NeMo, Automodel, Accelerate or MaxText YAML, "
     "a torchtitan TOML or registry, a DeepSpeed JSON, or TrainingArguments"
@@ -57,7 +47,7 @@ def reader_name(sources: Sources) -> str:
     if sources.launch is not None:
         found[sources.launch.engine] = sources.launch.where
     if sources.python is not None:
-        engine = _of_python(sources.python_text)
+        engine = of_python(sources.python_text)
         if engine:
             found.setdefault(engine, sources.python[0])
     for document in sources.documents:
@@ -69,7 +59,8 @@ def reader_name(sources: Sources) -> str:
     if len(found) > 1:
         told = " and ".join(f"{name} ({engine})" for engine, name in found.items())
         raise InputError(f"{told}: are configurations of different engines; expected one job")
-    if not found and sources.wanted is not None:
+    alone = sources.launch is None or sources.launch.program.rpartition("/")[2] in STARTERS
+    if sources.wanted is not None and (not found or (alone and not sources.documents)):
         own, (trainer, name) = sources.names[0], sources.wanted
         raise InputError(f"{own}: starts {trainer} with {shown(name)}, which is not here: give it too")
     if not found and sources.called_missing:
@@ -88,50 +79,3 @@ def reader_name(sources: Sources) -> str:
 def _goes_with(document: str, launched: str) -> bool:
     """Whether a document is one that a launched engine reads beside its own (DeepSpeed's of a Megatron script)."""
     return document == "huggingface" and launched == "megatron"
-
-
-def _of_python(text: str) -> str | None:
-    for engine, signs in PYTHON_SIGNS:
-        if any(sign in text for sign in signs):
-            return engine
-    return None
-
-
-def of_document(document: Document) -> str | None:
-    """Return the engine of a YAML, JSON or TOML file by the settings in it."""
-    if huggingface.kind_of_document(document):
-        return "huggingface"
-    keys = set(dotted_keys(document.data))
-    heads = document.keys
-    if document.kind == "toml":
-        return (
-            "torchtitan"
-            if heads & {"training", "parallelism", "job", "experimental", "activation_checkpoint"}
-            else None
-        )
-    if heads & {"step_scheduler", "parallelizer", "autopipeline"} or keys & {
-        "distributed.tp_size",
-        "distributed.dp_size",
-    }:
-        return "automodel"
-    if heads & {"ConfigContainer", "perf_matrix"} or ("train" in heads and "model" in heads and "trainer" not in heads):
-        return "bridge"
-    if any(key.startswith(("ici_", "dcn_")) for key in keys) or heads & {
-        "per_device_batch_size",
-        "base_config",
-        "remat_policy",
-    }:
-        return "maxtext"
-    if "model.micro_batch_size" in keys or ("trainer" in heads and _is_nemo(document.data, keys)):
-        return "nemo"
-    if any(key.rpartition(".")[2] in {"tensor_model_parallel_size", "micro_batch_size"} for key in keys):
-        return "megatron"
-    return None
-
-
-def _is_nemo(data: Mapping[str, Any], keys: set[str]) -> bool:
-    """Whether a file with a `trainer` is NeMo's: any program on Lightning has one."""
-    last = {key.rpartition(".")[2] for key in keys}
-    named = any("nemo" in str(value).lower() for key, value in dotted_keys(data).items() if key.endswith("_target_"))
-    alone = "model" not in data and {"trainer.num_nodes", "trainer.devices"} <= keys  # one file of several
-    return named or alone or bool(last & NEMO_SIGNS) or bool(data.keys() & {"exp_manager", "run"})

@@ -110,6 +110,8 @@ class _Shell(Printing):
         if self.printed is not None:
             self.filtered_output(block)
             return
+        if self.teed(block):
+            return
         outer = self.lines
         self.lines = None
         try:
@@ -305,12 +307,17 @@ class _Shell(Printing):
         """Follow here-documents that are scripts, keep the ones that are files; return whether there were any."""
         for document in command.documents:
             body = document.text if document.quoted else document_of(document.text, self)
+            name = fields[0].rpartition("/")[2] if fields else ""
             target = undivided_text(command.output, self) if command.output else ""
-            if target and not re.search(r"\.(sh|sbatch|slurm|batch|job)$", target):
-                self.outcome.documents[target] = body
-            elif self.printed is not None and fields == ["cat"]:
+            if name == "tee":
+                target = next((word for word in fields[1:] if not word.startswith("-")), "")
+            if target and name not in {"", "cat", "tee", *SHELLS}:
+                continue  # a program writes it
+            if self.keep(body, target, appends=command.appends or "-a" in fields):
+                continue
+            if self.printed is not None and fields == ["cat"]:
                 self.printed.append(body)
-            elif not fields or fields[0].rpartition("/")[2] in {"sbatch", "cat", "srun", "tee", "qsub", *SHELLS}:
+            elif not fields or name in {"sbatch", "cat", "srun", "tee", "qsub", *SHELLS}:
                 self.enter(body, f"{self.where} line {document.line}")
         return bool(command.documents)
 
@@ -332,14 +339,8 @@ class _Shell(Printing):
         elif name == "let":
             for word in fields[1:]:
                 self._arithmetic(Compound("arithmetic", command.line, (Token(word, command.line),)))
-        elif name == "printf":
-            text = self.printf(fields[1:])
-            if self.printed is not None and not command.output:
-                self.printed.append(text)
-        elif name == "echo" and self.printed is not None:
-            if not command.output:
-                end = "" if "-n" in fields[1:2] else "\n"
-                self.printed.append(" ".join(word for word in fields[1:] if word not in {"-n", "-e"}) + end)
+        elif name in {"printf", "echo"}:
+            self._print(self.printf(fields[1:]) if name == "printf" else echoed(fields[1:]), command)
         elif name == "getopts" and len(fields) > 2:
             self.getopts(fields[1:])
         elif name in COMMON:
@@ -348,6 +349,12 @@ class _Shell(Printing):
             self.enter(" ".join(fields[1:]), f"{self.where} line {command.line}")
         else:
             self._start(fields, command, assigned)
+
+    def _print(self, text: str, command: Command) -> None:
+        if command.output:
+            self.keep(text, undivided_text(command.output, self), appends=command.appends)
+        elif self.printed is not None:
+            self.printed.append(text)
 
     def _leave(self, kind: str, words: list[str]) -> None:
         number = int(words[0]) if words and re.fullmatch(r"\d{1,3}", words[0]) else None
@@ -417,7 +424,8 @@ class _Shell(Printing):
     def _put_before(self, launcher: tuple[str, ...], count: int) -> None:
         """Put a launcher before all commands but the first `count`: they run under its nodes and tasks."""
         self.outcome.started[count:] = [
-            Started((*launcher, *one.words), one.line, one.where, one.variables) for one in self.outcome.started[count:]
+            Started((*launcher, *one.words), one.line, one.where, one.variables, one.environment)
+            for one in self.outcome.started[count:]
         ]
 
     def _start(self, fields: list[str], command: Command, assigned: dict[str, str]) -> None:
@@ -437,7 +445,14 @@ class _Shell(Printing):
             return
         self.undecided = shown(" ".join(fields))[:60]
         plain = {key: value for key, value in self.set.items() if isinstance(value, str)}
-        self.outcome.started.append(Started(tuple(fields), command.line, self.where, {**plain, **assigned}))
+        seen = {key: value for key, value in plain.items() if key in self.exported} | assigned
+        self.outcome.started.append(Started(tuple(fields), command.line, self.where, {**plain, **assigned}, seen))
+
+
+def echoed(words: Sequence[str]) -> str:
+    """Return what `echo` prints."""
+    end = "" if "-n" in words[:1] else "\n"
+    return " ".join(word for word in words if word not in {"-n", "-e"}) + end
 
 
 def _prints(script: Script) -> bool:

@@ -1,5 +1,7 @@
 """Output of a script's commands in `$(...)` and pipes, as far as the script alone decides it."""
 
+import re
+
 from ..errors import InputError
 from .arithmetic import NotArithmetic, evaluate
 from .shell_builtins import Builtins
@@ -75,6 +77,25 @@ class Printing(Builtins):
         for name, value in kept.items():
             setattr(self, name, value)
         return None if found is None or others else "".join(found)
+
+    def keep(self, text: str, target: str, *, appends: bool = False) -> bool:
+        """Keep a text as the file that it is written to; return whether it is a file, and no script or device."""
+        if not target or re.search(r"^/dev/|\.(sh|sbatch|slurm|batch|job)$", target):
+            return False
+        files = self.outcome.documents
+        files[target] = files.get(target, "") + text if appends else text
+        return True
+
+    def teed(self, block: Compound) -> bool:
+        """Keep what a pipe hands to `tee FILE`; return whether it does that."""
+        last = block.parts[-1][0]
+        if len(block.parts) != 2 or not isinstance(last, Command) or not last.words or last.words[0].text != "tee":
+            return False
+        words = [value for word in last.words[1:] for value in expand(word.text, self)]
+        text = self.output(block.parts[0])
+        files = [word for word in words if not word.startswith("-")]
+        kept = [self.keep(text, target, appends="-a" in words) for target in files if text is not None]
+        return bool(kept) and all(kept)
 
     def filtered_output(self, block: Compound) -> None:
         """Print what a pipe prints, where what filters it is `cat`, `wc -l`, `tr` or `cut` alone."""

@@ -24,12 +24,13 @@ class Leave(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A command that the script would start: its words, expanded, and the variables set for it."""
+    """A command that the script would start: its words, expanded, the variables set for it and those it would see."""
 
     words: tuple[str, ...]
     line: int
     where: str
     variables: Mapping[str, str]
+    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)

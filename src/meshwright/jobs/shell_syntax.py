@@ -41,6 +41,7 @@ class Command:
     documents: tuple[Token, ...] = ()
     output: str = ""
     given: str = ""  # the word of a here-string, as written
+    appends: bool = False  # to the file that its output goes to
 
 
 @dataclass(frozen=True, slots=True)
@@ -472,7 +473,7 @@ class _Reader:
     def _simple(self) -> Node:
         words: list[Token] = []
         documents: list[Token] = []
-        line, output, given = self.peek().line, "", ""
+        line, output, given, appends = self.peek().line, "", "", False
         while True:
             token = self.peek()
             if token.kind == "heredoc":
@@ -482,7 +483,7 @@ class _Reader:
                 if self.peek().kind == "word":
                     target = self.take().text
                     if token.text in {">", ">>", "&>", "&>>"} and not token.quoted:
-                        output = target
+                        output, appends = target, token.text.endswith(">>")
                     elif token.text == ">&" and target == "2" and not token.quoted:
                         output = "/dev/stderr"
                     given = target if token.text == "<<<" else given
@@ -492,4 +493,4 @@ class _Reader:
                 break
         if not words and not documents and not output:
             raise self.error("unexpected")
-        return Command(tuple(words), line, tuple(documents), output, given)
+        return Command(tuple(words), line, tuple(documents), output, given, appends)

@@ -4,39 +4,42 @@ Files that a file names (a DeepSpeed configuration, a sourced script) are taken 
 """
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
 from typing import Any
 
 from ..errors import InputError
-from .documents import kind_of, load_document, read_document
+from .documents import Document, kind_of, load_document, read_document
 from .keys import Keys, dotted_keys
-from .launch import Launch, programs_of, training_command
-from .python_static import config_of, flattened
+from .launch import (
+    Launch,
+    Owner,
+    flags_of,
+    on_pods,
+    programs_of,
+    read_command,
+    starts_ranks,
+    training_command,
+    without_flags,
+)
+from .manifest import Pods, is_manifest, parse_manifest
+from .notebook import parse_notebook
+from .programs import PythonProgram, PythonPrograms
+from .python_calls import Walk
+from .python_script import program_config, trainer_settings
+from .python_static import config_of
+from .python_values import flattened
 from .shell import follow
 from .shell_marks import shown
 from .shell_state import ScriptOutcome
-from .unsupported import unread_command, yaml_of_command
+from .signs import of_python
+from .unsupported import unread_command, unread_program, yaml_of_command
 
 OVERRIDE = re.compile(r"(?:--)?([A-Za-z_][\w.\-@/]*)=(.*)", re.DOTALL)
 # a command line in place of a file: what it starts is a script, a program or a launcher
 COMMAND = re.compile(r"(?:^|\s)(?:\S+\.(?:sh|py|bash)|torchrun|srun|mpirun|deepspeed|accelerate)(?=\s)")
 CONFIG_SUFFIXES = (".json", ".yaml", ".yml", ".toml")
-
-
-@dataclass(frozen=True, slots=True)
-class Document:
-    """One configuration file as plain data."""
-
-    name: str
-    kind: str  # yaml, json, toml
-    data: dict[str, Any]
-
-    @property
-    def keys(self) -> frozenset[str]:
-        """The names of its first level."""
-        return frozenset(self.data)
 
 
 @dataclass(slots=True)
@@ -59,6 +62,8 @@ class Sources:
     called_missing: list[str] = field(default_factory=list)  # scripts that are started and are not here
     wanted: tuple[str, str] | None = None  # a trainer that a script starts, and its YAML that is not here
     unread: str | None = None  # the trainer that a script starts, where it is one that is not read
+    python_files: PythonPrograms = field(default_factory=PythonPrograms)
+    pods: Pods | None = None  # of a manifest
 
     def settings(self, *, inside: str = "") -> tuple[dict[str, Any], dict[str, str]]:
         """Return the settings of the Python configuration and the documents, and the file of each; the last one counts.
@@ -158,6 +163,7 @@ def gather_sources(items: Sequence[str]) -> Sources:
     if not sources.names:
         raise InputError("--job: expected a file, such as --job train.sh")
     _follow(scripts, sources)
+    _read_python(sources)
     return sources
 
 
@@ -171,13 +177,17 @@ def _take(item: str, sources: Sources, scripts: list[tuple[str, str]]) -> None:
     if kind == "shell":
         scripts.append((name, text))
     elif kind == "python":
-        if sources.python is not None:
-            raise InputError(f"{name}: a second Python configuration beside {sources.python[0]}; expected one")
-        given = {key: plain_value(text) for key, text in sources.overrides.items()}
-        found, value, assumed = config_of(text, function, where=name, path=Path(path), given=given)
-        sources.python = (name, found, flattened(value))
-        sources.python_text, sources.python_folder = text, Path(path).resolve().parent.name
-        sources.assumed += assumed
+        sources.python_files.given.append(PythonProgram(name, text, Path(path), function))
+    elif kind == "notebook":
+        notebook = parse_notebook(text, name)
+        scripts.append((name, notebook.commands))
+        sources.written |= notebook.files
+        sources.python_files.cells.append(PythonProgram(name, notebook.python, Path(path)))
+    elif kind == "yaml" and is_manifest(text):
+        manifest = parse_manifest(name, text)
+        sources.written |= manifest.files
+        sources.pods = manifest.pods or sources.pods
+        scripts += manifest.scripts
     else:
         sources.documents.append(Document(name, kind, load_document(name, text, kind)))
 
@@ -190,12 +200,75 @@ def _function_of(item: str) -> tuple[str, str | None]:
     return item, None
 
 
+@dataclass(slots=True)
+class _Runs:
+    """The scripts of a job, followed each by itself: what they would start, and which of it trains."""
+
+    outcomes: dict[str, ScriptOutcome] = field(default_factory=dict)
+    launches: dict[str, Launch | None] = field(default_factory=dict)
+    stays: set[str] = field(default_factory=set)  # scripts that leave by an `exit` before their training starts
+    broken: dict[str, InputError] = field(default_factory=dict)
+
+    @property
+    def called(self) -> set[str]:
+        """The scripts that others start or source: they are followed in their place there."""
+        return {name for outcome in self.outcomes.values() for name in outcome.called}
+
+    def main(self) -> str | None:
+        """Return the script that starts the training; InputError where two start different ones."""
+        found = {name: launch for name, launch in self.launches.items() if launch and name not in self.called}
+        if len({(launch.program, launch.arguments) for launch in found.values()}) > 1:
+            raise InputError(f"{' and '.join(found)} both start a training; expected one")
+        return next(iter(found), None)
+
+
 def _follow(scripts: Sequence[tuple[str, str]], sources: Sources) -> None:
     """Follow the scripts: scripts that start no training set variables for the one that does."""
+    find = _finder(scripts, sources)
+    runs = _Runs()
+
+    def tried(name: str, text: str, *, stay: bool = False) -> tuple[ScriptOutcome, Launch | None]:
+        outcome = follow(text, where=name, given=sources.overrides, find=find, stay=stay)
+        return outcome, training_command(outcome.started, name, _owner(sources, outcome))
+
+    for name, text in scripts:
+        try:
+            outcome, launch = tried(name, text)
+            runs.outcomes[name] = outcome
+            if launch is None and not outcome.called_missing:
+                _, launch = tried(name, text, stay=True)
+                runs.stays |= {name} if launch is not None else set()
+            runs.launches[name] = launch
+        except InputError as error:
+            runs.broken[name] = error
+    for name, _ in scripts:
+        if name in runs.broken and name not in runs.called:
+            raise runs.broken[name]
+    main, owner = runs.main(), None
+    if main is None and (adopted := _adopted(runs, sources)) is not None:
+        main, owner = adopted
+    settings = [(name, text) for name, text in scripts if name != main and name not in runs.called]
+    if main is not None:
+        stay = main in runs.stays
+        alone = [one for one in settings if not runs.launches.get(one[0])]
+        text = dict(scripts)[main]
+        outcome = follow(text, where=main, given=sources.overrides, find=find, before=alone, stay=stay)
+        sources.launch = training_command(outcome.started, main, owner or _owner(sources, outcome))
+        _keep(outcome, sources)
+    else:
+        for name, _ in settings:
+            _keep(runs.outcomes[name], sources)
+    if sources.launch is not None and sources.pods is not None:
+        sources.launch = on_pods(sources.launch, sources.pods.pods, sources.pods.gpus, sources.pods.where)
+    _note_commands(runs, sources)
+
+
+def _finder(scripts: Sequence[tuple[str, str]], sources: Sources) -> Callable[[str], str | None]:
+    """Return what finds a script by its path: among the given ones, the written ones, and the ones beside them."""
 
     def find(path: str) -> str | None:
         name = PurePath(shown(path)).name
-        for known, text in scripts:
+        for known, text in [*scripts, *((PurePath(written).name, text) for written, text in sources.written.items())]:
             if known == name:
                 return text
         beside = sources.folder / name
@@ -205,48 +278,51 @@ def _follow(scripts: Sequence[tuple[str, str]], sources: Sources) -> None:
             return read_document(str(beside))[1]
         return None
 
-    outcomes: dict[str, ScriptOutcome] = {}
-    launches: dict[str, Launch | None] = {}
-    broken: dict[str, InputError] = {}
-    stays: set[str] = set()  # scripts that leave by an `exit` before their training starts
-    for name, text in scripts:
-        try:
-            outcomes[name] = follow(text, where=name, given=sources.overrides, find=find)
-            launches[name] = training_command(outcomes[name].started, name)
-            if launches[name] is None and not outcomes[name].called_missing:
-                further = follow(text, where=name, given=sources.overrides, find=find, stay=True)
-                launches[name] = training_command(further.started, name)
-                stays |= {name} if launches[name] is not None else set()
-        except InputError as error:
-            broken[name] = error
-    called = {name for outcome in outcomes.values() for name in outcome.called}
-    for name, _ in scripts:
-        if name in called:  # followed by the script that starts or sources it, in its place there
-            launches.pop(name, None)
-        elif name in broken:
-            raise broken[name]
-    main = [name for name, launch in launches.items() if launch is not None]
-    if len(main) > 1:
-        raise InputError(f"{' and '.join(main)} both start a training; expected one")
-    settings = [(name, text) for name, text in scripts if name not in main and name not in called]
-    sources.called_missing = [name for outcome in outcomes.values() for name in outcome.called_missing]
-    commands = [one.words for outcome in outcomes.values() for one in outcome.started]
+    return find
+
+
+def _owner(sources: Sources, outcome: ScriptOutcome) -> Owner:
+    return sources.python_files.owner(sources.written | outcome.documents, sources.folder, sources.documents)
+
+
+def _adopted(runs: _Runs, sources: Sources) -> tuple[str, Owner] | None:
+    """Return the script whose program, of no engine by its name, runs the configuration given beside it, and that rule.
+
+    None unless the files are of one engine and one program alone is started on all ranks.
+    """
+    given = sources.python_files.engine(sources.documents)
+    if given is None:
+        return None
+    engine, file = given
+    found = {
+        (launch.program, launch.arguments): name
+        for name, outcome in runs.outcomes.items()
+        if name not in runs.called
+        for one in outcome.started
+        if (launch := read_command(one, lambda program, arguments: engine)) is not None and starts_ranks(launch, one)
+    }
+    if len(found) != 1:
+        return None
+    (((program, _), name),) = found.items()
+    sources.assumed.append(f"{shown(program)}, which {name} starts, is taken for what trains with {file}")
+    return name, lambda own, arguments: engine if own == program else None
+
+
+def _note_commands(runs: _Runs, sources: Sources) -> None:
+    """Note what the scripts start beside a training that is known."""
+    outcomes = runs.outcomes.values()
+    sources.called_missing = [name for outcome in outcomes for name in outcome.called_missing]
+    commands = [one.words for outcome in outcomes for one in outcome.started]
     sources.unread = next((told for words in commands if (told := unread_command(words))), None)
     for words in commands:
-        if (found := yaml_of_command(words)) is not None and sources.document(found[1]) is None:
+        found = yaml_of_command(words)
+        flags_alone = found is not None and "." not in found[1] and any(word.startswith("--") for word in words)
+        if found is not None and sources.document(found[1]) is None and not (sources.launch and flags_alone):
             sources.wanted = sources.wanted or found
-    sources.programs = list(
-        dict.fromkeys(name for outcome in outcomes.values() for name in programs_of(outcome.started))
-    )
-    if main:
-        text = dict(scripts)[main[0]]
-        stay = main[0] in stays
-        outcome = follow(text, where=main[0], given=sources.overrides, find=find, before=settings, stay=stay)
-        sources.launch = training_command(outcome.started, main[0])
-        _keep(outcome, sources)
-    else:
-        for name, _ in settings:
-            _keep(outcomes[name], sources)
+    sources.programs = list(dict.fromkeys(name for outcome in outcomes for name in programs_of(outcome.started)))
+    if sources.launch is None and sources.programs and (sources.documents or sources.python_files.given):
+        told = ", ".join(sources.programs[:3])
+        sources.assumed.append(f"{told}: started beside the configuration, and taken to change nothing of it")
 
 
 def _keep(outcome: ScriptOutcome, sources: Sources) -> None:
@@ -255,3 +331,53 @@ def _keep(outcome: ScriptOutcome, sources: Sources) -> None:
     sources.assumed += outcome.assumed
     for path in dict.fromkeys(outcome.sourced_missing):
         sources.assumed.append(f"{path} is sourced but is not here: its variables are taken as not set")
+
+
+def _read_python(sources: Sources) -> None:
+    """Read the Python file of the job, as configuration or program: the one that is started, else the one given.
+
+    Raises InputError where several are given, or where the one has no configuration that is known.
+    """
+    launch = sources.launch
+    program = sources.python_files.chosen(None if launch is None else launch.program, sources.written, sources.folder)
+    if program is None:
+        return
+    engine = of_python(program.text)
+    if program not in sources.python_files.given and launch is not None and engine not in {None, launch.engine}:
+        return
+    alone = (launch is None and not sources.documents) or (launch is not None and launch.engine == "huggingface")
+    if engine is None and alone and (other := unread_program(program.text)) is not None:
+        sources.unread = sources.unread or other
+        return
+    if program.name not in sources.names and engine is not None:
+        sources.names.append(program.name)
+    environment = {} if launch is None else dict(launch.environment)
+    words = {} if launch is None else flags_of(launch.arguments, dashes=False)
+    flags = {key: plain_value(value) if isinstance(value, str) else value for key, value in words.items()}
+    asked = next((str(flags[name]) for name in ("config", "recipe") if program.defines(flags.get(name))), None)
+    function = program.function or asked
+    walk = Walk(variables=environment | sources.overrides, flags=flags)
+    place: dict[str, Any] = {"where": program.name, "path": program.path, "walk": walk}
+    if engine == "huggingface":
+        _read_trainer(program, sources, place)
+    elif engine is not None or launch is None:
+        own = None if function or engine is None else program_config(engine, program.text, **place)
+        given = {key: plain_value(text) for key, text in sources.overrides.items()}
+        name, value = own or config_of(program.text, function, given=given, **place)
+        sources.python = (program.name, name, flattened(value))
+        sources.python_text, sources.python_folder = program.text, program.path.resolve().parent.name
+    if launch is not None and walk.taken:
+        sources.launch = replace(launch, arguments=without_flags(launch.arguments, walk.taken))
+    sources.assumed += walk.assumed
+
+
+def _read_trainer(program: PythonProgram, sources: Sources, place: dict[str, Any]) -> None:
+    """Add the TrainingArguments, or DeepSpeed's settings, of a program; InputError where the job has no settings."""
+    found = trainer_settings(program.text, **place)
+    if found is None and sources.launch is None and not sources.documents:
+        raise InputError(f"{program.name}: makes no TrainingArguments; give the script that starts it")
+    if found is not None:
+        ranks = found.pop("num_processes", None)
+        sources.documents.insert(0, Document(program.name, "python", found))
+        if ranks is not None:
+            sources.documents.append(Document(program.name, "python", {"num_machines": 1, "num_processes": ranks}))

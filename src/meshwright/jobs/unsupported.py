@@ -25,6 +25,16 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("xtuner", "xtuner", r"train"),
     ("ColossalAI", "colossalai", r"run"),
 )
+# what a program imports of a trainer that is not read
+PYTHON: tuple[tuple[str, str], ...] = (
+    ("Lightning", r"^\s*(?:import|from) (?:lightning|pytorch_lightning)\b"),
+    ("Composer", r"^\s*(?:import|from) composer\b"),
+    ("torchtune", r"^\s*(?:import|from) torchtune\b"),
+    (
+        "TRL beyond its SFTTrainer",
+        r"\b(?:DPO|GRPO|PPO|KTO|ORPO|CPO|BCO|RLOO|GKD|XPO|PRM|NashMD|OnlineDPO|Reward)Config\(",
+    ),
+)
 # commands whose YAML is read where it is given
 WITH_YAML: tuple[tuple[str, str, str], ...] = (
     ("LLaMA-Factory", "llamafactory-cli", r"train"),
@@ -36,6 +46,11 @@ def unread_command(words: Sequence[str]) -> str | None:
     """Return the name of the trainer that a command starts and that is not read, None for any other."""
     told = next((name for name, pattern in PROGRAMS if any(re.search(pattern, word) for word in words)), None)
     return told or next((name for name, own, then in COMMANDS if _starts(words, own, then) is not None), None)
+
+
+def unread_program(text: str) -> str | None:
+    """Return the name of the trainer that a Python program is on and that is not read, None for any other."""
+    return next((name for name, pattern in PYTHON if re.search(pattern, text, re.MULTILINE)), None)
 
 
 def yaml_of_command(words: Sequence[str]) -> tuple[str, str] | None:
@@ -61,7 +76,7 @@ def unread_trainer(keys: frozenset[str], flat_keys: Mapping[str, Any]) -> str | 
 
     `keys` are those of the first level, `flat_keys` all of them under dotted names.
     """
-    plain = {key.replace("-", "_") for key in keys}
+    plain = {str(key).replace("-", "_") for key in keys}  # YAML has numbers for keys too
     targets = {str(value) for key, value in flat_keys.items() if key.rpartition(".")[2] == "_target_"}
     last = {key.rpartition(".")[2] for key in flat_keys}
     for name, found in (

@@ -11,8 +11,9 @@ from pathlib import PurePath
 from typing import Any
 
 from ..errors import InputError
+from .documents import Document
 from .keys import Keys, dotted_keys
-from .sources import Document, Sources
+from .sources import Sources
 
 SWIFT = "megatron"  # the command of ms-swift, whose `sft` and `pt` take Megatron's arguments
 SWIFT_DEFAULTS: Mapping[str, Any] = {

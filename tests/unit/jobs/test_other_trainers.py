@@ -311,3 +311,9 @@ def test_automodel_says_its_dispatcher_and_that_states_in_single_precision_are_n
 
     assert found.routed_once is True
     assert any("float32" in line and "bfloat16" in line for line in found.ignored)
+
+
+def test_a_key_that_is_a_number_is_no_crash(tmp_path):
+    text = "16: true\nmodel_name_or_path: Qwen/Qwen3-8B\nper_device_train_batch_size: 1\nbf16: true\n"
+
+    assert job(tmp_path, {"odd.yaml": text}, gpus=8).layout.mbs == 1

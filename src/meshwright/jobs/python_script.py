@@ -1,0 +1,200 @@
+"""Python programs that start a training themselves: followed from their first line to the call that trains.
+
+Nothing is executed. A NeMo or Megatron-Bridge program hands its configuration to a call (`run.run(recipe)`,
+`llm.train(model, data, trainer)`, `pretrain(config, step)`); a program on Hugging Face makes TrainingArguments, and one
+on DeepSpeed hands its settings to `deepspeed.initialize`.
+"""
+
+import ast
+import re
+from pathlib import Path
+from typing import Any
+
+from ..errors import InputError
+from .python_calls import Walk
+from .python_static import PythonModule
+from .python_values import Opaque, PythonCall
+from .shell_marks import unknown
+
+TRAINS = frozenset({"train", "pretrain", "finetune"})
+STARTS = frozenset({"run", "add"})  # of NeMo-Run, with a recipe
+STARTERS = frozenset({"Fire", "run", "notebook_launcher", "spawn"})  # that call a function of the file
+NEMO_ARGUMENTS = ("model", "data", "trainer", "log", "resume", "optim", "peft")
+ARGUMENTS = frozenset({"TrainingArguments", "Seq2SeqTrainingArguments", "SFTConfig"})
+FROM_HUB = ("from_pretrained", "from_config")
+
+
+def program_calls(text: str, where: str, path: Path, walk: Walk) -> tuple[PythonModule, list[PythonCall]]:
+    """Return a program's file and the calls that it makes, in their order; InputError for what is no Python."""
+    module = PythonModule(text, where, path, walk)
+    module.names["__name__"] = "__main__"
+    walk.calls = []
+    try:
+        module.block(module.tree.body, module.names)
+        for call in list(walk.calls):
+            _started(call, module)
+    except RecursionError:
+        raise InputError(f"{where}: nested too deeply") from None
+    calls, walk.calls = walk.calls, None
+    return module, calls
+
+
+def _started(call: PythonCall, module: PythonModule) -> None:
+    """Follow a function of the file that a starter is given (`fire.Fire(main)`, `notebook_launcher(train, ...)`)."""
+    first = call.args[0] if call.args else call.fields.get("function")
+    if call.last in STARTERS and isinstance(first, Opaque) and first.text in module.functions:
+        given = call.fields.get("args")
+        module.call(module.functions[first.text], given if isinstance(given, list) else [], {})
+
+
+def program_config(engine: str, text: str, where: str, path: Path, walk: Walk) -> tuple[str, Any] | None:
+    """Return the configuration that a NeMo or Megatron-Bridge program trains with and a name for it, else None.
+
+    Raises InputError where it trains with several.
+    """
+    module, calls = program_calls(text, where, path, walk)
+    of_engine = {"nemo": _of_nemo, "bridge": _of_bridge}.get(engine)
+    found = [config for call in calls if of_engine is not None and (config := of_engine(call)) is not None]
+    if not found:
+        return None
+    if any(config != found[0] for config in found[1:]):
+        raise InputError(f"{where}: starts {len(found)} different trainings; expected one")
+    named = module.configs()
+    return (named[0] if len(named) == 1 else path.stem), found[0]
+
+
+def _of_nemo(call: PythonCall) -> PythonCall | None:
+    """Return what NeMo trains with: the arguments of `llm.train` and its like, or the recipe that NeMo-Run starts."""
+    if call.last in TRAINS:
+        fields = dict(zip(NEMO_ARGUMENTS, call.args, strict=False)) | call.fields
+        return _with_names(fields) if isinstance(fields.get("trainer"), PythonCall) else None
+    if call.last not in STARTS:
+        return None
+    given = [one for one in [*call.args, *call.fields.values()] if isinstance(one, PythonCall)]
+    recipe = next((one for one in given if "trainer" in one.fields or one.last.endswith("_recipe")), None)
+    executor = call.fields.get("executor")
+    if recipe is None or not isinstance(executor, PythonCall):
+        return recipe
+    return PythonCall(recipe.name, recipe.args, {**recipe.fields, "executor": executor})
+
+
+def _with_names(fields: dict[str, Any]) -> PythonCall:
+    """Return NeMo's parts with the names of what they take by its place: a configuration, one plugin of a list."""
+    for part in ("model", "optim"):
+        made = fields.get(part)
+        if isinstance(made, PythonCall) and made.args and isinstance(made.args[0], PythonCall):
+            made.fields.setdefault("config", made.args[0])
+    trainer = fields["trainer"]
+    for key in ("strategy", "plugins"):
+        value = trainer.fields.get(key)
+        if isinstance(value, list) and len(value) == 1:
+            trainer.fields[key] = value[0]
+    return PythonCall("", [], fields)
+
+
+def _of_bridge(call: PythonCall) -> PythonCall | None:
+    """Return the configuration of Megatron-Bridge's `pretrain` and `finetune`."""
+    if call.last not in TRAINS - {"train"}:
+        return None
+    given = [call.fields.get("config"), call.fields.get("cfg"), *call.args[:1]]
+    config = next((one for one in given if isinstance(one, PythonCall)), None)
+    while config is not None and not config.fields.keys() - {"cli_overrides", "overrides"} and config.args:
+        inner = config.args[0]  # of what lays words of the command line over it
+        if not isinstance(inner, PythonCall):
+            break
+        config = inner
+    return config
+
+
+def trainer_settings(text: str, where: str, path: Path, walk: Walk) -> dict[str, Any] | None:
+    """Return the TrainingArguments of a program on Hugging Face, or DeepSpeed's settings of one; None without either.
+
+    Sequence length and model come from where the program loads them. Raises InputError where it makes several.
+    """
+    module, calls = program_calls(text, where, path, walk)
+    made = [call for call in calls if call.last in ARGUMENTS]
+    if not made:
+        return _of_deepspeed(calls)
+    if any(call != made[0] for call in made[1:]):
+        raise InputError(f"{where}: makes {len(made)} different {made[0].last}; expected one")
+    if unknown_ones := made[0].fields.get("**"):
+        told = f"{made[0].last} takes **{unknown_ones.text}, which only the running program knows"
+        raise InputError(f"{where}: {told}: give these settings as YAML or JSON")
+    found = _plain(made[0].fields)
+    model = _model(calls)
+    found["model_name_or_path"] = found.get("model_name_or_path") or model
+    if not found.keys() & {"max_length", "max_seq_length"} and (length := _length(module)) is not None:
+        found["max_length"] = length
+        walk.assume(f"sequences of {length}: the max_length of the tokenizer in {where}")
+    if any(call.last == "gradient_checkpointing_enable" for call in calls):
+        found["gradient_checkpointing"] = True
+    for call in calls:
+        if call.last == "LoraConfig":
+            found |= {"use_peft": True} | _plain(
+                {f"lora_{key}": call.fields.get(key) for key in ("r", "target_modules")}
+            )
+        for key in ("load_in_4bit", "load_in_8bit"):
+            if call.fields.get(key):
+                found[key] = call.fields[key]
+        if call.last == "notebook_launcher" and isinstance(ranks := call.fields.get("num_processes"), int):
+            found["num_processes"] = ranks
+    return found
+
+
+def _of_deepspeed(calls: list[PythonCall]) -> dict[str, Any] | None:
+    """Return the settings that a program hands to DeepSpeed, None where it hands it none that are in the file."""
+    for call in calls:
+        if call.name == "deepspeed.initialize":
+            config = call.fields.get("config", call.fields.get("config_params"))
+            if isinstance(config, dict | str):
+                settings = _plain(config) if isinstance(config, dict) else config
+                return {"deepspeed": settings, "model_name_or_path": _model(calls)}
+    return None
+
+
+def _plain(value: dict[str, Any]) -> dict[str, Any]:
+    """Return keywords as settings; what only running the program tells is marked as not known."""
+    found: dict[str, Any] = {}
+    for key, inner in value.items():
+        if isinstance(inner, dict):
+            found[key] = _plain(inner)
+        elif isinstance(inner, PythonCall):
+            found[key] = unknown(f"{inner.name}()")
+        elif isinstance(inner, list):
+            found[key] = [_word(one) if isinstance(one, Opaque) else one for one in inner]
+        else:
+            found[key] = _word(inner) if isinstance(inner, Opaque) else inner
+    return found
+
+
+def _word(value: Opaque) -> str:
+    """Return the word that a member of an enumeration stands for (FSDPOption.FULL_SHARD), else that it is unknown."""
+    member = re.fullmatch(r"(?:\w+\.)*[A-Z]\w*\.([A-Z][A-Z\d_]*)", value.text)
+    return member[1].lower() if member else unknown(value.text)
+
+
+def _model(calls: list[PythonCall]) -> str | None:
+    """Return the name of the model that a program loads; None where it makes one of other sizes, or two."""
+    names = set()
+    for call in calls:
+        owner = call.name.rpartition(".")[0]
+        first = call.fields.get("pretrained_model_name_or_path", call.fields.get("model_name"))
+        first = call.args[0] if call.args and first is None else first
+        if call.last in FROM_HUB and ("Model" in owner or owner.endswith("LM")):
+            while isinstance(first, PythonCall) and first.last in FROM_HUB and first.args and not first.fields:
+                first = first.args[0]
+            names.add(first if isinstance(first, str) else None)
+        elif call.last.endswith("Trainer") and isinstance(call.fields.get("model"), str):
+            names.add(call.fields["model"])
+    return names.pop() if len(names) == 1 else None
+
+
+def _length(module: PythonModule) -> int | None:
+    """Return the length to which a program cuts or fills its sequences, None where it is not the same everywhere."""
+    found = set()
+    for node in ast.walk(module.tree):
+        keywords = {one.arg: one.value for one in node.keywords} if isinstance(node, ast.Call) else {}
+        if "max_length" in keywords and keywords.keys() & {"truncation", "padding"}:
+            value = module.value(keywords["max_length"], module.names)
+            found.add(value if isinstance(value, int) else None)
+    return found.pop() if len(found) == 1 else None

@@ -1,0 +1,99 @@
+"""Signs in a file of the engine that it configures: what Python imports, and the keys of YAML, JSON and TOML."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from .documents import Document
+from .keys import dotted_keys
+from .trainers import is_axolotl
+
+# what a Python configuration says of itself: what it imports first, then classes that it calls
+PYTHON_SIGNS = (
+    (
+        "nemo",
+        (
+            "nemo_run",
+            "nemo.collections.llm",
+            "nemo.lightning",
+            "from nemo.collections import llm",
+            "from nemo import lightning",
+        ),
+    ),
+    ("bridge", ("megatron.bridge", "WorkloadBaseConfig")),
+    ("torchtitan", ("torchtitan", "Trainer.Config")),
+    ("bridge", ("ConfigContainer",)),
+    ("torchtitan", ("TrainingConfig(", "ParallelismConfig(")),
+    ("huggingface", ("TrainingArguments(", "SFTConfig(", "deepspeed.initialize(")),
+)
+NEMO_SIGNS = frozenset(
+    {"tensor_model_parallel_size", "pipeline_model_parallel_size", "micro_batch_size", "megatron_amp_O2", "mcore_gpt"}
+)
+DEEPSPEED = frozenset(
+    {"zero_optimization", "train_batch_size", "train_micro_batch_size_per_gpu", "zero_allow_untested_optimizer"}
+)
+# of a DeepSpeed file that gives train_batch_size alone, which other trainers have too
+SECTIONS = frozenset(
+    {"fp16", "bf16", "optimizer", "scheduler", "gradient_accumulation_steps", "steps_per_print", "pipeline"}
+)
+ACCELERATE = frozenset({"distributed_type", "compute_environment", "fsdp_config", "parallelism_config", "num_machines"})
+ARGUMENTS = frozenset({"per_device_train_batch_size", "gradient_checkpointing", "model_name_or_path"})
+
+
+def of_python(text: str) -> str | None:
+    """Return the engine of a Python file by what it imports and calls."""
+    for engine, signs in PYTHON_SIGNS:
+        if any(sign in text for sign in signs):
+            return engine
+    return None
+
+
+def of_document(document: Document) -> str | None:
+    """Return the engine of a YAML, JSON or TOML file by the settings in it."""
+    if kind_of_document(document):
+        return "huggingface"
+    keys = set(dotted_keys(document.data))
+    heads = document.keys
+    if document.kind == "toml":
+        return (
+            "torchtitan"
+            if heads & {"training", "parallelism", "job", "experimental", "activation_checkpoint"}
+            else None
+        )
+    if heads & {"step_scheduler", "parallelizer", "autopipeline"} or keys & {
+        "distributed.tp_size",
+        "distributed.dp_size",
+    }:
+        return "automodel"
+    if heads & {"ConfigContainer", "perf_matrix"} or ("train" in heads and "model" in heads and "trainer" not in heads):
+        return "bridge"
+    if any(key.startswith(("ici_", "dcn_")) for key in keys) or heads & {
+        "per_device_batch_size",
+        "base_config",
+        "remat_policy",
+    }:
+        return "maxtext"
+    if "model.micro_batch_size" in keys or ("trainer" in heads and _is_nemo(document.data, keys)):
+        return "nemo"
+    if any(key.rpartition(".")[2] in {"tensor_model_parallel_size", "micro_batch_size"} for key in keys):
+        return "megatron"
+    return None
+
+
+def _is_nemo(data: Mapping[str, Any], keys: set[str]) -> bool:
+    """Whether a file with a `trainer` is NeMo's: any program on Lightning has one."""
+    last = {key.rpartition(".")[2] for key in keys}
+    named = any("nemo" in str(value).lower() for key, value in dotted_keys(data).items() if key.endswith("_target_"))
+    alone = "model" not in data and {"trainer.num_nodes", "trainer.devices"} <= keys  # one file of several
+    return named or alone or bool(last & NEMO_SIGNS) or bool(data.keys() & {"exp_manager", "run"})
+
+
+def kind_of_document(document: Document) -> str | None:
+    """Return which of the four kinds a document is, None for another."""
+    if is_axolotl(document.keys):
+        return "axolotl"
+    alone = document.keys & DEEPSPEED == {"train_batch_size"} and len(document.keys) > 1
+    if document.keys & DEEPSPEED and (not alone or document.keys & SECTIONS):
+        return "deepspeed"
+    if document.keys & ACCELERATE - {"fsdp_config"}:
+        return "accelerate"
+    return "arguments" if document.keys & (ARGUMENTS | {"fsdp_config"}) else None
