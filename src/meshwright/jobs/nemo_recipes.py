@@ -1,6 +1,6 @@
 """NeMo 2's own recipes that a file starts from without having them: what the published ones set, and what is asked for.
 
-Source: NVIDIA/NeMo:nemo/collections/llm/recipes/{llama3_8b,llama3_70b,llama31_70b}.py (2.4).
+Source: NVIDIA/NeMo:nemo/collections/llm/recipes/{llama3_8b,llama3_70b,llama31_70b}.py.
 """
 
 import re
@@ -69,7 +69,7 @@ def with_recipe(draft: Draft, keys: Keys) -> None:
             keys.values[key] = value
             taken += [] if value is None else [f"{key.rpartition('.')[2]} {value}"]
     if taken:
-        draft.assume(f"{', '.join(taken)}: from {name} of NeMo (2.4)")
+        draft.assume(f"{', '.join(taken)}: from {name} of NeMo 2")
     if missing := [] if published is not None else _missing(keys):
         told = ", ".join(missing)
         raise InputError(
