@@ -29,7 +29,7 @@ _ZONES_S = 15 * 3600.0  # by which the clocks of a job and of a kernel may diffe
 _OURS = re.compile(r"python|pt_|torch|ray::|train|main|triton|vllm|sglang|deepspeed|mpirun|_perf", re.IGNORECASE)
 _OF_A_CGROUP = "Memory cgroup out of memory"
 _NAME = re.compile(r"process \d+ \((?P<name>[^)]*)\)")
-_BY_SIGNAL = {"exception", "data", "killed"}  # what a program that is told to end may leave behind
+_BY_LIMIT = {"exception", "data", "killed", "network"}  # what programs that are told to end may leave behind
 _LEAST_ORDER = ("killed", "exception", "network")  # of what shows only that something ended, or a link
 _LACKS = {
     "host_memory": "which rank the killed process was: torchrun's summary or NCCL's Init lines name pids",
@@ -263,8 +263,8 @@ def _of_who_is_missing(
 
 
 def _is_of_limit(fault: Failure, facts: list[Fact]) -> bool:
-    """Whether a program's error came after SLURM had ended the job for its time: the signal makes such errors."""
-    if fault.kind not in _BY_SIGNAL or fault.is_general:
+    """Whether an error came after SLURM had ended the job for its time: the signal leaves errors, and broken links."""
+    if fault.kind not in _BY_LIMIT or fault.is_general:
         return False
     return any(end.what == OF_TIME_LIMIT and end.where.before(fault.where) for end in of(facts, Failure))
 
@@ -300,7 +300,9 @@ def _first(found: Sequence[Failure]) -> Failure:
 
 
 def _alike(fault: Failure, first: Failure) -> bool:
-    """Whether two faults are one: the same text on several ranks, or two lines on one rank or process."""
+    """Whether two faults are one: the same text on several ranks, or two lines on one rank, process or GPU."""
+    if fault.bus_id and same_bus(fault.bus_id, first.bus_id) and fault.host == first.host:
+        return True
     return _said(fault) == _said(first) or (bool(owners_of(fault)) and owners_of(fault) == owners_of(first))
 
 

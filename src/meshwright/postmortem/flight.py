@@ -29,6 +29,7 @@ from .world import MOST_RANKS
 
 _RANK_AT_END = re.compile(r"(\d+)(?:\.(?:json|pkl|pickle))?$")
 _RANK = re.compile(r"rank[_-]?(\d+)\.(?:json|pkl|pickle)$|rank[_-](?:.*[_-])?(\d+)$|flight[_-](\d+)\.json$")
+_RANK_INSIDE = re.compile(r"(?<![A-Za-z])rank[_-]?(\d+)(?=[._-])(?!.*rank[_-]?\d)")  # rank3_trace.json
 LAST_ENQUEUED = "last_enqueued_collective"  # in pg_status
 _WATCHDOG_S = 0.1  # between two looks of ProcessGroupNCCL's watchdog (kWatchdogThreadSleepMillis)
 _LIBRARY = re.compile(r"/torch/|site-packages|<frozen|c10d_logger|/deepspeed/|/accelerate/|/transformers/")
@@ -43,8 +44,8 @@ class Dump(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def rank_of(path: Path) -> int | None:
-    """Return the rank in a record's file name: `nccl_trace_rank_3`, `..._rank_host-01_3`, `rank_3.json`."""
-    match = _RANK.search(path.name) or _RANK_AT_END.search(path.name)
+    """Return the rank in a record's file name: `nccl_trace_rank_3`, `rank_host-1_3`, `rank_3.json`, `rank3_fr.json`."""
+    match = _RANK.search(path.name) or _RANK_AT_END.search(path.name) or _RANK_INSIDE.search(path.name)
     rank = int(next(group for group in match.groups() if group)) if match else None
     return rank if rank is not None and rank < MOST_RANKS else None
 

@@ -47,7 +47,11 @@ _MPI = re.compile(  # Open MPI's [1,3], PRRTE's [job@1,3], SageMaker's [1,mpiran
 _ROLE = re.compile(r"^\[(?!rank)(?P<role>[A-Za-z_]+)(?P<local>\d+)\]: ?")
 _KUBECTL = re.compile(r"^(?P<stamp>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3,9}Z) ")  # kubectl logs --timestamps
 _HOST = re.compile(r"^(?P<host>\w[\w.-]*): (?=\[rank\d|\[[EWIF]\d{0,4} |\S+:\d+:\d+ \[|\[ *\d+\.\d+\])")
-_POD_NAME = re.compile(r"^(?P<host>\w[\w.-]*\d)(?::(?: |$)| +\| ?)")  # pdsh, kubectl logs of several pods, compose
+_POD_NAME = re.compile(  # pdsh, kubectl logs of several pods, compose; scripts that put it in brackets
+    r"^(?:(?P<host>\w[\w.-]*\d)(?::(?: |$)| +\| ?)"
+    r"|\[(?!rank|local|gpu|cuda|xpu|step|epoch|iter|task)(?P<boxed>[A-Za-z][\w.-]*\d)\](?: |$))",
+    re.IGNORECASE,
+)
 _RELAYED = re.compile(r"^\w[\w.-]* \[std(?:err|out)\] (?=\S)")  # a runner that says whose stream it passes on
 _DIGITS, _LETTERS = "0123456789", "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _PREFIXES = (  # in the order in which launchers put them around each other, and what each begins with
@@ -186,8 +190,8 @@ def anonymous_messages(text: str, *, file: str, order: int, hint: FileHint, firs
     named = [] if tasks else [_POD_NAME.match(row) for _, row in rows]
     hosts: dict[int, str] = {}
     # "step10:" is no host: hosts come again
-    if _is_labelled(named) and len({label["host"] for label in named if label}) <= max(2, len(rows) // 2):
-        hosts = {number: label["host"] for (number, _), label in zip(rows, named, strict=True) if label}
+    if _is_labelled(named) and len({_named(label) for label in named if label}) <= max(2, len(rows) // 2):
+        hosts = {number: _named(label) for (number, _), label in zip(rows, named, strict=True) if label}
         rows = [
             (number, row[label.end() :] if label else row) for (number, row), label in zip(rows, named, strict=True)
         ]
@@ -334,6 +338,10 @@ def _inner(row: str) -> str:
         if found := pattern.match(row):
             row = row[found.end() :]
     return row
+
+
+def _named(label: re.Match[str]) -> str:
+    return label["host"] or label["boxed"]
 
 
 def _is_labelled(labels: list[re.Match[str] | None]) -> bool:

@@ -222,16 +222,22 @@ def _busy_with_data(case: Case) -> Verdict | None:
 
 
 def _stands_elsewhere(case: Case) -> Verdict | None:
-    """Look at the stack of the rank that is missing: it says what the rank does instead."""
+    """Look at the stack of the rank that is missing: it says what the rank does instead.
+
+    Where the logs do not tell who is missing, it is the one rank whose stack is here and stands in its data.
+    """
     position = case.position
-    if position is None or position.kind != "absent" or len(position.blamed) != 1:
+    if position is None or position.kind != "absent" or len(position.blamed) > 1:
         return None
-    for stack in of(case.facts, StackTrace):
-        stand = stand_of(stack)
-        if stand.rank in position.blamed and stand.kind in {"data", "host"}:
+    stands = [stand_of(stack) for stack in of(case.facts, StackTrace)]
+    away = {stand.rank for stand in stands if stand.rank is not None and stand.rank not in position.waiting}
+    missing = position.blamed or tuple(away)
+    kinds = {"data", "host"} if position.blamed else {"data"}
+    for stand in stands:
+        if (stand.rank,) == missing and stand.kind in kinds:
             because = f"{stand.where.text}; {position.why}"
             kind: Kind = "data" if stand.kind == "data" else "host"
-            return _verdict(kind, because, position=position, lines=(stand.where,), ranks=position.blamed)
+            return _verdict(kind, because, position=position, lines=(stand.where,), ranks=missing)
     return None
 
 
@@ -260,7 +266,9 @@ def _calls(kinds: set[str]) -> Callable[[Case], Verdict | None]:
         if position is None or position.kind not in kinds or not position.certain:
             return None
         kind: Kind = position.kind  # type: ignore[assignment]  # a position's kinds are among a verdict's
-        return _verdict(kind, position.why, position=position, lines=(), ranks=position.blamed)
+        # that calls are alike is known of what was read alone
+        unknown = kind == "stuck" and bool(case.unread) and not case.groups
+        return _verdict(kind, position.why, position=position, lines=(), ranks=position.blamed, unknown=unknown)
 
     return apply
 

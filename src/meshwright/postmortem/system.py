@@ -42,7 +42,7 @@ _AMD_RUNTIME = re.compile(
 )
 _INTEL = re.compile(
     r"(?:i915|xe) (?P<bus>[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.\d): .*?"
-    r"(?P<what>GPU HANG|device wedged|Engine reset|Timedout job)"
+    r"(?P<what>GPU HANG(?=:.* in [\w.-]+ ?\[(?P<pid>\d+)\])?|device wedged|Engine reset|Timedout job)"
 )
 _HUNG = re.compile(r"INFO: task (?P<name>[^:]+):(?P<pid>\d+) blocked for more than (?P<s>\d+) seconds")
 _SERVER = re.compile(r"(?P<what>nfs: server \S+ not responding.*|LustreError: .*(?:timed out|evicted).*|ceph: .* hung)")
@@ -287,7 +287,8 @@ def _of_gpu(message: LogMessage, text: str, host: str) -> Iterator[Failure]:
         yield Failure(kind="device", what=runtime.group("what")[:120], host=host, rank=message.rank, where=where)
     elif intel := _INTEL.search(text):
         what = f"Intel GPU {intel.group('bus')}: {intel.group('what')}"
-        yield Failure(kind="device", what=what, host=host, bus_id=bus_number(intel.group("bus")), where=where)
+        pid = int(intel["pid"]) if intel["pid"] else None
+        yield Failure(kind="device", what=what, host=host, pid=pid, bus_id=bus_number(intel["bus"]), where=where)
 
 
 def _xid(xid: re.Match[str], host: str, where: Where) -> Failure:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from .made import judge, timed_out
+from .made import judge, summary, timed_out
 
 OOM = ["Name:             fit-worker-2", "    State:          Terminated", "      Reason:       OOMKilled"]
 TOLD_TO_END = (
@@ -112,3 +112,16 @@ def test_a_node_that_failed_has_the_ranks_of_its_number_as_its_launcher_was_told
     verdict = judge(tmp_path, {**logs, "job.out": ["srun: error: Node failure on n1"]})
 
     assert named(verdict) == ("killed", (4, 5, 6, 7), False)
+
+
+@pytest.mark.parametrize("form", ["[{}] ", "{}: ", "{} | "])
+def test_a_host_in_front_of_each_line_hides_no_summary_and_is_the_host_of_a_killed_process(form, tmp_path):
+    kernel = (
+        "Nov 20 10:20:39 node-a1 kernel: [812.1] Memory cgroup out of memory: Killed process 5006 (python)"
+        " total-vm:291120332kB, anon-rss:207441020kB, file-rss:402112kB, shmem-rss:30411776kB, UID:10442"
+    )
+    ended = summary(6, -9, "Signal 9 (SIGKILL) received by PID 5006")
+    lines = [form.format("node-a1") + line.replace("node-a", "node-a1") for line in ended]
+    log = [form.format("node-b2") + "[rank1]: step 9 loss 2.0", *lines]
+
+    assert named(judge(tmp_path, {"job.out": log, "kern.log": [kernel]})) == ("host_memory", (6,), False)

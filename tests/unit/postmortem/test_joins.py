@@ -197,3 +197,15 @@ def test_places_of_a_split_communicator_alone_name_no_rank(tmp_path):
     verdict = judge(tmp_path, [*OWN, *split_calls()])
 
     assert (verdict.kind, verdict.blamed, verdict.unknown) == ("absent", (), True), str(verdict)
+
+
+def test_a_gpu_that_hung_is_that_of_the_rank_of_the_process_in_another_line_of_that_gpu(tmp_path):
+    kernel = [
+        "[410.008812] i915 0000:4d:00.0: [drm] GT1: GUC: Engine reset request failed on ccs0 because 0x00000000",
+        "[410.009114] i915 0000:4d:00.0: [drm] GPU HANG: ecode 12:10:85dcffff, in python [30119]",
+    ]
+    other = "[410.009114] i915 0000:3a:00.0: [drm] GPU HANG: ecode 12:10:85dcffff, in python [30118]"
+    log = [f"[{rank}] rank {rank}/4 host n1 card {rank // 2} pid {30112 + rank}" for rank in range(8)]
+
+    assert judge(tmp_path, {"dmesg.txt": kernel, "mpiexec.out": log}).blamed == (7,)
+    assert judge(tmp_path, {"dmesg.txt": [kernel[0], other], "mpiexec.out": log}).blamed != (7,)

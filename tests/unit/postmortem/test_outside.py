@@ -60,6 +60,16 @@ def test_the_row_of_sacct_which_has_no_clock_hides_no_notice_that_has_one(tmp_pa
     assert told(verdict, wanted := answer("killed")) == wanted
 
 
+def test_links_that_break_after_a_time_limit_are_its_consequence_and_before_it_are_not(tmp_path):
+    limit = ENDED.format(WHYS[0])
+    warns = (
+        "n2:9:8 [2] misc/socket.cc:484 NCCL WARN socketStartConnect: Connect to 10.2.2.7<4> failed : connection abort"
+    )
+
+    assert judge(tmp_path / "after", ["[rank2]: step 7 loss 1.0", limit, warns]).kind == "killed"
+    assert judge(tmp_path / "before", ["[rank2]: step 7 loss 1.0", warns, limit]).kind == "network"
+
+
 def test_a_connection_that_broke_before_the_job_was_cancelled_stays_the_answer(tmp_path):
     verdict = judge(tmp_path, ["[rank5]: step 7 loss 1.0", CLOSED, ENDED.format(WHYS[0])])
     assert told(verdict, wanted := answer("network", unknown=True)) == wanted

@@ -534,3 +534,12 @@ def test_counts_of_groups_by_their_names_are_those_groups():
     config = {name: {"name": name, "desc": name, "ranks": "[2, 3]"} for name in "024"}
     status = {name: {"last_completed_collective": n} for n, name in enumerate(config)}
     assert status_by_name({"pg_status": status}, config, {"1": "2", "2": "4"}) == status
+
+
+@pytest.mark.parametrize(
+    "name", ["nccl_trace_rank_{}", "rank{}_fr.json", "fr-rank-{}-night.pkl", "rank_n1_{}", "{}.json"]
+)
+def test_the_rank_of_a_record_may_stand_anywhere_in_the_name_of_its_file(name, tmp_path):
+    files = {name.format(rank): record([*DONE, OPEN] if rank != 2 else DONE) for rank in range(4)}
+
+    assert told(judge(tmp_path, files), wanted := answer("absent", 2, 5)) == wanted

@@ -99,3 +99,19 @@ def test_a_file_of_dumps_is_of_the_host_that_its_name_tells(tmp_path):
     assert judge(tmp_path / "unknown", files).blamed == ()
     told = {"job.out": ["m0: ranks 0-1", "m1: ranks 2-3"]}
     assert named(judge(tmp_path / "told", {**files, **told})) == ("data", (2,), False)
+
+
+WAITING = (
+    "[rank0]:[E1120 10:20:00.1 ProcessGroupNCCL.cpp:632] [Rank 0] Watchdog caught collective operation timeout:"
+    " WorkNCCL(SeqNum=9, OpType=ALLREDUCE, NumelIn=10, NumelOut=10, Timeout(ms)=600000) ran for 600040 milliseconds"
+    " before timing out."
+)
+
+
+def test_where_one_rank_waits_the_one_whose_stack_stands_in_its_data_is_who_is_missing(tmp_path):
+    noted = ["$ py-spy dump --pid 913   # rank 3", *dump(913, "python -u fit.py", LOADS)]
+    more = ["$ py-spy dump --pid 912   # rank 2", *dump(912, "python -u fit.py", LOADS)]
+    others = {"rank0.log": ["[rank0]: step 8", WAITING], "rank3.log": ["[rank3]: step 8"]}
+
+    assert named(judge(tmp_path, {**others, "spy.txt": noted})) == ("data", (3,), False)
+    assert judge(tmp_path, {**others, "spy.txt": [*noted, *more]}).blamed == ()
