@@ -11,7 +11,10 @@ from .pods import all_completed, pod_rows
 _PBS = re.compile(r"PBS: job killed: (?P<what>walltime|cput|v?mem|pmem|ncpus)\b")
 _LSF = re.compile(r"^TERM_(?P<what>[A-Z_]+): ")
 _SLURMCTLD = re.compile(r"_job_complete: JobId=\S+ WTERMSIG (?P<signal>\d+)")
-_NOT_RESPONDING = re.compile(r"\berror: Nodes? (?P<host>[A-Za-z][\w.-]*) not responding, setting DOWN")
+_NOT_RESPONDING = re.compile(
+    r"\berror: Nodes? (?P<host>[A-Za-z][\w.-]*) not responding(?P<down>, setting DOWN)?"
+    r"|\bNode (?P<back>[A-Za-z][\w.-]*) now responding"
+)
 _FAILED_NODE = re.compile(
     r"\b(?:Killing JobId=\S+ on failed node|JobId=\S+ due to failure of node) (?P<host>[A-Za-z][\w.-]*)"
 )
@@ -42,7 +45,7 @@ _OTHERS = {"PREEMPT", "NODE_FAIL", "PREEMPTED", "OWNER", "ADMIN", "FORCE_ADMIN",
 _REQUESTED = {"OWNER", "FORCE_OWNER", "ADMIN", "FORCE_ADMIN"}  # somebody ended it: perhaps because it hung
 _MAY_SAY_END = re.compile(r"COMPLETED|FAILED|CANCELLED|TIMEOUT|NODE_FAIL|PREEMPTED|OUT_OF|RUNNING|^Job '|^Successfully")
 _TELLS = re.compile(
-    r"not responding, setting|failed node|failure of node"
+    r"not responding|now responding|failed node|failure of node"
     r"|PBS: job|^TERM_|_job_complete|JobState=|OUT_OF_ME|NODE_FAIL|PREEMPTED|TIMEOUT"
     r"|Spot|preempted|Preempt|keep-alive|shut down too"
 )
@@ -61,6 +64,7 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
     pods_well = all_completed(messages) is not None  # one that runs on or began anew says nothing of the job
     for message in pod_rows(messages):
         yield Succeeded(well=pods_well, where=message.where)
+    silent: dict[str, LogMessage] = {}  # the first line on a node that SLURM does not hear
     for message in messages:
         text = message.text
         if not _TELLS.search(text):
@@ -72,8 +76,12 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
         elif found := _STATE.search(text):
             yield from _ended("SLURM", found["state"] or found["row"], message)
         elif found := _NOT_RESPONDING.search(text):
-            what, host = f"SLURM: node {found['host']} does not respond", found["host"]
-            yield Failure(kind="killed", what=what, host=host, where=message.where, is_general=True)
+            first = silent.setdefault(found["host"] or found["back"], message)
+            if found["back"]:
+                del silent[found["back"]]
+            elif found["down"]:
+                what, host = f"SLURM: node {found['host']} does not respond", found["host"]
+                yield Failure(kind="killed", what=what, host=host, where=first.where, is_general=True)
         elif found := _FAILED_NODE.search(text):
             what = f"SLURM: node {found['host']} failed"
             yield Failure(kind="killed", what=what, host=found["host"], where=message.where, is_general=True)
