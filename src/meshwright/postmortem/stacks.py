@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from .commands import numbers_of_command
 from .facts import Fact, Frame, StackTrace
-from .headings import Heading, heading_of, host_asked
+from .headings import Heading, heading_of, host_asked, short_heading_of
 from .lines import FileHint, LogMessage
 from .names import collective_in
 from .where import Where
@@ -23,6 +23,10 @@ _PYSTACK_THREAD = re.compile(r"^Traceback for thread \d+ (?:\([^)]*\) )?\[[^\]]*
 _PYSTACK_FRAME = re.compile(r"^\s+\((?:Python|C)\) File \"(?P<file>[^\"]+)\", line (?P<line>\d+), in (?P<function>\S+)")
 _VARIABLE = re.compile(r"^\s+\w+: ")  # of a dump with arguments or locals
 _PEER = re.compile(r"^\s+(?P<name>dst|src|peer|(?:dst|dest|src)_rank): (?P<peer>\d{1,6})$")
+_HANDLE = re.compile(  # of a transfer that is under way, as its own class prints it
+    r"^\s+\w+: <[\w.]+ (?=[^>]*\b(?:op|kind|type)=['\"]?i?(?P<operation>send|recv)\b)"
+    r"[^>]*\b(?:peer|src|dst)=(?P<peer>\d{1,6})\b"
+)
 _BACKWARD = re.compile(r"torch/autograd/\S+ (?:_engine_run_backward|run_backward|backward)$")
 _BEGUN = {"_bootstrap", "_bootstrap_inner"}
 _HELPER = re.compile(  # a process that serves a rank or a launcher: where it stands says nothing of the rank
@@ -31,7 +35,7 @@ _HELPER = re.compile(  # a process that serves a rank or a launcher: where it st
     r"|concurrent/futures/process\.py:_process_worker$|(?:^|/)wandb/(?:sdk/)?(?:service|internal)/"
     r"|torch/multiprocessing/spawn\.py:(?:join|start_processes)$|accelerate/commands/launch\.py:|deepspeed/launcher/"
 )
-_FILE_RANK = re.compile(r"(?:^|[._-])(?:rank)?[._-]?(?P<rank>\d+)(?:[._-]|$)")
+_FILE_RANK = re.compile(r"(?:^|[._-])(?:rank|r)?[._-]?(?P<rank>\d+)(?:[._-]|$)")
 
 
 class _SpyFrame(msgspec.Struct):
@@ -111,11 +115,13 @@ def _read(messages: list[LogMessage], hint: FileHint, file_name: str) -> Iterato
     named = None if hint.is_local else _FILE_RANK.search(file_name.rsplit(".", 1)[0])
     dump = _Dump(hint.rank)
     headed = Heading()  # of the next process
+    has_short = _have_short_headings(messages)
     host = ""
     for message in messages:
         text = message.text
         host = host_asked(text) or host
-        if hint.rank is None and (heading := heading_of(text)):
+        heading = heading_of(text) or (short_heading_of(text) if has_short else None)
+        if hint.rank is None and heading:
             yield from dump.stack()
             headed, dump = heading, _Dump(None)
             dump.told_by(heading, host)
@@ -154,10 +160,20 @@ def _read(messages: list[LogMessage], hint: FileHint, file_name: str) -> Iterato
     yield from dump.stack()
 
 
+def _have_short_headings(messages: list[LogMessage]) -> bool:
+    """Whether each process has its own short heading: one of a round stands above several."""
+    ranks = [heading.rank for message in messages if (heading := short_heading_of(message.text))]
+    processes = sum(_PROCESS.match(message.text) is not None for message in messages)
+    return len(ranks) == len(set(ranks)) >= processes
+
+
 def _note_peer(thread: _Thread, text: str) -> None:
     """Note the partner of a send or a receive, in a line of the arguments of the frame that was read last."""
     peer = _PEER.match(text)
     at = -1 if thread.is_innermost_first else 0
+    if thread.frames and (handle := _HANDLE.match(text)):
+        told = thread.frames[at]
+        thread.frames[at] = replace(told, peer=int(handle["peer"]), transfer=handle["operation"])
     if peer and thread.frames and collective_in(thread.frames[at].function) in {"send", "recv"}:
         thread.frames[at] = replace(thread.frames[at], peer=int(peer["peer"]))
 
