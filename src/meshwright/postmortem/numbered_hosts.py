@@ -38,7 +38,11 @@ _SIZE = re.compile(
 _WORLD = re.compile(r"\bworld[_ ]?size[ =:]{1,3}(?P<ranks>\d{1,6})\b", re.IGNORECASE)
 _MAY_COUNT = re.compile(r"per|/ |each|every|\ban? |nproc|world", re.IGNORECASE)
 _OTHER_ORDER = re.compile(r"\bcyclic\b|\bround[ -]?robin\b|\bplane\b|\brdzv\S*[ =]c10d\b", re.IGNORECASE)
-_MAY_TELL = re.compile(r"task|node|machine|index|NODEID|RANK", re.IGNORECASE)
+_MAY_TELL = re.compile(r"[Tt]ask|TASK|[Nn]ode|[Mm]achine|[Ii]ndex|NODEID|_RANK|_INDEX")
+_INSIDE = re.compile(r"\bnuma\b|\bcpus?\b|\bsockets?\b", re.IGNORECASE)  # of one host
+_DEVICE = re.compile(
+    r"(?:mlx\d?|bnxt|irdma|hfi\d?|cxi|nvme|cuda|numa|stage|layer|shard|chunk|queue|en[ops])[_-]?[\d_]\w*", re.IGNORECASE
+)
 _LONGEST = 2000  # characters
 _FEW = 2  # hosts
 
@@ -57,7 +61,7 @@ def read(messages: Sequence[LogMessage]) -> Iterator[AgentRanks]:
     if set(hosts) != set(range(len(hosts))) or len(set(hosts.values())) < len(hosts):
         return
     size = _size(messages, len(hosts), is_of_tasks=any(is_task for _, _, is_task, _ in told))
-    if size is None or any(_OTHER_ORDER.search(message.text) for message in messages):
+    if not size or any(_OTHER_ORDER.search(message.text) for message in messages):
         return
     for host, number, _, message in told:
         ranks = tuple(range(number * size, (number + 1) * size))
@@ -67,7 +71,7 @@ def read(messages: Sequence[LogMessage]) -> Iterator[AgentRanks]:
 def _of_line(message: LogMessage) -> list[Numbered]:
     """Return the hosts that a line numbers: several, or one where it says nothing else."""
     text = message.where.text
-    if not _MAY_TELL.search(text) or ELSE.search(text):
+    if not _MAY_TELL.search(text) or ELSE.search(text) or _INSIDE.search(text):
         return []
     text = CLOCK.sub(" ", text)
     found = list(_BEFORE.finditer(text)) or list(_AFTER.finditer(text))
@@ -76,7 +80,7 @@ def _of_line(message: LogMessage) -> list[Numbered]:
         found = bare
     is_task = any(one.groupdict().get("task1") for one in (*found, *([headed] if headed else [])))
     is_keyed = headed is not None or any(re.match(_KEY.format(2), one[0], re.IGNORECASE) for one in found)
-    found = [one for one in found if not NO_HOST.fullmatch(one["host"])]
+    found = [one for one in found if not (NO_HOST.fullmatch(one["host"]) or _DEVICE.fullmatch(one["host"]))]
     if not is_keyed and any(one.re is _AFTER for one in found):
         return []
     if len(found) < _FEW and re.search(r"[A-Za-z]", WORDS.sub(" ", _rest(text, found))):
@@ -106,5 +110,5 @@ def _size(messages: Sequence[LogMessage], hosts: int, *, is_of_tasks: bool) -> i
             int(one["size"]) for one in _SIZE.finditer(message.text) if (one["each"].lower() == "task") == is_of_tasks
         }
     if not told and len(worlds) == 1 and min(worlds) % hosts == 0:
-        return min(worlds) // hosts or None
+        return min(worlds) // hosts
     return told.pop() if len(told) == 1 else None

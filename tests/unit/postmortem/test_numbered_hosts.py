@@ -2,6 +2,8 @@
 
 import pytest
 
+from meshwright.postmortem.inputs import read_all
+
 from .made import judge
 from .test_hosts import broke, named
 
@@ -45,6 +47,16 @@ UNTOLD = {
 @pytest.mark.parametrize("lines", UNTOLD.values(), ids=UNTOLD)
 def test_numbers_that_do_not_lead_to_ranks_name_nobody(lines, tmp_path):
     assert judge(tmp_path, {"job.out": [*lines, *COMPLAINTS, FAILED]}).blamed == ()
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["NUMA node 0 -> card-0, node 1 -> card-1; 4 GPUs per node", "node 0: mlx5_0, node 1: mlx5_1, 4 ranks per node"],
+)
+def test_parts_of_one_host_are_no_hosts(line, tmp_path):
+    (tmp_path / "job.out").write_text(f"{line}\n")
+
+    assert not any(type(fact).__name__ == "AgentRanks" for fact in read_all([tmp_path]).facts)
 
 
 @pytest.mark.parametrize("name", ["b200-07", "h100-1213", "a100-2"])
