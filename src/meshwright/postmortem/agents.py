@@ -105,9 +105,14 @@ def _was_noticed_late(ranks: Sequence[int], facts: list[Fact]) -> bool:
     seen_s = max((fault.where.time_s for fault in seen if fault.where.time_s is not None), default=None)
     if begun_s is None or seen_s is None or not 0 <= seen_s - begun_s <= _NOTICED_S:
         return False
-    heard = {fact.rank for fact in facts if isinstance(fact, PeerLost | Timeout) and fact.rank is not None}
+    return _complain_elsewhere(ranks, [*of(facts, PeerLost), *of(facts, Timeout)], facts)
+
+
+def _complain_elsewhere(ranks: Sequence[int], complaints: Sequence[PeerLost | Timeout], facts: list[Fact]) -> bool:
+    """Whether a rank of each other host complains; all hosts have as many ranks as these, in a row."""
+    heard = {fact.rank // len(ranks) for fact in complaints if fact.rank is not None}
     hosts = {rank // len(ranks) for rank in all_told(facts) - set(ranks)}
-    return bool(hosts) and hosts <= {rank // len(ranks) for rank in heard}
+    return bool(hosts) and hosts <= heard
 
 
 def _complain(ranks: Sequence[int], facts: list[Fact]) -> bool:
@@ -231,10 +236,14 @@ def _by_signal(facts: list[Fact]) -> Taken | None:
     first = min(ended, key=lambda fact: fact.where.line).where
     complaints = [fact for fact in facts if isinstance(fact, PeerLost | Timeout)]
     others = [fact for fact in complaints if _place(fact.where) != (file, place)]
+    name = place or PurePath(file).name.split(".")[0]
+    if not listed and (whole := ranks_of_host(name, facts)):
+        listed = {whole}
     if len(listed) != 1 or len(others) < len(complaints) or _by_order(facts, file):
         return None
     ranks = listed.pop()
-    if not (_names(others, place or PurePath(file).name.split(".")[0]) or _others_went_on(ranks, facts)):
+    went_on = _others_went_on(ranks, facts) or _complain_elsewhere(ranks, of(facts, PeerLost), facts)
+    if not (_names(others, name) or went_on):
         return None
     later_s = [fact.where.time_s for fact in others if fact.where.time_s is not None]
     if first.time_s is None or not later_s or min(later_s) - first.time_s < CLOCKS_S:

@@ -3,7 +3,7 @@
 import pytest
 
 from .made import judge
-from .test_hosts import broke
+from .test_hosts import TOLD_TO_END, broke
 
 DESCRIBED = [
     "Name:             fit-w-0-2-xq7vd",
@@ -58,6 +58,22 @@ UNTOLD = {
 @pytest.mark.parametrize("files", UNTOLD.values(), ids=UNTOLD)
 def test_a_pod_whose_ranks_do_not_follow_from_its_number_is_not_named(files, tmp_path):
     assert of_pod(tmp_path, files, EVENT) == ("killed", ())
+
+
+@pytest.mark.parametrize(
+    ("ended", "breaks", "blamed"),
+    [([2], (0, 1, 3), (8, 9, 10, 11)), ([1, 2], (0, 1, 3), ()), ([2], (0, 1), ())],
+    ids=["one", "two", "one that says nothing may have ended too"],
+)
+def test_a_pod_of_which_some_ranks_speak_was_taken_where_its_agent_alone_was_told_to_end(
+    ended, breaks, blamed, tmp_path
+):
+    files = logs(SOME, breaks=breaks)
+    files |= {
+        name: [*lines, TOLD_TO_END] for pod in ended for name, lines in files.items() if name.endswith(f"{pod}.log")
+    }
+
+    assert judge(tmp_path, files).blamed == blamed
 
 
 def hosts(speak):
