@@ -17,8 +17,13 @@ def log(*ranks, before=(), ended=CANCELLED):
     return [MAP, *before, *(timed_out(rank, 7) for rank in ranks), FAILED, ended]
 
 
+ENDED = "8        job   NODE_FAIL    0:0   4   c[0-2]"
+HEARD = [MAP, timed_out(0, 7)]
+
+
 FELL = {
     "the controller did not hear it before": {"job.out": log(0), "ctl.log": [SILENT, DOWN]},
+    "the controller did not hear it, and ended the job": {"job.out": HEARD, "ctl.log": [SILENT], "sacct.txt": [ENDED]},
     "another lost it before": {"job.out": log(0, before=[CLOSED])},
     "ranks of all other hosts waited": {"job.out": log(0, 4)},
 }
@@ -33,6 +38,7 @@ def test_a_node_that_failed_before_it_was_noticed_is_all_its_ranks(files, tmp_pa
 
 STOOD = {
     "the controller heard it again": {"job.out": log(0), "ctl.log": [SILENT, BACK, DOWN]},
+    "it heard it again, and ended the job": {"job.out": HEARD, "ctl.log": [SILENT, BACK], "sacct.txt": [ENDED]},
     "nothing shows when": {"job.out": log(0)},
     "a connection closed after the time-out": {"job.out": [*log(0)[:2], CLOSED, FAILED, CANCELLED]},
     "one of its ranks waited": {"job.out": log(0, 2, 4, before=[CLOSED])},
