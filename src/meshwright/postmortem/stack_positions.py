@@ -14,6 +14,7 @@ from .transfers import (
     all_in_transfers,
     helper_that_waits,
     in_circle,
+    is_wait,
     transfer_of,
     way_of,
 )
@@ -101,7 +102,7 @@ def _kind(frames: Sequence[Frame]) -> tuple[str, str]:
     if debugger := next((f.function for f in frames[:_FEW_FRAMES] if _DEBUGGER.search(f"{f.file}:{f.function}")), ""):
         return "host", debugger
     for at, frame in enumerate(frames):
-        if frame.transfer:
+        if frame.transfer and all(map(is_wait, frames[:at])):
             return "collective", frame.transfer
         native = _NATIVE.match(frame.function)
         name = collective_in(snake(native.group("name"))) if native else ""
@@ -127,6 +128,8 @@ def _kind(frames: Sequence[Frame]) -> tuple[str, str]:
 def _above(frames: Sequence[Frame]) -> tuple[str, str] | None:
     """Return the send or receive whose wait the frames below are, where torch's own functions lead to one."""
     for frame in frames:
+        if frame.transfer:
+            return "collective", frame.transfer
         if not _COLLECTIVE_FILE.search(frame.file):
             return None
         if (name := collective_in(frame.function)) in TRANSFERS:

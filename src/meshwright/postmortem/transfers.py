@@ -59,12 +59,23 @@ def way_of(stack: StackTrace) -> tuple[str, bool] | None:
     return (named["deed"], _is_ahead(named)) if named else None
 
 
+def deed_of_helper(function: str) -> str:
+    """Return send or recv for a pipeline's helper that does one of the two alone, by its name; "" for none."""
+    named = _TOWARDS.match(function)
+    return named["deed"] if named and not _BOTH.search(function) else ""
+
+
+def is_wait(frame: Frame) -> bool:
+    """Return whether the name of a function says that it waits, sends or receives."""
+    return _WAITS.match(frame.function) is not None
+
+
 def helper_that_waits(frames: Sequence[Frame]) -> str:
     """Return the helper of a pipeline in which a stack waits, as the names of all below it say; "" for none."""
     for frame in frames:
         if _TOWARDS.match(frame.function) or _BOTH.search(frame.function):
             return frame.function
-        if not _WAITS.match(frame.function):
+        if not is_wait(frame):
             return ""
     return ""
 

@@ -118,7 +118,12 @@ def held(operation, peer, *, of="<P2PHandle op='{operation}' peer={peer} tag=7>"
     return [*lines[:4], *own, "    run (pipe.py:21)"]
 
 
-HANDLES = ["<P2PHandle op='{operation}' peer={peer} tag=7>", "<comm.Request kind=i{operation}, src={peer}>"]
+HANDLES = [
+    "<P2PHandle op='{operation}' peer={peer} tag=7>",
+    "<comm.Request kind=i{operation}, src={peer}>",
+    "Work(op=i{operation}, peer={peer}, tag=7)",
+    "<RecvHandle peer={peer} at 0x7f01>",
+]
 
 
 @pytest.mark.parametrize("of", HANDLES)
@@ -129,6 +134,26 @@ def test_handles_of_ones_own_receives_show_a_ring(of, tmp_path):
 
     assert named(verdict) == ("circle", (), False)
     assert "rank 0 in recv from 2" in verdict.because
+
+
+def test_a_handle_that_a_function_at_work_keeps_does_not_say_that_it_waits(tmp_path):
+    works = ["    step (optim/adam.py:40)", "    finish (comm/p2p.py:88)"]
+    kept = ["        Locals:", "            request: <P2PHandle op='recv' peer=2 tag=7>"]
+    stages = {f"r{rank}.txt": held("recv", rank - 1) for rank in (1, 2)}
+
+    verdict = judge(tmp_path, {**stages, "r0.txt": [*held("recv", 0)[:4], *works, *kept, "    run (pipe.py:21)"]})
+
+    assert named(verdict) == ("host", (0,), False)
+
+
+def test_arguments_of_helpers_show_a_ring(tmp_path):
+    waits = ["    wait (comm/p2p.py:88)", "    recv_activation (comm/p2p.py:90)", "        Arguments:"]
+    stages = {
+        f"r{rank}.txt": [*held("recv", 0)[:4], *waits, f"            src: {(rank + 1) % 3}", "    run (pipe.py:21)"]
+        for rank in range(3)
+    }
+
+    assert named(judge(tmp_path, stages)) == ("circle", (), False)
 
 
 @pytest.mark.parametrize(
