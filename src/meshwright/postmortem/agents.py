@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from .endings import TOLD_TO_END
 from .exits import CLOCKS_S
 from .facts import Exit, Fact, Failure, PeerLost, StoreWait, Timeout, of
-from .hosts import places_of, ranks_of_host
+from .hosts import all_told, places_of, ranks_of_host
 from .identities import AgentEnded, AgentRanks, NodeGone, Placed, Torchrun
 from .lines import LogMessage
 from .links import lost_address
@@ -28,6 +28,7 @@ _NODE_GONE = re.compile(
 )
 _TASK = re.compile(r"\s*(\d{1,6}): ")  # a label of srun's
 _NOTICED_S = 1800.0  # in which a scheduler sees that a node no longer answers (SlurmdTimeout is 300 s, or more)
+_OF_SCHEDULER = re.compile(r"node fail|^SLURM: node |^node \S+ failed$")  # `system`, `batch`
 _MAY_TELL = ("global_ranks", "ignal", "ode/", "odeclaim/")
 
 
@@ -59,13 +60,17 @@ def with_taken_host(facts: list[Fact]) -> list[Fact]:
     if _complain(ranks, facts):
         return facts
     is_soon = _was_noticed_soon(lines, facts)
+    is_late = _was_noticed_late(ranks, facts)
     rest = [
         replace(f, follows=True)
         if isinstance(f, Failure) and (f.is_general or (is_soon and _is_of_lost_peer(f, ranks)))
         else f
         for f in facts
     ]
-    return [*rest, *(Failure(kind="killed", what=what, rank=rank, where=lines[0]) for rank in ranks)]
+    return [
+        *rest,
+        *(Failure(kind="killed", what=what, rank=rank, where=lines[0], is_summary=is_late) for rank in ranks),
+    ]
 
 
 def _is_of_lost_peer(fault: Failure, ranks: Sequence[int]) -> bool:
@@ -79,6 +84,35 @@ def _was_noticed_soon(lines: Sequence[Where], facts: list[Fact]) -> bool:
     noticed_s = [where.time_s for where in (*notices, *lines) if where.time_s is not None]
     lost_s = [lost.where.time_s for lost in of(facts, PeerLost) if lost.where.time_s is not None]
     return not noticed_s or not lost_s or max(noticed_s) - min(lost_s) <= _NOTICED_S
+
+
+def _first_sign(name: str, facts: list[Fact]) -> Where | None:
+    """Return the line on a lost connection that names a host that failed, where it came before all time-outs."""
+    lost = [fact.where for fact in of(facts, PeerLost) if _names([fact], name)]
+    waited = [fact.where for fact in of(facts, Timeout)]
+    return next((line for line in lost if waited and all(line.before(other) for other in waited)), None)
+
+
+def _was_noticed_late(ranks: Sequence[int], facts: list[Fact]) -> bool:
+    """Whether a scheduler saw a node fail after others had timed out, and yet that came before.
+
+    It sees it minutes later. Only where it saw it soon after the first call began that timed out, and ranks of all
+    other hosts complain while none of this one does.
+    """
+    waits = [fact for fact in of(facts, Timeout) if fact.where.time_s is not None]
+    begun_s = min((fact.where.time_s or 0.0) - (fact.waited_s or 0.0) for fact in waits) if waits else None
+    seen = [f for f in of(facts, Failure) if f.is_general and _OF_SCHEDULER.search(f.what)]
+    seen_s = max((fault.where.time_s for fault in seen if fault.where.time_s is not None), default=None)
+    if begun_s is None or seen_s is None or not 0 <= seen_s - begun_s <= _NOTICED_S:
+        return False
+    return _complain_elsewhere(ranks, [*of(facts, PeerLost), *of(facts, Timeout)], facts)
+
+
+def _complain_elsewhere(ranks: Sequence[int], complaints: Sequence[PeerLost | Timeout], facts: list[Fact]) -> bool:
+    """Whether a rank of each other host complains; all hosts have as many ranks as these, in a row."""
+    heard = {fact.rank // len(ranks) for fact in complaints if fact.rank is not None}
+    hosts = {rank // len(ranks) for rank in all_told(facts) - set(ranks)}
+    return bool(hosts) and hosts <= heard
 
 
 def _complain(ranks: Sequence[int], facts: list[Fact]) -> bool:
@@ -147,7 +181,7 @@ def _by_node(facts: list[Fact]) -> Taken | None:
     if not ranks or len(ranks) == world_of(facts):
         return None
     who = fault.what if fault.host else f"{fault.what}: host {name}"
-    return ranks, f"{who}, with ranks {shortened(ranks)}", [fault.where]
+    return ranks, f"{who}, with ranks {shortened(ranks)}", [_first_sign(name, facts) or fault.where]
 
 
 def _down(facts: list[Fact]) -> dict[str, Failure]:
@@ -202,10 +236,14 @@ def _by_signal(facts: list[Fact]) -> Taken | None:
     first = min(ended, key=lambda fact: fact.where.line).where
     complaints = [fact for fact in facts if isinstance(fact, PeerLost | Timeout)]
     others = [fact for fact in complaints if _place(fact.where) != (file, place)]
+    name = place or PurePath(file).name.split(".")[0]
+    if not listed and (whole := ranks_of_host(name, facts)):
+        listed = {whole}
     if len(listed) != 1 or len(others) < len(complaints) or _by_order(facts, file):
         return None
     ranks = listed.pop()
-    if not (_names(others, place or PurePath(file).name.split(".")[0]) or _others_went_on(ranks, facts)):
+    went_on = _others_went_on(ranks, facts) or _complain_elsewhere(ranks, of(facts, PeerLost), facts)
+    if not (_names(others, name) or went_on):
         return None
     later_s = [fact.where.time_s for fact in others if fact.where.time_s is not None]
     if first.time_s is None or not later_s or min(later_s) - first.time_s < CLOCKS_S:

@@ -7,11 +7,15 @@ from .facts import Fact, Failure, Succeeded
 from .identities import NodeGone
 from .lines import LogMessage
 from .pods import all_completed, pod_rows
+from .where import Where
 
 _PBS = re.compile(r"PBS: job killed: (?P<what>walltime|cput|v?mem|pmem|ncpus)\b")
 _LSF = re.compile(r"^TERM_(?P<what>[A-Z_]+): ")
 _SLURMCTLD = re.compile(r"_job_complete: JobId=\S+ WTERMSIG (?P<signal>\d+)")
-_NOT_RESPONDING = re.compile(r"\berror: Nodes? (?P<host>[A-Za-z][\w.-]*) not responding, setting DOWN")
+_NOT_RESPONDING = re.compile(
+    r"\berror: Nodes? (?P<host>[A-Za-z][\w.-]*) not responding(?P<down>, setting DOWN)?"
+    r"|\bNode (?P<back>[A-Za-z][\w.-]*) now responding"
+)
 _FAILED_NODE = re.compile(
     r"\b(?:Killing JobId=\S+ on failed node|JobId=\S+ due to failure of node) (?P<host>[A-Za-z][\w.-]*)"
 )
@@ -42,7 +46,7 @@ _OTHERS = {"PREEMPT", "NODE_FAIL", "PREEMPTED", "OWNER", "ADMIN", "FORCE_ADMIN",
 _REQUESTED = {"OWNER", "FORCE_OWNER", "ADMIN", "FORCE_ADMIN"}  # somebody ended it: perhaps because it hung
 _MAY_SAY_END = re.compile(r"COMPLETED|FAILED|CANCELLED|TIMEOUT|NODE_FAIL|PREEMPTED|OUT_OF|RUNNING|^Job '|^Successfully")
 _TELLS = re.compile(
-    r"not responding, setting|failed node|failure of node"
+    r"failed node|failure of node"
     r"|PBS: job|^TERM_|_job_complete|JobState=|OUT_OF_ME|NODE_FAIL|PREEMPTED|TIMEOUT"
     r"|Spot|preempted|Preempt|keep-alive|shut down too"
 )
@@ -51,6 +55,7 @@ _TELLS = re.compile(
 def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
     """Yield what batch systems and clouds say in the messages of one file."""
     yield from _nodes_down(messages)
+    yield from _nodes_silent(messages)
     ends = [
         (message, end)
         for message in messages
@@ -71,9 +76,6 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
             yield from _ended("LSF", found["what"], message)
         elif found := _STATE.search(text):
             yield from _ended("SLURM", found["state"] or found["row"], message)
-        elif found := _NOT_RESPONDING.search(text):
-            what, host = f"SLURM: node {found['host']} does not respond", found["host"]
-            yield Failure(kind="killed", what=what, host=host, where=message.where, is_general=True)
         elif found := _FAILED_NODE.search(text):
             what = f"SLURM: node {found['host']} failed"
             yield Failure(kind="killed", what=what, host=found["host"], where=message.where, is_general=True)
@@ -104,6 +106,30 @@ def _nodes_down(messages: Sequence[LogMessage]) -> Iterator[NodeGone]:
             host, state = found["host"] or host, "" if found["host"] else found["state"] or state
             if found["why"] and host and state.startswith("DOWN"):
                 yield NodeGone(node=host, what="it does not respond", where=message.where)
+
+
+def _nodes_silent(messages: Sequence[LogMessage]) -> Iterator[Failure | NodeGone]:
+    """Yield the nodes that SLURM's controller did not hear again, by the first line that says so.
+
+    A node that it set down is a failure; one that was merely silent is so only where the job ended for a node.
+    """
+    silent: dict[str, Where] = {}
+    down: dict[str, Where] = {}
+    for message in messages:
+        if "responding" not in message.text or not (found := _NOT_RESPONDING.search(message.text)):
+            continue
+        if found["back"]:
+            silent.pop(found["back"], None)
+            continue
+        first = silent.setdefault(found["host"], message.where)
+        if found["down"]:
+            down.setdefault(found["host"], first)
+    for host, where in down.items():
+        what = f"SLURM: node {host} does not respond"
+        yield Failure(kind="killed", what=what, host=host, where=where, is_general=True)
+    for host, where in silent.items():
+        if host not in down:
+            yield NodeGone(node=host, what="it does not respond", where=where)
 
 
 def _is_well(end: re.Match[str]) -> bool:

@@ -100,11 +100,12 @@ def cause_of(facts: list[Fact], position: HangPosition | None) -> Cause | None:
     if first.kind == "device" and not ranks and first.host:
         ranks = _of_host(first.host, {fact.rank for fact in timeouts}, position, facts)
     told = max(alike, key=lambda fault: len(fault.what)) if not everyone else first
+    on = f"ranks {shortened(ranks)}"
     joins = [i.where for i in identities if (i.rank,) == ranks and leads_to(first, i)]
     kind: Kind = first.kind  # type: ignore[assignment]  # readers write a verdict's kinds
     return Cause(
         kind=kind,
-        what=f"{told.what}{f', on ranks {shortened(ranks)}' if everyone else ''}",
+        what=f"{told.what}, on {on}" if everyone and on not in told.what else told.what,
         ranks=at_broken_end(found, facts) if kind == "network" else () if everyone and are_all(ranks, facts) else ranks,
         lines=tuple(dict.fromkeys((*(fault.where for fault in (*alike, *_same_rank(found, first))), *joins))),
         first=first,

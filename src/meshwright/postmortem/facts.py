@@ -402,6 +402,7 @@ class Frame(msgspec.Struct, frozen=True):
     file: str = ""
     line: int | None = None
     peer: int | None = None  # of a send or a receive, by its arguments
+    transfer: str = ""  # send or recv, where an argument is the handle of one and says so
 
     def __str__(self) -> str:
         return f"{self.function} ({self.file}:{self.line})" if self.line is not None else self.function

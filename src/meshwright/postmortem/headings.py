@@ -30,6 +30,9 @@ _KNOWN = re.compile(  # words behind the number
     r"|pid|process|proc|python|local|global|world|host|hostname|node|machine|pod|on|at|for|the|taken|from|gpu)\b",
     re.IGNORECASE,
 )
+_BARE = re.compile(
+    r"(?P<sign>[=#*>-])(?P=sign)* ?r(?P<rank>\d{1,4})(?: \(?pid[ =:]{0,2}\d+\)?)?:?(?: [=#*<-]+)?", re.IGNORECASE
+)
 _MOST_BEFORE = 40  # characters of any words in front of the number, in a frame
 _MOST = 200  # characters of a heading
 
@@ -63,6 +66,12 @@ def heading_of(text: str) -> Heading | None:
     told = text[noted.end() :] if noted else text[framed.end() :] if framed else text
     told = _CLOCK.sub(" ", told).strip(" #=*<>+-:")
     return _told(told, is_free=bool(noted or framed))
+
+
+def short_heading_of(text: str) -> Heading | None:
+    """Return the rank that a line like `== r2 ==` tells, which may as well be a round of several dumps."""
+    bare = _BARE.fullmatch(text)
+    return Heading(rank=int(bare["rank"])) if bare else None
 
 
 def _told(text: str, *, is_free: bool) -> Heading | None:

@@ -23,6 +23,7 @@ _NUMBERED = re.compile(r"(?P<job>.*?)(?P<number>\d+)")
 _SUFFIXED = re.compile(r"(?P<pod>.*\d)-(?=\d*[a-z])[bcdfghjklmnpqrstvwxz2456789]{5}")
 _ROLED = re.compile(r"(?P<job>.+)-(?P<role>master|worker)-(?P<number>\d{1,5})")
 _OF_HOSTS = {"device", "network", "host"}
+_MOST_OF_POD = 128  # ranks
 _ENOUGH = 2  # hosts that show how their numbers go with ranks
 _GENERAL = {"logs", "log", "stderr", "stdout", "out", "err", "output", "console", "consoles", "nccl", "train", "debug"}
 
@@ -63,7 +64,7 @@ def ranks_of_host(name: str, facts: list[Fact], siblings: Iterable[str] = ()) ->
         pods = {*siblings, *(placed.pod for placed in of(facts, Placed))} - {name}
         world = world_of(facts)
         own = {ranks_by_number(name, known) or _left(name, set(siblings), known, world)}
-        own = own if own != {frozenset()} else {_by_role(name, pods, known, world)}
+        own = own if own != {frozenset()} else {_by_role(name, pods, known, world) or _of_last(name, facts, world)}
         own = {frozenset()} if world and any(rank >= world for ranks in own for rank in ranks) else own
     return tuple(sorted(next(iter(own)))) if len(own) == 1 else ()
 
@@ -71,7 +72,7 @@ def ranks_of_host(name: str, facts: list[Fact], siblings: Iterable[str] = ()) ->
 def told_ranks_of(host: str, facts: list[Fact]) -> tuple[int, ...]:
     """Return the ranks of a host, in order, where the files tell of all of them: numbers alone go on for ever."""
     ranks = ranks_of_host(host, facts)
-    return ranks if set(ranks) <= _all_told(facts) else ()
+    return ranks if set(ranks) <= all_told(facts) else ()
 
 
 def is_elsewhere(host: str, facts: list[Fact]) -> bool:
@@ -81,7 +82,7 @@ def is_elsewhere(host: str, facts: list[Fact]) -> bool:
     """
     listed = {short_host(fact.where.host): fact.ranks for fact in of(facts, AgentRanks) if fact.where.host}
     own = _NUMBERED.fullmatch(short_host(host))
-    if own is None or not {rank for ranks in listed.values() for rank in ranks} >= _all_told(facts):
+    if own is None or not {rank for ranks in listed.values() for rank in ranks} >= all_told(facts):
         return False
     alike = {other["job"] for place in listed if (other := _NUMBERED.fullmatch(place))}
     return own["job"] in alike and not any(is_same_place(host, place) for place in listed)
@@ -90,17 +91,18 @@ def is_elsewhere(host: str, facts: list[Fact]) -> bool:
 def knows_all_hosts(facts: list[Fact]) -> bool:
     """Return whether lists of agents or scripts have the hosts of all ranks of the job."""
     listed = {rank for fact in of(facts, AgentRanks) if fact.where.host for rank in fact.ranks}
-    return bool(listed) and listed >= _all_told(facts)
+    return bool(listed) and listed >= all_told(facts)
 
 
-def _all_told(facts: list[Fact]) -> set[int]:
+def all_told(facts: list[Fact]) -> set[int]:
+    """Return every rank that the files show to exist, by their number, who speaks and lists of hosts."""
     listed = {rank for fact in of(facts, AgentRanks) for rank in fact.ranks}
     return set(range(world_of(facts) or 0)) | ranks_seen(facts) | listed
 
 
 def are_all(ranks: Iterable[int], facts: list[Fact]) -> bool:
     """Return whether these are all ranks of the job: what befell them all is no one's fault."""
-    return set(ranks) >= _all_told(facts)
+    return set(ranks) >= all_told(facts)
 
 
 def rank_on_host(number: int, host: str, where: Where, facts: list[Fact], *, size: int | None = None) -> int | None:
@@ -130,6 +132,9 @@ def _known(facts: list[Fact]) -> dict[str, frozenset[int]]:
     for shared in _shared_out(facts):
         if _is_whole(shared, world):
             known = {**{place: frozenset(ranks) for place, ranks in shared.items()}, **known}
+        else:
+            size = world_of(facts)
+            known = {**(_in_blocks_of_pods(shared, facts, size) or _in_blocks(shared, size)), **known}
     return known
 
 
@@ -181,6 +186,51 @@ def _is_whole(shared: Mapping[str, set[int]], world: int) -> bool:
     return len(shared) > 1 and len(sizes) == 1 and everyone == list(range(world)) and rows
 
 
+def _in_blocks_of_pods(
+    shared: Mapping[str, set[int]], facts: list[Fact], world: int | None
+) -> dict[str, frozenset[int]]:
+    """Return the ranks of pods of which only some speak, each in the block of the job's ranks that its number leads to.
+
+    Kubernetes numbers the pods of a job, as nobody does hosts. Only where one size of blocks fits them all: a log may
+    hold the first rank of each pod alone.
+    """
+    pods = {placed.pod for placed in of(facts, Placed)} | {fault.pod for fault in of(facts, Failure) if fault.pod}
+    jobs = {name["job"] for pod in pods if (name := _NUMBERED.fullmatch(without_suffix(pod)))}
+    numbered: dict[str, dict[int, str]] = defaultdict(dict)
+    for place in shared:
+        name = _NUMBERED.fullmatch(without_suffix(place))
+        if name and any(job == name["job"] or job.endswith(f"-{name['job']}") for job in jobs):
+            numbered[name["job"]][int(name["number"])] = place
+    found: dict[str, frozenset[int]] = {}
+    for places in numbered.values():
+        spoken = [(number, rank) for number, place in places.items() for rank in shared[place]]
+        most = min((world or 0) // (max(places) + 1), _MOST_OF_POD)
+        sizes = [size for size in range(1, most + 1) if world and world % size == 0]
+        sizes = [size for size in sizes if all(rank // size == number for number, rank in spoken)]
+        if len(places) >= _ENOUGH and len(sizes) == 1 and sizes[0] >= _ENOUGH:
+            size = sizes[0]
+            found |= {place: frozenset(range(n * size, (n + 1) * size)) for n, place in places.items()}
+    return found
+
+
+def _in_blocks(shared: Mapping[str, set[int]], world: int | None) -> dict[str, frozenset[int]]:
+    """Return the ranks of hosts of which only some speak, where all of each are in one block of the job's ranks.
+
+    Each of the hosts has a block, so that they are all; {} where one speaks of a single rank, or the ranks that speak
+    on each could as well go round the hosts.
+    """
+    count = len(shared)
+    if count < _ENOUGH or not world or world % count or any(len(ranks) < _ENOUGH for ranks in shared.values()):
+        return {}
+    size = world // count
+    blocks = {place: {rank // size for rank in ranks} for place, ranks in shared.items()}
+    firsts = {min(block) for block in blocks.values()}
+    go_round = all(len({rank % count for rank in ranks}) == 1 for ranks in shared.values())
+    if go_round or any(len(block) > 1 for block in blocks.values()) or firsts != set(range(count)):
+        return {}
+    return {place: frozenset(range(min(b) * size, (min(b) + 1) * size)) for place, b in blocks.items()}
+
+
 def ranks_by_number(name: str, known: Mapping[str, frozenset[int]]) -> frozenset[int]:
     """Return the ranks that the number in a host's or pod's name leads to, where at least two siblings show how.
 
@@ -204,6 +254,27 @@ def ranks_by_number(name: str, known: Mapping[str, frozenset[int]]) -> frozenset
     start = int(own["number"]) * size + steps.pop()
     ranks = frozenset(range(start, start + size))
     return ranks if start >= 0 and not ranks & frozenset().union(*known.values()) else frozenset()
+
+
+def _of_last(name: str, facts: list[Fact], world: int | None) -> frozenset[int]:
+    """Return the ranks left to the one host of which no rank is known, called like the others but for a number.
+
+    Each of the others has all its ranks known, as many as are left, and nothing else in the files is called so.
+    """
+    own = _NUMBERED.fullmatch(short_host(name))
+    heard: dict[str, set[int]] = defaultdict(set)
+    for identity in identities_of(facts):
+        if identity.host:
+            heard[short_host(identity.host)].add(identity.rank)
+    if own is None or not heard or not world or short_host(name) in heard:
+        return frozenset()
+    left = frozenset(range(world)) - frozenset().union(*heard.values())
+    rows = [frozenset(ranks) for ranks in (*heard.values(), left)]
+    named = {short_host(host) for fact in facts for host in (getattr(fact, "host", ""), fact.where.host) if host}
+    alike = {host for host in named if (other := _NUMBERED.fullmatch(host)) and other["job"] == own["job"]}
+    is_only = heard.keys() <= alike and alike <= {*heard, short_host(name)}
+    is_even = len({len(row) for row in rows}) == 1 and sum(map(len, rows)) == world
+    return left if is_only and is_even and all(max(row) - min(row) == len(row) - 1 for row in rows) else frozenset()
 
 
 def _by_role(name: str, pods: set[str], known: Mapping[str, frozenset[int]], world: int | None) -> frozenset[int]:

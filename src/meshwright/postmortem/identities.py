@@ -28,6 +28,14 @@ class GpuPlace(msgspec.Struct, frozen=True, kw_only=True):
     host: str = ""
 
 
+class Adapters(msgspec.Struct, frozen=True, kw_only=True):
+    """The ports of InfiniBand or RoCE that the processes of a host use, by their names, as NCCL lists them."""
+
+    host: str
+    ports: tuple[str, ...]
+    where: Where
+
+
 class Siblings(msgspec.Struct, frozen=True, kw_only=True):
     """The processes that one launcher started on a host with one command; their numbers grow with the rank."""
 
@@ -123,6 +131,7 @@ class Torchrun(msgspec.Struct, frozen=True, kw_only=True):
 Identity = (
     RankIdentity
     | GpuPlace
+    | Adapters
     | Siblings
     | LocalProcess
     | HeldProcess

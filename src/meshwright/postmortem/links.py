@@ -5,11 +5,15 @@ from collections.abc import Sequence
 
 from .facts import Fact, Failure, LinkUp, PeerLost, Timeout, of
 from .hosts import are_all, told_ranks_of
+from .identities import Adapters
 from .where import Where
 from .world import short_host
 
 _PEER = re.compile(r", peer (?P<address>[\w.:%\[\]-]+)$")
 _OWN_PORT = re.compile(r"^InfiniBand event: .*(?:port error|device fatal|fatal)", re.IGNORECASE)
+_DEVICE = re.compile(
+    r"\b(?:mlx[45]|bnxt_re|irdma|hns|qedr|efa|erdma)_(?:bond_)?\d+\b|\b[\da-f]{4}:[\da-f]{2}:[\da-f]{2}\.\d\b"
+)
 _SLACK_S = 120.0  # after a link is up again, in which ranks still complain
 _NEAR_S = 2100.0  # of a time-out of half an hour, and a little
 _KERNEL = re.compile(
@@ -31,7 +35,7 @@ def at_broken_end(found: Sequence[Failure], facts: list[Fact]) -> tuple[int, ...
     The port of one host alone fails, by NCCL's event on it or by its kernel shortly before the first complaint (ports
     without a cable are down from the start), and ranks of other hosts that lose a peer all lose one address. A
     completion with an error alone has two ends. All ranks of the host are at that
-    end where none of them complains, or its kernel says so.
+    end where none of them complains, its kernel says so, or all ports failed that they use.
     """
     broken = [fault for fault in found if fault.kind == "network"]
     events = [fault for fault in broken if _OWN_PORT.search(fault.what)]
@@ -44,6 +48,9 @@ def at_broken_end(found: Sequence[Failure], facts: list[Fact]) -> tuple[int, ...
     lost = [(fault, peer) for fault in broken if (peer := lost_address(fault))]
     if len({address for fault, address in lost if fault.host and short_host(fault.host) != host}) > 1:
         return ()
+    if _are_all_ports(host, own, facts):
+        whole = told_ranks_of(host, facts)
+        return () if are_all(whole, facts) else whole
     told = {fault.rank for fault in events}
     lost_here = {fault.rank for fault, _ in lost if fault.host and short_host(fault.host) == host}
     for ranks in (told, lost_here):
@@ -51,6 +58,15 @@ def at_broken_end(found: Sequence[Failure], facts: list[Fact]) -> tuple[int, ...
             return tuple(rank for rank in ranks if rank is not None)
     whole = () if lost_here and not kernel else told_ranks_of(host, facts)
     return () if are_all(whole, facts) else whole
+
+
+def _are_all_ports(host: str, own: Sequence[Failure], facts: list[Fact]) -> bool:
+    """Whether all ports failed that the processes of a host use, by NCCL's list: the one, or as many as it names."""
+    used = {port for one in of(facts, Adapters) if short_host(one.host) == host for port in one.ports}
+    names = [set(_DEVICE.findall(fault.where.text)) for fault in own]
+    by_name = {name for found in names for name in found if ":" not in name}
+    by_bus = {name for found in names for name in found if ":" in name}
+    return len(used) == 1 or (bool(used) and (used <= by_name or len(by_bus) >= len(used)))
 
 
 def was_over(fault: Failure, facts: list[Fact]) -> bool:

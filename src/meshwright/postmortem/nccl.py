@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from .facts import CommunicatorCall, Fact, Failure, Fingerprint, SizesDiffer, Versions, VersionSeen
-from .identities import RankIdentity
+from .identities import Adapters, RankIdentity
 from .lines import LogMessage
 from .names import snake, spelled
 from .where import Where
@@ -30,6 +30,8 @@ _COMPLETION = re.compile(
     r" (?:status=|error )(?:[A-Z_]+\()?(?P<status>\d+)"  # NCCL 2.27 and later name it
     r"(?:.*?vendor[ _]err[ =](?P<vendor>\d+))?"
 )
+_USED = re.compile(r"NET/IB : Using (?P<ports>\[\d+\].*)")
+_PORT = re.compile(r"\[\d+\](?P<name>[\w.-]+):\d+/(?:IB|RoCE)")
 _ASYNC = re.compile(r"NET/IB\S* ?: (?:\S+ )?Got async (?:error )?(?:fatal )?event ?: (?P<what>[\w ]+)")
 _LINK = re.compile(
     r"(?:connect(?:ing)? to (?P<to>[^\s<]+)(?:<\d+>)?|Call to connect)\b.*?(?P<why>No route to host"
@@ -125,6 +127,8 @@ def read(messages: list[LogMessage]) -> Iterator[Fact]:
             )
         elif init:
             yield from _identity(init, host, pid, device, message)
+        elif "Using [" in rest and (used := _USED.search(rest)):
+            yield Adapters(host=host, ports=tuple(_PORT.findall(used["ports"])), where=message.where)
         if _NO_SEGMENT.search(rest):
             denied.add((host, pid))
         if not ((host, pid) in denied and _SEGMENT in rest):

@@ -16,7 +16,7 @@ from .pods import described_node, node_of_row, pod_of_row
 from .where import Where
 from .world import MOST_RANKS
 
-_HOST = r"[A-Za-z](?=[\w.]*[\d-])[\w-]*(?:\.[A-Za-z][\w-]*)*"  # a name with a number or a dash in it
+HOST = r"[A-Za-z](?=[\w.]*[\d-])[\w-]*(?:\.[A-Za-z][\w-]*)*"  # a name with a number or a dash in it
 _PLACED = re.compile(r"Successfully assigned (?:[\w.-]+/)?(?P<pod>[\w.-]+) to (?P<node>[\w.-]+)")
 _ON_NODE = re.compile(  # of what a pod's script prints of itself
     r"\b(?:POD_NAME|pod(?:[ _]name)?)[ =:/]{1,2}(?P<pod>[a-z0-9][\w.-]*-[\w.-]+)\b.{0,40}?"
@@ -30,7 +30,7 @@ _NUMBERED = re.compile(
 _ASIDE = re.compile(  # who writes, as loggers print it; torchrun's number of a host
     r"^\[[A-Za-z_.]+\]|\| *[A-Z]+ *\| *[\w.<>]+:[\w.<>]+:\d+ +-|\bgroup_rank[ =:]{1,2}\d{1,5}\b"
 )
-_PER_HOST = re.compile(
+PER_HOST = re.compile(
     r"(?:--nproc[-_]per[-_]node[= ]|\b(?:PET_)?NPROC(?:_PER_NODE)?=|\bLOCAL_WORLD_SIZE=|\bGPUS_PER_NODE="
     r"|\bnproc[_ ]per[_ ]node[ =:]{1,2})(?P<ranks>\d{1,2})\b"
 )
@@ -52,26 +52,29 @@ _ROW = re.compile(  # of a table
     r"^\W*(?P<host>[A-Za-z][\w.-]*)(?=[ |,\t]).{0,100}[ |,\t](?P<first>\d{1,6})(?:-|\.\.)(?P<last>\d{1,6})\W*$"
 )
 _HEADER = re.compile(r"^\W*(?:node|host|hostname|pod|instance)s?\b[^\d]*\branks?\W*$", re.IGNORECASE)
-_NAME = re.compile(r"(?<![\w./-])" + _HOST + r"(?![\w/])")
+_NAME = re.compile(r"(?<![\w./-])" + HOST + r"(?![\w/])")
 _SETTING = re.compile(  # of the environment: whose host or rank it is not
     r"(?<!\w)(?:(?:MASTER|HEAD|MAIN|LEADER|RDZV)_\w+"
     r"|(?![A-Z_]*(?:HOST|NODE_?NAME|RANK|NODE_?ID))[A-Z][A-Z0-9_]*_[A-Z0-9_]+)[=:] ?\S+"
 )
 _OWN_NAME = re.compile(  # behind a word that says whose it is
     r"(?<![\w-])(?:(?:host|node|machine)(?:[ _]?name)?|SLURMD_NODENAME|HOSTNAME|on)[ =:]{1,2}"
-    r"(?P<host>" + _HOST + r")(?![\w/])",
+    r"(?P<host>" + HOST + r")(?![\w/])",
     re.IGNORECASE,
 )
-_LABEL = re.compile(r"^\W*(?P<host>" + _HOST + r")(?:\]|:)? ")
+_SENT_TO = re.compile(  # of a command that runs there
+    r"\b(?:ssh +(?:-\S+ +(?:\w+=\S+ +)?)*(?:[\w.-]+@)?|pdsh +-w +)(?P<host>" + HOST + r")(?![\w/])"
+)
+_LABEL = re.compile(r"^\W*(?P<host>" + HOST + r")(?:\]|:)? ")
 _PAIR = re.compile(  # of a list of hosts, each with its ranks
-    r"(?<![\w./-])['\"]?(?P<host>" + _HOST + r")['\"]?"
+    r"(?<![\w./-])['\"]?(?P<host>" + HOST + r")['\"]?"
     r" ?(?:->|=>|[:=]| ) ?(?:ranks? ?)?[\[({]?(?:(?P<first>\d{1,6}) ?(?:-|\.{2,3}| to ) ?(?P<last>\d{1,6})"
     r"|(?P<list>\d{1,6}(?:, ?\d{1,6}(?!\d*[-.]))+))[\])}]?(?![\w.])"
 )
 _OF_RANKS = re.compile(r"ranks?\b|_rank_", re.IGNORECASE)
 _ADDRESS = re.compile(r"(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?(?![\w.])")
-_CLOCK = re.compile(r"\d{4}-\d\d-\d\d[T ]|\d\d:\d\d:\d\d(?:[.,]\d+)?Z?|[EWIF]\d{4} ")
-_WORDS = re.compile(  # of a line that only says where ranks are
+CLOCK = re.compile(r"\d{4}-\d\d-\d\d[T ]|\d\d:\d\d:\d\d(?:[.,]\d+)?Z?|[EWIF]\d{4} ")
+WORDS = re.compile(  # of a line that only says where ranks are
     r"\b(?:nodes?|hosts?|hostname|pods?|workers?|machines?|instances?|runs?|running|on|has|have|holds?|hosting|is|are|the"
     r"|and|with|of|at|in|rank|ranks|node_?rank|node_?id|local|local_rank|global|world|gpus?|gpu_ids|devices?|ip|addr"
     r"|address|maps?|table|list|rank_?map|hostmap|training|nproc|nproc_per_node|size|world_size|master|leader|info"
@@ -79,8 +82,9 @@ _WORDS = re.compile(  # of a line that only says where ranks are
     r"|to|index|id|name|torchrun|launch(?:ed|ing)?|start(?:ed|ing)?|processes|procs?|x|h\d00|a\d00|nic|rack\w*)\b",
     re.IGNORECASE,
 )
-_NO_HOST = re.compile(
-    r"(?:rank|cuda|local|step|iter|pid|mlx|ib|eth|[hab]\d00)[_-]?\d*|gpu_?\d*|(?-i:GPU-\d*)|\w*rank\w*|\w+-",
+NO_HOST = re.compile(
+    r"(?:rank|cuda|local|step|iter|pid|mlx|ib|eth)[_-]?\d*|[hab]\d00(?:[_-]?(?:40|48|64|80|94|96|141|180|192|288))?"
+    r"|gpu_?\d*|(?-i:GPU-\d*)|\w*rank\w*|\w+-",
     re.IGNORECASE,
 )
 _NUMBERED_NAME = re.compile(r"(?:node|host|worker|pod|machine)[_-]?\d+", re.IGNORECASE)
@@ -89,7 +93,7 @@ _OWN = re.compile(
     r"|global[_ ]ranks?)\b|->|=>",
     re.IGNORECASE,
 )
-_ELSE = re.compile(  # what befell ranks, and groups of them
+ELSE = re.compile(  # what befell ranks, and groups of them
     r"wait|miss|time|lost|fail|join|group|parallel|dead|gone|kill|exit|barrier|expect|error|slow|warn|abort|stuck|restart"
     r"|\b[tpdec]p\b|broadcast|reduce|gather|send|recv|between|from",
     re.IGNORECASE,
@@ -137,13 +141,13 @@ def _placed(text: str) -> re.Match[str] | None:
 
 def _of_line(text: str, where: Where, *, numbered: bool) -> Iterator[Fact]:
     """Yield the ranks of hosts by one line; numbers of nodes count where they are `numbered`, not met in c10d."""
-    number, per_host = _NUMBERED.search(text), _PER_HOST.search(text)
+    number, per_host = _NUMBERED.search(text), PER_HOST.search(text)
     if numbered and "rdzv" not in text and number and per_host and not _RANKS.search(text):
         first, size = int(number["node"]) * int(per_host["ranks"]), int(per_host["ranks"])
         yield AgentRanks(ranks=tuple(range(first, first + size)), where=_on_own_host(text, where))
         return
     whole, text = text, _ASIDE.sub(" ", text)
-    if "ank" not in text.lower() or _ELSE.search(text):
+    if "ank" not in text.lower() or ELSE.search(text):
         return
     if pairs := _pairs(text):
         for host, own in pairs.items():
@@ -152,19 +156,19 @@ def _of_line(text: str, where: Where, *, numbered: bool) -> Iterator[Fact]:
         return
     bare = _NUMBERED.sub(" ", _SETTING.sub(" ", text))
     found = list(_RANKS.finditer(bare))
-    rest = _RANKS.sub(" ", _CLOCK.sub(" ", bare))
+    rest = _RANKS.sub(" ", CLOCK.sub(" ", bare))
     if not found:
         return
     addresses = [address[0].partition(":")[0] for address in _ADDRESS.finditer(rest)]
     rest = _ADDRESS.sub(" ", rest)
-    names = [name[0] for name in _NAME.finditer(rest) if not _NO_HOST.fullmatch(name[0])]
+    names = [name[0] for name in _NAME.finditer(rest) if not NO_HOST.fullmatch(name[0])]
     rest = _without(rest, names)
     if len(names) > len(found) and (placed := _placed(text)):
         names = [placed["pod"]]
     if len(names) > len(found):
         names = [name for name in names if not _NUMBERED_NAME.fullmatch(name)]
     hosts = names or addresses or [where.host] * bool(where.host)
-    if len(hosts) == len(found) and not re.search(r"[A-Za-z]", _WORDS.sub(" ", rest)):
+    if len(hosts) == len(found) and not re.search(r"[A-Za-z]", WORDS.sub(" ", rest)):
         for ranks, host in zip(found, hosts, strict=True):
             yield from _ranks(_numbers(ranks), host, where)
     elif len(found) == 1 and not found[0]["one"] and _OWN.search(whole):
@@ -175,9 +179,9 @@ def _of_line(text: str, where: Where, *, numbered: bool) -> Iterator[Fact]:
 
 def _on_own_host(text: str, where: Where) -> Where:
     """Return a line as one of the host that it names as its own, as it is where it names none or several."""
-    told = _SETTING.sub(" ", _CLOCK.sub(" ", text))
-    named = {name["host"] for name in _OWN_NAME.finditer(told)}
-    if not named and (label := _LABEL.match(told)) and not _NO_HOST.fullmatch(label["host"]):
+    told = _SETTING.sub(" ", CLOCK.sub(" ", text))
+    named = {name["host"] for pattern in (_OWN_NAME, _SENT_TO) for name in pattern.finditer(told)}
+    if not named and (label := _LABEL.match(told)) and not NO_HOST.fullmatch(label["host"]):
         named = {label["host"]}
     return replace(where, host=named.pop()) if len(named) == 1 else where
 
@@ -187,10 +191,10 @@ def _pairs(text: str) -> dict[str, tuple[int, ...]]:
     found = list(_PAIR.finditer(text)) if _OF_RANKS.search(text) else []
     ranks = {pair["host"]: _numbers(pair) for pair in found}
     told = [rank for numbers in ranks.values() for rank in numbers]
-    rest = _CLOCK.sub(" ", _PAIR.sub(" ", _SETTING.sub(" ", text)))
+    rest = CLOCK.sub(" ", _PAIR.sub(" ", _SETTING.sub(" ", text)))
     if _RANKS.search(rest) or len(ranks) < max(2, len(found)) or not all(ranks.values()) or len(set(told)) < len(told):
         return {}
-    return {} if re.search(r"[A-Za-z]", _WORDS.sub(" ", rest)) else ranks
+    return {} if re.search(r"[A-Za-z]", WORDS.sub(" ", rest)) else ranks
 
 
 def _without(text: str, names: Sequence[str]) -> str:

@@ -31,6 +31,15 @@ _NAME = re.compile(r"[A-Za-z][\w.-]*")
 _HOST = re.compile(r"(?=[\w.-]*\d)[A-Za-z][\w-]*(?:\.[A-Za-z][\w-]*)*")
 _NO_HOST = re.compile(r"(?:rank|gpu|cuda|step|epoch|iter|v)[_-]?[\d.]+", re.IGNORECASE)
 _SLOTS = re.compile(r"^(?P<host>[A-Za-z][\w.-]*)(?:[ \t]+(?:max[-_]slots=\d+ +)?slots ?= ?|:)(?P<slots>\d{1,2})\b.*$")
+_OF_COMMAND = re.compile(  # Open MPI's and MPICH's hosts with slots, Horovod's
+    r"\b(?:mpirun|mpiexec|mpiexec\.hydra|orterun|prterun|horovodrun)\b.*? (?:-H|--?hosts?)[ =]"
+    r"(?P<hosts>[A-Za-z][\w.-]*:\d{1,2}(?:,[A-Za-z][\w.-]*:\d{1,2})+)(?!\S)"
+)
+_IN_ALL = re.compile(r" (?:-n|-np|--np|-c)[ =](?P<ranks>\d{1,6})\b")
+_OTHER_ORDER = re.compile(  # than slot by slot; agents of torchrun, each of which has several ranks
+    r"map-by[ =](?!slot|core|socket|numa)|rank-by[ =](?!slot|core)|-bynode|rankfile|-rf |-ppn|-npernode"
+    r"|torchrun|torch\.distributed"
+)
 _FEW = 2  # rows that make a table
 _MOST_SAID = 200  # characters of a line of numbers
 _SAID = re.compile(  # of what a process prints of itself behind the name of its host
@@ -47,6 +56,7 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
     """Yield which rank is which process, or on which host, by the tables of one file."""
     yield from _rows(messages)
     yield from _slots(messages)
+    yield from _commanded(messages)
     yield from _hostnames(messages)
 
 
@@ -125,6 +135,21 @@ def _slots(messages: Sequence[LogMessage]) -> Iterator[AgentRanks]:
         if row and (slots := int(row["slots"])):
             yield AgentRanks(ranks=tuple(range(first, first + slots)), where=replace(message.where, host=row["host"]))
             first += slots
+
+
+def _commanded(messages: Sequence[LogMessage]) -> Iterator[AgentRanks]:
+    """Yield the ranks of the hosts that a launcher's command lists with their slots, where all slots are used."""
+    for message in messages:
+        command = _OF_COMMAND.search(message.text) if "run" in message.text or "mpiexec" in message.text else None
+        if command is None or _OTHER_ORDER.search(message.text):
+            continue
+        slots = [(host, int(count)) for host, _, count in (one.partition(":") for one in command["hosts"].split(","))]
+        whole, asked, first = sum(count for _, count in slots), _IN_ALL.search(message.text), 0
+        if (asked and int(asked["ranks"]) != whole) or len({host for host, _ in slots}) < len(slots):
+            continue
+        for host, count in slots:
+            yield AgentRanks(ranks=tuple(range(first, first + count)), where=replace(message.where, host=host))
+            first += count
 
 
 def _hostnames(messages: Sequence[LogMessage]) -> Iterator[RankIdentity]:

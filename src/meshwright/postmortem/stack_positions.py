@@ -8,7 +8,16 @@ import msgspec
 from .facts import Frame, KernelTimes, StackTrace
 from .names import collective_in, snake
 from .position import HangPosition, minority
-from .transfers import TRANSFERS, StackTransfer, all_in_transfers, in_circle, transfer_of, way_of
+from .transfers import (
+    TRANSFERS,
+    StackTransfer,
+    all_in_transfers,
+    helper_that_waits,
+    in_circle,
+    is_wait,
+    transfer_of,
+    way_of,
+)
 from .where import Where
 
 _FEW_LINES = 4  # behind a collective, in which its result is read
@@ -93,6 +102,8 @@ def _kind(frames: Sequence[Frame]) -> tuple[str, str]:
     if debugger := next((f.function for f in frames[:_FEW_FRAMES] if _DEBUGGER.search(f"{f.file}:{f.function}")), ""):
         return "host", debugger
     for at, frame in enumerate(frames):
+        if frame.transfer and all(map(is_wait, frames[:at])):
+            return "collective", frame.transfer
         native = _NATIVE.match(frame.function)
         name = collective_in(snake(native.group("name"))) if native else ""
         name = name or (collective_in(frame.function) if _COLLECTIVE_FILE.search(frame.file) else "")
@@ -106,6 +117,8 @@ def _kind(frames: Sequence[Frame]) -> tuple[str, str]:
             return "device", frame.function
         if _DEVICE_WAIT.match(frame.function) and not _own(frame):
             return "device", frame.function
+    if helper := helper_that_waits(frames):
+        return "others", helper
     for frame in frames:
         if _HOST.match(frame.function):
             return "host", frame.function
@@ -115,6 +128,8 @@ def _kind(frames: Sequence[Frame]) -> tuple[str, str]:
 def _above(frames: Sequence[Frame]) -> tuple[str, str] | None:
     """Return the send or receive whose wait the frames below are, where torch's own functions lead to one."""
     for frame in frames:
+        if frame.transfer:
+            return "collective", frame.transfer
         if not _COLLECTIVE_FILE.search(frame.file):
             return None
         if (name := collective_in(frame.function)) in TRANSFERS:
@@ -140,7 +155,7 @@ def by_stacks(stacks: Sequence[StackTrace], *, world: int = 0) -> HangPosition |
 
     `world` is the number of ranks of the job, 0 where it is not known.
     """
-    stands = list({stand.name: stand for stack in stacks if (stand := stand_of(stack))}.values())
+    stands = list(_standing(stacks).values())
     if len(stands) < 2:
         return None
     stands.sort(key=lambda stand: (stand.rank is None, stand.rank or 0, stand.name))
@@ -173,6 +188,23 @@ def by_stacks(stacks: Sequence[StackTrace], *, world: int = 0) -> HangPosition |
     if {stand.kind for stand in stands} == {"data"}:
         return _position("data", (), (), stands, "", "every process waits for its data")
     return None
+
+
+def _standing(stacks: Sequence[StackTrace]) -> dict[str, Stand]:
+    """Return where each process stands, by its name; who waits as others do in a pipeline's helper waits like them."""
+    waits = {_innermost(stack) for stack in stacks if helper_that_waits(stack.frames)}
+    found: dict[str, Stand] = {}
+    for stack in stacks:
+        stand = stand_of(stack)
+        if stand.kind == "host" and not stand.is_lock and _innermost(stack) in waits:
+            stand = msgspec.structs.replace(stand, kind="others")
+        found[stand.name] = stand
+    return found
+
+
+def _innermost(stack: StackTrace) -> tuple[str, str]:
+    """Return the file and the function in which a process is."""
+    return stack.frames[0].file, stack.frames[0].function
 
 
 def _transfers(stacks: Sequence[StackTrace], stands: Sequence[Stand]) -> list[StackTransfer]:

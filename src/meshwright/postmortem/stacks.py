@@ -8,9 +8,10 @@ from msgspec.structs import replace
 
 from .commands import numbers_of_command
 from .facts import Fact, Frame, StackTrace
-from .headings import Heading, heading_of, host_asked
+from .headings import Heading, heading_of, host_asked, short_heading_of
 from .lines import FileHint, LogMessage
 from .names import collective_in
+from .transfers import deed_of_helper, is_wait
 from .where import Where
 
 MOST_IN_NAMES = 1000  # a larger number in the name of a dump is a process, not a rank
@@ -23,6 +24,11 @@ _PYSTACK_THREAD = re.compile(r"^Traceback for thread \d+ (?:\([^)]*\) )?\[[^\]]*
 _PYSTACK_FRAME = re.compile(r"^\s+\((?:Python|C)\) File \"(?P<file>[^\"]+)\", line (?P<line>\d+), in (?P<function>\S+)")
 _VARIABLE = re.compile(r"^\s+\w+: ")  # of a dump with arguments or locals
 _PEER = re.compile(r"^\s+(?P<name>dst|src|peer|(?:dst|dest|src)_rank): (?P<peer>\d{1,6})$")
+_HANDLE = re.compile(
+    r"^\s+\w+: <?(?P<type>[A-Za-z_][\w.]{0,80})[ (](?P<rest>[^>)]{1,400})"
+)  # an object as it prints itself
+_UNDER_WAY = re.compile(r"\b(?:op|kind|type|direction)=['\"]?i?(?P<operation>send|recv)\b", re.IGNORECASE)
+_ITS_PEER = re.compile(r"\b(?:peer|src|dst)=(?P<peer>\d{1,6})\b")
 _BACKWARD = re.compile(r"torch/autograd/\S+ (?:_engine_run_backward|run_backward|backward)$")
 _BEGUN = {"_bootstrap", "_bootstrap_inner"}
 _HELPER = re.compile(  # a process that serves a rank or a launcher: where it stands says nothing of the rank
@@ -31,7 +37,7 @@ _HELPER = re.compile(  # a process that serves a rank or a launcher: where it st
     r"|concurrent/futures/process\.py:_process_worker$|(?:^|/)wandb/(?:sdk/)?(?:service|internal)/"
     r"|torch/multiprocessing/spawn\.py:(?:join|start_processes)$|accelerate/commands/launch\.py:|deepspeed/launcher/"
 )
-_FILE_RANK = re.compile(r"(?:^|[._-])(?:rank)?[._-]?(?P<rank>\d+)(?:[._-]|$)")
+_FILE_RANK = re.compile(r"(?:^|[._-])(?:rank|r)?[._-]?(?P<rank>\d+)(?:[._-]|$)")
 
 
 class _SpyFrame(msgspec.Struct):
@@ -111,11 +117,13 @@ def _read(messages: list[LogMessage], hint: FileHint, file_name: str) -> Iterato
     named = None if hint.is_local else _FILE_RANK.search(file_name.rsplit(".", 1)[0])
     dump = _Dump(hint.rank)
     headed = Heading()  # of the next process
+    has_short = _have_short_headings(messages)
     host = ""
     for message in messages:
         text = message.text
         host = host_asked(text) or host
-        if hint.rank is None and (heading := heading_of(text)):
+        heading = heading_of(text) or (short_heading_of(text) if has_short else None)
+        if hint.rank is None and heading:
             yield from dump.stack()
             headed, dump = heading, _Dump(None)
             dump.told_by(heading, host)
@@ -154,12 +162,37 @@ def _read(messages: list[LogMessage], hint: FileHint, file_name: str) -> Iterato
     yield from dump.stack()
 
 
+def _have_short_headings(messages: list[LogMessage]) -> bool:
+    """Whether each process has its own short heading: one of a round stands above several."""
+    ranks = [heading.rank for message in messages if (heading := short_heading_of(message.text))]
+    processes = sum(_PROCESS.match(message.text) is not None for message in messages)
+    return len(ranks) == len(set(ranks)) >= processes
+
+
 def _note_peer(thread: _Thread, text: str) -> None:
     """Note the partner of a send or a receive, in a line of the arguments of the frame that was read last."""
     peer = _PEER.match(text)
     at = -1 if thread.is_innermost_first else 0
-    if peer and thread.frames and collective_in(thread.frames[at].function) in {"send", "recv"}:
-        thread.frames[at] = replace(thread.frames[at], peer=int(peer["peer"]))
+    if not thread.frames:
+        return
+    frame = thread.frames[at]
+    if peer and (deed := deed_of_helper(frame.function)):
+        thread.frames[at] = replace(frame, peer=int(peer["peer"]), transfer=deed)
+    elif peer and collective_in(frame.function) in {"send", "recv"}:
+        thread.frames[at] = replace(frame, peer=int(peer["peer"]))
+    elif is_wait(frame) and (handle := _handle(text)):
+        thread.frames[at] = replace(frame, peer=handle[1], transfer=handle[0])
+
+
+def _handle(text: str) -> tuple[str, int] | None:
+    """Return the send or receive whose handle an argument is, and its partner; None for any other argument."""
+    handle = _HANDLE.match(text)
+    peer = _ITS_PEER.search(handle["rest"]) if handle else None
+    if handle is None or peer is None:
+        return None
+    told = _UNDER_WAY.search(handle["rest"])
+    deeds = {told["operation"].lower()} if told else {d for d in ("send", "recv") if d in handle["type"].lower()}
+    return (deeds.pop(), int(peer["peer"])) if len(deeds) == 1 else None
 
 
 def _stack(threads: list[_Thread], rank: int | None, pid: int | None) -> Iterator[StackTrace]:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from .facts import StackTrace
+from .facts import Frame, StackTrace
 from .names import collective_in
 from .position import HangPosition
 from .where import Where
@@ -14,6 +14,9 @@ TRANSFERS = {"send", "recv"}
 _TOWARDS = re.compile(  # of a pipeline's helper that does one of the two: which neighbour is its partner
     r"^_?(?:exec_)?(?P<deed>send|recv)_(?:(?:act[^\W_]*|grad[^\W_]*|tensor|to|from)_)*"
     r"(?P<way>forward|backward|next|prev\w*|activations?|grads?)(?:_\w+)?$"
+)
+_WAITS = re.compile(
+    r"^_?(?:i?recv|i?send|wait|poll|test|result|get|acquire|select|sleep|join|is_completed|query|synchronize)(?:_\w+)?$"
 )
 _BOTH = re.compile(r"send.*recv|recv.*send")
 _FORWARD = {("send", "for"), ("send", "act"), ("recv", "bac"), ("recv", "gra"), ("send", "nex"), ("recv", "nex")}
@@ -37,7 +40,8 @@ def transfer_of(stack: StackTrace, operation: str, where: Where) -> StackTransfe
     """Return the send or receive in which a stack stands; None where its rank is not known."""
     if stack.rank is None:
         return None
-    call = next((frame for frame in stack.frames if collective_in(frame.function) == operation), None)
+    is_of = (frame for frame in stack.frames if operation in {collective_in(frame.function), frame.transfer})
+    call = next(is_of, None)
     if call is not None and call.peer is not None:
         return StackTransfer(rank=stack.rank, operation=operation, peer=call.peer, told=True, where=where)
     peer = None
@@ -53,6 +57,27 @@ def way_of(stack: StackTrace) -> tuple[str, bool] | None:
     """
     named = _helper(stack)
     return (named["deed"], _is_ahead(named)) if named else None
+
+
+def deed_of_helper(function: str) -> str:
+    """Return send or recv for a pipeline's helper that does one of the two alone, by its name; "" for none."""
+    named = _TOWARDS.match(function)
+    return named["deed"] if named and not _BOTH.search(function) else ""
+
+
+def is_wait(frame: Frame) -> bool:
+    """Return whether the name of a function says that it waits, sends or receives."""
+    return _WAITS.match(frame.function) is not None
+
+
+def helper_that_waits(frames: Sequence[Frame]) -> str:
+    """Return the helper of a pipeline in which a stack waits, as the names of all below it say; "" for none."""
+    for frame in frames:
+        if _TOWARDS.match(frame.function) or _BOTH.search(frame.function):
+            return frame.function
+        if not is_wait(frame):
+            return ""
+    return ""
 
 
 def _is_ahead(named: re.Match[str]) -> bool:

@@ -86,7 +86,8 @@ _WORLD = re.compile(
     r"\bWORLD_SIZE[=:]\s*(\d+)|(?:\b|dist_)world[_ ]size[\"']?\s*[=:]\s*(\d+)"
     r"|\bGLOBAL_RANK: \d+, MEMBER: \d+/(\d+)|registered\. Starting with (\d+) processes|^Num processes: (\d+)$"
     r"|ased barrier for key:\S+ with (\d+) nodes|\bglobal_world_sizes=\[(\d+)|total number of"
-    r" processes[^\d\n]*(\d+)|nnodes=\d+.*?world_size=(\d+)",
+    r" processes[^\d\n]*(\d+)|nnodes=\d+.*?world_size=(\d+)"
+    r"|(?<!group )(?<![tpdec]p )(?<![\w-])rank=\d+,? world=(\d+)|(?<!\w)world=(\d+),? (?:pp|tp|dp|ep|cp)=\d",
     re.I,
 )
 _SIGNALLED = re.compile(r"dump signal due to .*? from\s+rank (\d+)")
@@ -117,7 +118,7 @@ _TELLS = re.compile(  # a quick look, since most lines are none of these
     r" joined|workers joined|ncclUniqueId|ased barrier"
     r"|orld[_ ]size|ORLD_SIZE|of processes|to connect|onnecting to|be retrieved|RendezvousTimeout|CCL_ERROR|FullMesh"
     r"|GLOBAL_RANK|Starting with|Num processes|Added key|distributed init|\[rank=|init_process_group"
-    r"|rank[ =:]+\d+(?: of |/| / )|[Jj]oining|[Ee]ntering"
+    r"|rank[ =:]+\d+(?: of |/| / )|[Jj]oining|[Ee]ntering|\bworld=\d"
 )
 
 

@@ -72,6 +72,29 @@ def test_a_file_of_its_own_tells_the_ranks_of_a_node(told, tmp_path):
     assert named(verdict) == ("killed", (2, 3), False)
 
 
+MPIRUN = "+ mpirun -np 6 -H oak-1:2,oak-2:2,oak-3:2 -x PATH python fit.py"
+
+
+@pytest.mark.parametrize(
+    "command", [MPIRUN, MPIRUN.replace("-H ", "--host "), "horovodrun -np 6 -H oak-1:2,oak-2:2,oak-3:2 python fit.py"]
+)
+def test_hosts_with_slots_in_a_launchers_command_have_its_ranks_in_a_row(command, tmp_path):
+    assert named(judge(tmp_path, [command, *broke(0, 5), NODE_FAILED])) == ("killed", (2, 3), False)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        MPIRUN.replace("-x PATH", "--map-by node"),
+        MPIRUN.replace("-np 6", "-np 3"),
+        MPIRUN.replace("python", "torchrun --nproc_per_node 2"),
+    ],
+    ids=["ranks go round the hosts", "slots that are not used", "agents"],
+)
+def test_a_command_whose_ranks_are_in_another_order_does_not_tell_hosts(command, tmp_path):
+    assert judge(tmp_path, [command, *broke(0, 5), NODE_FAILED]).blamed == ()
+
+
 def test_names_that_srun_labels_are_the_hosts_of_its_tasks(tmp_path):
     names = [f"{rank}: oak-{rank // 2 + 1}" for rank in range(6)]
 

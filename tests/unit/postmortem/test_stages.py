@@ -105,3 +105,43 @@ def test_all_processes_of_a_job_in_one_half_of_a_transfer_are_a_circle(tmp_path,
     assert judge(tmp_path, in_calls(call, call, world=2)).kind == "circle"
     assert judge(tmp_path, in_calls(call, call, world=3)).kind == "stuck"
     assert judge(tmp_path, in_calls("all_reduce", "all_reduce", world=2)).kind == "stuck"
+
+
+def in_own(*stages):
+    """Stacks of ranks in code of their own, each a list of calls, innermost first."""
+    return {
+        f"spy_r{rank}.txt": [
+            f"Process 66{rank}: python pipe.py",
+            f'Thread 66{rank} (active): "MainThread"',
+            *(f"    {call} ({file}:9)" for call, file in calls),
+            "    <module> (pipe.py:70)",
+        ]
+        for rank, calls in enumerate(stages)
+    }
+
+
+def waits(helper):
+    return [("wait", "comm/p2p.py"), (helper, "comm/p2p.py")]
+
+
+READS = [("read", "storage.py"), ("restore", "resume.py")]
+
+
+def test_a_stage_that_reads_while_the_others_wait_in_helpers_of_their_own_is_to_blame(tmp_path):
+    files = in_own(waits("recv_activation"), READS, waits("recv_grad"), waits("send_grad"))
+
+    assert (verdict := judge(tmp_path, files)).kind == "host"
+    assert verdict.blamed == (1,)
+
+
+@pytest.mark.parametrize("other", ["recv_activation", "send_forward_recv_backward", "exchange"])
+def test_a_stage_that_waits_like_others_in_their_helpers_is_not(other, tmp_path):
+    verdict = judge(tmp_path, in_own(waits("recv_activation"), waits(other), waits("recv_grad"), waits("send_grad")))
+
+    assert verdict.blamed == ()
+
+
+def test_a_helper_that_computes_does_not_wait(tmp_path):
+    files = in_own(*([[("pack", "comm/wire.py"), ("send_grad", "comm/p2p.py")]] * 2))
+
+    assert judge(tmp_path, files).kind == "none"

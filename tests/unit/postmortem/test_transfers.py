@@ -108,3 +108,61 @@ def test_receives_from_each_other_are_a_circle_where_a_line_above_names_the_proc
     verdict = judge(tmp_path, {"spy.txt": ["# RANK=0 is pid 9000, RANK=1 is pid 9001. Unchanged.", *lines]})
 
     assert named(verdict) == ("circle", (), False)
+
+
+def held(operation, peer, *, of="<P2PHandle op='{operation}' peer={peer} tag=7>"):
+    """A dump of a stage that waits for the handle of a transfer in code of its own."""
+    lines = stage(0, operation, peer, locals_=False)
+    told = of.format(operation=operation, peer=peer)
+    own = ["    wait (comm/p2p.py:88)", "        Arguments:", f"            self: {told}", "    move (comm/p2p.py:131)"]
+    return [*lines[:4], *own, "    run (pipe.py:21)"]
+
+
+HANDLES = [
+    "<P2PHandle op='{operation}' peer={peer} tag=7>",
+    "<comm.Request kind=i{operation}, src={peer}>",
+    "Work(op=i{operation}, peer={peer}, tag=7)",
+    "<RecvHandle peer={peer} at 0x7f01>",
+]
+
+
+@pytest.mark.parametrize("of", HANDLES)
+def test_handles_of_ones_own_receives_show_a_ring(of, tmp_path):
+    stages = {f"r{rank}.pyspy.txt": held("recv", (rank - 1) % 3, of=of) for rank in range(3)}
+
+    verdict = judge(tmp_path, stages)
+
+    assert named(verdict) == ("circle", (), False)
+    assert "rank 0 in recv from 2" in verdict.because
+
+
+def test_a_handle_that_a_function_at_work_keeps_does_not_say_that_it_waits(tmp_path):
+    works = ["    step (optim/adam.py:40)", "    finish (comm/p2p.py:88)"]
+    kept = ["        Locals:", "            request: <P2PHandle op='recv' peer=2 tag=7>"]
+    stages = {f"r{rank}.txt": held("recv", rank - 1) for rank in (1, 2)}
+
+    verdict = judge(tmp_path, {**stages, "r0.txt": [*held("recv", 0)[:4], *works, *kept, "    run (pipe.py:21)"]})
+
+    assert named(verdict) == ("host", (0,), False)
+
+
+def test_arguments_of_helpers_show_a_ring(tmp_path):
+    waits = ["    wait (comm/p2p.py:88)", "    recv_activation (comm/p2p.py:90)", "        Arguments:"]
+    stages = {
+        f"r{rank}.txt": [*held("recv", 0)[:4], *waits, f"            src: {(rank + 1) % 3}", "    run (pipe.py:21)"]
+        for rank in range(3)
+    }
+
+    assert named(judge(tmp_path, stages)) == ("circle", (), False)
+
+
+@pytest.mark.parametrize(
+    ("stages", "expected"),
+    [
+        ([held("send", 1), held("recv", 0)], ("stuck", (), False)),
+        ([held("recv", 1), held("recv", 2)], ("absent", (), True)),
+    ],
+    ids=["a pair that meets", "a partner without a stack"],
+)
+def test_handles_of_transfers_that_may_end_show_no_ring(stages, expected, tmp_path):
+    assert named(judge(tmp_path, files(*stages))) == expected

@@ -53,6 +53,8 @@ HEADINGS = {
     "framed": lambda rank: [f"===== rank {rank} ====="],
     "hashes": lambda rank: [f"### global rank {rank} (pid {7000 + 13 * rank})"],
     "alone": lambda rank: [f"rank {rank}:"],
+    "short": lambda rank: [f"== r{rank} =="],
+    "short with its process": lambda rank: [f"--- R{rank} (pid {7000 + 13 * rank}) ---"],
     "with its command": lambda rank: [
         f"--- Rank {rank} on node n{rank // 2} ---",
         f"$ py-spy dump --pid {7000 + rank}",
@@ -115,3 +117,15 @@ def test_where_one_rank_waits_the_one_whose_stack_stands_in_its_data_is_who_is_m
 
     assert named(judge(tmp_path, {**others, "spy.txt": noted})) == ("data", (3,), False)
     assert judge(tmp_path, {**others, "spy.txt": [*noted, *more]}).blamed == ()
+
+
+def test_a_short_heading_above_several_dumps_is_of_a_round(tmp_path):
+    lines = dumps(lambda rank: "python fit.py")
+
+    assert judge(tmp_path, {"all.txt": ["== r0 ==", *lines, "== r1 ==", *lines]}).blamed == ()
+
+
+def test_a_file_may_be_called_by_the_first_letter_of_its_rank(tmp_path):
+    files = {f"r{rank}.pyspy.txt": dump(90 + rank, "python fit.py", (REDUCES, LOADS)[rank == 2]) for rank in range(4)}
+
+    assert named(judge(tmp_path, files)) == ("data", (2,), False)

@@ -1,0 +1,66 @@
+"""Hosts that lines number, and the ranks of a host that failed which follow from its number."""
+
+import pytest
+
+from meshwright.postmortem.inputs import read_all
+
+from .made import judge
+from .test_hosts import broke, named
+
+FAILED = "srun: error: Node failure on m2"
+COMPLAINTS = [broke(rank) for rank in (0, 5, 13)]
+ALL = "0 -> m0, 1 -> m1, 2 -> m2, 3 -> m3"
+
+TOLD = {
+    "tasks and arrows": [f"tasks: {ALL} (4 ranks per task)"],
+    "a list in brackets": [f"SLURM_JOB_NODELIST=m[0-3] (task {ALL}; 4 ranks per task, block order)"],
+    "node ranks": ["node ranks: m0=0 m1=1 m2=2 m3=3", "torchrun --nproc-per-node=4 fit.py"],
+    "in parentheses": ["hosts m0 (node 0), m1 (node 1), m2 (node 2), m3 (node 3); 4 GPUs per node"],
+    "in words": ["m0 is node 0, m1 is node 1, m2 is node 2, m3 is node 3. 4 processes per node"],
+    "one a line": [*(f"# m{n}: NODE_RANK={n}" for n in range(4)), "torchrun --nproc_per_node 4 --node_rank $NODE_RANK"],
+    "the world's size": [f"nodes: {ALL}", "world_size=16"],
+    "commands by ssh": [
+        f"ssh -o BatchMode=yes me@m{n} 'NODE_RANK={n} torchrun --nproc_per_node 4 --node_rank {n} fit.py'"
+        for n in range(4)
+    ],
+    "commands by pdsh": [f"pdsh -w m{n} NODE_RANK={n} NPROC_PER_NODE=4 bash run.sh" for n in range(4)],
+}
+
+
+@pytest.mark.parametrize("lines", TOLD.values(), ids=TOLD)
+def test_a_host_that_failed_has_the_ranks_of_its_number(lines, tmp_path):
+    assert named(judge(tmp_path, {"job.out": [*lines, *COMPLAINTS, FAILED]})) == ("killed", (8, 9, 10, 11), False)
+
+
+UNTOLD = {
+    "ranks that go round the hosts": [f"tasks: {ALL} (4 ranks per task, cyclic)"],
+    "a rendezvous that numbers hosts as they come": [f"tasks: {ALL} (4 ranks per task)", "--rdzv_backend c10d"],
+    "a number is missing": ["tasks: 0 -> m0, 1 -> m1, 2 -> m2, 4 -> m4 (4 ranks per task)"],
+    "two tasks of one host": ["tasks: 0 -> m0, 1 -> m0, 2 -> m2, 3 -> m3 (4 ranks per task)"],
+    "nothing says how many ranks": [f"tasks: {ALL}"],
+    "two lines say it differently": [f"tasks: {ALL} (4 ranks per task)", "torchrun --nproc-per-node 8 fit.py"],
+    "tasks of a node are not ranks of a task": [f"tasks: {ALL}, 4 ranks per node"],
+    "what befell hosts": [f"node {n} -> m{n} lost, 4 ranks per node" for n in range(4)],
+}
+
+
+@pytest.mark.parametrize("lines", UNTOLD.values(), ids=UNTOLD)
+def test_numbers_that_do_not_lead_to_ranks_name_nobody(lines, tmp_path):
+    assert judge(tmp_path, {"job.out": [*lines, *COMPLAINTS, FAILED]}).blamed == ()
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["NUMA node 0 -> card-0, node 1 -> card-1; 4 GPUs per node", "node 0: mlx5_0, node 1: mlx5_1, 4 ranks per node"],
+)
+def test_parts_of_one_host_are_no_hosts(line, tmp_path):
+    (tmp_path / "job.out").write_text(f"{line}\n")
+
+    assert not any(type(fact).__name__ == "AgentRanks" for fact in read_all([tmp_path]).facts)
+
+
+@pytest.mark.parametrize("name", ["b200-07", "h100-1213", "a100-2"])
+def test_a_host_may_be_called_after_its_gpus(name, tmp_path):
+    told = [f"gx-1: ranks 0-1   {name}: ranks 2-3", broke(0), f"srun: error: Node failure on {name}"]
+
+    assert judge(tmp_path, told).blamed == (2, 3)

@@ -1,0 +1,95 @@
+"""Pods and hosts of which only some ranks speak: the block of the job's ranks that each has."""
+
+import pytest
+
+from .made import judge
+from .test_hosts import TOLD_TO_END, broke
+
+DESCRIBED = [
+    "Name:             fit-w-0-2-xq7vd",
+    "Node:             pool-k4tt/10.128.3.44",
+    "Status:           Failed",
+    "Message:          Pod was terminated in response to imminent node shutdown.",
+]
+EVENT = "2m14s   Warning   PreemptScheduled   node/pool-k4tt   Instance preemption notice received"
+SOME = [(0, 1, 3), (0, 1), (0, 2), (1, 2)]
+
+
+def said(rank, world=16):
+    return f"[rank{rank}]: INFO 11-20 08:10:40 dist.py:51 rank={rank} world={world}"
+
+
+def logs(speak, *, breaks=(0, 1, 3), say=said):
+    """The logs of the pods of four ranks of which some speak; all but one lose a peer."""
+    return {
+        f"fit-w-0-{pod}.log": [
+            *(say(4 * pod + place) for place in places),
+            *(broke(4 * pod + place) for place in places if pod in breaks),
+        ]
+        for pod, places in enumerate(speak)
+        if places
+    }
+
+
+def of_pod(tmp_path, files, *lines):
+    verdict = judge(tmp_path, {**files, "describe.txt": [*DESCRIBED, *lines]})
+    return verdict.kind, verdict.blamed
+
+
+@pytest.mark.parametrize("speak", [SOME, [(0,)] * 4, [*SOME[:2], (), SOME[3]]], ids=["some", "the first", "others"])
+def test_a_pod_has_the_block_of_ranks_that_its_number_leads_to(speak, tmp_path):
+    assert of_pod(tmp_path, logs(speak), EVENT) == ("killed", (8, 9, 10, 11))
+
+
+def test_a_pod_that_ended_without_an_event_on_its_node_has_them_too(tmp_path):
+    assert of_pod(tmp_path, logs(SOME)) == ("killed", (8, 9, 10, 11))
+
+
+ROUND = {f"fit-w-0-{pod}.log": [said(pod), said(pod + 4), *([broke(pod)] * (pod != 2))] for pod in range(4)}
+UNTOLD = {
+    "ranks go round the pods": ROUND,
+    "one of its ranks complains": logs(SOME, breaks=range(4)),
+    "nothing says how many ranks there are": logs(SOME, say=lambda rank: f"[rank{rank}]: begins"),
+    "two sizes fit": {f"fit-w-0-{pod}.log": [said(4 * pod, 24), broke(4 * pod)] for pod in range(2)},
+    "the number counts in a group": logs(SOME, say=lambda rank: f"[rank{rank}]: tp rank={rank} world=16"),
+}
+
+
+@pytest.mark.parametrize("files", UNTOLD.values(), ids=UNTOLD)
+def test_a_pod_whose_ranks_do_not_follow_from_its_number_is_not_named(files, tmp_path):
+    assert of_pod(tmp_path, files, EVENT) == ("killed", ())
+
+
+@pytest.mark.parametrize(
+    ("ended", "breaks", "blamed"),
+    [([2], (0, 1, 3), (8, 9, 10, 11)), ([1, 2], (0, 1, 3), ()), ([2], (0, 1), ())],
+    ids=["one", "two", "one that says nothing may have ended too"],
+)
+def test_a_pod_of_which_some_ranks_speak_was_taken_where_its_agent_alone_was_told_to_end(
+    ended, breaks, blamed, tmp_path
+):
+    files = logs(SOME, breaks=breaks)
+    files |= {
+        name: [*lines, TOLD_TO_END] for pod in ended for name, lines in files.items() if name.endswith(f"{pod}.log")
+    }
+
+    assert judge(tmp_path, files).blamed == blamed
+
+
+def hosts(speak):
+    """One log in which ranks of hosts speak whose names have no numbers."""
+    told = [f"{name}: [rank{rank}]: begins, world_size: 8" for name, ranks in speak.items() for rank in ranks]
+    return [*told, *(broke(rank, label="oak-a: ") for rank in speak["oak-a"][:2]), "srun: error: Node failure on oak-b"]
+
+
+@pytest.mark.parametrize(
+    ("others", "blamed"),
+    [((4, 7), (4, 5, 6, 7)), ((4,), ()), ((3, 5), ())],
+    ids=["two of the second half", "one of it", "one of each"],
+)
+def test_hosts_without_numbers_have_a_block_each_where_several_ranks_of_each_speak(others, blamed, tmp_path):
+    assert judge(tmp_path, hosts({"oak-a": (0, 1, 2), "oak-b": others})).blamed == blamed
+
+
+def test_hosts_whose_ranks_may_go_round_them_have_no_blocks(tmp_path):
+    assert judge(tmp_path, hosts({"oak-a": (0, 2), "oak-b": (5, 7)})).blamed == ()
