@@ -133,8 +133,7 @@ def _known(facts: list[Fact]) -> dict[str, frozenset[int]]:
         if _is_whole(shared, world):
             known = {**{place: frozenset(ranks) for place, ranks in shared.items()}, **known}
         else:
-            size = world_of(facts)
-            known = {**(_in_blocks_of_pods(shared, facts, size) or _in_blocks(shared, size)), **known}
+            known = {**_in_blocks_of_pods(shared, facts), **known}
     return known
 
 
@@ -186,9 +185,7 @@ def _is_whole(shared: Mapping[str, set[int]], world: int) -> bool:
     return len(shared) > 1 and len(sizes) == 1 and everyone == list(range(world)) and rows
 
 
-def _in_blocks_of_pods(
-    shared: Mapping[str, set[int]], facts: list[Fact], world: int | None
-) -> dict[str, frozenset[int]]:
+def _in_blocks_of_pods(shared: Mapping[str, set[int]], facts: list[Fact]) -> dict[str, frozenset[int]]:
     """Return the ranks of pods of which only some speak, each in the block of the job's ranks that its number leads to.
 
     Kubernetes numbers the pods of a job, as nobody does hosts. Only where one size of blocks fits them all: a log may
@@ -202,6 +199,7 @@ def _in_blocks_of_pods(
         if name and any(job == name["job"] or job.endswith(f"-{name['job']}") for job in jobs):
             numbered[name["job"]][int(name["number"])] = place
     found: dict[str, frozenset[int]] = {}
+    world = world_of(facts) if numbered else None
     for places in numbered.values():
         spoken = [(number, rank) for number, place in places.items() for rank in shared[place]]
         most = min((world or 0) // (max(places) + 1), _MOST_OF_POD)
@@ -211,24 +209,6 @@ def _in_blocks_of_pods(
             size = sizes[0]
             found |= {place: frozenset(range(n * size, (n + 1) * size)) for n, place in places.items()}
     return found
-
-
-def _in_blocks(shared: Mapping[str, set[int]], world: int | None) -> dict[str, frozenset[int]]:
-    """Return the ranks of hosts of which only some speak, where all of each are in one block of the job's ranks.
-
-    Each of the hosts has a block, so that they are all; {} where one speaks of a single rank, or the ranks that speak
-    on each could as well go round the hosts.
-    """
-    count = len(shared)
-    if count < _ENOUGH or not world or world % count or any(len(ranks) < _ENOUGH for ranks in shared.values()):
-        return {}
-    size = world // count
-    blocks = {place: {rank // size for rank in ranks} for place, ranks in shared.items()}
-    firsts = {min(block) for block in blocks.values()}
-    go_round = all(len({rank % count for rank in ranks}) == 1 for ranks in shared.values())
-    if go_round or any(len(block) > 1 for block in blocks.values()) or firsts != set(range(count)):
-        return {}
-    return {place: frozenset(range(min(b) * size, (min(b) + 1) * size)) for place, b in blocks.items()}
 
 
 def ranks_by_number(name: str, known: Mapping[str, frozenset[int]]) -> frozenset[int]:

@@ -85,5 +85,5 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("files", OTHERS.values(), ids=OTHERS)
-def test_a_host_that_may_be_none_of_the_jobs_has_no_ranks_of_those_that_are_left(files, tmp_path):
+def test_a_host_that_may_be_none_of_the_jobs_has_none_of_the_ranks_that_are_left(files, tmp_path):
     assert judge(tmp_path, files).blamed == ()

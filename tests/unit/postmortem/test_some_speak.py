@@ -1,4 +1,4 @@
-"""Pods and hosts of which only some ranks speak: the block of the job's ranks that each has."""
+"""Pods of which only some ranks speak: the block of the job's ranks that each has."""
 
 import pytest
 
@@ -73,23 +73,13 @@ def test_a_pod_of_which_some_ranks_speak_was_taken_where_its_agent_alone_was_tol
         name: [*lines, TOLD_TO_END] for pod in ended for name, lines in files.items() if name.endswith(f"{pod}.log")
     }
 
-    assert judge(tmp_path, files).blamed == blamed
+    table = [f"fit-w-0-{pod}-xq7v{pod + 2}   0/1   Error   0   59m" for pod in range(4)]
+
+    assert judge(tmp_path, {**files, "pods.txt": table}).blamed == blamed
 
 
-def hosts(speak):
-    """One log in which ranks of hosts speak whose names have no numbers."""
-    told = [f"{name}: [rank{rank}]: begins, world_size: 8" for name, ranks in speak.items() for rank in ranks]
-    return [*told, *(broke(rank, label="oak-a: ") for rank in speak["oak-a"][:2]), "srun: error: Node failure on oak-b"]
+def test_hosts_of_which_only_some_ranks_speak_have_no_blocks(tmp_path):
+    """Nobody numbers them as Kubernetes does its pods."""
+    log = [f"oak-{rank // 4}: [rank{rank}]: begins, world_size: 8" for rank in (0, 1, 2, 4, 7)]
 
-
-@pytest.mark.parametrize(
-    ("others", "blamed"),
-    [((4, 7), (4, 5, 6, 7)), ((4,), ()), ((3, 5), ())],
-    ids=["two of the second half", "one of it", "one of each"],
-)
-def test_hosts_without_numbers_have_a_block_each_where_several_ranks_of_each_speak(others, blamed, tmp_path):
-    assert judge(tmp_path, hosts({"oak-a": (0, 1, 2), "oak-b": others})).blamed == blamed
-
-
-def test_hosts_whose_ranks_may_go_round_them_have_no_blocks(tmp_path):
-    assert judge(tmp_path, hosts({"oak-a": (0, 2), "oak-b": (5, 7)})).blamed == ()
+    assert judge(tmp_path, [*log, broke(0, label="oak-0: "), "srun: error: Node failure on oak-1"]).blamed == ()
