@@ -105,7 +105,9 @@ def rank_of_gpu(gpu: SlowRank, facts: list[Fact]) -> int | None:
         return ranks.pop()
     if gpu.rank is None and gpu.device is not None and (told := _told_of_gpu(gpu.device, gpu.host, identities)):
         return min(told)
-    world = world_of(facts) or max(ranks_seen(facts), default=-1) + 1
+    # ranks are seen by launchers' numbers on a host, too: that there are no others shows where none is missing
+    seen = ranks_seen(facts)
+    world = world_of(facts) or (len(seen) if seen == set(range(len(seen))) else None)
     if gpu.rank is not None or gpu.device is None or world == gpu.devices:
         return gpu.device if gpu.rank is None else gpu.rank
     return rank_on_host(gpu.device, gpu.host, gpu.where, facts, size=gpu.devices)

@@ -209,3 +209,12 @@ def test_a_gpu_that_hung_is_that_of_the_rank_of_the_process_in_another_line_of_t
 
     assert judge(tmp_path, {"dmesg.txt": kernel, "mpiexec.out": log}).blamed == (7,)
     assert judge(tmp_path, {"dmesg.txt": [kernel[0], other], "mpiexec.out": log}).blamed != (7,)
+
+
+def test_numbers_that_torchrun_gives_to_the_ranks_of_a_host_do_not_make_its_gpus_ranks_of_the_job(tmp_path):
+    head = "timestamp, index, clocks.current.sm [MHz], clocks_event_reasons.sw_thermal_slowdown"
+    rows = [f"2025/05/16 11:00:00.10{gpu}, {gpu}, 1980 MHz, Not Active" for gpu in range(8)]
+    rows[5] = "2025/05/16 11:00:00.105, 5, 1110 MHz, Active"
+    log = ["[default0]:step 9 loss 2.0", "[default7]:step 9 loss 2.0"]
+
+    assert judge(tmp_path, {"smi-node1.csv": [head, *rows], "train.log": log}).blamed == ()
