@@ -16,9 +16,13 @@ The rooms, each of which imports only from those before it (ARCHITECTURE.md, tes
 - `cli`: the commands; started by `__main__` too
 """
 
-from . import interruptible
+import _signal  # type: ignore[import-not-found]  # built in: no file is read before Ctrl-C can wait
+
+_heard = _signal.pthread_sigmask(_signal.SIG_BLOCK, {_signal.SIGINT})
+from . import interruptible  # noqa: E402
 
 interruptible.until_ready()  # before anything that takes time
+_signal.pthread_sigmask(_signal.SIG_SETMASK, _heard)
 
 import importlib  # noqa: E402
 import os  # noqa: E402
