@@ -89,14 +89,17 @@ def _left(group: Group, member: int, call: Call) -> bool:
 
 
 def _partner(group: Group, call: Call) -> frozenset[int]:
-    """Return the peer of a send or receive unless it is at the other end already."""
+    """Return the peer of a send or receive unless it is at the other end already: there, not queued behind another one.
+
+    Sends and receives of two ranks run on one stream, in their order.
+    """
     if call.peer is None:
         return frozenset()
     part = group.ranks.get(call.peer)
     meets = "recv" if call.operation == "send" else "send"
-    at_it = part is not None and any(
-        other.operation == meets and other.peer == call.rank and not other.ended for other in part.transfers
-    )
+    opened = [other for other in (part.transfers if part else ()) if other.peer == call.rank and not other.ended]
+    begun = [other for other in opened if other.started]
+    at_it = any(other.operation == meets for other in begun or opened)
     return frozenset() if at_it else frozenset({call.peer})
 
 

@@ -32,6 +32,11 @@ def sends(rank, target, numel=10):
     return entry(4, 0, f"send {rank}->{target}", numel, numel, "started", **PIPE)
 
 
+def queued(rank, target):
+    """A send behind another transfer on its stream."""
+    return entry(5, 0, f"send {rank}->{target}", 10, 10, "scheduled", **PIPE | {"p2p": 2})
+
+
 def within(name, seq, state="started", number=4, operation="all_reduce"):
     return entry(number, seq, operation, 5, 5, state, group=(name, "sub"), pg_id=int(name))
 
@@ -210,6 +215,16 @@ CASES = {
     ),
     "two that both receive first are a circle": (
         records({0: [*DONE, receives(0, 1)], 1: [*DONE, receives(1, 0)], 2: DONE, 3: DONE}, PIPES),
+        answer("circle", None, 1),
+    ),
+    "two that both receive first, with their sends in the queue behind, are a circle": (
+        records(
+            {
+                **{rank: [*DONE, receives(rank, 1 - rank), queued(rank, 1 - rank)] for rank in (0, 1)},
+                **dict.fromkeys((2, 3), DONE),
+            },
+            PIPES,
+        ),
         answer("circle", None, 1),
     ),
     "a send and a receive that meet are stuck": (
