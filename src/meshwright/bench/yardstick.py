@@ -226,7 +226,7 @@ def attainable(table: ReadTable, machine: TableLinks, over_network: bool = False
     if over_network and (nodes is None or (table.nodes is None and machine.gpus is None)):
         nodes, per_node = (2, 1) if ranks == 2 else (0, None)  # two ranks that a network joins have a host each
     on_node = per_node or (ranks if nodes == 1 else None)
-    if on_node and machine.gpus and on_node > machine.gpus:
+    if on_node and machine.gpus and on_node > max(machine.gpus, machine.domain or 0):
         return None  # more ranks on a host than this type has GPUs: it is another one
     if nodes == 1:
         return _inside(machine, collective, ranks)
