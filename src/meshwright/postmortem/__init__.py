@@ -17,7 +17,8 @@ The way of a file through the package, top to bottom:
   in it, who is not
 - `hosts`: the ranks of a host; `owners`, `process_owners`, `nameless`: the rank of a process, GPU, task or error;
   `causes` with `exits`: the fault that came first; `links`, `unlike_versions`: which end of a link, which few versions;
-  `running`: of jobs that go on, none; `recorded_waits`: who comes last to their calls
+  `running`: of jobs that go on, none; `recorded_waits`: who comes last to their calls; `slow_ranks`: who is
+  slow by any of them
 - `rules`, `verdict`: all of it into a verdict, with the lines that show it (`evidence`); `naming`: the gate that it
   passes before it names a rank
 - `page`, `timeline`: the verdict as HTML

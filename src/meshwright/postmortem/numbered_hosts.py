@@ -13,23 +13,22 @@ from .lines import LogMessage
 from .placements import CLOCK, ELSE, HOST, NO_HOST, PER_HOST, WORDS
 
 _KEY = (  # of a number that counts hosts, or tasks of which each has a host
-    r"(?:(?P<task{0}>(?:slurm )?tasks?)|(?:PET_)?(?:NODE|GROUP|MACHINE)_RANKS?|SLURM_NODEID|JOB_COMPLETION_INDEX"
+    r"(?:(?P<task>(?:slurm )?tasks?)|(?:PET_)?(?:NODE|GROUP|MACHINE)_RANKS?|SLURM_NODEID|JOB_COMPLETION_INDEX"
     r"|(?:node|machine)s?(?:[ _-]?(?:rank|id|index|number)s?)?|completion[ _-]index)"
 )
+_KEYED = re.compile(_KEY, re.IGNORECASE)
 _TO = r"(?:->|=>|→|[:=]|\b(?:is|on|runs on)\b)"
 _AFTER = re.compile(  # the number first
-    rf"(?<![\w.-])(?:{_KEY.format(1)}[ =:#]{{0,3}})?(?P<number>\d{{1,4}}) ?{_TO} ?(?P<host>{HOST})(?![\w/])",
+    rf"(?<![\w.-])(?:{_KEY}[ =:#]{{0,3}})?(?P<number>\d{{1,4}}) ?{_TO} ?(?P<host>{HOST})(?![\w/])",
     re.IGNORECASE,
 )
 _BEFORE = re.compile(  # the host first
-    rf"(?<![\w./-])(?P<host>{HOST}) ?(?:[:=,(]|->|=>|\b(?:is|has)\b)? ?{_KEY.format(1)}[ =:#]{{1,3}}"
+    rf"(?<![\w./-])(?P<host>{HOST}) ?(?:[:=,(]|->|=>|\b(?:is|has)\b)? ?{_KEY}[ =:#]{{1,3}}"
     r"(?P<number>\d{1,4})(?![\w.-])",
     re.IGNORECASE,
 )
 _BARE = re.compile(rf"(?<![\w./-])(?P<host>{HOST}) ?(?:->|=>|→|[:=]) ?(?P<number>\d{{1,4}})(?![\w.-])")
-_HEADED = re.compile(
-    rf"(?<!\w){_KEY.format(1)}(?: of (?:the )?hosts)? ?(?:map\w*|list|table)?[ :=({{]{{1,4}}", re.IGNORECASE
-)
+_HEADED = re.compile(rf"(?<!\w){_KEY}(?: of (?:the )?hosts)? ?(?:map\w*|list|table)?[ :=({{]{{1,4}}", re.IGNORECASE)
 _SIZE = re.compile(
     r"\b(?P<size>\d{1,2}) (?P<what>rank|process(?:es)?|proc|task|gpu)s? (?:per|/|on each|in each|(?:on|in) every|an?) ?"
     r"(?P<each>task|node|host|machine|pod)\b",
@@ -78,8 +77,8 @@ def _of_line(message: LogMessage) -> list[Numbered]:
     headed = _HEADED.search(text)
     if len(found) < _FEW and headed and len(bare := list(_BARE.finditer(text, headed.end()))) >= _FEW:
         found = bare
-    is_task = any(one.groupdict().get("task1") for one in (*found, *([headed] if headed else [])))
-    is_keyed = headed is not None or any(re.match(_KEY.format(2), one[0], re.IGNORECASE) for one in found)
+    is_task = any(one.groupdict().get("task") for one in (*found, *([headed] if headed else [])))
+    is_keyed = headed is not None or any(_KEYED.match(one[0]) for one in found)
     found = [one for one in found if not (NO_HOST.fullmatch(one["host"]) or _DEVICE.fullmatch(one["host"]))]
     if not is_keyed and any(one.re is _AFTER for one in found):
         return []

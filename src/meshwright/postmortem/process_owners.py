@@ -5,7 +5,7 @@ What is found here becomes an identity of the process, so that stacks, killed pr
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import PurePath
 
 from msgspec.structs import replace
@@ -14,7 +14,7 @@ from .facts import Fact, Failure, StackTrace, of
 from .hosts import host_of_file, rank_on_host, ranks_of_host
 from .identities import AgentRanks, HeldProcess, LocalProcess, RankIdentity
 from .position import HangPosition
-from .stack_positions import Stand, stand_of
+from .stack_positions import stand_of
 from .world import A_HOST, identities_of, ranks_seen, short_host, world_of
 
 _GPU_IN_NAME = re.compile(
@@ -29,14 +29,14 @@ def identities_by_numbers(facts: list[Fact]) -> list[RankIdentity]:
     """Return the ranks of the processes of which tables tell the number or the GPU on their host."""
     known = {identity.pid for identity in identities_of(facts)}
     told = [one for one in of(facts, LocalProcess) if one.pid not in known]
-    ranks = {one.pid: (rank, one) for one, rank in [*_ranked(told, facts, is_gpu=True), *_ranked(told, facts)]}
+    ranks = {one.pid: (rank, one) for one, rank in _ranked(told, facts)}
     return [RankIdentity(rank=rank, host=one.host, pid=pid, where=one.where) for pid, (rank, one) in ranks.items()]
 
 
 def with_numbers_of_stacks(facts: list[Fact]) -> list[Fact]:
     """Return the facts, stacks that say only a number or a GPU on a host with the rank, where that is told."""
     told = [one for stack in of(facts, StackTrace) if (one := _numbered(stack))]
-    ranks = {_key(one): rank for one, rank in [*_ranked(told, facts, is_gpu=True), *_ranked(told, facts)]}
+    ranks = {_key(one): rank for one, rank in _ranked(told, facts)}
     return [
         replace(fact, rank=ranks.get(_key(one))) if isinstance(fact, StackTrace) and (one := _numbered(fact)) else fact
         for fact in facts
@@ -56,8 +56,13 @@ def _key(one: LocalProcess) -> tuple[str, int, int | None, bool]:
     return one.host, one.number, one.pid, one.is_gpu
 
 
-def _ranked(told: Iterable[LocalProcess], facts: list[Fact], *, is_gpu: bool = False) -> list[tuple[LocalProcess, int]]:
-    """Return processes with their ranks, where these are told: by their numbers on a host, or by their GPUs (`is_gpu`).
+def _ranked(told: Sequence[LocalProcess], facts: list[Fact]) -> list[tuple[LocalProcess, int]]:
+    """Return processes with their ranks, where these are told: by their GPUs, then by their numbers on a host."""
+    return [one for is_gpu in (True, False) for one in _of_kind(told, facts, is_gpu=is_gpu)]
+
+
+def _of_kind(told: Sequence[LocalProcess], facts: list[Fact], *, is_gpu: bool) -> list[tuple[LocalProcess, int]]:
+    """Return processes with their ranks, by their numbers on a host or by those of their GPUs (`is_gpu`).
 
     A number is the rank where nothing shows more than one host; the number of a GPU only where every rank has a GPU
     here, from 0 on, for a job need not have all GPUs of a host.
@@ -114,7 +119,8 @@ def with_missing_rank(facts: list[Fact], position: HangPosition | None) -> list[
     if position is None or position.kind != "absent" or not position.certain or len(position.blamed) != 1:
         return facts
     missing = position.blamed[0]
-    stands = list({stand.name: (stack, stand) for stack, stand in _stands(facts)}.values())
+    every = [(stack, stand_of(stack)) for stack in of(facts, StackTrace)]
+    stands = list({stand.name: (stack, stand) for stack, stand in every}.values())
     elsewhere = [(stack, stand) for stack, stand in stands if stand.kind not in _WAITS]
     ranks = world_of(facts) or max({*ranks_seen(facts), missing}) + 1
     is_seen_among = len(stands) == ranks or (len(stands) > _FEW and _is_one_host(facts))
@@ -123,13 +129,8 @@ def with_missing_rank(facts: list[Fact], position: HangPosition | None) -> list[
     own, stand = elsewhere[0]
     if own.rank is not None or stand.kind not in _ELSEWHERE or not _may_be(own, missing, facts):
         return facts
-    named = {id(stack): replace(stack, rank=missing) for stack, other in _stands(facts) if other.name == stand.name}
+    named = {id(stack): replace(stack, rank=missing) for stack, other in every if other.name == stand.name}
     return [named.get(id(fact), fact) for fact in facts]
-
-
-def _stands(facts: list[Fact]) -> list[tuple[StackTrace, Stand]]:
-    """Return each stack, and where its process stands."""
-    return [(stack, stand_of(stack)) for stack in of(facts, StackTrace)]
 
 
 def _may_be(stack: StackTrace, rank: int, facts: list[Fact]) -> bool:

@@ -15,13 +15,9 @@ from .facts import (
     Fact,
     Failure,
     Heartbeat,
-    KernelTimes,
     PeerLost,
     Shortened,
-    SlowerSteps,
-    SlowRank,
     StackTrace,
-    StepTimes,
     Succeeded,
     Timeout,
     TrainingEnded,
@@ -30,10 +26,9 @@ from .facts import (
 from .identities import GpuPlace
 from .naming import named
 from .position import HangPosition
-from .recorded_waits import late_by_waits_of_calls
+from .slow_ranks import who_is_slow
 from .slowdowns import by_slowdown
-from .stack_positions import by_kernels, by_stacks, stand_of
-from .stragglers import by_slower_steps, by_step_times, by_stragglers
+from .stack_positions import by_stacks, stand_of
 from .two_runs import by_two_runs
 from .verdict import NEXT, Kind, Verdict
 from .where import Where
@@ -309,12 +304,7 @@ def _stacks(case: Case) -> Verdict | None:
 
 
 def _kernels(case: Case) -> Verdict | None:
-    if case.position is not None:
-        return None
-    found = by_kernels(of(case.facts, KernelTimes)) or by_stragglers(of(case.facts, SlowRank))
-    found = found or by_step_times(of(case.facts, StepTimes), ranks_seen(case.facts))
-    found = found or by_slower_steps(of(case.facts, SlowerSteps), ranks_seen(case.facts))
-    found = found or late_by_waits_of_calls(case.groups)
+    found = who_is_slow(case.facts, case.groups) if case.position is None else None
     if found is None:
         return None
     return _verdict("slow", found.why, position=found, lines=(), ranks=found.blamed, unknown=not found.certain)

@@ -1,7 +1,7 @@
 """Where the main thread of each rank stands, by its stack: in a collective, in its data, in another host call."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -159,12 +159,13 @@ def by_stacks(stacks: Sequence[StackTrace], *, world: int = 0) -> HangPosition |
     if len(stands) < 2:
         return None
     stands.sort(key=lambda stand: (stand.rank is None, stand.rank or 0, stand.name))
-    transfers = _transfers(stacks, stands)
+    last = {stand_of(stack).name: stack for stack in stacks}
+    transfers = _transfers(last, stands)
     if found := in_circle(transfers, with_neighbours=False):
         return found
     if transfers and len(transfers) == len(stands):
         return all_in_transfers(transfers)
-    if len(stands) >= world and (found := _none_meets(stacks, stands, are_all=len(stands) == world)):
+    if len(stands) >= world and (found := _none_meets(last, stands, are_all=len(stands) == world)):
         return found
     waits = [stand for stand in stands if stand.kind in {"collective", "others", "device"}]
     others = [stand for stand in stands if stand not in waits]
@@ -207,20 +208,18 @@ def _innermost(stack: StackTrace) -> tuple[str, str]:
     return stack.frames[0].file, stack.frames[0].function
 
 
-def _transfers(stacks: Sequence[StackTrace], stands: Sequence[Stand]) -> list[StackTransfer]:
-    """Return the sends and receives in which processes of known ranks stand."""
-    last = {stand_of(stack).name: stack for stack in stacks}
+def _transfers(last: Mapping[str, StackTrace], stands: Sequence[Stand]) -> list[StackTransfer]:
+    """Return the sends and receives in which processes of known ranks stand, by the last stack of each."""
     calls = [stand for stand in stands if stand.kind == "collective" and stand.call in TRANSFERS]
     return [one for stand in calls if (one := transfer_of(last[stand.name], stand.call, stand.where))]
 
 
-def _none_meets(stacks: Sequence[StackTrace], stands: Sequence[Stand], *, are_all: bool) -> HangPosition | None:
+def _none_meets(last: Mapping[str, StackTrace], stands: Sequence[Stand], *, are_all: bool) -> HangPosition | None:
     """Return the circle of processes that all send, or all receive, so that nobody is at the other end; None for none.
 
     Known are all of the job (`are_all`), or helpers of a pipeline of which some look ahead and some back: where all
     look one way, its last stage is not here.
     """
-    last = {stand_of(stack).name: stack for stack in stacks}
     calls = {stand.call for stand in stands if stand.kind == "collective"}
     ways = [way for stand in stands if stand.kind in {"others", "device"} and (way := way_of(last[stand.name]))]
     deeds = calls if are_all and all(stand.kind == "collective" for stand in stands) else set()
