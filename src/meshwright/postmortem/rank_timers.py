@@ -11,6 +11,7 @@ import msgspec
 
 from .facts import SlowRank
 from .lines import LogMessage
+from .paces import RanksAlike
 from .timers import LONGER, SHARE
 from .verdict import shortened
 from .where import Where
@@ -49,6 +50,8 @@ _SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0}
 _LAST = 2  # reports, where there are as many, in which a rank must be slow
 _LONGEST = 1000  # characters of a line that are read
 _ALIKE = 1.3  # by which the others may differ
+_EQUAL = 1.1  # by which ranks may differ of which none is slow
+_MATTERS = 0.1  # of a rank's whole time, from which on a timer counts
 
 
 class _Report(msgspec.Struct):
@@ -66,17 +69,39 @@ class _Report(msgspec.Struct):
         return any(_STAGES.search(name) for parts in self.times.values() for name in parts)
 
 
-def read(messages: Sequence[LogMessage]) -> Iterator[SlowRank]:
-    """Yield who is slow by the last reports of one file, of each form by itself."""
-    for reports in (_of_sections(messages), _of_lines(messages), _of_tables(messages), _of_pairs(messages)):
+def read(messages: Sequence[LogMessage]) -> Iterator[SlowRank | RanksAlike]:
+    """Yield who is slow by the last reports of one file, of each form by itself; or that the last shows ranks alike."""
+    forms = _reports(messages)
+    for reports in (*forms, _of_pairs(messages)):
         yield from _slow([report for report in reports if len(report.times) > 2])
+    for table, where in _last(forms):
+        if len(table) > 1 and _are_alike(list(table.values())):
+            yield RanksAlike(ranks=len(table), where=where)
 
 
 def last_tables(messages: Sequence[LogMessage]) -> Iterator[tuple[dict[int, dict[str, float]], Where]]:
     """Yield the last report of each form in one file: the timers of each rank, and its last line."""
-    for reports in (_of_sections(messages), _of_lines(messages), _of_tables(messages)):
+    return _last(_reports(messages))
+
+
+def _reports(messages: Sequence[LogMessage]) -> tuple[list[_Report], ...]:
+    return tuple(list(reports) for reports in (_of_sections(messages), _of_lines(messages), _of_tables(messages)))
+
+
+def _last(forms: Sequence[Sequence[_Report]]) -> Iterator[tuple[dict[int, dict[str, float]], Where]]:
+    for reports in forms:
         if reports and (last := reports[-1]).times:
             yield last.times, last.lines[max(last.lines)].where
+
+
+def _are_alike(ranks: Sequence[dict[str, float]]) -> bool:
+    """Whether all ranks have the same timers, and the long ones hardly differ."""
+    names = set(ranks[0])
+    if any(set(parts) != names for parts in ranks):
+        return False
+    usual = {name: median(parts[name] for parts in ranks) for name in names}
+    long = [name for name in names if usual[name] >= _MATTERS * sum(usual.values())]
+    return all(max(p[name] for p in ranks) <= _EQUAL * min(p[name] for p in ranks) for name in long)
 
 
 def _slow(reports: Sequence[_Report]) -> Iterator[SlowRank]:

@@ -10,7 +10,6 @@ from .identities import WorldSize
 from .lines import LogMessage
 from .paces import FellBack, Paced, RanksAlike
 from .position import HangPosition
-from .rank_timers import last_tables
 from .where import Where
 
 _BEFORE = {"old", "before", "pre", "prev", "previous", "baseline", "reference", "good", "fast"}
@@ -18,32 +17,16 @@ _AFTER = {"new", "after", "post", "now", "current", "curr", "bad", "slow", "late
 _WORD = re.compile(r"[A-Za-z]+")
 _LONGER = 1.2  # a step after the change
 _OTHER_UNIT = 50.0  # times as long: one log counts in milliseconds, the other in seconds
-_ALIKE = 1.1  # by which times of ranks may differ
-_MATTERS = 0.1  # of a rank's whole time, from which on a timer counts
 _FELL_BACK = re.compile(
     r"\b(?:fall(?:ing|s)?|fell|fallback) ?back to\b|\busing (?:the )?slow\w* \w+ instead\b", re.IGNORECASE
 )
 
 
-def read(messages: Sequence[LogMessage]) -> Iterator[FellBack | RanksAlike]:
-    """Yield that a program does without something faster, and that the last table of ranks shows them alike."""
+def read(messages: Sequence[LogMessage]) -> Iterator[FellBack]:
+    """Yield that a program does without something faster."""
     for message in messages:
         if ("ack" in message.text or "instead" in message.text) and _FELL_BACK.search(message.text):
             yield FellBack(where=message.where)
-    if any("rank" in message.text.lower() for message in messages):
-        for table, where in last_tables(messages):
-            if len(table) > 1 and _are_alike(list(table.values())):
-                yield RanksAlike(ranks=len(table), where=where)
-
-
-def _are_alike(ranks: Sequence[dict[str, float]]) -> bool:
-    """Whether all ranks have the same timers, and the long ones hardly differ."""
-    names = set(ranks[0])
-    if any(set(parts) != names for parts in ranks):
-        return False
-    usual = {name: median(parts[name] for parts in ranks) for name in names}
-    long = [name for name in names if usual[name] >= _MATTERS * sum(usual.values())]
-    return all(max(p[name] for p in ranks) <= _ALIKE * min(p[name] for p in ranks) for name in long)
 
 
 def by_two_runs(facts: list[Fact]) -> HangPosition | None:
