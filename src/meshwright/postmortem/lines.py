@@ -159,6 +159,11 @@ class LogMessage(msgspec.Struct, frozen=True, kw_only=True):
         """The message; of a known rank the whole line, since what looks like its label may begin a row of a table."""
         return self.text if self.rank is None else self.where.text
 
+    @property
+    def is_of_library(self) -> bool:
+        """Whether NCCL or torch's process groups print it: it is in no script's own words."""
+        return "NCCL INFO" in self.text or "ProcessGroup" in self.text
+
 
 class FileHint(msgspec.Struct, frozen=True):
     """Facts from the path of a file: torchrun's `attempt_0/3/stderr.log`, `rank3.txt`, `node-a.log`."""

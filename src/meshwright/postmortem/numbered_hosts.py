@@ -70,7 +70,7 @@ def read(messages: Sequence[LogMessage]) -> Iterator[AgentRanks]:
 def _of_line(message: LogMessage) -> list[Numbered]:
     """Return the hosts that a line numbers: several, or one where it says nothing else."""
     text = message.where.text
-    if not _MAY_TELL.search(text) or ELSE.search(text) or _INSIDE.search(text):
+    if message.is_of_library or not _MAY_TELL.search(text) or ELSE.search(text) or _INSIDE.search(text):
         return []
     text = CLOCK.sub(" ", text)
     found = list(_BEFORE.finditer(text)) or list(_AFTER.finditer(text))

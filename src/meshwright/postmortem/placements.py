@@ -42,6 +42,7 @@ _VARIABLE = re.compile(  # of the environment in a description of a pod
     r"^\s+(?:(?:PET_)?(?:NODE|GROUP|MACHINE)_RANK|JOB_COMPLETION_INDEX):\s+(?P<number>\d{1,5})\s*$"
     r"|^\s+(?:(?:PET_)?NPROC_PER_NODE|LOCAL_WORLD_SIZE|GPUS_PER_NODE):\s+(?P<size>\d{1,2})\s*$"
 )
+_MAY_TELL = ("ank", "RANK", "INDEX", "NODEID")
 _RANKS = re.compile(
     r"\b(?P<word>(?:global[_ ]|world[_ ])?ranks?)[ =:]{0,3}[\[({]?(?:(?P<first>\d{1,6})"
     r" ?(?:-|–|\.{2,3}|:| to | through ) ?(?P<last>\d{1,6})|(?P<list>\d{1,6}(?:(?:, ?|,? and )\d{1,6})+)"
@@ -129,7 +130,7 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
         is_table = _HEADER.match(text) is not None or (is_table and _ROW.match(text) is not None)
         if is_table and (row_ := _ROW.match(text)):
             yield from _ranks(_numbers(row_), row_["host"], where)
-        elif "ank" in text or "RANK" in text or "INDEX" in text or "NODEID" in text:
+        elif not message.is_of_library and any(word in text for word in _MAY_TELL):
             yield from _of_line(text, where, numbered=numbered)
 
 

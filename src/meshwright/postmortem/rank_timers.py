@@ -183,7 +183,7 @@ def _of_lines(messages: Sequence[LogMessage]) -> list[_Report]:
     found: list[_Report] = []
     for message in messages:
         text = message.text[:_LONGEST]
-        if ("=" not in text and ":" not in text) or "ProcessGroup" in text or not _WAITS.search(text):
+        if message.is_of_library or ("=" not in text and ":" not in text) or not _WAITS.search(text):
             continue
         named = _RANK.search(text)
         rank = int(named["rank"]) if named else message.rank
