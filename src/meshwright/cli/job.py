@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from ..plan.study import PricedLayout
 
 UNUSED = (
+    "weights",
+    "loss",
     "recompute_modules",
     "imbalance",
     "params",

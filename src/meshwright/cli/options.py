@@ -45,6 +45,8 @@ class PlanOptions(msgspec.Struct, frozen=True, kw_only=True):
     precision: str
     stack: str | None
     optimizer: str
+    weights: str | None
+    loss: str | None
     lora_rank: int
     imbalance: float | None
     recompute_modules: str | None

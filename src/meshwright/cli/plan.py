@@ -51,6 +51,8 @@ OFTEN = (
 @precision_option("bf16 (default), fp16, fp8, mxfp8, nvfp4, fp32.")
 @stack_option("Software whose constants apply. Default: our own.")
 @click.option("--optimizer", metavar="NAME", default="adamw", help="adamw (default), adamw-bf16, adam8bit, muon, ...")
+@click.option("--weights", metavar="TYPE", help="As held: fp32, bf16, under adapters nf4, int4, int8.")
+@click.option("--loss", metavar="NAME", help="Of logits: whole, compiled, chunked, fused.")
 @click.option("--lora-rank", metavar="N", type=click.IntRange(min=0), default=0, help="Adapters; the rest is frozen.")
 @click.option("--imbalance", metavar="X", type=float, help="Rows of the fullest rank's experts, in those of the mean.")
 @click.option("--recompute-modules", metavar="A,B", help="What recompute=selective computes again: layernorm, moe_act.")
@@ -151,7 +153,8 @@ def _check(given: PlanOptions) -> None:
     if given.graph is not None and given.graph.suffix != ".svg":
         raise InputError(f"--graph {given.graph}: expected a name that ends in .svg")
     changed = "--lora-rank" if given.lora_rank else "--optimizer" if given.optimizer.lower() != "adamw" else ""
-    changed = changed or ("--recompute-modules" if given.recompute_modules else "")
+    named = next((name for name in ("recompute_modules", "weights", "loss") if getattr(given, name)), "")
+    changed = changed or (f"--{named.replace('_', '-')}" if named else "")
     for file in ("output", "emit"):
         if getattr(given, file) is not None and changed:
             raise InputError(f"{changed} and --{file}: expected one of them: a plan trains all parameters with AdamW")
@@ -207,6 +210,8 @@ def _request(given: PlanOptions, model: "Model", cluster: str) -> "PlanRequest":
         inter_bytes_per_s=optional(parse_rate, given.inter, "--inter"),
         latency_s=optional(parse_time, given.latency, "--latency"),
         optimizer=given.optimizer,
+        weights=given.weights or "",
+        loss=given.loss or "",
         lora_rank=given.lora_rank,
         imbalance=_imbalance(given.imbalance, model),
         modules=modules_of((given.recompute_modules or "").split(","), where="--recompute-modules"),

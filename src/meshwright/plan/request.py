@@ -19,6 +19,7 @@ from .analytic import Grid, Setting, book, price_layouts
 from .analytic.calibration import Calibration, calibrations, is_file, joined_calibrations
 from .analytic.coefficients import GENERIC
 from .analytic.conditions import LayoutCondition
+from .analytic.held_roles import BASES, UNPACKED, check_own
 from .analytic.optimizers import FREE
 from .analytic.price import DEFAULT_STACK, node_group_of
 from .explore import row_of
@@ -46,6 +47,8 @@ class PlanRequest(msgspec.Struct, frozen=True, kw_only=True):
     inter_bytes_per_s: float | None = None
     latency_s: float | None = None
     optimizer: str = "adamw"
+    weights: str = ""  # the type that they are held in; "": as the stack does
+    loss: str = ""  # whole, compiled, chunked, fused; "": as the stack does
     imbalance: float = 1.0  # of the rows that reach experts
     lora_rank: int = 0
     modules: tuple[str, ...] = ()  # that selective recomputation computes again
@@ -63,6 +66,7 @@ def setting_of(request: PlanRequest, catalogue: Catalogue) -> Setting:
     assumed = request.model.assumed + request.model.length_assumed(request.seq_len)
     assumed += _beyond_positions(request.model.architecture, seq_len)
     assumed += (ADAPTED,) if request.lora_rank else ()
+    assumed += (UNPACKED,) if request.weights.lower() in BASES else ()
     assumed += (FREE[request.optimizer.lower()],) if request.optimizer.lower() in FREE else ()
     cluster = cluster_by_name(
         catalogue,
@@ -75,6 +79,8 @@ def setting_of(request: PlanRequest, catalogue: Catalogue) -> Setting:
     )
     assumed += _no_peers(cluster, catalogue) if request.intra_bytes_per_s is None else ()
     software, machine = calibrations(request.stack, request.cluster)
+    stack = software.stack if software else stack_named(request.stack)
+    check_own(stack, {"--weights": request.weights, "--loss": request.loss})
     if request.placements:
         cluster = on_nearest_nodes(cluster, request.placements)
     return Setting(
@@ -84,9 +90,11 @@ def setting_of(request: PlanRequest, catalogue: Catalogue) -> Setting:
         global_batch=request.global_batch,
         seq_len=seq_len,
         precision=request.precision,
-        stack=software.stack if software else stack_named(request.stack),
+        stack=stack,
         latency_s=request.latency_s,
         optimizer=request.optimizer,
+        weights=request.weights,
+        loss=request.loss,
         imbalance=request.imbalance,
         lora_rank=request.lora_rank,
         modules=request.modules,

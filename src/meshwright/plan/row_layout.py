@@ -12,6 +12,7 @@ from ..workload.architecture import Architecture
 from ..workload.conventions import Conventions
 from ..workload.recomputed import modules_of
 from .analytic.coefficients import StackCoefficients
+from .analytic.held_roles import UNPACKED, loss_roles, weight_roles
 from .analytic.optimizers import FREE, module_roles, optimizer_roles
 from .cells import Cells, count_of, flag_of, is_empty
 from .columns import overlap_off, overlapped, recomputation, schedule_word, zero_stage
@@ -59,15 +60,19 @@ def layout_of(
 def row_facts(cells: Cells, model: Architecture, c: Conventions, assumed: list[str]) -> dict[str, float | str]:
     """Return the roles of the cost model that a row's own cells settle, in place of what its stack does, `c`."""
     found: dict[str, float | str] = {}
+    rank = count_of(cells, "lora_rank", 0, least=0)
+    held = weight_roles(_word(cells, "weights"), float(c.master_bytes), adapters=rank > 0, where="weights")
+    found |= held
+    found |= loss_roles(_word(cells, "loss"), where="loss")
+    assumed += [UNPACKED] if "base_bytes" in held else []
     optimizer = cells.get("optimizer", "")
     if not is_empty(optimizer):
-        found |= optimizer_roles(optimizer, float(c.optimizer_bytes), where="optimizer")
+        found |= optimizer_roles(optimizer, held.get("optimizer_bytes", float(c.optimizer_bytes)), where="optimizer")
         assumed += [FREE[optimizer.lower()]] if optimizer.lower() in FREE else []
     named = cells.get("recompute_modules", "")
     modules = () if is_empty(named) else modules_of(re.findall(r"\w+", named), where="recompute_modules")
     if modules:
         found |= module_roles(modules, float(c.selective_saves), where="recompute_modules")
-    rank = count_of(cells, "lora_rank", 0, least=0)
     if rank:
         found["trained"] = trained_share(model, rank)
         assumed.append(ADAPTED)
@@ -79,6 +84,11 @@ def row_facts(cells: Cells, model: Architecture, c: Conventions, assumed: list[s
     else:
         found |= {f"{'sends' if axis == 'pp' else axis}_hidden": 0.0 for axis in overlap_off(cells.get("notes", ""))}
     return found
+
+
+def _word(cells: Cells, name: str) -> str:
+    """Return a word of a row, "" where it is empty."""
+    return "" if is_empty(cells.get(name, "")) else cells[name].strip()
 
 
 def _sharding(cells: Cells, stack: StackCoefficients, ranks: int, per_node: int, assumed: list[str]) -> tuple[int, int]:

@@ -63,6 +63,7 @@ class Conventions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     logit_bytes: Number = SINGLE_BYTES  # of a logit at the peak of the loss, its copies and gradients together
     parallel_logit_bytes: Number = 0  # the same where the vocabulary is cut over tp; 0: as many
     loss_chunks: Number = 1  # parts of a sequence whose logits exist one after the other
+    loss_rows: Number = 0  # rows of logits that exist at once, where output and loss are one; 0: all of a part
     norms_single: Number = 0  # norms of several operators, which keep their input in single precision and its norm
     one_projection: Number = 1  # queries, keys and values are parts of one tensor, which lives as long as the values
     gathers_kept: Number = 0  # sequence parallelism: products keep the rows that they gathered
@@ -76,6 +77,8 @@ class Conventions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         4  # of the master copy in `optimizer_bytes`: where shares are in single precision they are it
     )
     trained: Number = 1.0  # share of the parameters that has gradients and states; the rest is frozen
+    # of a frozen weight of a layer's products that lies in fewer bits than it multiplies in; 0: in those of all others
+    base_bytes: Number = 0
     # low-rank adapters: one of queries, keys and values together and one of gate and up, as of Megatron's joined
     # matrices (NVIDIA-NeMo/Megatron-Bridge:src/megatron/bridge/peft/lora.py, target_modules); 0: one each
     joined_adapters: Number = 1
@@ -128,9 +131,20 @@ TITAN = msgspec.structs.replace(EVERY_SECOND, loss_chunks=8)
 EAGER = msgspec.structs.replace(SHARDED, norms_single=1, one_projection=0, logit_bytes=14)
 # NeMo Automodel loads weights in the type of the checkpoint, bfloat16, and PyTorch's Adam keeps its moments in it
 # (torch_dtype="auto", nemo_automodel/_transformers/auto_model.py); recipes that ask for float32 say so
-IN_HALF = msgspec.structs.replace(
-    SHARDED, shares_single=0, held_gradient_bytes=HALF_BYTES, optimizer_bytes=2 * HALF_BYTES, master_bytes=0
-)
+HALF_STATES = {
+    "shares_single": 0, "held_gradient_bytes": HALF_BYTES, "optimizer_bytes": 2 * HALF_BYTES, "master_bytes": 0
+}  # fmt: skip
+IN_HALF = msgspec.structs.replace(SHARDED, **HALF_STATES)
+# torchtune: with dtype=bf16 "all activations, gradients and optimizer states are in bfloat16", and fp32 is the other
+# choice (recipes/full_finetune_single_device.py); its losses cut output and logits into eight parts
+# (torchtune/modules/loss/cross_entropy_loss.py, num_output_chunks)
+TORCHTUNE = msgspec.structs.replace(IN_HALF, loss_chunks=8)
+# LitGPT under bf16-true: weights and AdamW's moments in half precision, logits as products return them and their softmax
+# and gradient alike (lit_gpt/utils.py, chunked_cross_entropy; finetune/lora.py)
+LITGPT = msgspec.structs.replace(IN_HALF, logit_bytes=4 * HALF_BYTES)
+# prime-rl: FSDP2 over weights in single precision, reduced in it; the caller has the logits in single precision beside
+# their softmax and two gradients (src/prime_rl/trainer/model.py, setup_fsdp and forward)
+PRIME_RL = msgspec.structs.replace(SHARDED, logit_bytes=4 * SINGLE_BYTES)
 # DeepSeek-V3's report (arXiv 2412.19437), 3.2.3 and 3.3.3: norms, latent attention's lifted queries, keys and values
 # and the activation function are computed again, whose inputs are kept in 8 bits; moments in half precision; DeepEP,
 # which weighs the experts' rows as it brings them back
@@ -154,6 +168,15 @@ STACKS = {  # published ones that do otherwise than most
     **dict.fromkeys(("accelerate", "fsdp"), EAGER),
     **dict.fromkeys(("llama3paper", "pax", "maxtext", "in-2023"), SHARDED),
     "automodel": IN_HALF,
+    # ms-swift loads weights in the type of the checkpoint, half precision, and hands them to the Trainer so
+    # (swift/llm/model/register.py, torch_dtype); under DeepSpeed its engine keeps master copies: --stack deepspeed
+    "ms-swift": msgspec.structs.replace(EAGER, **HALF_STATES),
+    # TRL's SFTTrainer has output and loss of 256 rows at a time (loss_type="chunked_nll", its default since 1.0; "nll" is
+    # --loss whole)
+    "trl": msgspec.structs.replace(EAGER, loss_rows=256),
+    "torchtune": TORCHTUNE,
+    "litgpt": LITGPT,
+    "prime-rl": PRIME_RL,
     "deepseek": DEEPSEEK,
     # one bucket of 768 million: mlcommons/training_results_v5.1, config_common_8b.sh of every submission on NeMo
     "mlperf_8b": Conventions(bucket=768_000_000),
@@ -163,6 +186,10 @@ STACKS = {  # published ones that do otherwise than most
     # PyTorch reduces gradients in the type of the computation, where no other is asked for
     **dict.fromkeys(("fms", "sharded-since-2024"), msgspec.structs.replace(EVERY_SECOND, gradient_bytes=HALF_BYTES)),
 }
+# Megatron-Core multiplies by the router's probabilities before the experts' second product, so that nothing needs the
+# rows that come back (NVIDIA/Megatron-LM:megatron/core/transformer/moe/experts.py, permuted_probs; TransformerEngine's
+# pull request 1468); so does NeMo Automodel
+WEIGHED_INSIDE = frozenset({"bridge", "automodel", "simumax_moe", "since-2024"})
 # in 8 bits and fewer NVIDIA's recipes sum and reduce gradients in half precision
 HALF_SUMS = frozenset({"bridge", "nemo", "dgxc", "since-2024", "mlperf_gpt3", "mlperf_405b", "mlperf_8b"})
 # torchtitan casts weights to float8 before it gathers them (enable_fsdp_float8_all_gather, docs/float8.md); scales by
@@ -170,7 +197,7 @@ HALF_SUMS = frozenset({"bridge", "nemo", "dgxc", "since-2024", "mlperf_gpt3", "m
 # (FP8_PARAM_GATHER in config_common.sh)
 LOW_GATHERS = frozenset({"titan", "torchtitan", "mlperf_405b", "mlperf_8b"})
 ROUTED_ONCE = frozenset({"bridge", "automodel"})  # their recipes dispatch by DeepEP and HybridEP
-DESCRIBED = frozenset({OWN, *STACKS, *HALF_SUMS, *ROUTED_ONCE})  # stacks with facts of their own
+DESCRIBED = frozenset({OWN, *STACKS, *HALF_SUMS, *ROUTED_ONCE, *WEIGHED_INSIDE})  # stacks with facts of their own
 HIGH = frozenset({"bf16", "fp16", "fp32", "float32"})
 
 
@@ -181,6 +208,8 @@ def conventions_of(stack: str, precision: str = "bf16") -> Conventions:
     found = STACKS.get(stack, Conventions())
     if stack in ROUTED_ONCE:
         found = msgspec.structs.replace(found, routed_once=1)
+    if stack in WEIGHED_INSIDE:
+        found = msgspec.structs.replace(found, returned_kept=0)
     if stack in LOW_GATHERS and precision == "fp8":
         found = msgspec.structs.replace(found, weight_bytes=1)
     if stack in HALF_SUMS and precision not in HIGH:

@@ -27,6 +27,7 @@ class Counts(NamedTuple):
     layer: Number  # of its largest layer
     ends: Number = 0  # outside of the stack of layers
     fused: Number = 0  # of one layer, weights whose gradients kernels add to their sum
+    matrix: Number = 0  # of the largest matrix of a layer
 
 
 def states(
@@ -57,6 +58,9 @@ def states(
     spare = c.spare_gradient_bytes * c.trained * where(cut, 0, p.fused)
     moved = where(split.zero >= 1, p.own, p.held)
     found = States(parameters, gradients, moments * moved, passing + spare)
+    less = where(c.base_bytes > 0, (weight - c.base_bytes) * (1.0 - c.trained), 0) if np.any(c.base_bytes) else 0
+    if np.any(less):
+        found = _packed(found, p, less, kept, unpacked=where(c.base_bytes > 0, weight * p.matrix, 0))
     if not np.any(offload):
         return found
     moved = moved * where(offload > 0, 1, 0)
@@ -66,7 +70,9 @@ def states(
     gradient, copy = c.host_gradient_bytes * c.trained * moved, c.host_weight_bytes * moved
     host = (alone + SINGLE_BYTES) * c.trained * moved + gradient
     # weights beside their master copies; frozen ones have none
-    host = host + where(weights, where(own, weight * (1.0 - c.trained) * moved, copy), 0)
+    kept_there = where(own, weight * (1.0 - c.trained) * moved, copy)
+    kept_there = kept_there - less * _in_layers(p) * moved if np.any(less) else kept_there
+    host = host + where(weights, kept_there, 0)
     return States(
         parameters=where(weights, where(kept, 0, weight * p.held), parameters),
         gradients=where(leaves, 0, gradients),
@@ -75,6 +81,23 @@ def states(
         host=host,
         pinned=gradient + copy * where(weights, 1, c.trained),
     )
+
+
+def _packed(s: States, p: Counts, less: Number, kept: Flag, *, unpacked: Number) -> States:
+    """Return the states of a rank whose frozen layers take `less` bytes a weight, `kept` as shares, one matrix unpacked.
+
+    Embedding and output are not packed.
+    """
+    layers = np.minimum(p.held - p.ends, GATHERED_LAYERS * p.layer)
+    return s._replace(
+        parameters=s.parameters - less * _in_layers(p) * where(kept, p.own, p.held),
+        passing=s.passing - where(kept, less * layers, 0) + unpacked,
+    )
+
+
+def _in_layers(p: Counts) -> Number:
+    """Return the share of a rank's parameters that lies in its layers."""
+    return 1.0 - p.ends / p.held
 
 
 class Gathered(NamedTuple):

@@ -84,7 +84,7 @@ def peak_memory(
 ) -> MemoryTerms:
     """Return the peak memory of the most loaded rank; `stages` as in `loads`."""
     micro = global_batch / (grid.dp * grid.mbs)
-    names = with_stages(KEPT_CAST if np.any(c.cast_bytes) else KEPT, c)
+    names = with_stages(_kept_by(c, model), c)
 
     def weights(some: Grid, shard: Number, output: Number | None) -> list[Weights]:
         each = loads(model, some, 1.0, stages, output, moments=False)
@@ -99,6 +99,13 @@ def peak_memory(
     kept = once_each_in_turn(model, grid, kept_by, activations, micro, output)
     held = once_each_in_turn(model, grid, _held_by(output), weights, shard, output)
     return _whole(c, grid, peak(_held(c, *each, once=micro == 1) for each in zip(held, kept, strict=True)))
+
+
+def _kept_by(c: Coefficients, model: ModelQuantities) -> tuple[str, ...]:
+    """Return what the activations of a layer depend on: of experts also whether rows travel, where that is kept."""
+    names = KEPT_CAST if np.any(c.cast_bytes) else KEPT
+    every_second = np.any((c.selective_saves == 1) | (c.selective_saves == 3))
+    return (*names, "ep") if every_second and np.any(model.moe_layers) and "ep" not in names else names
 
 
 def least_states(
@@ -211,9 +218,15 @@ def _layers(machine: Machine, c: Coefficients, model: ModelQuantities, grid: Gri
         delayed_output=tokens * element_bytes(machine, c) * model.vocab / grid.tp + entry,
         residual=LOGIT_GRADIENT_BYTES * tokens * model.hidden / rows_cut(grid),
         entry=_entry(machine, c, model, grid, seq_len),
-        logits=each * tokens * model.vocab / grid.tp / c.loss_chunks,
+        logits=each * _rows_of_logits(c, tokens) * model.vocab / grid.tp,
         gradients=LOGIT_GRADIENT_BYTES * tokens * model.vocab / grid.tp,
     )
+
+
+def _rows_of_logits(c: Coefficients, tokens: Number) -> Number:
+    """Return how many tokens of a micro-batch have their logits at once."""
+    part = tokens / c.loss_chunks
+    return np.where(c.loss_rows > 0, np.minimum(part, c.loss_rows), part) if np.any(c.loss_rows) else part
 
 
 def _held(c: Coefficients, weights: Weights, kept: Activations, *, once: Flag) -> Held:

@@ -13,6 +13,7 @@ MOMENTS = {
     **{"adamw": 8.0, "adam": 8.0, "adamw-bf16": 4.0, "adam8bit": 2.0, "lion": 4.0, "muon": 4.0},
     **{"sgd-momentum": 4.0, "adafactor": 0.0, "sgd": 0.0},
 }
+FOLLOWING = frozenset({"lion", "muon", "sgd-momentum"})  # moments have the type of the weights, as AdamW's
 FREE = {"muon": "Muon's products of matrices take no time"}
 
 
@@ -20,7 +21,7 @@ def optimizer_roles(name: str, optimizer_bytes: float, *, where: str) -> dict[st
     """Return the roles that an optimiser settles; `optimizer_bytes` is what the stack holds under AdamW.
 
     "optimizer*" multiplies the role of that name. InputError, with the nearest, for a name that is not known; `where`
-    says what gave it.
+    says what gave it. A stack that holds less than AdamW's moments in single precision has them in half.
     """
     plain = name.lower()
     if plain not in MOMENTS:
@@ -28,6 +29,8 @@ def optimizer_roles(name: str, optimizer_bytes: float, *, where: str) -> dict[st
     moments = MOMENTS[plain]
     if moments == ADAM_BYTES:
         return {}
+    if optimizer_bytes < ADAM_BYTES and plain in FOLLOWING:
+        moments /= 2.0
     return {
         "optimizer_bytes": max(optimizer_bytes - ADAM_BYTES, 0.0) + moments,  # some stacks keep moments in half
         "optimizer*": 1.0 - STATE_PASSES * (ADAM_BYTES - moments) / UPDATE_BYTES,

@@ -24,6 +24,7 @@ from .conditions import LayoutCondition
 from .factors import adjusted, sensitivity
 from .fits import OVER, fit_verdicts, memory_trust, surely_over
 from .fitted_range import origin
+from .held_roles import loss_roles, weight_roles
 from .host import HostFigures
 from .measured import on_measured_links, with_switch
 from .memory import MemoryTerms, least_states, peak_memory
@@ -67,6 +68,8 @@ class Setting(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     inter_bytes_per_s: float | None = None  # of all NICs of a node
     latency_s: float | None = None  # of one hop between nodes
     optimizer: str = "adamw"
+    weights: str = ""  # the type that weights are held in, of held_roles.WEIGHTS; "": as the stack does
+    loss: str = ""  # the way from the output to the loss, of held_roles.LOSSES; "": as the stack does
     routed_once: bool | None = None  # rows go once to each node of experts; None: as the stack's dispatcher does it
     imbalance: float = 1.0  # rows of the fullest rank's experts, in those of a rank on average
     lora_rank: int = 0  # of adapters beside frozen weights; 0: all parameters are trained
@@ -197,6 +200,8 @@ def coefficients_of(setting: Setting) -> Coefficients:
     c = adjusted(own, factors)
     c = c if setting.latency_s is None else replace(c, network_latency_s=setting.latency_s)
     c = c if setting.routed_once is None else replace(c, routed_once=float(setting.routed_once))
+    held = weight_roles(setting.weights, float(c.master_bytes), adapters=setting.lora_rank > 0, where="--weights")
+    c = replace(c, **held, **loss_roles(setting.loss, where="--loss"))
     roles = optimizer_roles(setting.optimizer, float(c.optimizer_bytes), where="--optimizer")
     c = replace(c, optimizer=c.optimizer * roles.pop("optimizer*", 1.0), **roles)
     c = replace(c, imbalance=setting.imbalance, layers_again=float(setting.layers_again))

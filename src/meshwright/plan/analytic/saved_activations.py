@@ -255,13 +255,17 @@ def _every_second(
     """Return what is kept where every second product's result and the attention's are (torchtitan, per operator).
 
     Of queries, keys, values, output, gate, up and down these are queries, values, gate and down; nobody reads the last
-    again, so that a compiled layer does not keep it.
+    again, so that a compiled layer does not keep it. Grouped products of routed experts are not among the operators
+    whose results are kept, exchanges between experts are (models/llama4/infra/parallelize.py, _op_sac_save_list).
     """
     element = element_bytes(machine, c)
     heads = model.heads * model.head_dim + model.kv_heads * model.value_dim + model.heads * model.value_dim
-    cut = element * (heads + _width(c, model, moe)) + SINGLE_BYTES * model.heads
+    width = model.shared_ffn if moe else model.ffn * model.dense_share
+    cut = element * (heads + width) + SINGLE_BYTES * model.heads
     last = element * model.hidden / rows_cut(grid) * (c.selective_saves == 1)
-    return tokens * (cut / grid.tp + last)
+    rows = 2.0 * model.experts_per_token * c.imbalance * model.stream if moe else 0.0  # there and back
+    exchanged = np.where(grid.ep > 1, element * model.hidden * rows, 0.0)
+    return tokens * (cut / grid.tp + last + exchanged / np.where(c.routed_cut > 0, rows_cut(grid), 1.0))
 
 
 def _products(

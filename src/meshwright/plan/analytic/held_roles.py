@@ -1,0 +1,71 @@
+"""The type that weights are held in, and the way to the loss, as roles of the cost model: what a run says of itself.
+
+Bytes of a frozen weight in few bits are its code and its share of the scales. bitsandbytes' nf4 has a scale of 4 bytes
+for 64 weights, nested ones 1 byte and 4 for 256 scales (Dettmers et al. 2023, arXiv 2305.14314, section 3); GPTQ and AWQ
+2 bytes and a zero of 4 bits for 128. Embedding, output and norms stay as they are, and a matrix has its full width while
+it multiplies.
+"""
+
+from collections.abc import Mapping
+
+from ...errors import InputError, nearest
+from ...workload.conventions import HALF_STATES, OWN, SINGLE_BYTES
+from .optimizers import ADAM_BYTES
+
+BASES = {"nf4": 0.5 + 4 / 64, "nf4-nested": 0.5 + 1 / 64 + 4 / (64 * 256), "int4": 0.5 + 2.5 / 128, "int8": 1.0}
+WEIGHTS = ("fp32", "bf16", *BASES)
+# rows of logits at once, and parts of a micro-batch, where a loss never has all: Liger's fused kernel has as many rows as
+# make its logits as large as what enters them, 512 to 1,024; TRL's chunked_nll 256; torchtitan and torchtune eight parts
+FUSED_ROWS = 512.0
+PARTS = 8.0
+LOSSES: Mapping[str, Mapping[str, float]] = {
+    "whole": {"loss_chunks": 1.0, "loss_rows": 0.0},
+    "compiled": {"loss_chunks": 1.0, "loss_rows": 0.0, "logit_bytes": float(SINGLE_BYTES)},
+    "chunked": {"loss_chunks": PARTS, "loss_rows": 0.0},
+    "fused": {"loss_chunks": 1.0, "loss_rows": FUSED_ROWS},
+}
+UNPACKED = "frozen weights unpack in no time"
+
+
+def weight_roles(name: str, master_bytes: float, *, adapters: bool, where: str) -> dict[str, float]:
+    """Return the roles that the type of the weights settles; {} where none is named.
+
+    "bf16" has gradients and moments in half precision and no master copy; "fp32" such a copy, or weights that are it.
+    InputError for an unknown type, and for frozen weights in few bits without `adapters` to train.
+    """
+    plain = name.lower()
+    if not plain:
+        return {}
+    if plain not in WEIGHTS:
+        raise InputError(f"{where}: {name!r}: no such type ({nearest(plain, WEIGHTS)})")
+    if plain in BASES:
+        if not adapters:
+            raise InputError(f"{where} {plain}: weights in so few bits are frozen; expected adapters as well (LoRA)")
+        return {"base_bytes": BASES[plain]}
+    if plain == "bf16":
+        return {name: float(value) for name, value in {**HALF_STATES, "gradient_bytes": 2}.items()}
+    if master_bytes:
+        return {}
+    single = float(SINGLE_BYTES)
+    return {
+        "shares_single": 1.0, "gradient_bytes": single, "held_gradient_bytes": single, "master_bytes": single,
+        "optimizer_bytes": single + ADAM_BYTES,
+    }  # fmt: skip
+
+
+def loss_roles(name: str, *, where: str) -> dict[str, float]:
+    """Return the roles that the way to the loss settles; {} where none is named, InputError for an unknown one."""
+    plain = name.lower()
+    if not plain:
+        return {}
+    if plain not in LOSSES:
+        raise InputError(f"{where}: {name!r}: no such loss ({nearest(plain, LOSSES)})")
+    found = dict(LOSSES[plain])
+    return found | {"parallel_logit_bytes": found["logit_bytes"]} if "logit_bytes" in found else found
+
+
+def check_own(stack: str, flags: Mapping[str, str]) -> None:
+    """Raise InputError where a stack is our own engine, which holds single precision and has logits as it has them."""
+    told = next((flag for flag, value in flags.items() if value), "")
+    if told and stack == OWN:
+        raise InputError(f"{told}: not of our own engine; expected --stack NAME, such as accelerate")
