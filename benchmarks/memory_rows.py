@@ -20,18 +20,33 @@ from meshwright.hardware import Catalogue, load_catalogue
 from meshwright.layout import Layout
 from meshwright.plan.analytic import Grid, book
 from meshwright.plan.analytic.coefficients import GENERIC, Book, coefficients
-from meshwright.plan.analytic.fits import fit_verdicts, memory_trust, word
+from meshwright.plan.analytic.fits import as_said, fit_verdicts, memory_trust, word
+from meshwright.plan.analytic.held_roles import is_said, loss_roles, weight_roles
 from meshwright.plan.analytic.memory import peak_memory
 from meshwright.plan.analytic.price import PRODUCT_BYTES
 from meshwright.plan.analytic.quantities import Machine, ModelQuantities
 from meshwright.plan.runs import accelerator_of, read_rows
 from meshwright.plan.validate import Unpriced, known_models, predict
+from meshwright.workload.adapters import trained_share
+from meshwright.workload.architecture import Architecture
 from meshwright.workload.models import load_model
 
 FOLDER = Path(__file__).parents[1] / "tests/external/published"
 UNSEEN = FOLDER / "memory_unseen.csv"
+UNSEEN_2 = FOLDER / "memory_unseen_2.csv"
 HEAD = "## Memory: predicted beside measured"
 GIB = 2**30
+
+
+LATER = """\
+78 more of 24 other sources were predicted at first sight, as a stranger would ask: 72 could be asked, 61 of them with a
+figure, and the errors were 19.1 % in the median, 78.6 % in the mean, 125 % for nine in ten; of 61 that ran 7 "do not
+fit", and one that ran out was said to fit. Most of it were facts of a run that could not be said: weights and moments in
+half precision alone, a loss in parts or fused with the output, frozen weights in four bits. `--weights` and `--loss` say
+them now, five stacks have them from their code, and experts keep what Megatron-Core's and torchtitan's code keeps. The
+rows with all inputs are in `memory_unseen_2.csv`, each with its error at first sight. Not explained: what
+torch.compile leaves out of whole models and of layers without recomputation (thunder, tune-05).\
+"""
 
 
 class Peak(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,9 +115,11 @@ def peak(line: Mapping[str, str], models: Path, catalogue: Catalogue, known: Boo
         **nothing, node_rate=np.nan, product_bytes=PRODUCT_BYTES[line["precision"]], memory_bytes=capacity
     )
     grid = Grid.of([layout])
+    c = coefficients(known, line["stack"], key, line["precision"])
+    roles = roles_of(line, model, c.master_bytes)
     found = peak_memory(
         machine,
-        replace(coefficients(known, line["stack"], key, line["precision"]), **facts_of(line.get("facts", ""))),
+        replace(c, **roles),
         ModelQuantities.of(model),
         grid,
         seq_len=float(line["seq"]),
@@ -110,6 +127,8 @@ def peak(line: Mapping[str, str], models: Path, catalogue: Catalogue, known: Boo
         shard=grid.dp * grid.cp / grid.replicas,
     )
     live = line["what"] == "allocated"
+    states, loss = is_said(roles)
+    trust = as_said(memory_trust(known, line["stack"]), line["stack"], states=states, loss=loss)
     measured = line["allocated_GiB" if live else "measured_GiB"]
     return Peak(
         id=line["id"],
@@ -120,9 +139,18 @@ def peak(line: Mapping[str, str], models: Path, catalogue: Catalogue, known: Boo
         reserved_GiB=float(found.reserved_bytes[0]) / GIB,
         allocated_GiB=float(found.allocated_bytes[0]) / GIB,
         measured_GiB=float(measured) if measured else None,
-        fits=word(fit_verdicts(found, capacity, memory_trust(known, line["stack"]))[0]),
+        fits=word(fit_verdicts(found, capacity, trust)[0]),
         live=live,
     )
+
+
+def roles_of(line: Mapping[str, str], model: Architecture, master_bytes: Any) -> dict[str, float]:
+    """Return what a row says of its run beside its stack: how weights and logits are held, adapters, and `facts`."""
+    rank = int(line.get("lora_rank") or 0)
+    found = weight_roles(line.get("weights", ""), float(master_bytes), adapters=rank > 0, where="weights")
+    found |= loss_roles(line.get("loss", ""), where="loss")
+    found |= {"trained": trained_share(model, rank)} if rank else {}
+    return found | facts_of(line.get("facts", ""))
 
 
 def facts_of(text: str) -> dict[str, float]:
@@ -190,9 +218,9 @@ def published() -> tuple[list[dict[str, Any]], list[str]]:
 
 def section() -> str:
     """Return the section of docs/generated/validation.md."""
-    rows, unseen = peaks(), peaks(UNSEEN)
+    rows, unseen, later = peaks(), peaks(UNSEEN), peaks(UNSEEN_2)
     runs, refused = published()
-    refused = [*(row.id for row in rows if row.ran and row.fits == "does not fit"), *refused]
+    refused = [*(row.id for row in (*rows, *later) if row.ran and row.fits == "does not fit"), *refused]
     return "\n\n".join(
         (
             HEAD,
@@ -207,6 +235,9 @@ def section() -> str:
             "pipelines of titan24 hold beyond weights, gradients and checkpoints.",
             table_of(by_family(unseen)).strip(),
             table_of(list(map(_shown, unseen))).strip(),
+            LATER,
+            table_of(by_family(later)).strip(),
+            table_of(list(map(_shown, later))).strip(),
             "The published runs all ran. Where a run does not state its recomputation, and with full recomputation it "
             'would fit, the verdict is "may not".',
             table_of(runs).strip(),
@@ -226,4 +257,5 @@ def run(arguments: list[str]) -> Result:
     runs, refused = published()
     total = runs[-1]
     notes = [f"published runs: {total}", f"refused: {', '.join(refused) or 'none'}"]
-    return Result("error of the predicted peak, and verdicts", by_family([*peaks(), *peaks(UNSEEN)]), notes)
+    every = [*peaks(), *peaks(UNSEEN), *peaks(UNSEEN_2)]
+    return Result("error of the predicted peak, and verdicts", by_family(every), notes)

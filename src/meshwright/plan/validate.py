@@ -15,6 +15,7 @@ from ..workload.models import load_model, model_names
 from .analytic.calibration import Calibration
 from .analytic.coefficients import Book
 from .analytic.fits import DOUBTFUL, OVER, fit_verdicts, trusts, word
+from .analytic.held_roles import is_said
 from .analytic.quantities import RECOMPUTES
 from .batch import Batch, batch_of, memory_of, step_of
 from .model_facts import ModelFacts, facts_about
@@ -98,7 +99,7 @@ def predict(
 def _verdicts(runs: Sequence[Run], batch: Batch, known: Book) -> list[Fits]:
     """Return whether each run fits; "may not" where only the recomputation that it does not state would decide."""
     capacity, memory = batch.machine.memory_bytes, memory_of(batch, known.values)
-    trust = trusts(known, [run.stack for run in runs])
+    trust = trusts(known, [(run.stack, is_said(run.facts)) for run in runs])
     found = np.asarray(fit_verdicts(memory, capacity, trust))
     grid = dataclasses.replace(batch.grid, recompute=np.full(len(runs), RECOMPUTES.index("full")))
     least = memory_of(dataclasses.replace(batch, grid=grid), known.values)

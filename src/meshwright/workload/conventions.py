@@ -171,9 +171,9 @@ STACKS = {  # published ones that do otherwise than most
     # ms-swift loads weights in the type of the checkpoint, half precision, and hands them to the Trainer so
     # (swift/llm/model/register.py, torch_dtype); under DeepSpeed its engine keeps master copies: --stack deepspeed
     "ms-swift": msgspec.structs.replace(EAGER, **HALF_STATES),
-    # TRL's SFTTrainer has output and loss of 256 rows at a time (loss_type="chunked_nll", its default since 1.0; "nll" is
-    # --loss whole)
-    "trl": msgspec.structs.replace(EAGER, loss_rows=256),
+    # TRL's SFTTrainer has output and loss of some rows at a time where its loss_type is chunked_nll, the default of today
+    # (huggingface/trl:trl/trainer/sft_trainer.py); "nll" is --loss whole
+    "trl": msgspec.structs.replace(EAGER, loss_rows=512),
     "torchtune": TORCHTUNE,
     "litgpt": LITGPT,
     "prime-rl": PRIME_RL,

@@ -1,6 +1,6 @@
 """Fit of a layout: the memory that it is predicted to need, with a band, beside what the driver shows."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -8,7 +8,7 @@ import numpy as np
 from ...hardware import load_catalogue
 from ...layout import FITS, Fits
 from ...workload.conventions import OWN
-from .coefficients import Book
+from .coefficients import STRANGERS, Book
 from .quantities import Number
 
 BAND = 0.05  # nine in ten of the measured peaks (tests/external/published/memory_rows.csv) are within it
@@ -26,10 +26,16 @@ class MemoryTrust(NamedTuple):
     above: Number  # what live tensors may be more than predicted
     below: Number  # what they may be less
     given_back: Number  # of split blocks, what counts as free
+    spared_states: Number = 0.0  # of gradients, moments and master copies, what may not be there
+    spared_logits: Number = 0.0  # of logits likewise
 
 
 SEEN = MemoryTrust(ABOVE, BAND, GIVEN_BACK)
 UNSEEN = MemoryTrust(UNSEEN_ABOVE, UNSEEN_BAND, GIVEN_BACK)
+# Stacks under which some runs hold master copies and others nothing but half precision, which is half of gradients,
+# moments and copies, and some have all logits at once, others an eighth of them or less: facts of a run, not of the stack
+UNSAID = frozenset({*STRANGERS, "accelerate", "trl"})
+SPARED_STATES, SPARED_LOGITS = 0.5, 0.875
 HELD_ON_CPUS = MemoryTrust(ABOVE, BAND, 0.0)  # every live tensor is known, what an allocator makes of them is not
 
 
@@ -45,6 +51,18 @@ class Needed(Protocol):
         """Held by the allocator."""
 
     @property
+    def gradients_bytes(self) -> Number:
+        """Of those, sums of gradients."""
+
+    @property
+    def optimizer_bytes(self) -> Number:
+        """Of those, moments and master copies."""
+
+    @property
+    def logits_bytes(self) -> Number:
+        """Of those, logits, their copies and gradients."""
+
+    @property
     def card_bytes(self) -> Number:
         """The memory that the driver shows as used."""
 
@@ -53,18 +71,21 @@ def fit_verdicts(needed: Needed, capacity_bytes: Number, trust: MemoryTrust) -> 
     """Return for each layout the index of its word in `layout.FITS`.
 
     It fits where live tensors and what is left of the split blocks do, at the far end of the band: an allocator that
-    runs short gives blocks back and tries again. It does not where the live tensors alone do not, at the near end.
+    runs short gives blocks back and tries again. It does not where the live tensors alone do not, at the near end and
+    without what may not be there.
     """
     beside = needed.card_bytes - needed.reserved_bytes
     split = needed.reserved_bytes - needed.allocated_bytes
     most = (needed.allocated_bytes + (1.0 - trust.given_back) * split) * (1.0 + trust.above) + beside
-    least = needed.allocated_bytes * (1.0 - trust.below) + beside
+    spared = trust.spared_states * (needed.gradients_bytes + needed.optimizer_bytes)
+    spared = spared + trust.spared_logits * needed.logits_bytes
+    least = np.minimum(needed.allocated_bytes * (1.0 - trust.below), needed.allocated_bytes - spared) + beside
     return np.where(most <= capacity_bytes, SURE, np.where(least <= capacity_bytes, DOUBTFUL, OVER))
 
 
 def surely_over(least_bytes: Number, capacity_bytes: Number, trust: MemoryTrust) -> Number:
     """Return for which layouts `fit_verdicts` says OVER, whatever they need beside these bytes."""
-    return least_bytes * (1.0 - trust.below) > capacity_bytes
+    return least_bytes * (1.0 - np.maximum(trust.below, trust.spared_states)) > capacity_bytes
 
 
 def memory_trust(known: Book, stack: str) -> MemoryTrust:
@@ -78,9 +99,19 @@ def memory_trust(known: Book, stack: str) -> MemoryTrust:
     return SEEN if known.engine(stack) in PEAKS_OF or known.fitted(stack) in known.errors else UNSEEN
 
 
-def trusts(known: Book, stacks: Sequence[str]) -> MemoryTrust:
-    """Return the same of many, as arrays."""
-    return MemoryTrust(*np.array([memory_trust(known, stack) for stack in stacks]).T)
+def as_said(trust: MemoryTrust, stack: str, *, states: bool, loss: bool) -> MemoryTrust:
+    """Return a trust less what may not be there, of stacks that leave it open where a run says nothing of it."""
+    if stack not in UNSAID:
+        return trust
+    return trust._replace(
+        spared_states=0.0 if states else SPARED_STATES, spared_logits=0.0 if loss else SPARED_LOGITS
+    )
+
+
+def trusts(known: Book, runs: Iterable[tuple[str, tuple[bool, bool]]]) -> MemoryTrust:
+    """Return the same of many runs as arrays: each a stack, and whether it says its states and its loss."""
+    found = [as_said(memory_trust(known, stack), stack, states=said[0], loss=said[1]) for stack, said in runs]
+    return MemoryTrust(*np.array(found).T)
 
 
 def memory_basis(known: Book, stack: str) -> tuple[float, str]:
@@ -89,7 +120,8 @@ def memory_basis(known: Book, stack: str) -> tuple[float, str]:
         return BAND, "live tensors, on CPUs; no peak on a GPU was measured"
     if known.engine(stack) in PEAKS_OF:
         return BAND, ""
-    return UNSEEN_BAND, "no peak of this stack was measured"
+    lacks = "no peak of this stack was measured"
+    return UNSEEN_BAND, f"{lacks}; --weights and --loss say what it holds" if stack in UNSAID else lacks
 
 
 def word(verdict: Number) -> Fits:

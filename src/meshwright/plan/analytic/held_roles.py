@@ -6,7 +6,7 @@ for 64 weights, nested ones 1 byte and 4 for 256 scales (Dettmers et al. 2023, a
 it multiplies.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from ...errors import InputError, nearest
 from ...workload.conventions import HALF_STATES, OWN, SINGLE_BYTES
@@ -45,7 +45,7 @@ def weight_roles(name: str, master_bytes: float, *, adapters: bool, where: str) 
     if plain == "bf16":
         return {name: float(value) for name, value in {**HALF_STATES, "gradient_bytes": 2}.items()}
     if master_bytes:
-        return {}
+        return {"master_bytes": master_bytes}
     single = float(SINGLE_BYTES)
     return {
         "shares_single": 1.0, "gradient_bytes": single, "held_gradient_bytes": single, "master_bytes": single,
@@ -62,6 +62,12 @@ def loss_roles(name: str, *, where: str) -> dict[str, float]:
         raise InputError(f"{where}: {name!r}: no such loss ({nearest(plain, LOSSES)})")
     found = dict(LOSSES[plain])
     return found | {"parallel_logit_bytes": found["logit_bytes"]} if "logit_bytes" in found else found
+
+
+def is_said(roles: Iterable[str]) -> tuple[bool, bool]:
+    """Return whether roles of a run say how its weights are held, and how its logits exist."""
+    names = frozenset(roles)
+    return not names.isdisjoint({"master_bytes", "base_bytes"}), "loss_rows" in names
 
 
 def check_own(stack: str, flags: Mapping[str, str]) -> None:

@@ -22,7 +22,7 @@ from .cautions import cautions, widened
 from .coefficients import GENERIC, Coefficients, book, coefficients
 from .conditions import LayoutCondition
 from .factors import adjusted, sensitivity
-from .fits import OVER, fit_verdicts, memory_trust, surely_over
+from .fits import OVER, MemoryTrust, as_said, fit_verdicts, memory_trust, surely_over
 from .fitted_range import origin
 from .held_roles import loss_roles, weight_roles
 from .host import HostFigures
@@ -158,7 +158,7 @@ def states_too_large(setting: Setting, grid: Grid) -> Any:
     """
     machine, c, model = machine_of(setting), coefficients_of(setting), ModelQuantities.of(setting.architecture)
     least = least_states(machine, c, model, grid, **_batch(setting, grid))
-    return surely_over(least, machine.memory_bytes, memory_trust(book(), setting.stack))
+    return surely_over(least, machine.memory_bytes, _trust(setting))
 
 
 def _columns(terms: Mapping[str, Number], count: int) -> dict[str, Array]:
@@ -347,8 +347,14 @@ def machine_of(setting: Setting) -> Machine:
 def verdicts_in(setting: Setting, memory: StepPrices | MemoryTerms) -> Any:
     """Return for each layout the index of its word in `layout.FITS`, in the memory of a GPU and of its host."""
     machine = machine_of(setting)
-    found = fit_verdicts(memory, machine.memory_bytes, memory_trust(book(), setting.stack))
+    found = fit_verdicts(memory, machine.memory_bytes, _trust(setting))
     return np.where(memory.host_bytes > machine.host_memory_bytes, OVER, found)
+
+
+def _trust(setting: Setting) -> MemoryTrust:
+    """Return how far the memory of a setting is trusted, by its stack and by what it says of itself."""
+    states = bool(setting.weights) or PRODUCT_BYTES[setting.precision] == PRODUCT_BYTES["fp32"]
+    return as_said(memory_trust(book(), setting.stack), setting.stack, states=states, loss=bool(setting.loss))
 
 
 def host_doubts(setting: Setting, layout: Layout) -> tuple[str, ...]:
