@@ -38,15 +38,16 @@ HEAD = "## Memory: predicted beside measured"
 GIB = 2**30
 
 
-LATER = """\
-78 more of 24 other sources were predicted at first sight, as a stranger would ask: 72 could be asked, 61 of them with a
-figure, and the errors were 19.1 % in the median, 78.6 % in the mean, 125 % for nine in ten; of 61 that ran 7 "do not
-fit", and one that ran out was said to fit. Most of it were facts of a run that could not be said: weights and moments in
-half precision alone, a loss in parts or fused with the output, frozen weights in four bits. `--weights` and `--loss` say
-them now, five stacks have them from their code, and experts keep what Megatron-Core's and torchtitan's code keeps. The
-rows with all inputs are in `memory_unseen_2.csv`, each with its error at first sight. Not explained: what
-torch.compile leaves out of whole models and of layers without recomputation (thunder, tune-05).\
-"""
+LATER = (
+    "78 more of 24 other sources were predicted at first sight, as a stranger would ask: 72 could be asked, 61 of"
+    " them with a figure, and the errors were 19.1 % in the median, 78.6 % in the mean, 125 % for nine in ten; of"
+    ' 61 that ran seven "do not fit", and one that ran out was promised. Most of it were facts of a run that '
+    "could not be said: weights and moments in half precision alone, a loss in parts or one with the output, "
+    "frozen weights in four bits. `--weights` and `--loss` say them now, five more stacks have theirs from their "
+    "code, and of experts is kept what the code of Megatron-Core and torchtitan keeps. `memory_unseen_2.csv` has "
+    "the rows whose settings can all be said, each with its error at first sight; below is what is predicted "
+    "since. Not explained: what torch.compile leaves out of layers without recomputation (thunder, tune-05)."
+)
 
 
 class Peak(msgspec.Struct, frozen=True, kw_only=True):

@@ -51,7 +51,7 @@ INPUTS = {
     "offload": "what lives in the memory of the GPUs' hosts: none, optimizer, parameters (none)",
     "precision": "of the products: bf16, fp16, fp8, mxfp8, nvfp4, fp32 (bf16)",
     "optimizer": "adamw, adamw-bf16, adam8bit, lion, muon, adafactor, sgd-momentum, sgd (adamw)",
-    "weights": "as they are held: fp32, bf16 without a master copy; frozen nf4, nf4-nested, int4, int8 (what the stack does)",
+    "weights": "held as fp32, as bf16 without a master copy, frozen as nf4, nf4-nested, int4, int8 (as by the stack)",
     "loss": "logits: whole, compiled, chunked in 8 parts, fused with the output (what the stack does)",
     "overlap": "what computation hides: none, or some of tp, dp, pp, ep, as tp+dp (what the stack does)",
     "lora_rank": "rank of adapters on all matrices but those of routed experts; the rest is frozen (0: none)",

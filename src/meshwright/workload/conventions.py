@@ -139,8 +139,8 @@ IN_HALF = msgspec.structs.replace(SHARDED, **HALF_STATES)
 # choice (recipes/full_finetune_single_device.py); its losses cut output and logits into eight parts
 # (torchtune/modules/loss/cross_entropy_loss.py, num_output_chunks)
 TORCHTUNE = msgspec.structs.replace(IN_HALF, loss_chunks=8)
-# LitGPT under bf16-true: weights and AdamW's moments in half precision, logits as products return them and their softmax
-# and gradient alike (lit_gpt/utils.py, chunked_cross_entropy; finetune/lora.py)
+# LitGPT under bf16-true: weights and AdamW's moments in half precision, logits as products return them, their softmax
+# and gradients alike (lit_gpt/utils.py, chunked_cross_entropy; finetune/lora.py)
 LITGPT = msgspec.structs.replace(IN_HALF, logit_bytes=4 * HALF_BYTES)
 # prime-rl: FSDP2 over weights in single precision, reduced in it; the caller has the logits in single precision beside
 # their softmax and two gradients (src/prime_rl/trainer/model.py, setup_fsdp and forward)
@@ -171,7 +171,7 @@ STACKS = {  # published ones that do otherwise than most
     # ms-swift loads weights in the type of the checkpoint, half precision, and hands them to the Trainer so
     # (swift/llm/model/register.py, torch_dtype); under DeepSpeed its engine keeps master copies: --stack deepspeed
     "ms-swift": msgspec.structs.replace(EAGER, **HALF_STATES),
-    # TRL's SFTTrainer has output and loss of some rows at a time where its loss_type is chunked_nll, the default of today
+    # TRL's SFTTrainer has output and loss of some rows at a time where its loss_type is chunked_nll, today's default
     # (huggingface/trl:trl/trainer/sft_trainer.py); "nll" is --loss whole
     "trl": msgspec.structs.replace(EAGER, loss_rows=512),
     "torchtune": TORCHTUNE,

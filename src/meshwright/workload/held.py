@@ -84,9 +84,9 @@ def states(
 
 
 def _packed(s: States, p: Counts, less: Number, kept: Flag, *, unpacked: Number) -> States:
-    """Return the states of a rank whose frozen layers take `less` bytes a weight, `kept` as shares, one matrix unpacked.
+    """Return the states of a rank whose frozen layers take `less` bytes a weight, `kept` as shares.
 
-    Embedding and output are not packed.
+    Embedding and output are not packed; one matrix at a time is unpacked.
     """
     layers = np.minimum(p.held - p.ends, GATHERED_LAYERS * p.layer)
     return s._replace(

@@ -33,7 +33,7 @@ class MemoryTrust(NamedTuple):
 SEEN = MemoryTrust(ABOVE, BAND, GIVEN_BACK)
 UNSEEN = MemoryTrust(UNSEEN_ABOVE, UNSEEN_BAND, GIVEN_BACK)
 # Stacks under which some runs hold master copies and others nothing but half precision, which is half of gradients,
-# moments and copies, and some have all logits at once, others an eighth of them or less: facts of a run, not of the stack
+# moments and copies, and some have all logits at once, others an eighth or less: facts of a run, not of the stack
 UNSAID = frozenset({*STRANGERS, "accelerate", "trl"})
 SPARED_STATES, SPARED_LOGITS = 0.5, 0.875
 HELD_ON_CPUS = MemoryTrust(ABOVE, BAND, 0.0)  # every live tensor is known, what an allocator makes of them is not
@@ -103,9 +103,7 @@ def as_said(trust: MemoryTrust, stack: str, *, states: bool, loss: bool) -> Memo
     """Return a trust less what may not be there, of stacks that leave it open where a run says nothing of it."""
     if stack not in UNSAID:
         return trust
-    return trust._replace(
-        spared_states=0.0 if states else SPARED_STATES, spared_logits=0.0 if loss else SPARED_LOGITS
-    )
+    return trust._replace(spared_states=0.0 if states else SPARED_STATES, spared_logits=0.0 if loss else SPARED_LOGITS)
 
 
 def trusts(known: Book, runs: Iterable[tuple[str, tuple[bool, bool]]]) -> MemoryTrust:

@@ -1,9 +1,9 @@
 """The type that weights are held in, and the way to the loss, as roles of the cost model: what a run says of itself.
 
-Bytes of a frozen weight in few bits are its code and its share of the scales. bitsandbytes' nf4 has a scale of 4 bytes
-for 64 weights, nested ones 1 byte and 4 for 256 scales (Dettmers et al. 2023, arXiv 2305.14314, section 3); GPTQ and AWQ
-2 bytes and a zero of 4 bits for 128. Embedding, output and norms stay as they are, and a matrix has its full width while
-it multiplies.
+Bytes of a frozen weight in few bits are its code and its share of the scales. nf4 of bitsandbytes has a scale of 4
+bytes for 64 weights, nested 1 byte for these and 4 for 256 scales (Dettmers et al. 2023, arXiv 2305.14314, section
+3); GPTQ and AWQ 2 bytes and a zero of 4 bits for 128. Embedding, output and norms stay as they are, and a matrix has
+its full width while it multiplies.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,8 +14,9 @@ from .optimizers import ADAM_BYTES
 
 BASES = {"nf4": 0.5 + 4 / 64, "nf4-nested": 0.5 + 1 / 64 + 4 / (64 * 256), "int4": 0.5 + 2.5 / 128, "int8": 1.0}
 WEIGHTS = ("fp32", "bf16", *BASES)
-# rows of logits at once, and parts of a micro-batch, where a loss never has all: Liger's fused kernel has as many rows as
-# make its logits as large as what enters them, 512 to 1,024; TRL's chunked_nll 256; torchtitan and torchtune eight parts
+# Rows of logits at once, and parts of a micro-batch, where a loss never has all. Liger's fused kernel has so many rows
+# that their logits are about as large as what enters them (src/liger_kernel/ops/fused_linear_cross_entropy.py), 512 of
+# 16,384 for Qwen2.5 7B; torchtitan and torchtune have eight parts.
 FUSED_ROWS = 512.0
 PARTS = 8.0
 LOSSES: Mapping[str, Mapping[str, float]] = {
