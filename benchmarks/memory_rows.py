@@ -197,7 +197,7 @@ def _shown(row: Peak) -> dict[str, Any]:
         "id": row.id,
         "layout": row.layout,
         "figure": "allocated" if row.live else "reserved",
-        "measured GiB": row.measured_GiB,
+        "measured GiB": row.measured_GiB if row.ran else "ran out",
         "predicted GiB": f"{row.predicted_GiB:.2f}",
         "error %": "" if row.error is None else f"{100 * row.error:+.1f}",
         "fits": row.fits,

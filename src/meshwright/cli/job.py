@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from ..plan.study import PricedLayout
 
 UNUSED = (
-    "weights",
-    "loss",
     "recompute_modules",
     "imbalance",
     "params",
@@ -95,6 +93,8 @@ def setting_of_job(job: "Job", question: JobQuestion, catalogue: "Catalogue") ->
         latency_s=optional(parse_time, question.latency, "--latency"),
         measured=(question.own,) if question.own else (),
         lora_rank=job.lora_rank,
+        weights=question.weights or "",
+        loss=question.loss or "",
     )
     setting = replace(
         setting_of(request, catalogue),
@@ -175,6 +175,8 @@ def _question(given: PlanOptions) -> JobQuestion:
         precision=typed("precision", given.precision),
         cluster=given.cluster,
         stack=given.stack,
+        weights=given.weights,
+        loss=given.loss,
         fabric=given.fabric,
         intra=given.intra,
         inter=given.inter,

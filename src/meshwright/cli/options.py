@@ -23,6 +23,8 @@ class JobQuestion(msgspec.Struct, frozen=True, kw_only=True):
     precision: str | None = None
     cluster: str | None = None
     stack: str | None = None
+    weights: str | None = None
+    loss: str | None = None
     fabric: str = "flat"
     intra: str | None = None
     inter: str | None = None
