@@ -92,7 +92,7 @@ def _adapters(draft: Draft, keys: Keys) -> None:
     for key in ("arguments.load_in_4bit", "arguments.load_in_8bit", "arguments.quantization_bit"):
         if keys.raw(key):
             name = key.removeprefix("arguments.")
-            draft.ignore(f"{name}: frozen weights in fewer bits; memory is priced in the precision of the job, or as --weights says")
+            draft.ignore(f"{name}: frozen weights in fewer bits; memory is priced in the precision of the job")
 
 
 def _keys(sources: Sources) -> Keys:

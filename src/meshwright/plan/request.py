@@ -13,7 +13,7 @@ from ..layout import Candidate, Layout, Machines, Plan
 from ..units import counted, format_network_rate, format_rate
 from ..workload.adapters import ADAPTED
 from ..workload.architecture import Architecture
-from ..workload.conventions import OWN
+from ..workload.conventions import OWN, conventions_of
 from ..workload.models import Model
 from .analytic import Grid, Setting, book, price_layouts
 from .analytic.calibration import Calibration, calibrations, is_file, joined_calibrations
@@ -25,7 +25,7 @@ from .analytic.price import DEFAULT_STACK, node_group_of
 from .explore import row_of
 from .legality import legal_layout, unrunnable
 from .machines import cluster_by_name, node, on_nearest_nodes
-from .stacks import stack_named
+from .stacks import find_stack, stack_named
 from .study import PricedLayout
 
 AS_GIVEN = 1.02  # of a rate that is worked out: more than that was written down
@@ -66,6 +66,7 @@ def setting_of(request: PlanRequest, catalogue: Catalogue) -> Setting:
     assumed = request.model.assumed + request.model.length_assumed(request.seq_len)
     assumed += _beyond_positions(request.model.architecture, seq_len)
     assumed += (ADAPTED,) if request.lora_rank else ()
+    assumed += _loss_assumed(request)
     assumed += (UNPACKED,) if request.weights.lower() in BASES else ()
     assumed += (FREE[request.optimizer.lower()],) if request.optimizer.lower() in FREE else ()
     cluster = cluster_by_name(
@@ -103,6 +104,16 @@ def setting_of(request: PlanRequest, catalogue: Catalogue) -> Setting:
         ignored=request.model.ignored,
         measured=(*request.measured, *joined_calibrations(software, machine)),
     )
+
+
+def _loss_assumed(request: PlanRequest) -> tuple[str, ...]:
+    """Return what is assumed of the loss of a stack that has parts of its logits, in releases of today."""
+    stack = find_stack(request.stack)
+    if request.loss or stack is None:
+        return ()
+    c = conventions_of(book().described(stack), request.precision)
+    parts = "an eighth of the logits" if c.loss_chunks > 1 else f"{c.loss_rows:g} rows of logits"
+    return (f"{parts} at a time, as {stack} does today (--loss)",) if c.loss_chunks > 1 or c.loss_rows else ()
 
 
 def _no_peers(cluster: Cluster, catalogue: Catalogue) -> tuple[str, ...]:

@@ -4,7 +4,8 @@
   `distinct`
 - time: `price` -> `step` -> `layer` -> `products`, `attention`, `adapters`, `axis_traffic` -> `collective` ->
   `torus`; `host`, `optimizers`, `loads` (what each rank of a pipeline has)
-- memory: `memory` of `states` and `saved_activations`, `by_stage`; `fits` (beside the card)
+- memory: `memory` of `states` and `saved_activations`, `by_stage`; `fits` (beside the card),
+  `held_roles` (how a run says that it holds weights and logits)
 - measured links: `measured`; a user's runs: `calibration`, `factors`
 - certainty: `fitted_range` (the runs of the fit), `cautions`
 """

@@ -14,9 +14,9 @@ from .optimizers import ADAM_BYTES
 
 BASES = {"nf4": 0.5 + 4 / 64, "nf4-nested": 0.5 + 1 / 64 + 4 / (64 * 256), "int4": 0.5 + 2.5 / 128, "int8": 1.0}
 WEIGHTS = ("fp32", "bf16", *BASES)
-# Rows of logits at once, and parts of a micro-batch, where a loss never has all. Liger's fused kernel has so many rows
-# that their logits are about as large as what enters them (src/liger_kernel/ops/fused_linear_cross_entropy.py), 512 of
-# 16,384 for Qwen2.5 7B; torchtitan and torchtune have eight parts.
+# Rows of logits at once, and parts of a micro-batch, where a loss never has all. Logits of the rows that Liger's fused
+# kernel takes are about as large as what enters them (src/liger_kernel/ops/fused_linear_cross_entropy.py): of 16,384
+# rows of Qwen2.5 7B it takes 512. torchtitan and torchtune have eight parts.
 FUSED_ROWS = 512.0
 PARTS = 8.0
 LOSSES: Mapping[str, Mapping[str, float]] = {
