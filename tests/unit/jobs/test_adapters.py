@@ -92,6 +92,18 @@ def test_a_job_with_adapters_is_priced_with_frozen_weights(tmp_path, capsys):
     assert adapted["peak_memory_bytes_per_gpu"] < whole["peak_memory_bytes_per_gpu"]
 
 
+def test_options_say_how_a_job_holds_weights_and_logits(tmp_path, capsys):
+    (tmp_path / "trl.sh").write_text(TRL + "--use_peft --load_in_4bit")
+    found = []
+    for words in ((), ("--weights", "nf4"), ("--weights", "nf4", "--loss", "fused")):
+        code, said = priced(tmp_path, capsys, "--json", *words)
+        assert code == 0
+        found.append(json.loads(said.out)["predicted"]["peak_memory_bytes_per_gpu"])
+
+    assert found[0] - found[1] > 9e9  # 7 billion weights of layers at 1.44 bytes less
+    assert found[1] - found[2] > 9e9  # logits of 4 x 2,048 tokens at 14 bytes
+
+
 def test_no_plan_of_all_weights_is_written_for_a_job_with_adapters(tmp_path, capsys):
     (tmp_path / "trl.sh").write_text(TRL + "--use_peft")
 

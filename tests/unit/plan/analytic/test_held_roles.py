@@ -17,6 +17,8 @@ from meshwright.plan.analytic.optimizers import optimizer_roles
 from meshwright.plan.analytic.price import states_too_large, verdicts_in
 from meshwright.plan.machines import cluster_by_name
 from meshwright.plan.request import PlanRequest, setting_of
+from meshwright.plan.runs import read_rows
+from meshwright.plan.validate import known_models, predict
 from meshwright.workload.adapters import trained_share
 from meshwright.workload.models import load_model
 
@@ -97,6 +99,42 @@ def test_our_own_engine_is_not_told_how_it_holds_weights():
 
     with pytest.raises(InputError, match="--weights: not of our own engine; expected --stack NAME"):
         setting_of(request, load_catalogue())
+
+
+def test_an_answer_says_what_it_assumes_of_the_loss_unless_that_is_said():
+    def assumed(stack, loss=""):
+        request = PlanRequest(
+            model=load_model("llama2-7b"),
+            cluster="dgx-h100",
+            gpus=8,
+            global_batch=8,
+            seq_len=4096,
+            stack=stack,
+            loss=loss,
+        )
+        return [text for text in setting_of(request, load_catalogue()).assumed if "--loss" in text]
+
+    assert assumed("torchtitan") == ["an eighth of the logits at a time, as torchtitan does today (--loss)"]
+    assert assumed("trl") == ["512 rows of logits at a time, as trl does today (--loss)"]
+    assert assumed("torchtitan", "whole") == assumed("bridge") == []
+
+
+def test_a_row_of_a_table_says_the_same(tmp_path):
+    head = "id,family,gpu,num_gpus,model_name,seq_len,global_batch_sequences,zero_stage_fsdp,recompute,"
+    head += "lora_rank,weights,loss"
+    lines = [
+        "a,accelerate,h100,8,llama2-7b,4096,8,3,full,8,nf4,fused",
+        "b,accelerate,h100,8,llama2-7b,4096,8,3,full,,nf4,",
+    ]
+    (tmp_path / "runs.csv").write_text("\n".join([head, *lines]) + "\n")
+    catalogue = load_catalogue()
+    rows = read_rows(tmp_path / "runs.csv", catalogue, book(), known_models())
+    told, refused = predict(rows, catalogue, book())
+
+    same = priced(Layout(dp=8, zero=3, recompute="full"), lora_rank=8, weights="nf4", loss="fused")
+    assert told.peak_memory_bytes_per_gpu == pytest.approx(same.reserved_bytes[0], rel=1e-6)
+    assert "frozen weights unpack in no time" in told.assumed
+    assert "expected adapters as well" in refused.reason
 
 
 @pytest.mark.parametrize(
