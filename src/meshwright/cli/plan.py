@@ -51,7 +51,7 @@ OFTEN = (
 @precision_option("bf16 (default), fp16, fp8, mxfp8, nvfp4, fp32.")
 @stack_option("Software whose constants apply. Default: our own.")
 @click.option("--optimizer", metavar="NAME", default="adamw", help="adamw (default), adamw-bf16, adam8bit, muon, ...")
-@click.option("--weights", metavar="TYPE", help="As held: fp32, bf16, under adapters nf4, int4, int8.")
+@click.option("--weights", metavar="NAME", help="As held: fp32, bf16, under adapters nf4, int4, int8.")
 @click.option("--loss", metavar="NAME", help="Of logits: whole, compiled, chunked, fused.")
 @click.option("--lora-rank", metavar="N", type=click.IntRange(min=0), default=0, help="Adapters; the rest is frozen.")
 @click.option("--imbalance", metavar="X", type=float, help="Rows of the fullest rank's experts, in those of the mean.")

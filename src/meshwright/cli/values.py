@@ -84,6 +84,18 @@ def _optimizers() -> Iterable[str]:
     return MOMENTS
 
 
+def _weights() -> Iterable[str]:
+    from ..plan.analytic.held_roles import WEIGHTS
+
+    return WEIGHTS
+
+
+def _losses() -> Iterable[str]:
+    from ..plan.analytic.held_roles import LOSSES
+
+    return LOSSES
+
+
 def _routings() -> Iterable[str]:
     from ..simulate.nodes import ROUTINGS
 
@@ -108,6 +120,8 @@ OPTIONS: dict[str, Source] = {
     "--emit": _engines,
     "--precision": _precisions,
     "--optimizer": _optimizers,
+    "--weights": _weights,
+    "--loss": _losses,
     "--routing": _routings,
     "--backend": _backends,
 }
