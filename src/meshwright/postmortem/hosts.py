@@ -15,7 +15,7 @@ from .facts import Fact, Failure, SlowRank, of
 from .identities import AgentRanks, Placed, RankIdentity, Spoke
 from .names import same_bus
 from .where import Where
-from .world import identities_of, ranks_seen, short_host, world_of
+from .world import identities_of, ranks_of_job, ranks_seen, short_host, world_of
 
 SWITCH_PORT = "port of a switch: "  # how a fault of one begins
 _NUMBERED = re.compile(r"(?P<job>.*?)(?P<number>\d+)")
@@ -127,7 +127,7 @@ def _known(facts: list[Fact]) -> dict[str, frozenset[int]]:
         for place in places_of(fact.where)[:1] if fact.where.host else places_of(fact.where):
             listed[place].add(frozenset(fact.ranks))
     known = {place: next(iter(ranks)) for place, ranks in listed.items() if len(ranks) == 1}
-    world = world_of(facts) or max(ranks_seen(facts), default=-1) + 1
+    world = ranks_of_job(facts)
     known = {**_by_first_gpus(facts), **known}
     for shared in _shared_out(facts):
         if _is_whole(shared, world):

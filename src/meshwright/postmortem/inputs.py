@@ -86,11 +86,12 @@ from .running import (
     without_waited_out,
 )
 from .speakers import messages
+from .stack_positions import or_circle
 from .unlike_versions import with_the_few
 from .verdict import Verdict
 from .waits import in_records
 from .where import Where
-from .world import identities_of, of_real_ranks, ranks_seen, short_host, world_of
+from .world import identities_of, of_real_ranks, ranks_of_job, ranks_seen, short_host, world_of
 
 _LIFE = (Stalled, PeerLost, TrainingEnded)  # of an attempt that came so far: what an earlier one met is over
 _TROUBLE = (Timeout, Failure, StoreWait, NotifyWait, LaunchCounts, SizesDiffer, Absentees, DesyncReport)
@@ -153,6 +154,7 @@ def case_of(read: ReadFiles) -> Case:
     recorded = judged_at_one_time(groups, excused) if groups else None
     spoken = spoken_position(facts)
     position = in_records(_better(recorded, spoken), groups)
+    position = or_circle(position, of(facts, StackTrace), world=ranks_of_job(facts))
     facts = with_missing_rank(facts, position)
     return Case(
         facts=facts,

@@ -15,7 +15,7 @@ from .opcount import by_calls
 from .position import MOST_SILENT, HangPosition
 from .timeouts import UNKNOWN, groups_of, size_of
 from .waits import judged
-from .world import A_HOST, with_own_files, world_of
+from .world import A_HOST, ranks_seen, with_own_files, world_of
 
 
 def hang_position(facts: list[Fact]) -> HangPosition | None:
@@ -99,6 +99,10 @@ def _weighed(found: HangPosition, facts: list[Fact]) -> HangPosition:
         return replace(
             found, kind="absent", certain=False, why=f"{found.why}, of the ranks that spoke", missing=(missing,)
         )
+    if found.kind == "circle" and group and not group.whole and (idle := _others(facts) - spoken):
+        why = f"{found.why}; rank {', '.join(map(str, sorted(idle)[:8]))} may be the other end of one"
+        missing = "the other end of each transfer: stacks with arguments (`py-spy dump --locals`)"
+        return replace(found, certain=False, why=why, missing=(missing,))
     silent = [rank for rank in found.blamed if rank not in spoken]
     if found.kind != "absent" or (not silent and found.certain):
         return found
@@ -126,6 +130,11 @@ def _weighed(found: HangPosition, facts: list[Fact]) -> HangPosition:
         why=f"the ranks with logs wait in {_named(found)} for a rank whose log is not here",
         missing=lines,
     )
+
+
+def _others(facts: list[Fact]) -> set[int]:
+    """Return the ranks of which no time-out is told."""
+    return ranks_seen(facts) - {fact.rank for fact in of(facts, Timeout)}
 
 
 def _named(found: HangPosition) -> str:

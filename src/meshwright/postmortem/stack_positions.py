@@ -191,6 +191,22 @@ def by_stacks(stacks: Sequence[StackTrace], *, world: int = 0) -> HangPosition |
     return None
 
 
+def or_circle(position: HangPosition | None, stacks: Sequence[StackTrace], *, world: int) -> HangPosition | None:
+    """Return the circle of transfers by stacks in place of a position that blames one of its ranks, or nobody at all.
+
+    Counts of calls do not tell who sends to whom: both ends of a circle have come to their call of that number.
+    """
+    if position is None or position.kind not in {"absent", "stuck"} or not position.certain:
+        return position
+    found = by_stacks(stacks, world=world)
+    if found is None or found.kind != "circle":
+        return position
+    held = position.blamed if position.kind == "absent" else position.waiting
+    if not set(held) <= set(found.waiting):
+        return position
+    return msgspec.structs.replace(found, evidence=(*found.evidence, *position.evidence))
+
+
 def _standing(stacks: Sequence[StackTrace]) -> dict[str, Stand]:
     """Return where each process stands, by its name; who waits as others do in a pipeline's helper waits like them."""
     waits = {_innermost(stack) for stack in stacks if helper_that_waits(stack.frames)}

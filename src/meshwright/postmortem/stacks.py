@@ -11,13 +11,17 @@ from .facts import Fact, Frame, StackTrace
 from .headings import Heading, heading_of, host_asked, short_heading_of
 from .lines import FileHint, LogMessage
 from .names import collective_in
-from .transfers import deed_of_helper, is_wait
+from .transfers import deed_of_helper, deed_towards, is_wait
 from .where import Where
 
 MOST_IN_NAMES = 1000  # a larger number in the name of a dump is a process, not a rank
 _PROCESS = re.compile(r"^Process (?P<pid>\d+): (?P<command>.*)")
 _SPY_THREAD = re.compile(r"^Thread (?P<id>\w+) \((?P<state>[\w+ ]+)\)(?:: \"(?P<name>[^\"]*)\")?")
-_SPY_FRAME = re.compile(r"^\s+(?P<function>\S.*?) \((?P<file>[^()]*?)(?::(?P<line>\d+))?\)$")
+_SPY_FRAME = re.compile(
+    r"^\s+(?P<function>\S.*?) \((?P<file>[^()]*?)(?::(?P<line>\d+))?\)(?:\s+(?P<note>[#(\[]?\s?\w{1,40}=.*))?$"
+)
+_WITH_NOTE = re.compile(r"^(?P<function>[\w.<>]+?)[\s(\[]+(?P<note>[A-Za-z_]\w*=.*)$")  # of who copied the dump
+_NOTED_PEER = re.compile(r"(?<!\w)(?P<name>dst|src|peer|(?:dst|dest|src)_rank)=(?P<peer>\d{1,6})(?![\w.])")
 _FAULT_THREAD = re.compile(r"^(?:Current thread|Thread) 0x\w+(?: \[[^\]]*\])? \(most recent call first\):")
 _FAULT_FRAME = re.compile(r"^\s*File \"(?P<file>[^\"]+)\", line (?P<line>\d+) in (?P<function>.+)$")
 _PYSTACK_THREAD = re.compile(r"^Traceback for thread \d+ (?:\([^)]*\) )?\[[^\]]*\] \(most recent call last\):")
@@ -32,7 +36,7 @@ _ITS_PEER = re.compile(r"\b(?:peer|src|dst)=(?P<peer>\d{1,6})\b")
 _BACKWARD = re.compile(r"torch/autograd/\S+ (?:_engine_run_backward|run_backward|backward)$")
 _BEGUN = {"_bootstrap", "_bootstrap_inner"}
 _HELPER = re.compile(  # a process that serves a rank or a launcher: where it stands says nothing of the rank
-    r"torch/utils/data/_utils/worker\.py:_worker_loop$|torch/distributed/(?:elastic/(?:agent|multiprocessing)/|run\.py:)"
+    r"torch/utils/data/_utils/worker\.py:_worker_loop$|torch/distributed/(?:elastic/(?:agent/|multiprocessing/(?!errors/))|run\.py:)"
     r"|torch/_inductor/compile_worker/|multiprocessing/(?:resource_tracker|forkserver|managers|pool)\.py:"
     r"|concurrent/futures/process\.py:_process_worker$|(?:^|/)wandb/(?:sdk/)?(?:service|internal)/"
     r"|torch/multiprocessing/spawn\.py:(?:join|start_processes)$|accelerate/commands/launch\.py:|deepspeed/launcher/"
@@ -151,10 +155,8 @@ def _read(messages: list[LogMessage], hint: FileHint, file_name: str) -> Iterato
         elif dump.thread is not None:
             frame = _SPY_FRAME.match(text) or _FAULT_FRAME.match(text) or _PYSTACK_FRAME.match(text)
             if frame:
-                line = frame.group("line")
                 at = len(dump.thread.frames) if dump.thread.is_innermost_first else 0
-                told_frame = Frame(frame.group("function"), frame.group("file"), int(line) if line else None)
-                dump.thread.frames.insert(at, told_frame)
+                dump.thread.frames.insert(at, _frame(frame))
         if dump.rank is None and named and dump.pid is None and dump.thread is not None:
             dump.rank = int(named.group("rank")) if int(named.group("rank")) < MOST_IN_NAMES else None
         if dump.rank is None and message.rank is not None and dump.thread is not None:
@@ -176,12 +178,28 @@ def _note_peer(thread: _Thread, text: str) -> None:
     if not thread.frames:
         return
     frame = thread.frames[at]
-    if peer and (deed := deed_of_helper(frame.function)):
-        thread.frames[at] = replace(frame, peer=int(peer["peer"]), transfer=deed)
-    elif peer and collective_in(frame.function) in {"send", "recv"}:
-        thread.frames[at] = replace(frame, peer=int(peer["peer"]))
+    if peer:
+        thread.frames[at] = _with_peer(frame, peer)
     elif is_wait(frame) and (handle := _handle(text)):
         thread.frames[at] = replace(frame, peer=handle[1], transfer=handle[0])
+
+
+def _frame(found: re.Match[str]) -> Frame:
+    """Return a frame, with the partner of its transfer where somebody has noted it in its line."""
+    told = found.groupdict()
+    function, note = told["function"], told.get("note") or ""
+    if not note and "=" in function and (noted := _WITH_NOTE.match(function)):
+        function, note = noted["function"], noted["note"]
+    frame = Frame(function, told["file"], int(told["line"]) if told["line"] else None)
+    peer = _NOTED_PEER.search(note)
+    return _with_peer(frame, peer) if peer else frame
+
+
+def _with_peer(frame: Frame, peer: re.Match[str]) -> Frame:
+    """Return the frame of a send or a receive with its partner; any other frame as it is."""
+    if deed := deed_of_helper(frame.function) or deed_towards(frame.function, peer["name"]):
+        return replace(frame, peer=int(peer["peer"]), transfer=deed)
+    return replace(frame, peer=int(peer["peer"])) if collective_in(frame.function) in {"send", "recv"} else frame
 
 
 def _handle(text: str) -> tuple[str, int] | None:
