@@ -79,6 +79,7 @@ WORDS = re.compile(  # of a line that only says where ranks are
     r"\b(?:nodes?|hosts?|hostname|pods?|workers?|machines?|instances?|runs?|running|on|has|have|holds?|hosting|is|are|the"
     r"|and|with|of|at|in|rank|ranks|node_?rank|node_?id|local|local_rank|global|world|gpus?|gpu_ids|devices?|ip|addr"
     r"|address|maps?|table|list|rank_?map|hostmap|training|nproc|nproc_per_node|size|world_size|master|leader|info"
+    r"|hostfile|machinefile|hosts?_?list"
     r"|placement|layout|mapping|topology|assigned"
     r"|to|index|id|name|torchrun|launch(?:ed|ing)?|start(?:ed|ing)?|processes|procs?|x|h\d00|a\d00|nic|rack\w*)\b",
     re.IGNORECASE,
@@ -193,6 +194,9 @@ def _pairs(text: str) -> dict[str, tuple[int, ...]]:
     ranks = {pair["host"]: _numbers(pair) for pair in found}
     told = [rank for numbers in ranks.values() for rank in numbers]
     rest = CLOCK.sub(" ", _PAIR.sub(" ", _SETTING.sub(" ", text)))
+    aliases = [name[0] for name in _NAME.finditer(rest) if not NO_HOST.fullmatch(name[0])]
+    if len(aliases) == len(ranks):  # pods and their nodes side by side
+        rest = _without(rest, aliases)
     if _RANKS.search(rest) or len(ranks) < max(2, len(found)) or not all(ranks.values()) or len(set(told)) < len(told):
         return {}
     return {} if re.search(r"[A-Za-z]", WORDS.sub(" ", rest)) else ranks
