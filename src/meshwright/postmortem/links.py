@@ -31,17 +31,16 @@ def lost_address(fault: Failure) -> str | None:
 
 
 def _lost_port(fault: Failure) -> str | None:
-    """Return the port of the peer to which a rank's link broke, by its GID where the line has one, else its address."""
-    address = lost_address(fault)
-    gid = _GID.search(fault.where.text) if address else None
-    return gid["gid"] if gid else address
+    """Return the GID of the port to which a rank's link broke, None where the line has none."""
+    gid = _GID.search(fault.where.text)
+    return gid["gid"] if gid else None
 
 
 def at_broken_end(found: Sequence[Failure], facts: list[Fact]) -> tuple[int, ...]:
     """Return the one rank at whose own end a link broke, or all of its host; () where that is not told.
 
     The port of one host alone fails, by NCCL's event on it or by its kernel, shortly before the first complaint or for
-    good (ports without a cable are down from the start), and ranks of other hosts that lose a peer all lose one port.
+    good (ports without a cable are down from the start), and ranks of other hosts that lose a peer all lose one.
     A completion with an error alone has two ends. All ranks of the host are at that end where none of them complains,
     its kernel says so, or all ports failed that they use.
     """
@@ -58,8 +57,10 @@ def at_broken_end(found: Sequence[Failure], facts: list[Fact]) -> tuple[int, ...
     if len(hosts) != 1 or any(not fault.host for fault in own):
         return ()
     host = next(iter(hosts))
-    lost = [(fault, peer) for fault in broken if (peer := _lost_port(fault))]
-    if len({address for fault, address in lost if fault.host and short_host(fault.host) != host}) > 1:
+    lost = [(fault, peer) for fault in broken if (peer := lost_address(fault))]
+    elsewhere = [(fault, address) for fault, address in lost if fault.host and short_host(fault.host) != host]
+    ports = {_lost_port(fault) for fault, _ in elsewhere}
+    if len({address for _, address in elsewhere}) > 1 and (len(ports) > 1 or None in ports):
         return ()
     if _are_all_ports(host, own, facts):
         whole = told_ranks_of(host, facts)
