@@ -45,8 +45,8 @@ _VARIABLE = re.compile(  # of the environment in a description of a pod
 _MAY_TELL = ("ank", "RANK", "INDEX", "NODEID")
 _RANKS = re.compile(
     r"\b(?P<word>(?:global[_ ]|world[_ ])?ranks?)[ =:]{0,3}[\[({]?(?:(?P<first>\d{1,6})"
-    r" ?(?:-|–|\.{2,3}|:| to | through ) ?(?P<last>\d{1,6})|(?P<list>\d{1,6}(?:(?:, ?|,? and )\d{1,6})+)"
-    r"|(?P<one>\d{1,6}))[\])}]?(?![\w.])",
+    r" ?(?:-|–|\.{2,3}|:| to | through ) ?(?P<last>\d{1,6})|(?P<list>\d{1,6}(?:(?:, ?|,? and )\d{1,6})+"
+    r"|(?:(?<=s[ =:])|(?<=s: )|(?<=s[ =:][\[({])|(?<=s: [\[({]))\d{1,6}(?: \d{1,6})++(?! ?[a-zA-Z%]))|(?P<one>\d{1,6}))[\])}]?(?![\w.])",
     re.IGNORECASE,
 )
 _ROW = re.compile(  # of a table
