@@ -35,9 +35,9 @@ def read(messages: Sequence[LogMessage]) -> Iterator[PortDown]:
             is_asked = False
         elif ("CA '" in text or "hca_id" in text) and (device := _DEVICE.search(text)):
             devices[host] = device["device"]
-        elif "tate:" in text and (state := _STATE.match(text)) and (own := devices.get(host, named)):
-            states[host, own] = state["state"].lower(), message
+        elif "tate:" in text and (row := _STATE.match(text)) and (port := devices.get(host, named)):
+            states[host, port] = row["state"].lower(), message
     active = [key for key, (state, _) in states.items() if state == "active"]
     for (host, own), (state, message) in states.items():
-        if state == "down" and host and any(host == other or own == port for other, port in active):
+        if state == "down" and host and any(host == other or own == its for other, its in active):
             yield PortDown(host=host, device=own, where=message.where)
