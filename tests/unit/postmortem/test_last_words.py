@@ -208,7 +208,7 @@ UNKNOWN_NAMES = {
 
 
 @pytest.mark.parametrize("lines", UNKNOWN_NAMES.values(), ids=UNKNOWN_NAMES)
-def test_a_name_that_stays_unknown_is_a_network_whoever_gives_up(lines, tmp_path):
+def test_a_name_that_stays_unknown_is_a_network_no_matter_which_client_gives_up(lines, tmp_path):
     verdict = judge(tmp_path, lines)
     assert told(verdict, wanted := answer("network")) == wanted
     assert "job-master-0" in verdict.because
