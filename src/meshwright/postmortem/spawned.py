@@ -77,7 +77,7 @@ def _introduced(messages: Sequence[LogMessage]) -> Iterator[Fact]:
 
 
 def _tells_of_others(text: str) -> bool:
-    """Whether a line is of another process than a rank's own; a launcher may call those that it starts workers."""
+    """Whether a line is of another process than a rank's own; a launcher may call the ranks that it starts workers."""
     return _OF_OTHERS.search(_STARTS.sub(" rank", text, count=1)) is not None
 
 
