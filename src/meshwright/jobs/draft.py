@@ -38,6 +38,7 @@ class JobOptions(msgspec.Struct, frozen=True, kw_only=True):
     global_batch: int | None = None
     seq_len: int | None = None
     precision: str | None = None
+    mtp_layers: int | None = None  # modules that predict further tokens, trained
     gpus_per_node: int | None = None  # of the cluster, for files that give nodes alone
 
 
@@ -74,6 +75,7 @@ class Draft:
         self.results: tuple[str, ...] | None = None  # that a checkpoint by names keeps
         self.layers_again = 0  # of each virtual stage, that full recomputation repeats; 0: all
         self.lora_rank, self.lora_told = 0, ""
+        self.further: tuple[int, str] = (0, "")  # modules that predict further tokens, trained
         self.partial = False  # whether sizes that the file leaves out are the published model's
         self.ends = (0, 0)  # layers that embedding and output count as where stages are cut
         self.recompute_text = ""
@@ -131,6 +133,12 @@ class Draft:
         elif doubt:
             raise InputError(f"{keys.where}: {doubt}: is not set in the files; say --job NAME=VALUE")
         return value
+
+    def further_tokens(self, keys: Keys, *names: str) -> None:
+        """Take how many modules that predict further tokens are trained, from the first of some keys."""
+        count = keys.whole(*names)
+        if count:
+            self.further = count, keys.told(keys.find(*names) or names[0])
 
     def recompute(self, kind: Recompute, text: str = "") -> None:
         """Set the recomputation, with the engine's own words for it."""
@@ -222,7 +230,7 @@ class Draft:
         self._settle_replicas(dp)
         self._settle_offload()
         global_batch, mbs = self._settle_batch(dp)
-        architecture = self._settle_model()
+        architecture = self._settle_further(self._settle_model())
         self._check_layers(architecture)
         self._settle_adapters(architecture)
         seq_len = self.question.seq_len or self.seq_len
@@ -314,6 +322,20 @@ class Draft:
         except InputError as error:
             self.lora_rank = 0
             self.ignore(f"{error}; priced as training of all weights")
+
+    def _settle_further(self, architecture: Architecture | None) -> Architecture | None:
+        """Return the model with the modules that predict further tokens which the job trains."""
+        count, told = self.further
+        asked = self.question.mtp_layers
+        if asked is not None and asked != count:
+            self.assume(f"--mtp-layers {asked} in place of {told or 'none in the files'}")
+        count = count if asked is None else asked
+        if count and self.lora_rank:
+            self.ignore(f"{told or f'--mtp-layers {count}'}: not priced beside adapters")
+            count = 0
+        if architecture is None or not count:
+            return architecture
+        return changed(architecture, {"mtp_trained": count}, self.files[0])
 
     def _settle_offload(self) -> None:
         """Take weights in host memory for weights on the GPU where no stage of ZeRO brings them layer by layer."""

@@ -74,6 +74,8 @@ def _model_flags(target: EmitTarget) -> Lines:
     if not model.tied:
         flags.append(("--untie-embeddings-and-output-weights", ""))
     flags.append((f"--position-embedding-type {'learned_absolute' if model.positions == 'learned' else 'rope'}", ""))
+    if model.mtp_trained:
+        flags.append((f"--mtp-num-layers {model.mtp_trained}", "modules that predict further tokens"))
     return flags + (_expert_flags(target) if model.experts else [])
 
 
@@ -164,7 +166,7 @@ def layout_string(target: EmitTarget) -> str:
     """Return Megatron's layout of stages, such as "Et*3|t*4|t*3,L"."""
     stages = ["t" * count for count in target.stages]
     stages[0] = "E" + stages[0]
-    stages[-1] += "L"
+    stages[-1] += "m" * target.architecture.mtp_trained + "L"
     return "|".join(
         "".join(letter if count == 1 else f"{letter}*{count}" for letter, count in _runs(stage)) for stage in stages
     )
@@ -241,6 +243,7 @@ def bridge(target: EmitTarget) -> str:
         (f"model.sequence_parallel={bool(layout.sp)}", ""),
         (f"model.expert_model_parallel_size={layout.ep}", ""),
         *_bridge_experts(target),
+        *_bridge_further(target),
         (f"model.seq_length={target.seq_len}", ""),
         (f"dataset.sequence_length={target.seq_len}", ""),
         *_recompute_keys(target, "model."),
@@ -261,6 +264,11 @@ def _bridge_experts(target: EmitTarget) -> Lines:
     if target.layout.ep == 1:
         return []
     return [(f"model.expert_tensor_parallel_size={target.layout.expert_tp}", "cuts inside an expert")]
+
+
+def _bridge_further(target: EmitTarget) -> Lines:
+    count = target.architecture.mtp_trained
+    return [(f"model.mtp_num_layers={count}", "modules that predict further tokens")] if count else []
 
 
 def _bridge_states(target: EmitTarget) -> Lines:

@@ -28,7 +28,7 @@ HARMLESS = (
     r"(?:moe-(?:router-(?!topk$|padding|fusion).*|aux-loss-coeff|z-loss-coeff|input-jitter-eps|per-layer-logging))",
     r"(?:fp8-(?:amax.*|margin|interval)|apply-layernorm-1p|check-.*|use-mcore-models|use-legacy-models|mcore.*|spec)",
     r"(?:use-precision-aware-optimizer|name|job.*|experiment.*|yaml-cfg|use-cpu-initialization|apply-residual.*|sft.*|task|run.*|model.*)",
-    r"(?:add-qkv-bias|transformer-impl|calculate-per-token-loss|disable-straggler.*|enable-experimental|export.*|inference.*)",
+    r"(?:mtp-loss-scaling-factor|add-qkv-bias|transformer-impl|calculate-per-token-loss|disable-straggler.*|enable-experimental|export.*|inference.*)",
 )
 SIZES: Mapping[str, tuple[str, ...]] = {
     "num_hidden_layers": ("num-layers",),
@@ -162,6 +162,7 @@ def fill(draft: Draft, keys: Keys) -> None:
     draft.seq_len = keys.whole("seq-length", "encoder-seq-length", least=1)
     if any(name in keys for name in MORE_LAYERS):  # where `seq-length` counts the embeddings of one image
         draft.seq_len = keys.whole("decoder-seq-length", least=1) or draft.seq_len
+    draft.further_tokens(keys, "mtp-num-layers")
     states(draft, keys)
     overlaps(draft, keys)
     draft.switches["sp"] = int(bool(keys.switch("sequence-parallel", default=False)))

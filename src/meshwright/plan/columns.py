@@ -52,6 +52,7 @@ INPUTS = {
     "precision": "of the products: bf16, fp16, fp8, mxfp8, nvfp4, fp32 (bf16)",
     "optimizer": "adamw, adamw-bf16, adam8bit, lion, muon, adafactor, sgd-momentum, sgd (adamw)",
     "overlap": "what computation hides: none, or some of tp, dp, pp, ep, as tp+dp (what the stack does)",
+    "mtp_layers": "modules that predict further tokens, trained beside the layers (0)",
     "lora_rank": "rank of adapters on all matrices but those of routed experts; the rest is frozen (0: none)",
     "source": "where the row is from; read, with notes, for traits of a stack's releases",
     "notes": "what sets the run apart; read for dispatchers, graphs of the whole iteration and overlaps that are off",

@@ -66,11 +66,14 @@ def low_precision(setting: Setting) -> str:
 
 
 def facts_about(
-    model: Architecture, seq_len: int, *, flops_per_token: float | None = None, assumed: tuple[str, ...] = ()
-) -> ModelFacts:
-    """Return the facts of a model at a sequence length, all of it trained unless `flops_per_token` says otherwise."""
-    if model.mtp_layers:
-        assumed += (f"{counted(model.mtp_layers, 'layer')} to predict further tokens, not counted",)
+    model: Architecture, seq_len: int, *, flops_per_token: float | None = None, assumed: tuple[str, ...] = (),
+    option: str = "--mtp-layers",
+) -> ModelFacts:  # fmt: skip
+    """Return the facts of a model at a sequence length, all of it trained unless `flops_per_token` says otherwise.
+
+    `option` says where the modules that predict further tokens would be asked for.
+    """
+    assumed += _further_tokens(model, option)
     return ModelFacts(
         name=model.name,
         parameters=model.parameters,
@@ -81,6 +84,20 @@ def facts_about(
         seq_len=seq_len,
         assumed=assumed,
     )
+
+
+def _further_tokens(model: Architecture, option: str) -> tuple[str, ...]:
+    """Return what is counted of modules that predict further tokens."""
+    named, trained = model.mtp_layers, model.mtp_trained
+    if trained:
+        size = f"{trained * model.mtp_parameters / 1e9:.4g} B parameters"
+        other = f"; the config names {named}" if named and named != trained else ""
+        return (f"{counted(trained, 'layer')} to predict further tokens, counted and trained: {size}{other}",)
+    if named:
+        those = "it" if named == 1 else "them"
+        told = f"{counted(named, 'layer')} to predict further tokens, not counted ({option} {named} counts {those})"
+        return (told,)
+    return ()
 
 
 def sentence(facts: ModelFacts) -> str:

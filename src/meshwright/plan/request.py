@@ -24,7 +24,7 @@ from .analytic.price import DEFAULT_STACK, node_group_of
 from .explore import row_of
 from .legality import legal_layout, unrunnable
 from .machines import cluster_by_name, node, on_nearest_nodes
-from .stacks import stack_named
+from .stacks import NO_FURTHER, stack_named
 from .study import PricedLayout
 
 AS_GIVEN = 1.02  # of a rate that is worked out: more than that was written down
@@ -75,6 +75,9 @@ def setting_of(request: PlanRequest, catalogue: Catalogue) -> Setting:
     )
     assumed += _no_peers(cluster, catalogue) if request.intra_bytes_per_s is None else ()
     software, machine = calibrations(request.stack, request.cluster)
+    stack = software.stack if software else stack_named(request.stack)
+    if stack == OWN and request.model.architecture.mtp_trained:
+        raise InputError(f"--stack {OWN}: {NO_FURTHER}; --stack NAME, which may have them")
     if request.placements:
         cluster = on_nearest_nodes(cluster, request.placements)
     return Setting(
@@ -84,7 +87,7 @@ def setting_of(request: PlanRequest, catalogue: Catalogue) -> Setting:
         global_batch=request.global_batch,
         seq_len=seq_len,
         precision=request.precision,
-        stack=software.stack if software else stack_named(request.stack),
+        stack=stack,
         latency_s=request.latency_s,
         optimizer=request.optimizer,
         imbalance=request.imbalance,

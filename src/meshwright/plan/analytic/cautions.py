@@ -54,6 +54,8 @@ def cautions(
         )
     if unfused and (layout.mbs * architecture.num_attention_heads // layout.tp) % FUSED_BATCH:
         found.append(f"mbs x heads / tp is no multiple of {FUSED_BATCH}: the fused softmax falls back")
+    if architecture.mtp_trained:
+        found.append(f"multi-token prediction: {DOUBT}")
     own = {kind for one in measured for run in one.runs for kind in kinds_of(Layout.parse(run.layout))}
     return (*found, *unseen_layers(architecture), *unseen_kinds(layout, beside=own))
 
