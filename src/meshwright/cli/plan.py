@@ -48,7 +48,7 @@ OFTEN = (
 @click.option("--global-batch", metavar="N", type=click.IntRange(min=1), help="Sequences of one optimiser step.")
 @click.option("--seq-len", metavar="N", type=click.IntRange(min=1), help="Tokens of a sequence. Default: the model's.")
 @click.option("--allow-unknown", is_flag=True, help="Pass over keys of a config.json that are not understood.")
-@precision_option("bf16 (default), fp16, fp8, mxfp8, nvfp4, fp32.")
+@precision_option("bf16 (default), fp16, fp8, fp8-row, fp8-block, mxfp8, nvfp4, fp32.")
 @stack_option("Software whose constants apply. Default: our own.")
 @click.option("--optimizer", metavar="NAME", default="adamw", help="adamw (default), adamw-bf16, adam8bit, muon, ...")
 @click.option("--lora-rank", metavar="N", type=click.IntRange(min=0), default=0, help="Adapters; the rest is frozen.")

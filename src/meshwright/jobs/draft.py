@@ -48,7 +48,9 @@ GRAPH_KEY = re.compile(r"cuda[-_ ]?graph", re.IGNORECASE)
 # docs/training/cuda-graphs.md of Megatron-Bridge; no formula of the buffers is published
 GRAPHED = "a graph's buffers (a few GB, in a pipeline more than 10) and the launches that it saves are not priced"
 NETWORKS = re.compile(r"\ball\b|all-linear|\*|gate_proj|up_proj|down_proj|fc[12]|mlp")  # an adapter's targets
-ONE_SCALE = frozenset({"delayed", "tensorwise", "current", "hybrid", "custom"})  # recipes of fp8
+# recipes of fp8 as engines call them: of one scale for each tensor, and of more
+ONE_SCALE = frozenset({"delayed", "tensorwise", "current", "hybrid", "custom"})
+SCALED = {"blockwise": "fp8-block", "block": "fp8-block", "rowwise": "fp8-row", "rowwise_with_gw_hp": "fp8-row"}
 
 
 class Draft:
@@ -192,9 +194,15 @@ class Draft:
             self.ignore(f"{told} on {targets} alone")
 
     def recipe(self, key: str, recipe: str | None) -> None:
-        """Say where a recipe of fp8 has other scales than the one for each tensor that it is priced with."""
-        if recipe is not None and self.precision == "fp8" and recipe.lower() not in ONE_SCALE:
+        """Take the scales of a recipe of fp8; one that is not known is priced with a scale for each tensor, and said."""
+        if recipe is None or self.precision != "fp8" or recipe.lower() in ONE_SCALE:
+            return
+        known = SCALED.get(recipe.lower())
+        self.precision = known or self.precision
+        if known is None:
             self.ignore(f"{key} {recipe}: priced with one scale for each tensor; kernels for more scales are slower")
+        elif recipe.lower().endswith("_gw_hp"):  # torchao's, which multiplies weights' gradients in half precision
+            self.ignore(f"{key} {recipe}: priced as if gradients of weights were multiplied in fp8 too")
 
     def note(self, text: str) -> None:
         """Add a remark."""

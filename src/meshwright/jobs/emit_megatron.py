@@ -208,12 +208,14 @@ def _precision_flags(precision: str) -> Lines:
     flags: Lines = [("--bf16", "")]
     if precision == "fp8":
         flags += [("--fp8-format hybrid", "e4m3 forward, e5m2 backward"), ("--fp8-recipe tensorwise", "")]
+    elif precision == "fp8-block":
+        flags += [("--fp8-format e4m3", ""), ("--fp8-recipe blockwise", "a scale for each block of 128")]
     elif precision == "mxfp8":
         flags += [("--fp8-format e4m3", ""), ("--fp8-recipe mxfp8", "a scale for each block of 32")]
     elif precision == "nvfp4":
         flags += [("--fp4-format e2m1", "a scale for each block of 16")]
     elif precision != "bf16":
-        raise InputError(f"--emit megatron: precision {precision}: expected bf16, fp16, fp8, mxfp8, nvfp4 or fp32")
+        raise InputError(f"--emit megatron: precision {precision}: expected bf16, fp16, fp8, fp8-block, mxfp8, nvfp4, fp32")
     return flags
 
 
@@ -292,6 +294,7 @@ def _mixed(precision: str) -> str:
         "bf16": "bf16_mixed",
         "fp16": "fp16_mixed",
         "fp8": "bf16_with_fp8_current_scaling_mixed",
+        "fp8-block": "bf16_with_fp8_subchannel_scaling_mixed",
         "mxfp8": "bf16_with_mxfp8_mixed",
         "nvfp4": "bf16_with_nvfp4_mixed",
     }

@@ -31,6 +31,7 @@ HARMLESS = (
     r"executor\..*|(?:dir|performance_mode|peft_scheme|fn)",
     r"(?:proxy_gbs|is_proxy_run|recipe|factory|do_.*|trainer|model|optim)",
 )
+SUBCHANNEL = "subchannel"  # in names of recipes: a scale for each block
 # NeMo's names for what Megatron's flags say, in the order in which they are tried; the last ones are those under which
 # recipes of NeMo 2 hand degrees to the function that makes their trainer
 NAMES = {
@@ -293,7 +294,7 @@ def _precision(draft: Draft, keys: Keys) -> None:
     elif "nvfp4" in text:
         draft.precision = "nvfp4"
     elif "fp8" in text:
-        draft.precision = "mxfp8" if "mxfp8" in text else "fp8"
+        draft.precision = "mxfp8" if "mxfp8" in text else "fp8-block" if SUBCHANNEL in text else "fp8"
     elif "bf16" not in text:
         draft.precision = "fp16" if "16" in text else "fp32"
 

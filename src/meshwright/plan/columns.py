@@ -49,7 +49,7 @@ INPUTS = {
     "recompute": "none, selective, full (what the stack does)",
     "recompute_modules": "what selective computes again: core_attn, layernorm, mla_up_proj, moe_act, mlp, moe, ...",
     "offload": "what lives in the memory of the GPUs' hosts: none, optimizer, parameters (none)",
-    "precision": "of the products: bf16, fp16, fp8, mxfp8, nvfp4, fp32 (bf16)",
+    "precision": "of the products: bf16, fp16, fp8, fp8-row, fp8-block, mxfp8, nvfp4, fp32 (bf16)",
     "optimizer": "adamw, adamw-bf16, adam8bit, lion, muon, adafactor, sgd-momentum, sgd (adamw)",
     "overlap": "what computation hides: none, or some of tp, dp, pp, ep, as tp+dp (what the stack does)",
     "mtp_layers": "modules that predict further tokens, trained beside the layers (0)",

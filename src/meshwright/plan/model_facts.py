@@ -9,6 +9,7 @@ from ..workload.architecture import Architecture
 from ..workload.models import Model
 from .analytic import Setting
 from .analytic.price import PRODUCT_BYTES, flops_per_token, machine_of
+from .analytic.recipes import recipes
 
 LOW = frozenset(name for name, bytes_ in PRODUCT_BYTES.items() if bytes_ < 2)
 
@@ -59,9 +60,12 @@ def experts_spread(setting: Setting) -> str:
 def low_precision(setting: Setting) -> str:
     """Return which products run in a precision of 8 bits or fewer, and against which peak MFU is said."""
     peak = float(machine_of(setting).peak) / 1e12
+    recipe = recipes().get(setting.precision)
+    scales = "" if recipe is None else f" (scales: {recipe.scales})"
     return (
-        f"{setting.precision}: products with the layers' weights; scores of attention and the output projection run in "
-        f"bf16; MFU is against the dense peak in {setting.precision}, {peak:,.0f} TFLOP/s"
+        f"{setting.precision}: products with the layers' weights{scales}; scores of attention and the output projection "
+        f"run in bf16; MFU is against the dense peak in {recipe.of if recipe else setting.precision}, "
+        f"{peak:,.0f} TFLOP/s"
     )
 
 

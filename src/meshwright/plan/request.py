@@ -21,6 +21,7 @@ from .analytic.coefficients import GENERIC
 from .analytic.conditions import LayoutCondition
 from .analytic.optimizers import FREE
 from .analytic.price import DEFAULT_STACK, node_group_of
+from .analytic.recipes import recipes
 from .explore import row_of
 from .legality import legal_layout, unrunnable
 from .machines import cluster_by_name, node, on_nearest_nodes
@@ -76,6 +77,8 @@ def setting_of(request: PlanRequest, catalogue: Catalogue) -> Setting:
     assumed += _no_peers(cluster, catalogue) if request.intra_bytes_per_s is None else ()
     software, machine = calibrations(request.stack, request.cluster)
     stack = software.stack if software else stack_named(request.stack)
+    if stack == OWN and request.precision in recipes():
+        raise InputError(f"--precision {request.precision}: {OWN} multiplies fp8 by tensor alone; or --stack NAME")
     if stack == OWN and request.model.architecture.mtp_trained:
         raise InputError(f"--stack {OWN}: {NO_FURTHER}; --stack NAME, which may have them")
     if request.placements:
