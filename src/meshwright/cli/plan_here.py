@@ -21,7 +21,18 @@ HERE = "this"
 ELSEWHERE = (
     *("stack", "engine", "only", "without", "emit", "emit_to", "refine", "intra", "inter", "latency", "placements"),
     *("target_mfu", "target_step_time", "target_days", "tokens", "compare", "scaling", "slow", "params", "mfu"),
-    *("layers", "plot", "html", "job", "lora_rank", "mtp_layers", "recompute_modules", "imbalance", "calibrate", "save"),
+    *(
+        "layers",
+        "plot",
+        "html",
+        "job",
+        "lora_rank",
+        "mtp_layers",
+        "recompute_modules",
+        "imbalance",
+        "calibrate",
+        "save",
+    ),
     *("hardware",),
 )
 FLAGS = {"without": "not"}

@@ -194,7 +194,7 @@ class Draft:
             self.ignore(f"{told} on {targets} alone")
 
     def recipe(self, key: str, recipe: str | None) -> None:
-        """Take the scales of a recipe of fp8; one that is not known is priced with a scale for each tensor, and said."""
+        """Take the scales of a recipe of fp8; an unknown one is priced with a scale for each tensor, and said."""
         if recipe is None or self.precision != "fp8" or recipe.lower() in ONE_SCALE:
             return
         known = SCALED.get(recipe.lower())

@@ -215,7 +215,9 @@ def _precision_flags(precision: str) -> Lines:
     elif precision == "nvfp4":
         flags += [("--fp4-format e2m1", "a scale for each block of 16")]
     elif precision != "bf16":
-        raise InputError(f"--emit megatron: precision {precision}: expected bf16, fp16, fp8, fp8-block, mxfp8, nvfp4, fp32")
+        raise InputError(
+            f"--emit megatron: precision {precision}: expected bf16, fp16, fp8, fp8-block, mxfp8, nvfp4, fp32"
+        )
     return flags
 
 

@@ -152,7 +152,9 @@ def automodel(target: EmitTarget) -> str:
     """Return the YAML of a NeMo Automodel recipe."""
     layout, slots = target.layout, target.layout.pp * target.layout.vpp
     if target.precision not in {"bf16", *AUTOMODEL_RECIPES}:
-        raise InputError(f"--emit automodel: precision {target.precision}: expected bf16, {', '.join(AUTOMODEL_RECIPES)}")
+        raise InputError(
+            f"--emit automodel: precision {target.precision}: expected bf16, {', '.join(AUTOMODEL_RECIPES)}"
+        )
     layers = target.architecture.num_hidden_layers
     per_stage = -(-layers // slots)
     local = layout.mbs * (target.micro_batches if layout.pp > 1 else 1)

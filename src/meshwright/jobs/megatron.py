@@ -372,7 +372,10 @@ def virtual(draft: Draft, keys: Keys, layers: int | None) -> None:
             draft.put("vpp", 2, "virtual stages")  # told and dropped where the draft is finished
         return
     if layout:
-        draft.stages = stages_of(layout, keys.where)
+        letters = layout_letters(layout, keys.where)
+        draft.stages = tuple(stage.count("t") for stage in letters)
+        if any("m" in stage for stage in letters[:-1]):
+            draft.ignore(f"{layout[:60]}: modules that predict further tokens are priced in the output's stage")
         if len(draft.stages) % pp:
             raise InputError(
                 f"{keys.where}: pipeline-model-parallel-layout has {len(draft.stages)} stages, "
@@ -417,8 +420,8 @@ def uneven_stages(layers: int, pp: int, vpp: int, first: int | None, last: int |
     return tuple(count // vpp for _ in range(vpp) for count in counts)
 
 
-def stages_of(layout: str, where: str) -> tuple[int, ...]:
-    """Return the decoder layers of each stage of a layout string such as "Et*3|(tt|)*4,m|L"."""
+def layout_letters(layout: str, where: str) -> list[str]:
+    """Return the letters of each stage of a layout string such as "Et*3|(tt|)*4,m|L"."""
     text = re.sub(r"[\s,'\"]", "", layout)
     for _ in range(200):
         match = re.search(r"\(([^()]*)\)\*(\d+)|([A-Za-z])\*(\d+)", text)
@@ -433,7 +436,7 @@ def stages_of(layout: str, where: str) -> tuple[int, ...]:
         raise InputError(
             f"{where}: pipeline-model-parallel-layout: {layout[:60]!r}: expected letters E, t, m, L and bars"
         )
-    return tuple(stage.count("t") for stage in text.split("|"))
+    return text.split("|")
 
 
 def precision(keys: Keys) -> str:

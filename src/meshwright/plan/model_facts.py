@@ -62,10 +62,10 @@ def low_precision(setting: Setting) -> str:
     peak = float(machine_of(setting).peak) / 1e12
     recipe = recipes().get(setting.precision)
     scales = "" if recipe is None else f" (scales: {recipe.scales})"
+    of = setting.precision if recipe is None else recipe.of
     return (
-        f"{setting.precision}: products with the layers' weights{scales}; scores of attention and the output projection "
-        f"run in bf16; MFU is against the dense peak in {recipe.of if recipe else setting.precision}, "
-        f"{peak:,.0f} TFLOP/s"
+        f"{setting.precision}: products with the layers' weights{scales}; scores of attention and the output "
+        f"projection run in bf16; MFU is against the dense peak in {of}, {peak:,.0f} TFLOP/s"
     )
 
 

@@ -105,10 +105,11 @@ HF = "model_name_or_path: meta-llama/Meta-Llama-3-8B\nmax_seq_length: 4096\nper_
 def read(tmp_path):
     """Return a function that writes files and reads the job in them."""
 
-    def of(files: dict[str, str], *words: str, gpus: int | None = None):
+    def of(files: dict[str, str], *words: str, gpus: int | None = None, mtp_layers: int | None = None):
         for name, text in files.items():
             (tmp_path / name.partition(":")[0]).write_text(text)
-        return read_job([*(str(tmp_path / name) for name in files), *words], JobOptions(gpus=gpus))
+        asked = JobOptions(gpus=gpus, mtp_layers=mtp_layers)
+        return read_job([*(str(tmp_path / name) for name in files), *words], asked)
 
     return of
 
@@ -217,6 +218,22 @@ def test_modules_that_predict_further_tokens_are_part_of_the_model_that_a_job_tr
     assert job.architecture.parameters == plain.architecture.parameters + 2 * one
     assert asked.architecture.mtp_trained == 1
     assert any(text.startswith("--mtp-layers 1 in place of mtp-num-layers 2") for text in asked.assumed)
+
+
+def test_modules_in_another_stage_than_the_output_are_named(read):
+    flags = "--pipeline-model-parallel-size 4 --mtp-num-layers 1 --pipeline-model-parallel-layout"
+    beside, apart = (read({"a.sh": f"{ON_16}{LLAMA}{BATCH} {flags} 'Et*11|t*11|t*10{end}'"}) for end in ("|mL", "m|L"))
+
+    assert beside.stages == apart.stages == (11, 11, 10, 0)
+    assert not any("priced in the output's stage" in text for text in beside.ignored)
+    assert any("priced in the output's stage" in text for text in apart.ignored)
+
+
+def test_scales_of_rows_are_read_from_a_converter_of_torchtitan_s_python(read):
+    converter = '        model_converters=[Float8Linear.Config(recipe_name="rowwise")],\n'
+    text = REGISTRY.replace("        activation_checkpoint", f"{converter}        activation_checkpoint", 1)
+
+    assert read({"reg.py:base": text}).precision == "fp8-row"
 
 
 def test_modules_that_predict_further_tokens_are_read_from_nemo_and_maxtext(read):

@@ -1,8 +1,8 @@
 """Recipes of eight bits with a scale for each row or block: what sources measure of their kernels beside fp8's.
 
-`data/recipes.toml` holds them with their sources. A stack whose runs had such a recipe has a fitted constant in place of
-the source's rate for layouts like theirs, which tensor parallelism cut; all others are priced with that rate, which the
-answer says and its band is wider for.
+`data/recipes.toml` holds them with their sources. A stack whose runs had such a recipe has a fitted constant in place
+of the source's rate for layouts like theirs, which tensor parallelism cut; all others are priced with that rate, which
+the answer says and its band is wider for.
 """
 
 import functools
@@ -32,7 +32,9 @@ class ScalingRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 def recipes() -> dict[str, ScalingRecipe]:
     """Return the recipes by their names, which are precisions."""
     text = resources.files(__package__).joinpath("data", "recipes.toml").read_text("utf-8")
-    return {name: convert(one, ScalingRecipe, where=f"recipes.toml: {name}") for name, one in tomllib.loads(text).items()}
+    return {
+        name: convert(one, ScalingRecipe, where=f"recipes.toml: {name}") for name, one in tomllib.loads(text).items()
+    }
 
 
 class RecipeUse(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,4 +61,3 @@ def recipe_use(precision: str, of_stack: Mapping[str, Any], of_device: Mapping[s
 def has_constant(recipe: ScalingRecipe, of_stack: Mapping[str, Any]) -> bool:
     """Return whether a stack names a constant for a recipe."""
     return bool(recipe.trait) and f"product*{recipe.trait}" in of_stack
-
