@@ -6,7 +6,7 @@ from ...workload.architecture import MTP_NORMS
 from ...workload.held import Counts, states
 from ...workload.program import States
 from .coefficients import Coefficients
-from .loads import ZERO_BUBBLE, RankLoad
+from .loads import ZERO_BUBBLE, RankLoad, is_folded
 from .quantities import Grid, Machine, ModelQuantities, Number
 
 SINGLE_BYTES = 4.0
@@ -53,14 +53,16 @@ def expert_parameters(model: ModelQuantities, grid: Grid) -> Number:
 def further_parameters(model: ModelQuantities, grid: Grid) -> tuple[Number, Number]:
     """Return the parameters of the modules that predict further tokens, those of their routed experts apart.
 
-    On another rank than the first they have a copy of the embedding, which the modules share.
+    On another rank than the first they have a copy of the embedding, unless the output is tied to it.
     """
     layers = model.mtp_layers
     if layers is None:
         return 0.0, 0.0
     dense, experts, _ = _parameters(layers, grid, _alone(layers))
     joins = model.hidden * (2.0 * model.hidden / grid.tp + MTP_NORMS)
-    copy = np.where((model.mtp > 0) & (grid.pp > 1), model.vocab * model.hidden / grid.tp, 0.0)
+    table = model.vocab * model.hidden
+    apart = (grid.pp > 1) & np.logical_not(is_folded(grid)) & (model.head_parameters >= table)
+    copy = np.where((model.mtp > 0) & apart, table / grid.tp, 0.0)
     return model.mtp * (dense + joins) + copy, model.mtp * experts
 
 

@@ -16,6 +16,7 @@ from meshwright.plan.analytic.layer import layer_s
 from meshwright.plan.analytic.price import coefficients_of, machine_of
 from meshwright.plan.analytic.products import linear_s
 from meshwright.plan.analytic.quantities import ModelQuantities
+from meshwright.plan.analytic.states import further_parameters
 from meshwright.plan.analytic.step import head_s
 from meshwright.plan.model_facts import model_facts
 from meshwright.plan.request import PlanRequest, setting_of
@@ -77,6 +78,19 @@ def test_the_last_stage_alone_holds_modules_and_a_copy_of_the_embedding():
 
     assert more[:3] == [0.0, 0.0, 0.0]
     assert held * (HALF + 12 / layout.dp) + logits < more[3] < 1.25 * (held * (HALF + 12 / layout.dp) + logits)
+
+
+def test_an_embedding_that_is_the_output_or_on_its_rank_is_held_once():
+    untied, tied = (load_model(name).training(1).architecture for name in (LLAMA, "llama3.2-1b"))
+
+    def held(model, layout):
+        dense, experts = further_parameters(ModelQuantities.of(model), Grid.of([layout]))
+        return float(np.ravel(dense + experts)[0]) - model.mtp_parameters
+
+    table = untied.vocab_size * untied.hidden_size
+    assert held(untied, Layout(pp=4)) == table
+    assert held(untied, Layout(dp=4)) == held(untied, Layout(pp=4, vpp=2, schedule="zb")) == 0
+    assert held(tied, Layout(pp=4)) == 0
 
 
 def test_logits_and_what_the_output_keeps_are_there_once_more_for_each_module():
