@@ -34,6 +34,11 @@ PER_HOST = re.compile(
     r"(?:--nproc[-_]per[-_]node[= ]|\b(?:PET_)?NPROC(?:_PER_NODE)?=|\bLOCAL_WORLD_SIZE=|\bGPUS_PER_NODE="
     r"|\bnproc[_ ]per[_ ]node[ =:]{1,2})(?P<ranks>\d{1,2})\b"
 )
+_OWN_PLACE = re.compile(  # of what a process prints of itself: its rank, and its number on the host that is named
+    r"(?<!local_)(?<!local )(?<!node_)(?<!node )(?<!group )(?<![tpdec]p )\b(?:global[_ ]?|world[_ ]?)?"
+    r"rank[ =:]{1,3}(?P<rank>\d{1,6})(?:/\d{1,6}| of \d{1,6})?\b[^\d\n]{1,8}\blocal[_ ]?rank[ =:]{1,3}\d{1,2}\b",
+    re.IGNORECASE,
+)
 _LAUNCHED = re.compile(  # srun -v
     r"^srun: launching \S+ on host (?P<host>\S+), (?P<tasks>\d{1,3}) tasks: "
     r"\[(?:(?P<first>\d{1,6})-(?P<last>\d{1,6})|(?P<list>\d{1,6}(?:,\d{1,6})+))\]$"
@@ -81,7 +86,7 @@ WORDS = re.compile(  # of a line that only says where ranks are
     r"|and|with|of|at|in|rank|ranks|node_?rank|node_?id|local|local_rank|global|world|gpus?|gpu_ids|devices?|ip|addr"
     r"|address|maps?|table|list|rank_?map|hostmap|training|nproc|nproc_per_node|size|world_size|master|leader|info"
     r"|hostfile|machinefile|hosts?_?list"
-    r"|placement|layout|mapping|topology|assigned"
+    r"|placement|layout|mapping|topology|assigned|prolog(?:ue)?|job|jobid|slurm"
     r"|to|index|id|name|torchrun|launch(?:ed|ing)?|start(?:ed|ing)?|processes|procs?|x|h\d00|a\d00|nic|rack\w*)\b",
     re.IGNORECASE,
 )
@@ -178,6 +183,8 @@ def _of_line(text: str, where: Where, *, numbered: bool) -> Iterator[Fact]:
         numbers = _numbers(found[0])
         if len(numbers) > 1:
             yield AgentRanks(ranks=numbers, where=_on_own_host(whole, where))
+    elif len(found) == 1 and (own := _OWN_PLACE.search(text)) and (host := _on_own_host(whole, where).host):
+        yield RankIdentity(rank=int(own["rank"]), host=host, where=where)
 
 
 def _on_own_host(text: str, where: Where) -> Where:

@@ -260,3 +260,24 @@ def test_a_slowed_gpu_of_a_host_is_the_rank_that_a_script_prints_beside_it(place
     verdict = judge(tmp_path, {"rank15.out": log, "hosts.txt": places, "clocks.txt": clocks()})
 
     assert named(verdict) == ("slow", blamed)
+
+
+PRINTED = {
+    "printed by each rank": lambda r: f"[c{r // 2:02}] rank {r} local_rank {r % 2} NVIDIA A100-SXM4-80GB",
+    "with the number of ranks": lambda r: f"[c{r // 2:02}] rank {r}/10 (local_rank {r % 2}) torch 2.5.1 driver 550.54",
+    "with the host in the line": lambda r: f"init: global_rank={r} local_rank={r % 2} hostname=c{r // 2:02} AMD MI300X",
+    "by the prolog": lambda r: f"prolog: 8 c{r // 2:02} 10.0.0.{r // 2} ranks {r - r % 2}-{r - r % 2 + 1}",
+}
+
+
+@pytest.mark.parametrize("line", PRINTED.values(), ids=PRINTED)
+def test_the_ranks_of_a_node_that_failed_are_those_that_lines_place_on_it(line, tmp_path):
+    verdict = judge(tmp_path, {"job.err": [*map(line, range(10)), FAILED, CANCELLED]})
+
+    assert named(verdict) == ("killed", (6, 7))
+
+
+def test_ranks_in_groups_are_not_those_of_a_node(tmp_path):
+    lines = [f"[c{r // 2:02}] tp rank {r} local_rank {r % 2} NVIDIA A100-SXM4-80GB" for r in range(10)]
+
+    assert named(judge(tmp_path, {"job.err": [*lines, FAILED, CANCELLED]})) == ("killed", ())
