@@ -1,4 +1,4 @@
-"""Processes of ranks: by DeepSpeed's launcher, by SLURM's table of processes, by what programs print of themselves."""
+"""Processes of ranks: by DeepSpeed's launcher, SLURM's table of processes, words of programs and notes of people."""
 
 import re
 from collections import defaultdict
@@ -35,7 +35,19 @@ _PID = re.compile(
     r"(?<![\w-])(?:os[ _])?(?:pid|process[ _]id)[\"']?(?:[ =:#]{1,3}| is )(?P<pid>\d{2,8})\b", re.IGNORECASE
 )
 _OWN = re.compile(  # without a way back, since the words may stand in any number and order
-    r"^(?:\W|(?:INFO|DEBUG|started|starting|running|worker|my|own|is|on|os)(?=\W)|host[^\s,;]*+)*+pid\b", re.IGNORECASE
+    r"^(?:\W|(?:INFO|DEBUG|started|starting|running|worker|my|own|is|on|os)(?=\W)"
+    r"|(?:cuda|xpu|npu|hpu|gpu|device)[ :=]?\d*(?=\W)|host[^\s,;]*+)*+pid\b",
+    re.IGNORECASE,
+)
+_NUMBER = r"(?:(?P<kind>global|world|local)[ _-]?)?(?P<what>rank|gpu)[ _=:#-]{0,2}(?P<number>\d{1,5})"
+_TO = r" ?(?:=|->|=>|\u2192|:|\bis\b|\() ?"
+_NOTES = (  # of people, on whose process is which
+    re.compile(rf"(?<![\w.:/=-])(?P<pid>\d{{3,8}}){_TO}{_NUMBER}(?![\w.])", re.IGNORECASE),
+    re.compile(
+        rf"(?<![\w-])(?<!node )(?<!group )(?<![tpdec]p ){_NUMBER}{_TO}(?:pid[ =:#]{{0,2}})?"
+        r"(?P<pid>\d{3,8})(?![\w.:/%])",
+        re.IGNORECASE,
+    ),
 )
 _ON = re.compile(r"\b(?:host(?:name)?|node)[\"']?[ =:]{1,3}[\"']?(?P<host>[A-Za-z][\w.-]*)", re.IGNORECASE)
 _OF_OTHERS = re.compile(  # of another process than the rank's own, or of one that is only told about
@@ -51,6 +63,25 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
     yield from _of_deepspeed(messages)
     yield from _of_slurm(messages)
     yield from _introduced(messages)
+    yield from _noted(messages)
+
+
+def _noted(messages: Sequence[LogMessage]) -> Iterator[RankIdentity | LocalProcess]:
+    """Yield the processes of which a line that lists several says the ranks, or their numbers or GPUs on the host."""
+    for message in messages:
+        text = message.where.text
+        low = text.lower()
+        if message.is_of_library or not ("pid" in low or "py-spy" in low) or not ("rank" in low or "gpu" in low):
+            continue
+        told = next((found for form in _NOTES if len(found := list(form.finditer(text))) > 1), [])
+        if len({one["pid"] for one in told}) < len(told) or len({one["number"] for one in told}) < len(told):
+            continue
+        for one in told:
+            pid, number, is_gpu = int(one["pid"]), int(one["number"]), one["what"].lower() == "gpu"
+            if is_gpu or (one["kind"] or "").lower() == "local":
+                yield LocalProcess(number=number, pid=pid, host=message.host, is_gpu=is_gpu, where=message.where)
+            else:
+                yield RankIdentity(rank=number, host=message.host, pid=pid, where=message.where.by(number))
 
 
 def _introduced(messages: Sequence[LogMessage]) -> Iterator[Fact]:

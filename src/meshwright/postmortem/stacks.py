@@ -8,12 +8,14 @@ from msgspec.structs import replace
 
 from .commands import numbers_of_command
 from .facts import Fact, Frame, StackTrace
-from .headings import Heading, heading_of, host_asked, short_heading_of
+from .headings import Heading, heading_of, host_asked, process_asked, short_heading_of
 from .lines import FileHint, LogMessage
 from .names import collective_in
+from .stack_positions import stand_of
 from .transfers import deed_of_helper, deed_towards, is_wait
 from .where import Where
 
+WORDS = ("most recent call first", "Thread ", "Traceback for thread", "py-spy dump")  # one is in each text with a dump
 MOST_IN_NAMES = 1000  # a larger number in the name of a dump is a process, not a rank
 _PROCESS = re.compile(r"^Process (?P<pid>\d+): (?P<command>.*)")
 _SPY_THREAD = re.compile(r"^Thread (?P<id>\w+) \((?P<state>[\w+ ]+)\)(?:: \"(?P<name>[^\"]*)\")?")
@@ -34,6 +36,7 @@ _HANDLE = re.compile(
 _UNDER_WAY = re.compile(r"\b(?:op|kind|type|direction)=['\"]?i?(?P<operation>send|recv)\b", re.IGNORECASE)
 _ITS_PEER = re.compile(r"\b(?:peer|src|dst)=(?P<peer>\d{1,6})\b")
 _BACKWARD = re.compile(r"torch/autograd/\S+ (?:_engine_run_backward|run_backward|backward)$")
+_WAITS = {"collective", "others", "device"}
 _BEGUN = {"_bootstrap", "_bootstrap_inner"}
 _HELPER = re.compile(  # a process that serves a rank or a launcher: where it stands says nothing of the rank
     r"torch/utils/data/_utils/worker\.py:_worker_loop$|torch/distributed/(?:elastic/(?:agent/|multiprocessing/(?!errors/))|run\.py:)"
@@ -41,7 +44,9 @@ _HELPER = re.compile(  # a process that serves a rank or a launcher: where it st
     r"|concurrent/futures/process\.py:_process_worker$|(?:^|/)wandb/(?:sdk/)?(?:service|internal)/"
     r"|torch/multiprocessing/spawn\.py:(?:join|start_processes)$|accelerate/commands/launch\.py:|deepspeed/launcher/"
 )
-_FILE_RANK = re.compile(r"(?:^|[._-])(?:rank|r)?[._-]?(?P<rank>\d+)(?:[._-]|$)")
+_FILE_RANK = re.compile(r"(?:^|[._-])(?P<word>rank|r)?[._-]?(?P<rank>\d+)(?:[._-]|$)")
+_CLOCK = re.compile(r"0[1-9][0-5]\d")  # the hour and the minute of a dump; ranks of four digits are all of a folder
+_FEW = 2  # dumps of processes
 
 
 class _SpyFrame(msgspec.Struct):
@@ -84,9 +89,21 @@ def read(messages: list[LogMessage], hint: FileHint, file_name: str) -> Iterator
             message = replace(message, rank=None, text=message.where.text)  # above lines that bear no rank
         source = (message.rank, message.host or message.pod, message.pid, message.task, message.local_rank)
         spoken.setdefault(source, []).append(message)
+    named = None if hint.is_local else _number_in(file_name)
     for (_, host, pid, *_), own in spoken.items():
-        for stack in _read(own, hint, file_name):
+        stacks = list(_read(own, hint, named))
+        if len({stack.pid for stack in stacks if stack.rank == named}) >= _FEW:  # the number is none of these
+            stacks = list(_read(own, hint, None))
+        for stack in stacks:
             yield replace(stack, host=host or stack.host, pid=stack.pid if stack.pid is not None else pid)
+
+
+def _number_in(file_name: str) -> int | None:
+    """Return the number in a file's name that may be a rank's, None for none, a process's or that of a clock."""
+    named = _FILE_RANK.search(file_name.rsplit(".", 1)[0])
+    if named is None or (not named["word"] and _CLOCK.fullmatch(named["rank"])):
+        return None
+    return int(named["rank"]) if named["word"] or int(named["rank"]) < MOST_IN_NAMES else None
 
 
 class _Dump:
@@ -96,6 +113,8 @@ class _Dump:
         self.rank, self.pid, self.host = rank, pid, host
         self.local_rank: int | None = None
         self.device: int | None = None
+        self.is_asked = False  # by a command, of whose output the head may be missing
+        self.is_cut = False
         self.threads: list[_Thread] = []
 
     @property
@@ -103,9 +122,31 @@ class _Dump:
         """The thread that is being read."""
         return self.threads[-1] if self.threads else None
 
+    def add(self, message: LogMessage) -> None:
+        """Note what a line says of its threads: a heading, a frame, an argument of the last one."""
+        text = message.text
+        if thread := _SPY_THREAD.match(text):
+            self.threads.append(_Thread(message.where, thread.group("name") or ""))
+            return
+        if _PYSTACK_THREAD.match(text):
+            self.threads.append(_Thread(message.where, is_innermost_first=False))
+            return
+        if self.thread is None and self.is_asked and _SPY_FRAME.match(text):
+            self.threads.append(_Thread(message.where))
+            self.is_cut = True
+        if self.thread is None:
+            return
+        if _VARIABLE.match(text):
+            _note_peer(self.thread, text)
+        elif frame := _SPY_FRAME.match(text) or _FAULT_FRAME.match(text) or _PYSTACK_FRAME.match(text):
+            at = len(self.thread.frames) if self.thread.is_innermost_first else 0
+            self.thread.frames.insert(at, _frame(frame))
+
     def stack(self) -> Iterator[StackTrace]:
         """Yield the stack of its main thread."""
         for stack in _stack(self.threads, self.rank, self.pid):
+            if self.is_cut and stand_of(stack).kind not in _WAITS:
+                continue  # who is cut off in its own code may wait below it
             local, device = (self.local_rank, self.device) if stack.rank is None else (None, None)
             yield replace(stack, host=self.host, local_rank=local, device=device)
 
@@ -116,9 +157,8 @@ class _Dump:
         self.device, self.host = heading.device, heading.host or asked
 
 
-def _read(messages: list[LogMessage], hint: FileHint, file_name: str) -> Iterator[StackTrace]:
-    """Yield the stacks in the lines of one source."""
-    named = None if hint.is_local else _FILE_RANK.search(file_name.rsplit(".", 1)[0])
+def _read(messages: list[LogMessage], hint: FileHint, named: int | None) -> Iterator[StackTrace]:
+    """Yield the stacks in the lines of one source; `named` is the number in the name of its file."""
     dump = _Dump(hint.rank)
     headed = Heading()  # of the next process
     has_short = _have_short_headings(messages)
@@ -126,11 +166,19 @@ def _read(messages: list[LogMessage], hint: FileHint, file_name: str) -> Iterato
     for message in messages:
         text = message.text
         host = host_asked(text) or host
+        asked = process_asked(text)
         heading = heading_of(text) or (short_heading_of(text) if has_short else None)
         if hint.rank is None and heading:
             yield from dump.stack()
-            headed, dump = heading, _Dump(None)
+            headed, dump = heading, _Dump(None, pid=asked)
             dump.told_by(heading, host)
+            dump.is_asked = asked is not None
+        elif asked is not None:
+            yield from dump.stack()
+            headed = Heading() if dump.threads else headed
+            dump = _Dump(hint.rank, pid=asked)
+            dump.told_by(headed, host)
+            dump.is_asked = True
         elif process := _PROCESS.match(text):
             yield from dump.stack()
             dump = _Dump(hint.rank, pid=int(process["pid"]), host=host)
@@ -138,27 +186,18 @@ def _read(messages: list[LogMessage], hint: FileHint, file_name: str) -> Iterato
             dump.rank = told if hint.rank is None else hint.rank
             dump.told_by(headed, host)
             headed = Heading()
-            if dump.rank is None and dump.local_rank is None and named and int(named["rank"]) != dump.pid:
-                dump.rank = int(named["rank"])
-        elif thread := _SPY_THREAD.match(text):
-            dump.threads.append(_Thread(message.where, thread.group("name") or ""))
-        elif _PYSTACK_THREAD.match(text):
-            dump.threads.append(_Thread(message.where, is_innermost_first=False))
+            if dump.rank is None and dump.local_rank is None and named != dump.pid:
+                dump.rank = named
         elif _FAULT_THREAD.match(text):
             if dump.thread is not None and dump.thread.is_main and text.startswith("Current"):
                 dump.rank = message.rank if dump.rank is None else dump.rank
                 yield from dump.stack()
                 dump.threads = []
             dump.threads.append(_Thread(message.where))
-        elif dump.thread is not None and _VARIABLE.match(text):
-            _note_peer(dump.thread, text)
-        elif dump.thread is not None:
-            frame = _SPY_FRAME.match(text) or _FAULT_FRAME.match(text) or _PYSTACK_FRAME.match(text)
-            if frame:
-                at = len(dump.thread.frames) if dump.thread.is_innermost_first else 0
-                dump.thread.frames.insert(at, _frame(frame))
-        if dump.rank is None and named and dump.pid is None and dump.thread is not None:
-            dump.rank = int(named.group("rank")) if int(named.group("rank")) < MOST_IN_NAMES else None
+        else:
+            dump.add(message)
+        if dump.rank is None and (dump.pid is None or dump.is_asked) and dump.thread and named != dump.pid:
+            dump.rank = named
         if dump.rank is None and message.rank is not None and dump.thread is not None:
             dump.rank = message.rank
     yield from dump.stack()
@@ -240,7 +279,7 @@ def read_json(text: str, hint: FileHint, file_name: str, where: Where) -> Iterat
         dumped = msgspec.convert(msgspec.json.decode(text), list[_SpyThread])
     except (msgspec.DecodeError, msgspec.ValidationError, RecursionError):
         return
-    named = _FILE_RANK.search(file_name.rsplit(".", 1)[0])
+    rank = _number_in(file_name)
     for pid in dict.fromkeys(thread.pid for thread in dumped):
         threads = []
         for thread in dumped:
@@ -249,6 +288,5 @@ def read_json(text: str, hint: FileHint, file_name: str, where: Where) -> Iterat
                 threads[-1].frames = [
                     Frame(one.name, one.short_filename or one.filename, one.line) for one in thread.frames
                 ]
-        rank = int(named["rank"]) if named and len(named["rank"]) < len(str(MOST_IN_NAMES)) else None
-        rank = None if rank == pid else rank
-        yield from _stack(threads, hint.rank if hint.rank is not None else rank, pid)
+        own = None if rank == pid else rank
+        yield from _stack(threads, hint.rank if hint.rank is not None else own, pid)
