@@ -67,6 +67,21 @@ class HeldProcess(msgspec.Struct, frozen=True, kw_only=True):
     host: str = ""
 
 
+class GoneProcess(msgspec.Struct, frozen=True, kw_only=True):
+    """A process that a tool did not find any more."""
+
+    pid: int
+    where: Where
+
+
+class LeftRank(msgspec.Struct, frozen=True, kw_only=True):
+    """A rank's word that it has come to the end of its own epoch or data; `leaves` where it says that it ends."""
+
+    rank: int
+    where: Where
+    leaves: bool = False
+
+
 class WorldSize(msgspec.Struct, frozen=True, kw_only=True):
     """The number of ranks, as some line says."""
 
@@ -135,6 +150,8 @@ Identity = (
     | Siblings
     | LocalProcess
     | HeldProcess
+    | GoneProcess
+    | LeftRank
     | WorldSize
     | Spoke
     | AgentRanks

@@ -23,6 +23,7 @@ from . import (
     hccl,
     kernels,
     launchers,
+    leavers,
     nccl,
     numbered_hosts,
     placements,
@@ -38,6 +39,7 @@ from . import (
     system,
     timers,
     two_runs,
+    unreachable,
     watchdog,
 )
 from .calls import Group
@@ -99,7 +101,7 @@ _TROUBLE = (Timeout, Failure, StoreWait, NotifyWait, LaunchCounts, SizesDiffer, 
 _READERS = (
     *(watchdog, nccl, system, endings, launchers, frameworks, batch, hccl, ras, stragglers, slowdowns, timers),
     *(processes, gpu_tables, agents, placements, analyses, spawned, entry_tables, rank_tables, rank_timers, debuggers),
-    *(data_waits, two_runs, numbered_hosts, port_states),
+    *(data_waits, two_runs, numbered_hosts, port_states, leavers, unreachable),
 )
 MOST_DIGITS = 300  # of a number in a log: thousands would be searched for ever, and a float holds 308
 _ENDLESS = re.compile(rf"\d{{{MOST_DIGITS + 1},}}")
@@ -217,7 +219,7 @@ def _of_text(text: str, name: str, order: int, hint: FileHint, first: int) -> li
         return list(stacks.read_json(text, hint, Path(name).name, where))
     found = messages(text, file=name, order=order, hint=hint, first=first)
     facts: list[Fact] = [fact for reader in _READERS for fact in reader.read(found)]
-    if "most recent call first" in text or "Thread " in text or "Traceback for thread" in text:
+    if any(word in text for word in stacks.WORDS):
         facts += stacks.read(found, hint, Path(name).name)
     facts = [*without_outlived_dumps(facts, found), *outlived_records(facts, found)]
     return [*without_outlived(facts, found), *clocked_steps(found), *_spoken(found)]

@@ -8,6 +8,7 @@ from .facts import Arrived, Fact, GroupProgress, PeerLost, Shortened, Timeout, o
 from .identities import AgentRanks
 from .inits import by_inits
 from .launches import by_launches
+from .leavers import by_leavers
 from .mismatched_tensors import by_models, by_stalls
 from .notices import by_arrivals, by_barrier, by_fingerprints, by_lost_peers, by_report, by_sizes, by_store
 from .notify import by_notify
@@ -28,7 +29,10 @@ def hang_position(facts: list[Fact]) -> HangPosition | None:
         return analysed
     found = _by_the_ranks(facts, named)
     is_better = found is not None and found.certain and not (analysed and set(found.blamed) & set(analysed.waiting))
-    return found if is_better else analysed or found
+    found = found if is_better else analysed or found
+    if (found is None or not found.certain) and (left := by_leavers(facts)):
+        return left
+    return found
 
 
 def _by_the_ranks(facts: list[Fact], named: HangPosition | None) -> HangPosition | None:
