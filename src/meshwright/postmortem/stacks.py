@@ -89,21 +89,29 @@ def read(messages: list[LogMessage], hint: FileHint, file_name: str) -> Iterator
             message = replace(message, rank=None, text=message.where.text)  # above lines that bear no rank
         source = (message.rank, message.host or message.pod, message.pid, message.task, message.local_rank)
         spoken.setdefault(source, []).append(message)
-    named = None if hint.is_local else _number_in(file_name)
+    named = _Named() if hint.is_local else _number_in(file_name)
     for (_, host, pid, *_), own in spoken.items():
         stacks = list(_read(own, hint, named))
-        if len({stack.pid for stack in stacks if stack.rank == named}) >= _FEW:  # the number is none of these
-            stacks = list(_read(own, hint, None))
+        if len({stack.pid for stack in stacks if stack.rank == named.number}) >= _FEW:  # the number is none of these
+            stacks = list(_read(own, hint, _Named()))
         for stack in stacks:
             yield replace(stack, host=host or stack.host, pid=stack.pid if stack.pid is not None else pid)
 
 
-def _number_in(file_name: str) -> int | None:
-    """Return the number in a file's name that may be a rank's, None for none, a process's or that of a clock."""
+class _Named(msgspec.Struct, frozen=True, kw_only=True):
+    """The number in the name of a file that may be a rank's, and whether the name says that it is."""
+
+    number: int | None = None
+    is_rank: bool = False
+
+
+def _number_in(file_name: str) -> _Named:
+    """Return the number in a file's name, none where it is a process's or that of a clock."""
     named = _FILE_RANK.search(file_name.rsplit(".", 1)[0])
     if named is None or (not named["word"] and _CLOCK.fullmatch(named["rank"])):
-        return None
-    return int(named["rank"]) if named["word"] or int(named["rank"]) < MOST_IN_NAMES else None
+        return _Named()
+    number, is_rank = int(named["rank"]), named["word"] is not None
+    return _Named(number=number if is_rank or number < MOST_IN_NAMES else None, is_rank=is_rank)
 
 
 class _Dump:
@@ -157,8 +165,8 @@ class _Dump:
         self.device, self.host = heading.device, heading.host or asked
 
 
-def _read(messages: list[LogMessage], hint: FileHint, named: int | None) -> Iterator[StackTrace]:
-    """Yield the stacks in the lines of one source; `named` is the number in the name of its file."""
+def _read(messages: list[LogMessage], hint: FileHint, named: _Named) -> Iterator[StackTrace]:
+    """Yield the stacks in the lines of one source, in a file of this name."""
     dump = _Dump(hint.rank)
     headed = Heading()  # of the next process
     has_short = _have_short_headings(messages)
@@ -186,8 +194,9 @@ def _read(messages: list[LogMessage], hint: FileHint, named: int | None) -> Iter
             dump.rank = told if hint.rank is None else hint.rank
             dump.told_by(headed, host)
             headed = Heading()
-            if dump.rank is None and dump.local_rank is None and named != dump.pid:
-                dump.rank = named
+            may_be = dump.local_rank is None or (named.is_rank and dump.local_rank <= (named.number or 0))
+            if dump.rank is None and may_be and named.number != dump.pid:
+                dump.rank = named.number
         elif _FAULT_THREAD.match(text):
             if dump.thread is not None and dump.thread.is_main and text.startswith("Current"):
                 dump.rank = message.rank if dump.rank is None else dump.rank
@@ -196,8 +205,8 @@ def _read(messages: list[LogMessage], hint: FileHint, named: int | None) -> Iter
             dump.threads.append(_Thread(message.where))
         else:
             dump.add(message)
-        if dump.rank is None and (dump.pid is None or dump.is_asked) and dump.thread and named != dump.pid:
-            dump.rank = named
+        if dump.rank is None and (dump.pid is None or dump.is_asked) and dump.thread and named.number != dump.pid:
+            dump.rank = named.number
         if dump.rank is None and message.rank is not None and dump.thread is not None:
             dump.rank = message.rank
     yield from dump.stack()
@@ -279,7 +288,7 @@ def read_json(text: str, hint: FileHint, file_name: str, where: Where) -> Iterat
         dumped = msgspec.convert(msgspec.json.decode(text), list[_SpyThread])
     except (msgspec.DecodeError, msgspec.ValidationError, RecursionError):
         return
-    rank = _number_in(file_name)
+    rank = _number_in(file_name).number
     for pid in dict.fromkeys(thread.pid for thread in dumped):
         threads = []
         for thread in dumped:

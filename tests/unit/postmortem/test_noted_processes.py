@@ -88,3 +88,38 @@ def test_a_job_trains_on_after_the_hour_in_the_name_of_its_dumps(name, kind, tmp
     ]
 
     assert judge(tmp_path, {name: lines, "job.log": STEPS}).kind == kind
+
+
+def environment(*lines):
+    return ["$ tr '\\0' '\\n' < /proc/7101/environ | grep RANK", *lines]
+
+
+@pytest.mark.parametrize(
+    ("lines", "rank"),
+    [
+        (["RANK=0", "LOCAL_RANK=0", "WORLD_SIZE=4"], 0),
+        (["PATH=/bin", "LOCAL_RANK=0", "RANK=8"], 8),
+        (["RANK=2"], None),
+        (["LOCAL_RANK=3", "RANK=1"], None),
+        (["total 8", "RANK=0", "LOCAL_RANK=0"], None),
+    ],
+    ids=["one host", "another host", "may count hosts", "counts hosts", "of something else"],
+)
+def test_the_environment_of_a_process_one_name_a_line_tells_its_rank(lines, rank, tmp_path):
+    waits = [timed_out(other, 5) for other in (1, 2, 3, 4, 5, 6, 7, *range(9, 16), *([8] if rank != 8 else [0]))]
+    files = {"shell.txt": [*dump(7101, "python fit.py", LOADS), *environment(*lines)], "job.log": waits}
+
+    verdict = judge(tmp_path, files)
+
+    assert verdict.kind == ("data" if rank is not None else "absent")
+    assert verdict.blamed == (0 if rank is None else rank,)
+
+
+@pytest.mark.parametrize(("name", "ranks"), [("r8-stack.txt", (8,)), ("stack-8.txt", ()), ("r0-stack.txt", (0,))])
+def test_a_name_that_says_rank_tells_more_than_the_number_on_the_host(name, ranks, tmp_path):
+    lines = ["$ cat wchan", "INFO: task python:7101 blocked for more than 120 seconds."]
+    waits = [timed_out(rank, 5) for rank in (1, 3, 6, 9, 12)]
+
+    verdict = judge(tmp_path, {name: [*dump(7101, "python fit.py --local_rank=0", SAVES), *lines], "job.log": waits})
+
+    assert named(verdict) == ("host", ranks, not ranks)
