@@ -32,6 +32,7 @@ from . import (
     rank_tables,
     rank_timers,
     ras,
+    said_sizes,
     slowdowns,
     spawned,
     stacks,
@@ -101,7 +102,7 @@ _TROUBLE = (Timeout, Failure, StoreWait, NotifyWait, LaunchCounts, SizesDiffer, 
 _READERS = (
     *(watchdog, nccl, system, endings, launchers, frameworks, batch, hccl, ras, stragglers, slowdowns, timers),
     *(processes, gpu_tables, agents, placements, analyses, spawned, entry_tables, rank_tables, rank_timers, debuggers),
-    *(data_waits, two_runs, numbered_hosts, port_states, leavers, unreachable),
+    *(data_waits, two_runs, numbered_hosts, port_states, leavers, unreachable, said_sizes),
 )
 MOST_DIGITS = 300  # of a number in a log: thousands would be searched for ever, and a float holds 308
 _ENDLESS = re.compile(rf"\d{{{MOST_DIGITS + 1},}}")

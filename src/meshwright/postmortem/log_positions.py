@@ -14,6 +14,7 @@ from .notices import by_arrivals, by_barrier, by_fingerprints, by_lost_peers, by
 from .notify import by_notify
 from .opcount import by_calls
 from .position import MOST_SILENT, HangPosition
+from .said_sizes import by_said_sizes
 from .timeouts import UNKNOWN, groups_of, size_of
 from .waits import judged
 from .world import A_HOST, ranks_seen, with_own_files, world_of
@@ -37,7 +38,7 @@ def hang_position(facts: list[Fact]) -> HangPosition | None:
 
 def _by_the_ranks(facts: list[Fact], named: HangPosition | None) -> HangPosition | None:
     """Return what the ranks' own lines say; `named` is what a monitored barrier says that names nobody."""
-    for reader in (by_fingerprints, by_report, by_stalls, by_models, by_sizes):
+    for reader in (by_fingerprints, by_report, by_stalls, by_models, by_said_sizes, by_sizes):
         if found := reader(facts):
             return found
     found = judged(groups_of(facts))

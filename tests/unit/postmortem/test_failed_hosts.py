@@ -271,7 +271,7 @@ PRINTED = {
 
 
 @pytest.mark.parametrize("line", PRINTED.values(), ids=PRINTED)
-def test_the_ranks_of_a_node_that_failed_are_those_that_lines_place_on_it(line, tmp_path):
+def test_the_ranks_that_lines_place_on_a_failed_node_were_killed(line, tmp_path):
     verdict = judge(tmp_path, {"job.err": [*map(line, range(10)), FAILED, CANCELLED]})
 
     assert named(verdict) == ("killed", (6, 7))
