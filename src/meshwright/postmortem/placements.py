@@ -43,6 +43,12 @@ _LAUNCHED = re.compile(  # srun -v
     r"^srun: launching \S+ on host (?P<host>\S+), (?P<tasks>\d{1,3}) tasks: "
     r"\[(?:(?P<first>\d{1,6})-(?P<last>\d{1,6})|(?P<list>\d{1,6}(?:,\d{1,6})+))\]$"
 )
+_ENDED = re.compile(r"^srun: error: (?P<host>[\w.-]+): tasks? \[?(?P<tasks>\d[\d,-]*)\]?: ")
+_SPAN = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?")
+_AGENT = re.compile(r"torchrun|torch[./]distributed[./](?:elastic|run|launch)\b")
+_TASK = re.compile(r"\s*(\d{1,6}): ")  # a label of srun's
+_MOST_TASKS = 128  # of a host
+_FEW = 2  # tasks
 _VARIABLE = re.compile(  # of the environment in a description of a pod
     r"^\s+(?:(?:PET_)?(?:NODE|GROUP|MACHINE)_RANK|JOB_COMPLETION_INDEX):\s+(?P<number>\d{1,5})\s*$"
     r"|^\s+(?:(?:PET_)?NPROC_PER_NODE|LOCAL_WORLD_SIZE|GPUS_PER_NODE):\s+(?P<size>\d{1,2})\s*$"
@@ -110,6 +116,7 @@ ELSE = re.compile(  # what befell ranks, and groups of them
 
 def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
     """Yield where ranks and pods are, by the messages of one file."""
+    yield from _tasks(messages)
     is_table = False
     pod = ""
     environment: dict[str, int] = {}  # of the pod that is described
@@ -139,6 +146,38 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
             yield from _ranks(_numbers(row_), row_["host"], where)
         elif not message.is_of_library and any(word in text for word in _MAY_TELL):
             yield from _of_line(text, where, numbered=numbered)
+
+
+def _tasks(messages: Sequence[LogMessage]) -> Iterator[AgentRanks]:
+    """Yield the tasks of each host that srun lists when a step ends, where they are ranks and known to be all of it.
+
+    Its lists are of tasks that ended alike: all hosts have as many, and two of them follow each other without a gap. A
+    task is no rank where torchrun started the ranks, or a label of srun's stands in front of another one.
+    """
+    told: dict[str, set[int]] = {}
+    lines: dict[str, Where] = {}
+    for message in messages:
+        if message.rank is not None and (label := _TASK.match(message.where.text)) and int(label[1]) != message.rank:
+            return
+        if "torch" in message.text and _AGENT.search(message.text):
+            return
+        if message.text.startswith("srun: error: ") and (ended := _ENDED.match(message.text)):
+            numbers = {n for first, last in _SPAN.findall(ended["tasks"]) for n in _span(first, last)}
+            told.setdefault(ended["host"], set()).update(numbers)
+            lines.setdefault(ended["host"], message.where)
+    sizes = {len(tasks) for tasks in told.values()}
+    firsts = {min(tasks) for tasks in told.values()}
+    rows = all(max(tasks) - min(tasks) == len(tasks) - 1 for tasks in told.values())
+    size = sizes.pop() if len(sizes) == 1 else 1
+    if size < _FEW or not rows or len(firsts) < len(told) or any(first % size for first in firsts):
+        return
+    if any(first + size in firsts for first in firsts):
+        for host, tasks in told.items():
+            yield AgentRanks(ranks=tuple(sorted(tasks)), where=replace(lines[host], host=host))
+
+
+def _span(first: str, last: str) -> range:
+    return range(int(first), min(int(last or first), int(first) + _MOST_TASKS) + 1)
 
 
 def _placed(text: str) -> re.Match[str] | None:

@@ -6,6 +6,7 @@ A refused connection is none of these: that host answers, and nobody listens the
 import re
 from collections.abc import Iterator, Sequence
 
+from .endings import WENT_ON
 from .facts import Failure
 from .lines import LogMessage
 
@@ -32,8 +33,12 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Failure]:
     """Yield the hosts that clients in one file could not reach: by all their tries until they gave up."""
     tried: dict[str, tuple[str, LogMessage]] = {}
     refused: set[str] = set()
+    begun = False  # the job: what a person tries afterwards says nothing of how it went
     for at, message in enumerate(messages):
         text = message.text
+        if tried and (message.is_of_library or WENT_ON.search(text)):
+            tried = {}
+        begun = begun or message.rank is not None
         if "connect" not in text and "Error" not in text and "timed out" not in text:
             continue
         if "client socket has failed to connect to" in text:
@@ -47,7 +52,7 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Failure]:
                 if host not in refused:
                     yield _unreached(host, why, first)
             tried = {}
-        elif "ssh: " in text and (ssh := _SSH.search(text)):
+        elif not begun and "ssh: " in text and (ssh := _SSH.search(text)):
             yield _unreached(ssh["host"], ssh["why"], message)
         elif _MPI.search(text):
             near = messages[at + 1 : at + _SPREAD]

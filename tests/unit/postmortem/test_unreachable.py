@@ -48,6 +48,16 @@ OTHERWISE = {
         GAVE_UP,
     ],
     "reached in the end": [tried("113 - No route to host"), *(f"step {n} loss 1.0" for n in range(1, 9))],
+    "reached, and lost after many steps": [
+        tried("113 - No route to host"),
+        *(f"step {n} loss 1.0" for n in range(1, 9)),
+        "torch.distributed.DistNetworkError: Connection reset by peer",
+    ],
+    "tried by a person in the end": [
+        *(timed_out(rank, 7) for rank in (0, 1, 3)),
+        "$ ssh n2 nvidia-smi",
+        "ssh: connect to host n2 port 22: No route to host",
+    ],
     "reached, and a rank is missing": [
         tried("113 - No route to host"),
         *(timed_out(rank, 7) for rank in (0, 1, 3)),
