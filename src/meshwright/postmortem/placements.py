@@ -43,6 +43,10 @@ _LAUNCHED = re.compile(  # srun -v
     r"^srun: launching \S+ on host (?P<host>\S+), (?P<tasks>\d{1,3}) tasks: "
     r"\[(?:(?P<first>\d{1,6})-(?P<last>\d{1,6})|(?P<list>\d{1,6}(?:,\d{1,6})+))\]$"
 )
+_MODEL = re.compile(  # of an accelerator
+    r"\b(?:NVIDIA|AMD|Intel(?:\(R\))?|Tesla|GeForce|Quadro|Instinct|Ascend|MI\d{3}[A-Z]?)(?![\w-])"
+    r"(?:[ _-](?:[A-Z]{0,5}\d[\w.-]*|GB|RTX|PCIe|NVL|GPU|Data|Center|Max|Instinct|GeForce)(?![\w-]))*"
+)
 _ENDED = re.compile(r"^srun: error: (?P<host>[\w.-]+): tasks? \[?(?P<tasks>\d[\d,-]*)\]?: ")
 _SPAN = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?")
 _AGENT = re.compile(r"torchrun|torch[./]distributed[./](?:elastic|run|launch)\b")
@@ -193,7 +197,7 @@ def _of_line(text: str, where: Where, *, numbered: bool) -> Iterator[Fact]:
         first, size = int(number["node"]) * int(per_host["ranks"]), int(per_host["ranks"])
         yield AgentRanks(ranks=tuple(range(first, first + size)), where=_on_own_host(text, where))
         return
-    whole, text = text, _ASIDE.sub(" ", text)
+    whole, text = text, _MODEL.sub(" ", _ASIDE.sub(" ", text))
     if "ank" not in text.lower() or ELSE.search(text):
         return
     if pairs := _pairs(text):

@@ -39,6 +39,7 @@ _OWN = re.compile(  # without a way back, since the words may stand in any numbe
     r"|(?:cuda|xpu|npu|hpu|gpu|device)[ :=]?\d*(?=\W)|host[^\s,;]*+)*+pid\b",
     re.IGNORECASE,
 )
+_FEW = 2  # processes of a list
 _NUMBER = r"(?:(?P<kind>global|world|local)[ _-]?)?(?P<what>rank|gpu)[ _=:#-]{0,2}(?P<number>\d{1,5})"
 _TO = r" ?(?:=|->|=>|\u2192|:|\bis\b|\() ?"
 _NOTES = (  # of people, on whose process is which
@@ -67,13 +68,14 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
 
 
 def _noted(messages: Sequence[LogMessage]) -> Iterator[RankIdentity | LocalProcess]:
-    """Yield the processes of which a line that lists several says the ranks, or their numbers or GPUs on the host."""
+    """Yield the processes of which a comment, or a line that lists several, says the rank, or the number on a host."""
     for message in messages:
         text = message.where.text
         low = text.lower()
         if message.is_of_library or not ("pid" in low or "py-spy" in low) or not ("rank" in low or "gpu" in low):
             continue
-        told = next((found for form in _NOTES if len(found := list(form.finditer(text))) > 1), [])
+        least = 1 if text.startswith("#") else _FEW
+        told = next((found for form in _NOTES if len(found := list(form.finditer(text))) >= least), [])
         if len({one["pid"] for one in told}) < len(told) or len({one["number"] for one in told}) < len(told):
             continue
         for one in told:

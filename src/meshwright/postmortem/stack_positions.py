@@ -48,7 +48,8 @@ _BACKWARD = re.compile(
     r"torch/autograd/\w+\.py:(?:_?engine_)?(?:run_)?(?:backward|grad)$"
 )  # older ones: its engine is C++
 _HOST = re.compile(
-    r"^(?:save|_save|_legacy_save|load|_load|write|read|readinto|flush|fsync|open|recv|recv_into|send|sendall|connect|urlopen"
+    r"^(?:_{1,2}(?:libc_)?(?:p?write|p?read|open|fsync)(?:64|v|_nocancel)*|save_file|load_file|serialize_file"
+    r"|save|_save|_legacy_save|load|_load|write|read|readinto|flush|fsync|open|recv|recv_into|send|sendall|connect|urlopen"
     r"|request|getresponse|sleep|acquire|wait|_wait_for_tstate_lock|join|communicate|poll|select|subprocess|input|set_trace"
     r"|interaction|copyfile\w*|copytree|copy2|rmtree|compile\w*|collect|unlink|rename|stat)$"
 )

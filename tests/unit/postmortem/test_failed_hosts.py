@@ -266,6 +266,7 @@ PRINTED = {
     "printed by each rank": lambda r: f"[c{r // 2:02}] rank {r} local_rank {r % 2} NVIDIA A100-SXM4-80GB",
     "with the number of ranks": lambda r: f"[c{r // 2:02}] rank {r}/10 (local_rank {r % 2}) torch 2.5.1 driver 550.54",
     "with the host in the line": lambda r: f"init: global_rank={r} local_rank={r % 2} hostname=c{r // 2:02} AMD MI300X",
+    "with the accelerator": lambda r: f"c{r // 2:02} rank={r} gpu={r % 2} NVIDIA H100 80GB HBM3",
     "by the prolog": lambda r: f"prolog: 8 c{r // 2:02} 10.0.0.{r // 2} ranks {r - r % 2}-{r - r % 2 + 1}",
 }
 

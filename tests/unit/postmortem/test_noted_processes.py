@@ -29,6 +29,7 @@ NOTES = {
     "ranks": "# pid 7101 -> rank 0, pid 7102 -> rank 1",
     "the rank first": "rank 0: pid 7101, rank 1: pid 7102",
     "in brackets": "# pids: 7101 (rank 0), 7102 (rank 1)",
+    "of one alone": "# pid 7101 is rank 0, the others wait in a barrier",
     "short": "# py-spy of rank0=7101 rank1=7102",
 }
 
@@ -44,7 +45,7 @@ NO_NOTES = {
     "of hosts": "# pids: 7101 = node rank 0, 7102 = node rank 1",
     "in a group": "# pids: 7101 = tp rank 0, 7102 = tp rank 1",
     "two of one number": "# pids: 7101 = local rank 0, 7102 = local rank 0",
-    "one": "# py-spy of 7101 = local rank 0",
+    "no comment": "7101 = local rank 0, by py-spy",
 }
 
 
