@@ -84,8 +84,16 @@ def _counts_on_host(failure: Failure, facts: list[Fact]) -> bool:
         return True
     ends = [end for end in of(facts, Exit) if end.where.file == failure.where.file and end.code > 0]
     numbers = {end.local_rank for end in ends} - {None}
-    is_other = bool(numbers) and failure.device not in numbers
+    is_other = (bool(numbers) and failure.device not in numbers) or was_later(failure, facts)
     return failure.kind == "device_memory" and not is_other and any(fault.device for fault in of(facts, Failure))
+
+
+def was_later(failure: Failure, facts: list[Fact]) -> bool:
+    """Return whether another host's launcher saw a rank give up before the one in whose file a failure stands."""
+    ends = [end for end in of(facts, Exit) if end.first and end.code > 0 and end.time_s is not None]
+    own_s = [end.time_s or 0.0 for end in ends if end.where.file == failure.where.file]
+    others_s = [end.time_s or 0.0 for end in ends if end.where.file != failure.where.file]
+    return bool(own_s and others_s) and min(others_s) < min(own_s)
 
 
 def _number_of(failure: Failure, facts: list[Fact]) -> int | None:

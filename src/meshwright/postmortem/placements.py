@@ -39,6 +39,9 @@ _OWN_PLACE = re.compile(  # of what a process prints of itself: its rank, and it
     r"rank[ =:]{1,3}(?P<rank>\d{1,6})(?:/\d{1,6}| of \d{1,6})?\b[^\d\n]{1,8}\blocal[_ ]?rank[ =:]{1,3}\d{1,2}\b",
     re.IGNORECASE,
 )
+_LOCAL = re.compile(  # on the host; of how many ranks
+    r"\(?\blocal[_ ]?rank[ =:#]{0,3}\d{1,2}\b\)?|(?<=\d)(?:/| of )\d{1,6}\b(?! ?[A-Za-z])", re.IGNORECASE
+)
 _LAUNCHED = re.compile(  # srun -v
     r"^srun: launching \S+ on host (?P<host>\S+), (?P<tasks>\d{1,3}) tasks: "
     r"\[(?:(?P<first>\d{1,6})-(?P<last>\d{1,6})|(?P<list>\d{1,6}(?:,\d{1,6})+))\]$"
@@ -47,6 +50,8 @@ _MODEL = re.compile(  # of an accelerator
     r"\b(?:NVIDIA|AMD|Intel(?:\(R\))?|Tesla|GeForce|Quadro|Instinct|Ascend|MI\d{3}[A-Z]?)(?![\w-])"
     r"(?:[ _-](?:[A-Z]{0,5}\d[\w.-]*|GB|RTX|PCIe|NVL|GPU|Data|Center|Max|Instinct|GeForce)(?![\w-]))*"
 )
+_SAYS_WHERE = re.compile(r"\b(?:host(?:name)?|node(?:name)?|running on)\b|NVIDIA|\bAMD\b|Instinct")
+_OF_LEADER = re.compile(r"master|leader|head|main|addr|rdzv|peer|remote", re.IGNORECASE)
 _ENDED = re.compile(r"^srun: error: (?P<host>[\w.-]+): tasks? \[?(?P<tasks>\d[\d,-]*)\]?: ")
 _SPAN = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?")
 _AGENT = re.compile(r"torchrun|torch[./]distributed[./](?:elastic|run|launch)\b")
@@ -97,7 +102,7 @@ WORDS = re.compile(  # of a line that only says where ranks are
     r"|address|maps?|table|list|rank_?map|hostmap|training|nproc|nproc_per_node|size|world_size|master|leader|info"
     r"|hostfile|machinefile|hosts?_?list"
     r"|placement|layout|mapping|topology|assigned|prolog(?:ue)?|job|jobid|slurm"
-    r"|to|index|id|name|torchrun|launch(?:ed|ing)?|start(?:ed|ing)?|processes|procs?|x|h\d00|a\d00|nic|rack\w*)\b",
+    r"|to|index|id|name|torchrun|launch(?:ed|ing)?|start(?:ed|ing)?|processes|procs?|x|cuda|xpu|npu|hip|hpu|driver|torch|h\d00|a\d00|nic|rack\w*)\b",
     re.IGNORECASE,
 )
 NO_HOST = re.compile(
@@ -148,8 +153,12 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
         is_table = _HEADER.match(text) is not None or (is_table and _ROW.match(text) is not None)
         if is_table and (row_ := _ROW.match(text)):
             yield from _ranks(_numbers(row_), row_["host"], where)
-        elif not message.is_of_library and any(word in text for word in _MAY_TELL):
+        elif message.is_of_library:
+            continue
+        elif any(word in text for word in _MAY_TELL):
             yield from _of_line(text, where, numbered=numbered)
+        elif message.rank is not None and _SAYS_WHERE.search(text) and not _OF_LEADER.search(text):
+            yield from _of_line(f"rank {message.rank} {text}", where, numbered=numbered)
 
 
 def _tasks(messages: Sequence[LogMessage]) -> Iterator[AgentRanks]:
@@ -205,7 +214,7 @@ def _of_line(text: str, where: Where, *, numbered: bool) -> Iterator[Fact]:
             yield AgentRanks(ranks=own, where=replace(where, host=host))
     if pairs or len(text) > 200:
         return
-    bare = _NUMBERED.sub(" ", _SETTING.sub(" ", text))
+    bare = _LOCAL.sub(" ", _NUMBERED.sub(" ", _SETTING.sub(" ", text)))
     found = list(_RANKS.finditer(bare))
     rest = _RANKS.sub(" ", CLOCK.sub(" ", bare))
     if not found:

@@ -190,10 +190,14 @@ def test_memory_that_ran_out_on_a_host_is_of_the_rank_that_its_launcher_saw_give
         [*full(0), *block("m1", 6, 2, 1, "10:20:20", (7, 3))],
         [*full(3), *block("m1", 6, 2, 1, "10:20:20")],
         [*full(0), *full(0), *block("m1", 6, 2, 1, "10:20:20")],
+        [*full(2), ENDS["its agent"][0].replace("local_rank: 3", "local_rank: 2")],
+        [*full(2), *block("m1", 6, 2, 1, "10:20:40")],
     ],
-    ids=["two gave up", "another's GPU", "twice"],
+    ids=["two gave up", "another's GPU", "twice", "no rank of the host is told", "another host's came before"],
 )
 def test_memory_that_may_have_run_out_on_another_rank_of_the_host_has_no_rank(lines, tmp_path):
-    verdict = judge(tmp_path, {"m0.log": ABORTED, "m1.log": lines})
+    other = [*ABORTED, *ERROR, *block("m0", 1, 1, 1, "10:20:30")]
+
+    verdict = judge(tmp_path, {"m0.log": other, "m1.log": lines})
 
     assert (verdict.kind, verdict.blamed) == ("device_memory", ())
