@@ -22,7 +22,7 @@ _DONE = re.compile(
 )
 _LEAVES = re.compile(r"\b(?:exit(?:ing|s|ed)?|leav(?:ing|es)|quit(?:ting|s)?|bye)\b", re.IGNORECASE)
 _FAULT = re.compile(r"rror|xception|fail|abort|kill|signal|traceback|timed? ?out|waiting", re.IGNORECASE)
-_MAY_TELL = re.compile(r"[Ee]poch|[Ss]tep|[Bb]atch|[Ss]ample|[Dd]ata|[Ll]oader|[Ii]terator|[Ss]hard|[Tt]rain")
+_MAY_TELL = re.compile(r"[Ee]poch|[Ss]tep|[Bb]atch|[Ss]ample|[Dd]ata|[Ll]oader|Iterator|iterator|[Ss]hard|[Tt]rain")
 _NOT_THERE = re.compile(r"Failed to get process executable name|Failed to open process - check if|[Nn]o such process")
 _FORBIDDEN = re.compile(r"[Pp]ermi(?:ssion|tted)")
 _NAMED = re.compile(r"(?:/proc/|\()(?P<pid>\d{2,8})(?:/\w+: No such file|\) ?-? ?No such process)")

@@ -101,7 +101,7 @@ WORDS = re.compile(  # of a line that only says where ranks are
     r"|and|with|of|at|in|rank|ranks|node_?rank|node_?id|local|local_rank|global|world|gpus?|gpu_ids|devices?|ip|addr"
     r"|address|maps?|table|list|rank_?map|hostmap|training|nproc|nproc_per_node|size|world_size|master|leader|info"
     r"|hostfile|machinefile|hosts?_?list"
-    r"|placement|layout|mapping|topology|assigned|prolog(?:ue)?|job|jobid|slurm"
+    r"|placement|layout|mapping|topology|assigned|prolog|prologue|job|jobid|slurm"
     r"|to|index|id|name|torchrun|launch(?:ed|ing)?|start(?:ed|ing)?|processes|procs?|x|cuda|xpu|npu|hip|hpu|driver|torch|h\d00|a\d00|nic|rack\w*)\b",
     re.IGNORECASE,
 )
@@ -235,8 +235,8 @@ def _of_line(text: str, where: Where, *, numbered: bool) -> Iterator[Fact]:
         numbers = _numbers(found[0])
         if len(numbers) > 1:
             yield AgentRanks(ranks=numbers, where=_on_own_host(whole, where))
-    elif len(found) == 1 and (own := _OWN_PLACE.search(text)) and (host := _on_own_host(whole, where).host):
-        yield RankIdentity(rank=int(own["rank"]), host=host, where=where)
+    elif len(found) == 1 and (place := _OWN_PLACE.search(text)) and (host := _on_own_host(whole, where).host):
+        yield RankIdentity(rank=int(place["rank"]), host=host, where=where)
 
 
 def _on_own_host(text: str, where: Where) -> Where:
