@@ -82,8 +82,8 @@ def stand_of(stack: StackTrace) -> Stand:
     """Return where the process of a stack stands."""
     frames = stack.frames[:DEEP]
     kind, call = _kind(frames)
-    own = next((frame for frame in frames if frame.file and not _is_library(frame.file)), frames[0])
-    line = f"{own.file.rsplit('/', 1)[-1]}:{own.line}"
+    own = next((f for f in frames if f.file and f.line is not None and not _is_library(f.file)), frames[0])
+    line = own.file.rsplit("/", 1)[-1] + (f":{own.line}" if own.line is not None else "")
     process = f"{stack.pid or ''} of {stack.host}".strip() if stack.host else f"{stack.pid or stack.where.file}"
     name = f"rank {stack.rank}" if stack.rank is not None else f"process {process}"
     text = f"{name} stands in {call} at {line}"
