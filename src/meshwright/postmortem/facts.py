@@ -247,14 +247,6 @@ class SizesDiffer(msgspec.Struct, frozen=True, kw_only=True):
     what: str = ""  # how they differ, where that is not a number of bytes
 
 
-class SaidSizes(msgspec.Struct, frozen=True, kw_only=True):
-    """The last sizes of tensors that a rank's own program printed, in elements."""
-
-    rank: int
-    sizes: tuple[int, ...]
-    where: Where
-
-
 class Fingerprint(msgspec.Struct, frozen=True, kw_only=True):
     """A call that TORCH_DISTRIBUTED_DEBUG=DETAIL compared, by rank in its group; NCCL names only a rank near it."""
 
@@ -471,7 +463,6 @@ Fact = (
     | Heartbeat
     | CodeFrame
     | SizesDiffer
-    | SaidSizes
     | Fingerprint
     | CommunicatorCall
     | LaunchCounts

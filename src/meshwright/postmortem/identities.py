@@ -96,6 +96,14 @@ class Spoke(msgspec.Struct, frozen=True, kw_only=True):
     where: Where
 
 
+class SaidSizes(msgspec.Struct, frozen=True, kw_only=True):
+    """The last sizes of tensors that a rank's own program printed, in elements."""
+
+    rank: int
+    sizes: tuple[int, ...]
+    where: Where
+
+
 class AgentRanks(msgspec.Struct, frozen=True, kw_only=True):
     """The ranks that one of torchrun's agents started on its host."""
 
@@ -154,6 +162,7 @@ Identity = (
     | LeftRank
     | WorldSize
     | Spoke
+    | SaidSizes
     | AgentRanks
     | AgentEnded
     | Placed

@@ -5,7 +5,8 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from .facts import Fact, SaidSizes, SizesDiffer, of
+from .facts import Fact, SizesDiffer, of
+from .identities import SaidSizes
 from .lines import LogMessage
 from .position import HangPosition
 from .world import ranks_seen, world_of
