@@ -49,7 +49,7 @@ class Job:
             assert time.monotonic() < end
             time.sleep(0.01)
 
-    def end(self, timeout_s: float = 90) -> tuple[int, list[str]]:
+    def end(self, timeout_s: float = 180) -> tuple[int, list[str]]:
         """Wait for the end; return the exit code and what meshwright said last on standard error."""
         _, errors = self.process.communicate(timeout=timeout_s)
         return self.process.returncode, errors.splitlines()

@@ -1,8 +1,8 @@
 """The fast tests in lanes that run at a time: `python -m tests.lanes`, or `make test`.
 
-Unit tests take a processor, tests of several processes mostly wait: two of their files at a time. Emulated clusters and
-killed jobs are a lane of their own, since each looks at what another of them has left on the machine. Tests that are
-marked `alone` come after all lanes, one after the other.
+Two files of unit tests at a time, which take a processor each, and two of tests of several processes, which mostly
+wait. Emulated clusters and killed jobs are a lane of their own, since each looks at what another of them has left on
+the machine. Tests that are marked `alone` come after all lanes, one after the other.
 """
 
 import signal
@@ -15,9 +15,10 @@ from pathlib import Path
 TESTS = Path(__file__).parent
 EMULATED = sorted(TESTS.glob("multiproc/test_emulate*.py"))
 LANES_OF_THEIR_OWN = {"unit", "multiproc"}
+TWO_FILES = ["-n", "2", "--dist", "loadfile"]
 LANES = {
-    "ranks": [TESTS / "multiproc", *(f"--ignore={path}" for path in EMULATED), "-n", "2", "--dist", "loadfile"],
-    "unit": [TESTS / "unit"],
+    "ranks": [TESTS / "multiproc", *(f"--ignore={path}" for path in EMULATED), *TWO_FILES],
+    "unit": [TESTS / "unit", *TWO_FILES],
     "others": [
         *sorted(path for path in TESTS.iterdir() if path.is_dir() and path.name not in LANES_OF_THEIR_OWN),
         *EMULATED,

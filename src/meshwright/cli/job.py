@@ -55,6 +55,7 @@ def job_of(question: JobQuestion, *, gpus_per_node: int | None = None) -> "Job":
         global_batch=question.global_batch,
         seq_len=question.seq_len,
         precision=question.precision,
+        mtp_layers=question.mtp_layers,
         gpus_per_node=gpus_per_node,
     )
     job = read_job(question.files, added)
@@ -133,6 +134,8 @@ def plan_job(given: PlanOptions, catalogue: "Catalogue", console: "Console") -> 
     written = next((flag for flag in ("emit", "output") if getattr(given, flag) is not None), "")
     if job.lora_rank and written:
         raise InputError(f"--{written}: the job trains adapters alone, a plan all parameters")
+    if written == "output" and job.architecture is not None and job.architecture.mtp_trained:
+        raise InputError("--output: the job trains modules that predict further tokens, which a plan has not")
     setting = setting_of_job(job, question, catalogue)
     others = replace(setting, layers_again=0)  # of other layouts nobody says that some layers alone are repeated
     setting = setting if given.layout is None else others
@@ -173,6 +176,7 @@ def _question(given: PlanOptions) -> JobQuestion:
         global_batch=given.global_batch,
         seq_len=given.seq_len,
         precision=typed("precision", given.precision),
+        mtp_layers=given.mtp_layers,
         cluster=given.cluster,
         stack=given.stack,
         weights=given.weights,

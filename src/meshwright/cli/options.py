@@ -21,6 +21,7 @@ class JobQuestion(msgspec.Struct, frozen=True, kw_only=True):
     global_batch: int | None = None  # sequences
     seq_len: int | None = None
     precision: str | None = None
+    mtp_layers: int | None = None
     cluster: str | None = None
     stack: str | None = None
     weights: str | None = None
@@ -50,6 +51,7 @@ class PlanOptions(msgspec.Struct, frozen=True, kw_only=True):
     weights: str | None
     loss: str | None
     lora_rank: int
+    mtp_layers: int | None
     imbalance: float | None
     recompute_modules: str | None
     calibrate: str | None

@@ -48,12 +48,13 @@ OFTEN = (
 @click.option("--global-batch", metavar="N", type=click.IntRange(min=1), help="Sequences of one optimiser step.")
 @click.option("--seq-len", metavar="N", type=click.IntRange(min=1), help="Tokens of a sequence. Default: the model's.")
 @click.option("--allow-unknown", is_flag=True, help="Pass over keys of a config.json that are not understood.")
-@precision_option("bf16 (default), fp16, fp8, mxfp8, nvfp4, fp32.")
+@precision_option("bf16 (default), fp16, fp8, fp8-row, fp8-block, mxfp8, nvfp4, fp32.")
 @stack_option("Software whose constants apply. Default: our own.")
 @click.option("--optimizer", metavar="NAME", default="adamw", help="adamw (default), adamw-bf16, adam8bit, muon, ...")
 @click.option("--weights", metavar="NAME", help="As held: fp32, bf16, under adapters nf4, int4, int8.")
 @click.option("--loss", metavar="NAME", help="Of logits: whole, compiled, chunked, fused.")
 @click.option("--lora-rank", metavar="N", type=click.IntRange(min=0), default=0, help="Adapters; the rest is frozen.")
+@click.option("--mtp-layers", metavar="N", type=click.IntRange(min=0), help="Multi-token prediction: modules trained.")
 @click.option("--imbalance", metavar="X", type=float, help="Rows of the fullest rank's experts, in those of the mean.")
 @click.option("--recompute-modules", metavar="A,B", help="What recompute=selective computes again: layernorm, moe_act.")
 @click.option("--calibrate", metavar="RUNS.csv", help="Measured steps of your own (columns: validate --columns).")
@@ -110,7 +111,7 @@ def command(**typed: Any) -> int:
     if given.job:
         return plan_job(given, catalogue, shown)
     if given.model_name is not None:
-        model = load_model(given.model_name, allow_unknown=given.allow_unknown)
+        model = load_model(given.model_name, allow_unknown=given.allow_unknown).training(given.mtp_layers or 0)
         if given.mfu is None:
             return _plan(given, model, catalogue, shown)
         return arithmetic(given, model, catalogue, shown)
@@ -158,6 +159,13 @@ def _check(given: PlanOptions) -> None:
     for file in ("output", "emit"):
         if getattr(given, file) is not None and changed:
             raise InputError(f"{changed} and --{file}: expected one of them: a plan trains all parameters with AdamW")
+    for file in ("output", "graph"):
+        if getattr(given, file) is not None and given.mtp_layers:
+            raise InputError(f"--mtp-layers and --{file}: expected one of them: `train` has no such modules")
+    if given.mtp_layers and given.lora_rank:
+        raise InputError("--mtp-layers and --lora-rank: expected one of them")
+    if given.mtp_layers and given.params is not None:
+        raise InputError("--mtp-layers: needs --model")
     for file in ("output", "html", "graph"):
         if getattr(given, file) is not None and chosen:
             raise InputError(f"--{file} and {chosen[0]}: expected one of them")
@@ -204,7 +212,7 @@ def _request(given: PlanOptions, model: "Model", cluster: str) -> "PlanRequest":
         global_batch=given.global_batch,
         seq_len=given.seq_len,
         precision=given.precision,
-        stack=given.stack or default_of(given.precision, given.layout),
+        stack=given.stack or default_of(given.precision, given.layout, mtp_layers=given.mtp_layers or 0),
         fabric=given.fabric,
         intra_bytes_per_s=optional(parse_rate, given.intra, "--intra"),
         inter_bytes_per_s=optional(parse_rate, given.inter, "--inter"),

@@ -21,8 +21,8 @@ HERE = "this"
 ELSEWHERE = (
     *("stack", "engine", "only", "without", "emit", "emit_to", "refine", "intra", "inter", "latency", "placements"),
     *("target_mfu", "target_step_time", "target_days", "tokens", "compare", "scaling", "slow", "params", "mfu"),
-    *("layers", "plot", "html", "job", "lora_rank", "recompute_modules", "imbalance", "calibrate", "save"),
-    *("hardware", "weights", "loss"),
+    *("layers", "plot", "html", "job", "lora_rank", "mtp_layers", "recompute_modules", "imbalance", "calibrate"),
+    *("save", "hardware", "weights", "loss"),
 )
 FLAGS = {"without": "not"}
 

@@ -18,7 +18,7 @@ def stack_option(text: str) -> Callable[[Any], Any]:
     return click.option("--stack", metavar="NAME", callback=_named, help=f"{text} `help` lists them.")
 
 
-def default_of(precision: str, layout: str | None) -> str:
+def default_of(precision: str, layout: str | None, *, mtp_layers: int = 0) -> str:
     """Return the stack of a command that names none, and say so where it is not our own."""
     from ..layout import Layout
     from ..plan.analytic.price import PEAKS
@@ -29,9 +29,10 @@ def default_of(precision: str, layout: str | None) -> str:
         asked = None if layout is None else Layout.parse(layout)
     except InputError:  # said where the layout is read
         asked = None
-    found = default_stack(precision, asked)
+    found = default_stack(precision, asked, mtp_layers)
     if found != OWN and precision in PEAKS:  # one that nobody knows is refused where it is read
         what = precision if default_stack(precision) != OWN else f"--layout {layout}"
+        what = f"--mtp-layers {mtp_layers}" if default_stack(precision, asked) == OWN else what
         say(f"note: priced as stack {found}, since Meshwright itself does not run {what}; or --stack NAME", err=True)
     return found
 

@@ -56,7 +56,7 @@ BASES: dict[str, dict[str, Any]] = {
     "_sft_common": TUNED,
     "_peft_common": TUNED | {"peft.()": "LoRA"},
 }
-PRECISIONS = (("NVFP4", "nvfp4"), ("FP8_MX", "mxfp8"), ("FP8", "fp8"), ("BF16", "bf16"))
+PRECISIONS = (("NVFP4", "nvfp4"), ("FP8_MX", "mxfp8"), ("FP8_SC", "fp8-block"), ("FP8", "fp8"), ("BF16", "bf16"))
 
 
 def read(sources: Sources, question: JobOptions) -> Job:

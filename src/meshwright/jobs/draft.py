@@ -38,6 +38,7 @@ class JobOptions(msgspec.Struct, frozen=True, kw_only=True):
     global_batch: int | None = None
     seq_len: int | None = None
     precision: str | None = None
+    mtp_layers: int | None = None  # modules that predict further tokens, trained
     gpus_per_node: int | None = None  # of the cluster, for files that give nodes alone
 
 
@@ -47,7 +48,9 @@ GRAPH_KEY = re.compile(r"cuda[-_ ]?graph", re.IGNORECASE)
 # docs/training/cuda-graphs.md of Megatron-Bridge; no formula of the buffers is published
 GRAPHED = "a graph's buffers (a few GB, in a pipeline more than 10) and the launches that it saves are not priced"
 NETWORKS = re.compile(r"\ball\b|all-linear|\*|gate_proj|up_proj|down_proj|fc[12]|mlp")  # an adapter's targets
-ONE_SCALE = frozenset({"delayed", "tensorwise", "current", "hybrid", "custom"})  # recipes of fp8
+# recipes of fp8 as engines call them: of one scale for each tensor, and of more
+ONE_SCALE = frozenset({"delayed", "tensorwise", "current", "hybrid", "custom"})
+SCALED = {"blockwise": "fp8-block", "block": "fp8-block", "rowwise": "fp8-row", "rowwise_with_gw_hp": "fp8-row"}
 
 
 class Draft:
@@ -74,6 +77,7 @@ class Draft:
         self.results: tuple[str, ...] | None = None  # that a checkpoint by names keeps
         self.layers_again = 0  # of each virtual stage, that full recomputation repeats; 0: all
         self.lora_rank, self.lora_told = 0, ""
+        self.further: tuple[int, str] = (0, "")  # modules that predict further tokens, trained
         self.partial = False  # whether sizes that the file leaves out are the published model's
         self.ends = (0, 0)  # layers that embedding and output count as where stages are cut
         self.recompute_text = ""
@@ -132,6 +136,12 @@ class Draft:
             raise InputError(f"{keys.where}: {doubt}: is not set in the files; say --job NAME=VALUE")
         return value
 
+    def further_tokens(self, keys: Keys, *names: str) -> None:
+        """Take how many modules that predict further tokens are trained, from the first of some keys."""
+        count = keys.whole(*names)
+        if count:
+            self.further = count, keys.told(keys.find(*names) or names[0])
+
     def recompute(self, kind: Recompute, text: str = "") -> None:
         """Set the recomputation, with the engine's own words for it."""
         self.switches["recompute"] = kind
@@ -184,9 +194,15 @@ class Draft:
             self.ignore(f"{told} on {targets} alone")
 
     def recipe(self, key: str, recipe: str | None) -> None:
-        """Say where a recipe of fp8 has other scales than the one for each tensor that it is priced with."""
-        if recipe is not None and self.precision == "fp8" and recipe.lower() not in ONE_SCALE:
+        """Take the scales of a recipe of fp8; an unknown one is priced with a scale for each tensor, and said."""
+        if recipe is None or self.precision != "fp8" or recipe.lower() in ONE_SCALE:
+            return
+        known = SCALED.get(recipe.lower())
+        self.precision = known or self.precision
+        if known is None:
             self.ignore(f"{key} {recipe}: priced with one scale for each tensor; kernels for more scales are slower")
+        elif recipe.lower().endswith("_gw_hp"):  # torchao's, which multiplies weights' gradients in half precision
+            self.ignore(f"{key} {recipe}: priced as if gradients of weights were multiplied in fp8 too")
 
     def note(self, text: str) -> None:
         """Add a remark."""
@@ -222,7 +238,7 @@ class Draft:
         self._settle_replicas(dp)
         self._settle_offload()
         global_batch, mbs = self._settle_batch(dp)
-        architecture = self._settle_model()
+        architecture = self._settle_further(self._settle_model())
         self._check_layers(architecture)
         self._settle_adapters(architecture)
         seq_len = self.question.seq_len or self.seq_len
@@ -314,6 +330,20 @@ class Draft:
         except InputError as error:
             self.lora_rank = 0
             self.ignore(f"{error}; priced as training of all weights")
+
+    def _settle_further(self, architecture: Architecture | None) -> Architecture | None:
+        """Return the model with the modules that predict further tokens which the job trains."""
+        count, told = self.further
+        asked = self.question.mtp_layers
+        if asked is not None and asked != count:
+            self.assume(f"--mtp-layers {asked} in place of {told or 'none in the files'}")
+        count = count if asked is None else asked
+        if count and self.lora_rank:
+            self.ignore(f"{told or f'--mtp-layers {count}'}: not priced beside adapters")
+            count = 0
+        if architecture is None or not count:
+            return architecture
+        return changed(architecture, {"mtp_trained": count}, self.files[0])
 
     def _settle_offload(self) -> None:
         """Take weights in host memory for weights on the GPU where no stage of ZeRO brings them layer by layer."""

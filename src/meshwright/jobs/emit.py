@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from ..errors import InputError
 from ..workload.engines import engine_named
 from . import emit_maxtext, emit_megatron, emit_torch
 from .target import EmitTarget, check_engine_rules
@@ -28,9 +29,16 @@ SUFFIXES = {
     "maxtext": ".yml",
 }
 
+FURTHER = frozenset({"megatron", "bridge"})  # whose text says how many modules predict further tokens
+
 
 def emitted(engine: str, target: EmitTarget) -> str:
     """Return the configuration of an engine; InputError with every rule of the engine that the layout breaks."""
     name = engine_named(engine, flag="--emit").name
     check_engine_rules(target, name)
+    if target.architecture.mtp_trained and name not in FURTHER:
+        raise InputError(
+            f"--emit {name}: of modules that predict further tokens (--mtp-layers) nothing is emitted; "
+            f"expected one of {', '.join(sorted(FURTHER))}"
+        )
     return EMITTERS[name](target)

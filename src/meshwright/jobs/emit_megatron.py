@@ -74,6 +74,8 @@ def _model_flags(target: EmitTarget) -> Lines:
     if not model.tied:
         flags.append(("--untie-embeddings-and-output-weights", ""))
     flags.append((f"--position-embedding-type {'learned_absolute' if model.positions == 'learned' else 'rope'}", ""))
+    if model.mtp_trained:
+        flags.append((f"--mtp-num-layers {model.mtp_trained}", "modules that predict further tokens"))
     return flags + (_expert_flags(target) if model.experts else [])
 
 
@@ -164,7 +166,7 @@ def layout_string(target: EmitTarget) -> str:
     """Return Megatron's layout of stages, such as "Et*3|t*4|t*3,L"."""
     stages = ["t" * count for count in target.stages]
     stages[0] = "E" + stages[0]
-    stages[-1] += "L"
+    stages[-1] += "m" * target.architecture.mtp_trained + "L"
     return "|".join(
         "".join(letter if count == 1 else f"{letter}*{count}" for letter, count in _runs(stage)) for stage in stages
     )
@@ -206,12 +208,16 @@ def _precision_flags(precision: str) -> Lines:
     flags: Lines = [("--bf16", "")]
     if precision == "fp8":
         flags += [("--fp8-format hybrid", "e4m3 forward, e5m2 backward"), ("--fp8-recipe tensorwise", "")]
+    elif precision == "fp8-block":
+        flags += [("--fp8-format e4m3", ""), ("--fp8-recipe blockwise", "a scale for each block of 128")]
     elif precision == "mxfp8":
         flags += [("--fp8-format e4m3", ""), ("--fp8-recipe mxfp8", "a scale for each block of 32")]
     elif precision == "nvfp4":
         flags += [("--fp4-format e2m1", "a scale for each block of 16")]
     elif precision != "bf16":
-        raise InputError(f"--emit megatron: precision {precision}: expected bf16, fp16, fp8, mxfp8, nvfp4 or fp32")
+        raise InputError(
+            f"--emit megatron: precision {precision}: expected bf16, fp16, fp8, fp8-block, mxfp8, nvfp4, fp32"
+        )
     return flags
 
 
@@ -241,6 +247,7 @@ def bridge(target: EmitTarget) -> str:
         (f"model.sequence_parallel={bool(layout.sp)}", ""),
         (f"model.expert_model_parallel_size={layout.ep}", ""),
         *_bridge_experts(target),
+        *_bridge_further(target),
         (f"model.seq_length={target.seq_len}", ""),
         (f"dataset.sequence_length={target.seq_len}", ""),
         *_recompute_keys(target, "model."),
@@ -261,6 +268,11 @@ def _bridge_experts(target: EmitTarget) -> Lines:
     if target.layout.ep == 1:
         return []
     return [(f"model.expert_tensor_parallel_size={target.layout.expert_tp}", "cuts inside an expert")]
+
+
+def _bridge_further(target: EmitTarget) -> Lines:
+    count = target.architecture.mtp_trained
+    return [(f"model.mtp_num_layers={count}", "modules that predict further tokens")] if count else []
 
 
 def _bridge_states(target: EmitTarget) -> Lines:
@@ -284,6 +296,7 @@ def _mixed(precision: str) -> str:
         "bf16": "bf16_mixed",
         "fp16": "fp16_mixed",
         "fp8": "bf16_with_fp8_current_scaling_mixed",
+        "fp8-block": "bf16_with_fp8_subchannel_scaling_mixed",
         "mxfp8": "bf16_with_mxfp8_mixed",
         "nvfp4": "bf16_with_nvfp4_mixed",
     }

@@ -51,6 +51,7 @@ AUTOMODEL_SCHEDULES = {
     "interleaved": "interleaved1f1b",
     "zb": "interleavedzerobubble",
 }
+AUTOMODEL_RECIPES = {"fp8": "tensorwise", "fp8-row": "rowwise"}  # of torchao, by our name of the precision
 KEPT = {"none": "false", "selective": "selective", "full": "true"}
 AGAIN = {"none": "None", "selective": "SelectiveAC.Config()", "full": "FullAC.Config()"}
 
@@ -150,8 +151,10 @@ def _parts(target: EmitTarget) -> list[list[str]]:
 def automodel(target: EmitTarget) -> str:
     """Return the YAML of a NeMo Automodel recipe."""
     layout, slots = target.layout, target.layout.pp * target.layout.vpp
-    if target.precision not in {"bf16", "fp8"}:
-        raise InputError(f"--emit automodel: precision {target.precision}: expected bf16 or fp8")
+    if target.precision not in {"bf16", *AUTOMODEL_RECIPES}:
+        raise InputError(
+            f"--emit automodel: precision {target.precision}: expected bf16, {', '.join(AUTOMODEL_RECIPES)}"
+        )
     layers = target.architecture.num_hidden_layers
     per_stage = -(-layers // slots)
     local = layout.mbs * (target.micro_batches if layout.pp > 1 else 1)
@@ -193,8 +196,8 @@ def automodel(target: EmitTarget) -> str:
         (f"dataset: {{seq_len: {target.seq_len}}}", "your data goes here"),
         (f"slurm: {{nodes: {target.nodes}, ntasks_per_node: {target.per_node}}}", ""),
     ]
-    if target.precision == "fp8":
-        lines.append(("fp8: {enabled: true, recipe_name: tensorwise}", ""))
+    if target.precision in AUTOMODEL_RECIPES:
+        lines.append((f"fp8: {{enabled: true, recipe_name: {AUTOMODEL_RECIPES[target.precision]}}}", ""))
     run = f"automodel FILE.yaml --nproc-per-node {target.per_node}"
     return "\n".join(
         [*environment_comments(target, "automodel"), f"# {run}: {placement(target)}", *commented(lines), ""]

@@ -16,7 +16,7 @@ HARMLESS = (
     r"(?:init_weights_seed|data_shuffle_seed|model_name|vocab_size|reuse_example_batch|skip_first.*|upload.*|monitor.*|adam.*)",
     r"(?:rope.*|normalization_layer_epsilon|mlp_activations|decoder_block|enable_dropout|dropout_rate|logits_via.*|attention_type)",
     r"(?:compiled_trainstep.*|compile_topology.*|jax_cache.*|mesh_axes|logical_axis_rules|data_sharding|override_model_config)",
-    r"(?:warmup.*|cosine.*|opt_type|gradient_clipping.*|packing|max_prefill.*|decode.*|autoregressive.*|prompt|sft|use_dpo)",
+    r"(?:mtp_loss_scaling_factor|mtp_eval_target_module|warmup.*|cosine.*|opt_type|gradient_clipping.*|packing|max_prefill.*|decode.*|autoregressive.*|prompt|sft|use_dpo)",
 )
 AXES = {
     "data": "data",
@@ -207,6 +207,7 @@ def _model(draft: Draft, keys: Keys) -> None:
         if config.get("num_experts", 1) <= 1:
             for name in ("num_experts", "num_experts_per_tok", "moe_intermediate_size"):
                 config.pop(name, None)
+    draft.further_tokens(keys, "mtp_num_layers")
     draft.seq_len = keys.whole("max_target_length", least=1)
     if draft.seq_len is None:
         draft.seq_len = 2048

@@ -28,7 +28,7 @@ HARMLESS = (
     r"(?:moe-(?:router-(?!topk$|padding|fusion).*|aux-loss-coeff|z-loss-coeff|input-jitter-eps|per-layer-logging))",
     r"(?:fp8-(?:amax.*|margin|interval)|apply-layernorm-1p|check-.*|use-mcore-models|use-legacy-models|mcore.*|spec)",
     r"(?:use-precision-aware-optimizer|name|job.*|experiment.*|yaml-cfg|use-cpu-initialization|apply-residual.*|sft.*|task|run.*|model.*)",
-    r"(?:add-qkv-bias|transformer-impl|calculate-per-token-loss|disable-straggler.*|enable-experimental|export.*|inference.*)",
+    r"(?:mtp-loss-scaling-factor|add-qkv-bias|transformer-impl|calculate-per-token-loss|disable-straggler.*|enable-experimental|export.*|inference.*)",
 )
 SIZES: Mapping[str, tuple[str, ...]] = {
     "num_hidden_layers": ("num-layers",),
@@ -162,6 +162,7 @@ def fill(draft: Draft, keys: Keys) -> None:
     draft.seq_len = keys.whole("seq-length", "encoder-seq-length", least=1)
     if any(name in keys for name in MORE_LAYERS):  # where `seq-length` counts the embeddings of one image
         draft.seq_len = keys.whole("decoder-seq-length", least=1) or draft.seq_len
+    draft.further_tokens(keys, "mtp-num-layers")
     states(draft, keys)
     overlaps(draft, keys)
     draft.switches["sp"] = int(bool(keys.switch("sequence-parallel", default=False)))
@@ -371,7 +372,10 @@ def virtual(draft: Draft, keys: Keys, layers: int | None) -> None:
             draft.put("vpp", 2, "virtual stages")  # told and dropped where the draft is finished
         return
     if layout:
-        draft.stages = stages_of(layout, keys.where)
+        letters = layout_letters(layout, keys.where)
+        draft.stages = tuple(stage.count("t") for stage in letters)
+        if any("m" in stage for stage in letters[:-1]):
+            draft.ignore(f"{layout[:60]}: modules that predict further tokens are priced in the output's stage")
         if len(draft.stages) % pp:
             raise InputError(
                 f"{keys.where}: pipeline-model-parallel-layout has {len(draft.stages)} stages, "
@@ -416,8 +420,8 @@ def uneven_stages(layers: int, pp: int, vpp: int, first: int | None, last: int |
     return tuple(count // vpp for _ in range(vpp) for count in counts)
 
 
-def stages_of(layout: str, where: str) -> tuple[int, ...]:
-    """Return the decoder layers of each stage of a layout string such as "Et*3|(tt|)*4,m|L"."""
+def layout_letters(layout: str, where: str) -> list[str]:
+    """Return the letters of each stage of a layout string such as "Et*3|(tt|)*4,m|L"."""
     text = re.sub(r"[\s,'\"]", "", layout)
     for _ in range(200):
         match = re.search(r"\(([^()]*)\)\*(\d+)|([A-Za-z])\*(\d+)", text)
@@ -432,7 +436,7 @@ def stages_of(layout: str, where: str) -> tuple[int, ...]:
         raise InputError(
             f"{where}: pipeline-model-parallel-layout: {layout[:60]!r}: expected letters E, t, m, L and bars"
         )
-    return tuple(stage.count("t") for stage in text.split("|"))
+    return text.split("|")
 
 
 def precision(keys: Keys) -> str:

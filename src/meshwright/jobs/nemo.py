@@ -27,9 +27,11 @@ HARMLESS = (
     r"(?:model\.)?(?:_target_|config\._target_|share_embeddings.*|make_vocab_size_divisible_by|use_cpu_initialization)",
     r"(?:model\.)?(?:nccl_communicator_config_path|sync_batch_comm|grad_clip.*|masked_softmax.*|persist_layer_norm)",
     r"(?:.*\.)?(?:\(\)|\[\])|fn|trainer\.strategy\.(?:ddp\.check.*|gradient_as_bucket_view|pipeline_dtype)",
+    r"(?:.*\.)?mtp_loss_scaling_factor",
     r"executor\..*|(?:dir|performance_mode|peft_scheme|fn)",
     r"(?:proxy_gbs|is_proxy_run|recipe|factory|do_.*|trainer|model|optim)",
 )
+SUBCHANNEL = "subchannel"  # in names of recipes: a scale for each block
 # NeMo's names for what Megatron's flags say, in the order in which they are tried; the last ones are those under which
 # recipes of NeMo 2 hand degrees to the function that makes their trainer
 NAMES = {
@@ -56,6 +58,7 @@ NAMES = {
     "account-for-loss-in-pipeline-split": ("account_for_loss_in_pipeline_split",),
     "pipeline-model-parallel-layout": ("pipeline_model_parallel_layout",),
     "use-tp-pp-dp-mapping": ("use_tp_pp_dp_mapping",),
+    "mtp-num-layers": ("mtp_num_layers",),
     "hidden-dropout": ("hidden_dropout",),
     "attention-dropout": ("attention_dropout",),
 }
@@ -204,6 +207,7 @@ def fill_shared_settings(draft: Draft, keys: Keys, plain: Keys) -> None:
     if plain.switch("use-tp-pp-dp-mapping", default=False):
         draft.switches["order"] = "tp-cp-pp-dp"
     recomputation(draft, plain)
+    draft.further_tokens(plain, "mtp-num-layers")
     dispatching(draft, plain)
     _precision(draft, keys)
     _states(draft, keys)
@@ -290,7 +294,7 @@ def _precision(draft: Draft, keys: Keys) -> None:
     elif "nvfp4" in text:
         draft.precision = "nvfp4"
     elif "fp8" in text:
-        draft.precision = "mxfp8" if "mxfp8" in text else "fp8"
+        draft.precision = "mxfp8" if "mxfp8" in text else "fp8-block" if SUBCHANNEL in text else "fp8"
     elif "bf16" not in text:
         draft.precision = "fp16" if "16" in text else "fp32"
 

@@ -63,6 +63,8 @@ def read(sources: Sources, question: JobOptions) -> Job:
     draft.precision = _precision(keys, words)
     for key in ("quantize.linear.float8.recipe_name", "float8.recipe_name"):
         draft.recipe(key, keys.word(key))
+    for key in [key for key in keys.values if key.startswith(("model_converters", "model_spec"))]:
+        draft.recipe("recipe_name", _given(keys.values[key], "recipe_name"))
     if keys.word("training.dtype") == "bfloat16":
         draft.ignore("training.dtype = bfloat16: weights and states of the optimizer are priced in single precision")
     return draft.conclude(sources, keys, HARMLESS)
@@ -313,6 +315,15 @@ def _precision(keys: Keys, words: str) -> str:
     dtype = keys.word("training.mixed_precision_param")
     master = keys.word("training.dtype")
     return "fp32" if dtype == "float32" and master != "bfloat16" else "bf16"
+
+
+def _given(value: Any, name: str) -> str | None:
+    """Return the first text that calls in a value are given under a name."""
+    inside = [*value.args, *value.fields.values()] if isinstance(value, PythonCall) else value
+    if isinstance(value, PythonCall) and isinstance(value.fields.get(name), str):
+        return str(value.fields[name])
+    found = [_given(one, name) for one in inside] if isinstance(inside, list) else []
+    return next((text for text in found if text is not None), None)
 
 
 def _names(value: Any) -> str:

@@ -1,7 +1,7 @@
 """Rows of runs as arrays: model, machine and layout of n rows at once, for the cost model and for its fit."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -50,7 +50,7 @@ def batch_of(runs: Sequence[Run], catalogue: Catalogue, known: Book) -> Batch:
     uses = [_uses(run, known) for run in runs]
     return Batch(
         machine=_stacked([machine_of_run(run, catalogue) for run in runs], Machine),
-        model=_stacked([ModelQuantities.of(run.architecture) for run in runs], ModelQuantities),
+        model=_models([ModelQuantities.of(run.architecture) for run in runs]),
         grid=Grid.of([run.layout for run in runs]),
         seq_len=_array([run.seq_len for run in runs]),
         global_batch=_array([run.global_batch for run in runs]),
@@ -126,10 +126,20 @@ def _array(values: Sequence[float]) -> Array:
     return np.array(values, dtype=float)
 
 
+def _models(models: Sequence[ModelQuantities]) -> ModelQuantities:
+    """Return models as arrays; where some train modules that predict further tokens, all have their layers' numbers."""
+    plain = [replace(model, mtp_layers=None) for model in models]
+    found = _stacked(plain, ModelQuantities)
+    if all(model.mtp_layers is None for model in models):
+        return found
+    inner = [model.mtp_layers or alone for model, alone in zip(models, plain, strict=True)]
+    return replace(found, mtp_layers=_stacked(inner, ModelQuantities))
+
+
 def _stacked(items: Sequence[T], kind: type[T]) -> T:
     return kind(**{field.name: _column([getattr(item, field.name) for item in items]) for field in fields(kind)})
 
 
 def _column(values: Sequence[Any]) -> Any:
-    """Return the values of a field as an array; a torus' sides, which no row of a table has, as they are."""
-    return values[0] if isinstance(values[0], tuple) else _array(values)
+    """Return the values of a field as an array; what no row of a table has, as a torus' sides, as it is."""
+    return values[0] if values[0] is None or isinstance(values[0], tuple) else _array(values)

@@ -150,7 +150,8 @@ def calibrate_from_runs(
 def inputs_digest(run: Run) -> str:
     """Return a digest of what was run: equal for rows that differ in nothing but their name and their measurement."""
     same = replace(run, id="", assumed=())
-    return hashlib.sha256(msgspec.json.encode(same)).hexdigest()[:16]
+    built = msgspec.to_builtins(same) | {"architecture": same.architecture.told()}
+    return hashlib.sha256(msgspec.json.encode(built)).hexdigest()[:16]
 
 
 def sensitivity_of(batch: Batch, values: Array, factors: Mapping[str, Number]) -> Array:

@@ -9,6 +9,7 @@ from ..workload.architecture import Architecture
 from ..workload.models import Model
 from .analytic import Setting
 from .analytic.price import PRODUCT_BYTES, flops_per_token, machine_of
+from .analytic.recipes import recipes
 
 LOW = frozenset(name for name, bytes_ in PRODUCT_BYTES.items() if bytes_ < 2)
 
@@ -59,18 +60,24 @@ def experts_spread(setting: Setting) -> str:
 def low_precision(setting: Setting) -> str:
     """Return which products run in a precision of 8 bits or fewer, and against which peak MFU is said."""
     peak = float(machine_of(setting).peak) / 1e12
+    recipe = recipes().get(setting.precision)
+    scales = "" if recipe is None else f" (scales: {recipe.scales})"
+    of = setting.precision if recipe is None else recipe.of
     return (
-        f"{setting.precision}: products with the layers' weights; scores of attention and the output projection run in "
-        f"bf16; MFU is against the dense peak in {setting.precision}, {peak:,.0f} TFLOP/s"
+        f"{setting.precision}: products with the layers' weights{scales}; scores of attention and the output "
+        f"projection run in bf16; MFU is against the dense peak in {of}, {peak:,.0f} TFLOP/s"
     )
 
 
 def facts_about(
-    model: Architecture, seq_len: int, *, flops_per_token: float | None = None, assumed: tuple[str, ...] = ()
-) -> ModelFacts:
-    """Return the facts of a model at a sequence length, all of it trained unless `flops_per_token` says otherwise."""
-    if model.mtp_layers:
-        assumed += (f"{counted(model.mtp_layers, 'layer')} to predict further tokens, not counted",)
+    model: Architecture, seq_len: int, *, flops_per_token: float | None = None, assumed: tuple[str, ...] = (),
+    option: str = "--mtp-layers",
+) -> ModelFacts:  # fmt: skip
+    """Return the facts of a model at a sequence length, all of it trained unless `flops_per_token` says otherwise.
+
+    `option` says where the modules that predict further tokens would be asked for.
+    """
+    assumed += _further_tokens(model, option)
     return ModelFacts(
         name=model.name,
         parameters=model.parameters,
@@ -81,6 +88,20 @@ def facts_about(
         seq_len=seq_len,
         assumed=assumed,
     )
+
+
+def _further_tokens(model: Architecture, option: str) -> tuple[str, ...]:
+    """Return what is counted of modules that predict further tokens."""
+    named, trained = model.mtp_layers, model.mtp_trained
+    if trained:
+        size = f"{trained * model.mtp_parameters / 1e9:.4g} B parameters"
+        other = f"; the config names {named}" if named and named != trained else ""
+        return (f"{counted(trained, 'layer')} to predict further tokens, counted and trained: {size}{other}",)
+    if named:
+        those = "it" if named == 1 else "them"
+        told = f"{counted(named, 'layer')} to predict further tokens, not counted ({option} {named} counts {those})"
+        return (told,)
+    return ()
 
 
 def sentence(facts: ModelFacts) -> str:

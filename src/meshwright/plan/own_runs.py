@@ -58,8 +58,9 @@ def _applied(run: Run, calibration: Calibration | None) -> tuple[str, ...]:
 def _doubts(run: Run, known: Book, calibration: Calibration | None, applied: Sequence[str]) -> tuple[str, ...]:
     measured = (calibration.only(applied),) if calibration is not None and applied else ()
     return cautions(
-        run.architecture, run.layout, stack=run.stack, accelerator=run.accelerator, known=known, measured=measured
-    )
+        run.architecture, run.layout, stack=run.stack, accelerator=run.accelerator, known=known, measured=measured,
+        precision=run.precision,
+    )  # fmt: skip
 
 
 def _bands(

@@ -22,10 +22,11 @@ from .analytic.conditions import LayoutCondition
 from .analytic.held_roles import BASES, UNPACKED, check_own
 from .analytic.optimizers import FREE
 from .analytic.price import DEFAULT_STACK, node_group_of
+from .analytic.recipes import recipes
 from .explore import row_of
 from .legality import legal_layout, unrunnable
 from .machines import cluster_by_name, node, on_nearest_nodes
-from .stacks import find_stack, stack_named
+from .stacks import NO_FURTHER, find_stack, stack_named
 from .study import PricedLayout
 
 AS_GIVEN = 1.02  # of a rate that is worked out: more than that was written down
@@ -82,6 +83,10 @@ def setting_of(request: PlanRequest, catalogue: Catalogue) -> Setting:
     software, machine = calibrations(request.stack, request.cluster)
     stack = software.stack if software else stack_named(request.stack)
     check_own(stack, {"--weights": request.weights, "--loss": request.loss})
+    if stack == OWN and request.precision in recipes():
+        raise InputError(f"--precision {request.precision}: {OWN} multiplies fp8 by tensor alone; or --stack NAME")
+    if stack == OWN and request.model.architecture.mtp_trained:
+        raise InputError(f"--stack {OWN}: {NO_FURTHER}; --stack NAME, which may have them")
     if request.placements:
         cluster = on_nearest_nodes(cluster, request.placements)
     return Setting(

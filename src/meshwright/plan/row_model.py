@@ -32,6 +32,12 @@ def row_architecture(
 
     A `config` is a path relative to the table's folder, or absolute; InputError where other cells contradict it.
     """
+    further = count_of(cells, "mtp_layers", 0, least=0)
+    found = _said(cells, models, folder, assumed)
+    return _replaced(found, mtp_trained=further) if further else found
+
+
+def _said(cells: Cells, models: Mapping[str, Architecture], folder: Path, assumed: list[str]) -> Architecture:
     if not is_empty(cells.get("config", "")):
         return _configured(cells, folder)
     if not cells.get("hidden"):

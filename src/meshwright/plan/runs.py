@@ -28,7 +28,7 @@ from .legality import illegal
 from .row_layout import layout_of, row_facts
 from .row_model import row_architecture
 from .search_filters import unlike_its_stack
-from .stacks import default_stack, find_stack, near_stack
+from .stacks import NO_FURTHER, default_stack, find_stack, near_stack
 
 UNFUSED = re.compile(r"(no|without) flash|flash attention (was )?not used|unfused|megatron-deepspeed", re.IGNORECASE)
 FSDP = re.compile(r"\b(fsdp2?|hsdp)\b(?! shard)", re.IGNORECASE)  # PyTorch's, by its own name
@@ -165,8 +165,11 @@ def _run(
     gpus = count_of(cells, "num_gpus")
     node_name, node = _node(catalogue, key)
     per_node = count_of(cells, "gpus_per_node", round(node.gpus.number) if node else 8)
-    default = _unnamed(cells, precision, known, gpus, per_node) if is_empty(family) else ""
+    further = count_of(cells, "mtp_layers", 0, least=0)
+    default = _unnamed(cells, precision, known, gpus, per_node, further) if is_empty(family) else ""
     stack_name = _stack(family, cells, default, known, beside, assumed)
+    if stack_name == OWN and further:
+        raise InputError(f"mtp_layers: {NO_FURTHER}; name a family that may have them")
     stack = known.stacks[stack_name]
     layout, shard = layout_of(cells, stack, gpus, per_node, assumed)
     rate = _network_gbps(cells, catalogue, node, assumed if gpus > per_node else [])
@@ -239,10 +242,10 @@ def _stack(family: str, cells: Cells, default: str, known: Book, beside: str, as
     return generic
 
 
-def _unnamed(cells: Cells, precision: str, known: Book, gpus: int, per_node: int) -> str:
+def _unnamed(cells: Cells, precision: str, known: Book, gpus: int, per_node: int, further: int) -> str:
     """Return the stack that `plan` takes for a row that names none: ours only for what ours runs."""
     ours = known.stacks.get(OWN)
-    return default_stack(precision, layout_of(cells, ours, gpus, per_node, [])[0] if ours else None)
+    return default_stack(precision, layout_of(cells, ours, gpus, per_node, [])[0] if ours else None, further)
 
 
 def _traits(patterns: Mapping[str, str], beside: str, architecture: Architecture) -> tuple[str, ...]:

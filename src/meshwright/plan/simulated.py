@@ -39,7 +39,8 @@ from .analytic.layer import LayerTime, expert_span, layer_s, leaving_share
 from .analytic.loads import cut_layers, output_cost
 from .analytic.price import Setting, coefficients_of, machine_of, node_group_of, price_layouts
 from .analytic.quantities import Grid, Machine, ModelQuantities
-from .analytic.step import experts_of_rank, head_s, parameters_of_rank
+from .analytic.states import further_parameters
+from .analytic.step import experts_of_rank, output_s, parameters_of_rank
 
 
 def simulate_plan(
@@ -85,7 +86,7 @@ def step_program(setting: Setting, layout: Layout, stages: Sequence[int] = ()) -
     c, machine, model = coefficients_of(setting), machine_of(setting), ModelQuantities.of(setting.architecture)
     grid = Grid.of([layout])
     seconds = layer_s(machine, c, model, grid, float(setting.seq_len))
-    head = [float(np.ravel(s)[0]) for s in head_s(machine, c, model, grid, layout.mbs * setting.seq_len / layout.cp)]
+    head = [float(np.ravel(s)[0]) for s in output_s(machine, c, model, grid, float(setting.seq_len))]
     output = output_cost(c, model, grid, float(setting.seq_len))
     counts = tuple(stages) or cut_layers(model, layout, output) or _layers(int(model.layers), layout)
     prices = price_layouts(setting, grid, stages)
@@ -98,6 +99,9 @@ def step_program(setting: Setting, layout: Layout, stages: Sequence[int] = ()) -
         held, routed = (
             float(np.ravel(of(model, grid, float(layers)))[0]) for of in (parameters_of_rank, experts_of_rank)
         )
+        if last and model.mtp_layers is not None:
+            dense, experts = (float(np.ravel(more)[0]) for more in further_parameters(model, grid))
+            held, routed = held + dense + experts, routed + experts
         routed = routed if layout.ep > 1 else 0.0
         own = (held - routed, routed)
         ends = head if last else [0.0, 0.0]

@@ -14,6 +14,7 @@ from .analytic.coefficients import STRANGERS, Book, book
 from .legality import unrunnable
 
 TODAY = STRANGERS[-1]  # a stack of today that nobody named
+NO_FURTHER = "Meshwright itself trains no modules that predict further tokens"
 OWN_PRECISIONS = frozenset({"bf16", "fp32"})  # what `train` runs
 
 
@@ -52,9 +53,12 @@ def near_stack(name: str, known: Book) -> str:
     return close[0] if close else ""
 
 
-def default_stack(precision: str, layout: Layout | None = None) -> str:
-    """Return the stack of an answer that names none: our own, or one of today for what ours does not run."""
-    own = precision in OWN_PRECISIONS and (layout is None or not unrunnable(layout))
+def default_stack(precision: str, layout: Layout | None = None, mtp_layers: int = 0) -> str:
+    """Return the stack of an answer that names none: our own, or one of today for what ours does not run.
+
+    `mtp_layers`: modules that predict further tokens, trained.
+    """
+    own = precision in OWN_PRECISIONS and not mtp_layers and (layout is None or not unrunnable(layout))
     return OWN if own else TODAY
 
 

@@ -180,7 +180,7 @@ def _outcome(
         assumed=row.run.assumed,
         doubts=doubts,
         origin=origin,
-        model=facts_about(row.run.architecture, row.run.seq_len),
+        model=facts_about(row.run.architecture, row.run.seq_len, option="mtp_layers"),
         breaks=tuple(unlike_its_stack(row.run.stack, row.run.layout, row.run.architecture, row.run.traits)),
     )
 

@@ -5,11 +5,12 @@ The way of a file through the package, top to bottom:
 - `files`, `inputs`: files and folders, each once; what the whole job is judged by (`rules.Case`)
 - `facts`, `identities`, `paces`, `where`: what can be read, who is where, how long steps take, the line that says it
 - `lines`: text into messages, prefixes off, glued lines cut, wrapped lines joined; `speakers`: whose each is
-- `watchdog`, `nccl`, `inits`, `hccl`, `frameworks`, `ras`, `stragglers`, `slowdowns`, `timers`: messages of libraries
-  into `facts`; `system`, `pods`, `placements`, `numbered_hosts`, `batch`, `launchers`, `agents`, `spawned`, `endings`:
-  of what is around the job; `rank_tables`, `rank_timers`, `data_waits`, `two_runs`, `debuggers`: of people's own
-  scripts, and of their debugging; `stacks` with `headings`, `kernels`, `processes` with `commands`, `gpu_tables`,
-  `analyses` with `entry_tables`: of tools; `quoted_errors`: one rank's, in another's log; `outlived`: what did no harm
+- `watchdog`, `nccl`, `unreachable`, `inits`, `hccl`, `frameworks`, `ras`, `stragglers`, `slowdowns`, `timers`:
+  messages of libraries into `facts`; `system`, `pods`, `placements`, `port_states`, `numbered_hosts`, `batch`,
+  `launchers`, `agents`, `spawned`, `endings`: of what is around the job; `rank_tables`, `rank_timers`, `data_waits`,
+  `two_runs`, `debuggers`, `said_sizes`: of people's own scripts, and of their debugging; `stacks` with `headings`,
+  `kernels`, `processes` with `commands`, `gpu_tables`, `analyses` with `entry_tables`: of tools; `quoted_errors`: one
+  rank's, in another's log; `outlived`: what did no harm
 - `pickles`, `flight` with `flight_versions`: flight records into groups of `calls`; `records`: our own
 - `timeouts`, `notices`, `notify`, `opcount`, `launches`, `mismatched_tensors`, `log_positions`: facts of logs into
   groups, and what silence is worth (`world`); `names` of collectives
@@ -17,8 +18,8 @@ The way of a file through the package, top to bottom:
   in it, who is not
 - `hosts`: the ranks of a host; `owners`, `process_owners`, `nameless`: the rank of a process, GPU, task or error;
   `causes` with `exits`: the fault that came first; `links`, `unlike_versions`: which end of a link, which few versions;
-  `running`: of jobs that go on, none; `recorded_waits`: who comes last to their calls; `slow_ranks`: who is
-  slow by any of them
+  `running`: of jobs that go on, none; `recorded_waits`: who comes last to their calls; `slow_ranks`: who is slow by any
+  of them; `leavers`: who ran out of data
 - `rules`, `verdict`: all of it into a verdict, with the lines that show it (`evidence`); `naming`: the gate that it
   passes before it names a rank
 - `page`, `timeline`: the verdict as HTML

@@ -75,6 +75,7 @@ def with_counted(
     calls: dict[int, Call], rank: int, enqueued: int | None, completed: int | None, where: Where
 ) -> dict[int, Call]:
     """Return the calls with the one that the counts show to be open, where no record of it is left."""
-    if enqueued is None or completed is None or enqueued <= completed or completed + 1 in calls:
+    if enqueued is None or completed is None or enqueued <= completed:
         return calls
-    return {**calls, completed + 1: Call(rank=rank, seq=completed + 1, operation="", where=where)}
+    opened = max(completed, 0) + 1  # calls count from 1: c10d prints -1 before the first has ended
+    return calls if opened in calls else {**calls, opened: Call(rank=rank, seq=opened, operation="", where=where)}

@@ -102,12 +102,14 @@ def cause_of(facts: list[Fact], position: HangPosition | None) -> Cause | None:
     told = max(alike, key=lambda fault: len(fault.what)) if not everyone else first
     on = f"ranks {shortened(ranks)}"
     joins = [i.where for i in identities if (i.rank,) == ranks and leads_to(first, i)]
+    ends = at_broken_end(found, facts) if first.kind == "network" else ()
+    at_end = [f.where for f in found if f.kind == "network" and ends and told_ranks_of(f.host, facts) == ends]
     kind: Kind = first.kind  # type: ignore[assignment]  # readers write a verdict's kinds
     return Cause(
         kind=kind,
         what=f"{told.what}, on {on}" if everyone and on not in told.what else told.what,
-        ranks=at_broken_end(found, facts) if kind == "network" else () if everyone and are_all(ranks, facts) else ranks,
-        lines=tuple(dict.fromkeys((*(fault.where for fault in (*alike, *_same_rank(found, first))), *joins))),
+        ranks=ends if kind == "network" else () if everyone and are_all(ranks, facts) else ranks,
+        lines=tuple(dict.fromkeys((*at_end, *(fault.where for fault in (*alike, *_same_rank(found, first))), *joins))),
         first=first,
         is_general=first.is_general or everyone,
     )

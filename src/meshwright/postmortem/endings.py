@@ -25,6 +25,8 @@ _CUDA_MEMORY = re.compile(
 )
 _UNRESOLVED = re.compile(
     r"client socket has failed to resolve (?P<name>[\w.-]+): "
+    r"|^ssh: Could not resolve hostname (?P<by_ssh>[\w.-]+):"
+    r"|DNS resolution failed for (?:[a-z]+:/{0,3})?(?P<by_grpc>[\w.-]+)"
     r"|host not found: (?:Name or service|Temporary fail|nodename)"
     r"|^\s*(?P<error>socket\.gaierror: \[Errno -?\d+\])"
 )
@@ -117,7 +119,7 @@ _LAST_EPOCH = re.compile(r"\bepochs?[ :=]{0,2}\[?(?P<last>\d{1,6})/(?P=last)\b.*
 _EXITED_WELL = re.compile(
     r"^(?:\w+ )?(?:finished |exited |ended )?(?:with )?(?:exit|return)[ _-]?(?:code|status)[ :=]*0$", re.IGNORECASE
 )
-_MAY_FAIL = re.compile(r"rror|emory|_FAILED|xception|Interrupt|rank|Fault|Failure|Timeout|Exit")  # a quick look
+_MAY_FAIL = re.compile(r"rror|emory|_FAILED|xception|Interrupt|rank|Fault|Failure|Timeout|Exit|resol")  # a quick look
 _HOST_MEMORY = re.compile(
     r"DefaultCPUAllocator: (?:can't allocate memory|not enough memory)|Unable to allocate [\d.]+ \w+ for an array"
     r"|Cannot allocate memory|std::bad_alloc"
@@ -270,7 +272,8 @@ def _unresolved(found: re.Match[str], message: LogMessage, frames: str) -> Itera
     if found["error"] and not _OF_A_STORE.search(frames):
         yield from _exception(message, frames or None)
         return
-    what = f"the name {found['name'] or 'of the store'} has no address (DNS)"
+    name = found["name"] or found["by_ssh"] or found["by_grpc"] or "of the store"
+    what = f"the name {name} has no address (DNS)"
     yield Failure(kind="network", what=what, where=message.where, is_general=True)
 
 

@@ -85,6 +85,14 @@ class LinkUp(msgspec.Struct, frozen=True, kw_only=True):
     where: Where
 
 
+class PortDown(msgspec.Struct, frozen=True, kw_only=True):
+    """A port that a table of its host shows as down, while others of the host or of its name are active."""
+
+    host: str
+    device: str
+    where: Where
+
+
 class DesyncReport(msgspec.Struct, frozen=True, kw_only=True):
     """A print of TORCH_NCCL_DESYNC_DEBUG: ranks by what they did last, by number of the call."""
 
@@ -440,6 +448,7 @@ Fact = (
     | Failure
     | Exit
     | LinkUp
+    | PortDown
     | DesyncReport
     | Absentees
     | Analysed

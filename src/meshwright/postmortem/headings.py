@@ -13,6 +13,9 @@ _ASKED = re.compile(  # the host or pod on which somebody took a dump
 _PROMPT = re.compile(  # of a shell on that host
     r"^\[?[a-z][\w-]{0,31}@(?P<host>[A-Za-z][\w.-]*\d[\w.-]*)[ :][^#$%]{0,80}[#$%] .*(?:py-spy|pystack|gdb)\b"
 )
+_OF_PROCESS = re.compile(
+    r"\bpy-spy +dump\b[^|;&#]{0,120}? (?:--pid[ =]|-p ?)(?P<pid>\d{1,8})\b|\bpystack +remote +(?P<other>\d{1,8})\b"
+)
 _GROUPS = "tp|pp|dp|cp|ep|group|parallel|tensor|pipeline|data|expert|model"
 _NUMBER = re.compile(
     rf"(?<![A-Za-z0-9])(?:(?P<kind>global|world|local|node|machine|{_GROUPS})[ _-]?)?"
@@ -50,6 +53,12 @@ def host_asked(text: str) -> str:
     """Return the host or pod on which a command took a dump, "" where the line is no such command."""
     asked = _ASKED.search(text) or _PROMPT.match(text)
     return asked["host"] if asked else ""
+
+
+def process_asked(text: str) -> int | None:
+    """Return the one process of which a command takes a dump, None where the line is no such command."""
+    asked = list(_OF_PROCESS.finditer(text)) if "py-spy" in text or "pystack" in text else []
+    return int(asked[0]["pid"] or asked[0]["other"]) if len(asked) == 1 else None
 
 
 def heading_of(text: str) -> Heading | None:

@@ -11,11 +11,11 @@ from pathlib import PurePath
 
 from msgspec.structs import replace
 
-from .facts import Fact, Failure, SlowRank, of
+from .facts import Exit, Fact, Failure, SlowRank, of
 from .identities import AgentRanks, Placed, RankIdentity, Spoke
 from .names import same_bus
 from .where import Where
-from .world import identities_of, ranks_seen, short_host, world_of
+from .world import identities_of, ranks_of_job, ranks_seen, short_host, world_of
 
 SWITCH_PORT = "port of a switch: "  # how a fault of one begins
 _NUMBERED = re.compile(r"(?P<job>.*?)(?P<number>\d+)")
@@ -24,6 +24,7 @@ _SUFFIXED = re.compile(r"(?P<pod>.*\d)-(?=\d*[a-z])[bcdfghjklmnpqrstvwxz2456789]
 _ROLED = re.compile(r"(?P<job>.+)-(?P<role>master|worker)-(?P<number>\d{1,5})")
 _OF_HOSTS = {"device", "network", "host"}
 _MOST_OF_POD = 128  # ranks
+MOST_ON_HOST = 16  # ranks
 _ENOUGH = 2  # hosts that show how their numbers go with ranks
 _GENERAL = {"logs", "log", "stderr", "stdout", "out", "err", "output", "console", "consoles", "nccl", "train", "debug"}
 
@@ -114,7 +115,27 @@ def rank_on_host(number: int, host: str, where: Where, facts: list[Fact], *, siz
         ranks = ranks_of_host(place, facts)
         if len(ranks) > 1 and number < len(ranks) and size in {None, len(ranks)}:
             return ranks[number]
-    return None
+    return _by_launcher(number, host, where, facts) if size is None else None
+
+
+def _by_launcher(number: int, host: str, where: Where, facts: list[Fact]) -> int | None:
+    """Return the rank of a number on the host of which a launcher says both of another rank, or of this one.
+
+    Torchrun's agents give the ranks of a host numbers in a row. The host is the one that is named, or the one of whose
+    launcher the file of a line is.
+    """
+    firsts: dict[str, set[int]] = defaultdict(set)
+    for end in of(facts, Exit):
+        if end.host and end.rank is not None and end.local_rank is not None:
+            firsts[short_host(end.host)].add(end.rank - end.local_rank)
+    here = {short_host(end.host) for end in of(facts, Exit) if end.host and end.where.file == where.file}
+    place = short_host(host) if host else here.pop() if len(here) == 1 else ""
+    own, others = firsts.get(place, set()), set[int]().union(*(f for name, f in firsts.items() if name != place))
+    rank = min(own) + number if len(own) == 1 and number < MOST_ON_HOST else None
+    world = world_of(facts)
+    if rank is None or (world is not None and rank >= world) or any(min(own) < first <= rank for first in others):
+        return None
+    return rank
 
 
 def _known(facts: list[Fact]) -> dict[str, frozenset[int]]:
@@ -127,7 +148,7 @@ def _known(facts: list[Fact]) -> dict[str, frozenset[int]]:
         for place in places_of(fact.where)[:1] if fact.where.host else places_of(fact.where):
             listed[place].add(frozenset(fact.ranks))
     known = {place: next(iter(ranks)) for place, ranks in listed.items() if len(ranks) == 1}
-    world = world_of(facts) or max(ranks_seen(facts), default=-1) + 1
+    world = ranks_of_job(facts)
     known = {**_by_first_gpus(facts), **known}
     for shared in _shared_out(facts):
         if _is_whole(shared, world):

@@ -67,6 +67,21 @@ class HeldProcess(msgspec.Struct, frozen=True, kw_only=True):
     host: str = ""
 
 
+class GoneProcess(msgspec.Struct, frozen=True, kw_only=True):
+    """A process that a tool did not find any more."""
+
+    pid: int
+    where: Where
+
+
+class LeftRank(msgspec.Struct, frozen=True, kw_only=True):
+    """A rank's word that it has come to the end of its own epoch or data; `leaves` where it says that it ends."""
+
+    rank: int
+    where: Where
+    leaves: bool = False
+
+
 class WorldSize(msgspec.Struct, frozen=True, kw_only=True):
     """The number of ranks, as some line says."""
 
@@ -78,6 +93,14 @@ class Spoke(msgspec.Struct, frozen=True, kw_only=True):
     """A rank of which anything at all is in the files: it exists."""
 
     rank: int
+    where: Where
+
+
+class SaidSizes(msgspec.Struct, frozen=True, kw_only=True):
+    """The last sizes of tensors that a rank's own program printed, in elements."""
+
+    rank: int
+    sizes: tuple[int, ...]
     where: Where
 
 
@@ -135,8 +158,11 @@ Identity = (
     | Siblings
     | LocalProcess
     | HeldProcess
+    | GoneProcess
+    | LeftRank
     | WorldSize
     | Spoke
+    | SaidSizes
     | AgentRanks
     | AgentEnded
     | Placed

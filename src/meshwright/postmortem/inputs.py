@@ -23,13 +23,16 @@ from . import (
     hccl,
     kernels,
     launchers,
+    leavers,
     nccl,
     numbered_hosts,
     placements,
+    port_states,
     processes,
     rank_tables,
     rank_timers,
     ras,
+    said_sizes,
     slowdowns,
     spawned,
     stacks,
@@ -37,6 +40,7 @@ from . import (
     system,
     timers,
     two_runs,
+    unreachable,
     watchdog,
 )
 from .calls import Group
@@ -86,18 +90,19 @@ from .running import (
     without_waited_out,
 )
 from .speakers import messages
+from .stack_positions import or_circle
 from .unlike_versions import with_the_few
 from .verdict import Verdict
 from .waits import in_records
 from .where import Where
-from .world import identities_of, of_real_ranks, ranks_seen, short_host, world_of
+from .world import identities_of, of_real_ranks, ranks_of_job, ranks_seen, short_host, world_of
 
 _LIFE = (Stalled, PeerLost, TrainingEnded)  # of an attempt that came so far: what an earlier one met is over
 _TROUBLE = (Timeout, Failure, StoreWait, NotifyWait, LaunchCounts, SizesDiffer, Absentees, DesyncReport)
 _READERS = (
     *(watchdog, nccl, system, endings, launchers, frameworks, batch, hccl, ras, stragglers, slowdowns, timers),
     *(processes, gpu_tables, agents, placements, analyses, spawned, entry_tables, rank_tables, rank_timers, debuggers),
-    *(data_waits, two_runs, numbered_hosts),
+    *(data_waits, two_runs, numbered_hosts, port_states, leavers, unreachable, said_sizes),
 )
 MOST_DIGITS = 300  # of a number in a log: thousands would be searched for ever, and a float holds 308
 _ENDLESS = re.compile(rf"\d{{{MOST_DIGITS + 1},}}")
@@ -153,6 +158,7 @@ def case_of(read: ReadFiles) -> Case:
     recorded = judged_at_one_time(groups, excused) if groups else None
     spoken = spoken_position(facts)
     position = in_records(_better(recorded, spoken), groups)
+    position = or_circle(position, of(facts, StackTrace), world=ranks_of_job(facts))
     facts = with_missing_rank(facts, position)
     return Case(
         facts=facts,
@@ -214,7 +220,7 @@ def _of_text(text: str, name: str, order: int, hint: FileHint, first: int) -> li
         return list(stacks.read_json(text, hint, Path(name).name, where))
     found = messages(text, file=name, order=order, hint=hint, first=first)
     facts: list[Fact] = [fact for reader in _READERS for fact in reader.read(found)]
-    if "most recent call first" in text or "Thread " in text or "Traceback for thread" in text:
+    if any(word in text for word in stacks.WORDS):
         facts += stacks.read(found, hint, Path(name).name)
     facts = [*without_outlived_dumps(facts, found), *outlived_records(facts, found)]
     return [*without_outlived(facts, found), *clocked_steps(found), *_spoken(found)]

@@ -3,13 +3,14 @@
 import re
 from collections.abc import Sequence
 
-from .facts import Fact, Failure, LinkUp, PeerLost, Timeout, of
+from .facts import Fact, Failure, LinkUp, PeerLost, PortDown, Timeout, of
 from .hosts import are_all, told_ranks_of
 from .identities import Adapters
 from .where import Where
 from .world import short_host
 
 _PEER = re.compile(r", peer (?P<address>[\w.:%\[\]-]+)$")
+_GID = re.compile(r"\bremoteGids? ?(?P<gid>[0-9a-f:]*::?[0-9a-f:]+)")
 _OWN_PORT = re.compile(r"^InfiniBand event: .*(?:port error|device fatal|fatal)", re.IGNORECASE)
 _DEVICE = re.compile(
     r"\b(?:mlx[45]|bnxt_re|irdma|hns|qedr|efa|erdma)_(?:bond_)?\d+\b|\b[\da-f]{4}:[\da-f]{2}:[\da-f]{2}\.\d\b"
@@ -29,24 +30,37 @@ def lost_address(fault: Failure) -> str | None:
     return peer["address"] if peer else None
 
 
+def _lost_port(fault: Failure) -> str | None:
+    """Return the GID of the port to which a rank's link broke, None where the line has none."""
+    gid = _GID.search(fault.where.text)
+    return gid["gid"] if gid else None
+
+
 def at_broken_end(found: Sequence[Failure], facts: list[Fact]) -> tuple[int, ...]:
     """Return the one rank at whose own end a link broke, or all of its host; () where that is not told.
 
-    The port of one host alone fails, by NCCL's event on it or by its kernel shortly before the first complaint (ports
-    without a cable are down from the start), and ranks of other hosts that lose a peer all lose one address. A
-    completion with an error alone has two ends. All ranks of the host are at that
-    end where none of them complains, its kernel says so, or all ports failed that they use.
+    The port of one host alone fails, by NCCL's event on it or by its kernel, shortly before the first complaint or for
+    good (ports without a cable are down from the start), and ranks of other hosts that lose a peer all lose one.
+    A completion with an error alone has two ends. All ranks of the host are at that end where none of them complains,
+    its kernel says so, or all ports failed that they use.
     """
     broken = [fault for fault in found if fault.kind == "network"]
     events = [fault for fault in broken if _OWN_PORT.search(fault.what)]
-    kernel = [fault for fault in broken if _KERNEL.search(fault.what) and _is_at_complaints(fault, facts)]
+    down = {short_host(port.host) for port in of(facts, PortDown)}
+    kernel = [
+        fault
+        for fault in broken
+        if _KERNEL.search(fault.what) and (_is_at_complaints(fault, facts) or short_host(fault.host) in down)
+    ]
     own = [*events, *kernel]
     hosts = {short_host(fault.host) for fault in own if fault.host}
     if len(hosts) != 1 or any(not fault.host for fault in own):
         return ()
     host = next(iter(hosts))
     lost = [(fault, peer) for fault in broken if (peer := lost_address(fault))]
-    if len({address for fault, address in lost if fault.host and short_host(fault.host) != host}) > 1:
+    elsewhere = [(fault, address) for fault, address in lost if fault.host and short_host(fault.host) != host]
+    ports = {_lost_port(fault) for fault, _ in elsewhere}
+    if len({address for _, address in elsewhere}) > 1 and (len(ports) > 1 or None in ports):
         return ()
     if _are_all_ports(host, own, facts):
         whole = told_ranks_of(host, facts)

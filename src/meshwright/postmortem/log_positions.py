@@ -8,14 +8,16 @@ from .facts import Arrived, Fact, GroupProgress, PeerLost, Shortened, Timeout, o
 from .identities import AgentRanks
 from .inits import by_inits
 from .launches import by_launches
+from .leavers import by_leavers
 from .mismatched_tensors import by_models, by_stalls
 from .notices import by_arrivals, by_barrier, by_fingerprints, by_lost_peers, by_report, by_sizes, by_store
 from .notify import by_notify
 from .opcount import by_calls
 from .position import MOST_SILENT, HangPosition
+from .said_sizes import by_said_sizes
 from .timeouts import UNKNOWN, groups_of, size_of
 from .waits import judged
-from .world import A_HOST, with_own_files, world_of
+from .world import A_HOST, ranks_seen, with_own_files, world_of
 
 
 def hang_position(facts: list[Fact]) -> HangPosition | None:
@@ -28,12 +30,15 @@ def hang_position(facts: list[Fact]) -> HangPosition | None:
         return analysed
     found = _by_the_ranks(facts, named)
     is_better = found is not None and found.certain and not (analysed and set(found.blamed) & set(analysed.waiting))
-    return found if is_better else analysed or found
+    found = found if is_better else analysed or found
+    if (found is None or not found.certain) and (left := by_leavers(facts)):
+        return left
+    return found
 
 
 def _by_the_ranks(facts: list[Fact], named: HangPosition | None) -> HangPosition | None:
     """Return what the ranks' own lines say; `named` is what a monitored barrier says that names nobody."""
-    for reader in (by_fingerprints, by_report, by_stalls, by_models, by_sizes):
+    for reader in (by_fingerprints, by_report, by_stalls, by_models, by_said_sizes, by_sizes):
         if found := reader(facts):
             return found
     found = judged(groups_of(facts))
@@ -99,6 +104,10 @@ def _weighed(found: HangPosition, facts: list[Fact]) -> HangPosition:
         return replace(
             found, kind="absent", certain=False, why=f"{found.why}, of the ranks that spoke", missing=(missing,)
         )
+    if found.kind == "circle" and group and not group.whole and (idle := _others(facts) - spoken):
+        why = f"{found.why}; rank {', '.join(map(str, sorted(idle)[:8]))} may be the other end of one"
+        missing = "the other end of each transfer: stacks with arguments (`py-spy dump --locals`)"
+        return replace(found, certain=False, why=why, missing=(missing,))
     silent = [rank for rank in found.blamed if rank not in spoken]
     if found.kind != "absent" or (not silent and found.certain):
         return found
@@ -126,6 +135,11 @@ def _weighed(found: HangPosition, facts: list[Fact]) -> HangPosition:
         why=f"the ranks with logs wait in {_named(found)} for a rank whose log is not here",
         missing=lines,
     )
+
+
+def _others(facts: list[Fact]) -> set[int]:
+    """Return the ranks of which no time-out is told."""
+    return ranks_seen(facts) - {fact.rank for fact in of(facts, Timeout)}
 
 
 def _named(found: HangPosition) -> str:

@@ -10,13 +10,14 @@ from msgspec.structs import replace
 from .exits import exit_fault, signal_of
 from .facts import Exit, Fact, Failure, PeerLost, SharedMemoryFull, StoreWait, Timeout, of
 from .identities import RankIdentity, Spoke, Torchrun
-from .owners import with_rank
+from .owners import was_later, with_rank
 from .world import A_HOST, identities_of, ranks_seen, short_host, world_of
 
 _PROCESS = re.compile(r"(?<!\d)\d{3,8}(?!\d)")
 _NUMBER = re.compile(r"(?P<head>(?:.*\D)?)(?P<number>\d{1,6})(?P<tail>\D*)")  # the last of a name
 _KINDS = {"exception", "host_memory", "device_memory", "data", "host"}
 _WAITS = (Timeout, PeerLost, StoreWait)
+_FEW = 2  # hosts, or logs of launchers
 _LOADER = "a data loader's worker ended"
 _BUS_ERROR = re.compile(r"SIGBUS|bus error", re.IGNORECASE)
 
@@ -36,11 +37,12 @@ def with_owners(facts: list[Fact], by_file: Mapping[str, int]) -> list[Fact]:
         else fact
         for fact in facts
     ]
-    own = [f for f in facts if _is_nameless(f) and isinstance(f, Failure) and not f.follows and f.kind == "exception"]
-    rank = _who_gave_up(facts, identities) if _is_one(own, facts) else None
-    if rank is None:
-        return facts
-    return [replace(fact, rank=rank, where=fact.where.by(rank)) if fact in own else fact for fact in facts]
+    for kinds in ({"device_memory"}, {"exception"}):
+        own = [f for f in facts if _is_nameless(f) and isinstance(f, Failure) and not f.follows and f.kind in kinds]
+        rank = _who_gave_up(facts, identities, own) if _is_one(own, facts) else None
+        if rank is not None:
+            facts = [replace(fact, rank=rank, where=fact.where.by(rank)) if fact in own else fact for fact in facts]
+    return facts
 
 
 def with_full_shared_memory(facts: list[Fact]) -> list[Fact]:
@@ -71,7 +73,8 @@ def _is_one(errors: list[Failure], facts: list[Fact]) -> bool:
     files = {error.where.file for error in errors}
     waits = [fact for fact in facts if isinstance(fact, _WAITS) or (isinstance(fact, Failure) and fact.follows)]
     others = {fact.where.file for fact in waits if fact.rank is None}
-    return len(files) == 1 and max(said.values()) == 1 and not files & others
+    gpus = {error.device for error in errors}
+    return len(files) == len(gpus) == 1 and max(said.values()) == 1 and not files & others
 
 
 def by_numbers(facts: list[Fact]) -> dict[str, int]:
@@ -122,17 +125,31 @@ def _by_process(facts: list[Fact], identities: list[RankIdentity]) -> dict[str, 
     return found
 
 
-def _who_gave_up(facts: list[Fact], identities: list[RankIdentity]) -> int | None:
-    """Return the one rank that launchers name as the first to end, with a code and without having waited."""
-    ends = [end for end in of(facts, Exit) if end.first and end.code > 0 and not signal_of(end.code)]
+def _who_gave_up(facts: list[Fact], identities: list[RankIdentity], errors: list[Failure]) -> int | None:
+    """Return the one rank that launchers name as the first to end, with a code and without having waited.
+
+    A launcher in the file of the errors tells of the host where they were printed. Of several ranks that ended there
+    with a code the errors may be any one's. The number of a GPU, where it is not 0, is that of the rank on its host.
+    """
+    every = [end for end in of(facts, Exit) if end.code > 0 and not signal_of(end.code)]
+    ends = [end for end in every if end.first]
+    here = [end for end in ends if end.where.file == errors[0].where.file]
+    of_memory = errors[0].kind == "device_memory"
+    if (of_memory and not here) or was_later(errors[0], facts):
+        return None
+    told_by = [end for end in every if end.where.file == errors[0].where.file] if of_memory else here or ends
     waited = {f.rank for f in facts if isinstance(f, _WAITS) or (isinstance(f, Failure) and f.follows)}
     are_agents = bool(of(facts, Torchrun))  # what SLURM counts as tasks
     hosts = {short_host(host) for fact in facts if (host := getattr(fact, "host", ""))}
-    alone = len(hosts) < 2 and max(ranks_seen(facts), default=0) < A_HOST
-    ranks = set()
-    for end in ends:
+    alone = len(hosts) < _FEW and max(ranks_seen(facts), default=0) < A_HOST
+    alone = alone and len({end.where.file for end in ends}) < _FEW
+    ranks, numbers = set(), set()
+    for end in told_by:
         fault = with_rank(exit_fault(end), identities, facts)
         told = (fault.rank, None if are_agents else end.task, end.local_rank if alone else None)
         ranks.add(next((rank for rank in told if rank is not None), None))
+        numbers.add(end.local_rank)
     rank = ranks.pop() if len(ranks) == 1 else None
+    if of_memory and errors[0].device and numbers != {errors[0].device}:
+        return None
     return None if rank in waited else rank

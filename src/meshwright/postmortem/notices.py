@@ -21,7 +21,7 @@ from .facts import (
 )
 from .identities import Spoke
 from .position import HangPosition, minority
-from .world import ranks_seen, with_own_files, world_of
+from .world import ranks_of_job, ranks_seen, with_own_files, world_of
 
 
 def by_barrier(facts: list[Fact]) -> HangPosition | None:
@@ -301,7 +301,7 @@ def by_lost_peers(facts: list[Fact]) -> HangPosition | None:
     """Return whose process ended, where all others but one say that a connection broke."""
     lost = of(facts, PeerLost)
     losers = {fact.rank for fact in lost if fact.rank is not None}
-    silent = set(range(world_of(facts) or max(ranks_seen(facts), default=-1) + 1)) - losers
+    silent = set(range(ranks_of_job(facts))) - losers
     if not lost:
         return None
     ended = any(fact.kind == "killed" for fact in lost)

@@ -37,6 +37,8 @@ _TRIES_LESS = re.compile(  # of a program that caught an error of memory and say
     r"|\bretry(?:ing)? (?:with|at) \d|\bbatch[ _-]?size (?:finder|search)\b",
     re.IGNORECASE,
 )
+_OF_MEMORY = re.compile(r"\bbatch|\bm?bs\b|memory|\bOOM\b", re.IGNORECASE)  # of what it tries less
+_NEAR = 12  # messages behind an error, in which a program says that it caught it
 _ENDED_WELL = (
     re.compile(  # of launchers that wait for all ranks of a host, or for a job: torchrun's, Kubeflow's, SageMaker's
         r"\] worker group successfully finished\.|\bworker group finished \((?:WorkerState\.)?SUCCEEDED\)"
@@ -70,8 +72,10 @@ def without_outlived(facts: Sequence[Fact], messages: Sequence[LogMessage]) -> l
     caught = _last_outlived([f.where.line for f in facts if _may_be_caught(f)], messages)
     last = max((f.where.line for f in facts if isinstance(f, Failure) and f.kind == "device_memory"), default=0)
     broken = max((fact.where.line for fact in facts if isinstance(fact, _BREAKS)), default=0)
+    less = _behind_which_less_is_tried(facts, messages)
     for fact in facts:
-        if isinstance(fact, Failure) and _was_tried(fact, everybody) and broken < fact.where.line:
+        own = steps.get(getattr(fact, "rank", None)) or everybody
+        if isinstance(fact, Failure) and _was_tried(fact, own, less) and broken < fact.where.line:
             found.append(replace(fact, follows=True, is_over=True))
             continue
         if isinstance(fact, Failure) and fact.kind == "device_memory" and fact.where.line < last:
@@ -126,9 +130,29 @@ def _source(message: LogMessage) -> tuple[str, int | None, str]:
     return message.host, message.task, message.pod
 
 
-def _was_tried(fault: Failure, steps: Sequence[int]) -> bool:
-    """Whether a program says of an error of memory, in its line, that it tries less, and then made several steps."""
-    if fault.kind != "device_memory" or not _TRIES_LESS.search(fault.where.text):
+def _behind_which_less_is_tried(facts: Sequence[Fact], messages: Sequence[LogMessage]) -> set[int]:
+    """Return the lines of errors of memory behind which their rank, or another one with such an error, tries less."""
+    out = {fact.where.line: fact for fact in facts if isinstance(fact, Failure) and fact.kind == "device_memory"}
+    ranks = {None, *(fact.rank for fact in out.values())}
+    found: set[int] = set()
+    for at, message in enumerate(messages if out else ()):
+        if message.where.line not in out:
+            continue
+        for later in messages[at + 1 : at + 1 + _NEAR]:
+            text = later.text[:400]
+            if later.rank in ranks and _OF_MEMORY.search(text) and _TRIES_LESS.search(text):
+                found.add(message.where.line)
+    return found
+
+
+def _was_tried(fault: Failure, steps: Sequence[int], less: set[int]) -> bool:
+    """Whether a program says of an error of memory that it tries less, and then made several steps.
+
+    It says so in the line of the error, or behind it: the error is then one of the lines `less`.
+    """
+    if fault.kind != "device_memory":
+        return False
+    if fault.where.line not in less and not _TRIES_LESS.search(fault.where.text):
         return False
     return sum(line > fault.where.line for line in steps) >= MANY_STEPS
 

@@ -6,7 +6,7 @@ from pathlib import PurePath
 
 from msgspec.structs import replace
 
-from .facts import Fact, Failure, SlowRank, of
+from .facts import Exit, Fact, Failure, SlowRank, of
 from .hosts import rank_on_host, ranks_by_number, ranks_of_host
 from .identities import GpuPlace, RankIdentity, Spoke, Torchrun
 from .names import same_bus
@@ -75,13 +75,25 @@ def _is_of_one(fault: Failure) -> bool:
 def _counts_on_host(failure: Failure, facts: list[Fact]) -> bool:
     """Whether the number of a fault is that of a rank on its host: a launcher's of who was killed, or a GPU's.
 
-    Where every process calls its own GPU number 0, none has another number.
+    Where every process calls its own GPU number 0, none has another number. Where a launcher in the same file saw only
+    others give up, the numbers of GPUs are not those of the ranks.
     """
     if failure.is_summary:
         return failure.kind == "killed"
     if failure.kind == "device":
         return True
-    return failure.kind == "device_memory" and any(fault.device for fault in of(facts, Failure))
+    ends = [end for end in of(facts, Exit) if end.where.file == failure.where.file and end.code > 0]
+    numbers = {end.local_rank for end in ends} - {None}
+    is_other = (bool(numbers) and failure.device not in numbers) or was_later(failure, facts)
+    return failure.kind == "device_memory" and not is_other and any(fault.device for fault in of(facts, Failure))
+
+
+def was_later(failure: Failure, facts: list[Fact]) -> bool:
+    """Return whether another host's launcher saw a rank give up before the one in whose file a failure stands."""
+    ends = [end for end in of(facts, Exit) if end.first and end.code > 0 and end.time_s is not None]
+    own_s = [end.time_s or 0.0 for end in ends if end.where.file == failure.where.file]
+    others_s = [end.time_s or 0.0 for end in ends if end.where.file != failure.where.file]
+    return bool(own_s and others_s) and min(others_s) < min(own_s)
 
 
 def _number_of(failure: Failure, facts: list[Fact]) -> int | None:

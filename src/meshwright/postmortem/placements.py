@@ -34,10 +34,30 @@ PER_HOST = re.compile(
     r"(?:--nproc[-_]per[-_]node[= ]|\b(?:PET_)?NPROC(?:_PER_NODE)?=|\bLOCAL_WORLD_SIZE=|\bGPUS_PER_NODE="
     r"|\bnproc[_ ]per[_ ]node[ =:]{1,2})(?P<ranks>\d{1,2})\b"
 )
+_OWN_PLACE = re.compile(  # of what a process prints of itself: its rank, and its number on the host that is named
+    r"(?<!local_)(?<!local )(?<!node_)(?<!node )(?<!group )(?<![tpdec]p )\b(?:global[_ ]?|world[_ ]?)?"
+    r"rank[ =:]{1,3}(?P<rank>\d{1,6})(?:/\d{1,6}| of \d{1,6})?\b[^\d\n]{1,8}\blocal[_ ]?rank[ =:]{1,3}\d{1,2}\b",
+    re.IGNORECASE,
+)
+_LOCAL = re.compile(  # on the host; of how many ranks
+    r"\(?\blocal[_ ]?rank[ =:#]{0,3}\d{1,2}\b\)?|(?<=\d)(?:/| of )\d{1,6}\b(?! ?[A-Za-z])", re.IGNORECASE
+)
 _LAUNCHED = re.compile(  # srun -v
     r"^srun: launching \S+ on host (?P<host>\S+), (?P<tasks>\d{1,3}) tasks: "
     r"\[(?:(?P<first>\d{1,6})-(?P<last>\d{1,6})|(?P<list>\d{1,6}(?:,\d{1,6})+))\]$"
 )
+_MODEL = re.compile(  # of an accelerator
+    r"\b(?:NVIDIA|AMD|Intel(?:\(R\))?|Tesla|GeForce|Quadro|Instinct|Ascend|MI\d{3}[A-Z]?)(?![\w-])"
+    r"(?:[ _-](?:[A-Z]{0,5}\d[\w.-]*|GB|RTX|PCIe|NVL|GPU|Data|Center|Max|Instinct|GeForce)(?![\w-]))*"
+)
+_SAYS_WHERE = re.compile(r"\b(?:host(?:name)?|node(?:name)?|running on)\b|NVIDIA|\bAMD\b|Instinct")
+_OF_LEADER = re.compile(r"master|leader|head|main|addr|rdzv|peer|remote", re.IGNORECASE)
+_ENDED = re.compile(r"^srun: error: (?P<host>[\w.-]+): tasks? \[?(?P<tasks>\d[\d,-]*)\]?: ")
+_SPAN = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?")
+_AGENT = re.compile(r"torchrun|torch[./]distributed[./](?:elastic|run|launch)\b")
+_TASK = re.compile(r"\s*(\d{1,6}): ")  # a label of srun's
+_MOST_TASKS = 128  # of a host
+_FEW = 2  # tasks
 _VARIABLE = re.compile(  # of the environment in a description of a pod
     r"^\s+(?:(?:PET_)?(?:NODE|GROUP|MACHINE)_RANK|JOB_COMPLETION_INDEX):\s+(?P<number>\d{1,5})\s*$"
     r"|^\s+(?:(?:PET_)?NPROC_PER_NODE|LOCAL_WORLD_SIZE|GPUS_PER_NODE):\s+(?P<size>\d{1,2})\s*$"
@@ -45,7 +65,8 @@ _VARIABLE = re.compile(  # of the environment in a description of a pod
 _MAY_TELL = ("ank", "RANK", "INDEX", "NODEID")
 _RANKS = re.compile(
     r"\b(?P<word>(?:global[_ ]|world[_ ])?ranks?)[ =:]{0,3}[\[({]?(?:(?P<first>\d{1,6})"
-    r" ?(?:-|–|\.{2,3}|:| to | through ) ?(?P<last>\d{1,6})|(?P<list>\d{1,6}(?:(?:, ?|,? and )\d{1,6})+)"
+    r" ?(?:-|–|\.{2,3}|:| to | through ) ?(?P<last>\d{1,6})|(?P<list>\d{1,6}(?:(?:, ?|,? and )\d{1,6})+"
+    r"|(?:(?<=s[ =:])|(?<=s: )|(?<=s[ =:][\[({])|(?<=s: [\[({]))\d{1,6}(?: \d{1,6})++(?! ?[a-zA-Z%]))"
     r"|(?P<one>\d{1,6}))[\])}]?(?![\w.])",
     re.IGNORECASE,
 )
@@ -79,8 +100,9 @@ WORDS = re.compile(  # of a line that only says where ranks are
     r"\b(?:nodes?|hosts?|hostname|pods?|workers?|machines?|instances?|runs?|running|on|has|have|holds?|hosting|is|are|the"
     r"|and|with|of|at|in|rank|ranks|node_?rank|node_?id|local|local_rank|global|world|gpus?|gpu_ids|devices?|ip|addr"
     r"|address|maps?|table|list|rank_?map|hostmap|training|nproc|nproc_per_node|size|world_size|master|leader|info"
-    r"|placement|layout|mapping|topology|assigned"
-    r"|to|index|id|name|torchrun|launch(?:ed|ing)?|start(?:ed|ing)?|processes|procs?|x|h\d00|a\d00|nic|rack\w*)\b",
+    r"|hostfile|machinefile|hosts?_?list"
+    r"|placement|layout|mapping|topology|assigned|prolog|prologue|job|jobid|slurm"
+    r"|to|index|id|name|torchrun|launch(?:ed|ing)?|start(?:ed|ing)?|processes|procs?|x|cuda|xpu|npu|hip|hpu|driver|torch|h\d00|a\d00|nic|rack\w*)\b",
     re.IGNORECASE,
 )
 NO_HOST = re.compile(
@@ -103,6 +125,7 @@ ELSE = re.compile(  # what befell ranks, and groups of them
 
 def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
     """Yield where ranks and pods are, by the messages of one file."""
+    yield from _tasks(messages)
     is_table = False
     pod = ""
     environment: dict[str, int] = {}  # of the pod that is described
@@ -130,8 +153,44 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
         is_table = _HEADER.match(text) is not None or (is_table and _ROW.match(text) is not None)
         if is_table and (row_ := _ROW.match(text)):
             yield from _ranks(_numbers(row_), row_["host"], where)
-        elif not message.is_of_library and any(word in text for word in _MAY_TELL):
+        elif message.is_of_library:
+            continue
+        elif any(word in text for word in _MAY_TELL):
             yield from _of_line(text, where, numbered=numbered)
+        elif message.rank is not None and _SAYS_WHERE.search(text) and not _OF_LEADER.search(text):
+            yield from _of_line(f"rank {message.rank} {text}", where, numbered=numbered)
+
+
+def _tasks(messages: Sequence[LogMessage]) -> Iterator[AgentRanks]:
+    """Yield the tasks of each host that srun lists when a step ends, where they are ranks and known to be all of it.
+
+    Its lists are of tasks that ended alike: all hosts have as many, and two of them follow each other without a gap. A
+    task is no rank where torchrun started the ranks, or a label of srun's stands in front of another one.
+    """
+    told: dict[str, set[int]] = {}
+    lines: dict[str, Where] = {}
+    for message in messages:
+        if message.rank is not None and (label := _TASK.match(message.where.text)) and int(label[1]) != message.rank:
+            return
+        if "torch" in message.text and _AGENT.search(message.text):
+            return
+        if message.text.startswith("srun: error: ") and (ended := _ENDED.match(message.text)):
+            numbers = {n for first, last in _SPAN.findall(ended["tasks"]) for n in _span(first, last)}
+            told.setdefault(ended["host"], set()).update(numbers)
+            lines.setdefault(ended["host"], message.where)
+    sizes = {len(tasks) for tasks in told.values()}
+    firsts = {min(tasks) for tasks in told.values()}
+    rows = all(max(tasks) - min(tasks) == len(tasks) - 1 for tasks in told.values())
+    size = sizes.pop() if len(sizes) == 1 else 1
+    if size < _FEW or not rows or len(firsts) < len(told) or any(first % size for first in firsts):
+        return
+    if any(first + size in firsts for first in firsts):
+        for host, tasks in told.items():
+            yield AgentRanks(ranks=tuple(sorted(tasks)), where=replace(lines[host], host=host))
+
+
+def _span(first: str, last: str) -> range:
+    return range(int(first), min(int(last or first), int(first) + _MOST_TASKS) + 1)
 
 
 def _placed(text: str) -> re.Match[str] | None:
@@ -147,7 +206,7 @@ def _of_line(text: str, where: Where, *, numbered: bool) -> Iterator[Fact]:
         first, size = int(number["node"]) * int(per_host["ranks"]), int(per_host["ranks"])
         yield AgentRanks(ranks=tuple(range(first, first + size)), where=_on_own_host(text, where))
         return
-    whole, text = text, _ASIDE.sub(" ", text)
+    whole, text = text, _MODEL.sub(" ", _ASIDE.sub(" ", text))
     if "ank" not in text.lower() or ELSE.search(text):
         return
     if pairs := _pairs(text):
@@ -155,7 +214,7 @@ def _of_line(text: str, where: Where, *, numbered: bool) -> Iterator[Fact]:
             yield AgentRanks(ranks=own, where=replace(where, host=host))
     if pairs or len(text) > 200:
         return
-    bare = _NUMBERED.sub(" ", _SETTING.sub(" ", text))
+    bare = _LOCAL.sub(" ", _NUMBERED.sub(" ", _SETTING.sub(" ", text)))
     found = list(_RANKS.finditer(bare))
     rest = _RANKS.sub(" ", CLOCK.sub(" ", bare))
     if not found:
@@ -176,6 +235,8 @@ def _of_line(text: str, where: Where, *, numbered: bool) -> Iterator[Fact]:
         numbers = _numbers(found[0])
         if len(numbers) > 1:
             yield AgentRanks(ranks=numbers, where=_on_own_host(whole, where))
+    elif len(found) == 1 and (place := _OWN_PLACE.search(text)) and (host := _on_own_host(whole, where).host):
+        yield RankIdentity(rank=int(place["rank"]), host=host, where=where)
 
 
 def _on_own_host(text: str, where: Where) -> Where:
@@ -193,6 +254,9 @@ def _pairs(text: str) -> dict[str, tuple[int, ...]]:
     ranks = {pair["host"]: _numbers(pair) for pair in found}
     told = [rank for numbers in ranks.values() for rank in numbers]
     rest = CLOCK.sub(" ", _PAIR.sub(" ", _SETTING.sub(" ", text)))
+    aliases = [name[0] for name in _NAME.finditer(rest) if not NO_HOST.fullmatch(name[0])]
+    if len(aliases) == len(ranks):  # pods and their nodes side by side
+        rest = _without(rest, aliases)
     if _RANKS.search(rest) or len(ranks) < max(2, len(found)) or not all(ranks.values()) or len(set(told)) < len(told):
         return {}
     return {} if re.search(r"[A-Za-z]", WORDS.sub(" ", rest)) else ranks

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 import msgspec
+from msgspec.structs import replace
 
 from .commands import numbers_of_command
 from .facts import Fact, Failure
@@ -40,6 +41,10 @@ _ENVIRON = re.compile(  # what somebody printed of the environment of a process
     r"^\W{0,4}(?:/proc/|pid[ =:]{0,3})?(?P<pid>\d{2,8})(?:/environ)?[\s:=>-]{1,8}(?=[A-Z_]{1,40}=)(?P<rest>.{1,300})$",
     re.IGNORECASE,
 )
+
+
+_ASKED_ENVIRON = re.compile(r"/proc/(\d{2,8})/environ\b(?!:)")
+_VARIABLE = re.compile(r"^\s*[A-Za-z_]\w*=")
 
 
 class _Row(msgspec.Struct, frozen=True, kw_only=True):
@@ -167,13 +172,31 @@ def _numbered(table: Sequence[_Row]) -> Iterator[Fact]:
 
 
 def _environments(messages: Sequence[LogMessage]) -> Iterator[Fact]:
-    """Yield the ranks of processes of which somebody printed the environment, each in a line."""
+    """Yield the ranks of processes of which somebody printed the environment, each in a line or one name a line."""
     told = []
+    asked: _Row | None = None
     for message in messages:
-        if "RANK=" in message.text and (found := _ENVIRON.match(message.text)):
+        text = message.text
+        if "RANK=" in text and (found := _ENVIRON.match(text)):
             row = _Row(pid=int(found["pid"]), command=found["rest"], host=message.host, where=message.where)
             told.append((row.pid, *numbers_of_command(row.command), row))
+        if "/environ" in text and len(pids := _ASKED_ENVIRON.findall(text)) == 1:
+            asked = _Row(pid=int(pids[0]), command="", host=message.host, where=message.where)
+        elif asked and _VARIABLE.match(text):
+            asked = replace(asked, command=f"{asked.command} {text.strip()}")
+        elif asked:
+            yield from _of_environment(asked)
+            asked = None
+    if asked:
+        yield from _of_environment(asked)
     yield from _of_numbers(told, of_several=False)
+
+
+def _of_environment(row: _Row) -> Iterator[RankIdentity]:
+    """Yield the rank of a process by its whole environment: RANK alone may count hosts, but not beside LOCAL_RANK."""
+    rank, local = numbers_of_command(row.command)
+    if rank is not None and local is not None and rank >= local:
+        yield RankIdentity(rank=rank, host=row.host, pid=row.pid, where=row.where.by(rank))
 
 
 def _of_numbers(

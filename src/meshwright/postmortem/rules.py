@@ -32,7 +32,7 @@ from .stack_positions import by_stacks, stand_of
 from .two_runs import by_two_runs
 from .verdict import NEXT, Kind, Verdict
 from .where import Where
-from .world import A_HOST, ranks_seen, short_host, world_of
+from .world import A_HOST, ranks_of_job, ranks_seen, short_host
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True):
@@ -284,8 +284,7 @@ def _stacks(case: Case) -> Verdict | None:
     position = case.position
     found = None
     if position is None or not position.certain:
-        world = world_of(case.facts) or max(ranks_seen(case.facts), default=-1) + 1
-        found = by_stacks(of(case.facts, StackTrace), world=world)
+        found = by_stacks(of(case.facts, StackTrace), world=ranks_of_job(case.facts))
     if found is None or (not found.certain and position is not None):
         return None
     if position is not None and set(found.blamed) & set(position.waiting):

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from itertools import accumulate, islice, pairwise
+from pathlib import PurePath
 
 from msgspec.structs import replace
 
@@ -42,6 +43,8 @@ _MOST_ZONE_S = 15 * 3600.0
 _HANGS = (Timeout, Absentees, DesyncReport, Heartbeat, StoreWait, Stalled)
 _OF_MACHINES = {"network", "host", "device", "host_memory", "killed"}
 _DATE = re.compile(r"^\s*[A-Z][a-z]{2} [A-Z][a-z]{2} +\d{1,2} \d\d:\d\d:\d\d (?:[AP]M )?[A-Z]{2,5} \d{4}\s*$")
+_DAY_S = 86400.0
+_CLOCK_IN_NAME = re.compile(r"(?:^|[._-])(?P<hour>[01]\d|2[0-3])[-_:h]?(?P<minute>[0-5]\d)$")  # `pyspy-1350`
 _LATE = 1.5  # of the longest time between two steps, after which the next one is late
 _PASSING = {"network", "host"}  # faults that a job waits out
 _RECORD_WRITTEN = re.compile(
@@ -119,8 +122,26 @@ def _after_dumps(facts: list[Fact]) -> tuple[Where, ...]:
         return tuple(stack.where for stack in stacks)
     taken_s = [stack.where.above_s for stack in stacks if stack.where.above_s is not None]
     if len(taken_s) < len(stacks):
-        return ()
+        return _after_clocks_in_names([stack for stack in stacks if stack.where.above_s is None], facts)
     return tuple(log.where for log in of(facts, Stepped) if _is_between(max(taken_s), log.times_s))
+
+
+def _after_clocks_in_names(stacks: Sequence[StackTrace], facts: list[Fact]) -> tuple[Where, ...]:
+    """Return the last steps of the logs of less than a day in the midst of which dumps were taken, by their names."""
+    files = {stack.where.file for stack in stacks}
+    clocks = [clock for file in files if (clock := _CLOCK_IN_NAME.search(PurePath(file).stem))]
+    logs = [log for log in of(facts, Stepped) if log.times_s[-1] - log.times_s[0] < _DAY_S]
+    numbers = {int(clock["hour"] + clock["minute"]) for clock in clocks}
+    if not clocks or len(clocks) < len(files) or numbers & {stack.pid for stack in stacks}:
+        return ()
+    of_day_s = max(int(clock["hour"]) * 3600.0 + int(clock["minute"]) * 60.0 for clock in clocks)
+    return tuple(
+        log.where
+        for log in logs
+        if any(
+            _is_between(end_s // _DAY_S * _DAY_S + of_day_s, log.times_s) for end_s in (log.times_s[0], log.times_s[-1])
+        )
+    )
 
 
 def _is_between(at_s: float, times_s: Sequence[float]) -> bool:

@@ -1,31 +1,54 @@
-"""Processes of ranks: by DeepSpeed's launcher, by SLURM's table of processes, by what programs print of themselves."""
+"""Processes of ranks: by DeepSpeed's launcher, SLURM's table of processes, words of programs and notes of people."""
 
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 
+import msgspec
 from msgspec.structs import replace
 
 from .facts import Fact
-from .identities import AgentRanks, RankIdentity
+from .identities import AgentRanks, LocalProcess, RankIdentity
 from .lines import LogMessage
 
 _LABEL = re.compile(r"^(?P<host>\w[\w.-]*): ")  # pdsh's
-_NODE = re.compile(r"\bnnodes=\d+, num_local_procs=\d+, node_rank=(?P<node>\d{1,5})\b")
-_MAPPING = re.compile(r"\bglobal_rank_mapping=.*?(?P<hosts>\{.*\})")
+_NODE = re.compile(r"\bnnodes=(?P<nodes>\d+), num_local_procs=(?P<processes>\d+), node_rank=(?P<node>\d{1,5})\b")
+_MAPPING = re.compile(r"\b(?P<of>global_rank_mapping=|WORLD INFO DICT: ).*?(?P<hosts>\{.*\})")
 _HOST = re.compile(r"['\"](?P<host>[\w.:-]+)['\"]: \[(?P<ranks>[\d, ]+)\]")
-_SPAWNED = re.compile(r"\bprocess (?P<pid>\d+) spawned with command: .*?--local_rank[= ',\"]+(?P<local>\d{1,4})\b")
+_SPAWNED = re.compile(
+    r"\bprocess (?P<pid>\d+) spawned with command: (?:.*?--local[-_]rank[= ',\"]+(?P<local>\d{1,4})\b)?"
+)
 _COLUMNS = ("PID", "JOBID", "STEPID", "LOCALID", "GLOBALID")  # of `scontrol listpids`
 _RANK = re.compile(  # of the job: not on its host, nor in a group
     r"(?<![\w-])(?<!local )(?<!node )(?<!group )(?<!parallel )(?<![tpdec]p )"
     r"(?:global[_ -]?|world[_ -]?)?rank[\"']?[ =:#]{1,3}(?P<rank>\d{1,6})\b(?![.\d]*\w)",
     re.IGNORECASE,
 )
+_LOCAL = re.compile(r"(?<![\w-])local[_ -]?rank[\"']?[ =:#]{1,3}(?P<rank>\d{1,4})\b(?![.\d]*\w)", re.IGNORECASE)
+_STARTS = re.compile(  # a launcher's word on a rank, before which nobody else is named
+    r"\b(?:spawn|launch|start|fork)(?:ed|ing)\b(?: (?:an?|the|new|worker|process|trainer|for|with|of|as|child))*+"
+    r"[ :,(\[]{1,3}(?:(?:local|global)[_ -]?)?rank\b",
+    re.IGNORECASE,
+)
 _PID = re.compile(
     r"(?<![\w-])(?:os[ _])?(?:pid|process[ _]id)[\"']?(?:[ =:#]{1,3}| is )(?P<pid>\d{2,8})\b", re.IGNORECASE
 )
 _OWN = re.compile(  # without a way back, since the words may stand in any number and order
-    r"^(?:\W|(?:INFO|DEBUG|started|starting|running|worker|my|own|is|on|os)(?=\W)|host[^\s,;]*+)*+pid\b", re.IGNORECASE
+    r"^(?:\W|(?:INFO|DEBUG|started|starting|running|worker|my|own|is|on|os)(?=\W)"
+    r"|(?:cuda|xpu|npu|hpu|gpu|device)[ :=]?\d*(?=\W)|host[^\s,;]*+)*+pid\b",
+    re.IGNORECASE,
+)
+_FEW = 2  # processes of a list
+_NUMBER = r"(?:(?P<kind>global|world|local)[ _-]?)?(?P<what>rank|gpu)[ _=:#-]{0,2}(?P<number>\d{1,5})"
+_TO = r" ?(?:=|->|=>|\u2192|:|\bis\b|\() ?"
+_NOTES = (  # of people, on whose process is which
+    re.compile(rf"(?<![\w.:/=-])(?P<pid>\d{{3,8}}){_TO}{_NUMBER}(?![\w.])", re.IGNORECASE),
+    re.compile(
+        rf"(?<![\w-])(?<!node )(?<!group )(?<![tpdec]p ){_NUMBER}{_TO}(?:pid[ =:#]{{0,2}})?"
+        r"(?P<pid>\d{3,8})(?![\w.:/%])",
+        re.IGNORECASE,
+    ),
 )
 _ON = re.compile(r"\b(?:host(?:name)?|node)[\"']?[ =:]{1,3}[\"']?(?P<host>[A-Za-z][\w.-]*)", re.IGNORECASE)
 _OF_OTHERS = re.compile(  # of another process than the rank's own, or of one that is only told about
@@ -41,68 +64,144 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
     yield from _of_deepspeed(messages)
     yield from _of_slurm(messages)
     yield from _introduced(messages)
+    yield from _noted(messages)
 
 
-def _introduced(messages: Sequence[LogMessage]) -> Iterator[RankIdentity]:
-    """Yield the processes that programs print with their ranks; not where two have one: each host then counts."""
+def _noted(messages: Sequence[LogMessage]) -> Iterator[RankIdentity | LocalProcess]:
+    """Yield the processes of which a comment, or a line that lists several, says the rank, or the number on a host."""
+    for message in messages:
+        text = message.where.text
+        low = text.lower()
+        if message.is_of_library or not ("pid" in low or "py-spy" in low) or not ("rank" in low or "gpu" in low):
+            continue
+        least = 1 if text.startswith("#") else _FEW
+        told = next((found for form in _NOTES if len(found := list(form.finditer(text))) >= least), [])
+        if len({one["pid"] for one in told}) < len(told) or len({one["number"] for one in told}) < len(told):
+            continue
+        for one in told:
+            pid, number, is_gpu = int(one["pid"]), int(one["number"]), one["what"].lower() == "gpu"
+            if is_gpu or (one["kind"] or "").lower() == "local":
+                yield LocalProcess(number=number, pid=pid, host=message.host, is_gpu=is_gpu, where=message.where)
+            else:
+                yield RankIdentity(rank=number, host=message.host, pid=pid, where=message.where.by(number))
+
+
+def _introduced(messages: Sequence[LogMessage]) -> Iterator[Fact]:
+    """Yield the processes that programs print with their ranks; not where two have one: each host then counts.
+
+    Where a line has only a number on the host, it is that.
+    """
     found: dict[int, list[RankIdentity]] = defaultdict(list)
     for message in messages:
         text = message.text[:400]
         low = text.lower()
-        if ("pid" not in low and "process" not in low) or _OF_OTHERS.search(text):
+        if ("pid" not in low and "process" not in low) or _tells_of_others(text):
             continue
         host = message.host or (on["host"] if (on := _ON.search(text)) else "")
-        for rank, pid in _pairs(message, text):
+        for rank, pid in _pairs(message, text, _RANK):
             where = message.where.by(rank)
             found[rank].append(RankIdentity(rank=rank, host=host, pid=pid, where=where))
+        if "local" in low and not _RANK.search(text):
+            for number, pid in _pairs(message, text, _LOCAL):
+                yield LocalProcess(number=number, pid=pid, host=host, where=message.where)
     for told in found.values():
         if len({one.pid for one in told}) == 1:
             yield told[0]
 
 
-def _pairs(message: LogMessage, text: str) -> list[tuple[int, int]]:
-    """Return ranks and processes of a line: one of each, or several by turns; a process alone is of who speaks."""
-    ranks, pids = list(_RANK.finditer(text)), list(_PID.finditer(text))
-    if not ranks and len(pids) == 1 and message.rank is not None and _OWN.match(text):
+def _tells_of_others(text: str) -> bool:
+    """Whether a line is of another process than a rank's own; a launcher may call the ranks that it starts workers."""
+    return _OF_OTHERS.search(_STARTS.sub(" rank", text, count=1)) is not None
+
+
+def _pairs(message: LogMessage, text: str, numbers: re.Pattern[str]) -> list[tuple[int, int]]:
+    """Return ranks and processes of a line: one of each, or several by turns; a process alone is of who speaks.
+
+    `numbers` finds the ranks, or the numbers on a host.
+    """
+    ranks, pids = list(numbers.finditer(text)), list(_PID.finditer(text))
+    if numbers is _RANK and not ranks and len(pids) == 1 and message.rank is not None and _OWN.match(text):
         return [(message.rank, int(pids[0]["pid"]))]
-    turns = [one.re is _RANK for one in sorted([*ranks, *pids], key=lambda one: one.start())]
+    turns = [one.re is numbers for one in sorted([*ranks, *pids], key=lambda one: one.start())]
     by_turns = all(turns[at] != turns[at + 1] for at in range(len(turns) - 1))
-    if len(ranks) != len(pids) or not by_turns or message.rank not in {None, *(int(r["rank"]) for r in ranks)}:
+    speaks = {None, *(int(r["rank"]) for r in ranks)} if numbers is _RANK else {None}
+    if len(ranks) != len(pids) or not by_turns or message.rank not in speaks:
         return []
     if len(ranks) > 1 and message.rank is not None:
         return []
     return [(int(rank["rank"]), int(pid["pid"])) for rank, pid in zip(ranks, pids, strict=True)]
 
 
+class _Launcher(msgspec.Struct):
+    """Word of the launcher of one host: which node it is, of how many, and the processes that it started."""
+
+    nodes: set[int] = set()
+    sizes: set[tuple[int, int]] = set()  # of the job and of this node
+    spawned: dict[int, tuple[int | None, LogMessage]] = {}
+
+    def numbered(self) -> dict[int, tuple[int, LogMessage]]:
+        """Return the number on the host of each process: it starts them in order where their commands bear none."""
+        if all(local is not None for local, _ in self.spawned.values()):
+            return {pid: (local, message) for pid, (local, message) in self.spawned.items() if local is not None}
+        if any(local is not None for local, _ in self.spawned.values()) or len(self.sizes) != 1:
+            return {}
+        _, processes = next(iter(self.sizes))
+        in_order = enumerate(self.spawned.items())
+        return {p: (n, message) for n, (p, (_, message)) in in_order} if len(self.spawned) == processes else {}
+
+
 def _of_deepspeed(messages: Sequence[LogMessage]) -> Iterator[Fact]:
     """Yield the processes that DeepSpeed's launcher of each host started: it maps their numbers there to ranks.
 
-    Where lines of several hosts bear no label, the launchers of these cannot be told apart.
+    Where lines of several hosts bear no label, the launchers of these cannot be told apart. A launcher that prints no
+    map leaves a number on its host.
     """
-    nodes: dict[str, set[int]] = defaultdict(set)
+    launchers: dict[str, _Launcher] = defaultdict(_Launcher)
     mapping: list[tuple[str, list[int]]] = []
-    spawned: dict[str, dict[int, tuple[int, LogMessage]]] = defaultdict(dict)
+    is_told = False
     for message in messages:
         text = message.text
         if "launch" not in text:
             continue
         label = _LABEL.match(text)
-        host = message.host or (label["host"] if label else "")
+        own = launchers[message.host or (label["host"] if label else "")]
         if node := _NODE.search(text):
-            nodes[host].add(int(node["node"]))
-        elif told := _MAPPING.search(text):
-            mapping = [(one["host"], _numbers(one["ranks"])) for one in _HOST.finditer(told["hosts"])]
-            for name, ranks in mapping:
-                yield AgentRanks(ranks=tuple(ranks), where=replace(message.where, host=name))
+            own.nodes.add(int(node["node"]))
+            own.sizes.add((int(node["nodes"]), int(node["processes"])))
+        elif not is_told and (told := _MAPPING.search(text)):
+            is_told = told["of"] != "WORLD INFO DICT: "
+            hosts = [(one["host"], _numbers(one["ranks"])) for one in _HOST.finditer(told["hosts"])]
+            mapping = hosts if is_told else _in_order(hosts)
+            if is_told:
+                yield from (AgentRanks(ranks=tuple(r), where=replace(message.where, host=n)) for n, r in hosts)
         elif process := _SPAWNED.search(text):
-            spawned[host][int(process["pid"])] = int(process["local"]), message
-    for host, processes in spawned.items():
-        if len(nodes[host]) != 1 or (node_rank := min(nodes[host])) >= len(mapping):
-            continue
-        name, ranks = mapping[node_rank]
-        for pid, (local, message) in processes.items():
+            local = None if process["local"] is None else int(process["local"])
+            own.spawned[int(process["pid"])] = local, message
+    for host, launcher in launchers.items():
+        yield from _of_launcher(launcher, host, mapping)
+
+
+def _in_order(hosts: Sequence[tuple[str, list[int]]]) -> list[tuple[str, list[int]]]:
+    """Return the ranks of hosts of which the GPUs are told: they are counted through them in order."""
+    starts = accumulate((len(gpus) for _, gpus in hosts), initial=0)
+    return [(name, list(range(start, start + len(gpus)))) for (name, gpus), start in zip(hosts, starts, strict=False)]
+
+
+def _of_launcher(
+    launcher: _Launcher, host: str, mapping: Sequence[tuple[str, list[int]]]
+) -> Iterator[RankIdentity | LocalProcess]:
+    """Yield the processes of one launcher, with their ranks where it says which node of the map it is."""
+    node = min(launcher.nodes) if len(launcher.nodes) == 1 else None
+    if node is not None and node < len(mapping):
+        name, ranks = mapping[node]
+        for pid, (local, message) in launcher.numbered().items():
             if local < len(ranks):
                 yield RankIdentity(rank=ranks[local], host=name, pid=pid, where=message.where.by(ranks[local]))
+    else:
+        several = len(mapping) > 1 or len(launcher.nodes) > 1 or any(nodes > 1 for nodes, _ in launcher.sizes)
+        several = several or bool(host)  # pdsh labels the lines of several
+        for pid, (local, message) in launcher.numbered().items():
+            yield LocalProcess(number=local, pid=pid, host=host, of_several=several, where=message.where)
 
 
 def _of_slurm(messages: Sequence[LogMessage]) -> Iterator[RankIdentity]:

@@ -48,7 +48,8 @@ _BACKWARD = re.compile(
     r"torch/autograd/\w+\.py:(?:_?engine_)?(?:run_)?(?:backward|grad)$"
 )  # older ones: its engine is C++
 _HOST = re.compile(
-    r"^(?:save|_save|_legacy_save|load|_load|write|read|readinto|flush|fsync|open|recv|recv_into|send|sendall|connect|urlopen"
+    r"^(?:_{1,2}(?:libc_)?(?:p?write|p?read|open|fsync)(?:64|v|_nocancel)*|save_file|load_file|serialize_file"
+    r"|save|_save|_legacy_save|load|_load|write|read|readinto|flush|fsync|open|recv|recv_into|send|sendall|connect|urlopen"
     r"|request|getresponse|sleep|acquire|wait|_wait_for_tstate_lock|join|communicate|poll|select|subprocess|input|set_trace"
     r"|interaction|copyfile\w*|copytree|copy2|rmtree|compile\w*|collect|unlink|rename|stat)$"
 )
@@ -81,8 +82,8 @@ def stand_of(stack: StackTrace) -> Stand:
     """Return where the process of a stack stands."""
     frames = stack.frames[:DEEP]
     kind, call = _kind(frames)
-    own = next((frame for frame in frames if frame.file and not _is_library(frame.file)), frames[0])
-    line = f"{own.file.rsplit('/', 1)[-1]}:{own.line}"
+    own = next((f for f in frames if f.file and f.line is not None and not _is_library(f.file)), frames[0])
+    line = own.file.rsplit("/", 1)[-1] + (f":{own.line}" if own.line is not None else "")
     process = f"{stack.pid or ''} of {stack.host}".strip() if stack.host else f"{stack.pid or stack.where.file}"
     name = f"rank {stack.rank}" if stack.rank is not None else f"process {process}"
     text = f"{name} stands in {call} at {line}"
@@ -189,6 +190,22 @@ def by_stacks(stacks: Sequence[StackTrace], *, world: int = 0) -> HangPosition |
     if {stand.kind for stand in stands} == {"data"}:
         return _position("data", (), (), stands, "", "every process waits for its data")
     return None
+
+
+def or_circle(position: HangPosition | None, stacks: Sequence[StackTrace], *, world: int) -> HangPosition | None:
+    """Return the circle of transfers by stacks in place of a position that blames one of its ranks, or nobody at all.
+
+    Counts of calls do not tell who sends to whom: both ends of a circle have come to their call of that number.
+    """
+    if position is None or position.kind not in {"absent", "stuck"} or not position.certain:
+        return position
+    found = by_stacks(stacks, world=world)
+    if found is None or found.kind != "circle":
+        return position
+    held = position.blamed if position.kind == "absent" else position.waiting
+    if not set(held) <= set(found.waiting):
+        return position
+    return msgspec.structs.replace(found, evidence=(*found.evidence, *position.evidence))
 
 
 def _standing(stacks: Sequence[StackTrace]) -> dict[str, Stand]:

@@ -8,16 +8,22 @@ from msgspec.structs import replace
 
 from .commands import numbers_of_command
 from .facts import Fact, Frame, StackTrace
-from .headings import Heading, heading_of, host_asked, short_heading_of
+from .headings import Heading, heading_of, host_asked, process_asked, short_heading_of
 from .lines import FileHint, LogMessage
 from .names import collective_in
-from .transfers import deed_of_helper, is_wait
+from .stack_positions import stand_of
+from .transfers import deed_of_helper, deed_towards, is_wait
 from .where import Where
 
+WORDS = ("most recent call first", "Thread ", "Traceback for thread", "py-spy dump")  # one is in each text with a dump
 MOST_IN_NAMES = 1000  # a larger number in the name of a dump is a process, not a rank
 _PROCESS = re.compile(r"^Process (?P<pid>\d+): (?P<command>.*)")
 _SPY_THREAD = re.compile(r"^Thread (?P<id>\w+) \((?P<state>[\w+ ]+)\)(?:: \"(?P<name>[^\"]*)\")?")
-_SPY_FRAME = re.compile(r"^\s+(?P<function>\S.*?) \((?P<file>[^()]*?)(?::(?P<line>\d+))?\)$")
+_SPY_FRAME = re.compile(
+    r"^\s+(?P<function>\S.*?) \((?P<file>[^()]*?)(?::(?P<line>\d+))?\)(?:\s+(?P<note>[#(\[]?\s?\w{1,40}=.*))?$"
+)
+_WITH_NOTE = re.compile(r"^(?P<function>[\w.<>]+?)[\s(\[]+(?P<note>[A-Za-z_]\w*=.*)$")  # of who copied the dump
+_NOTED_PEER = re.compile(r"(?<!\w)(?P<name>dst|src|peer|(?:dst|dest|src)_rank)=(?P<peer>\d{1,6})(?![\w.])")
 _FAULT_THREAD = re.compile(r"^(?:Current thread|Thread) 0x\w+(?: \[[^\]]*\])? \(most recent call first\):")
 _FAULT_FRAME = re.compile(r"^\s*File \"(?P<file>[^\"]+)\", line (?P<line>\d+) in (?P<function>.+)$")
 _PYSTACK_THREAD = re.compile(r"^Traceback for thread \d+ (?:\([^)]*\) )?\[[^\]]*\] \(most recent call last\):")
@@ -30,14 +36,17 @@ _HANDLE = re.compile(
 _UNDER_WAY = re.compile(r"\b(?:op|kind|type|direction)=['\"]?i?(?P<operation>send|recv)\b", re.IGNORECASE)
 _ITS_PEER = re.compile(r"\b(?:peer|src|dst)=(?P<peer>\d{1,6})\b")
 _BACKWARD = re.compile(r"torch/autograd/\S+ (?:_engine_run_backward|run_backward|backward)$")
+_WAITS = {"collective", "others", "device"}
 _BEGUN = {"_bootstrap", "_bootstrap_inner"}
 _HELPER = re.compile(  # a process that serves a rank or a launcher: where it stands says nothing of the rank
-    r"torch/utils/data/_utils/worker\.py:_worker_loop$|torch/distributed/(?:elastic/(?:agent|multiprocessing)/|run\.py:)"
+    r"torch/utils/data/_utils/worker\.py:_worker_loop$|torch/distributed/(?:elastic/(?:agent/|multiprocessing/(?!errors/))|run\.py:)"
     r"|torch/_inductor/compile_worker/|multiprocessing/(?:resource_tracker|forkserver|managers|pool)\.py:"
     r"|concurrent/futures/process\.py:_process_worker$|(?:^|/)wandb/(?:sdk/)?(?:service|internal)/"
     r"|torch/multiprocessing/spawn\.py:(?:join|start_processes)$|accelerate/commands/launch\.py:|deepspeed/launcher/"
 )
-_FILE_RANK = re.compile(r"(?:^|[._-])(?:rank|r)?[._-]?(?P<rank>\d+)(?:[._-]|$)")
+_FILE_RANK = re.compile(r"(?:^|[._-])(?P<word>rank|r)?[._-]?(?P<rank>\d+)(?:[._-]|$)")
+_CLOCK = re.compile(r"0[1-9][0-5]\d")  # the hour and the minute of a dump; ranks of four digits are all of a folder
+_FEW = 2  # dumps of processes
 
 
 class _SpyFrame(msgspec.Struct):
@@ -80,9 +89,29 @@ def read(messages: list[LogMessage], hint: FileHint, file_name: str) -> Iterator
             message = replace(message, rank=None, text=message.where.text)  # above lines that bear no rank
         source = (message.rank, message.host or message.pod, message.pid, message.task, message.local_rank)
         spoken.setdefault(source, []).append(message)
+    named = _Named() if hint.is_local else _number_in(file_name)
     for (_, host, pid, *_), own in spoken.items():
-        for stack in _read(own, hint, file_name):
+        stacks = list(_read(own, hint, named))
+        if len({stack.pid for stack in stacks if stack.rank == named.number}) >= _FEW:  # the number is none of these
+            stacks = list(_read(own, hint, _Named()))
+        for stack in stacks:
             yield replace(stack, host=host or stack.host, pid=stack.pid if stack.pid is not None else pid)
+
+
+class _Named(msgspec.Struct, frozen=True, kw_only=True):
+    """The number in the name of a file that may be a rank's, and whether the name says that it is."""
+
+    number: int | None = None
+    is_rank: bool = False
+
+
+def _number_in(file_name: str) -> _Named:
+    """Return the number in a file's name, none where it is a process's or that of a clock."""
+    named = _FILE_RANK.search(file_name.rsplit(".", 1)[0])
+    if named is None or (not named["word"] and _CLOCK.fullmatch(named["rank"])):
+        return _Named()
+    number, is_rank = int(named["rank"]), named["word"] is not None
+    return _Named(number=number if is_rank or number < MOST_IN_NAMES else None, is_rank=is_rank)
 
 
 class _Dump:
@@ -92,6 +121,8 @@ class _Dump:
         self.rank, self.pid, self.host = rank, pid, host
         self.local_rank: int | None = None
         self.device: int | None = None
+        self.is_asked = False  # by a command, of whose output the head may be missing
+        self.is_cut = False
         self.threads: list[_Thread] = []
 
     @property
@@ -99,9 +130,31 @@ class _Dump:
         """The thread that is being read."""
         return self.threads[-1] if self.threads else None
 
+    def add(self, message: LogMessage) -> None:
+        """Note what a line says of its threads: a heading, a frame, an argument of the last one."""
+        text = message.text
+        if thread := _SPY_THREAD.match(text):
+            self.threads.append(_Thread(message.where, thread.group("name") or ""))
+            return
+        if _PYSTACK_THREAD.match(text):
+            self.threads.append(_Thread(message.where, is_innermost_first=False))
+            return
+        if self.thread is None and self.is_asked and _SPY_FRAME.match(text):
+            self.threads.append(_Thread(message.where))
+            self.is_cut = True
+        if self.thread is None:
+            return
+        if _VARIABLE.match(text):
+            _note_peer(self.thread, text)
+        elif frame := _SPY_FRAME.match(text) or _FAULT_FRAME.match(text) or _PYSTACK_FRAME.match(text):
+            at = len(self.thread.frames) if self.thread.is_innermost_first else 0
+            self.thread.frames.insert(at, _frame(frame))
+
     def stack(self) -> Iterator[StackTrace]:
         """Yield the stack of its main thread."""
         for stack in _stack(self.threads, self.rank, self.pid):
+            if self.is_cut and stand_of(stack).kind not in _WAITS:
+                continue  # who is cut off in its own code may wait below it
             local, device = (self.local_rank, self.device) if stack.rank is None else (None, None)
             yield replace(stack, host=self.host, local_rank=local, device=device)
 
@@ -112,9 +165,8 @@ class _Dump:
         self.device, self.host = heading.device, heading.host or asked
 
 
-def _read(messages: list[LogMessage], hint: FileHint, file_name: str) -> Iterator[StackTrace]:
-    """Yield the stacks in the lines of one source."""
-    named = None if hint.is_local else _FILE_RANK.search(file_name.rsplit(".", 1)[0])
+def _read(messages: list[LogMessage], hint: FileHint, named: _Named) -> Iterator[StackTrace]:
+    """Yield the stacks in the lines of one source, in a file of this name."""
     dump = _Dump(hint.rank)
     headed = Heading()  # of the next process
     has_short = _have_short_headings(messages)
@@ -122,11 +174,19 @@ def _read(messages: list[LogMessage], hint: FileHint, file_name: str) -> Iterato
     for message in messages:
         text = message.text
         host = host_asked(text) or host
+        asked = process_asked(text)
         heading = heading_of(text) or (short_heading_of(text) if has_short else None)
         if hint.rank is None and heading:
             yield from dump.stack()
-            headed, dump = heading, _Dump(None)
+            headed, dump = heading, _Dump(None, pid=asked)
             dump.told_by(heading, host)
+            dump.is_asked = asked is not None
+        elif asked is not None:
+            yield from dump.stack()
+            headed = Heading() if dump.threads else headed
+            dump = _Dump(hint.rank, pid=asked)
+            dump.told_by(headed, host)
+            dump.is_asked = True
         elif process := _PROCESS.match(text):
             yield from dump.stack()
             dump = _Dump(hint.rank, pid=int(process["pid"]), host=host)
@@ -134,29 +194,19 @@ def _read(messages: list[LogMessage], hint: FileHint, file_name: str) -> Iterato
             dump.rank = told if hint.rank is None else hint.rank
             dump.told_by(headed, host)
             headed = Heading()
-            if dump.rank is None and dump.local_rank is None and named and int(named["rank"]) != dump.pid:
-                dump.rank = int(named["rank"])
-        elif thread := _SPY_THREAD.match(text):
-            dump.threads.append(_Thread(message.where, thread.group("name") or ""))
-        elif _PYSTACK_THREAD.match(text):
-            dump.threads.append(_Thread(message.where, is_innermost_first=False))
+            may_be = dump.local_rank is None or (named.is_rank and dump.local_rank <= (named.number or 0))
+            if dump.rank is None and may_be and named.number != dump.pid:
+                dump.rank = named.number
         elif _FAULT_THREAD.match(text):
             if dump.thread is not None and dump.thread.is_main and text.startswith("Current"):
                 dump.rank = message.rank if dump.rank is None else dump.rank
                 yield from dump.stack()
                 dump.threads = []
             dump.threads.append(_Thread(message.where))
-        elif dump.thread is not None and _VARIABLE.match(text):
-            _note_peer(dump.thread, text)
-        elif dump.thread is not None:
-            frame = _SPY_FRAME.match(text) or _FAULT_FRAME.match(text) or _PYSTACK_FRAME.match(text)
-            if frame:
-                line = frame.group("line")
-                at = len(dump.thread.frames) if dump.thread.is_innermost_first else 0
-                told_frame = Frame(frame.group("function"), frame.group("file"), int(line) if line else None)
-                dump.thread.frames.insert(at, told_frame)
-        if dump.rank is None and named and dump.pid is None and dump.thread is not None:
-            dump.rank = int(named.group("rank")) if int(named.group("rank")) < MOST_IN_NAMES else None
+        else:
+            dump.add(message)
+        if dump.rank is None and (dump.pid is None or dump.is_asked) and dump.thread and named.number != dump.pid:
+            dump.rank = named.number
         if dump.rank is None and message.rank is not None and dump.thread is not None:
             dump.rank = message.rank
     yield from dump.stack()
@@ -176,12 +226,28 @@ def _note_peer(thread: _Thread, text: str) -> None:
     if not thread.frames:
         return
     frame = thread.frames[at]
-    if peer and (deed := deed_of_helper(frame.function)):
-        thread.frames[at] = replace(frame, peer=int(peer["peer"]), transfer=deed)
-    elif peer and collective_in(frame.function) in {"send", "recv"}:
-        thread.frames[at] = replace(frame, peer=int(peer["peer"]))
+    if peer:
+        thread.frames[at] = _with_peer(frame, peer)
     elif is_wait(frame) and (handle := _handle(text)):
         thread.frames[at] = replace(frame, peer=handle[1], transfer=handle[0])
+
+
+def _frame(found: re.Match[str]) -> Frame:
+    """Return a frame, with the partner of its transfer where somebody has noted it in its line."""
+    told = found.groupdict()
+    function, note = told["function"], told.get("note") or ""
+    if not note and "=" in function and (noted := _WITH_NOTE.match(function)):
+        function, note = noted["function"], noted["note"]
+    frame = Frame(function, told["file"], int(told["line"]) if told["line"] else None)
+    peer = _NOTED_PEER.search(note)
+    return _with_peer(frame, peer) if peer else frame
+
+
+def _with_peer(frame: Frame, peer: re.Match[str]) -> Frame:
+    """Return the frame of a send or a receive with its partner; any other frame as it is."""
+    if deed := deed_of_helper(frame.function) or deed_towards(frame.function, peer["name"]):
+        return replace(frame, peer=int(peer["peer"]), transfer=deed)
+    return replace(frame, peer=int(peer["peer"])) if collective_in(frame.function) in {"send", "recv"} else frame
 
 
 def _handle(text: str) -> tuple[str, int] | None:
@@ -222,7 +288,7 @@ def read_json(text: str, hint: FileHint, file_name: str, where: Where) -> Iterat
         dumped = msgspec.convert(msgspec.json.decode(text), list[_SpyThread])
     except (msgspec.DecodeError, msgspec.ValidationError, RecursionError):
         return
-    named = _FILE_RANK.search(file_name.rsplit(".", 1)[0])
+    rank = _number_in(file_name).number
     for pid in dict.fromkeys(thread.pid for thread in dumped):
         threads = []
         for thread in dumped:
@@ -231,6 +297,5 @@ def read_json(text: str, hint: FileHint, file_name: str, where: Where) -> Iterat
                 threads[-1].frames = [
                     Frame(one.name, one.short_filename or one.filename, one.line) for one in thread.frames
                 ]
-        rank = int(named["rank"]) if named and len(named["rank"]) < len(str(MOST_IN_NAMES)) else None
-        rank = None if rank == pid else rank
-        yield from _stack(threads, hint.rank if hint.rank is not None else rank, pid)
+        own = None if rank == pid else rank
+        yield from _stack(threads, hint.rank if hint.rank is not None else own, pid)

@@ -18,6 +18,7 @@ _TOWARDS = re.compile(  # of a pipeline's helper that does one of the two: which
 _WAITS = re.compile(
     r"^_?(?:i?recv|i?send|wait|poll|test|result|get|acquire|select|sleep|join|is_completed|query|synchronize)(?:_\w+)?$"
 )
+_PLAIN = re.compile(r"^_{0,2}(?:blocking_|exec_)?(?P<deed>send|recv|receive)_\w+$")
 _BOTH = re.compile(r"send.*recv|recv.*send")
 _FORWARD = {("send", "for"), ("send", "act"), ("recv", "bac"), ("recv", "gra"), ("send", "nex"), ("recv", "nex")}
 
@@ -41,10 +42,9 @@ def transfer_of(stack: StackTrace, operation: str, where: Where) -> StackTransfe
     if stack.rank is None:
         return None
     is_of = (frame for frame in stack.frames if operation in {collective_in(frame.function), frame.transfer})
-    call = next(is_of, None)
-    if call is not None and call.peer is not None:
-        return StackTransfer(rank=stack.rank, operation=operation, peer=call.peer, told=True, where=where)
-    peer = None
+    peer = next((frame.peer for frame in is_of if frame.peer is not None), None)
+    if peer is not None:
+        return StackTransfer(rank=stack.rank, operation=operation, peer=peer, told=True, where=where)
     if named := _helper(stack):
         peer = stack.rank + (1 if _is_ahead(named) else -1)
     return StackTransfer(rank=stack.rank, operation=operation, peer=peer, told=False, where=where)
@@ -63,6 +63,15 @@ def deed_of_helper(function: str) -> str:
     """Return send or recv for a pipeline's helper that does one of the two alone, by its name; "" for none."""
     named = _TOWARDS.match(function)
     return named["deed"] if named and not _BOTH.search(function) else ""
+
+
+def deed_towards(function: str, argument: str) -> str:
+    """Return send or recv for a function so named that has a partner as such an argument (dst, src, peer); "" else."""
+    named = _PLAIN.match(function)
+    if named is None or _BOTH.search(function):
+        return ""
+    deed = "send" if named["deed"] == "send" else "recv"
+    return deed if argument == "peer" or argument.startswith("d" if deed == "send" else "s") else ""
 
 
 def is_wait(frame: Frame) -> bool:

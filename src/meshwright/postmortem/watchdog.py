@@ -58,7 +58,12 @@ _CONNECTS = re.compile(
 )
 _ADDRESS = re.compile(r"(?:connect to|address(?:es)? of) [\[(]([\w.:-]+)[\]]?(?:, |:)(\d+)\)?")
 _UNKNOWN_NAME = re.compile(r"network addresses of \((?P<host>[\w.-]+), \d+\) cannot be retrieved \(gai error: -[235]\b")
-_GAVE_UP = re.compile(r"client socket has timed out.*?to connect to [\[(](?P<host>[\w.-]+)")
+_GAVE_UP = re.compile(
+    r"client socket has timed out.*?to connect to [\[(](?P<host>[\w.-]+)"
+    r"|Rendezvous(?:Connection|Timeout)Error|Dist(?:Network|Store)Error|connection to the C10d store has failed"
+)
+_HAS_ADDRESS = "client socket has failed to connect to ["
+_MANY_TRIES = 3  # of a log that ends with them
 _STORE = re.compile(
     r"wait timeout after \d+ ?ms, keys?: (\S+)|Socket Timeout"
     r"|waiting for (?:clients|workers)\. (\d+)/(\d+) (?:clients|workers) joined"
@@ -150,18 +155,29 @@ def read(messages: list[LogMessage]) -> Iterator[Fact]:
 
 
 def _unknown_names(messages: list[LogMessage]) -> Iterator[Failure]:
-    """Yield the hosts whose names were unknown to the last try of a client that then gave up.
+    """Yield the hosts whose names were unknown to the last try of a client that then gave up, or tries still.
 
     One try by IPv6 fails on most machines, and a name may become known while a client tries.
     """
-    asked: dict[str, LogMessage] = {}
+    asked: dict[str, list[LogMessage]] = {}
     for message in messages:
-        if "cannot be retrieved (gai error" in message.text and (named := _UNKNOWN_NAME.search(message.text)):
-            asked[named["host"]] = message
-        elif (gave_up := _GAVE_UP.search(message.text)) and gave_up["host"] in asked:
-            first = asked.pop(gave_up["host"])
-            what = f"the name of host {gave_up['host']} is not known here: a service, DNS or /etc/hosts lacks it"
-            yield Failure(kind="network", what=what, where=first.where, is_general=True)
+        text = message.text
+        if "cannot be retrieved (gai error" in text and (named := _UNKNOWN_NAME.search(text)):
+            asked.setdefault(named["host"], []).append(message)
+        elif asked and _HAS_ADDRESS in text:
+            asked.clear()
+        elif asked and (gave_up := _GAVE_UP.search(text)):
+            host = gave_up["host"] or next((host for host, tries in asked.items() if len(tries) > 1), None)
+            if host in asked:
+                yield _unknown_name(host, asked.pop(host))
+    for host, tries in asked.items():
+        if len(tries) >= _MANY_TRIES and messages[-1] in tries:
+            yield _unknown_name(host, tries)
+
+
+def _unknown_name(host: str, tries: list[LogMessage]) -> Failure:
+    what = f"the name of host {host} is not known here: a service, DNS or /etc/hosts lacks it"
+    return Failure(kind="network", what=what, where=tries[-1].where, is_general=True)
 
 
 def _grown(report: DesyncReport, text: str, snapshot: int | None) -> tuple[DesyncReport | None, int | None]:

@@ -73,6 +73,11 @@ def world_of(facts: list[Fact]) -> int | None:
     return largest if largest > max(ranks_seen(facts), default=0) else None
 
 
+def ranks_of_job(facts: list[Fact]) -> int:
+    """Return the number of ranks where a line says it, else as many as the largest one that some line names."""
+    return world_of(facts) or max(ranks_seen(facts), default=-1) + 1
+
+
 def identities_of(facts: list[Fact]) -> list[RankIdentity]:
     """Return the processes and GPUs of the job's ranks.
 

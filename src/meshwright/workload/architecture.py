@@ -35,6 +35,8 @@ KEYS: dict[str, tuple[str, ...]] = {
 GATED_BY_DEFAULT = "llama"  # of two styles that engines' own sizes come in; the other is "gpt2"
 MOST_LAYERS = 10_000  # layers are listed one by one
 SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "head_dim")
+FURTHER = ("mtp_trained", "mtp_stack")
+MTP_NORMS = 3  # of a module that predicts a further token: of both streams that it joins, and before the output
 
 
 class Architecture(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -83,13 +85,16 @@ class Architecture(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     beside_parameters: int = 0  # held beside layers, embedding and output, and multiplied with nothing
     beside_weights: int = 0  # as above, and a token is multiplied with them: projections around the layers
     tower_parameters: int = 0  # of encoders of images or sound, which tokens of text do not pass
-    mtp_layers: int = 0  # layers that predict further tokens: what the config names, not counted
+    mtp_layers: int = 0  # modules that predict further tokens: what the config names, not counted
+    mtp_trained: int = 0  # such modules that are trained beside the layers, and counted
+    mtp_stack: tuple[LayerRun, ...] = ()  # the layers of one such module; empty: one of the model's last kind
 
     def __post_init__(self) -> None:
         if self.stack and sum(run.count for run in self.stack) != self.num_hidden_layers:
             raise ValueError(f"stack: expected num_hidden_layers = {self.num_hidden_layers} layers")
-        if self.num_hidden_layers > MOST_LAYERS:
-            raise ValueError(f"num_hidden_layers: expected at most {MOST_LAYERS}, got {self.num_hidden_layers}")
+        for name in ("num_hidden_layers", "mtp_layers", "mtp_trained"):
+            if not 0 <= getattr(self, name) <= MOST_LAYERS:
+                raise ValueError(f"{name}: expected at most {MOST_LAYERS}, got {getattr(self, name)}")
         for name in SIZES:
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}: expected 1 or more, got {getattr(self, name)}")
@@ -212,6 +217,37 @@ class Architecture(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
         return runs_of(found)
 
     @property
+    def mtp_runs(self) -> tuple[LayerRun, ...]:
+        """The layers of one module that predicts a further token."""
+        return self.mtp_stack or (LayerRun(count=1, layer=self.runs[-1].layer),)
+
+    @property
+    def mtp_weights(self) -> int:
+        """Weights of one such module that a token is multiplied with: its projection and its layers, not the output."""
+        layers = sum(run.count * run.layer.weights(self.hidden_size) for run in self.mtp_runs)
+        return 2 * self.hidden_size * self.hidden_size + layers
+
+    @property
+    def mtp_parameters(self) -> int:
+        """Parameters of one such module.
+
+        A projection of two streams to one, a norm before each of them and one after the layers, and the layers; the
+        embedding and the output are the model's own (DeepSeek-V3's report, arXiv 2412.19437, section 2.2).
+        """
+        norms = MTP_NORMS * self.hidden_size * (2 if self.norm == "layer" else 1)
+        layers = sum(run.count * run.layer.parameters(self.hidden_size) for run in self.mtp_runs)
+        return 2 * self.hidden_size * self.hidden_size + norms + layers
+
+    def mtp_module(self) -> "Architecture":
+        """Return the layers of one such module as a model of their own."""
+        runs = self.mtp_runs
+        each = [run.layer for run in runs for _ in range(run.count)]
+        dense = sum(not isinstance(layer.network, Experts) for layer in each) if self.experts else 0
+        return msgspec.structs.replace(
+            self, num_hidden_layers=len(each), stack=runs, dense_layers=dense, mtp_trained=0, mtp_stack=()
+        )
+
+    @property
     def mixer_weights_mean(self) -> float:
         """Weights of a layer without its network, on average."""
         if not self.stack:
@@ -256,7 +292,8 @@ class Architecture(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
         """Parameters in all but of encoders of images or sound; a tied tensor counts once."""
         layers = sum(run.count * run.layer.parameters(self.hidden_size) for run in self.runs)
         beside = self.beside_parameters + self.beside_weights
-        return self.embedding_parameters + layers + self.head_parameters + beside
+        further = self.mtp_trained * self.mtp_parameters if self.mtp_trained else 0
+        return self.embedding_parameters + layers + self.head_parameters + beside + further
 
     @property
     def parameters(self) -> int:
@@ -266,21 +303,31 @@ class Architecture(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     @property
     def active_parameters(self) -> int:
         """Parameters that one token of text passes through."""
+        further = self.mtp_runs if self.mtp_trained else ()
         idle = 0
-        for run in self.runs:
-            network = run.layer.network
-            if isinstance(network, Experts):
-                idle += run.count * (network.held(self.hidden_size) - network.weights(self.hidden_size))
+        for runs, times in ((self.runs, 1), (further, self.mtp_trained)):
+            for run in runs:
+                network = run.layer.network
+                if isinstance(network, Experts):
+                    rest = network.held(self.hidden_size) - network.weights(self.hidden_size)
+                    idle += times * run.count * rest
         return self.text_parameters - idle
 
     def matmul_parameters(self) -> int:
-        """Weights that one token is multiplied with, the output projection included and the embedding not."""
+        """Weights that one token is multiplied with, the output projection included and the embedding not.
+
+        Each module that predicts a further token multiplies by the output projection once more.
+        """
         layers = sum(run.count * run.layer.weights(self.hidden_size) for run in self.runs)
-        return layers + self.beside_weights + self.vocab_size * self.embedding_width
+        output = self.vocab_size * self.embedding_width
+        further = self.mtp_trained * (self.mtp_weights + output) if self.mtp_trained else 0
+        return layers + self.beside_weights + output + further
 
     def model_flops_per_token(self, seq_len: int, *, causal: bool = True) -> float:
         """Return the FLOPs of forward and backward of one token: 6 a weight, and 3 times what else layers multiply."""
         rest = sum(run.count * run.layer.flops(seq_len, causal=causal) for run in self.runs)
+        if self.mtp_trained:
+            rest += self.mtp_trained * sum(run.count * run.layer.flops(seq_len, causal=causal) for run in self.mtp_runs)
         return 6.0 * self.matmul_parameters() + 3.0 * rest
 
     def resized(self, **sizes: int) -> "Architecture":
@@ -292,7 +339,7 @@ class Architecture(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
             return msgspec.structs.replace(self, **sizes)
         changed = {name: size for name, size in sizes.items() if size != getattr(self, name)}
         layers = changed.pop("num_hidden_layers", self.num_hidden_layers)
-        other = sorted(changed.keys() - {"vocab_size", "max_position_embeddings"})
+        other = sorted(changed.keys() - {"vocab_size", "max_position_embeddings", "mtp_trained"})
         if other:
             raise ValueError(
                 f"{other[0]}: {self.name or 'the model'} has layers of several kinds; sizes are not changed"
@@ -305,6 +352,14 @@ class Architecture(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
         return msgspec.structs.replace(
             self, num_hidden_layers=layers, stack=runs_of(kept), dense_layers=dense, **changed
         )
+
+    def told(self) -> dict[str, Any]:
+        """Return all fields as plain values for a digest, those of further tokens only where they are trained.
+
+        Digests of versions that had no such fields stay as they were.
+        """
+        found: dict[str, Any] = msgspec.to_builtins(self)
+        return {name: value for name, value in found.items() if self.mtp_trained or name not in FURTHER}
 
     @classmethod
     def from_sizes(cls, inner: Mapping[str, Any], *, name: str = "", where: str = "sizes") -> "Architecture":

@@ -27,7 +27,7 @@ def started(*words):
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("words", [PLAN, ("train", "--steps", "3")])
+@pytest.mark.parametrize("words", [PLAN, pytest.param(("train", "--steps", "3"), marks=pytest.mark.soak)])
 def test_ctrl_c_at_any_instant_of_the_start_leaves_no_traceback_of_ours(words, tmp_path):
     rng = random.Random(43)
     for _ in range(30):

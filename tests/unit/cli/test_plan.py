@@ -102,12 +102,23 @@ def test_the_plan_is_written_for_train(capsys, tmp_path):
     assert "rather than" in plan.reason
 
 
-@pytest.mark.parametrize("words", [("--lora-rank", "16"), ("--optimizer", "adam8bit")])
+@pytest.mark.parametrize("words", [("--lora-rank", "16"), ("--optimizer", "adam8bit"), ("--mtp-layers", "1")])
 def test_a_plan_that_train_would_not_follow_is_not_written(capsys, tmp_path, words):
     assert run_command([*SMALL, *words, "--output", str(tmp_path / "plan.json")]) == 2
 
     assert f"{words[0]} and --output: expected one of them" in capsys.readouterr().err
     assert not (tmp_path / "plan.json").exists()
+
+
+def test_modules_that_predict_further_tokens_are_part_of_the_model_and_of_the_price(capsys):
+    one = [*SMALL, "--layout", "dp=16,zero=1", "--json"]
+    plain, module = (json.loads(answer(capsys, *one, *more).out) for more in ((), ("--mtp-layers", "1")))
+    bridge = json.loads(answer(capsys, *one, "--stack", "bridge", "--mtp-layers", "1").out)
+
+    assert module["model"]["parameters"] > plain["model"]["parameters"]
+    assert module["model"]["flops_per_token"] > 1.05 * plain["model"]["flops_per_token"]
+    assert any("1 layer to predict further tokens, counted" in text for text in bridge["model"]["assumed"])
+    assert bridge["predicted"]["step_time_s"] > 0
 
 
 def test_adapters_and_small_optimisers_need_less_memory_and_say_what_they_leave_out(capsys):
@@ -360,6 +371,11 @@ def test_the_duplex_figure_is_called_out(capsys):
         ([*HERE, "--global-batch", "8", "--calibrate", "runs.csv"], "--calibrate does not go with it"),
         ([*HERE, "--global-batch", "8", "--fabric", "other"], "--fabric does not go with --cluster this"),
         (["plan", "--job", "run.sh", "--cluster", "dgx-h100", "--lora-rank", "8"], "--lora-rank: not with --job"),
+        ([*SMALL, "--mtp-layers", "1", "--lora-rank", "8"], "--mtp-layers and --lora-rank: expected one of them"),
+        ([*SMALL, "--mtp-layers", "1", "--stack", "meshwright"], "trains no modules that predict further tokens"),
+        ([*PARAMS, "--mtp-layers", "1"], "--mtp-layers: needs --model"),
+        ([*HERE, "--global-batch", "8", "--mtp-layers", "1"], "--mtp-layers does not go with it"),
+        ([*SMALL, "--precision", "fp8-rows"], "did you mean fp8-row?"),
         (["plan", "--job", "run.sh", "--cluster", "dgx-h100", "--optimizer", "muon"], "--optimizer: not with --job"),
         ([*HERE, "--global-batch", "8", "--modes"], "--modes does not go with --cluster this"),
         ([*HERE, "--global-batch", "8", "--precision", "nvfp4"], "--precision nvfp4: train runs bf16"),

@@ -90,7 +90,9 @@ def same_layout(layout: Layout, order_matters: bool = True) -> Layout:
     return msgspec.structs.replace(settled(layout), order=Layout().order if active == default else layout.order)
 
 
-@pytest.mark.parametrize("examples", [6, pytest.param(100, marks=[pytest.mark.slow, pytest.mark.timeout(300)])])
+@pytest.mark.parametrize(
+    "examples", [6, pytest.param(100, marks=[pytest.mark.slow, pytest.mark.soak, pytest.mark.timeout(300)])]
+)
 @pytest.mark.parametrize("engine", sorted(EMITTERS))
 def test_what_is_emitted_reads_back_as_the_same_job(engine, examples):
     @settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck))

@@ -105,10 +105,11 @@ HF = "model_name_or_path: meta-llama/Meta-Llama-3-8B\nmax_seq_length: 4096\nper_
 def read(tmp_path):
     """Return a function that writes files and reads the job in them."""
 
-    def of(files: dict[str, str], *words: str, gpus: int | None = None):
+    def of(files: dict[str, str], *words: str, gpus: int | None = None, mtp_layers: int | None = None):
         for name, text in files.items():
             (tmp_path / name.partition(":")[0]).write_text(text)
-        return read_job([*(str(tmp_path / name) for name in files), *words], JobOptions(gpus=gpus))
+        asked = JobOptions(gpus=gpus, mtp_layers=mtp_layers)
+        return read_job([*(str(tmp_path / name) for name in files), *words], asked)
 
     return of
 
@@ -199,11 +200,53 @@ def test_key_value_heads_that_differ_from_the_published_model_count_and_are_said
     assert any("num_key_value_heads is 4; the published llama3-8b has 8" in note for note in job.notes)
 
 
-@pytest.mark.parametrize("flag", ["tp-comm-overlap", "mtp-num-layers 1", "cpu-offloading", "fp8-param-gather"])
+@pytest.mark.parametrize("flag", ["tp-comm-overlap", "mtp-use-repeated-layer", "cpu-offloading", "fp8-param-gather"])
 def test_flags_that_change_the_price_and_are_not_understood_are_named(read, flag):
     ignored = read({"a.sh": ON_16 + LLAMA + BATCH + f"--{flag}"}).ignored
 
     assert any(text.startswith(flag.split()[0]) for text in ignored)
+
+
+def test_modules_that_predict_further_tokens_are_part_of_the_model_that_a_job_trains(read):
+    flags = "--mtp-num-layers 2 --mtp-loss-scaling-factor 0.1"
+    plain, job = (read({"a.sh": f"{ON_16}{LLAMA}{BATCH} {more}"}) for more in ("", flags))
+    asked = read({"a.sh": f"{ON_16}{LLAMA}{BATCH} {flags}"}, mtp_layers=1)
+    one = job.architecture.mtp_parameters
+
+    assert job.ignored == plain.ignored
+    assert job.architecture.mtp_trained == 2
+    assert job.architecture.parameters == plain.architecture.parameters + 2 * one
+    assert asked.architecture.mtp_trained == 1
+    assert any(text.startswith("--mtp-layers 1 in place of mtp-num-layers 2") for text in asked.assumed)
+
+
+def test_modules_in_another_stage_than_the_output_are_named(read):
+    flags = "--pipeline-model-parallel-size 4 --mtp-num-layers 1 --pipeline-model-parallel-layout"
+    beside, apart = (read({"a.sh": f"{ON_16}{LLAMA}{BATCH} {flags} 'Et*11|t*11|t*10{end}'"}) for end in ("|mL", "m|L"))
+
+    assert beside.stages == apart.stages == (11, 11, 10, 0)
+    assert not any("priced in the output's stage" in text for text in beside.ignored)
+    assert any("priced in the output's stage" in text for text in apart.ignored)
+
+
+def test_scales_of_rows_are_read_from_a_converter_of_torchtitan_s_python(read):
+    converter = '        model_converters=[Float8Linear.Config(recipe_name="rowwise")],\n'
+    text = REGISTRY.replace("        activation_checkpoint", f"{converter}        activation_checkpoint", 1)
+
+    assert read({"reg.py:base": text}).precision == "fp8-row"
+
+
+def test_modules_that_predict_further_tokens_are_read_from_nemo_and_maxtext(read):
+    nemo = "trainer: {num_nodes: 2, devices: 8}\n"
+    nemo += "model: {micro_batch_size: 1, global_batch_size: 64, mtp_num_layers: 1, mtp_loss_scaling_factor: 0.1, "
+    nemo += "num_layers: 32, hidden_size: 4096, ffn_hidden_size: 14336, num_attention_heads: 32, "
+    nemo += "num_query_groups: 8, encoder_seq_length: 8192, activation: fast-swiglu, normalization: rmsnorm}\n"
+    maxtext = "model_name: llama3-8b\nmtp_num_layers: 1\nmtp_loss_scaling_factor: 0.1\nper_device_batch_size: 1\n"
+    maxtext += "ici_fsdp_parallelism: 16\nmax_target_length: 8192\nhardware: gpu\n"
+
+    for job in (read({"n.yaml": nemo}), read({"m.yml": maxtext}, gpus=16)):
+        assert job.architecture.mtp_trained == 1
+        assert not any("mtp" in text for text in job.ignored)
 
 
 def test_flags_without_effect_on_a_step_are_not_named(read):
@@ -500,20 +543,31 @@ def test_a_launch_by_torchrun_that_says_no_nodes_is_of_one(read):
     assert "nnodes 1 (the default of torchrun)" in job.assumed
 
 
-@pytest.mark.parametrize(("recipe", "told"), [("tensorwise", False), ("delayed", False), ("blockwise", True)])
-def test_a_recipe_of_fp8_with_more_than_one_scale_for_each_tensor_is_not_priced_in_silence(read, recipe, told):
+@pytest.mark.parametrize(
+    ("recipe", "precision", "told"),
+    [
+        ("tensorwise", "fp8", False),
+        ("delayed", "fp8", False),
+        ("blockwise", "fp8-block", False),
+        ("mxfp8", "mxfp8", False),
+        ("by_column", "fp8", True),
+    ],
+)
+def test_a_recipe_of_fp8_is_priced_with_its_scales_or_said(read, recipe, precision, told):
     job = read({"a.sh": f"{ON_16} {LLAMA} {BATCH} --fp8-format hybrid --fp8-recipe {recipe}"})
 
-    assert job.precision == "fp8"
+    assert job.precision == precision
     assert any(text.startswith(f"fp8-recipe {recipe}") for text in job.ignored) == told
 
 
-def test_torchtitan_s_scales_for_each_row_are_not_priced_in_silence(read):
+@pytest.mark.parametrize(("recipe", "told"), [("rowwise", False), ("rowwise_with_gw_hp", True)])
+def test_torchtitan_s_scales_for_each_row_are_priced(read, recipe, told):
     config = (
         '[model]\nname = "llama3"\nflavor = "8B"\nconverters = ["quantize.linear.float8"]\n'
         "[training]\nlocal_batch_size = 1\nseq_len = 8192\n"
-        '[quantize.linear.float8]\nrecipe_name = "rowwise"\n'
+        f'[quantize.linear.float8]\nrecipe_name = "{recipe}"\n'
     )
     job = read({"a.toml": config})
 
-    assert any("recipe_name rowwise: priced with one scale" in text for text in job.ignored)
+    assert job.precision == "fp8-row"
+    assert any(f"recipe_name {recipe}: priced as if gradients" in text for text in job.ignored) == told

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from meshwright.errors import InputError
 from meshwright.jobs.draft import JobOptions
 from meshwright.jobs.emit import emitted
 from meshwright.jobs.read import read_job
@@ -128,3 +129,35 @@ def test_layers_with_experts_are_emitted_where_they_are(tmp_path):
 def test_the_list_refuses_what_megatron_does_not_take(words):
     with pytest.raises(Refused):
         parser().parse_args(words)
+
+
+def test_modules_that_predict_further_tokens_and_scales_of_blocks_are_emitted_and_read_back(tmp_path):
+    target = EmitTarget(
+        layout=Layout.parse("pp=4,dp=2,ep=2,zero=1"),
+        architecture=load_model("deepseek-v3").training(1).architecture,
+        model="deepseek-v3",
+        global_batch=64,
+        seq_len=4096,
+        precision="fp8-block",
+    )
+
+    found = parser().parse_args(arguments(emitted("megatron", target), tmp_path))
+    job = read_job([str(tmp_path / "job.sh")], JobOptions(gpus=8))
+
+    assert (found.mtp_num_layers, found.fp8_recipe) == (1, "blockwise")
+    assert found.pipeline_model_parallel_layout.endswith("mL")
+    assert (job.architecture.mtp_trained, job.precision) == (1, "fp8-block")
+    assert job.architecture.parameters == pytest.approx(target.architecture.parameters, rel=1e-6)
+    bridge = emitted("bridge", target)
+    assert "model.mtp_num_layers=1" in bridge
+    assert "mixed_precision=bf16_with_fp8_subchannel_scaling_mixed" in bridge
+
+
+def test_an_engine_whose_text_says_no_such_modules_refuses_them():
+    target = EmitTarget(
+        layout=Layout.parse("dp=8,zero=3"), architecture=load_model("llama3-8b").training(1).architecture,
+        model="llama3-8b", global_batch=64, seq_len=4096,
+    )  # fmt: skip
+
+    with pytest.raises(InputError, match="--emit torchtitan: of modules that predict further tokens"):
+        emitted("torchtitan", target)

@@ -260,3 +260,39 @@ def test_a_slowed_gpu_of_a_host_is_the_rank_that_a_script_prints_beside_it(place
     verdict = judge(tmp_path, {"rank15.out": log, "hosts.txt": places, "clocks.txt": clocks()})
 
     assert named(verdict) == ("slow", blamed)
+
+
+PRINTED = {
+    "printed by each rank": lambda r: f"[c{r // 2:02}] rank {r} local_rank {r % 2} NVIDIA A100-SXM4-80GB",
+    "with the number of ranks": lambda r: f"[c{r // 2:02}] rank {r}/10 (local_rank {r % 2}) torch 2.5.1 driver 550.54",
+    "with the host in the line": lambda r: f"init: global_rank={r} local_rank={r % 2} hostname=c{r // 2:02} AMD MI300X",
+    "with the accelerator": lambda r: f"c{r // 2:02} rank={r} gpu={r % 2} NVIDIA H100 80GB HBM3",
+    "with its number in brackets": lambda r: f"rank {r}/10 on c{r // 2:02} (local rank {r % 2}): NVIDIA H100 80GB HBM3",
+    "among others": lambda r: f"INFO rank={r} world=10 host=c{r // 2:02} local_rank={r % 2} cuda:{r % 2}",
+    "by the name of the host alone": lambda r: f"[rank{r}] hostname: c{r // 2:02}",
+    "between bars": lambda r: (
+        f"2026-11-20 10:00:00,123 | rank {r} | c{r // 2:02} | cuda:{r % 2} | NVIDIA A100-SXM4-80GB"
+    ),
+    "by the prolog": lambda r: f"prolog: 8 c{r // 2:02} 10.0.0.{r // 2} ranks {r - r % 2}-{r - r % 2 + 1}",
+}
+
+
+@pytest.mark.parametrize("line", PRINTED.values(), ids=PRINTED)
+def test_the_ranks_that_lines_place_on_a_failed_node_were_killed(line, tmp_path):
+    verdict = judge(tmp_path, {"job.err": [*map(line, range(10)), FAILED, CANCELLED]})
+
+    assert named(verdict) == ("killed", (6, 7))
+
+
+ELSEWHERE = {
+    "ranks in groups": lambda r: f"[c{r // 2:02}] tp rank {r} local_rank {r % 2} NVIDIA A100-SXM4-80GB",
+    "the host of rank 0": lambda r: f"[rank{r}] node c03 is the master",
+    "hosts that ranks speak of": lambda r: f"[rank{r}] sends shard {r} to node c03",
+}
+
+
+@pytest.mark.parametrize("line", ELSEWHERE.values(), ids=ELSEWHERE)
+def test_lines_that_do_not_say_where_a_rank_is_place_none_on_a_node(line, tmp_path):
+    lines = list(map(line, range(10)))
+
+    assert named(judge(tmp_path, {"job.err": [*lines, FAILED, CANCELLED]})) == ("killed", ())

@@ -190,3 +190,39 @@ def test_a_name_that_is_unknown_until_the_client_gives_up_is_a_network(tmp_path)
     verdict = judge(tmp_path, [NO_NAME, NO_NAME, GIVES_UP])
     assert told(verdict, wanted := answer("network")) == wanted
     assert "job-master-0" in verdict.because
+
+
+STORE_LOST = (
+    "torch.distributed.elastic.rendezvous.api.RendezvousConnectionError: The connection to the C10d store has failed."
+)
+REFUSES = (
+    "[W605 11:10:00.4 socket.cpp:697] [c10d] The client socket has failed to connect to [::ffff:10.0.0.1]:23456 (111)."
+)
+NO_ANSWER = NO_NAME.replace("-2 - Name or service not known", "-3 - Temporary failure in name resolution")
+UNKNOWN_NAMES = {
+    "the rendezvous gave up": [NO_ANSWER, NO_ANSWER, STORE_LOST],
+    "the client tries still": [NO_ANSWER] * 3,
+    "ssh": ["ssh: Could not resolve hostname job-master-0: Name or service not known"],
+    "gRPC": ["XlaRuntimeError: UNAVAILABLE: DNS resolution failed for job-master-0:8476: Domain name not found"],
+}
+
+
+@pytest.mark.parametrize("lines", UNKNOWN_NAMES.values(), ids=UNKNOWN_NAMES)
+def test_a_name_that_stays_unknown_is_a_network_no_matter_which_client_gives_up(lines, tmp_path):
+    verdict = judge(tmp_path, lines)
+    assert told(verdict, wanted := answer("network")) == wanted
+    assert "job-master-0" in verdict.because
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [NO_NAME, STORE_LOST],
+        [NO_NAME, NO_NAME, REFUSES, STORE_LOST],
+        [NO_ANSWER] * 3 + [f"step {n} loss 2.0" for n in range(9)],
+        UNKNOWN_NAMES["ssh"] + [f"step {n} loss 2.0" for n in range(9)],
+    ],
+    ids=["one try by IPv6", "an address that refuses", "steps", "steps after ssh"],
+)
+def test_a_name_that_is_unknown_to_one_try_or_becomes_known_is_no_network(lines, tmp_path):
+    assert judge(tmp_path, lines).kind != "network"

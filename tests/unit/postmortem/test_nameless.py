@@ -142,3 +142,62 @@ OTHERS = {
 @pytest.mark.parametrize("files", OTHERS.values(), ids=OTHERS)
 def test_the_number_of_a_log_is_no_rank(files, tmp_path):
     assert judge(tmp_path, files).blamed == ()
+
+
+def block(host, rank, local, code, at, *others):
+    """The summary of one host's torchrun: the first failure, and other ranks on it that ended with the same code."""
+    fields = [
+        (f"[{n}]:", f"  time      : 2026-11-20_{at}", f"  host      : {host}", f"  rank      : {r} (local_rank: {own})")
+        for n, (r, own) in enumerate([*others, (rank, local)])
+    ]
+    codes = [*(code for _ in others), code]
+    blocks = [
+        [*own, f"  exitcode  : {c} (pid: {900 + n})"] for n, (own, c) in enumerate(zip(fields, codes, strict=True))
+    ]
+    body = [line for own in blocks[:-1] for line in own]
+    return ["fit.py FAILED", "Failures:", *body, "Root Cause (first observed failure):", *blocks[-1], "=" * 50]
+
+
+def full(gpu):
+    return [
+        *ERROR[:-1],
+        f"torch.OutOfMemoryError: HIP out of memory. Tried to allocate 3.91 GiB. GPU {gpu} has a total capacity of"
+        " 63.98 GiB of which 1.12 GiB is free.",
+    ]
+
+
+ABORTED = ["[rank1]: ncclRemoteError: A call failed.", *block("m0", 1, 1, -6, "10:20:22")]
+
+
+@pytest.mark.parametrize(
+    ("lines", "rank"),
+    [
+        ([*full(2), *block("m1", 6, 2, 1, "10:20:20")], 6),
+        ([*full(0), *block("m1", 6, 2, 1, "10:20:20")], 6),
+        ([*full(3), *block("m1", 6, 2, 1, "10:20:20", (7, 3))], 7),
+    ],
+    ids=["its GPU", "each calls its own GPU 0", "one of two, by its GPU"],
+)
+def test_memory_that_ran_out_on_a_host_is_of_the_rank_that_its_launcher_saw_give_up(lines, rank, tmp_path):
+    verdict = judge(tmp_path, {"m0.log": ABORTED, "m1.log": lines})
+
+    assert named(verdict) == ("device_memory", (rank,), False)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [*full(0), *block("m1", 6, 2, 1, "10:20:20", (7, 3))],
+        [*full(3), *block("m1", 6, 2, 1, "10:20:20")],
+        [*full(0), *full(0), *block("m1", 6, 2, 1, "10:20:20")],
+        [*full(2), ENDS["its agent"][0].replace("local_rank: 3", "local_rank: 2")],
+        [*full(2), *block("m1", 6, 2, 1, "10:20:40")],
+    ],
+    ids=["two gave up", "another's GPU", "twice", "no rank of the host is told", "another host's came before"],
+)
+def test_memory_that_may_have_run_out_on_another_rank_of_the_host_has_no_rank(lines, tmp_path):
+    other = [*ABORTED, *ERROR, *block("m0", 1, 1, 1, "10:20:30")]
+
+    verdict = judge(tmp_path, {"m0.log": other, "m1.log": lines})
+
+    assert (verdict.kind, verdict.blamed) == ("device_memory", ())

@@ -116,3 +116,32 @@ def test_memory_that_a_program_says_to_try_again_with_less_is_no_fault_once_it_m
 
     assert told(judge(tmp_path, {"job.log": lines}), answer("none", unknown=True))["kind"] == "none"
     assert judge(tmp_path, {"job.log": lines[:2]}).kind == "device_memory"
+
+
+FULL = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 3.00 GiB."
+LESS = [
+    "Decreasing batch size to: 8.",
+    "Batch size 16 failed, trying batch size 8",
+    "caught OOM, lowering micro-batch to 2",
+]
+NO_BATCH = "RuntimeError: No executable batch size found, reached zero."
+
+
+@pytest.mark.parametrize("less", LESS)
+def test_memory_is_no_fault_where_a_line_behind_it_says_that_a_smaller_batch_is_tried_and_steps_follow(tmp_path, less):
+    assert judge(tmp_path, {"job.log": [FULL, less, *STEPS]}).kind == "none"
+
+
+OF_RANKS = [f"[rank0]: {line}" for line in STEPS]
+STILL_FULL = {
+    "no steps": [FULL, LESS[0], *STEPS[:1]],
+    "down to nothing": [FULL, LESS[0], FULL, "Decreasing batch size to: 1.", FULL, *BROKEN, NO_BATCH],
+    "full again after steps": [FULL, LESS[0], *STEPS, FULL, LESS[0], *BROKEN, NO_BATCH],
+    "less of something else": [FULL, "lowering learning rate to 1e-5", *STEPS[:4]],
+    "another rank's batch": [f"[rank3]: {FULL}", f"[rank0]: {LESS[0]}", *OF_RANKS],
+}
+
+
+@pytest.mark.parametrize("lines", STILL_FULL.values(), ids=STILL_FULL)
+def test_memory_stays_the_fault_where_no_smaller_batch_went_well(tmp_path, lines):
+    assert judge(tmp_path, {"job.log": lines}).kind == "device_memory"

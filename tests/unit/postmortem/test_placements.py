@@ -36,6 +36,8 @@ TOLD = [
     ["dock-0: node_rank 0 ranks 0-1", "dock-1: node_rank 1 ranks 2-3"],
     ["hosts: dock-0 (ranks 0-1), dock-1 (ranks 2-3)"],
     ["ranks 0-1 on dock-0", "ranks 2-3 on dock-1"],
+    ["[dock-0] node_rank=0 nproc=2 -> global ranks 0 1", "[dock-1] node_rank=1 nproc=2 -> global ranks 2 3"],
+    ["dock-0: ranks [0 1]", "dock-1: ranks: 2 3"],
     ["NODE     ADDRESS    RANKS", "dock-0   10.9.0.2   0-1", "dock-1   10.9.0.3   2-3"],
     [f"2026-11-20 09:40:0{n} INFO node {n} = dock-{n}: global ranks [{2 * n}, {2 * n + 1}]" for n in (0, 1)],
     [f"rank {rank} runs on host dock-{rank // 2}" for rank in range(4)],

@@ -87,3 +87,27 @@ OTHERS = {
 @pytest.mark.parametrize("files", OTHERS.values(), ids=OTHERS)
 def test_a_host_that_may_be_none_of_the_jobs_has_none_of_the_ranks_that_are_left(files, tmp_path):
     assert judge(tmp_path, files).blamed == ()
+
+
+def ended(host, tasks, how="Terminated"):
+    return f"srun: error: {host}: tasks {tasks}: {how}"
+
+
+@pytest.mark.parametrize(
+    ("lists", "ranks"),
+    [
+        ([ended("k1", "0-3", "Aborted"), ended("k2", "4-7"), ended("k9", "32-35")], (4, 5, 6, 7)),
+        ([ended("k1", "0-3"), ended("k2", "4-5,7"), "srun: error: k2: task 6: Aborted"], (4, 5, 6, 7)),
+        ([ended("k1", "0-3"), ended("k2", "4-6")], ()),
+        ([ended("k1", "0-3"), ended("k2", "8-11")], ()),
+        ([ended("k1", "0-3"), ended("k2", "4-7"), "+ srun torchrun --nnodes 2 fit.py"], ()),
+        ([ended("k1", "0-3"), ended("k2", "4-7"), "2: [rank5]: step 3 loss 1.0"], ()),
+    ],
+    ids=["all", "in two lists", "one is not listed", "with a gap", "of torchrun", "labels of other ranks"],
+)
+def test_the_tasks_that_srun_lists_of_a_host_are_the_ranks_behind_its_port(lists, ranks, tmp_path):
+    lost = ["k1:41:91 [1] NCCL INFO Bootstrap : Using eth0:10.0.0.1<0>", LOST, broke(1)]
+
+    verdict = judge(tmp_path, {"job.out": [*lost, *lists], "k2.log": down(1)})
+
+    assert verdict.blamed == ranks

@@ -41,6 +41,64 @@ def test_hosts_of_deepspeed_that_bear_no_label_are_not_told_apart(tmp_path):
     assert judge(tmp_path, paste=text + KILLED.format(pid=301)).blamed == ()
 
 
+def spawned(ranks=4, *, first=800, head="", label="", is_numbered=True):
+    """What DeepSpeed's launcher prints that maps no ranks; it starts processes in order where it numbers none."""
+    start = f"{label}[2024-03-04 10:00:00,000] [INFO] [launch.py:256:main] "
+    lines = [start + head] if head else []
+    for local in range(ranks):
+        number = f", '--local_rank={local}'" if is_numbered else ""
+        lines.append(
+            f"{start}process {first + local} spawned with command: ['/usr/bin/python3', '-u', 'go.py'{number}]"
+        )
+    return "".join(f"{line}\n" for line in lines)
+
+
+TWO_NODES = "nnodes=2, num_local_procs=4, node_rank=1"
+
+
+@pytest.mark.parametrize(
+    ("launcher", "rank"),
+    [
+        (spawned(), 2),
+        (spawned(head="nnodes=1, num_local_procs=4, node_rank=0", is_numbered=False), 2),
+        (
+            spawned(head="WORLD INFO DICT: {'a': [0, 1, 2, 3], 'b': [0, 1, 2, 3]}", label="b: ")
+            + spawned(0, head=TWO_NODES, label="b: "),
+            6,
+        ),
+        ("".join(f"[launcher] started worker local_rank={n} (pid {800 + n})\n" for n in range(4)), 2),
+        ("".join(f"launcher: spawned child for rank {n}, pid {800 + n}\n" for n in range(4)), 2),
+    ],
+    ids=["numbers on the host", "in order", "second of two nodes", "of one's own", "of one's own, by rank"],
+)
+def test_a_killed_process_is_the_rank_as_which_a_launcher_started_it(launcher, rank, tmp_path):
+    verdict = judge(tmp_path, train=launcher, dmesg=KILLED.format(pid=802))
+    assert (verdict.kind, verdict.blamed) == ("host_memory", (rank,))
+
+
+@pytest.mark.parametrize(
+    "launcher",
+    [
+        spawned(first=900),
+        spawned() + spawned(first=300),
+        spawned(label="w0: ") + spawned(first=300, label="w1: "),
+        spawned(head=TWO_NODES),
+        spawned() + "[rank9]: step 3 loss 1.0\n",
+        spawned(is_numbered=False),
+        "".join(f"rank {n}: starting worker pid {800 + n}\n" for n in range(4)),
+        "".join(f"rank {n} forked a child, pid {800 + n}\n" for n in range(4)),
+        "".join(f"started local_rank={n} pid={start + n}\n" for start in (800, 300) for n in range(4)),
+    ],
+    ids=[
+        *("another process", "two launchers", "two labels", "two nodes", "a larger rank", "no count of processes"),
+        *("a loader's worker", "a child of a rank", "two launchers of one's own"),
+    ],
+)
+def test_a_number_on_one_of_several_hosts_or_a_helper_is_no_rank(launcher, tmp_path):
+    verdict = judge(tmp_path, train=launcher, dmesg=KILLED.format(pid=802))
+    assert (verdict.kind, verdict.blamed, verdict.unknown) == ("host_memory", (), True)
+
+
 def test_a_killed_process_that_said_its_rank_is_that_rank(tmp_path):
     told = "".join(f"worker up: global rank {rank}, local rank {rank}, pid={500 + rank}\n" for rank in range(4))
     told = told.replace("worker up: ", "hello from ")

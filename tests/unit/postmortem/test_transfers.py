@@ -2,7 +2,7 @@
 
 import pytest
 
-from .made import judge
+from .made import WORLD, failed_at, judge, timed_out
 
 HELPERS = {("send", 1): "send_act_forward", ("send", -1): "send_backward", ("recv", -1): "recv_forward"}
 
@@ -166,3 +166,79 @@ def test_arguments_of_helpers_show_a_ring(tmp_path):
 )
 def test_handles_of_transfers_that_may_end_show_no_ring(stages, expected, tmp_path):
     assert named(judge(tmp_path, files(*stages))) == expected
+
+
+PIPE = "PG ID 4 PG GUID 11(PIPELINE_PARALLEL_GROUP)"
+
+
+def stands_in(rank, call, helper, note=""):
+    """A dump of a stage by Megatron's names, with a note that a person or a tool has put behind the helper's."""
+    return [
+        f"Process 70{rank}: python -u pretrain.py",
+        f'Thread 70{rank} (active): "MainThread"',
+        "    wait (torch/distributed/distributed_c10d.py:2187)",
+        f"    {call} (torch/distributed/distributed_c10d.py:2189)",
+        f"    {helper}{note} (megatron/core/pipeline_parallel/p2p_communication.py:450)",
+        "    one_step (schedules/own.py:188)",
+        "    <module> (pretrain.py:301)",
+    ]
+
+
+def watched(operation, *ranks, group=PIPE, seq=1):
+    """The time-outs of stages in their first transfer: c10d counts from 1, and prints -1 before one has ended."""
+    return [line for rank in ranks for line in (timed_out(rank, seq, operation), failed_at(rank, group, seq, seq, -1))]
+
+
+@pytest.mark.parametrize("note", [("", ""), ("  dst=1", "  dst=0"), ("(dst=1)", "(dst=0)")])
+def test_stages_that_both_send_are_a_circle_though_each_has_come_to_its_call_of_that_number(note, tmp_path):
+    helpers = ["send_forward", "send_backward"]
+    stages = [stands_in(rank, "send", helper, note[rank]) for rank, helper in enumerate(helpers)]
+
+    assert named(judge(tmp_path, {**files(*stages), "job.log": watched("SEND", 0, 1)})) == ("circle", (), False)
+
+
+def test_time_outs_of_both_stages_in_a_send_are_a_circle_without_stacks(tmp_path):
+    assert named(judge(tmp_path, watched("SEND", 0, 1))) == ("circle", (), False)
+
+
+def test_time_outs_in_sends_are_no_circle_where_a_rank_without_one_may_be_the_other_end(tmp_path):
+    verdict = judge(tmp_path, ["[rank2]: compiling", *watched("SEND", 0, 1)])
+
+    assert (verdict.blamed, verdict.unknown) == ((), True)
+
+
+def test_who_sends_in_a_circle_is_not_blamed_for_missing_from_the_call_of_others(tmp_path):
+    stages = [stage(0, "send", 1), stage(1, "send", 0), *(stage(rank, "all_reduce", None) for rank in range(2, 6))]
+    waits = [line for rank in range(2, 6) for line in (timed_out(rank, 8), failed_at(rank, WORLD, 8, 8, 7))]
+
+    verdict = judge(tmp_path, {**files(*stages), "job.log": ["world_size=6", *waits]})
+
+    assert named(verdict) == ("circle", (), False)
+
+
+def test_a_stage_that_sends_to_one_that_reads_is_in_no_circle(tmp_path):
+    reads = stands_in(1, "send", "send_backward")
+    reads[2:5] = ["    read (torch/serialization.py:60)", "    load (resume.py:9)"]
+    dumps = files(stands_in(0, "send", "send_forward", "  dst=1"), reads)
+
+    assert judge(tmp_path, {**dumps, "job.log": watched("SEND", 0)}).kind != "circle"
+
+
+def test_functions_of_ones_own_that_receive_tell_their_partner_by_an_argument(tmp_path):
+    own = ["    recv_block (ring/comm.py:58)", "        Arguments:", "            src: {peer}", "            tag: 7"]
+    stages = [stage(rank, "recv", 0, locals_=False) for rank in range(3)]
+    ring = [
+        [*dump[:5], *(line.format(peer=(rank - 1) % 3) for line in own), *dump[5:]] for rank, dump in enumerate(stages)
+    ]
+
+    verdict = judge(tmp_path, files(*ring))
+
+    assert named(verdict) == ("circle", (), False)
+    assert "rank 0 in recv from 2" in verdict.because
+
+
+def test_a_program_under_torchs_decorator_that_records_errors_is_a_rank_and_no_launcher(tmp_path):
+    recorded = "    wrapper (torch/distributed/elastic/multiprocessing/errors/__init__.py:355)"
+    stages = [[*one[:-1], recorded, "    <module> (pipe.py:90)"] for one in (stage(0, "send", 1), stage(1, "send", 0))]
+
+    assert named(judge(tmp_path, files(*stages))) == ("circle", (), False)

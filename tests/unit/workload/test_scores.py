@@ -46,7 +46,7 @@ def products(tokens, keys_of, heads, widths):
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("tokens", [4096, pytest.param(32768, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("tokens", [4096, pytest.param(32768, marks=[pytest.mark.slow, pytest.mark.soak])])
 @pytest.mark.parametrize("name", KINDS)
 def test_the_scores_of_each_kind_of_attention_are_the_ones_that_its_mask_leaves(name, tokens):
     kind, met, scored = KINDS[name]

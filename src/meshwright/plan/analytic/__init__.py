@@ -1,9 +1,9 @@
 """Time and memory of layouts, term by term, over arrays: one code for one run and for 100,000 layouts.
 
-- inputs: `quantities` (arrays of model, machine and layouts), `coefficients` (the constants), `conditions`,
-  `distinct`
+- inputs: `quantities` (arrays of model, machine and layouts), `coefficients` (the constants), `recipes` (scales of
+  fp8), `conditions`, `distinct`
 - time: `price` -> `step` -> `layer` -> `products`, `attention`, `adapters`, `axis_traffic` -> `collective` ->
-  `torus`; `host`, `optimizers`, `loads` (what each rank of a pipeline has)
+  `torus`; `further_tokens`, `host`, `optimizers`, `loads` (what each rank of a pipeline has)
 - memory: `memory` of `states` and `saved_activations`, `by_stage`; `fits` (beside the card),
   `held_roles` (how a run says that it holds weights and logits)
 - measured links: `measured`; a user's runs: `calibration`, `factors`

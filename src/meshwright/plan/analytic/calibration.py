@@ -134,7 +134,7 @@ def with_own_pace(names: Collection[str], models: int, model: int | None) -> Arr
 def model_digest(architecture: Architecture) -> str:
     """Return a digest of a model's sizes: equal for models that differ in their name or longest sequence alone."""
     same = msgspec.structs.replace(architecture, name="", max_position_embeddings=0)
-    return hashlib.sha256(msgspec.json.encode(same)).hexdigest()[:16]
+    return hashlib.sha256(msgspec.json.encode(same.told())).hexdigest()[:16]
 
 
 def joined_calibrations(software: Calibration | None, machine: Calibration | None) -> tuple[Calibration, ...]:

@@ -9,6 +9,7 @@ from .calibration import Calibration, constants_digest
 from .coefficients import STRANGERS, Book
 from .factors import FACTORS
 from .fitted_range import DOUBT, elsewhere, kinds_of, recurrent_kinds, seen, unseen_kinds
+from .recipes import has_constant, recipe_use, recipes
 
 RECURRENT = "recurrent layers"
 RECURRENT_BAND = 0.25
@@ -23,6 +24,7 @@ def cautions(
     accelerator: str,
     known: Book,
     measured: Sequence[Calibration] = (),
+    precision: str = "",
 ) -> tuple[str, ...]:
     """Return one sentence for each doubt; empty where there is none.
 
@@ -54,8 +56,29 @@ def cautions(
         )
     if unfused and (layout.mbs * architecture.num_attention_heads // layout.tp) % FUSED_BATCH:
         found.append(f"mbs x heads / tp is no multiple of {FUSED_BATCH}: the fused softmax falls back")
+    if not software:
+        found += unseen_recipe(precision, layout, stack=asked, accelerator=accelerator, known=known)
+    if architecture.mtp_trained:
+        found.append(f"multi-token prediction: {DOUBT}")
     own = {kind for one in measured for run in one.runs for kind in kinds_of(Layout.parse(run.layout))}
     return (*found, *unseen_layers(architecture), *unseen_kinds(layout, beside=own))
+
+
+def unseen_recipe(precision: str, layout: Layout, *, stack: str, accelerator: str, known: Book) -> tuple[str, ...]:
+    """Return a sentence where a precision has more scales than one for each tensor, and no fitted run had them."""
+    recipe = recipes().get(precision)
+    if recipe is None:
+        return ()
+    of_stack = known.stacks[stack].uses if stack in known.stacks else {}
+    of_device = next((d.uses for d in known.devices.values() if accelerator in d.accelerators), {})
+    use = recipe_use(precision, of_stack, of_device)
+    if use.precision != recipe.of:
+        return (f"precision {precision}: emulated by {use.precision}, whose cost is taken; {DOUBT}",)
+    if has_constant(recipe, of_stack) and layout.tp > 1:
+        fitted = known.fitted(stack)
+        return () if fitted in known.errors else (f"precision {precision}: its constant is of another stack's runs",)
+    prior = f"products at {recipe.rate:.2g} of the rate of {recipe.of}, by kernels timed alone ({recipe.source})"
+    return (f"precision {precision}: {DOUBT}; {prior}",)
 
 
 def unseen_layers(architecture: Architecture) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from ...files import convert
 from ...workload.conventions import DESCRIBED, Conventions, conventions_of
 from .quantities import Array, Number
+from .recipes import recipe_use
 
 
 class Constant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -38,6 +39,8 @@ class Coefficients(Conventions, frozen=True, kw_only=True):
     """The value of each role, a number or an array over rows; the facts of `Conventions` are among them."""
 
     product: Number  # share of the peak that a large product reaches
+    scaled: Number  # fact: a layer's products and casts by their recipe's scales, beside one scale for each tensor
+    scaled_cut: Number  # the same of products that tensor parallelism cuts
     product_depth: Number  # elements of K at which a product runs at half its ceiling
     product_width: Number  # likewise M and N
     cast: Number  # bytes moved for each element that a product in eight bits or fewer reads
@@ -94,6 +97,7 @@ class Coefficients(Conventions, frozen=True, kw_only=True):
 
 ROLES = Coefficients.__struct_fields__
 FACTS = Conventions.__struct_fields__
+KEPT_LOW = ("low_input_bytes", "gate_bytes")
 Uses = Mapping[str, float | str | list[str | float]]  # a role's fact, its constant, or several that multiply
 
 
@@ -227,7 +231,12 @@ def resolve_roles(
     of_device = device.uses if device else {}
     of_stack = known.stacks[stack].uses if stack in known.stacks else {}
     conventions, stack = conventions_of(known.described(stack), precision), known.fitted(stack)
-    facts: Uses = {name: float(getattr(conventions, name)) for name in FACTS}
+    facts: dict[str, Any] = {name: float(getattr(conventions, name)) for name in FACTS}
+    use = recipe_use(precision, of_stack, of_device)
+    precision, facts = use.precision, facts | {"scaled": use.rate, "scaled_cut": use.rate_cut}
+    traits = [trait for trait in traits if trait != use.trait]  # what is written beside a run says it once more
+    for name in KEPT_LOW:  # what is kept in eight bits has its scales beside it
+        facts[name] += use.kept * (facts[name] == 1.0)
     found: list[float | list[str | float]] = []
     for role in ROLES:
         keys: list[tuple[Uses, str]] = [
@@ -240,7 +249,7 @@ def resolve_roles(
             (of_stack, role),
         ]
         keys += [(of_device, role), (known.generic, f"{role}.{precision}")]
-        keys.append((facts if role in FACTS else known.generic, role))
+        keys.append((facts if role in facts else known.generic, role))
         entry = next(table[key] for table, key in keys if key in table)
         more = [str(of_stack[f"{role}*{trait}"]) for trait in traits if f"{role}*{trait}" in of_stack]
         found.append(

@@ -7,6 +7,7 @@ divided by tp where Megatron's column and row cuts divide them (Shoeybi et al. 2
 from dataclasses import dataclass
 
 import numpy as np
+from msgspec.structs import replace
 
 from ...workload.routing import nodes_reached
 from ...workload.split import LayerTraffic, Sizes, context_exchange, expert_exchange, tensor_exchange
@@ -53,6 +54,7 @@ class LayerTime:
 
 def layer_s(machine: Machine, c: Coefficients, model: ModelQuantities, grid: Grid, seq_len: Number) -> LayerTime:
     """Return the seconds of the average layer, experts included where the model has them."""
+    c = _scaled(c, grid)
     tokens = grid.mbs * seq_len / grid.cp
     attention = _attention(machine, c, model, grid, seq_len)
     projections = _projections(machine, c, model, grid, tokens)
@@ -100,6 +102,14 @@ def layer_s(machine: Machine, c: Coefficients, model: ModelQuantities, grid: Gri
         hidden_s=repeated * (comm[2] - exposed_tp_again),
     )
     return LayerTime(forward, backward, again)
+
+
+def _scaled(c: Coefficients, grid: Grid) -> Coefficients:
+    """Return the constants with what a recipe's scales for rows or blocks make of a layer's products and casts."""
+    if not np.any(np.not_equal(c.scaled, 1.0)):
+        return c
+    rate = np.where(grid.tp > 1, c.scaled_cut, c.scaled)
+    return replace(c, product=c.product * rate, cast=c.cast / c.scaled)
 
 
 def _modules(

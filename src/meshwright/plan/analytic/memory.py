@@ -19,6 +19,7 @@ from ...workload.held import Gathered, KeptActivations, Peak, gathered, moments,
 from ...workload.program import Flag, Held, Moment, States
 from .coefficients import Coefficients
 from .distinct import IN_FLIGHT, KEPT, KEPT_CAST, STATES, once_each, once_each_in_turn, with_stages
+from .further_tokens import further_bytes
 from .loads import ZERO_BUBBLE, RankLoad, loads, output_cost
 from .quantities import Grid, Machine, ModelQuantities, Number
 from .saved_activations import (
@@ -170,6 +171,7 @@ class LayerBytes(NamedTuple):
     entry: Number  # kept of what enters the output
     logits: Number  # at the peak of the loss
     gradients: Number  # of these, gradients in its backward
+    further: Number = 0.0  # kept by modules that predict further tokens, beside the output
 
 
 def _weights(
@@ -208,6 +210,7 @@ def _layers(machine: Machine, c: Coefficients, model: ModelQuantities, grid: Gri
     tokens = grid.mbs * seq_len / grid.cp
     entry = residual_bytes(machine, c) * tokens * model.hidden / rows_cut(grid)
     each = np.where((grid.tp > 1) & (c.parallel_logit_bytes > 0), c.parallel_logit_bytes, c.logit_bytes)
+    outputs = 1.0 + model.mtp  # with a loss each, whose logits are there until backward
     return LayerBytes(
         kept=kept,
         working=work,
@@ -218,8 +221,9 @@ def _layers(machine: Machine, c: Coefficients, model: ModelQuantities, grid: Gri
         delayed_output=tokens * element_bytes(machine, c) * model.vocab / grid.tp + entry,
         residual=LOGIT_GRADIENT_BYTES * tokens * model.hidden / rows_cut(grid),
         entry=_entry(machine, c, model, grid, seq_len),
-        logits=each * _rows_of_logits(c, tokens) * model.vocab / grid.tp,
+        logits=each * _rows_of_logits(c, tokens) * model.vocab / grid.tp * outputs,
         gradients=LOGIT_GRADIENT_BYTES * tokens * model.vocab / grid.tp,
+        further=further_bytes(machine, c, model, grid, seq_len),
     )
 
 
@@ -250,7 +254,7 @@ def _held(c: Coefficients, weights: Weights, kept: Activations, *, once: Flag) -
 
 def _kept(load: RankLoad, layers: LayerBytes) -> KeptActivations:
     """Return what one rank keeps of an engine whose backward frees what it has used."""
-    output = load.output * (layers.entry + layers.logits - layers.gradients)
+    output = load.output * (layers.entry + layers.further + layers.logits - layers.gradients)
     one = _sum(load, layers.kept)
     waits, late = load.layers * layers.delayed, load.output * layers.delayed_output
     beside = reduce(
@@ -305,10 +309,13 @@ def _whole(c: Coefficients, grid: Grid, found: Peak) -> MemoryTerms:
 
 
 def _entry(machine: Machine, c: Coefficients, model: ModelQuantities, grid: Grid, seq_len: Number) -> Number:
-    """Return the bytes of what enters the output: the last norm's input and result, and where it is gathered that."""
+    """Return the bytes of what enters the output: the last norm's input and result, and where it is gathered that.
+
+    Modules that predict further tokens have a norm each, and enter the same output.
+    """
     rows = rows_cut(grid)
     entering = element_bytes(machine, c) * (1.0 / rows + np.where(c.gathers_kept > 0, 1.0 - 1.0 / rows, 0.0))
-    copies = sum(norm_bytes(machine, c)) / rows + entering
+    copies = (sum(norm_bytes(machine, c)) / rows + entering) * (1.0 + model.mtp)
     cast = c.output_cast_bytes * model.vocab * model.hidden / grid.tp
     return copies * grid.mbs * seq_len / grid.cp * model.hidden + cast
 
@@ -316,6 +323,8 @@ def _entry(machine: Machine, c: Coefficients, model: ModelQuantities, grid: Grid
 def _at_peak(load: RankLoad, layers: LayerBytes) -> Moment:
     """Return what one rank keeps in its last layer, gathered weights aside, of a stack whose peaks alone are known."""
     activations = load.in_flight * _sum(load, layers.kept) + load.output * layers.entry
+    if np.any(layers.further):
+        activations = activations + load.output * layers.further * load.at_once[0].outputs
     return Moment(activations, 0.0, _largest(load, layers.working))
 
 

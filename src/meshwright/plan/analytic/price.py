@@ -30,13 +30,18 @@ from .measured import on_measured_links, with_switch
 from .memory import MemoryTerms, least_states, peak_memory
 from .optimizers import module_roles, optimizer_roles
 from .quantities import Array, Grid, Machine, ModelQuantities, Number
+from .recipes import recipes
 from .step import StepSeconds, step_s
 
 DEFAULT_STACK = OWN
 # precisions of a run: the catalogue's peak that they use, and the bytes of an element that a product reads
 SPELT = {"bfloat16": "bf16", "float16": "fp16", "half": "fp16", "float32": "fp32", "float": "fp32", "float8": "fp8"}
+SPELT |= dict.fromkeys(("fp8-tensor", "fp8-tensorwise", "fp8-delayed", "fp8-current", "fp8-cs", "fp8-ds"), "fp8")
+SPELT |= {"fp8-rowwise": "fp8-row"} | dict.fromkeys(("fp8-blockwise", "fp8-subchannel", "fp8-sc"), "fp8-block")
 PEAKS = {"mxfp8": "fp8", "nvfp4": "fp4", "fp16": "fp16", "bf16": "bf16", "fp8": "fp8", "fp4": "fp4", "fp32": "fp32"}
+PEAKS |= {name: recipe.of for name, recipe in recipes().items()}
 PRODUCT_BYTES = {"fp32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 1.0, "mxfp8": 1.0, "fp4": 0.5, "nvfp4": 0.5}
+PRODUCT_BYTES |= {name: PRODUCT_BYTES[recipe.of] for name, recipe in recipes().items()}
 NOT_MODELLED = (
     "stragglers and failures",
     "data loading",
@@ -256,6 +261,7 @@ def performance(setting: Setting, prices: StepPrices, index: int, layout: Layout
         accelerator=group.gpu.model,
         known=known,
         measured=[one.only(names) for one, names in mine],
+        precision=setting.precision,
     )
     doubts = (*doubts, *host_doubts(setting, layout))
     if (setting.cluster.fabric or Fabric()).kind == "torus":
@@ -372,7 +378,7 @@ def _host(group: NodeGroup) -> HostFigures:
 
 def precision_named(text: str, *, flag: str = "--precision") -> str:
     """Return a precision by its name or PyTorch's, case aside; InputError with the nearest for an unknown one."""
-    plain = text.strip().lower().removeprefix("torch.")
+    plain = text.strip().lower().removeprefix("torch.").replace("_", "-")
     found = SPELT.get(plain, plain)
     if found not in PEAKS:
         raise InputError(f"{flag} {text}: no such precision ({nearest(plain, sorted(PEAKS))})")

@@ -5,7 +5,7 @@ of a table in which model, machine and layout all differ.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import Field, dataclass, fields
+from dataclasses import Field, dataclass, fields, is_dataclass
 from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
@@ -73,6 +73,9 @@ class ModelQuantities:
     recurrent_flops: Number = 0.0  # of a token, forward: state-space layers and linear attention, indexers' short part
     recurrent_kept: Number = 0.0  # elements of a token that the recurrences' kernels keep
     beside: Number = 0.0  # parameters beside layers, embedding and output
+    # modules that predict further tokens and are trained, on the rank with the output
+    mtp: Number = 0.0
+    mtp_layers: "ModelQuantities | None" = None  # the layers of one of them; None where no model has any
 
     @property
     def moe_share(self) -> Number:
@@ -118,6 +121,8 @@ class ModelQuantities:
             lifted_kept=_mean(model, lambda m: _kept(m, rotary=False) if isinstance(m, Latent) else 0),
             lifted_weights=_mean(model, lambda mixer: mixer.lifting if isinstance(mixer, Latent) else 0),
             turned=_mean(model, _turned) if model.positions == "rotary" else 0.0,
+            mtp=model.mtp_trained,
+            mtp_layers=cls.of(model.mtp_module()) if model.mtp_trained else None,
         )
 
 
@@ -326,7 +331,13 @@ class Grid:
 def take_rows(item: T, rows: Any) -> T:
     """Return a dataclass with some rows of its arrays, by index, slice or mask; what all rows share stays as it is."""
     columns: dict[str, Any] = {field.name: getattr(item, field.name) for field in fields(item)}
-    return type(item)(**{name: v[rows] if isinstance(v, np.ndarray) and v.ndim else v for name, v in columns.items()})
+    return type(item)(**{name: _rows_of(column, rows) for name, column in columns.items()})
+
+
+def _rows_of(column: Any, rows: Any) -> Any:
+    if is_dataclass(column) and not isinstance(column, type):
+        return take_rows(column, rows)
+    return column[rows] if isinstance(column, np.ndarray) and column.ndim else column
 
 
 NUMBERS = ("tp", "pp", "dp", "cp", "ep", "vpp", "mbs", "zero", "sp")

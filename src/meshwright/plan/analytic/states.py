@@ -2,10 +2,11 @@
 
 import numpy as np
 
+from ...workload.architecture import MTP_NORMS
 from ...workload.held import Counts, states
 from ...workload.program import States
 from .coefficients import Coefficients
-from .loads import ZERO_BUBBLE, RankLoad
+from .loads import ZERO_BUBBLE, RankLoad, is_folded
 from .quantities import Grid, Machine, ModelQuantities, Number
 
 SINGLE_BYTES = 4.0
@@ -26,6 +27,9 @@ def counts_of(model: ModelQuantities, grid: Grid, load: RankLoad, shard: Number)
     ranks = np.minimum(grid.dp * grid.cp, shard)
     expert_ranks = np.maximum(ranks / grid.expert_cut, 1.0)
     dense, experts, unit = _parameters(model, grid, load)
+    if model.mtp_layers is not None:
+        further = further_parameters(model, grid)
+        dense, experts = dense + load.output * further[0], experts + load.output * further[1]
     return Counts(
         held=dense + experts,
         own=dense / ranks + experts / expert_ranks,
@@ -45,6 +49,30 @@ def experts_alone(model: ModelQuantities, grid: Grid, shard: Number) -> Number:
 def expert_parameters(model: ModelQuantities, grid: Grid) -> Number:
     """Return the parameters of the experts of one layer that a rank has."""
     return model.matrices * model.hidden * model.expert_ffn * model.experts / grid.expert_cut / grid.tp
+
+
+def further_parameters(model: ModelQuantities, grid: Grid) -> tuple[Number, Number]:
+    """Return the parameters of the modules that predict further tokens, those of their routed experts apart.
+
+    On another rank than the first they have a copy of the embedding, unless the output is tied to it.
+    """
+    layers = model.mtp_layers
+    if layers is None:
+        return 0.0, 0.0
+    dense, experts, _ = _parameters(layers, grid, _alone(layers))
+    joins = model.hidden * (2.0 * model.hidden / grid.tp + MTP_NORMS)
+    table = model.vocab * model.hidden
+    apart = (grid.pp > 1) & np.logical_not(is_folded(grid)) & (model.head_parameters >= table)
+    copy = np.where((model.mtp > 0) & apart, table / grid.tp, 0.0)
+    return model.mtp * (dense + joins) + copy, model.mtp * experts
+
+
+def _alone(layers: ModelQuantities) -> RankLoad:
+    """Return the load of a rank with all these layers, and with neither embedding nor output."""
+    return RankLoad(
+        dense=layers.layers - layers.moe_layers, moe=layers.moe_layers, embedding=0.0, output=0.0, in_flight=0.0,
+        place=0.0, at_once=(),
+    )  # fmt: skip
 
 
 def _parameters(model: ModelQuantities, grid: Grid, load: RankLoad) -> tuple[Number, Number, Number]:

@@ -11,11 +11,13 @@ from ...workload.split import sharding, stage_message
 from .coefficients import Coefficients
 from .collective import all_reduce_s, gather_s, span
 from .distinct import LAYER, SENT, once_each, with_stages
+from .further_tokens import further_s
 from .host import hosted_s
 from .layer import HALF_BYTES, LayerTime, layer_s
 from .loads import cut_pace, is_folded, output_cost, rank_layers
 from .products import linear_s
 from .quantities import Grid, Machine, ModelQuantities, Number
+from .states import further_parameters
 
 LOSS_BYTES = 18.0  # a logit: written in half precision, cast, softmax and its gradient in single precision
 UPDATE_BYTES = 30.0  # a parameter: gradient 4, master weight and two moments read and written 24, weight written 2
@@ -63,19 +65,18 @@ def step_s(
     """
     layer = once_each(model, grid, with_stages(LAYER, c), partial(layer_s, machine, c, model, seq_len=seq_len))
     tokens = grid.mbs * seq_len / grid.cp
-    head = head_s(machine, c, model, grid, tokens)
+    head = output_s(machine, c, model, grid, seq_len)
     most, last = paced_layers(model, grid, stages, output_cost(c, model, grid, seq_len))
     micro = global_batch / (grid.dp * grid.mbs)
     send = _send_s(machine, c, model, grid, tokens) * (grid.pp > 1) * (1.0 - c.sends_hidden * (grid.vpp > 1))
     each = layer.forward.total_s + layer.backward.total_s + layer.again.total_s
     extra = head[0] + head[1]
-    held = parameters_of_rank(model, grid, most)
+    held, experts = with_further(model, grid, most, last)
     sends = 2.0 * grid.vpp * send + c.micro_s * grid.vpp + _summed_s(machine, c, grid, held, micro, shard)
     longest = np.maximum(most * each, last * each + extra) + sends
     total = model.layers * each + extra + grid.pp * sends
     bubble = np.maximum(total - longest, 0.0) / grid.vpp * np.where(grid.schedule == 3, 1.0 / 3.0, 1.0)
     work = micro * longest
-    experts = experts_of_rank(model, grid, most)
     data = _data_parallel(machine, c, model, grid, (held, experts), layer, most, micro, work, shard)
     ranks = np.where(grid.zero > 0, np.minimum(grid.dp * grid.cp, shard), 1.0)
     updated = (held - experts) / ranks + experts / np.maximum(ranks / grid.expert_cut, 1.0)
@@ -132,6 +133,17 @@ def paced_layers(
     return np.where(slots, ends + (grid.pp > 2), most), np.where(slots, ends, last)
 
 
+def output_s(
+    machine: Machine, c: Coefficients, model: ModelQuantities, grid: Grid, seq_len: Number
+) -> tuple[Number, Number]:
+    """Return seconds of forward and backward of what follows the layers: the output, and modules for further tokens."""
+    head = head_s(machine, c, model, grid, grid.mbs * seq_len / grid.cp)
+    if model.mtp_layers is None:
+        return head
+    further = further_s(machine, c, model, grid, seq_len, head)
+    return head[0] + further[0], head[1] + further[1]
+
+
 def head_s(
     machine: Machine, c: Coefficients, model: ModelQuantities, grid: Grid, tokens: Number
 ) -> tuple[Number, Number]:
@@ -178,6 +190,20 @@ def parameters_of_rank(model: ModelQuantities, grid: Grid, layers: Number) -> Nu
     ends = np.where(grid.pp > 1, 1.0, np.where(model.head_parameters > model.vocab * model.hidden, 2.0, 1.0))
     embedding = (model.vocab + model.positions) * model.hidden * ends + model.beside
     return (layers * layer + embedding) / grid.tp + layers * model.small_parameters
+
+
+def with_further(model: ModelQuantities, grid: Grid, most: Number, last: Number) -> tuple[Number, Number]:
+    """Return the parameters of the rank that holds most, and those of routed experts among them.
+
+    That is the one with `most` layers, or with the `last` ones and the modules that predict further tokens.
+    """
+    held, experts = parameters_of_rank(model, grid, most), experts_of_rank(model, grid, most)
+    if model.mtp_layers is None:
+        return held, experts
+    dense, routed = further_parameters(model, grid)
+    ending = parameters_of_rank(model, grid, last) + dense + routed
+    more = (model.mtp > 0) & (ending > held)
+    return np.where(more, ending, held), np.where(more, experts_of_rank(model, grid, last) + routed, experts)
 
 
 def experts_of_rank(model: ModelQuantities, grid: Grid, layers: Number) -> Number:

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from ..architecture import Architecture, Positions
+from ..architecture import MOST_LAYERS, Architecture, Positions
 from ..kinds import Attention, Dense, Experts, Latent, LayerKind, Mixer, Network, runs_of
 from .reader import ConfigReader
 
@@ -91,7 +91,7 @@ def made(c: ConfigReader, traits: Traits, layers: list[LayerKind], **more: Any) 
         "tied": c.flag("tied", default=traits.tied),
         "positions": traits.positions,
         "head_norms": any(isinstance(layer.mixer, Attention) for layer in layers) and switch(c, traits.head_norms),
-        "mtp_layers": c.whole("num_nextn_predict_layers", 0) or c.whole("mtp_num_hidden_layers", 0),
+        **further_tokens(c, layers),
         "beside_parameters": beside,
         "stack": runs_of(layers),
     } | more
@@ -100,6 +100,16 @@ def made(c: ConfigReader, traits: Traits, layers: list[LayerKind], **more: Any) 
         return whole
     plain = Architecture(**{**values, "stack": ()})
     return plain if plain.runs == whole.stack else whole
+
+
+def further_tokens(c: ConfigReader, layers: list[LayerKind]) -> dict[str, Any]:
+    """Return how many modules predict further tokens, and the layers of one where it has several."""
+    count = c.whole("num_nextn_predict_layers", 0) or c.whole("mtp_num_hidden_layers", 0)
+    if count or not c.flag("use_mtp"):
+        return {"mtp_layers": count}
+    each = c.whole("mtp_transformer_layers", 1)  # of MiniMax's modules
+    stack = runs_of([layers[-1]] * min(each, MOST_LAYERS)) if each > 1 else ()
+    return {"mtp_layers": c.whole("num_mtp_modules", 0), "mtp_stack": stack}
 
 
 def summary(layers: list[LayerKind]) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from functools import partial
 
 from ..architecture import Architecture
-from ..kinds import Dense, Experts, LayerKind, Mamba1, Mamba2, Mixer, Network
+from ..kinds import Dense, Experts, LayerKind, Mamba1, Mamba2, Mixer, Network, runs_of
 from .decoders import Traits, attention_of_config, experts_of, made, networks_of
 from .pattern import every_full, layer_types
 from .reader import ConfigReader
@@ -52,10 +52,9 @@ def nemotron_h(c: ConfigReader) -> Architecture:
     hidden = c.whole("hidden_size")
     pattern = c.value("hybrid_override_pattern")
     kinds = c.value("layers_block_type") if pattern is None else [LETTERS.get(letter) for letter in str(pattern)]
-    c.skip("num_hidden_layers", "layers_block_type", "mtp_layers_block_type", "moe_shared_expert_overlap")
+    c.skip("num_hidden_layers", "layers_block_type", "moe_shared_expert_overlap")
     c.skip("mamba_num_groups", "moe_latent_overlap")
-    names = {"mamba": "linear_attention", "attention": "full_attention"}
-    kinds = [names.get(kind, kind) for kind in kinds] if isinstance(kinds, list) else [None]
+    kinds = _kinds(kinds)
     if not kinds or not all(kind in LETTERS.values() for kind in kinds):
         key = "hybrid_override_pattern" if pattern is not None else "layers_block_type"
         raise ValueError(f"{key}: expected a letter or word for each layer, of {', '.join(LETTERS)}")
@@ -64,7 +63,8 @@ def nemotron_h(c: ConfigReader) -> Architecture:
     _refuse_bias(c, "use_bias", "mlp_bias", "attention_bias", "mamba_proj_bias")
     if c.flag("tied"):
         raise ValueError("tie_word_embeddings: expected false")
-    used = set(kinds)
+    further = _further_kinds(c)
+    used = {*kinds, *further}
     layer_of: dict[str, LayerKind] = {}
     if "linear_attention" in used:
         mamba, small = mamba2(c, "nemotron")
@@ -77,7 +77,26 @@ def nemotron_h(c: ConfigReader) -> Architecture:
         layer_of["moe"] = LayerKind(network=_latent_experts(c), small=hidden)
     c.skip(*MAMBA_KEYS["nemotron"].values(), "num_attention_heads", "num_key_value_heads", "head_dim", "experts")
     c.skip("intermediate_size", "expert_size", "shared_size", "shared_experts", "experts_per_token", "sliding_window")
-    return made(c, Traits(), [layer_of[str(kind)] for kind in kinds])
+    layers, module = ([layer_of[str(kind)] for kind in some] for some in (kinds, further))
+    return made(c, Traits(), layers, mtp_stack=runs_of(module))
+
+
+def _kinds(told: object) -> list[object]:
+    """Return the kinds of layers by the names that this module has for them."""
+    names = {"mamba": "linear_attention", "attention": "full_attention"}
+    return [names.get(str(kind), kind) for kind in told] if isinstance(told, list) else [None]
+
+
+def _further_kinds(c: ConfigReader) -> list[object]:
+    """Return the kinds of layers of one module that predicts a further token; none where the config has none."""
+    pattern, told = c.value("mtp_hybrid_override_pattern"), c.value("mtp_layers_block_type")
+    if not c.whole("num_nextn_predict_layers", 0):
+        return []
+    found = _kinds(told if pattern is None else [LETTERS.get(letter) for letter in str(pattern)])
+    if not found or not all(kind in LETTERS.values() for kind in found):
+        key = "mtp_layers_block_type" if pattern is None else "mtp_hybrid_override_pattern"
+        raise ValueError(f"{key}: expected a letter or word for each layer, of {', '.join(LETTERS)}")
+    return found
 
 
 def _latent_experts(c: ConfigReader) -> Experts:

@@ -63,6 +63,16 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
             return self.description
         raise InputError(f"{self.name}: layouts are planned for transformers; give --mfu for the arithmetic of a step")
 
+    def training(self, mtp_layers: int) -> "Model":
+        """Return the model with this many modules that predict further tokens trained beside its layers."""
+        if not mtp_layers:
+            return self
+        try:
+            trained = msgspec.structs.replace(self.architecture, mtp_trained=mtp_layers)
+        except ValueError as error:
+            raise InputError(f"--mtp-layers {mtp_layers}: {error}") from None
+        return msgspec.structs.replace(self, description=trained)
+
     def length_assumed(self, asked: int | None) -> tuple[str, ...]:
         """Return what an answer assumes of the tokens of a sequence: nothing where they are asked for."""
         if asked is not None or self.seq_len is None:

@@ -20,6 +20,12 @@ LLAMA = json.loads((CASES / "llama31-70b.json").read_text("utf-8"))
 NOT_ENOUGH = ("gemma3n_text", "glm4v_moe", "minicpm3", "olmo_hybrid", "vit")
 FAST = ("llama", "deepseek_v4", "flint", "gemma3_text", "gpt_neo", "gpt_oss", "nemotron_h", "qwen3_5", "t5")
 
+# every fifth type, and in the soak set all: each counts models of the library for every key that it has
+OTHERS = [
+    pytest.param(kind, marks=[pytest.mark.soak] * bool(index % 5))
+    for index, kind in enumerate(kind for kind in model_types() if kind not in {*library.ALIKE, *library.STRANGERS})
+]
+
 
 def described(name):
     return architecture_of(json.loads((CASES / f"{name}.json").read_text("utf-8"))).architecture
@@ -74,7 +80,7 @@ def test_a_few_model_types_have_the_parameters_of_the_library(kind):
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("kind", [kind for kind in model_types() if kind not in {*library.ALIKE, *library.STRANGERS}])
+@pytest.mark.parametrize("kind", OTHERS)
 def test_every_key_of_every_model_type_changes_the_parameters_as_in_the_library_or_is_refused(kind):
     pytest.importorskip("transformers")
     base = library.base(kind)
@@ -83,7 +89,7 @@ def test_every_key_of_every_model_type_changes_the_parameters_as_in_the_library_
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("kind", [kind for kind in model_types() if kind not in {*library.ALIKE, *library.STRANGERS}])
+@pytest.mark.parametrize("kind", OTHERS)
 def test_several_keys_at_once_change_the_parameters_as_in_the_library_or_are_refused(kind):
     pytest.importorskip("transformers")
     base = library.base(kind)

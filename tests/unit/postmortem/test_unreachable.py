@@ -1,0 +1,70 @@
+"""Hosts that cannot be reached, told from hosts on which nobody listens yet."""
+
+import pytest
+
+from .made import judge, timed_out
+
+GAVE_UP = (
+    "[E socket.cpp:747] [c10d] The client socket has timed out after 60s while trying to connect to (big-a, 29400)."
+)
+RAISED = (
+    "torch.distributed.elastic.rendezvous.api.RendezvousConnectionError: The connection to the C10d store has failed."
+)
+
+
+def tried(why, host="big-a"):
+    return f"[W socket.cpp:697] [c10d] The client socket has failed to connect to [{host}]:29400 (errno: {why})."
+
+
+NOT_REACHED = {
+    "no route": [tried("113 - No route to host"), GAVE_UP],
+    "no answer": [tried("110 - Connection timed out"), tried("110 - Connection timed out"), RAISED],
+    "no network": [tried("101 - Network is unreachable", "10.4.0.9"), GAVE_UP],
+    "the address of one family": [tried("113 - No route to host", "::ffff:10.4.0.9"), RAISED],
+    "in one error": [f"torch.distributed.DistNetworkError: {tried('113 - No route to host')[29:]}"],
+    "ssh of a launcher": ["n2: ssh: connect to host n2 port 22: No route to host"],
+    "a daemon of MPI": [
+        "A process or daemon was unable to complete a TCP connection",
+        "to another process:",
+        "  Local host:    n1",
+        "  Remote host:   n2",
+    ],
+}
+
+
+@pytest.mark.parametrize("lines", NOT_REACHED.values(), ids=NOT_REACHED)
+def test_a_host_that_cannot_be_reached_is_a_fault_of_the_network_and_of_no_rank(lines, tmp_path):
+    verdict = judge(tmp_path, lines)
+
+    assert (verdict.kind, verdict.blamed) == ("network", ())
+
+
+OTHERWISE = {
+    "refused": [tried("111 - Connection refused"), GAVE_UP],
+    "refused in the end": [tried("113 - No route to host"), tried("111 - Connection refused"), GAVE_UP],
+    "an address of the link": [
+        tried("101 - Network is unreachable", "fe80::1"),
+        tried("111 - Connection refused", "10.4.0.9"),
+        GAVE_UP,
+    ],
+    "reached in the end": [tried("113 - No route to host"), *(f"step {n} loss 1.0" for n in range(1, 9))],
+    "reached, and lost after many steps": [
+        tried("113 - No route to host"),
+        *(f"step {n} loss 1.0" for n in range(1, 9)),
+        "torch.distributed.DistNetworkError: Connection reset by peer",
+    ],
+    "tried by a person in the end": [
+        *(timed_out(rank, 7) for rank in (0, 1, 3)),
+        "$ ssh n2 nvidia-smi",
+        "ssh: connect to host n2 port 22: No route to host",
+    ],
+    "reached, and a rank is missing": [
+        tried("113 - No route to host"),
+        *(timed_out(rank, 7) for rank in (0, 1, 3)),
+    ],
+}
+
+
+@pytest.mark.parametrize("lines", OTHERWISE.values(), ids=OTHERWISE)
+def test_a_host_that_answers_or_is_reached_later_is_no_fault_of_the_network(lines, tmp_path):
+    assert judge(tmp_path, lines).kind != "network"
