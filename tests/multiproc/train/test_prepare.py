@@ -53,7 +53,8 @@ def test_a_model_that_fits_whole_nowhere_is_planned_as_a_split_one(planned):
 
 def test_plan_of_this_machine_and_train_say_the_same(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("XDG_CACHE_HOME", new_cache(tmp_path / "cache"))
-    monkeypatch.setattr(prepare, "_data_s", lambda *_: 1e-4)  # measured anew each time, and part of a step
+    drawn = {"data_s_per_draw": 0.0, "data_s_per_sequence": 1e-4}
+    monkeypatch.setattr(prepare, "_drawing_s", lambda *_: drawn)  # measured anew each time, and part of a step
     sizes = {"model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2}
     sizes |= {"num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 512, "max_position_embeddings": 64}
     (tmp_path / "config.json").write_text(json.dumps(sizes))
