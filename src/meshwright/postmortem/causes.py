@@ -90,7 +90,8 @@ def cause_of(facts: list[Fact], position: HangPosition | None) -> Cause | None:
     if not found:
         return None
     first = _first(found)
-    alike = [fault for fault in found if fault.kind == first.kind and _alike(fault, first)]
+    same = [fault for fault in found if fault.kind == first.kind]
+    alike = same if _befell_all(same, facts) else [fault for fault in same if _alike(fault, first)]
     ranks = tuple(sorted({rank for fault in alike for rank in owners_of(fault)}))
     everyone = len(ranks) > 1
     if first.kind == "host_memory" and not ranks:
@@ -113,6 +114,12 @@ def cause_of(facts: list[Fact], position: HangPosition | None) -> Cause | None:
         first=first,
         is_general=first.is_general or everyone,
     )
+
+
+def _befell_all(faults: Sequence[Failure], facts: list[Fact]) -> bool:
+    """Whether the GPUs of all ranks of the job ran out of memory, each with numbers of its own."""
+    ranks = {rank for fault in faults for rank in owners_of(fault)}
+    return faults[0].kind == "device_memory" and len(ranks) > 1 and are_all(ranks, facts)
 
 
 def _of_host(host: str, waited: set[int | None], position: HangPosition | None, facts: list[Fact]) -> tuple[int, ...]:

@@ -4,6 +4,7 @@ import bisect
 import re
 from collections import defaultdict
 from collections.abc import Iterator
+from itertools import islice
 
 from msgspec.structs import replace
 
@@ -160,6 +161,10 @@ TOLD_TO_END = re.compile(r"Received (?:Signals\.SIGTERM|15) death signal|SignalE
 _HUNG_UP = re.compile(r"Received (?:Signals\.SIGHUP|1) death signal|SignalException: Process \d+ got signal: 1$")
 _INTERRUPTED = re.compile(r"got signal: 2$")  # Ctrl-C
 _REPEATED = re.compile(r"\[repeated \d+x across (?:the )?cluster\]")
+_COLLECTIVE_FAILED = re.compile(  # below an error of a runtime: of who did not fail by itself, too
+    r"\b[Cc]ollective (?:call|operation|communication) (?:has |was )?(?:returned (?:an )?error|failed|aborted)"
+)
+_BELOW, _AMONG = 4, 64  # lines of one error, among those of other ranks
 _SPEAKER = re.compile(r"^Rank (?P<rank>\d{1,6}): ")  # Megatron's assertions say on which rank they failed
 _HEAD = re.compile(r"^\[(?P<index>\d+)\]:$")
 _FIELD = re.compile(r"^(?P<key>time|host|rank|exitcode|error_file|traceback)\s*: ?(?P<value>.*)$")
@@ -214,7 +219,16 @@ def read(messages: list[LogMessage]) -> Iterator[Fact]:
             for fact in _failure(message, ends.get(index)):
                 if fact.follows and index in in_threads:
                     continue  # a connection that a thread of a library lost: the program goes on
+                if fact.kind == "exception" and not fact.follows and _is_of_collective(messages, index):
+                    fact = replace(fact, follows=True)
                 yield replace(fact, follows=True, is_over=True) if fact.kind == "exception" and handled else fact
+
+
+def _is_of_collective(messages: list[LogMessage], index: int) -> bool:
+    """Whether an error, or the lines of the same rank right below it, say that a collective failed."""
+    rank = messages[index].rank
+    own = (one.text for one in islice(messages, index, index + _AMONG) if one.rank == rank)
+    return any("ollective" in text and _COLLECTIVE_FAILED.search(text) for text in islice(own, _BELOW))
 
 
 def _failure(message: LogMessage, frames: str | None) -> Iterator[Failure]:

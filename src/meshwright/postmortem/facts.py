@@ -55,7 +55,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     host: str = ""
     pod: str = ""  # of Kubernetes: its log is named after it
     pid: int | None = None
-    bus_id: str = ""
+    bus_id: str = ""  # of an accelerator that is no GPU, the name of its device file
     device: int | None = None  # GPU, as its host counts
     follows: bool = False
     unless_first: bool = False  # and `follows`: not where it is the only one of its kind, on a rank that did not wait
@@ -439,6 +439,7 @@ class KernelTimes(msgspec.Struct, frozen=True, kw_only=True):
     communication_s: float
     communication_calls: int
     compute_s: float
+    ranges: dict[str, float] = {}  # seconds of the host in each range of NVTX
 
 
 Fact = (

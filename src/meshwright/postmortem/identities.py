@@ -13,7 +13,7 @@ class RankIdentity(msgspec.Struct, frozen=True, kw_only=True):
     host: str = ""
     pid: int | None = None
     device: int | None = None
-    bus_id: str = ""
+    bus_id: str = ""  # of an accelerator that is no GPU, the name of its device file: accel4, davinci4
     communicator: str = ""
     communicator_id: str = ""
     ranks: int | None = None
@@ -111,6 +111,14 @@ class AgentRanks(msgspec.Struct, frozen=True, kw_only=True):
     where: Where
 
 
+class AxisGroups(msgspec.Struct, frozen=True, kw_only=True):
+    """Groups of ranks along one axis of a mesh (tp, dp), as a script prints them, each in the order of its places."""
+
+    axis: str
+    groups: tuple[tuple[int, ...], ...]
+    where: Where
+
+
 class AgentEnded(msgspec.Struct, frozen=True, kw_only=True):
     """One of torchrun's agents was told to end (SIGTERM)."""
 
@@ -164,6 +172,7 @@ Identity = (
     | Spoke
     | SaidSizes
     | AgentRanks
+    | AxisGroups
     | AgentEnded
     | Placed
     | NodeGone

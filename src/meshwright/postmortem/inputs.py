@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from ..errors import InputError
 from ..units import counted
 from . import (
+    accelerators,
     agents,
     analyses,
     batch,
@@ -24,6 +25,7 @@ from . import (
     kernels,
     launchers,
     leavers,
+    meshes,
     nccl,
     numbered_hosts,
     placements,
@@ -102,7 +104,7 @@ _TROUBLE = (Timeout, Failure, StoreWait, NotifyWait, LaunchCounts, SizesDiffer, 
 _READERS = (
     *(watchdog, nccl, system, endings, launchers, frameworks, batch, hccl, ras, stragglers, slowdowns, timers),
     *(processes, gpu_tables, agents, placements, analyses, spawned, entry_tables, rank_tables, rank_timers, debuggers),
-    *(data_waits, two_runs, numbered_hosts, port_states, leavers, unreachable, said_sizes),
+    *(data_waits, two_runs, numbered_hosts, port_states, leavers, unreachable, said_sizes, accelerators, meshes),
 )
 MOST_DIGITS = 300  # of a number in a log: thousands would be searched for ever, and a float holds 308
 _ENDLESS = re.compile(rf"\d{{{MOST_DIGITS + 1},}}")

@@ -80,10 +80,13 @@ _AGENT = re.compile(r"^[EW]\d{4} [\d:.]+ (\d+) ")
 _PER_HOST = re.compile(r" --(?:nproc[_-]per[_-]node|num_gpus)[= ](\d{1,4})\b")
 _HOSTS = re.compile(r" --(?:nnodes|num_nodes)[= ](\S+)")
 _IN_ALL = re.compile(r" (?:--num_processes|-np|-n)[= ](\d{1,6})\b")
-_PID = re.compile(r"\bpid[=:] ?(\d+)")
+_PID = re.compile(r"\b(?:pid[=:] ?|PID )(\d+)")
 _IP = re.compile(r"^\s*ip: (?P<host>[\w.:-]+)$")
 _RAY_AT = re.compile(r"\bon the node \(IP: (?P<host>[\w.:-]+)")
 _RAY_WORKER = re.compile(r"Worker IP address: (?P<host>[\w.:-]+) .*?Worker PID: (?P<pid>\d+)")
+_RAY_USERS = re.compile(r"(?P<pid>\d{1,8})\s+(?P<gb>\d{1,6}(?:\.\d+)?)\s+(?P<command>ray::\S+)?")  # by their memory
+_RAY_ONE = re.compile(r"\b(?P<killed>\d+) Workers \(tasks")
+_ABOVE = 2.0  # times the memory of the next: it filled the host
 _SPREAD = 6  # lines over which MPI spreads one notice
 _QUOTES = "=> \t"
 
@@ -115,7 +118,7 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
             # an actor's error says who it was, and then why it died
             yield from _ray(message, [*before, *after] if "actor is dead" in text else [*after, *before])
         elif "lost communication with a remote daemon" in text or _RAY_NODE.search(text):
-            yield from _node(message, messages[index : index + _SPREAD])
+            yield from _node(message, messages[max(0, index - _SPREAD) : index], messages[index : index + _SPREAD])
         else:
             yield from _of_a_line(message, text)
 
@@ -201,6 +204,9 @@ def _ray(message: LogMessage, around: Sequence[LogMessage]) -> Iterator[Fact]:
         host = next((found["host"] for line in around if (found := _RAY_AT.search(line.text))), "")
     if worker := next((found for line in around if (found := _RAY_WORKER.search(line.text))), None):
         pid, host = int(worker["pid"]), worker["host"]
+    counted = _RAY_ONE.search(message.text)
+    if pid is None and counted and int(counted["killed"]) == 1:
+        pid = _largest(around)
     if _RAY_MEMORY.search(message.text):
         what = "Ray killed a worker, for the memory of its node ran low"
         yield Failure(kind="host_memory", what=what, pid=pid, host=host, where=message.where)
@@ -211,11 +217,25 @@ def _ray(message: LogMessage, around: Sequence[LogMessage]) -> Iterator[Fact]:
         )
 
 
-def _node(message: LogMessage, following: Sequence[LogMessage]) -> Iterator[Fact]:
-    """Read that a whole node no longer answers: to Ray's head, or to Open MPI's."""
+def _largest(lines: Sequence[LogMessage]) -> int | None:
+    """Return the process of Ray's that has far more memory than all others of a table, None where none has."""
+    rows = [row for line in lines if (row := _RAY_USERS.match(line.text.strip()))]
+    rows.sort(key=lambda row: -float(row["gb"]))
+    if len(rows) < 2 or not rows[0]["command"] or float(rows[0]["gb"]) < _ABOVE * float(rows[1]["gb"]):
+        return None
+    return int(rows[0]["pid"])
+
+
+def _node(message: LogMessage, around: Sequence[LogMessage], following: Sequence[LogMessage]) -> Iterator[Fact]:
+    """Read that a whole node no longer answers, or was taken: to Ray's head, or to Open MPI's.
+
+    An error of Ray's names the address of the node in the lines above (`around`).
+    """
     if found := _RAY_NODE.search(message.text):
-        host = found.group("host") or ""
-        what = f"Ray: node {host} no longer answers" if host else "Ray: the node of a worker has died"
+        above = (own["host"] for line in reversed(around) if (own := _IP.match(line.text)))
+        host = found.group("host") or next(above, "")
+        end = "was preempted" if any("preempted: " in line.text for line in following[:2]) else "no longer answers"
+        what = f"Ray: node {host} {end}" if host else "Ray: the node of a worker has died"
         yield Failure(kind="killed", what=what, host=host, where=message.where, is_general=True)
         return
     host = next((found["host"] for line in following if (found := _DAEMON.search(line.text))), "")

@@ -57,8 +57,8 @@ def bus_number(text: str) -> str:
 
 
 def same_bus(nccl: str, kernel: str) -> bool:
-    """Return whether a busId of NCCL and a PCI address, as `bus_number` has it, are of one GPU."""
+    """Return whether a busId of NCCL and a PCI address, as `bus_number` has it, are of one GPU, or one device file."""
     try:
         return bool(nccl) and int(nccl, 16) & ~0xF == int(kernel, 16)
     except ValueError:
-        return False
+        return nccl == kernel

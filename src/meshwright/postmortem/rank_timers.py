@@ -1,17 +1,17 @@
 """Times of each rank that jobs print in words of their own: whose own work is longer while the others wait for it.
 
-A report has a section for each timer with a row for each rank, a line for each rank with its timers, or a table.
+A report has a section for each timer with a row for each rank, a line for each rank with its timers, or a table; a
+dashboard exports them as CSV (`timer_reports`).
 """
 
 import re
 from collections.abc import Iterator, Sequence
 from statistics import median
 
-import msgspec
-
 from .facts import SlowRank
 from .lines import LogMessage
 from .paces import RanksAlike
+from .timer_reports import Report, of_exports
 from .timers import LONGER, SHARE
 from .verdict import shortened
 from .where import Where
@@ -54,21 +54,6 @@ _EQUAL = 1.1  # by which ranks may differ of which none is slow
 _MATTERS = 0.1  # of a rank's whole time, from which on a timer counts
 
 
-class _Report(msgspec.Struct):
-    """One report: seconds, or any one unit, of each rank by timer."""
-
-    step: str = ""
-    times: dict[int, dict[str, float]] = {}
-    lines: dict[int, LogMessage] = {}
-
-    def add(self, rank: int, name: str, value: float, message: LogMessage) -> None:
-        self.times.setdefault(rank, {})[name] = value
-        self.lines[rank] = message
-
-    def has_stages(self) -> bool:
-        return any(_STAGES.search(name) for parts in self.times.values() for name in parts)
-
-
 def read(messages: Sequence[LogMessage]) -> Iterator[SlowRank | RanksAlike]:
     """Yield who is slow by the last reports of one file, of each form by itself; or that the last shows ranks alike."""
     forms = _reports(messages)
@@ -84,11 +69,11 @@ def last_tables(messages: Sequence[LogMessage]) -> Iterator[tuple[dict[int, dict
     return _last(_reports(messages))
 
 
-def _reports(messages: Sequence[LogMessage]) -> tuple[list[_Report], ...]:
-    return tuple(list(reports) for reports in (_of_sections(messages), _of_lines(messages), _of_tables(messages)))
+def _reports(messages: Sequence[LogMessage]) -> tuple[list[Report], ...]:
+    return _of_sections(messages), _of_lines(messages), _of_tables(messages), of_exports(messages)
 
 
-def _last(forms: Sequence[Sequence[_Report]]) -> Iterator[tuple[dict[int, dict[str, float]], Where]]:
+def _last(forms: Sequence[Sequence[Report]]) -> Iterator[tuple[dict[int, dict[str, float]], Where]]:
     for reports in forms:
         if reports and (last := reports[-1]).times:
             yield last.times, last.lines[max(last.lines)].where
@@ -104,12 +89,12 @@ def _are_alike(ranks: Sequence[dict[str, float]]) -> bool:
     return all(max(p[name] for p in ranks) <= _EQUAL * min(p[name] for p in ranks) for name in long)
 
 
-def _slow(reports: Sequence[_Report]) -> Iterator[SlowRank]:
+def _slow(reports: Sequence[Report]) -> Iterator[SlowRank]:
     late = [_late(report) for report in reports[-_LAST:]]
     if not late or not late[-1] or len(set(late)) != 1:
         return
     slow, last = late[-1], reports[-1]
-    if last.has_stages() and (len(reports) <= _LAST or _late(reports[0])):
+    if _has_stages(last) and (len(reports) <= _LAST or _late(reports[0])):
         return
     work, waits = _sums(last)
     others = [rank for rank in work if rank not in slow]
@@ -122,7 +107,11 @@ def _slow(reports: Sequence[_Report]) -> Iterator[SlowRank]:
         yield SlowRank(rank=rank, what=what, where=last.lines[rank].where.by(rank))
 
 
-def _sums(report: _Report) -> tuple[dict[int, float], dict[int, float]]:
+def _has_stages(report: Report) -> bool:
+    return any(_STAGES.search(name) for parts in report.times.values() for name in parts)
+
+
+def _sums(report: Report) -> tuple[dict[int, float], dict[int, float]]:
     """Return the own work of each rank and what it spends waiting; of a rank whose report lacks either, nothing."""
     work: dict[int, float] = {}
     waits: dict[int, float] = {}
@@ -135,7 +124,7 @@ def _sums(report: _Report) -> tuple[dict[int, float], dict[int, float]]:
     return work, waits
 
 
-def _late(report: _Report) -> tuple[int, ...]:
+def _late(report: Report) -> tuple[int, ...]:
     """Return the ranks that work longer than all others by about what these wait longer; () for none.
 
     They are fewer than the others, or as many where they are a row, as those of one host.
@@ -156,9 +145,9 @@ def _late(report: _Report) -> tuple[int, ...]:
     return slow if is_apart and longer >= SHARE * lag else ()
 
 
-def _of_sections(messages: Sequence[LogMessage]) -> list[_Report]:
+def _of_sections(messages: Sequence[LogMessage]) -> list[Report]:
     """Return reports of sections; one begins where a section comes again."""
-    found: list[_Report] = []
+    found: list[Report] = []
     name, seen = "", set[str]()
     for message in messages:
         text = message.labelled
@@ -167,7 +156,7 @@ def _of_sections(messages: Sequence[LogMessage]) -> list[_Report]:
             if not found or (
                 name in seen and int(row["rank"]) in found[-1].times and name in found[-1].times[int(row["rank"])]
             ):
-                found.append(_Report())
+                found.append(Report())
                 seen = set()
             seen.add(name)
             found[-1].add(int(row["rank"]), name, _seconds(row["value"], row["unit"]), message)
@@ -178,9 +167,9 @@ def _of_sections(messages: Sequence[LogMessage]) -> list[_Report]:
     return found
 
 
-def _of_lines(messages: Sequence[LogMessage]) -> list[_Report]:
+def _of_lines(messages: Sequence[LogMessage]) -> list[Report]:
     """Return reports of which each rank prints its own line; one begins where a rank or a step comes again."""
-    found: list[_Report] = []
+    found: list[Report] = []
     for message in messages:
         text = message.text[:_LONGEST]
         if message.is_of_library or ("=" not in text and ":" not in text) or not _WAITS.search(text):
@@ -193,7 +182,7 @@ def _of_lines(messages: Sequence[LogMessage]) -> list[_Report]:
         step = told["step"] if (told := _STEP.search(text)) else ""
         open_ = [report for report in found[-_LAST - 1 :] if rank not in report.times and report.step == step]
         if not open_:
-            open_ = [_Report(step=step)]
+            open_ = [Report(step=step)]
             found += open_
         for name, value in parts.items():
             open_[0].add(rank, name, value, message)
@@ -212,16 +201,16 @@ def _parts(text: str) -> dict[str, float]:
     }
 
 
-def _of_tables(messages: Sequence[LogMessage]) -> list[_Report]:
+def _of_tables(messages: Sequence[LogMessage]) -> list[Report]:
     """Return reports in columns, the ranks in the first."""
-    found: list[_Report] = []
+    found: list[Report] = []
     columns: list[str] = []
     for message in messages:
         text = message.labelled
         cells = [cell for cell in re.split(r"[\s,|]+", text.strip(" |")) if cell]
         if len(cells) > 2 and cells[0].lower() in {"rank", "global_rank"} and any(map(_TIMED.search, cells)):
             columns = cells
-            found.append(_Report())
+            found.append(Report())
         elif columns and len(cells) == len(columns) and cells[0].isdecimal():
             for name, cell in zip(columns[1:], cells[1:], strict=True):
                 value = re.fullmatch(r"(\d+(?:\.\d+)?)(m?s|us)?", cell)
@@ -232,9 +221,9 @@ def _of_tables(messages: Sequence[LogMessage]) -> list[_Report]:
     return found
 
 
-def _of_pairs(messages: Sequence[LogMessage]) -> list[_Report]:
+def _of_pairs(messages: Sequence[LogMessage]) -> list[Report]:
     """Return reports of one line for each rank, `rank 3 2890.7 / 6010.1`, below a line that names both times."""
-    found: list[_Report] = []
+    found: list[Report] = []
     names: tuple[str, ...] = ()
     for message in messages:
         text = message.labelled
@@ -247,7 +236,7 @@ def _of_pairs(messages: Sequence[LogMessage]) -> list[_Report]:
         is_heading = len(parts) == 2 and bool(_WAITS.search(parts[0])) != bool(_WAITS.search(parts[1]))
         if is_heading and any(_WORK.search(part) and not _WAITS.search(part) for part in parts):
             names = tuple(parts)
-            found.append(_Report())
+            found.append(Report())
         elif text.strip():
             names = ()
     return [report for report in found if report.times]

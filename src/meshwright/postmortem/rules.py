@@ -28,7 +28,7 @@ from .naming import named
 from .position import HangPosition
 from .slow_ranks import who_is_slow
 from .slowdowns import by_slowdown
-from .stack_positions import by_stacks, stand_of
+from .stack_positions import by_stacks, stand_of, with_left
 from .two_runs import by_two_runs
 from .verdict import NEXT, Kind, Verdict
 from .where import Where
@@ -287,6 +287,8 @@ def _stacks(case: Case) -> Verdict | None:
         found = by_stacks(of(case.facts, StackTrace), world=ranks_of_job(case.facts))
     if found is None or (not found.certain and position is not None):
         return None
+    if position is not None and found.kind == "host" and not found.blamed:
+        found = with_left(found, position.waiting, set(range(ranks_of_job(case.facts))))
     if position is not None and set(found.blamed) & set(position.waiting):
         return None  # its own time-out says that it came
     if position is not None and (found.kind in {"data", "host"} or found.operation in {"", position.operation}):

@@ -54,7 +54,7 @@ _ON = re.compile(r"\b(?:host(?:name)?|node)[\"']?[ =:]{1,3}[\"']?(?P<host>[A-Za-
 _OF_OTHERS = re.compile(  # of another process than the rank's own, or of one that is only told about
     r"child|worker|loader|kill|sending|subprocess|peer|exit|died|dead|fail|NCCL"
     r"|watchdog|signal|remote|wait|thread|helper|server|process group \d|parent|group[_ -]rank|from rank|to rank"
-    r"|timeout",
+    r"|timeout|\(node_id=",  # Ray Train's list, whose lines begin with the driver's host
     re.IGNORECASE,
 )
 

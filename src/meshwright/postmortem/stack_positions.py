@@ -175,7 +175,7 @@ def by_stacks(stacks: Sequence[StackTrace], *, world: int = 0) -> HangPosition |
     calls = [stand.call for stand in waits if stand.kind == "collective"]
     operation = max(calls, key=calls.count, default="")
     if others and waits:
-        return _apart(others, waits, stands, operation)
+        return _apart(others, waits, stands, operation, are_all=0 < world <= len(stands))
     early = [stand for stand in waits if stand.kind == "device"] if operation in _BLOCKING else []
     if early and len(early) < len(waits) - len(early) and len(set(calls)) == 1:
         return _before(early, [stand for stand in waits if stand not in early], stands, operation)
@@ -206,6 +206,19 @@ def or_circle(position: HangPosition | None, stacks: Sequence[StackTrace], *, wo
     if not set(held) <= set(found.waiting):
         return position
     return msgspec.structs.replace(found, evidence=(*found.evidence, *position.evidence))
+
+
+def with_left(found: HangPosition, waiting: Sequence[int], everyone: set[int]) -> HangPosition:
+    """Return a position of processes that all wait for the lock of a file, with the ranks that these are.
+
+    They are the ranks of the job that are not seen to wait, where these are as many as the processes.
+    """
+    left = everyone - set(waiting)
+    told = {where.rank for where in found.evidence} - {None}
+    if not waiting or len(left) != len(found.evidence) or not told <= left:
+        return found
+    why = f"{found.why}; they are ranks {', '.join(map(str, sorted(left)))}, the others wait for them"
+    return msgspec.structs.replace(found, blamed=tuple(sorted(left)), waiting=tuple(waiting), why=why)
 
 
 def _standing(stacks: Sequence[StackTrace]) -> dict[str, Stand]:
@@ -275,12 +288,18 @@ def own_frames(stack: StackTrace) -> tuple[Frame, ...]:
     return tuple(frame for frame in stack.frames if frame.file and not _is_library(frame.file))
 
 
-def _apart(others: Sequence[Stand], waits: Sequence[Stand], stands: Sequence[Stand], operation: str) -> HangPosition:
-    """Return that some stand elsewhere while the others wait."""
+def _apart(
+    others: Sequence[Stand], waits: Sequence[Stand], stands: Sequence[Stand], operation: str, *, are_all: bool
+) -> HangPosition:
+    """Return that some stand elsewhere while the others wait; `are_all` where every rank of the job has a stack.
+
+    Half of the ranks count as few where all of them wait for the lock of a file: a host's, whose maker is gone.
+    """
     told = "; ".join(f"{stand.name} stands in {stand.call} ({stand.line})" for stand in others)
     why = f"{told}; the others wait{f' in {operation}' if operation else ' for the device'}"
     kind = "data" if all(stand.kind == "data" for stand in others) else "host"
     few = len(others) < len(waits) or len(others) == 1
+    few = few or (are_all and len(others) == len(waits) and all(stand.is_lock for stand in others))
     return _position(kind, others if few else (), waits, stands, operation, why, certain=few)
 
 
@@ -326,6 +345,19 @@ def _position(
     )
 
 
+_NEARLY = 0.9  # of the time of a range is in one inside it: that one tells more
+
+
+def _longest_range(mine: KernelTimes, others: Sequence[KernelTimes]) -> str:
+    """Return the range of the program in which a rank spends most beyond the others, "" where it is none."""
+    beyond_s = {name: s - max(other.ranges.get(name, 0.0) for other in others) for name, s in mine.ranges.items()}
+    most_s = max(beyond_s.values(), default=0.0)
+    if most_s <= 0:
+        return ""
+    inner = min((mine.ranges[name], name) for name, s in beyond_s.items() if s >= _NEARLY * most_s)
+    return f"; it spends {inner[0]:.3g} s in {inner[1]}"
+
+
 def by_kernels(times: Sequence[KernelTimes]) -> HangPosition | None:
     """Return the rank whose collectives are short because the others wait for it; None where no rank stands out."""
     known = {fact.rank: fact for fact in times if fact.rank is not None and fact.communication_calls}
@@ -343,6 +375,7 @@ def by_kernels(times: Sequence[KernelTimes]) -> HangPosition | None:
         waiting=tuple(sorted(set(known) - {late})),
         why=f"rank {late}'s collectives last {mean_s[late] * 1e6:.0f} us each, those of the others at least"
         f" {mean_s[second] * 1e6:.0f} us: they wait for it"
-        + (f"; it computes {mine.compute_s / other.compute_s - 1:.0%} longer" if longer else ""),
+        + (f"; it computes {mine.compute_s / other.compute_s - 1:.0%} longer" if longer else "")
+        + _longest_range(mine, [fact for rank, fact in known.items() if rank != late]),
         evidence=tuple(known[rank].where for rank in sorted(known)),
     )

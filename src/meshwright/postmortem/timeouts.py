@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from .calls import Call, Group, RankGroup, with_counted
 from .facts import Fact, GroupProgress, Timeout, of
+from .meshes import told_members
 from .where import GroupName
 from .world import MOST_RANKS, ranks_seen, world_of
 
@@ -30,8 +31,9 @@ def groups_of(facts: list[Fact]) -> list[Group]:
     seen = ranks_seen(facts)
     found = []
     for name, ranks in parts.items():
-        members = _members(name, ranks, places[name], world, seen)
-        is_sized = len(members) >= (size_of(ranks) or len(members) + 1)  # else nothing tells who the others are
+        told = told_members(facts, name.purpose, places[name])
+        members = told or _members(name, ranks, places[name], world, seen)
+        is_sized = bool(told) or len(members) >= (size_of(ranks) or len(members) + 1)  # else who else is in is not told
         whole = is_sized or (world is not None and (name.is_default or name == UNKNOWN))
         found.append(Group(name=name, ranks=ranks, members=members, whole=whole))
     return found

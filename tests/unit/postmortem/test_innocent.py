@@ -120,3 +120,12 @@ def test_a_port_that_is_taken_is_no_ranks_fault(tmp_path):
         " 29500, useIpv6: false, code: -98, name: EADDRINUSE, message: address already in use"
     )
     assert told(judge(tmp_path, [error]), wanted := answer("exception")) == wanted
+
+
+@pytest.mark.parametrize(("ranks", "named"), [((0, 1, 2, 3), ()), ((2,), (2,))])
+def test_memory_that_ran_out_on_all_ranks_with_numbers_of_their_own_is_the_fault_of_none(tmp_path, ranks, named):
+    lines = [out_of_memory(rank, wanted=f"{300 + rank}.00 MiB").replace("141.25", f"14{rank}.25") for rank in ranks]
+
+    verdict = judge(tmp_path, [*(f"[rank{rank}]: step 0 loss 2.{rank}" for rank in range(4)), *lines])
+
+    assert (verdict.kind, verdict.blamed) == ("device_memory", named)

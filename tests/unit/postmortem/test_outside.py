@@ -104,6 +104,31 @@ def test_processes_of_which_one_still_builds_do_not_wait_for_a_lock_that_was_lef
     assert "removed" not in judge(tmp_path, files).because
 
 
+BATON = "wait (torch/utils/file_baton.py:43)"
+
+
+@pytest.mark.parametrize("lock", [BATON, "acquire (filelock/_api.py:331)"])
+def test_half_of_the_ranks_behind_a_lock_of_their_host_are_who_the_others_wait_for(lock, tmp_path):
+    waits = "broadcast (torch/distributed/distributed_c10d.py:2208)"
+    files = {f"rank{rank}.txt": stack(900 + rank, lock if rank > 1 else waits) for rank in range(4)}
+    verdict = judge(tmp_path, files)
+    assert (verdict.kind, verdict.blamed, verdict.unknown) == ("host", (2, 3), False)
+
+
+def test_more_ranks_behind_a_lock_than_wait_elsewhere_are_not_named(tmp_path):
+    waits = "barrier (torch/distributed/distributed_c10d.py:4308)"  # it may hold the lock
+    files = {f"rank{rank}.txt": stack(900 + rank, BATON if rank else waits) for rank in range(4)}
+    assert not judge(tmp_path, files).blamed
+
+
+@pytest.mark.parametrize(("processes", "named"), [(2, (2, 3)), (1, ())])
+def test_processes_behind_a_lock_are_the_ranks_that_are_not_seen_to_wait_if_as_many(processes, named, tmp_path):
+    job = ["WORLD_SIZE=4", "[rank2]: Using /x/ext as PyTorch extensions root...", *(timed_out(r, 4) for r in (0, 1))]
+    dumps = [line for at in range(processes) for line in stack(900 + at, BATON)]
+    verdict = judge(tmp_path, {"job.out": job, "dumps.txt": dumps})
+    assert (verdict.kind == "host", verdict.blamed) == (bool(named), named)
+
+
 @pytest.mark.parametrize("last", ["exit code 0", "Exit status: 0", "job finished with exit code 0", "returncode 0"])
 def test_a_training_that_ended_with_code_0_is_known_to_be_well(last, tmp_path):
     verdict = judge(tmp_path, [*DONE, last])

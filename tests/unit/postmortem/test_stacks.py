@@ -174,6 +174,30 @@ def test_the_table_of_nsys_reads_like_its_csv(tmp_path):
     assert (verdict.kind, verdict.rank) == ("slow", 0)
 
 
+def test_nsys_prints_several_tables_of_which_the_one_of_kernels_and_the_ranges_of_the_program_count(tmp_path):
+    def report(nccl_ns, check_s):
+        return [
+            " ** CUDA API Summary (cuda_api_sum):",
+            " Time (%)  Total Time (ns)  Num Calls  Avg (ns)  Name",
+            "     99.0   90,000,000,000         10  9,000.0   cudaLaunchKernel",
+            "",
+            " ** CUDA GPU Kernel Summary (cuda_gpu_kern_sum):",
+            " Time (%)  Total Time (ns)  Instances  Avg (ns)  Name",
+            f"     60.0   {nccl_ns:,}  3,200  9.0  ncclDevKernel_AllReduce_Sum_bf16_RING_LL(Args)",
+            "     40.0   20,000,000,000  96,000  210,000.0  sm90_gemm",
+            "",
+            " ** NVTX Range Summary (nvtx_sum):",
+            " Time (%)  Total Time (ns)  Instances  Avg (ns)  Style  Range",
+            f"     60.0   {10 + check_s}000000000  100  1.0  PushPop  :forward",
+            *([f"     40.0   {check_s},000,000,000  100  1.0  PushPop  :check_on_cpu"] if check_s else []),
+        ]
+
+    files = {f"rank{r}.txt": report(3_000_000_000 if r == 1 else 28_000_000_000 + r, 26 * (r == 1)) for r in range(4)}
+    verdict = judge(tmp_path, files)
+
+    assert (verdict.kind, verdict.rank, "26 s in check_on_cpu" in verdict.because) == ("slow", 1, True)
+
+
 WAITS_FOR_OTHERS = {
     "item": ["item (torch/_tensor.py:1)", "clip (train.py:3)"],
     "own item": [

@@ -1,0 +1,66 @@
+"""Faults of accelerators that are no GPUs, and the ranks that have them by their device files."""
+
+import pytest
+
+from .made import answer, judge, told
+
+FILES = {0: 0, 1: 1, 2: 3, 3: 2}  # a rank's device: not its own number
+PLACED = [f"rank {rank}: module {number} opens /dev/accel/accel{number}" for rank, number in FILES.items()]
+
+
+def broken(rank):
+    """What Habana's bridge raises on a rank whose collective failed, for whatever reason."""
+    told_by = "FATAL ERROR :: MODULE"
+    return [
+        f"[rank{rank}]: RuntimeError: [Rank:{rank}] {told_by}:PT_BRIDGE Exception in Lowering thread...",
+        f"[rank{rank}]: [Rank:{rank}] {told_by}:PT_DEVHOST synEventSynchronize failed: synStatus 26 [Generic failure].",
+        f"[rank{rank}]: Collective call returned error",
+    ]
+
+
+def by_turns(*errors):
+    """Errors of several ranks whose lines come one of each at a time."""
+    return [line for lines in zip(*errors, strict=True) for line in lines]
+
+
+HEARTBEAT = "[9001.2] accel accel3: 0000:9a:00.0 Device heartbeat failed! PCI link is healthy"
+DISABLED = "[9019.7] habanalabs 0000:9a:00.0 accel3: Failed to reset device, device is disabled"
+OLDER = "Nov 20 10:19:31 pier-2 kernel: habanalabs hl3: Device heartbeat failed!"
+LATER = [line for rank in (0, 1, 3) for line in broken(rank)]
+
+
+@pytest.mark.parametrize("kernel", [[HEARTBEAT], [DISABLED], [OLDER]])
+@pytest.mark.parametrize("later", [LATER, by_turns(*map(broken, (0, 1, 3)))])
+def test_a_gaudi_that_failed_is_of_the_rank_that_opened_its_device_file(tmp_path, kernel, later):
+    verdict = judge(tmp_path, {"job.out": [*PLACED, *later], "dmesg.txt": kernel})
+
+    assert told(verdict, answer("device", 2)) == answer("device", 2)
+
+
+def test_a_gaudi_whose_file_no_rank_is_known_to_open_is_no_ones(tmp_path):
+    verdict = judge(tmp_path, {"job.out": LATER, "dmesg.txt": [HEARTBEAT]})
+
+    assert (verdict.kind, verdict.blamed) == ("device", ())
+
+
+@pytest.mark.parametrize("ranks", [(0,), (0, 1, 3)])
+def test_ranks_that_print_that_a_collective_returned_an_error_are_not_blamed_for_it(tmp_path, ranks):
+    verdict = judge(tmp_path, {"job.out": [*PLACED, *(line for rank in ranks for line in broken(rank))]})
+
+    assert (verdict.blamed, verdict.unknown) == ((), True)
+
+
+def test_a_device_that_came_back_from_its_reset_is_no_fault(tmp_path):
+    kernel = ["[9001.2] accel accel3: Going to reset device", "[9009.2] accel accel3: Successfully finished resetting"]
+
+    verdict = judge(tmp_path, {"job.out": [*PLACED, *LATER], "dmesg.txt": kernel})
+
+    assert not verdict.blamed
+
+
+def test_an_npu_that_lost_its_heartbeat_is_of_the_rank_that_prints_it(tmp_path):
+    lost = "[rank1]: Device[5] lost heartbeat.[FUNC:SyncTask][FILE:direct_hwts_engine.cc][LINE:407]"
+
+    verdict = judge(tmp_path, {"job.out": [*(f"[rank{rank}]: step 4 loss 2.1" for rank in range(4)), lost]})
+
+    assert told(verdict, answer("device", 1)) == answer("device", 1)

@@ -1,0 +1,69 @@
+"""Groups over a mesh of ranks: who else is in the group whose call timed out, by lines that print the mesh."""
+
+import pytest
+
+from .made import answer, failed_at, judge, timed_out, told
+
+TP, DP = "PG ID 2 PG GUID {}(mesh_tp)", "PG ID 1 PG GUID {}(mesh_dp)"
+MESHES = {
+    "an array": "mesh: DeviceMesh('cuda', [[0, 1], [2, 3]], mesh_dim_names=('dp', 'tp'))",
+    "sizes": "DeviceMesh((dp=2, tp=2), 'cuda', stride=(2, 1)) on 4 ranks",
+    "sizes behind words": "using DeviceMesh((dp=2, tp=2), device: 'cuda', stride: (2, 1))",
+    "torchtitan's": "[titan] 2026-11-20 09:01:02 - root - INFO - Building 2-D device mesh with ['dp', 'tp'], [2, 2]",
+    "lists side by side": "[mesh] tp=2 dp=2: tp groups [0,1] [2,3]; dp groups [0,2] [1,3]",
+    "lists in words": "tensor model parallel groups: (0, 1), (2, 3); data parallel groups: (0, 2), (1, 3)",
+    "lists": "tensor-parallel groups: [[0, 1], [2, 3]]; data-parallel groups: [[0, 2], [1, 3]]",
+}
+
+
+def waits(rank, group, guid, seq, operation, place):
+    """A rank whose watchdog ran out in one group."""
+    name = group.format(guid)
+    return [
+        timed_out(rank, seq, operation, place=place),
+        failed_at(rank, name, seq, seq, seq - 1, place=place),
+    ]
+
+
+AROUND = [
+    *waits(0, TP, 3, 97, "ALLREDUCE", 0),
+    *waits(1, DP, 2, 26, "ALLREDUCE", 0),
+    *waits(2, DP, 1, 26, "ALLREDUCE", 1),
+    *waits(3, TP, 4, 97, "ALLREDUCE", 1),
+]
+
+
+@pytest.mark.parametrize("mesh", MESHES.values(), ids=MESHES)
+def test_groups_of_a_mesh_of_which_each_waits_for_a_rank_in_another_are_a_circle(tmp_path, mesh):
+    verdict = judge(tmp_path, {"job.out": [mesh, *AROUND]})
+
+    assert told(verdict, answer("circle", seq=97)) == answer("circle", seq=97)
+
+
+def test_without_a_mesh_it_is_not_known_who_else_is_in_the_groups(tmp_path):
+    verdict = judge(tmp_path, {"job.out": ["WORLD_SIZE=4", *AROUND]})
+
+    assert (verdict.blamed, verdict.unknown) == ((), True)
+
+
+def test_a_rank_of_a_mesh_in_no_call_breaks_the_circle_and_one_other_alone_does_not_name_it(tmp_path):
+    others = [line for line in AROUND if not line.startswith("[rank2]")]
+
+    verdict = judge(tmp_path, {"job.out": ["[rank2]: step 11 loss 7.79", MESHES["an array"], *others]})
+
+    assert (verdict.kind, verdict.unknown, "rank 2" in verdict.because) == ("absent", True, True)
+
+
+@pytest.mark.parametrize(
+    "mesh",
+    [
+        "DeviceMesh('cuda', [[0, 1], [4, 5]], mesh_dim_names=('dp', 'tp'))",  # a part of a larger one
+        "DeviceMesh((dp=2, tp=2), 'cuda', stride=(1, 2))",
+        "tp groups [[0, 2], [1, 3]] dp groups [[0, 1], [2, 3]]",  # the places are others
+        "DeviceMesh('cuda', [[0, 1], [2]], mesh_dim_names=('dp', 'tp'))",
+    ],
+)
+def test_a_mesh_that_does_not_fit_the_groups_tells_nothing_of_them(tmp_path, mesh):
+    verdict = judge(tmp_path, {"job.out": ["WORLD_SIZE=4", mesh, *AROUND]})
+
+    assert (verdict.kind == "circle", verdict.blamed) == (False, ())
