@@ -153,8 +153,8 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
         is_table = _HEADER.match(text) is not None or (is_table and _ROW.match(text) is not None)
         if is_table and (row_ := _ROW.match(text)):
             yield from _ranks(_numbers(row_), row_["host"], where)
-        elif message.is_of_library:
-            continue
+        elif message.is_of_library or "(node_id=" in text:
+            continue  # a list of Ray Train's begins with the host of who prints it: `launchers`
         elif any(word in text for word in _MAY_TELL):
             yield from _of_line(text, where, numbered=numbered)
         elif message.rank is not None and _SAYS_WHERE.search(text) and not _OF_LEADER.search(text):
