@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from ..errors import InputError
 from ..units import counted
 from .keys import as_whole
+from .manifest import Machines
 from .shell_calls import PYTHON
 from .shell_marks import is_unknown, reasons, shown
 from .shell_state import Started
@@ -197,17 +198,27 @@ def _is_count(doubt: str, key: str) -> bool:
     return COUNTS.get(doubt.partition(" ")[0].replace("_", "-")) == key
 
 
-def on_pods(launch: Launch, pods: int, gpus: int, where: str) -> Launch:
-    """Return a launch with the counts of a manifest's pods where the command leaves them open.
+def on_machines(launch: Launch, machines: Machines) -> Launch:
+    """Return a launch with the counts of a manifest's machines where the command leaves them open.
 
     Raises InputError where the command says another number of nodes.
     """
-    told = launch.nodes
-    if told is not None and told[0] != pods and "nodes" in launch.counts and not told[1].startswith("no "):
-        raise InputError(f"{where}: {told[1]} contradicts {counted(pods, 'pod')} with GPUs")
-    if launch.launcher == "python" and gpus > 1:
+    told, nodes, gpus = launch.nodes, machines.nodes, machines.gpus
+    if nodes and told is not None and told[0] != nodes and "nodes" in launch.counts and not told[1].startswith("no "):
+        of_pods = " with GPUs" if machines.told[0].endswith(("pod", "pods")) else ""
+        raise InputError(f"{machines.where}: {told[1]} contradicts {machines.told[0]}{of_pods}")
+    if launch.launcher == "python" and (gpus or 2) > 1 and not machines.starts_ranks:
         return launch  # one rank or many: only the program knows
-    found = {"nodes": (pods, counted(pods, "pod")), "per_node": (gpus, f"{counted(gpus, 'GPU')} a pod")}
+    per_node = launch.per_node
+    if nodes is None and machines.total and per_node is not None and machines.total % per_node[0] == 0:
+        nodes = machines.total // per_node[0]
+    found: dict[str, Count] = {}
+    if nodes:
+        found["nodes"] = (nodes, machines.told[0] if machines.nodes else f"{machines.total} GPUs ({machines.where})")
+    if gpus:
+        found["per_node"] = (gpus, machines.told[1])
+    if not found and machines.total:
+        found["world"] = (machines.total, f"{machines.total} GPUs")
     rest = [doubt for doubt in launch.unknown if not any(_is_count(doubt, key) for key in found)]
     return replace(launch, counts={**found, **launch.counts}, unknown=tuple(rest))
 

@@ -1,7 +1,8 @@
-"""Kubernetes manifests: the commands of the containers that hold GPUs, as scripts, and how many pods run them.
+"""Manifests of launchers: the command that one holds, its variables, and the machines that run it.
 
-Sources: kubernetes-sigs/jobset:api/jobset/v1alpha2, kubeflow/training-operator:pkg/apis/kubeflow.org/v1 and
-pkg/controller.v1/pytorch/envvar.go (1.9), kubeflow/trainer:pkg/apis/trainer/v1alpha1, volcano.sh:batch/v1alpha1.
+`KINDS` is a table of where each launcher keeps these; Kubernetes, whose objects nest, has `kubernetes`. A manifest of no
+kind that is known gives its command alone. Sources: skypilot-org/skypilot:docs/source/reference/yaml-spec.rst,
+dstackai/dstack:docs/docs/reference/dstack.yml/task.md, Azure's commandJob.schema.json, MosaicML's mcli documentation.
 """
 
 import re
@@ -16,55 +17,139 @@ from .documents import MAX_BYTES, load_document
 from .keys import as_whole
 from .notebook import quoted
 
-IS_MANIFEST = re.compile(r"^apiVersion:\s*\S", re.MULTILINE)
 SEPARATOR = re.compile(r"^---(?:[ \t].*)?$", re.MULTILINE)
-GPU = re.compile(r"(?:nvidia|amd|intel|habana)\.(?:com|ai)/(?:gpu|gaudi|i915|xe)|nvidia\.com/mig-.*")
-REFERENCE = re.compile(r"\$\(([A-Za-z_]\w*)\)")  # Kubernetes's own, replaced before a shell sees the text
+PLACEHOLDER = re.compile(r"\$\{\{\s*([\w.-]+)\s*\}\}")  # AzureML's `${{inputs.NAME}}`
+OF_GPUS = frozenset({"name", "count", "memory", "total_memory", "vendor", "compute_capability"})  # dstack's `gpu`
+# keys that hold a command, in files of launchers that are not known; lists under the first ones are words of one line
+WORDS, LINES = frozenset({"command", "entrypoint", "cmd"}), frozenset({"run", "commands", "script", "bash_command"})
 
 
 @dataclass(frozen=True, slots=True)
-class Pods:
-    """The pods of one training and the GPUs of each."""
+class Machines:
+    """The machines of one training; a count that is not known is None."""
 
-    pods: int
-    gpus: int
+    nodes: int | None
+    gpus: int | None  # of a node
     where: str
+    told: tuple[str, str]  # nodes and GPUs of a node, in the manifest's words
+    total: int | None = None  # GPUs of all nodes together
+    starts_ranks: bool = False  # whether the launcher itself starts a process for each GPU
 
 
 @dataclass(slots=True)
-class KubernetesManifest:
-    """The parts of a manifest that say what runs: scripts by name, files of its ConfigMaps, pods with GPUs."""
+class Manifest:
+    """The parts of a manifest that say what runs: scripts by name, files that it mounts, machines."""
 
     scripts: list[tuple[str, str]] = field(default_factory=list)
     files: dict[str, str] = field(default_factory=dict)
-    pods: Pods | None = None
+    machines: Machines | None = None
 
 
-def is_manifest(text: str) -> bool:
-    """Whether a YAML text is of Kubernetes."""
-    return IS_MANIFEST.search(text) is not None and re.search(r"^kind:\s*\S", text, re.MULTILINE) is not None
+@dataclass(frozen=True, slots=True)
+class ManifestKind:
+    """The places, as dotted keys, where the manifests of one launcher have their command and machines."""
+
+    name: str
+    command: str
+    beside: tuple[str, ...]  # keys of which one at least stands beside the command
+    variables: str
+    nodes: str = ""
+    gpus: tuple[str, ...] = ()
+    total: tuple[str, ...] = ()
+    type: str | None = None  # the value of `type`
+    first: str = ""  # commands that run before, in a shell of their own
+    jobs: str = ""  # a mapping of several such manifests
+    files: tuple[tuple[str, str], ...] = ()  # a part of the manifest, and the file as which the command finds it
+    sets: tuple[tuple[str, str], ...] = ()  # variables that the launcher sets, and what to
+    starts_ranks: bool = False
 
 
-def parse_manifest(name: str, text: str) -> KubernetesManifest:
-    """Return what a manifest runs; InputError where its YAML is broken."""
-    found = KubernetesManifest()
-    groups: list[tuple[int, int, str]] = []  # pods, GPUs, script
-    for part in SEPARATOR.split(text[:MAX_BYTES]):
-        if part.strip() and not _is_empty(part):
-            data = load_document(name, part, "yaml")
-            if data.get("kind") == "ConfigMap":
-                found.files |= {str(key): str(value) for key, value in _inner(data, "data").items()}
-            else:
-                groups += [_group(*pod) for pod in _pods(data)]
-    training = [group for group in groups if group[1]] or groups
-    for _, _, script in [*training, *(group for group in groups if group not in training)]:
-        if script and script not in [known for _, known in found.scripts]:
-            number = len(found.scripts) + 1
-            found.scripts.append((name if number == 1 else f"{name} ({number})", script))
-    gpus = {group[1] for group in groups if group[1]}
-    if len(gpus) == 1:
-        found.pods = Pods(sum(group[0] for group in groups if group[1]), gpus.pop(), name)
-    return found
+KINDS = (
+    ManifestKind(
+        "SkyPilot",
+        command="run",
+        beside=("num_nodes", "resources", "setup", "envs", "workdir", "file_mounts"),
+        variables="envs",
+        nodes="num_nodes",
+        gpus=("resources.accelerators", "resources.any_of.accelerators", "resources.ordered.accelerators"),
+        first="setup",
+        sets=(
+            ("SKYPILOT_NUM_NODES", "nodes"),
+            ("SKYPILOT_NUM_GPUS_PER_NODE", "gpus"),
+            ("SKYPILOT_NODE_RANK", "0"),
+            ("SKYPILOT_NODE_IPS", "hosts"),
+        ),
+    ),
+    ManifestKind(
+        "dstack",
+        command="commands",
+        beside=("type",),
+        variables="env",
+        nodes="nodes",
+        gpus=("resources.gpu",),
+        type="task",
+        sets=(
+            ("DSTACK_NODES_NUM", "nodes"),
+            ("DSTACK_GPUS_PER_NODE", "gpus"),
+            ("DSTACK_GPUS_NUM", "total"),
+            ("DSTACK_NODE_RANK", "0"),
+            ("DSTACK_NODES_IPS", "hosts"),
+        ),
+    ),
+    ManifestKind(
+        "AzureML",
+        command="command",
+        beside=("distribution", "environment_variables", "resources.instance_count", "$schema"),
+        variables="environment_variables",
+        nodes="resources.instance_count",
+        gpus=("distribution.process_count_per_instance",),
+        jobs="jobs",
+        starts_ranks=True,
+        sets=(("WORLD_SIZE", "total"), ("NODE_RANK", "0"), ("AZUREML_NODE_COUNT", "nodes")),
+    ),
+    ManifestKind(
+        "MosaicML",
+        command="command",
+        beside=("compute.gpus", "compute.num_accelerators"),
+        variables="env_variables",
+        nodes="compute.nodes",
+        total=("compute.gpus", "compute.num_accelerators"),
+        files=(("parameters", "/mnt/config/parameters.yaml"),),
+        sets=(("WORLD_SIZE", "total"), ("NODE_RANK", "0")),
+    ),
+)
+
+
+def launcher_manifest(name: str, text: str) -> Manifest | None:
+    """Return what a YAML text of one of the `KINDS` runs, None for any other; InputError where its YAML is broken."""
+    parts = parts_of(text)
+    found = Manifest()
+    for part in parts:
+        try:
+            data = yaml.safe_load(part)
+        except (yaml.YAMLError, ValueError, RecursionError):
+            return None  # told by the reader of documents
+        for kind, job in _jobs(data) if isinstance(data, Mapping) else ():
+            load_document(name, part, "yaml")  # for its limits
+            _add(kind, job, name, found)
+    return found if found.scripts else None
+
+
+def command_of_other(name: str, data: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the commands in a file of no kind that is known, as scripts."""
+    for key, value in data.items():
+        if isinstance(value, Mapping):
+            yield from command_of_other(name, value)
+        elif isinstance(value, list) and all(isinstance(one, Mapping) for one in value):
+            for one in value:
+                yield from command_of_other(name, one)
+        elif key in WORDS | LINES:
+            yield _command(value, lines=key in LINES)
+
+
+def parts_of(text: str) -> list[str]:
+    """Return the documents of a YAML text that are not empty."""
+    return [part for part in SEPARATOR.split(text[:MAX_BYTES]) if part.strip() and not _is_empty(part)]
 
 
 def _is_empty(part: str) -> bool:
@@ -74,85 +159,108 @@ def _is_empty(part: str) -> bool:
         return False  # told by the reader of documents
 
 
-def _pods(data: Mapping[str, Any]) -> Iterator[tuple[int, Mapping[str, Any], dict[str, str]]]:
-    """Yield how many pods each template of a workload makes, the pod, and variables that its controller sets."""
-    kind, spec = str(data.get("kind")), _inner(data, "spec")
-    if kind == "JobSet":
-        for group in _listed(spec, "replicatedJobs"):
-            job = _inner(group, "template", "spec")
-            yield (as_whole(group.get("replicas")) or 1) * _of_job(job), _inner(job, "template", "spec"), {}
-    elif kind == "Job" and "tasks" in spec:  # Volcano's
-        for task in _listed(spec, "tasks"):
-            yield as_whole(task.get("replicas")) or 1, _inner(task, "template", "spec"), {}
-    elif kind == "Job":
-        yield _of_job(spec), _inner(spec, "template", "spec"), {}
-    elif kind == "TrainJob":
-        trainer = _inner(spec, "trainer")
-        pods = as_whole(trainer.get("numNodes")) or 1
-        resources = trainer.get("resourcesPerNode")
-        container = {**trainer, "resources": resources} if isinstance(resources, Mapping) else trainer
-        yield pods, {"containers": [container]}, _torch_variables(pods, trainer.get("numProcPerNode"))
-    elif kind == "Pod":
-        yield 1, spec, {}
-    elif replicas := next((value for key, value in spec.items() if str(key).endswith("ReplicaSpecs")), None):
-        groups = [one for one in replicas.values() if isinstance(one, Mapping)] if isinstance(replicas, Mapping) else []
-        counts = [as_whole(one.get("replicas")) or 1 for one in groups]
-        known = _torch_variables(sum(counts), spec.get("nprocPerNode")) if kind == "PyTorchJob" else {}
-        for pods, group in zip(counts, groups, strict=True):
-            yield pods, _inner(group, "template", "spec"), known
+def _jobs(data: Mapping[str, Any], depth: int = 0) -> Iterator[tuple[ManifestKind, Mapping[str, Any]]]:
+    """Yield the manifests in a document, each with its kind."""
+    for kind in KINDS:
+        beside = any(_at(data, key) is not None for key in kind.beside)
+        typed = kind.type is None or data.get("type") == kind.type
+        if beside and typed and isinstance(_at(data, kind.command), str | list):
+            yield kind, data
+            return
+        inner = _at(data, kind.jobs) if kind.jobs and not depth else None
+        for job in inner.values() if isinstance(inner, Mapping) else ():
+            if isinstance(job, Mapping):
+                yield from _jobs(job, depth + 1)
 
 
-def _of_job(spec: Mapping[str, Any]) -> int:
-    return as_whole(spec.get("completions")) or as_whole(spec.get("parallelism")) or 1
-
-
-def _torch_variables(pods: int, ranks: Any) -> dict[str, str]:
-    """Return the variables that Kubeflow sets for torchrun."""
-    found = {"PET_NNODES": str(pods)}
-    return found | ({"PET_NPROC_PER_NODE": str(ranks)} if as_whole(ranks) else {})
-
-
-def _group(pods: int, pod: Mapping[str, Any], known: Mapping[str, str]) -> tuple[int, int, str]:
-    """Return the pods, the GPUs of each and the script of the container that has them, else of the first one."""
-    containers = _listed(pod, "containers")
-    counted = [(_gpus(container), container) for container in containers]
-    gpus, container = max(counted, key=lambda one: one[0], default=(0, {}))
-    return pods, gpus, _script(container, known)
-
-
-def _gpus(container: Mapping[str, Any]) -> int:
-    for part in ("limits", "requests"):
-        for key, value in _inner(container, "resources", part).items():
-            if GPU.fullmatch(str(key)):
-                return as_whole(value) or 0
-    return 0
-
-
-def _script(container: Mapping[str, Any], known: Mapping[str, str]) -> str:
-    """Return a container's command as a shell script, with its variables set before it; empty where it has none."""
-    variables: dict[str, str] = dict(known)
-    for one in _listed(container, "env"):
-        if "value" in one:
-            variables[str(one.get("name"))] = _replaced(str(one["value"]), variables)
-    said = [value for key in ("command", "args") if isinstance(value := container.get(key), list)]
-    words = [_replaced(str(word), variables) for value in said for word in value]
-    if not words:
-        return ""
+def _add(kind: ManifestKind, data: Mapping[str, Any], name: str, found: Manifest) -> None:
+    """Add the script, the files and the machines of one manifest."""
+    command = _filled(_command(_at(data, kind.command), lines=True), data)
+    nodes = as_whole(_at(data, kind.nodes)) if _at(data, kind.nodes) is not None else None if kind.total else 1
+    gpus = _first(data, kind.gpus)
+    total = _first(data, kind.total) or (nodes * gpus if nodes and gpus else None)
+    if nodes and kind.total and total and not total % nodes:
+        gpus = total // nodes
+    hosts = "\n".join(f"host-{place}" for place in range(min(nodes, 4096))) if nodes else None
+    values = {"nodes": nodes, "gpus": gpus, "total": total, "hosts": hosts, "0": 0}
+    known = {key: str(values[value]) for key, value in kind.sets if values[value] is not None}
+    variables = known | {key: _filled(value, data) for key, value in _variables(_at(data, kind.variables)).items()}
     lines = [f"export {key}={quoted(value)}" for key, value in variables.items() if key.isidentifier()]
-    return "\n".join([*lines, " ".join(map(shlex.quote, words)), ""])
+    before = _at(data, kind.first) if kind.first else None
+    if isinstance(before, str | list) and before:
+        lines += ["(", _command(before, lines=True), ")"]
+    number = len(found.scripts) + 1
+    found.scripts.append((name if number == 1 else f"{name} ({number})", "\n".join([*lines, command, ""])))
+    for part, path in kind.files:
+        if isinstance(inner := _at(data, part), Mapping):
+            found.files[path] = yaml.safe_dump(dict(inner), sort_keys=False)
+    told = f"{kind.nodes.rpartition('.')[2]} {nodes} ({name})", f"{gpus} GPUs a node ({name})"
+    starts = kind.starts_ranks and gpus is not None
+    found.machines = Machines(nodes, gpus, name, told, total if kind.total else None, starts)
 
 
-def _replaced(text: str, variables: Mapping[str, str]) -> str:
-    """Return a text with `$(NAME)` of variables that a container has; all else is left to the shell."""
-    return REFERENCE.sub(lambda match: variables.get(match[1], match[0]), text)
+def _command(value: Any, *, lines: bool) -> str:
+    """Return a command as a script: a text, or a list of lines or of the words of one line."""
+    if isinstance(value, list):
+        texts = [str(one) for one in value if not isinstance(one, Mapping | list)]
+        return "\n".join(texts) if lines else " ".join(map(shlex.quote, texts))
+    return value if isinstance(value, str) else ""
 
 
-def _inner(data: Any, *keys: str) -> Mapping[str, Any]:
-    for key in keys:
+def _filled(text: str, data: Mapping[str, Any]) -> str:
+    """Return a text with its placeholders replaced; one of no value that is known becomes a variable that is not set."""
+
+    def replaced(match: re.Match[str]) -> str:
+        value = _at(data, match[1])
+        value = value.get("path") if isinstance(value, Mapping) else value
+        return str(value) if isinstance(value, str | int | float) else f"${{{re.sub(r'[^0-9A-Za-z_]', '_', match[1])}}}"
+
+    return PLACEHOLDER.sub(replaced, text)
+
+
+def _variables(value: Any) -> dict[str, str]:
+    """Return variables however they are listed: a mapping, NAME=VALUE words, or entries with name and value.
+
+    One without a value is set by whoever launches.
+    """
+    if isinstance(value, Mapping):
+        pairs = [(key, inner) for key, inner in value.items()]
+    else:
+        entries = value if isinstance(value, list) else []
+        pairs = [(one.get("key", one.get("name")), one.get("value")) for one in entries if isinstance(one, Mapping)]
+        pairs += [tuple(one.split("=", 1)) for one in entries if isinstance(one, str) and "=" in one]
+    return {str(key): str(inner) for key, inner in pairs if isinstance(inner, str | int | float)}
+
+
+def gpu_count(value: Any) -> int | None:
+    """Return the GPUs of a node by a request for them; None where it leaves open how many.
+
+    8, "H100:8", "80GB:8", {"H100": 8}, {"name": "H100", "count": 8}, or several of one count to choose from.
+    """
+    if isinstance(value, list):
+        counts = {gpu_count(one) for one in value}
+        return counts.pop() if len(counts) == 1 else None
+    if isinstance(value, Mapping):
+        if value.keys() & OF_GPUS:
+            return gpu_count(value.get("count", 1))
+        return gpu_count(list(value.values()))
+    parts = [part.strip() for part in str(value).split(":")]
+    if any(".." in part and not re.search(r"[A-Za-z]", part) for part in parts):
+        return None
+    numbers = [part for part in parts if re.fullmatch(r"\d{1,6}(?:\.\d+)?", part)]
+    count = as_whole(float(numbers[-1])) if numbers else 1
+    return count or None
+
+
+def _first(data: Mapping[str, Any], keys: tuple[str, ...]) -> int | None:
+    value = next((found for key in keys if (found := _at(data, key)) is not None), None)
+    return None if value is None else gpu_count(value)
+
+
+def _at(data: Any, path: str) -> Any:
+    """Return what stands under a dotted key; of a list, what stands there in each of its entries."""
+    for place, key in enumerate(keys := path.split(".")):
+        if isinstance(data, list):
+            return [_at(one, ".".join(keys[place:])) for one in data]
         data = data.get(key) if isinstance(data, Mapping) else None
-    return data if isinstance(data, Mapping) else {}
-
-
-def _listed(data: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
-    value = data.get(key)
-    return [one for one in value if isinstance(one, Mapping)] if isinstance(value, list) else []
+    return data

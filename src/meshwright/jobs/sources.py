@@ -12,18 +12,19 @@ from typing import Any
 from ..errors import InputError
 from .documents import Document, kind_of, load_document, read_document
 from .keys import Keys, dotted_keys
+from .kubernetes import is_kubernetes, parse_kubernetes
 from .launch import (
     Launch,
     Owner,
     flags_of,
-    on_pods,
+    on_machines,
     programs_of,
     read_command,
     starts_ranks,
     training_command,
     without_flags,
 )
-from .manifest import Pods, is_manifest, parse_manifest
+from .manifest import Machines, Manifest, command_of_other, launcher_manifest
 from .notebook import parse_notebook
 from .programs import PythonProgram, PythonPrograms
 from .python_calls import Walk
@@ -33,8 +34,8 @@ from .python_values import flattened
 from .shell import follow
 from .shell_marks import shown
 from .shell_state import ScriptOutcome
-from .signs import of_python
-from .unsupported import unread_command, unread_program, yaml_of_command
+from .signs import of_document, of_python
+from .unsupported import unread_command, unread_program, unread_trainer, yaml_of_command
 
 OVERRIDE = re.compile(r"(?:--)?([A-Za-z_][\w.\-@/]*)=(.*)", re.DOTALL)
 # a command line in place of a file: what it starts is a script, a program or a launcher
@@ -63,7 +64,7 @@ class Sources:
     wanted: tuple[str, str] | None = None  # a trainer that a script starts, and its YAML that is not here
     unread: str | None = None  # the trainer that a script starts, where it is one that is not read
     python_files: PythonPrograms = field(default_factory=PythonPrograms)
-    pods: Pods | None = None  # of a manifest
+    machines: Machines | None = None  # of a manifest
 
     def settings(self, *, inside: str = "") -> tuple[dict[str, Any], dict[str, str]]:
         """Return the settings of the Python configuration and the documents, and the file of each; the last one counts.
@@ -183,13 +184,30 @@ def _take(item: str, sources: Sources, scripts: list[tuple[str, str]]) -> None:
         scripts.append((name, notebook.commands))
         sources.written |= notebook.files
         sources.python_files.cells.append(PythonProgram(name, notebook.python, Path(path)))
-    elif kind == "yaml" and is_manifest(text):
-        manifest = parse_manifest(name, text)
+    elif kind == "yaml" and (manifest := _manifest(name, text)) is not None:
         sources.written |= manifest.files
-        sources.pods = manifest.pods or sources.pods
+        sources.machines = manifest.machines or sources.machines
         scripts += manifest.scripts
     else:
-        sources.documents.append(Document(name, kind, load_document(name, text, kind)))
+        document = Document(name, kind, load_document(name, text, kind))
+        sources.documents.append(document)
+        _take_commands(document, sources, scripts)
+
+
+def _manifest(name: str, text: str) -> Manifest | None:
+    """Return what a manifest of a launcher runs, None for another YAML."""
+    return parse_kubernetes(name, text) if is_kubernetes(text) else launcher_manifest(name, text)
+
+
+def _take_commands(document: Document, sources: Sources, scripts: list[tuple[str, str]]) -> None:
+    """Take the commands in a YAML of no engine and of no launcher that is known; how many machines run them is open."""
+    if of_document(document) is not None or unread_trainer(document.keys, dotted_keys(document.data)):
+        return
+    found = [text for text in command_of_other(document.name, document.data) if COMMAND.search(text)]
+    for number, text in enumerate(dict.fromkeys(found), start=1):
+        scripts.append((document.name if number == 1 else f"{document.name} ({number})", text))
+    if found:
+        sources.assumed.append(f"{document.name}: of a launcher that is not known: its command alone is read")
 
 
 def _function_of(item: str) -> tuple[str, str | None]:
@@ -258,8 +276,8 @@ def _follow(scripts: Sequence[tuple[str, str]], sources: Sources) -> None:
     else:
         for name, _ in settings:
             _keep(runs.outcomes[name], sources)
-    if sources.launch is not None and sources.pods is not None:
-        sources.launch = on_pods(sources.launch, sources.pods.pods, sources.pods.gpus, sources.pods.where)
+    if sources.launch is not None and sources.machines is not None:
+        sources.launch = on_machines(sources.launch, sources.machines)
     _note_commands(runs, sources)
 
 
@@ -299,7 +317,8 @@ def _adopted(runs: _Runs, sources: Sources) -> tuple[str, Owner] | None:
         for name, outcome in runs.outcomes.items()
         if name not in runs.called
         for one in outcome.started
-        if (launch := read_command(one, lambda program, arguments: engine)) is not None and starts_ranks(launch, one)
+        if (launch := read_command(one, lambda program, arguments: engine)) is not None
+        and (starts_ranks(launch, one) or (sources.machines is not None and sources.machines.starts_ranks))
     }
     if len(found) != 1:
         return None
