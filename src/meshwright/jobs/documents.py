@@ -16,7 +16,11 @@ from ..files import parse_json, parse_toml, read_text
 MAX_BYTES = 4 * 2**20
 MOST_VALUES = 200_000
 DEEPEST = 100
-KINDS = {".yaml": "yaml", ".yml": "yaml", ".json": "json", ".toml": "toml", ".py": "python", ".ipynb": "notebook"}
+KINDS = {
+    **{".yaml": "yaml", ".yml": "yaml", ".json": "json", ".toml": "toml", ".py": "python", ".ipynb": "notebook"},
+    **{".mk": "makefile", "makefile": "makefile", "gnumakefile": "makefile"},
+    **{".just": "justfile", "justfile": "justfile", ".justfile": "justfile", ".md": "markdown", ".markdown": "markdown"},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +43,9 @@ def read_document(path: str) -> tuple[str, str]:
 
 
 def kind_of(name: str, text: str) -> str:
-    """Return what a file is written in: yaml, json, toml, python, notebook or shell."""
-    known = KINDS.get(PurePath(name).suffix.lower())
+    """Return what a file is written in: yaml, json, toml, python, notebook, makefile, justfile, markdown or shell."""
+    path = PurePath(name.lower())
+    known = KINDS.get(path.suffix) or KINDS.get(path.name)
     if known:
         return known
     start = text.lstrip()

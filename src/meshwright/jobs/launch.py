@@ -38,6 +38,7 @@ STARTERS = {
     "megatron": frozenset({"sft", "pt"}),  # ms-swift's
     "llamafactory-cli": frozenset({"train"}),
 }
+LAUNCHERS = frozenset({"srun", "mpirun", "mpiexec"})
 NEMO = frozenset({"nemo", "nemorun"})  # `nemo llm pretrain --factory RECIPE key=value ...`
 # what Megatron's own programs are started with at least
 MEGATRON_FLAG = re.compile(
@@ -112,8 +113,12 @@ def training_command(started: Sequence[Started], where: str, owner: Owner = no_o
 
 def starts_ranks(launch: Launch, one: Started) -> bool:
     """Whether a command starts its program on all ranks, and not once beside the training."""
-    before = {word.rpartition("/")[2] for word in one.words}
-    return launch.launcher in {"torchrun", "deepspeed", "accelerate"} or bool(before & {"srun", "mpirun", "mpiexec"})
+    return launch.launcher in {"torchrun", "deepspeed", "accelerate"} or starts_all(one)
+
+
+def starts_all(one: Started) -> bool:
+    """Whether a command has the name of a launcher of ranks among its words."""
+    return bool({word.rpartition("/")[2] for word in one.words} & LAUNCHERS)
 
 
 def programs_of(started: Sequence[Started]) -> list[str]:

@@ -12,6 +12,7 @@ from typing import Any
 from ..errors import InputError
 from .documents import Document, kind_of, load_document, read_document
 from .keys import Keys, dotted_keys
+from .justfile import parse_justfile
 from .kubernetes import is_kubernetes, parse_kubernetes
 from .launch import (
     Launch,
@@ -20,10 +21,12 @@ from .launch import (
     on_machines,
     programs_of,
     read_command,
+    starts_all,
     starts_ranks,
     training_command,
     without_flags,
 )
+from .makefile import parse_makefile
 from .manifest import Machines, Manifest, command_of_other, launcher_manifest
 from .notebook import parse_notebook
 from .programs import PythonProgram, PythonPrograms
@@ -31,6 +34,7 @@ from .python_calls import Walk
 from .python_script import program_config, trainer_settings
 from .python_static import config_of
 from .python_values import flattened
+from .recipes import Recipes, markdown_blocks
 from .shell import follow
 from .shell_marks import shown
 from .shell_state import ScriptOutcome
@@ -65,6 +69,8 @@ class Sources:
     unread: str | None = None  # the trainer that a script starts, where it is one that is not read
     python_files: PythonPrograms = field(default_factory=PythonPrograms)
     machines: Machines | None = None  # of a manifest
+    recipes: dict[str, tuple[Recipes, str | None]] = field(default_factory=dict)  # of files, and the target asked for
+    blocks: set[str] = field(default_factory=set)  # names of the scripts that stand in a README
 
     def settings(self, *, inside: str = "") -> tuple[dict[str, Any], dict[str, str]]:
         """Return the settings of the Python configuration and the documents, and the file of each; the last one counts.
@@ -188,6 +194,13 @@ def _take(item: str, sources: Sources, scripts: list[tuple[str, str]]) -> None:
         sources.written |= manifest.files
         sources.machines = manifest.machines or sources.machines
         scripts += manifest.scripts
+    elif kind in {"makefile", "justfile"}:
+        sources.recipes[name] = _recipes(name, kind, text, sources), function
+        scripts.append((name, ""))  # the target is chosen where all files are known
+    elif kind == "markdown":
+        blocks = [(f"{name} line {line}", script) for line, script in markdown_blocks(text)]
+        sources.blocks |= {block for block, _ in blocks}
+        scripts += blocks
     else:
         document = Document(name, kind, load_document(name, text, kind))
         sources.documents.append(document)
@@ -210,10 +223,24 @@ def _take_commands(document: Document, sources: Sources, scripts: list[tuple[str
         sources.assumed.append(f"{document.name}: of a launcher that is not known: its command alone is read")
 
 
+def _recipes(name: str, kind: str, text: str, sources: Sources) -> Recipes:
+    """Return the targets of a Makefile or justfile."""
+    if kind == "justfile":
+        return parse_justfile(name, text, given=sources.overrides)
+
+    def find(path: str) -> str | None:
+        beside = sources.folder / PurePath(path).name
+        return read_document(str(beside))[1] if beside.is_file() else None
+
+    return parse_makefile(name, text, given=sources.overrides, find=find)
+
+
 def _function_of(item: str) -> tuple[str, str | None]:
-    """Split FILE.py:FUNCTION."""
+    """Split FILE.py:FUNCTION and Makefile:TARGET."""
     path, colon, function = item.rpartition(":")
     if colon and path.endswith(".py") and function.isidentifier():
+        return path, function
+    if colon and re.fullmatch(r"[\w.-]+", function) and kind_of(path, "") in {"makefile", "justfile"}:
         return path, function
     return item, None
 
@@ -232,9 +259,25 @@ class _Runs:
         """The scripts that others start or source: they are followed in their place there."""
         return {name for outcome in self.outcomes.values() for name in outcome.called}
 
-    def main(self) -> str | None:
-        """Return the script that starts the training; InputError where two start different ones."""
+    def main(self, sources: Sources) -> str | None:
+        """Return the script that starts the training; InputError where two start different ones.
+
+        Of the commands in a README, one that alone names files that are given is the one.
+        """
         found = {name: launch for name, launch in self.launches.items() if launch and name not in self.called}
+        if len(found) > 1 and found.keys() <= sources.blocks:
+            given = {*sources.names, *map(str, sources.written)}
+            named = {
+                name: launch
+                for name, launch in found.items()
+                if any(PurePath(word.rpartition("=")[2]).name in given for word in launch.arguments)
+            }
+            if len({(launch.program, launch.arguments) for launch in named.values()}) == 1:
+                left = [name for name in found if name not in named]
+                sources.assumed += [f"{name}: names files that are not given, and is passed over" for name in left]
+                for name in left:
+                    del self.outcomes[name]
+                found = named
         if len({(launch.program, launch.arguments) for launch in found.values()}) > 1:
             raise InputError(f"{' and '.join(found)} both start a training; expected one")
         return next(iter(found), None)
@@ -244,6 +287,7 @@ def _follow(scripts: Sequence[tuple[str, str]], sources: Sources) -> None:
     """Follow the scripts: scripts that start no training set variables for the one that does."""
     find = _finder(scripts, sources)
     runs = _Runs()
+    scripts = [one for name, text in scripts for one in _chosen(name, text, find, sources)]
 
     def tried(name: str, text: str, *, stay: bool = False) -> tuple[ScriptOutcome, Launch | None]:
         outcome = follow(text, where=name, given=sources.overrides, find=find, stay=stay)
@@ -260,9 +304,11 @@ def _follow(scripts: Sequence[tuple[str, str]], sources: Sources) -> None:
         except InputError as error:
             runs.broken[name] = error
     for name, _ in scripts:
-        if name in runs.broken and name not in runs.called:
+        if name in runs.broken and name not in runs.called | sources.blocks:
             raise runs.broken[name]
-    main, owner = runs.main(), None
+    main, owner = runs.main(sources), None
+    if main is None and runs.broken.keys() & sources.blocks:
+        raise next(iter(runs.broken.values()))
     if main is None and (adopted := _adopted(runs, sources)) is not None:
         main, owner = adopted
     settings = [(name, text) for name, text in scripts if name != main and name not in runs.called]
@@ -275,10 +321,43 @@ def _follow(scripts: Sequence[tuple[str, str]], sources: Sources) -> None:
         _keep(outcome, sources)
     else:
         for name, _ in settings:
-            _keep(runs.outcomes[name], sources)
+            if name in runs.outcomes:
+                _keep(runs.outcomes[name], sources)
     if sources.launch is not None and sources.machines is not None:
         sources.launch = on_machines(sources.launch, sources.machines)
     _note_commands(runs, sources)
+
+
+def _chosen(
+    name: str, text: str, find: Callable[[str], str | None], sources: Sources
+) -> list[tuple[str, str]]:
+    """Return a script, of a file with several the one of the target that is asked for, else of the first that trains.
+
+    Raises InputError where the first target starts no training and several others do.
+    """
+    if name not in sources.recipes:
+        return [(name, text)]
+    recipes, asked = sources.recipes[name]
+    sources.assumed += recipes.assumed
+    if asked is not None:
+        if asked not in recipes.scripts:
+            told = ", ".join(recipes.scripts) or "none"
+            raise InputError(f"{name}: no target {asked!r} with commands (there are: {told})")
+        return [(name, recipes.scripts[asked])]
+
+    def trains(target: str) -> bool:
+        outcome = follow(recipes.scripts[target], where=name, given=sources.overrides, find=find)
+        owner = _owner(sources, outcome)
+        return any(read_command(one, owner) is not None or starts_all(one) for one in outcome.started)
+
+    if recipes.first in recipes.scripts and trains(recipes.first):
+        return [(name, recipes.scripts[recipes.first])]
+    found = [target for target in recipes.scripts if trains(target)]
+    if len({recipes.scripts[target] for target in found}) > 1:
+        raise InputError(f"{name}: targets {', '.join(found)} start trainings: say which, as --job {name}:{found[0]}")
+    if found:
+        sources.assumed.append(f"{name}: its target {found[0]}, the one that starts a training")
+    return [(name, recipes.scripts[found[0] if found else recipes.first])] if found or recipes.first in recipes.scripts else []
 
 
 def _finder(scripts: Sequence[tuple[str, str]], sources: Sources) -> Callable[[str], str | None]:
