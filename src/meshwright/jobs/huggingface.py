@@ -3,13 +3,14 @@
 import re
 from typing import Any
 
+from .documents import load_document
 from .draft import Draft, JobOptions
 from .job import Job
 from .keys import Keys, dotted_keys
 from .launch import assignments_of, flags_of
 from .megatron import world_of
 from .signs import kind_of_document
-from .sources import Sources, plain_value
+from .sources import CONFIG_SUFFIXES, Sources, plain_value
 from .trainers import AXOLOTL_HARMLESS, axolotl_settings, llama_factory_settings
 
 HARMLESS = (
@@ -110,6 +111,7 @@ def _keys(sources: Sources) -> Keys:
             key: plain_value(v) if isinstance(v, str) else v
             for key, v in flags_of(launch.arguments, dashes=False).items()
         }
+        arguments = {key.replace("-", "_"): value for key, value in arguments.items()}  # argparse takes both
         if launch.program.rpartition("/")[2] == "llamafactory-cli":  # it takes `key=value` beside its YAML
             arguments |= {key: plain_value(text) for key, text in assignments_of(launch.arguments).items()}
         config = flags_of(launch.options, dashes=False).get("config_file")
@@ -128,6 +130,15 @@ def _keys(sources: Sources) -> Keys:
         add("arguments", arguments, launch.where)
         if launch.launcher == "accelerate":
             add("accelerate", _launch_words(flags_of(launch.options, dashes=False)), launch.where)
+    for key in ("fsdp_config", "deepspeed"):  # as JSON on the command line, or in a file that it names
+        text = values.get(f"arguments.{key}")
+        if isinstance(text, str) and text.lstrip().startswith("{"):
+            del values[f"arguments.{key}"]
+            add("arguments", {key: load_document(f"{key} of {sources.names[0]}", text, "json")}, sources.names[0])
+        elif isinstance(text, str) and key == "fsdp_config" and text.endswith(CONFIG_SUFFIXES):
+            if (named := sources.document(text)) is None:
+                raise sources.absent(text)
+            add("arguments", {key: named.data}, named.name)
     _trainers_defaults(values, origin, sources)
     for path in (
         "arguments.deepspeed",

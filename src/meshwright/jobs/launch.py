@@ -22,6 +22,8 @@ COUNTS = {
     "num-nodes": "nodes",
     "num-machines": "nodes",
     "nproc-per-node": "per_node",
+    "nproc": "per_node",
+    "world-size": "world",
     "num-gpus": "per_node",
     "num-processes": "world",
     "ntasks-per-node": "tasks_per_node",
@@ -38,7 +40,7 @@ STARTERS = {
     "megatron": frozenset({"sft", "pt"}),  # ms-swift's
     "llamafactory-cli": frozenset({"train"}),
 }
-LAUNCHERS = frozenset({"srun", "mpirun", "mpiexec"})
+LAUNCHERS = frozenset({"srun", "mpirun", "mpiexec", "torchrun", "deepspeed"})
 NEMO = frozenset({"nemo", "nemorun"})  # `nemo llm pretrain --factory RECIPE key=value ...`
 # what Megatron's own programs are started with at least
 MEGATRON_FLAG = re.compile(
@@ -151,6 +153,8 @@ def read_command(one: Started, owner: Owner = no_owner) -> Launch | None:
     if engine is None or (engine == "huggingface" and is_unknown(program)):
         return None
     options = words[place + 1 : program_at]
+    if launcher == "composer":  # composer/cli/launcher.py
+        options = ["--nproc" if word == "-n" else word for word in options]
     counts, doubts = _counts(words[:place], f"{one.where}")
     mine, more = _counts(options, one.where)
     if launcher == "deepspeed" and "nodes" not in mine and "per_node" in mine and "hostfile" not in " ".join(options):
@@ -235,6 +239,8 @@ def _launcher(words: Sequence[str]) -> tuple[int, str]:
         name = word.rpartition("/")[2]
         if name in {"torchrun", "deepspeed"} or word in MODULES:
             return place, "deepspeed" if name == "deepspeed" else "torchrun"
+        if name == "composer":
+            return place, "composer"
         if name == "accelerate" and words[place + 1 : place + 2] == ["launch"]:
             return place + 1, "accelerate"
         runs_module = name == "-m" and place + 1 < len(words) and words[place + 1] not in MODULES

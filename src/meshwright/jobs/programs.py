@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 
 from ..errors import InputError
-from .documents import Document, read_document
+from .documents import Document, kind_of, load_document, read_document
 from .shell_marks import shown
 from .signs import of_document, of_python
 
@@ -76,7 +76,9 @@ class PythonPrograms:
             if found is not None:
                 return found
             named = {PurePath(shown(word.rpartition("=")[2])).name for word in arguments}
-            return next((told for one in documents if one.name in named and (told := of_document(one))), None)
+            named |= {f"{word}.yml" for word in named}  # as GPT-NeoX takes them
+            told = next((told for one in documents if one.name in named and (told := of_document(one))), None)
+            return told or next(filter(None, (_engine_of(text, path) for path, text in written.items() if PurePath(path).name in named)), None)
 
         return engine
 
@@ -88,3 +90,14 @@ class PythonPrograms:
         if len(engines) != 1:
             return None
         return engines.pop(), next(name for name, engine in found.items() if engine is not None)
+
+
+def _engine_of(text: str, path: str) -> str | None:
+    """Return the engine of a configuration that a job writes, None for a file of another kind or a broken one."""
+    name = PurePath(path).name
+    kind = kind_of(name, text)
+    if kind not in {"yaml", "json", "toml"}:
+        return None
+    with contextlib.suppress(InputError):
+        return of_document(Document(name, kind, load_document(name, text, kind)))
+    return None

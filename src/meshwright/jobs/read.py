@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from ..errors import InputError
-from . import automodel, bridge, huggingface, maxtext, megatron, nemo, torchtitan
+from . import automodel, bridge, foundry, huggingface, maxtext, megatron, nemo, neox, torchtitan
 from .draft import JobOptions
 from .job import Job
 from .keys import dotted_keys
@@ -22,6 +22,8 @@ READERS: dict[str, Callable[[Sources, JobOptions], Job]] = {
     "torchtitan": torchtitan.read,
     "huggingface": huggingface.read,  # DeepSpeed, Accelerate and plain FSDP
     "maxtext": maxtext.read,
+    "neox": neox.read,
+    "foundry": foundry.read,
 }
 EXPECTED = (
     "a Megatron-LM script or YAML, a Megatron-Bridge recipe, NeMo, Automodel, Accelerate or MaxText YAML, "
@@ -78,4 +80,4 @@ def reader_name(sources: Sources) -> str:
 
 def _goes_with(document: str, launched: str) -> bool:
     """Whether a document is one that a launched engine reads beside its own (DeepSpeed's of a Megatron script)."""
-    return document == "huggingface" and launched == "megatron"
+    return document == "huggingface" and launched in {"megatron", "neox", "foundry"}

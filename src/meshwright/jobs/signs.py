@@ -47,8 +47,22 @@ def of_python(text: str) -> str | None:
     return None
 
 
+def is_neox(keys: frozenset[str]) -> bool:
+    """Whether the first level of a file is GPT-NeoX's, and has the sizes of its model."""
+    plain = {str(key).replace("-", "_") for key in keys}
+    degrees = plain & {"pipe_parallel_size", "model_parallel_size"}
+    return bool(degrees) and {"train_micro_batch_size_per_gpu", "num_layers", "hidden_size"} <= plain
+
+
+def is_foundry(keys: frozenset[str]) -> bool:
+    """Whether the first level of a file is LLM Foundry's, and has its model."""
+    return {"model", "max_seq_len"} <= keys and bool(keys & {"device_train_microbatch_size", "global_train_batch_size"})
+
+
 def of_document(document: Document) -> str | None:
     """Return the engine of a YAML, JSON or TOML file by the settings in it."""
+    if is_neox(document.keys) or is_foundry(document.keys):
+        return "neox" if is_neox(document.keys) else "foundry"
     if kind_of_document(document):
         return "huggingface"
     keys = set(dotted_keys(document.data))

@@ -35,6 +35,7 @@ from .python_script import program_config, trainer_settings
 from .python_static import config_of
 from .python_values import flattened
 from .recipes import Recipes, markdown_blocks
+from .sagemaker import estimator_scripts, is_sagemaker
 from .shell import follow
 from .shell_marks import shown
 from .shell_state import ScriptOutcome
@@ -44,6 +45,8 @@ from .unsupported import unread_command, unread_program, unread_trainer, yaml_of
 OVERRIDE = re.compile(r"(?:--)?([A-Za-z_][\w.\-@/]*)=(.*)", re.DOTALL)
 # a command line in place of a file: what it starts is a script, a program or a launcher
 COMMAND = re.compile(r"(?:^|\s)(?:\S+\.(?:sh|py|bash)|torchrun|srun|mpirun|deepspeed|accelerate)(?=\s)")
+BY_FILES = frozenset({"neox", "foundry"})  # engines whose command is known by the files that it names
+HOSTS = re.compile(r"(?:\s*(?:#.*|\S+\s+slots\s*=\s*\d+.*)?\n)+")
 CONFIG_SUFFIXES = (".json", ".yaml", ".yml", ".toml")
 
 
@@ -70,6 +73,7 @@ class Sources:
     python_files: PythonPrograms = field(default_factory=PythonPrograms)
     machines: Machines | None = None  # of a manifest
     recipes: dict[str, tuple[Recipes, str | None]] = field(default_factory=dict)  # of files, and the target asked for
+    hostfiles: dict[str, str] = field(default_factory=dict)
     blocks: set[str] = field(default_factory=set)  # names of the scripts that stand in a README
 
     def settings(self, *, inside: str = "") -> tuple[dict[str, Any], dict[str, str]]:
@@ -181,8 +185,14 @@ def _take(item: str, sources: Sources, scripts: list[tuple[str, str]]) -> None:
         sources.folder = Path(path).parent
     sources.names.append(name)
     kind = kind_of(name, text)
-    if kind == "shell":
+    if kind == "shell" and "slots" in text and HOSTS.fullmatch(f"{text}\n"):
+        sources.hostfiles[name] = text
+    elif kind == "shell":
         scripts.append((name, text))
+    elif kind == "python" and is_sagemaker(text):
+        commands, assumed = estimator_scripts(text, name, Path(path), sources.overrides)
+        scripts += [(name if not place else f"{name} ({place + 1})", one) for place, one in enumerate(commands)]
+        sources.assumed += assumed
     elif kind == "python":
         sources.python_files.given.append(PythonProgram(name, text, Path(path), function))
     elif kind == "notebook":
@@ -411,7 +421,8 @@ def _note_commands(runs: _Runs, sources: Sources) -> None:
     outcomes = runs.outcomes.values()
     sources.called_missing = [name for outcome in outcomes for name in outcome.called_missing]
     commands = [one.words for outcome in outcomes for one in outcome.started]
-    sources.unread = next((told for words in commands if (told := unread_command(words))), None)
+    if sources.launch is None or sources.launch.engine not in BY_FILES:
+        sources.unread = next((told for words in commands if (told := unread_command(words))), None)
     for words in commands:
         found = yaml_of_command(words)
         flags_alone = found is not None and "." not in found[1] and any(word.startswith("--") for word in words)

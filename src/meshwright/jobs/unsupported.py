@@ -4,6 +4,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from .signs import is_foundry, is_neox
+
 HINT = "say the layout with --layout, or give the DeepSpeed or Megatron settings that it makes"
 
 
@@ -76,6 +78,8 @@ def unread_trainer(keys: frozenset[str], flat_keys: Mapping[str, Any]) -> str | 
 
     `keys` are those of the first level, `flat_keys` all of them under dotted names.
     """
+    if is_neox(keys) or is_foundry(keys):
+        return None
     plain = {str(key).replace("-", "_") for key in keys}  # YAML has numbers for keys too
     targets = {str(value) for key, value in flat_keys.items() if key.rpartition(".")[2] == "_target_"}
     last = {key.rpartition(".")[2] for key in flat_keys}
