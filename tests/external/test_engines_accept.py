@@ -15,8 +15,8 @@ import pytest
 import yaml
 
 from meshwright.jobs.emit import emitted
+from meshwright.jobs.gather import gather_sources
 from meshwright.jobs.launch import flags_of
-from meshwright.jobs.sources import gather_sources
 from meshwright.jobs.target import EmitTarget
 from meshwright.layout import Layout
 from meshwright.workload.engines import ENGINES, applicable, fact_sources

@@ -19,7 +19,13 @@ DEEPEST = 100
 KINDS = {
     **{".yaml": "yaml", ".yml": "yaml", ".json": "json", ".toml": "toml", ".py": "python", ".ipynb": "notebook"},
     **{".mk": "makefile", "makefile": "makefile", "gnumakefile": "makefile"},
-    **{".just": "justfile", "justfile": "justfile", ".justfile": "justfile", ".md": "markdown", ".markdown": "markdown"},
+    **{
+        ".just": "justfile",
+        "justfile": "justfile",
+        ".justfile": "justfile",
+        ".md": "markdown",
+        ".markdown": "markdown",
+    },
 }
 
 
@@ -30,6 +36,7 @@ class Document:
     name: str
     kind: str  # yaml, json, toml
     data: dict[str, Any]
+    path: str = ""  # as it was given
 
     @property
     def keys(self) -> frozenset[str]:

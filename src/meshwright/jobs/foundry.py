@@ -90,7 +90,9 @@ def _model(draft: Draft, keys: Keys) -> None:
     config["gated_mlp"] = "glu" in (keys.word("model.ffn_config.ffn_type") or "")
     config["mlp_bias"] = not keys.switch("model.no_bias", default=False)
     config["tie_word_embeddings"] = bool(keys.switch("model.tie_word_embeddings", default=True))
-    placed = keys.switch("model.attn_config.alibi", default=False) or keys.switch("model.attn_config.rope", default=False)
+    placed = keys.switch("model.attn_config.alibi", default=False) or keys.switch(
+        "model.attn_config.rope", default=False
+    )
     learned = keys.switch("model.learned_pos_emb", default=True) and not placed
     config["max_position_embeddings"] = (keys.whole("model.max_seq_len") or 0) if learned else 0
 

@@ -20,6 +20,7 @@ TOKEN = re.compile(
 INSERTED = re.compile(r"\{\{\{\{|\{\{(.*?)\}\}", re.DOTALL)
 FROM_ENVIRONMENT = frozenset({"env", "env_var", "env_var_or_default"})
 DEEPEST = 40
+Tokens = list[tuple[str, str]]
 
 
 @dataclass(slots=True)
@@ -82,7 +83,9 @@ class _Justfile:
     def exports(self) -> str:
         """Return the lines that set the variables that recipes see."""
         names = self.values if self.all_exported else [name for name in self.values if name in self.exported]
-        return "".join(f"export {name}={shell_word(self.variable(name, {}, 0))}\n" for name in names if name.isidentifier())
+        return "".join(
+            f"export {name}={shell_word(self.variable(name, {}, 0))}\n" for name in names if name.isidentifier()
+        )
 
     def script(self, target: str, arguments: list[str], depth: int) -> str:
         """Return what a recipe runs, after what it needs."""
@@ -150,7 +153,7 @@ class _Justfile:
         value, rest = self._sum(tokens, names, depth)
         return value if not rest else "${just_expression}"
 
-    def _sum(self, tokens: list[tuple[str, str]], names: Mapping[str, str], depth: int) -> tuple[str, list[tuple[str, str]]]:
+    def _sum(self, tokens: Tokens, names: Mapping[str, str], depth: int) -> tuple[str, Tokens]:
         value, rest = self._term(tokens, names, depth)
         while rest and rest[0] in {("sign", "+"), ("sign", "/")}:
             slash = "/" if rest[0][1] == "/" else ""
@@ -158,7 +161,7 @@ class _Justfile:
             value = f"{value}{slash}{more}"
         return value, rest
 
-    def _term(self, tokens: list[tuple[str, str]], names: Mapping[str, str], depth: int) -> tuple[str, list[tuple[str, str]]]:
+    def _term(self, tokens: Tokens, names: Mapping[str, str], depth: int) -> tuple[str, Tokens]:
         if not tokens or depth > DEEPEST:
             return "${just_expression}", []
         (kind, text), rest = tokens[0], tokens[1:]
@@ -175,9 +178,7 @@ class _Justfile:
             return self._function(text, rest[1:], names, depth + 1)
         return self.variable(text, names, depth), rest
 
-    def _function(
-        self, name: str, tokens: list[tuple[str, str]], names: Mapping[str, str], depth: int
-    ) -> tuple[str, list[tuple[str, str]]]:
+    def _function(self, name: str, tokens: Tokens, names: Mapping[str, str], depth: int) -> tuple[str, Tokens]:
         arguments: list[str] = []
         while tokens and tokens[0] != ("sign", ")"):
             value, tokens = self._sum(tokens, names, depth)
@@ -191,7 +192,7 @@ class _Justfile:
         value = self.given.get(key, f"${{{key}:-{arguments[1]}}}" if len(arguments) > 1 else f"${{{key}}}")
         return value, tokens[1:]
 
-    def _choice(self, tokens: list[tuple[str, str]], names: Mapping[str, str], depth: int) -> tuple[str, list[tuple[str, str]]]:
+    def _choice(self, tokens: Tokens, names: Mapping[str, str], depth: int) -> tuple[str, Tokens]:
         """Return what `if a == b { x } else { y }` makes."""
         left, rest = self._sum(tokens, names, depth)
         sign = rest[0][1] if rest else ""

@@ -1,7 +1,7 @@
 """Makefiles: what the recipe of each target would start, as a shell script with make's variables put in.
 
-Read by the rules of GNU make's manual (sections 4 to 8). A variable that is set nowhere is one of the environment, so it
-stays a variable of the shell; a function that is not read becomes one that is not set, which the reader asks for.
+Read by the rules of GNU make's manual (sections 4 to 8). A variable that is set nowhere is one of the environment, so
+it stays a variable of the shell; a function that is not read becomes one that is not set, which the reader asks for.
 """
 
 import re
@@ -9,7 +9,9 @@ from collections.abc import Callable, Mapping
 
 from .recipes import Recipes, line_scripts, logical_lines, shell_word
 
-ASSIGNED = re.compile(r"\s*((?:export|override|private|unexport)\s+)*([\w.-]+)\s*(\?=|:::?=|::?=|\+=|!=|=)\s*(.*)", re.DOTALL)
+ASSIGNED = re.compile(
+    r"\s*((?:export|override|private|unexport)\s+)*([\w.-]+)\s*(\?=|:::?=|::?=|\+=|!=|=)\s*(.*)", re.DOTALL
+)
 RULE = re.compile(r"([^\s:=#][^:=#]*?)\s*::?(?!=)\s*(.*)", re.DOTALL)
 CONDITION = re.compile(r"\s*(ifeq|ifneq|ifdef|ifndef)\b\s*(.*)")
 INCLUDE = re.compile(r"\s*-?s?include\s+(.*)")

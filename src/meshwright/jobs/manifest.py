@@ -1,7 +1,7 @@
 """Manifests of launchers: the command that one holds, its variables, and the machines that run it.
 
-`KINDS` is a table of where each launcher keeps these; Kubernetes, whose objects nest, has `kubernetes`. A manifest of no
-kind that is known gives its command alone. Sources: skypilot-org/skypilot:docs/source/reference/yaml-spec.rst,
+`KINDS` is a table of where each launcher keeps these; Kubernetes, whose objects nest, has `kubernetes`. A manifest of
+no kind that is known gives its command alone. Sources: skypilot-org/skypilot:docs/source/reference/yaml-spec.rst,
 dstackai/dstack:docs/docs/reference/dstack.yml/task.md, Azure's commandJob.schema.json, MosaicML's mcli documentation.
 """
 
@@ -208,7 +208,7 @@ def _command(value: Any, *, lines: bool) -> str:
 
 
 def _filled(text: str, data: Mapping[str, Any]) -> str:
-    """Return a text with its placeholders replaced; one of no value that is known becomes a variable that is not set."""
+    """Return a text with its placeholders replaced; one without a known value becomes a variable that is not set."""
 
     def replaced(match: re.Match[str]) -> str:
         value = _at(data, match[1])
@@ -224,11 +224,13 @@ def _variables(value: Any) -> dict[str, str]:
     One without a value is set by whoever launches.
     """
     if isinstance(value, Mapping):
-        pairs = [(key, inner) for key, inner in value.items()]
+        pairs = list(value.items())
     else:
         entries = value if isinstance(value, list) else []
         pairs = [(one.get("key", one.get("name")), one.get("value")) for one in entries if isinstance(one, Mapping)]
-        pairs += [tuple(one.split("=", 1)) for one in entries if isinstance(one, str) and "=" in one]
+        pairs += [
+            (one.partition("=")[0], one.partition("=")[2]) for one in entries if isinstance(one, str) and "=" in one
+        ]
     return {str(key): str(inner) for key, inner in pairs if isinstance(inner, str | int | float)}
 
 

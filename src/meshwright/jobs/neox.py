@@ -35,7 +35,7 @@ SIZES = {
     "vocab_size": "vocab_size",
 }
 TYPES = {"bfloat16": "bf16", "bf16": "bf16", "fp16": "fp16", "half": "fp16", "float16": "fp16", "fp32": "fp32"}
-HOST = re.compile(r"(\S+)\s+slots\s*=\s*(\d{1,4})\s*(?:#.*)?")
+HOST = re.compile(r"([^\s#]\S*)\s+slots\s*=\s*(\d{1,4})\s*(?:#.*)?")
 
 
 def read(sources: Sources, question: JobOptions) -> Job:
@@ -147,7 +147,9 @@ def _states(draft: Draft, keys: Keys) -> None:
     device = (keys.word("zero_optimization.offload_optimizer.device") or "none").lower()
     weights = (keys.word("zero_optimization.offload_param.device") or "none").lower()
     old = keys.switch("zero_optimization.cpu_offload", default=False)
-    draft.offload("parameters" if weights != "none" and stage == 3 else "optimizer" if old or device != "none" else "none")
+    draft.offload(
+        "parameters" if weights != "none" and stage == 3 else "optimizer" if old or device != "none" else "none"
+    )
     again = keys.switch("checkpoint_activations", default=False)
     draft.recompute("full" if again else "none", f"checkpoint_activations {str(bool(again)).lower()}")
     if again and (each := keys.whole("checkpoint_num_layers", least=1) or 1) > 1:

@@ -72,13 +72,14 @@ class PythonPrograms:
 
         def engine(program: str, arguments: Sequence[str]) -> str | None:
             file = self.started_by(program, written, folder)
-            found = None if file is None else of_python(file.text)
-            if found is not None:
-                return found
+            own = None if file is None else of_python(file.text)
+            if own is not None:
+                return own
             named = {PurePath(shown(word.rpartition("=")[2])).name for word in arguments}
             named |= {f"{word}.yml" for word in named}  # as GPT-NeoX takes them
-            told = next((told for one in documents if one.name in named and (told := of_document(one))), None)
-            return told or next(filter(None, (_engine_of(text, path) for path, text in written.items() if PurePath(path).name in named)), None)
+            found = [of_document(one) for one in documents if one.name in named]
+            found += [_engine_of(text, path) for path, text in written.items() if PurePath(path).name in named]
+            return next(filter(None, found), None)
 
         return engine
 

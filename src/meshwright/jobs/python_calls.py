@@ -1,6 +1,6 @@
 """Calls that a Python configuration makes and whose result is known: builtins, variables of the job, its flags."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ class Walk:
     variables: Mapping[str, str] = field(default_factory=dict)  # of the job's environment, as far as files set them
     flags: Mapping[str, Any] = field(default_factory=dict)  # that the program is started with, under their long names
     taken: dict[str, bool] = field(default_factory=dict)  # of the flags that it reads, whether a value follows
+    tree: Callable[[str, str], PythonCall | None] | None = None  # Hydra's configuration, by its folder and its name
     calls: list[PythonCall] | None = None  # in the order in which they are made, where a program is followed
 
     def assume(self, text: str) -> None:
@@ -41,6 +42,14 @@ def variable(key: Any, default: Any, walk: Walk, where: str) -> Any:
         return Opaque(f"${key}")
     walk.assume(f"{key}={default} (its default in {where})")
     return default
+
+
+def instantiated(target: Any, keywords: Mapping[str, Any]) -> PythonCall | None:
+    """Return the call that Hydra's `instantiate` makes of a part of a configuration, None for a part without one."""
+    fields = {**target.fields, **keywords} if isinstance(target, PythonCall) else {}
+    name = fields.pop("_target_", None)
+    plain = {key: value for key, value in fields.items() if key not in {"_partial_", "_recursive_", "_convert_"}}
+    return PythonCall(name, [], plain) if isinstance(name, str) else None
 
 
 def computed(name: str, args: list[Any], text: str) -> Any:

@@ -126,6 +126,9 @@ def trainer_settings(text: str, where: str, path: Path, walk: Walk) -> dict[str,
     if not found.keys() & {"max_length", "max_seq_length"} and (length := _length(module)) is not None:
         found["max_length"] = length
         walk.assume(f"sequences of {length}: the max_length of the tokenizer in {where}")
+    if not found.keys() & {"max_length", "max_seq_length"} and (length := _tokenizer_length(calls)) is not None:
+        found["max_length"] = length
+        walk.assume(f"sequences of {length}: the model_max_length of the tokenizer in {where}")
     if any(call.last == "gradient_checkpointing_enable" for call in calls):
         found["gradient_checkpointing"] = True
     for call in calls:
@@ -187,6 +190,13 @@ def _model(calls: list[PythonCall]) -> str | None:
         elif call.last.endswith("Trainer") and isinstance(call.fields.get("model"), str):
             names.add(call.fields["model"])
     return names.pop() if len(names) == 1 else None
+
+
+def _tokenizer_length(calls: list[PythonCall]) -> int | None:
+    """Return the most tokens that the tokenizers of a program take, None where they do not say the same."""
+    lengths = {call.fields.get("model_max_length") for call in calls if call.last in FROM_HUB} - {None}
+    length = lengths.pop() if len(lengths) == 1 else None
+    return length if isinstance(length, int) else None
 
 
 def _length(module: PythonModule) -> int | None:

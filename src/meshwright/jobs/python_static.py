@@ -14,7 +14,7 @@ from typing import Any
 from ..errors import InputError
 from .arithmetic import NotArithmetic, operation_result
 from .documents import read_document
-from .python_calls import ENVIRONMENT, Walk, computed, method, text_method, variable
+from .python_calls import ENVIRONMENT, Walk, computed, instantiated, method, text_method, variable
 from .python_imports import imports_of, module_file, parsed
 from .python_values import COMPUTED, DEEPEST, TEXTS, Opaque, PythonCall, is_of, record_of
 
@@ -22,6 +22,8 @@ MOST_STEPS = 20_000
 MOST_MODULES = 60
 OPERATORS: dict[type, str] = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.FloorDiv: "/", ast.Mod: "%", ast.Pow: "**"}
 COPIES = frozenset({"copy.deepcopy", "deepcopy", "copy.copy", "cast", "typing.cast"})
+PLAIN_TREES = frozenset({"OmegaConf.to_container", "OmegaConf.create"})  # of Hydra's configuration: the same settings
+INSTANTIATE = frozenset({"instantiate", "hydra.utils.instantiate", "hydra.utils.call"})
 REPLACES = frozenset({"replace", "dataclasses.replace", "dc_replace"})
 # imported functions that the readers know by their arguments: which model, with which converters (torchtitan)
 KNOWN_CALLS = frozenset({"model_registry"})
@@ -303,6 +305,8 @@ class PythonModule:
             owner, key = self.value(node.value, names), self.value(node.slice, names)
             if _text(node.value) in {"os.environ", "environ"}:
                 return variable(key, None, self.walk, self.where)
+            if isinstance(owner, PythonCall) and isinstance(key, str):
+                return owner.fields.get(key, Opaque(_text(node)))
             if isinstance(owner, dict) and isinstance(key, str | list):
                 return owner.get(str(key), Opaque(_text(node)))
             if isinstance(owner, list) and isinstance(key, int) and -len(owner) <= key < len(owner):
@@ -360,7 +364,16 @@ class PythonModule:
         keywords = self._keywords(node, names)
         defined = self.defined(name) if isinstance(node.func, ast.Name) else None
         if defined is not None and defined[1] in defined[0].functions:
-            return defined[0].call(defined[0].functions[defined[1]], args, keywords)
+            function = defined[0].functions[defined[1]]
+            if not args and not keywords and (tree := self._tree(function)) is not None:
+                args = [tree]
+            return defined[0].call(function, args, keywords)
+        if name in PLAIN_TREES and args and isinstance(args[0], PythonCall):
+            return copy.deepcopy(args[0])
+        if name in INSTANTIATE and args and (made := instantiated(args[0], keywords)) is not None:
+            if self.walk.calls is not None:
+                self.walk.calls.append(made)
+            return made
         if name in {"list", "tuple"} and len(args) == 1 and isinstance(args[0], list):
             return list(args[0])
         if name in REPLACES and args:
@@ -383,6 +396,16 @@ class PythonModule:
         if name in ENVIRONMENT and args:
             return variable(args[0], args[1] if len(args) > 1 else None, self.walk, self.where)
         return self._made(node, name, args, keywords, names)
+
+    def _tree(self, function: ast.FunctionDef) -> PythonCall | None:
+        """Return the configuration that Hydra hands to a function under its decorator, None for another function."""
+        for one in function.decorator_list:
+            if isinstance(one, ast.Call) and _text(one.func) in {"hydra.main", "main"} and self.walk.tree is not None:
+                given = {word.arg: self.value(word.value, self.names) for word in one.keywords}
+                folder, name = given.get("config_path"), given.get("config_name")
+                if isinstance(name, str):
+                    return self.walk.tree(folder if isinstance(folder, str) else ".", name)
+        return None
 
     def _made(self, node: ast.Call, name: str, args: list[Any], keywords: dict[str, Any], names: dict[str, Any]) -> Any:
         """Return what a call of something that is not in the source tree makes: a record, or what is known of it."""

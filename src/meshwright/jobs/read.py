@@ -5,12 +5,13 @@ from collections.abc import Callable, Sequence
 from ..errors import InputError
 from . import automodel, bridge, foundry, huggingface, maxtext, megatron, nemo, neox, torchtitan
 from .draft import JobOptions
+from .gather import gather_sources
 from .job import Job
 from .keys import dotted_keys
 from .launch import STARTERS
 from .shell_marks import shown
 from .signs import of_document, of_python
-from .sources import Sources, gather_sources
+from .sources import Sources
 from .unsupported import HINT, unread_trainer
 from .wrappers import unwrap
 

@@ -18,7 +18,9 @@ from .python_values import Opaque, PythonCall
 
 IMPORTS = re.compile(r"^\s*(?:import|from)\s+sagemaker\b", re.MULTILINE)
 # GPUs of an instance, by its family and size; other sizes of these families have one
-EIGHT = re.compile(r"ml\.(?:p3\.16|p3dn\.24|p4de?\.24|p5(?:en?)?\.48|p6-b[23]00\.48|g5\.48|g6e?\.48)xlarge|ml\.g4dn\.metal")
+EIGHT = re.compile(
+    r"ml\.(?:p3\.16|p3dn\.24|p4de?\.24|p5(?:en?)?\.48|p6-b[23]00\.48|g5\.48|g6e?\.48)xlarge|ml\.g4dn\.metal"
+)
 FOUR = re.compile(r"ml\.(?:p3\.8|g4dn\.12|g5\.(?:12|24)|g6e?\.(?:12|24))xlarge")
 ONE = re.compile(r"ml\.(?:p3\.2|p5\.4|g4dn\.(?:|2|4|8|16)|g5\.(?:|2|4|8|16)|g6e?\.(?:|2|4|8|16))xlarge")
 ON_ALL = frozenset({"torch_distributed", "pytorchddp", "smdistributed"})  # start a process for each GPU
@@ -97,6 +99,8 @@ def _word(key: str, value: Any) -> str:
     if isinstance(value, Opaque | PythonCall):
         return f"${re.sub(r'[^0-9A-Za-z_]', '_', key)}"
     try:
-        return shlex.quote(value if isinstance(value, str) else json.dumps(value) if isinstance(value, dict | list) else str(value))
+        return shlex.quote(
+            value if isinstance(value, str) else json.dumps(value) if isinstance(value, dict | list) else str(value)
+        )
     except TypeError:  # something unknown inside
         return f"${re.sub(r'[^0-9A-Za-z_]', '_', key)}"

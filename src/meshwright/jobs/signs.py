@@ -44,6 +44,8 @@ def of_python(text: str) -> str | None:
     for engine, signs in PYTHON_SIGNS:
         if any(sign in text for sign in signs):
             return engine
+    if "hydra.main(" in text and "transformers" in text and "Trainer(" in text:  # its arguments stand in Hydra's tree
+        return "huggingface"
     return None
 
 

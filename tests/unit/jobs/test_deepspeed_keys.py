@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from meshwright.jobs.emit import emitted
+from meshwright.jobs.gather import gather_sources
 from meshwright.jobs.read import read_job
-from meshwright.jobs.sources import gather_sources
 from meshwright.jobs.target import EmitTarget
 from meshwright.layout import Layout
 from meshwright.workload.models import load_model

@@ -1,0 +1,223 @@
+"""Gathering: the words of `--job` become the sources of one job, each file read by its kind.
+
+The scripts among them are followed by `runs`, the Python file that is started is read last.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path, PurePath
+from typing import Any
+
+from ..errors import InputError
+from .documents import Document, kind_of, load_document, read_document
+from .hydra import compose
+from .justfile import parse_justfile
+from .keys import dotted_keys
+from .kubernetes import is_kubernetes, parse_kubernetes
+from .launch import (
+    flags_of,
+    without_flags,
+)
+from .makefile import parse_makefile
+from .manifest import Manifest, command_of_other, launcher_manifest
+from .notebook import parse_notebook
+from .programs import PythonProgram
+from .python_calls import Walk
+from .python_script import program_config, trainer_settings
+from .python_static import config_of
+from .python_values import PythonCall, flattened
+from .recipes import Recipes, markdown_blocks
+from .runs import follow_scripts
+from .sagemaker import estimator_scripts, is_sagemaker
+from .signs import of_document, of_python
+from .sources import Sources, plain_value
+from .unsupported import unread_program, unread_trainer
+
+OVERRIDE = re.compile(r"(?:--)?([A-Za-z_][\w.\-@/]*)=(.*)", re.DOTALL)
+# a command line in place of a file: what it starts is a script, a program or a launcher
+COMMAND = re.compile(r"(?:^|\s)(?:\S+\.(?:sh|py|bash)|torchrun|srun|mpirun|deepspeed|accelerate)(?=\s)")
+HOSTS = re.compile(r"(?:\s*(?:#.*|\S+\s+slots\s*=\s*\d+.*)?\n)+")
+
+
+def gather_sources(items: Sequence[str]) -> Sources:
+    """Return the sources that the words of `--job` name.
+
+    They are files, FILE.py:FUNCTION, NAME=VALUE overrides, or a command line in one word ("bash run.sh 8 4").
+    """
+    sources = Sources()
+    scripts: list[tuple[str, str]] = []
+    for item in items:
+        override = OVERRIDE.fullmatch(item)
+        if override and not COMMAND.search(item) and not Path(item).exists():
+            sources.overrides[override.group(1)] = override.group(2)
+    for item in items:
+        override = OVERRIDE.fullmatch(item)
+        command = COMMAND.search(item)
+        if command and not Path(item).exists():
+            if not sources.names:
+                sources.folder = Path(command.group(0).strip()).parent
+            sources.names.append("command line")
+            scripts.append(("command line", item))
+        elif not override or Path(item).exists():
+            _take(item, sources, scripts)
+    if not sources.names:
+        raise InputError("--job: expected a file, such as --job train.sh")
+    follow_scripts(scripts, sources)
+    _read_python(sources)
+    return sources
+
+
+def _take(item: str, sources: Sources, scripts: list[tuple[str, str]]) -> None:
+    path, function = _function_of(item)
+    name, text = read_document(path)
+    if not sources.names:
+        sources.folder = Path(path).parent
+    sources.names.append(name)
+    kind = kind_of(name, text)
+    if kind == "shell" and "slots" in text and HOSTS.fullmatch(f"{text}\n"):
+        sources.hostfiles[name] = text
+    elif kind == "shell":
+        scripts.append((name, text))
+    elif kind == "python" and is_sagemaker(text):
+        commands, assumed = estimator_scripts(text, name, Path(path), sources.overrides)
+        scripts += [(name if not place else f"{name} ({place + 1})", one) for place, one in enumerate(commands)]
+        sources.assumed += assumed
+    elif kind == "python":
+        sources.python_files.given.append(PythonProgram(name, text, Path(path), function))
+    elif kind == "notebook":
+        notebook = parse_notebook(text, name)
+        scripts.append((name, notebook.commands))
+        sources.written |= notebook.files
+        sources.python_files.cells.append(PythonProgram(name, notebook.python, Path(path)))
+    elif kind == "yaml" and (manifest := _manifest(name, text)) is not None:
+        sources.written |= manifest.files
+        sources.machines = manifest.machines or sources.machines
+        scripts += manifest.scripts
+    elif kind in {"makefile", "justfile"}:
+        sources.recipes[name] = _recipes(name, kind, text, sources), function
+        scripts.append((name, ""))  # the target is chosen where all files are known
+    elif kind == "markdown":
+        blocks = [(f"{name} line {line}", script) for line, script in markdown_blocks(text)]
+        sources.blocks |= {block for block, _ in blocks}
+        scripts += blocks
+    else:
+        document = Document(name, kind, load_document(name, text, kind), path)
+        sources.documents.append(document)
+        _take_commands(document, sources, scripts)
+
+
+def _manifest(name: str, text: str) -> Manifest | None:
+    """Return what a manifest of a launcher runs, None for another YAML."""
+    return parse_kubernetes(name, text) if is_kubernetes(text) else launcher_manifest(name, text)
+
+
+def _take_commands(document: Document, sources: Sources, scripts: list[tuple[str, str]]) -> None:
+    """Take the commands in a YAML of no engine and of no launcher that is known; how many machines run them is open."""
+    if of_document(document) is not None or unread_trainer(document.keys, dotted_keys(document.data)):
+        return
+    found = [text for text in command_of_other(document.name, document.data) if COMMAND.search(text)]
+    for number, text in enumerate(dict.fromkeys(found), start=1):
+        scripts.append((document.name if number == 1 else f"{document.name} ({number})", text))
+    if found:
+        sources.assumed.append(f"{document.name}: of a launcher that is not known: its command alone is read")
+
+
+def _recipes(name: str, kind: str, text: str, sources: Sources) -> Recipes:
+    """Return the targets of a Makefile or justfile."""
+    if kind == "justfile":
+        return parse_justfile(name, text, given=sources.overrides)
+
+    def find(path: str) -> str | None:
+        beside = sources.folder / PurePath(path).name
+        return read_document(str(beside))[1] if beside.is_file() else None
+
+    return parse_makefile(name, text, given=sources.overrides, find=find)
+
+
+def _function_of(item: str) -> tuple[str, str | None]:
+    """Split FILE.py:FUNCTION and Makefile:TARGET."""
+    path, colon, function = item.rpartition(":")
+    if colon and path.endswith(".py") and function.isidentifier():
+        return path, function
+    if colon and re.fullmatch(r"[\w.-]+", function) and kind_of(path, "") in {"makefile", "justfile"}:
+        return path, function
+    return item, None
+
+
+def _read_python(sources: Sources) -> None:
+    """Read the Python file of the job, as configuration or program: the one that is started, else the one given.
+
+    Raises InputError where several are given, or where the one has no configuration that is known.
+    """
+    launch = sources.launch
+    program = sources.python_files.chosen(None if launch is None else launch.program, sources.written, sources.folder)
+    if program is None:
+        return
+    engine = of_python(program.text)
+    if program not in sources.python_files.given and launch is not None and engine not in {None, launch.engine}:
+        return
+    alone = (launch is None and not sources.documents) or (launch is not None and launch.engine == "huggingface")
+    if engine is None and alone and (other := unread_program(program.text)) is not None:
+        sources.unread = sources.unread or other
+        return
+    if program.name not in sources.names and engine is not None:
+        sources.names.append(program.name)
+    environment = {} if launch is None else dict(launch.environment)
+    words = {} if launch is None else flags_of(launch.arguments, dashes=False)
+    flags = {key: plain_value(value) if isinstance(value, str) else value for key, value in words.items()}
+    asked = next((str(flags[name]) for name in ("config", "recipe") if program.defines(flags.get(name))), None)
+    function = program.function or asked
+    walk = Walk(variables=environment | sources.overrides, flags=flags)
+    walk.tree = _hydra(program, sources, walk)
+    place: dict[str, Any] = {"where": program.name, "path": program.path, "walk": walk}
+    if engine == "huggingface":
+        _read_trainer(program, sources, place)
+    elif engine is not None or launch is None:
+        own = None if function or engine is None else program_config(engine, program.text, **place)
+        given = {key: plain_value(text) for key, text in sources.overrides.items()}
+        name, value = own or config_of(program.text, function, given=given, **place)
+        sources.python = (program.name, name, flattened(value))
+        sources.python_text, sources.python_folder = program.text, program.path.resolve().parent.name
+    if launch is not None and walk.taken:
+        sources.launch = replace(launch, arguments=without_flags(launch.arguments, walk.taken))
+    sources.assumed += walk.assumed
+
+
+def _hydra(program: PythonProgram, sources: Sources, walk: Walk) -> Callable[[str, str], PythonCall | None]:
+    """Return what composes the configuration that Hydra hands to a program; its files are no documents of their own."""
+
+    def tree(folder: str, name: str) -> PythonCall | None:
+        root = program.path.parent / folder
+
+        def find(path: str) -> tuple[str, dict[str, Any]] | None:
+            file = root / f"{path.removesuffix('.yaml')}.yaml"
+            if ".." in PurePath(path).parts or not file.is_file():
+                return None
+            _, text = read_document(str(file))
+            return text, load_document(f"{path}.yaml", text, "yaml")
+
+        words = [] if sources.launch is None else list(sources.launch.arguments)
+        if find(name) is None:
+            return None
+        found, assumed = compose(name.removesuffix(".yaml"), words, find, walk.variables)
+        walk.assumed += assumed
+        inside = root.resolve()
+        sources.documents = [
+            one for one in sources.documents if not (one.path and Path(one.path).resolve().is_relative_to(inside))
+        ]
+        return found
+
+    return tree
+
+
+def _read_trainer(program: PythonProgram, sources: Sources, place: dict[str, Any]) -> None:
+    """Add the TrainingArguments, or DeepSpeed's settings, of a program; InputError where the job has no settings."""
+    found = trainer_settings(program.text, **place)
+    if found is None and sources.launch is None and not sources.documents:
+        raise InputError(f"{program.name}: makes no TrainingArguments; give the script that starts it")
+    if found is not None:
+        ranks = found.pop("num_processes", None)
+        sources.documents.insert(0, Document(program.name, "python", found))
+        if ranks is not None:
+            sources.documents.append(Document(program.name, "python", {"num_machines": 1, "num_processes": ranks}))

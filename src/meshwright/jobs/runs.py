@@ -1,0 +1,211 @@
+"""Runs: the scripts of a job followed each by itself, and which of them starts the training."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePath
+
+from ..errors import InputError
+from .documents import read_document
+from .launch import (
+    Launch,
+    Owner,
+    on_machines,
+    programs_of,
+    read_command,
+    starts_all,
+    starts_ranks,
+    training_command,
+)
+from .shell import follow
+from .shell_marks import shown
+from .shell_state import ScriptOutcome
+from .sources import Sources
+from .unsupported import unread_command, yaml_of_command
+
+BY_FILES = frozenset({"neox", "foundry"})  # engines whose command is known by the files that it names
+
+
+@dataclass(slots=True)
+class _Runs:
+    """The scripts of a job, followed each by itself: what they would start, and which of it trains."""
+
+    outcomes: dict[str, ScriptOutcome] = field(default_factory=dict)
+    launches: dict[str, Launch | None] = field(default_factory=dict)
+    stays: set[str] = field(default_factory=set)  # scripts that leave by an `exit` before their training starts
+    broken: dict[str, InputError] = field(default_factory=dict)
+
+    @property
+    def called(self) -> set[str]:
+        """The scripts that others start or source: they are followed in their place there."""
+        return {name for outcome in self.outcomes.values() for name in outcome.called}
+
+    def main(self, sources: Sources) -> str | None:
+        """Return the script that starts the training; InputError where two start different ones.
+
+        Of the commands in a README, one that alone names files that are given is the one.
+        """
+        found = {name: launch for name, launch in self.launches.items() if launch and name not in self.called}
+        if len(found) > 1 and found.keys() <= sources.blocks:
+            given = {*sources.names, *map(str, sources.written)}
+            named = {
+                name: launch
+                for name, launch in found.items()
+                if any(PurePath(word.rpartition("=")[2]).name in given for word in launch.arguments)
+            }
+            if len({(launch.program, launch.arguments) for launch in named.values()}) == 1:
+                left = [name for name in found if name not in named]
+                sources.assumed += [f"{name}: names files that are not given, and is passed over" for name in left]
+                for name in left:
+                    del self.outcomes[name]
+                found = named
+        if len({(launch.program, launch.arguments) for launch in found.values()}) > 1:
+            raise InputError(f"{' and '.join(found)} both start a training; expected one")
+        return next(iter(found), None)
+
+
+def follow_scripts(scripts: Sequence[tuple[str, str]], sources: Sources) -> None:
+    """Follow the scripts: scripts that start no training set variables for the one that does."""
+    find = _finder(scripts, sources)
+    runs = _Runs()
+    scripts = [one for name, text in scripts for one in _chosen(name, text, find, sources)]
+
+    def tried(name: str, text: str, *, stay: bool = False) -> tuple[ScriptOutcome, Launch | None]:
+        outcome = follow(text, where=name, given=sources.overrides, find=find, stay=stay)
+        return outcome, training_command(outcome.started, name, _owner(sources, outcome))
+
+    for name, text in scripts:
+        try:
+            outcome, launch = tried(name, text)
+            runs.outcomes[name] = outcome
+            if launch is None and not outcome.called_missing:
+                _, launch = tried(name, text, stay=True)
+                runs.stays |= {name} if launch is not None else set()
+            runs.launches[name] = launch
+        except InputError as error:
+            runs.broken[name] = error
+    for name, _ in scripts:
+        if name in runs.broken and name not in runs.called | sources.blocks:
+            raise runs.broken[name]
+    main, owner = runs.main(sources), None
+    if main is None and runs.broken.keys() & sources.blocks:
+        raise next(iter(runs.broken.values()))
+    if main is None and (adopted := _adopted(runs, sources)) is not None:
+        main, owner = adopted
+    settings = [(name, text) for name, text in scripts if name != main and name not in runs.called]
+    if main is not None:
+        stay = main in runs.stays
+        alone = [one for one in settings if not runs.launches.get(one[0])]
+        text = dict(scripts)[main]
+        outcome = follow(text, where=main, given=sources.overrides, find=find, before=alone, stay=stay)
+        sources.launch = training_command(outcome.started, main, owner or _owner(sources, outcome))
+        _keep(outcome, sources)
+    else:
+        for name, _ in settings:
+            if name in runs.outcomes:
+                _keep(runs.outcomes[name], sources)
+    if sources.launch is not None and sources.machines is not None:
+        sources.launch = on_machines(sources.launch, sources.machines)
+    _note_commands(runs, sources)
+
+
+def _chosen(name: str, text: str, find: Callable[[str], str | None], sources: Sources) -> list[tuple[str, str]]:
+    """Return a script, of a file with several the one of the target that is asked for, else of the first that trains.
+
+    Raises InputError where the first target starts no training and several others do.
+    """
+    if name not in sources.recipes:
+        return [(name, text)]
+    recipes, asked = sources.recipes[name]
+    sources.assumed += recipes.assumed
+    if asked is not None:
+        if asked not in recipes.scripts:
+            told = ", ".join(recipes.scripts) or "none"
+            raise InputError(f"{name}: no target {asked!r} with commands (there are: {told})")
+        return [(name, recipes.scripts[asked])]
+
+    def trains(target: str) -> bool:
+        outcome = follow(recipes.scripts[target], where=name, given=sources.overrides, find=find)
+        owner = _owner(sources, outcome)
+        return any(read_command(one, owner) is not None or starts_all(one) for one in outcome.started)
+
+    if recipes.first in recipes.scripts and trains(recipes.first):
+        return [(name, recipes.scripts[recipes.first])]
+    found = [target for target in recipes.scripts if trains(target)]
+    if len({recipes.scripts[target] for target in found}) > 1:
+        raise InputError(f"{name}: targets {', '.join(found)} start trainings: say which, as --job {name}:{found[0]}")
+    if found:
+        sources.assumed.append(f"{name}: its target {found[0]}, the one that starts a training")
+    target = found[0] if found else recipes.first
+    return [(name, recipes.scripts[target])] if target in recipes.scripts else []
+
+
+def _finder(scripts: Sequence[tuple[str, str]], sources: Sources) -> Callable[[str], str | None]:
+    """Return what finds a script by its path: among the given ones, the written ones, and the ones beside them."""
+
+    def find(path: str) -> str | None:
+        name = PurePath(shown(path)).name
+        for known, text in [*scripts, *((PurePath(written).name, text) for written, text in sources.written.items())]:
+            if known == name:
+                return text
+        beside = sources.folder / name
+        if name.endswith((".sh", ".bash", ".env", ".slurm", ".sbatch")) and beside.is_file():
+            if name not in sources.names:
+                sources.names.append(name)
+            return read_document(str(beside))[1]
+        return None
+
+    return find
+
+
+def _owner(sources: Sources, outcome: ScriptOutcome) -> Owner:
+    return sources.python_files.owner(sources.written | outcome.documents, sources.folder, sources.documents)
+
+
+def _adopted(runs: _Runs, sources: Sources) -> tuple[str, Owner] | None:
+    """Return the script whose program, of no engine by its name, runs the configuration given beside it, and that rule.
+
+    None unless the files are of one engine and one program alone is started on all ranks.
+    """
+    given = sources.python_files.engine(sources.documents)
+    if given is None:
+        return None
+    engine, file = given
+    found = {
+        (launch.program, launch.arguments): name
+        for name, outcome in runs.outcomes.items()
+        if name not in runs.called
+        for one in outcome.started
+        if (launch := read_command(one, lambda program, arguments: engine)) is not None
+        and (starts_ranks(launch, one) or (sources.machines is not None and sources.machines.starts_ranks))
+    }
+    if len(found) != 1:
+        return None
+    (((program, _), name),) = found.items()
+    sources.assumed.append(f"{shown(program)}, which {name} starts, is taken for what trains with {file}")
+    return name, lambda own, arguments: engine if own == program else None
+
+
+def _note_commands(runs: _Runs, sources: Sources) -> None:
+    """Note what the scripts start beside a training that is known."""
+    outcomes = runs.outcomes.values()
+    sources.called_missing = [name for outcome in outcomes for name in outcome.called_missing]
+    commands = [one.words for outcome in outcomes for one in outcome.started]
+    if sources.launch is None or sources.launch.engine not in BY_FILES:
+        sources.unread = next((told for words in commands if (told := unread_command(words))), None)
+    for words in commands:
+        found = yaml_of_command(words)
+        flags_alone = found is not None and "." not in found[1] and any(word.startswith("--") for word in words)
+        if found is not None and sources.document(found[1]) is None and not (sources.launch and flags_alone):
+            sources.wanted = sources.wanted or found
+    sources.programs = list(dict.fromkeys(name for outcome in outcomes for name in programs_of(outcome.started)))
+    if sources.launch is None and sources.programs and (sources.documents or sources.python_files.given):
+        told = ", ".join(sources.programs[:3])
+        sources.assumed.append(f"{told}: started beside the configuration, and taken to change nothing of it")
+
+
+def _keep(outcome: ScriptOutcome, sources: Sources) -> None:
+    sources.variables |= {key: value for key, value in outcome.variables.items() if isinstance(value, str)}
+    sources.written |= outcome.documents
+    sources.assumed += outcome.assumed
+    for path in dict.fromkeys(outcome.sourced_missing):
+        sources.assumed.append(f"{path} is sourced but is not here: its variables are taken as not set")
