@@ -222,7 +222,7 @@ def on_machines(launch: Launch, machines: Machines) -> Launch:
     if nodes is None and machines.total and per_node is not None and machines.total % per_node[0] == 0:
         nodes = machines.total // per_node[0]
     found: dict[str, Count] = {}
-    if nodes:
+    if nodes and "--standalone" not in launch.options:  # each node by itself
         found["nodes"] = (nodes, machines.told[0] if machines.nodes else f"{machines.total} GPUs ({machines.where})")
     if gpus:
         found["per_node"] = (gpus, machines.told[1])
@@ -305,6 +305,8 @@ def _counts(words: Sequence[str], where: str) -> tuple[dict[str, Count], list[st
         number = as_whole(value)
         if number is not None and number > 0:
             found[COUNTS[name]] = (number, f"{key.lstrip('-')} {number}")
+        elif COUNTS[name] == "nodes" and ":" in value:  # of an elastic job
+            doubts.append(f"{key.lstrip('-')} ({value})")
         elif reasons(value):
             doubts.append(f"{key.lstrip('-')} ({', '.join(reasons(value))})")
     return found, doubts

@@ -166,8 +166,6 @@ class _Makefile:
 
     def expand(self, text: str, automatic: Mapping[str, str] = {}, depth: int = 0) -> str:
         """Return a text with make's variables put in; what belongs to the shell stays."""
-        if depth > DEEPEST:
-            return "${make_recursion}"
         parts: list[str] = []
         at = 0
         while (start := text.find("$", at)) >= 0 and start + 1 < len(text):
@@ -186,6 +184,8 @@ class _Makefile:
 
     def _reference(self, inside: str, automatic: Mapping[str, str], depth: int) -> str:
         """Return what a variable or function of make stands for."""
+        if depth > DEEPEST:
+            return "${make_recursion}"
         function, blank, rest = inside.partition(" ")
         if blank and function == "shell":
             return f"$({self.expand(rest, automatic, depth)})"

@@ -6,7 +6,6 @@ dstackai/dstack:docs/docs/reference/dstack.yml/task.md, Azure's commandJob.schem
 """
 
 import re
-import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,6 +15,7 @@ import yaml
 from .documents import MAX_BYTES, load_document
 from .keys import as_whole
 from .notebook import quoted
+from .recipes import shell_word
 
 SEPARATOR = re.compile(r"^---(?:[ \t].*)?$", re.MULTILINE)
 PLACEHOLDER = re.compile(r"\$\{\{\s*([\w.-]+)\s*\}\}")  # AzureML's `${{inputs.NAME}}`
@@ -203,7 +203,7 @@ def _command(value: Any, *, lines: bool) -> str:
     """Return a command as a script: a text, or a list of lines or of the words of one line."""
     if isinstance(value, list):
         texts = [str(one) for one in value if not isinstance(one, Mapping | list)]
-        return "\n".join(texts) if lines else " ".join(map(shlex.quote, texts))
+        return "\n".join(texts) if lines else " ".join(map(shell_word, texts))
     return value if isinstance(value, str) else ""
 
 

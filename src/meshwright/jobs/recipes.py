@@ -1,10 +1,9 @@
 """Recipes: the targets of a Makefile or justfile and the blocks of a README, each as a shell script."""
 
 import re
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-
-from .notebook import quoted
 
 FENCE = re.compile(r"^\s*(```+|~~~+)\s*([\w.+-]*)")
 SHELL_BLOCKS = frozenset({"", "bash", "sh", "shell", "zsh", "console", "shell-session", "terminal"})
@@ -64,7 +63,7 @@ def _without_prompts(lines: list[str]) -> str:
 
 def shell_word(text: str) -> str:
     """Return a value as a word of the shell: plain text in quotes, what the shell has to expand in double ones."""
-    return '"' + text.replace('"', '\\"') + '"' if "$" in text else quoted(text)
+    return '"' + text.replace('"', '\\"') + '"' if "$" in text else shlex.quote(text)
 
 
 def logical_lines(text: str) -> Iterator[str]:

@@ -91,7 +91,8 @@ def follow_scripts(scripts: Sequence[tuple[str, str]], sources: Sources) -> None
         raise next(iter(runs.broken.values()))
     if main is None and (adopted := _adopted(runs, sources)) is not None:
         main, owner = adopted
-    settings = [(name, text) for name, text in scripts if name != main and name not in runs.called]
+    passed = {main, *runs.called, *(runs.broken.keys() & sources.blocks)}
+    settings = [(name, text) for name, text in scripts if name not in passed]
     if main is not None:
         stay = main in runs.stays
         alone = [one for one in settings if not runs.launches.get(one[0])]
@@ -104,7 +105,10 @@ def follow_scripts(scripts: Sequence[tuple[str, str]], sources: Sources) -> None
             if name in runs.outcomes:
                 _keep(runs.outcomes[name], sources)
     if sources.launch is not None and sources.machines is not None:
-        sources.launch = on_machines(sources.launch, sources.machines)
+        before, sources.launch = sources.launch, on_machines(sources.launch, sources.machines)
+        nodes = sources.launch.nodes
+        if before.launcher == "torchrun" and not before.unknown and before.nodes is None and nodes and nodes[0] > 1:
+            sources.assumed.append(f"torchrun joins the {nodes[0]} nodes of {sources.machines.where}: it has no --nnodes")
     _note_commands(runs, sources)
 
 

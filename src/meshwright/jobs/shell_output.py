@@ -60,6 +60,7 @@ class Printing(Builtins):
     def output(self, script: Script) -> str | None:
         """Return what commands print, None where an unknown one has a part in it; variables stay as they were."""
         outer, variables, started = self.printed, dict(self.set), len(self.outcome.started)
+        missing = len(self.outcome.called_missing)
         names = ("where", "code", "arguments", "lines")
         kept = {name: getattr(self, name) for name in names}
         self.printed = []
@@ -76,7 +77,8 @@ class Printing(Builtins):
         self.set.update(variables)
         for name, value in kept.items():
             setattr(self, name, value)
-        return None if found is None or others else "".join(found)
+        unknown_ones = others or self.outcome.called_missing[missing:]
+        return None if found is None or unknown_ones else "".join(found)
 
     def keep(self, text: str, target: str, *, appends: bool = False) -> bool:
         """Keep a text as the file that it is written to; return whether it is a file, and no script or device."""
