@@ -1,0 +1,149 @@
+"""GPT-NeoX's YAML with its hostfile, and LLM Foundry's YAML under Composer's launcher."""
+
+import pytest
+
+from meshwright.errors import InputError
+from meshwright.jobs.draft import JobOptions
+from meshwright.jobs.read import read_job
+from tests.unit.jobs.test_strangers import job
+
+NEOX = """{
+  # "pipe-parallel-size": 8,
+  "pipe-parallel-size": 2, "model-parallel-size": 2,
+  "num-layers": 24, "hidden-size": 2048, "num-attention-heads": 16, "seq-length": 1024,
+  "pos-emb": "rotary", "no-weight-tying": true, "norm": "rmsnorm", "activation": "swiglu", "intermediate-size": 5632,
+  "train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 8,
+  "zero_optimization": {"stage": 1, "overlap_comm": True,},
+  "checkpoint-activations": true,
+  "precision": "bfloat16",
+}
+"""
+PLACES = '{"hostfile": "/job/hosts", "launcher": "pdsh", "data-path": "/data/text", "vocab-size": 32000}\n'
+HOSTS = "a slots=8\n# b slots=8\nc slots=8  # newer\n"
+START = "python $HERE/deepy.py train.py -d settings small places.yml\n"
+
+
+def test_neox_files_are_read_with_the_hosts_that_are_no_comment(tmp_path):
+    found = job(tmp_path, {"run.sh": START, "small.yml": NEOX, "places.yml": PLACES, "hosts": HOSTS})
+
+    assert (found.world, found.layout.tp, found.layout.pp, found.layout.dp) == (16, 2, 2, 4)
+    assert (found.layout.zero, found.layout.recompute, found.layout.mbs) == (1, "full", 4)
+    assert (found.global_batch, found.seq_len, found.precision) == (4 * 8 * 4, 1024, "bf16")
+    assert found.architecture.vocab_size == 32000
+    assert not found.ignored
+
+
+def test_a_neox_file_alone_takes_its_ranks_from_the_question(tmp_path):
+    found = job(tmp_path, {"small.yml": NEOX}, gpus=8)
+
+    assert (found.layout.dp, found.global_batch) == (2, 64)
+    assert job(tmp_path, {"small.yml": NEOX}).asked == ("--gpus", "--global-batch")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ('"vocab-size": 32000', '"seq-length": 2048', "seq_length 1024 .* contradicts 2048"),
+        ('"vocab-size": 32000', '"moe-num-experts": 8', "experts of GPT-NeoX are not read"),
+        ('"vocab-size": 32000', '"train-batch-size": 100', "train_batch_size 100"),
+    ],
+)
+def test_neox_files_that_contradict_each_other_are_refused(tmp_path, old, new, told):
+    with pytest.raises(InputError, match=told):
+        job(tmp_path, {"run.sh": START, "small.yml": NEOX, "places.yml": PLACES.replace(old, new), "hosts": HOSTS})
+
+
+def test_a_neox_file_that_the_command_names_and_that_is_not_here_is_asked_for(tmp_path):
+    with pytest.raises(InputError, match=r"names places\.yml, which is not here"):
+        job(tmp_path, {"run.sh": START, "small.yml": NEOX, "hosts": HOSTS})
+
+
+def test_a_command_of_neox_without_its_files_is_refused_by_its_name(tmp_path):
+    with pytest.raises(InputError, match="this starts GPT-NeoX, which is not read"):
+        job(tmp_path, {"run.sh": START})
+
+
+def test_hosts_that_are_chosen_where_the_job_runs_leave_the_ranks_open(tmp_path):
+    places = PLACES.replace('"launcher"', '"include": "a", "launcher"')
+
+    found = job(tmp_path, {"run.sh": START, "small.yml": NEOX, "places.yml": places, "hosts": HOSTS})
+
+    assert found.world is None
+    assert "--gpus" in found.asked
+
+
+# --- LLM Foundry
+
+FOUNDRY = """variables: {length: 2048}
+max_seq_len: ${variables.length}
+model:
+  name: mpt_causal_lm
+  d_model: 2048
+  n_heads: 16
+  n_layers: 24
+  expansion_ratio: 4
+  max_seq_len: ${variables.length}
+  vocab_size: 50368
+  attn_config: {alibi: true, attn_impl: flash}
+optimizer: {name: decoupled_adamw, lr: 2.0e-4}
+max_duration: 100ba
+global_train_batch_size: 256
+# device_train_microbatch_size: 16
+device_train_microbatch_size: 8
+precision: amp_bf16
+fsdp_config: {sharding_strategy: FULL_SHARD, activation_checkpointing: false}
+"""
+MCLI = """name: small
+compute: {gpus: 16, cluster: r9}
+env_variables:
+  MICRO: "2"
+command: |
+  composer train/train.py /mnt/config/parameters.yaml device_train_microbatch_size=$MICRO fsdp_config.sharding_strategy=SHARD_GRAD_OP
+parameters:
+"""
+
+
+def foundry(text: str = FOUNDRY) -> str:
+    return MCLI + "".join(f"  {line}\n" for line in text.splitlines())
+
+
+def test_parameters_of_a_run_are_the_yaml_of_its_command_with_its_words_on_top(tmp_path):
+    found = job(tmp_path, {"run.yaml": foundry()})
+
+    assert (found.world, found.layout.dp, found.layout.zero, found.layout.recompute) == (16, 16, 2, "none")
+    assert (found.layout.mbs, found.global_batch, found.seq_len, found.precision) == (2, 256, 2048, "bf16")
+
+
+def test_ranks_of_a_node_in_composer_s_command_divide_the_gpus_of_a_run(tmp_path):
+    assert job(tmp_path, {"run.yaml": foundry().replace("composer", "composer -n 8")}).world == 16
+    assert job(tmp_path, {"run.sh": "composer -n 4 train.py a.yaml\n", "a.yaml": FOUNDRY}).world is None
+
+
+def test_a_foundry_file_alone_takes_its_ranks_from_the_question(tmp_path):
+    (tmp_path / "a.yaml").write_text(FOUNDRY)
+
+    found = read_job([str(tmp_path / "a.yaml")], JobOptions(gpus=8))
+
+    assert (found.layout.dp, found.layout.mbs, found.layout.zero, found.global_batch) == (8, 8, 3, 256)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "layout"),
+    [
+        ("fsdp_config: {", "other: {", {"zero": 0}),
+        ("FULL_SHARD,", "HYBRID_SHARD, data_parallel_shard_degree: 4,", {"zero": 3, "replicas": 4}),
+        ("activation_checkpointing: false", "activation_checkpointing: true", {"recompute": "full"}),
+        ("activation_checkpointing: false", "cpu_offload: true", {"offload": "parameters"}),
+    ],
+)
+def test_what_composer_shards_is_the_state_of_the_job(tmp_path, old, new, layout):
+    found = job(tmp_path, {"a.yaml": FOUNDRY.replace(old, new)}, gpus=16)
+
+    assert {key: getattr(found.layout, key) for key in layout} == layout
+
+
+def test_a_micro_batch_that_composer_finds_itself_is_left_open(tmp_path):
+    found = job(tmp_path, {"a.yaml": FOUNDRY.replace("microbatch_size: 8", "microbatch_size: auto")}, gpus=16)
+
+    assert found.layout.mbs is None
+    assert any("Composer finds the largest that fits" in note for note in found.notes)
