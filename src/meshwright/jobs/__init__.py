@@ -1,15 +1,16 @@
 """Jobs: the configurations of training engines, read and written.
 
-The way of a file: `read` (whose it is) -> `sources` (its documents, command and overrides) -> a reader -> `draft`
-(arithmetic that all engines share) -> `job`.
+The way of a file: `gather` (its kind) -> `runs` (its scripts) -> `sources` (its documents, command and overrides) ->
+`read` (whose it is) -> a reader -> `draft` (arithmetic that all engines share) -> `job`.
 
-- readers: `megatron` with `megatron_deepspeed`, `bridge`, `nemo` with `nemo_recipes`, `automodel`, `torchtitan`,
-  `huggingface`, `trainers`, `maxtext`, `wrappers`; `signs` say whose a file is, `unsupported` refuses others by name
+- readers: `megatron` with `megatron_deepspeed`, `bridge`, `nemo` with `nemo_recipes`, `automodel`, `torchtitan`, `neox`,
+  `foundry`, `huggingface`, `trainers`, `maxtext`, `wrappers`; `signs` say whose a file is, `unsupported` refuses others
 - shell scripts, never run: `shell_syntax`, `shell`, `shell_state`, `shell_words` with `shell_braces` and `shell_marks`,
   `shell_builtins`, `shell_calls`, `shell_conditions`, `shell_output`, `shell_printf`; `slurm`, `launch`, `arithmetic`
 - Python, never imported: configurations in `python_static`, programs that train in `python_script`, with
   `python_calls`, `python_imports`, `python_values`; `programs` finds the file that a command starts
-- documents: `documents`, `interpolation`, `keys`, `models`; what holds commands: `manifest` (Kubernetes), `notebook`
+- documents: `documents`, `interpolation`, `hydra`, `keys`, `models`; what holds commands: `manifest` (a table of
+  launchers), `kubernetes`, `sagemaker`, `notebook`, `recipes` with `makefile` and `justfile`
 - out again: `target`, `rules` (what the engine can run), `emit` with `emit_megatron`, `emit_torch`, `emit_maxtext`,
   `emit_model`, `emit_environment`, `emit_why`
 """

@@ -20,7 +20,7 @@ from .launch import (
     without_flags,
 )
 from .makefile import parse_makefile
-from .manifest import Manifest, command_of_other, launcher_manifest
+from .manifest import LauncherManifest, command_of_other, launcher_manifest
 from .notebook import parse_notebook
 from .programs import PythonProgram
 from .python_calls import Walk
@@ -107,7 +107,7 @@ def _take(item: str, sources: Sources, scripts: list[tuple[str, str]]) -> None:
         _take_commands(document, sources, scripts)
 
 
-def _manifest(name: str, text: str) -> Manifest | None:
+def _manifest(name: str, text: str) -> LauncherManifest | None:
     """Return what a manifest of a launcher runs, None for another YAML."""
     return parse_kubernetes(name, text) if is_kubernetes(text) else launcher_manifest(name, text)
 

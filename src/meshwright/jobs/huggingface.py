@@ -1,13 +1,14 @@
 """DeepSpeed JSON, Hugging Face TrainingArguments, and Accelerate YAML (FSDP 1 and 2, DeepSpeed, Megatron plugin)."""
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 from .documents import load_document
 from .draft import Draft, JobOptions
 from .job import Job
 from .keys import Keys, dotted_keys
-from .launch import assignments_of, flags_of
+from .launch import Launch, assignments_of, flags_of
 from .megatron import world_of
 from .signs import kind_of_document
 from .sources import CONFIG_SUFFIXES, Sources, plain_value
@@ -107,13 +108,6 @@ def _keys(sources: Sources) -> Keys:
 
     launch = sources.launch
     if launch is not None:
-        arguments = {
-            key: plain_value(v) if isinstance(v, str) else v
-            for key, v in flags_of(launch.arguments, dashes=False).items()
-        }
-        arguments = {key.replace("-", "_"): value for key, value in arguments.items()}  # argparse takes both
-        if launch.program.rpartition("/")[2] == "llamafactory-cli":  # it takes `key=value` beside its YAML
-            arguments |= {key: plain_value(text) for key, text in assignments_of(launch.arguments).items()}
         config = flags_of(launch.options, dashes=False).get("config_file")
         if isinstance(config, str) and sources.document(config) is None:
             raise sources.absent(config)
@@ -127,9 +121,35 @@ def _keys(sources: Sources) -> Keys:
         elif kind:
             add(kind, document.data, document.name)
     if launch is not None:
-        add("arguments", arguments, launch.where)
+        add("arguments", _arguments(launch), launch.where)
         if launch.launcher == "accelerate":
             add("accelerate", _launch_words(flags_of(launch.options, dashes=False)), launch.where)
+    _named_files(values, origin, add, sources)
+    for key in list(values):  # a DeepSpeed configuration inside the arguments
+        if key.startswith("arguments.deepspeed."):
+            values["deepspeed." + key.removeprefix("arguments.deepspeed.")] = values.pop(key)
+    for key, text in sources.given_keys.items():
+        for kind in ("arguments", "accelerate", "deepspeed"):
+            if key.startswith(f"{kind}.") or f"{kind}.{key}" in values or kind == "deepspeed":
+                full = key if key.startswith(f"{kind}.") else f"{kind}.{key}"
+                values[full], origin[full] = plain_value(text), "--job"
+                break
+    return Keys(values, sources.names[0], sources=origin, kinds=True)
+
+
+def _arguments(launch: Launch) -> dict[str, Any]:
+    """Return the words of a command as arguments under names with underscores, as argparse takes both."""
+    flags = flags_of(launch.arguments, dashes=False)
+    found = {key.replace("-", "_"): plain_value(v) if isinstance(v, str) else v for key, v in flags.items()}
+    if launch.program.rpartition("/")[2] == "llamafactory-cli":  # it takes `key=value` beside its YAML
+        found |= {key: plain_value(text) for key, text in assignments_of(launch.arguments).items()}
+    return found
+
+
+def _named_files(
+    values: dict[str, Any], origin: dict[str, str], add: Callable[[str, dict[str, Any], str], None], sources: Sources
+) -> None:
+    """Add the configurations that arguments hold as JSON or name; InputError for one that is not here."""
     for key in ("fsdp_config", "deepspeed"):  # as JSON on the command line, or in a file that it names
         text = values.get(f"arguments.{key}")
         if isinstance(text, str) and text.lstrip().startswith("{"):
@@ -152,16 +172,6 @@ def _keys(sources: Sources) -> Keys:
                 add("deepspeed", found.data, found.name)
             else:
                 raise sources.absent(name)
-    for key in list(values):  # a DeepSpeed configuration inside the arguments
-        if key.startswith("arguments.deepspeed."):
-            values["deepspeed." + key.removeprefix("arguments.deepspeed.")] = values.pop(key)
-    for key, text in sources.given_keys.items():
-        for kind in ("arguments", "accelerate", "deepspeed"):
-            if key.startswith(f"{kind}.") or f"{kind}.{key}" in values or kind == "deepspeed":
-                full = key if key.startswith(f"{kind}.") else f"{kind}.{key}"
-                values[full], origin[full] = plain_value(text), "--job"
-                break
-    return Keys(values, sources.names[0], sources=origin, kinds=True)
 
 
 def _trainers_defaults(values: dict[str, Any], origin: dict[str, str], sources: Sources) -> None:

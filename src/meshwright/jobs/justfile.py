@@ -117,7 +117,7 @@ class _Justfile:
         return found
 
     def _parameters(self, text: str, arguments: list[str]) -> tuple[dict[str, str], str]:
-        """Return the values of a recipe's parameters, and the lines that export those that are."""
+        """Return the values of a recipe's parameters, and the lines that export some of them."""
         found: dict[str, str] = {}
         exported = ""
         pattern = r"([*+]?)(\$?)([A-Za-z_][\w-]*)(?:\s*=\s*('[^']*'|\"[^\"]*\"|\([^)]*\)|[^\s]+))?"

@@ -13,7 +13,7 @@ from typing import Any
 from ..units import counted
 from .documents import load_document
 from .keys import as_whole
-from .manifest import Machines, Manifest, parts_of
+from .manifest import JobMachines, LauncherManifest, yaml_parts
 from .notebook import quoted
 
 IS_MANIFEST = re.compile(r"^apiVersion:\s*\S", re.MULTILINE)
@@ -26,11 +26,11 @@ def is_kubernetes(text: str) -> bool:
     return IS_MANIFEST.search(text) is not None and re.search(r"^kind:\s*\S", text, re.MULTILINE) is not None
 
 
-def parse_kubernetes(name: str, text: str) -> Manifest:
+def parse_kubernetes(name: str, text: str) -> LauncherManifest:
     """Return what a manifest runs; InputError where its YAML is broken."""
-    found = Manifest()
+    found = LauncherManifest()
     groups: list[tuple[int, int, str]] = []  # pods, GPUs, script
-    for part in parts_of(text):
+    for part in yaml_parts(text):
         data = load_document(name, part, "yaml")
         if data.get("kind") == "ConfigMap":
             found.files |= {str(key): str(value) for key, value in _inner(data, "data").items()}
@@ -44,7 +44,7 @@ def parse_kubernetes(name: str, text: str) -> Manifest:
     gpus = {group[1] for group in groups if group[1]}
     if len(gpus) == 1:
         pods, each = sum(group[0] for group in groups if group[1]), gpus.pop()
-        found.machines = Machines(pods, each, name, (counted(pods, "pod"), f"{counted(each, 'GPU')} a pod"))
+        found.machines = JobMachines(pods, each, name, (counted(pods, "pod"), f"{counted(each, 'GPU')} a pod"))
     return found
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from ..errors import InputError
 from ..units import counted
 from .keys import as_whole
-from .manifest import Machines
+from .manifest import JobMachines
 from .shell_calls import PYTHON
 from .shell_marks import is_unknown, reasons, shown
 from .shell_state import Started
@@ -207,7 +207,7 @@ def _is_count(doubt: str, key: str) -> bool:
     return COUNTS.get(doubt.partition(" ")[0].replace("_", "-")) == key
 
 
-def on_machines(launch: Launch, machines: Machines) -> Launch:
+def on_machines(launch: Launch, machines: JobMachines) -> Launch:
     """Return a launch with the counts of a manifest's machines where the command leaves them open.
 
     Raises InputError where the command says another number of nodes.

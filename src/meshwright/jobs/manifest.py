@@ -25,7 +25,7 @@ WORDS, LINES = frozenset({"command", "entrypoint", "cmd"}), frozenset({"run", "c
 
 
 @dataclass(frozen=True, slots=True)
-class Machines:
+class JobMachines:
     """The machines of one training; a count that is not known is None."""
 
     nodes: int | None
@@ -37,12 +37,12 @@ class Machines:
 
 
 @dataclass(slots=True)
-class Manifest:
+class LauncherManifest:
     """The parts of a manifest that say what runs: scripts by name, files that it mounts, machines."""
 
     scripts: list[tuple[str, str]] = field(default_factory=list)
     files: dict[str, str] = field(default_factory=dict)
-    machines: Machines | None = None
+    machines: JobMachines | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,10 +120,10 @@ KINDS = (
 )
 
 
-def launcher_manifest(name: str, text: str) -> Manifest | None:
+def launcher_manifest(name: str, text: str) -> LauncherManifest | None:
     """Return what a YAML text of one of the `KINDS` runs, None for any other; InputError where its YAML is broken."""
-    parts = parts_of(text)
-    found = Manifest()
+    parts = yaml_parts(text)
+    found = LauncherManifest()
     for part in parts:
         try:
             data = yaml.safe_load(part)
@@ -147,7 +147,7 @@ def command_of_other(name: str, data: Mapping[str, Any]) -> Iterator[str]:
             yield _command(value, lines=key in LINES)
 
 
-def parts_of(text: str) -> list[str]:
+def yaml_parts(text: str) -> list[str]:
     """Return the documents of a YAML text that are not empty."""
     return [part for part in SEPARATOR.split(text[:MAX_BYTES]) if part.strip() and not _is_empty(part)]
 
@@ -173,7 +173,7 @@ def _jobs(data: Mapping[str, Any], depth: int = 0) -> Iterator[tuple[ManifestKin
                 yield from _jobs(job, depth + 1)
 
 
-def _add(kind: ManifestKind, data: Mapping[str, Any], name: str, found: Manifest) -> None:
+def _add(kind: ManifestKind, data: Mapping[str, Any], name: str, found: LauncherManifest) -> None:
     """Add the script, the files and the machines of one manifest."""
     command = _filled(_command(_at(data, kind.command), lines=True), data)
     nodes = as_whole(_at(data, kind.nodes)) if _at(data, kind.nodes) is not None else None if kind.total else 1
@@ -196,7 +196,7 @@ def _add(kind: ManifestKind, data: Mapping[str, Any], name: str, found: Manifest
             found.files[path] = yaml.safe_dump(dict(inner), sort_keys=False)
     told = f"{kind.nodes.rpartition('.')[2]} {nodes} ({name})", f"{gpus} GPUs a node ({name})"
     starts = kind.starts_ranks and gpus is not None
-    found.machines = Machines(nodes, gpus, name, told, total if kind.total else None, starts)
+    found.machines = JobMachines(nodes, gpus, name, told, total if kind.total else None, starts)
 
 
 def _command(value: Any, *, lines: bool) -> str:
@@ -221,7 +221,7 @@ def _filled(text: str, data: Mapping[str, Any]) -> str:
 def _variables(value: Any) -> dict[str, str]:
     """Return variables however they are listed: a mapping, NAME=VALUE words, or entries with name and value.
 
-    One without a value is set by whoever launches.
+    One without a value is set from outside.
     """
     if isinstance(value, Mapping):
         pairs = list(value.items())

@@ -64,7 +64,7 @@ def read(sources: Sources, question: JobOptions) -> Job:
 
 
 def _keys(sources: Sources) -> Keys:
-    """Return the settings of all files under names with underscores; those that the launch names have to be here."""
+    """Return the settings of all files under names with underscores; InputError for one that the launch names alone."""
     names = [] if sources.launch is None else _named(sources.launch.arguments)
     for word in names:
         if all(sources.document(name) is None for name in (word, f"{word}.yml", f"{word}.yaml")):

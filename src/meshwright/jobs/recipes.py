@@ -67,7 +67,7 @@ def shell_word(text: str) -> str:
 
 
 def logical_lines(text: str) -> Iterator[str]:
-    """Yield lines, each with those that a backslash at its end goes on in."""
+    """Yield lines, each joined with the next ones where it ends with a backslash."""
     held: list[str] = []
     for line in text.splitlines():
         held.append(line if not held else line.removeprefix("\t"))

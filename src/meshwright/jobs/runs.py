@@ -108,7 +108,9 @@ def follow_scripts(scripts: Sequence[tuple[str, str]], sources: Sources) -> None
         before, sources.launch = sources.launch, on_machines(sources.launch, sources.machines)
         nodes = sources.launch.nodes
         if before.launcher == "torchrun" and not before.unknown and before.nodes is None and nodes and nodes[0] > 1:
-            sources.assumed.append(f"torchrun joins the {nodes[0]} nodes of {sources.machines.where}: it has no --nnodes")
+            sources.assumed.append(
+                f"torchrun joins the {nodes[0]} nodes of {sources.machines.where}: it has no --nnodes"
+            )
     _note_commands(runs, sources)
 
 

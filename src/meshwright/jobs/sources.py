@@ -14,7 +14,7 @@ from .keys import Keys, dotted_keys
 from .launch import (
     Launch,
 )
-from .manifest import Machines
+from .manifest import JobMachines
 from .programs import PythonPrograms
 from .recipes import Recipes
 from .shell_marks import shown
@@ -43,7 +43,7 @@ class Sources:
     wanted: tuple[str, str] | None = None  # a trainer that a script starts, and its YAML that is not here
     unread: str | None = None  # the trainer that a script starts, where it is one that is not read
     python_files: PythonPrograms = field(default_factory=PythonPrograms)
-    machines: Machines | None = None  # of a manifest
+    machines: JobMachines | None = None  # of a manifest
     recipes: dict[str, tuple[Recipes, str | None]] = field(default_factory=dict)  # of files, and the target asked for
     hostfiles: dict[str, str] = field(default_factory=dict)
     blocks: set[str] = field(default_factory=set)  # names of the scripts that stand in a README

@@ -262,7 +262,9 @@ def test_an_estimator_that_leaves_its_ranks_open_is_asked_for_them(tmp_path, old
 
 
 def test_a_hyperparameter_that_only_the_file_knows_is_no_guess(tmp_path):
-    text = ESTIMATOR.replace('settings["gradient_accumulation_steps"] = 5', 'settings["gradient_accumulation_steps"] = f()')
+    text = ESTIMATOR.replace(
+        'settings["gradient_accumulation_steps"] = 5', 'settings["gradient_accumulation_steps"] = f()'
+    )
 
     with pytest.raises(InputError, match=r"gradient_accumulation_steps \(\$gradient_accumulation_steps\): is not set"):
         job(tmp_path, {"start.py": text})
@@ -277,7 +279,13 @@ def test_two_estimators_that_differ_are_not_one_job(tmp_path):
 
 @pytest.mark.parametrize(
     ("kind", "gpus"),
-    [("ml.p4d.24xlarge", 8), ("ml.p5en.48xlarge", 8), ("ml.g6e.12xlarge", 4), ("ml.g5.xlarge", 1), ("ml.trn1.32xlarge", None)],
+    [
+        ("ml.p4d.24xlarge", 8),
+        ("ml.p5en.48xlarge", 8),
+        ("ml.g6e.12xlarge", 4),
+        ("ml.g5.xlarge", 1),
+        ("ml.trn1.32xlarge", None),
+    ],
 )
 def test_instances_have_the_gpus_of_their_size(kind, gpus):
     assert gpus_of_instance(kind) == gpus

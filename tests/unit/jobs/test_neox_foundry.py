@@ -98,7 +98,8 @@ compute: {gpus: 16, cluster: r9}
 env_variables:
   MICRO: "2"
 command: |
-  composer train/train.py /mnt/config/parameters.yaml device_train_microbatch_size=$MICRO fsdp_config.sharding_strategy=SHARD_GRAD_OP
+  composer train/train.py /mnt/config/parameters.yaml device_train_microbatch_size=$MICRO \\
+    fsdp_config.sharding_strategy=SHARD_GRAD_OP
 parameters:
 """
 

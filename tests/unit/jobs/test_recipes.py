@@ -59,7 +59,9 @@ def test_two_targets_that_train_are_asked_for_and_one_is_chosen_by_name(tmp_path
     text = MAKE + "\nlong: TP := 8\nlong:\n\tTP=$(TP) bash start.sh --train-iters 5\n"
     files = {"Makefile": text, "start.sh": START}
 
-    with pytest.raises(InputError, match=r"Makefile: targets train, long start trainings: say which, as --job Makefile"):
+    with pytest.raises(
+        InputError, match=r"Makefile: targets train, long start trainings: say which, as --job Makefile"
+    ):
         job(tmp_path, files)
     assert job(tmp_path, files, f"{tmp_path / 'Makefile'}:long", str(tmp_path / "start.sh")).layout.tp == 8
     with pytest.raises(InputError, match=r"no target 'short' with commands \(there are: help, train"):
@@ -160,7 +162,7 @@ def test_a_recipe_with_a_shell_of_its_own_is_one_script():
 @pytest.mark.parametrize(
     ("text", "value"),
     [
-        ("'a' / \"b\\\"c\"", 'a/b"c'),
+        ('\'a\' / "b\\"c"', 'a/b"c'),
         ("`nproc`", "$(nproc)"),
         ("env('N', '3')", "${N:-3}"),
         ("env_var('N')", "${N}"),
