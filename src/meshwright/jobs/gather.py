@@ -103,8 +103,8 @@ def _take(item: str, sources: Sources, scripts: list[tuple[str, str]]) -> None:
         scripts += blocks
     else:
         document = Document(name, kind, load_document(name, text, kind), path)
-        sources.documents.append(document)
-        _take_commands(document, sources, scripts)
+        if not _take_commands(document, sources, scripts):
+            sources.documents.append(document)
 
 
 def _manifest(name: str, text: str) -> LauncherManifest | None:
@@ -112,15 +112,19 @@ def _manifest(name: str, text: str) -> LauncherManifest | None:
     return parse_kubernetes(name, text) if is_kubernetes(text) else launcher_manifest(name, text)
 
 
-def _take_commands(document: Document, sources: Sources, scripts: list[tuple[str, str]]) -> None:
-    """Take the commands in a YAML of no engine and of no launcher that is known; how many machines run them is open."""
+def _take_commands(document: Document, sources: Sources, scripts: list[tuple[str, str]]) -> bool:
+    """Take the commands in a YAML of no engine and of no launcher that is known; return whether it has any.
+
+    How many machines run them is open.
+    """
     if of_document(document) is not None or unread_trainer(document.keys, dotted_keys(document.data)):
-        return
+        return False
     found = [text for text in command_of_other(document.name, document.data) if COMMAND.search(text)]
     for number, text in enumerate(dict.fromkeys(found), start=1):
         scripts.append((document.name if number == 1 else f"{document.name} ({number})", text))
     if found:
         sources.assumed.append(f"{document.name}: of a launcher that is not known: its command alone is read")
+    return bool(found)
 
 
 def _recipes(name: str, kind: str, text: str, sources: Sources) -> Recipes:

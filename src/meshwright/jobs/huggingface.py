@@ -203,6 +203,10 @@ def _world(draft: Draft, keys: Keys, sources: Sources) -> None:
     processes = keys.whole("accelerate.num_processes", least=1)
     if sources.launch is not None:
         world_of(sources.launch, draft)
+    known = None if sources.machines is None else sources.machines.nodes
+    if machines is not None and known is not None and machines != known:  # a run of its own on each node
+        told = sources.machines.told[0] if sources.machines is not None else ""
+        raise draft.refused(f"{keys.told('accelerate.num_machines')} contradicts {told}")
     alone = (keys.word("accelerate.distributed_type") or "").upper() in {"NO", "FALSE"}
     if alone and not keys.switch("accelerate.multi_gpu", default=False):  # accelerate/commands/launch.py: one process
         draft.world = (1, keys.told("accelerate.distributed_type"))

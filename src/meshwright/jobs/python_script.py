@@ -120,7 +120,7 @@ def trainer_settings(text: str, where: str, path: Path, walk: Walk) -> dict[str,
     if unknown_ones := made[0].fields.get("**"):
         told = f"{made[0].last} takes **{unknown_ones.text}, which only the running program knows"
         raise InputError(f"{where}: {told}: give these settings as YAML or JSON")
-    found = _plain(made[0].fields)
+    found = _plain({key: value for key, value in made[0].fields.items() if key != "_target_"})
     model = _model(calls)
     found["model_name_or_path"] = found.get("model_name_or_path") or model
     if not found.keys() & {"max_length", "max_seq_length"} and (length := _length(module)) is not None:

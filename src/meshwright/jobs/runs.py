@@ -52,15 +52,21 @@ class _Runs:
                 for name, launch in found.items()
                 if any(PurePath(word.rpartition("=")[2]).name in given for word in launch.arguments)
             }
-            if len({(launch.program, launch.arguments) for launch in named.values()}) == 1:
+            if len({_training(launch) for launch in named.values()}) == 1:
                 left = [name for name in found if name not in named]
                 sources.assumed += [f"{name}: names files that are not given, and is passed over" for name in left]
                 for name in left:
                     del self.outcomes[name]
                 found = named
-        if len({(launch.program, launch.arguments) for launch in found.values()}) > 1:
+        if len({_training(launch) for launch in found.values()}) > 1:
             raise InputError(f"{' and '.join(found)} both start a training; expected one")
         return next(iter(found), None)
+
+
+def _training(launch: Launch) -> tuple[object, ...]:
+    """Return what tells one training from another: program, arguments and numbers of nodes and ranks."""
+    counts = sorted((key, number) for key, (number, _) in launch.counts.items())
+    return launch.program, launch.arguments, tuple(counts)
 
 
 def follow_scripts(scripts: Sequence[tuple[str, str]], sources: Sources) -> None:

@@ -58,6 +58,14 @@ def test_files_of_the_tree_that_are_given_are_no_configurations_of_their_own(tmp
     assert job(tmp_path, {"run.sh": script, "tune.py": PROGRAM, **TREE}).world == 4
 
 
+def test_arguments_that_a_program_spreads_are_those_of_its_tree(tmp_path):
+    program = PROGRAM.replace("instantiate(cfg.how, logging_steps=5)", "TrainingArguments(**cfg.how)")
+
+    found = run(tmp_path, **{"tune.py": program})
+
+    assert (found.layout.mbs, found.global_batch, found.ignored) == (2, 48, ())
+
+
 def test_a_variable_of_the_script_counts_before_its_default(tmp_path):
     script = "export STEPS=7\ntorchrun --nnodes 1 --nproc_per_node 4 tune.py\n"
 

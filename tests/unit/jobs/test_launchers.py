@@ -127,6 +127,13 @@ def test_gpus_of_a_dstack_task_that_are_a_range_leave_the_ranks_open(tmp_path):
     assert "--gpus" in found.asked
 
 
+def test_machines_of_the_yaml_that_the_task_does_not_have_are_a_contradiction(tmp_path):
+    text = DSTACK.replace("--num_machines=$DSTACK_NODES_NUM", "")
+
+    with pytest.raises(InputError, match=r"num_machines 1 \(shard\.yaml\) contradicts nodes 3 \(tune\.dstack\.yml\)"):
+        job(tmp_path, {"tune.dstack.yml": text, "shard.yaml": SHARD})
+
+
 # --- AzureML
 
 AZURE = """$schema: https://azuremlschemas.azureedge.net/latest/commandJob.schema.json
@@ -178,6 +185,7 @@ def test_the_command_of_a_launcher_that_is_not_known_is_read_without_its_machine
 
     assert (found.engine, found.world, found.global_batch) == ("megatron", None, 64)
     assert "compose.yaml: of a launcher that is not known: its command alone is read" in found.assumed
+    assert not found.ignored
 
 
 # --- Ray

@@ -216,6 +216,14 @@ def test_commands_of_a_readme_that_differ_in_given_files_are_no_guess(tmp_path):
         job(tmp_path, {"README.md": README, "full.json": FULL, "trial.yaml": "per_device_train_batch_size: 1\n"})
 
 
+def test_one_command_on_other_numbers_of_ranks_is_another_training(tmp_path):
+    again = README.replace("--nproc_per_node 1 tune.py --config trial.yaml --per_device_train_batch_size 1", "@")
+    again = again.replace("@", "--nproc_per_node 1 tune.py --deepspeed full.json --per_device_train_batch_size 4")
+
+    with pytest.raises(InputError, match="both start a training"):
+        job(tmp_path, {"README.md": again, "full.json": FULL})
+
+
 def test_the_blocks_of_a_markdown_text_are_its_commands_without_prompts_and_output():
     assert [script for _, script in markdown_blocks(README)] == [
         "torchrun --nproc_per_node 1 tune.py --config trial.yaml --per_device_train_batch_size 1\n",
