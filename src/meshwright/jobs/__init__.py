@@ -4,7 +4,7 @@ The way of a file: `gather` (its kind) -> `runs` (its scripts) -> `sources` (its
 `read` (whose it is) -> a reader -> `draft` (arithmetic that all engines share) -> `job`.
 
 - readers: `megatron` with `megatron_deepspeed`, `bridge`, `nemo` with `nemo_recipes`, `automodel`, `torchtitan`,
-  `neox`, `foundry`, `huggingface`, `trainers`, `maxtext`, `wrappers`; `signs` say whose a file is, the rest: `unsupported`
+  `neox`, `foundry`, `huggingface`, `trainers`, `maxtext`, `wrappers`; `signs` tell whose, else `unsupported`
 - shell scripts, never run: `shell_syntax`, `shell`, `shell_state`, `shell_words` with `shell_braces` and `shell_marks`,
   `shell_builtins`, `shell_calls`, `shell_conditions`, `shell_output`, `shell_printf`; `slurm`, `launch`, `arithmetic`
 - Python, never imported: configurations in `python_static`, programs that train in `python_script`, with
