@@ -108,8 +108,10 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         return tuple(f"{k}={v}" for k, v in told.items() if k not in LAYOUT_KEYS and v != neutral.get(k))
 
     def as_json(self) -> dict[str, Any]:
-        """Return what `--json` prints under `job`."""
+        """Return what `--json` prints under `job`; `fp8_scales` tells fp8 by row or block from fp8 by tensor."""
         built: dict[str, Any] = msgspec.to_builtins(self)
+        if self.precision and self.precision.startswith("fp8-"):
+            built["precision"], built["fp8_scales"] = self.precision.split("-")
         built["layout"] = {name: value for name, value in built["layout"].items() if value is not None}
         built["asked"] = list(self.asked)
         return built

@@ -569,5 +569,7 @@ def test_torchtitan_s_scales_for_each_row_are_priced(read, recipe, told):
     )
     job = read({"a.toml": config})
 
+    told_as_json = job.as_json()
     assert job.precision == "fp8-row"
+    assert (told_as_json["precision"], told_as_json["fp8_scales"]) == ("fp8", "row")
     assert any(f"recipe_name {recipe}: priced as if gradients" in text for text in job.ignored) == told
