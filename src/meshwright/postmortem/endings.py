@@ -352,6 +352,8 @@ def _exception(message: LogMessage, frames: str | None) -> Iterator[Failure]:
         return
     told = match.group("text") or ""
     name = match.group("name") or match.group("builtin")
+    if "killed due to the node running low on memory" in told:
+        return  # Ray's word on a worker, with its process in the next line (`launchers`)
     # a service's error is none of another rank, nor is a file that ends too soon
     taken = _PORT_TAKEN.search(told) is not None
     is_own = taken or bool(_OF_A_SERVICE.match(match.group("type"))) or (name == "EOFError" and bool(told))

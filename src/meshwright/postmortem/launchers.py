@@ -197,7 +197,8 @@ def _mpi(message: LogMessage, following: Sequence[LogMessage]) -> Iterator[Fact]
 
 
 def _ray(message: LogMessage, around: Sequence[LogMessage]) -> Iterator[Fact]:
-    """Read the end of a worker, with its process in the first of the lines around that names one."""
+    """Read the end of a worker, with its process in the first of the lines around that names one and is of no list."""
+    around = [line for line in around if not RAY_RANK.search(line.text)]
     pid = next((int(found[1]) for line in around if (found := _PID.search(line.text))), message.pid)
     host = next((found["host"] for line in around if (found := _IP.match(line.text))), message.host)
     if not host and _RAY_MEMORY.search(message.text):

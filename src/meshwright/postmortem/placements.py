@@ -65,7 +65,7 @@ _VARIABLE = re.compile(  # of the environment in a description of a pod
 _MAY_TELL = ("ank", "RANK", "INDEX", "NODEID")
 _RANKS = re.compile(
     r"\b(?P<word>(?:global[_ ]|world[_ ])?ranks?)[ =:]{0,3}[\[({]?(?:(?P<first>\d{1,6})"
-    r" ?(?:-|–|\.{2,3}|:| to | through ) ?(?P<last>\d{1,6})|(?P<list>\d{1,6}(?:(?:, ?|,? and )\d{1,6})+"
+    r" ?(?:-|–|\.{2,3}|:| to | through ) {0,3}(?P<last>\d{1,6})|(?P<list>\d{1,6}(?:(?:, ?|,? and )\d{1,6})+"
     r"|(?:(?<=s[ =:])|(?<=s: )|(?<=s[ =:][\[({])|(?<=s: [\[({]))\d{1,6}(?: \d{1,6})++(?! ?[a-zA-Z%]))"
     r"|(?P<one>\d{1,6}))[\])}]?(?![\w.])",
     re.IGNORECASE,
@@ -102,7 +102,8 @@ WORDS = re.compile(  # of a line that only says where ranks are
     r"|address|maps?|table|list|rank_?map|hostmap|training|nproc|nproc_per_node|size|world_size|master|leader|info"
     r"|hostfile|machinefile|hosts?_?list"
     r"|placement|layout|mapping|topology|assigned|prolog|prologue|job|jobid|slurm"
-    r"|to|index|id|name|torchrun|launch(?:ed|ing)?|start(?:ed|ing)?|processes|procs?|x|cuda|xpu|npu|hip|hpu|driver|torch|h\d00|a\d00|nic|rack\w*)\b",
+    r"|to|index|id|name|torchrun|launch(?:ed|ing)?|start(?:ed|ing)?|processes|procs?|\d*x"
+    r"|cuda|xpu|npu|hip|hpu|driver|torch|h\d00|a\d00|nic|rack\w*)\b",
     re.IGNORECASE,
 )
 NO_HOST = re.compile(

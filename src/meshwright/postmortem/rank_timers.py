@@ -34,6 +34,9 @@ _PART = re.compile(
     r"(?<![\w.])(?P<name>[A-Za-z][\w./-]*?)(?:\((?P<in>m?s)\))? ?[=:] ?(?P<value>\d+(?:\.\d+)?)"
     r" ?(?P<unit>m?s|us|sec)?(?![\w.])"
 )
+_CELL = re.compile(  # of a line of several, with bars between them
+    r"^\s*(?P<name>[A-Za-z][\w ./()-]{0,30}?)[ =:]+(?P<value>\d+(?:\.\d+)?) ?(?P<unit>m?s|us|sec)\s*$"
+)
 _WAITS = re.compile(
     r"wait|sync|comm(?!it)|reduce|gather|scatter|barrier|nccl|rccl|idle|all_?to_?all|a2a|stall|exposed|broadcast|bcast",
     re.IGNORECASE,
@@ -172,7 +175,7 @@ def _of_lines(messages: Sequence[LogMessage]) -> list[Report]:
     found: list[Report] = []
     for message in messages:
         text = message.text[:_LONGEST]
-        if message.is_of_library or ("=" not in text and ":" not in text) or not _WAITS.search(text):
+        if message.is_of_library or not any(sign in text for sign in "=:|") or not _WAITS.search(text):
             continue
         named = _RANK.search(text)
         rank = int(named["rank"]) if named else message.rank
@@ -192,6 +195,9 @@ def _of_lines(messages: Sequence[LogMessage]) -> list[Report]:
 
 def _parts(text: str) -> dict[str, float]:
     """Return the timers of a line, by their names; a number without a unit counts where its name is one of a timer."""
+    cells = [cell for part in text.split("|") if (cell := _CELL.match(part))] if "|" in text else []
+    if len(cells) > 2:
+        return {cell["name"]: _seconds(cell["value"], cell["unit"]) for cell in cells}
     return {
         part["name"]: _seconds(part["value"], part["unit"] or part["in"])
         for part in _PART.finditer(text)

@@ -16,6 +16,7 @@ _LABEL = re.compile(r"^(?P<host>\w[\w.-]*): ")  # pdsh's
 _NODE = re.compile(r"\bnnodes=(?P<nodes>\d+), num_local_procs=(?P<processes>\d+), node_rank=(?P<node>\d{1,5})\b")
 _MAPPING = re.compile(r"\b(?P<of>global_rank_mapping=|WORLD INFO DICT: ).*?(?P<hosts>\{.*\})")
 _HOST = re.compile(r"['\"](?P<host>[\w.:-]+)['\"]: \[(?P<ranks>[\d, ]+)\]")
+_HERE = {"localhost", "127.0.0.1"}  # names of every host
 _SPAWNED = re.compile(
     r"\bprocess (?P<pid>\d+) spawned with command: (?:.*?--local[-_]rank[= ',\"]+(?P<local>\d{1,4})\b)?"
 )
@@ -170,7 +171,8 @@ def _of_deepspeed(messages: Sequence[LogMessage]) -> Iterator[Fact]:
             own.sizes.add((int(node["nodes"]), int(node["processes"])))
         elif not is_told and (told := _MAPPING.search(text)):
             is_told = told["of"] != "WORLD INFO DICT: "
-            hosts = [(one["host"], _numbers(one["ranks"])) for one in _HOST.finditer(told["hosts"])]
+            found = _HOST.finditer(told["hosts"])
+            hosts = [("" if one["host"] in _HERE else one["host"], _numbers(one["ranks"])) for one in found]
             mapping = hosts if is_told else _in_order(hosts)
             if is_told:
                 yield from (AgentRanks(ranks=tuple(r), where=replace(message.where, host=n)) for n, r in hosts)

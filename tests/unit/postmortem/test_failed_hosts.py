@@ -46,6 +46,10 @@ TASKS = {
         *(f"srun: launching StepId=8.0 on host c{n:02}, 2 tasks: [{2 * n}-{2 * n + 1}]" for n in range(5)),
         FAILED,
     ],
+    "a map with numbers below one another and what each host has": [
+        *(f"rank {2 * n:2}-{2 * n + 1:2} on c{n:02}  (2x NVIDIA A100-SXM4-80GB)" for n in range(8)),
+        FAILED,
+    ],
     "numbers behind the names of hosts": [
         *(
             f"{rank}: c{rank // 2:02} SLURM_PROCID={rank} SLURM_LOCALID={rank % 2} pid 90{rank % 2}"

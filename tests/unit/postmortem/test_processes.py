@@ -36,6 +36,14 @@ def test_a_killed_process_of_deepspeed_is_the_rank_that_its_launcher_started(tmp
     assert (verdict.kind, verdict.blamed) == ("host_memory", (3,))
 
 
+def test_localhost_of_deepspeeds_launcher_is_the_host_whose_kernel_speaks(tmp_path):
+    head = "WORLD INFO DICT: {'localhost': [0, 1, 2, 3]}"
+    kernel = "Nov 20 10:19:00 box9 kernel: Out of memory: Killed process 802 (python3) total-vm:9kB, anon-rss:8kB\n"
+    verdict = judge(tmp_path, log=spawned(head=head), kernel=kernel)
+
+    assert (verdict.kind, verdict.blamed) == ("host_memory", (2,))
+
+
 def test_hosts_of_deepspeed_that_bear_no_label_are_not_told_apart(tmp_path):
     text = launched(node=0, first=800) + launched(node=1, first=300)
     assert judge(tmp_path, paste=text + KILLED.format(pid=301)).blamed == ()

@@ -32,11 +32,13 @@ def table(work, waits):
 LATE = [[900.5, 901.2, 1802.5, 899.4, 903.3], [910.3, 911.5, 12.1, 913.5, 908.4]]
 EVEN = [[900.5, 901.2, 902.5, 899.4, 903.3], [12.3, 11.5, 12.1, 13.5, 18.4]]
 SPOKEN = "[rank{rank}] iter {step} | data: 12 ms | compute: {work} ms | allreduce: {wait} ms"
+BARRED = "[rank{rank}] step {step} | data 0.010s | bwd(compute) {work}s | grad_sync wait {wait}s | total 3.720s"
 SLOW = {
     "sections": sections(*LATE),
     "sections that come again": [*sections(*EVEN), *sections(*LATE), *sections(*LATE)],
     "lines": [*lines(*EVEN), *lines(*LATE, step=8), *lines(*LATE, step=9)],
     "lines behind a label": [*lines(*LATE, step=8, form=SPOKEN), *lines(*LATE, step=9, form=SPOKEN)],
+    "lines of cells between bars": [*lines(*LATE, step=8, form=BARRED), *lines(*LATE, step=9, form=BARRED)],
     "a table": table(*LATE),
 }
 
@@ -56,6 +58,7 @@ def test_all_ranks_of_a_host_are_slow_together(tmp_path):
 
 NOBODY = {
     "equal work": [*lines(*EVEN, step=8), *lines(*EVEN, step=9)],
+    "equal work between bars": [*lines(*EVEN, step=8, form=BARRED), *lines(*EVEN, step=9, form=BARRED)],
     "longer work for which nobody waits": lines(LATE[0], EVEN[1]),
     "who was slow and is no more": [*lines(*LATE, step=8), *lines(*EVEN, step=9)],
     "another one each time": [*lines(*LATE, step=8), *lines(LATE[0][::-1], [9.0, *LATE[1][:1] * 4], step=9)],

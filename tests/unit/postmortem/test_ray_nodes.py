@@ -59,6 +59,17 @@ def test_the_worker_that_ray_killed_for_memory_is_the_one_it_names_or_the_one_fa
     assert told(verdict, right) == right
 
 
+def test_a_worker_that_rays_list_names_last_is_not_the_one_that_was_killed(tmp_path):
+    raylet = f"(raylet, ip=10.9.1.21) {pressed()[0].partition(' Memory on')[0]}"
+    error = "ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory."
+    named = "Memory on the node (IP: 10.9.1.21) where the task (name=f, pid=3114, memory used=97.3GB) was running"
+
+    between = [f"(raylet, ip=10.9.1.21) Refer to the documentation, page {page}" for page in range(8)]
+    verdict = judge(tmp_path, [*listed(), raylet, *between, lost(0), error, named])
+
+    assert (verdict.kind, verdict.blamed) == ("host_memory", (2,))
+
+
 DIED = [
     "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.",
     "\tclass_name: RayTrainWorker",
