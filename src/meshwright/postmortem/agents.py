@@ -29,6 +29,7 @@ _NODE_GONE = re.compile(
 _TASK = re.compile(r"\s*(\d{1,6}): ")  # a label of srun's
 _NOTICED_S = 1800.0  # in which a scheduler sees that a node no longer answers (SlurmdTimeout is 300 s, or more)
 _OF_SCHEDULER = re.compile(r"node fail|^SLURM: node |^node \S+ failed$")  # `system`, `batch`
+_OF_CLOUD = "preemption"  # `batch`
 _MAY_TELL = ("global_ranks", "ignal", "ode/", "odeclaim/")
 
 
@@ -53,6 +54,7 @@ def with_taken_host(facts: list[Fact]) -> list[Fact]:
     Either events say that the node of its one pod went, and no other of the job's; or it was told to end, before any
     rank of the others complained, while the logs of others show that they were not, and the complaints name its host.
     """
+    facts = [_as_sequel(f, facts) if isinstance(f, Failure) and _OF_CLOUD in f.what else f for f in facts]
     taken = _by_events(facts) or _by_node(facts) or _by_signal(facts)
     if taken is None:
         return _with_killed_pod(facts)
@@ -172,7 +174,7 @@ def _by_node(facts: list[Fact]) -> Taken | None:
         general = [f for f in general if f.host]
     failed = {short_host(fault.host): fault for fault in reversed(general) if fault.host}
     if not failed and of(facts, PeerLost):
-        failed = {places_of(f.where)[0]: f for f in reversed(general) if "preemption" in f.what and places_of(f.where)}
+        failed = {places_of(f.where)[0]: f for f in reversed(general) if _OF_CLOUD in f.what and places_of(f.where)}
     failed = failed or _down(facts)
     if len(failed) != 1:
         return None
@@ -181,7 +183,24 @@ def _by_node(facts: list[Fact]) -> Taken | None:
     if not ranks or len(ranks) == world_of(facts):
         return None
     who = fault.what if fault.host else f"{fault.what}: host {name}"
-    return ranks, f"{who}, with ranks {shortened(ranks)}", [_first_sign(name, facts) or fault.where]
+    line = _end_after(fault, facts) or _first_sign(name, facts) or fault.where
+    return ranks, f"{who}, with ranks {shortened(ranks)}", [line]
+
+
+def _end_after(notice: Failure, facts: list[Fact]) -> Where | None:
+    """Return the line in which the agent was told to end whose host a cloud takes back, some minutes after it said so.
+
+    Ranks of other hosts that fail between the two do so by themselves.
+    """
+    ended = [end.where for end in of(facts, AgentEnded) if _place(end.where) == _place(notice.where)]
+    return next((line for line in ended if _OF_CLOUD in notice.what and notice.where.before(line)), None)
+
+
+def _as_sequel(notice: Failure, facts: list[Fact]) -> Failure:
+    """Return a cloud's notice as no cause where ranks of other hosts lost a peer before its own host ended."""
+    end = _end_after(notice, facts)
+    lost = [fact.where for fact in of(facts, PeerLost) if end and _place(fact.where) != _place(end)]
+    return replace(notice, follows=True) if end and any(where.before(end) for where in lost) else notice
 
 
 def _down(facts: list[Fact]) -> dict[str, Failure]:

@@ -28,6 +28,15 @@ _STATE = re.compile(  # scontrol's JobState, a line of sacct with its exit code
 _CLOUD = re.compile(
     r"Spot Instance interruption (?:notice|warning)|compute\.instances\.preempted"
     r"|instance/preempted\W{1,4}TRUE|[Ii]nstance (?:was|is being) preempted|\"EventType\": ?\"Preempt\""
+    r"|instance-action\b.*\"action\"\W{1,4}(?:terminate|stop|hibernate)\""
+    r"|spot/termination-time\b\D{1,20}20\d\d-\d\d-\d\dT|\bSPOT_ITN\b"
+    r"|\b(?:[Ss]pot|[Pp]reempt\w*)\b(?: [Ii]nstance| VM| node)? (?:terminat|interrupt|reclaim|preempt|evict)\w*"
+    r" (?:notice|warning|signal|event)s? (?:was |is )?(?:received|arrived|detected|seen|came|for \d|at \d)"
+    r"|\b[Rr]eceived (?:an? |the )?(?:AWS |EC2 |GCP |GCE )?(?:[Ss]pot|[Pp]reemption)"
+    r"(?: [Ii]nstance)?(?: terminat\w*| interrupt\w*)?(?: notice| warning)"
+)
+_NO_NOTICE = re.compile(  # in front of such words
+    r"\b(?:if|when|until|no|not|never|without|whether|wait\w*|watch\w*)\b", re.IGNORECASE
 )
 _STORE_GONE = re.compile(
     r"has failed to send a keep-alive heartbeat to the rendezvous '[^']*' due to an error of type (\w+)"
@@ -48,7 +57,7 @@ _MAY_SAY_END = re.compile(r"COMPLETED|FAILED|CANCELLED|TIMEOUT|NODE_FAIL|PREEMPT
 _TELLS = re.compile(
     r"failed node|failure of node"
     r"|PBS: job|^TERM_|_job_complete|JobState=|OUT_OF_ME|NODE_FAIL|PREEMPTED|TIMEOUT"
-    r"|Spot|preempted|Preempt|keep-alive|shut down too"
+    r"|[Ss]pot|SPOT|instance-action|[Pp]reempt|keep-alive|shut down too"
 )
 
 
@@ -82,7 +91,7 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
         elif found := _SLURMCTLD.search(text):
             what = f"SLURM: the job was ended by signal {found['signal']}"
             yield Failure(kind="killed", what=what, where=message.where, follows=True)
-        elif _CLOUD.search(text):
+        elif (found := _CLOUD.search(text)) and not _NO_NOTICE.search(text, 0, found.start()):
             what = "the cloud took the machine back (preemption)"
             yield Failure(kind="killed", what=what, where=message.where, is_general=True)
         elif _STORE_ENDED.search(text):

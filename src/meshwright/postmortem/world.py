@@ -8,7 +8,7 @@ from msgspec import structs
 from msgspec.structs import replace
 
 from .facts import Absentees, Fact, Fingerprint, GroupJoin, StackTrace, of
-from .identities import RankIdentity, Spoke, WorldSize
+from .identities import AgentRanks, RankIdentity, Spoke, WorldSize
 
 MOST_RANKS = 2**17  # a larger number in a line is no rank
 MOST_NUMBER = 2**63  # of a call, of bytes or elements
@@ -66,11 +66,12 @@ def ranks_seen(facts: Iterable[Fact]) -> set[int]:
 
 
 def world_of(facts: list[Fact]) -> int | None:
-    """Return the number of ranks where a line says it and no larger rank was seen; None where it is not known."""
+    """Return the number of ranks where a line says it and no larger rank was told; None where it is not known."""
     sizes = [fact.ranks for fact in of(facts, WorldSize)]
     sizes += [fact.ranks for fact in of(facts, RankIdentity) if fact.ranks]
     largest = max((size for size in sizes if size <= MOST_RANKS), default=0)
-    return largest if largest > max(ranks_seen(facts), default=0) else None
+    listed = (max(agent.ranks, default=0) for agent in of(facts, AgentRanks))
+    return largest if largest > max((*ranks_seen(facts), *listed), default=0) else None
 
 
 def ranks_of_job(facts: list[Fact]) -> int:
