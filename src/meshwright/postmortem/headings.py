@@ -36,6 +36,9 @@ _KNOWN = re.compile(  # words behind the number
 _BARE = re.compile(
     r"(?P<sign>[=#*>-])(?P=sign)* ?r(?P<rank>\d{1,4})(?: \(?pid[ =:]{0,2}\d+\)?)?:?(?: [=#*<-]+)?", re.IGNORECASE
 )
+_NOTED = re.compile(  # behind the command of a process
+    r"\s(?:#+|//|;|<[-=]{1,3}) {0,3}(?P<note>[^#]{1,80})$|\s[(\[](?P<within>[^()\[\]]{1,80})[)\]]$"
+)
 _MOST_BEFORE = 40  # characters of any words in front of the number, in a frame
 _MOST = 200  # characters of a heading
 
@@ -75,6 +78,12 @@ def heading_of(text: str) -> Heading | None:
     told = text[noted.end() :] if noted else text[framed.end() :] if framed else text
     told = _CLOCK.sub(" ", told).strip(" #=*<>+-:")
     return _told(told, is_free=bool(noted or framed))
+
+
+def note_behind(command: str) -> Heading | None:
+    """Return what somebody noted behind the command of a process whose dump follows: `python train.py  # rank 3`."""
+    noted = _NOTED.search(command.rstrip()) if "ank" in command else None
+    return heading_of(f"# {noted['note'] or noted['within']}") if noted else None
 
 
 def short_heading_of(text: str) -> Heading | None:

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from .commands import numbers_of_command
 from .facts import Fact, Frame, StackTrace
-from .headings import Heading, heading_of, host_asked, process_asked, short_heading_of
+from .headings import Heading, heading_of, host_asked, note_behind, process_asked, short_heading_of
 from .lines import FileHint, LogMessage
 from .names import collective_in
 from .stack_positions import stand_of
@@ -192,7 +192,7 @@ def _read(messages: list[LogMessage], hint: FileHint, named: _Named) -> Iterator
             dump = _Dump(hint.rank, pid=int(process["pid"]), host=host)
             told, dump.local_rank = numbers_of_command(process["command"])
             dump.rank = told if hint.rank is None else hint.rank
-            dump.told_by(headed, host)
+            dump.told_by(note_behind(process["command"]) or headed, host)
             headed = Heading()
             may_be = dump.local_rank is None or (named.is_rank and dump.local_rank <= (named.number or 0))
             if dump.rank is None and may_be and named.number != dump.pid:

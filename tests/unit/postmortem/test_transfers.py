@@ -242,3 +242,33 @@ def test_a_program_under_torchs_decorator_that_records_errors_is_a_rank_and_no_l
     stages = [[*one[:-1], recorded, "    <module> (pipe.py:90)"] for one in (stage(0, "send", 1), stage(1, "send", 0))]
 
     assert named(judge(tmp_path, files(*stages))) == ("circle", (), False)
+
+
+BEHIND = ["   # rank {}", "  <- rank {}", " (rank {})", "  ## rank {}, gpu-3", "   // global rank {}"]
+
+
+def noted(note, pids=(71, 72, 73, 74)):
+    """Dumps of four stages in one file, of which two send to each other, with a note behind each command."""
+    moves = [("send", 1), ("send", 2), ("send", 1), ("recv", 2)]
+    dumps = [stage(rank, *move, pid=pid) for rank, (move, pid) in enumerate(zip(moves, pids, strict=True))]
+    return [line for rank, dump in enumerate(dumps) for line in (dump[0] + note.format(rank), *dump[1:])]
+
+
+@pytest.mark.parametrize("note", BEHIND)
+def test_notes_behind_the_commands_of_processes_tell_whose_stacks_they_are(note, tmp_path):
+    verdict = judge(tmp_path, {"spy.txt": noted(note)})
+
+    assert named(verdict) == ("circle", (), False)
+    assert "rank 1 in send to 2; rank 2 in send to 1" in verdict.because
+
+
+@pytest.mark.parametrize("note", ["", "  # tp rank {}", "  # rank 0 or rank 1", "  # ranks 0-3", "  # round {}"])
+def test_notes_that_tell_no_rank_of_the_job_show_no_circle(note, tmp_path):
+    assert judge(tmp_path, {"spy.txt": noted(note)}).unknown
+
+
+def test_the_rank_in_a_command_counts_before_the_note_behind_it(tmp_path):
+    lines = stage(1, "send", 0)
+    files_ = {"a.txt": [f"{lines[0]} --rank 1   # rank 0", *lines[1:]], "spy_rank0.txt": stage(0, "send", 1)}
+
+    assert named(judge(tmp_path, files_)) == ("circle", (), False)
