@@ -249,6 +249,7 @@ def _failure(message: LogMessage, frames: str | None) -> Iterator[Failure]:
             what=what,
             rank=rank,
             pid=message.pid if message.pid is not None else _only_process(text),
+            host=_host_of_process(message),
             device=int(device.group(1)) if device else None,
             where=where,
             follows=follows,
@@ -289,6 +290,11 @@ def _unresolved(found: re.Match[str], message: LogMessage, frames: str) -> Itera
     name = found["name"] or found["by_ssh"] or found["by_grpc"] or "of the store"
     what = f"the name {name} has no address (DNS)"
     yield Failure(kind="network", what=what, where=message.where, is_general=True)
+
+
+def _host_of_process(message: LogMessage) -> str:
+    """Return the host on which the process of a message has its number, "" where that or the process is not told."""
+    return message.host if message.pid is not None and message.rank is None else ""
 
 
 def _only_process(text: str) -> int | None:
@@ -361,11 +367,13 @@ def _exception(message: LogMessage, frames: str | None) -> Iterator[Failure]:
     on_disk = _WRITES.search(frames or "") is not None and "No space left" in told
     if _SHARED_MEMORY.search(told) and not on_disk and not not_full:
         what = f"shared memory is full: {told[:80]}"
-        yield Failure(kind="host_memory", what=what, rank=message.rank, pid=message.pid, where=message.where)
+        host = _host_of_process(message)
+        yield Failure(kind="host_memory", what=what, rank=message.rank, pid=message.pid, host=host, where=message.where)
         return
     if _HOST_MEMORY.search(told) or name == "MemoryError":
         what = f"out of host memory: {told[:120]}".rstrip(": ")
-        yield Failure(kind="host_memory", what=what, rank=message.rank, pid=message.pid, where=message.where)
+        host = _host_of_process(message)
+        yield Failure(kind="host_memory", what=what, rank=message.rank, pid=message.pid, host=host, where=message.where)
         return
     speaker = _SPEAKER.match(told) if message.rank is None else None
     yield Failure(
@@ -373,6 +381,7 @@ def _exception(message: LogMessage, frames: str | None) -> Iterator[Failure]:
         what=f"{name}: {told[:160]}" if told else name,
         rank=int(speaker["rank"]) if speaker else message.rank,
         pid=message.pid,
+        host=_host_of_process(message),
         where=message.where,
         follows=not is_own and _is_of_others(name, told),
         is_over=name in _SAY_NOTHING or (name == "SignalException" and _INTERRUPTED.search(told) is not None),

@@ -12,19 +12,36 @@ _HEAD = re.compile(
     r"^Traceback \(most recent call last\): \(RANK (?P<rank>\d{1,6})\)|^\[Rank (?P<ranks>[\d, ]+) Error Snippet\]"
     r"|^-- Process (?P<spawned>\d{1,6}) terminated with the following error:"  # torch.multiprocessing.spawn
 )
+_OF_RAY = re.compile(
+    r"\bray::[^\s()]{1,200}\(\)\S{0,8} \(pid=(?P<pid>\d{1,8})(?:, ip=(?P<ip>[\w.:-]+))?"
+)  # a task's process
 _PLAIN = re.compile(r"^Traceback \(most recent call last\):\s*$")
-_TELLS = ("(RANK ", "Error Snippet]", "-- Process ")
+_TELLS = ("(RANK ", "Error Snippet]", "-- Process ", "ray::")
 
 
 def attributed(messages: Sequence[LogMessage]) -> list[LogMessage]:
-    """Return the messages; one that quotes another rank's traceback is that rank's, of several ranks nobody's."""
+    """Return the messages; one that quotes another rank's traceback is that rank's, of several ranks nobody's.
+
+    Ray says the process and the host of a task above its error; the last of several such lines is the innermost task's.
+    """
     if not any(sign in message.text for message in messages for sign in _TELLS):
         return list(messages)
     alone = _is_one_host(messages)
     found = []
     quoted: dict[tuple[int | None, int | None], tuple[int | None, bool]] = {}  # by speaker: whose, and after its head
+    tasks: dict[tuple[int | None, int | None], tuple[int, str]] = {}  # by speaker: the process of Ray's task, its host
     for message in messages:
         key = message.rank, message.pid
+        if task := _OF_RAY.search(message.text) if "ray::" in message.text else None:
+            tasks[key] = int(task["pid"]), task["ip"] or message.host
+            found.append(message)
+            continue
+        if key in tasks:
+            pid, host = tasks[key]
+            if message.text[:1] and not message.text[:1].isspace():
+                del tasks[key]
+            found.append(replace(message, rank=None, pid=pid, host=host, where=replace(message.where, rank=None)))
+            continue
         if head := _HEAD.match(message.text):
             one = head["rank"] or head["spawned"]
             ranks = [one] if one else head["ranks"].split(",")
