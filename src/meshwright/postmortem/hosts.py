@@ -96,9 +96,12 @@ def knows_all_hosts(facts: list[Fact]) -> bool:
 
 
 def all_told(facts: list[Fact]) -> set[int]:
-    """Return every rank that the files show to exist, by their number, who speaks and lists of hosts."""
-    listed = {rank for fact in of(facts, AgentRanks) for rank in fact.ranks}
-    return set(range(world_of(facts) or 0)) | ranks_seen(facts) | listed
+    """Return every rank that the files show to exist, by their number, who speaks and lists of hosts.
+
+    Ranks count from 0: a host that has some has all below them before it.
+    """
+    last = max((rank for fact in of(facts, AgentRanks) for rank in fact.ranks), default=-1)
+    return set(range(max(world_of(facts) or 0, last + 1))) | ranks_seen(facts)
 
 
 def are_all(ranks: Iterable[int], facts: list[Fact]) -> bool:

@@ -15,6 +15,7 @@ _OWN_PORT = re.compile(r"^InfiniBand event: .*(?:port error|device fatal|fatal)"
 _DEVICE = re.compile(
     r"\b(?:mlx[45]|bnxt_re|irdma|hns|qedr|efa|erdma)_(?:bond_)?\d+\b|\b[\da-f]{4}:[\da-f]{2}:[\da-f]{2}\.\d\b"
 )
+_OFFLINE = re.compile(r"without any active (?:interface|slave|port)", re.IGNORECASE)  # no link is left
 _SLACK_S = 120.0  # after a link is up again, in which ranks still complain
 _NEAR_S = 2100.0  # of a time-out of half an hour, and a little
 _KERNEL = re.compile(
@@ -98,11 +99,15 @@ def _complaints(facts: list[Fact]) -> list[Where]:
 
 
 def _is_at_complaints(fault: Failure, facts: list[Fact]) -> bool:
-    """Whether a kernel saw a link go down in the minutes before ranks complained for the first time, by the clock."""
+    """Whether a kernel saw a link go down in the minutes before ranks complained for the first time, by the clock.
+
+    Without a clock, whether it saw the last one of a host go down for good: the job had run over it.
+    """
     said = _complaints(facts)
     times_s = [at.time_s for at in said if at.time_s is not None and at.is_utc == fault.where.is_utc]
-    if fault.where.time_s is None:
-        return False
+    if fault.where.time_s is None:  # the kernel counts from the start of its host
+        is_up = any(up.down == fault.where for up in of(facts, LinkUp))
+        return bool(said) and not is_up and _OFFLINE.search(fault.what) is not None
     if times_s:
         return 0 <= min(times_s) - fault.where.time_s <= _NEAR_S
     above_s = [at.above_s for at in said if at.above_s is not None]  # the complaints came at some time after these

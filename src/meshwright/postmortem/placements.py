@@ -30,6 +30,12 @@ _NUMBERED = re.compile(
 _ASIDE = re.compile(  # who writes, as loggers print it; torchrun's number of a host
     r"^\[[A-Za-z_.]+\]|\| *[A-Z]+ *\| *[\w.<>]+:[\w.<>]+:\d+ +-|\bgroup_rank[ =:]{1,2}\d{1,5}\b"
 )
+_IN_GROUP = re.compile(  # beside the ranks of the job: of a replica, and the places in its group
+    r"\([^()]{0,80}\bgroup[_ ]ranks?[ =:]{1,3}[\[{]?\d[^()]{0,80}\)"
+    r"|\bgroup[_ ]ranks?[ =:]{1,3}[\[{]?\d{1,6}(?:(?:-|\.\.|, ?)\d{1,6})*[\]}]?"
+    r"|\breplica(?:[_ ]?(?:id|group))?[ =:]{1,3}\w[\w:-]*",
+    re.IGNORECASE,
+)
 PER_HOST = re.compile(
     r"(?:--nproc[-_]per[-_]node[= ]|\b(?:PET_)?NPROC(?:_PER_NODE)?=|\bLOCAL_WORLD_SIZE=|\bGPUS_PER_NODE="
     r"|\bnproc[_ ]per[_ ]node[ =:]{1,2})(?P<ranks>\d{1,2})\b"
@@ -208,6 +214,8 @@ def _of_line(text: str, where: Where, *, numbered: bool) -> Iterator[Fact]:
         yield AgentRanks(ranks=tuple(range(first, first + size)), where=_on_own_host(text, where))
         return
     whole, text = text, _MODEL.sub(" ", _ASIDE.sub(" ", text))
+    if "global" in text or "world" in text:
+        text = _IN_GROUP.sub(" ", text)
     if "ank" not in text.lower() or ELSE.search(text):
         return
     if pairs := _pairs(text):
