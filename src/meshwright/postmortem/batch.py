@@ -36,7 +36,7 @@ _CLOUD = re.compile(
     r"(?: [Ii]nstance)?(?: terminat\w*| interrupt\w*)?(?: notice| warning)"
 )
 _NO_NOTICE = re.compile(  # in front of such words
-    r"\b(?:if|when|until|no|not|never|without|whether|wait\w*|watch\w*)\b", re.IGNORECASE
+    r"\b(?:if|when|until|no|not|never|without|whether|wait\w*|watch\w* for)\b", re.IGNORECASE
 )
 _STORE_GONE = re.compile(
     r"has failed to send a keep-alive heartbeat to the rendezvous '[^']*' due to an error of type (\w+)"

@@ -7,7 +7,7 @@ from .made import judge
 ASKED = "http://169.254.169.254/latest/meta-data/spot"
 NOTICES = {
     "an answer of the cloud": f'{ASKED}/instance-action: 200 {{"action": "terminate", "time": "2026-11-20T10:02:00Z"}}',
-    "a time": f"GET {ASKED}/termination-time -> 2026-11-20T10:02:00Z",
+    "a time": f"spot-watch INFO GET {ASKED}/termination-time -> 2026-11-20T10:02:00Z",
     "an order to stop": f'{ASKED}/instance-action {{"action":"stop","time":"2026-11-20T10:02:00Z"}}',
     "a script's own words": "spot instance termination notice received, 120 s left",
     "words of another script": "Received a spot interruption notice from the metadata service",
