@@ -37,7 +37,8 @@ def test_a_killed_process_of_deepspeed_is_the_rank_that_its_launcher_started(tmp
 
 
 def test_localhost_of_deepspeeds_launcher_is_the_host_whose_kernel_speaks(tmp_path):
-    head = "WORLD INFO DICT: {'localhost': [0, 1, 2, 3]}"
+    start = "[2024-03-04 10:00:00,000] [INFO] [launch.py:152:main] "
+    head = f"WORLD INFO DICT: {{'localhost': [0, 1, 2, 3]}}\n{start}nnodes=1, num_local_procs=4, node_rank=0"
     kernel = "Nov 20 10:19:00 box9 kernel: Out of memory: Killed process 802 (python3) total-vm:9kB, anon-rss:8kB\n"
     verdict = judge(tmp_path, log=spawned(head=head), kernel=kernel)
 
