@@ -68,6 +68,10 @@ _VARIABLE = re.compile(  # of the environment in a description of a pod
     r"^\s+(?:(?:PET_)?(?:NODE|GROUP|MACHINE)_RANK|JOB_COMPLETION_INDEX):\s+(?P<number>\d{1,5})\s*$"
     r"|^\s+(?:(?:PET_)?NPROC_PER_NODE|LOCAL_WORLD_SIZE|GPUS_PER_NODE):\s+(?P<size>\d{1,2})\s*$"
 )
+_MARKED = re.compile(  # a label or an annotation of a pod
+    r"^(?:Labels:|Annotations:)?\s+(?:[\w.-]{1,80}/)?(?:global-)?ranks?(?:-range)?(?:=|: )"
+    r"(?P<first>\d{1,6})-(?P<last>\d{1,6})$"
+)
 _MAY_TELL = ("ank", "RANK", "INDEX", "NODEID")
 _RANKS = re.compile(
     r"\b(?P<word>(?:global[_ ]|world[_ ])?ranks?)[ =:]{0,3}[\[({]?(?:(?P<first>\d{1,6})"
@@ -153,6 +157,8 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
                 ranks = tuple(range(first, first + environment["size"]))
                 yield AgentRanks(ranks=ranks, where=replace(where, host=pod))
                 environment = {}
+        if pod and "rank" in text and (marked := _MARKED.match(text)):
+            yield from _ranks(_numbers(marked), pod, where)
         if found := _placed(text):
             yield Placed(pod=found["pod"], node=found["node"], where=where)
         if text.startswith("srun: launching") and (tasks := _LAUNCHED.match(text)):

@@ -223,3 +223,13 @@ def test_a_node_that_no_line_joins_with_a_pod_may_be_any(tmp_path):
     verdict = judge(tmp_path, {"job.out": TOLD[0], "gpu-0931.dmesg": [f"[Fri Nov 20 10:05:00 2026] {XID}"]})
 
     assert named(verdict) == ("device", (), True)
+
+
+@pytest.mark.parametrize(
+    ("label", "ranks"), [("team.io/rank-range: 4-7", (4, 5, 6, 7)), ("team.io/rack-range: 4-7", ())]
+)
+def test_an_annotation_of_a_pod_tells_its_ranks(tmp_path, label, ranks):
+    path = tmp_path / "describe.txt"
+    path.write_text(f"Name:             tune-worker-1\nAnnotations:      {label}\n")
+    told = [fact.ranks for fact in read_all([path]).facts if type(fact).__name__ == "AgentRanks"]
+    assert told == [ranks] * bool(ranks)
