@@ -90,7 +90,8 @@ def test_a_folder_that_is_removed_during_the_run(begin, choice):
     folder, job = begin(choice)
     job.wait_until(lambda: len(checkpoints(folder.checkpoints)) > 0)
 
-    shutil.rmtree(folder.checkpoints)
+    while folder.checkpoints.exists():  # the job may drop an old checkpoint in between
+        shutil.rmtree(folder.checkpoints, ignore_errors=True)
     code, errors = job.end()
 
     assert code == (0 if choice == "warn" else 2), errors
