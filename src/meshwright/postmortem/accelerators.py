@@ -10,6 +10,7 @@ from .facts import Fact, Failure
 from .identities import RankIdentity
 from .lines import LogMessage
 from .names import bus_number
+from .system import syslog_host
 
 _GAUDI = re.compile(  # Linux, drivers/accel/habanalabs; older ones call a device hl4
     r"\b(?:habanalabs|accel) (?P<named>(?:(?:accel|hl)\d{1,2}|[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.\d)\b.*?"
@@ -20,7 +21,6 @@ _BUS = re.compile(r"\b[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.\d\b")
 _ASCEND = re.compile(r"\bDevice\[(?P<number>\d{1,2})\] lost heartbeat\b")  # CANN's runtime
 _FILE = re.compile(r"/dev/(?:accel/)?(?P<kind>accel|hl|davinci)(?P<number>\d{1,2})\b")
 _RANK = re.compile(r"(?<![\w-])(?<!local )(?<!node )(?:global[_ -]?)?rank[ =:#]{0,2}(\d{1,6})\b", re.IGNORECASE)
-_SYSLOG = re.compile(r"^(?:\w{3} +\d+ [\d:]{8}|\d{4}-\d\d-\d\dT\S+) (?P<host>\S+) kernel: ")
 
 
 def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
@@ -46,12 +46,12 @@ def _of_gaudi(message: LogMessage) -> Iterator[Failure]:
     found = _GAUDI.search(message.text)
     if found is None:
         return
-    name, bus, syslog = _NAME.search(found["named"]), _BUS.search(found["named"]), _SYSLOG.match(message.text)
+    name, bus = _NAME.search(found["named"]), _BUS.search(found["named"])
     named = name[0] if name else bus[0] if bus else ""
     yield Failure(
         kind="device",
         what=f"Gaudi {named}: {found['what']}",
-        host=syslog["host"] if syslog else message.host,
+        host=syslog_host(message.text) or message.host,
         bus_id=_named("accel", name["number"]) if name else bus_number(bus[0]) if bus else "",
         where=message.where,
     )

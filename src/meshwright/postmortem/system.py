@@ -184,7 +184,7 @@ def read(messages: list[LogMessage]) -> list[Fact]:
             named = gpu.group("bus")
         elif named and "fallen off the bus" in text and not _XID.search(text):
             text, named = f"NVRM: GPU {named} has fallen off the bus", ""
-        found += _kernel(message, text, _syslog_host(message.text) or message.host)
+        found += _kernel(message, text, syslog_host(message.text) or message.host)
         ends = ends or _SRUN_ENDS.search(text) is not None
         by_slurm = list(_slurm(message, text))
         found += [replace(f, follows=True) if ends and _is_killed(f) else f for f in by_slurm]
@@ -198,7 +198,7 @@ def read(messages: list[LogMessage]) -> list[Fact]:
 def _of_pod(messages: Sequence[LogMessage]) -> Iterator[Placed]:
     """Yield the pod of the machine whose kernel's log this is, where a comment at its head says it."""
     pods = [(named["pod"], message) for message in messages[:_HEAD] if (named := _LOG_OF.match(message.text))]
-    nodes = {host for message in messages if (host := _syslog_host(message.text))} if len(pods) == 1 else set()
+    nodes = {host for message in messages if (host := syslog_host(message.text))} if len(pods) == 1 else set()
     if len(nodes) == 1:
         yield Placed(pod=pods[0][0], node=nodes.pop(), where=pods[0][1].where)
 
@@ -386,7 +386,8 @@ def _kubernetes(message: LogMessage, text: str, pod: Pod) -> Iterator[Fact]:
         yield Failure(kind="killed", what=f"the shell saw a process end: {text}", rank=message.rank, where=where)
 
 
-def _syslog_host(text: str) -> str:
+def syslog_host(text: str) -> str:
+    """Return the host that a line of the kernel's log, or an event of Kubernetes, is of; "" where it names none."""
     match = _SYSLOG.search(text) or _OF_NODE.search(text)
     return match.group("host") if match else ""
 

@@ -24,9 +24,7 @@ _SSH = re.compile(r"\bssh: connect to host (?P<host>\S+) port \d+: " + _WHY)
 _MPI = re.compile(r"unable to complete a TCP connection")
 _REMOTE = re.compile(r"^\s*Remote host: +(?P<host>\S+)")
 _SPREAD = 8  # lines over which MPI spreads one notice
-_NOT_A_ROUTE = re.compile(
-    r"^(?:fe80:|::1|127\.)"
-)  # an address of the link or of the host itself, tried with the others
+_NOT_A_ROUTE = re.compile(r"^(?:fe80:|::1|127\.)")  # to the link or the host itself, tried with the others
 
 
 def read(messages: Sequence[LogMessage]) -> Iterator[Failure]:
