@@ -6,7 +6,7 @@ import torch.distributed as dist
 
 from meshwright.backend.faults.blame import Requests, StoreBlameBoard
 from meshwright.backend.faults.blame_board import WORD_S, BlamePropagator, Word
-from meshwright.backend.faults.failures import FaultyRank
+from meshwright.backend.faults.failures import DISAGREE, FaultyRank
 from meshwright.backend.hosts.placement import GroupMember
 
 
@@ -98,6 +98,17 @@ def test_a_store_on_a_busy_host_is_waited_for():
 
 def test_ranks_that_wait_in_a_circle_blame_whom_they_wait_for():
     assert asked_at_once({0: 1, 1: 0}) == {0: blame(1), 1: blame(0)}
+
+
+def test_a_circle_in_which_one_calls_something_else_is_told_of_by_the_rank_that_finds_it():
+    store = dist.HashStore()
+    board(store, 2).leave_word(Word(blame(3), final=False))  # it has heard whom rank 0 waits for
+    differs = blame(3, f"{DISAGREE}rank 0 in gather with root 0; rank 3 in gather with root 1")
+    finds = threading.Timer(0.1, board(store, 0).tell, (differs,))
+    finds.start()
+
+    assert board(store, 3).culprit(2, blame(2), lost=False) == differs
+    finds.join()
 
 
 def test_a_store_that_does_not_answer_keeps_nobody_from_naming():

@@ -16,6 +16,7 @@ from .failures import DISAGREE, FaultyRank
 
 WORD_S = 2.0  # for a rank to leave word itself: its patience began with its own last byte
 LOOK_S = 0.02
+CIRCLE_S = 0.5  # for a rank of a circle to find that one calls something else, where all time out at once
 
 
 def patience_s(limit_s: float) -> float:
@@ -89,19 +90,22 @@ class BlamePropagator:
     ) -> FaultyRank:
         """Return the culprit where `suspect` is late: the rank that it blames itself, if it publishes one `within_s`.
 
-        Entries pass from rank to rank; one that comes back to rank `me` means that the ranks wait in a circle.
+        Entries pass from rank to rank; one that comes back to rank `me` means that the ranks wait in a circle: the
+        suspect is to blame, unless one of them soon finds that another calls something else.
         """
         blamed = suspect
         self.say(blamed, final=False)
         end = time.monotonic() + within_s
+        is_circle = False
         while time.monotonic() < end:
             word = word_of_suspect()
             if word is not None:
-                if word.culprit.rank == me and not word.culprit.what_happened.startswith(DISAGREE):
-                    return suspect
+                comes_back = word.culprit.rank == me and not word.culprit.what_happened.startswith(DISAGREE)
                 if word.final:
-                    return word.culprit
-                if word.culprit != blamed:
+                    return suspect if comes_back else word.culprit
+                if comes_back and not is_circle:
+                    blamed, is_circle, end = suspect, True, time.monotonic() + min(CIRCLE_S, within_s)
+                elif not comes_back and not is_circle and word.culprit != blamed:
                     blamed, end = word.culprit, time.monotonic() + within_s
                     self.say(blamed, final=False)
             time.sleep(LOOK_S)
