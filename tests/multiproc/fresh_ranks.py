@@ -14,9 +14,13 @@ from meshwright.backend.group.native_calls import load_calls
 from meshwright.backend.wire.stream import load_stream
 
 
+START_S = 30.0  # for all ranks to start on a busy machine, before a limit of their own holds
+
+
 def rank_main(function, rank, world_size, path, pipe, environment, arguments):
     os.environ.update(environment)
     dist.set_debug_level_from_env()  # torch read the environment when the server of these forks imported it
+    limit_s = float(environment.get("TIMEOUT_S", "30"))
     start = time.monotonic()
     try:
         dist.init_process_group(
@@ -24,9 +28,10 @@ def rank_main(function, rank, world_size, path, pipe, environment, arguments):
             store=dist.FileStore(path, world_size),
             rank=rank,
             world_size=world_size,
-            timeout=timedelta(seconds=float(environment.get("TIMEOUT_S", "30"))),
+            timeout=timedelta(seconds=max(limit_s, START_S)),
         )
         dist.barrier()
+        dist.distributed_c10d._set_pg_timeout(timedelta(seconds=limit_s))
         start = time.monotonic()
         pipe.send(("fine", function(rank, world_size, *arguments), time.monotonic() - start))
     except Exception as error:
