@@ -10,7 +10,7 @@ import msgspec
 from benchmarks.result import GENERATED, banner
 from meshwright.errors import InputError
 from meshwright.jobs.draft import JobOptions
-from meshwright.jobs.job import Job
+from meshwright.jobs.job import HELD, Job
 from meshwright.jobs.read import read_job
 from meshwright.workload.engines import ENGINES, applicable, fact_sources
 from meshwright.workload.models import load_model
@@ -118,7 +118,8 @@ def _row(entry: dict[str, Any]) -> str:
     layout = ", ".join(f"{key}={told[key]}" for key in FIELDS if told.get(key) not in {None, NEUTRAL.get(key)})
     world = "-" if job.world is None else f"{job.world:,}" + ("*" if "gpus" in entry else "")
     batch = f"{_or_dash(job.global_batch)} x {_or_dash(job.seq_len)}"
-    said = [f"{len(job.assumed)} assumed"] if job.assumed else []
+    said = [f"{name} {getattr(job, name)}" for name in HELD if getattr(job, name)]
+    said += [f"{len(job.assumed)} assumed"] if job.assumed else []
     said += [f"ignored: {', '.join(text.partition(' ')[0].rstrip(':') for text in job.ignored)}"] if job.ignored else []
     said += [f"asks for {', '.join(job.asked)}"] if job.asked else []
     return f"| {source} | {world} | {layout} | {batch} | {job.precision} | {'; '.join(said)} |"

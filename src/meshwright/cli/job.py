@@ -38,6 +38,8 @@ UNUSED = (
     "graph",
 )
 FASTER_SHOWN = 5
+ADAMW = "adamw"
+WRITTEN = frozenset({("torchtitan", "chunked")})  # what an engine does of itself as it is written
 
 
 def job_of(question: JobQuestion, *, gpus_per_node: int | None = None) -> "Job":
@@ -55,6 +57,8 @@ def job_of(question: JobQuestion, *, gpus_per_node: int | None = None) -> "Job":
         global_batch=question.global_batch,
         seq_len=question.seq_len,
         precision=question.precision,
+        weights=question.weights,
+        loss=question.loss,
         mtp_layers=question.mtp_layers,
         gpus_per_node=gpus_per_node,
     )
@@ -94,8 +98,9 @@ def setting_of_job(job: "Job", question: JobQuestion, catalogue: "Catalogue") ->
         latency_s=optional(parse_time, question.latency, "--latency"),
         measured=(question.own,) if question.own else (),
         lora_rank=job.lora_rank,
-        weights=question.weights or "",
-        loss=question.loss or "",
+        optimizer=job.optimizer or ADAMW,
+        weights=job.weights,
+        loss=job.loss,
     )
     setting = replace(
         setting_of(request, catalogue),
@@ -127,13 +132,13 @@ def plan_job(given: PlanOptions, catalogue: "Catalogue", console: "Console") -> 
     clash = [name for name in UNUSED if getattr(given, name) is not None]
     if clash or given.modes:
         raise InputError(f"--{(clash or ['modes'])[0].replace('_', '-')}: not with --job")
-    if given.lora_rank or given.optimizer.lower() != "adamw":
+    if given.lora_rank or given.optimizer.lower() != ADAMW:
         raise InputError(f"--{'lora-rank' if given.lora_rank else 'optimizer'}: not with --job")
     question = _question(given)
     job = job_of(question)
     written = next((flag for flag in ("emit", "output") if getattr(given, flag) is not None), "")
-    if job.lora_rank and written:
-        raise InputError(f"--{written}: the job trains adapters alone, a plan all parameters")
+    if written:
+        _check_written(job, written, given.emit or "")
     if written == "output" and job.architecture is not None and job.architecture.mtp_trained:
         raise InputError("--output: the job trains modules that predict further tokens, which a plan has not")
     setting = setting_of_job(job, question, catalogue)
@@ -166,6 +171,19 @@ def plan_job(given: PlanOptions, catalogue: "Catalogue", console: "Console") -> 
         show_job(console, job, row, faster, float(machine_of(setting).memory_bytes), stages, model_facts(setting))
     _write_plan(given, setting, faster[0] if faster else row, rows)
     return 0
+
+
+def _check_written(job: "Job", flag: str, engine: str) -> None:
+    """Raise InputError for a job that holds less than what is written of it would: a plan, or an engine's text."""
+    from ..jobs.job import HELD
+
+    if job.lora_rank:
+        raise InputError(f"--{flag}: the job trains adapters alone, a plan all parameters")
+    for name in HELD:
+        value = getattr(job, name)
+        if value and (engine, value) not in WRITTEN:
+            told = f"--{name} {value}" if name != "optimizer" else f"the optimiser {value}"
+            raise InputError(f"--{flag}: the job has {told}, a plan trains all parameters with AdamW")
 
 
 def _question(given: PlanOptions) -> JobQuestion:

@@ -3,6 +3,7 @@
 The way of a file: `gather` (its kind) -> `runs` (its scripts) -> `sources` (its documents, command and overrides) ->
 `read` (whose it is) -> a reader -> `draft` (arithmetic that all engines share) -> `job`.
 
+- held otherwise than by default: `savings` (weights, loss, optimiser), `optimizers` by their names, `tuning`
 - readers: `megatron` with `megatron_deepspeed`, `bridge`, `nemo` with `nemo_recipes`, `automodel`, `torchtitan`,
   `neox`, `foundry`, `huggingface`, `trainers`, `maxtext`, `wrappers`; `signs` tell whose, else `unsupported`
 - shell scripts, never run: `shell_syntax`, `shell`, `shell_state`, `shell_words` with `shell_braces` and `shell_marks`,

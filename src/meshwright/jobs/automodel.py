@@ -7,6 +7,8 @@ from .job import Job
 from .keys import Keys
 from .launch import assignments_of, flags_of
 from .megatron import world_of
+from .optimizers import momentum_of, read_optimizer
+from .savings import dtype_of
 from .sources import Sources, plain_value
 
 HARMLESS = (
@@ -19,6 +21,7 @@ HARMLESS = (
     r"model\.backend\..*",
     r"(?:autopipeline|distributed\.pipeline)\.(?:round_virtual.*|scale_grads.*|patch_.*|_target_|layer_fqns.*|dtype)",
     r"distributed\.(?:_target_|strategy|backend|world_size|use_hf_tp_plan|mp_policy\.(?!param_dtype|reduce_dtype).*)",
+    r"quantization\.(?:load_in_[48]bit|bnb_4bit_(?:compute_dtype|quant_storage|quant_type|use_double_quant))",
     r"(?:optimizer|loss_fn|recipe|moe|ci|launcher|freeze_config)(?:\..*)?",
     r"parallelizer\._target_|packed_sequence\.(?!packed_sequence_size|pack_size|max_length).*|distributed\.moe\..*",
 )
@@ -49,9 +52,7 @@ def read(sources: Sources, question: JobOptions) -> Job:
     draft.degree("replicas", keys, "distributed.dp_replicate_size", default=1)
     if draft.get("ep") > 1:
         draft.put("etp", 1, "experts are not cut by tensor parallelism")
-    dtype = keys.find("model.dtype", "model.torch_dtype")
-    if dtype and "32" in (keys.word(dtype) or ""):
-        draft.ignore(f"{keys.told(dtype)}: priced with weights and moments in bfloat16")
+    _held(draft, keys)
     deepep = "deepep" if keys.switch("model.backend.enable_deepep", default=False) else None  # its older name
     draft.dispatch("model.backend.dispatcher", keys.word("model.backend.dispatcher") or deepep)
     _pipeline(draft, keys)
@@ -181,6 +182,34 @@ def _states(draft: Draft, keys: Keys) -> None:
         draft.ignore("distributed.defer_fsdp_grad_sync = False")
     if any(keys.word(key) for key in ("distributed.offload_policy._target_", "distributed.offload_policy")):
         draft.offload("parameters")
+
+
+def _held(draft: Draft, keys: Keys) -> None:
+    """Set what is held of weights, moments and logits; without a word weights and moments are in half precision.
+
+    Sources: NVIDIA-NeMo/Automodel:nemo_automodel/components/quantization/qlora.py and loss/*.py; TransformerEngine:
+    transformer_engine/pytorch/optimizers/fused_adam.py (master_weights, exp_avg_dtype).
+    """
+    read_optimizer(draft, keys, "optimizer._target_", momentum=momentum_of(keys, "optimizer.momentum"))
+    dtype = keys.find("model.dtype", "model.torch_dtype")
+    if keys.switch("quantization.load_in_4bit", default=False):
+        nested = keys.switch("quantization.bnb_4bit_use_double_quant", default=True)
+        draft.savings.weights = ("nf4-nested" if nested else "nf4", keys.told("quantization.load_in_4bit"))
+    elif keys.switch("quantization.load_in_8bit", default=False):
+        draft.savings.weights = ("int8", keys.told("quantization.load_in_8bit"))
+    elif dtype and dtype_of(keys, dtype) == "fp32":
+        draft.savings.weights = ("fp32", keys.told(dtype))
+    elif keys.switch("optimizer.master_weights", default=False):
+        draft.savings.weights = ("fp32", keys.told("optimizer.master_weights"))
+    elif draft.savings.single:
+        draft.savings.remarks.append(f"{draft.savings.single}: moments in single precision are priced in half")
+    made = (keys.word("loss_fn._target_") or "").rpartition(".")[2]
+    kept = keys.whole("loss_fn.chunk_size")
+    if made == "FusedLinearCrossEntropy":
+        draft.savings.loss = ("fused", made)
+    elif made == "ChunkedCrossEntropy" or (made == "MaskedCrossEntropy" and kept):
+        # whole logits in half precision and their gradients; single precision is of one chunk (loss/chunked_ce.py)
+        draft.savings.loss = ("compiled", made)
 
 
 def _precision(keys: Keys, draft: Draft) -> str:

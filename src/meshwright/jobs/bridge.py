@@ -82,9 +82,6 @@ def read(sources: Sources, question: JobOptions) -> Job:
     if keys.switch("use_megatron_fsdp", default=False):
         draft.zero(3)  # what the scripts of the presets set
     _preset(draft, keys, sources)
-    optimizer = keys.word("optimizer.optimizer") or ""
-    if "muon" in optimizer.lower():
-        draft.ignore(f"optimizer.optimizer = {optimizer}: priced as Adam")
     for key in ("model.cpu_offloading_num_layers", "cpu_offloading_num_layers"):
         layers = keys.whole(key)
         if layers:

@@ -21,7 +21,16 @@ from ..workload.architecture import Architecture
 from ..workload.recomputed import MODULES
 from .job import Job, JobSplit
 from .keys import Keys
-from .models import architecture_named, architecture_of_sizes, by_shape, catalogue_name, changed, differences
+from .models import (
+    architecture_named,
+    architecture_of_sizes,
+    by_shape,
+    catalogue_name,
+    changed,
+    differences,
+    with_sizes,
+)
+from .savings import Savings, settled
 from .shell_marks import shown
 from .sources import Sources
 
@@ -38,6 +47,8 @@ class JobOptions(msgspec.Struct, frozen=True, kw_only=True):
     global_batch: int | None = None
     seq_len: int | None = None
     precision: str | None = None
+    weights: str | None = None
+    loss: str | None = None
     mtp_layers: int | None = None  # modules that predict further tokens, trained
     gpus_per_node: int | None = None  # of the cluster, for files that give nodes alone
 
@@ -77,6 +88,7 @@ class Draft:
         self.results: tuple[str, ...] | None = None  # that a checkpoint by names keeps
         self.layers_again = 0  # of each virtual stage, that full recomputation repeats; 0: all
         self.lora_rank, self.lora_told = 0, ""
+        self.savings = Savings()
         self.further: tuple[int, str] = (0, "")  # modules that predict further tokens, trained
         self.partial = False  # whether sizes that the file leaves out are the published model's
         self.ends = (0, 0)  # layers that embedding and output count as where stages are cut
@@ -245,6 +257,8 @@ class Draft:
         if self.question.seq_len and self.seq_len and self.question.seq_len != self.seq_len:
             self.assume(f"--seq-len {seq_len} in place of the files' {self.seq_len}")
         known: dict[str, Any] = {name: value for name, (value, _) in self.degrees.items() if name != "dp"}
+        asked = {"weights": self.question.weights, "loss": self.question.loss}
+        held: dict[str, Any] = settled(self.savings, asked, self, adapters=self.lora_rank > 0)
         job = Job(
             engine=self.engine,
             engine_version=self.version,
@@ -260,6 +274,7 @@ class Draft:
             routed_once=self.routed_once,
             stages=self.stages,
             lora_rank=self.lora_rank,
+            **held,
             modules=self.modules,
             results=self.results,
             layers_again=self.layers_again,
@@ -428,18 +443,10 @@ class Draft:
 
     def _named(self, name: str, where: str) -> Architecture:
         """Return a model of the catalogue with the file's sizes; sizes that cannot be changed in it are named."""
-        published = architecture_named(name)
-        kept, given = {}, {key: value for key, value in self.config.items() if key in SIZES}
-        if published.stack:  # layers of several kinds: their number and the vocabulary alone
-            kept = {key: value for key, value in given.items() if key not in {"num_hidden_layers", "vocab_size"}}
-        kept |= {FIXED[key]: value for key, value in self.config.items() if key in FIXED}
-        for key, value in kept.items():
-            if value != getattr(published, key):
-                self.ignore(f"{key} = {value}: {name} has {getattr(published, key)}, which is priced")
-        model = changed(published, {key: value for key, value in given.items() if key not in kept}, where)
-        if published.kv_rank and self.config.get("multi_latent_attention") is False:
-            self.ignore(f"multi-latent-attention is off: {name} has it, which is priced")
-        if model != published:
+        model, kept = with_sizes(name, self.config, where)
+        for text in kept:
+            self.ignore(text)
+        if model != architecture_named(name):
             self._say_differences(model, name)
         return model
 
@@ -486,15 +493,5 @@ class Draft:
 
 
 RECIPES = frozenset({"bridge", "nemo"})  # whose recipes set account_for_embedding/loss_in_pipeline_split themselves
-# sizes that a file gives beside a model's name and that the catalogue's model keeps: key of a config.json and field
-FIXED = {
-    "hidden_size": "hidden_size",
-    "num_attention_heads": "num_attention_heads",
-    "head_dim": "head_dim",
-    "num_experts": "experts",
-    "num_experts_per_tok": "experts_per_token",
-    "moe_intermediate_size": "expert_size",
-}
-SIZES = frozenset({"num_hidden_layers", "num_key_value_heads", "intermediate_size", "vocab_size"})
 # engines that cut a model into stages of unequal length by themselves
 UNEVEN = frozenset({"torchtitan", "automodel", "deepspeed", "accelerate"})

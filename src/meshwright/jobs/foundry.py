@@ -10,6 +10,7 @@ from .job import Job
 from .keys import Keys
 from .launch import assignments_of
 from .megatron import world_of
+from .optimizers import momentum_of, read_optimizer
 from .sources import Sources, plain_value
 
 HARMLESS = (
@@ -46,9 +47,7 @@ def read(sources: Sources, question: JobOptions) -> Job:
     if named not in PRECISION:
         raise draft.refused(f"precision {named}: expected one of {', '.join(PRECISION)}")
     draft.precision = PRECISION[named]
-    optimizer = keys.word("optimizer.name") or "decoupled_adamw"
-    if "adamw" not in optimizer:
-        draft.ignore(f"optimizer.name = {optimizer}: priced as AdamW with states in fp32")
+    read_optimizer(draft, keys, "optimizer.name", momentum=momentum_of(keys, "optimizer.momentum"))
     return draft.conclude(sources, keys, HARMLESS)
 
 

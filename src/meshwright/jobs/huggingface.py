@@ -10,29 +10,30 @@ from .job import Job
 from .keys import Keys, dotted_keys
 from .launch import Launch, assignments_of, flags_of
 from .megatron import world_of
+from .savings import dtype_of
 from .signs import kind_of_document
 from .sources import CONFIG_SUFFIXES, Sources, plain_value
 from .trainers import AXOLOTL_HARMLESS, axolotl_settings, llama_factory_settings
+from .tuning import read_tuning
 
 HARMLESS = (
     *AXOLOTL_HARMLESS,
     r"(?:arguments|accelerate)\.(?:output_dir|learning_rate|num_train_epochs|max_steps|warmup.*|weight_decay|lr_.*|adam_.*)",
     r"arguments\.(?:logging.*|save.*|eval.*|report_to|run_name|seed|data.*|push_to_hub.*|hub.*|load_best.*|do_.*|metric.*)",
     r"arguments\.(?:overwrite.*|remove_unused.*|label.*|per_device_eval.*|max_grad_norm|train_file|tokenizer.*|stage|ddp_timeout)",
-    r"arguments\.(?:template|cutoff.*|disable_gradient_checkpointing|pure_bf16|preprocessing.*|plot_loss|finetuning_type|resume.*|trust_remote.*|attn_implementation)",
-    r"arguments\.(?:fp8_.*|enable_liger.*|flash_attn)|deepspeed\.fp8\..*",
+    r"arguments\.(?:template|cutoff.*|disable_gradient_checkpointing|preprocessing.*|plot_loss|finetuning_type|resume.*|trust_remote.*|attn_implementation)",
+    r"arguments\.(?:fp8_.*|flash_attn|bnb_4bit_(?:compute_dtype|quant_storage))|deepspeed\.fp8\..*",
     r"arguments\.(?:val_size|max_samples|overwrite_cache|packing|config_name|local_rank|lora_(?:alpha|dropout|target.*))",
     r"accelerate\.(?:compute_environment|debug|downcast_bf16|enable_cpu_affinity|machine_rank|main_.*|rdzv.*|same_network)",
     r"accelerate\.(?:tpu.*|use_cpu|mpirun.*|gpu_ids|command.*|commands|deepspeed_config\.deepspeed_multinode_launcher|num_cpu.*)",
     r"arguments\.fsdp_config\.(?:transformer_layer.*|min_num.*|sync_module.*|cpu_ram.*|use_orig.*|state_dict.*)",
     r"accelerate\.fsdp_config\.fsdp_(?:auto_wrap.*|state_dict.*|sync_module.*|cpu_ram.*|use_orig.*|transformer.*|min_num.*)",
     r"accelerate\.deepspeed_config\.(?:zero3_init.*|zero3_save.*|deepspeed_hostfile|deepspeed_moe.*|gradient_clipping)",
-    r"deepspeed\.(?:steps_per_print|gradient_clipping|wall_clock.*|optimizer\.params.*|optimizer\.type|scheduler.*|tensorboard.*)",
+    r"deepspeed\.(?:steps_per_print|gradient_clipping|wall_clock.*|optimizer\.params.*|scheduler.*|tensorboard.*)",
     r"deepspeed\.(?:wandb.*|flops_profiler.*|fp16\.(?!enabled).*|bf16\.(?!enabled).*|prescale.*|zero_allow.*|dump_state|seed)",
     r"deepspeed\.zero_optimization\.(?:stage3_gather.*|ignore_unused.*|elastic_checkpoint|load_from.*|round_robin.*)",
     r"deepspeed\.(?:checkpoint|memory_breakdown|comms_logger|comms_config|monitor_config|csv_monitor|zero_force.*).*",
 )
-TYPES = {"bf16": "bf16", "bfloat16": "bf16", "fp16": "fp16", "float16": "fp16"}
 SHARDING = {"FULL_SHARD": 3, "SHARD_GRAD_OP": 2, "NO_SHARD": 0, "HYBRID_SHARD": 3, "HYBRID_SHARD_ZERO2": 2}
 NUMBERED = {"1": "FULL_SHARD", "2": "SHARD_GRAD_OP", "3": "NO_SHARD", "4": "HYBRID_SHARD", "5": "HYBRID_SHARD_ZERO2"}
 LAUNCH_PLACES = (
@@ -62,39 +63,16 @@ def read(sources: Sources, question: JobOptions) -> Job:
     for name in ("tp", "pp", "cp"):
         draft.put(name, 1, f"{name} 1")
     if kind == "MEGATRON_LM":
+        engine = "megatron"
         _megatron(draft, keys)
     else:
         _mesh(draft, keys)
-        _states(draft, keys, kind, has, "" if sources.launch is None else sources.launch.launcher)
+        engine = _states(draft, keys, kind, has, "" if sources.launch is None else sources.launch.launcher)
     _batch(draft, keys)
     _precision(draft, keys)
     _recompute(draft, keys)
-    optimizer = keys.word("arguments.optim")
-    if optimizer is not None and not re.fullmatch(
-        r"adamw_(?:torch|torch_fused|torch_xla|hf|apex_fused|anyprecision)", optimizer
-    ):
-        draft.ignore(f"optim = {optimizer}: priced as AdamW with states in fp32")
-    _adapters(draft, keys)
+    read_tuning(draft, keys, engine)
     return draft.conclude(sources, keys, HARMLESS)
-
-
-def _adapters(draft: Draft, keys: Keys) -> None:
-    """Have adapters alone trained where the files say so; their rank has the default of TRL or LLaMA-Factory."""
-    rank = keys.whole("arguments.lora_r", "arguments.lora_rank", least=1)
-    kind = (keys.word("arguments.finetuning_type") or "").lower()
-    uses_peft = bool(keys.switch("arguments.use_peft", default=False))
-    if not (uses_peft or kind in {"lora", "oft"} or (rank and not kind)):
-        return
-    if rank is None and kind != "oft" and (uses_peft or "arguments.template" in keys):
-        rank = 16 if uses_peft else 8
-        draft.assume(f"adapters of rank {rank} (the default of {'TRL' if uses_peft else 'LLaMA-Factory'})")
-    named = keys.find("arguments.lora_target_modules", "arguments.lora_target", "axolotl.lora_target_modules")
-    targets = "" if named is None else str(keys.raw(named))
-    draft.adapters(kind or "use_peft", None if kind == "oft" else rank, targets)
-    for key in ("arguments.load_in_4bit", "arguments.load_in_8bit", "arguments.quantization_bit"):
-        if keys.raw(key):
-            name = key.removeprefix("arguments.")
-            draft.ignore(f"{name}: frozen weights in fewer bits; memory is priced in the precision of the job")
 
 
 def _keys(sources: Sources) -> Keys:
@@ -249,22 +227,29 @@ def _mesh(draft: Draft, keys: Keys) -> None:
             keys.raw(key)
 
 
-def _states(draft: Draft, keys: Keys, kind: str, has: set[str], launcher: str) -> None:
-    """Set ZeRO, copies and offload, by DeepSpeed or by FSDP; InputError where DeepSpeed's settings are nowhere."""
+def _states(draft: Draft, keys: Keys, kind: str, has: set[str], launcher: str) -> str:
+    """Set ZeRO, copies and offload, and return by what: "deepspeed", "fsdp", "" for plain data parallelism.
+
+    Raises InputError where DeepSpeed's settings are nowhere.
+    """
     said = keys.raw("arguments.fsdp")
     words = " ".join(map(str, said)) if isinstance(said, list) else keys.word("arguments.fsdp") or ""
     if "deepspeed" in has or kind == "DEEPSPEED":
         _deepspeed(draft, keys)
     elif kind == "FSDP" or words.strip():
         _fsdp(draft, keys, words)
+        return "fsdp"
     elif launcher == "deepspeed":
         _own_deepspeed(draft, keys)
     elif draft.get("cp") > 1 or draft.get("dp") > draft.get("replicas"):
         draft.zero(3)
+        return "fsdp"
     else:
         draft.zero(0)
         if launcher == "accelerate" and not kind and "accelerate.config_file" not in keys:
             draft.assume("plain data parallelism: the script names no configuration of Accelerate; give its YAML too")
+        return ""
+    return "deepspeed"
 
 
 def _own_deepspeed(draft: Draft, keys: Keys) -> None:
@@ -445,9 +430,9 @@ def _precision(draft: Draft, keys: Keys) -> None:
         draft.precision = "bf16"
         draft.assume(f"precision bf16: {doubt} is known only where the job runs")
         return
-    named = (keys.word("arguments.dtype", "arguments.torch_dtype") or "").lower() if not mixed else ""
-    if named in TYPES:
-        draft.precision = TYPES[named]
+    named = dtype_of(keys, "arguments.dtype", "arguments.torch_dtype") if mixed in {"", "no", "false"} else ""
+    if named in {"bf16", "fp16"}:
+        draft.precision = named
     elif keys.word("deepspeed.bf16.enabled", "deepspeed.fp16.enabled") == "auto":
         draft.precision = "bf16"
         draft.assume('precision bf16: "auto" in the DeepSpeed file, and no TrainingArguments beside it')

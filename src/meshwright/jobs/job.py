@@ -69,6 +69,9 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     # layers of each stage where they are uneven, virtual stages in the order of the model
     stages: tuple[Layers, ...] = ()
     lora_rank: Width = 0  # of adapters that alone are trained; 0: all weights are
+    weights: str = ""  # the type that weights are held in, as the planner's --weights; "": as the engine holds them
+    loss: str = ""  # the way to the loss, as --loss; "": as the engine goes
+    optimizer: str = ""  # as --optimizer; "": AdamW with moments in the type that the engine gives them
     modules: tuple[str, ...] = ()  # of recomputed.MODULES, that selective recomputation repeats; (): the engine's own
     results: tuple[str, ...] | None = None  # of recomputed.RESULTS, that selective recomputation keeps alone
     layers_again: Layers = 0  # of each virtual stage, that full recomputation repeats; 0: all of them
@@ -108,16 +111,22 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         return tuple(f"{k}={v}" for k, v in told.items() if k not in LAYOUT_KEYS and v != neutral.get(k))
 
     def as_json(self) -> dict[str, Any]:
-        """Return what `--json` prints under `job`; `fp8_scales` tells fp8 by row or block from fp8 by tensor."""
+        """Return what `--json` prints under `job`; `fp8_scales` tells fp8 by row or block from fp8 by tensor.
+
+        Weights, loss and optimiser are there where files or options say them.
+        """
         built: dict[str, Any] = msgspec.to_builtins(self)
         if self.precision and self.precision.startswith("fp8-"):
             built["precision"], built["fp8_scales"] = self.precision.split("-")
+        for name in (name for name in HELD if not built[name]):
+            del built[name]
         built["layout"] = {name: value for name, value in built["layout"].items() if value is not None}
         built["asked"] = list(self.asked)
         return built
 
 
 LAYOUT_KEYS = frozenset(Layout.__struct_fields__)
+HELD = ("weights", "loss", "optimizer")  # of a Job, told where files or options say them
 WHY = {
     "--gpus": "the number of ranks is in none of the files",
     "--model": "the model is in none of the files, or is not in the catalogue",

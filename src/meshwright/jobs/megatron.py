@@ -12,6 +12,7 @@ from .keys import Keys, dotted_keys
 from .launch import Launch, flags_of
 from .megatron_deepspeed import read_deepspeed, with_deepspeed_file
 from .models import vocabulary_of
+from .optimizers import momentum_of, read_optimizer, take_moments
 from .sources import Sources
 from .wrappers import PRIMUS_HARMLESS, with_swift
 
@@ -50,6 +51,7 @@ SIZES: Mapping[str, tuple[str, ...]] = {
 TOKENIZER = ("tokenizer-type", "patch-tokenizer-type", "tokenizer-model", "tokenizer-name-or-path", "vocab-file")
 EXPERT_RANKS = ("expert-model-parallel-size", "expert-parallel-size", "moe-expert-parallel-size")
 SHARDED = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}  # Megatron-FSDP's strategies
+SGD_MOMENTUM = 0.9  # Megatron's default (megatron/training/arguments.py)
 # Megatron's defaults of multi-latent attention (megatron/training/arguments.py, MLATransformerConfig)
 LATENT = {"kv_lora_rank": 32, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128}
 
@@ -219,10 +221,10 @@ def states(draft: Draft, keys: Keys) -> None:
         if draft.switches["zero"] < 2:
             draft.degrees.pop("replicas")
             draft.ignore(f"num-distributed-optimizer-instances = {shards}")
-    optimizer = keys.word("optimizer") or "adam"
-    hybrid = optimizer == "hybridadam"  # Pai-Megatron-Patch's, whose states live in host memory
-    if optimizer not in {"adam", "hybridadam"}:
-        draft.ignore(f"optimizer = {optimizer}: priced as Adam")
+    hybrid = keys.word("optimizer") == "hybridadam"  # Pai-Megatron-Patch's, whose states live in host memory
+    read_optimizer(draft, keys, "optimizer", momentum=momentum_of(keys, "sgd-momentum", default=SGD_MOMENTUM))
+    if keys.switch("use-precision-aware-optimizer", default=False):
+        take_moments(draft, keys, "exp-avg-dtype", "exp-avg-sq-dtype")
     if hybrid and keys.word("optimizer-offload-policy") == "auto":
         draft.ignore("optimizer-offload-policy = auto: priced as all states in host memory")
     if keys.switch("optimizer-cpu-offload", default=hybrid):

@@ -61,6 +61,17 @@ TOKENIZERS = (
     (r"gemma-?2?-|nemotron[-_]?4", 256000),
 )
 
+# sizes that a file gives beside a model's name and that the catalogue's model keeps: key of a config.json and field
+FIXED = {
+    "hidden_size": "hidden_size",
+    "num_attention_heads": "num_attention_heads",
+    "head_dim": "head_dim",
+    "num_experts": "experts",
+    "num_experts_per_tok": "experts_per_token",
+    "moe_intermediate_size": "expert_size",
+}
+SIZES = frozenset({"num_hidden_layers", "num_key_value_heads", "intermediate_size", "vocab_size"})
+
 
 def catalogue_name(text: str) -> str | None:
     """Return the catalogue's name of the model that a name in a file means, None where it is not there."""
@@ -137,6 +148,24 @@ def changed(model: Architecture, sizes: Mapping[str, int], where: str) -> Archit
         return model.resized(**sizes)
     except ValueError as error:
         raise InputError(f"{where}: {error}") from None
+
+
+def with_sizes(name: str, config: Mapping[str, Any], where: str) -> tuple[Architecture, list[str]]:
+    """Return a model of the catalogue with the sizes of a file, and in words the sizes that cannot be changed in it."""
+    published = architecture_named(name)
+    fixed, given = {}, {key: value for key, value in config.items() if key in SIZES}
+    if published.stack:  # layers of several kinds: their number and the vocabulary alone
+        fixed = {key: value for key, value in given.items() if key not in {"num_hidden_layers", "vocab_size"}}
+    fixed |= {FIXED[key]: value for key, value in config.items() if key in FIXED}
+    told = [
+        f"{key} = {value}: {name} has {getattr(published, key)}, which is priced"
+        for key, value in fixed.items()
+        if value != getattr(published, key)
+    ]
+    model = changed(published, {key: value for key, value in given.items() if key not in fixed}, where)
+    if published.kv_rank and config.get("multi_latent_attention") is False:
+        told.append(f"multi-latent-attention is off: {name} has it, which is priced")
+    return model, told
 
 
 def differences(model: Architecture, published: str, where: str) -> list[str]:

@@ -74,6 +74,14 @@ SIZES = {
     "num_experts_per_tok": "moe_router_topk",
     "moe_intermediate_size": "moe_ffn_hidden_size",
 }
+OPTIMIZERS = ("optimizer.", "optim.config.", "optim.", "model.optim.")  # where an optimiser stands
+OPTIMIZER = {
+    "optimizer": ("optimizer", "name"),
+    "sgd-momentum": ("sgd_momentum",),
+    "use-precision-aware-optimizer": ("use_precision_aware_optimizer",),
+    "exp-avg-dtype": ("exp_avg_dtype",),
+    "exp-avg-sq-dtype": ("exp_avg_sq_dtype",),
+}
 # ranks of a node: the trainer's, a recipe's argument, those of NeMo-Run's executor
 PER_NODE = ("trainer.num_gpus_per_node", "num_gpus_per_node", "executor.gpus_per_node", "executor.ntasks_per_node")
 PLACES = (
@@ -326,6 +334,9 @@ def _states(draft: Draft, keys: Keys) -> None:
         },
         keys.where,
     )
+    for flag, names in OPTIMIZER.items():
+        if (path := keys.find(*(f"{place}{name}" for name in names for place in OPTIMIZERS))) is not None:
+            plain.values[flag], plain.aliases[flag] = keys.values[path], path
     states(draft, plain)
     whole = (keys.word("trainer.strategy.fsdp") or "").lower()  # of NeMo 2; mcore_fsdp is MLPerf's
     if whole in {"megatron", "pytorch"} or keys.switch("model.mcore_fsdp", default=False):

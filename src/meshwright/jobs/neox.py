@@ -15,11 +15,12 @@ from .draft import Draft, JobOptions
 from .job import Job
 from .keys import Keys, dotted_keys
 from .megatron import world_of
+from .optimizers import momentum_of, read_optimizer
 from .sources import Sources
 
 HARMLESS = (
     r"(?:data|train_data|test_data|valid_data|vocab|merge|tokenizer|save|load|log|tensorboard|wandb|checkpoint_(?!act)).*",
-    r"(?:optimizer|scheduler|min_lr|lr.*|warmup|weight_decay|gradient_clipping|hysteresis|train_iters|eval.*|seed|steps_per.*)",
+    r"(?:optimizer\.(?!type).*|scheduler|min_lr|lr.*|warmup|weight_decay|gradient_clipping|hysteresis|train_iters|eval.*|seed|steps_per.*)",
     r"(?:launcher|hostfile|include|exclude|master_.*|distributed_backend|mmap_warmup|split|num_workers|keep_last.*|wall_clock.*)",
     r"(?:rotary.*|rope.*|max_position.*|attention_config.*|attention_dropout|hidden_dropout|init_method.*|output_layer_init.*|layernorm.*)",
     r"(?:scaled_.*|bias_gelu.*|bias_dropout.*|masked_softmax.*|apply_query.*|partition_activations|synchronize_each.*|contiguous_check.*)",
@@ -60,6 +61,7 @@ def read(sources: Sources, question: JobOptions) -> Job:
     draft.seq_len = keys.whole("seq_length", least=1)
     draft.switches["sp"] = int(bool(keys.switch("sequence_parallel", default=False)))
     _states(draft, keys)
+    read_optimizer(draft, keys, "optimizer.type", momentum=momentum_of(keys, "optimizer.params.momentum"))
     return draft.conclude(sources, keys, HARMLESS)
 
 

@@ -22,6 +22,7 @@ STARTERS = frozenset({"Fire", "run", "notebook_launcher", "spawn"})  # that call
 NEMO_ARGUMENTS = ("model", "data", "trainer", "log", "resume", "optim", "peft")
 ARGUMENTS = frozenset({"TrainingArguments", "Seq2SeqTrainingArguments", "SFTConfig"})
 FROM_HUB = ("from_pretrained", "from_config")
+UNSLOTH = re.compile(r"(?:^|\.)Fast(?:Language|Vision)?Model\.")
 
 
 def program_calls(text: str, where: str, path: Path, walk: Walk) -> tuple[PythonModule, list[PythonCall]]:
@@ -132,15 +133,34 @@ def trainer_settings(text: str, where: str, path: Path, walk: Walk) -> dict[str,
     if any(call.last == "gradient_checkpointing_enable" for call in calls):
         found["gradient_checkpointing"] = True
     for call in calls:
-        if call.last == "LoraConfig":
+        if call.last == "LoraConfig" or (call.last == "get_peft_model" and "r" in call.fields):  # PEFT's, Unsloth's
             found |= {"use_peft": True} | _plain(
                 {f"lora_{key}": call.fields.get(key) for key in ("r", "target_modules")}
             )
-        for key in ("load_in_4bit", "load_in_8bit"):
-            if call.fields.get(key):
-                found[key] = call.fields[key]
+        found |= _held(call)
         if call.last == "notebook_launcher" and isinstance(ranks := call.fields.get("num_processes"), int):
             found["num_processes"] = ranks
+    return found
+
+
+def _held(call: PythonCall) -> dict[str, Any]:
+    """Return what a call says of the type of weights: in few bits, by bitsandbytes, or as a model is loaded.
+
+    BitsAndBytesConfig has fp4 and no nested scales by default (transformers/utils/quantization_config.py), Unsloth's
+    loader nf4, nested, and four bits unless it is told otherwise (unslothai/unsloth:unsloth/models/llama.py).
+    """
+    fields, unsloths = call.fields, call.last == "from_pretrained" and bool(UNSLOTH.search(call.name))
+    types = [fields[key] for key in ("dtype", "torch_dtype") if fields.get(key) is not None]
+    found: dict[str, Any] = {}
+    if call.last in FROM_HUB and types and not unsloths:
+        found |= _plain({"torch_dtype": types[0]})
+    if fields.get("load_in_8bit"):
+        found |= _plain({"load_in_8bit": fields["load_in_8bit"]})
+    elif fields.get("load_in_4bit", unsloths):
+        found |= _plain({"load_in_4bit": fields.get("load_in_4bit", True)})
+        default = ("nf4", True) if unsloths else ("fp4", False)
+        for key, value in zip(("bnb_4bit_quant_type", "bnb_4bit_use_double_quant"), default, strict=True):
+            found |= _plain({key: fields.get(key, value)})
     return found
 
 

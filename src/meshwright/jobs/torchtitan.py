@@ -12,7 +12,9 @@ from .keys import Keys
 from .launch import flags_of
 from .megatron import world_of
 from .models import by_flavor, catalogue_name
+from .optimizers import take_optimizer
 from .python_values import PythonCall
+from .savings import HALF, dtype_of
 from .sources import Sources, plain_value
 
 HARMLESS = (
@@ -65,8 +67,13 @@ def read(sources: Sources, question: JobOptions) -> Job:
         draft.recipe(key, keys.word(key))
     for key in [key for key in keys.values if key.startswith(("model_converters", "model_spec"))]:
         draft.recipe("recipe_name", _given(keys.values[key], "recipe_name"))
-    if keys.word("training.dtype") == "bfloat16":
-        draft.ignore("training.dtype = bfloat16: weights and states of the optimizer are priced in single precision")
+    if dtype_of(keys, "training.dtype") == HALF:
+        draft.savings.weights = (HALF, keys.told("training.dtype"))
+        if dtype_of(keys, "training.mixed_precision_reduce") != HALF:
+            told = "gradients travel in single precision beside weights in half; priced in half"
+            draft.ignore(f"training.mixed_precision_reduce float32: {told}")
+    _optimizer(draft, keys)
+    _loss(draft, keys)
     return draft.conclude(sources, keys, HARMLESS)
 
 
@@ -315,6 +322,35 @@ def _precision(keys: Keys, words: str) -> str:
     dtype = keys.word("training.mixed_precision_param")
     master = keys.word("training.dtype")
     return "fp32" if dtype == "float32" and master != "bfloat16" else "bf16"
+
+
+def _optimizer(draft: Draft, keys: Keys) -> None:
+    """Set the optimiser: of a TOML by its name, of a registry by what makes its groups of parameters.
+
+    Source: pytorch/torchtitan:torchtitan/components/optimizer.py (OptimizersContainer, fused_opt_states_bf16).
+    """
+    made = [value for key, value in keys.values.items() if key.startswith("optimizer.") and isinstance(value, list)]
+    words = " ".join(map(str, (keys.values.get("optimizer.()", ""), *map(_names, made)))).lower()
+    named = [text for value in made if (text := _given(value, "optimizer_name")) is not None]
+    name = "Muon" if "muon" in words else keys.word("optimizer.name") or next(iter(named), None)
+    if name is not None:
+        take_optimizer(draft, "optimizer.name", name)
+    if keys.word("optimizer.implementation") == "fused_opt_states_bf16" and not draft.savings.optimizer[0]:
+        draft.savings.optimizer = ("adamw-bf16", keys.told("optimizer.implementation"))
+
+
+def _loss(draft: Draft, keys: Keys) -> None:
+    """Set the way to the loss of a registry that names one; TOML is of releases before losses in parts.
+
+    Source: pytorch/torchtitan:torchtitan/components/loss.py (ChunkedLossWrapper, _maybe_compile).
+    """
+    made = str(keys.values.get("loss.()", ""))
+    if "Chunked" in made:
+        draft.savings.loss = ("chunked", made)
+    elif "CrossEntropyLoss" in made:
+        parts = keys.values.get("compile.components", ["model", "loss"])
+        compiled = keys.values.get("compile.enable") is True and isinstance(parts, list) and "loss" in parts
+        draft.savings.loss = ("compiled" if compiled else "whole", made)
 
 
 def _given(value: Any, name: str) -> str | None:

@@ -20,6 +20,8 @@ AXOLOTL = {
     "deepspeed": "arguments.deepspeed",
     "optimizer": "arguments.optim",
     "lora_r": "arguments.lora_r",
+    "load_in_4bit": "arguments.load_in_4bit",
+    "load_in_8bit": "arguments.load_in_8bit",
     "fp16": "arguments.fp16",
     "bf16": "arguments.bf16",
     "fp8": "arguments.fp8",
@@ -42,6 +44,7 @@ AXOLOTL_HARMLESS = (
     r"axolotl\.(?:plugins|save_first_step|use_tensorboard|use_wandb|use_mlflow|special_tokens|loss_watchdog.*|local_rank)",
 )
 ADAPTERS = frozenset({"lora", "qlora", "llama-adapter"})
+NESTED = "axolotl.bnb_config_kwargs.bnb_4bit_use_double_quant"
 
 
 def is_axolotl(keys: frozenset[str]) -> bool:
@@ -80,17 +83,21 @@ def axolotl_settings(data: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]
     bf16 = data.get("bf16") if said else "auto"  # the default of axolotl (utils/schemas/config.py)
     if str(bf16).lower() in {"auto", "full"}:
         found["arguments.bf16"] = True
-        if bf16 == "full":
-            found["axolotl.bf16"] = "full"  # named: weights and states in bf16, without those in single precision
         if bf16 == "auto":
             assumed.append("bf16: auto, so true where the GPU has it")
+    if str(found.get("arguments.bf16")).lower() == "true":  # the type that weights are loaded in (loaders/model.py)
+        found["axolotl.bf16"] = bf16 or "bfloat16"
     if str(data.get("gradient_checkpointing")) in {"offload", "offload_disk", "unsloth"}:
         found["arguments.gradient_checkpointing"] = True
         found["axolotl.gradient_checkpointing"] = data["gradient_checkpointing"]  # named: activations leave the GPU
     if data.get("fsdp") or data.get("fsdp_config"):
         found["accelerate.distributed_type"] = "FSDP"
-    if str(data.get("adapter") or "").lower() in ADAPTERS:
+    adapter = str(data.get("adapter") or "").lower()
+    if adapter in ADAPTERS:
         found["arguments.finetuning_type"] = "lora"
+    if adapter == "qlora" and data.get("load_in_4bit") is True and NESTED not in found:
+        found[NESTED] = True
+        assumed.append("scales of the four bits in eight bits (axolotl's bnb_4bit_use_double_quant)")
     return found, assumed
 
 
@@ -110,5 +117,5 @@ def llama_factory_settings(arguments: Mapping[str, Any]) -> tuple[dict[str, Any]
         found["gradient_checkpointing"] = True
         assumed.append("gradient checkpointing, which LLaMA-Factory switches on unless disable_gradient_checkpointing")
     if str(arguments.get("pure_bf16", False)).lower() == "true":
-        found["bf16"] = True
+        found["torch_dtype"] = "bfloat16"
     return found, assumed

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from ..jobs.job import Job
+from ..jobs.job import HELD, Job
 from ..plan.analytic.by_stage import StageMemory
 from ..plan.model_facts import ModelFacts, sentence
 from ..plan.study import PricedLayout
@@ -31,7 +31,7 @@ def show_job(
     size = f" of {model.parameters / 1e9:.3g} B parameters" if model else ""
     console.print(
         f"{head}, {named}{size} on {counted(job.world, 'GPU')}: {job.global_batch} x "
-        f"{counted(job.seq_len, 'token')} a step, {job.precision}",
+        f"{counted(job.seq_len, 'token')} a step, {', '.join([job.precision or '', *held_words(job)])}",
         highlight=False,
     )
     if facts:
@@ -60,6 +60,11 @@ def show_job(
         return
     show_table(console, rows_table(f"faster on {job.engine}", faster))
     console.print(gain_text(row, faster[0]), highlight=False)
+
+
+def held_words(job: Job) -> list[str]:
+    """Return how a job holds weights, logits and moments, as far as files or options say it."""
+    return [f"{name} {getattr(job, name)}" for name in HELD if getattr(job, name)]
 
 
 def stages_text(stages: Sequence[StageMemory]) -> str:

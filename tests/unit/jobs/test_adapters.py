@@ -57,11 +57,10 @@ def test_adapters_of_no_rank_are_priced_as_all_weights_and_that_is_said(tmp_path
     assert any("adapters alone are trained, of no rank that is said" in said for said in job.ignored)
 
 
-def test_adapters_on_some_matrices_and_weights_in_fewer_bits_are_named(tmp_path):
-    job = read(tmp_path, "trl.sh", TRL + "--use_peft --lora_target_modules q_proj v_proj --load_in_4bit")
+def test_adapters_on_some_matrices_are_named(tmp_path):
+    job = read(tmp_path, "trl.sh", TRL + "--use_peft --lora_target_modules q_proj v_proj")
 
     assert any(said.startswith("use_peft on") and "q_proj" in said for said in job.ignored)
-    assert any(said.startswith("load_in_4bit: frozen weights in fewer bits") for said in job.ignored)
 
 
 def test_a_model_with_layers_that_the_planner_adapts_in_no_way_says_so(tmp_path):
@@ -93,7 +92,7 @@ def test_a_job_with_adapters_is_priced_with_frozen_weights(tmp_path, capsys):
 
 
 def test_options_say_how_a_job_holds_weights_and_logits(tmp_path, capsys):
-    (tmp_path / "trl.sh").write_text(TRL + "--use_peft --load_in_4bit")
+    (tmp_path / "trl.sh").write_text(TRL + "--use_peft")
     found = []
     for words in ((), ("--weights", "nf4"), ("--weights", "nf4", "--loss", "fused")):
         code, said = priced(tmp_path, capsys, "--json", *words)

@@ -70,11 +70,14 @@ def test_a_recipe_that_a_launch_names_is_asked_for(tmp_path):
         read_job([str(file)])
 
 
-def test_what_is_learnt_from_pairs_of_answers_and_weights_in_bf16_alone_are_named(tmp_path):
+def test_what_is_learnt_from_pairs_of_answers_is_named_and_weights_in_bf16_alone_are_priced(tmp_path):
     file = tmp_path / "dpo.yaml"
     file.write_text("base_model: Qwen/Qwen3-8B\nsequence_len: 2048\nmicro_batch_size: 1\nrl: dpo\nbf16: full\n")
 
-    assert {"rl = dpo", "bf16 = full"} <= set(read_job([str(file)], JobOptions(gpus=8)).ignored)
+    found = read_job([str(file)], JobOptions(gpus=8))
+
+    assert "rl = dpo" in found.ignored
+    assert found.weights == "bf16"
 
 
 @pytest.mark.parametrize(
@@ -299,7 +302,7 @@ def test_virtual_stages_are_not_assumed_where_only_the_model_is_missing(tmp_path
     assert not any("layers_per_stage" in told for told in found.assumed)
 
 
-def test_automodel_says_its_dispatcher_and_that_states_in_single_precision_are_not_priced(tmp_path):
+def test_automodel_says_its_dispatcher_and_that_its_states_are_in_single_precision(tmp_path):
     (tmp_path / "a.yaml").write_text(
         "step_scheduler: {global_batch_size: 64, local_batch_size: 1}\n"
         "distributed: {strategy: fsdp2, tp_size: 1, pp_size: 1, ep_size: 8}\n"
@@ -310,7 +313,8 @@ def test_automodel_says_its_dispatcher_and_that_states_in_single_precision_are_n
     found = read_job([str(tmp_path / "a.yaml")], JobOptions(gpus=8))
 
     assert found.routed_once is True
-    assert any("float32" in line and "bfloat16" in line for line in found.ignored)
+    assert found.weights == "fp32"
+    assert not any("float32" in line for line in found.ignored)
 
 
 def test_a_key_that_is_a_number_is_no_crash(tmp_path):

@@ -1,0 +1,93 @@
+"""Optimisers by the names that trainers give them, as the planner names them; of others it is said how they are priced.
+
+Names: `OptimizerNames` of huggingface/transformers:src/transformers/training_args.py with their handlers in
+trainer_optimizer.py; the schedules of classes in bitsandbytes, torchao and torch; deepspeedai/DeepSpeed:
+deepspeed/runtime/config.py (DEEPSPEED_OPTIMIZERS); NVIDIA/Megatron-LM:megatron/core/optimizer/__init__.py;
+mosaicml/llm-foundry:llmfoundry/optim; axolotl-ai-cloud/axolotl:src/axolotl/core/builders/base.py.
+"""
+
+import re
+
+from .draft import Draft
+from .keys import Keys
+from .savings import dtype_of
+
+# a name without case, folders and separators: words of who made it, the algorithm, words of how it is computed
+ADAM = r"(?:ao|apex|cpu|decoupled|deepspeed|distributed|fused|megatron|paged|torch)*adamw?"
+NAMES = (
+    (rf"{ADAM}(?:32bit|anyprecision|apex|bnb|fused|hf|npu|torch|xla)*|mcoredistributedoptim|hybridadam", "adamw"),
+    (rf"{ADAM}(?:bnb|torch)?8bit", "adam8bit"),
+    (r"(?:cpu|decoupled|deepspeed|fused|paged)*lionw?(?:32bit|pytorch)?", "lion"),
+    (r"(?:dist|distributed)?muon", "muon"),
+    (r"(?:fused)?sgd", "sgd"),
+    (r"adafactor", "adafactor"),
+)
+# names whose moments are in single precision whatever the weights are in: bitsandbytes of 32 bits
+# (bitsandbytes-foundation/bitsandbytes:bitsandbytes/optim/optimizer.py, get_state_buffer), Apex and Transformer Engine
+SINGLE = re.compile(r".*32bit|(?:.*apex)?fusedadamw?|adamwapexfused")
+BY_BITS = {"bf16": "adamw-bf16", "fp16": "adamw-bf16", "fp8": "adam8bit", "fp32": ""}
+
+
+def optimizer_named(name: str, *, momentum: float = 0.0) -> str | None:
+    """Return the planner's name of an optimiser, "adamw" too, None for one that it has no moments of."""
+    plain = _plain(name)
+    found = next((ours for pattern, ours in NAMES if re.fullmatch(pattern, plain)), None)
+    return "sgd-momentum" if found == "sgd" and momentum else found
+
+
+def read_optimizer(draft: Draft, keys: Keys, *names: str, momentum: float = 0.0) -> None:
+    """Take the optimiser under the first of some keys that is set; one that only the running job knows is assumed."""
+    key = keys.find(*names)
+    if key is None:
+        return
+    name = keys.word(key)
+    if name is None:
+        draft.assume(f"AdamW: {keys.doubtful(key)} is known only where the job runs")
+        return
+    take_optimizer(draft, keys.name(key), name, momentum=momentum)
+
+
+def take_optimizer(draft: Draft, key: str, name: str, *, momentum: float = 0.0) -> None:
+    """Take an optimiser by its trainer's name; one that is not known is said to be priced as AdamW."""
+    told, plain = f"{key} = {name}", _plain(name)
+    found = optimizer_named(name, momentum=momentum)
+    if found is None:
+        draft.ignore(f"{told}: priced as AdamW with states in fp32")
+        return
+    draft.savings.optimizer = ("" if found == "adamw" else found, told)
+    draft.savings.single = told if SINGLE.fullmatch(plain) else ""
+    if plain.startswith("paged"):
+        draft.savings.remarks.append(f"{told}: moments that leave the GPU where it is full are priced on it")
+    if found == "muon":
+        draft.savings.remarks.append(f"{told}: embedding and output have AdamW's two moments; priced with Muon's one")
+
+
+def take_moments(draft: Draft, keys: Keys, first: str, second: str) -> None:
+    """Take the types of AdamW's two moments, where they are said; two types that differ are priced in fp32, and said.
+
+    Source: NVIDIA/Megatron-LM:megatron/core/optimizer/optimizer_config.py (use_precision_aware_optimizer).
+    """
+    types = [dtype_of(keys, name) or "fp32" for name in (first, second)]
+    told = " and ".join(keys.told(name) for name in (first, second) if keys.raw(name) is not None)
+    if not told:
+        return
+    if draft.savings.optimizer[0]:
+        draft.ignore(f"{told}: priced in fp32 beside {draft.savings.optimizer[1]}")
+    elif types[0] != types[1]:
+        draft.ignore(f"{told}: moments of two types are priced in fp32")
+    else:
+        draft.savings.optimizer = (BY_BITS[types[0]], told)
+
+
+def momentum_of(keys: Keys, *names: str, default: float = 0.0) -> float:
+    """Return the momentum under the first of some keys that is set, else the engine's default."""
+    text = keys.word(*names)
+    try:
+        return default if text is None else float(text)
+    except ValueError:
+        return default
+
+
+def _plain(name: str) -> str:
+    """Return a name without its module, case and separators (`bitsandbytes.optim.AdamW8bit`, `adamw_8bit`)."""
+    return re.sub(r"[^a-z\d]", "", name.rpartition(".")[2].lower())
