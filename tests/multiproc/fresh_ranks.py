@@ -13,7 +13,6 @@ from meshwright.backend.group.futures import load_futures
 from meshwright.backend.group.native_calls import load_calls
 from meshwright.backend.wire.stream import load_stream
 
-
 START_S = 30.0  # for all ranks to start on a busy machine, before a limit of their own holds
 
 
