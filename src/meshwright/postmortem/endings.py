@@ -87,8 +87,10 @@ _FOLLOWS = re.compile(
     r"|process group has been|shutting down|SIGTERM|has been shut down|remote process exited|heartbeat timeout"
     r"|\b\d+ ?(?:/|of|out of) ?\d+ (?:clients|workers|ranks|peers|processes|nodes|agents|hosts|members)"
     r" (?:have |had |were )?(?:joined|connected|registered|arrived|checked in|showed up|came|present|ready)"
-    r"|^(?:UNAVAILABLE|ABORTED|DEADLINE_EXCEEDED): |Socket closed|MPI_ERR_PROC_FAILED",
+    r"|^(?:UNAVAILABLE|ABORTED|DEADLINE_EXCEEDED): |Socket closed|MPI_ERR_PROC_FAILED"
+    r"|^Failed: CUDA error \S+ 'unspecified launch failure'",  # a kernel of DeepEP's that waited too long ends itself
 )
+_DEEPEP_WAITED = re.compile(r"^DeepEP .{0,80}\btime-?out\b")  # behind it any call raises that launch failure
 _RAN_OUT = re.compile(r"time(?:d )?[- ]?out", re.IGNORECASE)
 _ON_OTHERS = re.compile(  # with the words above it: a wait for somebody else
     r"\b(?:ranks?|peers?|pair|barrier|collective|rendezvous|store|wait(?:ed|ing)?|participants?|replicas?"
@@ -179,6 +181,7 @@ def read(messages: list[LogMessage]) -> Iterator[Fact]:
     messages = attributed(messages)
     went_on: dict[int | None, list[int]] = defaultdict(list)
     ends = _ends_of_tracebacks(messages)
+    trapped = next((at for at, message in enumerate(messages) if _DEEPEP_WAITED.search(message.text)), len(messages))
     ignored, in_threads = _headed(messages, "Exception ignored "), _headed(messages, "Exception in thread ")
     for index, message in enumerate(messages):
         if WENT_ON.search(message.text):
@@ -219,8 +222,9 @@ def read(messages: list[LogMessage]) -> Iterator[Fact]:
             for fact in _failure(message, ends.get(index)):
                 if fact.follows and index in in_threads:
                     continue  # a connection that a thread of a library lost: the program goes on
-                if fact.kind == "exception" and not fact.follows and _is_of_collective(messages, index):
-                    fact = replace(fact, follows=True)
+                is_trap = index > trapped and "unspecified launch failure" in text
+                if fact.kind == "exception" and not fact.follows:
+                    fact = replace(fact, follows=is_trap or _is_of_collective(messages, index))
                 yield replace(fact, follows=True, is_over=True) if fact.kind == "exception" and handled else fact
 
 

@@ -9,6 +9,7 @@ from typing import TypeVar
 import msgspec
 
 from .identities import Identity
+from .launch_counts import LaunchCounts, LaunchedAlike
 from .paces import DataShare, FellBack, Paced, RanksAlike
 from .where import GroupName, Where
 
@@ -275,31 +276,6 @@ class CommunicatorCall(msgspec.Struct, frozen=True, kw_only=True):
     rank: int | None = None  # of the job, as newer NCCL says at the end of the line
 
 
-class LaunchedCalls(msgspec.Struct, frozen=True):
-    """Ranks of a communicator that have launched one number of calls; `named` are (place, process, node) of those told.
-
-    A process is None where the report has lost it.
-    """
-
-    calls: int
-    ranks: int
-    named: tuple[tuple[int, int | None, str], ...] = ()
-
-
-class LaunchCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """Calls of one operation that the ranks of a communicator have launched, where they differ, by `ncclras`."""
-
-    communicator: str
-    size: int
-    operation: str
-    counts: tuple[LaunchedCalls, ...]
-    where: Where
-    is_world: bool = False  # the communicator of all GPUs
-    of_job: bool = False  # the places in `counts` are ranks of the job
-    has_others: bool = False  # there are communicators whose ranks have launched alike: some may stand in a call of one
-    report: int = 0  # of several in one file
-
-
 class SlowRank(msgspec.Struct, frozen=True, kw_only=True):
     """A slow rank by a training framework's own detector, or a GPU that its driver slows down.
 
@@ -467,6 +443,7 @@ Fact = (
     | Fingerprint
     | CommunicatorCall
     | LaunchCounts
+    | LaunchedAlike
     | SlowRank
     | SlowerSteps
     | SlowedJob

@@ -4,11 +4,11 @@ import re
 from collections.abc import Iterator, Sequence
 
 from .endings import MANY_STEPS, WENT_ON
-from .facts import Absentees, Exit, Fact, Failure, Stalled, StoreWait
+from .facts import Absentees, Arrived, Exit, Fact, Failure, Stalled, StoreWait
 from .identities import WorldSize
 from .lines import LogMessage
 from .names import spelled
-from .world import A_HOST, MOST_RANKS
+from .world import MOST_RANKS
 
 _TELLS = re.compile(
     r"unhealthy|imed out|Failed to meet|ranks: |Missing ranks|Stalled ranks|task:\d|oordination|rendezvous"
@@ -37,6 +37,7 @@ _UCC = re.compile(
 _DEEPEP = re.compile(
     r"DeepEP timeout check failed: rank = (?P<rank>\d+), thread = (?P<other>\d+), value = (?P<left>-?\d+)"
 )
+_LATER_HOST = re.compile(r"^\s*rank\s*: (?P<rank>\d+) \(local_rank: (?!(?P=rank)\))")  # in torchrun's summary
 _VLLM = re.compile(r"Worker proc (?P<worker>\S+) died unexpectedly")  # it counts workers of one engine
 _XRT = re.compile(r"Failed to meet rendezvous '(?P<what>[^']*)'")
 _NAMES = 32  # lines over which a list of tasks goes on
@@ -124,13 +125,28 @@ def _listed(messages: Sequence[LogMessage], index: int, after: str = "") -> Iter
 
 
 def _deepep(messages: Sequence[LogMessage]) -> Iterator[Fact]:
-    """Yield whom DeepEP's ranks wait for; they count on their host, so that in a larger job nobody is named."""
-    waits = [(found, message) for message in messages if (found := _DEEPEP.search(message.text))]
-    late = {int(found["other"]) for found, _ in waits if int(found["left"]) > 0} - {int(f["rank"]) for f, _ in waits}
+    """Yield which of DeepEP's ranks wait, and for whom.
+
+    They count inside a group on their host: of a job that has more ranks nobody is named, nor where more are said to
+    be missing than wait, since then one who waits alone may be the one that went another way.
+    """
+    lines = {
+        (int(found["rank"]), int(found["other"])): (int(found["left"]) > 0, message.where)
+        for message in messages
+        if (found := _DEEPEP.search(message.text))
+    }
+    if not lines:
+        return
+    told = sorted(lines.items(), key=lambda line: line[1][0])  # of each rank the last, of one that has not come
+    waiting = {rank: where for (rank, _), (_, where) in told}
+    late = {other for (_, other), (is_late, _) in lines.items() if is_late} - waiting.keys()
+    size = 1 << max(max(pair) for pair in lines).bit_length()  # of a group: 2, 4 or 8
     largest = max((message.rank for message in messages if message.rank is not None), default=0)
-    if waits:
-        ranks = tuple(sorted(late)) if largest < A_HOST else ()
-        yield Absentees(ranks=ranks, by="DeepEP", operation="all_to_all", where=waits[-1][1].where)
+    are_ranks = largest < size and not any(_LATER_HOST.search(message.text) for message in messages)
+    ranks = tuple(sorted(late)) if are_ranks and len(late) <= len(waiting) else ()
+    yield Absentees(ranks=ranks, by="DeepEP", operation="all_to_all", where=list(waiting.values())[-1])
+    for rank, where in waiting.items():
+        yield Arrived(rank=rank if are_ranks else None, where=where)
 
 
 def _others(message: LogMessage) -> Iterator[Fact]:

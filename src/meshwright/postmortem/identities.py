@@ -119,6 +119,14 @@ class AxisGroups(msgspec.Struct, frozen=True, kw_only=True):
     where: Where
 
 
+class MadeGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """A process group that a line tells of as it is made: the words for it, and its ranks."""
+
+    name: str
+    ranks: tuple[int, ...]
+    where: Where
+
+
 class AgentEnded(msgspec.Struct, frozen=True, kw_only=True):
     """One of torchrun's agents was told to end (SIGTERM)."""
 
@@ -173,6 +181,7 @@ Identity = (
     | SaidSizes
     | AgentRanks
     | AxisGroups
+    | MadeGroup
     | AgentEnded
     | Placed
     | NodeGone

@@ -53,7 +53,6 @@ from .facts import (
     Exit,
     Fact,
     Failure,
-    LaunchCounts,
     NotifyWait,
     PeerLost,
     SizesDiffer,
@@ -68,6 +67,7 @@ from .facts import (
 from .files import content, files_of, hints_of, short_names
 from .hosts import ranks_of_host, with_pods_of_nodes
 from .identities import Environment, RankIdentity, Siblings, Spoke, Torchrun
+from .launch_counts import LaunchCounts
 from .lines import FileHint, LogMessage
 from .log_positions import hang_position as spoken_position
 from .nameless import by_numbers, with_full_shared_memory, with_owners

@@ -5,12 +5,14 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from .facts import Fact, LaunchCounts, of
+from .facts import Fact, Timeout, of
 from .identities import RankIdentity
+from .launch_counts import LaunchCounts, LaunchedAlike
 from .position import HangPosition
-from .where import GroupName
+from .where import GroupName, Where
 from .world import world_of
 
+_COUNTED = {"all_gather", "all_reduce", "barrier", "broadcast", "reduce", "reduce_scatter"}
 AGAIN = "a second report of ncclras a minute later: counts that have moved show a job that runs"
 
 
@@ -23,6 +25,7 @@ class _Differs(msgspec.Struct, frozen=True, kw_only=True):
     first: LaunchCounts
     behind: frozenset[int] | None
     others: frozenset[int] | None
+    seq: int | None  # the first call that those behind have not launched
     kind: str
     why: str
 
@@ -34,19 +37,52 @@ def by_launches(facts: list[Fact]) -> HangPosition | None:
     most are behind a few, where several are that may stand in a call of another communicator, or where the counts move
     from one report to the next, nobody is named.
     """
-    reports: dict[tuple[int, int], list[LaunchCounts]] = defaultdict(list)
-    for counts in of(facts, LaunchCounts):
-        reports[counts.where.order, counts.report].append(counts)
-    if not reports:
+    *before, last = _reports(facts) or [[]]
+    if not last:
         return None
-    *before, last = (reports[key] for key in sorted(reports))
     identities = _places(facts)
     differing: dict[str, list[LaunchCounts]] = defaultdict(list)
     for counts in last:
         differing[counts.communicator].append(counts)
     found = [_differs(group, identities) for group in differing.values()]
     moves = bool(before) and _moved(before[-1], last)
-    return _position(found, moves=moves, is_last=not before)
+    return _position(found, _nodes(last, identities), moves=moves, is_last=not before)
+
+
+def _reports(facts: list[Fact]) -> list[list[LaunchCounts]]:
+    """Return the differences of each report that has any, in their order."""
+    reports: dict[tuple[int, int], list[LaunchCounts]] = defaultdict(list)
+    for counts in of(facts, LaunchCounts):
+        reports[counts.where.order, counts.report].append(counts)
+    return [reports[key] for key in sorted(reports)]
+
+
+def stand_still(facts: list[Fact]) -> bool:
+    """Return whether the last two reports with differences show the same ones."""
+    reports = _reports(facts)
+    return len(reports) > 1 and not _moved(*reports[-2:])
+
+
+def all_alike(facts: list[Fact], operation: str) -> Where | None:
+    """Return the line of a report by which all ranks had launched alike while calls that time out hung; or None.
+
+    It was taken while they waited, by its clock, or shows the counts of one before it. Sends and receives are not in
+    it, nor what is made of them.
+    """
+    reports = of(facts, LaunchedAlike)
+    if not reports or operation not in _COUNTED or of(facts, LaunchCounts):
+        return None
+    waits = [
+        (fact.where.time_s - fact.waited_s, fact.where.time_s)
+        for fact in of(facts, Timeout)
+        if fact.where.time_s is not None and fact.waited_s is not None
+    ]
+    begun_s, ended_s = max((begun for begun, _ in waits), default=0.0), min((end for _, end in waits), default=0.0)
+    *_, before, last = [None, *sorted(reports, key=lambda report: (report.where.order, report.report))]
+    held = [one.where for one in reports if begun_s < (one.where.above_s or 0.0) < ended_s]
+    if not held and before and last and last.calls and last.calls == before.calls:
+        held = [last.where]
+    return held[-1] if held else None
 
 
 def _moved(before: Sequence[LaunchCounts], last: Sequence[LaunchCounts]) -> bool:
@@ -103,6 +139,7 @@ def _differs(group: Sequence[LaunchCounts], identities: dict[int, int]) -> _Diff
         first=lowest or group[0],
         behind=frozenset(behind) if certain else None,
         others=frozenset(members - behind) if certain else _further(group, identities),
+        seq=min(one.calls for one in lowest.counts) + 1 if lowest and lowest.operation else None,
         kind=kind,
         why=f"by ncclras the ranks of {group[0].communicator} have launched: {', '.join(told)}",
     )
@@ -134,15 +171,33 @@ def _named(group: Sequence[LaunchCounts], identities: dict[int, int]) -> set[int
     return {rank for counts in group for one in counts.counts for rank in _ranks(counts, one.named, identities) or ()}
 
 
-def _position(found: Sequence[_Differs], *, moves: bool, is_last: bool) -> HangPosition:
+def _nodes(last: Sequence[LaunchCounts], identities: dict[int, int]) -> dict[int, str]:
+    """Return the nodes of the job's ranks that a report names."""
+    members = ((counts, member) for counts in last for one in counts.counts for member in one.named)
+    return {rank: member[2] for counts, member in members for rank in _ranks(counts, [member], identities) or ()}
+
+
+def _may_hold(blamed: set[int], others: Iterable[tuple[int, int]], nodes: dict[int, str]) -> bool:
+    """Whether ranks may wait for each other in a communicator of theirs alone, whose ranks have launched alike.
+
+    In one that has other ranks these would not have gone on either. `others` are such by their nodes and ranks.
+    """
+    spread = len({nodes.get(rank) for rank in blamed})
+    return any(1 < ranks <= len(blamed) and over <= spread for over, ranks in others)
+
+
+def _position(found: Sequence[_Differs], nodes: dict[int, str], *, moves: bool, is_last: bool) -> HangPosition:
     known = [one for one in found if one.behind is not None]
     first = next((one for one in known if one.kind == "desync"), known[0] if known else found[0])
     waiting = {rank for one in found for rank in one.others or ()}
     roots = {rank for one in known if one.behind is not None for rank in one.behind}
-    blamed = set(first.behind or ()) if first.kind == "desync" else roots - waiting
+    blamed = set(first.behind or ())
+    if first.kind != "desync":
+        blamed = roots - waiting
+        first = next((one for one in known if blamed & (one.behind or set())), first)
     certain = all(one.others is not None for one in found) and bool(blamed) and not moves
-    if len(blamed) > 1 and any(one.first.has_others for one in found):
-        certain = False  # several ranks may wait for each other in a communicator of theirs
+    if len(blamed) > 1 and any(_may_hold(blamed, one.first.others, nodes) for one in found):
+        certain = False
     missing = () if certain else ("which ranks are behind: `ncclras -v`, or `ncclras -f json`, which names every rank",)
     return HangPosition(
         kind=first.kind if certain else "absent",
@@ -150,6 +205,7 @@ def _position(found: Sequence[_Differs], *, moves: bool, is_last: bool) -> HangP
         waiting=tuple(sorted(waiting - blamed)) if certain else (),
         group=GroupName(first.first.communicator),
         operation=first.first.operation,
+        seq=first.seq if certain else None,
         why=f"{first.why}{'; the counts moved since the report before' if moves else ''}",
         certain=certain,
         evidence=tuple(one.first.where for one in found),

@@ -95,7 +95,7 @@ _SLASHED_TIME = re.compile(
     r"\b(?P<month>0[1-9]|1[0-2])/(?P<day>\d\d)/\d{4},? (?P<clock>\d\d:\d\d:\d\d)"
 )  # logging's in examples
 _SYSLOG_TIME = re.compile(
-    r"^ {0,8}(?:\[?(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) )?(?P<name>Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)"
+    r"^[ =#*-]{0,8}(?:\[?(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) )?(?P<name>Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)"
     r" +(?P<day>\d{1,2}) (?P<clock>\d\d:\d\d:\d\d)"
 )
 _MONTHS = "JanFebMarAprMayJunJulAugSepOctNovDec"
@@ -267,23 +267,24 @@ def _unwrapped(rows: list[tuple[int, str]]) -> list[tuple[int, str]]:
     full = [index for index, (_, row) in enumerate(rows[:-1]) if len(row) == width]
     if not LEAST_WIDTH <= width <= MOST_WIDTH or len(full) < _FEW_LINES:
         return rows
-    begun = sum(_STARTS.match(row := rows[index + 1][1]) is not None or _alike(row, rows[index][1]) for index in full)
+    begun = sum(_begun_behind(rows[index], rows[index + 1]) for index in full)
     if 5 * begun > len(full):
         return rows
     found: list[tuple[int, str]] = []
-    goes_on = False
+    before = 0, ""
     for number, row in rows:
-        if goes_on and not _STARTS.match(row) and len(found[-1][1]) < MOST_CHARACTERS:
+        if len(before[1]) == width and not _begun_behind(before, (number, row)) and len(found[-1][1]) < MOST_CHARACTERS:
             found[-1] = found[-1][0], found[-1][1] + row
         else:
             found.append((number, row))
-        goes_on = len(row) == width
+        before = number, row
     return found
 
 
-def _alike(row: str, other: str) -> bool:
-    """Whether two rows begin alike but for their numbers, as lines on steps do that have one length."""
-    return _DIGIT.sub("#", row[:_BEGIN]) == _DIGIT.sub("#", other[:_BEGIN])
+def _begun_behind(before: tuple[int, str], row: tuple[int, str]) -> bool:
+    """Whether a message begins with a row: behind an empty line, by how it begins, or as the row before does."""
+    alike = _DIGIT.sub("#", row[1][:_BEGIN]) == _DIGIT.sub("#", before[1][:_BEGIN])
+    return row[0] > before[0] + 1 or _STARTS.match(row[1]) is not None or alike
 
 
 def _without_common_label(rows: list[tuple[int, str]]) -> list[tuple[int, str]]:

@@ -7,7 +7,7 @@ from .calls import Group
 from .facts import Arrived, Fact, GroupProgress, PeerLost, Shortened, Timeout, of
 from .identities import AgentRanks
 from .inits import by_inits
-from .launches import by_launches
+from .launches import all_alike, by_launches
 from .leavers import by_leavers
 from .mismatched_tensors import by_models, by_stalls
 from .notices import by_arrivals, by_barrier, by_fingerprints, by_lost_peers, by_report, by_sizes, by_store
@@ -17,6 +17,7 @@ from .position import MOST_SILENT, HangPosition
 from .said_sizes import by_said_sizes
 from .timeouts import UNKNOWN, groups_of, size_of
 from .waits import judged
+from .where import Where
 from .world import A_HOST, ranks_seen, with_own_files, world_of
 
 
@@ -95,6 +96,9 @@ def _weighed(found: HangPosition, facts: list[Fact]) -> HangPosition:
     """Return the position with what silence is worth: one rank that says nothing, not a host whose log is missing."""
     group = next((g for g in groups_of(facts) if g.name == found.group), None)
     spoken = set(group.ranks) if group else set()
+    report = all_alike(facts, found.operation) if group is None or _is_of_all(group) else None
+    if report and found.kind in {"absent", "stuck"} and not spoken & set(found.blamed):
+        return _held(found, report)
     if found.kind == "stuck":
         listed = {rank for fact in of(facts, AgentRanks) for rank in fact.ranks}
         is_all = group is None or group.whole or _is_round(len(spoken), group)
@@ -135,6 +139,13 @@ def _weighed(found: HangPosition, facts: list[Fact]) -> HangPosition:
         why=f"the ranks with logs wait in {_named(found)} for a rank whose log is not here",
         missing=lines,
     )
+
+
+def _held(found: HangPosition, report: Where) -> HangPosition:
+    """Return a position as one of all ranks: by a report of ncclras every rank has launched as many calls."""
+    why = f"by ncclras all ranks have launched alike: all have come to {_named(found)} and none gets out of it"
+    lines = (*found.evidence, report)
+    return replace(found, kind="stuck", blamed=(), certain=True, silent=False, why=why, missing=(), evidence=lines)
 
 
 def _others(facts: list[Fact]) -> set[int]:

@@ -1,17 +1,19 @@
 """Members of process groups by lines that print a mesh of ranks, or lists of the groups of one of its axes.
 
-A group's own lines name its axis (mesh_tp, TENSOR_MODEL_PARALLEL_GROUP) and tell no rank but the speaker's.
+A group's own lines name its axis (mesh_tp, TENSOR_MODEL_PARALLEL_GROUP) and tell no rank but the speaker's; or they
+have only its number, which counts the groups in the order in which they were made.
 """
 
 import ast
 import itertools
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from .facts import Fact, of
-from .identities import AxisGroups
+from .identities import AxisGroups, MadeGroup
 from .lines import LogMessage
+from .where import GroupName
 from .world import MOST_RANKS, ranks_seen, world_of
 
 _LISTS = r"\[?(?:[\[({]\d{1,6}(?:, ?\d{1,6})*[\])}],? ?){2,}"
@@ -26,12 +28,17 @@ _NAMED = re.compile(
     r"\b(?P<axis>[A-Za-z][\w-]{0,40}?(?: (?:model )?parallel)?)[ _-](?:groups?|group_ranks|ranks|process groups?)\b"
     rf"[ :=]{{0,3}}(?P<ranks>{_LISTS})"
 )
+_MADE = re.compile(  # DeepSpeed's
+    r"\b(?P<name>(?:[A-Za-z]{1,20} ){1,6}group(?: named \S{1,80})?) with ranks:? "
+    r"(?P<ranks>\[\d{1,6}(?:, ?\d{1,6})*\])"
+)
+_LEAST_NUMBERED = 2  # groups with numbers that must fit the list of all that were made
 _FILLERS = re.compile(r"mesh_|all_|_?(?:model|parallel|process|group|ranks)s?\b|_?(?:model|parallel)(?=_)")
 _SHORT = {"tensor": "tp", "data": "dp", "pipeline": "pp", "context": "cp", "expert": "ep"}
 
 
-def read(messages: Sequence[LogMessage]) -> Iterator[AxisGroups]:
-    """Yield the groups of each axis that the lines of one file print."""
+def read(messages: Sequence[LogMessage]) -> Iterator[AxisGroups | MadeGroup]:
+    """Yield the groups of each axis that the lines of one file print, and each group that they tell of by itself."""
     for message in messages:
         text = message.text
         if message.is_of_library:
@@ -39,7 +46,9 @@ def read(messages: Sequence[LogMessage]) -> Iterator[AxisGroups]:
         if "mesh" in text or "Mesh" in text:
             for axis, groups in _of_mesh(text):
                 yield AxisGroups(axis=axis, groups=groups, where=message.where)
-        if "group" in text or "ranks" in text:
+        if "with ranks" in text and (made := _MADE.search(text)):
+            yield MadeGroup(name=made["name"], ranks=_lists(made["ranks"])[0], where=message.where)
+        elif "group" in text or "ranks" in text:
             for named in _NAMED.finditer(text):
                 yield AxisGroups(axis=_axis(named["axis"]), groups=_lists(named["ranks"]), where=message.where)
 
@@ -50,18 +59,41 @@ def told_members(facts: list[Fact], purpose: str, places: dict[int, int]) -> tup
     `places` has the rank at each place of the group that is known. All lines must agree, and have each rank of the job
     once.
     """
-    axis, world = _axis(purpose), world_of(facts)
+    axis = _axis(purpose)
     told = {told.groups for told in of(facts, AxisGroups) if told.axis == axis} if purpose else set()
     if len(told) != 1 or not places:
         return ()
     groups = told.pop()
-    everyone = sorted(rank for group in groups for rank in group)
-    if everyone != list(range(len(everyone))) or len(everyone) <= max(ranks_seen(facts), default=0):
+    if not _are_of_job([rank for group in groups for rank in group], facts):
         return ()
-    if world is not None and world != len(everyone):
-        return ()
-    own = [g for g in groups if all(place < len(g) and g[place] == rank for place, rank in places.items())]
+    own = [group for group in groups if _stand_in(group, places)]
     return own[0] if len(own) == 1 else ()
+
+
+def numbered_members(facts: list[Fact], places: Mapping[GroupName, Mapping[int, int]]) -> dict[str, tuple[int, ...]]:
+    """Return the members of groups that have only numbers, by these, where lines tell of the groups as they were made.
+
+    Each rank counts all groups (torch's `new_group`), and the first number of those told is not known: it is the one
+    with which the ranks stand at their `places` in two groups or more, all that are heard of, if no other fits.
+    """
+    made = [group.ranks for group in {(one.name, one.ranks): one for one in of(facts, MadeGroup)}.values()]
+    numbers = {int(name.name): at for name, at in places.items() if name.name.isdecimal() and not name.is_default}
+    if len(numbers) < _LEAST_NUMBERED or not _are_of_job({rank for group in made for rank in group}, facts):
+        return {}
+    firsts = range(max(1, max(numbers) - len(made) + 1), min(numbers) + 1)
+    fitting = [n for n in firsts if all(at and _stand_in(made[number - n], at) for number, at in numbers.items())]
+    return {str(number): made[number - fitting[0]] for number in numbers} if len(fitting) == 1 else {}
+
+
+def _are_of_job(ranks: Collection[int], facts: list[Fact]) -> bool:
+    """Whether ranks are all of the job, each once, by what is known of how many it has."""
+    whole = sorted(ranks) == list(range(len(ranks))) and len(ranks) > max(ranks_seen(facts), default=0)
+    return whole and world_of(facts) in {None, len(ranks)}
+
+
+def _stand_in(group: Sequence[int], places: Mapping[int, int]) -> bool:
+    """Whether ranks stand at their places in a group."""
+    return all(place < len(group) and group[place] == rank for place, rank in places.items())
 
 
 def _axis(name: str) -> str:

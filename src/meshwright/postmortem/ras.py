@@ -6,16 +6,19 @@ of a communicator have launched. A rank is named by its place in a communicator:
 
 import json
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from ..errors import InputError
 from ..units import counted
-from .facts import Absentees, Fact, Failure, LaunchCounts, LaunchedCalls, PeerLost
+from .facts import Absentees, Fact, Failure, PeerLost
 from .identities import WorldSize
-from .lines import LogMessage
+from .launch_counts import LaunchCounts, LaunchedAlike, LaunchedCalls
+from .lines import LogMessage, time_of
 from .names import snake, spelled
 from .where import Where
 
@@ -23,7 +26,9 @@ _BEGINS = re.compile(r"^NCCL version \S+ compiled with CUDA")
 _JOB = re.compile(r"^Job summary")
 _ROW = re.compile(r"^\s*\d+(?:\s+\d+){2,4}\s*$")
 _GROUPS = re.compile(r"^Communicators\.\.\.")
-_GROUP = re.compile(r"^\s*(?P<number>\d+)\s+(?P<count>\d+)\s+\d+\s+\S+\s+(?P<size>\d+)\s+\d+\s+[A-Z]+\s+[A-Z,]+\s*$")
+_GROUP = re.compile(
+    r"^\s*(?P<number>\d+)\s+(?P<count>\d+)\s+(?P<nodes>\d+)\s+\S+\s+(?P<size>\d+)\s+\d+\s+[A-Z]+\s+(?P<errors>[A-Z,]+)\s*$"
+)
 _BLOCK = re.compile(r"^#(?P<group>\d+)-\d+ \((?P<hash>[0-9a-f]+)\) (?P<what>MISMATCH|INCOMPLETE|ERROR)")
 _PROCESSES = re.compile(r"^(?P<what>INCOMPLETE|DEAD)\s*$")
 _PROCESS = re.compile(r"^\s*Process (?P<pid>\d+) on node (?P<node>\S+) managing GPU")
@@ -64,8 +69,10 @@ class _Report:
     def __init__(self, number: int) -> None:
         self.number = number
         self.total: int | None = None
-        self.sizes: dict[int, int] = {}  # by the number of a group of communicators of one size
-        self.communicators = 0
+        # communicators of one size, by the number of their group: how many, over how many nodes, of how many ranks
+        self.groups: dict[int, tuple[int, int, int]] = {}
+        self.alike: list[Where] = []  # the group's lines that show no fault
+        self.calls: tuple[tuple[str, int], ...] = ()  # of each rank of the communicator of all, where they are alike
         self.in_job = self.in_groups = False
         self.dead: set[tuple[int, str]] = set()
         self.world: dict[tuple[int | None, str], int] = {}  # rank by process and node
@@ -82,12 +89,25 @@ class _Report:
     def following(self, number: int) -> "_Report":
         """Return a later report of the same job, of whose processes as much is known."""
         found = _Report(number)
-        found.total, found.sizes, found.communicators = self.total, self.sizes, self.communicators
-        found.world = self.world
+        found.total, found.groups, found.world = self.total, self.groups, self.world
         return found
 
     def is_world(self, group: int) -> bool:
-        return self.total is not None and self.sizes.get(group) == self.total
+        return self.total is not None and self.size(group) == self.total
+
+    def size(self, group: int) -> int:
+        """Return the number of ranks of each communicator of a group, 0 where it is not known."""
+        return self.groups.get(group, (0, 0, 0))[2]
+
+    def others(self) -> tuple[tuple[int, int], ...]:
+        """Return the nodes and ranks of communicators whose ranks have launched alike, once for each group of them."""
+        differing = Counter(group for group, _ in {(group, name) for group, name, *_ in self.counts})
+        return tuple((nodes, ranks) for group, (count, nodes, ranks) in self.groups.items() if count > differing[group])
+
+    def shows_no_fault(self) -> bool:
+        """Whether all ranks answer, and those of each communicator have launched alike."""
+        faults = self.counts or self.away or self.incomplete or self.errors or self.gone
+        return bool(self.alike) and len(self.alike) == len(self.groups) and not faults
 
     def rank(self, group: int, member: Member) -> int | None:
         place, pid, node = member
@@ -118,8 +138,8 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
         elif report.in_job and _ROW.match(text):
             report.total = int(text.split()[-1])
         elif report.in_groups and (row := _GROUP.match(text)):
-            report.sizes[int(row["number"])] = int(row["size"])
-            report.communicators += int(row["count"])
+            report.groups[int(row["number"])] = int(row["count"]), int(row["nodes"]), int(row["size"])
+            report.alike += [where] if row["errors"] == "OK" else []
         elif head := _BLOCK.match(text):
             block, listed, part, group = (int(head["group"]), head["hash"], head["what"]), "", "", {}
         elif head := _PROCESSES.match(text):
@@ -195,7 +215,9 @@ def _facts(report: _Report) -> Iterator[Fact]:
         first = next(iter(report.gone.values()), None) or (report.counts[0][4] if report.counts else None)
         if first:
             yield WorldSize(ranks=report.total, where=first)
-    differing = {name for _, name, *_ in report.counts}
+    if report.shows_no_fault() and any(map(report.is_world, report.groups)):
+        yield LaunchedAlike(where=report.alike[0], calls=report.calls, report=report.number)
+    others = report.others()
     for number, name, operation, counts, where in report.counts:
         if not counts:  # lines without a number that follows their heading
             continue
@@ -206,12 +228,12 @@ def _facts(report: _Report) -> Iterator[Fact]:
         known = all(_is_known(report, number, member) for one in counts.values() for member in one.named)
         yield LaunchCounts(
             communicator=name,
-            size=report.sizes.get(number) or sum(one.ranks for one in named),
+            size=report.size(number) or sum(one.ranks for one in named),
             operation=operation,
             counts=named,
             is_world=report.is_world(number),
             of_job=known,
-            has_others=report.communicators > len(differing),
+            others=others,
             report=report.number,
             where=where,
         )
@@ -283,7 +305,8 @@ def facts_of_report(data: bytes, path: Path, *, file: str, order: int) -> list[F
     try:
         value = json.loads(data)
         communicators = value["communicators"]
-        return list(_of_communicators(communicators, Where(file, 0, "", None, None, order)))
+        taken_s = time_of(str(value.get("timestamp")))
+        return list(_of_communicators(communicators, Where(file, 0, "", None, None, order, above_s=taken_s)))
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: not whole JSON: {error}") from None
     except (KeyError, TypeError, AttributeError, OverflowError) as error:
@@ -294,9 +317,8 @@ def _of_communicators(communicators: Sequence[Mapping[str, Any]], where: Where) 
     report = _Report(0)
     places = {(*_process(member), member["cuda_dev"]) for one in communicators for member in _all(one)}
     report.total = len(places)
-    report.communicators = len(communicators)
     for number, one in enumerate(communicators):
-        report.sizes[number] = int(one["size"])
+        report.groups[number] = 1, len({str(member["host"]) for member in _all(one)}), int(one["size"])
         if report.is_world(number):
             report.world |= {_process(member): int(member["rank"]) for member in _all(one)}
     for number, one in enumerate(communicators):
@@ -330,15 +352,17 @@ def _member(member: Mapping[str, Any]) -> Member:
 
 
 def _line(where: Where, text: str) -> Where:
-    return Where(where.file, 0, text, None, None, where.order)
+    return replace(where, text=text)
 
 
 def _add_counts(report: _Report, number: int, one: Mapping[str, Any], where: Where) -> None:
+    alike: list[tuple[str, int]] = []
     for name in {name: None for member in one["ranks"] for name in member["collective_counts"]}:
         by_calls: dict[int, list[Member]] = defaultdict(list)
         for member in one["ranks"]:
             by_calls[int(member["collective_counts"].get(name, 0))].append(_member(member))
         if len(by_calls) < 2:
+            alike += [(name, calls) for calls in by_calls]
             continue
         told = "; ".join(
             f"{counted(len(ranks), 'rank')} {'has' if len(ranks) == 1 else 'have'} launched {calls}"
@@ -347,6 +371,10 @@ def _add_counts(report: _Report, number: int, one: Mapping[str, Any], where: Whe
         counts = {calls: LaunchedCalls(calls, len(ranks), tuple(ranks)) for calls, ranks in by_calls.items()}
         operation = spelled(snake(name))
         report.counts.append((number, str(one["hash"]), operation, counts, _line(where, f"{name}: {told}")))
+    launched = ", ".join(f"{calls} {name}" for name, calls in alike if calls) or "nothing"
+    text = f"each of the {counted(len(one['ranks']), 'rank')} of {one['hash']} has launched {launched}"
+    report.alike.append(_line(where, text))
+    report.calls = tuple(alike) if report.is_world(number) else report.calls
 
 
 def _leaves(state: Mapping[str, Any]) -> bool:

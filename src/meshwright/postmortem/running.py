@@ -30,6 +30,8 @@ from .facts import (
     TrainingEnded,
     of,
 )
+from .launch_counts import LaunchCounts
+from .launches import stand_still
 from .lines import LogMessage
 from .outlived import STEP
 from .position import HangPosition
@@ -200,6 +202,8 @@ def goes_on(facts: list[Fact], groups: Sequence[Group]) -> tuple[Where, ...]:
         return () if kinds or of(facts, PeerLost) else _after_dumps(facts)
     if any(isinstance(fact, StackTrace | PeerLost) for fact in facts):
         return ()
+    if not kinds and (later := _after_reports(facts)):
+        return later
     if not kinds and (seen := [log for log in of(facts, Stepped) if log.looked is not None]):
         return tuple(where for log in seen for where in (log.where, log.looked) if where is not None)
     if groups:
@@ -209,6 +213,17 @@ def goes_on(facts: list[Fact], groups: Sequence[Group]) -> tuple[Where, ...]:
     if exited and kinds and kinds <= (_OF_MACHINES - {"killed"}) | {"device_memory"}:
         return tuple(exited)
     return tuple(fact.where for fact in ended) if kinds and kinds <= _PASSING else ()
+
+
+def _after_reports(facts: list[Fact]) -> tuple[Where, ...]:
+    """Return the last steps of logs in the midst of which `ncclras` found ranks that had launched fewer calls.
+
+    Not where two reports, one after the other, found the same: then the clocks are of two zones.
+    """
+    taken_s = [counts.where.above_s for counts in of(facts, LaunchCounts)]
+    if not taken_s or None in taken_s or stand_still(facts):
+        return ()
+    return tuple(log.where for log in of(facts, Stepped) if _is_between(max(filter(None, taken_s)), log.times_s))
 
 
 def _of_record(fact: Fact) -> bool:

@@ -1,5 +1,6 @@
 """Where the main thread of each rank stands, by its stack: in a collective, in its data, in another host call."""
 
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 
@@ -20,6 +21,7 @@ from .transfers import (
 )
 from .where import Where
 
+_OTHER_WAY = "which of them took another way: the calls that each made before (flight records of all ranks)"
 _FEW_LINES = 4  # behind a collective, in which its result is read
 _BLOCKING = {"barrier", "monitored_barrier"}  # hold the host, so that who stands elsewhere is not in them
 DEEP = 30  # frames from the innermost that are looked at
@@ -106,7 +108,7 @@ def _kind(frames: Sequence[Frame]) -> tuple[str, str]:
         if frame.transfer and all(map(is_wait, frames[:at])):
             return "collective", frame.transfer
         native = _NATIVE.match(frame.function)
-        name = collective_in(snake(native.group("name"))) if native else ""
+        name = _called_in_nccl(frames[at:]) if native else ""
         name = name or (collective_in(frame.function) if _COLLECTIVE_FILE.search(frame.file) else "")
         if name:
             return "collective", name
@@ -124,6 +126,15 @@ def _kind(frames: Sequence[Frame]) -> tuple[str, str]:
         if _HOST.match(frame.function):
             return "host", frame.function
     return "program", frames[0].function
+
+
+def _called_in_nccl(frames: Sequence[Frame]) -> str:
+    """Return the collective of NCCL in which a process is, by the frames above its own functions, "" for none."""
+    for frame in itertools.takewhile(lambda frame: not frame.file.endswith(".py"), frames):
+        native = _NATIVE.match(frame.function)
+        if native and (name := collective_in(snake(native.group("name")))):
+            return name
+    return ""
 
 
 def _above(frames: Sequence[Frame]) -> tuple[str, str] | None:
@@ -318,7 +329,8 @@ def _split(stands: Sequence[Stand], operation: str) -> HangPosition:
     blamed = [stands[index] for index in found]
     waits = [stand for stand in stands if stand not in blamed]
     why = "; ".join(f"{stand.name} stands in {stand.call} ({stand.line})" for stand in stands)
-    return _position("desync", blamed, waits, stands, operation, why, certain=certain)
+    position = _position("desync", blamed, waits, stands, operation, why, certain=certain)
+    return position if certain else msgspec.structs.replace(position, missing=(*position.missing, _OTHER_WAY))
 
 
 def _position(

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from .calls import Call, Group, RankGroup, with_counted
 from .facts import Fact, GroupProgress, Timeout, of
-from .meshes import told_members
+from .meshes import numbered_members, told_members
 from .where import GroupName
 from .world import MOST_RANKS, ranks_seen, world_of
 
@@ -30,8 +30,9 @@ def groups_of(facts: list[Fact]) -> list[Group]:
     world = world_of(facts)
     seen = ranks_seen(facts)
     found = []
+    numbered = numbered_members(facts, {name: places[name] for name in parts})
     for name, ranks in parts.items():
-        told = told_members(facts, name.purpose, places[name])
+        told = told_members(facts, name.purpose, places[name]) or numbered.get(name.name, ())
         members = told or _members(name, ranks, places[name], world, seen)
         is_sized = bool(told) or len(members) >= (size_of(ranks) or len(members) + 1)  # else who else is in is not told
         whole = is_sized or (world is not None and (name.is_default or name == UNKNOWN))

@@ -135,9 +135,28 @@ def test_deepep_says_whose_signal_has_not_come(tmp_path):
     assert told(judge(tmp_path, lines), wanted) == wanted
 
 
-def test_deepep_of_several_hosts_names_nobody(tmp_path):
-    lines = [DEEPEP.format(rank, 5, 1024) for rank in (6, 2)]
-    assert not judge(tmp_path, ["[rank12]: step 4 loss 2.0", *lines]).blamed
+LAUNCH = "RuntimeError: Failed: CUDA error /opt/DeepEP/csrc/kernels/internode.cu:77 'unspecified launch failure'"
+
+
+def test_the_launch_failure_of_a_kernel_of_deepep_that_gave_up_is_no_fault_of_its_rank(tmp_path):
+    came = [rank for rank in range(8) if rank != 4]
+    lines = [DEEPEP.format(rank, other, 1024 if other == 4 else 0) for rank in came for other in range(8)]
+    wanted = answer("absent", 4)
+    assert told(judge(tmp_path, [*lines, *(line for rank in came for line in raised(rank, LAUNCH))]), wanted) == wanted
+
+
+@pytest.mark.parametrize(
+    ("before", "missing"),
+    [
+        (["[rank12]: step 4 loss 2.0"], {5}),  # several hosts
+        (["  rank      : 14 (local_rank: 6)"], {5}),  # a later host
+        ([], {0, 1, 3, 4, 5}),  # of whom more are said to be missing than wait
+    ],
+)
+@pytest.mark.parametrize("error", [LAUNCH, "torch.AcceleratorError: CUDA error: unspecified launch failure"])
+def test_deepep_names_nobody_where_its_numbers_may_be_of_others(before, missing, error, tmp_path):
+    lines = [DEEPEP.format(rank, other, 1024 * (other in missing)) for rank in (6, 2) for other in range(8)]
+    assert not judge(tmp_path, [*before, *lines, *raised(6, error), *raised(2, error)]).blamed
 
 
 def test_hccls_heartbeat_says_whose_process_is_gone(tmp_path):

@@ -40,6 +40,40 @@ def test_groups_of_a_mesh_of_which_each_waits_for_a_rank_in_another_are_a_circle
     assert told(verdict, answer("circle", seq=97)) == answer("circle", seq=97)
 
 
+MADE = "[2026-11-20 09:01:02,100] [INFO] [Rank 0] {} parallel process group named ep_size_2 with ranks: {}"
+DEEPSPEEDS = [
+    *(MADE.format("Creating expert data", ranks) for ranks in ([0, 2], [1, 3])),
+    *(MADE.format("creating expert", ranks) for ranks in ([0, 1], [2, 3])),
+]
+
+
+def numbered(first):
+    """The waits of a circle in groups that have only numbers, of which the first of DeepSpeed's is this one."""
+    group = "PG ID 1 PG GUID {}"
+    return [
+        *waits(0, group, first + 2, 97, "ALLTOALL_BASE", 0),
+        *waits(1, group, first + 1, 26, "ALLREDUCE", 0),
+        *waits(2, group, first, 26, "ALLREDUCE", 1),
+        *waits(3, group, first + 3, 97, "ALLTOALL_BASE", 1),
+    ]
+
+
+@pytest.mark.parametrize("first", [1, 4])
+def test_groups_that_have_only_numbers_are_the_ones_made_in_that_order(first, tmp_path):
+    verdict = judge(tmp_path, {"job.out": [*DEEPSPEEDS, *numbered(first)]})
+
+    assert (verdict.kind, verdict.blamed, verdict.unknown) == ("circle", (), False)
+
+
+@pytest.mark.parametrize(
+    "made", [DEEPSPEEDS[:3], DEEPSPEEDS[::-1], [*DEEPSPEEDS[2:], *DEEPSPEEDS[:2]], [*DEEPSPEEDS, MADE.format("a", [5])]]
+)
+def test_a_list_of_groups_that_does_not_fit_their_numbers_tells_nothing_of_them(made, tmp_path):
+    verdict = judge(tmp_path, {"job.out": [*made, *numbered(1)]})
+
+    assert (verdict.kind == "circle", verdict.blamed) == (False, ())
+
+
 def test_without_a_mesh_it_is_not_known_who_else_is_in_the_groups(tmp_path):
     verdict = judge(tmp_path, {"job.out": ["WORLD_SIZE=4", *AROUND]})
 

@@ -86,6 +86,28 @@ def error(*lines):
     return status(((1, 4, 8, 32, "RUNNING", "ERROR"),), ["#0-0 (cf264af53edbe986) ERROR", *lines, ""])
 
 
+def laggards(rows):
+    """A report in which half of the second host is behind in the communicator of all."""
+    return ran(
+        rows,
+        "  Communicator ranks have different AllReduce operation counts",
+        "  28 ranks have launched up to operation 650",
+        "  4 ranks have launched up to operation 649",
+        *(f"  Rank {rank} -- {place(rank, 1)}" for rank in range(8, 12)),
+    )
+
+
+def behind_in_four(rank):
+    """The part of a report on a communicator of one rank of each host, whose second rank is behind."""
+    return [
+        "",
+        f"#1-{rank % 8} (7a10be22c04f9d{rank}) MISMATCH",
+        "  Communicator ranks have different ReduceScatter operation counts",
+        "  3 ranks have launched up to operation 61452",
+        f"  Rank 1 has launched up to operation 61440 -- {place(rank, 1)}",
+    ]
+
+
 CASES = {
     "one rank has launched one call less": (
         behind(
@@ -93,7 +115,7 @@ CASES = {
             "  31 ranks have launched up to operation 650",
             f"  Rank 3 has launched up to operation 649 -- {place(3)}",
         ),
-        answer("absent", 3),
+        answer("absent", 3, 650),
     ),
     "one rank is counted like several and named below": (
         behind(
@@ -102,7 +124,7 @@ CASES = {
             "  1 rank has launched up to operation 649",
             f"  Rank 3 -- {place(3)}",
         ),
-        answer("absent", 3),
+        answer("absent", 3, 650),
     ),
     "six ranks have launched one call less": (
         behind(
@@ -111,7 +133,7 @@ CASES = {
             "  6 ranks have launched up to operation 649",
             *SIX,
         ),
-        answer("absent", ranks=range(6)),
+        answer("absent", None, 650, ranks=range(6)),
     ),
     "a rank that has launched nothing": (
         behind(
@@ -119,7 +141,7 @@ CASES = {
             "  31 ranks have launched up to operation 12",
             f"  Rank 30 has not launched any operations -- {place(30, 3)}",
         ),
-        answer("absent", 30),
+        answer("absent", 30, 1),
     ),
     "most are behind two, and are not named": (
         behind(
@@ -147,7 +169,7 @@ CASES = {
             "  31 ranks have launched up to operation 650",
             f"  Rank 9 has launched up to operation 649 -- {place(9, 1)}",
         ),
-        answer("desync", 9),
+        answer("desync", 9, 650),
     ),
     "all is well by the report": (
         status([(1, 4, 8, 32, "RUNNING", "OK"), (8, 1, 4, 4, "RUNNING", "OK")]),
@@ -240,7 +262,31 @@ CASES = {
                 for rank in range(32)
             ],
         },
-        answer("absent", 13),
+        answer("absent", 13, 120),
+    ),
+    "half of a host, each also in a communicator of one rank of each host": (
+        laggards([(1, 4, 8, 32, "RUNNING", "MISMATCH"), (4, 1, 8, 8, "RUNNING", "OK"), (8, 4, 1, 4, "RUNNING", "OK")]),
+        answer("absent", None, 650, ranks=range(8, 12)),
+    ),
+    "half of a host, in a communicator of which these may be all ranks": (
+        laggards([(1, 4, 8, 32, "RUNNING", "MISMATCH"), (8, 1, 4, 4, "RUNNING", "OK")]),
+        answer("absent", unknown=True),
+    ),
+    "lines of one width behind which an empty line comes were not wrapped": (
+        2
+        * status(
+            [(1, 4, 8, 32, "RUNNING", "MISMATCH"), (8, 4, 1, 4, "RUNNING", "MISMATCH")],
+            warnings=[
+                "#0-0 (cf264af53edbe986) MISMATCH",
+                "  Communicator ranks have different AllReduce operation counts",
+                "  28 ranks have launched up to operation 650",
+                "  4 ranks have launched up to operation 649",
+                *(f"  Rank {rank} -- {place(rank, 1)}" for rank in range(12, 16)),
+                *(line for rank in range(12, 16) for line in behind_in_four(rank)),
+                "",
+            ],
+        ),
+        answer("absent", None, 650, ranks=range(12, 16)),
     ),
 }
 
@@ -311,7 +357,7 @@ def as_json(ranks, absent=(), size=None):
 JSON_CASES = {
     "one rank is behind": (
         as_json([member(rank, {"AllReduce": 41 - (rank == 3)}) for rank in range(8)]),
-        answer("absent", 3),
+        answer("absent", 3, 41),
     ),
     "most are behind one": (
         as_json([member(rank, {"AllReduce": 41 + (rank == 3)}) for rank in range(8)]),
@@ -321,7 +367,7 @@ JSON_CASES = {
         as_json(
             [member(rank, {"AllGather": 9} if rank == 1 else {"AllGather": 8, "AllReduce": 1}) for rank in range(4)]
         ),
-        answer("desync", 1),
+        answer("desync", 1, 1),
     ),
     "a rank is dead": (
         as_json([member(rank, {"AllReduce": 41}) for rank in range(7)], [missing(7, dead=True)]),
@@ -364,6 +410,64 @@ def test_counts_that_have_moved_between_two_reports_blame_nobody(tmp_path):
     assert told(judge(tmp_path / "one file", {"1.txt": [*later, *later]}), wanted) == wanted
 
 
+def stepping(first, *, until):
+    """Steps of a log, ten a minute, from a minute of the hour until another one."""
+    return [
+        f"2026-11-20 10:{step // 10:02d}:{step % 10 * 6:02d},000 INFO step {step} loss 2.1"
+        for step in range(first * 10, until * 10)
+    ]
+
+
+def polled(minute, ahead):
+    """A report that a script polled, with one rank that has launched one call less than the others."""
+    lines = ["  31 ranks have launched up to operation {}", "  Rank 3 has launched up to operation {} -- {}"]
+    told = [lines[0].format(ahead), lines[1].format(ahead - 1, place(3))]
+    return [f"== Fri Nov 20 10:{minute}:00 UTC 2026", *behind("AllReduce", *told)]
+
+
+@pytest.mark.parametrize(
+    ("second", "until", "kind"),
+    [
+        (690, 40, "none"),  # the log goes on behind both
+        (690, 20, "absent"),  # it ends with the second
+        (600, 40, "absent"),  # the counts stand still, whatever a log of another zone shows
+    ],
+)
+def test_ranks_that_are_behind_while_the_job_steps_on_are_no_fault(second, until, kind, tmp_path):
+    files = {"ras.txt": [*polled(10, 600), *polled(20, second)], "train.log": stepping(0, until=until)}
+
+    assert judge(tmp_path, files).kind == kind
+
+
+def alike(at, calls=41):
+    """A report as JSON in which all eight ranks have launched alike, taken at a time of the day."""
+    data = as_json([member(rank, {"AllReduce": calls}) for rank in range(8)])["ras.json"]
+    return data.replace(b"10:20:30", at.encode())
+
+
+@pytest.mark.parametrize(
+    ("reports", "wanted"),
+    [
+        ({"ras.json": alike("10:15:00")}, answer("stuck", None, 9)),  # while they waited
+        ({"1.json": alike("09:15:00"), "2.json": alike("09:45:00")}, answer("stuck", None, 9)),  # nothing moved
+        ({"ras.json": alike("09:15:00")}, answer("absent", None, 9, unknown=True)),
+        ({"1.json": alike("09:15:00", 40), "2.json": alike("09:45:00")}, answer("absent", None, 9, unknown=True)),
+    ],
+)
+def test_a_report_without_differences_during_the_wait_shows_that_all_are_in(reports, wanted, tmp_path):
+    verdict = judge(tmp_path, {**reports, "train.log": [timed_out(rank, 9) for rank in (1, 6)]})
+
+    assert told(verdict, wanted) == wanted
+
+
+def test_a_report_does_not_count_the_sends_and_receives_of_which_torch_makes_an_all_to_all(tmp_path):
+    lines = [timed_out(rank, 9, "ALLTOALL_BASE") for rank in (1, 6)]
+
+    verdict = judge(tmp_path, {"ras.json": alike("10:15:00"), "train.log": lines})
+
+    assert (verdict.kind, verdict.blamed, verdict.unknown) == ("absent", (), True)
+
+
 def test_one_report_says_that_a_second_would_show_whether_the_job_runs(tmp_path):
     verdict = judge(tmp_path, CASES["one rank has launched one call less"][0])
     assert any("minute later" in what for what in verdict.missing)
@@ -384,7 +488,7 @@ def test_who_waits_in_another_communicator_is_not_to_blame(tmp_path):
     world = [(rank, 40) for rank in range(8)]
     first = [(rank, 9 - (rank == 3)) for rank in range(4)]  # rank 3 is behind, for it waits for rank 7
     second = [(3, 5), (5, 5), (6, 5), (7, 4)]
-    wanted = answer("absent", 7)
+    wanted = answer("absent", 7, 5)
     assert told(judge(tmp_path, grouped(world, first, second)), wanted) == wanted
 
 

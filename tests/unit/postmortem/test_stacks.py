@@ -55,6 +55,14 @@ def backward(pid, frames):
     return [*lines, "Thread 77 (active)", *(f"    {name} ({file}:{line})" for file, line, name in frames)]
 
 
+IN_NCCL = [
+    ("libc.so.6", 1, "__sched_yield"),
+    ("libnccl.so.2", 1, "ncclProxyAppend(ncclComm*, ncclProxyOp*)"),
+    ("libnccl.so.2", 1, "groupLaunch(ncclAsyncJob*)"),
+    ("libnccl.so.2", 1, "ncclReduceScatter"),
+    ("serve/own_nccl.py", 41, "sum_up"),
+    ("serve.py", 12, "main"),
+]
 CASES = {
     "who is still on its device has not come to the barrier": (
         {f"rank{r}.txt": main(BARRIER if r else SYNCS) for r in range(4)},
@@ -109,6 +117,10 @@ CASES = {
             for r in range(3)
         },
         answer("host", 2),
+    ),
+    "whose innermost functions are NCCL's own is in the collective that called them": (
+        {f"rank{r}.txt": spy(5000 + r, IN_NCCL if r else BROADCAST) for r in range(2)},
+        answer("desync", unknown=True),
     ),
     "files named after processes tell what, and not who": (
         {f"stack-{5000 + r}.txt": spy(5000 + r, LOADS if r == 2 else REDUCE) for r in range(4)},
