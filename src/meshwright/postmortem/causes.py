@@ -317,8 +317,8 @@ def _alike(fault: Failure, first: Failure) -> bool:
 
 
 def _said(fault: Failure) -> str:
-    """Return how a fault begins; an exception's numbers are the rank, its device, a batch."""
-    numbered = fault.kind == "exception" or (fault.is_summary and fault.rank is not None)
+    """Return how a fault begins; numbers of an exception, or of a process that is held, are the rank's own."""
+    numbered = fault.kind in {"exception", "host"} or (fault.is_summary and fault.rank is not None)
     return re.sub(r"\d+", "#", fault.what)[:40] if numbered else fault.what[:40]
 
 

@@ -83,7 +83,8 @@ _FOLLOWS = re.compile(
     r"|NPU function error: Aclrt\w+, error code is (?:107020|50704[68])"  # a task or a stream ran out of time
     r"|Stop_waiting response|failed to recv, got 0 bytes|oneCCL: .*\batl|ACL stream synchronize|Hccl[A-Z]"
     r"|gloo/transport|aborted|socket has timed out|terminated with exception|connectFullMesh"
-    r"|Detected mismatch between collectives|has inconsistent 0 params"
+    r"|Detected mismatch between collectives|due to shape mismatches\. All shapes across devices"
+    r"|has inconsistent 0 params"
     r"|process group has been|shutting down|SIGTERM|has been shut down|remote process exited|heartbeat timeout"
     r"|\b\d+ ?(?:/|of|out of) ?\d+ (?:clients|workers|ranks|peers|processes|nodes|agents|hosts|members)"
     r" (?:have |had |were )?(?:joined|connected|registered|arrived|checked in|showed up|came|present|ready)"
@@ -281,7 +282,8 @@ def _failure(message: LogMessage, frames: str | None) -> Iterator[Failure]:
         yield Failure(kind="killed" if died else "absent", what=what, rank=int(ours.group("rank")), where=where)
     elif cuda := _CUDA_ERROR.search(text):
         rank = rank_ended(text) if rank is None else rank
-        yield Failure(kind="exception", what=cuda.group("what").strip(), rank=rank, where=where.by(rank))
+        what, host = cuda.group("what").strip(), _host_of_process(message)
+        yield Failure(kind="exception", what=what, rank=rank, pid=message.pid, host=host, where=where.by(rank))
     else:
         yield from _exception(message, frames)
 

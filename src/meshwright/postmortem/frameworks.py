@@ -1,13 +1,13 @@
-"""Text of other runtimes than c10d: Horovod's stall check, JAX's coordination service, XLA's rendezvous, Composer."""
+"""Text of other runtimes than c10d: Horovod's stalls, JAX's coordination service, XLA's rendezvous, Accelerate."""
 
 import re
 from collections.abc import Iterator, Sequence
 
 from .endings import MANY_STEPS, WENT_ON
-from .facts import Absentees, Arrived, Exit, Fact, Failure, Stalled, StoreWait
+from .facts import Absentees, Arrived, Exit, Fact, Failure, Fingerprint, Stalled, StoreWait
 from .identities import WorldSize
 from .lines import LogMessage
-from .names import spelled
+from .names import collective_in, spelled
 from .world import MOST_RANKS
 
 _TELLS = re.compile(
@@ -40,6 +40,8 @@ _DEEPEP = re.compile(
 _LATER_HOST = re.compile(r"^\s*rank\s*: (?P<rank>\d+) \(local_rank: (?!(?P=rank)\))")  # in torchrun's summary
 _VLLM = re.compile(r"Worker proc (?P<worker>\S+) died unexpectedly")  # it counts workers of one engine
 _XRT = re.compile(r"Failed to meet rendezvous '(?P<what>[^']*)'")
+_CHECKED = re.compile(r"^\s*Operation: `(?:[\w.]+\.)?(?P<name>\w+)`")  # Hugging Face Accelerate's, before a collective
+_BROUGHT = re.compile(r"^\s*- ?Process (?P<rank>\d{1,6}): ?(?P<shape>[\[{(].{0,300})$")
 _NAMES = 32  # lines over which a list of tasks goes on
 
 
@@ -80,6 +82,7 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
     if waits and not any("Thread is unstuck" in message.text for message in messages[waits[-1][0] :]):
         yield from _unfinished(messages, waits)
     yield from _deepep(messages)
+    yield from _accelerate(messages)
     yield from _unfinished(messages, sorted(stalls.values(), key=lambda pair: pair[0]))
 
 
@@ -147,6 +150,19 @@ def _deepep(messages: Sequence[LogMessage]) -> Iterator[Fact]:
     yield Absentees(ranks=ranks, by="DeepEP", operation="all_to_all", where=list(waiting.values())[-1])
     for rank, where in waiting.items():
         yield Arrived(rank=rank if are_ranks else None, where=where)
+
+
+def _accelerate(messages: Sequence[LogMessage]) -> Iterator[Fingerprint]:
+    """Yield what each rank brought to the last call whose shapes Accelerate found to differ; every rank prints all."""
+    operation, brought = "", dict[int, Fingerprint]()
+    for message in messages:
+        if "Operation: `" in message.text and (checked := _CHECKED.match(message.text)):
+            operation, brought = collective_in(checked["name"]), {}
+        elif "- " in message.text and "Process " in message.text and (one := _BROUGHT.match(message.text)):
+            rank, shape = int(one["rank"]), one["shape"].strip()
+            brought[rank] = Fingerprint(rank=rank, operation=operation, shape=shape, where=message.where)
+    if operation:
+        yield from brought.values()
 
 
 def _others(message: LogMessage) -> Iterator[Fact]:

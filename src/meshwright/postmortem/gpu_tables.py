@@ -1,11 +1,14 @@
-"""Tables of GPUs that `nvidia-smi` and `rocm-smi` print: which number on its host a PCI address has, whose each is."""
+"""Tables of GPUs that `nvidia-smi` and `rocm-smi` print: which number on its host a PCI address has, whose each is.
+
+And which of them a program is given.
+"""
 
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from .facts import Fact
-from .identities import GpuPlace, LocalProcess
+from .identities import GpuPlace, LocalProcess, VisibleGpus
 from .lines import LogMessage
 from .names import bus_number
 
@@ -21,6 +24,10 @@ _PROCESSES = (  # that compute, of `nvidia-smi` with and without columns of inst
     re.compile(r"^\| +(?P<device>\d{1,2}) +(?P<pid>\d{2,8}) +C(?:\+G)? "),
     re.compile(r"^ *(?P<device>\d{1,2}) +(?P<pid>\d{2,8}) +C(?:\+G)? +(?:\d+|-) "),
 )
+_VISIBLE = re.compile(
+    r"\b(?:CUDA|HIP|ROCR)_VISIBLE_DEVICES[\"']?(?: is set to |[ =:]{1,3})"
+    r"[\"'\[(]{0,2}(?P<devices>\d{1,2}(?:, ?\d{1,2})+)"
+)
 
 
 def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
@@ -28,6 +35,8 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
     asked = ""
     users: dict[str, list[LocalProcess]] = defaultdict(list)
     for message in messages:
+        if "VISIBLE_DEVICES" in message.text and (given := _VISIBLE.search(message.text)):
+            yield VisibleGpus(devices=tuple(map(int, given["devices"].split(","))), where=message.where)
         if "-smi" in message.text:
             asked = on["host"] if (on := ASKED.search(message.text)) else ""
         if ":" in message.text and (row := _first(_ROWS, message.text)):

@@ -15,7 +15,7 @@ from .facts import Exit, Fact, Failure, SlowRank, of
 from .identities import AgentRanks, Placed, RankIdentity, Spoke
 from .names import same_bus
 from .where import Where
-from .world import identities_of, ranks_of_job, ranks_seen, short_host, world_of
+from .world import identities_of, is_address, ranks_of_job, ranks_seen, short_host, world_of
 
 SWITCH_PORT = "port of a switch: "  # how a fault of one begins
 _NUMBERED = re.compile(r"(?P<job>.*?)(?P<number>\d+)")
@@ -182,9 +182,11 @@ def _by_first_gpus(facts: list[Fact]) -> dict[str, frozenset[int]]:
 def _shared_out(facts: list[Fact]) -> Iterable[dict[str, set[int]]]:
     """Yield ways in which ranks are shared out to hosts: by identities, by labels, by files, by folders."""
     by_identity: dict[str, set[int]] = defaultdict(set)
+    by_address: dict[str, set[int]] = defaultdict(set)
     for identity in identities_of(facts):
         if identity.host:
-            by_identity[short_host(identity.host)].add(identity.rank)
+            (by_address if is_address(identity.host) else by_identity)[short_host(identity.host)].add(identity.rank)
+    both = {**by_identity, **by_address} if by_identity and by_address else {}
     labels: dict[str, set[int]] = defaultdict(set)
     files: dict[str, set[int]] = defaultdict(set)
     folders: dict[str, set[int]] = defaultdict(set)
@@ -195,7 +197,7 @@ def _shared_out(facts: list[Fact]) -> Iterable[dict[str, set[int]]]:
         path = PurePath(heard.where.file)
         files[path.name.split(".")[0]].add(heard.rank)
         folders[path.parent.name].add(heard.rank)
-    yield from (by_identity, labels, files, folders)
+    yield from (own for own in (both, by_identity, by_address, labels, files, folders) if own)
 
 
 def _is_whole(shared: Mapping[str, set[int]], world: int) -> bool:

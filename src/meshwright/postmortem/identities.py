@@ -28,6 +28,13 @@ class GpuPlace(msgspec.Struct, frozen=True, kw_only=True):
     host: str = ""
 
 
+class VisibleGpus(msgspec.Struct, frozen=True, kw_only=True):
+    """The GPUs of a host that a program is given, by their numbers there: it counts these from 0."""
+
+    devices: tuple[int, ...]
+    where: Where
+
+
 class Adapters(msgspec.Struct, frozen=True, kw_only=True):
     """The ports of InfiniBand or RoCE that the processes of a host use, by their names, as NCCL lists them."""
 
@@ -170,6 +177,7 @@ class Torchrun(msgspec.Struct, frozen=True, kw_only=True):
 Identity = (
     RankIdentity
     | GpuPlace
+    | VisibleGpus
     | Adapters
     | Siblings
     | LocalProcess

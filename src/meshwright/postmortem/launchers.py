@@ -12,6 +12,7 @@ from .facts import Exit, Fact, Failure
 from .identities import Environment, RankIdentity, Spoke, WorldSize
 from .lines import LogMessage
 from .names import bus_number
+from .placements import PER_HOST
 from .speakers import RAY_RANK
 
 _TELLS = re.compile(
@@ -79,6 +80,7 @@ _COMMAND = re.compile(
 _AGENT = re.compile(r"^[EW]\d{4} [\d:.]+ (\d+) ")
 _PER_HOST = re.compile(r" --(?:nproc[_-]per[_-]node|num_gpus)[= ](\d{1,4})\b")
 _HOSTS = re.compile(r" --(?:nnodes|num_nodes)[= ](\S+)")
+_NODES = re.compile(r"\bnnodes[ =:]{1,2}(\d{1,5})\b(?!:)")  # not of a range, which is elastic
 _IN_ALL = re.compile(r" (?:--num_processes|-np|-n)[= ](\d{1,6})\b")
 _PID = re.compile(r"\b(?:pid[=:] ?|PID )(\d+)")
 _IP = re.compile(r"^\s*ip: (?P<host>[\w.:-]+)$")
@@ -133,6 +135,8 @@ def _sizes(messages: Sequence[LogMessage]) -> Iterator[WorldSize]:
         elif "failed (exitcode" in text and (failed := _ELASTIC.search(text)):
             agent = _AGENT.search(text)
             ended.setdefault((where.attempt, agent[1] if agent else None), set()).add(int(failed["pid"]))
+        elif "nnodes" in text and (hosts := _NODES.search(text)) and (each := PER_HOST.search(text)):
+            yield WorldSize(ranks=int(hosts[1]) * int(each["ranks"]), where=where)
         elif " -" in text and (command := _COMMAND.search(text)) and (ranks := _started_by(command["options"])):
             yield WorldSize(ranks=ranks, where=where)
     if ended and messages:

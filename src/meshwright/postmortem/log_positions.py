@@ -26,6 +26,8 @@ def hang_position(facts: list[Fact]) -> HangPosition | None:
     named = by_barrier(facts)
     if named and named.certain:
         return named
+    if (came := by_arrivals(facts)) and came.certain:
+        return came
     analysed = by_analysis(facts)
     if analysed and analysed.certain:
         return analysed

@@ -50,6 +50,16 @@ def by_arrivals(facts: list[Fact]) -> HangPosition | None:
     if not arrived:
         return None
     ranks = sorted({fact.rank for fact in arrived if fact.rank is not None})
+    if _waited_for_first(ranks, facts):
+        return HangPosition(
+            kind="absent",
+            blamed=(0,),
+            waiting=tuple(ranks),
+            operation="monitored_barrier",
+            why="all ranks but 0 came to a monitored barrier and waited for it until their time-out",
+            silent=True,
+            evidence=tuple(fact.where for fact in facts if isinstance(fact, Arrived | Timeout)),
+        )
     told = f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}" if ranks else "ranks"
     return HangPosition(
         kind="absent",
@@ -59,6 +69,19 @@ def by_arrivals(facts: list[Fact]) -> HangPosition | None:
         certain=False,
         evidence=tuple(fact.where for fact in arrived),
         missing=("the log of rank 0, which says who did not come, or that it did not come itself",),
+    )
+
+
+def _waited_for_first(came: Sequence[int], facts: list[Fact]) -> bool:
+    """Whether all ranks but 0 came to a monitored barrier and each ran out of time: rank 0 never asked them.
+
+    It closes their connections when it fails itself, as it does where one of them comes too late, and says which.
+    """
+    waits = [fact for fact in of(facts, Timeout) if fact.seq is None]
+    is_heard = 0 in (with_own_files(facts) or {0}) and not of(facts, Shortened)
+    failed = [*of(facts, PeerLost), *of(facts, Absentees)]
+    return (
+        list(came) == list(range(1, world_of(facts) or 1)) and len(waits) >= len(came) > 0 and is_heard and not failed
     )
 
 

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from .facts import Exit, Fact, Failure, SlowRank, of
 from .hosts import rank_on_host, ranks_by_number, ranks_of_host
-from .identities import GpuPlace, RankIdentity, Spoke, Torchrun
+from .identities import GpuPlace, RankIdentity, Spoke, Torchrun, VisibleGpus
 from .names import same_bus
 from .world import identities_of, is_address, ranks_seen, short_host, world_of
 
@@ -19,7 +19,9 @@ def with_rank(failure: Failure, identities: Sequence[RankIdentity], facts: list[
     """Return the failure with its rank, where process, GPU, task or a log that bears its pod's name lead to one."""
     if failure.rank is not None:
         return failure
+    away = _ranks_elsewhere(failure.host, identities) if failure.host else set()
     fitting = [i for i in identities if not failure.host or not i.host or may_be_same_host(i.host, failure.host)]
+    fitting = [i for i in fitting if i.rank not in away]
     if failure.host and failure.host in {
         i.host for i in identities
     }:  # a process that is named without a host is then on another one
@@ -46,6 +48,13 @@ def with_rank(failure: Failure, identities: Sequence[RankIdentity], facts: list[
         rank = ranks.pop()
         return replace(failure, rank=rank, where=failure.where.by(rank))
     return failure
+
+
+def _ranks_elsewhere(host: str, identities: Sequence[RankIdentity]) -> set[int]:
+    """Return the ranks that are known by the name of another host, where their addresses alone would not tell."""
+    named = [i for i in identities if i.host]
+    here = {i.rank for i in named if short_host(i.host) == short_host(host)}
+    return {i.rank for i in named if not may_be_same_host(i.host, host)} - here
 
 
 def with_said_again(found: Sequence[Failure]) -> list[Failure]:
@@ -97,13 +106,18 @@ def was_later(failure: Failure, facts: list[Fact]) -> bool:
 
 
 def _number_of(failure: Failure, facts: list[Fact]) -> int | None:
-    """Return the number of a GPU on its host, by a table of that host's GPUs."""
+    """Return the number of a GPU as the job's programs count, by a table of its host's GPUs; None of one not given."""
     tables = [one for one in of(facts, GpuPlace) if same_bus(one.bus_id, failure.bus_id)]
     own = {
         one.device for one in tables if one.host and failure.host and short_host(one.host) == short_host(failure.host)
     }
     found = own or {one.device for one in tables if not one.host or not failure.host}
-    return found.pop() if len(found) == 1 else None
+    number = found.pop() if len(found) == 1 else None
+    given = {one.devices for one in of(facts, VisibleGpus)}
+    if number is None or not given:
+        return number
+    devices = given.pop()
+    return devices.index(number) if not given and number in devices else None
 
 
 def rank_of_gpu(gpu: SlowRank, facts: list[Fact]) -> int | None:

@@ -1,4 +1,7 @@
-"""Errors of one rank that others print: of a checkpoint (torch's DCP), a worker (Ray Train), a spawned process."""
+"""Errors of one rank that others print: of a checkpoint (torch's DCP), a worker (Ray Train), a spawned process.
+
+Errors below a heading that says whose process raised them, too.
+"""
 
 import re
 from collections.abc import Sequence
@@ -15,6 +18,11 @@ _HEAD = re.compile(
 _OF_RAY = re.compile(
     r"\bray::[^\s()]{1,200}\(\)\S{0,8} \(pid=(?P<pid>\d{1,8})(?:, ip=(?P<ip>[\w.:-]+))?"
 )  # a task's process
+_OF_PROCESS = re.compile(  # Loguru's, RETURNN's, programs' own
+    r"^(?=.{0,200}(?:xception|rror)\b)(?!.*\b(?:kill|terminat|exit|signal|died|wait|timed|timeout))"
+    r".{0,300}?\bproc(?:ess)?(?: '[^']{1,60}')? \(?(?P<pid>\d{2,8})\)?(?=[.:,\s]|$)"
+)
+_MOST_BETWEEN = 3  # lines between such a heading and its traceback
 _PLAIN = re.compile(r"^Traceback \(most recent call last\):\s*$")
 _TELLS = ("(RANK ", "Error Snippet]", "-- Process ", "ray::")
 
@@ -24,6 +32,7 @@ def attributed(messages: Sequence[LogMessage]) -> list[LogMessage]:
 
     Ray says the process and the host of a task above its error; the last of several such lines is the innermost task's.
     """
+    messages = _of_processes(messages)
     if not any(sign in message.text for message in messages for sign in _TELLS):
         return list(messages)
     alone = _is_one_host(messages)
@@ -56,6 +65,24 @@ def attributed(messages: Sequence[LogMessage]) -> list[LogMessage]:
             found.append(replace(message, rank=rank, pid=None, where=replace(message.where, rank=rank)))
             continue
         found.append(message)
+    return found
+
+
+def _of_processes(messages: Sequence[LogMessage]) -> Sequence[LogMessage]:
+    """Return the messages, each traceback of nobody below a heading that names a process as of that process."""
+    found = list(messages)
+    pid, between = None, 0  # of the heading above, and lines since; -1 inside of its traceback
+    for at, message in enumerate(messages):
+        if "roc" in message.text and message.rank is None and (head := _OF_PROCESS.match(message.text)):
+            pid, between = int(head["pid"]), 0
+        elif pid is not None:
+            if message.pid is None and message.rank is None:
+                found[at] = replace(message, pid=pid)
+            between = -1 if _PLAIN.match(message.text) else between + (between >= 0)
+            if between > _MOST_BETWEEN or (
+                between < 0 and not message.text[:1].isspace() and message.text[:9] != "Traceback"
+            ):
+                pid = None
     return found
 
 

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from .facts import Fact
 from .identities import AgentRanks, LocalProcess, RankIdentity
 from .lines import LogMessage
+from .placements import ELSE
 from .world import MOST_RANKS
 
 _COMMANDS = {"cmd", "command", "args"}  # which may hold blanks, at the end of a row
@@ -49,6 +50,9 @@ _SAID = re.compile(  # of what a process prints of itself behind the name of its
     re.IGNORECASE,
 )
 _OF_JOB = {"slurm_procid", "procid", "rank", "globalrank", "worldrank", "ompi_comm_world_rank"}
+_VALUE = re.compile(r"[\"']?(?P<name>[A-Za-z]\w{0,31})[\"']?[=:][\"']?(?P<value>[\w.:/-]+)[\"']?")
+# in lines on a store or on another rank; those with pods are read in `placements`
+_OF_OTHERS = {*("port", "backend", "init_method", "master", "src", "dst", "peer"), *("pod", "pod_name", "podname")}
 _GPU = {"gpu", "cuda", "device", "gpuid", "deviceid"}  # their numbers on a host
 
 
@@ -155,10 +159,31 @@ def _commanded(messages: Sequence[LogMessage]) -> Iterator[AgentRanks]:
 def _hostnames(messages: Sequence[LogMessage]) -> Iterator[RankIdentity]:
     """Yield the hosts of ranks by lines that begin with a host and say only what `hostname` and a few numbers do.
 
-    The rank is that of the launcher's label in front, or one of these numbers; where both tell, they must agree.
+    The rank is that of the launcher's label in front, or one of these numbers; where both tell, they must agree. So of
+    lines that only name values, the host's among them.
     """
-    found = [one for message in messages if (one := _introduced(message)) is not None]
-    yield from (one for one in _whole(found) if isinstance(one, RankIdentity))
+    for form in (_introduced, _of_values):
+        found = [one for message in messages if (one := form(message)) is not None]
+        once = {(one.rank, one.host, one.pid): one for one in reversed(found)}
+        yield from (one for one in _whole(list(once.values())[::-1]) if isinstance(one, RankIdentity))
+
+
+def _of_values(message: LogMessage) -> RankIdentity | None:
+    """Return what a line of values says of its own process (`rank=3 node=m7 local_rank=1`), None for any other line."""
+    if len(message.text) > _MOST_SAID or "=" not in message.text or ELSE.search(message.text):
+        return None
+    words = [_VALUE.fullmatch(word) for word in _CELLS.split(message.text.strip())]
+    told = {_COLUMNS.get(word["name"].lower(), word["name"].lower()): word["value"] for word in words if word}
+    host, pid = told.get("host", ""), told.get("pid", "")
+    if len(told) < len(words) or not _HOST.fullmatch(host) or _NO_HOST.fullmatch(host) or _OF_OTHERS & told.keys():
+        return None
+    ranks = {told["rank"]} if "rank" in told else set()
+    ranks |= set() if message.rank is None else {str(message.rank)}
+    rank = int(number) if len(ranks) == 1 and (number := ranks.pop()).isdecimal() else MOST_RANKS
+    if rank >= MOST_RANKS:
+        return None
+    process = int(pid) if pid.isdecimal() else message.pid
+    return RankIdentity(rank=rank, host=host, pid=process, where=message.where.by(rank))
 
 
 def _introduced(message: LogMessage) -> RankIdentity | None:

@@ -32,6 +32,7 @@ _GROUP = re.compile(
 _BLOCK = re.compile(r"^#(?P<group>\d+)-\d+ \((?P<hash>[0-9a-f]+)\) (?P<what>MISMATCH|INCOMPLETE|ERROR)")
 _PROCESSES = re.compile(r"^(?P<what>INCOMPLETE|DEAD)\s*$")
 _PROCESS = re.compile(r"^\s*Process (?P<pid>\d+) on node (?P<node>\S+) managing GPU")
+_THE_MISSING = re.compile(r"^\s*The missing rank: (?P<place>\d+)\s*$")  # without its process
 _OPERATION = re.compile(r"Communicator ranks have different (?P<name>\w+) operation counts")
 _STATUSES = re.compile(r"Communicator ranks have different status")
 _MANY = re.compile(
@@ -45,7 +46,9 @@ _MEMBER = re.compile(
     r"|has status (?P<status>[A-Z]+)|reported (?P<error>[A-Z][^-]*?)) )?-- "
     r"(?:GPU .*?managed by process (?P<pid>\d+) on node (?P<node>\S+)|\[process information not found\])"
 )
-_TELLS = re.compile(r"NCCL version|Job summary|^Communicators|^[#ID]|^ *\d|Process |Communicator ranks|Rank ")
+_TELLS = re.compile(
+    r"NCCL version|Job summary|^Communicators|^[#ID]|^ *\d|Process |Communicator ranks|Rank |missing rank"
+)
 _OF_PEERS = {"Remote process error", "System error"}  # what a broken link or a peer that is gone leaves behind
 _ERRORS = {  # ncclResult_t
     **{1: "Unhandled CUDA error", 2: "System error", 3: "Internal error", 4: "Invalid argument"},
@@ -140,6 +143,8 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
         elif report.in_groups and (row := _GROUP.match(text)):
             report.groups[int(row["number"])] = int(row["count"]), int(row["nodes"]), int(row["size"])
             report.alike += [where] if row["errors"] == "OK" else []
+            if report.total:  # counts the processes that are left: a communicator that is larger has lost some
+                report.total = max(report.total, int(row["size"]))
         elif head := _BLOCK.match(text):
             block, listed, part, group = (int(head["group"]), head["hash"], head["what"]), "", "", {}
         elif head := _PROCESSES.match(text):
@@ -179,7 +184,10 @@ def _in_block(
             calls = int(told["calls"] or 0)
             report.counts[-1][3][calls] = LaunchedCalls(calls, int(told["ranks"]))
         return part, told
-    if member := _MEMBER.match(text):
+    if lone := _THE_MISSING.match(text):
+        process = next(iter(report.gone)) if len(report.gone) == 1 else (None, "")
+        _add(report, block, part, {}, (int(lone["place"]), *process), where)
+    elif member := _MEMBER.match(text):
         told = member.groupdict()
         one: Member = (int(told["place"]), int(told["pid"]) if told["pid"] else None, told["node"] or "")
         alone = any(told[key] for key in ("calls", "none", "status", "error"))

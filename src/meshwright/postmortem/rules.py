@@ -32,7 +32,7 @@ from .stack_positions import by_stacks, stand_of, with_left
 from .two_runs import by_two_runs
 from .verdict import NEXT, Kind, Verdict
 from .where import Where
-from .world import A_HOST, ranks_of_job, ranks_seen, short_host
+from .world import A_HOST, ranks_of_job, ranks_seen, short_host, world_of
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True):
@@ -135,7 +135,8 @@ def _first_fault(case: Case) -> Verdict | None:
         ranks = _stuck_alone(case)
     numbered = cause.first.is_summary or _numbers_gpus(case)  # a launcher counts its processes itself
     device = cause.first.device if numbered and not cause.is_general else None
-    if not ranks and device is not None and _is_one_host(case) and device not in _waiting(case):
+    is_rank = device is not None and device < (world_of(case.facts) or A_HOST) and device not in _waiting(case)
+    if not ranks and device is not None and is_rank and _is_one_host(case):
         ranks = (device,)  # on one host torchrun gives rank n GPU n
     told = bool(ranks) or cause.is_general or (cause.kind == "network" and not _both_ends(case))
     lacks = _LACKS_END if cause.kind == "network" else cause.lacks

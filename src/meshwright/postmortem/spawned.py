@@ -27,6 +27,11 @@ _RANK = re.compile(  # of the job: not on its host, nor in a group
     re.IGNORECASE,
 )
 _LOCAL = re.compile(r"(?<![\w-])local[_ -]?rank[\"']?[ =:#]{1,3}(?P<rank>\d{1,4})\b(?![.\d]*\w)", re.IGNORECASE)
+_GPU = re.compile(  # of its own, by the number on its host
+    r"\b(?:gpu|cuda|device)(?:[_ ]?(?:id|index))?[\"']?(?: ?[=:#] ?| )(?:cuda:)?"
+    r"(?P<rank>\d{1,2})\b(?![.\d]*\w| ?[GM]i?B)",
+    re.IGNORECASE,
+)
 _STARTS = re.compile(  # a launcher's word on a rank, before which nobody else is named
     r"\b(?:spawn|launch|start|fork)(?:ed|ing)\b(?: (?:an?|the|new|worker|process|trainer|for|with|of|as|child))*+"
     r"[ :,(\[]{1,3}(?:(?:local|global)[_ -]?)?rank\b",
@@ -90,9 +95,11 @@ def _noted(messages: Sequence[LogMessage]) -> Iterator[RankIdentity | LocalProce
 def _introduced(messages: Sequence[LogMessage]) -> Iterator[Fact]:
     """Yield the processes that programs print with their ranks; not where two have one: each host then counts.
 
-    Where a line has only a number on the host, it is that.
+    Where a line has only a number on the host, or of the process's GPU, it is that: not where two have one GPU, for a
+    process that sees no other calls it 0.
     """
     found: dict[int, list[RankIdentity]] = defaultdict(list)
+    users: dict[str, dict[int, LocalProcess]] = defaultdict(dict)
     for message in messages:
         text = message.text[:400]
         low = text.lower()
@@ -105,6 +112,12 @@ def _introduced(messages: Sequence[LogMessage]) -> Iterator[Fact]:
         if "local" in low and not _RANK.search(text):
             for number, pid in _pairs(message, text, _LOCAL):
                 yield LocalProcess(number=number, pid=pid, host=host, where=message.where)
+        elif message.rank is None and not _RANK.search(text):
+            for number, pid in _pairs(message, text, _GPU):
+                users[host][pid] = LocalProcess(number=number, pid=pid, host=host, is_gpu=True, where=message.where)
+    for own in users.values():
+        if len({user.number for user in own.values()}) == len(own):
+            yield from own.values()
     for told in found.values():
         if len({one.pid for one in told}) == 1:
             yield told[0]

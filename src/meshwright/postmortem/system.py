@@ -44,7 +44,7 @@ _INTEL = re.compile(
     r"(?:i915|xe) (?P<bus>[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.\d): .*?"
     r"(?P<what>GPU HANG(?=:.* in [\w.-]+ ?\[(?P<pid>\d+)\])?|device wedged|Engine reset|Timedout job)"
 )
-_HUNG = re.compile(r"INFO: task (?P<name>[^:]+):(?P<pid>\d+) blocked for more than (?P<s>\d+) seconds")
+_HUNG = re.compile(r"INFO: task (?P<name>.{1,40}?):(?P<pid>\d+) blocked for more than (?P<s>\d+) seconds")
 _SERVER = re.compile(r"(?P<what>nfs: server \S+ not responding.*|LustreError: .*(?:timed out|evicted).*|ceph: .* hung)")
 _SERVER_BACK = re.compile(r"nfs: server (?P<server>\S+) OK\b")
 _RESET = re.compile(r"NVRM: .*?(?P<what>Reset required \[NV_ERR_RESET_REQUIRED\])")

@@ -1,8 +1,8 @@
-"""Calls that TORCH_DISTRIBUTED_DEBUG=DETAIL compares: who brings another type, device or number of calls."""
+"""Calls that torch or Accelerate compares: who brings another size, type, device or number of calls."""
 
 import pytest
 
-from .made import answer, judge, told
+from .made import answer, judge, summary, told
 
 OPTIONS = (
     "TensorDeviceTypes=TensorOptions(dtype=float (default), device={}, layout=Strided (default),"
@@ -94,3 +94,32 @@ def test_calls_are_compared_by_operation_size_type_and_number(tmp_path, case):
 def test_the_types_are_told(tmp_path):
     verdict = judge(tmp_path, all_but(1, call(), call("Float")))
     assert "rank 1 calls all_reduce [77] Float on cuda" in verdict.because
+
+
+def checked(rank, shapes, operation="gather"):
+    """What Accelerate prints on one rank before a call that it refuses."""
+    return [
+        f"[rank{rank}]: accelerate.utils.operations.DistributedOperationException: Cannot apply desired operation due"
+        " to shape mismatches. All shapes across devices must be valid.",
+        "",
+        f"[rank{rank}]: Operation: `accelerate.utils.operations.{operation}`",
+        f"[rank{rank}]: Input shapes:",
+        *(f"[rank{rank}]:   - Process {place}: {shape}" for place, shape in enumerate(shapes)),
+    ]
+
+
+SHAPES = {
+    "one differs": (["[4, 9]", "[4, 9]", "[3, 9]", "[4, 9]"], answer("sizes", 2)),
+    "one of a dictionary differs": (["{'a': [4]}", "{'a': [5]}", "{'a': [4]}"], answer("sizes", 1)),
+    "two of two differ": (["[4]", "[5]"], answer("sizes", unknown=True)),
+    "each brings its own": (["[4]", "[5]", "[6]", "[7]"], answer("sizes", unknown=True)),
+}
+
+
+@pytest.mark.parametrize("case", SHAPES)
+def test_the_shapes_that_accelerate_lists_tell_who_differs_and_not_who_ends_first(tmp_path, case):
+    shapes, expected = SHAPES[case]
+    last = len(shapes) - 1
+    verdict = judge(tmp_path, [*checked(last, shapes), *checked(0, shapes), *summary(last, 1)])
+    assert told(verdict, expected) == expected
+    assert verdict.collective == "gather"

@@ -170,3 +170,36 @@ def test_of_two_groups_that_wait_for_one_rank_the_call_that_began_first_is_named
     lines += [*early, *(failed_at(rank, tensor, 900, 900, 899, place=rank) for rank in (0, 1, 3))]
     verdict = judge(tmp_path, lines)
     assert (verdict.rank, verdict.collective, verdict.seq) == (2, "all_reduce", 900)
+
+
+def came(rank, waited="Timed out waiting 60000ms for recv operation to complete"):
+    """What gloo prints on a rank that came to a monitored barrier, and how its wait for rank 0 ended."""
+    return [ARRIVED[0].replace("Rank 2", f"Rank {rank}"), f"[gloo/transport/tcp/unbound_buffer.cc:81] {waited}"]
+
+
+FIRST_RANKS = {
+    "all others ran out of time": ([1, 2, 3], [], answer("absent", 0)),
+    "it prepares its data meanwhile": (
+        [1, 2, 3],
+        ["Map (num_proc=4):  70%|####   | 65/93 [6:39<4:31, 17.07 examples/s]"],
+        answer("data", 0),
+    ),
+    "another did not come either": ([1, 3], [], answer("absent", unknown=True)),
+    "it says whom it missed, who came too late": (
+        [1, 2, 3],
+        ["[Rank 0]: Rank 2 failed to pass monitoredBarrier in 60000 ms"],
+        answer("absent", unknown=True),
+    ),
+    "it closed a connection": (
+        [1, 2],
+        came(3, "Connection closed by peer [10.0.0.2]:31"),
+        answer("absent", unknown=True),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", FIRST_RANKS)
+def test_the_first_rank_is_missing_from_a_monitored_barrier_where_all_others_waited_for_it(case, tmp_path):
+    ranks, more, wanted = FIRST_RANKS[case]
+    lines = ["world_size=4", *(line for rank in ranks for line in came(rank)), *more]
+    assert told(judge(tmp_path, lines), wanted) == wanted

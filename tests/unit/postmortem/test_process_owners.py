@@ -163,3 +163,29 @@ def test_a_helper_in_state_d_is_no_rank(tmp_path):
     """It runs the command of its rank, and nothing says whose it is."""
     files = {"ps.txt": [*states(held=None), " 7999 D nfs_wait python fit.py"], "job.log": timeouts(missing=1)}
     assert named(judge(tmp_path, files)) == ("absent", (1,), False)
+
+
+NO_HANDLE = ["$ nvidia-smi", "Unable to determine the device handle for GPU0000:1B:00.0: Unknown Error"]
+GPUS = ["index, pci.bus_id", *(f"{n}, 00000000:{bus}:00.0, H100, 40" for n, bus in enumerate(("1A", "1B", "2A", "2B")))]
+USES = {
+    "each its own": ("host m1, pid {pid}, using GPU {rank}.", 1),
+    "by CUDA's name": ("[pid {pid}] device=cuda:{rank}", 1),
+    "each the only one that it sees": ("host m1, pid {pid}, using GPU 0.", None),
+}
+
+
+@pytest.mark.parametrize(("said", "rank"), USES.values(), ids=USES)
+def test_the_gpus_that_processes_say_they_use_lead_from_a_lost_gpu_to_its_rank(said, rank, tmp_path):
+    log = [said.format(pid=pid, rank=number) for number, pid in enumerate(PIDS)]
+    verdict = judge(tmp_path, {"job.log": log, "shell.txt": [*GPUS, *NO_HANDLE]})
+    assert named(verdict) == ("device", () if rank is None else (rank,), rank is None)
+
+
+@pytest.mark.parametrize(
+    ("given", "rank"),
+    [("CUDA_VISIBLE_DEVICES=1,0,2,3", 0), ("CUDA_VISIBLE_DEVICES is set to '0,2,3,5'.", None), ("GPUS=4", 1)],
+)
+def test_a_job_that_is_given_some_gpus_of_a_host_counts_these(given, rank, tmp_path):
+    log = [given, *(USES["each its own"][0].format(pid=pid, rank=number) for number, pid in enumerate(PIDS))]
+    verdict = judge(tmp_path, {"job.log": log, "shell.txt": [*GPUS, *NO_HANDLE]})
+    assert verdict.blamed == (() if rank is None else (rank,))

@@ -238,3 +238,29 @@ def test_a_node_that_went_down_is_not_to_blame_where_a_rank_of_it_waits(tmp_path
     verdict = judge(tmp_path, {"job.log": log, "slurmctld.log": [DOWN.format(host="oak-2")]})
 
     assert verdict.blamed == ()
+
+
+def placed(rank, pid, more=""):
+    """What a worker of Ray prints of itself; hosts number their processes alike."""
+    ip, host = f"10.3.0.{1 + rank // 2}", f"oak-{rank // 2}"
+    return f"(Trainer pid={pid}, ip={ip}) [Rank {rank}] world_size=4 tp_size=2 node={host} local_rank={rank % 2}{more}"
+
+
+HELD = [f"[99.{pid}] INFO: task ray::Trainer:{pid} blocked for more than 120 seconds." for pid in (90, 91)]
+
+
+@pytest.mark.parametrize("held", [HELD, HELD[:1], HELD[1:]], ids=["all of a host", "the first", "the second"])
+def test_processes_of_a_host_that_stand_in_calls_of_the_kernel_are_all_named_and_no_others_of_their_numbers(
+    held, tmp_path
+):
+    log = [placed(rank, 90 + rank % 2) for rank in range(4)]
+    blamed = tuple(2 + n for n, line in enumerate(HELD) if line in held)
+
+    assert named(judge(tmp_path, {"job.log": log, "dmesg-oak-1.txt": held})) == ("host", blamed, False)
+
+
+@pytest.mark.parametrize("more", [" port=29500", " waited for it", " peer=3"])
+def test_a_line_of_values_that_may_be_of_another_process_tells_no_host(more, tmp_path):
+    log = [placed(rank, 90 + rank % 2, more) for rank in range(4)]
+
+    assert judge(tmp_path, {"job.log": log, "dmesg-oak-1.txt": HELD}).blamed == ()

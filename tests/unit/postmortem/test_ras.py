@@ -79,6 +79,16 @@ SILENT = [
     f"  Rank 11 -- {place(11, 1)}",
     "",
 ]
+LOST = [
+    "DEAD",
+    "  8 job processes are considered dead (unreachable via the RAS network)",
+    *(f"  Process {4000 + rank} on node 10.1.0.24 managing GPU {rank % 8}" for rank in range(32, 40)),
+    "",
+    "#0-0 (cf264af53edbe986) INCOMPLETE",
+    "  Missing communicator data from 8 ranks",
+    *(f"  Rank {rank} -- {place(rank, 4)}" for rank in range(32, 40)),
+    "",
+]
 INCOMPLETE = ((1, 4, 8, 32, "RUNNING", "INCOMPLETE"),)
 
 
@@ -180,6 +190,14 @@ CASES = {
         answer("absent", seq=2398459, unknown=True),
     ),
     "a process is dead": (status(INCOMPLETE, DEAD), answer("killed", 5)),
+    "a dead process whose rank is printed alone": (
+        status(INCOMPLETE, [*DEAD[:-2], "  The missing rank: 5", ""]),
+        answer("killed", 5),
+    ),
+    "the processes of a host are dead, and counted no more": (
+        status([(1, 3, 8, 40, "RUNNING", "INCOMPLETE")], LOST),
+        answer("killed", ranks=range(32, 40)),
+    ),
     "a process does not answer": (status(INCOMPLETE, SILENT), answer("absent", 11)),
     "a dead process of which no communicator is left": (
         status([(1, 4, 8, 32, "RUNNING", "OK")], DEAD[:4]),

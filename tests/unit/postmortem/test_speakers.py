@@ -216,6 +216,30 @@ def test_the_error_of_a_spawned_process_is_that_ranks(tmp_path):
     assert told(judge(tmp_path, SPAWNED), wanted) == wanted
 
 
+HEADED = {
+    "RETURNN": "Unhandled exception <class 'ValueError'> in proc 7002.",
+    "RETURNN with its thread": "Unhandled exception <class 'ValueError'> in thread <_MainThread(Main, 1)>, proc 7002.",
+    "Loguru": "10:20:11 | ERROR | fit:f:9 - An error has been caught in function 'f', process 'Main' (7002), thread:",
+}
+
+
+@pytest.mark.parametrize("head", HEADED.values(), ids=HEADED)
+def test_an_error_below_a_heading_that_names_a_process_is_of_its_rank(head, tmp_path):
+    known = [f"ready: rank {rank} pid={7000 + rank}" for rank in range(4)]
+    wanted = answer("exception", 2)
+    assert told(judge(tmp_path, [*known, head, "EXCEPTION", *SPAWNED[1:]]), wanted) == wanted
+
+
+@pytest.mark.parametrize(
+    "above",
+    [[HEADED["RETURNN"], *(f"file {n}" for n in range(5))], ["Error: process 7002 exited with code 1"]],
+    ids=["far above", "the end of another process"],
+)
+def test_an_error_that_is_not_of_the_process_that_is_named_above_it_is_nobodys(above, tmp_path):
+    known = [f"ready: rank {rank} pid={7000 + rank}" for rank in range(4)]
+    assert not judge(tmp_path, [*known, *above, *SPAWNED[1:]]).blamed
+
+
 def test_the_error_of_a_process_that_one_of_several_hosts_spawned_is_nobodys(tmp_path):
     assert not judge(tmp_path, ["[rank11]: step 4 loss 2.0", *SPAWNED]).blamed
 
