@@ -45,6 +45,7 @@ from . import (
     unreachable,
     watchdog,
 )
+from .appended_runs import with_runs
 from .calls import Group
 from .causes import cause_of
 from .facts import (
@@ -220,7 +221,7 @@ def _of_text(text: str, name: str, order: int, hint: FileHint, first: int) -> li
     if stacks.is_json(text):
         where = Where(name, 0, "", None, hint.attempt, order, hint.rank)
         return list(stacks.read_json(text, hint, Path(name).name, where))
-    found = messages(text, file=name, order=order, hint=hint, first=first)
+    found = with_runs(messages(text, file=name, order=order, hint=hint, first=first))
     facts: list[Fact] = [fact for reader in _READERS for fact in reader.read(found)]
     if any(word in text for word in stacks.WORDS):
         facts += stacks.read(found, hint, Path(name).name)
@@ -243,7 +244,13 @@ def _spoken(found: Sequence[LogMessage]) -> list[Fact]:
 
 
 def _of_last_attempt(facts: list[Fact]) -> list[Fact]:
-    """Return the facts of the last attempt that shows trouble, and facts that belong to no attempt."""
+    """Return the facts of the last attempt that shows trouble, and facts that belong to no attempt.
+
+    Attempts below 0 are of earlier runs: where the last run of any file shows trouble, it is the one that is judged.
+    """
+    last_runs = [fact for fact in facts if (fact.where.attempt or 0) >= 0]
+    if any(isinstance(fact, (*_TROUBLE, *_LIFE)) or (isinstance(fact, Exit) and fact.first) for fact in last_runs):
+        facts = last_runs
     tried = {fact.where.attempt for fact in facts if isinstance(fact, _TROUBLE)} - {None}
     tried |= {fact.where.attempt for fact in facts if isinstance(fact, _LIFE)} - {None, 0}
     ends = {fact.where.attempt for fact in of(facts, Exit) if fact.first} - {None}
