@@ -71,10 +71,14 @@ def _is_one(errors: list[Failure], facts: list[Fact]) -> bool:
     """Whether errors are those of one process: in one file, none said twice, and nobody without a rank waits there."""
     said = Counter(error.what for error in errors)
     files = {error.where.file for error in errors}
-    waits = [fact for fact in facts if isinstance(fact, _WAITS) or (isinstance(fact, Failure) and fact.follows)]
-    others = {fact.where.file for fact in waits if fact.rank is None}
+    others = {fact.where.file for fact in facts if _is_left_waiting(fact) and getattr(fact, "rank", None) is None}
     gpus = {error.device for error in errors}
     return len(files) == len(gpus) == 1 and max(said.values()) == 1 and not files & others
+
+
+def _is_left_waiting(fact: Fact) -> bool:
+    """Whether a fact is of a process that waited for others; what a launcher raises at its end is of none."""
+    return isinstance(fact, _WAITS) or (isinstance(fact, Failure) and fact.follows and not fact.is_over)
 
 
 def by_numbers(facts: list[Fact]) -> dict[str, int]:

@@ -39,6 +39,16 @@ def test_a_traceback_in_another_file_is_of_the_rank_that_gave_up(end, tmp_path):
     assert any("KeyError" in line.text for line in verdict.evidence)
 
 
+def test_a_traceback_above_the_words_of_its_launcher_is_of_the_rank_that_gave_up(tmp_path):
+    agent = [line.replace("4411", "5003") for line in ENDS["its agent"]]
+    host = [*ERROR, *agent, *ENDS["torchrun's summary"]]
+
+    verdict = judge(tmp_path, {"node-a.log": host, "node-b.log": [timed_out(rank, 5) for rank in range(8, 12)]})
+
+    assert named(verdict) == ("exception", (3,), False)
+    assert any("KeyError" in line.text for line in verdict.evidence)
+
+
 @pytest.mark.parametrize(
     "files",
     [
