@@ -105,12 +105,13 @@ def cause_of(facts: list[Fact], position: HangPosition | None) -> Cause | None:
     joins = [i.where for i in identities if (i.rank,) == ranks and leads_to(first, i)]
     ends = at_broken_end(found, facts) if first.kind == "network" else ()
     at_end = [f.where for f in found if f.kind == "network" and ends and told_ranks_of(f.host, facts) == ends]
+    faults = [*alike, *_same_rank(found, first, ranks)]
     kind: Kind = first.kind  # type: ignore[assignment]  # readers write a verdict's kinds
     return Cause(
         kind=kind,
         what=f"{told.what}, on {on}" if everyone and on not in told.what else told.what,
         ranks=ends if kind == "network" else () if everyone and are_all(ranks, facts) else ranks,
-        lines=tuple(dict.fromkeys((*at_end, *(fault.where for fault in (*alike, *_same_rank(found, first))), *joins))),
+        lines=tuple(dict.fromkeys((*at_end, *(fault.where for fault in faults), *joins))),
         first=first,
         is_general=first.is_general or everyone,
     )
@@ -322,5 +323,7 @@ def _said(fault: Failure) -> str:
     return re.sub(r"\d+", "#", fault.what)[:40] if numbered else fault.what[:40]
 
 
-def _same_rank(found: Iterable[Failure], first: Failure) -> list[Failure]:
-    return [fault for fault in found if owners_of(first) and owners_of(fault) == owners_of(first)]
+def _same_rank(found: Iterable[Failure], first: Failure, ranks: tuple[int, ...]) -> list[Failure]:
+    """Return the faults of the rank of the first one, or of the one rank to which another of them led."""
+    own = owners_of(first) or (ranks if len(ranks) == 1 else ())
+    return [fault for fault in found if own and owners_of(fault) == own]

@@ -27,7 +27,9 @@ def of_exits(
         if not end.first or signal in CONSEQUENCES or not end.code or (ranked and end.rank is None):
             continue
         fault = with_rank(exit_fault(end), identities, facts)
-        known = any(set(owners_of(fault)) & set(owners_of(other)) or _is_one(fault, other) for other in (*told, *found))
+        # what a process outlived, or a launcher said of it, did not end it by a signal
+        others = [other for other in (*told, *found) if not (signal and other.is_over)]
+        known = any(set(owners_of(fault)) & set(owners_of(other)) or _is_one(fault, other) for other in others)
         # an exit code says less than any error, and where its rank is not known it may be of a rank that waited
         unsaid = signal or end.rank is not None or not (of(facts, Timeout) or any(not f.follows for f in told))
         if not known and unsaid and (signal or not _may_have_waited(end, fault, facts)):

@@ -284,6 +284,16 @@ CASES = {
         [*summary(5, -15), "srun: error: node-a: task 1: Out Of Memory"],
         answer("host_memory", unknown=True),
     ),
+    "a task of SLURM that ran out of memory is the agent of the rank that torchrun saw killed": (
+        [
+            "0: [rank1]: step 10 loss 2.0",
+            "1: [rank5]: step 10 loss 2.0",
+            "slurmstepd: error: Detected 1 oom_kill event in StepId=8.0. Some of the step tasks have been OOM Killed.",
+            *(f"1: {line}" for line in summary(5, -9, "Signal 9 (SIGKILL) received by PID 5005")),
+            "srun: error: node-a: task 1: Out Of Memory",
+        ],
+        answer("host_memory", 5),
+    ),
     "a time limit ends what hangs and is not its cause": (
         [*WAITING, CANCELLED.format("TIME LIMIT")],
         answer("absent", 2, 9),
