@@ -43,7 +43,7 @@ def _by_the_ranks(facts: list[Fact], named: HangPosition | None) -> HangPosition
     """Return what the ranks' own lines say; `named` is what a monitored barrier says that names nobody."""
     for reader in (by_fingerprints, by_report, by_stalls, by_models, by_said_sizes, by_sizes):
         if found := reader(facts):
-            return found
+            return found if found.certain else _with_calls(found, facts)
     found = judged(groups_of(facts))
     if found:
         found = _weighed(found, facts)
@@ -74,6 +74,14 @@ def _with_launches(found: HangPosition, facts: list[Fact]) -> HangPosition:
     if counted is None or not counted.certain or set(counted.blamed) & set(found.waiting):
         return found
     return replace(counted, seq=found.seq, evidence=(*found.evidence, *counted.evidence))
+
+
+def _with_calls(found: HangPosition, facts: list[Fact]) -> HangPosition:
+    """Return calls that do not match, of which the message names nobody, by NCCL's list of all calls, which may."""
+    counted = by_calls(facts, mismatched=True)
+    if counted is None or not counted.certain or not {found.kind, counted.kind} <= {"desync", "sizes"}:
+        return found
+    return replace(counted, evidence=(*found.evidence, *counted.evidence))
 
 
 def _counts_in_groups(facts: list[Fact]) -> bool:

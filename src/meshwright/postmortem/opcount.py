@@ -14,8 +14,12 @@ from .where import GroupName
 from .world import identities_of
 
 
-def by_calls(facts: list[Fact]) -> HangPosition | None:
-    """Return who is behind or calls something else by NCCL's opCount, where all ranks of a communicator are here."""
+def by_calls(facts: list[Fact], *, mismatched: bool = False) -> HangPosition | None:
+    """Return who is behind or calls something else by NCCL's opCount, where all ranks of a communicator are here.
+
+    NCCL prints a call as it is queued: where a message says that calls do not match (`mismatched`), those before the
+    last one may not have ended, and are compared by their sizes, too.
+    """
     calls = [call for call in of(facts, CommunicatorCall) if call.operation not in UNEVEN]
     identities = {(i.host, i.pid, i.communicator): i for i in of(facts, RankIdentity) if i.communicator}
     parts: dict[str, dict[int, dict[int, Call]]] = defaultdict(lambda: defaultdict(dict))
@@ -23,14 +27,18 @@ def by_calls(facts: list[Fact]) -> HangPosition | None:
     placed: set[str] = set()  # groups of which only places are known
     hosts = {call.host for call in calls}
     communicators: dict[tuple[str, int], set[str]] = defaultdict(set)
+    of_size: dict[tuple[str, int, int | None], set[str]] = defaultdict(set)
     for call in calls:
         communicators[call.host, call.pid].add(call.communicator)
+        of_size[call.host, call.pid, call.ranks].add(call.communicator)
     for call in calls:
         told = identities.get((call.host, call.pid, call.communicator))
         if told is None and call.rank is None and len(hosts) > 1:
             return None  # the device's number is a rank on one host only
         if told is None and len(communicators[call.host, call.pid]) > 1 and call.rank is not None:
             return None  # which of them are one group, nothing tells
+        if told is not None and not told.communicator_id and len(of_size[call.host, call.pid, call.ranks]) > 1:
+            return None
         rank = call.rank if call.rank is not None else call.device
         if told is not None and call.rank is None:
             rank = jobs.get((call.host, call.pid), told.rank)
@@ -52,7 +60,7 @@ def by_calls(facts: list[Fact]) -> HangPosition | None:
         i.communicator_id: i.ranks for i in identities.values()
     }
     for name, ranks in parts.items():
-        if found := _behind(name, ranks, sizes.get(name)):
+        if found := _behind(name, ranks, sizes.get(name), mismatched=mismatched):
             return _without_places(found) if name in placed else found
     return None
 
@@ -69,14 +77,13 @@ def _without_places(found: HangPosition) -> HangPosition:
     return replace(found, blamed=(), waiting=(), certain=False, why=why, missing=(lacks,))
 
 
-def _behind(name: str, ranks: dict[int, dict[int, Call]], size: int | None) -> HangPosition | None:
+def _behind(name: str, ranks: dict[int, dict[int, Call]], size: int | None, *, mismatched: bool) -> HangPosition | None:
     if len(ranks) < 2 or len(ranks) > (size or len(ranks)):
         return None  # several groups of one size
     lasts = {rank: max(calls) for rank, calls in ranks.items()}
+    first_open = 0 if mismatched else min(lasts.values())
     parts = {
-        rank: RankGroup(
-            rank=rank, calls={seq: replace(call, ended=seq < min(lasts.values())) for seq, call in calls.items()}
-        )
+        rank: RankGroup(rank=rank, calls={seq: replace(call, ended=seq < first_open) for seq, call in calls.items()})
         for rank, calls in ranks.items()
     }
     group = Group(name=GroupName(name), ranks=parts, members=_members(ranks, size), whole=size is not None)

@@ -300,6 +300,15 @@ CASES = {
         [called(r, count, "AllGather" if r == 2 else "AllReduce") for count in ("28c", "28d") for r in range(4)],
         answer("desync", 2, 0x28C),
     ),
+    "a message of another size is of the rank that NCCL lists with it, in a call before the last": (
+        [
+            *(called(rank, "2b", "AllGather", numel=4 if rank == 2 else 6) for rank in range(4)),
+            *(called(rank, "2c", "AllGather", numel=9) for rank in range(4)),
+            "host-a:45006:45066 [0] transport/net_ib.cc:667 NCCL WARN NET/IB : collective mismatch error local size 48"
+            " remote 32 addr 0 rkey 3e seq 2b/2b",
+        ],
+        answer("sizes", 2, 0x2B),
+    ),
     "NCCL's count shows who is behind": (
         [called(rank, count) for count in ("1a", "1b", "1c") for rank in range(4) if (rank, count) != (1, "1c")],
         answer("absent", 1, 0x1C),
