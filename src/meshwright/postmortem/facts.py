@@ -206,13 +206,19 @@ class UnlikeModel(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PeerLost(msgspec.Struct, frozen=True, kw_only=True):
-    """A rank whose connection to another broke: the other's process ended (`killed`), or its link did (`network`)."""
+    """A rank whose connection to another broke: the other's process ended (`killed`), or its link did (`network`).
+
+    The call is that in which it stood, where the line says it.
+    """
 
     rank: int | None
     kind: str
     where: Where
+    group_rank: int | None = None
     operation: str = ""
     seq: int | None = None
+    numel_in: int | None = None
+    numel_out: int | None = None
 
 
 class Busy(msgspec.Struct, frozen=True, kw_only=True):

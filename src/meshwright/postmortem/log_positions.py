@@ -15,7 +15,8 @@ from .notify import by_notify
 from .opcount import by_calls
 from .position import MOST_SILENT, HangPosition
 from .said_sizes import by_said_sizes
-from .timeouts import UNKNOWN, groups_of, size_of
+from .timeouts import UNKNOWN, broken_in_calls, groups_of, size_of
+from .verdict import shortened
 from .waits import judged
 from .where import Where
 from .world import A_HOST, ranks_seen, with_own_files, world_of
@@ -113,7 +114,7 @@ def _weighed(found: HangPosition, facts: list[Fact]) -> HangPosition:
         listed = {rank for fact in of(facts, AgentRanks) for rank in fact.ranks}
         is_all = group is None or group.whole or _is_round(len(spoken), group)
         if is_all and (listed <= spoken or (group is not None and not _is_of_all(group))):
-            return found
+            return _with_broken_links(found, facts)
         missing = "whether there are more ranks than these: the launcher's log, or the log of every rank"
         return replace(
             found, kind="absent", certain=False, why=f"{found.why}, of the ranks that spoke", missing=(missing,)
@@ -140,7 +141,8 @@ def _weighed(found: HangPosition, facts: list[Fact]) -> HangPosition:
         why = f"rank{'s' * (len(silent) > 1)} {told} printed no time-out, while the others wait"
         return replace(found, why=f"{why} in {_named(found)}", missing=lines, silent=True)
     if of(facts, Shortened):
-        lines = ("the lines of each rank by themselves: in this file lines of several ranks are folded into one",)
+        folded = "the lines of each rank by themselves: in this file lines of several ranks are folded into one"
+        lines = (folded, *(lines if few else ()))
     return replace(
         found,
         blamed=(),
@@ -156,6 +158,16 @@ def _held(found: HangPosition, report: Where) -> HangPosition:
     why = f"by ncclras all ranks have launched alike: all have come to {_named(found)} and none gets out of it"
     lines = (*found.evidence, report)
     return replace(found, kind="stuck", blamed=(), certain=True, silent=False, why=why, missing=(), evidence=lines)
+
+
+def _with_broken_links(found: HangPosition, facts: list[Fact]) -> HangPosition:
+    """Return a call to which all came as one whose links broke, where some lost a peer in it: no process had ended."""
+    broken = broken_in_calls(of(facts, PeerLost), of(facts, Timeout))
+    ranks = sorted({fact.rank for fact in broken if fact.rank is not None and fact.seq == found.seq})
+    if not ranks:
+        return found
+    told = f"rank{'s' * (len(ranks) > 1)} {shortened(tuple(ranks))}"
+    return replace(found, kind="network", why=f"{found.why}: {told} lost a peer in it, and no process had ended")
 
 
 def _others(facts: list[Fact]) -> set[int]:

@@ -1,11 +1,12 @@
 """Time-outs and counts of logs into groups of calls, with the members that each group must have."""
 
 from collections import defaultdict
+from collections.abc import Sequence
 
 from msgspec.structs import replace
 
 from .calls import Call, Group, RankGroup, with_counted
-from .facts import Fact, GroupProgress, Timeout, of
+from .facts import Fact, GroupProgress, PeerLost, Timeout, of
 from .meshes import numbered_members, told_members
 from .where import GroupName
 from .world import MOST_RANKS, ranks_seen, world_of
@@ -16,6 +17,7 @@ UNKNOWN = GroupName("")
 def groups_of(facts: list[Fact]) -> list[Group]:
     """Return the groups that time-outs and counts speak of, with the members that they must have."""
     timeouts = [fact for fact in of(facts, Timeout) if fact.rank is not None and fact.seq is not None]
+    timeouts += broken_in_calls(of(facts, PeerLost), timeouts)
     counts = [fact for fact in of(facts, GroupProgress) if fact.rank is not None]
     parts: dict[GroupName, dict[int, RankGroup]] = defaultdict(dict)
     places: dict[GroupName, dict[int, int]] = defaultdict(dict)  # rank by its place in the group
@@ -37,6 +39,24 @@ def groups_of(facts: list[Fact]) -> list[Group]:
         is_sized = bool(told) or len(members) >= (size_of(ranks) or len(members) + 1)  # else who else is in is not told
         whole = is_sized or (world is not None and (name.is_default or name == UNKNOWN))
         found.append(Group(name=name, ranks=ranks, members=members, whole=whole))
+    return found
+
+
+def broken_in_calls(losses: Sequence[PeerLost], timeouts: Sequence[Timeout]) -> list[Timeout]:
+    """Return the ranks that lost a peer in a call in which others waited: they came to it, as if they waited there.
+
+    A line without the job's rank counts inside the group, as a time-out's does.
+    """
+    waited = {fact.rank for fact in timeouts}
+    waits = {(fact.operation, fact.seq, fact.numel_in, fact.numel_out): fact for fact in timeouts}
+    found = []
+    for lost in losses:
+        wait = waits.get((lost.operation, lost.seq, lost.numel_in, lost.numel_out))
+        if wait is None or lost.seq is None:
+            continue
+        rank = lost.group_rank if lost.rank is None and wait.counted_in_group else lost.rank
+        if rank is not None and rank not in waited:
+            found.append(replace(wait, rank=rank, group_rank=None, group=None, waited_s=None, where=lost.where))
     return found
 
 

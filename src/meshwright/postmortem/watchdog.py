@@ -112,7 +112,8 @@ _PEER_LOST = re.compile(
     r"|\|CCL_ERROR\|.*?(?:\batl_|\bfi_|kvs).*?(?:[Cc]onnection (?:reset|closed|refused)|timed? ?out|unreachable)"
 )
 _RAISED = re.compile(  # before the error of a link, in one line
-    r"Collective Work\w*CCL\(SeqNum=(?P<seq>\d+), OpType=(?P<operation>\w+)[^)]*(?:\(ms\)=\d+)?\)"
+    r"(?:\[Rank (?P<place>\d+)\] )?Collective Work\w*CCL\(SeqNum=(?P<seq>\d+), OpType=(?P<operation>\w+)"
+    r"(?:, NumelIn=(?P<numel_in>\d+), NumelOut=(?P<numel_out>\d+))?[^)]*(?:\(ms\)=\d+)?\)"
     r" raised the following async"
 )
 _ENDS = re.compile(r"Rank (?P<rank>\d{1,6})\] (?:NCCL|Process group) watchdog thread terminated")
@@ -267,8 +268,16 @@ def _waits(message: LogMessage) -> Iterator[Fact]:
     if _PEER_ENDED.search(text) or _PEER_LOST.search(text):
         kind = "killed" if _PEER_ENDED.search(text) else "network"
         call = _RAISED.search(text)
-        operation, seq = (spelled(call["operation"]), int(call["seq"])) if call else ("", None)
-        yield PeerLost(rank=message.rank, kind=kind, operation=operation, seq=seq, where=where)
+        yield PeerLost(
+            rank=message.rank,
+            group_rank=_number(call["place"]) if call else None,
+            kind=kind,
+            operation=spelled(call["operation"]) if call else "",
+            seq=int(call["seq"]) if call else None,
+            numel_in=_number(call["numel_in"]) if call else None,
+            numel_out=_number(call["numel_out"]) if call else None,
+            where=where,
+        )
     if "FingerPrint" in text:
         yield from _fingerprints(message)
     if _GLOO_WAITED.search(text):

@@ -105,6 +105,30 @@ RAISED = (
 )
 
 
+def broken_off(rank, seq=8, *, prefix=True):
+    """A rank that lost a peer in a call, as older torch prints it without a prefix."""
+    line = RAISED.replace("[rank5]:", f"[rank{rank}]:" if prefix else "").replace("Rank 5", f"Rank {rank}")
+    return line.replace("SeqNum=8", f"SeqNum={seq}")
+
+
+def waited(*ranks, prefix=True):
+    return [timed_out(rank, 8, numel=5, prefix=prefix) for rank in ranks]
+
+
+@pytest.mark.parametrize(
+    ("lines", "wanted"),
+    [
+        ([broken_off(1), broken_off(2), *waited(0, 3)], answer("network", None, 8)),
+        ([broken_off(1, prefix=False), *waited(0, 2, 3, prefix=False)], answer("network", None, 8)),
+        ([broken_off(1), *waited(0, 3)], answer("absent", 2, 8)),
+        ([broken_off(1, 7), *waited(0, 2, 3)], answer("absent", 1, 8)),
+    ],
+    ids=["all came", "all came, by an older torch", "one did not come", "a peer was lost in the call before"],
+)
+def test_who_lost_a_peer_in_the_call_in_which_the_others_wait_has_come_to_it(tmp_path, lines, wanted):
+    assert told(judge(tmp_path, ["WORLD_SIZE=4", *lines]), wanted) == wanted
+
+
 @pytest.mark.parametrize(("at", "blamed"), [("10:02:31", (3,)), ("03:00:04", ())])
 def test_a_port_that_the_kernel_of_one_host_saw_go_down_tells_the_end_where_it_went_down_then(tmp_path, at, blamed):
     kernel = [f"[Fri Nov 20 {at} 2026] mlx5_core 0000:9a:00.0 ib2: Link down"]
