@@ -162,8 +162,7 @@ def _held(found: HangPosition, report: Where) -> HangPosition:
 
 def _with_broken_links(found: HangPosition, facts: list[Fact]) -> HangPosition:
     """Return a call to which all came as one whose links broke, where some lost a peer in it: no process had ended."""
-    broken = broken_in_calls(of(facts, PeerLost), of(facts, Timeout))
-    ranks = sorted({fact.rank for fact in broken if fact.rank is not None and fact.seq == found.seq})
+    ranks = sorted({fact.rank for fact in broken_in_calls(facts) if fact.rank is not None and fact.seq == found.seq})
     if not ranks:
         return found
     told = f"rank{'s' * (len(ranks) > 1)} {shortened(tuple(ranks))}"

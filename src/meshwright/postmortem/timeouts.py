@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from .calls import Call, Group, RankGroup, with_counted
-from .facts import Fact, GroupProgress, PeerLost, Timeout, of
+from .exits import CLOCKS_S
+from .facts import Fact, Failure, GroupProgress, PeerLost, Timeout, of
 from .meshes import numbered_members, told_members
-from .where import GroupName
-from .world import MOST_RANKS, ranks_seen, world_of
+from .where import GroupName, Where
+from .world import MOST_RANKS, identities_of, ranks_seen, world_of
 
 UNKNOWN = GroupName("")
 
@@ -17,7 +18,7 @@ UNKNOWN = GroupName("")
 def groups_of(facts: list[Fact]) -> list[Group]:
     """Return the groups that time-outs and counts speak of, with the members that they must have."""
     timeouts = [fact for fact in of(facts, Timeout) if fact.rank is not None and fact.seq is not None]
-    timeouts += broken_in_calls(of(facts, PeerLost), timeouts)
+    timeouts += broken_in_calls(facts)
     counts = [fact for fact in of(facts, GroupProgress) if fact.rank is not None]
     parts: dict[GroupName, dict[int, RankGroup]] = defaultdict(dict)
     places: dict[GroupName, dict[int, int]] = defaultdict(dict)  # rank by its place in the group
@@ -42,22 +43,61 @@ def groups_of(facts: list[Fact]) -> list[Group]:
     return found
 
 
-def broken_in_calls(losses: Sequence[PeerLost], timeouts: Sequence[Timeout]) -> list[Timeout]:
-    """Return the ranks that lost a peer in a call in which others waited: they came to it, as if they waited there.
+def broken_in_calls(facts: list[Fact]) -> list[Timeout]:
+    """Return the ranks whose links broke in a call in which others waited: they came to it, as if they waited there.
 
-    A line without the job's rank counts inside the group, as a time-out's does.
+    Their line names the call, or others waited in one call alone as it was written. Not after a time-out: who comes
+    late finds the links of all who gave up broken. A line without the job's rank counts inside the group, as a
+    time-out's does.
     """
-    waited = {fact.rank for fact in timeouts}
+    timeouts = [fact for fact in of(facts, Timeout) if fact.rank is not None and fact.seq is not None]
+    waited, span = {fact.rank for fact in timeouts}, _Span(timeouts)
     waits = {(fact.operation, fact.seq, fact.numel_in, fact.numel_out): fact for fact in timeouts}
+    only = next(iter(waits.values())) if len(waits) == 1 else None
     found = []
-    for lost in losses:
-        wait = waits.get((lost.operation, lost.seq, lost.numel_in, lost.numel_out))
-        if wait is None or lost.seq is None:
-            continue
-        rank = lost.group_rank if lost.rank is None and wait.counted_in_group else lost.rank
-        if rank is not None and rank not in waited:
-            found.append(replace(wait, rank=rank, group_rank=None, group=None, waited_s=None, where=lost.where))
-    return found
+    for lost in of(facts, PeerLost):
+        wait = waits.get((lost.operation, lost.seq, lost.numel_in, lost.numel_out)) if lost.seq is not None else None
+        rank = lost.group_rank if wait is not None and lost.rank is None and wait.counted_in_group else lost.rank
+        found.append((rank, lost.where, wait or (only if span.holds(lost.where) else None)))
+    processes: dict[tuple[str, int | None], int] = {(one.host, one.pid): one.rank for one in identities_of(facts)}
+    for fault in of(facts, Failure):
+        if only is not None and fault.kind == "network" and not fault.is_over and span.holds(fault.where):
+            own = processes.get((fault.host, fault.pid)) if fault.host and fault.pid is not None else None
+            found.append((own if fault.rank is None else fault.rank, fault.where, only))
+    return [
+        replace(wait, rank=rank, group_rank=None, group=None, waited_s=None, where=where)
+        for rank, where, wait in found
+        if wait is not None and rank is not None and rank not in waited and not span.is_over(where)
+    ]
+
+
+class _Span:
+    """The time in which ranks waited, until the first gave up: by clocks in UTC (True) and in local time, by lines."""
+
+    def __init__(self, timeouts: Sequence[Timeout]) -> None:
+        self._begins_s: dict[bool, float] = {}
+        self._ends_s: dict[bool, float] = {}
+        self._lines: dict[str, int] = {}
+        for fact in timeouts:
+            at = fact.where
+            self._lines[at.file] = min(at.line, self._lines.get(at.file, at.line))
+            if at.time_s is not None and fact.waited_s is not None:
+                begin_s = at.time_s - fact.waited_s
+                self._begins_s[at.is_utc] = min(begin_s, self._begins_s.get(at.is_utc, begin_s))
+                self._ends_s[at.is_utc] = min(at.time_s, self._ends_s.get(at.is_utc, at.time_s))
+
+    def holds(self, where: Where) -> bool:
+        """Return whether a line was surely written in this time, by its clock or that of the last line above it."""
+        time_s = where.above_s if where.time_s is None else where.time_s
+        if time_s is None or where.is_utc not in self._ends_s:
+            return False
+        return self._begins_s[where.is_utc] - CLOCKS_S <= time_s < self._ends_s[where.is_utc] - CLOCKS_S
+
+    def is_over(self, where: Where) -> bool:
+        """Return whether a line was written after the first gave up; without a clock, below such a line of its file."""
+        if where.time_s is not None and where.is_utc in self._ends_s:
+            return where.time_s > self._ends_s[where.is_utc] + CLOCKS_S
+        return where.line > self._lines.get(where.file, where.line)
 
 
 def _names(timeouts: list[Timeout], counts: list[GroupProgress]) -> dict[int, GroupName]:

@@ -105,27 +105,44 @@ RAISED = (
 )
 
 
-def broken_off(rank, seq=8, *, prefix=True):
+def broken_off(rank, at="10:11:55", *, prefix=True):
     """A rank that lost a peer in a call, as older torch prints it without a prefix."""
     line = RAISED.replace("[rank5]:", f"[rank{rank}]:" if prefix else "").replace("Rank 5", f"Rank {rank}")
-    return line.replace("SeqNum=8", f"SeqNum={seq}")
+    return line.replace("10:02:55", at)
+
+
+def gave_up(rank, at):
+    """A rank that lost a peer and does not say in which call."""
+    return (
+        f"[rank{rank}]:[E1120 {at}.1 ProcessGroupNCCL.cpp:1484] [PG ID 0 PG GUID 0(default_pg) Rank {rank}] Process"
+        " group watchdog thread terminated with exception: NCCL error: remote process exited or there was a network"
+        " error, NCCL version 2.21.5"
+    )
 
 
 def waited(*ranks, prefix=True):
     return [timed_out(rank, 8, numel=5, prefix=prefix) for rank in ranks]
 
 
-@pytest.mark.parametrize(
-    ("lines", "wanted"),
-    [
-        ([broken_off(1), broken_off(2), *waited(0, 3)], answer("network", None, 8)),
-        ([broken_off(1, prefix=False), *waited(0, 2, 3, prefix=False)], answer("network", None, 8)),
-        ([broken_off(1), *waited(0, 3)], answer("absent", 2, 8)),
-        ([broken_off(1, 7), *waited(0, 2, 3)], answer("absent", 1, 8)),
-    ],
-    ids=["all came", "all came, by an older torch", "one did not come", "a peer was lost in the call before"],
-)
-def test_who_lost_a_peer_in_the_call_in_which_the_others_wait_has_come_to_it(tmp_path, lines, wanted):
+OF_FOUR = [joined(rank, 4, host=f"dock-{rank // 2}", pid=40 + rank) for rank in range(4)]
+CAME = {
+    "all, and two lost a peer": ([broken_off(1), broken_off(2), *waited(0, 3)], answer("network", None, 8)),
+    "by an older torch": ([broken_off(1, prefix=False), *waited(0, 2, 3, prefix=False)], answer("network", None, 8)),
+    "one did not": ([broken_off(1), *waited(0, 3)], answer("absent", 2, 8)),
+    "late": ([*waited(0, 2, 3), broken_off(1, "10:21:30")], answer("absent", 1, 8)),
+    "while the others waited": ([gave_up(1, "10:11:55"), *waited(0, 2, 3)], answer("network", None, 8)),
+    "long before they waited": ([gave_up(1, "09:11:55"), *waited(0, 2, 3)], answer("absent", 1, 8)),
+    "by the process of a line of NCCL": (
+        [*OF_FOUR, "2026-11-20 10:11:50 step 4", lost(1, "10.9.0.3"), *waited(0, 2, 3)],
+        answer("network", None, 8),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CAME)
+def test_whose_link_broke_in_the_call_in_which_the_others_wait_has_come_to_it(tmp_path, name):
+    lines, wanted = CAME[name]
+
     assert told(judge(tmp_path, ["WORLD_SIZE=4", *lines]), wanted) == wanted
 
 
