@@ -68,7 +68,7 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
     ends = [
         (message, end)
         for message in messages
-        if _MAY_SAY_END.search(message.text) and (end := _ENDED.search(message.text))
+        if not message.is_of_library and _MAY_SAY_END.search(message.text) and (end := _ENDED.search(message.text))
     ]
     for message, end in ends:
         yield Succeeded(well=_is_well(end), where=message.where)

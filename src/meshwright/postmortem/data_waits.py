@@ -36,7 +36,8 @@ _LONGEST = 600  # characters of a line that are read
 
 def read(messages: Sequence[LogMessage]) -> Iterator[DataShare]:
     """Yield which part of a step is a wait for data, by the last tables and the later half of the steps of one file."""
-    told = [message for message in messages if _MAY_TELL.search(message.text[:_LONGEST])]
+    scripts = (message for message in messages if not message.is_of_library)
+    told = [message for message in scripts if _MAY_TELL.search(message.text[:_LONGEST])]
     for table, where in last_tables(messages) if told else ():
         waits = {rank: sum(v for name, v in parts.items() if _DATA.fullmatch(name)) for rank, parts in table.items()}
         shares = [share for rank, parts in table.items() if (share := _share(parts)) is not None]

@@ -107,7 +107,8 @@ def _without_what_ended_well(facts: Sequence[Fact], messages: Sequence[LogMessag
     Not where anything failed after it: then another run's log follows. Where lines bear a host, a task or a pod, the
     launcher of one of them tells of its own ranks alone.
     """
-    ends = {_source(message): message for message in messages if _ENDED_WELL.search(message.text)}
+    scripts = (message for message in messages if not message.is_of_library)
+    ends = {_source(message): message for message in scripts if _ENDED_WELL.search(message.text)}
     if not ends:
         return facts
     sources = {message.where.line: _source(message) for message in messages}
@@ -177,7 +178,7 @@ def _last_outlived(waits: Sequence[int], messages: Sequence[LogMessage], *, by_c
     steps = [
         (message.where, int(found["number"] or found["done"]))
         for message in (messages if waits else ())
-        if (found := STEP.search(message.text[:400]))
+        if not message.is_of_library and (found := STEP.search(message.text[:400]))
     ]
     lines = [where.line for where, _ in steps]
     # one wait of those between two steps, the last, that has enough steps behind it

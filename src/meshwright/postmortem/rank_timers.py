@@ -212,7 +212,7 @@ def _of_tables(messages: Sequence[LogMessage]) -> list[Report]:
     found: list[Report] = []
     columns: list[str] = []
     for message in messages:
-        text = message.labelled
+        text = "" if message.is_of_library else message.labelled
         cells = [cell for cell in re.split(r"[\s,|]+", text.strip(" |")) if cell]
         if len(cells) > 2 and cells[0].lower() in {"rank", "global_rank"} and any(map(_TIMED.search, cells)):
             columns = cells

@@ -65,7 +65,7 @@ def read(messages: Sequence[LogMessage]) -> Iterator[SlowedJob | Paced]:
     clocks: dict[tuple[object, ...], list[tuple[float, int, LogMessage]]] = defaultdict(list)
     for message in messages:
         text = message.text[:600]
-        if not (step := STEP.search(text)):
+        if message.is_of_library or not (step := STEP.search(text)):
             continue
         source = message.rank, message.where.attempt
         duration, form = _duration(text)

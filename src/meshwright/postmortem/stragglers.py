@@ -151,7 +151,7 @@ def _of_lists(messages: Sequence[LogMessage]) -> Iterator[SlowRank]:
     """Yield the one rank whose own work takes far longer than that of all others, by the last line that lists all."""
     last: tuple[dict[int, float], LogMessage] | None = None
     for message in messages:
-        text = message.text if "ank" in message.text else ""
+        text = message.text if "ank" in message.text and not message.is_of_library else ""
         if _PER_RANK.search(text) and _WORK.search(text) and not _COMMUNICATES.search(text):
             values = {int(one["rank"]): float(one["value"]) for one in _OF_RANK.finditer(text)}
             last = (values, message) if len(values) > 2 else last
