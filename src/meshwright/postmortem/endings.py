@@ -152,12 +152,20 @@ _MOST_WORDS = 3  # messages of a rank that are its last
 _READS = re.compile(  # of a program that says so of itself
     r"thrown while requesting \w+ \S*(?:datasets?/|\.parquet|\.jsonl|\.arrow|\.tar\b|\.zst)"
     r"|disconnected from remote data host"
-    r"|\b(?:build|load|read|fetch|download|index|cach|tokeni[sz]|preprocess|decod|open|shuffl|scann)ing\b.{0,60}?"
+    r"|\b(?:build|load|read|fetch|download|index|cach|tokeni[sz]|preprocess|decod|open|shuffl|scann"
+    r"|prepar|blend|pack|concatenat|interleav|mix)ing\b.{0,60}?"
     r"\b(?:data(?:set|loader)?s?|shards?|samples?|batch(?:es)?|parquet|corpus|manifest|videos?|images?|examples)\b"
     r"|\b(?:data ?loader|prefetch\w*|dataset|webdataset)\b.{0,60}?\b(?:stall|wait|slow|retr|time|empty|starv|block)\w*"
     r"|\b(?:s3|gs|hdfs|oss|abfss?)://\S+.{0,80}?\b(?:retr|timeout|slow|waiting)\w*",
     re.IGNORECASE,
 )
+_COUNTED_DATA = re.compile(
+    r"\b(?P<done>\d{1,15}) ?(?:/|of|out of) ?(?P<all>\d{1,15}) (?:\w+ )?"
+    r"(?:datasets?|shards?|samples?|documents?|docs|files|examples|records|parquet|images|videos)\b",
+    re.IGNORECASE,
+)
+_OF_MODEL = re.compile(r"checkpoint|weights|safetensors|model|\bsav|writ|upload", re.IGNORECASE)
+_NUMBERS = re.compile(r"\d[\d.,]*")
 _CODE = re.compile(r"\b(?:dist|distributed|c10d|torch\.distributed|funcol|comm)\.(?P<name>\w+)\(")
 _CODE_FILE = re.compile(r'distributed_c10d\.py", line \d+, in (?P<name>\w+)')
 TOLD_TO_END = re.compile(r"Received (?:Signals\.SIGTERM|15) death signal|SignalException: Process \d+ got signal: 15")
@@ -326,7 +334,7 @@ def _ends_of_tracebacks(messages: list[LogMessage]) -> dict[int, str]:
     opened: dict[tuple[int | None, int | None], list[str]] = {}  # lines since the heading, by rank and process
     for index, message in enumerate(messages):
         key = message.rank, message.pid
-        if message.text.startswith(_TRACEBACK):
+        if message.text.startswith(_TRACEBACK) or message.text.endswith(_TRACEBACK):  # behind a logger's words
             opened[key] = []
         elif key in opened:
             if message.text[:1].isspace():
@@ -415,16 +423,29 @@ def _progress(messages: list[LogMessage], went_on: dict[int | None, list[int]]) 
 
 
 def _last_words(messages: list[LogMessage]) -> Iterator[Busy]:
-    """Yield who was last heard to read its data, and made no step since."""
+    """Yield who was last heard to read its data, and made no step since; lines alike but for numbers are one word."""
     last: dict[int, list[LogMessage]] = defaultdict(list)
     for message in messages:
         if message.rank is None or ".cpp:" in message.text[:80]:
             continue
-        last[message.rank] = [] if WENT_ON.search(message.text) else [*last[message.rank], message][-_MOST_WORDS:]
+        words = last[message.rank]
+        if words and _without_numbers(words[-1].text) == _without_numbers(message.text):
+            words = words[:-1]
+        last[message.rank] = [] if WENT_ON.search(message.text) else [*words, message][-_MOST_WORDS:]
     for rank, words in last.items():
-        if told := [message for message in words if _READS.search(message.text)]:
+        if told := [message for message in words if _reads(message.text)]:
             what = f"reading of data by rank {rank} ({told[-1].text.strip()[:120]})"
             yield Busy(rank=rank, what=what, where=told[-1].where)
+
+
+def _without_numbers(text: str) -> str:
+    return _NUMBERS.sub("#", text[:200])
+
+
+def _reads(text: str) -> bool:
+    """Whether a program says that it reads its data, or how many of them it has read, which are not all."""
+    counted = _COUNTED_DATA.search(text) if not _OF_MODEL.search(text) else None
+    return _READS.search(text) is not None or (counted is not None and int(counted["done"]) < int(counted["all"]))
 
 
 def _code(message: LogMessage) -> Iterator[Fact]:

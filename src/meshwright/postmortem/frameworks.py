@@ -28,6 +28,15 @@ _RENDEZVOUS = re.compile(
     r"(?:waiting for|Termination timeout for) `(?P<what>[^`]*)`.*?"
     r"Expected (?P<all>\d+) threads to join the rendezvous, but (?:only (?P<came>\d+)|not all)"
 )
+_PARTICIPANT = re.compile(  # of XLA: one of the devices that have come
+    r"may be stuck: participant (?:for device ordinal (?P<device>\d{1,6})|\w+\{.{0,200}?\brank=(?P<place>\d{1,6}))\b"
+    r".*?RendezvousKey\{(?P<key>run_id=(?:RunId: )?\d+, global_devices=\[(?P<devices>[\d, ]*)\],"
+    r" num_local_participants=(?P<all>\d{1,6})\b[^}]*)"
+    r"|waiting for `(?:initialize|acquire) clique for rank (?P<rank>\d{1,6}); "
+    r"(?P<clique>clique=devices=\[(?P<ids>[\d,]+)\][^`]*)`.*? Expected (?P<threads>\d{1,6}) threads",
+    re.IGNORECASE,
+)
+_FREED = "Thread is unstuck"
 _COMPOSER = re.compile(r"Rank (?P<rank>\d{1,6}) crashed with exit code (?P<code>-?\d+)")
 _QUORUM = re.compile(r"quorum not ready, only have (?P<came>\d+) participants, need min_replicas (?P<all>\d+)")
 _UCC = re.compile(
@@ -83,6 +92,7 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
         yield from _unfinished(messages, waits)
     yield from _deepep(messages)
     yield from _accelerate(messages)
+    yield from _participants(messages)
     yield from _unfinished(messages, sorted(stalls.values(), key=lambda pair: pair[0]))
 
 
@@ -125,6 +135,42 @@ def _listed(messages: Sequence[LogMessage], index: int, after: str = "") -> Iter
         if not message.text.strip().startswith("/job:"):
             return
         yield from ((int(found["task"]), message) for found in _TASK.finditer(message.text))
+
+
+def _participants(messages: Sequence[LogMessage]) -> Iterator[Fact]:
+    """Yield the one device of a process that did not come to XLA's last rendezvous, which the others wait at.
+
+    Each device that has come says so; a process that has them all numbers them as ranks.
+    """
+    met: dict[str, set[int]] = {}
+    last: tuple[int, re.Match[str]] | None = None
+    for index, message in enumerate(messages):
+        if "may be stuck" in message.text and (found := _PARTICIPANT.search(message.text)):
+            last = index, found
+            key, devices = found["key"] or found["clique"], _numbers(found["devices"] or found["ids"])
+            place = int(found["place"] or found["rank"] or 0)
+            if found["device"]:
+                met.setdefault(key, set()).add(int(found["device"]))
+            elif place < len(devices):
+                met.setdefault(key, set()).add(devices[place])
+        elif _FREED in message.text:
+            last = None
+    if last is None:
+        return
+    index, found = last
+    devices, came = _numbers(found["devices"] or found["ids"]), met.get(found["key"] or found["clique"], set())
+    is_alone, left = len(devices) == int(found["all"] or found["threads"]), set(devices) - came
+    where = messages[index].where
+    if is_alone and len(left) == 1 < len(came):
+        absent = Absentees(ranks=tuple(left), by="XLA's rendezvous", operation="", where=where)
+        yield from _unfinished(messages, [(index, absent)])
+    elif found["key"] and not (is_alone and not left):
+        what = f"for others at XLA's rendezvous ({len(came)} of {found['all']} say that they came)"
+        yield from _unfinished(messages, [(index, StoreWait(rank=messages[index].rank, where=where, what=what))])
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(number) for number in re.findall(r"\d{1,6}", text)]
 
 
 def _deepep(messages: Sequence[LogMessage]) -> Iterator[Fact]:

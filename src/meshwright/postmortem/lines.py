@@ -448,11 +448,10 @@ def _message(
     stamp = found.get("stamp", "")
     if "[rank" in text[1:128] and (short := _SHORT.match(text)):
         text = text[short.end() :]
-    match = _RANK.match(text)
-    rank = int(match.group("rank")) if match else _number(found.get("rank"))
-    while match:
+    rank = _number(found.get("rank"))
+    while match := _RANK.match(text):  # the last is the process's own word: torchrun's may count on the host
+        rank = int(match["rank"])
         text = text[match.end() :]
-        match = _RANK.match(text)
     time_s = time_of(stamp or text, text)
     # where the file is one rank's, another in front of its lines is spoken of
     if rank is None and hint.rank is None and "ank" in text[:128].lower() and (label := _LABEL.match(text)):

@@ -15,7 +15,7 @@ from .hosts import host_of_file, rank_on_host, ranks_of_host
 from .identities import AgentRanks, HeldProcess, LocalProcess, RankIdentity
 from .position import HangPosition
 from .stack_positions import stand_of
-from .world import A_HOST, identities_of, ranks_of_job, ranks_seen, short_host, world_of
+from .world import A_HOST, are_of_several_hosts, identities_of, ranks_of_job, ranks_seen, short_host, world_of
 
 _GPU_IN_NAME = re.compile(
     r"(?:^|[._-])(?:local(?:[_-]?rank)?|lr|gpu|cuda|device|dev)[_-]?(?P<number>\d{1,2})(?=[._-])", re.IGNORECASE
@@ -84,6 +84,8 @@ def _of_kind(told: Sequence[LocalProcess], facts: list[Fact], *, is_gpu: bool) -
 
 def _is_one_host(facts: list[Fact]) -> bool:
     """Whether nothing shows that the job has more than one host: names, ranks, or ranges of ranks that begin later."""
+    if are_of_several_hosts({fact.where.file for fact in facts}):
+        return False
     hosts = {short_host(host) for fact in facts if (host := getattr(fact, "host", ""))}
     ranks = ranks_of_job(facts)
     shares = {fact.ranks for fact in of(facts, AgentRanks)}

@@ -32,7 +32,7 @@ from .stack_positions import by_stacks, stand_of, with_left
 from .two_runs import by_two_runs
 from .verdict import NEXT, Kind, Verdict
 from .where import Where
-from .world import A_HOST, ranks_of_job, ranks_seen, short_host, world_of
+from .world import A_HOST, are_of_several_hosts, ranks_of_job, ranks_seen, short_host, world_of
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True):
@@ -178,7 +178,8 @@ def _numbers_gpus(case: Case) -> bool:
 def _is_one_host(case: Case) -> bool:
     seen = ranks_seen(case.facts)
     hosts = {short_host(host) for fact in case.facts if (host := getattr(fact, "host", ""))}
-    return len(seen) > 1 and max(seen) < A_HOST and len(hosts) < 2
+    is_small = len(seen) > 1 and ranks_of_job(case.facts) <= A_HOST
+    return is_small and len(hosts) < 2 and not are_of_several_hosts({fact.where.file for fact in case.facts})
 
 
 def _waiting(case: Case) -> tuple[int, ...]:

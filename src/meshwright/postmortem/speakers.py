@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from msgspec.structs import replace
 
 from .lines import FileHint, LogMessage, anonymous_messages
+from .servers import labelled
 
 RAY_RANK = re.compile(r"\bip=(?P<ip>[\w.:-]+), pid=(?P<pid>\d+)\) world_rank=(?P<rank>\d{1,6})\b")  # Ray Train's list
 _INTRODUCED = re.compile(  # vLLM, Ray Train, Lightning, torchvision, Hugging Face: a process says which rank it is
@@ -18,13 +19,21 @@ _INTRODUCED = re.compile(  # vLLM, Ray Train, Lightning, torchvision, Hugging Fa
 )
 _OF_ALL = re.compile(r"\[[Rr]ank[ =:]?(?P<rank>\d{1,6})/(?P<ranks>\d{1,6})\]")  # what programs put before their lines
 _CALL_OF = re.compile(r"\[Rank (?P<place>\d{1,6})\] Watchdog .*?(?P<call>SeqNum=\d+, OpType=\w+)")
+_TRACEBACK = "Traceback (most recent call last):"
+_CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
 _AGENT = re.compile(r"torchrun|torch[./]distributed[./](?:elastic|run)\b")
 _PLACE = re.compile(r"\[Rank (\d{1,6})\]")
+_BY_LAUNCHER = re.compile(r"\[rank(?P<local>\d{1,6})\]:(?: ?\[rank(?P<rank>\d{1,6})\])?")
+_LONGEST_HEAD = 160  # characters in front of a line
+_NAMED_RANKS = re.compile(r"(?:torchrun|torch\.distributed\.run)\b(?=.* (?:--tee|-t)[ =]\S).*?--role[ =]rank\b")
+_ON_SEVERAL = re.compile(r"--nnodes[ =](?!1\b)[\d$]")
 
 
 def messages(text: str, *, file: str, order: int, hint: FileHint, first: int = 1) -> list[LogMessage]:
     """Return the messages of a log in the order of the file, each with its rank where prefix, process or file tell."""
     found = list(anonymous_messages(text, file=file, order=order, hint=hint, first=first))
+    found, is_local = _without_roles(found)
+    found, is_local = _with_tracebacks(labelled(found)), is_local or hint.is_local
     prefixed = {message.rank for message in found if message.rank is not None}
     of_file = hint.rank
     is_others = hint.is_guess and (
@@ -35,8 +44,58 @@ def messages(text: str, *, file: str, order: int, hint: FileHint, first: int = 1
     elif (hint.rank is not None or hint.is_local) and prefixed:  # the folders of torchrun count on each host from 0
         of_file = prefixed.pop() if len(prefixed) == 1 else None
     of_process = _introduced(found) | _of_all(found) | _ranks_of_processes(found) | _ranks_of_ray(found)
-    labels, of_pod = _Labels(found, is_local=hint.is_local), _ranks_of_pods(found)
+    labels, of_pod = _Labels(found, is_local=is_local), _ranks_of_pods(found)
     return [_attributed(message, of_pod.get(message.pod, of_file), of_process, labels) for message in found]
+
+
+def _without_roles(found: list[LogMessage]) -> tuple[list[LogMessage], bool]:
+    """Return the messages, those behind torchrun's prefix of a role called `rank` with that number as their host's.
+
+    Such a prefix shows itself where torch's own, which has the rank, follows it and differs; or by the command of a job
+    of several hosts: whether the numbers are then known to be no ranks, for want of torch's own, is returned too.
+    """
+    prefixes = [_prefix_of_role(one) for one in found]
+    own = {(prefix["local"], prefix["rank"]) for prefix in prefixes if prefix and prefix["rank"]}
+    commands = [one.text for one in found if "--role" in one.text and _NAMED_RANKS.search(one.text)]
+    several = any(_ON_SEVERAL.search(command) for command in commands)
+    if not several and all(local == rank for local, rank in own):
+        return found, False
+    return [_behind_role(one, prefix) for one, prefix in zip(found, prefixes, strict=True)], several and not own
+
+
+def _prefix_of_role(message: LogMessage) -> re.Match[str] | None:
+    """Return the prefixes of a message whose rank they tell: of a role, and of torch's own behind it."""
+    found = _BY_LAUNCHER.search(message.where.text[:_LONGEST_HEAD]) if message.rank is not None else None
+    return found if found and message.rank == int(found["rank"] or found["local"]) else None
+
+
+def _behind_role(message: LogMessage, prefix: re.Match[str] | None) -> LogMessage:
+    if prefix is None:
+        return message
+    rank = int(prefix["rank"]) if prefix["rank"] else None
+    return replace(message, rank=rank, local_rank=int(prefix["local"]), where=replace(message.where, rank=rank))
+
+
+def _with_tracebacks(found: list[LogMessage]) -> list[LogMessage]:
+    """Return the messages, the lines of a traceback that a logger began behind its label as those of that rank."""
+    whole: list[LogMessage] = []
+    above: LogMessage | None = None  # the line above, of one that may go on
+    for one in found:
+        if one.rank is not None:
+            above = one if one.text.endswith(_TRACEBACK) else None
+        elif above is not None and (one.pid, one.host) == (above.pid, above.host) and _goes_on(above.text, one.text):
+            above = one = replace(one, rank=above.rank, where=one.where.by(above.rank))
+        else:
+            above = None
+        whole.append(one)
+    return whole
+
+
+def _goes_on(above: str, text: str) -> bool:
+    """Whether a line of a traceback may follow another: frames, what it ends in, and the next of a chain."""
+    if above.endswith(_TRACEBACK) or text[:1].isspace():
+        return text[:1].isspace() and (above.endswith(_TRACEBACK) or above[:1].isspace())
+    return above[:1].isspace() or text.startswith(_CHAINED) or (above.startswith(_CHAINED) and text == _TRACEBACK)
 
 
 class _Labels:

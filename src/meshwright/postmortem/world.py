@@ -17,6 +17,7 @@ _LISTS = ("ranks", "never", "missing", "ready", "expected")  # of ranks; of some
 _OF_CALLS = ("unfinished", "not_joined", "started")  # of reports: each a call, and at its end the ranks
 _SAME = object()
 _ADDRESS = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}|[0-9a-fA-F]*:[0-9a-fA-F:.]*")
+_HOST_IN_NAME = re.compile(r"(?:node|host|machine)[_-]?(?P<number>\d{1,5})(?!\d)", re.IGNORECASE)
 A_HOST = 8  # ranks that usually share a host: as many silent ones in a row are a log that was not collected
 
 
@@ -58,6 +59,11 @@ def is_address(host: str) -> bool:
 def short_host(host: str) -> str:
     """Return the name of a host without its domain; an address as it is."""
     return host if is_address(host) else host.split(".")[0]
+
+
+def are_of_several_hosts(files: Iterable[str]) -> bool:
+    """Return whether the names of files number several hosts: `node0.log`, `dmesg-node1.txt`."""
+    return len({int(named["number"]) for file in files if (named := _HOST_IN_NAME.search(file))}) > 1
 
 
 def ranks_seen(facts: Iterable[Fact]) -> set[int]:

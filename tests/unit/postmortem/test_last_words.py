@@ -11,6 +11,8 @@ READING = [
     "INFO building the shuffled index of the dataset, 41 of 700 blocks",
     "reading shard s3://bucket/train-00041.tar (attempt 4, timeout)",
     "dataloader: worker queue empty, waiting",
+    "Interleaving 12 datasets",
+    "mixture: 31 % (620 of 2000 documents)",
 ]
 
 
@@ -18,6 +20,25 @@ READING = [
 def test_a_missing_rank_whose_last_words_are_of_its_data_reads_them(words, tmp_path):
     wanted = answer("data", 2, 9)
     assert told(judge(tmp_path, ["[rank2]: step 7 loss 2.0", f"[rank2]: {words}", *OTHERS]), wanted) == wanted
+
+
+def test_progress_in_a_program_s_own_words_does_not_hide_what_it_is_of(tmp_path):
+    lines = ["Tokenizing the corpus of the second stage", *(f" > {percent}% done" for percent in range(5, 60, 5))]
+    wanted = answer("data", 2, 9)
+    assert told(judge(tmp_path, [*(f"[rank2]: {line}" for line in lines), *OTHERS]), wanted) == wanted
+
+
+NOT_READING = [
+    "loaded 12 of 12 shards",
+    "saved 3 of 16 files of the checkpoint",
+    "3 of 16 documents were of rank 7's step 4",
+]
+
+
+@pytest.mark.parametrize("words", NOT_READING)
+def test_a_count_that_is_full_or_of_a_checkpoint_is_no_reading(words, tmp_path):
+    wanted = answer("absent", 2, 9)
+    assert told(judge(tmp_path, [f"[rank2]: {words}", *OTHERS]), wanted) == wanted
 
 
 @pytest.mark.parametrize("words", READING)

@@ -368,3 +368,45 @@ def test_nccl_says_which_rank_a_slowed_gpu_is(tmp_path):
 def test_a_pod_that_was_preempted_is_nobodys_fault(tmp_path):
     event = "2m10s Normal Preempted pod/clip-worker-1 Preempted by pod c1f2 on node gpu-h-22"
     assert told(judge(tmp_path, [event]), wanted := answer("killed")) == wanted
+
+
+OF_ROLES = ["torchrun --nnodes=2 --nproc_per_node=4 --role rank --tee 3 train.py"]
+
+
+def in_roles(*lines, first=4):
+    """Lines behind torchrun's prefix of a role, which counts on the host."""
+    return [f"[rank{int(line[5]) - first}]:{line}" for line in lines]
+
+
+def test_torchs_own_prefix_behind_that_of_a_role_is_the_rank(tmp_path):
+    late = in_roles(*(timed_out(rank, 9) for rank in (4, 5, 7)))
+    raises = in_roles(*raised(6, "ValueError: bad batch"))
+    files = {"a.log": in_roles(*(timed_out(rank, 9) for rank in range(4)), first=0), "b.log": [*raises, *late]}
+    wanted = answer("exception", 6, 9)
+    assert told(judge(tmp_path, files), wanted) == wanted
+
+
+def test_a_line_behind_the_prefix_of_a_role_alone_is_of_the_rank_that_it_was_seen_with(tmp_path):
+    late = in_roles(*(timed_out(rank, 9) for rank in (4, 5, 6, 7)))
+    fault = "[rank2]:RuntimeError: CUDA error: uncorrectable ECC error encountered"
+    wanted = answer("device", 6, 9)
+    assert told(judge(tmp_path, {"a.log": [*OF_ROLES, fault, *late]}), wanted) == wanted
+
+
+def test_the_number_of_a_role_is_no_rank_where_there_are_several_hosts(tmp_path):
+    error = [line.replace("]: ", "]:") for line in raised(2, "ValueError: bad batch")]
+    verdict = judge(tmp_path, {"a.log": [*OF_ROLES, *error], "b.log": [timed_out(rank, 9) for rank in range(8)]})
+    assert 2 not in {verdict.rank, *verdict.ranks}
+
+
+def test_the_line_of_somebody_else_below_a_traceback_s_first_line_is_not_that_ranks(tmp_path):
+    lines = ["[rank2]: Traceback (most recent call last):", "RuntimeError: CUDA error: uncorrectable ECC error"]
+    assert not judge(tmp_path, lines).blamed
+
+
+def test_the_lines_of_a_traceback_below_a_label_are_that_ranks(tmp_path):
+    first, *rest = [line.removeprefix("[rank2]: ") for line in raised(2, "ValueError: bad batch")]
+    chained = ["During handling of the above exception, another exception occurred:", first, *rest]
+    lines = [f"2026-11-20 10:00:09 [rank 2] ERROR: {first}", *rest, *chained, "shutting down the pool"]
+    wanted = answer("exception", 2, 9)
+    assert told(judge(tmp_path, [*lines, *OTHERS]), wanted) == wanted

@@ -11,6 +11,27 @@ STUCK = (
     "E0000 00:00 rendezvous.cc:50] This thread has been waiting for `first call to collective op=all-reduce` for 20"
     " seconds and may be stuck. Expected 8 threads to join the rendezvous, but only 7 of them arrived on time."
 )
+FREED = "Thread is unstuck!  Warning above was a false-positive.  Perhaps the timeout is too short."
+
+
+def came(*devices, run=7, ranks=4, local=4, form="participant for device ordinal {}, stream 0x55 "):
+    """What XLA prints of each device that waits at a rendezvous."""
+    key = f"run_id=RunId: {run}, global_devices={list(range(ranks))}, num_local_participants={local}, op_id=3"
+    head = "E collective_ops_utils.h:209] This thread has been waiting for 5000ms for and may be stuck: "
+    ways = [form.format(device) for device in devices]
+    return [f"{head}{way}waiting for all participants to arrive at rendezvous RendezvousKey{{{key}}}" for way in ways]
+
+
+def in_clique(*ranks, threads=4):
+    """What a newer XLA prints of each device that waits for the others of its clique."""
+    return [
+        f"This thread has been waiting for `initialize clique for rank {rank}; clique=devices=[0,1,2,3]; stream=0;"
+        f" run_id=7` for 10 seconds and may be stuck. Expected {threads} threads to join the rendezvous, but not all of"
+        " them arrived on time."
+        for rank in ranks
+    ]
+
+
 TWO_HOSTS = [joined(11, 16, host="node-b"), joined(3, 16, host="node-a")]
 
 
@@ -109,6 +130,22 @@ CASES = {
         ],
         answer("absent", unknown=True),
     ),
+    "all devices of XLA's process but one come to a rendezvous": (came(0, 3, 1), answer("absent", 2)),
+    "XLA's devices by their places": (
+        came(0, 1, 2, form="participant AllReduceParticipantData{{rank={}, element_count=4}} "),
+        answer("absent", 3),
+    ),
+    "all ranks of XLA's clique but one": (in_clique(0, 1, 3), answer("absent", 2)),
+    "the last rendezvous of XLA counts, not one that was met late": (
+        [*came(1, 2, 3, run=1), FREED, FREED, FREED, "step 1 loss 2.0", *came(0, 1, 3)],
+        answer("absent", 2),
+    ),
+    "the steps that follow a late rendezvous of XLA's": (
+        [*came(1, 2, 3), FREED, FREED, FREED, *(f"step {step} loss 2.0" for step in range(4))],
+        answer("none", unknown=True),
+    ),
+    "two devices that did not come, or of which nothing was kept": (came(0, 3), answer("absent", unknown=True)),
+    "devices of one of two processes of XLA": (came(0, 1, 3, ranks=8), answer("absent", unknown=True)),
     "PyTorch/XLA's rendezvous": (
         ["RuntimeError: mesh_service.cc:364 : Failed to meet rendezvous 'save': Connection reset by peer (14)"],
         answer("absent", unknown=True),

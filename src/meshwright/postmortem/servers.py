@@ -1,0 +1,66 @@
+"""Ranks of servers of language models: SGLang's label in front of a line, and its own list of options."""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+from msgspec.structs import replace
+
+from .identities import AgentRanks, WorldSize
+from .lines import LogMessage
+from .world import MOST_RANKS
+
+_LABEL = re.compile(
+    r"^\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:[.,]\d+)?(?P<places>(?: [A-Z_]{2,12}\d{1,5})+)\] (?P<text>.*)$", re.DOTALL
+)
+_PLACE = re.compile(r" ([A-Z_]+)(\d+)")
+_SIZE = re.compile(r"\b(?P<name>tp_size|pp_size|dp_size|nnodes|node_rank)=(?P<number>\d{1,5})\b")
+_IN_ATTENTION = "enable_dp_attention=True"  # replicas share the ranks, else each has its own
+_COPIES = {"tp_size": 1, "pp_size": 1, "dp_size": 1, "nnodes": 1, "node_rank": 0}
+
+
+def labelled(found: list[LogMessage]) -> list[LogMessage]:
+    """Return the messages of a log, those of SGLang's schedulers without their label and with their rank.
+
+    `TP3` is the rank, behind `PP1` counted from there on. Not where one number is that of several replicas (DP), which
+    count from 0 each, or the number of ranks of a stage is not told.
+    """
+    labels = [_LABEL.match(one.text) if one.rank is None and one.text[:2] == "[2" else None for one in found]
+    places = [dict(_PLACE.findall(label["places"])) if label else {} for label in labels]
+    replicas: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for place in places:
+        if "TP" in place:
+            replicas[place.get("PP", "0"), place["TP"]].add(place.get("DP", ""))
+    if not replicas or any(len(own) > 1 for own in replicas.values()):
+        return found
+    sizes = {size["tp_size"] for one in found if (size := _sizes(one.text))}
+    step = sizes.pop() if len(sizes) == 1 else None
+    whole = []
+    for one, label, place in zip(found, labels, places, strict=True):
+        if label and "TP" in place and (step or place.get("PP", "0") == "0"):
+            rank = int(place["TP"]) + int(place.get("PP", "0")) * (step or 0)
+            one = replace(one, text=label["text"], rank=rank, where=replace(one.where, rank=rank))
+        whole.append(one)
+    return whole
+
+
+def read(messages: Sequence[LogMessage]) -> Iterator[WorldSize | AgentRanks]:
+    """Yield how many ranks a server has, and which of them its own host has, by the options that SGLang prints."""
+    for message in messages:
+        sizes = _sizes(message.text)
+        ranks = sizes.get("tp_size", 0) * sizes.get("pp_size", 0)
+        if not 1 < ranks <= MOST_RANKS:
+            continue
+        yield WorldSize(ranks=ranks, where=message.where)
+        own, rest = divmod(ranks, sizes["nnodes"] or 1)
+        alone = sizes["dp_size"] == 1 or _IN_ATTENTION in message.text
+        if sizes["nnodes"] > 1 and not rest and alone and sizes["node_rank"] < sizes["nnodes"]:
+            first = own * sizes["node_rank"]
+            yield AgentRanks(ranks=tuple(range(first, first + own)), where=message.where)
+
+
+def _sizes(text: str) -> dict[str, int]:
+    """Return the sizes in a list of SGLang's options, none of another line."""
+    if "ServerArgs(" not in text or "tp_size=" not in text:
+        return {}
+    return {**_COPIES, **{one["name"]: int(one["number"]) for one in _SIZE.finditer(text)}}
