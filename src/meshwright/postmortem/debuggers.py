@@ -3,9 +3,12 @@
 import re
 from collections.abc import Iterator, Sequence
 
+from msgspec.structs import replace
+
 from .endings import MANY_STEPS, WENT_ON
-from .facts import Failure
+from .facts import Fact, Failure, StackTrace, of
 from .lines import LogMessage
+from .stack_positions import debugger_in
 
 _PROMPT = re.compile(
     r"^(?P<prompt>\((?:[Pp]db(?:\+\+)?|rdb|Pdb-\d+)\)|ipdb>|\((?:cuda-)?gdb\)|\(lldb\)|In \[\d+\]:(?=\s*$))"
@@ -19,6 +22,7 @@ _LISTENS = re.compile(
 )
 _OF_TORCH = re.compile(r"\bcalled dist\.breakpoint\(rank=(?P<rank>\d{1,6})\)")
 _MAY_TELL = ("db)", "ipdb", "db>", "In [", "ebugger", "Pdb", "PDB", "breakpoint", "to attach", "(lldb)")
+_WAITS = "the program waits for a person at a debugger's prompt"
 _QUIT = "BdbQuit"  # ends the program: an exception
 
 
@@ -43,7 +47,7 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Failure]:
         )
         place = f" at {line['file'].rsplit('/', 1)[-1]}:{line['line']}" if line else ""
         shown = prompt["prompt"] if prompt else text.strip()[:60]
-        what = f"the program waits for a person at a debugger's prompt{place}: {shown}"
+        what = f"{_WAITS}{place}: {shown}"
         yield Failure(kind="host", what=what, rank=rank, where=message.where.by(rank))
 
 
@@ -58,3 +62,17 @@ def _goes_on(following: Sequence[LogMessage], rank: int | None) -> bool:
             if steps == MANY_STEPS:
                 return True
     return False
+
+
+def with_their_stacks(facts: list[Fact]) -> list[Fact]:
+    """Return the facts, a prompt without a rank as that of the one rank whose stack stands in a debugger."""
+    ranks = {stack.rank for stack in of(facts, StackTrace) if debugger_in(stack.frames)}
+    rank = ranks.pop() if len(ranks) == 1 else None
+    if rank is None:
+        return facts
+    return [
+        replace(fact, rank=rank, where=fact.where.by(rank))
+        if isinstance(fact, Failure) and fact.rank is None and fact.what.startswith(_WAITS)
+        else fact
+        for fact in facts
+    ]

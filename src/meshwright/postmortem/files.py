@@ -117,6 +117,8 @@ def _with_local_labels(files: Sequence[Path]) -> set[Path]:
 def _guessed(files: Sequence[Path]) -> dict[Path, int]:
     """Return the ranks of files that are named alike but for a number, one for each from 0 on, one at most left out.
 
+    Not where that one is 0: people count from 1, too.
+
     The folder of a job that has a master as well counts its workers from another rank; several folders of such files
     count on several hosts.
     """
@@ -130,7 +132,7 @@ def _guessed(files: Sequence[Path]) -> dict[Path, int]:
     for numbers in alike.values():
         size = max(numbers.values()) + 1
         alone = len({file.parent for file in numbers}) == 1 and len(set(numbers.values())) == len(numbers)
-        if alone and len(numbers) > 1 and size - len(numbers) <= (1 if size > _FEW else 0):
+        if alone and len(numbers) > 1 and 0 in numbers.values() and size - len(numbers) <= (1 if size > _FEW else 0):
             found |= numbers
     return found
 

@@ -21,6 +21,10 @@ _STALLED_HEAD = re.compile(r"(?:Missing|Stalled) ranks:\s*$")
 _STALLED_RANK = re.compile(r"^(?P<rank>\d{1,5}): \[(?P<tensors>[^\]]*)\]?")
 _TASK = re.compile(r"/job:\w+/(?:replica:\d+/)?task:(?P<task>\d{1,6})\b")
 _TASK_SILENT = re.compile(r"/task:(?P<task>\d{1,6}) heartbeat timeout")
+_TASK_RAISED = re.compile(
+    r"Error reported from /job:\w+/(?:replica:\d+/)?task:(?P<task>\d{1,6})\b:? ?(?P<what>.{0,160})"
+)
+_TASK_AGAIN = re.compile(r"/task:(?P<task>\d{1,6}) unexpectedly tried to connect with a different incarnation")
 _TASKS_UNHEALTHY = re.compile(r"following tasks are unhealthy")
 _BARRIER = re.compile(r"[Tt]imed out task names:")
 _REACHED = re.compile(r"reached the barrier: (?P<came>\d+)/(?P<all>\d+)")
@@ -109,6 +113,11 @@ def _jax(messages: Sequence[LogMessage], index: int) -> Iterator[Fact]:
     text, where = message.text, message.where
     if silent := _TASK_SILENT.search(text):
         yield _silent(int(silent.group("task")), message)
+    elif again := _TASK_AGAIN.search(text):
+        yield _silent(int(again.group("task")), message)
+    elif raised := _TASK_RAISED.search(text):
+        what = f"JAX's task {raised['task']} reported an error: {raised['what']}".rstrip(": ")
+        yield Failure(kind="exception", what=what, rank=int(raised["task"]), where=where)
     elif _TASKS_UNHEALTHY.search(text):
         for task, line in _listed(messages, index, "tasks are unhealthy"):
             yield _silent(task, line)

@@ -153,7 +153,7 @@ def read_all(paths: Sequence[Path]) -> ReadFiles:
 def case_of(read: ReadFiles) -> Case:
     """Return the case of the last attempt that shows a fault."""
     facts = with_pods_of_nodes(_of_environment(with_full_shared_memory(_of_last_attempt(read.facts))))
-    facts = without_waited_out(_with_ranks(facts))
+    facts = without_waited_out(debuggers.with_their_stacks(_with_ranks(facts)))
     facts = agents.with_taken_host(with_the_few(facts))
     groups: list[Group] = []
     dumps = _newest(read.dumps)

@@ -13,6 +13,7 @@ from .facts import Fact
 from .identities import AgentRanks, Placed, RankIdentity
 from .lines import LogMessage
 from .pods import described_node, node_of_row, pod_of_row
+from .system import syslog_host
 from .where import Where
 from .world import MOST_RANKS
 
@@ -113,7 +114,8 @@ WORDS = re.compile(  # of a line that only says where ranks are
     r"|hostfile|machinefile|hosts?_?list"
     r"|placement|layout|mapping|topology|assigned|prolog|prologue|job|jobid|slurm"
     r"|to|index|id|name|torchrun|launch(?:ed|ing)?|start(?:ed|ing)?|processes|procs?|\d*x"
-    r"|cuda|xpu|npu|hip|hpu|driver|torch|h\d00|a\d00|nic|rack\w*)\b",
+    r"|cuda|xpu|npu|hip|hpu|driver|torch|h\d00|a\d00|nic|rack\w*(?: [a-z]\b)?|(?:max_)?slots|fabric|ipoib|which|this"
+    r"|dmesg|logs?|collected|taken|captured)\b",
     re.IGNORECASE,
 )
 NO_HOST = re.compile(
@@ -121,10 +123,14 @@ NO_HOST = re.compile(
     r"|gpu_?\d*|(?-i:GPU-\d*)|\w*rank\w*|\w+-",
     re.IGNORECASE,
 )
+_LIKE_A_GPU = re.compile(r"gpu-?\d{2,5}")
 _NUMBERED_NAME = re.compile(r"(?:node|host|worker|pod|machine)[_-]?\d+", re.IGNORECASE)
+_BESIDE = re.compile(r"\([^()]{1,80}\)")  # what else a person's comment says of a host
+_COMMENT = re.compile(r"(?:^|\s)(?:#|//) ?\S")
+_OF_ITS_OWN = re.compile(r"\bthis (?:is )?(?:node|host|machine)\b", re.IGNORECASE)
 _OWN = re.compile(
-    r"\b(?:node[_ ]?rank|node_?id|completion_index|this (?:node|host|pod|machine)|launch\w*|start\w*|spawn\w*|here"
-    r"|global[_ ]ranks?)\b|->|=>",
+    r"\b(?:node[_ ]?rank|node_?id|completion_index|this (?:is )?(?:node|host|pod|machine)|launch\w*|start\w*|spawn\w*"
+    r"|here|global[_ ]ranks?)\b|->|=>",
     re.IGNORECASE,
 )
 ELSE = re.compile(  # what befell ranks, and groups of them
@@ -136,6 +142,13 @@ ELSE = re.compile(  # what befell ranks, and groups of them
 
 def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
     """Yield where ranks and pods are, by the messages of one file."""
+    for fact in _told(messages):
+        is_own = isinstance(fact, AgentRanks) and not fact.where.host and _OF_ITS_OWN.search(fact.where.text)
+        hosts = {host for one in messages if (host := syslog_host(one.text))} if is_own else set()
+        yield replace(fact, where=replace(fact.where, host=hosts.pop())) if len(hosts) == 1 else fact
+
+
+def _told(messages: Sequence[LogMessage]) -> Iterator[Fact]:
     yield from _tasks(messages)
     is_table = False
     pod = ""
@@ -236,8 +249,11 @@ def _of_line(text: str, where: Where, *, numbered: bool) -> Iterator[Fact]:
         return
     addresses = [address[0].partition(":")[0] for address in _ADDRESS.finditer(rest)]
     rest = _ADDRESS.sub(" ", rest)
-    names = [name[0] for name in _NAME.finditer(rest) if not NO_HOST.fullmatch(name[0])]
-    rest = _without(rest, names)
+    several = not any(one["one"] for one in found)
+    names = [name[0] for name in _NAME.finditer(rest) if _may_be_host(name[0], of_several=several)]
+    if names or not addresses:
+        rest = _NAME.sub(" ", rest)
+    rest = _BESIDE.sub(" ", rest) if _COMMENT.search(whole) else rest
     if len(names) > len(found) and (placed := _placed(text)):
         names = [placed["pod"]]
     if len(names) > len(found):
@@ -252,6 +268,11 @@ def _of_line(text: str, where: Where, *, numbered: bool) -> Iterator[Fact]:
             yield AgentRanks(ranks=numbers, where=_on_own_host(whole, where))
     elif len(found) == 1 and (place := _OWN_PLACE.search(text)) and (host := _on_own_host(whole, where).host):
         yield RankIdentity(rank=int(place["rank"]), host=host, where=where)
+
+
+def _may_be_host(name: str, *, of_several: bool) -> bool:
+    """Whether a name is not that of a device; `gpu07` is a host where it has several ranks."""
+    return not NO_HOST.fullmatch(name) or (of_several and _LIKE_A_GPU.fullmatch(name) is not None)
 
 
 def _on_own_host(text: str, where: Where) -> Where:

@@ -100,9 +100,15 @@ def stand_of(stack: StackTrace) -> Stand:
     )
 
 
+def debugger_in(frames: Sequence[Frame]) -> str:
+    """Return the function of a debugger in which a stack waits for a person, "" for none."""
+    near = frames[:_FEW_FRAMES]
+    return next((frame.function for frame in near if _DEBUGGER.search(f"{frame.file}:{frame.function}")), "")
+
+
 def _kind(frames: Sequence[Frame]) -> tuple[str, str]:
     """Return what the innermost telling function is; data before the lock that a loader waits for, a debugger first."""
-    if debugger := next((f.function for f in frames[:_FEW_FRAMES] if _DEBUGGER.search(f"{f.file}:{f.function}")), ""):
+    if debugger := debugger_in(frames):
         return "host", debugger
     for at, frame in enumerate(frames):
         if frame.transfer and all(map(is_wait, frames[:at])):

@@ -89,3 +89,35 @@ def test_a_stack_in_a_debugger_is_the_host_whatever_called_it(tmp_path):
     lines = [line for rank in range(3) for line in dump(rank, *([*PDB, item] if rank == 1 else [BACKWARD]))]
 
     assert named(judge(tmp_path, {"faulthandler.txt": lines})) == ("host", (1,), False)
+
+
+SPIED = [f"    {frame}" for frame in ("cmdloop (cmd.py:126)", "interaction (pdb.py:418)", "step (train.py:7)")]
+ELSEWHERE = ["    _engine_run_backward (torch/autograd/graph.py:824)", "    main (train.py:9)"]
+
+
+def spied(pid, frames):
+    return [f"Process {pid}: python train.py", "Python v3.11.4", "", f'Thread {pid} (idle): "MainThread"', *frames]
+
+
+STACKS = {
+    "alone": {"spy_rank2.txt": spied(402, SPIED)},
+    "whose process other lines name": {
+        "dump.txt": spied(402, SPIED),
+        "start.log": [f"rank {rank} pid {400 + rank}" for rank in range(4)],
+    },
+    "beside another's": {"spy_rank2.txt": spied(402, SPIED), "spy_rank1.txt": spied(401, ELSEWHERE)},
+}
+
+
+@pytest.mark.parametrize("late", [(), (0, 1)], ids=["no time-out", "two time-outs"])
+@pytest.mark.parametrize("files", STACKS.values(), ids=STACKS)
+def test_a_prompt_without_a_rank_is_that_of_the_one_whose_stack_is_in_a_debugger(files, late, tmp_path):
+    job = ["[rank0]: world_size=8", *AT, "(Pdb) ", *waits(*late)]
+
+    assert named(judge(tmp_path, {**files, "train.log": job})) == ("host", (2,), False)
+
+
+def test_stacks_of_two_ranks_in_a_debugger_name_neither_for_one_prompt(tmp_path):
+    files = {f"spy_rank{rank}.txt": spied(400 + rank, SPIED) for rank in (1, 2)}
+
+    assert judge(tmp_path, {**files, "train.log": [*AT, "(Pdb) "]}).rank is None

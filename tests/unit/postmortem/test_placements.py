@@ -41,6 +41,8 @@ TOLD = [
     ["NODE     ADDRESS    RANKS", "dock-0   10.9.0.2   0-1", "dock-1   10.9.0.3   2-3"],
     [f"2026-11-20 09:40:0{n} INFO node {n} = dock-{n}: global ranks [{2 * n}, {2 * n + 1}]" for n in (0, 1)],
     [f"rank {rank} runs on host dock-{rank // 2}" for rank in range(4)],
+    ["dock-0 slots=2  # ranks 0-1, rack A (new switch)", "dock-1 slots=2  # ranks 2-3, rack B (old one)"],
+    ["# dmesg of dock-0 (ranks 0-1, fabric IPoIB)", "# collected on dock-1, which has ranks 2-3 (ib0)"],
 ]
 
 
@@ -49,6 +51,23 @@ def test_a_host_whose_port_went_down_is_all_its_ranks_where_the_text_tells_them(
     job = [*told, "2026-11-20 10:02:20 step 40 loss 2.1", lost(0), lost(1)]
 
     verdict = judge(tmp_path, {"job.out": job, "dmesg-dock-1.txt": [DOWN], "dmesg-dock-0.txt": ["[Fri Nov 20] up"]})
+
+    assert named(verdict) == ("network", (2, 3), False)
+
+
+COMMENTS = [
+    "# this host = node 1 of 2, ranks 2-3 (IPoIB ib0)",
+    "# this is node 1 (ranks 2-3, see the wiki)",
+    "// this machine: ranks 2 to 3, mlx5_1 on port 1",
+]
+
+
+@pytest.mark.parametrize("comment", COMMENTS)
+def test_a_comment_over_a_kernels_log_tells_the_ranks_of_the_host_whose_it_is(comment, tmp_path):
+    down = "Nov 20 10:02:31 tray07 kernel: mlx5_core 0000:9a:00.0: mlx5_1: Port: 1 Link DOWN"
+    job = ["world_size=4", "2026-11-20 10:02:20 step 40 loss 2.1", lost(0), lost(1)]
+
+    verdict = judge(tmp_path, {"job.out": job, "kernel.txt": [comment, down]})
 
     assert named(verdict) == ("network", (2, 3), False)
 

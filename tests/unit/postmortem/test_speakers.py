@@ -57,6 +57,12 @@ def test_files_with_a_number_for_each_rank_are_the_ranks(form, tmp_path):
     assert told(judge(tmp_path, {**files, form.format(1): traceback}), wanted) == wanted
 
 
+def test_files_that_count_from_one_are_nobodys_by_their_number(tmp_path):
+    files = {f"worker_{number}.log": ["step 4 loss 2.0"] for number in range(1, 8)}
+    traceback = [line.removeprefix("[rank1]: ") for line in raised(1, "AssertionError: four images")]
+    assert not judge(tmp_path, {**files, "worker_8.log": traceback}).blamed
+
+
 def test_files_of_hosts_with_several_ranks_each_are_no_ranks(tmp_path):
     lines = {
         f"worker-{host}.log": [timed_out(rank, 9, prefix=False) for rank in range(4 * host, 4 * host + 4) if rank != 5]

@@ -119,6 +119,14 @@ CASES = {
         answer("killed", 3),
     ),
     "JAX of 2023 no longer hears a task": ([f"UNAVAILABLE: Task {TASK}5 heartbeat timeout."], answer("killed", 5)),
+    "JAX's task that reported an error": (
+        [f"Polled an error: INTERNAL: Error reported from {TASK}2: ran out of hosts."],
+        answer("exception", 2),
+    ),
+    "JAX's task that came back as another process": (
+        [f"ABORTED: {TASK}4 unexpectedly tried to connect with a different incarnation. It has likely restarted."],
+        answer("killed", 4),
+    ),
     "JAX's barrier": (
         ["Barrier timed out. Id: x", f"# of tasks that reached the barrier: 7/8. Some timed out task names: {TASK}6"],
         answer("absent", 6),
@@ -558,3 +566,11 @@ def test_of_two_that_did_not_time_out_the_one_whose_file_is_here_is_blamed(tmp_p
 def test_equal_sizes_of_a_gather_do_not_make_a_group_of_one(tmp_path):
     lines = [timed_out(rank, 9, "_ALLGATHER_BASE", 1000) for rank in (0, 1, 2)]
     assert judge(tmp_path, lines).kind != "stuck"
+
+
+def test_the_error_in_the_numbered_file_of_a_task_that_jax_misses_is_why(tmp_path):
+    dead = [f"UNAVAILABLE: Task {TASK}2 heartbeat timeout."]
+    files = {f"worker_{task}.log": ["step 1 loss 2.0", *dead] for task in (0, 1, 3)}
+    traceback = [line.removeprefix("[rank2]: ") for line in raised(2, "ValueError: bad batch")]
+    verdict = judge(tmp_path, {**files, "worker_2.log": ["step 1 loss 2.0", *traceback]})
+    assert (verdict.kind, verdict.rank) == ("exception", 2)
