@@ -1,4 +1,4 @@
-"""Runs that a script appended to one log: what an earlier one met is over when the next begins."""
+"""Runs that a script or a person put into one log: what an earlier one met is over when the next begins."""
 
 import itertools
 import re
@@ -17,6 +17,10 @@ _BEGINS = re.compile(
     r"torch[./]distributed[./]run(?:\.py)?:(?:\d+\])?(?: |$)|Starting elastic_operator with launch configs"
     r"|\brunner\.py:\d+:main\] cmd = |values were not passed to `accelerate launch`"
 )
+_PROMPT = re.compile(  # a shell's, with what starts a program
+    r"^(?:\([\w.-]+\) ?)?\[?[\w.-]+@(?P<host>[\w.-]+)[: ][^\s\]$#]*\]?[$#] (?:\w+=\S+ )*"
+    r"(?:(?:torchrun|deepspeed|srun|mpirun|python\d?(?:\.\d+)?|bash|sh) |accelerate launch |\./)"
+)
 _NEAR = 12  # messages: a clock far behind a start tells of a wait, not of the start
 
 
@@ -24,11 +28,19 @@ def with_runs(messages: Sequence[LogMessage]) -> list[LogMessage]:
     """Return the messages of one log, those of earlier runs as of attempts below 0: of the last but one as of -1.
 
     A run begins where a launcher does after one has ended, later by their clocks: logs of several hosts, one behind the
-    other in one file, begin at one time. The folders of torchrun's attempts hold one run each.
+    other in one file, begin at one time. At the prompt of one shell the command before has ended, clocks or not. The
+    folders of torchrun's attempts hold one run each.
     """
     if not messages or messages[0].where.attempt is not None:
         return list(messages)
-    begins = [start for start in _begins(messages) if _is_later(messages, start)]
+    prompts = [
+        (at, found["host"]) for at, m in enumerate(messages) if "@" in m.text and (found := _PROMPT.match(m.text))
+    ]
+    shell = {at for at, _ in prompts if at} if len({host for _, host in prompts}) == 1 else set()
+    begins = sorted(
+        {start for start in _begins(messages) if _is_later(messages, start)}
+        | {start for start in shell if _is_later(messages, start, unless_known=True)}
+    )
     found: list[LogMessage] = []
     bounds = [0, *begins, len(messages)]
     for at, (first, end) in enumerate(itertools.pairwise(bounds)):
@@ -48,14 +60,14 @@ def _begins(messages: Sequence[LogMessage]) -> Iterable[int]:
             yield at
 
 
-def _is_later(messages: Sequence[LogMessage], start: int) -> bool:
-    """Whether the first clock right behind a launcher's start shows a later time than all before it."""
+def _is_later(messages: Sequence[LogMessage], start: int, *, unless_known: bool = False) -> bool:
+    """Whether the first clock right behind a start shows a later time than all before it; or `unless_known`."""
     wheres = (message.where for message in messages[start : start + _NEAR])
     since = next((where for where in wheres if where.time_s is not None), None)
     if since is None or since.time_s is None:
-        return False
+        return unless_known
     before_s = [m.where.time_s or 0.0 for m in messages[:start] if m.where.time_s and m.where.is_utc == since.is_utc]
-    return bool(before_s) and since.time_s > max(before_s)
+    return since.time_s > max(before_s) if before_s else unless_known
 
 
 def _of_attempt(message: LogMessage, attempt: int | None) -> LogMessage:

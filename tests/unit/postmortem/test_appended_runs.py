@@ -43,6 +43,31 @@ def test_the_last_run_is_judged_where_another_host_tells_of_it(tmp_path):
     assert told(verdict, answer("absent", 2, 9)) == answer("absent", 2, 9)
 
 
+SHELL = "(train) ana@gpu-box:~/work$ {}"
+TAKEN = [
+    "Traceback (most recent call last):",
+    '  File "/opt/env/bin/torchrun", line 8, in <module>',
+    "    sys.exit(main())",
+    "RuntimeError: The server socket has failed to bind to [::]:29500 (errno: 98 - Address already in use).",
+]
+
+
+@pytest.mark.parametrize("command", ["bash run.sh 29577", "CUDA_VISIBLE_DEVICES=0,1 torchrun train.py", "./go.sh"])
+def test_the_last_command_of_a_terminal_is_judged(command, tmp_path):
+    log = [*TAKEN, SHELL.format(command), "step 1 loss 2.0", *summary(3, -9)]
+
+    assert told(judge(tmp_path, log), answer("killed", 3)) == answer("killed", 3)
+
+
+@pytest.mark.parametrize("second", ["bo@gpu-other:~$ torchrun train.py", SHELL.format("nvidia-smi")])
+def test_another_hosts_terminal_and_a_look_at_the_gpus_begin_no_run(second, tmp_path):
+    log = [SHELL.format("torchrun train.py"), out_of_memory(1), *summary(1, 1), second, timed_out(0, 9)]
+
+    verdict = judge(tmp_path, log)
+
+    assert (verdict.kind, verdict.blamed) == ("device_memory", (1,))
+
+
 @pytest.mark.parametrize(
     "next_",
     [
