@@ -81,6 +81,7 @@ def test_10000_mutants_are_judged_as_the_plain_replay_judges_them():
 
 
 @pytest.mark.slow
+@pytest.mark.soak
 def test_50000_more_mutants_are_judged_as_the_plain_replay_judges_them():
     judge(random.Random(21), 50_000)
 

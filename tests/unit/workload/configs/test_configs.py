@@ -20,9 +20,9 @@ LLAMA = json.loads((CASES / "llama31-70b.json").read_text("utf-8"))
 NOT_ENOUGH = ("gemma3n_text", "glm4v_moe", "minicpm3", "olmo_hybrid", "vit")
 FAST = ("llama", "deepseek_v4", "flint", "gemma3_text", "gpt_neo", "gpt_oss", "nemotron_h", "qwen3_5", "t5")
 
-# every fifth type, and in the soak set all: each counts models of the library for every key that it has
+# every tenth type, and in the soak set all: each counts models of the library for every key that it has
 OTHERS = [
-    pytest.param(kind, marks=[pytest.mark.soak] * bool(index % 5))
+    pytest.param(kind, marks=[pytest.mark.soak] * bool(index % 10))
     for index, kind in enumerate(kind for kind in model_types() if kind not in {*library.ALIKE, *library.STRANGERS})
 ]
 
