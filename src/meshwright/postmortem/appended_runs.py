@@ -33,10 +33,7 @@ def with_runs(messages: Sequence[LogMessage]) -> list[LogMessage]:
     """
     if not messages or messages[0].where.attempt is not None:
         return list(messages)
-    prompts = [
-        (at, found["host"]) for at, m in enumerate(messages) if "@" in m.text and (found := _PROMPT.match(m.text))
-    ]
-    shell = {at for at, _ in prompts if at} if len({host for _, host in prompts}) == 1 else set()
+    shell = _commands(messages)
     begins = sorted(
         {start for start in _begins(messages) if _is_later(messages, start)}
         | {start for start in shell if _is_later(messages, start, unless_known=True)}
@@ -47,6 +44,13 @@ def with_runs(messages: Sequence[LogMessage]) -> list[LogMessage]:
         attempt = at - len(begins) or None
         found += (_of_attempt(message, attempt) for message in messages[first:end])
     return found
+
+
+def _commands(messages: Sequence[LogMessage]) -> set[int]:
+    """Return the places but the first at which a person starts a program, at the prompt of one host alone."""
+    prompts = [(at, _PROMPT.match(one.text)) for at, one in enumerate(messages) if "@" in one.text]
+    hosts = {at: prompt["host"] for at, prompt in prompts if prompt}
+    return {at for at in hosts if at} if len(set(hosts.values())) == 1 else set()
 
 
 def _begins(messages: Sequence[LogMessage]) -> Iterable[int]:
