@@ -424,22 +424,20 @@ def _progress(messages: list[LogMessage], went_on: dict[int | None, list[int]]) 
 
 def _last_words(messages: list[LogMessage]) -> Iterator[Busy]:
     """Yield who was last heard to read its data, and made no step since; lines alike but for numbers are one word."""
-    last: dict[int, list[LogMessage]] = defaultdict(list)
+    last: dict[int, list[tuple[str, LogMessage]]] = defaultdict(list)  # each with its text but for numbers
     for message in messages:
         if message.rank is None or ".cpp:" in message.text[:80]:
             continue
-        words = last[message.rank]
-        if words and _without_numbers(words[-1].text) == _without_numbers(message.text):
-            words = words[:-1]
-        last[message.rank] = [] if WENT_ON.search(message.text) else [*words, message][-_MOST_WORDS:]
+        if WENT_ON.search(message.text):
+            last[message.rank] = []
+            continue
+        words, said = last[message.rank], _NUMBERS.sub("#", message.text[:200])
+        words = words[:-1] if words and words[-1][0] == said else words
+        last[message.rank] = [*words, (said, message)][-_MOST_WORDS:]
     for rank, words in last.items():
-        if told := [message for message in words if _reads(message.text)]:
+        if told := [message for _, message in words if _reads(message.text)]:
             what = f"reading of data by rank {rank} ({told[-1].text.strip()[:120]})"
             yield Busy(rank=rank, what=what, where=told[-1].where)
-
-
-def _without_numbers(text: str) -> str:
-    return _NUMBERS.sub("#", text[:200])
 
 
 def _reads(text: str) -> bool:

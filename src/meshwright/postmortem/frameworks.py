@@ -92,7 +92,7 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
             what = f"for replicas at torchft's quorum ({short['came']} of {short['all']} came)"
             waits.append((index, StoreWait(rank=message.rank, where=message.where, what=what)))
         yield from _others(message)
-    if waits and not any("Thread is unstuck" in message.text for message in messages[waits[-1][0] :]):
+    if waits and not any(_FREED in message.text for message in messages[waits[-1][0] :]):
         yield from _unfinished(messages, waits)
     yield from _deepep(messages)
     yield from _accelerate(messages)
