@@ -68,7 +68,7 @@ class Browser:
         """Run JavaScript in the page and return what it returns."""
         return self.driver.execute_script(script, *arguments)
 
-    def wait(self, condition: str, timeout_s: float = 20) -> None:
+    def wait(self, condition: str, timeout_s: float = 100) -> None:
         """Wait until a JavaScript expression holds."""
         from selenium.webdriver.support.wait import WebDriverWait
 

@@ -42,14 +42,14 @@ class Job:
                 continue
         return found
 
-    def wait_until(self, condition, timeout_s: float = 60) -> None:
+    def wait_until(self, condition, timeout_s: float = 200) -> None:
         end = time.monotonic() + timeout_s
         while not condition():
             assert self.process.poll() is None, self.process.communicate()
             assert time.monotonic() < end
             time.sleep(0.01)
 
-    def end(self, timeout_s: float = 180) -> tuple[int, list[str]]:
+    def end(self, timeout_s: float = 300) -> tuple[int, list[str]]:
         """Wait for the end; return the exit code and what meshwright said last on standard error."""
         _, errors = self.process.communicate(timeout=timeout_s)
         return self.process.returncode, errors.splitlines()

@@ -77,7 +77,7 @@ def perfetto(browser: Browser, trace: str) -> Opened:
     """Open a trace in Perfetto's interface, and ask its engine what it holds."""
     with _served(trace) as address:
         browser.driver.get(address)
-        browser.wait("typeof app !== 'undefined' && !!app.trace && !app.isLoadingTrace", timeout_s=40)
+        browser.wait("typeof app !== 'undefined' && !!app.trace && !app.isLoadingTrace", timeout_s=100)
         problems = _asked(browser, "select name, value from stats where severity = 'error' and value > 0", "name")
         ((slices,),) = _asked(browser, "select count(*) as n from slice", "n")
         arrows = _asked(

@@ -19,7 +19,7 @@ from docsite.benchmarks import MAX_ROWS, benchmarks_page, heading
 from docsite.box import box_page, output_of, samples
 from meshwright import cli
 
-pytestmark = pytest.mark.timeout(180)  # on a busy machine the first import of torch alone takes most of a minute
+pytestmark = pytest.mark.timeout(400)  # on a busy machine the first import of torch alone takes most of a minute
 ROOT = Path(__file__).parents[2]
 PROGRAMS = ("meshwright", "python", "python3", "pip", "pipx", "make", "torchrun", "srun", "sbatch", "kubectl")
 RUN = {"topo", "collectives", "report", "plan", "simulate", "validate", "checkpoint"}  # in seconds, writing only files
@@ -317,7 +317,7 @@ def assert_train_understands(words: list[str]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(400)
 def test_the_site_builds_without_a_warning(tmp_path):
     pytest.importorskip("mkdocs", reason="mkdocs is not installed (`make docs` installs it)")
     pytest.importorskip("mkdocstrings", reason="mkdocstrings is not installed (`make docs` installs it)")

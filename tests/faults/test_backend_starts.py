@@ -6,7 +6,7 @@ import pytest
 
 from tests.faults.ranks_anywhere import ip, need, run_ranks, two_networks
 
-pytestmark = [pytest.mark.netns, pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.netns, pytest.mark.slow, pytest.mark.timeout(400)]
 SOAK = pytest.mark.soak
 SHARED, TCP = "LocalEngine", "HostsEngine"
 CALLS = {"x86_64": (319, 434, 285), "aarch64": (279, 434, 47)}.get(platform.machine(), (0, 0, 0))

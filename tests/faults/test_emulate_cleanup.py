@@ -91,7 +91,7 @@ def run_and_end(ending, nodes, environment, rng):
             case "all ranks killed":
                 for pid in shells:
                     os.kill(pid, signal.SIGKILL)
-        run.communicate(timeout=20)
+        run.communicate(timeout=200)
     return had
 
 

@@ -21,7 +21,7 @@ def run_powerless(*words, before="true"):
     """
     script = f'{before}; exec "$@"'
     return subprocess.run(
-        ["unshare", "-Urmn", "sh", "-c", script, "sh", *POWERLESS, *words], capture_output=True, text=True, timeout=50
+        ["unshare", "-Urmn", "sh", "-c", script, "sh", *POWERLESS, *words], capture_output=True, text=True, timeout=200
     )
 
 
@@ -61,7 +61,7 @@ def test_a_system_that_forbids_namespaces_is_named_with_the_remedy(before, expec
 def test_a_limit_of_zero_namespaces_is_named(kind):
     words = ["unshare", "-Ur", "sh", "-c", f'echo 0 > /proc/sys/user/max_{kind}_namespaces; exec "$@"', "sh"]
 
-    run = subprocess.run([*words, *command_line("--", "true")], capture_output=True, text=True, timeout=50)
+    run = subprocess.run([*words, *command_line("--", "true")], capture_output=True, text=True, timeout=200)
 
     assert run.returncode == 2
     assert "/proc/sys/user" in run.stderr

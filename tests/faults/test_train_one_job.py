@@ -42,15 +42,15 @@ def begin(tmp_path):
 def test_a_run_that_is_trained_is_not_resumed_and_goes_on_undisturbed(tmp_path, corpus, begin):
     folder = write_run(tmp_path / "run", small_job(corpus, steps=STEPS, checkpoint_every=5), Layout(dp=2, mbs=2))
     first = begin("--resume", str(folder.path))
-    first.wait_until(lambda: steps_done(folder) > 5, timeout_s=150)
+    first.wait_until(lambda: steps_done(folder) > 5, timeout_s=200)
     owner = owner_of(folder.path)
 
-    code, errors = begin("--resume", str(folder.path)).end(timeout_s=150)
+    code, errors = begin("--resume", str(folder.path)).end(timeout_s=200)
 
     assert code == 2
     assert f"another job has this run folder: {owner}" in errors[-1]
     assert f"(pid {first.process.pid}, since " in errors[-1]
-    code, errors = first.end(timeout_s=150)
+    code, errors = first.end(timeout_s=200)
     assert code == 0, errors
     assert len(losses(folder)) == STEPS
     assert not (folder.path / LOCK).exists()
@@ -59,10 +59,10 @@ def test_a_run_that_is_trained_is_not_resumed_and_goes_on_undisturbed(tmp_path, 
 def test_a_run_whose_launcher_was_killed_is_resumed_once_its_ranks_have_left(tmp_path, corpus, begin):
     folder = write_run(tmp_path / "run", small_job(corpus, steps=STEPS, checkpoint_every=5), Layout(dp=2, mbs=2))
     first = begin("--resume", str(folder.path))
-    first.wait_until(lambda: steps_done(folder) > 5, timeout_s=150)
+    first.wait_until(lambda: steps_done(folder) > 5, timeout_s=200)
     first.process.send_signal(signal.SIGKILL)
 
-    code, errors = begin("--resume", str(folder.path)).end(timeout_s=150)
+    code, errors = begin("--resume", str(folder.path)).end(timeout_s=200)
 
     assert code == 0, errors
     assert any("has died without giving the run folder back; taken over" in line for line in errors)

@@ -15,7 +15,7 @@ from testkit.caches import new_cache
 from testkit.fault_jobs import Job, events, final_weights, kill, steps_done
 from testkit.train_jobs import losses, small_job, write_corpus, write_run
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = pytest.mark.timeout(800)
 STEPS, EVERY = 300, 25
 
 
@@ -116,10 +116,10 @@ def test_a_killed_rank_is_named_and_the_job_goes_on_by_itself(begin, undisturbed
 @pytest.mark.slow
 def test_a_rank_that_is_stopped_for_longer_than_the_timeout_is_named_and_the_job_goes_on(begin, undisturbed):
     folder, job = begin("stopped", timeout_s=15.0)
-    job.wait_until(lambda: steps_done(folder) > 60, timeout_s=150)
+    job.wait_until(lambda: steps_done(folder) > 60)
 
     kill(folder, 1, signal.SIGSTOP)
-    code, errors = job.end(timeout_s=150)
+    code, errors = job.end()
 
     assert code == 0, errors
     assert {event.rank: event.culprit for event in events(folder, "failure")} == {0: 1, 2: 1, 3: 1}

@@ -18,7 +18,7 @@ from testkit.caches import new_cache
 from testkit.fault_jobs import Job, events, kill, pid_of, steps_done
 from testkit.train_jobs import losses, small_job, write_corpus, write_run
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(400)
 
 
 @pytest.fixture(scope="module")

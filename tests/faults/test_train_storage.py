@@ -16,7 +16,7 @@ from testkit.caches import new_cache
 from testkit.fault_jobs import Job, events, steps_done
 from testkit.train_jobs import small_job, write_corpus, write_run
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(400)
 
 
 def can_mount() -> bool:

@@ -13,7 +13,7 @@ from meshwright.backend.group.futures import load_futures
 from meshwright.backend.group.native_calls import load_calls
 from meshwright.backend.wire.stream import load_stream
 
-START_S = 30.0  # for all ranks to start on a busy machine, before a limit of their own holds
+START_S = 100.0  # for all ranks to start on a busy machine, before a limit of their own holds
 
 
 def rank_main(function, rank, world_size, path, pipe, environment, arguments):
@@ -37,7 +37,7 @@ def rank_main(function, rank, world_size, path, pipe, environment, arguments):
         pipe.send((type(error).__name__, str(error), time.monotonic() - start))
 
 
-PATIENCE_S = 40.0  # with a rank on a busy machine
+PATIENCE_S = 120.0  # with a rank on a busy machine
 
 
 @functools.cache

@@ -66,7 +66,7 @@ TRIES = [
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(200)
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize(("when", "victim"), TRIES)
 def test_torchrun_starts_ranks_again_in_the_store_of_the_first_try(when, victim):
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=2"]

@@ -340,7 +340,7 @@ def test_killing_all_ranks_at_any_time_leaves_no_shared_memory(tmp_path, delay_s
         process.join()
         pipe.close()
 
-    end = time.monotonic() + 20
+    end = time.monotonic() + 100
     while (now := shared_memory())[1] >= held_kib + 48 * 1024 and time.monotonic() < end:
         time.sleep(0.1)  # tests beside this one may hold some for a moment
     assert now[0] == names

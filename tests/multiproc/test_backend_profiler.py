@@ -32,7 +32,7 @@ def profiled(rank, world_size, store, folder, asynchronously):
         profiler.export_chrome_trace(str(folder / f"rank{rank}.json"))
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize("asynchronously", [False, True], ids=["blocking", "asynchronous"])
 def test_a_trace_holds_every_collective_once(rank_pool, tmp_path, asynchronously):
     rank_pool(2).run(profiled, tmp_path, asynchronously)
@@ -65,7 +65,7 @@ def backward_with_a_slow_peer(rank, world_size, store, folder):
         profiler.export_chrome_trace(str(folder / f"rank{rank}.json"))
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(400)
 def test_waiting_inside_backward_counts_as_communication_and_not_as_computation(rank_pool, tmp_path):
     rank_pool(2).run(backward_with_a_slow_peer, tmp_path)
 

@@ -26,14 +26,14 @@ def test_a_plain_ddp_program_trains_across_two_nodes(emulated):
 
     job = cluster.start_ranks([sys.executable, str(PROGRAMS / "plain_ddp.py")])
 
-    assert job.wait(timeout_s=50) == (0, 0), job.stderr(0) + job.stderr(1)
+    assert job.wait(timeout_s=200) == (0, 0), job.stderr(0) + job.stderr(1)
     found = records(job, 2)
     assert [(r["rank"], r["host"], r["sum"]) for r in found] == [(0, "node0", 2.0), (1, "node1", 2.0)]
     assert found[0]["weights"] == found[1]["weights"]
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(400)
 def test_torchrun_starts_over_the_nodes_and_restarts_after_a_death(emulated, tmp_path):
     cluster = emulated(nodes=2, ranks_per_node=2, nic_bytes_per_s=1000 * MEGABIT)
     marker = tmp_path / "died"
@@ -41,7 +41,7 @@ def test_torchrun_starts_over_the_nodes_and_restarts_after_a_death(emulated, tmp
 
     job = cluster.start_nodes([*TORCHRUN, "--max-restarts", "2", str(PROGRAMS / "plain_ddp.py")], env=env)
 
-    assert job.wait(timeout_s=110) == (0, 0), job.stderr(0) + job.stderr(1)
+    assert job.wait(timeout_s=200) == (0, 0), job.stderr(0) + job.stderr(1)
     found = records(job, 2)
     assert [r["rank"] for r in found] == [0, 1, 2, 3]
     assert sorted(r["host"] for r in found) == ["node0", "node0", "node1", "node1"]
@@ -51,7 +51,7 @@ def test_torchrun_starts_over_the_nodes_and_restarts_after_a_death(emulated, tmp
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(400)
 def test_torchrun_needs_no_options_to_find_the_other_nodes(emulated):
     began = time.time()
     cluster = emulated(nodes=4, nic_bytes_per_s=1000 * MEGABIT)
@@ -59,7 +59,7 @@ def test_torchrun_needs_no_options_to_find_the_other_nodes(emulated):
 
     job = cluster.start_nodes([*TORCHRUN, str(PROGRAMS / "plain_ddp.py")])
 
-    assert job.wait(timeout_s=110) == (0,) * 4, job.stderr(0)
+    assert job.wait(timeout_s=200) == (0,) * 4, job.stderr(0)
     found = records(job, 4)
     assert {r["sum"] for r in found} == {4.0}
     first_collective_s = max(r["joined"] for r in found) - began
@@ -75,7 +75,7 @@ def test_gloo_reaches_the_rate_of_the_nic(emulated, megabits):
 
     job = cluster.start_ranks([sys.executable, str(PROGRAMS / "gloo_rate.py"), str(int(rate * 0.5))])
 
-    assert job.wait(timeout_s=55) == (0, 0), job.stderr(0)
+    assert job.wait(timeout_s=200) == (0, 0), job.stderr(0)
     assert float(job.stdout(0)) == pytest.approx(rate, rel=0.1)
 
 
@@ -87,11 +87,11 @@ def test_a_group_notices_a_slowed_link_and_chooses_as_a_fresh_start_would(emulat
     program = [sys.executable, str(PROGRAMS / "slowed_link.py"), str(marker), "30000", "50"]
 
     job = cluster.start_ranks(program)
-    cluster.await_until(lambda: Path(f"{marker}-ready").exists(), timeout_s=40)
+    cluster.await_until(lambda: Path(f"{marker}-ready").exists(), timeout_s=200)
     cluster.fault("slow node2 50Mbps")
     marker.touch()
 
-    assert job.wait(timeout_s=50) == (0,) * 4, job.stderr(0)
+    assert job.wait(timeout_s=200) == (0,) * 4, job.stderr(0)
     found = json.loads(job.stdout(0))
     assert found["after"]["beta_s_per_byte"] == pytest.approx(1 / (50 * MEGABIT), rel=0.5)
     differing = sum(a != b for a, b in zip(found["after"]["choices"], found["fresh"]["choices"], strict=True))

@@ -13,7 +13,7 @@ from docsite.box import shown_output
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
-def run(name: str, *arguments: str, timeout_s: float = 100) -> str:
+def run(name: str, *arguments: str, timeout_s: float = 300) -> str:
     done = subprocess.run(
         [sys.executable, EXAMPLES / f"{name}.py", *arguments],
         capture_output=True, text=True, timeout=timeout_s, check=False,
@@ -39,7 +39,7 @@ def test_the_first_lines_say_how_it_is_called_and_what_is_seen(path):
     assert "You see" in re.sub(r"\s+", " ", text) or "meshwright " in text
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(400)
 def test_ddp_has_the_same_losses_on_the_backend_as_on_gloo():
     losses = re.findall(r"losses ((?:[\d.]+ )+)", run("ddp_on_backend", "2"))
 
@@ -47,7 +47,7 @@ def test_ddp_has_the_same_losses_on_the_backend_as_on_gloo():
     assert losses[0] == losses[1]
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(400)
 @pytest.mark.slow
 def test_a_model_that_is_not_ours_trains_alike_however_it_is_split():
     pytest.importorskip("transformers")
@@ -59,10 +59,10 @@ def test_a_model_that_is_not_ours_trains_alike_however_it_is_split():
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(400)
 def test_a_model_that_is_not_ours_is_cut_into_stages_by_the_same_three_calls():
     pytest.importorskip("transformers")
-    lines = run("parallelize", "dp=1,pp=2,mbs=2", "dp=1,pp=2,schedule=zb", timeout_s=170).splitlines()
+    lines = run("parallelize", "dp=1,pp=2,mbs=2", "dp=1,pp=2,schedule=zb", timeout_s=300).splitlines()
 
     losses = [[float(loss) for loss in line.split()[-5:]] for line in lines if "." in line]
     assert len(losses) == 3
@@ -70,9 +70,9 @@ def test_a_model_that_is_not_ours_is_cut_into_stages_by_the_same_three_calls():
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(400)
 def test_a_job_that_hangs_is_explained_by_its_logs_stacks_and_records(tmp_path):
-    out = run("hung_job", str(tmp_path / "files"), timeout_s=170)
+    out = run("hung_job", str(tmp_path / "files"), timeout_s=300)
 
     assert out.startswith("rank 2: data ")
     assert "in: all_reduce #6 of group 0 (default_pg)" in out
@@ -90,7 +90,7 @@ def test_an_a800_is_bound_by_nvlink_where_an_a100_is_not():
     assert float(explained) > 0.8 * float(difference)
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(400)
 def test_a_loop_of_ones_own_is_explained_by_its_traces(tmp_path):
     out = run("own_loop", str(tmp_path / "made"))
 
@@ -123,7 +123,7 @@ def test_a_parameter_server_trains_on_beside_a_straggler_with_bounded_staleness(
     assert int(re.search(r"parameter server.*staleness up to (\d+)", out)[1]) > 0
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(400)
 def test_every_collective_leaves_what_its_definition_says():
     held = {
         line[:20].strip(): re.findall(r"-> (\[[^]]*\])", line) for line in run("every_collective", "2").splitlines()
@@ -171,7 +171,7 @@ def test_local_sgd_over_a_slow_link_comes_to_about_the_same_loss():
 
 @pytest.mark.slow
 @pytest.mark.netns
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(400)
 def test_the_parameter_server_grows_with_the_ranks_and_the_ring_does_not():
     out = run("parameter_server", "2", "5")
     times = {line.split()[0]: [float(t) for t in re.findall(r"(\d+) ms", line)] for line in out.splitlines()}

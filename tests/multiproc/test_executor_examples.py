@@ -12,7 +12,7 @@ def test_a_custom_collective_is_proved_raced_and_trains_as_plain_ddp_does():
         [sys.executable, EXAMPLES / "custom_collective.py", "3"],
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=200,
         check=False,
     )
 

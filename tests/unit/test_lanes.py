@@ -32,7 +32,7 @@ def lanes_of(folder, monkeypatch, **tests):
     monkeypatch.setattr("tests.lanes.LANES", {name: [folder / f"test_{name}.py"] for name in tests})
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(400)
 def test_a_lane_that_fails_is_shown_and_fails_all(monkeypatch, tmp_path, capfd):
     lanes_of(tmp_path, monkeypatch, good="assert True", bad="assert 'gone' == 'wrong'")
 
@@ -43,7 +43,7 @@ def test_a_lane_that_fails_is_shown_and_fails_all(monkeypatch, tmp_path, capfd):
     assert "assert 'gone' == 'wrong'" in out
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(400)
 def test_what_is_marked_alone_runs_once_after_the_lanes(monkeypatch, tmp_path, capfd):
     lanes_of(tmp_path, monkeypatch, good="assert True")
 

@@ -113,7 +113,7 @@ class RankPool:
         self,
         function: Callable[..., Any],
         *arguments: Any,
-        timeout_s: float = 50.0,
+        timeout_s: float = 200.0,
         gets_on: Callable[[], bool] = lambda: False,
     ) -> list[Any]:
         """Run `function` on every rank; raise RankFailedError with the traceback of the first rank that failed.

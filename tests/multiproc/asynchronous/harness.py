@@ -144,7 +144,7 @@ class Run:
         self.threads.append(thread)
         thread.start()
 
-    def finish(self, timeout_s: float = 20.0) -> None:
+    def finish(self, timeout_s: float = 100.0) -> None:
         """Wait until every worker has ended."""
         while not self.coordinator.wait(lambda: self.coordinator.finished, 0.05):
             self.coordinator.tick()

@@ -20,7 +20,7 @@ from meshwright.train.events import read_events
 from meshwright.train.run_folder import RunFolder
 from testkit.train_jobs import losses, run_rank, small_job, write_corpus, write_run
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]  # processes that load torch: five a run
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]  # processes that load torch: five a run
 PATIENT = {"silence_s": 60.0}  # the machine may be busy: a late heartbeat is not what these tests are about
 
 

@@ -51,7 +51,7 @@ def test_a_slow_worker_is_left_behind_by_as_many_steps_as_allowed_and_no_more(st
             """Wait until the others have gone as far ahead as they may, without a bound until they are far ahead."""
             if len(slept) < 2:
                 slept.append(share)
-                target, end = len(run.rows) + 10, time.monotonic() + 15
+                target, end = len(run.rows) + 10, time.monotonic() + 60
                 while time.monotonic() < end:
                     if len(run.rows) >= target if staleness is None else run.only_one_works():
                         return
@@ -60,7 +60,7 @@ def test_a_slow_worker_is_left_behind_by_as_many_steps_as_allowed_and_no_more(st
         run.start(3, before_share=oversleep)
         for rank in range(3):
             run.start(rank)
-        run.finish(timeout_s=45)
+        run.finish(timeout_s=200)
 
     stalest = max(row["staleness_max"] for row in run.rows)
     assert stalest == staleness if staleness else stalest > 4

@@ -44,7 +44,7 @@ def _quick(monkeypatch, tmp_path):
     monkeypatch.setattr(calibrate, "pace", lambda: STEADY)
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(400)
 def test_every_operator_and_size_is_measured_and_kept():
     request = calibrate.Request(
         ranks=2,

@@ -16,7 +16,7 @@ from meshwright.workload.transformer import ModelConfig
 from testkit.caches import new_cache
 from testkit.train_jobs import small_job, write_corpus
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 
 @pytest.fixture

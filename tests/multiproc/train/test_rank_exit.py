@@ -17,7 +17,7 @@ from meshwright.train.agent import AgentStart, first_failure, run_agent
 from meshwright.train.events import EventLog, read_events
 from meshwright.train.rank_exit import Finished
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(400)
 
 
 def does(what, place):

@@ -15,7 +15,7 @@ FAST = (
     ("dp=2,tp=2,mbs=2,sp=1,zero=2", "dp=2,mbs=2,zero=1"),
     ("dp=1,pp=2,mbs=2,vpp=2,schedule=interleaved", "dp=4,mbs=1,zero=3"),
 )
-pytestmark = pytest.mark.timeout(240)  # eight ranks on two cores, beside whatever else runs
+pytestmark = pytest.mark.timeout(400)  # eight ranks on two cores, beside whatever else runs
 
 
 @pytest.fixture(scope="module")

@@ -28,7 +28,7 @@ def torchrun(*arguments: str, cache: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)  # three processes that load torch, beside whatever else runs
+@pytest.mark.timeout(400)  # three processes that load torch, beside whatever else runs
 def test_torchruns_ranks_plan_train_and_verify(job, tmp_path):
     done = torchrun(str(job), "--run-dir", str(tmp_path / "run"), cache=tmp_path / "cache")
 
@@ -41,7 +41,7 @@ def test_torchruns_ranks_plan_train_and_verify(job, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(400)
 def test_bad_input_is_said_by_every_rank_and_writes_nothing(job, tmp_path):
     done = torchrun(str(job), "--run-dir", str(tmp_path / "run"), "--layout", "dp=3", cache=tmp_path / "cache")
 

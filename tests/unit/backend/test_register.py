@@ -16,7 +16,7 @@ INIT = (
 def python(code, *arguments, **variables):
     return subprocess.run(
         [sys.executable, "-c", code, *arguments], env=os.environ | variables,
-        capture_output=True, text=True, timeout=50, check=False,
+        capture_output=True, text=True, timeout=200, check=False,
     )  # fmt: skip
 
 

@@ -92,7 +92,7 @@ def refused_without_torch(*arguments):
         [sys.executable, "-c", IN_ANOTHER_PROCESS, *map(str, arguments)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=200,
         check=True,
     )
     assert done.stdout.split() == ["2", "False"]

@@ -21,9 +21,9 @@ os.waitpid(child, os.WUNTRACED)
 def test_a_process_that_somebody_stopped_goes_on_when_its_parent_has_ended(tmp_path):
     gone_on = tmp_path / "gone on"
 
-    subprocess.run([sys.executable, "-c", PROGRAM, str(gone_on)], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", PROGRAM, str(gone_on)], check=True, timeout=200)
 
-    end = time.monotonic() + 20
+    end = time.monotonic() + 100
     while not gone_on.exists() and time.monotonic() < end:
         time.sleep(0.05)
     assert gone_on.exists()

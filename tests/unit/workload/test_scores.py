@@ -45,7 +45,7 @@ def products(tokens, keys_of, heads, widths):
             torch.bmm(torch.empty(queries * heads, 1, width), torch.empty(queries * heads, width, keys))
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize("tokens", [4096, pytest.param(32768, marks=[pytest.mark.slow, pytest.mark.soak])])
 @pytest.mark.parametrize("name", KINDS)
 def test_the_scores_of_each_kind_of_attention_are_the_ones_that_its_mask_leaves(name, tokens):

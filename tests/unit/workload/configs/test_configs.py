@@ -72,7 +72,7 @@ def assert_alike(configs):
 
 
 @pytest.mark.parametrize("kind", FAST)
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(400)
 def test_a_few_model_types_have_the_parameters_of_the_library(kind):
     pytest.importorskip("transformers")
     assert_alike(sized(kind))
@@ -104,7 +104,7 @@ def test_the_defaults_of_keys_are_those_of_the_library():
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize(
     "kind", [kind for kind in model_types() if kind not in {*library.ALIKE, *library.STRANGERS, *NOT_ENOUGH}]
 )
@@ -199,7 +199,7 @@ def test_a_token_visits_the_real_experts_of_longcat_flash_alone_eight_of_twelve_
     assert model.active_parameters == pytest.approx(27e9, rel=0.04)  # published: 18.6 to 31.3 B, 27 B on average
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize(
     "changed",
     [
@@ -217,7 +217,7 @@ TINY = {"vocab_size": 5000, "hidden_size": 64, "num_attention_heads": 4, "num_ke
 TINY |= {"num_hidden_layers": 4, "intermediate_size": 128, "moe_intermediate_size": 64}
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize(
     ("kind", "key"),
     [
