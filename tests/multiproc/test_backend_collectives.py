@@ -21,6 +21,7 @@ DTYPES = [
     *(torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.float8_e5m2),
     *(torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.uint16, torch.uint32, torch.bool),
 ]
+EVERY_PAIR = (2, 6)  # of ranks on one host, which reduce long tensors of every type with every operator
 SIZES = [1, 2, 7, 63, 1000, 2049, 5003, 20_011]  # slots of 4096 bytes: many slots, odd pieces, broadcasts in long ones
 
 
@@ -93,7 +94,7 @@ def reductions_of_every_type(rank, world_size, store, helper, per_host=None):
         for dtype in types:
             bits = [] if dtype.is_floating_point else [ops.BAND, ops.BOR, ops.BXOR]
             for op in [*(o for o in plain if not (o == ops.AVG and dtype == torch.bool)), *bits]:
-                for count in (5, 5003) if not per_host else counts_of_hosts(dtype, op):
+                for count in counts(dtype, op, world_size, per_host):
                     inputs = [values(r, count, dtype) for r in range(world_size)]
                     want = expected(inputs, op)
                     tensor = inputs[rank].clone()
@@ -112,9 +113,12 @@ def reductions_of_every_type(rank, world_size, store, helper, per_host=None):
     return wrong
 
 
-def counts_of_hosts(dtype, op):
-    """Return how many elements to reduce between hosts: many of each type, and with each operator, but not of all."""
-    return (5, 5003, 40_000) if op == dist.ReduceOp.SUM or dtype == torch.float32 else (5,)
+def counts(dtype, op, world_size, per_host):
+    """Return how many elements to reduce: many of each type and with each operator, and of all pairs on few ranks."""
+    every_pair = world_size in EVERY_PAIR and not per_host
+    if not (every_pair or op == dist.ReduceOp.SUM or dtype == torch.float32):
+        return (5,)
+    return (5, 5003, 40_000) if per_host else (5, 5003)
 
 
 def moves_of_every_size(rank, world_size, store, helper, per_host=None):

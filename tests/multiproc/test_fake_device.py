@@ -20,8 +20,9 @@ from tests.multiproc.parallel.test_program import programmed
 pytestmark = pytest.mark.timeout(300)
 START_S = 250.0  # the device is compiled once on a machine
 LOSS, PARAMETERS = 1e-12, 1e-10  # rounding of float64 sums in another order
-LAYOUTS = [case for case in (*FAST, *SLOW) if Layout.parse(case.layout).world_size <= 2]
-MORE = [case for case in SLOW if case.layout in ("dp=1,pp=4,mbs=1,schedule=zb", "dp=4,mbs=2,zero=3,replicas=2")]
+LARGER = ("dp=1,pp=4,mbs=1,schedule=zb", "dp=4,mbs=2,zero=3,replicas=2")
+LAYOUTS = [case for case in FAST if Layout.parse(case.layout).world_size <= 2]
+MORE = [case for case in SLOW if Layout.parse(case.layout).world_size <= 2 or case.layout in LARGER]
 OFFLOADING = (
     *("dp=1,mbs=4,offload=optimizer", "dp=2,mbs=2,zero=1,offload=optimizer", "dp=2,mbs=2,zero=3,offload=parameters"),
     *("dp=1,mbs=4,zero=3,offload=parameters", "dp=2,mbs=4,zero=2,offload=parameters"),

@@ -2,6 +2,7 @@
 
 import socket
 import threading
+import time
 
 import msgspec
 import pytest
@@ -46,11 +47,16 @@ def test_a_machine_that_reaches_nothing_where_all_meet_says_so_in_one_line(monke
 def test_a_machine_that_was_one_too_many_until_the_end_says_so_in_one_line(monkeypatch, tmp_path):
     start = msgspec.structs.replace(START, nodes=1, min_nodes=1)
 
+    def ended_once_another_waits(handler):
+        while handler.num_nodes_waiting() + len(handler._state_holder.state.redundancy_list) == 0:
+            time.sleep(0.05)
+        handler.shutdown()
+
     def full(host, port, timeout_s, secret):
         store = host_store(host, port, timeout_s, secret)
         other = DynamicRendezvousHandler.from_backend(start.name, store, SealedBackend(store, start.name, secret), 1, 1)
         other.next_rendezvous()
-        threading.Timer(1.0, other.shutdown).start()
+        threading.Thread(target=ended_once_another_waits, args=(other,)).start()
         return store
 
     monkeypatch.setenv("TORCHELASTIC_SIGNALS_TO_HANDLE", "")
