@@ -196,7 +196,9 @@ def _measure(request: Request, say: Callable[[str], None]) -> tuple[Measurements
     with RankPool(request.ranks) as pool, tempfile.TemporaryDirectory(dir=process_folder()) as folder:
         progress = Progress(Path(folder) / "done", _timings(request))
         gets_on = ProgressTeller(progress, say)
-        answers = pool.run(measure_on_rank, request, threads, progress, timeout_s=STALLED_S, gets_on=gets_on)
+        answers = pool.run(
+            measure_on_rank, request, threads, OPERATOR_BUDGET_S, progress, timeout_s=STALLED_S, gets_on=gets_on
+        )
     operators = tuple(
         OperatorTime(
             operator=times[0].operator,
@@ -289,9 +291,18 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def measure_on_rank(
-    rank: int, world_size: int, store: Store, request: Request, threads: int, progress: Progress | None = None
+    rank: int,
+    world_size: int,
+    store: Store,
+    request: Request,
+    threads: int,
+    budget_s: float = OPERATOR_BUDGET_S,
+    progress: Progress | None = None,
 ) -> Answer:
-    """Measure a request on one rank, in lockstep with the others; the first one counts in `progress`."""
+    """Measure a request on one rank, in lockstep with the others, the operators in `budget_s` or little more.
+
+    The first rank counts in `progress`.
+    """
     prepare_process(threads)
     before = LoadCounters()
     device = of_rank(rank, request.backend)
@@ -306,7 +317,7 @@ def measure_on_rank(
     settle(device, AUTOCAST[request.autocast] or torch.float32)
     count = progress.count if progress is not None and rank == 0 else lambda: None
     operators = time_operators(
-        request.operators, ranks=world_size, threads=threads, budget_s=OPERATOR_BUDGET_S, device=device, count=count
+        request.operators, ranks=world_size, threads=threads, budget_s=budget_s, device=device, count=count
     )
     sizes = request.collective_bytes if world_size > 1 else ()
 

@@ -34,6 +34,7 @@ WAITED_FOR = (
     Timed("all_reduce", "bfloat16"),
 )
 SMALL = Operator(kind="linear", shape=(8, 8, 8))
+PEAK = Operator(kind="linear", shape=(64, 64, 64))  # one that fills the caches takes seconds
 STEADY = Pace(product_s=1e-3, product_error=0.01, copy_s=1e-3, copy_error=0.01)
 
 
@@ -41,6 +42,7 @@ STEADY = Pace(product_s=1e-3, product_error=0.01, copy_s=1e-3, copy_error=0.01)
 def _quick(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", new_cache(tmp_path))
     monkeypatch.setattr(calibrate, "OPERATOR_BUDGET_S", 0.1)
+    monkeypatch.setattr(calibrate, "peak_product", lambda *_: PEAK)
     monkeypatch.setattr(calibrate, "pace", lambda: STEADY)
 
 
