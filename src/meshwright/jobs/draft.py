@@ -21,15 +21,8 @@ from ..workload.architecture import Architecture
 from ..workload.recomputed import MODULES
 from .job import Job, JobSplit
 from .keys import Keys
-from .models import (
-    architecture_named,
-    architecture_of_sizes,
-    by_shape,
-    catalogue_name,
-    changed,
-    differences,
-    with_sizes,
-)
+from .model_choice import ModelSaid, OwnModel, chosen_model
+from .models import architecture_named, catalogue_name, changed
 from .savings import Savings, settled
 from .shell_marks import shown
 from .sources import Sources
@@ -51,6 +44,7 @@ class JobOptions(msgspec.Struct, frozen=True, kw_only=True):
     loss: str | None = None
     mtp_layers: int | None = None  # modules that predict further tokens, trained
     gpus_per_node: int | None = None  # of the cluster, for files that give nodes alone
+    own: OwnModel | None = None  # the config.json of a model among the files
 
 
 ROUTED_ONCE = frozenset({"flex", "deepep", "hybridep"})  # dispatchers that send a row once to each node
@@ -81,7 +75,6 @@ class Draft:
         self.precision: str | None = None
         self.model_name: str | None = None
         self.config: dict[str, Any] = {}  # sizes of the model under the keys of a config.json
-        self.architecture: Architecture | None = None
         self.stages: tuple[int, ...] = ()
         self.routed_once: bool | None = None
         self.modules: tuple[str, ...] = ()
@@ -388,6 +381,8 @@ class Draft:
         if mbs is None:
             mbs = local if self.get("pp") == 1 or "pieces" not in given else None
         self._check_batch(total, local, steps, dp)
+        if mbs is None and total is not None and "pieces" not in given:
+            self.assume("passes of one sequence on each rank: the files do not say how many")
         return total, mbs
 
     def _check_batch(self, total: int | None, local: int | None, steps: int | None, dp: int | None) -> None:
@@ -409,58 +404,20 @@ class Draft:
         """Return the model that the draft's name or the question means, None where it is not in the catalogue."""
         if self.question.architecture is not None:
             return self.question.architecture
+        if self.question.own is not None:
+            return self.question.own.architecture
         name = catalogue_name(self.model_name) if self.model_name else None
         return None if name is None else architecture_named(name)
 
     def _settle_model(self) -> Architecture | None:
-        """Return the model: asked for, listed by its sizes, or named; the file's sizes count, differences are said."""
+        """Return the model: asked for, listed by its sizes, of a config.json among the files, or named."""
         if self.question.architecture is not None:
+            if self.question.own is not None:
+                self.assume(f"--model {self.question.model} in place of {self.question.own.file}")
             self.model_name = self.question.model
             return self.question.architecture
-        if self.architecture is not None:
-            return self.architecture
-        name = catalogue_name(self.model_name) if self.model_name else None
-        where = self.files[0]
-        if not {"hidden_size", "num_hidden_layers", "num_attention_heads"} <= self.config.keys():
-            if name is None:
-                return None
-            return self._named(name, where)
-        alike = [name] if name else by_shape(self.config)
-        if self.partial and len(alike) == 1:
-            self.assume(
-                f"what the file does not say of the model is as in {alike[0]}, of the same layers, width and heads"
-            )
-            return self._named(alike[0], where)
-        config = dict(self.config)
-        if "vocab_size" not in config:
-            config["vocab_size"] = self._vocabulary(alike)
-        model = architecture_of_sizes(
-            config, name=self.model_name or (alike[0] if len(alike) == 1 else ""), where=where
-        )
-        if len(alike) == 1:
-            self._say_differences(model, alike[0])
-        return model
-
-    def _named(self, name: str, where: str) -> Architecture:
-        """Return a model of the catalogue with the file's sizes; sizes that cannot be changed in it are named."""
-        model, kept = with_sizes(name, self.config, where)
-        for text in kept:
-            self.ignore(text)
-        if model != architecture_named(name):
-            self._say_differences(model, name)
-        return model
-
-    def _say_differences(self, model: Architecture, published: str) -> None:
-        for text in differences(model, published, self.files[0]):
-            self.note(text)
-
-    def _vocabulary(self, alike: list[str]) -> int:
-        if len(alike) == 1:
-            size = architecture_named(alike[0]).vocab_size
-            self.assume(f"vocabulary of {size}: that of {alike[0]}, whose layers, width and heads are the same")
-            return size
-        self.assume("vocabulary of 50257: the files do not say it; --job vocab_size=N says another")
-        return 50257
+        said = ModelSaid(self.model_name or "", self.config, self.files[0], partial=self.partial)
+        return chosen_model(said, self.question.own, self)
 
     def _check_layers(self, model: Architecture | None) -> None:
         """Raise InputError where the layers do not divide by the stages and no uneven cut is given."""

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from pathlib import PurePath
 from typing import Any
 
 from .documents import load_document
@@ -10,14 +11,18 @@ from .job import Job
 from .keys import Keys, dotted_keys
 from .launch import Launch, assignments_of, flags_of
 from .megatron import world_of
+from .openrlhf import HARMLESS as OPENRLHF_HARMLESS
+from .openrlhf import is_supervised, openrlhf_settings
 from .savings import dtype_of
 from .signs import kind_of_document
-from .sources import CONFIG_SUFFIXES, Sources, plain_value
-from .trainers import AXOLOTL_HARMLESS, axolotl_settings, llama_factory_settings
+from .sources import CONFIG_SUFFIXES, Sources, named_arguments, plain_value
+from .stage_by_name import stage_by_name
+from .trainers import AXOLOTL_HARMLESS, TRAINER, axolotl_settings, full_name, llama_factory_settings
 from .tuning import read_tuning
 
 HARMLESS = (
     *AXOLOTL_HARMLESS,
+    *OPENRLHF_HARMLESS,
     r"(?:arguments|accelerate)\.(?:output_dir|learning_rate|num_train_epochs|max_steps|warmup.*|weight_decay|lr_.*|adam_.*)",
     r"arguments\.(?:logging.*|save.*|eval.*|report_to|run_name|seed|data.*|push_to_hub.*|hub.*|load_best.*|do_.*|metric.*)",
     r"arguments\.(?:overwrite.*|remove_unused.*|label.*|per_device_eval.*|max_grad_norm|train_file|tokenizer.*|stage|ddp_timeout)",
@@ -42,6 +47,8 @@ LAUNCH_PLACES = (
     ("megatron_lm_", "megatron_lm_config."),
     *((name, "deepspeed_config.") for name in ("zero_stage", "offload_", "deepspeed_config_file", "gradient_clipping")),
 )
+MODELS = ("model_name_or_path", "model_name", "config_name", "model", "model_id", "base_model", "model_path")
+BATCH = "--job per_device_train_batch_size=N"
 LENGTHS = ("max_seq_length", "max_seq_len", "block_size", "cutoff_len", "model_max_length", "max_length", "seq_length")
 
 
@@ -98,27 +105,28 @@ def _keys(sources: Sources) -> Keys:
             sources.assumed += assumed
         elif kind:
             add(kind, document.data, document.name)
-    if launch is not None:
+    if launch is not None and is_supervised(launch):
+        settings, assumed = openrlhf_settings(launch)
+        values |= settings
+        origin |= dict.fromkeys(settings, launch.where)
+        sources.assumed += assumed
+    elif launch is not None:
         add("arguments", _arguments(launch), launch.where)
-        if launch.launcher == "accelerate":
-            add("accelerate", _launch_words(flags_of(launch.options, dashes=False)), launch.where)
+    if launch is not None and launch.launcher == "accelerate":
+        add("accelerate", _launch_words(flags_of(launch.options, dashes=False)), launch.where)
     _named_files(values, origin, add, sources)
     for key in list(values):  # a DeepSpeed configuration inside the arguments
         if key.startswith("arguments.deepspeed."):
             values["deepspeed." + key.removeprefix("arguments.deepspeed.")] = values.pop(key)
     for key, text in sources.given_keys.items():
-        for kind in ("arguments", "accelerate", "deepspeed"):
-            if key.startswith(f"{kind}.") or f"{kind}.{key}" in values or kind == "deepspeed":
-                full = key if key.startswith(f"{kind}.") else f"{kind}.{key}"
-                values[full], origin[full] = plain_value(text), "--job"
-                break
+        full = full_name(key, values)
+        values[full], origin[full] = plain_value(text), "--job"
     return Keys(values, sources.names[0], sources=origin, kinds=True)
 
 
 def _arguments(launch: Launch) -> dict[str, Any]:
-    """Return the words of a command as arguments under names with underscores, as argparse takes both."""
-    flags = flags_of(launch.arguments, dashes=False)
-    found = {key.replace("-", "_"): plain_value(v) if isinstance(v, str) else v for key, v in flags.items()}
+    """Return the words of a command as arguments."""
+    found = named_arguments(launch)
     if launch.program.rpartition("/")[2] == "llamafactory-cli":  # it takes `key=value` beside its YAML
         found |= {key: plain_value(text) for key, text in assignments_of(launch.arguments).items()}
     return found
@@ -148,8 +156,11 @@ def _named_files(
             found = sources.document(name)
             if found is not None:
                 add("deepspeed", found.data, found.name)
-            else:
+            elif (told := stage_by_name(name)) is None or "arguments.per_device_train_batch_size" not in values:
                 raise sources.absent(name)
+            else:
+                add("deepspeed", told[0], sources.names[0])
+                sources.assumed.append(f"{told[1]}: by the name of {PurePath(name).name}, which is not here")
 
 
 def _trainers_defaults(values: dict[str, Any], origin: dict[str, str], sources: Sources) -> None:
@@ -197,9 +208,7 @@ def _world(draft: Draft, keys: Keys, sources: Sources) -> None:
 
 
 def _model(draft: Draft, keys: Keys) -> None:
-    draft.model_name = keys.word(
-        "arguments.model_name_or_path", "arguments.model_name", "arguments.config_name", "arguments.model"
-    )
+    draft.model_name = keys.word(*(f"arguments.{name}" for name in MODELS))
     draft.seq_len = keys.whole(*(f"arguments.{name}" for name in LENGTHS), least=1)
 
 
@@ -389,11 +398,13 @@ def _batch(draft: Draft, keys: Keys) -> None:
     for name, pair in pairs.items():
         if name not in draft.batch and (doubt := keys.doubtful(*pair)):
             raise draft.refused(f"{doubt}: is not set in the files; say --job NAME=VALUE")
-    has_arguments = any(key.startswith("arguments.") for key in keys.values)
-    if "mbs" not in draft.batch and has_arguments and "global" not in draft.batch:
+    by_trainer = any(f"arguments.{name}" in keys.values for name in TRAINER)
+    if not by_trainer and "global" not in draft.batch and "mbs" not in draft.batch:
+        draft.note(f"the batch is in none of the files: {BATCH} says it where the program is one on TrainingArguments")
+    if "mbs" not in draft.batch and by_trainer and "global" not in draft.batch:
         draft.batch["mbs"] = (8, "per_device_train_batch_size 8")
         draft.assume("per_device_train_batch_size 8 (the default of TrainingArguments)")
-    if has_arguments and "steps" not in draft.batch and "global" not in draft.batch:
+    if by_trainer and "steps" not in draft.batch and "global" not in draft.batch:
         draft.batch["steps"] = (1, "gradient_accumulation_steps 1")
         draft.assume("gradient_accumulation_steps 1 (the default of TrainingArguments)")
 

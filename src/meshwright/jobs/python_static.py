@@ -15,6 +15,7 @@ from ..errors import InputError
 from .arithmetic import NotArithmetic, operation_result
 from .documents import read_document
 from .python_calls import ENVIRONMENT, Walk, computed, instantiated, method, text_method, variable
+from .python_functions import returns_config, runs_among
 from .python_imports import imports_of, module_file, parsed
 from .python_values import COMPUTED, DEEPEST, TEXTS, Opaque, PythonCall, is_of, record_of
 
@@ -27,7 +28,6 @@ INSTANTIATE = frozenset({"instantiate", "hydra.utils.instantiate", "hydra.utils.
 REPLACES = frozenset({"replace", "dataclasses.replace", "dc_replace"})
 # imported functions that the readers know by their arguments: which model, with which converters (torchtitan)
 KNOWN_CALLS = frozenset({"model_registry"})
-CONFIGS = ("Config", "ConfigContainer", "Partial", "Recipe")
 
 
 class _Return(Exception):
@@ -116,11 +116,11 @@ class PythonModule:
 
     def configs(self) -> list[str]:
         """Return the functions that seem to return a configuration."""
-        return [name for name, node in self.functions.items() if not name.startswith("_") and _returns_config(node)]
+        return [name for name, node in self.functions.items() if not name.startswith("_") and returns_config(node)]
 
     def only_config(self) -> str:
         """Return the one function that returns a configuration; InputError where there is none, or more."""
-        found = self.configs()
+        found = runs_among(self.configs(), self.functions)
         if len(found) == 1:
             return found[0]
         if not found:
@@ -489,11 +489,3 @@ class PythonModule:
 
 def _text(node: ast.AST) -> str:
     return ast.unparse(node)[:120]
-
-
-def _returns_config(node: ast.FunctionDef) -> bool:
-    """Whether a function says, or seems, to return a configuration."""
-    if node.returns is not None and any(word in _text(node.returns) for word in CONFIGS):
-        return True
-    returned = [inner.value for inner in ast.walk(node) if isinstance(inner, ast.Return)]
-    return any(isinstance(value, ast.Call) and any(word in _text(value.func) for word in CONFIGS) for value in returned)

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Sequence
 
+import msgspec
+
 from ..errors import InputError
 from . import automodel, bridge, foundry, huggingface, maxtext, megatron, nemo, neox, torchtitan
 from .draft import JobOptions
@@ -9,6 +11,7 @@ from .gather import gather_sources
 from .job import Job
 from .keys import dotted_keys
 from .launch import STARTERS
+from .model_choice import own_model
 from .shell_marks import shown
 from .signs import of_document, of_python
 from .sources import Sources
@@ -37,7 +40,8 @@ def read_job(items: Sequence[str], question: JobOptions | None = None) -> Job:
     try:
         sources = gather_sources(items)
         unwrap(sources)
-        return READERS[reader_name(sources)](sources, question or JobOptions())
+        asked = msgspec.structs.replace(question or JobOptions(), own=own_model(sources))
+        return READERS[reader_name(sources)](sources, asked)
     except InputError as error:
         raise InputError(shown(str(error))) from None
 

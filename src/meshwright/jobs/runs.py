@@ -16,6 +16,7 @@ from .launch import (
     starts_ranks,
     training_command,
 )
+from .openrlhf import is_supervised
 from .shell import follow
 from .shell_marks import shown
 from .shell_state import ScriptOutcome
@@ -202,7 +203,8 @@ def _note_commands(runs: _Runs, sources: Sources) -> None:
     outcomes = runs.outcomes.values()
     sources.called_missing = [name for outcome in outcomes for name in outcome.called_missing]
     commands = [one.words for outcome in outcomes for one in outcome.started]
-    if sources.launch is None or sources.launch.engine not in BY_FILES:
+    launch = sources.launch
+    if launch is None or not (launch.engine in BY_FILES or is_supervised(launch)):
         sources.unread = next((told for words in commands if (told := unread_command(words))), None)
     for words in commands:
         found = yaml_of_command(words)

@@ -40,13 +40,16 @@ def dtype_of(keys: Keys, *names: str) -> str:
 
 
 class Remarked(Protocol):
-    """A list of what was assumed and of what is not priced."""
+    """Lists of what was assumed, of what is not priced, and of remarks."""
 
     def assume(self, text: str) -> None:
         """Add to what was assumed."""
 
     def ignore(self, text: str) -> None:
         """Add to what is not priced."""
+
+    def note(self, text: str) -> None:
+        """Add a remark."""
 
 
 def settled(said: Savings, asked: Mapping[str, str | None], remarked: Remarked, *, adapters: bool) -> dict[str, str]:

@@ -11,9 +11,7 @@ from typing import Any
 from ..errors import InputError
 from .documents import Document, kind_of, load_document, read_document
 from .keys import Keys, dotted_keys
-from .launch import (
-    Launch,
-)
+from .launch import Launch, flags_of
 from .manifest import JobMachines
 from .programs import PythonPrograms
 from .recipes import Recipes
@@ -120,3 +118,9 @@ def plain_value(text: str) -> Any:
     if re.fullmatch(r"[-+]?\d{1,18}", stripped):
         return int(stripped)
     return stripped
+
+
+def named_arguments(launch: Launch) -> dict[str, Any]:
+    """Return the flags of a command with their values, under names with underscores, as argparse takes both."""
+    flags = flags_of(launch.arguments, dashes=False)
+    return {key.replace("-", "_"): plain_value(one) if isinstance(one, str) else one for key, one in flags.items()}

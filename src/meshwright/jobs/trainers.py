@@ -32,6 +32,7 @@ AXOLOTL = {
     "context_parallel_size": "accelerate.parallelism_config.cp_size",
     "sequence_parallel_degree": "accelerate.parallelism_config.cp_size",  # its name before 0.12
 }
+KINDS = ("arguments", "accelerate", "deepspeed")  # of settings
 AXOLOTL_DEFAULTS = {"sequence_len": 512, "micro_batch_size": 1, "gradient_accumulation_steps": 1}
 # what changes neither time nor memory of a step: data, logs, checkpoints, and attention without padding
 AXOLOTL_HARMLESS = (
@@ -42,6 +43,15 @@ AXOLOTL_HARMLESS = (
     r"axolotl\.(?:flash_attention|sdp_attention|attention|attn_implementation|xformers.*|tf32|gradient_checkpointing_kwargs.*)",
     r"axolotl\.(?:excess_length.*|shuffle.*|roles.*|fsdp|lora_(?:alpha|dropout|target.*|modules.*)|is_.*_derived_model|remove_.*)",
     r"axolotl\.(?:plugins|save_first_step|use_tensorboard|use_wandb|use_mlflow|special_tokens|loss_watchdog.*|local_rank)",
+)
+# names that TrainingArguments, or a script on them, has and a program with flags of its own has not
+TRAINER = frozenset(
+    {
+        *("per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps", "output_dir"),
+        *("num_train_epochs", "lr_scheduler_type", "warmup_ratio", "warmup_steps", "report_to", "optim", "do_train"),
+        *("save_strategy", "eval_strategy", "evaluation_strategy", "logging_strategy", "overwrite_output_dir"),
+        *("model_name_or_path", "remove_unused_columns", "gradient_checkpointing_kwargs", "push_to_hub"),
+    }
 )
 ADAPTERS = frozenset({"lora", "qlora", "llama-adapter"})
 NESTED = "axolotl.bnb_config_kwargs.bnb_4bit_use_double_quant"
@@ -99,6 +109,17 @@ def axolotl_settings(data: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]
         found[NESTED] = True
         assumed.append("scales of the four bits in eight bits (axolotl's bnb_4bit_use_double_quant)")
     return found, assumed
+
+
+def full_name(key: str, values: Mapping[str, Any]) -> str:
+    """Return a setting that is given beside the files under its full name: of the kind of file that has it.
+
+    One that none has is TrainingArguments' by its name, else DeepSpeed's.
+    """
+    if key.startswith(tuple(f"{kind}." for kind in KINDS)):
+        return key
+    own = next((kind for kind in KINDS if f"{kind}.{key}" in values), None)
+    return f"{own or ('arguments' if key in TRAINER else 'deepspeed')}.{key}"
 
 
 def llama_factory_settings(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:

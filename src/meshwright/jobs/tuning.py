@@ -7,6 +7,7 @@ axolotl-ai-cloud/axolotl:src/axolotl/loaders/model.py and integrations; huggingf
 """
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from .draft import Draft
@@ -88,7 +89,11 @@ def _few_bits(draft: Draft, keys: Keys) -> None:
 
 
 def _checkpoint(draft: Draft, keys: Keys) -> None:
-    """Set the type of a checkpoint in few bits by its name, as publishers give it, or by axolotl's `gptq`."""
+    """Set the type of a checkpoint in few bits by its config.json, its name, as publishers give it, or `gptq`."""
+    model = draft.question.own
+    if model is not None and (bits := _bits_of(model.quantization)):
+        draft.savings.weights = (bits, f"quantization_config of {model.file}")
+        return
     name = draft.model_name or ""
     plain = name.lower()
     own = BITS_AND_BYTES.search(plain)
@@ -99,6 +104,16 @@ def _checkpoint(draft: Draft, keys: Keys) -> None:
     else:
         return
     draft.assume(f"frozen weights as {draft.savings.weights[0]}: by the name {name}")
+
+
+def _bits_of(quantization: Mapping[str, Any]) -> str:
+    """Return the type of frozen weights that a config.json says a checkpoint has, "" for none that is priced."""
+    method, bits = str(quantization.get("quant_method")), quantization.get("bits")
+    if method == "bitsandbytes" and quantization.get("load_in_4bit"):
+        return "nf4-nested" if quantization.get("bnb_4bit_use_double_quant") else "nf4"
+    if method == "bitsandbytes" and quantization.get("load_in_8bit"):
+        return "int8"
+    return f"int{bits}" if method in {"gptq", "awq"} and bits in {4, 8} else ""
 
 
 def _type(draft: Draft, keys: Keys, engine: str) -> None:

@@ -11,7 +11,7 @@ HINT = "say the layout with --layout, or give the DeepSpeed or Megatron settings
 
 # programs of trainers that are not read, by what their name or one of their flags has
 PROGRAMS: tuple[tuple[str, str], ...] = (
-    ("OpenRLHF", r"(?:^|[./])openrlhf[./]"),
+    ("OpenRLHF", r"(?:^|[./])openrlhf[./]|^--micro[-_]train[-_]batch[-_]size(?:=|$)"),
     ("verl", r"(?:^|[./])verl[./]"),
     ("slime", r"^--(?:rollout-batch-size|actor-num-nodes)(?:=|$)"),
     ("NeMo RL", r"(?:^|[./])nemo_rl[./]"),

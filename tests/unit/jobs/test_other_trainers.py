@@ -195,6 +195,30 @@ def test_a_stage_of_zero_that_is_nowhere_is_asked_for(tmp_path):
         job(tmp_path, {"run.sh": f"{start} --per_device_train_batch_size 4 --max_seq_len 512\n"})
 
 
+OWN_FLAGS = "accelerate launch --num_processes 8 own.py --model_id Qwen/Qwen3-8B --learning_rate 1e-5 "
+
+
+def test_a_program_of_flags_of_its_own_leaves_the_batch_open(tmp_path):
+    """TrainingArguments' defaults are those of programs that have its flags."""
+    found = job(tmp_path, {"run.sh": OWN_FLAGS})
+
+    assert (found.layout.mbs, found.global_batch, found.architecture.num_hidden_layers) == (None, None, 36)
+    assert found.asked == ("--seq-len", "--global-batch")
+    assert any(text.startswith("the batch is in none of the files") for text in found.notes)
+
+
+def test_such_a_batch_can_be_given_beside_the_files(tmp_path):
+    path = tmp_path / "run.sh"
+    path.write_text(OWN_FLAGS)
+
+    passes = read_job([str(path), "per_device_train_batch_size=2", "gradient_accumulation_steps=4"])
+    whole = read_job([str(path)], JobOptions(global_batch=64))
+
+    assert (passes.layout.mbs, passes.global_batch, passes.engine) == (2, 64, "accelerate")
+    assert (whole.layout.mbs, whole.global_batch) == (None, 64)
+    assert "passes of one sequence on each rank: the files do not say how many" in whole.assumed
+
+
 # --- scripts
 
 

@@ -1,0 +1,29 @@
+"""Functions of a Python configuration: which return a configuration, and which of them something that runs."""
+
+import ast
+from collections.abc import Mapping, Sequence
+
+CONFIGS = ("Config", "ConfigContainer", "Partial", "Recipe")
+
+
+def returns_config(node: ast.FunctionDef) -> bool:
+    """Whether a function says, or seems, to return a configuration."""
+    if node.returns is not None and any(word in ast.unparse(node.returns) for word in CONFIGS):
+        return True
+    returned = [inner.value for inner in ast.walk(node) if isinstance(inner, ast.Return)]
+    return any(
+        isinstance(value, ast.Call) and any(word in ast.unparse(value.func) for word in CONFIGS) for value in returned
+    )
+
+
+def runs_among(names: Sequence[str], functions: Mapping[str, ast.FunctionDef]) -> list[str]:
+    """Return the functions among some that return what NeMo-Run runs, a Partial; all of them where none says so.
+
+    A Config is a part of such a thing (NVIDIA-NeMo/Run:docs/guides/configuration.md).
+    """
+    return [name for name in names if _is_run(functions[name])] or list(names)
+
+
+def _is_run(node: ast.FunctionDef) -> bool:
+    told = "" if node.returns is None else ast.unparse(node.returns).partition("[")[0]
+    return told.rpartition(".")[2] == "Partial"

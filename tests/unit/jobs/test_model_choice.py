@@ -1,0 +1,91 @@
+"""The model of a job whose config.json is among its files."""
+
+import json
+
+import pytest
+
+from meshwright.errors import InputError
+from meshwright.jobs.draft import JobOptions
+from meshwright.jobs.read import read_job
+from meshwright.workload.models import load_model
+from tests.unit.jobs.test_adapters import AXOLOTL, TRL
+from tests.unit.jobs.test_strangers import MEGATRON, job
+
+SMALL = {
+    **{"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 1024, "num_hidden_layers": 12},
+    **{"num_attention_heads": 16, "num_key_value_heads": 4, "intermediate_size": 3072, "vocab_size": 20000},
+    **{"max_position_embeddings": 4096, "tie_word_embeddings": False},
+}
+OWN = TRL.replace("meta-llama/Llama-3.1-8B", "/data/our-model")
+TUNED = f"{OWN} --use_peft --lora_r 8"
+
+
+def config(**more) -> str:
+    return json.dumps(SMALL | more)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("sft.sh", OWN),
+        ("axolotl.yaml", AXOLOTL.replace("Qwen/Qwen3-8B", "us/our-model")),
+        (
+            "titan.toml",
+            '[model]\nname = "ours"\nflavor = "1B"\n[training]\nlocal_batch_size = 1\nseq_len = 512\n',
+        ),
+    ],
+)
+def test_a_model_that_is_named_but_not_known_is_that_of_the_config_beside(tmp_path, name, text):
+    found = job(tmp_path, {name: text, "config.json": config()}, gpus=8)
+
+    assert found.architecture.parameters == load_model(str(tmp_path / "config.json")).architecture.parameters
+    assert found.asked == ()
+
+
+def test_a_config_of_another_size_than_the_published_model_counts_and_is_said(tmp_path):
+    small = config(hidden_size=4096, num_hidden_layers=32, num_attention_heads=32, num_key_value_heads=8)
+    found = job(tmp_path, {"sft.sh": TRL, "config.json": small}, gpus=8)
+
+    assert found.architecture.vocab_size == 20000
+    assert any(text.startswith("config.json: vocab_size is 20000; the published llama3-8b") for text in found.notes)
+
+
+def test_sizes_that_a_script_gives_itself_count_and_the_config_is_said_to_be_passed_over(tmp_path):
+    script = f"torchrun --nproc-per-node 8 pretrain_gpt.py {MEGATRON}"
+
+    found = job(tmp_path, {"own.sh": script, "config.json": config()})
+
+    assert found.architecture.num_hidden_layers == 16
+    assert not [text for text in found.ignored if "hidden" in text]
+    assert [text for text in found.notes if text.startswith("config.json: own.sh has the sizes of its model itself")]
+
+
+def test_a_second_model_is_refused_and_one_by_option_is_taken_in_place_of_the_file(tmp_path):
+    files = {"sft.sh": OWN, "config.json": config(), "other.json": config(num_hidden_layers=4)}
+
+    with pytest.raises(InputError, match=r"other\.json: a second model beside config\.json"):
+        job(tmp_path, files)
+
+    model = load_model("qwen3-8b")
+    asked = JobOptions(gpus=8, model="qwen3-8b", architecture=model.architecture)
+    found = read_job([str(tmp_path / name) for name in ("sft.sh", "config.json")], asked)
+    assert (found.architecture, found.model_name) == (model.architecture, "qwen3-8b")
+    assert "--model qwen3-8b in place of config.json" in found.assumed
+
+
+@pytest.mark.parametrize(
+    ("said", "weights"),
+    [
+        ({"quant_method": "bitsandbytes", "load_in_4bit": True}, "nf4"),
+        ({"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_use_double_quant": True}, "nf4-nested"),
+        ({"quant_method": "bitsandbytes", "load_in_8bit": True}, "int8"),
+        ({"quant_method": "awq", "bits": 4}, "int4"),
+        ({"quant_method": "gptq", "bits": 8}, "int8"),
+        ({"quant_method": "gptq", "bits": 3}, ""),
+        ({}, ""),
+    ],
+)
+def test_weights_in_few_bits_are_as_the_config_says(tmp_path, said, weights):
+    found = job(tmp_path, {"sft.sh": TUNED, "config.json": config(quantization_config=said)}, gpus=8)
+
+    assert (found.weights, found.lora_rank) == (weights, 8)
