@@ -201,8 +201,8 @@ def _held(draft: Draft, keys: Keys) -> None:
         draft.savings.weights = ("fp32", keys.told(dtype))
     elif keys.switch("optimizer.master_weights", default=False):
         draft.savings.weights = ("fp32", keys.told("optimizer.master_weights"))
-    elif draft.savings.single:
-        draft.savings.remarks.append(f"{draft.savings.single}: moments in single precision are priced in half")
+    else:
+        draft.savings.by_itself_half = True
     made = (keys.word("loss_fn._target_") or "").rpartition(".")[2]
     kept = keys.whole("loss_fn.chunk_size")
     if made == "FusedLinearCrossEntropy":

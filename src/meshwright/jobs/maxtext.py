@@ -8,6 +8,8 @@ from .job import Job
 from .keys import Keys
 from .launch import assignments_of
 from .models import catalogue_name
+from .optimizers import OF_TWO_TYPES, read_optimizer
+from .savings import HALF, SINGLE_MOMENTS, dtype_of
 from .sources import Sources, plain_value
 
 HARMLESS = (
@@ -16,7 +18,7 @@ HARMLESS = (
     r"(?:init_weights_seed|data_shuffle_seed|model_name|vocab_size|reuse_example_batch|skip_first.*|upload.*|monitor.*|adam.*)",
     r"(?:rope.*|normalization_layer_epsilon|mlp_activations|decoder_block|enable_dropout|dropout_rate|logits_via.*|attention_type)",
     r"(?:compiled_trainstep.*|compile_topology.*|jax_cache.*|mesh_axes|logical_axis_rules|data_sharding|override_model_config)",
-    r"(?:mtp_loss_scaling_factor|mtp_eval_target_module|warmup.*|cosine.*|opt_type|gradient_clipping.*|packing|max_prefill.*|decode.*|autoregressive.*|prompt|sft|use_dpo)",
+    r"(?:mtp_loss_scaling_factor|mtp_eval_target_module|warmup.*|cosine.*|gradient_clipping.*|packing|max_prefill.*|decode.*|autoregressive.*|prompt|sft|use_dpo)",
 )
 AXES = {
     "data": "data",
@@ -87,6 +89,7 @@ def read(sources: Sources, question: JobOptions) -> Job:
     _pipeline(draft, keys)
     _recompute(draft, keys)
     _precision(draft, keys)
+    _held(draft, keys)
     if keys.switch("optimizer_memory_host_offload", default=False):
         draft.offload("optimizer")
     if keys.switch("parameter_memory_host_offload", default=False):
@@ -334,3 +337,22 @@ def _precision(draft: Draft, keys: Keys) -> None:
     if draft.get("tp") > 1:
         draft.switches["sp"] = 1
         draft.assume("activations between layers are cut over the tensor axis (MaxText's sharding rules)")
+
+
+def _held(draft: Draft, keys: Keys) -> None:
+    """Set the types of weights and moments: the first moment has `mu_dtype`, the second the type of the weights.
+
+    Sources: AI-Hypercomputer/maxtext:src/MaxText/optimizers.py (adam_pax has both in the type of the weights),
+    google-deepmind/optax:optax/_src/transform.py (scale_by_adam), train.py (gradients in single precision alone are
+    cast to `grad_dtype`).
+    """
+    read_optimizer(draft, keys, "opt_type")
+    weights, gradients, first = (dtype_of(keys, f"{name}_dtype") for name in ("weight", "grad", "mu"))
+    own = HALF if weights == HALF else "fp32"
+    if own == HALF:
+        draft.savings.weights = (HALF, keys.told("weight_dtype"))
+    elif gradients == HALF:
+        draft.ignore(f"{keys.told('grad_dtype')}: gradients are priced in single precision")
+    if keys.word("opt_type") != "adam_pax" and first not in {"", own} and not draft.savings.optimizer[0]:
+        draft.savings.optimizer = (SINGLE_MOMENTS if own == HALF else "", keys.told("mu_dtype"))
+        draft.ignore(f"{keys.told('mu_dtype')}: {OF_TWO_TYPES}")

@@ -3,7 +3,8 @@
 Names: `OptimizerNames` of huggingface/transformers:src/transformers/training_args.py with their handlers in
 trainer_optimizer.py; the schedules of classes in bitsandbytes, torchao and torch; deepspeedai/DeepSpeed:
 deepspeed/runtime/config.py (DEEPSPEED_OPTIMIZERS); NVIDIA/Megatron-LM:megatron/core/optimizer/__init__.py;
-mosaicml/llm-foundry:llmfoundry/optim; axolotl-ai-cloud/axolotl:src/axolotl/core/builders/base.py.
+mosaicml/llm-foundry:llmfoundry/optim; AI-Hypercomputer/maxtext:src/MaxText/optimizers.py;
+axolotl-ai-cloud/axolotl:src/axolotl/core/builders/base.py.
 """
 
 import re
@@ -15,7 +16,7 @@ from .savings import dtype_of
 # a name without case, folders and separators: words of who made it, the algorithm, words of how it is computed
 ADAM = r"(?:ao|apex|cpu|decoupled|deepspeed|distributed|fused|megatron|paged|torch)*adamw?"
 NAMES = (
-    (rf"{ADAM}(?:32bit|anyprecision|apex|bnb|fused|hf|npu|torch|xla)*|mcoredistributedoptim|hybridadam", "adamw"),
+    (rf"{ADAM}(?:32bit|anyprecision|apex|bnb|fused|hf|npu|pax|torch|xla)*|mcoredistributedoptim|hybridadam", "adamw"),
     (rf"{ADAM}(?:bnb|torch)?8bit", "adam8bit"),
     (r"(?:cpu|decoupled|deepspeed|fused|paged)*lionw?(?:32bit|pytorch)?", "lion"),
     (r"(?:dist|distributed)?muon", "muon"),
@@ -26,6 +27,8 @@ NAMES = (
 # (bitsandbytes-foundation/bitsandbytes:bitsandbytes/optim/optimizer.py, get_state_buffer), Apex and Transformer Engine
 SINGLE = re.compile(r".*32bit|(?:.*apex)?fusedadamw?|adamwapexfused")
 BY_BITS = {"bf16": "adamw-bf16", "fp16": "adamw-bf16", "fp8": "adam8bit", "fp32": ""}
+
+OF_TWO_TYPES = "moments of two types are priced in fp32"
 
 
 def optimizer_named(name: str, *, momentum: float = 0.0) -> str | None:
@@ -74,7 +77,7 @@ def take_moments(draft: Draft, keys: Keys, first: str, second: str) -> None:
     if draft.savings.optimizer[0]:
         draft.ignore(f"{told}: priced in fp32 beside {draft.savings.optimizer[1]}")
     elif types[0] != types[1]:
-        draft.ignore(f"{told}: moments of two types are priced in fp32")
+        draft.ignore(f"{told}: {OF_TWO_TYPES}")
     else:
         draft.savings.optimizer = (BY_BITS[types[0]], told)
 

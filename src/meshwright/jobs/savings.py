@@ -11,6 +11,7 @@ from .keys import Keys, Unknown
 
 FROZEN = frozenset({"nf4", "nf4-nested", "int4", "int8"})  # types of weights that adapters alone are trained beside
 HALF = "bf16"
+SINGLE_MOMENTS = "adamw-fp32"
 DTYPES = {
     **{"bfloat16": "bf16", "bf16": "bf16", "float16": "fp16", "fp16": "fp16", "half": "fp16"},
     **{"float32": "fp32", "fp32": "fp32", "float": "fp32", "float8": "fp8", "fp8": "fp8", "uint8": "fp8"},
@@ -25,6 +26,7 @@ class Savings:
     loss: tuple[str, str] = ("", "")
     optimizer: tuple[str, str] = ("", "")
     single: str = ""  # words of an optimiser whose moments are in single precision beside weights of any type
+    by_itself_half: bool = False  # whether the engine holds weights in half precision where nothing is said of them
     remarks: list[str] = field(default_factory=list)  # on moments, of which adapters have next to none
 
 
@@ -73,6 +75,10 @@ def settled(said: Savings, asked: Mapping[str, str | None], remarked: Remarked, 
         if value and found[name] and value.lower() != found[name]:
             remarked.assume(f"--{name} {value} in place of {files[name][1]}")
         found[name] = (value or found[name]).lower()
-    if said.single and found["weights"] == HALF and not adapters:
-        remarked.ignore(f"{said.single}: moments in single precision beside weights in half are priced in half")
+    half = found["weights"] == HALF or (said.by_itself_half and not found["weights"])
+    if said.single and half and not adapters:
+        if found["optimizer"]:
+            remarked.ignore(f"{said.single}: moments in single precision beside weights in half are priced in half")
+        else:
+            found["optimizer"] = SINGLE_MOMENTS
     return found

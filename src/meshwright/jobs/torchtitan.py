@@ -73,7 +73,7 @@ def read(sources: Sources, question: JobOptions) -> Job:
             told = "gradients travel in single precision beside weights in half; priced in half"
             draft.ignore(f"training.mixed_precision_reduce float32: {told}")
     _optimizer(draft, keys)
-    _loss(draft, keys)
+    _loss(draft, keys, by_toml=sources.python is None)
     return draft.conclude(sources, keys, HARMLESS)
 
 
@@ -339,18 +339,22 @@ def _optimizer(draft: Draft, keys: Keys) -> None:
         draft.savings.optimizer = ("adamw-bf16", keys.told("optimizer.implementation"))
 
 
-def _loss(draft: Draft, keys: Keys) -> None:
-    """Set the way to the loss of a registry that names one; TOML is of releases before losses in parts.
+def _loss(draft: Draft, keys: Keys, *, by_toml: bool) -> None:
+    """Set the way to the loss: of a registry that names one, and of TOML, whose releases have no loss in parts.
 
-    Source: pytorch/torchtitan:torchtitan/components/loss.py (ChunkedLossWrapper, _maybe_compile).
+    Source: pytorch/torchtitan:torchtitan/components/loss.py (ChunkedLossWrapper, _maybe_compile), pull request 2937;
+    before `compile.components` the loss was compiled with the model (build_cross_entropy_loss, training.compile).
     """
     made = str(keys.values.get("loss.()", ""))
     if "Chunked" in made:
         draft.savings.loss = ("chunked", made)
-    elif "CrossEntropyLoss" in made:
+    elif "CrossEntropyLoss" in made or by_toml:
         parts = keys.values.get("compile.components", ["model", "loss"])
         compiled = keys.values.get("compile.enable") is True and isinstance(parts, list) and "loss" in parts
-        draft.savings.loss = ("compiled" if compiled else "whole", made)
+        compiled = compiled or bool(keys.switch("training.compile", default=False))
+        draft.savings.loss = ("compiled" if compiled else "whole", made or "the loss of releases that read TOML")
+        if not made:
+            draft.assume("logits are whole, as in the releases of torchtitan that read TOML")
 
 
 def _given(value: Any, name: str) -> str | None:

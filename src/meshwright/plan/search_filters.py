@@ -12,9 +12,12 @@ from ..workload.conventions import OWN
 from ..workload.engines import ENGINES, STACK_SCHEDULES, VARIANTS, EngineFacts
 from .analytic import Grid, Setting, book
 from .analytic.conditions import kept
+from .analytic.held_roles import BITS_AND_BYTES
 from .legality import unrunnable
 from .space import in_every_order, runnable
 
+# what its optimised kernels multiply lies whole on a rank (huggingface/transformers, issue 38122, of Params4bit and tp)
+UNCUT = "tp does not cut weights that bitsandbytes holds in few bits"
 XLA = "xla"  # trait of runs under JAX on GPUs
 Mask = npt.NDArray[np.bool_]
 
@@ -26,7 +29,12 @@ def engine_of(stack: str) -> EngineFacts | None:
 
 
 def can_run(setting: Setting, grid: Grid) -> Mask:
-    """Return which layouts the setting's stack can run; all of them where its rules are not known."""
+    """Return which layouts the setting's stack can run; all that its weights allow where its rules are not known."""
+    found = _of_engine(setting, grid)
+    return found & (grid.tp == 1) if setting.weights.lower() in BITS_AND_BYTES else found
+
+
+def _of_engine(setting: Setting, grid: Grid) -> Mask:
     if setting.stack == OWN:
         return runnable(grid, setting.precision)
     engine = engine_of(setting.stack)
@@ -79,7 +87,8 @@ def limits_unknown(stack: str) -> str:
 
 def warnings_of_stack(setting: Setting, layout: Layout) -> list[str]:
     """Return what is to be said of a layout that is priced for a stack which cannot run it."""
-    rules = unlike_its_stack(setting.stack, layout, setting.architecture, precision=setting.precision)
+    rules = [*unlike_its_stack(setting.stack, layout, setting.architecture, precision=setting.precision)]
+    rules += [UNCUT] if layout.tp > 1 and setting.weights.lower() in BITS_AND_BYTES else []
     return [f"stack {setting.stack} cannot run it: {rule}" for rule in rules]
 
 

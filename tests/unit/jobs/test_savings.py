@@ -227,7 +227,7 @@ def test_an_optimiser_that_the_planner_has_not_is_said_to_be_priced_as_adamw(tmp
     [
         ("--optim paged_adamw_8bit", "moments that leave the GPU"),
         ("--optim adamw_bnb_8bit", "moments of the embedding stay in 32 bits"),
-        ("--optim paged_adamw_32bit --torch_dtype bfloat16", "moments in single precision beside weights in half"),
+        ("--optim lion_32bit --torch_dtype bfloat16", "moments in single precision beside weights in half"),
     ],
 )
 def test_moments_that_are_held_otherwise_than_priced_are_named_but_not_those_of_adapters(tmp_path, words, told):
@@ -235,6 +235,50 @@ def test_moments_that_are_held_otherwise_than_priced_are_named_but_not_those_of_
 
     assert [said for said in whole.ignored if told in said]
     assert not [said for said in adapted.ignored if told in said]
+
+
+FUSED = "optimizer: {{_target_: {name}}}\n"
+WHOLE = LORA.partition("peft:")[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "optimizer"),
+    [
+        ("trl.sh", f"{TRL} --optim paged_adamw_32bit --torch_dtype bfloat16", "adamw-fp32"),
+        ("trl.sh", f"{TRL} --optim paged_adamw_32bit", ""),  # as beside weights in single precision
+        ("trl.sh", f"{TUNED} --optim paged_adamw_32bit --torch_dtype bfloat16", ""),  # adapters are in single precision
+        ("automodel.yaml", WHOLE + FUSED.format(name="transformer_engine.pytorch.optimizers.FusedAdam"), "adamw-fp32"),
+        ("automodel.yaml", WHOLE + FUSED.format(name="torch.optim.AdamW"), ""),
+    ],
+)
+def test_moments_in_single_precision_beside_weights_in_half_are_priced_as_they_are(tmp_path, name, text, optimizer):
+    job = read(tmp_path, name, text)
+
+    assert job.optimizer == optimizer
+    assert not [said for said in job.ignored if "priced in half" in said]
+
+
+MAXTEXT = "model_name: llama3-8b\nper_device_batch_size: 1\nmax_target_length: 2048\nici_fsdp_parallelism: 8\n"
+
+
+@pytest.mark.parametrize(
+    ("more", "held", "ignored"),
+    [
+        ("weight_dtype: float32\ngrad_dtype: float32\nmu_dtype: float32\nopt_type: adamw\n", ("", ""), []),
+        ("weight_dtype: bfloat16\ngrad_dtype: bfloat16\n", ("bf16", ""), []),
+        ("weight_dtype: bfloat16\nmu_dtype: float32\n", ("bf16", "adamw-fp32"), ["mu_dtype float32"]),
+        ("mu_dtype: bfloat16\n", ("", ""), ["mu_dtype bfloat16"]),
+        ("opt_type: adam_pax\nmu_dtype: bfloat16\n", ("", ""), []),  # it has no such type
+        ("grad_dtype: bfloat16\n", ("", ""), ["grad_dtype bfloat16"]),
+        ("opt_type: muon\n", ("", "muon"), ["opt_type = muon"]),
+        ("opt_type: sgd\n", ("", "sgd"), []),
+    ],
+)
+def test_types_of_weights_and_moments_are_maxtexts(tmp_path, more, held, ignored):
+    job = read(tmp_path, "maxtext.yml", MAXTEXT + more)
+
+    assert (job.weights, job.optimizer) == held
+    assert [said.partition(":")[0].partition(" (")[0] for said in job.ignored] == ignored
 
 
 def test_an_optimiser_that_only_the_running_job_knows_is_assumed(tmp_path):
@@ -331,6 +375,11 @@ LOSS = "nemo_automodel.components.loss."
         ("automodel.yaml", LORA + f"loss_fn: {{_target_: {LOSS}masked_ce.MaskedCrossEntropy}}\n", ""),
         ("titan.py:own", REGISTRY.format(more="loss=ChunkedCELoss.Config()"), "chunked"),
         ("titan.py:own", REGISTRY.format(more="loss=CrossEntropyLoss.Config()"), "whole"),
+        ("titan.py:own", REGISTRY.format(more=""), ""),
+        ("titan.toml", TITAN, "whole"),  # of releases before losses in parts
+        ("titan.toml", TITAN + "compile = true\n", "compiled"),
+        ("titan.toml", TITAN + "[compile]\nenable = true\n", "compiled"),
+        ("titan.toml", TITAN + "[compile]\nenable = true\ncomponents = ['model']\n", "whole"),
         (
             "titan.py:own",
             REGISTRY.format(more="loss=CrossEntropyLoss.Config(), compile=CompileConfig(enable=True)"),

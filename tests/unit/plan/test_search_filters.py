@@ -309,3 +309,17 @@ def test_a_curve_of_nothing_says_why_nothing_is_left():
     words = "plan --model llama3-8b --cluster dgx-h100 --gpus 16 --global-batch 32 --stack bridge --scaling fixed"
 
     assert "layouts that stack bridge cannot run" in str(invoke(f"{words} --only schedule=zb").exception)
+
+
+@pytest.mark.parametrize("stack", ["accelerate", "megatron", "since-2024"])
+@pytest.mark.parametrize(
+    ("weights", "cut"), [("nf4", False), ("nf4-nested", False), ("int8", False), ("int4", True), ("", True)]
+)
+def test_weights_of_bitsandbytes_lie_whole_on_a_rank_under_every_stack(stack, weights, cut):
+    case = replace(
+        setting("llama3-8b", "dgx-h100", gpus=8, global_batch=32, stack=stack), weights=weights, lora_rank=16
+    )
+    layout = Layout.parse("tp=2,dp=4,mbs=1,sp=1" if stack == "megatron" else "tp=2,dp=4,mbs=1,zero=3", world_size=8)
+
+    assert bool((space_of(case).grid.tp > 1).any()) == cut
+    assert any("bitsandbytes" in warning for warning in warnings_of_stack(case, layout)) != cut

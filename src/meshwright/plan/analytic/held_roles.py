@@ -13,6 +13,7 @@ from ...workload.conventions import HALF_STATES, OWN, SINGLE_BYTES
 from .optimizers import ADAM_BYTES
 
 BASES = {"nf4": 0.5 + 4 / 64, "nf4-nested": 0.5 + 1 / 64 + 4 / (64 * 256), "int4": 0.5 + 2.5 / 128, "int8": 1.0}
+BITS_AND_BYTES = frozenset({"nf4", "nf4-nested", "int8"})  # types that its layers hold, one scale for some weights
 WEIGHTS = ("fp32", "bf16", *BASES)
 # Rows of logits at once, and parts of a micro-batch, where a loss never has all. Logits of the rows that Liger's fused
 # kernel takes are about as large as what enters them (src/liger_kernel/ops/fused_linear_cross_entropy.py): of 16,384

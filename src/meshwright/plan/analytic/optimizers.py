@@ -10,9 +10,10 @@ ADAM_BYTES = 8.0  # of a parameter's two moments in single precision
 STATE_PASSES = 2.0  # an update reads and writes the moments
 # bytes of a parameter's moments beside its master copy
 MOMENTS = {
-    **{"adamw": 8.0, "adam": 8.0, "adamw-bf16": 4.0, "adam8bit": 2.0, "lion": 4.0, "muon": 4.0},
+    **{"adamw": 8.0, "adam": 8.0, "adamw-fp32": 8.0, "adamw-bf16": 4.0, "adam8bit": 2.0, "lion": 4.0, "muon": 4.0},
     **{"sgd-momentum": 4.0, "adafactor": 0.0, "sgd": 0.0},
 }
+AS_HELD = frozenset({"adamw", "adam"})  # moments in the type that the stack gives them
 FOLLOWING = frozenset({"lion", "muon", "sgd-momentum"})  # moments have the type of the weights, as AdamW's
 FREE = {"muon": "Muon's products of matrices take no time"}
 
@@ -27,7 +28,7 @@ def optimizer_roles(name: str, optimizer_bytes: float, *, where: str) -> dict[st
     if plain not in MOMENTS:
         raise InputError(f"{where}: {name!r}: no such optimiser ({nearest(plain, MOMENTS)})")
     moments = MOMENTS[plain]
-    if moments == ADAM_BYTES:
+    if plain in AS_HELD:
         return {}
     if optimizer_bytes < ADAM_BYTES and plain in FOLLOWING:
         moments /= 2.0

@@ -152,6 +152,8 @@ def test_moments_follow_weights_in_half_precision():
     assert optimizer_roles("lion", 12.0, where="x")["optimizer_bytes"] == 8
     assert optimizer_roles("lion", 4.0, where="x")["optimizer_bytes"] == 2
     assert optimizer_roles("adam8bit", 4.0, where="x")["optimizer_bytes"] == 2
+    assert optimizer_roles("adamw-fp32", 4.0, where="x") == {"optimizer_bytes": 8, "optimizer*": 1}
+    assert optimizer_roles("adamw-fp32", 12.0, where="x")["optimizer_bytes"] == 12  # beside weights that are copies
 
 
 def test_what_a_stack_leaves_open_is_left_open_unless_a_run_says_it():
