@@ -351,7 +351,7 @@ def _loss(draft: Draft, keys: Keys, *, by_toml: bool) -> None:
     elif "CrossEntropyLoss" in made or by_toml:
         parts = keys.values.get("compile.components", ["model", "loss"])
         compiled = keys.values.get("compile.enable") is True and isinstance(parts, list) and "loss" in parts
-        compiled = compiled or bool(keys.switch("training.compile", default=False))
+        compiled = compiled or keys.values.get("training.compile") is True
         draft.savings.loss = ("compiled" if compiled else "whole", made or "the loss of releases that read TOML")
         if not made:
             draft.assume("logits are whole, as in the releases of torchtitan that read TOML")
