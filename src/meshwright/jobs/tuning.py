@@ -108,12 +108,12 @@ def _checkpoint(draft: Draft, keys: Keys) -> None:
 
 def _bits_of(quantization: Mapping[str, Any]) -> str:
     """Return the type of frozen weights that a config.json says a checkpoint has, "" for none that is priced."""
-    method, bits = str(quantization.get("quant_method")), quantization.get("bits")
+    method, bits = str(quantization.get("quant_method")), str(quantization.get("bits"))
     if method == "bitsandbytes" and quantization.get("load_in_4bit"):
         return "nf4-nested" if quantization.get("bnb_4bit_use_double_quant") else "nf4"
     if method == "bitsandbytes" and quantization.get("load_in_8bit"):
         return "int8"
-    return f"int{bits}" if method in {"gptq", "awq"} and bits in {4, 8} else ""
+    return f"int{bits}" if method in {"gptq", "awq"} and bits in {"4", "8"} else ""
 
 
 def _type(draft: Draft, keys: Keys, engine: str) -> None:

@@ -82,6 +82,7 @@ def test_a_second_model_is_refused_and_one_by_option_is_taken_in_place_of_the_fi
         ({"quant_method": "awq", "bits": 4}, "int4"),
         ({"quant_method": "gptq", "bits": 8}, "int8"),
         ({"quant_method": "gptq", "bits": 3}, ""),
+        ({"quant_method": ["gptq"], "bits": [4]}, ""),
         ({}, ""),
     ],
 )
