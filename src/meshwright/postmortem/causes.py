@@ -6,8 +6,9 @@ from collections.abc import Iterable, Sequence
 import msgspec
 from msgspec.structs import replace
 
-from .exits import ABORT, CONSEQUENCES, KILL, SIGNALS, exit_fault, of_exits, signal_of
+from .exits import ABORT, CLOCKS_S, CONSEQUENCES, KILL, SIGNALS, exit_fault, of_exits, signal_of
 from .facts import Exit, Fact, Failure, PeerLost, Shortened, Stepped, StoreWait, Timeout, of
+from .frameworks import NO_LONGER_HEARD
 from .hosts import are_all, is_elsewhere, knows_all_hosts, ranks_of_host, told_ranks_of
 from .identities import AgentEnded, RankIdentity
 from .links import at_broken_end, was_over
@@ -98,7 +99,7 @@ def cause_of(facts: list[Fact], position: HangPosition | None) -> Cause | None:
         ranks = _killed(found, first)
     if first.kind == "device" and not ranks and not timeouts:
         ranks = _aborted(of(facts, Exit))
-    if first.kind == "device" and not ranks and first.host:
+    if first.kind in {"device", "data"} and not ranks and first.host:
         ranks = _of_host(first.host, {fact.rank for fact in timeouts}, position, facts)
     told = max(alike, key=lambda fault: len(fault.what)) if not everyone else first
     on = f"ranks {shortened(ranks)}"
@@ -138,15 +139,20 @@ def _of_host(host: str, waited: set[int | None], position: HangPosition | None, 
 
 
 def _killed(found: Sequence[Failure], first: Failure) -> tuple[int, ...]:
-    """Return the one rank that a launcher saw killed where memory ran out.
+    """Return the one rank that a launcher saw killed where memory ran out, or of which JAX's coordinator heard no more.
 
     SLURM says in one line what, in another whom; the kernel's number of a process in a container is not its own there.
     """
     killed = [fault for fault in found if fault.kind == "killed" and owners_of(fault)]
     if first.pid is not None:
-        killed = [fault for fault in killed if SIGNALS[KILL] in fault.what and _is_near(fault, first)]
+        killed = [fault for fault in killed if _by_kill(fault) and _is_near(fault, first)]
     ranks = {rank for fault in killed for rank in owners_of(fault)}
     return tuple(ranks) if len(ranks) == 1 else ()
+
+
+def _by_kill(fault: Failure) -> bool:
+    """Whether a process may have ended by SIGKILL."""
+    return SIGNALS[KILL] in fault.what or fault.what.startswith(NO_LONGER_HEARD)
 
 
 def _is_near(fault: Failure, other: Failure) -> bool:
@@ -184,12 +190,25 @@ def _settled(found: Sequence[Failure], waiting: set[int], facts: list[Fact]) -> 
 def _aborted(exits: Sequence[Exit]) -> tuple[int, ...]:
     """Return the one rank that launchers name as first and as ended by SIGABRT: how a runtime ends on a device's fault.
 
-    Where a watchdog spoke that signal may be its own.
+    Where a watchdog spoke that signal may be its own. Where several ranks of a host ended so, each runtime may have
+    seen the reset of GPUs that are linked to the faulty one, and which was seen first is chance.
     """
-    first = [end for end in exits if end.first and signal_of(end.code) == ABORT]
+    ended = [end for end in exits if signal_of(end.code) == ABORT]
+    first = [end for end in ended if end.first]
     ranked = {end.rank: end.pid for end in first if end.rank is not None}
     others = [end for end in first if end.rank is None and (end.pid is None or end.pid not in ranked.values())]
-    return tuple(ranked) if len(ranked) == 1 and not others else ()
+    if len(ranked) != 1 or others:
+        return ()
+    own = next(end for end in first if end.rank in ranked)
+    beside = [end for end in ended if end.rank not in {None, own.rank} and _is_beside(end, own)]
+    return () if beside else tuple(ranked)
+
+
+def _is_beside(end: Exit, own: Exit) -> bool:
+    """Whether a process may have ended with another, on its host: no clock says that it did so later."""
+    if end.host and own.host and not may_be_same_host(end.host, own.host):
+        return False
+    return end.time_s is None or own.time_s is None or abs(end.time_s - own.time_s) <= CLOCKS_S
 
 
 def least_evidence(facts: list[Fact]) -> Failure | None:

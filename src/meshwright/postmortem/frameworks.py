@@ -10,6 +10,7 @@ from .lines import LogMessage
 from .names import collective_in, spelled
 from .world import MOST_RANKS
 
+NO_LONGER_HEARD = "JAX's coordination service no longer hears task"
 _TELLS = re.compile(
     r"unhealthy|imed out|Failed to meet|ranks: |Missing ranks|Stalled ranks|task:\d|oordination|rendezvous"
     r"|crashed with exit code|problematic ranks|DeepEP timeout|quorum not ready|died unexpectedly"
@@ -132,7 +133,7 @@ def _jax(messages: Sequence[LogMessage], index: int) -> Iterator[Fact]:
 
 
 def _silent(task: int, message: LogMessage) -> Failure:
-    what = f"JAX's coordination service no longer hears task {task}: it crashed, was killed or preempted"
+    what = f"{NO_LONGER_HEARD} {task}: it crashed, was killed or preempted"
     return Failure(kind="killed", what=what, rank=task, where=message.where)
 
 

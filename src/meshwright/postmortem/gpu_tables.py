@@ -1,6 +1,6 @@
-"""Tables of GPUs that `nvidia-smi` and `rocm-smi` print: which number on its host a PCI address has, whose each is.
+"""GPUs by their PCI addresses: tables of `nvidia-smi` and `rocm-smi` with their numbers on a host, whose each is.
 
-And which of them a program is given.
+And which of them a program is given, and which one a rank says that it has.
 """
 
 import re
@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from .facts import Fact
-from .identities import GpuPlace, LocalProcess, VisibleGpus
+from .identities import GpuPlace, LocalProcess, RankIdentity, VisibleGpus
 from .lines import LogMessage
 from .names import bus_number
 
@@ -28,10 +28,27 @@ _VISIBLE = re.compile(
     r"\b(?:CUDA|HIP|ROCR)_VISIBLE_DEVICES[\"']?(?: is set to |[ =:]{1,3})"
     r"[\"'\[(]{0,2}(?P<devices>\d{1,2}(?:, ?\d{1,2})+)"
 )
+# what a rank prints of its own GPU
+_ADDRESS = re.compile(
+    r"\b(?:pci(?:e)?[ _-]?(?:bus|address)?(?:[ _-]?id)?|bus[ _-]?id|bdf)[\"']?[ =:]{1,3}[\"']?"
+    r"(?P<bus>(?:[0-9A-Fa-f]{4,8}:)?[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])(?!\w)",
+    re.IGNORECASE,
+)
+_OF_TORCH = re.compile(
+    r"\bpci_bus_id=(?P<bus>\d{1,3}), pci_device_id=(?P<slot>\d{1,2}), pci_domain_id=(?P<domain>\d{1,5})"
+)
+_HAS_ADDRESS = re.compile(r"pci|bus|bdf", re.IGNORECASE)  # a quick look
+_OF_A_GPU = re.compile(r"\b(?:gpu|cuda|hip|xpu|rocm|device|NVIDIA|AMD|Instinct|Intel)|CudaDevice", re.IGNORECASE)
+_OF_OTHERS = re.compile(r"\b(?:peer|remote|nic|hca|mlx\d\w*|rdma\w*|nvswitch|kernel|amdgpu|NVRM)\b", re.IGNORECASE)
 
 
 def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
-    """Yield the GPUs of the tables of one file."""
+    """Yield the GPUs of the tables of one file, and of the ranks that speak there."""
+    yield from _of_tables(messages)
+    yield from _said_by_ranks(messages)
+
+
+def _of_tables(messages: Sequence[LogMessage]) -> Iterator[Fact]:
     asked = ""
     users: dict[str, list[LocalProcess]] = defaultdict(list)
     for message in messages:
@@ -56,3 +73,24 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
 def _first(forms: Sequence[re.Pattern[str]], text: str) -> re.Match[str] | None:
     """Return the match of the first of several forms that a line has, None for none."""
     return next((found for form in forms if (found := form.match(text))), None)
+
+
+def _said_by_ranks(messages: Sequence[LogMessage]) -> Iterator[RankIdentity]:
+    """Yield the GPU of each rank that says one alone: a process that sees all of its host may list them."""
+    told: dict[int, dict[str, LogMessage]] = defaultdict(dict)
+    for message in messages:
+        if message.rank is None or not _HAS_ADDRESS.search(message.text) or _OF_OTHERS.search(message.text):
+            continue
+        for bus in _addresses(message.text) if _OF_A_GPU.search(message.text) else ():
+            told[message.rank].setdefault(bus, message)
+    for rank, buses in told.items():
+        if len(buses) == 1:
+            ((bus, message),) = buses.items()
+            yield RankIdentity(rank=rank, host=message.host, bus_id=bus, where=message.where.by(rank))
+
+
+def _addresses(text: str) -> set[str]:
+    """Return the PCI addresses that a line names, as NCCL prints them; torch prints them in decimal numbers."""
+    own = {bus_number(found["bus"]) for found in _ADDRESS.finditer(text)}
+    of_torch = _OF_TORCH.finditer(text)
+    return own | {f"{int(t['domain']) << 20 | int(t['bus']) << 12 | int(t['slot']) << 4:x}" for t in of_torch}

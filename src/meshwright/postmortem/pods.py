@@ -11,6 +11,7 @@ _NAME = re.compile(r"^Name:\s+(?P<pod>[a-z0-9][\w.-]*)\s*$")  # kubectl describe
 _NODE = re.compile(r"^Node:\s+(?P<node>[\w.-]+)(?:/\S+)?\s*$")
 _WIDE = re.compile(r" \d+[smhd]\w* +(?:[\d.]{7,15}|[0-9a-f:]*:[0-9a-f:]+|<none>) +(?P<node>[a-z0-9][\w.-]*)\b")
 _RANK = re.compile(r"^\s+RANK:\s+(?P<rank>\d{1,6})\s*$")
+_OF_JAX = re.compile(r"^\s+JAX_PROCESS_ID:\s+(?P<rank>\d{1,6})\s*$")  # a process has all devices of its pod
 _SEVERAL = re.compile(r"^\s+(?:\S*NPROC_PER_NODE:\s+(?!1\s*$)|(?:nvidia|amd)\.com/gpu:\s+(?!1\s*$)\d)")
 _OBJECT = re.compile(  # of an event, or a row of kubectl get pods
     r"\bpod/(?P<pod>[a-z0-9][\w.-]*)|^(?:[a-z0-9][\w.-]* +)?(?P<row>[a-z0-9][\w.-]*) +\d+/\d+ +\w+"
@@ -70,12 +71,14 @@ def described_pods(messages: Sequence[LogMessage]) -> dict[int, Pod]:
     """Return the pod of each message, by its place, that belongs to a pod's description.
 
     RANK in the environment is that of a process only in a pod of one: with several GPUs or processes it is not read.
+    JAX's number of a process is its rank, however many devices it has.
     """
     starts = {place: name["pod"] for place, message in enumerate(messages) if (name := _NAME.match(message.text))}
     found: dict[int, Pod] = {}
     for first, last in pairwise([*starts, len(messages)]):
         texts = [message.text for message in messages[first:last]]
-        ranks = {int(rank["rank"]) for text in texts if (rank := _RANK.match(text))}
-        alone = len(ranks) == 1 and not any(_SEVERAL.match(text) for text in texts)
+        of_jax = {int(rank["rank"]) for text in texts if (rank := _OF_JAX.match(text))}
+        ranks = of_jax or {int(rank["rank"]) for text in texts if (rank := _RANK.match(text))}
+        alone = len(ranks) == 1 and (bool(of_jax) or not any(_SEVERAL.match(text) for text in texts))
         found |= dict.fromkeys(range(first, last), Pod(starts[first], ranks.pop() if alone else None))
     return found

@@ -30,10 +30,14 @@ _LOST = re.compile(
     r" )?(?:PCI:)?(?P<bus>[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.?\d?).*?(?P<what>fallen off the bus[^.]*)",
     re.IGNORECASE,
 )
-_AMD = re.compile(
+_AMD = re.compile(  # its driver counts errors on every query too, and says that there are none
     r"amdgpu (?P<bus>[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.\d): .*?(?P<what>GPU reset begin"
-    r"|GPU fault detected|\[\w+\] (?:no-)?retry page fault|uncorrectable"
-    r" hardware errors? detected|ring \w+ timeout|HW exception|ras .*?fatal error)",
+    r"|GPU reset\(\d+\) failed|(?:ASIC|Mode ?[12]) reset failed|GPU Recovery Failed|device lost from bus"
+    r"|GPU fault detected|\[\w+\] (?:no-)?retry page fault"
+    r"|(?<!\bno )(?<!\b0 )(?<!\b0 new )uncorrectable hardware errors?(?:\s?\(\w+\))? detected"
+    r"|poison is (?:consumed|created)|RAS poison consumption"
+    r"|Queue preemption failed|MES failed to respond|ring [\w.]+ timeout(?!, but soft recovered)"
+    r"|HW exception|ras .*?fatal error)",
     re.IGNORECASE,
 )
 _AMD_RUNTIME = re.compile(

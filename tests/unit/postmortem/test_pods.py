@@ -45,6 +45,27 @@ def examined(folder, **files):
     return examine_files([folder])
 
 
+def test_a_pod_of_jax_is_the_process_in_its_environment_however_many_chips_it_has(tmp_path):
+    described = DESCRIBED.format(gpus=4, world=9).replace("      RANK:  ", "      JAX_PROCESS_ID:  ")
+
+    verdict = examined(tmp_path, describe=described)
+
+    assert (verdict.kind, named(verdict)) == ("host_memory", [2])
+
+
+def test_the_task_that_jax_no_longer_hears_is_the_one_process_that_was_killed_for_memory(tmp_path):
+    killed = "14m Warning OOMKilling node/gke-9-r6vv Memory cgroup out of memory: Killed process 2214 (python3)"
+    silent = "coordination_service.cc:954] /job:jax_worker/replica:0/task:{} heartbeat timeout.\n"
+
+    verdict = examined(
+        tmp_path, events=f"{killed} total-vm:9kB, anon-rss:9000000kB, file-rss:0kB\n", job=silent.format(5)
+    )
+
+    assert (verdict.kind, named(verdict)) == ("host_memory", [5])
+    both = silent.format(5) + silent.format(6)
+    assert named(examined(tmp_path, job=both)) == []
+
+
 @pytest.mark.parametrize(("gpus", "ranks"), [(1, [2]), (8, [])])
 def test_a_pod_of_one_process_is_the_rank_in_its_environment(tmp_path, gpus, ranks):
     waiting = WATCHDOG.format(rank=0) + WATCHDOG.format(rank=1)
