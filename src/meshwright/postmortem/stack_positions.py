@@ -61,10 +61,17 @@ _DEBUGGER = re.compile(  # a person's, whom it waits for
     r"|IPython/terminal/(?:debugger|embed|interactiveshell))\.py:"
     r"|(?:^|/)cmd\.py:cmdloop$|(?:^|/)code\.py:(?:interact|raw_input)$|debugpy/\S*:wait_for_client$"
 )
+_OF_JAX = re.compile(
+    r"jax/_src/array\.py:(?:_value|__array__|__float__|__int__|__bool__|_copy_\w+)$|jax/_src/api\.py:_?device_get$"
+)
 _FEW_FRAMES = 8  # from the innermost, in which a debugger stands
-_LOCK = re.compile(  # torch's extensions, torch's own and the package's FileLock, fcntl
+_LOCK = re.compile(  # torch's extensions, torch's own and the package's FileLock, fcntl, Neuron's compile cache
     r"torch/utils/file_baton\.py:wait|(?:_filelock|filelock/\w+|fasteners/\w+)\.py:(?:_?acquire|__enter__|lock)"
-    r"|:(?:flock|lockf)$"
+    r"|:(?:flock|lockf)$|neuron_cc_cache\.py:(?:wait_for|acquire)_lock"
+)
+_COMPILES = re.compile(  # what a step of its own begins
+    r"(?:^|/)(?:libneuronxla|neuronxcc)/|(?:^|/)(?:torch/_inductor|triton/(?:compiler|runtime))/.*:_*compile(?!d)"
+    r"|(?:^|/)jax/_src/compiler\.py:"
 )
 
 
@@ -107,10 +114,16 @@ def debugger_in(frames: Sequence[Frame]) -> str:
 
 
 def _kind(frames: Sequence[Frame]) -> tuple[str, str]:
-    """Return what the innermost telling function is; data before the lock that a loader waits for, a debugger first."""
+    """Return what the innermost telling function is; data before the lock that a loader waits for, a debugger first.
+
+    Who compiles inside a step, or waits for the lock of that, has not come to its device.
+    """
     if debugger := debugger_in(frames):
         return "host", debugger
+    compiles = ""
     for at, frame in enumerate(frames):
+        if not compiles and (_LOCK.search(named := f"{frame.file}:{frame.function}") or _COMPILES.search(named)):
+            compiles = frame.function
         if frame.transfer and all(map(is_wait, frames[:at])):
             return "collective", frame.transfer
         native = _NATIVE.match(frame.function)
@@ -122,10 +135,9 @@ def _kind(frames: Sequence[Frame]) -> tuple[str, str]:
             return _above(frames[at + 1 :]) or ("others", frame.function)
         if _DATA.search(frame.file) or _DATA_CALL.match(frame.function):
             return "data", frame.function
-        if _BACKWARD.search(f"{frame.file}:{frame.function}"):
-            return "device", frame.function
-        if _DEVICE_WAIT.match(frame.function) and not _own(frame):
-            return "device", frame.function
+        named = f"{frame.file}:{frame.function}"
+        if _BACKWARD.search(named) or _OF_JAX.search(named) or (_DEVICE_WAIT.match(frame.function) and not _own(frame)):
+            return ("host", compiles) if compiles else ("device", frame.function)
     if helper := helper_that_waits(frames):
         return "others", helper
     for frame in frames:

@@ -12,12 +12,13 @@ from .where import Where
 
 TRANSFERS = {"send", "recv"}
 _TOWARDS = re.compile(  # of a pipeline's helper that does one of the two: which neighbour is its partner
-    r"^_?(?:exec_)?(?P<deed>send|recv)_(?:(?:act[^\W_]*|grad[^\W_]*|tensor|to|from)_)*"
+    r"^_?(?:exec_)?(?P<deed>send|recv|receive)_(?:(?:act[^\W_]*|grad[^\W_]*|tensors?|to|from)_)*"
     r"(?P<way>forward|backward|next|prev\w*|activations?|grads?)(?:_\w+)?$"
 )
 _WAITS = re.compile(
     r"^_?(?:i?recv|i?send|wait|poll|test|result|get|acquire|select|sleep|join|is_completed|query|synchronize)(?:_\w+)?$"
 )
+_OF_QUEUE = re.compile(r"queue\w*\.py:_*(?:remove|pop|take|dequeue|get|put|add|push|enqueue)\w*$", re.IGNORECASE)
 _PLAIN = re.compile(r"^_{0,2}(?:blocking_|exec_)?(?P<deed>send|recv|receive)_\w+$")
 _BOTH = re.compile(r"send.*recv|recv.*send")
 _FORWARD = {("send", "for"), ("send", "act"), ("recv", "bac"), ("recv", "gra"), ("send", "nex"), ("recv", "nex")}
@@ -56,13 +57,13 @@ def way_of(stack: StackTrace) -> tuple[str, bool] | None:
     None for no helper that does one of the two alone.
     """
     named = _helper(stack)
-    return (named["deed"], _is_ahead(named)) if named else None
+    return (_deed(named), _is_ahead(named)) if named else None
 
 
 def deed_of_helper(function: str) -> str:
     """Return send or recv for a pipeline's helper that does one of the two alone, by its name; "" for none."""
     named = _TOWARDS.match(function)
-    return named["deed"] if named and not _BOTH.search(function) else ""
+    return _deed(named) if named and not _BOTH.search(function) else ""
 
 
 def deed_towards(function: str, argument: str) -> str:
@@ -70,13 +71,13 @@ def deed_towards(function: str, argument: str) -> str:
     named = _PLAIN.match(function)
     if named is None or _BOTH.search(function):
         return ""
-    deed = "send" if named["deed"] == "send" else "recv"
+    deed = _deed(named)
     return deed if argument == "peer" or argument.startswith("d" if deed == "send" else "s") else ""
 
 
 def is_wait(frame: Frame) -> bool:
-    """Return whether the name of a function says that it waits, sends or receives."""
-    return _WAITS.match(frame.function) is not None
+    """Return whether the name of a function says that it waits, sends or receives, or hands on what a queue holds."""
+    return _WAITS.match(frame.function) is not None or _OF_QUEUE.search(f"{frame.file}:{frame.function}") is not None
 
 
 def helper_that_waits(frames: Sequence[Frame]) -> str:
@@ -90,7 +91,12 @@ def helper_that_waits(frames: Sequence[Frame]) -> str:
 
 
 def _is_ahead(named: re.Match[str]) -> bool:
-    return (named["deed"], named["way"][:3]) in _FORWARD
+    return (_deed(named), named["way"][:3]) in _FORWARD
+
+
+def _deed(named: re.Match[str]) -> str:
+    """Return send or recv, whichever the name of a helper says."""
+    return "send" if named["deed"] == "send" else "recv"
 
 
 def _helper(stack: StackTrace) -> re.Match[str] | None:

@@ -260,6 +260,7 @@ WAITS_FOR_OTHERS = {
     "accelerate": ["wait_for_everyone (accelerate/state.py:400)", "main (train.py:3)"],
     "xm": ["mark_step (torch_xla/core/xla_model.py:1)", "main (train.py:3)"],
     "jax": ["block_until_ready (jax/_src/array.py:600)", "main (train.py:3)"],
+    "jax reads": ["_value (jax/_src/array.py:631)", "log (metrics.py:9)", "main (train.py:3)"],
 }
 STANDS_BY_ITSELF = {
     "dcp": (
@@ -275,6 +276,24 @@ STANDS_BY_ITSELF = {
         [
             "compile_fx (torch/_inductor/compile_fx.py:900)",
             "_compile (torch/_dynamo/convert_frame.py:700)",
+            "main (train.py:3)",
+        ],
+    ),
+    "neuron": (
+        "host",
+        [
+            "wait_for_lock (libneuronxla/neuron_cc_cache.py:171)",
+            "neuron_xla_compile (libneuronxla/neuron_cc_wrapper.py:301)",
+            "mark_step (torch_xla/core/xla_model.py:962)",
+            "main (train.py:3)",
+        ],
+    ),
+    "compiled autograd": (
+        "host",
+        [
+            "wait (concurrent/futures/_base.py:451)",
+            "_compile_to_module (torch/_inductor/graph.py:2100)",
+            "_engine_run_backward (torch/autograd/graph.py:769)",
             "main (train.py:3)",
         ],
     ),

@@ -65,6 +65,23 @@ def test_deepspeeds_helpers_show_a_circle(tmp_path):
     assert "rank 0 in send to 1; rank 1 in send to 0" in verdict.because
 
 
+@pytest.mark.parametrize("ahead", [0, 2])
+def test_stages_that_wait_for_a_queue_of_received_tensors_are_a_circle_where_one_looks_the_other_way(ahead, tmp_path):
+    def waits(rank):
+        way = "backward" if rank == ahead else "forward"
+        return [
+            f"Process {900 + rank}: python -u pipe.py",
+            f'Thread {900 + rank} (idle): "MainThread"',
+            "    wait (threading.py:295)",
+            "    remove (shared_queue.py:17)",
+            "    recv (link.py:518)",
+            f"    receive_tensors_{way} (stages.py:417)",
+            "    run (pipe.py:21)",
+        ]
+
+    assert named(judge(tmp_path, files(*map(waits, range(4))))) == ("circle", (), False)
+
+
 def test_stages_that_all_receive_are_a_circle(tmp_path):
     assert named(judge(tmp_path, files(*(stage(rank, "recv", 0, locals_=False) for rank in range(3))))) == (
         "circle",
