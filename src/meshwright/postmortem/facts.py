@@ -110,7 +110,7 @@ class DesyncReport(msgspec.Struct, frozen=True, kw_only=True):
 class Absentees(msgspec.Struct, frozen=True, kw_only=True):
     """The ranks that did not come, named by one who waited for all (a monitored barrier) or for one of them (HCCL).
 
-    `ranks` is empty where the line does not say which ranks of the job they are.
+    `ranks` is empty where the line does not say which ranks of the job they are: but their `hosts`, and who `came`.
     """
 
     ranks: tuple[int, ...]
@@ -118,6 +118,9 @@ class Absentees(msgspec.Struct, frozen=True, kw_only=True):
     by: str = "a monitored barrier"
     operation: str = "monitored_barrier"
     seq: int | None = None
+    hosts: tuple[str, ...] = ()
+    came: tuple[str, ...] = ()  # hosts
+    kind: str = "absent"  # or desync: they run another program
 
 
 class Analysed(msgspec.Struct, frozen=True, kw_only=True):
@@ -173,6 +176,8 @@ class StoreWait(msgspec.Struct, frozen=True, kw_only=True):
     is_host: bool = False
     lacking: int | None = None
     key: str = ""  # of the store's barrier
+    pid: int | None = None
+    host: str = ""
 
 
 class GroupJoin(msgspec.Struct, frozen=True, kw_only=True):
@@ -222,11 +227,14 @@ class PeerLost(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Busy(msgspec.Struct, frozen=True, kw_only=True):
-    """Data are being prepared: a progress bar that has not come to its end."""
+    """Work that keeps a rank from the others: its data are prepared (a progress bar before its end), or `kind`."""
 
     rank: int | None
     what: str
     where: Where
+    kind: str = "data"
+    pid: int | None = None
+    host: str = ""
 
 
 class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):

@@ -39,6 +39,12 @@ _BARE = re.compile(
 _NOTED = re.compile(  # behind the command of a process
     r"\s(?:#+|//|;|<[-=]{1,3}) {0,3}(?P<note>[^#]{1,80})$|\s[(\[](?P<within>[^()\[\]]{1,80})[)\]]$"
 )
+_OF_VIEWER = re.compile(  # of logs of many hosts: a level, a clock, and values alone
+    r"^(?:[A-Z]{4,8} {1,4})?(?:\d{4}-\d\d-\d\d[T ]\S{8,40})?(?: {0,4}\w{1,30}=[^\s=]{1,200}(?= |$))+$"
+)
+_HOST_OF_VIEWER = re.compile(
+    r"(?:^| )(?:host(?:_?name)?|node(?:_?name)?|pod(?:_?name)?|instance)=(?P<host>[A-Za-z][\w.-]*)"
+)
 _MOST_BEFORE = 40  # characters of any words in front of the number, in a frame
 _MOST = 200  # characters of a heading
 
@@ -56,6 +62,12 @@ def host_asked(text: str) -> str:
     """Return the host or pod on which a command took a dump, "" where the line is no such command."""
     asked = _ASKED.search(text) or _PROMPT.match(text)
     return asked["host"] if asked else ""
+
+
+def host_of_viewer(text: str) -> str:
+    """Return the host that a viewer of logs says above a dump, in a line of values alone; "" for any other line."""
+    named = _HOST_OF_VIEWER.search(text) if "=" in text[:_MOST] else None
+    return named["host"] if named and _OF_VIEWER.match(text) else ""
 
 
 def process_asked(text: str) -> int | None:

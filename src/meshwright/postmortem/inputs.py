@@ -27,6 +27,7 @@ from . import (
     leavers,
     meshes,
     nccl,
+    neuron,
     numbered_hosts,
     placements,
     port_states,
@@ -42,6 +43,7 @@ from . import (
     stragglers,
     system,
     timers,
+    tpus,
     two_runs,
     unreachable,
     watchdog,
@@ -51,6 +53,7 @@ from .calls import Group
 from .causes import cause_of
 from .facts import (
     Absentees,
+    Busy,
     DesyncReport,
     Exit,
     Fact,
@@ -103,11 +106,12 @@ from .world import identities_of, of_real_ranks, ranks_of_job, ranks_seen, short
 
 _LIFE = (Stalled, PeerLost, TrainingEnded)  # of an attempt that came so far: what an earlier one met is over
 _TROUBLE = (Timeout, Failure, StoreWait, NotifyWait, LaunchCounts, SizesDiffer, Absentees, DesyncReport)
+_OF_PROCESSES = (StackTrace, StoreWait, Busy)  # may bear the number of a process alone
 _READERS = (
     *(watchdog, nccl, system, endings, launchers, frameworks, batch, hccl, ras, stragglers, slowdowns, timers),
     *(processes, gpu_tables, agents, placements, analyses, spawned, entry_tables, rank_tables, rank_timers, debuggers),
     *(data_waits, two_runs, numbered_hosts, port_states, leavers, unreachable, said_sizes, accelerators, meshes),
-    servers,
+    *(servers, neuron, tpus),
 )
 MOST_DIGITS = 300  # of a number in a log: thousands would be searched for ever, and a float holds 308
 _ENDLESS = re.compile(rf"\d{{{MOST_DIGITS + 1},}}")
@@ -270,7 +274,7 @@ def _of_last_attempt(facts: list[Fact]) -> list[Fact]:
 
 
 def _with_ranks(facts: list[Fact]) -> list[Fact]:
-    """Return the facts, stacks of a process with the rank that NCCL, torchrun or a table of processes gives it."""
+    """Return the facts, stacks and waits of a process with the rank that NCCL, torchrun or a table of it gives it."""
     facts = with_files_of_gpus([*facts, *_in_order(facts)])
     facts = [*facts, *identities_by_numbers(facts)]
     processes: dict[int | None, list[RankIdentity]] = {}
@@ -279,7 +283,7 @@ def _with_ranks(facts: list[Fact]) -> list[Fact]:
     numbered = with_numbers_of_stacks(
         [
             replace(fact, rank=min(ranks))
-            if isinstance(fact, StackTrace) and len(ranks := _ranks_of_process(fact, processes)) == 1
+            if isinstance(fact, _OF_PROCESSES) and len(ranks := _ranks_of_process(fact, processes)) == 1
             else fact
             for fact in facts
         ]
@@ -295,12 +299,14 @@ def _with_ranks(facts: list[Fact]) -> list[Fact]:
     return with_held_ranks(found)
 
 
-def _ranks_of_process(stack: StackTrace, processes: Mapping[int | None, Sequence[RankIdentity]]) -> set[int]:
-    """Return the ranks of the processes of a stack's number: of its host, where that number is not unique."""
-    known = processes.get(stack.pid, ()) if stack.pid and stack.rank is None else ()
+def _ranks_of_process(
+    fact: StackTrace | StoreWait | Busy, processes: Mapping[int | None, Sequence[RankIdentity]]
+) -> set[int]:
+    """Return the ranks of the processes of a fact's number: of its host, where that number is not unique."""
+    known = processes.get(fact.pid, ()) if fact.pid and fact.rank is None else ()
     ranks = {identity.rank for identity in known}
-    if len(ranks) > 1 and stack.host:
-        ranks = {one.rank for one in known if one.host and short_host(one.host) == short_host(stack.host)}
+    if len(ranks) > 1 and fact.host:
+        ranks = {one.rank for one in known if one.host and short_host(one.host) == short_host(fact.host)}
     return ranks
 
 

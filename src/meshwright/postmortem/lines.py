@@ -95,8 +95,8 @@ _SLASHED_TIME = re.compile(
     r"\b(?P<month>0[1-9]|1[0-2])/(?P<day>\d\d)/\d{4},? (?P<clock>\d\d:\d\d:\d\d)"
 )  # logging's in examples
 _SYSLOG_TIME = re.compile(
-    r"^[ =#*-]{0,8}(?:\[?(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) )?(?P<name>Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)"
-    r" +(?P<day>\d{1,2}) (?P<clock>\d\d:\d\d:\d\d)"
+    r"^[ =#*-]{0,8}(?:\[?(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) |\d{4}-)?"
+    r"(?P<name>Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)(?: +|-)(?P<day>\d{1,2}) (?P<clock>\d\d:\d\d:\d\d)"
 )
 _MONTHS = "JanFebMarAprMayJunJulAugSepOctNovDec"
 _RESTART = re.compile(

@@ -19,6 +19,7 @@ from .facts import (
     Timeout,
     of,
 )
+from .hosts import ranks_of_host
 from .identities import Spoke
 from .position import HangPosition, minority
 from .world import ranks_of_job, ranks_seen, with_own_files, world_of
@@ -30,18 +31,27 @@ def by_barrier(facts: list[Fact]) -> HangPosition | None:
     if not named:
         return None
     arrived = of(facts, Arrived)
-    ranks = {rank for fact in named for rank in fact.ranks} - {fact.rank for fact in arrived}
-    told = ", ".join(map(str, sorted(ranks)))
+    ranks = {rank for fact in named for rank in (*fact.ranks, *_on(fact.hosts, facts))}
+    ranks -= {fact.rank for fact in arrived if fact.rank is not None}
+    came = {fact.rank for fact in arrived if fact.rank is not None} | {r for f in named for r in _on(f.came, facts)}
+    told = ", ".join(map(str, sorted(ranks))) or ", ".join(host for fact in named for host in fact.hosts)
     return HangPosition(
-        kind="absent",
+        kind=named[0].kind,
         blamed=tuple(sorted(ranks)),
-        waiting=tuple(sorted({fact.rank for fact in arrived if fact.rank is not None})),
+        waiting=tuple(sorted(came - ranks)),
         operation=named[0].operation,
         seq=named[0].seq,
-        why=f"{named[0].by} names who did not come: {told or 'by a number that is none of the job'}",
+        why=f"{named[0].by} names who did not come: {told or 'by a number that is none of the job'}"
+        if named[0].kind == "absent"
+        else named[0].by,
         certain=bool(ranks),
         evidence=(*(fact.where for fact in named), *(fact.where for fact in arrived)),
     )
+
+
+def _on(hosts: Sequence[str], facts: list[Fact]) -> set[int]:
+    """Return the ranks of hosts, where the files tell them."""
+    return {rank for host in hosts for rank in ranks_of_host(host, facts)}
 
 
 def by_arrivals(facts: list[Fact]) -> HangPosition | None:

@@ -8,7 +8,15 @@ from msgspec.structs import replace
 
 from .commands import numbers_of_command
 from .facts import Fact, Frame, StackTrace
-from .headings import Heading, heading_of, host_asked, note_behind, process_asked, short_heading_of
+from .headings import (
+    Heading,
+    heading_of,
+    host_asked,
+    host_of_viewer,
+    note_behind,
+    process_asked,
+    short_heading_of,
+)
 from .lines import FileHint, LogMessage
 from .names import collective_in
 from .stack_positions import stand_of
@@ -181,6 +189,9 @@ def _read(messages: list[LogMessage], hint: FileHint, named: _Named) -> Iterator
             headed, dump = heading, _Dump(None, pid=asked)
             dump.told_by(heading, host)
             dump.is_asked = asked is not None
+        elif hint.rank is None and (place := host_of_viewer(text)):
+            yield from dump.stack()
+            headed, dump = Heading(), _Dump(None, host=place)
         elif asked is not None:
             yield from dump.stack()
             headed = Heading() if dump.threads else headed
@@ -265,7 +276,8 @@ def _stack(threads: list[_Thread], rank: int | None, pid: int | None) -> Iterato
     filled = [thread for thread in threads if thread.frames]
     if not filled:
         return
-    main = next((thread for thread in filled if thread.is_main), filled[0] if len(filled) == 1 else filled[-1])
+    mains = [thread for thread in filled if thread.is_main] or [t for t in filled if t.frames[-1].function == "main"]
+    main = mains[0] if mains else filled[-1]
     frames = main.frames
     if any(_HELPER.search(f"{frame.file}:{frame.function}") for frame in frames):
         return

@@ -1,0 +1,140 @@
+"""Text of JAX on TPUs: which process is on which host, and Megascale's digest of a hang.
+
+The digest calls a chip bad whose program does not go on. One that stands at its very start, at a program counter of 0,
+was given no program: its host has not come. The causes are those of Google's "Megascale Hangs Playbook".
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+import msgspec
+from msgspec.structs import replace
+
+from .facts import Absentees, Fact, Failure, StoreWait
+from .identities import AgentRanks, Environment
+from .lines import LogMessage
+from .names import collective_in
+from .placements import HOST
+
+_PROCESS = re.compile(
+    r"\bJAX process(?:[_ ](?:index|id))?[ =:#]{1,3}(?P<rank>\d{1,6})\b(?P<rest>.{0,80})", re.IGNORECASE
+)
+_ON_HOST = re.compile(rf"\bhost(?:name)?[ =:]{{1,3}}(?P<host>{HOST})\b")
+_OF_ALL = re.compile(r" ?(?:/|of) ?(?P<ranks>\d{1,6})\b")
+_CAUSE = re.compile(r"^\W*Potential cause: (?P<cause>[A-Za-z][\w -]{2,60}?)\s*$")
+_CULPRITS = re.compile(r"^\W*Potential culprit workers?: (?P<hosts>\S.{0,4000})$")
+_STATE = re.compile(
+    r"^\s*[\w.-]{1,40}:(?P<pc>0x[0-9a-fA-F]{1,16}|\d{1,16}) ?\((?P<program>.{0,200}?)\): (?P<hosts>\S.*)$"
+)
+_COUNTER = re.compile(r"^\s+(?P<hosts>[A-Za-z][\w.:/-]*): (?P<pc>0x[0-9a-fA-F]{1,16}|\d{1,16})$")
+_OF_STATES = re.compile(r"^\s*(?:TPU (?:stat\w+|program fingerprints)|Module|Fingerprint|Launch ID|Executable)\b")
+_COLLECTIVE = re.compile(r"^(?P<name>[a-z]+(?:-[a-z]+)*?)(?:-(?:start|done))?(?:\.\d+)?$")
+_TIMED_OUT = re.compile(r"Megascale (?:hang detected|detects a hang)")
+_CHIP = re.compile(r"bad (?:tpu|sc|tensor|sparse)", re.IGNORECASE)
+_OTHER_PROGRAM = re.compile(r"different module|fingerprint|inconsistent", re.IGNORECASE)
+_BY = "Megascale"
+
+
+class _Digest(msgspec.Struct, kw_only=True):
+    """One digest while it is read: its cause, whom it suspects, and where the program of each host stands."""
+
+    cause: str
+    head: LogMessage
+    culprits: list[str] = []
+    counters: dict[str, int] = {}
+    programs: dict[str, str] = {}
+
+
+def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
+    """Yield the processes and hosts of one file, and what the digests of hangs say."""
+    yield from _processes([message for message in messages if "process" in message.text])
+    digests = list(_digests(messages))
+    for digest in digests:
+        yield from _of_digest(digest)
+    waits = [message for message in messages if "egascale" in message.text and _TIMED_OUT.search(message.text)]
+    if waits and not digests:
+        yield StoreWait(rank=waits[-1].rank, what="for a graph of Megascale's to complete", where=waits[-1].where)
+
+
+def _processes(messages: Sequence[LogMessage]) -> Iterator[Fact]:
+    """Yield the ranks of hosts, and whose the log is that has its own process only."""
+    hosts: dict[str, dict[int, LogMessage]] = defaultdict(dict)
+    alone: dict[int, tuple[int, LogMessage]] = {}
+    for message in messages:
+        one = _PROCESS.search(message.text)
+        if one is None:
+            continue
+        if on := _ON_HOST.search(one["rest"]):
+            hosts[on["host"]].setdefault(int(one["rank"]), message)
+        elif among := _OF_ALL.match(one["rest"]):
+            alone[int(one["rank"])] = int(among["ranks"]), message
+    for host, ranks in hosts.items():
+        where = replace(next(iter(ranks.values())).where, host=host)
+        yield AgentRanks(ranks=tuple(sorted(ranks)), where=where)
+    for rank, (world, message) in alone.items():
+        yield Environment(number=rank, world=world, has_local=True, where=message.where)
+
+
+def _digests(messages: Sequence[LogMessage]) -> Iterator[_Digest]:
+    """Yield each digest of a file, whole: it ends where a line begins that says something else."""
+    digest: _Digest | None = None
+    for message in messages:
+        text = message.text
+        cause = _CAUSE.match(text) if "otential cause" in text else None
+        if digest is not None and (cause or not _note(digest, text)):
+            yield digest
+            digest = None
+        if cause:
+            digest = _Digest(cause=cause["cause"], head=message, culprits=[], counters={}, programs={})
+    if digest is not None:
+        yield digest
+
+
+def _note(digest: _Digest, text: str) -> bool:
+    """Note what a line says of a digest's hosts; return whether it may be a line of the digest."""
+    if named := _CULPRITS.match(text):
+        digest.culprits = _hosts(named["hosts"])
+        return True
+    state = _STATE.match(text) or _COUNTER.match(text)
+    if state is None:
+        return text[:1].isspace() or _OF_STATES.match(text) is not None
+    for host in _hosts(state["hosts"]):
+        counter = int(state["pc"], 16 if state["pc"].startswith("0x") else 10)
+        digest.counters[host] = max(counter, digest.counters.get(host, 0))
+        digest.programs.setdefault(host, state.groupdict().get("program") or "")
+    return True
+
+
+def _hosts(text: str) -> list[str]:
+    """Return the hosts of a list of workers: each its name, or its job and task and then its name."""
+    return [worker.strip().rsplit(":", 1)[-1] for worker in text.split(",") if worker.strip()]
+
+
+def _of_digest(digest: _Digest) -> Iterator[Fact]:
+    """Yield what a digest says: the cause that it names, and of a chip whether it was given a program at all."""
+    cause, where, culprits = digest.cause.replace("_", " "), digest.head.where, tuple(digest.culprits)
+    others = tuple(host for host, counter in digest.counters.items() if counter and host not in culprits)
+    idle = [host for host in culprits if digest.counters.get(host) == 0]
+    said = f"{_BY}: {cause.lower()}"
+    digest_of = f"{_BY}'s digest"
+    if _OTHER_PROGRAM.search(cause):
+        yield Absentees(ranks=(), kind="desync", by=said, operation="", where=where)
+    elif re.search(r"network", cause, re.IGNORECASE):
+        host = culprits[0] if len(culprits) == 1 else ""
+        yield Failure(kind="network", what=said, host=host, where=where)
+    elif re.search(r"not queued", cause, re.IGNORECASE) or (idle and len(idle) == len(culprits)):
+        operation = _operation(digest, others)
+        yield Absentees(ranks=(), hosts=culprits, came=others, by=digest_of, operation=operation, where=where)
+    elif _CHIP.search(cause) or re.search(r"input stall|unrecoverable", cause, re.IGNORECASE):
+        kind = "device" if _CHIP.search(cause) else "data" if "input" in cause.lower() else "exception"
+        for host in culprits or ("",):
+            yield Failure(kind=kind, what=f"{said}{f' on {host}' if host else ''}", host=host, where=where)
+    else:
+        yield StoreWait(rank=None, what="for a graph of Megascale's to complete", where=where)
+
+
+def _operation(digest: _Digest, hosts: Sequence[str]) -> str:
+    """Return the collective in whose instruction hosts stand, "" where they stand in several or in none."""
+    names = {found["name"] for host in hosts if (found := _COLLECTIVE.match(digest.programs.get(host, "")))}
+    return collective_in(names.pop().replace("-", "_")) if len(names) == 1 else ""

@@ -1,0 +1,108 @@
+"""Text of AWS Neuron: codes of its runtime, collectives that connect, the lock of its compiler's cache."""
+
+import pytest
+
+from .made import answer, judge, told
+
+RANKS = range(4)
+PROCESSES = [f"rank {rank} pid {700 + rank} NEURON_RT_VISIBLE_CORES={rank}" for rank in RANKS]
+IN_COLLECTIVE = "missing collectives status on Neuron Device 0 NC 1, model a.neff - suspected hang in collectives 2"
+UNCORRECTED = "encountered uncorrectable memory error on Neuron Device 1, execution results may be invalid."
+COMPUTES = "[ND 1][NC 0] execution timeout (30000 ms) on model a.neff, waiting for execution completion notification"
+CODE = "Failure: {} in nrt_execute()"
+
+
+def runtime(rank, text, second=4):
+    """A line of the runtime of one rank's process."""
+    return f"2025-Nov-20 10:20:{second:02d}.002882  {700 + rank}:{900 + rank}  ERROR  TDRV:process_errors   {text}"
+
+
+def others(but, text=IN_COLLECTIVE):
+    return [runtime(rank, text) for rank in RANKS if rank not in but]
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        (f"(FATAL-RT-UNDEFINED-STATE) {UNCORRECTED}", "device"),
+        ("[MLA 1][NC 0] DMA TX engine 3 is in an abort state", "device"),
+        (CODE.format("NRT_EXEC_HW_ERR_NC_UE"), "device"),
+        ("nrt_execute on nc 0 returned status=1203", "device"),
+        (CODE.format("NRT_EXEC_HW_ERR_REPAIRABLE_HBM_UE"), "device"),
+        (CODE.format("NRT_EXEC_COMPLETED_WITH_NUM_ERR"), "exception"),
+        (CODE.format("NRT_FAIL_HOST_MEM_ALLOC"), "host_memory"),
+        (CODE.format("NRT_RESOURCE"), "device_memory"),
+    ],
+)
+def test_a_code_of_its_own_is_of_the_rank_of_its_process_and_those_in_collectives_wait(text, kind, tmp_path):
+    verdict = judge(tmp_path, [*PROCESSES, *others({2}), runtime(2, text, second=5)])
+
+    assert told(verdict, answer(kind, 2)) == answer(kind, 2)
+
+
+@pytest.mark.parametrize("own", [[], [runtime(1, COMPUTES)]])
+def test_the_one_rank_that_does_not_wait_in_a_collective_is_who_the_others_wait_for(own, tmp_path):
+    verdict = judge(tmp_path, ["torchrun --nproc_per_node=4 train.py", *PROCESSES, *others({1}), *own])
+
+    assert told(verdict, answer("absent", 1)) == answer("absent", 1)
+
+
+@pytest.mark.parametrize("text", [IN_COLLECTIVE, COMPUTES, CODE.format("NRT_EXEC_HW_ERR_COLLECTIVES")])
+def test_where_all_ranks_wait_nobody_is_named(text, tmp_path):
+    verdict = judge(tmp_path, ["torchrun --nproc_per_node=4 train.py", *PROCESSES, *others((), text)])
+
+    assert (verdict.kind, verdict.blamed) == ("stuck", ())
+
+
+def test_an_error_that_was_corrected_is_no_fault(tmp_path):
+    corrected = runtime(2, "Correctable memory error on Neuron Device 1")
+
+    verdict = judge(tmp_path, [*PROCESSES, corrected])
+
+    assert (verdict.kind, verdict.blamed) == ("none", ())
+
+
+def test_the_drivers_word_of_a_device_is_of_the_one_rank_of_its_host(tmp_path):
+    said = "[9001.2] NEURON_HW_ERR=SRAM_UNCORRECTABLE_ERROR instance-id=i-05 hostname=trn-1 nd-id=3 nc-id=0 action=STOP"
+    ranks = [f"rank={rank} host=trn-{rank} pid={700 + rank}" for rank in RANKS]
+
+    verdict = judge(tmp_path, {"train.log": [*ranks, *others({1})], "dmesg.txt": [said]})
+
+    assert told(verdict, answer("device", 1)) == answer("device", 1)
+
+
+def connecting(number, pid=700):
+    return f"2025-Nov-20 10:20:43.0532 {pid}:{900 + number} [{number}] bootstrap.cc:89 CCOM WARN Timeout waiting for RX"
+
+
+def shown(rank, number):
+    return f"2025-Nov-20 10:29:01.0128 {700 + rank}:905 ERROR ENC:init_comm  [nec_dev {number}, gid {rank}] failed"
+
+
+LOCKED = (
+    "2025-11-20 10:24:31.000821:  702  [INFO]: Another process must be compiling /c/M.pb, been waiting for: 5.0 min"
+)
+CACHED = "2025-11-20 10:25:31.000821:  702  INFO ||NCC_WRAPPER||: Using a cached neff at /c/M.neff."
+JOB = ["torchrun --nproc_per_node=4 train.py", *(connecting(number) for number in (0, 1, 3)), shown(3, 3)]
+
+
+@pytest.mark.parametrize(
+    ("more", "kind"),
+    [([], "absent"), ([shown(2, 2), LOCKED], "host"), ([shown(2, 2), LOCKED, CACHED], "absent")],
+)
+def test_who_does_not_connect_may_wait_for_the_lock_of_a_compiler(more, kind, tmp_path):
+    verdict = judge(tmp_path, [*JOB, *more])
+
+    assert told(verdict, answer(kind, 2)) == answer(kind, 2)
+
+
+def test_numbers_of_devices_on_another_host_than_the_first_are_no_ranks(tmp_path):
+    verdict = judge(tmp_path, [*(connecting(number) for number in (0, 1, 3)), "WORLD_SIZE=4"])
+
+    assert (verdict.kind, verdict.blamed, verdict.unknown) == ("absent", (), True)
+
+
+def test_waits_to_connect_that_end_with_steps_are_no_fault(tmp_path):
+    verdict = judge(tmp_path, [*JOB[:-1], *(f"step {step} loss 2.0" for step in range(20))])
+
+    assert (verdict.kind, verdict.blamed) == ("none", ())
