@@ -80,8 +80,10 @@ _FOLLOWS = re.compile(
     r"|[Cc]onnection (?:closed|reset|refused)|[Bb]roken pipe"
     r"|monitoredBarrier|Timed out waiting|wait timeout|Socket Timeout|[Ww]atchdog"
     r"|timed? ?out.*(?:rendezvous|store|collective|barrier)"
-    r"|NPU function error: Aclrt\w+, error code is (?:107020|50704[68])"  # a task or a stream ran out of time
-    r"|Stop_waiting response|failed to recv, got 0 bytes|oneCCL: .*\batl|ACL stream synchronize|Hccl[A-Z]"
+    # a task or a stream ran out of time, was stopped by another, or another's memory failed
+    r"|NPU function error: .{1,120}?, error code is (?:10702[02]|50704[68]|50705[5-7])"
+    r"|Stop_waiting response|failed to recv, got 0 bytes|oneCCL: .*\batl|Hccl[A-Z]"
+    r"|ACL stream synchronize(?! failed, error code: ?5070[13]5)"  # but where a core of its own met an error
     r"|gloo/transport|aborted|socket has timed out|terminated with exception|connectFullMesh"
     r"|Detected mismatch between collectives|due to shape mismatches\. All shapes across devices"
     r"|has inconsistent 0 params"

@@ -8,7 +8,7 @@ from .lines import LogMessage
 
 _TELLS = re.compile(
     r"RankID:|remote rank|rankNum|rankinfo|connect agent|EI00\d\d|error cqe|sync(?:hronize)? timeout|ECC|50705\d"
-    r"|Cluster Exception"
+    r"|Cluster Exception|EL0004|207001"
 )
 _SPEAKER = re.compile(r"\(PID:\d+, Device:\d+, RankID:(?P<rank>\d{1,6})\)")
 _NOTIFY = re.compile(r"not received the Notify record from remote rank:? ?\[(?P<remote>\w+)\]")
@@ -25,6 +25,8 @@ _UNLIKE = re.compile(
 )
 _STREAM = re.compile(r"[Ss]tream sync(?:hronize)? timeout")
 _MEMORY = re.compile(r"HBM multi[ -]?bit ECC|multi-?bit ecc|error code (?:is )?:? ?50705[34]", re.IGNORECASE)
+_FULL = re.compile(r"\bEL0004\b.{0,80}?Failed to allocate memory|error code (?:is )?:? ?207001\b")
+_LINK = re.compile(r"error code (?:is )?:? ?507056\b")  # between two devices
 _ELSEWHERE = re.compile(  # what HCCL's heartbeat knows of another device when a wait ends
     r"Cluster Exception Location\[IP/ID\]:\[(?P<host>[\w.:]+)/(?P<device>\d{1,3})\]"
     r".*?ExceptionType:\[(?P<what>[^\]]*)\]"
@@ -96,6 +98,10 @@ def _of_a_line(text: str, message: LogMessage, rank: int | None) -> Iterator[Fac
         yield Failure(kind="network", what=what, where=where)
     elif _MEMORY.search(text):
         yield Failure(kind="device", what="the memory of an NPU fails (ECC)", rank=rank, where=where)
+    elif _FULL.search(text):
+        yield Failure(kind="device_memory", what="the memory of an NPU is full (EL0004)", rank=rank, where=where)
+    elif _LINK.search(text):
+        yield Failure(kind="network", what="a link between two NPUs is broken (507056)", rank=rank, where=where)
     elif _SOCKET.search(text):
         yield StoreWait(rank=rank, where=where, what="for the socket of a remote rank (HCCL's EI0006)")
     elif _STREAM.search(text):

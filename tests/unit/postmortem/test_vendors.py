@@ -45,6 +45,7 @@ def coll(rank, count, operation="AllReduce", numel=1024, *, host="node-a", tail=
 
 
 EI0015 = "[ERROR] HCCL(1041081,all_reduce_test):2026-11-21-01:20:01.62"
+NPU, CODE = "NPU function error:", "error code is"
 CCL = "2026:11:28-16:35:45:(35980) "
 HANG = " (Agent handle: 0x631351bb5a20) reason :GPU Hang"
 CQE = (
@@ -309,6 +310,29 @@ CASES = {
             "nccl.log": [joined(2, 8)],
         },
         answer("host_memory", 2),
+    ),
+    "an Ascend chip whose memory fails, as its neighbours suspect": (
+        [
+            *(f"[rank{rank}]: RuntimeError: copy:x.ts:56 {NPU} SUSPECT REMOTE ERROR, {CODE} 507057" for rank in (0, 3)),
+            f"[rank1]: RuntimeError: copy:x.ts:56 {NPU} HBM MULTI BIT ECC ERROR, {CODE} 507054",
+            f"[rank2]: RuntimeError: stop:x.ts:56 {NPU} FORCE STOP, {CODE} 107022",
+        ],
+        answer("device", 1),
+    ),
+    "a core of an Ascend chip that meets an error, as others wait": (
+        [
+            *(f"[rank{rank}]: RuntimeError: ACL stream synchronize failed, error code:507048" for rank in (0, 1, 3)),
+            "[rank2]: RuntimeError: ACL stream synchronize failed, error code:507015",
+        ],
+        answer("exception", 2),
+    ),
+    "an Ascend chip whose memory is full": (
+        ["[rank3]: EL0004: [PID: 28] 2026-11-20-03:58:55.257.127 Failed to allocate memory.", "[rank1]: step 4 loss 2"],
+        answer("device_memory", 3),
+    ),
+    "a link between two Ascend chips": (
+        [f"[rank1]: RuntimeError: copy:x.ts:56 {NPU} HCCS LINK ERROR, {CODE} 507056"],
+        answer("network"),
     ),
     "an Ascend chip whose memory fails": (
         [
