@@ -35,10 +35,11 @@ _DATA_CALL = re.compile(
 )
 _COLLECTIVE_FILE = re.compile(
     r"distributed_c10d\.py|_functional_collectives|(?:^|/)(?:torch/distributed/(?!checkpoint/)|deepspeed/comm/"
-    r"|deepspeed/runtime/pipe/|megatron/core/.*(?:p2p|parallel)|accelerate/(?:state|utils/operations)\.py)"
+    r"|deepspeed/runtime/pipe/|megatron/core/.*(?:p2p|parallel)|accelerate/(?:state|utils/operations)\.py"
+    r"|jax/(?:experimental/multihost_utils|_src/distributed)\.py)"
 )
 _FOR_OTHERS = re.compile(
-    r"^_?(?:wait\w*|communicate|result|get|barrier|synchronize|(?:recv|send)_\w+|\w+_(?:recv|send))$"
+    r"^_?(?:wait\w*|sync_global\w+|process_allgather|broadcast_one_to_all|communicate|result|get|barrier|synchronize|(?:recv|send)_\w+|\w+_(?:recv|send))$"
 )
 _NATIVE = re.compile(r"^(?:nccl|pnccl|rccl)(?P<name>[A-Z]\w+)")
 _DEVICE_WAIT = re.compile(

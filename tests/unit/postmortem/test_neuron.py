@@ -40,6 +40,16 @@ def test_a_code_of_its_own_is_of_the_rank_of_its_process_and_those_in_collective
     assert told(verdict, answer(kind, 2)) == answer(kind, 2)
 
 
+def test_what_python_raises_of_a_code_is_of_the_rank_whose_device_failed(tmp_path):
+    log = [
+        f"[rank{rank}]: RuntimeError: nrt_execute failed with status={1202 if rank == 3 else 1200}" for rank in RANKS
+    ]
+
+    verdict = judge(tmp_path, log)
+
+    assert told(verdict, answer("device", 3)) == answer("device", 3)
+
+
 @pytest.mark.parametrize("own", [[], [runtime(1, COMPUTES)]])
 def test_the_one_rank_that_does_not_wait_in_a_collective_is_who_the_others_wait_for(own, tmp_path):
     verdict = judge(tmp_path, ["torchrun --nproc_per_node=4 train.py", *PROCESSES, *others({1}), *own])

@@ -260,6 +260,12 @@ WAITS_FOR_OTHERS = {
     "accelerate": ["wait_for_everyone (accelerate/state.py:400)", "main (train.py:3)"],
     "xm": ["mark_step (torch_xla/core/xla_model.py:1)", "main (train.py:3)"],
     "jax": ["block_until_ready (jax/_src/array.py:600)", "main (train.py:3)"],
+    "jax barrier": ["wait_at_barrier (jax/_src/distributed.py:170)", "save (orbax.py:8)", "main (train.py:3)"],
+    "jax sync": [
+        "sync_global_devices (jax/experimental/multihost_utils.py:85)",
+        "save (train.py:90)",
+        "main (train.py:3)",
+    ],
     "jax reads": ["_value (jax/_src/array.py:631)", "log (metrics.py:9)", "main (train.py:3)"],
 }
 STANDS_BY_ITSELF = {
