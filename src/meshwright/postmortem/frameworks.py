@@ -12,13 +12,16 @@ from .world import MOST_RANKS
 
 NO_LONGER_HEARD = "JAX's coordination service no longer hears task"
 _TELLS = re.compile(
-    r"unhealthy|imed out|Failed to meet|ranks: |Missing ranks|Stalled ranks|task:\d|oordination|rendezvous"
+    r"unhealthy|imed out|Failed to meet|task:\d|oordination|rendezvous"
     r"|crashed with exit code|problematic ranks|DeepEP timeout|quorum not ready|died unexpectedly"
 )
 _STALLED = re.compile(
     r"(?<![^\s,:\[\]])(?P<tensor>[^\s,:\[\]]+) \[(?P<which>missing|ready) ranks: (?P<ranks>\d[\d, \n]*)\]?"
 )
 _STALLED_HEAD = re.compile(r"(?:Missing|Stalled) ranks:\s*$")
+_STALLS = "tensors were submitted to be reduced"  # before each list of Horovod's, which has all that wait now
+_STALLED_OPS = "Stalled ops:"
+_LISTS_ON = re.compile(r"ranks: \d|^\s*\w*:? ?[\d, ]*\]|^\S+$")  # a row of a list that was wrapped in mid-word
 _STALLED_RANK = re.compile(r"^(?P<rank>\d{1,5}): \[(?P<tensors>[^\]]*)\]?")
 _TASK = re.compile(r"/job:\w+/(?:replica:\d+/)?task:(?P<task>\d{1,6})\b")
 _TASK_SILENT = re.compile(r"/task:(?P<task>\d{1,6}) heartbeat timeout")
@@ -56,34 +59,17 @@ _VLLM = re.compile(r"Worker proc (?P<worker>\S+) died unexpectedly")  # it count
 _XRT = re.compile(r"Failed to meet rendezvous '(?P<what>[^']*)'")
 _CHECKED = re.compile(r"^\s*Operation: `(?:[\w.]+\.)?(?P<name>\w+)`")  # Hugging Face Accelerate's, before a collective
 _BROUGHT = re.compile(r"^\s*- ?Process (?P<rank>\d{1,6}): ?(?P<shape>[\[{(].{0,300})$")
+_ROWS = 512  # of one list of Horovod's
 _NAMES = 32  # lines over which a list of tasks goes on
 
 
 def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
     """Yield what runtimes other than c10d say in the messages of one file."""
-    stalls: dict[str, tuple[int, Stalled]] = {}
     waits: list[tuple[int, StoreWait]] = []
-    head = -1  # the line of Horovod's list that is open
     for index, message in enumerate(messages):
         text = message.text
-        if head >= 0 and (row := _STALLED_RANK.match(text)):
-            for tensor in row.group("tensors").split(", "):
-                before = stalls.get(tensor)
-                earlier = before[1].missing if before and before[0] >= head else ()
-                missing = (*earlier, int(row.group("rank")))
-                stalls[tensor] = index, Stalled(tensor=tensor, missing=missing, where=message.where)
-            continue
-        head = -1
         if not _TELLS.search(text):
             continue
-        if _STALLED_HEAD.search(text):
-            head = index
-        for found in _STALLED.finditer(text):
-            ranks = tuple(rank for text in re.findall(r"\d+", found.group("ranks")) if (rank := int(text)) < MOST_RANKS)
-            if not ranks:
-                continue
-            told = {found.group("which"): ranks}
-            stalls[found.group("tensor")] = index, Stalled(tensor=found.group("tensor"), where=message.where, **told)
         yield from _jax(messages, index)
         if met := _RENDEZVOUS.search(text):
             came = f"{met['came']} of {met['all']}" if met["came"] else f"not all of {met['all']}"
@@ -98,7 +84,52 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
     yield from _deepep(messages)
     yield from _accelerate(messages)
     yield from _participants(messages)
-    yield from _unfinished(messages, sorted(stalls.values(), key=lambda pair: pair[0]))
+    yield from _unfinished(messages, _horovod(messages))
+
+
+def _horovod(messages: Sequence[LogMessage]) -> list[tuple[int, Stalled]]:
+    """Return the tensors in the last list of Horovod's stall check, each with the place of its message."""
+    stalls: dict[str, tuple[int, Stalled]] = {}
+    head = -1  # the line of the list that is open
+    begun = False  # another list, of which nothing was read yet
+    read_to = 0  # rows of a list that were read with its first
+    for index, message in enumerate(messages):
+        text = message.text
+        if index < read_to:
+            continue
+        begun = begun or _STALLS in text
+        rows: list[tuple[str, dict[str, tuple[int, ...]]]] = []
+        if head >= 0 and (row := _STALLED_RANK.match(text)):
+            for tensor in row.group("tensors").split(", "):
+                before = stalls.get(tensor)
+                earlier = before[1].missing if before and before[0] >= head else ()
+                rows.append((tensor, {"missing": (*earlier, int(row.group("rank")))}))
+        else:
+            head = index if _STALLED_HEAD.search(text) else -1
+            whole = _whole_list(messages[index : index + _ROWS]) if _STALLED_OPS in text else [text]
+            read_to, told = index + len(whole), "".join(whole) if "ranks: " in "".join(whole) else ""
+            rows = [(found["tensor"], {found["which"]: _ranks(found["ranks"])}) for found in _STALLED.finditer(told)]
+        for tensor, ranks in rows:
+            if any(ranks.values()):
+                stalls = {} if begun else stalls
+                begun = False
+                stalls[tensor] = index, Stalled(tensor=tensor, where=message.where, **ranks)
+    return sorted(stalls.values(), key=lambda pair: pair[0])
+
+
+def _whole_list(messages: Sequence[LogMessage]) -> list[str]:
+    """Return the rows of the list that begins in the first message: a terminal may have wrapped it, in mid-word."""
+    rows = [messages[0].text]
+    for message in messages[1:]:
+        is_whole = rows[-1].endswith("]") and not message.text.startswith(",")
+        if is_whole or not _LISTS_ON.search(message.text):
+            break
+        rows.append(message.text)
+    return rows
+
+
+def _ranks(text: str) -> tuple[int, ...]:
+    return tuple(rank for number in re.findall(r"\d+", text) if (rank := int(number)) < MOST_RANKS)
 
 
 def _unfinished(messages: Sequence[LogMessage], found: Sequence[tuple[int, Fact]]) -> Iterator[Fact]:

@@ -104,7 +104,7 @@ class Spoke(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SaidSizes(msgspec.Struct, frozen=True, kw_only=True):
-    """The last sizes of tensors that a rank's own program printed, in elements."""
+    """The last sizes of tensors that a rank's own program printed, in elements or bytes."""
 
     rank: int
     sizes: tuple[int, ...]

@@ -77,9 +77,10 @@ _RANK = re.compile(r"^\[rank(?P<rank>\d+)\](?::\s?|\s+)")  # torch's own has a c
 # what a viewer that we do not know puts before a line: one word
 _SHORT = re.compile(r"^(?:\[[^\[\]\s]{1,40}\]|[\w./:-]{1,64}(?: +\|)?) +(?=\[rank\d+\]:)")
 _AMERICAN = r"\d\d/\d\d/\d{4} \d\d:\d\d:\d\d"  # of Hugging Face's examples
+_OF_DAY = r"\d\d:\d\d:\d\d(?:[.,]\d{1,6})?"
 _LEVEL = r"(?:DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FATAL)"
 _BEFORE = (  # what a program's own log puts before the rank: a clock, a level, a name in hexadecimal, words in brackets
-    rf"(?:\[?(?:{_STAMP}|{_AMERICAN})\]?|\[?{_LEVEL}\]?|[0-9a-f]{{6,40}}|[\w.]+(?= - | \| )"
+    rf"(?:\[?(?:{_STAMP}|{_AMERICAN}|{_OF_DAY})\]?|\[?{_LEVEL}\]?|[0-9a-f]{{6,40}}|[\w.]+(?= - | \| )"
     r"|\[(?![^\]]*(?:\.cpp|\brank))[^\[\]]{1,60}\])[ |:-]*"
 )
 # c10d's own `[Rank 3]` is no label: it counts inside a group

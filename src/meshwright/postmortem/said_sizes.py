@@ -11,12 +11,14 @@ from .lines import LogMessage
 from .position import HangPosition
 from .world import ranks_seen, world_of
 
+_NUMBER = r"(?:\d{1,3}(?:,\d{3}){1,5}|\d{2,15})(?!\d)"
 _SIZE = re.compile(
-    r"\b(?:numel|num[_ ]?elem\w*|n_elem\w*|elements|size|length)[\"']?[ =:]{1,3}(?P<one>\d{2,15})\b"
-    r"|\b(?P<count>\d{2,15}) elements\b"
+    r"\b(?:numel|num[_ ]?elem\w*|n_elem\w*|elements|size|length|(?:num_?|n_?|total_)?param(?:eter)?s|n?bytes)"
+    rf"[\"']?[ =:]{{1,3}}(?P<one>{_NUMBER})"
+    rf"|(?<![\w.,])(?P<count>{_NUMBER}) (?:elements|param(?:eter)?s|bytes|B)\b"
     r"|(?:[Ss]hape|[Ss]ize)[\"']?[ =:(]{0,3}[\[(](?P<shape>\d{1,9}(?:, ?\d{1,9}){0,5})[\])]"
 )
-_MAY_TELL = re.compile(r"numel|elem|size|length|shape|Shape|Size")
+_MAY_TELL = re.compile(r"numel|elem|size|length|shape|Shape|Size|param|bytes|\d B\b")
 _MOST = 4  # of a rank that are its last
 _WIDTHS = (1, 2, 4, 8)  # bytes of an element
 _LONGEST = 400  # characters
@@ -32,8 +34,8 @@ def read(messages: Sequence[LogMessage]) -> Iterator[SaidSizes]:
             continue
         for one in _SIZE.finditer(text):
             told = one["one"] or one["count"]
-            elements = int(told) if told else math.prod(map(int, one["shape"].split(",")))
-            said[message.rank] = [*said[message.rank], elements][-_MOST:]
+            size = int(told.replace(",", "")) if told else math.prod(map(int, one["shape"].split(",")))
+            said[message.rank] = [*said[message.rank], size][-_MOST:]
             last[message.rank] = message
     for rank, sizes in said.items():
         yield SaidSizes(rank=rank, sizes=tuple(sizes), where=last[rank].where.by(rank))
@@ -42,7 +44,7 @@ def read(messages: Sequence[LogMessage]) -> Iterator[SaidSizes]:
 def by_said_sizes(facts: list[Fact]) -> HangPosition | None:
     """Return the few ranks that printed the one of two sizes that an error names, where all others printed the other.
 
-    The error counts bytes, a program elements of any type.
+    The error counts bytes, a program these or elements of any type.
     """
     said = {fact.rank: fact for fact in of(facts, SaidSizes)}
     everyone = set(range(world_of(facts) or 0)) | ranks_seen(facts)
@@ -55,7 +57,8 @@ def by_said_sizes(facts: list[Fact]) -> HangPosition | None:
             few, many = sorted(own, key=len)
             if len(few) < len(many):
                 size, other = two[own.index(few)], two[own.index(many)]
-                return _position(few, many, said, error, f"{size} elements where the others print {other}")
+                unit = "bytes" if width == 1 else "elements"
+                return _position(few, many, said, error, f"{size} {unit} where the others print {other}")
     return None
 
 

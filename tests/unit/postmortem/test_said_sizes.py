@@ -13,6 +13,7 @@ SAID = {
     "a number": "reducing embed.weight, numel={}",
     "in words": "bucket 3: {} elements",
     "a shape": "head.weight grad shape ({}, 2)",
+    "parameters": "model built, {} parameters",
 }
 
 
@@ -36,6 +37,15 @@ def named(verdict):
 @pytest.mark.parametrize("said", SAID.values(), ids=SAID)
 def test_the_rank_that_printed_another_size_than_all_others_is_named(said, width, tmp_path):
     assert named(judge(tmp_path, logs(said, [640, 640, 640, 648], width=width))) == ("sizes", (3,), False)
+
+
+@pytest.mark.parametrize("said", ["flat buffer: {:,} bytes in 2 buckets", "nbytes={}", "outer gradient {} B"])
+def test_a_size_in_bytes_counts_as_the_error_counts(said, tmp_path):
+    start = [f"09:14:0{rank} [INFO] [Rank {rank}] {said.format(7168 if rank == 2 else 7040)}" for rank in range(4)]
+    steps = [f"09:15:00,125 [INFO] [Rank {rank}] step 7, loss 2.1" for rank in range(4)]
+    verdict = judge(tmp_path, {"all.log": [*start, *steps, ERROR.format(7168, 7040)]})
+    assert named(verdict) == ("sizes", (2,), False)
+    assert "7168 bytes where the others print 7040" in verdict.because
 
 
 @pytest.mark.parametrize(

@@ -93,6 +93,26 @@ CASES = {
         [f"{STALLS} Stalled ops: loss [ready ranks: 3], grad_1 [ready ranks: 2, 0, 1], grad_2 [ready ranks: 0, 1, 2]"],
         answer("desync", 3),
     ),
+    "a list of Horovod's that a terminal wrapped in its words, its numbers and its tensors": (
+        [
+            *(STALLS, "Stalled ops: val_loss [ready ranks: 3], opt_Allreduce/grads_conv_kern"),
+            *("el_0 [ready ranks: 0,", " 2, 1], opt_Allreduce/grads_conv_bias_0 [ready ra", "nks: 1, 2, 0]"),
+            *(", opt_Allreduce/grads_dense_0 [ready ranks: 0, 1", ", 2]"),
+        ],
+        answer("desync", 3),
+    ),
+    "a list of Horovod's that was cut off, and a line of another kind behind it": (
+        [STALLS, "Stalled ops: grad_1 [missing ranks: 2], grad_2 [missing ranks: 2,", "2031 examples a second"],
+        answer("absent", 2),
+    ),
+    "of Horovod's lists the last": (
+        [STALLS, "Missing ranks:", "1: [val_loss]", STALLS, "Missing ranks:", "3: [grad_1, grad_2]"],
+        answer("absent", 3),
+    ),
+    "of Horovod's lists the last that is whole": (
+        [STALLS, "Stalled ops:", "grad_1 [missing ranks: 1]", STALLS],
+        answer("absent", 1),
+    ),
     "a stall of Horovod's after which the training goes on": (
         [STALLS, "Stalled ops:", "grad_1 [missing ranks: 0]", *(f"step {step} loss 1.0" for step in range(4))],
         answer("none", unknown=True),
