@@ -13,7 +13,7 @@ from .world import MOST_RANKS
 NO_LONGER_HEARD = "JAX's coordination service no longer hears task"
 _TELLS = re.compile(
     r"unhealthy|imed out|Failed to meet|task:\d|oordination|rendezvous"
-    r"|crashed with exit code|problematic ranks|DeepEP timeout|quorum not ready|died unexpectedly"
+    r"|crashed with exit code|problematic ranks|DeepEP timeout|died unexpectedly"
 )
 _STALLED = re.compile(
     r"(?<![^\s,:\[\]])(?P<tensor>[^\s,:\[\]]+) \[(?P<which>missing|ready) ranks: (?P<ranks>\d[\d, \n]*)\]?"
@@ -46,7 +46,12 @@ _PARTICIPANT = re.compile(  # of XLA: one of the devices that have come
 )
 _FREED = "Thread is unstuck"
 _COMPOSER = re.compile(r"Rank (?P<rank>\d{1,6}) crashed with exit code (?P<code>-?\d+)")
-_QUORUM = re.compile(r"quorum not ready, only have (?P<came>\d+) participants, need min_replicas (?P<all>\d+)")
+_QUORUM = re.compile(  # of torchft's lighthouse
+    r"\b(?:quorum not ready|No quorum), only have (?P<came>\d{1,6}) participants,"
+    r" need (?:min_replicas |at least half of )?(?P<all>\d{1,6})"
+    r"|\bValid quorum with (?P<there>\d{1,6}) participants, waiting for (?P<late>\d{1,6}) healthy"
+)
+_MET = re.compile(r"\bQuorum! |\b(?:bumping|reconfiguring for) quorum_id\b|\b(?:Fast|Valid) quorum found\b")
 _UCC = re.compile(
     r"Aborting comms #(?P<seq>\d+) \(op=(?P<operation>\w+)\) due to the problematic ranks: \[(?P<ranks>[\d, ]+)\]"
 )
@@ -75,16 +80,35 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
             came = f"{met['came']} of {met['all']}" if met["came"] else f"not all of {met['all']}"
             what = f"for others at XLA's rendezvous '{met['what'][:80]}' ({came} came)"
             waits.append((index, StoreWait(rank=message.rank, where=message.where, what=what)))
-        if short := _QUORUM.search(text):
-            what = f"for replicas at torchft's quorum ({short['came']} of {short['all']} came)"
-            waits.append((index, StoreWait(rank=message.rank, where=message.where, what=what)))
         yield from _others(message)
     if waits and not any(_FREED in message.text for message in messages[waits[-1][0] :]):
         yield from _unfinished(messages, waits)
+    yield from _unfinished(messages, _quorum(messages))
     yield from _deepep(messages)
     yield from _accelerate(messages)
     yield from _participants(messages)
     yield from _unfinished(messages, _horovod(messages))
+
+
+def _quorum(messages: Sequence[LogMessage]) -> list[tuple[int, StoreWait]]:
+    """Return the waits of torchft's replicas for others since their last quorum, each with the place of its message.
+
+    Between two quorums the lighthouse says that none has come to the next: nobody waits there.
+    """
+    waits: list[tuple[int, StoreWait]] = []
+    was_met = False
+    for index, message in enumerate(messages):
+        if "uorum" not in message.text:
+            continue
+        if _MET.search(message.text):
+            waits, was_met = [], True
+        elif short := _QUORUM.search(message.text):
+            came = int(short["came"] or short["there"])
+            needed = int(short["all"] or came + int(short["late"] or 0))
+            what = f"for replicas at torchft's quorum ({came} of {needed} came)"
+            if came or not was_met:
+                waits.append((index, StoreWait(rank=message.rank, where=message.where, what=what)))
+    return waits
 
 
 def _horovod(messages: Sequence[LogMessage]) -> list[tuple[int, Stalled]]:

@@ -40,6 +40,12 @@ def checkpoint(*ranks, error="OSError: [Errno 5] Input/output error"):
     return lines
 
 
+def no_quorum(came):
+    """What torchft's lighthouse prints while replicas are missing from the next quorum."""
+    told = f"New quorum not ready, only have {came} participants, need min_replicas 2"
+    return f"torchft::lighthouse: 2026-01-23T11:20:01.340-08:00 - INFO Next quorum status: {told}"
+
+
 CASES = {
     "old torch, the first rank saves": ([old(rank, 3738254) for rank in range(1, 8)], answer("absent", 0, 3738254)),
     "old torch, one rank reduces": (
@@ -85,6 +91,28 @@ CASES = {
             *(f"step {step} loss 2.0" for step in range(5)),
         ],
         answer("none", unknown=True),
+    ),
+    "torchft's quorum was met, and the next one is not asked for yet": (
+        [
+            no_quorum(0),
+            no_quorum(1),
+            "torchft::lighthouse: 2026-01-23T11:20:04.101-08:00 - INFO Quorum! Quorum { quorum_id: 1 }",
+            no_quorum(0),
+            no_quorum(0),
+        ],
+        answer("none", unknown=True),
+    ),
+    "torchft's quorum was met once, and a replica waits for the next": (
+        [no_quorum(1), "INFO Detected quorum change, bumping quorum_id to 1", no_quorum(0), no_quorum(1)],
+        answer("absent", unknown=True),
+    ),
+    "torchft waits for replicas that live and do not come": (
+        ["Valid quorum with 3 participants, waiting for 1 healthy but not participating stragglers"],
+        answer("absent", unknown=True),
+    ),
+    "an older torchft waits for a replica": (
+        ["2025-01-09T19:50:55.422+00:00 - INFO start: No quorum, only have 1 participants, need 2"],
+        answer("absent", unknown=True),
     ),
     "Ray Train tells whose error it is": (
         [
