@@ -85,6 +85,7 @@ _FOLLOWS = re.compile(
     r"|Stop_waiting response|failed to recv, got 0 bytes|oneCCL: .*\batl|Hccl[A-Z]"
     r"|ACL stream synchronize(?! failed, error code: ?5070[13]5)"  # but where a core of its own met an error
     r"|gloo/transport|aborted|socket has timed out|terminated with exception|connectFullMesh"
+    r"|^\[(?:ring|jaccl|ibv)\] (?:Couldn't connect|Changing queue pair to RTR|Accept failed|Recv failed)"  # MLX
     r"|Detected mismatch between collectives|due to shape mismatches\. All shapes across devices"
     r"|has inconsistent 0 params|NRT_EXEC_HW_ERR_COLLECTIVES|\bnrt_\w{2,40} .{0,60}?\bstatus=1200\b"
     r"|process group has been|shutting down|SIGTERM|has been shut down|remote process exited|heartbeat timeout"

@@ -21,6 +21,17 @@ _GAVE_UP = re.compile(
     r"|DistNetworkError|DistStoreError|TCPStore.{0,40}timed out"
 )
 _SSH = re.compile(r"\bssh: connect to host (?P<host>\S+) port \d+: " + _WHY)
+_MLX = re.compile(  # its backends tell the number alone
+    r"\[(?P<by>ring|jaccl|ibv)\] (?:Couldn't connect \(error:|Changing queue pair to RTR failed with errno)"
+    r" (?P<code>\d{1,3})\b"
+)
+_CODES = {  # of macOS and of Linux, which have no number in common
+    **dict.fromkeys(("50", "100"), "Network is down"),
+    **dict.fromkeys(("51", "101"), "Network is unreachable"),
+    **dict.fromkeys(("60", "110"), "Connection timed out"),
+    **dict.fromkeys(("64", "112"), "Host is down"),
+    **dict.fromkeys(("65", "113"), "No route to host"),
+}
 _MPI = re.compile(r"unable to complete a TCP connection")
 _REMOTE = re.compile(r"^\s*Remote host: +(?P<host>\S+)")
 _SPREAD = 8  # lines over which MPI spreads one notice
@@ -37,7 +48,7 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Failure]:
         if tried and (message.is_of_library or WENT_ON.search(text)):
             tried = {}
         begun = begun or message.rank is not None
-        if "connect" not in text and "Error" not in text and "timed out" not in text:
+        if "connect" not in text and "Error" not in text and "timed out" not in text and "] Changing" not in text:
             continue
         if "client socket has failed to connect to" in text:
             for one in _TRIED.finditer(text):
@@ -52,6 +63,9 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Failure]:
             tried = {}
         elif not begun and "ssh: " in text and (ssh := _SSH.search(text)):
             yield _unreached(ssh["host"], ssh["why"], message)
+        elif (mlx := _MLX.search(text)) and mlx["code"] in _CODES:
+            what = f"MLX's backend {mlx['by']} cannot reach one of its peers: {_CODES[mlx['code']]}"
+            yield Failure(kind="network", what=what, where=message.where, is_general=True)
         elif _MPI.search(text):
             near = messages[at + 1 : at + _SPREAD]
             remote = next((named["host"] for line in near if (named := _REMOTE.match(line.text))), "")

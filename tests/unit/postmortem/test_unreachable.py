@@ -22,6 +22,13 @@ NOT_REACHED = {
     "no network": [tried("101 - Network is unreachable", "10.4.0.9"), GAVE_UP],
     "the address of one family": [tried("113 - No route to host", "::ffff:10.4.0.9"), RAISED],
     "in one error": [f"torch.distributed.DistNetworkError: {tried('113 - No route to host')[29:]}"],
+    "MLX between Macs": [
+        *(f"[{name}] [ring] Rank {rank} Attempt 4 wait 8000 ms (error: 60 )" for rank, name in enumerate("xyz")),
+        *(f"[{name}] RuntimeError: [ring] Couldn't connect (error: {code})" for name, code in zip("xyz", (65, 60, 51))),
+        *(f"[WARN] Node with rank {rank} exited with code 1" for rank in range(3)),
+    ],
+    "MLX on Linux, without its launcher": ["RuntimeError: [jaccl] Couldn't connect (error: 113)"],
+    "the queue pairs of MLX": ["ValueError: [jaccl] Changing queue pair to RTR failed with errno 60 dst_lid=0"],
     "ssh of a launcher": ["n2: ssh: connect to host n2 port 22: No route to host"],
     "a daemon of MPI": [
         "A process or daemon was unable to complete a TCP connection",
@@ -40,6 +47,8 @@ def test_a_host_that_cannot_be_reached_is_a_fault_of_the_network_and_of_no_rank(
 
 
 OTHERWISE = {
+    "refused to MLX": ["[rank3]: RuntimeError: [ring] Couldn't connect (error: 61)", "[rank1]: step 0"],
+    "MLX in the end": ["[ring] Attempt 2 wait 2000 ms (error: 65 )", *(f"step {n} loss 1.0" for n in range(1, 9))],
     "refused": [tried("111 - Connection refused"), GAVE_UP],
     "refused in the end": [tried("113 - No route to host"), tried("111 - Connection refused"), GAVE_UP],
     "an address of the link": [
