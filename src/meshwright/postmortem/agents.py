@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from .endings import TOLD_TO_END
 from .exits import CLOCKS_S
 from .facts import Exit, Fact, Failure, PeerLost, StoreWait, Timeout, of
-from .hosts import all_told, places_of, ranks_of_host
+from .hosts import all_told, host_of_file, places_of, ranks_of_host
 from .identities import AgentEnded, AgentRanks, NodeGone, Placed, Torchrun
 from .lines import LogMessage
 from .links import lost_address
@@ -174,7 +174,8 @@ def _by_node(facts: list[Fact]) -> Taken | None:
         general = [f for f in general if f.host]
     failed = {short_host(fault.host): fault for fault in reversed(general) if fault.host}
     if not failed and of(facts, PeerLost):
-        failed = {places_of(f.where)[0]: f for f in reversed(general) if _OF_CLOUD in f.what and places_of(f.where)}
+        of_cloud = [f for f in reversed(general) if _OF_CLOUD in f.what]
+        failed = {name: f for f in of_cloud if (name := _host_of(f.where, facts) or next(iter(places_of(f.where)), ""))}
     failed = failed or _down(facts)
     if len(failed) != 1:
         return None
@@ -192,8 +193,20 @@ def _end_after(notice: Failure, facts: list[Fact]) -> Where | None:
 
     Ranks of other hosts that fail between the two do so by themselves.
     """
-    ended = [end.where for end in of(facts, AgentEnded) if _place(end.where) == _place(notice.where)]
-    return next((line for line in ended if _OF_CLOUD in notice.what and notice.where.before(line)), None)
+    if _OF_CLOUD not in notice.what:
+        return None
+    host = _host_of(notice.where, facts)
+    ended = [
+        end.where
+        for end in of(facts, AgentEnded)
+        if _place(end.where) == _place(notice.where) or (host and _host_of(end.where, facts) == host)
+    ]
+    return next((line for line in ended if notice.where.before(line)), None)
+
+
+def _host_of(where: Where, facts: list[Fact]) -> str:
+    """Return the host whose line this is: by the label in front of it, else of those known the one in its path."""
+    return short_host(where.host) if where.host else host_of_file(where.file, facts)
 
 
 def _as_sequel(notice: Failure, facts: list[Fact]) -> Failure:

@@ -32,6 +32,8 @@ _CLOUD = re.compile(
     r"|spot/termination-time\b\D{1,20}20\d\d-\d\d-\d\dT|\bSPOT_ITN\b"
     r"|\b(?:[Ss]pot|[Pp]reempt\w*)\b(?: [Ii]nstance| VM| node)? (?:terminat|interrupt|reclaim|preempt|evict)\w*"
     r" (?:notice|warning|signal|event)s? (?:was |is )?(?:received|arrived|detected|seen|came|for \d|at \d)"
+    r"|\b(?:[Rr]eclaim|[Rr]eclamation|[Pp]reemption|[Ii]nterruption|[Ee]viction) (?:notice|warning),? (?:was |is )?"
+    r"(?:draining|received|arrived|detected|in \d|at \d)"
     r"|\b[Rr]eceived (?:an? |the )?(?:AWS |EC2 |GCP |GCE )?(?:[Ss]pot|[Pp]reemption)"
     r"(?: [Ii]nstance)?(?: terminat\w*| interrupt\w*)?(?: notice| warning)"
 )
@@ -57,7 +59,7 @@ _MAY_SAY_END = re.compile(r"COMPLETED|FAILED|CANCELLED|TIMEOUT|NODE_FAIL|PREEMPT
 _TELLS = re.compile(
     r"failed node|failure of node"
     r"|PBS: job|^TERM_|_job_complete|JobState=|OUT_OF_ME|NODE_FAIL|PREEMPTED|TIMEOUT"
-    r"|[Ss]pot|SPOT|instance-action|[Pp]reempt|keep-alive|shut down too"
+    r"|[Ss]pot|SPOT|instance-action|[Pp]reempt|notice|warning|keep-alive|shut down too"
 )
 
 

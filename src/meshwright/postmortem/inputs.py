@@ -252,12 +252,14 @@ def _spoken(found: Sequence[LogMessage]) -> list[Fact]:
 def _of_last_attempt(facts: list[Fact]) -> list[Fact]:
     """Return the facts of the last attempt that shows trouble, and facts that belong to no attempt.
 
-    Attempts below 0 are of earlier runs: where the last run of any file shows trouble, it is the one that is judged.
+    An attempt of which only errors are told that follow from others, as of a launcher that found no peers any more, is
+    the end of the one before. Attempts below 0 are of earlier runs: where the last run of any file shows trouble, it is
+    the one that is judged.
     """
     last_runs = [fact for fact in facts if (fact.where.attempt or 0) >= 0]
     if any(isinstance(fact, (*_TROUBLE, *_LIFE)) or (isinstance(fact, Exit) and fact.first) for fact in last_runs):
         facts = last_runs
-    tried = {fact.where.attempt for fact in facts if isinstance(fact, _TROUBLE)} - {None}
+    tried = {fact.where.attempt for fact in facts if isinstance(fact, _TROUBLE) and not _is_sequel(fact)} - {None}
     tried |= {fact.where.attempt for fact in facts if isinstance(fact, _LIFE)} - {None, 0}
     ends = {fact.where.attempt for fact in of(facts, Exit) if fact.first} - {None}
     last = max(tried or ends, default=None)  # type: ignore[type-var]  # None was taken out
@@ -271,6 +273,11 @@ def _of_last_attempt(facts: list[Fact]) -> list[Fact]:
         or isinstance(fact, StackTrace)
         or (fact.where.attempt is None and (fact.where.file not in restarted or last == 0))
     ]
+
+
+def _is_sequel(fact: Fact) -> bool:
+    """Whether a fact is an error of no rank that usually follows from a fault elsewhere."""
+    return isinstance(fact, Failure) and fact.follows and not fact.is_general and fact.rank is None
 
 
 def _with_ranks(facts: list[Fact]) -> list[Fact]:

@@ -11,6 +11,7 @@ NOTICES = {
     "an order to stop": f'{ASKED}/instance-action {{"action":"stop","time":"2026-11-20T10:02:00Z"}}',
     "a script's own words": "spot instance termination notice received, 120 s left",
     "words of another script": "Received a spot interruption notice from the metadata service",
+    "a daemon's words": "m1-spot (i-0f3) reclaim notice, draining in 110 s",
     "Google's answer": "computeMetadata/v1/instance/preempted: TRUE",
 }
 NO_NOTICES = {
@@ -53,6 +54,28 @@ def test_the_ranks_of_a_host_that_its_cloud_takes_back_were_killed(notice, at, t
     verdict = judge(tmp_path, files(notice, broke(0, at), broke(1, at)))
 
     assert (verdict.kind, verdict.blamed) == ("killed", (2, 3))
+
+
+@pytest.mark.parametrize("watcher", ["spot-watch_m1.log", "watch.m1.out", "m1/imds.log"])
+def test_a_watcher_of_a_host_speaks_for_it_in_a_file_of_its_own(watcher, tmp_path):
+    logs = files("epoch 1 begins", broke(0), broke(1))
+    verdict = judge(tmp_path, {**logs, watcher: [f"2026-11-20T10:00:00Z imds {NOTICES['an order to stop']}"]})
+
+    assert (verdict.kind, verdict.blamed) == ("killed", (2, 3))
+    assert "took the machine back" in verdict.because
+
+
+def test_a_restart_that_finds_no_peers_is_the_end_of_the_attempt_in_which_they_were_lost(tmp_path):
+    logs = files(NOTICES["a time"], broke(0, "10:02:04.1"), broke(1, "10:02:04.1"))
+    api = "31 torch/distributed/elastic/agent/server/api.py"
+    logs["m0.log"] += [
+        f"I1120 10:02:05.000000 {api}:889] [default] Worker group FAILED. 3/3 attempts left; will restart worker group",
+        "torch.distributed.elastic.rendezvous.api.RendezvousClosedError",
+    ]
+    verdict = judge(tmp_path, logs)
+
+    assert (verdict.kind, verdict.blamed) == ("killed", (2, 3))
+    assert [line.text[:7] for line in verdict.evidence].count("[rank0]") == 1
 
 
 @pytest.mark.parametrize("notice", NO_NOTICES.values(), ids=NO_NOTICES)

@@ -24,7 +24,10 @@ NOT_REACHED = {
     "in one error": [f"torch.distributed.DistNetworkError: {tried('113 - No route to host')[29:]}"],
     "MLX between Macs": [
         *(f"[{name}] [ring] Rank {rank} Attempt 4 wait 8000 ms (error: 60 )" for rank, name in enumerate("xyz")),
-        *(f"[{name}] RuntimeError: [ring] Couldn't connect (error: {code})" for name, code in zip("xyz", (65, 60, 51))),
+        *(
+            f"[{name}] RuntimeError: [ring] Couldn't connect (error: {code})"
+            for name, code in zip("xyz", (65, 60, 51), strict=True)
+        ),
         *(f"[WARN] Node with rank {rank} exited with code 1" for rank in range(3)),
     ],
     "MLX on Linux, without its launcher": ["RuntimeError: [jaccl] Couldn't connect (error: 113)"],
