@@ -8,10 +8,11 @@ import re
 from collections.abc import Iterator, Sequence
 from statistics import median
 
-from .facts import SlowRank
+from .facts import SlowRank, StepTimes
 from .lines import LogMessage
 from .paces import RanksAlike
-from .timer_reports import Report, of_exports
+from .stragglers import FEW
+from .timer_reports import NO_TIME, Report, of_exports
 from .timers import LONGER, SHARE
 from .verdict import shortened
 from .where import Where
@@ -35,7 +36,7 @@ _PART = re.compile(
     r" ?(?P<unit>m?s|us|sec)?(?![\w.])"
 )
 _CELL = re.compile(  # of a line of several, with bars between them
-    r"^\s*(?P<name>[A-Za-z][\w ./()-]{0,30}?)[ =:]+(?P<value>\d+(?:\.\d+)?) ?(?P<unit>m?s|us|sec)\s*$"
+    r"^\s*(?P<name>[A-Za-z][\w ./()-]{0,30}?)[ =:]+(?P<value>\d+(?:\.\d+)?) ?(?P<unit>m?s|us|sec)?\s*$"
 )
 _WAITS = re.compile(
     r"wait|sync|comm(?!it)|reduce|gather|scatter|barrier|nccl|rccl|idle|all_?to_?all|a2a|stall|exposed|broadcast|bcast",
@@ -50,6 +51,7 @@ _TIMED = re.compile(rf"{_WAITS.pattern}|data|load", re.IGNORECASE)
 _WHOLE = re.compile(r"(?:total|step|iter|iteration|elapsed|wall|e2e|time|dt)(?:[_-]?(?:time|s|ms))?", re.IGNORECASE)
 _STAGES = re.compile(r"recv|send|p2p|pipe|bubble|stage", re.IGNORECASE)  # of a pipeline, which differ by nature
 _SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0}
+_LINES = 1  # of the forms of reports, that of lines
 _LAST = 2  # reports, where there are as many, in which a rank must be slow
 _LONGEST = 1000  # characters of a line that are read
 _ALIKE = 1.3  # by which the others may differ
@@ -57,14 +59,29 @@ _EQUAL = 1.1  # by which ranks may differ of which none is slow
 _MATTERS = 0.1  # of a rank's whole time, from which on a timer counts
 
 
-def read(messages: Sequence[LogMessage]) -> Iterator[SlowRank | RanksAlike]:
-    """Yield who is slow by the last reports of one file, of each form by itself; or that the last shows ranks alike."""
+def read(messages: Sequence[LogMessage]) -> Iterator[SlowRank | RanksAlike | StepTimes]:
+    """Yield who is slow by the last reports of one file, of each form by itself; or that the last shows ranks alike.
+
+    Of the log of one rank alone, its last times: they are held against those of the others.
+    """
     forms = _reports(messages)
+    yield from _of_one_rank(forms[_LINES])
     for reports in (*forms, _of_pairs(messages)):
         yield from _slow([report for report in reports if len(report.times) > 2])
     for table, where in _last(forms):
         if len(table) > 1 and _are_alike(list(table.values())):
             yield RanksAlike(ranks=len(table), where=where)
+
+
+def _of_one_rank(reports: Sequence[Report]) -> Iterator[StepTimes]:
+    ranks = {rank for report in reports for rank in report.times}
+    if len(ranks) != 1 or len(reports) < FEW or _has_stages(reports[-1]):
+        return
+    rank = ranks.pop()
+    sums = [_sums(report, by_whole=True) for report in reports[-FEW:]]
+    if all(rank in work for work, _ in sums):
+        work, waits = median(work[rank] for work, _ in sums), median(waits[rank] for _, waits in sums)
+        yield StepTimes(rank=rank, work=work, waits=waits, where=reports[-1].lines[rank].where.by(rank))
 
 
 def last_tables(messages: Sequence[LogMessage]) -> Iterator[tuple[dict[int, dict[str, float]], Where]]:
@@ -114,8 +131,12 @@ def _has_stages(report: Report) -> bool:
     return any(_STAGES.search(name) for parts in report.times.values() for name in parts)
 
 
-def _sums(report: Report) -> tuple[dict[int, float], dict[int, float]]:
-    """Return the own work of each rank and what it spends waiting; of a rank whose report lacks either, nothing."""
+def _sums(report: Report, *, by_whole: bool = False) -> tuple[dict[int, float], dict[int, float]]:
+    """Return the own work of each rank and what it spends waiting; of a rank whose report lacks either, nothing.
+
+    Own work is the sum of its parts, or what waits leave of the whole where no parts are told, or (`by_whole`) that is
+    more: not all parts have a name.
+    """
     work: dict[int, float] = {}
     waits: dict[int, float] = {}
     for rank, parts in report.times.items():
@@ -123,7 +144,8 @@ def _sums(report: Report) -> tuple[dict[int, float], dict[int, float]]:
         own = [value for name, value in parts.items() if not _WAITS.search(name) and not _WHOLE.fullmatch(name)]
         whole = [value for name, value in parts.items() if _WHOLE.fullmatch(name)]
         if waited and (own or whole):
-            work[rank], waits[rank] = sum(own) if own else whole[0] - sum(waited), sum(waited)
+            rest = [whole[0] - sum(waited)] if whole and (by_whole or not own) else []
+            work[rank], waits[rank] = max([*rest, *([sum(own)] if own else [])]), sum(waited)
     return work, waits
 
 
@@ -196,6 +218,7 @@ def _of_lines(messages: Sequence[LogMessage]) -> list[Report]:
 def _parts(text: str) -> dict[str, float]:
     """Return the timers of a line, by their names; a number without a unit counts where its name is one of a timer."""
     cells = [cell for part in text.split("|") if (cell := _CELL.match(part))] if "|" in text else []
+    cells = [cell for cell in cells if cell["unit"]] or [cell for cell in cells if _is_bare(cell)]
     if len(cells) > 2:
         return {cell["name"]: _seconds(cell["value"], cell["unit"]) for cell in cells}
     return {
@@ -205,6 +228,12 @@ def _parts(text: str) -> dict[str, float]:
         and not _RANK.match(f"{part['name']} {part['value']}")
         and not _STEP.match(f"{part['name']}={part['value']}")
     }
+
+
+def _is_bare(cell: re.Match[str]) -> bool:
+    """Whether a cell without a unit is a timer: by its name, and not the number of a step."""
+    is_told = _told(cell["name"]) or _STAGES.search(cell["name"]) is not None
+    return is_told and not NO_TIME.search(cell["name"]) and not _STEP.fullmatch(cell[0].strip())
 
 
 def _of_tables(messages: Sequence[LogMessage]) -> list[Report]:

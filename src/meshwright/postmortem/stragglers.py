@@ -23,7 +23,7 @@ _WHOLE_STEP = ("total", "step_time", "iter_time", "time")
 _COMMUNICATES = re.compile(r"comm|allreduce|all_reduce|sync|wait")
 _CLOCK_OF_STEP = re.compile(r"\b(?:gpu|sm)_?clock[=: ]+(?P<mhz>\d+) ?MHz", re.IGNORECASE)
 _STEADY = 8  # steps in the log, at its begin and at its end
-_FEW = 4  # of them, at its end, that show how long they are
+FEW = 4  # of them, at its end, that show how long they are
 _LONGER = 1.5  # of them, each at the end than is usual at the begin
 APART = 0.75  # a rank whose speed is below this part of the best one's; NVRx' own threshold is 0.7 to 0.75
 _EXTREMES = re.compile(r"\b(?P<end>Mn|Mx)(?P<name>Rtt|Clk|Etpt)/Rnk: (?P<value>[\d.]+)\w*/(?P<rank>\d{1,6})")
@@ -230,8 +230,8 @@ def _slower(messages: Sequence[LogMessage]) -> Iterator[SlowerSteps | StepTimes]
             series.setdefault(message.rank, []).append((own, int(clock["mhz"]) if clock else None, message))
             waited.setdefault(message.rank, []).append(sum(waits))
     for rank, rows in series.items():
-        if len(rows) >= _FEW:
-            work, waits_ = median(own for own, _, _ in rows[-_FEW:]), median(waited[rank][-_FEW:])
+        if len(rows) >= FEW:
+            work, waits_ = median(own for own, _, _ in rows[-FEW:]), median(waited[rank][-FEW:])
             yield StepTimes(rank=rank, work=work, waits=waits_, where=rows[-1][2].where.by(rank))
         first, last = rows[:_STEADY], rows[-_STEADY:]
         usual = median(own for own, _, _ in first)

@@ -23,7 +23,7 @@ _TIMER = re.compile(  # the name of one, in words apart
     r"|nccl|rccl|exposed|idle|step|iter\w*|total|allreduce|all2all|a2a|h2d|update|attn|mlp)(?:_|$)",
     re.IGNORECASE,
 )
-_NO_TIME = re.compile(
+NO_TIME = re.compile(
     r"norm|loss|util|mem|temp|token|bytes|power|clock|pct|percent|%|flop|count|size|(?:^|_)(?:lr|gb|mib|w|mhz|id|num)(?:_|$)",
     re.IGNORECASE,
 )
@@ -123,7 +123,7 @@ def _columns(cells: Sequence[str]) -> list[str]:
 
 
 def _is_timer(name: str) -> bool:
-    return name not in _STEPS and _TIMER.search(name) is not None and _NO_TIME.search(name) is None
+    return name not in _STEPS and _TIMER.search(name) is not None and NO_TIME.search(name) is None
 
 
 def _by_step(head: Sequence[str], rows: Sequence[tuple[list[str], LogMessage]]) -> list[Report]:

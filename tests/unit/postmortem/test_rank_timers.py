@@ -33,12 +33,16 @@ LATE = [[900.5, 901.2, 1802.5, 899.4, 903.3], [910.3, 911.5, 12.1, 913.5, 908.4]
 EVEN = [[900.5, 901.2, 902.5, 899.4, 903.3], [12.3, 11.5, 12.1, 13.5, 18.4]]
 SPOKEN = "[rank{rank}] iter {step} | data: 12 ms | compute: {work} ms | allreduce: {wait} ms"
 BARRED = "[rank{rank}] step {step} | data 0.010s | bwd(compute) {work}s | grad_sync wait {wait}s | total 3.720s"
+BARE = (
+    "[rank {rank}] step  {step} | loss 2.10 | fwd-bwd {work} | all_reduce (incl. wait) {wait} | data 1.4 | step 913.7"
+)
 SLOW = {
     "sections": sections(*LATE),
     "sections that come again": [*sections(*EVEN), *sections(*LATE), *sections(*LATE)],
     "lines": [*lines(*EVEN), *lines(*LATE, step=8), *lines(*LATE, step=9)],
     "lines behind a label": [*lines(*LATE, step=8, form=SPOKEN), *lines(*LATE, step=9, form=SPOKEN)],
     "lines of cells between bars": [*lines(*LATE, step=8, form=BARRED), *lines(*LATE, step=9, form=BARRED)],
+    "lines of cells without units": [*lines(*LATE, step=8, form=BARE), *lines(*LATE, step=9, form=BARE)],
     "a table": table(*LATE),
 }
 
@@ -73,6 +77,39 @@ NOBODY = {
 @pytest.mark.parametrize("job", NOBODY.values(), ids=NOBODY)
 def test_nobody_is_slow_by(job, tmp_path):
     assert judge(tmp_path, job).blamed == ()
+
+
+def logs(*reports, form):
+    """A log for each rank with its lines of each report."""
+    files: dict[str, list[str]] = {}
+    for step, (work, waits) in enumerate(reports):
+        for rank, line in enumerate(lines(work, waits, step=step, form=form)):
+            files.setdefault(f"timers/rank{rank:02}.log", []).append(line)
+    return files
+
+
+STAGED = "[rank {rank}] step {step} | fwd-bwd {work} | pipe-recv 1.2 | grad sync {wait} | data 1.4"
+FORMS = {"labelled": SPOKEN, "in seconds": BARRED, "without units": BARE}
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+def test_the_times_of_ranks_that_have_a_log_each_are_held_against_each_other(form, tmp_path):
+    assert named(judge(tmp_path, logs(*[EVEN] * 5, *[LATE] * 4, form=form))) == ("slow", (2,), False)
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        logs(*[EVEN] * 9, form=BARE),
+        logs(*[LATE] * 4, *[EVEN] * 4, form=BARE),
+        logs(*[LATE] * 2, form=BARE),
+        logs(*[LATE] * 9, form=STAGED),
+        {name: own for name, own in logs(*[LATE] * 9, form=BARE).items() if "02" in name or "03" in name},
+    ],
+    ids=["alike", "over", "too few", "stages", "two ranks"],
+)
+def test_times_in_logs_of_one_rank_each_that_show_nobody_name_nobody(files, tmp_path):
+    assert judge(tmp_path, files).blamed == ()
 
 
 def pairs(heading, slow=None):
