@@ -407,7 +407,7 @@ class Frame(msgspec.Struct, frozen=True):
 
 
 class StackTrace(msgspec.Struct, frozen=True, kw_only=True):
-    """The main thread of a rank as py-spy or faulthandler saw it, innermost function first.
+    """The main thread of a rank as py-spy, faulthandler or a debugger saw it, innermost function first.
 
     `local_rank` counts on its host, where nothing else says the rank; so does `device`, the number of its GPU.
     """
@@ -419,6 +419,7 @@ class StackTrace(msgspec.Struct, frozen=True, kw_only=True):
     host: str = ""
     local_rank: int | None = None
     device: int | None = None
+    is_native: bool = False  # by a debugger that shows no function of Python
 
 
 class KernelTimes(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,6 +9,8 @@ _ALIASES = {
     "allgatherv": "all_gather",
     "reducescatter": "reduce_scatter",
     "alltoall": "all_to_all",
+    "alltoallv": "all_to_all",
+    "bcast": "broadcast",
     "allreducebarrier": "barrier",
     "monitoredbarrier": "monitored_barrier",
     "isend": "send",

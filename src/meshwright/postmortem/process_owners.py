@@ -14,13 +14,12 @@ from .facts import Fact, Failure, StackTrace, of
 from .hosts import host_of_file, rank_on_host, ranks_of_host
 from .identities import AgentRanks, HeldProcess, LocalProcess, RankIdentity
 from .position import HangPosition
-from .stack_positions import stand_of
+from .stack_positions import WAITS, stand_of
 from .world import A_HOST, are_of_several_hosts, identities_of, ranks_of_job, ranks_seen, short_host, world_of
 
 _GPU_IN_NAME = re.compile(
     r"(?:^|[._-])(?:local(?:[_-]?rank)?|lr|gpu|cuda|device|dev)[_-]?(?P<number>\d{1,2})(?=[._-])", re.IGNORECASE
 )
-_WAITS = {"collective", "others", "device"}
 _FEW = 2  # stacks, of which one would not tell apart from the other
 _ELSEWHERE = {"data", "host"}
 
@@ -123,7 +122,7 @@ def with_missing_rank(facts: list[Fact], position: HangPosition | None) -> list[
     missing = position.blamed[0]
     every = [(stack, stand_of(stack)) for stack in of(facts, StackTrace)]
     stands = list({stand.name: (stack, stand) for stack, stand in every}.values())
-    elsewhere = [(stack, stand) for stack, stand in stands if stand.kind not in _WAITS]
+    elsewhere = [(stack, stand) for stack, stand in stands if stand.kind not in WAITS]
     ranks = world_of(facts) or max({*ranks_seen(facts), missing}) + 1
     is_seen_among = len(stands) == ranks or (len(stands) > _FEW and _is_one_host(facts))
     if len(elsewhere) != 1 or not is_seen_among:

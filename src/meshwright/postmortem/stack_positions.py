@@ -22,6 +22,7 @@ from .transfers import (
 from .where import Where
 
 _OTHER_WAY = "which of them took another way: the calls that each made before (flight records of all ranks)"
+WAITS = {"collective", "others", "device"}  # kinds of who waits for others
 _FEW_LINES = 4  # behind a collective, in which its result is read
 _BLOCKING = {"barrier", "monitored_barrier"}  # hold the host, so that who stands elsewhere is not in them
 DEEP = 30  # frames from the innermost that are looked at
@@ -42,6 +43,11 @@ _FOR_OTHERS = re.compile(
     r"^_?(?:wait\w*|sync_global\w+|process_allgather|broadcast_one_to_all|communicate|result|get|barrier|synchronize|(?:recv|send)_\w+|\w+_(?:recv|send))$"
 )
 _NATIVE = re.compile(r"^(?:nccl|pnccl|rccl)(?P<name>[A-Z]\w+)")
+_OF_LIBRARY = re.compile(  # functions of C++ in which a process is with others; DDP's reducer also copies
+    r"^(?:(?:c10d::(?!Reducer|Logger)|gloo::|ccl::|horovod::|ccl_\w{1,60}::)(?:[\w~]{1,80}::){0,8}|ccl_|P?MPI_I?)"
+    r"(?P<name>\w+)"
+)
+_ENGINE = re.compile(r"^torch::autograd::(?:\w{1,40}::){0,4}\w{0,40}Engine::execute")  # other threads do its work
 _DEVICE_WAIT = re.compile(
     r"^(?:synchronize|(?:cuda|hip|cu|aclrt)(?:Stream|Device|Event|Ctx)Synchronize\w*|_engine_run_backward|item|cpu|tolist"
     r"|wait_stream|nonzero|masked_select|_local_scalar_dense|mark_step|block_until_ready"
@@ -57,6 +63,8 @@ _HOST = re.compile(
     r"|interaction|copyfile\w*|copytree|copy2|rmtree|compile\w*|collect|unlink|rename|stat)$"
 )
 
+# native calls that tell what a process does; a lock or a poll of which no library is seen to be the owner does not
+_KERNEL = {"read", "write", "pread", "pwrite", "pread64", "pwrite64", "open", "fsync", "flock", "recv", "unlink"}
 _DEBUGGER = re.compile(  # a person's, whom it waits for
     r"(?:^|/)(?:pdb|bdb|ipdb/\w+|pudb/\w+|remote_pdb|rpdb|web_pdb/\w+"
     r"|IPython/terminal/(?:debugger|embed|interactiveshell))\.py:"
@@ -77,7 +85,10 @@ _COMPILES = re.compile(  # what a step of its own begins
 
 
 class Stand(msgspec.Struct, frozen=True, kw_only=True):
-    """Where one process stands: `kind` is collective, others or device (waits for them), data, host or program."""
+    """Where one process stands: `kind` is collective, others or device (waits for them), data, host or program.
+
+    It is unknown where a native stack shows no name that tells.
+    """
 
     rank: int | None
     name: str  # rank 2, or the process where its rank is not known
@@ -92,6 +103,8 @@ def stand_of(stack: StackTrace) -> Stand:
     """Return where the process of a stack stands."""
     frames = stack.frames[:DEEP]
     kind, call = _kind(frames)
+    if stack.is_native and kind not in WAITS and call not in _KERNEL:
+        kind = "unknown"
     own = next((f for f in frames if f.file and f.line is not None and not _is_library(f.file)), frames[0])
     line = own.file.rsplit("/", 1)[-1] + (f":{own.line}" if own.line is not None else "")
     process = f"{stack.pid or ''} of {stack.host}".strip() if stack.host else f"{stack.pid or stack.where.file}"
@@ -127,8 +140,8 @@ def _kind(frames: Sequence[Frame]) -> tuple[str, str]:
             compiles = frame.function
         if frame.transfer and all(map(is_wait, frames[:at])):
             return "collective", frame.transfer
-        native = _NATIVE.match(frame.function)
-        name = _called_in_nccl(frames[at:]) if native else ""
+        native = _NATIVE.match(frame.function) or _OF_LIBRARY.match(frame.function)
+        name = _called_in_library(frames[at:]) or _called_in_nccl(frames[at:]) if native else ""
         name = name or (collective_in(frame.function) if _COLLECTIVE_FILE.search(frame.file) else "")
         if name:
             return "collective", name
@@ -137,7 +150,8 @@ def _kind(frames: Sequence[Frame]) -> tuple[str, str]:
         if _DATA.search(frame.file) or _DATA_CALL.match(frame.function):
             return "data", frame.function
         named = f"{frame.file}:{frame.function}"
-        if _BACKWARD.search(named) or _OF_JAX.search(named) or (_DEVICE_WAIT.match(frame.function) and not _own(frame)):
+        waits = _ENGINE.match(frame.function) or (_DEVICE_WAIT.match(frame.function) and not _own(frame))
+        if waits or _BACKWARD.search(named) or _OF_JAX.search(named):
             return ("host", compiles) if compiles else ("device", frame.function)
     if helper := helper_that_waits(frames):
         return "others", helper
@@ -145,6 +159,15 @@ def _kind(frames: Sequence[Frame]) -> tuple[str, str]:
         if _HOST.match(frame.function):
             return "host", frame.function
     return "program", frames[0].function
+
+
+def _called_in_library(frames: Sequence[Frame]) -> str:
+    """Return the collective of c10d, oneCCL, gloo or MPI in which a process is, "" for none: the outermost.
+
+    The first call of a group gathers addresses in it.
+    """
+    called = [found["name"] for frame in frames if (found := _OF_LIBRARY.match(frame.function))]
+    return next((name for call in reversed(called) if (name := collective_in(call))), "")
 
 
 def _called_in_nccl(frames: Sequence[Frame]) -> str:
@@ -176,7 +199,9 @@ def _own(frame: Frame) -> bool:
 def _is_library(file: str) -> bool:
     return bool(
         re.search(
-            r"torch/|site-packages|<frozen|lib/python|^(?:threading|queue|socket|selectors|subprocess|ssl)\.py", file
+            r"torch/|site-packages|<frozen|lib/python|^(?:threading|queue|socket|selectors|subprocess|ssl)\.py"
+            r"|\.(?:so(?:\.\d+)*|dylib|c|cc|cpp|cu|h|hpp|S)$",
+            file,
         )
     )
 
@@ -184,8 +209,20 @@ def _is_library(file: str) -> bool:
 def by_stacks(stacks: Sequence[StackTrace], *, world: int = 0) -> HangPosition | None:
     """Return the outlier among the stacks: who is not where the others wait; None where that cannot be told.
 
-    `world` is the number of ranks of the job, 0 where it is not known.
+    `world` is the number of ranks of the job, 0 where it is not known. Nobody is named where a stack tells nothing.
     """
+    stands = [stand_of(stack) for stack in stacks]
+    untold = [stand.name for stand in stands if stand.kind == "unknown"]
+    told = [stack for stack, stand in zip(stacks, stands, strict=True) if stand.kind != "unknown"]
+    found = _by_told(told, world=world)
+    if found is None or not untold:
+        return found
+    missing = tuple(f"the frames of Python of {name} (py-spy)" for name in untold)
+    why = f"{found.why}; where {', '.join(untold[:8])} stands is not told"
+    return msgspec.structs.replace(found, blamed=(), certain=False, why=why, missing=missing)
+
+
+def _by_told(stacks: Sequence[StackTrace], *, world: int) -> HangPosition | None:
     stands = list(_standing(stacks).values())
     if len(stands) < 2:
         return None
@@ -198,7 +235,7 @@ def by_stacks(stacks: Sequence[StackTrace], *, world: int = 0) -> HangPosition |
         return all_in_transfers(transfers)
     if len(stands) >= world and (found := _none_meets(last, stands, are_all=len(stands) == world)):
         return found
-    waits = [stand for stand in stands if stand.kind in {"collective", "others", "device"}]
+    waits = [stand for stand in stands if stand.kind in WAITS]
     others = [stand for stand in stands if stand not in waits]
     if waits and (past := _just_past(stacks, others)) and len(past) < len(others):
         others = [stand for stand in others if stand.name not in past]

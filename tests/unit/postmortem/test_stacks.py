@@ -243,6 +243,20 @@ WAITS_FOR_OTHERS = {
     ],
     "native": ["ncclAllReduce (libnccl.so.2)", "main (train.py:3)"],
     "nccl group": ["ncclGroupEnd (libnccl.so.2)", "main (train.py:3)"],
+    "c10d in C++": ["sched_yield (libc.so.6)", "c10d::ProcessGroupXCCL::allreduce (libxpu.so)", "main (train.py:3)"],
+    "a wait of c10d's": ["poll (libc.so.6)", "c10d::AsyncWork::wait (libtorch_cpu.so)", "main (train.py:3)"],
+    "oneccl": ["ccl_executor::wait (libccl.so.1)", "ccl_coll_create (libccl.so.1)", "main (train.py:3)"],
+    "mpi": [
+        "poll (libc.so.6)",
+        "opal_progress (libopen-pal.so)",
+        "PMPI_Allreduce (libmpi.so.40)",
+        "main (train.py:3)",
+    ],
+    "threads of autograd": [
+        "wait (libc.so.6)",
+        "torch::autograd::Engine::execute (libtorch_cpu.so)",
+        "main (train.py:3)",
+    ],
     "cuda": ["cuStreamSynchronize (libcuda.so.1)", "main (train.py:3)"],
     "cudaDeviceSynchronize": [
         "cudaDeviceSynchronize (libcudart.so.12)",
