@@ -93,7 +93,7 @@ def read(messages: list[LogMessage], hint: FileHint, file_name: str) -> Iterator
     """
     spoken: dict[tuple[int | None, str, int | None, int | None, int | None], list[LogMessage]] = {}
     for message in messages:
-        if message.rank is not None and heading_of(message.where.text):
+        if hint.rank is None and message.rank is not None and heading_of(message.where.text):
             message = replace(message, rank=None, text=message.where.text)  # above lines that bear no rank
         source = (message.rank, message.host or message.pod, message.pid, message.task, message.local_rank)
         spoken.setdefault(source, []).append(message)

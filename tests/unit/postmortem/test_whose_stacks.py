@@ -129,3 +129,12 @@ def test_a_file_may_be_called_by_the_first_letter_of_its_rank(tmp_path):
     files = {f"r{rank}.pyspy.txt": dump(90 + rank, "python fit.py", (REDUCES, LOADS)[rank == 2]) for rank in range(4)}
 
     assert named(judge(tmp_path, files)) == ("data", (2,), False)
+
+
+def test_a_note_in_a_file_that_is_named_after_its_rank_belongs_to_the_dump_below_it(tmp_path):
+    def cut(rank):
+        return [f"$ py-spy dump --pid {7000 + rank}   # RANK={rank}", f"    {REDUCES}", "    <module> (fit.py:20)"]
+
+    files = {f"rank{rank}.txt": dump(7003, "python fit.py", LOADS) if rank == 3 else cut(rank) for rank in range(4)}
+
+    assert named(judge(tmp_path, files)) == ("data", (3,), False)
