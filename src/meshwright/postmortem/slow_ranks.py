@@ -12,12 +12,14 @@ from .world import ranks_seen
 
 
 def who_is_slow(facts: list[Fact], groups: Sequence[Group]) -> HangPosition | None:
-    """Return who makes the others wait in a job that moves on, by the first that tells; None where nothing does."""
+    """Return who makes the others wait in a job that moves on, by the first that tells who; None where nothing does."""
     seen = ranks_seen(facts)
-    return (
-        by_kernels(of(facts, KernelTimes))
-        or by_stragglers(of(facts, SlowRank))
-        or by_step_times(of(facts, StepTimes), seen)
-        or by_slower_steps(of(facts, SlowerSteps), seen)
-        or late_by_waits_of_calls(groups)
-    )
+    found = [
+        by_kernels(of(facts, KernelTimes)),
+        by_stragglers(of(facts, SlowRank)),
+        by_step_times(of(facts, StepTimes), seen),
+        by_slower_steps(of(facts, SlowerSteps), seen),
+        late_by_waits_of_calls(groups),
+    ]
+    told = [position for position in found if position is not None]
+    return next((position for position in told if position.certain), next(iter(told), None))

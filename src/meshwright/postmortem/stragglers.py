@@ -13,6 +13,12 @@ from .timers import late_by_waits
 _GPU = re.compile(r"^GPU (?P<bus>[0-9A-Fa-f]{8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d)\s*$")  # nvidia-smi -q
 _SLOWED = re.compile(r"^\s+(?P<why>(?:HW|SW) (?:Thermal|Power Brake) Slowdown|HW Slowdown)\s*: Active")
 _CLOCK = re.compile(r"^\s+SM\s*: (?P<mhz>\d+) MHz")
+_SMI = re.compile(  # a row of `rocm-smi`, of all its ages
+    r"^(?P<device>\d{1,2}) .{0,60}?\b(?P<temp>\d{1,3})(?:\.\d)?°?[cC] .{0,60}? (?P<mhz>\d{1,5})Mhz +\d{1,5}Mhz .{0,60}"
+    r" (?P<busy>\d{1,3})%\s*$"
+)
+_SMI_AT = re.compile(r"^\[?(?:[\w.-]+@)?(?P<host>[A-Za-z][\w.-]*)[^#$]{0,80}[#$] +rocm-smi\b")
+_BUSY, _HOT_C, _HOTTER_C = 90, 85, 10  # percent; degrees that slow a GPU, and more than those of the others
 _REASONS = re.compile(r"clocks_(?:event|throttle)_reasons\.(?:active|(?P<one>\w+))$")
 _SLOWS = re.compile(r"(?:hw|sw)_(?:thermal|power_brake)_slowdown$|hw_slowdown$")
 _SLOWED_BITS = 0x8 | 0x20 | 0x40 | 0x80  # NVML: hardware slowdown, software and hardware thermal, power brake
@@ -68,6 +74,7 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
             is_alone = True
     yield from _slowed(messages)
     yield from _slowed_rows(messages)
+    yield from _hot(messages)
     yield from _slower(messages)
     yield from _of_lists(messages)
     yield from _of_reports(reports, is_alone=is_alone)
@@ -121,6 +128,32 @@ def _slowed_rows(messages: Sequence[LogMessage]) -> Iterator[SlowRank]:
                 tables.setdefault(host, {})[int(row["index"])] = row, message
     for host, rows in tables.items():
         yield from _slowed_of(host, rows)
+
+
+def _hot(messages: Sequence[LogMessage]) -> Iterator[SlowRank]:
+    """Yield the GPUs that `rocm-smi` shows at work, hot and far slower than most of their host's."""
+    host = ""
+    tables: dict[str, dict[int, tuple[re.Match[str], LogMessage]]] = {}
+    for message in messages:
+        text = message.text
+        if "rocm-smi" in text:
+            asked = ASKED.search(text) or _SMI_AT.match(text)
+            host = asked["host"] if asked else ""
+        elif "Mhz" in text and (row := _SMI.match(text)):
+            tables.setdefault(message.where.host or host, {})[int(row["device"])] = row, message
+    for name, rows in tables.items():
+        clocks = {device: int(row["mhz"]) for device, (row, _) in rows.items() if int(row["busy"]) >= _BUSY}
+        usual = median(clocks.values()) if clocks else 0
+        slow = [device for device in clocks if clocks[device] < APART * usual]
+        others_c = [int(row["temp"]) for device, (row, _) in rows.items() if device not in slow]
+        for device in slow if 2 * len(slow) < len(clocks) else ():
+            row, message = rows[device]
+            if int(row["temp"]) >= max(_HOT_C, max(others_c) + _HOTTER_C):
+                what = (
+                    f"GPU {device}{f' of {name}' if name else ''} is at {row['temp']} °C and {row['mhz']} MHz, others"
+                )
+                what += f" at {usual:.0f} MHz: heat slows it down"
+                yield SlowRank(rank=None, what=what, device=device, devices=len(rows), host=name, where=message.where)
 
 
 def _slowed_of(host: str, rows: dict[int, tuple[dict[str, str], LogMessage]]) -> Iterator[SlowRank]:

@@ -300,3 +300,45 @@ def test_lines_that_do_not_say_where_a_rank_is_place_none_on_a_node(line, tmp_pa
     lines = list(map(line, range(10)))
 
     assert named(judge(tmp_path, {"job.err": [*lines, FAILED, CANCELLED]})) == ("killed", ())
+
+
+ROWS = {
+    "with partitions": "{gpu}       {gpu}     0x740c,   4602{gpu}  {temp}.0°C  396.0W  N/A, N/A, 0  {mhz}Mhz  1600Mhz"
+    "  0%   auto  560.0W  81%    {busy}%",
+    "of former years": "{gpu}    {temp}.0c  90.0W   {mhz}Mhz  1000Mhz  0%    auto  300.0W   63%    {busy}%",
+}
+
+
+def smi(form, *, host="n2", temp=94, mhz=500, busy=100):
+    """What `rocm-smi` prints on a host with four GPUs, of which GPU 3 differs."""
+    others = [form.format(gpu=gpu, temp=58 + gpu, mhz=1650, busy=99) for gpu in range(3)]
+    return [f"{host}$ rocm-smi", "=== Concise Info ===", *others, form.format(gpu=3, temp=temp, mhz=mhz, busy=busy)]
+
+
+@pytest.mark.parametrize("form", ROWS.values(), ids=ROWS)
+def test_a_gpu_that_is_hot_and_far_slower_than_its_neighbours_is_that_of_its_rank(form, tmp_path):
+    places = GPUS["a label and the GPU's number"][0]
+    tables = {f"smi-n{host}.txt": smi(form, host=f"n{host}", **({} if host == 2 else EVEN_GPU)) for host in range(4)}
+    log = ["using world size: 16, data-parallel size: 16", *STEPS]
+    verdict = judge(tmp_path, {"rank15.out": log, "hosts.txt": places, **tables})
+
+    assert (verdict.kind, verdict.blamed) == ("slow", (11,))
+    assert "94 °C" in verdict.because
+
+
+EVEN_GPU = {"temp": 60, "mhz": 1650}
+NO_HEAT = {"as fast as the others": {"mhz": 1600}, "cool": {"temp": 61}, "idle": {"busy": 3}}
+
+
+@pytest.mark.parametrize("how", NO_HEAT.values(), ids=NO_HEAT)
+def test_a_gpu_that_is_not_both_hot_and_slow_at_work_is_not_slowed_down(how, tmp_path):
+    table = smi(ROWS["of former years"], **how)
+    assert "slows it down" not in judge(tmp_path, {"job.log": ["epoch 4"], "smi.txt": table}).because
+
+
+def test_timers_that_name_a_rank_tell_more_than_a_hot_gpu_of_which_the_rank_is_not_known(tmp_path):
+    times = dict.fromkeys((0, 1, 6), "fwd-bwd 830 | sync 1390 | data 2") | {5: "fwd-bwd 2170 | sync 45 | data 2"}
+    logs = {f"rank{rank}.log": [f"[rank {rank}] step {n} | {own}" for n in range(6)] for rank, own in times.items()}
+    verdict = judge(tmp_path, {**logs, "smi.txt": smi(ROWS["with partitions"])})
+
+    assert (verdict.kind, verdict.blamed, verdict.unknown) == ("slow", (5,), False)
