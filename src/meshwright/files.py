@@ -87,7 +87,12 @@ def docker_line(line: str) -> str:
     except (ValueError, RecursionError):
         return line
     text = str(value.get("log", "")) if isinstance(value, dict) else line
-    return text.rstrip("\r\n").encode("utf-8", "replace").decode()  # JSON may hold half of a character of UTF-16
+    return without_halves(text.rstrip("\r\n"))
+
+
+def without_halves(text: str) -> str:
+    """Return a text of a JSON value without halves of characters of UTF-16, which JSON may hold."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def as_utf8(data: bytes) -> bytes:

@@ -13,11 +13,13 @@ from pathlib import PurePath
 import msgspec
 from msgspec.structs import replace
 
-from ..files import docker_line
+from .exports import lines_of
+from .viewers import FEW_LINES, is_labelled, name_in, unframed, unnumbered, without_quotation
 from .where import Where
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _STAMP = r"\d{4}-\d\d-\d\d[T_ ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"
+_IN_UTC = re.compile(r"\d\d:\d\d:\d\d(?:[.,]\d+)?Z")
 _CONTAINER = re.compile(rf"^(?P<stamp>{_STAMP}) (?:stdout|stderr) [FP] ")  # containerd's log files
 _STAMPED = re.compile(rf"^\[?(?P<stamp>{_STAMP})\]?(?:\s+(?=[\[(]|\S+:\d+:\d+ \[)|\t)")
 _CLOCK = re.compile(rf"^\[?{_STAMP}\]?[ \t]+(?= *\d{{1,6}}:(?: |$))")  # before a task's label
@@ -25,19 +27,18 @@ _JOURNAL = re.compile(  # journalctl of a unit that runs a launcher; what others
     r"^(?P<stamp>[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d) (?P<host>\w[\w.-]*)"
     r" (?!kernel|slurm|kubelet|systemd|containerd)[\w./@-]+\[\d+\]: ?"
 )
-_QUOTE = re.compile(r"^ {0,3}> ?")
-_NUMBERED = re.compile(r"^ *(?:\[(?P<inside>\d{1,7})\](?: |$)|(?P<bare>\d{1,7})(?:(?P<task>:) ?|\| ?|\t|  ))")
 _PROMPT = re.compile(
     r"^(?:[\w.@~-]+(?::[\w./~-]*)?)?[$#%] +(?P<command>[a-z./]\S*.*)"
 )  # a command that was pasted with its output
 _PRINTS_SCRIPT = re.compile(r"^(?:cat|head|tail|less|sed|bat)\b.*\.(?:sh|sbatch|slurm|bash|py|ya?ml|toml|job)\b")
 _OF_SLURM = ("srun: ", "slurmstepd: ", "sbatch: ", "+ ")  # what it and the job's script say, without a task
-_FEW_LINES = 6  # whose numbers may grow by chance
-_FEW_TASKS = 64  # of srun, which may print one line each in their order
 _POD = re.compile(r"^\[pod/(?P<pod>[^/\]]+)/[^\]]*\] ")
 _RAY = re.compile(
     r"^\((?P<actor>[\w.<>:]+)(?:[(\[]rank=(?P<rank>\d+)[)\]])?(?: pid=(?P<pid>\d+)|(?<=raylet))"
     r"(?:, ip=(?P<ip>[\w.:-]+))?\) ?"
+)
+_SKY = re.compile(  # SkyPilot's, whose ranks are of hosts
+    r"^\((?:(?P<host>head|worker\d{1,5}), rank=\d{1,5}|[\w.-]{1,80}), pid=\d{1,8}(?:, ip=(?P<ip>[\w.:-]+))?\) ?"
 )
 _SRUN = re.compile(r"^ *(?P<task>\d{1,6}):(?: |$)")  # a clock's hour has no space behind it
 _BOXED = re.compile(r"^\[(?P<task>\d{1,4})\] ")  # of programs that print their rank
@@ -63,6 +64,7 @@ _PREFIXES = (  # in the order in which launchers put them around each other, and
         (_SRUN, f" {_DIGITS}"),
         (_BOXED, "["),
         (_RAY, "("),
+        (_SKY, "("),
         (_MPI, "["),
     ),
     (_RELAYED, _LETTERS + _DIGITS),
@@ -191,12 +193,13 @@ def hint_of(path: PurePath) -> FileHint:
 
 def anonymous_messages(text: str, *, file: str, order: int, hint: FileHint, first: int) -> Iterator[LogMessage]:
     """Yield the messages of a log in the order of the file, each with what its own prefixes say of who speaks."""
-    rows = _without_common_label(_unwrapped(_unnumbered(_unquoted(list(_rows(text, first))))))
+    rows, fronts = unframed(without_quotation(list(_rows(text, first))), _behind_prefixes)
+    rows = _without_common_label(_unwrapped(unnumbered(rows)))
     tasks = _tasks_of(rows)
     named = [] if tasks else [_POD_NAME.match(row) for _, row in rows]
-    hosts: dict[int, str] = {}
+    hosts = {number: name for number, front in fronts.items() if (name := name_in(front))}
     # "step10:" is no host: hosts come again
-    if _is_labelled(named) and len({_named(label) for label in named if label}) <= max(2, len(rows) // 2):
+    if is_labelled(named) and len({_named(label) for label in named if label}) <= max(2, len(rows) // 2):
         hosts = {number: _named(label) for (number, _), label in zip(rows, named, strict=True) if label}
         rows = [
             (number, row[label.end() :] if label else row) for (number, row), label in zip(rows, named, strict=True)
@@ -213,6 +216,9 @@ def anonymous_messages(text: str, *, file: str, order: int, hint: FileHint, firs
     for number, row in _joined(rows, source_of):
         for piece in _pieces(row):
             message = _message(piece, number, file=file, order=order, attempt=attempt, tasks=tasks, hint=hint)
+            if message.where.time_s is None and (front := fronts.get(number)):
+                is_utc = _IN_UTC.search(front) is not None
+                message = replace(message, where=replace(message.where, time_s=time_of(front), is_utc=is_utc))
             if message.where.time_s is not None:
                 above_s = message.where.time_s
             elif above_s is not None:
@@ -235,28 +241,12 @@ def _next_attempt(text: str, attempt: int | None) -> int:
 
 
 def _rows(text: str, first: int) -> Iterator[tuple[int, str]]:
-    for number, line in enumerate(text.split("\n"), first):
+    for number, line in lines_of(text, first):
         if "\x1b" in line:
             line = _ANSI.sub("", line)
-        if line.startswith('{"log":'):  # docker's json-file driver
-            line = docker_line(line)
         for part in line.rstrip("\r").split("\r"):
             if part.strip():
                 yield number, part[:MOST_CHARACTERS].rstrip()
-
-
-def _unquoted(rows: list[tuple[int, str]]) -> list[tuple[int, str]]:
-    """Return the rows of a text that was pasted without the signs of a quotation, or the indent that all share."""
-    quotes = [_QUOTE.match(row) for _, row in rows]
-    if _is_labelled(quotes):
-        rows = [
-            (number, row[quote.end() :] if quote else row) for (number, row), quote in zip(rows, quotes, strict=True)
-        ]
-        rows = [(number, row) for number, row in rows if row]
-    if not all(row.startswith(" ") for _, row in rows):
-        return rows
-    indent = min((len(row) - len(row.lstrip(" ")) for _, row in rows), default=0)
-    return [(number, row[indent:]) for number, row in rows] if indent else rows
 
 
 def _unwrapped(rows: list[tuple[int, str]]) -> list[tuple[int, str]]:
@@ -266,7 +256,7 @@ def _unwrapped(rows: list[tuple[int, str]]) -> list[tuple[int, str]]:
     """
     width = max((len(row) for _, row in rows), default=0)
     full = [index for index, (_, row) in enumerate(rows[:-1]) if len(row) == width]
-    if not LEAST_WIDTH <= width <= MOST_WIDTH or len(full) < _FEW_LINES:
+    if not LEAST_WIDTH <= width <= MOST_WIDTH or len(full) < FEW_LINES:
         return rows
     begun = sum(_begun_behind(rows[index], rows[index + 1]) for index in full)
     if 5 * begun > len(full):
@@ -307,12 +297,12 @@ def _without_common_label(rows: list[tuple[int, str]]) -> list[tuple[int, str]]:
 def _tasks_of(rows: Sequence[tuple[int, str]]) -> re.Pattern[str] | None:
     """Return the labels of tasks that the rows bear: srun's, or boxed ranks from 0 on, each more than once."""
     inner = [row for whole in _of_job(rows) if not (row := _inner(whole)).startswith(_OF_SLURM)]
-    if _is_labelled([_SRUN.match(row) for row in inner]):
+    if is_labelled([_SRUN.match(row) for row in inner]):
         return _SRUN
     boxes = [_BOXED.match(row) for row in inner]
     counts = Counter(int(box["task"]) for box in boxes if box)
     several = len(counts) > 1 and counts.keys() == set(range(len(counts))) and min(counts.values()) > 1
-    return _BOXED if several and _is_labelled(boxes) else None
+    return _BOXED if several and is_labelled(boxes) else None
 
 
 def _of_job(rows: Sequence[tuple[int, str]]) -> list[str]:
@@ -327,18 +317,6 @@ def _of_job(rows: Sequence[tuple[int, str]]) -> list[str]:
     return found or [row for _, row in rows]
 
 
-def _unnumbered(rows: list[tuple[int, str]]) -> list[tuple[int, str]]:
-    """Return the rows without the numbers of lines that a viewer put before them, each one more than the last."""
-    labels = [_NUMBERED.match(row) for _, row in rows]
-    numbers = [int(label["inside"] or label["bare"]) for label in labels if label]
-    steps = sum(second - first == 1 for first, second in itertools.pairwise(numbers))
-    few = _FEW_TASKS if any(label and label["task"] for label in labels) else _FEW_LINES
-    is_table = numbers[:1] == [0] and labels[0] is None  # of ranks, below its head
-    if is_table or len(numbers) < max(few, len(rows) // 2) or steps < 0.9 * (len(numbers) - 1):
-        return rows
-    return [(number, row[label.end() :] if label else row) for (number, row), label in zip(rows, labels, strict=True)]
-
-
 def _inner(row: str) -> str:
     """Return a row without what is put around srun's labels."""
     for pattern in (_JOURNAL, _CONTAINER, _POD, _KUBECTL, _RAY, _CLOCK):
@@ -347,13 +325,16 @@ def _inner(row: str) -> str:
     return row
 
 
+def _behind_prefixes(row: str) -> str:
+    """Return a row without all prefixes that are known."""
+    for pattern in (*(pattern for pattern, _ in _PREFIXES), _POD_NAME, _RANK):
+        if found := pattern.match(row):
+            row = row[found.end() :]
+    return row
+
+
 def _named(label: re.Match[str]) -> str:
     return label["host"] or label["boxed"]
-
-
-def _is_labelled(labels: list[re.Match[str] | None]) -> bool:
-    """Whether a launcher put a label (the number of a task, a host) before the lines: nine of ten have it."""
-    return bool(labels) and sum(map(bool, labels)) >= 0.9 * len(labels)
 
 
 def _joined(rows: list[tuple[int, str]], source_of: Callable[[int], tuple[str, int]]) -> Iterator[tuple[int, str]]:
