@@ -337,7 +337,12 @@ def _alike(fault: Failure, first: Failure) -> bool:
 
 
 def _said(fault: Failure) -> str:
-    """Return how a fault begins; numbers of an exception, or of a process that is held, are the rank's own."""
+    """Return how a fault begins; numbers of an exception, or of a process that is held, are the rank's own.
+
+    So is what was free where memory ran out: what was wanted is alike.
+    """
+    if fault.kind == "device_memory":
+        return fault.what.partition(" wanted")[0]
     numbered = fault.kind in {"exception", "host"} or (fault.is_summary and fault.rank is not None)
     return re.sub(r"\d+", "#", fault.what)[:40] if numbered else fault.what[:40]
 

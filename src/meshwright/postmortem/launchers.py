@@ -69,6 +69,12 @@ _ON_BUS = re.compile(  # what a program says of its GPU, PCI address and all
     r".*?(?<![\w:])(?P<bus>[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.\d)\b"
 )
 _ENVIRONMENT = re.compile(r"(?<![A-Z_])RANK=(?P<rank>\d{1,6})\b.*?(?<![A-Z_])WORLD_SIZE=(?P<world>\d{1,6})\b")
+_OF_JAX = re.compile(  # what its programs print of their own process
+    r"\bprocess[_ ](?:index|id)(?:\(\))?[\"']?[ =:]{1,3}(?P<rank>\d{1,6})\b.{1,40}?"
+    r"\b(?:process[_ ]count|num[_ ]processes)(?:\(\))?[\"']?[ =:]{1,3}(?P<world>\d{1,6})\b"
+    r"|\bJAX (?:process|host)(?:[ _](?:index|id))?: (?P<index>\d{1,6}) ?(?:/|of) ?(?P<count>\d{1,6})\b",
+    re.IGNORECASE,
+)
 # torchrun's agent ends what is left of its host's ranks, by their processes; DeepSpeed's ends all
 _CLOSES = re.compile(
     r"(?: (?P<agent>\d+) \S+\] )?(?:Sending process (?P<pid>\d+) closing signal|Killing subprocess (?P<killed>\d+))"
@@ -102,6 +108,10 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
         if "RANK=" in text and (set_ := _ENVIRONMENT.search(text)) and int(set_["rank"]) < int(set_["world"]):
             local = "LOCAL_RANK=" in text
             yield Environment(number=int(set_["rank"]), world=int(set_["world"]), has_local=local, where=message.where)
+        if ("process" in text or "JAX" in text) and (jax := _OF_JAX.search(text)):
+            number, world = int(jax["rank"] or jax["index"]), int(jax["world"] or jax["count"])
+            if number < world:
+                yield Environment(number=number, world=world, has_local=True, where=message.where)
         if "rank" in text and (began := _BEGAN.search(text)):
             yield Spoke(rank=int(began[1]), where=message.where)
         has_gpu = ("cuda" in text or "GPU" in text) and "ank" in text and "Xid" not in text

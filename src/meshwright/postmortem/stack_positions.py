@@ -39,8 +39,10 @@ _COLLECTIVE_FILE = re.compile(
     r"|deepspeed/runtime/pipe/|megatron/core/.*(?:p2p|parallel)|accelerate/(?:state|utils/operations)\.py"
     r"|jax/(?:experimental/multihost_utils|_src/distributed)\.py)"
 )
-_FOR_OTHERS = re.compile(
-    r"^_?(?:wait\w*|sync_global\w+|process_allgather|broadcast_one_to_all|communicate|result|get|barrier|synchronize|(?:recv|send)_\w+|\w+_(?:recv|send))$"
+_FOR_OTHERS = re.compile(  # those of the third line set up a group; below, JAX's
+    r"^_?(?:wait\w*|communicate|result|get|barrier|synchronize|(?:recv|send)_\w+|\w+_(?:recv|send)"
+    r"|store_based_barrier|create_c10d_store|\w+_rendezvous_handler|new_process_group_helper"
+    r"|sync_global\w+|process_allgather|broadcast_one_to_all)$"
 )
 _NATIVE = re.compile(r"^(?:nccl|pnccl|rccl)(?P<name>[A-Z]\w+)")
 _OF_LIBRARY = re.compile(  # functions of C++ in which a process is with others; DDP's reducer also copies

@@ -74,13 +74,19 @@ _STORE_BARRIER = re.compile(
 )
 _JOINS = re.compile(  # the last three before any group
     r"Added key: (?P<added>\S+) to store for rank: (?P<adds>\d{1,6})\b"
-    r"|store.based barrier to initialize process group for rank: (?P<waits>\d{1,6}), key: (?P<key>[^\s,]+)"
+    r"|store.based barrier to initialize process group for (?:\S+ seconds,? ?)?rank: (?P<waits>\d{1,6}),"
+    r" key: (?P<key>[^\s,]+)"
     r"|\bGLOBAL_RANK: (?P<member>\d{1,6}), MEMBER: \d+/\d+"
     r"|distributed init \(rank (?P<began>\d{1,6})\b|\[rank=(?P<train>\d{1,6}), world_size=\d+\]"
     r"|\b(?:init(?:_process_group|ializ\w+)?|join\w*|connect\w*|enter\w*|rendezvous)\b[^\d\n]{0,40}?"
     r"(?<!local )(?<!local_)(?<!node )\brank[ =:]+(?P<says>\d{1,6})"
     r"(?: of |/| / |,? (?:world(?:_size| size)?|out of)[ =:]+)\d{1,6}\b"
 )
+_WAITS_STILL = re.compile(  # said every ten seconds
+    r"Waiting in store.based barrier to initialize process group for (?:\S+ seconds,? ?)?rank: (?P<rank>\d{1,6}),"
+    r" key: (?P<key>[^\s,]+) \(world_size=(?P<world>\d{1,6}), (?:worker_count|num_workers_joined)=(?P<count>\d{1,6})\b"
+)
+_PASSED = re.compile(r"Completed store.based barrier for (?:key:|.*?key: ?)(?P<key>[^\s,]+)")
 _COMES = re.compile(  # what a rank's program prints before it; the rows of a traceback are indented
     r"^(?!\s|Traceback)[^\n]{0,60}?(?:\binit_process_group\b"
     r"|\b(?:joining|entering) (?:the )?(?:process group|rendezvous|store)"
@@ -131,6 +137,7 @@ _TELLS = re.compile(  # a quick look, since most lines are none of these
 def read(messages: list[LogMessage]) -> Iterator[Fact]:
     """Yield what c10d says in the messages of one file."""
     yield from _unknown_names(messages)
+    yield from _waits_to_the_end(messages)
     report: DesyncReport | None = None
     snapshot: int | None = None
     for message in messages:
@@ -174,6 +181,26 @@ def _unknown_names(messages: list[LogMessage]) -> Iterator[Failure]:
     for host, tries in asked.items():
         if len(tries) >= _MANY_TRIES and messages[-1] in tries:
             yield _unknown_name(host, tries)
+
+
+def _waits_to_the_end(messages: list[LogMessage]) -> Iterator[StoreWait]:
+    """Yield the ranks whose last word on a group is that they wait in the store's barrier, which nobody passed since.
+
+    One that more came to than it counts (a store that an earlier run has left) lacks nobody.
+    """
+    last: dict[int, tuple[re.Match[str], LogMessage]] = {}
+    for message in messages:
+        text = message.text
+        if "store" not in text or "barrier" not in text:
+            continue
+        if waits := _WAITS_STILL.search(text):
+            last[int(waits["rank"])] = waits, message
+        elif passed := _PASSED.search(text):
+            last = {rank: one for rank, one in last.items() if one[0]["key"] != passed["key"]}
+    for rank, (waits, message) in last.items():
+        lacking = int(waits["world"]) - int(waits["count"])
+        if lacking > 0:
+            yield StoreWait(rank=rank, key=waits["key"], lacking=lacking, where=message.where.by(rank))
 
 
 def _unknown_name(host: str, tries: list[LogMessage]) -> Failure:

@@ -128,6 +128,38 @@ def test_who_came_to_another_barrier_of_the_store_has_not_come_to_this_one(tmp_p
     assert (verdict.kind, verdict.rank, verdict.waiting) == ("absent", 2, (0, 1, 3))
 
 
+STILL = (
+    "I1120 07:{:02}:14.838260 1398639{} distributed_c10d.py:337] Waiting in store based barrier to initialize process"
+    " group for rank: {}, key: store_based_barrier_key:{} (world_size=4, worker_count={}, timeout=0:30:00)"
+)
+PASSED = "INFO Rank 0: Completed store-based barrier for key:store_based_barrier_key:2 with 4 nodes."
+
+
+def still(*ranks, count=3, key=2):
+    """What ranks print again and again while they wait in a barrier of the store, at the end of their logs."""
+    return [STILL.format(minute, rank, rank, key, count) for minute in (30, 32) for rank in ranks]
+
+
+def test_who_is_not_in_a_barrier_of_the_store_in_which_the_others_still_wait_is_absent(tmp_path):
+    verdict = judge(tmp_path, still(1, 2, 3))
+
+    assert (verdict.kind, verdict.rank, verdict.waiting) == ("absent", 0, (1, 2, 3))
+
+
+BARRIERS = {
+    "passed": [*still(1, 2, 3), PASSED],
+    "two have not come": still(1, 2, count=2),
+    "one more has come than is heard": still(1, 2),
+    "a store that an earlier run has left": still(1, 2, 3, count=7),
+    "steps came after it": [*still(1, 2, 3), *(f"step {at} loss 1.0" for at in range(40))],
+}
+
+
+@pytest.mark.parametrize("lines", BARRIERS.values(), ids=BARRIERS)
+def test_a_barrier_of_the_store_that_does_not_lack_one_rank_names_nobody(lines, tmp_path):
+    assert judge(tmp_path, lines).blamed == ()
+
+
 RAISED = (
     "{}: [rank{}]:[E ProcessGroupNCCL.cpp:523] [Rank {}] Collective WorkNCCL(SeqNum=77, OpType=_ALLGATHER_BASE,"
     " NumelIn=3, NumelOut=48, Timeout(ms)=1800000) raised the following async exception: NCCL error: remote process"
@@ -218,3 +250,34 @@ def test_numbers_that_torchrun_gives_to_the_ranks_of_a_host_do_not_make_its_gpus
     log = ["[default0]:step 9 loss 2.0", "[default7]:step 9 loss 2.0"]
 
     assert judge(tmp_path, {"smi-node1.csv": [head, *rows], "train.log": log}).blamed == ()
+
+
+JAX = {
+    "MaxText": "Jax distributed system initialized! process_index: {}, process_count: 8",
+    "Flax": "I1120 10:00:00.123456 77 train.py:56] JAX process: {} / 8",
+    "a program": "jax.distributed.initialize(process_id={}, num_processes=8)",
+}
+
+
+@pytest.mark.parametrize("line", JAX.values(), ids=JAX)
+def test_a_process_of_jax_says_whose_log_it_is(line, tmp_path):
+    error = ["Traceback (most recent call last):", '  File "fit.py", line 3, in <module>', "OSError: disk full"]
+    files = {f"pod-{name}.log": [line.format(rank), "step 3"] for name, rank in (("a", 0), ("b", 5))}
+    files["pod-b.log"] += error
+
+    verdict = judge(tmp_path, files)
+
+    assert (verdict.kind, verdict.rank) == ("exception", 5)
+
+
+def test_ranks_that_want_as_much_memory_have_one_fault_whatever_was_free(tmp_path):
+    free = {0: "79.94", 1: "237.94", 2: "306.94", 3: "302.94"}
+    error = (
+        "[rank{0}]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate {1} MiB. GPU {0} has a total capacity"
+        " of 79.11 GiB of which {2} MiB is free."
+    )
+    lines = [error.format(rank, 352 if rank < 4 else 99, free.get(rank, "8.10")) for rank in (*free, 4)]
+
+    verdict = judge(tmp_path, ["world_size=8", *lines])
+
+    assert (verdict.kind, verdict.blamed) == ("device_memory", (0, 1, 2, 3))

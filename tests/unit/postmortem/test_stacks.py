@@ -270,6 +270,16 @@ WAITS_FOR_OTHERS = {
         "barrier (torch/distributed/elastic/utils/store.py:200)",
         "main (train.py:3)",
     ],
+    "a new group": [
+        "_store_based_barrier (torch/distributed/distributed_c10d.py:339)",
+        "new_group (torch/distributed/distributed_c10d.py:3544)",
+        "main (train.py:3)",
+    ],
+    "the first group": [
+        "_create_c10d_store (torch/distributed/rendezvous.py:189)",
+        "_env_rendezvous_handler (torch/distributed/rendezvous.py:258)",
+        "main (train.py:3)",
+    ],
     "hccl": ["synchronize (torch_npu/npu/utils.py:40)", "main (train.py:3)"],
     "accelerate": ["wait_for_everyone (accelerate/state.py:400)", "main (train.py:3)"],
     "xm": ["mark_step (torch_xla/core/xla_model.py:1)", "main (train.py:3)"],
