@@ -45,6 +45,9 @@ _OF_VIEWER = re.compile(  # of logs of many hosts: a level, a clock, and values 
 _HOST_OF_VIEWER = re.compile(
     r"(?:^| )(?:host(?:_?name)?|node(?:_?name)?|pod(?:_?name)?|instance)=(?P<host>[A-Za-z][\w.-]*)"
 )
+_ASIDE = re.compile(  # in such a note: what else the process is called
+    rf"\((?![^()]*\b(?:{_GROUPS}|local|node|host)\b)[^()]{{1,60}}\)", re.IGNORECASE
+)
 _MOST_BEFORE = 40  # characters of any words in front of the number, in a frame
 _MOST = 200  # characters of a heading
 
@@ -94,8 +97,15 @@ def heading_of(text: str) -> Heading | None:
 
 def note_behind(command: str) -> Heading | None:
     """Return what somebody noted behind the command of a process whose dump follows: `python train.py  # rank 3`."""
-    noted = _NOTED.search(command.rstrip()) if "ank" in command else None
-    return heading_of(f"# {noted['note'] or noted['within']}") if noted else None
+    return noted(command)[1]
+
+
+def noted(command: str) -> tuple[str, Heading | None]:
+    """Return the command of a process without what somebody noted behind it, and what that tells of its rank."""
+    command = command.rstrip()
+    note = _NOTED.search(command) if "ank" in command else None
+    told = heading_of(f"# {_ASIDE.sub(' ', note['note'] or note['within']).strip()}") if note else None
+    return (command[: note.start()], told) if note and told else (command, None)
 
 
 def short_heading_of(text: str) -> Heading | None:

@@ -12,7 +12,7 @@ from pathlib import PurePath
 from msgspec.structs import replace
 
 from .facts import Exit, Fact, Failure, SlowRank, of
-from .identities import AgentRanks, Placed, RankIdentity, Spoke
+from .identities import AgentRanks, HostList, NumberedHosts, Placed, RankIdentity, Spoke
 from .names import same_bus
 from .where import Where
 from .world import identities_of, is_address, ranks_of_job, ranks_seen, short_host, world_of
@@ -66,6 +66,7 @@ def ranks_of_host(name: str, facts: list[Fact], siblings: Iterable[str] = ()) ->
         world = world_of(facts)
         own = {ranks_by_number(name, known) or _left(name, set(siblings), known, world)}
         own = own if own != {frozenset()} else {_by_role(name, pods, known, world) or _of_last(name, facts, world)}
+        own = own if own != {frozenset()} else {_by_place(name, pods, known, facts)}
         own = {frozenset()} if world and any(rank >= world for ranks in own for rank in ranks) else own
     return tuple(sorted(next(iter(own)))) if len(own) == 1 else ()
 
@@ -118,7 +119,20 @@ def rank_on_host(number: int, host: str, where: Where, facts: list[Fact], *, siz
         ranks = ranks_of_host(place, facts)
         if len(ranks) > 1 and number < len(ranks) and size in {None, len(ranks)}:
             return ranks[number]
-    return _by_launcher(number, host, where, facts) if size is None else None
+    if size is not None:
+        return None
+    return number if _is_of_only_host(number, facts) else _by_launcher(number, host, where, facts)
+
+
+def _is_of_only_host(number: int, facts: list[Fact]) -> bool:
+    """Whether the job is too small for a second host as large as the one that counts a rank as `number`.
+
+    Every rank of the job must speak, so that a group is not taken for it, and no two hosts be named.
+    """
+    world = world_of(facts)
+    if world is None or not number < world < 2 * (number + 1) or not ranks_seen(facts) >= set(range(world)):
+        return False
+    return len({short_host(host) for fact in facts if (host := getattr(fact, "host", ""))}) < _ENOUGH
 
 
 def _by_launcher(number: int, host: str, where: Where, facts: list[Fact]) -> int | None:
@@ -281,6 +295,50 @@ def _of_last(name: str, facts: list[Fact], world: int | None) -> frozenset[int]:
     is_only = heard.keys() <= alike and alike <= {*heard, short_host(name)}
     is_even = len({len(row) for row in rows}) == 1 and sum(map(len, rows)) == world
     return left if is_only and is_even and all(max(row) - min(row) == len(row) - 1 for row in rows) else frozenset()
+
+
+def _by_place(name: str, pods: set[str], known: Mapping[str, frozenset[int]], facts: list[Fact]) -> frozenset[int]:
+    """Return the ranks of a host by its place in SLURM's list, or of a pod by its index, where a command counts so.
+
+    Not where that would give another host ranks that are known not to be its own, or all of them more than there are.
+    """
+    world = world_of(facts)
+    for are_pods in (False, True):
+        told = {one.per_host for one in of(facts, NumberedHosts) if one.are_pods == are_pods}
+        places = _indices(name, pods) if are_pods else _listed(facts)
+        if not told or not places:
+            continue
+        count = max(places.values()) + 1
+        told = told - {None} or ({world // count} if world and world % count == 0 else set())
+        size = told.pop() if len(told) == 1 else None
+        own = next((number for place, number in places.items() if is_same_place(place, name)), None)
+        if not size or own is None or (world and (count * size > world if are_pods else count * size != world)):
+            continue
+        shares = {place: frozenset(range(n * size, (n + 1) * size)) for place, n in places.items()}
+        shown = [
+            (ranks, known[other]) for place, ranks in shares.items() for other in known if is_same_place(place, other)
+        ]
+        if all(ranks == others for ranks, others in shown):
+            return frozenset(range(own * size, (own + 1) * size))
+    return frozenset()
+
+
+def _listed(facts: list[Fact]) -> dict[str, int]:
+    """Return the places of hosts in the one list of the job's."""
+    lists = {tuple(short_host(host) for host in one.hosts) for one in of(facts, HostList)}
+    return {host: place for place, host in enumerate(lists.pop())} if len(lists) == 1 else {}
+
+
+def _indices(name: str, pods: set[str]) -> dict[str, int]:
+    """Return the indices of the pods of a pod's Job, by their names without suffixes; {} where it is one of several."""
+    numbered = {pod: found for one in {name, *pods} if (found := _NUMBERED.fullmatch(pod := without_suffix(one)))}
+    own = numbered.get(without_suffix(name))
+    jobs = {re.sub(r"\d+", "#", found["job"]): set[str]() for found in numbered.values()}
+    for found in numbered.values():
+        jobs[re.sub(r"\d+", "#", found["job"])].add(found["job"])
+    if own is None or len(jobs[re.sub(r"\d+", "#", own["job"])]) > 1:
+        return {}
+    return {pod: int(found["number"]) for pod, found in numbered.items() if found["job"] == own["job"]}
 
 
 def _by_role(name: str, pods: set[str], known: Mapping[str, frozenset[int]], world: int | None) -> frozenset[int]:

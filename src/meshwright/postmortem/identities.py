@@ -74,6 +74,14 @@ class HeldProcess(msgspec.Struct, frozen=True, kw_only=True):
     host: str = ""
 
 
+class SameProcess(msgspec.Struct, frozen=True, kw_only=True):
+    """A process by its number on its machine, and by that in its container (`inner`)."""
+
+    pid: int
+    inner: int
+    where: Where
+
+
 class GoneProcess(msgspec.Struct, frozen=True, kw_only=True):
     """A process that a tool did not find any more."""
 
@@ -115,6 +123,32 @@ class AgentRanks(msgspec.Struct, frozen=True, kw_only=True):
     """The ranks that one of torchrun's agents started on its host."""
 
     ranks: tuple[int, ...]
+    where: Where
+
+
+class HostList(msgspec.Struct, frozen=True, kw_only=True):
+    """The hosts of a job in the order of SLURM's list."""
+
+    hosts: tuple[str, ...]
+    where: Where
+
+
+class NumberedHosts(msgspec.Struct, frozen=True, kw_only=True):
+    """A command that numbers hosts by their place in SLURM's list, or pods by their index (`are_pods`).
+
+    `per_host` is the number of ranks of each, None where it is not told.
+    """
+
+    per_host: int | None
+    where: Where
+    are_pods: bool = False
+
+
+class NotStarted(msgspec.Struct, frozen=True, kw_only=True):
+    """A host or pod of the job on which a scheduler has started nothing; `why` says who tells it."""
+
+    host: str
+    why: str
     where: Where
 
 
@@ -182,12 +216,16 @@ Identity = (
     | Siblings
     | LocalProcess
     | HeldProcess
+    | SameProcess
     | GoneProcess
     | LeftRank
     | WorldSize
     | Spoke
     | SaidSizes
     | AgentRanks
+    | HostList
+    | NumberedHosts
+    | NotStarted
     | AxisGroups
     | MadeGroup
     | AgentEnded

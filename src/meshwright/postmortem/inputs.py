@@ -36,6 +36,7 @@ from . import (
     rank_timers,
     ras,
     said_sizes,
+    scheduled_hosts,
     servers,
     slowdowns,
     spawned,
@@ -81,6 +82,7 @@ from .owners import rank_of_gpu
 from .position import HangPosition
 from .process_owners import (
     identities_by_numbers,
+    identities_on_machines,
     with_files_of_gpus,
     with_held_ranks,
     with_missing_rank,
@@ -111,7 +113,7 @@ _READERS = (
     *(watchdog, nccl, system, endings, launchers, frameworks, batch, hccl, ras, stragglers, slowdowns, timers),
     *(processes, gpu_tables, agents, placements, analyses, spawned, entry_tables, rank_tables, rank_timers, debuggers),
     *(data_waits, two_runs, numbered_hosts, port_states, leavers, unreachable, said_sizes, accelerators, meshes),
-    *(servers, neuron, tpus),
+    *(servers, neuron, tpus, scheduled_hosts),
 )
 MOST_DIGITS = 300  # of a number in a log: thousands would be searched for ever, and a float holds 308
 _ENDLESS = re.compile(rf"\d{{{MOST_DIGITS + 1},}}")
@@ -158,7 +160,7 @@ def case_of(read: ReadFiles) -> Case:
     """Return the case of the last attempt that shows a fault."""
     facts = with_pods_of_nodes(_of_environment(with_full_shared_memory(_of_last_attempt(read.facts))))
     facts = without_waited_out(debuggers.with_their_stacks(_with_ranks(facts)))
-    facts = agents.with_taken_host(with_the_few(facts))
+    facts = scheduled_hosts.with_not_started(agents.with_taken_host(with_the_few(facts)))
     groups: list[Group] = []
     dumps = _newest(read.dumps)
     groups += flight.groups_of(dumps)
@@ -284,6 +286,7 @@ def _with_ranks(facts: list[Fact]) -> list[Fact]:
     """Return the facts, stacks and waits of a process with the rank that NCCL, torchrun or a table of it gives it."""
     facts = with_files_of_gpus([*facts, *_in_order(facts)])
     facts = [*facts, *identities_by_numbers(facts)]
+    facts = [*facts, *identities_on_machines(facts)]
     processes: dict[int | None, list[RankIdentity]] = {}
     for identity in identities_of(facts):
         processes.setdefault(identity.pid, []).append(identity)

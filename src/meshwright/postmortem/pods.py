@@ -17,8 +17,9 @@ _OBJECT = re.compile(  # of an event, or a row of kubectl get pods
     r"\bpod/(?P<pod>[a-z0-9][\w.-]*)|^(?:[a-z0-9][\w.-]* +)?(?P<row>[a-z0-9][\w.-]*) +\d+/\d+ +\w+"
 )
 _STATUS = re.compile(
-    r"^(?:[a-z0-9][\w.-]* +)?(?P<pod>[a-z0-9][\w.-]*-[\w.-]+) +\d+/\d+ +(?P<status>[A-Z]\w+) +(?P<restarts>\d+)\b"
+    r"^(?:[a-z0-9][\w.-]* +)?(?P<pod>[a-z0-9][\w.-]*-[\w.-]+) +\d+/\d+ +(?P<status>[A-Z][\w:/]+) +(?P<restarts>\d+)\b"
 )
+_WAITING = re.compile(r"Pending|ContainerCreating|Init:.*|\w*ImagePull\w*|InvalidImageName|CreateContainer\w+")
 
 
 class Pod(NamedTuple):
@@ -52,6 +53,12 @@ def pod_of_row(text: str) -> str:
     """Return the pod of a row of a table of pods, "" for any other line."""
     row = _STATUS.match(text) if "/" in text else None
     return row["pod"] if row else ""
+
+
+def waiting_pod(text: str) -> tuple[str, str] | None:
+    """Return the pod of a row of a table of pods that has not started yet, and its status; None for any other line."""
+    row = _STATUS.match(text)
+    return (row["pod"], row["status"]) if row and _WAITING.fullmatch(row["status"]) else None
 
 
 def pod_rows(messages: Sequence[LogMessage]) -> list[LogMessage]:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from .facts import Fact, Failure, StackTrace, of
 from .hosts import host_of_file, rank_on_host, ranks_of_host
-from .identities import AgentRanks, HeldProcess, LocalProcess, RankIdentity
+from .identities import AgentRanks, HeldProcess, LocalProcess, RankIdentity, SameProcess
 from .position import HangPosition
 from .stack_positions import WAITS, stand_of
 from .world import A_HOST, are_of_several_hosts, identities_of, ranks_of_job, ranks_seen, short_host, world_of
@@ -30,6 +30,14 @@ def identities_by_numbers(facts: list[Fact]) -> list[RankIdentity]:
     told = [one for one in of(facts, LocalProcess) if one.pid not in known]
     ranks = {one.pid: (rank, one) for one, rank in _ranked(told, facts)}
     return [RankIdentity(rank=rank, host=one.host, pid=pid, where=one.where) for pid, (rank, one) in ranks.items()]
+
+
+def identities_on_machines(facts: list[Fact]) -> list[RankIdentity]:
+    """Return the ranks of processes by their numbers on the machine, where those in their containers are known."""
+    inner = {(same.inner, same.where.file): same for same in of(facts, SameProcess)}
+    told = [(one, same) for one in identities_of(facts) for same in inner.values() if one.pid == same.inner]
+    several = {one.pid for one, _ in told if len({i.rank for i, _ in told if i.pid == one.pid}) > 1}
+    return [RankIdentity(rank=one.rank, pid=same.pid, where=same.where) for one, same in told if one.pid not in several]
 
 
 def with_numbers_of_stacks(facts: list[Fact]) -> list[Fact]:

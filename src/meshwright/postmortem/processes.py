@@ -12,7 +12,8 @@ from msgspec.structs import replace
 
 from .commands import numbers_of_command
 from .facts import Fact, Failure
-from .identities import HeldProcess, LocalProcess, RankIdentity, Siblings
+from .headings import Heading, noted
+from .identities import HeldProcess, LocalProcess, RankIdentity, SameProcess, Siblings
 from .lines import LogMessage
 from .where import Where
 
@@ -41,10 +42,9 @@ _ENVIRON = re.compile(  # what somebody printed of the environment of a process
     r"^\W{0,4}(?:/proc/|pid[ =:]{0,3})?(?P<pid>\d{2,8})(?:/environ)?[\s:=>-]{1,8}(?=[A-Z_]{1,40}=)(?P<rest>.{1,300})$",
     re.IGNORECASE,
 )
-
-
 _ASKED_ENVIRON = re.compile(r"/proc/(\d{2,8})/environ\b(?!:)")
 _VARIABLE = re.compile(r"^\s*[A-Za-z_]\w*=")
+_INNER = re.compile(r"\bNSpid:\s+(?P<pid>\d{1,8})(?:\s+\d{1,8})*?\s+(?P<inner>\d{1,8})\s*$")  # of /proc/PID/status
 
 
 class _Row(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,6 +57,7 @@ class _Row(msgspec.Struct, frozen=True, kw_only=True):
     parent: int | None = None
     state: str = ""
     call: str = ""
+    note: Heading | None = None  # of a person, behind the command
 
 
 def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
@@ -69,6 +70,9 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
         yield from _held(table)
         yield from _numbered(table)
     yield from _environments(messages)
+    for message in messages:
+        if "NSpid" in message.text and (same := _INNER.search(message.text)):
+            yield SameProcess(pid=int(same["pid"]), inner=int(same["inner"]), where=message.where)
     yield from _siblings([row for table in tables for row in table])
 
 
@@ -111,9 +115,11 @@ def _row(message: LogMessage, columns: Sequence[str]) -> _Row | None:
     parent = row.get("PPID", "")
     if not row["PID"].isdecimal() or (parent and not parent.isdecimal()):
         return None
+    command, note = noted(row[_COMMAND])
     return _Row(
         pid=int(row["PID"]),
-        command=row[_COMMAND],
+        command=command,
+        note=note,
         parent=int(parent) if parent else None,
         state=row.get(_STATE, ""),
         call=row.get("WCHAN", "").strip("-"),
@@ -167,8 +173,16 @@ def _numbered(table: Sequence[_Row]) -> Iterator[Fact]:
     """Yield the ranks of a table's processes by their commands and environments, or their numbers on the host."""
     several = any(_SEVERAL.search(row.command) for row in table)
     own = [row for row in table if not _LAUNCHER.search(row.command) and "grep" not in row.command]
-    told = [(row.pid, *numbers_of_command(row.command), row) for row in own]
+    told = [(row.pid, *_numbers_of(row), row) for row in own]
     yield from _of_numbers(told, of_several=several)
+
+
+def _numbers_of(row: _Row) -> tuple[int | None, int | None]:
+    """Return the rank of a process and its number on the host, by its command or by what somebody noted behind it."""
+    rank, local = numbers_of_command(row.command)
+    if (rank, local) != (None, None) or row.note is None:
+        return rank, local
+    return row.note.rank, row.note.local_rank
 
 
 def _environments(messages: Sequence[LogMessage]) -> Iterator[Fact]:

@@ -124,3 +124,61 @@ def test_a_name_that_says_rank_tells_more_than_the_number_on_the_host(name, rank
     verdict = judge(tmp_path, {name: [*dump(7101, "python fit.py --local_rank=0", SAVES), *lines], "job.log": waits})
 
     assert named(verdict) == ("host", ranks, not ranks)
+
+
+FORKED = "/usr/bin/python -c from multiprocessing.spawn import spawn_main; --multiprocessing-fork"
+KILLED = "[812733.1] Memory cgroup out of memory: Killed process 54002 (python) total-vm:9kB, anon-rss:8000000kB"
+WORDS = [f"2026-11-20 10:02:41 [rank {rank}] pid {12 + rank} device cuda:{rank}" for rank in range(2)]
+ON_MACHINE = {
+    "a comment behind the command": [
+        "PID PPID COMMAND",
+        *(f"{54001 + n} 53995 {FORKED}   # rank {n} ({12 + n} inside)" for n in range(2)),
+    ],
+    "an arrow behind the command": [
+        "PID PPID COMMAND",
+        *(f"{54001 + n} 53995 {FORKED}  <-- rank {n}" for n in range(2)),
+    ],
+    "its number on the host": ["PID PPID COMMAND", *(f"{54001 + n} 53995 {FORKED} (local rank {n})" for n in range(2))],
+    "the numbers of its namespaces": [f"/proc/{54001 + n}/status:NSpid:\t{54001 + n}\t{12 + n}" for n in range(2)],
+    "those of one process": ["Name:\tpython", "Pid:\t54002", "NSpid:\t54002\t700\t13"],
+}
+
+
+@pytest.mark.parametrize("table", ON_MACHINE.values(), ids=ON_MACHINE)
+def test_a_process_that_the_kernel_killed_is_the_rank_of_its_number_on_the_machine(table, tmp_path):
+    verdict = judge(tmp_path, {"job.log": WORDS, "top.txt": table, "dmesg.txt": [KILLED]})
+
+    assert named(verdict) == ("host_memory", (1,), False)
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        ["PID PPID COMMAND", *(f"{54001 + n} 53995 {FORKED}  # tp rank {n} (of 2)" for n in range(2))],
+        ["NSpid:\t54002\t99"],
+        [f"NSpid:\t54002\t{12 + n}" for n in range(2)],
+    ],
+    ids=["places in a group", "of another process", "of two processes"],
+)
+def test_a_process_whose_number_leads_to_no_rank_names_nobody(table, tmp_path):
+    verdict = judge(tmp_path, {"job.log": WORDS, "top.txt": table, "dmesg.txt": [KILLED]})
+
+    assert verdict.blamed == ()
+
+
+SIGNAL = "torch.multiprocessing.spawn.ProcessExitedException: process 1 terminated with signal SIGKILL"
+
+
+@pytest.mark.parametrize(
+    ("size", "hosts", "blamed"),
+    [("World size: 2", (), (1,)), ("World size: 16", (), ()), ("World size: 2", ("m1", "m2"), ())],
+    ids=["too small for a second host", "two of sixteen", "two hosts"],
+)
+def test_a_spawned_process_is_the_rank_of_its_number_where_the_job_has_one_host(size, hosts, blamed, tmp_path):
+    ranks = int(size.split()[-1])
+    words = [f"[rank {rank}] pid {12 + rank} begins" for rank in range(ranks)]
+    words = [f"{line} on host {hosts[at]}" if hosts else line for at, line in enumerate(words)]
+
+    verdict = judge(tmp_path, {"job.log": [size, *words, SIGNAL]})
+
+    assert named(verdict)[:2] == ("killed", blamed)

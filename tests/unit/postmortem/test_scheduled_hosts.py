@@ -1,0 +1,146 @@
+"""Hosts and pods that a scheduler numbers, whose ranks follow from their place, and the ones that it did not start."""
+
+import pytest
+
+from .made import judge
+from .test_hosts import broke
+
+FAILED = "srun: error: Node failure on m03"
+COMPLAINTS = [broke(rank) for rank in (0, 5, 13)]
+NODES = "SLURM_JOB_NODELIST=m[01-04]"
+TORCHRUN = 'srun bash -c "torchrun --nnodes 4 --nproc_per_node 4 --node_rank \\$SLURM_NODEID --master_addr m01 fit.py"'
+BY_TASK = "srun --ntasks-per-node=4 bash -c 'RANK=$SLURM_PROCID python fit.py'"
+
+
+def named(verdict):
+    return verdict.kind, verdict.blamed
+
+
+TOLD = {
+    "a list in the environment": [NODES, TORCHRUN],
+    "the list of the job": ["JobId=8 JobName=fit", "   ReqNodeList=(null) NodeList=m[01-04]", TORCHRUN],
+    "names that were asked for": ["+ scontrol show hostnames m[01-04]", "m01", TORCHRUN],
+    "names that were printed": [
+        '$ scontrol show hostnames "$SLURM_JOB_NODELIST"',
+        *(f"m0{n}" for n in "1234"),
+        TORCHRUN,
+    ],
+    "tasks that start one agent each": [NODES, TORCHRUN.replace("NODEID", "PROCID")],
+    "a variable of the script": [
+        NODES,
+        "export NODE_RANK=${SLURM_NODEID}",
+        "torchrun --nnodes=4 --nproc-per-node=4 --node-rank=$NODE_RANK fit.py",
+    ],
+    "a task for each rank": [NODES, BY_TASK],
+    "the launcher of Hugging Face": [
+        NODES,
+        "srun accelerate launch --num_processes 16 --num_machines 4 --machine_rank $SLURM_PROCID fit.py",
+    ],
+    "as many as there are GPUs": [NODES, "WORLD_SIZE=16", TORCHRUN.replace("node 4", "node gpu")],
+}
+
+
+@pytest.mark.parametrize("lines", TOLD.values(), ids=TOLD)
+def test_a_host_has_the_ranks_of_its_place_in_the_list(lines, tmp_path):
+    assert named(judge(tmp_path, {"job.out": [*lines, *COMPLAINTS, FAILED]})) == ("killed", (8, 9, 10, 11))
+
+
+UNTOLD = {
+    "a rendezvous that numbers hosts as they come": [NODES, f"{TORCHRUN} --rdzv_backend c10d"],
+    "tasks that go round the hosts": [NODES, BY_TASK.replace("--n", "--distribution=cyclic --n")],
+    "more ranks than that": [NODES, "WORLD_SIZE=32", TORCHRUN],
+    "several tasks, each of which would be a host": [NODES, f"{BY_TASK[:24]} {TORCHRUN.replace('NODEID', 'PROCID')}"],
+    "two lists": [NODES, "SLURM_NODELIST=m[02-05]", TORCHRUN],
+    "the first name alone": ["scontrol show hostnames $SLURM_JOB_NODELIST | head -n 1", "m01", TORCHRUN],
+    "ranks on another host than that": [NODES, TORCHRUN, "m03: ranks 0-3", "m01: ranks 8-11"],
+}
+
+
+@pytest.mark.parametrize("lines", UNTOLD.values(), ids=UNTOLD)
+def test_a_list_that_does_not_lead_to_ranks_names_nobody(lines, tmp_path):
+    assert not set(judge(tmp_path, {"job.out": [*lines, *COMPLAINTS, FAILED]}).blamed) & {8, 9, 10, 11}
+
+
+INDEXED = "torchrun --nnodes=4 --nproc-per-node=4 --node-rank={} fit.py"
+EVENT = "12m  Warning  NodeNotReady  pod/fit-workers-0-2-x9k2d  Node is not ready"
+
+
+def pods(*, status="Running", job="fit-workers-0", others=()):
+    ready = "1/1" if status == "Running" else "0/1"
+    rows = [f"{job}-{n}-{s} 1/1 Running 0 58m 10.4.0.{n} n{n}a" for n, s in ((0, "b4c5d"), (1, "f6g7h"), (3, "j8k9l"))]
+    return [
+        "NAME READY STATUS RESTARTS AGE IP NODE",
+        *rows,
+        *others,
+        f"{job}-2-x9k2d {ready} {status} 0 58m 10.4.0.2 n2a",
+    ]
+
+
+COMMANDS = {
+    "a Job's index": INDEXED.format("$JOB_COMPLETION_INDEX"),
+    "as Kubernetes fills it in": INDEXED.format("$(JOB_COMPLETION_INDEX)"),
+    "the end of the pod's name": INDEXED.format("${HOSTNAME##*-}"),
+    "a variable of the script": "export NNODES=4 NPROC=4 NODE_RANK=$JOB_COMPLETION_INDEX",
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
+def test_a_pod_that_is_gone_has_the_ranks_of_its_index(command, tmp_path):
+    files = {"fit-workers-0-0.log": [command, broke(0)], "pods.txt": pods(), "events.txt": [EVENT]}
+
+    assert named(judge(tmp_path, files)) == ("killed", (8, 9, 10, 11))
+
+
+@pytest.mark.parametrize(
+    ("command", "table"),
+    [
+        (INDEXED.format("$RANK_OF_MINE"), pods()),
+        (COMMANDS["a Job's index"], pods(others=["fit-workers-1-0-b4c5d 1/1 Running 0 58m 10.4.0.9 n9a"])),
+    ],
+    ids=["another variable", "several Jobs, each of which counts from 0"],
+)
+def test_an_index_that_is_no_number_of_a_host_names_nobody(command, table, tmp_path):
+    files = {"fit-workers-0-0.log": [command, broke(0)], "pods.txt": table, "events.txt": [EVENT]}
+
+    assert judge(tmp_path, files).blamed == ()
+
+
+LATE = (
+    "[rank0]: torch.distributed.DistStoreError: Timed out after 601 seconds waiting for clients. 12/16 clients joined."
+)
+SOCKETS = [f"m0{n}: torch.distributed.DistStoreError: Socket Timeout" for n in (1, 2, 4)]
+LAUNCH = "srun: error: Task launch for {} failed on node m03: {}"
+STARTED = {
+    "a credential": [NODES, TORCHRUN, LAUNCH.format("StepId=8.0", "Job credential expired"), *SOCKETS],
+    "a connection": [NODES, TORCHRUN, LAUNCH.format("8.0", "Communication connection failure"), *SOCKETS],
+}
+
+
+@pytest.mark.parametrize("lines", STARTED.values(), ids=STARTED)
+def test_the_ranks_of_a_node_on_which_no_task_was_started_did_not_come(lines, tmp_path):
+    verdict = judge(tmp_path, lines)
+
+    assert named(verdict) == ("absent", (8, 9, 10, 11))
+    assert "m03" in verdict.because
+
+
+@pytest.mark.parametrize("status", ["Pending", "ImagePullBackOff", "ContainerCreating", "Init:0/1"])
+def test_the_ranks_of_a_pod_that_has_not_started_did_not_come(status, tmp_path):
+    log = [COMMANDS["a Job's index"], LATE]
+
+    verdict = judge(tmp_path, {"fit-workers-0-0.log": log, "pods.txt": pods(status=status)})
+
+    assert named(verdict) == ("absent", (8, 9, 10, 11))
+
+
+@pytest.mark.parametrize(
+    ("log", "table"),
+    [
+        ([COMMANDS["a Job's index"], LATE, "[rank9]: step 3"], pods(status="Pending")),
+        ([COMMANDS["a Job's index"], LATE], [row.replace("1/1 Running", "0/1 Pending") for row in pods()]),
+        ([COMMANDS["a Job's index"], "step 4"], pods(status="Pending")),
+    ],
+    ids=["a rank of it speaks", "none has started", "nobody waits"],
+)
+def test_a_pod_that_has_not_started_is_not_to_blame_where_more_than_it_is_missing(log, table, tmp_path):
+    assert judge(tmp_path, {"fit-workers-0-0.log": log, "pods.txt": table}).blamed == ()
