@@ -39,6 +39,7 @@ _WANTED = re.compile(
 _DEVICE = re.compile(r"\bGPU (\d+)\b")
 _ON_GPU = re.compile(r"\bProcess (?P<pid>\d+) has [\d.]+ ?\w+ memory in use|\b(?P<own>this process has)\b")
 _ABSURD = re.compile(r"Tried to allocate more than 1EB")
+_MAY_BE_FAULTY = ("ecc", "is lost", "fallen off", "cuda-capable", "hardware error", "nvlink error", "device_lost")
 _CUDA_FAULT = re.compile(
     r"(?P<what>uncorrectable ECC error encountered|GPU is lost|GPU has fallen off the bus|"
     r"no CUDA-capable device|hardware error|uncorrectable NVLink error[\w ]*"
@@ -250,9 +251,8 @@ def _is_of_collective(messages: list[LogMessage], index: int) -> bool:
 def _failure(message: LogMessage, frames: str | None) -> Iterator[Failure]:
     """Yield what failed by a message; `frames` is the traceback that it ends."""
     text, where, rank = message.text, message.where, message.rank
-    memory, worker, fault, ours = (
-        pattern.search(text) for pattern in (_CUDA_MEMORY, _WORKER_KILLED, _CUDA_FAULT, _OURS)
-    )
+    memory, worker, ours = (pattern.search(text) for pattern in (_CUDA_MEMORY, _WORKER_KILLED, _OURS))
+    fault = _CUDA_FAULT.search(text) if any(map(text.lower().__contains__, _MAY_BE_FAULTY)) else None
     if memory:
         wanted = _WANTED.search(text)
         what = "out of GPU memory"

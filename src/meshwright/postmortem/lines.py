@@ -70,7 +70,7 @@ _PREFIXES = (  # in the order in which launchers put them around each other, and
     (_RELAYED, _LETTERS + _DIGITS),
     *((_ROLE, "["), (_HOST, _LETTERS + _DIGITS), (_STAMPED, f"[{_DIGITS}"), (_RAY, "(")),
 )
-_GLUED = re.compile(
+_GLUED = re.compile(  # at a bracket
     r"(?<=\S)(?<!\]:)(?=\[rank\d+\]:)|(?<=\S)(?<!\]:)(?<!>:)(?=\[[EWIF]\d{0,4} ?[\d:. ]*ProcessGroup)"
     r"|(?<=\S)(?<!\d\]:)(?<!>:)(?=\[[EWIF] ProcessGroup)"
     r"|(?:(?<=\(Pdb\) )|(?<=ipdb> )|(?<=\(gdb\) ))(?=\[rank\d+\]|\[[EWIF]\d{0,4}[ \d])"  # behind a debugger's prompt
@@ -121,10 +121,9 @@ _WHOLE = re.compile(
     r"|(?:CUDA|HIP) error: (?:uncorrectable (?:ECC|NVLink) error|hardware error|GPU is lost)",
     re.IGNORECASE,
 )
-_OPENED = re.compile(
-    r"Work\w*CCL\(|Watchdog|watchdog at|dump signal|Xid|opCount|monitoredBarr|oom_memcg|gloo/trans"
-    r"|(?:CUDA|HIP) error",
-    re.IGNORECASE,
+_OPENED = (  # in small letters
+    *("ccl(", "watchdog", "dump signal", "xid", "opcount", "monitoredbarr", "oom_memcg", "gloo/trans", "cuda error"),
+    "hip error",
 )
 _CUT = re.compile(r"(?:(?:(?:caught )?collective )?operation )?(?:timeout: )?Work\w*CCL\(")  # off its watchdog
 MOST_CHARACTERS = 16_384  # of a line that are read; what is longer is data, not a message
@@ -348,7 +347,7 @@ def _joined(rows: list[tuple[int, str]], source_of: Callable[[int], tuple[str, i
     for index, (number, row) in enumerate(rows):
         if index in taken:
             continue
-        if (len(row) == width or _OPENED.search(row)) and not _WHOLE.search(row):
+        if (len(row) == width or any(map(row.lower().__contains__, _OPENED))) and not _WHOLE.search(row):
             row, used = _rest_of(rows, index, source_of)
             taken.update(used)
         yield number, row
@@ -412,7 +411,16 @@ def _begins(row: str) -> bool:
 
 def _pieces(row: str) -> list[str]:
     """Cut a line that two processes wrote into, or a progress bar and what follows it."""
-    return [piece for piece in _GLUED.split(row) if piece.strip()]
+    cuts = [at for at in _places("[", row) if _GLUED.match(row, at)]
+    return [piece for piece in map(row.__getitem__, map(slice, [0, *cuts], [*cuts, None])) if piece.strip()]
+
+
+def _places(sign: str, row: str) -> Iterator[int]:
+    """Yield where a sign stands in a row."""
+    at = row.find(sign)
+    while at >= 0:
+        yield at
+        at = row.find(sign, at + 1)
 
 
 def _message(

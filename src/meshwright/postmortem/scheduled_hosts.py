@@ -25,6 +25,7 @@ _BY_INDEX = re.compile(
     rf"{_NUMBER}\$[{{(]{{0,2}}(?:JOB_COMPLETION_INDEX|POD_INDEX|(?:HOSTNAME|POD_NAME)##\*-)"
     r"|\b(?:PET_)?NODE_RANK:\s+\(v1:metadata\.\w+\['[\w./]*(?:job-completion-index|pod-index)'\]\)"
 )
+_MAY_NUMBER = re.compile(r"[$]|v1:metadata")
 _BY_TASK = re.compile(r"(?<![\w-])(?:RANK=|--rank[= ])[\"'\\]{0,4}\$[{(]?SLURM_PROCID\b")
 _TASKS = re.compile(r"(?:--|\bSLURM_)(?:n?tasks[-_]per[-_]node|NTASKS_PER_NODE)[= ](?P<tasks>\d{1,3})\b")
 _ACCELERATE = re.compile(r"--num[-_]processes[= ](?P<ranks>\d{1,6})\b")
@@ -90,15 +91,14 @@ def _numbered(messages: Sequence[LogMessage]) -> Iterator[NumberedHosts]:
 
     Not where hosts are numbered as they come, or tasks go round them.
     """
-    if any(_OTHER_ORDER.search(message.text) for message in messages):
+    numbering = [one for one in messages if _MAY_NUMBER.search(one.text) and ("RANK" in one.text or "rank" in one.text)]
+    if not numbering or any(_OTHER_ORDER.search(message.text) for message in messages):
         return
     tasks = {int(one["tasks"]) for message in messages for one in _TASKS.finditer(message.text)}
     sizes = {int(one["ranks"]) for message in messages for one in PER_HOST.finditer(message.text)}
     sizes |= {size for message in messages if (size := _by_accelerate(message.text))}
-    for message in messages:
+    for message in numbering:
         text = message.text
-        if "RANK" not in text and "rank" not in text:
-            continue
         by_list = _BY_LIST.search(text)
         if by_list and (by_list["of"] == "NODEID" or tasks <= {1}):
             yield NumberedHosts(per_host=_only(sizes), where=message.where)

@@ -123,15 +123,17 @@ _RAISED = re.compile(  # before the error of a link, in one line
     r" raised the following async"
 )
 _ENDS = re.compile(r"Rank (?P<rank>\d{1,6})\] (?:NCCL|Process group) watchdog thread terminated")
-_TELLS = re.compile(  # a quick look, since most lines are none of these
-    r"[Ww]atchdog|operation timeout|blocking wait|work: |last completed|Heartbeat|Timeout at collective|collective #"
-    r"|ranks:|lagging| started |dump signal"
-    r"|monitoredBarrier|preamble|FingerPrint|Timed out|gloo|emote|NCCL WARN|keys: |keys?:|Socket Timeout|clients"
-    r" joined|workers joined|ncclUniqueId|ased barrier"
-    r"|orld[_ ]size|ORLD_SIZE|of processes|to connect|onnecting to|be retrieved|RendezvousTimeout|CCL_ERROR|FullMesh"
-    r"|GLOBAL_RANK|Starting with|Num processes|Added key|distributed init|\[rank=|init_process_group"
-    r"|rank[ =:]+\d+(?: of |/| / )|[Jj]oining|[Ee]ntering|\bworld=\d"
+_MAY_TELL = (  # a quick look, since most lines are none of these
+    *("atchdog", "operation timeout", "blocking wait", "work: ", "last completed", "Heartbeat"),
+    *("Timeout at collective", "collective #", "ranks:", "lagging", " started ", "dump signal", "monitoredBarrier"),
+    *("preamble", "FingerPrint", "Timed out", "gloo", "emote", "NCCL WARN", "keys", "key:", "Socket Timeout"),
+    *("clients joined", "workers joined", "ncclUniqueId", "ased barrier", "orld size", "orld_size", "ORLD_SIZE"),
+    *("of processes", "to connect", "onnecting to", "be retrieved", "RendezvousTimeout", "CCL_ERROR", "FullMesh"),
+    *("GLOBAL_RANK", "Starting with", "Num processes", "Added key", "distributed init", "[rank=", "oining", "ntering"),
+    *("init_process_group", "world="),
 )
+_OF_RANKS = re.compile(r"rank[ =:]+\d+(?: of |/| / )")
+_OF_WORLD = ("orld", "ORLD", "GLOBAL_RANK", "Starting with", "Num processes", "ased barrier", "otal number of")
 
 
 def read(messages: list[LogMessage]) -> Iterator[Fact]:
@@ -142,7 +144,7 @@ def read(messages: list[LogMessage]) -> Iterator[Fact]:
     snapshot: int | None = None
     for message in messages:
         text = message.text
-        if not _TELLS.search(text):
+        if not any(word in text for word in _MAY_TELL) and not _OF_RANKS.search(text):
             continue
         begun = _DESYNC_AT.search(text)
         if begun or (report is None and _NEVER.search(text)):
@@ -333,7 +335,7 @@ def _waits(message: LogMessage) -> Iterator[Fact]:
             yield WorldSize(ranks=int(store.group(3)), where=where)
     if "RendezvousTimeoutError" in text:
         yield StoreWait(rank=None, where=where, what="for the other hosts at torchrun's rendezvous")
-    world = _WORLD.search(text)
+    world = _WORLD.search(text) if any(word in text for word in _OF_WORLD) else None
     if world and not stored:
         yield WorldSize(ranks=int(next(group for group in world.groups() if group)), where=where)
 
