@@ -8,13 +8,13 @@ The way of a file through the package, top to bottom:
 - `exports`, `viewers`: lines out of what services and viewers put around them
 - `lines`: text into messages, prefixes off, glued lines cut, wrapped lines joined; `speakers`, `servers`: whose each
   is; `appended_runs`: of which run, where a script appends several to one log
-- `watchdog`, `nccl`, `unreachable`, `inits`, `hccl`, `accelerators`, `neuron`, `tpus`, `frameworks`, `ras`,
-  `stragglers`, `slowdowns`, `timers`: messages of libraries into `facts`; `system`, `pods`, `placements`,
-  `port_states`, `numbered_hosts`, `scheduled_hosts`, `batch`, `launchers`, `agents`, `spawned`, `endings`: of what is
-  around the job; `rank_tables`, `rank_timers` with `timer_reports`, `meshes`, `data_waits`, `two_runs`, `debuggers`,
-  `said_sizes`: of people's own scripts, and of their debugging; `stacks` with `headings`, `kernels`, `processes` with
-  `commands`, `gpu_tables`, `analyses` with `entry_tables`: of tools; `quoted_errors`: one rank's, in another's log;
-  `outlived`: what did no harm
+- `watchdog`, `nccl`, `unreachable`, `inits`, `hccl`, `accelerators`, `neuron`, `tpus`, `frameworks`, `ras` with
+  `ras_forms`, `stragglers`, `slowdowns`, `timers`: messages of libraries into `facts`; `system`, `pods`,
+  `placements`, `port_states`, `numbered_hosts`, `scheduled_hosts`, `batch`, `launchers`, `agents`, `spawned`,
+  `endings`, `logged_errors`: of what is around the job; `rank_tables`, `rank_timers` with `timer_reports`, `meshes`,
+  `data_waits`, `two_runs`, `debuggers`, `said_sizes`: of people's own scripts, and of their debugging; `stacks` with
+  `headings` and `native_stacks`, `kernels`, `processes` with `commands`, `memory_tables`, `gpu_tables`, `analyses`
+  with `entry_tables`: of tools; `quoted_errors`: one rank's, in another's log; `outlived`: what did no harm
 - `pickles`, `flight` with `flight_versions`: flight records into groups of `calls`; `records`: our own
 - `timeouts`, `notices`, `notify`, `opcount`, `launches`, `mismatched_tensors`, `log_positions`: facts of logs into
   groups, and what silence is worth (`world`); `names` of collectives

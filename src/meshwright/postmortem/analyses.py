@@ -20,7 +20,8 @@ from .where import GroupName
 from .world import MOST_RANKS, ranks_seen, world_of
 
 _HEAD = re.compile(
-    r"(?P<lacks>Not all ranks joining collective)(?:, sequence number:)? (?P<joined>\d{1,18})\b"
+    r"(?P<lacks>Not all ranks joining collective)"
+    r"(?:(?:[,:]? sequence number:)? (?P<joined>\d{1,18})\b|(?= for group \S+ collective ))"
     r"|(?:Collective sequence number:|Collective|Input/output mismatch in the collective sequence number:)"
     r" (?P<seq>\d{1,18})\b(?: at entry \d+)?(?P<rest>.{0,300}?(?:has errors|\berrors?\b)|\s*$)"
 )
@@ -77,7 +78,7 @@ def _report(head: re.Match[str], lines: Sequence[str], message: LogMessage, load
     return Analysed(
         group=GroupName(name, purpose),
         operation=spelled(call) if (call := _search(_CALL, lines)) else "",
-        seq=int(head["joined"] or head["seq"]),
+        seq=int(head["joined"] or head["seq"] or 0),  # the oldest print none
         expected=_numbers(expected),
         missing=_numbers(missing["ranks"]) if missing else (),
         culprits=tuple(culprits),

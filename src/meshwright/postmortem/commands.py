@@ -10,6 +10,15 @@ _RANKS = (  # options and the environment; what engines call their processes
     re.compile(r"^(?:VLLM::Worker|VllmWorker|sglang::scheduler)[-_](?:TP)?(?P<rank>\d{1,4})\s*$"),
 )
 _LOCAL_RANK = re.compile(r"(?:--local[_-]rank[= ]|(?<!\w)LOCAL_RANK=)(?P<rank>\d{1,4})\b")
+_PROMPT = re.compile(  # of a shell; without a number in its name a host is called like many others
+    r"^\[?[a-z][\w-]{0,31}@(?P<host>(?=[\w.-]*\d)\w[\w.-]*)[ :][^#$%]{0,80}[#$%] "
+)
+
+
+def host_of_prompt(text: str) -> str:
+    """Return the host that the prompt of a shell in front of a command names, "" where a line has none."""
+    found = _PROMPT.match(text) if "@" in text[:40] else None
+    return found["host"] if found else ""
 
 
 def numbers_of_command(command: str) -> tuple[int | None, int | None]:

@@ -231,7 +231,7 @@ def read(messages: list[LogMessage]) -> Iterator[Fact]:
         elif finished and _EXITED_WELL.search(text):
             yield TrainingEnded(rank=message.rank, where=message.where, exited=True)
         if index not in ignored and (index in ends or _MAY_FAIL.search(text)):
-            handled = _is_handled(index, message.rank, went_on)
+            handled = was_handled(index, message.rank, went_on)
             for fact in _failure(message, ends.get(index)):
                 if fact.follows and index in in_threads:
                     continue  # a connection that a thread of a library lost: the program goes on
@@ -320,8 +320,8 @@ def _only_process(text: str) -> int | None:
     return int(named[0]["pid"]) if len(named) == 1 and named[0]["pid"] else None
 
 
-def _is_handled(index: int, rank: int | None, went_on: dict[int | None, list[int]]) -> bool:
-    """Whether the job trained on after an error: its rank did, or, where that prints no steps, the others for long.
+def was_handled(index: int, rank: int | None, went_on: dict[int | None, list[int]]) -> bool:
+    """Return whether the job trained on after an error: its rank, or, where that prints no steps, others for long.
 
     What waits in a buffer is printed late: a few steps of others prove nothing.
     """
@@ -361,8 +361,8 @@ def _headed(messages: list[LogMessage], heading: str) -> set[int]:
     return found
 
 
-def _is_of_others(name: str, told: str) -> bool:
-    """Whether an exception says that another process broke off, or did not answer in time."""
+def is_of_others(name: str, told: str) -> bool:
+    """Return whether an exception says that another process broke off, or did not answer in time."""
     waited = _RAN_OUT.search(told or name) is not None and (not told or _ON_OTHERS.search(told) is not None)
     return name in _NOT_THE_CAUSE or _FOLLOWS.search(told) is not None or waited
 
@@ -400,7 +400,7 @@ def _exception(message: LogMessage, frames: str | None) -> Iterator[Failure]:
         pid=message.pid,
         host=_host_of_process(message),
         where=message.where,
-        follows=not is_own and _is_of_others(name, told),
+        follows=not is_own and is_of_others(name, told),
         is_over=name in _SAY_NOTHING or (name == "SignalException" and _INTERRUPTED.search(told) is not None),
         is_general=taken,
     )

@@ -8,9 +8,10 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from .facts import Fact
-from .identities import GpuPlace, LocalProcess, RankIdentity, VisibleGpus
+from .identities import BusyGpus, GpuPlace, LocalProcess, RankIdentity, VisibleGpus
 from .lines import LogMessage
 from .names import bus_number
+from .where import Where
 
 ASKED = re.compile(r"\bssh +(?:-\S+ +)*(?:[\w.-]+@)?(?P<host>[A-Za-z][\w.-]*) .*(?:nvidia|rocm)-smi\b")
 _BUS = r"(?P<bus>[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d)"
@@ -24,6 +25,8 @@ _PROCESSES = (  # that compute, of `nvidia-smi` with and without columns of inst
     re.compile(r"^\| +(?P<device>\d{1,2}) +(?P<pid>\d{2,8}) +C(?:\+G)? "),
     re.compile(r"^ *(?P<device>\d{1,2}) +(?P<pid>\d{2,8}) +C(?:\+G)? +(?:\d+|-) "),
 )
+_USED = re.compile(r"^\|.*MiB *\| +(?P<percent>\d{1,3})% +\S")
+_BUSY = 95  # percent
 _VISIBLE = re.compile(
     r"\b(?:CUDA|HIP|ROCR)_VISIBLE_DEVICES[\"']?(?: is set to |[ =:]{1,3})"
     r"[\"'\[(]{0,2}(?P<devices>\d{1,2}(?:, ?\d{1,2})+)"
@@ -51,9 +54,14 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
 def _of_tables(messages: Sequence[LogMessage]) -> Iterator[Fact]:
     asked = ""
     users: dict[str, list[LocalProcess]] = defaultdict(list)
+    used: dict[str, list[tuple[int, Where]]] = defaultdict(list)  # percent of the time, in the last table
     for message in messages:
         if "VISIBLE_DEVICES" in message.text and (given := _VISIBLE.search(message.text)):
             yield VisibleGpus(devices=tuple(map(int, given["devices"].split(","))), where=message.where)
+        if "%" in message.text and (use := _USED.search(message.text)):
+            used[message.host or asked or message.where.host].append((int(use["percent"]), message.where))
+        if "NVIDIA-SMI" in message.text:
+            used.pop(message.host or asked or message.where.host, None)
         if "-smi" in message.text:
             asked = on["host"] if (on := ASKED.search(message.text)) else ""
         if ":" in message.text and (row := _first(_ROWS, message.text)):
@@ -65,6 +73,9 @@ def _of_tables(messages: Sequence[LogMessage]) -> Iterator[Fact]:
         ):
             host, device, pid = message.host or asked or message.where.host, int(user["device"]), int(user["pid"])
             users[host].append(LocalProcess(pid=pid, number=device, host=host, is_gpu=True, where=message.where))
+    for host, told in used.items():
+        busy = sum(percent >= _BUSY for percent, _ in told)
+        yield BusyGpus(busy=busy, gpus=len(told), host=host, where=told[-1][1])
     for own in users.values():
         if len({user.pid for user in own}) == len({user.number for user in own}) == len(own):
             yield from own

@@ -28,6 +28,15 @@ class GpuPlace(msgspec.Struct, frozen=True, kw_only=True):
     host: str = ""
 
 
+class BusyGpus(msgspec.Struct, frozen=True, kw_only=True):
+    """A host's count of GPUs that were busy all the time, by `nvidia-smi`: a kernel that waits is busy, too."""
+
+    busy: int
+    gpus: int
+    where: Where
+    host: str = ""
+
+
 class VisibleGpus(msgspec.Struct, frozen=True, kw_only=True):
     """The GPUs of a host that a program is given, by their numbers there: it counts these from 0."""
 
@@ -50,6 +59,15 @@ class Siblings(msgspec.Struct, frozen=True, kw_only=True):
     where: Where
 
 
+class ChildProcess(msgspec.Struct, frozen=True, kw_only=True):
+    """A process and the one that started it, by a table of processes: a rank's loader is a child of the rank."""
+
+    pid: int
+    parent: int
+    where: Where
+    host: str = ""
+
+
 class LocalProcess(msgspec.Struct, frozen=True, kw_only=True):
     """A process and its number on its host: LOCAL_RANK, or the number of the GPU that it uses (`is_gpu`).
 
@@ -65,11 +83,18 @@ class LocalProcess(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HeldProcess(msgspec.Struct, frozen=True, kw_only=True):
-    """The one of several alike processes that stands in a call of the kernel (state D): a rank, or a rank's helper."""
+    """One of several alike processes that stands in a call of the kernel (state D): a rank, or a rank's helper."""
 
     pid: int
-    others: tuple[int, ...]
     what: str
+    where: Where
+    host: str = ""
+
+
+class FreeProcesses(msgspec.Struct, frozen=True, kw_only=True):
+    """The alike processes of a table that stand in no call of the kernel."""
+
+    pids: tuple[int, ...]
     where: Where
     host: str = ""
 
@@ -211,11 +236,14 @@ class Torchrun(msgspec.Struct, frozen=True, kw_only=True):
 Identity = (
     RankIdentity
     | GpuPlace
+    | BusyGpus
     | VisibleGpus
     | Adapters
     | Siblings
+    | ChildProcess
     | LocalProcess
     | HeldProcess
+    | FreeProcesses
     | SameProcess
     | GoneProcess
     | LeftRank

@@ -25,6 +25,8 @@ from . import (
     kernels,
     launchers,
     leavers,
+    logged_errors,
+    memory_tables,
     meshes,
     nccl,
     neuron,
@@ -87,6 +89,7 @@ from .process_owners import (
     with_held_ranks,
     with_missing_rank,
     with_numbers_of_stacks,
+    without_helpers,
 )
 from .records import RankFlight
 from .rules import Case, decide
@@ -113,7 +116,7 @@ _READERS = (
     *(watchdog, nccl, system, endings, launchers, frameworks, batch, hccl, ras, stragglers, slowdowns, timers),
     *(processes, gpu_tables, agents, placements, analyses, spawned, entry_tables, rank_tables, rank_timers, debuggers),
     *(data_waits, two_runs, numbered_hosts, port_states, leavers, unreachable, said_sizes, accelerators, meshes),
-    *(servers, neuron, tpus, scheduled_hosts),
+    *(servers, neuron, tpus, scheduled_hosts, logged_errors, memory_tables),
 )
 MOST_DIGITS = 300  # of a number in a log: thousands would be searched for ever, and a float holds 308
 _ENDLESS = re.compile(rf"\d{{{MOST_DIGITS + 1},}}")
@@ -306,7 +309,7 @@ def _with_ranks(facts: list[Fact]) -> list[Fact]:
         elif isinstance(fact, SlowRank) and fact.device is not None:
             fact = replace(fact, rank=rank_of_gpu(fact, facts))
         found.append(fact)
-    return with_held_ranks(found)
+    return with_held_ranks(without_helpers(found))
 
 
 def _ranks_of_process(

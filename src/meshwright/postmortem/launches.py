@@ -5,14 +5,17 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from .facts import Fact, Timeout, of
-from .identities import RankIdentity
+from .facts import Fact, StackTrace, Timeout, of
+from .identities import BusyGpus, RankIdentity
 from .launch_counts import LaunchCounts, LaunchedAlike
 from .position import HangPosition
+from .stack_positions import WAITS, stand_of
 from .where import GroupName, Where
-from .world import world_of
+from .world import short_host, world_of
 
 _COUNTED = {"all_gather", "all_reduce", "barrier", "broadcast", "reduce", "reduce_scatter"}
+Places = dict[tuple[int, str], int]  # a rank by its process and node, "" where no two processes have one number
+_STANDS_S = 300.0  # of counts: a step or a start of one takes less
 AGAIN = "a second report of ncclras a minute later: counts that have moved show a job that runs"
 
 
@@ -85,6 +88,34 @@ def all_alike(facts: list[Fact], operation: str) -> Where | None:
     return held[-1] if held else None
 
 
+def by_standing(facts: list[Fact]) -> HangPosition | None:
+    """Return that all ranks hang in a call to which all came: two reports, well apart, in which all launched as much.
+
+    A job may launch nothing while it reads or saves: only where its GPUs are all busy, or each stack that is here waits
+    for its device or for others.
+    """
+    reports = sorted(of(facts, LaunchedAlike), key=lambda one: (one.where.above_s or 0.0, one.where.order, one.report))
+    if len(reports) < 2 or of(facts, LaunchCounts):
+        return None
+    first, last = next(one for one in reports if one.calls == reports[-1].calls), reports[-1]
+    between_s = (last.where.above_s or 0.0) - (first.where.above_s or last.where.above_s or 0.0)
+    if not any(calls for _, calls in last.calls) or between_s < _STANDS_S:
+        return None
+    waits = [stand_of(stack).kind in WAITS for stack in of(facts, StackTrace)]
+    busy = of(facts, BusyGpus)
+    if not (all(waits) if waits else bool(busy)) or not all(one.busy == one.gpus for one in busy):
+        return None
+    ranks = world_of(facts)
+    told = "the device" if waits else "the GPUs, which are all busy"
+    return HangPosition(
+        kind="stuck",
+        waiting=tuple(range(ranks or 0)),
+        why=f"by ncclras all ranks have launched alike, and nothing more in {between_s / 60:.0f} minutes, while they"
+        f" wait for {told}: all are in a call and none gets out of it",
+        evidence=(first.where, last.where, *(one.where for one in busy)),
+    )
+
+
 def _moved(before: Sequence[LaunchCounts], last: Sequence[LaunchCounts]) -> bool:
     """Whether a difference of the last report was not there, or another one, in the report before."""
     earlier = {(one.communicator, one.operation): _numbers(one) for one in before}
@@ -96,18 +127,33 @@ def _numbers(counts: LaunchCounts) -> set[tuple[int, int]]:
     return {(one.calls, one.ranks) for one in counts.counts}
 
 
-def _places(facts: list[Fact]) -> dict[int, int]:
-    """Return the job's rank of each process, by NCCL's Init lines, if those of all ranks are here and no two alike."""
+def _places(facts: list[Fact]) -> Places:
+    """Return the job's rank of each process and node, by lines that join all ranks of the job to processes.
+
+    Where each process has a number of its own, whatever its host is called; else by the host, too, if the report calls
+    it as those lines do.
+    """
     world = world_of(facts)
-    found: dict[int, set[int]] = defaultdict(set)
+    found: dict[tuple[int, str], set[int]] = defaultdict(set)
     for identity in of(facts, RankIdentity):
         if identity.pid is not None and identity.ranks in {None, world}:
-            found[identity.pid].add(identity.rank)
-    whole = world is not None and {rank for ranks in found.values() for rank in ranks} >= set(range(world))
-    return {pid: min(ranks) for pid, ranks in found.items()} if whole and len(found) == world else {}
+            found[identity.pid, short_host(identity.host)].add(identity.rank)
+    bare: dict[tuple[int, str], set[int]] = defaultdict(set)
+    for (pid, _), ranks in found.items():
+        bare[pid, ""] |= ranks
+    for places in (bare, found):
+        whole = world is not None and {rank for ranks in places.values() for rank in ranks} >= set(range(world))
+        if whole and len(places) == world:
+            return {place: min(ranks) for place, ranks in places.items()}
+    return {}
 
 
-def _differs(group: Sequence[LaunchCounts], identities: dict[int, int]) -> _Differs:
+def _place(places: Places, pid: int | None, node: str) -> int | None:
+    """Return the job's rank of a process on a node, None where it is not known."""
+    return places.get((pid or -1, ""), places.get((pid or -1, short_host(node))))
+
+
+def _differs(group: Sequence[LaunchCounts], identities: Places) -> _Differs:
     """Return who differs in one communicator: the few behind in one operation and ahead in another call otherwise."""
     ahead: set[int] = set()
     behind: set[int] = set()
@@ -145,15 +191,13 @@ def _differs(group: Sequence[LaunchCounts], identities: dict[int, int]) -> _Diff
     )
 
 
-def _ranks(
-    counts: LaunchCounts, named: Iterable[tuple[int, int | None, str]], identities: dict[int, int]
-) -> set[int] | None:
+def _ranks(counts: LaunchCounts, named: Iterable[tuple[int, int | None, str]], identities: Places) -> set[int] | None:
     """Return the job's ranks of members, None where one is not known."""
-    found = {place if counts.of_job else identities.get(pid or -1) for place, pid, _ in named}
+    found = {place if counts.of_job else _place(identities, pid, node) for place, pid, node in named}
     return None if None in found else {rank for rank in found if rank is not None}
 
 
-def _further(group: Sequence[LaunchCounts], identities: dict[int, int]) -> frozenset[int] | None:
+def _further(group: Sequence[LaunchCounts], identities: Places) -> frozenset[int] | None:
     """Return the ranks that have launched more than the fewest of some operation; None where not all are named."""
     found: set[int] = set()
     for counts in group:
@@ -166,12 +210,12 @@ def _further(group: Sequence[LaunchCounts], identities: dict[int, int]) -> froze
     return frozenset(found)
 
 
-def _named(group: Sequence[LaunchCounts], identities: dict[int, int]) -> set[int]:
+def _named(group: Sequence[LaunchCounts], identities: Places) -> set[int]:
     """Return the job's ranks of all members that a report names."""
     return {rank for counts in group for one in counts.counts for rank in _ranks(counts, one.named, identities) or ()}
 
 
-def _nodes(last: Sequence[LaunchCounts], identities: dict[int, int]) -> dict[int, str]:
+def _nodes(last: Sequence[LaunchCounts], identities: Places) -> dict[int, str]:
     """Return the nodes of the job's ranks that a report names."""
     members = ((counts, member) for counts in last for one in counts.counts for member in one.named)
     return {rank: member[2] for counts, member in members for rank in _ranks(counts, [member], identities) or ()}

@@ -9,7 +9,7 @@ from .headings import process_asked
 from .identities import GoneProcess, LeftRank
 from .lines import LogMessage
 from .position import HangPosition
-from .stack_positions import Stand, stand_of
+from .stack_positions import WAITS, Stand, stand_of
 from .where import Where
 from .world import identities_of, ranks_seen, world_of
 
@@ -27,7 +27,6 @@ _NOT_THERE = re.compile(r"Failed to get process executable name|Failed to open p
 _FORBIDDEN = re.compile(r"[Pp]ermi(?:ssion|tted)")
 _NAMED = re.compile(r"(?:/proc/|\()(?P<pid>\d{2,8})(?:/\w+: No such file|\) ?-? ?No such process)")
 _ANSWER = 3  # lines behind a command
-_WAITS = {"collective", "others", "device"}
 _LONGEST = 400  # characters
 
 
@@ -62,7 +61,7 @@ def by_leavers(facts: list[Fact]) -> HangPosition | None:
     gone = _gone(facts)
     left = {rank: where for rank, where in done.items() if rank in gone or rank in leaves}
     stands = [stand for stack in of(facts, StackTrace) if (stand := stand_of(stack)).rank is not None]
-    waits = {stand.rank: stand.where for stand in stands if stand.kind in _WAITS}
+    waits = {stand.rank: stand.where for stand in stands if stand.kind in WAITS}
     waits |= {fact.rank: fact.where for fact in of(facts, Timeout) if fact.rank is not None}
     everyone = set(range(world_of(facts) or 0)) | ranks_seen(facts)
     failed = {fault.rank for fault in of(facts, Failure) if not fault.is_over}

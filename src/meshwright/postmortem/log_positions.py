@@ -7,7 +7,7 @@ from .calls import Group
 from .facts import Arrived, Fact, GroupProgress, PeerLost, Shortened, Timeout, of
 from .identities import AgentRanks
 from .inits import by_inits
-from .launches import all_alike, by_launches
+from .launches import all_alike, by_launches, by_standing
 from .leavers import by_leavers
 from .mismatched_tensors import by_models, by_stalls
 from .notices import by_arrivals, by_barrier, by_fingerprints, by_lost_peers, by_report, by_sizes, by_store
@@ -50,7 +50,7 @@ def _by_the_ranks(facts: list[Fact], named: HangPosition | None) -> HangPosition
         found = _weighed(found, facts)
         found = _without_ranks(found) if _counts_in_groups(facts) else found
         return found if found.certain else _with_launches(found, facts)
-    for reader in (by_launches, by_notify, by_store, by_inits, by_calls):
+    for reader in (by_launches, by_notify, by_store, by_inits, by_calls, by_standing):
         if found := reader(facts):
             return found
     lost = by_lost_peers(facts)
@@ -127,6 +127,8 @@ def _weighed(found: HangPosition, facts: list[Fact]) -> HangPosition:
     if found.kind != "absent" or (not silent and found.certain):
         return found
     silent = silent or [int(name.split()[-1]) for name in found.missing if name.startswith("the record of rank")]
+    if not silent:
+        return found  # each says itself how far it has come
     own = with_own_files(facts)
     missing_files = [rank for rank in silent if own is not None and rank not in own]
     if missing_files and len(missing_files) < len(silent):  # a rank whose log is here is known to be silent

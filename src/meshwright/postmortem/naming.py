@@ -8,14 +8,13 @@ from .causes import Cause, is_ordered
 from .exits import CLOCKS_S
 from .facts import DesyncReport, Exit, Fact, Failure, StackTrace, Timeout, of
 from .position import HangPosition
-from .stack_positions import stand_of
+from .stack_positions import WAITS, stand_of
 from .verdict import Verdict, shortened
 from .world import A_HOST, ranks_seen, world_of
 
 LEAST_WAITING = 2  # ranks that show who is waited for, unless there are no others
 MOST_BY_SILENCE = 2  # where every other rank is seen to wait; else 1, since either may be the innocent one
 _BY_SILENCE_ALONE = "missing-rank"
-_WAITS = {"collective", "others", "device"}
 
 
 def named(
@@ -106,7 +105,7 @@ def _doubt_of_silence(verdict: Verdict, position: HangPosition, facts: list[Fact
     others = (set(range(world)) if world else members) - set(blamed)
     if len(blamed) > 1 and not _are_all_but(blamed, others, facts, position):
         return f"ranks {shortened(blamed)} say nothing, and one of them may wait like the others"
-    waits = {fact.rank for fact in of(facts, StackTrace) if stand_of(fact).kind in _WAITS}
+    waits = {fact.rank for fact in of(facts, StackTrace) if stand_of(fact).kind in WAITS}
     if came := set(blamed) & ({rank for report in of(facts, DesyncReport) for rank in came_to(report)} | waits):
         return f"rank {shortened(tuple(came))} says nothing itself, and another line shows it waiting"
     if (

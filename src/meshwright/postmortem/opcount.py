@@ -1,6 +1,7 @@
 """NCCL's own count of calls (NCCL_DEBUG_SUBSYS=COLL): who is behind, and who calls something else."""
 
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 
 from msgspec.structs import replace
 
@@ -10,6 +11,7 @@ from .facts import CommunicatorCall, Fact, of
 from .identities import RankIdentity
 from .names import UNEVEN
 from .position import HangPosition
+from .waits import judged
 from .where import GroupName
 from .world import identities_of
 
@@ -62,10 +64,34 @@ def by_calls(facts: list[Fact], *, mismatched: bool = False) -> HangPosition | N
     for name, ranks in parts.items():
         if found := _behind(name, ranks, sizes.get(name), mismatched=mismatched):
             return _without_places(found) if name in placed else found
-    return None
+    return _crossed({name: ranks for name, ranks in parts.items() if name not in placed}, sizes)
 
 
-def _members(ranks: dict[int, dict[int, Call]], size: int | None) -> tuple[int, ...]:
+def _crossed(
+    parts: Mapping[str, Mapping[int, Mapping[int, Call]]], sizes: Mapping[str, int | None]
+) -> HangPosition | None:
+    """Return that ranks wait for each other in several communicators, each being ahead in one and behind in another.
+
+    Only where the last call of each is the one in which the others are missing: before it they may have taken turns.
+    """
+    groups, last = [], dict[int, Call]()
+    for name, ranks in parts.items():
+        members = _members(ranks, sizes.get(name))
+        least = min(max(ranks[rank]) if rank in ranks else -1 for rank in members)
+        told = {
+            rank: RankGroup(rank=rank, calls={seq: replace(call, ended=seq <= least) for seq, call in calls.items()})
+            for rank, calls in ranks.items()
+        }
+        groups.append(Group(name=GroupName(name), ranks=told, members=members, whole=sizes.get(name) is not None))
+        for part in told.values():
+            latest = part.calls[max(part.calls)]
+            if part.rank not in last or last[part.rank].where.before(latest.where):
+                last[part.rank] = latest
+    found = judged(groups) if len(groups) > 1 and all(group.whole for group in groups) else None
+    return found if found and found.kind == "circle" and not any(call.ended for call in last.values()) else None
+
+
+def _members(ranks: Mapping[int, Mapping[int, Call]], size: int | None) -> tuple[int, ...]:
     """Return the members of a communicator: all places of it, or the ranks of the job that called."""
     return tuple(range(size or max(ranks) + 1)) if size is None or max(ranks) < size else tuple(sorted(ranks))
 

@@ -5,14 +5,14 @@ What is found here becomes an identity of the process, so that stacks, killed pr
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 
 from msgspec.structs import replace
 
 from .facts import Fact, Failure, StackTrace, of
 from .hosts import host_of_file, rank_on_host, ranks_of_host
-from .identities import AgentRanks, HeldProcess, LocalProcess, RankIdentity, SameProcess
+from .identities import AgentRanks, ChildProcess, FreeProcesses, HeldProcess, LocalProcess, RankIdentity, SameProcess
 from .position import HangPosition
 from .stack_positions import WAITS, stand_of
 from .world import A_HOST, are_of_several_hosts, identities_of, ranks_of_job, ranks_seen, short_host, world_of
@@ -102,21 +102,33 @@ def _is_one_host(facts: list[Fact]) -> bool:
 
 
 def with_held_ranks(facts: list[Fact]) -> list[Fact]:
-    """Return the facts, and that a rank stands in a call of the kernel where others of its table do not.
+    """Return the facts, and that the few ranks that stand in a call of the kernel do, where others of tables do not.
 
     Tables show the helpers of ranks too, which read data: only a process that is known to be a rank counts.
     """
-    ranks: dict[int | None, set[int]] = defaultdict(set)
+    ranks: dict[int | None, list[RankIdentity]] = defaultdict(list)
     for identity in identities_of(facts):
-        ranks[identity.pid].add(identity.rank)
-    found = list(facts)
-    for held in of(facts, HeldProcess):
-        own = ranks.get(held.pid, set())
-        if len(own) == 1 and any(ranks.get(pid, own) - own for pid in held.others):
-            rank = min(own)
-            where = held.where.by(rank)
-            found.append(Failure(kind="host", what=held.what, pid=held.pid, rank=rank, host=held.host, where=where))
-    return found
+        ranks[identity.pid].append(identity)
+    held = {one: rank for one in of(facts, HeldProcess) if (rank := _rank_of(one.pid, one.host, ranks)) is not None}
+    free = {_rank_of(pid, one.host, ranks) for one in of(facts, FreeProcesses) for pid in one.pids} - {None}
+    free -= set(held.values())
+    if not free or len(set(held.values())) > max(1, len(free) - 1):
+        return facts
+    return [
+        *facts,
+        *(
+            Failure(kind="host", what=one.what, pid=one.pid, rank=rank, host=one.host, where=one.where.by(rank))
+            for one, rank in held.items()
+        ),
+    ]
+
+
+def _rank_of(pid: int, host: str, ranks: Mapping[int | None, Sequence[RankIdentity]]) -> int | None:
+    """Return the one rank of a process, on its host where that is known; None where it is not told."""
+    known = ranks.get(pid, ())
+    own = [one for one in known if host and one.host and short_host(one.host) == short_host(host)] or known
+    found = {one.rank for one in own}
+    return found.pop() if len(found) == 1 else None
 
 
 def with_missing_rank(facts: list[Fact], position: HangPosition | None) -> list[Fact]:
@@ -140,6 +152,19 @@ def with_missing_rank(facts: list[Fact], position: HangPosition | None) -> list[
         return facts
     named = {id(stack): replace(stack, rank=missing) for stack, other in every if other.name == stand.name}
     return [named.get(id(fact), fact) for fact in facts]
+
+
+def without_helpers(facts: list[Fact]) -> list[Fact]:
+    """Return the facts without stacks of helpers: children of ranks, and all others where each rank has one."""
+    ranks, world = {stack.rank for stack in of(facts, StackTrace)} - {None}, world_of(facts)
+    own = {identity.pid for identity in identities_of(facts)}
+    children = {child.pid for child in of(facts, ChildProcess) if child.parent in own}
+    is_whole = world is not None and len(ranks) >= world
+    return [
+        fact
+        for fact in facts
+        if not (isinstance(fact, StackTrace) and fact.rank is None and (is_whole or fact.pid in children))
+    ]
 
 
 def _may_be(stack: StackTrace, rank: int, facts: list[Fact]) -> bool:

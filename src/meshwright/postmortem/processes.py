@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 import msgspec
 from msgspec.structs import replace
 
-from .commands import numbers_of_command
+from .commands import host_of_prompt, numbers_of_command
 from .facts import Fact, Failure
 from .headings import Heading, noted
-from .identities import HeldProcess, LocalProcess, RankIdentity, SameProcess, Siblings
+from .identities import ChildProcess, FreeProcesses, HeldProcess, LocalProcess, RankIdentity, SameProcess, Siblings
 from .lines import LogMessage
 from .where import Where
 
@@ -36,7 +36,8 @@ _LAUNCHER = re.compile(
     r"\btorchrun\b|torch\.distributed\.(?:run|launch)|deepspeed\.launcher|accelerate launch|\bsrun\b"
 )
 _SEVERAL = re.compile(r"--nnodes[= ](?:[2-9]|\d\d)|--(?:node|machine)[_-]rank[= ][1-9]")
-_PYTHON = re.compile(r"python|pt_main_thread")
+_PYTHON = re.compile(r"python|pt_main_thread|^ray::(?!IDLE)")
+_METHOD = re.compile(r"^(ray::\w+)\.\S+")  # in which an actor is
 _OWN_NUMBER = re.compile(r"--local[_-]rank[= ]\d+|(?<!\w)(?:[A-Z_]*RANK|SLURM_PROCID)=\d+")
 _ENVIRON = re.compile(  # what somebody printed of the environment of a process
     r"^\W{0,4}(?:/proc/|pid[ =:]{0,3})?(?P<pid>\d{2,8})(?:/environ)?[\s:=>-]{1,8}(?=[A-Z_]{1,40}=)(?P<rest>.{1,300})$",
@@ -69,6 +70,9 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
     for table in tables:
         yield from _held(table)
         yield from _numbered(table)
+        for row in table:
+            if row.parent is not None and _PYTHON.search(row.command):
+                yield ChildProcess(pid=row.pid, parent=row.parent, host=row.host, where=row.where)
     yield from _environments(messages)
     for message in messages:
         if "NSpid" in message.text and (same := _INNER.search(message.text)):
@@ -80,12 +84,14 @@ def _tables(messages: Sequence[LogMessage]) -> Iterator[list[_Row]]:
     """Yield the rows of each table of a file."""
     columns: list[str] = []
     table: list[_Row] = []
+    host = ""
     for message in messages:
+        host = host_of_prompt(message.text) or host
         if head := _columns(message.text):
             yield table
             columns, table = head, []
         elif columns and (row := _row(message, columns)):
-            table.append(row)
+            table.append(row if row.host else replace(row, host=host))
     yield table
 
 
@@ -142,30 +148,35 @@ def _siblings(rows: Sequence[_Row]) -> Iterator[Siblings]:
 
 
 def _held(table: Sequence[_Row]) -> Iterator[Fact]:
-    """Yield the one process that stands in a call of the kernel (state D), where a table shows others that do not.
+    """Yield the processes that stand in one call of the kernel (state D), and those of their table that do not.
 
-    Of the processes whose command says a rank, where any does, else of the ones that run one Python command.
+    Of the processes whose command says a rank, where any does, else of the ones that run one Python command. Several
+    count only where the table names the call: short waits for a disk are many.
     """
     ranks = [row for row in table if _RANK_OF.search(row.command) and not _LAUNCHER.search(row.command)]
     alike = ranks or _most_alike(table)
     held = [row for row in alike if row.state.startswith("D")]
-    if len(held) != 1 or len(alike) < 2:
+    others = tuple(row.pid for row in alike if row not in held)
+    if others:
+        yield FreeProcesses(pids=others, host=alike[0].host, where=alike[0].where)
+    is_one_call = len({row.call for row in held}) == 1 and bool(held[0].call)
+    if not held or (len(held) > 1 and not is_one_call):
         return
-    row, others = held[0], tuple(one.pid for one in alike if one.pid != held[0].pid)
-    named = f" {row.call}" if row.call else ""
-    what = f"process {row.pid} (python) stands in a call of the kernel{named} that does not return (state D)"
-    if ranks:
-        yield Failure(kind="host", what=what, pid=row.pid, host=row.host, where=row.where)
-    else:
-        yield HeldProcess(pid=row.pid, others=others, what=what, host=row.host, where=row.where)
+    for row in held:
+        named = f" {row.call}" if row.call else ""
+        what = f"process {row.pid} (python) stands in a call of the kernel{named} that does not return (state D)"
+        if ranks and others and len(held) == 1:
+            yield Failure(kind="host", what=what, pid=row.pid, host=row.host, where=row.where)
+        else:
+            yield HeldProcess(pid=row.pid, what=what, host=row.host, where=row.where)
 
 
 def _most_alike(table: Sequence[_Row]) -> list[_Row]:
-    """Return the processes of the command that most of a table's Python processes run."""
+    """Return the processes of the command that most of a table's Python processes run; Ray adds the method to it."""
     groups: dict[str, list[_Row]] = defaultdict(list)
     for row in table:
         if _PYTHON.search(row.command) and "grep" not in row.command and not _LAUNCHER.search(row.command):
-            groups[row.command].append(row)
+            groups[_METHOD.sub(r"\1", row.command)].append(row)
     return max(groups.values(), key=len, default=[])
 
 

@@ -20,6 +20,7 @@ from .identities import WorldSize
 from .launch_counts import LaunchCounts, LaunchedAlike, LaunchedCalls
 from .lines import LogMessage, time_of
 from .names import snake, spelled
+from .ras_forms import known_form
 from .where import Where
 
 _BEGINS = re.compile(r"^NCCL version \S+ compiled with CUDA")
@@ -312,7 +313,7 @@ def facts_of_report(data: bytes, path: Path, *, file: str, order: int) -> list[F
     """Return what a report as JSON says; InputError for one that is cut off or has other keys."""
     try:
         value = json.loads(data)
-        communicators = value["communicators"]
+        communicators = [known_form(one) for one in value["communicators"]]
         taken_s = time_of(str(value.get("timestamp")))
         return list(_of_communicators(communicators, Where(file, 0, "", None, None, order, above_s=taken_s)))
     except (ValueError, RecursionError) as error:

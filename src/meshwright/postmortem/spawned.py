@@ -56,7 +56,9 @@ _NOTES = (  # of people, on whose process is which
         re.IGNORECASE,
     ),
 )
-_ON = re.compile(r"\b(?:host(?:name)?|node)[\"']?[ =:]{1,3}[\"']?(?P<host>[A-Za-z][\w.-]*)", re.IGNORECASE)
+_ON = re.compile(
+    r"\b(?:host(?:name)?|node)[\"']?[ =:]{1,3}[\"']?(?P<host>[A-Za-z][\w.-]*|\d{1,3}(?:\.\d{1,3}){3}\b)", re.IGNORECASE
+)
 _OF_OTHERS = re.compile(  # of another process than the rank's own, or of one that is only told about
     r"child|worker|loader|kill|sending|subprocess|peer|exit|died|dead|fail|NCCL"
     r"|watchdog|signal|remote|wait|thread|helper|server|process group \d|parent|group[_ -]rank|from rank|to rank"
@@ -99,6 +101,7 @@ def _introduced(messages: Sequence[LogMessage]) -> Iterator[Fact]:
     process that sees no other calls it 0.
     """
     found: dict[int, list[RankIdentity]] = defaultdict(list)
+    listed: dict[int, RankIdentity] = {}  # by one rank, in its own log
     users: dict[str, dict[int, LocalProcess]] = defaultdict(dict)
     for message in messages:
         text = message.text[:400]
@@ -109,6 +112,8 @@ def _introduced(messages: Sequence[LogMessage]) -> Iterator[Fact]:
         for rank, pid in _pairs(message, text, _RANK):
             where = message.where.by(rank)
             found[rank].append(RankIdentity(rank=rank, host=host, pid=pid, where=where))
+        for rank, pid in _pairs(replace(message, rank=None), text, _RANK) if message.rank is not None else ():
+            listed.setdefault(rank, RankIdentity(rank=rank, host=host, pid=pid, where=message.where.by(rank)))
         if "local" in low and not _RANK.search(text):
             for number, pid in _pairs(message, text, _LOCAL):
                 yield LocalProcess(number=number, pid=pid, host=host, where=message.where)
@@ -121,6 +126,8 @@ def _introduced(messages: Sequence[LogMessage]) -> Iterator[Fact]:
     for told in found.values():
         if len({one.pid for one in told}) == 1:
             yield told[0]
+    if listed.keys() == set(range(len(listed))) and len({(one.host, one.pid) for one in listed.values()}) > _FEW:
+        yield from (one for rank, one in listed.items() if rank not in found)
 
 
 def _tells_of_others(text: str) -> bool:

@@ -23,7 +23,11 @@ from .where import Where
 
 _OTHER_WAY = "which of them took another way: the calls that each made before (flight records of all ranks)"
 WAITS = {"collective", "others", "device"}  # kinds of who waits for others
+_LEAST_TOGETHER = 3  # processes in one line
 _FEW_LINES = 4  # behind a collective, in which its result is read
+_LEAVES = re.compile(  # the groups of the job, after which a rank makes no call of them
+    r"^(?:destroy_process_group|_shutdown_backend|(?:p?nccl|rccl)Comm(?:Destroy|Finalize)|MPI_Finalize)$"
+)
 _BLOCKING = {"barrier", "monitored_barrier"}  # hold the host, so that who stands elsewhere is not in them
 DEEP = 30  # frames from the innermost that are looked at
 _DATA = re.compile(
@@ -65,6 +69,7 @@ _HOST = re.compile(
     r"|interaction|copyfile\w*|copytree|copy2|rmtree|compile\w*|collect|unlink|rename|stat)$"
 )
 
+_OF_LIBC = re.compile(r"^_{1,2}(?:GI_+)?(?:libc_)?|(?:64|_nocancel)+$")  # how it calls those of the kernel
 # native calls that tell what a process does; a lock or a poll of which no library is seen to be the owner does not
 _KERNEL = {"read", "write", "pread", "pwrite", "pread64", "pwrite64", "open", "fsync", "flock", "recv", "unlink"}
 _DEBUGGER = re.compile(  # a person's, whom it waits for
@@ -74,6 +79,7 @@ _DEBUGGER = re.compile(  # a person's, whom it waits for
 )
 _OF_JAX = re.compile(
     r"jax/_src/array\.py:(?:_value|__array__|__float__|__int__|__bool__|_copy_\w+)$|jax/_src/api\.py:_?device_get$"
+    r"|jax/_src/interpreters/pxla\.py:__call__$"
 )
 _FEW_FRAMES = 8  # from the innermost, in which a debugger stands
 _LOCK = re.compile(  # torch's extensions, torch's own and the package's FileLock, fcntl, Neuron's compile cache
@@ -87,7 +93,7 @@ _COMPILES = re.compile(  # what a step of its own begins
 
 
 class Stand(msgspec.Struct, frozen=True, kw_only=True):
-    """Where one process stands: `kind` is collective, others or device (waits for them), data, host or program.
+    """Where one process stands: `kind` is collective, others or device (it waits), data, host, leaving or program.
 
     It is unknown where a native stack shows no name that tells.
     """
@@ -105,7 +111,7 @@ def stand_of(stack: StackTrace) -> Stand:
     """Return where the process of a stack stands."""
     frames = stack.frames[:DEEP]
     kind, call = _kind(frames)
-    if stack.is_native and kind not in WAITS and call not in _KERNEL:
+    if stack.is_native and kind not in WAITS | {"leaving"} and _OF_LIBC.sub("", call) not in _KERNEL:
         kind = "unknown"
     own = next((f for f in frames if f.file and f.line is not None and not _is_library(f.file)), frames[0])
     line = own.file.rsplit("/", 1)[-1] + (f":{own.line}" if own.line is not None else "")
@@ -136,6 +142,8 @@ def _kind(frames: Sequence[Frame]) -> tuple[str, str]:
     """
     if debugger := debugger_in(frames):
         return "host", debugger
+    if leaves := next((frame.function for frame in frames if _LEAVES.search(frame.function)), ""):
+        return "leaving", leaves
     compiles = ""
     for at, frame in enumerate(frames):
         if not compiles and (_LOCK.search(named := f"{frame.file}:{frame.function}") or _COMPILES.search(named)):
@@ -238,6 +246,7 @@ def _by_told(stacks: Sequence[StackTrace], *, world: int) -> HangPosition | None
     if len(stands) >= world and (found := _none_meets(last, stands, are_all=len(stands) == world)):
         return found
     waits = [stand for stand in stands if stand.kind in WAITS]
+    waits = waits or [stand for stand in stands if stand.kind == "leaving"] or _together(last, stands)
     others = [stand for stand in stands if stand not in waits]
     if waits and (past := _just_past(stacks, others)) and len(past) < len(others):
         others = [stand for stand in others if stand.name not in past]
@@ -332,6 +341,22 @@ def _none_meets(last: Mapping[str, StackTrace], stands: Sequence[Stand], *, are_
     return _position("circle", (), stands, stands, deed, f"{told}: they wait for each other, {none}")
 
 
+def _together(last: Mapping[str, StackTrace], stands: Sequence[Stand]) -> list[Stand]:
+    """Return the processes that stand in one line of the program, all but a few: they wait there; [] for none.
+
+    A wait for a device or for others in C++ leaves no frame of its own. The few stand in their data or in another call
+    of the host: somebody who only computes elsewhere may be ahead or behind.
+    """
+    places: dict[object, list[Stand]] = {}
+    for stand in stands:
+        if stand.kind == "program":
+            places.setdefault(last[stand.name].frames, []).append(stand)
+    most = max(places.values(), key=len, default=[])
+    elsewhere = [stand for stand in stands if stand.kind in {"data", "host"}]
+    is_whole = bool(elsewhere) and len(most) + len(elsewhere) == len(stands)
+    return most if is_whole and len(most) >= _LEAST_TOGETHER else []
+
+
 def _just_past(stacks: Sequence[StackTrace], others: Sequence[Stand]) -> set[str]:
     """Return the processes a few lines behind a collective in which others stand, in one function by one way.
 
@@ -366,7 +391,8 @@ def _apart(
     """
     told = "; ".join(f"{stand.name} stands in {stand.call} ({stand.line})" for stand in others)
     why = f"{told}; the others wait{f' in {operation}' if operation else ' for the device'}"
-    kind = "data" if all(stand.kind == "data" for stand in others) else "host"
+    kinds = {stand.kind for stand in others}
+    kind = "data" if kinds == {"data"} else "absent" if kinds == {"leaving"} else "host"
     few = len(others) < len(waits) or len(others) == 1
     few = few or (are_all and len(others) == len(waits) and all(stand.is_lock for stand in others))
     return _position(kind, others if few else (), waits, stands, operation, why, certain=few)

@@ -19,11 +19,19 @@ from .headings import (
 )
 from .lines import FileHint, LogMessage
 from .names import collective_in
-from .stack_positions import stand_of
+from .native_stacks import PYTHON_FRAMES, native_frame, native_thread, process_attached, python_frame
+from .stack_positions import WAITS, stand_of
 from .transfers import deed_of_helper, deed_towards, is_wait
 from .where import Where
 
-WORDS = ("most recent call first", "Thread ", "Traceback for thread", "py-spy dump")  # one is in each text with a dump
+WORDS = (
+    "most recent call first",
+    "Thread ",
+    "Traceback for thread",
+    "py-spy dump",
+    "gdb",
+)  # one is in each text with a dump
+_MAIN = "MainThread"
 MOST_IN_NAMES = 1000  # a larger number in the name of a dump is a process, not a rank
 _PROCESS = re.compile(r"^Process (?P<pid>\d+): (?P<command>.*)")
 _SPY_THREAD = re.compile(r"^Thread (?P<id>\w+) \((?P<state>[\w+ ]+)\)(?:: \"(?P<name>[^\"]*)\")?")
@@ -44,7 +52,6 @@ _HANDLE = re.compile(
 _UNDER_WAY = re.compile(r"\b(?:op|kind|type|direction)=['\"]?i?(?P<operation>send|recv)\b", re.IGNORECASE)
 _ITS_PEER = re.compile(r"\b(?:peer|src|dst)=(?P<peer>\d{1,6})\b")
 _BACKWARD = re.compile(r"torch/autograd/\S+ (?:_engine_run_backward|run_backward|backward)$")
-_WAITS = {"collective", "others", "device"}
 _BEGUN = {"_bootstrap", "_bootstrap_inner"}
 _HELPER = re.compile(  # a process that serves a rank or a launcher: where it stands says nothing of the rank
     r"torch/utils/data/_utils/worker\.py:_worker_loop$|torch/distributed/(?:elastic/(?:agent/|multiprocessing/(?!errors/))|run\.py:)"
@@ -52,6 +59,8 @@ _HELPER = re.compile(  # a process that serves a rank or a launcher: where it st
     r"|concurrent/futures/process\.py:_process_worker$|(?:^|/)wandb/(?:sdk/)?(?:service|internal)/"
     r"|torch/multiprocessing/spawn\.py:(?:join|start_processes)$|accelerate/commands/launch\.py:|deepspeed/launcher/"
 )
+_JOINS = re.compile(r"(?:__)?pthread_(?:clock|timed)?join(?:_ex|_np)?(?:@\S+)?|_wait_for_tstate_lock")
+_FEW_FRAMES = 3  # from the innermost
 _FILE_RANK = re.compile(r"(?:^|[._-])(?P<word>rank|r)?[._-]?(?P<rank>\d+)(?:[._-]|$)")
 _CLOCK = re.compile(r"0[1-9][0-5]\d")  # the hour and the minute of a dump; ranks of four digits are all of a folder
 _FEW = 2  # dumps of processes
@@ -77,13 +86,17 @@ class _SpyThread(msgspec.Struct):
 class _Thread:
     """A thread while its frames are read."""
 
-    def __init__(self, where: Where, name: str = "", *, is_innermost_first: bool = True) -> None:
+    def __init__(
+        self, where: Where, name: str = "", *, is_innermost_first: bool = True, is_native: bool = False
+    ) -> None:
         self.where, self.name, self.is_innermost_first = where, name, is_innermost_first
+        self.is_native = is_native  # printed by gdb
+        self.has_python = False  # its Python functions follow those of C
         self.frames: list[Frame] = []
 
     @property
     def is_main(self) -> bool:
-        return self.name == "MainThread" or any(frame.function == "<module>" for frame in self.frames)
+        return self.name == _MAIN or any(frame.function == "<module>" for frame in self.frames)
 
 
 def read(messages: list[LogMessage], hint: FileHint, file_name: str) -> Iterator[Fact]:
@@ -131,6 +144,7 @@ class _Dump:
         self.device: int | None = None
         self.is_asked = False  # by a command, of whose output the head may be missing
         self.is_cut = False
+        self.numbers: list[int] = []  # of its threads in gdb
         self.threads: list[_Thread] = []
 
     @property
@@ -141,6 +155,8 @@ class _Dump:
     def add(self, message: LogMessage) -> None:
         """Note what a line says of its threads: a heading, a frame, an argument of the last one."""
         text = message.text
+        if self._add_native(message):
+            return
         if thread := _SPY_THREAD.match(text):
             self.threads.append(_Thread(message.where, thread.group("name") or ""))
             return
@@ -158,10 +174,48 @@ class _Dump:
             at = len(self.thread.frames) if self.thread.is_innermost_first else 0
             self.thread.frames.insert(at, _frame(frame))
 
+    def is_ended_by(self, text: str) -> bool:
+        """Return whether a line is the heading of a thread of another process: gdb prints their numbers down, or up."""
+        thread = native_thread(text)
+        last = self.numbers[-1] if self.numbers else None
+        if thread is None or last is None:
+            return False
+        return thread.number in self.numbers or (last == 1 and self.numbers[0] != 1)
+
+    def _add_native(self, message: LogMessage) -> bool:
+        """Note what a line of gdb says of its threads; return whether it is one."""
+        text = message.text
+        if left := process_attached(text):
+            self.pid = left if self.pid is None else self.pid
+            return True
+        if thread := native_thread(text):
+            is_first = thread.lwp == self.pid or (self.pid is None and thread.number == 1)
+            self.pid = thread.lwp if is_first else self.pid
+            self.numbers.append(thread.number)
+            self.threads.append(_Thread(message.where, _MAIN if is_first else thread.name, is_native=True))
+            return True
+        if text == PYTHON_FRAMES and self.is_asked:
+            self._current(message).has_python = True
+            return True
+        if (found := native_frame(text)) and (self.is_asked or (self.thread and self.thread.is_native)):
+            thread_of, frame = self._current(message), found[1]
+            thread_of.frames += [frame] if frame else []
+            return True
+        if self.thread and self.thread.has_python and (function := python_frame(text)):
+            self.thread.frames.append(function)
+            return True
+        return False
+
+    def _current(self, message: LogMessage) -> _Thread:
+        """Return the thread that gdb prints: where no heading names one, the first of the process."""
+        if self.thread is None:
+            self.threads.append(_Thread(message.where, _MAIN, is_native=True))
+        return self.threads[-1]
+
     def stack(self) -> Iterator[StackTrace]:
         """Yield the stack of its main thread."""
         for stack in _stack(self.threads, self.rank, self.pid):
-            if self.is_cut and stand_of(stack).kind not in _WAITS:
+            if self.is_cut and stand_of(stack).kind not in WAITS:
                 continue  # who is cut off in its own code may wait below it
             local, device = (self.local_rank, self.device) if stack.rank is None else (None, None)
             yield replace(stack, host=self.host, local_rank=local, device=device)
@@ -215,6 +269,9 @@ def _read(messages: list[LogMessage], hint: FileHint, named: _Named) -> Iterator
                 dump.threads = []
             dump.threads.append(_Thread(message.where))
         else:
+            if dump.is_ended_by(text):
+                yield from dump.stack()
+                dump = _Dump(hint.rank)
             dump.add(message)
         if dump.rank is None and (dump.pid is None or dump.is_asked) and dump.thread and named.number != dump.pid:
             dump.rank = named.number
@@ -278,6 +335,7 @@ def _stack(threads: list[_Thread], rank: int | None, pid: int | None) -> Iterato
         return
     mains = [thread for thread in filled if thread.is_main] or [t for t in filled if t.frames[-1].function == "main"]
     main = mains[0] if mains else filled[-1]
+    main = _thread_joined(main, filled) or main
     frames = main.frames
     if any(_HELPER.search(f"{frame.file}:{frame.function}") for frame in frames):
         return
@@ -286,7 +344,17 @@ def _stack(threads: list[_Thread], rank: int | None, pid: int | None) -> Iterato
         own = [t for t in filled if t is not main and not t.name and not any(f.function in _BEGUN for f in t.frames)]
         callers = [frame for frame in main.frames if not re.search(r"(?:^|/)torch/", frame.file)]
         frames = [*own[0].frames, *callers] if own else main.frames
-    yield StackTrace(rank=rank, pid=pid, frames=tuple(frames), where=main.where)
+    is_native = main.is_native and all(frame.line is None for frame in frames)
+    yield StackTrace(rank=rank, pid=pid, frames=tuple(frames), where=main.where, is_native=is_native)
+
+
+def _thread_joined(main: _Thread, filled: list[_Thread]) -> _Thread | None:
+    """Return the one thread in a collective where the main thread only waits for its own threads to end; else None."""
+    if not any(_JOINS.fullmatch(frame.function) for frame in main.frames[:_FEW_FRAMES]):
+        return None
+    stands = [(one, stand_of(StackTrace(rank=None, frames=tuple(one.frames), where=one.where))) for one in filled]
+    within = [one for one, stand in stands if one is not main and stand.kind == "collective"]
+    return within[0] if len(within) == 1 else None
 
 
 def is_json(text: str) -> bool:

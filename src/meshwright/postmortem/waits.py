@@ -10,6 +10,8 @@ from .names import ROOTED
 from .position import MOST_SILENT, HangPosition, minority
 from .where import GroupName, Where
 
+_FAR_MORE = 2  # times as many
+
 
 class Wait(msgspec.Struct, frozen=True, kw_only=True):
     """One rank that cannot go on before some others do something, in one call of one group."""
@@ -356,9 +358,9 @@ def _absent(groups: Sequence[Group], waits: Sequence[Wait], roots: set[int]) -> 
 
 
 def _are_idle(groups: Sequence[Group], behind: set[int], waiting: int) -> bool:
-    """Whether more ranks are missing than wait, and the missing stand in no call: the few may be ahead."""
+    """Whether far more ranks are missing than wait, and the missing stand in no call: the few may be ahead."""
     opened = {rank for group in groups for rank, part in group.ranks.items() if part.open()}
-    return len(behind) > 1 and len(behind) > waiting and not behind & opened
+    return len(behind) > max(1, _FAR_MORE * waiting) and not behind & opened
 
 
 def in_records(position: HangPosition | None, groups: Sequence[Group]) -> HangPosition | None:

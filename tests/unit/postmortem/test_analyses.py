@@ -96,6 +96,24 @@ def test_the_analyser_of_older_versions_is_read(tmp_path):
     assert (verdict.kind, verdict.blamed, verdict.seq, verdict.collective) == ("absent", (3,), 31, "all_reduce")
 
 
+OLDEST = (
+    "Not all ranks joining collective for group 0:default_pg collective nccl:all_reduce  Missing ranks are {3} "
+    " [[64]] [[64]] 4 scheduled \nCollective stack traces: \n"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "seq"),
+    [
+        (report(LACKS.replace(",", ":"), group="0:default_pg", expected="{0, 1, 2, 3}", missing="{3}"), 212),
+        (OLDEST, None),
+    ],
+)
+def test_the_analyser_of_each_version_says_who_is_missing(text, seq, tmp_path):
+    verdict = judge(tmp_path, paste=text)
+    assert (verdict.kind, verdict.blamed, verdict.seq) == ("absent", (3,), seq)
+
+
 def test_a_failure_of_the_analyser_itself_is_none_of_the_job(tmp_path):
     text = (
         'Traceback (most recent call last):\n  File "/lib/torch/distributed/flight_recorder/components/builder.py",'

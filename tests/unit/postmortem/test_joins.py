@@ -231,6 +231,38 @@ def test_places_of_a_split_communicator_alone_name_no_rank(tmp_path):
     assert (verdict.kind, verdict.blamed, verdict.unknown) == ("absent", (), True), str(verdict)
 
 
+def in_towers(*calls):
+    """Calls of two ranks, each on a host of its own, in two communicators of both; a call is rank, tower, count."""
+    inits = [
+        f"n{rank}:{600 + rank}:60 [0] NCCL INFO comm 0x{tower}{rank} rank {rank} nranks 2 cudaDev 0 nvmlDev 0"
+        f" busId {rank + 1}a000 commId 0x9{tower} - Init COMPLETE"
+        for tower in (1, 2)
+        for rank in (0, 1)
+    ]
+    return inits + [
+        f"n{rank}:{600 + rank}:60 [0] NCCL INFO AllReduce: opCount {count:x} sendbuff 0x7 recvbuff 0x7 count 5"
+        f" datatype 7 op 0 root 0 comm 0x{tower}{rank} [nranks=2] stream 0x5"
+        for rank, tower, count in calls
+    ]
+
+
+@pytest.mark.parametrize(
+    ("calls", "kind"),
+    [
+        ([(0, 1, 0), (1, 2, 0)], "circle"),
+        ([(0, 1, 0), (1, 1, 0), (0, 2, 0), (1, 2, 0), (1, 2, 1), (0, 1, 1)], "circle"),
+        ([(0, 1, 0), (1, 2, 0), (1, 1, 0), (0, 2, 0)], "none"),
+        ([(0, 1, 0), (0, 2, 0), (1, 2, 0)], "none"),
+    ],
+)
+def test_ranks_whose_last_calls_are_in_communicators_in_which_the_other_has_made_none_wait_for_each_other(
+    calls, kind, tmp_path
+):
+    verdict = judge(tmp_path, in_towers(*calls))
+
+    assert (verdict.kind, verdict.blamed) == (kind, ()), str(verdict)
+
+
 def test_a_gpu_that_hung_is_that_of_the_rank_of_the_process_in_another_line_of_that_gpu(tmp_path):
     kernel = [
         "[410.008812] i915 0000:4d:00.0: [drm] GT1: GUC: Engine reset request failed on ccs0 because 0x00000000",

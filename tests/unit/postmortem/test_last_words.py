@@ -88,6 +88,12 @@ def test_one_that_is_ahead_of_all_others_blames_none_of_them(tmp_path):
     assert (verdict.blamed, verdict.unknown) == ((), True)
 
 
+def test_more_than_half_that_say_that_they_stopped_before_the_call_of_the_others_are_who_is_missing(tmp_path):
+    waits = [line for rank in (0, 1) for line in (timed_out(rank, 101), failed_at(rank, WORLD, 101, 103, 100))]
+    verdict = judge(tmp_path, [*waits, *(signalled(rank, WORLD, 100, 100, by=0) for rank in (2, 3, 4))])
+    assert (verdict.kind, verdict.blamed, verdict.seq) == ("absent", (2, 3, 4), 101)
+
+
 def test_a_heartbeat_that_was_wrapped_is_whole_again(tmp_path):
     text = (
         "[rank6]:[E429 13:55:49.3 ProcessGroupNCCL.cpp:1743] [PG ID 0 PG GUID 0(default_pg) Rank 6] ProcessGroupNCCL's"

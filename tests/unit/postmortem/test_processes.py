@@ -257,3 +257,41 @@ def test_a_rank_that_alone_stands_in_a_call_of_the_kernel_is_held_by_its_host(st
     verdict = judge(tmp_path, job="\n".join(logs), ps="\n".join(["  PID STAT WCHAN  COMMAND", *rows]))
 
     assert (verdict.kind, verdict.blamed) == (kind, (1,))
+
+
+def by_host(states, command="ray::Trainer"):
+    """Tables of the hosts box-1 and up by their states, of two processes each; who is held is in a method."""
+    return {
+        f"ps{host}": "\n".join(
+            [
+                f"root@box-{host}:~# ps -eo pid,stat,wchan:24,etime,cmd | grep -e PID -e ray::",
+                "    PID STAT WCHAN                ELAPSED CMD",
+                *(
+                    f"   {700 + number} {state}Nl  {'nfs_start_io' if state == 'D' else 'futex_wait'}  09:20"
+                    f" {command}{'.save' if state == 'D' else ''}"
+                    for number, state in enumerate(own)
+                ),
+                "   790 SNl  ep_poll  09:20 ray::IDLE",
+            ]
+        )
+        for host, own in enumerate(states, start=1)
+    }
+
+
+PLACED = "\n".join(f"(Trainer[rank={rank}] pid={700 + rank % 2}, ip=box-{rank // 2 + 1}) ready" for rank in range(6))
+
+
+@pytest.mark.parametrize(
+    ("states", "kind", "blamed"),
+    [
+        (("SS", "DD", "SS"), "host", (2, 3)),
+        (("SS", "SD", "SS"), "host", (3,)),
+        (("DD", "DD", "SS"), "none", ()),
+        (("DD", "DD", "DD"), "none", ()),
+        (("SS", "SS", "SS"), "none", ()),
+    ],
+)
+def test_the_few_ranks_of_all_hosts_that_stand_in_one_call_of_the_kernel_are_held(states, kind, blamed, tmp_path):
+    verdict = judge(tmp_path, driver=PLACED, **by_host(states))
+
+    assert (verdict.kind, verdict.blamed) == (kind, blamed)

@@ -17,6 +17,7 @@ LOADS = [
 ]
 SYNCS = [(f"{TORCH}/cuda/__init__.py", 900, "synchronize"), ("/job/train.py", 50, "step")]
 WORKS = [("/job/metrics.py", 7, "evaluate"), ("/job/train.py", 60, "main")]
+ELSEWHERE = [("/job/metrics.py", 19, "evaluate"), ("/job/train.py", 60, "main")]
 BACKGROUND = [
     ("/usr/lib/python3.11/threading.py", 331, "wait"),
     ("/usr/lib/python3.11/threading.py", 1002, "_bootstrap"),
@@ -83,6 +84,22 @@ CASES = {
     "who runs the program elsewhere is in a host call": (
         {f"rank{r}.txt": main(WORKS if r == 0 else REDUCE) for r in range(4)},
         answer("host", 0),
+    ),
+    "who waits for its loader while all others stand in one line of the program is late by its data": (
+        {f"rank{r}.txt": main(LOADS if r == 2 else WORKS) for r in range(4)},
+        answer("data", 2),
+    ),
+    "who stands in another line of the program than the others is ahead or behind": (
+        {f"rank{r}.txt": main(ELSEWHERE if r == 2 else WORKS) for r in range(4)},
+        answer("none", unknown=True),
+    ),
+    "two who compute do not show where the others wait": (
+        {f"rank{r}.txt": main(LOADS if r == 2 else WORKS) for r in range(3)},
+        answer("none", unknown=True),
+    ),
+    "all in one line of the program": (
+        {f"rank{r}.txt": main(WORKS) for r in range(4)},
+        answer("none", unknown=True),
     ),
     "all in one collective blame nobody": ({f"rank{r}.txt": main(REDUCE) for r in range(4)}, answer("stuck")),
     "who waits for its device waits like those in a collective": (
