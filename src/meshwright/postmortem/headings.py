@@ -17,6 +17,7 @@ _OF_PROCESS = re.compile(
     r"\bpy-spy +dump\b[^|;&#]{0,120}? (?:--pid[ =]|-p ?)(?P<pid>\d{1,8})\b|\bpystack +remote +(?P<other>\d{1,8})\b"
     r"|\bgdb\)? (?:[^|;&#]{0,120}? )??(?:--?pid[ =]|-p ?|attach )(?P<debugged>\d{1,8})\b"
     r"|\bgdb +(?:python\S*|/\S+) (?P<beside>\d{1,8})\b|(?:^|[$# ])g?p?stack +(?P<stack>\d{1,8})$"
+    r"|^PID (?P<traced>\d{1,8}) - process$"
 )
 _GROUPS = "tp|pp|dp|cp|ep|group|parallel|tensor|pipeline|data|expert|model"
 _NUMBER = re.compile(
@@ -77,7 +78,11 @@ def host_of_viewer(text: str) -> str:
 
 def process_asked(text: str) -> int | None:
     """Return the one process of which a command takes a dump, None where the line is no such command."""
-    asked = list(_OF_PROCESS.finditer(text)) if "py-spy" in text or "stack" in text or "gdb" in text else []
+    asked = (
+        list(_OF_PROCESS.finditer(text))
+        if "py-spy" in text or "stack" in text or "gdb" in text or text[:4] == "PID "
+        else []
+    )
     return int(next(filter(None, asked[0].groups()))) if len(asked) == 1 else None
 
 

@@ -1,4 +1,6 @@
-"""Stacks as gdb prints them (`bt`, `thread apply all bt`, `py-bt`), and tools that print like it: pstack, gstack.
+"""Stacks as gdb prints them (`bt`, `thread apply all bt`, `py-bt`), and tools that print much like it.
+
+Those are pstack, gstack and eu-stack.
 
 Frames of C and C++ stand above the Python functions that called them; the interpreter's own say nothing.
 """
@@ -13,8 +15,9 @@ PYTHON_FRAMES = "Traceback (most recent call first):"  # above what `py-bt` prin
 _THREAD = re.compile(
     r"^Thread (?P<number>\d{1,6}) \((?:Thread 0x[0-9a-f]+ \()?LWP (?P<lwp>\d{1,8})\)?(?: \"(?P<name>[^\"]*)\")?\)?:"
 )
-_FRAME = re.compile(r"^#(?P<number>\d{1,4}) +(?:0x[0-9a-f]+ in )?(?P<function>[^\s(]+)(?P<rest>.*)$")
-_LIBRARY = re.compile(r" from (?P<file>\S+)$")
+_OF_EU_STACK = re.compile(r"^TID (?P<lwp>\d{1,8}):")
+_FRAME = re.compile(r"^#(?P<number>\d{1,4}) +(?:0x[0-9a-f]+ (?:in )?)?(?P<function>[^\s(]+)(?P<rest>.*)$")
+_LIBRARY = re.compile(r" (?:from|-) (?P<file>\S+)$")
 _OF_PYTHON = re.compile(r"\bfor file (?P<file>[^\s,]+), line (?P<line>\d{1,7}), in (?P<function>[\w.<>]+)")
 _PYTHON_FRAME = re.compile(r"^ *File \"(?P<file>[^\"]+)\", line (?P<line>\d{1,7}), in (?P<function>.+)$")
 _INTERPRETER = re.compile(
@@ -37,6 +40,8 @@ class NativeThread(msgspec.Struct, frozen=True, kw_only=True):
 
 def native_thread(text: str) -> NativeThread | None:
     """Return the thread of which a line is the heading, None for any other line."""
+    if of_eu_stack := _OF_EU_STACK.match(text):
+        return NativeThread(number=int(of_eu_stack["lwp"]), lwp=int(of_eu_stack["lwp"]))
     found = _THREAD.match(text)
     if found is None:
         return None

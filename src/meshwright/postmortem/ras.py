@@ -56,6 +56,7 @@ _ERRORS = {  # ncclResult_t
     **{5: "Invalid usage", 6: "Remote process error"},
 }
 _IN_PROGRESS = 7
+_BEGIN = re.compile(r"^[ \t]*(?=\{)", re.MULTILINE)  # of an object of JSON
 _AWAY = {
     "NOCOMM": "has left the communicator",
     "FINALIZE": "has begun to leave the communicator",
@@ -304,26 +305,36 @@ def _error(rank: int | None, pid: int | None, error: str, where: Where) -> Itera
 
 
 def is_report(data: bytes) -> bool:
-    """Whether a file is the report of `ncclras -f json`."""
-    head = data[:4096].lstrip()
-    return head[:1] == b"{" and b'"nccl_version"' in head and b'"communicators"' in head
+    """Whether a file is the report of `ncclras -f json`, or has several, between a shell's lines."""
+    head = data[:4096].decode(errors="replace")
+    return _BEGIN.search(head) is not None and '"nccl_version"' in head and '"communicators"' in head
 
 
 def facts_of_report(data: bytes, path: Path, *, file: str, order: int) -> list[Fact]:
-    """Return what a report as JSON says; InputError for one that is cut off or has other keys."""
+    """Return what reports as JSON say; InputError for one that is cut off or has other keys."""
+    facts: list[Fact] = []
     try:
-        value = json.loads(data)
-        communicators = [known_form(one) for one in value["communicators"]]
-        taken_s = time_of(str(value.get("timestamp")))
-        return list(_of_communicators(communicators, Where(file, 0, "", None, None, order, above_s=taken_s)))
+        for number, value in enumerate(_reports(data.decode())):
+            communicators = [known_form(one) for one in value["communicators"]]
+            where = Where(file, 0, "", None, None, order, above_s=time_of(str(value.get("timestamp"))))
+            facts += _of_communicators(communicators, number, where)
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: not whole JSON: {error}") from None
     except (KeyError, TypeError, AttributeError, OverflowError) as error:
         raise InputError(f"{path}: not the report of ncclras: {type(error).__name__} {error}") from None
+    return facts
 
 
-def _of_communicators(communicators: Sequence[Mapping[str, Any]], where: Where) -> Iterator[Fact]:
-    report = _Report(0)
+def _reports(text: str) -> Iterator[Any]:
+    """Yield the objects of JSON that begin a line of a text; ValueError where one of them is not whole."""
+    decoder, at = json.JSONDecoder(), 0
+    while begin := _BEGIN.search(text, at):
+        value, at = decoder.raw_decode(text, begin.end())
+        yield value
+
+
+def _of_communicators(communicators: Sequence[Mapping[str, Any]], number: int, where: Where) -> Iterator[Fact]:
+    report = _Report(number)
     places = {(*_process(member), member["cuda_dev"]) for one in communicators for member in _all(one)}
     report.total = len(places)
     for number, one in enumerate(communicators):

@@ -23,10 +23,10 @@ _SIZES = ("size", "n_ranks", "nranks", "num_ranks", "ranks_count", "comm_size")
 def known_form(communicator: Mapping[str, Any]) -> dict[str, Any]:
     """Return a communicator of a report with the keys of `ncclras`; KeyError where what names a rank is missing."""
     members = {key: [_member(one) for one in communicator.get(key) or []] for key in ("ranks", "missing_ranks")}
-    size = next((communicator[key] for key in _SIZES if isinstance(communicator.get(key), int)), None)
+    size = next((communicator[key] for key in _SIZES if key in communicator), None)
     if not isinstance(communicator["ranks"], list):
         raise TypeError("ranks are no list")
-    told = sum(map(len, members.values())) if size is None else size
+    told = sum(map(len, members.values())) if size is None else int(size)
     return {"hash": str(communicator["hash"]), "size": told, **members}
 
 

@@ -30,6 +30,7 @@ WORDS = (
     "Traceback for thread",
     "py-spy dump",
     "gdb",
+    "TID ",
 )  # one is in each text with a dump
 _MAIN = "MainThread"
 MOST_IN_NAMES = 1000  # a larger number in the name of a dump is a process, not a rank
@@ -194,10 +195,11 @@ class _Dump:
             self.numbers.append(thread.number)
             self.threads.append(_Thread(message.where, _MAIN if is_first else thread.name, is_native=True))
             return True
-        if text == PYTHON_FRAMES and self.is_asked:
+        is_native = self.is_asked or (self.thread is not None and self.thread.is_native)
+        if text == PYTHON_FRAMES and is_native:
             self._current(message).has_python = True
             return True
-        if (found := native_frame(text)) and (self.is_asked or (self.thread and self.thread.is_native)):
+        if is_native and (found := native_frame(text)):
             thread_of, frame = self._current(message), found[1]
             thread_of.frames += [frame] if frame else []
             return True

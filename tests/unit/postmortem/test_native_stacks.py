@@ -16,6 +16,7 @@ SUMS = [
     "0x00007f10a1b2c3d8 in ncclAllReduce () from /usr/lib/libnccl.so.2",
 ]
 WRITES = ["__libc_write (nbytes=4096, buf=0x55, fd=9) at ../sysdeps/unix/sysv/linux/write.c:26"]
+C10D = "/env/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py"
 INSIDE = [
     "0x0000000000511b2d in _PyEval_EvalFrameDefault (tstate=<optimized out>, f=<optimized out>) at Python/ceval.c:3580",
     "0x0000000000511b2e in _PyFunction_Vectorcall (func=<optimized out>,\n    stack=0x7f) at Objects/call.c:436",
@@ -55,6 +56,14 @@ FORMS = {
 }
 
 
+def of_eu_stack(pid, frames):
+    bare = [f"0x00007f10a1b2c3d4 {frame.replace('(', ' ').split(' in ')[-1].split()[0]}" for frame in frames]
+    return [f"PID {pid} - process", f"TID {pid + 5}:", "#0  0x00007f10a1b2c3d9 poll", f"TID {pid}:", *numbered(bare)]
+
+
+FORMS["eu-stack"] = of_eu_stack
+
+
 def named(verdict):
     return verdict.kind, verdict.blamed, verdict.unknown
 
@@ -80,6 +89,16 @@ def test_functions_of_python_follow_those_of_c(tmp_path):
     def dump(rank):
         asked = f"$ gdb -p {4000 + rank} -batch -ex bt -ex py-bt"
         return [asked, *HEAD, *numbered([*(REDUCES if rank != 3 else []), *INSIDE]), *(LOADS if rank == 3 else [])]
+
+    assert named(judge(tmp_path, {f"rank{rank}.txt": dump(rank) for rank in range(4)})) == ("data", (3,), False)
+
+
+def test_functions_of_python_alone_are_told_apart_by_threads(tmp_path):
+    def dump(rank):
+        inner = LOADS if rank == 3 else [LOADS[0], f'  File "{C10D}", line 9, in all_reduce', "    work.wait()"]
+        idle = [LOADS[0], '  File "/env/lib/python3.11/threading.py", line 320, in wait', "    waiter.acquire()", ""]
+        threads = [f"Thread {n} (Thread 0x7f1 (LWP {4000 + 10 * rank + n})):" for n in (2, 1)]
+        return [f"Attaching to process {4001 + 10 * rank}", threads[0], *idle, threads[1], *inner]
 
     assert named(judge(tmp_path, {f"rank{rank}.txt": dump(rank) for rank in range(4)})) == ("data", (3,), False)
 

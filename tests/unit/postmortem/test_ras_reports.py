@@ -114,6 +114,17 @@ def test_counts_that_stand_still_while_all_wait_show_that_all_are_in_a_call(file
     assert judge(tmp_path, files).kind == kind
 
 
+def test_several_reports_of_one_file_are_compared_like_those_of_several(tmp_path):
+    def polled(second):
+        reports = alike("10:00:00").decode(), second.decode()
+        return "\n".join(["$ date; ncclras -f json", reports[0], "Fri Nov 20 10:30:00 UTC 2026", reports[1]]).encode()
+
+    gone = {"still.json": polled(alike("10:30:00")), "smi.txt": gpus(*[100] * 8)}
+
+    assert judge(tmp_path / "still", gone).kind == "stuck"
+    assert judge(tmp_path / "moved", {**gone, "still.json": polled(alike("10:30:00", 42))}).kind == "none"
+
+
 def test_a_member_without_a_host_is_refused(tmp_path):
     bare = {key: value for key, value in member(0, {}).items() if key != "host"}
     report = {"nccl_version": "2.28.9", "communicators": [{"hash": "0x5a", "size": 1, "ranks": [bare]}]}
