@@ -260,7 +260,8 @@ def _by_told(stacks: Sequence[StackTrace], *, world: int) -> HangPosition | None
     if len(set(calls)) > 1:
         return _split(stands, operation)
     if waits:
-        where = f" in {operation}" if operation else " for its device"
+        inside = operation or next((stand.call for stand in waits if stand.kind == "leaving"), "")
+        where = f" in {inside}" if inside else " for its device"
         return _position("stuck", (), waits, stands, operation, f"every process whose stack is here waits{where}")
     if all(stand.is_lock for stand in stands):
         why = f"every process waits for the lock of a file in {stands[0].call}: its maker has not removed it"
