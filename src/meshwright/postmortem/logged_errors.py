@@ -14,7 +14,8 @@ _ERROR = re.compile(
     r"(?:\((?P<called>.{0,300}?)\)(?=\W|$)|: (?P<told>.{1,300}))"
 )
 _GIVES_UP = re.compile(
-    r"\b(?:leav|abort|exit|quit|stopp|terminat|bail|clean|shutt|tear)ing\b|\bgiv(?:es|ing) up\b|\bshutdown\b"
+    r"\b(?:leaving|aborting|exiting|quitting|terminating|bailing|cleaning|shutting|tearing|stopping|shutdown)\b"
+    r"|\bgiv(?:es|ing) up\b"
     r"|\b(?:train\w*|run|job|loop|worker|process|rank|main) (?:\d+ )?(?:has )?(?:failed|died|crashed|aborted|stopped)\b"
     r"|\b(?:[Uu]nhandled|[Uu]ncaught) (?:exception|error)\b",
     re.IGNORECASE,

@@ -73,5 +73,5 @@ def python_frame(text: str) -> Frame | None:
 
 def process_attached(text: str) -> int | None:
     """Return the process that gdb says it attaches to or leaves, None for any other line."""
-    found = _ATTACHED.search(text) if "rocess " in text else None
+    found = _ATTACHED.search(text) if "process " in text else None
     return int(found["left"] or found["to"]) if found else None
