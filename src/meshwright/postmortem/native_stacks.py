@@ -1,6 +1,6 @@
 """Stacks as gdb prints them (`bt`, `thread apply all bt`, `py-bt`), and tools that print much like it.
 
-Those are pstack, gstack and eu-stack.
+Those are pstack, gstack, eu-stack and lldb.
 
 Frames of C and C++ stand above the Python functions that called them; the interpreter's own say nothing.
 """
@@ -16,13 +16,17 @@ _THREAD = re.compile(
     r"^Thread (?P<number>\d{1,6}) \((?:Thread 0x[0-9a-f]+ \()?LWP (?P<lwp>\d{1,8})\)?(?: \"(?P<name>[^\"]*)\")?\)?:"
 )
 _OF_EU_STACK = re.compile(r"^TID (?P<lwp>\d{1,8}):")
+_OF_LLDB = re.compile(r"^[* ] thread #(?P<number>\d{1,6})(?:, tid = (?P<lwp>\d{1,8}))?(?:, name = '(?P<name>[^']*)')?")
+_FRAME_OF_LLDB = re.compile(
+    r"^ {2,6}[* ] ?frame #(?P<number>\d{1,4}): 0x[0-9a-f]+ (?P<library>[^\s`]+)`(?P<function>[^\s(]+)"
+)
 _FRAME = re.compile(r"^#(?P<number>\d{1,4}) +(?:0x[0-9a-f]+ (?:in )?)?(?P<function>[^\s(]+)(?P<rest>.*)$")
 _LIBRARY = re.compile(r" (?:from|-) (?P<file>\S+)$")
 _OF_PYTHON = re.compile(r"\bfor file (?P<file>[^\s,]+), line (?P<line>\d{1,7}), in (?P<function>[\w.<>]+)")
 _PYTHON_FRAME = re.compile(r"^ *File \"(?P<file>[^\"]+)\", line (?P<line>\d{1,7}), in (?P<function>.+)$")
 _INTERPRETER = re.compile(
     r"_?Py[A-Z_]|(?:pymain|cfunction|method|function|builtin|slot|object|partial|type|gen|call|run)_|do_call"
-    r"|(?:_start|main|clone3?|start_thread|__libc_start\w*|\?\?)$"
+    r"|(?:_start|main|clone3?|start_thread|__libc_start\w*)$"
 )
 _ATTACHED = re.compile(
     r"\[Inferior \d+ \(process (?P<left>\d{1,8})\) detached\]"
@@ -31,7 +35,7 @@ _ATTACHED = re.compile(
 
 
 class NativeThread(msgspec.Struct, frozen=True, kw_only=True):
-    """The heading of a thread: its number in gdb, 1 for the one that the process began with, and the kernel's."""
+    """The heading of a thread: its number in the debugger, 1 for the first of the process, and the kernel's or 0."""
 
     number: int
     lwp: int
@@ -42,10 +46,10 @@ def native_thread(text: str) -> NativeThread | None:
     """Return the thread of which a line is the heading, None for any other line."""
     if of_eu_stack := _OF_EU_STACK.match(text):
         return NativeThread(number=int(of_eu_stack["lwp"]), lwp=int(of_eu_stack["lwp"]))
-    found = _THREAD.match(text)
+    found = _THREAD.match(text) or _OF_LLDB.match(text)
     if found is None:
         return None
-    return NativeThread(number=int(found["number"]), lwp=int(found["lwp"]), name=found["name"] or "")
+    return NativeThread(number=int(found["number"]), lwp=int(found["lwp"] or 0), name=found["name"] or "")
 
 
 def native_frame(text: str) -> tuple[int, Frame | None] | None:
@@ -53,6 +57,9 @@ def native_frame(text: str) -> tuple[int, Frame | None] | None:
 
     Where gdb knows Python's frames, it prints the Python function among the arguments of the interpreter's.
     """
+    if of_lldb := _FRAME_OF_LLDB.match(text):
+        inner = _INTERPRETER.match(of_lldb["function"])
+        return int(of_lldb["number"]), None if inner else Frame(of_lldb["function"], of_lldb["library"])
     found = _FRAME.match(text)
     if found is None:
         return None

@@ -31,6 +31,7 @@ WORDS = (
     "py-spy dump",
     "gdb",
     "TID ",
+    "thread #",
 )  # one is in each text with a dump
 _MAIN = "MainThread"
 MOST_IN_NAMES = 1000  # a larger number in the name of a dump is a process, not a rank
