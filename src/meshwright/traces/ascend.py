@@ -1,7 +1,8 @@
 """Traces of torch_npu and msprof (trace_view.json, msprof_*.json): an array of events without categories.
 
 The processes are told by name: kernels lie under "Ascend Hardware", collectives under "Communication" or "HCCL",
-operators and steps under "Python"; "Overlap Analysis" is arithmetic over the others and is not read.
+operators, steps, the data loader and garbage collection under "Python", calls of the runtime under "CANN"; "Overlap
+Analysis" is arithmetic over the others and is not read.
 
 torch_npu writes a folder a rank: ASCEND_PROFILER_OUTPUT/trace_view.json, and beside ASCEND_PROFILER_OUTPUT files that
 say the rank (`profiler_info_3.json`, `profiler_metadata.json`) and what the trace was made of.
@@ -29,12 +30,14 @@ from .parts import (
     Times,
     call_of,
     floats,
+    host_timeline,
     longs,
     marks_of,
     of_columns,
 )
 
 _HARDWARE = re.compile(r"ascend hardware|^npu\b", re.IGNORECASE)
+_ARITHMETIC = re.compile(r"overlap analysis", re.IGNORECASE)
 _COMMUNICATION = re.compile(r"^(?:communication|hccl)\b", re.IGNORECASE)
 _STEP = re.compile(r"ProfilerStep#(\d{1,12})$")
 # tasks of a device that compute; waits, notifications and the pieces of a collective do not
@@ -80,9 +83,10 @@ def of_npu(collected: Collector, facts: RankFacts, base_ns: int) -> RankTrace:
     ends: list[Times] = []
     names: list[Longs] = []
     lanes: list[npt.NDArray[np.int8]] = []
+    hosts: list[Process] = []
     for process in processes:
         spans = process.plain
-        if not spans.starts:
+        if not spans.starts and not process.operators.starts:
             continue
         if _HARDWARE.search(process.label):
             lane: npt.NDArray[np.int8] = np.asarray(
@@ -92,7 +96,9 @@ def of_npu(collected: Collector, facts: RankFacts, base_ns: int) -> RankTrace:
             whole = np.asarray([communicates(name) for name in collected.table])
             lane = np.where(whole[longs(spans.names)], COMM, -1).astype(np.int8)
         else:
-            _steps(process, collected.table)
+            if not _ARITHMETIC.search(process.label):
+                _on_host(process, collected)
+                hosts.append(process)
             continue
         kept = lane >= 0
         starts.append(floats(spans.starts)[kept])
@@ -107,6 +113,7 @@ def of_npu(collected: Collector, facts: RankFacts, base_ns: int) -> RankTrace:
     )
     zero = float(begins.min()) if len(begins) else 0.0
     facts.marks = marks_of(processes, zero)
+    facts.host = host_timeline(hosts, zero)
     facts.epoch_ns = base_ns + int(zero * 1000)
     begins_s, ends_s = (begins - zero) * 1e-6, (finish - zero) * 1e-6
     phases = np.full(len(begins), PHASES.index("kernels"), dtype=np.int8)
@@ -126,8 +133,10 @@ def _lane(process: Process, at: int, table: list[str]) -> int:
     return COMPUTE if _COMPUTING.search(task) and not communicates(name) else -1
 
 
-def _steps(process: Process, table: list[str]) -> None:
-    for start, end, name in zip(process.plain.starts, process.plain.ends, process.plain.names, strict=True):
-        match = _STEP.match(table[name])
-        if match:
-            process.marks.append((start, end, int(match[1])))
+def _on_host(process: Process, collected: Collector) -> None:
+    """Keep the events of a host without categories: each as an operator, and steps, the loader and so on as such."""
+    spans = process.plain
+    for start, end, name in zip(spans.starts, spans.ends, spans.names, strict=True):
+        collected.special(process, collected.table[name], start, end)
+        if not _STEP.match(collected.table[name]):
+            process.operators.add(start, end, name)

@@ -238,4 +238,6 @@ def _nobody(found: Sequence[TracedMeeting], steps: int) -> str:
     firsts = [statistics.median(arrival.start_s for arrival in meeting.arrivals) for meeting in found]
     waited = length_s(union(firsts, [meeting.last.start_s for meeting in found])) / steps
     moved = _transfer_s(found) / steps
-    return "nobody is late step after step" + (": the transfer itself takes the time" if moved > waited else "")
+    return "nobody is late step after step" + (
+        ": what collectives take is the transfer itself" if moved > waited else ""
+    )

@@ -73,7 +73,7 @@ def test_nobody_is_blamed_for_a_slow_link(tmp_path):
     found = told_of(tmp_path, job)
 
     assert found.culprit is None
-    assert found.finding.said == "nobody is late step after step: the transfer itself takes the time"
+    assert found.finding.said == "nobody is late step after step: what collectives take is the transfer itself"
 
 
 @pytest.mark.parametrize("told", [True, False], ids=["told", "by their order"])
@@ -304,7 +304,7 @@ def test_a_slow_loader_and_a_slow_link_are_both_said(tmp_path):
     assert larger.culprit.rank == 2
     assert "the transfers themselves take 30 ms a step, more than that" in larger.finding.said
     assert little.culprit is None
-    assert "the transfer itself takes the time; rank 2 costs 4 ms a step beside it" in little.finding.said
+    assert "what collectives take is the transfer itself; rank 2 costs 4 ms a step beside it" in little.finding.said
 
 
 @pytest.mark.parametrize("named", [True, False], ids=["host names", "no host names"])

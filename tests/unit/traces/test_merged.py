@@ -7,6 +7,7 @@ import pytest
 from meshwright.errors import InputError
 from meshwright.traces.reading import read_traces
 from meshwright.traces.summary import summarized
+from meshwright.traces.usage import parts_of
 
 RANKS, STEPS, HOST = 3, 4, 700
 LATE = (0.0, 40.0, 15.0)  # microseconds by which the host of each rank begins its steps later
@@ -197,3 +198,25 @@ def test_npus_whose_processes_name_their_ranks_are_kept_apart(tmp_path):
 
     found = read_traces([path])
     assert [(t.rank, round(float(t.compute[0, 1]) * 1e6)) for (t,) in found] == [(0, 300), (1, 301)]
+
+
+@pytest.mark.parametrize("category", [{}, {"cat": "cpu_op"}], ids=["without a category", "as torch_npu writes them"])
+def test_an_npu_that_idles_while_its_host_loads_data_waits_for_data(tmp_path, category):
+    labels = ("Python", "Ascend Hardware", "Overlap Analysis")
+    events = [meta("process_name", at, name=name) for at, name in enumerate(labels)]
+    for step in (1, 2):
+        start, host = 1000.0 * step, {"ph": "X", "pid": 0, "tid": 1} | category
+        events += [
+            host | {"name": f"ProfilerStep#{step}", "ts": start, "dur": 1000},
+            host | {"name": "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", "ts": start, "dur": 400},
+            {"ph": "X", "name": "MatMul", "pid": 1, "tid": 2, "ts": start + 450, "dur": 500,
+             "args": {"Task Type": "AI_CORE"}},
+            {"ph": "X", "name": "Free", "pid": 2, "tid": 3, "ts": start, "dur": 450},
+        ]  # fmt: skip
+    path = tmp_path / "trace_view.json"
+    path.write_text(json.dumps(events))
+
+    ((trace,),) = read_traces([path])
+
+    data = parts_of(trace, trace.windows[1]).data
+    assert round(float((data[:, 1] - data[:, 0]).sum()) * 1e6) == 400
