@@ -21,7 +21,7 @@ from testkit.train_jobs import small_job, write_corpus
 from tests.external.test_docs import EVERY, ROOT, RUN, SOURCES
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
-PATIENCE_S = 120
+PATIENCE_S = 400
 # what is added to a command so that it takes seconds; the last of an option given twice holds
 SMALLER = {
     "bench": ["--ranks", "2", "--min", "1K", "--max", "64K", "--time", "0.01"],

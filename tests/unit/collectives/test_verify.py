@@ -32,7 +32,10 @@ def test_every_algorithm_is_proved_for_1_to_64_ranks(collective, name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("collective", "name"), ALL)
+@pytest.mark.parametrize(
+    ("collective", "name"),
+    [pytest.param(*one, marks=pytest.mark.soak) if at % 4 else one for at, one in enumerate(ALL)],
+)
 def test_every_algorithm_is_proved_for_every_root_and_1_to_64_ranks(collective, name):
     for ranks in range(1, 65):
         for root in range(ranks) if collective in ROOTED else (0,):

@@ -43,7 +43,10 @@ def test_the_culprit_of_a_mesh_is_named_and_nobody_else(seed, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [*(seed for seed in EVERY if seed not in FEW), *range(200, 344)])
+@pytest.mark.parametrize(
+    "seed",
+    [*(seed for seed in EVERY if seed not in FEW), *(pytest.param(n, marks=pytest.mark.soak) for n in range(200, 344))],
+)
 def test_the_culprit_of_many_meshes_is_named_and_nobody_else(seed, tmp_path):
     checked(seed, tmp_path)
 

@@ -78,7 +78,10 @@ OFFLOADED = (
     *("pp=2,dp=1,mbs=2,offload=optimizer", "pp=2,dp=2,mbs=1,zero=3,offload=parameters"),
 )
 FAST_ONES = [*map(Case, OFFLOADED), *(case for case in FAST if case.model in ({}, UNTIED))]
-SLOW_ONES = [pytest.param(case, marks=pytest.mark.slow) for case in SLOW if case.model in ({}, UNTIED)]
+SLOW_ONES = [
+    pytest.param(case, marks=[pytest.mark.slow, *([pytest.mark.soak] if at % 3 else [])])
+    for at, case in enumerate(case for case in SLOW if case.model in ({}, UNTIED))
+]
 
 
 @pytest.mark.parametrize("case", [*FAST_ONES, *SLOW_ONES], ids=str)

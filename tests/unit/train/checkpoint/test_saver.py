@@ -291,6 +291,7 @@ def test_a_folder_that_was_removed_is_a_problem_and_is_not_made_again(folder):
 
 @pytest.mark.timeout(300)
 @pytest.mark.slow
+@pytest.mark.soak
 def test_a_writer_killed_at_any_instant_leaves_no_part_that_loads(folder):
     """Kill a process that saves, at 200 instants spread over the write; the last complete checkpoint always loads."""
     tensor = torch.arange(2**19, dtype=torch.float32)
