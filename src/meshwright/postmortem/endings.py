@@ -20,7 +20,9 @@ _FOR_LONG = 12  # steps of other ranks than the one with an error
 _CUDA_MEMORY = re.compile(
     r"(?:CUDA|HIP|XPU|NPU) out of memory\.? ?(?P<rest>.*)"
     r"|(?<![\w.])(?:torch\.)?(?:cuda\.)?OutOfMemoryError: (?P<other>.*)|CUDA error: out of memory"
-    r"|CUBLAS_STATUS_ALLOC_FAILED|RESOURCE_EXHAUSTED: .*(?:Out of memory|while trying to allocate)"
+    r"|CUBLAS_STATUS_ALLOC_FAILED"
+    r"|(?:RESOURCE_EXHAUSTED|Resource exhausted): .*(?:Out of memory|while trying to allocate|Attempting to \w+ [\d.]+)"
+    r"|Attempting to (?:allocate|reserve) [\d.]+[KMGT]?\b.{0,60}?That was not possible"
     r"|Ran out of memory in memory space (?:hbm|vmem)"
     r"|MODULE:PT_DEVMEM Allocation failed|RESOURCE: Failed to allocate \d+ bytes on .*\bND\b",  # Gaudi, Neuron
 )
@@ -81,6 +83,7 @@ _FOLLOWS = re.compile(
     r"|[Cc]onnection (?:closed|reset|refused)|[Bb]roken pipe"
     r"|monitoredBarrier|Timed out waiting|wait timeout|Socket Timeout|[Ww]atchdog"
     r"|timed? ?out.*(?:rendezvous|store|collective|barrier)"
+    r"|^Remote command exitt?ed with code: "  # of PyTorch/XLA's launcher
     # a task or a stream ran out of time, was stopped by another, or another's memory failed
     r"|NPU function error: .{1,120}?, error code is (?:10702[02]|50704[68]|50705[5-7])"
     r"|Stop_waiting response|failed to recv, got 0 bytes|oneCCL: .*\batl|Hccl[A-Z]"
@@ -93,6 +96,7 @@ _FOLLOWS = re.compile(
     r"|\b\d+ ?(?:/|of|out of) ?\d+ (?:clients|workers|ranks|peers|processes|nodes|agents|hosts|members)"
     r" (?:have |had |were )?(?:joined|connected|registered|arrived|checked in|showed up|came|present|ready)"
     r"|^(?:UNAVAILABLE|ABORTED|DEADLINE_EXCEEDED): |Socket closed|MPI_ERR_PROC_FAILED"
+    r"|\bMismatched [\w/ -]{4,60}: One rank "  # Horovod's, of the ranks' calls
     r"|^Failed: CUDA error \S+ 'unspecified launch failure'",  # a kernel of DeepEP's that waited too long ends itself
 )
 _DEEPEP_WAITED = re.compile(r"^DeepEP .{0,80}\btime-?out\b")  # behind it any call raises that launch failure
@@ -127,7 +131,7 @@ _LAST_EPOCH = re.compile(r"\bepochs?[ :=]{0,2}\[?(?P<last>\d{1,6})/(?P=last)\b.*
 _EXITED_WELL = re.compile(
     r"^(?:\w+ )?(?:finished |exited |ended )?(?:with )?(?:exit|return)[ _-]?(?:code|status)[ :=]*0$", re.IGNORECASE
 )
-_MAY_FAIL = re.compile(r"rror|emory|_FAILED|xception|Interrupt|rank|Fault|Failure|Timeout|Exit|resol")  # a quick look
+_MAY_FAIL = re.compile(r"rror|emory|_FAILED|xception|Interrupt|rank|Fault|Failure|Timeout|Exit|resol|Attempting to")  # a quick look
 _HOST_MEMORY = re.compile(
     r"DefaultCPUAllocator: (?:can't allocate memory|not enough memory)|Unable to allocate [\d.]+ \w+ for an array"
     r"|Cannot allocate memory|std::bad_alloc"

@@ -1,28 +1,19 @@
-"""Text of other runtimes than c10d: Horovod's stalls, JAX's coordination service, XLA's rendezvous, Accelerate."""
+"""Text of other runtimes than c10d: JAX's coordination service, XLA's rendezvous, Accelerate and more."""
 
 import re
 from collections.abc import Iterator, Sequence
 
 from .endings import MANY_STEPS, WENT_ON
-from .facts import Absentees, Arrived, Exit, Fact, Failure, Fingerprint, Stalled, StoreWait
+from .facts import Absentees, Arrived, Exit, Fact, Failure, Fingerprint, StoreWait
 from .identities import WorldSize
 from .lines import LogMessage
 from .names import collective_in, spelled
-from .world import MOST_RANKS
 
 NO_LONGER_HEARD = "JAX's coordination service no longer hears task"
 _TELLS = re.compile(
     r"unhealthy|imed out|Failed to meet|task:\d|oordination|rendezvous"
     r"|crashed with exit code|problematic ranks|DeepEP timeout|died unexpectedly"
 )
-_STALLED = re.compile(
-    r"(?<![^\s,:\[\]])(?P<tensor>[^\s,:\[\]]+) \[(?P<which>missing|ready) ranks: (?P<ranks>\d[\d, \n]*)\]?"
-)
-_STALLED_HEAD = re.compile(r"(?:Missing|Stalled) ranks:\s*$")
-_STALLS = "tensors were submitted to be reduced"  # before each list of Horovod's, which has all that wait now
-_STALLED_OPS = "Stalled ops:"
-_LISTS_ON = re.compile(r"ranks: \d|^\s*\w*:? ?[\d, ]*\]|^\S+$")  # a row of a list that was wrapped in mid-word
-_STALLED_RANK = re.compile(r"^(?P<rank>\d{1,5}): \[(?P<tensors>[^\]]*)\]?")
 _TASK = re.compile(r"/job:\w+/(?:replica:\d+/)?task:(?P<task>\d{1,6})\b")
 _TASK_SILENT = re.compile(r"/task:(?P<task>\d{1,6}) heartbeat timeout")
 _TASK_RAISED = re.compile(
@@ -64,7 +55,6 @@ _VLLM = re.compile(r"Worker proc (?P<worker>\S+) died unexpectedly")  # it count
 _XRT = re.compile(r"Failed to meet rendezvous '(?P<what>[^']*)'")
 _CHECKED = re.compile(r"^\s*Operation: `(?:[\w.]+\.)?(?P<name>\w+)`")  # Hugging Face Accelerate's, before a collective
 _BROUGHT = re.compile(r"^\s*- ?Process (?P<rank>\d{1,6}): ?(?P<shape>[\[{(].{0,300})$")
-_ROWS = 512  # of one list of Horovod's
 _NAMES = 32  # lines over which a list of tasks goes on
 
 
@@ -82,12 +72,11 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
             waits.append((index, StoreWait(rank=message.rank, where=message.where, what=what)))
         yield from _others(message)
     if waits and not any(_FREED in message.text for message in messages[waits[-1][0] :]):
-        yield from _unfinished(messages, waits)
-    yield from _unfinished(messages, _quorum(messages))
+        yield from unfinished(messages, waits)
+    yield from unfinished(messages, _quorum(messages))
     yield from _deepep(messages)
     yield from _accelerate(messages)
     yield from _participants(messages)
-    yield from _unfinished(messages, _horovod(messages))
 
 
 def _quorum(messages: Sequence[LogMessage]) -> list[tuple[int, StoreWait]]:
@@ -111,53 +100,8 @@ def _quorum(messages: Sequence[LogMessage]) -> list[tuple[int, StoreWait]]:
     return waits
 
 
-def _horovod(messages: Sequence[LogMessage]) -> list[tuple[int, Stalled]]:
-    """Return the tensors in the last list of Horovod's stall check, each with the place of its message."""
-    stalls: dict[str, tuple[int, Stalled]] = {}
-    head = -1  # the line of the list that is open
-    begun = False  # another list, of which nothing was read yet
-    read_to = 0  # rows of a list that were read with its first
-    for index, message in enumerate(messages):
-        text = message.text
-        if index < read_to:
-            continue
-        begun = begun or _STALLS in text
-        rows: list[tuple[str, dict[str, tuple[int, ...]]]] = []
-        if head >= 0 and (row := _STALLED_RANK.match(text)):
-            for tensor in row.group("tensors").split(", "):
-                before = stalls.get(tensor)
-                earlier = before[1].missing if before and before[0] >= head else ()
-                rows.append((tensor, {"missing": (*earlier, int(row.group("rank")))}))
-        else:
-            head = index if _STALLED_HEAD.search(text) else -1
-            whole = _whole_list(messages[index : index + _ROWS]) if _STALLED_OPS in text else [text]
-            read_to, told = index + len(whole), "".join(whole) if "ranks: " in "".join(whole) else ""
-            rows = [(found["tensor"], {found["which"]: _ranks(found["ranks"])}) for found in _STALLED.finditer(told)]
-        for tensor, ranks in rows:
-            if any(ranks.values()):
-                stalls = {} if begun else stalls
-                begun = False
-                stalls[tensor] = index, Stalled(tensor=tensor, where=message.where, **ranks)
-    return sorted(stalls.values(), key=lambda pair: pair[0])
-
-
-def _whole_list(messages: Sequence[LogMessage]) -> list[str]:
-    """Return the rows of the list that begins in the first message: a terminal may have wrapped it, in mid-word."""
-    rows = [messages[0].text]
-    for message in messages[1:]:
-        is_whole = rows[-1].endswith("]") and not message.text.startswith(",")
-        if is_whole or not _LISTS_ON.search(message.text):
-            break
-        rows.append(message.text)
-    return rows
-
-
-def _ranks(text: str) -> tuple[int, ...]:
-    return tuple(rank for number in re.findall(r"\d+", text) if (rank := int(number)) < MOST_RANKS)
-
-
-def _unfinished(messages: Sequence[LogMessage], found: Sequence[tuple[int, Fact]]) -> Iterator[Fact]:
-    """Yield the waits after which nobody trained on; a validation on one rank alone makes one that ends."""
+def unfinished(messages: Sequence[LogMessage], found: Sequence[tuple[int, Fact]]) -> Iterator[Fact]:
+    """Yield the waits of a file after which nobody trained on; a validation on one rank alone makes one that ends."""
     last = found[-1][0] if found else len(messages)
     if sum(bool(WENT_ON.search(message.text)) for message in messages[last + 1 :]) < MANY_STEPS:
         yield from (fact for _, fact in found)
@@ -228,10 +172,10 @@ def _participants(messages: Sequence[LogMessage]) -> Iterator[Fact]:
     where = messages[index].where
     if is_alone and len(left) == 1 < len(came):
         absent = Absentees(ranks=tuple(left), by="XLA's rendezvous", operation="", where=where)
-        yield from _unfinished(messages, [(index, absent)])
+        yield from unfinished(messages, [(index, absent)])
     elif found["key"] and not (is_alone and not left):
         what = f"for others at XLA's rendezvous ({len(came)} of {found['all']} say that they came)"
-        yield from _unfinished(messages, [(index, StoreWait(rank=messages[index].rank, where=where, what=what))])
+        yield from unfinished(messages, [(index, StoreWait(rank=messages[index].rank, where=where, what=what))])
 
 
 def _numbers(text: str) -> list[int]:

@@ -20,6 +20,7 @@ from . import (
     entry_tables,
     flight,
     frameworks,
+    horovod,
     gpu_tables,
     hccl,
     kernels,
@@ -27,6 +28,7 @@ from . import (
     leavers,
     logged_errors,
     memory_tables,
+    mpich,
     meshes,
     nccl,
     neuron,
@@ -116,7 +118,7 @@ _READERS = (
     *(watchdog, nccl, system, endings, launchers, frameworks, batch, hccl, ras, stragglers, slowdowns, timers),
     *(processes, gpu_tables, agents, placements, analyses, spawned, entry_tables, rank_tables, rank_timers, debuggers),
     *(data_waits, two_runs, numbered_hosts, port_states, leavers, unreachable, said_sizes, accelerators, meshes),
-    *(servers, neuron, tpus, scheduled_hosts, logged_errors, memory_tables),
+    *(servers, neuron, horovod, mpich, tpus, scheduled_hosts, logged_errors, memory_tables),
 )
 MOST_DIGITS = 300  # of a number in a log: thousands would be searched for ever, and a float holds 308
 _ENDLESS = re.compile(rf"\d{{{MOST_DIGITS + 1},}}")

@@ -8,6 +8,7 @@ import re
 import signal as signal_module
 from collections.abc import Iterator, Sequence
 
+from .exits import CLOCKS_S
 from .facts import Exit, Fact, Failure
 from .identities import Environment, RankIdentity, Spoke, WorldSize
 from .lines import LogMessage
@@ -97,12 +98,15 @@ _RAY_ONE = re.compile(r"\b(?P<killed>\d+) Workers \(tasks")
 _ABOVE = 2.0  # times the memory of the next: it filled the host
 _SPREAD = 6  # lines over which MPI spreads one notice
 _QUOTES = "=> \t"
+_NOBODY = ("", None)  # says what no host or rank does: the launcher itself
+_SEVERAL = 3  # processes that somebody ended
 
 
 def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
     """Yield what launchers say of ended processes in the messages of one file."""
     yield from _workers(messages)
     yield from _sizes(messages)
+    yield from _ended_at_once(messages)
     for index, message in enumerate(messages):
         text = message.text
         if "RANK=" in text and (set_ := _ENVIRONMENT.search(text)) and int(set_["rank"]) < int(set_["world"]):
@@ -133,6 +137,22 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
             yield from _node(message, messages[max(0, index - _SPREAD) : index], messages[index : index + _SPREAD])
         else:
             yield from _of_a_line(message, text)
+
+
+def _ended_at_once(messages: Sequence[LogMessage]) -> Iterator[Failure]:
+    """Yield that somebody ended all processes of a log: the shell of each says "Terminated" within seconds."""
+    ended = [message for message in messages if message.text.strip() == "Terminated"]
+    speakers = {_speaker(message) for message in ended}
+    times_s = [message.where.time_s for message in ended if message.where.time_s is not None]
+    if len(speakers) < _SEVERAL or not {_speaker(m) for m in messages} - {_NOBODY} <= speakers:
+        return
+    if len(times_s) == len(ended) and max(times_s) - min(times_s) <= CLOCKS_S:
+        what = f"all {len(speakers)} processes were told to end (SIGTERM) at once"
+        yield Failure(kind="killed", what=what, where=ended[0].where, follows=True, is_general=True)
+
+
+def _speaker(message: LogMessage) -> tuple[str, int | None]:
+    return message.host, message.rank
 
 
 def _sizes(messages: Sequence[LogMessage]) -> Iterator[WorldSize]:

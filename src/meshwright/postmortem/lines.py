@@ -40,10 +40,11 @@ _RAY = re.compile(
 _SKY = re.compile(  # SkyPilot's, whose ranks are of hosts
     r"^\((?:(?P<host>head|worker\d{1,5}), rank=\d{1,5}|[\w.-]{1,80}), pid=\d{1,8}(?:, ip=(?P<ip>[\w.:-]+))?\) ?"
 )
+_XLA_DIST = re.compile(rf"^(?P<stamp>{_STAMP}) (?P<ip>\d{{1,3}}(?:\.\d{{1,3}}){{3}}) \[\d{{1,5}}\](?: |$)")  # of a host
 _SRUN = re.compile(r"^ *(?P<task>\d{1,6}):(?: |$)")  # a clock's hour has no space behind it
 _BOXED = re.compile(r"^\[(?P<task>\d{1,4})\] ")  # of programs that print their rank
-_MPI = re.compile(  # Open MPI's [1,3], PRRTE's [job@1,3], SageMaker's [1,mpirank:3,algo-1], horovodrun's [3]
-    r"^\[(?:[\w.@-]+,(?:mpirank:)?)?(?P<rank>\d+)(?:,[\w.-]+)?\]<(?:stdout|stderr)>: ?"
+_MPI = re.compile(  # Open MPI's [1,3], PRRTE's [job@1,3], SageMaker's [1,mpirank:3,algo-1], horovodrun's [3], dated
+    r"^(?P<stamp>[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4})?\[(?:[\w.@-]+,(?:mpirank:)?)?(?P<rank>\d+)(?:,[\w.-]+)?\]<(?:stdout|stderr)>: ?"
 )
 _ROLE = re.compile(r"^\[(?!rank)(?P<role>[A-Za-z_]+)(?P<local>\d+)\]: ?")
 _KUBECTL = re.compile(r"^(?P<stamp>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3,9}Z) ")  # kubectl logs --timestamps
@@ -61,11 +62,12 @@ _PREFIXES = (  # in the order in which launchers put them around each other, and
         (_CONTAINER, _DIGITS),
         (_POD, "["),
         (_KUBECTL, _DIGITS),
+        (_XLA_DIST, _DIGITS),
         (_SRUN, f" {_DIGITS}"),
         (_BOXED, "["),
         (_RAY, "("),
         (_SKY, "("),
-        (_MPI, "["),
+        (_MPI, f"[{_LETTERS}"),
     ),
     (_RELAYED, _LETTERS + _DIGITS),
     *((_ROLE, "["), (_HOST, _LETTERS + _DIGITS), (_STAMPED, f"[{_DIGITS}"), (_RAY, "(")),
@@ -318,7 +320,7 @@ def _of_job(rows: Sequence[tuple[int, str]]) -> list[str]:
 
 def _inner(row: str) -> str:
     """Return a row without what is put around srun's labels."""
-    for pattern in (_JOURNAL, _CONTAINER, _POD, _KUBECTL, _RAY, _CLOCK):
+    for pattern in (_JOURNAL, _CONTAINER, _POD, _KUBECTL, _XLA_DIST, _RAY, _CLOCK):
         if found := pattern.match(row):
             row = row[found.end() :]
     return row

@@ -34,13 +34,13 @@ def by_stalls(facts: list[Fact]) -> HangPosition | None:
             evidence=evidence,
             missing=("how many ranks there are: the launcher's command, or the log of every rank",),
         )
-    return _split(stalls, evidence)
+    return _split(stalls, size, evidence)
 
 
-def _split(stalls: list[Stalled], evidence: tuple[Where, ...]) -> HangPosition:
+def _split(stalls: list[Stalled], size: int, evidence: tuple[Where, ...]) -> HangPosition:
     brought: dict[int, set[str]] = defaultdict(set)
     for stall in stalls:
-        for rank in stall.ready:
+        for rank in stall.ready or set(range(size)) - set(stall.missing):
             brought[rank].add(stall.tensor)
     calls = {rank: frozenset(tensors) for rank, tensors in brought.items()}
     blamed, certain = minority(calls) if calls else ((), False)

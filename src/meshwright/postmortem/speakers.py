@@ -16,6 +16,7 @@ _INTRODUCED = re.compile(  # vLLM, Ray Train, Lightning, torchvision, Hugging Fa
     r"\brank (\d{1,6}) in world size \d+ is assigned|\[rank=(\d{1,6}), world_size=\d+\]"
     r"|\bGLOBAL_RANK: (\d{1,6}), MEMBER"
     r"|distributed init \(rank (\d{1,6})\b|\bProcess rank: (\d{1,6})\b|\bworld_size=\d+ rank=(\d{1,6}) local_rank=\d"
+    r"|\bprocess_(?:index|id)[=:] ?(\d{1,6})[, ]{1,3}(?:process_count|num_processes)[=:]"  # of JAX
 )
 _OF_ALL = re.compile(r"\[[Rr]ank[ =:]?(?P<rank>\d{1,6})/(?P<ranks>\d{1,6})\]")  # what programs put before their lines
 _CALL_OF = re.compile(r"\[Rank (?P<place>\d{1,6})\] Watchdog .*?(?P<call>SeqNum=\d+, OpType=\w+)")

@@ -1,4 +1,4 @@
-"""Text of JAX on TPUs: which process is on which host, and Megascale's digest of a hang.
+"""Text of JAX and PyTorch/XLA on TPUs: whose process is where, faults of chips, and Megascale's digest of a hang.
 
 The digest calls a chip bad whose program does not go on. One that stands at its very start, at a program counter of 0,
 was given no program: its host has not come. The causes are those of Google's "Megascale Hangs Playbook".
@@ -11,11 +11,13 @@ from collections.abc import Iterator, Sequence
 import msgspec
 from msgspec.structs import replace
 
+from .endings import is_of_others
 from .facts import Absentees, Fact, Failure, StoreWait
 from .identities import AgentRanks, Environment
 from .lines import LogMessage
 from .names import collective_in
 from .placements import HOST
+from .where import Where
 
 _PROCESS = re.compile(
     r"\bJAX process(?:[_ ](?:index|id))?[ =:#]{1,3}(?P<rank>\d{1,6})\b(?P<rest>.{0,80})", re.IGNORECASE
@@ -34,6 +36,16 @@ _TIMED_OUT = re.compile(r"Megascale (?:hang detected|detects a hang)")
 _CHIP = re.compile(r"bad (?:tpu|sc|tensor|sparse)", re.IGNORECASE)
 _OTHER_PROGRAM = re.compile(r"different module|fingerprint|inconsistent", re.IGNORECASE)
 _BY = "Megascale"
+_FATAL = re.compile(  # of its driver, on a chip of the process that prints it
+    r"FATAL ERROR !!!! for \[?(?P<chip>/dev/\w[\w/]*)|Received Error Interrupt! fatal: true"
+    r"|\berror has occurred, all pending programs will fail"
+)
+# PyTorch/XLA's, by the number of a core among all of the job: that of its rank
+_RAISED = re.compile(r"^Exception in device=TPU:(?P<rank>\d{1,6}): (?P<what>.{0,300})")
+_EXHAUSTED = re.compile(r"^(?:RESOURCE_EXHAUSTED|Resource exhausted): ")
+_FULL = re.compile(r"Attempting to \w+ (?P<wanted>[\d.]+\w?).{0,60}?There are (?P<free>[\d.]+\w?) free|[Oo]ut of memory")
+_ABORTED = re.compile(r"^(?:Aborted|ABORTED|Unavailable|UNAVAILABLE|Cancelled|CANCELLED|Deadline Exceeded): ")
+_BELOW = 12  # lines of an error
 
 
 class _Digest(msgspec.Struct, kw_only=True):
@@ -49,6 +61,7 @@ class _Digest(msgspec.Struct, kw_only=True):
 def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
     """Yield the processes and hosts of one file, and what the digests of hangs say."""
     yield from _processes([message for message in messages if "process" in message.text])
+    yield from _of_chips(messages)
     digests = list(_digests(messages))
     for digest in digests:
         yield from _of_digest(digest)
@@ -74,6 +87,30 @@ def _processes(messages: Sequence[LogMessage]) -> Iterator[Fact]:
         yield AgentRanks(ranks=tuple(sorted(ranks)), where=where)
     for rank, (world, message) in alone.items():
         yield Environment(number=rank, world=world, has_local=True, where=message.where)
+
+
+def _of_chips(messages: Sequence[LogMessage]) -> Iterator[Failure]:
+    """Yield the chips that failed, and the ranks that raised an error in PyTorch/XLA."""
+    for index, message in enumerate(messages):
+        text, where = message.text, message.where
+        if (" error" in text or "rror Interrupt" in text or "FATAL" in text) and (fatal := _FATAL.search(text)):
+            what = f"a TPU chip met a fatal error{f' ({chip})' if (chip := fatal['chip']) else ''}"
+            yield Failure(
+                kind="device", what=what, rank=message.rank, pid=message.pid, host=message.host, where=where
+            )
+        elif "device=TPU:" in text and (raised := _RAISED.match(text)):
+            below = [one.text for one in messages[index : index + _BELOW] if one.host == message.host]
+            yield _of_core(raised, "\n".join(below), where.by(int(raised["rank"])))
+
+
+def _of_core(raised: re.Match[str], error: str, where: Where) -> Failure:
+    """Return the error that a core's process raised; what another one's end leaves behind only follows."""
+    rank, what = int(raised["rank"]), raised["what"].strip()
+    if _EXHAUSTED.match(what) and (full := _FULL.search(error)):
+        sizes = f": {full['wanted']} wanted, {full['free']} free" if full["wanted"] else ""
+        return Failure(kind="device_memory", what=f"out of TPU memory{sizes}", rank=rank, where=where)
+    follows = _ABORTED.match(what) is not None or is_of_others("RuntimeError", what)
+    return Failure(kind="exception", what=what[:160], rank=rank, where=where, follows=follows)
 
 
 def _digests(messages: Sequence[LogMessage]) -> Iterator[_Digest]:

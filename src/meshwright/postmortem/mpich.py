@@ -1,0 +1,58 @@
+"""Text of MPICH and of those made from it (Cray's, Intel's): the error stack that a rank prints when it gives up.
+
+The last line of a stack says why: a fabric that did not deliver, a peer that is gone, a message of another size.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+
+from .facts import Fact, Failure, SizesDiffer
+from .identities import RankIdentity
+from .lines import LogMessage
+
+_HEAD = re.compile(
+    r"(?:MPICH ERROR \[Rank (?P<rank>\d{1,6})\] .{0,120}?\[(?P<host>[A-Za-z][\w.-]*)\] - )?"
+    r"Abort\(-?\d{1,12}\) (?:on node \d{1,6} )?\(rank (?P<place>\d{1,6}) in comm (?P<comm>(?:0x)?[0-9a-f]{1,16})\): "
+)
+_NO_RANK = re.compile(r"^Fatal error in (?:P?MPI_|internal_)\w+: ")  # repeated for the user, or by older versions
+_OF_FABRIC = re.compile(r"OFI poll failed \([\w.]+:\d+:\w+:(?P<why>[^()]{1,160})\)")
+_GONE = re.compile(  # what a process that has ended leaves to its peers
+    r"PTLTE_NOT_FOUND|not connected|reset|refused|aborted|[Bb]roken pipe|[Ee]ndpoint|shutdown|shut down|timed? ?out"
+)
+_OWN = re.compile(r"Cannot allocate memory|Message too long|truncat|[Ii]nvalid argument|[Pp]ermission|[Bb]ad address")
+_LOST = re.compile(r"connection (?:failure|reset|closed)|Communication error with rank|process failed", re.IGNORECASE)
+_TRUNCATED = re.compile(r"truncated; (?P<came>\d{1,15}) bytes received but buffer size is (?P<size>\d{1,15})")
+_MOST = 24  # lines of a stack
+
+
+def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
+    """Yield why ranks gave up, by the error stacks of one file."""
+    head: re.Match[str] | None = None
+    begun = -_MOST
+    for index, message in enumerate(messages):
+        text = message.text
+        if "(rank " in text and (found := _HEAD.search(text)):
+            head, begun = found, index
+            if found["rank"]:
+                rank = int(found["rank"])
+                yield RankIdentity(rank=rank, host=found["host"], where=message.where.by(rank))
+        elif _NO_RANK.match(text):
+            begun = index
+        elif index - begun < _MOST and ("OFI" in text or "truncated" in text or _LOST.search(text)):
+            yield from _why(message, head)
+            begun = index - _MOST
+
+
+def _why(message: LogMessage, head: re.Match[str] | None) -> Iterator[Fact]:
+    rank = message.rank
+    if head is not None and (head["rank"] or int(head["comm"], 16) == 0):  # a communicator of its own counts its own
+        rank = int(head["rank"] or head["place"])
+    text, where = message.text, message.where.by(rank)
+    if size := _TRUNCATED.search(text):
+        yield SizesDiffer(rank=rank, came_bytes=int(size["came"]), expected_bytes=int(size["size"]), where=where)
+    elif (fabric := _OF_FABRIC.search(text)) and not _OWN.search(fabric["why"]):
+        what, follows = f"MPICH: the fabric failed ({fabric['why']})", _GONE.search(fabric["why"]) is not None
+        yield Failure(kind="network", what=what, rank=rank, where=where, follows=follows)
+    elif _LOST.search(text):
+        what = "MPICH: a connection to a peer broke"
+        yield Failure(kind="network", what=what, rank=rank, where=where, follows=True)
