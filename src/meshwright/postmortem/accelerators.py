@@ -19,7 +19,11 @@ _GAUDI = re.compile(  # Linux, drivers/accel/habanalabs; older ones call a devic
 _NAME = re.compile(r"\b(?:accel|hl)(?P<number>\d{1,2})\b")
 _BUS = re.compile(r"\b[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.\d\b")
 _ASCEND = re.compile(r"\bDevice\[(?P<number>\d{1,2})\] lost heartbeat\b")  # CANN's runtime
-_FILE = re.compile(r"/dev/(?:accel/)?(?P<kind>accel|hl|davinci)(?P<number>\d{1,2})\b")
+_FILE = re.compile(  # with its path, or a Gaudi's name alone
+    r"(?:/dev/(?:accel/)?(?P<kind>accel|hl|davinci)|(?<![\w/.-])(?P<bare>hl))(?P<number>\d{1,2})(?![\w.-])"
+)
+_UNUSABLE = re.compile(r"initialize\b")
+_NEVER_BEGAN = "a Gaudi that its driver could not initialize is not usable"  # several may be so from the start
 _RANK = re.compile(r"(?<![\w-])(?<!local )(?<!node )(?:global[_ -]?)?rank[ =:#]{0,2}(\d{1,6})\b", re.IGNORECASE)
 
 
@@ -33,12 +37,12 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
             what = f"NPU {lost['number']} does not answer (lost heartbeat)"
             file = f"davinci{lost['number']}"
             yield Failure(kind="device", what=what, rank=message.rank, bus_id=file, where=message.where)
-        elif "/dev/" in text and len(files := list(_FILE.finditer(text))) == 1:
+        elif ("/dev/" in text or "hl" in text) and len(files := list(_FILE.finditer(text))) == 1:
             ranks = {int(rank) for rank in _RANK.findall(text)}
             ranks |= set() if ranks or message.rank is None else {message.rank}
             if len(ranks) == 1:
                 rank = ranks.pop()
-                file, where = _named(files[0]["kind"], files[0]["number"]), message.where.by(rank)
+                file, where = _named(files[0]["kind"] or "hl", files[0]["number"]), message.where.by(rank)
                 yield RankIdentity(rank=rank, host=message.host, bus_id=file, where=where)
 
 
@@ -50,7 +54,7 @@ def _of_gaudi(message: LogMessage) -> Iterator[Failure]:
     named = name[0] if name else bus[0] if bus else ""
     yield Failure(
         kind="device",
-        what=f"Gaudi {named}: {found['what']}",
+        what=_NEVER_BEGAN if _UNUSABLE.search(found["what"]) else f"Gaudi {named}: {found['what']}",
         host=syslog_host(message.text) or message.host,
         bus_id=_named("accel", name["number"]) if name else bus_number(bus[0]) if bus else "",
         where=message.where,

@@ -151,14 +151,27 @@ class Arrived(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NotifyWait(msgspec.Struct, frozen=True, kw_only=True):
-    """A rank waits for another by HCCL; `remote` and `place` count inside the group, of `size` ranks."""
+    """A rank waits for another by HCCL, in a `call` (`AllReduce_group_name_7`).
+
+    `remote` and `place` count inside the group, of `size` ranks.
+    """
 
     rank: int | None
     remote: int | None
     where: Where
+    call: str = ""
     group: str = ""
     size: int | None = None
     place: int | None = None
+
+
+class Entered(msgspec.Struct, frozen=True, kw_only=True):
+    """A rank began one `call` of a group by HCCL's log of entries; `rank` counts inside the group."""
+
+    rank: int
+    call: str
+    shape: str  # its count and type
+    where: Where
 
 
 class StoreWait(msgspec.Struct, frozen=True, kw_only=True):
@@ -455,6 +468,7 @@ Fact = (
     | Heartbeat
     | CodeFrame
     | SizesDiffer
+    | Entered
     | Fingerprint
     | CommunicatorCall
     | LaunchCounts

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 
-from .facts import Absentees, Fact, Failure, NotifyWait, SizesDiffer, StoreWait
+from .facts import Absentees, Entered, Fact, Failure, NotifyWait, SizesDiffer, StoreWait
 from .lines import LogMessage
 
 _TELLS = re.compile(
@@ -13,6 +13,11 @@ _TELLS = re.compile(
 _SPEAKER = re.compile(r"\(PID:\d+, Device:\d+, RankID:(?P<rank>\d{1,6})\)")
 _NOTIFY = re.compile(r"not received the Notify record from remote rank:? ?\[(?P<remote>\w+)\]")
 _GROUP = re.compile(r"group:\[(?P<name>[^\]]*)\].*?rankSize\[(?P<size>\d{1,6})\], ?rankId\[(?P<place>\d{1,6})")
+_CALL = re.compile(r"\btag:?\[(?P<call>[A-Za-z][^\]]{2,200})\]")
+_ENTRY = re.compile(  # with HCCL_ENTRY_LOG_ENABLE
+    r"\bEntry-Hccl\w{2,40}: ?tag\[(?P<call>[^\]]{3,200})\].{0,200}?\b(?P<shape>count\[\d+\], dataType\[\w+\])"
+    r".{0,80}?\blocalRank\[(?P<rank>\d{1,6})\]"
+)
 _NEEDED = re.compile(r"need connect rankNum is \[(?P<ranks>\d{1,6})\]")
 _CONNECTED = re.compile(r"connected rankinfo\[LINE \d+\]: (?P<ranks>[\d\[\], ]+)")
 _AGENTS = re.compile(r"Failed to connect agent\[(?P<ranks>[\d, ]+)\]")
@@ -46,6 +51,8 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
     largest = -1
     for index, message in enumerate(messages):
         text = message.text
+        if "Entry-Hccl" in text and (entry := _ENTRY.search(text)):
+            yield Entered(rank=int(entry["rank"]), call=entry["call"], shape=entry["shape"], where=message.where)
         if not _TELLS.search(text):
             continue
         if found := _SPEAKER.search(text):
@@ -79,11 +86,12 @@ def _of_a_line(text: str, message: LogMessage, rank: int | None) -> Iterator[Fac
         device, host = int(other["device"]), other["host"]
         yield Failure(kind=kind, what=what, device=device, host=host, where=message.where, is_summary=True)
     if wait := _NOTIFY.search(text):
-        group = _GROUP.search(text)
+        group, call = _GROUP.search(text), _CALL.search(text)
         number = int(wait["remote"]) if wait["remote"].isdecimal() else _UNKNOWN
         yield NotifyWait(
             rank=rank,
             remote=None if number >= _UNKNOWN else number,
+            call=call["call"] if call else "",
             group=group["name"] if group else "",
             size=int(group["size"]) if group else None,
             place=int(group["place"]) if group else None,

@@ -1,14 +1,16 @@
 """Waits of ranks for each other by HCCL: each names a neighbour, which may wait as well."""
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from .facts import Fact, NotifyWait, of
+from .facts import Entered, Fact, NotifyWait, of
+from .names import collective_in
 from .position import HangPosition
 from .where import GroupName
 from .world import world_of
 
 _OF_ALL = "hccl_world_group"
+_AT_ONCE_S = 60.0  # by which ranks that came together give up one after the other
 
 
 def by_notify(facts: list[Fact]) -> HangPosition | None:
@@ -22,6 +24,8 @@ def by_notify(facts: list[Fact]) -> HangPosition | None:
         return None
     waiting = {wait.rank for wait in waits if wait.rank is not None}
     world = world_of(facts)
+    if together := _all_in(waits, of(facts, Entered), world):
+        return together
     known: dict[str, dict[int | None, int]] = defaultdict(dict)  # by group: the job's rank by its place there
     for wait in waits:
         if wait.rank is not None:
@@ -42,6 +46,38 @@ def by_notify(facts: list[Fact]) -> HangPosition | None:
         certain=certain,
         evidence=tuple(wait.where for wait in waits),
         missing=() if certain else ("the logs of all ranks: HCCL names only the next one, by its place in the group",),
+    )
+
+
+def _all_in(waits: Sequence[NotifyWait], entries: Sequence[Entered], world: int | None) -> HangPosition | None:
+    """Return that every rank has begun one call and waits in it; None where one has not, or gave up long after others.
+
+    HCCL lets all wait equally long: who gives up later has come later. Calls of one name come again and again: only the
+    log of entries shows that all ranks are in the same one.
+    """
+    calls, groups, sizes = ({getattr(wait, name) for wait in waits} for name in ("call", "group", "size"))
+    size = sizes.pop() if len(sizes) == 1 else None
+    waiting = {wait.rank if wait.place is None else wait.place for wait in waits} - {None}
+    times_s = [wait.where.time_s for wait in waits if wait.where.time_s is not None]
+    if len(calls) > 1 or "" in calls or len(groups) > 1 or waiting != set(range(size or world or 0)):
+        return None
+    if len(times_s) < len(waits) or max(times_s) - min(times_s) > _AT_ONCE_S:
+        return None
+    call = calls.pop()
+    begun: dict[int, list[Entered]] = defaultdict(list)
+    for entry in entries:
+        if entry.call == call:
+            begun[entry.rank].append(entry)
+    if begun.keys() != waiting or len({(len(made), made[-1].shape) for made in begun.values()}) > 1:
+        return None
+    lines = (*(made[-1].where for made in begun.values()), *(wait.where for wait in waits))
+    return HangPosition(
+        kind="stuck",
+        waiting=tuple(sorted({wait.rank for wait in waits if wait.rank is not None})),
+        operation=collective_in(call.partition("_")[0]),
+        group=GroupName(name) if (name := groups.pop()) else None,
+        why=f"all {len(waiting)} ranks have begun HCCL's {call}, gave up at one time, and none has left it",
+        evidence=lines,
     )
 
 
