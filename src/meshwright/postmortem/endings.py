@@ -131,7 +131,7 @@ _LAST_EPOCH = re.compile(r"\bepochs?[ :=]{0,2}\[?(?P<last>\d{1,6})/(?P=last)\b.*
 _EXITED_WELL = re.compile(
     r"^(?:\w+ )?(?:finished |exited |ended )?(?:with )?(?:exit|return)[ _-]?(?:code|status)[ :=]*0$", re.IGNORECASE
 )
-_MAY_FAIL = re.compile(r"rror|emory|_FAILED|xception|Interrupt|rank|Fault|Failure|Timeout|Exit|resol|Attempting to")  # a quick look
+_MAY_FAIL = re.compile(r"rror|emory|_FAILED|xception|Interrupt|rank|Fault|Failure|Timeout|Exit|resol|Attempt")
 _HOST_MEMORY = re.compile(
     r"DefaultCPUAllocator: (?:can't allocate memory|not enough memory)|Unable to allocate [\d.]+ \w+ for an array"
     r"|Cannot allocate memory|std::bad_alloc"

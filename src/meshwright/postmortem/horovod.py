@@ -24,7 +24,9 @@ _ROWS = 512  # of one list
 _OFTEN = 3  # waits for one rank, each of which ended
 _AWAY = re.compile(r"\b(?:eval|valid|test|checkpoint|sav(?:e|ing)|writ|load)", re.IGNORECASE)
 # of `Controller::ConstructResponse`: the first two ranks that differ, of which it names neither
-_UNLIKE = re.compile(r"Mismatched (?P<what>[\w/ -]{4,60}): (?P<told>One rank [^\r\n]{1,200}?, but another rank [^.\r\n]*)")
+_UNLIKE = re.compile(
+    r"Mismatched (?P<what>[\w/ -]{4,60}): (?P<told>One rank [^\r\n]{1,200}?, but another rank [^\r\n]{1,200}?)\.?$"
+)
 _OF_SIZES = re.compile(r"shapes|types")
 _BY = "Horovod"
 

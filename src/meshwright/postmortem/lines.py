@@ -44,7 +44,8 @@ _XLA_DIST = re.compile(rf"^(?P<stamp>{_STAMP}) (?P<ip>\d{{1,3}}(?:\.\d{{1,3}}){{
 _SRUN = re.compile(r"^ *(?P<task>\d{1,6}):(?: |$)")  # a clock's hour has no space behind it
 _BOXED = re.compile(r"^\[(?P<task>\d{1,4})\] ")  # of programs that print their rank
 _MPI = re.compile(  # Open MPI's [1,3], PRRTE's [job@1,3], SageMaker's [1,mpirank:3,algo-1], horovodrun's [3], dated
-    r"^(?P<stamp>[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4})?\[(?:[\w.@-]+,(?:mpirank:)?)?(?P<rank>\d+)(?:,[\w.-]+)?\]<(?:stdout|stderr)>: ?"
+    r"^(?P<stamp>[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4})?"
+    r"\[(?:[\w.@-]+,(?:mpirank:)?)?(?P<rank>\d+)(?:,[\w.-]+)?\]<(?:stdout|stderr)>: ?"
 )
 _ROLE = re.compile(r"^\[(?!rank)(?P<role>[A-Za-z_]+)(?P<local>\d+)\]: ?")
 _KUBECTL = re.compile(r"^(?P<stamp>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3,9}Z) ")  # kubectl logs --timestamps

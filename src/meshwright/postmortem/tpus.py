@@ -43,7 +43,9 @@ _FATAL = re.compile(  # of its driver, on a chip of the process that prints it
 # PyTorch/XLA's, by the number of a core among all of the job: that of its rank
 _RAISED = re.compile(r"^Exception in device=TPU:(?P<rank>\d{1,6}): (?P<what>.{0,300})")
 _EXHAUSTED = re.compile(r"^(?:RESOURCE_EXHAUSTED|Resource exhausted): ")
-_FULL = re.compile(r"Attempting to \w+ (?P<wanted>[\d.]+\w?).{0,60}?There are (?P<free>[\d.]+\w?) free|[Oo]ut of memory")
+_FULL = re.compile(
+    r"Attempting to \w+ (?P<wanted>[\d.]+\w?).{0,60}?There are (?P<free>[\d.]+\w?) free|[Oo]ut of memory"
+)
 _ABORTED = re.compile(r"^(?:Aborted|ABORTED|Unavailable|UNAVAILABLE|Cancelled|CANCELLED|Deadline Exceeded): ")
 _BELOW = 12  # lines of an error
 
@@ -95,9 +97,7 @@ def _of_chips(messages: Sequence[LogMessage]) -> Iterator[Failure]:
         text, where = message.text, message.where
         if (" error" in text or "rror Interrupt" in text or "FATAL" in text) and (fatal := _FATAL.search(text)):
             what = f"a TPU chip met a fatal error{f' ({chip})' if (chip := fatal['chip']) else ''}"
-            yield Failure(
-                kind="device", what=what, rank=message.rank, pid=message.pid, host=message.host, where=where
-            )
+            yield Failure(kind="device", what=what, rank=message.rank, pid=message.pid, host=message.host, where=where)
         elif "device=TPU:" in text and (raised := _RAISED.match(text)):
             below = [one.text for one in messages[index : index + _BELOW] if one.host == message.host]
             yield _of_core(raised, "\n".join(below), where.by(int(raised["rank"])))

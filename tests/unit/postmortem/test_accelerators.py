@@ -26,6 +26,8 @@ def by_turns(*errors):
 HEARTBEAT = "[9001.2] accel accel3: 0000:9a:00.0 Device heartbeat failed! PCI link is healthy"
 DISABLED = "[9019.7] habanalabs 0000:9a:00.0 accel3: Failed to reset device, device is disabled"
 OLDER = "Nov 20 10:19:31 pier-2 kernel: habanalabs hl3: Device heartbeat failed!"
+ACQUIRE = ["Traceback (most recent call last):", '  File "fit.py", line 8, in fit']
+ACQUIRE += ["RuntimeError: synStatus=8 [Device not found] Device acquire failed."]
 LATER = [line for rank in (0, 1, 3) for line in broken(rank)]
 
 
@@ -64,3 +66,17 @@ def test_an_npu_that_lost_its_heartbeat_is_of_the_rank_that_prints_it(tmp_path):
     verdict = judge(tmp_path, {"job.out": [*(f"[rank{rank}]: step 4 loss 2.1" for rank in range(4)), lost]})
 
     assert told(verdict, answer("device", 1)) == answer("device", 1)
+
+
+def test_gaudis_that_never_began_are_of_all_the_ranks_that_have_them(tmp_path):
+    ranks = {0: 1, 1: 3, 2: 0, 3: 2}
+    placed = [f"[1,{rank}]<stdout>:begins on module hl{number}" for rank, number in ranks.items()]
+    raised = [line for rank in (3, 0) for line in (f"[1,{rank}]<stderr>:{text}" for text in ACQUIRE)]
+    bus = {1: "33", 2: "b4"}
+    kernel = [
+        f"[72.{n}] habanalabs 0000:{bus[n]}:00.0: Failed to initialize hl{n}. Device is NOT usable !" for n in bus
+    ]
+
+    verdict = judge(tmp_path, {"job.out": [*placed, *raised], "dmesg.txt": kernel})
+
+    assert told(verdict, answer("device", ranks=(0, 3))) == answer("device", ranks=(0, 3)), str(verdict)

@@ -87,3 +87,27 @@ def test_the_log_of_one_process_is_of_its_number(all_of, tmp_path):
     verdict = judge(tmp_path, logs)
 
     assert told(verdict, answer("exception", 3)) == answer("exception", 3)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "E1120 10:20:00.2  4475 driver.cc:9] [/dev/accel1 pe1:1] !!!! FATAL ERROR !!!! for [/dev/accel1 pe1:1]",
+        "E1120 10:20:00.2  4689 error_handler.cc:7] Received Error Interrupt! fatal: true, running_timer: 0xea",
+        "E1120 10:20:00.2  4676 x.cc:5] *** [Physical location: tpu7:pe1:3] An HBM error has occurred, all pending"
+        " programs will fail, and results may be corrupted.",
+    ],
+)
+def test_a_chip_that_its_driver_calls_broken_is_of_the_process_that_prints_it(tmp_path, fault):
+    who = [f"(fit pid={700 + rank}, ip=10.0.0.{rank})" for rank in (2, 0, 3, 1)]
+    begun = [
+        f"{one} started: process_index={rank} process_count=4" for one, rank in zip(who, (2, 0, 3, 1), strict=True)
+    ]
+    silent = [
+        "F1120 10:21:10.1  4475 client.h:77] absl::Status: UNAVAILABLE: The following tasks are unhealthy:",
+        "/job:jax_worker/replica:0/task:3",
+    ]
+
+    verdict = judge(tmp_path, [*begun, f"{who[2]} {fault}", *(f"{one} {text}" for one in who[:2] for text in silent)])
+
+    assert told(verdict, answer("device", 3)) == answer("device", 3), str(verdict)

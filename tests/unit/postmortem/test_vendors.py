@@ -22,6 +22,17 @@ def hccl(rank, remote, *, size=4, group="hccl_world_group", place=None):
     )
 
 
+def entered(rank, call="AllReduce_group_name_1654NHRAllReduceComm_device"):
+    """A line of HCCL's log of entries."""
+    return (
+        f"[INFO] HCCL({2960 + rank},python):2026-10-11-14:39:33.305.6 [x.cc:56][30]Entry-HcclAllReduce: tag[{call}],"
+        f" sendBuf[0x12], recvBuf[0x12], count[4096], dataType[bfp16], op[sum], localRank[{rank}], streamId[7]"
+    )
+
+
+IN_A_RING = [line for rank in range(4) for line in hccl(rank, (rank + 1) % 4).split("\n")]
+
+
 def ascend(rank, seq=196):
     """torch_npu's watchdog."""
     return (
@@ -75,7 +86,23 @@ CASES = {
         answer("absent", 2),
     ),
     "HCCL's ranks wait in a ring": (
-        [line for rank in range(4) for line in hccl(rank, (rank + 1) % 4).split("\n")],
+        IN_A_RING,
+        answer("absent", unknown=True),
+    ),
+    "all of HCCL's ranks have begun the call that they wait in": (
+        [*IN_A_RING, *map(entered, range(4))],
+        answer("stuck"),
+    ),
+    "one of HCCL's ranks has begun another": (
+        [*IN_A_RING, *map(entered, range(3)), entered(3, "AllGather_group_name_2")],
+        answer("absent", unknown=True),
+    ),
+    "one of HCCL's ranks has begun fewer": (
+        [*IN_A_RING, *map(entered, range(4)), *map(entered, range(3))],
+        answer("absent", unknown=True),
+    ),
+    "one of HCCL's ranks waited until long after the others": (
+        [*IN_A_RING[:-1], IN_A_RING[-1].replace("15:09:34", "15:21:04"), *map(entered, range(4))],
         answer("absent", unknown=True),
     ),
     "HCCL lists who has connected": (
