@@ -9,7 +9,7 @@ The way of a file through the package, top to bottom:
 - `lines`: text into messages, prefixes off, glued lines cut, wrapped lines joined; `speakers`, `servers`: whose each
   is; `appended_runs`: of which run, where a script appends several to one log
 - `watchdog`, `nccl`, `unreachable`, `inits`, `hccl`, `accelerators`, `neuron`, `tpus`, `frameworks`, `horovod`,
-  `mpich`, `ras` with `ras_forms`, `stragglers`, `slowdowns`, `timers`: messages of libraries into `facts`; `system`,
+  `mpi`, `ras` with `ras_forms`, `stragglers`, `slowdowns`, `timers`: messages of libraries into `facts`; `system`,
   `pods`, `placements`, `port_states`, `numbered_hosts`, `scheduled_hosts`, `batch`, `launchers`, `agents`, `spawned`,
   `endings`, `logged_errors`: of what is around the job; `rank_tables`, `rank_timers` with `timer_reports`, `meshes`,
   `data_waits`, `two_runs`, `debuggers`, `said_sizes`: of people's own scripts, and of their debugging; `stacks` with

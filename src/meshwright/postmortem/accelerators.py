@@ -14,7 +14,8 @@ from .system import syslog_host
 
 _GAUDI = re.compile(  # Linux, drivers/accel/habanalabs; older ones call a device hl4
     r"\b(?:habanalabs|accel) (?P<named>(?:(?:accel|hl)\d{1,2}|[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.\d)\b.*?"
-    r"(?P<what>[Dd]evice heartbeat failed|[Ff]ailed to (?:reset|initialize)\b.*(?:disabled|NOT usable)))"
+    r"(?P<what>[Dd]evice heartbeat failed|[Ff]ailed to (?:reset|initialize)\b.*(?:disabled|NOT usable)"
+    r"|Received H/W interrupt \d+ \[\"\w{1,40}_DERR\b))"  # two bits of a memory's word
 )
 _NAME = re.compile(r"\b(?:accel|hl)(?P<number>\d{1,2})\b")
 _BUS = re.compile(r"\b[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.\d\b")

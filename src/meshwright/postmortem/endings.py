@@ -22,6 +22,7 @@ _CUDA_MEMORY = re.compile(
     r"|(?<![\w.])(?:torch\.)?(?:cuda\.)?OutOfMemoryError: (?P<other>.*)|CUDA error: out of memory"
     r"|CUBLAS_STATUS_ALLOC_FAILED"
     r"|(?:RESOURCE_EXHAUSTED|Resource exhausted): .*(?:Out of memory|while trying to allocate|Attempting to \w+ [\d.]+)"
+    r"|OOM when allocating tensor(?!.{0,300}device:CPU)"  # TensorFlow
     r"|Attempting to (?:allocate|reserve) [\d.]+[KMGT]?\b.{0,60}?That was not possible"
     r"|Ran out of memory in memory space (?:hbm|vmem)"
     r"|MODULE:PT_DEVMEM Allocation failed|RESOURCE: Failed to allocate \d+ bytes on .*\bND\b",  # Gaudi, Neuron
@@ -83,7 +84,7 @@ _FOLLOWS = re.compile(
     r"|[Cc]onnection (?:closed|reset|refused)|[Bb]roken pipe"
     r"|monitoredBarrier|Timed out waiting|wait timeout|Socket Timeout|[Ww]atchdog"
     r"|timed? ?out.*(?:rendezvous|store|collective|barrier)"
-    r"|^Remote command exitt?ed with code: "  # of PyTorch/XLA's launcher
+    r"|^Remote command exit(?:t|)ed with code: |^Horovod detected that one or more processes exited"
     # a task or a stream ran out of time, was stopped by another, or another's memory failed
     r"|NPU function error: .{1,120}?, error code is (?:10702[02]|50704[68]|50705[5-7])"
     r"|Stop_waiting response|failed to recv, got 0 bytes|oneCCL: .*\batl|Hccl[A-Z]"

@@ -19,10 +19,10 @@ _STALLED_HEAD = re.compile(r"(?:Missing|Stalled) ranks:\s*$")
 _STALLS = "tensors were submitted to be reduced"  # before each list, which has all that wait now
 _STALLED_OPS = "Stalled ops:"
 _LISTS_ON = re.compile(r"ranks: \d|^\s*\w*:? ?[\d, ]*\]|^\S+$")  # a row of a list that was wrapped in mid-word
-_STALLED_RANK = re.compile(r"^(?P<rank>\d{1,5}): \[(?P<tensors>[^\]]*)\]?")
+_STALLED_RANK = re.compile(r"^(?P<rank>\d{1,5})!?: \[(?P<tensors>[^\]]*)\]?")
 _ROWS = 512  # of one list
 _OFTEN = 3  # waits for one rank, each of which ended
-_AWAY = re.compile(r"\b(?:eval|valid|test|checkpoint|sav(?:e|ing)|writ|load)", re.IGNORECASE)
+_AWAY = re.compile(r"\b(?:eval|valid|test|checkpoint|save|saving|writ|load)", re.IGNORECASE)
 # of `Controller::ConstructResponse`: the first two ranks that differ, of which it names neither
 _UNLIKE = re.compile(
     r"Mismatched (?P<what>[\w/ -]{4,60}): (?P<told>One rank [^\r\n]{1,200}?, but another rank [^\r\n]{1,200}?)\.?$"

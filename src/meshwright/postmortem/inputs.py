@@ -29,7 +29,7 @@ from . import (
     logged_errors,
     memory_tables,
     meshes,
-    mpich,
+    mpi,
     nccl,
     neuron,
     numbered_hosts,
@@ -118,7 +118,7 @@ _READERS = (
     *(watchdog, nccl, system, endings, launchers, frameworks, batch, hccl, ras, stragglers, slowdowns, timers),
     *(processes, gpu_tables, agents, placements, analyses, spawned, entry_tables, rank_tables, rank_timers, debuggers),
     *(data_waits, two_runs, numbered_hosts, port_states, leavers, unreachable, said_sizes, accelerators, meshes),
-    *(servers, neuron, horovod, mpich, tpus, scheduled_hosts, logged_errors, memory_tables),
+    *(servers, neuron, horovod, mpi, tpus, scheduled_hosts, logged_errors, memory_tables),
 )
 MOST_DIGITS = 300  # of a number in a log: thousands would be searched for ever, and a float holds 308
 _ENDLESS = re.compile(rf"\d{{{MOST_DIGITS + 1},}}")

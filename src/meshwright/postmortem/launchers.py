@@ -34,7 +34,9 @@ _OPEN_MPI = re.compile(
     r"noticed that process rank (?P<task>\d+) with PID (?P<pid>\d+) on node (?P<host>\S+)"
     r" exited on signal (?P<signal>\d+)"
 )
-_OPEN_MPI_CODE = re.compile(r"Process name: \[\[\d+,\d+\],(?P<task>\d+)\] Exit code: (?P<code>\d+)")
+_OPEN_MPI_CODE = re.compile(  # and Horovod's own launcher's
+    r"Process name: (?:\[\[\d+,\d+\],)?(?P<task>\d+)\]? Exit code: (?P<code>\d+)"
+)
 _HYDRA = re.compile(
     r"RANK (?P<task>\d+) PID (?P<pid>\d+) RUNNING AT (?P<host>\S+)(?: =)?"
     r" (?:KILLED BY SIGNAL: (?P<signal>\d+)|EXIT CODE: (?P<code>\d+))"

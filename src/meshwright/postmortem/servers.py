@@ -1,4 +1,4 @@
-"""Ranks of servers of language models: SGLang's label in front of a line, and its own list of options."""
+"""Ranks of servers of language models: vLLM's and SGLang's labels in front of a line, SGLang's list of options."""
 
 import re
 from collections import defaultdict
@@ -13,6 +13,10 @@ from .world import MOST_RANKS
 _LABEL = re.compile(
     r"^\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:[.,]\d+)?(?P<places>(?: [A-Z_]{2,12}\d{1,5})+)\] (?P<text>.*)$", re.DOTALL
 )
+_VLLM = re.compile(  # what a worker's log has in front of all
+    r"^\(VllmWorker rank=(?P<rank>\d{1,5}) pid=(?P<pid>\d{1,8})\) "
+    r"(?:(?:DEBUG|INFO|WARNING|ERROR|CRITICAL) \d\d-\d\d \d\d:\d\d:\d\d \[[\w.]{1,60}:\d{1,5}\] )?"
+)
 _PLACE = re.compile(r" ([A-Z_]+)(\d+)")
 _SIZE = re.compile(r"\b(?P<name>tp_size|pp_size|dp_size|nnodes|node_rank)=(?P<number>\d{1,5})\b")
 _IN_ATTENTION = "enable_dp_attention=True"  # replicas share the ranks, else each has its own
@@ -20,11 +24,12 @@ _COPIES = {"tp_size": 1, "pp_size": 1, "dp_size": 1, "nnodes": 1, "node_rank": 0
 
 
 def labelled(found: list[LogMessage]) -> list[LogMessage]:
-    """Return the messages of a log, those of SGLang's schedulers without their label and with their rank.
+    """Return the messages of a log, those of vLLM's workers and SGLang's schedulers without label and with their rank.
 
     `TP3` is the rank, behind `PP1` counted from there on. Not where one number is that of several replicas (DP), which
     count from 0 each, or the number of ranks of a stage is not told.
     """
+    found = _of_vllm(found)
     labels = [_LABEL.match(one.text) if one.rank is None and one.text[:2] == "[2" else None for one in found]
     places = [dict(_PLACE.findall(label["places"])) if label else {} for label in labels]
     replicas: dict[tuple[str, str], set[str]] = defaultdict(set)
@@ -42,6 +47,26 @@ def labelled(found: list[LogMessage]) -> list[LogMessage]:
             one = replace(one, text=label["text"], rank=rank, where=replace(one.where, rank=rank))
         whole.append(one)
     return whole
+
+
+def _of_vllm(found: list[LogMessage]) -> list[LogMessage]:
+    """Return the messages, those of vLLM's workers with their rank, unless several engines count their own."""
+    labels = [_VLLM.match(one.text) if one.text.startswith("(VllmWorker ") else None for one in found]
+    workers = {(label["rank"], label["pid"]) for label in labels if label}
+    if not workers or len({rank for rank, _ in workers}) < len(workers):
+        return found
+    return [
+        one
+        if label is None
+        else replace(
+            one,
+            text=one.text[label.end() :],
+            rank=int(label["rank"]),
+            pid=int(label["pid"]),
+            where=one.where.by(int(label["rank"])),
+        )
+        for one, label in zip(found, labels, strict=True)
+    ]
 
 
 def read(messages: Sequence[LogMessage]) -> Iterator[WorldSize | AgentRanks]:

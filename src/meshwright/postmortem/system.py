@@ -129,7 +129,9 @@ _LOG_OF = re.compile(  # a comment
 _HEAD = 5  # lines
 _RDMA = re.compile(
     r"(?P<what>mlx[45]: (?P<host>\S+): got completion with error|libfabric:\S+?(?:error|err)\w*\(\):\d+<warn> .*"
-    r"|(?:Transport retry count|RNR retry(?: count)?) exceeded on \S+|Remote (?:access|operation) error on \S+)"  # UCX
+    r"|(?:Transport retry count|RNR retry(?: count)?) exceeded on \S+|Remote (?:access|operation) error on \S+"  # UCX
+    r"|completion with error: (?:[Tt]ransport|RNR) retry count\w* exceeded"
+    r"|mca_btl_tcp\w+\] connect\(\) to \S+ failed: (?:No route to host|Network is unreachable|Network is down))"
 )
 XIDS = {
     13: "graphics engine exception, most often of the program",
@@ -161,7 +163,8 @@ _MAY_TELL = (  # a quick look, since most lines are none of these
     *("active interface up", "Down", "down", "Exit Code:", "Fatal Python", "plugged", "becomes ready", "segfault"),
     *("srun", "slurmstepd", "CANCELLED", "Node failure", "vict", "reempt", "NotReady", "ot ready", "hutdown"),
     *("low on", "Segmentation", "NodeLost", "liveness", "ByScheduler", "TaintManager", "ByKubelet", "Bus error"),
-    *("/dev/shm", "ceph", "mlx4", "mlx5", "libfabric:", "exceeded on", "error on", "nfs: server", "sending SIG"),
+    *("/dev/shm", "ceph", "mlx4", "mlx5", "libfabric:", "exceeded on", "error on", "with error:", "mca_btl_tcp"),
+    *("nfs: server", "sending SIG"),
 )
 
 

@@ -28,10 +28,11 @@ DISABLED = "[9019.7] habanalabs 0000:9a:00.0 accel3: Failed to reset device, dev
 OLDER = "Nov 20 10:19:31 pier-2 kernel: habanalabs hl3: Device heartbeat failed!"
 ACQUIRE = ["Traceback (most recent call last):", '  File "fit.py", line 8, in fit']
 ACQUIRE += ["RuntimeError: synStatus=8 [Device not found] Device acquire failed."]
+TWO_BITS = '[9001.2] habanalabs hl3: Received H/W interrupt 45 ["HBM_0_DERR"]'
 LATER = [line for rank in (0, 1, 3) for line in broken(rank)]
 
 
-@pytest.mark.parametrize("kernel", [[HEARTBEAT], [DISABLED], [OLDER]])
+@pytest.mark.parametrize("kernel", [[HEARTBEAT], [DISABLED], [OLDER], [TWO_BITS]])
 @pytest.mark.parametrize("later", [LATER, by_turns(*map(broken, (0, 1, 3)))])
 def test_a_gaudi_that_failed_is_of_the_rank_that_opened_its_device_file(tmp_path, kernel, later):
     verdict = judge(tmp_path, {"job.out": [*PLACED, *later], "dmesg.txt": kernel})

@@ -44,6 +44,8 @@ def dated(lines, at="Thu Sep 17 21:05:10 2020"):
     return [line.replace("[1,", f"{at}[").replace(",]<", "]<") for line in lines]
 
 
+TRACEBACK = "Traceback (most recent call last):"
+FULL = "ResourceExhaustedError: OOM when allocating tensor with shape[8,512] and type float on /job:localhost/"
 LATE = [*steps(1, 2), *stalled(2), *stalled(2), *steps(3, 4), *stalled(2), *steps(5), *stalled(2), *steps(6, 7)]
 SAVES = [line.replace("2: [", "0: [") for line in LATE]
 CASES = {
@@ -63,6 +65,23 @@ CASES = {
         answer("none", unknown=True),
     ),
     "they wait for it once more": ([*LATE, *stalled(2)], answer("absent", 2)),
+    "a rank marked as too late": (
+        [*steps(1, 2), *(line.replace("2: [", "2!: [") for line in stalled(2, head="Missing"))],
+        answer("absent", 2),
+    ),
+    "a process that was killed, by Horovod's own launcher": (
+        [
+            *(line.replace("[1,", "[") for line in steps(1, 2)),
+            "Exception: Horovod detected that one or more processes exited with non-zero status, thus causing the"
+            " job to be terminated. The first process to do so was:",
+            *("Process name: 3", "Exit code: 137"),
+        ],
+        answer("killed", 3),
+    ),
+    "TensorFlow's words on a full GPU": (
+        [*steps(1, 2), *_lines(2, f"[1,2]<stderr>:{TRACEBACK}", f"{FULL}device:GPU:0 by allocator GPU_0_bfc")],
+        answer("device_memory", 2),
+    ),
     "one of four is in another call": (
         [f"[1,0]<stderr>:{STALL}", *(f"[1,0]<stderr>:{row}" for row in ("Missing ranks:", "0: [size]", "1: [size]"))]
         + [f"[1,0]<stderr>:{row}" for row in ("2: [size]", "3: [grad_0, grad_1 ...]")],

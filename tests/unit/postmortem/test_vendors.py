@@ -357,6 +357,25 @@ CASES = {
         ["[rank3]: EL0004: [PID: 28] 2026-11-20-03:58:55.257.127 Failed to allocate memory.", "[rank1]: step 4 loss 2"],
         answer("device_memory", 3),
     ),
+    "a full chip, by one of vLLM's workers": (
+        [
+            *(f"(VllmWorker rank={rank} pid={80 + rank}) INFO 11-20 03:36:30 [worker.py:9] begun" for rank in range(4)),
+            "(VllmWorker rank=2 pid=82) ERROR 11-20 03:36:31 [executor.py:527] RuntimeError: NPU out of memory."
+            " Tried to allocate 2.00 GiB (NPU 2; 60.96 GiB total capacity; 1.1 GiB free)",
+        ],
+        answer("device_memory", 2),
+    ),
+    "workers of two engines of vLLM's": (
+        [
+            *(
+                f"(VllmWorker rank={pid % 2} pid={80 + pid}) INFO 11-20 03:36:30 [worker.py:9] begun"
+                for pid in range(4)
+            ),
+            "(VllmWorker rank=1 pid=83) ERROR 11-20 03:36:31 [executor.py:527] RuntimeError: NPU out of memory."
+            " Tried to allocate 2.00 GiB (NPU 3; 60.96 GiB total capacity; 1.1 GiB free)",
+        ],
+        answer("device_memory", unknown=True),
+    ),
     "a link between two Ascend chips": (
         [f"[rank1]: RuntimeError: copy:x.ts:56 {NPU} HCCS LINK ERROR, {CODE} 507056"],
         answer("network"),

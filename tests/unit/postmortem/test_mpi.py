@@ -1,4 +1,4 @@
-"""Error stacks of MPICH, Cray's and Intel's: a fabric, a peer that is gone, a message of another size."""
+"""Errors of MPI: a fabric, a peer that is gone, a message of another size, by MPICH (Cray's, Intel's) and Open MPI."""
 
 import pytest
 
@@ -48,12 +48,34 @@ CASES = {
         answer("network", unknown=True),
     ),
     "a message of another size": ([*STEPS, *intel(3, TOO_LONG)], answer("sizes", unknown=True)),
+    "a message that is too large, by Open MPI": (
+        [
+            *STEPS,
+            "[elm-4:9109] *** An error occurred in MPI_Recv",
+            "[elm-4:9109] *** reported by process [2088763393,2]",
+            "[elm-4:9109] *** on communicator MPI_COMM_WORLD",
+            "[elm-4:9109] *** MPI_ERR_TRUNCATE: message truncated",
+        ],
+        answer("sizes", unknown=True),
+    ),
+    "a host without a route, by Open MPI": (
+        [
+            *STEPS,
+            "[elm-4][[31,1],5][btl_tcp_endpoint.c:796:mca_btl_tcp_endpoint_complete_connect] connect() to 10.0.0.5"
+            " failed: No route to host (113)",
+        ],
+        answer("network"),
+    ),
+    "a queue that gave up, by UCX": (
+        [*STEPS, "[elm-4:12:0:12] rc_verbs_iface.c:65 send completion with error: transport retry counter exceeded"],
+        answer("network"),
+    ),
     "by a rank of another communicator": ([*STEPS, *intel(3, TOO_LONG, "84000005")], answer("sizes", unknown=True)),
 }
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_error_stacks_of_mpich_say_why_a_rank_gave_up(name, tmp_path):
+def test_errors_of_mpi_say_why_a_rank_gave_up(name, tmp_path):
     lines, wanted = CASES[name]
     verdict = judge(tmp_path, lines)
     assert told(verdict, wanted) == wanted, str(verdict)

@@ -1,6 +1,7 @@
-"""Text of MPICH and of those made from it (Cray's, Intel's): the error stack that a rank prints when it gives up.
+"""Text of MPI: the error stack of MPICH and of those made from it (Cray's, Intel's), the block of Open MPI.
 
-The last line of a stack says why: a fabric that did not deliver, a peer that is gone, a message of another size.
+A rank prints it when it gives up. The last line of a stack says why: a fabric that did not deliver, a peer that is
+gone, a message of another size.
 """
 
 import re
@@ -19,10 +20,11 @@ _OF_FABRIC = re.compile(r"OFI poll failed \([\w.]+:\d+:\w+:(?P<why>[^()]{1,160})
 _GONE = re.compile(  # what a process that has ended leaves to its peers
     r"PTLTE_NOT_FOUND|not connected|reset|refused|aborted|[Bb]roken pipe|[Ee]ndpoint|shutdown|shut down|timed? ?out"
 )
-_OWN = re.compile(r"Cannot allocate memory|Message too long|truncat|[Ii]nvalid argument|[Pp]ermission|[Bb]ad address")
+_OWN = re.compile(r"Cannot allocate memory|Message too long|truncated|[Ii]nvalid argument|[Pp]ermission|[Bb]ad address")
 _LOST = re.compile(r"connection (?:failure|reset|closed)|Communication error with rank|process failed", re.IGNORECASE)
 _TRUNCATED = re.compile(r"truncated; (?P<came>\d{1,15}) bytes received but buffer size is (?P<size>\d{1,15})")
-_MOST = 24  # lines of a stack
+_REPORTED = re.compile(r"\*\*\* reported by process \[\d+,(?P<rank>\d{1,6})\]")  # of Open MPI
+_MOST, _ABOVE = 24, 8  # lines of a stack; of a block
 
 
 def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
@@ -31,7 +33,12 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
     begun = -_MOST
     for index, message in enumerate(messages):
         text = message.text
-        if "(rank " in text and (found := _HEAD.search(text)):
+        if "*** MPI_ERR_TRUNCATE" in text:
+            above = [said for one in messages[max(0, index - _ABOVE) : index] if (said := _REPORTED.search(one.text))]
+            rank = int(above[-1]["rank"]) if above else message.rank
+            what = "MPI: a message was larger than its receiver expected"
+            yield SizesDiffer(rank=rank, what=what, where=message.where.by(rank))
+        elif "(rank " in text and (found := _HEAD.search(text)):
             head, begun = found, index
             if found["rank"]:
                 rank = int(found["rank"])
