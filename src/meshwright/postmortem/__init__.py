@@ -9,15 +9,16 @@ The way of a file through the package, top to bottom:
 - `lines`: text into messages, prefixes off, glued lines cut, wrapped lines joined; `speakers`, `servers`: whose each
   is; `appended_runs`: of which run, where a script appends several to one log
 - `watchdog`, `nccl`, `unreachable`, `inits`, `hccl`, `accelerators`, `neuron`, `tpus`, `frameworks`, `horovod`,
-  `mpi`, `ras` with `ras_forms`, `stragglers`, `slowdowns`, `timers`: messages of libraries into `facts`; `system`,
-  `pods`, `placements`, `port_states`, `numbered_hosts`, `scheduled_hosts`, `batch`, `launchers`, `agents`, `spawned`,
-  `endings`, `logged_errors`: of what is around the job; `rank_tables`, `rank_timers` with `timer_reports`, `meshes`,
-  `data_waits`, `two_runs`, `debuggers`, `said_sizes`: of people's own scripts, and of their debugging; `stacks` with
-  `headings` and `native_stacks`, `kernels`, `processes` with `commands`, `memory_tables`, `gpu_tables`, `analyses`
-  with `entry_tables`: of tools; `quoted_errors`: one rank's, in another's log; `outlived`: what did no harm
+  `mpi`, `ras` with `ras_forms`, `stragglers`, `slowdowns`, `timers`, `comms_summaries`: messages of libraries into
+  `facts`; `system`, `pods`, `placements`, `port_states`, `numbered_hosts`, `scheduled_hosts`, `batch`, `launchers`,
+  `agents`, `spawned`, `endings`, `logged_errors`: of what is around the job; `rank_tables`, `rank_timers` with
+  `timer_reports`, `meshes`, `data_waits`, `two_runs`, `debuggers`, `said_sizes`: of people's own scripts, and of their
+  debugging; `stacks` with `headings` and `native_stacks`, `kernels`, `processes` with `commands`, `memory_tables`,
+  `gpu_tables`, `gpu_memory_errors`, `analyses` with `entry_tables`: of tools; `quoted_errors`: one rank's, in another's
+  log; `outlived`: what did no harm
 - `pickles`, `flight` with `flight_versions`: flight records into groups of `calls`; `records`: our own
-- `timeouts`, `notices`, `notify`, `opcount`, `launches`, `mismatched_tensors`, `log_positions`: facts of logs into
-  groups, and what silence is worth (`world`); `names` of collectives
+- `timeouts`, `notices`, `notify`, `opcount`, `launches`, `mismatched_tensors`, `printed_counts`, `log_positions`:
+  facts of logs into groups, and what silence is worth (`world`); `names` of collectives
 - `agreement`, `waits`, `stack_positions`, `transfers`: groups and stacks into a `position`: the call that hangs, who is
   in it, who is not
 - `hosts`: the ranks of a host; `owners`, `process_owners`, `nameless`: the rank of a process, GPU, task or error;

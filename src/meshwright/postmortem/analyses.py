@@ -117,7 +117,7 @@ def by_analysis(facts: list[Fact]) -> HangPosition | None:
     A call cannot end that a rank did not join: who is missing from one has lost its record of it.
     """
     told = of(facts, Analysed)
-    reports = [one for one in told if one.culprits or (one.missing and not one.ended)]
+    reports = [one for one in told if one.culprits or one.transfers or (one.missing and not one.ended)]
     if not reports:
         return None
     groups = [_group_of(report) for report in reports if report.expected]
@@ -168,6 +168,10 @@ def _group_of(report: Analysed) -> Group:
     odd = {rank: (kind, first, other) for rank, kind, first, other in report.culprits}
     ranks: dict[int, RankGroup] = {}
     for rank in report.expected:
+        if report.transfers:
+            own = tuple(call for call in report.transfers if call.rank == rank)
+            ranks[rank] = RankGroup(rank=rank, transfers=own, where=report.where)
+            continue
         if rank in report.missing:
             ranks[rank] = RankGroup(rank=rank, enqueued=report.seq - 1, completed=report.seq - 1, where=report.where)
             continue

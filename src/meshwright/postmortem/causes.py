@@ -7,14 +7,16 @@ import msgspec
 from msgspec.structs import replace
 
 from .exits import ABORT, CLOCKS_S, CONSEQUENCES, KILL, SIGNALS, exit_fault, of_exits, signal_of
-from .facts import Exit, Fact, Failure, PeerLost, Shortened, Stepped, StoreWait, Timeout, of
+from .facts import Exit, Fact, Failure, PeerLost, Shortened, StackTrace, Stepped, StoreWait, Timeout, of
 from .frameworks import NO_LONGER_HEARD
+from .gpu_memory_errors import COUNTED
 from .hosts import are_all, is_elsewhere, knows_all_hosts, ranks_of_host, told_ranks_of
 from .identities import AgentEnded, RankIdentity
 from .links import at_broken_end, was_over
 from .names import same_bus
 from .owners import leads_to, may_be_same_host, owners_of, with_rank, with_said_again
 from .position import HangPosition
+from .stack_positions import by_stacks
 from .system import OF_TIME_LIMIT
 from .verdict import Kind, shortened
 from .where import Where
@@ -32,6 +34,7 @@ _OF_A_CGROUP = "Memory cgroup out of memory"
 _NAME = re.compile(r"process \d+ \((?P<name>[^)]*)\)")
 _BY_LIMIT = {"exception", "data", "killed", "network"}  # what programs that are told to end may leave behind
 _LEAST_ORDER = ("killed", "exception", "network")  # of what shows only that something ended, or a link
+_OF_PROGRAMS = {"desync", "sizes", "circle"}  # what programs do wrong
 _LACKS = {
     "host_memory": "which rank the killed process was: torchrun's summary or NCCL's Init lines name pids",
     "device": "which rank uses that GPU: NCCL's Init lines (NCCL_DEBUG=INFO) join bus id and rank",
@@ -83,6 +86,7 @@ def cause_of(facts: list[Fact], position: HangPosition | None) -> Cause | None:
     found = [with_rank(failure, identities, facts) for failure in of(facts, Failure) if not was_over(failure, facts)]
     found = with_said_again(found)
     found += of_exits(of(facts, Exit), found, identities, facts)
+    found = _with_former_errors(_with_full_memory(found), position, facts)
     found = [fault for fault in _settled(found, waiting, facts) if not _is_elsewhere(fault, identities, facts)]
     begun_s, steps = _begun_s(facts), of(facts, Stepped)
     found = [fault for fault in found if not fault.follows and _is_job(fault) and not _too_old(fault, begun_s, steps)]
@@ -185,6 +189,21 @@ def _settled(found: Sequence[Failure], waiting: set[int], facts: list[Fact]) -> 
     if len(ended) != 1 or ended & (waited | {None}) or of(facts, Shortened):
         return list(found)
     return [replace(fault, follows=False) if fault.unless_first else fault for fault in found]
+
+
+def _with_full_memory(found: Sequence[Failure]) -> list[Failure]:
+    """Return the faults; that a process has grown to most of its host's memory is one where SIGKILL ended it, or one.
+
+    A launcher that does not say which process it was, or says it of this one's rank.
+    """
+    killed = [fault for fault in found if fault.kind == "killed" and SIGNALS[KILL] in fault.what]
+    return [
+        replace(fault, follows=False)
+        if fault.kind == "host_memory"
+        and any(_is_near(end, fault) and owners_of(end) in {(), owners_of(fault)} for end in killed)
+        else fault
+        for fault in found
+    ]
 
 
 def _aborted(exits: Sequence[Exit]) -> tuple[int, ...]:
@@ -290,6 +309,18 @@ def _of_who_is_missing(
     waiting = set(position.waiting)
     others = [f for f in devices if owners_of(f) and set(owners_of(f)) <= waiting and not is_ordered(f, waited)]
     return [fault for fault in found if fault not in others]
+
+
+def _with_former_errors(found: Sequence[Failure], position: HangPosition | None, facts: list[Fact]) -> list[Failure]:
+    """Return the faults; GPUs' counts of errors at any time are some, unless the calls or the stacks blame another."""
+    counts = [fault for fault in found if fault.kind == "device" and COUNTED in fault.what]
+    if not counts:
+        return list(found)
+    told = position if position and position.certain else by_stacks(of(facts, StackTrace))
+    is_told = told is not None and told.certain and bool(told.blamed or told.kind in _OF_PROGRAMS)
+    blamed = set(told.blamed) if told is not None else set()
+    ours = [fault for fault in counts if not is_told or set(owners_of(fault)) & blamed]
+    return [replace(fault, follows=False) if fault in ours else fault for fault in found]
 
 
 def _is_of_limit(fault: Failure, facts: list[Fact]) -> bool:

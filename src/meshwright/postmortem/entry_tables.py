@@ -2,6 +2,7 @@
 
 Rows are in the order of each rank's record. A table is judged where all ranks make the same calls up to the first row
 in which one has none, or another one: then they run one program, and records that begin apart would show earlier.
+Where the first call that has not ended is a send or a receive on every rank, those say who waits for whom.
 """
 
 import re
@@ -9,6 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
+from .calls import Call
 from .facts import Analysed
 from .lines import LogMessage
 from .names import spelled
@@ -16,8 +18,12 @@ from .where import GroupName
 
 _HEAD = re.compile(r"\s*Rank \d{1,6}(?:\s{2,}Rank \d{1,6})+\s*")
 _RULE = re.compile(r"-+(?: {2,}-+)+\s*")
-_CELL = re.compile(r"(?P<call>\w+)\((?!s=\d).*?\binput_sizes=(?P<sizes>\[[\[\]\d, ]*\]).*?\bstate=(?P<state>\w+)\)?$")
+_CELL = re.compile(
+    r"(?P<call>(?!(?:send|recv)\()\w+)\(.*?\binput_sizes=(?P<sizes>\[[\[\]\d, ]*\]).*?\bstate=(?P<state>\w+)\)?$"
+)
+_TRANSFER = re.compile(r"(?P<call>send|recv)\(.*?\bs=(?P<src>\d{1,6}) d=(?P<dst>\d{1,6}),.*?\bstate=(?P<state>\w+)\)?$")
 _NUMBER = re.compile(r"\bp2p_seq_id=(?P<seq>\d{1,18})\b.*?\bpg_name=(?P<name>\w+).*?\bpg_description=(?P<purpose>\w+)")
+_STATE = re.compile(r"\bstate=\w")
 _LEAST = 2  # rows that all ranks have in common
 _KINDS = "COLLECTIVE_TYPE_MISMATCH", "SIZE_OR_SYNTAX_MISMATCH"
 
@@ -31,6 +37,7 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Analysed]:
         spans = [found.span() for found in re.finditer(r"-+", messages[index + 1].text)]
         if len(spans) == len(set(ranks)) == len(ranks):
             yield from _unlike_row(ranks, spans, messages[index + 2 :])
+            yield from _open_transfers(ranks, spans, messages[index + 2 :])
 
 
 def _unlike_row(ranks: list[int], spans: list[tuple[int, int]], rows: Sequence[LogMessage]) -> Iterator[Analysed]:
@@ -68,5 +75,35 @@ def _report(
         missing=missing,
         culprits=tuple((rank, kind, first[part], call[part]) for rank, call in odd.items()),
         ended=all("state=completed" in text for text in texts if text),
+        where=replace(message.where, rank=None),
+    )
+
+
+def _open_transfers(ranks: list[int], spans: list[tuple[int, int]], rows: Sequence[LogMessage]) -> Iterator[Analysed]:
+    """Yield the sends and receives of a table that have not ended, where no rank's first open call is another one."""
+    found: list[Call] = []
+    for message in rows:
+        cells = {rank: message.text[start:end].strip() for rank, (start, end) in zip(ranks, spans, strict=True)}
+        if not any(map(_STATE.search, cells.values())):
+            break
+        for rank, text in cells.items():
+            if transfer := _TRANSFER.match(text):
+                found += [_call(rank, transfer, message)] if transfer["state"] != "completed" else []
+            elif text and "state=completed" not in text and rank not in {call.rank for call in found}:
+                return
+    if found:
+        where = replace(found[0].where, rank=None)
+        yield Analysed(
+            group=GroupName(""), operation="", seq=0, expected=tuple(ranks), transfers=tuple(found), where=where
+        )
+
+
+def _call(rank: int, transfer: re.Match[str], message: LogMessage) -> Call:
+    return Call(
+        rank=rank,
+        seq=0,
+        operation=transfer["call"],
+        peer=int(transfer["dst" if transfer["call"] == "send" else "src"]),
+        started=transfer["state"] == "started",
         where=replace(message.where, rank=None),
     )

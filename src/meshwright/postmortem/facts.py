@@ -8,9 +8,10 @@ from typing import TypeVar
 
 import msgspec
 
+from .calls import Call
 from .identities import Identity
-from .launch_counts import LaunchCounts, LaunchedAlike
-from .paces import DataShare, FellBack, Paced, RanksAlike
+from .launch_counts import CountedCalls, LaunchCounts, LaunchedAlike
+from .paces import DataLate, DataShare, FellBack, Paced, RanksAlike, SlowedJob
 from .where import GroupName, Where
 
 T = TypeVar("T")
@@ -126,7 +127,8 @@ class Absentees(msgspec.Struct, frozen=True, kw_only=True):
 class Analysed(msgspec.Struct, frozen=True, kw_only=True):
     """One group by torch's own analyser of flight records: who is missing from a call, or calls it unlike the first.
 
-    `culprits` are (rank, type of the error, what the first rank has, what this one has); `loaded` counts its files.
+    `culprits` are (rank, type of the error, what the first rank has, what this one has); `loaded` counts its files;
+    `transfers` are the sends and receives of its table that have not ended.
     """
 
     group: GroupName
@@ -141,6 +143,7 @@ class Analysed(msgspec.Struct, frozen=True, kw_only=True):
     ended: bool = False
     loaded: int | None = None
     size: int = 0  # of the group
+    transfers: tuple[Call, ...] = ()
 
 
 class Arrived(msgspec.Struct, frozen=True, kw_only=True):
@@ -331,14 +334,6 @@ class SlowerSteps(msgspec.Struct, frozen=True, kw_only=True):
     clock_mhz: int | None = None
 
 
-class SlowedJob(msgspec.Struct, frozen=True, kw_only=True):
-    """The steps of a whole job last `ratio` times longer from the line `where` to the end of its log than `before`."""
-
-    ratio: float
-    before: Where
-    where: Where
-
-
 class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
     """The last steps of a rank by its own lines: its own work, and what it spends in communication, in one unit."""
 
@@ -471,12 +466,14 @@ Fact = (
     | Entered
     | Fingerprint
     | CommunicatorCall
+    | CountedCalls
     | LaunchCounts
     | LaunchedAlike
     | SlowRank
     | SlowerSteps
     | SlowedJob
     | StepTimes
+    | DataLate
     | DataShare
     | Paced
     | FellBack

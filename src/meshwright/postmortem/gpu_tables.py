@@ -13,12 +13,17 @@ from .lines import LogMessage
 from .names import bus_number
 from .where import Where
 
-ASKED = re.compile(r"\bssh +(?:-\S+ +)*(?:[\w.-]+@)?(?P<host>[A-Za-z][\w.-]*) .*(?:nvidia|rocm)-smi\b")
-_BUS = r"(?P<bus>[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d)"
+_ASKED = re.compile(  # by a command that goes there; at the prompt of a shell there
+    r"\b(?:ssh +(?:-\S+ +)*(?:[\w.-]+@)?|kubectl (?:-\S+ +\S+ +)*exec +(?:-\S+ +)*(?:pod/)?)"
+    r"(?P<host>[A-Za-z][\w.-]*) .*(?:nvidia|rocm)-smi\b"
+    r"|^\[?(?:[\w.-]+@(?P<prompt>[A-Za-z][\w.-]*)|(?P<bare>[A-Za-z][\w-]*\d[\w.-]*))[^#$]{0,80}[#$] +"
+    r"(?:nvidia|rocm)-smi\b"
+)
+BUS = r"(?P<bus>[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d)"
 _ROWS = (
-    re.compile(rf"^\| +(?P<device>\d{{1,2}}) +\S.*\| +{_BUS} +\S+ *\|"),  # nvidia-smi
-    re.compile(rf"^GPU\[(?P<device>\d{{1,2}})\]\s*: PCI Bus: {_BUS}\s*$"),  # rocm-smi --showbus
-    re.compile(rf"^(?P<device>\d{{1,2}}), {_BUS}(?:,|$)"),  # nvidia-smi --query-gpu=index,pci.bus_id --format=csv
+    re.compile(rf"^\| +(?P<device>\d{{1,2}}) +\S.*\| +{BUS} +\S+ *\|"),  # nvidia-smi
+    re.compile(rf"^GPU\[(?P<device>\d{{1,2}})\]\s*: PCI Bus: {BUS}\s*$"),  # rocm-smi --showbus
+    re.compile(rf"^(?P<device>\d{{1,2}}), {BUS}(?:,|$)"),  # nvidia-smi --query-gpu=index,pci.bus_id --format=csv
 )
 _PROCESSES = (  # that compute, of `nvidia-smi` with and without columns of instances, and of `nvidia-smi pmon`
     re.compile(r"^\| +(?P<device>\d{1,2}) +(?:N/A|\d{1,2}) +(?:N/A|\d{1,2}) +(?P<pid>\d{2,8}) +C(?:\+G)? "),
@@ -51,6 +56,12 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
     yield from _said_by_ranks(messages)
 
 
+def host_of_smi(text: str) -> str:
+    """Return the host or pod on which a command asked for its GPUs, "" where a line tells none."""
+    asked = _ASKED.search(text)
+    return next(filter(None, asked.groups())) if asked else ""
+
+
 def _of_tables(messages: Sequence[LogMessage]) -> Iterator[Fact]:
     asked = ""
     users: dict[str, list[LocalProcess]] = defaultdict(list)
@@ -63,7 +74,7 @@ def _of_tables(messages: Sequence[LogMessage]) -> Iterator[Fact]:
         if "NVIDIA-SMI" in message.text:
             used.pop(message.host or asked or message.where.host, None)
         if "-smi" in message.text:
-            asked = on["host"] if (on := ASKED.search(message.text)) else ""
+            asked = host_of_smi(message.text)
         if ":" in message.text and (row := _first(_ROWS, message.text)):
             host = message.host or asked or (message.where.host)
             device, bus = int(row["device"]), bus_number(row["bus"])

@@ -14,12 +14,14 @@ from . import (
     agents,
     analyses,
     batch,
+    comms_summaries,
     data_waits,
     debuggers,
     endings,
     entry_tables,
     flight,
     frameworks,
+    gpu_memory_errors,
     gpu_tables,
     hccl,
     horovod,
@@ -35,6 +37,7 @@ from . import (
     numbered_hosts,
     placements,
     port_states,
+    printed_counts,
     processes,
     rank_tables,
     rank_timers,
@@ -118,7 +121,8 @@ _READERS = (
     *(watchdog, nccl, system, endings, launchers, frameworks, batch, hccl, ras, stragglers, slowdowns, timers),
     *(processes, gpu_tables, agents, placements, analyses, spawned, entry_tables, rank_tables, rank_timers, debuggers),
     *(data_waits, two_runs, numbered_hosts, port_states, leavers, unreachable, said_sizes, accelerators, meshes),
-    *(servers, neuron, horovod, mpi, tpus, scheduled_hosts, logged_errors, memory_tables),
+    *(servers, neuron, horovod, mpi, tpus, scheduled_hosts, logged_errors, memory_tables, gpu_memory_errors),
+    *(comms_summaries, printed_counts),
 )
 MOST_DIGITS = 300  # of a number in a log: thousands would be searched for ever, and a float holds 308
 _ENDLESS = re.compile(rf"\d{{{MOST_DIGITS + 1},}}")

@@ -39,3 +39,17 @@ class LaunchedAlike(msgspec.Struct, frozen=True, kw_only=True):
     where: Where
     calls: tuple[tuple[str, int], ...] = ()
     report: int = 0  # of several in one file
+
+
+class CountedCalls(msgspec.Struct, frozen=True, kw_only=True):
+    """The numbers of the last calls of a group that a rank has enqueued and completed, by a print of `pg_status`.
+
+    `group` is what the line calls it; `members` are empty where it does not list them.
+    """
+
+    rank: int
+    group: str
+    members: tuple[int, ...]
+    enqueued: int
+    completed: int
+    where: Where

@@ -14,6 +14,7 @@ from .notices import by_arrivals, by_barrier, by_fingerprints, by_lost_peers, by
 from .notify import by_notify
 from .opcount import by_calls
 from .position import MOST_SILENT, HangPosition
+from .printed_counts import by_counts
 from .said_sizes import by_said_sizes
 from .timeouts import UNKNOWN, broken_in_calls, groups_of, size_of
 from .verdict import shortened
@@ -32,6 +33,8 @@ def hang_position(facts: list[Fact]) -> HangPosition | None:
     analysed = by_analysis(facts)
     if analysed and analysed.certain:
         return analysed
+    if (counted := by_counts(facts)) and counted.certain:
+        return counted
     found = _by_the_ranks(facts, named)
     is_better = found is not None and found.certain and not (analysed and set(found.blamed) & set(analysed.waiting))
     found = found if is_better else analysed or found

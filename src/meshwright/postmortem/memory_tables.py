@@ -1,7 +1,8 @@
 """Tables of processes with their memory, again and again (`top -b`, `ps`, `free`): whose left its host none.
 
 The kernel's own word on whom it killed is often in no file of the job; that a process held most of a full memory, and
-is in no later table, says as much.
+is in no later table, says as much. So does one that grows from table to table until it holds most of the memory, where
+a launcher then tells of a SIGKILL.
 """
 
 import re
@@ -24,6 +25,7 @@ _TOP_AVAILABLE = re.compile(r"^(?P<unit>[KMGT])iB Swap: .{1,120}(?<![\d.])(?P<av
 _FULL = 0.05  # of the memory is available, or less
 _MOST = 2.0  # times the memory of any other process of its table
 _HOLDS = 0.3  # of the memory of its host
+_GROWN, _HOLDS_MOST = 2.0, 0.5  # times what it held at first; of the memory of its host, in the last table
 
 
 class _Table(msgspec.Struct):
@@ -32,6 +34,7 @@ class _Table(msgspec.Struct):
     total: float | None = None
     available: float | None = None
     processes: dict[int, tuple[float, Where]] = {}
+    shares: dict[int, float] = {}  # of the memory, as the table itself says
 
     @property
     def is_full(self) -> bool:
@@ -39,8 +42,12 @@ class _Table(msgspec.Struct):
 
 
 def read(messages: Sequence[LogMessage]) -> Iterator[Failure]:
-    """Yield the process of one file's tables that held most of a full memory, and is gone in the next of them."""
+    """Yield the process of one file's tables that held most of a full memory, and is gone in the next of them.
+
+    And the one that has grown until it held most of the memory in the last of them: it may have been killed then.
+    """
     tables = [table for table in _tables(messages) if table.processes]
+    yield from _grown(tables)
     for before, after in pairwise(tables):
         left = before.processes.keys() & after.processes.keys()
         gone = before.processes.keys() - after.processes.keys()
@@ -52,6 +59,21 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Failure]:
         if size >= max(_MOST * others, _HOLDS * (before.total or 0)):
             what = f"process {pid} (python) held {size / 2**30:.0f} GiB of a host's memory, which was full, and is gone"
             yield Failure(kind="host_memory", what=what, pid=pid, where=where)
+
+
+def _grown(tables: Sequence[_Table]) -> Iterator[Failure]:
+    if len(tables) < 3:
+        return
+    last = tables[-1]
+    for pid, (size, where) in last.processes.items():
+        sizes = [table.processes[pid][0] for table in tables if pid in table.processes]
+        share = last.shares.get(pid, size / last.total if last.total else 0.0)
+        others = max((other for one, (other, _) in last.processes.items() if one != pid), default=0.0)
+        grows = len(sizes) == len(tables) and all(before <= after for before, after in pairwise(sizes))
+        if grows and size >= max(_GROWN * sizes[0], _MOST * others) and share >= _HOLDS_MOST:
+            what = f"process {pid} (python) grew from {sizes[0] / 2**30:.0f} to {size / 2**30:.0f} GiB, {share:.0%} of"
+            what += " its host's memory, and a process was ended by SIGKILL"
+            yield Failure(kind="host_memory", what=what, pid=pid, follows=True, where=where)
 
 
 def _tables(messages: Sequence[LogMessage]) -> Iterator[_Table]:
@@ -72,8 +94,9 @@ def _tables(messages: Sequence[LogMessage]) -> Iterator[_Table]:
                 table = _Table()
             columns = ["RES" if word == "RSS" else word for word in words]
         elif columns and (row := _row(text, columns)):
-            pid, size = row
+            pid, size, share = row
             table.processes[pid] = size, message.where
+            table.shares |= {pid: share} if share is not None else {}
     yield table
 
 
@@ -83,12 +106,15 @@ def _told(memory: re.Match[str], name: str) -> float | None:
     return _bytes(told.get(name, "") + told.get("unit", ""))
 
 
-def _row(text: str, columns: Sequence[str]) -> tuple[int, float] | None:
-    """Return the process and the resident bytes of a row, None for any other line."""
+def _row(text: str, columns: Sequence[str]) -> tuple[int, float, float | None] | None:
+    """Return the process, the resident bytes and the share of the memory of a row, None for any other line."""
     cells = text.split(None, len(columns) - 1)
     row = dict(zip(columns, cells, strict=False))
     size = _bytes(row.get("RES", "")) if len(cells) == len(columns) else None
-    return (int(row["PID"]), size) if size is not None and row["PID"].isdecimal() else None
+    if size is None or not row["PID"].isdecimal():
+        return None
+    percent = re.fullmatch(r"\d{1,3}(?:\.\d{1,2})?", row.get("%MEM", ""))
+    return int(row["PID"]), size, float(percent[0]) / 100 if percent else None
 
 
 def _bytes(text: str) -> float | None:

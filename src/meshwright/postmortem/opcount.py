@@ -1,7 +1,7 @@
 """NCCL's own count of calls (NCCL_DEBUG_SUBSYS=COLL): who is behind, and who calls something else."""
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -25,7 +25,8 @@ def by_calls(facts: list[Fact], *, mismatched: bool = False) -> HangPosition | N
     calls = [call for call in of(facts, CommunicatorCall) if call.operation not in UNEVEN]
     identities = {(i.host, i.pid, i.communicator): i for i in of(facts, RankIdentity) if i.communicator}
     parts: dict[str, dict[int, dict[int, Call]]] = defaultdict(lambda: defaultdict(dict))
-    jobs = {(one.host, one.pid): one.rank for one in identities_of(facts) if one.host and one.pid is not None}
+    jobs = _labelled(calls)
+    jobs |= {(one.host, one.pid): one.rank for one in identities_of(facts) if one.host and one.pid is not None}
     placed: set[str] = set()  # groups of which only places are known
     hosts = {call.host for call in calls}
     communicators: dict[tuple[str, int], set[str]] = defaultdict(set)
@@ -65,6 +66,13 @@ def by_calls(facts: list[Fact], *, mismatched: bool = False) -> HangPosition | N
         if found := _behind(name, ranks, sizes.get(name), mismatched=mismatched):
             return _without_places(found) if name in placed else found
     return _crossed({name: ranks for name, ranks in parts.items() if name not in placed}, sizes)
+
+
+def _labelled(calls: Sequence[CommunicatorCall]) -> dict[tuple[str, int], int]:
+    """Return the ranks of processes by the labels of their lines, {} where two of them share one, or one has two."""
+    told = {(call.host, call.pid, call.where.rank) for call in calls}
+    ranks = {(host, pid): rank for host, pid, rank in told if rank is not None}
+    return ranks if len(set(ranks.values())) == len(ranks) == len(told) else {}
 
 
 def _crossed(

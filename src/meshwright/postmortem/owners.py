@@ -44,6 +44,8 @@ def with_rank(failure: Failure, identities: Sequence[RankIdentity], facts: list[
     if not ranks and failure.device is not None and _counts_on_host(failure, facts):
         own = rank_on_host(failure.device, failure.host, failure.where, facts)
         ranks = set() if own is None else {own}
+    if not ranks and failure.kind == "device" and failure.host:
+        ranks = _of_only_gpu(failure.host, identities, facts)
     if len(ranks) == 1:
         rank = ranks.pop()
         return replace(failure, rank=rank, where=failure.where.by(rank))
@@ -144,6 +146,13 @@ def _told_of_gpu(device: int, host: str, identities: Sequence[RankIdentity]) -> 
     own = [i for i in identities if i.host and host and short_host(i.host) == short_host(host) and i.ranks is None]
     ranks = {i.rank for i in own if i.device == device}
     return ranks if len(ranks) == 1 else set()
+
+
+def _of_only_gpu(host: str, identities: Sequence[RankIdentity], facts: list[Fact]) -> set[int]:
+    """Return the rank of a host or pod whose tables list one GPU, where one rank is known to be there."""
+    gpus = {gpu.bus_id for gpu in of(facts, GpuPlace) if short_host(gpu.host) == short_host(host)}
+    ranks = {one.rank for one in identities if one.host and short_host(one.host) == short_host(host)}
+    return ranks if len(gpus) == len(ranks) == 1 else set()
 
 
 def _of_pod(pod: str, facts: list[Fact]) -> set[int]:

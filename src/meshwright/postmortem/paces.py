@@ -18,6 +18,14 @@ class DataShare(msgspec.Struct, frozen=True, kw_only=True):
     where: Where
 
 
+class DataLate(msgspec.Struct, frozen=True, kw_only=True):
+    """Ranks that wait for their data in steps in which the others wait for them; () where they are others each time."""
+
+    ranks: tuple[int, ...]
+    what: str
+    where: Where
+
+
 class Paced(msgspec.Struct, frozen=True, kw_only=True):
     """The steps of one log of one form, all of about one length; `step` in the log's own unit, `work` as lines say."""
 
@@ -38,4 +46,12 @@ class RanksAlike(msgspec.Struct, frozen=True, kw_only=True):
     """A table of the times of several ranks, of which none is longer than the others'."""
 
     ranks: int
+    where: Where
+
+
+class SlowedJob(msgspec.Struct, frozen=True, kw_only=True):
+    """The steps of a whole job last `ratio` times longer from the line `where` to the end of its log than `before`."""
+
+    ratio: float
+    before: Where
     where: Where

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from msgspec.structs import replace
 
 from .facts import Fact
-from .identities import AgentRanks, LocalProcess, RankIdentity
+from .identities import AgentRanks, LocalProcess, RankIdentity, WorldSize
 from .lines import LogMessage
 from .placements import ELSE
 from .world import MOST_RANKS
@@ -49,6 +49,10 @@ _SAID = re.compile(  # of what a process prints of itself behind the name of its
     r"(?: ?[=:] ?| )(?P<value>\d{1,8}(?:,\d{1,3})*)\)?",
     re.IGNORECASE,
 )
+_OF_PROCESS = re.compile(  # what open_clip and its kin print of each process
+    r"\bProcess \(global:? (?P<rank>\d{1,6}), local:? (?P<local>\d{1,2})\), total (?P<world>\d{1,6})\b"
+)
+_TAGGED = re.compile(r"(?:^|[|\[]) {0,2}(?P<host>(?=[\w.-]*\d)[A-Za-z][\w-]*(?:\.[\w-]+)*) {0,2}(?:[|\]]|$)")
 _OF_JOB = {"slurm_procid", "procid", "rank", "globalrank", "worldrank", "ompi_comm_world_rank"}
 _VALUE = re.compile(r"[\"']?(?P<name>[A-Za-z]\w{0,31})[\"']?[=:][\"']?(?P<value>[\w.:/-]+)[\"']?")
 # in lines on a store or on another rank; those with pods are read in `placements`
@@ -62,6 +66,7 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
     yield from _slots(messages)
     yield from _commanded(messages)
     yield from _hostnames(messages)
+    yield from _of_processes(messages)
 
 
 def _rows(messages: Sequence[LogMessage]) -> Iterator[RankIdentity | LocalProcess]:
@@ -166,6 +171,21 @@ def _hostnames(messages: Sequence[LogMessage]) -> Iterator[RankIdentity]:
         found = [one for message in messages if (one := form(message)) is not None]
         once = {(one.rank, one.host, one.pid): one for one in reversed(found)}
         yield from (one for one in _whole(list(once.values())[::-1]) if isinstance(one, RankIdentity))
+
+
+def _of_processes(messages: Sequence[LogMessage]) -> Iterator[RankIdentity | WorldSize]:
+    """Yield the rank and the host of a process by its own line, beside which the host stands between bars."""
+    for message in messages:
+        text = message.where.text
+        told = _OF_PROCESS.search(text) if "global" in text else None
+        if told is None:
+            continue
+        yield WorldSize(ranks=int(told["world"]), where=message.where)
+        hosts = {message.host} - {""} or {tag["host"] for tag in _TAGGED.finditer(text[: told.start()])}
+        hosts = hosts or {tag["host"] for tag in _TAGGED.finditer(text[told.end() :])}
+        if len(hosts) == 1:
+            rank, device = int(told["rank"]), int(told["local"])
+            yield RankIdentity(rank=rank, host=hosts.pop(), device=device, where=message.where.by(rank))
 
 
 def _of_values(message: LogMessage) -> RankIdentity | None:

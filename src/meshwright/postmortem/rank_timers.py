@@ -5,14 +5,14 @@ dashboard exports them as CSV (`timer_reports`).
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 
 from .facts import SlowRank, StepTimes
 from .lines import LogMessage
-from .paces import RanksAlike
+from .paces import DataLate, RanksAlike
 from .stragglers import FEW
-from .timer_reports import NO_TIME, Report, of_exports
+from .timer_reports import NO_TIME, Report, of_exports, own_steps
 from .timers import LONGER, SHARE
 from .verdict import shortened
 from .where import Where
@@ -38,17 +38,23 @@ _PART = re.compile(
 _CELL = re.compile(  # of a line of several, with bars between them
     r"^\s*(?P<name>[A-Za-z][\w ./()-]{0,30}?)[ =:]+(?P<value>\d+(?:\.\d+)?) ?(?P<unit>m?s|us|sec)?\s*$"
 )
-_WAITS = re.compile(
-    r"wait|sync|comm(?!it)|reduce|gather|scatter|barrier|nccl|rccl|idle|all_?to_?all|a2a|stall|exposed|broadcast|bcast",
-    re.IGNORECASE,
+_WAITED = (
+    "wait|sync|comm(?!it)|reduce|gather|scatter|barrier|nccl|rccl|idle|all_?to_?all|a2a|stall|exposed|broadcast|bcast"
 )
+_MAY_WAIT = re.compile(_WAITED, re.IGNORECASE)
+_FOR_DATA = r"data(?![_ -]?par)|input|(?<!pay)load"
+_DATA = re.compile(_FOR_DATA, re.IGNORECASE)
+_WAITS = re.compile(rf"^(?!.*(?:{_FOR_DATA})).*?(?:{_WAITED})", re.IGNORECASE)  # for other ranks
 _WORK = re.compile(
     r"fwd|forward|bwd|backward|comput|optim|adam|data|load|gemm|attn|attention|mlp|update|encod|preproc|work|own|busy"
     r"|kernel|step_fn|model|loss_fn|grad|host|cpu|tokeni[sz]",
     re.IGNORECASE,
 )
-_TIMED = re.compile(rf"{_WAITS.pattern}|data|load", re.IGNORECASE)
-_WHOLE = re.compile(r"(?:total|step|iter|iteration|elapsed|wall|e2e|time|dt)(?:[_-]?(?:time|s|ms))?", re.IGNORECASE)
+_BACKWARD = re.compile(r"(?:\w+[_-])?(?:backward|bwd)(?:[_ (-]\w+\)?)?", re.IGNORECASE)  # reduces gradients in it
+_TIMED = re.compile(rf"{_WAITED}|data|load|backward|bwd", re.IGNORECASE)
+_WHOLE = re.compile(
+    r"(?:total|step|iter|iteration|elapsed|wall|e2e|time|dt)(?:[_-]?(?:total|time|s|ms))?", re.IGNORECASE
+)
 _STAGES = re.compile(r"recv|send|p2p|pipe|bubble|stage", re.IGNORECASE)  # of a pipeline, which differ by nature
 _SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0}
 _LINES = 1  # of the forms of reports, that of lines
@@ -56,16 +62,17 @@ _LAST = 2  # reports, where there are as many, in which a rank must be slow
 _LONGEST = 1000  # characters of a line that are read
 _ALIKE = 1.3  # by which the others may differ
 _EQUAL = 1.1  # by which ranks may differ of which none is slow
+_MAINLY = 0.8  # of what the own work of a slow rank is longer by, in its data
 _MATTERS = 0.1  # of a rank's whole time, from which on a timer counts
 
 
-def read(messages: Sequence[LogMessage]) -> Iterator[SlowRank | RanksAlike | StepTimes]:
+def read(messages: Sequence[LogMessage]) -> Iterator[SlowRank | DataLate | RanksAlike | StepTimes]:
     """Yield who is slow by the last reports of one file, of each form by itself; or that the last shows ranks alike.
 
     Of the log of one rank alone, its last times: they are held against those of the others.
     """
-    forms = _reports(messages)
-    yield from _of_one_rank(forms[_LINES])
+    forms = reports_of(messages)
+    yield from _of_one_rank(forms[_LINES] or own_steps(messages))
     for reports in (*forms, _of_pairs(messages)):
         yield from _slow([report for report in reports if len(report.times) > 2])
     for table, where in _last(forms):
@@ -86,10 +93,11 @@ def _of_one_rank(reports: Sequence[Report]) -> Iterator[StepTimes]:
 
 def last_tables(messages: Sequence[LogMessage]) -> Iterator[tuple[dict[int, dict[str, float]], Where]]:
     """Yield the last report of each form in one file: the timers of each rank, and its last line."""
-    return _last(_reports(messages))
+    return _last(reports_of(messages))
 
 
-def _reports(messages: Sequence[LogMessage]) -> tuple[list[Report], ...]:
+def reports_of(messages: Sequence[LogMessage]) -> tuple[list[Report], ...]:
+    """Return the reports of each form in one file, in its order."""
     return _of_sections(messages), _of_lines(messages), _of_tables(messages), of_exports(messages)
 
 
@@ -109,7 +117,7 @@ def _are_alike(ranks: Sequence[dict[str, float]]) -> bool:
     return all(max(p[name] for p in ranks) <= _EQUAL * min(p[name] for p in ranks) for name in long)
 
 
-def _slow(reports: Sequence[Report]) -> Iterator[SlowRank]:
+def _slow(reports: Sequence[Report]) -> Iterator[SlowRank | DataLate]:
     late = [_late(report) for report in reports[-_LAST:]]
     if not late or not late[-1] or len(set(late)) != 1:
         return
@@ -117,14 +125,23 @@ def _slow(reports: Sequence[Report]) -> Iterator[SlowRank]:
     if _has_stages(last) and (len(reports) <= _LAST or _late(reports[0])):
         return
     work, waits = _sums(last)
+    where = "communication" if _waits_in(last) is _WAITS else "the backward pass, at whose end all meet"
     others = [rank for rank in work if rank not in slow]
     what = (
         f"the own work of rank{'s' * (len(slow) > 1)} {shortened(slow)} takes {median(work[r] for r in slow):.4g}, that"
         f" of the others {median(work[r] for r in others):.4g}; they wait {median(waits[r] for r in others):.4g} in"
-        f" communication, it {median(waits[r] for r in slow):.4g}"
+        f" {where}, it {median(waits[r] for r in slow):.4g}"
     )
+    data = {rank: sum(value for name, value in last.times[rank].items() if _DATA.search(name)) for rank in work}
+    if _lag(data, slow, others) >= _MAINLY * _lag(work, slow, others):
+        yield DataLate(ranks=slow, what=f"{what}: for its data", where=last.lines[slow[0]].where.by(slow[0]))
+        return
     for rank in slow:
         yield SlowRank(rank=rank, what=what, where=last.lines[rank].where.by(rank))
+
+
+def _lag(times: Mapping[int, float], slow: Sequence[int], others: Sequence[int]) -> float:
+    return min(times[rank] for rank in slow) - max(times[rank] for rank in others)
 
 
 def _has_stages(report: Report) -> bool:
@@ -135,18 +152,25 @@ def _sums(report: Report, *, by_whole: bool = False) -> tuple[dict[int, float], 
     """Return the own work of each rank and what it spends waiting; of a rank whose report lacks either, nothing.
 
     Own work is the sum of its parts, or what waits leave of the whole where no parts are told, or (`by_whole`) that is
-    more: not all parts have a name.
+    more: not all parts have a name. Where no timer is one of waits, the backward pass is: it ends with the gradients of
+    all.
     """
+    waits_in = _waits_in(report)
     work: dict[int, float] = {}
     waits: dict[int, float] = {}
     for rank, parts in report.times.items():
-        waited = [value for name, value in parts.items() if _WAITS.search(name)]
-        own = [value for name, value in parts.items() if not _WAITS.search(name) and not _WHOLE.fullmatch(name)]
+        waited = [value for name, value in parts.items() if waits_in.search(name)]
+        own = [value for name, value in parts.items() if not waits_in.search(name) and not _WHOLE.fullmatch(name)]
         whole = [value for name, value in parts.items() if _WHOLE.fullmatch(name)]
         if waited and (own or whole):
             rest = [whole[0] - sum(waited)] if whole and (by_whole or not own) else []
             work[rank], waits[rank] = max([*rest, *([sum(own)] if own else [])]), sum(waited)
     return work, waits
+
+
+def _waits_in(report: Report) -> re.Pattern[str]:
+    """Return what names the timers of a report in which ranks wait for others."""
+    return _WAITS if any(_WAITS.search(name) for parts in report.times.values() for name in parts) else _BACKWARD
 
 
 def _late(report: Report) -> tuple[int, ...]:
@@ -197,7 +221,7 @@ def _of_lines(messages: Sequence[LogMessage]) -> list[Report]:
     found: list[Report] = []
     for message in messages:
         text = message.text[:_LONGEST]
-        if message.is_of_library or not any(sign in text for sign in "=:|") or not _WAITS.search(text):
+        if message.is_of_library or not any(sign in text for sign in "=:|") or not _MAY_WAIT.search(text):
             continue
         named = _RANK.search(text)
         rank = int(named["rank"]) if named else message.rank

@@ -348,7 +348,7 @@ def _waits_for_data(case: Case) -> Verdict | None:
     found = by_data(case.facts) if case.position is None and not _came_to_its_end(case) else None
     if found is None:
         return None
-    return _verdict("data", found.why, position=found, lines=(), unknown=not found.certain)
+    return _verdict("data", found.why, position=found, lines=(), ranks=found.blamed, unknown=not found.certain)
 
 
 def _came_to_its_end(case: Case) -> bool:
@@ -479,7 +479,7 @@ RULES = (
     ),
     Rule(
         name="waits-for-data",
-        reason="Steps that are mostly a wait for data, on all ranks alike, are no rank's fault.",
+        reason="Steps that are mostly a wait for data, on all ranks alike, are no rank's fault; on a few, theirs.",
         apply=_waits_for_data,
     ),
     Rule(

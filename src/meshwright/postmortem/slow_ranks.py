@@ -6,9 +6,10 @@ from .calls import Group
 from .facts import Fact, KernelTimes, SlowerSteps, SlowRank, StepTimes, of
 from .position import HangPosition
 from .recorded_waits import late_by_waits_of_calls
-from .stack_positions import by_kernels
 from .stragglers import by_slower_steps, by_step_times, by_stragglers
 from .world import ranks_seen
+
+_NEARLY = 0.9  # of the time of a range is in one inside it: that one tells more
 
 
 def who_is_slow(facts: list[Fact], groups: Sequence[Group]) -> HangPosition | None:
@@ -23,3 +24,36 @@ def who_is_slow(facts: list[Fact], groups: Sequence[Group]) -> HangPosition | No
     ]
     told = [position for position in found if position is not None]
     return next((position for position in told if position.certain), next(iter(told), None))
+
+
+def _longest_range(mine: KernelTimes, others: Sequence[KernelTimes]) -> str:
+    """Return the range of the program in which a rank spends most beyond the others, "" where it is none."""
+    beyond_s = {name: s - max(other.ranges.get(name, 0.0) for other in others) for name, s in mine.ranges.items()}
+    most_s = max(beyond_s.values(), default=0.0)
+    if most_s <= 0:
+        return ""
+    inner = min((mine.ranges[name], name) for name, s in beyond_s.items() if s >= _NEARLY * most_s)
+    return f"; it spends {inner[0]:.3g} s in {inner[1]}"
+
+
+def by_kernels(times: Sequence[KernelTimes]) -> HangPosition | None:
+    """Return the rank whose collectives are short because the others wait for it; None where no rank stands out."""
+    known = {fact.rank: fact for fact in times if fact.rank is not None and fact.communication_calls}
+    if len(known) < 2:
+        return None
+    mean_s = {rank: fact.communication_s / fact.communication_calls for rank, fact in known.items()}
+    late, second, *_ = sorted(mean_s, key=mean_s.__getitem__)
+    if mean_s[late] * 2 > mean_s[second]:
+        return None
+    mine, other = known[late], max((fact for rank, fact in known.items() if rank != late), key=lambda f: f.compute_s)
+    longer = mine.compute_s > 1.05 * other.compute_s
+    return HangPosition(
+        kind="slow",
+        blamed=(late,),
+        waiting=tuple(sorted(set(known) - {late})),
+        why=f"rank {late}'s collectives last {mean_s[late] * 1e6:.0f} us each, those of the others at least"
+        f" {mean_s[second] * 1e6:.0f} us: they wait for it"
+        + (f"; it computes {mine.compute_s / other.compute_s - 1:.0%} longer" if longer else "")
+        + _longest_range(mine, [fact for rank, fact in known.items() if rank != late]),
+        evidence=tuple(known[rank].where for rank in sorted(known)),
+    )

@@ -8,10 +8,10 @@ from statistics import median
 
 import msgspec
 
-from .facts import Fact, SlowedJob, of
+from .facts import Fact, of
 from .lines import LogMessage
 from .outlived import STEP
-from .paces import Paced
+from .paces import Paced, SlowedJob
 from .position import HangPosition
 
 _LONGER = 1.5  # each step at the end than is usual before

@@ -45,6 +45,7 @@ _OWN = re.compile(  # without a way back, since the words may stand in any numbe
     r"|(?:cuda|xpu|npu|hpu|gpu|device)[ :=]?\d*(?=\W)|host[^\s,;]*+)*+pid\b",
     re.IGNORECASE,
 )
+_OWN_LABEL = re.compile(r"^\[(?=[^\]]{0,60}\brank\b)(?=[^\]]{0,60}\bpid\b)[^\[\]]{1,80}\]", re.IGNORECASE)
 _FEW = 2  # processes of a list
 _NUMBER = r"(?:(?P<kind>global|world|local)[ _-]?)?(?P<what>rank|gpu)[ _=:#-]{0,2}(?P<number>\d{1,5})"
 _TO = r" ?(?:=|->|=>|\u2192|:|\bis\b|\() ?"
@@ -104,7 +105,7 @@ def _introduced(messages: Sequence[LogMessage]) -> Iterator[Fact]:
     listed: dict[int, RankIdentity] = {}  # by one rank, in its own log
     users: dict[str, dict[int, LocalProcess]] = defaultdict(dict)
     for message in messages:
-        text = message.text[:400]
+        text = label[0] if (label := _OWN_LABEL.match(message.text)) else message.text[:400]
         low = text.lower()
         if ("pid" not in low and "process" not in low) or _tells_of_others(text):
             continue

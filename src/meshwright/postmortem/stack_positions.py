@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from .facts import Frame, KernelTimes, StackTrace
+from .facts import Frame, StackTrace
 from .names import collective_in, snake
 from .position import HangPosition, minority
 from .transfers import (
@@ -27,6 +27,9 @@ _LEAST_TOGETHER = 3  # processes in one line
 _FEW_LINES = 4  # behind a collective, in which its result is read
 _LEAVES = re.compile(  # the groups of the job, after which a rank makes no call of them
     r"^(?:destroy_process_group|_shutdown_backend|(?:p?nccl|rccl)Comm(?:Destroy|Finalize)|MPI_Finalize)$"
+)
+_OF_SEVERAL = re.compile(  # a part of a function's name, after what it does with the other ranks
+    r"(?:^|_)(?:ag|rs|ar|a2a|all_?(?:to_?all|2all|reduce|gather)|reduce_?scatter|broadcast|bcast)(?:_|$)"
 )
 _BLOCKING = {"barrier", "monitored_barrier"}  # hold the host, so that who stands elsewhere is not in them
 DEEP = 30  # frames from the innermost that are looked at
@@ -162,6 +165,8 @@ def _kind(frames: Sequence[Frame]) -> tuple[str, str]:
         named = f"{frame.file}:{frame.function}"
         waits = _ENGINE.match(frame.function) or (_DEVICE_WAIT.match(frame.function) and not _own(frame))
         if waits or _BACKWARD.search(named) or _OF_JAX.search(named):
+            if helper := helper_that_waits(frames[at:]):
+                return "others", helper
             return ("host", compiles) if compiles else ("device", frame.function)
     if helper := helper_that_waits(frames):
         return "others", helper
@@ -254,9 +259,10 @@ def _by_told(stacks: Sequence[StackTrace], *, world: int) -> HangPosition | None
     operation = max(calls, key=calls.count, default="")
     if others and waits:
         return _apart(others, waits, stands, operation, are_all=0 < world <= len(stands))
-    early = [stand for stand in waits if stand.kind == "device"] if operation in _BLOCKING else []
-    if early and len(early) < len(waits) - len(early) and len(set(calls)) == 1:
-        return _before(early, [stand for stand in waits if stand not in early], stands, operation)
+    early = [stand for stand in waits if stand.kind == "device"]
+    held = [stand for stand in waits if stand not in early]
+    if early and len(early) < len(held) and (call := _that_holds_the_host(held, last)):
+        return _before(early, held, stands, call)
     if len(set(calls)) > 1:
         return _split(stands, operation)
     if waits:
@@ -266,6 +272,10 @@ def _by_told(stacks: Sequence[StackTrace], *, world: int) -> HangPosition | None
     if all(stand.is_lock for stand in stands):
         why = f"every process waits for the lock of a file in {stands[0].call}: its maker has not removed it"
         return _position("host", (), (), stands, "", f"{why}, or ended before it could")
+    if len(stands) >= max(world, _LEAST_TOGETHER) and len({_places(stack) for stack in last.values()}) == 1:
+        why = f"every process stands in one line, {stands[0].call} ({stands[0].line})"
+        if {stand.kind for stand in stands} == {"program"} and _OF_SEVERAL.search(stands[0].call):
+            return _position("stuck", (), stands, stands, "", f"{why}: a wait in C++ leaves no frame there")
     if {stand.kind for stand in stands} == {"data"}:
         return _position("data", (), (), stands, "", "every process waits for its data")
     return None
@@ -310,6 +320,11 @@ def _standing(stacks: Sequence[StackTrace]) -> dict[str, Stand]:
             stand = msgspec.structs.replace(stand, kind="others")
         found[stand.name] = stand
     return found
+
+
+def _places(stack: StackTrace) -> tuple[tuple[str, str, int | None], ...]:
+    """Return the functions of a stack with their lines, whatever folder a tool says that a file is in."""
+    return tuple((frame.function, frame.file.rsplit("/", 1)[-1], frame.line) for frame in stack.frames)
 
 
 def _innermost(stack: StackTrace) -> tuple[str, str]:
@@ -399,6 +414,22 @@ def _apart(
     return _position(kind, others if few else (), waits, stands, operation, why, certain=few)
 
 
+def _that_holds_the_host(held: Sequence[Stand], last: Mapping[str, StackTrace]) -> str:
+    """Return the one call in which the host of each of these waits until it is done, "" for none.
+
+    A barrier, or a pipeline's helper that waits for the device itself: who waits for its device elsewhere is in none.
+    """
+    calls = {stand.call for stand in held}
+    if len(calls) == 1 and calls <= _BLOCKING:
+        return calls.pop()
+    ways = [way_of(last[stand.name]) for stand in held if _DEVICE_WAIT.match(last[stand.name].frames[0].function)]
+    return (
+        "/".join(sorted({deed for deed, _ in filter(None, ways)}))
+        if None not in ways and len(ways) == len(held)
+        else ""
+    )
+
+
 def _before(early: Sequence[Stand], waits: Sequence[Stand], stands: Sequence[Stand], operation: str) -> HangPosition:
     """Return that a few still wait for their device while the others block in a call that holds the host."""
     told = "; ".join(f"{stand.name} waits for its device in {stand.call} ({stand.line})" for stand in early)
@@ -439,40 +470,4 @@ def _position(
         certain=certain and not unnamed,
         evidence=tuple(stand.where for stand in stands),
         missing=(lacks,) if unnamed else (),
-    )
-
-
-_NEARLY = 0.9  # of the time of a range is in one inside it: that one tells more
-
-
-def _longest_range(mine: KernelTimes, others: Sequence[KernelTimes]) -> str:
-    """Return the range of the program in which a rank spends most beyond the others, "" where it is none."""
-    beyond_s = {name: s - max(other.ranges.get(name, 0.0) for other in others) for name, s in mine.ranges.items()}
-    most_s = max(beyond_s.values(), default=0.0)
-    if most_s <= 0:
-        return ""
-    inner = min((mine.ranges[name], name) for name, s in beyond_s.items() if s >= _NEARLY * most_s)
-    return f"; it spends {inner[0]:.3g} s in {inner[1]}"
-
-
-def by_kernels(times: Sequence[KernelTimes]) -> HangPosition | None:
-    """Return the rank whose collectives are short because the others wait for it; None where no rank stands out."""
-    known = {fact.rank: fact for fact in times if fact.rank is not None and fact.communication_calls}
-    if len(known) < 2:
-        return None
-    mean_s = {rank: fact.communication_s / fact.communication_calls for rank, fact in known.items()}
-    late, second, *_ = sorted(mean_s, key=mean_s.__getitem__)
-    if mean_s[late] * 2 > mean_s[second]:
-        return None
-    mine, other = known[late], max((fact for rank, fact in known.items() if rank != late), key=lambda f: f.compute_s)
-    longer = mine.compute_s > 1.05 * other.compute_s
-    return HangPosition(
-        kind="slow",
-        blamed=(late,),
-        waiting=tuple(sorted(set(known) - {late})),
-        why=f"rank {late}'s collectives last {mean_s[late] * 1e6:.0f} us each, those of the others at least"
-        f" {mean_s[second] * 1e6:.0f} us: they wait for it"
-        + (f"; it computes {mine.compute_s / other.compute_s - 1:.0%} longer" if longer else "")
-        + _longest_range(mine, [fact for rank, fact in known.items() if rank != late]),
-        evidence=tuple(known[rank].where for rank in sorted(known)),
     )

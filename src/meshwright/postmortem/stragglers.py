@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from statistics import median
 
 from .facts import Fact, SlowerSteps, SlowRank, StepTimes
-from .gpu_tables import ASKED
+from .gpu_tables import host_of_smi
 from .lines import LogMessage
 from .position import HangPosition
 from .timers import late_by_waits
@@ -17,7 +17,6 @@ _SMI = re.compile(  # a row of `rocm-smi`, of all its ages
     r"^(?P<device>\d{1,2}) .{0,60}?\b(?P<temp>\d{1,3})(?:\.\d)?°?[cC] .{0,60}? (?P<mhz>\d{1,5})Mhz +\d{1,5}Mhz .{0,60}"
     r" (?P<busy>\d{1,3})%\s*$"
 )
-_SMI_AT = re.compile(r"^\[?(?:[\w.-]+@)?(?P<host>[A-Za-z][\w.-]*)[^#$]{0,80}[#$] +rocm-smi\b")
 _BUSY, _HOT_C, _HOTTER_C = 90, 85, 10  # percent; degrees that slow a GPU, and more than those of the others
 _REASONS = re.compile(r"clocks_(?:event|throttle)_reasons\.(?:active|(?P<one>\w+))$")
 _SLOWS = re.compile(r"(?:hw|sw)_(?:thermal|power_brake)_slowdown$|hw_slowdown$")
@@ -91,23 +90,27 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
 
 def _slowed(messages: Sequence[LogMessage]) -> Iterator[SlowRank]:
     """Yield the GPUs that `nvidia-smi -q` shows slowed down by heat or power, where most of their host's are not."""
-    gpus: list[str] = []
-    slow: dict[int, tuple[str, LogMessage]] = {}
-    clocks: dict[int, int] = {}
+    hosts: dict[str, list[tuple[str, list[tuple[str, LogMessage]], list[int]]]] = {}
+    asked = ""
     for message in messages:
+        if "nvidia-smi" in message.text:
+            asked = host_of_smi(message.text)
+        gpus = hosts.setdefault(message.where.host or asked, [])
         if gpu := _GPU.match(message.text):
-            gpus.append(gpu["bus"])
+            gpus.append((gpu["bus"], [], []))
         elif gpus and (slowed := _SLOWED.match(message.text)):
-            slow.setdefault(len(gpus) - 1, (slowed["why"], message))
+            gpus[-1][1].append((slowed["why"], message))
         elif gpus and (clock := _CLOCK.match(message.text)):
-            clocks.setdefault(len(gpus) - 1, int(clock["mhz"]))
-    if 2 * len(slow) >= len(gpus):
-        return
-    for device, (why, message) in slow.items():
-        at = f" at {clocks[device]} MHz, others at up to {max(clocks.values())} MHz" if device in clocks else ""
-        what = f"GPU {gpus[device]} is slowed down ({why}){at}"
-        where = message.where
-        yield SlowRank(rank=None, what=what, device=device, devices=len(gpus), bus_id=gpus[device], where=where)
+            gpus[-1][2].append(int(clock["mhz"]))
+    for host, gpus in hosts.items():
+        most = max((clocks[0] for _, _, clocks in gpus if clocks), default=0)
+        slow = [(device, *gpu) for device, gpu in enumerate(gpus) if gpu[1]]
+        for device, bus, reasons, clocks in slow if 2 * len(slow) < len(gpus) else ():
+            (why, message), *_ = reasons
+            at = f" at {clocks[0]} MHz, others at up to {most} MHz" if clocks else ""
+            what = f"GPU {bus}{f' of {host}' if host else ''} is slowed down ({why}){at}"
+            where = message.where
+            yield SlowRank(rank=None, what=what, device=device, devices=len(gpus), bus_id=bus, host=host, where=where)
 
 
 def _slowed_rows(messages: Sequence[LogMessage]) -> Iterator[SlowRank]:
@@ -117,7 +120,7 @@ def _slowed_rows(messages: Sequence[LogMessage]) -> Iterator[SlowRank]:
     asked = ""
     for message in messages:
         if "nvidia-smi" in message.text:
-            asked = on["host"] if (on := ASKED.search(message.text)) else ""
+            asked = host_of_smi(message.text)
         cells = [cell.strip() for cell in message.text.split(",")]
         host = message.where.host or asked
         if "index" in cells and any(_REASONS.match(cell) for cell in cells):
@@ -137,8 +140,7 @@ def _hot(messages: Sequence[LogMessage]) -> Iterator[SlowRank]:
     for message in messages:
         text = message.text
         if "rocm-smi" in text:
-            asked = ASKED.search(text) or _SMI_AT.match(text)
-            host = asked["host"] if asked else ""
+            host = host_of_smi(text)
         elif "Mhz" in text and (row := _SMI.match(text)):
             tables.setdefault(message.where.host or host, {})[int(row["device"])] = row, message
     for name, rows in tables.items():
@@ -315,8 +317,8 @@ def by_step_times(found: Sequence[StepTimes], ranks: set[int]) -> HangPosition |
         blamed=slow,
         waiting=tuple(sorted(one.rank for one in others)),
         why=f"rank {mine.rank}'s own work in a step takes {mine.work:.4g}, that of the others"
-        f" {median(one.work for one in others):.4g}; they wait {median(one.waits for one in others):.4g} in"
-        f" communication, it {mine.waits:.4g}",
+        f" {median(one.work for one in others):.4g}; they wait {median(one.waits for one in others):.4g} for others,"
+        f" it {mine.waits:.4g}",
         evidence=(mine.where, *(one.where for one in others)),
     )
 

@@ -57,6 +57,23 @@ def of_exports(messages: Sequence[LogMessage]) -> list[Report]:
     return [*(report for head, rows in _tables(messages) for report in _by_step(head, rows)), *_side_by_side(messages)]
 
 
+def own_steps(messages: Sequence[LogMessage]) -> list[Report]:
+    """Return the reports of a table in CSV that one rank writes of its own steps, without a column of ranks."""
+    found: list[Report] = []
+    head: list[str] = []
+    for message in messages:
+        text = message.where.text
+        cells = _cells(text) if text.count(",") >= _LEAST - 1 and len(text) < _LONGEST else []
+        names = [cell.lower().replace(" ", "_") for cell in cells]
+        if set(_STEPS) & set(names) and not _RANKS & set(names):
+            head = names if sum(map(_is_timer, names)) > 1 and len(set(names)) == len(names) else []
+        elif head and len(cells) == len(head) and message.rank is not None:
+            found.append(Report())
+            for name, value in _timers(dict(zip(head, cells, strict=True))):
+                found[-1].add(message.rank, name, value, message)
+    return [report for report in found if report.times]
+
+
 def _tables(messages: Sequence[LogMessage]) -> Iterator[tuple[list[str], list[tuple[list[str], LogMessage]]]]:
     """Yield the columns of each table whose head names a rank's and timers, with its rows."""
     head: list[str] = []

@@ -1,5 +1,6 @@
 """The graph of waits over all groups of ranks: its end is the rank that waits for nobody, or a circle."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
@@ -93,15 +94,15 @@ def _left(group: Group, member: int, call: Call) -> bool:
 def _partner(group: Group, call: Call) -> frozenset[int]:
     """Return the peer of a send or receive unless it is at the other end already: there, not queued behind another one.
 
-    Sends and receives of two ranks run on one stream, in their order.
+    Sends and receives of two ranks run on one stream, in their order; what has begun holds what is queued behind it.
     """
     if call.peer is None:
         return frozenset()
     part = group.ranks.get(call.peer)
     meets = "recv" if call.operation == "send" else "send"
-    opened = [other for other in (part.transfers if part else ()) if other.peer == call.rank and not other.ended]
+    opened = [other for other in (part.transfers if part else ()) if not other.ended]
     begun = [other for other in opened if other.started]
-    at_it = any(other.operation == meets for other in begun or opened)
+    at_it = any(other.operation == meets for other in begun or opened if other.peer == call.rank)
     return frozenset() if at_it else frozenset({call.peer})
 
 
@@ -255,7 +256,7 @@ def _root(groups: Sequence[Group], waits: Sequence[Wait], excused: frozenset[int
     if not circle:
         return _stuck(list(waits), excused)
     first = min(circle, key=lambda wait: wait.call.created_ns)
-    told = dict.fromkeys(f"rank {wait.rank} in {wait.call} of {wait.group}" for wait in circle)
+    told = dict.fromkeys(f"rank {wait.rank} in {wait.call} of {wait.group}".removesuffix(" of ") for wait in circle)
     return HangPosition(
         kind="circle",
         waiting=tuple(sorted({wait.rank for wait in circle})),
@@ -321,7 +322,8 @@ def _stuck(waits: Sequence[Wait], excused: frozenset[int]) -> HangPosition:
 
 
 def _absent(groups: Sequence[Group], waits: Sequence[Wait], roots: set[int]) -> HangPosition:
-    first = min(waits, key=lambda wait: (wait.call.created_ns, wait.call.seq))
+    many_in = Counter(wait.group for wait in waits)  # numbers of different groups say nothing of what came first
+    first = min(waits, key=lambda wait: (*_without(wait, roots), -many_in[wait.group], wait.call.seq))
     parts = {rank: part for group in groups if group.name == first.group for rank, part in group.ranks.items()}
     known = {rank for group in groups for rank in group.ranks}
     silent = roots - known
@@ -355,6 +357,11 @@ def _absent(groups: Sequence[Group], waits: Sequence[Wait], roots: set[int]) -> 
         ),
         missing=_records_of(silent),
     )
+
+
+def _without(wait: Wait, roots: set[int]) -> tuple[int, bool]:
+    """Return when a wait began, and whether others than the roots are missing from it, too: these may come later."""
+    return wait.call.created_ns, bool(wait.on - roots)
 
 
 def _are_idle(groups: Sequence[Group], behind: set[int], waiting: int) -> bool:

@@ -165,3 +165,30 @@ def test_the_rank_whose_last_call_is_another_one_is_named(tmp_path, call, kind):
 def test_columns_that_begin_apart_are_not_compared(tmp_path):
     later = [DONE[0], "broadcast(input_sizes=[[2]], state=completed)", WAITS]
     assert judge(tmp_path, paste=table([*DONE, WAITS], [*DONE, WAITS], later, [*DONE, WAITS])).blamed == ()
+
+
+def moves(*calls: str) -> list[str]:
+    """A column of a rank's last sends and receives, the first of them begun: `s0>1` is a send, `r1>0` a receive."""
+    words = {"s": "send", "r": "recv"}
+    states = ["started", *["scheduled"] * len(calls)]
+    return [
+        f"{words[call[0]]}(s={call[1]} d={call[3]}, input_sizes=[[6]], state={state})"
+        for call, state in zip(calls, states, strict=False)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("columns", "kind", "blamed"),
+    [
+        ([moves("s0>1", "r1>0"), moves("s1>0", "r0>1", "s1>2"), moves("s2>1", "r1>2")], "circle", ()),
+        ([moves("r1>0"), moves("r2>1", "s1>0"), moves("r0>2")], "circle", ()),
+        ([moves("r1>0"), moves("r2>1", "s1>0"), []], "absent", (2,)),
+        ([moves("s0>1"), moves("r0>1"), []], "stuck", ()),
+        ([moves("s0>1", "r1>0"), moves("s1>0"), [WAITS]], "none", ()),
+    ],
+    ids=["all send first", "all receive first", "one has no call", "both ends are in it", "one is in another call"],
+)
+def test_a_table_of_sends_and_receives_tells_who_waits_for_whom(columns, kind, blamed, tmp_path):
+    verdict = judge(tmp_path, paste=table(*([*DONE, *column] for column in columns)))
+
+    assert (verdict.kind, verdict.blamed) == (kind, blamed)

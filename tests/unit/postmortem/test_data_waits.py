@@ -89,3 +89,33 @@ def test_one_log_that_waits_beside_others_that_do_not_is_not_taken_for_all(tmp_p
 @pytest.mark.parametrize("fault", [[timed_out(rank, 9) for rank in (0, 1, 3)], [out_of_memory(2)]])
 def test_a_fault_says_more_than_slow_data(fault, tmp_path):
     assert judge(tmp_path, [*steps(FORMS["timm"], 0.8), *fault]).kind != "data"
+
+
+def longest(*steps):
+    """The ranks that wait longest for data, in a table a step: the ranks that do, and for how many seconds."""
+    lines = []
+    for number, (ranks, wait) in enumerate(steps):
+        own = [f"{rank} {wait + rank / 900:.3f} {12 - rank / 900:.3f}" for rank in ranks]
+        others = [f"{rank} 0.03{rank % 10} {12 + wait:.3f}" for rank in (3, 20, 41, 77, 90) if rank not in ranks]
+        lines += [f"step {200 + number}: the slowest ranks", "rank   data_time   step_time", *own, *others, ""]
+    return lines
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        (longest(((64, 65), 300), ((64, 65), 90), ((64, 65), 41)), ("data", (64, 65), False)),
+        (longest(((64, 65), 300)), ("data", (64, 65), False)),
+        (longest(((64, 65), 300), ((8, 9), 90), ((30,), 41)), ("data", (), True)),
+        (longest(((64, 65), 0.2), ((64, 65), 0.3)), ("none", (), True)),
+    ],
+    ids=["the same each time", "one table", "others each time", "too short to matter"],
+)
+def test_tables_of_the_ranks_that_wait_longest_for_data_name_who_is_in_each(lines, expected, tmp_path):
+    assert named(judge(tmp_path, {"report.txt": lines})) == expected
+
+
+def test_a_rank_whose_work_is_longer_for_its_data_waits_for_data(tmp_path):
+    rows = ["rank fwd_s data_s allreduce_s", "0 0.6 0.1 1.9", "1 0.6 0.1 1.9", "2 0.6 2.0 0.1", "3 0.6 0.1 1.9"]
+
+    assert named(judge(tmp_path, {"means.txt": rows})) == ("data", (2,), False)

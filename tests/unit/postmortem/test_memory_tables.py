@@ -51,3 +51,39 @@ def test_who_held_most_of_a_full_memory_and_is_gone_was_killed_for_it(head, last
     verdict = judge(tmp_path, {"watch.log": tables, "job.log": [*READY, *BROKE]})
 
     assert (verdict.blamed if verdict.kind == "host_memory" else ()) == blamed
+
+
+def grows(*sizes):
+    """Tables without a head in which one process has this share of 100 GiB, another stays at 4 GiB."""
+    columns = "  PID USER      PR  NI    VIRT    RES    SHR S  %CPU %MEM     TIME+ COMMAND"
+    row = "{pid} me        20   0   90.0g  {size:.1f}g   0.2g R  99.0 {size:.1f}   5:11.32 python3 fit.py"
+    return [
+        line
+        for size in sizes
+        for line in ("top - 14:02:11 up 12 days", columns, row.format(pid=701, size=4), row.format(pid=702, size=size))
+    ]
+
+
+LABELS = [f"[rank {rank}/2 pid {701 + rank}] 9000 images, 2 workers" for rank in (0, 1)]
+KILLED = "subprocess.CalledProcessError: Command '['python3', 'fit.py', '--local_rank=0']' died with <Signals.{}>."
+
+
+@pytest.mark.parametrize(
+    ("sizes", "signal", "expected"),
+    [
+        ((9, 30, 61, 84), "SIGKILL: 9", ("host_memory", (1,))),
+        ((9, 30, 61, 84), "SIGSEGV: 11", ("killed", ())),
+        ((9, 20, 31, 34), "SIGKILL: 9", ("killed", ())),
+        ((84, 84, 84, 84), "SIGKILL: 9", ("killed", ())),
+        ((9, 61, 30, 84), "SIGKILL: 9", ("killed", ())),
+    ],
+    ids=["grows till it holds most", "ends by another signal", "holds little", "is as large as ever", "ups and downs"],
+)
+def test_who_grew_till_it_held_most_of_the_memory_is_who_was_killed(sizes, signal, expected, tmp_path):
+    verdict = judge(tmp_path, {"top.txt": grows(*sizes), "job.out": [*LABELS, KILLED.format(signal)]})
+
+    assert (verdict.kind, verdict.blamed) == expected
+
+
+def test_who_grew_is_no_fault_where_nobody_was_killed(tmp_path):
+    assert judge(tmp_path, {"top.txt": grows(9, 30, 61, 84), "job.out": LABELS}).kind == "none"

@@ -61,3 +61,28 @@ WHOSE = {
 @pytest.mark.parametrize(("lines", "rank"), WHOSE.values(), ids=WHOSE)
 def test_the_places_in_a_schedulers_label_lead_to_its_rank(lines, rank, tmp_path):
     assert judge(tmp_path, {"serve.log": lines}).rank == rank
+
+
+def test_nccls_calls_are_of_the_rank_that_an_engines_label_says(tmp_path):
+    def line(rank, rest):
+        pid, own = 70 + rank, f"Worker_DP{rank // 2}_TP{rank % 2}_EP{rank}"
+        return f"({own} pid={pid}) box7:{pid}:{pid} [{rank}] NCCL INFO {rest}"
+
+    def call(rank, count, operation):
+        rest = f"count 64 datatype 9 op 0 root 0 comm 0x5{rank} [nranks=3] stream 0x1"
+        return line(rank, f"{operation}: opCount {count:x} sendbuff 0x1 recvbuff 0x2 {rest}")
+
+    def made(rank):
+        rest = f"rank {rank // 2} nranks 3 cudaDev {rank} nvmlDev {rank} busId {rank + 1}b000 commId 0xc{rank % 2}"
+        return line(rank, f"ncclCommInitRank comm 0x5{rank} {rest} - Init COMPLETE")
+
+    calls = [call(rank, 40, "AllGather") for rank in range(6)]
+    calls += [call(rank, 41, "ReduceScatter" if rank == 3 else "AllGather") for rank in range(6)]
+    placed = [
+        f"(Worker_DP{rank // 2}_TP{rank % 2}_EP{rank} pid={70 + rank}) INFO 05-24 08:02:10 [parallel_state.py:9]"
+        f" rank {rank} in world size 6 is assigned as DP rank {rank // 2}, TP rank {rank % 2}, EP rank {rank}"
+        for rank in range(6)
+    ]
+    verdict = judge(tmp_path, [*placed, *(made(rank) for rank in range(6)), *calls])
+
+    assert (verdict.kind, verdict.blamed, verdict.seq) == ("desync", (3,), 41)

@@ -529,3 +529,30 @@ def test_the_rank_that_stands_in_a_dead_file_system_is_joined_by_its_process_or_
     verdict = judge(tmp_path, {**files, "kern.log": kernel})
 
     assert (verdict.kind, verdict.rank, verdict.unknown) == ("host", 1, False), str(verdict)
+
+
+def test_a_function_that_torchs_launcher_runs_in_a_process_of_its_own_is_a_rank(tmp_path):
+    wrapped = ("torch/distributed/elastic/multiprocessing/api.py", 805, "_wrap")
+    asks = [("threading.py", 331, "wait"), ("tracker/mailbox.py", 126, "get"), ("work.py", 4, "start"), wrapped]
+    stacks = [f"== RANK={rank} LOCAL_RANK={rank} ==" for rank in range(4)]
+    dumped = [
+        line for rank in range(4) for line in (stacks[rank], *spy(9 + rank, [*BARRIER, wrapped] if rank else asks))
+    ]
+
+    verdict = judge(tmp_path, {"all.txt": dumped})
+
+    assert (verdict.kind, verdict.blamed) == ("host", (0,))
+
+
+ONE_LINE = [("engine/attention/common.py", 212, "parts_ag_out"), ("engine/worker.py", 90, "busy_loop")]
+
+
+@pytest.mark.parametrize(
+    ("last", "kind"), [(ONE_LINE, "stuck"), ([("engine/attention/common.py", 15, "scores"), *ONE_LINE[1:]], "none")]
+)
+def test_all_processes_in_one_line_wait_there_and_in_several_nobody_knows(last, kind, tmp_path):
+    files = {f"rank{rank}.txt": spy(9 + rank, last if rank == 2 else ONE_LINE) for rank in range(3)}
+    there = [(f"/opt/env/lib/{file}", line, name) for file, line, name in ONE_LINE]
+    verdict = judge(tmp_path, {**files, "rank3.txt": fault(there)})
+
+    assert (verdict.kind, verdict.blamed) == (kind, ())

@@ -68,3 +68,29 @@ def test_an_exported_table_in_which_nobody_waits_for_the_longest_work_names_nobo
     verdict = judge(tmp_path, {"panel.csv": form(work, waits), "job.log": ["step 50 loss 2.1", "step 60 loss 2.0"]})
 
     assert (verdict.kind, verdict.blamed) == ("none", ())
+
+
+def steps_of_one(rank, work, backward):
+    """Rows of a rank's own file, which has no column of ranks."""
+    own = f"{work[rank]},{backward[rank]},6.1,{work[rank] + backward[rank] + 9}"
+    return ["step,input_wait,forward,backward,optimizer,step_total", *(f"{n},2.9,{own}" for n in range(30, 38))]
+
+
+@pytest.mark.parametrize(
+    ("work", "backward", "kind", "blamed"),
+    [
+        ([80, 81, 320, 79], [410, 408, 170, 411], "slow", (2,)),
+        ([80, 81, 320, 79], [170, 171, 170, 172], "none", ()),
+        ([80, 81, 79, 80], [410, 408, 411, 170], "none", ()),
+    ],
+    ids=["others wait in it", "nobody waits", "a short one"],
+)
+@pytest.mark.parametrize("form", ["a file each", "a table"])
+def test_without_a_timer_of_waits_the_others_wait_in_the_backward_pass(form, work, backward, kind, blamed, tmp_path):
+    files = {f"steps_rank{rank}.csv": steps_of_one(rank, work, backward) for rank in RANKS}
+    if form == "a table":
+        rows = [f"{r} | {work[r]} | {backward[r]} | 6.1 | {work[r] + backward[r] + 9}" for r in RANKS]
+        files = {"summary.txt": ["rank | forward | backward | optimizer | step", *rows]}
+    verdict = judge(tmp_path, files)
+
+    assert (verdict.kind, verdict.blamed) == (kind, blamed)

@@ -122,3 +122,28 @@ def test_a_slow_gpu_of_a_named_host_is_that_of_its_rank_there(more, blamed, tmp_
     verdict = judge(tmp_path, two_hosts(**more))
 
     assert (verdict.kind, verdict.blamed, verdict.unknown) == ("slow", blamed, not blamed)
+
+
+SLOWED = [
+    line
+    for n in range(4)
+    for line in (
+        f"GPU 00000000:{n + 1}A:00.0",
+        "    Clocks Event Reasons",
+        f"        HW Slowdown                       : {'Active' if n == 2 else 'Not Active'}",
+        "    Clocks",
+        f"        SM                                : {420 if n == 2 else 1900} MHz",
+    )
+]
+
+
+@pytest.mark.parametrize("host", ["2024-01-02,10:00:00 |  n{} | INFO | {}", "10:00:00 | INFO | {1} [n{0}]"])
+@pytest.mark.parametrize(
+    "command", ["[n8]$ nvidia-smi -q", "me@n8:~$ nvidia-smi -q", "ssh n8 nvidia-smi -q -d CLOCK,PERFORMANCE"]
+)
+def test_the_number_of_a_gpu_on_its_host_leads_to_the_rank_whose_own_line_names_the_host(command, host, tmp_path):
+    said = "Running in distributed mode. Device: cuda:{0}.Process (global: {1}, local {0}), total 8."
+    ranks = [host.format(7 + rank // 4, said.format(rank % 4, rank)) for rank in range(8)]
+    verdict = judge(tmp_path, {"out.log": ranks, "smi.txt": [command, *SLOWED]})
+
+    assert (verdict.kind, verdict.blamed) == ("slow", (6,))
