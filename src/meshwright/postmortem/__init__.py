@@ -8,23 +8,23 @@ The way of a file through the package, top to bottom:
 - `exports`, `viewers`: lines out of what services and viewers put around them
 - `lines`: text into messages, prefixes off, glued lines cut, wrapped lines joined; `speakers`, `servers`: whose each
   is; `appended_runs`: of which run, where a script appends several to one log
-- `watchdog`, `nccl`, `unreachable`, `inits`, `hccl`, `accelerators`, `neuron`, `tpus`, `frameworks`, `horovod`,
-  `mpi`, `ras` with `ras_forms`, `stragglers`, `slowdowns`, `timers`, `comms_summaries`: messages of libraries into
-  `facts`; `system`, `pods`, `placements`, `port_states`, `numbered_hosts`, `scheduled_hosts`, `batch`, `launchers`,
-  `agents`, `spawned`, `endings`, `logged_errors`: of what is around the job; `rank_tables`, `rank_timers` with
-  `timer_reports`, `meshes`, `data_waits`, `two_runs`, `debuggers`, `said_sizes`: of people's own scripts, and of their
+- `watchdog`, `nccl`, `unreachable`, `inits`, `hccl`, `accelerators`, `neuron`, `tpus`, `frameworks`, `horovod`, `mpi`,
+  `ras` with `ras_forms`, `stragglers`, `slowdowns`, `timers`, `comms_summaries`: messages of libraries into `facts`;
+  `system`, `pods`, `placements`, `port_states`, `numbered_hosts`, `scheduled_hosts`, `batch`, `launchers`, `agents`,
+  `spawned`, `endings`, `logged_errors`: of what is around the job; `rank_tables`, `rank_timers` with `timer_reports`,
+  `meshes`, `data_waits`, `two_runs`, `debuggers`, `said_sizes`, `remarks`: of people's own scripts, and of their
   debugging; `stacks` with `headings` and `native_stacks`, `kernels`, `processes` with `commands`, `memory_tables`,
   `gpu_tables`, `gpu_memory_errors`, `analyses` with `entry_tables`: of tools; `quoted_errors`: one rank's, in another's
   log; `outlived`: what did no harm
 - `pickles`, `flight` with `flight_versions`: flight records into groups of `calls`; `records`: our own
-- `timeouts`, `notices`, `notify`, `opcount`, `launches`, `mismatched_tensors`, `printed_counts`, `log_positions`:
-  facts of logs into groups, and what silence is worth (`world`); `names` of collectives
-- `agreement`, `waits`, `stack_positions`, `transfers`: groups and stacks into a `position`: the call that hangs, who is
-  in it, who is not
+- `timeouts`, `notices`, `notify`, `opcount`, `launches`, `mismatched_tensors`, `printed_counts`, `log_positions`: facts
+  of logs into groups, and what silence is worth (`world`); `names` of collectives
+- `agreement`, `waits`, `stack_positions`, `alike_stacks`, `transfers`: groups and stacks into a `position`: the call
+  that hangs, who is in it, who is not
 - `hosts`: the ranks of a host; `owners`, `process_owners`, `nameless`: the rank of a process, GPU, task or error;
-  `causes` with `exits`: the fault that came first; `links`, `unlike_versions`: which end of a link, which few versions;
-  `running`: of jobs that go on, none; `recorded_waits`: who comes last to their calls; `slow_ranks`: who is slow by any
-  of them; `leavers`: who ran out of data
+  `causes` with `exits` and `unmade`: the fault that came first; `links`, `unlike_versions`: which end of a link, which
+  few versions; `running`: of jobs that go on, none; `recorded_waits`: who comes last to their calls; `slow_ranks`: who
+  is slow by any of them; `leavers`: who ran out of data
 - `rules`, `verdict`: all of it into a verdict, with the lines that show it (`evidence`); `naming`: the gate that it
   passes before it names a rank
 - `page`, `timeline`: the verdict as HTML

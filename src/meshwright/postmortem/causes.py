@@ -18,6 +18,7 @@ from .owners import leads_to, may_be_same_host, owners_of, with_rank, with_said_
 from .position import HangPosition
 from .stack_positions import by_stacks
 from .system import OF_TIME_LIMIT
+from .unmade import without_unmade
 from .verdict import Kind, shortened
 from .where import Where
 from .world import identities_of, ranks_seen, world_of
@@ -84,7 +85,7 @@ def cause_of(facts: list[Fact], position: HangPosition | None) -> Cause | None:
     timeouts = of(facts, Timeout)
     waited = [fact.where for fact in timeouts]
     found = [with_rank(failure, identities, facts) for failure in of(facts, Failure) if not was_over(failure, facts)]
-    found = with_said_again(found)
+    found = without_unmade(with_said_again(found))
     found += of_exits(of(facts, Exit), found, identities, facts)
     found = _with_former_errors(_with_full_memory(found), position, facts)
     found = [fault for fault in _settled(found, waiting, facts) if not _is_elsewhere(fault, identities, facts)]

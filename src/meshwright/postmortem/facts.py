@@ -401,6 +401,12 @@ class Shortened(msgspec.Struct, frozen=True, kw_only=True):
     where: Where
 
 
+class Remark(msgspec.Struct, frozen=True, kw_only=True):
+    """A person's word below the last line of a log: nothing more came, or it hangs there."""
+
+    where: Where
+
+
 class Frame(msgspec.Struct, frozen=True):
     """One function on a stack."""
 
@@ -486,6 +492,7 @@ Fact = (
     | VersionSeen
     | SharedMemoryFull
     | Shortened
+    | Remark
     | StackTrace
     | KernelTimes
 )

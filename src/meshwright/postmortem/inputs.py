@@ -42,6 +42,7 @@ from . import (
     rank_tables,
     rank_timers,
     ras,
+    remarks,
     said_sizes,
     scheduled_hosts,
     servers,
@@ -56,6 +57,7 @@ from . import (
     unreachable,
     watchdog,
 )
+from .alike_stacks import with_alike_stacks
 from .appended_runs import with_runs
 from .calls import Group
 from .causes import cause_of
@@ -122,7 +124,7 @@ _READERS = (
     *(processes, gpu_tables, agents, placements, analyses, spawned, entry_tables, rank_tables, rank_timers, debuggers),
     *(data_waits, two_runs, numbered_hosts, port_states, leavers, unreachable, said_sizes, accelerators, meshes),
     *(servers, neuron, horovod, mpi, tpus, scheduled_hosts, logged_errors, memory_tables, gpu_memory_errors),
-    *(comms_summaries, printed_counts),
+    *(comms_summaries, printed_counts, remarks),
 )
 MOST_DIGITS = 300  # of a number in a log: thousands would be searched for ever, and a float holds 308
 _ENDLESS = re.compile(rf"\d{{{MOST_DIGITS + 1},}}")
@@ -178,7 +180,7 @@ def case_of(read: ReadFiles) -> Case:
     recorded = judged_at_one_time(groups, excused) if groups else None
     spoken = spoken_position(facts)
     position = in_records(_better(recorded, spoken), groups)
-    position = or_circle(position, of(facts, StackTrace), world=ranks_of_job(facts))
+    position = or_circle(with_alike_stacks(position, facts), of(facts, StackTrace), world=ranks_of_job(facts))
     facts = with_missing_rank(facts, position)
     return Case(
         facts=facts,

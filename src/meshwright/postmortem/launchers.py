@@ -124,7 +124,7 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
         if has_gpu and (on := _ON_BUS.search(text)):
             rank, where = int(on["rank"]), message.where
             yield RankIdentity(rank=rank, host=message.host, bus_id=bus_number(on["bus"]), where=where.by(rank))
-        if "world_rank=" in text and (listed := RAY_RANK.search(text)):
+        if "rank=" in text and (listed := RAY_RANK.search(text)):
             rank, where = int(listed["rank"]), message.where
             yield RankIdentity(rank=rank, host=listed["ip"], pid=int(listed["pid"]), where=where)
         if not any(word in text for word in _MAY_TELL) and not _CODE_OF_RANK.search(text):

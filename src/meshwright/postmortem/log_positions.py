@@ -52,7 +52,7 @@ def _by_the_ranks(facts: list[Fact], named: HangPosition | None) -> HangPosition
     if found:
         found = _weighed(found, facts)
         found = _without_ranks(found) if _counts_in_groups(facts) else found
-        return found if found.certain else _with_launches(found, facts)
+        return found if found.certain else _with_counts(found, facts)
     for reader in (by_launches, by_notify, by_store, by_inits, by_calls, by_standing):
         if found := reader(facts):
             return found
@@ -72,10 +72,17 @@ def _of_barrier(facts: list[Fact]) -> bool:
     )
 
 
-def _with_launches(found: HangPosition, facts: list[Fact]) -> HangPosition:
-    """Return the position by NCCL's own counts where the time-outs name nobody and do not speak against them."""
-    counted = by_launches(facts)
-    if counted is None or not counted.certain or set(counted.blamed) & set(found.waiting):
+def _with_counts(found: HangPosition, facts: list[Fact]) -> HangPosition:
+    """Return the position by NCCL's own counts where the time-outs name nobody and do not speak against them.
+
+    Who brings another size, or calls something else, waits and times out like the others.
+    """
+    counted = by_launches(facts) or by_calls(facts)
+    if counted is None or not counted.certain or not counted.blamed:
+        return found
+    if counted.kind == "absent" and set(counted.blamed) & set(found.waiting):
+        return found
+    if counted.operation and found.operation not in {"", counted.operation}:
         return found
     return replace(counted, seq=found.seq, evidence=(*found.evidence, *counted.evidence))
 

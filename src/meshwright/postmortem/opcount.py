@@ -7,9 +7,10 @@ from msgspec.structs import replace
 
 from .agreement import disagreement
 from .calls import Call, Group, RankGroup
-from .facts import CommunicatorCall, Fact, of
+from .facts import CommunicatorCall, Fact, Remark, of
 from .identities import RankIdentity
 from .names import UNEVEN
+from .owners import may_be_same_host
 from .position import HangPosition
 from .waits import judged
 from .where import GroupName
@@ -22,11 +23,11 @@ def by_calls(facts: list[Fact], *, mismatched: bool = False) -> HangPosition | N
     NCCL prints a call as it is queued: where a message says that calls do not match (`mismatched`), those before the
     last one may not have ended, and are compared by their sizes, too.
     """
-    calls = [call for call in of(facts, CommunicatorCall) if call.operation not in UNEVEN]
+    calls = _ranked([call for call in of(facts, CommunicatorCall) if call.operation not in UNEVEN], facts)
     identities = {(i.host, i.pid, i.communicator): i for i in of(facts, RankIdentity) if i.communicator}
     parts: dict[str, dict[int, dict[int, Call]]] = defaultdict(lambda: defaultdict(dict))
-    jobs = _labelled(calls)
-    jobs |= {(one.host, one.pid): one.rank for one in identities_of(facts) if one.host and one.pid is not None}
+    known = identities_of(facts)
+    jobs = _labelled(calls) | _ranks_of_processes(known)
     placed: set[str] = set()  # groups of which only places are known
     hosts = {call.host for call in calls}
     communicators: dict[tuple[str, int], set[str]] = defaultdict(set)
@@ -46,7 +47,7 @@ def by_calls(facts: list[Fact], *, mismatched: bool = False) -> HangPosition | N
         if told is not None and call.rank is None:
             rank = jobs.get((call.host, call.pid), told.rank)
         group = (told.communicator_id if told else "") or f"{call.ranks} ranks"
-        if told is not None and call.rank is None and (call.host, call.pid) not in jobs:
+        if told is not None and call.rank is None and (call.host, call.pid) not in jobs and told not in known:
             placed.add(group)
         parts[group][rank].setdefault(
             call.seq,
@@ -65,7 +66,65 @@ def by_calls(facts: list[Fact], *, mismatched: bool = False) -> HangPosition | N
     for name, ranks in parts.items():
         if found := _behind(name, ranks, sizes.get(name), mismatched=mismatched):
             return _without_places(found) if name in placed else found
-    return _crossed({name: ranks for name, ranks in parts.items() if name not in placed}, sizes)
+    told_apart = {name: ranks for name, ranks in parts.items() if name not in placed}
+    return _crossed(told_apart, sizes) or _all_in(told_apart, sizes, facts)
+
+
+def _ranked(calls: Sequence[CommunicatorCall], facts: list[Fact]) -> list[CommunicatorCall]:
+    """Return calls with the ranks of the job that other lines give their processes, where these tell one of each.
+
+    A pod's name and its address are of one host: processes of such are one where no other has their number.
+    """
+    owners: dict[int | None, set[tuple[str, int]]] = defaultdict(set)
+    for one in of(facts, RankIdentity):
+        if one.pid is not None and one.ranks is None and not one.communicator:
+            owners[one.pid].add((one.host, one.rank))
+    bare = [call for call in calls if call.rank is None]
+    ranks: dict[tuple[str, int], int] = {}
+    for call in bare:
+        fitting = {rank for host, rank in owners[call.pid] if not host or may_be_same_host(host, call.host)}
+        if len(fitting) == 1:
+            ranks[call.host, call.pid] = fitting.pop()
+    processes = {(call.host, call.pid) for call in calls}
+    if len(bare) < len(calls) or ranks.keys() != processes or len(set(ranks.values())) < len(ranks):
+        return list(calls)
+    return [replace(call, rank=ranks[call.host, call.pid]) for call in calls]
+
+
+def _ranks_of_processes(known: Sequence[RankIdentity]) -> dict[tuple[str, int], int]:
+    """Return the ranks of processes that are one rank each: a process may have several GPUs, each with a rank."""
+    found: dict[tuple[str, int], set[int]] = defaultdict(set)
+    for one in known:
+        if one.host and one.pid is not None:
+            found[one.host, one.pid].add(one.rank)
+    return {process: min(ranks) for process, ranks in found.items() if len(ranks) == 1}
+
+
+def _all_in(
+    parts: Mapping[str, Mapping[int, Mapping[int, Call]]], sizes: Mapping[str, int | None], facts: list[Fact]
+) -> HangPosition | None:
+    """Return that all ranks hang in the last call, where all of the one communicator have come to it.
+
+    A list of calls ends with one however the job went on: somebody remarks below it that nothing more came.
+    """
+    remarks = [remark.where for remark in of(facts, Remark)]
+    if len(parts) != 1 or not remarks:
+        return None
+    ((name, ranks),) = parts.items()
+    lasts = {rank: calls[max(calls)] for rank, calls in ranks.items()}
+    call = next(iter(lasts.values()))
+    is_whole = len(ranks) > 1 and sizes.get(name) == len(ranks) and {last.seq for last in lasts.values()} == {call.seq}
+    if not is_whole or not any(remark.file == last.where.file for remark in remarks for last in lasts.values()):
+        return None
+    return HangPosition(
+        kind="stuck",
+        waiting=tuple(sorted(ranks)),
+        group=GroupName(name),
+        operation=call.operation,
+        seq=call.seq,
+        why=f"by NCCL's opCount all ranks have come to {call.operation} #{call.seq}, and nothing more came",
+        evidence=(*(last.where for last in lasts.values()), *remarks),
+    )
 
 
 def _labelled(calls: Sequence[CommunicatorCall]) -> dict[tuple[str, int], int]:

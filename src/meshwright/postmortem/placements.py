@@ -43,9 +43,13 @@ PER_HOST = re.compile(
 )
 _OWN_PLACE = re.compile(  # of what a process prints of itself: its rank, and its number on the host that is named
     r"(?<!local_)(?<!local )(?<!node_)(?<!node )(?<!group )(?<![tpdec]p )\b(?:global[_ ]?|world[_ ]?)?"
-    r"rank[ =:]{1,3}(?P<rank>\d{1,6})(?:/\d{1,6}| of \d{1,6})?\b[^\d\n]{1,8}\blocal[_ ]?rank[ =:]{1,3}\d{1,2}\b",
+    r"rank[ =:]{1,3}(?P<rank>\d{1,6})(?: ?/ ?\d{1,6}| of \d{1,6})?\b[^\d\n]{1,8}\blocal[_ ]?rank[ =:]{1,3}\d{1,2}\b"
+    r"|\blocal[_ ]?rank[ =:]{1,3}\d{1,2}\b[^\d\n]{1,8}\b(?:global|world)[_ ]?rank[ =:]{1,3}(?P<behind>\d{1,6})\b"
+    r"|\bprocess \(global:? (?P<process>\d{1,6}), local:? \d{1,2}\)",  # OpenCLIP and what is made of it
     re.IGNORECASE,
 )
+_SETS_UP = re.compile(r"\b(?:init_)?process[ _]groups?\b|\bmultiple processes\b", re.IGNORECASE)
+_CELL = re.compile(r"\| *(?P<host>" + HOST + r") *\|")  # of a logger's prefix
 _LOCAL = re.compile(  # on the host; of how many ranks
     r"\(?\blocal[_ ]?rank[ =:#]{0,3}\d{1,2}\b\)?|(?<=\d)(?:/| of )\d{1,6}\b(?! ?[A-Za-z])", re.IGNORECASE
 )
@@ -73,7 +77,7 @@ _MARKED = re.compile(  # a label or an annotation of a pod
     r"^(?:Labels:|Annotations:)?\s+(?:[\w.-]{1,80}/)?(?:global-)?ranks?(?:-range)?(?:=|: )"
     r"(?P<first>\d{1,6})-(?P<last>\d{1,6})$"
 )
-_MAY_TELL = ("ank", "RANK", "INDEX", "NODEID")
+_MAY_TELL = ("ank", "RANK", "INDEX", "NODEID", "(global")
 _RANKS = re.compile(
     r"\b(?P<word>(?:global[_ ]|world[_ ])?ranks?)[ =:]{0,3}[\[({]?(?:(?P<first>\d{1,6})"
     r" ?(?:-|–|\.{2,3}|:| to | through ) {0,3}(?P<last>\d{1,6})|(?P<list>\d{1,6}(?:(?:, ?|,? and )\d{1,6})+"
@@ -232,6 +236,9 @@ def _of_line(text: str, where: Where, *, numbered: bool) -> Iterator[Fact]:
         first, size = int(number["node"]) * int(per_host["ranks"]), int(per_host["ranks"])
         yield AgentRanks(ranks=tuple(range(first, first + size)), where=_on_own_host(text, where))
         return
+    if speaker := _own_place(text, where):
+        yield speaker
+        return
     whole, text = text, _MODEL.sub(" ", _ASIDE.sub(" ", text))
     if "global" in text or "world" in text:
         text = _IN_GROUP.sub(" ", text)
@@ -266,8 +273,20 @@ def _of_line(text: str, where: Where, *, numbered: bool) -> Iterator[Fact]:
         numbers = _numbers(found[0])
         if len(numbers) > 1:
             yield AgentRanks(ranks=numbers, where=_on_own_host(whole, where))
-    elif len(found) == 1 and (place := _OWN_PLACE.search(text)) and (host := _on_own_host(whole, where).host):
-        yield RankIdentity(rank=int(place["rank"]), host=host, where=where)
+
+
+def _own_place(text: str, where: Where) -> RankIdentity | None:
+    """Return the host of a process that says its rank and its number there, named in the line or in front of it.
+
+    Not where the line has an address, which may be that of another host, or a pod beside its node.
+    """
+    place = _OWN_PLACE.search(text)
+    if place is None or ELSE.search(_SETS_UP.sub(" ", text)) or _ADDRESS.search(text) or _placed(text):
+        return None
+    cells = {cell["host"] for cell in _CELL.finditer(text) if not NO_HOST.fullmatch(cell["host"])}
+    host = _on_own_host(text, where).host or (cells.pop() if len(cells) == 1 else "")
+    rank = next(int(number) for number in place.groups() if number is not None)
+    return RankIdentity(rank=rank, host=host, where=where) if host else None
 
 
 def _may_be_host(name: str, *, of_several: bool) -> bool:

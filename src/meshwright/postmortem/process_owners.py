@@ -10,7 +10,8 @@ from pathlib import PurePath
 
 from msgspec.structs import replace
 
-from .facts import Fact, Failure, StackTrace, of
+from .exits import KILL, signal_of
+from .facts import Exit, Fact, Failure, StackTrace, of
 from .hosts import host_of_file, rank_on_host, ranks_of_host
 from .identities import AgentRanks, ChildProcess, FreeProcesses, HeldProcess, LocalProcess, RankIdentity, SameProcess
 from .position import HangPosition
@@ -25,10 +26,20 @@ _ELSEWHERE = {"data", "host"}
 
 
 def identities_by_numbers(facts: list[Fact]) -> list[RankIdentity]:
-    """Return the ranks of the processes of which tables tell the number or the GPU on their host."""
+    """Return the ranks of the processes of which tables tell the number or the GPU on their host.
+
+    So does a launcher of a process that was killed, of whose host's ranks other lines tell.
+    """
     known = {identity.pid for identity in identities_of(facts)}
-    told = [one for one in of(facts, LocalProcess) if one.pid not in known]
-    ranks = {one.pid: (rank, one) for one, rank in _ranked(told, facts)}
+    killed = [end for end in of(facts, Exit) if signal_of(end.code) == KILL and end.rank is None]
+    ended = [
+        LocalProcess(pid=end.pid, number=end.local_rank, host=end.host, of_several=True, where=end.where)
+        for end in killed
+        if end.pid is not None and end.local_rank is not None
+    ]
+    tables = (of(facts, LocalProcess), ended)
+    told = [one for table in tables for one in _ranked([one for one in table if one.pid not in known], facts)]
+    ranks = {one.pid: (rank, one) for one, rank in told}
     return [RankIdentity(rank=rank, host=one.host, pid=pid, where=one.where) for pid, (rank, one) in ranks.items()]
 
 

@@ -294,6 +294,8 @@ def _stacks(case: Case) -> Verdict | None:
         found = with_left(found, position.waiting, set(range(ranks_of_job(case.facts))))
     if position is not None and set(found.blamed) & set(position.waiting):
         return None  # its own time-out says that it came
+    if position is not None and found.kind == "stuck" and position.kind in {"desync", "sizes"}:
+        return None  # that all wait is no sign that they call the same
     if position is not None and (found.kind in {"data", "host"} or found.operation in {"", position.operation}):
         found = msgspec.structs.replace(
             found,

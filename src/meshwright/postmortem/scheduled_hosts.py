@@ -1,4 +1,4 @@
-"""Hosts and pods whose number is their place in a scheduler's list, and the ones that it did not start.
+"""Hosts and pods whose number is their place in a scheduler's list, and the ones that were not started or did not come.
 
 SLURM numbers the nodes of a job in the order of its list, Kubernetes the pods of an indexed Job or a StatefulSet. A
 launcher's command that takes the number of its host from there says so by the name of the variable.
@@ -11,11 +11,12 @@ from ..cluster.dumps.hostlist import expand_hosts
 from ..errors import InputError
 from .facts import Absentees, Fact, Failure, PeerLost, StoreWait, Timeout, of
 from .hosts import ranks_of_host
-from .identities import HostList, NotStarted, NumberedHosts, Placed
+from .identities import AgentRanks, HostList, NotStarted, NumberedHosts, Placed, WorldSize
 from .lines import LogMessage
 from .placements import PER_HOST
 from .pods import waiting_pod
-from .world import ranks_seen, short_host
+from .where import Where
+from .world import ranks_seen, short_host, world_of
 
 _NUMBER = (  # of a host, in a command or in the environment
     r"(?:--(?:node|machine)[-_]rank[= ]|\b(?:PET_)?(?:NODE|GROUP|MACHINE)_RANK=|\bnode_rank=)[\"'\\]{0,4}"
@@ -121,10 +122,12 @@ def _only(sizes: set[int]) -> int | None:
 
 
 def with_not_started(facts: list[Fact]) -> list[Fact]:
-    """Return the facts, the ranks of the one host or pod that was not started as whom others wait for.
+    """Return the facts, the ranks of the one host or pod that was not started or did not come as whom others wait for.
 
     Not where a rank of it speaks, nobody waits, or something ended a pod of that name before.
     """
+    if left := _not_joined(facts):
+        return [*facts, left]
     told = {short_host(one.host): one for one in reversed(of(facts, NotStarted))}
     waits = any(isinstance(fact, StoreWait | Timeout | PeerLost) for fact in facts)
     if len(told) != 1 or not waits or any(fault.pod and not fault.follows for fault in of(facts, Failure)):
@@ -134,3 +137,32 @@ def with_not_started(facts: list[Fact]) -> list[Fact]:
     if not ranks or set(ranks) & ranks_seen(facts):
         return facts
     return [*facts, Absentees(ranks=ranks, by=absent.why, operation="", where=absent.where)]
+
+
+def _not_joined(facts: list[Fact]) -> Absentees | None:
+    """Return the ranks of the hosts that the first one lacks in the end, which counts hosts as they come to its store.
+
+    Only where the commands on all others tell their ranks, and each of these shows an error behind its command: it had
+    come before the first one gave up. Not where any of them could not reach the store.
+    """
+    waits, world = of(facts, StoreWait), world_of(facts)
+    hosts = {size.ranks for size in of(facts, WorldSize) for wait in waits if wait.lacking and size.where == wait.where}
+    lacking = next((wait for wait in waits if wait.is_host and wait.lacking), None)
+    shares = {fact.ranks: fact.where for fact in of(facts, AgentRanks)}
+    if not world or lacking is None or len(hosts) != 1 or any(wait.to for wait in waits):
+        return None
+    size, rest = divmod(world, hosts.pop())
+    left = set(range(world)) - {rank for ranks in shares for rank in ranks}
+    if size < _FEW or rest or len(left) != size * (lacking.lacking or 0) or {len(ranks) for ranks in shares} != {size}:
+        return None
+    ended = [fact.where for fact in facts if isinstance(fact, Failure | StoreWait | PeerLost | Timeout)]
+    came = all(any(_is_behind(where, command) for where in ended) for command in shares.values())
+    if not came or left & ranks_seen(facts):
+        return None
+    by = f"torchrun on the first host, to which {len(shares)} of {world // size} hosts came,"
+    return Absentees(ranks=tuple(sorted(left)), by=by, operation="", where=lacking.where)
+
+
+def _is_behind(line: Where, command: Where) -> bool:
+    """Whether a line is of the host of a command, and came after it."""
+    return (line.file, line.host) == (command.file, command.host) and line.line > command.line

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from .facts import Fact
 from .identities import AgentRanks, LocalProcess, RankIdentity
 from .lines import LogMessage
+from .speakers import RAY_RANK
 
 _LABEL = re.compile(r"^(?P<host>\w[\w.-]*): ")  # pdsh's
 _NODE = re.compile(r"\bnnodes=(?P<nodes>\d+), num_local_procs=(?P<processes>\d+), node_rank=(?P<node>\d{1,5})\b")
@@ -107,7 +108,7 @@ def _introduced(messages: Sequence[LogMessage]) -> Iterator[Fact]:
     for message in messages:
         text = label[0] if (label := _OWN_LABEL.match(message.text)) else message.text[:400]
         low = text.lower()
-        if ("pid" not in low and "process" not in low) or _tells_of_others(text):
+        if ("pid" not in low and "process" not in low) or _tells_of_others(text) or RAY_RANK.search(text):
             continue
         host = message.host or (on["host"] if (on := _ON.search(text)) else "")
         for rank, pid in _pairs(message, text, _RANK):

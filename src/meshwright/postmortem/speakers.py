@@ -11,7 +11,9 @@ from msgspec.structs import replace
 from .lines import FileHint, LogMessage, anonymous_messages
 from .servers import labelled
 
-RAY_RANK = re.compile(r"\bip=(?P<ip>[\w.:-]+), pid=(?P<pid>\d+)\) world_rank=(?P<rank>\d{1,6})\b")  # Ray Train's list
+RAY_RANK = re.compile(
+    r"\bip=(?P<ip>[\w.:-]+), pid=(?P<pid>\d+)\) (?:world_)?rank=(?P<rank>\d{1,6})\b"
+)  # Ray Train's list
 _INTRODUCED = re.compile(  # vLLM, Ray Train, Lightning, torchvision, Hugging Face: a process says which rank it is
     r"\brank (\d{1,6}) in world size \d+ is assigned|\[rank=(\d{1,6}), world_size=\d+\]"
     r"|\bGLOBAL_RANK: (\d{1,6}), MEMBER"
@@ -213,7 +215,7 @@ def _ranks_of_pods(found: Sequence[LogMessage]) -> dict[str, int]:
 
 def _ranks_of_ray(found: Sequence[LogMessage]) -> dict[tuple[str, int], int]:
     """Return the ranks that Ray Train's list gives to processes; Ray leaves the address of its own host out."""
-    listed = [told for message in found if "world_rank=" in message.text and (told := RAY_RANK.search(message.text))]
+    listed = [told for message in found if "rank=" in message.text and (told := RAY_RANK.search(message.text))]
     pids = [told["pid"] for told in listed]
     ranks = {(told["ip"], int(told["pid"])): int(told["rank"]) for told in listed}
     shown = {message.host for message in found if message.pid is not None and message.host}

@@ -147,12 +147,13 @@ def _kind(frames: Sequence[Frame]) -> tuple[str, str]:
         return "host", debugger
     if leaves := next((frame.function for frame in frames if _LEAVES.search(frame.function)), ""):
         return "leaving", leaves
+    told = next((at for at, frame in enumerate(frames) if frame.transfer), None)
+    if told is not None and all(map(is_wait, frames[:told])):
+        return "collective", frames[told].transfer
     compiles = ""
     for at, frame in enumerate(frames):
         if not compiles and (_LOCK.search(named := f"{frame.file}:{frame.function}") or _COMPILES.search(named)):
             compiles = frame.function
-        if frame.transfer and all(map(is_wait, frames[:at])):
-            return "collective", frame.transfer
         native = _NATIVE.match(frame.function) or _OF_LIBRARY.match(frame.function)
         name = _called_in_library(frames[at:]) or _called_in_nccl(frames[at:]) if native else ""
         name = name or (collective_in(frame.function) if _COLLECTIVE_FILE.search(frame.file) else "")

@@ -40,7 +40,7 @@ _SPY_THREAD = re.compile(r"^Thread (?P<id>\w+) \((?P<state>[\w+ ]+)\)(?:: \"(?P<
 _SPY_FRAME = re.compile(
     r"^\s+(?P<function>\S.*?) \((?P<file>[^()]*?)(?::(?P<line>\d+))?\)(?:\s+(?P<note>[#(\[]?\s?\w{1,40}=.*))?$"
 )
-_WITH_NOTE = re.compile(r"^(?P<function>[\w.<>]+?)[\s(\[]+(?P<note>[A-Za-z_]\w*=.*)$")  # of who copied the dump
+_WITH_NOTE = re.compile(r"^(?P<function>[\w.<>]+?)[\s(\[#]+(?P<note>[A-Za-z_]\w*=.*)$")  # of who copied the dump
 _NOTED_PEER = re.compile(r"(?<!\w)(?P<name>dst|src|peer|(?:dst|dest|src)_rank)=(?P<peer>\d{1,6})(?![\w.])")
 _FAULT_THREAD = re.compile(r"^(?:Current thread|Thread) 0x\w+(?: \[[^\]]*\])? \(most recent call first\):")
 _FAULT_FRAME = re.compile(r"^\s*File \"(?P<file>[^\"]+)\", line (?P<line>\d+) in (?P<function>.+)$")
@@ -172,7 +172,7 @@ class _Dump:
             return
         if _VARIABLE.match(text):
             _note_peer(self.thread, text)
-        elif frame := _SPY_FRAME.match(text) or _FAULT_FRAME.match(text) or _PYSTACK_FRAME.match(text):
+        elif frame := _FAULT_FRAME.match(text) or _SPY_FRAME.match(text) or _PYSTACK_FRAME.match(text):
             at = len(self.thread.frames) if self.thread.is_innermost_first else 0
             self.thread.frames.insert(at, _frame(frame))
 

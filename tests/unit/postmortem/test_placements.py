@@ -42,6 +42,13 @@ TOLD = [
     [f"2026-11-20 09:40:0{n} INFO node {n} = dock-{n}: global ranks [{2 * n}, {2 * n + 1}]" for n in (0, 1)],
     [f"rank {rank} runs on host dock-{rank // 2}" for rank in range(4)],
     ["dock-0 slots=2  # ranks 0-1, rack A (new switch)", "dock-1 slots=2  # ranks 2-3, rack B (old one)"],
+    [f"[dock-{n // 2}] process group initialized: rank {n} / 4, local_rank {n % 2}" for n in range(4)],
+    [f"dock-{n // 2}: local rank {n % 2}, global rank {n}/4 initialized" for n in range(4)],
+    [
+        f"2026-11-20,09:40:0{n} | dock-{n // 2} | INFO | Running with multiple processes. Device: cuda:{n % 2}."
+        f"Process (global: {n}, local {n % 2}), total 4."
+        for n in range(4)
+    ],
     ["# dmesg of dock-0 (ranks 0-1, fabric IPoIB)", "# collected on dock-1, which has ranks 2-3 (ib0)"],
 ]
 

@@ -189,3 +189,21 @@ def test_a_job_that_is_given_some_gpus_of_a_host_counts_these(given, rank, tmp_p
     log = [given, *(USES["each its own"][0].format(pid=pid, rank=number) for number, pid in enumerate(PIDS))]
     verdict = judge(tmp_path, {"job.log": log, "shell.txt": [*GPUS, *NO_HANDLE]})
     assert verdict.blamed == (() if rank is None else (rank,))
+
+
+KILLED = (
+    "ERROR:torch.distributed.elastic.multiprocessing.api:failed (exitcode: {}) local_rank: 1 (pid: 4117) of binary: py"
+)
+OUT = "[95801.822] Out of memory: Killed process 4117 (python) total-vm:9kB, anon-rss:1000000kB, file-rss:0kB"
+
+
+@pytest.mark.parametrize(
+    ("code", "number", "rank"), [(-9, "--node_rank=1", 4), (-9, "--node_rank=0", 1), (-9, "", None), (1, "", None)]
+)
+def test_a_process_that_the_kernel_killed_has_the_number_that_its_launcher_prints_on_that_host(
+    code, number, rank, tmp_path
+):
+    launched = f"+ torchrun --nnodes=2 {number} --nproc_per_node=3 --master_addr=10.8.0.1 fit.py"
+    verdict = judge(tmp_path, {"dmesg-b.txt": [OUT], "b.log": [launched, KILLED.format(code)]})
+
+    assert (verdict.kind, verdict.rank) == ("host_memory", rank), str(verdict)

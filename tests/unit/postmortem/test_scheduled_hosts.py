@@ -144,3 +144,36 @@ def test_the_ranks_of_a_pod_that_has_not_started_did_not_come(status, tmp_path):
 )
 def test_a_pod_that_has_not_started_is_not_to_blame_where_more_than_it_is_missing(log, table, tmp_path):
     assert judge(tmp_path, {"fit-workers-0-0.log": log, "pods.txt": table}).blamed == ()
+
+
+AGENT = "m{}: + torchrun --nnodes 4 --nproc_per_node 2 --node_rank {} --master_addr m0 fit.py"
+RESET = "m{}: torch.distributed.DistNetworkError: Connection reset by peer"
+LACKS = "m0: torch.distributed.DistStoreError: Timed out after 901 seconds waiting for clients. {}/4 clients joined."
+
+
+def agents(*hosts, came=3, ends=RESET):
+    """The logs of hosts whose first one waits for all in its store, each in a file of its own."""
+    logs = {f"m{n}.log": [AGENT.format(n, n), ends.format(n)] for n in hosts if n}
+    return {"m0.log": [AGENT.format(0, 0), LACKS.format(came)], **logs, "m2.log": ["m2: module load cuda"]}
+
+
+def test_the_ranks_of_the_host_that_the_first_one_lacks_in_the_end_did_not_come(tmp_path):
+    verdict = judge(tmp_path, agents(1, 3))
+
+    assert (verdict.kind, verdict.blamed, verdict.unknown) == ("absent", (4, 5), False), str(verdict)
+
+
+COUNTED = {
+    "two hosts are lacking": agents(1, 3, came=2),
+    "a host whose log is not here may be it": agents(1),
+    "a host that never shows that it came": agents(1, 3, ends="m{}: waiting"),
+    "a host that could not reach the first": agents(
+        1, 3, ends="m{}: The client socket has timed out after 900s while trying to connect to (m0, 29500)."
+    ),
+    "ranks that join, not hosts": {**agents(1, 3), "m0.log": [AGENT.format(0, 0), LACKS.format(7).replace("/4", "/8")]},
+}
+
+
+@pytest.mark.parametrize("files", COUNTED.values(), ids=COUNTED)
+def test_a_store_that_lacks_one_names_nobody_where_it_may_be_another(files, tmp_path):
+    assert judge(tmp_path, files).blamed == ()

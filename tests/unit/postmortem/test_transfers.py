@@ -289,3 +289,19 @@ def test_the_rank_in_a_command_counts_before_the_note_behind_it(tmp_path):
     files_ = {"a.txt": [f"{lines[0]} --rank 1   # rank 0", *lines[1:]], "spy_rank0.txt": stage(0, "send", 1)}
 
     assert named(judge(tmp_path, files_)) == ("circle", (), False)
+
+
+@pytest.mark.parametrize("note", ["   # dst={}", " (dst={})"])
+def test_sends_of_ones_own_that_wait_for_the_device_are_a_ring_where_a_note_tells_their_partners(note, tmp_path):
+    logs = {
+        f"rank{rank}.log": [
+            f"[rank {rank}] step 9 rotates",
+            "Thread 0x00007f00 (most recent call first):",
+            '  File "/opt/lib/site-packages/torch/cuda/streams.py", line 95 in synchronize',
+            f'  File "wheel.py", line 31 in send_now{note.format((rank + 1) % 3)}',
+            '  File "fit.py", line 90 in <module>',
+        ]
+        for rank in range(3)
+    }
+
+    assert named(judge(tmp_path, logs)) == ("circle", (), False)

@@ -1,0 +1,83 @@
+"""NCCL's list of calls (NCCL_DEBUG_SUBSYS=COLL): whose they are, and what a remark below it says."""
+
+import pytest
+
+from .made import called, judge, timed_out
+
+RANKS = {81: 2, 82: 0, 83: 1, 91: 5, 92: 4, 93: 3}  # of processes, three in each of two pods
+PODS = {8: "10.9.0.8", 9: "10.9.0.9"}
+
+
+def listed(*, world=True):
+    """Ray Train's list of its workers, printed by a process of one host."""
+    word = "world_rank" if world else "rank"
+    head = f"(TorchTrainer pid=40, ip={PODS[8]}) - "
+    return [
+        f"{head}(ip={PODS[pid // 10]}, pid={pid}) {word}={rank}, local_rank={rank % 3}, node_rank={rank // 3}"
+        for pid, rank in RANKS.items()
+    ]
+
+
+def calls(other, *, counts=(5, 6)):
+    """The calls of all processes by their pods' names, with another size in the last one of a process."""
+    return [
+        f"(RayTrainWorker pid={pid}, ip={PODS[pid // 10]}) ray-worker-{pid // 10}q:{pid}:60 [{pid % 10}] NCCL INFO"
+        f" AllReduce: opCount {count:x} sendbuff 0x7 recvbuff 0x7 count {77 if (pid, count) == (other, 6) else 99}"
+        f" datatype 7 op 0 root 0 comm 0x5{pid} [nranks=6] stream 0x4"
+        for count in counts
+        for pid in RANKS
+    ]
+
+
+@pytest.mark.parametrize("world", [True, False])
+@pytest.mark.parametrize("waits", [[], [timed_out(3, 7, numel=99), timed_out(0, 7, numel=99)]])
+def test_the_worker_whose_call_has_another_size_is_named_by_rays_list(waits, world, tmp_path):
+    verdict = judge(tmp_path, {"driver.log": [*listed(world=world), *waits], "nccl.log": calls(91)})
+
+    assert (verdict.kind, verdict.rank, verdict.unknown) == ("sizes", 5, False), str(verdict)
+
+
+def test_a_list_without_the_workers_of_one_pod_names_nobody(tmp_path):
+    verdict = judge(tmp_path, {"driver.log": listed()[:3], "nccl.log": calls(91)})
+
+    assert verdict.blamed == (), str(verdict)
+
+
+ALL_CALL = [called(rank, count) for count in (0, 1) for rank in range(4)]
+
+
+@pytest.mark.parametrize("remark", ["(nothing more, for an hour)", "... hangs here forever", "<no further output>"])
+def test_a_log_that_ends_where_all_have_called_alike_hangs_where_somebody_says_so(remark, tmp_path):
+    verdict = judge(tmp_path, [*ALL_CALL, remark])
+
+    assert (verdict.kind, verdict.blamed, verdict.unknown, verdict.seq) == ("stuck", (), False, 1), str(verdict)
+
+
+SAY_NOTHING = {
+    "no remark": ALL_CALL,
+    "of a program": [*ALL_CALL, "[rank0]: no output directory is given"],
+    "another remark": [*ALL_CALL, "(all fine so far)"],
+    "above the last line": ["(nothing more to say)", *ALL_CALL],
+    "a rank that has not called": [*ALL_CALL[:-1], "(nothing more)"],
+}
+
+
+@pytest.mark.parametrize("lines", SAY_NOTHING.values(), ids=SAY_NOTHING)
+def test_a_log_of_calls_alone_shows_no_call_that_hangs(lines, tmp_path):
+    assert judge(tmp_path, lines).kind != "stuck"
+
+
+def test_ranks_of_one_process_are_told_apart_by_their_communicators(tmp_path):
+    joins = [
+        f"box:31:6{r} [{r}] NCCL INFO comm 0x9{r} rank {r} nranks 2 cudaDev {r} busId {r + 1}000 commId 0x7 -"
+        " Init COMPLETE"
+        for r in range(2)
+    ]
+    calls = [
+        f"box:31:31 [{r}] NCCL INFO AllReduce: opCount 0 sendbuff 0x7 recvbuff 0x8 count 64 datatype 7 op 0 root 0"
+        f" comm 0x9{r} [nranks=2] stream 0x4"
+        for r in range(2)
+    ]
+    verdict = judge(tmp_path, [*joins, *calls, "# it hangs here"])
+
+    assert (verdict.kind, verdict.waiting) == ("stuck", (0, 1)), str(verdict)
