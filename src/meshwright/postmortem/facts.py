@@ -402,9 +402,13 @@ class Shortened(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Remark(msgspec.Struct, frozen=True, kw_only=True):
-    """A person's word below the last line of a log: nothing more came, or it hangs there."""
+    """A person's word below the last line of a log: nothing more came, or it hangs there.
+
+    `in_test` where that is the log of one of nccl-tests, whose table has begun and not ended.
+    """
 
     where: Where
+    in_test: bool = False
 
 
 class Frame(msgspec.Struct, frozen=True):

@@ -12,7 +12,7 @@ from .leavers import by_leavers
 from .mismatched_tensors import by_models, by_stalls
 from .notices import by_arrivals, by_barrier, by_fingerprints, by_lost_peers, by_report, by_sizes, by_store
 from .notify import by_notify
-from .opcount import by_calls
+from .opcount import by_calls, by_tests
 from .position import MOST_SILENT, HangPosition
 from .printed_counts import by_counts
 from .said_sizes import by_said_sizes
@@ -53,7 +53,7 @@ def _by_the_ranks(facts: list[Fact], named: HangPosition | None) -> HangPosition
         found = _weighed(found, facts)
         found = _without_ranks(found) if _counts_in_groups(facts) else found
         return found if found.certain else _with_counts(found, facts)
-    for reader in (by_launches, by_notify, by_store, by_inits, by_calls, by_standing):
+    for reader in (by_launches, by_notify, by_store, by_inits, by_calls, by_tests, by_standing):
         if found := reader(facts):
             return found
     lost = by_lost_peers(facts)

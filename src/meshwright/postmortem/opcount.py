@@ -197,3 +197,21 @@ def _behind(name: str, ranks: dict[int, dict[int, Call]], size: int | None, *, m
             evidence=tuple(ranks[rank][lasts[rank]].where for rank in ranks),
         )
     return None
+
+
+def by_tests(facts: list[Fact]) -> HangPosition | None:
+    """Return that all ranks hang in a call of one of nccl-tests, which makes each call on all of them.
+
+    Only where somebody remarks that nothing more came, and all ranks had joined the one communicator.
+    """
+    remarks = [remark.where for remark in of(facts, Remark) if remark.in_test]
+    joined = {one.rank: one for one in of(facts, RankIdentity) if one.ranks is not None}
+    groups = {(one.communicator_id, one.ranks) for one in joined.values()}
+    if not remarks or len(groups) != 1 or set(joined) != set(range(next(iter(groups))[1] or 0)) or len(joined) < 2:
+        return None
+    return HangPosition(
+        kind="stuck",
+        waiting=tuple(sorted(joined)),
+        why="all ranks of the test have joined, and nothing more came of its calls, which it makes on all of them",
+        evidence=(*(one.where for one in joined.values()), *remarks),
+    )

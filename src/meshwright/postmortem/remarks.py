@@ -14,6 +14,8 @@ _NOTHING_MORE = re.compile(
     r"|\bhangs?\W*$|\bhad to (?:kill|ctrl|press|interrupt|reboot)\b",
     re.IGNORECASE,
 )
+_TABLE = re.compile(r"^# +size +count +type\b")  # of nccl-tests and rccl-tests
+_TABLE_ENDS = re.compile(r"^# (?:Avg bus bandwidth|Out of bounds values)\b")
 _LONGEST = 200  # characters
 
 
@@ -23,4 +25,6 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Remark]:
     if last is None or last.is_of_library or last.rank is not None or len(last.text) > _LONGEST:
         return
     if _MARK.match(last.text) and _NOTHING_MORE.search(last.text):
-        yield Remark(where=last.where)
+        begun = any(_TABLE.match(message.text) for message in messages)
+        ended = any(_TABLE_ENDS.match(message.text) for message in messages)
+        yield Remark(where=last.where, in_test=begun and not ended)

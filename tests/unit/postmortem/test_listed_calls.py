@@ -81,3 +81,27 @@ def test_ranks_of_one_process_are_told_apart_by_their_communicators(tmp_path):
     verdict = judge(tmp_path, [*joins, *calls, "# it hangs here"])
 
     assert (verdict.kind, verdict.waiting) == ("stuck", (0, 1)), str(verdict)
+
+
+JOINED = [
+    f"box:3{r}:6{r} [{r}] NCCL INFO comm 0x9{r} rank {r} nranks 3 cudaDev {r} busId {r + 1}000 commId 0x7 -"
+    " Init COMPLETE"
+    for r in range(3)
+]
+TABLE = ["# nThread 1 nGpus 3", *JOINED, "#       size         count      type   redop    root     time   algbw"]
+ROW = "           8             2     float     sum      -1    16.57    0.00"
+HANGS = "< it hangs here, GPUs at 100 %"
+TESTS = {
+    "no row": ([*TABLE, HANGS], ("stuck", (), False)),
+    "some rows": ([*TABLE, ROW, HANGS], ("stuck", (), False)),
+    "a rank that has not joined": ([line for line in TABLE if line != JOINED[1]] + [HANGS], ("none", (), True)),
+    "a table that has ended": ([*TABLE, ROW, "# Avg bus bandwidth    : 20.0", HANGS], ("none", (), True)),
+    "nobody's remark": ([*TABLE, ROW], ("none", (), True)),
+}
+
+
+@pytest.mark.parametrize(("lines", "expected"), TESTS.values(), ids=TESTS)
+def test_a_test_of_nccl_hangs_on_all_ranks_where_somebody_says_that_its_table_did_not_go_on(lines, expected, tmp_path):
+    verdict = judge(tmp_path, lines)
+
+    assert (verdict.kind, verdict.blamed, verdict.unknown) == expected, str(verdict)
