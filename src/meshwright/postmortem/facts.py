@@ -10,7 +10,7 @@ import msgspec
 
 from .calls import Call
 from .identities import Identity
-from .launch_counts import CountedCalls, LaunchCounts, LaunchedAlike
+from .launch_counts import CountedCalls, LaunchCounts, LaunchedAlike, Remark
 from .paces import DataLate, DataShare, FellBack, Paced, RanksAlike, SlowedJob
 from .where import GroupName, Where
 
@@ -399,16 +399,6 @@ class Shortened(msgspec.Struct, frozen=True, kw_only=True):
     """Lines of several ranks were folded into one (Ray's "repeated 7x across cluster"): silence means nothing."""
 
     where: Where
-
-
-class Remark(msgspec.Struct, frozen=True, kw_only=True):
-    """A person's word below the last line of a log: nothing more came, or it hangs there.
-
-    `in_test` where that is the log of one of nccl-tests, whose table has begun and not ended.
-    """
-
-    where: Where
-    in_test: bool = False
 
 
 class Frame(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""Facts of `ncclras`: how many calls of each operation the ranks of NCCL's communicators have launched."""
+"""Facts on calls that were launched: counts of `ncclras`, and what people remark below a list of them."""
 
 import msgspec
 
@@ -53,3 +53,13 @@ class CountedCalls(msgspec.Struct, frozen=True, kw_only=True):
     enqueued: int
     completed: int
     where: Where
+
+
+class Remark(msgspec.Struct, frozen=True, kw_only=True):
+    """A person's word below the last line of a log: nothing more came, or it hangs there.
+
+    `in_test` where that is the log of one of nccl-tests, whose table has begun and not ended.
+    """
+
+    where: Where
+    in_test: bool = False

@@ -7,8 +7,9 @@ from msgspec.structs import replace
 
 from .agreement import disagreement
 from .calls import Call, Group, RankGroup
-from .facts import CommunicatorCall, Fact, Remark, of
+from .facts import CommunicatorCall, Fact, of
 from .identities import RankIdentity
+from .launch_counts import Remark
 from .names import UNEVEN
 from .owners import may_be_same_host
 from .position import HangPosition

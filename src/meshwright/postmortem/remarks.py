@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 
-from .facts import Remark
+from .launch_counts import Remark
 from .lines import LogMessage
 
 _MARK = re.compile(r"^\s*(?:[(\[<{*#>~.\u2026-]{1,6}|/\*|//|[Ii]t (?:just )?(?=hangs|stops|stays))\s*")
