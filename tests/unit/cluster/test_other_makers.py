@@ -1,9 +1,11 @@
 """Matrices of Ascend, MetaX, Moore Threads and Intel, written after public posts, guides and documentation."""
 
+import json
+
 import pytest
 
 from meshwright.cluster.analysis import analyse
-from meshwright.cluster.dumps.detect import parse_dump
+from meshwright.cluster.dumps.detect import load_dump, parse_dump
 from meshwright.hardware import load_catalogue
 
 CATALOGUE = load_catalogue()
@@ -97,3 +99,43 @@ def test_a_link_of_which_no_catalogue_has_the_rate_stays_open(code):
     assert [link.bandwidth_bytes_per_s for link in cluster.links] == [None]
     assert analyse(cluster).bisection_bytes_per_s is None
     assert any(warning.startswith(f"{code}: ") for warning in cluster.warnings)
+
+
+def of_three(title: str, same: str, cell: str, third: str) -> str:
+    rows = [(same, cell, third), (cell, same, third), (third, third, same)]
+    return f"{title}\n      GPU0 GPU1 GPU2\n" + "".join(f"GPU{i} {' '.join(row)}\n" for i, row in enumerate(rows))
+
+
+def peers(number: int, *status: str) -> dict[str, object]:
+    links = [
+        {"gpu": n, "weight": 15, "link_type": "XGMI", "num_hops": 1, "link_status": s} for n, s in enumerate(status)
+    ]
+    return {"gpu": number, "links": links}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        of_three("ACCESS TABLE:", "ENABLED", "DISABLED", "ENABLED")
+        + of_three("LINK TYPE TABLE:", "SELF", "XGMI", "XGMI")
+        + of_three("WEIGHT TABLE:", "0", "15", "15"),
+        of_three("== Link accessibility between two GPUs ==", "True", "False", "True")
+        + of_three("== Link Type between two GPUs ==", "0", "XGMI", "XGMI")
+        + of_three("== Weight between two GPUs ==", "0", "15", "15"),
+        json.dumps(
+            [
+                peers(0, "ENABLED", "DISABLED", "ENABLED"),
+                peers(1, "DISABLED", *["ENABLED"] * 2),
+                peers(2, *["ENABLED"] * 3),
+            ]
+        ),
+    ],
+    ids=["amd-smi", "rocm-smi", "amd-smi --json"],
+)
+def test_gpus_without_access_to_each_other_are_said_and_their_link_has_no_rate(text, tmp_path):
+    path = tmp_path / ("dump.json" if text.startswith("[") else "dump.txt")
+    path.write_text(text)
+    cluster = load_dump(path, CATALOGUE, "mi300x")
+
+    assert [w for w in cluster.warnings if w.startswith("no peer access between 1 pair of GPUs (GPU0-GPU1)")]
+    assert [link.bandwidth_bytes_per_s for link in cluster.links] == [None, 64e9, 64e9]

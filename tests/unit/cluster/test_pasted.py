@@ -1,6 +1,7 @@
 """The traces that pasting leaves in a dump change nothing; damage is one line, no machine is silently empty."""
 
 import random
+import re
 from pathlib import Path
 
 import pytest
@@ -204,6 +205,33 @@ def test_ibnetdiscover_places_nodes_under_their_switches():
         "node02": ("leaf0", "spine0"),
         "node03": ("leaf1", "spine0"),
     }
+
+
+def test_adapters_of_one_description_are_nodes_of_their_own_and_one_word_is_a_host():
+    text = IBNET.replace("node01 mlx5_0", "ConnectX by Some Maker").replace("node03 mlx5_0", "ConnectX by Some Maker")
+    cluster = parse_dump(text, "d", CATALOGUE)
+
+    assert [p.node for p in cluster.placements] == ["H-1", "H-3", "node02"]
+    assert "2 adapters call themselves 'ConnectX by Some Maker', which tells no host" in cluster.warnings[0]
+    assert len(parse_dump(re.sub(r"node0[12] mlx5_0", "node01", IBNET), "d", CATALOGUE).placements) == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (("4xHDR", "4xHDR"), []),
+        (
+            ('lid 5 lmc 0 "MF0;leaf0:MQM8700/U1" lid 2 4xHDR', "lid 5 2xHDR"),
+            ["node01 [1] - leaf0 [1] at 2xHDR of 4xHDR"],
+        ),
+        (("lid 3 4xHDR", "lid 3 4xEDR"), ["spine0 [2] - leaf1 [3] at 4xEDR of 4xHDR"]),
+        (("4xHDR", "4xFDR10"), []),
+    ],
+)
+def test_a_link_below_the_others_of_its_switch_is_said_whichever_end_shows_it(change, said):
+    warnings = parse_dump(IBNET.replace(*change), "d", CATALOGUE).warnings
+
+    assert [w.partition(": ")[2] for w in warnings if "narrower or slower" in w] == said
 
 
 def test_a_matrix_that_was_asked_to_leave_nvlink_out_says_so():

@@ -2,11 +2,12 @@
 
 import re
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from ...errors import InputError
 from ...units import counted
 from ..graph import Cluster, Placement
+from .ibnet_rates import LinkRates
 
 # Switch	36 "S-0002c902004885b0"		# "MF0;leaf0:MSX6036F/U1" enhanced port 0 lid 2 lmc 0
 BLOCK = re.compile(r'^(Switch|Ca|Rt)\s+\d+\s+"([^"]+)"\s*#\s*"([^"]*)"')
@@ -36,6 +37,7 @@ def from_ibnet(text: str, where: str) -> Cluster:
     names: dict[str, str] = {}
     switches: set[str] = set()
     near: dict[str, set[str]] = defaultdict(set)
+    rates = LinkRates()
     here = ""
     for line in text.splitlines():
         block, port = BLOCK.match(line), PORT.match(line)
@@ -47,6 +49,7 @@ def from_ibnet(text: str, where: str) -> Cluster:
         elif port and here:
             near[here].add(port.group(1))
             near[port.group(1)].add(here)
+            rates.take(here, line)
         elif switch:
             here = switch.group(2)
             switches.add(here)
@@ -59,7 +62,7 @@ def from_ibnet(text: str, where: str) -> Cluster:
         switches, near = _by_lid(text.splitlines())
     if not switches:
         raise InputError(f"{where}: no switches, expected the output of ibnetdiscover or iblinkinfo")
-    return _placed(names, switches, near, where)
+    return _placed(names, switches, near, where, rates)
 
 
 def _by_lid(lines: Iterable[str]) -> tuple[set[str], dict[str, set[str]]]:
@@ -87,7 +90,9 @@ def _by_lid(lines: Iterable[str]) -> tuple[set[str], dict[str, set[str]]]:
     return {name[lid] for lid in ports if lid in name and (lid in bare or max(ports[lid]) > ADAPTER_PORTS)}, near
 
 
-def _placed(names: Mapping[str, str], switches: set[str], near: Mapping[str, set[str]], where: str) -> Cluster:
+def _placed(
+    names: Mapping[str, str], switches: set[str], near: Mapping[str, set[str]], where: str, rates: LinkRates
+) -> Cluster:
     near = _without_sums(names, near)
     adapters = [node for node in near if node not in switches]
     if len(adapters) > MAX_NODES:
@@ -95,17 +100,20 @@ def _placed(names: Mapping[str, str], switches: set[str], near: Mapping[str, set
     leaves = {s for s in switches if near[s] - switches}
     level = _levels(leaves, switches, near)
     label = _labels(names, switches)
+    host, nameless = _hosts(names, adapters)
     above: dict[str, Counter[tuple[str, ...]]] = defaultdict(Counter)
     for adapter in adapters:
         for leaf in near[adapter] & switches:
-            above[_host(names.get(adapter, adapter))][_chain(leaf, level, near, label)] += 1
-    placements = tuple(Placement(host, chains.most_common(1)[0][0]) for host, chains in sorted(above.items()))
+            above[host[adapter]][_chain(leaf, level, near, label)] += 1
+    placements = tuple(Placement(node, chains.most_common(1)[0][0]) for node, chains in sorted(above.items()))
     rails = sum(1 for chains in above.values() if len(chains) > 1)
     hang = f"{counted(rails, 'node')} {'hangs' if rails == 1 else 'hang'}"
-    warnings = [f"{hang} on several leaf switches (rails): the one with most of the node's ports is named"]
+    on_rails = [f"{hang} on several leaf switches (rails): the one with most of the node's ports is named"]
+    warnings = [*(on_rails if rails else ()), *nameless]
+    warnings += rates.warnings(switches, lambda node: label.get(node) or host.get(node, node))
     if not placements:
         raise InputError(f"{where}: no adapter hangs on any switch")
-    return Cluster(name=where, placements=placements, warnings=tuple(warnings if rails else ()))
+    return Cluster(name=where, placements=placements, warnings=tuple(warnings))
 
 
 def _without_sums(names: Mapping[str, str], near: Mapping[str, set[str]]) -> dict[str, set[str]]:
@@ -141,6 +149,26 @@ def _labels(names: Mapping[str, str], switches: Iterable[str]) -> dict[str, str]
     said = {s: re.sub(r"^MF0;|[:;].*$", "", names.get(s, s)) or s for s in switches}
     often = Counter(said.values())
     return {s: name if often[name] == 1 else s for s, name in said.items()}
+
+
+def _hosts(names: Mapping[str, str], adapters: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    """Return the node of each adapter and what is odd about their descriptions, such as "node01 mlx5_0".
+
+    What several adapters are called alike names none of them ("localhost mlx5_0", the name of a chip): each is then
+    told by its GUID. One word alone is a host's, whose adapters may share it.
+    """
+    often = Counter(names.get(adapter, adapter) for adapter in adapters)
+    alike = {words: number for words, number in often.items() if number > 1 and len(words.split()) > 1}
+    found = {}
+    for adapter in adapters:
+        words = names.get(adapter, adapter)
+        found[adapter] = adapter if words in alike else _host(words)
+    said = [
+        f"{number} adapters call themselves {words!r}, which tells no host: each counts as a node, by its GUID, so "
+        "that a host with several of them counts more than once"
+        for words, number in alike.items()
+    ]
+    return found, said
 
 
 def _host(description: str) -> str:

@@ -29,7 +29,10 @@ TABLES = {  # what both tools call it, in small letters: name of the table
     "weight": "weight",
     "hops": "hops",
     "numa bw": "bandwidth",
+    "link accessibility between two gpus": "access",
+    "access": "access",
 }
+NO_ACCESS = {"DISABLED", "FALSE"}  # amd-smi's word, rocm-smi's
 NEEDED = "expected the output of rocm-smi --showtopo or amd-smi topology"
 DIRECT_WEIGHT = 15
 SAME_NODE_HOPS = 2  # from a GPU to its CPU and to the other GPU; more of them cross the sockets
@@ -104,8 +107,9 @@ def _cluster(tables: _Tables, where: str, catalogue: Catalogue, gpu: str | None)
             one, other = tables.cells["type"][i, j], tables.cells["type"][j, i]
             raise InputError(f"{where}: {ids[i]} to {ids[j]} is {one} one way and {other} the other")
         rate = rule.bytes_per_s(kind, tables, (i, j), f"{ids[i]}-{ids[j]}")
+        rate = None if kind != "PCIe" and _no_access(tables, (i, j)) else rate
         links.append(Link(a=ids[i], b=ids[j], kind=kind, bandwidth_bytes_per_s=rate))
-    warnings = [parts] if parts else rule.warnings()
+    warnings = ([parts] if parts else rule.warnings()) + _without_access(tables, ids)
     if ids != tables.names:
         warnings.append(", ".join(f"{a} is {b}" for a, b in zip(ids, tables.names, strict=True)))
     return Cluster(name=where, devices=tuple(devices), links=tuple(links), warnings=tuple(warnings))
@@ -122,6 +126,23 @@ def _are_partitions(tables: _Tables, catalogue: Catalogue, gpu: str | None) -> s
         f"{len(tables.names)} devices of which each has {peers} peers over xGMI, where a card has {most} links: they "
         "are partitions of cards (DPX, CPX), whose rates, memory and peaks are parts of a card's and not known"
     )
+
+
+def _no_access(tables: _Tables, pair: tuple[int, int]) -> bool:
+    """Return whether a tool says that one GPU of a pair cannot reach the memory of the other."""
+    cells = tables.cells.get("access", {})
+    return any(cells.get(way, "").upper() in NO_ACCESS for way in (pair, pair[::-1]))
+
+
+def _without_access(tables: _Tables, ids: Sequence[str]) -> list[str]:
+    pairs = [f"{ids[i]}-{ids[j]}" for i, j in itertools.combinations(range(len(ids)), 2) if _no_access(tables, (i, j))]
+    if not pairs:
+        return []
+    more = ", ..." if len(pairs) > 4 else ""
+    return [
+        f"no peer access between {counted(len(pairs), 'pair')} of GPUs ({', '.join(pairs[:4])}{more}): what goes "
+        "between them is copied through the host's memory, below the link's rate"
+    ]
 
 
 def _kind(tables: _Tables, ids: Sequence[str], pair: tuple[int, int], where: str) -> str:
@@ -283,7 +304,13 @@ def _rocm_json(data: Mapping[str, Any]) -> _Tables:
 def _amd_json(data: Sequence[Mapping[str, Any]]) -> _Tables:
     tables = _Tables(names=[str(gpu.get("bdf") or f"GPU{gpu['gpu']}") for gpu in data])
     place = {gpu["gpu"]: i for i, gpu in enumerate(data)}
-    keys = {"weight": "weight", "link_type": "type", "num_hops": "hops", "bandwidth": "bandwidth"}
+    keys = {
+        "weight": "weight",
+        "link_type": "type",
+        "num_hops": "hops",
+        "bandwidth": "bandwidth",
+        "link_status": "access",
+    }
     for i, gpu in enumerate(data):
         for link in gpu["links"]:
             for key, table in keys.items():

@@ -1,0 +1,79 @@
+"""Links of an InfiniBand fabric that run slower than the others of their switch, by the rates that its dumps print."""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from ...hardware.arithmetic import INFINIBAND_LANE_GBPS
+from ...units import counted
+
+# [10]    "S-0002c90300fc0010"[1]         # "leaf3" lid 3 4xSDR; of an adapter [1](GUID) "S-..."[6] # lid ... 4xSDR
+_LINK = re.compile(r'^\[(\d+)\](?:\[[^\]]*\])?(?:\([0-9a-f]+\))?\s+"([^"]+)"\[(\d+)\].*?\s(\d{1,2})x([A-Z]{3}\d*)\s*$')
+_SHOWN = 4  # links that a warning names
+
+End = tuple[str, int]  # a node's id and the number of its port
+
+
+class _Link(NamedTuple):
+    ends: tuple[End, End]
+    lanes: int
+    generation: str
+
+    @property
+    def gbps(self) -> float:
+        """Rate per direction in Gb/s, nominal."""
+        return self.lanes * INFINIBAND_LANE_GBPS[self.generation]
+
+    @property
+    def speed(self) -> str:
+        """The rate in the words of ibnetdiscover."""
+        return f"{self.lanes}x{self.generation}"
+
+
+class LinkRates:
+    """The links of ibnetdiscover as its lines come; where the two ends of one say different rates the lower counts."""
+
+    def __init__(self) -> None:
+        self._found: dict[frozenset[End], _Link] = {}
+
+    def take(self, node: str, line: str) -> None:
+        """Take the line of a port of a node; lines without a known rate say nothing."""
+        match = _LINK.match(line)
+        if match is None or match[5] not in INFINIBAND_LANE_GBPS:
+            return
+        link = _Link(((node, int(match[1])), (match[2], int(match[3]))), int(match[4]), match[5])
+        known = self._found.setdefault(frozenset(link.ends), link)
+        if link.gbps < known.gbps:
+            self._found[frozenset(link.ends)] = link
+
+    def warnings(self, switches: Iterable[str], called: Callable[[str], str]) -> list[str]:
+        """Return a warning of the links below the usual rate of a switch at one of their ends, among links alike.
+
+        Alike are those to other switches, and those to adapters; of rates that are as frequent the higher is usual.
+        `called` has the name of a node's id.
+        """
+        known = set(switches)
+        groups: dict[tuple[str, bool], list[_Link]] = defaultdict(list)
+        for link in self._found.values():
+            between = all(node in known for node, _ in link.ends)
+            for node in {node for node, _ in link.ends} & known:
+                groups[node, between].append(link)
+        slow: dict[_Link, str] = {}
+        for links in groups.values():
+            often = Counter(link.gbps for link in links)
+            usual = max(links, key=lambda link: (often[link.gbps], link.gbps))
+            slow |= {link: usual.speed for link in links if link.gbps < usual.gbps}
+        if not slow:
+            return []
+        shown = [f"{_ends(link, called)} at {link.speed} of {usual}" for link, usual in slow.items()]
+        more = f", and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else ""
+        verb = "runs" if len(shown) == 1 else "run"
+        return [
+            f"{counted(len(shown), 'link')} {verb} narrower or slower than others of the same switch: "
+            f"{'; '.join(shown[:_SHOWN])}{more}"
+        ]
+
+
+def _ends(link: _Link, called: Callable[[str], str]) -> str:
+    return " - ".join(f"{called(node)} [{port}]" for node, port in link.ends)
