@@ -211,8 +211,11 @@ def _filled(size: int, full: int) -> float:
 
 
 def _good(table: ReadTable, rate: float, known: Attainable, against: str) -> str:
-    if known.crosses and rate > 1.02 * known.least_bytes_per_s and table.nodes == 2:
-        return f"{against}: above the NICs' rate, since between two nodes trees send less through them than rings"
+    if known.crosses and rate > 1.02 * known.least_bytes_per_s:
+        trees = table.nodes == 2 and table.collective == "all_reduce"
+        return f"{against}: above that figure, which is usual for these links and not the most that they carry" + (
+            "; between two nodes trees send less over them than rings" if trees else ""
+        )
     if known.in_slots:
         return against
     if not known.crosses and known.most_bytes_per_s > known.least_bytes_per_s and rate < GOOD * known.most_bytes_per_s:

@@ -297,3 +297,29 @@ def test_benchmarks_of_imb_are_told_apart_by_their_names_alone():
     one, other = parse_tables(text, "t")
     assert (one.name, one.collective, [row.bytes for row in one.rows]) == ("Sendrecv", "sendrecv", [524288, 1048576])
     assert (other.name, len(other.rows)) == ("Exchange", 1)
+
+
+REDUCED = "8589934592 2147483648 float sum -1 {0} {1} {2} {3} {0} {1} {2} {3}\n"
+OF_TWO_MI300X = "".join(
+    device(rank, 0, f"box{rank // 8}", rank % 8).replace("NVIDIA H100 80GB HBM3", "AMD Instinct MI300X")
+    for rank in range(16)
+)
+
+
+@pytest.mark.parametrize(
+    ("command", "wrong", "said"), [("validation: 0", "N/A", 1), ("", "N/A", 1), ("validation: 1", "0", 0)]
+)
+def test_results_that_nobody_checked_are_said_to_be_unknown(command, wrong, said):
+    row = REDUCED.format("49000", "175.31", "328.70", wrong)
+    (table,) = parse_tables(f"# all_reduce_perf\n# nThread 1 {command} graph: 0\n{OF_TWO_MI300X}{HEADER}{row}", "t")
+
+    assert len([note for note in table.notes if note.startswith("results were not checked")]) == said
+
+
+def test_more_than_is_usual_is_not_said_to_be_more_than_the_nics_carry():
+    row = REDUCED.format("47150", "182.18", "341.59", "0")  # of the 400 GB/s of eight NICs of 400 Gb/s
+    (found,) = judge(load_catalogue(), parse_tables(f"# all_reduce_perf\n{OF_TWO_MI300X}{HEADER}{row}", "t"))
+
+    assert found.ok
+    assert "above that figure, which is usual for these links and not the most that they carry" in found.reason
+    assert "above the NICs' rate" not in found.reason

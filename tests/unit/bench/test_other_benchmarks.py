@@ -213,3 +213,92 @@ def test_a_bandwidth_of_param_that_is_no_number_is_named(word):
 
     with pytest.raises(InputError, match=f"^t:3: {word}: expected a bandwidth in GB/s"):
         parse_tables(table.replace("323.974", word), "t")
+
+
+PAYLOADS = """The average bandwidth of all_reduce with a {size}GB payload (5 trials, 8 ranks):
+ algbw: {algbw} GBps (1600.0 Gbps)
+ busbw: {busbw} GBps (2800.0 Gbps)
+
+"""
+PROFILE = """- hardware: _CudaDeviceProperties(name='NVIDIA H100 80GB HBM3', major=9, minor=0)
+
+The average bandwidth of all_reduce over 8 ranks (5 warmups / 20 trials):
+
+| payload |    busbw   |    algbw   |
+| ------: | ---------: | ---------: |
+|    2GiB | 315.00GBps | 180.00GBps |
+|    4GiB | 350.00GBps | 200.00GBps |
+"""
+
+
+@pytest.mark.parametrize("before", ["", "[pool-a.node_1:0]:", "[1,0]<stdout>: "])
+@pytest.mark.parametrize(
+    ("text", "sizes"),
+    [
+        (
+            PAYLOADS.format(size="2.0", algbw="180.0", busbw="315.0")
+            + PAYLOADS.format(size="4.0", algbw="200.0", busbw="350.0"),
+            [2e9, 4e9],
+        ),
+        (PROFILE, [2 * 2**30, 4 * 2**30]),
+    ],
+    ids=["a line each", "a table"],
+)
+def test_both_forms_of_all_reduce_bench_name_ranks_and_tell_busbw_from_algbw(text, sizes, before):
+    (table,) = parse_tables("\n".join(before + line for line in text.splitlines()), "t")
+
+    assert (table.collective, table.ranks, [row.bytes for row in table.rows]) == ("all_reduce", 8, sizes)
+    assert [row.busbw_bytes_per_s for row in table.rows] == pytest.approx([315e9, 350e9], rel=1e-3)
+    assert set(table.devices) == ({"NVIDIA H100 80GB HBM3"} if "hardware" in text else set())
+
+
+ASCEND = """$ mpirun -n 4 ./bin/{}_test -b 1M -e 2M -f 2 -d fp32 -p 4
+data_size(Bytes): | {}(us): | alg_bandwidth(GB/s): | check_result:
+1048576           |     500.00    |      {}        | success
+2097152           |     800.00    |      {}        | {}
+"""
+
+
+@pytest.mark.parametrize(
+    ("what", "time", "rates", "check", "collective", "wrong"),
+    [
+        ("all_reduce", "avg_time", ("1.95313", "2.44141"), "success", "all_reduce", 0),  # GiB/s
+        ("all_reduce", "aveg_time", ("2.09715", "2.62144"), "failed", "all_reduce", 1),
+        ("all_gather", "aveg_time", ("2.09715", "2.62144"), "success", None, 0),
+    ],
+)
+def test_hccl_test_of_ascend_is_read_by_sizes_and_times(what, time, rates, check, collective, wrong):
+    (table,) = parse_tables(ASCEND.format(what, time, *rates, check), "t")
+
+    assert (table.collective, table.ranks, table.wrong) == (collective, 4, wrong)
+    assert [row.bytes / row.time_s for row in table.rows] == pytest.approx([2.097152e9, 2.62144e9])
+    assert bool(table.notes) == (collective is None)
+    with pytest.raises(InputError, match="t:4: alg_bandwidth 9.44141 GB/s x time is not the size"):
+        parse_tables(ASCEND.format(what, time, rates[0], "9.44141", check), "t")
+
+
+GAUDI = """[BENCHMARK] hccl{}(src!=dst,
+  count={}, dtype=float, iterations=100)
+
+[BENCHMARK]     NW Bandwidth   : {} GB/s
+[BENCHMARK]     Algo Bandwidth : {} GB/s
+"""
+
+
+def test_hccl_demo_of_gaudi_counts_the_share_of_a_rank_in_a_gather():
+    text = GAUDI.format("AllReduce", 2**20, "150.000000", "100.000000") + "\n$ next\n"
+    reduced, gathered = parse_tables(text + GAUDI.format("AllGather", 2**20, "150.000000", "50.000000"), "t")
+
+    assert (reduced.collective, reduced.ranks, reduced.rows[0].bytes) == ("all_reduce", 4, 2**22)
+    assert (gathered.collective, gathered.ranks, gathered.rows[0].bytes) == ("all_gather", 4, 2**24)
+    for table in (reduced, gathered):
+        assert table.rows[0].busbw_bytes_per_s == pytest.approx(150e9)
+    with pytest.raises(InputError, match="t:1: hcclSendRecv: expected AllReduce or AllGather"):
+        parse_tables(GAUDI.format("SendRecv", 1, "1.0", "1.0"), "t")
+
+
+def test_a_latency_test_of_perftest_is_refused_by_its_name():
+    text = "            Send Latency Test\n #bytes #iterations t_min[usec] t_max[usec]\n 2  1000  1.10  3.20\n"
+
+    with pytest.raises(InputError, match="a latency test of perftest"):
+        parse_tables(text, "t")

@@ -2,25 +2,30 @@
 
 `read_tables` returns every table of a file; `load_tables` those of collectives by name, for fits.
 
-- before any reader: `text` (unpacked), `prefixes` (launchers' marks off)
-- readers: `nccl_text`, `nccl_json`, `rccl_records`, `deepspeed`, `torch_tables`, `gloo_tables`, `mpi_tools`,
-  `matrices`, `streams`, `separated`; `columns` of nccl-tests are common to several, `tables` is what all return
+- before any reader: `text` (unpacked), `prefixes` (launchers' marks off), `cut_rows` (a last row that is cut off)
+- readers: `nccl_text`, `nccl_json`, `rccl_records`, `deepspeed`, `torch_tables`, `gloo_tables`, `hccl_tables`,
+  `mpi_tools`, `matrices`, `streams`, `separated`; `columns` of nccl-tests are common to several, `tables` is what all
+  return
 - what a table is of: `identify`, `listed_devices`, `nccl_log`
 """
 
 import re
 from collections.abc import Callable, Sequence
 
+from msgspec.structs import replace
+
 from ...errors import InputError
 from ...files import refuse_endless_numbers
 from ...quantities import checked
 from ..table import Row
 from .columns import Parsed
+from .cut_rows import without_cut_row
 from .deepspeed import read_deepspeed_tables
 from .gloo_tables import read_gloo
+from .hccl_tables import read_hccl_demo, read_hccl_test
 from .identify import identify, named_in
 from .matrices import read_matrices
-from .mpi_tools import read_imb, read_osu, read_perftest, read_ucc
+from .mpi_tools import measures_latency, read_imb, read_osu, read_perftest, read_ucc
 from .nccl_json import read_nccl_json
 from .nccl_log import failed_run
 from .nccl_text import read_nccl_text, table_row
@@ -29,7 +34,7 @@ from .separated import is_csv, read_csv, read_markdown
 from .streams import read_iperf, read_peers, read_transferbench
 from .tables import MOST_ROWS, Rate, ReadTable
 from .text import file_text, without_prefixes
-from .torch_tables import read_ibm, read_param
+from .torch_tables import read_ibm, read_param, read_payloads
 
 __all__ = ["Rate", "ReadTable", "load_tables", "parse_tables", "read_tables"]
 
@@ -52,7 +57,10 @@ _READERS: tuple[Reads, ...] = (
     read_deepspeed_tables,
     read_param,
     read_ibm,
+    read_payloads,
     read_gloo,
+    read_hccl_test,
+    read_hccl_demo,
     read_markdown,
 )
 
@@ -67,7 +75,10 @@ def read_tables(path: str) -> list[ReadTable]:
 
 def parse_tables(text: str, where: str) -> list[ReadTable]:
     """Return all tables of a text; InputError too for a figure out of its bounds."""
-    tables = _parsed(text, where)
+    whole, cut = without_cut_row(text, comma=is_csv(text))
+    tables = _parsed(whole, where)
+    if cut:
+        tables[-1] = replace(tables[-1], notes=(*tables[-1].notes, cut))
     for table in tables:
         if len(table.rows) > MOST_ROWS or len(table.rates) > MOST_RATES:
             raise InputError(f"{where}: {table.name}: expected at most {MOST_ROWS:,} rows in a table")
@@ -93,6 +104,10 @@ def _parsed(text: str, where: str) -> list[ReadTable]:
         return [inline]
     if words := failed_run(text):
         raise InputError(f"{where}: no table found: the run failed before its first row ({words})")
+    if measures_latency(text):
+        raise InputError(
+            f"{where}: a latency test of perftest (ib_write_lat, ib_read_lat): expected its bandwidth tests"
+        )
     raise InputError(
         f"{where}: no table found, expected the output of nccl-tests or another tool of docs/bench.md, or a CSV with "
         "size_bytes and ranks"

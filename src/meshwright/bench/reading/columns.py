@@ -98,6 +98,11 @@ def looks_like_row(line: str) -> bool:
     return _ROW.match(line.strip().lstrip("#")) is not None
 
 
+def is_figure(word: str) -> bool:
+    """Return whether a word is a number as tools print them, or stands for one that was not measured."""
+    return _NUMBER.fullmatch(word) is not None
+
+
 def _root(word: str, at: str) -> int:
     if not re.fullmatch(r"-?\d{1,6}", word):
         raise InputError(f"{at}: root {word}: expected a rank, or -1")
@@ -126,7 +131,7 @@ def parse_row(line: str, header: Header | None, where: str, number: int) -> Pars
     count = int(match["count"].replace(",", ""))
     size = _size(match["size"], count * WIDTHS[type_], at)
     tokens, lead = match["rest"].split(), match["lead"].split()
-    redop = tokens.pop(0) if tokens and not _NUMBER.fullmatch(tokens[0]) else "none"
+    redop = tokens.pop(0) if tokens and not is_figure(tokens[0]) else "none"
     numbers = _leading_numbers(tokens)
     layouts = _layouts(len(numbers)) if header is None else [_layout(header, len(numbers), redop != "none")]
     for has_root, tail in [layout for layout in layouts if layout is not None]:
@@ -148,7 +153,7 @@ def parse_row(line: str, header: Header | None, where: str, number: int) -> Pars
 def _leading_numbers(tokens: Sequence[str]) -> list[str]:
     found: list[str] = []
     for token in tokens:
-        if not _NUMBER.fullmatch(token):
+        if not is_figure(token):
             break
         found.append(token)
     return found

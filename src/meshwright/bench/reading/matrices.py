@@ -6,7 +6,10 @@ Each is a title, a line of device numbers, then a row for each device; N/A where
 import re
 from collections.abc import Sequence, Set
 
+from msgspec.structs import replace
+
 from ...errors import InputError
+from .cut_rows import last_line, left_out
 from .prefixes import without_prefix
 from .tables import Rate, ReadTable
 
@@ -32,7 +35,7 @@ _OTHER = re.compile(r"Matrix|Inter-Device|Latency|^Running |^SUM |^D[\\/]D", re.
 
 
 def read_matrices(text: str, where: str) -> list[ReadTable]:
-    """Return a table for each matrix of bandwidths, [] where there is none."""
+    """Return a table for each matrix of bandwidths, [] where there is none; a cut last row is said and left out."""
     tables: list[ReadTable] = []
     title, tool, running = "", "", ""
     columns: list[str] | None = None
@@ -44,19 +47,18 @@ def read_matrices(text: str, where: str) -> list[ReadTable]:
         nonlocal columns, rates, title
         if rates:
             name = f"{running}, {title}" if running and tool == "nvbandwidth" else title
+            both, peers = _adds_both_ways(title, tool), _PEERS.search(title) is not None
+            notes = _missing_rows(title, columns or (), rates)
             tables.append(
-                ReadTable(
-                    name=name,
-                    tool=tool,
-                    rates=tuple(rates),
-                    both_ways=_adds_both_ways(title, tool),
-                    devices=tuple(devices),
-                    peers=_PEERS.search(title) is not None,
-                )
-            )
+                ReadTable(name=name, tool=tool, rates=tuple(rates), both_ways=both, devices=tuple(devices), peers=peers,
+                          notes=notes)
+            )  # fmt: skip
         columns, rates = None, []
 
-    for number, line in enumerate(text.splitlines(), start=1):
+    lines = text.splitlines()
+    last = last_line(lines)
+    cut = ""
+    for number, line in enumerate(lines, start=1):
         words = _QUOTED.sub("", without_prefix(line)).strip()
         found = next(((match, name) for pattern, name in _TITLES if (match := pattern.search(words))), None)
         if found is not None:
@@ -74,12 +76,26 @@ def read_matrices(text: str, where: str) -> list[ReadTable]:
         elif title and columns is None and _HEAD.match(words):
             columns = re.sub(r"^D[\\/]D", "", words, flags=re.I).split()
         elif title and columns is not None and re.match(r"^\d+\s", words):
-            rates += _row(words, columns, title, cpus, f"{where}:{number}")
+            if number == last and len(words.split()) <= len(columns):
+                cut = f"{title}: {left_out(number)}"
+            else:
+                rates += _row(words, columns, title, cpus, f"{where}:{number}")
         elif title and _OTHER.search(words):
             close()
             title = ""
     close()
+    if tables and cut:
+        tables[-1] = replace(tables[-1], notes=(*tables[-1].notes, cut))
     return tables
+
+
+def _missing_rows(title: str, columns: Sequence[str], rates: Sequence[Rate]) -> tuple[str, ...]:
+    """Return that a matrix of devices of one kind has fewer rows than columns, () where it has not."""
+    kinds, rows = _ENDS.search(title), len({rate.src for rate in rates})
+    targets = {rate.dst for rate in rates}
+    if (kinds and kinds[1] != kinds[2]) or rows >= len(targets):
+        return ()
+    return (f"{rows} rows for {len(columns)} columns: it is cut off",)
 
 
 def _adds_both_ways(title: str, tool: str) -> bool:

@@ -17,6 +17,7 @@ PER_PEER = {"all_gather", "all_to_all", "gather", "scatter"}
 _OSU = re.compile(r"#\s*OSU \S+\s+(?P<what>.*?)\s*\b(?P<kind>Latency|Bandwidth)(?: / Message Rate)? Test", re.I)
 _STARTED = re.compile(r"#processes = (?P<processes>\d+)|\b(?:mpirun|mpiexec|srun|prun|jsrun|aprun|orterun)\b")
 _PERFTEST = re.compile(r"\b(?P<what>RDMA_\w+|Send|Atomic)(?P<both> Bidirectional)?(?: Post List)? BW Test")
+_PERFTEST_LATENCY = re.compile(r"\b(?:RDMA_\w+|Send|Atomic)(?: \w+)? Latency Test")
 _NUMBERS = re.compile(r"^\s*\d+(?:\s+\d+(?:\.\d*)?)+\s*$")
 _OSU_ROW = re.compile(r"^\s*(?P<size>\d+)(?P<figures>(?:\s+\d+(?:\.\d*)?)+)(?:\s+(?P<check>Pass|Fail))?\s*$", re.I)
 _OF_IMB = {  # benchmarks of IMB-MPI1
@@ -145,7 +146,7 @@ def read_imb(text: str, where: str) -> list[ReadTable]:
         elif "#bytes" in line:
             if rows:
                 close()
-            columns = line.split()
+            columns = [] if "#iterations" in line else line.split()  # else perftest's, of no collective
         elif columns and (words := _imb_row(line, len(columns))):
             values = dict(zip(columns, map(float, words), strict=True))
             time = next((values[name] for name in ("t_max[usec]", "t_pure[usec]", "t[usec]") if name in values), 0.0)
@@ -241,3 +242,8 @@ def read_perftest(text: str, where: str) -> list[ReadTable]:
                 raise InputError(f"{where}:{number}: expected bytes, iterations, peak and average bandwidth")
             rates.append(Rate(what=f"{what} bandwidth", rate_bytes_per_s=float(words[3]) * unit, bytes=int(words[0])))
     return tables
+
+
+def measures_latency(text: str) -> bool:
+    """Return whether a text is of perftest's latency tools, whose times are no collective's and no bandwidth."""
+    return _PERFTEST_LATENCY.search(text) is not None

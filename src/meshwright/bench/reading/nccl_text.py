@@ -1,7 +1,8 @@
 """The output of nccl-tests and rccl-tests, and our own, as people paste it: a table for each run, type and operator."""
 
 import re
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
@@ -10,6 +11,7 @@ from ...errors import InputError
 from ..settings import settings_in
 from ..table import Row
 from .columns import WIDTHS, CutRow, Header, Parsed, looks_like_row, parse_header, parse_row, parse_units
+from .cut_rows import left_out
 from .identify import Named, TableIdentity, identify, named_in, ranks_of_command
 from .listed_devices import ListedDevice, shared_gpus
 from .nccl_log import logged_path
@@ -25,6 +27,7 @@ _BACKEND = re.compile(r"#\s*(?:\w+:\s*)?(gloo|meshwright|nccl|mpi), ranks (\d{1,
 _OURS = re.compile(r"#?\s*ranks?[:= ]+(\d{1,6})\s*$")
 _INSTANCE = re.compile(r"\b(?:[a-z]\d\w*(?:-\w+)?\.\d+xlarge|a[23]-\w+-\d+g)\b", re.I)  # of AWS, of Google Cloud
 _SPLIT = re.compile(r"\bNCCL_TESTS_SPLIT(?:_MASK)?=(?!\"?(?:AND )?(?:0x)?0\b)")  # ranks are of groups at once
+_UNCHECKED = re.compile(r"\bvalidation: 0\b")
 _BOUNDS = re.compile(r"Out of bounds values\s*:\s*(\d+)")
 
 
@@ -42,6 +45,7 @@ class _Run:
     header: Header | None = None
     rows: list[Parsed] = field(default_factory=list)
     out_of_bounds: int = 0
+    unchecked: bool = False  # the command left the check of results out
     closed: bool = False  # its footer was seen
     heading: Named | None = None  # a name after its rows: that of the next table
     notes: list[str] = field(default_factory=list)
@@ -96,6 +100,7 @@ def _runs(lines: Sequence[tuple[int, str]], where: str) -> list[_Run]:
                     run.named, run.commanded, run.backend, run.said_ranks, run.devices, run.starts, header=run.header
                 )
                 run.settings, run.firsts = runs[-1].settings, runs[-1].firsts
+                run.unchecked = runs[-1].unchecked
             _take_row(run, line, where, number, last)
             continue
         if run.rows and _begins_run(run, line):
@@ -103,6 +108,7 @@ def _runs(lines: Sequence[tuple[int, str]], where: str) -> list[_Run]:
             run = _Run(run.heading or run.named, run.commanded, run.backend, run.said_ranks, header=run.header)
             carried = parse_header(line) is not None
             run.settings = dict(runs[-1].settings) if carried else {}
+            run.unchecked = carried and runs[-1].unchecked
             if carried:  # the list of devices is above the headers of all tables that one run prints
                 run.devices, run.starts, run.firsts = dict(runs[-1].devices), runs[-1].starts, set(runs[-1].firsts)
         _take_line(run, line, where, number)
@@ -160,6 +166,7 @@ def _take_line(run: _Run, line: str, where: str, number: int) -> None:
         run.named = named
     run.commanded = (None if _SPLIT.search(line) else ranks_of_command(line)) or run.commanded
     run.settings |= settings_in(line)
+    run.unchecked = run.unchecked or _UNCHECKED.search(line) is not None
 
 
 def _take_device(run: _Run, line: str) -> None:
@@ -184,7 +191,7 @@ def _take_row(run: _Run, line: str, where: str, number: int, last: int) -> None:
     except CutRow as cut:
         if number != last:
             raise InputError(str(cut)) from None
-        run.notes.append(f"line {number} is cut off: left out")
+        run.notes.append(left_out(number))
         return
     run.rows.append(row)
 
@@ -203,10 +210,32 @@ def _split(run: _Run, where: str) -> list[ReadTable]:
         if len({r.bytes for r in same}) > 1 and row.bytes == same[0].bytes:
             repetition += 1
         groups.setdefault((*key, repetition), []).append(row)
+    if run.starts < 2:  # else each process printed a table of its own, which is said
+        _refuse_mixed(groups, where)
     # a leading column counts nodes or processes: the ranks of the header are not those of its tables
     leads = len({key[3] for key in groups}) > 1
     tables = [_table(run, rows, where, leads) for rows in groups.values()]
     return _on_nodes(tables, [str(key[3]) for key in groups]) if leads else tables
+
+
+def _refuse_mixed(groups: Mapping[tuple[object, ...], Sequence[Parsed]], where: str) -> None:
+    """Raise InputError where sizes that stand twice fall back and then go on: the rows of two runs lie in one another.
+
+    A run prints its sizes in order; nobody can tell which row of two at once is whose, or what one cost the other.
+    """
+    sizes: dict[tuple[object, ...], Counter[int]] = defaultdict(Counter)
+    for key, rows in groups.items():
+        sizes[key[:-1]].update({row.bytes for row in rows})
+    for key, rows in groups.items():
+        largest, back = 0, None
+        for row in rows:
+            if back is not None and row.bytes > largest and max(sizes[key[:-1]].values()) > 1:
+                raise InputError(
+                    f"{where}:{back.line}: the sizes fall back to {back.bytes} B and go on at line {row.line}: two "
+                    "runs are written into one another; expected one run after the other"
+                )
+            back = row if row.bytes < largest else back
+            largest = max(largest, row.bytes)
 
 
 def _on_nodes(tables: Sequence[ReadTable], leads: Sequence[str]) -> list[ReadTable]:
@@ -245,8 +274,16 @@ def _table(run: _Run, rows: Sequence[Parsed], where: str, has_leads: bool) -> Re
         alone=alone,
         doubled=shared_gpus(run.devices) if not alone else (),
         settings=tuple(run.settings.items()),
-        notes=(*run.notes, *notes, *known.notes),
+        notes=(*run.notes, *notes, *known.notes, *_unchecked(run, rows)),
     )
+
+
+def _unchecked(run: _Run, rows: Sequence[Parsed]) -> list[str]:
+    """Return that nothing says whether results were right: validation was off, or its column has no figure."""
+    has_column = run.header is not None and "wrong" in run.header.tail
+    if any(row.wrong is not None for row in rows) or not (run.unchecked or has_column):
+        return []
+    return ["results were not checked (validation was off, or #wrong has no figure): whether they are right is unknown"]
 
 
 def _only(run: _Run) -> str | None:

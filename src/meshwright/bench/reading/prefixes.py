@@ -18,10 +18,11 @@ _TAGS = tuple(
         r"\[(?:prterun-[^\s@\]]+@)?\d+,\d+\](?:<\w+>)?:?",  # mpirun --tag-output, of Open MPI 5 too
         r"\[(?:default|rank)?\d+\]:?",  # torchrun, mpiexec -prepend-rank
         r"\[(?:pod/)?[\w.-]+(?:/[\w.-]+)+\]\s",  # kubectl logs --prefix
+        r"\[[A-Za-z][\w.-]*:\d+\]:",  # a host and its rank
         r"\([^()]*\b(?:rank|pid|ip)=[^()]*\)",  # SkyPilot, Ray
         r"\d+:\s",  # srun --label
         r"[A-Za-z][\w.-]*\s*\|\s",  # docker compose
-        r"[A-Za-z][\w.-]*:\s(?=\s*(?:#|\d|\|))",  # pdsh
+        r"(?!(?:alg|bus)bw:)[A-Za-z][\w.-]*:\s(?=\s*(?:#|\d|\|))",  # pdsh
     )
 )
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")

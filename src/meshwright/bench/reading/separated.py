@@ -5,6 +5,8 @@ import io
 import re
 from collections.abc import Mapping, Sequence
 
+from msgspec.structs import replace
+
 from ...errors import InputError
 from ..table import Row
 from .columns import WIDTHS, Parsed
@@ -14,9 +16,12 @@ from .tables import ReadTable
 from .text import unquoted
 
 _CELL = re.compile(
-    r"^#?\s*(size|bytes|message size|time|latency|algbw|alg ?bw|busbw|bus ?bw|#?wrong)\b.*?(?:\(([^)]*)\))?$", re.I
+    r"^#?\s*(size|bytes|message size|payload|time|latency|algbw|alg ?bw|busbw|bus ?bw|#?wrong)\b.*?(?:\(([^)]*)\))?$",
+    re.I,
 )
-_KINDS = {"size": "size", "bytes": "size", "message size": "size", "time": "time", "latency": "time"}
+_KINDS = {"size": "size", "bytes": "size", "message size": "size", "payload": "size", "time": "time", "latency": "time"}
+_OVER = re.compile(r"\bover (\d{1,6}) ranks\b")  # all_reduce_bench.py
+_DEVICE = re.compile(r"\b_CudaDeviceProperties\(name='([^']+)'")
 _RATE = re.compile(r"(\d[\d,]*\.?\d*)\s*(G(?:i?B|b|bit)(?:/s|ps))?")
 _SUMMARY = re.compile(r"(?:avg|average|mean|median|max|maximum|min|peak|total)\b", re.I)
 _TIMES = {"us": 1e-6, "µs": 1e-6, "usec": 1e-6, "ms": 1e-3, "s": 1.0}
@@ -91,6 +96,7 @@ def read_markdown(text: str, where: str) -> list[ReadTable]:
     """Return the tables between | whose header names a size and a time; [] where there is none."""
     tables: list[ReadTable] = []
     named: Named | None = None
+    ranks, device = None, ""
     columns: dict[int, tuple[str, str]] | None = None
     rows: list[Parsed] = []
     for number, line in enumerate([*text.splitlines(), ""], start=1):
@@ -100,9 +106,11 @@ def read_markdown(text: str, where: str) -> list[ReadTable]:
                 rows.append(_markdown_row(cells, columns, f"{where}:{number}", number))
         elif not cells:
             if rows:
-                tables.append(_markdown_table(rows, named, where, len(tables) + 1))
+                tables.append(_markdown_table(rows, named, ranks, device, where, len(tables) + 1))
             columns, rows = None, []
             named = named_in(line) or named
+            ranks = int(over[1]) if (over := _OVER.search(line)) else ranks
+            device = said[1] if (said := _DEVICE.search(line)) else device
         elif columns is None:
             columns = _markdown_columns(cells)
     return tables
@@ -172,13 +180,13 @@ def _size(text: str, unit: str) -> int:
     return round(float(match[1].replace(",", "")) * scale)
 
 
-def _markdown_table(rows: Sequence[Parsed], named: Named | None, where: str, number: int) -> ReadTable:
-    known = identify(rows, named, None, None, where)
+def _markdown_table(
+    rows: Sequence[Parsed], named: Named | None, ranks: int | None, device: str, where: str, number: int
+) -> ReadTable:
+    known = identify(rows, named, ranks, None, where)
     # a markdown table has no operator and no counts: without a name, only a ratio above 1 tells the collective
     sure = known.collective if named or (known.ranks and known.ranks > 2 and known.collective == "all_reduce") else None
     if sure is None:
-        from msgspec.structs import replace
-
         told = known.candidates if any(row.busbw for row in rows) else ()
         known = replace(known, collective=None, ranks=None, ranks_range=None, candidates=told)
     return ReadTable(
@@ -186,4 +194,5 @@ def _markdown_table(rows: Sequence[Parsed], named: Named | None, where: str, num
         ranks=known.ranks, ranks_range=known.ranks_range, candidates=known.candidates,
         rows=tuple(table_row(row, known, "nccl") for row in rows if row.bytes),
         wrong=max((row.wrong or 0 for row in rows), default=0),
+        devices=(device,) * (known.ranks or 0) if device else (),
     )  # fmt: skip

@@ -1,6 +1,6 @@
-"""Tables of benchmarks that call torch.distributed: PARAM's comms benchmark, and IBM's all-reduce after Megatron.
+"""Tables of benchmarks that call torch.distributed: PARAM's, IBM's all-reduce after Megatron, all_reduce_bench.py.
 
-Both print a bus bandwidth as nccl-tests define it; ranks follow from it, or from the command above the table.
+All print a bus bandwidth as nccl-tests define it; ranks follow from it, or from the command above the table.
 """
 
 import re
@@ -21,6 +21,9 @@ _PARAM_CALLS = {
     "all_to_all_single": "all_to_all",
 }
 _IBM = re.compile(r"size\(MB\)\s+tavg\(usec\)\s+tmin\(usec\)\s+tmax\(usec\)\s+avgbw\(GB/sec\)")
+# "The average bandwidth of all_reduce with a 4.0GB payload (5 trials, 16 ranks):", then algbw and busbw, a line each
+_PAYLOAD = re.compile(r"average bandwidth of (\w+) with a (\d+\.?\d*) ?GB payload \(.*?\b(\d{1,6}) ranks\)")
+_OF_PAYLOAD = re.compile(r"^\s*(algbw|busbw): (\d+\.?\d*) GBps\b")
 _NUMBERS = re.compile(r"^\s*\d+(?:\.\d*)?(?:\s+\d+(?:\.\d*)?){3,}\s*$")
 
 
@@ -112,3 +115,36 @@ def _torchrun(line: str) -> int | None:
     each = re.search(r"--nproc[-_]per[-_]node[ =](\d{1,4})\b", line)
     nodes = re.search(r"--nnodes[ =](\d{1,5})\b", line)
     return int(each[1]) * int(nodes[1] if nodes else 1) if each else None
+
+
+def read_payloads(text: str, where: str) -> list[ReadTable]:
+    """Return the tables of all_reduce_bench.py as long as it printed one payload, of 1e9 bytes a GB, and two rates.
+
+    Payloads of one collective over as many ranks are one table.
+    """
+    found: dict[tuple[str, int], list[Parsed]] = {}
+    payload: re.Match[str] | None = None
+    rates: dict[str, str] = {}
+    for number, line in enumerate(text.splitlines(), start=1) if _PAYLOAD.search(text) else ():
+        if match := _PAYLOAD.search(line):
+            payload, rates = match, {}
+        elif payload and (rate := _OF_PAYLOAD.match(line)):
+            rates[rate[1]] = rate[2]
+            if len(rates) < 2:
+                continue
+            size, at = round(float(payload[2]) * 1e9), f"{where}:{number}"
+            if not size or not float(rates["algbw"]):
+                raise InputError(f"{at}: expected a payload and an algbw above 0")
+            time_s = size / (float(rates["algbw"]) * 1e9)
+            row = _parsed(size, time_s, rates["algbw"], rates["busbw"], at, number)
+            found.setdefault((payload[1], int(payload[3])), []).append(row)
+            payload = None
+    return [_payload_table(name, ranks, rows, where) for (name, ranks), rows in found.items()]
+
+
+def _payload_table(name: str, ranks: int, rows: Sequence[Parsed], where: str) -> ReadTable:
+    known = identify(rows, Named(NAMES.get(name, name), sure=True), ranks, None, where)
+    return ReadTable(
+        name="table", tool="all_reduce_bench.py", collective=known.collective, ranks=known.ranks,
+        rows=tuple(table_row(row, known, "nccl") for row in rows), notes=known.notes,
+    )  # fmt: skip

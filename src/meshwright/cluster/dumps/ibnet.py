@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from ...errors import InputError
 from ...units import counted
 from ..graph import Cluster, Placement
-from .ibnet_rates import LinkRates
+from .ibnet_rates import FabricRates
 
 # Switch	36 "S-0002c902004885b0"		# "MF0;leaf0:MSX6036F/U1" enhanced port 0 lid 2 lmc 0
 BLOCK = re.compile(r'^(Switch|Ca|Rt)\s+\d+\s+"([^"]+)"\s*#\s*"([^"]*)"')
@@ -37,7 +37,7 @@ def from_ibnet(text: str, where: str) -> Cluster:
     names: dict[str, str] = {}
     switches: set[str] = set()
     near: dict[str, set[str]] = defaultdict(set)
-    rates = LinkRates()
+    rates = FabricRates()
     here = ""
     for line in text.splitlines():
         block, port = BLOCK.match(line), PORT.match(line)
@@ -91,7 +91,7 @@ def _by_lid(lines: Iterable[str]) -> tuple[set[str], dict[str, set[str]]]:
 
 
 def _placed(
-    names: Mapping[str, str], switches: set[str], near: Mapping[str, set[str]], where: str, rates: LinkRates
+    names: Mapping[str, str], switches: set[str], near: Mapping[str, set[str]], where: str, rates: FabricRates
 ) -> Cluster:
     near = _without_sums(names, near)
     adapters = [node for node in near if node not in switches]

@@ -31,7 +31,7 @@ class _Link(NamedTuple):
         return f"{self.lanes}x{self.generation}"
 
 
-class LinkRates:
+class FabricRates:
     """The links of ibnetdiscover as its lines come; where the two ends of one say different rates the lower counts."""
 
     def __init__(self) -> None:
