@@ -23,20 +23,6 @@ if TYPE_CHECKING:
     from ..plan.analytic import Setting
     from ..plan.study import PricedLayout
 
-UNUSED = (
-    "recompute_modules",
-    "imbalance",
-    "params",
-    "target_mfu",
-    "target_step_time",
-    "target_days",
-    "compare",
-    "scaling",
-    "mfu",
-    "refine",
-    "html",
-    "graph",
-)
 FASTER_SHOWN = 5
 ADAMW = "adamw"
 # what an engine does of itself as it is written, or in place of what takes more; "" is a plan of our own
@@ -132,11 +118,6 @@ def plan_job(given: PlanOptions, catalogue: "Catalogue", console: "Console") -> 
     from ..plan.explore import price_all, study_of
     from ..report.job import show_job
 
-    clash = [name for name in UNUSED if getattr(given, name) is not None]
-    if clash or given.modes:
-        raise InputError(f"--{(clash or ['modes'])[0].replace('_', '-')}: not with --job")
-    if given.lora_rank or given.optimizer.lower() != ADAMW:
-        raise InputError(f"--{'lora-rank' if given.lora_rank else 'optimizer'}: not with --job")
     question = _question(given)
     job = job_of(question)
     written = next((flag for flag in ("emit", "output") if getattr(given, flag) is not None), "")

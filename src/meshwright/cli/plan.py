@@ -17,6 +17,7 @@ from .plan_envelope import arithmetic
 from .plan_here import HERE, plan_here
 from .plan_output import optional, print_about, print_answer, write_files
 from .plan_target import solve_target
+from .plan_ways import check_read
 from .precision import precision_option
 from .prose import say
 from .stacks import default_of, stack_option, warn_of_stack
@@ -99,12 +100,13 @@ def command(**typed: Any) -> int:
 
     given = PlanOptions(**typed)
     check_emit(given)
+    if not given.job and given.cluster != HERE:
+        _check(given)
+    check_read(click.get_current_context())
     if given.cluster == HERE:
         return plan_here(given, console(stderr=given.as_json))
     catalogue = load_catalogue(*given.hardware)
     shown = console(stderr=given.as_json or (given.emit is not None and given.emit_to is None))
-    if not given.job:
-        _check(given)
     own = calibration_of(given.calibrate, given.save, given.stack, catalogue, shown)
     if own is not None:
         given = replace(given, own=own, stack=own.stack)
@@ -122,35 +124,18 @@ def _check(given: PlanOptions) -> None:
     """Raise InputError for options that are missing or do not go together."""
     if (given.model_name is None) == (given.params is None):
         raise InputError("expected either --model NAME or --params COUNT")
-    if given.global_batch is None:
-        raise InputError("--global-batch: expected the sequences of a step, such as --global-batch 512")
-    if given.cluster is None and given.compare is None:
-        raise InputError("--cluster: expected a node type, a file, or this, such as --cluster dgx-h100")
+    _check_whole(given)
     modes = ("target_mfu", "target_step_time", "target_days", "compare", "scaling", "mfu")
     chosen = [f"--{name.replace('_', '-')}" for name in modes if getattr(given, name) is not None]
     chosen += ["--modes"] if given.modes else []
-    if given.slow is not None and not given.modes:
-        raise InputError("--slow: needs --modes")
     if len(chosen) > 1:
         raise InputError(f"{' and '.join(chosen)}: expected one of them")
-    if given.calibrate is not None and (given.params is not None or given.mfu is not None):
-        raise InputError("--calibrate: not with the arithmetic of --params or --mfu")
-    if given.save is not None and given.compare is not None:
-        raise InputError("--save and --compare: expected one of them")
     if given.params is not None and chosen not in ([], ["--mfu"]):
         raise InputError(f"{chosen[0]}: needs --model")
-    if given.layout is not None and chosen and chosen != ["--compare"]:
-        raise InputError(f"--layout and {chosen[0]}: expected one of them")
     if given.target_days is not None and given.tokens is None:
         raise InputError("--target-days: needs --tokens")
-    if given.plot is not None and not any(mode.startswith("--target") for mode in chosen):
-        raise InputError("--plot: needs --target-mfu, --target-step-time or --target-days")
     if given.plot is not None and given.plot.suffix != ".svg":
         raise InputError(f"--plot {given.plot}: expected a name that ends in .svg")
-    if (given.only or given.without) and (given.layout is not None or given.params is not None):
-        raise InputError(f"--{'only' if given.only else 'not'}: only with a search")
-    if given.refine is not None and (chosen or given.layout is not None or given.params is not None):
-        raise InputError("--refine: only with a search")
     if given.graph is not None and given.graph.suffix != ".svg":
         raise InputError(f"--graph {given.graph}: expected a name that ends in .svg")
     changed = "--lora-rank" if given.lora_rank else "--optimizer" if given.optimizer.lower() != "adamw" else ""
@@ -166,9 +151,18 @@ def _check(given: PlanOptions) -> None:
         raise InputError("--mtp-layers and --lora-rank: expected one of them")
     if given.mtp_layers and given.params is not None:
         raise InputError("--mtp-layers: needs --model")
-    for file in ("output", "html", "graph"):
-        if getattr(given, file) is not None and chosen:
-            raise InputError(f"--{file} and {chosen[0]}: expected one of them")
+
+
+def _check_whole(given: PlanOptions) -> None:
+    """Raise InputError with everything that is missing of a question, at once."""
+    asked = {
+        "--global-batch": (given.global_batch, "the sequences of a step, such as --global-batch 512"),
+        "--seq-len": (given.seq_len or given.model_name, "the tokens of a sequence, such as --seq-len 2048"),
+        "--cluster": (given.cluster or given.compare, "a node type, a file, or this, such as --cluster dgx-h100"),
+    }
+    missing = [f"{flag}: expected {what}" for flag, (value, what) in asked.items() if value is None]
+    if missing:
+        raise InputError("; ".join(missing))
 
 
 def _plan(given: PlanOptions, model: "Model", catalogue: "Catalogue", console: "Console") -> int:
@@ -320,8 +314,9 @@ def _compare(given: PlanOptions, clusters: str, model: "Model", catalogue: "Cata
     from ..plan.whatif import compare_clusters
     from ..report.planning import show_comparison_of_clusters
 
-    names = [name.strip() for name in clusters.split(",") if name.strip()]
-    if len(set(names)) < 2:
+    names = list(dict.fromkeys([given.cluster or "", *(name.strip() for name in clusters.split(","))]))
+    names = [name for name in names if name]
+    if len(names) < 2:
         raise InputError(f"--compare {clusters}: expected two or more clusters, such as dgx-a100-80g,dgx-a800")
     settings = {name: setting_of(_request(*_overridden(given, name, model)), catalogue) for name in names}
     first = settings[names[0]]

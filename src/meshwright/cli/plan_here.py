@@ -17,14 +17,6 @@ if TYPE_CHECKING:
     from ..plan.model_facts import ModelFacts
 
 HERE = "this"
-# options that change constants of the catalogue, or ask what only they can answer
-ELSEWHERE = (
-    *("stack", "engine", "only", "without", "emit", "emit_to", "refine", "intra", "inter", "latency", "placements"),
-    *("target_mfu", "target_step_time", "target_days", "tokens", "compare", "scaling", "slow", "params", "mfu"),
-    *("layers", "plot", "html", "job", "lora_rank", "mtp_layers", "recompute_modules", "imbalance", "calibrate"),
-    *("save", "hardware", "weights", "loss"),
-)
-FLAGS = {"without": "not"}
 
 
 def plan_here(given: PlanOptions, console: "Console") -> int:
@@ -71,14 +63,7 @@ def plan_here(given: PlanOptions, console: "Console") -> int:
 
 
 def _check(given: PlanOptions) -> None:
-    """Raise InputError for what is missing, or is of machines of the catalogue."""
-    for name in ELSEWHERE:
-        if getattr(given, name):
-            flag = FLAGS.get(name, name.replace("_", "-"))
-            raise InputError(f"--cluster this is measured, not looked up: --{flag} does not go with it")
-    for name, usual in (("modes", False), ("recompute", "none"), ("optimizer", "adamw"), ("fabric", "flat")):
-        if getattr(given, name) != usual:
-            raise InputError(f"--{name} does not go with --cluster this")
+    """Raise InputError for what is missing."""
     if given.model_name is None:
         raise InputError("--model: expected a name of the catalogue, or a config.json")
     if given.global_batch is None:

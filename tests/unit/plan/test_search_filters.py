@@ -126,7 +126,7 @@ def test_conditions_that_leave_nothing_say_so_and_want_a_search():
 
     assert "is left: " in str(nothing.exception)
     assert "outside --only tp=3" in str(nothing.exception)
-    assert "--only: only with a search" in str(layout.exception)
+    assert "--only: not with --layout; it goes with a search" in str(layout.exception)
 
 
 def test_every_name_of_a_stack_is_taken_and_others_are_refused_with_the_nearest():

@@ -1,0 +1,76 @@
+"""The ways of asking `meshwright plan`, and which options each of them reads: what it does not read is refused.
+
+A new option belongs in this table: until it is named here every way refuses it.
+"""
+
+from collections.abc import Mapping
+
+import click
+
+from ..errors import InputError
+from .plan_here import HERE
+
+SEARCH = "a search"
+LOCAL = f"--cluster {HERE}"
+_ASKED = frozenset({"model_name", "cluster", "gpus", "global_batch", "seq_len", "precision", "as_json"})
+_RATES = frozenset({"intra", "inter", "hardware"})
+_OWN_RUNS = frozenset({"calibrate", "save"})
+_CONDITIONS = frozenset({"only", "without"})
+_EMITTED = frozenset({"engine", "emit", "emit_to"})
+_FILES = frozenset({"output", "html", "graph"})
+# what a setting of the planner is made of
+_SETTING = _ASKED | _RATES | _OWN_RUNS | {
+    *("allow_unknown", "stack", "optimizer", "weights", "loss", "lora_rank", "mtp_layers", "imbalance"),
+    *("recompute_modules", "latency", "fabric", "placements"),
+}  # fmt: skip
+_TARGET = _SETTING | _CONDITIONS | {"plot"}
+_ENVELOPE = _ASKED - {"model_name"} | _RATES | {"tokens", "mfu", "recompute", "layers"}
+READ: Mapping[str, frozenset[str]] = {  # the way as it is named to the user: the options that it reads
+    SEARCH: _SETTING | _CONDITIONS | _EMITTED | _FILES | {"refine", "tokens"},
+    "--layout": _SETTING | _EMITTED | _FILES | {"layout", "tokens"},
+    "--job": _ASKED | _RATES | _OWN_RUNS | _CONDITIONS | _EMITTED | {
+        *("job", "more", "layout", "stack", "weights", "loss", "mtp_layers", "latency", "fabric", "output", "tokens"),
+    },
+    "--params": _ENVELOPE | {"params"},
+    "--mfu": _ENVELOPE | {"model_name", "mtp_layers", "allow_unknown"},
+    "--target-mfu": _TARGET | {"target_mfu"},
+    "--target-step-time": _TARGET | {"target_step_time"},
+    "--target-days": _TARGET | {"target_days", "tokens"},
+    "--compare": _SETTING - {"save"} | _CONDITIONS | {"compare", "layout"},
+    "--scaling": _SETTING | _CONDITIONS | {"scaling"},
+    "--modes": _SETTING | _CONDITIONS | {"modes", "slow"},
+    LOCAL: _ASKED | {"allow_unknown", "layout", "output", "graph"},
+}  # fmt: skip
+# where several are typed the first of these is the way, and refuses the others
+_ORDER = (
+    *("--job", "--params", "--mfu", "--target-mfu", "--target-step-time", "--target-days", "--compare", "--scaling"),
+    *("--modes", "--layout"),
+)
+
+
+def check_read(context: click.Context) -> None:
+    """Raise InputError for the first option of the command line that the way it asks for does not read."""
+    typed = {
+        option.name: option.opts[0]
+        for option in context.command.params
+        if option.name and context.get_parameter_source(option.name) is click.core.ParameterSource.COMMANDLINE
+    }
+    way = LOCAL if context.params.get("cluster") == HERE else way_of(typed)
+    for name, flag in typed.items():
+        if name not in READ[way]:
+            raise InputError(refusal(way, name, flag))
+
+
+def way_of(typed: Mapping[str, str]) -> str:
+    """Return the way that options ask for on machines of the catalogue, by their names and flags."""
+    flags = set(typed.values())
+    return next((way for way in _ORDER if way in flags), SEARCH)
+
+
+def refusal(way: str, name: str, flag: str) -> str:
+    """Return why a way does not take an option, with the ways that do."""
+    if way == LOCAL:
+        return f"{LOCAL} is measured, not looked up: {flag} does not go with it"
+    *others, last = [other for other in READ if name in READ[other]]
+    ways = f"{', '.join(others)} or {last}" if others else last
+    return f"{flag}: needs {ways}" if way == SEARCH else f"{flag}: not with {way}; it goes with {ways}"

@@ -1,0 +1,81 @@
+"""Every option of `meshwright plan` is read by the way that is asked for, or refused: none is passed over."""
+
+import json
+
+import pytest
+
+from meshwright.cli import run_command
+from meshwright.cli.options import PlanOptions
+from meshwright.cli.plan import command
+from meshwright.cli.plan_ways import READ, SEARCH, refusal, way_of
+
+FLAGS = {param.name: param.opts[0] for param in command.params if param.name != "help_all"}
+MODEL = ["plan", "--model", "llama3-8b", "--cluster", "dgx-h100", "--gpus", "8", "--global-batch", "64"]
+COUNT = ["plan", "--params", "8B", "--cluster", "dgx-h100", "--gpus", "8", "--global-batch", "64", "--seq-len", "4096"]
+LAYOUT = [*MODEL, "--layout", "dp=8,mbs=1,zero=3"]
+
+
+def test_every_option_is_read_by_some_way_and_the_table_names_no_other():
+    assert {*FLAGS} == {name for names in READ.values() for name in names}
+    assert {*FLAGS} < {*PlanOptions.__struct_fields__}
+
+
+@pytest.mark.parametrize("way", READ)
+def test_what_a_way_does_not_read_is_refused_with_the_ways_that_do(way):
+    assert way == SEARCH or way.startswith("--cluster") or way_of({"": way}) == way
+    for name, flag in FLAGS.items():
+        if name not in READ[way]:
+            told = refusal(way, name, flag)
+            assert flag in told
+            assert way in told or way == SEARCH
+            assert way.startswith("--cluster") or any(other in told for other in READ if name in READ[other])
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ([*LAYOUT, "--recompute", "full"], "--recompute: not with --layout; it goes with --params or --mfu"),
+        ([*LAYOUT, "--recompute", "none"], "--recompute: not with --layout"),  # the default, typed
+        ([*LAYOUT, "--layers", "16"], "--layers: not with --layout"),
+        ([*MODEL, "--layers", "16"], "--layers: needs --params or --mfu"),
+        ([*MODEL, "--scaling", "fixed", "--engine", "megatron"], "--engine: not with --scaling; it goes with a search"),
+        ([*MODEL, "--target-mfu", "0.3", "--emit", "nemo"], "--emit: not with --target-mfu"),
+        ([*MODEL, "--target-mfu", "0.3", "--tokens", "1T"], "--tokens: not with --target-mfu"),
+        ([*MODEL, "--compare", "dgx-a100-80g", "--engine", "nemo"], "--engine: not with --compare"),
+        ([*MODEL, "--mfu", "0.4", "--layout", "dp=8"], "--layout: not with --mfu"),
+        ([*COUNT, "--stack", "megatron"], "--stack: not with --params"),
+        ([*COUNT, "--lora-rank", "8"], "--lora-rank: not with --params"),
+        ([*COUNT, "--optimizer", "muon"], "--optimizer: not with --params"),
+        (["plan", "--job", "run.sh", "--cluster", "dgx-h100", "--placements", "tree"], "--placements: not with --job"),
+    ],
+    ids=lambda case: " ".join(case[-2:]) if isinstance(case, list) else None,
+)
+def test_an_option_of_another_way_is_one_line_and_exit_code_2(capsys, words, told):
+    assert run_command(words) == 2
+
+    (line,) = capsys.readouterr().err.splitlines()
+    assert told in line
+
+
+@pytest.mark.parametrize(
+    ("words", "flags"),
+    [
+        (["plan", "--params", "8B"], {"--global-batch", "--seq-len", "--cluster"}),
+        (["plan", "--params", "8B", "--cluster", "dgx-h100"], {"--global-batch", "--seq-len"}),
+        (["plan", "--model", "llama3-8b"], {"--global-batch", "--cluster"}),
+    ],
+    ids=str,
+)
+def test_all_that_a_question_lacks_is_named_at_once(capsys, words, flags):
+    assert run_command(words) == 2
+
+    (line,) = capsys.readouterr().err.splitlines()
+    assert {flag for flag in ("--global-batch", "--seq-len", "--cluster") if f"{flag}: expected" in line} == flags
+
+
+def test_the_cluster_of_a_comparison_is_the_first_of_its_sides(capsys):
+    words = [*LAYOUT, "--compare", "dgx-a100-80g", "--json"]
+    assert run_command(words) == 0
+
+    sides = json.loads(capsys.readouterr().out)["sides"]
+    assert [side["cluster"] for side in sides] == ["dgx-h100", "dgx-a100-80g"]
