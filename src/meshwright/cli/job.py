@@ -10,9 +10,9 @@ from ..files import write_atomic, write_struct, writing
 from ..units import counted, parse_rate, parse_time
 from .calibration import save_calibration
 from .options import JobQuestion, PlanOptions
-from .plan_output import optional, print_about
+from .plan_output import optional, print_about, training_asked
 from .prose import say
-from .stacks import warn_of_stack
+from .stacks import note_of_engine, warn_of_stack
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -126,6 +126,7 @@ def plan_job(given: PlanOptions, catalogue: "Catalogue", console: "Console") -> 
     if written == "output" and job.architecture is not None and job.architecture.mtp_trained:
         raise InputError("--output: the job trains modules that predict further tokens, which a plan has not")
     setting = setting_of_job(job, question, catalogue)
+    note_of_engine(given.engine, given.stack)
     others = replace(setting, layers_again=0)  # of other layouts nobody says that some layers alone are repeated
     setting = setting if given.layout is None else others
     row = priced_job(job, setting) if given.layout is None else _asked(setting, given.layout)
@@ -146,13 +147,17 @@ def plan_job(given: PlanOptions, catalogue: "Catalogue", console: "Console") -> 
     from ..plan.analytic.by_stage import memory_of_stages
 
     stages = memory_of_stages(setting, row.layout, job.stages if given.layout is None else ())
+    training = training_asked(given, setting, row.predicted)
     if given.as_json:
-        print_about(setting, _answer(job, row, rows, faster) | {"stages": stages})
+        more = {"stages": stages} if training is None else {"stages": stages, "training": training}
+        print_about(setting, _answer(job, row, rows, faster) | more)
     else:
         from ..plan.analytic.price import machine_of
         from ..plan.model_facts import model_facts
 
         show_job(console, job, row, faster, float(machine_of(setting).memory_bytes), stages, model_facts(setting))
+        if training is not None:
+            console.print(str(training), highlight=False)
     _write_plan(given, setting, faster[0] if faster else row, rows)
     return 0
 

@@ -15,12 +15,12 @@ from .job import check_emit, check_engine, emit, plan_job, runnable_on
 from .options import PlanOptions
 from .plan_envelope import arithmetic
 from .plan_here import HERE, plan_here
-from .plan_output import optional, print_about, print_answer, write_files
+from .plan_output import optional, print_about, print_answer, tokens_of, training_asked, write_files
 from .plan_target import solve_target
 from .plan_ways import check_read
 from .precision import precision_option
 from .prose import say
-from .stacks import default_of, stack_option, warn_of_stack
+from .stacks import default_of, note_of_engine, stack_option, warn_of_stack
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -103,6 +103,7 @@ def command(**typed: Any) -> int:
     if not given.job and given.cluster != HERE:
         _check(given)
     check_read(click.get_current_context())
+    tokens_of(given)  # refused before anything is priced
     if given.cluster == HERE:
         return plan_here(given, console(stderr=given.as_json))
     catalogue = load_catalogue(*given.hardware)
@@ -177,6 +178,7 @@ def _plan(given: PlanOptions, model: "Model", catalogue: "Catalogue", console: "
     _warn(request, catalogue)
     setting = setting_of(request, catalogue)
     save_calibration(given.save, given.own, setting.cluster)
+    note_of_engine(given.engine, given.stack)
     _tell_places(setting.cluster)
     if given.layout is not None:
         return _price(setting, given, given.layout, console)
@@ -273,10 +275,13 @@ def _search(setting: "Setting", given: PlanOptions, model: "Model", console: "Co
     if given.emit:
         emit(given, setting, study.best.layout, model=given.model_name or "")
     write_files(given, setting, study.best, others, study.reason)
+    training = training_asked(given, setting, study.best.predicted)
     if given.as_json:
-        print_answer(setting, study.best, others)
+        print_answer(setting, study.best, others, training)
     else:
         show_study(console, study)
+        if training is not None:
+            console.print(str(training), highlight=False)
     return 0
 
 
@@ -296,11 +301,14 @@ def _price(setting: "Setting", given: PlanOptions, layout: str, console: "Consol
     if given.emit:
         emit(given, setting, row.layout, model=given.model_name or "")
     write_files(given, setting, row, others, "the layout that was asked for")
+    training = training_asked(given, setting, row.predicted)
     if given.as_json:
-        print_answer(setting, row, others)
+        print_answer(setting, row, others, training)
     else:
         console.print(sentence(model_facts(setting)), highlight=False)
         show_row(console, str(row.layout), row)
+        if training is not None:
+            console.print(str(training), highlight=False)
         if given.stack is None:
             show_engines(console, on_other_engines(setting, row.layout))
         show_pipeline(console, row.layout, micro_batches(row.layout, setting.global_batch))

@@ -8,15 +8,16 @@ import msgspec
 
 from ..errors import InputError
 from ..files import to_json, write_atomic, write_struct, writing
-from ..units import counted
+from ..units import counted, parse_count
 from .options import PlanOptions
 
 if TYPE_CHECKING:
     from ..cluster.graph import Cluster
     from ..layout import Layout
     from ..plan.analytic import Setting
+    from ..plan.budget import TrainingTime
     from ..plan.study import PricedLayout
-    from ..timeline import Timeline
+    from ..timeline import Performance, Timeline
 
 
 def write_files(
@@ -62,8 +63,10 @@ def _one_node(cluster: "Cluster") -> "Cluster":
     return expanded(msgspec.structs.replace(cluster, name=group.type or cluster.name, groups=(group,), fabric=None))
 
 
-def print_answer(setting: "Setting", best: "PricedLayout", others: "Sequence[PricedLayout]") -> None:
-    """Print the best row and the others as JSON."""
+def print_answer(
+    setting: "Setting", best: "PricedLayout", others: "Sequence[PricedLayout]", training: "TrainingTime | None"
+) -> None:
+    """Print the best row and the others as JSON, and how long a training takes where that is asked for."""
     from ..plan.request import alternatives
 
     answer = {
@@ -73,7 +76,7 @@ def print_answer(setting: "Setting", best: "PricedLayout", others: "Sequence[Pri
         "memory": best.memory,
         "alternatives": alternatives(best, others),
     }
-    print_about(setting, answer)
+    print_about(setting, answer if training is None else answer | {"training": training})
 
 
 def print_about(setting: "Setting", answer: Any) -> None:
@@ -82,6 +85,22 @@ def print_about(setting: "Setting", answer: Any) -> None:
 
     fields = answer if isinstance(answer, dict) else msgspec.structs.asdict(answer)
     click.echo(to_json({"model": model_facts(setting), **fields}))
+
+
+def tokens_of(given: PlanOptions) -> int | None:
+    """Return the tokens of `--tokens`, None without the option; InputError where they are no number or none."""
+    tokens: int | None = optional(parse_count, given.tokens, "--tokens")
+    if tokens == 0:
+        raise InputError("--tokens: expected more than 0")
+    return tokens
+
+
+def training_asked(given: PlanOptions, setting: "Setting", predicted: "Performance") -> "TrainingTime | None":
+    """Return how long the tokens of `--tokens` train at a predicted step, None without the option."""
+    from ..plan.budget import training_time
+
+    tokens = tokens_of(given)
+    return None if tokens is None else training_time(setting, predicted, tokens)
 
 
 def optional(parse: Callable[[str], Any], text: str | None, flag: str) -> Any:

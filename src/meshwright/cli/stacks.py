@@ -45,6 +45,24 @@ def warn_of_stack(setting: "Setting", layout: "Layout") -> None:
         say(f"warning: {warning}", err=True)
 
 
+def note_of_engine(engine: str | None, stack: str | None) -> None:
+    """Say on stderr what comes of `--engine` and `--stack` that are two engines."""
+    from ..plan.search_filters import engine_of
+    from ..plan.stacks import find_stack
+    from ..workload.engines import engine_named
+
+    known = find_stack(stack) if stack is not None else None
+    if engine is None or known is None:
+        return
+    asked, runs_on = engine_named(engine), engine_of(known)
+    if runs_on is not None and runs_on.name != asked.name and known not in asked.stacks:
+        say(
+            f"note: --engine {engine} and --stack {stack} are two engines: what the first can run is priced "
+            f"with the constants of {known}",
+            err=True,
+        )
+
+
 def _named(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
     from ..plan.analytic.calibration import is_file, read_calibration
     from ..plan.stacks import stack_named

@@ -24,7 +24,9 @@ def broken(engine: EngineFacts, layouts: Columns, kv_heads: int, layers: int | N
     found: dict[str, Mask] = {}
     for name, degree in (("tp", tp), ("pp", pp), ("cp", cp), ("ep", ep)):
         if name not in engine.axes:
-            found[f"{engine.title} has no {name}"] = degree > 1
+            found[f"{engine.reached} has no {name}"] = degree > 1
+    # rules of an axis that an engine lacks would contradict that it lacks it
+    tp, pp, cp, ep = (layouts[name] if name in engine.axes else np.ones_like(dp) for name in ("tp", "pp", "cp", "ep"))
     piped = pp > 1
     found[f"its schedules are {', '.join(engine.schedules)}"] = piped & ~_among(schedule, SCHEDULES, engine.schedules)
     looped = _among(schedule, SCHEDULES, engine.virtual_only)

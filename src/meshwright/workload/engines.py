@@ -27,6 +27,7 @@ class EngineFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
     name: str
     title: str
+    through: str = ""  # that the facts are of, where an engine alone can do more
     version: str
     stacks: tuple[str, ...]  # whose fitted constants price it, the nearest first
     axes: tuple[str, ...]
@@ -49,6 +50,11 @@ class EngineFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     kv_heads: Literal["divides", "either"] = "divides"  # tp divides them, or they divide tp as well
     context: str = ""  # the kind of context parallelism
     sources: Mapping[str, str]  # fact: where it stands
+
+    @property
+    def reached(self) -> str:
+        """Return the engine's title, with what it is used through where the facts are of that."""
+        return f"{self.title} through {self.through}" if self.through else self.title
 
 
 CORE = "NVIDIA/Megatron-LM:megatron/core"
@@ -172,6 +178,7 @@ ENGINES: dict[str, EngineFacts] = {
         EngineFacts(
             name="deepspeed",
             title="DeepSpeed",
+            through="Hugging Face's Trainer or Accelerate",
             version="0.18",
             stacks=("deepspeed", "since-2024"),
             axes=("tp",),
@@ -283,7 +290,7 @@ def applicable(engine: EngineFacts) -> list[str]:
         "cp": {"context"},
     }
     without = {name for axis, names in of_axis.items() if axis not in engine.axes for name in names}
-    said = {"name", "title", "version", "stacks", "sources"} | without
+    said = {"name", "title", "through", "version", "stacks", "sources"} | without
     names = [name for name in engine.__struct_fields__ if name not in said]
     return [name for name in names if getattr(engine, name) not in (None, "", {})]
 

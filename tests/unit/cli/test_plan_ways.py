@@ -79,3 +79,49 @@ def test_the_cluster_of_a_comparison_is_the_first_of_its_sides(capsys):
 
     sides = json.loads(capsys.readouterr().out)["sides"]
     assert [side["cluster"] for side in sides] == ["dgx-h100", "dgx-a100-80g"]
+
+
+def test_a_budget_of_tokens_becomes_days_at_the_predicted_step(capsys):
+    asked = [*LAYOUT, "--seq-len", "4096", "--tokens", "1T"]
+    assert run_command([*asked, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert run_command(asked) == 0
+    text = capsys.readouterr().out
+
+    step_time_s, training = document["predicted"]["step_time_s"], document["training"]
+    assert training["days"] == pytest.approx(1e12 / (64 * 4096) * step_time_s / 86400)
+    assert training["error_band"] == document["predicted"]["error_band"]
+    assert f"training: {training['days']:,.0f} days for 1,000,000,000,000 tokens, 262,144 a step of" in text
+
+
+@pytest.mark.parametrize("way", ["search", "job"])
+def test_the_days_of_a_search_and_of_a_job_are_those_of_its_answer(capsys, tmp_path, way):
+    job = tmp_path / "run.sh"
+    job.write_text("torchrun --nproc_per_node 8 pretrain_gpt.py --micro-batch-size 1 --global-batch-size 64\n")
+    sized = ["--model", "llama3-8b", "--cluster", "dgx-h100", "--seq-len", "4096", "--gpus", "8", "--tokens", "2B"]
+    words = ["plan", *sized, "--json", *(["--job", str(job)] if way == "job" else ["--global-batch", "64"])]
+    assert run_command(words) == 0
+
+    document = json.loads(capsys.readouterr().out)
+    assert document["training"]["step_time_s"] == document["predicted"]["step_time_s"]
+    assert document["training"]["tokens_per_step"] == 64 * 4096
+
+
+@pytest.mark.parametrize("tokens", ["0", "many"])
+def test_a_budget_that_is_no_number_of_tokens_is_refused_before_anything_is_priced(capsys, tokens):
+    assert run_command([*MODEL, "--tokens", tokens]) == 2
+    assert "--tokens: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("engine", "stack", "told"),
+    [
+        ("megatron", "torchtitan", True),
+        ("megatron", "bridge", False),  # whose constants price it
+        ("fsdp", "accelerate", False),
+        ("nemo", "since-2024", False),  # of no engine
+    ],
+)
+def test_an_engine_and_a_stack_of_another_are_noted(capsys, engine, stack, told):
+    assert run_command([*MODEL, "--layout", "dp=8,zero=0", "--engine", engine, "--stack", stack, "--json"]) == 0
+    assert ("are two engines: what the first can run" in capsys.readouterr().err) == told

@@ -230,8 +230,17 @@ def test_a_layout_that_is_asked_for_of_an_engine_that_cannot_run_it_is_refused_w
     priced = invoke(f"{words} megatron --layout pp=2,dp=4")
 
     assert "--engine deepspeed: it cannot run pp=2,dp=4" in str(refused.exception)
-    assert "DeepSpeed has no pp" in str(refused.exception)
+    assert "DeepSpeed through Hugging Face's Trainer or Accelerate has no pp" in str(refused.exception)
     assert priced.exit_code == 0, priced.output
+
+
+WITHOUT_PIPELINES = [engine for engine in ENGINES.values() if "pp" not in engine.axes]
+
+
+@pytest.mark.parametrize("engine", WITHOUT_PIPELINES, ids=lambda engine: engine.name)
+@pytest.mark.parametrize("text", ["pp=2,dp=4,zero=3", "pp=2,dp=4,vpp=2,schedule=interleaved", "pp=2,dp=4,schedule=zb"])
+def test_what_an_engine_without_pipelines_does_in_one_is_not_said(engine, text):
+    assert refusals(engine, Layout.parse(text), 8, 32) == [f"{engine.reached} has no pp"]
 
 
 SCHEDULES = ("gpipe", "1f1b", "interleaved,vpp=2", "zb", "zb,vpp=2")
