@@ -263,11 +263,18 @@ def check_emit(given: PlanOptions) -> None:
 
 def validate_job(question: JobQuestion, measured_s: float, catalogue: "Catalogue", *, as_json: bool) -> int:
     """Put what a job is predicted to take beside what it was measured to take."""
+    from ..plan.analytic.price import node_group_of
+    from ..plan.runs import faster_than
+
     job = job_of(question)
     setting = setting_of_job(job, question, catalogue)
     row = priced_job(job, setting)
     predicted, band = row.predicted.step_time_s, row.predicted.error_band
-    error = predicted / measured_s - 1
+    least_s = (row.predicted.mfu or 0.0) * predicted
+    impossible = faster_than(least_s, measured_s, setting.gpus, node_group_of(setting.cluster).gpu.model)
+    if impossible:
+        say(f"warning: --measured {measured_s:g}: {impossible}", err=True)
+    error = None if impossible else predicted / measured_s - 1
     if as_json:
         answer = {
             "id": job.where,
@@ -282,8 +289,10 @@ def validate_job(question: JobQuestion, measured_s: float, catalogue: "Catalogue
         }
         print_about(setting, answer)
         return 0
-    within = "" if band is None else f", {'within' if abs(error) <= band else 'outside'} the band of {band:.0%}"
-    say(f"{job.where}: predicted {predicted:.4g} s, measured {measured_s:.4g} s, {100 * error:+.1f} %{within}")
+    told = "" if error is None else f", {100 * error:+.1f} %"
+    if error is not None and band is not None:
+        told += f", {'within' if abs(error) <= band else 'outside'} the band of {band:.0%}"
+    say(f"{job.where}: predicted {predicted:.4g} s, measured {measured_s:.4g} s{told}")
     say(f"constants: {'; '.join(row.predicted.calibration[:2])}")
     for word, lines in (("assumed", job.assumed), ("ignored", job.ignored), ("note", job.notes)):
         for line in lines:

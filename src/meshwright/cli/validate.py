@@ -105,6 +105,13 @@ def command(
     for row in rows:
         for text in row.unreadable:
             say(f"warning: {runs}: {row.id}: {text}", err=True)
+    for outcome in outcomes:
+        if not isinstance(outcome, Unpriced) and outcome.not_counted:
+            say(
+                f"warning: {runs}: {outcome.id}: not counted in the errors: measured "
+                f"{outcome.measured_step_time_s:.4g} s, but {outcome.not_counted}",
+                err=True,
+            )
     if not as_objects:
         with_times = [o for o in outcomes if not isinstance(o, Unpriced) and o.error is not None]
         for outcome in sorted(with_times, key=lambda o: -abs(o.error or 0.0))[:WORST_SHOWN]:

@@ -1,6 +1,6 @@
 """How long a budget of tokens trains at the step that is predicted for a layout.
 
-    days = tokens / (sequences of a step x tokens of a sequence) x seconds of a step / 86,400
+days = tokens / (sequences of a step x tokens of a sequence) x seconds of a step / 86,400
 """
 
 import msgspec

@@ -35,12 +35,11 @@ from .analytic.quantities import Array, Number
 from .batch import Batch, batch_of, step_of
 from .estimate import Estimate, Prior, estimate
 from .machines import with_rates
-from .runs import MAX_TABLE_BYTES, Run, RunRow, band_of, read_rows
+from .runs import MAX_TABLE_BYTES, Run, RunRow, band_of, beyond_peak, read_rows
 
 NOISE = 0.05  # of one measured step, as a logarithm: what layouts of one model on one stack differ by
 MOST = 4.0  # and its inverse: a factor beyond is a slip of a unit in the table
 SLIP = 10.0  # and its inverse: a step so far from its prediction is none of these machines, or in another unit
-LAYERS = 0.75  # at least this share of a forward is that of the layers, which full recomputation repeats
 ITERATIONS = 20
 PARTS = 10  # into which more runs than that are dealt, to be left out in turn
 DOUBTS = 2.0  # runs that say that the errors are as they should be, before any is left out
@@ -178,22 +177,19 @@ def _steps(
     prior = priors_of(runs, known)
     measured_s = np.exp([np.mean(np.log(group)) for group in times])
     steps = Steps(ids, runs, batch_of(runs, catalogue, known), measured_s, known.values, prior)
-    _check_times(steps, path)
+    _check_times(steps, path, catalogue)
     return steps
 
 
-def _check_times(steps: Steps, path: str | Path) -> None:
+def _check_times(steps: Steps, path: str | Path, catalogue: Catalogue) -> None:
     """Raise InputError for a step that its accelerators cannot take, or that is out of all proportion."""
     off = np.exp(steps.errors(steps.prior.mean, range(len(steps.runs))))
-    peaks = np.broadcast_to(np.asarray(steps.batch.machine.peak, dtype=float), len(steps.runs))
     for place, run in enumerate(steps.runs):
         measured_s = float(steps.measured_s[place])
         where = f"{path}: {steps.ids[place]}: step_time_s {measured_s:.4g}"
-        passes = 3.0 - (float(run.facts.get("trained", 1.0)) < 1.0) + (run.layout.recompute == "full") * LAYERS
-        work = run.global_batch * run.seq_len * run.architecture.model_flops_per_token(run.seq_len) / 3.0 * passes
-        least_s = work / run.gpus / float(peaks[place])
-        if measured_s < least_s:
-            raise InputError(f"{where}: at the peak of {run.gpus} {run.accelerator} it takes {format_time(least_s)}")
+        impossible = beyond_peak(run, measured_s, catalogue)
+        if impossible:
+            raise InputError(f"{where}: {impossible}")
         if not 1.0 / SLIP < off[place] < SLIP:
             unit = "; in milliseconds?" if 300.0 < 1.0 / off[place] < 3000.0 else ""
             expected = format_time(measured_s * float(off[place]))

@@ -16,6 +16,7 @@ from ..files import read_text
 from ..hardware import Accelerator, Catalogue, NodeType
 from ..hardware.arithmetic import gpu_link, node_network_bytes_per_s, share_between_peers, without_peers
 from ..layout import Layout
+from ..units import format_time
 from ..workload.architecture import Architecture
 from ..workload.conventions import OWN, conventions_of
 from .analytic.coefficients import STRANGERS, Book
@@ -34,6 +35,7 @@ UNFUSED = re.compile(r"(no|without) flash|flash attention (was )?not used|unfuse
 FSDP = re.compile(r"\b(fsdp2?|hsdp)\b(?! shard)", re.IGNORECASE)  # PyTorch's, by its own name
 JAX = re.compile(r"MaxText|Pax(ML|ml)|\bJAX\b|^tpu")  # whose FSDP is XLA's
 RECURRENT = "recurrent"  # trait of models with layers that mix tokens by other kernels than attention's
+LAYERS = 0.75  # at least this share of a forward is that of the layers, which full recomputation repeats
 MAX_TABLE_BYTES = 64 * 2**20
 
 
@@ -65,6 +67,27 @@ class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
 def band_of(run: Run, known: Book) -> float:
     """Return the relative error within which nine in ten runs of its stack were predicted, those with experts apart."""
     return known.band(run.stack, experts=run.architecture.experts)
+
+
+def beyond_peak(run: Run, measured_s: float, catalogue: Catalogue) -> str:
+    """Return why a run's measured step cannot be: its FLOPs take longer at the dense peak of its GPUs; "" where it can.
+
+    Frozen weights have no gradients of their own; recomputation counts where the row says that there is some.
+    """
+    peak = peak_flops_per_s(catalogue.accelerators[run.accelerator].peak_flops_per_s, run.precision, where="gpu")
+    said = not any(text.startswith("recompute") for text in run.assumed)
+    passes = 3.0 - (float(run.facts.get("trained", 1.0)) < 1.0) + (said and run.layout.recompute == "full") * LAYERS
+    work = run.global_batch * run.seq_len * run.architecture.model_flops_per_token(run.seq_len) / 3.0 * passes
+    return faster_than(work / run.gpus / peak, measured_s, run.gpus, run.accelerator)
+
+
+def faster_than(least_s: float, measured_s: float, gpus: int, accelerator: str) -> str:
+    """Return what is said of a step that took less than its work takes at the peak; "" of one that did not."""
+    if measured_s >= least_s:
+        return ""
+    return (
+        f"at the peak of {gpus} {accelerator} it takes {format_time(least_s)}: more than 100 % of it cannot be reached"
+    )
 
 
 class RunRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

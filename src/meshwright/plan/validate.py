@@ -20,7 +20,7 @@ from .analytic.quantities import RECOMPUTES
 from .batch import Batch, batch_of, memory_of, step_of
 from .model_facts import ModelFacts, facts_about
 from .own_runs import OwnCalibration
-from .runs import Run, RunRow, band_of
+from .runs import Run, RunRow, band_of, beyond_peak
 from .search_filters import unlike_its_stack
 
 
@@ -29,7 +29,8 @@ class RowOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
     `error_band` is what the error is held to be within, `assumed` what the row does not say, `doubts` what makes its
     prediction less certain and widens the band, `origin` where its constants come from, `model` what was priced,
-    `breaks` the rules of its stack's engine that its layout breaks, as `plan --stack` says them.
+    `breaks` the rules of its stack's engine that its layout breaks, as `plan --stack` says them, `not_counted` why what
+    was measured cannot be: it has no error then.
     """
 
     id: str
@@ -46,6 +47,7 @@ class RowOutcome(msgspec.Struct, frozen=True, kw_only=True):
     origin: str = ""
     model: ModelFacts | None = None
     breaks: tuple[str, ...] = ()
+    not_counted: str = ""  # why what was measured cannot be
 
 
 class Unpriced(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,7 +95,7 @@ def predict(
     predicted = iter(
         zip(times_s, sizes, _verdicts(runs, batch, known), own.bands, own.doubts, own.origins, strict=True)
     )
-    return [_outcome(row, *next(predicted)) if row.run else _unpriced(row) for row in rows]
+    return [_outcome(row, catalogue, *next(predicted)) if row.run else _unpriced(row) for row in rows]
 
 
 def _verdicts(runs: Sequence[Run], batch: Batch, known: Book) -> list[Fits]:
@@ -163,10 +165,12 @@ def _unpriced(row: RunRow) -> Unpriced:
 
 
 def _outcome(
-    row: RunRow, step_time_s: float, memory_bytes: float, fits: Fits, band: float, doubts: tuple[str, ...], origin: str
-) -> RowOutcome:
+    row: RunRow, catalogue: Catalogue, step_time_s: float, memory_bytes: float, fits: Fits, band: float,
+    doubts: tuple[str, ...], origin: str,
+) -> RowOutcome:  # fmt: skip
     measured = row.measured_step_time_s
     assert row.run is not None
+    impossible = beyond_peak(row.run, measured, catalogue) if measured else ""
     return RowOutcome(
         id=row.id,
         family=row.family,
@@ -174,7 +178,7 @@ def _outcome(
         peak_memory_bytes_per_gpu=round(memory_bytes),
         fits=fits,
         measured_step_time_s=measured,
-        error=float(step_time_s) / measured - 1.0 if measured else None,
+        error=float(step_time_s) / measured - 1.0 if measured and not impossible else None,
         stack=row.run.stack,
         error_band=band,
         assumed=row.run.assumed,
@@ -182,6 +186,7 @@ def _outcome(
         origin=origin,
         model=facts_about(row.run.architecture, row.run.seq_len, option="mtp_layers"),
         breaks=tuple(unlike_its_stack(row.run.stack, row.run.layout, row.run.architecture, row.run.traits)),
+        not_counted=impossible,
     )
 
 

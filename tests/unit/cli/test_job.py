@@ -58,6 +58,16 @@ def test_validate_puts_a_job_beside_what_was_measured(capsys):
     assert "predicted" in answer(capsys, *words).out
 
 
+def test_a_job_that_was_measured_faster_than_its_peak_has_no_error_and_is_told_so(capsys):
+    words = ["validate", "--job", NEMO, "--measured", "0.001", "--cluster", "dgx-h100"]
+    told = answer(capsys, *words)
+
+    assert "warning: --measured 0.001: at the peak of " in told.err
+    assert "within" not in told.out
+    assert "outside" not in told.out
+    assert json.loads(answer(capsys, *words, "--json").out)["error"] is None
+
+
 def test_validate_and_plan_price_a_job_alike(capsys):
     planned = json.loads(answer(capsys, "plan", "--job", NEMO, "--cluster", "dgx-h100", "--json").out)
     words = ["validate", "--job", NEMO, "--measured", "3.0", "--cluster", "dgx-h100", "--json"]

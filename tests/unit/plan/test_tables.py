@@ -14,6 +14,7 @@ from meshwright.plan.analytic.coefficients import book
 from meshwright.plan.columns import INPUTS, MEASURED, unread, zero_stage
 from meshwright.plan.runs import accelerator_of, read_rows
 from meshwright.plan.validate import known_models, predict
+from meshwright.workload.engines import ENGINES
 
 DENSE = {
     **{"gpu": "H100", "num_gpus": "64", "model_name": "llama3-70b", "seq_len": "8192", "micro_batch": "1"},
@@ -196,7 +197,7 @@ def test_a_row_without_family_takes_the_price_of_plan_without_stack(tmp_path):
 RULES = [
     ("megatron", {"zero_stage_fsdp": "3", "pp": "2", "dp": "4"}, "its ZeRO stages in a pipeline are 0, 1"),
     ("torchtitan", {"zero_stage_fsdp": "1"}, "its ZeRO stages are 0, 2, 3"),
-    ("deepspeed", {"tp": "1", "dp": "8", "pp": "8"}, "DeepSpeed through Hugging Face's Trainer or Accelerate has no pp"),
+    ("deepspeed", {"tp": "1", "dp": "8", "pp": "8"}, f"{ENGINES['deepspeed'].reached} has no pp"),
     ("nemo", {"schedule": "zb", "pp": "2", "dp": "4", "zero_stage_fsdp": "1"}, "its schedules are 1f1b, interleaved"),
 ]
 

@@ -19,7 +19,7 @@ from meshwright.plan.analytic.fits import word
 from meshwright.plan.analytic.price import verdicts_in
 from meshwright.plan.machines import cluster_by_name
 from meshwright.plan.runs import accelerator_of, read_rows
-from meshwright.plan.validate import RowOutcome, Unpriced, known_models, predict
+from meshwright.plan.validate import RowOutcome, Unpriced, known_models, predict, summarise
 
 PUBLISHED = collective_tables().parent / "training_runs.csv"
 RUN = {
@@ -275,3 +275,26 @@ def test_a_row_that_offloads_is_priced_as_plan_prices_it(tmp_path, offload):
 )
 def test_an_offload_that_is_none_is_refused_with_the_reason(tmp_path, change, reason):
     assert reason in outcomes(tmp_path, RUN | change)[0].reason
+
+
+def test_a_step_faster_than_the_peak_of_its_gpus_is_doubted_and_counts_in_no_error(tmp_path):
+    path = tmp_path / "runs.csv"
+    path.write_text(table(RUN, {**RUN, "id": "too-fast", "step_time_s": "0.1"}))
+    done = CliRunner().invoke(cli.group, ["validate", str(path), "--json"])
+    plain, fast = (json.loads(line) for line in done.stdout.splitlines())
+
+    assert (plain["not_counted"], fast["error"], fast["measured_step_time_s"]) == ("", None, 0.1)
+    assert "too-fast: not counted in the errors: measured 0.1 s, but at the peak of 16 h100 it takes" in done.stderr
+    rows = read_rows(path, load_catalogue(), book(), known_models())
+    (summary,) = summarise(rows, predict(rows, load_catalogue(), book()), book())
+    assert (summary.priced, summary.measured) == (2, 1)
+    assert summary.worst == summary.mean == abs(plain["error"])
+
+
+def test_adapters_may_be_faster_than_the_whole_model_at_its_peak(tmp_path):
+    at_peak_s = 0.85  # of all weights: 51.5 GFLOP x 262,144 tokens / (16 x 989 TFLOP/s)
+    cells = {"step_time_s": f"{0.9 * at_peak_s}"}
+    whole, adapted = outcomes(tmp_path, RUN | cells | {"lora_rank": "0"}, RUN | cells | {"lora_rank": "16"})
+
+    assert "at the peak of 16 h100 it takes" in whole.not_counted
+    assert adapted.not_counted == ""
