@@ -1,8 +1,8 @@
 """The command line: one file a command, imported only when that command is called.
 
-- commands: `train`, `plan` (with `plan_here`, `plan_target`, `plan_envelope`, `plan_output`), `validate`, `simulate`,
-  `bench` (with `bench_work`, `bench_from`), `topo`, `emulate`, `collectives` (with `collectives_nccl`,
-  `collectives_trips`), `checkpoint`, `report`, `doctor`, `completion`
+- commands: `train`, `plan` (with `plan_ways`, `plan_here`, `plan_target`, `plan_envelope`, `plan_output`),
+  `validate`, `simulate`, `bench` (with `bench_work`, `bench_from`), `topo`, `emulate`,
+  `collectives` (with `collectives_nccl`, `collectives_trips`), `checkpoint`, `report`, `doctor`, `completion`
 - options that several take: `options`, `precision`, `stacks`, `job`, `named_cluster`, `calibration`
 - common to all: `help_format` (help), `prose` (sentences), `values` (the tab key), `bounds` (of numbers), `streams`
 """

@@ -15,7 +15,7 @@ from .job import check_emit, check_engine, emit, plan_job, runnable_on
 from .options import PlanOptions
 from .plan_envelope import arithmetic
 from .plan_here import HERE, plan_here
-from .plan_output import optional, print_about, print_answer, tokens_of, training_asked, write_files
+from .plan_output import optional, print_about, print_answer, tokens_asked, training_asked, write_files
 from .plan_target import solve_target
 from .plan_ways import check_read
 from .precision import precision_option
@@ -103,7 +103,7 @@ def command(**typed: Any) -> int:
     if not given.job and given.cluster != HERE:
         _check(given)
     check_read(click.get_current_context())
-    tokens_of(given)  # refused before anything is priced
+    tokens_asked(given)  # refused before anything is priced
     if given.cluster == HERE:
         return plan_here(given, console(stderr=given.as_json))
     catalogue = load_catalogue(*given.hardware)

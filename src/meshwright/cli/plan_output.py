@@ -87,7 +87,7 @@ def print_about(setting: "Setting", answer: Any) -> None:
     click.echo(to_json({"model": model_facts(setting), **fields}))
 
 
-def tokens_of(given: PlanOptions) -> int | None:
+def tokens_asked(given: PlanOptions) -> int | None:
     """Return the tokens of `--tokens`, None without the option; InputError where they are no number or none."""
     tokens: int | None = optional(parse_count, given.tokens, "--tokens")
     if tokens == 0:
@@ -99,7 +99,7 @@ def training_asked(given: PlanOptions, setting: "Setting", predicted: "Performan
     """Return how long the tokens of `--tokens` train at a predicted step, None without the option."""
     from ..plan.budget import training_time
 
-    tokens = tokens_of(given)
+    tokens = tokens_asked(given)
     return None if tokens is None else training_time(setting, predicted, tokens)
 
 

@@ -8,7 +8,7 @@ from ..errors import InputError
 from ..files import write_atomic, writing
 from ..units import counted, parse_time
 from .options import PlanOptions
-from .plan_output import optional, print_about, tokens_of
+from .plan_output import optional, print_about, tokens_asked
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -43,7 +43,7 @@ def _target(given: PlanOptions) -> Callable[["Setting"], float]:
     if mfu is not None:
         return lambda setting: step_time_for_mfu(setting, mfu)
     if days is not None:
-        tokens = tokens_of(given)
+        tokens = tokens_asked(given)
         assert tokens is not None
         return lambda setting: step_time_for_days(setting, days, tokens)
     seconds = optional(parse_time, given.target_step_time, "--target-step-time")

@@ -55,19 +55,19 @@ def check_read(context: click.Context) -> None:
         for option in context.command.params
         if option.name and context.get_parameter_source(option.name) is click.core.ParameterSource.COMMANDLINE
     }
-    way = LOCAL if context.params.get("cluster") == HERE else way_of(typed)
+    way = LOCAL if context.params.get("cluster") == HERE else asked_way(typed)
     for name, flag in typed.items():
         if name not in READ[way]:
-            raise InputError(refusal(way, name, flag))
+            raise InputError(refusal_of_way(way, name, flag))
 
 
-def way_of(typed: Mapping[str, str]) -> str:
+def asked_way(typed: Mapping[str, str]) -> str:
     """Return the way that options ask for on machines of the catalogue, by their names and flags."""
     flags = set(typed.values())
     return next((way for way in _ORDER if way in flags), SEARCH)
 
 
-def refusal(way: str, name: str, flag: str) -> str:
+def refusal_of_way(way: str, name: str, flag: str) -> str:
     """Return why a way does not take an option, with the ways that do."""
     if way == LOCAL:
         return f"{LOCAL} is measured, not looked up: {flag} does not go with it"

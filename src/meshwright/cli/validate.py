@@ -13,8 +13,8 @@ from ..hardware import load_catalogue
 from ..plan.analytic import book
 from ..plan.analytic.calibration import calibrations
 from ..plan.columns import INPUTS, MEASURED
-from ..plan.runs import read_rows, unread_columns
-from ..plan.validate import FamilyErrors, Unpriced, as_json, known_models, predict, summarise, warnings
+from ..plan.runs import RunRow, read_rows, unread_columns
+from ..plan.validate import FamilyErrors, RowOutcome, Unpriced, as_json, known_models, predict, summarise, warnings
 from ..report.narrow_tables import show_table
 from ..units import counted
 from .calibration import calibration_of, save_calibration
@@ -102,16 +102,7 @@ def command(
         say(f"column {name}: not read{f' ({hint})' if hint else ''}; --columns lists what is", err=True)
     for text, count in sorted(warnings(outcomes).items(), key=lambda item: -item[1]):
         say(f"{counted(count, 'row')}: {text}", err=True)
-    for row in rows:
-        for text in row.unreadable:
-            say(f"warning: {runs}: {row.id}: {text}", err=True)
-    for outcome in outcomes:
-        if not isinstance(outcome, Unpriced) and outcome.not_counted:
-            say(
-                f"warning: {runs}: {outcome.id}: not counted in the errors: measured "
-                f"{outcome.measured_step_time_s:.4g} s, but {outcome.not_counted}",
-                err=True,
-            )
+    _doubt_measured(runs, rows, outcomes)
     if not as_objects:
         with_times = [o for o in outcomes if not isinstance(o, Unpriced) and o.error is not None]
         for outcome in sorted(with_times, key=lambda o: -abs(o.error or 0.0))[:WORST_SHOWN]:
@@ -122,6 +113,20 @@ def command(
         for unpriced in (o for o in outcomes if isinstance(o, Unpriced)):
             say(f"{unpriced.id}: not priced: {unpriced.reason}")
     return 0
+
+
+def _doubt_measured(runs: Path, rows: list[RunRow], outcomes: list[RowOutcome | Unpriced]) -> None:
+    """Say on stderr which measured cells are no figures, or figures that cannot be."""
+    for row in rows:
+        for text in row.unreadable:
+            say(f"warning: {runs}: {row.id}: {text}", err=True)
+    for outcome in outcomes:
+        if not isinstance(outcome, Unpriced) and outcome.not_counted:
+            say(
+                f"warning: {runs}: {outcome.id}: not counted in the errors: measured "
+                f"{outcome.measured_step_time_s:.4g} s, but {outcome.not_counted}",
+                err=True,
+            )
 
 
 def _table(summaries: list[FamilyErrors]) -> Table:

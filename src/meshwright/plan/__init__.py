@@ -9,7 +9,7 @@ The module can be called: `meshwright.plan(model, ...)` is the first of the Pyth
 - searched: `explore` (`plan`), `search` (`train`); `study` is what was found; explained: `reasons`, `model_facts`,
   `gantt`
 - other questions: `inverse` and `target_alternatives` (what a target needs), `whatif`, `modes` with `asynchronous`,
-  `engine_comparison` (other engines), `nccl`, `envelope`
+  `engine_comparison` (other engines), `nccl`, `envelope`, `budget` (days of a training)
 - tables of runs: `runs`, `columns`, `cells`, `row_layout`, `row_model`, `validate`; a user's own: `calibrate`,
   `own_runs`
 - constants: `fit`, `estimate`

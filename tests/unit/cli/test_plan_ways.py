@@ -7,7 +7,7 @@ import pytest
 from meshwright.cli import run_command
 from meshwright.cli.options import PlanOptions
 from meshwright.cli.plan import command
-from meshwright.cli.plan_ways import READ, SEARCH, refusal, way_of
+from meshwright.cli.plan_ways import READ, SEARCH, asked_way, refusal_of_way
 
 FLAGS = {param.name: param.opts[0] for param in command.params if param.name != "help_all"}
 MODEL = ["plan", "--model", "llama3-8b", "--cluster", "dgx-h100", "--gpus", "8", "--global-batch", "64"]
@@ -22,10 +22,10 @@ def test_every_option_is_read_by_some_way_and_the_table_names_no_other():
 
 @pytest.mark.parametrize("way", READ)
 def test_what_a_way_does_not_read_is_refused_with_the_ways_that_do(way):
-    assert way == SEARCH or way.startswith("--cluster") or way_of({"": way}) == way
+    assert way == SEARCH or way.startswith("--cluster") or asked_way({"": way}) == way
     for name, flag in FLAGS.items():
         if name not in READ[way]:
-            told = refusal(way, name, flag)
+            told = refusal_of_way(way, name, flag)
             assert flag in told
             assert way in told or way == SEARCH
             assert way.startswith("--cluster") or any(other in told for other in READ if name in READ[other])
