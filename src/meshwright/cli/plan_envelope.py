@@ -78,6 +78,7 @@ def _question(given: PlanOptions, model: "Model | None", gpus: int) -> Any:
             gpus=gpus,
             precision=given.precision,
             peak_share=0.5 if given.mfu is None else given.mfu,
+            whole_step=given.mfu is not None,
             recompute=given.recompute,
             tokens=optional(parse_count, given.tokens, "--tokens"),
             layers=given.layers,

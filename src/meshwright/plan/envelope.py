@@ -2,11 +2,14 @@
 
     FLOPs     parameters x 2 x 3 x tokens, 4 instead of 3 with full recomputation (forward twice)
     compute   FLOPs of one GPU / (share of the peak that is reached x dense peak)
-    traffic   gradients in float32, all-reduced: 2(n-1)/n of their bytes leave each of n GPUs; between k nodes 2(k-1)/k
+    traffic   gradients in float32, all-reduced over the copies of the state: 2(n-1)/n of what a GPU, or a node, holds of
+              them leaves it where n hold the same; one copy is spread over as many GPUs as its memory needs
     memory    18 bytes a parameter in mixed half precision with Adam: 2 weight, 4 gradient, 4 master, 4 + 4 moments
-    days      tokens / tokens of a step x seconds of a step
+    days      tokens / tokens of a step x seconds of a step; an MFU that is given contains what communication costs, so
+              the step is its compute time then, and the link time a bound beside it
 
-Attention's own FLOPs, pipeline bubbles and efficiency curves are left out: that is what a plan with --model is for.
+Attention's own FLOPs, what GPUs that share one state send one another, pipeline bubbles and efficiency curves are left
+out: that is what a plan with --model is for.
 """
 
 from typing import Literal
@@ -45,6 +48,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     gpus: int
     precision: str = "bf16"
     peak_share: float = 0.5  # of the dense peak that is reached, recomputed FLOPs counted
+    whole_step: bool = False  # the share is of the whole step, as an MFU is: it contains what communication costs
     recompute: Literal["none", "full"] = "none"
     tokens: float | None = None  # budget of the whole training
     layers: int | None = None
@@ -108,12 +112,14 @@ def envelope(question: Question, group: NodeGroup) -> Envelope:
     spans = _Step(data.value, forward_s, backward_s, comm_s)
     overlapped = spans.overlapped()
     step_s = step_parts(overlapped.spans)["step_time_s"]
-    lines = [*compute, *traffic, data, *_memory(question, group), *_budget(question, step_s)]
+    if question.whole_step:
+        step_s = flops_s
+    lines = [*compute, *traffic, data, *_memory(question, group), *_budget(question, step_s, comm_s)]
     return Envelope(
         lines=tuple(lines),
         in_sequence=spans.in_sequence(),
         overlapped=overlapped,
-        verdict=_verdict(comm_s, backward_s, flops_s, step_s),
+        verdict=_verdict(question, comm_s, backward_s, flops_s, step_s),
         warnings=tuple(_warnings(question, group, flops_s, comm_s, backward_s)),
     )
 
@@ -144,34 +150,39 @@ def _compute(q: Question, peak: float) -> list[ArithmeticLine]:
 
 def _traffic(q: Question, group: NodeGroup) -> list[ArithmeticLine]:
     """Return the lines of the gradients' all-reduce: inside a node, then between nodes."""
-    held = _sharers(q, group)
-    size = GRADIENT_BYTES * q.parameters / held
+    held = min(q.gpus, _sharers(q, group))
+    size = GRADIENT_BYTES * q.parameters
     spread = f", spread over {held} GPUs" if held > 1 else ""
+    each = size / held
     lines = [
-        ArithmeticLine("gradients", f"{GRADIENT_BYTES} bytes (float32) a parameter{spread}", size, _gigabytes(size))
+        ArithmeticLine("gradients", f"{GRADIENT_BYTES} bytes (float32) a parameter{spread}", each, _gigabytes(each))
     ]
     inside = min(q.gpus, group.scale_up_gpus)
-    if inside > 1:
-        sent = all_reduce_traffic_bytes(size, inside)
+    copies = inside // held
+    if copies > 1:
+        sent = all_reduce_traffic_bytes(each, copies)
         rate = group.gpu_bandwidth_bytes_per_s
-        how = f"2 x {inside - 1}/{inside} of them leave each GPU at {format_rate(rate)} ({group.gpu_link})"
+        how = f"2 x {copies - 1}/{copies} of them leave each GPU at {format_rate(rate)} ({group.gpu_link})"
         lines.append(ArithmeticLine("traffic in the node", how, sent, _gigabytes(sent)))
         lines += _link_time("in the node", sent, rate)
     nodes = -(-q.gpus // group.scale_up_gpus)
-    if nodes > 1:
+    copies = q.gpus // held if held > inside else nodes
+    if nodes > 1 and copies > 1:
         rate = group.node_bandwidth_bytes_per_s * group.scale_up_gpus / group.gpus
         if not rate:
             raise InputError(f"{group.type}: no network between nodes is known; give --inter")
-        sent = all_reduce_traffic_bytes(size, nodes)
-        how = f"2 x {nodes - 1}/{nodes} of them leave each node at {format_network_rate(rate)}"
+        in_node = size * min(1.0, inside / held)
+        sent = all_reduce_traffic_bytes(in_node, copies)
+        what = f"the {_gigabytes(in_node)} of a node" if held > 1 else "them"
+        how = f"2 x {copies - 1}/{copies} of {what} leave each node at {format_network_rate(rate)}"
         lines.append(ArithmeticLine("traffic between nodes", how, sent, _gigabytes(sent)))
         lines += _link_time("between nodes", sent, rate)
     return lines
 
 
 def _sharers(q: Question, group: NodeGroup) -> int:
-    """Return the GPUs over which a model with experts is spread: as many as its state needs; 1 for a dense one."""
-    if q.multiplied is None or not group.gpu.memory_bytes:
+    """Return the GPUs over which one copy of the state is spread: as many as its memory needs, 1 where that is unknown."""
+    if not group.gpu.memory_bytes:
         return 1
     return max(1, int(-(-adam_memory_bytes(q.parameters) // group.gpu.memory_bytes)))
 
@@ -202,9 +213,9 @@ def _memory(q: Question, group: NodeGroup) -> list[ArithmeticLine]:
         )
     ]
     if have:
-        devices = -(-need // have)
+        devices = _sharers(q, group)
         how = f"/ {_gigabytes(have)} of {group.gpu.model}: GPUs that must share the state"
-        lines.append(ArithmeticLine("GPUs for the state", how, devices, f"{devices:.0f}"))
+        lines.append(ArithmeticLine("GPUs for the state", how, devices, f"{devices}"))
     if q.layers:
         layer = 4 * q.parameters / q.layers
         cut = f"; more than half of a GPU's {_gigabytes(have)}: a layer itself must be cut" if layer > have / 2 else ""
@@ -214,21 +225,29 @@ def _memory(q: Question, group: NodeGroup) -> list[ArithmeticLine]:
     return lines
 
 
-def _budget(q: Question, step_s: float) -> list[ArithmeticLine]:
+def _budget(q: Question, step_s: float, comm_s: float) -> list[ArithmeticLine]:
     if q.tokens is None:
         return []
     tokens = q.seq_len * q.global_batch
     days = training_days(q.tokens, tokens, step_s)
     token_s = step_s / tokens
-    return [
+    how = f"{_count(q.tokens)} tokens / {tokens:,} x "
+    step = "compute time: the MFU given contains communication" if q.whole_step else "step"
+    lines = [
         ArithmeticLine("time of a token", f"step / {tokens:,} tokens", token_s, format_time(token_s)),
-        ArithmeticLine("training", f"{_count(q.tokens)} tokens / {tokens:,} x step", days, _days(days)),
+        ArithmeticLine("training", how + step, days, _days(days)),
     ]
+    if comm_s:
+        alone = training_days(q.tokens, tokens, comm_s)
+        text = f"at least {_days(alone)}"
+        lines.append(ArithmeticLine("training, by the links alone", f"{how}link time: a bound", alone, text))
+    return lines
 
 
-def _verdict(comm_s: float, backward_s: float, compute_s: float, step_s: float) -> str:
+def _verdict(q: Question, comm_s: float, backward_s: float, compute_s: float, step_s: float) -> str:
     if not comm_s:
-        return f"one GPU: nothing to exchange; a step takes {format_time(step_s)}"
+        alone = "one GPU" if q.gpus == 1 else "one copy of the state"
+        return f"{alone}: nothing to exchange; a step takes {format_time(step_s)}"
     if comm_s <= backward_s:
         return (
             f"communication ({format_time(comm_s)}) fits behind backward ({format_time(backward_s)}): "
@@ -236,9 +255,13 @@ def _verdict(comm_s: float, backward_s: float, compute_s: float, step_s: float) 
         )
     exposed = comm_s - backward_s
     worse = "a bottleneck" if comm_s > compute_s else "shorter than compute, yet not wholly hidden"
+    step = f"a step takes {format_time(step_s)}"
+    if q.whole_step:
+        doubt = " and that is out of reach if all of this is sent" if comm_s > compute_s else ""
+        step = f"by the MFU given {step}{doubt}"
     return (
         f"communication ({format_time(comm_s)}) outlasts backward ({format_time(backward_s)}) by "
-        f"{format_time(exposed)}: {worse}; a step takes {format_time(step_s)}"
+        f"{format_time(exposed)}: {worse}; {step}"
     )
 
 
@@ -248,6 +271,11 @@ def _warnings(q: Question, group: NodeGroup, compute_s: float, comm_s: float, ba
         found.append(
             f"a global batch of {q.global_batch} does not divide over {q.gpus} GPUs: the figures are arithmetic only"
         )
+    sharers = _sharers(q, group)
+    if sharers > q.gpus:
+        found.append(f"the state needs {counted(sharers, 'GPU')}, and there {_are(q.gpus)}: it does not fit")
+    elif sharers > 1:
+        found.append(f"what the {sharers} GPUs that share one state send one another is not counted")
     if q.recompute == "full":
         found.append(
             f"{q.peak_share:g} counts the recomputed forward (hardware FLOPs); as MFU it is {q.peak_share * 3 / 4:g}"
@@ -313,3 +341,7 @@ def _gigabytes(size: float) -> str:
 def _days(days: float) -> str:
     years = days / YEAR_DAYS
     return f"{days:.3g} days" if years < 2 else f"{years:.3g} years" if years < 100 else f"{years:,.0f} years"
+
+
+def _are(gpus: int) -> str:
+    return "is 1" if gpus == 1 else f"are {gpus:,}"

@@ -173,3 +173,54 @@ def test_a_timeline_is_drawn_to_scale():
     assert end_s(timeline) == 4
     assert bars(timeline, scale_s=4, width=8) == ["compute       |FFBBBB  | 3 s", "communication |    cccc| 2 s"]
     assert side_by_side({"one": timeline}, width=8)[0] == "one: 4 s"
+
+
+@pytest.mark.parametrize(
+    ("parameters", "multiplied", "sharers", "copies"), [(100e9, None, 22, 11), (100e9, 5e9, 22, 11), (20e9, None, 5, 32)]
+)  # fmt: skip
+def test_gradients_of_a_state_that_no_gpu_holds_are_summed_over_its_copies_with_experts_or_without(
+    parameters, multiplied, sharers, copies
+):
+    result = on("dgx-a100-80g", 256, parameters=parameters, multiplied=multiplied, recompute="none")
+
+    of_a_node = 4 * parameters * min(1, 8 / sharers)
+    assert result.value("GPUs for the state") == sharers
+    assert result.value("gradients") == pytest.approx(4 * parameters / sharers)
+    assert result.value("traffic between nodes") == pytest.approx(2 * (copies - 1) / copies * of_a_node)
+    assert any("share one state send one another is not counted" in warning for warning in result.warnings)
+
+
+def test_a_state_that_needs_more_gpus_than_there_are_does_not_fit():
+    result = on("dgx-a100-80g", 8, parameters=100e9)
+
+    assert "one copy of the state: nothing to exchange" in result.verdict
+    assert "the state needs 22 GPUs, and there are 8: it does not fit" in result.warnings
+
+
+@pytest.mark.parametrize(
+    ("name", "gpus", "share", "tokens", "batch", "parameters", "days"),
+    [
+        ("dgx-h100", 16384, 0.404, 15.6e12, 2048, 405.85e9, 67.2),  # the run took 78: it did not go on without a stop
+        ("dgx-h100", 8192, 0.4, 15e12, 2048, 70.55e9, 22.7),
+    ],
+)
+def test_days_by_an_mfu_are_those_of_its_definition_and_the_links_are_a_bound_beside_them(
+    name, gpus, share, tokens, batch, parameters, days
+):
+    shape = {"parameters": parameters, "seq_len": 8192, "global_batch": batch, "recompute": "none", "tokens": tokens}
+    given = on(name, gpus, peak_share=share, whole_step=True, **shape)
+    slow = on(name, gpus, 100, peak_share=share, whole_step=True, **shape)
+
+    assert given.value("training") == slow.value("training") == pytest.approx(days, rel=0.002)
+    assert given.value("training") == pytest.approx(6 * parameters * tokens / (gpus * share * 989e12) / 86400, rel=1e-3)
+    assert given.value("training, by the links alone") < given.value("training")
+    assert slow.value("training, by the links alone") > slow.value("training")
+    assert "by the MFU given" in slow.verdict
+    assert "out of reach" in slow.verdict
+
+
+def test_days_by_a_share_that_nobody_gave_wait_for_what_the_links_do_not_hide():
+    shape = {"recompute": "none", "tokens": 1e12}
+    assumed, given = (on("dgx-a100-80g", 32, 200, whole_step=whole, **shape) for whole in (False, True))
+
+    assert assumed.value("training") > given.value("training")
