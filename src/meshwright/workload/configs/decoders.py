@@ -232,13 +232,14 @@ def latent(c: ConfigReader) -> Latent:
     wide = c.whole("qk_nope_head_dim") + c.whole("qk_rope_head_dim")
     if c.given("qk_head_dim") and c.whole("qk_head_dim") != wide:
         raise ValueError(f"qk_head_dim: expected qk_nope_head_dim + qk_rope_head_dim = {wide}")
+    heads = c.whole("num_attention_heads")
     return Latent(
-        heads=c.whole("num_attention_heads"),
+        heads=heads,
         q_rank=c.whole("q_lora_rank", 0),
         kv_rank=c.whole("kv_lora_rank"),
         nope_dim=c.whole("qk_nope_head_dim"),
         rope_dim=c.whole("qk_rope_head_dim"),
-        value_dim=c.whole("v_head_dim"),
+        value_dim=c.worked_out("v_head_dim", c.whole("hidden_size") // max(heads, 1), "hidden_size / heads"),
         index_heads=c.whole("index_n_heads", 0),
         index_dim=c.whole("index_head_dim", 0),
         index_top=c.whole("index_topk", 0) if c.whole("index_n_heads", 0) else 0,

@@ -9,11 +9,15 @@ from .reader import ConfigReader
 
 def gated_delta(c: ConfigReader) -> tuple[GatedDelta, int]:
     """Return the gated delta rule of Qwen's hybrids, and its norms and convolution."""
+    heads, as_many = c.whole("num_attention_heads", 0), "num_attention_heads"
+    key_heads = c.worked_out("linear_num_key_heads", heads, as_many)
+    wide = 3 * c.whole("hidden_size") // (4 * max(key_heads, 1))
+    key_dim = c.worked_out("linear_key_head_dim", wide, "0.75 x hidden_size / linear_num_key_heads")
     mixer = GatedDelta(
-        key_heads=c.whole("linear_num_key_heads"),
-        value_heads=c.whole("linear_num_value_heads"),
-        key_dim=c.whole("linear_key_head_dim"),
-        value_dim=c.whole("linear_value_head_dim"),
+        key_heads=key_heads,
+        value_heads=c.worked_out("linear_num_value_heads", heads, as_many),
+        key_dim=key_dim,
+        value_dim=c.worked_out("linear_value_head_dim", 2 * key_dim, "2 x linear_key_head_dim"),
         conv_kernel=c.whole("linear_conv_kernel_dim", 4),
     )
     channels = 2 * mixer.key_heads * mixer.key_dim + mixer.out_width

@@ -91,6 +91,15 @@ class ConfigReader:
             raise InputError(f"{self.where}: {self.found(name)}: expected a whole number of 0 or more, got {value!r}")
         return value
 
+    def worked_out(self, name: str, size: int, how: str) -> int:
+        """Return a whole number, or the `size` that classes without a default of their own work out from others."""
+        if self.given(name) or any(key in self._defaults for key in self.keys(name)):
+            return self.whole(name)
+        told = f"{name} = {size}, {how}, as the class of the model type works it out"
+        if told not in self.assumed:
+            self.assumed.append(told)
+        return size
+
     def layers(self) -> int:
         """Return the number of layers."""
         count = self.whole("num_hidden_layers")

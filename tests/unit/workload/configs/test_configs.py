@@ -17,7 +17,7 @@ CASES = Path(__file__).with_name("cases")
 EXPECTED = {row["model"]: row for row in csv.DictReader((CASES / "expected.csv").read_text("utf-8").splitlines())}
 LLAMA = json.loads((CASES / "llama31-70b.json").read_text("utf-8"))
 # the library builds them from defaults that are refused: a size is missing, or heads do not divide
-NOT_ENOUGH = ("gemma3n_text", "glm4v_moe", "minicpm3", "olmo_hybrid", "vit")
+NOT_ENOUGH = ("gemma3n_text", "glm4v_moe", "vit")
 FAST = ("llama", "deepseek_v4", "flint", "gemma3_text", "gpt_neo", "gpt_oss", "nemotron_h", "qwen3_5", "t5")
 
 # every tenth type, and in the soak set all: each counts models of the library for every key that it has
@@ -76,6 +76,28 @@ def assert_alike(configs):
 def test_a_few_model_types_have_the_parameters_of_the_library(kind):
     pytest.importorskip("transformers")
     assert_alike(sized(kind))
+
+
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [
+        ("minicpm3", ["v_head_dim = 64"]),
+        (
+            "olmo_hybrid",
+            [
+                *("linear_num_key_heads = 30", "linear_key_head_dim = 96", "linear_num_value_heads = 30"),
+                "linear_value_head_dim = 192",
+            ],
+        ),
+    ],
+)
+def test_a_size_that_a_class_works_out_from_others_is_worked_out_as_it_does_and_said(kind, told):
+    pytest.importorskip("transformers")
+    config = library.base(kind)
+    found = architecture_of(config)
+
+    assert found.architecture.parameters == library.parameters(library.model(config))
+    assert [text.split(",")[0] for text in found.assumed if "works it out" in text] == told
 
 
 @pytest.mark.slow
