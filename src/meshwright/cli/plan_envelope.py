@@ -72,7 +72,7 @@ def _question(given: PlanOptions, model: "Model | None", gpus: int) -> Any:
     try:
         return Question(
             parameters=parameters,
-            multiplied=_multiplied(network),
+            multiplied=_multiplied(network, seq_len),
             seq_len=seq_len,
             global_batch=given.global_batch,
             gpus=gpus,
@@ -89,10 +89,12 @@ def _question(given: PlanOptions, model: "Model | None", gpus: int) -> Any:
         raise InputError(str(error)) from None
 
 
-def _multiplied(network: Any) -> float | None:
+def _multiplied(network: Any, seq_len: int) -> float | None:
     """Return the weights that a token is multiplied with, None where they are all of the parameters or unknown."""
     from ..workload.architecture import Architecture
 
-    if not isinstance(network, Architecture) or network.active_parameters == network.text_parameters:
+    if not isinstance(network, Architecture):
         return None
-    return float(network.matmul_parameters())
+    if network.active_parameters == network.text_parameters and not network.fixed_length:
+        return None
+    return network.products_per_token(seq_len)

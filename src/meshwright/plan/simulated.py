@@ -246,7 +246,8 @@ def _inside(
 
 def _sizes(setting: Setting, layout: Layout) -> Sizes:
     """Return the elements of what a layer sends."""
-    model, tokens = setting.architecture, layout.mbs * setting.seq_len / layout.cp
+    model = setting.architecture
+    tokens = layout.mbs * float(ModelQuantities.of(model).rows(setting.seq_len)) / layout.cp
     kv_width = model.num_key_value_heads * model.head_dim
     return Sizes(
         residual=tokens * model.hidden_size,

@@ -323,12 +323,27 @@ class Architecture(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
         further = self.mtp_trained * (self.mtp_weights + output) if self.mtp_trained else 0
         return layers + self.beside_weights + output + further
 
+    @property
+    def fixed_length(self) -> int:
+        """Tokens of an encoder that has as many whatever the text's length; 0 where there is none."""
+        return next((run.layer.length for run in self.runs if run.layer.length), 0)
+
+    @property
+    def fixed_weights(self) -> int:
+        """Weights that such an encoder's tokens are multiplied with, and no token of the text."""
+        return sum(run.count * run.layer.fixed_weights(self.hidden_size) for run in self.stack)
+
+    def products_per_token(self, seq_len: int) -> float:
+        """Return the products with weights for a token of text, an encoder's of fixed length spread over the text's."""
+        more = self.fixed_weights * (self.fixed_length / seq_len - 1.0) if self.fixed_length else 0.0
+        return self.matmul_parameters() + more
+
     def model_flops_per_token(self, seq_len: int, *, causal: bool = True) -> float:
         """Return the FLOPs of forward and backward of one token: 6 a weight, and 3 times what else layers multiply."""
         rest = sum(run.count * run.layer.flops(seq_len, causal=causal) for run in self.runs)
         if self.mtp_trained:
             rest += self.mtp_trained * sum(run.count * run.layer.flops(seq_len, causal=causal) for run in self.mtp_runs)
-        return 6.0 * self.matmul_parameters() + 3.0 * rest
+        return 6.0 * self.products_per_token(seq_len) + 3.0 * rest
 
     def resized(self, **sizes: int) -> "Architecture":
         """Return it with some sizes changed; of a stack of layers only the number can be: its first ones are kept.

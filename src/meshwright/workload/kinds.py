@@ -37,6 +37,7 @@ class Attention(_Kind, frozen=True, kw_only=True, tag="attention"):
     masked: bool = True  # a token sees none after it
     gate: bool = False  # an output gate as wide as the queries
     key_matrices: int = 2  # keys and values of its own; 1: values are keys; 0: both are another layer's
+    reads: int = 0  # keys and values are of an encoder's tokens, always this many; 0: as many as queries
 
     @property
     def values(self) -> int:
@@ -60,11 +61,16 @@ class Attention(_Kind, frozen=True, kw_only=True, tag="attention"):
 
     def weights(self, hidden: int) -> int:
         """Return the weights that a token is multiplied with."""
-        keys = self.kv_heads * (0, self.head_dim, self.head_dim + self.values)[self.key_matrices]
-        return hidden * (self.heads * self.head_dim * (2 if self.gate else 1) + keys + self.out_width)
+        return hidden * (self.heads * self.head_dim * (2 if self.gate else 1) + self.out_width) + self.key_weights(hidden)
+
+    def key_weights(self, hidden: int) -> int:
+        """Return those of the weights that make keys and values."""
+        return hidden * self.kv_heads * (0, self.head_dim, self.head_dim + self.values)[self.key_matrices]
 
     def attended(self, seq_len: int, *, causal: bool) -> float:
         """Return how many keys a query meets, on average over the sequence."""
+        if self.reads:
+            return float(self.reads)
         reach = min(seq_len, self.window or seq_len, self.chunk or seq_len)
         if not causal or not self.masked:
             return float(reach)
@@ -453,6 +459,7 @@ class LayerKind(_Kind, frozen=True, kw_only=True):
     network: Network | None = None
     small: int = 0  # norms, biases, convolutions: held, and multiplied with nothing
     more: int = 0  # other weights that a token is multiplied with
+    length: int = 0  # tokens of a sequence in it, where their number is fixed as in an encoder of sound; 0: the text's
 
     @property
     def mixers(self) -> tuple[Mixer, ...]:
@@ -471,9 +478,16 @@ class LayerKind(_Kind, frozen=True, kw_only=True):
         """Return all parameters of the layer."""
         return self.mixer_weights(hidden) + (self.network.held(hidden) if self.network else 0) + self.small
 
+    def fixed_weights(self, hidden: int) -> int:
+        """Return those of the weights that the tokens of an encoder of fixed length are multiplied with."""
+        if self.length:
+            return self.weights(hidden)
+        return sum(m.key_weights(hidden) for m in self.mixers if isinstance(m, Attention) and m.reads)
+
     def flops(self, seq_len: int, *, causal: bool) -> float:
-        """Return the FLOPs of one token, forward, that are no products with weights."""
-        return sum(mixer.flops(seq_len, causal=causal) for mixer in self.mixers)
+        """Return the FLOPs of one token of the text, forward, that are no products with weights."""
+        length = self.length or seq_len
+        return sum(mixer.flops(length, causal=causal) for mixer in self.mixers) * (length / seq_len)
 
 
 class LayerRun(_Kind, frozen=True, kw_only=True):

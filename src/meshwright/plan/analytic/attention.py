@@ -39,11 +39,18 @@ def flash_s(
 def seen_share(model: ModelQuantities, seq_len: Number) -> Number:
     """Return the causal scores that layers compute, as a share of those of full attention in every layer.
 
-    A window of w of s tokens: (2w - w^2/s) / s; chunks of c: c / s.
+    A window of w of s tokens: (2w - w^2/s) / s; chunks of c: c / s; an encoder of e tokens: (e / s)^2, reading it e / s.
     """
     near = np.minimum(model.window / seq_len, 1.0)
     chunk = np.minimum(model.chunk / seq_len, 1.0)
-    return model.full_scores + model.near_scores * near * (2.0 - near) + model.chunk_scores * chunk
+    seen = model.full_scores + model.near_scores * near * (2.0 - near) + model.chunk_scores * chunk
+    return seen + _of_fixed(model, seq_len)
+
+
+def _of_fixed(model: ModelQuantities, seq_len: Number) -> Number:
+    """Return the scores with an encoder's tokens that are as many whatever the text, likewise."""
+    longer = model.fixed / seq_len
+    return (model.fixed_scores * longer + model.read_scores) * longer
 
 
 def recurrence_s(
@@ -66,9 +73,8 @@ def unfused_s(
 ) -> tuple[Number, Number]:
     """Return seconds of the forward and the backward of one layer's attention in separate kernels."""
     heads = model.heads / grid.tp
-    scores = (
-        grid.mbs * heads * seq_len * seq_len / grid.cp * (model.full_scores + model.near_scores + model.chunk_scores)
-    )
+    seen = model.full_scores + model.near_scores + model.chunk_scores + _of_fixed(model, seq_len)
+    scores = grid.mbs * heads * seq_len * seq_len / grid.cp * seen
     ragged = model.head_dim % ALIGNED > 0
     flops_s = 4.0 * scores * model.head_dim / (machine.peak_half * c.product)
     products = flops_s * (1.0 + c.product_depth / model.head_dim) * np.where(ragged, c.head_ragged, 1.0)

@@ -55,7 +55,7 @@ class LayerTime:
 def layer_s(machine: Machine, c: Coefficients, model: ModelQuantities, grid: Grid, seq_len: Number) -> LayerTime:
     """Return the seconds of the average layer, experts included where the model has them."""
     c = _scaled(c, grid)
-    tokens = grid.mbs * seq_len / grid.cp
+    tokens = grid.mbs * model.rows(seq_len) / grid.cp
     attention = _attention(machine, c, model, grid, seq_len)
     projections = _projections(machine, c, model, grid, tokens)
     network = _network(machine, c, model, grid, tokens)

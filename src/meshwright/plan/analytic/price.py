@@ -315,7 +315,7 @@ def flops_per_token(setting: Setting) -> float:
     whole = model.model_flops_per_token(setting.seq_len)
     if not setting.lora_rank:
         return whole
-    return whole - 2.0 * model.matmul_parameters() + 6.0 * adapter_parameters(model, setting.lora_rank)
+    return whole - 2.0 * model.products_per_token(setting.seq_len) + 6.0 * adapter_parameters(model, setting.lora_rank)
 
 
 def node_group_of(cluster: Cluster) -> NodeGroup:

@@ -73,6 +73,11 @@ class ModelQuantities:
     recurrent_flops: Number = 0.0  # of a token, forward: state-space layers and linear attention, indexers' short part
     recurrent_kept: Number = 0.0  # elements of a token that the recurrences' kernels keep
     beside: Number = 0.0  # parameters beside layers, embedding and output
+    # an encoder whose tokens are as many whatever the text's length
+    fixed: Number = 0.0  # these tokens
+    fixed_share: Number = 0.0  # of the layers' weights, those that they are multiplied with
+    fixed_scores: Number = 0.0  # scores among them, of those of `heads` in every layer at their length
+    read_scores: Number = 0.0  # scores of the text's tokens with them, likewise
     # modules that predict further tokens and are trained, on the rank with the output
     mtp: Number = 0.0
     mtp_layers: "ModelQuantities | None" = None  # the layers of one of them; None where no model has any
@@ -87,6 +92,10 @@ class ModelQuantities:
         """Share of the layers that have a network without experts."""
         return 1.0 - self.moe_share - self.bare_layers / self.layers
 
+    def rows(self, seq_len: Number) -> Number:
+        """Return the tokens of a sequence in a layer, on average by its weights: the text's, or a fixed encoder's."""
+        return seq_len + self.fixed_share * (self.fixed - seq_len) if np.any(self.fixed) else seq_len
+
     @classmethod
     def of(cls, model: Architecture) -> "ModelQuantities":
         """Return the numbers of one architecture; of layers of several kinds, their mean."""
@@ -98,6 +107,8 @@ class ModelQuantities:
             projected=_mean(model, _projected),
             recurrent_kept=_mean(model, lambda mixer: 0 if isinstance(mixer, Attention | Latent) else mixer.kept),
             beside=model.beside_parameters + model.beside_weights,
+            fixed=model.fixed_length,
+            fixed_share=_fixed_share(model),
             vocab=model.vocab_size if width == hidden else model.vocab_size * width / hidden,
             hidden=model.hidden_size,
             ffn=model.intermediate_size,
@@ -129,6 +140,12 @@ class ModelQuantities:
 def _mean(model: Architecture, of: Callable[[Mixer], float]) -> float:
     """Return a quantity of a layer's mixers, on average over all layers."""
     return sum(run.count * of(mixer) for run in model.runs for mixer in run.layer.mixers) / model.num_hidden_layers
+
+
+def _fixed_share(model: Architecture) -> float:
+    if not model.fixed_length:
+        return 0.0
+    return model.fixed_weights / sum(run.count * run.layer.weights(model.hidden_size) for run in model.runs)
 
 
 def _placed(model: Architecture) -> dict[str, float]:
@@ -195,7 +212,7 @@ def scores_of(model: Architecture) -> dict[str, float]:
     Of several windows the mean, by scores; an encoder's scores count twice, having no mask.
     """
     whole = model.num_hidden_layers * model.num_attention_heads * (model.head_dim + model.values)
-    sums = {"full": 0.0, "near": 0.0, "chunk": 0.0}
+    sums = {"full": 0.0, "near": 0.0, "chunk": 0.0, "fixed": 0.0, "read": 0.0}
     spans = {"near": 0.0, "chunk": 0.0}
     recurrent = 0.0
     for run in model.runs:
@@ -203,9 +220,11 @@ def scores_of(model: Architecture) -> dict[str, float]:
             if isinstance(mixer, Attention | Latent):
                 window, chunk = span_of(mixer)
                 kind = "near" if window else "chunk" if chunk else "full"
+                if isinstance(mixer, Attention) and (run.layer.length or mixer.reads):
+                    kind = "fixed" if run.layer.length else "read"
                 masked = isinstance(mixer, Latent) or mixer.masked
                 sums[kind] += (weight := run.count * mixer.score_width * (1 if masked else 2))
-                if kind != "full":
+                if kind in spans:
                     spans[kind] += weight * (window or chunk)
                 if isinstance(mixer, Latent):  # an indexer's scores are those of narrow heads over all tokens
                     sums["full"] += run.count * mixer.index_heads * mixer.index_dim
@@ -221,6 +240,8 @@ def scores_of(model: Architecture) -> dict[str, float]:
         "window": spans["near"] / sums["near"] if sums["near"] else np.inf,
         "chunk_scores": sums["chunk"] / whole,
         "chunk": spans["chunk"] / sums["chunk"] if sums["chunk"] else np.inf,
+        "fixed_scores": sums["fixed"] / whole,
+        "read_scores": sums["read"] / whole,
         "recurrent_flops": recurrent / model.num_hidden_layers,
     }
 

@@ -67,7 +67,7 @@ def layer_bytes(
 ) -> Number:
     """Return what a layer, with experts if `moe`, keeps of its `parts` for the backward of one micro-batch."""
     every = parts.all
-    tokens = grid.mbs * seq_len / grid.cp
+    tokens = grid.mbs * model.rows(seq_len) / grid.cp
     residual = residual_bytes(machine, c) * tokens * model.hidden / rows_cut(grid)
     second = residual + _every_second(machine, c, model, grid, tokens, moe)
     products = residual + _products(machine, c, model, grid, tokens, moe)
@@ -133,7 +133,7 @@ def layer_parts(
     """Return what a layer keeps without recomputation: what it computes again before its backward, with it."""
     element, residual = element_bytes(machine, c), residual_bytes(machine, c)
     entering: Number = np.where(machine.product_bytes < 2.0, c.low_input_bytes, element)
-    tokens = grid.mbs * seq_len / grid.cp
+    tokens = grid.mbs * model.rows(seq_len) / grid.cp
     masks: Number = np.where(c.flash > 0, 0.0, MASK_BYTES)
     gathered: Number = np.where(c.gathers_kept > 0, 1.0, rows_cut(grid))
     halves = model.halves
@@ -176,7 +176,7 @@ def layer_parts(
 
 def widest_bytes(machine: Machine, c: Coefficients, model: ModelQuantities, grid: Grid, seq_len: Number) -> Number:
     """Return the largest gradient inside of a layer: of what one of its products returns."""
-    rows = grid.mbs * seq_len / grid.cp
+    rows = grid.mbs * model.rows(seq_len) / grid.cp
     inner = (model.matrices - 1.0) * _widest(c, model) / grid.tp
     return element_bytes(machine, c) * rows * np.maximum(np.maximum(model.hidden, model.projected / grid.tp), inner)
 
@@ -186,7 +186,7 @@ def delayed_bytes(machine: Machine, c: Coefficients, model: ModelQuantities, gri
 
     They are those of all that has weights: of what its products return, and its norms.
     """
-    element, rows = element_bytes(machine, c), grid.mbs * seq_len / grid.cp
+    element, rows = element_bytes(machine, c), grid.mbs * model.rows(seq_len) / grid.cp
     routed = np.where(model.moe_layers > 0, model.experts_per_token * c.imbalance * model.stream, 1.0)
     columns = (model.projected + (model.matrices - 1.0) * _widest(c, model)) / grid.tp
     columns = columns + model.hidden * (1.0 + np.maximum(routed, 1.0)) + model.experts / rows_cut(grid)
@@ -209,7 +209,7 @@ def working_bytes(
     `again` is what it keeps without recomputation, `kept` what it kept.
     """
     element = element_bytes(machine, c)
-    tokens = grid.mbs * seq_len / grid.cp
+    tokens = grid.mbs * model.rows(seq_len) / grid.cp
     width = np.maximum(_routed_width(c, model), model.shared_ffn) if moe else model.ffn
     gradients = tokens * element * (model.matrices * width / grid.tp + 2.0 * model.hidden / rows_cut(grid))
     entry = residual_bytes(machine, c) * tokens * model.hidden / rows_cut(grid)
@@ -226,7 +226,7 @@ def rows_cut(grid: Grid) -> Number:
 
 def _scores(c: Coefficients, model: ModelQuantities, grid: Grid, seq_len: Number) -> Number:
     """Return the bytes a token of scores that unfused attention keeps."""
-    return np.where(c.flash > 0, 0.0, SCORE_BYTES * model.heads * seq_len / grid.tp)
+    return np.where(c.flash > 0, 0.0, SCORE_BYTES * model.heads * model.rows(seq_len) / grid.tp)
 
 
 def _routed_width(c: Coefficients, model: ModelQuantities) -> Number:

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from functools import partial
 
+import msgspec
+
 from ..architecture import Architecture
 from ..kinds import Attention, Dense, Experts, LayerKind, runs_of
 from .decoders import Traits, attention_of_config, decoder, even, made
@@ -257,20 +259,24 @@ def bart(c: ConfigReader, *, tables: str, last_norms: bool, first_norms: bool) -
     return made(c, traits, layers, beside_parameters=beside)
 
 
-def _pair(c: ConfigReader, hidden: int, *, key_bias: bool) -> list[LayerKind]:
-    """Return the encoder's layers and the decoder's."""
+def _pair(c: ConfigReader, hidden: int, *, key_bias: bool, length: int = 0) -> list[LayerKind]:
+    """Return the encoder's layers and the decoder's; `length`: tokens of the encoder, where their number is fixed."""
     found = []
     if not c.flag("is_encoder_decoder", default=True):
         raise ValueError("is_encoder_decoder: expected true: the decoder of a pair alone is not counted")
     for side in ("encoder", "decoder"):
         heads, width = c.whole(f"{side}_attention_heads"), c.whole(f"{side}_ffn_dim")
         reads = side == "decoder"
-        over = Attention(heads=heads, kv_heads=heads, head_dim=even(hidden, heads), masked=False)
+        over = Attention(heads=heads, kv_heads=heads, head_dim=even(hidden, heads), masked=False, reads=length)
         own = Attention(heads=heads, kv_heads=heads, head_dim=even(hidden, heads), masked=reads)
         biases = (4 if key_bias else 3) * hidden
         small = (1 + reads) * (2 * hidden + biases) + 2 * hidden + width + hidden
         layer = LayerKind(
-            mixer=own, beside=over if reads else None, network=Dense(width=width, gated=False), small=small
+            mixer=own,
+            beside=over if reads else None,
+            network=Dense(width=width, gated=False),
+            small=small,
+            length=0 if reads else length,
         )
         found += [layer] * c.whole(f"{side}_layers")
     return found
@@ -279,21 +285,28 @@ def _pair(c: ConfigReader, hidden: int, *, key_bias: bool) -> list[LayerKind]:
 def whisper(c: ConfigReader) -> Architecture:
     """Return Whisper: an encoder of sound behind two convolutions, and a decoder of text."""
     hidden, bins = c.whole("hidden_size"), c.whole("num_mel_bins")
-    layers = _pair(c, hidden, key_bias=False)
+    frames = c.whole("max_source_positions")
+    layers = _pair(c, hidden, key_bias=False, length=frames)
+    convolutions = 3 * hidden * (bins + hidden)
+    layers[0] = msgspec.structs.replace(layers[0], more=convolutions)
+    c.assumed.append(FIXED_LENGTH.format(frames=f"{frames:,}"))
     c.skip("num_hidden_layers", "classifier_proj_size", "use_weighted_layer_sum", "median_filter_width", "layerdrop")
     c.skip("apply_spec_augment", *(f"mask_{what}" for what in MASKED), "max_length", "max_position_embeddings")
-    convolutions = 3 * hidden * (bins + hidden)
-    places = c.whole("max_source_positions") + c.whole("max_target_positions")
+    places = frames + c.whole("max_target_positions")
     beside = 2 * hidden + places * hidden + 4 * hidden - 2 * hidden
     traits = Traits(layer_norm=True, tied=True, positions="none")
     longest = c.whole("max_target_positions")
     return made(
         *(c, traits, layers),
         beside_parameters=beside,
-        beside_weights=convolutions,
         max_position_embeddings=longest,
     )
 
+
+FIXED_LENGTH = (
+    "each sequence has an encoder's {frames} positions of sound (max_source_positions) beside its text, however long "
+    "that is; FLOPs are those of a token of text"
+)
 
 MASKED = tuple(f"{axis}_{what}" for axis in ("time", "feature") for what in ("prob", "length", "min_masks"))
 PAIRS = frozenset(

@@ -94,3 +94,29 @@ def test_a_forward_of_the_librarys_layers_has_the_flops_that_are_counted(name, t
     model = architecture_of(config).architecture
     forward = model.model_flops_per_token(tokens, causal=False) / 3 * tokens
     assert forward == pytest.approx(counter.get_total_flops(), rel=0.01)
+
+
+WHISPER = {
+    **{"d_model": 256, "encoder_layers": 2, "decoder_layers": 3, "encoder_ffn_dim": 512, "decoder_ffn_dim": 512},
+    **{"encoder_attention_heads": 4, "decoder_attention_heads": 4, "vocab_size": 52000, "num_mel_bins": 16},
+    **{"max_source_positions": 600, "max_target_positions": 2048},
+}
+
+
+@pytest.mark.parametrize("tokens", [100, 1600])
+def test_an_encoder_of_sound_hears_all_its_positions_however_long_the_text_is(tokens):
+    pytest.importorskip("transformers")
+    config = {"model_type": "whisper", **WHISPER}
+    module = library.model(config)
+    parameters = library.parameters(module)
+    module.to_empty(device="cpu").set_attn_implementation("eager")
+    sound = torch.zeros(1, WHISPER["num_mel_bins"], 2 * WHISPER["max_source_positions"])
+    text = torch.zeros(1, tokens, dtype=torch.long)
+
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        module(input_features=sound, decoder_input_ids=text, use_cache=False)
+    found = architecture_of(config)
+    forward = found.architecture.model_flops_per_token(tokens, causal=False) / 3 * tokens
+    assert forward == pytest.approx(counter.get_total_flops(), rel=0.01)
+    assert found.architecture.parameters == pytest.approx(parameters, rel=1e-4)
+    assert any("600 positions of sound" in told for told in found.assumed)
