@@ -2,7 +2,7 @@
 
     FLOPs     parameters x 2 x 3 x tokens, 4 instead of 3 with full recomputation (forward twice)
     compute   FLOPs of one GPU / (share of the peak that is reached x dense peak)
-    traffic   gradients in float32, all-reduced over the copies of the state: 2(n-1)/n of what a GPU, or a node, holds of
+    traffic   gradients in float32, all-reduced over the copies of the state: 2(n-1)/n of what a GPU or a node holds of
               them leaves it where n hold the same; one copy is spread over as many GPUs as its memory needs
     memory    18 bytes a parameter in mixed half precision with Adam: 2 weight, 4 gradient, 4 master, 4 + 4 moments
     days      tokens / tokens of a step x seconds of a step; an MFU that is given contains what communication costs, so
@@ -181,7 +181,7 @@ def _traffic(q: Question, group: NodeGroup) -> list[ArithmeticLine]:
 
 
 def _sharers(q: Question, group: NodeGroup) -> int:
-    """Return the GPUs over which one copy of the state is spread: as many as its memory needs, 1 where that is unknown."""
+    """Return the GPUs that one copy of the state is spread over: as many as its memory needs, 1 where it is unknown."""
     if not group.gpu.memory_bytes:
         return 1
     return max(1, int(-(-adam_memory_bytes(q.parameters) // group.gpu.memory_bytes)))

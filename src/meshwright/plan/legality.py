@@ -4,7 +4,7 @@ Memory is not a rule here: whether a layout fits is a price (`plan.analytic`). T
 
   world     tp x cp x dp x pp is the number of ranks
   heads     query heads, key-value heads and the inner width divide by tp, an expert's width by etp;
-            (sequence / cp) divides by tp under sp
+            (sequence / cp) divides by tp under sp; where an engine shares key-value heads, they may divide tp instead
   layers    no more stages than layers; a plain pipeline may be uneven by one layer; an interleaved one needs
             layers / (pp x vpp) whole, or (layers + 2) / (pp x vpp), with embedding and output in a slot each, or
             layers that pp alone does not divide either (61 over 4 x 8): then stages may be uneven by one layer
@@ -28,6 +28,7 @@ from ..units import counted
 from ..workload.conventions import EMULATES
 
 EXPERT_WIDTH = "expert_size"
+KEY_HEADS = ("num_key_value_heads", "key-value heads")
 
 
 class Splittable(Protocol):
@@ -55,11 +56,18 @@ class Splittable(Protocol):
 
 
 def illegal(
-    layout: Layout, model: Splittable, *, global_batch: int, seq_len: int, ranks: int | None = None
+    layout: Layout,
+    model: Splittable,
+    *,
+    global_batch: int,
+    seq_len: int,
+    ranks: int | None = None,
+    shared_heads: bool = False,
 ) -> list[str]:
     """Return every rule that the layout breaks, one sentence each; an empty list if it is legal.
 
-    `global_batch` is in sequences. Without `ranks` the world is as large as the layout.
+    `global_batch` is in sequences. Without `ranks` the world is as large as the layout. `shared_heads`: several ranks
+    of tp may share a key-value head (`engines.shares_key_heads`).
     """
     broken = []
     if ranks is not None and layout.world_size != ranks:
@@ -69,7 +77,9 @@ def illegal(
     broken += [
         f"tp: {layout.tp} does not divide {name} = {number}"
         for name, number in _widths(model).items()
-        if name != EXPERT_WIDTH and number % layout.tp
+        if name != EXPERT_WIDTH
+        and number % layout.tp
+        and not (shared_heads and name in KEY_HEADS and layout.tp % number == 0)
     ]
     if _widths(model).get(EXPERT_WIDTH, 0) % layout.expert_tp:
         broken.append(f"tp: {layout.expert_tp} does not divide {EXPERT_WIDTH} = {_widths(model)[EXPERT_WIDTH]}")
@@ -169,7 +179,14 @@ def stages_fit(layers: int, pp: int, vpp: int) -> bool:
 
 
 def nearest_legal(
-    layout: Layout, model: Splittable, *, global_batch: int, seq_len: int, ranks: int | None = None, count: int = 3
+    layout: Layout,
+    model: Splittable,
+    *,
+    global_batch: int,
+    seq_len: int,
+    ranks: int | None = None,
+    count: int = 3,
+    shared_heads: bool = False,
 ) -> list[Layout]:
     """Return up to `count` legal layouts on as many ranks whose degrees differ least from `layout`'s.
 
@@ -179,7 +196,7 @@ def nearest_legal(
     found = [
         (_distance(layout, near), -near.dp, str(near), near)
         for near in _degrees(layout, model, world, global_batch)
-        if not illegal(near, model, global_batch=global_batch, seq_len=seq_len, ranks=world)
+        if not illegal(near, model, global_batch=global_batch, seq_len=seq_len, ranks=world, shared_heads=shared_heads)
     ]
     return [near for *_, near in sorted(found, key=lambda item: item[:3])[:count]]
 
@@ -192,6 +209,7 @@ def legal_layout(
     seq_len: int,
     ranks: int | None = None,
     whole_share: bool = False,
+    shared_heads: bool = False,
 ) -> Layout:
     """Return the layout that `--layout` names; InputError with every rule that it breaks and the nearest legal layouts.
 
@@ -200,7 +218,9 @@ def legal_layout(
     """
 
     def hint(layout: Layout) -> str:
-        near = nearest_legal(layout, model, global_batch=global_batch, seq_len=seq_len, ranks=ranks)
+        near = nearest_legal(
+            layout, model, global_batch=global_batch, seq_len=seq_len, ranks=ranks, shared_heads=shared_heads
+        )
         return f"; nearest legal: {' | '.join(map(str, near))}" if near else ""
 
     try:
@@ -213,7 +233,7 @@ def legal_layout(
         raise InputError(f"{error}{hint(asked)}") from None
     if whole_share and "mbs" not in text and layout.pp == 1 and global_batch % layout.dp == 0:
         layout = msgspec.structs.replace(layout, mbs=max(1, global_batch // layout.dp))
-    broken = illegal(layout, model, global_batch=global_batch, seq_len=seq_len, ranks=ranks)
+    broken = illegal(layout, model, global_batch=global_batch, seq_len=seq_len, ranks=ranks, shared_heads=shared_heads)
     if broken:
         raise InputError(f"--layout {text}: {'; '.join(broken)}{hint(layout)}")
     return layout

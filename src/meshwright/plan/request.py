@@ -14,6 +14,7 @@ from ..units import counted, format_network_rate, format_rate
 from ..workload.adapters import ADAPTED
 from ..workload.architecture import Architecture
 from ..workload.conventions import OWN, conventions_of
+from ..workload.engines import shares_key_heads
 from ..workload.models import Model
 from .analytic import Grid, Setting, book, price_layouts
 from .analytic.calibration import Calibration, calibrations, is_file, joined_calibrations
@@ -170,7 +171,12 @@ def priced_layout(setting: Setting, text: str) -> PricedLayout:
     """Return the price of the layout that `text` names; InputError with the rules it breaks and the nearest legal."""
     text = stated(text, setting)
     layout = legal_layout(
-        text, setting.architecture, global_batch=setting.global_batch, seq_len=setting.seq_len, ranks=setting.gpus
+        text,
+        setting.architecture,
+        global_batch=setting.global_batch,
+        seq_len=setting.seq_len,
+        ranks=setting.gpus,
+        shared_heads=shares_key_heads(setting.stack),
     )
     if layout.mode != "sync":
         raise InputError(f"--layout {text}: asynchronous modes are priced beside each other by --modes")

@@ -19,6 +19,7 @@ from ..layout import Layout
 from ..units import format_time
 from ..workload.architecture import Architecture
 from ..workload.conventions import OWN, conventions_of
+from ..workload.engines import shares_key_heads
 from .analytic.coefficients import STRANGERS, Book
 from .analytic.fitted_range import recurrent_kinds
 from .analytic.host import HostFigures
@@ -243,7 +244,7 @@ def _network_gbps(cells: Cells, catalogue: Catalogue, node: NodeType | None, ass
 
 def _check_legal(layout: Layout, model: Architecture, stack: str, **job: int) -> None:
     """Raise InputError with every rule that a layout breaks; our own engine's rules are of them, as in `plan`."""
-    broken = illegal(layout, model, **job)
+    broken = illegal(layout, model, **job, shared_heads=shares_key_heads(stack))
     if stack == OWN:
         broken += [f"{rule}; or a family that has it" for rule in unlike_its_stack(OWN, layout, model)]
     if broken:

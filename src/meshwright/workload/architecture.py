@@ -310,7 +310,7 @@ class Architecture(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
                 network = run.layer.network
                 if isinstance(network, Experts):
                     rest = network.held(self.hidden_size) - network.weights(self.hidden_size)
-                    idle += times * run.count * rest
+                    idle += times * run.count * (rest + (network.count - network.top) * network.biases)
         return self.text_parameters - idle
 
     def matmul_parameters(self) -> int:
@@ -331,7 +331,14 @@ class Architecture(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     @property
     def fixed_weights(self) -> int:
         """Weights that such an encoder's tokens are multiplied with, and no token of the text."""
-        return sum(run.count * run.layer.fixed_weights(self.hidden_size) for run in self.stack)
+        hidden, found = self.hidden_size, 0
+        for run in self.stack:
+            if run.layer.length:
+                found += run.count * run.layer.weights(hidden)
+            else:
+                reading = (mixer for mixer in run.layer.mixers if isinstance(mixer, Attention) and mixer.reads)
+                found += run.count * sum(mixer.key_weights(hidden) for mixer in reading)
+        return found
 
     def products_per_token(self, seq_len: int) -> float:
         """Return the products with weights for a token of text, an encoder's of fixed length spread over the text's."""

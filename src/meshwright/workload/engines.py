@@ -282,6 +282,14 @@ def engine_named(name: str, *, flag: str = "--engine") -> EngineFacts:
     return ENGINES[plain]
 
 
+def shares_key_heads(stack: str) -> bool:
+    """Return whether several tensor-parallel ranks may share a key-value head, as Megatron-LM has it from core 0.16 on.
+
+    So may the stacks that are named after such an engine; published stacks ran what was there before.
+    """
+    return stack in ENGINES and ENGINES[stack].kv_heads == "either"
+
+
 def applicable(engine: EngineFacts) -> list[str]:
     """Return the facts of an engine that concern an axis it has; each has a source."""
     of_axis = {

@@ -61,7 +61,9 @@ class Attention(_Kind, frozen=True, kw_only=True, tag="attention"):
 
     def weights(self, hidden: int) -> int:
         """Return the weights that a token is multiplied with."""
-        return hidden * (self.heads * self.head_dim * (2 if self.gate else 1) + self.out_width) + self.key_weights(hidden)
+        return hidden * (self.heads * self.head_dim * (2 if self.gate else 1) + self.out_width) + self.key_weights(
+            hidden
+        )
 
     def key_weights(self, hidden: int) -> int:
         """Return those of the weights that make keys and values."""
@@ -428,6 +430,7 @@ class Experts(_Kind, frozen=True, kw_only=True, tag="experts"):
     groups: int = 1  # into which the experts are divided; those of a token lie in `top_groups` of them
     top_groups: int = 1
     unused: int = 0  # weights that are allocated beside the experts, and that no token is multiplied with
+    biases: int = 0  # of one expert; they are of the layer's `small`
 
     def expert(self, hidden: int) -> int:
         """Return the weights of one expert."""
@@ -477,12 +480,6 @@ class LayerKind(_Kind, frozen=True, kw_only=True):
     def parameters(self, hidden: int) -> int:
         """Return all parameters of the layer."""
         return self.mixer_weights(hidden) + (self.network.held(hidden) if self.network else 0) + self.small
-
-    def fixed_weights(self, hidden: int) -> int:
-        """Return those of the weights that the tokens of an encoder of fixed length are multiplied with."""
-        if self.length:
-            return self.weights(hidden)
-        return sum(m.key_weights(hidden) for m in self.mixers if isinstance(m, Attention) and m.reads)
 
     def flops(self, seq_len: int, *, causal: bool) -> float:
         """Return the FLOPs of one token of the text, forward, that are no products with weights."""

@@ -416,3 +416,27 @@ def test_placements_without_nodes_are_an_error(capsys, tmp_path):
 
     assert run_command([*SMALL, "--placements", str(nothing)]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_an_encoder_of_sound_is_priced_at_its_own_length(capsys, tmp_path):
+    sizes = {"d_model": 1024, "encoder_layers": 24, "decoder_layers": 4, "max_source_positions": 1500}
+    (tmp_path / "sound.json").write_text(json.dumps({"model_type": "whisper"} | sizes), "utf-8")
+    words = ["plan", "--model", str(tmp_path / "sound.json"), "--cluster", "dgx-h100", "--gpus", "8", "--global-batch"]
+    words += ["64", "--layout", "dp=8,mbs=8", "--json", "--seq-len"]
+    short, long = (json.loads(answer(capsys, *words, length).out) for length in ("100", "400"))
+
+    assert any("1,500 positions of sound" in told for told in short["model"]["assumed"])
+    assert short["model"]["flops_per_token"] > 2 * long["model"]["flops_per_token"]
+    for name in ("step_time_s", "peak_memory_bytes_per_gpu"):
+        assert 0.6 < short["predicted"][name] / long["predicted"][name] < 1
+
+
+def test_more_ranks_of_tp_than_key_value_heads_are_for_the_engine_that_has_them(capsys):
+    words = ["plan", "--model", "llama3-70b", "--cluster", "dgx-h100", "--gpus", "64", "--global-batch", "64"]
+    words += ["--seq-len", "8192", "--layout", "tp=16,pp=4,dp=1"]
+    found = json.loads(answer(capsys, *words, "--stack", "megatron", "--json").out)
+
+    assert any("16 is more than 8 key-value heads" in doubt for doubt in found["predicted"]["not_modelled"])
+    for stack in ("meshwright", "torchtitan"):
+        assert run_command([*words, "--stack", stack]) != 0
+        assert "16 does not divide num_key_value_heads = 8" in capsys.readouterr().err

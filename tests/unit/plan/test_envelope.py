@@ -176,7 +176,8 @@ def test_a_timeline_is_drawn_to_scale():
 
 
 @pytest.mark.parametrize(
-    ("parameters", "multiplied", "sharers", "copies"), [(100e9, None, 22, 11), (100e9, 5e9, 22, 11), (20e9, None, 5, 32)]
+    ("parameters", "multiplied", "sharers", "copies"),
+    [(100e9, None, 22, 11), (100e9, 5e9, 22, 11), (20e9, None, 5, 32)],
 )  # fmt: skip
 def test_gradients_of_a_state_that_no_gpu_holds_are_summed_over_its_copies_with_experts_or_without(
     parameters, multiplied, sharers, copies

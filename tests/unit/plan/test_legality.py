@@ -13,6 +13,7 @@ from meshwright.plan.legality import (
     nearest_legal,
     stages_fit,
 )
+from meshwright.workload.engines import ENGINES, shares_key_heads
 from meshwright.workload.models import load_model
 from meshwright.workload.transformer import ModelConfig
 
@@ -63,6 +64,28 @@ def test_layouts_that_people_ran_are_legal(text):
 )  # fmt: skip
 def test_a_broken_rule_is_named(text, rule):
     assert any(rule in line for line in broken(text)), broken(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "rules"),
+    [
+        ("tp=16,dp=1", 0),
+        ("tp=12,dp=1", 3),  # key-value heads do not divide it, nor does it divide query heads or the inner width
+        ("tp=256,dp=1", 1),  # more than the query heads
+    ],
+)
+def test_ranks_share_a_key_value_head_only_where_an_engine_has_that_and_all_else_divides(text, rules):
+    layout, job = Layout.parse(text), {"global_batch": 512, "seq_len": 8192}
+    shared = illegal(layout, LLAMA3_405B, **job, shared_heads=True)
+
+    assert len(shared) == rules
+    assert any("num_key_value_heads = 8" in line for line in illegal(layout, LLAMA3_405B, **job))
+
+
+def test_the_engines_whose_core_lets_ranks_share_a_head_are_those_of_megatron():
+    names = [name for name in (*ENGINES, "meshwright", "since-2024", "bloom", "llama3paper") if shares_key_heads(name)]
+
+    assert names == ["megatron", "bridge", "nemo"]
 
 
 def test_tensor_parallelism_divides_the_heads_and_groups_of_every_kind_of_layer():

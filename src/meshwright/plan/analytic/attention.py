@@ -39,7 +39,7 @@ def flash_s(
 def seen_share(model: ModelQuantities, seq_len: Number) -> Number:
     """Return the causal scores that layers compute, as a share of those of full attention in every layer.
 
-    A window of w of s tokens: (2w - w^2/s) / s; chunks of c: c / s; an encoder of e tokens: (e / s)^2, reading it e / s.
+    A window of w of s tokens: (2w - w^2/s) / s; chunks of c: c / s; an encoder of e tokens: (e/s)^2, reading it: e/s.
     """
     near = np.minimum(model.window / seq_len, 1.0)
     chunk = np.minimum(model.chunk / seq_len, 1.0)

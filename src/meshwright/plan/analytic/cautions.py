@@ -58,6 +58,11 @@ def cautions(
         found.append(f"mbs x heads / tp is no multiple of {FUSED_BATCH}: the fused softmax falls back")
     if not software:
         found += unseen_recipe(precision, layout, stack=asked, accelerator=accelerator, known=known)
+    if layout.tp > architecture.num_key_value_heads:
+        found.append(
+            f"tp {layout.tp} is more than {architecture.num_key_value_heads} key-value heads: ranks that share one "
+            "gather its projection (Megatron-LM from core 0.16 on), and each keeps it whole, which is not priced"
+        )
     if architecture.mtp_trained:
         found.append(f"multi-token prediction: {DOUBT}")
     own = {kind for one in measured for run in one.runs for kind in kinds_of(Layout.parse(run.layout))}

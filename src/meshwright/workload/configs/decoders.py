@@ -321,6 +321,7 @@ def experts_of(c: ConfigReader, traits: Traits, *, gated: bool) -> Experts:
         gated=gated,
         shared=shared,
         shared_gate=traits.shared_gate and shared > 0,
+        biases=(width * (2 if gated else 1) + c.whole("hidden_size")) * traits.expert_bias,
         **_groups(c),
     )
     if not 1 <= found.top <= found.count:
@@ -413,5 +414,5 @@ def _small(c: ConfigReader, traits: Traits, mixer: Mixer | None, network: Networ
     elif isinstance(network, Experts):
         found += network.count * traits.router_bias
         found += (network.shared * (2 if network.gated else 1) + hidden) * (biased and network.shared > 0)
-        found += network.count * (network.width * (2 if network.gated else 1) + hidden) * traits.expert_bias
+        found += network.count * network.biases
     return found

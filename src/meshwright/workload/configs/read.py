@@ -71,7 +71,26 @@ def architecture_of(
             f"({len(found.ignored)} such: {', '.join(found.ignored)}); --allow-unknown passes over it"
         )
     _refuse_huge(msgspec.to_builtins(found.architecture), where)
-    return found._replace(architecture=msgspec.structs.replace(found.architecture, name=name))
+    named = msgspec.structs.replace(found.architecture, name=name)
+    return found._replace(architecture=named, assumed=(*found.assumed, *_quantized(config)))
+
+
+def _quantized(config: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return what is passed over of a checkpoint whose weights are stored in few bits."""
+    inside = _inside(config)
+    for part in (config, config[inside] if inside else {}):
+        for key in ("quantization_config", "compression_config"):
+            stored = part.get(key)
+            if isinstance(stored, Mapping) and stored:
+                method = stored.get("quant_method") or "its method is not said"
+                return (STORED.format(key=key, method=method),)
+    return ()
+
+
+STORED = (
+    "{key} ({method}): how the checkpoint stores its weights is passed over; they are counted whole, and trained in "
+    "the plan's precision"
+)
 
 
 def _refuse_huge(part: Any, where: str) -> None:

@@ -405,3 +405,26 @@ def test_the_first_layers_of_coheres_mixture_have_networks_and_windows_of_their_
 
     assert [layer.network.width for layer in layers] == [1024] * 2 + [128] * 6
     assert [layer.mixer.window for layer in layers] == [64, 0, 64, 64, 64, 0, 64, 64]
+
+
+def test_biases_of_experts_that_a_token_does_not_visit_are_not_active():
+    sizes = {"hidden_size": 64, "intermediate_size": 32, "num_hidden_layers": 2, "vocab_size": 1000}
+    model = architecture_of({"model_type": "gpt_oss", **sizes, "num_local_experts": 8}).architecture
+
+    one = 3 * 64 * 32 + 2 * 32 + 64  # gate, up and down, and their biases
+    assert model.parameters - model.active_parameters == 2 * (8 - model.experts_per_token) * one
+
+
+@pytest.mark.parametrize("outside", [True, False])
+def test_weights_that_a_checkpoint_stores_in_few_bits_are_counted_whole_and_said(outside):
+    stored = {"quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}}
+    text = {"model_type": "qwen3", "hidden_size": 256, "num_hidden_layers": 2, "vocab_size": 1000}
+    plain = {"model_type": "house_vl", "text_config": text}
+    config = plain | stored if outside else {"model_type": "house_vl", "text_config": text | stored}
+    found, whole = (architecture_of(one, allow_unknown=True) for one in (config, plain))
+
+    assert found.architecture == whole.architecture
+    assert [told for told in found.assumed if told not in whole.assumed] == [
+        "quantization_config (fp8): how the checkpoint stores its weights is passed over; they are counted whole, and "
+        "trained in the plan's precision"
+    ]
