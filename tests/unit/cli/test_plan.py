@@ -419,7 +419,7 @@ def test_placements_without_nodes_are_an_error(capsys, tmp_path):
 
 
 def test_an_encoder_of_sound_is_priced_at_its_own_length(capsys, tmp_path):
-    sizes = {"d_model": 1024, "encoder_layers": 24, "decoder_layers": 4, "max_source_positions": 1500}
+    sizes = {"d_model": 768, "encoder_layers": 24, "encoder_attention_heads": 12, "decoder_attention_heads": 12}
     (tmp_path / "sound.json").write_text(json.dumps({"model_type": "whisper"} | sizes), "utf-8")
     words = ["plan", "--model", str(tmp_path / "sound.json"), "--cluster", "dgx-h100", "--gpus", "8", "--global-batch"]
     words += ["64", "--layout", "dp=8,mbs=8", "--json", "--seq-len"]

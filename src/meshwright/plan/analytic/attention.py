@@ -29,7 +29,7 @@ def flash_s(
     scores = grid.mbs * heads * seq_len * seq_len / grid.cp / 2.0
     flops = 2.0 * scores * (model.head_dim + model.value_dim) * seen_share(model, seq_len)
     pieces = np.where(np.greater(c.heads_exchanged, 0), 1.0, grid.cp)  # of a sequence, a kernel each
-    short = 1.0 + c.attention_length * pieces / seq_len
+    short = 1.0 + c.attention_length * pieces / model.rows(seq_len)
     width = (model.head_dim + model.value_dim) / 2.0
     narrow = (1.0 + c.exponentials / width) / (1.0 + c.exponentials / USUAL_WIDTH)
     forward = flops / (machine.peak_half * c.attention) * short * narrow

@@ -75,7 +75,7 @@ class ModelQuantities:
     beside: Number = 0.0  # parameters beside layers, embedding and output
     # an encoder whose tokens are as many whatever the text's length
     fixed: Number = 0.0  # these tokens
-    fixed_share: Number = 0.0  # of the layers' weights, those that they are multiplied with
+    fixed_share: Number = 0.0  # of the weights in layers, multiplied with these tokens
     fixed_scores: Number = 0.0  # scores among them, of those of `heads` in every layer at their length
     read_scores: Number = 0.0  # scores of the text's tokens with them, likewise
     # modules that predict further tokens and are trained, on the rank with the output
