@@ -8,6 +8,7 @@ import threading
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
@@ -24,7 +25,8 @@ def does(what, place):
     """Be a rank: rank 1 does as it is told, the others nothing."""
     if os.environ["RANK"] != "1":
         if what == "is stopped":
-            time.sleep(1)
+            while not is_stopped(Path(place, "pid")):
+                time.sleep(0.05)
             raise ValueError("no use")
         return
     if what == "does not leave":
@@ -33,10 +35,17 @@ def does(what, place):
         time.sleep(1)
     elif what == "is stopped":
         signal.signal(signal.SIGTERM, lambda *_: (Path(place, "told").touch(), os._exit(0)))
+        Path(place, "pid").write_text(str(os.getpid()))
         os.kill(os.getpid(), signal.SIGSTOP)
         time.sleep(600)
     elif what == "never returns":
         time.sleep(600)
+
+
+def is_stopped(named):
+    """Whether the process that a file names is stopped."""
+    number = named.read_text() if named.exists() else ""
+    return bool(number) and psutil.Process(int(number)).status() == psutil.STATUS_STOPPED
 
 
 def run(tmp_path, monkeypatch, what, *, timeout_s):
