@@ -4,7 +4,7 @@
 Times are seconds since the start of a year, good for telling earlier from later and for nothing else.
 """
 
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import msgspec
 
@@ -248,7 +248,7 @@ class Busy(msgspec.Struct, frozen=True, kw_only=True):
     rank: int | None
     what: str
     where: Where
-    kind: str = "data"
+    kind: Literal["data", "host"] = "data"
     pid: int | None = None
     host: str = ""
 

@@ -11,14 +11,13 @@ import msgspec
 from .facts import Failure
 from .gpu_tables import BUS, host_of_smi
 from .lines import LogMessage
+from .names import bus_number
 
 _ROW = re.compile(rf"^\| +(?P<device>\d{{1,2}}) +\S.*\| +{BUS} +\S+ *\| +(?P<count>\d{{1,12}}|N/A|Off) *\|$")
 _GPU = re.compile(rf"^GPU {BUS}\s*$")
 _PART = re.compile(r"^\s+(?P<part>Volatile|Aggregate)\s*$")
 _COUNT = re.compile(r"^\s+[SD]RAM Uncorrectable(?: \S+)?\s*: (?P<count>\d{1,12})\s*$")
 _REMAP = re.compile(r"^\s+Remapping Failure Occurred\s*: (?P<failed>Yes|No)\s*$")
-
-
 COUNTED = " has had "  # in what such a fault is called
 
 
@@ -53,7 +52,7 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Failure]:
             what=gpu.what,
             host=gpu.host,
             device=gpu.device,
-            bus_id=f"{int(gpu.bus.split('.')[0].replace(':', '') + '0', 16):x}" if gpu.bus else "",
+            bus_id=bus_number(gpu.bus) if gpu.bus else "",
             follows=True,
             where=gpu.message.where,
         )

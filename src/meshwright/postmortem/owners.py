@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from .facts import Exit, Fact, Failure, SlowRank, of
 from .hosts import rank_on_host, ranks_by_number, ranks_of_host
 from .identities import GpuPlace, RankIdentity, Spoke, Torchrun, VisibleGpus
-from .names import same_bus
+from .names import bus_number, same_bus
 from .world import identities_of, is_address, ranks_seen, short_host, world_of
 
 _WORKERS = re.compile(r"\b(\d+) Workers \(tasks")  # of Ray's summary
@@ -124,8 +124,7 @@ def _number_of(failure: Failure, facts: list[Fact]) -> int | None:
 
 def rank_of_gpu(gpu: SlowRank, facts: list[Fact]) -> int | None:
     """Return the rank that uses a GPU: by NCCL's Init lines, or by its number where its host has one for each rank."""
-    bus = gpu.bus_id.split(".")[0]
-    number = f"{int(bus.replace(':', '') + '0', 16):x}" if bus else ""
+    number = bus_number(gpu.bus_id) if gpu.bus_id else ""
     identities = identities_of(facts)
     near = [i for i in identities if not gpu.host or not i.host or may_be_same_host(i.host, gpu.host)]
     ranks = {i.rank for i in near if i.bus_id and same_bus(i.bus_id, number)}

@@ -215,8 +215,7 @@ def _busy_with_data(case: Case) -> Verdict | None:
     last = bars[-1]
     ranks = position.blamed if position.blamed else (() if last.rank is None else (last.rank,))
     because = f"{last.what} still runs; {position.why}"
-    kind: Kind = last.kind  # type: ignore[assignment]  # readers write a verdict's kinds
-    return _verdict(kind, because, position=position, lines=(last.where,), ranks=ranks, unknown=not ranks)
+    return _verdict(last.kind, because, position=position, lines=(last.where,), ranks=ranks, unknown=not ranks)
 
 
 def _stands_elsewhere(case: Case) -> Verdict | None:
