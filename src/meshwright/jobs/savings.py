@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from ..workload.conventions import FROZEN_BYTES
 from .keys import Keys, Unknown
 
-FROZEN = frozenset({"nf4", "nf4-nested", "int4", "int8"})  # types of weights that adapters alone are trained beside
 HALF = "bf16"
 SINGLE_MOMENTS = "adamw-fp32"
 DTYPES = {
@@ -65,7 +65,7 @@ def settled(said: Savings, asked: Mapping[str, str | None], remarked: Remarked, 
     found = {name: value for name, (value, _) in files.items()}
     for text in () if adapters else said.remarks:
         remarked.ignore(text)
-    if found["weights"] in FROZEN and not adapters:
+    if found["weights"] in FROZEN_BYTES and not adapters:
         found["weights"] = ""
         why = "weights in so few bits are frozen, and no adapters beside them are priced"
         remarked.ignore(f"{said.weights[1]}: {why}; priced in the precision of the job")

@@ -13,14 +13,14 @@ from ..layout import Candidate, Layout, Machines, Plan
 from ..units import counted, format_network_rate, format_rate
 from ..workload.adapters import ADAPTED
 from ..workload.architecture import Architecture
-from ..workload.conventions import OWN, conventions_of
+from ..workload.conventions import FROZEN_BYTES, OWN, conventions_of
 from ..workload.engines import shares_key_heads
 from ..workload.models import Model
 from .analytic import Grid, Setting, book, price_layouts
 from .analytic.calibration import Calibration, calibrations, is_file, joined_calibrations
 from .analytic.coefficients import GENERIC
 from .analytic.conditions import LayoutCondition
-from .analytic.held_roles import BASES, UNPACKED, check_own
+from .analytic.held_roles import UNPACKED, check_own
 from .analytic.optimizers import FREE
 from .analytic.price import DEFAULT_STACK, node_group_of
 from .analytic.recipes import recipes
@@ -69,7 +69,7 @@ def setting_of(request: PlanRequest, catalogue: Catalogue) -> Setting:
     assumed += _beyond_positions(request.model.architecture, seq_len)
     assumed += (ADAPTED,) if request.lora_rank else ()
     assumed += _loss_assumed(request)
-    assumed += (UNPACKED,) if request.weights.lower() in BASES else ()
+    assumed += (UNPACKED,) if request.weights.lower() in FROZEN_BYTES else ()
     assumed += (FREE[request.optimizer.lower()],) if request.optimizer.lower() in FREE else ()
     cluster = cluster_by_name(
         catalogue,

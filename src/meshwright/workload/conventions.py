@@ -12,6 +12,10 @@ from .program import Number
 from .recomputed import modules_number
 
 SINGLE_BYTES, HALF_BYTES = 4, 2
+# Bytes of a frozen weight in few bits, beside adapters: its code and its share of the scales. nf4 of bitsandbytes has a
+# scale of 4 bytes for 64 weights, nested 1 byte for these and 4 for 256 scales (Dettmers et al. 2023, arXiv 2305.14314,
+# section 3); GPTQ and AWQ have 2 bytes and a zero of 4 bits for 128
+FROZEN_BYTES = {"nf4": 0.5 + 4 / 64, "nf4-nested": 0.5 + 1 / 64 + 4 / (64 * 256), "int4": 0.5 + 2.5 / 128, "int8": 1.0}
 EMULATES = {"fp8": False, "fp8-emulated": True}  # precisions in 8 bits of our own engine: are products emulated?
 
 

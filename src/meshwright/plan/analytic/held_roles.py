@@ -1,20 +1,17 @@
 """The type that weights are held in, and the way to the loss, as roles of the cost model: what a run says of itself.
 
-Bytes of a frozen weight in few bits are its code and its share of the scales. nf4 of bitsandbytes has a scale of 4
-bytes for 64 weights, nested 1 byte for these and 4 for 256 scales (Dettmers et al. 2023, arXiv 2305.14314, section
-3); GPTQ and AWQ 2 bytes and a zero of 4 bits for 128. Embedding, output and norms stay as they are, and a matrix has
-its full width while it multiplies.
+Of frozen weights in few bits, embedding, output and norms stay as they are, and a matrix has its full width while it
+multiplies.
 """
 
 from collections.abc import Iterable, Mapping
 
 from ...errors import InputError, nearest
-from ...workload.conventions import HALF_STATES, OWN, SINGLE_BYTES
+from ...workload.conventions import FROZEN_BYTES, HALF_STATES, OWN, SINGLE_BYTES
 from .optimizers import ADAM_BYTES
 
-BASES = {"nf4": 0.5 + 4 / 64, "nf4-nested": 0.5 + 1 / 64 + 4 / (64 * 256), "int4": 0.5 + 2.5 / 128, "int8": 1.0}
 BITS_AND_BYTES = frozenset({"nf4", "nf4-nested", "int8"})  # types that its layers hold, one scale for some weights
-WEIGHTS = ("fp32", "bf16", *BASES)
+WEIGHTS = ("fp32", "bf16", *FROZEN_BYTES)
 # Rows of logits at once, and parts of a micro-batch, where a loss never has all. Logits of the rows that Liger's fused
 # kernel takes are about as large as what enters them (src/liger_kernel/ops/fused_linear_cross_entropy.py): of 16,384
 # rows of Qwen2.5 7B it takes 512. torchtitan and torchtune have eight parts.
@@ -40,10 +37,10 @@ def weight_roles(name: str, master_bytes: float, *, adapters: bool, where: str) 
         return {}
     if plain not in WEIGHTS:
         raise InputError(f"{where}: {name!r}: no such type ({nearest(plain, WEIGHTS)})")
-    if plain in BASES:
+    if plain in FROZEN_BYTES:
         if not adapters:
             raise InputError(f"{where} {plain}: weights in so few bits are frozen; expected adapters as well (LoRA)")
-        return {"base_bytes": BASES[plain]}
+        return {"base_bytes": FROZEN_BYTES[plain]}
     if plain == "bf16":
         return {name: float(value) for name, value in {**HALF_STATES, "gradient_bytes": 2}.items()}
     if master_bytes:

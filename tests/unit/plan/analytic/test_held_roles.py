@@ -12,7 +12,7 @@ from meshwright.hardware import load_catalogue
 from meshwright.layout import Layout
 from meshwright.plan.analytic import Grid, Setting, book, price_layouts
 from meshwright.plan.analytic.fits import OVER, SPARED_LOGITS, SPARED_STATES, UNSAID, as_said, memory_trust
-from meshwright.plan.analytic.held_roles import BASES, FUSED_ROWS, is_said, loss_roles, weight_roles
+from meshwright.plan.analytic.held_roles import FUSED_ROWS, is_said, loss_roles, weight_roles
 from meshwright.plan.analytic.optimizers import optimizer_roles
 from meshwright.plan.analytic.price import states_too_large, verdicts_in
 from meshwright.plan.machines import cluster_by_name
@@ -20,6 +20,7 @@ from meshwright.plan.request import PlanRequest, setting_of
 from meshwright.plan.runs import read_rows
 from meshwright.plan.validate import known_models, predict
 from meshwright.workload.adapters import trained_share
+from meshwright.workload.conventions import FROZEN_BYTES
 from meshwright.workload.models import load_model
 
 LLAMA = load_model("llama2-7b").architecture
@@ -56,11 +57,11 @@ def test_a_stack_in_half_precision_is_told_that_a_run_has_master_copies():
     assert told.parameters_bytes[0] == pytest.approx(2 * usual.parameters_bytes[0])
 
 
-@pytest.mark.parametrize("name", BASES)
+@pytest.mark.parametrize("name", FROZEN_BYTES)
 def test_frozen_layers_lie_in_few_bits_and_tables_do_not(name):
     prices = priced(Layout(recompute="full"), lora_rank=8, weights=name)
     trained = trained_share(LLAMA, 8)
-    packed = BASES[name] * LAYERS * (1 - trained) + 2 * LAYERS * trained
+    packed = FROZEN_BYTES[name] * LAYERS * (1 - trained) + 2 * LAYERS * trained
 
     assert prices.parameters_bytes[0] == pytest.approx(packed + 2 * TABLE, rel=0.002)
 
@@ -68,7 +69,7 @@ def test_frozen_layers_lie_in_few_bits_and_tables_do_not(name):
 def test_shares_of_packed_layers_are_gathered_packed_and_one_matrix_is_unpacked():
     packed, plain = (priced(Layout(dp=8, zero=3, recompute="full"), lora_rank=8, weights=name) for name in ("nf4", ""))
     layer = LAYERS / 32
-    less = (2 - BASES["nf4"]) * (1 - trained_share(LLAMA, 8))
+    less = (2 - FROZEN_BYTES["nf4"]) * (1 - trained_share(LLAMA, 8))
 
     assert plain.parameters_bytes[0] - packed.parameters_bytes[0] == pytest.approx(less * LAYERS / 8, rel=0.002)
     spared = plain.working_bytes[0] - packed.working_bytes[0]
@@ -79,7 +80,7 @@ def test_packed_weights_that_live_on_the_host_are_packed_there():
     layout = Layout(dp=8, zero=3, recompute="full", offload="parameters")
     packed, plain = (priced(layout, lora_rank=8, weights=name).host_bytes[0] for name in ("nf4", ""))
 
-    less = (2 - BASES["nf4"]) * (1 - trained_share(LLAMA, 8))
+    less = (2 - FROZEN_BYTES["nf4"]) * (1 - trained_share(LLAMA, 8))
     assert plain - packed == pytest.approx(less * LAYERS / 8, rel=0.002)
 
 
