@@ -4,8 +4,8 @@ A launch has one contestant. Ranks of torch are processes of their own that wait
 it, and then make their group: `start_s` is from there until the last rank has left the first barrier. `memory_mb` is
 what all ranks together hold more after some calls than before the group was made (shared pages count once). The MPIs
 start processes of their own, so that only their calls are compared.
-The package is compiled first, as pip does when it installs it: a checkout under PYTHONDONTWRITEBYTECODE would compile it
-in every rank.
+The package is compiled first, as pip does when it installs it: under PYTHONDONTWRITEBYTECODE each rank of a checkout
+would compile it anew.
 Options: --ranks 64 128, --launches N, --calls N, --mpi mpich openmpi intel.
 """
 
