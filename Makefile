@@ -7,6 +7,9 @@ SLOW ?= slow # which tests `make test-slow` runs
 BASE ?= HEAD # the commit that `make compare-losses` compares with
 BESIDE ?= # options of pytest for `make test-slow`, such as -n 2: two tests at a time
 
+# thousands of processes that tests start read what one of them has compiled
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: train test test-slow test-pytorch compare-losses fmt check bench docs docs-tools screenshots debian clean
 
 $(VENV)/.ready: pyproject.toml constraints.txt
