@@ -4,10 +4,9 @@ import re
 from collections.abc import Mapping, MutableMapping
 
 import msgspec
-import torch
 import torch.distributed as dist
 
-from ..device import has_bf16, is_accelerator, native_backend, of_ranks
+from ..device import native_backend, of_ranks
 from ..errors import InputError
 
 FIRST_SLURM_PORT, SLURM_PORTS = 20_000, 10_000  # the rendezvous port follows from the job's number
@@ -60,21 +59,6 @@ def choose_backend(asked: str, ranks_on_host: int) -> str:
     if asked not in dist.Backend.backend_list:
         raise InputError(f"--backend {asked}: not in this build of PyTorch ({', '.join(dist.Backend.backend_list)})")
     return asked
-
-
-def narrow_type(precision: str, where: torch.device) -> str:
-    """Return the type of a job's products, "bf16" or one of `float8.EMULATES`, all else under autocast to bf16.
-
-    "" where all is in float32. By default accelerators that multiply bf16 do so.
-    """
-    if precision == "auto":
-        return "bf16" if is_accelerator(where) and has_bf16(where) else ""
-    return "" if precision == "float32" else precision
-
-
-def product_type(precision: str, where: torch.device) -> str:
-    """Return what a job's products are computed in on a device, as `train.precision` names it, "auto" resolved."""
-    return narrow_type(precision, where) or "float32"
 
 
 def adopt_slurm(environment: MutableMapping[str, str]) -> None:

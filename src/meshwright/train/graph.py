@@ -2,7 +2,6 @@
 
 import torch
 
-from ..errors import InputError
 from ..layout import Plan
 from ..parallel.graph_view import graph_svg
 from ..parallel.pipeline.capture import capture
@@ -16,6 +15,7 @@ from ..workload.program import StepProgram
 from ..workload.stages import step_program
 from ..workload.transformer import ModelConfig, describe_workload
 from .decoder import Decoder
+from .decoder_sizes import decoder_config
 
 FULL = frozenset({"", "fp32", "float32"})  # precisions in which products return single ones
 
@@ -49,36 +49,3 @@ def decoder_program(config: ModelConfig, plan: Plan) -> tuple[tuple[int, ...], S
         config, seq_len=plan.seq_len, micro_batch=layout.mbs, layout=layout, autocast=autocast
     )  # fmt: skip
     return cut, step_program(workload, layout, plan.micro_batches, bucket_bytes=plan.bucket_bytes, bounds=cut)
-
-
-def decoder_config(architecture: Architecture, seq_len: int, where: str = "--graph") -> ModelConfig:
-    """Return the sizes of the decoder that an architecture is; InputError where its layers are others."""
-    others = [
-        text
-        for differs, text in (
-            (not architecture.gated, "its network has no gate"),
-            (architecture.norm != "rms", "its norms are not RMSNorm"),
-            (architecture.bias, "its products add a bias"),
-            (architecture.positions != "rotary", "its positions are not rotary"),
-            (architecture.kv_rank > 0, "its attention is latent"),
-            (architecture.experts > 0, "it has experts"),
-            (
-                architecture.head_dim * architecture.num_attention_heads != architecture.hidden_size,
-                "its heads are not hidden_size wide together",
-            ),
-        )
-        if differs
-    ]
-    if others:
-        name = architecture.name or "the model"
-        raise InputError(f"{where}: {name}: expected a decoder like Llama; {others[0]}")
-    return ModelConfig(
-        vocab_size=architecture.vocab_size,
-        hidden_size=architecture.hidden_size,
-        intermediate_size=architecture.intermediate_size,
-        num_hidden_layers=architecture.num_hidden_layers,
-        num_attention_heads=architecture.num_attention_heads,
-        num_key_value_heads=architecture.num_key_value_heads,
-        max_position_embeddings=max(seq_len, architecture.max_position_embeddings),
-        tie_word_embeddings=architecture.tied,
-    )

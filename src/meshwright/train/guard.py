@@ -20,8 +20,9 @@ from torch import Tensor
 from ..parallel.engine import Shard
 from .checksums import checksum
 from .config import TrainConfig
-from .corruption import RankContext, corruption, first_names
+from .corruption import corruption, first_names
 from .events import Event, EventLog
+from .rank_context import RankContext
 from .replicas import ReplicaBox, ReplicaDifference, Replicas, units_of
 
 HALF = 0.5  # of the difference of two copies: how far from it a leaning may be

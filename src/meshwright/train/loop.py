@@ -18,18 +18,16 @@ from ..device import CPU, allocated_bytes, forget_peak, is_accelerator, moved, p
 from ..errors import InputError, MeshwrightError
 from ..layout import Plan
 from ..parallel.build import build_engine
-from ..parallel.engine import Engine, Notes, Settings, Shard
+from ..parallel.engine import Engine, Shard
 from ..timeline import share_of_peak
 from ..units import counted, format_bytes
-from ..workload.conventions import EMULATES
 from .checkpoint.folder import latest_checkpoint
 from .checkpoint.saver import Saver
 from .checkpoint.state import generators, load_weights, pieces_of, restore
 from .config import JobConfig
 from .corpus import Corpus
-from .corruption import RankContext
 from .decoder import Decoder
-from .environment import narrow_type, product_type
+from .engine_settings import engine_settings
 from .events import Event, EventLog, read_events
 from .feed import Feed
 from .finite import NotFinite, all_finite, not_finite
@@ -37,7 +35,9 @@ from .flips import flips
 from .guard import Guard, Recheck
 from .log import RunLog
 from .memory import PeakMemory
-from .optimizer import learning_rate, make_optimizer
+from .optimizer import learning_rate
+from .precision import product_type
+from .rank_context import RankContext
 from .recorder import Recorder, clock
 from .replay import StepReplay
 from .resume import GoesOn, checkpoint_facts
@@ -326,30 +326,3 @@ class Trainer:
         if self.ranks == 1:
             return int(value)
         return int(self.here.sum(torch.tensor([float(value)], dtype=torch.float64)).item())
-
-
-def measured_steps(recorder: Recorder, warm_up: int) -> dict[int, dict[str, float]]:
-    """Return by number the parts of the steps that count: all after the warm-up, or the last of a very short run.
-
-    Of a step that the run went back to, the last time counts.
-    """
-    left_out = min(warm_up, recorder.steps - 1)
-    return dict(zip(recorder.numbers_after(left_out), recorder.parts_after(left_out), strict=True))
-
-
-def engine_settings(config: JobConfig, device: torch.device, notes: Notes) -> Settings:
-    """Return what an engine takes from the configuration."""
-    low = narrow_type(config.train.precision, device)
-    return Settings(
-        device=device,
-        optimizer=lambda module: make_optimizer(module, config.optimizer),
-        notes=notes,
-        max_grad_norm=config.optimizer.max_grad_norm,
-        autocast=torch.bfloat16 if low else None,
-        float8=low if low in EMULATES else "",
-        seed=config.train.seed,
-        compiled=config.train.compile,
-        async_tensor_parallel=config.train.async_tensor_parallel,
-        compression=config.data_parallel.compression,
-        powersgd_rank=config.data_parallel.powersgd_rank,
-    )

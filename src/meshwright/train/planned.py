@@ -14,6 +14,7 @@ from ..workload.architecture import Architecture
 from ..workload.conventions import EMULATES
 from ..workload.transformer import ModelConfig
 from .config import JobConfig, with_overrides
+from .decoder_sizes import decoder_config
 
 PRECISIONS = {  # of `plan`; auto is bf16 on GPUs, float32 on CPUs
     **{"": "auto", "bf16": "auto", "fp32": "float32"},
@@ -92,8 +93,6 @@ def _model(plan: Plan, where: str) -> dict[str, Any]:
 
 def _decoder(model: Architecture, seq_len: int, where: str) -> dict[str, Any]:
     """Return the sizes of the decoder that a model is, under the names of the job's configuration."""
-    from .graph import decoder_config  # imports torch, which a bad file does not wait for
-
     if model.shared_size or model.dense_layers:
         raise InputError(f"{where}: {model.name}: train has neither shared experts nor dense layers beside experts")
     dense = msgspec.structs.replace(model, experts=0, intermediate_size=model.expert_size or model.intermediate_size)

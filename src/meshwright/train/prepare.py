@@ -45,8 +45,8 @@ from .asynchronous.predict import repriced
 from .asynchronous.terms import check_mode
 from .config import JobConfig
 from .corpus import Corpus, Sampler, load_corpus, vocabulary_size
-from .environment import choose_backend, narrow_type, ranks_on_this_host
-from .float8 import check_float8
+from .environment import choose_backend, ranks_on_this_host
+from .precision import check_float8, narrow_type
 from .run_folder import RunFolder, check_writable
 from .topology_file import placements
 

@@ -122,3 +122,12 @@ class Recorder:
     def spans(self) -> list[Span]:
         """Return the spans of the last steps."""
         return [span for step in self._kept for span in step]
+
+
+def measured_steps(recorder: Recorder, warm_up: int) -> dict[int, dict[str, float]]:
+    """Return by number the parts of the steps that count: all after the warm-up, or the last of a very short run.
+
+    Of a step that the run went back to, the last time counts.
+    """
+    left_out = min(warm_up, recorder.steps - 1)
+    return dict(zip(recorder.numbers_after(left_out), recorder.parts_after(left_out), strict=True))

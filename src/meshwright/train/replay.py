@@ -23,10 +23,11 @@ from ..device import generator_states, set_generator_state
 from ..parallel.engine import Batch, Engine
 from .checksums import checksum
 from .config import TrainConfig
-from .corruption import RankContext, corruption, first_names
+from .corruption import corruption, first_names
 from .events import Event, EventLog
 from .feed import NOT_COUNTED
 from .flips import Flips
+from .rank_context import RankContext
 
 COMPUTED, RECEIVED = 1.0, 2.0  # what differs on a rank: what it computed, or only the sums that it received
 

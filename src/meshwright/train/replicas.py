@@ -19,7 +19,7 @@ from torch import Tensor
 
 from ..parallel.engine import Shard
 from .checksums import checksum
-from .corruption import RankContext
+from .rank_context import RankContext
 
 
 class ReplicaBox(NamedTuple):

@@ -12,7 +12,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
@@ -41,7 +41,7 @@ from ..machine_load import Load, LoadCounters
 from ..native import kept_folder
 from ..parallel.device_mesh import KEEPS_ORDER
 from ..temporary import remove_inherited, remove_inherited_at_end
-from ..timeline import Span, middle_steps, typical_step
+from ..timeline import typical_step
 from ..units import counted
 from .agent import STOPPED_EXIT_CODE
 from .config import JobConfig
@@ -50,9 +50,11 @@ from .corruption import CorruptionError
 from .environment import Place, choose_backend, place
 from .events import EventLog, launcher_ended
 from .log import RunLog
-from .loop import Trainer, measured_steps
+from .loop import Trainer
 from .measured import write_measured
 from .meeting import host_store, join_torchruns
+from .recorder import measured_steps
+from .records import RankRecord, agreed_steps, gathered_records
 from .replan import ensure_planned
 from .run_folder import RunFolder, how_to_go_on
 from .store import SealedStore
@@ -64,21 +66,9 @@ WARM_UP_STEPS = 5  # of a run are not measured
 START_S = 60.0  # the least that ranks wait for each other to start
 SAVE_PATIENCE_S = 1.0  # for the checkpoint under way when another rank has died
 CORPUS_READ = "meshwright/corpus"  # in the store: the checksum of what rank 0 has read
-CHOSEN_STEPS = "meshwright/chosen_steps"  # in the store: the steps that rank 0 takes the parts of
 PACED_S = 10.0  # a run that took longer is worth half a second to see whether its machine is as fast as it was
 GRACE_S = 20.0  # for a rank to save after the launcher has died
 FAREWELL_S = 5.0  # for the others to ask, before the store ends with rank 0, who is to blame that it leaves
-
-
-class RankRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One rank's report at the end, as JSON through the store."""
-
-    rank: int
-    parts: dict[str, float]
-    parts_of: tuple[int, ...]  # the steps of `spans` that they are of, among others
-    spans: list[Span]
-    peak_memory_bytes: int
-    load: Load | None = None
 
 
 class Member(msgspec.Struct, frozen=True):
@@ -290,37 +280,9 @@ def _hand_in(trainer: Trainer, folder: RunFolder, load: Load | None, *, rank: in
         peak_memory_bytes=trainer.peak_memory_bytes,
         load=load,
     )
-    records = _gather(record, rank, ranks)
+    records = gathered_records(record, rank, ranks)
     if records:
         folder.write_loads([record.load for record in records if record.load is not None])
         write_measured(folder, trainer.config, trainer.plan, records)
         if load is not None and load.wall_s > PACED_S and not is_accelerator(trainer.device):
             folder.write_pace(pace())
-
-
-def agreed_steps(steps: Mapping[int, Mapping[str, float]], rank: int, store: dist.Store | None) -> list[int]:
-    """Return the steps that the parts of all ranks are of, as rank 0 chooses them: those nearest to its median step.
-
-    Called on all ranks, each with the parts of its own steps by number; `store` is the job's, None for a single rank.
-    """
-    chosen = middle_steps({step: parts["step_time_s"] for step, parts in steps.items()})
-    if store is not None:
-        if rank == 0:
-            store.set(CHOSEN_STEPS, msgspec.json.encode(chosen).decode())
-        else:
-            chosen = msgspec.json.decode(store.get(CHOSEN_STEPS), type=tuple[int, ...])
-    return [step for step in chosen if step in steps] or list(steps)
-
-
-def _gather(record: RankRecord, rank: int, ranks: int) -> list[RankRecord]:
-    """Return the records of all ranks on rank 0 and nothing elsewhere; they travel through the job's store."""
-    if ranks == 1:
-        return [record]
-    store = dist.distributed_c10d._get_default_store()
-    store.set(f"meshwright/record/{rank}", msgspec.json.encode(record).decode())
-    if rank:
-        dist.barrier()
-        return []
-    found = [msgspec.json.decode(store.get(f"meshwright/record/{other}"), type=RankRecord) for other in range(ranks)]
-    dist.barrier()  # the store lives in rank 0 under some launchers: nobody leaves before all is read
-    return found

@@ -11,7 +11,7 @@ from meshwright.parallel.build import build_engine
 from meshwright.parallel.engine import Settings
 from meshwright.parallel.overlapped import check_overlappable
 from meshwright.train.config import load_job
-from meshwright.train.loop import engine_settings
+from meshwright.train.engine_settings import engine_settings
 from testkit.train_jobs import UNMEASURED
 
 CUT = Layout.parse("dp=2,tp=4,sp=1")

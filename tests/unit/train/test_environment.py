@@ -1,7 +1,4 @@
-from types import SimpleNamespace
-
 import pytest
-import torch
 
 from meshwright.errors import InputError
 from meshwright.train.environment import (
@@ -9,7 +6,6 @@ from meshwright.train.environment import (
     adopt_slurm,
     choose_backend,
     first_host,
-    narrow_type,
     place,
     ranks_on_this_host,
     tasks_per_node,
@@ -87,25 +83,3 @@ def test_tasks_per_node_are_expanded_or_refused():
     assert tasks_per_node("2(x3),1") == [2, 2, 2, 1]
     with pytest.raises(InputError, match="expected a form"):
         tasks_per_node("2(y3)")
-
-
-def test_a_job_runs_in_bf16_where_that_was_asked_for_and_by_default_on_gpus():
-    assert narrow_type("bf16", torch.device("cpu")) == "bf16"
-    assert narrow_type("auto", torch.device("cuda")) == "bf16"
-    assert narrow_type("auto", torch.device("cpu")) == ""
-    assert narrow_type("float32", torch.device("cuda")) == ""
-    assert narrow_type("fp8", torch.device("cuda")) == "fp8"
-
-
-@pytest.mark.parametrize(("multiplies", "expected"), [(True, "bf16"), (False, "")])
-def test_an_accelerator_that_imitates_bf16_trains_in_float32_unless_asked(multiplies, expected, monkeypatch):
-    told = SimpleNamespace(
-        is_bf16_supported=lambda including_emulation: including_emulation or multiplies, device_count=lambda: 1
-    )
-    monkeypatch.setattr(torch, "get_device_module", lambda kind: told)
-
-    assert narrow_type("auto", torch.device("cuda")) == expected
-
-    told.is_bf16_supported = lambda: multiplies  # as packages of other vendors have it
-    assert narrow_type("auto", torch.device("cuda")) == expected
-    assert narrow_type("bf16", torch.device("cuda")) == "bf16"

@@ -1,10 +1,6 @@
 """The recorder of a rank: what it keeps of a run of any length."""
 
-import torch.distributed as dist
-
-from meshwright.train.loop import measured_steps
-from meshwright.train.recorder import PARTS_KEPT, Recorder
-from meshwright.train.worker import agreed_steps
+from meshwright.train.recorder import PARTS_KEPT, Recorder, measured_steps
 
 
 def record(steps):
@@ -41,16 +37,6 @@ def test_what_belongs_to_no_step_is_not_recorded():
     recorder.end_step(0)
 
     assert [span.start_s for span in recorder.spans()] == [9.0]
-
-
-def test_all_ranks_take_the_parts_of_the_steps_that_rank_0_chooses():
-    store = dist.HashStore()
-    of_rank_0 = {step: {"step_time_s": 1.0 if step < 4 else 9.0} for step in range(7)}
-    of_rank_1 = {step: {"step_time_s": 1.0 if step > 2 else 9.0} for step in range(1, 7)}
-
-    assert agreed_steps(of_rank_0, 0, store) == [0, 1, 2, 3]
-    assert agreed_steps(of_rank_1, 1, store) == [1, 2, 3]
-    assert agreed_steps(of_rank_1, 0, None) == [4, 5, 6]
 
 
 def test_the_last_step_stands_for_a_run_that_ends_in_its_warm_up():

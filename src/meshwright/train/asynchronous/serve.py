@@ -27,11 +27,11 @@ from ..checkpoint.state import load_weights, restore
 from ..config import JobConfig
 from ..corpus import Corpus, check_same_text, load_corpus
 from ..decoder import Decoder
-from ..environment import product_type
 from ..events import Event, EventLog
 from ..finite import NotFinite, all_finite, not_finite
 from ..log import RunLog
 from ..measured import write_measured
+from ..precision import product_type
 from ..resume import GoesOn, checkpoint_facts
 from ..run_folder import RunFolder, how_to_go_on
 from .meeting import Address, announce, find_servers

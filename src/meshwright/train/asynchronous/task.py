@@ -18,8 +18,8 @@ from ...timeline import Span
 from ..config import JobConfig
 from ..corpus import Corpus
 from ..decoder import Decoder
+from ..engine_settings import engine_settings
 from ..feed import Feed
-from ..loop import engine_settings
 from ..memory import PeakMemory
 from ..optimizer import learning_rate
 from ..recorder import Recorder

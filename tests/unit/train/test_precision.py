@@ -1,4 +1,6 @@
-"""Jobs that may multiply in fp8, and what is said of the others."""
+"""The precision of products: bf16 by default where a device has it, and jobs that may multiply in fp8."""
+
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -7,7 +9,7 @@ from meshwright.errors import InputError
 from meshwright.layout import Layout
 from meshwright.plan.legality import check_runnable
 from meshwright.train.config import JobConfig, with_overrides
-from meshwright.train.float8 import check_float8
+from meshwright.train.precision import check_float8, narrow_type
 
 CPU = torch.device("cpu")
 
@@ -60,3 +62,25 @@ def test_layouts_without_an_engine_in_fp8_are_refused(layout):
         check_runnable(Layout.parse(layout), precision="fp8")
 
     check_runnable(Layout.parse(layout), precision="bf16")
+
+
+def test_a_job_runs_in_bf16_where_that_was_asked_for_and_by_default_on_gpus():
+    assert narrow_type("bf16", torch.device("cpu")) == "bf16"
+    assert narrow_type("auto", torch.device("cuda")) == "bf16"
+    assert narrow_type("auto", torch.device("cpu")) == ""
+    assert narrow_type("float32", torch.device("cuda")) == ""
+    assert narrow_type("fp8", torch.device("cuda")) == "fp8"
+
+
+@pytest.mark.parametrize(("multiplies", "expected"), [(True, "bf16"), (False, "")])
+def test_an_accelerator_that_imitates_bf16_trains_in_float32_unless_asked(multiplies, expected, monkeypatch):
+    told = SimpleNamespace(
+        is_bf16_supported=lambda including_emulation: including_emulation or multiplies, device_count=lambda: 1
+    )
+    monkeypatch.setattr(torch, "get_device_module", lambda kind: told)
+
+    assert narrow_type("auto", torch.device("cuda")) == expected
+
+    told.is_bf16_supported = lambda: multiplies  # as packages of other vendors have it
+    assert narrow_type("auto", torch.device("cuda")) == expected
+    assert narrow_type("bf16", torch.device("cuda")) == "bf16"

@@ -1,11 +1,27 @@
-"""Refusals of jobs whose linear layers cannot multiply in fp8, before anything is measured or written."""
+"""The precision of a job's products on a device, and the refusal of fp8 where it cannot be had."""
 
 import torch
 
+from ..device import has_bf16, is_accelerator
 from ..errors import InputError
 from ..workload.conventions import EMULATES
 from ..workload.float8 import indivisible, lacking
 from .config import JobConfig
+
+
+def narrow_type(precision: str, where: torch.device) -> str:
+    """Return the type of a job's products, "bf16" or one of `conventions.EMULATES`, all else under autocast to bf16.
+
+    "" where all is in float32. By default accelerators that multiply bf16 do so.
+    """
+    if precision == "auto":
+        return "bf16" if is_accelerator(where) and has_bf16(where) else ""
+    return "" if precision == "float32" else precision
+
+
+def product_type(precision: str, where: torch.device) -> str:
+    """Return what a job's products are computed in on a device, as `train.precision` names it, "auto" resolved."""
+    return narrow_type(precision, where) or "float32"
 
 
 def check_float8(config: JobConfig, where: torch.device) -> None:
