@@ -191,10 +191,7 @@ def rank_of_cost(rank: int, world_size: int, store: dist.Store, path: str, round
     dist.init_process_group("meshwright", rank=rank, world_size=world_size, store=store)
     folder = RunFolder(Path(path))
     config, plan = folder.config(), folder.plan()
-    data = config.data
-    corpus = load_corpus(
-        data.paths, data.pattern, data.tokenizer, data.validation_share, data.seq_len, folder.path / "tokens"
-    )
+    corpus = load_corpus(config.data, folder.path / "tokens")
     trainer = Trainer(config, plan, corpus, folder, rank=rank, device=torch.device("cpu"))
     step, spent_s = 0, 0.0
 

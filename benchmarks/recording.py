@@ -14,7 +14,6 @@ from benchmarks.result import Result
 from meshwright.bench.pool import RankPool
 from meshwright.bench.process import prepare_process
 from meshwright.layout import Layout, Plan
-from meshwright.native import kept_folder
 from meshwright.timeline import Performance
 from meshwright.train.config import JobConfig
 from meshwright.train.corpus import load_corpus
@@ -46,10 +45,7 @@ def _measure(rank: int, world_size: int, store: dist.Store, steps: int) -> dict[
 
 def trainer_of(config: JobConfig, rank: int, ranks: int, where: torch.device, folder: Path) -> Trainer:
     """Return a rank's share of a data-parallel job."""
-    data = config.data
-    corpus = load_corpus(
-        data.paths, data.pattern, data.tokenizer, data.validation_share, data.seq_len, kept_folder("tokens")
-    )
+    corpus = load_corpus(config.data)
     return Trainer(config, _plan(config, ranks), corpus, RunFolder(folder), rank=rank, device=where)
 
 

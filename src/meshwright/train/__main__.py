@@ -11,8 +11,6 @@ from pathlib import Path
 
 import click
 
-from ..backend.faults.flight import FLIGHT_VARIABLE
-from ..backend.hosts.links import LINKS_VARIABLE
 from ..cli import run_command
 from ..errors import MeshwrightError
 from .config import load_job
@@ -51,8 +49,6 @@ def command(
     job = load_job(config, {key: value for key, value in flags.items() if value is not None})
     name = os.environ.get("TORCHELASTIC_RUN_ID") or os.environ.get("SLURM_JOB_ID") or "job"
     folder = RunFolder(run_dir or Path("runs") / name)
-    os.environ.setdefault(FLIGHT_VARIABLE, str(folder.flight))
-    os.environ.setdefault(LINKS_VARIABLE, str(folder.links))
     with contextlib.ExitStack() as held:
 
         def own() -> None:

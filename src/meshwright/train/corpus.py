@@ -15,10 +15,12 @@ import xxhash
 
 from ..errors import InputError
 from ..files import read_bytes, read_text
+from ..native import kept_folder
+from .config import DataConfig
+from .run_folder import is_of_a_run
 from .token_file import VERSION, TokenFile, read_tokens, write_tokens
 
 SEPARATOR = 0  # the byte token between files; no text file holds it
-RUN_FILES, LOCK = {"config.toml", "plan.json"}, "lock.json"  # as run_folder and run_lock have them
 LEFT_OUT = {"site-packages", "dist-packages", "__pycache__"}
 Tokens = npt.NDArray[Any]
 
@@ -107,6 +109,12 @@ class Corpus(msgspec.Struct, frozen=True):
     validation: Tokens
     content: str = ""  # checksum of both
 
+    def listing(self) -> str:
+        """Return every file, a line each, with the part that it belongs to."""
+        rows = [("train", file) for _, file in self.split.train]
+        rows += [("held out", file) for _, file in self.split.validation]
+        return "".join(f"{part}\t{file}\n" for part, file in rows)
+
 
 def check_same_text(content: str, theirs: str, *, who: str, other: str) -> None:
     """Raise InputError where a process has read other text (the checksum of its corpus) than another one of its job."""
@@ -117,21 +125,20 @@ def check_same_text(content: str, theirs: str, *, who: str, other: str) -> None:
         )
 
 
-def load_corpus(
-    paths: Sequence[str], pattern: str, tokenizer: str, validation_share: float, seq_len: int, cache: Path
-) -> Corpus:
-    """Find, split and tokenise the files of a job.
+def load_corpus(data: DataConfig, cache: Path | None = None) -> Corpus:
+    """Find, split and tokenise the files of a job; tokens are kept in `cache`, by default where all jobs keep them.
 
     Raises InputError where there is no text, or where a part is shorter than a sequence.
     """
-    split = split_files(find_files(paths, pattern), validation_share)
-    whole = tokenized(split.train, tokenizer, cache)
+    cache, seq_len = cache or kept_folder("tokens"), data.seq_len
+    split = split_files(find_files(data.paths, data.pattern), data.validation_share)
+    whole = tokenized(split.train, data.tokenizer, cache)
     train, content = whole.tokens, whole.checksum
     if split.validation:
-        held_out = tokenized(split.validation, tokenizer, cache)
+        held_out = tokenized(split.validation, data.tokenizer, cache)
         validation, content = held_out.tokens, content + held_out.checksum
     else:
-        cut = len(train) - max(seq_len + 1, int(len(train) * validation_share))
+        cut = len(train) - max(seq_len + 1, int(len(train) * data.validation_share))
         train, validation = train[: max(cut, 0)], train[max(cut, 0) :]
     for part, tokens, least in (("training", train, 2 * seq_len + 1), ("held-out", validation, seq_len + 1)):
         if len(tokens) < least:
@@ -188,7 +195,7 @@ def validation_sequences(tokens: Tokens, *, seq_len: int, count: int) -> npt.NDA
 
 def _walk(root: Path, pattern: str) -> Iterator[Path]:
     for folder, names, files in os.walk(root):
-        if _is_of_a_run(files) and Path(folder) != root:  # what a job writes is no text that it reads
+        if is_of_a_run(files) and Path(folder) != root:  # what a job writes is no text that it reads
             names.clear()
             continue
         names[:] = sorted(name for name in names if name not in LEFT_OUT and not name.startswith("."))
@@ -196,12 +203,6 @@ def _walk(root: Path, pattern: str) -> Iterator[Path]:
             file = Path(folder) / name
             if not name.startswith(".") and file.match(pattern) and file.is_file():
                 yield file
-
-
-def _is_of_a_run(files: Sequence[str]) -> bool:
-    """Return whether a folder with these files is that of a run, or of one that is being planned."""
-    seen = {name for name in files if not name.startswith(".")}
-    return seen >= RUN_FILES or (LOCK in seen and seen <= {LOCK, "secret"})
 
 
 def _fingerprint(files: Sequence[tuple[Path, Path]], tokenizer: str) -> str:

@@ -22,7 +22,6 @@ from ..cluster.local import available_memory_bytes, discover_host, usable_cores
 from ..errors import InputError
 from ..hardware import load_catalogue
 from ..layout import OFFLOADS, Layout, Machines, Offload, Plan
-from ..native import kept_folder
 from ..parallel.offload import check_offloadable
 from ..parallel.overlapped import check_overlappable
 from ..plan.legality import check_runnable, legal_layout, nearest_of
@@ -83,7 +82,7 @@ def prepare(
         check_writable(path, _written_bytes(config))
     wanted = _wanted(config, ranks)
     counts = _rank_counts(config, wanted, ranks)
-    host, cluster = discover_host(), _surroundings(config.launch.topology)
+    host, cluster = discover_host(), _cluster_here(config.launch.topology)
     backend = choose_backend(config.launch.backend, ranks_on_this_host(os.environ, max(counts)))
     if config.train.async_tensor_parallel:
         check_overlappable(wanted or Layout(), device.of_rank(0, backend))
@@ -190,14 +189,8 @@ def write_run(prepared: Prepared, path: Path) -> None:
         prepared.cluster,
         prepared.plan,
         prepared.predicted_timeline,
-        corpus_listing(prepared.corpus),
+        prepared.corpus.listing(),
     )
-
-
-def corpus_listing(corpus: Corpus) -> str:
-    """Return every file of the corpus, a line each, with the part that it belongs to."""
-    rows = [("train", file) for _, file in corpus.split.train] + [("held out", f) for _, f in corpus.split.validation]
-    return "".join(f"{part}\t{file}\n" for part, file in rows)
 
 
 def _written_bytes(config: JobConfig) -> int:
@@ -247,7 +240,7 @@ def _rank_counts(config: JobConfig, wanted: Layout | None, ranks: int | None) ->
     return [fixed]
 
 
-def _surroundings(topology: str) -> Cluster:
+def _cluster_here(topology: str) -> Cluster:
     """Return the emulated cluster around this process, or this machine; with the GPUs that only torch sees."""
     emulated = surrounding_cluster()
     cluster = _of_this_machine(emulated) if emulated else discover(load_catalogue())
@@ -284,9 +277,7 @@ def _corpus(config: JobConfig, say: Say) -> Corpus:
         raise InputError(
             f"model.vocab_size: {config.model.vocab_size} is less than the {vocabulary} tokens of {data.tokenizer}"
         )
-    corpus = load_corpus(
-        data.paths, data.pattern, data.tokenizer, data.validation_share, data.seq_len, kept_folder("tokens")
-    )
+    corpus = load_corpus(data)
     split = corpus.split
     say(
         f"corpus: {counted(len(split.train), 'file')}, {counted(len(corpus.train), 'token')}; "

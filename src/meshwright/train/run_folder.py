@@ -9,6 +9,7 @@ import shutil
 import socket
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, cast
 
@@ -24,7 +25,8 @@ from ..quantities import Bytes, BytesPerSecond, Instant, Number, ProcessId, Rank
 from ..timeline import STEP_PARTS, Performance, Timeline, chrome_trace, parse_chrome_trace
 from ..units import format_bytes
 from .config import JobConfig, read_whole_config, to_toml
-from .secret import secret_in
+from .run_lock import LOCK
+from .secret import SECRET, secret_in
 
 PLAN_FILES = ("cluster.json", "predicted.json", "predicted_timeline.json", "plan.json")  # of one plan
 _MAY_END = {"loss", "validation_loss", "grad_norm"}  # as figures of a run that diverged: NaN or infinite
@@ -127,7 +129,7 @@ class RunFolder:
         """Leave nothing of a run that was refused before it began; a folder that holds one keeps its secret."""
         if not self.holds_a_run():
             with contextlib.suppress(OSError):  # it was never written, or something else is in the folder
-                (self.path / "secret").unlink()
+                (self.path / SECRET).unlink()
                 self.path.rmdir()
 
     def holds_a_run(self) -> bool:
@@ -281,6 +283,12 @@ class RunFolder:
 
 def _is_finite(value: float | list[int]) -> bool:
     return isinstance(value, list) or math.isfinite(value)
+
+
+def is_of_a_run(files: Sequence[str]) -> bool:
+    """Return whether a folder with these files is that of a run, or of one that is being planned."""
+    seen = {name for name in files if not name.startswith(".")}
+    return seen >= {"config.toml", "plan.json"} or (LOCK in seen and seen <= {LOCK, SECRET})
 
 
 def how_to_go_on(problem: str, path: Path) -> str:

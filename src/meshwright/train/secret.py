@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ..errors import InputError
 
+SECRET = "secret"  # its file
 SECRET_BYTES = 32
 
 
@@ -18,7 +19,7 @@ def secret_in(folder: Path) -> bytes:
 
     InputError if it cannot be written, or if what is there is no secret: a link, open to others, or not whole.
     """
-    path = folder / "secret"
+    path = folder / SECRET
     try:
         with contextlib.suppress(FileNotFoundError):  # a disk that is full by now is no reason to end
             return _read(path)

@@ -38,7 +38,6 @@ from ..errors import InputError
 from ..files import convert
 from ..layout import Plan
 from ..machine_load import Load, LoadCounters
-from ..native import kept_folder
 from ..parallel.device_mesh import KEEPS_ORDER
 from ..temporary import remove_inherited, remove_inherited_at_end
 from ..timeline import typical_step
@@ -90,8 +89,6 @@ def main(run_dir: str, launcher_pid: int, config_json: str) -> None:
     go_on_without_parent()
     threading.Thread(target=_leave_with, args=(launcher_pid, run_dir), daemon=True).start()
     folder = RunFolder(Path(run_dir))
-    os.environ.setdefault(FLIGHT_VARIABLE, str(folder.flight))
-    os.environ.setdefault(LINKS_VARIABLE, str(folder.links))
     config = convert(json.loads(config_json), JobConfig, where="config")
     with joined_ranks(config, folder) as member:
         ensure_planned(config, folder, rank=member.place.rank, ranks=member.place.world_size)
@@ -104,6 +101,8 @@ def main(run_dir: str, launcher_pid: int, config_json: str) -> None:
 def joined_ranks(config: JobConfig, folder: RunFolder) -> Iterator[Member]:
     """Join the other ranks for the body of a `with`, as the environment says; InputError where that cannot be."""
     here = place(os.environ)
+    os.environ.setdefault(FLIGHT_VARIABLE, str(folder.flight))
+    os.environ.setdefault(LINKS_VARIABLE, str(folder.links))
     export_switches(config.launch.topology, os.environ)
     threads = threads_per_rank(here.local_world_size)  # a share of the host's cores, so before this rank is bound
     backend = choose_backend(config.launch.backend, here.local_world_size)
@@ -193,10 +192,8 @@ def _all_ready(timeout_s: float) -> None:
 
 
 def _train(config: JobConfig, plan: Plan, folder: RunFolder, here: Place, device: torch.device) -> str:
-    data, rank, ranks = config.data, here.rank, here.world_size
-    corpus = load_corpus(
-        data.paths, data.pattern, data.tokenizer, data.validation_share, data.seq_len, kept_folder("tokens")
-    )
+    rank, ranks = here.rank, here.world_size
+    corpus = load_corpus(config.data)
     if ranks > 1:
         _check_same_text(corpus.content, rank)
     trainer = Trainer(config, plan, corpus, folder, rank=rank, device=device)

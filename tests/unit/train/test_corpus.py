@@ -7,6 +7,7 @@ import pytest
 
 from meshwright.errors import InputError
 from meshwright.layout import Layout
+from meshwright.train.config import DataConfig
 from meshwright.train.corpus import (
     SEPARATOR,
     Sampler,
@@ -120,7 +121,7 @@ def test_validation_sequences_are_spread_and_do_not_overlap():
 def test_the_end_of_a_single_file_is_held_out(tmp_path):
     path = tmp_path / "book.txt"
     path.write_bytes(bytes(range(1, 251)) * 8)
-    corpus = load_corpus([str(path)], "*.py", "bytes", 0.1, 32, tmp_path / "cache")
+    corpus = load_corpus(DataConfig(paths=(str(path),), validation_share=0.1, seq_len=32), tmp_path / "cache")
 
     assert len(corpus.train) + len(corpus.validation) == 2001
     assert len(corpus.validation) == 200
@@ -158,7 +159,9 @@ def test_the_content_of_a_corpus_is_that_of_its_tokens_wherever_they_lie(tmp_pat
         folder.mkdir()
         for number in range(12):
             (folder / f"{number}.py").write_text(f"{text} {number}\n" * 40)
-        return load_corpus([str(folder)], "*.py", "bytes", 0.2, 32, tmp_path / "cache").content
+        return load_corpus(
+            DataConfig(paths=(str(folder),), validation_share=0.2, seq_len=32), tmp_path / "cache"
+        ).content
 
     assert content("here", "text") == content("there", "text") != content("elsewhere", "other")
 

@@ -4,7 +4,7 @@ from meshwright.cluster.emulation.inside import VARIABLE
 from meshwright.cluster.graph import Cluster, Host
 from meshwright.cluster.local import discover_host
 from meshwright.files import write_struct
-from meshwright.train.prepare import _surroundings
+from meshwright.train.prepare import _cluster_here
 
 
 def test_an_emulated_host_has_the_processor_and_the_versions_of_the_machine_below(tmp_path, monkeypatch):
@@ -13,7 +13,7 @@ def test_an_emulated_host_has_the_processor_and_the_versions_of_the_machine_belo
     monkeypatch.setenv(VARIABLE, str(tmp_path / "cluster.json"))
     here = discover_host()
 
-    found = _surroundings("").hosts
+    found = _cluster_here("").hosts
 
     assert [(host.name, host.cores) for host in found] == [("node0", 1), ("node1", 1)]
     assert all((host.cpu_model, host.software) == (here.cpu_model, here.software) for host in found)

@@ -24,7 +24,6 @@ from ...cluster.doctor.stacks import listen
 from ...cluster.emulation.linux import go_on_without_parent
 from ...cluster.local import threads_per_rank
 from ...errors import InputError, MeshwrightError
-from ...native import kept_folder
 from ...parallel.asynchronous.client import Client
 from ...parallel.asynchronous.members import MemberChange
 from ...parallel.asynchronous.worker import GradientWorker, Island, LocalWorker
@@ -91,10 +90,7 @@ def work_for_run(folder: RunFolder, rank: int, store: str) -> None:
         dist.init_process_group(
             backend, store=dist.FileStore(store, settings.island), rank=island_rank, world_size=settings.island
         )
-    data = config.data
-    corpus = load_corpus(
-        data.paths, data.pattern, data.tokenizer, data.validation_share, data.seq_len, kept_folder("tokens")
-    )
+    corpus = load_corpus(config.data)
     task = JobTask(config, plan, corpus, rank=rank, island_rank=island_rank, device=torch.device("cpu"))
     listen(folder.path, rank)
     folder.write_rank(rank)

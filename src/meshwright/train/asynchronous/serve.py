@@ -13,7 +13,6 @@ from ...bench.process import prepare_process
 from ...device import CPU
 from ...errors import InputError
 from ...layout import Plan
-from ...native import kept_folder
 from ...parallel.asynchronous.connection import connect
 from ...parallel.asynchronous.coordinator import Coordinator
 from ...parallel.asynchronous.members import MemberChange
@@ -55,10 +54,7 @@ def serve_run(
     word = word or (
         secrets.token_hex(16) if server == 0 else find_servers(folder.servers, 1, config.launch.timeout_s)[0].word
     )
-    data = config.data
-    corpus = load_corpus(
-        data.paths, data.pattern, data.tokenizer, data.validation_share, data.seq_len, kept_folder("tokens")
-    )
+    corpus = load_corpus(config.data)
     if server:
         first = find_servers(folder.servers, 1, config.launch.timeout_s)[0]
         check_same_text(corpus.content, first.corpus, who=f"server {server}", other="server 0")
