@@ -326,7 +326,7 @@ def _tokens_per_s(rows: list[dict[str, Any]]) -> float:
 
 def _parameters() -> int:
     from meshwright.train.asynchronous.predict import parameters
-    from meshwright.train.config import JobConfig
+    from meshwright.train.job.config import JobConfig
 
     return parameters(JobConfig())
 

@@ -29,12 +29,12 @@ from meshwright.layout import Layout
 from meshwright.train.checkpoint.folder import checkpoints
 from meshwright.train.checkpoint.manifest import read_manifest
 from meshwright.train.checkpoint.pieces import read_whole
-from meshwright.train.config import JobConfig
-from meshwright.train.corpus import load_corpus
-from meshwright.train.events import read_events
+from meshwright.train.data.corpus import load_corpus
+from meshwright.train.job.config import JobConfig
 from meshwright.train.loop import Trainer
-from meshwright.train.recorder import clock
-from meshwright.train.run_folder import RunFolder
+from meshwright.train.measure.recorder import clock
+from meshwright.train.run.events import read_events
+from meshwright.train.run.run_folder import RunFolder
 from testkit.train_jobs import run_flipped, run_rank, small_job, write_corpus, write_run
 
 STEPS, EVERY, CHECKED = 24, 8, 5

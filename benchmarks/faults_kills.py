@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from benchmarks.faults_rig import EVERY, PATIENCE_S, RANKS, STEPS, Peer, Rig, Row, outcome, until
 from meshwright.train.checkpoint.folder import latest_checkpoint
-from meshwright.train.run_folder import RunFolder
+from meshwright.train.run.run_folder import RunFolder
 from testkit.fault_jobs import Job, events, kill, steps_done
 
 KILLS_OF_A_RUN = 10

@@ -11,7 +11,7 @@ from typing import Any
 
 from benchmarks.faults_rig import ENVIRONMENT, PATIENCE_S, PEER_PATIENCE_S, Row, outcome, until
 from meshwright.cluster.emulation import Emulation, EmulationSpec
-from meshwright.train.run_folder import RunFolder
+from meshwright.train.run.run_folder import RunFolder
 from testkit.fault_jobs import events, steps_done
 from testkit.fault_nodes import start_on_nodes
 from testkit.train_jobs import write_corpus

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from meshwright.layout import Layout
-from meshwright.train.run_folder import RunFolder
+from meshwright.train.run.run_folder import RunFolder
 from testkit.fault_jobs import Job, final_weights
 from testkit.train_jobs import losses, small_job, write_corpus, write_run
 

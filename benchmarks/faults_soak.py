@@ -11,7 +11,7 @@ from typing import NamedTuple
 import psutil
 
 from benchmarks.faults_rig import RANKS, Rig, Row
-from meshwright.train.run_folder import RunFolder
+from meshwright.train.run.run_folder import RunFolder
 from testkit.fault_jobs import Job, kill, pid_of, steps_done
 
 FAULT_EVERY = 500  # steps between faults, on average

@@ -25,8 +25,8 @@ from meshwright.handshake import CHALLENGE_BYTES, prove
 from meshwright.layout import Layout
 from meshwright.parallel.asynchronous.connection import CHECK, HEADER
 from meshwright.train.asynchronous.meeting import find_servers
-from meshwright.train.config import DataParallelConfig
-from meshwright.train.run_folder import RunFolder
+from meshwright.train.job.config import DataParallelConfig
+from meshwright.train.run.run_folder import RunFolder
 from testkit.fault_jobs import Job, steps_done
 from testkit.train_jobs import losses, small_job, write_corpus, write_run
 

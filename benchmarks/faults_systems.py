@@ -18,7 +18,7 @@ from meshwright.backend.hosts.links import LINKS_VARIABLE
 from meshwright.cluster.emulation import Emulation
 from meshwright.cluster.emulation.session import StartedJob
 from meshwright.train.checkpoint.folder import SET_ASIDE, checkpoints
-from meshwright.train.events import Event, read_events
+from meshwright.train.run.events import Event, read_events
 from testkit.fault_jobs import steps_done
 from testkit.fault_nodes import train_command, write_on_nodes
 

@@ -14,8 +14,8 @@ from benchmarks.faults_manifest import NODES, RANKS_PER_NODE
 from benchmarks.faults_play import NIC_BYTES_PER_S, WAS, disk, environment_of, no_sockets
 from benchmarks.faults_systems import Ours
 from meshwright.cluster.emulation import Emulation, EmulationSpec
-from meshwright.train.events import Event, read_events
-from meshwright.train.run_folder import RunFolder
+from meshwright.train.run.events import Event, read_events
+from meshwright.train.run.run_folder import RunFolder
 
 ALL = NODES * RANKS_PER_NODE
 PATIENCE_S = 400.0

@@ -95,9 +95,9 @@ def meshwright_steps(model: ModelConfig, batch: int, device: torch.device, compi
     from meshwright.parallel.api import UNPRICED, Silent
     from meshwright.parallel.build import build_engine
     from meshwright.parallel.engine import Settings
-    from meshwright.train.config import OptimizerConfig
-    from meshwright.train.decoder import Decoder
-    from meshwright.train.optimizer import make_optimizer
+    from meshwright.train.job.config import OptimizerConfig
+    from meshwright.train.model.decoder import Decoder
+    from meshwright.train.model.optimizer import make_optimizer
 
     length = model.max_position_embeddings
     plan = Plan(
@@ -118,7 +118,7 @@ def meshwright_steps(model: ModelConfig, batch: int, device: torch.device, compi
 
 def plain_steps(model: ModelConfig, batch: int, device: torch.device, compiled: bool) -> Step:
     """Return a step as one writes it in PyTorch, of the same module."""
-    from meshwright.train.decoder import Decoder
+    from meshwright.train.model.decoder import Decoder
 
     module = Decoder(model).to(device)
     optimizer = torch.optim.AdamW(module.parameters(), lr=RATE, fused=True)

@@ -15,7 +15,7 @@ import torch
 
 from benchmarks.recording import on_and_off, trainer_of
 from meshwright import device as devices
-from meshwright.train.config import load_job
+from meshwright.train.job.config import load_job
 from meshwright.train.loop import Trainer
 
 STEPS = 10  # under the profiler

@@ -20,7 +20,7 @@ from meshwright.parallel.build import build_engine
 from meshwright.parallel.engine import Settings
 from meshwright.pipelines import ChainUnit, StageTarget, best_cut, bubble_share, equal_cut, schedule, stage_times, timed
 from meshwright.timeline import Performance, Span
-from meshwright.train.recorder import Recorder
+from meshwright.train.measure.recorder import Recorder
 
 FORWARD_S = 0.05
 STEPS = 3  # measured, after one that is not

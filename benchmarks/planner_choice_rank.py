@@ -33,10 +33,10 @@ from meshwright.plan.measured.data_parallel import sizes_to_measure
 from meshwright.plan.measured.needs import ALL_REDUCE, needs
 from meshwright.plan.measured.spmd import operators_of
 from meshwright.plan.search import SearchProblem, choose_layout
-from meshwright.train.config import OptimizerConfig
-from meshwright.train.decoder import Decoder
-from meshwright.train.memory import PeakMemory
-from meshwright.train.optimizer import make_optimizer
+from meshwright.train.job.config import OptimizerConfig
+from meshwright.train.measure.memory import PeakMemory
+from meshwright.train.model.decoder import Decoder
+from meshwright.train.model.optimizer import make_optimizer
 from meshwright.workload.graph import Operator, Workload
 from meshwright.workload.transformer import ModelConfig, describe_workload
 

@@ -15,10 +15,10 @@ from meshwright.bench.pool import RankPool
 from meshwright.bench.process import prepare_process
 from meshwright.layout import Layout, Plan
 from meshwright.timeline import Performance
-from meshwright.train.config import JobConfig
-from meshwright.train.corpus import load_corpus
+from meshwright.train.data.corpus import load_corpus
+from meshwright.train.job.config import JobConfig
 from meshwright.train.loop import Trainer
-from meshwright.train.run_folder import RunFolder
+from meshwright.train.run.run_folder import RunFolder
 
 RANKS = 2
 BLOCK = 10  # steps of one block

@@ -184,9 +184,9 @@ def decoder_steps(rank: int, world_size: int, store: Any, rounds: int) -> list[f
     from meshwright.parallel.api import UNPRICED, Silent
     from meshwright.parallel.build import build_engine
     from meshwright.parallel.engine import Settings
-    from meshwright.train.config import JobConfig
-    from meshwright.train.decoder import Decoder
-    from meshwright.train.optimizer import make_optimizer
+    from meshwright.train.job.config import JobConfig
+    from meshwright.train.model.decoder import Decoder
+    from meshwright.train.model.optimizer import make_optimizer
 
     prepare_process(1)
     if world_size > 1:

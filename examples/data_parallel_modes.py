@@ -13,7 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from meshwright.train.run_folder import RunFolder
+from meshwright.train.run.run_folder import RunFolder
 
 PATIENT = {"silence_s": 30}  # a slow start of a process is no failure here
 MODES: dict[str, dict[str, object]] = {

@@ -9,7 +9,7 @@ import time
 
 import psutil
 
-from meshwright.train.events import read_events
+from meshwright.train.run.events import read_events
 
 
 def hear_interrupts() -> None:

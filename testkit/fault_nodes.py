@@ -10,7 +10,7 @@ from meshwright.backend.hosts.links import LINKS_VARIABLE
 from meshwright.cluster.emulation import Emulation
 from meshwright.cluster.emulation.session import StartedJob
 from meshwright.layout import Layout
-from meshwright.train.run_folder import RunFolder
+from meshwright.train.run.run_folder import RunFolder
 from testkit.caches import new_cache
 from testkit.skew import set_clock
 from testkit.train_jobs import small_job, write_run

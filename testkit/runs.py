@@ -11,8 +11,8 @@ from meshwright.cluster.graph import Cluster, Device, Host, Measurements
 from meshwright.files import write_struct
 from meshwright.layout import Candidate, Layout, Plan
 from meshwright.timeline import Span, Timeline, step_parts, summarize, typical_step
-from meshwright.train.config import JobConfig
-from meshwright.train.run_folder import RankParts, RankPlace, RunFolder
+from meshwright.train.job.config import JobConfig
+from meshwright.train.run.run_folder import RankParts, RankPlace, RunFolder
 
 MIB = 2**20
 

@@ -8,7 +8,7 @@ from torch import nn
 
 from meshwright.train.checkpoint.manifest import CheckpointFacts, Manifest, write_manifest
 from meshwright.train.checkpoint.pieces import Piece, write_file
-from meshwright.train.decoder import Decoder
+from meshwright.train.model.decoder import Decoder
 from meshwright.workload.transformer import ModelConfig
 
 HUGGING_FACE = {

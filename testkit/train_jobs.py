@@ -11,10 +11,10 @@ from meshwright.cluster.graph import Cluster
 from meshwright.errors import MeshwrightError
 from meshwright.layout import Layout, Plan
 from meshwright.timeline import Performance, Span, Timeline
-from meshwright.train.config import DataConfig, JobConfig, LaunchConfig, OptimizerConfig, TrainConfig
-from meshwright.train.environment import Place
-from meshwright.train.flips import FLIP_VARIABLE
-from meshwright.train.run_folder import RunFolder
+from meshwright.train.integrity.flips import FLIP_VARIABLE
+from meshwright.train.job.config import DataConfig, JobConfig, LaunchConfig, OptimizerConfig, TrainConfig
+from meshwright.train.job.environment import Place
+from meshwright.train.run.run_folder import RunFolder
 from meshwright.train.worker import Member, train_rank
 from meshwright.workload.transformer import ModelConfig
 

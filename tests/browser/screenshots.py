@@ -10,7 +10,7 @@ from pathlib import Path
 
 from meshwright.errors import InputError
 from meshwright.report.pages.run import report
-from meshwright.train.run_folder import RunFolder
+from meshwright.train.run.run_folder import RunFolder
 from testkit.chromium import Browser, missing
 from tests.browser.pictures import VIEWS_OF_ALL, drawings, pages
 

@@ -16,7 +16,7 @@ from docsite.box import samples
 from meshwright.cluster.builders import catalogue_cluster
 from meshwright.files import write_struct
 from meshwright.hardware import load_catalogue
-from meshwright.train.config import to_toml
+from meshwright.train.job.config import to_toml
 from testkit.train_jobs import small_job, write_corpus
 from tests.external.test_docs import EVERY, ROOT, RUN, SOURCES
 

@@ -18,7 +18,7 @@ import pytest
 from meshwright.cluster.doctor.exchange import meet_nodes
 from meshwright.cluster.doctor.facts import NodeFacts
 from meshwright.layout import Layout
-from meshwright.train.config import DataParallelConfig
+from meshwright.train.job.config import DataParallelConfig
 from testkit.caches import new_cache
 from testkit.fault_jobs import Job
 from testkit.train_jobs import small_job, write_corpus, write_run

@@ -4,8 +4,8 @@ import msgspec
 import pytest
 
 from meshwright.layout import Layout
-from meshwright.train.config import DataParallelConfig
-from meshwright.train.events import read_events
+from meshwright.train.job.config import DataParallelConfig
+from meshwright.train.run.events import read_events
 from testkit.fault_jobs import Job, steps_done
 from testkit.skew import settable_clock
 from testkit.train_jobs import small_job, write_corpus, write_run

@@ -5,7 +5,7 @@ import pytest
 from meshwright.layout import Layout
 from meshwright.train.checkpoint.folder import checkpoints, is_whole
 from meshwright.train.checkpoint.manifest import read_manifest
-from meshwright.train.flips import FLIP_VARIABLE
+from meshwright.train.integrity.flips import FLIP_VARIABLE
 from testkit.caches import new_cache
 from testkit.fault_jobs import Job, events, final_weights
 from testkit.train_jobs import losses, small_job, write_corpus, write_run

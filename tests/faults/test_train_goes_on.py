@@ -9,7 +9,7 @@ import pytest
 
 from meshwright.layout import Layout
 from meshwright.train.checkpoint.folder import checkpoints, is_whole
-from meshwright.train.config import OptimizerConfig, to_toml
+from meshwright.train.job.config import OptimizerConfig, to_toml
 from testkit.caches import new_cache
 from testkit.fault_jobs import Job, events
 from testkit.train_jobs import losses, small_job, write_corpus, write_run

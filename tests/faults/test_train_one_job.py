@@ -9,8 +9,8 @@ import sys
 import pytest
 
 from meshwright.layout import Layout
-from meshwright.train.config import to_toml
-from meshwright.train.run_lock import LOCK, owner_of
+from meshwright.train.job.config import to_toml
+from meshwright.train.run.run_lock import LOCK, owner_of
 from testkit.caches import new_cache
 from testkit.fault_jobs import Job, steps_done
 from testkit.train_jobs import losses, small_job, write_corpus, write_run

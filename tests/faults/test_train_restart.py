@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from meshwright.layout import Layout
-from meshwright.train.run_folder import RunFolder
+from meshwright.train.run.run_folder import RunFolder
 from testkit.caches import new_cache
 from testkit.fault_jobs import Job, events, final_weights, kill, steps_done
 from testkit.train_jobs import losses, small_job, write_corpus, write_run

@@ -12,8 +12,8 @@ import pytest
 
 from meshwright.layout import Layout
 from meshwright.postmortem.live import look_at
-from meshwright.train.config import to_toml
-from meshwright.train.run_folder import RunFolder
+from meshwright.train.job.config import to_toml
+from meshwright.train.run.run_folder import RunFolder
 from testkit.caches import new_cache
 from testkit.fault_jobs import Job, events, kill, pid_of, steps_done
 from testkit.train_jobs import losses, small_job, write_corpus, write_run

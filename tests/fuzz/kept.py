@@ -22,7 +22,7 @@ from meshwright.plan.runs import read_rows
 from meshwright.plan.validate import known_models
 from meshwright.train.checkpoint.manifest import read_manifest
 from meshwright.train.checkpoint.stored import verify_pieces
-from meshwright.train.events import Event, read_events
+from meshwright.train.run.events import Event, read_events
 from tests.unit.collectives.mscclpp_plans import all_gather
 
 Seed = tuple[str, bytes]  # the name that the file must have, and what is in it

@@ -20,10 +20,10 @@ from meshwright.traces.chakra_write import write_chakra
 from meshwright.traces.reading import read_traces
 from meshwright.train.asynchronous.meeting import Address, find_servers
 from meshwright.train.checkpoint.llama import look_at_folder, names_of, rows_of, theirs_of
+from meshwright.train.data.token_file import read_tokens, write_tokens
 from meshwright.train.planned import planned_job
-from meshwright.train.run_folder import FirstStart, RankParts, RankPlace, RunFolder
-from meshwright.train.run_lock import _owner, this_process
-from meshwright.train.token_file import read_tokens, write_tokens
+from meshwright.train.run.run_folder import FirstStart, RankParts, RankPlace, RunFolder
+from meshwright.train.run.run_lock import _owner, this_process
 from meshwright.workload.transformer import ModelConfig, parameter_shapes
 from testkit.small_checkpoints import HUGGING_FACE
 from testkit.train_jobs import small_job, write_run

@@ -27,10 +27,10 @@ from meshwright.traces.reading import read_traces
 from meshwright.traces.summary import summarized
 from meshwright.train.checkpoint.llama import read_config
 from meshwright.train.checkpoint.manifest import read_manifest
-from meshwright.train.config import load_job as load_config
-from meshwright.train.config import read_whole_config
-from meshwright.train.corpus import vocabulary_size
-from meshwright.train.run_folder import RunFolder
+from meshwright.train.data.corpus import vocabulary_size
+from meshwright.train.job.config import load_job as load_config
+from meshwright.train.job.config import read_whole_config
+from meshwright.train.run.run_folder import RunFolder
 from meshwright.workload.models import load_model
 from tests.faults.hostile.formats import FORMATS
 from tests.fuzz import kept, made

@@ -17,12 +17,12 @@ from meshwright.cluster.graph import Timed
 from meshwright.layout import Layout, Plan
 from meshwright.parallel.build import build_engine
 from meshwright.parallel.engine import Settings
-from meshwright.train.config import OptimizerConfig
-from meshwright.train.decoder import Decoder
-from meshwright.train.environment import Place
-from meshwright.train.optimizer import make_optimizer
-from meshwright.train.recorder import Recorder
-from meshwright.train.run_folder import RunFolder
+from meshwright.train.job.config import OptimizerConfig
+from meshwright.train.job.environment import Place
+from meshwright.train.measure.recorder import Recorder
+from meshwright.train.model.decoder import Decoder
+from meshwright.train.model.optimizer import make_optimizer
+from meshwright.train.run.run_folder import RunFolder
 from meshwright.train.worker import Member, train_rank
 from meshwright.workload.graph import Operator
 from testkit.fake import load

@@ -10,7 +10,7 @@ import pytest
 from meshwright.bench.pool import RankFailedError, RankPool
 from meshwright.cluster.graph import Timed
 from meshwright.layout import Layout
-from meshwright.train.run_folder import RunFolder
+from meshwright.train.run.run_folder import RunFolder
 from testkit.train_jobs import losses, run_rank, small_job, write_corpus, write_run
 from tests.multiproc import fake_cases
 from tests.multiproc.parallel.layouts import FAST, SLOW, Case

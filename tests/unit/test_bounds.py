@@ -27,9 +27,9 @@ from meshwright.quantities import checked
 from meshwright.simulate.native import _heard
 from meshwright.timeline import parse_chrome_trace
 from meshwright.train.checkpoint.llama import read_config
-from meshwright.train.config import load_job
-from meshwright.train.corpus import find_files, split_files, vocabulary_size
-from meshwright.train.run_folder import RunFolder
+from meshwright.train.data.corpus import find_files, split_files, vocabulary_size
+from meshwright.train.job.config import load_job
+from meshwright.train.run.run_folder import RunFolder
 from meshwright.units import parse_bytes, parse_count, parse_rate, parse_time
 
 GROUP = {

@@ -1,7 +1,7 @@
 """The undisturbed run that a disturbed one is held against, from what its rank 0 wrote down."""
 
 from benchmarks.faults_truth import Part, parts_of
-from meshwright.train.events import Event
+from meshwright.train.run.events import Event
 
 
 def resumed(step):

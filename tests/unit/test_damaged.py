@@ -15,7 +15,7 @@ from meshwright.plan.analytic.calibration import read_calibration
 from meshwright.postmortem.inputs import examine_files
 from meshwright.traces.events import EventStream
 from meshwright.traces.reading import read_traces
-from meshwright.train.events import read_events
+from meshwright.train.run.events import read_events
 from meshwright.workload.models import load_model
 from tests.fuzz.kept import calibrations
 

@@ -14,6 +14,7 @@ LAYERS = (
     *("report", "postmortem", "cli", "__main__"),
 )
 ROOMS = {  # of a package, each of which imports only from those before it; files outside of them may import all
+    "train": ("job", "run", "measure", "data", "model", "checkpoint", "integrity", "elastic", "asynchronous"),
     "postmortem": (
         *("nouns", "text", "positions", "ranks", "surroundings", "tools", "libraries", "scripts", "flight_records"),
         *("groups", "reasons", "page"),

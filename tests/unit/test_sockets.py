@@ -6,8 +6,8 @@ import pytest
 
 from meshwright.parallel.asynchronous.connection import Connection
 from meshwright.sockets import RESEND_S, resend_soon, send_promptly
-from meshwright.train.meeting import host_store
-from meshwright.train.store import SealedStore
+from meshwright.train.elastic.meeting import host_store
+from meshwright.train.elastic.store import SealedStore
 from tests.unit.backend.test_stream import transports
 
 RTO_MAX_MS = 44  # of linux/tcp.h

@@ -8,7 +8,7 @@ from ..workload.float8 import in_float8
 
 
 class DenseLayer(nn.Module):
-    """The arithmetic of `train.decoder.DecoderLayer`, dense and without dropout, on one rank."""
+    """The arithmetic of `train.model.decoder.DecoderLayer`, dense and without dropout, on one rank."""
 
     def __init__(self, hidden: int, heads: int, kv_heads: int, inner: int) -> None:
         super().__init__()

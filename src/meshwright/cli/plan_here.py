@@ -44,7 +44,7 @@ def plan_here(given: PlanOptions, console: "Console") -> int:
     )
     plan = prepare(job, None, ranks=given.gpus, say=lambda text: say(text, err=True)).plan
     if given.graph is not None:
-        from ..train.graph import decoder_graph
+        from ..train.model.graph import decoder_graph
 
         with writing(given.graph):
             write_atomic(given.graph, decoder_graph(model.architecture, plan).encode())

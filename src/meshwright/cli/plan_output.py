@@ -28,7 +28,7 @@ def write_files(
 
     plan, path, page = plan_of(setting, best, others, reason), given.output, given.html
     if given.graph is not None:
-        from ..train.graph import decoder_graph
+        from ..train.model.graph import decoder_graph
 
         drawing = decoder_graph(setting.architecture, plan)
         with writing(given.graph):

@@ -35,7 +35,7 @@ def command(what: tuple[Path, ...], output: Path | None, chakra: Path | None, sh
     from ..report.consoles import console
     from ..report.page import write_page
     from ..report.terminal import show_comparison, show_shares
-    from ..train.run_folder import RunFolder
+    from ..train.run.run_folder import RunFolder
 
     missing = [path for path in what if not path.exists()]
     if missing:

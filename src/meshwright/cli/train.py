@@ -55,10 +55,10 @@ def command(
     as_json: bool,
 ) -> int:
     """Plan, run and verify a job (TOML, or a plan.json); without CONFIG: a small decoder."""
-    from ..train.config import load_job, template
-    from ..train.event_hook import HOOK_VARIABLE
+    from ..train.checkpoint.resume import CHANGED_VARIABLE, check_keys
+    from ..train.job.config import load_job, template
     from ..train.planned import is_plan, planned_job
-    from ..train.resume import CHANGED_VARIABLE, check_keys
+    from ..train.run.event_hook import HOOK_VARIABLE
 
     if engine_files:
         raise InputError(
@@ -97,9 +97,9 @@ def _run_new(job: Any, path: Path | None, recalibrate: bool, *, as_json: bool) -
     from ..report.consoles import console
     from ..report.terminal import show_plan
     from ..sockets import check_port
-    from ..train.run_folder import check_writable
-    from ..train.run_lock import owned
-    from ..train.surroundings import surroundings_of_a_job
+    from ..train.elastic.surroundings import surroundings_of_a_job
+    from ..train.run.run_folder import check_writable
+    from ..train.run.run_lock import owned
 
     check_port(job.launch.port)
     if path is not None:
@@ -116,9 +116,9 @@ def _run_new(job: Any, path: Path | None, recalibrate: bool, *, as_json: bool) -
 def _resume(path: Path, *, as_json: bool) -> int:
     """Go on with a run, which must be nobody else's meanwhile."""
     from ..sockets import check_port
-    from ..train.run_folder import RunFolder
-    from ..train.run_lock import owned
-    from ..train.surroundings import surroundings_of_a_job
+    from ..train.elastic.surroundings import surroundings_of_a_job
+    from ..train.run.run_folder import RunFolder
+    from ..train.run.run_lock import owned
 
     config = RunFolder(path).whole_config()
     if config.launch.nodes > 1:
@@ -141,7 +141,7 @@ def _run(path: Path, *, as_json: bool) -> int:
     from ..report.pages.run import report
     from ..report.terminal import show_comparison
     from ..train.launch import launch
-    from ..train.run_folder import RunFolder
+    from ..train.run.run_folder import RunFolder
 
     folder = RunFolder(path)
     config, plan = folder.config(), folder.plan()
@@ -189,9 +189,9 @@ def _run(path: Path, *, as_json: bool) -> int:
 
 def _run_node(job: Any, path: Path) -> int:
     """Run the ranks of one machine of several; the first rank of all plans, and writes the run folder."""
-    from ..train.machine_lock import alone_here, hosts_rendezvous
-    from ..train.run_lock import owned
-    from ..train.surroundings import surroundings_of_a_job
+    from ..train.elastic.surroundings import surroundings_of_a_job
+    from ..train.run.machine_lock import alone_here, hosts_rendezvous
+    from ..train.run.run_lock import owned
 
     held = owned(path, say=_say) if hosts_rendezvous(job) else contextlib.nullcontext()
     with surroundings_of_a_job(), held, alone_here(path):

@@ -48,7 +48,7 @@ class Shard(NamedTuple):
 
 
 class Notes(Protocol):
-    """Where an engine says what it did when (`train.recorder.Recorder`)."""
+    """Where an engine says what it did when (`train.measure.recorder.Recorder`)."""
 
     def span(self, lane: Lane, name: str, detail: str = "") -> AbstractContextManager[None]:
         """Record the body of a `with` as one span."""

@@ -14,7 +14,7 @@ from ..timeline import Span, Timeline, step_parts
 from ..traces.culprit import LEAST_SHARE, LEAST_STEPS, CulpritFinding, find_culprit
 from ..traces.from_timeline import ranks_of_timeline
 from ..traces.meetings import meetings_of
-from ..train.events import Event
+from ..train.run.events import Event
 from ..units import counted, format_time
 
 MOST_LATE = 3  # ranks that a verdict names

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from ..cluster.graph import Cluster
 from ..layout import Plan
 from ..machine_load import Load, others_share
-from ..train.config import JobConfig
-from ..train.run_folder import RunFolder
+from ..train.job.config import JobConfig
+from ..train.run.run_folder import RunFolder
 from ..units import counted, format_bytes, format_time
 from ..workload.transformer import describe_workload
 from .document import Section, section, table

@@ -1,13 +1,18 @@
-"""The worker: loop, data, checkpoints, recording, launch.
+"""Training: a job from its configuration, or from a plan, to its last checkpoint.
 
-The way of a job: `config` -> `prepare` (discover, calibrate, choose) -> `launch`, `agent` -> `worker` -> `loop`.
+The way of a job: `planned` (the job that a plan describes) -> `prepare` (discover, calibrate, choose) -> `launch`
+starts the ranks, or `__main__` is one that another launcher started -> `worker` (one rank: join, train, hand in) ->
+`loop`. `replan` makes the plan for the ranks that are there.
 
-- a plan in, or another: `planned`, `replan`, `resume`; `graph` draws one
-- the work: `decoder` with `decoder_sizes`, `optimizer`, `engine_settings`, `precision`, `corpus` with `token_file`, `feed`
-- recorded: `recorder`, `records`, `log`, `memory`, `clock`, `measured`; written to the `run_folder`
-- the job's ranks: `__main__`, `environment`, `meeting`, `store` with `store_server`, `secret`, `topology_file`
-- what goes wrong: `watch`, `rank_exit`, `surroundings`, `events`, `event_hook`; `straggler_monitor` with `stragglers`;
-  `run_lock`, `machine_lock`
-- wrong numbers: `finite`, `rank_context`, `guard` with `replicas`, `replay` and `checksums`, `corruption`; `flips` tries them out
-- `checkpoint`, `asynchronous`
+Rooms, each of which imports only from those above it:
+
+- `job`: configuration, precision, the environment of a launcher
+- `run`: the folder of a run with its locks, events and log
+- `measure`: what a rank did when, memory, stragglers
+- `data`: text, tokens, batches
+- `model`: decoder, optimizer, the graph of a step
+- `checkpoint`: saved, checked and gone on from; to and from the format of Hugging Face
+- `integrity`: wrong numbers, from silent data corruption to losses that are not finite
+- `elastic`: the ranks of a job, where they meet, how they are started again and how they end
+- `asynchronous`: parameter servers, local SGD and DiLoCo
 """

@@ -13,12 +13,12 @@ import click
 
 from ..cli import run_command
 from ..errors import MeshwrightError
-from .config import load_job
-from .environment import adopt_slurm
+from .checkpoint.resume import CHANGED_VARIABLE, check_keys
+from .job.config import load_job
+from .job.environment import adopt_slurm
 from .replan import ensure_planned
-from .resume import CHANGED_VARIABLE, check_keys
-from .run_folder import RunFolder
-from .run_lock import owned
+from .run.run_folder import RunFolder
+from .run.run_lock import owned
 from .worker import joined_ranks, train_rank
 
 

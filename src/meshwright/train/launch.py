@@ -17,13 +17,13 @@ from ..device import count
 from ..errors import InputError, MeshwrightError
 from ..files import readable, to_json
 from ..temporary import process_folder
-from .agent import STOPPED_EXIT_CODE, AgentStart, failure_text, first_failure, run_agent
 from .checkpoint.folder import latest_checkpoint
 from .checkpoint.manifest import read_manifest
-from .config import JobConfig
-from .events import Event, EventLog, ended_launchers
-from .run_folder import RunFolder
-from .surroundings import handlers_kept, have_descriptors
+from .elastic.agent import STOPPED_EXIT_CODE, AgentStart, failure_text, first_failure, run_agent
+from .elastic.surroundings import handlers_kept, have_descriptors
+from .job.config import JobConfig
+from .run.events import Event, EventLog, ended_launchers
+from .run.run_folder import RunFolder
 from .worker import main as worker_main
 
 

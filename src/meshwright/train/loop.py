@@ -22,27 +22,27 @@ from ..parallel.engine import Engine, Shard
 from ..timeline import share_of_peak
 from ..units import counted, format_bytes
 from .checkpoint.folder import latest_checkpoint
+from .checkpoint.resume import GoesOn, checkpoint_facts
 from .checkpoint.saver import Saver
 from .checkpoint.state import generators, load_weights, pieces_of, restore
-from .config import JobConfig
-from .corpus import Corpus
-from .decoder import Decoder
-from .engine_settings import engine_settings
-from .events import Event, EventLog, read_events
-from .feed import Feed
-from .finite import NotFinite, all_finite, not_finite
-from .flips import flips
-from .guard import Guard, Recheck
-from .log import RunLog
-from .memory import PeakMemory
-from .optimizer import learning_rate
-from .precision import product_type
-from .rank_context import RankContext
-from .recorder import Recorder, clock
-from .replay import StepReplay
-from .resume import GoesOn, checkpoint_facts
-from .run_folder import RunFolder, how_to_go_on
-from .straggler_monitor import StragglerMonitor
+from .data.corpus import Corpus
+from .data.feed import Feed
+from .integrity.finite import NotFinite, all_finite, not_finite
+from .integrity.flips import flips
+from .integrity.guard import Guard, Recheck
+from .integrity.rank_context import RankContext
+from .integrity.replay import StepReplay
+from .job.config import JobConfig
+from .job.precision import product_type
+from .measure.memory import PeakMemory
+from .measure.recorder import Recorder, clock
+from .measure.straggler_monitor import StragglerMonitor
+from .model.decoder import Decoder
+from .model.engine_settings import engine_settings
+from .model.optimizer import learning_rate
+from .run.events import Event, EventLog, read_events
+from .run.log import RunLog
+from .run.run_folder import RunFolder, how_to_go_on
 
 COUNTING_STEP = 2  # the step in which live tensors are counted, once DDP has settled its buckets; it is not measured
 

@@ -13,8 +13,8 @@ from ..plan.runs import accelerator_of
 from ..workload.architecture import Architecture
 from ..workload.conventions import EMULATES
 from ..workload.transformer import ModelConfig
-from .config import JobConfig, with_overrides
-from .decoder_sizes import decoder_config
+from .job.config import JobConfig, with_overrides
+from .model.decoder_sizes import decoder_config
 
 PRECISIONS = {  # of `plan`; auto is bf16 on GPUs, float32 on CPUs
     **{"": "auto", "bf16": "auto", "fp32": "float32"},

@@ -42,12 +42,12 @@ from ..workload.graph import Operator
 from ..workload.transformer import describe_workload
 from .asynchronous.predict import repriced
 from .asynchronous.terms import check_mode
-from .config import JobConfig
-from .corpus import Corpus, Sampler, load_corpus, vocabulary_size
-from .environment import choose_backend, ranks_on_this_host
-from .precision import check_float8, narrow_type
-from .run_folder import RunFolder, check_writable
-from .topology_file import placements
+from .data.corpus import Corpus, Sampler, load_corpus, vocabulary_size
+from .job.config import JobConfig
+from .job.environment import choose_backend, ranks_on_this_host
+from .job.precision import check_float8, narrow_type
+from .job.topology_file import placements
+from .run.run_folder import RunFolder, check_writable
 
 RANKS_PER_CORE = 4  # more than one a core is slow but runs; more than this is a mistake
 CHECKPOINT_BYTES_PER_PARAMETER = 12  # a weight and two moments

@@ -15,10 +15,10 @@ import torch.distributed as dist
 from ..errors import InputError
 from ..layout import Layout
 from ..units import counted
-from .config import JobConfig
-from .events import Event, EventLog
+from .job.config import JobConfig
 from .prepare import prepare, write_run
-from .run_folder import RunFolder
+from .run.events import Event, EventLog
+from .run.run_folder import RunFolder
 
 PLANNED = "meshwright/planned"  # in the store: what went wrong while rank 0 planned, or ""
 PLANNING_S = 600.0  # the least that others wait for the plan: machines are measured for it

@@ -42,24 +42,24 @@ from ..parallel.device_mesh import KEEPS_ORDER
 from ..temporary import remove_inherited, remove_inherited_at_end
 from ..timeline import typical_step
 from ..units import counted
-from .agent import STOPPED_EXIT_CODE
-from .config import JobConfig
-from .corpus import check_same_text, load_corpus
-from .corruption import CorruptionError
-from .environment import Place, choose_backend, place
-from .events import EventLog, launcher_ended
-from .log import RunLog
+from .data.corpus import check_same_text, load_corpus
+from .elastic.agent import STOPPED_EXIT_CODE
+from .elastic.meeting import host_store, join_torchruns
+from .elastic.store import SealedStore
+from .elastic.surroundings import ignoring_stderr_errors
+from .elastic.watch import Watch
+from .integrity.corruption import CorruptionError
+from .job.config import JobConfig
+from .job.environment import Place, choose_backend, place
+from .job.topology_file import export_switches
 from .loop import Trainer
-from .measured import write_measured
-from .meeting import host_store, join_torchruns
-from .recorder import measured_steps
-from .records import RankRecord, agreed_steps, gathered_records
+from .measure.measured import write_measured
+from .measure.recorder import measured_steps
+from .measure.records import RankRecord, agreed_steps, gathered_records
 from .replan import ensure_planned
-from .run_folder import RunFolder, how_to_go_on
-from .store import SealedStore
-from .surroundings import ignoring_stderr_errors
-from .topology_file import export_switches
-from .watch import Watch
+from .run.events import EventLog, launcher_ended
+from .run.log import RunLog
+from .run.run_folder import RunFolder, how_to_go_on
 
 WARM_UP_STEPS = 5  # of a run are not measured
 START_S = 60.0  # the least that ranks wait for each other to start

@@ -1,7 +1,7 @@
 """A decoder-only transformer as numbers: its sizes, and the operators, FLOPs and bytes of one micro-batch.
 
-Sizes carry the key names of a Hugging Face config.json. The operators listed here are the ones that `train/decoder.py`
-calls, one by one, so that a price for each adds up to a step.
+Sizes carry the key names of a Hugging Face config.json. The operators listed here are the ones that
+`train/model/decoder.py` calls, one by one, so that a price for each adds up to a step.
 """
 
 import math

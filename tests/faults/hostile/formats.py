@@ -11,9 +11,9 @@ from meshwright import cli
 from meshwright.collectives.algorithms import build_schedule
 from meshwright.layout import Layout
 from meshwright.train.checkpoint.llama import read_config
-from meshwright.train.config import load_job, template
-from meshwright.train.corpus import vocabulary_size
-from meshwright.train.run_folder import RunFolder
+from meshwright.train.data.corpus import vocabulary_size
+from meshwright.train.job.config import load_job, template
+from meshwright.train.run.run_folder import RunFolder
 from meshwright.workload.models.catalogue import load_model
 from testkit.small_checkpoints import HUGGING_FACE
 from testkit.topology_dumps import matrix_text

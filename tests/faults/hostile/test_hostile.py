@@ -6,7 +6,7 @@ import pytest
 
 from meshwright import cli
 from meshwright.layout import Layout
-from meshwright.train.run_folder import RunFolder
+from meshwright.train.run.run_folder import RunFolder
 from testkit.train_jobs import small_job, write_run
 from tests.faults.hostile.corpus import ALL, BOMB
 from tests.faults.hostile.test_malformed import listing

@@ -15,9 +15,9 @@ from meshwright.train.asynchronous.meeting import Address, announce, forget_serv
 from meshwright.train.asynchronous.processes import work_for_run
 from meshwright.train.asynchronous.supervisor import supervise
 from meshwright.train.checkpoint.folder import latest_checkpoint
-from meshwright.train.config import DataParallelConfig
-from meshwright.train.events import read_events
-from meshwright.train.run_folder import RunFolder
+from meshwright.train.job.config import DataParallelConfig
+from meshwright.train.run.events import read_events
+from meshwright.train.run.run_folder import RunFolder
 from testkit.train_jobs import losses, run_rank, small_job, write_corpus, write_run
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]  # processes that load torch: five a run

@@ -10,10 +10,10 @@ from meshwright.layout import Layout, Plan
 from meshwright.parallel.build import build_engine
 from meshwright.parallel.engine import Settings
 from meshwright.timeline import Span
-from meshwright.train.config import OptimizerConfig
-from meshwright.train.decoder import Decoder
-from meshwright.train.optimizer import make_optimizer
-from meshwright.train.recorder import Recorder
+from meshwright.train.job.config import OptimizerConfig
+from meshwright.train.measure.recorder import Recorder
+from meshwright.train.model.decoder import Decoder
+from meshwright.train.model.optimizer import make_optimizer
 from testkit.train_jobs import UNMEASURED
 from tests.multiproc.parallel.parity import GLOBAL_BATCH, SEQ_LEN, batches, small_model
 

@@ -7,9 +7,9 @@ from meshwright.layout import Layout, Plan
 from meshwright.parallel.api import Silent
 from meshwright.parallel.build import build_engine
 from meshwright.parallel.engine import Settings
-from meshwright.train.config import OptimizerConfig
-from meshwright.train.decoder import Decoder
-from meshwright.train.optimizer import make_optimizer
+from meshwright.train.job.config import OptimizerConfig
+from meshwright.train.model.decoder import Decoder
+from meshwright.train.model.optimizer import make_optimizer
 from meshwright.workload.transformer import ModelConfig
 from testkit.train_jobs import UNMEASURED
 

@@ -8,10 +8,10 @@ from meshwright.device import CPU
 from meshwright.layout import Layout
 from meshwright.parallel.build import build_engine
 from meshwright.parallel.engine import Settings
-from meshwright.train.config import OptimizerConfig
-from meshwright.train.decoder import Decoder
-from meshwright.train.optimizer import make_optimizer
-from meshwright.train.recorder import Recorder
+from meshwright.train.job.config import OptimizerConfig
+from meshwright.train.measure.recorder import Recorder
+from meshwright.train.model.decoder import Decoder
+from meshwright.train.model.optimizer import make_optimizer
 from tests.multiproc.parallel.parity import GLOBAL_BATCH, SEQ_LEN, batches, small_model, small_plan, summed
 
 pytest.importorskip("torchao")

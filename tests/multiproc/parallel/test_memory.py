@@ -9,10 +9,10 @@ from meshwright.layout import Layout, Plan
 from meshwright.parallel.api import Silent
 from meshwright.parallel.build import build_engine
 from meshwright.parallel.engine import Settings
-from meshwright.train.config import OptimizerConfig
-from meshwright.train.decoder import Decoder
-from meshwright.train.memory import PeakMemory
-from meshwright.train.optimizer import make_optimizer
+from meshwright.train.job.config import OptimizerConfig
+from meshwright.train.measure.memory import PeakMemory
+from meshwright.train.model.decoder import Decoder
+from meshwright.train.model.optimizer import make_optimizer
 from meshwright.workload.holdings import peak_memory_bytes
 from meshwright.workload.transformer import ModelConfig, describe_workload
 from testkit.train_jobs import UNMEASURED

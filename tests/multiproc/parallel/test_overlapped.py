@@ -19,8 +19,8 @@ from meshwright.parallel.overlapped import OverlappedSeam
 from meshwright.parallel.shard_placement import ShardPlacement
 from meshwright.parallel.spmd_part import split_module
 from meshwright.parallel.tensor import Column, RowParallel, Seam, split_tensors
-from meshwright.train.decoder import Decoder
-from meshwright.train.recorder import Recorder
+from meshwright.train.measure.recorder import Recorder
+from meshwright.train.model.decoder import Decoder
 from tests.multiproc.parallel.parity import GLOBAL_BATCH, SEQ_LEN, batches, small_model
 
 OPERATORS = {

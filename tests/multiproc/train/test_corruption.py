@@ -4,8 +4,8 @@ import pytest
 
 from meshwright.layout import Layout
 from meshwright.train.checkpoint.folder import checkpoints
-from meshwright.train.events import read_events
-from meshwright.train.run_folder import RunFolder
+from meshwright.train.run.events import read_events
+from meshwright.train.run.run_folder import RunFolder
 from testkit.train_jobs import losses, run_flipped, run_rank, small_job, write_corpus, write_run
 
 SETTINGS = {"steps": 12, "checkpoint_every": 6, "check_replicas": 4, "record": False}

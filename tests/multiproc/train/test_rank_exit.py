@@ -13,10 +13,10 @@ import pytest
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
 from meshwright.bench.pool import start_fork_server
-from meshwright.train import rank_exit
-from meshwright.train.agent import AgentStart, first_failure, run_agent
-from meshwright.train.events import EventLog, read_events
-from meshwright.train.rank_exit import Finished
+from meshwright.train.elastic import rank_exit
+from meshwright.train.elastic.agent import AgentStart, first_failure, run_agent
+from meshwright.train.elastic.rank_exit import Finished
+from meshwright.train.run.events import EventLog, read_events
 
 pytestmark = pytest.mark.timeout(400)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from meshwright.train.config import to_toml
+from meshwright.train.job.config import to_toml
 from testkit.caches import new_cache
 from testkit.train_jobs import small_job, write_corpus
 

@@ -8,8 +8,8 @@ import torch
 import torch.distributed as dist
 
 from meshwright.backend.faults.failures import FaultyRank, RankFailure
-from meshwright.train.events import EventLog, read_events
-from meshwright.train.watch import Watch
+from meshwright.train.elastic.watch import Watch
+from meshwright.train.run.events import EventLog, read_events
 from tests.multiproc.fresh_ranks import launch
 
 STALLED, QUICK = 1, 2  # the rank that is to blame; one that notices first, and ends

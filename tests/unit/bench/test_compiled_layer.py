@@ -10,7 +10,7 @@ from torch._dynamo.utils import counters
 from meshwright.bench import operators
 from meshwright.bench.compiled_layer import DenseLayer
 from meshwright.bench.cpu_clock import CpuClock
-from meshwright.train import decoder
+from meshwright.train.model import decoder
 from meshwright.workload.functional import rotary_tables
 from meshwright.workload.transformer import ModelConfig, describe_workload
 

@@ -97,6 +97,6 @@ def test_an_interrupt_is_exit_code_130(wrapped, monkeypatch, capsys):
             raise RuntimeError("Error calling __set_name__") from KeyboardInterrupt()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("meshwright.train.config.load_job", interrupted)
+    monkeypatch.setattr("meshwright.train.job.config.load_job", interrupted)
     assert cli.run_command(["train"]) == 130
     assert capsys.readouterr().err.strip() == "meshwright: interrupted"

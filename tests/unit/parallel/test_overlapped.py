@@ -10,8 +10,8 @@ from meshwright.parallel.api import Silent
 from meshwright.parallel.build import build_engine
 from meshwright.parallel.engine import Settings
 from meshwright.parallel.overlapped import check_overlappable
-from meshwright.train.config import load_job
-from meshwright.train.engine_settings import engine_settings
+from meshwright.train.job.config import load_job
+from meshwright.train.model.engine_settings import engine_settings
 from testkit.train_jobs import UNMEASURED
 
 CUT = Layout.parse("dp=2,tp=4,sp=1")

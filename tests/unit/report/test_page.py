@@ -22,8 +22,8 @@ from meshwright.report.pages.run import report
 from meshwright.report.pages.two_runs import two_runs_page
 from meshwright.report.sampling import thinned
 from meshwright.timeline import Span, Timeline, step_parts, summarize
-from meshwright.train.events import Event, EventLog
-from meshwright.train.run_folder import RankParts
+from meshwright.train.run.events import Event, EventLog
+from meshwright.train.run.run_folder import RankParts
 from testkit.runs import fake_run, step_spans
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"

@@ -9,11 +9,11 @@ import pytest
 from torch.distributed.elastic.rendezvous.dynamic_rendezvous import DynamicRendezvousHandler
 
 from meshwright.errors import MeshwrightError
-from meshwright.train import agent
-from meshwright.train.agent import AgentStart, SealedBackend, check_machines, run_agent
-from meshwright.train.events import EventLog
-from meshwright.train.meeting import host_store
-from meshwright.train.store import SealedStore
+from meshwright.train.elastic import agent
+from meshwright.train.elastic.agent import AgentStart, SealedBackend, check_machines, run_agent
+from meshwright.train.elastic.meeting import host_store
+from meshwright.train.elastic.store import SealedStore
+from meshwright.train.run.events import EventLog
 
 START = AgentStart(name="job", ranks=1, nodes=2, min_nodes=2, secret=b"secret", timeout_s=5.0)
 

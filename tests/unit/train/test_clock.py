@@ -7,11 +7,11 @@ import pytest
 from torch.distributed.elastic.rendezvous import dynamic_rendezvous
 from torch.distributed.elastic.rendezvous.dynamic_rendezvous import DynamicRendezvousHandler
 
-from meshwright.train import clock as module
-from meshwright.train.agent import SealedBackend
-from meshwright.train.clock import AGAIN_S, JobClock, heartbeats_by, skew
-from meshwright.train.meeting import host_store
-from meshwright.train.store_server import CLOCKS
+from meshwright.train.elastic import clock as module
+from meshwright.train.elastic.agent import SealedBackend
+from meshwright.train.elastic.clock import AGAIN_S, JobClock, heartbeats_by, skew
+from meshwright.train.elastic.meeting import host_store
+from meshwright.train.elastic.store_server import CLOCKS
 
 
 class Host:

@@ -4,7 +4,7 @@ import pytest
 
 from meshwright.errors import InputError
 from meshwright.files import convert
-from meshwright.train.config import JobConfig, load_job, read_whole_config, template, to_toml
+from meshwright.train.job.config import JobConfig, load_job, read_whole_config, template, to_toml
 
 
 def test_the_template_is_the_default_job():

@@ -7,8 +7,7 @@ import pytest
 
 from meshwright.errors import InputError
 from meshwright.layout import Layout
-from meshwright.train.config import DataConfig
-from meshwright.train.corpus import (
+from meshwright.train.data.corpus import (
     SEPARATOR,
     Sampler,
     find_files,
@@ -19,7 +18,8 @@ from meshwright.train.corpus import (
     tokenized,
     validation_sequences,
 )
-from meshwright.train.run_lock import owned
+from meshwright.train.job.config import DataConfig
+from meshwright.train.run.run_lock import owned
 from testkit.train_jobs import small_job, write_run
 
 

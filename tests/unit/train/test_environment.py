@@ -1,7 +1,7 @@
 import pytest
 
 from meshwright.errors import InputError
-from meshwright.train.environment import (
+from meshwright.train.job.environment import (
     Place,
     adopt_slurm,
     choose_backend,
@@ -33,7 +33,7 @@ def test_missing_or_senseless_variables_are_named(variables, message):
 
 def test_a_gpu_for_each_rank_of_a_machine_means_nccl_however_many_machines_there_are(monkeypatch):
     monkeypatch.setattr("meshwright.device.count", lambda: 8)
-    monkeypatch.setattr("meshwright.train.environment.native_backend", lambda: "nccl")
+    monkeypatch.setattr("meshwright.train.job.environment.native_backend", lambda: "nccl")
     one_of_two_machines = {"RANK": "9", "WORLD_SIZE": "16", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "8"}
 
     assert choose_backend("auto", ranks_on_this_host(one_of_two_machines, 16)) == "nccl"
@@ -43,7 +43,7 @@ def test_a_gpu_for_each_rank_of_a_machine_means_nccl_however_many_machines_there
 
 def test_ranks_that_slurm_shows_one_gpu_each_have_one_each(monkeypatch):
     monkeypatch.setattr("meshwright.device.count", lambda: 1)
-    monkeypatch.setattr("meshwright.train.environment.native_backend", lambda: "nccl")
+    monkeypatch.setattr("meshwright.train.job.environment.native_backend", lambda: "nccl")
     monkeypatch.setenv("SLURM_LOCALID", "3")
     monkeypatch.delenv("TORCHELASTIC_RUN_ID", raising=False)
 

@@ -11,9 +11,9 @@ import time
 
 import pytest
 
-from meshwright.train import event_hook
-from meshwright.train.event_hook import HOOK_VARIABLE
-from meshwright.train.events import MAX_LINE_BYTES, Event, EventLog, read_events
+from meshwright.train.run import event_hook
+from meshwright.train.run.event_hook import HOOK_VARIABLE
+from meshwright.train.run.events import MAX_LINE_BYTES, Event, EventLog, read_events
 
 
 def test_events_of_all_ranks_are_read_in_order_and_damaged_lines_left_out(tmp_path):
@@ -136,7 +136,7 @@ def test_a_command_that_hangs_is_ended_and_no_more_than_some_run_at_once(tmp_pat
 def test_a_daemon_that_a_command_starts_holds_no_pipe_of_the_job(tmp_path):
     """A reader of what the job prints gets its end when the job has ended."""
     program = (
-        "import sys; from meshwright.train.events import Event, EventLog; "
+        "import sys; from meshwright.train.run.events import Event, EventLog; "
         "EventLog(__import__('pathlib').Path(sys.argv[1]), 0).record(Event(kind='stop', message='told to stop'))"
     )
     command = f"setsid sh -c 'echo $$ > {tmp_path}/daemon; exec sleep 60' & echo heard; echo trouble >&2"

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from meshwright.train.finite import all_finite, not_finite
+from meshwright.train.integrity.finite import all_finite, not_finite
 
 
 def test_figures_that_are_no_numbers_are_named():

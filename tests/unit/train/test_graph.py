@@ -9,8 +9,8 @@ import pytest
 
 from meshwright.errors import InputError
 from meshwright.layout import Layout, Plan
-from meshwright.train.decoder_sizes import decoder_config
-from meshwright.train.graph import decoder_graph, decoder_lanes, decoder_program
+from meshwright.train.model.decoder_sizes import decoder_config
+from meshwright.train.model.graph import decoder_graph, decoder_lanes, decoder_program
 from meshwright.workload.architecture import Architecture
 from meshwright.workload.stages import rank_of_stages
 from testkit.train_jobs import UNMEASURED

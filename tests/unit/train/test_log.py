@@ -10,8 +10,8 @@ import pytest
 from tensorboardX.crc32c import crc32c
 from tensorboardX.proto.event_pb2 import Event
 
-from meshwright.train.log import RunLog, progress
-from meshwright.train.run_folder import RunFolder
+from meshwright.train.run.log import RunLog, progress
+from meshwright.train.run.run_folder import RunFolder
 
 ROW = {
     "step": 9, "loss": 2.5421, "learning_rate": 1e-3, "grad_norm": 1.2345, "step_time_s": 0.0651,

@@ -6,11 +6,11 @@ import sys
 import pytest
 
 from meshwright.errors import InputError
-from meshwright.train.machine_lock import alone_here
+from meshwright.train.run.machine_lock import alone_here
 
 HOLD = """
 import pathlib, sys
-from meshwright.train.machine_lock import alone_here
+from meshwright.train.run.machine_lock import alone_here
 with alone_here(pathlib.Path(sys.argv[1])):
     print("here", flush=True)
     sys.stdin.read()

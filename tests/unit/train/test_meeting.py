@@ -8,10 +8,10 @@ from torch.distributed.elastic.rendezvous import RendezvousStateError
 from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRendezvousBackend
 
 from meshwright.errors import InputError
-from meshwright.train.agent import SealedBackend
 from meshwright.train.asynchronous import meeting
-from meshwright.train.meeting import connections_to, join_torchruns
-from meshwright.train.run_folder import RunFolder
+from meshwright.train.elastic.agent import SealedBackend
+from meshwright.train.elastic.meeting import connections_to, join_torchruns
+from meshwright.train.run.run_folder import RunFolder
 
 
 class Payload:

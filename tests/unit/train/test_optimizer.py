@@ -1,6 +1,6 @@
-from meshwright.train.config import OptimizerConfig
-from meshwright.train.decoder import Decoder
-from meshwright.train.optimizer import learning_rate, make_optimizer
+from meshwright.train.job.config import OptimizerConfig
+from meshwright.train.model.decoder import Decoder
+from meshwright.train.model.optimizer import learning_rate, make_optimizer
 from meshwright.workload.transformer import ModelConfig
 
 

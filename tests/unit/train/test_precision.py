@@ -8,8 +8,8 @@ import torch
 from meshwright.errors import InputError
 from meshwright.layout import Layout
 from meshwright.plan.legality import check_runnable
-from meshwright.train.config import JobConfig, with_overrides
-from meshwright.train.precision import check_float8, narrow_type
+from meshwright.train.job.config import JobConfig, with_overrides
+from meshwright.train.job.precision import check_float8, narrow_type
 
 CPU = torch.device("cpu")
 

@@ -1,6 +1,6 @@
 """The recorder of a rank: what it keeps of a run of any length."""
 
-from meshwright.train.recorder import PARTS_KEPT, Recorder, measured_steps
+from meshwright.train.measure.recorder import PARTS_KEPT, Recorder, measured_steps
 
 
 def record(steps):

@@ -1,6 +1,6 @@
 import torch.distributed as dist
 
-from meshwright.train.records import agreed_steps
+from meshwright.train.measure.records import agreed_steps
 
 
 def test_all_ranks_take_the_parts_of_the_steps_that_rank_0_chooses():

@@ -9,9 +9,9 @@ import torch.distributed as dist
 from meshwright.cluster.graph import Cluster
 from meshwright.layout import Layout
 from meshwright.train import replan
-from meshwright.train.events import read_events
 from meshwright.train.replan import ensure_planned
-from meshwright.train.run_folder import PLAN_FILES
+from meshwright.train.run.events import read_events
+from meshwright.train.run.run_folder import PLAN_FILES
 from testkit.train_jobs import small_job, write_corpus, write_run
 
 

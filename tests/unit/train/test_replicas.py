@@ -7,13 +7,13 @@ import pytest
 import torch
 
 from meshwright.errors import InputError
-from meshwright.train.agent import worth_a_restart
-from meshwright.train.checksums import BITS, checksum
-from meshwright.train.config import JobConfig, TrainConfig, with_overrides
-from meshwright.train.corruption import CorruptionError, CorruptionRestart, corruption, excluded_rank
-from meshwright.train.flips import Flip, Flips, parse_flip
-from meshwright.train.guard import HALF, leaning_of
-from meshwright.train.replicas import ReplicaDifference, units_of
+from meshwright.train.elastic.agent import worth_a_restart
+from meshwright.train.integrity.checksums import BITS, checksum
+from meshwright.train.integrity.corruption import CorruptionError, CorruptionRestart, corruption, excluded_rank
+from meshwright.train.integrity.flips import Flip, Flips, parse_flip
+from meshwright.train.integrity.guard import HALF, leaning_of
+from meshwright.train.integrity.replicas import ReplicaDifference, units_of
+from meshwright.train.job.config import JobConfig, TrainConfig, with_overrides
 
 
 class Ended(NamedTuple):

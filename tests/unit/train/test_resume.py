@@ -8,8 +8,8 @@ import pytest
 
 from meshwright.errors import InputError
 from meshwright.layout import Layout
-from meshwright.train.corpus import Corpus, CorpusSplit
-from meshwright.train.resume import CHANGED_VARIABLE, GoesOn, check_keys, checkpoint_facts
+from meshwright.train.checkpoint.resume import CHANGED_VARIABLE, GoesOn, check_keys, checkpoint_facts
+from meshwright.train.data.corpus import Corpus, CorpusSplit
 from testkit.train_jobs import small_job, write_run
 
 CORPUS = Corpus(split=CorpusSplit((), ()), train=np.arange(9), validation=np.arange(9), content="aa")

@@ -13,8 +13,8 @@ import pytest
 
 from meshwright.errors import InputError
 from meshwright.layout import Layout
-from meshwright.train import run_lock
-from meshwright.train.run_lock import LOCK, Owner, owned, owner_of, this_process
+from meshwright.train.run import run_lock
+from meshwright.train.run.run_lock import LOCK, Owner, owned, owner_of, this_process
 from testkit.train_jobs import small_job, write_run
 
 SILENCE_S = 0.6  # in tests; the heartbeat below is faster by as much as it really is
@@ -103,7 +103,7 @@ def test_an_owner_that_was_killed_is_succeeded_to(tmp_path):
     code = f"""
 import time
 from pathlib import Path
-from meshwright.train.run_lock import owned
+from meshwright.train.run.run_lock import owned
 with owned(Path({str(tmp_path / "run")!r})):
     print("mine", flush=True)
     time.sleep(60)
@@ -222,7 +222,7 @@ def test_an_owner_whose_folder_was_taken_leaves_at_once_without_another_write(tm
     code = f"""
 import subprocess, time
 from pathlib import Path
-from meshwright.train import run_lock
+from meshwright.train.run import run_lock
 run_lock.HEARTBEAT_S = 0.05
 with run_lock.owned(Path({str(tmp_path / "run")!r})):
     child = subprocess.Popen(["sleep", "60"])

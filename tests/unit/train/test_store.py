@@ -12,9 +12,9 @@ import pytest
 import torch.distributed as dist
 
 from meshwright.handshake import CHALLENGE_BYTES, MOST_STRANGERS, SEAL_BYTES
-from meshwright.train.meeting import host_store
-from meshwright.train.store import SealedStore, StoreEnded
-from meshwright.train.store_server import HEAD
+from meshwright.train.elastic.meeting import host_store
+from meshwright.train.elastic.store import SealedStore, StoreEnded
+from meshwright.train.elastic.store_server import HEAD
 
 SECRET = b"the secret of this job"
 

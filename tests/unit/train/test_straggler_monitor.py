@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from meshwright.train import straggler_monitor as straggler_monitor
+from meshwright.train.measure import straggler_monitor
 
 
 @pytest.mark.parametrize(("local", "crowded"), [("2", False), ("3", True)])

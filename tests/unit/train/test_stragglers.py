@@ -4,7 +4,7 @@ import random
 from pathlib import Path
 
 from meshwright.backend.hosts.link_rates import Carried
-from meshwright.train.stragglers import SlowLinks, SlowRanks
+from meshwright.train.measure.stragglers import SlowLinks, SlowRanks
 
 
 def steps(rng, ranks, *, slow=None, times=1.0, base_s=0.01):

@@ -9,13 +9,13 @@ import sys
 import pytest
 
 from meshwright.errors import InputError
-from meshwright.train.surroundings import have_descriptors, stop_signals, surroundings_of_a_job
+from meshwright.train.elastic.surroundings import have_descriptors, stop_signals, surroundings_of_a_job
 
 SPEAKER = """
 import sys
 from rich.console import Console
 import click
-from meshwright.train.surroundings import surroundings_of_a_job
+from meshwright.train.elastic.surroundings import surroundings_of_a_job
 with surroundings_of_a_job():
     for number in range(2000):
         sys.stderr.write("x" * 100 + "\\n")

@@ -3,7 +3,7 @@
 import pytest
 
 from meshwright.errors import InputError
-from meshwright.train.topology_file import export_switches, placements
+from meshwright.train.job.topology_file import export_switches, placements
 
 TREE = """SwitchName=leaf0 Nodes=n[0-1]
 SwitchName=leaf1 Nodes=n[2-3]

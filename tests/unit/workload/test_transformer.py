@@ -5,7 +5,7 @@ import pytest
 from torch.utils.flop_counter import FlopCounterMode
 
 from meshwright.layout import Layout
-from meshwright.train.decoder import Decoder
+from meshwright.train.model.decoder import Decoder
 from meshwright.workload.conventions import ENGINE
 from meshwright.workload.transformer import ModelConfig, _network, describe_workload, parameter_shapes
 

@@ -9,8 +9,8 @@ from ...bench.pace import drifted
 from ...cluster.graph import Cluster, Pace
 from ...machine_load import busy_words
 from ...timeline import Performance
-from ...train.events import Event, read_events
-from ...train.run_folder import RunFolder
+from ...train.run.events import Event, read_events
+from ...train.run.run_folder import RunFolder
 from ...units import format_time
 from ..blame import blame
 from ..compare import PartComparison, compare_parts

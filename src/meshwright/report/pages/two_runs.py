@@ -3,7 +3,7 @@
 import msgspec
 
 from ...errors import InputError
-from ...train.run_folder import RunFolder
+from ...train.run.run_folder import RunFolder
 from ...units import format_time
 from ..compare import FigureRow, PartComparison, compare_parts, difference_words
 from ..document import Cell, Page, Section, Table, section, table

@@ -12,8 +12,8 @@ import torch.distributed as dist
 from ...backend.hosts.addresses import network_address
 from ...bench.pool import start_fork_server
 from ...errors import InputError, MeshwrightError
-from ..environment import Place
-from ..run_folder import RunFolder
+from ..job.environment import Place
+from ..run.run_folder import RunFolder
 from . import meeting
 from .processes import Ended, server_main, work_for_run
 from .supervisor import Child

@@ -11,7 +11,7 @@ import msgspec
 
 from ...errors import InputError, MeshwrightError
 from ...files import convert, parse_json, write_atomic
-from ..secret import read_private
+from ..run.secret import read_private
 
 LOOK_S = 0.05
 MAX_BYTES = 2**16

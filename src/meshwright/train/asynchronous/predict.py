@@ -10,7 +10,7 @@ from ...plan.asynchronous import AsynchronousMode, Surroundings, price_mode
 from ...plan.measured.data_parallel import find_fit
 from ...workload.conventions import SINGLE_BYTES
 from ...workload.transformer import parameter_shapes
-from ..config import JobConfig
+from ..job.config import JobConfig
 
 NOT_MODELLED = ("what the servers' processes take of the cores", "workers that come and go")
 

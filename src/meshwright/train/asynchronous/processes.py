@@ -27,9 +27,9 @@ from ...errors import InputError, MeshwrightError
 from ...parallel.asynchronous.client import Client
 from ...parallel.asynchronous.members import MemberChange
 from ...parallel.asynchronous.worker import GradientWorker, Island, LocalWorker
-from ..corpus import check_same_text, load_corpus
-from ..run_folder import RunFolder
-from ..surroundings import ignoring_stderr_errors
+from ..data.corpus import check_same_text, load_corpus
+from ..elastic.surroundings import ignoring_stderr_errors
+from ..run.run_folder import RunFolder
 from .meeting import find_servers
 from .serve import serve_run
 from .task import JobTask

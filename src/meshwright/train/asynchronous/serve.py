@@ -21,18 +21,18 @@ from ...parallel.asynchronous.server import Listener
 from ...parallel.asynchronous.server_group import LocalServer, ServerGroup, ServerShard
 from ...parallel.engine import Shard
 from ..checkpoint.pieces import Piece as StoredPiece
+from ..checkpoint.resume import GoesOn, checkpoint_facts
 from ..checkpoint.saver import Saver
 from ..checkpoint.state import load_weights, restore
-from ..config import JobConfig
-from ..corpus import Corpus, check_same_text, load_corpus
-from ..decoder import Decoder
-from ..events import Event, EventLog
-from ..finite import NotFinite, all_finite, not_finite
-from ..log import RunLog
-from ..measured import write_measured
-from ..precision import product_type
-from ..resume import GoesOn, checkpoint_facts
-from ..run_folder import RunFolder, how_to_go_on
+from ..data.corpus import Corpus, check_same_text, load_corpus
+from ..integrity.finite import NotFinite, all_finite, not_finite
+from ..job.config import JobConfig
+from ..job.precision import product_type
+from ..measure.measured import write_measured
+from ..model.decoder import Decoder
+from ..run.events import Event, EventLog
+from ..run.log import RunLog
+from ..run.run_folder import RunFolder, how_to_go_on
 from .meeting import Address, announce, find_servers
 from .task import WorkerRecord, parse_record
 from .terms import coordinator_terms, server_optimizer, server_rate

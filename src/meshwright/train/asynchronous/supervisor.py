@@ -22,9 +22,9 @@ from ...bench.pool import start_fork_server
 from ...errors import InputError, MeshwrightError
 from ...temporary import process_folder
 from ..checkpoint.folder import latest_checkpoint
-from ..events import Event, EventLog
-from ..run_folder import RunFolder
-from ..surroundings import handlers_kept, stop_signals
+from ..elastic.surroundings import handlers_kept, stop_signals
+from ..run.events import Event, EventLog
+from ..run.run_folder import RunFolder
 from . import meeting
 from .processes import Arrival, Ended, Notice, server_main, worker_main
 

@@ -15,14 +15,14 @@ from ...parallel.compiled import compile_layers
 from ...parallel.data_parallel import DataParallel, marked_last
 from ...parallel.engine import live_tensors
 from ...timeline import Span
-from ..config import JobConfig
-from ..corpus import Corpus
-from ..decoder import Decoder
-from ..engine_settings import engine_settings
-from ..feed import Feed
-from ..memory import PeakMemory
-from ..optimizer import learning_rate
-from ..recorder import Recorder
+from ..data.corpus import Corpus
+from ..data.feed import Feed
+from ..job.config import JobConfig
+from ..measure.memory import PeakMemory
+from ..measure.recorder import Recorder
+from ..model.decoder import Decoder
+from ..model.engine_settings import engine_settings
+from ..model.optimizer import learning_rate
 from .terms import clips_at_server, tokens_per_share, workers
 
 COUNTED_SHARE = 2  # the share of this worker in which live tensors are counted; it is not measured

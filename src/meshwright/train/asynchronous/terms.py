@@ -8,8 +8,8 @@ from ...errors import InputError
 from ...layout import Layout, Plan
 from ...parallel.asynchronous import coordinator, worker
 from ...parallel.engine import OptimizerFactory
-from ..config import JobConfig
-from ..optimizer import learning_rate, make_optimizer
+from ..job.config import JobConfig
+from ..model.optimizer import learning_rate, make_optimizer
 
 Rate = coordinator.Rate
 

@@ -15,7 +15,7 @@ from meshwright.plan.analytic import Grid, Setting, price_layouts
 from meshwright.plan.analytic.loads import kept_at_once, rank_chunks, unequal_chunks
 from meshwright.plan.legality import illegal, unrunnable
 from meshwright.plan.machines import cluster_by_name
-from meshwright.train.decoder import Decoder
+from meshwright.train.model.decoder import Decoder
 from meshwright.workload.architecture import Architecture
 from meshwright.workload.conventions import LOGIT_GRADIENT_BYTES
 from meshwright.workload.float8 import in_float8

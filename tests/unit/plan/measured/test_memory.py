@@ -6,10 +6,10 @@ import torch
 
 from meshwright.layout import Layout
 from meshwright.parallel.engine import live_tensors
-from meshwright.train.config import OptimizerConfig
-from meshwright.train.decoder import Decoder
-from meshwright.train.memory import PeakMemory
-from meshwright.train.optimizer import make_optimizer
+from meshwright.train.job.config import OptimizerConfig
+from meshwright.train.measure.memory import PeakMemory
+from meshwright.train.model.decoder import Decoder
+from meshwright.train.model.optimizer import make_optimizer
 from meshwright.workload.holdings import kept_activation_bytes, peak_memory_bytes
 from meshwright.workload.transformer import ModelConfig, describe_workload
 

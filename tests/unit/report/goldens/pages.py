@@ -14,7 +14,7 @@ import msgspec
 
 from meshwright.files import write_struct
 from meshwright.report.pages.run import run_page
-from meshwright.train.run_folder import FirstStart
+from meshwright.train.run.run_folder import FirstStart
 from testkit.runs import fake_run
 
 HERE = Path(__file__).parent

@@ -12,7 +12,7 @@ from meshwright.train.checkpoint.huggingface import export, import_model
 from meshwright.train.checkpoint.llama import names_of
 from meshwright.train.checkpoint.manifest import read_manifest
 from meshwright.train.checkpoint.pieces import read_whole
-from meshwright.train.decoder import Decoder
+from meshwright.train.model.decoder import Decoder
 from meshwright.workload.transformer import parameter_shapes
 from testkit.small_checkpoints import MODELS, saved
 

@@ -17,9 +17,9 @@ from meshwright.train.checkpoint.pieces import Piece
 from meshwright.train.checkpoint.saver import Saver
 from meshwright.train.checkpoint.state import pieces_of, restore
 from meshwright.train.checkpoint.stored import verify_pieces
-from meshwright.train.config import OptimizerConfig
-from meshwright.train.decoder import Decoder
-from meshwright.train.optimizer import make_optimizer
+from meshwright.train.job.config import OptimizerConfig
+from meshwright.train.model.decoder import Decoder
+from meshwright.train.model.optimizer import make_optimizer
 from meshwright.workload.transformer import ModelConfig
 
 MODEL = ModelConfig(hidden_size=16, intermediate_size=24, num_hidden_layers=1, num_attention_heads=2)
