@@ -10,23 +10,11 @@ own (round, root, target, s_slots) keep what the format has no place for; reader
 from collections import Counter, defaultdict
 
 from ..errors import InputError
-from .msccl_file import read_algo
+from .msccl_file import COLL, read_algo
 from .msccl_limits import LIMITS, MAX_TEXT, Limits, kept_apart
 from .msccl_write import slot_words, write_algo
 from .schedule import Schedule, Transfer
 
-COLL = {
-    "all_reduce": "allreduce",
-    "all_gather": "allgather",
-    "reduce_scatter": "reducescatter",
-    "all_to_all": "alltoall",
-    "broadcast": "broadcast",
-    "reduce": "reduce",
-    "scatter": "scatter",
-    "gather": "gather",
-    "send": "send",
-    "copy": "copy",
-}
 Place = tuple[str, int]
 At = tuple[int, int]  # thread block and step
 

@@ -14,12 +14,26 @@ from xml.parsers import expat
 import msgspec
 
 from ..errors import InputError, nearest
+from .schedule import Collective
 
 MAX_FILE_BYTES = 64 * 2**20
 MAX_NUMBER = 2**24
 BUFFERS = ("i", "o", "s")  # input, output, scratch
 PROTOCOLS = ("Simple", "LL", "LL128")
 STEPS = ("s", "r", "rcs", "rrc", "rrs", "rrcs", "cpy", "re", "nop")
+COLL: dict[Collective, str] = {  # as both formats of MSCCL have it
+    "all_reduce": "allreduce",
+    "all_gather": "allgather",
+    "reduce_scatter": "reducescatter",
+    "all_to_all": "alltoall",
+    "broadcast": "broadcast",
+    "reduce": "reduce",
+    "scatter": "scatter",
+    "gather": "gather",
+    "send": "send",
+    "copy": "copy",
+}
+COLLECTIVE_OF = {coll: collective for collective, coll in COLL.items()}
 _PARENTS = {"algo": None, "gpu": "algo", "tb": "gpu", "step": "tb"}
 
 

@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 from ..errors import InputError, nearest
 from ..files import read_text
 from .goals import after
-from .msccl_file import MAX_FILE_BYTES, Algo, read_algo
+from .msccl_file import COLLECTIVE_OF, MAX_FILE_BYTES, Algo, read_algo
 from .msccl_flight import HELD, flight
 from .msccl_order import HalfStep, Order, order
-from .msccl_slots import COLLECTIVES, SlotMap
+from .msccl_slots import SlotMap
 from .schedule import Round, Schedule, Transfer, make, schedule_name
 from .verify import ScheduleError, verify
 
@@ -65,8 +65,8 @@ def from_msccl_xml(text: str, *, where: str = "MSCCL XML") -> Schedule:
 
 
 def _lowered(algo: Algo, where: str) -> Schedule:
-    if algo.collective not in COLLECTIVES:
-        raise InputError(f"{where}: coll {algo.collective[:30]!r}: unknown ({nearest(algo.collective, COLLECTIVES)})")
+    if algo.collective not in COLLECTIVE_OF:
+        raise InputError(f"{where}: coll {algo.collective[:30]!r}: unknown ({nearest(algo.collective, COLLECTIVE_OF)})")
     ordered = order(algo, where)
     slots = SlotMap(algo, ordered.events, where)
     accesses = _accesses(ordered, slots)

@@ -9,12 +9,10 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from ..errors import InputError
-from .msccl_export import COLL
-from .msccl_file import Algo, MscclStep
+from .msccl_file import COLLECTIVE_OF, Algo, MscclStep
 from .msccl_order import HalfStep
-from .schedule import Collective, Transfer
+from .schedule import Transfer
 
-COLLECTIVES: dict[str, Collective] = {coll: name for name, coll in COLL.items()} | {"reducescatter": "reduce_scatter"}  # type: ignore[assignment]
 Key = tuple[str, int]
 
 
@@ -24,7 +22,7 @@ class SlotMap:
     def __init__(self, algo: Algo, events: list[HalfStep], where: str) -> None:
         self.algo = algo
         self.where = where
-        self.collective = COLLECTIVES[algo.collective]
+        self.collective = COLLECTIVE_OF[algo.collective]
         self.ranks = len(algo.gpus)
         self.chunks = self._count_chunks()
         self.set_aside: list[Transfer] = []

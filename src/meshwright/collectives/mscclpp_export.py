@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..errors import InputError
-from .msccl_export import COLL
+from .msccl_file import COLL
 from .mscclpp_file import MAX_BLOCK_OPS, MAX_CHANNELS, MAX_CHANNELS_OF_AN_OP
 from .schedule import Round, Schedule
 

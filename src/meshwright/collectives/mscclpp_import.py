@@ -12,23 +12,21 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..errors import InputError, nearest
-from . import msccl_slots
+from .msccl_file import COLLECTIVE_OF
 from .mscclpp_file import SUMS, MscclppPlan, read_plan
 from .mscclpp_order import ChunkPart, Ordered, PlanEvent, Run, order
 from .schedule import Schedule, Transfer, make, schedule_name
 from .verify import ScheduleError, verify
 
 _NAMES = ("allreduce", "allgather", "reducescatter", "alltoall", "broadcast")  # the part of MSCCL's that plans have
-COLLECTIVES = {name: msccl_slots.COLLECTIVES[name] for name in _NAMES}
+_KNOWN = {name: COLLECTIVE_OF[name] for name in _NAMES}
 
 
 def from_mscclpp(data: dict[str, Any], *, where: str = "MSCCL++ plan") -> Schedule:
     """Return the schedule that a plan carries out; InputError for what is no plan, ScheduleError for a race."""
     plan = read_plan(data, where)
-    if plan.collective not in COLLECTIVES:
-        raise InputError(
-            f"{where}: collective {plan.collective[:30]!r}: unknown ({nearest(plan.collective, COLLECTIVES)})"
-        )
+    if plan.collective not in _KNOWN:
+        raise InputError(f"{where}: collective {plan.collective[:30]!r}: unknown ({nearest(plan.collective, _KNOWN)})")
     ordered = order(plan, where)
     roots = range(len(plan.gpus)) if plan.collective == "broadcast" else range(1)
     made = [_lowered(plan, ordered, root, where) for root in roots]
@@ -56,7 +54,7 @@ def _lowered(plan: MscclppPlan, ordered: Ordered, root: int, where: str) -> Sche
     name = schedule_name(plan.name) or "plan"
     try:
         return make(
-            COLLECTIVES[plan.collective], name, len(plan.gpus), rounds.found, chunks=memory.chunks, root=root,
+            _KNOWN[plan.collective], name, len(plan.gpus), rounds.found, chunks=memory.chunks, root=root,
             scratch=memory.scratch,
         )  # fmt: skip
     except ValueError as error:
@@ -67,7 +65,7 @@ class _Memory:
     """The slot for each part of a chunk of a rank's buffers."""
 
     def __init__(self, plan: MscclppPlan, parts: int, where: str) -> None:
-        self.plan, self.kind, self.ranks = plan, COLLECTIVES[plan.collective], len(plan.gpus)
+        self.plan, self.kind, self.ranks = plan, _KNOWN[plan.collective], len(plan.gpus)
         shapes = {(gpu.input_chunks, gpu.output_chunks) for gpu in plan.gpus}
         if len(shapes) > 1:
             raise InputError(f"{where}: the GPUs have different numbers of chunks: expected the same")

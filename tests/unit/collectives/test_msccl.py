@@ -9,7 +9,8 @@ import pytest
 
 from meshwright.collectives.algorithms import algorithm_names, build_schedule, hierarchical_of
 from meshwright.collectives.figures import figures
-from meshwright.collectives.msccl_export import COLL, to_msccl_xml
+from meshwright.collectives.msccl_export import to_msccl_xml
+from meshwright.collectives.msccl_file import COLL
 from meshwright.collectives.msccl_import import from_msccl_xml, load_msccl_xml
 from meshwright.collectives.schedule import Schedule
 from meshwright.collectives.verify import ScheduleError, verify

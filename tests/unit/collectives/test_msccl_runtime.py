@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from meshwright.collectives.algorithms import algorithm_names, build_schedule
-from meshwright.collectives.msccl_export import COLL, to_msccl_xml
-from meshwright.collectives.msccl_file import read_algo
+from meshwright.collectives.msccl_export import to_msccl_xml
+from meshwright.collectives.msccl_file import COLL, read_algo
 from meshwright.collectives.msccl_flight import HELD, flight
 from meshwright.collectives.msccl_import import from_msccl_xml, load_msccl_xml
 from meshwright.collectives.msccl_limits import LIMITS, kept_apart
