@@ -91,9 +91,9 @@ def emulated(module: str, nodes: int, nic: str | None, arguments: list[Any], *, 
 def _rows(ranks: int, report: dict[str, Any]) -> list[dict[str, Any]]:
     import msgspec
 
-    from meshwright.collectives.algorithms import build_schedule
-    from meshwright.collectives.network import uniform
-    from meshwright.collectives.price import PricedSchedule
+    from meshwright.collectives.catalogue import build_schedule
+    from meshwright.collectives.pricing.network import uniform
+    from meshwright.collectives.pricing.price import PricedSchedule
 
     told = dict(report["network"])
     call_s = told.pop("call_s")
@@ -247,7 +247,7 @@ class Bench:
     """Timed operations of one rank; every rank calls the same ones."""
 
     def __init__(self, executor: Any) -> None:
-        from meshwright.collectives.algorithms import build_schedule
+        from meshwright.collectives.catalogue import build_schedule
 
         self._executor = executor
         self._rank, self._ranks = executor.rank, executor.ranks

@@ -17,7 +17,7 @@ from meshwright.backend.wire.executor import Executor
 from meshwright.backend.wire.transport_device import CudaMemory, DeviceTransport
 from meshwright.bench.machine import copy_rates
 from meshwright.bench.pool import RankPool
-from meshwright.collectives.algorithms import algorithm_names, build_schedule
+from meshwright.collectives.catalogue import algorithm_names, build_schedule
 from testkit.executor_cases import check_everything
 from testkit.host_memory import HostMemoryTransport
 

@@ -73,7 +73,7 @@ def _options(arguments: list[str]) -> argparse.Namespace:
 
 
 def _rows(ranks: int, report: dict[str, Any]) -> list[dict[str, Any]]:
-    from meshwright.collectives.network import uniform
+    from meshwright.collectives.pricing.network import uniform
     from meshwright.simulate.collective import simulate_collective
     from meshwright.simulate.step import simulate_step
     from meshwright.simulate.topology import PricedNetwork
@@ -199,7 +199,7 @@ class _Steps:
     def __init__(self, executor: Any) -> None:
         import torch
 
-        from meshwright.collectives.algorithms import build_schedule
+        from meshwright.collectives.catalogue import build_schedule
 
         self._executor, self._build = executor, build_schedule
         self._rank, self._ranks = executor.rank, executor.ranks

@@ -59,8 +59,8 @@ def _timed(function: Callable[[], Any]) -> tuple[float, Any]:
 
 
 def _formulas() -> list[dict[str, Any]]:
-    from meshwright.collectives.formulas import closed_formula
-    from meshwright.collectives.network import uniform
+    from meshwright.collectives.pricing.formulas import closed_formula
+    from meshwright.collectives.pricing.network import uniform
     from meshwright.simulate.collective import simulate_collective
     from meshwright.simulate.topology import PricedNetwork
     from meshwright.simulate.traffic import named_traffic
@@ -90,8 +90,8 @@ def _simgrid() -> list[dict[str, Any]]:
 
 
 def _ring() -> list[dict[str, Any]]:
-    from meshwright.collectives.algorithms import build_schedule
-    from meshwright.collectives.network import uniform
+    from meshwright.collectives.catalogue import build_schedule
+    from meshwright.collectives.pricing.network import uniform
     from meshwright.simulate.collective import simulate_collective
     from meshwright.simulate.topology import PricedNetwork
     from meshwright.simulate.traffic import traffic_of
@@ -108,7 +108,7 @@ def _ring() -> list[dict[str, Any]]:
 
 _MEASURED = """
 import resource, sys
-from meshwright.collectives.network import uniform
+from meshwright.collectives.pricing.network import uniform
 from meshwright.simulate.collective import simulate_collective
 from meshwright.simulate.topology import PricedNetwork
 from meshwright.simulate.traffic import named_traffic
@@ -190,7 +190,7 @@ def _folded() -> list[dict[str, Any]]:
 
 def _switch() -> list[dict[str, Any]]:
     """Time what ASTRA-sim's analytical backend was given once (docs/simulator.md): a ring of 1 MiB over a switch."""
-    from meshwright.collectives.network import uniform
+    from meshwright.collectives.pricing.network import uniform
     from meshwright.simulate.collective import simulate_collective
     from meshwright.simulate.topology import PricedNetwork
     from meshwright.simulate.traffic import named_traffic
@@ -272,7 +272,7 @@ def _growth() -> list[dict[str, Any]]:
 
 def _even_ring(ranks: int, disturbance: Any = None) -> Any:
     """Return the program of a ring all-reduce."""
-    from meshwright.collectives.network import uniform
+    from meshwright.collectives.pricing.network import uniform
     from meshwright.simulate.problem import problem
     from meshwright.simulate.topology import PricedNetwork
     from meshwright.simulate.traffic import named_traffic
@@ -284,7 +284,7 @@ def _even_ring(ranks: int, disturbance: Any = None) -> Any:
 
 def _random_messages(ranks: int, at_once: int) -> Any:
     """Return the program of 20 rounds in which each rank sends many messages of random sizes to random others."""
-    from meshwright.collectives.network import uniform
+    from meshwright.collectives.pricing.network import uniform
     from meshwright.simulate.problem import problem
     from meshwright.simulate.topology import PricedNetwork
     from meshwright.simulate.traffic import Pattern, Traffic

@@ -2,9 +2,9 @@
 
 from typing import NamedTuple
 
-from meshwright.collectives.algorithms import algorithm_names, build_schedule, describe_algorithm
-from meshwright.collectives.draw import draw_svg, title
-from meshwright.collectives.schedule import COLLECTIVES, Schedule
+from meshwright.collectives.catalogue import algorithm_names, build_schedule, describe_algorithm
+from meshwright.collectives.schedules.draw import draw_svg, title
+from meshwright.collectives.schedules.schedule import COLLECTIVES, Schedule
 
 DRAWN_RANKS = 4
 

@@ -126,8 +126,8 @@ def samples(folder: Path) -> None:
     import msgspec
 
     from meshwright.backend.faults.flight import FlightEntry, FlightFile, GroupFlights
-    from meshwright.collectives.algorithms import build_schedule
-    from meshwright.collectives.msccl_export import to_msccl_xml
+    from meshwright.collectives.catalogue import build_schedule
+    from meshwright.collectives.msccl.exporter import to_msccl_xml
     from meshwright.timeline import Span, Timeline, chrome_trace
     from testkit.runs import fake_run
     from testkit.small_checkpoints import HUGGING_FACE, MODELS, saved

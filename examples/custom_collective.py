@@ -19,12 +19,12 @@ from torch.nn.parallel import DistributedDataParallel
 
 from meshwright.backend.wire.executor import Executor
 from meshwright.backend.wire.transport_shm import SharedMemoryTransport
-from meshwright.collectives.algorithms import build_schedule
-from meshwright.collectives.draw import draw_text
-from meshwright.collectives.network import uniform
-from meshwright.collectives.price import price_schedule
-from meshwright.collectives.schedule import Schedule
-from meshwright.collectives.verify import verify
+from meshwright.collectives.catalogue import build_schedule
+from meshwright.collectives.pricing.network import uniform
+from meshwright.collectives.pricing.price import price_schedule
+from meshwright.collectives.proof.verify import verify
+from meshwright.collectives.schedules.draw import draw_text
+from meshwright.collectives.schedules.schedule import Schedule
 
 sys.path.insert(0, str(Path(__file__).parent))
 from two_way_ring import two_way_ring

@@ -50,7 +50,7 @@ def rank_main() -> None:
 
     from meshwright.backend.wire.executor import Executor
     from meshwright.backend.wire.transport_tcp import TcpTransport
-    from meshwright.collectives.algorithms import build_schedule
+    from meshwright.collectives.catalogue import build_schedule
 
     torch.set_num_threads(1)
     rank, ranks, master = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), os.environ["MASTER_ADDR"]

@@ -4,7 +4,7 @@ meshwright collectives verify examples/two_way_ring.py:two_way_ring --ranks 6
 meshwright collectives draw examples/two_way_ring.py:two_way_ring --ranks 6
 """
 
-from meshwright.collectives.schedule import Schedule, Transfer, make, parallel
+from meshwright.collectives.schedules.schedule import Schedule, Transfer, make, parallel
 
 
 def two_way_ring(ranks: int) -> Schedule:

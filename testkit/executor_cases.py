@@ -20,8 +20,8 @@ from meshwright.backend.wire.transport_device import CudaMemory, DeviceTransport
 from meshwright.backend.wire.transport_shm import SharedMemoryTransport
 from meshwright.backend.wire.transport_tcp import TcpTransport
 from meshwright.backend.wire.transport_torch import TorchTransport
-from meshwright.collectives.algorithms import algorithm_names, build_schedule
-from meshwright.collectives.msccl_import import load_msccl_xml
+from meshwright.collectives.catalogue import algorithm_names, build_schedule
+from meshwright.collectives.msccl.importer import load_msccl_xml
 from testkit.host_memory import HostMemoryTransport
 
 INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.uint16, torch.int32, torch.uint32, torch.int64, torch.uint64)

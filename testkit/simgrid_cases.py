@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from meshwright.cluster.graph import Cluster, Device, Fabric, NodeGroup
-from meshwright.collectives.algorithms import build_schedule
-from meshwright.collectives.network import HostsNetwork, LinkRate, uniform
+from meshwright.collectives.catalogue import build_schedule
+from meshwright.collectives.pricing.network import HostsNetwork, LinkRate, uniform
 from meshwright.simulate.nodes import NodesTopology
 from meshwright.simulate.problem import Disturbance
 from meshwright.simulate.topology import PricedNetwork, Topology

@@ -187,8 +187,8 @@ def test_the_benchmarks_page_holds_every_result_as_written():
 
 
 def test_the_box_names_every_mechanism_of_the_catalogues():
-    from meshwright.collectives.algorithms import algorithm_names
-    from meshwright.collectives.schedule import COLLECTIVES
+    from meshwright.collectives.catalogue import algorithm_names
+    from meshwright.collectives.schedules.schedule import COLLECTIVES
     from meshwright.hardware.catalogue import shipped
 
     page = (ROOT / "docs" / "generated" / "box.md").read_text()

@@ -7,10 +7,10 @@ from xml.etree import ElementTree
 import pytest
 
 from docsite.algorithms import ACCOUNTS, algorithms_page, formula, pictures
-from meshwright.collectives.algorithms import algorithm_names, build_schedule
-from meshwright.collectives.network import uniform
-from meshwright.collectives.price import price_schedule
-from meshwright.collectives.schedule import COLLECTIVES
+from meshwright.collectives.catalogue import algorithm_names, build_schedule
+from meshwright.collectives.pricing.network import uniform
+from meshwright.collectives.pricing.price import price_schedule
+from meshwright.collectives.schedules.schedule import COLLECTIVES
 
 EVERY = [(kind, name) for kind in COLLECTIVES for name in algorithm_names(kind) if name != "hierarchical"]
 SIZE, LATENCY_S, RATE = 2**20, 1e-5, 1e9

@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from meshwright.bench.calibrate import CachedMeasurements
-from meshwright.collectives.algorithms import build_schedule
-from meshwright.collectives.mscclpp_export import to_mscclpp
+from meshwright.collectives.catalogue import build_schedule
+from meshwright.collectives.mscclpp.exporter import to_mscclpp
 from meshwright.files import read_struct
 from meshwright.hardware import load_catalogue
 from meshwright.machine_load import Load

@@ -11,9 +11,9 @@ from meshwright.bench.reading import read_tables
 from meshwright.cluster.dumps import load_dump
 from meshwright.cluster.graph import Measurements
 from meshwright.cluster.wire import read_cluster
-from meshwright.collectives.msccl_trip import round_trip
+from meshwright.collectives.algorithms.uneven import read_counts
+from meshwright.collectives.msccl.trip import round_trip
 from meshwright.collectives.sources import read_schedule
-from meshwright.collectives.uneven import read_counts
 from meshwright.files import read_struct
 from meshwright.hardware import load_catalogue
 from meshwright.jobs.draft import JobOptions

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from meshwright.bench.pool import RankPool
-from meshwright.collectives.algorithms import algorithm_names
-from meshwright.collectives.msccl_import import load_msccl_xml
+from meshwright.collectives.catalogue import algorithm_names
+from meshwright.collectives.msccl.importer import load_msccl_xml
 from testkit import executor_cases as cases
 
 OWN = ("shm", "tcp", "device")

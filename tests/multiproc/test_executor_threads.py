@@ -9,10 +9,10 @@ import torch
 from meshwright.backend.wire.executor import Executor
 from meshwright.backend.wire.executor_reduce import wire_reduction
 from meshwright.backend.wire.transport import ThreadsHub, TransportError
-from meshwright.collectives.algorithms import algorithm_names, build_schedule, hierarchical_of
-from meshwright.collectives.bitwise import leaves_equal_bits
-from meshwright.collectives.schedule import Schedule
-from meshwright.collectives.verify import ScheduleError, verify
+from meshwright.collectives.catalogue import algorithm_names, build_schedule, hierarchical_of
+from meshwright.collectives.proof.bitwise import leaves_equal_bits
+from meshwright.collectives.proof.verify import ScheduleError, verify
+from meshwright.collectives.schedules.schedule import Schedule
 from meshwright.errors import InputError
 from tests.unit.collectives import mutants
 

@@ -14,7 +14,7 @@ from meshwright.bench.reading import parse_tables
 from meshwright.cluster.dumps import load_dump
 from meshwright.cluster.graph import Cluster, Device, Link, NodeGroup, consistent
 from meshwright.cluster.wire import read_cluster
-from meshwright.collectives.schedule import Schedule
+from meshwright.collectives.schedules.schedule import Schedule
 from meshwright.collectives.sources import read_schedule
 from meshwright.errors import InputError, one_line
 from meshwright.files import convert, parse_json, parse_toml, read_bytes

@@ -15,6 +15,7 @@ LAYERS = (
 )
 ROOMS = {  # of a package, each of which imports only from those before it; files outside of them may import all
     "train": ("job", "run", "measure", "data", "model", "checkpoint", "integrity", "elastic", "asynchronous"),
+    "collectives": ("schedules", "proof", "algorithms", "pricing", "msccl", "mscclpp"),
     "postmortem": (
         *("nouns", "text", "positions", "ranks", "surroundings", "tools", "libraries", "scripts", "flight_records"),
         *("groups", "reasons", "page"),

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from ..collectives.figures import bus_factor
+from ..collectives.pricing.figures import bus_factor
 from ..quantities import Bytes, Count, Number, PerSecond, Seconds
 
 DTYPES = {"float": "float32", "bfloat16": "bfloat16", "half": "float16", "int32": "int32"}  # ours: torch's

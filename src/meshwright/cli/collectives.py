@@ -9,22 +9,22 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
-from ..collectives.algorithms import algorithm_names, build_schedule, describe_algorithm
-from ..collectives.bitwise import leaves_equal_bits
-from ..collectives.draw import draw_svg, draw_text
-from ..collectives.figures import figures
-from ..collectives.msccl_export import to_msccl_xml
-from ..collectives.msccl_file import MAX_FILE_BYTES, read_algo
-from ..collectives.msccl_flight import HELD, flight
-from ..collectives.msccl_limits import LIMITS, kept_apart
-from ..collectives.msccl_write import write_algo
-from ..collectives.mscclpp_export import runtime_fault, to_mscclpp
-from ..collectives.network import HostsNetwork, LinkRate, Network, network_of, uniform
-from ..collectives.price import price_schedule
-from ..collectives.schedule import COLLECTIVES, ROOTED, Schedule
+from ..collectives.algorithms.uneven import read_counts, uneven_all_to_all
+from ..collectives.catalogue import algorithm_names, build_schedule, describe_algorithm
+from ..collectives.msccl.exporter import to_msccl_xml
+from ..collectives.msccl.file import MAX_FILE_BYTES, read_algo
+from ..collectives.msccl.flight import HELD, flight
+from ..collectives.msccl.limits import LIMITS, kept_apart
+from ..collectives.msccl.write import write_algo
+from ..collectives.mscclpp.exporter import runtime_fault, to_mscclpp
+from ..collectives.pricing.figures import figures
+from ..collectives.pricing.network import HostsNetwork, LinkRate, Network, network_of, uniform
+from ..collectives.pricing.price import price_schedule
+from ..collectives.proof.bitwise import leaves_equal_bits
+from ..collectives.proof.verify import verify
+from ..collectives.schedules.draw import draw_svg, draw_text
+from ..collectives.schedules.schedule import COLLECTIVES, ROOTED, Schedule
 from ..collectives.sources import named_schedule, read_schedule
-from ..collectives.uneven import read_counts, uneven_all_to_all
-from ..collectives.verify import verify
 from ..errors import InputError
 from ..files import read_text, to_json, write_atomic
 from ..units import counted, format_rate, format_time, parse_bytes, parse_rate, parse_time

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import click
 
-from ..collectives.msccl_limits import LIMITS
-from ..collectives.msccl_trip import Trip, round_trip
+from ..collectives.msccl.limits import LIMITS
+from ..collectives.msccl.trip import Trip, round_trip
 from ..errors import InputError
 from ..files import to_json
 from ..units import counted

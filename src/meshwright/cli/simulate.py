@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..cluster.graph import Cluster
-from ..collectives.schedule import COLLECTIVES
+from ..collectives.schedules.schedule import COLLECTIVES
 from ..errors import InputError
 from ..files import read_struct, to_json, write_atomic
 from ..units import counted, format_bytes, format_rate, format_time, parse_bytes, parse_rate, parse_time
@@ -280,7 +280,7 @@ def _cluster(options: SimulateOptions, gpus: int | None) -> Cluster:
 
 def _topology(options: SimulateOptions) -> "tuple[Topology, int | None]":
     """Return the topology of the cluster, and the ranks of one node."""
-    from ..collectives.network import network_of
+    from ..collectives.pricing.network import network_of
     from ..simulate.nodes import NodesTopology
     from ..simulate.topology import PricedNetwork
 
@@ -297,9 +297,9 @@ def _topology(options: SimulateOptions) -> "tuple[Topology, int | None]":
 
 
 def _traffic(options: SimulateOptions, ranks: int, per_node: int | None) -> Any:
-    from ..collectives.algorithms import build_schedule
+    from ..collectives.algorithms.uneven import read_counts, uneven_all_to_all
+    from ..collectives.catalogue import build_schedule
     from ..collectives.sources import named_schedule, read_schedule
-    from ..collectives.uneven import read_counts, uneven_all_to_all
     from ..simulate.traffic import named_traffic, traffic_of
 
     counts, name, collective = options.counts, options.algorithm, options.collective

@@ -41,8 +41,8 @@ def _links() -> Iterable[str]:
 
 
 def _algorithms() -> Iterable[str]:
-    from ..collectives.algorithms import algorithm_names
-    from ..collectives.schedule import COLLECTIVES
+    from ..collectives.catalogue import algorithm_names
+    from ..collectives.schedules.schedule import COLLECTIVES
 
     return dict.fromkeys(name for collective in COLLECTIVES for name in algorithm_names(collective))
 
@@ -55,7 +55,7 @@ def _entries() -> Iterable[str]:
 
 
 def _measurable() -> Iterable[str]:
-    from ..collectives.schedule import COLLECTIVES
+    from ..collectives.schedules.schedule import COLLECTIVES
 
     return [*COLLECTIVES, "p2p", "latency", "compute", "memory"]
 

@@ -7,11 +7,11 @@ from typing import Any
 
 from ..errors import InputError, nearest
 from ..files import convert, parse_json, read_text
-from .algorithms import algorithm_names, build_schedule
-from .msccl_import import load_msccl_xml
-from .mscclpp_file import is_execution_plan
-from .mscclpp_import import from_mscclpp
-from .schedule import COLLECTIVES, Schedule
+from .catalogue import algorithm_names, build_schedule
+from .msccl.importer import load_msccl_xml
+from .mscclpp.file import is_execution_plan
+from .mscclpp.importer import from_mscclpp
+from .schedules.schedule import COLLECTIVES, Schedule
 
 MAX_BYTES = 64 * 2**20  # of the text form: five million transfers
 

@@ -11,7 +11,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from ..cluster.graph import Cluster, Fabric, NodeGroup
-from ..collectives.figures import bus_factor
+from ..collectives.pricing.figures import bus_factor
 from ..errors import InputError, nearest
 from ..hardware.arithmetic import PCIE3_BYTES_PER_S, PCIE3_NICS_SHARE
 from ..units import counted

@@ -10,7 +10,7 @@ from html import escape
 import msgspec
 
 from ..cluster.graph import Cluster
-from ..collectives.figures import bus_factor
+from ..collectives.pricing.figures import bus_factor
 from ..timeline import PEER, Interval, Span, Timeline, length_s
 from ..units import format_bytes, format_network_rate, format_rate, format_time
 from .document import Cell, Drawing, Table, table

@@ -5,7 +5,7 @@ from typing import Literal, NamedTuple
 import msgspec
 import numpy as np
 
-from ..collectives.figures import bus_factor
+from ..collectives.pricing.figures import bus_factor
 from ..timeline import Span, Timeline
 from .bounds import bounds
 from .fold import fold

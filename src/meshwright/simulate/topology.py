@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from ..collectives.network import Network
+from ..collectives.pricing.network import Network
 from ..errors import InputError, nearest
 from .arrays import Floats, Ints, Lists, ints, starts
 

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ..collectives.algorithms import (
+from ..collectives.algorithms.rings import ring_orders
+from ..collectives.algorithms.rotation import sent_by_rank_0
+from ..collectives.catalogue import (
     FLAT,
     HIERARCHICAL,
     RINGS,
@@ -18,10 +20,8 @@ from ..collectives.algorithms import (
     rings_node_size,
     usual_ranks_per_node,
 )
-from ..collectives.figures import chunk_share
-from ..collectives.rings import ring_orders
-from ..collectives.rotation import sent_by_rank_0
-from ..collectives.schedule import Round, Schedule, Transfer
+from ..collectives.pricing.figures import chunk_share
+from ..collectives.schedules.schedule import Round, Schedule, Transfer
 from ..errors import InputError
 from ..units import counted
 from .arrays import Floats, Ints, ints

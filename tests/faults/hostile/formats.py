@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from meshwright import cli
-from meshwright.collectives.algorithms import build_schedule
+from meshwright.collectives.catalogue import build_schedule
 from meshwright.layout import Layout
 from meshwright.train.checkpoint.llama import read_config
 from meshwright.train.data.corpus import vocabulary_size

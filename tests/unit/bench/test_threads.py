@@ -7,7 +7,7 @@ import pytest
 
 from meshwright.bench.judge import judge
 from meshwright.bench.reading import parse_tables
-from meshwright.collectives.figures import bus_factor
+from meshwright.collectives.pricing.figures import bus_factor
 from meshwright.hardware import load_catalogue
 
 THREADS = json.loads((pathlib.Path(__file__).parent / "threads.json").read_text())

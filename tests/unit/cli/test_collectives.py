@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from meshwright.cli import run_command
-from meshwright.collectives.algorithms import algorithm_names, build_schedule
-from meshwright.collectives.schedule import COLLECTIVES, Schedule
+from meshwright.collectives.catalogue import algorithm_names, build_schedule
+from meshwright.collectives.schedules.schedule import COLLECTIVES, Schedule
 
 MSCCL = Path(__file__).parents[1] / "collectives" / "msccl"
 
@@ -152,7 +152,7 @@ def test_export_and_import_are_inverse(meshwright, tmp_path):
 
 
 MINE = """
-from meshwright.collectives.schedule import Transfer, make
+from meshwright.collectives.schedules.schedule import Transfer, make
 
 def mine(ranks):
     return make("broadcast", "mine", ranks, [[Transfer(0, r, (0,)) for r in range(1, ranks)]], chunks=1)

@@ -15,8 +15,8 @@ from click.testing import CliRunner
 from docsite.box import A100_TABLE, ROOT
 from meshwright import cli
 from meshwright.cli.help_format import Brief
-from meshwright.collectives.algorithms import build_schedule
-from meshwright.collectives.msccl_export import to_msccl_xml
+from meshwright.collectives.catalogue import build_schedule
+from meshwright.collectives.msccl.exporter import to_msccl_xml
 from testkit.runs import fake_run
 from testkit.small_checkpoints import MODELS, saved
 

@@ -3,7 +3,7 @@
 import json
 import random
 
-from meshwright.collectives.mscclpp_file import PACKETS, SIGNALS, SUMS, WAITS
+from meshwright.collectives.mscclpp.file import PACKETS, SIGNALS, SUMS, WAITS
 
 
 def piece(buffer, index, size=1):

@@ -2,9 +2,9 @@
 
 import msgspec
 
-from meshwright.collectives.algorithms import algorithm_names, build_schedule, hierarchical_of
-from meshwright.collectives.programs import RoundTransfers
-from meshwright.collectives.schedule import COLLECTIVES
+from meshwright.collectives.catalogue import algorithm_names, build_schedule, hierarchical_of
+from meshwright.collectives.schedules.programs import RoundTransfers
+from meshwright.collectives.schedules.schedule import COLLECTIVES
 
 replaced = msgspec.structs.replace
 

@@ -3,9 +3,9 @@
 import pytest
 
 from meshwright.backend.hosts.choice import same_bits
-from meshwright.collectives.algorithms import build_schedule
-from meshwright.collectives.bitwise import leaves_equal_bits
-from meshwright.collectives.schedule import Schedule
+from meshwright.collectives.catalogue import build_schedule
+from meshwright.collectives.proof.bitwise import leaves_equal_bits
+from meshwright.collectives.schedules.schedule import Schedule
 
 
 @pytest.mark.parametrize("ranks", range(2, 13))

@@ -5,9 +5,9 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from meshwright.collectives.algorithms import build_schedule
-from meshwright.collectives.draw import draw_svg, draw_text
-from meshwright.collectives.schedule import Schedule
+from meshwright.collectives.catalogue import build_schedule
+from meshwright.collectives.schedules.draw import draw_svg, draw_text
+from meshwright.collectives.schedules.schedule import Schedule
 
 
 def test_the_terminal_picture_has_a_line_a_round_and_a_column_a_rank():

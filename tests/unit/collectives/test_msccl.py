@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from meshwright.collectives.algorithms import algorithm_names, build_schedule, hierarchical_of
-from meshwright.collectives.figures import figures
-from meshwright.collectives.msccl_export import to_msccl_xml
-from meshwright.collectives.msccl_file import COLL
-from meshwright.collectives.msccl_import import from_msccl_xml, load_msccl_xml
-from meshwright.collectives.schedule import Schedule
-from meshwright.collectives.verify import ScheduleError, verify
+from meshwright.collectives.catalogue import algorithm_names, build_schedule, hierarchical_of
+from meshwright.collectives.msccl.exporter import to_msccl_xml
+from meshwright.collectives.msccl.file import COLL
+from meshwright.collectives.msccl.importer import from_msccl_xml, load_msccl_xml
+from meshwright.collectives.pricing.figures import figures
+from meshwright.collectives.proof.verify import ScheduleError, verify
+from meshwright.collectives.schedules.schedule import Schedule
 from meshwright.errors import InputError
 from tests.unit.collectives import msccl_machine, mutants
 

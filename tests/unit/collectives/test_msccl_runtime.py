@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from meshwright.collectives.algorithms import algorithm_names, build_schedule
-from meshwright.collectives.msccl_export import to_msccl_xml
-from meshwright.collectives.msccl_file import COLL, read_algo
-from meshwright.collectives.msccl_flight import HELD, flight
-from meshwright.collectives.msccl_import import from_msccl_xml, load_msccl_xml
-from meshwright.collectives.msccl_limits import LIMITS, kept_apart
-from meshwright.collectives.msccl_same import program_difference
-from meshwright.collectives.msccl_trip import round_trip
-from meshwright.collectives.msccl_write import write_algo
-from meshwright.collectives.schedule import Schedule
-from meshwright.collectives.verify import ScheduleError, verify
+from meshwright.collectives.catalogue import algorithm_names, build_schedule
+from meshwright.collectives.msccl.exporter import to_msccl_xml
+from meshwright.collectives.msccl.file import COLL, read_algo
+from meshwright.collectives.msccl.flight import HELD, flight
+from meshwright.collectives.msccl.importer import from_msccl_xml, load_msccl_xml
+from meshwright.collectives.msccl.limits import LIMITS, kept_apart
+from meshwright.collectives.msccl.same import program_difference
+from meshwright.collectives.msccl.trip import round_trip
+from meshwright.collectives.msccl.write import write_algo
+from meshwright.collectives.proof.verify import ScheduleError, verify
+from meshwright.collectives.schedules.schedule import Schedule
 from meshwright.errors import InputError
 
 HERE = Path(__file__).parent

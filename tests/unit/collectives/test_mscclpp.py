@@ -8,10 +8,10 @@ from collections import Counter
 import pytest
 
 from meshwright.cli import run_command
-from meshwright.collectives.algorithms import algorithm_names, build_schedule
-from meshwright.collectives.mscclpp_export import to_mscclpp
-from meshwright.collectives.mscclpp_import import from_mscclpp
-from meshwright.collectives.verify import ScheduleError, verify
+from meshwright.collectives.catalogue import algorithm_names, build_schedule
+from meshwright.collectives.mscclpp.exporter import to_mscclpp
+from meshwright.collectives.mscclpp.importer import from_mscclpp
+from meshwright.collectives.proof.verify import ScheduleError, verify
 from meshwright.errors import InputError
 
 from .mscclpp_mutants import mutated

@@ -6,11 +6,11 @@ from math import log2
 import pytest
 
 from meshwright.cluster.graph import Cluster, Device, Link
-from meshwright.collectives.algorithms import algorithm_names, build_schedule, hierarchical_of
-from meshwright.collectives.figures import bus_factor, figures
-from meshwright.collectives.formulas import between_nodes, closed_formula, names_with_formula
-from meshwright.collectives.network import HostsNetwork, LinkRate, network_of, uniform
-from meshwright.collectives.price import PricedSchedule, cheapest, price_schedule
+from meshwright.collectives.catalogue import algorithm_names, build_schedule, hierarchical_of
+from meshwright.collectives.pricing.figures import bus_factor, figures
+from meshwright.collectives.pricing.formulas import between_nodes, closed_formula, names_with_formula
+from meshwright.collectives.pricing.network import HostsNetwork, LinkRate, network_of, uniform
+from meshwright.collectives.pricing.price import PricedSchedule, cheapest, price_schedule
 from meshwright.errors import InputError
 
 ALPHA, RATE, N = 5e-6, 1e9, 10**8

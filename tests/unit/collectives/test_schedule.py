@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshwright.collectives.ring import ring_all_gather, ring_all_reduce
-from meshwright.collectives.schedule import Schedule, Transfer
+from meshwright.collectives.algorithms.ring import ring_all_gather, ring_all_reduce
+from meshwright.collectives.schedules.schedule import Schedule, Transfer
 from meshwright.errors import InputError
 
 

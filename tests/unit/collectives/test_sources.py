@@ -4,12 +4,12 @@ import sys
 
 import pytest
 
+from meshwright.collectives.proof.verify import ScheduleError, verify
 from meshwright.collectives.sources import named_schedule
-from meshwright.collectives.verify import ScheduleError, verify
 from meshwright.errors import InputError
 
 FILE = """
-from meshwright.collectives.schedule import Transfer, make
+from meshwright.collectives.schedules.schedule import Transfer, make
 
 def rings(n, lose=None, copy=None):
     reduced = [[Transfer(r, (r + 1) % n, ((r - k) % n,), True) for r in range(n)] for k in range(n - 1)]

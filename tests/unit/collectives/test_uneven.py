@@ -6,13 +6,13 @@ import random
 import pytest
 
 from meshwright.cli import run_command
-from meshwright.collectives.algorithms import algorithm_names, build_schedule
-from meshwright.collectives.msccl_export import to_msccl_xml
-from meshwright.collectives.network import uniform
-from meshwright.collectives.price import price_schedule
-from meshwright.collectives.schedule import Schedule
-from meshwright.collectives.uneven import read_counts, uneven_all_to_all
-from meshwright.collectives.verify import ScheduleError, verify
+from meshwright.collectives.algorithms.uneven import read_counts, uneven_all_to_all
+from meshwright.collectives.catalogue import algorithm_names, build_schedule
+from meshwright.collectives.msccl.exporter import to_msccl_xml
+from meshwright.collectives.pricing.network import uniform
+from meshwright.collectives.pricing.price import price_schedule
+from meshwright.collectives.proof.verify import ScheduleError, verify
+from meshwright.collectives.schedules.schedule import Schedule
 from meshwright.errors import InputError
 
 CLUSTER = ("--cluster", "dgx-h100")

@@ -4,10 +4,10 @@ import random
 
 import pytest
 
-from meshwright.collectives.algorithms import FLAT, HIERARCHICAL, algorithm_names, build_schedule, hierarchical_of
-from meshwright.collectives.programs import check_rendezvous, programs, rank_program
-from meshwright.collectives.schedule import COLLECTIVES, ROOTED, Schedule
-from meshwright.collectives.verify import ScheduleError, verify
+from meshwright.collectives.catalogue import FLAT, HIERARCHICAL, algorithm_names, build_schedule, hierarchical_of
+from meshwright.collectives.proof.verify import ScheduleError, verify
+from meshwright.collectives.schedules.programs import check_rendezvous, programs, rank_program
+from meshwright.collectives.schedules.schedule import COLLECTIVES, ROOTED, Schedule
 from tests.unit.collectives import brute_force, mutants
 
 ALL = [(collective, name) for collective in COLLECTIVES for name in algorithm_names(collective)]

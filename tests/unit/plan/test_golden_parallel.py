@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from meshwright.collectives.algorithms import build_schedule
-from meshwright.collectives.figures import figures
+from meshwright.collectives.catalogue import build_schedule
+from meshwright.collectives.pricing.figures import figures
 from meshwright.layout import Layout
 from meshwright.pipelines import bubble_share
 from meshwright.plan.analytic import Grid, price_layouts

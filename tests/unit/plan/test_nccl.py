@@ -11,7 +11,7 @@ from meshwright.bench.fit import clean_sweep, fit_sweep
 from meshwright.bench.reading import load_tables
 from meshwright.cluster.builders import catalogue_cluster
 from meshwright.cluster.graph import Cluster, Measurements
-from meshwright.collectives.figures import bus_factor
+from meshwright.collectives.pricing.figures import bus_factor
 from meshwright.errors import InputError
 from meshwright.hardware import load_catalogue
 from meshwright.plan.nccl import COLLECTIVES, nccl_price

@@ -3,12 +3,12 @@
 import pytest
 
 from benchmarks.simulator import unfolded_bytes
-from meshwright.collectives.algorithms import algorithm_names, build_schedule
-from meshwright.collectives.formulas import closed_formula
-from meshwright.collectives.network import HostsNetwork, LinkRate, uniform
-from meshwright.collectives.price import price_schedule
-from meshwright.collectives.rotation import ROTATING
-from meshwright.collectives.schedule import Schedule
+from meshwright.collectives.algorithms.rotation import ROTATING
+from meshwright.collectives.catalogue import algorithm_names, build_schedule
+from meshwright.collectives.pricing.formulas import closed_formula
+from meshwright.collectives.pricing.network import HostsNetwork, LinkRate, uniform
+from meshwright.collectives.pricing.price import price_schedule
+from meshwright.collectives.schedules.schedule import Schedule
 from meshwright.errors import InputError
 from meshwright.simulate.bounds import bounds
 from meshwright.simulate.collective import simulate_collective, timeline

@@ -2,7 +2,7 @@
 
 import pytest
 
-from meshwright.collectives.network import uniform
+from meshwright.collectives.pricing.network import uniform
 from meshwright.errors import InputError
 from meshwright.layout import Layout
 from meshwright.mesh import groups

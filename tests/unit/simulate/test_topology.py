@@ -7,7 +7,7 @@ import pytest
 
 from meshwright.cluster.builders import catalogue_cluster
 from meshwright.cluster.expand import expanded
-from meshwright.collectives.network import network_of
+from meshwright.collectives.pricing.network import network_of
 from meshwright.errors import InputError
 from meshwright.hardware import load_catalogue
 from meshwright.simulate.nodes import ROUTINGS, NodesTopology

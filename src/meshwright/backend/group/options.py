@@ -33,7 +33,7 @@ def resolved(given: object) -> GroupOptions:
     if not algorithm:
         algorithm, source = os.environ.get(ALGORITHM_VARIABLE, ""), ALGORITHM_VARIABLE
     if algorithm:
-        from ...collectives.algorithms import ALL_REDUCE  # for groups that name one
+        from ...collectives.catalogue import ALL_REDUCE  # for groups that name one
 
         if algorithm not in ALL_REDUCE:
             raise InputError(f"{source}={algorithm}: no such all-reduce ({nearest(algorithm, ALL_REDUCE)})")

@@ -3,7 +3,7 @@
 import functools
 from dataclasses import dataclass
 
-from ...collectives.formulas import closed_formula, names_with_formula
+from ...collectives.pricing.formulas import closed_formula, names_with_formula
 
 SIZES_BYTES = tuple(int(2 ** (quarter / 4)) for quarter in range(24, 105))  # 64 B to 64 MiB, four to an octave
 

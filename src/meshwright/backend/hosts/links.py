@@ -14,7 +14,7 @@ import msgspec
 import psutil
 import torch
 
-from ...collectives.schedule import Schedule
+from ...collectives.schedules.schedule import Schedule
 from ...errors import InputError
 from ...files import read_struct, write_struct
 from ...native import cache_folder

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...collectives import algorithms
+from ...collectives.catalogue import build_schedule
 from ..faults.blame import StoreBlameBoard
 from ..faults.blame_board import Word, word_in
 from ..faults.failures import DISAGREE, CollectiveError, FaultyRank
@@ -172,7 +172,7 @@ class HostsView:
         """Return a schedule, always the same object, so that it is proved and compiled once."""
         key = (collective, name, ranks or len(self.members), root)
         if key not in self._schedules:
-            self._schedules[key] = algorithms.build_schedule(collective, name, key[2], root=root)
+            self._schedules[key] = build_schedule(collective, name, key[2], root=root)
         return self._schedules[key]
 
     @contextlib.contextmanager

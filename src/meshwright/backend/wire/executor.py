@@ -11,9 +11,9 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from ...collectives.bitwise import leaves_equal_bits
-from ...collectives.schedule import Schedule
-from ...collectives.verify import Payloads, carries_only_whole_chunks, payloads, verify
+from ...collectives.proof.bitwise import leaves_equal_bits
+from ...collectives.proof.verify import Payloads, carries_only_whole_chunks, payloads, verify
+from ...collectives.schedules.schedule import Schedule
 from ...errors import InputError
 from .executor_layout import ChunkLayout, all_to_all_layout, checked_counts, kept_parts, owned_layout, shared_layout
 from .executor_program import Compiled, LocalStep, Message, Span, compile_program

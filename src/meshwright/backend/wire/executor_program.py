@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...collectives.schedule import Schedule, Transfer
-from ...collectives.verify import Payloads
+from ...collectives.proof.verify import Payloads
+from ...collectives.schedules.schedule import Schedule, Transfer
 from .executor_layout import ChunkLayout, Place
 
 Span = tuple[int, int, int]  # buffer, first element, end

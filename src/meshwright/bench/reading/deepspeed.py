@@ -8,7 +8,7 @@ import math
 import re
 from collections.abc import Sequence
 
-from ...collectives.figures import bus_factor
+from ...collectives.pricing.figures import bus_factor
 from ...errors import InputError
 from ..table import COUNTED, Row
 from .columns import half_digit

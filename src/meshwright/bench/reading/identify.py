@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ...collectives.figures import bus_factor
+from ...collectives.pricing.figures import bus_factor
 from ...errors import InputError
 from .columns import Parsed, half_digit
 

@@ -8,7 +8,7 @@ to one PE, and the text does not tell which it was (NVIDIA/nvshmem issue 28).
 import re
 from collections.abc import Mapping, Sequence
 
-from ...collectives.figures import bus_factor
+from ...collectives.pricing.figures import bus_factor
 from ...errors import InputError
 from ..table import Row
 from .columns import Parsed, half_digit, is_plain

@@ -6,7 +6,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from ...cluster.graph import Cluster, CollectiveFit, NodeGroup
-from ...collectives.figures import bus_factor
+from ...collectives.pricing.figures import bus_factor
 from .coefficients import Coefficients
 from .collective import tree_share
 from .quantities import Machine, Number
