@@ -1,4 +1,4 @@
-"""The docstring of each package is a map of it: a reader who opens a folder sees what lies in which file."""
+"""The docstring of each package is a map of it, and pages name files that are there: a reader finds what lies where."""
 
 import ast
 import re
@@ -7,6 +7,10 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parents[2] / "src" / "meshwright"
+ROOT = PACKAGE.parents[1]
+PAGES = (*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"))
+HOMES = ("src", "benchmarks", "tests", "testkit", "examples", "docsite")
+OF_OTHERS = {"deepy.py"}  # files of other projects that pages name
 FOLDERS = sorted(path.parent for path in PACKAGE.rglob("__init__.py"))
 
 
@@ -39,3 +43,11 @@ def test_the_map_of_a_package_names_nothing_that_is_gone(folder):
     text = ast.get_docstring(ast.parse((folder / "__init__.py").read_text())) or ""
 
     assert set(re.findall(r"`([a-z_0-9]+)`", text)) - known(folder) == set()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_page_names_no_source_file_that_is_gone(page):
+    named = set(re.findall(r"`([\w/]+\.(?:py|c))`", page.read_text())) - OF_OTHERS
+    there = [f"/{path.relative_to(ROOT)}" for home in HOMES for path in (ROOT / home).rglob("*.*")]
+
+    assert [name for name in sorted(named) if not any(path.endswith(f"/{name}") for path in there)] == []
