@@ -74,7 +74,7 @@ def states(
     kept_there = kept_there - less * _in_layers(p) * moved if np.any(less) else kept_there
     host = host + where(weights, kept_there, 0)
     return States(
-        parameters=where(weights, where(kept, 0, weight * p.held), parameters),
+        parameters=where(weights, where(kept, 0, weight * p.held), found.parameters),
         gradients=where(leaves, 0, gradients),
         optimizer=where(offload > 0, 0, found.optimizer),
         passing=found.passing + where(leaves & moments_away & (split.zero < 2), summed * p.layer, 0),

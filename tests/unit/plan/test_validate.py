@@ -185,6 +185,28 @@ def test_json_is_one_object_a_row_and_the_summary_goes_to_stderr(tmp_path):
     assert "none of the measured ones" in result.stderr
 
 
+def test_a_row_says_the_same_alone_as_in_a_table_of_others_that_differ_in_all_that_can_be_said(tmp_path):
+    one = RUN | {"family": "trl", "tp": "1", "dp": "16", "step_time_s": ""}
+    rows = [
+        one | {"id": "frozen", "lora_rank": "8", "weights": "nf4", "zero_stage_fsdp": "0", "recompute": "full"},
+        one | {"id": "away", "offload": "parameters", "zero_stage_fsdp": "3", "family": "deepspeed"},
+        one | {"id": "moments", "offload": "optimizer", "zero_stage_fsdp": "1", "optimizer": "adam8bit"},
+        one | {"id": "halves", "weights": "bf16", "loss": "fused", "recompute": "selective", "family": "torchtitan"},
+        one | {"id": "names", "recompute": "selective", "recompute_modules": "layernorm,mlp", "family": "megatron"},
+        one | {"id": "rings", "cp": "2", "dp": "8", "precision": "fp8", "family": "bridge", "overlap": "dp"},
+        one | {"id": "old", "year": "2022", "precision": "fp16", "family": "nobody"},
+    ]
+
+    together = outcomes(tmp_path, *rows)
+
+    for row, found in zip(rows, together, strict=True):
+        (alone,) = outcomes(tmp_path, row)
+        assert isinstance(found, RowOutcome) and isinstance(alone, RowOutcome)
+        assert found.step_time_s == pytest.approx(alone.step_time_s, rel=1e-9)
+        assert found.peak_memory_bytes_per_gpu == pytest.approx(alone.peak_memory_bytes_per_gpu, rel=1e-9)
+        assert (found.fits, found.error_band) == (alone.fits, alone.error_band)
+
+
 @pytest.mark.parametrize("content", ["", "a,b\n1,2\n", '"', "\x00\x01"])
 def test_a_file_that_is_no_table_of_runs_is_one_line(tmp_path, content):
     path = tmp_path / "runs.csv"

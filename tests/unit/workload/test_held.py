@@ -1,5 +1,6 @@
 """Memory of a rank: states by ZeRO and offload against arithmetic by hand, and the moment at which it holds most."""
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -50,6 +51,18 @@ def test_in_half_precision_a_master_copy_is_a_state_of_the_optimiser():
     found = of("dp=4,zero=1", Conventions(), single=False)
 
     assert found == States(2 * 1000, 4 * 1000, 12 * 250, 2 * 80)  # and the gradients that fused sums leave unused
+
+
+@pytest.mark.parametrize("offload", ["", ",offload=optimizer"], ids=["nothing-away", "moments-away"])
+def test_frozen_weights_stay_packed_in_a_grid_where_some_layout_offloads(offload):
+    c = msgspec.structs.replace(Conventions(), trained=0.1, base_bytes=0.5)
+    layouts = [Layout.parse(f"dp=1{offload}"), Layout.parse("dp=4,zero=3,offload=parameters")]
+    grid = Grid.of(layouts)
+
+    found = states(COUNTS, grid, c, sharded=grid.dp > 1, offload=grid.offload, single=False)
+
+    packed = (950 / 1000) * (2 - 0.5) * 0.9 * 1000  # of all but embedding and output, the frozen share
+    assert found.parameters[0] == pytest.approx(2 * 1000 - packed)
 
 
 @pytest.mark.parametrize("c", [ENGINE, Conventions()], ids=["ours", "most"])
