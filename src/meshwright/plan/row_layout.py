@@ -94,8 +94,9 @@ def _word(cells: Cells, name: str) -> str:
 def _sharding(cells: Cells, stack: StackCoefficients, ranks: int, per_node: int, assumed: list[str]) -> tuple[int, int]:
     found = zero_stage(cells.get("zero_stage_fsdp", ""), ranks, per_node)
     if found is None:
-        assumed.append(f"ZeRO {stack.zero}")
-        found = stack.zero, ranks
+        found = (stack.zero if ranks > 1 else 0), ranks  # one rank shares with nobody, whatever its stack does
+        if ranks > 1:
+            assumed.append(f"ZeRO {stack.zero}")
     copies = count_of(cells, "replicas", 1)
     if copies > 1:
         if ranks % copies or found[0] < 2:

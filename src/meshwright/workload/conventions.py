@@ -87,6 +87,7 @@ class Conventions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     # low-rank adapters: one of queries, keys and values together and one of gate and up, as of Megatron's joined
     # matrices (NVIDIA-NeMo/Megatron-Bridge:src/megatron/bridge/peft/lora.py, target_modules); 0: one each
     joined_adapters: Number = 1
+    adapters_cast: Number = 0  # adapters in single precision under autocast: each keeps a copy of what enters it
     fragments: Number = 0.14  # of activations: what the allocator holds beyond what is in use
 
 
@@ -166,6 +167,9 @@ DEEPSPEED = msgspec.structs.replace(
     EAGER, shares_single=0, gradient_bytes=HALF_BYTES, held_gradient_bytes=HALF_BYTES,
     host_weight_bytes=HALF_BYTES, host_gradient_bytes=HALF_BYTES, host_beside=1, host_overlaps=1,
 )  # fmt: skip
+# PEFT since 0.10 has adapters in single precision beside frozen weights in half (src/peft/mapping_func.py,
+# autocast_adapter_dtype), casts what enters each to it, drops some, and autocast has it in half again
+# (src/peft/tuners/lora/layer.py, Linear.forward); TRL and ms-swift train with bf16 = True and a dropout of 0.05
 STACKS = {  # published ones that do otherwise than most
     **dict.fromkeys(("vtrainm", "vtrains"), msgspec.structs.replace(UNFUSED, gradient_bytes=HALF_BYTES)),
     **dict.fromkeys(("bloom", "sc21t1", "sc21t2", "mlmreadme", "before-2023"), UNFUSED),
@@ -175,10 +179,10 @@ STACKS = {  # published ones that do otherwise than most
     "automodel": IN_HALF,
     # ms-swift loads weights in the type of the checkpoint, half precision, and hands them to the Trainer so
     # (swift/llm/model/register.py, torch_dtype); under DeepSpeed its engine keeps master copies: --stack deepspeed
-    "ms-swift": msgspec.structs.replace(EAGER, **HALF_STATES),
+    "ms-swift": msgspec.structs.replace(EAGER, adapters_cast=1, **HALF_STATES),
     # TRL's SFTTrainer has output and loss of some rows at a time where its loss_type is chunked_nll, today's default
     # (huggingface/trl:trl/trainer/sft_trainer.py); "nll" is --loss whole
-    "trl": msgspec.structs.replace(EAGER, loss_rows=512),
+    "trl": msgspec.structs.replace(EAGER, loss_rows=512, adapters_cast=1),
     "torchtune": TORCHTUNE,
     "litgpt": LITGPT,
     "prime-rl": PRIME_RL,

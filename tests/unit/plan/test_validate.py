@@ -201,10 +201,20 @@ def test_a_row_says_the_same_alone_as_in_a_table_of_others_that_differ_in_all_th
 
     for row, found in zip(rows, together, strict=True):
         (alone,) = outcomes(tmp_path, row)
-        assert isinstance(found, RowOutcome) and isinstance(alone, RowOutcome)
+        assert isinstance(found, RowOutcome)
+        assert isinstance(alone, RowOutcome)
         assert found.step_time_s == pytest.approx(alone.step_time_s, rel=1e-9)
         assert found.peak_memory_bytes_per_gpu == pytest.approx(alone.peak_memory_bytes_per_gpu, rel=1e-9)
         assert (found.fits, found.error_band) == (alone.fits, alone.error_band)
+
+
+def test_of_one_gpu_no_zero_is_assumed(tmp_path):
+    row = RUN | {"family": "torchtune", "tp": "1", "num_gpus": "1", "dp": "1", "global_batch_sequences": "1"}
+
+    one, two = outcomes(tmp_path, row, row | {"id": "b", "num_gpus": "2", "dp": "2", "global_batch_sequences": "2"})
+
+    assert "ZeRO 3" in two.assumed
+    assert not any("ZeRO" in text for text in one.assumed)
 
 
 @pytest.mark.parametrize("content", ["", "a,b\n1,2\n", '"', "\x00\x01"])

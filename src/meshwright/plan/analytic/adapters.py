@@ -5,6 +5,10 @@ Forward: x is read, (x A) B written, both halves read and their sum written, T (
 gradient and that of x A read y's, A's gradient reads x, and x's second gradient is written and added to that of W,
 T (5 in + 2 out). So LoRA is computed by PyTorch's own operators, scale and dropout folded into them (Hu et al. 2021,
 arXiv 2106.09685; NeMo Automodel, nemo_automodel/components/_peft/lora.py).
+
+Adapters in single precision under autocast (PEFT) cast what enters each of them, drop some of it and cast it back:
+21 bytes an element forward, and as many for its gradient. The copy in half precision and a byte of the mask stay until
+backward; the rows themselves need not, since a frozen product's backward does not read what entered it.
 """
 
 import numpy as np
@@ -15,6 +19,9 @@ from .quantities import Grid, Machine, ModelQuantities, Number
 HALF_BYTES = 2.0
 FORWARD_IN, FORWARD_OUT = 1.0, 4.0
 BACKWARD_IN, BACKWARD_OUT = 5.0, 2.0
+# bytes of an element: 2 read and 4 written, 4 read, 4 and 1 written, 4 read and 2 written; backward the same way back
+CAST_BYTES = 21.0
+CAST_KEPT_BYTES = 3.0
 
 
 def adapters_s(
@@ -30,14 +37,31 @@ def adapters_s(
     if np.all(c.trained >= 1.0):
         return 0.0, 0.0
     experts, plain = model.moe_share, model.plain_share
-    width = (plain * model.ffn + experts * model.shared_ffn) / grid.tp
-    gates = model.matrices - 1.0
+    width = plain * model.ffn + experts * model.shared_ffn
     networks = plain + experts * (model.shared_ffn > 0)
-    into = 3.0 - 2.0 * c.joined_adapters, gates - (gates - 1.0) * c.joined_adapters
-    entering = (into[0] + into[1] * networks) * model.hidden + model.mixer_out / grid.tp + width
-    leaving = model.projected / grid.tp + gates * width + (1.0 + networks) * model.hidden
+    entering = entering_elements(c, model, grid, width, networks)
+    leaving = (model.projected + (model.matrices - 1.0) * width) / grid.tp + (1.0 + networks) * model.hidden
     each = np.where(c.trained < 1.0, HALF_BYTES * tokens / (machine.memory_rate * c.memory), 0.0)
+    cast = CAST_BYTES / HALF_BYTES * is_cast(c, grid)
     return (
-        each * (FORWARD_IN * entering + FORWARD_OUT * leaving),
-        each * (BACKWARD_IN * entering + BACKWARD_OUT * leaving),
+        each * ((FORWARD_IN + cast) * entering + FORWARD_OUT * leaving),
+        each * ((BACKWARD_IN + cast) * entering + BACKWARD_OUT * leaving),
     )
+
+
+def entering_elements(c: Coefficients, model: ModelQuantities, grid: Grid, width: Number, networks: Number) -> Number:
+    """Return the elements of a token that enter the adapters of a layer, each counted for every adapter that reads it.
+
+    `width`: of the layer's network, without routed experts; `networks`: 1 where it has one, or the share of layers.
+    """
+    gates = model.matrices - 1.0
+    into = 3.0 - 2.0 * c.joined_adapters, gates - (gates - 1.0) * c.joined_adapters
+    return (into[0] + into[1] * networks) * model.hidden + (model.mixer_out + width) / grid.tp
+
+
+def is_cast(c: Coefficients, grid: Grid) -> Number:
+    """Return 1 where adapters are trained in single precision beside weights in half, else 0.
+
+    Where weights are sharded all have one type: FSDP joins them, and DeepSpeed casts all.
+    """
+    return np.where((c.trained < 1.0) & (c.adapters_cast > 0) & (grid.zero < 2), 1.0, 0.0)

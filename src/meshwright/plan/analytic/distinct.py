@@ -30,9 +30,14 @@ SENT = (*RANKS, "ep", "etp", "vpp", "zero", "replicas", "order")
 CUT = ("pp", "vpp", "schedule", "recompute")  # where stages are cut by cost: recomputing decides what an output weighs
 
 
-def with_stages(names: Sequence[str], c: Coefficients) -> tuple[str, ...]:
-    """Return what a part depends on, with the number of stages where only some layers of each are repeated."""
-    return tuple(dict.fromkeys((*names, "pp", "vpp"))) if np.any(c.layers_again) else tuple(names)
+def with_facts(names: Sequence[str], c: Coefficients) -> tuple[str, ...]:
+    """Return what a part of a layer depends on, with what facts of a stack or a job add.
+
+    Stages where only some layers of each are repeated, and ZeRO where it decides in which type adapters are.
+    """
+    stages = ("pp", "vpp") if np.any(c.layers_again) else ()
+    sharded = ("zero",) if np.any(c.adapters_cast) else ()
+    return tuple(dict.fromkeys((*names, *stages, *sharded)))
 
 
 def once_each(

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...workload.recomputed import PLACES, RESULT_PLACES
+from .adapters import CAST_KEPT_BYTES, entering_elements, is_cast
 from .coefficients import Coefficients
 from .quantities import Grid, Machine, ModelQuantities, Number
 from .states import expert_parameters
@@ -55,6 +56,7 @@ class LayerParts(NamedTuple):
     shared: Number  # both, of the network that every token visits beside its experts
     scores: Number
     cast: Number  # copies of the weights in the type of the products, where autocast keeps them
+    adapted: Number  # what adapters keep of their own, beside what else they would read
 
     @property
     def all(self) -> Number:
@@ -160,18 +162,31 @@ def layer_parts(
         sent = each * model.hidden * model.stream * routed + ROUTER_BYTES * model.experts / alone
         width, shared = _routed_width(c, model), model.shared_ffn
         gates = np.where(c.gate_bytes > 0, gates / element * c.gate_bytes, gates)
+    read = entering * model.hidden * (1.0 / gathered + 1.0 / entered) * halves
+    acted = entering * width / grid.tp
     return LayerParts(
         entries=tokens * (entries + element * model.latent_kept),
-        norms=tokens * (entering * model.hidden * (1.0 / gathered + 1.0 / entered) * halves + singles),
+        norms=tokens * (read + singles),
         lifted=tokens * lifted / grid.tp,
         attention=tokens * (inner - lifted) / grid.tp,
         sent=tokens * sent / np.where(c.routed_cut > 0, rows_cut(grid), 1.0),
         gates=tokens * gates * width / grid.tp,
-        acted=tokens * entering * width / grid.tp,
+        acted=tokens * acted,
         shared=tokens * (gates + entering) * shared / grid.tp,
         scores=tokens * _scores(c, model, grid, seq_len),
         cast=c.cast_bytes * layer_matrices(model, grid, moe) if np.any(c.cast_bytes) else 0.0,
+        adapted=tokens * _adapted(c, model, grid, read, acted, moe) if np.any(c.adapters_cast) else 0.0,
     )
+
+
+def _adapted(c: Coefficients, model: ModelQuantities, grid: Grid, read: Number, acted: Number, moe: bool) -> Number:
+    """Return the bytes a token of adapters that cast what enters them, less what frozen products need not keep.
+
+    That is what norms return, `read`, and what enters the last product of a dense network, `acted`.
+    """
+    width = model.shared_ffn if moe else model.ffn * model.dense_share
+    own = CAST_KEPT_BYTES * entering_elements(c, model, grid, width, 1.0 * (width > 0))
+    return is_cast(c, grid) * np.maximum(own - read - (0.0 if moe else acted), 0.0)
 
 
 def widest_bytes(machine: Machine, c: Coefficients, model: ModelQuantities, grid: Grid, seq_len: Number) -> Number:

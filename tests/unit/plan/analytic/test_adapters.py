@@ -13,8 +13,9 @@ from meshwright.hardware import load_catalogue
 from meshwright.layout import Layout
 from meshwright.plan.analytic.adapters import adapters_s
 from meshwright.plan.analytic.coefficients import book
-from meshwright.plan.analytic.price import coefficients_of, flops_per_token, machine_of
+from meshwright.plan.analytic.price import coefficients_of, flops_per_token, machine_of, price_layouts
 from meshwright.plan.analytic.quantities import Grid, ModelQuantities
+from meshwright.plan.analytic.saved_activations import layer_parts
 from meshwright.plan.batch import batch_coefficients as coefficients_of_rows
 from meshwright.plan.batch import batch_of
 from meshwright.plan.runs import read_rows
@@ -167,3 +168,81 @@ def test_frozen_weights_in_few_bits_are_gathered_as_they_lie():
     each = 0.01 * 2 + 0.99 * (0.9 * 0.5 + 0.1 * 2)  # adapters, layers, embedding and output
     assert sent.gather.bytes == pytest.approx(1e9 * each)
     assert sent.scatter.bytes == pytest.approx(1e9 * 0.01 * c.gradient_bytes)
+
+
+class CastAdapted(Adapted):
+    """The same in single precision beside a base in half, under autocast: what enters the adapter is cast, and cut."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        kept = torch.nn.functional.dropout(x.to(self.down.weight.dtype), 0.05)
+        return self.base(x) + self.up(self.down(kept))
+
+
+def kept_elements(made: type[Adapted], hidden: int, inner: int, tokens: int, rank: int) -> dict[torch.dtype, int]:
+    """Return the elements of rows that a layer's frozen products and their adapters keep for backward, by type."""
+    shapes = [(hidden, hidden)] * 4 + [(hidden, inner)] * 2 + [(inner, hidden)]
+    bases = [torch.nn.Linear(*shape, bias=False).to(torch.bfloat16).requires_grad_(False) for shape in shapes]
+    q, k, v, o, gate, up, down = (made(one, rank) for one in bases)
+    found: dict[int, torch.Tensor] = {}
+
+    def keep(one: torch.Tensor) -> torch.Tensor:
+        if one.shape[0] == tokens and one.shape[1] > rank:
+            found[one.untyped_storage().data_ptr()] = one
+        return one
+
+    x = torch.randn(tokens, hidden, dtype=torch.bfloat16, requires_grad=True)
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda one: one), torch.autocast("cpu", torch.bfloat16):
+        rows = x * 1.0  # what a norm returns
+        rows = o(q(rows) + k(rows) + v(rows))
+        down(torch.nn.functional.silu(gate(rows)) * up(rows))
+    counts: dict[torch.dtype, int] = {}
+    for one in found.values():
+        counts[one.dtype] = counts.get(one.dtype, 0) + one.numel()
+    return counts
+
+
+def test_adapters_in_single_precision_keep_a_copy_and_a_mask_of_what_enters_each_in_place_of_the_rows():
+    hidden, inner, tokens = 64, 160, 48
+    entering = 6 * hidden + inner  # of queries, keys, values, attention's output, gate and up; of down
+
+    found = kept_elements(CastAdapted, hidden, inner, tokens, rank=4)
+
+    assert found[torch.bfloat16] == tokens * (entering + 3 * inner)  # and gate, its activation and up
+    assert found[torch.float32] == tokens * entering  # masks, which are a byte an element on a GPU
+
+
+@pytest.mark.parametrize("stack", ["trl", "ms-swift"])
+def test_stacks_on_peft_count_the_copies_of_adapters_and_what_casting_moves(stack):
+    told = setting(LLAMA, "dgx-h100", lora_rank=16, stack=stack)
+    machine, c = machine_of(told), coefficients_of(told)
+    plain, grid = msgspec.structs.replace(c, adapters_cast=0), Grid.of([Layout(dp=8, mbs=2)])
+    model, entering = ModelQuantities.of(LLAMA), 6 * 4096 + 14336
+    kept, without = (layer_parts(machine, one, model, grid, 1024, moe=False) for one in (c, plain))
+    moved, still = (adapters_s(machine, one, model, grid, 2048.0) for one in (c, plain))
+    rate = float(machine.memory_rate) * float(c.memory)
+
+    assert kept.all - without.all == pytest.approx(2048 * (3 * entering - 2 * (2 * 4096 + 14336)))
+    for cast, plainly in zip(moved, still, strict=True):
+        assert cast - plainly == pytest.approx(2048 * 21 * entering / rate)
+
+
+def test_sharded_weights_have_adapters_of_their_own_type():
+    told = setting(LLAMA, "dgx-h100", lora_rank=16, stack="trl")
+    machine, c = machine_of(told), coefficients_of(told)
+    grid = Grid.of([Layout(dp=8), Layout(dp=8, zero=1), Layout(dp=8, zero=2), Layout(dp=8, zero=3)])
+
+    found = layer_parts(machine, c, ModelQuantities.of(LLAMA), grid, 1024, moe=False).adapted
+
+    assert (found > 0).tolist() == [True, True, False, False]
+
+
+def test_many_layouts_at_once_tell_sharded_adapters_from_others():
+    told = setting(LLAMA, "dgx-h100", lora_rank=16, stack="trl")
+    layouts = [Layout(dp=8, mbs=1 + n % 4, zero=n // 4 % 4) for n in range(400)]
+
+    together = price_layouts(told, Grid.of(layouts))
+
+    for n in range(16):
+        alone = price_layouts(told, Grid.of([layouts[n]]))
+        assert together.step_time_s[n] == pytest.approx(float(alone.step_time_s[0]))
+        assert together.allocated_bytes[n] == pytest.approx(float(alone.allocated_bytes[0]))
