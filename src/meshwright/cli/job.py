@@ -97,6 +97,7 @@ def setting_of_job(job: "Job", question: JobQuestion, catalogue: "Catalogue") ->
         half_sums=job.half_sums,
         modules=job.modules,
         results=job.results,
+        away=job.away,
         layers_again=job.layers_again,
     )
     save_calibration(question.save, question.own, setting.cluster)

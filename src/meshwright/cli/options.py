@@ -54,6 +54,7 @@ class PlanOptions(msgspec.Struct, frozen=True, kw_only=True):
     mtp_layers: int | None
     imbalance: float | None
     recompute_modules: str | None
+    activations_away: str | None
     calibrate: str | None
     save: Path | None
     layout: str | None

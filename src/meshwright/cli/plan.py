@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from ..errors import InputError
 from ..units import parse_rate, parse_time
-from ..workload.recomputed import modules_of
+from ..workload.recomputed import away_of, modules_of
 from .calibration import calibration_of, save_calibration
 from .help_format import Brief
 from .job import check_emit, check_engine, emit, plan_job, runnable_on
@@ -57,6 +57,7 @@ OFTEN = (
 @click.option("--lora-rank", metavar="N", type=click.IntRange(min=0), default=0, help="Adapters; the rest is frozen.")
 @click.option("--mtp-layers", metavar="N", type=click.IntRange(min=0), help="Multi-token prediction: modules trained.")
 @click.option("--imbalance", metavar="X", type=float, help="Rows of the fullest rank's experts, in those of the mean.")
+@click.option("--activations-away", metavar="A,B", help="Kept in the hosts' memory: input (of a recomputed layer).")
 @click.option("--recompute-modules", metavar="A,B", help="What recompute=selective computes again: layernorm, moe_act.")
 @click.option("--calibrate", metavar="RUNS.csv", help="Measured steps of your own (columns: validate --columns).")
 @click.option("--save", metavar="FILE", type=click.Path(path_type=Path), help="For --stack and --cluster.")
@@ -142,7 +143,8 @@ def _check(given: PlanOptions) -> None:
     if given.graph is not None and given.graph.suffix != ".svg":
         raise InputError(f"--graph {given.graph}: expected a name that ends in .svg")
     changed = "--lora-rank" if given.lora_rank else "--optimizer" if given.optimizer.lower() != "adamw" else ""
-    named = next((name for name in ("recompute_modules", "weights", "loss") if getattr(given, name)), "")
+    told = ("recompute_modules", "activations_away", "weights", "loss")
+    named = next((name for name in told if getattr(given, name)), "")
     changed = changed or (f"--{named.replace('_', '-')}" if named else "")
     for file in ("output", "emit"):
         if getattr(given, file) is not None and changed:
@@ -221,6 +223,7 @@ def _request(given: PlanOptions, model: "Model", cluster: str) -> "PlanRequest":
         lora_rank=given.lora_rank,
         imbalance=_imbalance(given.imbalance, model),
         modules=modules_of((given.recompute_modules or "").split(","), where="--recompute-modules"),
+        away=away_of((given.activations_away or "").split(","), where="--activations-away"),
         conditions=parse_conditions(given.only, given.without),
         placements=_placements(given.placements),
         measured=(given.own,) if given.own else (),

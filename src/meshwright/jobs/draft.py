@@ -80,6 +80,7 @@ class Draft:
         self.half_sums: bool | None = None
         self.modules: tuple[str, ...] = ()
         self.results: tuple[str, ...] | None = None  # that a checkpoint by names keeps
+        self.away: tuple[str, ...] = ()  # activations that lie in the hosts' memory
         self.layers_again = 0  # of each virtual stage, that full recomputation repeats; 0: all
         self.lora_rank, self.lora_told = 0, ""
         self.savings = Savings()
@@ -272,6 +273,7 @@ class Draft:
             **held,
             modules=self.modules,
             results=self.results,
+            away=self.away,
             layers_again=self.layers_again,
             recompute_text=self.recompute_text,
             assumed=tuple(map(shown, self.assumed)),

@@ -75,6 +75,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     optimizer: str = ""  # as --optimizer; "": AdamW with moments in the type that the engine gives them
     modules: tuple[str, ...] = ()  # of recomputed.MODULES, that selective recomputation repeats; (): the engine's own
     results: tuple[str, ...] | None = None  # of recomputed.RESULTS, that selective recomputation keeps alone
+    away: tuple[str, ...] = ()  # of recomputed.AWAY, activations in the hosts' memory until backward
     layers_again: Layers = 0  # of each virtual stage, that full recomputation repeats; 0: all of them
     recompute_text: str = ""  # in the engine's own words
     assumed: tuple[str, ...] = ()

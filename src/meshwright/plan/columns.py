@@ -47,6 +47,7 @@ INPUTS = {
     "replicas": "copies of a model that is sharded (1)",
     "seq_parallel": "1: sequence parallelism beside tensor parallelism (what the stack does)",
     "recompute": "none, selective, full (what the stack does)",
+    "activations_away": "kept in the hosts' memory: input (of a recomputed layer), and of results kept by name (none)",
     "recompute_modules": "what selective computes again: core_attn, layernorm, mla_up_proj, moe_act, mlp, moe, ...",
     "offload": "what lives in the memory of the GPUs' hosts: none, optimizer, parameters (none)",
     "precision": "of the products: bf16, fp16, fp8, fp8-row, fp8-block, mxfp8, nvfp4, fp32 (bf16)",

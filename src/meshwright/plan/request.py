@@ -54,6 +54,7 @@ class PlanRequest(msgspec.Struct, frozen=True, kw_only=True):
     imbalance: float = 1.0  # of the rows that reach experts
     lora_rank: int = 0
     modules: tuple[str, ...] = ()  # that selective recomputation computes again
+    away: tuple[str, ...] = ()  # activations that lie in the hosts' memory until backward
     conditions: tuple[LayoutCondition, ...] = ()  # that keep a search to some layouts
     placements: tuple[Placement, ...] = ()  # of the nodes that there are: the nearest ones are taken
     measured: tuple[Calibration, ...] = ()  # the user's own runs
@@ -83,7 +84,7 @@ def setting_of(request: PlanRequest, catalogue: Catalogue) -> Setting:
     assumed += _no_peers(cluster, catalogue) if request.intra_bytes_per_s is None else ()
     software, machine = calibrations(request.stack, request.cluster)
     stack = software.stack if software else stack_named(request.stack)
-    check_own(stack, {"--weights": request.weights, "--loss": request.loss})
+    check_own(stack, {"--weights": request.weights, "--loss": request.loss, "--activations-away": " ".join(request.away)})
     if stack == OWN and request.precision in recipes():
         raise InputError(f"--precision {request.precision}: {OWN} multiplies fp8 by tensor alone; or --stack NAME")
     if stack == OWN and request.model.architecture.mtp_trained:
@@ -105,6 +106,7 @@ def setting_of(request: PlanRequest, catalogue: Catalogue) -> Setting:
         imbalance=request.imbalance,
         lora_rank=request.lora_rank,
         modules=request.modules,
+        away=request.away,
         conditions=request.conditions,
         assumed=assumed,
         ignored=request.model.ignored,

@@ -10,7 +10,7 @@ from ..units import counted
 from ..workload.adapters import ADAPTED, share_in_layers, trained_share
 from ..workload.architecture import Architecture
 from ..workload.conventions import Conventions
-from ..workload.recomputed import modules_of
+from ..workload.recomputed import away_number, away_of, modules_of
 from .analytic.coefficients import StackCoefficients
 from .analytic.held_roles import UNPACKED, loss_roles, weight_roles
 from .analytic.optimizers import FREE, module_roles, optimizer_roles
@@ -73,6 +73,9 @@ def row_facts(cells: Cells, model: Architecture, c: Conventions, assumed: list[s
     modules = () if is_empty(named) else modules_of(re.findall(r"\w+", named), where="recompute_modules")
     if modules:
         found |= module_roles(modules, float(c.selective_saves), where="recompute_modules")
+    away = away_of(re.findall(r"\w+", _word(cells, "activations_away")), where="activations_away")
+    if away:
+        found["results_away"] = float(away_number(away))
     if rank:
         found |= {"trained": trained_share(model, rank), "base_share": share_in_layers(model)}
         assumed.append(ADAPTED)

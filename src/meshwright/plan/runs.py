@@ -22,6 +22,7 @@ from ..workload.conventions import OWN, conventions_of
 from ..workload.engines import shares_key_heads
 from .analytic.coefficients import STRANGERS, Book
 from .analytic.fitted_range import recurrent_kinds
+from .analytic.held_roles import check_own
 from .analytic.host import HostFigures
 from .analytic.price import peak_flops_per_s, precision_named
 from .cells import Cells, count_of, is_empty, measured_of, number_of, text_of
@@ -192,8 +193,7 @@ def _run(
     further = count_of(cells, "mtp_layers", 0, least=0)
     default = _unnamed(cells, precision, known, gpus, per_node, further) if is_empty(family) else ""
     stack_name = _stack(family, cells, default, known, beside, assumed)
-    if stack_name == OWN and further:
-        raise InputError(f"mtp_layers: {NO_FURTHER}; name a family that may have them")
+    _check_own(stack_name, cells, further)
     stack = known.stacks[stack_name]
     layout, shard = layout_of(cells, stack, gpus, per_node, assumed)
     rate = _network_gbps(cells, catalogue, node, assumed if gpus > per_node else [])
@@ -206,8 +206,9 @@ def _run(
     seq_len = count_of(cells, "seq_len")
     _check_legal(layout, architecture, stack_name, global_batch=batch, seq_len=seq_len, ranks=gpus)
     host = _host(accelerator, node, catalogue)
-    assumed += host.doubts(stack_name) if layout.offload != "none" else ()
     conventions = conventions_of(known.described(stack_name), precision)
+    facts = row_facts(cells, architecture, conventions, assumed)
+    assumed += host.doubts(stack_name, states=layout.offload != "none", activations="results_away" in facts)
     link_rate = _link_rate(catalogue, accelerator, node, assumed if gpus > 1 else [])
     return Run(
         id=name,
@@ -228,9 +229,16 @@ def _run(
         global_batch=batch,
         precision=precision,
         traits=_traits({**known.traits, **stack.traits}, beside, architecture),
-        facts=row_facts(cells, architecture, conventions, assumed),
+        facts=facts,
         assumed=tuple(assumed),
     )
+
+
+def _check_own(stack: str, cells: Cells, further: int) -> None:
+    """Raise InputError for what a row asks of our own engine that it has not."""
+    if stack == OWN and further:
+        raise InputError(f"mtp_layers: {NO_FURTHER}; name a family that may have them")
+    check_own(stack, {"activations_away": text_of(cells, "activations_away", "")})
 
 
 def _network_gbps(cells: Cells, catalogue: Catalogue, node: NodeType | None, assumed: list[str]) -> float:

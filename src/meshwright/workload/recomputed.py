@@ -30,6 +30,12 @@ RESULTS = {
 RESULT_PLACES = {name: place for place, name in enumerate(RESULTS)}
 
 
+INPUT = "input"  # of a layer, which recomputation begins with
+# what of that may lie in the memory of the GPUs' hosts from forward to backward
+AWAY = {INPUT: "what enters a layer", **RESULTS}
+AWAY_PLACES = {name: place for place, name in enumerate(AWAY)}
+
+
 def modules_of(words: Iterable[str], *, where: str) -> tuple[str, ...]:
     """Return the modules that some words name, in order; InputError, with the nearest, for one that is not known."""
     said = {word.strip() for word in words} - {""}
@@ -38,9 +44,22 @@ def modules_of(words: Iterable[str], *, where: str) -> tuple[str, ...]:
     return tuple(name for name in MODULES if name in said)
 
 
+def away_of(words: Iterable[str], *, where: str) -> tuple[str, ...]:
+    """Return what lies in the hosts' memory by some words, in order; InputError, with the nearest, for an unknown."""
+    said = {word.strip() for word in words} - {""}
+    for word in sorted(said - AWAY.keys()):
+        raise InputError(f"{where}: {word!r}: no such activations ({nearest(word, AWAY)})")
+    return tuple(name for name in AWAY if name in said)
+
+
 def results_number(results: Iterable[str]) -> int:
     """Return the fact `Conventions.results_kept` for some results: what enters a layer is always kept, as the 1."""
     return 1 + sum(2 << RESULT_PLACES[name] for name in results)
+
+
+def away_number(names: Iterable[str]) -> int:
+    """Return the fact `Conventions.results_away` for some of what is kept."""
+    return sum(1 << AWAY_PLACES[name] for name in names)
 
 
 def modules_number(modules: Iterable[str]) -> int:

@@ -51,12 +51,33 @@ def test_a_custom_policy_keeps_the_tensors_that_are_on_the_device(tmp_path):
     assert results("query_proj: device", "key_proj: device", "value_proj: device").results == ("qkv_proj",)
     assert results("context: device", "mlpwo: device").results == ("context", "mlpwo")
     assert results().results == ()
-    offloaded = results("out_proj: offload")
-    assert offloaded.results == ("out_proj",)
-    assert any("out_proj offload: priced as kept" in line for line in offloaded.ignored)
-    assert any("decoder_layer_input offload" in line for line in results("decoder_layer_input: offload").ignored)
     assert any("mla_kv device: priced as computed again" in line for line in results("mla_kv: device").ignored)
     assert any("as if all of mlpwi" in line for line in results("mlpwi_0: device").ignored)
+
+
+def test_what_a_policy_offloads_lies_in_the_memory_of_the_hosts(tmp_path):
+    def read(*lines):
+        found = read_job([file_of(tmp_path, *lines)], JobOptions(gpus=8))
+        return found.results, found.away, [line for line in found.ignored if "device" in line]
+
+    custom = "remat_policy: custom"
+    assert read("remat_policy: qkv_proj_offloaded") == (("qkv_proj",), ("qkv_proj",), [])
+    assert read(custom, "out_proj: offload", "context: device") == (("context", "out_proj"), ("out_proj",), [])
+    assert read(custom, "decoder_layer_input: offload") == ((), ("input",), [])
+    _, away, told = read(custom, "query_proj: offload", "key_proj: device", "value_proj: device")
+    assert not away
+    assert any("as if all of qkv_proj were on the device" in line for line in told)
+    _, away, told = read("remat_policy: minimal_offloaded")
+    assert not away
+    assert any("priced as kept on the device" in line for line in told)
+
+
+def test_activations_on_the_hosts_take_memory_there_and_not_on_the_device(tmp_path, capsys):
+    kept, gone = (priced(tmp_path, capsys, f"remat_policy: {name}") for name in ("save_qkv_proj", "qkv_proj_offloaded"))
+
+    queries = 2 * (32 + 2 * 8) * 128 * 2 * 8192 * 32
+    assert kept["peak_memory_bytes_per_gpu"] - gone["peak_memory_bytes_per_gpu"] > 0.9 * queries
+    assert any("activations lie on the host" in line for line in gone["not_modelled"])
 
 
 def test_without_a_policy_nothing_is_computed_again(tmp_path):

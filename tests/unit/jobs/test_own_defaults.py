@@ -42,14 +42,23 @@ def test_a_program_of_unsloths_repeats_activations_in_half_precision_without_bei
 
     assert (found.precision, found.layout.recompute, found.loss, found.seq_len) == ("bf16", "full", "fused", 3072)
     assert (found.weights, found.lora_rank, found.optimizer) == ("nf4-nested", 12, "adam8bit")
-    assert any("use_gradient_checkpointing = unsloth" in told for told in found.ignored)  # it goes to the host
+    assert found.away == ("input",)  # what enters a layer goes to the host
+    assert not any("gradient_checkpointing" in told for told in found.ignored)
 
 
 @pytest.mark.parametrize(("again", "recompute"), [("False", "none"), ("True", "full"), ('"unsloth"', "full")])
 def test_what_unsloth_is_told_of_checkpointing_counts(tmp_path, again, recompute):
     text = UNSLOTH.format(again=f", use_gradient_checkpointing={again}", arguments="SFTConfig")
 
-    assert job(tmp_path, {"tune.py": text}, gpus=1).layout.recompute == recompute
+    found = job(tmp_path, {"tune.py": text}, gpus=1)
+
+    assert found.layout.recompute == recompute
+    assert found.away == (("input",) if again == '"unsloth"' else ())
+
+
+@pytest.mark.parametrize(("more", "away"), [(", activation_offloading=True", ("input",)), ("", ())])
+def test_trls_activation_offloading_is_said_by_what_lies_on_the_host(tmp_path, more, away):
+    assert job(tmp_path, {"sft.py": SFT.format(more=more)}, gpus=2).away == away
 
 
 def test_what_trls_configuration_leaves_out_has_trls_defaults(tmp_path):

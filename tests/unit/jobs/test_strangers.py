@@ -257,7 +257,8 @@ def test_axolotl_shards_over_a_mesh(tmp_path):
 
     assert (found.world, found.layout.tp, found.layout.dp, found.layout.replicas) == (8, 2, 4, 2)
     assert (found.layout.zero, found.layout.offload, found.layout.recompute) == (3, "parameters", "full")
-    assert found.ignored == ("gradient_checkpointing = offload",)
+    assert found.away == ("input",)
+    assert not found.ignored
 
 
 def test_axolotl_with_lists_of_fsdp_and_with_adapters(tmp_path):

@@ -208,6 +208,18 @@ def test_a_row_says_the_same_alone_as_in_a_table_of_others_that_differ_in_all_th
         assert (found.fits, found.error_band) == (alone.fits, alone.error_band)
 
 
+def test_a_row_says_which_activations_lie_on_the_hosts(tmp_path):
+    row = RUN | {"family": "torchtitan", "recompute": "full", "global_batch_sequences": "32"}
+
+    away = [row | {"id": name, "activations_away": name} for name in ("input", "inputs")]
+    here, there, wrong, own = outcomes(tmp_path, row, *away, away[0] | {"id": "own", "family": "meshwright"})
+
+    assert there.peak_memory_bytes_per_gpu < here.peak_memory_bytes_per_gpu
+    assert any("activations lie on the host" in text for text in there.assumed)
+    assert "activations_away: 'inputs': no such activations (did you mean input?)" in wrong.reason
+    assert "activations_away: not of our own engine" in own.reason
+
+
 def test_of_one_gpu_no_zero_is_assumed(tmp_path):
     row = RUN | {"family": "torchtune", "tp": "1", "num_gpus": "1", "dp": "1", "global_batch_sequences": "1"}
 

@@ -2,6 +2,7 @@
 
 import re
 
+from ...workload.recomputed import INPUT
 from ..draft import Draft, JobOptions
 from ..job import DEEPSPEED_INSIDE, Job
 from ..keys import Keys
@@ -337,6 +338,23 @@ def _precision(draft: Draft, keys: Keys) -> None:
         draft.assume("precision fp32: no file switches mixed precision on")
 
 
+def _entries_away(keys: Keys) -> bool:
+    """Return whether what enters recomputed layers goes to host memory: Unsloth, axolotl, TRL, LLaMA-Factory.
+
+    Sources: unslothai/unsloth-zoo:unsloth_zoo/gradient_checkpointing.py, axolotl-ai-cloud/axolotl:src/axolotl/utils/
+    gradient_checkpointing, huggingface/trl:trl/models/activation_offloading.py, hiyouga/LLaMA-Factory:
+    src/llamafactory/model/model_utils/checkpointing.py (use_unsloth_gc). What goes to a disk is not priced.
+    """
+    asked = {
+        "arguments.use_gradient_checkpointing": {"unsloth"},
+        "axolotl.gradient_checkpointing": {"unsloth", "offload"},
+        "axolotl.activation_offloading": {"true", "legacy", "hidden_states"},
+        "arguments.activation_offloading": {"true"},
+        "arguments.use_unsloth_gc": {"true"},
+    }
+    return any([(keys.word(name) or "").lower() in words for name, words in asked.items()])  # each is read
+
+
 def _recompute(draft: Draft, keys: Keys) -> None:
     if "recompute" in draft.switches:
         return
@@ -355,6 +373,7 @@ def _recompute(draft: Draft, keys: Keys) -> None:
     mine, perhaps = own_checkpoints(keys) if again is None else (False, "")
     if again or both or mine:
         draft.recompute("full", "gradient_checkpointing true")
+        draft.away = (INPUT,) if _entries_away(keys) else ()
         return
     draft.recompute("none")
     if own:

@@ -3,6 +3,7 @@
 import math
 
 from ...quantities import MOST_SEQUENCES
+from ...workload.recomputed import INPUT
 from ..draft import Draft, JobOptions
 from ..job import Job
 from ..keys import Keys
@@ -298,9 +299,10 @@ def _recompute(draft: Draft, keys: Keys) -> None:
     draft.recompute("selective", text)
     if policy in KEEPS:
         draft.results = KEEPS[policy]
+        draft.away = draft.results if "offload" in policy else ()
     elif policy == "custom":
         draft.results = _kept_tensors(draft, keys)
-    if "offload" in policy:
+    if "offload" in policy and not draft.away:
         draft.ignore(f"{text}: what goes to the host is priced as kept on the device, its copies take no time")
     elif policy not in SELECTIVE and draft.results is None:
         draft.ignore(f"{text}: priced as selective recomputation")
@@ -311,10 +313,9 @@ def _kept_tensors(draft: Draft, keys: Keys) -> tuple[str, ...]:
     found = []
     places = {name: str(value).strip().lower() for name, value in keys.values.items() if isinstance(value, str)}
     named = {name for names in TENSORS.values() for name in names}
+    away = [INPUT] if keys.word(LAYER_INPUT) == "offload" else []
     for name, place in places.items():
-        if place == "offload" and name in {*named, LAYER_INPUT}:
-            draft.ignore(f"{CUSTOM}: {name} offload: priced as kept on the device, its copies take no time")
-        elif place in {"device", "offload"} and name not in {*named, LAYER_INPUT}:
+        if place in {"device", "offload"} and name not in {*named, LAYER_INPUT}:
             draft.ignore(f"{CUSTOM}: {name} {place}: priced as computed again")
     for result, names in TENSORS.items():
         where = {name: (keys.word(name) or "remat").lower() for name in names}
@@ -323,6 +324,10 @@ def _kept_tensors(draft: Draft, keys: Keys) -> tuple[str, ...]:
             draft.ignore(f"{CUSTOM}: {', '.join(sorted(kept))}: priced as if all of {result} were kept")
         if kept:
             found.append(result)
+            away += [result] if "offload" in where.values() and "device" not in where.values() else []
+            if "offload" in where.values() and "device" in where.values():
+                draft.ignore(f"{CUSTOM}: {', '.join(sorted(kept))}: priced as if all of {result} were on the device")
+    draft.away = tuple(away)
     return tuple(found)
 
 

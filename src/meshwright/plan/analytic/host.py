@@ -22,6 +22,8 @@ MEMORY_SHARE = 0.46  # of the rate of the host's memory
 LINK_SHARE = 0.8  # of the link's; assumed: 80 to 90 % are common on PCIe and NVLink-C2C alike
 ASSUMED_MEMORY_RATE = 50e9  # a GPU's share of its host's memory, where the catalogue does not know it
 ASSUMED_LINK_RATE = 16e9  # PCIe 3, the slowest of them
+STATES_AWAY = "offload: no run that offloads was fitted to; rates of CPU-Adam and of copies are ZeRO-Offload's"
+AWAY = "offload: no run whose activations lie on the host was fitted to; copies go beside computation"
 
 
 class HostShare(TypedDict):
@@ -47,21 +49,24 @@ class HostFigures(NamedTuple):
             "host_memory_bytes": self.memory_bytes / used if self.memory_bytes else np.inf,
         }
 
-    def doubts(self, stack: str) -> tuple[str, ...]:
-        """Return what is assumed where a layout offloads on a stack."""
-        told = ["offload: no run that offloads was fitted to; rates of CPU-Adam and of copies are ZeRO-Offload's"]
+    def doubts(self, stack: str, *, states: bool = True, activations: bool = False) -> tuple[str, ...]:
+        """Return what is assumed where `states` of a layout, or `activations`, lie on the hosts of a stack."""
+        told = [AWAY] if activations else []
+        told += [STATES_AWAY] if states else []
+        if not told:
+            return ()
         if not self.link_rate:
             told.append(
                 f"offload: the link of a GPU to its host is not known; assumed {format_rate(ASSUMED_LINK_RATE)}"
             )
-        if not self.memory_rate:
+        if states and not self.memory_rate:
             rate = format_rate(ASSUMED_MEMORY_RATE)
             told.append(f"offload: the rate of the hosts' memory is not known; assumed {rate} a GPU")
         if not self.memory_bytes:
             told.append(
                 "offload: the size of the hosts' memory is not known, and what lies there is not held against it"
             )
-        if stack in {"maxtext", "pax"}:
+        if states and stack in {"maxtext", "pax"}:
             told.append(
                 "offload: MaxText updates on the device, states travelling there and back; priced as on the host"
             )

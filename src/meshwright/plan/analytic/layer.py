@@ -16,9 +16,10 @@ from .attention import flash_s, recurrence_s, unfused_s
 from .axis_traffic import Axis, is_never
 from .coefficients import Coefficients
 from .collective import AxisPlacement, all_to_all_s, axis_span, span
+from .host import LINK_SHARE
 from .products import linear_s
 from .quantities import Grid, Machine, ModelQuantities, Number
-from .saved_activations import is_again, is_kept, repeated_share
+from .saved_activations import away_bytes, is_again, is_kept, repeated_share
 
 HALF_BYTES = 2.0  # of one activation inside a layer
 OUTER_PASSES = 10.0  # norms, residual sums and dropout: reads and writes of T x h in the forward
@@ -101,7 +102,25 @@ def layer_s(machine: Machine, c: Coefficients, model: ModelQuantities, grid: Gri
         exposed_s=repeated * (exposed_tp_again + ring[0] + routed) + sent_again,
         hidden_s=repeated * (comm[2] - exposed_tp_again),
     )
-    return LayerTime(forward, backward, again)
+    found = LayerTime(forward, backward, again)
+    return _with_copies(machine, c, model, grid, seq_len, found) if np.any(c.results_away) else found
+
+
+def _with_copies(
+    machine: Machine, c: Coefficients, model: ModelQuantities, grid: Grid, seq_len: Number, layer: LayerTime
+) -> LayerTime:
+    """Return a layer whose activations go to the host and come back, beside what it computes.
+
+    What leaves beside the forward may still be on its way while the backward of later layers runs: what is longer
+    than both together is waited for.
+    """
+    dense, routed = (away_bytes(machine, c, model, grid, seq_len, moe) for moe in (False, True))
+    both = (1.0 - model.moe_share) * dense + model.moe_share * routed
+    copies_s = 2.0 * both / (machine.host_rate * LINK_SHARE)
+    waited = np.maximum(copies_s - layer.forward.total_s - layer.backward.total_s - layer.again.total_s, 0.0)
+    last = layer.backward
+    backward = PassSeconds(last.compute_s, last.exposed_s + waited, last.hidden_s + copies_s - waited)
+    return LayerTime(layer.forward, backward, layer.again)
 
 
 def _scaled(c: Coefficients, grid: Grid) -> Coefficients:

@@ -23,6 +23,7 @@ from .further_tokens import further_bytes
 from .loads import ZERO_BUBBLE, RankLoad, loads, output_cost
 from .quantities import Grid, Machine, ModelQuantities, Number
 from .saved_activations import (
+    away_bytes,
     delayed_bytes,
     element_bytes,
     layer_bytes,
@@ -70,6 +71,7 @@ class Activations(NamedTuple):
     freed: KeptActivations | None
     peak: Moment | None  # in the last layer, but for gathered weights
     logits: Number  # at the loss, of such an engine
+    away: Number = 0.0  # in the memory of its host
 
 
 def peak_memory(
@@ -172,6 +174,7 @@ class LayerBytes(NamedTuple):
     logits: Number  # at the peak of the loss
     gradients: Number  # of these, gradients in its backward
     further: Number = 0.0  # kept by modules that predict further tokens, beside the output
+    away: Sequence[Number] = (0.0, 0.0)  # of a layer, from its forward to its backward in the host's memory
 
 
 def _weights(
@@ -195,17 +198,20 @@ def _activations(c: Coefficients, load: RankLoad, layers: LayerBytes) -> Activat
         freed=_kept(load, layers) if np.any(early) else None,
         peak=None if np.all(early) else _at_peak(load, layers),
         logits=load.output * layers.logits,
+        away=load.in_flight * _sum(load, layers.away),
     )
 
 
 def _layers(machine: Machine, c: Coefficients, model: ModelQuantities, grid: Grid, *, seq_len: Number) -> LayerBytes:
     """Return what layers, without and with experts, and the output keep for backward and need while they run."""
-    kept, work, whole = [], [], []
+    kept, work, whole, away = [], [], [], []
     for moe in (False, True):
         parts = layer_parts(machine, c, model, grid, seq_len, moe)
         whole.append(every := parts.all)
         kept.append(left := layer_bytes(machine, c, model, grid, seq_len, parts, moe))
-        work.append(working_bytes(machine, c, model, grid, seq_len, every, left, moe))
+        far = away_bytes(machine, c, model, grid, seq_len, moe) if np.any(c.results_away) else 0.0
+        work.append(working_bytes(machine, c, model, grid, seq_len, every, left, moe) + far)  # and one on its way
+        away.append(far)
     widest, delayed = (of(machine, c, model, grid, seq_len) for of in (widest_bytes, delayed_bytes))
     tokens = grid.mbs * seq_len / grid.cp
     entry = residual_bytes(machine, c) * tokens * model.hidden / rows_cut(grid)
@@ -224,6 +230,7 @@ def _layers(machine: Machine, c: Coefficients, model: ModelQuantities, grid: Gri
         logits=each * _rows_of_logits(c, tokens) * model.vocab / grid.tp * outputs,
         gradients=LOGIT_GRADIENT_BYTES * tokens * model.vocab / grid.tp,
         further=further_bytes(machine, c, model, grid, seq_len),
+        away=away,
     )
 
 
@@ -236,7 +243,7 @@ def _rows_of_logits(c: Coefficients, tokens: Number) -> Number:
 def _held(c: Coefficients, weights: Weights, kept: Activations, *, once: Flag) -> Held:
     """Return what one rank holds, and when it may hold most."""
     own = moments(kept.freed, weights.freed, once=once) if kept.freed and weights.freed else None
-    others = _moments(kept.peak, kept.logits, weights.peak) if kept.peak and weights.peak else None
+    others = _moments(kept.peak, kept.logits, _beside(weights.peak, kept)) if kept.peak and weights.peak else None
     if own is None or others is None:
         found = own or others
         assert found is not None  # an engine frees early or does not
@@ -250,6 +257,11 @@ def _held(c: Coefficients, weights: Weights, kept: Activations, *, once: Flag) -
             for both in zip(own.moments, rest, strict=True)
         ),
     )
+
+
+def _beside(held: States, kept: Activations) -> States:
+    """Return states with the activations that lie in the host's memory beside them, whose pages are pinned."""
+    return held._replace(host=held.host + kept.away, pinned=held.pinned + kept.away) if np.any(kept.away) else held
 
 
 def _kept(load: RankLoad, layers: LayerBytes) -> KeptActivations:
@@ -276,7 +288,7 @@ def _kept(load: RankLoad, layers: LayerBytes) -> KeptActivations:
     )
 
 
-def _sum(load: RankLoad, layers: list[Number]) -> Number:
+def _sum(load: RankLoad, layers: Sequence[Number]) -> Number:
     """Return what all layers of a rank add up to."""
     dense = load.dense * layers[0]
     return dense + load.moe * layers[1] if np.any(load.moe) else dense

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...workload.recomputed import PLACES, RESULT_PLACES
+from ...workload.recomputed import AWAY_PLACES, INPUT, PLACES, RESULT_PLACES
 from .adapters import CAST_KEPT_BYTES, entering_elements, is_cast
 from .coefficients import Coefficients
 from .quantities import Grid, Machine, ModelQuantities, Number
@@ -82,7 +82,30 @@ def layer_bytes(
     least = residual
     if np.any(c.layers_again):
         least = every + repeated_share(c, model, grid) * (residual - every)
+    if np.any(c.results_away):
+        away = away_bytes(machine, c, model, grid, seq_len, moe)
+        least, some = least - away, some - away
     return np.where(grid.recompute == FULL, least, np.where(grid.recompute == SELECTIVE, some, every))
+
+
+def away_bytes(
+    machine: Machine, c: Coefficients, model: ModelQuantities, grid: Grid, seq_len: Number, moe: bool
+) -> Number:
+    """Return what of a layer, with experts if `moe`, lies in the host's memory from its forward to its backward.
+
+    Only what recomputation keeps may: what enters a layer, and results that are kept by their names.
+    """
+    tokens = grid.mbs * model.rows(seq_len) / grid.cp
+    entry = residual_bytes(machine, c) * tokens * model.hidden / rows_cut(grid) * is_away(c, INPUT)
+    named = (grid.recompute == SELECTIVE) & (c.results_kept > 0)
+    results = _results(machine, c, model, grid, tokens, moe, away=True) if np.any(named) else 0.0
+    full = (grid.recompute == FULL) * repeated_share(c, model, grid)
+    return np.where(named, entry + results, full * entry)
+
+
+def is_away(c: Coefficients, name: str) -> Number:
+    """Return 1 where something that is kept lies in the host's memory, by its name, else 0."""
+    return _bit(c.results_away, AWAY_PLACES[name])
 
 
 def repeated_share(c: Coefficients, model: ModelQuantities, grid: Grid) -> Number:
@@ -105,15 +128,22 @@ def _bit(number: Number, place: int) -> Number:
 
 
 def _results(
-    machine: Machine, c: Coefficients, model: ModelQuantities, grid: Grid, tokens: Number, moe: bool
+    machine: Machine, c: Coefficients, model: ModelQuantities, grid: Grid, tokens: Number, moe: bool, away: bool = False
 ) -> Number:
-    """Return the bytes of a layer's results that are kept by name; of routed experts there are none."""
+    """Return the bytes of a layer's results that are kept by name, or of those the ones `away` from the device.
+
+    Of routed experts there are none.
+    """
+
+    def of(name: str) -> Number:
+        return is_kept(c, name) * (is_away(c, name) if away else 1.0)
+
     element = element_bytes(machine, c)
     width = model.shared_ffn if moe else model.ffn * model.dense_share
-    cut = is_kept(c, "qkv_proj") * element * model.projected
-    cut = cut + is_kept(c, "context") * (element * model.mixer_out + SINGLE_BYTES * model.heads)
-    cut = cut + is_kept(c, "mlpwi") * element * (model.matrices - 1.0) * width
-    whole = (is_kept(c, "out_proj") + is_kept(c, "mlpwo")) * element * model.hidden
+    cut = of("qkv_proj") * element * model.projected
+    cut = cut + of("context") * (element * model.mixer_out + SINGLE_BYTES * model.heads)
+    cut = cut + of("mlpwi") * element * (model.matrices - 1.0) * width
+    whole = (of("out_proj") + of("mlpwo")) * element * model.hidden
     return tokens * (cut / grid.tp + whole / rows_cut(grid))
 
 

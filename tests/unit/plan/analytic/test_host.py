@@ -1,5 +1,7 @@
 """Offload by closed formulas, from figures that can be added up by hand, and beside ZeRO-Offload's published ones."""
 
+from dataclasses import replace as replace_struct
+
 import numpy as np
 import pytest
 from msgspec.structs import replace
@@ -11,7 +13,9 @@ from meshwright.plan.analytic import Grid, Setting, price_layouts
 from meshwright.plan.analytic.conditions import parse_conditions
 from meshwright.plan.analytic.fits import SEEN, fit_verdicts
 from meshwright.plan.analytic.host import LINK_SHARE, MEMORY_SHARE
+from meshwright.plan.analytic.layer import layer_s
 from meshwright.plan.analytic.price import coefficients_of, machine_of, performance, verdicts_in
+from meshwright.plan.analytic.quantities import ModelQuantities
 from meshwright.plan.explore import OFFERED, explore, price_all, space_of, study_of
 from meshwright.plan.machines import cluster_by_name
 from meshwright.workload.architecture import Architecture
@@ -202,3 +206,61 @@ def test_frozen_weights_in_few_bits_cross_and_are_pinned_as_they_lie():
         assert found["pinned_bytes"] <= found["host_bytes"]
     hidden = [found["exposed_comm_s"] + found["hidden_comm_s"] for found in (packed, half)]
     assert hidden[0] < 0.5 * hidden[1]
+
+
+ENTRY = 2 * 4096 * 4096 * 2  # bytes of what enters a layer: two sequences of 4,096 tokens, 4,096 elements wide
+
+
+def away(text, *names, **given):
+    told = setting(stack="torchtitan", global_batch=2, **given)
+    return terms(told, text)[0], terms(replace(told, away=names), text)[0]
+
+
+def test_what_enters_recomputed_layers_lies_on_the_host_but_for_two_layers():
+    here, there = away("dp=1,mbs=2,recompute=full", "input")
+
+    assert here["activations_bytes"] - there["activations_bytes"] == pytest.approx(32 * ENTRY)
+    assert there["working_bytes"] - here["working_bytes"] == pytest.approx(2 * ENTRY)  # its own, and one on its way
+    assert there["host_bytes"] == there["pinned_bytes"] == pytest.approx(32 * ENTRY)
+    assert here["host_bytes"] == 0
+
+
+def test_results_kept_by_name_may_lie_on_the_host():
+    names = ("qkv_proj", "out_proj")
+    here, there = away("dp=1,mbs=2,recompute=selective", "input", "qkv_proj", results=names)
+
+    queries = 2 * 4096 * (4096 + 2 * 1024) * 2
+    assert there["host_bytes"] == pytest.approx(32 * (ENTRY + queries))
+    assert here["activations_bytes"] - there["activations_bytes"] == pytest.approx(32 * (ENTRY + queries))
+
+
+def test_nothing_goes_to_the_host_of_layers_that_are_not_recomputed():
+    here, there = away("dp=1,mbs=2", "input", "qkv_proj")
+
+    assert here == there
+
+
+def test_copies_of_activations_go_beside_computation_until_they_take_longer():
+    given = setting(stack="torchtitan", global_batch=2)
+    grid, c = Grid.of([Layout.parse("dp=1,mbs=2,recompute=full")]), coefficients_of(replace(given, away=("input",)))
+    model, machine = ModelQuantities.of(given.architecture), machine_of(given)
+    without = layer_s(machine, replace(c, results_away=0.0), model, grid, 4096)
+    layer = without.forward.total_s + without.backward.total_s + without.again.total_s
+
+    for rate in (31e9, 1e9):
+        slow = replace_struct(machine, host_rate=rate)
+        copies = 2 * ENTRY / (rate * LINK_SHARE)
+        found = layer_s(slow, c, model, grid, 4096)
+        assert found.backward.exposed_s - without.backward.exposed_s == pytest.approx(np.maximum(copies - layer, 0.0))
+    assert copies > layer
+
+
+def test_an_answer_says_what_is_assumed_of_activations_on_the_host():
+    given = setting(stack="torchtitan", away=("input",))
+    layout = Layout.parse("dp=1,mbs=1,recompute=full")
+
+    prices = price_layouts(given, Grid.of([layout]))
+    told = performance(given, prices, 0, layout).not_modelled
+
+    assert any("activations lie on the host" in text for text in told)
+    assert not any("CPU-Adam" in text for text in told)
