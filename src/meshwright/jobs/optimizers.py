@@ -26,6 +26,7 @@ NAMES = (
 # names whose moments are in single precision whatever the weights are in: bitsandbytes of 32 bits
 # (bitsandbytes-foundation/bitsandbytes:bitsandbytes/optim/optimizer.py, get_state_buffer), Apex and Transformer Engine
 SINGLE = re.compile(r".*32bit|(?:.*apex)?fusedadamw?|adamwapexfused")
+PAGED = frozenset({"adam8bit", "lion"})  # whose paged moments are priced as what moves to the host
 BY_BITS = {"bf16": "adamw-bf16", "fp16": "adamw-bf16", "fp8": "adam8bit", "fp32": ""}
 
 OF_TWO_TYPES = "moments of two types are priced in fp32"
@@ -57,9 +58,11 @@ def take_optimizer(draft: Draft, key: str, name: str, *, momentum: float = 0.0) 
     if found is None:
         draft.ignore(f"{told}: priced as AdamW with states in fp32")
         return
-    draft.savings.optimizer = ("" if found == "adamw" else found, told)
+    paged = plain.startswith("paged")
+    name = f"paged-{found}" if paged and found in PAGED else found
+    draft.savings.optimizer = ("" if found == "adamw" else name, told)
     draft.savings.single = told if SINGLE.fullmatch(plain) else ""
-    if plain.startswith("paged"):
+    if paged and found not in PAGED:
         draft.savings.remarks.append(f"{told}: moments that leave the GPU where it is full are priced on it")
     if found == "muon":
         draft.savings.remarks.append(f"{told}: embedding and output have AdamW's two moments; priced with Muon's one")

@@ -21,7 +21,7 @@ from .analytic.calibration import Calibration, calibrations, is_file, joined_cal
 from .analytic.coefficients import GENERIC
 from .analytic.conditions import LayoutCondition
 from .analytic.held_roles import UNPACKED, check_own
-from .analytic.optimizers import FREE
+from .analytic.optimizers import optimizer_assumed
 from .analytic.price import DEFAULT_STACK, node_group_of
 from .analytic.recipes import recipes
 from .explore import row_of
@@ -71,7 +71,7 @@ def setting_of(request: PlanRequest, catalogue: Catalogue) -> Setting:
     assumed += (ADAPTED,) if request.lora_rank else ()
     assumed += _loss_assumed(request)
     assumed += (UNPACKED,) if request.weights.lower() in FROZEN_BYTES else ()
-    assumed += (FREE[request.optimizer.lower()],) if request.optimizer.lower() in FREE else ()
+    assumed += optimizer_assumed(request.optimizer)
     cluster = cluster_by_name(
         catalogue,
         request.cluster,
@@ -84,7 +84,9 @@ def setting_of(request: PlanRequest, catalogue: Catalogue) -> Setting:
     assumed += _no_peers(cluster, catalogue) if request.intra_bytes_per_s is None else ()
     software, machine = calibrations(request.stack, request.cluster)
     stack = software.stack if software else stack_named(request.stack)
-    check_own(stack, {"--weights": request.weights, "--loss": request.loss, "--activations-away": " ".join(request.away)})
+    check_own(
+        stack, {"--weights": request.weights, "--loss": request.loss, "--activations-away": " ".join(request.away)}
+    )
     if stack == OWN and request.precision in recipes():
         raise InputError(f"--precision {request.precision}: {OWN} multiplies fp8 by tensor alone; or --stack NAME")
     if stack == OWN and request.model.architecture.mtp_trained:

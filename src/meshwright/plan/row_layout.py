@@ -13,7 +13,7 @@ from ..workload.conventions import Conventions
 from ..workload.recomputed import away_number, away_of, modules_of
 from .analytic.coefficients import StackCoefficients
 from .analytic.held_roles import UNPACKED, loss_roles, weight_roles
-from .analytic.optimizers import FREE, module_roles, optimizer_roles
+from .analytic.optimizers import module_roles, optimizer_assumed, optimizer_roles
 from .cells import Cells, count_of, flag_of, is_empty
 from .columns import overlap_off, overlapped, recomputation, schedule_word, zero_stage
 
@@ -68,7 +68,7 @@ def row_facts(cells: Cells, model: Architecture, c: Conventions, assumed: list[s
     optimizer = cells.get("optimizer", "")
     if not is_empty(optimizer):
         found |= optimizer_roles(optimizer, held.get("optimizer_bytes", float(c.optimizer_bytes)), where="optimizer")
-        assumed += [FREE[optimizer.lower()]] if optimizer.lower() in FREE else []
+        assumed += optimizer_assumed(optimizer)
     named = cells.get("recompute_modules", "")
     modules = () if is_empty(named) else modules_of(re.findall(r"\w+", named), where="recompute_modules")
     if modules:

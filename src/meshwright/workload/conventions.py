@@ -31,6 +31,8 @@ class Conventions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     residual_bytes: Number = HALF_BYTES  # of activations between layers, and as they enter products
     product_bytes: Number = HALF_BYTES  # of what products return
     optimizer_bytes: Number = 12  # of a parameter's moments, and of its master copy where there is one
+    paged_bytes: Number = 0  # of these, in memory that is moved to the host where the device is full (bitsandbytes)
+    steps_early: Number = 0  # each gradient is used up and freed as soon as it is there, where there is one micro-batch
     reshards: Number = 0  # ZeRO in a pipeline: weights are gathered and gradients scattered in each micro-batch
     whole_halves: Number = 0  # ZeRO 2, 3 under schedule=zb: a stage's weights and gradients are whole in between
     sends_cut: Number = 1  # sends between stages are cut over tp
@@ -63,7 +65,7 @@ class Conventions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     gate_bytes: Number = 0  # of what enters the experts' activation function, as it is kept; 0: as products return it
     modules_again: Number = 0  # recomputed in place of that: the sum of 2^place of some of `recomputed.MODULES`
     results_kept: Number = 0  # kept in place of that: twice the sum of 2^place of some of `recomputed.RESULTS`, and 1
-    results_away: Number = 0  # of what is kept, in the host's memory until backward: the sum of 2^place in `recomputed.AWAY`
+    results_away: Number = 0  # of these, in the host's memory until backward: the sum of 2^place in `recomputed.AWAY`
     layers_again: Number = 0  # of a virtual stage, that full recomputation repeats (Megatron-LM's block); 0: all
     logit_bytes: Number = SINGLE_BYTES  # of a logit at the peak of the loss, its copies and gradients together
     parallel_logit_bytes: Number = 0  # the same where the vocabulary is cut over tp; 0: as many
@@ -177,9 +179,9 @@ STACKS = {  # published ones that do otherwise than most
     "deepspeed": DEEPSPEED,
     **dict.fromkeys(("accelerate", "fsdp"), EAGER),
     **dict.fromkeys(("llama3paper", "in-2023"), SHARDED),
-    # XLA computes softmax and its gradient again where it needs them: beside the logits of the product there are those in
-    # single precision. Recipes of Google ran (AI-Hypercomputer/tpu-recipes:training/trillium, Llama 3.1 on v6e), whose
-    # logits alone would be 35 of the 32 GiB of a chip with softmax and gradient beside them
+    # XLA computes softmax and its gradient again where it needs them: beside the logits of the product there are those
+    # in single precision. Google's recipes ran (AI-Hypercomputer/tpu-recipes:training/trillium, Llama 3.1 on v6e);
+    # with softmax and gradient beside them their logits alone would be 35 of the 32 GiB of a chip
     **dict.fromkeys(("pax", "maxtext"), msgspec.structs.replace(SHARDED, logit_bytes=SINGLE_BYTES + HALF_BYTES)),
     "automodel": IN_HALF,
     # ms-swift loads weights in the type of the checkpoint, half precision, and hands them to the Trainer so

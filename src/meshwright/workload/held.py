@@ -57,7 +57,8 @@ def states(
     passing = passing + where(cut & each, summed * where(whole, p.held, p.layer), 0)
     spare = c.spare_gradient_bytes * c.trained * where(cut, 0, p.fused)
     moved = where(split.zero >= 1, p.own, p.held)
-    found = States(parameters, gradients, moments * moved, passing + spare)
+    paged = c.paged_bytes * c.trained  # torch's allocator does not hold them
+    found = States(parameters, gradients, (moments - paged) * moved, passing + spare, host=paged * moved)
     less = where(c.base_bytes > 0, (weight - c.base_bytes) * (1.0 - c.trained), 0) if np.any(c.base_bytes) else 0
     if np.any(less):
         found = _packed(found, p, less, kept, unpacked=where(c.base_bytes > 0, weight * p.matrix, 0))
@@ -78,7 +79,7 @@ def states(
         gradients=where(leaves, 0, gradients),
         optimizer=where(offload > 0, 0, found.optimizer),
         passing=found.passing + where(leaves & moments_away & (split.zero < 2), summed * p.layer, 0),
-        host=host,
+        host=host + where(offload > 0, 0, found.host),
         pinned=gradient + where(weights, host_weight_bytes(c) * moved, copy * c.trained),
     )
 

@@ -145,7 +145,9 @@ ZERO = '{{"train_micro_batch_size_per_gpu": 1, "zero_optimization": {{"stage": 2
     ("name", "text", "optimizer"),
     [
         *[("trl.sh", f"{TRL} --optim {named}", "") for named in ("adamw_torch_fused", "paged_adamw_32bit", "adamw_hf")],
-        *[("trl.sh", f"{TRL} --optim {named}", "adam8bit") for named in ("adamw_8bit", "paged_adamw_8bit")],
+        ("trl.sh", f"{TRL} --optim adamw_8bit", "adam8bit"),
+        ("trl.sh", f"{TRL} --optim paged_adamw_8bit", "paged-adam8bit"),
+        ("trl.sh", f"{TRL} --optim paged_lion_32bit", "paged-lion"),
         *[("trl.sh", f"{TRL} --optim {named}", "adam8bit") for named in ("adamw_bnb_8bit", "adamw_torch_8bit")],
         *[("trl.sh", f"{TRL} --optim {named}", named) for named in ("adafactor", "sgd")],
         ("trl.sh", TRL + "--optim lion_32bit", "lion"),
@@ -223,7 +225,7 @@ def test_an_optimiser_that_the_planner_has_not_is_said_to_be_priced_as_adamw(tmp
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        ("--optim paged_adamw_8bit", "moments that leave the GPU"),
+        ("--optim paged_adamw_32bit", "moments that leave the GPU"),
         ("--optim adamw_bnb_8bit", "moments of the embedding stay in 32 bits"),
         ("--optim lion_32bit --torch_dtype bfloat16", "moments in single precision beside weights in half"),
     ],

@@ -191,6 +191,8 @@ def test_a_row_says_the_same_alone_as_in_a_table_of_others_that_differ_in_all_th
         one | {"id": "frozen", "lora_rank": "8", "weights": "nf4", "zero_stage_fsdp": "0", "recompute": "full"},
         one | {"id": "away", "offload": "parameters", "zero_stage_fsdp": "3", "family": "deepspeed"},
         one | {"id": "moments", "offload": "optimizer", "zero_stage_fsdp": "1", "optimizer": "adam8bit"},
+        one
+        | {"id": "pages", "optimizer": "paged-adam8bit-in-backward", "activations_away": "input", "recompute": "full"},
         one | {"id": "halves", "weights": "bf16", "loss": "fused", "recompute": "selective", "family": "torchtitan"},
         one | {"id": "names", "recompute": "selective", "recompute_modules": "layernorm,mlp", "family": "megatron"},
         one | {"id": "rings", "cp": "2", "dp": "8", "precision": "fp8", "family": "bridge", "overlap": "dp"},

@@ -352,7 +352,8 @@ def _entries_away(keys: Keys) -> bool:
         "arguments.activation_offloading": {"true"},
         "arguments.use_unsloth_gc": {"true"},
     }
-    return any([(keys.word(name) or "").lower() in words for name, words in asked.items()])  # each is read
+    found = {name: (keys.word(name) or "").lower() for name in asked}  # each is read, whichever says it
+    return any(found[name] in words for name, words in asked.items())
 
 
 def _recompute(draft: Draft, keys: Keys) -> None:

@@ -63,6 +63,7 @@ class Weights(NamedTuple):
 
     freed: Gathered | None  # of an engine that frees what it has used
     peak: States | None  # of others
+    matrix: Number = 0.0  # the gradient of its largest matrix
 
 
 class Activations(NamedTuple):
@@ -135,7 +136,9 @@ def _held_by(output: Number | None) -> tuple[str, ...]:
 
 def _least(c: Coefficients, weights: Weights) -> Number:
     """Return the bytes of one rank's states, without gradients that may come at the end of a step."""
-    ways = [] if weights.peak is None else [sum(weights.peak[:3])]
+    ways = []
+    if weights.peak is not None:
+        ways.append(weights.peak.parameters + weights.peak.gradients * (c.steps_early == 0) + weights.peak.optimizer)
     if weights.freed is not None:
         states = weights.freed.states
         ways.append(sum((states.parameters, states.gradients - weights.freed.late, states.optimizer)))
@@ -184,7 +187,8 @@ def _weights(
     held = states_of(machine, c, grid, counts, shard)
     early = c.frees_early > 0
     if not np.any(early):
-        return Weights(None, held)
+        table = model.vocab * model.hidden / grid.tp * np.minimum(load.embedding + load.output, 1.0)
+        return Weights(None, held, c.held_gradient_bytes * c.trained * np.maximum(counts.matrix, table))
     come = gathered(
         held, counts, grid, layers=load.layers, alone=experts_alone(model, grid, shard),
         single=grid.dp * grid.cp == 1, halves=(grid.schedule == ZERO_BUBBLE) & (load.embedding == 0),
@@ -243,7 +247,9 @@ def _rows_of_logits(c: Coefficients, tokens: Number) -> Number:
 def _held(c: Coefficients, weights: Weights, kept: Activations, *, once: Flag) -> Held:
     """Return what one rank holds, and when it may hold most."""
     own = moments(kept.freed, weights.freed, once=once) if kept.freed and weights.freed else None
-    others = _moments(kept.peak, kept.logits, _beside(weights.peak, kept)) if kept.peak and weights.peak else None
+    others = None
+    if kept.peak and weights.peak:
+        others = _moments(kept.peak, kept.logits, _beside(c, weights.peak, weights.matrix, kept, once=once))
     if own is None or others is None:
         found = own or others
         assert found is not None  # an engine frees early or does not
@@ -259,9 +265,17 @@ def _held(c: Coefficients, weights: Weights, kept: Activations, *, once: Flag) -
     )
 
 
-def _beside(held: States, kept: Activations) -> States:
-    """Return states with the activations that lie in the host's memory beside them, whose pages are pinned."""
-    return held._replace(host=held.host + kept.away, pinned=held.pinned + kept.away) if np.any(kept.away) else held
+def _beside(c: Coefficients, held: States, matrix: Number, kept: Activations, *, once: Flag) -> States:
+    """Return states with the activations that lie in the host's memory beside them, whose pages are pinned.
+
+    Gradients that are used up at once, in a step of one micro-batch, are there for a `matrix` at a time.
+    """
+    if np.any(kept.away):
+        held = held._replace(host=held.host + kept.away, pinned=held.pinned + kept.away)
+    if not np.any(c.steps_early):
+        return held
+    brief = (c.steps_early > 0) & once
+    return held._replace(gradients=np.where(brief, np.minimum(held.gradients, matrix), held.gradients))
 
 
 def _kept(load: RankLoad, layers: LayerBytes) -> KeptActivations:

@@ -13,6 +13,8 @@ MOMENTS = {
     **{"adamw": 8.0, "adam": 8.0, "adamw-fp32": 8.0, "adamw-bf16": 4.0, "adam8bit": 2.0, "lion": 4.0, "muon": 4.0},
     **{"sgd-momentum": 4.0, "adafactor": 0.0, "sgd": 0.0},
 }
+PAGED, EARLY = "paged-", "-in-backward"  # what may stand before a name, and after it
+MOMENTS |= {f"{PAGED}{name}": MOMENTS[name] for name in ("adamw", "adamw-fp32", "adam8bit", "lion")}  # bitsandbytes'
 AS_HELD = frozenset({"adamw", "adam"})  # moments in the type that the stack gives them
 FOLLOWING = frozenset({"lion", "muon", "sgd-momentum"})  # moments have the type of the weights, as AdamW's
 FREE = {"muon": "Muon's products of matrices take no time"}
@@ -23,10 +25,20 @@ def moments_of(name: str, *, where: str) -> float:
 
     InputError, with the nearest, for a name that is not known; `where` says what gave it.
     """
-    plain = name.lower()
+    plain = name.lower().removesuffix(EARLY)
     if plain not in MOMENTS:
         raise InputError(f"{where}: {name!r}: no such optimiser ({nearest(plain, MOMENTS)})")
     return MOMENTS[plain]
+
+
+def optimizer_assumed(name: str) -> tuple[str, ...]:
+    """Return what is assumed of an optimiser by its name."""
+    plain = name.lower().removesuffix(EARLY)
+    found = [FREE[plain]] if plain in FREE else []
+    found += (
+        ["moments that are paged lie on the host, and their copies take no time"] if plain.startswith(PAGED) else []
+    )
+    return tuple(found)
 
 
 def optimizer_roles(name: str, optimizer_bytes: float, *, where: str) -> dict[str, float]:
@@ -35,12 +47,16 @@ def optimizer_roles(name: str, optimizer_bytes: float, *, where: str) -> dict[st
     "optimizer*" multiplies the role of that name. InputError, with the nearest, for a name that is not known; `where`
     says what gave it. A stack that holds less than AdamW's moments in single precision has them in half.
     """
-    plain, moments = name.lower(), moments_of(name, where=where)
-    if plain in AS_HELD:
-        return {}
-    if optimizer_bytes < ADAM_BYTES and plain in FOLLOWING:
+    moments, early = moments_of(name, where=where), name.lower().endswith(EARLY)
+    plain = name.lower().removesuffix(EARLY)
+    paged, base = plain.startswith(PAGED), plain.removeprefix(PAGED)
+    found = {"steps_early": 1.0} if early else {}
+    if base in AS_HELD:
+        return found | ({"paged_bytes": min(optimizer_bytes, ADAM_BYTES)} if paged else {})
+    if optimizer_bytes < ADAM_BYTES and base in FOLLOWING:
         moments /= 2.0
-    return {
+    found |= {"paged_bytes": moments} if paged else {}
+    return found | {
         "optimizer_bytes": max(optimizer_bytes - ADAM_BYTES, 0.0) + moments,  # some stacks keep moments in half
         "optimizer*": 1.0 - STATE_PASSES * (ADAM_BYTES - moments) / UPDATE_BYTES,
     }
