@@ -75,7 +75,7 @@ def read(sources: Sources, question: JobOptions) -> Job:
 
 def _sums(draft: Draft, keys: Keys, launcher: str) -> None:
     """Say how gradients add up under bf16, fp8 beside it or not (arguments.py, accumulate_allreduce_grads_in_fp32)."""
-    half = keys.switch("grad-reduce-in-bf16", default=False)
+    half = keys.switch("grad-reduce-in-bf16", default=False) or keys.word("main-grads-dtype") in {"bf16", "fp16"}
     if keys.switch("bf16", default=False) and launcher != "deepspeed" and "deepspeed" not in keys:
         draft.half_sums = bool(half)
 
