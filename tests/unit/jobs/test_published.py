@@ -54,6 +54,7 @@ def test_what_is_read_is_what_was_worked_out_by_hand(entry):
         **{"world": job.world, "batch": job.global_batch, "seq_len": job.seq_len, "precision": job.precision},
         "asked": list(job.asked),
         **{"lora_rank": job.lora_rank, "weights": job.weights, "loss": job.loss, "optimizer": job.optimizer},
+        **{"away": list(job.away), "half_sums": job.half_sums},
         **({} if job.architecture is None else sizes_of(job.architecture)),
     }
 

@@ -30,7 +30,7 @@ SENT = (*RANKS, "ep", "etp", "vpp", "zero", "replicas", "order")
 CUT = ("pp", "vpp", "schedule", "recompute")  # where stages are cut by cost: recomputing decides what an output weighs
 
 
-def with_facts(names: Sequence[str], c: Coefficients) -> tuple[str, ...]:
+def by_facts(names: Sequence[str], c: Coefficients) -> tuple[str, ...]:
     """Return what a part of a layer depends on, with what facts of a stack or a job add.
 
     Stages where only some layers of each are repeated, and ZeRO where it decides in which type adapters are.

@@ -18,7 +18,7 @@ from ...workload.conventions import LOGIT_GRADIENT_BYTES
 from ...workload.held import Gathered, KeptActivations, Peak, gathered, moments, peak
 from ...workload.program import Flag, Held, Moment, States
 from .coefficients import Coefficients
-from .distinct import IN_FLIGHT, KEPT, KEPT_CAST, STATES, once_each, once_each_in_turn, with_facts
+from .distinct import IN_FLIGHT, KEPT, KEPT_CAST, STATES, by_facts, once_each, once_each_in_turn
 from .further_tokens import further_bytes
 from .loads import ZERO_BUBBLE, RankLoad, loads, output_cost
 from .quantities import Grid, Machine, ModelQuantities, Number
@@ -88,7 +88,7 @@ def peak_memory(
 ) -> MemoryTerms:
     """Return the peak memory of the most loaded rank; `stages` as in `loads`."""
     micro = global_batch / (grid.dp * grid.mbs)
-    names = with_facts(_kept_by(c, model), c)
+    names = by_facts(_kept_by(c, model), c)
 
     def weights(some: Grid, shard: Number, output: Number | None) -> list[Weights]:
         each = loads(model, some, 1.0, stages, output, moments=False)

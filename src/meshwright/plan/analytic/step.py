@@ -10,7 +10,7 @@ from ...mesh import stride
 from ...workload.split import sharding, stage_message
 from .coefficients import Coefficients
 from .collective import all_reduce_s, gather_s, span
-from .distinct import LAYER, SENT, once_each, with_facts
+from .distinct import LAYER, SENT, by_facts, once_each
 from .further_tokens import further_s
 from .host import hosted_s
 from .layer import HALF_BYTES, LayerTime, layer_s
@@ -63,7 +63,7 @@ def step_s(
 
     `stages` are the layers of the virtual stages in the order of the model, where a job cuts them in its own way.
     """
-    layer = once_each(model, grid, with_facts(LAYER, c), partial(layer_s, machine, c, model, seq_len=seq_len))
+    layer = once_each(model, grid, by_facts(LAYER, c), partial(layer_s, machine, c, model, seq_len=seq_len))
     tokens = grid.mbs * seq_len / grid.cp
     head = output_s(machine, c, model, grid, seq_len)
     most, last = paced_layers(model, grid, stages, output_cost(c, model, grid, seq_len))
