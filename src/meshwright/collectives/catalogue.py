@@ -1,4 +1,4 @@
-"""The algorithms by name: one dict literal a collective, and `build`, which makes a schedule from a name."""
+"""The algorithms by name: one dict literal a collective, and `build_schedule`, which makes a schedule from a name."""
 
 from collections.abc import Callable
 from functools import partial

@@ -22,7 +22,7 @@ from ..parallel.engine import Engine, Shard
 from ..timeline import share_of_peak
 from ..units import counted, format_bytes
 from .checkpoint.folder import latest_checkpoint
-from .checkpoint.resume import GoesOn, checkpoint_facts
+from .checkpoint.resume import ResumeCheck, checkpoint_facts
 from .checkpoint.saver import Saver
 from .checkpoint.state import generators, load_weights, pieces_of, restore
 from .data.corpus import Corpus
@@ -210,18 +210,18 @@ class Trainer:
         """Load the newest good checkpoint, or the weights to start from; return the first step to run."""
         train = self.config.train
         shards = self.engine.shards()
-        goes_on = GoesOn(self.config, self.plan, self.corpus, self.folder, precision=self._precision)
+        resumed = ResumeCheck(self.config, self.plan, self.corpus, self.folder, precision=self._precision)
         facts = restore(
-            self.folder.checkpoints, shards, self.rank, total=self._total, warn=self._warn, accept=goes_on.check
+            self.folder.checkpoints, shards, self.rank, total=self._total, warn=self._warn, accept=resumed.check
         )
         if facts is None:
-            goes_on.from_nothing(self._warn if self.rank == 0 else lambda text: None)
+            resumed.from_nothing(self._warn if self.rank == 0 else lambda text: None)
             if train.start_from:
                 load_weights(Path(train.start_from), shards)
             return 0
         if self.rank == 0:
             text = f"goes on from step {facts.step}, saved by {counted(facts.ranks, 'rank')} under {facts.layout}"
-            text += "".join(f"; changed: {difference}" for difference in goes_on.differences(facts))
+            text += "".join(f"; changed: {difference}" for difference in resumed.differences(facts))
             self.events.record(Event(kind="resume", message=text, step=facts.step))
         return facts.step
 

@@ -61,7 +61,6 @@ from .run.events import EventLog, launcher_ended
 from .run.log import RunLog
 from .run.run_folder import RunFolder, how_to_go_on
 
-WARM_UP_STEPS = 5  # of a run are not measured
 START_S = 60.0  # the least that ranks wait for each other to start
 SAVE_PATIENCE_S = 1.0  # for the checkpoint under way when another rank has died
 CORPUS_READ = "meshwright/corpus"  # in the store: the checksum of what rank 0 has read
@@ -267,7 +266,7 @@ def _logged_run(trainer: Trainer, folder: RunFolder, *, first: bool) -> str:
 
 def _hand_in(trainer: Trainer, folder: RunFolder, load: Load | None, *, rank: int, ranks: int) -> None:
     """Collect the records of all ranks at rank 0, which writes what was measured."""
-    steps, spans = measured_steps(trainer.recorder, WARM_UP_STEPS), trainer.recorder.spans()
+    steps, spans = measured_steps(trainer.recorder), trainer.recorder.spans()
     chosen = agreed_steps(steps, rank, dist.distributed_c10d._get_default_store() if ranks > 1 else None)
     record = RankRecord(
         rank=rank,

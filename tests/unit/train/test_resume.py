@@ -8,15 +8,15 @@ import pytest
 
 from meshwright.errors import InputError
 from meshwright.layout import Layout
-from meshwright.train.checkpoint.resume import CHANGED_VARIABLE, GoesOn, check_keys, checkpoint_facts
+from meshwright.train.checkpoint.resume import CHANGED_VARIABLE, ResumeCheck, check_keys, checkpoint_facts
 from meshwright.train.data.corpus import Corpus, CorpusSplit
 from testkit.train_jobs import small_job, write_run
 
 CORPUS = Corpus(split=CorpusSplit((), ()), train=np.arange(9), validation=np.arange(9), content="aa")
 
 
-def goes_on(folder, config, corpus=CORPUS):
-    return GoesOn(config, folder.plan(), corpus, folder)
+def resume_check(folder, config, corpus=CORPUS):
+    return ResumeCheck(config, folder.plan(), corpus, folder)
 
 
 @pytest.fixture
@@ -53,15 +53,15 @@ def test_each_difference_is_named_and_needs_to_be_said(folder, key, value, monke
     before = getattr(getattr(config, section), name)
 
     with pytest.raises(InputError, match="was saved by another job") as refused:
-        goes_on(folder, changed).check(saved)
+        resume_check(folder, changed).check(saved)
 
     assert f"{key}: {before}, now {value}" in str(refused.value)
     assert f"--changed {key}" in str(refused.value)
     assert str(refused.value).count("--changed") == 1
     monkeypatch.setenv(CHANGED_VARIABLE, f"data.paths,{key}")
     check_keys([key])
-    goes_on(folder, changed).check(saved)
-    assert [difference.key for difference in goes_on(folder, changed).differences(saved)] == [key]
+    resume_check(folder, changed).check(saved)
+    assert [difference.key for difference in resume_check(folder, changed).differences(saved)] == [key]
 
 
 def test_other_tokens_are_named_whatever_they_come_from(folder, monkeypatch):
@@ -69,31 +69,31 @@ def test_other_tokens_are_named_whatever_they_come_from(folder, monkeypatch):
     other = msgspec.structs.replace(CORPUS, content="bb")
 
     with pytest.raises(InputError, match=r"data.paths: other tokens .* --changed data.paths$"):
-        goes_on(folder, folder.config(), other).check(saved)
+        resume_check(folder, folder.config(), other).check(saved)
 
     monkeypatch.setenv(CHANGED_VARIABLE, "data.paths")
-    goes_on(folder, folder.config(), other).check(saved)
+    resume_check(folder, folder.config(), other).check(saved)
 
 
 def test_another_precision_is_named_and_auto_is_what_it_was(folder, monkeypatch):
     config, plan = folder.config(), folder.plan()
     saved = checkpoint_facts(config, plan, 5, CORPUS, precision="float32")
 
-    GoesOn(config, plan, CORPUS, folder, precision="float32").check(saved)
+    ResumeCheck(config, plan, CORPUS, folder, precision="float32").check(saved)
     with pytest.raises(InputError, match=r"train.precision: float32, now bf16; .* --changed train.precision$"):
-        GoesOn(config, plan, CORPUS, folder, precision="bf16").check(saved)
+        ResumeCheck(config, plan, CORPUS, folder, precision="bf16").check(saved)
 
     monkeypatch.setenv(CHANGED_VARIABLE, "train.precision")
     check_keys(["train.precision"])
-    GoesOn(config, plan, CORPUS, folder, precision="bf16").check(saved)
+    ResumeCheck(config, plan, CORPUS, folder, precision="bf16").check(saved)
 
 
 def test_a_checkpoint_that_does_not_say_its_precision_goes_on_in_any(folder):
     config, plan = folder.config(), folder.plan()
     saved = checkpoint_facts(config, plan, 5, CORPUS)
 
-    GoesOn(config, plan, CORPUS, folder, precision="bf16").check(saved)
-    GoesOn(config, plan, CORPUS, folder).check(msgspec.structs.replace(saved, precision="bf16"))
+    ResumeCheck(config, plan, CORPUS, folder, precision="bf16").check(saved)
+    ResumeCheck(config, plan, CORPUS, folder).check(msgspec.structs.replace(saved, precision="bf16"))
 
 
 def test_several_differences_are_all_named(folder, monkeypatch):
@@ -102,18 +102,20 @@ def test_several_differences_are_all_named(folder, monkeypatch):
 
     monkeypatch.setenv(CHANGED_VARIABLE, "data.seq_len")
     with pytest.raises(InputError, match="num_hidden_layers") as refused:
-        goes_on(folder, changed).check(saved)
+        resume_check(folder, changed).check(saved)
     assert "seq_len" not in str(refused.value)
     monkeypatch.delenv(CHANGED_VARIABLE)
     with pytest.raises(InputError, match=r"num_hidden_layers: 2, now 1; data\.seq_len: 32, now 16"):
-        goes_on(folder, changed).check(saved)
+        resume_check(folder, changed).check(saved)
 
 
 def test_the_same_job_goes_on_and_so_does_one_whose_checkpoint_says_less(folder):
     saved = checkpoint_facts(folder.config(), folder.plan(), 5, CORPUS)
 
-    goes_on(folder, folder.config()).check(saved)
-    goes_on(folder, folder.config()).check(msgspec.structs.replace(saved, corpus="", seq_len=0, optimizer="", model={}))
+    resume_check(folder, folder.config()).check(saved)
+    resume_check(folder, folder.config()).check(
+        msgspec.structs.replace(saved, corpus="", seq_len=0, optimizer="", model={})
+    )
 
 
 @pytest.mark.parametrize(("key", "value"), [("train.seed", 9), ("train.global_batch", 16)])
@@ -122,7 +124,7 @@ def test_another_seed_or_batch_is_refused_whatever_is_said(folder, key, value, m
     monkeypatch.setenv(CHANGED_VARIABLE, key)
 
     with pytest.raises(InputError, match="seed 0 and 40 sequences"):
-        goes_on(folder, with_key(folder.config(), key, value)).check(saved)
+        resume_check(folder, with_key(folder.config(), key, value)).check(saved)
 
 
 @pytest.mark.parametrize("key", ["train.seed", "model.layers", "x", ""])
@@ -135,16 +137,16 @@ def test_no_checkpoint_that_is_left_is_no_start_at_step_0(folder):
     folder.saved.write_text("40\n")
 
     with pytest.raises(InputError, match="step 40 had been saved, and no checkpoint is left"):
-        goes_on(folder, folder.config()).from_nothing(lambda text: None)
+        resume_check(folder, folder.config()).from_nothing(lambda text: None)
 
 
 def test_steps_that_were_never_saved_are_trained_anew_and_that_is_said(folder):
     said = []
-    goes_on(folder, folder.config()).from_nothing(said.append)
+    resume_check(folder, folder.config()).from_nothing(said.append)
     assert not said
 
     folder.metrics.write_text("".join(json.dumps({"step": step, "loss": 1.0}) + "\n" for step in range(3)))
-    goes_on(folder, folder.config()).from_nothing(said.append)
+    resume_check(folder, folder.config()).from_nothing(said.append)
 
     assert "nothing had been saved; 3 steps are trained anew" in said[0]
 
@@ -155,7 +157,7 @@ def test_a_checkpoint_from_beyond_the_last_step_is_no_end_of_the_run(folder, mon
     monkeypatch.setenv(CHANGED_VARIABLE, "train.steps")
 
     with pytest.raises(InputError, match=r"step 20 is saved, the run ends at train.steps = 10; give it 20 or more"):
-        goes_on(folder, with_key(config, "train.steps", 10)).check(saved)
+        resume_check(folder, with_key(config, "train.steps", 10)).check(saved)
 
 
 def test_rows_before_the_checkpoint_stay_byte_for_byte_and_lost_ones_are_counted(folder):

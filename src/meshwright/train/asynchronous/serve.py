@@ -21,7 +21,7 @@ from ...parallel.asynchronous.server import Listener
 from ...parallel.asynchronous.server_group import LocalServer, ServerGroup, ServerShard
 from ...parallel.engine import Shard
 from ..checkpoint.pieces import Piece as StoredPiece
-from ..checkpoint.resume import GoesOn, checkpoint_facts
+from ..checkpoint.resume import ResumeCheck, checkpoint_facts
 from ..checkpoint.saver import Saver
 from ..checkpoint.state import load_weights, restore
 from ..data.corpus import Corpus, check_same_text, load_corpus
@@ -101,11 +101,11 @@ def _pieces(
 
 
 def _restore(config: JobConfig, plan: Plan, folder: RunFolder, shards: list[Shard], corpus: Corpus) -> int:
-    goes_on = GoesOn(config, plan, corpus, folder, precision=product_type(config.train.precision, CPU))
-    facts = restore(folder.checkpoints, shards, 0, total=int, warn=_say, accept=goes_on.check)
+    resumed = ResumeCheck(config, plan, corpus, folder, precision=product_type(config.train.precision, CPU))
+    facts = restore(folder.checkpoints, shards, 0, total=int, warn=_say, accept=resumed.check)
     if facts is not None:
         return facts.step
-    goes_on.from_nothing(_say)
+    resumed.from_nothing(_say)
     if config.train.start_from:
         load_weights(Path(config.train.start_from), shards)
     return 0

@@ -31,8 +31,8 @@ class ConfigDifference(msgspec.Struct, frozen=True):
         return f"{self.key}: {self.before}, now {self.now}"
 
 
-class GoesOn:
-    """Holds the checkpoints of a run against its configuration."""
+class ResumeCheck:
+    """The check of the checkpoints of a run against its configuration."""
 
     def __init__(
         self, config: JobConfig, plan: Plan, corpus: Corpus, folder: RunFolder, *, precision: str = ""

@@ -16,6 +16,7 @@ from ... import device as devices
 from ...timeline import Lane, Span, step_parts
 
 clock = time.monotonic  # the same clock in all processes of a host
+WARM_UP_STEPS = 5  # of a run are not measured, and ranks are not compared in them
 PARTS_KEPT = 1000  # steps whose costs are kept: a run of any length takes the same memory
 
 
@@ -124,7 +125,7 @@ class Recorder:
         return [span for step in self._kept for span in step]
 
 
-def measured_steps(recorder: Recorder, warm_up: int) -> dict[int, dict[str, float]]:
+def measured_steps(recorder: Recorder, warm_up: int = WARM_UP_STEPS) -> dict[int, dict[str, float]]:
     """Return by number the parts of the steps that count: all after the warm-up, or the last of a very short run.
 
     Of a step that the run went back to, the last time counts.

@@ -24,10 +24,9 @@ from ...machine_load import run_queue_s
 from ..job.environment import ranks_on_this_host
 from ..run.events import Event, EventLog, Kind, this_host
 from ..run.run_folder import RunFolder
-from .recorder import Recorder
+from .recorder import WARM_UP_STEPS, Recorder
 from .stragglers import SlowLinks, SlowRanks, Straggler
 
-WARM_UP_STEPS = 5  # are not compared
 WORK = ("forward_s", "backward_s", "optimizer_s", "data_s")  # the parts of a step that are a rank's own
 
 
