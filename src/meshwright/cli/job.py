@@ -130,8 +130,8 @@ def plan_job(given: PlanOptions, catalogue: "Catalogue", console: "Console") -> 
     setting = setting_of_job(job, question, catalogue)
     note_of_engine(given.engine, given.stack)
     others = replace(setting, layers_again=0)  # of other layouts nobody says that some layers alone are repeated
-    setting = setting if given.layout is None else others
-    row = priced_job(job, setting) if given.layout is None else _asked(setting, given.layout)
+    today = priced_job(job, setting)
+    row = today if given.layout is None else _asked(others, given.layout)
     if given.layout is not None or given.stack is not None:  # what the job runs its own engine has taken
         warn_of_stack(setting, row.layout)
     engine = given.engine or given.emit or job.engine
@@ -143,24 +143,30 @@ def plan_job(given: PlanOptions, catalogue: "Catalogue", console: "Console") -> 
     faster = [
         other for other in rows if other.predicted.step_time_s < row.predicted.step_time_s or row.fits == "does not fit"
     ]
-    faster = faster[:FASTER_SHOWN] if given.layout is None else []
+    faster = faster[:FASTER_SHOWN]
+    chosen = faster[0] if faster and given.layout is None else row
+    setting = setting if given.layout is None else others
     if given.emit:
-        emit(given, setting, (faster[0] if faster else row).layout, model=job.model_name or "")
+        emit(given, setting, chosen.layout, model=job.model_name or "")
     from ..plan.analytic.by_stage import memory_of_stages
 
     stages = memory_of_stages(setting, row.layout, job.stages if given.layout is None else ())
     training = training_asked(given, setting, row.predicted)
     if given.as_json:
         more = {"stages": stages} if training is None else {"stages": stages, "training": training}
-        print_about(setting, _answer(job, row, rows, faster) | more)
+        print_about(setting, _answer(job, today, row, rows, faster) | more)
     else:
         from ..plan.analytic.price import machine_of
         from ..plan.model_facts import model_facts
 
-        show_job(console, job, row, faster, float(machine_of(setting).memory_bytes), stages, model_facts(setting))
+        memory_bytes = float(machine_of(setting).memory_bytes)
+        show_job(
+            console, job, row, faster, memory_bytes, stages, model_facts(setting),
+            engine=engine, today=None if given.layout is None else today,
+        )  # fmt: skip
         if training is not None:
             console.print(str(training), highlight=False)
-    _write_plan(given, setting, faster[0] if faster else row, rows)
+    _write_plan(given, setting, chosen, rows)
     return 0
 
 
@@ -326,7 +332,11 @@ def typed(name: str, value: str) -> str | None:
 
 
 def _answer(
-    job: "Job", row: "PricedLayout", rows: "Sequence[PricedLayout]", faster: "Sequence[PricedLayout]"
+    job: "Job",
+    today: "PricedLayout",
+    row: "PricedLayout",
+    rows: "Sequence[PricedLayout]",
+    faster: "Sequence[PricedLayout]",
 ) -> dict[str, Any]:
     import msgspec
 
@@ -339,6 +349,7 @@ def _answer(
         "fits": row.fits,
         "memory": row.memory,
         "terms": row.terms,
+        "today": {"layout": msgspec.to_builtins(today.layout), "predicted": today.predicted},
         "unpriced": list(job.unpriced()),
         "faster": [
             {

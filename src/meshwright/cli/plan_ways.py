@@ -71,6 +71,8 @@ def refusal_of_way(way: str, name: str, flag: str) -> str:
     """Return why a way does not take an option, with the ways that do."""
     if way == LOCAL:
         return f"{LOCAL} is measured, not looked up: {flag} does not go with it"
+    if flag in READ:
+        return f"{flag}: not with {way}: give one of the two"
     *others, last = [other for other in READ if name in READ[other]]
     ways = f"{', '.join(others)} or {last}" if others else last
     return f"{flag}: needs {ways}" if way == SEARCH else f"{flag}: not with {way}; it goes with {ways}"

@@ -77,6 +77,8 @@ def compare_parts(
         verdict += (
             f"; {'within' if abs(error) <= predicted.error_band else 'outside'} the band of {predicted.error_band:.0%}"
         )
+    elif predicted.not_modelled:
+        verdict += f"; no band is known, not modelled: {', '.join(predicted.not_modelled)}"
     return PartComparison(tuple(rows), verdict, culprit)
 
 

@@ -23,8 +23,14 @@ def show_job(
     memory_bytes: float,
     stages: Sequence[StageMemory] = (),
     facts: ModelFacts | None = None,
+    *,
+    engine: str | None = None,
+    today: PricedLayout | None = None,
 ) -> None:
-    """Print a job with its price and the memory of its stages, and the layouts of the same engine that beat it."""
+    """Print a job with its price and the memory of its stages, and the layouts that beat it on an engine, or its own.
+
+    `today` is what the job runs, where `row` is another layout that was asked for.
+    """
     head = f"{job.where}: {job.engine}" + (f" ({job.engine_version})" if job.engine_version else "")
     model = job.architecture
     named = job.model_name or (model and model.name) or f"{counted(model.num_hidden_layers if model else 0, 'layer')}"
@@ -42,7 +48,7 @@ def show_job(
     for text in job.unpriced():
         console.print(f"ignored: {text}: no price knows it", highlight=False)
     console.print(f"layout: {layout_text(row.layout)}", highlight=False)
-    show_row(console, "what runs today", row)
+    show_row(console, "what runs today" if today is None else "the layout that is asked for", row)
     need = format_bytes(row.predicted.peak_memory_bytes_per_gpu)
     console.print(f"it {fits_text(row)}: {need} of {format_bytes(memory_bytes)} on the fullest GPU", highlight=False)
     if len(stages) > 1:
@@ -50,16 +56,23 @@ def show_job(
     if job.stages:
         text = "the file cuts the stages unevenly: of its own layout the longest sets the pace, the fullest the memory"
         console.print(f"note: {text}", highlight=False, soft_wrap=True)
+    if today is not None:
+        console.print(f"beside what runs today: {change_text(today, row)}", highlight=False)
+    _show_faster(console, row, faster, engine or job.engine)
+
+
+def _show_faster(console: Console, row: PricedLayout, faster: Sequence[PricedLayout], engine: str) -> None:
+    """Print the layouts that an engine can run and that are faster than a row, or fit where it does not."""
     if not faster:
         better = "to fit" if row.fits == "does not fit" else "to be faster"
-        console.print(f"no layout that {job.engine} can run is predicted {better}", highlight=False)
+        console.print(f"no layout that {engine} can run is predicted {better}", highlight=False)
         return
     if row.fits == "does not fit":
-        show_table(console, rows_table(f"what fits, on {job.engine}", faster))
+        show_table(console, rows_table(f"what fits, on {engine}", faster))
         console.print(fits_instead_text(row, faster[0]), highlight=False)
         return
-    show_table(console, rows_table(f"faster on {job.engine}", faster))
-    console.print(gain_text(row, faster[0]), highlight=False)
+    show_table(console, rows_table(f"faster on {engine}", faster))
+    console.print(change_text(row, faster[0]), highlight=False)
 
 
 def held_words(job: Job) -> list[str]:
@@ -86,17 +99,27 @@ def _changes(now: PricedLayout, best: PricedLayout) -> str:
 
 def fits_instead_text(now: PricedLayout, best: PricedLayout) -> str:
     """Return what changes to the fastest layout that fits, and what its step takes."""
-    return f"the fastest that fits takes {format_time(best.predicted.step_time_s)} a step ({_changes(now, best)})"
+    took = format_time(best.predicted.step_time_s)
+    return f"the fastest that fits takes {took} a step ({_changes(now, best)}){_doubt(now, best)}"
 
 
-def gain_text(now: PricedLayout, best: PricedLayout) -> str:
-    """Return by how much the best layout is faster, and whether the error band leaves a doubt."""
-    gain = now.predicted.step_time_s / best.predicted.step_time_s - 1
-    band = best.predicted.error_band
-    doubt = (
-        "" if band is None or gain > band else f"; within the error band of {band:.0%}, so measure before you change"
-    )
-    return (
-        f"{gain:.0%} faster: {format_time(now.predicted.step_time_s)} to {format_time(best.predicted.step_time_s)} "
-        f"({_changes(now, best)}){doubt}"
-    )
+def change_text(now: PricedLayout, other: PricedLayout) -> str:
+    """Return by how much another layout is faster or slower, and whether the error band leaves a doubt."""
+    now_s, other_s = now.predicted.step_time_s, other.predicted.step_time_s
+    change = max(now_s, other_s) / min(now_s, other_s) - 1
+    word = f"{change:.0%} faster" if other_s <= now_s else f"takes {change:.0%} longer"
+    times = f"{format_time(now_s)} to {format_time(other_s)}"
+    return f"{word}: {times} ({_changes(now, other) or 'the same layout'}){_doubt(now, other, change)}"
+
+
+def _doubt(now: PricedLayout, other: PricedLayout, change: float | None = None) -> str:
+    """Return how far off another layout's step may be, and why, where that leaves a doubt or is more than of `now`."""
+    band, before = other.predicted.error_band, now.predicted.error_band
+    if band is None:
+        return ""
+    wider = before is not None and band > before
+    why = [each for each in other.predicted.not_modelled if wider and each not in now.predicted.not_modelled]
+    reasons = f": {', '.join(why)}" if why else ""
+    if change is not None and change <= band:
+        return f"; within the error band of {band:.0%}, so measure before you change{reasons}"
+    return f"; that step is held to lie within {band:.0%}{reasons}" if wider else ""

@@ -55,6 +55,7 @@ DRAWS, DRAWN = 7, 16  # micro-batches that are drawn to time it, and the sequenc
 MOST_NAMES = 4  # of files and folders, in the line of a part of the corpus
 PAGE_BYTES = 8 * 2**20  # plotly itself is most of it
 FIXED = {"float32": "fp32"}  # precisions of a job that a plan keeps; of the others the machine decides
+BETWEEN_HOSTS = "the network between hosts: collectives were timed among ranks of one host"
 PRODUCTS = {"": torch.float32, "bf16": torch.bfloat16, "fp8": torch.float8_e4m3fn, "fp8-emulated": torch.bfloat16}
 Say = Callable[[str], None]
 
@@ -125,6 +126,9 @@ def prepare(
     if config.train.compile:
         check_runnable(plan.layout, compiled=True, precision=config.train.precision)
     plan = _with_doubts(plan, config, problem)
+    if plan.layout.world_size > ranks_on_this_host(os.environ, plan.layout.world_size):
+        say(f"warning: not in the prediction: {BETWEEN_HOSTS}")
+        plan = _as_of_one_host(plan)
     cluster = msgspec.structs.replace(cluster, measured=measured)
     plan = _complete(plan, config, cluster, autocast or FIXED.get(config.train.precision, ""))
     return Prepared(
@@ -141,6 +145,17 @@ def _with_doubts(plan: Plan, config: JobConfig, problem: SearchProblem) -> Plan:
     if config.train.async_tensor_parallel:
         plan = _also_not_modelled(plan, "asynchronous tensor parallelism: collectives count as exposed")
     return plan
+
+
+def _as_of_one_host(plan: Plan) -> Plan:
+    """Return a plan for ranks of several hosts: its times hold among ranks of one, so how far off they are is unknown."""
+    others = tuple(
+        msgspec.structs.replace(each, predicted=msgspec.structs.replace(each.predicted, error_band=None))
+        for each in plan.alternatives
+    )
+    predicted = msgspec.structs.replace(plan.predicted, error_band=None)
+    plan = msgspec.structs.replace(plan, predicted=predicted, alternatives=others)
+    return _also_not_modelled(plan, BETWEEN_HOSTS)
 
 
 def _complete(plan: Plan, config: JobConfig, cluster: Cluster, precision: str) -> Plan:

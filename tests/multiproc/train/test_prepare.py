@@ -89,3 +89,17 @@ def test_a_job_is_measured_in_its_precision_and_its_plan_keeps_it(precision, kep
     assert {time.operator.endswith(":bf16") for time in found.cluster.measured.operators} >= {precision == "bf16"}
     assert found.plan.precision == kept
     assert not any("bf16" in what for what in found.plan.predicted.not_modelled)
+
+
+def test_times_among_ranks_of_one_host_are_no_prediction_of_the_network_between_two(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", new_cache(tmp_path / "cache"))
+    for name, value in {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}.items():
+        monkeypatch.setenv(name, value)
+    said = []
+
+    plan = prepare.prepare(small_job(write_corpus(tmp_path)), None, ranks=2, say=said.append).plan
+
+    assert plan.layout.world_size == 2
+    assert {one.predicted.error_band for one in (plan, *plan.alternatives)} == {None}
+    assert prepare.BETWEEN_HOSTS in plan.predicted.not_modelled
+    assert any(prepare.BETWEEN_HOSTS in text for text in said)

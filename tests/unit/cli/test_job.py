@@ -28,6 +28,54 @@ def test_a_job_is_priced_with_what_was_assumed_and_what_would_be_faster(capsys):
     assert "faster on megatron" in text
 
 
+MEGATRON = ("plan", "--job", str(CASES / "megatron_llama_13b.sh"), "--cluster", "dgx-h100")
+
+
+def test_a_layout_asked_for_beside_a_job_is_put_beside_what_runs_today_and_what_would_be_faster(capsys):
+    found = json.loads(answer(capsys, *MEGATRON, "--json").out)
+    asked = ("--layout", "tp=8,pp=1,zero=1,sp=1,recompute=full")
+
+    text = answer(capsys, *MEGATRON, *asked).out
+    document = json.loads(answer(capsys, *MEGATRON, *asked, "--json").out)
+
+    assert "the layout that is asked for" in text
+    assert "what runs today\n" not in text
+    assert "beside what runs today: " in text
+    assert "no layout that megatron can run" not in text
+    assert document["today"]["predicted"] == found["predicted"]
+    best = min(other["predicted"]["step_time_s"] for other in found["faster"])
+    assert document["faster"][0]["predicted"]["step_time_s"] == best < document["predicted"]["step_time_s"]
+
+
+def test_of_a_layout_asked_for_that_one_is_emitted_whatever_is_faster(capsys):
+    text = answer(capsys, *MEGATRON, "--layout", "tp=8,pp=1,zero=1,sp=1", "--emit", "megatron").out
+
+    assert "--tensor-model-parallel-size 8" in text
+
+
+def test_a_faster_layout_with_a_wider_band_says_how_wide_and_why(capsys, tmp_path):
+    job = tmp_path / "job.toml"
+    job.write_text(
+        '[model]\nname = "llama3"\nflavor = "70B"\n[training]\nlocal_batch_size = 2\nglobal_batch_size = 64\n'
+        'seq_len = 8192\n[parallelism]\ntensor_parallel_degree = 8\n[activation_checkpoint]\nmode = "full"\n'
+    )
+    asked = ("plan", "--job", str(job), "--gpus", "64", "--cluster", "dgx-h100")
+    document = json.loads(answer(capsys, *asked, "--json").out)
+    best = document["faster"][0]["predicted"]
+
+    last = answer(capsys, *asked).out.partition("faster: ")[2].replace("\n", " ")
+
+    assert best["error_band"] > document["predicted"]["error_band"]
+    assert f"{best['error_band']:.0%}" in last
+    assert best["not_modelled"][-1] in last
+
+
+def test_two_questions_at_once_are_told_to_be_two(capsys):
+    assert "--target-mfu: not with --job: give one of the two" in answer(
+        capsys, *MEGATRON, "--target-mfu", "0.4", code=2
+    ).err
+
+
 def test_json_of_a_job_holds_the_job_its_price_and_the_alternatives(capsys):
     document = json.loads(answer(capsys, "plan", "--job", NEMO, "--cluster", "dgx-h100", "--json").out)
 

@@ -26,6 +26,15 @@ def test_a_step_far_off_is_said_to_be_outside_the_band():
     assert compare_parts(PREDICTED, slow).verdict.endswith("outside the band of 15%")
 
 
+def test_a_prediction_without_a_band_says_what_it_leaves_out_in_place_of_it():
+    bare = msgspec.structs.replace(PREDICTED, error_band=None, not_modelled=("the cable to the other room",))
+
+    verdict = compare_parts(bare, MEASURED).verdict
+
+    assert verdict.endswith("no band is known, not modelled: the cable to the other room")
+    assert "the band of" not in verdict
+
+
 def test_a_part_that_took_no_time_has_no_relative_error():
     errors = {row.name.strip(): row.error for row in compare_parts(PREDICTED, MEASURED).rows}
 
