@@ -5,14 +5,18 @@ import time
 from pathlib import Path
 from xml.etree import ElementTree
 
+import msgspec
 import pytest
 
 from meshwright.cli import run_command
 from meshwright.errors import InputError
 from meshwright.postmortem.inputs import examine_files
+from meshwright.postmortem.nouns.evidence import Evidence
 from meshwright.postmortem.nouns.verdict import MEANINGS, NEXT, shortened
+from meshwright.postmortem.page.page import page_of
 from meshwright.postmortem.page.timeline import drawing
 from meshwright.postmortem.rules import RULES
+from meshwright.report.page import page_html
 
 from .made import DONE, WORLD, failed_at, judge, out_of_memory, record, signalled, timed_out
 from .test_cases import ANSWERS, CASES
@@ -215,6 +219,39 @@ def test_the_drawing_is_well_formed_and_has_a_row_a_rank(tmp_path):
         "rank 2: to blame",
         "rank 3: waits",
     ]
+
+
+def marks_px(verdict):
+    """Return where the mark of each line stands, by the rank of its row's label."""
+    root, space = ElementTree.fromstring(drawing(verdict)), "{http://www.w3.org/2000/svg}"
+    labels = {int(text.get("y")) - 4: text.text for text in root.iter(f"{space}text")}
+    return {labels[int(mark.get("cy"))]: float(mark.get("cx")) for mark in root.iter(f"{space}circle")}
+
+
+def test_marks_of_files_that_no_clock_joins_stand_in_no_order(tmp_path):
+    lines = {rank: "nccl:all_reduce #9 of group 0: 8 to 8 elements, started" for rank in (0, 2, 10)}
+    evidence = tuple(Evidence(f"trace_rank_{rank}", 0, text, rank) for rank, text in sorted(lines.items(), key=str))
+    verdict = judge(tmp_path, [out_of_memory(2), *WAITING])
+    verdict = msgspec.structs.replace(verdict, rank=2, ranks=(), waiting=(0, 10), evidence=evidence)
+
+    page = page_html(page_of(verdict))
+
+    assert len(set(marks_px(verdict).values())) == 1
+    assert "earlier to later in each file by itself" in page
+    assert "In the order of time" not in page
+    assert "No clock joins the files" in page
+
+
+def test_marks_of_one_file_stand_in_its_order(tmp_path):
+    verdict = judge(tmp_path, [out_of_memory(2), *WAITING])
+    verdict = msgspec.structs.replace(
+        verdict, evidence=tuple(Evidence("a.log", number, "", rank) for number, rank in enumerate((0, 1, 3)))
+    )
+
+    places = marks_px(verdict)
+
+    assert sorted(places.values()) == [places[f"rank {rank}: waits"] for rank in (0, 1, 3)]
+    assert "In the order of time" in page_html(page_of(verdict))
 
 
 def test_of_many_lines_those_of_the_blamed_are_shown(tmp_path):

@@ -6,7 +6,7 @@ from ...files import write_atomic, writing
 from ...report.document import Block, Drawing, Lines, Page, Section, table
 from ...report.page import page_html
 from ..nouns.verdict import MEANINGS, Verdict, shortened
-from .timeline import drawing
+from .timeline import drawing, has_order
 
 
 def write(path: Path, verdict: Verdict) -> None:
@@ -19,8 +19,12 @@ def page_of(verdict: Verdict) -> Page:
     """Return the page of a verdict."""
     sections = [Section("What is known", (_facts(verdict),))]
     if svg := drawing(verdict):
-        note = "In the order of time; a mark is a line of a file, and its text shows under the pointer."
-        sections.append(Section("Ranks", (Drawing(title="Who wrote what, and when", svg=svg, note=note),)))
+        mark = "a mark is a line of a file, and its text shows under the pointer."
+        if has_order(verdict.evidence):
+            title, note = "Who wrote what, and when", f"In the order of time; {mark}"
+        else:
+            title, note = "Who wrote what", f"No clock joins the files: where marks stand says nothing across rows; {mark}"
+        sections.append(Section("Ranks", (Drawing(title=title, svg=svg, note=note),)))
     if verdict.evidence:
         rows = [(line.place, line.text) for line in verdict.evidence]
         sections.append(Section("Lines that show it", (table(("where", "line"), rows, prose=True),)))

@@ -1,5 +1,9 @@
-"""An SVG of a verdict: one row a rank, one mark a line of evidence from left to right in the order of time."""
+"""An SVG of a verdict: one row a rank, one mark a line of evidence from left to right in the order of time.
 
+Lines of several files that show no clock have no common order: each file's are spread over its own row.
+"""
+
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from html import escape
 
@@ -37,17 +41,30 @@ def drawing(verdict: Verdict) -> str:
     left_out = len(ranks) - len(shown)
     span_s = verdict.evidence[-1].time_s if verdict.evidence else None
     foot = f"{format_time(span_s)} from first to last" if span_s else "earlier to later"
+    foot += "" if has_order(verdict.evidence) else " in each file by itself"
     foot += f"; {left_out} more ranks are not drawn" if left_out else ""
     parts.append(f'<text x="{LEFT_PX}" y="{height_px - 10}" style="fill:{_OTHER}">{escape(foot)} →</text></svg>')
     return "".join(parts)
 
 
+def has_order(lines: Sequence[Evidence]) -> bool:
+    """Return whether lines have one order of time: that of their clocks, or of the one file that they are from."""
+    return all(line.time_s is not None for line in lines) or len({line.file for line in lines}) == 1
+
+
 def _shares(lines: Sequence[Evidence]) -> list[float]:
-    """Return where each line stands between the first (0) and the last (1): by clock, else by order."""
+    """Return where each line stands between the first (0) and the last (1): by clock, else by order in its file."""
     times_s = [line.time_s for line in lines if line.time_s is not None]
     if len(times_s) == len(lines) and lines and times_s[-1] > 0:
         return [time_s / times_s[-1] for time_s in times_s]
-    return [(index + 0.5) / len(lines) for index in range(len(lines))]
+    together = has_order(lines)
+    count, seen = Counter("" if together else line.file for line in lines), defaultdict[str, int](int)
+    shares = []
+    for line in lines:
+        key = "" if together else line.file
+        shares.append((seen[key] + 0.5) / count[key])
+        seen[key] += 1
+    return shares
 
 
 def _lane(rank: int, index: int, is_blamed: bool, is_waiting: bool, told: set[int]) -> str:
