@@ -21,7 +21,7 @@ from ..collectives.pricing.figures import figures
 from ..collectives.pricing.network import HostsNetwork, LinkRate, Network, network_of, uniform
 from ..collectives.pricing.price import price_schedule
 from ..collectives.proof.bitwise import leaves_equal_bits
-from ..collectives.proof.verify import verify
+from ..collectives.proof.verify import ScheduleError, verify
 from ..collectives.schedules.draw import draw_svg, draw_text
 from ..collectives.schedules.schedule import COLLECTIVES, ROOTED, Schedule
 from ..collectives.sources import named_schedule, read_schedule
@@ -146,7 +146,12 @@ def verify_(everything: bool, max_ranks: int, trips: tuple[Path, ...], as_json: 
             raise InputError("--counts: expected one schedule of all_to_all, not --all of them")
         return _verify_all(max_ranks, as_json)
     schedule = _schedule(**source)
-    proof = verify(schedule)
+    try:
+        proof = verify(schedule)
+    except ScheduleError as error:
+        if as_json:
+            click.echo(to_json({"proved": False, "fault": str(error)}))
+        raise
     same_bits = leaves_equal_bits(schedule) if schedule.collective == "all_reduce" else None
     if as_json:
         click.echo(to_json({"proved": True, "same_bits": same_bits} | msgspec.to_builtins(proof)))

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 @click.command("report", epilog="Example: meshwright report runs/20260101-120000 --open")
 @click.argument("what", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--output", type=click.Path(path_type=Path), help="The HTML file; its data go beside it as .json.")
+@click.option(
+    "--output", "--html", type=click.Path(path_type=Path), help="The HTML file; its data go beside it as .json."
+)
 @click.option(
     "--chakra",
     type=click.Path(path_type=Path),

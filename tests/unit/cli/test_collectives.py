@@ -165,6 +165,26 @@ def broken(ranks):
 """
 
 
+LOSSY = """
+from meshwright.collectives.schedules.schedule import Transfer, make
+
+def lossy(ranks):
+    return make("broadcast", "lossy", ranks, [[Transfer(0, r, (0,)) for r in range(1, ranks - 1)]], chunks=1)
+"""
+
+
+def test_json_of_a_schedule_that_is_not_proved_holds_the_fault(meshwright, tmp_path):
+    (tmp_path / "my.py").write_text(LOSSY)
+
+    code, out, err = meshwright("verify", f"{tmp_path}/my.py:lossy", "--ranks", 4, "--json")
+
+    answer = json.loads(out)
+    assert code == 1
+    assert answer["proved"] is False
+    assert err == f"meshwright: {answer['fault']}\n"
+    assert "rank 3" in answer["fault"]
+
+
 def test_a_function_in_a_file_of_the_user_is_an_algorithm(meshwright, tmp_path):
     path = tmp_path / "my.py"
     path.write_text(MINE)

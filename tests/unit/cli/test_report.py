@@ -33,6 +33,13 @@ def test_the_data_of_a_page_have_the_median_every_rank_and_the_culprit(capsys, t
     assert json.loads((tmp_path / "page.json").read_text()) == data
 
 
+def test_the_page_is_named_by_html_as_in_other_commands(capsys, tmp_path):
+    code, _ = report(capsys, DATA / "t16_tb", "--html", tmp_path / "page.html")
+
+    assert code == 0
+    assert (tmp_path / "page.html").exists()
+
+
 def test_nobody_to_blame_is_null(capsys, tmp_path):
     _, printed = report(capsys, DATA / "real_runs" / "none", "--json", "--output", tmp_path / "page.html")
 

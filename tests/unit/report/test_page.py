@@ -14,6 +14,7 @@ from meshwright.cluster.graph import Conditions, Measurements, Pace
 from meshwright.errors import InputError
 from meshwright.files import write_struct
 from meshwright.layout import Layout
+from meshwright.machine_load import Load
 from meshwright.mesh import Position, position
 from meshwright.report.figures import curve_figure
 from meshwright.report.grid import pipeline_figure
@@ -140,6 +141,18 @@ def test_two_runs_are_set_side_by_side(run, tmp_path):
     assert comparison.verdict.startswith("second takes")
     assert comparison.rows[0].error == pytest.approx(other.measured().step_time_s / run.measured().step_time_s - 1)
     assert page.title == "first and second"
+
+
+def test_of_two_runs_it_is_said_beside_which_other_programs_each_ran(run, tmp_path):
+    other = fake_run(tmp_path / "second")
+    load = Load(host="n", wall_s=10.0, processors=2, own_s=8.0, all_s=18.0, stolen_s=0.0, waited_s=4.0)
+    other.write_loads([load])
+
+    comparison, page = two_runs_page(run, other)
+
+    assert "; while second ran, other programs took 50% of the processors; " in comparison.verdict
+    assert "while first ran" not in comparison.verdict
+    assert page.verdict == comparison.verdict
 
 
 def test_a_run_is_not_compared_with_itself(run):

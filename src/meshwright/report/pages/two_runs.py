@@ -3,6 +3,7 @@
 import msgspec
 
 from ...errors import InputError
+from ...machine_load import busy_words
 from ...train.run.run_folder import RunFolder
 from ...units import format_time
 from ..compare import FigureRow, PartComparison, compare_parts, difference_words
@@ -23,9 +24,11 @@ def two_runs_page(first: RunFolder, second: RunFolder) -> tuple[PartComparison, 
     compared = compare_parts(a, b)
     rows, largest = compared.rows, compared.culprit
     ratio = b.step_time_s / a.step_time_s
+    loads = {name: busy_words(folder.loads()) for name, folder in zip(names, (first, second), strict=True)}
+    beside = "".join(f"while {name} ran, {words}; " for name, words in loads.items() if words)
     verdict = (
         f"{names[1]} takes {format_time(b.step_time_s)} a step, {ratio:.2f} times the {format_time(a.step_time_s)} of "
-        f"{names[0]}; {difference_words(b, a, largest)}"
+        f"{names[0]}; {beside}{difference_words(b, a, largest)}"
     )
     comparison = PartComparison(tuple(map(_second_over_first, rows)), verdict, largest)
     measured = {names[0]: a, names[1]: b}
