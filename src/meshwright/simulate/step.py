@@ -170,30 +170,38 @@ class _Step:
         self, rank: int, action: Action, works: Sequence[Pass], share: float, waits: list[list[int]], name: str,
         gradients: tuple[Comm, ...], *, last: bool,
     ) -> None:  # fmt: skip
-        """Add the layers of an action one after the other, and buckets of gradients as the last backward fills them."""
-        first, layers = action.micro_batch == 0, sum(work.layers for work in works)
+        """Add the layers of an action one after the other, and buckets of gradients as the last backward fills them.
+
+        What a layer needs ahead is asked for when the layer before it begins, before that one's gradients leave: FSDP
+        fetches the next weights first, and collectives of one communicator go in the order in which they are asked for.
+        """
+        first, layers = action.micro_batch == 0, [work for work in works for _ in range(work.layers)]
         done = sent = 0
-        for work in works:
-            ahead = called_in(work.ahead, special=first) if action.kind != "W" else ()
+
+        def fetched(index: int) -> list[list[int]]:
+            ahead = called_in(layers[index].ahead, special=first) if action.kind != "W" and index < len(layers) else ()
+            begun = [lanes[rank].starts_after for lanes in self._lanes]
+            return self._moved(rank, ahead, [[] if x is None else [x] for x in begun], str(action))
+
+        gathered = fetched(0)
+        for index, work in enumerate(layers):
             comms = called_in(work.comms) if action.kind != "W" else ()
             behind = called_in(work.behind, special=last) if action.kind != "I" else ()
-            for _ in range(work.layers):
-                begun = [lanes[rank].starts_after for lanes in self._lanes]
-                gathered = self._moved(rank, ahead, [[] if x is None else [x] for x in begun], str(action))
-                seconds = work.compute_s * share / work.layers
-                ends = [
-                    self._busy(lanes[rank], seconds, [*others, *more], "compute", name, str(action))
-                    for lanes, others, more in zip(self._lanes, waits, gathered, strict=True)
-                ]
+            seconds = work.compute_s * share / work.layers
+            ends = [
+                self._busy(lanes[rank], seconds, [*others, *more], "compute", name, str(action))
+                for lanes, others, more in zip(self._lanes, waits, gathered, strict=True)
+            ]
+            waits = [[end] for end in ends]
+            gathered = fetched(index + 1)
+            for comm in comms:
+                ends = self._joined(rank, comm, waits, str(action))
                 waits = [[end] for end in ends]
-                for comm in comms:
-                    ends = self._joined(rank, comm, waits, str(action))
-                    waits = [[end] for end in ends]
-                self._moved(rank, behind, waits, str(action))
-                done += 1
-                while sent < len(gradients) and (sent + 1) * layers <= done * len(gradients):
-                    self._joined(rank, gradients[sent], waits, "gradients")
-                    sent += 1
+            self._moved(rank, behind, waits, str(action))
+            done += 1
+            while sent < len(gradients) and (sent + 1) * len(layers) <= done * len(gradients):
+                self._joined(rank, gradients[sent], waits, "gradients")
+                sent += 1
         self._output[action] = [others[0] for others in waits]
         for lanes, others in zip(self._lanes, waits, strict=True):
             lanes[rank].last = others[0]

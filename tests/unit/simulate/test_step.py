@@ -104,6 +104,20 @@ def test_parameters_of_zero_3_are_gathered_while_the_layer_before_computes():
     assert step_s(spans) == pytest.approx(8 + each_s, rel=1e-9)  # only the first is waited for
 
 
+def test_the_next_weights_are_asked_for_before_the_gradients_of_a_layer_leave_on_the_same_communicator():
+    gather = Comm(axis="dp", collective="all_gather", bytes=2 * 10**8, algorithm="ring")
+    scatter = Comm(axis="dp", collective="reduce_scatter", bytes=2 * 10**8, algorithm="ring")
+    forward = Pass(compute_s=4.0, layers=4, ahead=(gather,))
+    backward = Pass(compute_s=4.0, layers=4, ahead=(gather,), behind=(scatter,))
+
+    spans = simulated(program(Layout(dp=2, zero=3), 1, stage=Stage.of(forward=forward, backward=backward)))
+
+    each_s = ALPHA + 10**8 / RATE
+    names = [span.name for span in sorted(spans, key=lambda s: s.start_s) if span.lane == "comm"]
+    assert names[4:] == ["all_gather", *["all_gather", "reduce_scatter"] * 3, "reduce_scatter"]
+    assert step_s(spans) == pytest.approx(8 + 2 * each_s, rel=1e-9)  # the first gather and the last scatter
+
+
 def test_a_straggler_holds_up_everyone_through_the_gradients():
     bucket = Comm(axis="dp", collective="all_reduce", bytes=8, algorithm="ring")
     stage = Stage.of(forward=Pass(compute_s=1.0), backward=Pass(compute_s=2.0), gradients=(bucket,))
