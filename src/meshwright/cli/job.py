@@ -99,6 +99,7 @@ def setting_of_job(job: "Job", question: JobQuestion, catalogue: "Catalogue") ->
         results=job.results,
         away=job.away,
         layers_again=job.layers_again,
+        traits=job.traits,
     )
     save_calibration(question.save, question.own, setting.cluster)
     return setting
@@ -244,6 +245,8 @@ def emit(given: PlanOptions, setting: "Setting", layout: "Layout", *, model: str
         precision=setting.precision,
         gpus_per_node=node(setting.cluster).gpus,
         reason=f"meshwright plan: {setting.cluster.name}, {counted(setting.gpus, 'GPU')}",
+        compiled="eager" not in setting.traits,
+        notes=_notes_of_titan(setting, layout) if given.emit == "torchtitan" else (),
     )
     assert given.emit is not None
     text = emitted(given.emit, target)
@@ -252,6 +255,16 @@ def emit(given: PlanOptions, setting: "Setting", layout: "Layout", *, model: str
         return
     with writing(f"--emit-to {given.emit_to}"):
         write_atomic(given.emit_to, text.encode())
+
+
+def _notes_of_titan(setting: "Setting", layout: "Layout") -> tuple[str, ...]:
+    """Return what a registry function of torchtitan does not say, as comments."""
+    from ..plan.analytic.coefficients import book
+
+    found = ["a registry function: a TOML file of releases before it takes [parallelism] and [training] by the same keys"]
+    if book().fitted(setting.stack) == "titan" and layout.tp > 1 and "vanilla" not in setting.traits:
+        found.append("priced with asynchronous tensor parallelism: switch enable_async_tensor_parallel on, with compile")
+    return tuple(found)
 
 
 def check_emit(given: PlanOptions) -> None:

@@ -89,6 +89,7 @@ class Draft:
         self.ends = (0, 0)  # layers that embedding and output count as where stages are cut
         self.recompute_text = ""
         self.assumed: list[str] = []
+        self.traits: list[str] = []
         self.ignored: list[str] = []
         self.notes: list[str] = []
 
@@ -276,6 +277,7 @@ class Draft:
             away=self.away,
             layers_again=self.layers_again,
             recompute_text=self.recompute_text,
+            traits=tuple(self.traits),
             assumed=tuple(map(shown, self.assumed)),
             ignored=tuple(map(shown, self.ignored)),
             notes=tuple(map(shown, self.notes)),

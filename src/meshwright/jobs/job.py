@@ -78,6 +78,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     away: tuple[str, ...] = ()  # of recomputed.AWAY, activations in the hosts' memory until backward
     layers_again: Layers = 0  # of each virtual stage, that full recomputation repeats; 0: all of them
     recompute_text: str = ""  # in the engine's own words
+    traits: tuple[str, ...] = ()  # what it does otherwise than runs of its engine's stack: "eager", "vanilla"
     assumed: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()

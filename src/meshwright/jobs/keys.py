@@ -13,7 +13,6 @@ from .shell.marks import reasons, shown, without_unknown
 
 TRUE, FALSE = frozenset({"true", "yes", "on", "1"}), frozenset({"false", "no", "off", "0"})
 NOTHING = frozenset({"none", "null", "~", ""})
-SUFFIX = {"k": 1_000, "m": 1_000_000, "b": 1_000_000_000}
 LARGEST = 2**50
 
 
@@ -165,7 +164,7 @@ def _empty(value: Any) -> bool:
 
 
 def as_whole(value: Any) -> int | None:
-    """Return a whole number however it is written (4, "4", 4.0, "1_024", "8k"), None if it is none."""
+    """Return a whole number as engines take it (4, "4", 4.0, "1_024"), None if it is none: "8k" may be 8,000 or 8,192."""
     if isinstance(value, bool) or value is None:
         return None
     if isinstance(value, int):
@@ -175,10 +174,8 @@ def as_whole(value: Any) -> int | None:
     if not isinstance(value, str) or len(value) > 30:
         return None
     text = value.strip().replace("_", "").replace(",", "")
-    match = re.fullmatch(r"([-+]?\d+)(\.0*)?([kKmMbB]?)", text)
-    if match is None:
-        return None
-    return int(match.group(1)) * SUFFIX.get(match.group(3).lower(), 1)
+    match = re.fullmatch(r"([-+]?\d+)(\.0*)?", text)
+    return None if match is None else int(match.group(1))
 
 
 def dotted_keys(data: Any, prefix: str = "", depth: int = 0) -> dict[str, Any]:

@@ -61,6 +61,8 @@ class EmitTarget(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     precision: str = "bf16"
     gpus_per_node: int = 8
     reason: str = ""  # why this layout, in a line
+    compiled: bool = True  # where an engine says it: layers by torch.compile, as what was priced
+    notes: tuple[str, ...] = ()  # what else a reader of the configuration has to know
 
     @property
     def offload(self) -> Offload:

@@ -76,12 +76,14 @@ def torchtitan(target: EmitTarget) -> str:
         (f'mixed_precision_param="{"float32" if target.precision == "fp32" else "bfloat16"}",', ""),
         (f"enable_cpu_offload={target.offload == 'parameters'},", ""),
     ]
+    compiled: Lines = [("compile=CompileConfig(enable=True),", "")] if target.compiled else []
     lines = [
         *([f"# {target.reason}"] if target.reason else []),
         *environment_comments(target, "torchtitan"),
         f"# {torchrun(target)} -m torchtitan.train --module MODULE_OF_THIS_FILE --config job",
         f"# {placement(target)}",
-        "from torchtitan.config import ParallelismConfig, TrainingConfig",
+        *(f"# {note}" for note in target.notes),
+        f"from torchtitan.config import {'CompileConfig, ' * target.compiled}ParallelismConfig, TrainingConfig",
         "from torchtitan.distributed.activation_checkpoint import FullAC, SelectiveAC",
         f"from torchtitan.models.{family} import model_registry",
         "from torchtitan.trainer import Trainer",
@@ -96,7 +98,7 @@ def torchtitan(target: EmitTarget) -> str:
         "        parallelism=ParallelismConfig(  # how ranks divide the work",
         *commented(_titan_parallelism(target), indent=" " * 12),
         "        ),",
-        *commented([(f"activation_checkpoint={AGAIN[layout.recompute]},", "")], indent=" " * 8),
+        *commented([(f"activation_checkpoint={AGAIN[layout.recompute]},", ""), *compiled], indent=" " * 8),
         "    )",
         "",
     ]

@@ -90,6 +90,7 @@ WHY: Mapping[str, str] = {
     "activations_checkpoint_method": "groups of layers from the first",
     "activations_checkpoint_num_layers": "layers of a group",
     "activation_checkpoint": "what is computed again",
+    "compile": "fused kernels, as the price has them",
     "activation_checkpointing": "whether every layer is computed again",
     "fsdp_activation_checkpointing": "whether every layer is computed again",
     "reshard_after_forward": "whether weights are given up after a pass",

@@ -74,6 +74,7 @@ def read(sources: Sources, question: JobOptions) -> Job:
             draft.ignore(f"training.mixed_precision_reduce float32: {told}")
     _optimizer(draft, keys)
     _loss(draft, keys, by_toml=sources.python is None)
+    _kernels(draft, keys)
     return draft.conclude(sources, keys, HARMLESS)
 
 
@@ -337,6 +338,25 @@ def _optimizer(draft: Draft, keys: Keys) -> None:
         take_optimizer(draft, "optimizer.name", name)
     if keys.word("optimizer.implementation") == "fused_opt_states_bf16" and not draft.savings.optimizer[0]:
         draft.savings.optimizer = ("adamw-bf16", keys.told("optimizer.implementation"))
+
+
+def _kernels(draft: Draft, keys: Keys) -> None:
+    """Set whether layers run operator by operator, and whether products hide what tensor parallelism sends.
+
+    Both are off where nothing switches them on, and the second goes with the first alone. Source:
+    pytorch/torchtitan:torchtitan/config/job_config.py (Compile, Parallelism.enable_async_tensor_parallel).
+    """
+    parts = re.findall(r"\w+", str(keys.raw("compile.components") or "model"))
+    before = keys.switch("training.compile", default=False)  # of releases without a section for it
+    on = before or (keys.switch("compile.enable", default=False) and "model" in parts)
+    if not on:
+        draft.traits.append("eager")
+        if not {"compile.enable", "training.compile"} & keys.values.keys():
+            draft.assume("layers run operator by operator: nothing switches torch.compile on")
+    switches = [f"{section}.enable_async_tensor_parallel" for section in ("parallelism", "experimental", "training")]
+    hidden = any([keys.switch(key, default=False) for key in (*switches, "compile.enable_async_tensor_parallel")])
+    if not (hidden and on):
+        draft.traits.append("vanilla")
 
 
 def _loss(draft: Draft, keys: Keys, *, by_toml: bool) -> None:

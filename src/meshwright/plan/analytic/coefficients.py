@@ -258,10 +258,12 @@ def resolve_roles(
     return found
 
 
-def coefficients(known: Book, stack: str, accelerator: str, precision: str, fabric: str = "") -> Coefficients:
+def coefficients(
+    known: Book, stack: str, accelerator: str, precision: str, fabric: str = "", *, traits: Sequence[str] = ()
+) -> Coefficients:
     """Return the value of each role for a stack on an accelerator and a network; unknown ones are generic."""
     found = gather_coefficients(
-        index_plan(known, [resolve_roles(known, stack, accelerator, precision)]),
+        index_plan(known, [resolve_roles(known, stack, accelerator, precision, traits)]),
         np.append(known.values, 1.0),
         scalar=True,
     )

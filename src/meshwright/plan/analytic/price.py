@@ -59,6 +59,9 @@ GRAPHED = frozenset({"megatron", "bridge", "nemo"})
 GRAPHS = "memory of CUDA graphs where they are on: a few GB, in a pipeline more than 10 (Megatron-Bridge's guide)"
 
 
+TRAITS = {"eager": "layers that run operator by operator", "vanilla": "no asynchronous tensor parallelism"}
+
+
 class Setting(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The common part of all layouts of a grid: the model, the machines, the batch and the software."""
 
@@ -83,6 +86,7 @@ class Setting(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     results: tuple[str, ...] | None = None  # of recomputed.RESULTS, that selective recomputation keeps alone
     away: tuple[str, ...] = ()  # of recomputed.AWAY, activations that lie in the hosts' memory until backward
     layers_again: int = 0  # of each virtual stage, that full recomputation repeats; 0: all of them
+    traits: tuple[str, ...] = ()  # what a job does otherwise than the stack's runs do, by its names for that
     conditions: tuple[LayoutCondition, ...] = ()  # that keep a search to some layouts
     assumed: tuple[str, ...] = ()  # of the model: sizes and a sequence length that nobody gave
     ignored: tuple[str, ...] = ()  # keys of its config that were passed over
@@ -187,12 +191,19 @@ def _batch(setting: Setting, grid: Grid) -> dict[str, Any]:
     return {"seq_len": float(setting.seq_len), "global_batch": float(setting.global_batch), "shard": shard}
 
 
+def _otherwise(setting: Setting) -> str:
+    """Return what a job does otherwise than its stack's runs, in words."""
+    told = [words for trait, words in TRAITS.items() if trait in setting.traits]
+    return f"; this job has {' and '.join(told)}" if told else ""
+
+
 def coefficients_of(setting: Setting) -> Coefficients:
     """Return the constants of a setting's stack and machines, with what its own links and runs were measured at."""
     group = node_group_of(setting.cluster)
     factors = own_factors(setting)
     kind = "" if "network" in factors else group.nic_kind  # the user's own network was measured beside no kind's
-    c = with_switch(coefficients(book(), setting.stack, group.gpu.model, setting.precision, kind), group)
+    of_stack = coefficients(book(), setting.stack, group.gpu.model, setting.precision, kind, traits=setting.traits)
+    c = with_switch(of_stack, group)
     own = on_measured_links(
         c,
         machine_of(setting),
@@ -310,7 +321,7 @@ def origins(setting: Setting) -> tuple[str, ...]:
     return (
         *(measured_here(one, names) for one, names in applied(setting)),
         origin(known, setting.stack, node_group_of(setting.cluster).gpu.model),
-        f"stack {setting.stack}: {known.stacks.get(setting.stack, GENERIC).title}",
+        f"stack {setting.stack}: {known.stacks.get(setting.stack, GENERIC).title}{_otherwise(setting)}",
         "constants.toml",
     )
 
