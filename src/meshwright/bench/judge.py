@@ -13,7 +13,7 @@ from .reading.tables import ReadTable
 from .settings import explained
 from .shapes import collapse, collapse_of_rates, dip, pair_faults
 from .table import COUNTED, Row
-from .yardstick import Attainable, TableLinks, attainable, link_of_devices, table_links
+from .yardstick import Attainable, TableLinks, attainable, link_of_devices, other_gpus, table_links
 
 GOOD = 0.85  # of what is attainable: tables that maintainers call good reach 86 % and more, those they call low 68 %
 BEYOND = 1.15  # of the most that is attainable: then the links are others than those it is held against
@@ -74,6 +74,8 @@ def _judge(
         return TableVerdict(ok=False, reason=_alone(table))
     if table.unjudged:
         return TableVerdict(ok=None, reason=table.unjudged)
+    if node and link is None and (contradiction := other_gpus(catalogue, table, node)):
+        return TableVerdict(ok=None, reason=contradiction)
     machine = table_links(catalogue, table, node, link, nics, nodes)
     over_network = link is not None and named_link(catalogue, link).link is None
     known = attainable(table, machine, over_network) if machine else None

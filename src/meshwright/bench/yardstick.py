@@ -109,6 +109,14 @@ def table_links(
     return msgspec.structs.replace(machine, **changes)
 
 
+def other_gpus(catalogue: Catalogue, table: ReadTable, node: str) -> str:
+    """Return that the GPUs of a table have other links than those of a node type, in words; "" where they have not."""
+    accelerator, named = _accelerator_of(catalogue, table.devices), catalogue.node(node).accelerator
+    if accelerator is None or catalogue.accelerators[accelerator].link == catalogue.accelerators[named].link:
+        return ""
+    return f"the table's GPUs are {table.devices[0]}, those of --node {node} are {named}, with other links"
+
+
 def link_of_devices(catalogue: Catalogue, table: ReadTable) -> str | None:
     """Return the link between the GPUs of a matrix of peers, where all are of a kind that has a switch between them."""
     if not table.peers:

@@ -148,6 +148,23 @@ def test_trays_that_run_as_if_they_shared_no_nvlink_are_said_to(ranks, busbw, ok
     assert ("share no NVLink" in found.reason) is (busbw > 100)
 
 
+@pytest.mark.parametrize(
+    ("node", "other"), [("dgx-a100-80g", True), ("dgx-h100", False), ("dgx-h200", False)]
+)  # an H200 has the links of an H100
+def test_a_node_type_with_other_links_than_the_gpus_of_the_table_is_no_yardstick(node, other):
+    devices = "".join(device(8 * h + d, 0, host, d) for h, host in enumerate("ab") for d in range(8))
+    command = "mpirun -np 16 all_gather_perf -b 1G -e 1G\n"
+    row = "  1073741824  134217728  float  none  -1  5184  207.1  194.2  0  5184  207.1  194.2  0\n"
+    (table,) = parse_tables(command + devices + HEADER + row, "t")
+
+    (found,) = judge(CATALOGUE, [table], node=node)
+
+    assert ("with other links" in found.reason) is other
+    if other:
+        assert found.ok is None
+        assert "NVIDIA H100 80GB HBM3" in found.reason
+
+
 def test_a_table_of_no_size_above_0_is_not_judged(tmp_path, capsys):
     path = tmp_path / "t.txt"
     devices = "".join(device(n, 0, "a", n) for n in range(8))
