@@ -27,6 +27,7 @@ CHOICES = ("tp", "pp", "cp", "ep", "zero", "mbs", "recompute")
 MOST_RIVALS = 4
 LARGE_BUBBLE = 0.1  # of the step: from here on more micro-batches are worth a thought
 SMALL_BUBBLE = 0.05
+WORTH = 1e-5  # of a step: what a term differs by less is no reason
 MOST_TRIES = 12  # of a batch whose bubble is small
 BATCH_FACTORS = (2, 4)  # of the global batch: what a larger one would bring
 
@@ -64,9 +65,10 @@ def _beside(grid: Grid, prices: StepPrices, winner: int, rival: int, names: list
     mine, its = (" and ".join(f"{n}={_value(n, getattr(grid, n)[index])}" for n in names) for index in (winner, rival))
     worst, best = _differences(prices, winner, rival)
     text = f"{mine} rather than {its} save{'s' if len(names) == 1 else ''} {loss:.1%}"
-    if worst[0] > 0:
+    worth_s = WORTH * float(prices.step_time_s[winner])
+    if worst[0] > worth_s:
         text += f": {worst[1]} would be {format_time(worst[0])} longer"
-    if best[0] < 0:
+    if best[0] < -worth_s:
         text += f", against {format_time(-best[0])} less for {best[1]}"
     return f"{text} ({grid.layout(rival)})."
 

@@ -14,7 +14,7 @@ from .analytic import Grid, Setting, price_layouts
 from .analytic.price import machine_of
 from .explore import explore, row_of
 from .inverse import gpu_counts
-from .reasons import TERMS
+from .reasons import TERMS, WORTH
 from .study import PricedLayout
 
 LINEAR = 0.9  # of the best throughput a GPU: below this linear scaling has broken
@@ -192,6 +192,9 @@ def _reason(sides: tuple[Side, ...]) -> str:
     for side in others:
         words, extra = max(side.terms.items(), key=lambda item: abs(item[1]))
         delta = side.same.predicted.step_time_s - start
+        if max(abs(delta), abs(extra)) < WORTH * start:
+            sentences.append(f"With {first.same.layout} {side.cluster} takes as long as {first.cluster}.")
+            continue
         sentences.append(
             f"With {first.same.layout} {side.cluster} takes {_more(delta)} than {first.cluster} "
             f"({delta / start:+.1%}); {words} alone {_more(extra)}."

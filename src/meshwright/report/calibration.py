@@ -38,10 +38,11 @@ def show_calibration(console: Console, found: Calibration) -> None:
     left = [abs(run.left_out) for run in found.runs if run.left_out is not None]
     before = sum(abs(run.before) for run in found.runs) / count
     told = f"left out, each predicted by the others: {sum(left) / len(left):.1%} on average; " if left else ""
-    console.print(
-        f"{told}before: {before:.1%}; the band of such runs narrows from {found.band_before:.0%} to {found.band:.0%}",
-        highlight=False,
-    )
+    band, band_before = f"{found.band:.0%}", f"{found.band_before:.0%}"
+    narrows = f"stays at {band}" if band == band_before else f"narrows from {band_before} to {band}"
+    outside = [run.id for run in found.runs if run.left_out is not None and abs(run.left_out) > found.band]
+    beyond = f"; outside it: {', '.join(outside)}" if outside else ""
+    console.print(f"{told}before: {before:.1%}; the band of such runs {narrows}{beyond}", highlight=False)
     if len(found.runs) == 1:
         console.print("one run says nothing of its own error: a second, of another layout, would", highlight=False)
 

@@ -225,18 +225,29 @@ def show_comparison_of_clusters(console: Console, comparison: ClusterComparison)
     table.add_row("best layout", *(layout_text(side.best.layout) for side in sides))
     table.add_row("  its step", *(format_time(side.best.predicted.step_time_s) for side in sides))
     table.add_row("  its MFU", *(f"{side.best.predicted.mfu or 0:.1%}" for side in sides))
+    table.add_row("  within", *(_band(side.best) for side in sides))
     table.add_row("the same layout", *(layout_text(side.same.layout) for side in sides))
     table.add_row("  step", *(format_time(side.same.predicted.step_time_s) for side in sides))
     table.add_row("  memory", *(format_bytes(side.same.predicted.peak_memory_bytes_per_gpu) for side in sides))
+    table.add_row("  within", *(_band(side.same) for side in sides))
     for name in sides[0].terms:
         if any(abs(side.terms[name]) > 1e-9 for side in sides):
             cells = (format_time(side.terms[name]) for side in sides[1:])
             table.add_row(f"  {name}, beside the first", "", *(f"+{c}" if c[0] != "-" else c for c in cells))
     show_table(console, table)
     console.print(comparison.reason, highlight=False)
+    left_out = dict.fromkeys(
+        what for side in sides for row in (side.best, side.same) for what in row.predicted.not_modelled
+    )
+    console.print(f"not modelled: {', '.join(left_out)}", highlight=False)
     for side in sides:
         if side.rule:
             console.print(f"{side.cluster}: {side.rule}", highlight=False)
+
+
+def _band(row: PricedLayout) -> str:
+    """Return the share within which a step time is held to lie."""
+    return "" if row.predicted.error_band is None else f"{row.predicted.error_band:.0%}"
 
 
 def show_modes(console: Console, modes: Sequence[ModePrice]) -> None:

@@ -245,6 +245,17 @@ def test_every_way_of_asking_says_how_long_a_sequence_is_and_who_said_so(capsys,
     assert "assumed: sequence length" not in asked
 
 
+def test_clusters_side_by_side_say_within_what_their_steps_are_held_to_lie_and_what_is_left_out(capsys):
+    words = ("--compare", "dgx-a100-80g,dgx-a800", "--layout", "tp=8,pp=2,sp=1")
+    sides = json.loads(answer(capsys, *SMALL, *words, "--json").out)["sides"]
+
+    text = answer(capsys, *SMALL, *words).out
+
+    bands = [f"{side['same']['predicted']['error_band']:.0%}" for side in sides]
+    assert [line.split()[1:] for line in text.splitlines() if line.strip().startswith("within")][1] == bands
+    assert "not modelled: stragglers and failures" in text
+
+
 def test_a_layout_with_many_keys_stands_in_one_line_above_its_terms(capsys):
     text = "tp=4,pp=2,dp=2,vpp=4,mbs=1,zero=1,sp=1,schedule=interleaved,recompute=full"
 

@@ -9,18 +9,20 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
+from rich.console import Console
 
 from benchmarks.published_sweeps import collective_tables
 from meshwright import cli
 from meshwright.errors import InputError
 from meshwright.hardware import load_catalogue
-from meshwright.plan.analytic.calibration import narrowed_band, read_calibration
+from meshwright.plan.analytic.calibration import Calibration, MeasuredStep, narrowed_band, read_calibration
 from meshwright.plan.analytic.coefficients import ROLES, book
 from meshwright.plan.analytic.factors import FACTORS, adjusted
 from meshwright.plan.batch import batch_of, step_of
 from meshwright.plan.calibrate import calibrate_from_runs
 from meshwright.plan.runs import read_rows
 from meshwright.plan.validate import known_models, predict
+from meshwright.report.calibration import show_calibration
 
 PUBLISHED = collective_tables().parent / "training_runs_2.csv"
 BASE = {
@@ -286,6 +288,23 @@ def test_runs_of_one_table_are_shown_with_their_errors_left_out(capsys, mine):
     assert "calibrated on 5 runs of house on h100" in text
     assert "left out, each predicted by the others:" in text
     assert f"the band of such runs narrows from {book().band('since-2024'):.0%} to" in text
+
+
+def test_a_band_that_stays_is_said_to_and_runs_outside_it_are_named(capsys):
+    run = MeasuredStep(
+        id="r1", inputs="", layout="dp=8", gpus=8, measured_step_time_s=1.0, before=0.4, fitted=0.1, left_out=0.3,
+        without={},
+    )  # fmt: skip
+    inside = msgspec.structs.replace(run, id="r2", left_out=0.01)
+    kept = {"table": "runs.csv", "sha256": "", "made": "", "constants": ""}
+    found = Calibration(
+        stack="titan", family="", accelerator="h100", factors={}, covariance=(), spreads={}, band=0.136,
+        band_before=0.1361, misfit=1.0, runs=(run, inside), **kept,
+    )  # fmt: skip
+
+    show_calibration(Console(width=200), found)
+
+    assert "the band of such runs stays at 14%; outside it: r1\n" in capsys.readouterr().out
 
 
 def test_a_step_that_its_accelerators_cannot_take_or_in_another_unit_is_refused(tmp_path):

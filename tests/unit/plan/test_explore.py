@@ -127,6 +127,14 @@ def test_the_paragraph_tells_the_terms_of_the_prices():
         assert 100 * slower == pytest.approx(float(share), abs=0.06)
 
 
+def test_what_rounding_leaves_of_a_term_is_no_reason():
+    study = explore(replace(setting("llama3-70b", "dgx-h100", gpus=64, global_batch=64), stack="titan"))
+    seconds = [parse_time(text) for text in re.findall(r"([\d.e-]+ (?:ns|us|ms|s))\b", study.reason)]
+
+    assert len(seconds) > 3
+    assert min(seconds) > 1e-5 * study.best.predicted.step_time_s
+
+
 def test_the_micro_batch_trade_keeps_the_batch_and_shows_what_a_larger_one_brings():
     own = [trade for trade in STUDY.micro_batches if trade.global_batch == 32]
     larger = [trade for trade in STUDY.micro_batches if trade.global_batch > 32]

@@ -139,6 +139,12 @@ def test_the_a800_pays_in_exposed_tensor_parallel_time():
     assert "communication inside the layers alone" in comparison.reason
 
 
+def test_clusters_that_take_as_long_are_said_to_and_no_term_explains_it():
+    case = setting("megatron-22b", "dgx-a100-80g", 16, 64)
+
+    assert compare_clusters({"a": case, "b": case}, HYBRID).reason == f"With {HYBRID} b takes as long as a."
+
+
 def test_the_rule_of_thumb_says_1875_and_125_and_that_it_does_not_decide():
     a100, a800 = compare_clusters(TWO_SERVERS, HYBRID).sides
 
