@@ -74,6 +74,9 @@ def _read(path: str | os.PathLike[str]) -> Cluster:
         if data.get("cluster") is None:
             raise InputError(f"{where}: a calibration of a stack without machines; expected --stack {where}")
         return convert(data["cluster"], Cluster, where=f"{where}: cluster")
+    if isinstance(data, dict) and "name" not in data and "sources" in data:
+        named = f"; --cluster takes its {next(iter(data['nodes']))}" if isinstance(data.get("nodes"), dict) else ""
+        raise InputError(f"{where}: extends the hardware catalogue: expected --hardware {where}{named}")
     if not isinstance(data, dict) or "name" in data or "devices" not in data:
         return convert(data, Cluster, where=where)
     printed = convert(data, _WireCluster, where=where)

@@ -194,6 +194,8 @@ def _typed(data: Mapping[str, Any], where: str) -> Catalogue:
         entries = data[table]
         if not isinstance(entries, Mapping):
             raise InputError(f"{where}: {table}: expected tables such as [{table}.NAME]")
+        for key, entry in entries.items():
+            _refuse_bare_figures(entry, kind, f"{where}: {table}.{key}")
         tables[table] = {key: convert(entry, kind, where=f"{where}: {table}.{key}") for key, entry in entries.items()}
     rest = {name: data[name] for name in ("sources", "traps")}
     return Catalogue(
@@ -201,6 +203,21 @@ def _typed(data: Mapping[str, Any], where: str) -> Catalogue:
         traps=convert(rest["traps"], tuple[Trap, ...], where=f"{where}: traps"),
         **tables,
     )
+
+
+def _refuse_bare_figures(entry: object, kind: type[msgspec.Struct], where: str) -> None:
+    """Raise InputError for a number where a figure with its source is expected."""
+    if not isinstance(entry, Mapping):
+        return
+    for field in msgspec.structs.fields(kind):
+        figures = {field.name: entry.get(field.encode_name)}
+        if isinstance(figures[field.name], Mapping) and "value" not in figures[field.name]:
+            figures = {f"{field.name}.{name}": value for name, value in figures[field.name].items()}
+        for name, value in figures.items():
+            if "SourcedFigure" in str(field.type) and isinstance(value, int | float | str):
+                text = f'"{value}"' if isinstance(value, str) else value
+                expected = f'{{ value = {text}, source = "NAME" }}, with NAME = "..." under [sources]'
+                raise InputError(f"{where}: {name}: expected a figure with its source: {expected}")
 
 
 def _merged(base: Mapping[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:

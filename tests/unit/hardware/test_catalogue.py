@@ -1,4 +1,6 @@
 import json
+import re
+from pathlib import Path
 
 import pytest
 
@@ -76,6 +78,39 @@ def test_a_users_file_adds_hardware_and_overrides_a_figure(tmp_path):
     assert load_catalogue().accelerators["h100-96g"].memory_rate.number == 2400e9
 
 
+def files_of_the_page():
+    """Return the TOML files that the page about hardware shows."""
+    page = (Path(__file__).parents[3] / "docs" / "hardware.md").read_text()
+    return re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+
+
+def test_the_node_type_that_the_page_shows_is_priced_and_one_that_is_taken_for_a_cluster_is_told_apart(
+    tmp_path, capsys
+):
+    _, machine, _ = files_of_the_page()
+    path = tmp_path / "ours.toml"
+    path.write_text(machine)
+    asked = ["plan", "--model", "llama3-8b", "--gpus", "64", "--global-batch", "64", "--json"]
+
+    assert run_command([*asked, "--hardware", str(path), "--cluster", "our-box"]) == 0
+    assert json.loads(capsys.readouterr().out)["predicted"]["step_time_s"] > 0
+    assert run_command([*asked, "--cluster", str(path)]) == 2
+    assert f"expected --hardware {path}; --cluster takes its our-box" in capsys.readouterr().err
+
+
+def test_the_cluster_that_the_page_shows_is_priced_as_the_catalogues_machine_on_its_fabric(tmp_path, capsys):
+    path = tmp_path / "cluster.toml"
+    path.write_text(files_of_the_page()[-1])
+
+    def step_s(*cluster):
+        asked = ["plan", "--model", "llama3-8b", "--gpus", "128", "--global-batch", "128", "--layout", "dp=128,zero=3"]
+        assert run_command([*asked, *cluster, "--json"]) == 0
+        return json.loads(capsys.readouterr().out)["predicted"]["step_time_s"]
+
+    known = step_s("--cluster", "dgx-h100", "--fabric", "rail-optimised")
+    assert step_s("--cluster", str(path)) == pytest.approx(known, rel=0.02)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -86,6 +121,11 @@ def test_a_users_file_adds_hardware_and_overrides_a_figure(tmp_path):
         ('[accelerators.h100]\nmemory = { value = "80GB", source = "nobody" }\n', "no such entry 'nobody'"),
         ('[accelerators.h100]\nlink = "nvlink-9"\n', "no such entry 'nvlink-9'"),
         ('[nodes.mine]\ntitle = "m"\n', "missing required field"),
+        ("[nodes.dgx-h100]\ngpus = 4\n", r"nodes.dgx-h100: gpus: expected .* \{ value = 4, source = \"NAME\" \}"),
+        (
+            '[accelerators.h100.flops]\nbf16 = "1PFLOP/s"\n',
+            r"accelerators.h100: flops.bf16: expected a figure with its source: \{ value = \"1PFLOP/s\"",
+        ),
         ('[nodes.dgx-h100]\naccelerator = "h1000"\n', "did you mean h100"),
         ("[[accelerators]]\nx = 1\n", "accelerators"),
     ],
