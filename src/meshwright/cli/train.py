@@ -73,7 +73,10 @@ def command(
     overrides = dict(map(_setting, settings)) | {key: value for key, value in flags.items() if value is not None}
     if resume is not None:
         if config or run_dir or overrides:
-            raise InputError("--resume goes on with the run as it was configured; give no other setting")
+            raise InputError(
+                f"--resume goes on with the run as {resume / 'config.toml'} says: give no other setting, change it there; "
+                "--changed KEY allows a key that differs from the checkpoint's"
+            )
         check_keys(changed)
         os.environ[CHANGED_VARIABLE] = ",".join(changed)
         return _resume(resume, as_json=as_json)

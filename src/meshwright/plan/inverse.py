@@ -110,7 +110,7 @@ class Fitting:
 def step_time_for_mfu(setting: Setting, mfu: float) -> float:
     """Return the step time at which a setting reaches this MFU."""
     if not 0 < mfu <= 1:
-        hint = f"; did you mean {mfu / 100:g}?" if 1 < mfu <= 100 else ""
+        hint = f"; did you mean {mfu / 100:g}?" if 5 <= mfu <= 100 else ""
         raise InputError(f"--target-mfu: expected more than 0 and at most 1, got {mfu:g}{hint}")
     return at_peak_s(setting) / mfu
 

@@ -166,7 +166,7 @@ def rate_warnings(request: PlanRequest, catalogue: Catalogue) -> list[str]:
     if request.inter_bytes_per_s is not None and abs(request.inter_bytes_per_s / (2 * network) - 1) < 0.03:
         found.append(
             f"--inter: {format_network_rate(request.inter_bytes_per_s)} is the duplex figure of a {request.cluster}; "
-            f"per direction it is {format_network_rate(network)}"
+            f"per direction it is {format_network_rate(network)} (right for NICs of twice its rate)"
         )
     return found
 

@@ -347,6 +347,7 @@ def test_the_duplex_figure_is_called_out(capsys):
 
     assert "--intra: 600 GB/s is the duplex figure" in captured.err
     assert "--inter: 3200 Gb/s is the duplex figure of a dgx-a100-80g; per direction it is 1600 Gb/s" in captured.err
+    assert "(right for NICs of twice its rate)" in captured.err
 
 
 @pytest.mark.parametrize(

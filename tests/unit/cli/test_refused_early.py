@@ -4,12 +4,22 @@ import json
 import subprocess
 import sys
 
+from meshwright.cli import run_command
+
 RUN = """
 import json, sys
 from meshwright.cli import run_command
 codes = [run_command(command) for command in json.loads(sys.argv[1])]
 print(json.dumps([codes, "torch" in sys.modules]))
 """
+
+
+def test_a_setting_beside_resume_is_told_where_to_change_it(tmp_path, capsys):
+    assert run_command(["train", "--resume", str(tmp_path / "run"), "--steps", "80"]) == 2
+
+    told = capsys.readouterr().err
+    assert f"as {tmp_path / 'run' / 'config.toml'} says" in told
+    assert "--changed KEY" in told
 
 
 def test_bad_files_are_refused_before_torch_is_loaded(tmp_path):

@@ -123,6 +123,14 @@ def test_an_mfu_beyond_one_is_refused(mfu):
         step_time_for_mfu(SLOW, mfu)
 
 
+@pytest.mark.parametrize(("mfu", "hinted"), [(45, True), (5, True), (1.2, False)])
+def test_a_percentage_is_told_from_a_share_just_above_one(mfu, hinted):
+    with pytest.raises(InputError) as caught:
+        step_time_for_mfu(SLOW, mfu)
+
+    assert (f"did you mean {mfu / 100:g}?" in str(caught.value)) is hinted
+
+
 TWO_SERVERS = {name: setting("megatron-22b", name, 16, 64) for name in ("dgx-a100-80g", "dgx-a800")}
 HYBRID = Layout.parse("tp=8,pp=2,dp=1,mbs=4,sp=1,recompute=full")
 

@@ -128,6 +128,25 @@ def test_a_config_of_hugging_face_is_read_from_a_file_a_folder_and_toml(tmp_path
     assert (models[0].name, models[2].name, models[0].seq_len) == (tmp_path.name, "mine", 2048)
 
 
+@pytest.mark.parametrize("text", ["config.json", ".", "./config.json", "below/../config.json"])
+def test_a_config_in_the_present_folder_has_the_name_of_the_folder(tmp_path, monkeypatch, text):
+    folder = tmp_path / "my-model"
+    (folder / "below").mkdir(parents=True)
+    saved(folder, LLAMA)
+    monkeypatch.chdir(folder)
+
+    assert load_model(text).name == "my-model"
+
+
+def test_a_config_that_is_a_link_has_the_name_of_the_folder_of_the_link(tmp_path):
+    for name in ("blobs", "my-model"):
+        (tmp_path / name).mkdir()
+    saved(tmp_path / "blobs", LLAMA)
+    (tmp_path / "my-model" / "config.json").symlink_to(tmp_path / "blobs" / "config.json")
+
+    assert load_model(str(tmp_path / "my-model" / "config.json")).name == "my-model"
+
+
 def test_a_file_in_the_form_of_the_catalogue_is_read_too(tmp_path):
     path = tmp_path / "mine.toml"
     path.write_text('title = "Mine"\nsource = "here"\nseq_len = 512\n[config]\n' + 'model_type = "resnet"\n')

@@ -7,6 +7,7 @@ but numbers, words and switches is read, and every fault is an InputError that n
 """
 
 import functools
+import os
 import json
 import tomllib
 from collections.abc import Mapping
@@ -114,7 +115,7 @@ def load_model(text: str, *, allow_unknown: bool = False) -> Model:
         found = convert(data, ModelEntry, where=str(file))
         model = _of_entry(found, path.stem, where=f"{file}: config", allow_unknown=allow_unknown)
         return msgspec.structs.replace(model, source=str(file))
-    name = path.name if path.is_dir() else file.parent.name if file.stem == "config" else file.stem
+    name = Path(os.path.abspath(file)).parent.name if file.stem == "config" else file.stem
     return _of_config(data, name, str(file), allow_unknown=allow_unknown)
 
 
