@@ -4,6 +4,7 @@ A key is read with a kind; a value that is not of that kind is an InputError nam
 read in the end is asked for with `left`, so that no setting is dropped without being named.
 """
 
+import difflib
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -14,6 +15,7 @@ from .shell.marks import reasons, shown, without_unknown
 TRUE, FALSE = frozenset({"true", "yes", "on", "1"}), frozenset({"false", "no", "off", "0"})
 NOTHING = frozenset({"none", "null", "~", ""})
 LARGEST = 2**50
+LONG_WORD, LIKE = 5, 0.8  # letters of a word that may hold a slip, and how like the right one it is then
 
 
 class Unknown:
@@ -147,10 +149,30 @@ class Keys:
         """Return the keys that nobody read and that match none of the patterns of keys without effect on a price."""
         pattern = re.compile("|".join(f"(?:{text})" for text in harmless) or r"(?!)")
         return [
-            f"{self.name(key)} = {' '.join(_text(value).split())[:60]}"
+            f"{self.name(key)} = {' '.join(_text(value).split())[:60]}{self._slip(key)}"
             for key, value in self.values.items()
             if key not in self.read and not pattern.fullmatch(key) and not _empty(value)
         ]
+
+
+    def _slip(self, key: str) -> str:
+        """Return which key was meant, as a hint: one that is read and not set, and differs by slips in long words alone.
+
+        Short words (`dp`, `cp`) are no slips of each other.
+        """
+        words = _words_of(key)
+        for known in sorted(self.read - self.values.keys()):
+            others = _words_of(known)
+            unlike = [pair for pair in zip(words, others, strict=False) if pair[0] != pair[1]]
+            if len(words) != len(others) or len(unlike) != 1 or min(map(len, unlike[0])) < LONG_WORD:
+                continue
+            if difflib.SequenceMatcher(None, *unlike[0], autojunk=False).ratio() >= LIKE:
+                return f"; did you mean {self.name(known)}?"
+        return ""
+
+
+def _words_of(key: str) -> list[str]:
+    return re.split(r"[._-]", key)
 
 
 def _text(value: Any) -> str:
