@@ -26,9 +26,14 @@ if TYPE_CHECKING:
 FASTER_SHOWN = 5
 ADAMW = "adamw"
 # what an engine does of itself as it is written, or in place of what takes more; "" is a plan of our own
-WRITTEN = frozenset(
-    {("torchtitan", "chunked"), ("torchtitan", "whole"), ("torchtitan", "compiled"), ("", "whole"), ("", "compiled")}
-)
+WRITTEN = frozenset({("torchtitan", "chunked"), ("torchtitan", "compiled"), ("", "compiled")})
+MOST = ("loss", "whole")  # no engine's own way to the loss takes more
+# what a job has otherwise than what is written
+WRITES = {
+    "weights": "what is written holds weights as the engine does of itself",
+    "loss": "what is written goes to the loss as the engine does of itself: --loss whole prices the most that takes",
+    "optimizer": "what is written trains with AdamW",
+}
 
 
 def job_of(question: JobQuestion, *, gpus_per_node: int | None = None) -> "Job":
@@ -179,9 +184,9 @@ def _check_written(job: "Job", flag: str, engine: str) -> None:
         raise InputError(f"--{flag}: the job trains adapters alone, a plan all parameters")
     for name in HELD:
         value = getattr(job, name)
-        if value and (engine, value) not in WRITTEN:
+        if value and (engine, value) not in WRITTEN and (name, value) != MOST:
             told = f"--{name} {value}" if name != "optimizer" else f"the optimiser {value}"
-            raise InputError(f"--{flag}: the job has {told}, a plan trains all parameters with AdamW")
+            raise InputError(f"--{flag}: the job has {told}, {WRITES[name]}")
 
 
 def _question(given: PlanOptions) -> JobQuestion:
@@ -261,9 +266,13 @@ def _notes_of_titan(setting: "Setting", layout: "Layout") -> tuple[str, ...]:
     """Return what a registry function of torchtitan does not say, as comments."""
     from ..plan.analytic.coefficients import book
 
-    found = ["a registry function: a TOML file of releases before it takes [parallelism] and [training] by the same keys"]
+    found = [
+        "a registry function: a TOML file of releases before it takes [parallelism] and [training] by the same keys"
+    ]
     if book().fitted(setting.stack) == "titan" and layout.tp > 1 and "vanilla" not in setting.traits:
-        found.append("priced with asynchronous tensor parallelism: switch enable_async_tensor_parallel on, with compile")
+        found.append(
+            "priced with asynchronous tensor parallelism: switch enable_async_tensor_parallel on, with compile"
+        )
     return tuple(found)
 
 

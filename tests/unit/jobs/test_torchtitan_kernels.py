@@ -92,6 +92,16 @@ def test_what_is_emitted_compiles_where_the_price_does(job, capsys):
     assert "a TOML file of releases before it" in compiled
 
 
+def test_a_job_is_written_for_another_engine_with_the_loss_that_takes_most(job, capsys):
+    words = ["plan", "--job", str(job(COMPILE)), "--gpus", "16", "--cluster", "dgx-h100", "--emit", "megatron"]
+
+    assert run_command(words) == 2
+    assert "the job has --loss compiled" in (told := capsys.readouterr().err)
+    assert "--loss whole prices the most" in told
+    assert run_command([*words, "--loss", "whole"]) == 0
+    assert "--tensor-model-parallel-size" in capsys.readouterr().out
+
+
 def test_asynchronous_products_that_are_priced_are_asked_for(job, capsys):
     told = "priced with asynchronous tensor parallelism"
     layout = ("--layout", "tp=8,dp=2,zero=3,sp=1")
