@@ -74,8 +74,8 @@ def command(
     if resume is not None:
         if config or run_dir or overrides:
             raise InputError(
-                f"--resume goes on with the run as {resume / 'config.toml'} says: give no other setting, change it there; "
-                "--changed KEY allows a key that differs from the checkpoint's"
+                f"--resume goes on with the run as {resume / 'config.toml'} says: give no other setting, change it "
+                "there; --changed KEY allows a key that differs from the checkpoint's"
             )
         check_keys(changed)
         os.environ[CHANGED_VARIABLE] = ",".join(changed)

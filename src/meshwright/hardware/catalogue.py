@@ -210,9 +210,10 @@ def _refuse_bare_figures(entry: object, kind: type[msgspec.Struct], where: str) 
     if not isinstance(entry, Mapping):
         return
     for field in msgspec.structs.fields(kind):
-        figures = {field.name: entry.get(field.encode_name)}
-        if isinstance(figures[field.name], Mapping) and "value" not in figures[field.name]:
-            figures = {f"{field.name}.{name}": value for name, value in figures[field.name].items()}
+        given = entry.get(field.encode_name)
+        figures: dict[str, object] = {field.name: given}
+        if isinstance(given, Mapping) and "value" not in given:
+            figures = {f"{field.name}.{name}": value for name, value in given.items()}
         for name, value in figures.items():
             if "SourcedFigure" in str(field.type) and isinstance(value, int | float | str):
                 text = f'"{value}"' if isinstance(value, str) else value

@@ -154,9 +154,8 @@ class Keys:
             if key not in self.read and not pattern.fullmatch(key) and not _empty(value)
         ]
 
-
     def _slip(self, key: str) -> str:
-        """Return which key was meant, as a hint: one that is read and not set, and differs by slips in long words alone.
+        """Return which key was meant, as a hint: one that is read and not set, and differs by a slip in a long word.
 
         Short words (`dp`, `cp`) are no slips of each other.
         """
@@ -186,7 +185,7 @@ def _empty(value: Any) -> bool:
 
 
 def as_whole(value: Any) -> int | None:
-    """Return a whole number as engines take it (4, "4", 4.0, "1_024"), None if it is none: "8k" may be 8,000 or 8,192."""
+    """Return a whole number as engines take it (4, "4", 4.0, "1_024"), None if it is none: "8k" has two meanings."""
     if isinstance(value, bool) or value is None:
         return None
     if isinstance(value, int):

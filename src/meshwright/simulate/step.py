@@ -176,7 +176,7 @@ class _Step:
         fetches the next weights first, and collectives of one communicator go in the order in which they are asked for.
         """
         first, layers = action.micro_batch == 0, [work for work in works for _ in range(work.layers)]
-        done = sent = 0
+        sent = 0
 
         def fetched(index: int) -> list[list[int]]:
             ahead = called_in(layers[index].ahead, special=first) if action.kind != "W" and index < len(layers) else ()
@@ -198,8 +198,7 @@ class _Step:
                 ends = self._joined(rank, comm, waits, str(action))
                 waits = [[end] for end in ends]
             self._moved(rank, behind, waits, str(action))
-            done += 1
-            while sent < len(gradients) and (sent + 1) * len(layers) <= done * len(gradients):
+            while sent < len(gradients) and (sent + 1) * len(layers) <= (index + 1) * len(gradients):
                 self._joined(rank, gradients[sent], waits, "gradients")
                 sent += 1
         self._output[action] = [others[0] for others in waits]

@@ -125,10 +125,7 @@ def prepare(
     plan = repriced(plan, config, measured, backend)
     if config.train.compile:
         check_runnable(plan.layout, compiled=True, precision=config.train.precision)
-    plan = _with_doubts(plan, config, problem)
-    if plan.layout.world_size > ranks_on_this_host(os.environ, plan.layout.world_size):
-        say(f"warning: not in the prediction: {BETWEEN_HOSTS}")
-        plan = _as_of_one_host(plan)
+    plan = _with_doubts(plan, config, problem, say)
     cluster = msgspec.structs.replace(cluster, measured=measured)
     plan = _complete(plan, config, cluster, autocast or FIXED.get(config.train.precision, ""))
     return Prepared(
@@ -136,7 +133,7 @@ def prepare(
     )
 
 
-def _with_doubts(plan: Plan, config: JobConfig, problem: SearchProblem) -> Plan:
+def _with_doubts(plan: Plan, config: JobConfig, problem: SearchProblem, say: Say) -> Plan:
     """Return the plan with what of a job its price does not know."""
     if config.train.compile:
         joined = any(layer.compiled for layer in problem.describe(plan.layout).layers)
@@ -144,11 +141,14 @@ def _with_doubts(plan: Plan, config: JobConfig, problem: SearchProblem) -> Plan:
         plan = _also_not_modelled(plan, f"torch.compile: {missing}")
     if config.train.async_tensor_parallel:
         plan = _also_not_modelled(plan, "asynchronous tensor parallelism: collectives count as exposed")
+    if plan.layout.world_size > ranks_on_this_host(os.environ, plan.layout.world_size):
+        say(f"warning: not in the prediction: {BETWEEN_HOSTS}")
+        plan = _as_of_one_host(plan)
     return plan
 
 
 def _as_of_one_host(plan: Plan) -> Plan:
-    """Return a plan for ranks of several hosts: its times hold among ranks of one, so how far off they are is unknown."""
+    """Return a plan for ranks of several hosts without a band: its times hold among ranks of one host."""
     others = tuple(
         msgspec.structs.replace(each, predicted=msgspec.structs.replace(each.predicted, error_band=None))
         for each in plan.alternatives

@@ -71,9 +71,10 @@ def test_a_faster_layout_with_a_wider_band_says_how_wide_and_why(capsys, tmp_pat
 
 
 def test_two_questions_at_once_are_told_to_be_two(capsys):
-    assert "--target-mfu: not with --job: give one of the two" in answer(
-        capsys, *MEGATRON, "--target-mfu", "0.4", code=2
-    ).err
+    assert (
+        "--target-mfu: not with --job: give one of the two"
+        in answer(capsys, *MEGATRON, "--target-mfu", "0.4", code=2).err
+    )
 
 
 def test_json_of_a_job_holds_the_job_its_price_and_the_alternatives(capsys):

@@ -229,7 +229,7 @@ def marks_px(verdict):
 
 
 def test_marks_of_files_that_no_clock_joins_stand_in_no_order(tmp_path):
-    lines = {rank: "nccl:all_reduce #9 of group 0: 8 to 8 elements, started" for rank in (0, 2, 10)}
+    lines = dict.fromkeys((0, 2, 10), "nccl:all_reduce #9 of group 0: 8 to 8 elements, started")
     evidence = tuple(Evidence(f"trace_rank_{rank}", 0, text, rank) for rank, text in sorted(lines.items(), key=str))
     verdict = judge(tmp_path, [out_of_memory(2), *WAITING])
     verdict = msgspec.structs.replace(verdict, rank=2, ranks=(), waiting=(0, 10), evidence=evidence)

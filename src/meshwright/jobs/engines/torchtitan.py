@@ -354,8 +354,8 @@ def _kernels(draft: Draft, keys: Keys) -> None:
         if not {"compile.enable", "training.compile"} & keys.values.keys():
             draft.assume("layers run operator by operator: nothing switches torch.compile on")
     switches = [f"{section}.enable_async_tensor_parallel" for section in ("parallelism", "experimental", "training")]
-    hidden = any([keys.switch(key, default=False) for key in (*switches, "compile.enable_async_tensor_parallel")])
-    if not (hidden and on):
+    said = [keys.switch(key, default=False) for key in (*switches, "compile.enable_async_tensor_parallel")]
+    if not (any(said) and on):
         draft.traits.append("vanilla")
 
 

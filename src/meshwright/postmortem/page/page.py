@@ -23,7 +23,7 @@ def page_of(verdict: Verdict) -> Page:
         if has_order(verdict.evidence):
             title, note = "Who wrote what, and when", f"In the order of time; {mark}"
         else:
-            title, note = "Who wrote what", f"No clock joins the files: where marks stand says nothing across rows; {mark}"
+            title, note = "Who wrote what", f"No clock joins the files: rows have no common order of time; {mark}"
         sections.append(Section("Ranks", (Drawing(title=title, svg=svg, note=note),)))
     if verdict.evidence:
         rows = [(line.place, line.text) for line in verdict.evidence]

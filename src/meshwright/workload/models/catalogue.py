@@ -7,8 +7,8 @@ but numbers, words and switches is read, and every fault is an InputError that n
 """
 
 import functools
-import os
 import json
+import os
 import tomllib
 from collections.abc import Mapping
 from importlib import resources
