@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from meshwright.report.document import Lines, Page, Section
+from meshwright.report.page import write_page
 from meshwright.report.pages.run import report
 from testkit.runs import fake_run
 
@@ -174,6 +176,16 @@ def test_a_phone_needs_no_sideways_scrolling_of_the_page(browser, page):
 
     assert browser.run("return document.documentElement.scrollWidth") <= 360
     assert browser.complaints() == []
+
+
+def test_a_phone_shows_a_long_layout_in_a_heading_to_its_end(browser, tmp_path):
+    layout = "tp=4,pp=4,dp=2,cp=2,vpp=2,mbs=1,zero=3,sp=1,schedule=interleaved,recompute=selective"
+    page = Page(title=layout, verdict="", sections=(Section("Layout", (Lines(("text",), title=layout),)),), kind="plan")
+    write_page(tmp_path / "page.html", page)
+    browser.view(width=360)
+    browser.open(tmp_path / "page.html")
+
+    assert browser.run("return document.documentElement.scrollWidth") <= 360
 
 
 def test_hostile_names_stay_text(browser, tmp_path):

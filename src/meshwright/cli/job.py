@@ -10,7 +10,7 @@ from ..files import write_atomic, write_struct, writing
 from ..units import counted, parse_rate, parse_time
 from .calibration import save_calibration
 from .options import JobQuestion, PlanOptions
-from .plan_output import optional, print_about, training_asked
+from .plan_output import optional, print_about, training_asked, write_plan_page
 from .prose import say
 from .stacks import note_of_engine, warn_of_stack
 
@@ -173,6 +173,8 @@ def plan_job(given: PlanOptions, catalogue: "Catalogue", console: "Console") -> 
         if training is not None:
             console.print(str(training), highlight=False)
     _write_plan(given, setting, chosen, rows)
+    if given.html is not None:
+        _write_page(given, setting, job, row, rows)
     return 0
 
 
@@ -343,6 +345,18 @@ def _write_plan(given: PlanOptions, setting: "Setting", best: "PricedLayout", ot
 
     with writing(given.output):
         write_struct(given.output, plan_of(setting, best, others, "the fastest on the job's engine"))
+
+
+def _write_page(
+    given: PlanOptions, setting: "Setting", job: "Job", row: "PricedLayout", others: "Sequence[PricedLayout]"
+) -> None:
+    """Write the page of what runs today, or of the layout that is asked for."""
+    from ..plan.request import plan_of
+
+    told = [f"{word}: {text}" for word in ("assumed", "ignored", "notes") for text in getattr(job, word)]
+    plan, stages = plan_of(setting, row, others, "; ".join(told)), job.stages if given.layout is None else ()
+    assert given.html is not None
+    write_plan_page(given.html, setting, plan, row, about=job.where, stages=stages)
 
 
 def typed(name: str, value: str) -> str | None:

@@ -1,6 +1,7 @@
 """The files of `meshwright plan`: the plan, its page, its graph, and the answer as JSON."""
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,7 +14,7 @@ from .options import PlanOptions
 
 if TYPE_CHECKING:
     from ..cluster.graph import Cluster
-    from ..layout import Layout
+    from ..layout import Layout, Plan
     from ..plan.analytic import Setting
     from ..plan.budget import TrainingTime
     from ..plan.study import PricedLayout
@@ -37,20 +38,27 @@ def write_files(
         with writing(path):
             write_struct(path, plan)
     if page is not None:
-        from ..report.page import write_page
-        from ..report.pages.plan import plan_page
-
-        where = f"{given.model_name} on {counted(setting.gpus, 'GPU')} of {setting.cluster.name}"
-        timeline, node = _simulated(setting, best.layout), _one_node(setting.cluster)
-        write_page(page, plan_page(plan, title=where, timeline=timeline, node=node, fits=best.fits))
+        write_plan_page(page, setting, plan, best, about=given.model_name or "")
 
 
-def _simulated(setting: "Setting", layout: "Layout") -> "Timeline | str":
+def write_plan_page(
+    path: Path, setting: "Setting", plan: "Plan", best: "PricedLayout", *, about: str, stages: Sequence[int] = ()
+) -> None:
+    """Write the page of a plan, with its simulated step; `stages` are a job's own."""
+    from ..report.page import write_page
+    from ..report.pages.plan import plan_page
+
+    where = f"{about} on {counted(setting.gpus, 'GPU')} of {setting.cluster.name}"
+    timeline, node = _simulated(setting, best.layout, stages), _one_node(setting.cluster)
+    write_page(path, plan_page(plan, title=where, timeline=timeline, node=node, fits=best.fits))
+
+
+def _simulated(setting: "Setting", layout: "Layout", stages: Sequence[int]) -> "Timeline | str":
     """Return the simulated step of a layout, or why the simulator cannot hold it."""
     from ..plan.simulated import simulate_plan
 
     try:
-        return simulate_plan(setting, layout)
+        return simulate_plan(setting, layout, stages=stages)
     except InputError as error:
         return str(error)
 

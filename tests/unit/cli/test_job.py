@@ -47,6 +47,21 @@ def test_a_layout_asked_for_beside_a_job_is_put_beside_what_runs_today_and_what_
     assert document["faster"][0]["predicted"]["step_time_s"] == best < document["predicted"]["step_time_s"]
 
 
+def test_the_page_of_a_job_shows_what_runs_today_what_was_assumed_and_the_alternatives(capsys, tmp_path):
+    page = tmp_path / "job.html"
+    document = json.loads(answer(capsys, *MEGATRON, "--html", str(page), "--json").out)
+
+    data = json.loads(page.with_suffix(".json").read_text())
+
+    predicted, faster = document["predicted"], document["faster"][0]["predicted"]
+    text = page.with_suffix(".json").read_text()
+    assert data["title"].startswith("megatron_llama_13b.sh on ")
+    assert f"(within {predicted['error_band']:.0%})" in data["verdict"]
+    assert "assumed: TP=4 (its default in megatron_llama_13b.sh)" in text
+    assert str(predicted["step_time_s"]) in text
+    assert str(faster["step_time_s"]) in text
+
+
 def test_of_a_layout_asked_for_that_one_is_emitted_whatever_is_faster(capsys):
     text = answer(capsys, *MEGATRON, "--layout", "tp=8,pp=1,zero=1,sp=1", "--emit", "megatron").out
 
@@ -230,7 +245,6 @@ def test_an_engine_keeps_the_search_to_what_it_can_run(capsys):
         (["plan", "--job", "absent.sh", "--cluster", "dgx-h100"], "no such file"),
         (["plan", "--job", NEMO], "--cluster: expected"),
         (["plan", "--job", NEMO, "--cluster", "dgx-h100", "--target-mfu", "0.5"], "not with --job"),
-        (["plan", "--job", NEMO, "--cluster", "dgx-h100", "--html", "page.html"], "--html: not with --job"),
         (["plan", "--job", NEMO, "--cluster", "dgx-h100", "--graph", "step.svg"], "--graph: not with --job"),
         (["validate", "--job", NEMO], "--measured SECONDS"),
         (["validate"], "expected a table of runs"),
