@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ..simulate.topology import Topology
     from ..timeline import Timeline
 
+SHARED_GPU = "what communication takes from computation on the same GPU: `plan` adds what measured runs lost by it"
 ROUNDING = 1e-9  # of a step: what is left of sums of times that are equal
 MOST_ARROWS = 500_000  # spans of a trace; browsers do not open larger ones
 
@@ -252,6 +253,7 @@ def _print_step(timeline: "Timeline", layout: Any, facts: "ModelFacts", as_json:
         slowest = max(rows, key=lambda row: row["forward_s"] + row["backward_s"])
         summary = {key: value for key, value in slowest.items() if key != "rank"}
         answer = {"model": facts, "time_s": end_s, "layout": str(layout), **summary, "ranks": rows}
+        answer["not_modelled"] = [SHARED_GPU]
         click.echo(to_json(answer))
         return 0
     say(sentence(facts))
@@ -263,6 +265,7 @@ def _print_step(timeline: "Timeline", layout: Any, facts: "ModelFacts", as_json:
     names = ("forward_s", "backward_s", "optimizer_s", "exposed_comm_s", "hidden_comm_s", "bubble_s")
     for row in rows:
         click.echo(f"{row['rank']:>7}" + "".join(f"{format_time(row[name]):>10}" for name in names))
+    say(f"not modelled: {SHARED_GPU}")
     return 0
 
 

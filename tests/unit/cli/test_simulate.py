@@ -44,6 +44,14 @@ def test_a_step_says_where_the_length_of_its_sequences_is_from(capsys):
     assert told not in capsys.readouterr().out
 
 
+def test_a_step_says_that_nothing_of_a_gpu_is_lost_to_communication(capsys):
+    told = "what communication takes from computation on the same GPU"
+
+    assert run_command([*STEP, "--cluster", "dgx-h100"]) == 0
+    assert f"not modelled: {told}" in capsys.readouterr().out
+    assert told in printed(capsys, *STEP, "--cluster", "dgx-h100")["not_modelled"][0]
+
+
 def test_a_trace_shows_every_rank(tmp_path, capsys):
     assert run_command([*RING, *TREE, "--trace", str(tmp_path / "trace.json")]) == 0
 
