@@ -28,6 +28,7 @@ from .search_filters import in_its_orders
 from .target_alternatives import TargetAlternative, at_peak_s, beyond, fastest_layout, other_means
 
 Quantity = Literal["inter", "intra", "latency"]
+FINER = 7  # numbers of GPUs that are tried between one that meets a target and the one before
 LEAST = {"inter": 1e6, "intra": 1e6, "latency": 1e-9}  # bytes per second, seconds: where the search ends
 MOST = {"inter": 1e14, "intra": 1e14, "latency": 10.0}
 FIELDS = {"inter": "inter_bytes_per_s", "intra": "intra_bytes_per_s", "latency": "latency_s"}
@@ -147,15 +148,25 @@ def solve(setting: Setting, target_at: Callable[[Setting], float], *, target: st
 
 
 def fewest_gpus(setting: Setting, target_at: Callable[[Setting], float]) -> FewestGpus:
-    """Return the fewest GPUs, in whole nodes, that meet a target: of the setting's, then of more (`reach.beyond`)."""
-    tried = most = 0
+    """Return the fewest GPUs, in whole nodes, that meet a target: of the setting's, then of more (`reach.beyond`).
+
+    Between the first number that meets it and the one before some more are tried.
+    """
+    tried = most = before = 0
     nearest: tuple[float, int, float] | None = None  # times the target, GPUs, step
     for gpus, layout, step_s, target_s in itertools.chain(_within(setting, target_at), beyond(setting, target_at)):
         tried, most = tried + 1, max(most, gpus)
+        if layout is not None and step_s <= target_s:
+            finer = _numbers_between(setting, before, gpus)
+            for fewer, its, its_s, its_target_s in (_at(setting, number, target_at) for number in finer):
+                tried += 1
+                if its is not None and its_s <= its_target_s:
+                    gpus, layout, step_s = fewer, its, its_s
+                    break
+            return FewestGpus(gpus=gpus, layout=layout, step_time_s=step_s, tried=tried, asked=setting.gpus, most=most)
+        before = gpus
         if layout is None:  # nothing legal, nothing fits, or not even at the peak
             continue
-        if step_s <= target_s:
-            return FewestGpus(gpus=gpus, layout=layout, step_time_s=step_s, tried=tried, asked=setting.gpus, most=most)
         if nearest is None or step_s / target_s < nearest[0]:
             nearest = step_s / target_s, gpus, step_s
     return FewestGpus(
@@ -174,14 +185,27 @@ def _within(
 ) -> Iterator[tuple[int, Layout | None, float, float]]:
     """Yield the numbers of GPUs up to the setting's, each with its fastest layout, step and target."""
     for gpus in gpu_counts(setting):
-        smaller = replace(setting, gpus=gpus)
-        if at_peak_s(smaller) > target_at(smaller):  # not even at the peak
-            yield gpus, None, 0.0, 0.0
-            continue
-        try:
-            yield gpus, *fastest_layout(smaller), target_at(smaller)
-        except InputError:
-            yield gpus, None, 0.0, 0.0
+        yield _at(setting, gpus, target_at)
+
+
+def _at(setting: Setting, gpus: int, target_at: Callable[[Setting], float]) -> tuple[int, Layout | None, float, float]:
+    """Return a number of GPUs with its fastest layout, step and target; no layout where none can meet it or fits."""
+    changed = replace(setting, gpus=gpus)
+    if at_peak_s(changed) > target_at(changed):  # not even at the peak
+        return gpus, None, 0.0, 0.0
+    try:
+        layout, step_s = fastest_layout(changed)
+    except InputError:
+        return gpus, None, 0.0, 0.0
+    return gpus, layout, step_s, target_at(changed)
+
+
+def _numbers_between(setting: Setting, below: int, above: int) -> list[int]:
+    """Return at most `FINER` numbers of GPUs in whole nodes between two, evenly spaced, in order."""
+    node = node_group_of(setting.cluster).gpus
+    low, high = -(-below // node), -(-above // node)
+    found = {round(low + (high - low) * part / (FINER + 1)) * node for part in range(1, FINER + 1)}
+    return sorted(number for number in found if below < number < above)
 
 
 def gpu_counts(setting: Setting) -> list[int]:

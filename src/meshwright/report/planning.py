@@ -180,7 +180,8 @@ def fewest_text(fewest: FewestGpus) -> str:
         near = "" if nearest is None else f"; {nearest:,} come nearest, with {format_time(fewest.step_time_s or 0.0)}"
         return f"none of {fewest.tried} numbers up to {fewest.most:,} meets it{near}"
     more = f", more than {fewest.asked:,}" if fewest.gpus > fewest.asked else ""
-    return f"{fewest.gpus:,}{more}: {fewest.layout} takes {format_time(fewest.step_time_s or 0.0)}"
+    took = format_time(fewest.step_time_s or 0.0)
+    return f"{fewest.gpus:,}{more}: {fewest.layout} takes {took}; {counted(fewest.tried, 'number')} of GPUs tried"
 
 
 def means_text(means: TargetAlternative) -> str:

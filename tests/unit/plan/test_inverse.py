@@ -80,6 +80,19 @@ def test_a_target_that_the_cluster_misses_is_looked_for_beyond_it():
     assert fewest_text(fewest).startswith(f"{fewest.gpus}, more than 8: ")
 
 
+def test_numbers_between_the_first_that_meets_a_target_and_the_one_before_are_tried_too():
+    few = setting("llama3-70b", "dgx-h200", gpus=256, global_batch=512, seq_len=8192, stack="bridge")
+    target = 5.436  # 768 GPUs miss it, 1,024 meet it by far
+    first = next(gpus for gpus, _, step_s, _ in beyond(few, lambda case: target) if step_s <= target)
+
+    fewest = fewest_gpus(few, lambda case: target)
+
+    assert fewest.gpus < first
+    assert fewest.gpus % 8 == 0
+    assert fastest_layout(replace(few, gpus=fewest.gpus)) == (fewest.layout, fewest.step_time_s)
+    assert fewest.step_time_s <= target
+
+
 def test_more_gpus_are_not_tried_where_they_come_no_nearer():
     case = setting("llama3-8b", "dgx-h100", gpus=8, global_batch=16)
 
