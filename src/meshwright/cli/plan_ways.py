@@ -29,7 +29,8 @@ READ: Mapping[str, frozenset[str]] = {  # the way as it is named to the user: th
     SEARCH: _SETTING | _CONDITIONS | _EMITTED | _FILES | {"refine", "tokens"},
     "--layout": _SETTING | _EMITTED | _FILES | {"layout", "tokens"},
     "--job": _ASKED | _RATES | _OWN_RUNS | _CONDITIONS | _EMITTED | {
-        *("job", "more", "layout", "stack", "weights", "loss", "mtp_layers", "latency", "fabric", "output", "html", "tokens"),
+        *("job", "more", "layout", "stack", "weights", "loss", "mtp_layers", "latency", "fabric", "tokens"),
+        *("output", "html"),
     },
     "--params": _ENVELOPE | {"params"},
     "--mfu": _ENVELOPE | {"model_name", "mtp_layers", "allow_unknown"},
