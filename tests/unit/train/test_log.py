@@ -76,7 +76,7 @@ def test_without_a_terminal_the_last_step_is_a_plain_line(tmp_path, capsys):
 
 def test_a_line_has_loss_norm_time_rate_mfu_memory_and_what_is_left():
     assert progress(ROW, 75.2) == (
-        "loss 2.542  gradient norm 1.23  65.1 ms  15,730 tokens/s  MFU 26.6%  366 MiB  1 min 16 s left"
+        "loss 2.542  gradient norm 1.23  65.1 ms  15,730 tokens/s  MFU 26.6%  366 MiB held  1 min 16 s left"
     )
 
 
@@ -85,7 +85,7 @@ def test_what_a_row_does_not_have_is_left_out():
 
 
 def test_an_mfu_that_is_not_known_is_said_to_be_unknown():
-    assert progress({"loss": 3.0, "mfu": None, "memory_bytes": 2.0**20}, 0.0) == "loss 3.000  MFU unknown  1 MiB"
+    assert progress({"loss": 3.0, "mfu": None, "memory_bytes": 2.0**20}, 0.0) == "loss 3.000  MFU unknown  1 MiB held"
 
 
 def test_an_unknown_mfu_is_left_out_of_the_metrics_and_their_readers_go_on(tmp_path):

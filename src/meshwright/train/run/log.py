@@ -31,7 +31,7 @@ def progress(row: Mapping[str, Any], left_s: float) -> str:
         "step_time_s": format_time,
         "tokens_per_s": lambda value: f"{value:,.0f} tokens/s",
         "mfu": lambda value: "MFU unknown" if value is None else f"MFU {value:.1%}",
-        "memory_bytes": format_bytes,
+        "memory_bytes": lambda value: f"{format_bytes(value)} held",  # on CPUs by the whole process, libraries too
     }
     told = [name for name in forms if name in row and (name == "mfu" or row[name] is not None)]
     figures = [forms[name](row[name]) for name in told]
