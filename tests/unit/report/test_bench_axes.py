@@ -27,5 +27,6 @@ def test_ticks_of_time_change_their_unit_as_the_table_does() -> None:
 
 def test_ticks_of_rates_and_of_sizes_are_printed_as_in_the_table() -> None:
     _, rates = figures(bytes_per_s=2.5e8)
-    assert rates.layout["yaxis"]["ticktext"] == ["0.01 GB/s", "0.1 GB/s", "1 GB/s"]
+    texts = ["0.01 GB/s", "0.02 GB/s", "0.05 GB/s", "0.1 GB/s", "0.2 GB/s", "0.5 GB/s", "1 GB/s", "2 GB/s", "5 GB/s"]
+    assert rates.layout["yaxis"]["ticktext"] == texts
     assert rates.layout["xaxis"]["ticktext"][:2] == ["1 KiB", "4 KiB"]

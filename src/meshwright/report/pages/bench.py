@@ -12,6 +12,7 @@ from ...units import counted, format_bytes, format_rate, format_time
 from ..colours import SERIES
 from ..document import Cell, Figure, Lines, Page, Table, figure_text, section, table
 
+FEW_DECADES = 30  # the largest over the smallest value below which powers of ten alone are too few ticks
 MAX_TICKS = 9
 Measured = tuple[str, Sequence[Row], CollectiveFit | None]
 
@@ -94,11 +95,16 @@ def _rates(tables: Sequence[Measured]) -> Figure:
 
 
 def _axes(quantity: str, traces: Sequence[dict[str, Any]], shown: Callable[[float], str]) -> dict[str, Any]:
-    """Return logarithmic axes with ticks as tables print them: powers of two of sizes, powers of ten of `quantity`."""
+    """Return logarithmic axes with ticks as tables print them: powers of two of sizes, powers of ten of `quantity`.
+
+    Where few powers of ten lie between the values, twice and five times each has a tick too.
+    """
     low, high = _powers([size for trace in traces for size in trace["x"] if size], 2)
     sizes = [2**power for power in range(low, high + 1, max(1, math.ceil((high - low) / MAX_TICKS)))]
-    low, high = _powers([value for trace in traces for value in trace["y"] if value > 0], 10)
-    values = [10.0**power for power in range(low, high + 1)]
+    measured = [value for trace in traces for value in trace["y"] if value > 0]
+    low, high = _powers(measured, 10)
+    few = max(measured, default=1.0) < FEW_DECADES * min(measured, default=1.0)
+    values = [times * 10.0**power for power in range(low, high + 1) for times in ((1, 2, 5) if few else (1,))]
     return {"xaxis": _axis("size", sizes, format_bytes), "yaxis": _axis(quantity, values, shown)}
 
 
