@@ -17,6 +17,8 @@ from .yardstick import Attainable, TableLinks, attainable, link_of_devices, othe
 
 GOOD = 0.85  # of what is attainable: tables that maintainers call good reach 86 % and more, those they call low 68 %
 BEYOND = 1.15  # of the most that is attainable: then the links are others than those it is held against
+BEYOND_RATE = 1.05  # of the rate of a link itself, which no transfer over it surpasses; the rest is rounding
+MESSAGE_S = 3e-6  # a message's own time on a sound network, with which short ones cannot fill a link
 LARGE = 64 * 2**20  # below this no collective fills its links
 # what a collective must take at the links' rate to hide its start, which a faster link does not shorten: then they are
 # full. A gather's ring takes as many steps as there are ranks. Until then the rate grows at least like the power 2/3 of
@@ -257,7 +259,14 @@ def _rates_verdict(catalogue: Catalogue, tables: Sequence[ReadTable], index: int
     if known is None or expected is None:
         alike = ", no pair stands out" if len(between) > 1 and between[0].src is not None else ""
         return TableVerdict(ok=None, reason=f"best {format_rate(best)}{alike}; --link says what it is held against")
+    if best > BEYOND_RATE * known.rate_bytes_per_s * (2 if table.both_ways else 1):
+        beyond = f"best {format_rate(best)} is more than {known.title} carries: it ran over others, or over several"
+        return TableVerdict(ok=None, reason=beyond, expected_bytes_per_s=expected)
     least = min(rate.rate_bytes_per_s for rate in between) if between[0].src is not None else best
     ok = least >= GOOD * expected
     words = f"{format_rate(least)} of the {format_rate(expected)} that {known.title} lets through"
+    longest = max((rate.bytes or 0 for rate in between), default=0)
+    if not ok and longest and best >= GOOD * longest / (longest / expected + MESSAGE_S):
+        little = f"{words}, but {format_bytes(longest)} is too little to fill it: measure to 8 MiB"
+        return TableVerdict(ok=None, reason=little, expected_bytes_per_s=expected)
     return TableVerdict(ok=ok, reason=words if ok else f"{words}: {TRAP}", expected_bytes_per_s=expected)

@@ -3,6 +3,8 @@
 import statistics
 from collections.abc import Sequence
 
+import msgspec
+
 from ..units import format_bytes, format_rate
 from .reading.tables import Rate, ReadTable
 from .table import Row
@@ -45,8 +47,11 @@ def _collapse(points: Sequence[tuple[int, float]]) -> str | None:
 def dip(rows: Sequence[Row]) -> str | None:
     """Return the size in the middle of the sweep that takes longer than a larger one, as at a change of protocol.
 
-    Else one whose bandwidth falls below what smaller sizes had, and larger ones surpass again.
+    Else one whose bandwidth falls below what smaller sizes had, and larger ones surpass again. A protocol shows in the
+    fastest call too: where tables have it, it counts, since a few late calls spoil a mean.
     """
+    if rows and all(row.fastest_s for row in rows):
+        rows = [msgspec.structs.replace(row, time_s=row.fastest_s or row.time_s) for row in rows]
     for before, row, after in zip(rows, rows[1:], rows[2:], strict=False):
         rates = [one.algbw_bytes_per_s for one in (before, row, after)]
         if row.bytes < DIP_FROM or not before.bytes < row.bytes < after.bytes:

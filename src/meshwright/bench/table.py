@@ -15,6 +15,8 @@ COUNTED = frozenset(
     ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "gather", "scatter", "broadcast", "reduce", "sendrecv")
 )
 
+WIDTHS = (13, 14, 10, 8, 12, 9, 9, 8, 12, 12)  # characters of the printed columns
+
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
     """One size of one collective: seconds of a call, and how far they were spread; None where a table does not say."""
@@ -26,6 +28,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     time_s: Seconds
     low_s: Seconds | None = None  # 10th percentile
     high_s: Seconds | None = None  # 90th percentile
+    fastest_s: Seconds | None = None  # the call that took least
     dtype: str = "float"
     element_bytes: Count = 4
     redop: str = "none"
@@ -73,21 +76,25 @@ def row_form(row: Row) -> dict[str, object]:
 
 def print_rows(rows: Sequence[Row]) -> str:
     """Return the table as nccl-tests print it: times are medians, the last columns their 10th and 90th percentile."""
-    lines = [
-        "#" + f"{'size':>13}{'count':>14}{'type':>10}{'redop':>8}{'time':>12}{'algbw':>9}{'busbw':>9}{'#wrong':>8}"
-        f"{'p10':>12}{'p90':>12}",
-        "#"
-        + f"{'(B)':>13}{'(elements)':>14}{'':>18}{'(us)':>12}{'(GB/s)':>9}{'(GB/s)':>9}{'':>8}{'(us)':>12}{'(us)':>12}",
-    ]
+    titles = [("size", "count", "type", "redop", "time", "algbw", "busbw", "#wrong", "p10", "p90")]
+    titles += [("(B)", "(elements)", "", "", "(us)", "(GB/s)", "(GB/s)", "", "(us)", "(us)")]
+    lines = ["#" + _columns(title) for title in titles]
     for row in rows:
         busbw = "N/A" if row.known_busbw_bytes_per_s is None else f"{row.busbw_bytes_per_s / 1e9:.3f}"
-        spread = [f"{'-' if t is None else format(t * 1e6, '.2f'):>12}" for t in (row.low_s, row.high_s)]
-        lines.append(
-            f" {row.bytes:>13}{row.bytes // row.element_bytes:>14}{row.dtype:>10}{row.redop:>8}"
-            f"{row.time_s * 1e6:>12.2f}{row.algbw_bytes_per_s / 1e9:>9.3f}{busbw:>9}"
-            f"{'N/A' if row.wrong is None else row.wrong:>8}{''.join(spread)}"
-        )
+        spread = ["-" if t is None else format(t * 1e6, ".2f") for t in (row.low_s, row.high_s)]
+        wrong = "N/A" if row.wrong is None else f"{row.wrong:.6g}"  # as nccl-tests print millions of them
+        count, time = f"{row.bytes // row.element_bytes}", f"{row.time_s * 1e6:.2f}"
+        algbw = f"{row.algbw_bytes_per_s / 1e9:.3f}"
+        cells = (f"{row.bytes}", count, row.dtype, row.redop, time, algbw, busbw, wrong, *spread)
+        lines.append(" " + _columns(cells))
     return "\n".join(lines)
+
+
+def _columns(cells: Sequence[str]) -> str:
+    """Return cells below one another; one that is wider than its column still stands apart from the cell before it."""
+    return "".join(
+        f"{cell:>{width}}" if len(cell) < width else f" {cell}" for cell, width in zip(cells, WIDTHS, strict=True)
+    )
 
 
 def csv_text(rows: Iterable[Row]) -> str:

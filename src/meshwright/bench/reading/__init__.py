@@ -35,7 +35,7 @@ from .mpi_tools import measures_latency, read_imb, read_osu, read_perftest, read
 from .mscclpp import read_mscclpp
 from .nccl_json import read_nccl_json
 from .nccl_log import failed_run
-from .nccl_text import read_nccl_text, table_row
+from .nccl_text import read_nccl_text, table_row, without_rows
 from .nccom import read_nccom
 from .netperf import read_netperf
 from .nvbandwidth_json import read_nvbandwidth_json
@@ -136,6 +136,8 @@ def _parsed(text: str, where: str) -> list[ReadTable]:
         raise InputError(
             f"{where}: a latency test of perftest (ib_write_lat, ib_read_lat): expected its bandwidth tests"
         )
+    if words := without_rows(text, where):
+        raise InputError(f"{where}: no table found: {words}")
     raise InputError(
         f"{where}: no table found, expected the output of nccl-tests or another tool of docs/bench.md, or a CSV with "
         "size_bytes and ranks"

@@ -32,6 +32,7 @@ _NAMED = re.compile(r"\bDevice(?:: \d+,| \d+:) (\w[^,(]*?),? (?:pciBusID|\()")
 _PEERS = re.compile(r"P2P=Enabled|\bGPU\(row\) .*\bGPU\(column\)", re.I)
 _GPU = re.compile(r"GPU-|,\s*[0-9a-f]{2}:[0-9a-f]{1,2}\.[0-7]$|Radeon|Instinct|Vega|Arcturus|Aldebaran|gfx\d", re.I)
 _DAMAGED = re.compile(r"Invalid value when checking the (?:pattern|buffer).*")  # what nvbandwidth prints and ends
+_WAIVED = re.compile(r"^Waiving (\w+)|^Waived\b")  # newer versions print the second below "Running NAME."
 _OTHER = re.compile(r"Matrix|Inter-Device|Latency|^Running |^SUM |^D[\\/]D", re.I)
 
 
@@ -53,6 +54,7 @@ def read_matrices(text: str, where: str) -> list[ReadTable]:
     lines = text.splitlines()
     last = last_line(lines)
     cut = ""
+    waived: list[str] = []
     for number, line in enumerate(lines, start=1):
         words = _QUOTED.sub("", without_prefix(line)).strip()
         found = next(((match, name) for pattern, name in _TITLES if (match := pattern.search(words))), None)
@@ -67,7 +69,10 @@ def read_matrices(text: str, where: str) -> list[ReadTable]:
                 cpus.add(device[1])
         elif (damaged := _DAMAGED.search(words)) and running:
             close()
-            tables.append(ReadTable(name=running, tool="nvbandwidth", wrong=1, notes=(damaged[0],)))
+            tables.append(damaged_table(running, damaged[0]))
+        elif (given_up := _WAIVED.match(words)) and (given_up[1] or running):
+            close()
+            waived.append(given_up[1] or running)
         elif words.startswith("Running "):
             close()
             title, running = "", words.removeprefix("Running ").rstrip(".")
@@ -87,9 +92,29 @@ def read_matrices(text: str, where: str) -> list[ReadTable]:
     close()
     if cut and not tables:
         raise InputError(f"{where}:{last}: {title or 'a matrix'}: cut off in its first row: expected all of it")
-    if cut:
-        tables[-1] = replace(tables[-1], notes=(*tables[-1].notes, cut))
+    if waived and not tables:
+        raise InputError(f"{where}: nvbandwidth measured no bandwidth: {without_figures(waived)}")
+    for note in (cut, without_figures(waived)) if tables else ():
+        tables[-1] = replace(tables[-1], notes=(*tables[-1].notes, *([note] if note else ())))
     return tables
+
+
+def damage_in(words: str) -> str:
+    """Return what nvbandwidth says of copied data that is not what was sent, "" where it says nothing of it."""
+    found = _DAMAGED.search(words)
+    return found[0] if found else ""
+
+
+def damaged_table(name: str, words: str) -> ReadTable:
+    """Return the table of a test whose data check failed: it has no rates."""
+    return ReadTable(name=name, tool="nvbandwidth", wrong=1, notes=(words,))
+
+
+def without_figures(waived: Sequence[str]) -> str:
+    """Return which tests nvbandwidth left out, "" for none."""
+    if not waived:
+        return ""
+    return f"it waived {', '.join(waived)}, as where GPUs cannot reach each other's memory or one is alone"
 
 
 def matrix_table(

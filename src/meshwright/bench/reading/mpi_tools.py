@@ -15,10 +15,14 @@ from .tables import BETWEEN_TWO, Rate, ReadTable, message
 _IMB = "Intel MPI Benchmarks"
 PER_PEER = {"all_gather", "all_to_all", "gather", "scatter"}
 _OSU = re.compile(r"#\s*OSU \S+\s+(?P<what>.*?)\s*\b(?P<kind>Latency|Bandwidth)(?: / Message Rate)? Test", re.I)
+_PAIRS = re.compile(r"\[ ?pairs: ?(\d{1,6}) ?\]")
 _STARTED = re.compile(r"#processes = (?P<processes>\d+)|\b(?:mpirun|mpiexec|srun|prun|jsrun|aprun|orterun)\b")
 _PERFTEST = re.compile(r"\b(?P<what>RDMA_\w+|Send|Atomic)(?P<both> Bidirectional)?(?: Post List)? BW Test")
 _PERFTEST_COLUMN = re.compile(r"#\w+|(?:BW )?\w+\[[^\]]*\]")
-_PERFTEST_ROW = re.compile(r"^\s*\d+\s+\d+(?:\s+-?\d+(?:\.\d*)?)*\s*$")
+_PERFTEST_ROW = re.compile(r"^\s*(?P<figures>\d+\s+\d+(?:\s+-?\d+(?:\.\d*)?)*)(?P<remark>\s+[^\s\d.-].*)?\s*$")
+# of the average in a heading, also as people shorten it
+_PERFTEST_UNIT = re.compile(r"BW average\[(Gb|[MG]i?B)/s(?:ec)?\]")
+_BYTES_PER_S = {"Gb": 1e9 / 8, "MB": 2.0**20, "MiB": 2.0**20, "GB": 1e9, "GiB": 2.0**30}  # its MB are MiB
 _PERFTEST_LATENCY = re.compile(r"\b(?:RDMA_\w+|Send|Atomic)(?: \w+)? Latency Test")
 _NUMBERS = re.compile(r"^\s*\d+(?:\s+\d+(?:\.\d*)?)+\s*$")
 _OSU_ROW = re.compile(r"^\s*(?P<size>\d+)(?P<figures>(?:\s+\d+(?:\.\d*)?)+)(?:\s+(?P<check>Pass|Fail))?\s*$", re.I)
@@ -65,18 +69,20 @@ def read_osu(text: str, where: str) -> list[ReadTable]:
     rows: list[Row] = []
     rates: list[Rate] = []
     column, failed = 0, 0  # where the time stands; sizes of which the result was wrong
+    pairs: int | None = None  # of processes, whose rates a test of several adds
 
     def close() -> None:
-        nonlocal rows, rates, column, failed
+        nonlocal rows, rates, column, failed, pairs
         if title is not None and (rows or rates):
             name = f"{title['what'] or 'pair'} {title['kind'].lower()}" + (f" ({len(tables) + 1})" if tables else "")
             unjudged = BETWEEN_TWO if rows and _is_of_pairs(title["what"]) else ""
+            added = _added_pairs(pairs) if rates and title["what"].lower().startswith("multi") else ()
             tables.append(
                 ReadTable(name=name, tool="OSU micro-benchmarks", collective=collective, ranks=ranks if rows else None,
                       rows=tuple(rows), rates=tuple(rates), both_ways="bi-directional" in title["what"].lower(),
-                      wrong=failed, unjudged=unjudged)
+                      wrong=failed, unjudged=unjudged, notes=added)
             )  # fmt: skip
-        rows, rates, column, failed = [], [], 0, 0
+        rows, rates, column, failed, pairs = [], [], 0, 0, None
 
     for number, line in enumerate(text.splitlines(), start=1):
         found = _OSU.search(line)
@@ -84,6 +90,8 @@ def read_osu(text: str, where: str) -> list[ReadTable]:
         if found:
             close()
             title, collective, ranks = found, _osu_collective(found["what"]), started
+        elif title is not None and (several := _PAIRS.search(line)):
+            pairs = int(several[1])
         elif title is not None and "(us)" in line and line.lstrip("# ").startswith("Size"):
             column = _osu_column(line)
         elif title is not None and (row := _OSU_ROW.match(line)):
@@ -104,6 +112,13 @@ def read_osu(text: str, where: str) -> list[ReadTable]:
                 rows.append(Row(collective=None, backend="mpi", ranks=ranks, bytes=size, time_s=value * 1e-6))
     close()
     return tables
+
+
+def _added_pairs(pairs: int | None) -> tuple[str, ...]:
+    """Return the note on rates that are the sum of several pairs at once, () for one pair alone."""
+    if pairs == 1:
+        return ()
+    return (f"the rates are the sum of {pairs or 'several'} pairs of processes at once",)
 
 
 def _is_of_pairs(words: str) -> bool:
@@ -248,12 +263,14 @@ def read_perftest(text: str, where: str) -> list[ReadTable]:
                 name = f"{what}{' bidirectional' if both_ways else ''} bandwidth"
                 tables.append(ReadTable(name=name, tool="perftest", rates=tuple(rates), both_ways=both_ways))
             rates = []
-            gigabits, megabytes = "BW average[Gb/sec]" in line, re.search(r"BW average\[Mi?B/sec\]", line)
-            unit = 1e9 / 8 if gigabits else 2.0**20 if megabytes else 0.0
+            measured_in = _PERFTEST_UNIT.search(line)
+            unit = _BYTES_PER_S[measured_in[1]] if measured_in else 0.0
             columns = _PERFTEST_COLUMN.findall(line)
             average = next((i for i, column in enumerate(columns) if column.startswith("BW average")), 3)
-        elif unit and _PERFTEST_ROW.match(line):
-            words = line.split()
+        elif unit and (row := _PERFTEST_ROW.match(line)):
+            words = row["figures"].split()
+            if len(words) <= average and row["remark"]:
+                continue  # prose that begins with numbers
             if len(words) <= average:
                 raise InputError(f"{where}:{number}: expected bytes, iterations, peak and average bandwidth")
             if words[average].startswith("-"):

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from ...errors import InputError
+from ...units import counted
 from ..settings import settings_in
 from ..table import Row
 from .columns import WIDTHS, CutRow, Header, Parsed, looks_like_row, parse_header, parse_row, parse_units
@@ -114,6 +115,23 @@ def _runs(lines: Sequence[tuple[int, str]], where: str) -> list[_Run]:
         _take_line(run, line, where, number)
     runs.append(run)
     return [run for run in runs if run.rows or run.notes]
+
+
+def without_rows(text: str, where: str) -> str:
+    """Return what a text of nccl-tests shows that has their heading and no whole row, "" for other texts."""
+    run = _Run()
+    for number, line in clean_lines(text):
+        if not looks_like_row(line):
+            _take_line(run, line, where, number)
+    if run.header is None:
+        return ""
+    found = "the heading of nccl-tests stands there, and no whole row below it"
+    if run.starts < 2:
+        return found
+    return (
+        f"{found}; {counted(run.starts, 'process')} are each rank 0 of 1: if they were started together, nccl-tests "
+        "was built without MPI=1"
+    )
 
 
 def _begins_run(run: _Run, line: str) -> bool:

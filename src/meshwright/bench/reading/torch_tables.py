@@ -6,7 +6,10 @@ All print a bus bandwidth as nccl-tests define it; ranks follow from it, or from
 import re
 from collections.abc import Mapping, Sequence
 
+from msgspec.structs import replace
+
 from ...errors import InputError
+from ...units import counted
 from .columns import Parsed
 from .identify import NAMES, Named, identify, named_in
 from .nccl_text import table_row
@@ -24,6 +27,8 @@ _IBM = re.compile(r"size\(MB\)\s+tavg\(usec\)\s+tmin\(usec\)\s+tmax\(usec\)\s+av
 # "The average bandwidth of all_reduce with a 4.0GB payload (5 trials, 16 ranks):", then algbw and busbw, a line each
 _PAYLOAD = re.compile(r"average bandwidth of (\w+) with a (\d+\.?\d*) ?GB payload \(.*?\b([1-9]\d{0,5}) ranks\)")
 _OF_PAYLOAD = re.compile(r"^\s*(algbw|busbw): (\d+\.?\d*) GBps\b")
+_RAISED = 1.35  # times the fastest call: a mean that others spoil
+_LATE = 5  # times the fastest call
 _NUMBERS = re.compile(r"^\s*\d+(?:\.\d*)?(?:\s+\d+(?:\.\d*)?){3,}\s*$")
 
 
@@ -83,31 +88,56 @@ def read_ibm(text: str, where: str) -> list[ReadTable]:
     named: Named | None = None
     ranks: int | None = None
     rows: list[Parsed] | None = None
+    spread: list[tuple[float, float]] = []  # the fastest and the slowest call of each row
     for number, line in enumerate([*text.splitlines(), ""], start=1) if _IBM.search(text) else ():
         if rows is not None and _NUMBERS.match(line):
-            size, time, *_, busbw = line.split()[:5]
+            size, time, *calls, busbw = line.split()[:5]
             size_bytes, time_s = round(float(size) * 1e6), float(time) * 1e-6
             if size_bytes and time_s > 0:
+                spread.append((float(calls[0]) * 1e-6, float(calls[-1]) * 1e-6))
                 rows.append(
                     _parsed(size_bytes, time_s, f"{size_bytes / time_s / 1e9:.3f}", busbw, f"{where}:{number}", number)
                 )
             continue
         if rows:
-            tables.append(_ibm_table(rows, named, ranks, where))
+            tables.append(_ibm_table(rows, spread, named, ranks, where))
+        spread = []
         rows = [] if _IBM.search(line) else None
         named, ranks = named_in(line) or named, _torchrun(line) or ranks
     return tables
 
 
-def _ibm_table(rows: Sequence[Parsed], named: Named | None, ranks: int | None, where: str) -> ReadTable:
+def _ibm_table(
+    rows: Sequence[Parsed], spread: Sequence[tuple[float, float]], named: Named | None, ranks: int | None, where: str
+) -> ReadTable:
     exact = rows[len(rows) // 2 :] if len(rows) > 2 else rows  # the sizes of small ones are rounded
     known = identify(
         exact, Named(named.collective, sure=True) if named else Named("all_reduce", sure=True), ranks, None, where
     )
     return ReadTable(
         name="table", tool="pytorch-communication-benchmarks", collective=known.collective, ranks=known.ranks,
-        ranks_range=known.ranks_range, rows=tuple(table_row(row, known, "nccl") for row in rows), notes=known.notes,
+        ranks_range=known.ranks_range, notes=(*known.notes, *_late_calls(rows, spread)),
+        rows=tuple(
+            replace(table_row(row, known, "nccl"), fastest_s=min(fastest, row.time_s) or None)
+            for row, (fastest, _) in zip(rows, spread, strict=True)
+        ),
     )  # fmt: skip
+
+
+def _late_calls(rows: Sequence[Parsed], spread: Sequence[tuple[float, float]]) -> tuple[str, ...]:
+    """Return that a few late calls raise the mean of a size far above its fastest call, () where none does."""
+    late = [
+        (slowest, fastest)
+        for row, (fastest, slowest) in zip(rows, spread, strict=True)
+        if row.time_s > _RAISED * fastest > 0 and slowest > _LATE * fastest
+    ]
+    if not late:
+        return ()
+    slowest, fastest = max(late)
+    return (
+        f"at {counted(len(late), 'size')} a few late calls raise the mean (up to {slowest * 1e6:.0f} us, the fastest "
+        f"{fastest * 1e6:.0f}): they waited for a late rank, other work or lost packets",
+    )
 
 
 def _torchrun(line: str) -> int | None:
