@@ -54,7 +54,6 @@ def read_matrices(text: str, where: str) -> list[ReadTable]:
     lines = text.splitlines()
     last = last_line(lines)
     cut = ""
-    waived: list[str] = []
     for number, line in enumerate(lines, start=1):
         words = _QUOTED.sub("", without_prefix(line)).strip()
         found = next(((match, name) for pattern, name in _TITLES if (match := pattern.search(words))), None)
@@ -70,9 +69,6 @@ def read_matrices(text: str, where: str) -> list[ReadTable]:
         elif (damaged := _DAMAGED.search(words)) and running:
             close()
             tables.append(damaged_table(running, damaged[0]))
-        elif (given_up := _WAIVED.match(words)) and (given_up[1] or running):
-            close()
-            waived.append(given_up[1] or running)
         elif words.startswith("Running "):
             close()
             title, running = "", words.removeprefix("Running ").rstrip(".")
@@ -92,11 +88,27 @@ def read_matrices(text: str, where: str) -> list[ReadTable]:
     close()
     if cut and not tables:
         raise InputError(f"{where}:{last}: {title or 'a matrix'}: cut off in its first row: expected all of it")
-    if waived and not tables:
-        raise InputError(f"{where}: nvbandwidth measured no bandwidth: {without_figures(waived)}")
-    for note in (cut, without_figures(waived)) if tables else ():
-        tables[-1] = replace(tables[-1], notes=(*tables[-1].notes, *([note] if note else ())))
-    return tables
+    return _with_notes(tables, [cut, without_figures(_waived(lines))], where)
+
+
+def _with_notes(tables: Sequence[ReadTable], notes: Sequence[str], where: str) -> list[ReadTable]:
+    """Return the tables with notes at the last; InputError where there are notes and no tables."""
+    said = [note for note in notes if note]
+    if said and not tables:
+        raise InputError(f"{where}: nvbandwidth measured no bandwidth: {said[-1]}")
+    return [*tables[:-1], replace(tables[-1], notes=(*tables[-1].notes, *said))] if said else list(tables)
+
+
+def _waived(lines: Sequence[str]) -> list[str]:
+    """Return the tests that nvbandwidth left out: by its line, or as the one that it had begun."""
+    found, running = [], ""
+    for line in lines:
+        words = _QUOTED.sub("", without_prefix(line)).strip()
+        if words.startswith("Running "):
+            running = words.removeprefix("Running ").rstrip(".")
+        elif (match := _WAIVED.match(words)) and (match[1] or running):
+            found.append(match[1] or running)
+    return found
 
 
 def damage_in(words: str) -> str:
