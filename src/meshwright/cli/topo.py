@@ -23,7 +23,6 @@ from ..hardware.catalogue import shipped
 from ..hardware.listing import TABLES, HardwareEntry, compared, entries, find_entry, toml_entry
 from ..report.consoles import console
 from ..report.narrow_tables import show_table
-from ..units import counted
 from .prose import say
 
 
@@ -106,12 +105,6 @@ def _show(cluster: Cluster, svg_file: str | None, save: str | None, as_json: boo
     found = analyse(cluster)
     if as_json:
         said = (*found.verdicts, *cluster.warnings)
-        if cluster.placements and not cluster.devices:
-            said = (
-                *said,
-                f"{counted(len(cluster.placements), 'node')} and the switches above them, no "
-                "devices: --save keeps them",
-            )
         click.echo(to_json(wire_form(replace(cluster, warnings=said))))
         return 0
     click.echo(draw(cluster, found))

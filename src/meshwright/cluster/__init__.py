@@ -6,5 +6,5 @@
 - common to readers: `cpumask`, `numa`, `pcipath`, `paths`, `catalogue_devices`, `domains`, `nics`
 - judged: `analysis`, `cuts`, `proximity`, `verdicts`; `doctor`
 - measured: `curve`
-- drawn: `draw`, `svg` with `arrangement`
+- drawn: `draw`; `svg` with `arrangement`, `svg_places` (nodes under switches) and `svg_parts`
 """

@@ -6,15 +6,15 @@ What is sound is grey; only what is slow or sick has a colour. The rate of a lin
 import itertools
 from collections.abc import Sequence
 from html import escape
-from typing import NamedTuple
 
 from ..units import format_bytes, format_network_rate, format_rate
 from .arrangement import HostArrangement, Numa, SwitchGroup, arranged_hosts, is_even, sick
 from .graph import Cluster, Device, Link
 from .paths import is_own, rank
+from .svg_parts import CAPTION, GAP, HEIGHT, PAD, WIDTH, Drawn, rect
+from .svg_places import drawn_switches
 
-WIDTH, HEIGHT, GAP, PAD = 124, 38, 12, 10  # of a box, between boxes, inside a frame
-BAR, CAPTION, ARC = 26, 18, 26
+BAR, ARC = 26, 26
 MAX_DEVICES, MAX_WIDTH = 400, 1400
 STYLE = (
     "<style>.topo text{fill:currentColor;font:11px sans-serif}.topo .quiet{opacity:.65}.topo rect{stroke:#8c96a3}"
@@ -25,25 +25,21 @@ STYLE = (
 )
 
 
-class Drawn(NamedTuple):
-    """A part of the picture, drawn at the origin."""
-
-    body: list[str]
-    width: int
-    height: int
-
-
 def cluster_svg(cluster: Cluster) -> str:
     """Return the drawing as one SVG document; names are escaped, nothing outside it is referred to."""
     shown, left_out = arranged_hosts(cluster, MAX_DEVICES)
     body, x, y, row, width = [], GAP, CAPTION + GAP, 0, 0
-    for machine in shown:
-        drawn = _machine(machine, framed=len(shown) > 1)
+    parts = [_machine(machine, framed=len(shown) > 1) for machine in shown]
+    if not cluster.devices:
+        parts, left_out = drawn_switches(cluster.placements, MAX_DEVICES)
+    for drawn in parts:
         if x > GAP and x + drawn.width > MAX_WIDTH:
             x, y, row = GAP, y + row + GAP, 0
         body.append(f'<g transform="translate({x} {y})">{"".join(drawn.body)}</g>')
         x, row, width = x + drawn.width + GAP, max(row, drawn.height), max(width, x + drawn.width)
-    title = cluster.name + (f" ({left_out} more devices are not drawn)" if left_out > 0 else "")
+    title = cluster.name + (
+        f" ({left_out} more {'devices' if cluster.devices else 'nodes'} are not drawn)" if left_out > 0 else ""
+    )
     heading = f"{title}: rates per direction"
     width, height = max(width + GAP, 7 * len(heading) + 2 * GAP), y + row + GAP
     return "\n".join(
@@ -68,7 +64,7 @@ def _machine(machine: HostArrangement, *, framed: bool) -> Drawn:
     height += top + PAD
     if framed:
         name = f'<text x="{PAD}" y="16">{escape(machine.name)}</text>'
-        body = [_rect(0, 0, width, height, "frame"), name, *body]
+        body = [rect(0, 0, width, height, "frame"), name, *body]
     return Drawn(body, width, height)
 
 
@@ -97,7 +93,7 @@ def _numas(machine: HostArrangement, places: dict[str, tuple[int, int]]) -> tupl
         if known:
             name = "NUMA not known" if numa.number is None else f"NUMA node {numa.number}"
             caption = f'<text x="{left + PAD}" y="{height - 6}" class="quiet">{name}</text>'
-            body = [_rect(left, 0, width, height, "frame"), caption, *body]
+            body = [rect(left, 0, width, height, "frame"), caption, *body]
         x = left + width + GAP
     return body, max(x - GAP + PAD, WIDTH + 2 * PAD), height
 
@@ -125,7 +121,7 @@ def _group(
     width, height = columns * (WIDTH + GAP) - GAP + 2 * inner, _group_height(group, has_gpus)
     body = []
     if group.switched:
-        body.append(_rect(left, top, width, height, "frame"))
+        body.append(rect(left, top, width, height, "frame"))
         body.append(f'<text x="{left + inner}" y="{top + height - 6}" class="quiet">PCIe switch</text>')
     rows = {device.id: 0 for device in group.gpus}
     rows |= {device.id: int(has_gpus) + place // columns for place, device in enumerate(group.nics)}
@@ -207,7 +203,7 @@ def _bar(
     ]  # fmt: skip
     return [
         *lines,
-        _rect(left, y, right - left, BAR, "switch"),
+        rect(left, y, right - left, BAR, "switch"),
         f'<text x="{left + 8}" y="{y + 17}">{escape(_cut(text, right - left))}</text>',
     ]
 
@@ -251,10 +247,6 @@ def _line(x1: int, y1: int, x2: int, y2: int, label: str, state: str) -> str:
     return f'<line x1="{x1}" y1="{y1}" x2="{x2}" y2="{y2}" class="{state}"><title>{escape(label)}</title></line>'
 
 
-def _rect(x: int, y: int, width: int, height: int, kind: str) -> str:
-    return f'<rect x="{x}" y="{y}" width="{width}" height="{height}" rx="5" class="{kind}"/>'
-
-
 def _short(name: str, node: str) -> str:
     return name.removeprefix(f"{node}/")
 
@@ -293,4 +285,4 @@ def _box(
     ]
     if not one_line:
         words.append(f'<text x="{x + 6}" y="{y + 31}" class="quiet">{escape(_cut(told, width))}</text>')
-    return f"<g><title>{label}</title>{_rect(x, y, width, height, state)}{''.join(words)}</g>"
+    return f"<g><title>{label}</title>{rect(x, y, width, height, state)}{''.join(words)}</g>"

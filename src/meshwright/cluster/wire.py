@@ -10,7 +10,7 @@ from msgspec import Meta
 from ..errors import InputError
 from ..files import convert, read_data
 from ..quantities import MOST_RATE, Number
-from .graph import Cluster, Device, DeviceKind, Link, consistent
+from .graph import Cluster, Device, DeviceKind, Link, Placement, consistent
 
 GigabytesPerSecond = Annotated[float, Meta(ge=0, lt=MOST_RATE / 1e9)]
 
@@ -33,11 +33,16 @@ class _WireLink(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 class _WireCluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     devices: tuple[_WireDevice, ...]
     links: tuple[_WireLink, ...] = ()
+    placements: tuple[Placement, ...] = ()
     warnings: tuple[str, ...] = ()
 
 
 def wire_form(cluster: Cluster) -> dict[str, Any]:
-    """Return devices, links (GB/s per direction, null where not determined) and warnings as plain data."""
+    """Return devices, links (GB/s per direction, null where not determined) and warnings as plain data.
+
+    Where nodes under switches are known, their places too.
+    """
+    places = [{"node": p.node, "switches": list(p.switches), "block": p.block} for p in cluster.placements]
     return {
         "devices": [
             {"id": d.id, "kind": d.kind, "numa": d.numa, "cpu_affinity": d.cpu_affinity, "model": d.model}
@@ -52,6 +57,7 @@ def wire_form(cluster: Cluster) -> dict[str, Any]:
             }
             for link in cluster.links
         ],
+        **({"placements": places} if places else {}),
         "warnings": list(cluster.warnings),
     }
 
@@ -95,5 +101,6 @@ def _read(path: str | os.PathLike[str]) -> Cluster:
             )
             for link in printed.links
         ),
+        placements=printed.placements,
         warnings=printed.warnings,
     )

@@ -248,3 +248,31 @@ def test_more_nodes_than_are_described_are_an_error():
 def test_a_node_without_a_place_is_an_error():
     with pytest.raises(InputError, match="no such node zz"):
         hops(parse_dump(SLURM, "s", CATALOGUE), "a0", "zz")
+
+
+HIDDEN = """   Switch  65 "S-aa00<hidden>"    # "MF0;leaf7:MQM9700/U1" enhanced port 0 lid 1 lmc 0
+   [1]     "H-bb00<hidden>"[1](bb00<hidden>)     # "ada mlx5_0" lid 22 2xNDR
+   [2]     "H-bb00<hidden>"[1](bb00<hidden>)     # "bea mlx5_0" lid 27 2xNDR
+   [3]     "H-bb00<hidden>"[1](bb00<hidden>)     # "cid mlx5_0" lid 29 1xNDR
+   [4]     "H-cc00<hidden>"[1](cc00<hidden>)     # "dan mlx5_0" lid 31 2xNDR
+"""
+
+
+def test_adapters_whose_ids_a_note_hides_are_told_apart_by_their_descriptions():
+    cluster = parse_dump(HIDDEN, "t", CATALOGUE)
+
+    assert [place.node for place in cluster.placements] == ["ada", "bea", "cid", "dan"]
+    assert any("leaf7 [3] - cid [1] at 1xNDR of 2xNDR" in warning for warning in cluster.warnings)
+
+
+def test_an_adapter_without_a_block_is_named_by_its_switch():
+    text = (
+        'Switch\t24 "S-0002c902004885b0"\t\t# "leaf0" base port 0 lid 1 lmc 0\n'
+        '[24]\t"H-0002c90200267924"[1]\t\t# "eve HCA-1" lid 18\n'
+        '[23]\t"H-0002c90200267925"[1]\t\t# "fay HCA-1" lid 17\n'
+        'Ca\t1 "H-0002c90200267925"\t\t# "fay HCA-1"\n'
+        '[1](2c90200267926)\t"S-0002c902004885b0"[23]\t\t# lid 17 lmc 0 "leaf0" lid 1 4xHDR\n'
+    )
+    cluster = parse_dump(text, "t", CATALOGUE)
+
+    assert [place.node for place in cluster.placements] == ["eve", "fay"]

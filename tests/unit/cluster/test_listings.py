@@ -6,7 +6,7 @@ import pytest
 
 from meshwright.cli import run_command
 from meshwright.cluster.analysis import analyse
-from meshwright.cluster.dumps.detect import parse_dump
+from meshwright.cluster.dumps.detect import load_dump, parse_dump
 from meshwright.errors import InputError
 from meshwright.hardware import load_catalogue
 
@@ -258,13 +258,14 @@ def test_what_adds_up_inside_a_switch_is_no_node_and_makes_a_spine_no_leaf():
     assert [(one.node, one.switches) for one in cluster.placements] == [("node01", ("leaf0", "spine0"))]
 
 
-def test_a_fabric_without_devices_says_so_in_json(tmp_path, capsys):
+def test_a_fabric_without_devices_has_its_nodes_in_json_and_is_read_back(tmp_path, capsys):
     (tmp_path / "topology.conf").write_text("BlockName=b1 Nodes=n[1-2]\nBlockName=b2 Nodes=n[3-4]\nBlockSizes=2\n")
 
     assert run_command(["topo", "--from", str(tmp_path / "topology.conf"), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["warnings"] == [
-        "4 nodes and the switches above them, no devices: --save keeps them"
-    ]
+    printed = capsys.readouterr().out
+    assert json.loads(printed)["placements"][0] == {"node": "n1", "switches": ["b1"], "block": "b1"}
+    (tmp_path / "fabric.json").write_text(printed)
+    assert len(load_dump(tmp_path / "fabric.json", CATALOGUE).placements) == 4
 
 
 def test_a_matrix_set_anew_with_a_short_title_is_read():

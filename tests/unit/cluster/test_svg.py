@@ -2,11 +2,12 @@
 
 import itertools
 import re
+from xml.etree import ElementTree
 
 import pytest
 
 from meshwright.cluster.arrangement import arranged_hosts, sick
-from meshwright.cluster.graph import Cluster, Device, Link
+from meshwright.cluster.graph import Cluster, Device, Link, Placement
 from meshwright.cluster.svg import cluster_svg
 
 BOX = re.compile(
@@ -121,3 +122,23 @@ def test_of_more_devices_than_are_drawn_whole_hosts_are_left_out_and_counted():
 
     assert (len(shown), left_out) == (50, 80)
     assert "80 more devices are not drawn" in cluster_svg(Cluster(name="big", devices=devices))
+
+
+def test_nodes_under_switches_are_drawn_where_no_devices_are_known():
+    places = (
+        Placement("a<1>", ("leaf0", "spine"), "rack1"),
+        *(Placement(f"n{i}", ("leaf1", "spine")) for i in range(5)),
+    )
+    text = cluster_svg(Cluster(name="fabric", placements=places))
+
+    assert ElementTree.fromstring(text) is not None
+    assert "spine &gt; leaf0" in text
+    assert "a&lt;1&gt;, block rack1" in text
+    assert text.count('class="frame"') == 2
+    assert text.count('class="cpu"') == 6
+
+
+def test_a_picture_says_how_many_nodes_it_leaves_out():
+    places = tuple(Placement(f"n{i}", ("leaf0",)) for i in range(500))
+
+    assert "(100 more nodes are not drawn)" in cluster_svg(Cluster(name="fabric", placements=places))

@@ -10,12 +10,15 @@ from ..graph import Cluster, Placement
 from .ibnet_rates import FabricRates
 
 # Switch	36 "S-0002c902004885b0"		# "MF0;leaf0:MSX6036F/U1" enhanced port 0 lid 2 lmc 0
-BLOCK = re.compile(r'^(Switch|Ca|Rt)\s+\d+\s+"([^"]+)"\s*#\s*"([^"]*)"')
+BLOCK = re.compile(r'^[ \t]*(Switch|Ca|Rt)\s+\d+\s+"([^"]+)"\s*#\s*"([^"]*)"')
 # [1]	"H-0002c903000e0b72"[1](2c903000e0b73) 		# "node01 HCA-1" lid 5 4xNDR
-PORT = re.compile(r'^\[\d+\](?:\[[^\]]*\])?(?:\([0-9a-f]+\))?\s+"([^"]+)"\[\d+\]')
+PORT = re.compile(
+    r'^[ \t]*\[\d+\](?:\[[^\]]*\])?(?:\([^)\s]*\))?\s+"([^"]+)"\[\d+\]'
+    r'(?:[^#"]*#\s*(?:lid \d+ lmc \d+ )?"([^"]*)")?'
+)
 # 2    1[  ] ==( 4X     100.0 Gbps Active/  LinkUp)==>       5    1[  ] "node01 HCA-1" ( )
-LINKINFO_SWITCH = re.compile(r"^Switch:?\s+0x([0-9a-f]+)\s+(.+?):?\s*$")
-LINKINFO_CA = re.compile(r"^CA:\s+(.+?):?\s*$")
+LINKINFO_SWITCH = re.compile(r"^[ \t]*Switch:?\s+0x([0-9a-f]+)\s+(.+?):?\s*$")
+LINKINFO_CA = re.compile(r"^[ \t]*CA:\s+(.+?):?\s*$")
 LINKINFO = re.compile(r"==\(.*?(?:Active|LinkUp).*?\)==>\s*(?:0x[0-9a-f]+\s+)?\d+\s+\d+\[.*?\]\s+\"([^\"]+)\"")
 # one line by itself (`iblinkinfo -l`, or filtered by grep): the port's id and its owner's name may be there, LID, port
 ALONE = re.compile(
@@ -43,13 +46,14 @@ def from_ibnet(text: str, where: str) -> Cluster:
         block, port = BLOCK.match(line), PORT.match(line)
         switch, host, link = LINKINFO_SWITCH.match(line), LINKINFO_CA.match(line), LINKINFO.search(line)
         if block:
-            here, names[block.group(2)] = block.group(2), block.group(3)
+            here = _told_apart(names, block.group(2), block.group(3))
             if block.group(1) == "Switch":
                 switches.add(here)
         elif port and here:
-            near[here].add(port.group(1))
-            near[port.group(1)].add(here)
-            rates.take(here, line)
+            peer = _told_apart(names, port.group(1), port.group(2))
+            near[here].add(peer)
+            near[peer].add(here)
+            rates.take(here, peer, line)
         elif switch:
             here = switch.group(2)
             switches.add(here)
@@ -64,6 +68,20 @@ def from_ibnet(text: str, where: str) -> Cluster:
     if not switches:
         raise InputError(f"{where}: no switches, expected the output of ibnetdiscover or iblinkinfo")
     return _placed(names, switches, near, where, rates)
+
+
+def _told_apart(names: dict[str, str], node: str, description: str | None) -> str:
+    """Return what to know a node by, and note its description: its id, with which two may stand of which a part is out.
+
+    Notes hide ids ("H-946d<redacted>"): what is described in another way is another node then.
+    """
+    if description is None or names.setdefault(node, description) == description:
+        return node
+    if re.fullmatch(r"[A-Z]-[0-9a-f]{8,16}", node):  # a whole GUID; somebody renamed the host meanwhile
+        return node
+    both = f"{node} {description}"
+    names[both] = description
+    return both
 
 
 def _by_lid(lines: Iterable[str], rates: FabricRates) -> tuple[set[str], dict[str, set[str]]]:

@@ -9,7 +9,9 @@ from ...hardware.arithmetic import INFINIBAND_LANE_GBPS
 from ...units import counted
 
 # [10]    "S-0002c90300fc0010"[1]         # "leaf3" lid 3 4xSDR; of an adapter [1](GUID) "S-..."[6] # lid ... 4xSDR
-_LINK = re.compile(r'^\[(\d+)\](?:\[[^\]]*\])?(?:\([0-9a-f]+\))?\s+"([^"]+)"\[(\d+)\].*?\s(\d{1,2})x([A-Z]{3}\d*)\s*$')
+_LINK = re.compile(
+    r'^[ \t]*\[(\d+)\](?:\[[^\]]*\])?(?:\([^)\s]*\))?\s+"[^"]+"\[(\d+)\].*?\s(\d{1,2})x([A-Z]{3}\d*)\s*$'
+)
 # 1    2[  ] ==( 4X      10.3125 Gbps Active/  LinkUp)==>       4    1[  ] "node02 mlx5_0" ( ): Gb/s of a lane
 _INFO = re.compile(
     r"(?:^|\s)(\d{1,5})\[[^\]]*\]\s+==\(\s*(\d{1,2})X\s+(\d{1,4}(?:\.\d{1,6})?) Gbps\s[^)]*(?:Active|LinkUp)"
@@ -33,14 +35,14 @@ class FabricRates:
     def __init__(self) -> None:
         self._found: dict[frozenset[End], _Link] = {}
 
-    def take(self, node: str, line: str) -> None:
-        """Take ibnetdiscover's line of a port of a node; lines without a known rate say nothing."""
+    def take(self, node: str, peer: str, line: str) -> None:
+        """Take ibnetdiscover's line of a port of a node towards a peer; lines without a known rate say nothing."""
         match = _LINK.match(line)
-        if match is None or match[5] not in INFINIBAND_LANE_GBPS:
+        if match is None or match[4] not in INFINIBAND_LANE_GBPS:
             return
-        gbps = int(match[4]) * INFINIBAND_LANE_GBPS[match[5]]
-        ends = (node, int(match[1])), (match[2], int(match[3]))
-        self._put(_Link(ends, gbps, f"{match[4]}x{match[5]}"))
+        gbps = int(match[3]) * INFINIBAND_LANE_GBPS[match[4]]
+        ends = (node, int(match[1])), (peer, int(match[2]))
+        self._put(_Link(ends, gbps, f"{match[3]}x{match[4]}"))
 
     def take_info(self, node: str, line: str) -> None:
         """Take iblinkinfo's line of a port of a node; lines of ports that are down say nothing."""
