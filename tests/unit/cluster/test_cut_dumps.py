@@ -84,3 +84,40 @@ def test_a_gpu_whose_list_of_nvlinks_is_cut_is_not_counted_with_the_others():
 
     assert "18 NVLinks of 25 GB/s on each of 2 GPUs" in cluster.warnings
     assert "GPU2: 9 of its 18 NVLinks are in the list: it was cut" in cluster.warnings
+
+
+BELOW = """GPU0 GPU1 GPU2 NIC0 CPU Affinity NUMA Affinity
+GPU0 X NV12 SYS PXB 0-31 0
+GPU1 NV12 X NV12 SYS 32-63 1
+"""
+
+
+@pytest.mark.parametrize("row", ["GPU2 SYS NV1", "GPU2 SYS NV12 X", "GPU2 SYS NV12 X SY"])
+def test_a_last_gpu_whose_row_is_cut_has_the_links_that_the_others_say(row):
+    cluster = parse_dump(BELOW + row, "t", CATALOGUE)
+
+    pairs = {frozenset((link.a, link.b)): link.kind for link in cluster.links}
+    assert pairs[frozenset(("GPU0", "GPU2"))] == "SYS"
+    assert pairs[frozenset(("GPU1", "GPU2"))] == "NV12"
+    assert frozenset(("GPU2", "NIC0")) not in pairs
+    assert "the row of GPU2 is cut off" in " ".join(cluster.warnings)
+
+
+def test_a_row_that_is_cut_above_others_and_two_missing_rows_are_refused():
+    short = "GPU0 GPU1 GPU2 CPU Affinity\nGPU0 X NV12 NV12 0-3\nGPU2 NV12"
+
+    for text in (short, BELOW.replace("GPU1 NV12 X NV12 SYS 32-63 1", "GPU1 NV12 X") + "GPU2 SYS NV12 X PXB 32-63 1"):
+        with pytest.raises(InputError):
+            parse_dump(text, "t", CATALOGUE)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "memory", "numa"),
+    [("1", "N/A", 1), ("0-1", "N/A", None), ("0-1,8", "N/A", None), ("0,3-9", "2", 0), ("0-1", "1", 0)],
+)
+def test_a_gpu_near_several_numa_nodes_of_cpus_is_on_none_of_them(nodes, memory, numa):
+    text = f"\tGPU0\tGPU1\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\nGPU0\t X \tNV4\t0-7\t{nodes}\t\t{memory}\n"
+    cluster = parse_dump(f"{text}GPU1\tNV4\t X \t0-7\t{nodes}\t\t{memory}\n", "t", CATALOGUE)
+
+    assert {gpu.numa for gpu in cluster.of_kind("gpu")} == {numa}
+    assert any("which of them is nearest is not known" in warning for warning in cluster.warnings) is (numa is None)

@@ -3,7 +3,7 @@
 The header names the devices; every device has a row of codes, one a column. Terminals add colours, wrap long rows and
 turn tabs into blanks, people paste it between prose; all of that is undone here. A row of a GPU that is missing or
 short is an error, never a guess; rows of NICs may be left out, since what they say of the GPUs the GPU rows say too,
-and one that the end of the text cuts short is.
+and one that the end of the text cuts short is, also that of the last GPU.
 """
 
 import itertools
@@ -42,6 +42,7 @@ class Matrix:
     codes: dict[tuple[int, int], str]
     host: str = ""  # named before the matrix
     cpu_affinity: dict[str, str] = field(default_factory=dict)
+    near_numa: dict[str, str] = field(default_factory=dict)  # as the column says it: one node, or a list
     numa: dict[str, int] = field(default_factory=dict)
     memory_numa: dict[str, int] = field(default_factory=dict)
     nic_names: dict[str, str] = field(default_factory=dict)
@@ -127,18 +128,23 @@ def _parse(lines: Sequence[PlainLine], matrix: Matrix, where: str, last: int) ->
             raise InputError(f"{where}:{row.number}: a second row for {row.label}")
         by_label[row.label] = row
     cut = rows[-1] if rows and rows[-1].number == last and len(rows[-1].pieces) == 1 else None
-    if cut and not cut.label.startswith(GPUS) and not all(map(CODE.fullmatch, _codes_of(cut, len(names)))):
-        del by_label[cut.label]  # as a row of a NIC that is not there at all
+    if cut and _may_be_missing(names, by_label, cut):
+        del by_label[cut.label]  # as a row that is not there at all
     cells = {label: _cells(names, titles, row, where) for label, row in by_label.items()}
     if cut and cut.label in cells and _ends_in_cpus(cells, cut.label):
         cells[cut.label] = (cells[cut.label][0], {})
         matrix.warnings.append(f"{cut.label}: its CPUs are cut off: left out")
     missing = [name for name in names if name not in by_label]
     lacking = [name for name in missing if name.startswith(GPUS)]
-    if lacking:
+    if lacking and not (cut and lacking == [cut.label]):
         shown = ", ".join(by_label) or "none"
         raise InputError(f"{where}: no row for {lacking[0]}: the matrix is truncated (rows: {shown})")
-    if missing:
+    if lacking:
+        matrix.warnings.append(
+            f"the row of {lacking[0]} is cut off: its links to GPUs are those of the other rows, its CPUs, NUMA node "
+            "and NICs are not known"
+        )
+    if missing := [name for name in missing if name not in lacking]:
         matrix.warnings.append(f"no row for {', '.join(missing)}: what lies between these NICs is not known")
     for i, name in enumerate(names):
         if name in cells:
@@ -146,6 +152,7 @@ def _parse(lines: Sequence[PlainLine], matrix: Matrix, where: str, last: int) ->
             for j, code in enumerate(codes):
                 _store(matrix, (i, j), code, f"{where}:{by_label[name].number}")
             _store_extra(matrix, name, extra, f"{where}:{by_label[name].number}")
+    _place(matrix)
     return matrix
 
 
@@ -247,6 +254,18 @@ def _codes_of(row: _Row, count: int) -> list[str]:
     return [*_every_cell(row), *[""] * count][:count]
 
 
+def _may_be_missing(names: Sequence[str], by_label: Mapping[str, _Row], cut: _Row) -> bool:
+    """Return whether the row at the end of the text lacks codes that the matrix can do without.
+
+    A NIC's, or the last GPU's below the rows of all the others: what lies between it and them their rows say.
+    """
+    if all(map(CODE.fullmatch, _codes_of(cut, len(names)))):
+        return False
+    gpus = [name for name in names if name.startswith(GPUS)]
+    is_last = len(gpus) > 1 and cut.label == gpus[-1] and all(name in by_label for name in gpus)
+    return is_last or not cut.label.startswith(GPUS)
+
+
 def _ends_in_cpus(cells: Mapping[str, tuple[list[str], dict[str, str]]], label: str) -> bool:
     """Return whether a row ends with the beginning of the list of CPUs of another one."""
     last, others = cells[label][1], [extra.get(TITLES[0], "") for other, (_, extra) in cells.items() if other != label]
@@ -308,8 +327,26 @@ def _store_extra(matrix: Matrix, name: str, extra: dict[str, str], where: str) -
             if high and int(low) > int(high):
                 raise InputError(f"{where}: CPU affinity {cpus}: {part} runs backwards")
         matrix.cpu_affinity[name] = cpus
-    first = re.match(r"\d{1,6}", numa)  # a list names the node with the CPUs first, then nodes of memory alone
-    if first:
-        matrix.numa[name] = int(first.group())
+    if re.match(r"\d{1,6}\b", numa):
+        matrix.near_numa[name] = numa
     if memory.isdecimal() and len(memory) < 7:
         matrix.memory_numa[name] = int(memory)
+
+
+def _place(matrix: Matrix) -> None:
+    """Set the NUMA nodes of the devices: a list names the node with the CPUs first, then nodes of memory alone.
+
+    Nodes in a row ("0-1") are of CPUs, as a socket has them that is cut in several: which of them is nearest is open.
+    Where the nodes that are the GPUs' memory are named, what lies below them are those of CPUs.
+    """
+    memory = min(matrix.memory_numa.values(), default=None)
+    for name, nodes in matrix.near_numa.items():
+        first, _, last = nodes.partition(",")[0].partition("-")
+        if not last or (memory is not None and int(first) + 1 >= memory):
+            matrix.numa[name] = int(first)
+    wide = [name for name in matrix.near_numa if name not in matrix.numa]
+    if wide:
+        matrix.warnings.append(
+            f"{', '.join(wide)}: near several NUMA nodes at once ({matrix.near_numa[wide[0]]}): which of them is "
+            "nearest is not known"
+        )
