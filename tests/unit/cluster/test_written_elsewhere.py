@@ -157,3 +157,37 @@ def test_a_card_whose_ports_are_down_has_no_rate_and_is_named(tmp_path):
 
     assert {nic.id for nic in cluster.of_kind("nic") if nic.network_bandwidth_bytes_per_s is None} == {"mlx5_3"}
     assert "mlx5_3: no port has a link, other cards have one: unused, or a cable or switch is dead" in cluster.warnings
+
+
+SMI = """=== Weight between two GPUs ===
+       GPU0  GPU1  GPU2
+GPU0   0     15    {there}
+GPU1   15    0     15
+GPU2   15    15    0
+=== Link Type between two GPUs ===
+       GPU0  GPU1  GPU2
+GPU0   0     XGMI  XGMI
+GPU1   XGMI  0     XGMI
+GPU2   XGMI  XGMI  0
+=== Numa Nodes ===
+GPU[0] : (Topology) Numa Node: 1
+GPU[1] : (Topology) Numa Node: 2
+GPU[1] : (Topology) Numa Node: {again}
+"""
+
+
+def test_a_gpu_that_is_said_to_be_on_two_numa_nodes_is_on_none():
+    cluster = parse_dump(SMI.format(there=15, again=3), "t", CATALOGUE)
+
+    assert [gpu.numa for gpu in cluster.of_kind("gpu")] == [1, None, None]
+    assert "GPU1 is said to be on NUMA nodes 2 and 3: which is right is not known" in cluster.warnings
+    assert [g.numa for g in parse_dump(SMI.format(there=15, again=2), "t", CATALOGUE).of_kind("gpu")] == [1, 2, None]
+
+
+def test_weights_that_differ_there_and_back_are_said_and_the_larger_counts():
+    cluster = parse_dump(SMI.format(there=30, again=2), "t", CATALOGUE, "mi300x")
+    rates = {(link.a, link.b): link.bandwidth_bytes_per_s for link in cluster.links}
+
+    assert rates["GPU0", "GPU2"] is None
+    assert rates["GPU0", "GPU1"]
+    assert any("(GPU0-GPU2: 30 and 15)" in warning for warning in cluster.warnings)

@@ -47,11 +47,17 @@ class _Tables:
     names: list[str] = field(default_factory=list)
     cells: dict[str, dict[tuple[int, int], str]] = field(default_factory=dict)
     numa: dict[int, int] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
 
     def number(self, table: str, pair: tuple[int, int]) -> int | None:
-        """Return a cell as a number; None where the table or the number is missing."""
-        text = self.cells.get(table, {}).get(pair, "")
-        return int(text) if text.isdecimal() and len(text) < 9 else None
+        """Return a cell as a number, of the two ways of a pair the larger; None where table or number is missing."""
+        texts = [self.cells.get(table, {}).get(way, "") for way in (pair, pair[::-1])]
+        return max((int(text) for text in texts if text.isdecimal() and len(text) < 9), default=None)
+
+    def one_sided(self, table: str) -> list[tuple[int, int]]:
+        """Return the pairs of which a table says another thing each way."""
+        cells = self.cells.get(table, {})
+        return [(i, j) for (i, j), cell in cells.items() if i < j and cells.get((j, i), cell) != cell]
 
 
 def looks_like_rocm(text: str) -> bool:
@@ -110,9 +116,23 @@ def _cluster(tables: _Tables, where: str, catalogue: Catalogue, gpu: str | None)
         rate = None if kind != "PCIe" and _no_access(tables, (i, j)) else rate
         links.append(Link(a=ids[i], b=ids[j], kind=kind, bandwidth_bytes_per_s=rate))
     warnings = ([parts] if parts else rule.warnings()) + _without_access(tables, ids)
+    warnings += [*_contradictions(tables, ids), *tables.warnings]
     if ids != tables.names:
         warnings.append(", ".join(f"{a} is {b}" for a, b in zip(ids, tables.names, strict=True)))
     return Cluster(name=where, devices=tuple(devices), links=tuple(links), warnings=tuple(warnings))
+
+
+def _contradictions(tables: _Tables, ids: Sequence[str]) -> list[str]:
+    """Return the tables that say another weight or number of hops there than back, of which the larger is taken."""
+    found = []
+    for table in ("weight", "hops"):
+        if pairs := tables.one_sided(table):
+            (i, j), cells = pairs[0], tables.cells[table]
+            found.append(
+                f"{table} of {counted(len(pairs), 'pair')} differ there and back ({ids[i]}-{ids[j]}: {cells[i, j]} and "
+                f"{cells[j, i]}): the tables are damaged or of two runs"
+            )
+    return found
 
 
 def _are_partitions(tables: _Tables, catalogue: Catalogue, gpu: str | None) -> str:
@@ -231,11 +251,23 @@ def _read_tables(lines: Sequence[str], where: str) -> _Tables:
                 )
             tables.cells[table] = {(by_name[a], by_name[b]): cell for (a, b), cell in cells.items()}
     tables.names = list(by_name)
+    _take_numa(tables, lines, by_name)
+    return tables
+
+
+def _take_numa(tables: _Tables, lines: Sequence[str], by_name: Mapping[str, int]) -> None:
+    """Note the NUMA node of each GPU; one of which two are said has none, and that is said."""
+    said: dict[str, set[int]] = {}
     for line in lines:
         match = NUMA.match(line.strip())
         if match and match.group(2) == "Node" and int(match.group(3)) >= 0 and f"GPU{match.group(1)}" in by_name:
-            tables.numa[by_name[f"GPU{match.group(1)}"]] = int(match.group(3))
-    return tables
+            said.setdefault(f"GPU{match.group(1)}", set()).add(int(match.group(3)))
+    for name, nodes in said.items():
+        if len(nodes) == 1:
+            tables.numa[by_name[name]] = min(nodes)
+        else:
+            shown = " and ".join(map(str, sorted(nodes)))
+            tables.warnings.append(f"{name} is said to be on NUMA nodes {shown}: which is right is not known")
 
 
 def _table(
