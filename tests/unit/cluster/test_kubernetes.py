@@ -97,3 +97,85 @@ def test_a_plan_takes_the_nodes_that_the_labels_put_together(tmp_path):
     nodes = json.loads((tmp_path / "plan.json").read_text())["nodes"]
     assert len(nodes) == 2
     assert len({leaves[int(node[1:])] for node in nodes}) == 1
+
+
+LISTED = """apiVersion: v1
+items:
+- apiVersion: v1
+  kind: Node
+  metadata:
+    annotations:
+      labels: none of these
+    labels:
+      kubernetes.io/hostname: ida
+      # set by hand
+      cloud.google.com/gce-topology-block: "b7"
+      cloud.google.com/gce-topology-subblock: 'sb1'
+    name: ida
+  spec:
+    taints:
+    - effect: NoSchedule
+      key: nvidia.com/gpu
+  status:
+    images:
+    - names:
+      - registry/a:1
+- kind: Node
+  metadata:
+    name: jon
+    labels:
+      cloud.google.com/gce-topology-block: b7
+      cloud.google.com/gce-topology-subblock: sb2
+- kind: Pod
+  metadata:
+    name: no-node
+    labels: {app: train}
+kind: List
+"""
+DOCUMENTS = """Two of our nodes:
+```yaml
+kind: Node
+apiVersion: v1
+metadata:
+  name: kim
+  labels:
+    network.topology.nvidia.com/leaf: l1
+    network.topology.nvidia.com/spine: s1
+---
+apiVersion: v1
+kind: Deployment
+metadata:
+  name: web
+  labels:
+    network.topology.nvidia.com/leaf: l9
+```
+and
+```yaml
+apiVersion: v1
+kind: Node
+metadata:
+  labels:
+    network.topology.nvidia.com/leaf: l2
+    network.topology.nvidia.com/spine: s1
+  name: lea
+```
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "places"),
+    [
+        (LISTED, [("ida", ("sb1", "b7")), ("jon", ("sb2", "b7"))]),
+        (DOCUMENTS, [("kim", ("l1", "s1")), ("lea", ("l2", "s1"))]),
+    ],
+    ids=["a list", "documents in a note"],
+)
+def test_nodes_in_yaml_hang_where_their_labels_say(tmp_path, text, places):
+    cluster = read(tmp_path, text, "nodes.yaml")
+
+    assert [(place.node, place.switches) for place in cluster.placements] == places
+
+
+def test_nodes_in_yaml_without_such_labels_are_refused_by_what_was_looked_for(tmp_path):
+    with pytest.raises(InputError, match="no node has a label of its place in the network"):
+        read(tmp_path, "kind: Node\nmetadata:\n  name: max\n  labels:\n    app: x\n", "nodes.yaml")

@@ -4,7 +4,8 @@
 - NVIDIA: `nvidia` with `matrix`, `p2p`, `names`, `evidence`; `nccl` (XML) with `nccl_links`, `nccl_log`
 - AMD: `rocm`; Intel, Huawei and others: `other_makers`
 - any vendor: `hwloc` with `hwloc_links`, `lspci`, `lspci_tree`, `numactl`
-- networks: `ibnet`, `ibnet_rates`, `ibstat` (ports of a host), `slurm` with `hostlist` and `yaml`, `kubernetes`
+- networks: `ibnet`, `ibnet_rates`, `ibstat` (ports of a host), `slurm` with `hostlist` and `yaml`, `kubernetes` with
+  `kubernetes_yaml`
 - `merge`: several dumps as one cluster; `xml`: without its dangers
 """
 

@@ -97,8 +97,8 @@ def _looks_like_both(text: str) -> bool:
 # in the order in which they are asked; the table of docs/topology.md has the same commands
 READERS = (
     DumpReader("scontrol show topology", looks_like_slurm, lambda t, w, c, g, f: from_slurm_topology(t, w)),
-    DumpReader("topology.yaml", looks_like_slurm_yaml, lambda t, w, c, g, f: from_slurm_yaml(t, w)),
     DumpReader("kubectl get nodes --show-labels", looks_like_kubernetes, lambda t, w, c, g, f: from_kubernetes(t, w)),
+    DumpReader("topology.yaml", looks_like_slurm_yaml, lambda t, w, c, g, f: from_slurm_yaml(t, w)),
     DumpReader("NCCL_DEBUG=INFO", looks_like_nccl_log, lambda t, w, c, g, f: from_nccl_log(t, w, c, g)),
     *(DumpReader(maker.command, maker.looks, maker.read) for maker in MAKERS),
     DumpReader("rocm-smi --showtopo", looks_like_rocm, lambda t, w, c, g, f: from_rocm_topology(t, w, c, g)),

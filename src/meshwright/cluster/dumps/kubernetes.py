@@ -1,4 +1,4 @@
-"""`kubectl get nodes --show-labels` (also -o json): labels of clouds and operators for where a node hangs."""
+"""`kubectl get nodes --show-labels` (also -o json, -o yaml): labels of clouds and operators for where a node hangs."""
 
 import re
 from collections import Counter
@@ -8,6 +8,7 @@ from typing import Any
 from ...errors import InputError
 from ..graph import Cluster, Placement
 from .hostlist import MAX_NAMES
+from .kubernetes_yaml import holds_nodes, labelled_nodes
 
 HEADER = re.compile(r"^NAME\s+STATUS\s.*\bLABELS\s*$")
 # by who sets them, the nearest switch first; the first family that a node has counts
@@ -23,7 +24,11 @@ SOUGHT = "network.topology.nvidia.com, topology.k8s.aws, cloud.google.com/gce-to
 
 
 def looks_like_kubernetes(text: str) -> bool:
-    """Return whether a text is the table of nodes with their labels."""
+    """Return whether a text is the table of nodes with their labels, or their YAML."""
+    return _is_table(text) or holds_nodes(text)
+
+
+def _is_table(text: str) -> bool:
     return any(HEADER.match(line.strip()) for line in text[:200_000].splitlines())
 
 
@@ -36,8 +41,8 @@ def looks_like_kubernetes_json(data: object) -> bool:
 
 
 def from_kubernetes(text: str, where: str) -> Cluster:
-    """Return a cluster of placements only, from the table with the column LABELS."""
-    return _placed(list(_rows(text)), where)
+    """Return a cluster of placements only, from the table with the column LABELS or from YAML."""
+    return _placed(list(_rows(text) if _is_table(text) else labelled_nodes(text)), where)
 
 
 def from_kubernetes_json(data: Mapping[str, Any], where: str) -> Cluster:
