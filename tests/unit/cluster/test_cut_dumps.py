@@ -34,7 +34,7 @@ def test_a_picture_of_nccl_cut_before_its_gpus_and_paths_alone_are_refused_as_su
     head = "\n".join(PICTURE.splitlines()[:2])
     with pytest.raises(InputError, match="x: NCCL's picture of the system is cut off before its first GPU"):
         parse_dump(head, "x", CATALOGUE)
-    with pytest.raises(InputError, match="x: this is NCCL's list of paths without its picture of the system"):
+    with pytest.raises(InputError, match="x: NCCL's list of paths is cut off before it names its own device"):
         parse_dump("h:1:2 [0] NCCL INFO NET/4 :GPU/18000 (6/10.0/SYS) CPU/1 (3/48.0/PHB)", "x", CATALOGUE)
 
 

@@ -33,6 +33,7 @@ from .matrix import holds_codes, looks_like_matrix
 from .merge import merged_dumps, sources
 from .nccl import from_nccl
 from .nccl_log import from_nccl_log, looks_like_nccl_log
+from .nccl_paths import from_nccl_paths, looks_like_nccl_paths
 from .numactl import from_numactl, looks_like_numactl
 from .nvidia import from_nvidia_matrix
 from .other_makers import MAKERS
@@ -100,6 +101,7 @@ READERS = (
     DumpReader("kubectl get nodes --show-labels", looks_like_kubernetes, lambda t, w, c, g, f: from_kubernetes(t, w)),
     DumpReader("topology.yaml", looks_like_slurm_yaml, lambda t, w, c, g, f: from_slurm_yaml(t, w)),
     DumpReader("NCCL_DEBUG=INFO", looks_like_nccl_log, lambda t, w, c, g, f: from_nccl_log(t, w, c, g)),
+    DumpReader("NCCL_DEBUG=INFO", looks_like_nccl_paths, lambda t, w, c, g, f: from_nccl_paths(t, w, c, g)),
     *(DumpReader(maker.command, maker.looks, maker.read) for maker in MAKERS),
     DumpReader("rocm-smi --showtopo", looks_like_rocm, lambda t, w, c, g, f: from_rocm_topology(t, w, c, g)),
     DumpReader("nvidia-smi topo -m", _looks_like_both, _from_matrix_and_p2p),

@@ -36,11 +36,6 @@ KNOWN = (
         "nvidia-smi nvlink -p or -c",
         "nvidia-smi nvlink -s, with nvidia-smi topo -m",
     ),
-    (
-        r"\b(?:GPU|NET)/[0-9A-Fa-f]+ :(?:GPU|NET|CPU|NVS)/",
-        "NCCL's list of paths without its picture of the system",
-        "the lines from '=== System' to '=====' of NCCL_DEBUG_SUBSYS=GRAPH",
-    ),
     (r"^\s*-\+?-?\[[0-9a-f]{4}:|^-\[[0-9a-f]{4}", "lspci -t", "lspci -vvnn, lstopo --of xml, or a copy of /sys"),
     (
         r"^[0-9a-f]{2,4}:[0-9a-f]{2}[:.].*(?:controller|bridge|accelerator)",
