@@ -1,4 +1,4 @@
-"""What every part of a cluster's picture is made of: sizes, frames, and a piece that is drawn at the origin."""
+"""Parts of a cluster's picture: sizes, frames, and a piece that is drawn at the origin."""
 
 from typing import NamedTuple
 

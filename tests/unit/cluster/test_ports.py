@@ -110,3 +110,45 @@ def test_ports_below_a_matrix_give_its_nics_their_rates():
 def test_ibstat_without_the_state_of_a_port_is_refused_by_its_name():
     with pytest.raises(InputError, match="p: this is ibstat without the state of a port"):
         parse_dump("CA 'mlx5_0'\n\tCA type: MT4129\n\tNumber of ports: 1\n", "p", CATALOGUE)
+
+
+STATUS = """Infiniband device '{name}' port {port} status:
+\tdefault gid:\t fe80:0000:0000:0000:0000:0000:0000:0001
+\tbase lid:\t 0x6c
+\tsm lid:\t\t 0x4
+\tstate:\t\t {state}
+\tphys state:\t {physical}
+\trate:\t\t {rate}
+\tlink_layer:\t InfiniBand
+
+"""
+
+
+def test_the_ports_of_ibstatus_are_those_of_ibstat():
+    up = {"state": "4: ACTIVE", "physical": "5: LinkUp", "rate": "400 Gb/sec (4X NDR)"}
+    down = {"state": "1: DOWN", "physical": "3: Disabled", "rate": "10 Gb/sec (4X SDR)"}
+    text = (
+        STATUS.format(name="mlx5_0", port=1, **up)
+        + STATUS.format(name="mlx5_3", port=1, **up)
+        + STATUS.format(name="mlx5_3", port=2, **down)
+        + STATUS.format(name="mlx5_4", port=1, **(up | {"state": "2: INIT"}))
+    )
+    cluster = parse_dump(text, "t", CATALOGUE)
+
+    assert [(nic.id, nic.network_bandwidth_bytes_per_s) for nic in cluster.devices] == [
+        ("mlx5_0", 50e9),
+        ("mlx5_3", 50e9),
+        ("mlx5_4", None),
+    ]
+    assert "port 2 of mlx5_3 carries nothing (Down and Disabled)" in cluster.warnings
+    assert any(said.startswith("mlx5_4 carries nothing (Init and LinkUp): the link is up") for said in cluster.warnings)
+
+
+def test_ibstatus_below_a_matrix_gives_its_nics_their_rates():
+    text = STATUS.format(name="mlx5_0", port=1, state="4: ACTIVE", physical="5: LinkUp", rate="200 Gb/sec (2X NDR)")
+    cluster = parse_dump(f"{MATRIX}\n{text}", "t", CATALOGUE)
+
+    assert {nic.model: nic.network_bandwidth_bytes_per_s for nic in cluster.of_kind("nic")} == {
+        "mlx5_0": 25e9,
+        "mlx5_1": None,
+    }

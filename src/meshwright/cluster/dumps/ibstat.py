@@ -1,4 +1,4 @@
-"""`ibstat`: the network adapters of a host with the state and the rate of each port; also of several hosts at once.
+"""`ibstat` and `ibstatus`: the adapters of a host with the state and the rate of each port; also of several hosts.
 
 It says nothing of GPUs: beside a matrix it gives the NICs their rates. The rate of a port that is not active says only
 what it fell back to.
@@ -14,10 +14,14 @@ from .nvidia import joined_hosts, on_node
 from .pasted import ANSI, QUOTE, PlainLine, plain_lines
 
 _CARD = re.compile(r"^\s*CA '(?P<name>[\w.-]{1,64})'\s*$")
-_PREFIXED = re.compile(r"^\s*[\w.-]+: +CA '", re.M)
+_PREFIXED = re.compile(r"^\s*[\w.-]+: +(?:CA '|Infiniband device ')", re.M)
 _FIELD = re.compile(
     r"^\s*(?P<key>CA type|Port (?P<number>\d{1,3})|State|Physical state|Rate|Link layer):\s*(?P<value>.*?)\s*$"
 )
+# ibstatus: a heading for each port, then its facts, states with their numbers and rates with their lanes
+_PORT_STATUS = re.compile(r"^\s*Infiniband device '(?P<name>[\w.-]{1,64})' port (?P<number>\d{1,3}) status:\s*$", re.M)
+_STATUS_FIELD = re.compile(r"^\s*(?P<key>state|phys state|rate|link_layer):\s*(?:\d: )?(?P<value>.*?)\s*$")
+_STATUS_KEYS = {"state": "State", "phys state": "Physical state", "rate": "Rate", "link_layer": "Link layer"}
 _FAILED = re.compile(r"stat of IB device '(?P<name>[\w.-]{1,64})' failed: (?P<why>.{1,80})")
 _RATE = re.compile(r"\d{1,5}(?:\.\d{1,3})?")
 _NOTE = "ibstat shows no GPUs: give the output of nvidia-smi topo -m or lstopo's XML as well"
@@ -45,6 +49,8 @@ class _Card:
 
 def looks_like_ibstat(text: str) -> bool:
     """Return whether a text holds an adapter and the state of a port of it."""
+    if _PORT_STATUS.search(text):
+        return re.search(r"^\s*state:\s*\d: [A-Z]", text, re.M) is not None
     return bool(re.search(r"CA '[\w.-]+'\s*$", text, re.M) and re.search(r"\bPort \d+:\s*$", text, re.M)) and (
         re.search(r"\bState: \w", text) is not None
     )
@@ -53,7 +59,7 @@ def looks_like_ibstat(text: str) -> bool:
 def from_ibstat(text: str, where: str) -> Cluster:
     """Return the adapters of a host, or of each host that stands before the lines; states and rates are said."""
     lines = _lines(text)
-    hosts = list(dict.fromkeys(line.host for line in lines if _CARD.match(line.text)))
+    hosts = list(dict.fromkeys(line.host for line in lines if _CARD.match(line.text) or _PORT_STATUS.match(line.text)))
     parts = [(host, _of_host([line.text for line in lines if line.host == host], where)) for host in hosts]
     if len(parts) == 1:
         return parts[0][1]
@@ -68,7 +74,7 @@ def _lines(text: str) -> list[PlainLine]:
 
 
 def _of_host(lines: Sequence[str], where: str) -> Cluster:
-    cards = {card.name: card for card in _cards(lines)}
+    cards = {card.name: card for card in [*_cards(lines), *_cards_by_port(lines)]}
     devices = [_device(card) for card in cards.values()]
     failed = [f"{m['name']}: ibstat failed on it: {m['why'].strip()}" for m in map(_FAILED.search, lines) if m]
     said = (*failed, *_down(cards.values()), *_slow(cards.values()), _NOTE)
@@ -88,6 +94,20 @@ def _cards(lines: Sequence[str]) -> Iterator[_Card]:
         yield card
 
 
+def _cards_by_port(lines: Sequence[str]) -> list[_Card]:
+    """Return the adapters of ibstatus, which says port after port."""
+    cards: dict[str, _Card] = {}
+    card: _Card | None = None
+    for line in lines:
+        if match := _PORT_STATUS.match(line):
+            card = cards.setdefault(match["name"], _Card(match["name"]))
+            card.ports.append(_Port(match["number"]))
+        elif card and (match := _STATUS_FIELD.match(line)):
+            value = match["value"].partition(" Gb/sec")[0]
+            _set(card.ports[-1], _STATUS_KEYS[match["key"]], value.capitalize() if match["key"] == "state" else value)
+    return list(cards.values())
+
+
 def _take(card: _Card, match: re.Match[str]) -> None:
     key, value = match["key"], match["value"]
     if match["number"]:
@@ -95,15 +115,18 @@ def _take(card: _Card, match: re.Match[str]) -> None:
     elif key == "CA type":
         card.type = value if re.search(r"\w", value) else ""
     elif card.ports:
-        port = card.ports[-1]
-        if key == "State":
-            port.state = value
-        elif key == "Physical state":
-            port.physical = value
-        elif key == "Link layer":
-            port.layer = value
-        elif _RATE.fullmatch(value):
-            port.gigabits = float(value)
+        _set(card.ports[-1], key, value)
+
+
+def _set(port: _Port, key: str, value: str) -> None:
+    if key == "State":
+        port.state = value
+    elif key == "Physical state":
+        port.physical = value
+    elif key == "Link layer":
+        port.layer = value
+    elif _RATE.fullmatch(value):
+        port.gigabits = float(value)
 
 
 def _device(card: _Card) -> Device:

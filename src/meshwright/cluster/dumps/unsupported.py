@@ -19,7 +19,11 @@ KNOWN = (
         "ibstat without the state of a port",
         "iblinkinfo, or nvidia-smi topo -m for the NICs of a host",
     ),
-    (r"^Infiniband device '\S+' port \d", "ibstatus", "iblinkinfo, or nvidia-smi topo -m for the NICs of a host"),
+    (
+        r"^Infiniband device '\S+' port \d",
+        "ibstatus without the state of a port",
+        "iblinkinfo, or nvidia-smi topo -m for the NICs of a host",
+    ),
     (r"^hca_id:\s*\S+", "ibv_devinfo", "iblinkinfo, or nvidia-smi topo -m for the NICs of a host"),
     (
         r"^Operational Info\s*$|^Physical state\s+: ",
@@ -28,7 +32,13 @@ KNOWN = (
     ),
     (r"^link \S+/\d+ (?:subnet_prefix \S+ .*)?state [A-Z]", "rdma link", "iblinkinfo, or " + LINKS),
     (r"^Settings for \S+:\s*$", "ethtool", LINKS),
-    (r"^\| GPU ID \| Device Information", "dcgmi discovery -l", LINKS),
+    (r"^\s*\| GPU ID \| Device Information", "dcgmi discovery -l", LINKS),
+    (r"^\s*\| (?:GPU ID: \d+|\S+) +\| Topology Information", "dcgmi topo", LINKS),
+    (
+        r"^LinkState:\.{3,}|^PhysLinkState:\.{3,}",
+        "ibportstate or smpquery, of one port",
+        "iblinkinfo, or nvidia-smi topo -m for the NICs of a host",
+    ),
     (r"^\S+: flags=\d+<", "ifconfig", LINKS),
     (r"^\d+: \S+: <\S+> mtu", "ip addr", LINKS),
     (
