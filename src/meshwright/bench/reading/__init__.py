@@ -2,13 +2,13 @@
 
 `read_tables` returns every table of a file; `load_tables` those of collectives by name, for fits.
 
-- before any reader: `text` (unpacked), `prefixes` (launchers' marks off), `cut_rows` (a last row that is cut off);
-  `json_objects` between other lines
+- before any reader: `text` (unpacked, line numbers off), `prefixes` (launchers' marks off), `cut_rows` (a last row that
+  is cut off); `json_objects` between other lines
 - readers: of collectives `nccl_text`, `nccl_json`, `rccl_records`, `nccom`, `nvshmem`, `mscclpp`, `deepspeed`,
   `torch_tables`, `gloo_tables`, `hccl_tables`, `mpi_tools`, `separated`; of rates `matrices`, `nvbandwidth_json`,
   `streams`, `iperf_json`, `iperf2`, `ucx`, `fabtests`, `netperf`, `qperf`, `deepep`; `columns` of nccl-tests are common
   to several, `tables` is what all return
-- what a table is of: `identify`, `listed_devices`, `nccl_log`
+- what a table is of: `identify`, `listed_devices`, `nccl_log`; what is known and not read: `unread`
 """
 
 import re
@@ -45,9 +45,10 @@ from .rccl_records import read_rccl_records
 from .separated import is_csv, read_csv, read_markdown
 from .streams import read_iperf, read_peers, read_transferbench
 from .tables import MOST_ROWS, Rate, ReadTable
-from .text import file_text, without_bold, without_prefixes
+from .text import file_text, without_bold, without_line_numbers, without_prefixes
 from .torch_tables import read_ibm, read_param, read_payloads
 from .ucx import read_ucx
+from .unread import known_but_unread
 
 __all__ = ["Rate", "ReadTable", "load_tables", "parse_tables", "read_tables"]
 
@@ -102,7 +103,7 @@ def read_tables(path: str) -> list[ReadTable]:
 
 def parse_tables(text: str, where: str) -> list[ReadTable]:
     """Return all tables of a text; InputError too for a figure out of its bounds."""
-    text = without_bold(text)
+    text = without_line_numbers(without_bold(text))
     whole, cut = without_cut_row(text, comma=is_csv(text))
     tables = _parsed(whole, where)
     if cut:
@@ -138,6 +139,8 @@ def _parsed(text: str, where: str) -> list[ReadTable]:
         )
     if words := without_rows(text, where):
         raise InputError(f"{where}: no table found: {words}")
+    if words := known_but_unread(text):
+        raise InputError(f"{where}: {words}")
     raise InputError(
         f"{where}: no table found, expected the output of nccl-tests or another tool of docs/bench.md, or a CSV with "
         "size_bytes and ranks"

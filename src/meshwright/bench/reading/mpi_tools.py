@@ -15,6 +15,7 @@ from .tables import BETWEEN_TWO, Rate, ReadTable, message
 _IMB = "Intel MPI Benchmarks"
 PER_PEER = {"all_gather", "all_to_all", "gather", "scatter"}
 _OSU = re.compile(r"#\s*OSU \S+\s+(?P<what>.*?)\s*\b(?P<kind>Latency|Bandwidth)(?: / Message Rate)? Test", re.I)
+_BUFFERS = re.compile(r"Send Buffer on (\w+) .*Receive Buffer on (\w+)", re.I)
 _PAIRS = re.compile(r"\[ ?pairs: ?(\d{1,6}) ?\]")
 _STARTED = re.compile(r"#processes = (?P<processes>\d+)|\b(?:mpirun|mpiexec|srun|prun|jsrun|aprun|orterun)\b")
 _PERFTEST = re.compile(r"\b(?P<what>RDMA_\w+|Send|Atomic)(?P<both> Bidirectional)?(?: Post List)? BW Test")
@@ -70,11 +71,14 @@ def read_osu(text: str, where: str) -> list[ReadTable]:
     rates: list[Rate] = []
     column, failed = 0, 0  # where the time stands; sizes of which the result was wrong
     pairs: int | None = None  # of processes, whose rates a test of several adds
+    buffers = ""  # where what is sent lies, and where it goes
 
     def close() -> None:
-        nonlocal rows, rates, column, failed, pairs
+        nonlocal rows, rates, column, failed, pairs, buffers
         if title is not None and (rows or rates):
-            name = f"{title['what'] or 'pair'} {title['kind'].lower()}" + (f" ({len(tables) + 1})" if tables else "")
+            name = f"{title['what'] or 'pair'} {title['kind'].lower()}{buffers}" + (
+                f" ({len(tables) + 1})" if tables else ""
+            )
             unjudged = BETWEEN_TWO if rows and _is_of_pairs(title["what"]) else ""
             added = _added_pairs(pairs) if rates and title["what"].lower().startswith("multi") else ()
             tables.append(
@@ -82,7 +86,7 @@ def read_osu(text: str, where: str) -> list[ReadTable]:
                       rows=tuple(rows), rates=tuple(rates), both_ways="bi-directional" in title["what"].lower(),
                       wrong=failed, unjudged=unjudged, notes=added)
             )  # fmt: skip
-        rows, rates, column, failed, pairs = [], [], 0, 0, None
+        rows, rates, column, failed, pairs, buffers = [], [], 0, 0, None, ""
 
     for number, line in enumerate(text.splitlines(), start=1):
         found = _OSU.search(line)
@@ -92,6 +96,8 @@ def read_osu(text: str, where: str) -> list[ReadTable]:
             title, collective, ranks = found, _osu_collective(found["what"]), started
         elif title is not None and (several := _PAIRS.search(line)):
             pairs = int(several[1])
+        elif title is not None and (places := _BUFFERS.search(line)):
+            buffers = f", {places[1].lower()} to {places[2].lower()}"
         elif title is not None and "(us)" in line and line.lstrip("# ").startswith("Size"):
             column = _osu_column(line)
         elif title is not None and (row := _OSU_ROW.match(line)):
@@ -261,6 +267,7 @@ def read_perftest(text: str, where: str) -> list[ReadTable]:
         if "#bytes" in line:
             if rates:
                 name = f"{what}{' bidirectional' if both_ways else ''} bandwidth"
+                name += f" ({len(tables) + 1})" if tables else ""
                 tables.append(ReadTable(name=name, tool="perftest", rates=tuple(rates), both_ways=both_ways))
             rates = []
             measured_in = _PERFTEST_UNIT.search(line)

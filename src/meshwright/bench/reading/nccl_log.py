@@ -12,7 +12,8 @@ _FOUND = re.compile(r"NET/OFI .*\(found (\d{1,3}) nics\)")
 _NIC = re.compile(r"\[\d+\](\w+):")
 
 _FAILED = re.compile(
-    r"Test (?:NCCL |CUDA |MPI )?failure .*|\b(?:un)?handled (?:cuda|system) error\b.*|Segmentation fault.*"
+    r"Test (?:NCCL |CUDA |MPI )?failure .*|\b(?:un)?handled (?:cuda|system) error\b.*|Segmentation fault.*|"
+    r"\*\*\* Process received signal.*|\bexited on signal \d+.*|Cancelled at .*|oom-kill event.*"
 )
 
 
@@ -37,7 +38,12 @@ class LoggedPath(msgspec.Struct, frozen=True, kw_only=True):
 
 def failed_run(text: str) -> str:
     """Return the first words that say that a run of nccl-tests failed, "" where none do."""
-    found = _FAILED.search(text) if "nThread" in text or "nccl-tests" in text else None
+    return failure_in(text) if "nThread" in text or "nccl-tests" in text else ""
+
+
+def failure_in(words: str) -> str:
+    """Return the first words that say that a program failed, "" where none do."""
+    found = _FAILED.search(words)
     return found[0].strip()[:120] if found else ""
 
 

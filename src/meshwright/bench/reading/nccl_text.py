@@ -15,7 +15,7 @@ from .columns import WIDTHS, CutRow, Header, Parsed, looks_like_row, parse_heade
 from .cut_rows import left_out
 from .identify import Named, TableIdentity, identify, named_in, ranks_of_command
 from .listed_devices import ListedDevice, shared_gpus
-from .nccl_log import logged_path
+from .nccl_log import failure_in, logged_path
 from .prefixes import clean_lines
 from .tables import MOST_ROWS, ReadTable
 
@@ -49,6 +49,7 @@ class _Run:
     unchecked: bool = False  # the command left the check of results out
     closed: bool = False  # its footer was seen
     heading: Named | None = None  # a name after its rows: that of the next table
+    failure: str = ""  # that ended it before its footer, in its words
     notes: list[str] = field(default_factory=list)
     settings: dict[str, str] = field(default_factory=dict)
 
@@ -168,6 +169,8 @@ def _take_line(run: _Run, line: str, where: str, number: int) -> None:
         run.out_of_bounds += int(found[1]) if found else 0
         run.closed = True
         return
+    if run.rows and not run.closed and not run.failure:
+        run.failure = failure_in(line)
     _take_device(run, line)
     own = _BACKEND.match(line)
     if own:
@@ -276,7 +279,6 @@ def _table(run: _Run, rows: Sequence[Parsed], where: str, has_leads: bool) -> Re
     if known.ranks == 1 or listed == 1:
         alone = run.starts if run.starts > 1 else run.commanded or 1
         known = TableIdentity(collective=known.collective or _only(run), ranks=1)
-    wrong = max(run.out_of_bounds, max((row.wrong or 0 for row in rows), default=0))
     order = _first_group(run, listed)
     return ReadTable(
         name="table",
@@ -288,12 +290,26 @@ def _table(run: _Run, rows: Sequence[Parsed], where: str, has_leads: bool) -> Re
         rows=tuple(table_row(row, known, run.backend) for row in rows if row.bytes),
         hosts=tuple(run.devices[rank].host for rank in order) or _some_hosts(run, known.ranks),
         devices=tuple(run.devices[rank].model for rank in order) or _some_devices(run, known.ranks),
-        wrong=wrong,
+        wrong=_wrong(run, rows),
         alone=alone,
         doubled=shared_gpus(run.devices) if not alone else (),
         settings=tuple(run.settings.items()),
-        notes=(*run.notes, *notes, *known.notes, *_unchecked(run, rows)),
+        notes=(*run.notes, *notes, *known.notes, *_unchecked(run, rows), *_ended_early(run, rows)),
     )
+
+
+def _wrong(run: _Run, rows: Sequence[Parsed]) -> int:
+    """Return the wrong results of a table: by its rows, and by the footer where no row of the run has one."""
+    own = max((row.wrong or 0 for row in rows), default=0)
+    elsewhere = any(row.wrong for row in run.rows) and all(row.wrong is not None for row in rows)
+    return own if elsewhere and not own else max(run.out_of_bounds, own)
+
+
+def _ended_early(run: _Run, rows: Sequence[Parsed]) -> list[str]:
+    """Return that a run failed behind the last row of a table, [] where it did not."""
+    if not run.failure or rows[-1] is not run.rows[-1]:
+        return []
+    return [f"the run failed after its row of {rows[-1].bytes} B ({run.failure}): what was to follow is missing"]
 
 
 def _unchecked(run: _Run, rows: Sequence[Parsed]) -> list[str]:

@@ -16,7 +16,8 @@ from .tables import ReadTable
 from .text import unquoted
 
 _CELL = re.compile(
-    r"^#?\s*(size|bytes|message size|payload|time|latency|algbw|alg ?bw|busbw|bus ?bw|#?wrong)\b.*?(?:\(([^)]*)\))?$",
+    r"^#?\s*(size|bytes|message size|payload|count|type|redop|root|time|latency|algbw|alg ?bw|busbw|bus ?bw|#?wrong)\b"
+    r".*?(?:\(([^)]*)\))?$",
     re.I,
 )
 _KINDS = {"size": "size", "bytes": "size", "message size": "size", "payload": "size", "time": "time", "latency": "time"}
@@ -153,10 +154,21 @@ def _markdown_row(cells: Sequence[str], columns: Mapping[int, tuple[str, str]], 
     if algbw and size and abs(float(algbw) - said) > 0.01 * said + 0.006:
         raise InputError(f"{at}: algbw {algbw} GB/s x time is not the size {size} B")
     wrong = values.get("wrong", ("", ""))[0]
+    kind, count, redop, root = _elements(values, size)
     return Parsed(
-        line=line, lead="", bytes=size, count=size // WIDTHS["float"], type="float", redop="sum", root=None,
+        line=line, lead="", bytes=size, count=count, type=kind, redop=redop, root=root,
         time_s=time_s, algbw=algbw, busbw=busbw, wrong=int(wrong) if wrong.isdecimal() else None, in_place_checked=None,
     )  # fmt: skip
+
+
+def _elements(values: Mapping[str, tuple[str, str]], size: int) -> tuple[str, int, str, int | None]:
+    """Return element type, count, operator and root: of the columns where those of nccl-tests are there."""
+    kind, count, redop, root = (values.get(key, ("", ""))[0].lower() for key in ("type", "count", "redop", "root"))
+    if kind not in WIDTHS:
+        return "float", size // WIDTHS["float"], "sum", None
+    said = count.replace(",", "")
+    counted = int(said) if said.isdecimal() and len(said) < 16 else size // WIDTHS[kind]
+    return kind, counted, redop or "sum", int(root) if re.fullmatch(r"-?\d{1,6}", root) else None
 
 
 def _rate(text: str, unit: str) -> str | None:

@@ -12,6 +12,7 @@ from .prefixes import without_prefix
 MAX_BYTES = 64 * 2**20
 _GZIP = b"\x1f\x8b"
 _BOLD = re.compile(r"\*\*(\s*\d[^*\n]*?)\*\*")  # a figure, or a row, to which somebody points
+_NUMBERED = re.compile(r"^ *(\d{1,6})(?:[\t:|] ?| |$)")
 _QUOTE = re.compile(r"^\s*(?:>\s?)+")
 
 
@@ -32,6 +33,16 @@ def file_text(path: str) -> str:
 def without_bold(text: str) -> str:
     """Return a text without Markdown's marks around figures and rows."""
     return _BOLD.sub(r"\1", text)
+
+
+def without_line_numbers(text: str) -> str:
+    """Return a text without the numbers of its lines, as cat -n and editors show them: on each line, one by one."""
+    lines = text.splitlines()
+    found = [_NUMBERED.match(line) for line in lines if line.strip()]
+    numbers = [int(match[1]) for match in found if match]
+    if len(numbers) < max(4, len(found)) or numbers != list(range(numbers[0], numbers[0] + len(numbers))):
+        return text
+    return "\n".join(_NUMBERED.sub("", line) for line in lines)
 
 
 def without_prefixes(text: str) -> str:

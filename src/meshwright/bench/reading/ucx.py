@@ -21,7 +21,7 @@ _NAME = re.compile(r"^\s*={3,} (?P<test>\w+) ={3,}\s*$")  # of a test out of a f
 _HEAD = re.compile(r"(?P<time>overhead|latency) \(usec\)\s*\|\s*bandwidth \(MB/s\)")
 _FIGURE = r"\s+([\d,]+\.\d+)"
 _ROW = re.compile(
-    r"^\s*(?P<stage>Final:|\[thread (?P<thread>\d+)\])?\s*(?P<iterations>[\d,]+)"
+    r"^\s*(?P<stage>(?:[\w.-]+:)?Final:|\[thread (?P<thread>\d+)\])?\s*(?P<iterations>[\d,]+)"
     rf"{_FIGURE * 5}\s+(?P<rate>[\d,]+)\s+([\d,]+)\s*$"
 )
 _MIB = 2.0**20

@@ -53,6 +53,7 @@ KNOWN = (
         "lspci -vvnn, lstopo --of xml, or a copy of /sys",
     ),
     (r"^Machine \(\d|^\s*(?:PCIBridge|HostBridge|Package|PU) L#\d", "lstopo's text", "lstopo --of xml"),
+    (r"NCCL INFO .*\bIB NIC distance", "the log of an old NCCL with how far NICs are", LINKS),
     (r"hl-smi|HL-\d{3}", "hl-smi", "lstopo --of xml, or a copy of /sys"),
     (r"xpu-smi|^[ \t]*GPU \d+/\d+[ \t]", "xpu-smi", "xpu-smi topology -m"),
     (r"npu-smi|Ascend\d{3}", "npu-smi", "npu-smi info -t topo"),

@@ -1,0 +1,17 @@
+"""Outputs of benchmarks that are known and not read: their name, and what is wanted in their place."""
+
+import re
+
+_KNOWN = (
+    (r"\bLatency\b.*\bMatrix \(us\)", "latencies of pairs of GPUs", "the matrices of bandwidth of the same tool"),
+    (r"\bbusGrind\b|^Host/Device Bandwidth Matrix", "busGrind of the CUDA samples", "nvbandwidth"),
+    (r"^\[CUDA Bandwidth Test\]", "bandwidthTest of the CUDA samples, of one GPU and its host", "nvbandwidth"),
+)
+
+
+def known_but_unread(text: str) -> str:
+    """Return what a text is and what is wanted in its place, "" where it is nothing that is known."""
+    for pattern, name, wanted in _KNOWN:
+        if re.search(pattern, text, re.M):
+            return f"this is of {name}, which is not read; expected {wanted}"
+    return ""

@@ -1,0 +1,102 @@
+"""Tables of a file that look alike are told apart: whose results are wrong, which ends, which type, which failed."""
+
+import pytest
+
+from meshwright.bench.reading import parse_tables
+from meshwright.errors import InputError
+
+HEAD = """# nThread 1 nGpus 2 minBytes 1048576 maxBytes 2097152 step: 2(factor) warmup iters: 5 iters: 20 validation: 1
+#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong
+#        (B)    (elements)                               (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)
+"""
+ROW = " {size} {count} float {op} -1 {time:.1f} 10.00 10.00 {wrong} {time:.1f} 10.00 10.00 {wrong}\n"
+
+
+def rows(op, wrong=0):
+    return "".join(
+        ROW.format(size=size, count=size // 4, op=op, time=size / 1e4, wrong=wrong) for size in (2**20, 2**21)
+    )
+
+
+def test_wrong_results_are_of_the_operator_whose_rows_have_them():
+    tables = parse_tables(HEAD + rows("sum", 7) + rows("max") + "# Out of bounds values : 4 FAILED\n", "t")
+
+    assert [bool(table.wrong) for table in tables] == [True, False]
+
+
+def test_a_footer_with_wrong_results_that_no_row_has_is_of_every_table_above_it():
+    tables = parse_tables(HEAD + rows("sum") + rows("max") + "# Out of bounds values : 4 FAILED\n", "t")
+
+    assert [table.wrong for table in tables] == [4, 4]
+
+
+@pytest.mark.parametrize(
+    "end",
+    ["[nid07:411] *** Process received signal ***\n", "srun: error: oom-kill event in StepId=77.0\n"],
+)
+def test_a_run_that_failed_behind_its_last_row_is_said(end):
+    *_, table = parse_tables(HEAD + rows("sum") + rows("max") + end, "t")
+
+    assert any("failed after its row of 2097152 B" in note for note in table.notes)
+
+
+def test_a_program_that_fails_behind_the_footer_leaves_the_table_as_it_is():
+    (table,) = parse_tables(
+        HEAD + rows("sum") + "# Avg bus bandwidth    : 10\n[nid07:411] *** Process received signal ***\n", "t"
+    )
+
+    assert table.notes == ()
+
+
+def test_a_markdown_table_with_the_columns_of_nccl_tests_keeps_type_and_operator():
+    (table,) = parse_tables(
+        "# all_reduce, 8 ranks\n\n"
+        "size | count | type | redop | root | time | algbw | busbw | #wrong\n"
+        "-- | -- | -- | -- | -- | -- | -- | -- | --\n"
+        "2097152 | 1048576 | half | max | -1 | 20.0 | 104.86 | 183.50 | 0\n"
+        "4194304 | 2097152 | half | max | -1 | 36.0 | 116.51 | 203.89 | 0\n",
+        "t",
+    )
+
+    assert {(row.dtype, row.element_bytes, row.redop) for row in table.rows} == {("half", 2, "max")}
+    assert (table.collective, table.ranks) == ("all_reduce", 8)
+
+
+def test_pairs_of_osu_are_named_by_where_their_buffers_lie():
+    one = (
+        "# OSU MPI-CUDA Bandwidth Test v7.3\n# Send Buffer on {} (x) and Receive Buffer on {} (y)\n"
+        "# Size  MB/s\n8192  {}\n"
+    )
+    tables = parse_tables(one.format("HOST", "DEVICE", 7000.5) + one.format("DEVICE", "HOST", 310.25), "t")
+
+    assert [table.name for table in tables] == ["pair bandwidth, host to device", "pair bandwidth, device to host (2)"]
+
+
+def test_two_tables_of_perftest_have_two_names():
+    one = " #bytes  #iterations  BW peak[MB/sec]  BW average[MB/sec]\n 65536   1000   9000.00   {}.50\n\n"
+
+    assert len({table.name for table in parse_tables(one.format(8800) + one.format(910), "t")}) == 2
+
+
+def test_numbers_of_lines_are_no_part_of_a_matrix():
+    lines = [
+        "Unidirectional P2P=Enabled Bandwidth (P2P Writes) Matrix (GB/s)",
+        "   D\\D     0      1",
+        "     0 1500.25  41.50",
+        "     1  41.75 1498.00",
+    ]
+    (table,) = parse_tables("".join(f"{number:5d} {line}\n" for number, line in enumerate(lines, start=31)), "t")
+
+    assert [(rate.src, rate.dst, rate.rate_bytes_per_s) for rate in table.rates][1] == ("0", "1", 41.5e9)
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("P2P=Disabled Latency Matrix (us)\n   GPU     0      1\n     0   1.60  11.30\n", "latencies of pairs"),
+        ("Host/Device Bandwidth Matrix (GB/s), memory=Pinned\n   Dir\\D       0\n   D2H     55.00\n", "busGrind"),
+    ],
+)
+def test_known_outputs_that_are_not_read_are_refused_by_name(text, named):
+    with pytest.raises(InputError, match=named):
+        parse_tables(text, "t")
