@@ -15,6 +15,8 @@ DIP = 1.35  # times as long as a larger size, and slower than both neighbours
 FALL = 0.65  # of the best smaller size, though larger ones surpass it again
 DIP_FROM = 32 * 2**10
 _CHANGE = "a change of protocol or algorithm (compare NCCL_PROTO and NCCL_ALGO)"
+STALL = 0.1  # of the best smaller size: more than a protocol costs
+_STALLED = "calls stall, as where packets are lost and sent again, or memory is registered for each call"
 SLOW_PAIR = 0.7  # of the median pair
 SLOWER_WITH_P2P = 0.9
 
@@ -47,33 +49,44 @@ def _collapse(points: Sequence[tuple[int, float]]) -> str | None:
 def dip(rows: Sequence[Row]) -> str | None:
     """Return the size in the middle of the sweep that takes longer than a larger one, as at a change of protocol.
 
-    Else one whose bandwidth falls below what smaller sizes had, and larger ones surpass again. A protocol shows in the
-    fastest call too: where tables have it, it counts, since a few late calls spoil a mean.
+    Of several it is the one that loses most. Else one whose bandwidth falls below what smaller sizes had, and larger
+    ones surpass again. A protocol shows in the fastest call too: where tables have it, it counts, since a few late
+    calls spoil a mean.
     """
     if rows and all(row.fastest_s for row in rows):
         rows = [msgspec.structs.replace(row, time_s=row.fastest_s or row.time_s) for row in rows]
+    found: list[tuple[float, str]] = []
     for before, row, after in zip(rows, rows[1:], rows[2:], strict=False):
         rates = [one.algbw_bytes_per_s for one in (before, row, after)]
         if row.bytes < DIP_FROM or not before.bytes < row.bytes < after.bytes:
             continue
         if row.time_s > DIP * after.time_s and rates[1] < min(rates[0], rates[2]):
-            return (
+            kept = rates[1] / rates[0]
+            found.append((kept, (
                 f"dips at {format_bytes(row.bytes)}: {row.time_s * 1e6:.0f} us, and {after.time_s * 1e6:.0f} us for "
-                f"{format_bytes(after.bytes)}: {_CHANGE}"
-            )
-    return _fall([row for row in rows if row.bytes >= DIP_FROM])
+                f"{format_bytes(after.bytes)}: {_why(kept)}"
+            )))  # fmt: skip
+    return min(found)[1] if found else _fall([row for row in rows if row.bytes >= DIP_FROM])
+
+
+def _why(kept: float) -> str:
+    return _STALLED if kept < STALL else _CHANGE
 
 
 def _fall(rows: Sequence[Row]) -> str | None:
     rates = [row.algbw_bytes_per_s for row in rows]
+    found: list[tuple[float, int]] = []
     for i in range(1, len(rows) - 1):
         best = max(rates[:i])
         if rates[i] < FALL * best and max(rates[i + 1 :]) > best:
-            return (
-                f"dips at {format_bytes(rows[i].bytes)}: {format_rate(rates[i])} (algbw) after {format_rate(best)} at "
-                f"a smaller size: {_CHANGE}"
-            )
-    return None
+            found.append((rates[i] / best, i))
+    if not found:
+        return None
+    kept, i = min(found)
+    return (
+        f"dips at {format_bytes(rows[i].bytes)}: {format_rate(rates[i])} (algbw) after {format_rate(max(rates[:i]))} "
+        f"at a smaller size: {_why(kept)}"
+    )
 
 
 def pair_faults(tables: Sequence[ReadTable], index: int) -> list[str]:

@@ -3,6 +3,8 @@
 import pytest
 
 from meshwright.bench.reading import parse_tables
+from meshwright.bench.shapes import dip
+from meshwright.bench.table import Row
 from meshwright.errors import InputError
 
 HEAD = """# nThread 1 nGpus 2 minBytes 1048576 maxBytes 2097152 step: 2(factor) warmup iters: 5 iters: 20 validation: 1
@@ -100,3 +102,30 @@ def test_numbers_of_lines_are_no_part_of_a_matrix():
 def test_known_outputs_that_are_not_read_are_refused_by_name(text, named):
     with pytest.raises(InputError, match=named):
         parse_tables(text, "t")
+
+
+def swept(*times_us):
+    return [
+        Row(collective="all_gather", backend="nccl", ranks=8, bytes=2 ** (16 + i), time_s=time * 1e-6)
+        for i, time in enumerate(times_us)
+    ]
+
+
+def test_of_several_dips_the_deepest_is_named_and_as_a_stall_where_calls_stand_still():
+    found = dip(swept(50, 60, 190, 210, 60_000, 61_000, 700, 1200))
+
+    assert "dips at 1 MiB" in found
+    assert "calls stall" in found
+
+
+def test_columns_of_rccl_tests_that_are_no_figures_are_passed_over():
+    (table,) = parse_tables(
+        "all_reduce_perf\n"
+        "# size count type redop root time algbw busbw #wrong time algbw busbw #wrong algo proto nchannels\n"
+        "#   (B) (elements)                 (us) (GB/s) (GB/s)          (us) (GB/s) (GB/s)\n"
+        "  1048576  262144  float  sum  -1  20.0  52.43  91.75  0  20.5  51.15  89.51  0  TREE  LL128  32\n"
+        "  2097152  524288  float  sum  -1  30.0  69.91  122.34  0  30.5  68.76  120.33  0  RING  SIMPLE  56\n",
+        "t",
+    )
+
+    assert (table.ranks, [row.wrong for row in table.rows]) == (8, [0, 0])

@@ -123,6 +123,18 @@ def test_the_xml_of_a_query_names_gpus_their_domain_and_their_faults():
     assert "GPU1 has 8 of 16 PCIe lanes trained" in cluster.warnings
 
 
+@pytest.mark.parametrize(("up", "is_said"), [(True, True), (False, False)])
+def test_a_gpu_of_which_no_link_is_up_is_sick_only_beside_gpus_whose_links_are(up, is_said):
+    link = "\t Link 0: 25 GB/s\n" if up else "NVML: unable to retrieve NVLink information as all links are inActive\n"
+    text = (
+        f"GPU 0: NVIDIA A100-SXM4-40GB (UUID: GPU-aa)\n{link}GPU 1: NVIDIA A100-SXM4-40GB (UUID: GPU-bb)\n"
+        "NVML: unable to retrieve NVLink information as all links are inActive\n"
+    )
+    warnings = parse_dump(text, "s", CATALOGUE).warnings
+
+    assert any("GPU1: all of its NVLinks are inactive" in said for said in warnings) is is_said
+
+
 def test_links_that_are_inactive_are_counted_as_down():
     text = "".join(
         f"GPU {i}: NVIDIA A100-SXM4-80GB (UUID: GPU-{i})\n"

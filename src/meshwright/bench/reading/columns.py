@@ -139,7 +139,7 @@ def parse_row(line: str, header: Header | None, where: str, number: int) -> Pars
     size = _size(match["size"], count * WIDTHS[type_], at)
     tokens, lead = match["rest"].split(), match["lead"].split()
     redop = tokens.pop(0) if tokens and not is_figure(tokens[0]) else "none"
-    numbers = _leading_numbers(tokens)
+    numbers = _leading_numbers(_without_words(tokens, header))
     layouts = _layouts(len(numbers)) if header is None else [_layout(header, len(numbers), redop != "none")]
     for has_root, tail in [layout for layout in layouts if layout is not None]:
         values = numbers[has_root:]
@@ -157,6 +157,21 @@ def parse_row(line: str, header: Header | None, where: str, number: int) -> Pars
     raise CutRow(f"{at}: expected size, count, type, redop, time, algbw and busbw, {len(numbers)} figures do not do")
 
 
+def _without_words(tokens: Sequence[str], header: Header | None) -> Sequence[str]:
+    """Return what stands behind the operator without columns that are none of ours (algorithm, protocol, channels)."""
+    if header is None or not any(map(_is_strange, header.tail)):
+        return tokens
+    first = "root" in header.middle
+    if len(tokens) != first + len(header.tail):
+        return tokens
+    known = [word for word, name in zip(tokens[first:], header.tail, strict=True) if not _is_strange(name)]
+    return [*tokens[:first], *known]
+
+
+def _is_strange(column: str) -> bool:
+    return column not in _NAMES.values() and column != "timestamp"
+
+
 def _leading_numbers(tokens: Sequence[str]) -> list[str]:
     found: list[str] = []
     for token in tokens:
@@ -169,7 +184,7 @@ def _leading_numbers(tokens: Sequence[str]) -> list[str]:
 def _layout(header: Header, figures: int, has_redop: bool) -> tuple[bool, tuple[str, ...]] | None:
     """Return whether a root comes first, and the columns from the time on; None where the row does not fill them."""
     has_root = "root" in header.middle
-    timed = tuple(name for name in header.tail if name != "timestamp")
+    timed = tuple(name for name in header.tail if name != "timestamp" and not _is_strange(name))
     if figures == len(timed) + has_root:
         return has_root, timed
     return (has_root, timed) if figures > len(timed) + has_root and "timestamp" in header.tail else None

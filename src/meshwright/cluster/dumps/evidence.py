@@ -17,6 +17,7 @@ from .names import LISTED, LISTING, gpu_names
 from .xml import Element
 
 LINK = re.compile(r"^\s*Link (\d+): (?:([\d.]+) GB/s|<inactive>)\s*$")
+ALL_DOWN = re.compile(r"\ball links are in-?active\b", re.I)  # said also of GPUs that never had one
 QUERY_GPU = re.compile(r"^GPU ([0-9A-Fa-f]{8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d)\s*$")
 FIELD = re.compile(r"^(\s+)([\w /]+?)\s*(?::\s*(.*?))?\s*$")
 SAME_LINK = 0.08  # signalling adds so much at most to the rate that a link carries: 26.56 is 25, 53.1 is 50
@@ -56,6 +57,7 @@ def evidence(lines: Sequence[str]) -> GpuEvidence:
     found = GpuEvidence(models=gpu_names(lines))
     last: int | None = None
     numbers: dict[int, list[int]] = {}  # of each GPU, those of its links that are listed
+    down: list[int] = []
     for line in lines:
         listed, link = LISTED.match(line) or LISTING.match(line), LINK.match(line)
         if listed and listed.group(1).isdecimal():
@@ -65,6 +67,10 @@ def evidence(lines: Sequence[str]) -> GpuEvidence:
             found.link_rates.setdefault(last, [])
             if link.group(2) and link.group(2).count(".") < 2 and float(link.group(2)):
                 found.link_rates[last].append(float(link.group(2)) * 1e9)
+        elif last is not None and ALL_DOWN.search(line):
+            down.append(last)
+    if any(found.link_rates.values()):
+        found.notes += [f"GPU{gpu}: all of its NVLinks are inactive, and those of other GPUs are up" for gpu in down]
     for gpu, listed_links in numbers.items():
         if listed_links == list(range(len(listed_links))):
             found.links[gpu] = len(listed_links)

@@ -34,6 +34,7 @@ KNOWN = (
     (r"^Settings for \S+:\s*$", "ethtool", LINKS),
     (r"^\s*\| GPU ID \| Device Information", "dcgmi discovery -l", LINKS),
     (r"^\s*\| (?:GPU ID: \d+|\S+) +\| Topology Information", "dcgmi topo", LINKS),
+    (r"NvLink Link Status|^\s*gpuId \d+:\s*$", "dcgmi nvlink -s", "nvidia-smi nvlink -s, with " + LINKS),
     (
         r"^LinkState:\.{3,}|^PhysLinkState:\.{3,}",
         "ibportstate or smpquery, of one port",
