@@ -97,6 +97,8 @@ def test_numbers_of_lines_are_no_part_of_a_matrix():
     [
         ("P2P=Disabled Latency Matrix (us)\n   GPU     0      1\n     0   1.60  11.30\n", "latencies of pairs"),
         ("Host/Device Bandwidth Matrix (GB/s), memory=Pinned\n   Dir\\D       0\n   D2H     55.00\n", "busGrind"),
+        ("[./simpleP2P] - Starting...\ncudaMemcpyPeer between GPU0 and GPU1: 11.50GB/s\n", "simpleP2P"),
+        ("| RESULT TYPE | DRIVER | AVG VALUE |\n| Stream | netperf | 9000.5 (Mb/s) |\n", "k8s-netperf"),
     ],
 )
 def test_known_outputs_that_are_not_read_are_refused_by_name(text, named):
@@ -129,3 +131,32 @@ def test_columns_of_rccl_tests_that_are_no_figures_are_passed_over():
     )
 
     assert (table.ranks, [row.wrong for row in table.rows]) == (8, [0, 0])
+
+
+def test_pairs_without_peer_access_are_named_beside_the_matrix_that_has_it_on():
+    matrix = " Bandwidth Matrix (GB/s)\n   D\\D     0      1\n     0 880.00   6.10\n     1   6.20 881.00\n"
+    off, on = parse_tables(
+        "Device=0 CANNOT Access Peer Device=1\nDevice=1 CANNOT Access Peer Device=0\n"
+        f"Unidirectional P2P=Disabled{matrix}Unidirectional P2P=Enabled{matrix}",
+        "t",
+    )
+
+    assert off.notes == ()
+    assert on.notes == ("no peer access between 1 pair (0-1): their copies go through the host",)
+
+
+def test_a_collective_whose_sizes_mean_something_else_is_said_to_be_one():
+    (table,) = parse_tables(
+        "mpirun -np 4 osu_allgatherv\n# OSU MPI Allgatherv Vector Latency Test v7.4\n# Size  Latency(us)\n64  9.50\n",
+        "t",
+    )
+
+    assert table.unjudged.startswith("Allgatherv Vector: what its sizes count is not known")
+
+
+def test_the_times_that_mpirun_puts_before_its_tags_are_taken_off():
+    tag = "Tue Mar  5 08:01:02 2024[1,0]<stdout>:"
+    text = f"mpirun -np 4 osu_allreduce\n{tag}# OSU MPI Allreduce Latency Test v7.4\n{tag}# Size  Avg Latency(us)\n"
+    (table,) = parse_tables(f"{text}{tag}4096  21.50\n", "t")
+
+    assert (table.collective, table.ranks, [row.bytes for row in table.rows]) == ("all_reduce", 4, [4096])

@@ -9,6 +9,7 @@ from collections.abc import Sequence, Set
 from msgspec.structs import replace
 
 from ...errors import InputError
+from ...units import counted
 from .cut_rows import lacks_decimals, last_line, left_out
 from .prefixes import without_prefix
 from .tables import Rate, ReadTable
@@ -33,6 +34,7 @@ _PEERS = re.compile(r"P2P=Enabled|\bGPU\(row\) .*\bGPU\(column\)", re.I)
 _GPU = re.compile(r"GPU-|,\s*[0-9a-f]{2}:[0-9a-f]{1,2}\.[0-7]$|Radeon|Instinct|Vega|Arcturus|Aldebaran|gfx\d", re.I)
 _DAMAGED = re.compile(r"Invalid value when checking the (?:pattern|buffer).*")  # what nvbandwidth prints and ends
 _WAIVED = re.compile(r"^Waiving (\w+)|^Waived\b")  # newer versions print the second below "Running NAME."
+_NO_PEER = re.compile(r"^Device=(\d{1,6}) CANNOT Access Peer Device=(\d{1,6})\s*$")
 _OTHER = re.compile(r"Matrix|Inter-Device|Latency|^Running |^SUM |^D[\\/]D", re.I)
 
 
@@ -44,11 +46,13 @@ def read_matrices(text: str, where: str) -> list[ReadTable]:
     rates: list[Rate] = []
     cpus: set[str] = set()
     devices: list[str] = []
+    apart: list[tuple[int, int]] = []  # devices that cannot reach each other's memory
 
     def close() -> None:
         nonlocal columns, rates, title
         if rates:
-            tables.append(_table(title, tool, running, columns or (), rates, devices))
+            found = _table(title, tool, running, columns or (), rates, devices)
+            tables.append(replace(found, notes=(*found.notes, *_copied_by_host(title, apart))))
         columns, rates = None, []
 
     lines = text.splitlines()
@@ -61,6 +65,8 @@ def read_matrices(text: str, where: str) -> list[ReadTable]:
             close()
             cpus = cpus if found[1] == "rocm_bandwidth_test" else set()
             title, tool = words[found[0].start() :].rstrip(":"), found[1]
+        elif pair := _NO_PEER.match(words):
+            apart.append((int(pair[1]), int(pair[2])))
         elif named := _NAMED.search(line):
             devices.append(named[1])
         elif device := _DEVICE.search(line):
@@ -89,6 +95,15 @@ def read_matrices(text: str, where: str) -> list[ReadTable]:
     if cut and not tables:
         raise InputError(f"{where}:{last}: {title or 'a matrix'}: cut off in its first row: expected all of it")
     return _with_notes(tables, [cut, without_figures(_waived(lines))], where)
+
+
+def _copied_by_host(title: str, apart: Sequence[tuple[int, int]]) -> tuple[str, ...]:
+    """Return that some pairs of a matrix with peer access have none, () for a matrix without it."""
+    pairs = sorted({(min(pair), max(pair)) for pair in apart})
+    if not pairs or "P2P=Enabled" not in title:
+        return ()
+    shown = ", ".join(f"{a}-{b}" for a, b in pairs[:4]) + (", ..." if len(pairs) > 4 else "")
+    return (f"no peer access between {counted(len(pairs), 'pair')} ({shown}): their copies go through the host",)
 
 
 def _with_notes(tables: Sequence[ReadTable], notes: Sequence[str], where: str) -> list[ReadTable]:

@@ -80,6 +80,10 @@ def read_osu(text: str, where: str) -> list[ReadTable]:
                 f" ({len(tables) + 1})" if tables else ""
             )
             unjudged = BETWEEN_TWO if rows and _is_of_pairs(title["what"]) else ""
+            if rows and not collective and not unjudged:
+                unjudged = (
+                    f"{title['what']}: what its sizes count is not known here, so that it is held against nothing"
+                )
             added = _added_pairs(pairs) if rates and title["what"].lower().startswith("multi") else ()
             tables.append(
                 ReadTable(name=name, tool="OSU micro-benchmarks", collective=collective, ranks=ranks if rows else None,

@@ -11,6 +11,7 @@ _TAGS = tuple(
     re.compile(pattern)
     for pattern in (
         r"\[?\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?(?:\]|\s)",  # a timestamp
+        r"[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}(?=[\[<])",  # mpirun --timestamp-output
         r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d\s(?:\S+ [\w./-]+\[\d+\]:\s)?",  # ts; syslog, journalctl
         r"[IWEF]\d{4} \d\d:\d\d:\d\d\.\d+\s+\d+ \S+:\d+\]\s",  # glog
         r"\d\d:\d\d:\d\d(?:[.,]\d+)?\s",  # a time

@@ -5,6 +5,8 @@ import re
 _KNOWN = (
     (r"\bLatency\b.*\bMatrix \(us\)", "latencies of pairs of GPUs", "the matrices of bandwidth of the same tool"),
     (r"\bbusGrind\b|^Host/Device Bandwidth Matrix", "busGrind of the CUDA samples", "nvbandwidth"),
+    (r"\[\S*simpleP2P\]", "simpleP2P of the CUDA samples, of one pair", "p2pBandwidthLatencyTest or nvbandwidth"),
+    (r"\bRESULT TYPE\s*\|\s*DRIVER\b", "k8s-netperf", "the output of iperf3 or netperf itself"),
     (r"^\[CUDA Bandwidth Test\]", "bandwidthTest of the CUDA samples, of one GPU and its host", "nvbandwidth"),
 )
 
