@@ -48,7 +48,7 @@ from .tables import MOST_ROWS, Rate, ReadTable
 from .text import file_text, without_bold, without_line_numbers, without_prefixes
 from .torch_tables import read_ibm, read_param, read_payloads
 from .ucx import read_ucx
-from .unread import known_but_unread
+from .unread import unread_benchmark
 
 __all__ = ["Rate", "ReadTable", "load_tables", "parse_tables", "read_tables"]
 
@@ -139,7 +139,7 @@ def _parsed(text: str, where: str) -> list[ReadTable]:
         )
     if words := without_rows(text, where):
         raise InputError(f"{where}: no table found: {words}")
-    if words := known_but_unread(text):
+    if words := unread_benchmark(text):
         raise InputError(f"{where}: {words}")
     raise InputError(
         f"{where}: no table found, expected the output of nccl-tests or another tool of docs/bench.md, or a CSV with "

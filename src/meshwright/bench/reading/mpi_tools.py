@@ -76,14 +76,9 @@ def read_osu(text: str, where: str) -> list[ReadTable]:
     def close() -> None:
         nonlocal rows, rates, column, failed, pairs, buffers
         if title is not None and (rows or rates):
-            name = f"{title['what'] or 'pair'} {title['kind'].lower()}{buffers}" + (
-                f" ({len(tables) + 1})" if tables else ""
-            )
-            unjudged = BETWEEN_TWO if rows and _is_of_pairs(title["what"]) else ""
-            if rows and not collective and not unjudged:
-                unjudged = (
-                    f"{title['what']}: what its sizes count is not known here, so that it is held against nothing"
-                )
+            which = f" ({len(tables) + 1})" if tables else ""
+            name = f"{title['what'] or 'pair'} {title['kind'].lower()}{buffers}{which}"
+            unjudged = _unjudged(title["what"]) if rows and not collective else ""
             added = _added_pairs(pairs) if rates and title["what"].lower().startswith("multi") else ()
             tables.append(
                 ReadTable(name=name, tool="OSU micro-benchmarks", collective=collective, ranks=ranks if rows else None,
@@ -108,13 +103,12 @@ def read_osu(text: str, where: str) -> list[ReadTable]:
             figures = row["figures"].split()
             size, value = int(row["size"]), float(figures[min(column, len(figures) - 1)])
             failed += (row["check"] or "").lower() == "fail"
-            at = f"{where}:{number}"
             if title["kind"].lower() != "latency":
                 rates.append(
                     Rate(what=f"{title['what'] or 'pair'} bandwidth", rate_bytes_per_s=value * 1e6, bytes=size)
                 )
             elif size and value > 0 and collective:
-                payload = _payload(size, collective, ranks, at)
+                payload = _payload(size, collective, ranks, f"{where}:{number}")
                 rows.append(Row(collective=collective, backend="mpi", ranks=ranks, bytes=payload, time_s=value * 1e-6))
             elif size and value > 0 and _is_of_pairs(title["what"]):
                 rows.append(message("mpi", size, value * 1e-6))
@@ -122,6 +116,13 @@ def read_osu(text: str, where: str) -> list[ReadTable]:
                 rows.append(Row(collective=None, backend="mpi", ranks=ranks, bytes=size, time_s=value * 1e-6))
     close()
     return tables
+
+
+def _unjudged(words: str) -> str:
+    """Return why the times of a title that names no collective of ours are held against nothing."""
+    if _is_of_pairs(words):
+        return BETWEEN_TWO
+    return f"{words}: what its sizes count is not known here, so that it is held against nothing"
 
 
 def _added_pairs(pairs: int | None) -> tuple[str, ...]:

@@ -45,9 +45,8 @@ class _Run:
     firsts: set[str] = field(default_factory=set)  # the hosts of those
     header: Header | None = None
     rows: list[Parsed] = field(default_factory=list)
-    out_of_bounds: int = 0
+    footer: int | None = None  # results out of bounds by its footer, None before it is seen
     unchecked: bool = False  # the command left the check of results out
-    closed: bool = False  # its footer was seen
     heading: Named | None = None  # a name after its rows: that of the next table
     failure: str = ""  # that ended it before its footer, in its words
     notes: list[str] = field(default_factory=list)
@@ -96,7 +95,7 @@ def _runs(lines: Sequence[tuple[int, str]], where: str) -> list[_Run]:
     last = max((number for number, line in lines if looks_like_row(line)), default=0)
     for number, line in lines:
         if looks_like_row(line):
-            if run.closed:  # rows after a footer, without a header of their own
+            if run.footer is not None:  # rows after a footer, without a header of their own
                 runs.append(run)
                 run = _Run(
                     run.named, run.commanded, run.backend, run.said_ranks, run.devices, run.starts, header=run.header
@@ -145,7 +144,7 @@ def _begins_run(run: _Run, line: str) -> bool:
         or "test starting:" in line
         or (_DEVICE.search(line) is not None)
         or (_BACKEND.match(line) is not None)
-        or (run.closed and named is not None and "concluded" not in line)
+        or (run.footer is not None and named is not None and "concluded" not in line)
         or (named is not None and named.sure and "concluded" not in line)
     )
 
@@ -166,10 +165,9 @@ def _take_line(run: _Run, line: str, where: str, number: int) -> None:
         return
     found = _BOUNDS.search(line)
     if found or "Avg bus bandwidth" in line:
-        run.out_of_bounds += int(found[1]) if found else 0
-        run.closed = True
+        run.footer = (run.footer or 0) + (int(found[1]) if found else 0)
         return
-    if run.rows and not run.closed and not run.failure:
+    if run.rows and run.footer is None and not run.failure:
         run.failure = failure_in(line)
     _take_device(run, line)
     own = _BACKEND.match(line)
@@ -302,7 +300,7 @@ def _wrong(run: _Run, rows: Sequence[Parsed]) -> int:
     """Return the wrong results of a table: by its rows, and by the footer where no row of the run has one."""
     own = max((row.wrong or 0 for row in rows), default=0)
     elsewhere = any(row.wrong for row in run.rows) and all(row.wrong is not None for row in rows)
-    return own if elsewhere and not own else max(run.out_of_bounds, own)
+    return own if elsewhere and not own else max(run.footer or 0, own)
 
 
 def _ended_early(run: _Run, rows: Sequence[Parsed]) -> list[str]:

@@ -11,7 +11,7 @@ _KNOWN = (
 )
 
 
-def known_but_unread(text: str) -> str:
+def unread_benchmark(text: str) -> str:
     """Return what a text is and what is wanted in its place, "" where it is nothing that is known."""
     for pattern, name, wanted in _KNOWN:
         if re.search(pattern, text, re.M):
