@@ -2,6 +2,9 @@
 
 import pytest
 
+from meshwright.postmortem.inputs import read_all
+from meshwright.postmortem.nouns.facts import StackTrace, of
+
 from .made import judge
 
 SPINS = ["0x00007f10aa0b2b00 in fi_cq_read () from /opt/lib/libfabric.so.1", "poll_all (ep=0x55) at progress.cpp:71"]
@@ -115,3 +118,22 @@ def test_the_frames_that_torch_prints_below_an_error_are_no_stack_of_a_process_t
     frames += ["frame #1: c10d::ProcessGroupNCCL::WorkNCCL::checkTimeout() + 0x1e1 (0x7f10aa0b2b99 in /v/libcuda.so)"]
     verdict = judge(tmp_path, {f"rank{rank}.log": ["epoch 3", *frames] for rank in range(4)})
     assert (verdict.kind, verdict.unknown) == ("none", True)
+
+
+def at_prompt(frames, *, python=()):
+    """What a person copies of a debugger's screen: no command that says the process."""
+    below = ["(gdb) py-bt", "Traceback (most recent call first):", *python] if python else []
+    return ["(gdb) bt", *numbered(frames), *below]
+
+
+def test_stacks_that_were_asked_for_at_the_debuggers_prompt_are_read(tmp_path):
+    files = {f"gdb_rank{rank}.txt": at_prompt(READS if rank == 2 else C10D) for rank in range(4)}
+    assert named(judge(tmp_path, files)) == ("host", (2,), False, "all_reduce")
+
+
+def test_a_second_stack_of_one_process_at_the_prompt_is_not_glued_to_its_first(tmp_path):
+    python = ['  File "/v/torch/distributed/distributed_c10d.py", line 2900, in all_reduce']
+    python += ['  File "/w/job.py", line 80, in average', '  File "/w/job.py", line 120, in <module>']
+    (tmp_path / "gdb_rank1.txt").write_text("\n".join(2 * at_prompt(C10D, python=python)))
+    found = of(read_all([tmp_path]).facts, StackTrace)
+    assert [(stack.rank, len(stack.frames)) for stack in found] == 2 * [(1, len(C10D) + len(python))]

@@ -33,6 +33,8 @@ _ATTACHED = re.compile(
     r"|^(?:Attaching to|Detaching from) (?:program: \S+, )?process (?P<to>\d{1,8})\b"
 )
 
+_PROMPT = re.compile(r"^\((?:rocm-?|cuda-|oneapi-)?gdb(?:-oneapi)?\) *(?:thread apply \S+ )?(?P<command>bt|backtrace|where|py-bt)\b")
+
 
 class NativeThread(msgspec.Struct, frozen=True, kw_only=True):
     """The heading of a thread: its number in the debugger, 1 for the first of the process, and the kernel's or 0."""
@@ -82,3 +84,9 @@ def process_attached(text: str) -> int | None:
     """Return the process that gdb says it attaches to or leaves, None for any other line."""
     found = _ATTACHED.search(text) if "process " in text else None
     return int(found["left"] or found["to"]) if found else None
+
+
+def asked_at_prompt(text: str) -> str:
+    """Return which stack somebody asked of a debugger at its prompt: that of C (`bt`) or of Python (`py-bt`), or ""."""
+    found = _PROMPT.match(text) if text[:1] == "(" else None
+    return "" if found is None else "py-bt" if found["command"] == "py-bt" else "bt"

@@ -22,7 +22,7 @@ from .headings import (
     process_asked,
     short_heading_of,
 )
-from .native_stacks import PYTHON_FRAMES, native_frame, native_thread, process_attached, python_frame
+from .native_stacks import PYTHON_FRAMES, asked_at_prompt, native_frame, native_thread, process_attached, python_frame
 
 WORDS = (
     "most recent call first",
@@ -223,6 +223,12 @@ class _Dump:
             local, device = (self.local_rank, self.device) if stack.rank is None else (None, None)
             yield replace(stack, host=self.host, local_rank=local, device=device)
 
+    def once_more(self) -> "_Dump":
+        """Return another dump of the same process, of which nothing has been read."""
+        dump = _Dump(self.rank, pid=self.pid, host=self.host)
+        dump.local_rank, dump.device = self.local_rank, self.device
+        return dump
+
     def told_by(self, heading: Heading, asked: str) -> None:
         """Note what a heading says; the host of a command `asked` counts where it names none."""
         self.rank = heading.rank if self.rank is None else self.rank
@@ -260,6 +266,11 @@ def _read(messages: list[LogMessage], hint: FileHint, named: _Named) -> Iterator
             headed = Heading() if dump.threads else headed
             dump = _Dump(hint.rank, pid=asked)
             dump.told_by(headed, host)
+            dump.is_asked = True
+        elif at_prompt := asked_at_prompt(text):
+            if at_prompt == "bt" and dump.threads:  # once more, of the same process
+                yield from dump.stack()
+                dump = dump.once_more()
             dump.is_asked = True
         elif process := _PROCESS.match(text):
             yield from dump.stack()
