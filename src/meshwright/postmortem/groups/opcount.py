@@ -12,10 +12,9 @@ from ..nouns.launch_counts import Remark
 from ..nouns.names import UNEVEN
 from ..nouns.position import HangPosition
 from ..nouns.where import GroupName
-from ..nouns.world import identities_of
+from ..nouns.world import identities_of, may_be_same_host
 from ..positions.agreement import disagreement
 from ..positions.waits import judged
-from ..ranks.owners import may_be_same_host
 
 
 def by_calls(facts: list[Fact], *, mismatched: bool = False) -> HangPosition | None:

@@ -61,6 +61,16 @@ def short_host(host: str) -> str:
     return host if is_address(host) else host.split(".")[0]
 
 
+def may_be_same_host(one: str, other: str) -> bool:
+    """Return whether two names may be of one host: of a name and an address or a container that is not known."""
+    return _is_number(one) != _is_number(other) or short_host(one) == short_host(other)
+
+
+def _is_number(host: str) -> bool:
+    """Whether a host is called by its address, or a container by its own number."""
+    return is_address(host) or re.fullmatch(r"[0-9a-f]{12}", host) is not None
+
+
 def are_of_several_hosts(files: Iterable[str]) -> bool:
     """Return whether the names of files number several hosts: `node0.log`, `dmesg-node1.txt`."""
     return len({int(named["number"]) for file in files if (named := _HOST_IN_NAME.search(file))}) > 1

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from ..nouns.facts import Fact, Failure, LinkUp, PeerLost, PortDown, Timeout, of
 from ..nouns.identities import Adapters
 from ..nouns.where import Where
-from ..nouns.world import identities_of, short_host
-from .hosts import SWITCH_PORT, are_all, rank_on_host, told_ranks_of
+from ..nouns.world import short_host
+from .devices import Device, rank_of_device
+from .hosts import SWITCH_PORT, are_all, told_ranks_of
 
 _PEER = re.compile(r", peer (?P<address>[\w.:%\[\]-]+)$")
 _GID = re.compile(r"\bremoteGids? ?(?P<gid>[0-9a-f:]*::?[0-9a-f:]+)")
@@ -84,9 +85,8 @@ def _at_port_of_npu(broken: Sequence[Failure], facts: list[Fact]) -> tuple[int, 
     if len(ends) != 1:
         return ()
     host, number = ends.pop()
-    told = {one.rank for one in identities_of(facts) if short_host(one.host) == host and one.device == number}
     where = next(port.where for port in of(facts, PortDown) if short_host(port.host) == host)
-    rank = told.pop() if len(told) == 1 else rank_on_host(number or 0, host, where, facts) if not told else None
+    rank = rank_of_device(Device(host=host, number=number, where=where), facts)
     return () if rank is None else (rank,)
 
 

@@ -25,12 +25,12 @@ from ..nouns.names import same_bus
 from ..nouns.position import HangPosition
 from ..nouns.verdict import Kind, shortened
 from ..nouns.where import Where
-from ..nouns.world import identities_of, ranks_seen, world_of
+from ..nouns.world import identities_of, may_be_same_host, ranks_seen, world_of
 from ..positions.stack_positions import by_stacks
 from ..ranks.exits import ABORT, CLOCKS_S, CONSEQUENCES, KILL, SIGNALS, exit_fault, of_exits, signal_of
 from ..ranks.hosts import are_all, is_elsewhere, knows_all_hosts, ranks_of_host, told_ranks_of
 from ..ranks.links import at_broken_end, ports_of_switches, was_over
-from ..ranks.owners import leads_to, may_be_same_host, owners_of, with_rank, with_said_again
+from ..ranks.owners import leads_to, owners_of, with_rank, with_said_again
 from ..ranks.unmade import without_unmade
 from ..tools.gpu_memory_errors import COUNTED
 

@@ -5,10 +5,10 @@ from statistics import median
 from msgspec.structs import replace
 
 from ..nouns.facts import Fact, of
-from ..nouns.identities import NearPort, PortRate
+from ..nouns.identities import PortRate
 from ..nouns.position import HangPosition
 from ..nouns.world import short_host
-from ..ranks.hosts import rank_on_host
+from ..ranks.devices import rank_near_port
 
 _OTHERS = 2  # hosts
 
@@ -24,7 +24,7 @@ def with_slow_link(found: HangPosition, facts: list[Fact]) -> HangPosition:
     port, usual = slow[0]
     why = f"{found.why.removesuffix(_UNTOLD)}; port {port.device} of {port.host} runs at {port.rate_gb_s} Gb/s, those"
     why += f" of its name on other hosts at {usual:.0f}"
-    rank = _rank_of(port, facts)
+    rank = rank_near_port(port.device, port.host, port.where, facts)
     lines = (*found.evidence, port.where)
     if rank is None:
         lacks = (f"which rank uses that port: `nvidia-smi topo -m` of {port.host}, and its ranks",)
@@ -44,12 +44,3 @@ def _slow_ports(facts: list[Fact]) -> list[tuple[PortRate, float]]:
         if len(others) >= _OTHERS and own.rate_gb_s < min(others):
             found.append((own, median(others)))
     return found
-
-
-def _rank_of(port: PortRate, facts: list[Fact]) -> int | None:
-    """Return the rank of the GPU that is nearest to a port, where its host has one rank for each GPU."""
-    near = {(one.gpu, one.gpus) for one in of(facts, NearPort) if one.device == port.device}
-    if len(near) != 1:
-        return None
-    gpu, gpus = near.pop()
-    return rank_on_host(gpu, port.host, port.where, facts, size=gpus)

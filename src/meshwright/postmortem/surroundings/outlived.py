@@ -32,13 +32,14 @@ STEP = re.compile(
 _FOR_LONG = 12  # steps after a time-out: what waits in a buffer is printed late
 _TRIES_LESS = re.compile(  # of a program that caught an error of memory and says so, as it looks for its batch size
     r"\b(?:fall(?:s|ing)?|fell) back\b|\b(?:reduc|halv|lower|decreas|shrink)ing\b|\bprob(?:e|ing)\b"
-    r"|\b(?:re)?try(?:ing)? (?:again )?(?:(?:with|at) )?(?:an? )?(?:smaller|lower)\b"
+    r"|\b(?:re)?try(?:ing)? (?:again )?(?:(?:with|at) )?(?:an? )?(?:smaller|lower)\b|\b(?:tries|trying) again\b"
     r"|\b(?:re)?try(?:ing)? (?:again )?(?:with |at )?(?:(?:micro[ _-]?)?batch(?:[ _-]?size)?|m?bs)[ =:]+\d"
     r"|\bretry(?:ing)? (?:with|at) \d|\bbatch[ _-]?size (?:finder|search)\b",
     re.IGNORECASE,
 )
 _OF_MEMORY = re.compile(r"\bbatch|\bm?bs\b|memory|\bOOM\b", re.IGNORECASE)  # of what it tries less
 _NEAR = 12  # messages behind an error, in which a program says that it caught it
+_ABOVE = 2  # messages: what goes to another stream may come before the error
 _ENDED_WELL = (
     re.compile(  # of launchers that wait for all ranks of a host, or for a job: torchrun's, Kubeflow's, SageMaker's
         r"\] worker group successfully finished\.|\bworker group finished \((?:WorkerState\.)?SUCCEEDED\)"
@@ -72,7 +73,7 @@ def without_outlived(facts: Sequence[Fact], messages: Sequence[LogMessage]) -> l
     caught = _last_outlived([f.where.line for f in facts if _may_be_caught(f)], messages)
     last = max((f.where.line for f in facts if isinstance(f, Failure) and f.kind == "device_memory"), default=0)
     broken = max((fact.where.line for fact in facts if isinstance(fact, _BREAKS)), default=0)
-    less = _behind_which_less_is_tried(facts, messages)
+    less = _where_less_is_tried(facts, messages)
     for fact in facts:
         own = steps.get(getattr(fact, "rank", None)) or everybody
         if isinstance(fact, Failure) and _was_tried(fact, own, less) and broken < fact.where.line:
@@ -131,17 +132,17 @@ def _source(message: LogMessage) -> tuple[str, int | None, str]:
     return message.host, message.task, message.pod
 
 
-def _behind_which_less_is_tried(facts: Sequence[Fact], messages: Sequence[LogMessage]) -> set[int]:
-    """Return the lines of errors of memory behind which their rank, or another one with such an error, tries less."""
+def _where_less_is_tried(facts: Sequence[Fact], messages: Sequence[LogMessage]) -> set[int]:
+    """Return the lines of errors of memory beside which their rank, or another one with such an error, tries less."""
     out = {fact.where.line: fact for fact in facts if isinstance(fact, Failure) and fact.kind == "device_memory"}
     ranks = {None, *(fact.rank for fact in out.values())}
     found: set[int] = set()
     for at, message in enumerate(messages if out else ()):
         if message.where.line not in out:
             continue
-        for later in messages[at + 1 : at + 1 + _NEAR]:
-            text = later.text[:400]
-            if later.rank in ranks and _OF_MEMORY.search(text) and _TRIES_LESS.search(text):
+        for beside in (*messages[max(0, at - _ABOVE) : at], *messages[at + 1 : at + 1 + _NEAR]):
+            text = beside.text[:400]
+            if beside.rank in ranks and _OF_MEMORY.search(text) and _TRIES_LESS.search(text):
                 found.add(message.where.line)
     return found
 
@@ -149,7 +150,7 @@ def _behind_which_less_is_tried(facts: Sequence[Fact], messages: Sequence[LogMes
 def _was_tried(fault: Failure, steps: Sequence[int], less: set[int]) -> bool:
     """Whether a program says of an error of memory that it tries less, and then made several steps.
 
-    It says so in the line of the error, or behind it: the error is then one of the lines `less`.
+    It says so in the line of the error, or beside it: the error is then one of the lines `less`.
     """
     if fault.kind != "device_memory":
         return False

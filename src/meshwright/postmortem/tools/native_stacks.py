@@ -32,8 +32,9 @@ _ATTACHED = re.compile(
     r"\[Inferior \d+ \(process (?P<left>\d{1,8})\) detached\]"
     r"|^(?:Attaching to|Detaching from) (?:program: \S+, )?process (?P<to>\d{1,8})\b"
 )
-
-_PROMPT = re.compile(r"^\((?:rocm-?|cuda-|oneapi-)?gdb(?:-oneapi)?\) *(?:thread apply \S+ )?(?P<command>bt|backtrace|where|py-bt)\b")
+_PROMPT = re.compile(
+    r"^\((?:rocm-?|cuda-)?gdb(?:-oneapi)?\) *(?:thread apply \S+ )?(?P<command>bt|backtrace|where|py-bt)\b"
+)
 
 
 class NativeThread(msgspec.Struct, frozen=True, kw_only=True):

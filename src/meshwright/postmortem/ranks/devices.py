@@ -1,0 +1,127 @@
+"""The rank that uses a GPU, an NPU, a core or a port: all that speaks of a device asks here.
+
+A device has an address, a number that its host counts, or a port near it. NCCL's Init lines and tables of scripts join
+address and rank; tables of the host join address and number; who is where joins a number on a host and a rank.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from ..nouns.facts import Fact, of
+from ..nouns.identities import GpuPlace, NearPort, RankIdentity, VisibleGpus
+from ..nouns.names import same_bus
+from ..nouns.where import Where
+from ..nouns.world import identities_of, may_be_same_host, ranks_seen, short_host, world_of
+from .hosts import rank_on_host
+
+
+class Device(msgspec.Struct, frozen=True, kw_only=True):
+    """A device as a line names it: by its address or its `number`, `of` how many its host counts in a table.
+
+    A program counts those that it is given (`is_given`), tables of a host all of them.
+    """
+
+    where: Where
+    host: str = ""
+    bus_id: str = ""
+    number: int | None = None
+    of: int | None = None
+    is_given: bool = False
+
+
+def rank_of_device(device: Device, facts: list[Fact]) -> int | None:
+    """Return the one rank that uses a device: by its address, else by its number; None where it is not told."""
+    identities = identities_of(facts)
+    ranks = ranks_of_address(device, identities)
+    if len(ranks) == 1:
+        return ranks.pop()
+    number, size = place_of(device, facts)
+    rank = None if ranks or number is None else _rank_of_number(device, number, size, facts)
+    return _of_only_gpu(device.host, identities, facts) if rank is None and not device.is_given else rank
+
+
+def _rank_of_number(device: Device, number: int, size: int | None, facts: list[Fact]) -> int | None:
+    """Return the rank that has a number, of `size` on its host: by a script's table, else by who is where."""
+    told = set() if device.is_given else _told_of_number(number, device.host, identities_of(facts))
+    if told:
+        return min(told)
+    if size and size == _everyone(facts):
+        return number  # its host has all ranks of the job
+    return rank_on_host(number, device.host, device.where, facts, size=size)
+
+
+def rank_near_port(port: str, host: str, where: Where, facts: list[Fact]) -> int | None:
+    """Return the rank of the GPU that is nearest to a port, where its host has one rank for each GPU."""
+    near = {(one.gpu, one.gpus) for one in of(facts, NearPort) if one.device == port}
+    if len(near) != 1:
+        return None
+    gpu, gpus = near.pop()
+    return rank_of_device(Device(host=host, number=gpu, of=gpus, where=where), facts)
+
+
+def ranks_of_address(device: Device, identities: Sequence[RankIdentity]) -> set[int]:
+    """Return the ranks that lines give an address, on a host that may be the device's."""
+    if not device.bus_id:
+        return set()
+    return {i.rank for i in near(device.host, identities) if i.bus_id and same_bus(i.bus_id, device.bus_id)}
+
+
+def near(host: str, identities: Sequence[RankIdentity]) -> list[RankIdentity]:
+    """Return the processes and GPUs of ranks that may be on a host, all of them where it is not told.
+
+    Not of ranks that are known by the name of another host, where their addresses alone would not tell. Where others of
+    the host are named with it, one that is named without a host is on another one.
+    """
+    if not host:
+        return list(identities)
+    named = [i for i in identities if i.host]
+    here = {i.rank for i in named if short_host(i.host) == short_host(host)}
+    away = {i.rank for i in named if not may_be_same_host(i.host, host)} - here
+    fitting = [i for i in identities if (not i.host or may_be_same_host(i.host, host)) and i.rank not in away]
+    return [i for i in fitting if i.host] if any(i.host == host for i in named) else fitting
+
+
+def place_of(device: Device, facts: list[Fact]) -> tuple[int | None, int | None]:
+    """Return the number of a device as the job's programs count, and of how many; None where that is not told.
+
+    By what its line says, else by a table of its host with the addresses of its GPUs. One that the job is not given has
+    none.
+    """
+    number = device.number if device.number is not None else _number_in_table(device, facts)
+    given = {one.devices for one in of(facts, VisibleGpus)}
+    if number is None or not given or device.is_given:
+        return number, device.of
+    devices = given.pop()
+    return (None, None) if given or number not in devices else (devices.index(number), device.of and len(devices))
+
+
+def _number_in_table(device: Device, facts: list[Fact]) -> int | None:
+    """Return the number of a device by a table with its address: of its host, else of a host that may be it."""
+    tables = [one for one in of(facts, GpuPlace) if device.bus_id and same_bus(one.bus_id, device.bus_id)]
+    own = {one.device for one in tables if one.host and short_host(one.host) == short_host(device.host)}
+    found = own or {one.device for one in tables if not one.host or not device.host}
+    return found.pop() if len(found) == 1 else None
+
+
+def _everyone(facts: list[Fact]) -> int | None:
+    """Return the number of ranks of the job, where a line says it or none is missing of those that are seen.
+
+    Ranks are seen by launchers' numbers on a host, too: that there are no others shows where none is missing.
+    """
+    seen = ranks_seen(facts)
+    return world_of(facts) or (len(seen) if seen == set(range(len(seen))) else None)
+
+
+def _told_of_number(number: int, host: str, identities: Sequence[RankIdentity]) -> set[int]:
+    """Return the rank that a script's own table gives a device of a host, by its number; NCCL's counts otherwise."""
+    own = [i for i in identities if i.host and host and short_host(i.host) == short_host(host) and i.ranks is None]
+    ranks = {i.rank for i in own if i.device == number}
+    return ranks if len(ranks) == 1 else set()
+
+
+def _of_only_gpu(host: str, identities: Sequence[RankIdentity], facts: list[Fact]) -> int | None:
+    """Return the rank of a host or pod whose tables list one GPU, where one rank is known to be there."""
+    gpus = {gpu.bus_id for gpu in of(facts, GpuPlace) if host and short_host(gpu.host) == short_host(host)}
+    ranks = {one.rank for one in identities if host and one.host and short_host(one.host) == short_host(host)}
+    return ranks.pop() if len(gpus) == len(ranks) == 1 else None
