@@ -51,6 +51,7 @@ from .tools import (
     analyses,
     device_monitors,
     entry_tables,
+    gpu_diagnostics,
     gpu_memory_errors,
     gpu_tables,
     gpu_use,
@@ -89,5 +90,6 @@ READERS = (
         file_servers,
         device_monitors,
         link_rates,
+        gpu_diagnostics,
     ),
 )

@@ -8,11 +8,12 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import PurePath
+from typing import TypeGuard
 
 from msgspec.structs import replace
 
-from ..nouns.facts import Exit, Fact, Failure, SlowRank, of
-from ..nouns.identities import AgentRanks, HostList, NumberedHosts, Placed, RankIdentity, Spoke
+from ..nouns.facts import Exit, Fact, Failure, PortDown, SlowRank, of
+from ..nouns.identities import AgentRanks, GpuPlace, HostList, NumberedHosts, Placed, RankIdentity, Spoke
 from ..nouns.names import same_bus
 from ..nouns.where import Where
 from ..nouns.world import identities_of, is_address, ranks_of_job, ranks_seen, short_host, world_of
@@ -381,8 +382,8 @@ def host_of_file(file: str, facts: list[Fact]) -> str:
 def with_pods_of_nodes(facts: list[Fact]) -> list[Fact]:
     """Return the facts, what befell a node as of the one pod there whose ranks are known by its name.
 
-    What befell a machine in a file whose path names one of the hosts befell that one. A port of a switch is that of the
-    host that its line names.
+    What befell a machine in a file whose path names one of the hosts befell that one; so with its GPUs and ports. A
+    port of a switch is that of the host that its line names.
     """
     hosts = {identity.host for identity in of(facts, RankIdentity) if identity.host}
     pods: dict[str, set[str]] = defaultdict(set)
@@ -399,7 +400,7 @@ def with_pods_of_nodes(facts: list[Fact]) -> list[Fact]:
             if not (faced := _host_in_path(fact.where.text, places)):
                 continue  # it faces another job
             fact = replace(fact, host=faced)
-        elif isinstance(fact, Failure) and not fact.host and fact.rank is None and fact.kind in _OF_HOSTS:
+        elif _is_of_some_host(fact):
             fact = replace(fact, host=_host_in_path(fact.where.file, places))
         elif isinstance(fact, Failure) and _befell_machine(fact) and (host := of_pods.get(fact.where.file)):
             fact = replace(fact, host=host, pid=None)  # the machine's number of a process is not the pod's
@@ -426,6 +427,13 @@ def _of_pods_machines(facts: list[Fact], places: set[str], pods: Mapping[str, se
         if len(own) == 1 and is_strange and not own & pods.keys() and (named := _host_in_path(file, places)):
             found[file] = named
     return found
+
+
+def _is_of_some_host(fact: Fact) -> TypeGuard[Failure | GpuPlace | SlowRank | PortDown]:
+    """Whether a fact is of a machine and does not say of which."""
+    if isinstance(fact, Failure):
+        return not fact.host and fact.rank is None and fact.kind in _OF_HOSTS
+    return isinstance(fact, GpuPlace | SlowRank | PortDown) and not fact.host
 
 
 def _befell_machine(fault: Failure) -> bool:

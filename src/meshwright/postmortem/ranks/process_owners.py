@@ -219,11 +219,12 @@ def with_files_of_gpus(facts: list[Fact]) -> list[Fact]:
     found: list[Fact] = []
     for fact in facts:
         if isinstance(fact, StackTrace) and fact.rank is None and fact.device is None and alone[fact.where.file] == 1:
-            fact = replace(fact, device=_gpu_of_file(fact.where.file))
+            fact = replace(fact, device=gpu_of_file(fact.where.file))
         found.append(fact)
     return found
 
 
-def _gpu_of_file(file: str) -> int | None:
+def gpu_of_file(file: str) -> int | None:
+    """Return the number of the GPU after which a file is named (`gpu3_pid812.txt`), None for none."""
     named = _GPU_IN_NAME.search(PurePath(file).name)
     return int(named["number"]) if named else None

@@ -62,6 +62,7 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
     lines: tuple[Where, ...]
     first: Failure
     is_general: bool = False  # befell the job, not a rank: a node, a preemption, all ranks alike
+    among: tuple[int, ...] = ()  # the ranks of the host that it befell, one of which it is
 
     def can_be_of(self, rank: int, facts: list[Fact]) -> bool:
         """Return whether nothing that is known of a rank speaks against its being the one that this befell."""
@@ -86,6 +87,12 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def lacks(self) -> str:
         """Evidence that would tell whose fault it was."""
+        if self.kind == "device" and self.among:
+            return (
+                f"which of ranks {shortened(self.among)} uses that GPU: NCCL's Init lines (NCCL_DEBUG=INFO), or, with"
+                " CUDA_VISIBLE_DEVICES of these ranks, `nvidia-smi --query-gpu=index,pci.bus_id,uuid --format=csv` on"
+                f" {self.first.host}"
+            )
         return _LACKS.get(self.kind, "which rank it was: lines with a prefix of each rank, or a file for each")
 
 
@@ -116,7 +123,8 @@ def cause_of(facts: list[Fact], position: HangPosition | None) -> Cause | None:
     if first.kind == "device" and not ranks and not timeouts:
         ranks = _aborted(of(facts, Exit))
     if first.kind in {"device", "data"} and not ranks and first.host:
-        ranks = _of_host(first.host, {fact.rank for fact in timeouts}, position, facts)
+        waited_on = {fact.rank for fact in timeouts}
+        ranks = _of_host(first.host, waited_on, position, facts, is_one=first.kind == "device")
     told = max(alike, key=lambda fault: len(fault.what)) if not everyone else first
     on = f"ranks {shortened(ranks)}"
     joins = [i.where for i in identities if (i.rank,) == ranks and leads_to(first, i)]
@@ -138,6 +146,7 @@ def cause_of(facts: list[Fact], position: HangPosition | None) -> Cause | None:
         ),
         first=first,
         is_general=first.is_general or everyone or bool(switches),
+        among=told_ranks_of(first.host, facts) if first.host and not ranks else (),
     )
 
 
@@ -147,16 +156,19 @@ def _befell_all(faults: Sequence[Failure], facts: list[Fact]) -> bool:
     return faults[0].kind == "device_memory" and len(ranks) > 1 and are_all(ranks, facts)
 
 
-def _of_host(host: str, waited: set[int | None], position: HangPosition | None, facts: list[Fact]) -> tuple[int, ...]:
-    """Return the ranks of a host whose GPU failed, where that is not all of the job: one, where all others waited.
+def _of_host(
+    host: str, waited: set[int | None], position: HangPosition | None, facts: list[Fact], *, is_one: bool
+) -> tuple[int, ...]:
+    """Return the ranks of a host that lost its data or, of one GPU (`is_one`) that failed, the one that did not wait.
 
-    Where only some of them waited it is not told whose GPU it was, unless it is known who keeps the others waiting.
+    Not where that is all of the job. Where only some of them waited it is not told whose it was, unless it is known who
+    keeps the others waiting.
     """
     whole = told_ranks_of(host, facts)
     if position is not None and position.certain and position.blamed:
         return position.blamed if set(position.blamed) <= set(whole) else ()
     left = tuple(rank for rank in whole if rank not in waited)
-    if are_all(whole, facts):
+    if is_one or are_all(whole, facts):
         return left if len(left) == 1 else ()
     return left if len(left) in {1, len(whole)} else ()
 

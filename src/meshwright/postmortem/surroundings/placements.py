@@ -28,6 +28,9 @@ _NUMBERED = re.compile(
     r"(?:--(?:node|machine)[-_]rank[= ]|\b(?:PET_)?(?:NODE|GROUP|MACHINE)_RANK=|\bSLURM_NODEID=|\bJOB_COMPLETION_INDEX="
     r"|\bnode[_ ]rank[ =:]{1,2})(?P<node>\d{1,5})\b"
 )
+_OWN_NUMBERS = re.compile(
+    r"\brdzv[-_](?:backend[= '\"]{1,3}(?!static)|(?:id|conf)\b(?!.*backend))"
+)  # static by default
 _OF_NUMBER = re.compile(  # of a comment: `g1 is node_rank 0`, `node rank 0 = g1`
     rf"(?<![\w./-])(?P<host>{HOST}) ?(?:[:=,(]|->|=>|→|\b(?:is|has|gets|as)\b) ?(?:the )?"
     r"(?:node|machine)[-_ ]?rank[ =:]{1,2}(?P<number>\d{1,5})\b"
@@ -241,7 +244,13 @@ def _of_line(text: str, where: Where, *, numbered: bool) -> Iterator[Fact]:
     """Yield the ranks of hosts by one line; numbers of nodes count where they are `numbered`, not met in c10d."""
     number = _NUMBERED.search(text) if any(word in text for word in _NUMBERS_HOSTS) else None
     per_host = PER_HOST.search(text) if number else None
-    if numbered and "rdzv" not in text and number and per_host and not _RANKS.search(_NUMBERED.sub(" ", text)):
+    if (
+        numbered
+        and number
+        and per_host
+        and not _OWN_NUMBERS.search(text)
+        and not _RANKS.search(_NUMBERED.sub(" ", text))
+    ):
         size = int(per_host["ranks"])
         for node, place in _numbered_hosts(text, where) or [(int(number["node"]), _on_own_host(text, where))]:
             yield AgentRanks(ranks=tuple(range(node * size, (node + 1) * size)), where=place)

@@ -2,6 +2,7 @@
 
 - stacks: `stacks` (py-spy, pystack, faulthandler), `native_stacks` (gdb and its like), `headings` above them
 - processes: `processes` with `commands`, `memory_tables`
-- GPUs: `gpu_tables`, `gpu_use`, `gpu_memory_errors`, `device_monitors` (clocks), times of `kernels`; NPUs: `npu_ports`
+- GPUs: `gpu_tables`, `gpu_use`, `gpu_memory_errors`, `gpu_diagnostics` (dcgmi), `device_monitors` (clocks), times of
+  `kernels`; NPUs: `npu_ports`
 - torch's analyser of flight records: `analyses`, `entry_tables`
 """
