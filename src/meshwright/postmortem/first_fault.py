@@ -6,7 +6,7 @@ from .case import Case, verdict_in_call, waiting_in
 from .nouns.facts import Failure, StackTrace, of
 from .nouns.identities import GpuPlace
 from .nouns.verdict import Verdict
-from .nouns.world import A_HOST, are_of_several_hosts, ranks_of_job, ranks_seen, short_host, world_of
+from .nouns.world import A_HOST, is_one_host, ranks_seen, short_host, world_of
 from .positions.stack_positions import by_stacks
 
 _LACKS_END = "which end of the link it is: counters of the ports at both ends (`ibstat`, `perfquery`) and of the switch"
@@ -39,7 +39,7 @@ def first_fault(case: Case) -> Verdict | None:
     numbered = cause.first.is_summary or _numbers_gpus(case)  # a launcher counts its processes itself
     device = cause.first.device if numbered and not cause.is_general else None
     is_rank = device is not None and device < (world_of(case.facts) or A_HOST) and device not in waiting_in(case)
-    if not ranks and device is not None and is_rank and _is_one_host(case):
+    if not ranks and device is not None and is_rank and len(ranks_seen(case.facts)) > 1 and is_one_host(case.facts):
         ranks = (device,)  # on one host torchrun gives rank n GPU n
     told = bool(ranks) or cause.is_general or (cause.kind == "network" and not _both_ends(case))
     lacks = _LACKS_END if cause.kind == "network" else cause.lacks
@@ -86,10 +86,3 @@ def _numbers_gpus(case: Case) -> bool:
     if case.cause is not None and case.cause.kind == "device":
         return True  # a table of its host has the number
     return any(getattr(fact, "device", None) for fact in case.facts if not isinstance(fact, GpuPlace))
-
-
-def _is_one_host(case: Case) -> bool:
-    seen = ranks_seen(case.facts)
-    hosts = {short_host(host) for fact in case.facts if (host := getattr(fact, "host", ""))}
-    is_small = len(seen) > 1 and ranks_of_job(case.facts) <= A_HOST
-    return is_small and len(hosts) < 2 and not are_of_several_hosts({fact.where.file for fact in case.facts})

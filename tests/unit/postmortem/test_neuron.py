@@ -116,3 +116,40 @@ def test_waits_to_connect_that_end_with_steps_are_no_fault(tmp_path):
     verdict = judge(tmp_path, [*JOB[:-1], *(f"step {step} loss 2.0" for step in range(20))])
 
     assert (verdict.kind, verdict.blamed) == ("none", ())
+
+
+ENDS = "E1113 10:20:45.0 690 torch/distributed/elastic/multiprocessing/api.py:869] failed (exitcode: -6)"
+FIRST_ENDED = [
+    f"{ENDS} local_rank: 0 (pid: 700) of binary: /usr/bin/python",
+    *("Root Cause (first observed failure):", "[0]:", "  rank      : 0 (local_rank: 0)", "  exitcode  : -6 (pid: 700)"),
+]
+FAILS = "[ND 3][NC 1] Uncorrectable memory error is detected in NC SRAM, metadata: 0x3"
+
+
+def on_core(rank, text):
+    """A line of the runtime of the process whose core is the rank-th of a host with two cores a device."""
+    return runtime(rank, text.format(device=rank // 2, core=rank % 2))
+
+
+HANGS = "missing collectives status on Neuron Device {device} NC {core}, model b.neff - suspected hang in collectives"
+
+
+def test_a_process_is_the_rank_of_its_core_where_a_launcher_starts_one_for_each_core_of_a_host(tmp_path):
+    command = "torchrun --nproc_per_node=32 tune.py"
+    lines = [command, on_core(7, FAILS), *(on_core(rank, HANGS) for rank in (0, 1, 30)), *FIRST_ENDED]
+
+    assert told(judge(tmp_path, lines), answer("device", 7)) == answer("device", 7)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["torchrun --nproc_per_node=32 tune.py", on_core(7, FAILS), on_core(1, HANGS), *FIRST_ENDED],
+        [on_core(7, FAILS), *(on_core(rank, HANGS) for rank in (0, 1, 30)), *FIRST_ENDED],
+    ],
+    ids=["how many cores a device has", "how many processes there are"],
+)
+def test_who_ended_first_is_not_blamed_for_the_device_of_another_process_whose_rank_is_not_told(lines, tmp_path):
+    verdict = judge(tmp_path, lines)
+
+    assert (verdict.kind, verdict.blamed, verdict.unknown) == ("device", (), True)

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from ..nouns.facts import Busy, Fact, Failure, StoreWait
-from ..nouns.identities import RankIdentity
+from ..nouns.identities import LocalProcess, RankIdentity
 from ..surroundings.system import syslog_host
 from ..text.lines import LogMessage
 
@@ -45,6 +45,10 @@ _HARDWARE = re.compile(
     re.IGNORECASE,
 )
 _DEVICE = re.compile(r"\b(?:Neuron Device |ND |MLA |nd-id=)(?P<device>\d{1,3})\b")
+_CORE = re.compile(  # of a process, by its device and the core there
+    r"\[ND (?P<device>\d{1,3})\]\[NC (?P<core>\d{1,2})\]|\bNeuron Device (?P<on>\d{1,3}) NC (?P<nc>\d{1,2})\b"
+)
+_PER_HOST = re.compile(r"--nproc[-_]per[-_]node[= ](?P<ranks>\d{1,3})\b")
 _NODE = re.compile(r"\bhostname=(?P<host>[\w.-]+)")
 _HANGS = re.compile(r"missing collectives status|suspected hang (?:in|between)\b", re.IGNORECASE)
 _COMPUTES = re.compile(r"\b(?:execution|inference) timeout \(\d+ ms\)")
@@ -62,6 +66,7 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
     if not own:
         return
     yield from _runtime(own)
+    yield from _of_cores(own, {int(n["ranks"]) for m in messages if (n := _PER_HOST.search(m.text))})
     yield from _connecting(own)
     yield from _compiling(own)
 
@@ -110,6 +115,32 @@ def _fault(broken: re.Match[str], message: LogMessage, pid: int | None) -> Failu
         host=node["host"] if node else syslog_host(message.text) or message.host,
         where=message.where,
     )
+
+
+def _of_cores(messages: Sequence[LogMessage], sizes: set[int]) -> Iterator[LocalProcess]:
+    """Yield the numbers on their host of processes that each have one core, where a launcher starts one for each core.
+
+    A launcher's number of processes is then that of devices times that of cores on each. Nothing where these cannot be
+    told apart: devices have two, four or eight cores.
+    """
+    cores: dict[int, set[tuple[int, int]]] = defaultdict(set)
+    lines: dict[int, LogMessage] = {}
+    for message in messages:
+        pid = _pid_of(message)
+        if pid is not None and (found := _CORE.search(message.text)):
+            cores[pid].add((int(found["device"] or found["on"]), int(found["core"] or found["nc"])))
+            lines.setdefault(pid, message)
+    told = [core for own in cores.values() for core in own]
+    if len(sizes) != 1 or not told or any(len(own) > 1 for own in cores.values()) or len(set(told)) < len(cores):
+        return
+    size = sizes.pop()
+    devices, least = max(device for device, _ in told) + 1, max(core for _, core in told) + 1
+    fitting = [n for n in range(least, size + 1) if size % n == 0 and size // n >= devices]
+    if len(fitting) != 1:
+        return
+    for pid, own in cores.items():
+        ((device, core),) = own
+        yield LocalProcess(pid=pid, number=device * fitting[0] + core, host=lines[pid].host, where=lines[pid].where)
 
 
 def _connecting(messages: Sequence[LogMessage]) -> Iterator[Fact]:

@@ -148,10 +148,11 @@ class LeftRank(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorldSize(msgspec.Struct, frozen=True, kw_only=True):
-    """The number of ranks, as some line says."""
+    """The number of ranks, as some line says; `is_of_host` where it says that one host has them all."""
 
     ranks: int
     where: Where
+    is_of_host: bool = False
 
 
 class Spoke(msgspec.Struct, frozen=True, kw_only=True):

@@ -95,6 +95,20 @@ def ranks_of_job(facts: list[Fact]) -> int:
     return world_of(facts) or max(ranks_seen(facts), default=-1) + 1
 
 
+def is_one_host(facts: list[Fact]) -> bool:
+    """Return whether nothing shows that the job has more than one host: names, ranks, or ranges of ranks.
+
+    A launcher may say that one host has more ranks than is usual.
+    """
+    if are_of_several_hosts({fact.where.file for fact in facts}):
+        return False
+    hosts = {short_host(host) for fact in facts if (host := getattr(fact, "host", ""))}
+    ranks = ranks_of_job(facts)
+    is_small = ranks <= A_HOST or any(size.is_of_host and size.ranks == ranks for size in of(facts, WorldSize))
+    shares = {fact.ranks for fact in of(facts, AgentRanks)}
+    return len(hosts) < 2 and is_small and len(shares) < 2 and all(min(share, default=0) == 0 for share in shares)
+
+
 def identities_of(facts: list[Fact]) -> list[RankIdentity]:
     """Return the processes and GPUs of the job's ranks.
 

@@ -12,7 +12,6 @@ from msgspec.structs import replace
 
 from ..nouns.facts import Exit, Fact, Failure, StackTrace, of
 from ..nouns.identities import (
-    AgentRanks,
     ChildProcess,
     FreeProcesses,
     HeldProcess,
@@ -21,7 +20,7 @@ from ..nouns.identities import (
     SameProcess,
 )
 from ..nouns.position import HangPosition
-from ..nouns.world import A_HOST, are_of_several_hosts, identities_of, ranks_of_job, ranks_seen, short_host, world_of
+from ..nouns.world import identities_of, is_one_host, ranks_seen, short_host, world_of
 from ..positions.stack_positions import WAITS, stand_of
 from .exits import KILL, signal_of
 from .hosts import host_of_file, rank_on_host, ranks_of_host
@@ -96,7 +95,7 @@ def _of_kind(told: Sequence[LocalProcess], facts: list[Fact], *, is_gpu: bool) -
     """
     numbered = list({_key(one): one for one in told if one.is_gpu == is_gpu}.values())
     numbers = sorted(one.number for one in numbered)
-    alone = len(set(numbers)) == len(numbers) and _is_one_host(facts) and not any(one.of_several for one in numbered)
+    alone = len(set(numbers)) == len(numbers) and is_one_host(facts) and not any(one.of_several for one in numbered)
     if is_gpu:
         ranks = world_of(facts) or max(ranks_seen(facts), default=0) + 1
         alone = alone and numbers == list(range(len(numbers))) and ranks in {1, len(numbers)} and len(numbers) > 1
@@ -107,18 +106,6 @@ def _of_kind(told: Sequence[LocalProcess], facts: list[Fact], *, is_gpu: bool) -
         if rank is not None:
             found.append((one, rank))
     return found
-
-
-def _is_one_host(facts: list[Fact]) -> bool:
-    """Whether nothing shows that the job has more than one host: names, ranks, or ranges of ranks that begin later."""
-    if are_of_several_hosts({fact.where.file for fact in facts}):
-        return False
-    hosts = {short_host(host) for fact in facts if (host := getattr(fact, "host", ""))}
-    ranks = ranks_of_job(facts)
-    shares = {fact.ranks for fact in of(facts, AgentRanks)}
-    return (
-        len(hosts) < 2 and ranks <= A_HOST and len(shares) < 2 and all(min(share, default=0) == 0 for share in shares)
-    )
 
 
 def with_held_ranks(facts: list[Fact]) -> list[Fact]:
@@ -165,7 +152,7 @@ def with_missing_rank(facts: list[Fact], position: HangPosition | None) -> list[
     stands = list({stand.name: (stack, stand) for stack, stand in every}.values())
     elsewhere = [(stack, stand) for stack, stand in stands if stand.kind not in WAITS]
     ranks = world_of(facts) or max({*ranks_seen(facts), missing}) + 1
-    is_seen_among = len(stands) == ranks or (len(stands) > _FEW and _is_one_host(facts))
+    is_seen_among = len(stands) == ranks or (len(stands) > _FEW and is_one_host(facts))
     if len(elsewhere) != 1:
         return facts
     own, stand = elsewhere[0]

@@ -25,7 +25,7 @@ from ..nouns.names import same_bus
 from ..nouns.position import HangPosition
 from ..nouns.verdict import Kind, shortened
 from ..nouns.where import Where
-from ..nouns.world import identities_of, may_be_same_host, ranks_seen, world_of
+from ..nouns.world import identities_of, may_be_same_host, ranks_seen, short_host, world_of
 from ..positions.stack_positions import by_stacks
 from ..ranks.exits import ABORT, CLOCKS_S, CONSEQUENCES, KILL, SIGNALS, exit_fault, of_exits, signal_of
 from ..ranks.hosts import are_all, is_elsewhere, knows_all_hosts, ranks_of_host, told_ranks_of
@@ -121,7 +121,7 @@ def cause_of(facts: list[Fact], position: HangPosition | None) -> Cause | None:
     if first.kind == "host_memory" and not ranks:
         ranks = _killed(found, first, of(facts, Exit))
     if first.kind == "device" and not ranks and not timeouts:
-        ranks = _aborted(of(facts, Exit))
+        ranks = _aborted(of(facts, Exit), first)
     if first.kind in {"device", "data"} and not ranks and first.host:
         waited_on = {fact.rank for fact in timeouts}
         ranks = _of_host(first.host, waited_on, position, facts, is_one=first.kind == "device")
@@ -240,11 +240,12 @@ def _with_full_memory(found: Sequence[Failure]) -> list[Failure]:
     ]
 
 
-def _aborted(exits: Sequence[Exit]) -> tuple[int, ...]:
+def _aborted(exits: Sequence[Exit], fault: Failure) -> tuple[int, ...]:
     """Return the one rank that launchers name as first and as ended by SIGABRT: how a runtime ends on a device's fault.
 
-    Where a watchdog spoke that signal may be its own. Where several ranks of a host ended so, each runtime may have
-    seen the reset of GPUs that are linked to the faulty one, and which was seen first is chance.
+    Not where the fault names another process; a pod's launcher numbers processes otherwise than its node. Where a
+    watchdog spoke that signal may be its own. Where several ranks of a host ended so, each runtime may have seen the
+    reset of GPUs that are linked to the faulty one, and which was seen first is chance.
     """
     ended = [end for end in exits if signal_of(end.code) == ABORT]
     first = [end for end in ended if end.first]
@@ -253,6 +254,9 @@ def _aborted(exits: Sequence[Exit]) -> tuple[int, ...]:
     if len(ranked) != 1 or others:
         return ()
     own = next(end for end in first if end.rank in ranked)
+    is_alike = not fault.host or not own.host or short_host(fault.host) == short_host(own.host)
+    if is_alike and None not in {fault.pid, own.pid} and fault.pid != own.pid:
+        return ()
     beside = [end for end in ended if end.rank not in {None, own.rank} and _is_beside(end, own)]
     return () if beside else tuple(ranked)
 

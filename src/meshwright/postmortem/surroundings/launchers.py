@@ -173,7 +173,7 @@ def _sizes(messages: Sequence[LogMessage]) -> Iterator[WorldSize | ToldToEnd]:
         elif "nnodes" in text and (hosts := _NODES.search(text)) and (each := PER_HOST.search(text)):
             yield WorldSize(ranks=int(hosts[1]) * int(each["ranks"]), where=where)
         elif " -" in text and (command := _COMMAND.search(text)) and (ranks := _started_by(command["options"])):
-            yield WorldSize(ranks=ranks, where=where)
+            yield WorldSize(ranks=ranks, is_of_host=_is_on_one_host(command["options"]), where=where)
     if ended and messages:
         yield WorldSize(ranks=max(map(len, ended.values())), where=messages[0].where)
 
@@ -186,6 +186,12 @@ def _started_by(options: str) -> int:
     if not per_host or (hosts and not hosts[1].isdecimal()) or (not hosts and "--hostfile" in options):
         return 0
     return int(per_host[1]) * int(hosts[1] if hosts else 1)
+
+
+def _is_on_one_host(options: str) -> bool:
+    """Whether torchrun's options ask for the ranks of one host alone."""
+    hosts = _HOSTS.search(options)
+    return "nproc" in options and (hosts[1] == "1" if hosts else _IN_ALL.search(options) is None)
 
 
 def _workers(messages: Sequence[LogMessage]) -> Iterator[RankIdentity]:
