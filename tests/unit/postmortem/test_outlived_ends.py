@@ -145,3 +145,42 @@ STILL_FULL = {
 @pytest.mark.parametrize("lines", STILL_FULL.values(), ids=STILL_FULL)
 def test_memory_stays_the_fault_where_no_smaller_batch_went_well(tmp_path, lines):
     assert judge(tmp_path, {"job.log": lines}).kind == "device_memory"
+
+
+TRIED_AGAIN = "CUDA out of memory. Tried to allocate 4.20 GiB. GPU 2 has a total capacity of 39.1 GiB; trying again"
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [["INFO accelerate.utils.memory: Decreasing batch size to: 12.", FULL, *STEPS], [TRIED_AGAIN, *STEPS]],
+    ids=["in a line above it", "in its own words"],
+)
+def test_memory_is_no_fault_where_its_program_says_beside_it_that_it_tries_again_and_steps_follow(lines, tmp_path):
+    assert judge(tmp_path, {"job.log": lines}).kind == "none"
+    assert judge(tmp_path, {"job.log": lines[:2]}).kind == "device_memory"
+
+
+NCCL_TESTS = [
+    "# nThread 1 nGpus 1 minBytes 8 maxBytes 64 step: 2(factor) warmup iters: 5 iters: 20",
+    "theta3:661:670 [4] misc/cudawrap.cc:36 NCCL WARN Cuda failure 1 'invalid argument'",
+    "#       size         count      type   redop    root     time   algbw   busbw #wrong",
+    "        1048576        262144     float     sum      -1   27.8   37.76  66.09      0",
+    "# Out of bounds values : 0 OK",
+    "# Avg bus bandwidth    : 171.022",
+]
+
+
+def test_what_nccl_tests_ran_to_its_end_over_is_no_fault(tmp_path):
+    assert judge(tmp_path, {"sum.txt": NCCL_TESTS}).kind == "none"
+    assert judge(tmp_path, {"sum.txt": NCCL_TESTS[:3]}).kind == "exception"
+
+
+XID_BEFORE = "[Tue Oct 14 11:20:11 2025] NVRM: Xid (PCI:0000:4e:00): 31, pid=9901, name=python3, Ch 00000008"
+
+
+def test_a_gpus_error_in_a_kernels_log_is_no_fault_of_a_training_that_came_to_its_end(tmp_path):
+    steps = [f"step {n} loss 2.{n}" for n in range(3)]
+    files = {"job.log": [*steps, "Training finished: 300/300 steps."], "dmesg.txt": [XID_BEFORE]}
+
+    assert judge(tmp_path, files).kind == "none"
+    assert judge(tmp_path, {**files, "job.log": steps}).kind == "device"

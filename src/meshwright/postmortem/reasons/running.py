@@ -212,7 +212,10 @@ def goes_on(facts: list[Fact], groups: Sequence[Group]) -> tuple[Where, ...]:
     exited = [fact.where for fact in ended if fact.exited]
     if exited and kinds and kinds <= (_OF_MACHINES - {"killed"}) | {"device_memory"}:
         return tuple(exited)
-    return tuple(fact.where for fact in ended) if kinds and kinds <= _PASSING else ()
+    if not kinds or not kinds <= _PASSING | {"device"}:
+        return ()
+    own = any(fault.rank is not None and not fault.is_over for fault in of(facts, Failure) if fault.kind == "device")
+    return () if own else tuple(fact.where for fact in ended)  # a kernel's log is that of all jobs
 
 
 def _after_reports(facts: list[Fact]) -> tuple[Where, ...]:

@@ -42,8 +42,10 @@ _NEAR = 12  # messages behind an error, in which a program says that it caught i
 _ABOVE = 2  # messages: what goes to another stream may come before the error
 _ENDED_WELL = (
     re.compile(  # of launchers that wait for all ranks of a host, or for a job: torchrun's, Kubeflow's, SageMaker's
+        # and of nccl-tests, below its table, that no value was wrong
         r"\] worker group successfully finished\.|\bworker group finished \((?:WorkerState\.)?SUCCEEDED\)"
         r"|Job \S+ is successfully completed\.|\bReporting training SUCCESS\b"
+        r"|^# Out of bounds values : 0 OK\s*$"
     )
 )
 _NO_SOURCE = ("", None, "")
@@ -124,7 +126,8 @@ def _without_what_ended_well(facts: Sequence[Fact], messages: Sequence[LogMessag
             return facts
         elif isinstance(fact, Failure):
             kept.append(replace(fact, follows=True, is_over=True))
-    return [*kept, *(TrainingEnded(rank=None, exited=True, where=end.where) for end in ends.values())]
+    told = ((end.where, not end.text.startswith("#")) for end in ends.values())
+    return [*kept, *(TrainingEnded(rank=None, exited=is_launchers, where=where) for where, is_launchers in told)]
 
 
 def _source(message: LogMessage) -> tuple[str, int | None, str]:
