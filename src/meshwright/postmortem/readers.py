@@ -57,6 +57,7 @@ from .tools import (
     gpu_use,
     memory_tables,
     npu_ports,
+    port_counters,
     processes,
 )
 
@@ -91,5 +92,6 @@ READERS = (
         device_monitors,
         link_rates,
         gpu_diagnostics,
+        port_counters,
     ),
 )

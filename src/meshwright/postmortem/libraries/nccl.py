@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from ..nouns.facts import CommunicatorCall, Fact, Failure, Fingerprint, SizesDiffer, Versions, VersionSeen
-from ..nouns.identities import Adapters, RankIdentity
+from ..nouns.identities import Adapters, PortUse, RankIdentity
 from ..nouns.names import snake, spelled
 from ..nouns.where import Where
 from ..text.lines import LogMessage
@@ -32,6 +32,10 @@ _COMPLETION = re.compile(
 )
 _USED = re.compile(r"NET/IB : Using (?P<ports>\[\d+\].*)")
 _PORT = re.compile(r"\[\d+\](?P<name>[\w.-]+):\d+/(?:IB|RoCE)")
+_CHANNEL = re.compile(  # of a communicator, to or from another host
+    r"Channel \d+(?:/\d+)? : (?P<from>\d{1,6})\[\w+\] -> (?P<to>\d{1,6})\[\w+\] \[(?P<way>send|receive)\] via NET/IB/"
+    r"(?P<place>\d{1,3})\b(?:.*\bn[rR]anks (?P<ranks>\d{1,6}))?"
+)
 _ASYNC = re.compile(r"NET/IB\S* ?: (?:\S+ )?Got async (?:error )?(?:fatal )?event ?: (?P<what>[\w ]+)")
 _LINK = re.compile(
     r"(?:connect(?:ing)? to (?P<to>[^\s<]+)(?:<\d+>)?|Call to connect)\b.*?(?P<why>No route to host"
@@ -98,6 +102,7 @@ STATUS = {
 def read(messages: list[LogMessage]) -> Iterator[Fact]:
     """Yield what NCCL says in the messages of one file."""
     denied: set[tuple[str, int]] = set()  # processes that said why they could not make a segment
+    ways: set[tuple[str, int, str]] = set()  # of processes to other hosts
     for message in messages:
         match = _LINE.search(message.text) if "NCCL" in message.text else None
         if "CCL version" in message.text and (own := _OWN_VERSION.search(message.text)):
@@ -129,10 +134,23 @@ def read(messages: list[LogMessage]) -> Iterator[Fact]:
             yield from _identity(init, host, pid, device, message)
         elif "Using [" in rest and (used := _USED.search(rest)):
             yield Adapters(host=host, ports=tuple(_PORT.findall(used["ports"])), where=message.where)
+        elif "via NET/IB" in rest and (channel := _CHANNEL.search(rest)):
+            way = host, pid, channel["place"]
+            yield from _of_channel(channel, host, pid, message) if way not in ways else ()  # it has many channels
+            ways.add(way)
         if _NO_SEGMENT.search(rest):
             denied.add((host, pid))
         if not ((host, pid) in denied and _SEGMENT in rest):
             yield from _faults(message, rest, host, pid)
+
+
+def _of_channel(channel: re.Match[str], host: str, pid: int, message: LogMessage) -> Iterator[Fact]:
+    """Yield the port of a process, and its rank where the line says how many ranks the communicator has."""
+    yield PortUse(host=host, pid=pid, place=int(channel["place"]), where=message.where)
+    if channel["ranks"]:
+        rank = int(channel["from"] if channel["way"] == "send" else channel["to"])
+        where = message.where.by(rank)
+        yield RankIdentity(rank=rank, host=host, pid=pid, ranks=int(channel["ranks"]), where=where)
 
 
 def _version(message: LogMessage, own: re.Match[str], host: str) -> Iterator[VersionSeen]:

@@ -29,6 +29,7 @@ _DURATIONS = (  # in any unit, that of one log; the first that a line has counts
     re.compile(
         r"\b(?:iter(?:ation)?|batch|time)[_ ](?:time|per[_ ](?:step|iter\w*|batch))\w*[\"' ]{0,2}[=:] *(\d+(?:\.\d+)?)"
     ),
+    re.compile(r"\b(?:step|iter(?:ation)?|batch)_m?s(?:ec)?[\"' ]{0,2}[=: ] *(\d+(?:\.\d+)?)"),
     re.compile(r"(?<![\w.])(\d+(?:\.\d+)?) ?(?:m?s|sec|seconds)/(?:it|iter|step|batch)\b"),
     re.compile(r"\b(?:dt|time)[ =:]{1,2}(\d+(?:\.\d+)?) ?m?s\b"),
 )

@@ -77,6 +77,15 @@ class Adapters(msgspec.Struct, frozen=True, kw_only=True):
     where: Where
 
 
+class PortUse(msgspec.Struct, frozen=True, kw_only=True):
+    """A port over which a process sends or receives, by its `place` in the list of ports that NCCL uses there."""
+
+    host: str
+    pid: int
+    place: int
+    where: Where
+
+
 class Siblings(msgspec.Struct, frozen=True, kw_only=True):
     """The processes that one launcher started on a host with one command; their numbers grow with the rank."""
 
@@ -284,6 +293,24 @@ class NearPort(msgspec.Struct, frozen=True, kw_only=True):
     where: Where
 
 
+class PortErrors(msgspec.Struct, frozen=True, kw_only=True):
+    """How often the port of a host went down, and its errors, by its own counters: they have no clock."""
+
+    host: str
+    downs: int
+    errors: int
+    where: Where
+
+
+class PortName(msgspec.Struct, frozen=True, kw_only=True):
+    """The name by which a host's kernel calls the network of a port, `ibp64s0`, beside that of its device."""
+
+    host: str
+    device: str
+    name: str
+    where: Where
+
+
 class HostAddress(msgspec.Struct, frozen=True, kw_only=True):
     """The address of a host on one of its networks, as NCCL prints it."""
 
@@ -313,6 +340,7 @@ Identity = (
     | RankPhase
     | VisibleGpus
     | Adapters
+    | PortUse
     | Siblings
     | ChildProcess
     | LocalProcess
@@ -341,4 +369,6 @@ Identity = (
     | HostAddress
     | PortRate
     | NearPort
+    | PortErrors
+    | PortName
 )

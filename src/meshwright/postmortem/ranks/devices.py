@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import msgspec
 
 from ..nouns.facts import Fact, of
-from ..nouns.identities import GpuPlace, NearPort, RankIdentity, VisibleGpus
+from ..nouns.identities import Adapters, GpuPlace, NearPort, PortUse, RankIdentity, VisibleGpus
 from ..nouns.names import same_bus
 from ..nouns.where import Where
 from ..nouns.world import identities_of, may_be_same_host, ranks_seen, short_host, world_of
@@ -51,13 +51,28 @@ def _rank_of_number(device: Device, number: int, size: int | None, facts: list[F
     return rank_on_host(number, device.host, device.where, facts, size=size)
 
 
-def rank_near_port(port: str, host: str, where: Where, facts: list[Fact]) -> int | None:
-    """Return the rank of the GPU that is nearest to a port, where its host has one rank for each GPU."""
-    near = {(one.gpu, one.gpus) for one in of(facts, NearPort) if one.device == port}
-    if len(near) != 1:
-        return None
-    gpu, gpus = near.pop()
+def rank_of_port(port: str, host: str, where: Where, facts: list[Fact]) -> int | None:
+    """Return the one rank that uses a port of a host: over which NCCL sends, else the one whose GPU is nearest to it.
+
+    None where several share it, or it is not told.
+    """
+    ranks = ranks_of_port(port, host, facts)
+    near_ = {(one.gpu, one.gpus) for one in of(facts, NearPort) if one.device == port}
+    if ranks or len(near_) != 1:
+        return ranks.pop() if len(ranks) == 1 else None
+    gpu, gpus = near_.pop()  # where its host has one rank for each GPU
     return rank_of_device(Device(host=host, number=gpu, of=gpus, where=where), facts)
+
+
+def ranks_of_port(port: str, host: str, facts: list[Fact]) -> set[int]:
+    """Return the ranks whose processes send or receive over a port of a host, by NCCL's channels and list of ports."""
+    lists = {one.ports for one in of(facts, Adapters) if short_host(one.host) == short_host(host)}
+    if len(lists) != 1 or port not in (ports := lists.pop()):
+        return set()
+    place = ports.index(port)
+    uses = [one for one in of(facts, PortUse) if short_host(one.host) == short_host(host) and one.place == place]
+    users = {one.pid for one in uses}
+    return {i.rank for i in identities_of(facts) if i.pid in users and short_host(i.host) == short_host(host)}
 
 
 def ranks_of_address(device: Device, identities: Sequence[RankIdentity]) -> set[int]:

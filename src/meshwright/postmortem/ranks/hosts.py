@@ -13,7 +13,17 @@ from typing import TypeGuard
 from msgspec.structs import replace
 
 from ..nouns.facts import Exit, Fact, Failure, PortDown, SlowRank, of
-from ..nouns.identities import AgentRanks, GpuPlace, HostList, NumberedHosts, Placed, RankIdentity, Spoke
+from ..nouns.identities import (
+    AgentRanks,
+    GpuPlace,
+    HostList,
+    NumberedHosts,
+    Placed,
+    PortErrors,
+    PortName,
+    RankIdentity,
+    Spoke,
+)
 from ..nouns.names import same_bus
 from ..nouns.where import Where
 from ..nouns.world import identities_of, is_address, ranks_of_job, ranks_seen, short_host, world_of
@@ -429,11 +439,11 @@ def _of_pods_machines(facts: list[Fact], places: set[str], pods: Mapping[str, se
     return found
 
 
-def _is_of_some_host(fact: Fact) -> TypeGuard[Failure | GpuPlace | SlowRank | PortDown]:
+def _is_of_some_host(fact: Fact) -> TypeGuard[Failure | GpuPlace | SlowRank | PortDown | PortErrors | PortName]:
     """Whether a fact is of a machine and does not say of which."""
     if isinstance(fact, Failure):
         return not fact.host and fact.rank is None and fact.kind in _OF_HOSTS
-    return isinstance(fact, GpuPlace | SlowRank | PortDown) and not fact.host
+    return isinstance(fact, GpuPlace | SlowRank | PortDown | PortErrors | PortName) and not fact.host
 
 
 def _befell_machine(fault: Failure) -> bool:

@@ -4,10 +4,10 @@ import re
 from collections.abc import Sequence
 
 from ..nouns.facts import Fact, Failure, LinkUp, PeerLost, PortDown, Timeout, of
-from ..nouns.identities import Adapters
+from ..nouns.identities import Adapters, HostAddress, PortErrors, PortName
 from ..nouns.where import Where
-from ..nouns.world import short_host
-from .devices import Device, rank_of_device
+from ..nouns.world import identities_of, short_host
+from .devices import Device, rank_of_device, ranks_of_port
 from .hosts import SWITCH_PORT, are_all, told_ranks_of
 
 _PEER = re.compile(r", peer (?P<address>[\w.:%\[\]-]+)$")
@@ -17,7 +17,9 @@ _OWN_PORT = re.compile(r"^InfiniBand event: .*(?:port error|device fatal|fatal)"
 _DEVICE = re.compile(
     r"\b(?:mlx[45]|bnxt_re|irdma|hns|qedr|efa|erdma)_(?:bond_)?\d+\b|\b[\da-f]{4}:[\da-f]{2}:[\da-f]{2}\.\d\b"
 )
+_WORD = re.compile(r"\w+")
 _OFFLINE = re.compile(r"without any active (?:interface|slave|port)", re.IGNORECASE)  # no link is left
+_FEW = 2  # hosts, of which one would not stand apart from the other
 _SLACK_S = 120.0  # after a link is up again, in which ranks still complain
 _NEAR_S = 2100.0  # of a time-out of half an hour, and a little
 _KERNEL = re.compile(
@@ -54,6 +56,8 @@ def at_broken_end(found: Sequence[Failure], facts: list[Fact]) -> tuple[int, ...
     events = [fault for fault in broken if _OWN_PORT.search(fault.what)]
     kernel = _seen_down(broken, facts)
     own = [*events, *kernel]
+    if not own and (far := _lost_host(broken, facts)):
+        return _behind_ports(far, (), facts) or _of_one_port(far, facts)
     hosts = {short_host(fault.host) for fault in own if fault.host}
     if len(hosts) != 1 or any(not fault.host for fault in own):
         return ()
@@ -66,6 +70,8 @@ def at_broken_end(found: Sequence[Failure], facts: list[Fact]) -> tuple[int, ...
     lost_here = {fault.rank for fault, _ in lost if fault.host and short_host(fault.host) == host}
     if lost_here and all(fault.what.startswith(SWITCH_PORT) for fault in own):
         return ()
+    if ported := _behind_ports(host, own, facts):
+        return ported
     if _are_all_ports(host, own, facts):
         whole = told_ranks_of(host, facts)
         return () if are_all(whole, facts) else whole
@@ -73,8 +79,52 @@ def at_broken_end(found: Sequence[Failure], facts: list[Fact]) -> tuple[int, ...
     for ranks in (told, lost_here):
         if len(ranks) == 1 and None not in ranks and not (lost_here - {None} - ranks):
             return tuple(rank for rank in ranks if rank is not None)
-    whole = () if lost_here and not kernel else told_ranks_of(host, facts)
+    one_of_many = len(_used(host, facts)) > 1 and bool(_ports_named(host, own, facts))
+    whole = () if one_of_many or (lost_here and not kernel) else told_ranks_of(host, facts)
     return () if are_all(whole, facts) else whole
+
+
+def _lost_host(broken: Sequence[Failure], facts: list[Fact]) -> str:
+    """Return the one host to which all links broke, where its port alone is down or has errors by its own tables.
+
+    Its address is told by NCCL's lines; "" where any of this is not.
+    """
+    lost = {lost_address(fault) for fault in broken}
+    hosts = {short_host(one.host) for one in of(facts, HostAddress) if one.address in lost}
+    down = {short_host(port.host) for port in of(facts, PortDown)}
+    counted = of(facts, PortErrors)
+    bad = {short_host(one.host) for one in counted if one.downs or one.errors}
+    is_alone = len({short_host(one.host) for one in counted}) > _FEW and len(bad) == 1
+    ends = down or (bad if is_alone else set())
+    return hosts.pop() if len(lost) == len(hosts) == 1 and hosts == ends else ""
+
+
+def _of_one_port(host: str, facts: list[Fact]) -> tuple[int, ...]:
+    """Return the ranks of a host whose processes use one port; () of one that has others."""
+    whole = told_ranks_of(host, facts) or tuple({i.rank for i in identities_of(facts) if short_host(i.host) == host})
+    return whole if len(_used(host, facts)) == 1 and not are_all(whole, facts) else ()
+
+
+def _behind_ports(host: str, own: Sequence[Failure], facts: list[Fact]) -> tuple[int, ...]:
+    """Return the ranks that use the ports of a host that failed, where others of it did not; () where not told."""
+    ports = _ports_named(host, own, facts)
+    if not ports or ports == _used(host, facts):
+        return ()
+    return tuple(sorted({rank for port in ports for rank in ranks_of_port(port, host, facts)}))
+
+
+def _ports_named(host: str, own: Sequence[Failure], facts: list[Fact]) -> set[str]:
+    """Return the ports that processes use on a host and that are called by their names where they failed."""
+    names = {name for fault in own for name in _DEVICE.findall(fault.where.text)}
+    calls = [one for one in of(facts, PortName) if short_host(one.host) == host]
+    names |= {one.device for fault in own for one in calls if one.name in _WORD.findall(fault.where.text)}
+    names |= {port.device for port in of(facts, PortDown) if short_host(port.host) == host}
+    return names & _used(host, facts)
+
+
+def _used(host: str, facts: list[Fact]) -> set[str]:
+    """Return the ports that the processes of a host use, by NCCL's list."""
+    return {port for one in of(facts, Adapters) if short_host(one.host) == host for port in one.ports}
 
 
 def _at_port_of_npu(broken: Sequence[Failure], facts: list[Fact]) -> tuple[int, ...]:
@@ -108,7 +158,7 @@ def _seen_down(broken: Sequence[Failure], facts: list[Fact]) -> list[Failure]:
 
 def _are_all_ports(host: str, own: Sequence[Failure], facts: list[Fact]) -> bool:
     """Whether all ports failed that the processes of a host use, by NCCL's list: the one, or as many as it names."""
-    used = {port for one in of(facts, Adapters) if short_host(one.host) == host for port in one.ports}
+    used = _used(host, facts)
     names = [set(_DEVICE.findall(fault.where.text)) for fault in own]
     by_name = {name for found in names for name in found if ":" not in name}
     by_bus = {name for found in names for name in found if ":" in name}

@@ -8,7 +8,7 @@ from ..nouns.facts import Fact, of
 from ..nouns.identities import PortRate
 from ..nouns.position import HangPosition
 from ..nouns.world import short_host
-from ..ranks.devices import rank_near_port
+from ..ranks.devices import rank_of_port
 
 _OTHERS = 2  # hosts
 
@@ -24,7 +24,7 @@ def with_slow_link(found: HangPosition, facts: list[Fact]) -> HangPosition:
     port, usual = slow[0]
     why = f"{found.why.removesuffix(_UNTOLD)}; port {port.device} of {port.host} runs at {port.rate_gb_s} Gb/s, those"
     why += f" of its name on other hosts at {usual:.0f}"
-    rank = rank_near_port(port.device, port.host, port.where, facts)
+    rank = rank_of_port(port.device, port.host, port.where, facts)
     lines = (*found.evidence, port.where)
     if rank is None:
         lacks = (f"which rank uses that port: `nvidia-smi topo -m` of {port.host}, and its ranks",)
@@ -36,11 +36,16 @@ _UNTOLD = ", and nothing tells whose"
 
 
 def _slow_ports(facts: list[Fact]) -> list[tuple[PortRate, float]]:
-    """Return the ports at less than the rate of all of their name on other hosts, by their last tables."""
+    """Return the ports at less than the rate of all of their name on other hosts, by their last tables.
+
+    Of one other host alone, where others of its own host have that rate, too.
+    """
     rates = {(short_host(one.host), one.device): one for one in of(facts, PortRate) if one.host}
     found = []
     for (host, device), own in rates.items():
         others = [one.rate_gb_s for (at, name), one in rates.items() if name == device and at != host]
-        if len(others) >= _OTHERS and own.rate_gb_s < min(others):
+        beside = sum(one.rate_gb_s in others for (at, _), one in rates.items() if at == host)
+        is_told = len(others) >= _OTHERS or (bool(others) and beside >= _OTHERS)
+        if is_told and own.rate_gb_s < min(others):
             found.append((own, median(others)))
     return found

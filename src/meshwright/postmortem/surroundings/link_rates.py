@@ -1,4 +1,4 @@
-"""Rates of InfiniBand ports by `ibstat`, `ibstatus` or a line a port, and the GPU that is nearest to each."""
+"""Rates of InfiniBand ports by `ibstat`, `ibstatus`, `ibv_devinfo` or a line a port, and the GPU nearest to each."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -14,6 +14,12 @@ _FRAMES = ("-", "=", "*", "#", ">")
 _DEVICE = re.compile(r"\b(?:CA|[Dd]evice|hca_id:?)\s+'?(?P<device>(?:mlx[45]|ibp|bnxt_re|irdma|hns|qedr)_?\w*\d)'?")
 _RATE = re.compile(r"\b[Rr]ate:\s+(?P<rate>\d{1,4})(?![\d.])")
 _DOWN = re.compile(r"\b(?:[Ss]tate|port_state):\s+(?:\d: +|PORT_)?(?:DOWN|Down|INIT\w*)")
+_ASKED = re.compile(  # of one port, of a host where the command goes there
+    r"(?:\bssh +(?:-\S+ +)*(?:[\w.-]+@)?(?P<to>" + HOST + r") .*?|^\[?\w+@(?P<at>" + HOST + r")\b.*?|^[$#] )?"
+    r"\bibv_devinfo\b.*? -d (?P<device>[a-z]\w+)"
+)
+_WIDTH = re.compile(r"\bactive_width:\s+(?P<lanes>\d{1,2})X\b")
+_SPEED = re.compile(r"\bactive_speed:\s+(?P<gb_s>\d{1,4}(?:\.\d+)?) Gbps\b")  # of a lane
 _COLUMNS = re.compile(r"^\s*GPU0\b.*\bNIC0\b")  # of nvidia-smi topo -m
 _LEGEND = re.compile(r"^\s*(?P<nic>NIC\d{1,2}): (?P<device>\w+)$")
 _NEAREST = ("PIX", "PXB")
@@ -26,18 +32,27 @@ def read(messages: Sequence[LogMessage]) -> Iterator[PortRate | NearPort]:
 
 
 def _rates(messages: Sequence[LogMessage]) -> Iterator[PortRate]:
-    asked, device, is_down = "", "", False
+    asked, device, is_down, lanes = "", "", False, 1
     for message in messages:
         text = message.text
+        if "ibv_devinfo" in text and (command := _ASKED.search(text)):
+            asked, device, is_down = command["to"] or command["at"] or asked, command["device"], False
         if text[:1] in _FRAMES and (header := _HEADER.match(text)):
             asked, device = header["host"], ""
         if "'" in text and (named := _DEVICE.search(text)):
             device, is_down = named["device"], False
         if "tate:" in text and _DOWN.search(text):
             is_down = True
-        if device and "ate:" in text and (rate := _RATE.search(text)) and not is_down:
+        if "active_width" in text and (width := _WIDTH.search(text)):
+            lanes = int(width["lanes"])
+        gb_s = 0.0
+        if device and "ate:" in text and (rate := _RATE.search(text)):
+            gb_s = float(rate["rate"])
+        elif device and "active_speed" in text and (speed := _SPEED.search(text)):
+            gb_s = lanes * float(speed["gb_s"])
+        if gb_s and not is_down:
             host = message.host or message.where.host or asked
-            yield PortRate(host=host, device=device, rate_gb_s=int(rate["rate"]), where=message.where)
+            yield PortRate(host=host, device=device, rate_gb_s=round(gb_s), where=message.where)
             device = ""
 
 

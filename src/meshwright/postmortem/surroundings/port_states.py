@@ -1,9 +1,13 @@
-"""Ports of InfiniBand that are down while others are active, by `ibstat` on one host or, with labels, on several."""
+"""Ports of InfiniBand that are down while others are active, by `ibstat` on one host or, with labels, on several.
+
+Or by `ibdev2netdev`, which also tells by which name the kernel calls the network of each.
+"""
 
 import re
 from collections.abc import Iterator, Sequence
 
 from ..nouns.facts import PortDown
+from ..nouns.identities import PortName
 from ..text.lines import LogMessage
 from .placements import HOST
 
@@ -14,11 +18,40 @@ _HEADER = re.compile(
     r"^[-=*#>][-=*#> ]{0,40}(?:(?:host|node)[ :]{1,2})?(?P<host>" + HOST + r")[ :=*#-]{0,40}$"
 )  # of a script
 _FIRST = re.compile(r"^CA '\w{1,30}'$|^hca_id:\s+\w{1,30}$")  # of what the tool prints
+_NETWORK = re.compile(  # of ibdev2netdev
+    r"^(?P<device>[a-z]\w+) port \d+ ==> (?P<name>[a-z]\w+) \((?P<state>Up|Down)\)\s*$"
+)
+_AT = re.compile(r"^\[?\w+@(?P<at>" + HOST + r")\b|\bssh +(?:-\S+ +)*(?:[\w.-]+@)?(?P<to>" + HOST + r")")
 _STATE = re.compile(r"^\s*(?:Port \d+: *)?(?:State|state|port_state): +(?:\d: +|PORT_)?(?P<state>\w+)", re.IGNORECASE)
 
 
-def read(messages: Sequence[LogMessage]) -> Iterator[PortDown]:
-    """Yield the ports of one file that are down beside active ones of the same host, or of the same name elsewhere."""
+def read(messages: Sequence[LogMessage]) -> Iterator[PortDown | PortName]:
+    """Yield the ports of one file that are down beside active ones, and by which names their networks are called."""
+    yield from _of_networks(messages)
+    yield from _of_states(messages)
+
+
+def _of_networks(messages: Sequence[LogMessage]) -> Iterator[PortName | PortDown]:
+    """Yield the ports of `ibdev2netdev`, and those that are down while most of their host are up."""
+    asked = ""
+    tables: dict[str, list[tuple[re.Match[str], LogMessage]]] = {}
+    for message in messages:
+        text = message.text
+        if "ibdev2netdev" in text:
+            at = _AT.search(text)
+            asked = (at["at"] or at["to"]) if at else ""
+        elif "==>" in text and (row := _NETWORK.match(text)):
+            tables.setdefault(message.host or message.where.host or asked, []).append((row, message))
+    for host, rows in tables.items():
+        down = [(row, message) for row, message in rows if row["state"] == "Down"]
+        for row, message in rows:
+            yield PortName(host=host, device=row["device"], name=row["name"], where=message.where)
+        for row, message in down if 2 * len(down) < len(rows) else ():
+            yield PortDown(host=host, device=row["device"], where=message.where)
+
+
+def _of_states(messages: Sequence[LogMessage]) -> Iterator[PortDown]:
+    """Yield the ports that are down beside active ones of the same host, or of the same name elsewhere."""
     is_asked, asked, named = False, "", ""
     devices: dict[str, str] = {}  # of each host, the one of which lines follow
     states: dict[tuple[str, str], tuple[str, LogMessage]] = {}
