@@ -114,7 +114,8 @@ def identities_of(facts: list[Fact]) -> list[RankIdentity]:
 
     NCCL counts inside a communicator: only where that has all ranks is its number the job's. Where one number of the
     largest communicators is that of several GPUs, these are several groups of one size, and none is the job's. A dump
-    of a stack that bears both a rank and a process joins them, too.
+    of a stack that bears both a rank and a process joins them, too. What is told without a host is on the rank's only
+    one.
     """
     told, world = of(facts, RankIdentity), world_of(facts)
     places: dict[int, set[tuple[str, str, int | None]]] = defaultdict(set)
@@ -124,7 +125,15 @@ def identities_of(facts: list[Fact]) -> list[RankIdentity]:
     several = any(len(found) > 1 for found in places.values())
     known = [one for one in told if one.ranks is None or (one.ranks == world and not several)]
     stacks = [one for one in of(facts, StackTrace) if one.rank is not None and one.pid is not None]
-    return [*known, *(RankIdentity(rank=s.rank or 0, host=s.host, pid=s.pid, where=s.where) for s in stacks)]
+    known += [RankIdentity(rank=s.rank or 0, host=s.host, pid=s.pid, where=s.where) for s in stacks]
+    hosts: dict[int, set[str]] = defaultdict(set)
+    for one in known:
+        if one.host:
+            hosts[one.rank].add(one.host)
+    return [
+        replace(one, host=min(hosts[one.rank])) if not one.host and len(hosts.get(one.rank, ())) == 1 else one
+        for one in known
+    ]
 
 
 def with_own_files(facts: list[Fact]) -> set[int] | None:

@@ -7,7 +7,7 @@ from pathlib import PurePath
 from msgspec.structs import replace
 
 from ..nouns.facts import Exit, Fact, Failure, SlowRank, of
-from ..nouns.identities import Environment, RankIdentity, Spoke, Torchrun
+from ..nouns.identities import ChildProcess, Environment, RankIdentity, Spoke, Torchrun
 from ..nouns.names import bus_number, same_bus
 from .devices import Device, near, place_of, rank_of_device, ranks_of_address
 from .hosts import ranks_by_number, ranks_of_host
@@ -22,7 +22,7 @@ def with_rank(failure: Failure, identities: Sequence[RankIdentity], facts: list[
     fitting = near(failure.host, identities)
     ranks: set[int] = set()
     if failure.pid is not None:
-        known = [i for i in fitting if i.pid == failure.pid]
+        known = _of_process(failure.pid, fitting, facts)
         here = {i.rank for i in known if i.where.file == failure.where.file}
         ranks = here if len(here) == 1 else {i.rank for i in known}  # hosts may number their processes alike
     if not ranks and failure.bus_id:
@@ -42,6 +42,18 @@ def with_rank(failure: Failure, identities: Sequence[RankIdentity], facts: list[
         rank = ranks.pop()
         return replace(failure, rank=rank, where=failure.where.by(rank))
     return failure
+
+
+def _of_process(pid: int, fitting: Sequence[RankIdentity], facts: list[Fact]) -> list[RankIdentity]:
+    """Return the identities of a process; of one that has none, a loader's worker, those of the one that started it."""
+    seen = {pid}
+    while not (known := [i for i in fitting if i.pid == pid]):
+        parents = {child.parent for child in of(facts, ChildProcess) if child.pid == pid} - seen
+        if len(parents) != 1:
+            return []
+        pid = parents.pop()
+        seen.add(pid)
+    return known
 
 
 def with_said_again(found: Sequence[Failure]) -> list[Failure]:

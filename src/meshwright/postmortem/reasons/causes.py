@@ -125,6 +125,8 @@ def cause_of(facts: list[Fact], position: HangPosition | None) -> Cause | None:
     if first.kind in {"device", "data"} and not ranks and first.host:
         waited_on = {fact.rank for fact in timeouts}
         ranks = _of_host(first.host, waited_on, position, facts, is_one=first.kind == "device")
+    if first.kind == "host" and not ranks and first.host:
+        ranks = _held_on(first.host, same)
     told = max(alike, key=lambda fault: len(fault.what)) if not everyone else first
     on = f"ranks {shortened(ranks)}"
     joins = [i.where for i in identities if (i.rank,) == ranks and leads_to(first, i)]
@@ -171,6 +173,12 @@ def _of_host(
     if is_one or are_all(whole, facts):
         return left if len(left) == 1 else ()
     return left if len(left) in {1, len(whole)} else ()
+
+
+def _held_on(host: str, found: Sequence[Failure]) -> tuple[int, ...]:
+    """Return the ranks of a host whose processes are known to stand in its calls, as where a file server is silent."""
+    here = [fault for fault in found if fault.host and short_host(fault.host) == short_host(host)]
+    return tuple(sorted({rank for fault in here for rank in owners_of(fault)}))
 
 
 def _killed(found: Sequence[Failure], first: Failure, exits: Sequence[Exit]) -> tuple[int, ...]:

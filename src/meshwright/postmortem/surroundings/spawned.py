@@ -207,7 +207,7 @@ def _in_order(hosts: Sequence[tuple[str, list[int]]]) -> list[tuple[str, list[in
 
 def _of_launcher(
     launcher: _Launcher, host: str, mapping: Sequence[tuple[str, list[int]]]
-) -> Iterator[RankIdentity | LocalProcess]:
+) -> Iterator[RankIdentity | LocalProcess | AgentRanks]:
     """Yield the processes of one launcher, with their ranks where it says which node of the map it is."""
     node = min(launcher.nodes) if len(launcher.nodes) == 1 else None
     if node is not None and node < len(mapping):
@@ -218,8 +218,19 @@ def _of_launcher(
     else:
         several = len(mapping) > 1 or len(launcher.nodes) > 1 or any(nodes > 1 for nodes, _ in launcher.sizes)
         several = several or bool(host)  # pdsh labels the lines of several
+        if not mapping and node is not None and len(launcher.sizes) == 1:
+            yield from _share(launcher, node, host)
         for pid, (local, message) in launcher.numbered().items():
             yield LocalProcess(number=local, pid=pid, host=host, of_several=several, where=message.where)
+
+
+def _share(launcher: _Launcher, node: int, host: str) -> Iterator[AgentRanks]:
+    """Yield the ranks of a host by the number that its launcher gives it, as many for each host before it."""
+    nodes, size = next(iter(launcher.sizes))
+    lines = [message for _, message in launcher.spawned.values()]
+    if host and lines and nodes > 1 and size > 1:
+        ranks = tuple(range(node * size, (node + 1) * size))
+        yield AgentRanks(ranks=ranks, where=replace(lines[0].where, host=host))
 
 
 def _of_slurm(messages: Sequence[LogMessage]) -> Iterator[RankIdentity]:

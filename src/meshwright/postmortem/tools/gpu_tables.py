@@ -11,6 +11,7 @@ from ..nouns.facts import Fact
 from ..nouns.identities import BusyGpus, GpuPlace, LocalProcess, RankIdentity, VisibleGpus
 from ..nouns.names import bus_number
 from ..nouns.where import Where
+from ..surroundings.placements import HOST
 from ..text.lines import LogMessage
 
 _ASKED = re.compile(  # by a command that goes there; at the prompt of a shell there
@@ -42,10 +43,15 @@ _ADDRESS = re.compile(
     r"(?P<bus>(?:[0-9A-Fa-f]{4,8}:)?[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])(?!\w)",
     re.IGNORECASE,
 )
+_BEHIND_MODEL = re.compile(  # of a GPU, in front
+    r"\b(?:NVIDIA|AMD|Instinct|GPU|HBM\d\w*|[HABL]\d{2,3}) (?:at|@) "
+    r"(?P<bus>(?:[0-9A-Fa-f]{4,8}:)?[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])(?!\w)"
+)
+_ON = re.compile(r"\b(?:host(?:name)?|node)[ =:]{1,3}(?P<host>" + HOST + r")(?![\w/])")
 _OF_TORCH = re.compile(
     r"\bpci_bus_id=(?P<bus>\d{1,3}), pci_device_id=(?P<slot>\d{1,2}), pci_domain_id=(?P<domain>\d{1,5})"
 )
-_HAS_ADDRESS = re.compile(r"pci|bus|bdf", re.IGNORECASE)  # a quick look
+_HAS_ADDRESS = re.compile(r"pci|bus|bdf|[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", re.IGNORECASE)  # a quick look
 _OF_A_GPU = re.compile(r"\b(?:gpu|cuda|hip|xpu|rocm|device|NVIDIA|AMD|Instinct|Intel)|CudaDevice", re.IGNORECASE)
 _OF_OTHERS = re.compile(r"\b(?:peer|remote|nic|hca|mlx\d\w*|rdma\w*|nvswitch|kernel|amdgpu|NVRM)\b", re.IGNORECASE)
 
@@ -107,11 +113,13 @@ def _said_by_ranks(messages: Sequence[LogMessage]) -> Iterator[RankIdentity]:
     for rank, buses in told.items():
         if len(buses) == 1:
             ((bus, message),) = buses.items()
-            yield RankIdentity(rank=rank, host=message.host, bus_id=bus, where=message.where.by(rank))
+            on = _ON.search(message.text)
+            host = message.host or (on["host"] if on else "")
+            yield RankIdentity(rank=rank, host=host, bus_id=bus, where=message.where.by(rank))
 
 
 def _addresses(text: str) -> set[str]:
     """Return the PCI addresses that a line names, as NCCL prints them; torch prints them in decimal numbers."""
-    own = {bus_number(found["bus"]) for found in _ADDRESS.finditer(text)}
+    own = {bus_number(found["bus"]) for form in (_ADDRESS, _BEHIND_MODEL) for found in form.finditer(text)}
     of_torch = _OF_TORCH.finditer(text)
     return own | {f"{int(t['domain']) << 20 | int(t['bus']) << 12 | int(t['slot']) << 4:x}" for t in of_torch}

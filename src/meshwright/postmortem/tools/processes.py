@@ -45,6 +45,7 @@ _LAUNCHER = re.compile(
 )
 _SEVERAL = re.compile(r"--nnodes[= ](?:[2-9]|\d\d)|--(?:node|machine)[_-]rank[= ][1-9]")
 _PYTHON = re.compile(r"python|pt_main_thread|^ray::(?!IDLE)")
+_WORKER = re.compile(r"\bpt_data_worker\b")  # what a loader's worker calls itself
 _METHOD = re.compile(r"^(ray::\w+)\.\S+")  # in which an actor is
 _OWN_NUMBER = re.compile(r"--local[_-]rank[= ]\d+|(?<!\w)(?:[A-Z_]*RANK|SLURM_PROCID)=\d+")
 _ENVIRON = re.compile(  # what somebody printed of the environment of a process
@@ -79,7 +80,7 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
         yield from _held(table)
         yield from _numbered(table)
         for row in table:
-            if row.parent is not None and _PYTHON.search(row.command):
+            if row.parent is not None and (_PYTHON.search(row.command) or _WORKER.search(row.command)):
                 yield ChildProcess(pid=row.pid, parent=row.parent, host=row.host, where=row.where)
     yield from _environments(messages)
     for message in messages:

@@ -1,0 +1,61 @@
+"""Evidence that is numbered otherwise than ranks are: which lines join a process, a GPU, a host or a pod to its rank."""
+
+import pytest
+
+from .made import judge
+
+XID = "Xid (PCI:0000:ab:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
+
+
+def found(tmp_path, **files):
+    """Return the kind and the ranks of the verdict on files, by names with `_` for a dot before the ending."""
+    verdict = judge(tmp_path, {name.replace("_", ".", 1): lines for name, lines in files.items()})
+    return verdict.kind, verdict.blamed
+
+
+def test_of_two_hosts_with_a_gpu_at_one_address_the_host_that_a_rank_says_beside_it_decides(tmp_path):
+    log = [
+        f"{rank:2}: init: global rank {rank} of 4, host iota{rank // 2}, local rank {rank % 2}, NVIDIA H100 80GB HBM3 at"
+        f" 0000:{'9a' if rank % 2 else 'ab'}:00.0"
+        for rank in range(4)
+    ]
+    kernel = [f"Nov  7 14:44:37 iota1 kernel: NVRM: {XID}"]
+
+    assert found(tmp_path, job_log=log, dmesg_txt=kernel) == ("device", (2,))
+
+
+SETUP = [f"[setup] rank={rank} pid={700 + rank} host=kap{rank // 2}" for rank in range(4)]
+TREE = [
+    "# ps -eo pid,ppid,stat,cmd --forest",
+    "    PID    PPID STAT CMD",
+    "    690       1 Sl   python /bin/torchrun --nnodes=2 --nproc_per_node=2 job.py",
+    *("    702     690 Rl   python -u job.py", "    811     702 Sl   pt_data_worker"),
+    *("    703     690 Rl   python -u job.py", "    812     703 Sl   pt_data_worker"),
+]
+
+
+@pytest.mark.parametrize(("pid", "ranks"), [(812, (3,)), (811, (2,)), (899, ())])
+def test_a_killed_worker_of_a_loader_is_of_the_rank_that_started_it(pid, ranks, tmp_path):
+    kernel = [f"Sep 18 22:29:58 kap1 kernel: Out of memory: Killed process {pid} (pt_data_worker) anon-rss:3657612kB"]
+
+    assert found(tmp_path, job_log=SETUP, ps_txt=TREE, dmesg_txt=kernel) == ("host_memory", ranks)
+
+
+def spawned(node, *, size=2):
+    head = f"lam{node}: [2026-11-24 20:00:09,700] [INFO] [launch.py:1:main]"
+    yield f"{head} nnodes=2, num_local_procs={size}, node_rank={node}"
+    for local in range(size):
+        command = f"['python', 'fit.py', '--local_rank={local}']"
+        yield f"{head} process {500 + 10 * node + local} spawned with command: {command}"
+
+
+SILENT = "Nov 24 21:18:15 lam1 kernel: nfs: server store9 not responding, still trying"
+HELD = "Nov 24 21:20:26 lam1 kernel: INFO: task python3:{} blocked for more than 122 seconds."
+
+
+@pytest.mark.parametrize(("pids", "ranks"), [((511,), (3,)), ((510, 511), (2, 3)), ((), ())])
+def test_who_stands_in_a_call_of_the_host_whose_file_server_is_silent_is_to_blame(pids, ranks, tmp_path):
+    log = ["lam0: [2026-11-24 20:00:09,700] [INFO] [launch.py:4:main] dist_world_size=4", *spawned(0), *spawned(1)]
+    kernel = [SILENT, *(HELD.format(pid) for pid in pids)]
+
+    assert found(tmp_path, job_log=log, dmesg_txt=kernel) == ("host", ranks)
