@@ -1,4 +1,4 @@
-"""Evidence that is numbered otherwise than ranks are: which lines join a process, a GPU, a host or a pod to its rank."""
+"""Evidence that is numbered otherwise than ranks are: what joins a process, a GPU, a host or a pod to its rank."""
 
 import pytest
 
@@ -15,8 +15,8 @@ def found(tmp_path, **files):
 
 def test_of_two_hosts_with_a_gpu_at_one_address_the_host_that_a_rank_says_beside_it_decides(tmp_path):
     log = [
-        f"{rank:2}: init: global rank {rank} of 4, host iota{rank // 2}, local rank {rank % 2}, NVIDIA H100 80GB HBM3 at"
-        f" 0000:{'9a' if rank % 2 else 'ab'}:00.0"
+        f"{rank:2}: init: global rank {rank} of 4, host iota{rank // 2}, local rank {rank % 2}, NVIDIA H100 80GB HBM3"
+        f" at 0000:{'9a' if rank % 2 else 'ab'}:00.0"
         for rank in range(4)
     ]
     kernel = [f"Nov  7 14:44:37 iota1 kernel: NVRM: {XID}"]
@@ -59,3 +59,29 @@ def test_who_stands_in_a_call_of_the_host_whose_file_server_is_silent_is_to_blam
     kernel = [SILENT, *(HELD.format(pid) for pid in pids)]
 
     assert found(tmp_path, job_log=log, dmesg_txt=kernel) == ("host", ranks)
+
+
+def jax(pod, process, said):
+    return [
+        f"{pod} I1108 02:00:10.110322 distributed.py:157] Connecting to JAX distributed service on mu-s0-0:8476"
+        f" (process_id={process}, num_processes=4)",
+        *(f"{pod} {line}" for line in said),
+    ]
+
+
+TAKEN = "W1108 02:36:01.004980 google_guest: compute instance was preempted (metadata instance/preempted = TRUE)"
+
+
+def test_a_preempted_pod_is_the_process_of_jax_that_speaks_below_its_label(tmp_path):
+    pods = {"mu-s0-0": 0, "mu-s0-1": 1, "mu-s1-0": 2, "mu-s1-1": 3}
+    log = [line for pod, rank in pods.items() for line in jax(pod, rank, [TAKEN] * (pod == "mu-s1-0"))]
+
+    assert found(tmp_path, pods_log=log) == ("killed", (2,))
+
+
+def test_an_event_on_a_pod_is_of_the_process_of_jax_that_a_list_gives_it(tmp_path):
+    pods = ("nu-job-0-0", "nu-job-0-1", "nu-job-1-0", "nu-job-1-1")
+    log = [f"{pod}  TPU_WORKER_ID={n % 2} NODE_ID(process_id)={n} of 4" for n, pod in enumerate(pods)]
+    events = [f"7m    Warning   NodeNotReady       pod/{pods[3]}   Node is not ready"]
+
+    assert found(tmp_path, workers_log=log, kubectl_txt=events) == ("killed", (3,))

@@ -23,6 +23,10 @@ _PROCESS = re.compile(
     r"\bJAX process(?:[_ ](?:index|id))?[ =:#]{1,3}(?P<rank>\d{1,6})\b(?P<rest>.{0,80})", re.IGNORECASE
 )
 _ON_HOST = re.compile(rf"\bhost(?:name)?[ =:]{{1,3}}(?P<host>{HOST})\b")
+_OF_LABEL = re.compile(  # of a viewer of pods, before a line of JAX or MaxText
+    rf"^(?P<host>{HOST})[: ]\s*.*\bprocess_id\)?[ =:]{{1,3}}(?P<rank>\d{{1,6}})"
+    r"(?:,? (?:of|num_processes[ =:])) ?(?P<ranks>\d{1,6})\b"
+)
 _LIST = re.compile(r"\bprocess(?:[_ ](?:index|id))?(?:es)?\b.{0,12}\bhost(?:s|names?)?[ :=]{1,3}", re.IGNORECASE)
 _ENTRY = re.compile(rf"(?<![\w.-])(?P<rank>\d{{1,6}}) ?(?:->|=>|[:=])? ?(?P<host>{HOST})(?![\w-])")
 _OF_ALL = re.compile(r" ?(?:/|of) ?(?P<ranks>\d{1,6})\b")
@@ -79,6 +83,7 @@ def _processes(messages: Sequence[LogMessage]) -> Iterator[Fact]:
     """Yield the ranks of hosts, and whose the log is that has its own process only."""
     hosts: dict[str, dict[int, LogMessage]] = defaultdict(dict)
     alone: dict[int, tuple[int, LogMessage]] = {}
+    yield from _of_labels(messages)
     for message in messages:
         one = _PROCESS.search(message.text)
         if one is None:
@@ -94,6 +99,20 @@ def _processes(messages: Sequence[LogMessage]) -> Iterator[Fact]:
         yield AgentRanks(ranks=tuple(sorted(ranks)), where=where)
     for rank, (world, message) in alone.items():
         yield Environment(number=rank, world=world, has_local=True, where=message.where)
+
+
+def _of_labels(messages: Sequence[LogMessage]) -> Iterator[AgentRanks]:
+    """Yield the one process of each pod, where labels of several pods stand before the lines in which each says its."""
+    told: dict[str, set[int]] = defaultdict(set)
+    lines: dict[str, Where] = {}
+    for message in messages:
+        if "process_id" in message.text and (one := _OF_LABEL.match(message.where.text)):
+            told[one["host"]].add(int(one["rank"]))
+            lines[one["host"]] = message.where
+    ranks = [rank for own in told.values() for rank in own]
+    if len(told) > 1 and len(ranks) == len(set(ranks)) == len(told):
+        for host, own in told.items():
+            yield AgentRanks(ranks=tuple(own), where=replace(lines[host], host=host))
 
 
 def _listed(text: str) -> dict[str, int]:

@@ -402,7 +402,8 @@ def with_pods_of_nodes(facts: list[Fact]) -> list[Fact]:
             pods[short_host(placed.node)] |= {host for host in hosts if is_same_place(host, placed.pod)}
     with_bus = [identity for identity in of(facts, RankIdentity) if identity.bus_id]
     names = {short_host(host) for host in hosts}
-    places = names | {short_host(fact.where.host) for fact in of(facts, AgentRanks) if fact.where.host}
+    pods_listed = {fact.where.host for fact in of(facts, AgentRanks) if fact.where.host}
+    places = names | {short_host(host) for host in pods_listed}
     of_pods = _of_pods_machines(facts, places, pods)
     found = []
     for fact in facts:
@@ -414,6 +415,8 @@ def with_pods_of_nodes(facts: list[Fact]) -> list[Fact]:
             fact = replace(fact, host=_host_in_path(fact.where.file, places))
         elif isinstance(fact, Failure) and _befell_machine(fact) and (host := of_pods.get(fact.where.file)):
             fact = replace(fact, host=host, pid=None)  # the machine's number of a process is not the pod's
+        if isinstance(fact, Failure) and _took_a_process(fact) and fact.where.text.split(" ", 1)[0] in pods_listed:
+            fact = replace(fact, pod=fact.where.text.split(" ", 1)[0], is_general=False)
         if isinstance(fact, Failure | SlowRank) and short_host(fact.host) not in names:
             there = pods.get(short_host(fact.host), set())
             there = {one.host for one in with_bus if one.host in there and same_bus(one.bus_id, fact.bus_id)} or there
@@ -437,6 +440,11 @@ def _of_pods_machines(facts: list[Fact], places: set[str], pods: Mapping[str, se
         if len(own) == 1 and is_strange and not own & pods.keys() and (named := _host_in_path(file, places)):
             found[file] = named
     return found
+
+
+def _took_a_process(fault: Failure) -> bool:
+    """Whether a fault ended a process, and says neither its rank nor its host: a label in front of its line may."""
+    return fault.kind == "killed" and (fault.rank, fault.pid, fault.host, fault.pod) == (None, None, "", "")
 
 
 def _is_of_some_host(fact: Fact) -> TypeGuard[Failure | GpuPlace | SlowRank | PortDown | PortErrors | PortName]:

@@ -126,8 +126,8 @@ def rank_of_gpu(gpu: SlowRank, facts: list[Fact]) -> int | None:
 
 def _of_pod(pod: str, facts: list[Fact]) -> set[int]:
     """Return the ranks that speak in the log of a pod; where there is none, the one that its siblings' logs lead to."""
-    if len(whole := ranks_of_host(pod, facts)) > 1:
-        return set(whole)  # which one of them it was is another question
+    if whole := ranks_of_host(pod, facts):
+        return set(whole)  # which one of several it was is another question
     if (own := _by_environment(pod, facts)) is not None:
         return {own}
     spoke: dict[str, set[int]] = {}
