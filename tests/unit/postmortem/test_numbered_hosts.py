@@ -99,3 +99,16 @@ ONE_OF_TWO = {
 @pytest.mark.parametrize(("files", "blamed"), ONE_OF_TWO.values(), ids=ONE_OF_TWO)
 def test_a_comment_on_the_number_of_one_host_tells_the_ranks_of_the_other_of_two(files, blamed, tmp_path):
     assert judge(tmp_path, files).blamed == blamed
+
+
+def test_hosts_that_a_comment_lists_in_the_order_of_their_numbers_have_their_ranks(tmp_path):
+    log = ["# SLURM_NODEID 0..2 = xi31 xi32 xi33, 4 tasks a node, block distribution", "step 4 loss 2.1"]
+    kernel = ["[Tue Nov 24 02:02:41 2026] NVRM: Xid (PCI:0000:ab:00): 79, pid='<unknown>', GPU has fallen off the bus."]
+    table = [
+        "index, pci.bus_id, uuid",
+        *(f"{n}, 00000000:{bus}:00.0, GPU-5{n}" for n, bus in enumerate(("18", "2A", "AB"))),
+    ]
+    files = {"job.log": log, "xi32_dmesg.txt": kernel, "xi32_smi.txt": table}
+
+    assert judge(tmp_path, files).blamed == (6,)
+    assert judge(tmp_path, {**files, "job.log": [log[0].replace("0..2", "0..3"), log[1]]}).blamed == ()

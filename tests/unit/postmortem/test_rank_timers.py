@@ -129,3 +129,21 @@ def test_a_pair_of_times_for_each_rank_tells_who_works_long_and_waits_little(tmp
 @pytest.mark.parametrize("lines", [pairs(PAIRED), pairs("loss / accuracy", 4), pairs("wait ms / all-reduce ms", 4)])
 def test_pairs_of_which_no_rank_stands_out_or_whose_names_are_no_times_name_nobody(tmp_path, lines):
     assert judge(tmp_path, lines).blamed == ()
+
+
+SPACED = {
+    "with two spaces": "    rank {rank}: fwd+bwd {work:.2f}s  wait_allreduce {waits:.2f}s  optim 0.05s",
+    "in French": "[rang {rank}] étape {step}: chargement 4 ms, calcul avant {work} ms, attente all_reduce {waits} ms",
+}
+
+
+@pytest.mark.parametrize("form", SPACED)
+def test_timers_whose_times_follow_their_names_without_a_sign_are_read(form, tmp_path):
+    lines = [
+        SPACED[form].format(rank=rank, step=step, work=900 if rank == 2 else 400, waits=9 if rank == 2 else 510)
+        for step in (20, 40, 60)
+        for rank in range(4)
+    ]
+    verdict = judge(tmp_path, lines)
+
+    assert (verdict.kind, verdict.blamed) == ("slow", (2,))

@@ -147,3 +147,34 @@ def test_the_number_of_a_gpu_on_its_host_leads_to_the_rank_whose_own_line_names_
     verdict = judge(tmp_path, {"out.log": ranks, "smi.txt": [command, *SLOWED]})
 
     assert (verdict.kind, verdict.blamed) == ("slow", (6,))
+
+
+def forward(values, elapsed):
+    """A table of the lowest level, which times no sync."""
+    head = f" [2026-03-01] iteration 70/ 900 | elapsed time per iteration (ms): {elapsed} |"
+    return [
+        *(head, "times across ranks (ms):", "  forward-compute:"),
+        *(f"     rank {n:>2}: {ms:.2f}" for n, ms in enumerate(values)),
+    ]
+
+
+USUAL, LATER = forward([100, 101, 99, 100], 310.0), forward([100, 300, 99, 101], 870.0)
+
+
+def test_whose_work_alone_became_longer_while_whole_steps_did_is_slow_where_no_sync_is_timed(tmp_path):
+    verdict = judge(tmp_path, [*USUAL, *USUAL, *LATER, *LATER])
+
+    assert (verdict.kind, verdict.blamed) == ("slow", (1,))
+
+
+UNTOLD = {
+    "steps that last as before": [USUAL, USUAL, *2 * [forward([100, 300, 99, 101], 311.0)]],
+    "longer from the start": [LATER, LATER, LATER],
+    "longer on all but one, who keeps them waiting": [USUAL, USUAL, *2 * [forward([300, 100, 299, 301], 870.0)]],
+    "longer once": [USUAL, USUAL, LATER, USUAL],
+}
+
+
+@pytest.mark.parametrize("name", UNTOLD)
+def test_without_a_timed_sync_nobody_is_named_by(name, tmp_path):
+    assert judge(tmp_path, [line for one in UNTOLD[name] for line in one]).blamed == ()

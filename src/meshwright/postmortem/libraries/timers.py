@@ -19,6 +19,8 @@ _WAITS = re.compile(r"^(?:all-grads-sync|grads-(?:reduce-scatter|all-reduce)|par
 LONGER = 1.15  # own work of a slow rank against that of the others: Megatron's own spread is a few percent
 SHARE = 0.5  # of the lag that the others must spend longer in a sync than it
 _LAST = 2  # tables, where there are as many, in which it must be slow
+_MUCH_LONGER = 1.5  # own work of a slow rank, where no timer shows that the others wait for it
+_ELAPSED = re.compile(r"\belapsed time per iteration \(ms\): (?P<ms>\d+(?:\.\d+)?)")  # of a step, above its table
 
 
 class _Table(msgspec.Struct):
@@ -27,6 +29,7 @@ class _Table(msgspec.Struct):
     message: LogMessage
     timers: dict[str, dict[int, float]]
     lines: dict[int, LogMessage]
+    step_ms: float | None = None
 
     def work_ms(self) -> dict[int, float]:
         """Return the milliseconds of own work of each rank."""
@@ -43,6 +46,9 @@ def read(messages: Sequence[LogMessage]) -> Iterator[SlowRank]:
     """Yield who is slow in the last tables of one file: one rank, or a group of which one is."""
     tables = [table for table in _tables(messages) if len(table.work_ms()) > 2]
     late = [_late(table) for table in tables[-_LAST:]]
+    if tables and not any(_WAITS.match(name) for table in tables for name in table.timers):
+        yield from _without_waits(tables)
+        return
     if not late or not late[-1] or len(set(late)) != 1:
         return
     slow, last = late[-1], tables[-1]
@@ -59,6 +65,36 @@ def read(messages: Sequence[LogMessage]) -> Iterator[SlowRank]:
         f" {median(map(last.wait_ms, slow)):.0f} ms"
     )
     yield SlowRank(rank=rank, what=what, where=last.lines[slow[0]].where.by(rank))
+
+
+def _without_waits(tables: Sequence[_Table]) -> Iterator[SlowRank]:
+    """Yield the one rank whose own work became far longer than that of all others while whole steps did, too.
+
+    A timer of forward or backward work in which ranks wait for each other would be longer on all but one.
+    """
+    first, last = tables[0], tables[-1]
+    alone = {_much_longer(table) for table in tables[-_LAST:]}
+    rank = alone.pop() if len(alone) == 1 else None
+    if rank is None or len(tables) <= _LAST or _much_longer(first) is not None:
+        return
+    if first.step_ms is None or last.step_ms is None or any(_PIPELINE.match(name) for name in last.timers):
+        return
+    work_ms = last.work_ms()
+    usual_ms = median(ms for other, ms in work_ms.items() if other != rank)
+    if last.step_ms - first.step_ms < SHARE * (work_ms[rank] - usual_ms):
+        return
+    what = (
+        f"the own work of rank {rank} takes {work_ms[rank]:.0f} ms a step, that of the others {usual_ms:.0f} ms, and"
+        f" whole steps {last.step_ms:.0f} ms instead of {first.step_ms:.0f}"
+    )
+    yield SlowRank(rank=rank, what=what, where=last.lines[rank].where.by(rank))
+
+
+def _much_longer(table: _Table) -> int | None:
+    """Return the one rank whose own work is far longer than that of all others, which hardly differ; None for none."""
+    longest = sorted((ms, rank) for rank, ms in table.work_ms().items())
+    (most_ms, rank), (second_ms, _) = longest[-1], longest[-2]
+    return rank if most_ms >= _MUCH_LONGER * second_ms and second_ms <= LONGER * longest[0][0] else None
 
 
 def _late(table: _Table) -> tuple[int, ...]:
@@ -82,11 +118,13 @@ def late_by_waits(work_ms: Mapping[int, float], wait_ms: Mapping[int, float]) ->
 
 def _tables(messages: Sequence[LogMessage]) -> list[_Table]:
     found: list[_Table] = []
-    name = ""
+    name, step_ms = "", None
     for message in messages:
         text = message.text
+        if "elapsed time per" in text and (elapsed := _ELAPSED.search(text)):
+            step_ms = float(elapsed["ms"])
         if "times across ranks" in text and _TITLE.match(text):
-            found.append(_Table(message, {}, {}))
+            found.append(_Table(message, {}, {}, step_ms))
             name = ""
         elif not found:
             continue

@@ -29,24 +29,30 @@ _PAIR = re.compile(
     re.IGNORECASE,
 )
 _STATISTICS = re.compile(r"^\s*(?:Min|Max|Avg|Mean|Median|Std|Slowdown)\b", re.IGNORECASE)
-_RANK = re.compile(r"(?<![\w-])(?<!local )(?<!node )(?:global[_ ])?rank[ =:#]{0,2}(?P<rank>\d{1,6})\b", re.IGNORECASE)
-_STEP = re.compile(r"\b(?:step|iter(?:ation)?|it)[ =:#]{1,3}(?P<step>\d{1,9})\b", re.IGNORECASE)
+_RANK = re.compile(
+    r"(?<![\w-])(?<!local )(?<!node )(?:global[_ ])?ran[kg][ =:#]{0,2}(?P<rank>\d{1,6})\b", re.IGNORECASE
+)
+_STEP = re.compile(r"\b(?:step|étape|iter(?:ation)?|it)[ =:#]{1,3}(?P<step>\d{1,9})\b", re.IGNORECASE)
 _PART = re.compile(
     r"(?<![\w.])(?P<name>[A-Za-z][\w./-]*?)(?:\((?P<in>m?s)\))? ?[=:] ?(?P<value>\d+(?:\.\d+)?)"
     r" ?(?P<unit>m?s|us|sec)?(?![\w.])"
+)
+_SPACED = re.compile(  # a name of words and its time, with a unit
+    r"(?:^|[:,;|]|\s{2,})\s*(?P<name>[^\W\d][\w+/. -]{1,40}?) (?P<value>\d+(?:\.\d+)?) ?(?P<unit>m?s|us|sec)(?![\w/])"
 )
 _CELL = re.compile(  # of a line of several, with bars between them
     r"^\s*(?P<name>[A-Za-z][\w ./()-]{0,30}?)[ =:]+(?P<value>\d+(?:\.\d+)?) ?(?P<unit>m?s|us|sec)?\s*$"
 )
 _WAITED = (
-    "wait|sync|comm(?!it)|reduce|gather|scatter|barrier|nccl|rccl|idle|all_?to_?all|a2a|stall|exposed|broadcast|bcast"
+    "wait|attente|sync|comm(?!it)|reduce|gather|scatter|barrier|nccl|rccl|idle|all_?to_?all|a2a|stall|exposed"
+    "|broadcast|bcast"
 )
 _MAY_WAIT = re.compile(_WAITED, re.IGNORECASE)
-FOR_DATA = r"data(?![_ -]?par)|input|(?<!pay)(?<!off)(?<!up)load"
+FOR_DATA = r"data(?![_ -]?par)|input|chargement|(?<!pay)(?<!off)(?<!up)load"
 _DATA = re.compile(FOR_DATA, re.IGNORECASE)
 WAITS = re.compile(rf"^(?!.*(?:{FOR_DATA})).*?(?:{_WAITED})", re.IGNORECASE)  # for other ranks
 _WORK = re.compile(
-    r"fwd|forward|bwd|backward|comput|optim|adam|data|load|gemm|attn|attention|mlp|update|encod|preproc|work|own|busy"
+    r"fwd|forward|bwd|backward|comput|calcul|optim|adam|data|load|gemm|attn|attention|mlp|update|encod|preproc|work|own|busy"
     r"|kernel|step_fn|model|loss_fn|grad|host|cpu|tokeni[sz]",
     re.IGNORECASE,
 )
@@ -221,7 +227,11 @@ def _of_lines(messages: Sequence[LogMessage]) -> list[Report]:
     found: list[Report] = []
     for message in messages:
         text = message.text[:_LONGEST]
-        if message.is_of_library or not any(sign in text for sign in "=:|") or not _MAY_WAIT.search(text):
+        if (
+            message.is_of_library
+            or not any(sign in text for sign in ("=", ":", "|", "  "))
+            or not _MAY_WAIT.search(text)
+        ):
             continue
         named = _RANK.search(text)
         rank = int(named["rank"]) if named else message.rank
@@ -245,6 +255,9 @@ def _parts(text: str) -> dict[str, float]:
     cells = [cell for cell in cells if cell["unit"]] or [cell for cell in cells if _is_bare(cell)]
     if len(cells) > 2:
         return {cell["name"]: _seconds(cell["value"], cell["unit"]) for cell in cells}
+    spaced = [part for part in _SPACED.finditer(text) if _told(part["name"]) and not _RANK.match(part["name"])]
+    if len(spaced) > 1:
+        return {part["name"]: _seconds(part["value"], part["unit"]) for part in spaced}
     return {
         part["name"]: _seconds(part["value"], part["unit"] or part["in"])
         for part in _PART.finditer(text)

@@ -1,4 +1,4 @@
-"""Numbers that lines give to hosts (`h01: NODE_RANK=0`, `task 1 -> h02`), and the ranks that follow from them.
+"""Numbers that lines give to hosts (`h01: NODE_RANK=0`, `node 0..1 = h01 h02`), and the ranks that follow from them.
 
 A script's comment or a launcher's line names the number of each host, another says how many ranks each has.
 """
@@ -28,6 +28,10 @@ _BEFORE = re.compile(  # the host first
     re.IGNORECASE,
 )
 _BARE = re.compile(rf"(?<![\w./-])(?P<host>{HOST}) ?(?:->|=>|→|[:=]) ?(?P<number>\d{{1,4}})(?![\w.-])")
+_IN_ORDER = re.compile(  # `NODEID 0..2 = h01 h02 h03`
+    rf"(?<!\w){_KEY} 0 ?(?:\.\.\.?|-|to) ?(?P<last>\d{{1,4}}) ?{_TO} ?(?P<hosts>{HOST}(?:,? {HOST})+)(?![\w/.-])",
+    re.IGNORECASE,
+)
 _HEADED = re.compile(rf"(?<!\w){_KEY}(?: of (?:the )?hosts)? ?(?:map\w*|list|table)?[ :=({{]{{1,4}}", re.IGNORECASE)
 _SIZE = re.compile(
     r"\b(?P<size>\d{1,2}) (?P<what>rank|process(?:es)?|proc|task|gpu)s? (?:per|/|on each|in each|(?:on|in) every|an?) ?"
@@ -73,6 +77,11 @@ def _of_line(message: LogMessage) -> list[Numbered]:
     if message.is_of_library or not _MAY_TELL.search(text) or ELSE.search(text) or _INSIDE.search(text):
         return []
     text = CLOCK.sub(" ", text)
+    if in_order := _IN_ORDER.search(text):
+        hosts = re.split(r",? ", in_order["hosts"])
+        is_all = len(hosts) == int(in_order["last"]) + 1
+        is_task = bool(in_order["task"])
+        return [(host, number, is_task, message) for number, host in enumerate(hosts)] if is_all else []
     found = list(_BEFORE.finditer(text)) or list(_AFTER.finditer(text))
     headed = _HEADED.search(text)
     if len(found) < _FEW and headed and len(bare := list(_BARE.finditer(text, headed.end()))) >= _FEW:
