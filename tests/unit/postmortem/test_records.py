@@ -558,3 +558,18 @@ def test_the_rank_of_a_record_may_stand_anywhere_in_the_name_of_its_file(name, t
     files = {name.format(rank): record([*DONE, OPEN] if rank != 2 else DONE) for rank in range(4)}
 
     assert told(judge(tmp_path, files), wanted := answer("absent", 2, 5)) == wanted
+
+
+def of_small_ring(last_enqueued, entries, *, completed=7):
+    """A record whose ring has lost the call in which its rank stands: the counts alone know of it."""
+    counts = {"last_enqueued_collective": last_enqueued, "last_started_collective": 8}
+    return record(entries, status={"0": {**counts, "last_completed_collective": completed}})
+
+
+def test_the_call_that_a_small_ring_has_lost_is_the_one_after_the_last_that_was_completed(tmp_path):
+    queue = [entry(seq, seq, "all_reduce", 1000, 1000, "scheduled") for seq in range(10, 14)]
+    done = [entry(seq, seq, "all_reduce", 1000, 1000, "completed") for seq in range(4, 8)]
+    files = {f"nccl_trace_rank_{rank}": of_small_ring(12 + rank, queue[rank:]) for rank in (0, 1, 3)}
+    verdict = judge(tmp_path, {**files, "nccl_trace_rank_2": of_small_ring(7, done)})
+
+    assert (verdict.kind, verdict.blamed, verdict.seq) == ("absent", (2,), 8)

@@ -212,11 +212,14 @@ def _part(
     enqueued = None if calls else _count(count.get(LAST_ENQUEUED))
     where = _shown(dump.where, name, count)
     collectives = {call.seq: call for call in calls if call.peer is None}
+    first = min(collectives.values(), key=lambda call: call.seq, default=None)
+    if first and not first.ended and completed is not None and first.seq > completed + 1:
+        enqueued = first.seq - 1  # the ring has lost the call in which the rank stands
     return RankGroup(
         rank=dump.rank,
         calls=with_counted(collectives, dump.rank, enqueued, completed, where),
         transfers=tuple(call for call in calls if call.peer is not None),
-        enqueued=enqueued,
+        enqueued=None if calls else enqueued,
         started=_count(count.get("last_started_collective")),
         completed=completed,
         where=where,

@@ -29,7 +29,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
         return self.numel_in, self.numel_out
 
     def __str__(self) -> str:
-        return f"{self.operation} #{self.seq}"
+        return f"{self.operation} #{self.seq}".lstrip()
 
 
 class RankGroup(msgspec.Struct, frozen=True, kw_only=True):
