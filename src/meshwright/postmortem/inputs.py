@@ -98,6 +98,7 @@ class ReadFiles(msgspec.Struct, kw_only=True):
     facts: list[Fact] = []
     dumps: list[flight.Dump] = []
     ours: list[tuple[RankFlight, Where]] = []
+    of_processes: list[flight.ProcessDump] = []  # refused, unless logs tell their ranks
     refused: dict[str, int | None] = {}  # what is wrong, and of which rank where the name tells
     files: int = 0
 
@@ -111,7 +112,7 @@ def examine_files(paths: Sequence[Path]) -> Verdict:
 def read_all(paths: Sequence[Path]) -> ReadFiles:
     """Read files and folders; InputError where nothing in them could be read."""
     files = files_of(paths)
-    read = ReadFiles(facts=[], dumps=[], ours=[], refused={})
+    read = ReadFiles(facts=[], dumps=[], ours=[], of_processes=[], refused={})
     names, hints = short_names(files), hints_of(files)
     for order, path in enumerate(files):
         try:
@@ -136,7 +137,8 @@ def case_of(read: ReadFiles) -> Case:
     facts = without_waited_out(debuggers.with_their_stacks(_with_ranks(facts)))
     facts = scheduled_hosts.with_not_started(agents.with_taken_host(with_the_few(facts)))
     groups: list[Group] = []
-    dumps = _newest(read.dumps)
+    of_processes = flight.of_processes(read.of_processes, identities_of(facts)) if read.of_processes else {}
+    dumps = _newest([*read.dumps, *of_processes.values()])
     groups += flight.groups_of(dumps)
     groups += flight.our_groups(read.ours)
     excused = frozenset(rank for rank in read.refused.values() if rank is not None)
@@ -151,8 +153,8 @@ def case_of(read: ReadFiles) -> Case:
         position=position,
         cause=cause_of(facts, position),
         went_on=goes_on(facts, groups),
-        unread=tuple(f"{what}" for what in read.refused),
-        files=read.files,
+        unread=tuple(what for what in read.refused if what not in of_processes),
+        files=read.files + len(of_processes),
     )
 
 
@@ -180,6 +182,9 @@ def _read_file(path: Path, name: str, order: int, hint: FileHint, read: ReadFile
         record = flight.read(b"".join(part for _, part in parts), path, order=order, attempt=hint.attempt)
         if isinstance(record, RankFlight):
             read.ours.append((record, Where(name, 0, "", None, hint.attempt, order, record.rank)))
+        elif isinstance(record, flight.ProcessDump):
+            read.of_processes.append(replace(record, where=replace(record.where, file=name)))
+            raise InputError(record.refusal)
         else:
             read.dumps.append(replace(record, where=replace(record.where, file=name)))
         read.files += 1

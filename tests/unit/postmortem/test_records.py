@@ -573,3 +573,22 @@ def test_the_call_that_a_small_ring_has_lost_is_the_one_after_the_last_that_was_
     verdict = judge(tmp_path, {**files, "nccl_trace_rank_2": of_small_ring(7, done)})
 
     assert (verdict.kind, verdict.blamed, verdict.seq) == ("absent", (2,), 8)
+
+
+def test_records_that_are_named_after_processes_are_of_the_ranks_that_a_launcher_tells(tmp_path):
+    pids = {0: 5210, 1: 5211, 2: 5210, 3: 5219}  # of two hosts
+    log = [f"INFO [omi{rank // 2}] worker pid={pid} -> RANK={rank} WORLD_SIZE=4" for rank, pid in pids.items()]
+    log += [f"setup rank={rank} pid={pids[rank]} host=omi{rank // 2}" for rank in (0, 2)]
+    files = {
+        f"trace_omi{rank // 2}_{pid}.pkl": record([*DONE, entry(4, 5, "all_reduce", 9 + (rank == 2), 9, "started")])
+        for rank, pid in pids.items()
+    }
+    verdict = judge(tmp_path, {**files, "launch.log": log})
+
+    assert (verdict.kind, verdict.blamed) == ("sizes", (2,))
+
+
+def test_a_record_of_a_process_whose_rank_is_not_told_is_said_not_to_be_read(tmp_path):
+    verdict = judge(tmp_path, {"trace_omi0_5210.pkl": record(DONE), "job.log": [timed_out(0, 5), timed_out(1, 5)]})
+
+    assert any("trace_omi0_5210.pkl: no rank in it" in lack for lack in verdict.missing)

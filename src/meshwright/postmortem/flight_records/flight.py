@@ -12,6 +12,7 @@ import msgspec
 from ...errors import InputError
 from ...files import sound
 from ..nouns.calls import Call, Group, RankGroup, with_counted
+from ..nouns.identities import RankIdentity
 from ..nouns.names import spelled
 from ..nouns.where import GroupName, Where
 from ..nouns.world import MOST_RANKS
@@ -44,6 +45,15 @@ class Dump(msgspec.Struct, frozen=True, kw_only=True):
     rank: int
     where: Where
     data: dict[str, Any]
+
+
+class ProcessDump(msgspec.Struct, frozen=True, kw_only=True):
+    """A flight record whose file bears the number of a process: the rank of that is told by others, or `refusal`."""
+
+    process: int
+    where: Where
+    data: dict[str, Any]
+    refusal: str
 
 
 def rank_of(path: Path) -> int | None:
@@ -87,7 +97,7 @@ def is_record(data: bytes) -> bool:
     return head[:1] == b"{" and (any(key in data for key in keys) or (b'"flights"' in data and b'"rank"' in head))
 
 
-def read(data: bytes, path: Path, *, order: int, attempt: int | None) -> Dump | RankFlight:
+def read(data: bytes, path: Path, *, order: int, attempt: int | None) -> Dump | RankFlight | ProcessDump:
     """Return one record; InputError names a file that is none, or whose rank cannot be told."""
     if is_pickle(data):
         value = load_plain(data, where=str(path))
@@ -111,8 +121,26 @@ def read(data: bytes, path: Path, *, order: int, attempt: int | None) -> Dump | 
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise InputError(f"{path}: a flight record of an unknown form ({error!r})") from None
     if rank is None:
-        raise InputError(f"{path}: no rank in it or in its name; expected nccl_trace_rank_3, rank_3.json or the like")
+        refusal = f"{path}: no rank in it or in its name; expected nccl_trace_rank_3, rank_3.json or the like"
+        if (process := _rank_by(_RANK_AT_END, path)) is None:
+            raise InputError(refusal)
+        where = Where(str(path), 0, "", None, attempt, order)
+        return ProcessDump(process=process, where=where, data=value, refusal=refusal)
     return Dump(rank=rank, data=value, where=Where(str(path), 0, "", None, attempt, order, rank))
+
+
+def of_processes(records: Sequence[ProcessDump], identities: Sequence[RankIdentity]) -> dict[str, Dump]:
+    """Return the records of processes whose ranks are told, by refusals; the name of a file may tell the host."""
+    found: dict[str, Dump] = {}
+    for one in records:
+        own = [identity for identity in identities if identity.pid == one.process]
+        if len({identity.rank for identity in own}) > 1:
+            own = [identity for identity in own if identity.host and identity.host in one.where.file]
+        ranks = {identity.rank for identity in own}
+        if len(ranks) == 1:
+            rank = ranks.pop()
+            found[one.refusal] = Dump(rank=rank, data=one.data, where=one.where.by(rank))
+    return found
 
 
 def groups_of(dumps: Iterable[Dump]) -> list[Group]:

@@ -52,6 +52,9 @@ _NOTES = (  # of people, on whose process is which
         re.IGNORECASE,
     ),
 )
+_ARROW = re.compile(  # of a launcher, from each process to its rank
+    rf"(?<![\w-])pid[ =:#]{{1,2}}(?P<pid>\d{{2,8}}) ?(?:->|=>|\u2192) ?{_NUMBER}(?![\w.])", re.IGNORECASE
+)
 _ON = re.compile(
     r"\b(?:host(?:name)?|node)[\"']?[ =:]{1,3}[\"']?(?P<host>[A-Za-z][\w.-]*|\d{1,3}(?:\.\d{1,3}){3}\b)", re.IGNORECASE
 )
@@ -80,6 +83,7 @@ def _noted(messages: Sequence[LogMessage]) -> Iterator[RankIdentity | LocalProce
             continue
         least = 1 if text.startswith("#") else _FEW
         told = next((found for form in _NOTES if len(found := list(form.finditer(text))) >= least), [])
+        told = told or list(_ARROW.finditer(text))
         if len({one["pid"] for one in told}) < len(told) or len({one["number"] for one in told}) < len(told):
             continue
         for one in told:
