@@ -85,3 +85,40 @@ def test_an_event_on_a_pod_is_of_the_process_of_jax_that_a_list_gives_it(tmp_pat
     events = [f"7m    Warning   NodeNotReady       pod/{pods[3]}   Node is not ready"]
 
     assert found(tmp_path, workers_log=log, kubectl_txt=events) == ("killed", (3,))
+
+
+FULL = (
+    "E1015 16:01:04.221 317 pjrt_client.cc:3086] Execution of replica 0 failed: RESOURCE_EXHAUSTED: Out of memory while"
+)
+LOST = (
+    "2025-10-15 16:03:15.140058: E coordination_service.cc:1170] /job:jax_worker/replica:0/task:3 has been set to ERROR"
+    " in coordination service: UNAVAILABLE: Task /job:jax_worker/replica:0/task:3 heartbeat timeout."
+)
+
+
+@pytest.mark.parametrize(("number", "ranks"), [(3, (3,)), (13, ())], ids=["as the job counts", "otherwise"])
+def test_an_error_in_the_file_of_a_task_is_of_that_process_where_jax_counts_tasks_so(number, ranks, tmp_path):
+    files = {"task0_log": [LOST], f"task{number}_log": [f"{FULL} trying to allocate 1207 bytes."]}
+
+    assert found(tmp_path, **files) == ("device_memory", ranks)
+
+
+def listed(state, calls=None):
+    """What a loop over the processes of four hosts prints; two of host pi1 stand in calls of the kernel."""
+    calls = calls or {2: "nfs_setattr", 3: "nfs_start_io_read"}
+    states = [f"{state if rank in calls else 'SNl'} {calls.get(rank, 'do_epoll_wait')}" for rank in range(8)]
+    return [f"pi{rank // 2} {7000 + rank} RANK={rank} {told}   1-07:44" for rank, told in enumerate(states)]
+
+
+LISTS = [
+    (listed("DNl"), (2, 3)),
+    (listed("SNl"), ()),
+    (listed("DNl", {2: "nfs_setattr", 3: "blk_wait"}), ()),
+    (listed("DNl", dict.fromkeys(range(5), "nfs_setattr")), ()),
+    ([line.replace("RANK=3", "RANK=2") for line in listed("DNl")], ()),
+]
+
+
+@pytest.mark.parametrize(("lines", "ranks"), LISTS, ids=["two", "none", "other calls", "most", "RANK of hosts"])
+def test_who_stands_in_calls_of_one_file_system_in_a_list_of_all_processes_is_held(lines, ranks, tmp_path):
+    assert found(tmp_path, ps_txt=lines)[1] == ranks

@@ -5,11 +5,10 @@ from collections.abc import Iterator, Sequence
 
 from ..nouns.facts import Absentees, Arrived, Exit, Fact, Failure, Fingerprint, StoreWait
 from ..nouns.identities import WorldSize
-from ..nouns.names import collective_in, spelled
+from ..nouns.names import NO_LONGER_HEARD, collective_in, spelled
 from ..text.lines import LogMessage
 from ..text.steps import MANY_STEPS, WENT_ON
 
-NO_LONGER_HEARD = "JAX's coordination service no longer hears task"
 _TELLS = re.compile(
     r"unhealthy|imed out|Failed to meet|task:\d|oordination|rendezvous"
     r"|crashed with exit code|problematic ranks|DeepEP timeout|died unexpectedly|RankMonitorServer:"

@@ -27,6 +27,7 @@ UNEVEN = {
     *("all_to_all", "gather", "scatter", "send", "recv", "barrier", "monitored_barrier", "coalesced"),
     *("all_gather_v", "reduce_scatter_v"),
 }
+NO_LONGER_HEARD = "JAX's coordination service no longer hears task"  # how such a fault begins
 ROOTED = {"broadcast", "scatter", "reduce", "gather"}
 _WORD = re.compile(r"(?<=[a-z])(?=[A-Z])")  # where one begins inside a name
 _ENDINGS = re.compile(

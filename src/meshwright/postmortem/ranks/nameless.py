@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from ..nouns.facts import Exit, Fact, Failure, PeerLost, SharedMemoryFull, StoreWait, Timeout, of
 from ..nouns.identities import RankIdentity, Spoke, Torchrun
+from ..nouns.names import NO_LONGER_HEARD
 from ..nouns.world import A_HOST, identities_of, ranks_seen, short_host, world_of
 from .exits import exit_fault, signal_of
 from .owners import was_later, with_rank
@@ -17,6 +18,7 @@ _PROCESS = re.compile(r"(?<!\d)\d{3,8}(?!\d)")
 _NUMBER = re.compile(r"(?P<head>(?:.*\D)?)(?P<number>\d{1,6})(?P<tail>\D*)")  # the last of a name
 _KINDS = {"exception", "host_memory", "device_memory", "data", "host"}
 _WAITS = (Timeout, PeerLost, StoreWait)
+_TASK = re.compile(r"(?:^|[._-])(?:task|process|worker|host)[._-]?(?P<number>\d{1,4})(?=[._-])", re.IGNORECASE)
 _FEW = 2  # hosts, or logs of launchers
 _LOADER = "a data loader's worker ended"
 _BUS_ERROR = re.compile(r"SIGBUS|bus error", re.IGNORECASE)
@@ -102,6 +104,19 @@ def by_numbers(facts: list[Fact]) -> dict[str, int]:
             free = len(set(numbers.values())) == len(numbers)
             found |= {f: n for f, n in silent.items() if free and n not in spoken and (world is None or n < world)}
     return found
+
+
+def by_tasks(facts: list[Fact]) -> dict[str, int]:
+    """Return the ranks of files that are named after tasks, where JAX's coordinator counts tasks of the job so.
+
+    It names one of them by its number; each file has a number of its own.
+    """
+    named = {rank for fault in of(facts, Failure) if fault.what.startswith(NO_LONGER_HEARD) for rank in fault.ranks}
+    named |= {f.rank for f in of(facts, Failure) if f.what.startswith(NO_LONGER_HEARD) and f.rank is not None}
+    files = {fact.where.file for fact in facts}
+    numbers = {file: int(task["number"]) for file in files if (task := _TASK.search(PurePath(file).name))}
+    is_one = len(numbers) > 1 and len(set(numbers.values())) == len(numbers)
+    return numbers if named and named <= set(numbers.values()) and is_one else {}
 
 
 def _alone(facts: list[Fact]) -> dict[str, int]:

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 import msgspec
 from msgspec.structs import replace
 
-from ..libraries.frameworks import NO_LONGER_HEARD
 from ..nouns.facts import (
     Exit,
     Fact,
@@ -21,7 +20,7 @@ from ..nouns.facts import (
     of,
 )
 from ..nouns.identities import AgentEnded, RankIdentity, TimeUp
-from ..nouns.names import same_bus
+from ..nouns.names import NO_LONGER_HEARD, same_bus
 from ..nouns.position import HangPosition
 from ..nouns.verdict import Kind, shortened
 from ..nouns.where import Where

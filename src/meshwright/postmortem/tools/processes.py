@@ -53,6 +53,11 @@ _ENVIRON = re.compile(  # what somebody printed of the environment of a process
     re.IGNORECASE,
 )
 _ASKED_ENVIRON = re.compile(r"/proc/(\d{2,8})/environ\b(?!:)")
+_LISTED = re.compile(  # of a loop over processes: host, process, RANK, state and the call of the kernel
+    r"^(?:(?P<host>[A-Za-z][\w.-]*):? )?(?P<pid>\d{2,8}) RANK=(?P<rank>\d{1,6}) "
+    r"(?P<state>[DRSTIZ][A-Za-z<+]{0,5}) +(?P<call>\S+)"
+)
+_FILE_SYSTEMS = re.compile(r"^_{0,2}(nfs|rpc|ll|lustre|cl|osc|ceph|fuse|gpfs|cxi|cifs|smb|beegfs)\d?_")
 _VARIABLE = re.compile(r"^\s*[A-Za-z_]\w*=")
 _INNER = re.compile(r"\bNSpid:\s+(?P<pid>\d{1,8})(?:\s+\d{1,8})*?\s+(?P<inner>\d{1,8})\s*$")  # of /proc/PID/status
 
@@ -83,6 +88,7 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
             if row.parent is not None and (_PYTHON.search(row.command) or _WORKER.search(row.command)):
                 yield ChildProcess(pid=row.pid, parent=row.parent, host=row.host, where=row.where)
     yield from _environments(messages)
+    yield from _listed(messages)
     for message in messages:
         if "NSpid" in message.text and (same := _INNER.search(message.text)):
             yield SameProcess(pid=int(same["pid"]), inner=int(same["inner"]), where=message.where)
@@ -178,6 +184,36 @@ def _held(table: Sequence[_Row]) -> Iterator[Fact]:
             yield Failure(kind="host", what=what, pid=row.pid, host=row.host, where=row.where)
         else:
             yield HeldProcess(pid=row.pid, what=what, host=row.host, where=row.where)
+
+
+def _listed(messages: Sequence[LogMessage]) -> Iterator[Fact]:
+    """Yield the ranks of a list of processes, and those that stand in calls of one file system while most do not."""
+    rows: dict[int, tuple[re.Match[str], LogMessage]] = {}
+    pids: dict[int, set[str]] = defaultdict(set)
+    for message in messages:
+        if "RANK=" in message.where.text and (row := _LISTED.match(message.where.text)):
+            rows[int(row["rank"])] = row, message
+            pids[int(row["rank"])].add(f"{row['host']} {row['pid']}")
+    if any(len(own) > 1 for own in pids.values()):
+        return  # RANK counts hosts
+    for rank, (row, message) in rows.items():
+        host = row["host"] or message.host
+        yield RankIdentity(rank=rank, host=host, pid=int(row["pid"]), where=message.where.by(rank))
+    held = {rank: row for rank, row in rows.items() if row[0]["state"].startswith("D")}
+    systems = {_file_system(row["call"]) for row, _ in held.values()}
+    if len(held) > 1 and (len(systems) > 1 or "" in systems):
+        return
+    for rank, (row, message) in held.items() if 2 * len(held) < len(rows) else ():
+        what = f"process {row['pid']} stands in a call of the kernel {row['call']} that does not return (state D)"
+        host = row["host"] or message.host
+        where = message.where.by(rank)
+        yield Failure(kind="host", what=what, pid=int(row["pid"]), rank=rank, host=host, where=where)
+
+
+def _file_system(call: str) -> str:
+    """Return the file system that a call of the kernel is of, "" for none that is known."""
+    found = _FILE_SYSTEMS.match(call)
+    return found[1] if found else ""
 
 
 def _most_alike(table: Sequence[_Row]) -> list[_Row]:
