@@ -44,7 +44,7 @@ from .positions.alike_stacks import with_alike_stacks
 from .positions.stack_positions import or_circle
 from .positions.waits import in_records
 from .ranks.hosts import ranks_of_host, with_pods_of_nodes
-from .ranks.nameless import by_numbers, by_tasks, with_full_shared_memory, with_owners
+from .ranks.nameless import by_folders, by_numbers, by_tasks, with_full_shared_memory, with_owners
 from .ranks.owners import rank_of_gpu
 from .ranks.process_owners import (
     identities_by_numbers,
@@ -335,7 +335,7 @@ def _of_environment(facts: list[Fact]) -> list[Fact]:
         speakers.setdefault(one.where.file, set()).add(one.number)
     own = [one for one in told if largest < one.world and speakers[one.where.file] == {one.number}]
     spoke = [Spoke(rank=one.number, where=one.where) for one in own]
-    numbered = {**by_tasks(facts), **by_numbers([*facts, *spoke])}
+    numbered = {**by_tasks(facts), **by_folders(facts), **by_numbers([*facts, *spoke])}
     first = {fact.where.file: fact.where for fact in reversed(facts)}
     spoke += [Spoke(rank=rank, where=first[file]) for file, rank in numbered.items()]
     return with_owners([*facts, *spoke], {**numbered, **{one.where.file: one.number for one in own}})

@@ -122,3 +122,36 @@ LISTS = [
 @pytest.mark.parametrize(("lines", "ranks"), LISTS, ids=["two", "none", "other calls", "most", "RANK of hosts"])
 def test_who_stands_in_calls_of_one_file_system_in_a_list_of_all_processes_is_held(lines, ranks, tmp_path):
     assert found(tmp_path, ps_txt=lines)[1] == ranks
+
+
+def rendezvous(group_rank, ranks, restart):
+    return [
+        "I0730 14:00:02.000000 91 torch/distributed/elastic/agent/server/api.py:525] [default] Rendezvous complete for"
+        " workers. Result:",
+        *(
+            f"  restart_count={restart}",
+            f"  group_rank={group_rank}",
+            "  local_ranks=[0, 1]",
+            f"  global_ranks={ranks}",
+        ),
+    ]
+
+
+RESTARTS = "I0730 14:03:41.000000 91 torch/distributed/elastic/agent/server/api.py:908] [default] Worker group FAILED."
+OUT = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 3.12 GiB. GPU 0 has a total capacity of 39.39 GiB."
+
+
+def test_the_log_of_a_local_rank_is_of_the_rank_that_its_hosts_agent_gave_it_in_that_attempt(tmp_path):
+    restarts = f"{RESTARTS} 1/1 attempts left; will restart worker group"
+    agents = {
+        f"rho-{n}/agent.log": [
+            *rendezvous(n, [2 * n, 2 * n + 1], 0),
+            restarts,
+            *rendezvous(1 - n, [2 - 2 * n, 3 - 2 * n], 1),
+        ]
+        for n in (0, 1)
+    }
+    logs = {f"rho-{n}/attempt_1/{local}/stderr.log": ["step 4 loss 2.1"] for n in (0, 1) for local in (0, 1)}
+    verdict = judge(tmp_path, {**agents, **logs, "rho-1/attempt_1/1/stderr.log": ["step 4 loss 2.1", OUT]})
+
+    assert (verdict.kind, verdict.blamed) == ("device_memory", (1,))

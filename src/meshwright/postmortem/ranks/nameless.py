@@ -12,6 +12,7 @@ from ..nouns.identities import RankIdentity, Spoke, Torchrun
 from ..nouns.names import NO_LONGER_HEARD
 from ..nouns.world import A_HOST, identities_of, ranks_seen, short_host, world_of
 from .exits import exit_fault, signal_of
+from .hosts import ranks_of_host
 from .owners import was_later, with_rank
 
 _PROCESS = re.compile(r"(?<!\d)\d{3,8}(?!\d)")
@@ -19,6 +20,7 @@ _NUMBER = re.compile(r"(?P<head>(?:.*\D)?)(?P<number>\d{1,6})(?P<tail>\D*)")  # 
 _KINDS = {"exception", "host_memory", "device_memory", "data", "host"}
 _WAITS = (Timeout, PeerLost, StoreWait)
 _TASK = re.compile(r"(?:^|[._-])(?:task|process|worker|host)[._-]?(?P<number>\d{1,4})(?=[._-])", re.IGNORECASE)
+_ATTEMPT = re.compile(r"attempt_\d+/\d{1,3}")
 _FEW = 2  # hosts, or logs of launchers
 _LOADER = "a data loader's worker ended"
 _BUS_ERROR = re.compile(r"SIGBUS|bus error", re.IGNORECASE)
@@ -103,6 +105,23 @@ def by_numbers(facts: list[Fact]) -> dict[str, int]:
             silent = {file: number for file, number in numbers.items() if not speakers[file]}
             free = len(set(numbers.values())) == len(numbers)
             found |= {f: n for f, n in silent.items() if free and n not in spoken and (world is None or n < world)}
+    return found
+
+
+def by_folders(facts: list[Fact]) -> dict[str, int]:
+    """Return the ranks of the logs that torchrun writes for each rank of a host, `attempt_1/3/stderr.log` below it.
+
+    The last number counts on the host, whose agent lists its ranks anew for each attempt.
+    """
+    paths = [PurePath(file) for file in {fact.where.file for fact in facts if _is_nameless(fact)}]
+    paths = [path for path in paths if _ATTEMPT.fullmatch("/".join(path.parts[-3:-1]))]
+    hosts = {part: ranks_of_host(part, facts) for part in {part for path in paths for part in path.parts[:-3]}}
+    found: dict[str, int] = {}
+    for path in paths:
+        own = {hosts[part] for part in path.parts[:-3]} - {()}
+        ranks, local = own.pop() if len(own) == 1 else (), int(path.parent.name)
+        if local < len(ranks):
+            found[str(path)] = ranks[local]
     return found
 
 
