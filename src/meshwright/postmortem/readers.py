@@ -6,6 +6,7 @@ from .libraries import (
     comms_summaries,
     frameworks,
     hccl,
+    hccl_rank_table,
     horovod,
     mpi,
     nccl,
@@ -56,6 +57,7 @@ from .tools import (
     gpu_tables,
     gpu_use,
     memory_tables,
+    npu_health,
     npu_ports,
     port_counters,
     processes,
@@ -93,5 +95,7 @@ READERS = (
         link_rates,
         gpu_diagnostics,
         port_counters,
+        npu_health,
+        hccl_rank_table,
     ),
 )

@@ -11,9 +11,14 @@ from ..text.lines import LogMessage
 
 _TELLS = re.compile(
     r"RankID:|remote rank|rankNum|rankinfo|connect agent|E[IJ]00\d\d|error cqe|sync(?:hronize)? timeout|ECC|50705\d"
-    r"|Cluster Exception|EL0004|207001|between ranks|CMD information"
+    r"|Cluster Exception|EL0004|207001|between ranks|CMD information|HcclCommInit"
 )
 _SPEAKER = re.compile(r"\(PID:\d+, Device:\d+, RankID:(?P<rank>\d{1,6})\)")
+_PROCESS = re.compile(r"^\[\w+\] ?[A-Z]{2,12}\((?P<pid>\d{2,8}),")  # of CANN's own logs
+_INIT = re.compile(  # of the group of all ranks, or another
+    r"Entry-HcclCommInit\w+: ?ranks\[(?P<ranks>\d{1,6})\], rank\[(?P<rank>\d{1,6})\]"
+    r".*?(?:deviceLogicId\[(?P<device>\d{1,3})\]|$)"
+)
 _NOTIFY = re.compile(r"not received the Notify record from remote rank:? ?\[(?P<remote>\w+)\]")
 _GROUP = re.compile(r"group:\[(?P<name>[^\]]*)\].*?rankSize\[(?P<size>\d{1,6})\], ?rankId\[(?P<place>\d{1,6})")
 _CALL = re.compile(r"\btag:?\[(?P<call>[A-Za-z][^\]]{2,200})\]")
@@ -125,6 +130,13 @@ def _unlike(
 
 def _of_a_line(text: str, message: LogMessage, rank: int | None) -> Iterator[Fact]:
     where = message.where.by(rank)
+    process = _PROCESS.match(text)
+    pid = int(process["pid"]) if process else None
+    if made := _INIT.search(text):
+        number = int(made["device"]) if made["device"] else None
+        own_rank, ranks = int(made["rank"]), int(made["ranks"])
+        own_where = message.where.by(own_rank)
+        yield RankIdentity(rank=own_rank, pid=pid, device=number, ranks=ranks, where=own_where)
     if other := _ELSEWHERE.search(text):
         told = other["what"].removesuffix(" Occurred").lower()
         what = f"HCCL: {told} of device {other['device']} on {other['host']}"
@@ -150,8 +162,8 @@ def _of_a_line(text: str, message: LogMessage, rank: int | None) -> Iterator[Fac
         if rank is not None and (own := ends.get("Local")):
             yield RankIdentity(rank=rank, host=own[0], device=own[1], where=where)
         yield Failure(kind="network", what=f"HCCL: packets are not answered{told}", where=where)
-    elif _MEMORY.search(text):
-        yield Failure(kind="device", what="the memory of an NPU fails (ECC)", rank=rank, where=where)
+    elif _MEMORY.search(text) and "Error Information" not in text:  # that is npu-smi's
+        yield Failure(kind="device", what="the memory of an NPU fails (ECC)", rank=rank, pid=pid, where=where)
     elif _FULL.search(text):
         yield Failure(kind="device_memory", what="the memory of an NPU is full (EL0004)", rank=rank, where=where)
     elif _LINK.search(text):

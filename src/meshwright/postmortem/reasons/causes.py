@@ -86,6 +86,11 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def lacks(self) -> str:
         """Evidence that would tell whose fault it was."""
+        if self.kind == "device" and "NPU" in self.what:
+            return (
+                "which rank uses that NPU: HCCL's table of ranks (hccl.json, RANK_TABLE_FILE) with the address of"
+                f" {self.first.host or 'its host'} (`hostname -I`), or CANN's log of its process"
+            )
         if self.kind == "device" and self.among:
             return (
                 f"which of ranks {shortened(self.among)} uses that GPU: NCCL's Init lines (NCCL_DEBUG=INFO), or, with"
