@@ -155,3 +155,22 @@ def test_the_log_of_a_local_rank_is_of_the_rank_that_its_hosts_agent_gave_it_in_
     verdict = judge(tmp_path, {**agents, **logs, "rho-1/attempt_1/1/stderr.log": ["step 4 loss 2.1", OUT]})
 
     assert (verdict.kind, verdict.blamed) == ("device_memory", (1,))
+
+
+GIVEN = [
+    "[pdsh] sig0: export CUDA_VISIBLE_DEVICES=0,1,2,3",
+    "[pdsh] sig1: export CUDA_VISIBLE_DEVICES=3,2,1,0",
+    "global_rank_mapping=defaultdict(<class 'list'>, {'sig0': [0, 1, 2, 3], 'sig1': [4, 5, 6, 7]}) launch",
+]
+SLOW, USUAL = "345 MHz, 88, 0x0000000000000048, 100 %", "1410 MHz, 55, 0x0000000000000000, 40 %"
+CLOCKS = [
+    "index, pci.bus_id, clocks.current.sm [MHz], temperature.gpu, clocks_event_reasons.active, utilization.gpu [%]",
+    *(f"{n}, 00000000:{n}7:00.0, {SLOW if n == 1 else USUAL}" for n in range(4)),
+]
+
+
+@pytest.mark.parametrize(("host", "ranks"), [("sig0", (1,)), ("sig1", (6,))])
+def test_the_number_of_a_gpu_is_counted_among_those_that_its_own_host_gives_to_the_ranks(host, ranks, tmp_path):
+    log = ["[launch.py:1:main] nnodes=2", *GIVEN]
+
+    assert found(tmp_path, job_log=log, **{f"smi-{host}_csv": CLOCKS}) == ("slow", ranks)

@@ -63,10 +63,14 @@ class RankPhase(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class VisibleGpus(msgspec.Struct, frozen=True, kw_only=True):
-    """The GPUs of a host that a program is given, by their numbers there: it counts these from 0."""
+    """The GPUs of a host that a program is given, by their numbers there: it counts these from 0.
+
+    `host` is "" where that is not told, or they are the same on all.
+    """
 
     devices: tuple[int, ...]
     where: Where
+    host: str = ""
 
 
 class Adapters(msgspec.Struct, frozen=True, kw_only=True):

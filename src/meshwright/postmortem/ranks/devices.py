@@ -104,7 +104,9 @@ def place_of(device: Device, facts: list[Fact]) -> tuple[int | None, int | None]
     none.
     """
     number = device.number if device.number is not None else _number_in_table(device, facts)
-    given = {one.devices for one in of(facts, VisibleGpus)}
+    every = of(facts, VisibleGpus)
+    own = [one for one in every if one.host and short_host(one.host) == short_host(device.host)]
+    given = {one.devices for one in own or every}
     if number is None or not given or device.is_given:
         return number, device.of
     devices = given.pop()

@@ -37,6 +37,7 @@ _VISIBLE = re.compile(
     r"\b(?:CUDA|HIP|ROCR)_VISIBLE_DEVICES[\"']?(?: is set to |[ =:]{1,3})"
     r"[\"'\[(]{0,2}(?P<devices>\d{1,2}(?:, ?\d{1,2})+)"
 )
+_LABEL = re.compile(rf"^(?:\[[a-z]\w*\] ?)?(?P<host>{HOST}): ")  # of a launcher
 # what a rank prints of its own GPU
 _ADDRESS = re.compile(
     r"\b(?:pci(?:e)?[ _-]?(?:bus|address)?(?:[ _-]?id)?|bus[ _-]?id|bdf)[\"']?[ =:]{1,3}[\"']?"
@@ -74,7 +75,10 @@ def _of_tables(messages: Sequence[LogMessage]) -> Iterator[Fact]:
     used: dict[str, list[tuple[int, Where]]] = defaultdict(list)  # percent of the time, in the last table
     for message in messages:
         if "VISIBLE_DEVICES" in message.text and (given := _VISIBLE.search(message.text)):
-            yield VisibleGpus(devices=tuple(map(int, given["devices"].split(","))), where=message.where)
+            label = _LABEL.match(message.where.text)
+            host = message.host or (label["host"] if label else "")
+            devices = tuple(map(int, given["devices"].split(",")))
+            yield VisibleGpus(devices=devices, host=host, where=message.where)
         if "%" in message.text and (use := _USED.search(message.text)):
             used[message.host or asked or message.where.host].append((int(use["percent"]), message.where))
         if "NVIDIA-SMI" in message.text:
