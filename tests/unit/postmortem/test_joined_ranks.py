@@ -2,7 +2,7 @@
 
 import pytest
 
-from .made import judge
+from .made import judge, timed_out
 
 XID = "Xid (PCI:0000:ab:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
 
@@ -174,3 +174,35 @@ def test_the_number_of_a_gpu_is_counted_among_those_that_its_own_host_gives_to_t
     log = ["[launch.py:1:main] nnodes=2", *GIVEN]
 
     assert found(tmp_path, job_log=log, **{f"smi-{host}_csv": CLOCKS}) == ("slow", ranks)
+
+
+def labelled(task, local, text, rank=None):
+    own = "" if rank is None else f"[rank{rank}]: "
+    return f"{task}: [default{local}]:{own}{text}"
+
+
+READS = (
+    "2025-02-10,18:34:40 | WARNING | prefetch queue is empty for 600 s, still waiting for shards in next(dataloader)"
+)
+LOCKED = "WARNING filelock: Lock 1402 not acquired on /nfs/feat/index.lck, waiting 0.05 seconds ..."
+
+
+@pytest.mark.parametrize(("text", "kind"), [(READS, "data"), (LOCKED, "host")])
+def test_a_number_on_a_host_that_torch_never_names_is_counted_from_its_hosts_first_rank(text, kind, tmp_path):
+    others = [(task, local) for task in (0, 1) for local in range(4) if (task, local) != (1, 3)]
+    waits = [labelled(t, n, timed_out(4 * t + n, 5, prefix=False), 4 * t + n) for t, n in others]
+
+    assert found(tmp_path, job_out=[labelled(1, 3, text), *waits]) == (kind, (7,))
+
+
+def test_one_number_alone_does_not_tell_the_first_rank_of_a_host(tmp_path):
+    waits = [labelled(task, 0, timed_out(4 * task, 5, prefix=False), 4 * task) for task in (0, 1)]
+
+    assert found(tmp_path, job_out=[labelled(1, 3, READS), *waits])[1] == ()
+
+
+def test_a_lock_that_was_given_in_the_end_holds_nobody(tmp_path):
+    taken = ["[rank2]: acquiring lock /nfs/a.lck ...", "[rank2]: lock taken, 40 files indexed"]
+    waits = [f"[rank{rank}]: {timed_out(rank, 5, prefix=False)}" for rank in (0, 1, 3)]
+
+    assert found(tmp_path, job_log=[*taken, *waits]) == ("absent", (2,))

@@ -1,4 +1,4 @@
-"""Ranks that still prepare data: by a progress bar over them, or by the last words of a rank."""
+"""Ranks that still prepare data: by a progress bar over them, or by the last words of a rank, which may name a lock."""
 
 import re
 from collections import defaultdict
@@ -41,6 +41,10 @@ _COUNTED_DATA = re.compile(
     re.IGNORECASE,
 )
 _OF_MODEL = re.compile(r"checkpoint|weights|safetensors|model|\bsav|writ|upload", re.IGNORECASE)
+_LOCK = re.compile(  # of a program that waits for it, by its last word
+    r"\b[Ll]ock \S+ not acquired\b|\b(?:acquiring|waiting (?:for|on)|waiting to acquire) (?:an? |the )?"
+    r"(?:\w+ ){0,2}lock(?:file)?\b|\bAttempting to acquire lock\b"
+)
 _NUMBERS = re.compile(r"\d[\d.,]*")
 
 
@@ -64,7 +68,10 @@ def by_bars(messages: list[LogMessage], went_on: dict[int | None, list[int]]) ->
 
 
 def by_last_words(messages: list[LogMessage]) -> Iterator[Busy]:
-    """Yield who was last heard to read its data, and made no step since; lines alike but for numbers are one word."""
+    """Yield who was last heard to read its data, and made no step since; lines alike but for numbers are one word.
+
+    Or to wait for a lock.
+    """
     last: dict[int, list[tuple[str, LogMessage]]] = defaultdict(list)  # each with its text but for numbers
     for message in messages:
         if message.rank is None or ".cpp:" in message.text[:80]:
@@ -76,6 +83,10 @@ def by_last_words(messages: list[LogMessage]) -> Iterator[Busy]:
         words = words[:-1] if words and words[-1][0] == said else words
         last[message.rank] = [*words, (said, message)][-_MOST_WORDS:]
     for rank, words in last.items():
+        if words and _LOCK.search(words[-1][1].text):
+            what = f"a wait of rank {rank} for a lock ({words[-1][1].text.strip()[:120]})"
+            yield Busy(rank=rank, what=what, kind="host", where=words[-1][1].where)
+            continue
         if told := [message for _, message in words if _reads(message.text)]:
             what = f"reading of data by rank {rank} ({told[-1].text.strip()[:120]})"
             yield Busy(rank=rank, what=what, where=told[-1].where)

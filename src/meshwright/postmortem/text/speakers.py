@@ -111,7 +111,8 @@ class _Labels:
     """Meaning of the numbers of tasks, and of ranks on a host, in front of lines: ranks of the job, or not.
 
     They are the ranks themselves unless some line shows both and they differ: a task may be the agent of a host, and
-    each host counts its ranks from 0. Then a number is the one rank that it was seen with, if any.
+    each host counts its ranks from 0. Then a number is the one rank that it was seen with, if any; else it is counted
+    from the first rank of its host or task, as others there are.
     """
 
     def __init__(self, found: Sequence[LogMessage], *, is_local: bool) -> None:
@@ -119,6 +120,7 @@ class _Labels:
         self._tasks = self._seen((message.task, message.rank) for message in spoken)
         both = [(message, message.rank) for message in spoken] + list(_saying_both(found))
         self._locals = self._seen((_local(message), rank) for message, rank in both)
+        self._firsts = _first_ranks(both)
         self._is_task = all(message.task in {None, message.rank} for message in spoken)
         self._is_local = not is_local and all(message.local_rank in {None, rank} for message, rank in both)
 
@@ -137,7 +139,18 @@ class _Labels:
         ):
             if number is not None and (is_rank or len(seen.get(label, ())) == 1):
                 return number if is_rank else next(iter(seen[label]))
-        return None
+        first = self._firsts.get((message.host, message.task))
+        return None if first is None or message.local_rank is None else first + message.local_rank
+
+
+def _first_ranks(both: Sequence[tuple[LogMessage, int | None]]) -> dict[tuple[str, int | None], int]:
+    """Return the first rank of each host or task of which two ranks or more show it by their numbers there."""
+    told: dict[tuple[str, int | None], set[tuple[int, int]]] = {}
+    for message, rank in both:
+        if message.local_rank is not None and rank is not None:
+            told.setdefault((message.host, message.task), set()).add((message.local_rank, rank))
+    firsts = {place: {rank - local for local, rank in pairs} for place, pairs in told.items() if len(pairs) > 1}
+    return {place: min(own) for place, own in firsts.items() if len(own) == 1}
 
 
 def _saying_both(found: Sequence[LogMessage]) -> Iterator[tuple[LogMessage, int]]:
