@@ -14,6 +14,7 @@ from .files import content, files_of, hints_of, short_names
 from .flight_records import flight
 from .flight_records.records import RankFlight
 from .groups.log_positions import hang_position as spoken_position
+from .groups.places import with_told_members
 from .libraries import ras
 from .nouns.calls import Group
 from .nouns.facts import (
@@ -135,6 +136,7 @@ def case_of(read: ReadFiles) -> Case:
     facts = with_pods_of_nodes(_of_environment(with_full_shared_memory(_of_last_attempt(read.facts))))
     facts = file_servers.with_hosts_of_clients(facts)
     facts = without_waited_out(debuggers.with_their_stacks(_with_ranks(facts)))
+    facts = with_told_members(facts)
     facts = scheduled_hosts.with_not_started(agents.with_taken_host(with_the_few(facts)))
     groups: list[Group] = []
     of_processes = flight.of_processes(read.of_processes, identities_of(facts)) if read.of_processes else {}

@@ -2,5 +2,6 @@
 
 - `timeouts`, `notices` of who did not come, `notify` (HCCL), `printed_counts`, `mismatched_tensors`
 - NCCL's counts: `opcount` by its log, `launches` by its report
-- `log_positions`: the position by all of them, and what silence is worth; `leavers`: who ran out of data and ended
+- `places`: places in a group as ranks; `leavers`: who ran out of data and ended
+- `log_positions`: the position by all of them, and what silence is worth
 """

@@ -32,6 +32,10 @@ _MADE = re.compile(  # DeepSpeed's
     r"\b(?P<name>(?:[A-Za-z]{1,20} ){1,6}group(?: named \S{1,80})?) with ranks:? "
     r"(?P<ranks>\[\d{1,6}(?:, ?\d{1,6})*\])"
 )
+GUID = "PG GUID "  # of torch, by which c10d's lines call a group, and the name of a group that is told by it
+_OF_GUID = re.compile(
+    r"\branks[ :=]{0,2}(?P<ranks>[\[(]\d{1,6}(?:, ?\d{1,6})*[\])])\W{1,6}PG GUID[ =:]{1,2}(?P<name>\w{1,40})\b"
+)
 _LEAST_NUMBERED = 2  # groups with numbers that must fit the list of all that were made
 _FILLERS = re.compile(r"mesh_|all_|_?(?:model|parallel|process|group|ranks)s?\b|_?(?:model|parallel)(?=_)")
 _SHORT = {"tensor": "tp", "data": "dp", "pipeline": "pp", "context": "cp", "expert": "ep"}
@@ -46,7 +50,9 @@ def read(messages: Sequence[LogMessage]) -> Iterator[AxisGroups | MadeGroup]:
         if "mesh" in text or "Mesh" in text:
             for axis, groups in _of_mesh(text):
                 yield AxisGroups(axis=axis, groups=groups, where=message.where)
-        if "with ranks" in text and (made := _MADE.search(text)):
+        if GUID in text and (named := _OF_GUID.search(text)):
+            yield MadeGroup(name=f"{GUID}{named['name']}", ranks=_lists(named["ranks"])[0], where=message.where)
+        elif "with ranks" in text and (made := _MADE.search(text)):
             yield MadeGroup(name=made["name"], ranks=_lists(made["ranks"])[0], where=message.where)
         elif "group" in text or "ranks" in text:
             for named in _NAMED.finditer(text):
@@ -76,7 +82,8 @@ def numbered_members(facts: list[Fact], places: Mapping[GroupName, Mapping[int, 
     Each rank counts all groups (torch's `new_group`), and the first number of those told is not known: it is the one
     with which the ranks stand at their `places` in two groups or more, all that are heard of, if no other fits.
     """
-    made = [group.ranks for group in {(one.name, one.ranks): one for one in of(facts, MadeGroup)}.values()]
+    every = {(one.name, one.ranks): one for one in of(facts, MadeGroup) if not one.name.startswith(GUID)}
+    made = [group.ranks for group in every.values()]
     numbers = {int(name.name): at for name, at in places.items() if name.name.isdecimal() and not name.is_default}
     if len(numbers) < _LEAST_NUMBERED or not _are_of_job({rank for group in made for rank in group}, facts):
         return {}
