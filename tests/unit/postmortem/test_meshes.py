@@ -103,18 +103,18 @@ def test_a_mesh_that_does_not_fit_the_groups_tells_nothing_of_them(tmp_path, mes
     assert (verdict.kind == "circle", verdict.blamed) == (False, ())
 
 
-def of_guid(place, seq, *, guid="21"):
+def of_guid(place, seq):
     return (
-        f"[E506 11:31:20.325414305 ProcessGroupNCCL.cpp:2268] [PG ID 3 PG GUID {guid}(DATA_PARALLEL_GROUP) Rank"
-        f" {place}]  failure detected by watchdog at work sequence id: {seq} PG status: last enqueued work: {seq}, last completed"
-        f" work: {seq - 1}"
+        f"[E506 11:31:20.325414305 ProcessGroupNCCL.cpp:2268] [PG ID 3 PG GUID 21(DATA_PARALLEL_GROUP) Rank {place}]"
+        f"  failure detected by watchdog at work sequence id: {seq} PG status: last enqueued work: {seq}, last"
+        f" completed work: {seq - 1}"
     )
 
 
 DUMPED = (
-    "[E506 11:31:25.431000100 ProcessGroupNCCL.cpp:1774] [PG ID 3 PG GUID 21(DATA_PARALLEL_GROUP) Rank 2] Received a dump"
-    " signal due to a collective timeout from  rank 5 and we will try our best to dump the debug info. Last enqueued NCCL"
-    " work: 8, last completed NCCL work: 8."
+    "[E506 11:31:25.431000100 ProcessGroupNCCL.cpp:1774] [PG ID 3 PG GUID 21(DATA_PARALLEL_GROUP) Rank 2] Received a"
+    " dump signal due to a collective timeout from  rank 5 and we will try our best to dump the debug info. Last"
+    " enqueued NCCL work: 8, last completed NCCL work: 8."
 )
 LISTED = [f"data-parallel group {n}: ranks [{n}, {4 + n}, {8 + n}, {12 + n}]   (PG GUID {20 + n})" for n in range(4)]
 
