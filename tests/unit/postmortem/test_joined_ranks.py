@@ -170,7 +170,7 @@ CLOCKS = [
 
 
 @pytest.mark.parametrize(("host", "ranks"), [("sig0", (1,)), ("sig1", (6,))])
-def test_the_number_of_a_gpu_is_counted_among_those_that_its_own_host_gives_to_the_ranks(host, ranks, tmp_path):
+def test_the_number_of_a_gpu_is_counted_among_the_ones_that_its_own_host_gives_to_the_ranks(host, ranks, tmp_path):
     log = ["[launch.py:1:main] nnodes=2", *GIVEN]
 
     assert found(tmp_path, job_log=log, **{f"smi-{host}_csv": CLOCKS}) == ("slow", ranks)

@@ -16,10 +16,10 @@ from ..nouns.world import identities_of, may_be_same_host, ranks_seen, short_hos
 from .hosts import rank_on_host
 
 
-class Device(msgspec.Struct, frozen=True, kw_only=True):
+class NamedDevice(msgspec.Struct, frozen=True, kw_only=True):
     """A device as a line names it: by its address or its `number`, `of` how many its host counts in a table.
 
-    A program counts those that it is given (`is_given`), tables of a host all of them.
+    A program counts the ones it is given (`is_given`), tables of a host all of them.
     """
 
     where: Where
@@ -30,18 +30,18 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
     is_given: bool = False
 
 
-def rank_of_device(device: Device, facts: list[Fact]) -> int | None:
+def rank_of_device(device: NamedDevice, facts: list[Fact]) -> int | None:
     """Return the one rank that uses a device: by its address, else by its number; None where it is not told."""
     identities = identities_of(facts)
     ranks = ranks_of_address(device, identities)
     if len(ranks) == 1:
         return ranks.pop()
-    number, size = place_of(device, facts)
+    number, size = counted_place(device, facts)
     rank = None if ranks or number is None else _rank_of_number(device, number, size, facts)
     return _of_only_gpu(device.host, identities, facts) if rank is None and not device.is_given else rank
 
 
-def _rank_of_number(device: Device, number: int, size: int | None, facts: list[Fact]) -> int | None:
+def _rank_of_number(device: NamedDevice, number: int, size: int | None, facts: list[Fact]) -> int | None:
     """Return the rank that has a number, of `size` on its host: by a script's table, else by who is where."""
     told = set() if device.is_given else _told_of_number(number, device.host, identities_of(facts))
     if told:
@@ -61,7 +61,7 @@ def rank_of_port(port: str, host: str, where: Where, facts: list[Fact]) -> int |
     if ranks or len(near_) != 1:
         return ranks.pop() if len(ranks) == 1 else None
     gpu, gpus = near_.pop()  # where its host has one rank for each GPU
-    return rank_of_device(Device(host=host, number=gpu, of=gpus, where=where), facts)
+    return rank_of_device(NamedDevice(host=host, number=gpu, of=gpus, where=where), facts)
 
 
 def ranks_of_port(port: str, host: str, facts: list[Fact]) -> set[int]:
@@ -75,7 +75,7 @@ def ranks_of_port(port: str, host: str, facts: list[Fact]) -> set[int]:
     return {i.rank for i in identities_of(facts) if i.pid in users and short_host(i.host) == short_host(host)}
 
 
-def ranks_of_address(device: Device, identities: Sequence[RankIdentity]) -> set[int]:
+def ranks_of_address(device: NamedDevice, identities: Sequence[RankIdentity]) -> set[int]:
     """Return the ranks that lines give an address, on a host that may be the device's."""
     if not device.bus_id:
         return set()
@@ -97,7 +97,7 @@ def near(host: str, identities: Sequence[RankIdentity]) -> list[RankIdentity]:
     return [i for i in fitting if i.host] if any(i.host == host for i in named) else fitting
 
 
-def place_of(device: Device, facts: list[Fact]) -> tuple[int | None, int | None]:
+def counted_place(device: NamedDevice, facts: list[Fact]) -> tuple[int | None, int | None]:
     """Return the number of a device as the job's programs count, and of how many; None where that is not told.
 
     By what its line says, else by a table of its host with the addresses of its GPUs. One that the job is not given has
@@ -113,7 +113,7 @@ def place_of(device: Device, facts: list[Fact]) -> tuple[int | None, int | None]
     return (None, None) if given or number not in devices else (devices.index(number), device.of and len(devices))
 
 
-def _number_in_table(device: Device, facts: list[Fact]) -> int | None:
+def _number_in_table(device: NamedDevice, facts: list[Fact]) -> int | None:
     """Return the number of a device by a table with its address: of its host, else of a host that may be it."""
     tables = [one for one in of(facts, GpuPlace) if device.bus_id and same_bus(one.bus_id, device.bus_id)]
     own = {one.device for one in tables if one.host and short_host(one.host) == short_host(device.host)}
@@ -122,7 +122,7 @@ def _number_in_table(device: Device, facts: list[Fact]) -> int | None:
 
 
 def _everyone(facts: list[Fact]) -> int | None:
-    """Return the number of ranks of the job, where a line says it or none is missing of those that are seen.
+    """Return the number of ranks of the job, where a line says it or none is missing among the seen ones.
 
     Ranks are seen by launchers' numbers on a host, too: that there are no others shows where none is missing.
     """

@@ -7,7 +7,7 @@ from ..nouns.facts import Fact, Failure, LinkUp, PeerLost, PortDown, Timeout, of
 from ..nouns.identities import Adapters, HostAddress, PortErrors, PortName
 from ..nouns.where import Where
 from ..nouns.world import identities_of, short_host
-from .devices import Device, rank_of_device, ranks_of_port
+from .devices import NamedDevice, rank_of_device, ranks_of_port
 from .hosts import SWITCH_PORT, are_all, told_ranks_of
 
 _PEER = re.compile(r", peer (?P<address>[\w.:%\[\]-]+)$")
@@ -136,7 +136,7 @@ def _at_port_of_npu(broken: Sequence[Failure], facts: list[Fact]) -> tuple[int, 
         return ()
     host, number = ends.pop()
     where = next(port.where for port in of(facts, PortDown) if short_host(port.host) == host)
-    rank = rank_of_device(Device(host=host, number=number, where=where), facts)
+    rank = rank_of_device(NamedDevice(host=host, number=number, where=where), facts)
     return () if rank is None else (rank,)
 
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from ..nouns.facts import Exit, Fact, Failure, SlowRank, of
 from ..nouns.identities import ChildProcess, Environment, RankIdentity, Spoke, Torchrun
 from ..nouns.names import bus_number, same_bus
-from .devices import Device, near, place_of, rank_of_device, ranks_of_address
+from .devices import NamedDevice, counted_place, near, rank_of_device, ranks_of_address
 from .hosts import ranks_by_number, ranks_of_host
 
 _WORKERS = re.compile(r"\b(\d+) Workers \(tasks")  # of Ray's summary
@@ -28,7 +28,7 @@ def with_rank(failure: Failure, identities: Sequence[RankIdentity], facts: list[
     if not ranks and failure.bus_id:
         ranks = ranks_of_address(_device_of(failure), identities)
     if not ranks and failure.bus_id and failure.device is None:
-        failure = replace(failure, device=place_of(_device_of(failure), facts)[0])
+        failure = replace(failure, device=counted_place(_device_of(failure), facts)[0])
     if failure.ranks and not failure.pod and "NCCL" not in failure.where.text and of(facts, Torchrun):
         failure = replace(failure, ranks=())  # a task of SLURM is then a host's agent
     if not ranks and failure.ranks:
@@ -104,9 +104,9 @@ def was_later(failure: Failure, facts: list[Fact]) -> bool:
     return bool(own_s and others_s) and min(others_s) < min(own_s)
 
 
-def _device_of(failure: Failure) -> Device:
-    """Return the device that a fault befell; programs that run out of its memory count those that they are given."""
-    return Device(
+def _device_of(failure: Failure) -> NamedDevice:
+    """Return the device that a fault befell; programs that run out of its memory count the ones they are given."""
+    return NamedDevice(
         host=failure.host,
         bus_id=failure.bus_id,
         number=failure.device,
@@ -119,7 +119,7 @@ def rank_of_gpu(gpu: SlowRank, facts: list[Fact]) -> int | None:
     """Return the rank that uses a slow GPU: by its address, or by its number where its host has one for each rank."""
     bus = bus_number(gpu.bus_id) if gpu.bus_id else ""
     number = None if gpu.rank is not None else gpu.device
-    device = Device(host=gpu.host, bus_id=bus, number=number, of=gpu.devices or None, where=gpu.where)
+    device = NamedDevice(host=gpu.host, bus_id=bus, number=number, of=gpu.devices or None, where=gpu.where)
     rank = rank_of_device(device, facts)
     return gpu.rank if rank is None else rank
 

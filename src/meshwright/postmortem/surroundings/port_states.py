@@ -32,7 +32,7 @@ def read(messages: Sequence[LogMessage]) -> Iterator[PortDown | PortName]:
 
 
 def _of_networks(messages: Sequence[LogMessage]) -> Iterator[PortName | PortDown]:
-    """Yield the ports of `ibdev2netdev`, and those that are down while most of their host are up."""
+    """Yield the ports of `ibdev2netdev`, and the ones that are down while most of their host are up."""
     asked = ""
     tables: dict[str, list[tuple[re.Match[str], LogMessage]]] = {}
     for message in messages:

@@ -50,7 +50,7 @@ class _Gpu(msgspec.Struct):
 
 
 class _Listing(msgspec.Struct):
-    """What `nvidia-smi -q` printed at once: of how many GPUs of a host, and which one was asked for."""
+    """One list of `nvidia-smi -q`: how many GPUs its host has, and which one was asked for."""
 
     attached: int | None = None
     asked: int | None = None

@@ -18,7 +18,7 @@ from ..nouns.position import HangPosition
 from ..nouns.verdict import shortened
 from ..nouns.where import Where
 from ..nouns.world import identities_of, ranks_of_job, short_host, world_of
-from ..ranks.devices import Device, rank_of_device
+from ..ranks.devices import NamedDevice, rank_of_device
 from ..text.lines import LogMessage
 from .gpu_tables import PROCESSES, ROWS, first_of, host_of_smi
 
@@ -173,7 +173,7 @@ def _rank_of(told: Sequence[GpuUse], uses: Sequence[Sequence[GpuUse]], facts: li
     is_one_host = len(devices) == world and {(use[0].host, use[0].device) for use in uses} >= {
         (one.host, device) for device in devices
     }
-    device = Device(host=one.host, number=number, is_given=True, where=one.where)
+    device = NamedDevice(host=one.host, number=number, is_given=True, where=one.where)
     return number if is_one_host else rank_of_device(device, facts)
 
 

@@ -38,7 +38,7 @@ class _Port(msgspec.Struct):
 
 
 def read(messages: Sequence[LogMessage]) -> Iterator[PortDown | PortErrors]:
-    """Yield the counters of the ports of one file, and those that are down and were up before."""
+    """Yield the counters of the ports of one file, and the ports that are down and were up before."""
     ports: list[_Port] = []
     asked, device = "", ""
     for message in messages:

@@ -187,7 +187,7 @@ def _held(table: Sequence[_Row]) -> Iterator[Fact]:
 
 
 def _listed(messages: Sequence[LogMessage]) -> Iterator[Fact]:
-    """Yield the ranks of a list of processes, and those that stand in calls of one file system while most do not."""
+    """Yield the ranks of a list of processes, and the few that stand in calls of one file system."""
     rows: dict[int, tuple[re.Match[str], LogMessage]] = {}
     pids: dict[int, set[str]] = defaultdict(set)
     for message in messages:
