@@ -41,8 +41,9 @@ def first_fault(case: Case) -> Verdict | None:
     is_rank = device is not None and device < (world_of(case.facts) or A_HOST) and device not in waiting_in(case)
     if not ranks and device is not None and is_rank and len(ranks_seen(case.facts)) > 1 and is_one_host(case.facts):
         ranks = (device,)  # on one host torchrun gives rank n GPU n
-    told = bool(ranks) or cause.is_general or (cause.kind == "network" and not _both_ends(case))
-    lacks = _LACKS_END if cause.kind == "network" else cause.lacks
+    is_link = cause.kind == "network" and not cause.port
+    told = bool(ranks) or (cause.is_general and not cause.port) or (is_link and not _both_ends(case))
+    lacks = _LACKS_END if is_link else cause.lacks
     return verdict_in_call(
         cause.kind,
         cause.what,

@@ -206,3 +206,9 @@ def test_a_lock_that_was_given_in_the_end_holds_nobody(tmp_path):
     waits = [f"[rank{rank}]: {timed_out(rank, 5, prefix=False)}" for rank in (0, 1, 3)]
 
     assert found(tmp_path, job_log=[*taken, *waits]) == ("absent", (2,))
+
+
+def test_a_machine_that_was_taken_back_is_no_single_ranks_where_its_label_has_several(tmp_path):
+    log = [f"tau-{n}: NODE_RANK={n} NPROC_PER_NODE=2" for n in (0, 1)]
+
+    assert found(tmp_path, job_log=[*log, f"tau-1 {TAKEN}"])[1] == ()

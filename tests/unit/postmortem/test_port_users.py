@@ -51,7 +51,8 @@ def test_one_port_of_many_whose_users_are_not_told_blames_nobody(tmp_path):
     log = [line for line in hosts() if "Channel" not in line]
     verdict = judge(tmp_path, {"job.log": [*log, lost(2, "rho0", 1)], "ib_rho1.txt": [*NETWORKS, KERNEL]})
 
-    assert (verdict.kind, verdict.blamed) == ("network", ())
+    assert (verdict.kind, verdict.blamed, verdict.unknown) == ("network", (), True)
+    assert any("which rank uses port mlx5_3 of rho1" in lack for lack in verdict.missing)
 
 
 def counters(downs, errors):

@@ -402,8 +402,8 @@ def with_pods_of_nodes(facts: list[Fact]) -> list[Fact]:
             pods[short_host(placed.node)] |= {host for host in hosts if is_same_place(host, placed.pod)}
     with_bus = [identity for identity in of(facts, RankIdentity) if identity.bus_id]
     names = {short_host(host) for host in hosts}
-    pods_listed = {fact.where.host for fact in of(facts, AgentRanks) if fact.where.host}
-    places = names | {short_host(host) for host in pods_listed}
+    places = names | {short_host(fact.where.host) for fact in of(facts, AgentRanks) if fact.where.host}
+    of_one = {fact.where.host for fact in of(facts, AgentRanks) if fact.where.host and len(fact.ranks) == 1}
     of_pods = _of_pods_machines(facts, places, pods)
     found = []
     for fact in facts:
@@ -415,7 +415,7 @@ def with_pods_of_nodes(facts: list[Fact]) -> list[Fact]:
             fact = replace(fact, host=_host_in_path(fact.where.file, places))
         elif isinstance(fact, Failure) and _befell_machine(fact) and (host := of_pods.get(fact.where.file)):
             fact = replace(fact, host=host, pid=None)  # the machine's number of a process is not the pod's
-        if isinstance(fact, Failure) and _took_a_process(fact) and fact.where.text.split(" ", 1)[0] in pods_listed:
+        if isinstance(fact, Failure) and _took_a_process(fact) and fact.where.text.split(" ", 1)[0] in of_one:
             fact = replace(fact, pod=fact.where.text.split(" ", 1)[0], is_general=False)
         if isinstance(fact, Failure | SlowRank) and short_host(fact.host) not in names:
             there = pods.get(short_host(fact.host), set())

@@ -62,6 +62,7 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
     first: Failure
     is_general: bool = False  # befell the job, not a rank: a node, a preemption, all ranks alike
     among: tuple[int, ...] = ()  # the ranks of the host that it befell, one of which it is
+    port: str = ""  # that is down, and whose user is not told
 
     def can_be_of(self, rank: int, facts: list[Fact]) -> bool:
         """Return whether nothing that is known of a rank speaks against its being the one that this befell."""
@@ -86,6 +87,11 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def lacks(self) -> str:
         """Evidence that would tell whose fault it was."""
+        if self.port:
+            return (
+                f"which rank uses {self.port}: NCCL's list of ports and its channels (NCCL_DEBUG=INFO prints `via"
+                " NET/IB/N`), or `nvidia-smi topo -m` of that host"
+            )
         if self.kind == "device" and "NPU" in self.what:
             return (
                 "which rank uses that NPU: HCCL's table of ranks (hccl.json, RANK_TABLE_FILE) with the address of"
@@ -135,7 +141,9 @@ def cause_of(facts: list[Fact], position: HangPosition | None) -> Cause | None:
     on = f"ranks {shortened(ranks)}"
     joins = [i.where for i in identities if (i.rank,) == ranks and leads_to(first, i)]
     ends = at_broken_end(found, facts) if first.kind == "network" else ()
-    ports = [port.where for port in of(facts, PortDown)] if ends else []
+    down = of(facts, PortDown)
+    ports = [port.where for port in down] if ends else []
+    is_untold = first.kind == "network" and not ends and len({(port.host, port.device) for port in down}) == 1
     switches = ports_of_switches(found, facts) if first.kind == "network" and not ends else []
     at_end = [f.where for f in found if f.kind == "network" and ends and told_ranks_of(f.host, facts) == ends]
     faults = [*alike, *_same_rank(found, first, ranks)]
@@ -152,6 +160,7 @@ def cause_of(facts: list[Fact], position: HangPosition | None) -> Cause | None:
         ),
         first=first,
         is_general=first.is_general or everyone or bool(switches),
+        port=f"port {down[0].device} of {down[0].host}" if is_untold else "",
         among=told_ranks_of(first.host, facts) if first.host and not ranks else (),
     )
 
