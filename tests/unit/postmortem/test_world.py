@@ -7,6 +7,8 @@ from meshwright.postmortem.nouns.identities import Spoke
 from meshwright.postmortem.nouns.where import Where
 from meshwright.postmortem.nouns.world import of_real_ranks
 
+from .made import judge
+
 HERE = Where(file="f.log", line=1, text="")
 HUGE = 10**30
 
@@ -52,3 +54,9 @@ def test_what_is_real_of_a_fact_is_kept(fact, instead):
 )
 def test_a_fact_of_which_nothing_is_left_is_none(fact):
     assert of_real_ranks(fact) is None
+
+
+def test_a_line_is_nobodys_where_its_label_has_more_digits_than_any_rank(tmp_path):
+    verdict = judge(tmp_path, [f"[1,{'9' * 30}]<stderr>:HorovodInternalError: Horovod has been shut down."])
+
+    assert verdict.evidence[0].rank is None

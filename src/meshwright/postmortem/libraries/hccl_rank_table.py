@@ -8,6 +8,8 @@ from ..text.lines import LogMessage
 
 _KEY = re.compile(r'"(?P<key>server_id|device_id|rank_id)"\s*:\s*"?(?P<value>[\w.:-]{1,80})"?')
 
+_MOST_DIGITS = 9  # of the numbers of a device and a rank
+
 
 def read(messages: Sequence[LogMessage]) -> Iterator[RankIdentity]:
     """Yield the NPUs of one file's table, in whatever lines it stands."""
@@ -20,5 +22,5 @@ def read(messages: Sequence[LogMessage]) -> Iterator[RankIdentity]:
                 server, device = value, ""
             elif pair["key"] == "device_id":
                 device = value
-            elif server and device.isdecimal() and value.isdecimal():
+            elif server and device.isdecimal() and value.isdecimal() and len(device + value) <= _MOST_DIGITS:
                 yield RankIdentity(rank=int(value), host=server, device=int(device), where=message.where.by(int(value)))

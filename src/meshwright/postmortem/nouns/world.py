@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from .facts import Absentees, Fact, Fingerprint, GroupJoin, StackTrace, of
 from .identities import AgentRanks, RankIdentity, Spoke, WorldSize
+from .where import Where
 
 MOST_RANKS = 2**17  # a larger number in a line is no rank
 MOST_NUMBER = 2**63  # of a call, of bytes or elements
@@ -40,6 +41,8 @@ def _real(name: str, value: object) -> object:
     found: object = value
     if isinstance(value, int):
         found = value if abs(value) < MOST_NUMBER and (name not in _RANKS or 0 <= value < MOST_RANKS) else None
+    elif isinstance(value, Where) and value.rank is not None and not 0 <= value.rank < MOST_RANKS:
+        found = replace(value, rank=None)
     elif isinstance(value, tuple) and name in _LISTS:
         found = _ranks(value)
     elif isinstance(value, tuple) and name in _OF_CALLS:
