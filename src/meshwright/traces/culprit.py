@@ -15,10 +15,12 @@ import msgspec
 from ..units import counted, format_time
 from .absorbed import OtherTransfers
 from .chained import HeldUp, MeetingChains
+from .collective_costs import CollectiveCosts, collective_costs
 from .intervals import EMPTY, Array, clipped, is_covered, length_s, trimmed, union, union_of_sets, without
 from .late_together import late_together
 from .meetings import Meetings, TracedMeeting
 from .model import RankTrace
+from .slow_groups import slow_group
 from .straggler_reason import reason
 from .usage import per_step
 
@@ -26,7 +28,9 @@ LEAST_SHARE = {"device": 0.02, "host": 0.1}  # of a step; a scheduler of an oper
 LEAST_LINK_SHARE = 0.2  # of a step: from here on the transfers are named beside a culprit that costs less
 TRANSFER_SHARE = 0.1  # of what the transfers themselves take
 NAMED_SHARE = 0.05  # of those: it is named beside them, and not blamed
+WAITED_SHARE = 0.05  # of a step: from here on what waiting for ranks that are late in turn takes is said
 OFTEN_SHARE, LEAST_OFTEN = 0.2, 2  # of a step that a rank costs now and then, and in how many steps, to be said
+ONCE_SHARE = 1.0  # of a step: who costs more is named though it was late in a single step
 LEAST_STEPS, STEADY = 3, 3.0  # a cost of more than 3 times its median deviation over 3 steps or more is no chance
 RIVAL = 2.0  # times what the next rank costs: otherwise they are late in turn
 RIVAL_MEAN = 2.5  # of all steps together: of few steps one rank may have had two turns, another one
@@ -74,7 +78,8 @@ def find_culprit(ranks: Sequence[Sequence[RankTrace]], meetings: Meetings, step_
     }
     others = [rank for rank in everyone if rank != worst]
     rivals = [costs[rank] for rank in others]
-    transfer_s, per = _transfer_s(found) / len(steps), per_step(ranks)
+    shared = collective_costs(found, waits)
+    transfer_s, per = shared.moved_s, per_step(ranks)
     device = found[0].last.trace.device
     is_late = (
         costs[worst] > LEAST_SHARE[device] * step_s
@@ -85,13 +90,14 @@ def find_culprit(ranks: Sequence[Sequence[RankTrace]], meetings: Meetings, step_
     if not is_late:
         said = late_together(ranks, found, waits, step_s)
         said += f"; {meetings.untraced}" if said and meetings.untraced else ""
-        said = said or _nobody(meetings, len(steps), per) + _now_and_then(ranks, found, by_step, step_s)
+        said = said or _nobody(meetings, shared, step_s, per) + _now_and_then(ranks, found, by_step, step_s)
+        said = "; ".join(filter(None, (said, slow_group(found, waits, step_s))))
         return CulpritFinding(culprit=None, said=said, lateness=lateness)
     because = reason([cycles for cycles in ranks if cycles[0].rank in peers], worst, costs[worst])
     if costs[worst] <= TRANSFER_SHARE * transfer_s:
         also = f"; rank {worst} costs {format_time(costs[worst])}{per} beside it, because {because}"
         also = also if costs[worst] > NAMED_SHARE * transfer_s else ""
-        return CulpritFinding(culprit=None, said=f"{_nobody(meetings, len(steps), per)}{also}", lateness=lateness)
+        return CulpritFinding(culprit=None, said=f"{_nobody(meetings, shared, step_s, per)}{also}", lateness=lateness)
     culprit = Culprit(rank=worst, costs_s_per_step=costs[worst], because=because)
     both = transfer_s > costs[worst] and transfer_s > LEAST_LINK_SHARE * step_s
     said = f"the transfers themselves take {format_time(transfer_s)}{per}, more than that" if both else ""
@@ -130,12 +136,6 @@ def _waited_s(cycles: Sequence[RankTrace], moving: Mapping[int, Array], waits: M
 def _lag_s(meeting: TracedMeeting) -> float:
     """Return how much later the last came than the last of the others."""
     return meeting.last.start_s - meeting.arrivals[-2].start_s
-
-
-def _transfer_s(found: Sequence[TracedMeeting]) -> float:
-    """Return how long data moved: from when the last came until the first was done; calls at once count once."""
-    starts = [meeting.last.start_s for meeting in found]
-    return length_s(union(starts, [start + meeting.transfer_s for start, meeting in zip(starts, found, strict=True)]))
 
 
 def _costs_s(
@@ -265,23 +265,25 @@ def _now_and_then(
     steps = sorted({meeting.step for meeting in found})
     late = {step: cost_s for step, cost_s in zip(steps, by_step[rank], strict=True) if cost_s > OFTEN_SHARE * step_s}
     rival_s = max(sum(costs_s) for one, costs_s in by_step.items() if one != rank)
-    if len(late) < LEAST_OFTEN or 2 * len(late) >= len(steps) or sum(late.values()) <= RIVAL_MEAN * rival_s:
+    often = len(late) >= LEAST_OFTEN or sum(late.values()) > ONCE_SHARE * step_s
+    if not often or 2 * len(late) >= len(steps) or sum(late.values()) <= RIVAL_MEAN * rival_s:
         return ""
     typical_s = statistics.median(late.values())
     peers = {arrival.rank for meeting in found if _is_in(meeting, rank) for arrival in meeting.arrivals}
     because = reason([cycles for cycles in ranks if cycles[0].rank in peers], rank, typical_s, set(late))
-    return (
-        f"; rank {rank} is late in {len(late)} of {counted(len(steps), 'step')} and costs {format_time(typical_s)} in "
-        f"each of them, because {because}"
-    )
+    where, there = f"{len(late)} of {counted(len(steps), 'step')}", "each of them"
+    if len(late) == 1:
+        where, there = f"step {min(late)} alone", "it"
+    return f"; rank {rank} is late in {where} and costs {format_time(typical_s)} in {there}, because {because}"
 
 
-def _nobody(meetings: Meetings, steps: int, per: str) -> str:
+def _nobody(meetings: Meetings, costs: CollectiveCosts, step_s: float, per: str) -> str:
     """Return what the collectives cost where nobody is late: the transfer, or waits that go round, if that is known."""
-    found, always = meetings.found, " step after step" if per else ""
+    always = " step after step" if per else ""
     if meetings.untraced:
         return f"none of the ranks traced is late{always}; {meetings.untraced}"
-    firsts = [statistics.median(arrival.start_s for arrival in meeting.arrivals) for meeting in found]
-    waited = length_s(union(firsts, [meeting.last.start_s for meeting in found])) / steps
-    moved = _transfer_s(found) / steps
-    return f"nobody is late{always}" + (": what collectives take is the transfer itself" if moved > waited else "")
+    said = f"nobody is late{always}"
+    if costs.waited_s > WAITED_SHARE * step_s:
+        waited, moved = format_time(costs.waited_s), format_time(costs.moved_s)
+        return f"{said}: waiting for whoever comes last takes {waited}{per}, the transfers themselves {moved}"
+    return said + (": what collectives take is the transfer itself" if costs.moved_s > costs.waited_s else "")

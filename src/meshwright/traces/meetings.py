@@ -41,6 +41,8 @@ class TracedMeeting:
     step: int
     size: int  # ranks of the group, as the trace has it; 0 if it does not say
     arrivals: tuple[RankArrival, ...]
+    bytes: int = 0  # payload; 0 if it does not say
+    group_text: str = ""  # what the trace says the group is for
 
     @property
     def last(self) -> RankArrival:
@@ -125,9 +127,18 @@ def _of_group(members: Mapping[int, list[_Entry]]) -> list[list[_Entry]]:
     Calls that a host launches at once begin in any order on its threads; then they are told apart by their ends.
     """
     if all(_numbered(found) for found in members.values()):
-        return _keyed(members, lambda entry, place: entry[2].seq)
+        return _whole(_keyed(members, lambda entry, place: entry[2].seq), len(members))
     tried = [_in_order(members, key) for key in (_launched, _ended)]
     return min(tried, key=lambda joins: (_wrong(joins) - len(joins), _wrong(joins)))
+
+
+def _whole(joins: Sequence[list[_Entry]], members: int) -> list[list[_Entry]]:
+    """Return the collectives that are in the traces of all ranks of their group that are traced, if most are.
+
+    A profiler drops kernels, and ends earlier on one rank than on another: who came last to the rest is not known.
+    """
+    whole = [join for join in joins if len(join) == members]
+    return whole if 2 * len(whole) >= len(joins) else list(joins)
 
 
 def _numbered(found: Sequence[_Entry]) -> bool:
@@ -238,7 +249,8 @@ def _meeting(join: Iterable[_Entry], moved: Mapping[int, float]) -> TracedMeetin
     arrivals.sort(key=lambda arrival: (arrival.start_s, arrival.rank))
     last = next(entry for entry in join if entry[0] == arrivals[-1].rank)
     name = "all_to_all" if last[2].name == "send_recv" else last[2].name
-    return TracedMeeting(name, last[3], last[2].group_size, tuple(arrivals))
+    call = last[2]
+    return TracedMeeting(name, last[3], call.group_size, tuple(arrivals), call.bytes, call.group_text)
 
 
 def _possible(meeting: TracedMeeting) -> bool:

@@ -1,5 +1,6 @@
 """The summary of the traces of all ranks: where a step goes, rank by rank, and who the others wait for."""
 
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -12,6 +13,7 @@ from .meetings import Meetings, meetings_of
 from .model import RankTrace
 from .pace import paced
 from .straggler_reason import idle_by
+from .uneven_steps import uneven_steps
 from .usage import Shares, common_steps, median_of, parts_of, shares_of, steps_of
 
 SHORT_GAP_S = 200e-6  # a gap between kernels that a launch explains
@@ -42,6 +44,7 @@ class TraceSummary(NamedTuple):
     marked: bool
     idle: str  # what the host did while the device idled, "" if not known
     notes: tuple[str, ...]
+    uneven: str = ""  # which steps are much longer than the typical one, and by what
 
     @property
     def culprit(self) -> Culprit | None:
@@ -52,7 +55,12 @@ class TraceSummary(NamedTuple):
 def summarized(ranks: Sequence[Sequence[RankTrace]]) -> TraceSummary:
     """Return what the traces say."""
     wanted, notes = _wanted(ranks)
-    by_rank = [[shares_of(*step) for step in steps_of(cycles, wanted)] for cycles in ranks]
+    by_rank: list[list[Shares]] = [[] for _ in ranks]
+    by_step: dict[int, list[Shares]] = defaultdict(list)
+    for cycles, found in zip(ranks, by_rank, strict=True):
+        for trace, window in steps_of(cycles, wanted):
+            found.append(shares_of(trace, window))
+            by_step[window.number].append(found[-1])
     median = median_of([shares for found in by_rank for shares in found])
     table = []
     for cycles, found in zip(ranks, by_rank, strict=True):
@@ -67,7 +75,8 @@ def summarized(ranks: Sequence[Sequence[RankTrace]]) -> TraceSummary:
     notes += [note for trace in every for note in trace.notes]
     marked = all(trace.marked for trace in every)
     idle = _idle(ranks, wanted, median)
-    return TraceSummary(median, tuple(table), finding, meetings, len(wanted), marked, idle, (*notes, *meetings.notes))
+    told, uneven = (*notes, *meetings.notes), uneven_steps(by_step)
+    return TraceSummary(median, tuple(table), finding, meetings, len(wanted), marked, idle, told, uneven)
 
 
 def _wanted(ranks: Sequence[Sequence[RankTrace]]) -> tuple[set[int], list[str]]:

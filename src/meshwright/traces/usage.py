@@ -25,8 +25,14 @@ class Shares(msgspec.Struct, frozen=True, kw_only=True):
     exposed_comm_s: float
     hidden_comm_s: float
     idle_s: float
-    data_s: float
+    data_s: float  # copies to the device, and the device idle while the host is in the data loader
+    copied_s: float  # inside `data_s`: copies to the device
     other_s: float  # copies to the host under which nothing else runs
+
+    @property
+    def loading_s(self) -> float:
+        """Return how long the device waited for the data loader."""
+        return max(0.0, self.data_s - self.copied_s)
 
 
 class Parts(msgspec.Struct, frozen=True):
@@ -38,6 +44,7 @@ class Parts(msgspec.Struct, frozen=True):
     other: Array
     idle: Array
     hidden: Array  # inside `compute`
+    copied: Array  # inside `data`
 
 
 def parts_of(trace: RankTrace, window: Window) -> Parts:
@@ -53,7 +60,7 @@ def parts_of(trace: RankTrace, window: Window) -> Parts:
     gaps = without(whole, union_of_sets([busy, copies, other]))
     waits = _data_waits(gaps, clipped(trace.host.data, window.start_s, window.end_s))
     data = union_of_sets([copies, waits])
-    return Parts(compute, exposed, data, other, without(gaps, waits), intersection(compute, comm))
+    return Parts(compute, exposed, data, other, without(gaps, waits), intersection(compute, comm), copies)
 
 
 def _data_waits(gaps: Array, loading: Array) -> Array:
@@ -76,6 +83,7 @@ def shares_of(trace: RankTrace, window: Window) -> Shares:
         hidden_comm_s=length_s(parts.hidden),
         idle_s=length_s(parts.idle),
         data_s=length_s(parts.data),
+        copied_s=length_s(parts.copied),
         other_s=length_s(parts.other),
     )
 

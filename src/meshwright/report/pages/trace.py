@@ -20,7 +20,8 @@ LABELS = {
     "step_s": "step time",
     "compute_s": "  computing",
     "exposed_comm_s": "  exposed communication",
-    "data_s": "  data loading",
+    "loading_s": "  data loading",
+    "copied_s": "  copies to the device",
     "idle_s": "  idle",
     "other_s": "  copies to the host",
     "hidden_comm_s": "hidden communication",
@@ -58,6 +59,7 @@ def verdict_of(ranks: Sequence[Sequence[RankTrace]], summary: TraceSummary) -> s
     else:
         text = f"no ProfilerStep in the trace: the whole trace, {format_time(median.step_s)}, {on}"
     text += f": {median.compute_s / median.step_s:.0%} computing; {_largest_loss(ranks, summary)}"
+    text += f"; {summary.uneven}" if summary.uneven else ""
     culprit = summary.culprit
     if culprit is not None:
         last, meetings = summary.finding.lateness.get(culprit.rank, (0, 0.0))[0], len(summary.meetings.found)
@@ -74,13 +76,15 @@ def _largest_loss(ranks: Sequence[Sequence[RankTrace]], summary: TraceSummary) -
     causes = {
         "exposed communication": median.exposed_comm_s,
         "idle time": median.idle_s,
-        "waiting for data": median.data_s,
+        "waiting for data": median.loading_s,
+        "copies to the device": median.copied_s,
         "copies to the host": median.other_s,
     }
     worst = max(causes, key=causes.__getitem__)
     share = causes[worst] / median.step_s
     if share < SMALL_LOSS:
-        return f"no loss to speak of (the largest is {worst}, {share:.1%})"
+        where = " in the typical step" if summary.uneven else ""
+        return f"no loss to speak of{where} (the largest is {worst}, {share:.1%})"
     detail = ""
     if worst == "exposed communication":
         exposed = exposed_s(ranks)
