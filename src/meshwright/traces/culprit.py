@@ -285,5 +285,5 @@ def _nobody(meetings: Meetings, costs: CollectiveCosts, step_s: float, per: str)
     said = f"nobody is late{always}"
     if costs.waited_s > WAITED_SHARE * step_s:
         waited, moved = format_time(costs.waited_s), format_time(costs.moved_s)
-        return f"{said}: waiting for whoever comes last takes {waited}{per}, the transfers themselves {moved}"
+        return f"{said}: waiting for the last to come takes {waited}{per}, the transfers themselves {moved}"
     return said + (": what collectives take is the transfer itself" if costs.moved_s > costs.waited_s else "")

@@ -1,4 +1,4 @@
-"""What collectives cost a rank is told of the collectives that it is in, and apart from waiting for the last."""
+"""The cost of collectives is that of the collectives of a rank, and apart from waiting for the last."""
 
 from tests.unit.traces.jobs import Job
 from tests.unit.traces.test_culprit import run, told_of
@@ -50,7 +50,7 @@ def test_what_waiting_for_ranks_that_are_late_in_turn_takes_is_said(tmp_path):
     found = told_of(tmp_path, job)
 
     assert found.culprit is None
-    waits = "waiting for whoever comes last takes 6 ms a step, the transfers themselves 4 ms"
+    waits = "waiting for the last to come takes 6 ms a step, the transfers themselves 4 ms"
     assert found.finding.said == f"nobody is late step after step: {waits}"
 
 
