@@ -20,7 +20,7 @@ from .intervals import EMPTY, Array, clipped, is_covered, length_s, trimmed, uni
 from .late_together import late_together
 from .meetings import Meetings, TracedMeeting
 from .model import RankTrace
-from .slow_groups import slow_group
+from .slow_links import slow_link
 from .straggler_reason import reason
 from .usage import per_step
 
@@ -57,11 +57,12 @@ class CulpritFinding(msgspec.Struct, frozen=True, kw_only=True):
 def find_culprit(ranks: Sequence[Sequence[RankTrace]], meetings: Meetings, step_s: float) -> CulpritFinding:
     """Return who is to blame, given the length of the typical step."""
     found = meetings.found
+    waits = {id(trace): without(trace.comm, trace.compute) for cycles in ranks for trace in cycles}
+    link = slow_link([*found, *meetings.sends], waits, step_s)
     if not found:
-        return CulpritFinding(culprit=None, said="")
+        return CulpritFinding(culprit=None, said=link)
     everyone = sorted({arrival.rank for meeting in found for arrival in meeting.arrivals})
     steps = sorted({meeting.step for meeting in found})
-    waits = {id(trace): without(trace.comm, trace.compute) for cycles in ranks for trace in cycles}
     faults = _faults(found, waits)
     transfers = OtherTransfers(found)
     chains = MeetingChains(found, faults, transfers)
@@ -91,7 +92,7 @@ def find_culprit(ranks: Sequence[Sequence[RankTrace]], meetings: Meetings, step_
         said = late_together(ranks, found, waits, step_s)
         said += f"; {meetings.untraced}" if said and meetings.untraced else ""
         said = said or _nobody(meetings, shared, step_s, per) + _now_and_then(ranks, found, by_step, step_s)
-        said = "; ".join(filter(None, (said, slow_group(found, waits, step_s))))
+        said = "; ".join(filter(None, (said, link)))
         return CulpritFinding(culprit=None, said=said, lateness=lateness)
     because = reason([cycles for cycles in ranks if cycles[0].rank in peers], worst, costs[worst])
     if costs[worst] <= TRANSFER_SHARE * transfer_s:

@@ -51,6 +51,8 @@ class Args(msgspec.Struct, frozen=True, gc=False):
     group_ranks: Any = msgspec.field(default=None, name="Process Group Ranks")
     seq: Any = msgspec.field(default=None, name="Seq")
     rank_in_group: Any = msgspec.field(default=None, name="Rank")
+    source_rank: Any = msgspec.field(default=None, name="Src Rank")  # of a receive
+    target_rank: Any = msgspec.field(default=None, name="Dst Rank")  # of a send
     rank: Any = None  # as scripts that merge traces note it
     bytes: Any = None
     stream: Any = None

@@ -43,6 +43,7 @@ class TracedMeeting:
     arrivals: tuple[RankArrival, ...]
     bytes: int = 0  # payload; 0 if it does not say
     group_text: str = ""  # what the trace says the group is for
+    sender: int = -1  # of a send that its receiver took; -1 for what is no send
 
     @property
     def last(self) -> RankArrival:
@@ -63,6 +64,7 @@ class Meetings:
     notes: tuple[str, ...] = ()
     stages: tuple[frozenset[int], ...] = ()  # ranks that pass on to one another, as the stages of a pipeline do
     untraced: str = ""  # that ranks of a collective are not among the traces, "" where all are
+    sends: tuple[TracedMeeting, ...] = ()  # that a rank made to one other, and the other took
 
 
 _Entry = tuple[int, RankTrace, TracedCall, int]  # rank, its trace, the call, its step
@@ -75,12 +77,15 @@ def meetings_of(ranks: Sequence[Cycles]) -> Meetings:
     exchanges, stages = _exchanges(ranks)
     kept = [join for join in (*_joins(ranks, synchronizes), *exchanges) if len(join) > 1]
     together = tuple(map(frozenset, stages))
-    if not kept:
+    passed = _sends(ranks)
+    if not kept and not passed:
         return Meetings((), stages=together)
-    moved = _clocks(kept)
+    met = {id(entry[1]) for join in kept for entry in join}
+    moved = _clocks(kept if met >= {id(entry[1]) for join in passed for entry in join} else [*kept, *passed])
+    sends = _right([_send(join, moved) for join in passed])
     made = [_meeting(join, moved) for join in kept]
-    right = [meeting for meeting in made if _possible(meeting)]
-    if len(made) - len(right) > WRONG_SHARE * len(made):
+    right = _right(made)
+    if made and not right:
         return Meetings(
             (), ("which ranks meet in which collective is not in these traces: who comes last is not known",), together
         )
@@ -90,7 +95,7 @@ def meetings_of(ranks: Sequence[Cycles]) -> Meetings:
         notes.append("collectives that join several stages of a pipeline say nothing of who is slow, and are left out")
     untraced = _untraced(max((_missing(meeting) for meeting in between), default=0))
     notes += [untraced] if untraced else []
-    return Meetings(tuple(between), tuple(notes), together, untraced)
+    return Meetings(tuple(between), tuple(notes), together, untraced, sends)
 
 
 def _untraced(missing: int) -> str:
@@ -251,6 +256,32 @@ def _meeting(join: Iterable[_Entry], moved: Mapping[int, float]) -> TracedMeetin
     name = "all_to_all" if last[2].name == "send_recv" else last[2].name
     call = last[2]
     return TracedMeeting(name, last[3], call.group_size, tuple(arrivals), call.bytes, call.group_text)
+
+
+def _sends(ranks: Sequence[Cycles]) -> list[list[_Entry]]:
+    """Return the sends of each rank to each other whose receiver the trace names, each with its receive."""
+    pairs: dict[tuple[int, int, str], dict[int, list[_Entry]]] = defaultdict(lambda: defaultdict(list))
+    for cycles in ranks:
+        for trace in cycles:
+            assert trace.rank is not None
+            for call in trace.calls:
+                if call.peer >= 0 and call.peer != trace.rank:
+                    ends = (trace.rank, call.peer) if call.name == "send" else (call.peer, trace.rank)
+                    pairs[*ends, call.group][trace.rank].append((trace.rank, trace, call, _step_of(trace, call)))
+    joins = [join for members in pairs.values() if len(members) == 2 for join in _in_order(members, _launched)]
+    return [join for join in joins if len(join) == 2]
+
+
+def _send(join: Sequence[_Entry], moved: Mapping[int, float]) -> TracedMeeting:
+    sender, _, call, step = next(entry for entry in join if entry[2].name == "send")
+    arrivals = _meeting(join, moved).arrivals
+    return TracedMeeting("send", step, len(arrivals), arrivals, call.bytes, call.group_text, sender)
+
+
+def _right(made: Sequence[TracedMeeting]) -> tuple[TracedMeeting, ...]:
+    """Return the joins that can be; none where so many cannot that none is to be trusted."""
+    right = tuple(meeting for meeting in made if _possible(meeting))
+    return right if len(made) - len(right) <= WRONG_SHARE * len(made) else ()
 
 
 def _possible(meeting: TracedMeeting) -> bool:

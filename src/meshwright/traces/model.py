@@ -25,6 +25,7 @@ class TracedCall:
     group_size: int = 0
     ranks: str = ""  # of the group, as the trace writes them
     seq: int | None = None  # its number in the group
+    peer: int = -1  # the rank that a send goes to, or that a receive is from; -1 where the trace does not say
 
     @property
     def detail(self) -> str:

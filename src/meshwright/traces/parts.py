@@ -3,6 +3,7 @@
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -136,7 +137,13 @@ def call_of(name: str, start_s: float, end_s: float, launched_s: float, args: Ar
         group_size=int(number(args.group_size)),
         ranks=str(args.group_ranks or ""),
         seq=seq,
+        peer=_peer(args.target_rank if ours == "send" else args.source_rank if ours == "recv" else None),
     )
+
+
+def _peer(value: Any) -> int:
+    """Return the rank of a file, -1 for what is none."""
+    return value if isinstance(value, int) and 0 <= value < 2**31 else -1
 
 
 def floats(values: "array[float]") -> Times:
