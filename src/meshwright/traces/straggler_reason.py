@@ -42,7 +42,8 @@ def reason(
     largest = max(excess, key=excess.__getitem__)
     if excess[largest] <= LEAST_EXCESS * costs_s:
         return "nothing in its trace tells why"
-    longer = f"{format_time(excess[largest])}{per_step(ranks)} longer"
+    per = "" if only is not None and len(only) == 1 else per_step(ranks)
+    longer = f"{format_time(excess[largest])}{per} longer"
     if largest == "compute":
         name, more_s = _longest(own, others)
         most = f" ({_short(name)} most of it)" if 2 * more_s > excess[largest] else ""

@@ -75,7 +75,8 @@ def summarized(ranks: Sequence[Sequence[RankTrace]]) -> TraceSummary:
     notes += [note for trace in every for note in trace.notes]
     marked = all(trace.marked for trace in every)
     idle = _idle(ranks, wanted, median)
-    told, uneven = (*notes, *meetings.notes), uneven_steps(by_step)
+    told = (*notes, *meetings.notes)
+    uneven = uneven_steps(by_step, {trace.windows[0].number for trace in every})
     return TraceSummary(median, tuple(table), finding, meetings, len(wanted), marked, idle, told, uneven)
 
 

@@ -2,10 +2,13 @@
 
 Gradients that are reduced only every few steps, a checkpoint, a validation, or a compilation in the traced steps: the
 typical step is as it was measured, and yet the job takes longer than that step after step.
+
+The first step of a trace that only waits longer for others is left out: their profilers began later.
 """
 
 import statistics
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 
 from ..units import format_time
 from .usage import Shares, median_of
@@ -24,24 +27,32 @@ PARTS = {
 }
 
 
-def uneven_steps(by_step: Mapping[int, Sequence[Shares]]) -> str:
-    """Return which steps are long, and by what, given what each rank did in each step; "" where none costs much."""
+def uneven_steps(by_step: Mapping[int, Sequence[Shares]], first: AbstractSet[int]) -> str:
+    """Return which steps are long, and by what, given what each rank did in each step; "" where none costs much.
+
+    `first` are the steps with which a trace begins.
+    """
     steps = {number: median_of(found) for number, found in sorted(by_step.items())}
     if len(steps) < LEAST_STEPS:
         return ""
     typical = median_of(list(steps.values()))
-    long = {number: one for number, one in steps.items() if one.step_s > LONG * typical.step_s}
+    long = {
+        number: one
+        for number, one in steps.items()
+        if one.step_s > LONG * typical.step_s and not (number in first and _grown([one], typical) == "exposed_comm_s")
+    }
     more_s = sum(one.step_s - typical.step_s for one in long.values())
     if more_s <= LEAST_SHARE * sum(one.step_s for one in steps.values()):
         return ""
     lasts_s = statistics.median(one.step_s for one in long.values())
-    grown = {
-        field: statistics.fmean(getattr(one, field) for one in long.values()) - getattr(typical, field)
-        for field in PARTS
-    }
-    most = PARTS[max(grown, key=grown.__getitem__)]
     takes = f"{format_time(lasts_s)}, {lasts_s / typical.step_s:.1f} times the typical step"
-    return f"{_who(list(long), len(steps))} {takes}, mostly by more {most}"
+    return f"{_who(list(long), len(steps))} {takes}, mostly by more {PARTS[_grown(list(long.values()), typical)]}"
+
+
+def _grown(long: Sequence[Shares], typical: Shares) -> str:
+    """Return which part of the long steps is longer by most."""
+    more_s = {field: statistics.fmean(getattr(one, field) for one in long) - getattr(typical, field) for field in PARTS}
+    return max(more_s, key=more_s.__getitem__)
 
 
 def _who(numbers: Sequence[int], steps: int) -> str:
