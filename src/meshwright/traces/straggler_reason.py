@@ -20,6 +20,7 @@ _ACTIVITIES: tuple[tuple[str, str], ...] = (
     ("waiting", "waits for the device"),
     ("operators", "runs operators and launches"),
 )
+_COPIES = {"copied": "to the device", "other": "to the host"}  # under which nothing else runs
 LEAST_EXCESS = 0.05  # of what the rank costs: less is no reason for it
 Step = tuple[RankTrace, Window]
 
@@ -48,8 +49,8 @@ def reason(
         name, more_s = _longest(own, others)
         most = f" ({_short(name)} most of it)" if 2 * more_s > excess[largest] else ""
         return f"its {'operators' if host else 'kernels'} take {longer}{most}"
-    if largest == "copies":
-        return f"its copies to the device take {longer}"
+    if largest in _COPIES:
+        return f"it waits {longer} for copies {_COPIES[largest]}"
     if not any(trace.host.is_traced for trace, _ in own):
         return f"its device idles {longer}, of its host there is nothing in the trace"
     said = "is in code outside any operator" if largest == "outside" else dict(_ACTIVITIES)[largest]
@@ -62,16 +63,18 @@ def _typical(steps: Sequence[Step]) -> dict[str, float]:
     for trace, window in steps:
         found["compute"].append(length_s(clipped(trace.compute, window.start_s, window.end_s)))
         if trace.device == "device":
-            found["copies"].append(length_s(clipped(trace.copies, window.start_s, window.end_s)))
+            parts = parts_of(trace, window)
+            for key in _COPIES:
+                found[key].append(length_s(getattr(parts, key)))
         for key, times in idle_by(trace, window).items():
             found[key].append(length_s(times))
     return {key: statistics.median(times) for key, times in found.items()}
 
 
 def idle_by(trace: RankTrace, window: Window) -> dict[str, Array]:
-    """Return when the rank neither computed nor communicated, by what its host did."""
+    """Return when the rank neither computed nor communicated nor copied, by what its host did."""
     parts = parts_of(trace, window)
-    left = union_of_sets([parts.idle, parts.data])
+    left = without(union_of_sets([parts.idle, parts.data]), parts.copied)
     found: dict[str, Array] = {}
     for key, _ in _ACTIVITIES:
         now = intersection(left, clipped(getattr(trace.host, key), window.start_s, window.end_s))

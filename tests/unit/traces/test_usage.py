@@ -1,4 +1,4 @@
-"""Copies to the device and waits for the data loader are told apart."""
+"""Copies between host and device: apart from waits for the data loader, and as the reason of a late rank."""
 
 import pytest
 
@@ -18,12 +18,46 @@ def job(copied_us, loaded_us):
         for rank in made.ranks:
             rank.host_is("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", loaded_us)
             for _ in range(4):
-                where = {"stream": COPY_STREAM, "device": 0, "bytes": 2**28}
-                rank.event("gpu_memcpy", "Memcpy HtoD (Pinned -> Device)", rank.now_us, copied_us, COPY_STREAM, **where)
+                copies(rank, "Memcpy HtoD (Pinned -> Device)", copied_us)
                 rank.now_us += copied_us
                 rank.compute(5000)
         made.meet()
     return made
+
+
+def copies(rank, name, length_us):
+    where = {"stream": COPY_STREAM, "device": 0, "bytes": 2**28}
+    rank.event("gpu_memcpy", name, rank.now_us, length_us, COPY_STREAM, **where)
+
+
+@pytest.mark.parametrize(
+    ("name", "where"),
+    [("Memcpy HtoD (Pinned -> Device)", "to the device"), ("Memcpy DtoH (Device -> Pageable)", "to the host")],
+)
+def test_a_rank_that_copies_longer_is_late_by_its_copies_but_not_by_those_that_hide(tmp_path, name, where):
+    """Rank 1 stands still for a copy, for which its host waits; rank 2 computes longer, and copies more meanwhile."""
+    (tmp_path / "stands").mkdir()
+    (tmp_path / "hides").mkdir()
+    stands, hides = Job(4), Job(4)
+    for number in range(4):
+        for made in (stands, hides):
+            made.step(number)
+        copies(stands.ranks[1], name, 9000)
+        stands.ranks[1].host_is("cudaStreamSynchronize", 9000, "cuda_runtime")
+        copies(hides.ranks[2], name, 20_000)
+        hides.ranks[2].compute(9000)
+        for made in (stands, hides):
+            for rank in made.ranks:
+                rank.compute(20_000)
+            made.meet()
+    late, busy = (
+        summarized(read_traces(made.write(tmp_path / folder))).culprit
+        for made, folder in ((stands, "stands"), (hides, "hides"))
+    )
+
+    assert (late.rank, late.because) == (1, f"it waits 9 ms a step longer for copies {where}")
+    assert busy.rank == 2
+    assert busy.because.startswith("its kernels take 9 ms a step longer")
 
 
 @pytest.mark.parametrize(
