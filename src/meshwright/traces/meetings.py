@@ -279,7 +279,7 @@ def _send(join: Sequence[_Entry], moved: Mapping[int, float]) -> TracedMeeting:
 
 
 def _right(made: Sequence[TracedMeeting]) -> tuple[TracedMeeting, ...]:
-    """Return the joins that can be; none where so many cannot that none is to be trusted."""
+    """Return the joins that can be; none where more than a few cannot, as none is to be trusted then."""
     right = tuple(meeting for meeting in made if _possible(meeting))
     return right if len(made) - len(right) <= WRONG_SHARE * len(made) else ()
 

@@ -61,7 +61,8 @@ def test_kernels_copies_and_steps_of_rocprofv3_are_read(tmp_path):
     assert (summary.steps, summary.marked) == (2, True)
     told = {key: round(getattr(summary.median, key) * 1e3, 6) for key in summary.median.__struct_fields__}
     assert told == {
-        "step_s": 10, "compute_s": 5, "exposed_comm_s": 2, "hidden_comm_s": 1, "idle_s": 2, "data_s": 1, "other_s": 0,
+        "step_s": 10, "compute_s": 5, "exposed_comm_s": 2, "hidden_comm_s": 1, "idle_s": 2,
+        "data_s": 1, "copied_s": 1, "other_s": 0,
     }  # fmt: skip
 
 

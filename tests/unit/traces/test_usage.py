@@ -34,7 +34,7 @@ def copies(rank, name, length_us):
     ("name", "where"),
     [("Memcpy HtoD (Pinned -> Device)", "to the device"), ("Memcpy DtoH (Device -> Pageable)", "to the host")],
 )
-def test_a_rank_that_copies_longer_is_late_by_its_copies_but_not_by_those_that_hide(tmp_path, name, where):
+def test_a_rank_that_copies_longer_is_late_by_the_copies_it_waits_for_alone(tmp_path, name, where):
     """Rank 1 stands still for a copy, for which its host waits; rank 2 computes longer, and copies more meanwhile."""
     (tmp_path / "stands").mkdir()
     (tmp_path / "hides").mkdir()
