@@ -8,6 +8,7 @@ share) -> `job`.
 - `files` in which commands and configurations stand; `documents`, `interpolation`, `keys` of YAML, JSON and TOML
 - `launch`: the training command with its launcher, `own_launchers` that start one themselves; `hosts`, `slurm`;
   `arithmetic`; `nearby` files, by the paths that others name
-- the model: `models`, `model_choice`; what is held otherwise than by default: `savings`, `optimizers`, `tuning`
+- the model: `models`, `model_choice`; what is held otherwise than by default: `savings`, `optimizers`, `tuning`;
+  what is learnt from: `objectives`
 - `emit`: out again
 """

@@ -85,6 +85,7 @@ class Draft:
         self.lora_rank, self.lora_told = 0, ""
         self.savings = Savings()
         self.further: tuple[int, str] = (0, "")  # modules that predict further tokens, trained
+        self.vocabulary_guessed = False  # by the class of a tokenizer, which tells no model from another
         self.partial = False  # whether sizes that the file leaves out are the published model's
         self.ends = (0, 0)  # layers that embedding and output count as where stages are cut
         self.recompute_text = ""
@@ -415,6 +416,14 @@ class Draft:
         name = catalogue_name(self.model_name) if self.model_name else None
         return None if name is None else architecture_named(name)
 
+    def said_layers(self) -> int | None:
+        """Return how many layers the model has by the file's sizes, by the question, or by its name."""
+        own = self.config.get("num_hidden_layers")
+        if isinstance(own, int) and self.question.architecture is None:
+            return own
+        model = self.named_model()
+        return None if model is None else model.num_hidden_layers
+
     def _settle_model(self) -> Architecture | None:
         """Return the model: asked for, listed by its sizes, of a config.json among the files, or named."""
         if self.question.architecture is not None:
@@ -422,7 +431,8 @@ class Draft:
                 self.assume(f"--model {self.question.model} in place of {self.question.own.file}")
             self.model_name = self.question.model
             return self.question.architecture
-        said = ModelSaid(self.model_name or "", self.config, self.files[0], partial=self.partial)
+        unsure = frozenset({"vocab_size"}) if self.vocabulary_guessed else frozenset()
+        said = ModelSaid(self.model_name or "", self.config, self.files[0], partial=self.partial, unsure=unsure)
         return chosen_model(said, self.question.own, self)
 
     def _check_layers(self, model: Architecture | None) -> None:

@@ -42,6 +42,7 @@ class ModelSaid:
     config: Mapping[str, Any]
     where: str
     partial: bool = False  # whether sizes that the file leaves out are the published model's
+    unsure: frozenset[str] = frozenset()  # sizes that are a guess, by which no published model is known
 
 
 def own_model(sources: Sources) -> OwnModel | None:
@@ -102,7 +103,8 @@ def _without_config(said: ModelSaid, remarked: Remarked) -> Architecture | None:
     name = catalogue_name(said.name) if said.name else None
     if not said.config.keys() >= COMPLETE:
         return None if name is None else _named(name, said, remarked)
-    alike = [name] if name else by_shape(said.config)
+    shape = {key: value for key, value in said.config.items() if key not in said.unsure}
+    alike = [name] if name else by_shape(shape)
     if said.partial and len(alike) == 1:
         remarked.assume(
             f"what the file does not say of the model is as in {alike[0]}, of the same layers, width and heads"

@@ -126,14 +126,17 @@ def architecture_named(name: str) -> Architecture:
     return load_model(name).architecture
 
 
-def vocabulary_of(tokenizer: str) -> tuple[int, str] | None:
-    """Return the vocabulary of a tokenizer by its class, name and path, and by what; None where it is not known."""
+def vocabulary_of(tokenizer: str) -> tuple[int, str, bool] | None:
+    """Return the vocabulary of a tokenizer by its name, path or class, by what, and whether that makes it sure.
+
+    None where it is not known.
+    """
     for pattern, size in TOKENIZERS:
         if re.search(pattern, tokenizer, re.IGNORECASE):
-            return size, f"that of the tokenizer {tokenizer}"
+            return size, f"that of the tokenizer {tokenizer}", True
     for pattern, size in CLASSES:
         if found := re.search(pattern, tokenizer, re.IGNORECASE):
-            return size, f"the usual one of {found[0]}, whose file may hold another; --job vocab_size=N says it"
+            return size, f"the usual one of {found[0]}, whose file may hold another; --job vocab_size=N says it", False
     return None
 
 

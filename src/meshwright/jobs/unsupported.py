@@ -25,6 +25,7 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("torchtune", "tune", r"run"),
     ("Composer", "composer", r"-.*|.*\.py"),
     ("xtuner", "xtuner", r"train"),
+    ("TRL beyond its SFTTrainer", "trl", r"dpo|grpo|kto|orpo|cpo|bco|ppo|rloo|gkd|reward"),
     ("ColossalAI", "colossalai", r"run"),
 )
 # what a program imports of a trainer that is not read

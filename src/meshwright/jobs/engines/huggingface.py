@@ -6,6 +6,7 @@ from ...workload.recomputed import INPUT
 from ..draft import Draft, JobOptions
 from ..job import DEEPSPEED_INSIDE, Job
 from ..keys import Keys
+from ..objectives import read_objective
 from ..savings import dtype_of
 from ..sources import Sources
 from ..tuning import BY_ENGINE, read_tuning
@@ -20,7 +21,7 @@ HARMLESS = (
     *OPENRLHF_HARMLESS,
     r"(?:arguments|accelerate)\.(?:output_dir|learning_rate|num_train_epochs|max_steps|warmup.*|weight_decay|lr_.*|adam_.*)",
     r"arguments\.(?:logging.*|save.*|eval.*|report_to|run_name|seed|data.*|push_to_hub.*|hub.*|load_best.*|do_.*|metric.*)",
-    r"arguments\.(?:overwrite.*|remove_unused.*|label.*|per_device_eval.*|max_grad_norm|train_file|tokenizer.*|stage|ddp_timeout)",
+    r"arguments\.(?:overwrite.*|remove_unused.*|label.*|per_device_eval.*|max_grad_norm|train_file|tokenizer.*|ddp_timeout)",
     r"arguments\.(?:template|cutoff.*|disable_gradient_checkpointing|preprocessing.*|plot_loss|finetuning_type|resume.*|trust_remote.*|attn_implementation)",
     r"arguments\.(?:fp8_.*|flash_attn|bnb_4bit_(?:compute_dtype|quant_storage))|deepspeed\.fp8\..*",
     r"arguments\.(?:val_size|max_samples|overwrite_cache|packing|config_name|local_rank|lora_(?:alpha|dropout|target.*))",
@@ -71,6 +72,7 @@ def read(sources: Sources, question: JobOptions) -> Job:
     _precision(draft, keys)
     _recompute(draft, keys)
     read_tuning(draft, keys, engine)
+    read_objective(draft, keys, "" if sources.launch is None else sources.launch.program)
     return draft.conclude(sources, keys, HARMLESS)
 
 

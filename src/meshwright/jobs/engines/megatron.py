@@ -14,6 +14,7 @@ from ..models import vocabulary_of
 from ..optimizers import momentum_of, read_optimizer, take_moments
 from ..sources import Sources
 from .megatron_deepspeed import read_deepspeed, with_deepspeed_file
+from .megatron_stages import virtual
 from .wrappers import PRIMUS_HARMLESS, with_swift
 
 # Flags without effect on the time or memory of a step: optimiser hyperparameters, files, logs, random numbers.
@@ -65,6 +66,7 @@ def read(sources: Sources, question: JobOptions) -> Job:
     elif (nodes := keys.whole("nnodes", "num-nodes")) is not None:
         draft.nodes_times((nodes, keys.told("nnodes")), _per_node(keys))
     fill(draft, keys)
+    _refuse_guess(draft, keys, sources)
     _other_models(draft, keys, "" if sources.launch is None else sources.launch.program)
     read_deepspeed(draft, keys)
     _sums(draft, keys, "" if sources.launch is None else sources.launch.launcher)
@@ -80,6 +82,8 @@ def _sums(draft: Draft, keys: Keys, launcher: str) -> None:
         draft.half_sums = bool(half)
 
 
+# of MindSpeed-LLM on torch's FSDP, which builds the model of Hugging Face that this folder has
+FROM_FOLDER = "init-from-hf-path"
 # programs whose models flags of a decoder do not describe, and flags that say so
 OTHERS = re.compile(
     r"(?:^|[/_-])(?:mamba|hybrid|t5|retro|vision|vlm|multimodal|ict|realm|biencoder|dino|inpaint)\w*\.py$"
@@ -112,18 +116,38 @@ def megatron_keys(sources: Sources) -> tuple[Keys, tuple[str, ...]]:
     """
     values: dict[str, Any] = {}
     origin: dict[str, str] = {}
+    flags = {} if sources.launch is None else flags_of(sources.launch.arguments)
+    for _, path in _yaml_flags(flags):
+        sources.document(path)  # where it is at hand, it is among them
     for document in sources.documents:
         for key, value in dotted_keys(document.data).items():
             name = key.rpartition(".")[2].replace("_", "-")
             values[name], origin[name] = value, document.name
-    if sources.launch is not None:
-        values |= flags_of(sources.launch.arguments)
+    values |= flags
     with_deepspeed_file(values, origin, sources)
     given = {key.lstrip("-").replace("_", "-"): text for key, text in sources.given_keys.items()}
     values |= given
     origin |= dict.fromkeys(given, "--job")
     wrapper = with_swift(values, sources)
     return Keys(values, sources.names[0], sources=origin, flags=sources.launch is not None), wrapper
+
+
+def _yaml_flags(values: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return the flags that name a YAML of arguments, and what they name."""
+    named = [(flag, value) for flag, value in values.items() if "yaml" in flag and isinstance(value, str)]
+    return [(flag, value) for flag, value in named if value.endswith((".yaml", ".yml"))]
+
+
+def _refuse_guess(draft: Draft, keys: Keys, sources: Sources) -> None:
+    """Raise InputError where no flag says the precision, and a YAML of arguments that is named is not here.
+
+    Megatron's default is single precision, which a job has that says so nowhere; here another place may say it.
+    """
+    if draft.precision != "fp32" or draft.question.precision is not None:
+        return
+    absent = next((path for _, path in _yaml_flags(keys.values) if sources.document(path) is None), None)
+    if absent is not None:
+        raise sources.absent(absent)
 
 
 def _per_node(keys: Keys) -> tuple[int, str] | None:
@@ -159,7 +183,7 @@ def fill(draft: Draft, keys: Keys) -> None:
     if draft.get("ep") > 1 or "expert-tensor-parallel-size" in keys:
         draft.degree("etp", keys, "expert-tensor-parallel-size", default=draft.get("tp"))
     sizes(draft, keys)
-    virtual(draft, keys, draft.config.get("num_hidden_layers"))
+    virtual(draft, keys, draft.said_layers())
     draft.take_batch("mbs", keys, "micro-batch-size", "batch-size")
     draft.take_batch("global", keys, "global-batch-size")
     if "mbs" not in draft.batch:
@@ -245,7 +269,14 @@ def states(draft: Draft, keys: Keys) -> None:
 
 
 def sizes(draft: Draft, keys: Keys) -> None:
-    """Set the sizes of the model under the keys of a config.json."""
+    """Set the sizes of the model under the keys of a config.json, or its name where another file has them."""
+    if FROM_FOLDER in keys:
+        named = keys.raw(FROM_FOLDER)
+        draft.model_name = named if isinstance(named, str) else None
+        draft.note(f"{FROM_FOLDER}: the model is the one of that folder, whatever sizes stand beside it")
+        if keys.word("loss-compute-mode") == "chunk":
+            draft.savings.loss = ("chunked", keys.told("loss-compute-mode"))
+        return
     for name, flags in SIZES.items():
         value = keys.whole(*flags)
         if value is not None:
@@ -359,95 +390,12 @@ def vocabulary(draft: Draft, keys: Keys) -> None:
     size = draft.config.get("vocab_size")
     tokenizer = " ".join(text for name in TOKENIZER if (text := keys.known_part(name)))
     if size is None and (known := vocabulary_of(tokenizer)) is not None:
-        size, told = known
+        size, told, sure = known
+        draft.vocabulary_guessed = not sure
         draft.assume(f"vocabulary of {size}: {told}")
     if size is not None:
         draft.config["vocab_size"] = size
     keys.raw("make-vocab-size-divisible-by")
-
-
-def virtual(draft: Draft, keys: Keys, layers: int | None) -> None:
-    """Set the virtual stages: from layers a virtual stage, their number, or Megatron's layout string."""
-    pp = draft.get("pp")
-    per_stage = keys.whole("num-layers-per-virtual-pipeline-stage", least=1)
-    number = keys.whole("num-virtual-stages-per-pipeline-rank", "virtual-pipeline-model-parallel-size", least=1)
-    layout = pipeline_layout_text(keys)
-    first = keys.whole("decoder-first-pipeline-num-layers", least=1)
-    last = keys.whole("decoder-last-pipeline-num-layers", least=1)
-    embedding, loss = (
-        int(bool(keys.switch(f"account-for-{end}-in-pipeline-split", default=False))) for end in ("embedding", "loss")
-    )
-    draft.ends = (embedding, loss)
-    if pp == 1:
-        if per_stage or layout or (number or 1) > 1:
-            draft.put("vpp", 2, "virtual stages")  # told and dropped where the draft is finished
-        return
-    if layout:
-        letters = layout_letters(layout, keys.where)
-        draft.stages = tuple(stage.count("t") for stage in letters)
-        if any("m" in stage for stage in letters[:-1]):
-            draft.ignore(f"{layout[:60]}: modules that predict further tokens are priced in the output's stage")
-        if len(draft.stages) % pp:
-            raise InputError(
-                f"{keys.where}: pipeline-model-parallel-layout has {len(draft.stages)} stages, "
-                f"which {draft.origin('pp')} does not divide"
-            )
-        draft.put("vpp", len(draft.stages) // pp, "pipeline-model-parallel-layout")
-    elif number is not None:
-        draft.put("vpp", number, f"{number} virtual stages")
-    elif per_stage is not None and layers is not None:
-        slots = layers + sum(draft.ends)
-        if slots % pp or (slots // pp) % per_stage:
-            raise InputError(
-                f"{keys.where}: num-layers {layers} over {draft.origin('pp')} is not a multiple of "
-                f"num-layers-per-virtual-pipeline-stage {per_stage}"
-            )
-        draft.put("vpp", slots // pp // per_stage, keys.told("num-layers-per-virtual-pipeline-stage"))
-    if (first or last) and layers is not None:
-        draft.stages = uneven_stages(layers, pp, draft.get("vpp"), first, last, keys.where)
-
-
-def pipeline_layout_text(keys: Keys) -> str | None:
-    """Return the layout of a pipeline as Megatron's letters; recipes list the names of each stage instead."""
-    stages = keys.raw("pipeline-model-parallel-layout")
-    if not isinstance(stages, list):
-        return keys.word("pipeline-model-parallel-layout")
-    letters = {"embedding": "E", "decoder": "t", "mtp": "m", "loss": "L"}
-    rows = [stage if isinstance(stage, list) else [stage] for stage in stages]
-    return "|".join("".join(letters.get(str(name), "?") for name in row) for row in rows)
-
-
-def uneven_stages(layers: int, pp: int, vpp: int, first: int | None, last: int | None, where: str) -> tuple[int, ...]:
-    """Return the layers of each stage where the first or last pipeline rank holds another number than the rest."""
-    middle = pp - (first is not None) - (last is not None)
-    rest = layers - (first or 0) - (last or 0)
-    counts = [first] if first else []
-    if middle <= 0 or rest < middle * vpp or rest % (middle * vpp):
-        raise InputError(f"{where}: {rest} layers between the first and last stage do not divide by {middle} x {vpp}")
-    counts += [rest // middle] * middle
-    counts += [last] if last else []
-    if any(count % vpp for count in counts):
-        raise InputError(f"{where}: decoder-first/last-pipeline-num-layers do not divide by {vpp} virtual stages")
-    return tuple(count // vpp for _ in range(vpp) for count in counts)
-
-
-def layout_letters(layout: str, where: str) -> list[str]:
-    """Return the letters of each stage of a layout string such as "Et*3|(tt|)*4,m|L"."""
-    text = re.sub(r"[\s,'\"]", "", layout)
-    for _ in range(200):
-        match = re.search(r"\(([^()]*)\)\*(\d+)|([A-Za-z])\*(\d+)", text)
-        if match is None:
-            break
-        times = int(match.group(2) or match.group(4))
-        part = match.group(1) if match.group(1) is not None else match.group(3)
-        if times > 4096 or len(part) * times + len(text) > 65536:
-            raise InputError(f"{where}: pipeline-model-parallel-layout: more than 65536 letters, refused")
-        text = text[: match.start()] + part * times + text[match.end() :]
-    if not re.fullmatch(r"[EtmL|]+", text):
-        raise InputError(
-            f"{where}: pipeline-model-parallel-layout: {layout[:60]!r}: expected letters E, t, m, L and bars"
-        )
-    return text.split("|")
 
 
 def precision(keys: Keys) -> str:

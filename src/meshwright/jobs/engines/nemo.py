@@ -11,7 +11,8 @@ from ..keys import Keys
 from ..launch import Launch, assignments_of, flags_of
 from ..models import catalogue_name
 from ..sources import Sources, plain_value
-from .megatron import dispatching, precision, recomputation, states, virtual, vocabulary, world_of
+from .megatron import dispatching, precision, recomputation, states, vocabulary, world_of
+from .megatron_stages import virtual
 from .nemo_recipes import factory_settings, recipe_name, with_recipe
 
 HARMLESS = (
