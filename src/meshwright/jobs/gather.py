@@ -25,6 +25,7 @@ from .launch import (
     flags_of,
     without_flags,
 )
+from .nearby import nearby
 from .programs import PythonProgram
 from .python.calls import Walk
 from .python.functions import makes_configs
@@ -38,16 +39,20 @@ from .unsupported import unread_program, unread_trainer
 
 OVERRIDE = re.compile(r"(?:--)?([A-Za-z_][\w.\-@/]*)=(.*)", re.DOTALL)
 # a command line in place of a file: what it starts is a script, a program or a launcher
-COMMAND = re.compile(r"(?:^|\s)(?:\S+\.(?:sh|py|bash)|torchrun|srun|mpirun|deepspeed|accelerate)(?=\s)")
+COMMAND = re.compile(
+    r"(?:^|\s)(?:\S+\.(?:sh|py|bash|slurm|sbatch|pbs)|torchrun|srun|mpirun|deepspeed|accelerate)(?=\s)"
+    r"|(?<=\s)\S+\.(?:sh|py|bash|slurm|sbatch|pbs)$"
+)
 HOSTS = re.compile(r"(?:\s*(?:#.*|\S+\s+slots\s*=\s*\d+.*)?\n)+")
 
 
-def gather_sources(items: Sequence[str]) -> Sources:
-    """Return the sources that the words of `--job` name.
+def gather_sources(items: Sequence[str], *, place: int = 0) -> Sources:
+    """Return the sources that the words of `--job` name; of several trainings of a script those of the one at `place`.
 
-    They are files, FILE.py:FUNCTION, NAME=VALUE overrides, or a command line in one word ("bash run.sh 8 4").
+    They are files, FILE.py:FUNCTION, Makefile:TARGET, FILE.sh:LINE, NAME=VALUE overrides, or a command line in one word
+    ("bash run.sh 8 4").
     """
-    sources = Sources()
+    sources = Sources(place=place)
     scripts: list[tuple[str, str]] = []
     for item in items:
         override = OVERRIDE.fullmatch(item)
@@ -83,6 +88,8 @@ def _take(item: str, sources: Sources, scripts: list[tuple[str, str]]) -> None:
         sources.hostfiles[name] = text
     elif kind == "shell":
         scripts.append((name, text))
+        if function is not None:
+            sources.lines[name] = int(function)
     elif kind == "python" and is_sagemaker(text):
         commands, assumed = estimator_scripts(text, name, Path(path), sources.overrides)
         scripts += [(name if not place else f"{name} ({place + 1})", one) for place, one in enumerate(commands)]
@@ -144,11 +151,13 @@ def _recipes(name: str, kind: str, text: str, sources: Sources) -> Recipes:
 
 
 def _function_of(item: str) -> tuple[str, str | None]:
-    """Split FILE.py:FUNCTION and Makefile:TARGET."""
+    """Split FILE.py:FUNCTION, Makefile:TARGET and, of a script, FILE:LINE."""
     path, colon, function = item.rpartition(":")
     if colon and path.endswith(".py") and function.isidentifier():
         return path, function
     if colon and re.fullmatch(r"[\w.-]+", function) and kind_of(path, "") in {"makefile", "justfile"}:
+        return path, function
+    if colon and re.fullmatch(r"\d{1,6}", function) and not Path(item).exists() and kind_of(path, "") == "shell":
         return path, function
     return item, None
 
@@ -160,6 +169,7 @@ def _read_python(sources: Sources) -> None:
     """
     launch = sources.launch
     program = sources.python_files.chosen(None if launch is None else launch.program, sources.written, sources.folder)
+    program = program or _registry(sources)
     if program is None:
         return
     engine = of_python(program.text)
@@ -193,6 +203,23 @@ def _read_python(sources: Sources) -> None:
     if launch is not None and walk.taken:
         sources.launch = replace(launch, arguments=without_flags(launch.arguments, walk.taken))
     sources.assumed += walk.assumed
+
+
+def _registry(sources: Sources) -> PythonProgram | None:
+    """Return the registry that torchtitan's `--module NAME` means, from a checkout beside the job; None where none is.
+
+    Source: pytorch/torchtitan:torchtitan/config/manager.py (of its models, its experiments, or a module's full name).
+    """
+    launch = sources.launch
+    module = None if launch is None or launch.engine != "torchtitan" else flags_of(launch.arguments).get("module")
+    if not isinstance(module, str) or not re.fullmatch(r"[\w.]{1,200}", module):
+        return None
+    inner = module.replace(".", "/")
+    for folder in (f"torchtitan/models/{inner}", f"torchtitan/experiments/{inner}", inner):
+        file = nearby(sources.folder, f"{folder}/config_registry.py", whole=True)
+        if file is not None:
+            return PythonProgram(file.name, read_document(str(file))[1], file)
+    return None
 
 
 def _hydra(program: PythonProgram, sources: Sources, walk: Walk) -> Callable[[str, str], PythonCall | None]:

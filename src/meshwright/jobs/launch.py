@@ -139,8 +139,8 @@ def no_owner(program: str, arguments: Sequence[str]) -> str | None:
     """Return None: nothing but its name and flags says what a program is."""
 
 
-def training_command(started: Sequence[Started], where: str, owner: Owner = no_owner) -> Launch | None:
-    """Return the one training command of a script, None where it starts none; InputError where it starts several.
+def training_commands(started: Sequence[Started], owner: Owner = no_owner) -> list[Launch]:
+    """Return the different training commands of a script.
 
     `owner` knows programs that are at hand: what stands in them decides before their names do.
     """
@@ -149,11 +149,7 @@ def training_command(started: Sequence[Started], where: str, owner: Owner = no_o
         launch = read_command(one, owner)
         if launch is not None:
             found.setdefault((launch.program, *launch.arguments), launch)
-    several = list(found.values())
-    if len({launch.engine for launch in several}) > 1 or len(several) > 1:
-        lines = ", ".join(f"line {launch.line}: {shown(launch.program)}" for launch in several)
-        raise InputError(f"{where}: starts {len(several)} different training commands ({lines}); expected one")
-    return several[0] if several else None
+    return list(found.values())
 
 
 def starts_ranks(launch: Launch, one: Started) -> bool:

@@ -1,7 +1,7 @@
 """Objectives of fine-tuning that are no texts: answers that are compared, and answers that are made and rewarded.
 
-Sources: hiyouga/LLaMA-Factory:src/llamafactory/hparams/finetuning_args.py (stage), axolotl-ai-cloud/axolotl:src/axolotl/
-utils/schemas/enums.py (RLType), huggingface/trl:trl/trainer (one trainer for each).
+Sources: hiyouga/LLaMA-Factory:src/llamafactory/hparams/finetuning_args.py (stage), huggingface/trl:trl/trainer (one
+trainer for each), axolotl-ai-cloud/axolotl:src/axolotl/utils/schemas/enums.py (RLType).
 """
 
 import re

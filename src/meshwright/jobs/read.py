@@ -35,15 +35,65 @@ EXPECTED = (
 )
 
 
+MOST_TRAININGS = 24  # of one script, that are compared
+
+
 def read_job(items: Sequence[str], question: JobOptions | None = None) -> Job:
-    """Return the job that files (and NAME=VALUE overrides) describe; InputError of one line for what is wrong."""
+    """Return the job that files (and NAME=VALUE overrides) describe; InputError of one line for what is wrong.
+
+    Of a script that starts several trainings the first, where no price tells it from the others.
+    """
     try:
         sources = gather_sources(items)
-        unwrap(sources)
-        asked = msgspec.structs.replace(question or JobOptions(), own=own_model(sources))
-        return READERS[reader_name(sources)](sources, asked)
+        if sources.trainings:
+            return _only_job(items, sources, question or JobOptions())
+        return _job_of(sources, question or JobOptions())
     except InputError as error:
         raise InputError(shown(str(error))) from None
+
+
+def _job_of(sources: Sources, question: JobOptions) -> Job:
+    unwrap(sources)
+    asked = msgspec.structs.replace(question, own=own_model(sources))
+    return READERS[reader_name(sources)](sources, asked)
+
+
+def _only_job(items: Sequence[str], sources: Sources, question: JobOptions) -> Job:
+    """Return the job that all trainings of a script are; InputError where they differ in what is priced."""
+    told, count = sources.trainings, len(sources.trainings)
+    lines = ", ".join(dict.fromkeys(told))
+    several = f"{sources.names[0]}: starts {count} different training commands ({lines})"
+    choice = f"expected one: --job {sources.names[0]}:{told[-1].partition(':')[0].removeprefix('line ')} names it"
+    if len(set(told)) == 1:
+        choice = "expected one"  # of a loop, whose rounds have the same line
+    if count > MOST_TRAININGS:
+        raise InputError(f"{several}; {choice}")
+    jobs, errors = [], []
+    for place in range(count):
+        try:
+            jobs.append(_job_of(gather_sources(items, place=place) if place else sources, question))
+        except InputError as error:
+            errors.append(str(error))
+    if len(errors) == count and len(set(errors)) == 1:
+        raise InputError(errors[0])
+    if errors:
+        raise InputError(f"{several}; {choice} ({errors[0]})")
+    first = _priced(jobs[0])
+    for mine in map(_priced, jobs[1:]):
+        differing = [name for name, value in mine.items() if value != first.get(name)]
+        if differing:
+            values = " and ".join(str(of.get(differing[0])) for of in (first, mine))
+            raise InputError(f"{several}, of {differing[0]} {values}; {choice}")
+    alike = f"{sources.names[0]} starts {count} trainings ({lines}), which differ in nothing that is priced"
+    return msgspec.structs.replace(jobs[0], assumed=(alike, *jobs[0].assumed))
+
+
+def _priced(job: Job) -> dict[str, object]:
+    """Return what a price depends on, by its name."""
+    built = msgspec.to_builtins(job)
+    for remarks in ("assumed", "ignored", "notes", "recompute_text", "files"):
+        built.pop(remarks)
+    return {**built.pop("layout"), **built}
 
 
 def reader_name(sources: Sources) -> str:

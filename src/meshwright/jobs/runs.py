@@ -15,7 +15,7 @@ from .launch import (
     read_command,
     starts_all,
     starts_ranks,
-    training_command,
+    training_commands,
 )
 from .nearby import nearby
 from .shell.marks import shown
@@ -79,7 +79,7 @@ def follow_scripts(scripts: Sequence[tuple[str, str]], sources: Sources) -> None
 
     def tried(name: str, text: str, *, stay: bool = False) -> tuple[ScriptOutcome, Launch | None]:
         outcome = follow(text, where=name, given=sources.overrides, find=find, stay=stay)
-        return outcome, training_command(outcome.started, name, _owner(sources, outcome))
+        return outcome, _chosen_training(outcome, name, _owner(sources, outcome), sources)
 
     for name, text in scripts:
         try:
@@ -106,7 +106,7 @@ def follow_scripts(scripts: Sequence[tuple[str, str]], sources: Sources) -> None
         alone = [one for one in settings if not runs.launches.get(one[0])]
         text = dict(scripts)[main]
         outcome = follow(text, where=main, given=sources.overrides, find=find, before=alone, stay=stay)
-        sources.launch = training_command(outcome.started, main, owner or _owner(sources, outcome))
+        sources.launch = _chosen_training(outcome, main, owner or _owner(sources, outcome), sources)
         _keep(outcome, sources)
     else:
         for name, _ in settings:
@@ -120,6 +120,24 @@ def follow_scripts(scripts: Sequence[tuple[str, str]], sources: Sources) -> None
                 f"torchrun joins the {nodes[0]} nodes of {sources.machines.where}: it has no --nnodes"
             )
     _note_commands(runs, sources)
+
+
+def _chosen_training(outcome: ScriptOutcome, name: str, owner: Owner, sources: Sources) -> Launch | None:
+    """Return the training that a script starts, of several the one of the line or place that is asked for.
+
+    None where it starts none; InputError where it starts none in that line.
+    """
+    found = training_commands(outcome.started, owner)
+    told = tuple(f"line {launch.line}: {shown(launch.program)}" for launch in found)
+    line = sources.lines.get(name)
+    if line is not None:
+        found = [launch for launch in found if launch.line == line]
+        if not found:
+            raise InputError(f"{name}: starts no training in line {line} (it starts {', '.join(told) or 'none'})")
+        told = tuple(f"line {line}: {shown(launch.program)}" for launch in found)
+    if len(found) > 1:
+        sources.trainings = told
+    return found[min(sources.place, len(found) - 1)] if found else None
 
 
 def _chosen(name: str, text: str, find: Callable[[str], str | None], sources: Sources) -> list[tuple[str, str]]:
@@ -165,7 +183,7 @@ def _finder(scripts: Sequence[tuple[str, str]], sources: Sources) -> Callable[[s
         for known, text in [*scripts, *((PurePath(written).name, text) for written, text in sources.written.items())]:
             if known == name:
                 return text
-        named = name.endswith((".sh", ".bash", ".env", ".slurm", ".sbatch"))
+        named = name.endswith((".sh", ".bash", ".env", ".slurm", ".sbatch", ".pbs"))
         beside = nearby(sources.folder, path) if named else None
         if beside is not None:
             if name not in sources.names:

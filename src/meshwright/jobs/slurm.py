@@ -1,6 +1,7 @@
 """Variables that SLURM sets for a script from its #SBATCH lines."""
 
 import re
+from collections.abc import Mapping
 
 SBATCH = {
     "nodes": ("SLURM_NNODES", "SLURM_JOB_NUM_NODES", "SLURM_NODES"),
@@ -13,8 +14,8 @@ MOST_DIGITS = 9  # of a number of nodes or tasks
 SHORT = {"-N": "nodes", "-n": "ntasks"}
 
 
-def directives(text: str) -> dict[str, str]:
-    """Return the variables that SLURM sets from the #SBATCH lines of a script."""
+def directives(text: str, before: Mapping[str, object] = {}) -> dict[str, str]:
+    """Return the variables that SLURM sets from the #SBATCH lines of a script; those set `before` count first."""
     found: dict[str, str] = {}
     for line in re.findall(r"^#SBATCH[ \t]+(.+)$", text, re.MULTILINE):
         for key, value in re.findall(r"(--[\w-]+|-[Nn])(?:[= \t]+)([^\s#-][^\s#]*)", line):
@@ -22,7 +23,7 @@ def directives(text: str) -> dict[str, str]:
             number = re.search(r"(\d+)$", value)
             if name in SBATCH and number and len(number[1]) <= MOST_DIGITS:
                 found |= dict.fromkeys(SBATCH[name], number.group(1))
-    nodes, per_node = found.get("SLURM_NNODES"), found.get("SLURM_NTASKS_PER_NODE")
-    if nodes and per_node and "SLURM_NTASKS" not in found:
+    nodes, per_node = (str((found | dict(before)).get(name, "")) for name in ("SLURM_NNODES", "SLURM_NTASKS_PER_NODE"))
+    if nodes.isdecimal() and per_node.isdecimal() and "SLURM_NTASKS" not in found:
         found |= dict.fromkeys(SBATCH["ntasks"], str(int(nodes) * int(per_node)))
     return found

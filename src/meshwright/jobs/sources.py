@@ -46,6 +46,9 @@ class Sources:
     recipes: dict[str, tuple[Recipes, str | None]] = field(default_factory=dict)  # of files, and the target asked for
     hostfiles: dict[str, str] = field(default_factory=dict)
     blocks: set[str] = field(default_factory=set)  # names of the scripts that stand in a README
+    lines: dict[str, int] = field(default_factory=dict)  # of scripts, the line of the training that is asked for
+    place: int = 0  # of the training to read where a script starts several
+    trainings: tuple[str, ...] = ()  # in words, where a script starts several
 
     def settings(self, *, inside: str = "") -> tuple[dict[str, Any], dict[str, str]]:
         """Return the settings of the Python configuration and the documents, and the file of each; the last one counts.

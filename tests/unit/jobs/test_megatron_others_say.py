@@ -1,4 +1,4 @@
-"""Megatron's settings that other places than its flags say: a YAML of arguments, a model's name, a folder of weights."""
+"""Megatron's settings that its flags do not say: of a YAML of arguments, a model's name, a folder of weights."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What a fine-tuning learns from: texts are priced, answers that are compared are named, answers that are made refused."""
+"""What a fine-tuning learns from: texts are priced, answers that are compared named, those that are made refused."""
 
 from pathlib import Path
 

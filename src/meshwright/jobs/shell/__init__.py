@@ -2,5 +2,6 @@
 
 - `script` follows one, by its `syntax`; `state` is what it has set so far
 - `words`: expansion, with `braces`; `marks` of what only a running shell knows
-- `builtins`, `conditions`, `printf`, `output` of commands in `$(...)`, `calls` of other shells
+- `builtins`, `conditions`, `printf`, `output` of commands in `$(...)`
+- `calls` of other shells, scripts `submitted` to batch systems
 """

@@ -25,15 +25,15 @@ def split_words(text: str) -> list[str]:
 def called_script(fields: Sequence[str]) -> tuple[tuple[str, ...], str, list[str]] | None:
     """Return the words before a script that a command starts, the script's path and its arguments; None for others.
 
-    A script of its own name (`./run.sh`), or the first word after a shell or `sbatch` that is no flag.
+    A script of its own name (`./run.sh`), or the first word after a shell, `sbatch` or `qsub` that is no flag.
     """
     for place, word in enumerate(fields):
         name = word.rpartition("/")[2]
         if PYTHON.match(name) or name in LAUNCHERS or name.endswith(".py"):
             return None
-        if name in SHELLS or name == "sbatch":
+        if name in SHELLS or name in {"sbatch", "qsub"}:
             for at in range(place + 1, len(fields)):
-                if re.search(r"\.(sh|bash|slurm|sbatch)$", fields[at]) and not fields[at].startswith("-"):
+                if re.search(r"\.(sh|bash|slurm|sbatch|pbs)$", fields[at]) and not fields[at].startswith("-"):
                     return tuple(fields[:place]), fields[at], list(fields[at + 1 :])
             return None
     if re.search(r"\.(sh|bash)$", fields[0]) and not fields[0].endswith("run_train.sh"):

@@ -2,10 +2,23 @@
 
 import fnmatch
 import re
+from collections.abc import Callable
+from operator import eq, ge, gt, le, lt, ne
 from typing import Literal, Protocol
 
 from ..arithmetic import NotArithmetic, evaluate
-from .marks import is_unknown, reasons
+from .marks import is_unknown, reasons, shown
+
+NUMERIC: dict[str, Callable[[int, int], bool]] = {
+    "-eq": eq,
+    "-ne": ne,
+    "-lt": lt,
+    "-le": le,
+    "-gt": gt,
+    "-ge": ge,
+}
+GPUS = re.compile(r"nvidia-smi|device_count|rocm-smi|amd-smi")  # in commands that count a machine's GPUs
+MOST_GPUS = 10**6
 
 
 class Shell(Protocol):
@@ -26,6 +39,7 @@ class ShellCondition:
 
     def __init__(self, shell: Shell, words: list[str]) -> None:
         self.shell, self.words, self.at = shell, words, 0
+        self.of_gpus = ""  # what was taken for a number of several GPUs
 
     def _peek(self, ahead: int = 0) -> str:
         return self.words[self.at + ahead] if self.at + ahead < len(self.words) else ""
@@ -61,7 +75,7 @@ class ShellCondition:
         if re.fullmatch(r"-[a-zA-Z]", word) and self._peek(1) and self._peek(1) not in {"&&", "||"}:
             self.at += 2
             return self._unary(word, self.shell.tested(self.words[self.at - 1]))
-        if self._peek(1) in {"==", "=", "!=", "=~", "<", ">", "-eq", "-ne", "-lt", "-le", "-gt", "-ge"}:
+        if self._peek(1) in {"==", "=", "!=", "=~", "<", ">", *NUMERIC}:
             self.at += 3
             return self._compared(self.words[self.at - 3], self.words[self.at - 2], self.words[self.at - 1])
         self.at += 1
@@ -77,27 +91,40 @@ class ShellCondition:
             return None
         return {"-z": not value, "-n": bool(value)}.get(operator)  # -f, -d and the rest ask the machine
 
-    def _compared(self, left: str, operator: str, right: str) -> bool | None:
+    def _compared(self, left: str, sign: str, right: str) -> bool | None:
         a, b = self.shell.tested(left), self.shell.tested(right)
-        if operator in {"==", "=", "!="} and "" in {a, b}:
+        if sign in {"==", "=", "!="} and "" in {a, b}:
             a, b = ("" if self._absent(text) else text for text in (a, b))
         if reasons(a) or reasons(b):
-            return None
-        if operator in {"==", "=", "!="}:
+            return self._several(a, sign, b) if sign in NUMERIC else None
+        if sign in {"==", "=", "!="}:
             same = fnmatch.fnmatchcase(a, b)
-            return same == (operator != "!=")
-        if operator == "=~":
+            return same == (sign != "!=")
+        if sign == "=~":
             found = _matches(a, b)
             if found:
                 self.shell.matched([group or "" for group in (found.group(0), *found.groups())])
             return None if found is None else bool(found)
-        if operator in {"<", ">"}:
-            return a < b if operator == "<" else a > b
+        if sign in {"<", ">"}:
+            return a < b if sign == "<" else a > b
         try:
             x, y = evaluate(a or "0", self._named), evaluate(b or "0", self._named)
         except NotArithmetic:
             return None
-        return {"-eq": x == y, "-ne": x != y, "-lt": x < y, "-le": x <= y, "-gt": x > y, "-ge": x >= y}[operator]
+        return NUMERIC[sign](x, y)
+
+    def _several(self, left: str, sign: str, right: str) -> bool | None:
+        """Return whether what holds of any number of GPUs but one holds; None where that is not decided so.
+
+        The left is such a number where it is all that a command about a machine's GPUs prints.
+        """
+        if not GPUS.search(" ".join(reasons(left))) or shown(left) != " ".join(reasons(left)) or not right.isdecimal():
+            return None
+        found = {NUMERIC[sign](number, int(right)) for number in (2, MOST_GPUS)}
+        if len(found) > 1:
+            return None
+        self.of_gpus = shown(left)
+        return found.pop()
 
     def _absent(self, text: str) -> bool:
         """Whether a text is that of variables or arguments that are not set, and of nothing else."""

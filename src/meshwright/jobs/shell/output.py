@@ -12,7 +12,8 @@ from .state import Leave
 from .syntax import Command, Compound, Script, parse_script
 from .words import expand
 
-# commands that count what SLURM gives a job, and the variable of it
+NODEFILE = r"""["']?\$\{?PBS_NODEFILE\}?["']?"""
+# commands that count what SLURM or PBS gives a job, and the variable of it
 COUNTED = (
     (
         re.compile(
@@ -24,9 +25,14 @@ COUNTED = (
         re.compile(r"""python3? -c ["']import torch; ?print\(torch\.cuda\.device_count\(\)\)["']"""),
         "SLURM_GPUS_PER_NODE",
     ),
+    (re.compile(rf"(?:wc -l ?< ?{NODEFILE}|cat {NODEFILE} ?\| ?wc -l)"), "PBS_NP"),
+    (
+        re.compile(rf"(?:sort -u|uniq|cat|sort) {NODEFILE}(?: ?\| ?(?:sort -u|sort|uniq)){{0,2}} ?\| ?wc -l"),
+        "PBS_NUM_NODES",
+    ),
     (re.compile(r"scontrol show hostnames?(?: \S+)? ?\| ?wc -l"), "SLURM_NNODES"),
 )
-COMPUTED = {"expr", "bc", "seq", "basename", "dirname", "command", "which"}
+COMPUTED = {"expr", "bc", "seq", "basename", "dirname", "command", "which", "realpath", "readlink"}
 
 
 class Printing(Builtins):
@@ -60,6 +66,8 @@ class Printing(Builtins):
             return found
         if (name == "which" and len(rest) == 1) or (name == "command" and rest[:1] == ["-v"] and len(rest) == 2):
             return rest[-1]  # its place, which changes nothing of what it does
+        if name in {"realpath", "readlink"} and rest:
+            return rest[-1]  # the same file
         if name in {"basename", "dirname"} and rest and not any(map(reasons, rest)):
             folder, _, last = rest[0].rstrip("/").rpartition("/")
             return last.removesuffix(rest[1] if len(rest) > 1 else "") if name == "basename" else folder or "."
@@ -97,6 +105,7 @@ class Printing(Builtins):
         self.set.update(variables)
         for name, value in kept.items():
             setattr(self, name, value)
+        self.outcome.started += [one for one in others if one.submitted]
         unknown_ones = others or self.outcome.called_missing[missing:]
         return None if found is None or unknown_ones else "".join(found)
 

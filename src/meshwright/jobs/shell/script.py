@@ -8,6 +8,7 @@ listed among the assumptions. No command is started and the reader's own environ
 import fnmatch
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from ...errors import InputError
 from ..slurm import directives
@@ -17,6 +18,7 @@ from .conditions import ShellCondition
 from .marks import is_unknown, reasons, shown
 from .output import Printing
 from .state import Leave, ScriptOutcome, Started
+from .submitted import SUBMITS, pbs_directives, submitted
 from .syntax import Command, Compound, Script, Token, parse_script
 from .words import arithmetic_value, document_of, expand, undivided_text
 
@@ -62,7 +64,7 @@ class _Shell(Printing):
         if self.depth > DEEPEST:
             raise InputError(f"{where}: scripts are nested too deeply")
         outer, self.where = self.where, where
-        for name, value in directives(text).items():
+        for name, value in {**pbs_directives(text), **directives(text, self.set)}.items():
             self.set.setdefault(name, value)
             self.exported.add(name)
         try:
@@ -272,7 +274,10 @@ class _Shell(Printing):
 
     def test(self, words: list[str], line: int) -> bool:
         """Return whether a condition holds; where only a machine knows, it does not, and that is assumed."""
-        found = ShellCondition(self, [word for word in words if word]).either()
+        condition = ShellCondition(self, [word for word in words if word])
+        found = condition.either()
+        if condition.of_gpus:
+            self.outcome.assume(f"{self.where} line {line}: more than one GPU ({condition.of_gpus})")
         if found is None:
             self.undecided = plain = " ".join(words)
             self.outcome.assume(f"{self.where} line {line}: [ {plain} ] is known only on the machine, taken as false")
@@ -394,9 +399,17 @@ class _Shell(Printing):
         self.enter(text, name)
 
     def _script_called(
-        self, launcher: tuple[str, ...], path: str, arguments: list[str], assigned: Mapping[str, str], line: int
+        self,
+        launcher: tuple[str, ...],
+        path: str,
+        arguments: list[str],
+        assigned: Mapping[str, str],
+        fields: Sequence[str],
     ) -> None:
-        """Follow another script as a process of its own: its arguments, and of our variables the exported ones."""
+        """Follow another script as a process of its own: its arguments, and of our variables the exported ones.
+
+        A batch system that it is handed to sets more for it, and may hide the environment.
+        """
         name = shown(path).rpartition("/")[2]
         if name in self.following:  # it submits itself again, for when this job has ended
             return
@@ -406,9 +419,13 @@ class _Shell(Printing):
             return
         self.outcome.called.append(name)
         outer, mine, functions, exported = dict(self.set), self.arguments, self.functions, set(self.exported)
-        for key in [key for key in self.set if key not in self.exported]:
+        seen = {key: value for key, value in self.set.items() if isinstance(value, str)} | dict(assigned)
+        handed, keeps = submitted(fields, path, seen) or ({}, True)
+        for key in [key for key in self.set if key not in (self.exported if keeps else self.given)]:
             del self.set[key]
-        self.set.update(assigned)
+        self.set.update(assigned if keeps else {})
+        self.set.update({key: value for key, value in handed.items() if key not in self.given})
+        self.exported |= handed.keys()
         self.arguments, self.functions = arguments, {}
         count = len(self.outcome.started)
         self.following.append(name)
@@ -420,12 +437,13 @@ class _Shell(Printing):
             self.set.clear()
             self.set.update(outer)
         self._put_before(launcher, count)
+        if SUBMITS & {word.rpartition("/")[2] for word in fields}:  # it runs though its output is asked for
+            self.outcome.started[count:] = [replace(one, submitted=True) for one in self.outcome.started[count:]]
 
     def _put_before(self, launcher: tuple[str, ...], count: int) -> None:
         """Put a launcher before all commands but the first `count`: they run under its nodes and tasks."""
         self.outcome.started[count:] = [
-            Started((*launcher, *one.words), one.line, one.where, one.variables, one.environment)
-            for one in self.outcome.started[count:]
+            replace(one, words=(*launcher, *one.words)) for one in self.outcome.started[count:]
         ]
 
     def _start(self, fields: list[str], command: Command, assigned: dict[str, str]) -> None:
@@ -441,7 +459,7 @@ class _Shell(Printing):
             return
         called = called_script(fields)
         if called is not None:
-            self._script_called(*called, assigned, command.line)
+            self._script_called(*called, assigned, fields)
             return
         self.undecided = shown(" ".join(fields))[:60]
         plain = {key: value for key, value in self.set.items() if isinstance(value, str)}

@@ -31,6 +31,7 @@ class Started:
     where: str
     variables: Mapping[str, str]
     environment: Mapping[str, str] = field(default_factory=dict)
+    submitted: bool = False  # by a script that was handed to a batch system
 
 
 @dataclass(slots=True)
