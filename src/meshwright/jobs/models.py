@@ -12,7 +12,7 @@ from ..workload.kinds import runs_of
 from ..workload.models import load_model, model_names, resolve_model
 
 NOISE = re.compile(
-    r"[-_.]?(meta|hf|instruct|chat|base|preview|pretrain(ing)?|v0\.\d|\d{4}|it|thinking|bf16|fp8)(?=[-_.]|$)"
+    r"(?:^|[-_.])(meta|hf|instruct|chat|base|preview|pretrain(ing)?|v0\.\d|\d{4}|it|thinking|bf16|fp8)(?=[-_.]|$)"
 )
 FAMILIES: tuple[tuple[str, str], ...] = (  # what names look like, and the catalogue's name for it
     (r"llama[-_ ]?3\.2[-_ ]?(\d+)b", r"llama3.2-\1b"),
@@ -20,6 +20,7 @@ FAMILIES: tuple[tuple[str, str], ...] = (  # what names look like, and the catal
     (r"llama[-_ ]?31[-_ ](\d+)b", r"llama3-\1b"),
     (r"llama[-_ ]?2[-_ ]?(\d+)b", r"llama2-\1b"),
     (r"qwen[-_ ]?2[._ ]?5[-_ ]?(\d+(?:\.\d+)?b)", r"qwen2.5-\1"),
+    (r"qwen[-_ ]?2[-_ ](\d+(?:\.\d+)?b)", r"qwen2.5-\1"),  # of the same sizes
     (r"deepseek[-_ ]?v2[-_ ]?lite", "deepseek-v2-lite"),
     (r"qwen[-_ ]?3[-_ ]?(?:moe[-_ ]?)?(\d+(?:\.\d+)?b(?:[-_ ]?a\d+b)?)", r"qwen3-\1"),
     (r"mixtral[-_ ]?(8x\d+b)", r"mixtral-\1"),

@@ -391,3 +391,15 @@ def test_ranks_of_llama_factory_are_those_of_its_launch(tmp_path, line, world, b
 
     assert (found.world, found.global_batch) == (world, batch)
     assert (found.layout.zero, found.layout.recompute) == (3, "full")
+
+
+def test_arguments_of_a_recipe_of_nemo_count_before_what_it_sets_by_itself(tmp_path):
+    text = "from nemo.collections import llm\nimport nemo_run as run\n"
+    text += "run.run(llm.qwen25_7b.pretrain_recipe(num_nodes=2, tensor_parallelism=4, seq_length=2048{more}))\n"
+
+    plain = job(tmp_path, {"train.py": text.format(more="")})
+    batch = job(tmp_path, {"train.py": text.format(more=", global_batch_size=96, micro_batch_size=3")})
+
+    assert (plain.world, plain.layout.tp, plain.layout.cp, plain.seq_len) == (16, 4, 1, 2048)
+    assert (plain.global_batch, plain.layout.mbs) == (32, 2)
+    assert (batch.global_batch, batch.layout.mbs) == (96, 3)

@@ -41,6 +41,10 @@ MEGATRON = """--num-layers 16 --hidden-size 2048 --num-attention-heads 16 --ffn-
         ("deepseek_v3 16B", None),
         ("deepseek-v3-lite", None),
         ("llama3_8b_h100_16k", "llama3-8b"),
+        ("someone/llama-3-8b-bnb-4bit", "llama3-8b"),  # four bits are no size
+        ("Qwen/Qwen2-7B-Instruct", "qwen2.5-7b"),  # of the same sizes
+        ("Qwen/Qwen2-57B-A14B", None),
+        ("Qwen/Qwen2-VL-7B", None),
         ("llama3-8b-2layers", None),
     ],
 )

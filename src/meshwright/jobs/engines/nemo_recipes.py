@@ -1,6 +1,6 @@
 """NeMo 2's own recipes that a file starts from without having them: what the published ones set, and what is asked for.
 
-Source: NVIDIA/NeMo:nemo/collections/llm/recipes/{llama3_8b,llama3_70b,llama31_70b}.py.
+Source: NVIDIA/NeMo:nemo/collections/llm/recipes/{llama3_8b,llama31_8b,llama3_70b,llama31_70b,qwen25_7b}.py.
 """
 
 import re
@@ -22,15 +22,32 @@ DEGREES = {
     "sp": f"{STRATEGY}sequence_parallel",
 }
 LARGE: dict[str, Any] = {"tp": 4, "pp": 4, "vp": 5, "cp": 2, "sp": True}
+SMALL: dict[str, Any] = {"tp": 1, "pp": 1, "vp": None, "cp": 2, "sp": False}
 PRETRAINING: dict[str, dict[str, Any]] = {
-    "llama3_8b": {"tp": 1, "pp": 1, "vp": None, "cp": 2, "sp": False},
+    "llama3_8b": SMALL,
+    "llama31_8b": SMALL,
+    "qwen25_7b": {"tp": 2, "pp": 1, "vp": None, "cp": 1, "sp": False},
     "llama3_70b": LARGE,
     "llama31_70b": LARGE,
+}
+# arguments of recipes' functions, and the settings that they become
+ARGUMENTS = {
+    "tensor_parallelism": DEGREES["tp"],
+    "pipeline_parallelism": DEGREES["pp"],
+    "virtual_pipeline_parallelism": DEGREES["vp"],
+    "context_parallelism": DEGREES["cp"],
+    "sequence_parallelism": DEGREES["sp"],
+    **{name: f"data.{name}" for name in ("seq_length", "global_batch_size", "micro_batch_size")},
+    "precision": "trainer.plugins.precision",
 }
 REST: dict[str, Any] = {
     **{"data.seq_length": 8192, "data.global_batch_size": 512, "data.micro_batch_size": 1},
     **{"num_nodes": 1, "num_gpus_per_node": 8},
     **{"trainer.plugins.precision": "bf16-mixed", "optim.config.use_distributed_optimizer": True},
+}
+# of the batch, where a recipe has another one
+BATCHES: dict[str, dict[str, Any]] = {
+    "qwen25_7b": {"data.seq_length": 4096, "data.global_batch_size": 32, "data.micro_batch_size": 2},
 }
 
 
@@ -63,8 +80,12 @@ def with_recipe(draft: Draft, keys: Keys) -> None:
     family = ".".join(name.split(".")[-2:-1])
     draft.model_name = draft.model_name or family or None
     published = PRETRAINING.get(family) if name.endswith("pretrain_recipe") else None
+    for argument, key in ARGUMENTS.items():
+        if argument in keys.values and key not in keys.values:
+            keys.values[key] = keys.raw(argument)
     taken = []
-    for key, value in ({DEGREES[part]: value for part, value in (published or {}).items()} | REST).items():
+    degrees = {DEGREES[part]: value for part, value in (published or {}).items()}
+    for key, value in (degrees | REST | BATCHES.get(family, {})).items():
         if published is not None and key not in keys.values and not _replaced(keys, key):
             keys.values[key] = value
             taken += [] if value is None else [f"{key.rpartition('.')[2]} {value}"]
