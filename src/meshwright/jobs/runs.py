@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import PurePath
+from pathlib import Path, PurePath
 
 from ..errors import InputError
 from .documents import read_document
@@ -21,7 +21,7 @@ from .nearby import nearby
 from .shell.marks import shown
 from .shell.script import follow
 from .shell.state import ScriptOutcome
-from .sources import Sources
+from .sources import CONFIG_SUFFIXES, Sources
 from .unsupported import unread_command, yaml_of_command
 
 BY_FILES = frozenset({"neox", "foundry"})  # engines whose command is known by the files that it names
@@ -183,6 +183,10 @@ def _finder(scripts: Sequence[tuple[str, str]], sources: Sources) -> Callable[[s
         for known, text in [*scripts, *((PurePath(written).name, text) for written, text in sources.written.items())]:
             if known == name:
                 return text
+        given = next((one.path for one in sources.documents if one.name == name and one.path), None)
+        if name.endswith(CONFIG_SUFFIXES):
+            near = Path(given) if given else nearby(sources.folder, path)
+            return None if near is None else read_document(str(near))[1]
         named = name.endswith((".sh", ".bash", ".env", ".slurm", ".sbatch", ".pbs"))
         beside = nearby(sources.folder, path) if named else None
         if beside is not None:
@@ -244,6 +248,8 @@ def _note_commands(runs: _Runs, sources: Sources) -> None:
 def _keep(outcome: ScriptOutcome, sources: Sources) -> None:
     sources.variables |= {key: value for key, value in outcome.variables.items() if isinstance(value, str)}
     sources.written |= outcome.documents
+    for name in outcome.changed:  # the script's own text of it counts, not what it was before
+        sources.documents = [one for one in sources.documents if one.name != name]
     sources.assumed += outcome.assumed
     for path in dict.fromkeys(outcome.sourced_missing):
         sources.assumed.append(f"{path} is sourced but is not here: its variables are taken as not set")

@@ -6,8 +6,9 @@ from ...errors import InputError
 from ..arithmetic import NotArithmetic, evaluate
 from .builtins import Builtins
 from .calls import split_words
+from .filters import filtered
 from .marks import reasons, unknown
-from .printf import filtered, sequence
+from .printf import sequence
 from .state import Leave
 from .syntax import Command, Compound, Script, parse_script
 from .words import expand
@@ -32,7 +33,7 @@ COUNTED = (
     ),
     (re.compile(r"scontrol show hostnames?(?: \S+)? ?\| ?wc -l"), "SLURM_NNODES"),
 )
-COMPUTED = {"expr", "bc", "seq", "basename", "dirname", "command", "which", "realpath", "readlink"}
+COMPUTED = {"expr", "bc", "seq", "basename", "dirname", "command", "which", "realpath", "readlink", "mktemp"}
 
 
 class Printing(Builtins):
@@ -66,12 +67,22 @@ class Printing(Builtins):
             return found
         if (name == "which" and len(rest) == 1) or (name == "command" and rest[:1] == ["-v"] and len(rest) == 2):
             return rest[-1]  # its place, which changes nothing of what it does
+        if name == "mktemp":
+            return self._temporary(rest)
         if name in {"realpath", "readlink"} and rest:
             return rest[-1]  # the same file
         if name in {"basename", "dirname"} and rest and not any(map(reasons, rest)):
             folder, _, last = rest[0].rstrip("/").rpartition("/")
             return last.removesuffix(rest[1] if len(rest) > 1 else "") if name == "basename" else folder or "."
         return self._printed_by(plain)
+
+    def _temporary(self, words: list[str]) -> str:
+        """Return a name of its own for a temporary file or folder, with the ending of its template."""
+        self.temporaries += 1
+        template = next((word for word in words if not word.startswith("-")), "")
+        suffix = next((word.partition("=")[2] for word in words if word.startswith("--suffix=")), "")
+        suffix = suffix or (re.search(r"X{3,}(.*)$", template, re.DOTALL) or ["", ""])[1]
+        return f"/tmp/temporary-{self.temporaries}{suffix}"
 
     def _printed_by(self, text: str) -> str:
         """Return what `echo`, `printf`, a script's own functions and conditions alone print.
@@ -129,7 +140,7 @@ class Printing(Builtins):
         return bool(kept) and all(kept)
 
     def filtered_output(self, block: Compound) -> None:
-        """Print what a pipe prints, where what filters it is `cat`, `wc -l`, `tr` or `cut` alone."""
+        """Print what a pipe prints, where filters that are followed alone stand in it."""
         text = self.output(block.parts[0])
         for part in block.parts[1:]:
             words = list(part[0].words) if isinstance(part[0], Command) else []

@@ -18,7 +18,6 @@ ESCAPES = {
     "0": "\0",
 }
 SPECIFIED = re.compile(r"%%|%([-0 +#]*)(\d*)(?:\.(\d+))?([sdiuxXqbofFeEgGc])")
-CUT = re.compile(r"-d ?(.) -f ?(\d{1,3})|-f ?(\d{1,3}) -d ?(.)")
 WIDEST = 200
 MOST_NUMBERS = 10_000
 
@@ -82,30 +81,3 @@ def sequence(words: Sequence[str]) -> str | None:
     if not step or abs(numbers[-1] - first) // abs(step) > MOST_NUMBERS:
         return None
     return between.join(map(str, range(first, numbers[-1] + (1 if step > 0 else -1), step)))
-
-
-def filtered(text: str, words: Sequence[str]) -> str | None:
-    """Return what `cat`, `wc -l`, `tr A B` or `cut -dX -fN` makes of a text, None for all other filters."""
-    match list(words):
-        case ["cat"]:
-            return text
-        case ["wc", "-l"]:
-            return f"{text.count(chr(10))}\n"
-        case ["tr", old, new] if len(old) == len(new) == 1 or old in {"[:upper:]", "[:lower:]", "A-Z", "a-z"}:
-            if len(old) > 1:
-                return text.lower() if old in {"[:upper:]", "A-Z"} else text.upper()
-            return text.replace(old, new)
-        case ["tr", old, r"\n"] if len(old) == 1:
-            return text.replace(old, "\n")
-        case ["tr", "-d", old] if len(old) == 1:
-            return text.replace(old, "")
-        case ["cut", *flags] if place := re.fullmatch(CUT, " ".join(flags)):
-            between, number = place.group(1) or place.group(4), int(place.group(2) or place.group(3))
-            return "".join(f"{_field(line, between, number)}\n" for line in text.splitlines())
-        case _:
-            return None
-
-
-def _field(line: str, between: str, number: int) -> str:
-    parts = line.split(between)
-    return line if len(parts) == 1 else parts[number - 1] if 0 < number <= len(parts) else ""

@@ -15,8 +15,8 @@ from ..slurm import directives
 from .builtins import ASSIGNED
 from .calls import SHELLS, called_script, inner_script
 from .conditions import ShellCondition
+from .edited import Editing
 from .marks import is_unknown, reasons, shown
-from .output import Printing
 from .state import Leave, ScriptOutcome, Started
 from .submitted import SUBMITS, pbs_directives, submitted
 from .syntax import Command, Compound, Script, Token, parse_script
@@ -55,7 +55,7 @@ def follow(
     return shell.outcome
 
 
-class _Shell(Printing):
+class _Shell(Editing):
     """The commands of one script that is followed."""
 
     def enter(self, text: str, where: str) -> None:
@@ -448,6 +448,8 @@ class _Shell(Printing):
 
     def _start(self, fields: list[str], command: Command, assigned: dict[str, str]) -> None:
         """Note a command; one that hands a text to a shell is followed into that text."""
+        if self.edited(fields, command, assigned):
+            return
         inner = inner_script(fields)
         if inner is not None:
             launcher, text, words = inner

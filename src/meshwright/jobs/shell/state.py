@@ -45,6 +45,7 @@ class ScriptOutcome:
     called_missing: list[str] = field(default_factory=list)
     documents: dict[str, str] = field(default_factory=dict)  # files that here-documents write
     variables: dict[str, str | list[str]] = field(default_factory=dict)
+    changed: set[str] = field(default_factory=set)  # names of files that were there before and are changed
 
     def assume(self, text: str) -> None:
         """Add to what was assumed, once."""
@@ -70,6 +71,7 @@ class ScriptState:
         self.frames: list[dict[str, str | list[str] | None]] = []  # of functions: what their local names hide
         self.refers: dict[str, str] = {}  # names that stand for others (`declare -n`)
         self.lines: list[str] | None = None  # that `read` takes, where something known feeds it
+        self.temporaries = 0  # files that `mktemp` made
         self.code = 0  # of the command before this one: $?
         self.printed: list[str] | None = None  # what `echo` wrote, while a command's output is asked for
         self.undecided = ""  # what only a machine knows of the condition that was asked last

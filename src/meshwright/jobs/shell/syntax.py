@@ -42,6 +42,7 @@ class Command:
     output: str = ""
     given: str = ""  # the word of a here-string, as written
     appends: bool = False  # to the file that its output goes to
+    source: str = ""  # the file that it reads
 
 
 @dataclass(frozen=True, slots=True)
@@ -473,7 +474,7 @@ class _Reader:
     def _simple(self) -> Node:
         words: list[Token] = []
         documents: list[Token] = []
-        line, output, given, appends = self.peek().line, "", "", False
+        line, output, given, appends, source = self.peek().line, "", "", False, ""
         while True:
             token = self.peek()
             if token.kind == "heredoc":
@@ -487,10 +488,11 @@ class _Reader:
                     elif token.text == ">&" and target == "2" and not token.quoted:
                         output = "/dev/stderr"
                     given = target if token.text == "<<<" else given
+                    source = target if token.text == "<" else source
             elif token.kind in {"word", "array"}:
                 words.append(self.take())
             else:
                 break
         if not words and not documents and not output:
             raise self.error("unexpected")
-        return Command(tuple(words), line, tuple(documents), output, given, appends)
+        return Command(tuple(words), line, tuple(documents), output, given, appends, source)

@@ -1,0 +1,98 @@
+"""Files that a script makes of others with sed, cat, cp and envsubst, as far as those are at hand."""
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import PurePath
+
+from .filters import filtered, sed
+from .marks import reasons, shown, unknown
+from .output import Printing
+from .syntax import Command
+from .words import undivided_text
+
+READERS = frozenset({"cat", "sed", "grep", "head", "tail", "envsubst", "awk", "cut"})
+KEPT = (".yaml", ".yml", ".json", ".toml", ".txt", ".conf", ".cfg", ".env")  # whose text is asked for
+VARIABLE = re.compile(r"\$(?:\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*))")
+
+
+class Editing(Printing):
+    """Commands that read configurations and write them changed."""
+
+    def edited(self, fields: Sequence[str], command: Command, assigned: Mapping[str, str]) -> bool:
+        """Follow a command that makes a file or prints a part of one; return whether it was one."""
+        name = fields[0].rpartition("/")[2]
+        target = undivided_text(command.output, self) if command.output else ""
+        if name == "cp":
+            return self._copied([word for word in fields[1:] if not word.startswith("-")])
+        if name == "sed" and (own := re.fullmatch(r"-i.*|--in-place.*|-[Er]i", next(iter(fields[1:]), ""))):
+            return self._changed(own[0], fields[2:], command)
+        if name not in READERS or not (target or self.printed is not None):
+            return False
+        words, text = self._read(name, list(fields[1:]), command)
+        made = (
+            None
+            if text is None
+            else self._substituted(text, assigned)
+            if name == "envsubst"
+            else filtered(text, [name, *words])
+        )
+        if target:
+            return made is not None and self.keep(made, target, appends=command.appends)
+        if made is None or self.printed is None:
+            return False
+        self.printed.append(made)
+        return True
+
+    def _read(self, name: str, words: list[str], command: Command) -> tuple[list[str], str | None]:
+        """Return a command's words without the files that it reads, and their text; None where one is not at hand."""
+        if command.source:
+            return words, self._text(undivided_text(command.source, self))
+        files: list[str] = []
+        least = 0 if name in {"cat", "envsubst"} or "-e" in words else 1  # the pattern or program stands first
+        plain = [word for word in words if not word.startswith("-")]
+        while words and len(plain) > least and (words[-1].endswith(KEPT) or name == "cat") and words[-1] == plain[-1]:
+            files.insert(0, words.pop())
+            plain.pop()
+        texts = [self._text(path) for path in files]
+        known = [text for text in texts if text is not None]
+        return words, "".join(known) if files and len(known) == len(texts) else None
+
+    def _text(self, path: str) -> str | None:
+        """Return the text of a configuration that a script wrote, or that is at hand."""
+        if path in self.outcome.documents:
+            return self.outcome.documents[path]
+        return self.find(path) if path.endswith(KEPT) else None
+
+    def _copied(self, paths: Sequence[str]) -> bool:
+        text = self._text(paths[0]) if len(paths) == 2 else None
+        if text is None:
+            return False
+        target = paths[1]
+        return self.keep(text, f"{target}{PurePath(paths[0]).name}" if target.endswith("/") else target)
+
+    def _changed(self, flag: str, words: Sequence[str], command: Command) -> bool:
+        """Follow `sed -i`: files that it changes in a way that is not followed are named."""
+        more = ["-E"] if re.search("[Er]", flag.removeprefix("-i")) and not flag.startswith("--") else []
+        rest = [word for word in words if not (word.endswith(KEPT) and not reasons(word))]
+        for path in [word for word in words if word not in rest]:
+            text = self._text(path)
+            made = None if text is None else sed(text, [*more, *rest])
+            if made is not None:
+                self.outcome.documents[path] = made
+                self.outcome.changed.add(PurePath(path).name)
+            elif text is not None:
+                told = shown(" ".join(rest))[:60]
+                self.outcome.assume(f"{self.where} line {command.line}: what `sed {told}` changes is not followed")
+        return True
+
+    def _substituted(self, text: str, assigned: Mapping[str, str]) -> str:
+        """Return a text with the variables that the environment has."""
+
+        def value(match: re.Match[str]) -> str:
+            name = match[1] or match[2]
+            known = assigned.get(name, self.value(name))
+            if name not in self.exported and name not in assigned:
+                known = None
+            return known if isinstance(known, str) else unknown(f"${name}")
+
+        return VARIABLE.sub(value, text)

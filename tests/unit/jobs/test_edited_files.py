@@ -1,0 +1,158 @@
+"""Configurations that a script makes of others: what sed, grep, awk, cat, cp and envsubst leave is what is read."""
+
+import shutil
+import subprocess
+import time
+
+import pytest
+
+from meshwright.jobs.draft import JobOptions
+from meshwright.jobs.read import read_job
+from meshwright.jobs.shell.filters import filtered
+from meshwright.jobs.shell.script import follow
+
+RECIPE = """model_name_or_path: Qwen/Qwen3-1.7B
+stage: sft
+finetuning_type: full
+cutoff_len: 2048
+per_device_train_batch_size: 2
+gradient_accumulation_steps: 4
+bf16: true
+"""
+TEXT = """model: meta/llama
+lr: 1e-5   # rate
+seq_len: 4096
+a.b|c (x) {y} $NAME ${NAME} ^z
+path: /data/x/y
+\tbatch_size:   8
+use_fp8: true
+name: 'x [1] y'
+"""
+FILTERS = (
+    ("sed", "s/lr: .*/lr: 2/"),
+    ("sed", "s|/data|/mnt|g"),
+    ("sed", "-E", r"s/([a-z_]+): +([0-9]+)/\2=\1/"),
+    ("sed", r"s/\([a-z_]*\): *\([0-9]\+\)/\2=\1/"),
+    ("sed", "s/${NAME}/foo/"),
+    ("sed", "s/$NAME/foo/g"),
+    ("sed", r"s/\$NAME/foo/g"),
+    ("sed", "s/ ^z/q/"),
+    ("sed", "/^lr/d;s/x/&&/g;s/y/Y/"),
+    ("sed", r"s/\<x\>/W/g"),
+    ("sed", "-E", "s/(true|false)/off/"),
+    ("sed", "-e", "s/a/1/", "-e", "s/b/2/"),
+    ("sed", r"s/[[:space:]]\+/ /g"),
+    ("sed", "s/[^/]*$/end/"),
+    ("sed", r"s/\//_/g"),
+    ("sed", "s/{y}/{z}/"),
+    ("sed", "-E", r"s/\{y\}/{z}/"),
+    ("sed", "s/(x)/[&]/"),
+    ("sed", "s/a.b|c/K/"),
+    ("sed", "s/[]]/)/"),
+    ("sed", r"s/[\.b]/_/g"),
+    ("sed", "s/LR/x/I"),
+    ("sed", r"s/lr/a\nb\tc/"),
+    ("grep", "-E", "lr|seq"),
+    ("grep", "-i", "LR:"),
+    ("grep", r"lr\|seq"),
+    ("grep", "lr|seq"),
+    ("grep", "-F", "${NAME}"),
+    ("awk", "{print $2}"),
+    ("awk", "-F:", "{print $2}"),
+    ("awk", "{print $NF}"),
+    ("head", "-n", "2"),
+    ("head", "-2"),
+    ("tail", "-n", "3"),
+    ("cut", "-d:", "-f2"),
+    ("tr", "-d", ":"),
+    ("wc", "-l"),
+)
+
+
+def job(folder, script):
+    (folder / "recipe.yaml").write_text(RECIPE)
+    (folder / "run.sh").write_text(script)
+    return read_job([str(folder / "run.sh")], JobOptions(gpus=8))
+
+
+def test_a_recipe_that_sed_writes_to_a_temporary_file_is_read(tmp_path):
+    found = job(
+        tmp_path,
+        "LEN=4096\nCFG=$(mktemp /tmp/cfg.XXXXXX.yaml)\n"
+        'sed -e "s|^cutoff_len:.*|cutoff_len: ${LEN}|" -e "/^gradient_acc/d" recipe.yaml > "$CFG"\n'
+        'echo "gradient_accumulation_steps: 8" >> "$CFG"\nllamafactory-cli train "$CFG"\n',
+    )
+
+    assert found.seq_len == 4096
+    assert found.global_batch == 2 * 8 * 8
+
+
+def test_a_recipe_that_is_changed_in_place_is_read_as_changed(tmp_path):
+    found = job(tmp_path, "sed -i 's/batch_size: 2/batch_size: 1/' recipe.yaml\nllamafactory-cli train recipe.yaml\n")
+
+    assert found.global_batch == 1 * 4 * 8
+
+
+def test_a_change_in_place_that_is_not_followed_is_named(tmp_path):
+    found = job(tmp_path, "sed -i '3,5{s/a/b/}' recipe.yaml\nllamafactory-cli train recipe.yaml\n")
+
+    assert found.global_batch == 2 * 4 * 8
+    assert "run.sh line 1: what `sed 3,5{s/a/b/}` changes is not followed" in found.assumed
+
+
+def test_a_copy_with_the_environments_variables_is_read(tmp_path):
+    (tmp_path / "template.yaml").write_text(RECIPE.replace("2048", "${LEN}"))
+    found = job(tmp_path, "export LEN=1024\nenvsubst < template.yaml > made.yaml\nllamafactory-cli train made.yaml\n")
+
+    assert found.seq_len == 1024
+
+
+def test_a_value_that_is_taken_out_of_a_recipe_is_known(tmp_path):
+    found = job(
+        tmp_path,
+        "N=$(grep '^gradient_accumulation_steps' recipe.yaml | awk '{print $2}')\ncp recipe.yaml made.yaml\n"
+        'sed -i "s/per_device_train_batch_size: .*/per_device_train_batch_size: $N/" made.yaml\n'
+        "llamafactory-cli train made.yaml\n",
+    )
+
+    assert found.global_batch == 4 * 4 * 8
+
+
+@pytest.mark.skipif(shutil.which("sed") is None, reason="needs sed")
+@pytest.mark.parametrize("words", FILTERS, ids=" ".join)
+def test_a_filter_leaves_what_the_program_itself_leaves(words):
+    done = subprocess.run(words, input=TEXT, capture_output=True, text=True, check=False)
+
+    assert filtered(TEXT, words) == done.stdout
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("sed", "-n", "s/a/b/p"),
+        ("sed", "s/x*/-/g"),
+        ("sed", "s/*//"),
+        ("sed", "-E", "s/(a|ab)c?/x/"),
+        ("sed", "3d"),
+        ("sed", "s/a/b/2"),
+        ("grep", "-v", "x"),
+        ("grep", "[[:punct:]]"),
+    ],
+    ids=" ".join,
+)
+def test_what_is_not_read_as_the_program_reads_it_is_not_followed(words):
+    assert filtered(TEXT, words) is None
+
+
+@pytest.mark.parametrize("pattern", ["(a+)+$", "(a|a)*$", "a?" * 60 + "a" * 60, ".*.*.*.*.*=x", r"(a+b?)+$", "a{9}{9}"])
+def test_a_pattern_that_could_take_long_is_not_followed(pattern):
+    start = time.perf_counter()
+
+    assert filtered("a" * 5000 + "\n", ["grep", "-E", pattern]) is None
+    assert time.perf_counter() - start < 2
+
+
+def test_temporary_files_have_names_of_their_own():
+    started = follow("A=$(mktemp)\nB=$(mktemp --suffix=.yaml)\nrun $A $B\n", where="x.sh").started
+
+    assert list(started[0].words) == ["run", "/tmp/temporary-1", "/tmp/temporary-2.yaml"]
