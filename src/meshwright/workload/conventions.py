@@ -135,6 +135,13 @@ TITAN_2024 = msgspec.structs.replace(EVERY_SECOND, selective_saves=3)  # compile
 # torchtitan 0.3 computes output and loss of an eighth of the sequence at a time (components/loss.py,
 # ChunkedLossWrapper); it compiles only where asked to
 TITAN = msgspec.structs.replace(EVERY_SECOND, loss_chunks=8)
+# XLA computes softmax and its gradient again where it needs them: beside the logits of the product there are those
+# in single precision. Google's recipes ran (AI-Hypercomputer/tpu-recipes:training/trillium, Llama 3.1 on v6e);
+# with softmax and gradient beside them their logits alone would be 35 of the 32 GiB of a chip
+XLA = msgspec.structs.replace(SHARDED, logit_bytes=SINGLE_BYTES + HALF_BYTES)
+# MaxText's remat_policy minimal_with_context keeps what products and attention return, by name
+# (AI-Hypercomputer/maxtext:src/maxtext/layers/decoders.py, minimal_policy; layers/moe.py has the names too)
+MAXTEXT = msgspec.structs.replace(XLA, selective_saves=2)
 # models of transformers, not compiled: LlamaRMSNorm in single precision, three projections, logits that the caller has
 # beside their softmax and two gradients in single precision (models/llama/modeling_llama.py, loss/loss_utils.py)
 EAGER = msgspec.structs.replace(SHARDED, norms_single=1, one_projection=0, logit_bytes=14)
@@ -179,10 +186,8 @@ STACKS = {  # published ones that do otherwise than most
     "deepspeed": DEEPSPEED,
     **dict.fromkeys(("accelerate", "fsdp"), EAGER),
     **dict.fromkeys(("llama3paper", "in-2023"), SHARDED),
-    # XLA computes softmax and its gradient again where it needs them: beside the logits of the product there are those
-    # in single precision. Google's recipes ran (AI-Hypercomputer/tpu-recipes:training/trillium, Llama 3.1 on v6e);
-    # with softmax and gradient beside them their logits alone would be 35 of the 32 GiB of a chip
-    **dict.fromkeys(("pax", "maxtext"), msgspec.structs.replace(SHARDED, logit_bytes=SINGLE_BYTES + HALF_BYTES)),
+    "pax": XLA,
+    "maxtext": MAXTEXT,
     "automodel": IN_HALF,
     # ms-swift loads weights in the type of the checkpoint, half precision, and hands them to the Trainer so
     # (swift/llm/model/register.py, torch_dtype); under DeepSpeed its engine keeps master copies: --stack deepspeed

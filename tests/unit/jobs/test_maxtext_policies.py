@@ -35,6 +35,26 @@ def test_policies_are_ordered_in_memory_and_time_as_their_names_say(tmp_path, ca
     assert times == sorted(times, reverse=True)
 
 
+def test_minimal_policies_keep_what_products_return(tmp_path, capsys):
+    full, minimal, more = (
+        priced(tmp_path, capsys, f"remat_policy: {name}")["peak_memory_bytes_per_gpu"]
+        for name in ("full", "minimal", "minimal_with_context")
+    )
+    columns = (32 + 2 * 8) * 128 + 2 * 4096 + 2 * 14336  # of Llama 3.1 8B: projections, both halves' results, gates
+    tokens, layers = 2 * 8192, 32
+
+    assert minimal - full == pytest.approx(2 * columns * tokens * layers, rel=0.2)
+    assert more - minimal == pytest.approx(2 * 4096 * tokens * layers, rel=0.3)
+
+
+def test_minimal_beside_experts_says_what_it_leaves_out(tmp_path):
+    path = file_of(tmp_path, "remat_policy: minimal")
+    (tmp_path / "job.yml").write_text((tmp_path / "job.yml").read_text().replace("llama3.1-8b", "mixtral-8x7b"))
+    found = read_job([path], JobOptions(gpus=8))
+
+    assert "remat_policy minimal: priced as if what attention returns were kept too" in found.ignored
+
+
 def test_a_policy_keeps_the_bytes_of_the_results_that_it_names(tmp_path, capsys):
     out, both = (priced(tmp_path, capsys, f"remat_policy: {name}") for name in ("save_out_proj", "save_dot_except_mlp"))
     columns = (32 + 2 * 8) * 128  # queries, keys and values of Llama 3.1 8B, two bytes each

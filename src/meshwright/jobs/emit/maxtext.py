@@ -32,7 +32,7 @@ NAMES = {
     "qwen3-32b": "qwen3-32b",
 }
 AXES = ("tensor", "expert", "context", "fsdp", "data", "pipeline")  # the nearest first
-POLICIES = {"none": "none", "selective": "minimal", "full": "full"}  # of recomputation
+POLICIES = {"none": "none", "selective": "minimal_with_context", "full": "full"}  # of recomputation
 
 
 def maxtext(target: EmitTarget) -> str:

@@ -2,6 +2,8 @@
 
 import math
 
+import msgspec
+
 from ...quantities import MOST_SEQUENCES
 from ...workload.recomputed import INPUT
 from ..draft import Draft, JobOptions
@@ -37,6 +39,7 @@ AXES = {
 # Policies of base.yml that keep the results of most products, and policies that keep some of `recomputed.RESULTS` alone
 # (AI-Hypercomputer/maxtext:src/maxtext/layers/decoders.py, get_remat_policy)
 SELECTIVE = frozenset({"minimal", "minimal_with_context", "minimal_flash", "minimal_offloaded"})
+MINIMAL = ("qkv_proj", "out_proj", "mlpwi", "mlpwo")  # experts' products have the names of a network's
 KEEPS = {
     "save_qkv_proj": ("qkv_proj",),
     "qkv_proj_offloaded": ("qkv_proj",),
@@ -95,7 +98,7 @@ def read(sources: Sources, question: JobOptions) -> Job:
         draft.offload("optimizer")
     if keys.switch("parameter_memory_host_offload", default=False):
         draft.offload("parameters")
-    return draft.conclude(sources, keys, HARMLESS)
+    return _minimal(draft.conclude(sources, keys, HARMLESS), keys)
 
 
 def _keys(sources: Sources) -> Keys:
@@ -306,6 +309,16 @@ def _recompute(draft: Draft, keys: Keys) -> None:
         draft.ignore(f"{text}: what goes to the host is priced as kept on the device, its copies take no time")
     elif policy not in SELECTIVE and draft.results is None:
         draft.ignore(f"{text}: priced as selective recomputation")
+
+
+def _minimal(job: Job, keys: Keys) -> Job:
+    """Return a job of the policy minimal, which keeps all products but not what attention returns between them."""
+    if keys.values.get("remat_policy") != "minimal" or job.architecture is None:
+        return job
+    if job.architecture.experts <= 1:
+        return msgspec.structs.replace(job, results=MINIMAL)
+    told = "remat_policy minimal: priced as if what attention returns were kept too"
+    return msgspec.structs.replace(job, ignored=(*job.ignored, told))
 
 
 def _kept_tensors(draft: Draft, keys: Keys) -> tuple[str, ...]:
