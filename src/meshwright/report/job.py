@@ -93,9 +93,10 @@ def stages_text(stages: Sequence[StageMemory]) -> str:
 
 
 def _changes(now: PricedLayout, best: PricedLayout) -> str:
-    told = {"etp": "expert_tp"}  # a degree that another rule may say where the layout does not
-    names = [(name, told.get(name, name)) for name in best.layout.__struct_fields__]
-    pairs = ((name, getattr(now.layout, field), getattr(best.layout, field)) for name, field in names)
+    fields = [name for name in best.layout.__struct_fields__ if name != "etp"]
+    pairs = [(name, getattr(now.layout, name), getattr(best.layout, name)) for name in fields]
+    if now.layout.etp is not None or best.layout.etp is not None:  # else it is the tp of both
+        pairs.append(("etp", now.layout.expert_tp, best.layout.expert_tp))
     return ", ".join(f"{name} {old} to {new}" for name, old, new in pairs if old != new)
 
 

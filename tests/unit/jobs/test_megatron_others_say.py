@@ -83,3 +83,10 @@ def test_a_model_that_is_built_from_a_folder_of_weights_is_not_priced_by_sizes_b
     assert named.architecture is not None
     assert named.architecture.intermediate_size == 12288
     assert named.loss == "chunked"
+
+
+def test_a_batch_that_may_be_among_words_of_a_file_that_is_not_here_says_so(tmp_path):
+    text = "ARGS=$(yq '.MODEL_ARGS' model.yaml)\ntorchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 2 $ARGS\n"
+
+    with pytest.raises(InputError, match=r"micro-batch-size: missing \(words of the command come of \$\(yq"):
+        job(tmp_path, text)

@@ -62,3 +62,11 @@ def test_graphs_that_a_job_captures_are_named_with_what_of_them_is_not_priced(tm
 
     assert "and the launches that it saves are not priced" in " ".join(text.split())
     assert "and the launches that it saves are not priced" not in " ".join(without.split())
+
+
+def test_what_changes_to_a_faster_layout_names_no_degree_of_experts_where_there_are_none(tmp_path, capsys):
+    _, text = allocated(tmp_path, capsys, "--tensor-model-parallel-size 4 --sequence-parallel")
+
+    assert "% faster" in text
+    assert "tp 4 to " in text
+    assert "etp" not in text

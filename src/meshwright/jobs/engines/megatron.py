@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from textwrap import shorten
 from typing import Any
 
 from ...errors import InputError
@@ -52,6 +53,7 @@ SIZES: Mapping[str, tuple[str, ...]] = {
 TOKENIZER = ("tokenizer-type", "patch-tokenizer-type", "tokenizer-model", "tokenizer-name-or-path", "vocab-file")
 EXPERT_RANKS = ("expert-model-parallel-size", "expert-parallel-size", "moe-expert-parallel-size")
 SHARDED = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}  # Megatron-FSDP's strategies
+DEPENDS = " is known only where the job runs"
 SGD_MOMENTUM = 0.9  # Megatron's default (megatron/training/arguments.py)
 # Megatron's defaults of multi-latent attention (megatron/training/arguments.py, MLATransformerConfig)
 LATENT = {"kv_lora_rank": 32, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128}
@@ -169,7 +171,7 @@ def world_of(launch: Launch, draft: Draft) -> None:
     if draft.world is not None and draft.world[1].count("(") == 0:
         draft.world = (draft.world[0], f"{draft.world[1]} ({draft.files[0]})")
     for text in launch.unknown:
-        draft.note(f"{text} is known only where the job runs")
+        draft.note(f"{text}{DEPENDS}")
 
 
 def fill(draft: Draft, keys: Keys) -> None:
@@ -187,7 +189,9 @@ def fill(draft: Draft, keys: Keys) -> None:
     draft.take_batch("mbs", keys, "micro-batch-size", "batch-size")
     draft.take_batch("global", keys, "global-batch-size")
     if "mbs" not in draft.batch:
-        raise InputError(f"{keys.where}: micro-batch-size: missing (Megatron has no default)")
+        made = ", ".join(note.removesuffix(DEPENDS) for note in draft.notes if note.endswith(DEPENDS))
+        why = f"words of the command come of {shorten(made, 100)}" if made else "Megatron has no default"
+        raise InputError(f"{keys.where}: micro-batch-size: missing ({why})")
     if "global" not in draft.batch and not draft.batch_open:
         draft.batch["steps"] = (1, "one micro-batch a step")
         draft.assume("global-batch-size: not set, so one micro-batch a rank and step (Megatron's default)")
