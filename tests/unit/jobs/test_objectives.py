@@ -1,4 +1,4 @@
-"""What a fine-tuning learns from: texts are priced, answers that are compared named, those that are made refused."""
+"""Objectives of a fine-tuning: texts are priced, answers that are compared are named, and generated ones refused."""
 
 from pathlib import Path
 

@@ -1,6 +1,7 @@
 """Readers, one for each engine: its files and command into a draft of the job, with its defaults.
 
-- Megatron's family: `megatron` with `megatron_deepspeed`, `bridge`, `nemo` with `nemo_recipes`, `neox`, `wrappers`
+- Megatron's family: `megatron` with `megatron_stages` and `megatron_deepspeed`, `bridge`,
+  `nemo` with `nemo_recipes`, `neox`, `wrappers`
 - torch's own sharding: `torchtitan`, `automodel`, `foundry`
 - Hugging Face and DeepSpeed: `huggingface` with `huggingface_settings`, `trainers`, `own_flags` and
   `stage_by_name`; `openrlhf`

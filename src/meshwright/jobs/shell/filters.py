@@ -6,7 +6,7 @@ Patterns are read as sed and grep read them. One that could take long on a line 
 import re
 from collections.abc import Iterable, Sequence
 
-from .patterns import BRACKET, compiled
+from .patterns import BRACKET, line_pattern
 
 CUT = re.compile(r"-d ?(.) -f ?(\d{1,3})|-f ?(\d{1,3}) -d ?(.)")
 
@@ -68,7 +68,7 @@ def _grep(text: str, words: Sequence[str]) -> str | None:
     if len(rest) != 1 or letters - set("EiFPm"):
         return None
     kind = "fixed" if "F" in letters else "python" if "P" in letters else "extended" if "E" in letters else "basic"
-    pattern = compiled(rest[0], text, kind, ignore_case="i" in letters)
+    pattern = line_pattern(rest[0], text, kind, ignore_case="i" in letters)
     return None if pattern is None else _lines([line for line in text.splitlines() if pattern.search(line)])
 
 
@@ -99,7 +99,7 @@ def _edited(text: str, command: str, kind: str) -> str | None:
     """Return a text after commands such as `s|old|new|g;/gone/d`, None for others."""
     while command:
         if deleted := re.match(r"/((?:[^/\\]|\\.)+)/d\s*(?:;|$)\s*", command):
-            pattern = compiled(deleted[1], text, kind)
+            pattern = line_pattern(deleted[1], text, kind)
             if pattern is None:
                 return None
             text = _lines(line for line in text.splitlines() if not pattern.search(line))
@@ -109,7 +109,7 @@ def _edited(text: str, command: str, kind: str) -> str | None:
         flags = re.match(r"([gIi]*)\s*(?:;|$)\s*", after)
         if len(parts) != 3 or flags is None:
             return None
-        pattern = compiled(parts[0], text, kind, ignore_case=bool(set(flags[1]) & {"I", "i"}), replaces=True)
+        pattern = line_pattern(parts[0], text, kind, ignore_case=bool(set(flags[1]) & {"I", "i"}), replaces=True)
         if pattern is None or ("g" in flags[1] and pattern.search("")):
             return None
         text = _replaced(text, pattern, parts[1], every="g" in flags[1])

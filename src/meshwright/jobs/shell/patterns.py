@@ -12,7 +12,7 @@ FLIPPED = frozenset("+?|(){}")  # which a backslash gives their meaning, or take
 SAME = frozenset("wWsSbBnt123456789")  # letters and digits after a backslash that mean the same to Python
 
 
-def compiled(
+def line_pattern(
     pattern: str, text: str, kind: str, *, ignore_case: bool = False, replaces: bool = False
 ) -> re.Pattern[str] | None:
     """Return a pattern that is quick on every line of a text, None for one that may not be or is not followed.
