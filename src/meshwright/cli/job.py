@@ -84,7 +84,7 @@ def setting_of_job(job: "Job", question: JobQuestion, catalogue: "Catalogue") ->
         global_batch=job.global_batch,
         seq_len=job.seq_len,
         precision=job.precision or "bf16",
-        stack=question.stack or stack_of(engine_named(job.states_of)),
+        stack=question.stack or job.stack or stack_of(engine_named(job.states_of)),
         fabric=question.fabric,
         intra_bytes_per_s=optional(parse_rate, question.intra, "--intra"),
         inter_bytes_per_s=optional(parse_rate, question.inter, "--inter"),

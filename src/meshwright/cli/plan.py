@@ -57,7 +57,9 @@ OFTEN = (
 @click.option("--lora-rank", metavar="N", type=click.IntRange(min=0), default=0, help="Adapters; the rest is frozen.")
 @click.option("--mtp-layers", metavar="N", type=click.IntRange(min=0), help="Multi-token prediction: modules trained.")
 @click.option("--imbalance", metavar="X", type=float, help="Rows of the fullest rank's experts, in those of the mean.")
-@click.option("--activations-away", metavar="A,B", help="Kept in the hosts' memory: input (of a recomputed layer).")
+@click.option(
+    "--activations-away", metavar="A,B", help="Kept in the hosts' memory: input (of a recomputed layer), none."
+)
 @click.option("--recompute-modules", metavar="A,B", help="What recompute=selective computes again: layernorm, moe_act.")
 @click.option("--calibrate", metavar="RUNS.csv", help="Measured steps of your own (columns: validate --columns).")
 @click.option("--save", metavar="FILE", type=click.Path(path_type=Path), help="For --stack and --cluster.")
@@ -223,11 +225,16 @@ def _request(given: PlanOptions, model: "Model", cluster: str) -> "PlanRequest":
         lora_rank=given.lora_rank,
         imbalance=_imbalance(given.imbalance, model),
         modules=modules_of((given.recompute_modules or "").split(","), where="--recompute-modules"),
-        away=away_of((given.activations_away or "").split(","), where="--activations-away"),
+        away=_away(given.activations_away),
         conditions=parse_conditions(given.only, given.without),
         placements=_placements(given.placements),
         measured=(given.own,) if given.own else (),
     )
+
+
+def _away(text: str | None) -> tuple[str, ...] | None:
+    """Return what lies in the hosts' memory by the text of a flag; None: as the stack has it."""
+    return None if text is None else away_of(text.split(","), where="--activations-away")
 
 
 def _imbalance(given: float | None, model: "Model") -> float:

@@ -80,6 +80,7 @@ class Draft:
         self.half_sums: bool | None = None
         self.modules: tuple[str, ...] = ()
         self.results: tuple[str, ...] | None = None  # that a checkpoint by names keeps
+        self.stack = ""  # whose kernels it runs, where its engine does not say that
         self.away: tuple[str, ...] = ()  # activations that lie in the hosts' memory
         self.layers_again = 0  # of each virtual stage, that full recomputation repeats; 0: all
         self.lora_rank, self.lora_told = 0, ""
@@ -276,6 +277,7 @@ class Draft:
             modules=self.modules,
             results=self.results,
             away=self.away,
+            stack=self.stack,
             layers_again=self.layers_again,
             recompute_text=self.recompute_text,
             traits=tuple(self.traits),

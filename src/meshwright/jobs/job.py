@@ -69,6 +69,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     half_sums: bool | None = None  # gradients are summed and reduced in half precision; None: as the engine does it
     # layers of each stage where they are uneven, virtual stages in the order of the model
     stages: tuple[Layers, ...] = ()
+    stack: str = ""  # whose kernels the job runs, as the planner's --stack; "": its engine's nearest
     lora_rank: Width = 0  # of adapters that alone are trained; 0: all weights are
     weights: str = ""  # the type that weights are held in, as the planner's --weights; "": as the engine holds them
     loss: str = ""  # the way to the loss, as --loss; "": as the engine goes

@@ -54,7 +54,7 @@ class PlanRequest(msgspec.Struct, frozen=True, kw_only=True):
     imbalance: float = 1.0  # of the rows that reach experts
     lora_rank: int = 0
     modules: tuple[str, ...] = ()  # that selective recomputation computes again
-    away: tuple[str, ...] = ()  # activations that lie in the hosts' memory until backward
+    away: tuple[str, ...] | None = None  # activations in the hosts' memory until backward; None: as the stack does
     conditions: tuple[LayoutCondition, ...] = ()  # that keep a search to some layouts
     placements: tuple[Placement, ...] = ()  # of the nodes that there are: the nearest ones are taken
     measured: tuple[Calibration, ...] = ()  # the user's own runs
@@ -85,7 +85,8 @@ def setting_of(request: PlanRequest, catalogue: Catalogue) -> Setting:
     software, machine = calibrations(request.stack, request.cluster)
     stack = software.stack if software else stack_named(request.stack)
     check_own(
-        stack, {"--weights": request.weights, "--loss": request.loss, "--activations-away": " ".join(request.away)}
+        stack,
+        {"--weights": request.weights, "--loss": request.loss, "--activations-away": " ".join(request.away or ())},
     )
     if stack == OWN and request.precision in recipes():
         raise InputError(f"--precision {request.precision}: {OWN} multiplies fp8 by tensor alone; or --stack NAME")
@@ -122,7 +123,7 @@ def _loss_assumed(request: PlanRequest) -> tuple[str, ...]:
     if request.loss or stack is None:
         return ()
     c = conventions_of(book().described(stack), request.precision)
-    parts = "an eighth of the logits" if c.loss_chunks > 1 else f"{c.loss_rows:g} rows of logits"
+    parts = "an eighth of the logits" if c.loss_chunks > 1 else f"some rows of logits ({c.loss_rows:g} are counted)"
     return (f"{parts} at a time, as {stack} does today (--loss)",) if c.loss_chunks > 1 or c.loss_rows else ()
 
 

@@ -73,9 +73,8 @@ def row_facts(cells: Cells, model: Architecture, c: Conventions, assumed: list[s
     modules = () if is_empty(named) else modules_of(re.findall(r"\w+", named), where="recompute_modules")
     if modules:
         found |= module_roles(modules, float(c.selective_saves), where="recompute_modules")
-    away = away_of(re.findall(r"\w+", _word(cells, "activations_away")), where="activations_away")
-    if away:
-        found["results_away"] = float(away_number(away))
+    if told := re.findall(r"\w+", _word(cells, "activations_away")):
+        found["results_away"] = float(away_number(away_of(told, where="activations_away")))
     if rank:
         found |= {"trained": trained_share(model, rank), "base_share": share_in_layers(model)}
         assumed.append(ADAPTED)

@@ -208,7 +208,8 @@ def _run(
     host = _host(accelerator, node, catalogue)
     conventions = conventions_of(known.described(stack_name), precision)
     facts = row_facts(cells, architecture, conventions, assumed)
-    assumed += host.doubts(stack_name, states=layout.offload != "none", activations="results_away" in facts)
+    away = facts.get("results_away", float(conventions.results_away) * (layout.recompute == "full")) != 0.0
+    assumed += host.doubts(stack_name, states=layout.offload != "none", activations=away)
     link_rate = _link_rate(catalogue, accelerator, node, assumed if gpus > 1 else [])
     return Run(
         id=name,

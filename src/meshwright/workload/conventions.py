@@ -9,7 +9,7 @@ stacks do what `Conventions()` says, but for what `STACKS` says of them; their f
 import msgspec
 
 from .program import Number
-from .recomputed import modules_number
+from .recomputed import INPUT, away_number, modules_number
 
 SINGLE_BYTES, HALF_BYTES = 4, 2
 # Bytes of a frozen weight in few bits, beside adapters: its code and its share of the scales. nf4 of bitsandbytes has a
@@ -90,6 +90,8 @@ class Conventions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     # low-rank adapters: one of queries, keys and values together and one of gate and up, as of Megatron's joined
     # matrices (NVIDIA-NeMo/Megatron-Bridge:src/megatron/bridge/peft/lora.py, target_modules); 0: one each
     joined_adapters: Number = 1
+    # beside adapters: a gated network's backward writes over what it kept, and makes what its activation returned anew
+    gates_overwritten: Number = 0
     adapters_cast: Number = 0  # adapters in single precision under autocast: each keeps a copy of what enters it
     fragments: Number = 0.14  # of activations: what the allocator holds beyond what is in use
 
@@ -177,6 +179,16 @@ DEEPSPEED = msgspec.structs.replace(
     EAGER, shares_single=0, gradient_bytes=HALF_BYTES, held_gradient_bytes=HALF_BYTES,
     host_weight_bytes=HALF_BYTES, host_gradient_bytes=HALF_BYTES, host_beside=1, host_overlaps=1,
 )  # fmt: skip
+# Unsloth on models of transformers (unslothai/unsloth:unsloth/kernels): a norm is one kernel that keeps what enters it
+# (rms_layernorm.py); networks with adapters keep what enters them, gate and up, whose gradients lie in these, and the
+# activation's result in the place of its own gradient; adapters are cast and not the rows (fast_lora.py, LoRA_MLP and
+# matmul_lora). What enters a layer waits on the host: use_gradient_checkpointing is "unsloth" by default (unslothai/
+# unsloth-zoo:unsloth_zoo/gradient_checkpointing.py). Output and loss are one, of as many rows as half of the free
+# memory has room for, 4 GiB at most (unsloth_zoo/fused_losses/cross_entropy_loss.py), so that they never decide what
+# fits: here as many as TRL's. All else is as EAGER has it
+UNSLOTH = msgspec.structs.replace(
+    EAGER, norms_single=0, gate_kept=0, gates_overwritten=1, results_away=away_number((INPUT,)), loss_rows=512
+)
 # PEFT since 0.10 has adapters in single precision beside frozen weights in half (src/peft/mapping_func.py,
 # autocast_adapter_dtype), casts what enters each to it, drops some, and autocast has it in half again
 # (src/peft/tuners/lora/layer.py, Linear.forward); TRL and ms-swift train with bf16 = True and a dropout of 0.05
@@ -195,6 +207,7 @@ STACKS = {  # published ones that do otherwise than most
     # TRL's SFTTrainer has output and loss of some rows at a time where its loss_type is chunked_nll, today's default
     # (huggingface/trl:trl/trainer/sft_trainer.py); "nll" is --loss whole
     "trl": msgspec.structs.replace(EAGER, loss_rows=512, adapters_cast=1),
+    "unsloth": UNSLOTH,
     "torchtune": TORCHTUNE,
     "litgpt": LITGPT,
     "prime-rl": PRIME_RL,

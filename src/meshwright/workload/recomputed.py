@@ -33,6 +33,7 @@ RESULT_PLACES = {name: place for place, name in enumerate(RESULTS)}
 INPUT = "input"  # of a layer, which recomputation begins with
 # what of that may lie in the memory of the GPUs' hosts from forward to backward
 AWAY = {INPUT: "what enters a layer", **RESULTS}
+NOTHING = "none"  # of it, where a stack would have something there
 AWAY_PLACES = {name: place for place, name in enumerate(AWAY)}
 
 
@@ -46,7 +47,7 @@ def modules_of(words: Iterable[str], *, where: str) -> tuple[str, ...]:
 
 def away_of(words: Iterable[str], *, where: str) -> tuple[str, ...]:
     """Return what lies in the hosts' memory by some words, in order; InputError, with the nearest, for an unknown."""
-    said = {word.strip() for word in words} - {""}
+    said = {word.strip() for word in words} - {"", NOTHING}
     for word in sorted(said - AWAY.keys()):
         raise InputError(f"{where}: {word!r}: no such activations ({nearest(word, AWAY)})")
     return tuple(name for name in AWAY if name in said)

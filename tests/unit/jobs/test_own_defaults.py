@@ -56,6 +56,42 @@ def test_what_unsloth_is_told_of_checkpointing_counts(tmp_path, again, recompute
     assert found.away == (("input",) if again == '"unsloth"' else ())
 
 
+@pytest.mark.parametrize(
+    ("loader", "more", "stack"),
+    [
+        ("FastLanguageModel", "", "unsloth"),
+        ("FastLanguageModel", ", lora_dropout=0, bias='none'", "unsloth"),
+        ("FastLanguageModel", ", lora_dropout=0.1", ""),
+        ("FastLanguageModel", ", lora_dropout=share", ""),
+        ("FastLanguageModel", ", bias='all'", ""),
+        ("FastModel", "", ""),  # of any model, by transformers' own layers
+    ],
+)
+def test_the_kernels_of_unsloth_are_those_of_its_language_models_without_dropout_and_biases(
+    tmp_path, loader, more, stack
+):
+    text = UNSLOTH.format(again=more, arguments="SFTConfig").replace("FastLanguageModel", loader)
+
+    found = job(tmp_path, {"tune.py": text}, gpus=1)
+
+    assert found.stack == stack
+    assert not any("unsloth_kernels" in told for told in found.ignored)
+
+
+@pytest.mark.parametrize(("again", "asked", "stack", "away"), [
+    ("", None, "unsloth", ("input",)),
+    (", use_gradient_checkpointing=True", None, "unsloth", ()),
+    ("", "trl", "trl", ("input",)),
+])  # fmt: skip
+def test_a_program_of_unsloth_is_priced_by_its_facts_and_by_what_it_says(tmp_path, again, asked, stack, away):
+    text = UNSLOTH.format(again=again, arguments="SFTConfig")
+    question = JobQuestion(files=[], cluster="dgx-h100", stack=asked)
+
+    found = setting_of_job(job(tmp_path, {"tune.py": text}, gpus=1), question, load_catalogue())
+
+    assert (found.stack, found.away) == (stack, away)
+
+
 @pytest.mark.parametrize(("more", "away"), [(", activation_offloading=True", ("input",)), ("", ())])
 def test_trls_activation_offloading_is_said_by_what_lies_on_the_host(tmp_path, more, away):
     assert job(tmp_path, {"sft.py": SFT.format(more=more)}, gpus=2).away == away

@@ -57,6 +57,7 @@ def read(sources: Sources, question: JobOptions) -> Job:
         raise draft.refused(f"{keys.told('axolotl.expert_parallel_size')}: axolotl's split of experts is not read")
     _world(draft, keys, sources)
     _model(draft, keys)
+    unsloths = keys.switch("arguments.unsloth_kernels", default=False)
     for name in ("tp", "pp", "cp"):
         draft.put(name, 1, f"{name} 1")
     if kind == "MEGATRON_LM":
@@ -68,6 +69,8 @@ def read(sources: Sources, question: JobOptions) -> Job:
         engine = _states(draft, keys, kind, has, "" if sources.launch is None else sources.launch.launcher)
         if engine == BY_ENGINE and draft.engine == "accelerate":
             draft.version = DEEPSPEED_INSIDE
+        elif unsloths and engine != BY_ENGINE:
+            draft.stack = "unsloth"
     _batch(draft, keys)
     _precision(draft, keys)
     _recompute(draft, keys)

@@ -167,6 +167,8 @@ def _by_the_library(found: dict[str, Any], calls: list[PythonCall], walk: Walk) 
         if "loss_type" not in found:
             found["loss_type"] = "chunked_nll"
             walk.assume("logits of some rows at a time, as Unsloth computes its loss")
+    if any(map(_has_unsloths_kernels, calls)):
+        found["unsloth_kernels"] = True
     if any(call.last == "SFTConfig" for call in calls):
         own, assumed = trl_settings(found)
         found |= own
@@ -177,6 +179,16 @@ def _by_the_library(found: dict[str, Any], calls: list[PythonCall], walk: Walk) 
 def _is_unsloths(call: PythonCall) -> bool:
     """Whether a call loads a model with Unsloth, or puts adapters on one."""
     return call.last in {"from_pretrained", "get_peft_model"} and bool(UNSLOTH.search(call.name))
+
+
+def _has_unsloths_kernels(call: PythonCall) -> bool:
+    """Whether a call puts adapters on a model that Unsloth's own kernels multiply by: without dropout and biases.
+
+    Others are PEFT's (unslothai/unsloth:unsloth/models/llama.py, patch_peft_model), as are those of FastModel.
+    """
+    if not _is_unsloths(call) or call.last != "get_peft_model" or "FastLanguageModel." not in call.name:
+        return False
+    return bool(call.fields.get("lora_dropout", 0) == 0 and call.fields.get("bias", "none") == "none")
 
 
 def _trainers_length(calls: list[PythonCall]) -> int | None:

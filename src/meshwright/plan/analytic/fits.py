@@ -34,7 +34,7 @@ SEEN = MemoryTrust(ABOVE, BAND, GIVEN_BACK)
 UNSEEN = MemoryTrust(UNSEEN_ABOVE, UNSEEN_BAND, GIVEN_BACK)
 # Stacks under which some runs hold master copies and others nothing but half precision, which is half of gradients,
 # moments and copies, and some have all logits at once, others an eighth or less: facts of a run, not of the stack
-UNSAID = frozenset({*STRANGERS, "accelerate", "trl"})
+UNSAID = frozenset({*STRANGERS, "accelerate", "trl", "unsloth"})
 SPARED_STATES, SPARED_LOGITS = 0.5, 0.875
 HELD_ON_CPUS = MemoryTrust(ABOVE, BAND, 0.0)  # every live tensor is known, what an allocator makes of them is not
 

@@ -15,7 +15,7 @@ from ...layout import Layout
 from ...timeline import Performance
 from ...workload.adapters import adapter_parameters, share_in_layers, trained_share
 from ...workload.architecture import Architecture
-from ...workload.conventions import HALF_BYTES, OWN, SINGLE_BYTES
+from ...workload.conventions import HALF_BYTES, OWN, SINGLE_BYTES, conventions_of
 from ...workload.recomputed import away_number, results_number
 from .calibration import Calibration, covariance_of, measured_here, narrowed_band, own_variance, prior_of
 from .cautions import cautions, widened
@@ -84,7 +84,7 @@ class Setting(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     lora_rank: int = 0  # of adapters beside frozen weights; 0: all parameters are trained
     modules: tuple[str, ...] = ()  # of recomputed.MODULES, that selective recomputation repeats; (): the stack's own
     results: tuple[str, ...] | None = None  # of recomputed.RESULTS, that selective recomputation keeps alone
-    away: tuple[str, ...] = ()  # of recomputed.AWAY, activations that lie in the hosts' memory until backward
+    away: tuple[str, ...] | None = None  # of recomputed.AWAY, in the hosts' memory until backward; None: the stack's
     layers_again: int = 0  # of each virtual stage, that full recomputation repeats; 0: all of them
     traits: tuple[str, ...] = ()  # what a job does otherwise than the stack's runs do, by its names for that
     conditions: tuple[LayoutCondition, ...] = ()  # that keep a search to some layouts
@@ -230,7 +230,7 @@ def coefficients_of(setting: Setting) -> Coefficients:
         c = replace(c, **module_roles(setting.modules, float(c.selective_saves), where="--recompute-modules"))
     if setting.results is not None:
         c = replace(c, results_kept=float(results_number(setting.results)))
-    if setting.away:
+    if setting.away is not None:
         c = replace(c, results_away=float(away_number(setting.away)))
     if not setting.lora_rank:
         return c
@@ -386,8 +386,10 @@ def _trust(setting: Setting) -> MemoryTrust:
 
 def host_doubts(setting: Setting, layout: Layout) -> tuple[str, ...]:
     """Return what is assumed of the hosts where a layout offloads, or activations lie there."""
-    states = layout.offload != "none"
-    return _host(node_group_of(setting.cluster)).doubts(setting.stack, states=states, activations=bool(setting.away))
+    states, away = layout.offload != "none", bool(setting.away)
+    if setting.away is None and layout.recompute == "full":
+        away = bool(conventions_of(book().described(setting.stack)).results_away)
+    return _host(node_group_of(setting.cluster)).doubts(setting.stack, states=states, activations=away)
 
 
 def _host(group: NodeGroup) -> HostFigures:

@@ -193,7 +193,7 @@ def layer_parts(
         width, shared = _routed_width(c, model), model.shared_ffn
         gates = np.where(c.gate_bytes > 0, gates / element * c.gate_bytes, gates)
     read = entering * model.hidden * (1.0 / gathered + 1.0 / entered) * halves
-    acted = entering * width / grid.tp
+    acted = entering * width / grid.tp * (1.0 - _overwritten(c, model, moe))
     return LayerParts(
         entries=tokens * (entries + element * model.latent_kept),
         norms=tokens * (read + singles),
@@ -256,12 +256,18 @@ def working_bytes(
     element = element_bytes(machine, c)
     tokens = grid.mbs * model.rows(seq_len) / grid.cp
     width = np.maximum(_routed_width(c, model), model.shared_ffn) if moe else model.ffn
-    gradients = tokens * element * (model.matrices * width / grid.tp + 2.0 * model.hidden / rows_cut(grid))
+    inside = model.matrices - (model.matrices - 1.0) * _overwritten(c, model, moe)
+    gradients = tokens * element * (inside * width / grid.tp + 2.0 * model.hidden / rows_cut(grid))
     entry = residual_bytes(machine, c) * tokens * model.hidden / rows_cut(grid)
     repeated = np.maximum(again - kept + entry * (grid.recompute == FULL), 0.0)
     if np.any(c.layers_again):  # `kept` is that of the layers on average, and one of them is repeated at a time
         repeated = np.where((c.layers_again > 0) & (grid.recompute == FULL), again, repeated)
     return gradients + repeated * (grid.recompute > 0)
+
+
+def _overwritten(c: Coefficients, model: ModelQuantities, moe: bool) -> Number:
+    """Return 1 where a gated network's backward makes its gradients in the place of what the network kept, else 0."""
+    return 0.0 if moe else np.where((c.gates_overwritten > 0) & (c.trained < 1.0) & (model.matrices > 2.0), 1.0, 0.0)
 
 
 def rows_cut(grid: Grid) -> Number:

@@ -116,7 +116,7 @@ def test_an_answer_says_what_it_assumes_of_the_loss_unless_that_is_said():
         return [text for text in setting_of(request, load_catalogue()).assumed if "--loss" in text]
 
     assert assumed("torchtitan") == ["an eighth of the logits at a time, as torchtitan does today (--loss)"]
-    assert assumed("trl") == ["512 rows of logits at a time, as trl does today (--loss)"]
+    assert assumed("trl") == ["some rows of logits (512 are counted) at a time, as trl does today (--loss)"]
     assert assumed("torchtitan", "whole") == assumed("bridge") == []
 
 
