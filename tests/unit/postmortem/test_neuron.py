@@ -153,3 +153,27 @@ def test_who_ended_first_is_not_blamed_for_the_device_of_another_process_whose_r
     verdict = judge(tmp_path, lines)
 
     assert (verdict.kind, verdict.blamed, verdict.unknown) == ("device", (), True)
+
+
+def loading(place, *, pid=None, cores=1):
+    """What the runtime prints as the process of a place loads a model, on the second host of two with four each."""
+    call = f"API:IN: (start_nc=0, nc_count={cores}, global_device_id={place}, global_device_count=8)"
+    return f"2025-Nov-20 10:02:04.002882 {pid or 500 + place}:{pid or 500 + place} INFO  NRT:nrt_load_collectives  {call}"
+
+
+ABORTS = "2025-Nov-20 10:20:05.01 506:906 ERROR  TDRV:log_dma_aborts   [MLA 1][NC 0] DMA TX engine 3 is in an abort state"
+
+
+@pytest.mark.parametrize(
+    ("loads", "ranks"),
+    [
+        ([loading(place) for place in range(4, 8)], (6,)),
+        ([*(loading(place) for place in range(4, 8)), loading(7, pid=506)], ()),
+        ([loading(place, cores=2) for place in range(4, 8)], ()),
+    ],
+    ids=["one place each", "two places of one process", "several cores each"],
+)
+def test_a_process_is_the_rank_of_the_place_for_which_it_loads_a_model(loads, ranks, tmp_path):
+    verdict = judge(tmp_path, [*loads, ABORTS])
+
+    assert (verdict.kind, verdict.blamed) == ("device", ranks)

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from ..nouns.facts import Busy, Fact, Failure, StoreWait
-from ..nouns.identities import LocalProcess, RankIdentity
+from ..nouns.identities import LocalProcess, RankIdentity, WorldSize
 from ..surroundings.system import syslog_host
 from ..text.lines import LogMessage
 
@@ -56,6 +56,10 @@ _CONNECTS = re.compile(
     r"CCOM WARN .{0,80}?(?P<what>Timeout waiting for (?:RX|TX|incoming connection)|Connect to \S{1,80} failed)"
 )
 _GLOBAL = re.compile(r"\[nec_dev (?P<number>\d{1,4}), gid (?P<rank>\d{1,6})\]")
+_LOADED = re.compile(  # of a model, for one process: its place among all, where each has one of them
+    r"nrt_load_collectives\b.{0,60}?\bnc_count=1\b.{0,40}?\bglobal_device_id=(?P<rank>\d{1,6})\b"
+    r".{0,20}?\bglobal_device_count=(?P<ranks>\d{1,6})\b"
+)
 _LOCKED = re.compile(r"Another process must be compiling (?P<what>\S{1,400})")
 _COMPILED = re.compile(r"Using a cached neff|[Ss]uccessfully compiled|Compiler status PASS|Compilation Successfully")
 
@@ -67,6 +71,7 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
         return
     yield from _runtime(own)
     yield from _of_cores(own, {int(n["ranks"]) for m in messages if (n := _PER_HOST.search(m.text))})
+    yield from _loading(own)
     yield from _connecting(own)
     yield from _compiling(own)
 
@@ -141,6 +146,28 @@ def _of_cores(messages: Sequence[LogMessage], sizes: set[int]) -> Iterator[Local
     for pid, own in cores.items():
         ((device, core),) = own
         yield LocalProcess(pid=pid, number=device * fitting[0] + core, host=lines[pid].host, where=lines[pid].where)
+
+
+def _loading(messages: Sequence[LogMessage]) -> Iterator[RankIdentity | WorldSize]:
+    """Yield the ranks of the processes that load a model for collectives, each with one core, and how many there are.
+
+    A process that loads for several places among all has no rank of its own.
+    """
+    places: dict[int, set[tuple[int, int]]] = defaultdict(set)
+    lines: dict[int, LogMessage] = {}
+    for message in messages:
+        pid = _pid_of(message)
+        if pid is not None and (loaded := _LOADED.search(message.text)):
+            places[pid].add((int(loaded["rank"]), int(loaded["ranks"])))
+            lines[pid] = message
+    sizes = {size for own in places.values() for _, size in own}
+    if len(sizes) != 1:
+        return
+    for pid, own in places.items():
+        ((rank, size), *others) = own
+        if not others and rank < size:
+            yield RankIdentity(rank=rank, pid=pid, host=lines[pid].host, where=lines[pid].where.by(rank))
+            yield WorldSize(ranks=size, where=lines[pid].where)
 
 
 def _connecting(messages: Sequence[LogMessage]) -> Iterator[Fact]:
