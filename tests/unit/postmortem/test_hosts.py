@@ -125,3 +125,25 @@ def test_a_host_in_front_of_each_line_hides_no_summary_and_is_the_host_of_a_kill
     log = [form.format("node-b2") + "[rank1]: step 9 loss 2.0", *lines]
 
     assert named(judge(tmp_path, {"job.out": log, "kern.log": [kernel]})) == ("host_memory", (6,), False)
+
+
+TAKEN = "14m   Normal   Preempted   pod/lux-worker-2   Preempted by pod 5f0b9e1c-3c41-4d0a-9a55-0f7c21b6c1aa on node n4"
+
+
+@pytest.mark.parametrize(
+    ("spoken", "ranks"),
+    [
+        ([("master-0", 0), ("worker-1", 2)], (3,)),
+        ([("master-0", 1), ("worker-0", 2), ("worker-0", 3)], (6, 7)),
+        ([("master-0", 0), ("worker-0", 3)], ()),
+        ([("master-0", 0)], ()),
+        ([("worker-1", 2)], ()),
+    ],
+    ids=["one each", "two each", "two or three", "the first only", "no master"],
+)
+def test_a_pod_of_a_job_with_a_master_has_the_ranks_by_its_number_that_fit_those_who_speak(spoken, ranks, tmp_path):
+    logs: dict[str, list[str]] = {}
+    for pod, rank in spoken:
+        logs.setdefault(f"lux-{pod}.log", []).append(broke(rank))
+
+    assert judge(tmp_path, {**logs, "events.txt": [TAKEN]}).blamed == ranks

@@ -6,7 +6,7 @@ numbers in names go on as those of their siblings do.
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePath
 from typing import TypeGuard
 
@@ -76,7 +76,7 @@ def ranks_of_host(name: str, facts: list[Fact], siblings: Iterable[str] = ()) ->
         pods = {*siblings, *(placed.pod for placed in of(facts, Placed))} - {name}
         world = world_of(facts)
         own = {ranks_by_number(name, known) or _left(name, set(siblings), known, world)}
-        own = own if own != {frozenset()} else {_by_role(name, pods, known, world) or _of_last(name, facts, world)}
+        own = own if own != {frozenset()} else {_by_role(name, pods, known, facts) or _of_last(name, facts, world)}
         own = own if own != {frozenset()} else {_by_place(name, pods, known, facts)}
         own = {frozenset()} if world and any(rank >= world for ranks in own for rank in ranks) else own
     return tuple(sorted(next(iter(own)))) if len(own) == 1 else ()
@@ -254,12 +254,16 @@ def _in_blocks_of_pods(shared: Mapping[str, set[int]], facts: list[Fact]) -> dic
     for places in numbered.values():
         spoken = [(number, rank) for number, place in places.items() for rank in shared[place]]
         most = min((world or 0) // (max(places) + 1), _MOST_OF_POD)
-        sizes = [size for size in range(1, most + 1) if world and world % size == 0]
-        sizes = [size for size in sizes if all(rank // size == number for number, rank in spoken)]
+        sizes = [size for size in _fitting(spoken, most=most) if world and world % size == 0]
         if len(places) >= _ENOUGH and len(sizes) == 1 and sizes[0] >= _ENOUGH:
             size = sizes[0]
             found |= {place: frozenset(range(n * size, (n + 1) * size)) for n, place in places.items()}
     return found
+
+
+def _fitting(spoken: Sequence[tuple[int, int]], *, most: int = _MOST_OF_POD) -> list[int]:
+    """Return how many ranks each pod may have, where pods of these numbers speak as these ranks."""
+    return [size for size in range(1, most + 1) if all(rank // size == number for number, rank in spoken)]
 
 
 def ranks_by_number(name: str, known: Mapping[str, frozenset[int]]) -> frozenset[int]:
@@ -355,27 +359,29 @@ def _indices(name: str, pods: set[str]) -> dict[str, int]:
     return {pod: int(found["number"]) for pod, found in numbered.items() if found["job"] == own["job"]}
 
 
-def _by_role(name: str, pods: set[str], known: Mapping[str, frozenset[int]], world: int | None) -> frozenset[int]:
+def _by_role(name: str, pods: set[str], known: Mapping[str, frozenset[int]], facts: list[Fact]) -> frozenset[int]:
     """Return the ranks of a pod of a job with a master: that is the first, and the workers follow by their numbers.
 
     Kubeflow's PyTorchJob does so. Two pods of which the ranks are known must show how many each has, or the number of
-    all ranks where all pods are known.
+    all ranks where all pods are known, or those that speak where they fit one number alone.
     """
     own = _ROLED.fullmatch(without_suffix(name))
     if own is None:
         return frozenset()
+    shared = [(place, ranks) for one in _shared_out(facts) for place, ranks in one.items()]
     nodes = {
         pod: 0 if role["role"] == "master" else int(role["number"]) + 1
-        for pod in {name, *pods, *known}
+        for pod in {name, *pods, *known, *(place for place, _ in shared)}
         if (role := _ROLED.fullmatch(without_suffix(pod))) and role["job"] == own["job"]
     }
     shown = {nodes[place]: ranks for place, ranks in known.items() if place in nodes}
-    count = len(set(nodes.values()))
+    count, world = len(set(nodes.values())), world_of(facts)
     sizes = {len(ranks) for ranks in shown.values()}
+    spoken = [(nodes[place], rank) for place, ranks in shared if place in nodes for rank in ranks]
     if not sizes and world and world % count == 0 and set(nodes.values()) == set(range(count)) and count > 1:
         sizes = {world // count}
     elif len(shown) < _ENOUGH:
-        return frozenset()
+        sizes = set(_fitting(spoken)) if any(node for node, _ in spoken) else set()
     if len(sizes) != 1 or 0 not in nodes.values():
         return frozenset()
     size = sizes.pop()

@@ -20,7 +20,7 @@ from .system import syslog_host
 HOST = r"[A-Za-z](?=[\w.]*[\d-])[\w-]*(?:\.[A-Za-z][\w-]*)*"  # a name with a number or a dash in it
 _PLACED = re.compile(r"Successfully assigned (?:[\w.-]+/)?(?P<pod>[\w.-]+) to (?P<node>[\w.-]+)")
 _ON_NODE = re.compile(  # of what a pod's script prints of itself
-    r"\b(?:POD_NAME|pod(?:[ _]name)?)[ =:/]{1,2}(?P<pod>[a-z0-9][\w.-]*-[\w.-]+)\b.{0,40}?"
+    r"(?<!\bby )\b(?:POD_NAME|pod(?:[ _]name)?)[ =:/]{1,2}(?P<pod>[a-z0-9][\w.-]*-[\w.-]+)\b.{0,40}?"
     r"\b(?:NODE_NAME=|node(?:[ _]name)?[ =:]{1,2}|on (?:node |host )?)(?P<node>[a-z][\w-]*[\d-][\w.-]*)\b"
 )
 # of a launcher's command, or of what a host's script prints; a rendezvous of its own numbers hosts as they come
