@@ -212,3 +212,18 @@ def test_a_machine_that_was_taken_back_is_no_single_ranks_where_its_label_has_se
     log = [f"tau-{n}: NODE_RANK={n} NPROC_PER_NODE=2" for n in (0, 1)]
 
     assert found(tmp_path, job_log=[*log, f"tau-1 {TAKEN}"])[1] == ()
+
+
+SHARES = [
+    ("torchrun --nnodes 2 --nproc-per-node 4 (tau0 = ranks 0-3, tau1 = ranks 4-7, nothing else set)", (5,)),
+    ("as submitted: tau1 -> ranks 4-7; tau0 -> ranks 0-3, by hand", (5,)),
+    ("loads shards (tau0 = 0-3, tau1 = 4-7 of every epoch) on all ranks", ()),
+    ("the replaced nodes (tau0 = ranks 0-3, tau1 = ranks 8-11, by ops)", ()),
+]
+
+
+@pytest.mark.parametrize(("line", "ranks"), SHARES, ids=["a command", "a note", "no ranks", "not all"])
+def test_ranks_that_are_shared_out_in_rows_tell_where_they_are_whatever_else_their_line_says(line, ranks, tmp_path):
+    log = [line, *(f"[rank{rank}]: step 4" for rank in range(8))]
+
+    assert found(tmp_path, job_log=log, **{"smi-tau1_csv": CLOCKS}) == ("slow", ranks)

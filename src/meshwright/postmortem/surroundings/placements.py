@@ -5,7 +5,7 @@ else, or where it says which ranks the host or pod of its own log has.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
 
@@ -341,7 +341,20 @@ def _pairs(text: str) -> dict[str, tuple[int, ...]]:
         rest = _without(rest, aliases)
     if _RANKS.search(rest) or len(ranks) < max(2, len(found)) or not all(ranks.values()) or len(set(told)) < len(told):
         return {}
-    return {} if re.search(r"[A-Za-z]", WORDS.sub(" ", rest)) else ranks
+    if re.search(r"[A-Za-z]", WORDS.sub(" ", rest)) and not _are_shares([pair[0] for pair in found], ranks.values()):
+        return {}
+    return ranks
+
+
+def _are_shares(texts: Sequence[str], ranks: Iterable[tuple[int, ...]]) -> bool:
+    """Whether ranks from 0 on are shared out in equal rows, each of which says that they are ranks.
+
+    That is where the ranks are, whatever else a line tells.
+    """
+    rows = sorted(ranks)
+    told = [rank for row in rows for rank in row]
+    is_even = len({len(row) for row in rows}) == 1 and told == list(range(len(told)))
+    return is_even and len(told) > len(rows) and all(_OF_RANKS.search(text) for text in texts)
 
 
 def _without(text: str, names: Sequence[str]) -> str:
