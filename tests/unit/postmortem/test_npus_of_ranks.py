@@ -63,3 +63,25 @@ def test_an_error_in_the_log_of_a_process_is_of_the_rank_that_began_its_communic
     verdict = judge(tmp_path, {"train.log": WAITS, "plog/plog-3040_20251114121002110.log": PLOG})
 
     assert (verdict.kind, verdict.blamed) == ("device", (5,))
+
+
+def waiting(rank):
+    return f"[rank{rank}]: {WAITS[0].removeprefix('[rank0]: ')}"
+
+
+def started(node, given):
+    command = f"+ torchrun --nproc_per_node 2 --nnodes 2 --node_rank {node} --master_addr 10.7.0.11 train.py"
+    return [f"[INFO] export ASCEND_RT_VISIBLE_DEVICES={given}", command]
+
+
+KERNEL = ["[245490.8] {6}[Hardware Error]:  section_type: memory error", "[245490.9] {6}[Hardware Error]: multi-bit ECC"]
+
+
+@pytest.mark.parametrize(
+    ("folder", "ranks"), [("device-3", (2,)), ("device-2", (3,)), ("device-0", ()), ("disk-3", ())], ids=str
+)
+def test_an_error_in_the_folder_of_an_npu_is_of_the_rank_to_which_its_host_gives_that_npu(folder, ranks, tmp_path):
+    logs = {"node0.log": [*started(0, "0,1"), waiting(0)], "node1.log": started(1, "3,2")}
+    verdict = judge(tmp_path, {**logs, f"collected-node1/hisi_logs/{folder}/kernel.txt": KERNEL})
+
+    assert (verdict.kind, verdict.blamed) == ("device", ranks)

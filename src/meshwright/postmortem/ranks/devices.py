@@ -4,7 +4,9 @@ A device has an address, a number that its host counts, or a port near it. NCCL'
 address and rank; tables of the host join address and number; who is where joins a number on a host and a rank.
 """
 
+import re
 from collections.abc import Sequence
+from pathlib import PurePath
 
 import msgspec
 
@@ -13,7 +15,9 @@ from ..nouns.identities import Adapters, GpuPlace, NearPort, PortUse, RankIdenti
 from ..nouns.names import same_bus
 from ..nouns.where import Where
 from ..nouns.world import identities_of, may_be_same_host, ranks_seen, short_host, world_of
-from .hosts import rank_on_host
+from .hosts import host_of_file, rank_on_host
+
+_FOLDER = re.compile(r"(?:device|davinci|accel)-?(?P<number>\d{1,2})")  # of what was collected from one device
 
 
 class NamedDevice(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,12 +109,24 @@ def counted_place(device: NamedDevice, facts: list[Fact]) -> tuple[int | None, i
     """
     number = device.number if device.number is not None else _number_in_table(device, facts)
     every = of(facts, VisibleGpus)
-    own = [one for one in every if one.host and short_host(one.host) == short_host(device.host)]
+    host = device.host or host_of_file(device.where.file, facts)
+    own = [one for one in every if host and short_host(_host_of(one, facts)) == short_host(host)]
     given = {one.devices for one in own or every}
     if number is None or not given or device.is_given:
         return number, device.of
     devices = given.pop()
     return (None, None) if given or number not in devices else (devices.index(number), device.of and len(devices))
+
+
+def _host_of(given: VisibleGpus, facts: list[Fact]) -> str:
+    """Return the host that has the GPUs of a list: the one that its line names, else its file; "" for none."""
+    return given.host or host_of_file(given.where.file, facts)
+
+
+def number_in_path(file: str) -> int | None:
+    """Return the number of the one device whose folder a file lies in (`device-6/kernel.txt`), None for none."""
+    folders = {int(found["number"]) for part in PurePath(file).parts[:-1] if (found := _FOLDER.fullmatch(part))}
+    return folders.pop() if len(folders) == 1 else None
 
 
 def _number_in_table(device: NamedDevice, facts: list[Fact]) -> int | None:

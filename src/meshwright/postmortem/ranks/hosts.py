@@ -126,7 +126,7 @@ def rank_on_host(number: int, host: str, where: Where, facts: list[Fact], *, siz
 
     `size` is how many the host counts, where that is known: it then has as many ranks.
     """
-    for place in (host,) if host else places_of(where):
+    for place in filter(None, (host,) if host else (*places_of(where), host_of_file(where.file, facts))):
         ranks = ranks_of_host(place, facts)
         if len(ranks) > 1 and number < len(ranks) and size in {None, len(ranks)}:
             return ranks[number]

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from ..nouns.facts import Exit, Fact, Failure, SlowRank, of
 from ..nouns.identities import ChildProcess, Environment, RankIdentity, Spoke, Torchrun
 from ..nouns.names import bus_number, same_bus
-from .devices import NamedDevice, counted_place, near, rank_of_device, ranks_of_address
+from .devices import NamedDevice, counted_place, near, number_in_path, rank_of_device, ranks_of_address
 from .hosts import ranks_by_number, ranks_of_host
 
 _WORKERS = re.compile(r"\b(\d+) Workers \(tasks")  # of Ray's summary
@@ -29,6 +29,8 @@ def with_rank(failure: Failure, identities: Sequence[RankIdentity], facts: list[
         ranks = ranks_of_address(_device_of(failure), identities)
     if not ranks and failure.bus_id and failure.device is None:
         failure = replace(failure, device=counted_place(_device_of(failure), facts)[0])
+    if not ranks and failure.kind == "device" and (failure.device, failure.pid, failure.bus_id) == (None, None, ""):
+        failure = replace(failure, device=number_in_path(failure.where.file))
     if failure.ranks and not failure.pod and "NCCL" not in failure.where.text and of(facts, Torchrun):
         failure = replace(failure, ranks=())  # a task of SLURM is then a host's agent
     if not ranks and failure.ranks:

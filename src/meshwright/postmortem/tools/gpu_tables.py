@@ -34,7 +34,7 @@ PROCESSES = (  # that compute, of `nvidia-smi` with and without columns of insta
 _USED = re.compile(r"^\|.*MiB *\| +(?P<percent>\d{1,3})% +\S")
 _BUSY = 95  # percent
 _VISIBLE = re.compile(
-    r"\b(?:CUDA|HIP|ROCR)_VISIBLE_DEVICES[\"']?(?: is set to |[ =:]{1,3})"
+    r"\b(?:CUDA|HIP|ROCR|ASCEND(?:_RT)?)_VISIBLE_DEVICES[\"']?(?: is set to |[ =:]{1,3})"
     r"[\"'\[(]{0,2}(?P<devices>\d{1,2}(?:, ?\d{1,2})+)"
 )
 _LABEL = re.compile(rf"^(?:\[[a-z]\w*\] ?)?(?P<host>{HOST}): ")  # of a launcher
