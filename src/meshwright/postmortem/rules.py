@@ -26,7 +26,7 @@ from .nouns.facts import (
 )
 from .nouns.verdict import NEXT, Kind, Verdict
 from .nouns.world import ranks_of_job, ranks_seen
-from .positions.stack_positions import by_stacks, stand_of, with_left
+from .positions.stack_positions import WAITS, by_stacks, stand_of, with_left
 from .reasons.causes import all_least_evidence, least_evidence
 from .reasons.slow_links import with_slow_link
 from .reasons.slow_ranks import who_is_slow
@@ -117,13 +117,14 @@ def _is_of_wait(bar: Busy, case: Case) -> bool:
 def _stands_elsewhere(case: Case) -> Verdict | None:
     """Look at the stack of the rank that is missing: it says what the rank does instead.
 
-    Where the logs do not tell who is missing, it is the one rank whose stack is here and stands in its data.
+    Where the logs do not tell who is missing, it is the one rank whose stack is here and does not wait, but stands in its data.
     """
     position = case.position
     if position is None or position.kind != "absent" or len(position.blamed) > 1:
         return None
     stands = [stand_of(stack) for stack in of(case.facts, StackTrace)]
-    away = {stand.rank for stand in stands if stand.rank is not None and stand.rank not in position.waiting}
+    known = [stand for stand in stands if stand.rank is not None and stand.rank not in position.waiting]
+    away = {stand.rank for stand in known if stand.kind not in WAITS and stand.rank is not None}
     missing = position.blamed or tuple(away)
     kinds = {"data", "host"} if position.blamed else {"data"}
     for stand in stands:

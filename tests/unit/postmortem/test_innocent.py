@@ -193,6 +193,29 @@ def test_a_download_of_data_that_does_not_answer_while_ranks_wait_is_data_of_nob
     assert (verdict.kind, verdict.blamed, verdict.unknown) == (kind, (), True)
 
 
+RETRY = (
+    "2026-11-20 10:{minute}:58,002 | WARNING | rank {rank} Retrying (Retry(total=2, connect=None)) after connection"
+    " broken by 'ReadTimeoutError(\"Read timed out. (read timeout=300)\")': /mix/00261.tar"
+)
+CANCELLED = "slurmstepd: error: *** STEP 80114.0 ON node-1 CANCELLED AT 2026-11-20T10:25:40 ***"
+
+
+@pytest.mark.parametrize(
+    ("lines", "kind"),
+    [
+        ([STEP, RETRY.format(minute="14", rank=2)], "data"),
+        ([STEP, RETRY.format(minute="14", rank=2), RETRY.format(minute="15", rank=1)], "data"),
+        ([STEP, RETRY.format(minute="14", rank=1)], "absent"),
+        ([RETRY.format(minute="09", rank=2), STEP], "absent"),
+    ],
+    ids=["the missing one", "one that waits does too", "one that waits", "and a step after it"],
+)
+def test_a_download_is_of_the_rank_that_its_line_names_until_the_next_step_of_the_training(lines, kind, tmp_path):
+    verdict = judge(tmp_path, [*lines, *(timed_out(rank, 52) for rank in (0, 1, 3)), CANCELLED])
+
+    assert (verdict.kind, verdict.blamed) == (kind, (2,))
+
+
 def test_a_name_that_a_screen_wrote_over_is_no_other_operation(tmp_path):
     lines = [timed_out(rank, 9, "_ALLGATHER_BASE", 64, 512) for rank in (0, 2, 5)]
     lines[1] = lines[1].replace("_BASE, NumelIn", "_BA[4/19]n")

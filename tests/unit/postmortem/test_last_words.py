@@ -9,6 +9,8 @@ READING = [
     "datasets.utils.file_utils - WARNING - Got disconnected from remote data host. Retrying in 5sec [3/20]",
     "'(ReadTimeoutError(\"Read timed out.\"))' thrown while requesting GET https://hub/datasets/x/data/0041.parquet",
     "INFO building the shuffled index of the dataset, 41 of 700 blocks",
+    "Retrying (Retry(total=2)) after connection broken by 'ReadTimeoutError(\"Read timed out.\")': /laion/0261.tar",
+    'WARNING s3 retry 2: Read timeout on endpoint URL: "https://store.example/mix/part-7.parquet"',
     "reading shard s3://bucket/train-00041.tar (attempt 4, timeout)",
     "dataloader: worker queue empty, waiting",
     "Interleaving 12 datasets",
@@ -31,6 +33,7 @@ def test_progress_in_a_program_s_own_words_does_not_hide_what_it_is_of(tmp_path)
 NOT_READING = [
     "loaded 12 of 12 shards",
     "saved 3 of 16 files of the checkpoint",
+    "Retrying (Retry(total=2)) after connection broken by 'ReadTimeoutError(\"Read timed out.\")': /ckpt/0261.tar",
     "3 of 16 documents were of rank 7's step 4",
 ]
 

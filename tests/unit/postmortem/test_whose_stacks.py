@@ -204,3 +204,35 @@ def test_a_file_named_after_several_ranks_is_none_of_theirs_alone(name, tmp_path
     verdict = judge(tmp_path, {"job.log": logs, name: stacks})
 
     assert named(verdict) == ("data", (6,), False)
+
+
+BAR = ["wait (/usr/lib/python3.12/threading.py:331)", "run (/opt/site-packages/tqdm/_monitor.py:60)"]
+BACKWARD = ["_engine_run_backward (/opt/site-packages/torch/autograd/graph.py:824)"]
+READS = ["read (/usr/lib/python3.12/ssl.py:1166)", "__getitem__ (/srv/shards.py:58)"]
+
+
+def faulted(inner):
+    """What faulthandler prints of a process with a bar, whose main thread stands in `inner`."""
+    threads = ("Thread 0x00007f61b2000640", BAR), ("Current thread 0x00007f61b204d740", [*inner, "main (/srv/fit.py:3)"])
+    for head, frames in threads:
+        yield f"{head} (most recent call first):"
+        for frame in frames:
+            function, _, at = frame.removesuffix(")").partition(" (")
+            yield '  File "{}", line {} in {}'.format(*at.split(":"), function)
+        yield ""
+
+
+@pytest.mark.parametrize(
+    ("stands", "answer"),
+    [
+        ({2: READS, 3: BACKWARD}, ("data", (2,), False)),
+        ({2: READS, 3: READS}, ("absent", (), True)),
+        ({2: BACKWARD, 3: BACKWARD}, ("stuck", (), False)),
+    ],
+    ids=["one", "both", "none"],
+)
+def test_the_one_that_reads_its_data_is_late_where_all_others_time_out_or_wait_by_their_stacks(stands, answer, tmp_path):
+    logs = {f"attempt_0/{rank}/stderr.log": [*faulted(BACKWARD), timed_out(rank, 9)] for rank in (0, 1)}
+    logs |= {f"attempt_0/{rank}/stderr.log": list(faulted(inner)) for rank, inner in stands.items()}
+
+    assert named(judge(tmp_path, logs)) == answer

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from ..nouns.facts import Busy
 from ..text.lines import LogMessage
+from ..text.speakers import RANK_OF_JOB
 from ..text.steps import WENT_ON
 
 _BAR = re.compile(
@@ -20,10 +21,20 @@ _DATA_WORDS = re.compile(
 )
 _SURELY_DATA = re.compile(r"tokeni[sz]|dataset|\bsplit\b|\bmap\b|\bfilter", re.IGNORECASE)
 _TRAIN_WORDS = re.compile(r"epoch|train|step|loss|eval|checkpoint shards|loading weights|validation", re.IGNORECASE)
+_MAY_ASK = ("thrown while", "Retrying (", "endpoint URL")  # a quick look
 DOWNLOAD = "a download of data that did not answer"
 _MOST_WORDS = 3  # messages of a rank that are its last
+_FILE_OF_DATA = (
+    r"(?!\S*(?:ckpt|checkpoint|weights|models?/))\S*"
+    r"(?:/datasets?/|\.parquet|\.jsonl|\.arrow|\.tar\b|\.zst|\.json\.gz|\.tfrecords?\b|\.mds\b)"
+)
+_ASKED = (  # as libraries of the web tell of what did not answer: a hub's, urllib3, botocore
+    rf"thrown while requesting\s+\w+ (?P<url>{_FILE_OF_DATA}\S*)"
+    rf"|Retrying \(Retry\(total=\d+.{{0,400}}?: (?P<path>/{_FILE_OF_DATA}\S*)"
+    rf"|[Tt]imeout on endpoint URL: \"(?P<endpoint>{_FILE_OF_DATA}[^\s\"]*)"
+)
 _READS = re.compile(  # of a program that says so of itself
-    r"thrown while requesting \w+ \S*(?:datasets?/|\.parquet|\.jsonl|\.arrow|\.tar\b|\.zst)"
+    rf"{_ASKED}"
     r"|disconnected from remote data host"
     r"|\b(?:build|load|read|fetch|download|index|cach|tokeni[sz]|preprocess|decod|open|shuffl|scann"
     r"|prepar|blend|pack|concatenat|interleav|mix)ing\b.{0,60}?\b(?:data(?:set|loader)?s?|shards?|samples?"
@@ -32,9 +43,7 @@ _READS = re.compile(  # of a program that says so of itself
     r"|\b(?:s3|gs|hdfs|oss|abfss?)://\S+.{0,80}?\b(?:retr|timeout|slow|waiting)\w*",
     re.IGNORECASE,
 )
-_DOWNLOADS = re.compile(  # of a library, in a line that bears no rank
-    r"thrown while requesting\s+\w+ (?P<url>\S*(?:/datasets?/|\.parquet|\.jsonl|\.arrow|\.tar\b|\.zst|\.json\.gz)\S*)"
-)
+_DOWNLOADS = re.compile(_ASKED)  # of a library, in a line that bears no rank in front
 _COUNTED_DATA = re.compile(
     r"\b(?P<done>\d{1,15}) ?(?:/|of|out of) ?(?P<all>\d{1,15}) (?:\w+ )?"
     r"(?:datasets?|shards?|samples?|documents?|docs|files|examples|records|parquet|images|videos)\b",
@@ -93,13 +102,21 @@ def by_last_words(messages: list[LogMessage]) -> Iterator[Busy]:
 
 
 def by_downloads(messages: list[LogMessage]) -> Iterator[Busy]:
-    """Yield the last download of data that did not answer, by a line of no rank, where no step was made since."""
-    for at in range(len(messages) - 1, -1, -1):
-        message = messages[at]
-        if "thrown while" in message.text and message.rank is None and (asked := _DOWNLOADS.search(message.text)):
-            if not any(WENT_ON.search(later.text) for later in messages[at + 1 :]):
-                yield Busy(rank=None, what=f"{DOWNLOAD} ({asked['url'][-80:]})", where=message.where)
-            return
+    """Yield the last downloads of data that did not answer, by lines of no rank, where no step was made since.
+
+    One of each rank that such a line names, and one of those that name none.
+    """
+    told: dict[int | None, Busy] = {}
+    for message in reversed(messages):
+        if WENT_ON.search(message.text):
+            break
+        may_tell = any(word in message.text for word in _MAY_ASK) and message.rank is None
+        if may_tell and (asked := _DOWNLOADS.search(message.text)):
+            ranks = {int(one["rank"]) for one in RANK_OF_JOB.finditer(message.text)}
+            rank = ranks.pop() if len(ranks) == 1 else None
+            url = next(filter(None, asked.groups()))
+            told.setdefault(rank, Busy(rank=rank, what=f"{DOWNLOAD} ({url[-80:]})", where=message.where))
+    yield from told.values()
 
 
 def _reads(text: str) -> bool:

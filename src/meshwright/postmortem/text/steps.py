@@ -3,4 +3,6 @@
 import re
 
 MANY_STEPS = 3  # of any rank after an error without a rank: it was caught, and the training went on
-WENT_ON = re.compile(r"\b(?:step|epoch|iter(?:ation)?|loss)\b\D{0,12}\d", re.IGNORECASE)
+WENT_ON = re.compile(  # not SLURM's word for a part of a job
+    r"(?<!\*\*\* )(?<!\bjob )\b(?:step|epoch|iter(?:ation)?|loss)\b\D{0,12}\d", re.IGNORECASE
+)

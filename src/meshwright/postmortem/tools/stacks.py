@@ -363,11 +363,16 @@ def _stack(threads: list[_Thread], rank: int | None, pid: int | None) -> Iterato
         return
     if _BACKWARD.search(f"{main.frames[0].file} {main.frames[0].function}"):
         # autograd runs hooks on threads of its own, which no threading module began; the main one only waits for them
-        own = [t for t in filled if t is not main and not t.name and not any(f.function in _BEGUN for f in t.frames)]
+        own = [t for t in filled if t is not main and not t.name and not _is_begun(t)]
         callers = [frame for frame in main.frames if not re.search(r"(?:^|/)torch/", frame.file)]
         frames = [*own[0].frames, *callers] if own else main.frames
     is_native = main.is_native and all(frame.line is None for frame in frames)
     yield StackTrace(rank=rank, pid=pid, frames=tuple(frames), where=main.where, is_native=is_native)
+
+
+def _is_begun(thread: _Thread) -> bool:
+    """Whether Python's own module began a thread, as the monitor of a bar: a dump may leave out its last frames."""
+    return thread.frames[-1].function == "run" or any(frame.function in _BEGUN for frame in thread.frames)
 
 
 def _thread_joined(main: _Thread, filled: list[_Thread]) -> _Thread | None:
