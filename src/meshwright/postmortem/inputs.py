@@ -40,11 +40,19 @@ from .nouns.launch_counts import LaunchCounts
 from .nouns.position import HangPosition
 from .nouns.verdict import Verdict
 from .nouns.where import Where
-from .nouns.world import identities_of, of_real_ranks, ranks_of_job, ranks_seen, short_host, world_of
+from .nouns.world import (
+    identities_of,
+    of_real_ranks,
+    ranks_of_job,
+    ranks_seen,
+    short_host,
+    with_names_of_addresses,
+    world_of,
+)
 from .positions.alike_stacks import with_alike_stacks
 from .positions.stack_positions import or_circle
 from .positions.waits import in_records
-from .ranks.hosts import ranks_of_host, with_pods_of_nodes
+from .ranks.hosts import host_in_path, ranks_of_host, with_pods_of_nodes
 from .ranks.nameless import by_folders, by_numbers, by_tasks, with_full_shared_memory, with_owners
 from .ranks.owners import rank_of_gpu
 from .ranks.process_owners import (
@@ -134,7 +142,7 @@ def read_all(paths: Sequence[Path]) -> ReadFiles:
 def case_of(read: ReadFiles) -> Case:
     """Return the case of the last attempt that shows a fault."""
     facts = with_pods_of_nodes(_of_environment(with_full_shared_memory(_of_last_attempt(read.facts))))
-    facts = file_servers.with_hosts_of_clients(facts)
+    facts = with_names_of_addresses(file_servers.with_hosts_of_clients(facts))
     facts = without_waited_out(debuggers.with_their_stacks(_with_ranks(facts)))
     facts = with_told_members(facts)
     facts = scheduled_hosts.with_not_started(agents.with_taken_host(with_the_few(facts)))
@@ -297,11 +305,15 @@ def _with_ranks(facts: list[Fact]) -> list[Fact]:
 def _ranks_of_process(
     fact: StackTrace | StoreWait | Busy, processes: Mapping[int | None, Sequence[RankIdentity]]
 ) -> set[int]:
-    """Return the ranks of the processes of a fact's number: of its host, where that number is not unique."""
+    """Return the ranks of the processes of a fact's number: of its host, where that number is not unique.
+
+    The host is the one that a line says, else the only one of these that the path of the file names.
+    """
     known = processes.get(fact.pid, ()) if fact.pid and fact.rank is None else ()
     ranks = {identity.rank for identity in known}
-    if len(ranks) > 1 and fact.host:
-        ranks = {one.rank for one in known if one.host and short_host(one.host) == short_host(fact.host)}
+    if len(ranks) > 1:
+        host = fact.host or host_in_path(fact.where.file, {short_host(one.host) for one in known if one.host})
+        ranks = {one.rank for one in known if one.host and short_host(one.host) == short_host(host)} if host else ranks
     return ranks
 
 

@@ -117,7 +117,7 @@ def _is_of_wait(bar: Busy, case: Case) -> bool:
 def _stands_elsewhere(case: Case) -> Verdict | None:
     """Look at the stack of the rank that is missing: it says what the rank does instead.
 
-    Where the logs do not tell who is missing, it is the one rank whose stack is here and does not wait, but stands in its data.
+    Where the logs do not tell who is missing, it is the one rank whose stack does not wait, but stands in its data.
     """
     position = case.position
     if position is None or position.kind != "absent" or len(position.blamed) > 1:

@@ -190,3 +190,36 @@ def test_a_member_without_a_host_is_refused(tmp_path):
     verdict = judge(tmp_path, {"ras.json": json.dumps(report).encode(), "train.log": ["step 1 loss 2.0"]})
 
     assert any("not the report of ncclras" in what for what in verdict.missing)
+
+
+NAMED = [f"# box{node}=10.1.0.2{node}" for node in range(4)]
+ADDRESSES = {
+    "a list": [" ".join(NAMED)],
+    "a table of hosts": [f"10.1.0.2{node}   box{node}.mesh.example box{node}" for node in range(4)],
+    "NCCL's own": [
+        f"box{node}:{6000 + node}:6009 [0] NCCL INFO Bootstrap : Using eth0:10.1.0.2{node}<0>" for node in range(4)
+    ],
+}
+
+
+@pytest.mark.parametrize("lines", ADDRESSES.values(), ids=ADDRESSES)
+def test_a_process_that_a_report_names_by_an_address_is_that_of_the_host_that_has_it(lines, tmp_path):
+    places = table(lambda rank: 6000 + rank % 8, "box{node}")
+    stood = [REDUCES, REDUCES, "wait (subprocess.py:1264)", REDUCES]
+    stacks = {
+        f"stacks-{host}.txt": [f"# ssh {host}", *(row for n, at in enumerate(own) for row in dump(6000 + n, "run", at))]
+        for host, own in (("box0", [REDUCES] * 4), ("box1", stood))
+    }
+    verdict = judge(tmp_path, {"ras.txt": BEHIND, "train.log": places, "hosts.txt": lines})
+
+    assert (verdict.kind, verdict.blamed) == ("absent", (10,))
+    verdict = judge(tmp_path, {"ras.txt": BEHIND, "train.log": places, "hosts.txt": lines, **stacks})
+
+    assert (verdict.kind, verdict.blamed) == ("host", (10,))
+
+
+def test_an_address_that_two_hosts_share_tells_of_neither(tmp_path):
+    lines = ["10.1.0.21 box1", "10.1.0.21 box2"]
+    places = table(lambda rank: 6000 + rank % 8, "box{node}")
+
+    assert judge(tmp_path, {"ras.txt": BEHIND, "train.log": places, "hosts.txt": lines}).blamed == ()

@@ -13,7 +13,7 @@ from ..nouns.identities import BusyGpus, RankIdentity
 from ..nouns.launch_counts import LaunchCounts, LaunchedAlike
 from ..nouns.position import HangPosition
 from ..nouns.where import GroupName, Where
-from ..nouns.world import short_host, world_of
+from ..nouns.world import names_of_addresses, short_host, world_of
 from ..positions.stack_positions import WAITS, stand_of
 
 _COUNTED = {"all_gather", "all_reduce", "barrier", "broadcast", "reduce", "reduce_scatter"}
@@ -193,20 +193,24 @@ def _places(facts: list[Fact]) -> Places:
     """Return the job's rank of each process and node, by lines that join all ranks of the job to processes.
 
     Where each process has a number of its own, whatever its host is called; else by the host, too, if the report calls
-    it as those lines do.
+    it as those lines do, or by an address of it that is told.
     """
     world = world_of(facts)
     found: dict[tuple[int, str], set[int]] = defaultdict(set)
     for identity in of(facts, RankIdentity):
         if identity.pid is not None and identity.ranks in {None, world}:
             found[identity.pid, short_host(identity.host)].add(identity.rank)
+    addresses: dict[str, list[str]] = defaultdict(list)
+    for address, host in names_of_addresses(facts).items():
+        addresses[host].append(address)
     bare: dict[tuple[int, str], set[int]] = defaultdict(set)
     for (pid, _), ranks in found.items():
         bare[pid, ""] |= ranks
     for places in (bare, found):
         whole = world is not None and {rank for ranks in places.values() for rank in ranks} >= set(range(world))
         if whole and len(places) == world:
-            return {place: min(ranks) for place, ranks in places.items()}
+            own = {place: min(ranks) for place, ranks in places.items()}
+            return own | {(pid, at): rank for (pid, host), rank in own.items() for at in addresses.get(host, ())}
     return {}
 
 

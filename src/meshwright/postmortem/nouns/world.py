@@ -8,7 +8,7 @@ from msgspec import structs
 from msgspec.structs import replace
 
 from .facts import Absentees, Fact, Fingerprint, GroupJoin, StackTrace, of
-from .identities import AgentRanks, RankIdentity, Spoke, WorldSize
+from .identities import AgentRanks, HostAddress, RankIdentity, Spoke, WorldSize
 from .where import Where
 
 MOST_RANKS = 2**17  # a larger number in a line is no rank
@@ -62,6 +62,22 @@ def is_address(host: str) -> bool:
 def short_host(host: str) -> str:
     """Return the name of a host without its domain; an address as it is."""
     return host if is_address(host) else host.split(".")[0]
+
+
+def names_of_addresses(facts: list[Fact]) -> dict[str, str]:
+    """Return the names of hosts by their addresses, of addresses that lines give to one host alone."""
+    names: dict[str, set[str]] = defaultdict(set)
+    for one in of(facts, HostAddress):
+        names[one.address].add(short_host(one.host))
+    return {address: min(own) for address, own in names.items() if len(own) == 1}
+
+
+def with_names_of_addresses(facts: list[Fact]) -> list[Fact]:
+    """Return the facts, hosts that are called by their addresses by the names that lines give these."""
+    names = names_of_addresses(facts)
+    if not names:
+        return facts
+    return [replace(fact, host=name) if (name := names.get(getattr(fact, "host", ""))) else fact for fact in facts]
 
 
 def may_be_same_host(one: str, other: str) -> bool:

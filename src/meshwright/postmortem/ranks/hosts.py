@@ -392,7 +392,7 @@ def _by_role(name: str, pods: set[str], known: Mapping[str, frozenset[int]], fac
 
 def host_of_file(file: str, facts: list[Fact]) -> str:
     """Return the one host of those whose ranks are known that the path of a file names, "" for none."""
-    return _host_in_path(file, _known(facts))
+    return host_in_path(file, _known(facts))
 
 
 def with_pods_of_nodes(facts: list[Fact]) -> list[Fact]:
@@ -414,11 +414,11 @@ def with_pods_of_nodes(facts: list[Fact]) -> list[Fact]:
     found = []
     for fact in facts:
         if isinstance(fact, Failure) and fact.what.startswith(SWITCH_PORT):
-            if not (faced := _host_in_path(fact.where.text, places)):
+            if not (faced := host_in_path(fact.where.text, places)):
                 continue  # it faces another job
             fact = replace(fact, host=faced)
         elif _is_of_some_host(fact):
-            fact = replace(fact, host=_host_in_path(fact.where.file, places))
+            fact = replace(fact, host=host_in_path(fact.where.file, places))
         elif isinstance(fact, Failure) and _befell_machine(fact) and (host := of_pods.get(fact.where.file)):
             fact = replace(fact, host=host, pid=None)  # the machine's number of a process is not the pod's
         if isinstance(fact, Failure) and _took_a_process(fact) and fact.where.text.split(" ", 1)[0] in of_one:
@@ -443,7 +443,7 @@ def _of_pods_machines(facts: list[Fact], places: set[str], pods: Mapping[str, se
     found: dict[str, str] = {}
     for file, own in machines.items():
         is_strange = not any(is_same_place(name, place) for name in own for place in places)
-        if len(own) == 1 and is_strange and not own & pods.keys() and (named := _host_in_path(file, places)):
+        if len(own) == 1 and is_strange and not own & pods.keys() and (named := host_in_path(file, places)):
             found[file] = named
     return found
 
@@ -464,7 +464,7 @@ def _befell_machine(fault: Failure) -> bool:
     return fault.kind in _OF_HOSTS and fault.rank is None and not fault.ranks and not fault.pod
 
 
-def _host_in_path(file: str, places: Iterable[str]) -> str:
+def host_in_path(file: str, places: Iterable[str]) -> str:
     """Return the one of several hosts that the path of a file names, "" for none."""
     told = [place for place in places if re.search(rf"(?<![A-Za-z0-9]){re.escape(place)}(?![A-Za-z0-9])", file)]
     return told[0] if len(told) == 1 else ""

@@ -1,7 +1,7 @@
 """Logs of file servers (Lustre, GPFS): the clients that they shut out, and which of the job's hosts these are.
 
-A server serves other jobs, too, and knows its clients by their addresses: a client counts where a line of NCCL shows
-that one of the job's hosts has its address.
+A server serves other jobs, too, and knows its clients by their addresses: a client counts where a line shows that
+one of the job's hosts has its address.
 """
 
 import re
@@ -9,9 +9,8 @@ from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
-from ..nouns.facts import Fact, Failure, of
-from ..nouns.identities import HostAddress
-from ..nouns.world import identities_of, short_host
+from ..nouns.facts import Fact, Failure
+from ..nouns.world import identities_of, names_of_addresses
 from ..text.lines import LogMessage
 
 SHUT_OUT = "the file server shut out its client at "  # how such a fault begins
@@ -23,22 +22,16 @@ _LUSTRE = re.compile(
 _GPFS = re.compile(
     rf"\b(?:Node (?P<node>{_IPV4}) \([^)]*\) (?:is being|has been|was) expelled|[Ee]xpelling:? (?P<other>{_IPV4}) \()"
 )
-_OF_NCCL = re.compile(
-    rf"^(?P<host>[\w.-]+):\d+:\d+ \[\d+\] NCCL INFO .*?(?:Bootstrap : |Bootstrap: |OOB |NET/Socket : )"
-    rf".*?(?<!\d)(?P<address>{_IPV4})<"
-)
-_MAY_TELL = ("vict", "xpell", "Bootstrap", "OOB ", "NET/Socket")
+_MAY_TELL = ("vict", "xpell")
 
 
-def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
-    """Yield the clients that a file server shut out, by address, and the addresses of the job's own hosts."""
+def read(messages: Sequence[LogMessage]) -> Iterator[Failure]:
+    """Yield the clients that a file server shut out, by address."""
     for message in messages:
         text = message.text
         if not any(word in text for word in _MAY_TELL):
             continue
-        if own := _OF_NCCL.match(text):
-            yield HostAddress(host=own["host"], address=own["address"], where=message.where)
-        elif lustre := _LUSTRE.search(text):
+        if lustre := _LUSTRE.search(text):
             address = lustre["late"] or lustre["at"] or lustre["silent"]
             why = "it did not give back a lock in time" if lustre["late"] else "it was not heard any more"
             why = f"{lustre['bulk'].lower()}" if lustre["bulk"] else why
@@ -51,16 +44,12 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
 
 def with_hosts_of_clients(facts: list[Fact]) -> list[Fact]:
     """Return the facts, clients that were shut out by the names of their hosts, without those of other jobs."""
-    names: dict[str, set[str]] = {}
-    for one in of(facts, HostAddress):
-        names.setdefault(one.address, set()).add(short_host(one.host))
+    names = names_of_addresses(facts)
     by_address = {identity.host for identity in identities_of(facts)}
     found: list[Fact] = []
     for fact in facts:
         if isinstance(fact, Failure) and fact.what.startswith(SHUT_OUT):
-            own = names.get(fact.host, set())
-            if len(own) == 1:
-                host = min(own)
+            if host := names.get(fact.host):
                 fact = replace(fact, host=host, what=fact.what.replace(f"{fact.host}:", f"{fact.host} ({host}):", 1))
             elif fact.host not in by_address:
                 continue

@@ -8,8 +8,9 @@ _FRAME = re.compile(r"[#=*>+-]{1,80} ?")
 _TOOL = re.compile(r"\b(?:py-spy|pystack|gdb)\b[^#]{0,300}#")  # a command, before what somebody noted behind it
 _ASKED = re.compile(  # the host or pod on which somebody took a dump
     r"\b(?:ssh +(?:-\S+ +)*(?:[\w.-]+@)?|kubectl (?:-\S+ +\S+ +)*exec +(?:-\S+ +)*(?:pod/)?)"
-    r"(?P<host>[a-zA-Z][\w.-]*) .*(?:py-spy|pystack|gdb)\b"
+    r"(?P<host>[a-zA-Z][\w.-]*)[,;:]? .*(?:py-spy|pystack|gdb)\b"
 )
+_SENT = re.compile(r"^(?:[#$>] *)+ssh +(?:-\S+ +)*(?:[\w.-]+@)?(?P<host>[a-zA-Z][\w.-]*)$")  # the dumps follow
 _PROMPT = re.compile(  # of a shell on that host
     r"^\[?[a-z][\w-]{0,31}@(?P<host>[A-Za-z][\w.-]*\d[\w.-]*)[ :][^#$%]{0,80}[#$%] .*(?:py-spy|pystack|gdb)\b"
 )
@@ -66,7 +67,7 @@ class Heading(msgspec.Struct, frozen=True, kw_only=True):
 
 def host_asked(text: str) -> str:
     """Return the host or pod on which a command took a dump, "" where the line is no such command."""
-    asked = _ASKED.search(text) or _PROMPT.match(text)
+    asked = _ASKED.search(text) or _PROMPT.match(text) or _SENT.match(text)
     return asked["host"] if asked else ""
 
 
