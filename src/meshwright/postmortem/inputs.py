@@ -340,7 +340,7 @@ def _of_environment(facts: list[Fact]) -> list[Fact]:
     torchrun started the ranks: it then counts hosts.
     """
     by_hosts = bool(of(facts, Torchrun))
-    told = [one for one in of(facts, Environment) if one.has_local or not by_hosts]
+    told = [one for one in of(facts, Environment) if not one.pod and (one.has_local or not by_hosts)]
     largest = max(ranks_seen(facts), default=-1)
     speakers: dict[str, set[int]] = {}
     for heard in of(facts, Spoke):

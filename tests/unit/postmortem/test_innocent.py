@@ -216,6 +216,19 @@ def test_a_download_is_of_the_rank_that_its_line_names_until_the_next_step_of_th
     assert (verdict.kind, verdict.blamed) == (kind, (2,))
 
 
+def test_an_object_that_is_read_again_and_again_is_data_of_the_task_in_front_of_the_line(tmp_path):
+    again = (
+        "2: 2026-11-20 10:14:11.812: I tsl/platform/retrying_utils.cc:105] The operation failed and will be"
+        " automatically retried in 31.2 seconds (attempt 7 out of 10), caused by: UNAVAILABLE: libcurl code 28 when reading {}"
+    )
+    waits = [f"{rank}: {timed_out(rank, 52)}" for rank in (0, 1, 3)]
+
+    verdict = judge(tmp_path, [f"0: {STEP}", again.format("gs://mix/train-00012.tfrecord"), *waits])
+    assert (verdict.kind, verdict.blamed) == ("data", (2,))
+    verdict = judge(tmp_path, [f"0: {STEP}", again.format("gs://runs/ckpt-4/part-12.tar"), *waits])
+    assert (verdict.kind, verdict.blamed) == ("absent", (2,))
+
+
 def test_a_name_that_a_screen_wrote_over_is_no_other_operation(tmp_path):
     lines = [timed_out(rank, 9, "_ALLGATHER_BASE", 64, 512) for rank in (0, 2, 5)]
     lines[1] = lines[1].replace("_BASE, NumelIn", "_BA[4/19]n")

@@ -227,3 +227,9 @@ def test_ranks_that_are_shared_out_in_rows_tell_where_they_are_whatever_else_the
     log = [line, *(f"[rank{rank}]: step 4" for rank in range(8))]
 
     assert found(tmp_path, job_log=log, **{"smi-tau1_csv": CLOCKS}) == ("slow", ranks)
+
+
+def test_a_host_in_the_names_of_files_joins_them_whatever_else_they_say(tmp_path):
+    log = ["torchrun --nproc_per_node 4 --nnodes 2 --node_rank 1 --master_addr 10.7.0.11 fit.py", "[rank4]: step 4"]
+
+    assert found(tmp_path, **{"train-node1_log": log, "smi-node1_csv": CLOCKS}) == ("slow", (5,))

@@ -158,10 +158,14 @@ def test_who_ended_first_is_not_blamed_for_the_device_of_another_process_whose_r
 def loading(place, *, pid=None, cores=1):
     """What the runtime prints as the process of a place loads a model, on the second host of two with four each."""
     call = f"API:IN: (start_nc=0, nc_count={cores}, global_device_id={place}, global_device_count=8)"
-    return f"2025-Nov-20 10:02:04.002882 {pid or 500 + place}:{pid or 500 + place} INFO  NRT:nrt_load_collectives  {call}"
+    return (
+        f"2025-Nov-20 10:02:04.002882 {pid or 500 + place}:{pid or 500 + place} INFO  NRT:nrt_load_collectives  {call}"
+    )
 
 
-ABORTS = "2025-Nov-20 10:20:05.01 506:906 ERROR  TDRV:log_dma_aborts   [MLA 1][NC 0] DMA TX engine 3 is in an abort state"
+ABORTS = (
+    "2025-Nov-20 10:20:05.01 506:906 ERROR  TDRV:log_dma_aborts   [MLA 1][NC 0] DMA TX engine 3 is in an abort state"
+)
 
 
 @pytest.mark.parametrize(
@@ -177,3 +181,11 @@ def test_a_process_is_the_rank_of_the_place_for_which_it_loads_a_model(loads, ra
     verdict = judge(tmp_path, [*loads, ABORTS])
 
     assert (verdict.kind, verdict.blamed) == ("device", ranks)
+
+
+def test_a_process_in_the_log_of_a_numbered_host_is_of_its_place_not_of_that_number(tmp_path):
+    logs = {f"worker{n}.log": [loading(place) for place in range(4 * n, 4 * n + 4)] for n in (0, 1)}
+    logs["worker1.log"].append(ABORTS)
+    verdict = judge(tmp_path, logs)
+
+    assert (verdict.kind, verdict.blamed) == ("device", (6,))

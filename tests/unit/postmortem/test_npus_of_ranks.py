@@ -74,7 +74,10 @@ def started(node, given):
     return [f"[INFO] export ASCEND_RT_VISIBLE_DEVICES={given}", command]
 
 
-KERNEL = ["[245490.8] {6}[Hardware Error]:  section_type: memory error", "[245490.9] {6}[Hardware Error]: multi-bit ECC"]
+KERNEL = [
+    "[245490.8] {6}[Hardware Error]:  section_type: memory error",
+    "[245490.9] {6}[Hardware Error]: multi-bit ECC",
+]
 
 
 @pytest.mark.parametrize(

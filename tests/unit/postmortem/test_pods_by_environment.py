@@ -36,3 +36,33 @@ def test_a_pod_that_is_gone_is_the_rank_of_its_own_line(tmp_path):
 )
 def test_a_number_that_may_count_pods_is_no_rank(spoken, numbers, tmp_path):
     assert not judged(tmp_path, spoken, numbers=numbers).blamed
+
+
+TAKEN = "9m12s   Normal   Preempted   pod/{pod}   Preempted by pod 88b0-77 on node gke-a3-7"
+YAML = [
+    *("apiVersion: v1", "kind: Pod", "metadata:", "  name: tune-7c9d-x2k9v", "spec:", "  containers:", "  - env:"),
+    *("    - name: WORLD_SIZE", '      value: "4"', "    - name: RANK", '      value: "2"', "    name: main"),
+    *("    resources:", "      limits:", '        nvidia.com/gpu: "{gpus}"'),
+]
+PART = ["$ kubectl -n nlp get pod tune-7c9d-x2k9v -o yaml | grep -A1 -E 'name: (WORLD_SIZE|RANK)'", *YAML[7:11]]
+SHOWN = ["$ kubectl -n nlp exec tune-7c9d-x2k9v -c main -- env | grep -E 'RANK|WORLD'", "RANK=2", "WORLD_SIZE=4"]
+
+
+@pytest.mark.parametrize(
+    ("described", "world", "ranks"),
+    [
+        ([line.format(gpus=1) for line in YAML], None, (2,)),
+        ([line.format(gpus=8) for line in YAML], None, ()),
+        (PART, 4, (2,)),
+        (PART, None, ()),
+        (PART, 32, ()),
+        (SHOWN, 4, (2,)),
+    ],
+    ids=["one GPU", "eight GPUs", "a part", "a part alone", "a part of a larger job", "by exec"],
+)
+def test_a_pod_is_the_rank_that_its_description_says_where_that_counts_processes(described, world, ranks, tmp_path):
+    said = [f"world_size={world}"] if world else []
+    files = {"events.txt": [TAKEN.format(pod="tune-7c9d-x2k9v")], "pod.txt": described, "a.log": [f"[rank0]: {LOST}"]}
+    verdict = judge(tmp_path, {**files, "job.log": said} if said else files)
+
+    assert (verdict.kind, verdict.blamed) == ("killed", ranks)

@@ -213,7 +213,10 @@ READS = ["read (/usr/lib/python3.12/ssl.py:1166)", "__getitem__ (/srv/shards.py:
 
 def faulted(inner):
     """What faulthandler prints of a process with a bar, whose main thread stands in `inner`."""
-    threads = ("Thread 0x00007f61b2000640", BAR), ("Current thread 0x00007f61b204d740", [*inner, "main (/srv/fit.py:3)"])
+    threads = (
+        ("Thread 0x00007f61b2000640", BAR),
+        ("Current thread 0x00007f61b204d740", [*inner, "main (/srv/fit.py:3)"]),
+    )
     for head, frames in threads:
         yield f"{head} (most recent call first):"
         for frame in frames:
@@ -231,7 +234,9 @@ def faulted(inner):
     ],
     ids=["one", "both", "none"],
 )
-def test_the_one_that_reads_its_data_is_late_where_all_others_time_out_or_wait_by_their_stacks(stands, answer, tmp_path):
+def test_the_one_that_reads_its_data_is_late_where_all_others_time_out_or_wait_by_their_stacks(
+    stands, answer, tmp_path
+):
     logs = {f"attempt_0/{rank}/stderr.log": [*faulted(BACKWARD), timed_out(rank, 9)] for rank in (0, 1)}
     logs |= {f"attempt_0/{rank}/stderr.log": list(faulted(inner)) for rank, inner in stands.items()}
 

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from ..nouns.facts import Busy, Fact, Failure, StoreWait
-from ..nouns.identities import LocalProcess, RankIdentity, WorldSize
+from ..nouns.identities import LocalProcess, RankIdentity, Spoke, WorldSize
 from ..surroundings.system import syslog_host
 from ..text.lines import LogMessage
 
@@ -148,7 +148,7 @@ def _of_cores(messages: Sequence[LogMessage], sizes: set[int]) -> Iterator[Local
         yield LocalProcess(pid=pid, number=device * fitting[0] + core, host=lines[pid].host, where=lines[pid].where)
 
 
-def _loading(messages: Sequence[LogMessage]) -> Iterator[RankIdentity | WorldSize]:
+def _loading(messages: Sequence[LogMessage]) -> Iterator[RankIdentity | Spoke | WorldSize]:
     """Yield the ranks of the processes that load a model for collectives, each with one core, and how many there are.
 
     A process that loads for several places among all has no rank of its own.
@@ -167,6 +167,7 @@ def _loading(messages: Sequence[LogMessage]) -> Iterator[RankIdentity | WorldSiz
         ((rank, size), *others) = own
         if not others and rank < size:
             yield RankIdentity(rank=rank, pid=pid, host=lines[pid].host, where=lines[pid].where.by(rank))
+            yield Spoke(rank=rank, where=lines[pid].where)
             yield WorldSize(ranks=size, where=lines[pid].where)
 
 

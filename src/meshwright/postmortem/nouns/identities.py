@@ -270,12 +270,13 @@ class NodeGone(msgspec.Struct, frozen=True, kw_only=True):
 class Environment(msgspec.Struct, frozen=True, kw_only=True):
     """RANK and WORLD_SIZE as a log prints them: of a process, or of a host where the launcher counts those.
 
-    With LOCAL_RANK beside them (`has_local`) they are a process's.
+    With LOCAL_RANK beside them, or in a `pod` of one process that a file describes, they are a process's (`has_local`).
     """
 
     number: int
     world: int
     has_local: bool = False
+    pod: str = ""
     where: Where
 
 

@@ -33,6 +33,7 @@ _NUMBERED = re.compile(r"(?P<job>.*?)(?P<number>\d+)")
 # Kubernetes draws them from an alphabet without vowels
 _SUFFIXED = re.compile(r"(?P<pod>.*\d)-(?=\d*[a-z])[bcdfghjklmnpqrstvwxz2456789]{5}")
 _ROLED = re.compile(r"(?P<job>.+)-(?P<role>master|worker)-(?P<number>\d{1,5})")
+_HOST_WORD = re.compile(r"(?<![A-Za-z0-9])(?:node|host|machine)[_-]?\d{1,5}(?![A-Za-z0-9])")  # in a file's name
 _OF_HOSTS = {"device", "network", "host"}
 _MOST_OF_POD = 128  # ranks
 MOST_ON_HOST = 16  # ranks
@@ -41,11 +42,13 @@ _GENERAL = {"logs", "log", "stderr", "stdout", "out", "err", "output", "console"
 
 
 def places_of(where: Where) -> tuple[str, ...]:
-    """Return what a line's host may be called: by the label in front of it, else by its file or the folder of that."""
+    """Return what a line's host may be called: by the label in front of it, else by its file, the folder or a word."""
     if where.host:
         return (short_host(where.host),)
     path = PurePath(where.file)
-    names = [path.name.split(".")[0], *(part for part in path.parts[-2:-1])]
+    stem = path.name.split(".")[0]
+    words = {word[0] for word in _HOST_WORD.finditer(stem)}
+    names = [stem, *(part for part in path.parts[-2:-1]), *(words - {stem} if len(words) == 1 else ())]
     return tuple(name for name in names if name.lower() not in _GENERAL and not name.isdecimal())
 
 

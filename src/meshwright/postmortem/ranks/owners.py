@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from ..nouns.facts import Exit, Fact, Failure, SlowRank, of
 from ..nouns.identities import ChildProcess, Environment, RankIdentity, Spoke, Torchrun
 from ..nouns.names import bus_number, same_bus
+from ..nouns.world import world_of
 from .devices import NamedDevice, counted_place, near, number_in_path, rank_of_device, ranks_of_address
 from .hosts import ranks_by_number, ranks_of_host
 
@@ -143,14 +144,24 @@ def _of_pod(pod: str, facts: list[Fact]) -> set[int]:
 def _by_environment(pod: str, facts: list[Fact]) -> int | None:
     """Return the number that a pod's own line gives it as RANK; None where it may not be a rank.
 
-    It is where each pod has a number of its own, and the ranks that speak in pods are these numbers. Where torchrun
+    A description says so by itself where it shows one process, or as many as the job has ranks. Else it is where each
+    pod has a number of its own, and the ranks that speak in pods are these numbers. Where torchrun
     starts several in each, RANK counts the pods: then ranks speak that have another number.
     """
-    numbers = {one.where.host: one.number for one in of(facts, Environment) if one.where.host}
+    told = {host: one for one in of(facts, Environment) if (host := one.pod or one.where.host)}
+    if (own := told.get(pod)) and own.pod and (own.has_local or _counts_processes(own, facts)):
+        return own.number
+    numbers = {host: one.number for host, one in told.items()}
     said = {(fact.where.host, fact.where.rank) for fact in facts if fact.where.host in numbers}
     spoken = {(host, rank) for host, rank in said if rank is not None}
     alike = all(numbers[host] == rank for host, rank in spoken) and any(rank for _, rank in spoken)
     return numbers.get(pod) if alike and len(set(numbers.values())) == len(numbers) else None
+
+
+def _counts_processes(told: Environment, facts: list[Fact]) -> bool:
+    """Whether by other files the ranks of the job are as many as a pod's WORLD_SIZE says: these are no pods then."""
+    others = [fact for fact in facts if fact.where.file != told.where.file]
+    return not of(facts, Torchrun) and world_of(others) == told.world
 
 
 def leads_to(failure: Failure, identity: RankIdentity) -> bool:

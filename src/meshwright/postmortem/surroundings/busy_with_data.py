@@ -21,17 +21,18 @@ _DATA_WORDS = re.compile(
 )
 _SURELY_DATA = re.compile(r"tokeni[sz]|dataset|\bsplit\b|\bmap\b|\bfilter", re.IGNORECASE)
 _TRAIN_WORDS = re.compile(r"epoch|train|step|loss|eval|checkpoint shards|loading weights|validation", re.IGNORECASE)
-_MAY_ASK = ("thrown while", "Retrying (", "endpoint URL")  # a quick look
+_MAY_ASK = ("thrown while", "Retrying (", "endpoint URL", "retried in")  # a quick look
 DOWNLOAD = "a download of data that did not answer"
 _MOST_WORDS = 3  # messages of a rank that are its last
 _FILE_OF_DATA = (
     r"(?!\S*(?:ckpt|checkpoint|weights|models?/))\S*"
     r"(?:/datasets?/|\.parquet|\.jsonl|\.arrow|\.tar\b|\.zst|\.json\.gz|\.tfrecords?\b|\.mds\b)"
 )
-_ASKED = (  # as libraries of the web tell of what did not answer: a hub's, urllib3, botocore
+_ASKED = (  # as libraries of the web tell of what did not answer: a hub's, urllib3, botocore, TensorFlow
     rf"thrown while requesting\s+\w+ (?P<url>{_FILE_OF_DATA}\S*)"
     rf"|Retrying \(Retry\(total=\d+.{{0,400}}?: (?P<path>/{_FILE_OF_DATA}\S*)"
     rf"|[Tt]imeout on endpoint URL: \"(?P<endpoint>{_FILE_OF_DATA}[^\s\"]*)"
+    rf"|\bretried in\b.{{0,240}}?\breading (?P<object>\w{{2,6}}:/{_FILE_OF_DATA}\S*)"
 )
 _READS = re.compile(  # of a program that says so of itself
     rf"{_ASKED}"

@@ -32,6 +32,7 @@ _TRACEBACK = "Traceback (most recent call last):"
 _CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
 _AGENT = re.compile(r"torchrun|torch[./]distributed[./](?:elastic|run)\b")
 _PLACE = re.compile(r"\[Rank (\d{1,6})\]")
+_PLACE_OF_NEURON = re.compile(r"\bglobal_device_id=(\d{1,6})\b")
 _BY_LAUNCHER = re.compile(r"\[rank(?P<local>\d{1,6})\]:(?: ?\[rank(?P<rank>\d{1,6})\])?")
 _LONGEST_HEAD = 160  # characters in front of a line
 _NAMED_RANKS = re.compile(r"(?:torchrun|torch\.distributed\.run)\b(?=.* (?:--tee|-t)[ =]\S).*?--role[ =]rank\b")
@@ -183,9 +184,11 @@ def _has_agent(found: Sequence[LogMessage]) -> bool:
 
 
 def _places(found: Sequence[LogMessage]) -> set[str]:
-    """Return the places that c10d's lines name, inside a group, where no prefix says who speaks."""
-    rows = (message.text[:160] for message in found if message.rank is None and ".cpp:" in message.text[:80])
-    return {place[1] for row in rows if (place := _PLACE.search(row))}
+    """Return the places that lines of c10d's and of Neuron's runtime name, where no prefix says who speaks."""
+    own = [message.text for message in found if message.rank is None]
+    of_c10d = (_PLACE.search(text[:160]) for text in own if ".cpp:" in text[:80])
+    of_neuron = (_PLACE_OF_NEURON.search(text) for text in own if "nrt_load_coll" in text)
+    return {place[1] for place in (*of_c10d, *of_neuron) if place}
 
 
 def _ranks_of_processes(found: Sequence[LogMessage]) -> dict[tuple[str, int], int]:
