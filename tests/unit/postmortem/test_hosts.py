@@ -141,7 +141,7 @@ TAKEN = "14m   Normal   Preempted   pod/lux-worker-2   Preempted by pod 5f0b9e1c
     ],
     ids=["one each", "two each", "two or three", "the first only", "no master"],
 )
-def test_a_pod_of_a_job_with_a_master_has_the_ranks_by_its_number_that_fit_those_who_speak(spoken, ranks, tmp_path):
+def test_a_pod_of_a_job_with_a_master_has_the_ranks_by_its_number_that_fit_the_speakers(spoken, ranks, tmp_path):
     logs: dict[str, list[str]] = {}
     for pod, rank in spoken:
         logs.setdefault(f"lux-{pod}.log", []).append(broke(rank))

@@ -110,7 +110,7 @@ def two_hosts(**more):
 @pytest.mark.parametrize(
     ("more", "blamed"),
     [
-        ({"smi_box1__txt": gpus(2)}, ()),
+        ({"smi_box1__txt": gpus(2)}, (6,)),
         ({"smi-box1__txt": gpus(2)}, (6,)),
         ({"smi__txt": ["$ ssh box1 nvidia-smi --query-gpu=index --format=csv", *gpus(2)]}, (6,)),
         ({"smi__txt": ["$ ssh box1 nvidia-smi -l", *gpus(2), "$ ssh me@box0 nvidia-smi -l", *gpus(None)]}, (6,)),

@@ -366,7 +366,7 @@ def _by_role(name: str, pods: set[str], known: Mapping[str, frozenset[int]], fac
     """Return the ranks of a pod of a job with a master: that is the first, and the workers follow by their numbers.
 
     Kubeflow's PyTorchJob does so. Two pods of which the ranks are known must show how many each has, or the number of
-    all ranks where all pods are known, or those that speak where they fit one number alone.
+    all ranks where all pods are known, or ranks that speak where one number alone fits them.
     """
     own = _ROLED.fullmatch(without_suffix(name))
     if own is None:

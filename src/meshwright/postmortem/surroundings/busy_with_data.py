@@ -105,7 +105,7 @@ def by_last_words(messages: list[LogMessage]) -> Iterator[Busy]:
 def by_downloads(messages: list[LogMessage]) -> Iterator[Busy]:
     """Yield the last downloads of data that did not answer, by lines of no rank, where no step was made since.
 
-    One of each rank that such a line names, and one of those that name none.
+    One of each rank that such a line names, and one of lines that name none.
     """
     told: dict[int | None, Busy] = {}
     for message in reversed(messages):

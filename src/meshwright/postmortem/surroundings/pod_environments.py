@@ -12,8 +12,8 @@ from ..nouns.identities import Environment
 from ..text.lines import LogMessage
 
 _ASKED = re.compile(
-    r"\bkubectl (?:-\S+ (?:(?!get|describe|exec)\S+ )?)*"
-    r"(?:(?:get|describe) (?:po|pods?)[ /]|exec (?:-\S+ )*(?:pod/)?)(?P<pod>[a-z0-9][\w.-]*-[\w.-]+)"
+    r"\bkubectl\b[^|;]{0,80}? (?:(?:get|describe) (?:po|pods?)[ /]|exec (?:-\S{1,40} ){0,4}(?:pod/)?)"
+    r"(?P<pod>[a-z0-9][a-z0-9.]{0,80}-[\w.-]{1,200})"
 )
 _DESCRIBED = re.compile(r"^Name:\s+(?P<pod>[a-z0-9][\w.-]*)\s*$")
 _METADATA = re.compile(r"^(?P<indent> *)(?:- )?metadata:$")
