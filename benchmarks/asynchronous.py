@@ -140,7 +140,7 @@ def equal(runner: Runner, options: argparse.Namespace) -> list[dict[str, Any]]:
 
 def straggler(runner: Runner, options: argparse.Namespace) -> list[dict[str, Any]]:
     """Run each mode with one slow worker; a sleep in each share stands for an accelerator."""
-    from meshwright.plan.asynchronous import AsynchronousMode, Surroundings, price_mode
+    from meshwright.plan.search.asynchronous import AsynchronousMode, Surroundings, price_mode
 
     chosen = options.modes.split(",") if options.modes else list(MODES)
     found = []
@@ -180,7 +180,7 @@ def straggler(runner: Runner, options: argparse.Namespace) -> list[dict[str, Any
 
 def link(runner: Runner, options: argparse.Namespace) -> list[dict[str, Any]]:
     """Run DDP on Gloo and DiLoCo over two emulated nodes with a slow link; compare bytes with the plan's."""
-    from meshwright.plan.asynchronous import AsynchronousMode, Surroundings, run_bytes
+    from meshwright.plan.search.asynchronous import AsynchronousMode, Surroundings, run_bytes
 
     emulate = (
         sys.executable,

@@ -12,9 +12,9 @@ from meshwright.hardware import Catalogue
 from meshwright.plan.analytic.coefficients import Book
 from meshwright.plan.analytic.factors import FACTORS
 from meshwright.plan.analytic.quantities import Array
-from meshwright.plan.batch import batch_of
-from meshwright.plan.calibrate import NOISE, Steps, priors_of, sensitivity_of
-from meshwright.plan.runs import Run
+from meshwright.plan.fitting.calibrate import NOISE, Steps, priors_of, sensitivity_of
+from meshwright.plan.tables.batch import batch_of
+from meshwright.plan.tables.runs import Run
 
 COUNTS = (1, 2, 5)  # of measured steps
 DRAWS = 24  # six leave a standard error of 0.2 (with experts 0.3) points on average over groups

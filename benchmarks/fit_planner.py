@@ -26,9 +26,9 @@ from meshwright.hardware import Catalogue, load_catalogue
 from meshwright.plan.analytic.coefficients import GENERIC, STRANGERS, UNSEEN, Book, Errors, book
 from meshwright.plan.analytic.fitted_range import kinds_seen
 from meshwright.plan.analytic.quantities import Array
-from meshwright.plan.batch import Batch, batch_of
-from meshwright.plan.fit import Fitted, cluster, fit_constants, folds, predicted_s
-from meshwright.plan.runs import RunRow, read_rows
+from meshwright.plan.fitting.fit import Fitted, cluster, fit_constants, folds, predicted_s
+from meshwright.plan.tables.batch import Batch, batch_of
+from meshwright.plan.tables.runs import RunRow, read_rows
 from meshwright.plan.validate import known_models
 
 PUBLISHED = Path("tests/external/published")

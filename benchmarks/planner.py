@@ -26,7 +26,7 @@ def run(arguments: list[str]) -> Result:
     options = _options(arguments)
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     from meshwright.plan.analytic import price_layouts
-    from meshwright.plan.explore import explore, price_in_chunks, space_of
+    from meshwright.plan.search.explore import explore, price_in_chunks, space_of
 
     setting = _setting(options)
     grid = space_of(setting).grid

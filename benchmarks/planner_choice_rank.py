@@ -32,7 +32,7 @@ from meshwright.parallel.engine import Batch, Engine, Settings
 from meshwright.plan.measured.data_parallel import sizes_to_measure
 from meshwright.plan.measured.needs import ALL_REDUCE, needs
 from meshwright.plan.measured.spmd import operators_of
-from meshwright.plan.search import SearchProblem, choose_layout
+from meshwright.plan.search.measured_search import SearchProblem, choose_layout
 from meshwright.train.job.config import OptimizerConfig
 from meshwright.train.measure.memory import PeakMemory
 from meshwright.train.model.decoder import Decoder

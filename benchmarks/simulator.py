@@ -143,7 +143,7 @@ def _step() -> list[dict[str, Any]]:
     from meshwright.hardware import load_catalogue
     from meshwright.layout import Layout
     from meshwright.plan.analytic import Setting
-    from meshwright.plan.simulated import simulate_plan
+    from meshwright.plan.search.simulated import simulate_plan
     from meshwright.workload.models import load_model
 
     def simulated() -> float:

@@ -15,7 +15,7 @@ from benchmarks.pages import grid
 from benchmarks.result import GENERATED, Result
 from meshwright.hardware import load_catalogue
 from meshwright.plan.analytic import book
-from meshwright.plan.runs import read_rows
+from meshwright.plan.tables.runs import read_rows
 from meshwright.plan.validate import Unpriced, known_models, predict
 
 HEAD = "## Runs that nobody fitted"

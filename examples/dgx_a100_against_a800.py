@@ -11,7 +11,7 @@ from meshwright.hardware import load_catalogue
 from meshwright.hardware.arithmetic import gpu_link, intra_node_ratio_needed
 from meshwright.layout import Layout
 from meshwright.plan.analytic import Grid, Setting, price_layouts
-from meshwright.plan.machines import cluster_by_name
+from meshwright.plan.clusters.machines import cluster_by_name
 from meshwright.units import format_rate, format_time
 from meshwright.workload.models import load_model
 

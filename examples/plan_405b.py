@@ -12,8 +12,8 @@ done since 2024, priced by its facts.
 import time
 
 from meshwright.hardware import load_catalogue
-from meshwright.plan.explore import explore
 from meshwright.plan.request import PlanRequest, priced_layout, setting_of
+from meshwright.plan.search.explore import explore
 from meshwright.units import format_bytes, format_time
 from meshwright.workload.models import load_model
 

@@ -8,7 +8,7 @@ import pytest
 
 from meshwright import cli
 from meshwright.layout import Layout
-from meshwright.plan.search import needed_bytes
+from meshwright.plan.search.measured_search import needed_bytes
 from meshwright.train import prepare
 from testkit.caches import new_cache
 from testkit.train_jobs import small_job, write_corpus, write_run

@@ -17,8 +17,8 @@ from meshwright.hardware import load_catalogue
 from meshwright.machine_load import Load
 from meshwright.plan.analytic.calibration import read_calibration
 from meshwright.plan.analytic.coefficients import book
-from meshwright.plan.calibrate import calibrate_from_runs
-from meshwright.plan.runs import read_rows
+from meshwright.plan.fitting.calibrate import calibrate_from_runs
+from meshwright.plan.tables.runs import read_rows
 from meshwright.plan.validate import known_models
 from meshwright.train.checkpoint.manifest import read_manifest
 from meshwright.train.checkpoint.stored import verify_pieces

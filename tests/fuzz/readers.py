@@ -20,7 +20,7 @@ from meshwright.jobs.draft import JobOptions
 from meshwright.jobs.read import read_job
 from meshwright.layout import Plan
 from meshwright.plan.analytic.coefficients import book
-from meshwright.plan.runs import read_rows
+from meshwright.plan.tables.runs import read_rows
 from meshwright.postmortem.inputs import examine_files
 from meshwright.timeline import Performance
 from meshwright.traces.reading import read_traces

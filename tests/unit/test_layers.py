@@ -20,6 +20,7 @@ ROOMS = {  # of a package, each of which imports only from those before it; file
         *("nouns", "text", "positions", "ranks", "surroundings", "tools", "libraries", "scripts", "flight_records"),
         *("groups", "reasons", "page"),
     ),
+    "plan": ("analytic", "measured", "layouts", "clusters", "tables", "fitting", "search", "targets"),
 }
 MAY_IMPORT_TORCH = {"device", "backend", "bench", "parallel", "train", "workload"}
 # CUDA IPC and NCCL have no twin for other accelerators

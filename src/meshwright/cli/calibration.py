@@ -24,7 +24,7 @@ def calibration_of(
         return None
     from ..plan.analytic import book
     from ..plan.analytic.calibration import is_file
-    from ..plan.calibrate import calibrate_from_runs
+    from ..plan.fitting.calibrate import calibrate_from_runs
     from ..plan.validate import known_models
     from ..report.calibration import show_calibration
 

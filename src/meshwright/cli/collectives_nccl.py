@@ -18,7 +18,7 @@ def price_like(library: str, options: Mapping[str, Any], *, curve: bool, as_json
     """Print the library's time of --collective of --bytes on --ranks of --cluster; return the exit code."""
     from ..cluster.compact import compact
     from ..hardware import load_catalogue
-    from ..plan.nccl import nccl_price
+    from ..plan.clusters.nccl import nccl_price
 
     for key in ("name", "xml", "file", "counts", "rate", "alpha", "inter", "inter_alpha"):
         if options.get(key) is not None:

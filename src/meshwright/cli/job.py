@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..jobs.job import Job
     from ..layout import Layout
     from ..plan.analytic import Setting
-    from ..plan.study import PricedLayout
+    from ..plan.search.study import PricedLayout
 
 FASTER_SHOWN = 5
 ADAMW = "adamw"
@@ -67,8 +67,8 @@ def setting_of_job(job: "Job", question: JobQuestion, catalogue: "Catalogue") ->
     from msgspec.structs import replace
 
     from ..plan.analytic.conditions import parse_conditions
-    from ..plan.engine import stack_of
     from ..plan.request import PlanRequest, setting_of
+    from ..plan.search.engine import stack_of
     from ..workload.engines import engine_named
     from ..workload.models import Model
 
@@ -113,7 +113,7 @@ def setting_of_job(job: "Job", question: JobQuestion, catalogue: "Catalogue") ->
 def priced_job(job: "Job", setting: "Setting") -> "PricedLayout":
     """Return the price of what a job runs today."""
     from ..plan.analytic import Grid, price_layouts
-    from ..plan.explore import row_of
+    from ..plan.search.explore import row_of
 
     grid = Grid.of([job.full_layout()])
     return row_of(setting, grid, price_layouts(setting, grid, job.stages), 0)
@@ -123,7 +123,7 @@ def plan_job(given: PlanOptions, catalogue: "Catalogue", console: "Console") -> 
     """Price a job, say what would be faster on its engine, and emit the winner where that is asked for."""
     from msgspec.structs import replace
 
-    from ..plan.explore import price_all, study_of
+    from ..plan.search.explore import price_all, study_of
     from ..report.job import show_job
 
     question = _question(given)
@@ -230,7 +230,7 @@ def check_engine(name: str | None, setting: "Setting", layout: "Layout") -> None
 
 def runnable_on(priced: Any, engine: str | None) -> Any:
     """Return priced layouts kept to what an engine can run; all of them without one."""
-    from ..plan.engine import restricted
+    from ..plan.search.engine import restricted
     from ..workload.engines import engine_named
 
     return priced if engine is None else restricted(priced, engine_named(engine))
@@ -241,7 +241,7 @@ def emit(given: PlanOptions, setting: "Setting", layout: "Layout", *, model: str
     from ..jobs.emit.config import emitted
     from ..jobs.emit.target import EmitTarget
     from ..jobs.models import catalogue_name
-    from ..plan.machines import node
+    from ..plan.clusters.machines import node
 
     target = EmitTarget(
         layout=layout,
@@ -296,7 +296,7 @@ def check_emit(given: PlanOptions) -> None:
 def validate_job(question: JobQuestion, measured_s: float, catalogue: "Catalogue", *, as_json: bool) -> int:
     """Put what a job is predicted to take beside what it was measured to take."""
     from ..plan.analytic.price import node_group_of
-    from ..plan.runs import faster_than
+    from ..plan.tables.runs import faster_than
 
     job = job_of(question)
     setting = setting_of_job(job, question, catalogue)

@@ -262,7 +262,7 @@ def _placements(path: str | None) -> "tuple[Placement, ...]":
 def _tell_places(cluster: "Cluster") -> None:
     """Say in which order named nodes take the ranks, and how a cloud gives closer ones where they are spread."""
     from ..cluster.proximity import placement_advice
-    from ..plan.machines import node
+    from ..plan.clusters.machines import node
 
     nodes = [place.node for place in cluster.placements]
     if nodes:
@@ -274,13 +274,13 @@ def _tell_places(cluster: "Cluster") -> None:
 
 
 def _search(setting: "Setting", given: PlanOptions, model: "Model", console: "Console") -> int:
-    from ..plan.explore import price_all, study_of
+    from ..plan.search.explore import price_all, study_of
     from ..report.planning import show_study
 
     priced = runnable_on(price_all(setting), given.engine or given.emit)
     study = study_of(setting, priced, model=model.name)
     if given.refine is not None:
-        from ..plan.refine import refined  # the simulator is loaded only where it is asked for
+        from ..plan.search.refine import refined  # the simulator is loaded only where it is asked for
 
         study = refined(study, setting, priced, given.refine)
     others = [*study.rows[1:], study.plain]
@@ -299,10 +299,10 @@ def _search(setting: "Setting", given: PlanOptions, model: "Model", console: "Co
 
 def _price(setting: "Setting", given: PlanOptions, layout: str, console: "Console") -> int:
     from ..layout import micro_batches
-    from ..plan.engine_comparison import on_other_engines
-    from ..plan.explore import plain_data_parallel
     from ..plan.model_facts import model_facts, sentence
     from ..plan.request import priced_layout
+    from ..plan.search.engine_comparison import on_other_engines
+    from ..plan.search.explore import plain_data_parallel
     from ..report.planning import show_engines, show_row
     from ..report.terminal import show_pipeline
 
@@ -331,7 +331,7 @@ def _compare(given: PlanOptions, clusters: str, model: "Model", catalogue: "Cata
     from ..layout import Layout
     from ..plan.model_facts import model_facts, sentence
     from ..plan.request import setting_of
-    from ..plan.whatif import compare_clusters
+    from ..plan.targets.whatif import compare_clusters
     from ..report.planning import show_comparison_of_clusters
 
     names = list(dict.fromkeys([given.cluster or "", *(name.strip() for name in clusters.split(","))]))
@@ -369,7 +369,7 @@ def _overridden(given: PlanOptions, text: str, model: "Model") -> "tuple[PlanOpt
 
 
 def _scaling(setting: "Setting", given: PlanOptions, console: "Console") -> int:
-    from ..plan.whatif import scaling
+    from ..plan.targets.whatif import scaling
     from ..report.planning import show_scaling
 
     curve = scaling(setting, grown=given.scaling == "grown")
@@ -381,7 +381,7 @@ def _scaling(setting: "Setting", given: PlanOptions, console: "Console") -> int:
 
 
 def _modes(setting: "Setting", given: PlanOptions, console: "Console") -> int:
-    from ..plan.modes import priced_modes
+    from ..plan.search.modes import priced_modes
     from ..report.planning import show_modes
 
     modes = priced_modes(setting, slow=1.0 if given.slow is None else given.slow)

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 def arithmetic(given: PlanOptions, model: "Model | None", catalogue: "Catalogue", console: "Console") -> int:
     """Show the arithmetic of a step by a model or a parameter count; return the exit code."""
-    from ..plan.envelope import envelope
-    from ..plan.machines import cluster_by_name, node
+    from ..plan.clusters.machines import cluster_by_name, node
     from ..plan.model_facts import sentence
+    from ..plan.targets.envelope import envelope
     from ..report.planning import show_envelope
 
     cluster = given.cluster
@@ -60,7 +60,7 @@ def _facts(model: "Model | None", asked: int | None, seq_len: int) -> "ModelFact
 
 def _question(given: PlanOptions, model: "Model | None", gpus: int) -> Any:
     from ..plan.analytic.optimizers import moments_of
-    from ..plan.envelope import Question
+    from ..plan.targets.envelope import Question
     from ..workload.models import Convolution
 
     network = model.description if model is not None else None

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from ..cluster.graph import Cluster
     from ..layout import Layout, Plan
     from ..plan.analytic import Setting
-    from ..plan.budget import TrainingTime
-    from ..plan.study import PricedLayout
+    from ..plan.search.study import PricedLayout
+    from ..plan.targets.budget import TrainingTime
     from ..timeline import Performance, Timeline
 
 
@@ -55,7 +55,7 @@ def write_plan_page(
 
 def _simulated(setting: "Setting", layout: "Layout", stages: Sequence[int]) -> "Timeline | str":
     """Return the simulated step of a layout, or why the simulator cannot hold it."""
-    from ..plan.simulated import simulate_plan
+    from ..plan.search.simulated import simulate_plan
 
     try:
         return simulate_plan(setting, layout, stages=stages)
@@ -105,7 +105,7 @@ def tokens_asked(given: PlanOptions) -> int | None:
 
 def training_asked(given: PlanOptions, setting: "Setting", predicted: "Performance") -> "TrainingTime | None":
     """Return how long the tokens of `--tokens` train at a predicted step, None without the option."""
-    from ..plan.budget import training_time
+    from ..plan.targets.budget import training_time
 
     tokens = tokens_asked(given)
     return None if tokens is None else training_time(setting, predicted, tokens)

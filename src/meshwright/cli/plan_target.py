@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
     from ..hardware import Catalogue
     from ..plan.analytic import Setting
-    from ..plan.inverse import Need, Solution
+    from ..plan.targets.inverse import Need, Solution
     from ..report.curve import Mark
 
 
 def solve_target(setting: "Setting", given: PlanOptions, catalogue: "Catalogue", console: "Console") -> int:
     """Show what reaches the target of the options; return the exit code."""
-    from ..plan.inverse import solve
+    from ..plan.targets.inverse import solve
     from ..report.planning import show_solution
 
     solution = solve(setting, _target(given), target=_target_text(given))
@@ -37,7 +37,7 @@ def solve_target(setting: "Setting", given: PlanOptions, catalogue: "Catalogue",
 
 def _target(given: PlanOptions) -> Callable[["Setting"], float]:
     """Return the step time that the target means in a setting."""
-    from ..plan.inverse import step_time_for_days, step_time_for_mfu
+    from ..plan.targets.inverse import step_time_for_days, step_time_for_mfu
 
     mfu, days = given.target_mfu, given.target_days
     if mfu is not None:
@@ -62,7 +62,7 @@ def _target_text(given: PlanOptions) -> str:
 
 def _marks(setting: "Setting", catalogue: "Catalogue") -> dict[str, "tuple[Mark, ...]"]:
     """Return the catalogue's parts on the axes: NICs as many as a node has, and links inside a node."""
-    from ..plan.machines import node
+    from ..plan.clusters.machines import node
     from ..report.curve import grouped
 
     nics = max(1, node(setting.cluster).nics)

@@ -222,7 +222,7 @@ def _job(options: SimulateOptions) -> int:
 
 def _simulated(options: SimulateOptions, setting: "Setting", layout: "Layout", stages: Sequence[int] = ()) -> int:
     from ..plan.model_facts import model_facts
-    from ..plan.simulated import simulate_plan
+    from ..plan.search.simulated import simulate_plan
 
     timeline = simulate_plan(
         setting,

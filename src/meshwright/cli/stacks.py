@@ -22,7 +22,7 @@ def default_of(precision: str, layout: str | None, *, mtp_layers: int = 0) -> st
     """Return the stack of a command that names none, and say so where it is not our own."""
     from ..layout import Layout
     from ..plan.analytic.price import PEAKS
-    from ..plan.stacks import default_stack
+    from ..plan.layouts.stacks import default_stack
     from ..workload.conventions import OWN
 
     try:
@@ -39,7 +39,7 @@ def default_of(precision: str, layout: str | None, *, mtp_layers: int = 0) -> st
 
 def warn_of_stack(setting: "Setting", layout: "Layout") -> None:
     """Say on stderr which rules of its stack a layout breaks that is priced all the same."""
-    from ..plan.search_filters import warnings_of_stack
+    from ..plan.layouts.filters import warnings_of_stack
 
     for warning in warnings_of_stack(setting, layout):
         say(f"warning: {warning}", err=True)
@@ -47,8 +47,8 @@ def warn_of_stack(setting: "Setting", layout: "Layout") -> None:
 
 def note_of_engine(engine: str | None, stack: str | None) -> None:
     """Say on stderr what comes of `--engine` and `--stack` that are two engines."""
-    from ..plan.search_filters import engine_of
-    from ..plan.stacks import find_stack
+    from ..plan.layouts.filters import engine_of
+    from ..plan.layouts.stacks import find_stack
     from ..workload.engines import engine_named
 
     known = find_stack(stack) if stack is not None else None
@@ -65,7 +65,7 @@ def note_of_engine(engine: str | None, stack: str | None) -> None:
 
 def _named(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
     from ..plan.analytic.calibration import is_file, read_calibration
-    from ..plan.stacks import stack_named
+    from ..plan.layouts.stacks import stack_named
 
     if value is None or context.resilient_parsing:
         return value
@@ -79,7 +79,7 @@ def _named(context: click.Context, option: click.Parameter, value: str | None) -
 
 
 def _list() -> None:
-    from ..plan.stacks import listed
+    from ..plan.layouts.stacks import listed
     from ..workload.engines import ALIASES
 
     known = listed()

@@ -12,8 +12,8 @@ from ..files import to_json
 from ..hardware import load_catalogue
 from ..plan.analytic import book
 from ..plan.analytic.calibration import calibrations
-from ..plan.columns import INPUTS, MEASURED
-from ..plan.runs import RunRow, read_rows, unread_columns
+from ..plan.tables.columns import INPUTS, MEASURED
+from ..plan.tables.runs import RunRow, read_rows, unread_columns
 from ..plan.validate import FamilyErrors, RowOutcome, Unpriced, as_json, known_models, predict, summarise, warnings
 from ..report.narrow_tables import show_table
 from ..units import counted

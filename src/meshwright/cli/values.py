@@ -67,7 +67,7 @@ def _engines() -> Iterable[str]:
 
 
 def _stacks() -> Iterable[str]:
-    from ..plan.stacks import stack_names
+    from ..plan.layouts.stacks import stack_names
 
     return stack_names()
 

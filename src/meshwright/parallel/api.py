@@ -24,7 +24,7 @@ from .. import device as devices
 from ..cluster.local import available_memory_bytes
 from ..errors import InputError
 from ..layout import Layout, Plan, micro_batches
-from ..plan.search import bucket_sizes
+from ..plan.search.measured_search import bucket_sizes
 from ..timeline import Lane, Performance
 from ..workload.conventions import ENGINE, SINGLE_BYTES
 from ..workload.held import Counts, states

@@ -4,7 +4,7 @@ from torch import nn
 
 from ..errors import InputError
 from ..layout import Plan
-from ..plan.legality import check_runnable
+from ..plan.layouts.legality import check_runnable
 from ..workload.float8 import in_float8
 from .data_parallel import DataParallel
 from .device_mesh import Mesh

@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ..plan.asynchronous import INT8_BLOCK
+from ..plan.search.asynchronous import INT8_BLOCK
 from .encoding import Feedback, decode
 
 Compression = Literal["none", "bf16", "int8", "powersgd"]

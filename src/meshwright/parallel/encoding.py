@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..plan.asynchronous import INT8_BLOCK, Wire, encoded_bytes
+from ..plan.search.asynchronous import INT8_BLOCK, Wire, encoded_bytes
 
 
 def encode(vector: Tensor, wire: Wire) -> Tensor:

@@ -2,17 +2,14 @@
 
 The module can be called: `meshwright.plan(model, ...)` is the first of the Python API's three calls.
 
-- asked: `request`, `machines`, `batch`, `stacks`, `search_filters` (`--only`, `--not`), `engine`
-- layouts: `space` (all of them, as arrays), `legality` (one, in words)
-- priced by formulas: `analytic`; by operators timed on this machine: `measured`; event by event: `simulated`,
-  `refine`
-- searched: `explore` (`plan`), `search` (`train`); `study` is what was found; explained: `reasons`, `model_facts`,
-  `gantt`
-- other questions: `inverse` and `target_alternatives` (what a target needs), `whatif`, `modes` with `asynchronous`,
-  `engine_comparison` (other engines), `nccl`, `envelope`, `budget` (days of a training)
-- tables of runs: `runs`, `columns`, `cells`, `row_layout`, `row_model`, `validate`; a user's own: `calibrate`,
-  `own_runs`
-- constants: `fit`, `estimate`
+Rooms, each of which imports only from those before it:
+- priced by formulas: `analytic`; by operators timed on this machine: `measured`
+- `layouts`: which there are and which are legal; `clusters`: the machines; `tables`: measured runs
+- `fitting`: constants, of published runs and of a user's own
+- `search`: the best layout, event by event where it is close; `targets`: what a target needs, `whatif`, `envelope`
+
+Beside them, above all rooms: `request` (options to a Plan), `validate` (a table against the planner), `model_facts`
+(remarks on a model), `gantt` (a step as text).
 """
 
 import sys

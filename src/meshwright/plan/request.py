@@ -24,11 +24,11 @@ from .analytic.held_roles import UNPACKED, check_own
 from .analytic.optimizers import optimizer_assumed
 from .analytic.price import DEFAULT_STACK, node_group_of
 from .analytic.recipes import recipes
-from .explore import row_of
-from .legality import legal_layout, unrunnable
-from .machines import cluster_by_name, node, on_nearest_nodes
-from .stacks import NO_FURTHER, find_stack, stack_named
-from .study import PricedLayout
+from .clusters.machines import cluster_by_name, node, on_nearest_nodes
+from .layouts.legality import legal_layout, unrunnable
+from .layouts.stacks import NO_FURTHER, find_stack, stack_named
+from .search.explore import row_of
+from .search.study import PricedLayout
 
 AS_GIVEN = 1.02  # of a rate that is worked out: more than that was written down
 BUCKET_BYTES = 25 * 2**20  # of gradients, as PyTorch's DistributedDataParallel fills them

@@ -17,11 +17,11 @@ from .analytic.coefficients import Book
 from .analytic.fits import DOUBTFUL, OVER, fit_verdicts, trusts, word
 from .analytic.held_roles import is_said
 from .analytic.quantities import RECOMPUTES
-from .batch import Batch, batch_of, memory_of, step_of
+from .fitting.own_runs import OwnCalibration
+from .layouts.filters import unlike_its_stack
 from .model_facts import ModelFacts, facts_about
-from .own_runs import OwnCalibration
-from .runs import Run, RunRow, band_of, beyond_peak
-from .search_filters import unlike_its_stack
+from .tables.batch import Batch, batch_of, memory_of, step_of
+from .tables.runs import Run, RunRow, band_of, beyond_peak
 
 
 class RowOutcome(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,7 +6,7 @@ from html import escape
 
 import msgspec
 
-from ..plan.inverse import Need
+from ..plan.targets.inverse import Need
 
 MOST_NAMES = 3  # of parts with the same rate
 WIDTH, HEIGHT, LEFT, TOP, RIGHT, BOTTOM = 760, 480, 70, 40, 60, 170

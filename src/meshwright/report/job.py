@@ -8,7 +8,7 @@ from rich.console import Console
 from ..jobs.job import HELD, Job
 from ..plan.analytic.by_stage import StageMemory
 from ..plan.model_facts import ModelFacts, sentence
-from ..plan.study import PricedLayout
+from ..plan.search.study import PricedLayout
 from ..units import counted, format_bytes, format_time
 from .layout_words import layout_text
 from .narrow_tables import show_table

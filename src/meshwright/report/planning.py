@@ -6,13 +6,13 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from ..plan.envelope import Envelope
 from ..plan.gantt import side_by_side
-from ..plan.inverse import TOLERANCE, FewestGpus, Need, Solution
-from ..plan.modes import ModePrice, fastest_mode
-from ..plan.study import PricedLayout, Study
-from ..plan.target_alternatives import TargetAlternative
-from ..plan.whatif import FIGURES, ClusterComparison, Scaling
+from ..plan.search.modes import ModePrice, fastest_mode
+from ..plan.search.study import PricedLayout, Study
+from ..plan.targets.alternatives import TargetAlternative
+from ..plan.targets.envelope import Envelope
+from ..plan.targets.inverse import TOLERANCE, FewestGpus, Need, Solution
+from ..plan.targets.whatif import FIGURES, ClusterComparison, Scaling
 from ..units import counted, format_bytes, format_network_rate, format_rate, format_time
 from .curve import Mark
 from .layout_words import layout_text

@@ -24,10 +24,10 @@ from ..hardware import load_catalogue
 from ..layout import OFFLOADS, Layout, Machines, Offload, Plan
 from ..parallel.offload import check_offloadable
 from ..parallel.overlapped import check_overlappable
-from ..plan.legality import check_runnable, legal_layout, nearest_of
+from ..plan.layouts.legality import check_runnable, legal_layout, nearest_of
 from ..plan.measured.data_parallel import sizes_to_measure
 from ..plan.measured.needs import ALL_REDUCE, needs
-from ..plan.search import (
+from ..plan.search.measured_search import (
     SearchProblem,
     candidate_layouts,
     choose_layout,

@@ -6,7 +6,7 @@ import torch.distributed as dist
 
 import meshwright  # noqa: F401  (registers the backend)
 from meshwright.parallel.compression import make_compressor
-from meshwright.plan.asynchronous import INT8_BLOCK
+from meshwright.plan.search.asynchronous import INT8_BLOCK
 
 RANKS = 4
 SHAPES = [(64, 48), (7,), (33, 65), (3, 5, 4, 4)]

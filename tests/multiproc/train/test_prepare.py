@@ -9,7 +9,7 @@ from meshwright.cli import run_command
 from meshwright.cluster.graph import blocking
 from meshwright.files import read_struct
 from meshwright.layout import Plan
-from meshwright.plan.search import candidate_layouts, needed_bytes
+from meshwright.plan.search.measured_search import candidate_layouts, needed_bytes
 from meshwright.train import prepare
 from meshwright.train.planned import planned_job
 from meshwright.workload.transformer import ModelConfig

@@ -11,7 +11,7 @@ from meshwright.hardware import load_catalogue
 from meshwright.jobs.models import catalogue_name
 from meshwright.jobs.read import read_job
 from meshwright.plan.analytic import book
-from meshwright.plan.runs import read_rows
+from meshwright.plan.tables.runs import read_rows
 from meshwright.plan.validate import known_models, predict
 
 RUNS = Path(__file__).parents[2] / "external" / "published" / "training_runs.csv"

@@ -6,7 +6,7 @@ from torch import nn
 from meshwright.errors import InputError
 from meshwright.layout import Layout
 from meshwright.parallel.compiled import compile_layers
-from meshwright.plan.legality import check_runnable
+from meshwright.plan.layouts.legality import check_runnable
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meshwright.parallel.encoding import Feedback, decode, encode
-from meshwright.plan.asynchronous import INT8_BLOCK, encoded_bytes
+from meshwright.plan.search.asynchronous import INT8_BLOCK, encoded_bytes
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

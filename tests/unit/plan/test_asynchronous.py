@@ -2,7 +2,7 @@
 
 import pytest
 
-from meshwright.plan.asynchronous import AsynchronousMode, Surroundings, encoded_bytes, price_mode
+from meshwright.plan.search.asynchronous import AsynchronousMode, Surroundings, encoded_bytes, price_mode
 
 SLOW = Surroundings(parameters=1_000_000, compute_s=(0.1, 0.1, 0.1, 0.3), bandwidth_bytes_per_s=1e12)
 EVEN = Surroundings(parameters=1_000_000, compute_s=(0.1,) * 4, bandwidth_bytes_per_s=12.5e6, far_workers=2)

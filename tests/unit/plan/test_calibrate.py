@@ -18,9 +18,9 @@ from meshwright.hardware import load_catalogue
 from meshwright.plan.analytic.calibration import Calibration, MeasuredStep, narrowed_band, read_calibration
 from meshwright.plan.analytic.coefficients import ROLES, book
 from meshwright.plan.analytic.factors import FACTORS, adjusted
-from meshwright.plan.batch import batch_of, step_of
-from meshwright.plan.calibrate import calibrate_from_runs
-from meshwright.plan.runs import read_rows
+from meshwright.plan.fitting.calibrate import calibrate_from_runs
+from meshwright.plan.tables.batch import batch_of, step_of
+from meshwright.plan.tables.runs import read_rows
 from meshwright.plan.validate import known_models, predict
 from meshwright.report.calibration import show_calibration
 

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from meshwright.layout import Layout
 from meshwright.plan.analytic.coefficients import UNSEEN, book
-from meshwright.plan.engine_comparison import on_other_engines
+from meshwright.plan.search.engine_comparison import on_other_engines
 from meshwright.workload.models import load_model
 from tests.unit.plan.analytic.test_price import priced, setting
 

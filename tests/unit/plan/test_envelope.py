@@ -5,7 +5,9 @@ import pytest
 from meshwright.cluster.builders import node_group
 from meshwright.errors import InputError
 from meshwright.hardware import load_catalogue
-from meshwright.plan.envelope import (
+from meshwright.plan.clusters.machines import cluster_by_name, node, with_rates
+from meshwright.plan.gantt import bars, end_s, side_by_side
+from meshwright.plan.targets.envelope import (
     Question,
     all_reduce_traffic_bytes,
     envelope,
@@ -13,8 +15,6 @@ from meshwright.plan.envelope import (
     step_flops,
     training_days,
 )
-from meshwright.plan.gantt import bars, end_s, side_by_side
-from meshwright.plan.machines import cluster_by_name, node, with_rates
 from meshwright.timeline import Span, Timeline, step_parts
 
 CATALOGUE = load_catalogue()

@@ -12,10 +12,10 @@ from meshwright.layout import Layout, micro_batches
 from meshwright.plan.analytic import Grid, Setting, price_layouts
 from meshwright.plan.analytic.fits import DOUBTFUL, OVER, SURE
 from meshwright.plan.analytic.price import states_too_large, verdicts_in
-from meshwright.plan.explore import explore, price_all, space_of
-from meshwright.plan.legality import illegal
-from meshwright.plan.machines import cluster_by_name
-from meshwright.plan.space import in_every_order
+from meshwright.plan.clusters.machines import cluster_by_name
+from meshwright.plan.layouts.legality import illegal
+from meshwright.plan.layouts.space import in_every_order
+from meshwright.plan.search.explore import explore, price_all, space_of
 from meshwright.units import parse_time
 from meshwright.workload.models import load_model
 

@@ -9,7 +9,7 @@ from meshwright.collectives.pricing.figures import figures
 from meshwright.layout import Layout
 from meshwright.pipelines import bubble_share
 from meshwright.plan.analytic import Grid, price_layouts
-from meshwright.plan.envelope import step_flops
+from meshwright.plan.targets.envelope import step_flops
 from tests.unit.plan.test_explore import setting
 
 P = 8

@@ -5,10 +5,10 @@ from msgspec.structs import replace
 
 from meshwright.errors import InputError
 from meshwright.layout import Layout
-from meshwright.plan.explore import explore
-from meshwright.plan.inverse import fewest_gpus, gpu_counts, solve, step_time_for_days, step_time_for_mfu
-from meshwright.plan.target_alternatives import beyond, fastest_layout, other_means
-from meshwright.plan.whatif import compare_clusters, scaling
+from meshwright.plan.search.explore import explore
+from meshwright.plan.targets.alternatives import beyond, fastest_layout, other_means
+from meshwright.plan.targets.inverse import fewest_gpus, gpu_counts, solve, step_time_for_days, step_time_for_mfu
+from meshwright.plan.targets.whatif import compare_clusters, scaling
 from meshwright.report.planning import _bars, fewest_text
 from tests.unit.plan.test_explore import setting
 

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from meshwright.errors import InputError
 from meshwright.layout import Layout, micro_batches
-from meshwright.plan.legality import (
+from meshwright.plan.layouts.legality import (
     check_runnable,
     illegal,
     legal_layout,

@@ -12,7 +12,7 @@ from meshwright.plan.analytic import Grid, Setting, price_layouts
 from meshwright.plan.analytic.layer import _network, layer_s
 from meshwright.plan.analytic.price import coefficients_of, machine_of
 from meshwright.plan.analytic.quantities import ModelQuantities
-from meshwright.plan.machines import cluster_by_name
+from meshwright.plan.clusters.machines import cluster_by_name
 from meshwright.plan.model_facts import model_facts
 from meshwright.plan.request import PlanRequest, setting_of
 from meshwright.workload.models import load_model

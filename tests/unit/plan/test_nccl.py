@@ -14,7 +14,7 @@ from meshwright.cluster.graph import Cluster, Measurements
 from meshwright.collectives.pricing.figures import bus_factor
 from meshwright.errors import InputError
 from meshwright.hardware import load_catalogue
-from meshwright.plan.nccl import COLLECTIVES, nccl_price
+from meshwright.plan.clusters.nccl import COLLECTIVES, nccl_price
 from tests.unit.bench.test_fit import A100, rows_of
 
 CATALOGUE = load_catalogue()

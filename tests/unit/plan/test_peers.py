@@ -11,7 +11,7 @@ from meshwright.hardware import load_catalogue
 from meshwright.hardware.arithmetic import share_between_peers
 from meshwright.plan.analytic.coefficients import book, coefficients
 from meshwright.plan.request import PlanRequest, setting_of
-from meshwright.plan.runs import read_rows
+from meshwright.plan.tables.runs import read_rows
 from meshwright.plan.validate import known_models
 from meshwright.workload.models import load_model
 

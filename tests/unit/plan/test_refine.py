@@ -5,9 +5,9 @@ import pytest
 
 from meshwright.layout import Layout
 from meshwright.plan.analytic import Grid, price_layouts
-from meshwright.plan.explore import price_all, row_of, study_of
-from meshwright.plan.refine import refined
-from meshwright.plan.simulated import simulate_plan
+from meshwright.plan.search.explore import price_all, row_of, study_of
+from meshwright.plan.search.refine import refined
+from meshwright.plan.search.simulated import simulate_plan
 from meshwright.timeline import length_s
 from tests.unit.plan.test_explore import setting
 

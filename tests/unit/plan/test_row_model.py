@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from meshwright.errors import InputError
-from meshwright.plan.row_model import row_architecture
+from meshwright.plan.tables.row_model import row_architecture
 from meshwright.workload.models import load_model
 
 

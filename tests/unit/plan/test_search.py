@@ -6,9 +6,9 @@ import pytest
 from meshwright.cluster.graph import OperatorTime, blocking
 from meshwright.errors import InputError
 from meshwright.layout import Layout
-from meshwright.plan.legality import illegal
+from meshwright.plan.layouts.legality import illegal
 from meshwright.plan.measured.spmd import update_operators
-from meshwright.plan.search import (
+from meshwright.plan.search.measured_search import (
     SearchProblem,
     bucket_sizes,
     candidate_layouts,

@@ -17,10 +17,10 @@ from meshwright.plan.analytic import Grid, performance, price_layouts
 from meshwright.plan.analytic.coefficients import STRANGERS, book
 from meshwright.plan.analytic.conditions import kept, parse_conditions
 from meshwright.plan.analytic.fitted_range import kinds_seen, origin, seen
-from meshwright.plan.explore import explore, price_all, space_of
-from meshwright.plan.runs import read_rows
-from meshwright.plan.search_filters import can_run, unlike_its_stack, warnings_of_stack
-from meshwright.plan.stacks import default_stack, listed, stack_named, stack_names
+from meshwright.plan.layouts.filters import can_run, unlike_its_stack, warnings_of_stack
+from meshwright.plan.layouts.stacks import default_stack, listed, stack_named, stack_names
+from meshwright.plan.search.explore import explore, price_all, space_of
+from meshwright.plan.tables.runs import read_rows
 from meshwright.plan.validate import known_models
 from meshwright.workload.conventions import OWN
 from meshwright.workload.engines import ENGINES

@@ -3,8 +3,8 @@ import itertools
 import pytest
 
 from meshwright.layout import OFFLOADS, ORDERS, Layout
-from meshwright.plan.legality import illegal, unrunnable
-from meshwright.plan.space import CP, DP, PP, TP, factorisations, in_every_order, legal_layouts, runnable
+from meshwright.plan.layouts.legality import illegal, unrunnable
+from meshwright.plan.layouts.space import CP, DP, PP, TP, factorisations, in_every_order, legal_layouts, runnable
 from meshwright.workload.architecture import Architecture
 from meshwright.workload.models import load_model
 

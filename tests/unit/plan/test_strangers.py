@@ -10,9 +10,9 @@ from meshwright.hardware import load_catalogue
 from meshwright.layout import Layout
 from meshwright.plan.analytic.coefficients import ROLES, book, resolve_roles
 from meshwright.plan.analytic.step import step_s
-from meshwright.plan.batch import batch_coefficients, batch_of, step_of
-from meshwright.plan.columns import overlap_off
-from meshwright.plan.runs import accelerator_of, beside_of
+from meshwright.plan.tables.batch import batch_coefficients, batch_of, step_of
+from meshwright.plan.tables.columns import overlap_off
+from meshwright.plan.tables.runs import accelerator_of, beside_of
 from meshwright.workload.conventions import Conventions
 from meshwright.workload.split import Sizes, context_exchange
 from tests.unit.plan.test_tables import DENSE, EXPERTS, run

@@ -11,8 +11,8 @@ from meshwright import cli
 from meshwright.errors import InputError
 from meshwright.hardware import load_catalogue
 from meshwright.plan.analytic.coefficients import book
-from meshwright.plan.columns import INPUTS, MEASURED, unread, zero_stage
-from meshwright.plan.runs import accelerator_of, read_rows
+from meshwright.plan.tables.columns import INPUTS, MEASURED, unread, zero_stage
+from meshwright.plan.tables.runs import accelerator_of, read_rows
 from meshwright.plan.validate import known_models, predict
 from meshwright.workload.engines import ENGINES
 

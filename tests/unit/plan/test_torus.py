@@ -6,7 +6,7 @@ import pytest
 from meshwright.cluster.builders import catalogue_cluster
 from meshwright.hardware import load_catalogue
 from meshwright.plan.analytic.torus import on_torus
-from meshwright.plan.nccl import nccl_price
+from meshwright.plan.clusters.nccl import nccl_price
 
 CATALOGUE = load_catalogue()
 LINKS = 6.0  # of a node of a torus of three dimensions

@@ -17,8 +17,8 @@ from meshwright.plan.analytic import Grid, Setting, price_layouts
 from meshwright.plan.analytic.coefficients import book
 from meshwright.plan.analytic.fits import word
 from meshwright.plan.analytic.price import verdicts_in
-from meshwright.plan.machines import cluster_by_name
-from meshwright.plan.runs import accelerator_of, read_rows
+from meshwright.plan.clusters.machines import cluster_by_name
+from meshwright.plan.tables.runs import accelerator_of, read_rows
 from meshwright.plan.validate import RowOutcome, Unpriced, known_models, predict, summarise
 
 PUBLISHED = collective_tables().parent / "training_runs.csv"

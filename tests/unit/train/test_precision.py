@@ -7,7 +7,7 @@ import torch
 
 from meshwright.errors import InputError
 from meshwright.layout import Layout
-from meshwright.plan.legality import check_runnable
+from meshwright.plan.layouts.legality import check_runnable
 from meshwright.train.job.config import JobConfig, with_overrides
 from meshwright.train.job.precision import check_float8, narrow_type
 

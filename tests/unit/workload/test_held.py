@@ -7,7 +7,7 @@ import pytest
 from meshwright.hardware import load_catalogue
 from meshwright.layout import Layout
 from meshwright.plan.analytic import Grid, Setting, price_layouts
-from meshwright.plan.machines import cluster_by_name
+from meshwright.plan.clusters.machines import cluster_by_name
 from meshwright.train.model.decoder_sizes import decoder_config
 from meshwright.workload.conventions import ENGINE, Conventions
 from meshwright.workload.held import Counts, peak, states

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ...plan.asynchronous import Wire
+from ...plan.search.asynchronous import Wire
 from ..encoding import Feedback, decode
 from .connection import Connection, ConnectionLost, RefusedError, connect
 from .messages import (

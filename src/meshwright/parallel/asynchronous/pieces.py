@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from ...plan.asynchronous import Wire
+from ...plan.search.asynchronous import Wire
 from ..encoding import decode, encode
 from ..engine import OptimizerFactory, Shard, make_state, unsplit_shard
 

@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ...plan.asynchronous import Wire
+from ...plan.search.asynchronous import Wire
 from .client import Client, DroppedError, FragmentChannel
 from .messages import Finish, Lease, Validate
 from .pieces import cut_pieces, shaped

@@ -6,8 +6,8 @@ import msgspec
 
 from ...cluster.graph import Measurements
 from ...layout import Plan
-from ...plan.asynchronous import AsynchronousMode, Surroundings, price_mode
 from ...plan.measured.data_parallel import find_fit
+from ...plan.search.asynchronous import AsynchronousMode, Surroundings, price_mode
 from ...workload.conventions import SINGLE_BYTES
 from ...workload.transformer import parameter_shapes
 from ..job.config import JobConfig

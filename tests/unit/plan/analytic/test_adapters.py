@@ -16,9 +16,9 @@ from meshwright.plan.analytic.coefficients import book
 from meshwright.plan.analytic.price import coefficients_of, flops_per_token, machine_of, price_layouts
 from meshwright.plan.analytic.quantities import Grid, ModelQuantities
 from meshwright.plan.analytic.saved_activations import layer_parts
-from meshwright.plan.batch import batch_coefficients as coefficients_of_rows
-from meshwright.plan.batch import batch_of
-from meshwright.plan.runs import read_rows
+from meshwright.plan.tables.batch import batch_coefficients as coefficients_of_rows
+from meshwright.plan.tables.batch import batch_of
+from meshwright.plan.tables.runs import read_rows
 from meshwright.plan.validate import known_models, predict
 from meshwright.workload.architecture import Architecture
 from meshwright.workload.conventions import conventions_of

@@ -8,7 +8,7 @@ import pytest
 from meshwright.cluster.builders import catalogue_cluster
 from meshwright.hardware import load_catalogue
 from meshwright.plan.analytic import Setting, distinct, price_layouts
-from meshwright.plan.space import in_every_order, legal_layouts
+from meshwright.plan.layouts.space import in_every_order, legal_layouts
 from meshwright.workload.models import load_model
 
 

@@ -9,7 +9,7 @@ from meshwright.plan.analytic.coefficients import book, coefficients
 from meshwright.plan.analytic.layer import _expert_parallel, _sizes
 from meshwright.plan.analytic.price import coefficients_of, machine_of
 from meshwright.plan.analytic.quantities import Grid, ModelQuantities
-from meshwright.plan.simulated import effective_cluster, step_program
+from meshwright.plan.search.simulated import effective_cluster, step_program
 from meshwright.simulate.axes import AxisPrices
 from meshwright.simulate.nodes import NodesTopology
 from meshwright.simulate.problem import Costs, Disturbance

@@ -20,8 +20,8 @@ from meshwright.plan.analytic.states import further_parameters
 from meshwright.plan.analytic.step import head_s
 from meshwright.plan.model_facts import model_facts
 from meshwright.plan.request import PlanRequest, setting_of
-from meshwright.plan.runs import read_rows
-from meshwright.plan.simulated import simulate_plan
+from meshwright.plan.search.simulated import simulate_plan
+from meshwright.plan.tables.runs import read_rows
 from meshwright.plan.validate import known_models, predict
 from meshwright.workload.models import load_model
 

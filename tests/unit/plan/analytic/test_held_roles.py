@@ -15,9 +15,9 @@ from meshwright.plan.analytic.fits import OVER, SPARED_LOGITS, SPARED_STATES, UN
 from meshwright.plan.analytic.held_roles import FUSED_ROWS, is_said, loss_roles, weight_roles
 from meshwright.plan.analytic.optimizers import optimizer_roles
 from meshwright.plan.analytic.price import states_too_large, verdicts_in
-from meshwright.plan.machines import cluster_by_name
+from meshwright.plan.clusters.machines import cluster_by_name
 from meshwright.plan.request import PlanRequest, setting_of
-from meshwright.plan.runs import read_rows
+from meshwright.plan.tables.runs import read_rows
 from meshwright.plan.validate import known_models, predict
 from meshwright.workload.adapters import trained_share
 from meshwright.workload.conventions import FROZEN_BYTES

@@ -16,8 +16,8 @@ from meshwright.plan.analytic.host import LINK_SHARE, MEMORY_SHARE
 from meshwright.plan.analytic.layer import layer_s
 from meshwright.plan.analytic.price import coefficients_of, machine_of, performance, verdicts_in
 from meshwright.plan.analytic.quantities import ModelQuantities
-from meshwright.plan.explore import OFFERED, explore, price_all, space_of, study_of
-from meshwright.plan.machines import cluster_by_name
+from meshwright.plan.clusters.machines import cluster_by_name
+from meshwright.plan.search.explore import OFFERED, explore, price_all, space_of, study_of
 from meshwright.workload.architecture import Architecture
 from meshwright.workload.conventions import STACKS, UNFUSED
 from meshwright.workload.engines import ENGINES

@@ -29,8 +29,8 @@ from meshwright.plan.analytic.memory import _entry
 from meshwright.plan.analytic.price import coefficients_of, machine_of, verdicts_in
 from meshwright.plan.analytic.quantities import ModelQuantities
 from meshwright.plan.analytic.saved_activations import layer_parts
-from meshwright.plan.explore import row_of
-from meshwright.plan.machines import cluster_by_name
+from meshwright.plan.clusters.machines import cluster_by_name
+from meshwright.plan.search.explore import row_of
 from meshwright.report.planning import fits_text
 from meshwright.workload.conventions import OWN
 from meshwright.workload.models import load_model

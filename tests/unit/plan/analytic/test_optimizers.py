@@ -7,7 +7,7 @@ from meshwright.errors import InputError
 from meshwright.hardware import load_catalogue
 from meshwright.layout import Layout
 from meshwright.plan.analytic import Grid, Setting, performance, price_layouts
-from meshwright.plan.machines import cluster_by_name
+from meshwright.plan.clusters.machines import cluster_by_name
 from meshwright.workload.adapters import adapter_parameters, trained_share
 from meshwright.workload.models import load_model
 

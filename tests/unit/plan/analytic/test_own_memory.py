@@ -13,8 +13,8 @@ from meshwright.layout import Layout
 from meshwright.pipelines import even_stages, peak_in_flight, schedule
 from meshwright.plan.analytic import Grid, Setting, price_layouts
 from meshwright.plan.analytic.loads import kept_at_once, rank_chunks, unequal_chunks
-from meshwright.plan.legality import illegal, unrunnable
-from meshwright.plan.machines import cluster_by_name
+from meshwright.plan.clusters.machines import cluster_by_name
+from meshwright.plan.layouts.legality import illegal, unrunnable
 from meshwright.train.model.decoder import Decoder
 from meshwright.workload.architecture import Architecture
 from meshwright.workload.conventions import LOGIT_GRADIENT_BYTES

@@ -17,13 +17,13 @@ from meshwright.hardware import load_catalogue
 from meshwright.layout import Layout
 from meshwright.plan.analytic import Grid, Setting, price_layouts
 from meshwright.plan.analytic.coefficients import book
-from meshwright.plan.machines import cluster_by_name
+from meshwright.plan.clusters.machines import cluster_by_name
+from meshwright.plan.layouts.space import in_every_order, legal_layouts
 from meshwright.plan.measured.data_parallel import StepInputs, predict_step
 from meshwright.plan.measured.pipeline import predict_pipeline_step
 from meshwright.plan.measured.spmd import operators_of, predict_spmd_step
-from meshwright.plan.runs import read_rows
-from meshwright.plan.simulated import simulate_plan
-from meshwright.plan.space import in_every_order, legal_layouts
+from meshwright.plan.search.simulated import simulate_plan
+from meshwright.plan.tables.runs import read_rows
 from meshwright.plan.validate import RowOutcome, known_models, predict
 from meshwright.timeline import Timeline
 from meshwright.workload.holdings import peak_memory_bytes

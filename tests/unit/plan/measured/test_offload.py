@@ -10,7 +10,7 @@ from meshwright.plan.measured.data_parallel import StepInputs
 from meshwright.plan.measured.needs import needs
 from meshwright.plan.measured.pipeline import predict_pipeline_step
 from meshwright.plan.measured.spmd import predict_spmd_step
-from meshwright.plan.search import SearchProblem, fits, splits
+from meshwright.plan.search.measured_search import SearchProblem, fits, splits
 from meshwright.timeline import step_parts
 from meshwright.workload.holdings import held_by, peak_memory_bytes
 from meshwright.workload.transformer import ModelConfig, describe_workload

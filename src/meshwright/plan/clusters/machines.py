@@ -1,0 +1,124 @@
+"""The cluster that a plan is made for: a node type of the catalogue or a file, a number of GPUs, rates overridden."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from ...cluster.builders import catalogue_cluster, uneven_nodes
+from ...cluster.graph import Cluster, Fabric, NodeGroup, Placement
+from ...cluster.proximity import nearest_nodes
+from ...cluster.wire import read_cluster
+from ...errors import InputError
+from ...hardware import Catalogue
+from ...units import counted
+
+
+def cluster_by_name(
+    catalogue: Catalogue,
+    name: str,
+    gpus: int | None = None,
+    *,
+    fabric: str = "flat",
+    intra_bytes_per_s: float | None = None,
+    inter_bytes_per_s: float | None = None,
+    latency_s: float | None = None,
+) -> Cluster:
+    """Return a cluster with `gpus` GPUs: `name` is a node type of the catalogue, or a file of a cluster.
+
+    The file may be one that `topo` or `bench` wrote of a machine with GPUs (`cluster.compact`).
+
+    `intra_bytes_per_s` replaces the rate of one GPU to its peers in the node, `inter_bytes_per_s` the rate of all NICs
+    of a node together, `latency_s` the latency of a NIC; all per direction. InputError for what is not known.
+    """
+    if Path(name).suffix in {".json", ".toml"}:
+        read = read_cluster(name)
+        from ...cluster.compact import compact  # and all that reads a machine: it is loaded only for its file
+
+        cluster = _resized(compact(read, catalogue, where=name), gpus)
+        _check_domain(read, cluster, catalogue, name)
+    else:
+        cluster = catalogue_cluster(catalogue, name, gpus=gpus, fabric=fabric)
+    cluster = with_rates(
+        cluster, intra_bytes_per_s=intra_bytes_per_s, inter_bytes_per_s=inter_bytes_per_s, latency_s=latency_s
+    )
+    if any(group.count > group.scale_up_nodes and not group.node_bandwidth_bytes_per_s for group in cluster.groups):
+        raise InputError(f"{name}: no NIC of known rate joins its nodes; expected --inter RATE, such as 1600Gbps")
+    return cluster
+
+
+def on_nearest_nodes(cluster: Cluster, placements: Sequence[Placement]) -> Cluster:
+    """Return the cluster on the nearest of these nodes, which become its `placements` in the order of ranks.
+
+    Its fabric gets as many nodes on a leaf as these have on average. InputError where they are too few.
+    """
+    chosen = nearest_nodes(placements, cluster.num_nodes)
+    leaves = len({place.switches[:1] for place in chosen})
+    fabric = cluster.fabric or Fabric()
+    kind = "fat-tree" if fabric.kind == "flat" else fabric.kind
+    fabric = replace(fabric, kind=kind, nodes_per_leaf=max(1, len(chosen) // leaves))
+    return replace(cluster, placements=chosen, fabric=fabric)
+
+
+def with_rates(
+    cluster: Cluster,
+    *,
+    intra_bytes_per_s: float | None = None,
+    inter_bytes_per_s: float | None = None,
+    latency_s: float | None = None,
+) -> Cluster:
+    """Return the cluster with these rates in place of its own, in every group of nodes."""
+    groups = tuple(_group(group, intra_bytes_per_s, inter_bytes_per_s, latency_s) for group in cluster.groups)
+    return replace(cluster, groups=groups)
+
+
+def node(cluster: Cluster) -> NodeGroup:
+    """Return the nodes of a cluster; InputError if they are not all alike."""
+    if len(cluster.groups) != 1:
+        raise InputError(
+            f"{cluster.name}: {counted(len(cluster.groups), 'group')} of nodes; plan needs nodes that are all alike"
+        )
+    return cluster.groups[0]
+
+
+def _resized(cluster: Cluster, gpus: int | None) -> Cluster:
+    """Return a cluster of a file with as many nodes as `gpus` need."""
+    if gpus is None or gpus == cluster.num_gpus:
+        return cluster
+    group = node(cluster)
+    count, rest = divmod(gpus, group.gpus)
+    if rest or not count:
+        raise InputError(f"{cluster.name}: {uneven_nodes(gpus, group.gpus, 'a node')}")
+    return replace(cluster, groups=(replace(group, count=count),))
+
+
+def _check_domain(read: Cluster, cluster: Cluster, catalogue: Catalogue, name: str) -> None:
+    """Raise InputError where trays of a rack are asked for and nothing says how many of them share its NVLink."""
+    group = cluster.groups[0]
+    if read.groups or read.scale_up_nodes or group.count == 1 or group.scale_up_nodes > 1:
+        return
+    trays = [
+        n.scale_up_nodes for n in catalogue.nodes.values() if n.accelerator == group.gpu.model and n.scale_up_nodes
+    ]
+    if trays and group.switched:
+        raise InputError(
+            f"{name}: {group.gpus} {group.gpu.model} are one tray of an NVLink domain; the file does not say how many "
+            f"trays are in it (up to {trays[0].number:.0f}); expected a file written with `topo --domain N --save FILE`"
+        )
+
+
+def _group(group: NodeGroup, intra: float | None, inter: float | None, latency_s: float | None) -> NodeGroup:
+    changes: dict[str, object] = {}
+    if intra is not None:
+        share = intra / group.gpu_bandwidth_bytes_per_s
+        changes["gpu_bandwidth_bytes_per_s"] = intra
+        changes["peer_bandwidth_bytes_per_s"] = group.peer_bandwidth_bytes_per_s * share
+        changes["mesh"] = tuple((a, b, rate * share) for a, b, rate in group.mesh)
+        if group.reduction_bandwidth_bytes_per_s is not None:
+            changes["reduction_bandwidth_bytes_per_s"] = group.reduction_bandwidth_bytes_per_s * share
+    if inter is not None:
+        changes["nics"] = max(1, group.nics)
+        changes["nic_bandwidth_bytes_per_s"] = inter / max(1, group.nics)
+    if latency_s is not None:
+        changes["nic_latency_s"] = latency_s
+    return replace(group, **changes) if changes else group

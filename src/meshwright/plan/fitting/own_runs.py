@@ -1,0 +1,98 @@
+"""A user's own runs applied to the rows of a table: factors, error bands and doubts of each row."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..analytic.calibration import Calibration, covariance_of, measured_here, narrowed_band, own_variance, prior_of
+from ..analytic.cautions import cautions, widened
+from ..analytic.coefficients import Book
+from ..analytic.factors import FACTORS
+from ..analytic.fitted_range import origin
+from ..analytic.quantities import Array
+from ..tables.batch import Batch
+from ..tables.runs import Run, band_of
+from .calibrate import NOISE, inputs_digest, sensitivity_of
+
+
+@dataclass(frozen=True, slots=True)
+class OwnCalibration:
+    """Factors and bands of a calibration for each row of a table; without one, 1 and the bands of the stacks."""
+
+    factors: dict[str, Array]
+    bands: list[float]
+    doubts: list[tuple[str, ...]]
+    origins: list[str]  # where the constants of each row come from
+
+    @classmethod
+    def of(cls, runs: Sequence[Run], batch: Batch, known: Book, calibration: Calibration | None) -> "OwnCalibration":
+        """Return what it makes of some runs: a run that it has measured itself is left to its other runs."""
+        applied = [_applied(run, calibration) for run in runs]
+        doubts = [_doubts(run, known, calibration, names) for run, names in zip(runs, applied, strict=True)]
+        bands = np.array([band_of(run, known) for run in runs])
+        factors: dict[str, Array] = {name: np.ones(len(runs)) for name in FACTORS}
+        if calibration is not None:
+            mine = {one.inputs: one for one in calibration.runs}
+            held = [calibration.of_model(run.architecture) for run in runs]
+            for place, (run, names) in enumerate(zip(runs, applied, strict=True)):
+                own = mine.get(inputs_digest(run)) if names else None
+                for name in names:
+                    factors[name][place] = (own.without if own else held[place].factors)[name]
+            bands = _bands(bands, runs, batch, known, held, applied, factors)
+        else:
+            factors = {}
+        origins = [_origin(run, known, calibration, names) for run, names in zip(runs, applied, strict=True)]
+        return cls(factors, [widened(float(b), d) for b, d in zip(bands, doubts, strict=True)], doubts, origins)
+
+
+def _origin(run: Run, known: Book, calibration: Calibration | None, applied: Sequence[str]) -> str:
+    fitted = origin(known, run.stack, run.accelerator)
+    return f"{measured_here(calibration, applied)}; {fitted}" if calibration is not None and applied else fitted
+
+
+def _applied(run: Run, calibration: Calibration | None) -> tuple[str, ...]:
+    return () if calibration is None else calibration.concerns(run.stack, run.family, run.accelerator)
+
+
+def _doubts(run: Run, known: Book, calibration: Calibration | None, applied: Sequence[str]) -> tuple[str, ...]:
+    measured = (calibration.only(applied),) if calibration is not None and applied else ()
+    return cautions(
+        run.architecture, run.layout, stack=run.stack, accelerator=run.accelerator, known=known, measured=measured,
+        precision=run.precision,
+    )  # fmt: skip
+
+
+def _bands(
+    bands: Array,
+    runs: Sequence[Run],
+    batch: Batch,
+    known: Book,
+    held: Sequence[Calibration],
+    applied: Sequence[Sequence[str]],
+    factors: dict[str, Array],
+) -> Array:
+    """Return the band of each row by what is left of the factors' variances; of its own runs, of the others alone."""
+    follows = sensitivity_of(batch, known.values, factors)
+    if not held:
+        return bands
+    measured = {one.inputs for one in held[0].runs}
+    before, after = np.zeros(len(runs)), np.zeros(len(runs))
+    for place, names in enumerate(applied):
+        prior = prior_of(held[place], runs[place].architecture)
+        before[place] = after[place] = follows[place] @ prior @ follows[place]
+        if names:
+            left = covariance_of([(held[place], names)], prior)
+            after[place] = follows[place] @ left @ follows[place]
+            if inputs_digest(runs[place]) in measured:
+                after[place] = _without(after[place], before[place])
+    experts = np.asarray(batch.model.experts)
+    model = np.array([own_variance(one, run.architecture) for one, run in zip(held, runs, strict=True)])
+    found = narrowed_band(bands, before, after, experts=experts, misfit=held[0].misfit, model=model)
+    return np.where([len(names) > 0 for names in applied], found, bands)
+
+
+def _without(variance: float, before: float) -> float:
+    """Return the variance that a run's own step would have if it had not been among the measured ones."""
+    share = variance / NOISE**2  # of what is known of it, that it says itself
+    return min(before, variance / (1.0 - share)) if share < 1.0 else before

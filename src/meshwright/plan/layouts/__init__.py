@@ -1,0 +1,5 @@
+"""Layouts of a model: legal ones, what a stack can run, and what a user asked for.
+
+- `legality`: every rule that one layout breaks, in words; `space`: all legal layouts as arrays
+- `stacks`: the closed set of software stacks; `filters`: what a stack runs, and `--only` and `--not`
+"""

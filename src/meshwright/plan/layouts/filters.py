@@ -1,0 +1,106 @@
+"""The layouts that a search keeps: what the setting's stack can run, and what `--only` and `--not` leave."""
+
+from collections.abc import Collection, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from ...jobs.emit.rules import SCHEDULES, allowed, misordered, refusals
+from ...layout import Layout
+from ...workload.architecture import Architecture
+from ...workload.conventions import OWN
+from ...workload.engines import ENGINES, STACK_SCHEDULES, VARIANTS, EngineFacts
+from ..analytic import Grid, Setting, book
+from ..analytic.conditions import kept
+from ..analytic.held_roles import BITS_AND_BYTES
+from .legality import unrunnable
+from .space import in_every_order, runnable
+
+# what its optimised kernels multiply lies whole on a rank (huggingface/transformers, issue 38122, of Params4bit and tp)
+UNCUT = "tp does not cut weights that bitsandbytes holds in few bits"
+XLA = "xla"  # trait of runs under JAX on GPUs
+Mask = npt.NDArray[np.bool_]
+
+
+def engine_of(stack: str) -> EngineFacts | None:
+    """Return the engine that a stack runs on, or its own variant of that; None where its rules are not known."""
+    known = book().stacks
+    return VARIANTS.get(stack, ENGINES.get(known[stack].engine)) if stack in known else None
+
+
+def can_run(setting: Setting, grid: Grid) -> Mask:
+    """Return which layouts the setting's stack can run; all that its weights allow where its rules are not known."""
+    found = _of_engine(setting, grid)
+    return found & (grid.tp == 1) if setting.weights.lower() in BITS_AND_BYTES else found
+
+
+def _of_engine(setting: Setting, grid: Grid) -> Mask:
+    if setting.stack == OWN:
+        return runnable(grid, setting.precision)
+    engine = engine_of(setting.stack)
+    if not len(grid):
+        return np.ones(0, dtype=bool)
+    if engine is None:
+        names = STACK_SCHEDULES[setting.stack][0] if setting.stack in STACK_SCHEDULES else SCHEDULES
+        within: Mask = (grid.pp == 1) | np.isin(grid.schedule, [SCHEDULES.index(name) for name in names])
+        return within
+    model = setting.architecture
+    return allowed(engine, grid.columns(), model.num_key_value_heads, model.num_hidden_layers)
+
+
+def in_its_orders(setting: Setting, grid: Grid) -> Grid:
+    """Return each layout in every axis order that differs in effect and that the stack and the conditions allow."""
+    every = in_every_order(grid)
+    if not len(every):
+        return every
+    mask = kept(setting.conditions, every, only={"order"})
+    engine = engine_of(setting.stack)
+    if engine is not None:
+        mask &= ~misordered(engine.orders, every.columns())
+    return every if mask.all() else every.take(np.flatnonzero(mask))
+
+
+def unlike_its_stack(
+    stack: str, layout: Layout, model: Architecture, traits: Collection[str] = (), *, precision: str = ""
+) -> Sequence[str]:
+    """Return the rules of a stack's engine that a layout of a model breaks, in words; of ours what it cannot run.
+
+    `traits` are what is written beside a run of a stack: under JAX its engine is MaxText. `precision` is that of the
+    products, where it matters to what ours can run.
+    """
+    if stack == OWN:
+        return [problem] if (problem := unrunnable(layout, precision)) else []
+    engine = ENGINES["maxtext"] if XLA in traits else engine_of(stack)
+    if engine is not None:
+        return refusals(engine, layout, model.num_key_value_heads, model.num_hidden_layers)
+    names, why = STACK_SCHEDULES.get(stack, (SCHEDULES, ""))
+    return [f"its schedules are {', '.join(names)} ({why})"] if layout.pp > 1 and layout.schedule not in names else []
+
+
+def limits_unknown(stack: str) -> str:
+    """Return, of a stack whose rules are not known, that no layout is left out for it; "" where they are."""
+    if stack == OWN or engine_of(stack) is not None:
+        return ""
+    what = "beside its schedules is" if stack in STACK_SCHEDULES else "is"
+    return f"which layouts stack {stack} can run {what} not known: none was left out for it"
+
+
+def warnings_of_stack(setting: Setting, layout: Layout) -> list[str]:
+    """Return what is to be said of a layout that is priced for a stack which cannot run it."""
+    rules = [*unlike_its_stack(setting.stack, layout, setting.architecture, precision=setting.precision)]
+    rules += [UNCUT] if layout.tp > 1 and setting.weights.lower() in BITS_AND_BYTES else []
+    return [f"stack {setting.stack} cannot run it: {rule}" for rule in rules]
+
+
+def narrowed_search(setting: Setting, grid: Grid) -> tuple[Grid, dict[str, int]]:
+    """Return what the search is kept to, and how many layouts were left out for which reason."""
+    left: dict[str, int] = {}
+    mask = can_run(setting, grid)
+    if not mask.all():
+        left[f"that stack {setting.stack} cannot run"] = int((~mask).sum())
+    asked = kept(setting.conditions, grid)
+    if not asked.all():
+        told = " ".join(condition.flag for condition in setting.conditions)
+        left[f"outside {told}"] = int((mask & ~asked).sum())
+    mask &= asked
+    return (grid if mask.all() else grid.take(np.flatnonzero(mask))), left

@@ -1,0 +1,81 @@
+"""The closed set of software stacks: names that `--stack` and a table's `family` take, and which one is the default."""
+
+import difflib
+from collections.abc import Mapping
+
+import msgspec
+
+from ...errors import InputError, nearest
+from ...layout import Layout
+from ...units import counted
+from ...workload.conventions import OWN
+from ...workload.engines import ALIASES
+from ..analytic.coefficients import STRANGERS, Book, book
+from .legality import unrunnable
+
+TODAY = STRANGERS[-1]  # a stack of today that nobody named
+NO_FURTHER = "Meshwright itself trains no modules that predict further tokens"
+OWN_PRECISIONS = frozenset({"bf16", "fp32"})  # what `train` runs
+
+
+class ListedStack(msgspec.Struct, frozen=True, kw_only=True):
+    """One stack of the closed set, as it is listed."""
+
+    name: str
+    title: str
+    origin: str  # where its constants come from
+
+
+def stack_names(known: Book | None = None) -> list[str]:
+    """Return every name that `--stack` takes, in alphabetical order."""
+    return sorted({*(known or book()).stacks, *ALIASES})
+
+
+def find_stack(name: str, known: Book | None = None) -> str | None:
+    """Return the stack that a name means, case and other names of engines aside; None for one that nobody knows."""
+    stacks: Mapping[str, object] = (known or book()).stacks
+    plain = name.strip().lower()
+    plain = ALIASES.get(plain, plain)
+    return plain if plain in stacks else None
+
+
+def stack_named(name: str, *, flag: str = "--stack", known: Book | None = None) -> str:
+    """Return the stack of a name; InputError with the nearest one for a name that is not in the closed set."""
+    found = find_stack(name, known)
+    if found is None:
+        raise InputError(f"{flag} {name}: no such stack ({nearest(name.lower(), stack_names(known))})")
+    return found
+
+
+def near_stack(name: str, known: Book) -> str:
+    """Return the one name that a family of a table nearly is, "" where none is close."""
+    close = difflib.get_close_matches(name.lower(), stack_names(known), n=1, cutoff=0.75)
+    return close[0] if close else ""
+
+
+def default_stack(precision: str, layout: Layout | None = None, mtp_layers: int = 0) -> str:
+    """Return the stack of an answer that names none: our own, or one of today for what ours does not run.
+
+    `mtp_layers`: modules that predict further tokens, trained.
+    """
+    own = precision in OWN_PRECISIONS and not mtp_layers and (layout is None or not unrunnable(layout))
+    return OWN if own else TODAY
+
+
+def listed() -> list[ListedStack]:
+    """Return the closed set, engines and published stacks, with where the constants of each come from."""
+    known = book()
+    return [
+        ListedStack(name=name, title=stack.title, origin=origin_of(known, name))
+        for name, stack in sorted(known.stacks.items())
+    ]
+
+
+def origin_of(known: Book, stack: str) -> str:
+    """Return where the constants of a stack come from, before it is known on which accelerator it runs."""
+    own = known.fitted(stack)
+    errors = known.errors.get(own)
+    if errors is None:
+        return "generic facts"
+    whose = "this stack" if own == stack else own
+    return f"fitted on {counted(errors.runs, 'run')} of {whose}"

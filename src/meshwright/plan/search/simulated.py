@@ -1,0 +1,269 @@
+"""A layout as the simulator takes it: the cost model's seconds of computation, the bytes that each layer communicates.
+
+The closed formulas of `cost` and the simulator start from the same computation; they differ in what communication
+takes: here every message goes over its links, beside all others.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+from msgspec.structs import replace
+
+from ...cluster.graph import Cluster, Fabric
+from ...errors import InputError
+from ...layout import Layout, micro_batches
+from ...mesh import Axis, size
+from ...pipelines import even_stages
+from ...simulate.nodes import NodesTopology
+from ...simulate.problem import Costs, Disturbance
+from ...simulate.step import simulate_step
+from ...timeline import Timeline
+from ...workload.conventions import Conventions
+from ...workload.program import Comm, Number, Pass, Stage, StepProgram
+from ...workload.split import (
+    HostTraffic,
+    LayerTraffic,
+    Sharding,
+    Sizes,
+    context_exchange,
+    expert_exchange,
+    host_traffic,
+    sharding,
+    stage_message,
+    tensor_exchange,
+)
+from ...workload.stages import rank_of_stages
+from ..analytic.coefficients import Coefficients
+from ..analytic.host import LINK_SHARE
+from ..analytic.layer import LayerTime, expert_span, layer_s, leaving_share
+from ..analytic.loads import cut_layers, output_cost
+from ..analytic.price import Setting, coefficients_of, machine_of, node_group_of, price_layouts
+from ..analytic.quantities import Grid, Machine, ModelQuantities
+from ..analytic.states import further_parameters
+from ..analytic.step import experts_of_rank, output_s, parameters_of_rank
+
+
+def simulate_plan(
+    setting: Setting, layout: Layout, *, routing: str | None = None, disturbance: Disturbance | None = None,
+    stragglers: Mapping[int, float] | None = None, stages: Sequence[int] = (),
+) -> Timeline:  # fmt: skip
+    """Simulate one step of a layout on the setting's cluster; InputError where it does not fit there.
+
+    `stages` are the layers of the virtual stages in the order of the model, where a job cuts them in its own way.
+    """
+    if layout.is_folded:
+        raise InputError(f"{layout}: experts folded over tp are priced by closed formulas alone, not simulated")
+    program = step_program(setting, layout, stages)
+    topology = NodesTopology(effective_cluster(setting), layout.world_size, routing=routing)
+    return simulate_step(program, topology, costs=Costs(), disturbance=disturbance, stragglers=stragglers)
+
+
+def effective_cluster(setting: Setting) -> Cluster:
+    """Return the cluster with the rates and latencies that the stack's constants say software reaches."""
+    c = coefficients_of(setting)
+    group = node_group_of(setting.cluster)
+    link = float(c.link / c.pace)
+    inside = (setting.intra_bytes_per_s or group.gpu_bandwidth_bytes_per_s) * link
+    node = (setting.inter_bytes_per_s or group.node_bandwidth_bytes_per_s) * float(c.network / c.pace)
+    group = replace(
+        group,
+        gpu_bandwidth_bytes_per_s=inside,
+        peer_bandwidth_bytes_per_s=group.peer_bandwidth_bytes_per_s * inside / group.gpu_bandwidth_bytes_per_s,
+        mesh=tuple((a, b, rate * link) for a, b, rate in group.mesh),
+        gpu_latency_s=float(c.small_s / 10.0 * c.pace),  # as the cost model takes it for a send
+        nic_bandwidth_bytes_per_s=node / max(1, group.nics),
+        nic_latency_s=float(c.network_latency_s * c.pace),
+        count=-(-setting.gpus // group.gpus) if setting.gpus > group.gpus else group.count,
+    )
+    return replace(setting.cluster, groups=(group,), fabric=setting.cluster.fabric or Fabric())
+
+
+def step_program(setting: Setting, layout: Layout, stages: Sequence[int] = ()) -> StepProgram:
+    """Return what one step of a layout computes and communicates, stage by stage; `stages` as `simulate_plan` has them.
+
+    A stage without layers holds the embedding or the output alone.
+    """
+    c, machine, model = coefficients_of(setting), machine_of(setting), ModelQuantities.of(setting.architecture)
+    grid = Grid.of([layout])
+    seconds = layer_s(machine, c, model, grid, float(setting.seq_len))
+    head = [float(np.ravel(s)[0]) for s in output_s(machine, c, model, grid, float(setting.seq_len))]
+    output = output_cost(c, model, grid, float(setting.seq_len))
+    counts = tuple(stages) or cut_layers(model, layout, output) or _layers(int(model.layers), layout)
+    prices = price_layouts(setting, grid, stages)
+    sizes = _sizes(setting, layout)
+    sent = _inside(setting, layout, c, machine, model, sizes), context_exchange(sizes, layout, c)
+    nothing = LayerTraffic((), ()), LayerTraffic((), ())
+    programs = []
+    for number, layers in enumerate(counts):
+        last = number == len(counts) - 1
+        held, routed = (
+            float(np.ravel(of(model, grid, float(layers)))[0]) for of in (parameters_of_rank, experts_of_rank)
+        )
+        if last and model.mtp_layers is not None:
+            dense, experts = (float(np.ravel(more)[0]) for more in further_parameters(model, grid))
+            held, routed = held + dense + experts, routed + experts
+        routed = routed if layout.ep > 1 else 0.0
+        own = (held - routed, routed)
+        ends = head if last else [0.0, 0.0]
+        of_layer = sent if layers else nothing
+        programs.append(_stage(setting, layout, c, seconds, layers, ends, own, sizes.residual, of_layer))
+    host_rate = float(machine.host_rate * LINK_SHARE / c.pace)
+    ranks = rank_of_stages(layout, micro_batches(layout, setting.global_batch))
+    back_s = _back_bytes(programs, ranks) / host_rate if layout.offload == "optimizer" else 0.0
+    return StepProgram(
+        layout=layout,
+        micro_batches=micro_batches(layout, setting.global_batch),
+        stages=tuple(programs),
+        optimizer_s=float(prices.optimizer_s[0]) - back_s + float(c.step_s * c.pace),
+        host_bytes_per_s=host_rate,
+    )
+
+
+def _back_bytes(stages: Sequence[Stage], ranks: Sequence[int]) -> int:
+    """Return what the rank that has most copies back from its host once it has updated, which the simulator plays."""
+    of_rank = [0] * (max(ranks) + 1)
+    for stage, rank in zip(stages, ranks, strict=True):
+        of_rank[rank] += sum(comm.size_bytes for comm in stage.parameters if comm.axis == "host")
+    return max(of_rank)
+
+
+def _stage(
+    setting: Setting,
+    layout: Layout,
+    c: Coefficients,
+    seconds: LayerTime,
+    layers: int,
+    head: list[float],
+    own: tuple[float, float],
+    residual: Number,
+    sent: tuple[LayerTraffic, LayerTraffic],
+) -> Stage:
+    """Return a stage; `own` are its parameters without and in routed experts, which fewer ranks share.
+
+    `sent` is what a layer sends within tensor and expert parallelism, and round the ring of its context.
+    """
+    pace = float(c.pace)
+    forward, backward, again = (
+        float(np.ravel(part.compute_s)[0]) for part in (seconds.forward, seconds.backward, seconds.again)
+    )
+    inside, rings = sent
+    units = max(layers, 1)  # one for the embedding or the output that is alone
+    of_layer = _shared(layout, c, [held / units for held in own])
+    hosts = _crossing(layout, c, [held / units for held in own])
+    whole = _crossing(layout, c, own)
+    back = () if c.host_overlaps else _once(one.back for one in whole)  # else within the update's time
+    of_stage = _shared(layout, c, own)
+    leaving = _in_each(one.leave for one in hosts)
+    beside = c.keys_ring > 0
+    several = micro_batches(layout, setting.global_batch) > 1  # FSDP2 waits for gradients that the host adds up
+    waited = layout.offload == "parameters" and c.shares_single > 0 and several
+    hidden = [_in_each(way) if beside else () for way in rings]
+    blocking = [() if beside else _in_each(way) for way in rings]
+    twice = inside.forward if layout.recompute == "full" else ()
+    once = [comm for sent in of_layer for comm in (sent.scatter, sent.reduce, sent.scatter_once, sent.copies)]
+    return Stage.of(
+        forward=Pass(
+            compute_s=(layers * forward + head[0] + float(c.micro_s)) * pace,
+            layers=units,
+            comms=blocking[0] + inside.forward,
+            ahead=hidden[0] + _weights([one.fetch for one in hosts], [sent.gather for sent in of_layer]),
+        ),
+        backward=Pass(
+            compute_s=(layers * (backward + again) + head[1]) * pace,
+            layers=units,
+            comms=blocking[1] + twice + inside.backward + (leaving if waited else ()),
+            ahead=hidden[1] + _weights([one.again for one in hosts], [sent.again for sent in of_layer]),
+            behind=_in_each(sent.scatter for sent in of_layer) + (() if waited else leaving),
+        ),
+        output_bytes=round(float(stage_message(residual, layout, c))),
+        gradients=tuple(_whole(comm) for comm in once if comm.once) * units,
+        sums=_once(comm for one in whole for comm in (one.leave, one.leave_once)),
+        parameters=back
+        + _once(one.fetch for one in whole)
+        + tuple(_whole(comm) for sent in of_stage for comm in (sent.spread, sent.gather) if comm.once),
+    )
+
+
+def _shared(layout: Layout, facts: Conventions, own: Sequence[float]) -> list[Sharding]:
+    """Return what is sent of the parameters outside of routed experts, and of those where there are any."""
+    dense, routed = own
+    found = [sharding(dense, layout, facts, shards=size(layout, "shard"), copies=layout.replicas)]
+    if routed and size(layout, "edp") > 1:
+        found.append(sharding(routed, layout, facts, shards=size(layout, "edp"), over="edp"))
+    return found
+
+
+def _crossing(layout: Layout, facts: Conventions, own: Sequence[float]) -> list[HostTraffic]:
+    """Return what crosses between device and host, of the same parameters; nothing where nothing is offloaded."""
+    if layout.offload == "none":
+        return []
+    over: Axis = "shard" if layout.zero >= 2 else "data"
+    pairs = [(own[0], size(layout, over), layout.replicas)]
+    pairs += [(own[1], size(layout, "edp"), 1)] if own[1] else []
+    offload = layout.offloaded
+    return [host_traffic(n, layout, facts, offload=offload, shards=ranks, copies=copies) for n, ranks, copies in pairs]
+
+
+def _weights(fetched: Sequence[Comm], gathered: Sequence[Comm]) -> tuple[Comm, ...]:
+    """Return how weights come in each micro-batch: from the host, and then from the ranks that share them."""
+    return _in_each(fetched) + _in_each(gathered)
+
+
+def _once(comms: Iterable[Comm]) -> tuple[Comm, ...]:
+    """Return what is called once a step."""
+    return tuple(replace(_whole(comm), calls=0) for comm in comms if comm.once)
+
+
+def _whole(comm: Comm) -> Comm:
+    """Return a collective of a whole number of bytes."""
+    return replace(comm, bytes=round(float(comm.bytes)))
+
+
+def _in_each(comms: Iterable[Comm]) -> tuple[Comm, ...]:
+    """Return those collectives that each micro-batch calls."""
+    return tuple(replace(_whole(comm), once=0) for comm in comms if comm.calls)
+
+
+def _inside(
+    setting: Setting, layout: Layout, c: Coefficients, machine: Machine, model: ModelQuantities, sizes: Sizes
+) -> LayerTraffic:
+    """Return the exposed collectives of a layer: those of tensor parallelism, those of the experts of its share."""
+    experts_in = setting.architecture
+    share = experts_in.moe_layers / experts_in.num_hidden_layers * float(c.ep_exposed) if experts_in.experts else 0.0
+    shown = {"tp": 1 - float(c.tp_hidden), "ep": share}
+    tensor, experts = (exchange(sizes, layout, c) for exchange in (tensor_exchange, expert_exchange))
+    over = expert_span(machine, c, Grid.of([layout]))
+    once = leaving_share(c, model, over) if share else 1.0
+    away = {"tp": 1.0, "ep": float(np.ravel(once)[0])}
+    ways = []
+    for tp, ep in zip(tensor, experts if share else LayerTraffic((), ()), strict=True):
+        comms = (comm for comm in (*tp, *(comm for comm in ep if comm.axis == "ep")) if comm.calls)
+        ways.append(
+            _in_each(replace(comm, bytes=comm.bytes * shown[comm.axis], leaving=away[comm.axis]) for comm in comms)
+        )
+    return LayerTraffic(*ways)
+
+
+def _sizes(setting: Setting, layout: Layout) -> Sizes:
+    """Return the elements of what a layer sends."""
+    model = setting.architecture
+    tokens = layout.mbs * float(ModelQuantities.of(model).rows(setting.seq_len)) / layout.cp
+    kv_width = model.num_key_value_heads * model.head_dim
+    return Sizes(
+        residual=tokens * model.hidden_size,
+        keys_values=tokens * layout.cp * 2 * kv_width / layout.tp,
+        routed=tokens * model.experts_per_token * model.hidden_size,
+        chosen=tokens * model.experts_per_token,
+        experts=model.experts,
+        queries=tokens * model.num_attention_heads * model.head_dim / layout.tp,
+    )
+
+
+def _layers(layers: int, layout: Layout) -> tuple[int, ...]:
+    """Return the layers of each stage; where they do not divide, the first stages have one more.
+
+    Where virtual stages divide layers + 2, embedding and output have a slot each, as `step.paced_layers` takes it.
+    """
+    slots = layout.pp * layout.vpp
+    counted = layout.vpp > 1 and layout.pp > 1 and (layers + 2) % slots == 0
+    return even_stages(layers, slots, ends=(1, 1) if counted else (0, 0))

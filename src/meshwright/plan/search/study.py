@@ -1,0 +1,99 @@
+"""Study: everything that the search for a layout found, in one struct; the terminal, JSON and the page read it."""
+
+from typing import Literal
+
+import msgspec
+
+from ...layout import Candidate, Fits, Layout
+from ...timeline import Performance
+from ...units import counted
+
+
+class PricedLayout(msgspec.Struct, frozen=True, kw_only=True):
+    """A layout with its price, term by term."""
+
+    layout: Layout
+    predicted: Performance
+    terms: dict[str, float]  # every term of the cost model by name: seconds (..._s) and bytes (..._bytes)
+    fits: Fits
+    capacity_bytes: float  # of one GPU, as the driver shows it
+    capacity_source: str = ""
+    memory_band: float = 0.0  # relative error that `terms`' bytes are held to lie within
+    memory_band_lacks: str = ""  # what was not measured for it
+    simulated_s: float | None = None  # the step in the event simulator, where it was refined
+    note: str = ""
+
+    @property
+    def candidate(self) -> Candidate:
+        """The row as a plan keeps it."""
+        return Candidate(self.layout, self.predicted, self.fits)
+
+    @property
+    def squeezes(self) -> bool:
+        """Whether it fits only as the allocator gives split blocks back, which it does before it runs out."""
+        return self.fits == "fits" and self.terms["card_bytes"] > self.capacity_bytes
+
+    @property
+    def memory(self) -> dict[str, float | str]:
+        """The layout's memory beside the card's, as JSON has it."""
+        needs: dict[str, float | str] = {
+            n: round(self.terms[n]) for n in ("allocated_bytes", "reserved_bytes", "card_bytes")
+        }
+        return needs | {
+            "capacity_bytes": round(self.capacity_bytes),
+            "capacity_source": self.capacity_source,
+            "error_band": self.memory_band,
+        }
+
+
+class Rejection(msgspec.Struct, frozen=True, kw_only=True):
+    """One class of what was set aside."""
+
+    reason: str
+    count: int
+    of: Literal["factorisations", "layouts"]  # ways to write the ranks as tp x cp x dp x pp, or whole layouts
+
+    def __str__(self) -> str:
+        if self.of == "layouts":
+            return f"{counted(self.count, 'layout')} {self.reason}"
+        return f"{counted(self.count, 'way')} to factor the ranks: {self.reason}"
+
+
+class MicroBatch(msgspec.Struct, frozen=True, kw_only=True):
+    """The winner at one micro-batch size, all else kept."""
+
+    mbs: int
+    micro_batches: int
+    global_batch: int
+    step_time_s: float
+    bubble_share: float  # of the step
+    activations_bytes: float
+    memory_bytes: float
+    fits: Fits
+
+
+class Study(msgspec.Struct, frozen=True, kw_only=True):
+    """The best layout of a model on a cluster, and all that tells why it is the best."""
+
+    model: str
+    cluster: str
+    gpus: int
+    global_batch: int  # sequences
+    seq_len: int
+    precision: str
+    stack: str
+    memory_bytes: int  # of one GPU
+    rows: tuple[PricedLayout, ...]  # the best of each way to split the ranks, the fastest first
+    plain: PricedLayout  # data parallelism alone, whether it fits or not
+    pareto: tuple[PricedLayout, ...]  # no other layout is both faster and smaller; the smallest first
+    rejections: tuple[Rejection, ...]
+    legal: int  # layouts that break no rule, each in its default axis order
+    priced: int  # prices computed, axis orders included
+    micro_batches: tuple[MicroBatch, ...]
+    reason: str
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def best(self) -> PricedLayout:
+        """The fastest layout that fits."""
+        return self.rows[0]

@@ -1,0 +1,75 @@
+"""Cells of a table as numbers and words; each fault is an InputError that names the column."""
+
+from collections.abc import Mapping
+
+from ...errors import InputError
+
+Cells = Mapping[str, str]
+PLACEHOLDERS = frozenset({"", "-", "na", "n/a", "nan", "null", "unknown", "?"})
+FLAGS = {"0": 0, "false": 0, "no": 0, "none": 0, "1": 1, "true": 1, "yes": 1}
+
+
+def is_empty(text: str) -> bool:
+    """Return whether a cell says nothing."""
+    return text.strip().lower() in PLACEHOLDERS
+
+
+def text_of(cells: Cells, name: str, default: str | None = None) -> str:
+    """Return a cell; InputError where it is empty and there is no default."""
+    value = cells.get(name, "")
+    if value:
+        return value
+    if default is None:
+        raise InputError(f"{name}: not stated")
+    return default
+
+
+def number_of(cells: Cells, name: str) -> float | None:
+    """Return a cell as a number of 0 or more; None where it is empty."""
+    value = cells.get(name, "")
+    if is_empty(value) or value.lower() == "none":
+        return None
+    try:
+        number = float(value)
+    except ValueError:
+        number = float("nan")
+    if not 0 <= number < 1e15:
+        raise InputError(f"{name}: expected a number of 0 or more, got {value!r}")
+    return number
+
+
+def count_of(cells: Cells, name: str, default: int | None = None, *, least: int = 1) -> int:
+    """Return a cell as a whole number; InputError where it is empty and there is no default."""
+    value = number_of(cells, name)
+    if value is None:
+        if default is None:
+            raise InputError(f"{name}: not stated")
+        return default
+    if value != int(value) or value < least:
+        raise InputError(f"{name}: expected a whole number of {least} or more, got {cells[name]!r}")
+    return int(value)
+
+
+def flag_of(cells: Cells, name: str, default: int) -> int:
+    """Return a cell of 0 or 1."""
+    value = cells.get(name, "").lower()
+    if is_empty(value):
+        return default
+    if value not in FLAGS:
+        raise InputError(f"{name}: expected 0 or 1, got {cells[name]!r}")
+    return FLAGS[value]
+
+
+def measured_of(cells: Cells, name: str, unreadable: list[str]) -> float | None:
+    """Return a figure that was measured; None where there is none, or where the cell is added to `unreadable`."""
+    text = cells.get(name, "")
+    if is_empty(text):
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        value = float("nan")
+    if not 0 < value < float("inf"):
+        unreadable.append(f"{name}: {text!r} is no number above 0, so it counts as not measured")
+        return None
+    return value

@@ -1,0 +1,176 @@
+"""Columns of a table of runs, with what each means; and the words that its cells may hold."""
+
+import difflib
+import itertools
+import re
+from collections.abc import Iterable
+
+from ...errors import InputError
+from .cells import is_empty
+
+# what enters a prediction
+INPUTS = {
+    "id": "name of the row",
+    "family": "stack that ran it, as `--stack help` lists them; empty: the default of `plan`; others: generic facts",
+    "year": "of the run: tells how old a stack is that nobody knows (2024)",
+    "gpu": "accelerator, as the catalogue or a data sheet names it",
+    "num_gpus": "GPUs in all",
+    "gpus_per_node": "GPUs of a node (that of the catalogue)",
+    "inter_node_Gbps_per_node": "rate of all NICs of a node, per direction, Gb/s (that of the catalogue)",
+    "model_name": "model of the catalogue, where `config` and `hidden` are empty",
+    "config": "path of a config.json, relative to the table or absolute",
+    "layers": "layers; of a model by its name: this number of its first ones",
+    "dense_layers": "first layers without experts (those of the model; 0)",
+    "hidden": "width of the residual stream",
+    "heads": "query heads",
+    "kv_heads": "key-value heads (as many as heads)",
+    "ffn_hidden": "width inside the network (4 x hidden)",
+    "vocab": "rows of the embedding (51200)",
+    "gated_mlp": "1: three matrices in the network, 0: two (0)",
+    "tied": "1: the output uses the embedding's weight (1 without gate, 0 with one)",
+    "experts": "experts of a layer",
+    "top_k": "experts of a token",
+    "expert_ffn": "width inside an expert",
+    "seq_len": "tokens of a sequence",
+    "global_batch_sequences": "sequences of a step",
+    "micro_batch": "sequences of a micro-batch (1)",
+    "tp": "tensor parallelism (1)",
+    "pp": "pipeline stages (1)",
+    "dp": "data parallelism (what is left of the GPUs)",
+    "vpp": "virtual stages of a pipeline rank (1)",
+    "cp": "context parallelism (1)",
+    "ep": "expert parallelism (1)",
+    "etp": "tensor parallelism inside an expert (tp; 1 where ep takes its ranks)",
+    "order": "axes from the innermost out (tp-cp-dp-pp)",
+    "schedule": "gpipe, 1f1b, interleaved, zb (interleaved with vpp, else 1f1b)",
+    "zero_stage_fsdp": "0 to 3, ddp, distributed optimizer, fsdp, hsdp, shard N (what the stack does)",
+    "replicas": "copies of a model that is sharded (1)",
+    "seq_parallel": "1: sequence parallelism beside tensor parallelism (what the stack does)",
+    "recompute": "none, selective, full (what the stack does)",
+    "activations_away": "kept in the hosts' memory: input (of a recomputed layer), and of results kept by name (none)",
+    "recompute_modules": "what selective computes again: core_attn, layernorm, mla_up_proj, moe_act, mlp, moe, ...",
+    "offload": "what lives in the memory of the GPUs' hosts: none, optimizer, parameters (none)",
+    "precision": "of the products: bf16, fp16, fp8, fp8-row, fp8-block, mxfp8, nvfp4, fp32 (bf16)",
+    "optimizer": "adamw, adamw-fp32, adamw-bf16, adam8bit, lion, muon, adafactor, sgd-momentum, sgd (adamw)",
+    "weights": "held as fp32, as bf16 without a master copy, frozen as nf4, nf4-nested, int4, int8 (as by the stack)",
+    "loss": "logits: whole, compiled, chunked in 8 parts, fused with the output (what the stack does)",
+    "overlap": "what computation hides: none, or some of tp, dp, pp, ep, as tp+dp (what the stack does)",
+    "mtp_layers": "modules that predict further tokens, trained beside the layers (0)",
+    "lora_rank": "rank of adapters on all matrices but those of routed experts; the rest is frozen (0: none)",
+    "source": "where the row is from; read, with notes, for traits of a stack's releases",
+    "notes": "what sets the run apart; read for dispatchers, graphs of the whole iteration and overlaps that are off",
+}
+# what is compared with a prediction, and what is carried along
+MEASURED = {
+    "step_time_s": "measured seconds of a step",
+    "peak_memory_bytes_per_gpu": "measured peak of the fullest GPU",
+}
+CARRIED = frozenset(
+    [
+        "intra_node",
+        "params_B",
+        "reported_metric",
+        "reported_value",
+        "tokens_per_s_per_gpu",
+        "tflops_per_gpu_model",
+        "mfu",
+        "step_spread_share",
+        "repeats",
+        "peak_allocated_GiB",
+        "peak_reserved_GiB",
+        "allocated_GiB_by_rank",
+    ]
+)
+SCHEDULE_WORDS = {
+    **{"gpipe": "gpipe", "1f1b": "1f1b", "interleaved": "interleaved", "interleaved1f1b": "interleaved"},
+    **{"zb": "zb", "zerobubble": "zb", "interleavedzerobubble": "zb", "zbvzerobubble": "zb"},
+}
+
+OVERLAP_OFF = re.compile(r"((?:\b[a-z0-9]+[\s/+,]+)+)overlap(?:ping)? (?:is |was )?off\b", re.IGNORECASE)
+OVERLAP_WORDS = {
+    **{"tp": "tp", "tensor": "tp", "pp": "pp", "p2p": "pp", "pipeline": "pp"},
+    **dict.fromkeys(("dp", "grad", "grads", "gradient", "gradients", "param", "params"), "dp"),
+}
+
+
+def unread(names: Iterable[str]) -> dict[str, str]:
+    """Return the columns that nothing reads, each with a hint at the one that may be meant, "" where none is close."""
+    known = [*INPUTS, *MEASURED]
+    found = {}
+    for name in names:
+        if name and name not in known and name not in CARRIED:
+            close = difflib.get_close_matches(name, known, n=1, cutoff=0.7)
+            found[name] = f"did you mean {close[0]}?" if close else ""
+    return found
+
+
+def zero_stage(text: str, ranks: int, node: int) -> tuple[int, int] | None:
+    """Return the stage that a cell names and the ranks that share one copy; None for an empty cell.
+
+    `ranks` hold the same parameters, `node` of them in one node. InputError for words that are not known.
+    """
+    plain = re.sub(r"\bassumed\b", "", text.lower()).strip()
+    if is_empty(plain):
+        return None
+    part = re.search(r"\bshard (\d+)", plain)
+    if part:
+        return 3, min(int(part.group(1)), ranks)
+    stage = re.fullmatch(r"([0-3])(?:\.0*)?", plain) or re.search(r"(?:zero|stage|\bz)[\s_-]*([0-3])(?!\d)", plain)
+    copies = re.search(r"hsdp|hybrid", plain) is not None
+    number = int(stage.group(1)) if stage else _named_stage(plain, copies)
+    if number is None:
+        raise InputError(f"zero_stage_fsdp: {text!r}: expected 0 to 3, zero1, ddp, distributed optimizer, fsdp or hsdp")
+    return number, min(node, ranks) if copies else ranks
+
+
+def _named_stage(plain: str, copies: bool) -> int | None:
+    if re.search(r"distributed[ _-]optimi[sz]er|\bdist[a-z]*[ _-]opt", plain):
+        return 1
+    if re.search(r"shard_grad_op|not reshard", plain):
+        return 2
+    if "no_shard" in plain:
+        return 0
+    if copies or re.search(r"fsdp|full_shard|fully sharded", plain):
+        return 3
+    return 0 if re.fullmatch(r"(none|no|off|false|ddp|dp|none \(dp\))", plain) else None
+
+
+def recomputation(text: str) -> str | None:
+    """Return what a cell says of recomputation; None for an empty cell, InputError for words that are not known."""
+    plain = text.lower()
+    if is_empty(plain):
+        return None
+    for known, words in (("full", r"\bfull"), ("selective", r"\bselective"), ("none", r"^(none|no|off|false|0)\b")):
+        if re.search(words, plain):
+            return known
+    raise InputError(f"recompute: {text!r}: expected none, selective or full")
+
+
+def schedule_word(text: str) -> str | None:
+    """Return the schedule that a cell names; None for an empty cell, InputError for one that is not known."""
+    if is_empty(text):
+        return None
+    plain = re.sub(r"[\s_-]|schedule", "", text.lower())
+    if plain not in SCHEDULE_WORDS:
+        raise InputError(f"schedule: {text!r}: expected gpipe, 1f1b, interleaved or zb")
+    return SCHEDULE_WORDS[plain]
+
+
+def overlap_off(notes: str) -> frozenset[str]:
+    """Return the axes of which notes say that nothing hides their communication: "tp/grad/param overlap off"."""
+    found: set[str] = set()
+    for said in OVERLAP_OFF.finditer(notes):
+        nearest_first = reversed(re.findall(r"[a-z0-9]+", said.group(1).lower()))
+        found |= {OVERLAP_WORDS[word] for word in itertools.takewhile(OVERLAP_WORDS.__contains__, nearest_first)}
+    return frozenset(found)
+
+
+def overlapped(text: str) -> frozenset[str] | None:
+    """Return the axes whose communication a cell says computation hides; None for an empty cell."""
+    plain = text.lower()
+    if is_empty(plain):
+        return None
+    words = frozenset(filter(None, re.split(r"[\s+,;/]+", plain))) - {"none", "no"}
+    if not words <= {"tp", "dp", "pp", "ep"}:
+        raise InputError(f"overlap: {text!r}: expected none, or some of tp, dp, pp, ep, such as tp+dp")
+    return words

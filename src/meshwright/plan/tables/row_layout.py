@@ -1,0 +1,109 @@
+"""The layout of a row, and what its cells say that the stack does otherwise."""
+
+import re
+
+import msgspec
+
+from ...errors import InputError
+from ...layout import OFFLOADS, Layout
+from ...units import counted
+from ...workload.adapters import ADAPTED, share_in_layers, trained_share
+from ...workload.architecture import Architecture
+from ...workload.conventions import Conventions
+from ...workload.recomputed import away_number, away_of, modules_of
+from ..analytic.coefficients import StackCoefficients
+from ..analytic.held_roles import UNPACKED, loss_roles, weight_roles
+from ..analytic.optimizers import module_roles, optimizer_assumed, optimizer_roles
+from .cells import Cells, count_of, flag_of, is_empty
+from .columns import overlap_off, overlapped, recomputation, schedule_word, zero_stage
+
+
+def layout_of(
+    cells: Cells, stack: StackCoefficients, gpus: int, per_node: int, assumed: list[str]
+) -> tuple[Layout, int]:
+    """Return the layout and the ranks that share one copy of a sharded model; defaults are added to `assumed`."""
+    degrees = {name: count_of(cells, name, 1) for name in ("tp", "pp", "vpp", "cp", "ep")}
+    split = degrees["tp"] * degrees["pp"] * degrees["cp"]
+    dp = count_of(cells, "dp", max(1, gpus // split))
+    if split * dp != gpus:
+        raise InputError(f"tp x pp x cp x dp = {split * dp}, but num_gpus = {gpus}")
+    if is_empty(cells.get("micro_batch", "")):
+        assumed.append("micro-batch 1")
+    ranks = dp * degrees["cp"]
+    zero, shard = _sharding(cells, stack, ranks, per_node, assumed)
+    sp = flag_of(cells, "seq_parallel", stack.sp) if degrees["tp"] > 1 else 0
+    schedule = schedule_word(cells.get("schedule", "")) or ("interleaved" if degrees["vpp"] > 1 else "1f1b")
+    if degrees["pp"] == 1:
+        if degrees["vpp"] > 1:
+            assumed.append("vpp without a pipeline: none")
+        degrees["vpp"], schedule = 1, "1f1b"
+    recompute = recomputation(cells.get("recompute", ""))
+    if recompute is None:
+        assumed.append(f"recompute {stack.recompute}")
+        recompute = stack.recompute
+    values = {**degrees, "dp": dp, "mbs": count_of(cells, "micro_batch", 1), "zero": zero, "sp": sp}
+    if not is_empty(cells.get("etp", "")):
+        values["etp"] = count_of(cells, "etp")
+    words = {"schedule": schedule, "recompute": recompute}
+    if not is_empty(cells.get("order", "")):
+        words["order"] = cells["order"]
+    if not is_empty(cells.get("offload", "")):
+        words["offload"] = cells["offload"].lower()
+        if words["offload"] not in OFFLOADS:
+            raise InputError(f"offload: {cells['offload']!r}: expected {', '.join(OFFLOADS)}")
+    try:
+        return msgspec.convert(values | words, Layout), shard
+    except (msgspec.ValidationError, ValueError) as error:
+        raise InputError(str(error)) from None
+
+
+def row_facts(cells: Cells, model: Architecture, c: Conventions, assumed: list[str]) -> dict[str, float | str]:
+    """Return the roles of the cost model that a row's own cells settle, in place of what its stack does, `c`."""
+    found: dict[str, float | str] = {}
+    rank = count_of(cells, "lora_rank", 0, least=0)
+    held = weight_roles(_word(cells, "weights"), float(c.master_bytes), adapters=rank > 0, where="weights")
+    found |= held
+    found |= loss_roles(_word(cells, "loss"), where="loss")
+    assumed += [UNPACKED] if "base_bytes" in held else []
+    optimizer = cells.get("optimizer", "")
+    if not is_empty(optimizer):
+        found |= optimizer_roles(optimizer, held.get("optimizer_bytes", float(c.optimizer_bytes)), where="optimizer")
+        assumed += optimizer_assumed(optimizer)
+    named = cells.get("recompute_modules", "")
+    modules = () if is_empty(named) else modules_of(re.findall(r"\w+", named), where="recompute_modules")
+    if modules:
+        found |= module_roles(modules, float(c.selective_saves), where="recompute_modules")
+    if told := re.findall(r"\w+", _word(cells, "activations_away")):
+        found["results_away"] = float(away_number(away_of(told, where="activations_away")))
+    if rank:
+        found |= {"trained": trained_share(model, rank), "base_share": share_in_layers(model)}
+        assumed.append(ADAPTED)
+    hidden = overlapped(cells.get("overlap", ""))
+    if hidden is not None:
+        found |= {"tp_hidden": "tp_hidden" if "tp" in hidden else 0.0, "sends_hidden": float("pp" in hidden)}
+        found |= {"dp_hidden": float("dp" in hidden)}
+        found |= {"ep_exposed": 0.0} if "ep" in hidden else {}  # beside the other half of a batch, as DualPipe does
+    else:
+        found |= {f"{'sends' if axis == 'pp' else axis}_hidden": 0.0 for axis in overlap_off(cells.get("notes", ""))}
+    return found
+
+
+def _word(cells: Cells, name: str) -> str:
+    """Return a word of a row, "" where it is empty."""
+    return "" if is_empty(cells.get(name, "")) else cells[name].strip()
+
+
+def _sharding(cells: Cells, stack: StackCoefficients, ranks: int, per_node: int, assumed: list[str]) -> tuple[int, int]:
+    found = zero_stage(cells.get("zero_stage_fsdp", ""), ranks, per_node)
+    if found is None:
+        found = (stack.zero if ranks > 1 else 0), ranks  # one rank shares with nobody, whatever its stack does
+        if ranks > 1:
+            assumed.append(f"ZeRO {stack.zero}")
+    copies = count_of(cells, "replicas", 1)
+    if copies > 1:
+        if ranks % copies or found[0] < 2:
+            raise InputError(
+                f"replicas: {counted(copies, 'copy', 'copies')} need ZeRO 2 or 3 and divide dp x cp = {ranks}"
+            )
+        return found[0], ranks // copies
+    return found

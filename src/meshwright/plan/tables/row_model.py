@@ -1,0 +1,141 @@
+"""The model of a row: from a config.json, by its numbers, or by its name."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from ...errors import InputError, nearest
+from ...units import counted
+from ...workload.architecture import Architecture
+from ...workload.kinds import Experts, runs_of
+from ...workload.models import load_model, resolve_model
+from .cells import Cells, count_of, flag_of, is_empty
+
+EXPERTS = {"experts": "num_experts", "top_k": "num_experts_per_tok", "expert_ffn": "moe_intermediate_size"}
+SAME = {
+    **{
+        "hidden": "hidden_size",
+        "heads": "num_attention_heads",
+        "kv_heads": "num_key_value_heads",
+        "experts": "experts",
+    },
+    **{"top_k": "experts_per_token", "expert_ffn": "expert_size", "ffn_hidden": "intermediate_size"},
+    **{"gated_mlp": "gated", "tied": "tied"},
+}
+
+
+def row_architecture(
+    cells: Cells, models: Mapping[str, Architecture], folder: Path, assumed: list[str]
+) -> Architecture:
+    """Return the model of a row; what is taken for granted is added to `assumed`.
+
+    A `config` is a path relative to the table's folder, or absolute; InputError where other cells contradict it.
+    """
+    further = count_of(cells, "mtp_layers", 0, least=0)
+    found = _said(cells, models, folder, assumed)
+    return _replaced(found, mtp_trained=further) if further else found
+
+
+def _said(cells: Cells, models: Mapping[str, Architecture], folder: Path, assumed: list[str]) -> Architecture:
+    if not is_empty(cells.get("config", "")):
+        return _configured(cells, folder)
+    if not cells.get("hidden"):
+        return _by_name(cells, models, assumed)
+    return _by_numbers(cells, assumed)
+
+
+def find_model(name: str, models: Mapping[str, Architecture]) -> Architecture | None:
+    """Return the model of the catalogue that a name in a table means."""
+    return models.get(resolve_model(name) or "")
+
+
+def _configured(cells: Cells, folder: Path) -> Architecture:
+    path = folder / cells["config"]  # an absolute path stays as it is
+    if path.suffix not in {".json", ".toml"} and not path.is_dir():
+        raise InputError(f"config: {cells['config']}: expected the path of a config.json, or a folder that holds one")
+    found = load_model(str(path)).architecture
+    said = count_of(cells, "layers", found.num_hidden_layers)
+    if said != found.num_hidden_layers:
+        raise InputError(f"layers: {said}, but {cells['config']} has {found.num_hidden_layers}")
+    return _agreeing(cells, found, cells["config"])
+
+
+def _agreeing(cells: Cells, found: Architecture, name: str) -> Architecture:
+    """Return a model that is said by more than its numbers, with the row's vocabulary; they must not contradict it.
+
+    What a table calls the width of the network is that of its experts as often as not, where it has any.
+    """
+    for column, key in SAME.items():
+        if column == "ffn_hidden" and found.experts:
+            continue
+        read = flag_of if column in {"gated_mlp", "tied"} else count_of
+        known = int(getattr(found, key))
+        said = known if is_empty(cells.get(column, "")) else read(cells, column, known)
+        if said != known:
+            raise InputError(f"{column}: {cells[column]}, but {name} has {known}")
+    return _replaced(found, vocab_size=count_of(cells, "vocab", found.vocab_size))
+
+
+def _by_name(cells: Cells, models: Mapping[str, Architecture], assumed: list[str]) -> Architecture:
+    name = cells.get("model_name", "")
+    found = find_model(name, models)
+    if found is None:
+        raise InputError(f"hidden: not stated, and no model {name!r} is known ({nearest(name.lower(), models)})")
+    layers = count_of(cells, "layers", found.num_hidden_layers)
+    said = not is_empty(cells.get("dense_layers", ""))
+    if found.stack:
+        resized = _replaced(found, num_hidden_layers=layers)
+        dense = count_of(cells, "dense_layers", resized.dense_layers, least=0)
+        resized = _with_dense(resized, found, dense) if dense != resized.dense_layers else resized
+    else:
+        dense = count_of(cells, "dense_layers", min(found.dense_layers, layers), least=0)
+        resized = _replaced(found, num_hidden_layers=layers, dense_layers=dense)
+    resized = _agreeing(cells, resized, name)
+    if found.experts and layers != found.num_hidden_layers and not said:
+        assumed.append(f"{dense} of the {layers} layers of {name} without experts (dense_layers says it)")
+    return resized
+
+
+def _with_dense(resized: Architecture, whole: Architecture, dense: int) -> Architecture:
+    """Return a model's layers with the first `dense` of them without experts, the rest like the first with some."""
+    each = [run.layer for run in whole.stack for _ in range(run.count)]
+    routed = [layer for layer in each if isinstance(layer.network, Experts)]
+    plain = [layer for layer in each if not isinstance(layer.network, Experts)]
+    layers = resized.num_hidden_layers
+    if dense > layers or (dense and not plain) or (dense < layers and not routed):
+        raise InputError(f"dense_layers: {dense} of {counted(layers, 'layer')}, but {whole.name} has no such layers")
+    kept = [plain[i % len(plain)] for i in range(dense)] + [routed[i % len(routed)] for i in range(layers - dense)]
+    return msgspec.structs.replace(resized, stack=runs_of(kept), dense_layers=dense)
+
+
+def _by_numbers(cells: Cells, assumed: list[str]) -> Architecture:
+    hidden, heads = count_of(cells, "hidden"), count_of(cells, "heads")
+    gated = flag_of(cells, "gated_mlp", 0) > 0
+    if is_empty(cells.get("vocab", "")):
+        assumed.append("vocabulary 51200")
+    config = {
+        "vocab_size": count_of(cells, "vocab", 51200),
+        "hidden_size": hidden,
+        "intermediate_size": count_of(cells, "ffn_hidden", 4 * hidden),
+        "num_hidden_layers": count_of(cells, "layers"),
+        "num_attention_heads": heads,
+        "num_key_value_heads": count_of(cells, "kv_heads", heads),
+        "max_position_embeddings": count_of(cells, "seq_len"),
+        "model_type": "llama" if gated else "gpt2",
+        "head_dim": -(-hidden // heads),
+    }
+    config |= {key: count_of(cells, column) for column, key in EXPERTS.items() if not is_empty(cells.get(column, ""))}
+    if "num_experts" in config and "num_experts_per_tok" not in config:
+        raise InputError("top_k: not stated, of a model with experts")
+    tied = flag_of(cells, "tied", 0 if gated else 1) > 0
+    name = cells.get("model_name", "")
+    found = Architecture.from_sizes({**config, "tie_word_embeddings": tied}, name=name, where="row")
+    return _replaced(found, dense_layers=count_of(cells, "dense_layers", 0, least=0))
+
+
+def _replaced(model: Architecture, **values: int) -> Architecture:
+    try:
+        return model.resized(**values)
+    except ValueError as error:
+        raise InputError(f"{error}") from None

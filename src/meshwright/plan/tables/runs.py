@@ -1,0 +1,358 @@
+"""Rows of a table of measured runs as inputs of the cost model; measured columns are kept apart from them.
+
+`plan.columns` says what the columns mean.
+"""
+
+import csv
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ...errors import InputError
+from ...files import read_text
+from ...hardware import Accelerator, Catalogue, NodeType
+from ...hardware.arithmetic import gpu_link, node_network_bytes_per_s, share_between_peers, without_peers
+from ...layout import Layout
+from ...units import format_time
+from ...workload.architecture import Architecture
+from ...workload.conventions import OWN, conventions_of
+from ...workload.engines import shares_key_heads
+from ..analytic.coefficients import STRANGERS, Book
+from ..analytic.fitted_range import recurrent_kinds
+from ..analytic.held_roles import check_own
+from ..analytic.host import HostFigures
+from ..analytic.price import peak_flops_per_s, precision_named
+from ..layouts.filters import unlike_its_stack
+from ..layouts.legality import illegal
+from ..layouts.stacks import NO_FURTHER, default_stack, find_stack, near_stack
+from .cells import Cells, count_of, is_empty, measured_of, number_of, text_of
+from .columns import unread
+from .row_layout import layout_of, row_facts
+from .row_model import row_architecture
+
+UNFUSED = re.compile(r"(no|without) flash|flash attention (was )?not used|unfused|megatron-deepspeed", re.IGNORECASE)
+FSDP = re.compile(r"\b(fsdp2?|hsdp)\b(?! shard)", re.IGNORECASE)  # PyTorch's, by its own name
+JAX = re.compile(r"MaxText|Pax(ML|ml)|\bJAX\b|^tpu")  # whose FSDP is XLA's
+RECURRENT = "recurrent"  # trait of models with layers that mix tokens by other kernels than attention's
+LAYERS = 0.75  # at least this share of a forward is that of the layers, which full recomputation repeats
+MAX_TABLE_BYTES = 64 * 2**20
+
+
+class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One row: what was run where, with what is assumed where the row does not say."""
+
+    id: str
+    family: str
+    stack: str  # whose constants apply
+    accelerator: str
+    node: str
+    gpus: int
+    gpus_per_node: int
+    domain: int  # GPUs that reach each other over their own links
+    link_bytes_per_s: float
+    node_bytes_per_s: float
+    host: HostFigures
+    architecture: Architecture
+    layout: Layout
+    shard: int  # ranks over which ZeRO-3 shards
+    seq_len: int
+    global_batch: int
+    precision: str
+    traits: tuple[str, ...] = ()
+    facts: dict[str, float | str] = {}  # roles of the cost model that the row itself settles
+    assumed: tuple[str, ...] = ()
+
+
+def band_of(run: Run, known: Book) -> float:
+    """Return the relative error within which nine in ten runs of its stack were predicted, those with experts apart."""
+    return known.band(run.stack, experts=run.architecture.experts)
+
+
+def beyond_peak(run: Run, measured_s: float, catalogue: Catalogue) -> str:
+    """Return why a run's measured step cannot be: its FLOPs take longer at the dense peak of its GPUs; "" where it can.
+
+    Frozen weights have no gradients of their own; recomputation counts where the row says that there is some.
+    """
+    peak = peak_flops_per_s(catalogue.accelerators[run.accelerator].peak_flops_per_s, run.precision, where="gpu")
+    said = not any(text.startswith("recompute") for text in run.assumed)
+    passes = 3.0 - (float(run.facts.get("trained", 1.0)) < 1.0) + (said and run.layout.recompute == "full") * LAYERS
+    work = run.global_batch * run.seq_len * run.architecture.model_flops_per_token(run.seq_len) / 3.0 * passes
+    return faster_than(work / run.gpus / peak, measured_s, run.gpus, run.accelerator)
+
+
+def faster_than(least_s: float, measured_s: float, gpus: int, accelerator: str) -> str:
+    """Return what is said of a step that took less than its work takes at the peak; "" of one that did not."""
+    if measured_s >= least_s:
+        return ""
+    return (
+        f"at the peak of {gpus} {accelerator} it takes {format_time(least_s)}: more than 100 % of it cannot be reached"
+    )
+
+
+class RunRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A row of the table: the run or the reason why it cannot be priced; what was measured, if anything."""
+
+    id: str
+    family: str
+    run: Run | None = None
+    reason: str | None = None
+    measured_step_time_s: float | None = None
+    measured_peak_memory_bytes: float | None = None
+    unreadable: tuple[str, ...] = ()  # measured cells that hold something, but no figure
+
+
+def read_rows(
+    path: str | Path,
+    catalogue: Catalogue,
+    known: Book,
+    models: Mapping[str, Architecture],
+    *,
+    strangers: bool = False,
+    default: str | None = None,
+) -> list[RunRow]:
+    """Return the rows of a CSV file; with `strangers` as if no stack of it had been measured.
+
+    `default` is the family of rows that name none.
+
+    Raises InputError where it is no table of runs.
+    """
+    book = msgspec.structs.replace(known, stacks={k: known.stacks[k] for k in STRANGERS}) if strangers else known
+    names, lines = _lines(path)
+    if not {"gpu", "num_gpus"} <= set(names):
+        raise InputError(f"{path}: expected a table with the columns gpu and num_gpus in its first line")
+    folder = Path(path).parent
+    if default is not None:
+        lines = [line if not is_empty(line.get("family") or "") else {**line, "family": default} for line in lines]
+    return [_row(line, number, catalogue, book, models, folder) for number, line in enumerate(lines, 1)]
+
+
+def unread_columns(path: str | Path) -> dict[str, str]:
+    """Return the columns of a table that nothing reads, each with a hint at the one that may be meant."""
+    return unread(_lines(path)[0])
+
+
+def _lines(path: str | Path) -> tuple[list[str], list[dict[str, Any]]]:
+    """Return the columns of a CSV file and its lines."""
+    text = read_text(path, max_bytes=MAX_TABLE_BYTES)
+    try:
+        table = csv.DictReader(text.lstrip("\ufeff").splitlines(), strict=True)
+        return list(table.fieldnames or []), list(table)
+    except csv.Error as error:
+        raise InputError(f"{path}: {error}") from None
+
+
+def _row(
+    line: Mapping[str, Any],
+    number: int,
+    catalogue: Catalogue,
+    known: Book,
+    models: Mapping[str, Architecture],
+    folder: Path,
+) -> RunRow:
+    cells = {key: (value or "").strip() for key, value in line.items() if isinstance(key, str)}
+    name, family = cells.get("id") or f"row-{number}", cells.get("family", "")
+    run, reason = None, None
+    try:
+        if None in line:
+            raise InputError(f"{len(line[None])} more cells than the table has columns")  # type: ignore[index]
+        run = _run(name, family, cells, catalogue, known, models, folder)
+    except InputError as error:
+        reason = str(error)
+    unreadable: list[str] = []
+    return RunRow(
+        id=name,
+        family=family,
+        run=run,
+        reason=reason,
+        measured_step_time_s=measured_of(cells, "step_time_s", unreadable),
+        measured_peak_memory_bytes=measured_of(cells, "peak_memory_bytes_per_gpu", unreadable),
+        unreadable=tuple(unreadable),
+    )
+
+
+def _run(
+    name: str,
+    family: str,
+    cells: Cells,
+    catalogue: Catalogue,
+    known: Book,
+    models: Mapping[str, Architecture],
+    folder: Path,
+) -> Run:
+    assumed: list[str] = []
+    precision = precision_named(text_of(cells, "precision", "bf16"), flag="precision:")
+    key = accelerator_of(catalogue, text_of(cells, "gpu"))
+    beside = beside_of(cells, key)
+    accelerator = catalogue.accelerators[key]
+    gpus = count_of(cells, "num_gpus")
+    node_name, node = _node(catalogue, key)
+    per_node = count_of(cells, "gpus_per_node", round(node.gpus.number) if node else 8)
+    further = count_of(cells, "mtp_layers", 0, least=0)
+    default = _unnamed(cells, precision, known, gpus, per_node, further) if is_empty(family) else ""
+    stack_name = _stack(family, cells, default, known, beside, assumed)
+    _check_own(stack_name, cells, further)
+    stack = known.stacks[stack_name]
+    layout, shard = layout_of(cells, stack, gpus, per_node, assumed)
+    rate = _network_gbps(cells, catalogue, node, assumed if gpus > per_node else [])
+    batch = count_of(cells, "global_batch_sequences")
+    if batch % (layout.dp * layout.mbs):
+        raise InputError(f"global_batch_sequences: {batch} is not a multiple of dp x micro_batch")
+    trays = round(node.scale_up_nodes.number) if node and node.scale_up_nodes else 1
+    peak_flops_per_s(accelerator.peak_flops_per_s, precision, where=key)  # or say so
+    architecture = row_architecture(cells, models, folder, assumed)
+    seq_len = count_of(cells, "seq_len")
+    _check_legal(layout, architecture, stack_name, global_batch=batch, seq_len=seq_len, ranks=gpus)
+    host = _host(accelerator, node, catalogue)
+    conventions = conventions_of(known.described(stack_name), precision)
+    facts = row_facts(cells, architecture, conventions, assumed)
+    away = facts.get("results_away", float(conventions.results_away) * (layout.recompute == "full")) != 0.0
+    assumed += host.doubts(stack_name, states=layout.offload != "none", activations=away)
+    link_rate = _link_rate(catalogue, accelerator, node, assumed if gpus > 1 else [])
+    return Run(
+        id=name,
+        family=family,
+        stack=stack_name,
+        accelerator=key,
+        node=node_name,
+        gpus=gpus,
+        gpus_per_node=min(per_node, gpus),
+        domain=per_node * trays,
+        link_bytes_per_s=link_rate,
+        node_bytes_per_s=rate * 1e9 / 8 * min(1.0, gpus / per_node),
+        host=host,
+        architecture=architecture,
+        layout=layout,
+        shard=shard,
+        seq_len=seq_len,
+        global_batch=batch,
+        precision=precision,
+        traits=_traits({**known.traits, **stack.traits}, beside, architecture),
+        facts=facts,
+        assumed=tuple(assumed),
+    )
+
+
+def _check_own(stack: str, cells: Cells, further: int) -> None:
+    """Raise InputError for what a row asks of our own engine that it has not."""
+    if stack == OWN and further:
+        raise InputError(f"mtp_layers: {NO_FURTHER}; name a family that may have them")
+    check_own(stack, {"activations_away": text_of(cells, "activations_away", "")})
+
+
+def _network_gbps(cells: Cells, catalogue: Catalogue, node: NodeType | None, assumed: list[str]) -> float:
+    """Return the Gb/s of all NICs of a node: the row's, or those of the catalogue's node, which is assumed."""
+    rate = number_of(cells, "inter_node_Gbps_per_node")
+    if rate is None:
+        rate = (node_network_bytes_per_s(catalogue, node) * 8e-9 if node else 0.0) or 3200.0
+        assumed.append(f"inter-node rate {rate:.0f} Gb/s a node")
+    return rate
+
+
+def _check_legal(layout: Layout, model: Architecture, stack: str, **job: int) -> None:
+    """Raise InputError with every rule that a layout breaks; our own engine's rules are of them, as in `plan`."""
+    broken = illegal(layout, model, **job, shared_heads=shares_key_heads(stack))
+    if stack == OWN:
+        broken += [f"{rule}; or a family that has it" for rule in unlike_its_stack(OWN, layout, model)]
+    if broken:
+        raise InputError("; ".join(broken))
+
+
+def _stack(family: str, cells: Cells, default: str, known: Book, beside: str, assumed: list[str]) -> str:
+    """Return the stack that prices a row: its family's, the default of `plan`, or a generic one of its time."""
+    found = find_stack(family, known)
+    if found is not None:
+        return found
+    if is_empty(family) and default in known.stacks:
+        assumed.append(f"stack {default}, since family is empty")
+        return default
+    generic = _stranger(cells, beside)
+    near = near_stack(family, known)
+    hint = f" (did you mean {near}?)" if near else ""
+    assumed.append(f"family {family}{hint}: no such stack; generic facts of {generic}, a wider band")
+    return generic
+
+
+def _unnamed(cells: Cells, precision: str, known: Book, gpus: int, per_node: int, further: int) -> str:
+    """Return the stack that `plan` takes for a row that names none: ours only for what ours runs."""
+    ours = known.stacks.get(OWN)
+    return default_stack(precision, layout_of(cells, ours, gpus, per_node, [])[0] if ours else None, further)
+
+
+def _traits(patterns: Mapping[str, str], beside: str, architecture: Architecture) -> tuple[str, ...]:
+    """Return what sets a run apart: what its model is, then what is written beside it."""
+    found = tuple(name for name, pattern in patterns.items() if re.search(pattern, beside))
+    return (RECURRENT, *found) if recurrent_kinds(architecture) else found
+
+
+def beside_of(cells: Cells, accelerator: str) -> str:
+    """Return what is written beside a run, in which traits are looked for, after its accelerator."""
+    return "; ".join((accelerator, *(cells.get(column, "") for column in ("model_name", "source", "notes"))))
+
+
+def _stranger(cells: Cells, beside: str) -> str:
+    """Return the stack that a run of an unknown one is taken for: by its year and what is written beside it.
+
+    Training in fp16 is taken for a sign of the time before fused attention, FSDP by its name for PyTorch's own kernels.
+    """
+    year = count_of(cells, "year", 2024)
+    if year < 2023 or cells.get("precision", "").lower() == "fp16" or UNFUSED.search(cells.get("notes", "")):
+        return STRANGERS[0]
+    if year == 2023:
+        return STRANGERS[1]
+    if FSDP.search(cells.get("zero_stage_fsdp", "")) and not JAX.search(beside):
+        return STRANGERS[2]
+    return STRANGERS[3]
+
+
+def accelerator_of(catalogue: Catalogue, name: str) -> str:
+    """Return the catalogue's key for a GPU as a table names it: "H100-80GB-SXM (DGX H100)", "GB200-NVL72"."""
+    try:
+        return catalogue.accelerator_key(name)
+    except InputError:
+        words = re.sub(r"(?<=[a-z]) (?=\d)", "", re.sub(r"\(.*?\)", " ", name.lower()))
+        stems = {key.split("-")[0] for key in catalogue.accelerators}
+        stem = next(
+            (word for word in re.findall(r"[a-z0-9]+", words) if word in stems and re.search(r"\d", word)), None
+        )
+        if stem is None:
+            raise
+        size = re.search(r"(\d+) ?gb", words)
+        keys = [key for key in catalogue.accelerators if key == stem or key.startswith(stem + "-")]
+        sized = [key for key in keys if size and f"{size.group(1)}g" in key and ("pcie" in key) == ("pcie" in words)]
+        if sized or stem in keys:
+            return sized[0] if sized else stem
+        return catalogue.accelerator_key(stem)
+
+
+def _node(catalogue: Catalogue, accelerator: str) -> tuple[str, NodeType | None]:
+    """Return the first node type of the catalogue with this accelerator, or with the same family of it."""
+    exact = [key for key, node in catalogue.whole_nodes.items() if node.accelerator == accelerator]
+    related = [key for key, node in catalogue.whole_nodes.items() if _chip(node.accelerator) == _chip(accelerator)]
+    for key in (*exact, *related):
+        return key, catalogue.nodes[key]
+    return "", None
+
+
+def _chip(accelerator: str) -> str:
+    """Return the part of a key that names the chip, without its memory and form: "rtx-3090" of "rtx-3090-ti"."""
+    found = re.match(r"(?:[a-z]+-)*[a-z]*\d\w*", accelerator)
+    return found.group() if found else accelerator
+
+
+def _host(accelerator: Accelerator, node: NodeType | None, catalogue: Catalogue) -> HostFigures:
+    """Return what the catalogue knows of the host of an accelerator: its link, and the memory of the node."""
+    link = catalogue.interconnect(accelerator.cpu_link or accelerator.host_link).rate_bytes_per_s
+    memory_rate = node.host_memory_rate.number if node and node.host_memory_rate else None
+    return HostFigures(link, memory_rate, node.host_memory.number if node and node.host_memory else None)
+
+
+def _link_rate(catalogue: Catalogue, accelerator: Accelerator, node: NodeType | None, assumed: list[str]) -> float:
+    """Return the rate of one GPU to its peers; a bridge between cards is none that a table could tell of."""
+    own = accelerator.link if accelerator.peer_access or not accelerator.bridged else None
+    link = catalogue.interconnect(own or accelerator.host_link) if own or node is None else gpu_link(catalogue, node)
+    told = without_peers(accelerator, link)
+    assumed += [told] if told else []
+    return link.rate_bytes_per_s * share_between_peers(accelerator, link)
