@@ -5,6 +5,7 @@ The commands are run when the page is made, so the output is theirs; a test make
 
 import io
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -156,6 +157,8 @@ def samples(folder: Path) -> None:
     (folder / "lstopo.xml").write_text((ROOT / "tests/unit/cluster/data/synthetic_2x4.xml").read_text())
     (folder / "ring.xml").write_text(to_msccl_xml(build_schedule("all_reduce", "ring", 8)))
     (folder / "job.toml").write_text("")
+    shown = re.findall(r"```toml\n(.*?)```", (ROOT / "docs" / "hardware.md").read_text(), re.DOTALL)
+    (folder / "ours.toml").write_text(next(text for text in shown if "[nodes.our-box]" in text))
     published = (ROOT / "tests/external/published/training_runs.csv").read_text().splitlines(keepends=True)
     (folder / "runs.csv").write_text("".join(published[:6]))
     (folder / "more.csv").write_text("".join([published[0], *published[6:9]]))
