@@ -34,6 +34,11 @@ class HostShare(TypedDict):
     host_memory_bytes: float
 
 
+def are_away(said: float | str | None, by_stack: Number, recompute: str) -> bool:
+    """Whether activations lie on the hosts: as a run says, else as its stack has it where all layers are repeated."""
+    return bool(said) if said is not None else bool(by_stack) and recompute == "full"
+
+
 class HostFigures(NamedTuple):
     """Figures of a node's host: rates in bytes per second, None where the catalogue does not know."""
 

@@ -25,7 +25,7 @@ from .factors import adjusted, sensitivity
 from .fits import OVER, MemoryTrust, as_said, fit_verdicts, memory_trust, surely_over
 from .fitted_range import origin
 from .held_roles import loss_roles, weight_roles
-from .host import HostFigures
+from .host import HostFigures, are_away
 from .measured import on_measured_links, with_switch
 from .memory import MemoryTerms, least_states, peak_memory
 from .optimizers import module_roles, optimizer_roles
@@ -386,10 +386,11 @@ def _trust(setting: Setting) -> MemoryTrust:
 
 def host_doubts(setting: Setting, layout: Layout) -> tuple[str, ...]:
     """Return what is assumed of the hosts where a layout offloads, or activations lie there."""
-    states, away = layout.offload != "none", bool(setting.away)
-    if setting.away is None and layout.recompute == "full":
-        away = bool(conventions_of(book().described(setting.stack)).results_away)
-    return _host(node_group_of(setting.cluster)).doubts(setting.stack, states=states, activations=away)
+    by_stack = conventions_of(book().described(setting.stack)).results_away
+    said = None if setting.away is None else bool(setting.away)
+    away = are_away(said, by_stack, layout.recompute)
+    host = _host(node_group_of(setting.cluster))
+    return host.doubts(setting.stack, states=layout.offload != "none", activations=away)
 
 
 def _host(group: NodeGroup) -> HostFigures:

@@ -23,7 +23,7 @@ from ...workload.engines import shares_key_heads
 from ..analytic.coefficients import STRANGERS, Book
 from ..analytic.fitted_range import recurrent_kinds
 from ..analytic.held_roles import check_own
-from ..analytic.host import HostFigures
+from ..analytic.host import HostFigures, are_away
 from ..analytic.price import peak_flops_per_s, precision_named
 from ..layouts.filters import unlike_its_stack
 from ..layouts.legality import illegal
@@ -208,7 +208,7 @@ def _run(
     host = _host(accelerator, node, catalogue)
     conventions = conventions_of(known.described(stack_name), precision)
     facts = row_facts(cells, architecture, conventions, assumed)
-    away = facts.get("results_away", float(conventions.results_away) * (layout.recompute == "full")) != 0.0
+    away = are_away(facts.get("results_away"), conventions.results_away, layout.recompute)
     assumed += host.doubts(stack_name, states=layout.offload != "none", activations=away)
     link_rate = _link_rate(catalogue, accelerator, node, assumed if gpus > 1 else [])
     return Run(

@@ -21,7 +21,6 @@ _FIRST = re.compile(r"^CA '\w{1,30}'$|^hca_id:\s+\w{1,30}$")  # of what the tool
 _NETWORK = re.compile(  # of ibdev2netdev
     r"^(?P<device>[a-z]\w+) port \d+ ==> (?P<name>[a-z]\w+) \((?P<state>Up|Down)\)\s*$"
 )
-_AT = re.compile(r"^\[?\w+@(?P<at>" + HOST + r")\b|\bssh +(?:-\S+ +)*(?:[\w.-]+@)?(?P<to>" + HOST + r")")
 _STATE = re.compile(r"^\s*(?:Port \d+: *)?(?:State|state|port_state): +(?:\d: +|PORT_)?(?P<state>\w+)", re.IGNORECASE)
 
 
@@ -38,8 +37,7 @@ def _of_networks(messages: Sequence[LogMessage]) -> Iterator[PortName | PortDown
     for message in messages:
         text = message.text
         if "ibdev2netdev" in text:
-            at = _AT.search(text)
-            asked = (at["at"] or at["to"]) if at else ""
+            asked = _asked_host(text)
         elif "==>" in text and (row := _NETWORK.match(text)):
             tables.setdefault(message.host or message.where.host or asked, []).append((row, message))
     for host, rows in tables.items():
@@ -48,6 +46,12 @@ def _of_networks(messages: Sequence[LogMessage]) -> Iterator[PortName | PortDown
             yield PortName(host=host, device=row["device"], name=row["name"], where=message.where)
         for row, message in down if 2 * len(down) < len(rows) else ():
             yield PortDown(host=host, device=row["device"], where=message.where)
+
+
+def _asked_host(command: str) -> str:
+    """Return the host that a command is run on, by its ssh or its prompt; "" where neither tells."""
+    told = _ASKED_HOST.search(command)
+    return (told["to"] or told["at"]) if told else ""
 
 
 def _of_states(messages: Sequence[LogMessage]) -> Iterator[PortDown]:
@@ -59,8 +63,7 @@ def _of_states(messages: Sequence[LogMessage]) -> Iterator[PortDown]:
         text = message.text
         if "ibstat" in text or "ibv_devinfo" in text:
             is_asked, devices = True, {}
-            told = _ASKED_HOST.search(text)
-            asked = (told["to"] or told["at"]) if told else ""
+            asked = _asked_host(text)
             named = device["device"] if (device := _DEVICE.search(text)) else ""
             continue
         if header := _HEADER.match(text):
