@@ -64,8 +64,6 @@ def take_optimizer(draft: Draft, key: str, name: str, *, momentum: float = 0.0) 
     draft.savings.single = told if SINGLE.fullmatch(plain) else ""
     if paged and found not in PAGED:
         draft.savings.remarks.append(f"{told}: moments that leave the GPU where it is full are priced on it")
-    if found == "muon":
-        draft.savings.remarks.append(f"{told}: embedding and output have AdamW's two moments; priced with Muon's one")
 
 
 def take_moments(draft: Draft, keys: Keys, first: str, second: str) -> None:

@@ -31,6 +31,7 @@ class Conventions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     residual_bytes: Number = HALF_BYTES  # of activations between layers, and as they enter products
     product_bytes: Number = HALF_BYTES  # of what products return
     optimizer_bytes: Number = 12  # of a parameter's moments, and of its master copy where there is one
+    ends_moment_bytes: Number = 0  # of embedding and output beside that: Muon leaves them to AdamW
     paged_bytes: Number = 0  # of these, in memory that is moved to the host where the device is full (bitsandbytes)
     steps_early: Number = 0  # each gradient is used up and freed as soon as it is there, where there is one micro-batch
     reshards: Number = 0  # ZeRO in a pipeline: weights are gathered and gradients scattered in each micro-batch

@@ -28,6 +28,7 @@ class Counts(NamedTuple):
     ends: Number = 0  # outside of the stack of layers
     fused: Number = 0  # of one layer, weights whose gradients kernels add to their sum
     matrix: Number = 0  # of the largest matrix of a layer
+    own_ends: Number = 0  # what ZeRO leaves of `ends`
 
 
 def states(
@@ -58,7 +59,8 @@ def states(
     spare = c.spare_gradient_bytes * c.trained * where(cut, 0, p.fused)
     moved = where(split.zero >= 1, p.own, p.held)
     paged = c.paged_bytes * c.trained  # torch's allocator does not hold them
-    found = States(parameters, gradients, (moments - paged) * moved, passing + spare, host=paged * moved)
+    at_ends = c.ends_moment_bytes * c.trained * where(split.zero >= 1, p.own_ends, p.ends)
+    found = States(parameters, gradients, (moments - paged) * moved + at_ends, passing + spare, host=paged * moved)
     less = where(c.base_bytes > 0, (weight - c.base_bytes) * (1.0 - c.trained), 0) if np.any(c.base_bytes) else 0
     if np.any(less):
         found = _packed(found, p, less, kept, unpacked=where(c.base_bytes > 0, weight * p.matrix, 0))
@@ -69,7 +71,7 @@ def states(
     moments_away, weights = offload == 1, offload == 2
     leaves = resharded & (weights | (moments_away & (c.host_beside > 0)))
     gradient, copy = c.host_gradient_bytes * c.trained * moved, c.host_weight_bytes * moved
-    host = (alone + SINGLE_BYTES) * c.trained * moved + gradient
+    host = (alone + SINGLE_BYTES) * c.trained * moved + where(offload > 0, at_ends, 0) + gradient
     # weights beside their master copies; frozen ones have none
     kept_there = where(own, weight * (1.0 - c.trained) * moved, copy)
     kept_there = kept_there - less * _in_layers(p) * moved if np.any(less) else kept_there

@@ -270,7 +270,7 @@ MAXTEXT = "model_name: llama3-8b\nper_device_batch_size: 1\nmax_target_length: 2
         ("mu_dtype: bfloat16\n", ("", ""), ["mu_dtype bfloat16"]),
         ("opt_type: adam_pax\nmu_dtype: bfloat16\n", ("", ""), []),  # it has no such type
         ("grad_dtype: bfloat16\n", ("", ""), ["grad_dtype bfloat16"]),
-        ("opt_type: muon\n", ("", "muon"), ["opt_type = muon"]),
+        ("opt_type: muon\n", ("", "muon"), []),
         ("opt_type: sgd\n", ("", "sgd"), []),
     ],
 )

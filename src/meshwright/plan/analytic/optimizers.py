@@ -17,7 +17,8 @@ PAGED, EARLY = "paged-", "-in-backward"  # what may stand before a name, and aft
 MOMENTS |= {f"{PAGED}{name}": MOMENTS[name] for name in ("adamw", "adamw-fp32", "adam8bit", "lion")}  # bitsandbytes'
 AS_HELD = frozenset({"adamw", "adam"})  # moments in the type that the stack gives them
 FOLLOWING = frozenset({"lion", "muon", "sgd-momentum"})  # moments have the type of the weights, as AdamW's
-FREE = {"muon": "Muon's products of matrices take no time"}
+MUON = "muon"  # has one moment of a layer's matrices; embedding and output are AdamW's, as in all that implement it
+FREE = {MUON: "Muon's products of matrices take no time"}
 
 
 def moments_of(name: str, *, where: str) -> float:
@@ -56,6 +57,7 @@ def optimizer_roles(name: str, optimizer_bytes: float, *, where: str) -> dict[st
     if optimizer_bytes < ADAM_BYTES and base in FOLLOWING:
         moments /= 2.0
     found |= {"paged_bytes": moments} if paged else {}
+    found |= {"ends_moment_bytes": moments} if base == MUON else {}  # as many again: AdamW's second
     return found | {
         "optimizer_bytes": max(optimizer_bytes - ADAM_BYTES, 0.0) + moments,  # some stacks keep moments in half
         "optimizer*": 1.0 - STATE_PASSES * (ADAM_BYTES - moments) / UPDATE_BYTES,

@@ -37,6 +37,7 @@ def counts_of(model: ModelQuantities, grid: Grid, load: RankLoad, shard: Number)
         ends=_ends(model, grid, load),
         fused=_dense_layer(model, grid, load),
         matrix=model.hidden * np.maximum(model.ffn, model.hidden) / grid.tp,
+        own_ends=_ends(model, grid, load) / ranks,
     )
 
 

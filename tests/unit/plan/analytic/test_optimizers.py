@@ -28,13 +28,31 @@ def priced(layout=PLAIN, **changed):
 
 
 @pytest.mark.parametrize(
-    ("name", "held"), [("adamw", 12), ("adamw-bf16", 8), ("muon", 8), ("adam8bit", 6), ("adafactor", 4)]
+    ("name", "held"), [("adamw", 12), ("adamw-bf16", 8), ("lion", 8), ("adam8bit", 6), ("adafactor", 4)]
 )
 @pytest.mark.parametrize(("stack", "master"), [("bridge", 4), ("torchtitan", 0)])
 def test_an_optimiser_holds_its_moments_and_the_master_copy_where_the_shares_are_none(name, held, stack, master):
     prices = priced(Layout(dp=8, zero=3), optimizer=name, stack=stack)
 
     assert prices.optimizer_bytes[0] == pytest.approx((held - 4 + master) * LLAMA.parameters / 8, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("layout", "ranks"),
+    [
+        (Layout(dp=8, zero=3), 8),
+        (Layout(dp=8, zero=1), 8),
+        (Layout(dp=8), 1),
+        (Layout(dp=8, zero=3, offload="optimizer"), 8),
+    ],
+)
+def test_muon_leaves_embedding_and_output_with_both_moments_of_adamw(layout, ranks):
+    adamw, muon = (priced(layout, optimizer=name) for name in ("adamw", "muon"))
+    name = "host_bytes" if layout.offload != "none" else "optimizer_bytes"
+    in_layers = LLAMA.parameters - 2 * LLAMA.vocab_size * LLAMA.hidden_size
+
+    saved = getattr(adamw, name)[0] - getattr(muon, name)[0]
+    assert saved == pytest.approx(4 * in_layers / ranks, rel=1e-3)
 
 
 @pytest.mark.parametrize("stack", ["bridge", "torchtitan", "meshwright"])
