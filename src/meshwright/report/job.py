@@ -12,7 +12,7 @@ from ..plan.search.study import PricedLayout
 from ..units import counted, format_bytes, format_time
 from .layout_words import layout_text
 from .narrow_tables import show_table
-from .planning import fits_text, rows_table, show_row
+from .planning import fits_text, host_text, rows_table, show_row
 
 
 def show_job(
@@ -50,7 +50,8 @@ def show_job(
     console.print(f"layout: {layout_text(row.layout)}", highlight=False)
     show_row(console, "what runs today" if today is None else "the layout that is asked for", row)
     need = format_bytes(row.predicted.peak_memory_bytes_per_gpu)
-    console.print(f"it {fits_text(row)}: {need} of {format_bytes(memory_bytes)} on the fullest GPU", highlight=False)
+    have = f"{format_bytes(memory_bytes)} on the fullest GPU{host_text(row)}"
+    console.print(f"it {fits_text(row)}: {need} of {have}", highlight=False)
     if len(stages) > 1:
         console.print(f"allocated on each stage: {stages_text(stages)}", highlight=False, soft_wrap=True)
     if job.stages:

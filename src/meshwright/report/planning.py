@@ -8,7 +8,7 @@ from rich.table import Table
 
 from ..plan.gantt import side_by_side
 from ..plan.search.modes import ModePrice, fastest_mode
-from ..plan.search.study import PricedLayout, Study
+from ..plan.search.study import PricedLayout, Study, on_host_text
 from ..plan.targets.alternatives import TargetAlternative
 from ..plan.targets.envelope import Envelope
 from ..plan.targets.inverse import TOLERANCE, FewestGpus, Need, Solution
@@ -95,13 +95,21 @@ def fits_text(row: PricedLayout) -> str:
     return "fits as split blocks are given back" if row.squeezes else FITS_TEXT[row.fits]
 
 
+def host_text(row: PricedLayout) -> str:
+    """Return what a layout needs of its host's memory, and whether that is there; "" where it offloads nothing."""
+    if not row.on_host:
+        return ""
+    return f"; {on_host_text(row.on_host['host_bytes'], row.host_capacity_bytes)}"
+
+
 def show_memory(console: Console, row: PricedLayout) -> None:
     """Print what a layout needs beside what the card has."""
     needs = [format_bytes(row.terms[f"{name}_bytes"]) for name in ("allocated", "reserved", "card")]
     lacks = row.memory_band_lacks and f": {row.memory_band_lacks}"
     console.print(
         f"memory: it {fits_text(row)}: {needs[0]} allocated, {needs[1]} reserved, {needs[2]} on the card, of "
-        f"{format_bytes(row.capacity_bytes)} ({row.capacity_source}); held to lie within {row.memory_band:.0%}{lacks}",
+        f"{format_bytes(row.capacity_bytes)} ({row.capacity_source}); held to lie within {row.memory_band:.0%}{lacks}"
+        f"{host_text(row)}",
         highlight=False,
     )
 

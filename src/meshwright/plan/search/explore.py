@@ -221,14 +221,16 @@ def rejections(priced: Priced) -> tuple[Rejection, ...]:
     factored += [Rejection(reason=told, count=count, of="layouts") for told, count in priced.space.left.items()]
     source = capacity_source(node_group_of(priced.setting.cluster).gpu.model, priced.memory_bytes)
     have = f"the {format_bytes(priced.memory_bytes)} of a GPU ({source})"
-    whole = [Rejection(reason=f"need more than {have}", count=priced.oversized, of="layouts")]
+    host = ", or than its host has" if np.any(priced.space.grid.offload) else ""
+    whole = [Rejection(reason=f"need more than {have}{host}", count=priced.oversized, of="layouts")]
     whole.append(Rejection(reason=f"may not fit in {have}", count=priced.doubtful, of="layouts"))
     return (*(one for one in whole if one.count), *factored)
 
 
 def row_of(setting: Setting, grid: Grid, prices: StepPrices, index: int, *, note: str = "") -> PricedLayout:
     """Return one layout of a grid as a row."""
-    capacity, (band, lacks) = float(machine_of(setting).memory_bytes), memory_basis(book(), setting.stack)
+    machine, (band, lacks) = machine_of(setting), memory_basis(book(), setting.stack)
+    capacity = float(machine.memory_bytes)
     return PricedLayout(
         layout=grid.layout(index),
         predicted=performance(setting, prices, index, grid.layout(index)),
@@ -236,6 +238,7 @@ def row_of(setting: Setting, grid: Grid, prices: StepPrices, index: int, *, note
         fits=word(verdicts_in(setting, take_rows(prices, np.array([index])))[0]),
         capacity_bytes=capacity,
         capacity_source=capacity_source(node_group_of(setting.cluster).gpu.model, capacity),
+        host_capacity_bytes=float(machine.host_memory_bytes),
         memory_band=band,
         memory_band_lacks=lacks,
         note=note,

@@ -10,7 +10,7 @@ from ..analytic import RECOMPUTES, Grid, Setting, StepPrices, price_layouts
 from ..analytic.fits import word
 from ..analytic.price import machine_of, verdicts_in
 from ..layouts.legality import divisors
-from .study import MicroBatch, PricedLayout
+from .study import MicroBatch, PricedLayout, on_host_text
 
 # the terms that a step is the sum of, as a reader calls them
 TERMS = {
@@ -84,12 +84,14 @@ def _value(name: str, value: float) -> str:
 
 
 def _memory(setting: Setting, prices: StepPrices, winner: int) -> str:
-    need, have = float(prices.reserved_bytes[winner]), float(machine_of(setting).memory_bytes)
+    machine, away = machine_of(setting), float(prices.host_bytes[winner])
+    need, have = float(prices.reserved_bytes[winner]), float(machine.memory_bytes)
     names = ("parameters_bytes", "gradients_bytes", "optimizer_bytes", "activations_bytes", "logits_bytes")
     largest = max(names, key=lambda name: float(getattr(prices, name)[winner]))
     part = float(getattr(prices, largest)[winner])
     what = largest.removesuffix("_bytes")
-    return f"It needs {format_bytes(need)} of {format_bytes(have)}, {format_bytes(part)} of them for {what}."
+    host = f", and {on_host_text(away, float(machine.host_memory_bytes))}" if away else ""
+    return f"It needs {format_bytes(need)} of {format_bytes(have)}, {format_bytes(part)} of them for {what}{host}."
 
 
 def micro_batch_trade(setting: Setting, row: PricedLayout) -> tuple[MicroBatch, ...]:

@@ -1,12 +1,21 @@
 """Study: everything that the search for a layout found, in one struct; the terminal, JSON and the page read it."""
 
+import math
 from typing import Literal
 
 import msgspec
 
 from ...layout import Candidate, Fits, Layout
 from ...timeline import Performance
-from ...units import counted
+from ...units import counted, format_bytes
+
+
+def on_host_text(needs: float, have: float) -> str:
+    """Return what a GPU needs of its host's memory, beside its share of it in bytes, infinite where nobody knows."""
+    told = f"{format_bytes(needs)} a GPU in its host's memory"
+    if math.isinf(have):
+        return f"{told}, whose size is not known"
+    return f"{told}, of {format_bytes(have)}" + (": more than there is" if needs > have else "")
 
 
 class PricedLayout(msgspec.Struct, frozen=True, kw_only=True):
@@ -18,6 +27,7 @@ class PricedLayout(msgspec.Struct, frozen=True, kw_only=True):
     fits: Fits
     capacity_bytes: float  # of one GPU, as the driver shows it
     capacity_source: str = ""
+    host_capacity_bytes: float = math.inf  # one GPU's share of its host's memory, where the catalogue knows it
     memory_band: float = 0.0  # relative error that `terms`' bytes are held to lie within
     memory_band_lacks: str = ""  # what was not measured for it
     simulated_s: float | None = None  # the step in the event simulator, where it was refined
@@ -34,6 +44,14 @@ class PricedLayout(msgspec.Struct, frozen=True, kw_only=True):
         return self.fits == "fits" and self.terms["card_bytes"] > self.capacity_bytes
 
     @property
+    def on_host(self) -> dict[str, float]:
+        """What lies in the host's memory for one GPU, and that GPU's share where it is known; nothing: an empty one."""
+        if not self.terms.get("host_bytes"):
+            return {}
+        known = {} if math.isinf(self.host_capacity_bytes) else {"host_capacity_bytes": self.host_capacity_bytes}
+        return {"host_bytes": self.terms["host_bytes"], **known}
+
+    @property
     def memory(self) -> dict[str, float | str]:
         """The layout's memory beside the card's, as JSON has it."""
         needs: dict[str, float | str] = {
@@ -43,6 +61,7 @@ class PricedLayout(msgspec.Struct, frozen=True, kw_only=True):
             "capacity_bytes": round(self.capacity_bytes),
             "capacity_source": self.capacity_source,
             "error_band": self.memory_band,
+            **{name: round(value) for name, value in self.on_host.items()},
         }
 
 

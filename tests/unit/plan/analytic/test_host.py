@@ -5,6 +5,7 @@ from dataclasses import replace as replace_struct
 import numpy as np
 import pytest
 from msgspec.structs import replace
+from rich.console import Console
 
 from meshwright.hardware import load_catalogue
 from meshwright.jobs.emit.rules import refusals
@@ -17,7 +18,9 @@ from meshwright.plan.analytic.layer import layer_s
 from meshwright.plan.analytic.price import coefficients_of, machine_of, performance, verdicts_in
 from meshwright.plan.analytic.quantities import ModelQuantities
 from meshwright.plan.clusters.machines import cluster_by_name
+from meshwright.plan.request import priced_layout
 from meshwright.plan.search.explore import OFFERED, explore, price_all, space_of, study_of
+from meshwright.report.planning import show_memory
 from meshwright.workload.architecture import Architecture
 from meshwright.workload.conventions import STACKS, UNFUSED
 from meshwright.workload.engines import ENGINES
@@ -109,6 +112,19 @@ def test_what_a_host_cannot_hold_does_not_fit():
     assert verdicts_in(unknown, prices)[0] != 2
     told = performance(unknown, prices, 0, Layout.parse(WEIGHTS)).not_modelled
     assert any("the size of the hosts' memory is not known" in text for text in told)
+
+
+def test_an_answer_says_what_it_needs_of_its_host_beside_what_the_host_has(capsys):
+    lacking = priced_layout(setting("gh200", model="llama3-70b", stack="deepspeed"), WEIGHTS)
+    show_memory(Console(width=1000), lacking)
+
+    assert "TiB a GPU in its host's memory, of 447 GiB: more than there is" in capsys.readouterr().out
+    assert lacking.memory["host_bytes"] > lacking.memory["host_capacity_bytes"] == 480_000_000_000
+    assert "host" not in " ".join(priced_layout(setting(gpus=8), "dp=8,zero=3").memory)
+    offered = explore(setting(global_batch=4))
+    assert "a GPU in its host's memory, of " in offered.reason
+    assert offered.rejections[0].reason.endswith(", or than its host has")
+    assert "host" not in "".join(str(one) for one in explore(setting(gpus=8)).rejections)
 
 
 def test_offload_is_offered_where_nothing_fits_and_where_it_is_asked_for_alone():
