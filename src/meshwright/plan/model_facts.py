@@ -32,6 +32,7 @@ def model_facts(setting: Setting) -> ModelFacts:
     more = [*_passed_over(setting.ignored)]
     more += [experts_spread(setting)] if setting.architecture.experts else []
     more += [low_precision(setting)] if setting.precision in LOW else []
+    more += [single_precision(setting)] if setting.precision == "fp32" else []
     return facts_about(
         setting.architecture,
         setting.seq_len,
@@ -67,6 +68,12 @@ def low_precision(setting: Setting) -> str:
         f"{setting.precision}: products with the layers' weights{scales}; scores of attention and the output "
         f"projection run in bf16; MFU is against the dense peak in {of}, {peak:,.0f} TFLOP/s"
     )
+
+
+def single_precision(setting: Setting) -> str:
+    """Return how single precision multiplies, and against which peak MFU is said."""
+    peak = float(machine_of(setting).peak) / 1e12
+    return f"fp32: all products in fp32, none in TF32; MFU is against the dense peak in fp32, {peak:,.3g} TFLOP/s"
 
 
 def facts_about(

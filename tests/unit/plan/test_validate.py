@@ -141,7 +141,7 @@ def test_what_was_measured_never_enters_a_prediction(tmp_path):
 def test_a_row_is_priced_without_optional_columns_and_for_any_known_gpu(tmp_path):
     few = ("id", "gpu", "num_gpus", "seq_len", "global_batch_sequences", "precision")
     row = {key: RUN[key] for key in few} | {"model_name": "LLAMA3_8B"}
-    rows = [row | {"gpu": gpu} for gpu in ("MI300X", "V100-SXM-32GB", "A800-80GB", "B200-SXM (DGX B200)")]
+    rows = [row | {"gpu": gpu} for gpu in ("MI300X", "RTX 3090", "A800-80GB", "B200-SXM (DGX B200)")]
 
     found = outcomes(tmp_path, *rows)
     assert all(isinstance(outcome, RowOutcome) for outcome in found)

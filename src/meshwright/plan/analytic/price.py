@@ -355,7 +355,7 @@ def machine_of(setting: Setting) -> Machine:
     leaves = fabric.kind not in {"flat", "torus"}
     return Machine(
         peak=peak_flops_per_s(group.gpu.peak_flops_per_s, setting.precision, where=group.gpu.model),
-        peak_half=peak_flops_per_s(group.gpu.peak_flops_per_s, "bf16", where=group.gpu.model),
+        peak_half=half_peak_flops_per_s(group.gpu.peak_flops_per_s, setting.precision, where=group.gpu.model),
         product_bytes=PRODUCT_BYTES[setting.precision],
         memory_rate=group.gpu.memory_bandwidth_bytes_per_s or np.inf,
         memory_bytes=group.gpu.memory_bytes or 0,
@@ -409,18 +409,28 @@ def precision_named(text: str, *, flag: str = "--precision") -> str:
 
 
 def peak_flops_per_s(peaks: Mapping[str, float], precision: str, *, where: str) -> float:
-    """Return the dense peak of a precision; half precisions stand for each other."""
+    """Return the dense peak of a precision; InputError where an accelerator does not multiply it.
+
+    Sources that have bf16 alone name the rate of both half precisions; cores that have fp16 alone imitate bf16 slowly.
+    """
     name = PEAKS.get(precision)
     if name is None:
         raise InputError(f"precision {precision!r}: expected one of {', '.join(PEAKS)}")
-    if name in {"bf16", "fp16"} and name not in peaks:
-        name = "fp16" if name == "bf16" else "bf16"
+    if name == "fp16" and name not in peaks:
+        name = "bf16"
     if name not in peaks:
-        raise InputError(f"precision: {where} has no {precision} (known: {', '.join(peaks)})")
+        instead = "; fp16 is what it multiplies" if name == "bf16" and "fp16" in peaks else ""
+        raise InputError(f"precision: {where} has no {precision} (known: {', '.join(peaks)}){instead}")
     lacking = block_scaling_lacks(peaks, precision, where=where)
     if lacking:
         raise InputError(f"precision: {where} has no {precision}: {lacking}")
     return peaks[name]
+
+
+def half_peak_flops_per_s(peaks: Mapping[str, float], precision: str, *, where: str) -> float:
+    """Return the dense peak of what runs in half precision beside products of fewer bits; all of fp32 is in fp32."""
+    half = next((name for name in ("bf16", "fp16") if name in peaks and precision != "fp32"), precision)
+    return peak_flops_per_s(peaks, half, where=where)
 
 
 def block_scaling_lacks(peaks: Mapping[str, float], precision: str, *, where: str) -> str:

@@ -256,7 +256,7 @@ class Machine:
     """One accelerator, its node and its links; rates per direction in bytes per second."""
 
     peak: Number  # FLOP/s, dense, in the precision of the matrix products
-    peak_half: Number  # FLOP/s, dense, in bf16: attention and the output projection
+    peak_half: Number  # the same in half precision, for attention and the output projection; of fp32 in fp32
     product_bytes: Number  # of one element that a matrix product reads
     memory_rate: Number
     memory_bytes: Number

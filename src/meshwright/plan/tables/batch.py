@@ -10,7 +10,7 @@ from ...hardware import Catalogue
 from ..analytic.coefficients import ROLES, Book, Coefficients, gather_coefficients, index_plan, resolve_roles
 from ..analytic.factors import adjusted
 from ..analytic.memory import MemoryTerms, peak_memory
-from ..analytic.price import PRODUCT_BYTES, peak_flops_per_s
+from ..analytic.price import PRODUCT_BYTES, half_peak_flops_per_s, peak_flops_per_s
 from ..analytic.quantities import Array, Grid, Machine, ModelQuantities, Number, take_rows
 from ..analytic.step import StepSeconds, step_s
 from .runs import Run
@@ -110,7 +110,7 @@ def machine_of_run(run: Run, catalogue: Catalogue) -> Machine:
     peaks = accelerator.peak_flops_per_s
     return Machine(
         peak=peak_flops_per_s(peaks, run.precision, where=run.accelerator),
-        peak_half=peak_flops_per_s(peaks, "bf16", where=run.accelerator),
+        peak_half=half_peak_flops_per_s(peaks, run.precision, where=run.accelerator),
         product_bytes=PRODUCT_BYTES[run.precision],
         memory_rate=accelerator.memory_rate.number,
         memory_bytes=accelerator.memory_bytes,

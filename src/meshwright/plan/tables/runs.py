@@ -183,8 +183,8 @@ def _run(
     folder: Path,
 ) -> Run:
     assumed: list[str] = []
-    precision = precision_named(text_of(cells, "precision", "bf16"), flag="precision:")
     key = accelerator_of(catalogue, text_of(cells, "gpu"))
+    precision = _precision(cells, catalogue.accelerators[key], assumed)
     beside = beside_of(cells, key)
     accelerator = catalogue.accelerators[key]
     gpus = count_of(cells, "num_gpus")
@@ -233,6 +233,17 @@ def _run(
         facts=facts,
         assumed=tuple(assumed),
     )
+
+
+def _precision(cells: Cells, accelerator: Accelerator, assumed: list[str]) -> str:
+    """Return the precision of a row: where it says none bf16, or fp16 of an accelerator that multiplies no bf16."""
+    said = cells.get("precision", "")
+    if not is_empty(said):
+        return precision_named(said, flag="precision:")
+    if {"bf16", "fp16"} & accelerator.peak_flops_per_s.keys() != {"fp16"}:
+        return "bf16"
+    assumed.append("precision fp16: bf16 is none of this accelerator's")
+    return "fp16"
 
 
 def _check_own(stack: str, cells: Cells, further: int) -> None:

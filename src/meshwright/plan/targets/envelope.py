@@ -23,6 +23,7 @@ from ...cluster.graph import NodeGroup
 from ...errors import InputError
 from ...timeline import Span, Timeline, step_parts
 from ...units import counted, format_bytes, format_days, format_network_rate, format_rate, format_time
+from ..analytic.price import peak_flops_per_s
 
 ADAM_BYTES_PER_PARAMETER, ADAM_MOMENT_BYTES = 18, 8
 GRADIENT_BYTES = 4
@@ -103,11 +104,8 @@ def training_days(tokens: float, tokens_per_step: float, step_time_s: float) -> 
 
 
 def envelope(question: Question, group: NodeGroup) -> Envelope:
-    """Return the arithmetic of a question on nodes like `group`; InputError if the precision has no peak."""
-    peak = group.gpu.peak_flops_per_s.get(question.precision) or group.gpu.peak_flops_per_s.get("fp16")
-    if peak is None:
-        known = ", ".join(group.gpu.peak_flops_per_s)
-        raise InputError(f"{group.gpu.model} has no peak for {question.precision} (known: {known})")
+    """Return the arithmetic of a question on nodes like `group`; InputError where they lack the precision."""
+    peak = peak_flops_per_s(group.gpu.peak_flops_per_s, question.precision, where=group.gpu.model)
     compute = _compute(question, peak)
     flops_s = compute[-1].value
     passes = 4 if question.recompute == "full" else 3
