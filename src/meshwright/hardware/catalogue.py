@@ -27,6 +27,7 @@ KINDS: dict[str, Any] = {
     "fabrics": FabricType,
 }
 CLOUDS = frozenset({"aws", "gcp", "azure", "oci"})
+YOUR_OWN = "--hardware FILE adds one (docs/hardware.md, Your own hardware)"
 USER_FILES = "MESHWRIGHT_HARDWARE"  # paths, separated like PATH
 
 
@@ -83,8 +84,20 @@ class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
         theirs = self._with_accelerator_in(plain)
         if theirs and not any(close == f"did you mean {key}?" for key in theirs):
             raise InputError(f"no node type {name!r} in the catalogue; of that accelerator: {', '.join(theirs)}")
+        if alone := self._accelerator_in(plain):
+            raise InputError(f"{name!r}: no node type of the catalogue has the accelerator {alone}; {YOUR_OWN}")
         told = close if close.startswith("did") else nearest(name, self.nodes)
+        if not _like(name, told):
+            told = f"`topo --catalogue nodes` lists them; {YOUR_OWN}"
         raise InputError(f"no node type {name!r} in the catalogue ({told})")
+
+    def _accelerator_in(self, plain: str) -> str:
+        """Return the accelerator that a plain text names, or whose number of four digits ends it; "" if none is."""
+        for key, accelerator in self.accelerators.items():
+            number = re.search(r"\d{4,}\w*$", _plain(key))
+            if plain in {_plain(key), *map(_plain, accelerator.aliases)} or (number and plain.endswith(number.group())):
+                return key
+        return ""
 
     def _with_accelerator_in(self, plain: str) -> list[str]:
         """Return the node types whose accelerator's name stands in a plain text, the longest such name ("h100x8")."""
@@ -304,6 +317,12 @@ def _without_cloud(key: str) -> str:
     """Return a node's key as the cloud itself calls it: "a4x" for "gcp-a4x"."""
     cloud, _, rest = key.partition("-")
     return rest if cloud in CLOUDS else key
+
+
+def _like(name: str, told: str) -> bool:
+    """Return whether a hint names what `name` may be a slip of: its first word, or one of its numbers, is there too."""
+    words = re.findall(r"[a-z]+|\d{2,}", name.lower())
+    return not words or words[0] in told or any(word in told for word in words if word.isdigit())
 
 
 def _plain(name: str) -> str:

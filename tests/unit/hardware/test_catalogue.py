@@ -221,6 +221,24 @@ def test_an_accelerator_alone_is_no_node_and_its_nodes_are_named(catalogue, name
         catalogue.node_key(name)
 
 
+@pytest.mark.parametrize(("name", "key"), [("rtx-4090", "rtx-4090"), ("8x RTX 5090", "rtx-5090"), ("gb10", "gb10")])
+def test_an_accelerator_that_no_node_type_has_is_told_apart_from_a_slip_of_the_pen(catalogue, name, key):
+    with pytest.raises(InputError, match=f"no node type of the catalogue has the accelerator {key}; --hardware FILE"):
+        catalogue.node(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [("ascend-910b", "--hardware FILE"), ("mlu370-x8", "--hardware FILE"), ("dgx-h10", "did you mean dgx-h100")],
+)
+def test_a_machine_of_another_kind_is_not_taken_for_one_that_is_spelt_a_little_like_it(catalogue, name, told):
+    with pytest.raises(InputError) as caught:
+        catalogue.node(name)
+
+    assert told in str(caught.value)
+    assert ("did you mean" in str(caught.value)) == ("did" in told)
+
+
 @pytest.mark.parametrize("name", ["NVIDIA H100", "NVIDIA Graphics Device", "NVIDIA A800", "NVIDIA GeForce RTX 40"])
 def test_a_name_that_is_of_no_single_accelerator_means_none(catalogue, name):
     assert catalogue.driver_key(name) is None

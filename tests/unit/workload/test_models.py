@@ -197,3 +197,10 @@ def test_a_convolutional_model_has_no_layouts_to_plan():
     with pytest.raises(InputError, match="give --mfu"):
         _ = load_model("resnet50").architecture
     assert isinstance(load_model("gpt2").architecture, Architecture)
+
+
+def test_a_pair_says_that_a_token_is_one_of_each_side():
+    pair, alone = load_model("t5-11b"), load_model("bert-large")
+
+    assert any("as long in the encoder as in the decoder" in told for told in pair.assumed)
+    assert not any("encoder" in told for told in alone.assumed)

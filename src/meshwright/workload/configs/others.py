@@ -230,6 +230,7 @@ def t5(c: ConfigReader, *, table_each: bool = False) -> Architecture:
     network = Dense(width=width, gated=gated)
     over = Attention(heads=heads, kv_heads=heads, head_dim=dim, masked=False)
     own = Attention(heads=heads, kv_heads=heads, head_dim=dim)
+    c.assumed.append(BOTH_SIDES)
     table = c.whole("relative_attention_num_buckets") * heads
     each = table * table_each
     layers = [LayerKind(mixer=over, network=network, small=2 * hidden + each)] * count
@@ -242,6 +243,7 @@ def bart(c: ConfigReader, *, tables: str, last_norms: bool, first_norms: bool) -
     """Return an encoder and a decoder that reads it, in the style of BART; `tables`: "learned+2", "fixed"."""
     hidden, places = c.whole("hidden_size"), c.whole("max_position_embeddings", 0)
     layers = _pair(c, hidden, key_bias=True)
+    c.assumed.append(BOTH_SIDES)
     if not c.flag("share_encoder_decoder_embeddings", default=True):
         raise ValueError("share_encoder_decoder_embeddings: expected true; two tables are not counted")
     c.skip("num_hidden_layers", "classifier_dropout", "classif_dropout")
@@ -303,6 +305,7 @@ def whisper(c: ConfigReader) -> Architecture:
     )
 
 
+BOTH_SIDES = "a sequence is as long in the encoder as in the decoder: a token, and its FLOPs, are one of each"
 FIXED_LENGTH = (
     "each sequence has an encoder's {frames} positions of sound (max_source_positions) beside its text, however long "
     "that is; FLOPs are those of a token of text"
