@@ -34,7 +34,8 @@ from ..analytic.factors import FACTORS, model_spread, prior_spreads, sensitivity
 from ..analytic.quantities import Array, Number
 from ..clusters.machines import with_rates
 from ..tables.batch import Batch, batch_of, step_of
-from ..tables.runs import MAX_TABLE_BYTES, Run, RunRow, band_of, beyond_peak, read_rows
+from ..tables.reading import MAX_TABLE_BYTES
+from ..tables.runs import Run, RunRow, band_of, beyond_peak, read_rows
 from .estimate import Estimate, Prior, estimate
 
 NOISE = 0.05  # of one measured step, as a logarithm: what layouts of one model on one stack differ by

@@ -1,5 +1,6 @@
 """Tables of measured runs, as inputs of the cost model.
 
+- a file: `reading`
 - a cell: `cells`, `columns` (which there are, with what each means)
 - a row: `row_model`, `row_layout`, `runs`; rows as arrays: `batch`
 """

@@ -1,12 +1,17 @@
 """Cells of a table as numbers and words; each fault is an InputError that names the column."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 
 from ...errors import InputError
+from ...units import parse_bytes, parse_time
 
 Cells = Mapping[str, str]
 PLACEHOLDERS = frozenset({"", "-", "na", "n/a", "nan", "null", "unknown", "?"})
-FLAGS = {"0": 0, "false": 0, "no": 0, "none": 0, "1": 1, "true": 1, "yes": 1}
+FLAGS = {"0": 0, "false": 0, "no": 0, "off": 0, "none": 0, "1": 1, "true": 1, "yes": 1, "on": 1}
+THOUSANDS = re.compile(r"[1-9]\d{0,2}(?:,\d{3})+")  # of a whole number; of others it may be a decimal comma
+DECIMAL_COMMA = re.compile(r"^(\d+),(\d{1,2}|\d{4,})(?!\d)")
+MEASURES: dict[str, Callable[[str], float]] = {"step_time_s": parse_time, "peak_memory_bytes_per_gpu": parse_bytes}
 
 
 def is_empty(text: str) -> bool:
@@ -40,7 +45,8 @@ def number_of(cells: Cells, name: str) -> float | None:
 
 def count_of(cells: Cells, name: str, default: int | None = None, *, least: int = 1) -> int:
     """Return a cell as a whole number; InputError where it is empty and there is no default."""
-    value = number_of(cells, name)
+    text = cells.get(name, "")
+    value = number_of({name: text.replace(",", "")} if THOUSANDS.fullmatch(text) else cells, name)
     if value is None:
         if default is None:
             raise InputError(f"{name}: not stated")
@@ -61,13 +67,17 @@ def flag_of(cells: Cells, name: str, default: int) -> int:
 
 
 def measured_of(cells: Cells, name: str, unreadable: list[str]) -> float | None:
-    """Return a figure that was measured; None where there is none, or where the cell is added to `unreadable`."""
+    """Return a figure that was measured; None where there is none, or where the cell is added to `unreadable`.
+
+    It may have a unit of time or of memory, and a decimal comma.
+    """
     text = cells.get(name, "")
     if is_empty(text):
         return None
+    plain = DECIMAL_COMMA.sub(r"\1.\2", text)
     try:
-        value = float(text)
-    except ValueError:
+        value = float(plain) if name not in MEASURES else MEASURES[name](plain)
+    except (ValueError, InputError):
         value = float("nan")
     if not 0 < value < float("inf"):
         unreadable.append(f"{name}: {text!r} is no number above 0, so it counts as not measured")

@@ -34,6 +34,7 @@ INPUTS = {
     "seq_len": "tokens of a sequence",
     "global_batch_sequences": "sequences of a step",
     "micro_batch": "sequences of a micro-batch (1)",
+    "layout": "as `--layout` takes it, in place of the columns of its keys: tp=4,pp=2,fsdp=8, or TP4 PP2 DP8",
     "tp": "tensor parallelism (1)",
     "pp": "pipeline stages (1)",
     "dp": "data parallelism (what is left of the GPUs)",

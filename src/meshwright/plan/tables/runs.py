@@ -3,7 +3,6 @@
 `plan.columns` says what the columns mean.
 """
 
-import csv
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,7 +11,6 @@ from typing import Any
 import msgspec
 
 from ...errors import InputError
-from ...files import read_text
 from ...hardware import Accelerator, Catalogue, NodeType
 from ...hardware.arithmetic import gpu_link, node_network_bytes_per_s, share_between_peers, without_peers
 from ...layout import Layout
@@ -30,6 +28,7 @@ from ..layouts.legality import illegal
 from ..layouts.stacks import NO_FURTHER, default_stack, find_stack, near_stack
 from .cells import Cells, count_of, is_empty, measured_of, number_of, text_of
 from .columns import unread
+from .reading import check_unread, read_table, with_layout
 from .row_layout import layout_of, row_facts
 from .row_model import row_architecture
 
@@ -38,7 +37,6 @@ FSDP = re.compile(r"\b(fsdp2?|hsdp)\b(?! shard)", re.IGNORECASE)  # PyTorch's, b
 JAX = re.compile(r"MaxText|Pax(ML|ml)|\bJAX\b|^tpu")  # whose FSDP is XLA's
 RECURRENT = "recurrent"  # trait of models with layers that mix tokens by other kernels than attention's
 LAYERS = 0.75  # at least this share of a forward is that of the layers, which full recomputation repeats
-MAX_TABLE_BYTES = 64 * 2**20
 
 
 class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -120,9 +118,10 @@ def read_rows(
     Raises InputError where it is no table of runs.
     """
     book = msgspec.structs.replace(known, stacks={k: known.stacks[k] for k in STRANGERS}) if strangers else known
-    names, lines = _lines(path)
+    names, lines = read_table(path)
     if not {"gpu", "num_gpus"} <= set(names):
-        raise InputError(f"{path}: expected a table with the columns gpu and num_gpus in its first line")
+        told = f"; it has {', '.join(filter(None, names))}" if len(names) > 1 else ""
+        raise InputError(f"{path}: expected a table with the columns gpu and num_gpus in its first line{told}")
     folder = Path(path).parent
     if default is not None:
         lines = [line if not is_empty(line.get("family") or "") else {**line, "family": default} for line in lines]
@@ -131,17 +130,7 @@ def read_rows(
 
 def unread_columns(path: str | Path) -> dict[str, str]:
     """Return the columns of a table that nothing reads, each with a hint at the one that may be meant."""
-    return unread(_lines(path)[0])
-
-
-def _lines(path: str | Path) -> tuple[list[str], list[dict[str, Any]]]:
-    """Return the columns of a CSV file and its lines."""
-    text = read_text(path, max_bytes=MAX_TABLE_BYTES)
-    try:
-        table = csv.DictReader(text.lstrip("\ufeff").splitlines(), strict=True)
-        return list(table.fieldnames or []), list(table)
-    except csv.Error as error:
-        raise InputError(f"{path}: {error}") from None
+    return unread(read_table(path).names)
 
 
 def _row(
@@ -158,7 +147,8 @@ def _row(
     try:
         if None in line:
             raise InputError(f"{len(line[None])} more cells than the table has columns")  # type: ignore[index]
-        run = _run(name, family, cells, catalogue, known, models, folder)
+        check_unread(cells)
+        run = _run(name, family, with_layout(cells), catalogue, known, models, folder)
     except InputError as error:
         reason = str(error)
     unreadable: list[str] = []

@@ -1,0 +1,173 @@
+"""Tables of runs as spreadsheets, reports and other engines write them: read as they are meant, or refused."""
+
+import codecs
+
+import pytest
+
+from meshwright.errors import InputError
+from meshwright.hardware import load_catalogue
+from meshwright.plan.analytic.coefficients import book
+from meshwright.plan.tables.reading import read_table
+from meshwright.plan.tables.runs import read_rows
+from meshwright.plan.validate import known_models
+
+CATALOGUE, KNOWN, MODELS = load_catalogue(), book(), known_models()
+CELLS = {
+    **{"id": "a", "gpu": "H100", "num_gpus": "64", "model_name": "llama3-70b", "seq_len": "8192"},
+    **{"global_batch_sequences": "1024", "micro_batch": "1", "tp": "4", "pp": "4", "dp": "4"},
+    **{"zero_stage_fsdp": "1", "step_time_s": "116.25", "family": "megatron"},
+}
+
+
+def table(cells, mark=","):
+    return f"{mark.join(cells)}\n{mark.join(cells.values())}\n"
+
+
+def rows(tmp_path, content, name="runs.csv"):
+    path = tmp_path / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return read_rows(path, CATALOGUE, KNOWN, MODELS)
+
+
+def without(*names, **more):
+    return {name: cell for name, cell in CELLS.items() if name not in names} | more
+
+
+def barred(cells):
+    lines = (list(cells), ["---", *[":--:"] * (len(cells) - 1)], list(cells.values()))
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        table(CELLS, ";"),
+        table(CELLS, "\t"),
+        barred(CELLS),
+        codecs.BOM_UTF8 + table(CELLS).replace("\n", "\r\n").encode(),
+        table(CELLS, "\t").encode("utf-16"),
+        "# our runs, May\n\n" + table(CELLS) + "," * (len(CELLS) - 1) + "\n",
+        table(CELLS | {"step_time_s": "116,25"}, ";"),
+        table(CELLS | {"global_batch_sequences": "1,024", "seq_len": "8,192"}, ";"),
+    ],
+    ids=["semicolons", "tabs", "markdown", "mark", "utf-16", "comments-and-no-cells", "decimal-comma", "thousands"],
+)
+def test_one_table_is_the_same_in_every_form(tmp_path, content):
+    (plain,) = rows(tmp_path, table(CELLS))
+
+    assert rows(tmp_path, content, "other") == [plain]
+    assert plain.run is not None
+    assert plain.measured_step_time_s == 116.25
+
+
+def test_columns_go_by_the_names_that_engines_and_people_give_them(tmp_path):
+    said = dict(
+        zip(
+            (
+                *("Run", "GPU type", "World size", "Model", "Sequence length", "Global Batch Size", "micro-batch-size"),
+                *("Tensor Parallel Size", "pipeline_model_parallel_size", "Data Parallel", "ZeRO", "Step time (ms)"),
+                "framework",
+            ),
+            (CELLS | {"step_time_s": "116250"}).values(),
+            strict=True,
+        )
+    )
+
+    assert rows(tmp_path, table(said)) == rows(tmp_path, table(CELLS), "other")
+
+
+@pytest.mark.parametrize(
+    ("column", "cell", "seconds"), [("step_time_s", "116250 ms", 116.25), ("iteration time", "1.9375 min", 116.25)]
+)
+def test_a_measured_time_has_the_unit_that_it_says(tmp_path, column, cell, seconds):
+    (row,) = rows(tmp_path, table(without("step_time_s", **{column: cell})))
+
+    assert row.measured_step_time_s == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize(
+    ("column", "cell", "size"),
+    [
+        ("peak memory [GiB]", "71.5", 71.5 * 2**30),
+        ("peak_memory_GB", "71.5", 71.5e9),
+        ("peak_memory_bytes_per_gpu", "71.5 GiB", 71.5 * 2**30),
+        ("peak_memory_bytes_per_gpu", "71", 71),
+    ],
+)
+def test_a_measured_memory_has_the_unit_of_its_cell_or_its_column(tmp_path, column, cell, size):
+    assert rows(tmp_path, table(CELLS | {column: cell}))[0].measured_peak_memory_bytes == size
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("tp=4,pp=4,dp=4,mbs=1,zero=1", "tp=4,pp=4,dp=4,mbs=1,zero=1"),
+        ("TP4 PP4 DP4 ZeRO-1", "tp=4,pp=4,dp=4,mbs=1,zero=1"),
+        ("tp4xpp4xdp4", "tp=4,pp=4,dp=4,mbs=1,zero=1"),
+        ("tensor_parallel_degree=8,dp_shard=8", "tp=8,dp=8,mbs=1,zero=3"),
+    ],
+)
+def test_a_column_of_layouts_stands_for_those_of_their_keys(tmp_path, text, expected):
+    cells = without("tp", "pp", "dp", "zero_stage_fsdp", parallelism=f'"{text}"')
+    (row,) = rows(tmp_path, table(cells))
+
+    assert row.reason is None
+    said = str(row.run.layout).replace(",sp=1", "")
+    assert said == expected
+
+
+@pytest.mark.parametrize(
+    ("cells", "reason"),
+    [
+        (CELLS | {"layout": '"tp=8,pp=4"'}, "layout: 'tp=8,pp=4', but tp = 4"),
+        (without("tp", layout='"tp=4,tp=8"'), "expected each KEY=VALUE once"),
+        (without("tp", layout="FSDP"), "expected each KEY=VALUE once"),
+        (without("tp", layout="rows=3"), "expected KEY=VALUE with keys of mbs"),
+    ],
+)
+def test_a_layout_that_is_not_understood_or_contradicts_a_cell_is_refused(tmp_path, cells, reason):
+    assert reason in rows(tmp_path, table(cells))[0].reason
+
+
+@pytest.mark.parametrize(
+    ("cells", "reason"),
+    [
+        (without("tp", "pp", "dp", split="TP4 PP4"), "column split is not read, and says 'TP4 PP4' of the layout"),
+        (without("tp", "dp", fsdp="16"), "column fsdp is not read, and says '16' of the layout"),
+        (without("tp", "dp", **{"tensor paralell": "4"}), "column tensor paralell is not read"),
+        (CELLS | {"precison": "fp8"}, "column precison, 'fp8', is not read: did you mean precision?"),
+    ],
+)
+def test_a_row_whose_split_or_precision_stands_in_a_column_that_nothing_reads_is_not_priced(tmp_path, cells, reason):
+    (row,) = rows(tmp_path, table(cells))
+
+    assert row.run is None
+    assert reason in row.reason
+
+
+def test_columns_that_price_nothing_stay_unread(tmp_path):
+    more = {"cluster": "ours", "order_id": "7", "comment": "tp 4 was slow", "tokens_seen": "3e9", "precison": ""}
+
+    (row,) = rows(tmp_path, table(CELLS | more))
+    assert row.run is not None
+
+
+def test_two_columns_that_mean_one_are_refused_unless_one_has_its_name(tmp_path):
+    with pytest.raises(InputError, match="columns 'GPUs' and 'world size' are both num_gpus"):
+        rows(tmp_path, table(without("num_gpus", GPUs="64", **{"world size": "64"})))
+
+    (row,) = rows(tmp_path, table(CELLS | {"GPUs": "eight"}))
+    assert row.run.gpus == 64
+
+
+def test_a_table_without_gpus_says_which_columns_it_has(tmp_path):
+    with pytest.raises(InputError, match=r"expected a table with the columns gpu and num_gpus .*; it has id, nodes"):
+        rows(tmp_path, "name,nodes\nx,8\n")
+
+
+def test_text_that_is_no_utf_16_is_refused_by_its_byte(tmp_path):
+    path = tmp_path / "runs.csv"
+    path.write_bytes(codecs.BOM_UTF16_LE + b"a")
+
+    with pytest.raises(InputError, match="not UTF-16 text"):
+        read_table(path)
