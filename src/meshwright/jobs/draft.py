@@ -22,7 +22,7 @@ from ..workload.recomputed import MODULES
 from .job import Job, JobSplit
 from .keys import Keys
 from .model_choice import ModelSaid, OwnModel, chosen_model
-from .models import architecture_named, catalogue_name, changed
+from .models import architecture_named, catalogue_name, changed, other_sizes
 from .savings import Savings, settled
 from .shell.marks import shown
 from .sources import Sources
@@ -431,6 +431,8 @@ class Draft:
         if self.question.architecture is not None:
             if self.question.own is not None:
                 self.assume(f"--model {self.question.model} in place of {self.question.own.file}")
+            if other := other_sizes(self.question.architecture, self.config):
+                self.assume(f"--model {self.question.model} in place of the files' {', '.join(other)}")
             self.model_name = self.question.model
             return self.question.architecture
         unsure = frozenset({"vocab_size"}) if self.vocabulary_guessed else frozenset()

@@ -33,6 +33,7 @@ from .python.script import program_config, trainer_settings
 from .python.static import config_of
 from .python.values import PythonCall, flattened
 from .runs import follow_scripts
+from .shell.marks import shown
 from .signs import of_document, of_python
 from .sources import Sources, plain_value
 from .unsupported import unread_program, unread_trainer
@@ -56,17 +57,17 @@ def gather_sources(items: Sequence[str], *, place: int = 0) -> Sources:
     scripts: list[tuple[str, str]] = []
     for item in items:
         override = OVERRIDE.fullmatch(item)
-        if override and not COMMAND.search(item) and not Path(item).exists():
+        if override and not COMMAND.search(item) and not _is_there(item):
             sources.overrides[override.group(1)] = override.group(2)
     for item in items:
         override = OVERRIDE.fullmatch(item)
         command = COMMAND.search(item)
-        if command and not Path(item).exists():
+        if command and not _is_there(item):
             if not sources.names:
                 sources.folder = Path(command.group(0).strip()).parent
             sources.names.append("command line")
             scripts.append(("command line", item))
-        elif not override or Path(item).exists():
+        elif not override or _is_there(item):
             _take(item, sources, scripts)
     if not sources.names:
         raise InputError("--job: expected a file, such as --job train.sh")
@@ -75,6 +76,14 @@ def gather_sources(items: Sequence[str], *, place: int = 0) -> Sources:
         sources.launch = on_hosts(sources.launch, sources.hostfiles, sources.folder)
     _read_python(sources)
     return sources
+
+
+def _is_there(item: str) -> bool:
+    """Whether a word names something on this machine; a command line may be longer than any name."""
+    try:
+        return Path(item).exists()
+    except OSError:
+        return False
 
 
 def _take(item: str, sources: Sources, scripts: list[tuple[str, str]]) -> None:
@@ -157,7 +166,7 @@ def _function_of(item: str) -> tuple[str, str | None]:
         return path, function
     if colon and re.fullmatch(r"[\w.-]+", function) and kind_of(path, "") in {"makefile", "justfile"}:
         return path, function
-    if colon and re.fullmatch(r"\d{1,6}", function) and not Path(item).exists() and kind_of(path, "") == "shell":
+    if colon and re.fullmatch(r"\d{1,6}", function) and not _is_there(item) and kind_of(path, "") == "shell":
         return path, function
     return item, None
 
@@ -198,11 +207,33 @@ def _read_python(sources: Sources) -> None:
             return  # an engine's own program, which takes its configuration from the words of the command
         given = {key: plain_value(text) for key, text in sources.overrides.items()}
         name, value = own or config_of(program.text, function, given=given, **place)
-        sources.python = (program.name, name, flattened(value))
+        value = _inside(value, program.name, walk)
+        sources.python = (program.name, name, _known(flattened(value), program.name))
         sources.python_text, sources.python_folder = program.text, program.path.resolve().parent.name
     if launch is not None and walk.taken:
         sources.launch = replace(launch, arguments=without_flags(launch.arguments, walk.taken))
     sources.assumed += walk.assumed
+
+
+def _inside(value: Any, where: str, walk: Walk) -> Any:
+    """Return the configuration that a function from elsewhere is handed and returns changed; any other as it is."""
+    while isinstance(value, PythonCall) and not value.fields and value.args:
+        inner = value.args[0]
+        if not isinstance(inner, PythonCall) or not inner.fields:
+            break
+        walk.assume(f"what {value.name} changes of the configuration is not known ({where})")
+        value = inner
+    return value
+
+
+def _known(values: dict[str, Any], where: str) -> dict[str, Any]:
+    """Return the settings of a Python configuration; InputError where further ones come from what nobody knows."""
+    if (further := values.get("**")) is not None:
+        told = (
+            f"{values.get('()', 'its configuration')} takes **{shown(str(further))}, which only running the file tells"
+        )
+        raise InputError(f"{where}: {told}: give these settings as NAME=VALUE in a file of their own")
+    return values
 
 
 def _registry(sources: Sources) -> PythonProgram | None:

@@ -43,7 +43,7 @@ SWIFT_PROGRAM = re.compile(r"swift[/.]cli[/.]_megatron[/.](?:sft|pt)(?:\.py)?$")
 # commands that start torchrun by themselves, with the words that may follow them
 STARTERS = {
     SWIFT: frozenset({"sft", "pt"}),
-    "llamafactory-cli": frozenset({"train"}),
+    "llamafactory-cli": frozenset({"train", "sft"}),
     **OWN_LAUNCHERS,
 }
 # commands that handle the files they name, and start none of them
@@ -302,7 +302,8 @@ def on_machines(launch: Launch, machines: JobMachines) -> Launch:
 def _launcher(words: Sequence[str]) -> tuple[int, str]:
     """Return the place and name of what starts the ranks; (-1, "") where nothing does."""
     last = (-1, "")
-    for place, word in enumerate(words):
+    begin = _handed_on(words)
+    for place, word in enumerate(words[begin:], begin):
         name = word.rpartition("/")[2]
         if place and words[place - 1] == "--launcher":  # a value, of axolotl's command
             continue
@@ -318,6 +319,15 @@ def _launcher(words: Sequence[str]) -> tuple[int, str]:
         if PYTHON.match(name):
             last = (place, "python")
     return last
+
+
+def _handed_on(words: Sequence[str]) -> int:
+    """Return where the command begins that another hands on behind `--` (`submit.py -- torchrun ...`), else 0."""
+    for place, word in enumerate(words[:-1]):
+        name = words[place + 1].rpartition("/")[2]
+        if word == "--" and (name in LAUNCHERS or PYTHON.match(name)):
+            return place + 1
+    return 0
 
 
 def _program(words: Sequence[str], place: int, launcher: str) -> int | None:

@@ -77,6 +77,10 @@ FIXED = {
     "num_experts_per_tok": "experts_per_token",
     "moe_intermediate_size": "expert_size",
 }
+# sizes by which a model is another one than the file's, whatever the file leaves out
+TELLING = {"num_hidden_layers": "num_hidden_layers"} | {
+    key: FIXED[key] for key in ("hidden_size", "num_attention_heads", "num_experts", "num_experts_per_tok")
+}
 SIZES = frozenset({"num_hidden_layers", "num_key_value_heads", "intermediate_size", "vocab_size"})
 
 
@@ -193,6 +197,12 @@ def differences(model: Architecture, published: str, where: str) -> list[str]:
         for key in COMPARED
         if getattr(model, key) != getattr(other, key) and not _without_effect(key, model, other)
     ]
+
+
+def other_sizes(model: Architecture, config: Mapping[str, Any]) -> list[str]:
+    """Return the sizes of a file that a model has otherwise, in words."""
+    given = [key for key, field in TELLING.items() if config.get(key) and config[key] != getattr(model, field)]
+    return [f"{key} {config[key]}" for key in given]
 
 
 def _without_effect(key: str, model: Architecture, other: Architecture) -> bool:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .documents import Document
+from .engines.llama_factory import is_second_form
 from .engines.trainers import is_axolotl
 from .keys import dotted_keys
 
@@ -104,9 +105,11 @@ def _is_nemo(data: Mapping[str, Any], keys: set[str]) -> bool:
 
 
 def kind_of_document(document: Document) -> str | None:
-    """Return which of the four kinds a document is, None for another."""
+    """Return which of the five kinds a document is, None for another."""
     if is_axolotl(document.keys):
         return "axolotl"
+    if is_second_form(document.data):
+        return "factory"
     alone = document.keys & DEEPSPEED == {"train_batch_size"} and len(document.keys) > 1
     if document.keys & DEEPSPEED and (not alone or document.keys & SECTIONS):
         return "deepspeed"

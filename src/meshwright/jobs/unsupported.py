@@ -40,7 +40,7 @@ PYTHON: tuple[tuple[str, str], ...] = (
 )
 # commands whose YAML is read where it is given
 WITH_YAML: tuple[tuple[str, str, str], ...] = (
-    ("LLaMA-Factory", "llamafactory-cli", r"train"),
+    ("LLaMA-Factory", "llamafactory-cli", r"train|sft"),
     ("axolotl", "axolotl", r"train|preprocess"),
 )
 

@@ -92,3 +92,21 @@ def test_the_variable_that_accelerate_heeds_says_what_is_sharded(tmp_path, strat
     text = f"export FSDP_SHARDING_STRATEGY={strategy}\ntorchrun --nproc_per_node 8 t.py {words} --fsdp auto_wrap\n"
 
     assert job(tmp_path, {"run.sh": text}).layout.zero == stage
+
+
+def test_a_command_that_another_hands_on_is_the_one_that_trains(tmp_path):
+    start = "python submit.py --num_nodes 2 --image ours --gpus 8 -- torchrun --nnodes 2 --nproc_per_node 8"
+
+    found = job(tmp_path, {"run.sh": f"{start} pretrain_gpt.py {MEGATRON} --tensor-model-parallel-size 2\n"})
+
+    assert (found.world, found.layout.tp) == (16, 2)
+    assert not any("image" in text for text in found.ignored)
+
+
+def test_a_command_line_may_be_longer_than_a_name_of_a_file(tmp_path):
+    (tmp_path / "run.sh").write_text(f"torchrun --nproc_per_node 8 pretrain_gpt.py {MEGATRON} $1\n")
+    words = " ".join(f"NAME_{number}=some-value" for number in range(40))
+
+    found = job(tmp_path, {}, f"bash {tmp_path}/run.sh --tensor-model-parallel-size=4 {words}")
+
+    assert found.layout.tp == 4

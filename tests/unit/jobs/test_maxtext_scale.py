@@ -35,3 +35,17 @@ def test_a_scale_multiplies_the_sizes_that_are_said(tmp_path):
 def test_a_scale_that_is_no_power_of_two_is_refused(tmp_path):
     with pytest.raises(InputError, match="global_parameter_scale.*power of two"):
         launched(tmp_path, "global_parameter_scale=3")
+
+
+def test_sizes_that_a_command_leaves_out_are_those_of_base_yml(tmp_path):
+    job = launched(tmp_path, "base_emb_dim=1024", "base_num_decoder_layers=8")
+
+    assert (job.architecture.vocab_size, job.architecture.intermediate_size) == (32_000, 7168)
+    assert any("vocab_size 32000" in line and "base.yml" in line for line in job.assumed)
+
+
+@pytest.mark.parametrize(("activations", "gated"), [('["silu","linear"]', True), ('["relu"]', False)])
+def test_a_network_of_one_activation_has_no_gate(tmp_path, activations, gated):
+    job = launched(tmp_path, "base_emb_dim=1024", f"'mlp_activations={activations}'")
+
+    assert job.architecture.gated is gated

@@ -90,3 +90,16 @@ def test_weights_in_few_bits_are_as_the_config_says(tmp_path, said, weights):
     found = job(tmp_path, {"sft.sh": TUNED, "config.json": config(quantization_config=said)}, gpus=8)
 
     assert (found.weights, found.lora_rank) == (weights, 8)
+
+
+def test_a_model_that_is_asked_for_in_place_of_the_files_sizes_is_said(tmp_path):
+    file = tmp_path / "run.sh"
+    file.write_text(f"torchrun --nproc_per_node 8 pretrain_gpt.py {MEGATRON}\n")
+    own = read_job([str(file)]).architecture
+    asked = JobOptions(model="qwen3-8b", architecture=load_model("qwen3-8b").architecture)
+
+    found = read_job([str(file)], asked)
+
+    assert found.architecture.num_hidden_layers == 36 != own.num_hidden_layers
+    told = f"--model qwen3-8b in place of the files' num_hidden_layers {own.num_hidden_layers}"
+    assert any(text.startswith(told) for text in found.assumed)

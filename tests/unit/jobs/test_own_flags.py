@@ -102,3 +102,12 @@ def test_matrices_that_are_trained_whole_beside_adapters_are_said(tmp_path, flag
     found = job(tmp_path, {"run.sh": f"{START}{TRAINER}--lora_r 8 {flag}\n"})
 
     assert [text for text in found.ignored if "their gradients and moments are not priced" in text]
+
+
+def test_states_that_some_ranks_share_are_read_by_the_names_of_a_programs_flags(tmp_path):
+    flags = "--tensor_parallel_degree 2 --shard_degree 2 --num_replicas 2"
+
+    found = job(tmp_path, {"run.sh": f"{START}{TRAINER}{flags}\n"})
+
+    assert (found.layout.tp, found.layout.dp, found.layout.replicas, found.layout.zero) == (2, 4, 2, 3)
+    assert any("states that 2 ranks share: by the name of" in text for text in found.assumed)

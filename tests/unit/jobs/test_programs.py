@@ -403,3 +403,38 @@ def test_arguments_of_a_recipe_of_nemo_count_before_what_it_sets_by_itself(tmp_p
     assert (plain.world, plain.layout.tp, plain.layout.cp, plain.seq_len) == (16, 4, 1, 2048)
     assert (plain.global_batch, plain.layout.mbs) == (32, 2)
     assert (batch.global_batch, batch.layout.mbs) == (96, 3)
+
+
+# --- Megatron-Bridge's recipes that are not at hand
+
+CHANGED = """from megatron.bridge.recipes.qwen.qwen3_moe import qwen3_235b_a22b_pretrain_config
+from megatron.bridge.training.config import ConfigContainer
+from megatron.bridge.training.mixed_precision import bf16_with_mxfp8_mixed
+
+
+def ours() -> ConfigContainer:
+    cfg = qwen3_235b_a22b_pretrain_config()
+    cfg.mixed_precision = bf16_with_mxfp8_mixed()
+    cfg.model.tensor_model_parallel_size = 1
+    cfg.model.num_layers = 46
+    cfg.train.global_batch_size = 64
+    cfg.train.micro_batch_size = 1
+    return cfg
+"""
+
+
+def test_the_precision_of_a_recipe_is_that_of_the_function_that_makes_it(tmp_path):
+    (tmp_path / "conf.py").write_text(CHANGED)
+
+    found = job(tmp_path, {}, f"{tmp_path}/conf.py:ours", gpus=16)
+
+    assert found.precision == "mxfp8"
+    assert not any("precision" in text for text in found.assumed)
+
+
+def test_a_recipe_that_another_starts_from_names_the_model_whose_sizes_it_changes(tmp_path):
+    (tmp_path / "conf.py").write_text(CHANGED)
+
+    found = job(tmp_path, {}, f"{tmp_path}/conf.py:ours", gpus=16)
+
+    assert (found.model_name, found.architecture.num_hidden_layers) == ("qwen3-235b-a22b", 46)

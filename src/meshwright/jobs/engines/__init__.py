@@ -3,7 +3,7 @@
 - Megatron's family: `megatron` with `megatron_stages` and `megatron_deepspeed`, `bridge`,
   `nemo` with `nemo_recipes`, `neox`, `wrappers`
 - torch's own sharding: `torchtitan`, `automodel`, `foundry`
-- Hugging Face and DeepSpeed: `huggingface` with `huggingface_settings`, `trainers`, `own_flags` and
+- Hugging Face and DeepSpeed: `huggingface` with `huggingface_settings`, `trainers`, `llama_factory`, `own_flags` and
   `stage_by_name`; `openrlhf`
 - TPUs: `maxtext`
 """

@@ -140,6 +140,7 @@ def _name(draft: Draft, keys: Keys, sources: Sources) -> None:
     words = [keys.word("hf_path", "model.hf_path", "recipe", "model_family_name", "model_recipe_name") or ""]
     words += _texts(keys.values.get("model.[]"))
     words.append(str(keys.values.get("model.()", "")))
+    words.append(str(keys.values.get("()", "")))  # the recipe that it starts from
     if sources.python is not None:
         words.append(sources.python[1])
     words += [sources.names[0].rpartition(".")[0]]

@@ -11,6 +11,7 @@ from ..savings import dtype_of
 from ..sources import Sources
 from ..tuning import BY_ENGINE, read_tuning
 from .huggingface_settings import settings_of
+from .llama_factory import FACTORY_HARMLESS
 from .megatron import world_of
 from .openrlhf import HARMLESS as OPENRLHF_HARMLESS
 from .own_flags import own_checkpoints, own_degrees
@@ -19,6 +20,7 @@ from .trainers import AXOLOTL_HARMLESS, TRAINER
 HARMLESS = (
     *AXOLOTL_HARMLESS,
     *OPENRLHF_HARMLESS,
+    *FACTORY_HARMLESS,
     r"(?:arguments|accelerate)\.(?:output_dir|learning_rate|num_train_epochs|max_steps|warmup.*|weight_decay|lr_.*|adam_.*)",
     r"arguments\.(?:logging.*|save.*|eval.*|report_to|run_name|seed|data.*|push_to_hub.*|hub.*|load_best.*|do_.*|metric.*)",
     r"arguments\.(?:overwrite.*|remove_unused.*|label.*|per_device_eval.*|max_grad_norm|train_file|tokenizer.*|ddp_timeout)",
@@ -282,10 +284,10 @@ def _batch(draft: Draft, keys: Keys) -> None:
             value = keys.whole(path, least=1)
             if value is not None and "steps" not in draft.batch:
                 draft.batch["steps"] = (value, keys.told(path))
-    total = keys.whole("deepspeed.train_batch_size", least=1)
-    if total is not None:
-        draft.batch["global"] = (total, keys.told("deepspeed.train_batch_size"))
-        _ranks_of_batch(draft, total)
+    for whole in ("factory.global_batch_size", "deepspeed.train_batch_size"):
+        if (total := keys.whole(whole, least=1)) is not None:
+            draft.batch["global"] = (total, keys.told(whole))
+            _ranks_of_batch(draft, total)
     for name, pair in pairs.items():
         if name not in draft.batch and (doubt := keys.doubtful(*pair)):
             raise draft.refused(f"{doubt}: is not set in the files; say --job NAME=VALUE")

@@ -12,6 +12,7 @@ from ..keys import Keys, dotted_keys
 from ..launch import Launch, assignments_of, flags_of
 from ..signs import kind_of_document
 from ..sources import CONFIG_SUFFIXES, Sources, named_arguments, plain_value
+from .llama_factory import second_form_settings
 from .openrlhf import is_supervised, openrlhf_settings
 from .stage_by_name import stage_by_name
 from .trainers import (
@@ -54,6 +55,11 @@ def settings_of(sources: Sources) -> Keys:
         kind = kind_of_document(document)
         if kind == "axolotl":
             settings, assumed = axolotl_settings(document.data | words)
+            values |= settings
+            origin |= dict.fromkeys(settings, document.name)
+            sources.assumed += assumed
+        elif kind == "factory":
+            settings, assumed = second_form_settings(document.data, document.name)
             values |= settings
             origin |= dict.fromkeys(settings, document.name)
             sources.assumed += assumed
@@ -104,7 +110,11 @@ def _take_arguments(sources: Sources, launch: Launch) -> None:
         said = any(one.kind == "python" or kind_of_document(one) == "arguments" for one in found)
         if named is None and not said and "per_device_train_batch_size" not in flags:
             raise sources.absent(word)
-        if named is not None and named not in found and kind_of_document(named) not in {"arguments", "axolotl"}:
+        if (
+            named is not None
+            and named not in found
+            and kind_of_document(named) not in {"arguments", "axolotl", "factory"}
+        ):
             sources.documents[:], sources.names[:] = found, names
 
 

@@ -1,6 +1,7 @@
 """MaxText: YAML over base.yml with `key=value` overrides; the mesh is dcn (between slices) times ici (inside them)."""
 
 import math
+import re
 
 import msgspec
 
@@ -208,7 +209,9 @@ def _model(draft: Draft, keys: Keys) -> None:
         _scaled(draft, keys)
     if named is None and "hidden_size" in draft.config:
         config = draft.config
-        config["gated_mlp"] = True
+        activations = keys.raw("mlp_activations")
+        words = re.findall(r"\w+", str(activations)) if activations is not None else ["silu", "linear"]
+        config["gated_mlp"] = len(words) > 1
         config["model_type"] = "llama"
         config["tie_word_embeddings"] = bool(keys.switch("logits_via_embedding", default=False))
         if config.get("num_experts", 1) <= 1:
@@ -226,18 +229,19 @@ def _scaled(draft: Draft, keys: Keys) -> None:
 
     The rule is that of maxtext:configs/types.py (get_individual_scales); sizes in no file are those of base.yml.
     """
-    scale = keys.whole("global_parameter_scale", least=1)
-    if scale is None or scale == 1:
-        return
+    scale = keys.whole("global_parameter_scale", least=1) or 1
     if scale & (scale - 1):
         raise keys.wrong("global_parameter_scale", "a power of two")
+    if scale == 1 and "hidden_size" not in draft.config:
+        return
     turns, rest = divmod(scale.bit_length() - 1, 3)
     heads, width = turns + (rest > 0), turns + (rest > 1)
     absent = [name for name in BASE_SIZES if name not in draft.config]
     for name in absent:
         draft.config[name] = BASE_SIZES[name]
     if absent:
-        draft.assume(f"{', '.join(SIZES[name] for name in absent)} as in MaxText's base.yml")
+        told = [f"{SIZES[name]} {BASE_SIZES[name]}" for name in absent]
+        draft.assume(f"{', '.join(told)} as in MaxText's base.yml")
     for name in ("num_attention_heads", "num_key_value_heads", "intermediate_size"):
         draft.config[name] <<= heads
     draft.config["hidden_size"] <<= width

@@ -282,8 +282,10 @@ def _precision(draft: Draft, keys: Keys) -> None:
     recipe = keys.word("mixed_precision.fp8_recipe", "model.fp8_recipe", "trainer.plugins.fp8_recipe")
     fp4 = keys.word("mixed_precision.fp4", "model.fp4")
     named = keys.word("mixed_precision", "trainer.precision", "trainer.plugins.precision", "precision")
-    made = str(keys.values.get("trainer.plugins.()", ""))  # by a function of NeMo's, such as bf16_with_fp8_mixed
-    named = named or (made.rpartition(".")[2] if made.endswith("_mixed") else None)
+    made = [str(keys.values.get(f"{place}.()", "")) for place in ("trainer.plugins", "mixed_precision")]
+    named = named or next(
+        (one.rpartition(".")[2] for one in made if one.endswith("_mixed")), None
+    )  # bf16_with_fp8_mixed
     text = (named or "").lower()
     chosen = Keys({"fp8-format": fp8, "fp8-recipe": recipe, "fp4-format": fp4, "bf16": True}, keys.where)
     draft.precision = precision(chosen)

@@ -9,11 +9,21 @@ import re
 from ..draft import Draft
 from ..keys import Keys
 
-PIPELINE = ("pipe_parallel_size", "pipeline_parallel_size", "pipeline_model_parallel_size", "pp_size")
-TENSOR = ("model_parallel_size", "tensor_parallel_size", "tensor_model_parallel_size", "tp_size")
+PIPELINE = (
+    *("pipe_parallel_size", "pipeline_parallel_size", "pipeline_model_parallel_size", "pp_size"),
+    *("pipeline_parallel_degree", "pp_degree"),
+)
+TENSOR = (
+    *("model_parallel_size", "tensor_parallel_size", "tensor_model_parallel_size", "tp_size"),
+    *("tensor_parallel_degree", "tp_degree"),
+)
+# ranks that share weights and states, and how many such groups there are
+SHARDS = ("shard_degree", "dp_shard_degree", "fsdp_shard_degree", "data_parallel_shard_degree", "dp_shard_size")
+COPIES = ("num_replicas", "dp_replicate_degree", "data_parallel_replicate_degree", "dp_replicate_size")
 SEQUENCE = (
     *("sequence_parallel_size", "seq_parallel_size", "sp_size", "ulysses_size", "ulysses_sequence_parallel_size"),
     *("ring_attn_size", "context_parallel_size", "cp_size", "ulysses_degree", "ring_degree"),
+    *("context_parallel_degree", "sequence_parallel_degree", "cp_degree", "sp_degree"),
 )
 RANKS = ("lora_r", "lora_rank", "lora_dim", "lora_attn_dim", "peft_lora_r")
 PLAIN_RANKS = ("rank", "r", "adapter_rank")  # of adapters, where another flag says that there are any
@@ -43,6 +53,7 @@ def own_degrees(draft: Draft, keys: Keys) -> None:
         if (keys.whole(*of_arguments(*flags)) or 1) > 1 and draft.get(name) == 1:
             draft.degree(name, keys, *of_arguments(*flags))
             draft.assume(f"{name} {draft.get(name)}: by the name of the program's own flag, {draft.origin(name)}")
+    _own_shards(draft, keys)
     split = keys.whole(*of_arguments(*SEQUENCE))
     if split is not None and split > 1 and draft.get("cp") == 1:
         draft.put("cp", split, f"sequence parallelism {split}")
@@ -53,6 +64,21 @@ def own_degrees(draft: Draft, keys: Keys) -> None:
             f"{keys.told(mode)}: splits sequences among ranks, of how many the program alone says: "
             "say --job sequence_parallel_size=N"
         )
+
+
+def _own_shards(draft: Draft, keys: Keys) -> None:
+    """Set the ranks that share weights and states, and their copies."""
+    shared, copied = (keys.find(*of_arguments(*names)) for names in (SHARDS, COPIES))
+    shards = 1 if shared is None else keys.whole(shared, least=-1) or 1
+    copies = 1 if copied is None else keys.whole(copied, least=-1) or 1
+    if shared is None or shards < 2 or "dp" in draft.degrees:
+        return
+    told = keys.told(shared)
+    if copied is not None and copies > 1:
+        told = f"{keys.told(copied)} x {told}"
+        draft.put("replicas", copies, keys.told(copied))
+    draft.put("dp", max(copies, 1) * shards, told)
+    draft.assume(f"states that {shards} ranks share: by the name of the program's own flag, {keys.told(shared)}")
 
 
 def own_adapters(keys: Keys) -> str | None:

@@ -1,9 +1,10 @@
-"""Functions of a Python configuration: which return a configuration, and which of them something that runs."""
+"""Functions of a Python configuration: which return one, which something that runs, which copy what another holds."""
 
 import ast
 from collections.abc import Mapping, Sequence
 
 CONFIGS = ("Config", "ConfigContainer", "Partial", "Recipe")
+FIELDS = frozenset({"vars", "asdict", "dataclasses.asdict"})  # that return the fields of a record as a mapping
 
 
 def makes_configs(text: str) -> bool:
@@ -36,3 +37,13 @@ def runs_among(names: Sequence[str], functions: Mapping[str, ast.FunctionDef]) -
 def _is_run(node: ast.FunctionDef) -> bool:
     told = "" if node.returns is None else ast.unparse(node.returns).partition("[")[0]
     return told.rpartition(".")[2] == "Partial"
+
+
+def copied_fields(node: ast.DictComp) -> ast.expr | None:
+    """Return what `{f.name: getattr(X, f.name) for f in dataclasses.fields(T)}` copies: X; None for any other."""
+    rule, value = node.generators[0], node.value
+    over = isinstance(rule.iter, ast.Call) and ast.unparse(rule.iter.func).rpartition(".")[2] == "fields"
+    takes = isinstance(value, ast.Call) and ast.unparse(value.func) == "getattr" and len(value.args) >= 2
+    if len(node.generators) > 1 or rule.ifs or not over or not takes or not isinstance(value, ast.Call):
+        return None
+    return value.args[0] if ast.unparse(value.args[1]) == ast.unparse(node.key) else None

@@ -15,9 +15,9 @@ from ...errors import InputError
 from ..arithmetic import NotArithmetic, operation_result
 from ..documents import read_document
 from .calls import ENVIRONMENT, Walk, computed, instantiated, method, text_method, variable
-from .functions import returns_config, runs_among
+from .functions import FIELDS, copied_fields, returns_config, runs_among
 from .imports import imports_of, module_file, parsed
-from .values import COMPUTED, DEEPEST, TEXTS, Opaque, PythonCall, is_of, record_of
+from .values import COMPUTED, DEEPEST, TEXTS, Opaque, PythonCall, fields_of, is_of, record_of
 
 MOST_STEPS = 20_000
 MOST_MODULES = 60
@@ -279,6 +279,8 @@ class PythonModule:
             return self._each(node, names)
         if isinstance(node, ast.Dict):
             return self._dict(node, names)
+        if isinstance(node, ast.DictComp) and (owner := copied_fields(node)) is not None:
+            return fields_of(self.value(owner, names), _text(node))
         if isinstance(node, ast.Name):
             return self._name(node.id, names)
         if isinstance(node, ast.Attribute):
@@ -341,6 +343,8 @@ class PythonModule:
 
     def _attribute(self, node: ast.Attribute, names: dict[str, Any]) -> Any:
         owner = self.value(node.value, names)
+        if isinstance(owner, PythonCall) and node.attr == "__dict__":
+            return fields_of(owner, _text(node))
         if isinstance(owner, PythonCall):
             return owner.fields.get(node.attr, Opaque(_text(node), owner, node.attr))
         return Opaque(_text(node), owner if isinstance(owner, Opaque) else None, node.attr)
@@ -352,7 +356,7 @@ class PythonModule:
             if keyword.arg is None:
                 known = value if isinstance(value, dict) else value.fields if isinstance(value, PythonCall) else {}
                 found |= known
-                if not known and not isinstance(value, dict) and self.walk.calls is not None:
+                if not known and not isinstance(value, dict):
                     found["**"] = Opaque(_text(keyword.value))  # settings that nobody knows
             else:
                 found[keyword.arg] = value
@@ -381,6 +385,8 @@ class PythonModule:
             if isinstance(base, PythonCall):
                 base.fields |= keywords
             return base
+        if name in FIELDS and len(args) == 1 and self.defined(name) is None:
+            return fields_of(args[0], _text(node))
         if name in COPIES and args:
             return copy.deepcopy(args[-1])
         if name == "dict":

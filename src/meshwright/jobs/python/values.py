@@ -33,6 +33,11 @@ class PythonCall:
         return self.name.rpartition(".")[2]
 
 
+def fields_of(value: Any, text: str) -> Any:
+    """Return the fields of a record as a mapping of its own; unknown, by its text, for anything else."""
+    return dict(value.fields) if isinstance(value, PythonCall) else Opaque(text)
+
+
 def record_of(value: Opaque) -> PythonCall | None:
     """Return the record that an attribute is, made where its owner has none; None for what is no attribute.
 
