@@ -52,6 +52,9 @@ ROUTED_APART = frozenset({"alltoall", "alltoall_seq"})
 GRAPH_KEY = re.compile(r"cuda[-_ ]?graph", re.IGNORECASE)
 # docs/training/cuda-graphs.md of Megatron-Bridge; no formula of the buffers is published
 GRAPHED = "a graph's buffers (a few GB, in a pipeline more than 10) and the launches that it saves are not priced"
+# settings of a second model, which the one that is trained learns from
+TEACHER = re.compile(r"(?:^|[._-])teacher(?:[._-]|$)")
+TAUGHT = "a second model runs beside the one that is trained: its weights and its forward pass are not priced"
 NETWORKS = re.compile(r"\ball\b|all-linear|\*|gate_proj|up_proj|down_proj|fc[12]|mlp")  # an adapter's targets
 # recipes of fp8 as engines call them: of one scale for each tensor, and of more
 ONE_SCALE = frozenset({"delayed", "tensorwise", "current", "hybrid", "custom"})
@@ -232,6 +235,8 @@ class Draft:
         self.notes = [*dict.fromkeys([*sources.notes, *self.notes])]
         for key, reason in keys.behind.items():
             self.note(f"{reason} behind {key} (further flags) is known only where the job runs")
+        if taught := [key for key in keys.values if TEACHER.search(key) and keys.raw(key) not in {None, False}]:
+            self.ignore(f"{keys.told(taught[0])}: {TAUGHT}")
         for text in keys.left(harmless):
             self.ignore(f"{text}: {GRAPHED}" if GRAPH_KEY.search(text) else text)
         return self.finish()

@@ -34,6 +34,8 @@ COUNTS = {
     "gpus-per-task": "gpus_per_task",
     "ntasks": "tasks",
     "np": "tasks",
+    "worker-num": "world",  # of MindSpore's msrun
+    "local-worker-num": "per_node",
 }
 # what srun takes from the #SBATCH lines of a script
 SLURM = (("SLURM_NNODES", "nodes"), ("SLURM_NTASKS_PER_NODE", "tasks_per_node"), ("SLURM_NTASKS", "tasks"))

@@ -14,7 +14,7 @@ from .keys import dotted_keys
 from .launch import STARTERS
 from .model_choice import own_model
 from .shell.marks import shown
-from .signs import of_document, of_python
+from .signs import is_neox_together, of_document, of_python
 from .sources import Sources
 from .unsupported import HINT, unread_trainer
 
@@ -107,7 +107,9 @@ def reader_name(sources: Sources) -> str:
         engine = of_python(sources.python_text)
         if engine:
             found.setdefault(engine, sources.python[0])
-    for document in sources.documents:
+    if is_neox_together(sources.documents):
+        found.setdefault("neox", sources.documents[0].name)
+    for document in [] if "neox" in found else sources.documents:
         if other := unread_trainer(document.keys, dotted_keys(document.data)):
             raise InputError(f"{document.name}: this is a configuration of {other}, which is not read: {HINT}")
         engine = of_document(document)

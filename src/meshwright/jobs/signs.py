@@ -1,6 +1,6 @@
 """Signs in a file of the engine that it configures: what Python imports, and the keys of YAML, JSON and TOML."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .documents import Document
@@ -55,6 +55,12 @@ def is_neox(keys: frozenset[str]) -> bool:
     plain = {str(key).replace("-", "_") for key in keys}
     degrees = plain & {"pipe_parallel_size", "model_parallel_size"}
     return bool(degrees) and {"train_micro_batch_size_per_gpu", "num_layers", "hidden_size"} <= plain
+
+
+def is_neox_together(documents: Sequence[Document]) -> bool:
+    """Whether several files have together what GPT-NeoX takes from one, each a part of it."""
+    together = frozenset().union(*(one.keys for one in documents))
+    return len(documents) > 1 and is_neox(together) and not any(one.keys & ACCELERATE for one in documents)
 
 
 def is_foundry(keys: frozenset[str]) -> bool:

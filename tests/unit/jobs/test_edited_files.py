@@ -156,3 +156,30 @@ def test_temporary_files_have_names_of_their_own():
     started = follow("A=$(mktemp)\nB=$(mktemp --suffix=.yaml)\nrun $A $B\n", where="x.sh").started
 
     assert list(started[0].words) == ["run", "/tmp/temporary-1", "/tmp/temporary-2.yaml"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "batch"),
+    [
+        ('grep -q "stage: dpo" recipe.yaml', 2),
+        ('grep -q "stage: sft" "$HOME/recipe.yaml" 2>/dev/null', 1),
+        ("grep -qE '^bf16: *true' recipe.yaml", 1),
+        ("grep --quiet fp8 recipe.yaml", 2),
+        ('! grep -q "stage: dpo" recipe.yaml', 1),
+        ("grep stage:.sft recipe.yaml > /dev/null", 1),
+        ("grep -i STAGE recipe.yaml", 1),
+    ],
+)
+def test_whether_a_file_at_hand_has_a_line_decides_what_is_started(tmp_path, asked, batch):
+    more = "sed -i 's/batch_size: 2/batch_size: 1/' recipe.yaml"
+
+    found = job(tmp_path, f"if {asked}; then\n  {more}\nfi\nllamafactory-cli train recipe.yaml\n")
+
+    assert found.global_batch == batch * 4 * 8
+    assert not any("grep" in text for text in found.assumed)
+
+
+def test_whether_a_file_that_is_not_here_has_a_line_is_taken_so_and_said(tmp_path):
+    found = job(tmp_path, "if grep -q sft other.yaml; then SEEN=1; fi\nllamafactory-cli train recipe.yaml\n")
+
+    assert any("`grep -q sft other.yaml` succeeds is known only on the machine" in text for text in found.assumed)

@@ -90,3 +90,45 @@ def test_a_batch_that_may_be_among_words_of_a_file_that_is_not_here_says_so(tmp_
 
     with pytest.raises(InputError, match=r"micro-batch-size: missing \(words of the command come of \$\(yq"):
         job(tmp_path, text)
+
+
+# --- MindSpeed's settings beside Megatron's
+
+NPUS = """msrun --worker_num 32 --local_worker_num 16 --join=True posttrain_gpt.py {sizes} --bf16 --vocab-size 64000 \\
+  --tensor-model-parallel-size 2 --pipeline-model-parallel-size 4 --num-layers-per-virtual-pipeline-stage 4 \\
+  --micro-batch-size 1 --global-batch-size 16 --seq-length 2048 --use-distributed-optimizer {more}
+"""
+
+
+def test_layers_that_do_nothing_are_no_layers_and_their_stages_are_shorter(tmp_path):
+    whole = job(tmp_path, NPUS.format(sizes=SIZES, more=""))
+    found = job(tmp_path, NPUS.format(sizes=SIZES, more="--noop-layers 0,30,31"))
+
+    assert found.architecture.num_hidden_layers == 29
+    assert found.stages == (3, 4, 4, 4, 4, 4, 4, 2)
+    assert found.architecture.parameters < whole.architecture.parameters
+    with pytest.raises(InputError, match="noop-layers 32: expected places of some of 32 layers"):
+        job(tmp_path, NPUS.format(sizes=SIZES, more="--noop-layers 32"))
+
+
+def test_ranks_of_msrun_are_counted_by_its_flags(tmp_path):
+    found = job(tmp_path, NPUS.format(sizes=SIZES, more=""))
+
+    assert (found.world, found.gpus_per_node, found.layout.dp) == (32, 16, 4)
+
+
+def test_whole_experts_on_ranks_of_tensor_parallelism_multiply_their_degree(tmp_path):
+    experts = "--num-experts 16 --moe-router-topk 2 --expert-model-parallel-size 4"
+
+    cut = job(tmp_path, NPUS.format(sizes=SIZES, more=experts))
+    apart = job(tmp_path, NPUS.format(sizes=SIZES, more=f"{experts} --moe-tp-extend-ep"))
+
+    assert (cut.layout.ep, cut.layout.etp) == (4, 2)
+    assert (apart.layout.ep, apart.layout.etp) == (8, 1)
+
+
+def test_states_that_are_swapped_lie_on_the_host(tmp_path):
+    found = job(tmp_path, NPUS.format(sizes=SIZES, more="--swap-optimizer"))
+
+    assert found.layout.offload == "optimizer"
+    assert any(text.startswith("swap-optimizer:") for text in found.ignored)

@@ -172,3 +172,39 @@ fsdp_config: {{sharding_strategy: FULL_SHARD}}
 
     assert found.lora_rank == rank
     assert not any("peft_config." in text for text in found.ignored)
+
+
+# --- GPT-NeoX's networks, and its settings in several files
+
+WHOLE = NEOX.replace('"hidden-size": 2048', '"hidden-size": 4096')
+
+
+@pytest.mark.parametrize(
+    ("settings", "width"),
+    [
+        ('"activation": "swiglu", "intermediate-size": 32768,', 11008),
+        ('"activation": "swiglu",', 5632),
+        ('"activation": "silu", "mlp-type": "llama",', 11008),
+        ('"activation": "silu", "mlp-type": "llama", "intermediate-size": 14336,', 14336),
+        ('"activation": "gelu",', 16384),
+        ('"activation": "gelu", "expansion-factor": 3.5,', 14336),
+    ],
+)
+def test_a_gated_network_is_as_wide_as_neox_makes_it(tmp_path, settings, width):
+    text = WHOLE.replace('"activation": "swiglu", "intermediate-size": 5632,', settings)
+
+    found = job(tmp_path, {"small.yml": text}, gpus=8)
+
+    assert found.architecture.intermediate_size == width
+
+
+def test_files_that_have_a_job_of_neox_together_are_read_together(tmp_path):
+    model = '{"model-parallel-size": 2, "num-layers": 24, "hidden-size": 2048, "num-attention-heads": 16}\n'
+    batch = '{"num_gpus": 8, "train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 2, "seq-length": 1024,'
+    batch += ' "zero_optimization": {"stage": 1}, "precision": "bfloat16", "vocab-size": 32000}\n'
+    files = [str(tmp_path / name) for name in ("model.yml", "batch.yml")]
+
+    found = job(tmp_path, {"model.yml": model, "batch.yml": batch}, *files)
+
+    assert (found.world, found.layout.tp, found.layout.dp, found.layout.zero) == (8, 2, 4, 1)
+    assert (found.architecture.num_hidden_layers, found.global_batch) == (24, 32)

@@ -8,6 +8,7 @@ from meshwright.errors import InputError
 from meshwright.jobs.draft import JobOptions
 from meshwright.jobs.job import Job
 from meshwright.jobs.read import read_job
+from tests.unit.jobs.test_strangers import MEGATRON
 
 COMPARED = "learns from answers that are compared (two sequences for each sample"
 FACTORY = """model_name_or_path: Qwen/Qwen3-8B
@@ -67,3 +68,10 @@ def test_a_program_that_makes_its_answers_is_refused_by_its_name(tmp_path):
 def test_another_trainer_behind_trls_command_is_refused_by_name(tmp_path):
     with pytest.raises(InputError, match="this starts TRL beyond its SFTTrainer, which is not read"):
         job(tmp_path, "run.sh", "trl dpo --model_name_or_path Qwen/Qwen3-8B --per_device_train_batch_size 1\n")
+
+
+@pytest.mark.parametrize("flag", ["--teacher-load", "--export-kd-teacher-load"])
+def test_a_teacher_that_runs_beside_the_model_is_named_as_not_priced(tmp_path, flag):
+    found = job(tmp_path, "run.sh", f"torchrun --nproc_per_node 4 pretrain_gpt.py {MEGATRON} {flag} /models/large\n")
+
+    assert any("teacher" in text and "a second model runs beside" in text for text in found.ignored)

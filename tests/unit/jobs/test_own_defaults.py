@@ -199,3 +199,12 @@ def test_megatrons_gradients_add_up_in_the_type_that_its_flags_say_in_fp8_too(tm
     held = priced_job(found, setting).terms["gradients_bytes"]
     assert held == pytest.approx(each * setting.architecture.parameters, rel=0.01)
     assert not any("grad" in told for told in found.ignored)
+
+
+def test_arguments_alone_say_that_no_file_shares_the_states(tmp_path):
+    text = "model_name_or_path: Qwen/Qwen3-8B\nper_device_train_batch_size: 1\nmax_length: 1024\nbf16: true\n"
+
+    found = job(tmp_path, {"sft.yaml": text}, gpus=8)
+
+    assert found.layout.zero == 0
+    assert any(text.startswith("plain data parallelism: the arguments say no other") for text in found.assumed)

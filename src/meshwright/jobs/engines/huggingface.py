@@ -150,6 +150,8 @@ def _states(draft: Draft, keys: Keys, kind: str, has: set[str], launcher: str) -
         draft.zero(0)
         if launcher == "accelerate" and not kind and "accelerate.config_file" not in keys:
             draft.assume("plain data parallelism: the script names no configuration of Accelerate; give its YAML too")
+        elif not launcher and not kind and has == {"arguments"}:
+            draft.assume("plain data parallelism: the arguments say no other; give Accelerate's or DeepSpeed's file")
         return ""
     return "deepspeed"
 

@@ -15,7 +15,7 @@ from ..models import vocabulary_of
 from ..optimizers import momentum_of, read_optimizer, take_moments
 from ..sources import Sources
 from .megatron_deepspeed import read_deepspeed, with_deepspeed_file
-from .megatron_stages import virtual
+from .megatron_stages import virtual, without_idle
 from .wrappers import PRIMUS_HARMLESS, with_swift
 
 # Flags without effect on the time or memory of a step: optimiser hyperparameters, files, logs, random numbers.
@@ -182,10 +182,14 @@ def fill(draft: Draft, keys: Keys) -> None:
     if (keys.whole("ds-sequence-parallel-size") or 1) > 1:
         draft.ignore("ds-sequence-parallel-size: Ulysses's all-to-alls are priced as context parallelism")
     draft.degree("ep", keys, *EXPERT_RANKS, default=1)
-    if draft.get("ep") > 1 or "expert-tensor-parallel-size" in keys:
+    if keys.switch("moe-tp-extend-ep", default=False):  # MindSpeed's: whole experts on the ranks of tp too
+        draft.put("ep", draft.get("ep") * draft.get("tp"), f"{draft.origin('ep')} x {draft.origin('tp')}")
+        draft.put("etp", 1, "moe-tp-extend-ep")
+    elif draft.get("ep") > 1 or "expert-tensor-parallel-size" in keys:
         draft.degree("etp", keys, "expert-tensor-parallel-size", default=draft.get("tp"))
     sizes(draft, keys)
     virtual(draft, keys, draft.said_layers())
+    without_idle(draft, keys)
     draft.take_batch("mbs", keys, "micro-batch-size", "batch-size")
     draft.take_batch("global", keys, "global-batch-size")
     if "mbs" not in draft.batch:
@@ -270,6 +274,9 @@ def states(draft: Draft, keys: Keys) -> None:
             draft.ignore(f"optimizer-offload-fraction = {share}")
     elif keys.switch("cpu-offload", "cpu-optimizer", default=False):
         draft.offload("optimizer")
+    elif keys.switch("swap-optimizer", default=False):  # MindSpeed's
+        draft.offload("optimizer")
+        draft.ignore("swap-optimizer: states come back to be updated on the device; priced as updated on the host")
 
 
 def sizes(draft: Draft, keys: Keys) -> None:

@@ -48,6 +48,27 @@ def virtual(draft: Draft, keys: Keys, layers: int | None) -> None:
         draft.stages = uneven_stages(layers, pp, draft.get("vpp"), first, last, keys.where)
 
 
+def without_idle(draft: Draft, keys: Keys) -> None:
+    """Take away the layers that do nothing and make stages equally long (MindSpeed's `noop-layers`: their places).
+
+    Raises InputError where they are no places of layers.
+    """
+    told, layers = keys.raw("noop-layers"), draft.config.get("num_hidden_layers")
+    if told is None or not layers:
+        return
+    places = {int(text) for text in re.findall(r"\d{1,6}", str(told))}
+    if not places or max(places) >= layers or len(places) == layers:
+        raise InputError(f"{keys.where}: noop-layers {told}: expected places of some of {layers} layers, from 0")
+    parts = draft.get("pp") * draft.get("vpp")
+    if draft.get("pp") > 1 and not draft.stages and layers % parts == 0:
+        each = layers // parts
+        draft.stages = tuple(each - sum(place // each == part for place in places) for part in range(parts))
+    draft.config["num_hidden_layers"] = layers - len(places)
+    sparse = draft.config.get("layers_with_experts")
+    if sparse:
+        draft.config["layers_with_experts"] = [one for place, one in enumerate(sparse) if place not in places]
+
+
 def pipeline_layout_text(keys: Keys) -> str | None:
     """Return the layout of a pipeline as Megatron's letters; recipes list the names of each stage instead."""
     stages = keys.raw("pipeline-model-parallel-layout")

@@ -105,7 +105,12 @@ def _world(draft: Draft, keys: Keys, sources: Sources) -> None:
     text = named if path else next(iter(sources.hostfiles.values()), None)
     if text is None and path:
         draft.note(f"hostfile {path} is not here: give it too, or --gpus")
+    each, nodes = keys.whole("num_gpus", least=1), keys.whole("num_nodes", least=1)
     if text is None:
+        if not path and draft.world is None and each is not None:
+            draft.nodes_times(
+                (nodes or 1, keys.told("num_nodes") if nodes else "one node"), (each, keys.told("num_gpus"))
+            )
         return
     said = [key for key in ("include", "exclude", "num_nodes", "num_gpus") if key in keys]
     slots = chosen_hosts(read_hosts(text), {key: keys.raw(key) for key in said})
@@ -123,8 +128,9 @@ def _model(draft: Draft, keys: Keys) -> None:
         if (value := keys.whole(key, least=1)) is not None:
             config[name] = value
     activation = (keys.word("activation") or "gelu").lower()
-    gated = activation in {"swiglu", "geglu", "reglu", "bilinear", "glu"} or keys.word("mlp_type") == "llama"
-    config.setdefault("intermediate_size", 4 * config["hidden_size"])
+    of_llama = keys.word("mlp_type") == "llama"
+    gated = activation in {"swiglu", "geglu", "reglu", "bilinear", "glu"} or of_llama
+    config["intermediate_size"] = _width(draft, keys, gated=gated, of_llama=of_llama)
     config["model_type"] = "llama" if "rms" in (keys.word("norm") or "layernorm") or gated else "gpt2"
     config["gated_mlp"] = gated
     config["mlp_bias"] = not gated and bool(keys.switch("use_bias_in_mlp", default=True))
@@ -135,6 +141,26 @@ def _model(draft: Draft, keys: Keys) -> None:
     if "vocab_size" not in config and re.search(r"20B_tokenizer|gpt-?neox", tokenizer, re.IGNORECASE):
         config["vocab_size"] = 50277
         draft.assume("vocabulary of 50277: that of GPT-NeoX's tokenizer")
+
+
+def _width(draft: Draft, keys: Keys, *, gated: bool, of_llama: bool) -> int:
+    """Return the width of the network between its matrices.
+
+    A gated one is made as large as the plain one of a size: a third of it (megatron/model/transformer.py, ParallelMLP);
+    LLaMA's of before 2024 has the size itself (LLaMAParallelMLP).
+    """
+    hidden, said = draft.config["hidden_size"], draft.config.get("intermediate_size")
+    factor, multiple = keys.word("expansion_factor"), keys.whole("mlp_multiple_of", least=1) or 256
+    whole = said or (
+        int(float(factor) * hidden) if factor and re.fullmatch(r"\d{1,3}(?:\.\d+)?", factor) else 4 * hidden
+    )
+    if not gated or (of_llama and said):
+        return int(whole)
+    width = int(2 * hidden * 4 / 3) if of_llama else int(whole * 2 / 3) // 2
+    width = -(-width // multiple) * multiple
+    if said:
+        draft.assume(f"a gated network {width} wide: a third of {keys.told('intermediate_size')}, as GPT-NeoX makes it")
+    return width
 
 
 def _states(draft: Draft, keys: Keys) -> None:

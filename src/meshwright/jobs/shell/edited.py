@@ -26,6 +26,9 @@ class Editing(Printing):
             return self._copied([word for word in fields[1:] if not word.startswith("-")])
         if name == "sed" and (own := re.fullmatch(r"-i.*|--in-place.*|-[Er]i", next(iter(fields[1:]), ""))):
             return self._changed(own[0], fields[2:], command)
+        if name == "grep" and (found := self._held(fields[1:], command, target)) is not None:
+            self.status = found
+            return True
         if name not in READERS or not (target or self.printed is not None):
             return False
         words, text = self._read(name, list(fields[1:]), command)
@@ -42,6 +45,14 @@ class Editing(Printing):
             return False
         self.printed.append(made)
         return True
+
+    def _held(self, words: Sequence[str], command: Command, target: str) -> bool | None:
+        """Whether a file at hand has a line that `grep` asks for and nobody sees; None where that is not known."""
+        plain = [re.sub(r"^(-[A-Za-z]*)q", r"\1", word) for word in words if word not in {"--quiet", "--silent"}]
+        quiet = plain != list(words) or target == "/dev/null" or (not target and self.printed is None)
+        rest, text = self._read("grep", [word for word in plain if word != "-"], command) if quiet else ([], None)
+        found = None if text is None else filtered(text, ["grep", *rest])
+        return None if found is None else bool(found)
 
     def _read(self, name: str, words: list[str], command: Command) -> tuple[list[str], str | None]:
         """Return a command's words without the files that it reads, and their text; None where one is not at hand."""
