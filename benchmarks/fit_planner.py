@@ -341,16 +341,18 @@ def _write_errors(data: Study, fitted: Array, out: Array, strange: Array) -> Non
 def write_seen(data: Study) -> None:
     """Rewrite seen.toml: the rare kinds of layouts and of layers, the devices and the stacks of the trusted runs."""
     runs = [
-        (row.run.layout, row.run.accelerator, row.run.stack, row.run.architecture)
+        (row.run.layout, row.run.accelerator, row.run.stack, row.run.architecture, row.run.seq_len)
         for row, trusted in zip(data.rows, data.trusted, strict=True)
         if row.run and trusted
     ]
     found = kinds_seen(runs, book())
     lines = ["# Fitted runs by kind of layout, by device and by stack: `python -m benchmarks fit_planner --write`"]
-    lines += ["[kinds]", *(f'"{kind}" = {count}' for kind, count in found.kinds.items())]
+    lines += [f"expert_width = {found.expert_width}", "", "[kinds]"]
+    lines += [f'"{kind}" = {count}' for kind, count in found.kinds.items()]
     lines += ["", "[mixers]", *(f"{kind} = {count}" for kind, count in found.mixers.items())]
     lines += ["", "[devices]", *(f"{name} = {count}" for name, count in found.devices.items())]
     lines += ["", "[stacks]", *(f"{name} = {json.dumps(devices)}" for name, devices in sorted(found.stacks.items()))]
+    lines += ["", "[lengths]", *(f"{name} = {longest}" for name, longest in sorted(found.lengths.items()))]
     (DATA / "seen.toml").write_text("\n".join(lines) + "\n")
 
 

@@ -40,7 +40,7 @@ class Conventions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     keys_ring: Number = 1  # cp: keys and values pass round a ring beside attention, twice backwards; 0: gathered before
     heads_exchanged: Number = 0  # cp: in place of both, rows for heads before attention and back after it
     routed_cut: Number = 1  # ep: under sequence parallelism rows to the experts are cut over tp
-    routed_once: Number = 0  # ep: a row goes once to each host, whose ranks pass it on (DeepEP, HybridEP)
+    routed_once: Number = 0  # ep: a row goes once to each host, and once to each rank there (DeepEP, HybridEP)
     router_cut: Number = 0  # under sequence parallelism a router has its rank's rows alone, and gathers none
     router_messages: Number = 0  # ep: counts of rows travel first; under tp what the router chose is joined
     bucket: Number = 0  # parameters whose gradients travel together, where it is said

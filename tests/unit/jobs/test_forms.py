@@ -200,11 +200,18 @@ def test_key_value_heads_that_differ_from_the_published_model_count_and_are_said
     assert any("num_key_value_heads is 4; the published llama3-8b has 8" in note for note in job.notes)
 
 
-@pytest.mark.parametrize("flag", ["tp-comm-overlap", "mtp-use-repeated-layer", "cpu-offloading", "fp8-param-gather"])
+@pytest.mark.parametrize("flag", ["mtp-use-repeated-layer", "cpu-offloading", "fp8-param-gather"])
 def test_flags_that_change_the_price_and_are_not_understood_are_named(read, flag):
     ignored = read({"a.sh": ON_16 + LLAMA + BATCH + f"--{flag}"}).ignored
 
     assert any(text.startswith(flag.split()[0]) for text in ignored)
+
+
+def test_products_hide_tensor_parallelism_where_the_command_asks_for_it_alone(read):
+    silent, asked = (read({"a.sh": ON_16 + LLAMA + BATCH + more}) for more in ("", "--tp-comm-overlap"))
+
+    assert (silent.traits, asked.traits) == ((), ("tp-overlap",))
+    assert asked.ignored == silent.ignored
 
 
 def test_modules_that_predict_further_tokens_are_part_of_the_model_that_a_job_trains(read):

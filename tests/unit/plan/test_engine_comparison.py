@@ -52,6 +52,14 @@ def test_the_band_of_a_model_with_experts_is_that_of_runs_with_experts():
     assert known.band("nobody") == known.band(UNSEEN)
 
 
+@pytest.mark.parametrize(("stack", "like"), [("megatron", "bridge"), ("nemo", "dgxc"), ("torchtitan", "titan")])
+@pytest.mark.parametrize("experts", [0, 8])
+def test_a_stack_that_is_like_another_has_no_narrower_band_than_stacks_that_were_left_out(stack, like, experts):
+    known = book()
+
+    assert known.band(stack, experts=experts) == max(known.band(name, experts=experts) for name in (like, UNSEEN))
+
+
 @pytest.mark.parametrize("stack", ["simumax_moe", "bridge"])
 def test_a_stack_whose_runs_had_experts_has_their_band(stack):
     assert book().band(stack, experts=8) == book().errors[stack].experts_band

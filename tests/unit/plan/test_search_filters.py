@@ -169,6 +169,28 @@ def test_what_no_measured_run_had_is_said_and_widens_the_band():
     assert {"zero-bubble schedule: in no measured run", "ZeRO-3 in a pipeline: in no measured run"} <= set(told)
 
 
+@pytest.mark.parametrize(
+    ("model", "changes", "seq_len", "more", "told"),
+    [
+        ("mixtral-8x7b", {}, 4096, 0.35, "experts of width 14,336: in no measured run; up to 2,880 were"),
+        ("qwen3-235b-a22b", {}, 4096, 0.0, None),
+        ("qwen3-235b-a22b", {"zero": 3}, 4096, 0.1, "ZeRO-3 of experts: in no measured run"),
+        ("qwen3-235b-a22b", {}, 32768, 0.1, "sequences of 32,768: in no measured run of the stack; up to 8,192 were"),
+        ("llama3-8b", {"ep": 1, "zero": 3, "offload": "optimizer"}, 4096, 0.35, "offload: no run that offloads"),
+    ],
+)
+def test_models_and_jobs_beyond_what_any_run_had_are_said_and_widen_the_band(model, changes, seq_len, more, told):
+    layout = replace(Layout(dp=8, ep=8), **changes)
+    case = setting(model, "dgx-h100", gpus=8, global_batch=64, stack="bridge", seq_len=seq_len)
+    found = performance(case, price_layouts(case, Grid.of([layout])), 0, layout)
+    new = [text for text in found.not_modelled if told and text.startswith(told)]
+
+    assert len(new) == (told is not None)
+    further = 0.1 * sum(text.startswith("offload") for text in found.not_modelled if text not in new)
+    known = book().band("bridge", experts=case.architecture.experts)
+    assert found.error_band == pytest.approx(known + more + further)
+
+
 def test_a_stack_on_an_accelerator_that_its_runs_did_not_have_is_said_and_widens_the_band():
     layout = Layout(tp=8, pp=4, dp=8)
     cases = [
@@ -186,7 +208,7 @@ def test_what_the_fitted_runs_have_seen_is_what_the_table_holds():
     tables = ("training_runs.csv", "training_runs_2.csv")
     rows = [row for table in tables for row in read_rows(PUBLISHED / table, load_catalogue(), book(), known_models())]
     fitted = [
-        (row.run.layout, row.run.accelerator, row.run.stack, row.run.architecture)
+        (row.run.layout, row.run.accelerator, row.run.stack, row.run.architecture, row.run.seq_len)
         for row in rows
         if row.run and row.measured_step_time_s and row.family not in doubts["families"]
         if row.id not in doubts["rows"] and "micro-batch 1" not in row.run.assumed

@@ -101,6 +101,16 @@ def test_nothing_hides_what_notes_say_is_not_overlapped(tmp_path):
     assert step.hidden_comm_s[1] == pytest.approx(0.0, abs=1e-9)
 
 
+def test_megatron_hides_tensor_parallelism_where_its_flag_is_named_and_bridge_always(tmp_path):
+    row = DENSE | {"year": "2026", "seq_parallel": "1", "zero_stage_fsdp": "1", "precision": "bf16"}
+    told = [("megatron", ""), ("megatron", "--tp-comm-overlap on"), ("megatron", "tp-comm-overlap off"), ("bridge", "")]
+    found, step = roles(*(run(tmp_path, row | {"family": name, "notes": text}) for name, text in told))
+
+    assert found.tp_hidden[1] == found.tp_hidden[3] > 0.3
+    assert found.tp_hidden[0] == found.tp_hidden[2] == 0.0
+    assert step.exposed_comm_s[0] > 1.3 * step.exposed_comm_s[1]
+
+
 def test_omni_path_reaches_less_of_its_rate_than_infiniband(tmp_path):
     row = DENSE | {"family": "house", "year": "2022", "precision": "fp16", "inter_node_Gbps_per_node": "400"}
     infiniband, omni_path = (run(tmp_path, row | {"notes": text}) for text in ("", "4x100G Omni-Path per node"))

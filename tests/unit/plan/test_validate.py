@@ -13,7 +13,7 @@ from meshwright import cli
 from meshwright.errors import InputError
 from meshwright.hardware import load_catalogue
 from meshwright.layout import Layout
-from meshwright.plan.analytic import Grid, Setting, price_layouts
+from meshwright.plan.analytic import Grid, Setting, performance, price_layouts
 from meshwright.plan.analytic.coefficients import book
 from meshwright.plan.analytic.fits import word
 from meshwright.plan.analytic.price import verdicts_in
@@ -217,7 +217,7 @@ def test_a_row_says_which_activations_lie_on_the_hosts(tmp_path):
     here, there, wrong, own = outcomes(tmp_path, row, *away, away[0] | {"id": "own", "family": "meshwright"})
 
     assert there.peak_memory_bytes_per_gpu < here.peak_memory_bytes_per_gpu
-    assert any("activations lie on the host" in text for text in there.assumed)
+    assert any("activations lie on the host" in text for text in there.doubts)
     assert "activations_away: 'inputs': no such activations (did you mean input?)" in wrong.reason
     assert "activations_away: not of our own engine" in own.reason
 
@@ -309,7 +309,9 @@ def test_a_row_that_offloads_is_priced_as_plan_prices_it(tmp_path, offload):
     assert found.step_time_s == pytest.approx(prices.terms(0)["step_time_s"], rel=1e-9)
     assert found.peak_memory_bytes_per_gpu == pytest.approx(prices.terms(0)["reserved_bytes"], rel=1e-9)
     assert found.fits == word(verdicts_in(given, prices)[0])
-    assert any(text.startswith("offload: no run that offloads") for text in found.assumed) == (offload != "none")
+    said = performance(given, prices, 0, layout)
+    assert any(text.startswith("offload: no run that offloads") for text in found.doubts) == (offload != "none")
+    assert found.error_band == pytest.approx(said.error_band)
 
 
 @pytest.mark.parametrize(

@@ -220,7 +220,9 @@ def fill(draft: Draft, keys: Keys) -> None:
 
 
 def overlaps(draft: Draft, keys: Keys) -> None:
-    """Say which communication is priced as hidden behind computation though the flags do not hide it."""
+    """Set whether products hide tensor parallelism; say what is priced as hidden though the flags do not hide it."""
+    if keys.switch("tp-comm-overlap", default=False):
+        draft.traits.append("tp-overlap")
     gradients = keys.switch("overlap-grad-reduce", default=False)
     weights = keys.switch("overlap-param-gather", default=False)
     if not gradients:

@@ -173,10 +173,13 @@ class Book(msgspec.Struct, frozen=True):
 
     def band(self, stack: str, *, experts: float = 0) -> float:
         """Return the relative error within which nine in ten runs of a stack were predicted, of models with experts or
-        without; that of stacks that nobody measured where no run of this one had any.
+        without; that of stacks that nobody measured where no run of this one had any. A stack that is like another one
+        has no narrower band than a stack whose runs were left out.
         """
         unseen = self.errors[UNSEEN]
-        own = self.errors.get(self.fitted(stack), unseen)
+        if (fitted := self.fitted(stack)) != stack:
+            return max(self.band(fitted, experts=experts), self.band(UNSEEN, experts=experts))
+        own = self.errors.get(stack, unseen)
         if not experts:
             return own.band
         return max(own.band, unseen.experts_band or 0.0) if own.experts_band is None else own.experts_band

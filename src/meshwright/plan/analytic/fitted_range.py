@@ -19,19 +19,25 @@ from ...workload.kinds import Attention, Latent
 from .coefficients import Book
 
 # kinds of layouts that few people run
-KINDS = ("zero-bubble schedule", "ZeRO-3 in a pipeline", "context parallelism of 4 or more", "experts folded over tp")
+KINDS = (
+    "zero-bubble schedule", "ZeRO-3 in a pipeline", "ZeRO-3 of experts", "context parallelism of 4 or more",
+    "experts folded over tp",
+)  # fmt: skip
 DOUBT = "in no measured run"
+RunSeen = tuple[Layout, str, str, Architecture, int]  # with its accelerator, stack and sequence length
 
 
 class SeenKinds(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Numbers of fitted runs with each kind of layout and of recurrent layers, and on each device of stacks.toml; which
-    devices a stack had.
+    devices a stack had, its longest sequence, and the widest experts of all.
     """
 
     kinds: dict[str, int]
     mixers: dict[str, int]
     devices: dict[str, int]
     stacks: dict[str, tuple[str, ...]]
+    lengths: dict[str, int]
+    expert_width: int
 
 
 def kinds_of(layout: Layout) -> tuple[str, ...]:
@@ -39,6 +45,7 @@ def kinds_of(layout: Layout) -> tuple[str, ...]:
     whether = (
         layout.schedule == "zb" and layout.pp > 1,
         layout.zero == 3 and layout.pp > 1 and layout.dp * layout.cp > 1,
+        layout.zero == 3 and layout.ep > 1,
         layout.cp >= 4,
         layout.is_folded and layout.ep > 1,
     )
@@ -51,22 +58,29 @@ def recurrent_kinds(architecture: Architecture) -> tuple[str, ...]:
     return tuple(sorted({type(mixer).__name__ for mixer in mixers if not isinstance(mixer, Attention | Latent)}))
 
 
-def kinds_seen(runs: Iterable[tuple[Layout, str, str, Architecture]], known: Book) -> SeenKinds:
-    """Return what some runs have seen: the layout, the accelerator, the stack and the model of each."""
+def kinds_seen(runs: Iterable[RunSeen], known: Book) -> SeenKinds:
+    """Return what some runs have seen."""
     kinds, devices = Counter(dict.fromkeys(KINDS, 0)), Counter(dict.fromkeys(known.devices, 0))
     mixers: Counter[str] = Counter()
     stacks: dict[str, set[str]] = {}
-    for layout, accelerator, stack, architecture in runs:
+    lengths: dict[str, int] = {}
+    width = 0
+    for layout, accelerator, stack, architecture, seq_len in runs:
         kinds.update(kinds_of(layout))
         mixers.update(recurrent_kinds(architecture))
         of_run = [name for name, device in known.devices.items() if accelerator in device.accelerators]
         devices.update(of_run)
-        stacks.setdefault(known.fitted(stack), set()).update(of_run)
+        fitted = known.fitted(stack)
+        stacks.setdefault(fitted, set()).update(of_run)
+        lengths[fitted] = max(lengths.get(fitted, 0), seq_len)
+        width = max(width, architecture.expert_size if architecture.experts else 0)
     return SeenKinds(
         kinds=dict(kinds),
         mixers=dict(sorted(mixers.items())),
         devices=dict(devices),
         stacks={stack: tuple(sorted(stacks[stack])) for stack in stacks},
+        lengths=lengths,
+        expert_width=width,
     )
 
 

@@ -22,7 +22,10 @@ MEMORY_SHARE = 0.46  # of the rate of the host's memory
 LINK_SHARE = 0.8  # of the link's; assumed: 80 to 90 % are common on PCIe and NVLink-C2C alike
 ASSUMED_MEMORY_RATE = 50e9  # a GPU's share of its host's memory, where the catalogue does not know it
 ASSUMED_LINK_RATE = 16e9  # PCIe 3, the slowest of them
-STATES_AWAY = "offload: no run that offloads was fitted to; rates of CPU-Adam and of copies are ZeRO-Offload's"
+STATES_AWAY = (
+    "offload: no run that offloads was fitted to; rates of CPU-Adam and of copies are ZeRO-Offload's, whose update has "
+    "all cores: OMP_NUM_THREADS is 1 under torchrun where nothing sets it"
+)
 AWAY = "offload: no run whose activations lie on the host was fitted to; copies go beside computation"
 
 

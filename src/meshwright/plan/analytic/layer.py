@@ -25,6 +25,9 @@ HALF_BYTES = 2.0  # of one activation inside a layer
 OUTER_PASSES = 10.0  # norms, residual sums and dropout: reads and writes of T x h in the forward
 INNER_PASSES = 2.0  # activation function: reads and writes of each T x f
 EXPERT_PRODUCTS = 2.0  # of one expert: gate and up together, and down
+# bytes of an element that the two norms of a layer move as operators of single precision, each written and read again:
+# conversion, square, mean, product, conversion back, weight (LlamaRMSNorm of transformers), less those counted above
+NORMS_APART_BYTES = 2 * (36.0 - 4.0)
 NORM_SHARE = 0.4  # of the first: two norms read and write T x h
 SORTS = 4.0  # passes over rows that are exchanged for heads: read and written before it and after it
 BACKWARD_PASSES = 2.0  # of the forward's element-wise bytes
@@ -264,9 +267,10 @@ def _element_wise(
     """
     routed = model.expert_ffn * model.experts_per_token
     width = model.ffn * model.plain_share + model.moe_share * (routed + model.shared_ffn)
-    rate = machine.memory_rate * c.memory / c.element_wise
-    outer = OUTER_PASSES * HALF_BYTES * tokens * model.hidden / np.where(grid.sp > 0, grid.tp, 1.0)
-    inner = INNER_PASSES * HALF_BYTES * tokens * (model.matrices - 1) * width / grid.tp
+    rate = machine.memory_rate * c.memory
+    stream = tokens * model.hidden / np.where(grid.sp > 0, grid.tp, 1.0)
+    outer = OUTER_PASSES * HALF_BYTES * stream * c.element_wise + c.norms_single * NORMS_APART_BYTES * stream
+    inner = INNER_PASSES * HALF_BYTES * tokens * (model.matrices - 1) * width / grid.tp * c.element_wise
     return outer / rate, inner / rate
 
 
@@ -313,21 +317,26 @@ def _context_parallel(
 def _expert_parallel(machine: Machine, c: Coefficients, model: ModelQuantities, sizes: Sizes, grid: Grid) -> Number:
     """Return seconds of dispatch and combine of one direction: an all-to-all of the routed tokens each."""
     over = expert_span(machine, c, grid)
-    once = leaving_share(c, model, over)
+    sent, once = copies_sent(c, model, over)
     found = expert_exchange(sizes, grid, c).forward
     messages = [comm for comm in found if comm.axis == "ep" and not is_never(comm)]
-    seconds = sum(comm.calls * all_to_all_s(machine, c, over, comm.bytes, once=once) for comm in messages)
+    seconds = sum(comm.calls * all_to_all_s(machine, c, over, sent * comm.bytes, once=once) for comm in messages)
     return seconds * c.ep_exposed * c.moe_pace * c.imbalance
 
 
-def leaving_share(c: Coefficients, model: ModelQuantities, over: AxisPlacement) -> Number:
-    """Return the share of the rows for experts on other nodes that travels there.
+def copies_sent(c: Coefficients, model: ModelQuantities, over: AxisPlacement) -> tuple[Number, Number]:
+    """Return the share of the rows for experts that is sent, and what of that share leaves for other nodes once.
 
-    All of them, or where a dispatcher sends a row once to each node, one for each node that some of its experts are on.
+    All of them, or where a dispatcher sends a row once to each rank that some of its experts are on, as many; those for
+    ranks of one other node go there once and are passed on.
     """
     each = np.maximum(model.experts_per_token, 1.0)
-    reached = nodes_reached(over.ranks / over.inside, each, model.expert_groups, model.top_groups)
-    return np.where(c.routed_once > 0, np.minimum(reached / each, 1.0), 1.0)
+    ranks, nodes = (
+        np.minimum(nodes_reached(places, each, model.expert_groups, model.top_groups) / each, 1.0)
+        for places in (over.ranks, over.ranks / over.inside)
+    )
+    once = c.routed_once > 0
+    return np.where(once, ranks, 1.0), np.where(once, nodes / ranks, 1.0)
 
 
 def expert_span(machine: Machine, c: Coefficients, grid: Grid) -> AxisPlacement:

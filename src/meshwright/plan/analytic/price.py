@@ -59,7 +59,11 @@ GRAPHED = frozenset({"megatron", "bridge", "nemo"})
 GRAPHS = "memory of CUDA graphs where they are on: a few GB, in a pipeline more than 10 (Megatron-Bridge's guide)"
 
 
-TRAITS = {"eager": "layers that run operator by operator", "vanilla": "no asynchronous tensor parallelism"}
+TRAITS = {
+    "eager": "layers that run operator by operator",
+    "vanilla": "no asynchronous tensor parallelism",
+    "tp-overlap": "products that hide tensor parallelism",
+}
 
 
 class Setting(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -283,6 +287,7 @@ def performance(setting: Setting, prices: StepPrices, index: int, layout: Layout
         known=known,
         measured=[one.only(names) for one, names in mine],
         precision=setting.precision,
+        seq_len=setting.seq_len,
     )
     doubts = (*doubts, *host_doubts(setting, layout))
     if (setting.cluster.fabric or Fabric()).kind == "torus":

@@ -12,7 +12,7 @@ from ..analytic.factors import FACTORS
 from ..analytic.fitted_range import origin
 from ..analytic.quantities import Array
 from ..tables.batch import Batch
-from ..tables.runs import Run, band_of
+from ..tables.runs import Run, band_of, run_host_doubts
 from .calibrate import NOISE, inputs_digest, sensitivity_of
 
 
@@ -57,10 +57,11 @@ def _applied(run: Run, calibration: Calibration | None) -> tuple[str, ...]:
 
 def _doubts(run: Run, known: Book, calibration: Calibration | None, applied: Sequence[str]) -> tuple[str, ...]:
     measured = (calibration.only(applied),) if calibration is not None and applied else ()
-    return cautions(
+    found = cautions(
         run.architecture, run.layout, stack=run.stack, accelerator=run.accelerator, known=known, measured=measured,
-        precision=run.precision,
+        precision=run.precision, seq_len=run.seq_len,
     )  # fmt: skip
+    return (*found, *run_host_doubts(run, known))
 
 
 def _bands(

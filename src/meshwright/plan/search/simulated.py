@@ -35,7 +35,7 @@ from ...workload.split import (
 from ...workload.stages import rank_of_stages
 from ..analytic.coefficients import Coefficients
 from ..analytic.host import LINK_SHARE
-from ..analytic.layer import LayerTime, expert_span, layer_s, leaving_share
+from ..analytic.layer import LayerTime, copies_sent, expert_span, layer_s
 from ..analytic.loads import cut_layers, output_cost
 from ..analytic.price import Setting, coefficients_of, machine_of, node_group_of, price_layouts
 from ..analytic.quantities import Grid, Machine, ModelQuantities
@@ -230,11 +230,10 @@ def _inside(
     """Return the exposed collectives of a layer: those of tensor parallelism, those of the experts of its share."""
     experts_in = setting.architecture
     share = experts_in.moe_layers / experts_in.num_hidden_layers * float(c.ep_exposed) if experts_in.experts else 0.0
-    shown = {"tp": 1 - float(c.tp_hidden), "ep": share}
     tensor, experts = (exchange(sizes, layout, c) for exchange in (tensor_exchange, expert_exchange))
     over = expert_span(machine, c, Grid.of([layout]))
-    once = leaving_share(c, model, over) if share else 1.0
-    away = {"tp": 1.0, "ep": float(np.ravel(once)[0])}
+    sent, once = (float(np.ravel(each)[0]) for each in (copies_sent(c, model, over) if share else (1.0, 1.0)))
+    shown, away = {"tp": 1 - float(c.tp_hidden), "ep": share * sent}, {"tp": 1.0, "ep": once}
     ways = []
     for tp, ep in zip(tensor, experts if share else LayerTraffic((), ()), strict=True):
         comms = (comm for comm in (*tp, *(comm for comm in ep if comm.axis == "ep")) if comm.calls)

@@ -64,6 +64,13 @@ class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     assumed: tuple[str, ...] = ()
 
 
+def run_host_doubts(run: Run, known: Book) -> tuple[str, ...]:
+    """Return what is assumed of the hosts where a run offloads, or activations lie there."""
+    by_stack = conventions_of(known.described(run.stack)).results_away
+    away = are_away(run.facts.get("results_away"), by_stack, run.layout.recompute)
+    return run.host.doubts(run.stack, states=run.layout.offload != "none", activations=away)
+
+
 def band_of(run: Run, known: Book) -> float:
     """Return the relative error within which nine in ten runs of its stack were predicted, those with experts apart."""
     return known.band(run.stack, experts=run.architecture.experts)
@@ -198,8 +205,6 @@ def _run(
     host = _host(accelerator, node, catalogue)
     conventions = conventions_of(known.described(stack_name), precision)
     facts = row_facts(cells, architecture, conventions, assumed)
-    away = are_away(facts.get("results_away"), conventions.results_away, layout.recompute)
-    assumed += host.doubts(stack_name, states=layout.offload != "none", activations=away)
     link_rate = _link_rate(catalogue, accelerator, node, assumed if gpus > 1 else [])
     return Run(
         id=name,

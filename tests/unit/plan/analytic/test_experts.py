@@ -18,22 +18,35 @@ from meshwright.workload.routing import nodes_reached
 from tests.unit.plan.analytic.test_price import setting
 
 MIXTURE = load_model("deepseek-v3").architecture  # 8 experts a token
+UNGROUPED = load_model("qwen3-30b-a3b").architecture  # likewise, of all experts alike
 
 
-def seconds(layout, *, once, gpus=64, top=8):
-    given = setting(replace(MIXTURE, experts_per_token=top), "dgx-h100", gpus, stack="bridge")
+def seconds(layout, *, once, gpus=64, of=MIXTURE):
+    given = setting(of, "dgx-h100", gpus, stack="bridge")
     model, grid = ModelQuantities.of(given.architecture), Grid.of([layout])
     c = replace(coefficients_of(given), routed_once=once)
-    sizes = _sizes(model, grid, grid.mbs * 4096.0)
+    sizes = _sizes(model, grid, grid.mbs * 65_536.0)  # latency hardly counts
     return float(_expert_parallel(machine_of(given), c, model, sizes, grid)[0])
+
+
+def drawn_on(places, top=8):
+    """Return on how many of these places `top` evenly drawn experts lie, on average."""
+    return np.mean([len(set(draw)) for draw in np.random.default_rng(0).integers(0, places, (20_000, top))])
 
 
 def test_a_row_that_goes_once_to_each_node_travels_as_often_as_experts_lie_on_different_nodes():
     layout = Layout(dp=64, ep=64)  # 8 nodes: of 8 experts drawn from 4 of them 3.6 lie on different ones
     each, once = (seconds(layout, once=switch) for switch in (0.0, 1.0))
 
-    distinct = np.mean([len(set(draw)) for draw in np.random.default_rng(0).integers(0, 4, (20_000, 8))]) / 8
-    assert once / each == pytest.approx(distinct, rel=0.02)
+    assert once / each == pytest.approx(drawn_on(4) / 8, rel=0.02)
+
+
+@pytest.mark.parametrize("ranks", [2, 4, 8])
+def test_inside_a_node_a_row_goes_once_to_each_rank_that_some_of_its_experts_are_on(ranks):
+    layout = Layout(dp=64, ep=ranks)
+    each, once = (seconds(layout, once=switch, of=UNGROUPED) for switch in (0.0, 1.0))
+
+    assert once / each == pytest.approx(drawn_on(ranks) / 8, rel=0.03)
 
 
 @pytest.mark.parametrize("nodes", [1, 2, 4, 8, 16])
@@ -78,11 +91,13 @@ def test_the_simulator_sends_a_row_once_to_each_node_too():
     assert found[True] / found[False] == pytest.approx(3.6 / 8, rel=0.05)
 
 
-@pytest.mark.parametrize(("layout", "top"), [(Layout(dp=64, ep=8), 8), (Layout(dp=64, ep=64), 1)])
-def test_inside_a_node_or_with_one_expert_a_token_nothing_is_saved(layout, top):
-    assert seconds(layout, once=1.0, top=top) == seconds(layout, once=0.0, top=top)
+@pytest.mark.parametrize("layout", [Layout(dp=64, ep=8), Layout(dp=64, ep=64)])
+def test_with_one_expert_a_token_nothing_is_saved(layout):
+    single = replace(MIXTURE, experts_per_token=1)
+
+    assert seconds(layout, once=1.0, of=single) == seconds(layout, once=0.0, of=single)
 
 
-@pytest.mark.parametrize(("stack", "once"), [("bridge", 1), ("automodel", 1), ("meshwright", 0), ("torchtitan", 0)])
+@pytest.mark.parametrize(("stack", "once"), [("bridge", 1), ("automodel", 1), ("megatron", 0), ("torchtitan", 0)])
 def test_dispatchers_are_facts_of_a_stack(stack, once):
     assert coefficients(book(), stack, "h100", "bf16").routed_once == once

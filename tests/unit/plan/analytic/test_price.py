@@ -14,7 +14,7 @@ from meshwright.plan.analytic import Grid, Setting, performance, price_layouts
 from meshwright.plan.analytic.attention import flash_s
 from meshwright.plan.analytic.coefficients import Coefficients, book, coefficients
 from meshwright.plan.analytic.collective import span
-from meshwright.plan.analytic.layer import _expert_kernels, _pass
+from meshwright.plan.analytic.layer import _expert_kernels, _pass, layer_s
 from meshwright.plan.analytic.loads import in_flight
 from meshwright.plan.analytic.price import coefficients_of, machine_of
 from meshwright.plan.analytic.products import product_s
@@ -50,6 +50,17 @@ def setting(model: Architecture = TWO_BILLION, node: str = "dgx-a100-80g", gpus:
 
 def priced(given: Setting, *layouts: Layout):
     return price_layouts(given, Grid.of(layouts))
+
+
+def test_norms_of_several_operators_read_and_write_single_precision_between_them():
+    given = setting(LLAMA, "dgx-h100", stack="deepspeed")  # on models of transformers, not compiled
+    c, machine, model = coefficients_of(given), machine_of(given), ModelQuantities.of(LLAMA)
+    apart, fused = (layer_s(machine, one, model, GRID, 4096.0) for one in (c, replace(c, norms_single=0.0)))
+    operators = (2 + 4, 4 + 4, 4, 4 + 4, 4 + 2, 2 + 2)  # to single precision, square, mean, product, back, weight
+    more = 2 * (sum(operators) - (2 + 2)) * 4096 * 4096 / float(machine.memory_rate * c.memory)
+
+    assert float((apart.forward.compute_s - fused.forward.compute_s)[0]) == pytest.approx(more, rel=0.01)
+    assert float((apart.backward.compute_s - fused.backward.compute_s)[0]) == pytest.approx(2 * more, rel=0.01)
 
 
 @pytest.mark.parametrize(("stack", "bytes_each"), [(MASTER, 18), (OWN, 16)])  # under autocast there is no master copy
