@@ -169,6 +169,15 @@ def test_what_no_measured_run_had_is_said_and_widens_the_band():
     assert {"zero-bubble schedule: in no measured run", "ZeRO-3 in a pipeline: in no measured run"} <= set(told)
 
 
+@pytest.mark.parametrize(("stack", "told"), [("deepspeed", True), ("trl", True), ("unsloth", False), ("bridge", False)])
+def test_models_of_transformers_that_nothing_compiles_were_in_no_run_and_have_a_wider_band(stack, told):
+    case, layout = setting("llama3-8b", "dgx-h100", gpus=8, global_batch=64, stack=stack), Layout(dp=8, zero=2)
+    found = performance(case, price_layouts(case, Grid.of([layout])), 0, layout)
+
+    assert any(text.startswith("layers of transformers, not compiled") for text in found.not_modelled) == told
+    assert (found.error_band == pytest.approx(book().band(stack) + 0.35)) == told
+
+
 @pytest.mark.parametrize(
     ("model", "changes", "seq_len", "more", "told"),
     [

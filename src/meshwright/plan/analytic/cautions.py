@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from ...layout import Layout
 from ...workload.architecture import Architecture
+from ...workload.conventions import conventions_of
 from .attention import ALIGNED, FUSED_BATCH
 from .calibration import Calibration, constants_digest
 from .coefficients import STRANGERS, Book
@@ -14,8 +15,10 @@ from .recipes import has_constant, recipe_use, recipes
 
 RECURRENT = "recurrent layers"
 LENGTH, WIDTH = "sequences of ", "experts of width "
-# doubts that add more than a tenth: published runs with wide experts and with states on the hosts were 0.4 to 0.7 off
-FAR, FAR_BAND = (RECURRENT, WIDTH, STATES_AWAY), 0.25
+OPERATORS = "layers of transformers"
+# doubts that add more than a tenth: runs with wide experts, of transformers under DeepSpeed and with states on
+# the hosts were 0.4 to 0.7 off
+FAR, FAR_BAND = (RECURRENT, WIDTH, OPERATORS, STATES_AWAY), 0.25
 HOSTS_MEASURED = frozenset({"vtrainm", "vtrains"})  # stacks whose launch times were fitted
 
 
@@ -62,6 +65,8 @@ def cautions(
         found.append(f"mbs x heads / tp is no multiple of {FUSED_BATCH}: the fused softmax falls back")
     if not software:
         found += unseen_length(stack, seq_len)
+        if conventions_of(known.described(asked)).norms_single:
+            found.append(f"{OPERATORS}, not compiled: {DOUBT}")
         found += unseen_recipe(precision, layout, stack=asked, accelerator=accelerator, known=known)
     if layout.tp > architecture.num_key_value_heads:
         found.append(
