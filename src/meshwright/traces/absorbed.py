@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from .intervals import EMPTY, Array, intersection, is_covered, length_s, union, union_of_sets, without
-from .meetings import TracedMeeting
+from .meetings import Kind, TracedMeeting
 from .model import RankTrace
 
 NEAR_S = 25e-6  # between two transfers that follow each other without a gap
@@ -24,39 +24,40 @@ class OtherTransfers:
     """When the data of each kind of collective moved, by trace, on its clock."""
 
     def __init__(self, found: Sequence[TracedMeeting]) -> None:
-        starts: dict[tuple[int, str], list[float]] = defaultdict(list)
-        ends: dict[tuple[int, str], list[float]] = defaultdict(list)
+        starts: dict[tuple[int, Kind], list[float]] = defaultdict(list)
+        ends: dict[tuple[int, Kind], list[float]] = defaultdict(list)
         for meeting in found:
+            kind = meeting.kind
             for arrival in meeting.arrivals:
                 begun_s = meeting.last.start_s - arrival.moved_s
-                starts[id(arrival.trace), meeting.name].append(begun_s)
-                ends[id(arrival.trace), meeting.name].append(begun_s + meeting.transfer_s)
-        self._moving: dict[int, dict[str, Array]] = defaultdict(dict)
+                starts[id(arrival.trace), kind].append(begun_s)
+                ends[id(arrival.trace), kind].append(begun_s + meeting.transfer_s)
+        self._moving: dict[int, dict[Kind, Array]] = defaultdict(dict)
         for key, values in starts.items():
             self._moving[key[0]][key[1]] = union(values, ends[key])
         self._awaited = _awaited(found)
-        self._busy: dict[tuple[int, str], Array] = {}
+        self._busy: dict[tuple[int, Kind], Array] = {}
 
-    def busy(self, trace: RankTrace, name: str) -> Array:
+    def busy(self, trace: RankTrace, kind: Kind) -> Array:
         """Return when a rank does not wait for a kind of collective, on its clock: it computes, or waits for others."""
-        key = (id(trace), name)
+        key = (id(trace), kind)
         if key not in self._busy:
-            others = [spans for kind, spans in self._awaited.get(id(trace), {}).items() if kind != name]
+            others = [spans for other, spans in self._awaited.get(id(trace), {}).items() if other != kind]
             self._busy[key] = union_of_sets([trace.compute, *others])
         return self._busy[key]
 
-    def lost_s(self, trace: RankTrace, held: Mapping[str, Array]) -> float:
+    def lost_s(self, trace: RankTrace, held: Mapping[Kind, Array]) -> float:
         """Return what a rank loses by a straggler, given when that held up each kind of collective, on its clock."""
         waited = {}
-        for name, times in held.items():
-            waited[name] = without(times, self.busy(trace, name))
-        absorbed_s = sum(self._absorbed_s(trace, name, times) for name, times in waited.items())
+        for kind, times in held.items():
+            waited[kind] = without(times, self.busy(trace, kind))
+        absorbed_s = sum(self._absorbed_s(trace, kind, times) for kind, times in waited.items())
         return max(0.0, length_s(union_of_sets(list(waited.values()))) - absorbed_s)
 
-    def _absorbed_s(self, trace: RankTrace, name: str, waited: Array) -> float:
+    def _absorbed_s(self, trace: RankTrace, kind: Kind, waited: Array) -> float:
         """Return how much of its waits in one kind of collective a rank would have waited for others anyhow."""
         moving = self._moving[id(trace)]
-        others = union_of_sets([kept for kind, kept in moving.items() if kind != name])
+        others = union_of_sets([kept for other, kept in moving.items() if other != kind])
         held = intersection(waited, others)
         if not len(held):
             return 0.0
@@ -66,29 +67,30 @@ class OtherTransfers:
         for start_s, end_s in runs[max(first, 0) : last]:
             here = np.asarray([[start_s, end_s]])
             owed, paying = intersection(held, here), intersection(others, here)
-            for taken in (trace.compute, waited, moving.get(name, EMPTY)):
+            for taken in (trace.compute, waited, moving.get(kind, EMPTY)):
                 paying = without(paying, taken) if len(paying) else paying
             absorbed += _paid_s(owed, paying)
         return absorbed
 
 
-def _awaited(found: Sequence[TracedMeeting]) -> dict[int, dict[str, Array]]:
+def _awaited(found: Sequence[TracedMeeting]) -> dict[int, dict[Kind, Array]]:
     """Return by trace and kind when a rank was in the collective that it went on computing with, on its clock."""
-    calls: dict[int, list[tuple[float, float, str]]] = defaultdict(list)
+    calls: dict[int, list[tuple[float, float, Kind]]] = defaultdict(list)
     traces: dict[int, RankTrace] = {}
     for meeting in found:
+        kind = meeting.kind
         for arrival in meeting.arrivals:
             key = id(arrival.trace)
             traces[key] = arrival.trace
-            calls[key].append((arrival.end_s - arrival.moved_s, arrival.start_s - arrival.moved_s, meeting.name))
+            calls[key].append((arrival.end_s - arrival.moved_s, arrival.start_s - arrival.moved_s, kind))
     return {key: _gone_on_with(traces[key], sorted(every)) for key, every in calls.items()}
 
 
-def _gone_on_with(trace: RankTrace, calls: Sequence[tuple[float, float, str]]) -> dict[str, Array]:
+def _gone_on_with(trace: RankTrace, calls: Sequence[tuple[float, float, Kind]]) -> dict[Kind, Array]:
     ends_s = np.asarray([end_s for end_s, _, _ in calls])
     stopped_s, went_on_s = trace.compute[:-1, 1], trace.compute[1:, 0]
     last = ends_s.searchsorted(went_on_s, side="right") - 1
-    found: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    found: dict[Kind, list[tuple[float, float]]] = defaultdict(list)
     for place in set(last[(last >= 0) & (ends_s[np.maximum(last, 0)] > stopped_s)].tolist()):
         end_s, start_s, kind = calls[place]
         found[kind].append((start_s, end_s))

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from .absorbed import OtherTransfers
 from .intervals import EMPTY, Array, length_s, trimmed, without
-from .meetings import TracedMeeting
+from .meetings import Kind, TracedMeeting
 from .model import RankTrace
 
 NEAR_S = 25e-6  # between two kernels of a stream that never idles; after more, the second one was not ready before
@@ -26,7 +26,7 @@ Times = npt.NDArray[np.float64]
 class HeldUp(NamedTuple):
     """When one kind of collective held a rank up, on the clock of its trace."""
 
-    name: str
+    kind: Kind
     trace: RankTrace
     times: Array
 
@@ -35,8 +35,8 @@ def _paid(meeting: TracedMeeting, rank: int, paid_s: float, transfers: OtherTran
     """Return the last part of a transfer that a rank waits for, as long as what is paid by it."""
     own = next(arrival for arrival in meeting.arrivals if arrival.rank == rank)
     start_s = meeting.last.start_s - own.moved_s
-    exposed = without(np.asarray([[start_s, start_s + meeting.transfer_s]]), transfers.busy(own.trace, meeting.name))
-    return HeldUp(meeting.name, own.trace, trimmed(exposed, length_s(exposed) - paid_s))
+    exposed = without(np.asarray([[start_s, start_s + meeting.transfer_s]]), transfers.busy(own.trace, meeting.kind))
+    return HeldUp(meeting.kind, own.trace, trimmed(exposed, length_s(exposed) - paid_s))
 
 
 class _Seen:
@@ -49,10 +49,11 @@ class _Seen:
         lasting = np.maximum([meeting.transfer_s for meeting in chain], 0.0)
         exposed, hidden = lasting.copy(), np.zeros(len(chain))
         kinds = [(id(arrival.trace), meeting.name) for arrival, meeting in zip(own, chain, strict=True)]
+        members = chain[0].members
         by_kind = {key: arrival.trace for key, arrival in zip(kinds, own, strict=True)}
         for key, trace in by_kind.items():
             mine = np.asarray([kind == key for kind in kinds])
-            busy = transfers.busy(trace, key[1])
+            busy = transfers.busy(trace, (key[1], members))
             exposed[mine] -= _covered_s(busy, starts[mine], (starts + lasting)[mine])
             rows = mine[held.places]
             places = held.places[rows]
@@ -119,7 +120,7 @@ class MeetingChains:
         self._transfers = transfers
         together: dict[tuple[int, ...], list[TracedMeeting]] = defaultdict(list)
         for meeting in sorted(found, key=lambda meeting: meeting.last.start_s):
-            together[tuple(sorted(arrival.rank for arrival in meeting.arrivals))].append(meeting)
+            together[meeting.members].append(meeting)
         chains = [(members, chain) for members, every in together.items() for chain in _queues(every, members[0])]
         self._chains: dict[_Key, list[TracedMeeting]] = {
             (members, number): chain for number, (members, chain) in enumerate(chains) if len(chain) > 1

@@ -18,7 +18,7 @@ from .chained import HeldUp, MeetingChains
 from .collective_costs import CollectiveCosts, collective_costs
 from .intervals import EMPTY, Array, clipped, is_covered, length_s, trimmed, union, union_of_sets, without
 from .late_together import late_together
-from .meetings import Meetings, TracedMeeting
+from .meetings import Meetings, TracedMeeting, joined
 from .model import RankTrace
 from .slow_links import slow_link
 from .straggler_reason import reason
@@ -63,14 +63,15 @@ def find_culprit(ranks: Sequence[Sequence[RankTrace]], meetings: Meetings, step_
         return CulpritFinding(culprit=None, said=link)
     everyone = sorted({arrival.rank for meeting in found for arrival in meeting.arrivals})
     steps = sorted({meeting.step for meeting in found})
-    faults = _faults(found, waits)
     transfers = OtherTransfers(found)
+    faults = _faults(found, waits, transfers)
     chains = MeetingChains(found, faults, transfers)
     by_step = {rank: _costs_s(rank, found, steps, faults, chains, transfers) for rank in everyone}
     costs = {rank: statistics.median(by_step[rank]) for rank in everyone}
     worst = max(everyone, key=lambda rank: costs[rank])
     peers = {arrival.rank for meeting in found for arrival in meeting.arrivals if _is_in(meeting, worst)}
-    bystanders = [cycles for cycles in ranks if cycles[0].rank not in peers and any(t.calls for t in cycles)]
+    stage = next(one for one in joined({meeting.members for meeting in found}) if worst in one)
+    bystanders = [cycles for cycles in ranks if cycles[0].rank not in stage and any(t.calls for t in cycles)]
     moving = _moving(found) if bystanders else {}
     costs[worst] = min([costs[worst], *(_waited_s(cycles, moving, waits) for cycles in bystanders)])
     lateness = {
@@ -151,14 +152,15 @@ def _costs_s(
     windows = chains.delayed(rank)
     for meeting in found:
         if meeting.last.rank == rank and id(meeting) in faults:
+            kind = meeting.kind
             for other in meeting.arrivals[:-1]:
-                held = HeldUp(meeting.name, other.trace, faults[id(meeting)] - other.moved_s)
+                held = HeldUp(kind, other.trace, faults[id(meeting)] - other.moved_s)
                 windows.setdefault((meeting.step, other.rank), []).append(held)
     lost = {}
     for key, parts in windows.items():
         by_kind = {
-            name: union_of_sets([part.times for part in parts if part.name == name])
-            for name in {part.name for part in parts}
+            kind: union_of_sets([part.times for part in parts if part.kind == kind])
+            for kind in {part.kind for part in parts}
         }
         lost[key] = transfers.lost_s(parts[0].trace, by_kind)
     by_step: dict[int, list[float]] = {step: [] for step in steps}
@@ -167,13 +169,13 @@ def _costs_s(
     return [statistics.median(values) if values else 0.0 for values in by_step.values()]
 
 
-def _faults(found: Sequence[TracedMeeting], waits: Mapping[int, Array]) -> dict[int, Array]:
+def _faults(found: Sequence[TracedMeeting], waits: Mapping[int, Array], transfers: OtherTransfers) -> dict[int, Array]:
     """Return when the last of each meeting held it up by its own fault, by the meeting's id, on the common clock.
 
     What was before the first event of a trace is not known: a profiler takes long to start, on one rank longer than on
     another, and again in each of its cycles. `waits` is the exposed communication of each trace.
     """
-    level = _level(found, waits)
+    level = _level(found, transfers)
     begins_s = {key: trace.begins_s for key, trace in _traces(found).items()}
     held: dict[int, Array] = {}
     for meeting in found:
@@ -190,21 +192,23 @@ def _traces(found: Sequence[TracedMeeting]) -> dict[int, RankTrace]:
     return {id(arrival.trace): arrival.trace for meeting in found for arrival in meeting.arrivals}
 
 
-def _level(found: Sequence[TracedMeeting], waits: Mapping[int, Array]) -> dict[int, float]:
+def _level(found: Sequence[TracedMeeting], transfers: OtherTransfers) -> dict[int, float]:
     """Return by the id of each meeting when its ranks were last level, on the common clock; not there: never before.
 
-    They are where a collective ends while none of them computes. One that is hidden under computation leaves ranks as
-    far apart as they were.
+    They are where all of them go on with the end of a collective. One that is hidden, under computation or under
+    collectives of other groups, leaves ranks as far apart as they were.
     """
     latest: dict[tuple[int, ...], float] = {}
     level: dict[int, float] = {}
     for meeting in sorted(found, key=lambda meeting: meeting.last.start_s):
-        members = tuple(sorted(arrival.rank for arrival in meeting.arrivals))
+        kind = meeting.kind
+        _, members = kind
         if members in latest:
             level[id(meeting)] = latest[members]
         ends_s = meeting.last.start_s + meeting.transfer_s
         middle_s = ends_s - meeting.transfer_s / 2
-        if all(is_covered(waits[id(arrival.trace)], [middle_s - arrival.moved_s])[0] for arrival in meeting.arrivals):
+        busy = (is_covered(transfers.busy(each.trace, kind), [middle_s - each.moved_s])[0] for each in meeting.arrivals)
+        if not any(busy):
             latest[members] = ends_s
     return level
 

@@ -20,6 +20,7 @@ from .names import point_to_point, synchronizes
 WRONG_SHARE = 0.3  # of the joins: with more of them wrong, which ranks meet is not known
 SLACK = 0.02  # of a collective's length: an end so much before the last start is the clocks'
 Cycles = Sequence[RankTrace]
+Kind = tuple[str, tuple[int, ...]]  # of collectives: their name and their ranks
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,16 @@ class TracedMeeting:
     def last(self) -> RankArrival:
         """Return who came last."""
         return self.arrivals[-1]
+
+    @property
+    def members(self) -> tuple[int, ...]:
+        """Return the ranks that met, in their order."""
+        return tuple(sorted(arrival.rank for arrival in self.arrivals))
+
+    @property
+    def kind(self) -> Kind:
+        """Return what tells apart collectives that go on at once: each group has streams of its own."""
+        return self.name, self.members
 
     @property
     def transfer_s(self) -> float:
@@ -96,6 +107,15 @@ def meetings_of(ranks: Sequence[Cycles]) -> Meetings:
     untraced = _untraced(max((_missing(meeting) for meeting in between), default=0))
     notes += [untraced] if untraced else []
     return Meetings(tuple(between), tuple(notes), together, untraced, sends)
+
+
+def joined(groups: Iterable[Iterable[int]]) -> list[set[int]]:
+    """Return the sets of ranks that are in a group together, directly or through others."""
+    found: list[set[int]] = []
+    for group in map(set, groups):
+        apart = [one for one in found if not one & group]
+        found = [*apart, group.union(*(one for one in found if one & group))]
+    return found
 
 
 def _untraced(missing: int) -> str:

@@ -6,7 +6,7 @@ kernels last longer on it, or where its host keeps its device idle.
 
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 import numpy as np
@@ -15,7 +15,7 @@ import numpy.typing as npt
 from ..units import format_time
 from .culprit import Culprit, CulpritFinding
 from .intervals import length_s, union_of_sets
-from .meetings import Meetings
+from .meetings import Meetings, joined
 from .model import RankTrace
 from .straggler_reason import Step, idle_by, reason
 from .usage import common_steps, parts_of, per_step, steps_of
@@ -49,7 +49,7 @@ def paced(
     wanted = common_steps(ranks)
     by_rank = {cycles[0].rank: cycles for cycles in ranks}
     found = []
-    for members in _joined(meetings.stages):
+    for members in joined(meetings.stages):
         stages = [_stage(rank, steps_of(by_rank[rank], wanted)) for rank in sorted(members) if rank in by_rank]
         if len(stages) > 1 and wanted:
             found.append((_excess_s(stages, step_s), stages))
@@ -97,15 +97,6 @@ def _replicas(rank: int, stages: Sequence[_Stage], meetings: Meetings) -> set[in
     """Return the ranks that hold the same stage in other pipelines, with which a rank reduces."""
     met = [{arrival.rank for arrival in meeting.arrivals} for meeting in meetings.found]
     return set().union(*(ranks for ranks in met if rank in ranks)) - {stage.rank for stage in stages}
-
-
-def _joined(pairs: Iterable[frozenset[int]]) -> list[set[int]]:
-    """Return the ranks of each pipeline, which pass on to one another directly or through others."""
-    found: list[set[int]] = []
-    for pair in pairs:
-        apart = [one for one in found if not one & pair]
-        found = [*apart, set(pair).union(*(one for one in found if one & pair))]
-    return found
 
 
 def _stage(rank: int, steps: list[Step]) -> _Stage:

@@ -66,15 +66,21 @@ class Job:
             rank.launch(kernel, rank.now_us, end - rank.now_us, COMM_STREAM, **args)
             rank.now_us = end
 
-    def meet_at(self, name, starts_us, transfer_us, *, stream):
-        """Let all ranks meet in a collective beside their computation, each from when it is ready; return its end."""
+    def meet_at(self, name, starts_us, transfer_us, *, stream, members=None):
+        """Let ranks (all by default) meet beside their computation, each from when it is ready; return its end."""
         end = max(starts_us) + transfer_us
-        numbers = [rank.number for rank in self.ranks]
+        every = [self.ranks[n] for n in (members if members is not None else range(len(self.ranks)))]
+        numbers = [rank.number for rank in every]
         group = {"Process Group Name": str(numbers), "Process Group Ranks": str(numbers), "Group size": len(numbers)}
-        told = {"Collective name": f"_{name}_base", "In msg nelems": 1000, "dtype": "Float", **group}
-        kernel = {"all_gather": "AllGather", "reduce_scatter": "ReduceScatter_Sum_f32"}[name]
-        for rank, start in zip(self.ranks, starts_us, strict=True):
-            rank.launch(f"ncclDevKernel_{kernel}_RING_LL()", start, end - start, stream, **told)
+        kernels = {
+            "all_gather": "AllGather",
+            "reduce_scatter": "ReduceScatter_Sum_f32",
+            "all_reduce": "AllReduce_Sum_f32",
+        }
+        called = "allreduce" if name == "all_reduce" else f"_{name}_base"
+        told = {"Collective name": called, "In msg nelems": 1000, "dtype": "Float", **group}
+        for rank, start in zip(every, starts_us, strict=True):
+            rank.launch(f"ncclDevKernel_{kernels[name]}_RING_LL()", start, end - start, stream, **told)
         return end
 
     def step(self, number):

@@ -257,6 +257,43 @@ def test_who_waited_for_another_is_not_blamed_for_coming_late(tmp_path):
     assert found.culprit.rank == 0
 
 
+def tensor_groups_in_data_groups(slow_us, layers=8, steps=4):
+    """Let four pairs split each layer, and reduce its gradients across the pairs while they compute the next layer.
+
+    Rank 5 takes `slow_us` longer for each layer. Returns the job and how long its typical step takes.
+    """
+    job, length_us = Job(8), []
+    groups = [(0, 2, 4, 6), (1, 3, 5, 7)]
+    for number in range(steps):
+        job.step(number)
+        begun_us = job.ranks[0].now_us
+        reduced_us = [begun_us, begun_us]
+        for layer in range(layers):
+            for rank in job.ranks:
+                rank.compute(6000 + 40 * ((rank.number + layer) % 3) + (slow_us if rank.number == 5 else 0))
+            ready = [rank.now_us for rank in job.ranks]
+            for pair in range(4):
+                job.meet((2 * pair, 2 * pair + 1), transfer_us=190)
+            for place, group in enumerate(groups):
+                starts = [max(ready[rank], reduced_us[place]) for rank in group]
+                reduced_us[place] = job.meet_at("all_reduce", starts, 700, stream=41, members=group)
+        for rank in job.ranks:
+            rank.now_us = max(rank.now_us, reduced_us[rank.number % 2])
+            rank.compute(300, "adam")
+        length_us.append(max(rank.now_us for rank in job.ranks) - begun_us)
+    return job, length_us[0]
+
+
+def test_who_waits_in_its_tensor_group_is_not_blamed_for_gradients_that_are_late_by_it(tmp_path):
+    """Both groups have all-reduces, those of the gradients hidden under the next layer and its all-reduces."""
+    job, length_us = tensor_groups_in_data_groups(1500)
+    costs_us = length_us - tensor_groups_in_data_groups(0)[1]
+    found = told_of(tmp_path, job)
+
+    assert found.culprit.rank == 5
+    assert found.culprit.costs_s_per_step * 1e6 == pytest.approx(costs_us, rel=0.15)
+
+
 def test_the_stages_of_a_pipeline_are_no_stragglers(tmp_path):
     job = Job(4)
     for number in range(4):
