@@ -90,7 +90,7 @@ def find_culprit(ranks: Sequence[Sequence[RankTrace]], meetings: Meetings, step_
         and statistics.fmean(by_step[worst]) > RIVAL_MEAN * max(statistics.fmean(by_step[rank]) for rank in others)
     )
     if not is_late:
-        said = late_together(ranks, found, waits, step_s)
+        said = late_together(ranks, found, waits, transfers, step_s)
         said += f"; {meetings.untraced}" if said and meetings.untraced else ""
         said = said or _nobody(meetings, shared, step_s, per) + _now_and_then(ranks, found, by_step, step_s)
         said = "; ".join(filter(None, (said, link)))

@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from ..units import format_time
+from .absorbed import OtherTransfers
 from .intervals import Array, length_s, union, union_of_sets, without
 from .meetings import TracedMeeting
 from .model import RankTrace
@@ -13,32 +14,43 @@ from .usage import per_step
 
 LEAST_SHARE = {"device": 0.05, "host": 0.2}  # of a step, by which they are late
 ALIKE_SHARE = 0.75  # of all lateness: the same ranks must have it
+LOSING_SHARE = 0.2  # of the group that loses most: one that loses less tells nothing of who is late
 MOST_NAMED = 8  # ranks
+_BySteps = dict[int, list[Array]]
 
 
 def late_together(
-    ranks: Sequence[Sequence[RankTrace]], found: Sequence[TracedMeeting], waits: Mapping[int, Array], step_s: float
+    ranks: Sequence[Sequence[RankTrace]],
+    found: Sequence[TracedMeeting],
+    waits: Mapping[int, Array],
+    transfers: OtherTransfers,
+    step_s: float,
 ) -> str:
     """Return which ranks come last together, what they cost and why the first of them does; "" where none do.
 
     `waits` is the exposed communication of each trace.
     """
     steps = sorted({meeting.step for meeting in found})
-    gaps: dict[frozenset[int], dict[int, list[Array]]] = defaultdict(lambda: defaultdict(list))
-    total_s = 0.0
+    groups: dict[tuple[int, ...], dict[frozenset[int], _BySteps]] = defaultdict(lambda: defaultdict(_by_steps))
     for meeting in found:
-        place, gap = _gap(meeting, waits)
-        total_s += length_s(gap)
-        gaps[frozenset(arrival.rank for arrival in meeting.arrivals[place:])][meeting.step].append(gap)
-    late = max(gaps, key=lambda one: _sum_s(gaps[one]))
-    everyone = {arrival.rank for meeting in found for arrival in meeting.arrivals}
-    if len(late) < 2 or 2 * len(late) > len(everyone) or _sum_s(gaps[late]) < ALIKE_SHARE * total_s:
+        place, gap = _gap(meeting, waits, transfers)
+        behind = frozenset(arrival.rank for arrival in meeting.arrivals[place:])
+        groups[meeting.members][behind][meeting.step].append(gap)
+    late = _late(groups)
+    everyone = {rank for members in groups for rank in members}
+    by_step = [gaps.get(late.intersection(members), {}) for members, gaps in groups.items()]
+    total_s = sum(_sum_s(gaps) for every in groups.values() for gaps in every.values())
+    alike_s = sum(map(_sum_s, by_step))
+    if len(late) < 2 or 2 * len(late) > len(everyone) or alike_s < ALIKE_SHARE * total_s:
         return ""
-    late_s = statistics.median(length_s(union_of_sets(gaps[late].get(step, []))) for step in steps)
+    late_s = statistics.median(
+        length_s(union_of_sets([gap for gaps in by_step for gap in gaps.get(step, [])])) for step in steps
+    )
     if late_s <= LEAST_SHARE[found[0].last.trace.device] * step_s:
         return ""
     first = min(late)
-    because = reason([cycles for cycles in ranks if cycles[0].rank in everyone], first, late_s)
+    beside = {first, *(everyone - late)}
+    because = reason([cycles for cycles in ranks if cycles[0].rank in beside], first, late_s)
     named = sorted(late)[:MOST_NAMED]
     who = ", ".join(map(str, named[:-1])) + (
         f" and {named[-1]}" if len(named) == len(late) else f", {named[-1]} and {len(late) - len(named)} more"
@@ -47,17 +59,32 @@ def late_together(
     return f"ranks {who} come last together and {costs}, none of them alone; of rank {first}: {because}"
 
 
-def _gap(meeting: TracedMeeting, waits: Mapping[int, Array]) -> tuple[int, Array]:
+def _late(groups: Mapping[tuple[int, ...], Mapping[frozenset[int], _BySteps]]) -> frozenset[int]:
+    """Return the ranks that come last most, in the groups that lose by it.
+
+    Those of a replica that is late (a host, a tensor group) meet the others in groups of their own, each of them alone.
+    """
+    most = [max(gaps.items(), key=lambda one: _sum_s(one[1])) for gaps in groups.values()]
+    largest_s = max(_sum_s(gaps) for _, gaps in most)
+    return frozenset().union(*(late for late, gaps in most if _sum_s(gaps) > LOSING_SHARE * largest_s))
+
+
+def _by_steps() -> _BySteps:
+    return defaultdict(list)
+
+
+def _gap(meeting: TracedMeeting, waits: Mapping[int, Array], transfers: OtherTransfers) -> tuple[int, Array]:
     """Return behind how many ranks the longest gap between two arrivals is, and the gap on the common clock.
 
-    No part of it is the time in which who comes after it waits for others, or who came before it computes.
+    No part of it is the time in which who comes after it waits for others, or who came before it computes or waits for
+    another collective.
     """
     starts = [arrival.start_s for arrival in meeting.arrivals]
     place = max(range(1, len(starts)), key=lambda at: starts[at] - starts[at - 1])
     before, own = meeting.arrivals[place - 1 : place + 1]
     gap = union([before.start_s - own.moved_s], [own.start_s - own.moved_s])
     gap = without(gap, waits[id(own.trace)]) + own.moved_s
-    return place, without(gap - before.moved_s, before.trace.compute) + before.moved_s
+    return place, without(gap - before.moved_s, transfers.busy(before.trace, meeting.kind)) + before.moved_s
 
 
 def _sum_s(by_step: Mapping[int, Sequence[Array]]) -> float:

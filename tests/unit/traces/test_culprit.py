@@ -257,10 +257,10 @@ def test_who_waited_for_another_is_not_blamed_for_coming_late(tmp_path):
     assert found.culprit.rank == 0
 
 
-def tensor_groups_in_data_groups(slow_us, layers=8, steps=4):
+def tensor_groups_in_data_groups(slow_us, late=(5,), layers=8, steps=4):
     """Let four pairs split each layer, and reduce its gradients across the pairs while they compute the next layer.
 
-    Rank 5 takes `slow_us` longer for each layer. Returns the job and how long its typical step takes.
+    Ranks that are `late` take `slow_us` longer for each layer. Returns the job and how long its typical step takes.
     """
     job, length_us = Job(8), []
     groups = [(0, 2, 4, 6), (1, 3, 5, 7)]
@@ -270,7 +270,7 @@ def tensor_groups_in_data_groups(slow_us, layers=8, steps=4):
         reduced_us = [begun_us, begun_us]
         for layer in range(layers):
             for rank in job.ranks:
-                rank.compute(6000 + 40 * ((rank.number + layer) % 3) + (slow_us if rank.number == 5 else 0))
+                rank.compute(6000 + 40 * ((rank.number + layer) % 3) + (slow_us if rank.number in late else 0))
             ready = [rank.now_us for rank in job.ranks]
             for pair in range(4):
                 job.meet((2 * pair, 2 * pair + 1), transfer_us=190)
@@ -292,6 +292,32 @@ def test_who_waits_in_its_tensor_group_is_not_blamed_for_gradients_that_are_late
 
     assert found.culprit.rank == 5
     assert found.culprit.costs_s_per_step * 1e6 == pytest.approx(costs_us, rel=0.15)
+
+
+def test_a_replica_that_is_late_as_a_whole_is_said_though_its_ranks_meet_the_others_one_by_one(tmp_path):
+    job, _ = tensor_groups_in_data_groups(1500, late=(4, 5))
+    found = told_of(tmp_path, job)
+
+    assert found.culprit is None
+    assert found.finding.said.startswith("ranks 4 and 5 come last together and cost ")
+    assert "its kernels take 12" in found.finding.said
+
+
+def test_a_host_of_sharded_replicas_that_is_late_is_said(tmp_path):
+    """Each host shards among its four ranks; each rank reduces with the one of the same shard on the other host."""
+    job = Job(8, hosts=("node0", "node0", "node0", "node0", "node1", "node1", "node1", "node1"))
+    for number in range(4):
+        job.step(number)
+        for rank in job.ranks:
+            rank.compute(20_000 + (7000 if rank.number >= 4 else 10 * rank.number))
+        for shard in ((0, 1, 2, 3), (4, 5, 6, 7)):
+            job.meet(shard, name="reduce_scatter")
+        for rank in range(4):
+            job.meet((rank, rank + 4))
+    found = told_of(tmp_path, job)
+
+    assert found.culprit is None
+    assert found.finding.said.startswith("ranks 4, 5, 6 and 7 come last together and cost ")
 
 
 def test_the_stages_of_a_pipeline_are_no_stragglers(tmp_path):
