@@ -16,10 +16,11 @@ from ..units import counted, format_time
 from .absorbed import OtherTransfers
 from .chained import HeldUp, MeetingChains
 from .collective_costs import CollectiveCosts, collective_costs
-from .intervals import EMPTY, Array, clipped, is_covered, length_s, trimmed, union, union_of_sets, without
+from .intervals import EMPTY, Array, clipped, length_s, union, union_of_sets, without
 from .late_together import late_together
 from .meetings import Meetings, TracedMeeting, joined
 from .model import RankTrace
+from .own_lateness import OwnLateness
 from .slow_links import slow_link
 from .straggler_reason import reason
 from .usage import per_step
@@ -64,7 +65,8 @@ def find_culprit(ranks: Sequence[Sequence[RankTrace]], meetings: Meetings, step_
     everyone = sorted({arrival.rank for meeting in found for arrival in meeting.arrivals})
     steps = sorted({meeting.step for meeting in found})
     transfers = OtherTransfers(found)
-    faults = _faults(found, waits, transfers)
+    lateness_of = OwnLateness(found, waits, transfers)
+    faults = {id(meeting): lateness_of.behind(meeting) for meeting in found if _lag_s(meeting) > 0}
     chains = MeetingChains(found, faults, transfers)
     by_step = {rank: _costs_s(rank, found, steps, faults, chains, transfers) for rank in everyone}
     costs = {rank: statistics.median(by_step[rank]) for rank in everyone}
@@ -90,7 +92,7 @@ def find_culprit(ranks: Sequence[Sequence[RankTrace]], meetings: Meetings, step_
         and statistics.fmean(by_step[worst]) > RIVAL_MEAN * max(statistics.fmean(by_step[rank]) for rank in others)
     )
     if not is_late:
-        said = late_together(ranks, found, waits, transfers, step_s)
+        said = late_together(ranks, found, lateness_of, transfers, step_s)
         said += f"; {meetings.untraced}" if said and meetings.untraced else ""
         said = said or _nobody(meetings, shared, step_s, per) + _now_and_then(ranks, found, by_step, step_s)
         said = "; ".join(filter(None, (said, link)))
@@ -167,72 +169,6 @@ def _costs_s(
     for (step, _), lost_s in lost.items():
         by_step[step].append(lost_s)
     return [statistics.median(values) if values else 0.0 for values in by_step.values()]
-
-
-def _faults(found: Sequence[TracedMeeting], waits: Mapping[int, Array], transfers: OtherTransfers) -> dict[int, Array]:
-    """Return when the last of each meeting held it up by its own fault, by the meeting's id, on the common clock.
-
-    What was before the first event of a trace is not known: a profiler takes long to start, on one rank longer than on
-    another, and again in each of its cycles. `waits` is the exposed communication of each trace.
-    """
-    level = _level(found, transfers)
-    begins_s = {key: trace.begins_s for key, trace in _traces(found).items()}
-    held: dict[int, Array] = {}
-    for meeting in found:
-        if _lag_s(meeting) > 0:
-            own = meeting.last
-            since_s = max(meeting.arrivals[-2].start_s - own.moved_s, begins_s[id(own.trace)])
-            lag = union([since_s], [own.start_s - own.moved_s])
-            inherited_s = _inherited_s(meeting, level.get(id(meeting)), waits, begins_s)
-            held[id(meeting)] = trimmed(without(lag, waits[id(own.trace)]), inherited_s) + own.moved_s
-    return held
-
-
-def _traces(found: Sequence[TracedMeeting]) -> dict[int, RankTrace]:
-    return {id(arrival.trace): arrival.trace for meeting in found for arrival in meeting.arrivals}
-
-
-def _level(found: Sequence[TracedMeeting], transfers: OtherTransfers) -> dict[int, float]:
-    """Return by the id of each meeting when its ranks were last level, on the common clock; not there: never before.
-
-    They are where all of them go on with the end of a collective. One that is hidden, under computation or under
-    collectives of other groups, leaves ranks as far apart as they were.
-    """
-    latest: dict[tuple[int, ...], float] = {}
-    level: dict[int, float] = {}
-    for meeting in sorted(found, key=lambda meeting: meeting.last.start_s):
-        kind = meeting.kind
-        _, members = kind
-        if members in latest:
-            level[id(meeting)] = latest[members]
-        ends_s = meeting.last.start_s + meeting.transfer_s
-        middle_s = ends_s - meeting.transfer_s / 2
-        busy = (is_covered(transfers.busy(each.trace, kind), [middle_s - each.moved_s])[0] for each in meeting.arrivals)
-        if not any(busy):
-            latest[members] = ends_s
-    return level
-
-
-def _inherited_s(
-    meeting: TracedMeeting, since_s: float | None, waits: Mapping[int, Array], begins_s: Mapping[int, float]
-) -> float:
-    """Return how much longer than the last of the others who came last has waited since they were level: for a third.
-
-    What it came later beyond that is its own work. Where they were not level since their traces began, what the one
-    began later than the other is no work either, if there are other steps to judge it by.
-    """
-    pair = (meeting.arrivals[-2], meeting.last)
-    began_s = [begins_s[id(arrival.trace)] + arrival.moved_s for arrival in pair]
-    later_s = 0.0
-    if since_s is None or since_s < max(began_s):
-        since_s = max(arrival.trace.windows[0].start_s + arrival.moved_s for arrival in pair)
-        later_s = began_s[1] - began_s[0] if len(meeting.last.trace.windows) > 1 else 0.0
-    until_s = max(since_s, meeting.arrivals[-2].start_s)
-    waited = [
-        length_s(clipped(waits[id(arrival.trace)], since_s - arrival.moved_s, until_s - arrival.moved_s))
-        for arrival in pair
-    ]
-    return max(0.0, waited[1] - waited[0]) + max(0.0, later_s)
 
 
 def _noise_s(rank: int, found: Sequence[TracedMeeting], steps: Sequence[int], costs_s: Sequence[float]) -> float:

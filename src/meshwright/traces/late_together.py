@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 
 from ..units import format_time
 from .absorbed import OtherTransfers
-from .intervals import Array, length_s, union, union_of_sets, without
+from .intervals import Array, length_s, union_of_sets, without
 from .meetings import TracedMeeting
 from .model import RankTrace
+from .own_lateness import OwnLateness
 from .straggler_reason import reason
 from .usage import per_step
 
@@ -22,18 +23,15 @@ _BySteps = dict[int, list[Array]]
 def late_together(
     ranks: Sequence[Sequence[RankTrace]],
     found: Sequence[TracedMeeting],
-    waits: Mapping[int, Array],
+    lateness: OwnLateness,
     transfers: OtherTransfers,
     step_s: float,
 ) -> str:
-    """Return which ranks come last together, what they cost and why the first of them does; "" where none do.
-
-    `waits` is the exposed communication of each trace.
-    """
+    """Return which ranks come last together, what they cost and why the first of them does; "" where none do."""
     steps = sorted({meeting.step for meeting in found})
     groups: dict[tuple[int, ...], dict[frozenset[int], _BySteps]] = defaultdict(lambda: defaultdict(_by_steps))
     for meeting in found:
-        place, gap = _gap(meeting, waits, transfers)
+        place, gap = _gap(meeting, lateness, transfers)
         behind = frozenset(arrival.rank for arrival in meeting.arrivals[place:])
         groups[meeting.members][behind][meeting.step].append(gap)
     late = _late(groups)
@@ -73,18 +71,17 @@ def _by_steps() -> _BySteps:
     return defaultdict(list)
 
 
-def _gap(meeting: TracedMeeting, waits: Mapping[int, Array], transfers: OtherTransfers) -> tuple[int, Array]:
+def _gap(meeting: TracedMeeting, lateness: OwnLateness, transfers: OtherTransfers) -> tuple[int, Array]:
     """Return behind how many ranks the longest gap between two arrivals is, and the gap on the common clock.
 
-    No part of it is the time in which who comes after it waits for others, or who came before it computes or waits for
-    another collective.
+    No part of it is what who comes after it is not late by its own fault, or in which who came before it computes or
+    waits for another collective.
     """
     starts = [arrival.start_s for arrival in meeting.arrivals]
     place = max(range(1, len(starts)), key=lambda at: starts[at] - starts[at - 1])
-    before, own = meeting.arrivals[place - 1 : place + 1]
-    gap = union([before.start_s - own.moved_s], [own.start_s - own.moved_s])
-    gap = without(gap, waits[id(own.trace)]) + own.moved_s
-    return place, without(gap - before.moved_s, transfers.busy(before.trace, meeting.kind)) + before.moved_s
+    before = meeting.arrivals[place - 1]
+    gap = lateness.behind(meeting, place) - before.moved_s
+    return place, without(gap, transfers.busy(before.trace, meeting.kind)) + before.moved_s
 
 
 def _sum_s(by_step: Mapping[int, Sequence[Array]]) -> float:

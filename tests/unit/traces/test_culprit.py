@@ -317,7 +317,7 @@ def test_a_host_of_sharded_replicas_that_is_late_is_said(tmp_path):
     found = told_of(tmp_path, job)
 
     assert found.culprit is None
-    assert found.finding.said.startswith("ranks 4, 5, 6 and 7 come last together and cost ")
+    assert found.finding.said.startswith("ranks 4, 5, 6 and 7 come last together and cost 6.97 ms a step, ")
 
 
 def test_the_stages_of_a_pipeline_are_no_stragglers(tmp_path):
