@@ -150,7 +150,10 @@ def _costs_s(
     chains: MeetingChains,
     transfers: OtherTransfers,
 ) -> list[float]:
-    """Return what the others lose by a rank in each step, given when the last of each meeting held it up."""
+    """Return what the others lose by a rank in each step, given when the last of each meeting held it up.
+
+    Of a group it is what the one of them loses that loses least: without the rank, they would wait for that one.
+    """
     windows = chains.delayed(rank)
     for meeting in found:
         if meeting.last.rank == rank and id(meeting) in faults:
@@ -165,10 +168,8 @@ def _costs_s(
             for kind in {part.kind for part in parts}
         }
         lost[key] = transfers.lost_s(parts[0].trace, by_kind)
-    by_step: dict[int, list[float]] = {step: [] for step in steps}
-    for (step, _), lost_s in lost.items():
-        by_step[step].append(lost_s)
-    return [statistics.median(values) if values else 0.0 for values in by_step.values()]
+    groups = [set(members) - {rank} for members in {meeting.members for meeting in found} if rank in members]
+    return [max(min(lost.get((step, other), 0.0) for other in group) for group in groups) for step in steps]
 
 
 def _noise_s(rank: int, found: Sequence[TracedMeeting], steps: Sequence[int], costs_s: Sequence[float]) -> float:

@@ -257,6 +257,37 @@ def test_who_waited_for_another_is_not_blamed_for_coming_late(tmp_path):
     assert found.culprit.rank == 0
 
 
+def buckets_beside_two_late_ranks(slow_us, layers=8, steps=4):
+    """Let four ranks reduce gradients in buckets under the next layer; the loader of rank 1 is slow by 4 ms.
+
+    Rank 2 takes `slow_us` longer for each layer. Returns the job and how long its typical step takes.
+    """
+    job, length_us = Job(4), []
+    for number in range(steps):
+        job.step(number)
+        begun_us = job.ranks[0].now_us
+        job.ranks[1].host_is(LOADER, 4000)
+        reduced_us = begun_us
+        for _ in range(layers):
+            for rank in job.ranks:
+                rank.compute(6000 + (slow_us if rank.number == 2 else 0))
+            starts = [max(rank.now_us, reduced_us) for rank in job.ranks]
+            reduced_us = job.meet_at("all_reduce", starts, 900, stream=20)
+        for rank in job.ranks:
+            rank.now_us = reduced_us
+        length_us.append(reduced_us - begun_us)
+    return job, length_us[0]
+
+
+def test_a_rank_costs_what_the_step_is_longer_than_with_the_next_late_rank_alone(tmp_path):
+    job, length_us = buckets_beside_two_late_ranks(1200)
+    costs_us = length_us - buckets_beside_two_late_ranks(0)[1]
+    found = told_of(tmp_path, job)
+
+    assert found.culprit.rank == 2
+    assert found.culprit.costs_s_per_step * 1e6 == pytest.approx(costs_us, rel=0.1)
+
+
 def tensor_groups_in_data_groups(slow_us, late=(5,), layers=8, steps=4):
     """Let four pairs split each layer, and reduce its gradients across the pairs while they compute the next layer.
 
