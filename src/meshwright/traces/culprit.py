@@ -9,6 +9,7 @@ collectives. Who waits longest is a victim.
 import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 
 import msgspec
 
@@ -68,11 +69,12 @@ def find_culprit(ranks: Sequence[Sequence[RankTrace]], meetings: Meetings, step_
     lateness_of = OwnLateness(found, waits, transfers)
     faults = {id(meeting): lateness_of.behind(meeting) for meeting in found if _lag_s(meeting) > 0}
     chains = MeetingChains(found, faults, transfers)
-    by_step = {rank: _costs_s(rank, found, steps, faults, chains, transfers) for rank in everyone}
+    groups = {meeting.members for meeting in found}
+    by_step = {rank: _costs_s(rank, found, steps, groups, faults, chains, transfers) for rank in everyone}
     costs = {rank: statistics.median(by_step[rank]) for rank in everyone}
     worst = max(everyone, key=lambda rank: costs[rank])
     peers = {arrival.rank for meeting in found for arrival in meeting.arrivals if _is_in(meeting, worst)}
-    stage = next(one for one in joined({meeting.members for meeting in found}) if worst in one)
+    stage = next(one for one in joined(groups) if worst in one)
     bystanders = [cycles for cycles in ranks if cycles[0].rank not in stage and any(t.calls for t in cycles)]
     moving = _moving(found) if bystanders else {}
     costs[worst] = min([costs[worst], *(_waited_s(cycles, moving, waits) for cycles in bystanders)])
@@ -146,6 +148,7 @@ def _costs_s(
     rank: int,
     found: Sequence[TracedMeeting],
     steps: Sequence[int],
+    groups: AbstractSet[tuple[int, ...]],
     faults: Mapping[int, Array],
     chains: MeetingChains,
     transfers: OtherTransfers,
@@ -168,8 +171,8 @@ def _costs_s(
             for kind in {part.kind for part in parts}
         }
         lost[key] = transfers.lost_s(parts[0].trace, by_kind)
-    groups = [set(members) - {rank} for members in {meeting.members for meeting in found} if rank in members]
-    return [max(min(lost.get((step, other), 0.0) for other in group) for group in groups) for step in steps]
+    others = [set(members) - {rank} for members in groups if rank in members]
+    return [max(min(lost.get((step, other), 0.0) for other in group) for group in others) for step in steps]
 
 
 def _noise_s(rank: int, found: Sequence[TracedMeeting], steps: Sequence[int], costs_s: Sequence[float]) -> float:
