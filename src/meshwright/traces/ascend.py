@@ -113,7 +113,7 @@ def of_npu(collected: Collector, facts: RankFacts, base_ns: int) -> RankTrace:
     )
     zero = float(begins.min()) if len(begins) else 0.0
     facts.marks = marks_of(processes, zero)
-    facts.host = host_timeline(hosts, zero)
+    facts.host = host_timeline(hosts, collected.table, zero)
     facts.epoch_ns = base_ns + int(zero * 1000)
     begins_s, ends_s = (begins - zero) * 1e-6, (finish - zero) * 1e-6
     phases = np.full(len(begins), PHASES.index("kernels"), dtype=np.int8)

@@ -35,6 +35,7 @@ _LOADING = re.compile(
     re.IGNORECASE,
 )
 _BACKWARD, _OPTIMIZER, _LOADER = "autograd::engine::evaluate_function", "Optimizer.", "enumerate(DataLoader)"
+LEAST_FRAME_US = 1000.0  # of an annotation or a frame of Python that is kept: stacks have millions of short ones
 MOST_DIGITS = 20  # of a number that stands as text
 MOST_US = 365.25 * 86400e6  # an operator whose beginning Kineto missed lasts since 1970: longer than that is left out
 
@@ -98,6 +99,7 @@ class Process:
     allocator: Spans = field(default_factory=Spans)
     garbage: Spans = field(default_factory=Spans)
     waiting: Spans = field(default_factory=Spans)
+    frames: Spans = field(default_factory=Spans)  # annotations and frames of Python that say nothing of the above
     plain: Spans = field(default_factory=Spans)  # events without a category
     tasks: dict[int, str] = field(default_factory=dict)
     records: list[HostRecord] = field(default_factory=list)
@@ -162,6 +164,8 @@ class Collector:
                     process.tasks[len(process.plain.starts) - 1] = str(event.args.task)
             else:
                 self.special(process, event.name, event.ts, end, event.args, self.thread(event.tid))
+                if duration >= LEAST_FRAME_US and not self._roles[name]:
+                    process.frames.add(start, end, name)
 
     def named(self, name: str) -> int:
         """Return the number of a name."""

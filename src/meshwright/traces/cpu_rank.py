@@ -23,7 +23,7 @@ def of_host(processes: Sequence[Process], table: list[str], facts: RankFacts, ba
     if not begins:
         raise InputError(f"{facts.source}: no operator and no kernel in it; expected a trace of torch.profiler")
     zero = min(begins)
-    facts.marks, facts.host = marks_of(processes, zero), host_timeline(processes, zero)
+    facts.marks, facts.host = marks_of(processes, zero), host_timeline(processes, table, zero)
     facts.epoch_ns = base_ns + int(zero * 1000)
     launches = _chosen(processes, _by_name(table, launches_on_host), zero)
     no_compute = union_of_sets([launches, facts.host.data])

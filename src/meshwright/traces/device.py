@@ -61,7 +61,7 @@ def of_device(
     lanes = _lanes(names, kinds, table, told)
     lanes[linked.communicating(launched, lanes == COMPUTE)] = COMM
     zero = float(starts.min())
-    facts.marks, facts.host = marks_of(processes, zero), host_timeline(processes, zero)
+    facts.marks, facts.host = marks_of(processes, zero), host_timeline(processes, table, zero)
     facts.epoch_ns = base_ns + int(zero * 1000)
     columns = Columns(
         starts_s=(starts - zero) * 1e-6,

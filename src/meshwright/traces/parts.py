@@ -1,6 +1,7 @@
 """The common part of the readers of all formats: intervals, calls and the host, from columns of events."""
 
 from array import array
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -99,15 +100,31 @@ def of_spans(spans: Sequence[Spans], zero_us: float) -> Array:
     return union_of_sets(found) if found else EMPTY
 
 
-def host_timeline(processes: Sequence[Process], zero_us: float) -> HostTimeline:
-    """Return when the host was where."""
+def host_timeline(processes: Sequence[Process], table: Sequence[str], zero_us: float) -> HostTimeline:
+    """Return when the host was where; `table` has the names of events."""
     return HostTimeline(
         data=of_spans([p.data for p in processes], zero_us),
         allocator=of_spans([p.allocator for p in processes], zero_us),
         garbage=of_spans([p.garbage for p in processes], zero_us),
         waiting=of_spans([p.waiting for p in processes], zero_us),
         operators=of_spans([s for p in processes for s in (p.operators, p.launches)], zero_us),
+        frames=_frames([p.frames for p in processes if p.frames.starts], table, zero_us),
     )
+
+
+def _frames(spans: Sequence[Spans], table: Sequence[str], zero_us: float) -> dict[str, Array]:
+    found: dict[str, list[Array]] = defaultdict(list)
+    for one in spans:
+        starts, ends, names = (
+            (floats(one.starts) - zero_us) * 1e-6,
+            (floats(one.ends) - zero_us) * 1e-6,
+            longs(one.names),
+        )
+        order = np.argsort(names, kind="stable")
+        numbers, begins = np.unique(names[order], return_index=True)
+        for which, mine in zip(numbers, np.split(order, begins[1:]), strict=True):
+            found[table[which]].append(union(starts[mine], ends[mine]))
+    return {name: union_of_sets(sets) for name, sets in found.items()}
 
 
 def marks_of(processes: Sequence[Process], zero_us: float) -> list[Mark]:

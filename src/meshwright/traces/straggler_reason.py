@@ -53,7 +53,7 @@ def reason(
         return f"it waits {longer} for copies {_COPIES[largest]}"
     if not any(trace.host.is_traced for trace, _ in own):
         return f"its device idles {longer}, of its host there is nothing in the trace"
-    said = "is in code outside any operator" if largest == "outside" else dict(_ACTIVITIES)[largest]
+    said = _code(own, others, excess[largest]) if largest == "outside" else dict(_ACTIVITIES)[largest]
     return f"its host {said} {longer}" + ("" if host else " while its device idles")
 
 
@@ -80,6 +80,35 @@ def idle_by(trace: RankTrace, window: Window) -> dict[str, Array]:
         now = intersection(left, clipped(getattr(trace.host, key), window.start_s, window.end_s))
         found[key], left = now, without(left, now)
     found["outside"] = without(left, parts.data)
+    return found
+
+
+def _code(own: Sequence[Step], others: Sequence[Sequence[Step]], excess_s: float) -> str:
+    """Return what a host is in while it runs no operator: the innermost frame or annotation that is most of it.
+
+    One that lasts much longer than that (a loop of training), or as long on the other ranks, tells nothing.
+    """
+    mine = _framed(own, {name for trace, _ in own for name in trace.host.frames})
+    found = {name: times for name, times in mine.items() if 2 * times[0] > max(excess_s, times[1])}
+    theirs = [_framed(steps, set(found)) for steps in others]
+    more = [
+        (whole_s, name)
+        for name, (idle_s, whole_s) in found.items()
+        if 2 * (idle_s - statistics.median(one[name][0] for one in theirs)) > excess_s
+    ]
+    return f"is in {_short(min(more)[1])}, outside any operator," if more else "is in code outside any operator"
+
+
+def _framed(steps: Sequence[Step], names: AbstractSet[str]) -> dict[str, tuple[float, float]]:
+    """Return of each frame the seconds of a step that it lasts while nothing else is known of the host, and in all."""
+    found = dict.fromkeys(names, (0.0, 0.0))
+    for trace, window in steps if names else ():
+        outside = idle_by(trace, window)["outside"]
+        for name in names & trace.host.frames.keys():
+            inside = clipped(trace.host.frames[name], window.start_s, window.end_s)
+            idle_s, whole_s = found[name]
+            idle_s += length_s(intersection(inside, outside)) / len(steps)
+            found[name] = idle_s, whole_s + length_s(inside) / len(steps)
     return found
 
 

@@ -88,6 +88,33 @@ def test_what_kept_the_last_is_said(tmp_path, what):
 
 
 @pytest.mark.parametrize(
+    ("cat", "what"), [("user_annotation", "write samples"), ("python_function", "text.py(88): tokenize")]
+)
+def test_a_frame_or_an_annotation_says_in_which_code_a_host_is(tmp_path, cat, what):
+    """The loop of the training, which lasts for the whole step, says nothing."""
+
+    def late(rank, step):
+        rank.event("python_function", "train.py(10): main", rank.now_us, 60_000)
+        if rank.number == 2:
+            rank.event(cat, "a part of it", rank.now_us, 1500)
+            rank.host_is(what, 5000, cat)
+
+    found = told_of(tmp_path, run(Job(4), late))
+
+    assert f"its host is in {what}, outside any operator, 5 ms a step longer" in found.culprit.because
+
+
+def test_what_all_hosts_run_says_nothing_of_the_one_that_is_late(tmp_path):
+    def late(rank, step):
+        rank.host_is("write samples", 5000)
+        rank.idle(4000 if rank.number == 2 else 0)
+
+    found = told_of(tmp_path, run(Job(4), late))
+
+    assert "its host is in code outside any operator 4 ms a step longer" in found.culprit.because
+
+
+@pytest.mark.parametrize(
     "late",
     [
         lambda rank, step: rank.host_is(LOADER, 30_000),  # everyone's loader is slow
