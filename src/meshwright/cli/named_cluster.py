@@ -21,7 +21,7 @@ def named_cluster(name: str, gpus: int | None, *, fabric: str = "flat", **change
             raise InputError(f"{name}: says itself what its fabric is; expected no --fabric or change of it")
         return read_cluster(name)
     catalogue = load_catalogue()
-    per_node = round(catalogue.node(name).gpus.number)
+    per_node = round(catalogue.listed_node(name).gpus.number)
     rounded = None if gpus is None else gpus if gpus < per_node else -(-gpus // per_node) * per_node
     return catalogue_cluster(catalogue, name, gpus=rounded, fabric=fabric, **changes)  # type: ignore[arg-type]
 

@@ -16,9 +16,9 @@ KNOWN_LINK_NAMES = {
 
 
 def node_group(catalogue: Catalogue, name: str, count: int = 1) -> NodeGroup:
-    """Return `count` nodes of the catalogue's type `name`; InputError for an unknown one."""
+    """Return `count` nodes of the catalogue's type `name`, with the GPUs that drivers list; InputError if unknown."""
     name = catalogue.node_key(name)
-    node = catalogue.node(name)
+    node = catalogue.listed_node(name)
     accelerator = catalogue.accelerators[node.accelerator]
     link = gpu_link(catalogue, node)
     switch = catalogue.switches[node.switch] if node.switch else None

@@ -53,6 +53,14 @@ def share_between_peers(accelerator: Accelerator, link: Interconnect) -> float:
     return link.through_host.number if staged and link.through_host else 1.0
 
 
+def dies_told(catalogue: Catalogue, key: str) -> tuple[str, ...]:
+    """Return what a GPU is taken for where its accelerator is one die of a card; nothing where it is a card."""
+    card = next((card for card in catalogue.accelerators.values() if card.shown_as == key), None)
+    if card is None:
+        return ()
+    return (f"a GPU is one die of a card ({card.title}), as drivers list them; links between all pairs alike",)
+
+
 def without_peers(accelerator: Accelerator, link: Interconnect) -> str:
     """Return what is assumed of a node whose devices have no peer access over PCIe, "" where they have."""
     share = share_between_peers(accelerator, link)

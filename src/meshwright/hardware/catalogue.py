@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from ..errors import InputError, nearest
 from ..files import convert, parse_toml, read_text
@@ -145,6 +146,22 @@ class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
         """Return the key of what drivers list of an accelerator: one die where each is a device of its own."""
         key = self.accelerator_key(name)
         return self.accelerators[key].shown_as or key
+
+    def dies(self, accelerator: str) -> int:
+        """Return how many devices drivers list of one accelerator: the dies of a card with several, else 1."""
+        card = self.accelerators[accelerator]
+        return round(card.memory.number / self.accelerators[card.shown_as].memory.number) if card.shown_as else 1
+
+    def listed_node(self, name: str) -> NodeType:
+        """Return a node type with the GPUs that its driver lists, which a process drives one each."""
+        node = self.node(name)
+        listed = round(node.gpus.number) * self.dies(node.accelerator)
+        gpus = replace(node.gpus, value=listed)
+        return (
+            node
+            if listed == node.gpus.number
+            else replace(node, accelerator=self.shown_key(node.accelerator), gpus=gpus)
+        )
 
     def by_pci_id(self, pci_id: str) -> str | None:
         """Return the key of the accelerator with a PCI id such as "10de:2330"; None if it is not known."""

@@ -8,7 +8,7 @@ from ..cluster.builders import KNOWN_LINK_NAMES
 from ..cluster.graph import Cluster, Placement
 from ..errors import InputError
 from ..hardware import Catalogue
-from ..hardware.arithmetic import duplex_trap, share_between_peers, without_peers
+from ..hardware.arithmetic import dies_told, duplex_trap, share_between_peers, without_peers
 from ..layout import Candidate, Layout, Machines, Plan
 from ..units import counted, format_network_rate, format_rate
 from ..workload.adapters import ADAPTED
@@ -82,6 +82,7 @@ def setting_of(request: PlanRequest, catalogue: Catalogue) -> Setting:
         latency_s=request.latency_s,
     )
     assumed += _no_peers(cluster, catalogue) if request.intra_bytes_per_s is None else ()
+    assumed += dies_told(catalogue, node_group_of(cluster).gpu.model)
     software, machine = calibrations(request.stack, request.cluster)
     stack = software.stack if software else stack_named(request.stack)
     check_own(

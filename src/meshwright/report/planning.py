@@ -307,7 +307,8 @@ def show_scaling(console: Console, scaling: Scaling) -> None:
         )
     show_table(console, table)
     if scaling.too_small:
-        console.print(f"nothing is legal or fits on {', '.join(map(str, scaling.too_small))} GPUs", highlight=False)
+        numbers = [*map(str, scaling.too_small[:-1]), counted(scaling.too_small[-1], "GPU")]
+        console.print(f"nothing is legal or fits on {', '.join(numbers)}", highlight=False)
     console.print(
         "scaling stays within 10 % of linear up to all GPUs"
         if scaling.breaks_at is None

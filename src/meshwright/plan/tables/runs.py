@@ -12,7 +12,7 @@ import msgspec
 
 from ...errors import InputError
 from ...hardware import Accelerator, Catalogue, NodeType
-from ...hardware.arithmetic import gpu_link, node_network_bytes_per_s, share_between_peers, without_peers
+from ...hardware.arithmetic import dies_told, gpu_link, node_network_bytes_per_s, share_between_peers, without_peers
 from ...layout import Layout
 from ...units import format_time
 from ...workload.architecture import Architecture
@@ -180,7 +180,7 @@ def _run(
     folder: Path,
 ) -> Run:
     assumed: list[str] = []
-    key = accelerator_of(catalogue, text_of(cells, "gpu"))
+    key = _listed(cells, catalogue, assumed)
     precision = _precision(cells, catalogue.accelerators[key], assumed)
     beside = beside_of(cells, key)
     accelerator = catalogue.accelerators[key]
@@ -228,6 +228,13 @@ def _run(
         facts=facts,
         assumed=tuple(assumed),
     )
+
+
+def _listed(cells: Cells, catalogue: Catalogue, assumed: list[str]) -> str:
+    """Return the accelerator of a row as drivers list it; that it is one die of a card is added to `assumed`."""
+    key = catalogue.shown_key(accelerator_of(catalogue, text_of(cells, "gpu")))
+    assumed += dies_told(catalogue, key)
+    return key
 
 
 def _precision(cells: Cells, accelerator: Accelerator, assumed: list[str]) -> str:
@@ -335,10 +342,11 @@ def accelerator_of(catalogue: Catalogue, name: str) -> str:
 
 def _node(catalogue: Catalogue, accelerator: str) -> tuple[str, NodeType | None]:
     """Return the first node type of the catalogue with this accelerator, or with the same family of it."""
-    exact = [key for key, node in catalogue.whole_nodes.items() if node.accelerator == accelerator]
+    listed = catalogue.shown_key
+    exact = [key for key, node in catalogue.whole_nodes.items() if listed(node.accelerator) == accelerator]
     related = [key for key, node in catalogue.whole_nodes.items() if _chip(node.accelerator) == _chip(accelerator)]
     for key in (*exact, *related):
-        return key, catalogue.nodes[key]
+        return key, catalogue.listed_node(key)
     return "", None
 
 
