@@ -278,6 +278,19 @@ def test_deepseek_s_own_run_fits_by_the_facts_of_its_report():
     assert prices.optimizer_bytes[0] == pytest.approx(8 / 12 * adam)
 
 
+def test_deepseek_s_own_training_takes_the_days_of_its_report():
+    cluster = cluster_by_name(load_catalogue(), "hgx-h800", 2048)
+    layout = Layout(pp=16, dp=128, ep=64, zero=1, recompute="selective", schedule="zb")
+    setting = Setting(
+        architecture=replace(DEEPSEEK, mtp_trained=1), cluster=cluster, gpus=2048, global_batch=15360, seq_len=4096,
+        stack="deepseek", precision="fp8-block",
+    )  # fmt: skip
+    step_s = price_layouts(setting, Grid.of([layout])).step_time_s[0]
+
+    days = 14.8e12 / (15360 * 4096) * step_s / 86400
+    assert days == pytest.approx(2.664e6 / 2048 / 24, rel=0.1)  # hours of an H800, arXiv 2412.19437, table 1
+
+
 def test_a_loss_in_eight_parts_holds_an_eighth_of_the_logits():
     whole, parts = (priced(Layout(dp=8, zero=3), stack=stack).logits_bytes[0] for stack in ("fsdp", "torchtitan"))
 
