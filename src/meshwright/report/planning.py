@@ -56,12 +56,14 @@ def show_study(console: Console, study: Study) -> None:
     show_limits(console, study.best)
 
 
+def _show_band(console: Console, band: float | None, more: str = "") -> None:
+    if band is not None:
+        console.print(f"step times are held to lie within {band:.0%}{more}", highlight=False)
+
+
 def show_limits(console: Console, row: PricedLayout) -> None:
     """Print how far a prediction is to be trusted."""
-    band = row.predicted.error_band
-    if band is not None:
-        where = "; ".join(row.predicted.calibration[:2])
-        console.print(f"step times are held to lie within {band:.0%}; constants: {where}", highlight=False)
+    _show_band(console, row.predicted.error_band, f"; constants: {'; '.join(row.predicted.calibration[:2])}")
     console.print(f"not modelled: {', '.join(row.predicted.not_modelled)}", highlight=False)
 
 
@@ -179,6 +181,7 @@ def show_solution(console: Console, solution: Solution, marks: dict[str, tuple[M
     for means in solution.others:
         console.print(f"  {means_text(means)}", highlight=False)
     console.print(f"fewest GPUs: {fewest_text(solution.fewest)}", highlight=False)
+    _show_band(console, solution.error_band, ", and what is needed is no surer")
 
 
 def fewest_text(fewest: FewestGpus) -> str:
@@ -279,11 +282,10 @@ def show_modes(console: Console, modes: Sequence[ModePrice]) -> None:
         )
     show_table(console, table)
     best, sync = fastest_mode(modes), modes[0]
-    console.print(
-        f"{best.name} has the shortest step, {sync.step_time_s / best.step_time_s:.2f} x as fast as synchronous; what "
-        "a mode costs in accuracy is not priced",
-        highlight=False,
-    )
+    ahead = "" if best is sync else f", {sync.step_time_s / best.step_time_s:.2f} x as fast as synchronous"
+    text = f"{best.name} has the shortest step{ahead}; what a mode costs in accuracy is not priced"
+    console.print(text, highlight=False)
+    _show_band(console, sync.error_band)
 
 
 def show_scaling(console: Console, scaling: Scaling) -> None:
@@ -309,6 +311,7 @@ def show_scaling(console: Console, scaling: Scaling) -> None:
     if scaling.too_small:
         numbers = [*map(str, scaling.too_small[:-1]), counted(scaling.too_small[-1], "GPU")]
         console.print(f"nothing is legal or fits on {', '.join(numbers)}", highlight=False)
+    _show_band(console, scaling.points[-1].row.predicted.error_band)
     console.print(
         "scaling stays within 10 % of linear up to all GPUs"
         if scaling.breaks_at is None

@@ -262,6 +262,16 @@ def test_a_layout_with_many_keys_stands_in_one_line_above_its_terms(capsys):
     assert text in answer(capsys, *SMALL, "--stack", "megatron", "--layout", text).out.splitlines()
 
 
+@pytest.mark.parametrize(
+    "asked", [("--target-days", "1000", "--tokens", "1T"), ("--scaling", "fixed"), ("--modes",)], ids=lambda a: a[0]
+)
+def test_a_target_a_curve_and_modes_say_how_sure_their_steps_are(capsys, asked):
+    text = " ".join(answer(capsys, *SMALL, *asked).out.split())
+
+    assert text.count("step times are held to lie within") == 1
+    assert "synchronous has the shortest step, 1.00 x" not in text  # as fast as itself
+
+
 def test_the_scaling_curve_is_printed(capsys):
     text = answer(capsys, *SMALL, "--scaling", "fixed").out
 
@@ -277,7 +287,7 @@ def test_modes_of_data_parallelism_are_priced_beside_the_best_synchronous_layout
 
     assert rows[0]["name"] == "synchronous"
     assert all(row["error_band"] > 0.0 and "of this accelerator" in row["calibration"][0] for row in rows)
-    assert "as fast as synchronous" in " ".join(text.split())
+    assert "has the shortest step" in " ".join(text.split())
     assert bytes_of["local SGD, H = 10"] == pytest.approx(5 * bytes_of["DiLoCo, H = 50"])
     assert bytes_of["parameter server, s = 0"] == bytes_of["parameter server, s = 4"]
     assert min(slowed, key=lambda row: row["step_time_s"])["name"].startswith("DiLoCo")
