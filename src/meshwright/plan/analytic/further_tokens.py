@@ -15,7 +15,7 @@ from ...workload.program import Comm
 from .axis_traffic import Axis
 from .coefficients import Coefficients
 from .collective import axis_span
-from .layer import BACKWARD_PASSES, HALF_BYTES, layer_s
+from .layer import BACKWARD_PASSES, HALF_BYTES, layer_s, tensor_hidden
 from .products import linear_s
 from .quantities import RECOMPUTES, Grid, Machine, ModelQuantities, Number
 from .saved_activations import element_bytes, layer_bytes, layer_parts, norm_bytes, residual_bytes, rows_cut
@@ -37,7 +37,8 @@ def further_s(
     joined = linear_s(machine, c, tokens, model.hidden / grid.tp, 2.0 * model.hidden)
     rate = machine.memory_rate * c.memory / c.element_wise
     moved = PASSES * HALF_BYTES * tokens * model.hidden / rows_cut(grid) / rate
-    sent = [seconds * (1.0 - c.tp_hidden) for seconds in _sent_s(machine, c, grid, tokens * model.hidden)]
+    shown = 1.0 - tensor_hidden(machine, c, grid)
+    sent = [seconds * shown for seconds in _sent_s(machine, c, grid, tokens * model.hidden)]
     ahead = joined[0] + moved + sent[0]
     back = joined[1] + BACKWARD_PASSES * moved + sent[1] + ahead * (grid.recompute == FULL)
     again = each.backward.total_s + each.again.total_s

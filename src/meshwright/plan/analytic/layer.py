@@ -73,7 +73,8 @@ def layer_s(machine: Machine, c: Coefficients, model: ModelQuantities, grid: Gri
     adapted = adapters_s(machine, c, model, grid, tokens)
     forward_gpu = projections[0] + network[0] + attention[0] + moved + adapted[0]
     backward_gpu = projections[1] + network[1] + attention[1] + BACKWARD_PASSES * moved + adapted[1]
-    exposed_tp, exposed_tp_backward, exposed_tp_again = (seconds * (1.0 - c.tp_hidden) for seconds in comm)
+    shown = 1.0 - tensor_hidden(machine, c, grid)
+    exposed_tp, exposed_tp_backward, exposed_tp_again = (seconds * shown for seconds in comm)
     floor = c.launch_s * _fallback(c, model, grid)
     routing_floor = (c.launch_moe_s + c.launch_expert_s * _expert_kernels(machine, model, grid)) * c.moe_pace
     floor = np.where(share > 0, share * np.maximum(floor, routing_floor) + (1.0 - share) * floor, floor)
@@ -291,6 +292,16 @@ def _tensor_parallel(c: Coefficients, machine: Machine, sizes: Sizes, grid: Grid
     axis = Axis(c, axis_span(machine, c, grid, "tp"))
     exchange = tensor_exchange(sizes, grid, c)
     return axis.total_s(exchange.forward), axis.total_s(exchange.backward), axis.total_s(exchange.again)
+
+
+def tensor_hidden(machine: Machine, c: Coefficients, grid: Grid) -> Number:
+    """Return the share of the tensor-parallel collectives that computation hides: none between nodes.
+
+    Transformer Engine's overlap and torch's symmetric memory write into peers' memory, over the GPUs' own links alone
+    (NVIDIA/TransformerEngine, issue 1071, and pull request 1470 of racks). XLA's goes over a torus too.
+    """
+    over = axis_span(machine, c, grid, "tp")
+    return np.where(over.crosses & np.logical_not(over.on_torus), 0.0, c.tp_hidden)
 
 
 def _context_parallel(

@@ -35,7 +35,7 @@ from ...workload.split import (
 from ...workload.stages import rank_of_stages
 from ..analytic.coefficients import Coefficients
 from ..analytic.host import LINK_SHARE
-from ..analytic.layer import LayerTime, copies_sent, expert_span, layer_s
+from ..analytic.layer import LayerTime, copies_sent, expert_span, layer_s, tensor_hidden
 from ..analytic.loads import cut_layers, output_cost
 from ..analytic.price import Setting, coefficients_of, machine_of, node_group_of, price_layouts
 from ..analytic.quantities import Grid, Machine, ModelQuantities
@@ -233,7 +233,8 @@ def _inside(
     tensor, experts = (exchange(sizes, layout, c) for exchange in (tensor_exchange, expert_exchange))
     over = expert_span(machine, c, Grid.of([layout]))
     sent, once = (float(np.ravel(each)[0]) for each in (copies_sent(c, model, over) if share else (1.0, 1.0)))
-    shown, away = {"tp": 1 - float(c.tp_hidden), "ep": share * sent}, {"tp": 1.0, "ep": once}
+    hidden = float(np.ravel(tensor_hidden(machine, c, Grid.of([layout])))[0])
+    shown, away = {"tp": 1 - hidden, "ep": share * sent}, {"tp": 1.0, "ep": once}
     ways = []
     for tp, ep in zip(tensor, experts if share else LayerTraffic((), ()), strict=True):
         comms = (comm for comm in (*tp, *(comm for comm in ep if comm.axis == "ep")) if comm.calls)

@@ -163,6 +163,17 @@ def test_sends_between_nodes_reach_more_of_the_nics_than_rings():
     assert time_s == pytest.approx(size / (1e9 * c.sends), rel=0.01)  # each of eight GPUs an eighth of the NICs
 
 
+@pytest.mark.parametrize(
+    ("node", "tp", "hides"),
+    [("dgx-h100", 8, True), ("dgx-h100", 16, False), ("gb200-nvl72", 16, True), ("tpu-v5p", 16, True)],
+)
+def test_computation_hides_tensor_parallelism_only_over_the_links_of_the_gpus_themselves(node, tp, hides):
+    prices = priced(setting(node=node, gpus=tp, stack="since-2024"), Layout(tp=tp, sp=1))
+
+    assert prices.tensor_comm_s[0] > 0
+    assert (prices.hidden_comm_s[0] > 0.05 * prices.tensor_comm_s[0]) == hides
+
+
 def test_zero_3_moves_half_as_much_again_as_plain_data_parallelism():
     slow = setting(gpus=16, inter_bytes_per_s=1e7, global_batch=16, stack="fms")  # nothing but the network counts
     plain, sharded = (priced(slow, Layout(dp=16, zero=z)) for z in (1, 3))
