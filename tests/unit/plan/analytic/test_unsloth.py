@@ -88,7 +88,7 @@ def test_a_row_of_unsloth_may_say_that_nothing_lies_on_the_host(tmp_path):
     own, said, here = outcomes(tmp_path, *(row | {"id": one, "activations_away": one} for one in ("", "input", "none")))
 
     assert own.peak_memory_bytes_per_gpu == said.peak_memory_bytes_per_gpu < here.peak_memory_bytes_per_gpu
-    assert [any("activations lie on the host" in text for text in one.assumed) for one in (own, said, here)] == [
+    assert [any("activations lie on the host" in text for text in one.doubts) for one in (own, said, here)] == [
         *(True, True, False)
     ]
 
