@@ -170,13 +170,8 @@ def _held_against(table: ReadTable, rows: Sequence[Row], machine: TableLinks, kn
             reason=f"{against}, but {little}: measure to {format_bytes(max(2**30, full))}",
             expected_bytes_per_s=expected,
         )
-    one = machine.nic_bytes_per_s
-    if known.crosses and known.needs_nics and one and rate >= GOOD * one:
-        return TableVerdict(
-            ok=None,
-            reason=f"{against}, about what {round(rate / one) or 1} of its NICs carry: how many are there?{said}",
-            expected_bytes_per_s=expected,
-        )
+    if fewer := _as_other_nics(rate, machine, known):
+        return TableVerdict(ok=None, reason=f"{against}, about what {fewer}{said}", expected_bytes_per_s=expected)
     apart = _as_hosts_apart(table, rate, machine)
     if apart and not known.crosses:  # nothing says that the hosts are of one rack
         return TableVerdict(ok=None, reason=f"{against}, {apart}", expected_bytes_per_s=expected)
@@ -184,6 +179,18 @@ def _held_against(table: ReadTable, rows: Sequence[Row], machine: TableLinks, kn
     why = "; ".join(words for words in (explained(table.settings), logged, apart) if words)
     reason = _bad(rate, machine, known, against) + (f"; {why}" if why else "") + said
     return TableVerdict(ok=False, reason=reason, expected_bytes_per_s=expected)
+
+
+def _as_other_nics(rate: float, machine: TableLinks, known: Attainable) -> str:
+    """Return which fewer or slower NICs than were assumed carry a rate, and what to say, "" where none would."""
+    if not known.crosses or not known.needs_nics:
+        return ""
+    half, one = known.least_bytes_per_s / 2, machine.nic_bytes_per_s
+    if known.nics == 1 and GOOD * half <= rate <= BEYOND * half:
+        return "a NIC of half that rate carries: which is it?"
+    if one and rate >= GOOD * one:
+        return f"{round(rate / one) or 1} of its NICs carry: how many are there?"
+    return ""
 
 
 def _as_hosts_apart(table: ReadTable, rate: float, machine: TableLinks) -> str:

@@ -112,7 +112,8 @@ def table_links(
 def other_gpus(catalogue: Catalogue, table: ReadTable, node: str) -> str:
     """Return that the GPUs of a table have other links than those of a node type, in words; "" where they have not."""
     accelerator, named = _accelerator_of(catalogue, table.devices), catalogue.node(node).accelerator
-    if accelerator is None or catalogue.accelerators[accelerator].link == catalogue.accelerators[named].link:
+    as_listed = catalogue.accelerators[named].shown_as or named
+    if accelerator is None or catalogue.accelerators[accelerator].link == catalogue.accelerators[as_listed].link:
         return ""
     return f"the table's GPUs are {table.devices[0]}, those of --node {node} are {named}, with other links"
 
@@ -146,10 +147,11 @@ def _named_node(catalogue: Catalogue, table: ReadTable) -> str | None:
 
 
 def _accelerator_of(catalogue: Catalogue, devices: Sequence[str]) -> str | None:
-    """Return the accelerator that all ranks have, None for unknown or mixed ones."""
+    """Return the accelerator that all ranks have, one die of a card with several; None for unknown or mixed ones."""
     if len(set(devices)) != 1:
         return None
-    return next((key for key, one in catalogue.accelerators.items() if devices[0] in {one.title, *one.aliases}), None)
+    known = catalogue.accelerators.items()
+    return next((one.shown_as or key for key, one in known if devices[0] in {one.title, *one.aliases}), None)
 
 
 def _node_of(catalogue: Catalogue, accelerator: str | None, per_node: int | None) -> str | None:
@@ -164,6 +166,7 @@ def _node_of(catalogue: Catalogue, accelerator: str | None, per_node: int | None
         if own.link and known[node.accelerator].link and own.architecture
         and known[node.accelerator].architecture == own.architecture
         and own.bridged == known[node.accelerator].bridged  # a card may have a bridge, or none
+        and not known[node.accelerator].shown_as  # whole cards: how the dies of a host are joined is said by none
     ]  # fmt: skip
     for names in (same, alike):
         equal = [name for name in names if catalogue.nodes[name].gpus.number == per_node]

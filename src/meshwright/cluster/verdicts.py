@@ -108,7 +108,7 @@ def _lost_pairs(gpus: Sequence[Device], parts: Sequence[Domain], links: Sequence
     """Name the links of a full mesh that are missing or thinner than the rest, and pairs that a switch leaves out."""
     for part in parts:
         for a, b, count, usual in odd_pairs(part, links):
-            yield f"{a}-{b} has {counted(count, 'own link') if count else 'no own links'}, other pairs {usual}"
+            yield f"{a}-{b} has {counted(count, 'own link') if count else 'no own links in use'}, other pairs {usual}"
         for a, b in unjoined_pairs(part, links):
             yield f"{a}-{b} has no NVLink, although both reach the switch of the others: it is off between the two"
 

@@ -40,6 +40,7 @@ from .nccom import read_nccom
 from .netperf import read_netperf
 from .nvbandwidth_json import read_nvbandwidth_json
 from .nvshmem import read_nvshmem
+from .prefixes import texts_by_host
 from .qperf import read_qperf
 from .rccl_records import read_rccl_records
 from .separated import is_csv, read_csv, read_markdown
@@ -104,10 +105,7 @@ def read_tables(path: str) -> list[ReadTable]:
 def parse_tables(text: str, where: str) -> list[ReadTable]:
     """Return all tables of a text; InputError too for a figure out of its bounds."""
     text = without_line_numbers(without_bold(text))
-    whole, cut = without_cut_row(text, comma=is_csv(text))
-    tables = _parsed(whole, where)
-    if cut:
-        tables[-1] = replace(tables[-1], notes=(*tables[-1].notes, cut))
+    tables = _of_hosts(text, where) or _tables(text, where)
     for table in tables:
         if len(table.rows) > MOST_ROWS or len(table.rates) > MOST_RATES:
             raise InputError(f"{where}: {table.name}: expected at most {MOST_ROWS:,} rows in a table")
@@ -115,6 +113,22 @@ def parse_tables(text: str, where: str) -> list[ReadTable]:
             checked(table)
         except ValueError as error:
             raise InputError(f"{where}: {table.name}: {error}") from None
+    return tables
+
+
+def _of_hosts(text: str, where: str) -> list[ReadTable]:
+    """Return the tables of each host that printed some, under its name, where the lines of several take turns."""
+    tables: list[ReadTable] = []
+    for host, part in texts_by_host(text).items():
+        tables += [replace(table, name=f"{host}: {table.name}") for table in _tables(part, where)]
+    return tables
+
+
+def _tables(text: str, where: str) -> list[ReadTable]:
+    whole, cut = without_cut_row(text, comma=is_csv(text))
+    tables = _parsed(whole, where)
+    if cut:
+        tables[-1] = replace(tables[-1], notes=(*tables[-1].notes, cut))
     return tables
 
 

@@ -27,7 +27,7 @@ def without_cut_row(text: str, *, comma: bool = False) -> tuple[str, str]:
     """
     lines = text.splitlines()
     last = last_line(lines)
-    if last < 2:
+    if last < 2 or _are_closed_alike(*lines[last - 2 : last]):
         return text, ""
     if not comma and _ends_in_its_last_figure(lines[:last]):
         return _without(lines, last)
@@ -45,6 +45,11 @@ def without_cut_row(text: str, *, comma: bool = False) -> tuple[str, str]:
     if not (alike and ends_early and starts_alike):
         return text, ""
     return _without(lines, last)
+
+
+def _are_closed_alike(above: str, row: str) -> bool:
+    """Return whether two rows of a table between bars both end in one and have as many: the second is whole."""
+    return row.rstrip().endswith("|") and above.rstrip().endswith("|") and row.count("|") == above.count("|")
 
 
 def _without(lines: Sequence[str], number: int) -> tuple[str, str]:

@@ -165,10 +165,11 @@ def _table(
 
 
 def _missing_rows(title: str, columns: Sequence[str], rates: Sequence[Rate]) -> tuple[str, ...]:
-    """Return that a matrix of devices of one kind has fewer rows than columns, () where it has not."""
+    """Return that a matrix of devices of one kind has fewer rows than columns, () where it has not, or is one row."""
     kinds, rows = _ENDS.search(title), len({rate.src for rate in rates})
     targets = {rate.dst for rate in rates}
-    if (kinds and kinds[1] != kinds[2]) or rows >= len(targets):
+    of_one_row = "(column)" in title and "(row)" not in title  # each device by itself
+    if of_one_row or (kinds and kinds[1] != kinds[2]) or rows >= len(targets):
         return ()
     return (f"{rows} rows for {len(columns)} columns: it is cut off",)
 

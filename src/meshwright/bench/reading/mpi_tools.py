@@ -8,6 +8,7 @@ import re
 from collections.abc import Sequence
 
 from ...errors import InputError
+from ...units import counted
 from ..table import Row
 from .identify import NAMES, processes_of
 from .tables import BETWEEN_TWO, Rate, ReadTable, message
@@ -27,6 +28,7 @@ _BYTES_PER_S = {"Gb": 1e9 / 8, "MB": 2.0**20, "MiB": 2.0**20, "GB": 1e9, "GiB": 
 _PERFTEST_LATENCY = re.compile(r"\b(?:RDMA_\w+|Send|Atomic)(?: \w+)? Latency Test")
 _NUMBERS = re.compile(r"^\s*\d+(?:\s+\d+(?:\.\d*)?)+\s*$")
 _OSU_ROW = re.compile(r"^\s*(?P<size>\d+)(?P<figures>(?:\s+\d+(?:\.\d*)?)+)(?:\s+(?P<check>Pass|Fail))?\s*$", re.I)
+_OSU_COLUMN = re.compile(r"\([^)]*\)|\bIterations\b|\bMessages/s|\bMB/s")
 _OF_PAIRS = ("pingpong", "pingping", "pingpongspecificsource", "pingpingspecificsource")  # of IMB-MPI1
 _OF_IMB = {  # benchmarks of IMB-MPI1
     *_OF_PAIRS,
@@ -70,22 +72,24 @@ def read_osu(text: str, where: str) -> list[ReadTable]:
     rows: list[Row] = []
     rates: list[Rate] = []
     column, failed = 0, 0  # where the time stands; sizes of which the result was wrong
+    columns, joined = 0, 0  # that the header names behind the size; that a row has beyond them
     pairs: int | None = None  # of processes, whose rates a test of several adds
     buffers = ""  # where what is sent lies, and where it goes
 
     def close() -> None:
-        nonlocal rows, rates, column, failed, pairs, buffers
+        nonlocal rows, rates, column, failed, pairs, buffers, columns, joined
         if title is not None and (rows or rates):
             which = f" ({len(tables) + 1})" if tables else ""
             name = f"{title['what'] or 'pair'} {title['kind'].lower()}{buffers}{which}"
             unjudged = _unjudged(title["what"]) if rows and not collective else ""
             added = _added_pairs(pairs) if rates and title["what"].lower().startswith("multi") else ()
+            added += _joined_columns(joined)
             tables.append(
                 ReadTable(name=name, tool="OSU micro-benchmarks", collective=collective, ranks=ranks if rows else None,
                       rows=tuple(rows), rates=tuple(rates), both_ways="bi-directional" in title["what"].lower(),
                       wrong=failed, unjudged=unjudged, notes=added)
             )  # fmt: skip
-        rows, rates, column, failed, pairs, buffers = [], [], 0, 0, None, ""
+        rows, rates, column, failed, pairs, buffers, columns, joined = [], [], 0, 0, None, "", 0, 0
 
     for number, line in enumerate(text.splitlines(), start=1):
         found = _OSU.search(line)
@@ -97,11 +101,12 @@ def read_osu(text: str, where: str) -> list[ReadTable]:
             pairs = int(several[1])
         elif title is not None and (places := _BUFFERS.search(line)):
             buffers = f", {places[1].lower()} to {places[2].lower()}"
-        elif title is not None and "(us)" in line and line.lstrip("# ").startswith("Size"):
-            column = _osu_column(line)
+        elif title is not None and line.lstrip("# ").startswith("Size"):
+            column, columns = _osu_column(line), len(_OSU_COLUMN.findall(line))
         elif title is not None and (row := _OSU_ROW.match(line)):
             figures = row["figures"].split()
             size, value = int(row["size"]), float(figures[min(column, len(figures) - 1)])
+            joined = max(joined, len(figures) - columns) if columns else 0
             failed += (row["check"] or "").lower() == "fail"
             if title["kind"].lower() != "latency":
                 rates.append(
@@ -130,6 +135,13 @@ def _added_pairs(pairs: int | None) -> tuple[str, ...]:
     if pairs == 1:
         return ()
     return (f"the rates are the sum of {pairs or 'several'} pairs of processes at once",)
+
+
+def _joined_columns(more: int) -> tuple[str, ...]:
+    """Return the note on columns that somebody put beside a table's own, () for none."""
+    if more < 1:
+        return ()
+    return (f"rows have {counted(more, 'figure')} more than the header has columns: of what they are is not said",)
 
 
 def _is_of_pairs(words: str) -> bool:

@@ -6,6 +6,7 @@ middle of a row. A command that goes on over several lines is one line.
 """
 
 import re
+from itertools import groupby
 
 _TAGS = tuple(
     re.compile(pattern)
@@ -26,6 +27,8 @@ _TAGS = tuple(
         r"(?!(?:alg|bus)bw:)[A-Za-z][\w.-]*:\s(?=\s*(?:#|\d|\|))",  # pdsh
     )
 )
+_HOST = re.compile(r"([A-Za-z][\w.-]*): |\[((?:pod/)?[\w.-]+(?:/[\w.-]+)+)\] ")
+_FIGURES = re.compile(r" *(?:\[ *\w+\] *)?\d[\d.]*(?:\s+|-)\d[\d.]*\s")  # perhaps behind the number of a stream
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 # the number of the device is gone where the launcher's tag of the rank looks like it
 _NCCL = re.compile(r"[A-Za-z][\w.-]{0,253}:\d+:\d+ +(?:\[[\d-]+\] )?(?:\S+ )?NCCL (?:INFO|WARN|TRACE|ABORT).*$")
@@ -46,6 +49,26 @@ def without_prefix(line: str) -> str:
         if tag.startswith("["):
             rest = rest.replace(tag, " ")
     return rest if tags else line
+
+
+def texts_by_host(text: str) -> dict[str, str]:
+    """Return the text of each host where pdsh or kubectl wrote lines of several into one another, {} elsewhere.
+
+    Several hosts print rows of figures, and their lines take turns. A text has every line of the whole, those of other
+    hosts blank, so that numbers of lines stay.
+    """
+    lines = text.splitlines()
+    matches = [_HOST.match(line) for line in lines]
+    tags = [match[1] or match[2] if match else "" for match in matches]
+    starts = [match.end() if match else 0 for match in matches]
+    rows = {tag for tag, line, at in zip(tags, lines, starts, strict=True) if _FIGURES.match(line, at)}
+    turns = [tag for tag, _ in groupby(tag for tag in tags if tag in rows)]
+    if len(rows) < 2 or "" in rows or len(turns) == len(rows):
+        return {}
+    return {
+        host: "\n".join(line if tag in {host, ""} else "" for tag, line in zip(tags, lines, strict=True))
+        for host in dict.fromkeys(turns)
+    }
 
 
 def clean_lines(text: str) -> list[tuple[int, str]]:

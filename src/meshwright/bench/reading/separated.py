@@ -4,6 +4,7 @@ import csv
 import io
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from msgspec.structs import replace
 
@@ -15,17 +16,24 @@ from .nccl_text import table_row
 from .tables import ReadTable
 from .text import unquoted
 
+_BANDWIDTHS = r"(?:alg|algo|algorithm|bus)[ _]?b(?:w|andwidth)"
+_SIZE_WORDS = ("size", "bytes", "message size", "msg size", "data size", "buffer size", "payload", "buffer")
 _CELL = re.compile(
-    r"^#?\s*(size|bytes|message size|payload|count|type|redop|root|time|latency|algbw|alg ?bw|busbw|bus ?bw|#?wrong)\b"
-    r".*?(?:\(([^)]*)\))?$",
+    rf"^#?\s*({'|'.join(_SIZE_WORDS)}|count|type|redop|root|time|latency|{_BANDWIDTHS}|#?wrong)\b"
+    r".*?(?:[(\[]([^)\]]*)[)\]])?$",
     re.I,
 )
-_KINDS = {"size": "size", "bytes": "size", "message size": "size", "payload": "size", "time": "time", "latency": "time"}
+# figures of one of several that are compared: "NCCL (us)", "one-shot time (us)", "NCCL AlgBW (GB/s)"
+_OF_ONE = re.compile(rf"^\s*(?:\S.*?)(?:\b({_BANDWIDTHS})\b)?\s*[(\[]([^)\]]*)[)\]]\s*$", re.I)
+_SPREAD = re.compile(r"\b(?:std\w*|dev\w*|var\w*|jitter|min\w*|max\w*|p\d+\S*|tail|worst|best|\d+\s?%\S*)", re.I)
+_KINDS = {**dict.fromkeys(_SIZE_WORDS, "size"), "time": "time", "latency": "time"}
+_FIGURES = ("time", "algbw", "busbw")
 _OVER = re.compile(r"\bover (\d{1,6}) ranks\b")  # all_reduce_bench.py
 _DEVICE = re.compile(r"\b_CudaDeviceProperties\(name='([^']+)'")
 _RATE = re.compile(r"(\d[\d,]*\.?\d*)\s*(G(?:i?B|b|bit)(?:/s|ps))?")
+_RULE = re.compile(r"^\s*\+[-=+]{3,}\+\s*$")  # as tables of Python draw it
 _SUMMARY = re.compile(r"(?:avg|average|mean|median|max|maximum|min|peak|total)\b", re.I)
-_TIMES = {"us": 1e-6, "µs": 1e-6, "usec": 1e-6, "ms": 1e-3, "s": 1.0}
+_TIMES = {"us": 1e-6, "µs": 1e-6, "μs": 1e-6, "usec": 1e-6, "ms": 1e-3, "s": 1.0}
 _SIZES = {"b": 1, "bytes": 1, "kb": 1024, "kib": 1024, "mb": 1024**2, "mib": 1024**2, "gb": 1024**3, "gib": 1024**3}
 
 
@@ -94,56 +102,106 @@ def _csv_row(record: Mapping[str, str], size_key: str, where: str) -> Row | None
 
 
 def read_markdown(text: str, where: str) -> list[ReadTable]:
-    """Return the tables between | whose header names a size and a time; [] where there is none."""
+    """Return the tables between | whose header names a size and times; [] where there is none.
+
+    Of times of several that are compared side by side each has a table, called by its column.
+    """
     tables: list[ReadTable] = []
     named: Named | None = None
     ranks, device = None, ""
-    columns: dict[int, tuple[str, str]] | None = None
-    rows: list[Parsed] = []
+    columns: list[_Columns] = []
+    rows: list[list[Parsed]] = []
+    headers = 0
     for number, line in enumerate([*text.splitlines(), ""], start=1):
         cells = _cells(line)
         if columns and cells and not all(re.fullmatch(r":?-*:?", cell) for cell in cells):
             if not _SUMMARY.match(cells[0]):
-                rows.append(_markdown_row(cells, columns, f"{where}:{number}", number))
+                for side, found in zip(columns, rows, strict=True):
+                    if row := _markdown_row(cells, side.at, f"{where}:{number}", number, optional=len(columns) > 1):
+                        found.append(row)
         elif not cells:
-            if rows:
-                tables.append(_markdown_table(rows, named, ranks, device, where, len(tables) + 1))
-            columns, rows = None, []
+            filled = [(side, found) for side, found in zip(columns, rows, strict=True) if found]
+            headers += bool(filled)
+            for side, found in filled:
+                table = _markdown_table(found, named, ranks, device, where, headers)
+                tables.append(replace(table, name=f"{table.name}, {side.label}") if len(columns) > 1 else table)
+            columns, rows = [], []
             named = named_in(line) or named
             ranks = int(over[1]) if (over := _OVER.search(line)) else ranks
             device = said[1] if (said := _DEVICE.search(line)) else device
-        elif columns is None:
-            columns = _markdown_columns(cells)
+        elif not columns:
+            columns = _markdown_columns(cells, f"{where}:{number}")
+            rows = [[] for _ in columns]
     return tables
 
 
 def _cells(line: str) -> list[str]:
-    """Return the cells of a row of a table, [] for another line."""
+    """Return the cells of a row of a table, a dash for a rule of signs, [] for another line."""
+    if _RULE.match(unquoted(line)):
+        return ["-"]
     bare = unquoted(line).strip()
     bare = bare if bare.startswith("|") else line.strip()  # a first cell looks like the name of a container
     return [cell.strip(" \t*`") for cell in bare.strip("|").split("|")] if bare.count("|") > 1 else []
 
 
-def _markdown_columns(cells: Sequence[str]) -> dict[int, tuple[str, str]] | None:
-    found: dict[int, tuple[str, str]] = {}
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """The columns of one table of a header: of each place what stands there and its unit."""
+
+    label: str
+    at: Mapping[int, tuple[str, str]]
+
+
+def _markdown_columns(cells: Sequence[str], at: str) -> list[_Columns]:
+    """Return the columns of each table below a header: a time or a bandwidth for the second time begins another."""
+    shared: dict[int, tuple[str, str]] = {}
+    sides: list[tuple[str, dict[int, tuple[str, str]]]] = []
     for place, cell in enumerate(cells):
-        match = _CELL.match(cell)
-        if match:
-            word = match[1].lower().replace(" ", "" if "bw" in match[1].lower() else " ")
-            kind = _KINDS.get(word, word.lstrip("#"))
-            if kind not in {kind for kind, _ in found.values()}:
-                found[place] = (kind, (match[2] or "").strip())
-    kinds = {kind for kind, _ in found.values()}
-    return found if "size" in kinds and kinds & {"time", "algbw"} else None
+        kind, unit = _heading(cell)
+        if kind in _FIGURES:
+            if not sides or kind in {known for known, _ in sides[-1][1].values()}:
+                sides.append((re.sub(r"\s*[(\[][^)\]]*[)\]]\s*$", "", cell).strip(), {}))
+            sides[-1][1][place] = (kind, unit)
+        elif kind and kind not in {known for known, _ in shared.values()}:
+            shared[place] = (kind, unit)
+    usable = [(label, found) for label, found in sides if {kind for kind, _ in found.values()} & {"time", "algbw"}]
+    labels = [label for label, _ in usable]  # in place stands below the same words as out of place, and is not read
+    first = [side for n, side in enumerate(usable) if side[0] not in labels[:n]]
+    if "size" not in {kind for kind, _ in shared.values()} or not first:
+        return []
+    for _, found in first:
+        units = dict(found.values())
+        if "time" in units and not units["time"] and "algbw" not in units:
+            raise InputError(f"{at}: a column of times without a unit: expected time (us), or an algbw beside it")
+    return [_Columns(label, shared | found) for label, found in first]
 
 
-def _markdown_row(cells: Sequence[str], columns: Mapping[int, tuple[str, str]], at: str, line: int) -> Parsed:
+def _heading(cell: str) -> tuple[str, str]:
+    """Return what a column of a header holds, "" for what is of no use, and its unit."""
+    match = _CELL.match(cell)
+    if match is None and (_SPREAD.search(cell) or (match := _OF_ONE.match(cell)) is None):
+        return "", ""
+    word, unit = (match[1] or "").lower(), (match[2] or "").strip()
+    if re.fullmatch(_BANDWIDTHS, word):
+        return ("algbw" if word.startswith("alg") else "busbw"), unit
+    if not word:
+        return ("time" if unit.lower() in _TIMES else ""), unit
+    return _KINDS.get(word, word.lstrip("#")), unit
+
+
+def _markdown_row(
+    cells: Sequence[str], columns: Mapping[int, tuple[str, str]], at: str, line: int, *, optional: bool = False
+) -> Parsed | None:
+    """Return a row; None where its figures are `optional` and blank, as of one that could not run a size."""
     values = {kind: (cells[place] if place < len(cells) else "", unit) for place, (kind, unit) in columns.items()}
+    if optional and not any(re.match(r"[\d.]", values[key][0]) for key in _FIGURES if key in values):
+        return None
     algbw, busbw = (_rate(*values.get(key, ("", ""))) for key in ("algbw", "busbw"))
     try:
         size = _size(*values["size"])
         if "time" in values:
-            time_s = float(values["time"][0].replace(",", "")) * _TIMES[values["time"][1].lower() or "us"]
+            words, unit = values["time"]
+            time_s = float(words.replace(",", "")) * _TIMES[unit.lower() or "us"]  # by the check below where not said
         else:
             time_s = size / (float(algbw or "") * 1e9)
     except (KeyError, ValueError, ZeroDivisionError):

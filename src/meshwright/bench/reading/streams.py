@@ -17,11 +17,11 @@ _TEST = re.compile(r"^Test (?P<number>\d+)\b")
 _CONNECTED = re.compile(r"\[ *\d+\] local (?P<src>\S+) port \d+ connected to (?P<dst>\S+) port \d+")
 _STREAM = re.compile(
     r"\[ *(?P<id>\d+|SUM)\](?:\[(?P<role>[TR]X)-[CS]\])?\s+(?P<begin>[\d.]+) *- *(?P<end>[\d.]+)\s+sec\s+"
-    r"\S+ \S*Bytes\s+(?P<rate>[\d.]+) (?P<unit>[KMGT]?)bits/sec(?:\s+\d+|\s+[\d.]+ ms\s+\d+/\d+ \([^()]*\))?"
+    r"\S+ \S*Bytes\s+(?P<rate>[\d.]+) (?P<unit>[KMGT]?)(?P<word>bits|Bytes)/sec"
+    r"(?:\s+\d+|\s+[\d.]+ ms\s+\d+/\d+ \([^()]*\))?"
     r"\s+(?P<side>sender|receiver)"
 )
 UNHEARD = "the receiver's figure is missing: this is what was sent"
-_UNITS = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 
 
 def read_transferbench(text: str, where: str) -> list[ReadTable]:
@@ -93,7 +93,9 @@ def read_iperf(text: str, where: str) -> list[ReadTable]:
             ends = (connected["src"], connected["dst"])
         elif stream := _STREAM.search(line):
             rates = (found if stream["side"] == "receiver" else sent).setdefault(stream["role"] or "", {})
-            rates[stream["id"]] = float(stream["rate"]) * _UNITS[stream["unit"]] / 8
+            power = "KMGT".find(stream["unit"] or " ") + 1
+            unit = 1024.0**power if stream["word"] == "Bytes" else 1e3**power / 8  # as iperf3 scales them (-f)
+            rates[stream["id"]] = float(stream["rate"]) * unit
     return tables
 
 

@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -47,6 +48,7 @@ from .xml import parse_xml
 MAX_BYTES = 32 * 2**20
 MAX_LINES = 200_000
 ROOTS = ("topology", "system", "nvidia_smi_log")
+JSON_START = re.compile(r"^(?:\{|\[\s*\{)", re.M)
 MARKUP = re.compile(rf"<(?:\?xml|!DOCTYPE|(?:{'|'.join(ROOTS)})[\s>/])")
 KNOWN = (
     "nvidia-smi topo -m, nvidia-smi nvlink -s or -q, rocm-smi --showtopo, amd-smi topology, lstopo XML, NCCL topology "
@@ -158,15 +160,28 @@ def _load(path: Path, catalogue: Catalogue, gpu: str | None, facts: GpuEvidence 
     if path.suffix == ".toml":
         return read_cluster(path)
     if path.suffix == ".json":
-        text = read_text(path, max_bytes=MAX_BYTES)
-        data = parse_json(text, where=str(path))
-        if looks_like_kubernetes_json(data):
-            return from_kubernetes_json(data, str(path))
-        if said := known_but_unread_json(data):
-            raise InputError(f"{path}: {said}")
-        return from_rocm_json(data, str(path), catalogue, gpu) if looks_like_rocm_json(data) else read_cluster(path)
+        data = parse_json(read_text(path, max_bytes=MAX_BYTES), where=str(path))
+        return _from_json(data, str(path), catalogue, gpu) or read_cluster(path)
     cluster = parse_dump(_text(path), str(path), catalogue, gpu, facts)
     return replace(cluster, name=path.stem) if cluster.name == str(path) else cluster
+
+
+def _from_json(data: Any, where: str, catalogue: Catalogue, gpu: str | None) -> Cluster | None:
+    """Return the cluster of a tool's JSON; None if it is of none that is known."""
+    if looks_like_kubernetes_json(data):
+        return from_kubernetes_json(data, where)
+    if said := known_but_unread_json(data):
+        raise InputError(f"{where}: {said}")
+    return from_rocm_json(data, where, catalogue, gpu) if looks_like_rocm_json(data) else None
+
+
+def _json_inside(text: str) -> Any:
+    """Return the JSON with which a text goes on from some line, below a command or warnings; None if there is none."""
+    start = JSON_START.search(text)
+    try:
+        return parse_json(text[start.start() :], where="") if start else None
+    except InputError:
+        return None
 
 
 def _text(path: Path) -> str:
@@ -240,6 +255,8 @@ def _from_text(text: str, where: str, catalogue: Catalogue, gpu: str | None, fac
             return _with_ports(reader.read(text, where, catalogue, gpu, facts), text, where)
     if inside := _markup_inside(text):
         return _from_xml(inside, where, catalogue, gpu)
+    if cluster := _from_json(_json_inside(text), where, catalogue, gpu):
+        return cluster
     if last.looks(text):
         found = last.read(text, where, catalogue, gpu, facts)
         return replace(found, warnings=(*found.warnings, FAR_ENDS)) if FAR_END.search(text) else found

@@ -5,7 +5,7 @@ nothing of pairs, but settle what a matrix leaves open.
 """
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from ...hardware import Catalogue
 from ..catalogue_devices import with_catalogue
 from ..graph import Cluster, Device, Link
-from .names import LISTED, LISTING, gpu_names
+from .names import LISTED, LISTING, gpu_names, mig_parts, unnumbered_names
 from .xml import Element
 
 LINK = re.compile(r"^\s*Link (\d+): (?:([\d.]+) GB/s|<inactive>)\s*$")
@@ -28,10 +28,12 @@ class GpuEvidence:
     """Facts by the number of the GPU."""
 
     models: dict[int, str] = field(default_factory=dict)
+    unnumbered: list[str] = field(default_factory=list)  # what may be names of GPUs without their numbers
     link_rates: dict[int, list[float]] = field(default_factory=dict)  # bytes per second of each NVLink that is up
     links: dict[int, int] = field(default_factory=dict)  # NVLinks, dead ones too; absent where not all are listed
     memory_bytes: dict[int, int] = field(default_factory=dict)
     domains: dict[int, str] = field(default_factory=dict)
+    mig: dict[int, list[str]] = field(default_factory=dict)  # instances of the GPUs that MIG splits, where listed
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -54,7 +56,7 @@ class GpuEvidence:
 
 def evidence(lines: Sequence[str]) -> GpuEvidence:
     """Return what the lines of a text say of single GPUs."""
-    found = GpuEvidence(models=gpu_names(lines))
+    found = GpuEvidence(models=gpu_names(lines), unnumbered=unnumbered_names(lines), mig=mig_parts(lines))
     last: int | None = None
     numbers: dict[int, list[int]] = {}  # of each GPU, those of its links that are listed
     down: list[int] = []
@@ -103,14 +105,20 @@ def _query(lines: Iterable[str], found: GpuEvidence) -> None:
 
 
 def _reader(facts: dict[tuple[str, ...], str]) -> Callable[[str], str]:
-    """Return a function from the last parts of a path, joined by dots, to the text there."""
-    return lambda name: next((v for k, v in facts.items() if k[-name.count(".") - 1 :] == tuple(name.split("."))), "")
+    """Return a function from the last parts of a path, joined by dots, to the text there, of the GPU before a part."""
+
+    def read(name: str) -> str:
+        ends = [path for path in facts if path[-name.count(".") - 1 :] == tuple(name.split("."))]
+        return facts[min(ends, key=len)] if ends else ""
+
+    return read
 
 
 # where `nvidia-smi -q -x` says what `nvidia-smi -q` says elsewhere
 _AS_TEXT: dict[tuple[str, ...], tuple[str, ...]] = {
     ("product_name",): ("Product Name",),
     ("fb_memory_usage", "total"): ("FB Memory Usage", "Total"),
+    ("mig_mode", "current_mig"): ("MIG Mode", "Current"),
     ("fabric", "state"): ("Fabric", "State"),
     ("fabric", "status"): ("Fabric", "Status"),
     ("fabric", "cliqueId"): ("Fabric", "CliqueId"),
@@ -126,7 +134,8 @@ def evidence_of_xml(root: Element) -> GpuEvidence:
     for number, gpu in enumerate(root.named("gpu")):
         facts: dict[tuple[str, ...], str] = {}
         _leaves(gpu, (), facts)
-        _facts(number, _reader({_AS_TEXT.get(path[-2:], path): text for path, text in facts.items()}), found)
+        as_text = {(*path[:-2], *_AS_TEXT.get(path[-2:], path[-2:])): text for path, text in facts.items()}
+        _facts(number, _reader(as_text), found)
     return found
 
 
@@ -144,6 +153,8 @@ def _facts(number: int, read: Callable[[str], str], found: GpuEvidence) -> None:
     memory = re.fullmatch(r"(\d{1,9}) MiB", read("FB Memory Usage.Total"))
     if memory:
         found.memory_bytes[number] = int(memory.group(1)) * 2**20
+    if read("MIG Mode.Current") == "Enabled":
+        found.mig.setdefault(number, [])
     uuid, clique = read("Fabric.ClusterUUID"), read("Fabric.CliqueId")
     if re.search(r"[1-9a-fA-F]", uuid) and uuid != "N/A":  # all zeros where there is none
         found.domains[number] = f"{uuid}.{clique}"
@@ -165,17 +176,11 @@ def from_evidence(found: GpuEvidence, where: str, catalogue: Catalogue, gpu: str
 
     Not where others were left out of the list (it begins past GPU 0), nor by links of which some were.
     """
-    devices = [with_facts(Device(id=f"GPU{n}", kind="gpu"), n, found, catalogue, gpu) for n in found.gpus]
-    links, notes = list[Link](), list(found.notes)
-    cut = _cut_lists(found, devices)
-    for n, whole in cut.items():
-        notes.append(f"GPU{n}: {found.links[n]} of its {whole} NVLinks are in the list: it was cut")
+    described = {n: with_facts(Device(id=f"GPU{n}", kind="gpu"), n, found, catalogue, gpu) for n in found.gpus}
+    devices = list(described.values())
+    links, notes = list[Link](), [*found.notes, *single_gpu_notes(found, described)]
+    cut = _cut_lists(found, described)
     up = {n: len(rates) for n, rates in found.link_rates.items() if n in found.links and n not in cut}
-    built = {n: device.own_links for n, device in zip(found.gpus, devices, strict=True) if device.bridged}
-    for n, listed in found.links.items():
-        total = min(listed, built.get(n) or listed)  # a card shows links of its chip that no bridge reaches
-        if n not in cut and up.get(n, 0) < total:
-            notes.append(f"GPU{n} has {up.get(n, 0)} of {total} NVLinks up: {total - up.get(n, 0)} down")
     rate = found.per_link_bytes_per_s(catalogue)
     if found.gpus == [0, 1] and (count := min((up.get(n, 0) for n in found.gpus), default=0)):
         a, b = (device.id for device in devices)
@@ -189,11 +194,29 @@ def from_evidence(found: GpuEvidence, where: str, catalogue: Catalogue, gpu: str
     return Cluster(name=where, devices=tuple(devices), links=tuple(links), warnings=tuple(notes))
 
 
-def _cut_lists(found: GpuEvidence, devices: Sequence[Device]) -> dict[int, int]:
+def single_gpu_notes(found: GpuEvidence, devices: Mapping[int, Device]) -> list[str]:
+    """Return what is to be said of GPUs by their numbers: NVLinks that are down, and MIG."""
+    notes = []
+    cut = _cut_lists(found, devices)
+    for n, listed in found.links.items():
+        up, device = len(found.link_rates.get(n, ())), devices.get(n)
+        built = device.own_links if device and device.bridged else None
+        total = min(listed, built or listed)  # a card shows links of its chip that no bridge reaches
+        if n in cut:
+            notes.append(f"GPU{n}: {listed} of its {cut[n]} NVLinks are in the list: it was cut")
+        elif up < total:
+            notes.append(f"GPU{n} has {up} of {total} NVLinks up: {total - up} down")
+    for n, parts in sorted(found.mig.items()):
+        into = f" into {', '.join(parts)}" if parts else ""
+        notes.append(f"GPU{n} is split by MIG{into}: its instances have no NVLink and no peer-to-peer")
+    return notes
+
+
+def _cut_lists(found: GpuEvidence, devices: Mapping[int, Device]) -> dict[int, int]:
     """Return the GPUs whose list of NVLinks ends before the last that their device has, and how many it has."""
     return {
         n: device.own_links
-        for n, device in zip(found.gpus, devices, strict=True)
+        for n, device in devices.items()
         if device.own_links and not device.bridged and 0 < found.links.get(n, 0) < device.own_links
     }
 

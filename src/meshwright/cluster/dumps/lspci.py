@@ -24,8 +24,9 @@ FUNCTION = re.compile(
 )
 # the same without -nn: "18:00.0 3D controller: NVIDIA Corporation GH100 [H100 SXM5 80GB] (rev a1)"
 NAMED = re.compile(
-    r"^(?:([0-9a-f]{4}):)?([0-9a-f]{2}):([0-9a-f]{2}\.[0-7]) ([A-Z][\w /-]*?): (\S.*?)(?: \((?:rev|prog-if).*)?$"
+    r"^(?:([0-9a-f]{4}):)?([0-9a-f]{2}):([0-9a-f]{2}\.[0-7]) ([0-9A-Z][^:]*?): (\S.*?)(?: \((?:rev|prog-if).*)?$"
 )
+PLACE = re.compile(r"^(?:([0-9a-f]{4}):)?([0-9a-f]{2}):([0-9a-f]{2}\.[0-7])\b")
 CLASSES = {
     "VGA compatible controller": "0300", "3D controller": "0302", "Display controller": "0380",
     "Processing accelerators": "1200", "Ethernet controller": "0200", "Infiniband controller": "0207",
@@ -177,6 +178,9 @@ def _functions(text: str) -> list[Function]:
         elif match := NAMED.match(line):
             domain, bus, slot, pci_class, name = match.groups()
             functions.append(Function(domain or "0000", bus, slot, CLASSES.get(pci_class, "ff"), name, "", ""))
+        elif match := PLACE.match(line):  # what is said below it is of no other function
+            domain, bus, slot = match.groups()
+            functions.append(Function(domain or "0000", bus, slot, "ff", line[match.end() :].strip(), "", ""))
         elif functions and (match := BUSES.match(line)):
             functions[-1].secondary = match.group(2)
         elif functions and (match := NUMA.match(line)):

@@ -10,6 +10,7 @@ import re
 
 from msgspec.structs import replace
 
+from ...errors import InputError
 from ...hardware import Catalogue
 from ..graph import Cluster
 from .lspci import Function, assembled, kind_by_name
@@ -31,14 +32,23 @@ def looks_like_lspci_tree(text: str) -> bool:
 
 
 def from_lspci_tree(text: str, where: str, catalogue: Catalogue, gpu: str | None = None) -> Cluster:
-    """Return the accelerators and network cards by their names, with the paths between them and no rates."""
+    """Return the accelerators and network cards by their names, with the paths between them and no rates.
+
+    InputError where a branch is out of its column: what hangs on it would be lost.
+    """
     functions: list[Function] = []
     forks: dict[int, tuple[str, str]] = {}  # column of a "+": domain and bus of what stands below it
-    for line in (plain.text for plain in plain_lines(text)):
+    for plain in plain_lines(text):
+        line = plain.text
         if root := ROOT.match(line):
             forks = {}
             _read(line, root.end(), ("0000", ""), forks, functions)
-        elif (branch := BRANCH.match(line)) and branch.start(1) in forks:
+        elif (branch := BRANCH.match(line)) and forks:
+            if branch.start(1) not in forks:
+                raise InputError(
+                    f'{where}:{plain.number}: this branch stands below no "+" of the lines above: blanks of the tree '
+                    "were lost or added; expected it as lspci -tv draws it"
+                )
             here = forks[branch.start(1)]
             forks = {column: bus for column, bus in forks.items() if column <= branch.start(1)}
             _read(line, branch.end(), here, forks, functions)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from ...errors import InputError
 from ..paths import CODE, SAME_AS
 from .evidence import LINK, GpuEvidence, evidence
-from .names import is_listing, mig_parts
+from .names import is_listing
 from .pasted import ANSI, PlainLine, plain_lines
 
 LEGEND = re.compile(r"\s*(NIC )?Legend:?", re.I)
@@ -47,7 +47,6 @@ class Matrix:
     memory_numa: dict[str, int] = field(default_factory=dict)
     nic_names: dict[str, str] = field(default_factory=dict)
     facts: GpuEvidence = field(default_factory=GpuEvidence)  # of single GPUs, in the same file or given with it
-    mig: dict[int, list[str]] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
 
 
@@ -81,10 +80,10 @@ def parse_matrices(text: str, where: str, facts: GpuEvidence | None = None) -> l
     for host in dict.fromkeys(line.host for line in lines):
         mine = [line for line in lines if line.host == host]
         plain = [line.text for line in mine]
-        here, mig = evidence(plain), mig_parts(plain)
+        here = evidence(plain)
         here = here if here.gpus or facts is None else facts
         for heading, part, nics in _parts(mine):
-            matrix = Matrix((), {}, host=host or heading, nic_names=nics, facts=here, mig=mig)
+            matrix = Matrix((), {}, host=host or heading, nic_names=nics, facts=here)
             found.append(_parse(part, matrix, where, last))
     if not found:
         raise InputError(f"{where}: no header with GPU columns found, expected the output of nvidia-smi topo -m")

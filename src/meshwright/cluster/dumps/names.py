@@ -19,6 +19,16 @@ TABLE = re.compile(r"^\s*\|\s+(\d+)\s+(\S.*?)\s+(?:On|Off|N/A)\s+\|\s+[0-9A-Fa-f
 # "#  Rank  0 Group  0 Pid  4711 on node01 device  0 [0000:18:00] NVIDIA H100 80GB HBM3", above a table of nccl-tests
 RANKED = re.compile(rf"^\s*#\s+Rank\s+\d+ .*\sdevice\s+(\d+) \[[^\]]*\] ({MAKERS}.*?)\s*$")
 MIG = re.compile(r"^\s*MIG (\S+)\s+Device\s+(\d+):")
+# the third line of a GPU in the table of nvidia-smi, whose last cell is the MIG mode
+MIG_ON = re.compile(r"^\s*\|.*\|\s+Enabled\*?\s+\|\s*$")
+# a GPU a line without its number: "NVIDIA H100 80GB HBM3, 81559 MiB" of `nvidia-smi --query-gpu=name,... --format=csv`
+BARE = re.compile(rf"^\s*({MAKERS}[^,:|]*?)\s*(?:,.*)?$")
+# and "18:00.0 3D controller: NVIDIA Corporation AD102GL [L40S] (rev a1)" of lspci
+ON_BUS = re.compile(
+    r"^\s*(?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7] "
+    r"(?:3D|VGA compatible|Display) controller(?: \[[0-9a-f]{4}\])?: "
+    r"(.*?)(?: \[[0-9a-f]{4}:[0-9a-f]{4}\])?(?: \(rev.*)?$"
+)
 NAMING = (LISTED, LISTING, TABLE, NOTED, RANKED)
 
 
@@ -33,6 +43,12 @@ def gpu_names(lines: Iterable[str]) -> dict[int, str]:
             for number in range(int(counted.group(1))):
                 found.setdefault(number, counted.group(2))
     return found
+
+
+def unnumbered_names(lines: Iterable[str]) -> list[str]:
+    """Return what may be names of GPUs, one a line and without numbers, in their order; catalogues know which are."""
+    matches = (BARE.match(line) or ON_BUS.match(line) for line in lines)
+    return [match.group(1) for match in matches if match]
 
 
 def _numbers(text: str) -> list[int]:
@@ -50,15 +66,17 @@ def is_listing(line: str) -> bool:
 
 
 def mig_parts(lines: Iterable[str]) -> dict[int, list[str]]:
-    """Return the MIG instances of each GPU, in the order of `nvidia-smi -L`."""
+    """Return the MIG instances of each GPU that is split, as `nvidia-smi -L` lists them; its table names none."""
     parts: dict[int, list[str]] = {}
     last = None
     for line in lines:
-        listed, part = LISTED.match(line), MIG.match(line)
+        listed, part = LISTED.match(line) or TABLE.match(line), MIG.match(line)
         if listed:
             last = int(listed.group(1))
         elif part and last is not None:
             parts.setdefault(last, []).append(part.group(1))
+        elif last is not None and MIG_ON.match(line):
+            parts.setdefault(last, [])
     return parts
 
 

@@ -3,7 +3,7 @@
 import itertools
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -12,7 +12,7 @@ from ...hardware import Catalogue
 from ..catalogue_devices import with_catalogue
 from ..graph import Cluster, Device, DeviceKind, Link
 from ..paths import RateRule, nvlink_count, rank
-from .evidence import GpuEvidence, with_facts
+from .evidence import GpuEvidence, single_gpu_notes, with_facts
 from .matrix import Matrix, parse_matrices
 
 WITHOUT_NVLINK = re.compile(r"topo\s+(?:-mp|-p\s+-m|-m\s+-p)\b")
@@ -104,7 +104,9 @@ def from_matrix(matrix: Matrix, where: str, catalogue: Catalogue, gpu: str | Non
         for (i, j), code in sorted(matrix.codes.items())
     ]
     open_rates = dict.fromkeys(warning for rule in rules.values() for warning in rule.warnings)
-    said = (*matrix.warnings, *matrix.facts.notes, *warnings, *open_rates, *_mig_warnings(matrix))
+    numbered = {int(device.id[3:]): device for device in devices if re.fullmatch(r"GPU\d+", device.id)}
+    single = single_gpu_notes(matrix.facts, numbered)
+    said = (*matrix.warnings, *matrix.facts.notes, *warnings, *open_rates, *single)
     return Cluster(name=where, devices=tuple(devices), links=tuple(links), warnings=said)
 
 
@@ -150,7 +152,8 @@ def _models(matrix: Matrix, catalogue: Catalogue, gpu: str | None) -> tuple[dict
     gpus = [name for name in matrix.names if _kind(name) == "gpu"]
     if gpu is not None:
         return dict.fromkeys(gpus, catalogue.accelerator_key(gpu)), []
-    keys: dict[str, str | None] = {name: catalogue.driver_key(name) for name in set(matrix.facts.models.values())}
+    named = matrix.facts.models or _in_order(matrix.facts.unnumbered, gpus, catalogue)
+    keys: dict[str, str | None] = {name: catalogue.driver_key(name) for name in set(named.values())}
     warnings = [
         f"{name} is not in the catalogue (describe it with --hardware FILE): rates that depend on it are left open"
         for name, key in sorted(keys.items())
@@ -162,7 +165,7 @@ def _models(matrix: Matrix, catalogue: Catalogue, gpu: str | None) -> tuple[dict
     found = {}
     for name in gpus:
         digits = re.fullmatch(r"GPU(\d+)", name)
-        model = matrix.facts.models.get(int(digits.group(1))) if digits else None
+        model = named.get(int(digits.group(1))) if digits else None
         if model is None and len(keys) == 1:  # a report names one device only, or MIG instances of one
             model = next(iter(keys))
         if model is not None and (key := keys[model]):
@@ -170,8 +173,9 @@ def _models(matrix: Matrix, catalogue: Catalogue, gpu: str | None) -> tuple[dict
     return found, warnings
 
 
-def _mig_warnings(matrix: Matrix) -> list[str]:
-    return [
-        f"GPU{number} is split by MIG into {', '.join(parts)}: its instances have no NVLink and no peer-to-peer"
-        for number, parts in sorted(matrix.mig.items())
-    ]
+def _in_order(names: Sequence[str], gpus: Sequence[str], catalogue: Catalogue) -> dict[int, str]:
+    """Return names without numbers by the numbers of the GPUs, where there are as many or all are the same."""
+    known = [name for name in names if catalogue.driver_key(name)]
+    if len(known) != len(gpus) and len(set(known)) != 1:
+        return {}
+    return dict(enumerate(known if len(known) == len(gpus) else known[:1] * len(gpus)))
