@@ -272,11 +272,15 @@ def test_a_megabyte_that_names_no_collective_costs_next_to_nothing():
         ("# Collective: AllReduce", "all_reduce"),
         ("# Test starting: alltoall_perf", "all_to_all"),
         ("mpirun -np 8 ./build/ALL_GATHER_PERF -b 8", "all_gather"),
-        ("bus bandwidth of a reduce-scatter", None),
+        ("bus bandwidth of a reduce-scatter", "reduce_scatter"),
+        ("All-Gather, 8 cards", "all_gather"),
+        ("ALL REDUCE (ring)", "all_reduce"),
+        ("all-to-all", "all_to_all"),
+        ("a reduce and a scatter", None),
         ("scatter over all ranks", "scatter"),
     ],
 )
-def test_names_are_found_in_any_case(line, collective):
+def test_names_are_found_in_any_case_and_with_their_words_apart(line, collective):
     found = named_in(line)
 
     assert (found.collective if found else None) == collective

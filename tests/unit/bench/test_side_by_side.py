@@ -69,6 +69,24 @@ def test_a_column_of_times_without_a_unit_is_refused_where_no_bandwidth_tells_it
         parse_tables("| size (B) | time |\n|---|---|\n| 4096 | 0.0213 |\n", "t")
 
 
+def test_rows_that_name_their_collective_or_ranks_are_tables_of_their_own():
+    head = "| Collective | # GPUs | Size (B) | Time (us) |\n|---|---|---|---|\n"
+    rows = "| All-Reduce | 8 | 4096 | 20 |\n| All-Reduce | 16 | 4096 | 30 |\n| all_gather | 16 | 4096 | 25 |\n"
+    tables = parse_tables(head + rows, "t")
+
+    assert [(t.name, t.collective, t.ranks, t.rows[0].time_s) for t in tables] == [
+        ("table, all_reduce of 8", "all_reduce", 8, pytest.approx(20e-6)),
+        ("table, all_reduce of 16", "all_reduce", 16, pytest.approx(30e-6)),
+        ("table, all_gather of 16", "all_gather", 16, pytest.approx(25e-6)),
+    ]
+
+
+def test_a_heading_may_part_the_words_of_an_all_reduce():
+    (table,) = parse_tables("### All-Reduce\n\n| Size (B) | Time (us) |\n|---|---|\n| 4096 | 20 |\n", "t")
+
+    assert table.collective == "all_reduce"
+
+
 def test_algorithm_bandwidth_in_full_words_tells_the_ranks():
     text = "| Message size | Time (ms) | Algorithm bandwidth (Gbps) | Bus BW (Gbps) |\n|---|---|---|---|\n"
     (table,) = parse_tables(text + "| 1 GiB | 43.0 | 199.8 | 374.6 |\n", "t")

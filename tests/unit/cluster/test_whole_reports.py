@@ -150,3 +150,10 @@ def test_names_of_other_things_and_fewer_names_than_gpus_say_nothing():
     other = "NVIDIA ConnectX-7\nNVIDIA Driver 550\nNVIDIA A100-SXM4-40GB\nNVIDIA H100 80GB HBM3\nNVIDIA L40S\n"
 
     assert {gpu.model for gpu in parse_dump(other + PAIR, "m", CATALOGUE).of_kind("gpu")} == {""}
+
+
+def test_gpus_near_several_numa_nodes_are_said_with_their_own_nodes():
+    text = "\tGPU0\tGPU1\tCPU Affinity\tNUMA Affinity\nGPU0\t X \tSYS\t0-7\t0-1\nGPU1\tSYS\t X \t8-15\t2-3\n"
+    said = [w.partition(":")[0] + w[w.index("(") : w.index(")")] for w in parse_dump(text, "m", CATALOGUE).warnings[:2]]
+
+    assert said == ["GPU0(0-1", "GPU1(2-3"]

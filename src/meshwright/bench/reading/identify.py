@@ -25,10 +25,13 @@ WHOLE = ("all_reduce", "broadcast", "reduce", "sendrecv")  # each rank counts th
 SHARED = ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter")  # each rank counts its share
 MOST_RANKS = 131072
 _WORDS = "|".join(sorted(NAMES, key=len, reverse=True))
-_MARKS = (*NAMES, "test starting:", "collective:")  # without one of them a line names nothing
+_JOINED = {name.replace("_", ""): collective for name, collective in NAMES.items()}
+_MARKS = (*_JOINED, "teststarting:", "collective:")  # without one of them a line names nothing
 _STARTING = re.compile(r"test starting:\s*(\w+?)_perf|collective:\s*(\w+)", re.I)
 _PERF = re.compile(rf"(?<![a-z])({_WORDS})_perf(?:_mpi)?(?![a-z])", re.I)
-_PLAIN = re.compile(rf"(?<![\w/])({_WORDS})(?![\w/])", re.I)
+# of prose and headings, which write All-Reduce and all to all as well
+_PLAIN = re.compile(rf"(?<![\w/])({_WORDS.replace('_', '[ _-]?')})(?![\w/])", re.I)
+_BETWEEN = str.maketrans("", "", " _-")
 
 
 class Named(msgspec.Struct, frozen=True):
@@ -40,14 +43,14 @@ class Named(msgspec.Struct, frozen=True):
 
 def named_in(line: str) -> Named | None:
     """Return the collective that a line names."""
-    small = line.lower()
+    small = line.lower().translate(_BETWEEN)
     if not any(word in small for word in _MARKS):  # the patterns take a second for a line of a megabyte
         return None
     for pattern in (_STARTING, _PERF):
         for match in pattern.finditer(line):
             word = next(group for group in match.groups() if group).lower().removesuffix("_mpi")
             return Named(NAMES.get(word, word), sure=True)
-    words = {NAMES[word.lower()] for word in _PLAIN.findall(line)}
+    words = {_JOINED[word.lower().translate(_BETWEEN)] for word in _PLAIN.findall(line)}
     return Named(words.pop(), sure=False) if len(words) == 1 else None
 
 

@@ -26,6 +26,11 @@ _CELL = re.compile(
 # figures of one of several that are compared: "NCCL (us)", "one-shot time (us)", "NCCL AlgBW (GB/s)"
 _OF_ONE = re.compile(rf"^\s*(?:\S.*?)(?:\b({_BANDWIDTHS})\b)?\s*[(\[]([^)\]]*)[)\]]\s*$", re.I)
 _SPREAD = re.compile(r"\b(?:std\w*|dev\w*|var\w*|jitter|min\w*|max\w*|p\d+\S*|tail|worst|best|\d+\s?%\S*)", re.I)
+# what parts the rows of one table into several
+_PARTS = {
+    "collective": re.compile(r"^(?:collective|coll|operation|primitive)s?\b", re.I),
+    "ranks": re.compile(r"^(?:#|num(?:ber)?(?: of)?[ _])?\s*(?:ranks|gpus|world[ _]size|devices|processes)\b", re.I),
+}
 _KINDS = {**dict.fromkeys(_SIZE_WORDS, "size"), "time": "time", "latency": "time"}
 _FIGURES = ("time", "algbw", "busbw")
 _OVER = re.compile(r"\bover (\d{1,6}) ranks\b")  # all_reduce_bench.py
@@ -110,7 +115,7 @@ def read_markdown(text: str, where: str) -> list[ReadTable]:
     named: Named | None = None
     ranks, device = None, ""
     columns: list[_Columns] = []
-    rows: list[list[Parsed]] = []
+    rows: list[_Parts] = []
     headers = 0
     for number, line in enumerate([*text.splitlines(), ""], start=1):
         cells = _cells(line)
@@ -118,20 +123,24 @@ def read_markdown(text: str, where: str) -> list[ReadTable]:
             if not _SUMMARY.match(cells[0]):
                 for side, found in zip(columns, rows, strict=True):
                     if row := _markdown_row(cells, side.at, f"{where}:{number}", number, optional=len(columns) > 1):
-                        found.append(row)
+                        found.setdefault(_part(cells, side.at), []).append(row)
         elif not cells:
-            filled = [(side, found) for side, found in zip(columns, rows, strict=True) if found]
-            headers += bool(filled)
-            for side, found in filled:
-                table = _markdown_table(found, named, ranks, device, where, headers)
-                tables.append(replace(table, name=f"{table.name}, {side.label}") if len(columns) > 1 else table)
+            headers += any(rows)
+            for side, found in zip(columns, rows, strict=True):
+                for (collective, count), part in found.items():
+                    of = Named(collective, sure=True) if collective else named
+                    table = _markdown_table(part, of, count or ranks, device, where, headers)
+                    words = [side.label] if len(columns) > 1 else []
+                    of_ranks = f" of {count}" if count else ""
+                    words += [f"{collective or table.collective}{of_ranks}"] if len(found) > 1 else []
+                    tables.append(replace(table, name=", ".join((table.name, *words))))
             columns, rows = [], []
             named = named_in(line) or named
             ranks = int(over[1]) if (over := _OVER.search(line)) else ranks
             device = said[1] if (said := _DEVICE.search(line)) else device
         elif not columns:
             columns = _markdown_columns(cells, f"{where}:{number}")
-            rows = [[] for _ in columns]
+            rows = [{} for _ in columns]
     return tables
 
 
@@ -150,6 +159,16 @@ class _Columns:
 
     label: str
     at: Mapping[int, tuple[str, str]]
+
+
+_Parts = dict[tuple[str, int | None], list[Parsed]]  # rows by the collective and the ranks that their cells name
+
+
+def _part(cells: Sequence[str], columns: Mapping[int, tuple[str, str]]) -> tuple[str, int | None]:
+    """Return the collective and the ranks that the cells of a row name, "" and None where none does."""
+    said = {kind: cells[place] for place, (kind, _) in columns.items() if kind in _PARTS and place < len(cells)}
+    named, ranks = named_in(said.get("collective", "")), said.get("ranks", "")
+    return named.collective if named else "", int(ranks) if re.fullmatch(r"\d{1,6}", ranks) else None
 
 
 def _markdown_columns(cells: Sequence[str], at: str) -> list[_Columns]:
@@ -178,6 +197,8 @@ def _markdown_columns(cells: Sequence[str], at: str) -> list[_Columns]:
 
 def _heading(cell: str) -> tuple[str, str]:
     """Return what a column of a header holds, "" for what is of no use, and its unit."""
+    if part := next((kind for kind, pattern in _PARTS.items() if pattern.match(cell)), ""):
+        return part, ""
     match = _CELL.match(cell)
     if match is None and (_SPREAD.search(cell) or (match := _OF_ONE.match(cell)) is None):
         return "", ""

@@ -343,9 +343,11 @@ def _place(matrix: Matrix) -> None:
         first, _, last = nodes.partition(",")[0].partition("-")
         if not last or (memory is not None and int(first) + 1 >= memory):
             matrix.numa[name] = int(first)
-    wide = [name for name in matrix.near_numa if name not in matrix.numa]
-    if wide:
-        matrix.warnings.append(
-            f"{', '.join(wide)}: near several NUMA nodes at once ({matrix.near_numa[wide[0]]}): which of them is "
-            "nearest is not known"
-        )
+    wide: dict[str, list[str]] = {}
+    for name, nodes in matrix.near_numa.items():
+        if name not in matrix.numa:
+            wide.setdefault(nodes, []).append(name)
+    matrix.warnings.extend(
+        f"{', '.join(names)}: near several NUMA nodes at once ({nodes}): which of them is nearest is not known"
+        for nodes, names in wide.items()
+    )
