@@ -7,7 +7,7 @@ import zlib
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, NamedTuple
 
 from msgspec.structs import replace
 
@@ -26,6 +26,7 @@ _COUNTED = re.compile(
 )
 _LOCAL_IN_NAME = re.compile(r"local[_-]?rank[_-]?(?P<number>\d+)", re.IGNORECASE)
 _LOCAL_LABEL = re.compile(rb"^\[(?:default|trainer|worker)(\d+)\]:", re.MULTILINE)
+_VARIABLE = re.compile(rb"(?<![A-Z_])(RANK|LOCAL_RANK|WORLD_SIZE)(?:=|: ?)[\"']?(\d{1,6})\b", re.IGNORECASE)
 _LABELS_BYTES = 2**16
 _MOST_LABELLED = 256
 _MASTER = re.compile(r"master|chief|launcher|head", re.IGNORECASE)
@@ -76,12 +77,16 @@ def hints_of(files: Sequence[Path]) -> dict[Path, FileHint]:
     if any(len(found) > 1 for found in alike.values()):
         for found in alike.values():
             hints |= {file: replace(hints[file], rank=None, is_local=True) for file in found}
+    environments = _environments([file for file, hint in hints.items() if hint.rank is None and not hint.is_local])
+    hints |= {file: replace(hints[file], rank=rank) for file, rank in _own_ranks(environments).items()}
     for file in _counted_on_hosts(hints):
         hints[file] = replace(hints[file], rank=None, is_local=True)
     for file in _with_local_labels([file for file, hint in hints.items() if hint.rank is None]):
         hints[file] = replace(hints[file], is_local=True)
     if not any(hint.rank is not None or hint.is_local for hint in hints.values()):
-        hints |= {file: replace(hints[file], rank=rank, is_guess=True) for file, rank in _guessed(files).items()}
+        guessed = _guessed(files)
+        if all(guessed.get(file, one.rank) == one.rank for file, one in environments.items()):
+            hints |= {file: replace(hints[file], rank=rank, is_guess=True) for file, rank in guessed.items()}
     return hints
 
 
@@ -104,14 +109,53 @@ def _with_local_labels(files: Sequence[Path]) -> set[Path]:
     """Return the logs whose lines bear one rank of a host (`[default0]:`) that another log's bear too: of two hosts."""
     seen: dict[bytes, set[Path]] = defaultdict(set)
     for file in files if 1 < len(files) <= _MOST_LABELLED else ():
-        try:
-            with opened(file) as log:
-                head = log.read(_LABELS_BYTES)
-        except (OSError, InputError):
-            continue  # read again, and refused by name
-        for label in set(_LOCAL_LABEL.findall(head)):
+        for label in set(_LOCAL_LABEL.findall(_head(file))):
             seen[label].add(file)
     return {file for found in seen.values() if len(found) > 1 for file in found}
+
+
+def _head(file: Path) -> bytes:
+    """Return the first bytes of a log, none of one that cannot be read: it is read again, and refused by name."""
+    try:
+        with opened(file) as log:
+            return log.read(_LABELS_BYTES)
+    except (OSError, InputError):
+        return b""
+
+
+class _Environment(NamedTuple):
+    """The rank of a process by its variables, its number on its host, and how many ranks there are."""
+
+    rank: int
+    local: int
+    world: int
+
+
+def _environments(files: Sequence[Path]) -> dict[Path, _Environment]:
+    """Return the environments of the logs that each print that of one process."""
+    found: dict[Path, _Environment] = {}
+    for file in files if 1 < len(files) <= _MOST_LABELLED else ():
+        values: dict[bytes, set[int]] = {b"RANK": set(), b"LOCAL_RANK": set(), b"WORLD_SIZE": set()}
+        for one in _VARIABLE.finditer(_head(file)):
+            values[one[1].upper()].add(int(one[2]))
+        if all(len(told) == 1 for told in values.values()):
+            own = _Environment(*(told.pop() for told in values.values()))
+            found |= {file: own} if own.rank < own.world else {}
+    return found
+
+
+def _own_ranks(environments: Mapping[Path, _Environment]) -> dict[Path, int]:
+    """Return the ranks of logs that print the environment of one process, where each is a rank's own log.
+
+    They are where all ranks of the job have one, or two first processes of hosts have ranks in a row: a host has one.
+    """
+    ranks = [one.rank for one in environments.values()]
+    worlds = {one.world for one in environments.values()}
+    firsts = {one.rank for one in environments.values() if one.local == 0}
+    if len(worlds) != 1 or len(set(ranks)) < len(ranks):
+        return {}
+    is_own = len(ranks) in worlds or any(rank + 1 in firsts for rank in firsts)
+    return {file: one.rank for file, one in environments.items()} if is_own else {}
 
 
 def _guessed(files: Sequence[Path]) -> dict[Path, int]:

@@ -166,3 +166,25 @@ def test_of_many_ranks_it_is_said_how_many_call_the_same(tmp_path):
 
     assert verdict.blamed == (7,)
     assert verdict.because == "rank 7 calls a call count 96; 19 ranks call a call count 512"
+
+
+def test_an_error_that_refers_to_hccls_message_is_its_consequence(tmp_path):
+    raised = ["Traceback (most recent call last):", '  File "fit.py", line 2, in <module>', "    fit()"]
+    raised += ["RuntimeError: Preprocess failed before run graph 0. The details refer to 'Ascend Error Message'."]
+    raised += ["", "- Ascend Error Message:", "-" * 20]
+    said = {
+        rank: FORMS["brackets and spaces"].format(rank, *((96, 512) if rank == 2 else (512, 96))) for rank in (0, 2, 3)
+    }
+    late = "EI0006: Getting socket times out. Reason: Remote Rank did not send the data in time."
+    logs = {f"train_rank{rank}.log": [*raised, f"EI0005: {said[rank]}" if rank in said else late] for rank in range(4)}
+
+    assert told(judge(tmp_path, logs), answer("sizes", 2)) == answer("sizes", 2)
+
+
+def test_an_error_that_refers_to_another_message_of_ascends_is_its_ranks_own(tmp_path):
+    raised = ["Traceback (most recent call last):", '  File "fit.py", line 2, in <module>', "    fit()"]
+    raised += ["RuntimeError: Launch failed. The details refer to 'Ascend Error Message'.", "E60114: bad shape"]
+
+    verdict = judge(tmp_path, {"train_rank0.log": ["step 3 loss 2"], "train_rank1.log": raised})
+
+    assert (verdict.kind, verdict.blamed) == ("exception", (1,))

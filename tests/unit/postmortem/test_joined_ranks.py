@@ -233,3 +233,26 @@ def test_a_host_in_the_names_of_files_joins_them_whatever_else_they_say(tmp_path
     log = ["torchrun --nproc_per_node 4 --nnodes 2 --node_rank 1 --master_addr 10.7.0.11 fit.py", "[rank4]: step 4"]
 
     assert found(tmp_path, **{"train-node1_log": log, "smi-node1_csv": CLOCKS}) == ("slow", (5,))
+
+
+LOST_TASK = (
+    "2026-11-20 10:04:40.568412: E xla/coordination_service.cc:1170] /job:jax_worker/replica:0/task:2 has been set to"
+    " ERROR in coordination service: UNAVAILABLE: Task /job:jax_worker/replica:0/task:2 heartbeat timeout."
+)
+TAKEN = "I1120 10:02:51.002113 901 preemption_sync_manager.cc:340] Received preemption notice: SIGTERM caught"
+
+
+@pytest.mark.parametrize(("told_so", "blamed"), [((2,), (2,)), ((0, 1, 2, 3), ())], ids=["it alone", "all"])
+def test_a_machine_that_a_cloud_took_back_is_of_the_task_that_the_coordinator_lost(told_so, blamed, tmp_path):
+    logs = {
+        f"worker{rank}.log": [
+            "I1120 10:02:01.000100 901 fit.py:3] step 4 loss 2.0",
+            *([TAKEN] if rank in told_so else []),
+        ]
+        for rank in range(4)
+    }
+    logs["worker0.log"] += [LOST_TASK]
+
+    verdict = judge(tmp_path, logs)
+
+    assert (verdict.kind, verdict.blamed) == ("killed", blamed)

@@ -24,6 +24,28 @@ def test_a_missing_rank_whose_last_words_are_of_its_data_reads_them(words, tmp_p
     assert told(judge(tmp_path, ["[rank2]: step 7 loss 2.0", f"[rank2]: {words}", *OTHERS]), wanted) == wanted
 
 
+WAITING = [
+    "WARNING feeder iter=8 has waited 488.1 s for the next batch (queue 0/32)",
+    "step 8: still waiting for a batch (410s)",
+    "blocked on the dataloader for 7 min at step 8",
+    "step 8 no sample from the readers for 300 seconds",
+    "iter 8: next batch not there after 95 s",
+]
+
+
+@pytest.mark.parametrize("words", WAITING)
+def test_a_word_on_a_long_wait_for_data_is_no_step_though_it_bears_the_step_s_number(words, tmp_path):
+    wanted = answer("data", 2, 9)
+    lines = ["[rank2]: Retrying s3://mix/part-7.tar, timeout", f"[rank2]: {words}"]
+    assert told(judge(tmp_path, ["[rank2]: step 7 loss 2.0", *lines, *OTHERS]), wanted) == wanted
+
+
+def test_a_step_that_says_how_little_it_waited_for_data_is_a_step(tmp_path):
+    wanted = answer("absent", 2, 9)
+    lines = ["[rank2]: step 8: waited 0.02s for data, elapsed 80 min, loss 2.0"]
+    assert told(judge(tmp_path, [*lines, *OTHERS]), wanted) == wanted
+
+
 def test_progress_in_a_program_s_own_words_does_not_hide_what_it_is_of(tmp_path):
     lines = ["Tokenizing the corpus of the second stage", *(f" > {percent}% done" for percent in range(5, 60, 5))]
     wanted = answer("data", 2, 9)

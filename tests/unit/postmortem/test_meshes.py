@@ -125,3 +125,36 @@ def test_places_in_a_group_are_the_ranks_that_a_line_lists_by_the_groups_own_nam
     verdict = judge(tmp_path, [*made, *waits, DUMPED])
 
     assert (verdict.kind, verdict.blamed, verdict.seq) == ("absent", blamed, 9)
+
+
+NUMBERED = {
+    "behind its number": "> data parallel group odd (PG 3): global ranks [1, 3, 5, 7]",
+    "in front of it": "dp group ranks=(1, 3, 5, 7) -> PG 3",
+    "with an arrow": "PG 3 -> ranks [1,3,5,7]",
+    "in words": "made process group 3 with global ranks: [1, 3, 5, 7]",
+}
+
+
+def of_number(place, seq, *, numel=64, group=3):
+    return [
+        timed_out(place, seq, numel=numel, prefix=False),
+        failed_at(place, f"PG {group}", seq, seq, seq - 1, prefix=False),
+    ]
+
+
+@pytest.mark.parametrize("line", NUMBERED.values(), ids=NUMBERED)
+@pytest.mark.parametrize("others", [(), (8,)], ids=["alone", "beside another group"])
+def test_places_in_a_group_that_has_only_a_number_are_the_ranks_that_a_script_lists_by_it(line, others, tmp_path):
+    own = [part for place in range(4) for part in of_number(place, 9, numel=60 if place == 2 else 64)]
+    beside = [part for seq in others for part in of_number(0, seq, group=5)]
+
+    verdict = judge(tmp_path, ["PG 2: ranks [0, 2, 4, 6]", line, *own, *beside])
+
+    assert (verdict.kind, verdict.blamed, verdict.seq) == ("sizes", (5,), 9)
+
+
+def test_a_list_that_a_ranks_own_place_contradicts_tells_nothing_of_its_group(tmp_path):
+    own = [part for place in range(4) for part in of_number(place, 9, numel=60 if place == 2 else 64)]
+    known = failed_at(4, "PG 3", 9, 9, 8, place=1)
+
+    assert judge(tmp_path, [NUMBERED["with an arrow"], *own, known]).blamed == ()

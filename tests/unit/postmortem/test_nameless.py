@@ -211,3 +211,13 @@ def test_memory_that_may_have_run_out_on_another_rank_of_the_host_has_no_rank(li
     verdict = judge(tmp_path, {"m0.log": other, "m1.log": lines})
 
     assert (verdict.kind, verdict.blamed) == ("device_memory", ())
+
+
+@pytest.mark.parametrize("name", ["err.{}", "stderr-{}", "worker.{}.txt"])
+def test_a_traceback_is_of_the_process_that_ends_the_name_of_its_file(name, tmp_path):
+    pids = (2310, 2314, 2311, 2309)
+    started = [f"launch: rank {rank} -> pid {pid}" for rank, pid in enumerate(pids)]
+    lost = "RuntimeError: [gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.0.2]:4187"
+    files = {name.format(pid): [*ERROR[:-1], ERROR[-1] if rank == 2 else lost] for rank, pid in enumerate(pids)}
+
+    assert named(judge(tmp_path, {"launch.log": started, **files})) == ("exception", (2,), False)

@@ -278,3 +278,17 @@ def test_an_annotation_of_a_pod_tells_its_ranks(tmp_path, label, ranks):
     path.write_text(f"Name:             tune-worker-1\nAnnotations:      {label}\n")
     told = [fact.ranks for fact in read_all([path]).facts if type(fact).__name__ == "AgentRanks"]
     assert told == [ranks] * bool(ranks)
+
+
+def test_a_version_behind_the_ranks_of_a_pod_is_no_name_of_a_host(tmp_path):
+    own = {
+        f"job-{pod}.log": [
+            f"job-{pod} ranks {2 * pod}-{2 * pod + 1} of 8, torch 2.5.1+cu121, NCCL 2.21.5",
+            *(timed_out(rank, 9) for rank in (2 * pod, 2 * pod + 1)),
+        ]
+        for pod in (0, 1, 3)
+    }
+
+    verdict = judge(tmp_path, {**own, "events.txt": ["8m Warning NodeNotReady pod/job-2 Node is not ready"]})
+
+    assert named(verdict) == ("killed", (4, 5), False)

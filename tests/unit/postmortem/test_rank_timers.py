@@ -147,3 +147,31 @@ def test_timers_whose_times_follow_their_names_without_a_sign_are_read(form, tmp
     verdict = judge(tmp_path, lines)
 
     assert (verdict.kind, verdict.blamed) == ("slow", (2,))
+
+
+RANKS_OF_PODS = (3, 2, 0, 1)
+SET = {
+    "in one line": ["[agent] exported RANK={rank} LOCAL_RANK={local} WORLD_SIZE=4"],
+    "a variable a line": ["RANK={rank}", "WORLD_SIZE=4", "LOCAL_RANK={local}"],
+}
+
+
+def of_pods(variables, *, local=0, step=1):
+    """The log of each pod: its variables, and the times of its steps."""
+    logs = {}
+    for pod, rank in enumerate(RANKS_OF_PODS):
+        work, wait = ("2.95", "0.20") if rank == 2 else ("1.00", "2.15")
+        steps = [f"step {s} data=0.01s fwd_bwd={work}s allreduce_wait={wait}s total=3.3s" for s in range(40, 60)]
+        logs[f"fit-worker-{pod}.log"] = [*(v.format(rank=rank * step, local=local) for v in variables), *steps]
+    return logs
+
+
+@pytest.mark.parametrize("variables", SET.values(), ids=SET)
+def test_a_pod_s_log_is_of_the_rank_in_its_environment_whatever_its_number(variables, tmp_path):
+    assert named(judge(tmp_path, of_pods(variables))) == ("slow", (2,), False)
+
+
+def test_logs_of_first_ranks_of_hosts_are_not_those_of_one_rank(tmp_path):
+    hosts = of_pods(["RANK={rank} LOCAL_RANK=0 WORLD_SIZE=32"], step=8)
+
+    assert judge(tmp_path, hosts).blamed == ()

@@ -177,3 +177,38 @@ COUNTED = {
 @pytest.mark.parametrize("files", COUNTED.values(), ids=COUNTED)
 def test_a_store_that_lacks_one_names_nobody_where_it_may_be_another(files, tmp_path):
     assert judge(tmp_path, files).blamed == ()
+
+
+SUMS = {
+    "the job first": "$((JOB_INDEX * 3 + POD_INDEX))",
+    "the pod first": "$(( $POD_INDEX + 3*$JOB_INDEX ))",
+    "a variable": "$((JOB_INDEX * PODS + JOB_COMPLETION_INDEX))",
+}
+OF_SET = ["  parallelism: 3", "torchrun --nnodes=6 --nproc-per-node=2", "--node-rank={} fit.py"]
+
+
+def taken(pod):
+    table = [
+        f"9m Normal Scheduled pod/fit-w-{j}-{p} Successfully assigned ml/fit-w-{j}-{p} to n{j}{p}"
+        for j in (0, 1)
+        for p in range(3)
+    ]
+    return {"events.txt": [*table, f"2m Normal Preempted pod/{pod}-x9k2d Preempted by pod 6e0b on node n9"]}
+
+
+@pytest.mark.parametrize("counted", SUMS.values(), ids=SUMS)
+def test_a_pod_of_a_set_of_jobs_has_the_ranks_of_the_sum_that_numbers_it(counted, tmp_path):
+    files = {"set.yaml": [line.format(counted) for line in OF_SET], **taken("fit-w-1-1"), "fit-w-0-0.log": [broke(0)]}
+
+    assert named(judge(tmp_path, files)) == ("killed", (8, 9))
+
+
+@pytest.mark.parametrize(
+    ("counted", "pod"),
+    [("$((JOB_INDEX + POD_INDEX * 2))", "fit-w-1-1"), (SUMS["the job first"], "fit-head-0-0")],
+    ids=["another sum", "a pod of another group of jobs"],
+)
+def test_a_sum_that_does_not_number_the_pods_of_jobs_in_order_names_nobody(counted, pod, tmp_path):
+    files = {"set.yaml": [line.format(counted) for line in OF_SET], **taken(pod), "fit-w-0-0.log": [broke(0)]}
+
+    assert judge(tmp_path, files).blamed == ()

@@ -305,3 +305,28 @@ def test_sends_of_ones_own_that_wait_for_the_device_are_a_ring_where_a_note_tell
     }
 
     assert named(judge(tmp_path, logs)) == ("circle", (), False)
+
+
+NOTES = ["# 0SEND_F1 to {peer}", "# isend, dst {peer}", "# sending to rank {peer}"]
+
+
+@pytest.mark.parametrize("note", NOTES)
+def test_a_comment_behind_a_frame_tells_to_whom_a_stage_sends(note, tmp_path):
+    def stands(rank, peer):
+        frames = [
+            "wait (torch/distributed/distributed_c10d.py:611)",
+            "_wait_batch_p2p (torch/distributed/pipelining/schedules.py:602)",
+            f"_do (torch/distributed/pipelining/schedules.py:2310)   {note.format(peer=peer)}",
+            "main (fit.py:9)",
+        ]
+        return [
+            f"Process 88{rank}: python fit.py",
+            f'Thread 88{rank} (active): "MainThread"',
+            *(f"    {f}" for f in frames),
+        ]
+
+    ring = {f"spy_rank{rank}.txt": stands(rank, (rank + 1) % 3) for rank in range(3)}
+
+    assert named(judge(tmp_path / "ring", ring)) == ("circle", (), False)
+    chain = {f"spy_rank{rank}.txt": stands(rank, rank + 1) for rank in range(2)}
+    assert judge(tmp_path / "chain", chain).kind != "circle"

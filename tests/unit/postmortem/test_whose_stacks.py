@@ -241,3 +241,35 @@ def test_the_one_that_reads_its_data_is_late_where_all_others_time_out_or_wait_b
     logs |= {f"attempt_0/{rank}/stderr.log": list(faulted(inner)) for rank, inner in stands.items()}
 
     assert named(judge(tmp_path, logs)) == answer
+
+
+HEADS = {
+    "in brackets": "[2026-11-20 10:00:01,31{rank}] [INFO] [{pid}] fit: ",
+    "behind the clock": "2026-11-20 10:00:01,31{rank} {pid} INFO ",
+    "Google's": "I1120 10:00:01.31{rank}000 {pid} fit.py:20] ",
+}
+OWN_WORDS = {
+    "Accelerate's": "accelerator.process_index={rank} local_process_index={rank} num_processes=4",
+    "the environment": "RANK={rank} LOCAL_RANK={rank} WORLD_SIZE=4",
+}
+
+
+@pytest.mark.parametrize("head", HEADS.values(), ids=HEADS)
+@pytest.mark.parametrize("words", OWN_WORDS.values(), ids=OWN_WORDS)
+def test_a_process_in_the_head_of_a_line_is_the_rank_that_it_says_it_is(head, words, tmp_path):
+    pids = {0: 5121, 1: 5119, 2: 5118, 3: 5120}
+    lines = [(head + words).format(rank=rank, pid=pid) for rank, pid in pids.items()]
+    stands = ["gather (accelerate/utils/operations.py:371)", "all_reduce (torch/distributed/distributed_c10d.py:2800)"]
+    for rank, pid in pids.items():
+        frames = ["flock (rewards/cache.py:41)"] if rank == 1 else stands[::-1]
+        dump = [f"Process {pid}: python fit.py", f'Thread {pid} (idle): "MainThread"', *(f"    {f}" for f in frames)]
+        (tmp_path / f"pyspy.{pid}.txt").write_text("\n".join([*dump, "    <module> (fit.py:9)", ""]))
+
+    assert named(judge(tmp_path, {"train.log": lines})) == ("host", (1,), False)
+
+
+def test_a_number_in_the_head_of_several_ranks_lines_is_no_process(tmp_path):
+    lines = [f"[4410] accelerator.process_index={rank} num_processes=3" for rank in range(3)]
+    stack = ["Process 4410: python fit.py", 'Thread 4410 (idle): "MainThread"', "    sleep (fit.py:3)"]
+
+    assert judge(tmp_path, {"train.log": lines, "pyspy.4410.txt": stack}).blamed == ()

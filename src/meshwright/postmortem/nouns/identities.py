@@ -200,12 +200,14 @@ class HostList(msgspec.Struct, frozen=True, kw_only=True):
 class NumberedHosts(msgspec.Struct, frozen=True, kw_only=True):
     """A command that numbers hosts by their place in SLURM's list, or pods by their index (`are_pods`).
 
-    `per_host` is the number of ranks of each, None where it is not told.
+    `per_host` is the number of ranks of each, None where it is not told; `per_job` that of the pods of each job of a
+    JobSet, which numbers its jobs too, None where pods are counted in one job.
     """
 
     per_host: int | None
     where: Where
     are_pods: bool = False
+    per_job: int | None = None
 
 
 class NotStarted(msgspec.Struct, frozen=True, kw_only=True):

@@ -173,7 +173,7 @@ def _kind(frames: Sequence[Frame]) -> tuple[str, str]:
     if helper := helper_that_waits(frames):
         return "others", helper
     for frame in frames:
-        if _HOST.match(frame.function):
+        if _HOST.match(frame.function) or _LOCK.search(f"{frame.file}:{frame.function}"):
             return "host", frame.function
     return "program", frames[0].function
 

@@ -32,6 +32,7 @@ SWITCH_PORT = "port of a switch: "  # how a fault of one begins
 _NUMBERED = re.compile(r"(?P<job>.*?)(?P<number>\d+)")
 # Kubernetes draws them from an alphabet without vowels
 _SUFFIXED = re.compile(r"(?P<pod>.*\d)-(?=\d*[a-z])[bcdfghjklmnpqrstvwxz2456789]{5}")
+_OF_SET = re.compile(r"(?P<set>.+)-(?P<job>\d{1,5})-(?P<pod>\d{1,5})")  # of a JobSet
 _ROLED = re.compile(r"(?P<job>.+)-(?P<role>master|worker)-(?P<number>\d{1,5})")
 _HOST_WORD = re.compile(r"(?<![A-Za-z0-9])(?:node|host|machine)[_-]?\d{1,5}(?![A-Za-z0-9])")  # in a file's name
 _OF_HOSTS = {"device", "network", "host"}
@@ -324,9 +325,12 @@ def _by_place(name: str, pods: set[str], known: Mapping[str, frozenset[int]], fa
     Not where that would give another host ranks that are known not to be its own, or all of them more than there are.
     """
     world = world_of(facts)
+    jobs = {one.per_job for one in of(facts, NumberedHosts) if one.are_pods}
     for are_pods in (False, True):
         told = {one.per_host for one in of(facts, NumberedHosts) if one.are_pods == are_pods}
-        places = _indices(name, pods) if are_pods else _listed(facts)
+        places = {} if are_pods else _listed(facts)
+        if are_pods and len(jobs) == 1:
+            places = _indices(name, pods, next(iter(jobs)))
         if not told or not places:
             continue
         count = max(places.values()) + 1
@@ -350,8 +354,15 @@ def _listed(facts: list[Fact]) -> dict[str, int]:
     return {host: place for place, host in enumerate(lists.pop())} if len(lists) == 1 else {}
 
 
-def _indices(name: str, pods: set[str]) -> dict[str, int]:
-    """Return the indices of the pods of a pod's Job, by their names without suffixes; {} where it is one of several."""
+def _indices(name: str, pods: set[str], per_job: int | None) -> dict[str, int]:
+    """Return the indices of the pods of a pod's Job, by their names without suffixes; {} where it is one of several.
+
+    Of a JobSet those of all its jobs, which have `per_job` pods each and are numbered in front of these.
+    """
+    if per_job is not None:
+        every = [found for one in {name, *pods} if (found := _OF_SET.fullmatch(without_suffix(one)))]
+        is_one = len({found["set"] for found in every}) == 1 and all(int(found["pod"]) < per_job for found in every)
+        return {found[0]: int(found["job"]) * per_job + int(found["pod"]) for found in every} if is_one else {}
     numbered = {pod: found for one in {name, *pods} if (found := _NUMBERED.fullmatch(pod := without_suffix(one)))}
     own = numbered.get(without_suffix(name))
     jobs = {re.sub(r"\d+", "#", found["job"]): set[str]() for found in numbered.values()}

@@ -157,7 +157,7 @@ def _by_process(facts: list[Fact], identities: list[RankIdentity]) -> dict[str, 
             ranks.setdefault(identity.pid, set()).add(identity.rank)
     found: dict[str, int] = {}
     for file in {fact.where.file for fact in facts if _is_nameless(fact)}:
-        named = [ranks[int(number)] for number in _PROCESS.findall(PurePath(file).stem) if int(number) in ranks]
+        named = [ranks[int(number)] for number in _PROCESS.findall(PurePath(file).name) if int(number) in ranks]
         if len(named) == 1 and len(named[0]) == 1:
             found[file] = min(named[0])
     return found

@@ -36,6 +36,16 @@ GUID = "PG GUID "  # of torch, by which c10d's lines call a group, and the name 
 _OF_GUID = re.compile(
     r"\branks[ :=]{0,2}(?P<ranks>[\[(]\d{1,6}(?:, ?\d{1,6})*[\])])\W{1,6}PG GUID[ =:]{1,2}(?P<name>\w{1,40})\b"
 )
+_RANKS = r"(?P<{0}>[\[({{]\d{{1,6}}(?:, ?\d{{1,6}})*[\])}}])"
+_OF_NUMBER = re.compile(  # of a script: the number by which c10d's lines call the group, where that is its whole name
+    rf"\b(?:PG|(?i:process[ _]group))[ _#:=]{{0,2}}(?P<number>\d{{1,5}})\b(?! Rank)"
+    rf"(?:\([^()\[\]\d]{{0,40}}\)|[\])]|[^\[\](){{}}\d]){{0,60}}?{_RANKS.format('behind')}"
+    rf"|\branks\b[ :=]{{0,3}}{_RANKS.format('before')}[^\d\[\]]{{1,30}}?\bPG[ _#:=]{{0,2}}(?P<last>\d{{1,5}})\b"
+)
+_BEFELL = re.compile(  # ranks of a group, of which the line then tells some
+    r"wait|miss|time|lost|fail|dead|gone|kill|exit|expect|error|slow|warn|abort|stuck|restart|came|arriv|join|left|only",
+    re.IGNORECASE,
+)
 _LEAST_NUMBERED = 2  # groups with numbers that must fit the list of all that were made
 _FILLERS = re.compile(r"mesh_|all_|_?(?:model|parallel|process|group|ranks)s?\b|_?(?:model|parallel)(?=_)")
 _SHORT = {"tensor": "tp", "data": "dp", "pipeline": "pp", "context": "cp", "expert": "ep"}
@@ -52,11 +62,20 @@ def read(messages: Sequence[LogMessage]) -> Iterator[AxisGroups | MadeGroup]:
                 yield AxisGroups(axis=axis, groups=groups, where=message.where)
         if GUID in text and (named := _OF_GUID.search(text)):
             yield MadeGroup(name=f"{GUID}{named['name']}", ranks=_lists(named["ranks"])[0], where=message.where)
+        elif ("PG" in text or "roup" in text) and (numbered := _numbered(text)):
+            name = f"{GUID}{numbered['number'] or numbered['last']}"
+            yield MadeGroup(name=name, ranks=_lists(numbered["behind"] or numbered["before"])[0], where=message.where)
         elif "with ranks" in text and (made := _MADE.search(text)):
             yield MadeGroup(name=made["name"], ranks=_lists(made["ranks"])[0], where=message.where)
         elif "group" in text or "ranks" in text:
             for named in _NAMED.finditer(text):
                 yield AxisGroups(axis=_axis(named["axis"]), groups=_lists(named["ranks"]), where=message.where)
+
+
+def _numbered(text: str) -> re.Match[str] | None:
+    """Return the number of a group and its ranks, None of a line that tells of no group, or what befell some of it."""
+    found = _OF_NUMBER.search(text) if " ID" not in text else None
+    return found if found and not _BEFELL.search(text) else None
 
 
 def told_members(facts: list[Fact], purpose: str, places: dict[int, int]) -> tuple[int, ...]:

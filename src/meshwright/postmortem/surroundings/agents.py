@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from ..nouns.facts import Exit, Fact, Failure, PeerLost, StoreWait, Timeout, of
 from ..nouns.identities import AgentEnded, AgentRanks, NodeGone, Placed, Torchrun
+from ..nouns.names import NO_LONGER_HEARD
 from ..nouns.verdict import shortened
 from ..nouns.where import Where
 from ..nouns.world import ranks_seen, short_host, world_of
@@ -55,7 +56,7 @@ def with_taken_host(facts: list[Fact]) -> list[Fact]:
     rank of the others complained, while the logs of others show that they were not, and the complaints name its host.
     """
     facts = [_as_sequel(f, facts) if isinstance(f, Failure) and _OF_CLOUD in f.what else f for f in facts]
-    taken = _by_events(facts) or _by_node(facts) or _by_signal(facts)
+    taken = _by_events(facts) or _by_node(facts) or _by_coordinator(facts) or _by_signal(facts)
     if taken is None:
         return _with_killed_pod(facts)
     ranks, what, lines = taken
@@ -186,6 +187,20 @@ def _by_node(facts: list[Fact]) -> Taken | None:
     who = fault.what if fault.host else f"{fault.what}: host {name}"
     line = _end_after(fault, facts) or _first_sign(name, facts) or fault.where
     return ranks, f"{who}, with ranks {shortened(ranks)}", [line]
+
+
+def _by_coordinator(facts: list[Fact]) -> tuple[tuple[int, ...], str, list[Where]] | None:
+    """Return the ranks in whose logs alone a cloud's notice is, where they are the ones that JAX's coordinator lost.
+
+    Where others were told so too, the whole job was taken, and whom the coordinator lost first is chance.
+    """
+    lost = {f.rank for f in of(facts, Failure) if f.what.startswith(NO_LONGER_HEARD) and f.rank is not None}
+    notices = {f.where.rank: f.where for f in reversed(of(facts, Failure)) if _OF_CLOUD in f.what}
+    if not lost or notices.keys() != lost:
+        return None
+    ranks = tuple(sorted(lost))
+    what = f"the cloud took back the machine of rank{'s' * (len(ranks) > 1)} {shortened(ranks)} (preemption)"
+    return ranks, what, list(notices.values())
 
 
 def _end_after(notice: Failure, facts: list[Fact]) -> Where | None:

@@ -45,6 +45,17 @@ _READS = re.compile(  # of a program that says so of itself
     re.IGNORECASE,
 )
 _DOWNLOADS = re.compile(_ASKED)  # of a library, in a line that bears no rank in front
+_TIME = r"(?P<{0}>\d{{1,6}}(?:\.\d{{1,6}})?) ?(?P<{0}_unit>s|sec\w*|m|min\w*|h|hours?)\b"
+_BATCH = r"(?:(?:mini|micro)?-?batch(?:es)?|samples?|shards?|examples|data(?:set|[ _]?loader)?|input|prefetch\w*)\b"
+_WAITS = re.compile(  # a program's word that it waits for its own data, and how long
+    rf"\b(?:wait(?:ed|ing)|blocked|starv(?:ed|ing)|stalled|stuck)\b(?: (?:for )?{_TIME.format('before')}(?: waiting)?)?"
+    rf" (?:for|on|in) (?:\w+ ){{0,2}}?{_BATCH}(?:\W{{1,3}}(?:\w+ ){{0,5}}?\(?{_TIME.format('behind')})?"
+    rf"|\bno (?:\w+ ){{0,2}}?{_BATCH}(?: \w+){{0,3}}? (?:for|after|in|since) (?:\w+ ){{0,2}}?{_TIME.format('none')}"
+    rf"|\b(?:next|first) {_BATCH}(?: \w+){{0,4}}? (?:for|after) {_TIME.format('late')}",
+    re.IGNORECASE,
+)
+_UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0}
+_LONG_S = 30.0  # for a batch
 _COUNTED_DATA = re.compile(
     r"\b(?P<done>\d{1,15}) ?(?:/|of|out of) ?(?P<all>\d{1,15}) (?:\w+ )?"
     r"(?:datasets?|shards?|samples?|documents?|docs|files|examples|records|parquet|images|videos)\b",
@@ -86,7 +97,7 @@ def by_last_words(messages: list[LogMessage]) -> Iterator[Busy]:
     for message in messages:
         if message.rank is None or ".cpp:" in message.text[:80]:
             continue
-        if WENT_ON.search(message.text):
+        if WENT_ON.search(message.text) and not _waits_long(message.text):
             last[message.rank] = []
             continue
         words, said = last[message.rank], _NUMBERS.sub("#", message.text[:200])
@@ -123,4 +134,13 @@ def by_downloads(messages: list[LogMessage]) -> Iterator[Busy]:
 def _reads(text: str) -> bool:
     """Whether a program says that it reads its data, or how many of them it has read, which are not all."""
     counted = _COUNTED_DATA.search(text) if not _OF_MODEL.search(text) else None
-    return _READS.search(text) is not None or (counted is not None and int(counted["done"]) < int(counted["all"]))
+    read = counted is not None and int(counted["done"]) < int(counted["all"])
+    return read or _READS.search(text) is not None or _waits_long(text)
+
+
+def _waits_long(text: str) -> bool:
+    """Whether a program says that it waits for its data, and for how long, as none does that makes steps."""
+    told = found.groupdict() if (found := _WAITS.search(text)) else {}
+    times = ((told.get(name), told.get(f"{name}_unit")) for name in ("before", "behind", "none", "late"))
+    lasted_s = next((float(time) * _UNITS_S[unit[0].lower()] for time, unit in times if time and unit), 0.0)
+    return lasted_s >= _LONG_S

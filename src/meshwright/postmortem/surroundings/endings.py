@@ -157,6 +157,9 @@ _REPEATED = re.compile(r"\[repeated \d+x across (?:the )?cluster\]")
 _COLLECTIVE_FAILED = re.compile(  # below an error of a runtime: of who did not fail by itself, too
     r"\b[Cc]ollective (?:call|operation|communication) (?:has |was )?(?:returned (?:an )?error|failed|aborted)"
 )
+_REFERS = "refer to 'Ascend Error Message'"
+_OF_HCCL = re.compile(r"^E[IJ]00\d\d: ")  # Ascend's collectives: `hccl` reads what they say
+_BELOW_HEADING = 10
 _BELOW, _AMONG = 4, 64  # lines of one error, among those of other ranks
 _SPEAKER = re.compile(r"^Rank (?P<rank>\d{1,6}): ")  # Megatron's assertions say on which rank they failed
 _OURS = re.compile(
@@ -218,9 +221,14 @@ def read(messages: list[LogMessage]) -> Iterator[Fact]:
 
 
 def _is_of_collective(messages: list[LogMessage], index: int) -> bool:
-    """Whether an error, or the lines of the same rank right below it, say that a collective failed."""
+    """Whether an error, or the lines of the same rank right below it, say that a collective failed.
+
+    MindSpore's errors refer to a message of Ascend's below.
+    """
     rank = messages[index].rank
-    own = (one.text for one in islice(messages, index, index + _AMONG) if one.rank == rank)
+    own = [one.text for one in islice(messages, index, index + _AMONG) if one.rank == rank]
+    if _REFERS in own[0]:
+        return any(_OF_HCCL.match(text) for text in own[:_BELOW_HEADING])
     return any("ollective" in text and _COLLECTIVE_FAILED.search(text) for text in islice(own, _BELOW))
 
 

@@ -72,7 +72,11 @@ _ON_BUS = re.compile(  # what a program says of its GPU, PCI address and all
     r".*?(?<![\w:])(?P<bus>[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.\d)\b"
 )
 _ENVIRONMENT = re.compile(r"(?<![A-Z_])RANK=(?P<rank>\d{1,6})\b.*?(?<![A-Z_])WORLD_SIZE=(?P<world>\d{1,6})\b")
-_OF_JAX = re.compile(  # what its programs print of their own process
+_OF_LOGGER = re.compile(  # the process, by itself in a logger's head
+    r"(?<![\w.:,/+-])[\[(]?(?P<pid>\d{4,8})[\])]?(?![\w.:,+/-])"
+)
+_HEAD = 60  # characters
+_OF_JAX = re.compile(  # what programs of JAX, and of Hugging Face's Accelerate, print of their own process
     r"\bprocess[_ ](?:index|id)(?:\(\))?[\"']?[ =:]{1,3}(?P<rank>\d{1,6})\b.{1,40}?"
     r"\b(?:process[_ ]count|num[_ ]processes)(?:\(\))?[\"']?[ =:]{1,3}(?P<world>\d{1,6})\b"
     r"|\bJAX (?:process|host)(?:[ _](?:index|id))?: (?P<index>\d{1,6}) ?(?:/|of) ?(?P<count>\d{1,6})\b",
@@ -101,23 +105,19 @@ _ABOVE = 2.0  # times the memory of the next: it filled the host
 _SPREAD = 6  # lines over which MPI spreads one notice
 _QUOTES = "=> \t"
 _NOBODY = ("", None)  # says what no host or rank does: the launcher itself
+_FEW = 2  # processes that introduce themselves
 _SEVERAL = 3  # processes that somebody ended
 
 
 def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
     """Yield what launchers say of ended processes in the messages of one file."""
     yield from _workers(messages)
+    yield from _introduced(messages)
     yield from _sizes(messages)
     yield from _ended_at_once(messages)
     for index, message in enumerate(messages):
         text = message.text
-        if "RANK=" in text and (set_ := _ENVIRONMENT.search(text)) and int(set_["rank"]) < int(set_["world"]):
-            local = "LOCAL_RANK=" in text
-            yield Environment(number=int(set_["rank"]), world=int(set_["world"]), has_local=local, where=message.where)
-        if ("process" in text or "JAX" in text) and (jax := _OF_JAX.search(text)):
-            number, world = int(jax["rank"] or jax["index"]), int(jax["world"] or jax["count"])
-            if number < world:
-                yield Environment(number=number, world=world, has_local=True, where=message.where)
+        yield from _environments(message)
         if "rank" in text and (began := _BEGAN.search(text)):
             yield Spoke(rank=int(began[1]), where=message.where)
         has_gpu = ("cuda" in text or "GPU" in text) and "ank" in text and "Xid" not in text
@@ -139,6 +139,38 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
             yield from _node(message, messages[max(0, index - _SPREAD) : index], messages[index : index + _SPREAD])
         else:
             yield from _of_a_line(message, text)
+
+
+def _environments(message: LogMessage) -> Iterator[Environment]:
+    """Yield the number of a process, or of a host, and how many there are, as a program prints its own."""
+    text, where = message.text, message.where
+    if "RANK=" in text and (set_ := _ENVIRONMENT.search(text)) and int(set_["rank"]) < int(set_["world"]):
+        local = "LOCAL_RANK=" in text
+        yield Environment(number=int(set_["rank"]), world=int(set_["world"]), has_local=local, where=where)
+    if ("process" in text or "JAX" in text) and (jax := _OF_JAX.search(text)):
+        number, world = int(jax["rank"] or jax["index"]), int(jax["world"] or jax["count"])
+        if number < world:
+            yield Environment(number=number, world=world, has_local=True, where=where)
+
+
+def _introduced(messages: Sequence[LogMessage]) -> Iterator[RankIdentity]:
+    """Yield the processes of ranks that print their own number behind a logger's head with that of the process.
+
+    Only where each rank has one process and no two have the same: the number may be a thread's or a line's.
+    """
+    told: dict[int, set[int]] = {}
+    lines: dict[int, LogMessage] = {}
+    for message in messages:
+        for own in _environments(message):
+            numbers = {int(one["pid"]) for one in _OF_LOGGER.finditer(message.where.text[:_HEAD])}
+            if own.has_local and len(numbers) == 1:
+                told.setdefault(own.number, set()).update(numbers)
+                lines.setdefault(own.number, message)
+    pids = [pid for own in told.values() for pid in own]
+    if _FEW <= len(told) == len(pids) == len(set(pids)):
+        for rank, own_pids in told.items():
+            where = lines[rank].where.by(rank)
+            yield RankIdentity(rank=rank, host=lines[rank].host, pid=min(own_pids), where=where)
 
 
 def _ended_at_once(messages: Sequence[LogMessage]) -> Iterator[Failure]:

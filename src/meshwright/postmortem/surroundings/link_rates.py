@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from ..nouns.identities import NearPort, PortRate
 from ..text.lines import LogMessage
 from .placements import HOST
+from .port_states import asked_host
 
 _HEADER = re.compile(
     r"^[-=*#>][-=*#> ]{0,40}(?:(?:host|node)[ :]{1,2})?(?P<host>" + HOST + r")(?: \([^()]{1,80}\))?[ :=*#-]{0,40}$"
@@ -14,10 +15,7 @@ _FRAMES = ("-", "=", "*", "#", ">")
 _DEVICE = re.compile(r"\b(?:CA|[Dd]evice|hca_id:?)\s+'?(?P<device>(?:mlx[45]|ibp|bnxt_re|irdma|hns|qedr)_?\w*\d)'?")
 _RATE = re.compile(r"\b[Rr]ate:\s+(?P<rate>\d{1,4})(?![\d.])")
 _DOWN = re.compile(r"\b(?:[Ss]tate|port_state):\s+(?:\d: +|PORT_)?(?:DOWN|Down|INIT\w*)")
-_ASKED = re.compile(  # of one port, of a host where the command goes there
-    r"(?:\bssh +(?:-\S+ +)*(?:[\w.-]+@)?(?P<to>" + HOST + r") .*?|^\[?\w+@(?P<at>" + HOST + r")\b.*?|^[$#] )?"
-    r"\bibv_devinfo\b.*? -d (?P<device>[a-z]\w+)"
-)
+_ASKED = re.compile(r"\bibv_devinfo\b.*? -d (?P<device>[a-z]\w+)")  # of one port
 _WIDTH = re.compile(r"\bactive_width:\s+(?P<lanes>\d{1,2})X\b")
 _SPEED = re.compile(r"\bactive_speed:\s+(?P<gb_s>\d{1,4}(?:\.\d+)?) Gbps\b")  # of a lane
 _COLUMNS = re.compile(r"^\s*GPU0\b.*\bNIC0\b")  # of nvidia-smi topo -m
@@ -36,7 +34,7 @@ def _rates(messages: Sequence[LogMessage]) -> Iterator[PortRate]:
     for message in messages:
         text = message.text
         if "ibv_devinfo" in text and (command := _ASKED.search(text)):
-            asked, device, is_down = command["to"] or command["at"] or asked, command["device"], False
+            asked, device, is_down = asked_host(text) or asked, command["device"], False
         if text[:1] in _FRAMES and (header := _HEADER.match(text)):
             asked, device = header["host"], ""
         if "'" in text and (named := _DEVICE.search(text)):

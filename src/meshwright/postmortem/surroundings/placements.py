@@ -71,6 +71,9 @@ _MODEL = re.compile(  # of an accelerator
     r"\b(?:NVIDIA|AMD|Intel(?:\(R\))?|Tesla|GeForce|Quadro|Instinct|Ascend|MI\d{3}[A-Z]?)(?![\w-])"
     r"(?:[ _-](?:[A-Z]{0,5}\d[\w.-]*|GB|RTX|PCIe|NVL|GPU|Data|Center|Max|Instinct|GeForce)(?![\w-]))*"
 )
+_VERSION = re.compile(  # 2.4.1+cu124, 2.6.0a0
+    r"(?<![\w.-])v?\d{1,4}(?:\.\d{1,6}){1,3}(?:[A-Za-z]\w*)?(?:[+-][A-Za-z][\w.]*)?(?!\.?\w)"
+)
 _SAYS_WHERE = re.compile(r"\b(?:host(?:name)?|node(?:name)?|running on)\b|NVIDIA|\bAMD\b|Instinct")
 _OF_LEADER = re.compile(r"master|leader|head|main|addr|rdzv|peer|remote", re.IGNORECASE)
 _ENDED = re.compile(r"^srun: error: (?P<host>[\w.-]+): tasks? \[?(?P<tasks>\d[\d,-]*)\]?: ")
@@ -130,7 +133,7 @@ WORDS = re.compile(  # of a line that only says where ranks are
     r"|placement|layout|mapping|topology|assigned|prolog|prologue|job|jobid|slurm"
     r"|to|index|id|name|torchrun|launch(?:ed|ing)?|start(?:ed|ing)?|processes|procs?|\d*x"
     r"|cuda|xpu|npu|hip|hpu|driver|torch|h\d00|a\d00|nic|rack\w*(?: [a-z]\b)?|(?:max_)?slots|fabric|ipoib|which|this"
-    r"|dmesg|logs?|collected|taken|captured)\b",
+    r"|pytorch|nccl|rccl|rocm|cann|python|version|dmesg|logs?|collected|taken|captured)\b",
     re.IGNORECASE,
 )
 NO_HOST = re.compile(
@@ -258,7 +261,7 @@ def _of_line(text: str, where: Where, *, numbered: bool) -> Iterator[Fact]:
     if speaker := _own_place(text, where):
         yield speaker
         return
-    whole, text = text, _MODEL.sub(" ", _ASIDE.sub(" ", text))
+    whole, text = text, _VERSION.sub(_unless_address, _MODEL.sub(" ", _ASIDE.sub(" ", text)))
     if "global" in text or "world" in text:
         text = _IN_GROUP.sub(" ", text)
     if "ank" not in text.lower() or ELSE.search(text):
@@ -294,6 +297,11 @@ def _of_line(text: str, where: Where, *, numbered: bool) -> Iterator[Fact]:
         numbers = _numbers(found[0])
         if len(numbers) > 1:
             yield AgentRanks(ranks=numbers, where=_on_own_host(whole, where))
+
+
+def _unless_address(version: re.Match[str]) -> str:
+    """Return an address, which is written like a version, and nothing of any other."""
+    return version[0] if _ADDRESS.fullmatch(version[0]) else " "
 
 
 def _numbered_hosts(text: str, where: Where) -> list[tuple[int, Where]]:

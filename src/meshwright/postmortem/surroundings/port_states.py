@@ -11,7 +11,8 @@ from ..nouns.identities import PortName
 from ..text.lines import LogMessage
 from .placements import HOST
 
-_ASKED_HOST = re.compile(r"\bssh +(?:-\S+ +)*(?:[\w.-]+@)?(?P<to>" + HOST + r")|^\[?\w+@(?P<at>" + HOST + r")")
+_MACHINE = rf"(?:{HOST}|\d{{1,3}}(?:\.\d{{1,3}}){{3}})(?![\w.])"  # by its name or its address
+_ASKED_HOST = re.compile(rf"\bssh +(?:-\S+ +)*(?:[\w.-]+@)?(?P<to>{_MACHINE})|^\[?\w+@(?P<at>{_MACHINE})")
 _DEVICE = re.compile(r"\b(?P<device>(?:mlx[45]|bnxt_re|irdma|hns|qedr)_(?:bond_)?\d+)\b")
 _LABEL = re.compile(r"^(?P<host>" + HOST + r"): ")  # pdsh's
 _HEADER = re.compile(
@@ -22,6 +23,12 @@ _NETWORK = re.compile(  # of ibdev2netdev
     r"^(?P<device>[a-z]\w+) port \d+ ==> (?P<name>[a-z]\w+) \((?P<state>Up|Down)\)\s*$"
 )
 _STATE = re.compile(r"^\s*(?:Port \d+: *)?(?:State|state|port_state): +(?:\d: +|PORT_)?(?P<state>\w+)", re.IGNORECASE)
+
+
+def asked_host(command: str) -> str:
+    """Return the host that a command is run on, by its ssh or its prompt; "" where neither tells."""
+    told = _ASKED_HOST.search(command)
+    return (told["to"] or told["at"]) if told else ""
 
 
 def read(messages: Sequence[LogMessage]) -> Iterator[PortDown | PortName]:
@@ -37,7 +44,7 @@ def _of_networks(messages: Sequence[LogMessage]) -> Iterator[PortName | PortDown
     for message in messages:
         text = message.text
         if "ibdev2netdev" in text:
-            asked = _asked_host(text)
+            asked = asked_host(text)
         elif "==>" in text and (row := _NETWORK.match(text)):
             tables.setdefault(message.host or message.where.host or asked, []).append((row, message))
     for host, rows in tables.items():
@@ -46,12 +53,6 @@ def _of_networks(messages: Sequence[LogMessage]) -> Iterator[PortName | PortDown
             yield PortName(host=host, device=row["device"], name=row["name"], where=message.where)
         for row, message in down if 2 * len(down) < len(rows) else ():
             yield PortDown(host=host, device=row["device"], where=message.where)
-
-
-def _asked_host(command: str) -> str:
-    """Return the host that a command is run on, by its ssh or its prompt; "" where neither tells."""
-    told = _ASKED_HOST.search(command)
-    return (told["to"] or told["at"]) if told else ""
 
 
 def _of_states(messages: Sequence[LogMessage]) -> Iterator[PortDown]:
@@ -63,7 +64,7 @@ def _of_states(messages: Sequence[LogMessage]) -> Iterator[PortDown]:
         text = message.text
         if "ibstat" in text or "ibv_devinfo" in text:
             is_asked, devices = True, {}
-            asked = _asked_host(text)
+            asked = asked_host(text)
             named = device["device"] if (device := _DEVICE.search(text)) else ""
             continue
         if header := _HEADER.match(text):

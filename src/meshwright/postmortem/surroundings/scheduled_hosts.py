@@ -26,6 +26,14 @@ _BY_INDEX = re.compile(
     rf"{_NUMBER}\$[{{(]{{0,2}}(?:JOB_COMPLETION_INDEX|POD_INDEX|(?:HOSTNAME|POD_NAME)##\*-)"
     r"|\b(?:PET_)?NODE_RANK:\s+\(v1:metadata\.\w+\['[\w./]*(?:job-completion-index|pod-index)'\]\)"
 )
+_COUNTED = re.compile(rf"{_NUMBER}\$\(\((?P<sum>[^()]{{5,200}})\)\)")  # by the shell's arithmetic
+_BY_JOB = re.compile(  # of a JobSet: `JOB_INDEX * 4 + POD_INDEX`, in either order
+    r"(?=.*\b(?:POD_INDEX|JOB_COMPLETION_INDEX|COMPLETION_INDEX)\b)"
+    r"(?:.*\b\w*(?<!GLOBAL_)JOB_INDEX\}? ?\* ?[$]?\{?(?P<pods>\w{1,40})\b"
+    r"|.*?(?<![\w{])[$]?\{?(?P<first>\w{1,40})\}? ?\* ?[$]?\{?\w*(?<!GLOBAL_)JOB_INDEX\b)"
+)
+_PARALLEL = re.compile(r"^\s*(?:parallelism|completions): +(?P<pods>\d{1,5})\s*$")  # of each job
+_SET = re.compile(r"(?<![\w$])(?P<name>[A-Za-z_]\w{1,39})=[\"']?(?P<value>\d{1,5})\b")
 _MAY_NUMBER = re.compile(r"[$]|v1:metadata")
 _BY_TASK = re.compile(r"(?<![\w-])(?:RANK=|--rank[= ])[\"'\\]{0,4}\$[{(]?SLURM_PROCID\b")
 _TASKS = re.compile(r"(?:--|\bSLURM_)(?:n?tasks[-_]per[-_]node|NTASKS_PER_NODE)[= ](?P<tasks>\d{1,3})\b")
@@ -103,10 +111,27 @@ def _numbered(messages: Sequence[LogMessage]) -> Iterator[NumberedHosts]:
         by_list = _BY_LIST.search(text)
         if by_list and (by_list["of"] == "NODEID" or tasks <= {1}):
             yield NumberedHosts(per_host=_only(sizes), where=message.where)
+        elif counted := _COUNTED.search(text):
+            if pods := _pods_of_job(counted["sum"], messages):
+                yield NumberedHosts(per_host=_only(sizes), are_pods=True, per_job=pods, where=message.where)
         elif _BY_INDEX.search(text):
             yield NumberedHosts(per_host=_only(sizes), are_pods=True, where=message.where)
         elif _BY_TASK.search(text) and tasks and not sizes:
             yield NumberedHosts(per_host=_only(tasks), where=message.where)
+
+
+def _pods_of_job(counted: str, messages: Sequence[LogMessage]) -> int | None:
+    """Return the pods of each job of a JobSet by the sum that numbers them, None where it is another sum.
+
+    The variable in it is set in the same file, or it is how many pods run in parallel in each job.
+    """
+    found = _BY_JOB.match(counted)
+    told = found["pods"] or found["first"] if found else None
+    if told is None or told.isdecimal():
+        return None if told is None else int(told)
+    values = {int(one["value"]) for m in messages for one in _SET.finditer(m.text) if one["name"] == told}
+    values = values or {int(one["pods"]) for m in messages if (one := _PARALLEL.match(m.text))}
+    return _only(values)
 
 
 def _by_accelerate(command: str) -> int | None:

@@ -7,13 +7,13 @@ import re
 from collections.abc import Iterator, Sequence
 
 from ..nouns.facts import Failure
+from ..surroundings.port_states import asked_host
 from ..text.lines import LogMessage
 
 _ROW = re.compile(r"^\| +(?P<number>\d{1,3}) +[\w-]+ +\| +(?P<health>OK|Warning|Alarm|Critical|UNKNOWN) +\|")
 _ASKED = re.compile(r"\bnpu-smi info -t health\b.*? -i (?P<number>\d{1,3})\b")
 _HEALTH = re.compile(r"^\s*Health Status\s*: (?P<health>\w+)")
 _ERROR = re.compile(r"^\s*Error Information\s*: (?P<what>\S.{0,160})")
-_AT = re.compile(r"^\[?\w+@(?P<host>[\w.-]+)[ :]|\bssh +(?:-\S+ +)*(?:\w+@)?(?P<to>[\w.-]+) ")
 _ADDRESS = re.compile(r"^\s*(?P<host>\d{1,3}(?:\.\d{1,3}){3})(?:\s|$)")
 _BAD = {"Alarm", "Critical"}
 
@@ -25,8 +25,8 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Failure]:
     for message in messages:
         text = message.text
         if "npu-smi" in text or "hostname" in text:
-            at, one = _AT.search(text), _ASKED.search(text)
-            host = (at["host"] or at["to"]) if at else host
+            one = _ASKED.search(text)
+            host = asked_host(text) or host
             number = int(one["number"]) if one else None
             is_asked = "hostname" in text
         elif is_asked and (address := _ADDRESS.match(text)):

@@ -10,15 +10,11 @@ import msgspec
 
 from ..nouns.facts import PortDown
 from ..nouns.identities import PortErrors
-from ..surroundings.placements import HOST
+from ..surroundings.port_states import asked_host
 from ..text.lines import LogMessage
 
 _BEGINS = re.compile(r"^# Port (?:extended )?counters: Lid \d+ port \d+|^Operational Info\s*$")
 _STATE = re.compile(r"^State\s+: (?P<state>\w+)")
-_ASKED = re.compile(
-    r"\bssh +(?:-\S+ +)*(?:[\w.-]+@)?(?P<to>" + HOST + r") .*\b(?:perfquery|mlxlink)\b"
-    r"|^\[?\w+@(?P<at>" + HOST + r")\b.*\b(?:perfquery|mlxlink)\b"
-)
 _DEVICE = re.compile(r"\bmlxlink\b.* -d (?P<device>[a-z]\w+)")
 _COUNTER = re.compile(
     r"^(?P<name>SymbolErrorCounter|LinkDowned(?:Counter)?|PortRcvErrors|LocalLinkIntegrityErrors|Link Down Counter"
@@ -44,9 +40,8 @@ def read(messages: Sequence[LogMessage]) -> Iterator[PortDown | PortErrors]:
     for message in messages:
         text = message.text
         if "mlxlink" in text or "perfquery" in text:
-            command, named = _ASKED.search(text), _DEVICE.search(text)
-            asked = (command["to"] or command["at"]) if command else ""
-            device = named["device"] if named else ""
+            asked = asked_host(text)
+            device = named["device"] if (named := _DEVICE.search(text)) else ""
         if _BEGINS.match(text):
             host = message.host or message.where.host or asked
             ports.append(_Port(host=host, message=message, device=device))

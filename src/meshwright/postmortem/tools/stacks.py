@@ -38,10 +38,15 @@ MOST_IN_NAMES = 1000  # a larger number in the name of a dump is a process, not 
 _PROCESS = re.compile(r"^Process (?P<pid>\d+): (?P<command>.*)")
 _SPY_THREAD = re.compile(r"^Thread (?P<id>\w+) \((?P<state>[\w+ ]+)\)(?:: \"(?P<name>[^\"]*)\")?")
 _SPY_FRAME = re.compile(
-    r"^\s+(?P<function>\S.*?) \((?P<file>[^()]*?)(?::(?P<line>\d+))?\)(?:\s+(?P<note>[#(\[]?\s?\w{1,40}=.*))?$"
+    r"^\s+(?P<function>\S.*?) \((?P<file>[^()]*?)(?::(?P<line>\d+))?\)(?:\s+(?P<note>#.*|[(\[]?\s?\w{1,40}=.*))?$"
 )
 _WITH_NOTE = re.compile(r"^(?P<function>[\w.<>]+?)[\s(\[#]+(?P<note>[A-Za-z_]\w*=.*)$")  # of who copied the dump
 _NOTED_PEER = re.compile(r"(?<!\w)(?P<name>dst|src|peer|(?:dst|dest|src)_rank)=(?P<peer>\d{1,6})(?![\w.])")
+_NOTED_DEED = re.compile(  # in a person's comment, or in one of torch's names of what a pipeline does (0SEND_F1)
+    r"(?<![A-Za-z])i?(?P<deed>send|recv|receive)(?:s|ing)?(?![a-z]).*?"
+    r"\b(?:to|from|peer|dst|src|rank)\b[ =:]{0,3}(?:rank |peer )?(?P<peer>\d{1,6})(?![\w.])",
+    re.IGNORECASE,
+)
 _FAULT_THREAD = re.compile(r"^(?:Current thread|Thread) 0x\w+(?: \[[^\]]*\])? \(most recent call first\):")
 _FAULT_FRAME = re.compile(r"^\s*File \"(?P<file>[^\"]+)\", line (?P<line>\d+) in (?P<function>.+)$")
 _PYSTACK_THREAD = re.compile(r"^Traceback for thread \d+ (?:\([^)]*\) )?\[[^\]]*\] \(most recent call last\):")
@@ -329,8 +334,12 @@ def _frame(found: re.Match[str]) -> Frame:
     if not note and "=" in function and (noted := _WITH_NOTE.match(function)):
         function, note = noted["function"], noted["note"]
     frame = Frame(function, told["file"], int(told["line"]) if told["line"] else None)
-    peer = _NOTED_PEER.search(note)
-    return _with_peer(frame, peer) if peer else frame
+    if peer := _NOTED_PEER.search(note):
+        return _with_peer(frame, peer)
+    deed = _NOTED_DEED.search(note) if note.startswith("#") else None
+    if deed is None:
+        return frame
+    return replace(frame, peer=int(deed["peer"]), transfer="send" if deed["deed"].lower() == "send" else "recv")
 
 
 def _with_peer(frame: Frame, peer: re.Match[str]) -> Frame:
