@@ -153,8 +153,17 @@ def test_places_in_a_group_that_has_only_a_number_are_the_ranks_that_a_script_li
     assert (verdict.kind, verdict.blamed, verdict.seq) == ("sizes", (5,), 9)
 
 
-def test_a_list_that_a_ranks_own_place_contradicts_tells_nothing_of_its_group(tmp_path):
+@pytest.mark.parametrize(
+    "told",
+    [
+        [NUMBERED["with an arrow"], failed_at(4, "PG 3", 9, 9, 8, place=1)],
+        ["PG 3: ranks [1, 3]"],
+        ["PG 3: ranks [1, 3, 5, 7]", "PG 3: ranks [0, 2, 4, 6]"],
+        ["PG 3 timed out on ranks [1, 3, 5, 7]"],
+    ],
+    ids=["a rank's own place", "a part", "two lists", "what befell some"],
+)
+def test_a_list_that_may_not_be_a_groups_tells_nothing_of_it(told, tmp_path):
     own = [part for place in range(4) for part in of_number(place, 9, numel=60 if place == 2 else 64)]
-    known = failed_at(4, "PG 3", 9, 9, 8, place=1)
 
-    assert judge(tmp_path, [NUMBERED["with an arrow"], *own, known]).blamed == ()
+    assert judge(tmp_path, [*told, *own]).blamed == ()

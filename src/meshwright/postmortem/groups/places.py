@@ -23,8 +23,9 @@ def with_told_members(facts: list[Fact]) -> list[Fact]:
     told = {name: next(iter(own)) for name, own in ranks.items() if len(own) == 1}
     for count in of(facts, GroupProgress):
         name = count.group.name if count.group else ""
-        if count.rank is not None and _at(count.group_rank, told.get(name, ())) not in {None, count.rank}:
-            del told[name]  # the list counts its groups otherwise
+        at = _at(count.group_rank, told.get(name, ()))
+        if count.group_rank is not None and (at is None or count.rank not in {None, at}):
+            told.pop(name, None)  # the list counts its groups otherwise, or has a part of one
     if not told:
         return facts
     counts = [one for one in of(facts, GroupProgress) if one.rank is None and one.group]
