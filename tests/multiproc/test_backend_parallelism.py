@@ -45,11 +45,11 @@ def start(rank, world_size, store, backend):
     dist.init_process_group(backend, rank=rank, world_size=world_size, store=store)
 
 
-def train(network, parameters, part, parts, after=None):
+def train(network, parameters, part, parts, after=None, steps=STEPS):
     """Return the losses of a few steps on this part of the batch."""
     optimizer = torch.optim.AdamW(parameters, lr=1e-2, foreach=False)
     losses = []
-    for step in range(STEPS):
+    for step in range(steps):
         loss = network(batch(step, part, parts)).square().mean()
         loss.backward()
         if after is not None:
@@ -64,6 +64,14 @@ def ddp(rank, world_size, store, backend):
     start(rank, world_size, store, backend)
     network = DistributedDataParallel(model(), bucket_cap_mb=0.01)
     return train(network, network.parameters(), rank, world_size)
+
+
+def uneven(rank, world_size, store, backend):
+    """Divide gradients by the number of ranks that have data still: each has a step more than the one before."""
+    start(rank, world_size, store, backend)
+    network = DistributedDataParallel(model(), bucket_cap_mb=0.01)
+    with network.join(divide_by_initial_world_size=False):
+        return train(network, network.parameters(), rank, world_size, steps=STEPS + 1 + rank - world_size)
 
 
 def fsdp(rank, world_size, store, backend):
@@ -152,7 +160,7 @@ def same_losses(pool, function, *arguments):
 
 
 @pytest.mark.parametrize("world_size", [2, 4])
-@pytest.mark.parametrize("function", [ddp, fsdp])
+@pytest.mark.parametrize("function", [ddp, uneven, fsdp])
 def test_data_parallel_losses_equal_those_on_gloo(rank_pool, world_size, function):
     same_losses(rank_pool(world_size), function)
 

@@ -1,6 +1,8 @@
 """The methods of a C++ process group in a group of ours: every method, or a refusal by its name."""
 
 import pytest
+import torch
+from torch._C._distributed_c10d import Backend
 from torch.distributed import ProcessGroup
 
 from meshwright.backend.group.device_types import MixedGroup
@@ -18,6 +20,17 @@ def test_every_method_of_a_group_in_c_is_there_or_refused(kind):
     theirs -= set(ProcessGroup.BackendType.__members__)
 
     assert theirs - ours == set()
+
+
+@pytest.mark.parametrize("kind", [MeshwrightGroup, MixedGroup])
+def test_a_group_is_called_like_the_backend_in_c_for_which_it_stands(kind):
+    theirs = {name: each for name, each in vars(Backend).items() if not name.startswith("__")}
+    for name in theirs.keys() - OF_THE_CLASS - {"mem_allocator"}:  # a property, of which there is none
+        assert callable(getattr(kind, name)) == callable(theirs[name]), name
+
+
+def test_a_group_says_that_it_allocates_no_tensors():
+    assert TorchGroup.supports_tensor_alloc(object(), torch.device("cpu")) is False
 
 
 @pytest.mark.parametrize("name", REFUSED)

@@ -2,11 +2,14 @@
 
 import threading
 import time
+import weakref
 
 import pytest
 import torch
+from torch.distributed import Work
 
-from meshwright.backend.group.work import CollectiveWorker, DoneWork, PendingWork, flat_tensors
+from meshwright.backend.group.futures import load_futures
+from meshwright.backend.group.work import CollectiveWorker, DoneWork, OwnedWork, PendingWork, flat_tensors
 
 
 @pytest.fixture
@@ -89,3 +92,29 @@ def test_results_are_flat_lists_of_tensors():
 
     assert [t is u for t, u in zip(flat_tensors([[a, b], a]), [a, b, a], strict=True)] == [True] * 3
     assert DoneWork([[a, b]]).get_future().value()[1] is not None
+
+
+@pytest.mark.parametrize("kind", [DoneWork, lambda result: PendingWork(lambda: None, result)])
+def test_a_work_stays_in_python_as_long_as_c_plus_plus_owns_it(kind):
+    if load_futures() is None:
+        pytest.skip("without C++ nobody knows who owns a work")
+    work = kind([torch.ones(2)])
+    result, in_c = weakref.ref(work._result[0]), work.boxed()
+    del work
+    assert isinstance(Work.unbox(in_c), OwnedWork)  # torch's base class waits for ever
+    assert result() is not None
+
+    del in_c
+    DoneWork()
+    assert result() is None
+
+
+def test_without_c_plus_plus_the_last_small_works_stay(monkeypatch):
+    monkeypatch.setattr("meshwright.backend.group.work.load_futures", lambda: None)
+    results = [torch.ones(1), torch.ones(1 << 20)]
+    small, large = (weakref.ref(each) for each in results)
+    while results:
+        DoneWork([results.pop()])
+
+    assert small() is not None
+    assert large() is None

@@ -3,6 +3,7 @@
  *
  * A torch.futures.Future made in Python holds any object and cannot be given an error that C++ sees: its reducer takes
  * the exception for the result. This extension makes one by torch's C++ interface and hands it out beside its end.
+ * It also tells whether C++ still owns a work that Python is about to drop.
  */
 #include <ATen/core/ivalue.h>
 #include <pybind11/pybind11.h>
@@ -55,10 +56,18 @@ void fail(const py::object &end, const py::object &exception) {
     future->setError(std::move(pointer));
 }
 
+/* Return how many own a work (a c10d::Work of Python) beside its object in Python. */
+py::ssize_t other_owners(const py::object &work) {
+    auto *object = reinterpret_cast<py::detail::instance *>(work.ptr());
+    auto *target = static_cast<c10::intrusive_ptr_target *>(object->get_value_and_holder().value_ptr());
+    return static_cast<py::ssize_t>(c10::raw::intrusive_ptr::use_count(target)) - 1;
+}
+
 } // namespace
 
 PYBIND11_MODULE(futures, module) {
     module.def("make", &make);
     module.def("complete", &complete);
     module.def("fail", &fail);
+    module.def("other_owners", &other_owners);
 }

@@ -18,7 +18,8 @@ NAME = "meshwright"
 REFUSED = (
     *("merge_remote_group", "_start_coalescing", "_end_coalescing", "_register_on_completion_hook"),
     *("_enable_collectives_timing", "_register_backend", "_set_default_backend", "_backend_id"),
-    *("boxed", "_start_time_estimate", "_end_time_estimate"),
+    *("boxed", "_start_time_estimate", "_end_time_estimate", "allocate_tensor", "eager_connect_single_device"),
+    *("memory_stats", "resume", "suspend", "shrink", "setUsePgForSymmMemRendezvous"),
 )  # boxed: what torch.ops.c10d takes, which calls the C++ backends that this group has not
 
 _ProcessGroup: Any = ProcessGroup  # its declared overloads name the C++ forms, of which Python needs the first only
@@ -32,7 +33,6 @@ class TorchGroup(_ProcessGroup):  # type: ignore[misc]
     supports_splitting = False  # without the store; split_group takes it
     supports_coalescing = False
     supports_shrinking = False
-    supports_tensor_alloc = False
     supports_time_estimate = False
     make: Callable[..., Any]  # a group like this one, from a store, rank, size and timeout
 
@@ -97,6 +97,10 @@ class TorchGroup(_ProcessGroup):  # type: ignore[misc]
         if torch.device(device).type not in {each.type for each in self._device_types}:
             raise RuntimeError(f"{NAME}: this group has no backend for {device}")
         return self
+
+    def supports_tensor_alloc(self, device: torch.device) -> bool:
+        """Return False: memory for a collective comes from torch's allocator."""
+        return False
 
     @property
     def options(self) -> Any:

@@ -2,7 +2,9 @@
 
 import ctypes
 import queue
+import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
@@ -12,7 +14,7 @@ from torch import Tensor
 from torch.distributed import Work
 
 from ..local.sched import request_short_time_slice
-from .futures import WorkFuture
+from .futures import WorkFuture, load_futures
 
 Tensors = Sequence[Any]  # the result of a Work: tensors, or lists of them
 
@@ -24,7 +26,37 @@ def flat_tensors(tensors: Tensors) -> list[Tensor]:
     return [tensor for each in tensors for tensor in ([each] if isinstance(each, Tensor) else each)]
 
 
-class DoneWork(Work):
+class OwnedWork(Work):
+    """A Work that lives on in Python for as long as C++ owns it.
+
+    DDP's `join` hands the work of an all-reduce to the reducer in C++ and drops it. Once the object in Python is gone,
+    C++ finds none of its methods, and waits for ever in those of torch's base class.
+    """
+
+    _result: list[Tensor]
+
+    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:  # names are gone at the end
+        """Stay if C++ owns this work still, and let go of earlier ones that it owns no longer."""
+        if is_finalizing():
+            return
+        extension = load_futures()
+        if extension is None:  # who owns it is unknown: the last few stay, if they hold little memory
+            if sum(tensor.nbytes for tensor in self._result) <= KEPT_BYTES:
+                _RECENT.append(self)
+            return
+        for work in list(_OWNED):
+            if not extension.other_owners(work):
+                _OWNED.discard(work)
+        if extension.other_owners(self):
+            _OWNED.add(self)
+
+
+KEPT_BYTES = 1024
+_RECENT: deque[OwnedWork] = deque(maxlen=16)
+_OWNED: set[OwnedWork] = set()
+
+
+class DoneWork(OwnedWork):
     """A collective that has already finished."""
 
     def __init__(self, result: Tensors = ()) -> None:
@@ -63,7 +95,7 @@ class DoneWork(Work):
 DONE = DoneWork()  # of every call that blocks
 
 
-class PendingWork(Work):
+class PendingWork(OwnedWork):
     """A collective that another thread finishes by calling `run`.
 
     In this order: its mark for the profiler ends, waiting callers of `is_completed` see it, callbacks of its future
