@@ -109,8 +109,8 @@ def test_a_work_stays_in_python_as_long_as_c_plus_plus_owns_it(kind):
     assert result() is None
 
 
-def test_without_c_plus_plus_the_last_small_works_stay(monkeypatch):
-    monkeypatch.setattr("meshwright.backend.group.work.load_futures", lambda: None)
+def test_until_futures_are_built_the_last_small_works_stay(monkeypatch):
+    monkeypatch.setattr("meshwright.backend.group.work.loaded_futures", lambda: None)
     results = [torch.ones(1), torch.ones(1 << 20)]
     small, large = (weakref.ref(each) for each in results)
     while results:

@@ -67,3 +67,8 @@ def load_futures() -> ModuleType | None:
         *(f"-DABI={torch.__version__}", f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}"),
     )
     return load_extension(SOURCE, flags)
+
+
+def loaded_futures() -> ModuleType | None:
+    """Return the extension module where it is in use already; nothing is built for this."""
+    return load_futures() if load_futures.cache_info().currsize else None

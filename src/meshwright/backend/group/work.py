@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.distributed import Work
 
 from ..local.sched import request_short_time_slice
-from .futures import WorkFuture, load_futures
+from .futures import WorkFuture, loaded_futures
 
 Tensors = Sequence[Any]  # the result of a Work: tensors, or lists of them
 
@@ -39,15 +39,15 @@ class OwnedWork(Work):
         """Stay if C++ owns this work still, and let go of earlier ones that it owns no longer."""
         if is_finalizing():
             return
-        extension = load_futures()
+        extension = loaded_futures()
         if extension is None:  # who owns it is unknown: the last few stay, if they hold little memory
             if sum(tensor.nbytes for tensor in self._result) <= KEPT_BYTES:
                 _RECENT.append(self)
             return
         for work in list(_OWNED):
-            if not extension.other_owners(work):
+            if extension.other_owners(work) == 0:
                 _OWNED.discard(work)
-        if extension.other_owners(self):
+        if extension.other_owners(self) > 0:
             _OWNED.add(self)
 
 
