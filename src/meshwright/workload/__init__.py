@@ -1,6 +1,7 @@
 """The work of one training step, layer by layer: FLOPs, bytes, activations.
 
-- models: `models` (the catalogue), `configs` (config.json) -> `architecture` of `kinds` of layers; `adapters`
+- models: `models` (the catalogue), `configs` (config.json) -> `architecture` of `kinds` of layers (`attention_kinds`,
+  `recurrent_kinds`); `adapters`
 - our decoder: `transformer` (numbers), `functional` (torch), `float8`; as `graph` (the Workload) and `chain`
 - a step: `conventions` and `engines` (what stacks do, what engines can run) -> `split` (what is sent), `held` (what is
   kept) -> `stages` -> `program`; `routing` of experts, `recomputed` modules, `holdings` of our own engine

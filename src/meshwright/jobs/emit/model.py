@@ -26,6 +26,8 @@ def _of_layer(layer: LayerKind, model: Architecture) -> list[str]:
             told.append("its attention sees both sides")
         if mixer.window or mixer.chunk:
             told.append("some layers see a window of the sequence")
+        if mixer.index_heads:
+            told.append("its attention picks tokens by an index")
         if mixer.gate or mixer.key_matrices != 2:
             told.append("its attention is gated or shares keys")
         if (mixer.heads, mixer.kv_heads) != (model.num_attention_heads, model.num_key_value_heads):
@@ -33,6 +35,8 @@ def _of_layer(layer: LayerKind, model: Architecture) -> list[str]:
     elif isinstance(mixer, Latent):
         if mixer.index_heads:
             told.append("its attention picks tokens by an index")
+        if mixer.window:
+            told.append("some layers see a window of the sequence")
     else:
         told.append("some layers have no attention" if mixer is None else f"it has layers of {type(mixer).__name__}")
     if layer.beside is not None:

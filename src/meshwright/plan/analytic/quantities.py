@@ -105,7 +105,8 @@ class ModelQuantities:
             **_placed(model),
             mixer_out=_mean(model, lambda mixer: mixer.out_width),
             projected=_mean(model, _projected),
-            recurrent_kept=_mean(model, lambda mixer: 0 if isinstance(mixer, Attention | Latent) else mixer.kept),
+            recurrent_kept=_mean(model, lambda mixer: 0 if isinstance(mixer, Attention | Latent) else mixer.kept)
+            + sum(2 * run.count * run.layer.streams for run in model.runs) / model.num_hidden_layers,
             beside=model.beside_parameters + model.beside_weights,
             fixed=model.fixed_length,
             fixed_share=_fixed_share(model),
@@ -226,8 +227,9 @@ def scores_of(model: Architecture) -> dict[str, float]:
                 sums[kind] += (weight := run.count * mixer.score_width * (1 if masked else 2))
                 if kind in spans:
                     spans[kind] += weight * (window or chunk)
-                if isinstance(mixer, Latent):  # an indexer's scores are those of narrow heads over all tokens
-                    sums["full"] += run.count * mixer.index_heads * mixer.index_dim
+                recurrent += run.count * 2.0 * mixer.places if isinstance(mixer, Attention) else 0.0
+                # an indexer's scores are those of narrow heads over all tokens
+                sums["full"] += run.count * mixer.index_heads * mixer.index_dim / mixer.index_rate
             elif isinstance(mixer, Compressed):
                 for width, span in mixer.scored:
                     sums["near" if span else "full"] += run.count * width
@@ -248,7 +250,8 @@ def scores_of(model: Architecture) -> dict[str, float]:
 
 def span_of(mixer: Attention | Latent) -> tuple[int, int]:
     """Return the window and the chunk of an attention, 0 where it has none."""
-    return (mixer.index_top, 0) if isinstance(mixer, Latent) else (mixer.window, mixer.chunk)
+    near = min(filter(None, (mixer.index_top, mixer.window)), default=0)
+    return near, 0 if isinstance(mixer, Latent) else mixer.chunk
 
 
 @dataclass(frozen=True, slots=True)

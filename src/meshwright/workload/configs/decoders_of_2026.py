@@ -141,12 +141,20 @@ def deepseek_v4(c: ConfigReader) -> Architecture:
     mixes = (2 + streams) * streams  # what a layer's halves read of the streams, write to them, and mix among them
     layers = []
     for kind in kinds:
-        mixer = _compressed(c, kind, rates[kind], (streams - 1) * hidden)
+        mixer = _compressed(c, kind, rates[kind])
         small = 2 * hidden + mixer.q_rank + mixer.head_dim + mixer.heads + 2 * (mixes + 3)
         if mixer.rate:  # norms of means, and a weight for each place in a group
             small += mixer.head_dim * (1 + mixer.rate * (2 if mixer.overlap else 1))
             small += mixer.index_dim * (1 + 2 * mixer.rate)
-        layers.append(LayerKind(mixer=mixer, network=routed, small=small, more=2 * mixes * streams * hidden))
+        layers.append(
+            LayerKind(
+                mixer=mixer,
+                network=routed,
+                small=small,
+                more=2 * mixes * streams * hidden,
+                streams=(streams - 1) * hidden,
+            )
+        )
     return made(c, Traits(), layers, beside_weights=streams * streams * hidden, beside_parameters=streams + 1)
 
 
@@ -176,7 +184,7 @@ def _compressed_kinds(c: ConfigReader, count: int) -> list[str]:
     return found
 
 
-def _compressed(c: ConfigReader, kind: str, rate: int, streams: int) -> Compressed:
+def _compressed(c: ConfigReader, kind: str, rate: int) -> Compressed:
     sparse = kind == "compressed_sparse_attention"
     names = {"index_heads": "index_n_heads", "index_dim": "index_head_dim", "index_top": "index_topk"}
     index = {name: c.whole(key) for name, key in names.items()}
@@ -189,7 +197,6 @@ def _compressed(c: ConfigReader, kind: str, rate: int, streams: int) -> Compress
         window=c.whole("sliding_window"),
         rate=rate,
         overlap=sparse,
-        streams=streams,
         **(index if sparse else {}),
     )
     if not found.groups or found.heads % found.groups:
