@@ -2,8 +2,10 @@
 
 families    the table, and the traits of decoders of attention and networks
 decoders    how those are read
-hybrids     layers of several kinds: linear, mamba, windows, decoders_of_2026; pattern: which layer is which
-others      keys of their own; vision: text models with an encoder
+hybrids     layers of several kinds: linear, mamba, recurrent, windows, gated, indexed, routed, decoders_of_2026;
+            pattern: which layer is which
+others      keys of their own; encoders of text and images; pairs of an encoder and a decoder
+composites  text models with encoders: vision, vision_of_2026, sound
 reader      the keys of one file; ignored: keys that change no size; defaults.json: what classes assume
 """
 

@@ -153,8 +153,8 @@ def switch(c: ConfigReader, value: Switch) -> bool:
 def mixers_of(c: ConfigReader, traits: Traits, count: int) -> list[Mixer]:
     """Return the attention of each layer."""
     if traits.latent:
-        return latents(c, count)
-    plain = attention_of_config(c)
+        return [*latents(c, count)]
+    plain = msgspec.structs.replace(attention_of_config(c), masked=traits.masked)
     if traits.square and plain.out_width != c.whole("hidden_size"):
         raise ValueError(f"head_dim: expected hidden_size / num_attention_heads, got {plain.head_dim}")
     window = c.whole(traits.window_key, 0)
@@ -247,8 +247,11 @@ def latent(c: ConfigReader) -> Latent:
     )
 
 
-def latents(c: ConfigReader, count: int) -> list[Mixer]:
-    """Return the latent attention of each layer: some may take the keys that an earlier layer's indexer picked."""
+def latents(c: ConfigReader, count: int, *, every: int = 1) -> list[Latent]:
+    """Return the latent attention of each layer: some may take the keys that an earlier layer's indexer picked.
+
+    `every`: which layers after the second pick, where the config does not say.
+    """
     plain = latent(c)
     if not plain.index_heads:
         return [plain] * count
@@ -257,12 +260,12 @@ def latents(c: ConfigReader, count: int) -> list[Mixer]:
     if other is not None:
         raise ValueError(f"layer_types: expected indexed_attention for every layer, got {other!r}")
     reused = msgspec.structs.replace(plain, index_heads=0, index_dim=0)
-    return [plain if picks else reused for picks in _picking(c, count)]
+    return [plain if picks else reused for picks in picking(c, count, every=every)]
 
 
-def _picking(c: ConfigReader, count: int) -> list[bool]:
+def picking(c: ConfigReader, count: int, *, every: int = 1) -> list[bool]:
     """Return which layers run an indexer of their own."""
-    freq, offset = max(c.whole("index_topk_freq", 1), 1), c.whole("index_skip_topk_offset", 2)
+    freq, offset = max(c.whole("index_topk_freq", every), 1), c.whole("index_skip_topk_offset", 2)
     pattern, words = c.value("index_topk_pattern"), {"F": "full", "S": "shared"}
     if isinstance(pattern, str):
         pattern = [words.get(letter, letter) for letter in pattern]

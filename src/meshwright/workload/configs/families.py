@@ -6,7 +6,7 @@ from functools import partial
 from ..architecture import Architecture
 from .decoders import Traits, decoder
 from .hybrids import HYBRIDS
-from .others import OTHERS, openai_gpt
+from .others import OTHERS, molmo2, openai_gpt
 from .reader import ConfigReader
 from .windows import gpt_neo
 
@@ -52,7 +52,7 @@ DECODERS: dict[str, Traits] = {
     "ministral3": MISTRAL,
     "qwen2": QWEN2,
     "qwen2_vl_text": QWEN2,
-    "qwen2_5_vl_text": QWEN2,
+    **dict.fromkeys(("qwen2_5_vl_text", "qwen2_5_omni_text"), QWEN2),
     "qwen3": QWEN3,
     "qwen3_vl_text": QWEN3,
     "gemma": Traits(tied=True, network_bias=False),
@@ -71,14 +71,17 @@ DECODERS: dict[str, Traits] = {
     "olmo2": Traits(wide_norms=True, network_bias=False),
     "olmo3": Traits(wide_norms=True, network_bias=False, every=("sliding_window_pattern", 4)),
     "smollm3": PLAIN,
-    "granite": PLAIN,
+    **dict.fromkeys(("granite", "granite4_vision_text"), PLAIN),
     "arcee": Traits(gated=False),
     "exaone4": Traits(
         head_norms=True, qkv_bias=False, out_bias=False, network_bias=False, every=("sliding_window_pattern", 4)
     ),
     "seed_oss": Traits(out_bias=("attention_out_bias",)),
     "hunyuan_v1_dense": Traits(head_norms=True, passed=HUNYUAN, switched=(("use_cla", "cla_share_factor"),)),
-    "ernie4_5": Traits(qkv_bias=("use_bias",), out_bias=("use_bias",), network_bias=("use_bias",)),
+    **dict.fromkeys(
+        ("ernie4_5", "paddleocr_vl_text"),
+        Traits(qkv_bias=("use_bias",), out_bias=("use_bias",), network_bias=("use_bias",)),
+    ),
     "apertus": Traits(gated=False, head_norms=True, passed=("qk_norm", "post_norm")),
     "internlm3": Traits(qkv_bias=("qkv_bias",), out_bias=("bias",), network_bias=("bias",)),
     "minicpm3": Traits(latent=True, passed=("dim_model_base",)),
@@ -94,9 +97,13 @@ DECODERS: dict[str, Traits] = {
     "nanochat": Traits(gated=False, norm_weights=False, network_bias=False),
     "glm4v_text": GLM4V,
     "glm_ocr_text": Traits(out_bias=False, qkv_bias=False, network_bias=False, norms=4),
+    "eurobert": Traits(masked=False, passed=("classifier_pooling",)),
     # dense, LayerNorm
     "jais2": Traits(layer_norm=True, gated=False),
     "cohere": Traits(layer_norm=True, norm_bias=False, norms=1, tied=True, network_bias=False, head_norms=False),
+    "cohere_compass_text": Traits(
+        layer_norm=True, norm_bias=False, norms=1, tied=True, network_bias=False, square=True, passed=("pooling",)
+    ),
     "cohere2": Traits(
         layer_norm=True,
         norm_bias=False,
@@ -144,7 +151,7 @@ DECODERS: dict[str, Traits] = {
         experts="by_step", shared_gate=True, qkv_bias=("qkv_bias",), out_bias=False, network_bias=False
     ),
     "qwen3_moe": QWEN3_EXPERTS,
-    "qwen3_vl_moe_text": QWEN3_EXPERTS,
+    **dict.fromkeys(("qwen3_vl_moe_text", "qwen3_omni_moe_text"), QWEN3_EXPERTS),
     "aria_text": Traits(experts="all"),
     "olmoe": Traits(experts="all", wide_norms=True, network_bias=False),
     "phimoe": Traits(
@@ -226,6 +233,7 @@ RECIPES: dict[str, Recipe] = {
     **{name: partial(decoder, traits=traits) for name, traits in DECODERS.items()},
     "openai-gpt": partial(openai_gpt, traits=_old(tied=True, positions="learned")),
     "gpt_neo": partial(gpt_neo, traits=_old(qkv_bias=False, tied=True, positions="learned")),
+    "molmo2_text": partial(molmo2, traits=Traits(head_norms=True, out_bias=False, network_bias=False)),
     **HYBRIDS,
     **OTHERS,
 }

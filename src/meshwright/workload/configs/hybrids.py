@@ -6,9 +6,13 @@ from functools import partial
 from ..architecture import Architecture
 from .decoders import Traits
 from .decoders_of_2026 import axk2, bailing_hybrid, deepseek_v4, flint, laguna, lfm3
+from .gated import inkling, inkling2, muse, step3p5
+from .indexed import dots3_note, glm5_next, hy_v4, minimax_m3, mistral_large4, qwen4_exp
 from .linear import kimi_linear, lfm2, minimax, olmo_hybrid, qwen_hybrid
 from .mamba import bamba, falcon_h1, granite_hybrid, jamba, mamba, nemotron_h, plain_mamba2
 from .reader import ConfigReader
+from .recurrent import recurrent_gemma, rwkv, xlstm
+from .routed import doge, ernie_vl, jetmoe, mllama, zaya
 from .windows import afmoe, gemma3n, gemma4, longcat, mimo_v2
 
 QWEN_DENSE = Traits(network_bias=False)
@@ -41,4 +45,22 @@ HYBRIDS: dict[str, Callable[[ConfigReader], Architecture]] = {
     "axk2": axk2,
     "bailing_hybrid": bailing_hybrid,
     "lfm3": lfm3,
+    "minimax_m3_vl_text": minimax_m3,
+    "qwen4_exp_text": qwen4_exp,
+    "mistral_large4_text": mistral_large4,
+    "hy_v4": hy_v4,
+    "glm5_next_text": glm5_next,
+    "dots3_note_text": dots3_note,
+    "step3p5": step3p5,
+    "inkling_text": inkling,
+    "inkling2_text": inkling2,
+    **dict.fromkeys(("muse_spark_text", "muse_glimmer_text"), muse),
+    "recurrent_gemma": recurrent_gemma,
+    "rwkv": rwkv,
+    "xlstm": xlstm,
+    "jetmoe": jetmoe,
+    "zaya": zaya,
+    "ernie4_5_vl_moe_text": ernie_vl,
+    "doge": doge,
+    "mllama_text_model": mllama,
 }

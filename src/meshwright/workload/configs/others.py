@@ -8,6 +8,8 @@ import msgspec
 from ..architecture import Architecture
 from ..kinds import Attention, Dense, Experts, LayerKind, runs_of
 from .decoders import Traits, attention_of_config, decoder, even, made
+from .encoders import Sight, beit, deberta_v2, dinov2, esm, image_encoder, nomic_bert, roformer
+from .pairs import led, longt5, nllb_moe, switch_transformers, t5gemma
 from .reader import MOST, ConfigReader
 
 
@@ -54,6 +56,16 @@ def openai_gpt(c: ConfigReader, traits: Traits) -> Architecture:
     whole = decoder(c, traits)
     layers = [run.layer for run in whole.runs for _ in range(run.count)]
     return made(c, traits, layers, beside_parameters=-2 * c.whole("hidden_size"))
+
+
+def molmo2(c: ConfigReader, traits: Traits) -> Architecture:
+    """Return Molmo 2: an embedding with rows that the output lacks."""
+    if c.value("qk_norm_type", "qwen3") != "qwen3":
+        raise ValueError("qk_norm_type: expected qwen3")
+    c.skip("rope_scaling_layers", "norm_after")
+    whole, rows = decoder(c, traits), c.whole("additional_vocab_size")
+    layers = [run.layer for run in whole.runs for _ in range(run.count)]
+    return made(c, traits, layers, beside_parameters=rows * c.whole("hidden_size"))
 
 
 def mpt(c: ConfigReader) -> Architecture:
@@ -316,6 +328,7 @@ PAIRS = frozenset(
     {
         *("t5", "mt5", "umt5", "bart", "mbart", "pegasus", "m2m_100", "marian", "whisper"),
         *("plbart", "mvp", "blenderbot", "blenderbot-small"),
+        *("longt5", "switch_transformers", "nllb-moe", "led", "t5gemma"),
     }
 )
 OTHERS: dict[str, Callable[[ConfigReader], Architecture]] = {
@@ -351,4 +364,19 @@ OTHERS: dict[str, Callable[[ConfigReader], Architecture]] = {
     "m2m_100": partial(bart, tables="fixed", last_norms=True, first_norms=False),
     "marian": partial(bart, tables="learned", last_norms=False, first_norms=False),
     "whisper": whisper,
+    "longt5": longt5,
+    "switch_transformers": switch_transformers,
+    "nllb-moe": nllb_moe,
+    "led": led,
+    "t5gemma": t5gemma,
+    "deberta-v2": deberta_v2,
+    "esm": esm,
+    "nomic_bert": nomic_bert,
+    "roformer": roformer,
+    "dinov2": dinov2,
+    "dinov2_with_registers": partial(dinov2, registers=True),
+    "beit": beit,
+    "vit_msn": partial(image_encoder, sight=Sight()),
+    "deit": partial(image_encoder, sight=Sight(tokens=2)),
+    "ijepa": partial(image_encoder, sight=Sight(tokens=0)),
 }

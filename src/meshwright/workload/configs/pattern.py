@@ -4,13 +4,14 @@ from ..kinds import Attention
 from .reader import ConfigReader
 
 
-def layer_types(c: ConfigReader, count: int, default: list[str], *also: str) -> list[str]:
+def layer_types(c: ConfigReader, count: int, default: list[str], *also: str, further: int = 0) -> list[str]:
     """Return the kind of each layer as the config lists them, else the default.
 
-    `also`: words beside full_attention and those of the default, in place of linear_attention.
+    `also`: words beside full_attention and those of the default, in place of linear_attention; `further`: words of as
+    many layers that predict further tokens may follow.
     """
     c.skip("full_attention_interval")
-    found = c.words("layer_types", count)
+    found = c.words("layer_types", count, further)
     known = {"full_attention", *default, *(also or ("linear_attention",))}
     for kind in found or ():
         if kind not in known:

@@ -11,11 +11,11 @@ import msgspec
 from ...errors import InputError, nearest
 from ...quantities import MOST_COUNT
 from ..architecture import Architecture
+from .composites import COMPOSITES
 from .families import RECIPES
 from .ignored import is_ignored
 from .others import PAIRS
 from .reader import ConfigReader, is_empty
-from .vision import COMPOSITES
 
 HEADS = (
     "ForCausalLM",
@@ -163,37 +163,58 @@ def _text_alone(config: Mapping[str, Any], kind: str, where: str) -> Described:
 def _composite(config: Mapping[str, Any], kind: str, where: str) -> Described:
     composite = COMPOSITES[kind]
     inside = _inside(config)
-    vision = config.get("vision_config") or {}
-    if not isinstance(vision, Mapping):
-        raise InputError(f"{where}: vision_config: expected an object")
-    rest = {key: value for key, value in config.items() if key not in {"vision_config", "audio_config", inside}}
+    rest = {key: value for key, value in config.items() if key not in {*ENCODERS, inside}}
     if inside is None and "hidden_size" not in rest:
         raise InputError(f"{where}: text_config: missing (expected the sizes of the text model of a {kind})")
     text = dict(config[inside]) if inside else {**rest, "model_type": composite.text}
     text_kind = text.get("model_type", composite.text)
     if not isinstance(text_kind, str) or text_kind not in RECIPES:
         raise InputError(f"{where}: text_config: model_type: {text_kind!r} is not known")
-    if config.get("audio_config"):
-        raise InputError(f"{where}: audio_config: not understood: encoders of sound are not counted")
     tied = bool(config.get("tie_word_embeddings", composite.tied))
     of_text = text.get("tie_word_embeddings") is True
-    silent = tied and "tie_word_embeddings" not in config and composite.whose != "text"
-    text["tie_word_embeddings"] = {"own": tied, "either": tied or of_text, "text": of_text}[composite.whose]
+    silent = tied and "tie_word_embeddings" not in config and composite.whose in {"own", "either"}
+    ties = {"own": tied, "either": tied or of_text, "text": of_text, "nobody": False}
+    text["tie_word_embeddings"] = ties[composite.whose]
     found = _single(text, text_kind, f"{where}: {inside}" if inside else where)
-    joined = {key: value for key, value in vision.items() if key not in composite.beside}
-    joined |= {key: rest[key] for key in composite.beside if key in rest}
-    reader = ConfigReader(joined, config_defaults().get(f"{kind}/vision", {}), f"{where}: vision_config")
-    absent = composite.optional and config.get("vision_config") is None
-    tower = 0 if absent else composite.tower(reader, found.architecture.hidden_size)
-    unknown = [f"vision_config.{key}" for key in reader.unknown()] + [*found.ignored]
+    towers, told, unknown = _encoders(config, kind, found.architecture.hidden_size, where)
     beside = _beside(rest, found.architecture, where) if inside else []
-    unknown += [key for key in beside if key not in composite.beside]
-    told = f"image encoder: {tower / 1e9:.3g} B parameters are counted; tokens of text do not pass through it"
+    unknown += [*found.ignored, *(key for key in beside if key not in composite.beside)]
     return Described(
-        msgspec.structs.replace(found.architecture, tower_parameters=tower),
-        (*found.assumed, *((SHARED_OUTPUT.format(kind=kind),) if silent else ()), told),
+        msgspec.structs.replace(found.architecture, tower_parameters=towers),
+        (*found.assumed, *((SHARED_OUTPUT.format(kind=kind),) if silent else ()), *told),
         tuple(unknown),
     )
+
+
+ENCODERS = {"vision_config": "image", "audio_config": "sound"}
+
+
+def _encoders(config: Mapping[str, Any], kind: str, width: int, where: str) -> tuple[int, list[str], list[str]]:
+    """Return the parameters of a model's encoders, what to say of them, and the keys that are not understood."""
+    composite = COMPOSITES[kind]
+    beside = {key: config[key] for key in composite.beside if key in config}
+    towers, told, unknown = 0, [], []
+    for part, tower in zip(ENCODERS, (composite.tower, composite.sound), strict=True):
+        own = config.get(part) or {}
+        if not isinstance(own, Mapping):
+            raise InputError(f"{where}: {part}: expected an object")
+        if tower is None and own:
+            raise InputError(
+                f"{where}: {part}: not understood: encoders of {ENCODERS[part]} are not counted for {kind}"
+            )
+        if tower is None or (part in composite.optional and config.get(part) is None):
+            continue
+        joined = {key: value for key, value in own.items() if key not in composite.beside} | beside
+        usual = config_defaults().get(f"{kind}/{part.removesuffix('_config')}", {})
+        reader = ConfigReader(joined, usual, f"{where}: {part}")
+        reader.skip("model_type")
+        towers += (one := tower(reader, width))
+        told.append(
+            f"{ENCODERS[part]} encoder: {one / 1e9:.3g} B parameters are counted; tokens of text do not pass through it"
+        )
+        unknown += [f"{part}.{key}" for key in reader.unknown()]
+        beside = {}  # of the first encoder alone
+    return towers, told, unknown
 
 
 SHARED_OUTPUT = "the output has the embedding's weights, as the class of {kind} has it; no tie_word_embeddings says so"

@@ -50,6 +50,7 @@ class ConfigReader:
         self._config, self._defaults, self.where = config, defaults, where
         self.used: set[str] = set()
         self.assumed: list[str] = []
+        self._parts: dict[str, ConfigReader] = {}  # of objects inside
 
     def value(self, name: str, default: Any = None) -> Any:
         """Return what the config says under a name or its aliases, or the model type's default, or `default`.
@@ -128,14 +129,18 @@ class ConfigReader:
             raise InputError(f"{self.where}: {name}: expected a list of whole numbers, got {value!r}")
         return list(value)
 
-    def words(self, name: str, count: int) -> list[str] | None:
-        """Return a list of one word for each of `count` layers, None where there is none."""
+    def words(self, name: str, count: int, further: int = 0) -> list[str] | None:
+        """Return a list of one word for each of `count` layers, None where there is none.
+
+        `further`: words of as many layers that predict further tokens may follow.
+        """
         value = self.value(name)
         if name not in self._config or value is None:  # a default holds for the default number of layers alone
             return None
-        if not isinstance(value, list) or len(value) != count or not all(isinstance(item, str) for item in value):
+        right = isinstance(value, list) and len(value) in {count, count + further}
+        if not right or not all(isinstance(item, str) for item in value):
             raise InputError(f"{self.where}: {name}: expected a word for each of the {count} layers")
-        return value
+        return [*value[:count]]
 
     def alone(self, key: str) -> Any:
         """Return what the config says under one key and none of its aliases, None where it says nothing."""
@@ -149,12 +154,33 @@ class ConfigReader:
         """Return whether the config itself has a name, if only as null."""
         return any(key in self._config for key in self.keys(name))
 
+    def changed(self, values: Mapping[str, Any]) -> "ConfigReader":
+        """Return a reader that finds some values in place of those of the config, and knows what this one read."""
+        other = ConfigReader({**self._config, **values}, self._defaults, self.where)
+        other.used, other.assumed = self.used, self.assumed
+        return other
+
+    def of_layer(self, place: int) -> "ConfigReader":
+        """Return the reader of one layer, of which `per_layer_config` may say values of its own."""
+        values = self.part("per_layer_config").get(str(place), {})
+        if not isinstance(values, Mapping):
+            raise InputError(f"{self.where}: per_layer_config: {place}: expected an object")
+        return self.changed(values)
+
     def part(self, name: str) -> Mapping[str, Any]:
         """Return a mapping inside the config, empty where there is none."""
         value = self.value(name, {})
         if not isinstance(value, Mapping):
             raise InputError(f"{self.where}: {name}: expected an object, got {type(value).__name__}")
         return value
+
+    def inside(self, name: str) -> "ConfigReader":
+        """Return the reader of an object inside the config, whose keys must be understood as those of the config."""
+        given, usual = self.part(name), self._defaults.get(name)
+        other = ConfigReader(given if given is not usual else {}, usual or {}, f"{self.where}: {name}")
+        other.assumed = self.assumed
+        self._parts[name] = other
+        return other
 
     def skip(self, *names: str) -> None:
         """Take keys as understood: they change no size in this model type."""
@@ -170,11 +196,17 @@ class ConfigReader:
 
     def unknown(self) -> list[str]:
         """Return the keys that were neither read nor known to change no size."""
-        return [
-            key
-            for key, value in self._config.items()
+        layers = self._config.get("per_layer_config")
+        inside = layers.values() if isinstance(layers, Mapping) and "per_layer_config" in self.used else ()
+        parts = [("", self._config), *(("per_layer_config.", part) for part in inside if isinstance(part, Mapping))]
+        found = [
+            before + key
+            for before, part in parts
+            for key, value in part.items()
             if key not in self.used and not is_ignored(key) and not is_empty(value)
         ]
+        found += [f"{name}.{key}" for name, part in self._parts.items() for key in part.unknown()]
+        return list(dict.fromkeys(found))
 
 
 def is_empty(value: Any) -> bool:

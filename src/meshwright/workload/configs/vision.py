@@ -1,28 +1,9 @@
-"""Vision-language models: which text model they hold, and how many parameters their image encoder has.
+"""Encoders of images and what projects them to the text model: how many parameters each has.
 
-An encoder's sizes come from `vision_config`; its parameters and those of the projector are counted, its time is not:
-tokens of text do not pass through it.
+Each function takes the keys of `vision_config` and the width of the text model.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Literal
-
 from .reader import ConfigReader
-
-Tower = Callable[[ConfigReader, int], int]  # the keys of vision_config, the width of the text model: parameters
-
-
-@dataclass(frozen=True, slots=True)
-class Composite:
-    """A model type with a text model and an image encoder."""
-
-    text: str  # its text model's type, where the config does not say
-    tower: Tower
-    tied: bool = False  # unless the config says
-    whose: Literal["own", "either", "text"] = "own"  # word on tied embeddings the class listens to
-    optional: bool = False  # without vision_config there is no encoder
-    beside: tuple[str, ...] = ()  # keys beside vision_config that change the size of what joins both
 
 
 def block(width: int, inner: int, *, bias: bool = True, gated: bool = False, norm_bias: bool = True) -> int:
@@ -296,49 +277,86 @@ def internvl(c: ConfigReader, text: int) -> int:
     return tables + c.layers() * layer + 2 * merged + text * (merged + 1) + text * (text + 1)
 
 
-COMPOSITES: dict[str, Composite] = {
-    "llava": Composite("llama", llava, whose="either"),
-    "llava_next": Composite("llama", llava_next),
-    "llava_next_video": Composite(
-        "llama", llava_next_video, whose="either", beside=("spatial_pool_mode", "spatial_pool_stride")
-    ),
-    "llava_onevision": Composite("qwen2", llava_onevision, whose="either"),
-    "vipllava": Composite("llama", vipllava, beside=("vision_feature_layer",)),
-    "cohere2_vision": Composite(
-        "cohere2", cohere2, tied=True, beside=("downsample_factor", "alignment_intermediate_size")
-    ),
-    "lfm2_vl": Composite(
-        "lfm2",
-        lfm2,
-        tied=True,
-        beside=(
-            *("downsample_factor", "projector_hidden_size", "projector_bias", "projector_use_layernorm"),
-            *LFM2_PASSED,
-        ),
-    ),
-    "idefics3": Composite("llama", idefics3, beside=("scale_factor",)),
-    "smolvlm": Composite("llama", idefics3, beside=("scale_factor",)),
-    "gemma3": Composite("gemma3_text", gemma3, tied=True),
-    "gemma4": Composite("gemma4_text", gemma4, tied=True, optional=True),
-    "paligemma": Composite("gemma", paligemma, tied=True, beside=("projection_dim",)),
-    "mistral3": Composite("mistral", pixtral, tied=True, beside=("spatial_merge_size",)),
-    "qwen2_vl": Composite("qwen2_vl_text", qwen2_vl, whose="either"),
-    "qwen2_5_vl": Composite("qwen2_5_vl_text", qwen2_5_vl, whose="either"),
-    "qwen3_vl": Composite("qwen3_vl_text", qwen3_vl),
-    "qwen3_vl_moe": Composite("qwen3_vl_moe_text", qwen3_vl),
-    "qwen3_5": Composite("qwen3_5_text", qwen3_vl),
-    "qwen3_5_moe": Composite("qwen3_5_moe_text", qwen3_vl),
-    "llama4": Composite("llama4_text", llama4, whose="text"),
-    "glm4v": Composite("glm4v_text", glm4v, whose="either"),
-    "glm4v_moe": Composite("glm4v_moe_text", glm4v, whose="either"),
-    "glm46v": Composite("glm4v_text", glm4v, whose="either"),
-    "glm_ocr": Composite("glm_ocr_text", glm_ocr, whose="either"),
-    "exaone4_5": Composite("exaone4", exaone4_5),
-    "glmga": Composite("glm4v_text", glm4v, whose="either"),
-    "cosmos3_omni": Composite("qwen3_vl_text", qwen3_vl),
-    "deepseek_vl": Composite("llama", deepseek_vl, tied=True),
-    "lighton_ocr": Composite("qwen3", pixtral, tied=True, beside=("spatial_merge_size",)),
-    "qianfan_ocr": Composite("qwen3", internvl, beside=("downsample_ratio",)),
-    "kimi_k25": Composite("deepseek_v3", kimi_k25, tied=True, beside=("projection_hidden_size",)),
-    "internvl": Composite("qwen2", internvl, tied=True, beside=("downsample_ratio",)),
-}
+def aya_vision(c: ConfigReader, text: int) -> int:
+    """Return a SigLIP encoder, a norm of patches that are joined, and a gated projection of them."""
+    joined, inner = (
+        c.whole("downsample_factor", 2) ** 2 * c.whole("hidden_size"),
+        c.whole("alignment_intermediate_size", text),
+    )
+    if inner % 2:
+        raise ValueError(f"alignment_intermediate_size: expected an even number, got {inner}")
+    return siglip(c) + 2 * joined + inner * (joined + 1) + text * (inner // 2 + 1)
+
+
+def aria(c: ConfigReader, text: int) -> int:
+    """Return a SigLIP encoder without pooling, queries that attend to the patches, and a projection."""
+    width = c.whole("hidden_size")
+    queries = c.part("projector_patch_to_query_dict").values()
+    most = max((count for count in queries if isinstance(count, int)), default=256)
+    c.skip("max_value_projector_patch_to_query_dict")
+    cross = 3 * width * width + 4 * width * (width + 1) + width * (width + 1) + 4 * width
+    return tower(c) + most * width + cross + 2 * width + text * (width + text)
+
+
+def tower(c: ConfigReader) -> int:
+    """Return the parameters of a SigLIP encoder without pooling."""
+    width, inner = c.whole("hidden_size"), c.whole("intermediate_size")
+    pixels, patches = _patches(c)
+    c.whole("num_attention_heads")
+    return width * (pixels + 1 + patches) + c.layers() * block(width, inner) + 2 * width
+
+
+def paddleocr(c: ConfigReader, text: int) -> int:
+    """Return a SigLIP encoder without pooling, a norm, and two projections of patches that are merged."""
+    width = c.whole("hidden_size")
+    merged = width * c.whole("spatial_merge_size") ** 2
+    return tower(c) + 2 * width + merged * (merged + 1) + text * (merged + 1)
+
+
+def ernie_vl(c: ConfigReader, text: int) -> int:
+    """Return the encoder of ERNIE 4.5, and projections of patches merged in space and in time."""
+    width, inner, many = c.whole("hidden_size"), c.whole("intermediate_size"), c.whole("temporal_merge_size")
+    merged = width * c.whole("spatial_merge_size") ** 2
+    c.whole("num_attention_heads")
+    c.skip("image_size")
+    layers = c.layers() * block(width, inner) + 2 * width
+    within = 2 * merged * (merged + 1) + 2 * merged
+    across = merged * (merged * many + 1) + merged * (merged + 1) + 2 * merged
+    return width * c.whole("channels", 3) * c.whole("patch_size") ** 2 + layers + within + across + text * (merged + 2)
+
+
+def modernvbert(c: ConfigReader, text: int) -> int:
+    """Return a SigLIP encoder and the projection of patches that are joined."""
+    return siglip(c) + text * c.whole("hidden_size") * c.whole("pixel_shuffle_factor") ** 2
+
+
+def got_ocr2(c: ConfigReader, text: int) -> int:
+    """Return the encoder of Segment Anything, tables of relative places in each layer, and convolutions that merge."""
+    width, heads, patch = c.whole("hidden_size"), c.whole("num_attention_heads"), c.whole("patch_size")
+    window, out, count = c.whole("window_size"), c.whole("output_channels"), c.layers()
+    whole = {place for place in c.numbers("global_attn_indexes") or [] if place < count}
+    if not heads or width % heads or not patch or not c.flag("qkv_bias", default=True):
+        raise ValueError(
+            f"num_attention_heads, patch_size, qkv_bias: {heads} does not divide {width}, or no patch or bias"
+        )
+    side, dim = c.whole("image_size") // patch, width // heads
+    places = c.flag("use_rel_pos", default=True) * 2 * dim
+    tables = places * (len(whole) * (2 * side - 1) + (count - len(whole)) * (2 * window - 1))
+    ends = width * (c.whole("channels", 3) * patch * patch + 1 + side * side * c.flag("use_abs_pos", default=True))
+    neck = out * width + 2 * out + 9 * out * out + 2 * out
+    layers = count * block(width, c.whole("mlp_dim"))
+    return ends + layers + tables + neck + 18 * out * out + 72 * out * out + text * (4 * out + 1)
+
+
+def mllama(c: ConfigReader, text: int) -> int:
+    """Return the encoder of Llama 3.2 Vision: tiles, each with a gated table of positions, layers over all of them."""
+    width, inner, tiles = c.whole("hidden_size"), c.whole("intermediate_size"), c.whole("max_num_tiles")
+    pixels, patches = _patches(c)
+    c.whole("num_attention_heads")
+    c.skip("intermediate_layers_indices")
+    ratios = c.value("supported_aspect_ratios", [])
+    rows = (len(ratios) if isinstance(ratios, list) else 8) + 1
+    layer = 4 * width * width + 2 * width * inner + inner + width + 4 * width
+    layers = c.layers() * layer + c.whole("num_global_layers") * (layer + 2)
+    tables = 3 + (patches + 1) * width * (1 + rows * tiles) + 2 * rows * tiles * width
+    return width * (1 + pixels + 4) + tables + layers + text * (c.whole("vision_output_dim") + 1)

@@ -12,11 +12,13 @@ from typing import Any
 import torch
 
 from meshwright.workload import configs
+from meshwright.workload.configs.composites import COMPOSITES
 from meshwright.workload.configs.families import RECIPES
 from meshwright.workload.configs.reader import ALIASES, ConfigReader
-from meshwright.workload.configs.vision import COMPOSITES
 
 FILE = Path(configs.__file__).with_name("defaults.json")
+PARTS = ("text_config", "vision_config", "audio_config")
+BESIDE = ("vision", "visual", "audio", "projector", "embed_vision")  # parts that no token of text passes
 ALIKE = {"kimi_k2": "deepseek_v3"}  # model types of other people's code, in the form of one of the library's
 # model types that the library has no code for: published counts alone tell whether they are read rightly
 STRANGERS = frozenset({"bailing_moe_v2", "minimax_m1", "minimax_text_01"})
@@ -35,6 +37,13 @@ FILLED = {  # sizes without which a class computes no others
     "glm4_moe": {"head_dim": 128},
     "glm4v_moe_text": {"head_dim": 128},
     "dots1": {"n_routed_experts": 32, "num_experts_per_tok": 6},
+    "qwen4_exp_text": {"indexer_n_heads": 4, "indexer_kv_heads": 1, "indexer_head_dim": 256}
+    | {"indexer_budget": 2048, "indexer_compress_ratio": 16},
+    "qwen3_omni_moe_text": {"head_dim": 128},
+    "aya_vision/vision_config": {"num_attention_heads": 16},
+    "esm": {"vocab_size": 33},
+    "deit": {"architectures": ["DeiTForImageClassification"]},
+    "cohere_compass_text": {"rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 10000.0}}},
 }
 
 
@@ -67,7 +76,7 @@ def model(config: Mapping[str, Any]) -> torch.nn.Module:
     with torch.device("meta"):
         if config.get("architectures"):
             return getattr(transformers, config["architectures"][0])(made)  # type: ignore[no-any-return]
-        for name in (*(PAIRS if made.is_encoder_decoder else ()), *TEXTS):
+        for name in (*(PAIRS if made.is_encoder_decoder else ()), *TEXTS, *PAIRS):
             try:
                 return getattr(transformers, name).from_config(made)  # type: ignore[no-any-return]
             except ValueError as error:
@@ -88,7 +97,7 @@ def multiplied(module: torch.nn.Module, tops: Mapping[int, int] | None = None) -
     """
     found, seen = 0.0, set()
     for name, part in module.named_modules():
-        if any(word in name for word in ("vision", "visual", "multi_modal_projector", "embed_vision")):
+        if any(word in name for word in BESIDE):
             continue
         for key, weight in part.named_parameters(recurse=False):
             if weight.dim() == 3 and "expert" in name and weight.shape[0] in (tops or {}):
@@ -117,10 +126,17 @@ def read_defaults() -> dict[str, dict[str, Any]]:
         RECIPES[kind](ConfigReader({}, values, kind))
         found[kind] = _asked(values, but={*FILLED.get(kind, {}), *derived(kind, values)})
     for kind, composite in COMPOSITES.items():
-        own = configuration({"model_type": kind, **({"vision_config": {}} if composite.optional else {})}).vision_config
-        values = Recording((own if kind in OWN_ENCODER else type(own)()).to_dict())
-        composite.tower(ConfigReader({}, values, kind), 1024)
-        found[f"{kind}/vision"] = _asked(values, but=set())
+        made = configuration({"model_type": kind, **{part: {} for part in composite.optional}})
+        beside = {key: value for key, value in made.to_dict().items() if key in composite.beside}
+        width = getattr(getattr(made, "text_config", made), "hidden_size", 1024)
+        for part, tower in (("vision_config", composite.tower), ("audio_config", composite.sound)):
+            if tower is not None:
+                own = getattr(made, part)
+                values = Recording((own if kind in OWN_ENCODER else type(own)()).to_dict())
+                values |= beside
+                tower(ConfigReader({}, values, kind), width)
+                found[f"{kind}/{part.removesuffix('_config')}"] = _asked(values, but=set())
+                beside = {}
     return found
 
 
@@ -128,7 +144,8 @@ def read_defaults() -> dict[str, dict[str, Any]]:
 OWN_ENCODER = frozenset({"llava", "llava_next", "llava_next_video", "llava_onevision", "vipllava", "cohere2_vision"})
 LARGE = frozenset({  # types whose tokens have numbers beyond a small vocabulary
     *("glm", "glm4", "phi3", "flex_olmo", "kimi_linear", "modernbert", "marian", "olmo_hybrid", "smollm3", "minicpm3"),
-    *("whisper", "dots1", "axk2", "bailing_hybrid", "lfm3", "modernbert-decoder", "xglm"),
+    *("whisper", "dots1", "axk2", "bailing_hybrid", "lfm3", "modernbert-decoder", "xglm", "hy_v4", "dots3_note_text"),
+    "eurobert",
 })  # fmt: skip
 KEPT = frozenset({"model_type", "architectures", "transformers_version", "torch_dtype", "dtype", "_name_or_path"})
 LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
@@ -140,7 +157,8 @@ def base(kind: str) -> dict[str, Any]:
         return _pair(kind)
     config = {"model_type": kind, **FILLED.get(kind, {})}
     sizes = configuration(config).to_dict()
-    config["vocab_size"] = 200_000 if kind in LARGE else 1000
+    if "vocab_size" in sizes:
+        config["vocab_size"] = 200_000 if kind in LARGE else 1000
     small = config | {key: 4 for key in LAYERS if isinstance(sizes.get(key), int)}
     try:
         configuration(small)
@@ -150,19 +168,25 @@ def base(kind: str) -> dict[str, Any]:
 
 
 def _pair(kind: str) -> dict[str, Any]:
-    made = configuration({"model_type": kind, **({"vision_config": {}} if COMPOSITES[kind].optional else {})})
-    parts = {name: value for name, value in made.to_dict().items() if name in {"text_config", "vision_config"}}
+    made = configuration({"model_type": kind, **{part: {} for part in COMPOSITES[kind].optional}})
+    parts = {name: value for name, value in made.to_dict().items() if name in PARTS and value is not None}
     absent = {"layer_types", "mlp_layer_types", "moe_layers", "no_rope_layers", "per_layer_config", "pad_token_id"}
+    absent |= {"kv_source_layers", "indexer_types"}
     text = {key: value for key, value in parts["text_config"].items() if key not in absent}
     text |= {"num_hidden_layers": 4}
-    vision = {key: value for key, value in parts["vision_config"].items() if value is not None}
-    return {"model_type": kind, "text_config": text, "vision_config": vision}
+    text |= FILLED.get(str(text.get("model_type")), {})
+    encoders = {
+        part: {key: value for key, value in parts[part].items() if value is not None} | FILLED.get(f"{kind}/{part}", {})
+        for part in PARTS
+        if part in parts and part != "text_config"
+    }
+    return {"model_type": kind, "text_config": text, **encoders, **FILLED.get(kind, {})}
 
 
 def changed(config: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield a config.json with each key that its class knows changed in turn: switched, doubled, halved, null, set."""
     whole = configuration(config).to_dict()
-    for part in ("text_config", "vision_config", None):
+    for part in (*PARTS, None):
         if part is None or part in config:
             known = whole if part is None else {**whole[part], **config[part]}
             for key, value in known.items():
@@ -180,7 +204,7 @@ def joined(config: Mapping[str, Any], rng: Random, count: int = 4) -> dict[str, 
     every = list(changed(config))
     for one in rng.sample(every, min(count, len(every))):
         for key, value in one.items():
-            if isinstance(value, dict) and key in ("text_config", "vision_config"):
+            if isinstance(value, dict) and key in PARTS:
                 found[key] = found[key] | {k: v for k, v in value.items() if v != config[key].get(k, ...)}
             elif value != config.get(key, ...):
                 found[key] = value

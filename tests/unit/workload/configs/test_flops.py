@@ -60,6 +60,19 @@ CONFIGS = {
     | {"q_lora_rank": 64, "o_groups": 2, "o_lora_rank": 64, "sliding_window": 32768, "n_shared_experts": 1}
     | {"index_n_heads": 4, "index_head_dim": 32, "index_topk": 8192, "hc_mult": 4}
     | {"layer_types": ["sliding_attention", "compressed_sparse_attention", "heavily_compressed_attention"]},
+    # the library multiplies whole squares and masks them: an indexer that picks every token leaves the same
+    "minimax_m3_vl_text": SIZES
+    | GROUPED
+    | TOP_TWO
+    | {"layer_types": ["full_attention", "minimax_m3_sparse"], "dense_intermediate_size": 512}
+    | {"shared_intermediate_size": 128, "index_n_heads": 2, "index_head_dim": 32}
+    | {"index_block_size": 128, "index_topk_blocks": 256},
+    "hy_v4": SIZES
+    | LATENT
+    | {"mlp_layer_types": ["dense", "dense"], "indexer_types": ["full", "shared"], "index_n_heads": 4}
+    | {"index_head_dim": 32, "index_topk": 32768, "moe_intermediate_size": 128}
+    | {"pad_token_id": None, "bos_token_id": None, "eos_token_id": None},
+    "xlstm": {"hidden_size": 256, "num_hidden_layers": 2, "num_heads": 4, "vocab_size": 512, "mode": "train"},
     "nemotron_h": GROUPED
     | ROUTED
     | {"mamba_num_heads": 8, "mamba_head_dim": 64, "n_groups": 8, "ssm_state_size": 64, "chunk_size": 1024}
@@ -77,13 +90,14 @@ def test_a_forward_of_the_librarys_layers_has_the_flops_that_are_counted(name, t
     kind = name.partition(",")[0]
     config = {"model_type": kind, **CONFIGS[name]}
     module = library.model(config)
-    module.set_attn_implementation("eager")  # whole squares of scores, as products
-    module.set_experts_implementation("batched_mm")  # products that the counter sees
+    if kind != "xlstm":  # which has neither attention nor experts
+        module.set_attn_implementation("eager")  # whole squares of scores, as products
+        module.set_experts_implementation("batched_mm")  # products that the counter sees
     part = import_module(type(module).__module__)
     if hasattr(part, "is_torchdynamo_exporting"):  # the triangular system by products, as kernels solve it
         monkeypatch.setattr(part, "is_torchdynamo_exporting", lambda: True)
     inputs = {"input_ids": torch.empty(1, tokens, dtype=torch.long, device="meta")}
-    if kind not in {"bert", "mamba2"}:
+    if kind not in {"bert", "mamba2", "xlstm"}:
         inputs |= {"position_ids": inputs["input_ids"]}
         inputs |= {"attention_mask": torch.empty(1, 1, tokens, tokens, device="meta")}
     if kind != "bert":

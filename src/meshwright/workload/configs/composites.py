@@ -1,0 +1,123 @@
+"""Models of text with encoders of images or sound: which text model they hold, and which encoders.
+
+An encoder's sizes come from `vision_config` and `audio_config`; its parameters and those of what projects it are
+counted, its time is not: tokens of text do not pass through it.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from . import sound, vision, vision_of_2026
+from .reader import ConfigReader
+
+Tower = Callable[[ConfigReader, int], int]  # the keys of an encoder's config, the width of the text model: parameters
+
+
+@dataclass(frozen=True, slots=True)
+class Composite:
+    """A model type with a text model and an encoder of images, of sound or of both."""
+
+    text: str  # its text model's type, where the config does not say
+    tower: Tower | None = None
+    sound: Tower | None = None
+    tied: bool = False  # unless the config says
+    whose: Literal["own", "either", "text", "nobody"] = "own"  # word on tied embeddings the class listens to
+    optional: tuple[str, ...] = ()  # vision_config, audio_config: without it there is no such encoder
+    beside: tuple[str, ...] = ()  # keys beside vision_config that change the size of what joins both
+
+
+MOLMO2 = ("adapter_config", "image_patch_id")
+MUSE = ("out_hidden_size", "projector_hidden_size")
+COMPOSITES: dict[str, Composite] = {
+    "llava": Composite("llama", vision.llava, whose="either"),
+    "llava_next": Composite("llama", vision.llava_next),
+    "llava_next_video": Composite(
+        "llama", vision.llava_next_video, whose="either", beside=("spatial_pool_mode", "spatial_pool_stride")
+    ),
+    "llava_onevision": Composite("qwen2", vision.llava_onevision, whose="either"),
+    "vipllava": Composite("llama", vision.vipllava, beside=("vision_feature_layer",)),
+    "cohere2_vision": Composite(
+        "cohere2", vision.cohere2, tied=True, beside=("downsample_factor", "alignment_intermediate_size")
+    ),
+    "lfm2_vl": Composite(
+        "lfm2",
+        vision.lfm2,
+        tied=True,
+        beside=(
+            *("downsample_factor", "projector_hidden_size", "projector_bias", "projector_use_layernorm"),
+            *vision.LFM2_PASSED,
+        ),
+    ),
+    "idefics3": Composite("llama", vision.idefics3, beside=("scale_factor",)),
+    "smolvlm": Composite("llama", vision.idefics3, beside=("scale_factor",)),
+    "gemma3": Composite("gemma3_text", vision.gemma3, tied=True),
+    "gemma4": Composite("gemma4_text", vision.gemma4, tied=True, optional=("vision_config",)),
+    "paligemma": Composite("gemma", vision.paligemma, tied=True, beside=("projection_dim",)),
+    "mistral3": Composite("mistral", vision.pixtral, tied=True, beside=("spatial_merge_size",)),
+    "qwen2_vl": Composite("qwen2_vl_text", vision.qwen2_vl, whose="either"),
+    "qwen2_5_vl": Composite("qwen2_5_vl_text", vision.qwen2_5_vl, whose="either"),
+    "qwen3_vl": Composite("qwen3_vl_text", vision.qwen3_vl),
+    "qwen3_vl_moe": Composite("qwen3_vl_moe_text", vision.qwen3_vl),
+    "qwen3_5": Composite("qwen3_5_text", vision.qwen3_vl),
+    "qwen3_5_moe": Composite("qwen3_5_moe_text", vision.qwen3_vl),
+    "llama4": Composite("llama4_text", vision.llama4, whose="text"),
+    "glm4v": Composite("glm4v_text", vision.glm4v, whose="either"),
+    "glm4v_moe": Composite("glm4v_moe_text", vision.glm4v, whose="either"),
+    "glm46v": Composite("glm4v_text", vision.glm4v, whose="either"),
+    "glm_ocr": Composite("glm_ocr_text", vision.glm_ocr, whose="either"),
+    "exaone4_5": Composite("exaone4", vision.exaone4_5),
+    "glmga": Composite("glm4v_text", vision.glm4v, whose="either"),
+    "cosmos3_omni": Composite("qwen3_vl_text", vision.qwen3_vl),
+    "deepseek_vl": Composite("llama", vision.deepseek_vl, tied=True),
+    "lighton_ocr": Composite("qwen3", vision.pixtral, tied=True, beside=("spatial_merge_size",)),
+    "qianfan_ocr": Composite("qwen3", vision.internvl, beside=("downsample_ratio",)),
+    "kimi_k25": Composite("deepseek_v3", vision.kimi_k25, tied=True, beside=("projection_hidden_size",)),
+    "internvl": Composite("qwen2", vision.internvl, tied=True, beside=("downsample_ratio",)),
+    # of 2026
+    "gemma4_unified": Composite(
+        "gemma4_unified_text",
+        vision_of_2026.gemma4_unified,
+        vision_of_2026.gemma4_frames,
+        tied=True,
+        optional=("vision_config", "audio_config"),
+    ),
+    "qwen4_exp": Composite("qwen4_exp_text", vision.qwen3_vl),
+    "mistral_large4": Composite("mistral_large4_text", vision.pixtral, beside=("spatial_merge_size",)),
+    "minimax_m3_vl": Composite(
+        "minimax_m3_vl_text",
+        vision_of_2026.minimax_m3,
+        whose="either",
+        beside=("projector_hidden_size", "merged_hidden_size"),
+    ),
+    "glm5_next": Composite("glm5_next_text", vision_of_2026.glm5_next),
+    "step3p7": Composite("step3p5", vision_of_2026.step3p7, beside=("projector_bias",)),
+    "inkling2": Composite("inkling2_text", vision_of_2026.inkling2, whose="nobody"),
+    "cohere_compass": Composite("cohere_compass_text", vision.qwen3_vl),
+    "muse_spark": Composite("muse_spark_text", vision_of_2026.muse, sound.muse_spark, whose="nobody", beside=MUSE),
+    "muse_glimmer": Composite("muse_glimmer_text", vision_of_2026.muse, beside=MUSE),
+    "lfm3_vl": Composite("lfm3", vision_of_2026.lfm3, tied=True, beside=("projector_hidden_size", "projector_bias")),
+    "molmo2": Composite(
+        "molmo2_text", vision_of_2026.molmo2, whose="nobody", beside=("adapter_config", "image_patch_id")
+    ),
+    "nemotron_h_omni": Composite(
+        "nemotron_h",
+        vision_of_2026.radio,
+        whose="nobody",
+        beside=("downsample_ratio", "projector_hidden_size", "vision_hidden_size", "video_pruning_rate"),
+    ),
+    # of sound, of both, and older ones
+    "qwen2_5_omni_thinker": Composite("qwen2_5_omni_text", vision.qwen2_5_vl, sound.qwen2_5_omni),
+    "qwen3_omni_moe_thinker": Composite("qwen3_omni_moe_text", vision.qwen3_vl, sound.qwen3_omni),
+    "qwen2_audio": Composite("qwen2", sound=sound.qwen2_audio),
+    "voxtral": Composite("llama", sound=sound.voxtral),
+    "ernie4_5_vl_moe": Composite("ernie4_5_vl_moe_text", vision.ernie_vl, tied=True),
+    "paddleocr_vl": Composite("paddleocr_vl_text", vision.paddleocr, tied=True),
+    "aya_vision": Composite(
+        "cohere2", vision.aya_vision, tied=True, beside=("downsample_factor", "alignment_intermediate_size")
+    ),
+    "aria": Composite("aria_text", vision.aria, beside=("projector_patch_to_query_dict",)),
+    "got_ocr2": Composite("qwen2", vision.got_ocr2, tied=True),
+    "modernvbert": Composite("modernbert", vision.modernvbert, beside=("pixel_shuffle_factor",)),
+    "mllama": Composite("mllama_text_model", vision.mllama, whose="nobody"),
+}

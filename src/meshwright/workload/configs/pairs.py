@@ -1,0 +1,165 @@
+"""Encoders with decoders that read them, in the style of T5 and BART, with experts or windows in some."""
+
+import msgspec
+
+from ..architecture import Architecture
+from ..kinds import Attention, Dense, Experts, LayerKind, Network
+from .decoders import Traits, attention_of_config, even, made
+from .pattern import layer_types
+from .reader import ConfigReader
+
+SIDES = ("encoder", "decoder")
+
+
+def longt5(c: ConfigReader) -> Architecture:
+    """Return LongT5: T5 whose encoder attends to what is near, with keys of whole blocks beside them or without."""
+    hidden, heads, dim = c.whole("hidden_size"), c.whole("num_attention_heads"), c.whole("d_kv")
+    count, radius = c.layers(), c.whole("local_radius")
+    later = c.whole("num_decoder_layers", count) if c.given("num_decoder_layers") else count
+    kind = c.value("encoder_attention_type")
+    if kind not in ("local", "transient-global"):
+        raise ValueError(f"encoder_attention_type: expected local or transient-global, got {kind!r}")
+    if not c.flag("tied", default=True):
+        raise ValueError("tie_word_embeddings: expected true; an output apart is not counted")
+    gated = str(c.value("feed_forward_proj", "relu")).startswith("gated")
+    c.skip("relative_attention_max_distance", "dense_act_fn", "is_gated_act", "n_positions", "global_block_size")
+    blocks = kind == "transient-global"
+    if blocks:
+        c.assumed.append("keys of whole blocks (transient-global attention) are held; their scores are not counted")
+    network = Dense(width=c.whole("d_ff"), gated=gated)
+    # blocks of radius + 1 tokens, each of which meets its own and both beside it
+    near = Attention(heads=heads, kv_heads=heads, head_dim=dim, masked=False, window=3 * (radius + 1))
+    over = Attention(heads=heads, kv_heads=heads, head_dim=dim, masked=False)
+    own = Attention(heads=heads, kv_heads=heads, head_dim=dim)
+    table = c.whole("relative_attention_num_buckets") * heads
+    layers = [LayerKind(mixer=near, network=network, small=(2 + blocks) * hidden)] * count
+    layers += [LayerKind(mixer=own, beside=over, network=network, small=3 * hidden)] * later
+    beside = hidden + (2 + blocks) * table
+    return made(c, Traits(tied=True), layers, beside_parameters=beside, max_position_embeddings=0)
+
+
+def switch_transformers(c: ConfigReader) -> Architecture:
+    """Return Switch Transformers: T5 with one of several experts for each token in some layers."""
+    hidden, heads, dim = c.whole("hidden_size"), c.whole("num_attention_heads"), c.whole("d_kv")
+    count, width = c.layers(), c.whole("d_ff")
+    later = c.whole("num_decoder_layers", count)
+    if not c.flag("tied", default=True):
+        raise ValueError("tie_word_embeddings: expected true; an output apart is not counted")
+    c.skip("relative_attention_max_distance", "dense_act_fn", "is_gated_act", "feed_forward_proj", "n_positions")
+    c.skip("expert_capacity", "router_bias", "add_router_probs", "encoder_sparse_step", "decoder_sparse_step")
+    dense = Dense(width=width, gated=False)
+    routed = Experts(count=c.whole("experts"), top=1, width=width, gated=False)
+    over = Attention(heads=heads, kv_heads=heads, head_dim=dim, masked=False)
+    own = Attention(heads=heads, kv_heads=heads, head_dim=dim)
+    layers = []
+    for side, many in zip(SIDES, (count, later), strict=True):
+        sparse = c.whole(f"num_sparse_{side}_layers")
+        step = many // sparse if sparse else many
+        for i in range(many):
+            network: Network = routed if _sparse(i, step) else dense
+            reads = side == "decoder"
+            mixer, beside = (own, over) if reads else (over, None)
+            layers.append(LayerKind(mixer=mixer, beside=beside, network=network, small=(2 + reads) * hidden))
+    table = c.whole("relative_attention_num_buckets") * heads
+    return made(*(c, Traits(tied=True), layers), beside_parameters=hidden + 2 * table, max_position_embeddings=0)
+
+
+def _sparse(place: int, step: int) -> bool:
+    """Return whether a layer of Switch Transformers has experts: each `step`-th from the second on, or all."""
+    return step == 1 or (step > 0 and place % step == 1)
+
+
+def bart_like(c: ConfigReader, *, experts: bool = False) -> list[LayerKind]:
+    """Return the layers of an encoder and a decoder in the style of BART; `experts`: two of several in some layers."""
+    hidden, found = c.whole("hidden_size"), []
+    for side in SIDES:
+        heads, width = c.whole(f"{side}_attention_heads"), c.whole(f"{side}_ffn_dim")
+        reads, dim = side == "decoder", even(hidden, heads)
+        over = Attention(heads=heads, kv_heads=heads, head_dim=dim, masked=False)
+        own = Attention(heads=heads, kv_heads=heads, head_dim=dim, masked=reads)
+        small = (1 + reads) * (2 * hidden + 4 * hidden) + 2 * hidden
+        step = c.whole(f"{side}_sparse_step") if experts else 0
+        for i in range(c.whole(f"{side}_layers")):
+            network: Network = Dense(width=width, gated=False)
+            biases = width + hidden
+            if step and (i + 1) % step == 0:
+                count = c.whole("experts")
+                network = Experts(count=count, top=2, width=width, gated=False, biases=biases)
+                biases = count * biases
+            beside = over if reads else None
+            found.append(LayerKind(mixer=own, beside=beside, network=network, small=small + biases))
+    return found
+
+
+def nllb_moe(c: ConfigReader) -> Architecture:
+    """Return NLLB's experts: two of many for each token in each fourth layer of both sides."""
+    hidden = c.whole("hidden_size")
+    if not c.flag("tied", default=True) or c.flag("router_bias"):
+        raise ValueError("tie_word_embeddings, router_bias: expected true, and false")
+    c.skip(
+        "max_position_embeddings", "num_hidden_layers", "expert_capacity", "second_expert_policy", "moe_token_dropout"
+    )
+    c.skip("normalize_router_prob_before_dropping", "batch_prioritized_routing", "moe_eval_capacity_token_fraction")
+    traits = Traits(layer_norm=True, tied=True, positions="none")
+    return made(c, traits, bart_like(c, experts=True), beside_parameters=4 * hidden - 2 * hidden)
+
+
+def led(c: ConfigReader) -> Architecture:
+    """Return LED: BART whose encoder attends in windows, with projections of their own for tokens that meet all."""
+    hidden, windows = c.whole("hidden_size"), c.value("attention_window")
+    count = c.whole("encoder_layers")
+    listed = windows if isinstance(windows, list) else [windows] * count
+    if len(listed) != count or not all(type(window) is int and window > 0 for window in listed):
+        raise ValueError(f"attention_window: expected a number, or one for each of the {count} layers of the encoder")
+    if not c.flag("tied", default=True):
+        raise ValueError("tie_word_embeddings: expected true; embeddings of the two sides apart are not counted")
+    c.skip("max_position_embeddings", "num_hidden_layers", "classifier_dropout", "classif_dropout")
+    layers = []
+    for i, layer in enumerate(bart_like(c)):
+        if i < count:
+            assert isinstance(layer.mixer, Attention)
+            mixer = msgspec.structs.replace(layer.mixer, window=listed[i] + 1)
+            whole = 3 * hidden * (hidden + 1)  # projections of tokens that attend to all: of few tokens
+            layer = msgspec.structs.replace(layer, mixer=mixer, small=layer.small + whole)
+        layers.append(layer)
+    places = c.whole("max_encoder_position_embeddings") + c.whole("max_decoder_position_embeddings")
+    c.assumed.append(
+        "no token attends to all others: projections for such tokens are held, and multiplied with nothing"
+    )
+    traits = Traits(layer_norm=True, tied=True, positions="none")
+    longest = c.whole("max_decoder_position_embeddings")
+    beside = places * hidden + 4 * hidden - 2 * hidden
+    return made(c, traits, layers, beside_parameters=beside, max_position_embeddings=longest)
+
+
+def t5gemma(c: ConfigReader) -> Architecture:
+    """Return T5Gemma: layers of Gemma 2 on both sides, each side with an embedding of its own."""
+    sides = {side: c.inside(side) for side in SIDES}
+    hidden, other = (sides[side].whole("hidden_size") for side in ("decoder", "encoder"))
+    if other != hidden:
+        raise ValueError(f"encoder: hidden_size: expected {hidden}, that of the decoder, got {other}")
+    layers = [layer for side, one in sides.items() for layer in _gemma_side(one, reads=side == "decoder")]
+    c.skip("vocab_size")  # the class has those of both sides
+    joined = sides["decoder"].changed({"tie_word_embeddings": c.flag("tied", default=True)})
+    own = hidden + sides["encoder"].whole("vocab_size") * hidden
+    return made(joined, Traits(tied=True), layers, beside_parameters=own)
+
+
+def _gemma_side(c: ConfigReader, *, reads: bool) -> list[LayerKind]:
+    """Return the layers of one side, with a norm before and behind every part."""
+    count, hidden = c.layers(), c.whole("hidden_size")
+    plain, network, window = (
+        attention_of_config(c),
+        Dense(width=c.whole("intermediate_size")),
+        c.whole("sliding_window", 0),
+    )
+    usual = ["full_attention" if (i + 1) % 2 == 0 else "sliding_attention" for i in range(count)]
+    if c.flag("attention_bias"):
+        raise ValueError("attention_bias: expected false")
+    c.skip("cross_attention_hidden_size", "vocab_size", "model_type", "max_position_embeddings", "tied")
+    over = msgspec.structs.replace(plain, masked=False) if reads else None
+    layers = []
+    for kind in layer_types(c, count, usual, "sliding_attention"):
+        mixer = msgspec.structs.replace(plain, masked=reads, window=window if kind == "sliding_attention" else 0)
+        layers.append(LayerKind(mixer=mixer, beside=over, network=network, small=(6 if reads else 4) * hidden))
+    return layers

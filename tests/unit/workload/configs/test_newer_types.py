@@ -1,0 +1,119 @@
+"""Model types with indexers, streams, recurrences, sound and pairs of experts, against the library's own classes."""
+
+import pytest
+
+from meshwright.errors import InputError
+from meshwright.workload.configs import architecture_of
+from meshwright.workload.kinds import Attention, Experts, Latent
+from tests.unit.workload.configs import library
+from tests.unit.workload.configs.test_configs import assert_alike
+
+FAST = ("hy_v4", "glm5_next", "step3p7", "deberta-v2", "xlstm", "qwen2_audio", "dinov2", "led")
+SPARSE = {"sparse_attention_config": {"sparse_attention_freq": [0, 1, 0, 1], "sparse_topk_blocks": 8}}
+SMALL = {"num_hidden_layers": 4, "vocab_size": 1000}
+# weights that the library multiplies in no linear layer: convolutions, blocks of gates, tables of what is picked
+LINEAR = ("minimax_m3_vl_text", "qwen4_exp_text", "muse_glimmer", "doge", "nomic_bert", "roformer", "longt5")
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("kind", FAST)
+def test_newer_types_have_the_parameters_of_the_library(kind):
+    pytest.importorskip("transformers")
+    assert_alike([library.base(kind)])
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("kind", LINEAR)
+def test_a_token_is_multiplied_with_the_weights_of_the_librarys_linear_layers(kind):
+    pytest.importorskip("transformers")
+    config = library.base(kind)
+    found = architecture_of(config).architecture
+    networks = [run.layer.network for run in found.runs]
+    tops = {network.count: network.top for network in networks if isinstance(network, Experts)}
+
+    assert found.matmul_parameters() == pytest.approx(library.multiplied(library.model(config), tops), rel=5e-3)
+
+
+def test_an_indexer_over_grouped_attention_leaves_the_keys_that_it_picks():
+    model = architecture_of({"model_type": "minimax_m3_vl_text", **SMALL, **SPARSE}).architecture
+    full, sparse = (run.layer.mixer for run in model.runs[:2])
+
+    assert isinstance(sparse, Attention)
+    assert sparse.attended(65536, causal=False) == 8 * 128
+    assert full.attended(65536, causal=False) == 65536
+    index = 2.0 * sparse.index_heads * sparse.index_dim * 65536
+    assert sparse.flops(65536, causal=False) == pytest.approx(2.0 * 8 * 128 * sparse.score_width + index)
+
+
+def test_latent_attention_in_a_window_meets_the_last_tokens_and_has_sizes_of_its_own():
+    model = architecture_of({"model_type": "dots3_note_text", "num_hidden_layers": 4}).architecture
+    mixers = [run.layer.mixer for run in model.runs for _ in range(run.count)]
+
+    assert all(isinstance(mixer, Latent) for mixer in mixers)
+    assert [(mixer.window, mixer.heads, mixer.index_top) for mixer in mixers if isinstance(mixer, Latent)] == [
+        *[(0, 128, 2048)] * 2,
+        *[(512, 64, 0)] * 2,
+    ]
+
+
+def test_an_indexer_that_scores_means_of_blocks_scores_as_many_fewer():
+    config = {"model_type": "qwen4_exp_text", **SMALL, **library.FILLED["qwen4_exp_text"]}
+    stack = architecture_of(config).architecture.runs
+    mixer = next(run.layer.mixer for run in stack if isinstance(run.layer.mixer, Attention))
+    per_key = 2.0 * mixer.index_heads * mixer.index_dim
+
+    assert mixer.flops(4096, causal=False) == pytest.approx(
+        2.0 * 2048 * mixer.score_width + per_key * 4096 / mixer.index_rate
+    )
+
+
+def test_keys_that_a_layer_takes_from_an_earlier_one_are_not_held_twice():
+    base = {"model_type": "mistral_large4_text", **SMALL}
+    own, shared = (
+        architecture_of(base | said).architecture.parameters for said in ({}, {"kv_source_layers": [0, 0, 2, 2]})
+    )
+    # the fourth layer has no rotary part
+    assert own - shared == 2 * 512 + 6144 * (512 + 64) + 6144 * 512
+
+
+def test_experts_of_images_are_held_and_no_token_of_text_visits_them():
+    base = {"model_type": "ernie4_5_vl_moe_text", **SMALL}
+    model, narrower = (
+        architecture_of(base | {"moe_intermediate_size": [1536, image]}).architecture for image in (512, 256)
+    )
+
+    assert model.parameters - narrower.parameters == 3 * 64 * 3 * 2560 * 256
+    assert model.active_parameters == narrower.active_parameters
+
+
+def test_attention_that_is_spread_over_experts_is_active_for_those_that_a_token_visits():
+    model = architecture_of({"model_type": "jetmoe", **SMALL}).architecture
+    of_layer = 2 * 2048 * 2048 + 3 * 2048 * 5632  # of one expert of attention and one of the network
+
+    assert model.parameters - model.active_parameters == 4 * 6 * of_layer
+
+
+def test_sound_that_a_type_does_not_hear_is_refused_by_name():
+    config = library.base("qwen3_vl") if pytest.importorskip("transformers") else {}
+
+    with pytest.raises(InputError, match="audio_config: not understood"):
+        architecture_of(config | {"audio_config": {"d_model": 64}})
+
+
+def test_a_key_of_one_layer_that_is_not_understood_is_refused():
+    config = {"model_type": "step3p5", **SMALL, "per_layer_config": {"3": {"num_experts": 7}}}
+
+    with pytest.raises(InputError, match="per_layer_config.num_experts"):
+        architecture_of(config)
+
+
+def test_scores_with_tables_of_places_are_multiplications_without_weights_of_their_own():
+    base = {"model_type": "deberta-v2", **SMALL, "relative_attention": True, "position_buckets": 64}
+    one, both = (
+        architecture_of(base | {"share_att_key": True, "pos_att_type": sides}).architecture
+        for sides in (["c2p"], ["c2p", "p2c"])
+    )
+
+    assert one.parameters == both.parameters
+    more = both.model_flops_per_token(512) - one.model_flops_per_token(512)
+    assert more == pytest.approx(4 * 3 * 2.0 * 2 * 64 * 1536)
