@@ -55,6 +55,7 @@ def switch_transformers(c: ConfigReader) -> Architecture:
     for side, many in zip(SIDES, (count, later), strict=True):
         sparse = c.whole(f"num_sparse_{side}_layers")
         step = many // sparse if sparse else many
+        step = c.whole(f"{side}_sparse_step") if c.given(f"{side}_sparse_step") else step
         for i in range(many):
             network: Network = routed if _sparse(i, step) else dense
             reads = side == "decoder"

@@ -63,6 +63,8 @@ def xlstm(c: ConfigReader) -> Architecture:
         raise ValueError("weight_mode: expected single or fused")
     if c.value("embedding_dim", hidden) != hidden or c.value("num_blocks", count) != count:
         raise ValueError("embedding_dim, num_blocks: expected hidden_size and num_hidden_layers")
+    if c.flag("tied"):
+        raise ValueError("tie_word_embeddings: expected false: its class has an output of its own")
     biased, last = c.flag("use_bias"), c.flag("add_out_norm", default=True)
     c.skip(
         "chunkwise_kernel",

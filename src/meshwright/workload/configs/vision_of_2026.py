@@ -136,9 +136,8 @@ def molmo2(c: ConfigReader, text: int) -> int:
     if not isinstance(joined, list) or not all(type(place) is int for place in joined):
         raise ValueError(f"adapter_config: vision_feature_layer: expected a list of layers, got {joined!r}")
     count = c.layers()
-    count = max(place + 1 if place >= 0 else count + place + 1 for place in joined) if joined else count
     columns, a_bias = (heads + 2 * few) * dim, a.flag("attention_bias")
-    pooled = len(joined) * width * columns + heads * dim * wide + (columns + wide) * a_bias
+    pooled = len(joined) * wide * columns + heads * dim * wide + (columns + wide) * a_bias
     gated = a.whole("intermediate_size") * (2 * wide + out) + (2 * a.whole("intermediate_size") + out) * a.flag(
         "mlp_bias"
     )

@@ -117,3 +117,24 @@ def test_scores_with_tables_of_places_are_multiplications_without_weights_of_the
     assert one.parameters == both.parameters
     more = both.model_flops_per_token(512) - one.model_flops_per_token(512)
     assert more == pytest.approx(4 * 3 * 2.0 * 2 * 64 * 1536)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("kind", "part", "changed"),
+    [
+        ("molmo2", "vision_config", {"num_hidden_layers": 30}),
+        ("molmo2", "vision_config", {"hidden_size": 576}),
+        ("minimax_m3_vl", "text_config", {"tie_word_embeddings": True}),
+        ("switch_transformers", None, {"encoder_sparse_step": 2}),
+    ],
+)
+def test_keys_that_decide_over_others_change_the_parameters_as_in_the_library(kind, part, changed):
+    pytest.importorskip("transformers")
+    base = library.base(kind)
+    assert_alike([base | ({part: base[part] | changed} if part else changed)])
+
+
+def test_an_output_that_a_class_never_ties_is_refused_where_a_key_says_that_it_is_tied():
+    with pytest.raises(InputError, match="tie_word_embeddings: expected false"):
+        architecture_of({"model_type": "xlstm", "tie_word_embeddings": True})
