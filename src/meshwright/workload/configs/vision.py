@@ -345,7 +345,7 @@ def got_ocr2(c: ConfigReader, text: int) -> int:
     ends = width * (c.whole("channels", 3) * patch * patch + 1 + side * side * c.flag("use_abs_pos", default=True))
     neck = out * width + 2 * out + 9 * out * out + 2 * out
     layers = count * block(width, c.whole("mlp_dim"))
-    return ends + layers + tables + neck + 18 * out * out + 72 * out * out + text * (4 * out + 1)
+    return ends + layers + tables + neck + 18 * out * out + 18 * out * text + text * (text + 1)
 
 
 def mllama(c: ConfigReader, text: int) -> int:

@@ -125,6 +125,7 @@ def test_scores_with_tables_of_places_are_multiplications_without_weights_of_the
     [
         ("molmo2", "vision_config", {"num_hidden_layers": 30}),
         ("molmo2", "vision_config", {"hidden_size": 576}),
+        ("got_ocr2", "text_config", {"hidden_size": 512}),
         ("minimax_m3_vl", "text_config", {"tie_word_embeddings": True}),
         ("switch_transformers", None, {"encoder_sparse_step": 2}),
     ],
