@@ -250,6 +250,7 @@ def emit(given: PlanOptions, setting: "Setting", layout: "Layout", *, model: str
         global_batch=setting.global_batch,
         seq_len=setting.seq_len,
         precision=setting.precision,
+        half_sums=bool(setting.half_sums),
         gpus_per_node=node(setting.cluster).gpus,
         reason=f"meshwright plan: {setting.cluster.name}, {counted(setting.gpus, 'GPU')}",
         compiled="eager" not in setting.traits,

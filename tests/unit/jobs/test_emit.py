@@ -306,3 +306,35 @@ def test_the_text_that_a_shell_is_given_takes_the_words_after_it(tmp_path):
     job = read_job([str(file)])
 
     assert (job.world, job.layout.tp) == (16, 4)
+
+
+@pytest.mark.parametrize("engine", sorted(set(EMITTERS) - {"megatron", "nemo"}))
+def test_a_model_of_other_sizes_is_not_emitted_by_the_name_of_a_published_one(engine):
+    layout = Layout.parse("dp=8,zero=3,recompute=full")
+    published = msgspec.structs.replace(
+        plain_target(), layout=layout, model="llama3-8b", architecture=load_model("llama3-8b").architecture
+    )
+
+    def with_sizes(**sizes) -> EmitTarget:
+        return msgspec.structs.replace(
+            published, architecture=msgspec.structs.replace(published.architecture, stack=(), **sizes)
+        )
+
+    assert emitted(engine, with_sizes(vocab_size=128512, max_position_embeddings=0)) == emitted(engine, published)
+    with pytest.raises(InputError, match=r"num_hidden_layers 16, not 32; expected an engine that is told sizes"):
+        emitted(engine, with_sizes(num_hidden_layers=16))
+    with pytest.raises(InputError, match=r"the job's model has other matrices in its layers"):
+        emitted(engine, with_sizes(intermediate_size=8192))
+    with pytest.raises(InputError, match=r"the job's model has vocab_size 32000, not 128256"):
+        emitted(engine, with_sizes(vocab_size=32000))
+    with pytest.raises(InputError, match=r"the job's model has biases"):
+        emitted(engine, with_sizes(bias=True))
+
+
+def test_gradients_that_add_up_in_half_precision_are_emitted_so_or_not_at_all():
+    half = msgspec.structs.replace(plain_target(tp=4, dp=8, sp=1, zero=1), half_sums=True)
+
+    assert read_back("megatron", half).half_sums is True
+    assert read_back("megatron", msgspec.structs.replace(half, half_sums=False)).half_sums is False
+    with pytest.raises(InputError, match="gradients add up in bf16, which is emitted for megatron alone"):
+        emitted("bridge", half)

@@ -438,3 +438,30 @@ def test_a_recipe_that_another_starts_from_names_the_model_whose_sizes_it_change
     found = job(tmp_path, {}, f"{tmp_path}/conf.py:ours", gpus=16)
 
     assert (found.model_name, found.architecture.num_hidden_layers) == ("qwen3-235b-a22b", 46)
+
+
+@pytest.mark.parametrize(
+    ("lines", "half", "said"),
+    [
+        ("", None, False),
+        ("cfg.mixed_precision.grad_reduce_in_fp32 = False; cfg.ddp.grad_reduce_in_fp32 = False", True, False),
+        ("cfg.mixed_precision.grad_reduce_in_fp32 = True; cfg.ddp.grad_reduce_in_fp32 = False", False, True),
+        ("cfg.ddp.grad_reduce_in_fp32 = False", None, True),
+    ],
+)
+def test_gradients_of_a_recipe_add_up_in_the_type_that_its_precision_says(tmp_path, lines, half, said):
+    more = "".join(f"    {line.strip()}\n" for line in lines.split(";") if line)
+    (tmp_path / "conf.py").write_text(CHANGED.replace("    return cfg\n", more + "    return cfg\n"))
+
+    found = job(tmp_path, {}, f"{tmp_path}/conf.py:ours", gpus=16)
+
+    assert found.half_sums is half
+    assert any("the precision, which has it on, comes before it" in text for text in found.notes) is said
+
+
+def test_gradients_of_a_nemo_program_add_up_in_the_type_that_its_precision_says(tmp_path):
+    changed = NAMED.format(name="llama3_8b.pretrain_recipe").replace(
+        "    return made\n", "    made.trainer.plugins.grad_reduce_in_fp32 = False\n    return made\n"
+    )
+
+    assert job(tmp_path, {"train.py": changed}).half_sums is True

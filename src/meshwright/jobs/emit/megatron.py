@@ -1,14 +1,13 @@
 """Configurations of Megatron-LM, Megatron-Bridge and NeMo for a layout."""
 
 import itertools
-from typing import Literal
 
 from ...errors import InputError
 from ...units import counted
 from ...workload.architecture import Architecture
 from ...workload.kinds import Experts
 from .environment import environment_comments, exported
-from .model import features_left_out
+from .model import biases, features_left_out
 from .target import EmitTarget, commented, hugging_face_name, order_note, placement, slurm_head, torchrun
 
 Lines = list[tuple[str, str]]
@@ -29,7 +28,7 @@ def megatron(target: EmitTarget) -> str:
             (f"--seq-length {target.seq_len}", ""),
         ],
         "STATES": _state_flags(target),
-        "PRECISION": _precision_flags(target.precision),
+        "PRECISION": [*_precision_flags(target.precision), *_sum_flags(target)],
         "RECOMPUTE": _recompute_flags(target),
     }
     lines = [*slurm_head(target), f"# {placement(target)}", *exported(target, "megatron")]
@@ -81,21 +80,13 @@ def _model_flags(target: EmitTarget) -> Lines:
 
 def _bias_flags(model: Architecture) -> Lines:
     """Return which linear layers have a bias, by what a layer holds besides its matrices and norms."""
-    biased = _biased(model)
+    biased = biases(model)
     if biased == "all":
         return []  # Megatron's default
     flags: Lines = [("--disable-bias-linear", "")]
     if biased == "qkv":
         flags.append(("--add-qkv-bias", "queries, keys and values alone have one"))
     return flags
-
-
-def _biased(model: Architecture) -> Literal["all", "qkv", "none"]:
-    queries_keys_values = (model.num_attention_heads + 2 * model.num_key_value_heads) * model.head_dim
-    extra = model.runs[0].layer.small - model.small_parameters
-    if model.bias or (not model.kv_rank and extra >= queries_keys_values + model.hidden_size):
-        return "all"
-    return "qkv" if not model.kv_rank and extra == queries_keys_values else "none"
 
 
 def _latent_flags(target: EmitTarget) -> Lines:
@@ -221,6 +212,10 @@ def _precision_flags(precision: str) -> Lines:
     return flags
 
 
+def _sum_flags(target: EmitTarget) -> Lines:
+    return [("--grad-reduce-in-bf16", "gradients add up in bf16, not fp32")] if target.half_sums else []
+
+
 def _recompute_flags(target: EmitTarget) -> Lines:
     if target.layout.recompute == "selective":
         return [
@@ -329,7 +324,7 @@ def nemo(target: EmitTarget) -> str:
     if model.experts or model.kv_rank:
         raise InputError("--emit nemo: NeMo 1's GPT has neither experts nor latent attention here; use --emit bridge")
     _refuse_unsaid(target, "nemo")
-    if model.head_norms or _biased(model) == "qkv":
+    if model.head_norms or biases(model) == "qkv":
         what = "norms of heads" if model.head_norms else "biases of queries, keys and values alone"
         raise InputError(f"--emit nemo: NeMo 1's GPT has no {what}; use --emit bridge")
     if target.precision not in {"bf16", "fp16", "fp8", "fp32"}:
@@ -388,7 +383,7 @@ def _nemo_model(target: EmitTarget) -> Lines:
         (f"  vocab_size: {model.vocab_size}", "of the tokenizer"),
         (f"  activation: {'fast-swiglu' if model.gated else 'gelu'}", ""),
         (f"  normalization: {norm}", ""),
-        (f"  bias: {str(_biased(model) == 'all').lower()}", ""),
+        (f"  bias: {str(biases(model) == 'all').lower()}", ""),
         (f"  share_embeddings_and_output_weights: {str(model.tied).lower()}", ""),
         (f"  position_embedding_type: {'learned_absolute' if model.positions == 'learned' else 'rope'}", ""),
     ]

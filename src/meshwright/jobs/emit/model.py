@@ -1,7 +1,12 @@
-"""Models that the sizes of Megatron-LM and NeMo cannot say: they are refused, never emitted as another model."""
+"""Models that an engine's sizes, or the name by which it knows one, cannot say: never emitted as another model."""
+
+from typing import Literal
 
 from ...workload.architecture import Architecture
 from ...workload.kinds import Attention, Dense, Experts, Latent, LayerKind
+
+PADDING = 0.01  # of a vocabulary, whose rows engines round up to what tensor parallelism cuts
+SIZES = ("num_hidden_layers", "hidden_size", "num_attention_heads", "num_key_value_heads", "head_dim", "tied")
 
 
 def features_left_out(model: Architecture) -> list[str]:
@@ -16,6 +21,41 @@ def features_left_out(model: Architecture) -> list[str]:
     for run in model.runs:
         told += _of_layer(run.layer, model)
     return list(dict.fromkeys(told))
+
+
+def unlike(model: Architecture, named: Architecture) -> list[str]:
+    """Return where a model differs from the one that a name stands for; empty where a step of both does the same."""
+    told = [
+        f"{name} {getattr(model, name)}, not {getattr(named, name)}"
+        for name in SIZES
+        if getattr(model, name) != getattr(named, name)
+    ]
+    if abs(model.vocab_size / named.vocab_size - 1) > PADDING:
+        told.append(f"vocab_size {model.vocab_size}, not {named.vocab_size}")
+    if not told and _weights(model) != _weights(named):
+        told.append("other matrices in its layers")
+    if "all" in {biases(model), biases(named)} and biases(model) != biases(named):
+        told.append("biases" if biases(model) == "all" else "no biases")
+    return told
+
+
+def _weights(model: Architecture) -> list[tuple[int, ...]]:
+    """Return the weights of each layer: of its attention, of its networks, and those of them that a token visits."""
+    hidden, networks = model.hidden_size, [(run.count, run.layer, run.layer.network) for run in model.runs]
+    return [
+        (layer.mixer_weights(hidden), *((network.held(hidden), network.weights(hidden)) if network else ()))
+        for count, layer, network in networks
+        for _ in range(count)
+    ]
+
+
+def biases(model: Architecture) -> Literal["all", "qkv", "none"]:
+    """Return which linear layers have a bias, by what a layer holds besides its matrices and norms."""
+    queries_keys_values = (model.num_attention_heads + 2 * model.num_key_value_heads) * model.head_dim
+    extra = model.runs[0].layer.small - model.small_parameters
+    if model.bias or (not model.kv_rank and extra >= queries_keys_values + model.hidden_size):
+        return "all"
+    return "qkv" if not model.kv_rank and extra == queries_keys_values else "none"
 
 
 def _of_layer(layer: LayerKind, model: Architecture) -> list[str]:

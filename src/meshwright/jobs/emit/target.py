@@ -59,6 +59,7 @@ class EmitTarget(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     global_batch: int
     seq_len: int
     precision: str = "bf16"
+    half_sums: bool = False  # gradients add up in half precision where the engine would have fp32
     gpus_per_node: int = 8
     reason: str = ""  # why this layout, in a line
     compiled: bool = True  # where an engine says it: layers by torch.compile, as what was priced

@@ -220,6 +220,7 @@ def fill_shared_settings(draft: Draft, keys: Keys, plain: Keys) -> None:
     dispatching(draft, plain)
     _precision(draft, keys)
     _states(draft, keys)
+    _sums(draft, keys)
     for name in ("overlap_grad_reduce", "overlap_param_gather"):
         hidden = keys.switch(
             *(f"{place}{name}" for place in ("ddp.", "trainer.strategy.ddp.", "model.optim.", "optim."))
@@ -230,6 +231,20 @@ def fill_shared_settings(draft: Draft, keys: Keys, plain: Keys) -> None:
         share = plain.word(name)
         if share is not None and share.strip("0.") != "":
             draft.ignore(f"{name} = {share}: masks are kept for the backward pass")
+
+
+def _sums(draft: Draft, keys: Keys) -> None:
+    """Say how gradients add up where it is set.
+
+    What sets the precision has fp32 of itself, and writes its own over what sets data parallelism
+    (NVIDIA-NeMo/Megatron-Bridge:src/megatron/bridge/training/mixed_precision.py, NeMo 2's plugin alike).
+    """
+    name = "grad_reduce_in_fp32"
+    wide = keys.switch(f"mixed_precision.{name}", f"trainer.plugins.{name}")
+    if wide is not None:
+        draft.half_sums = not wide
+    if keys.switch(f"ddp.{name}", f"trainer.strategy.ddp.{name}") is False and not draft.half_sums:
+        draft.note(f"ddp.{name} is off: the precision, which has it on, comes before it")
 
 
 def _stages(draft: Draft, plain: Keys) -> None:
