@@ -86,19 +86,23 @@ COMPOSITES: dict[str, Composite] = {
     "mistral_large4": Composite("mistral_large4_text", vision.pixtral, beside=("spatial_merge_size",)),
     "minimax_m3_vl": Composite(
         "minimax_m3_vl_text",
-        vision_of_2026.minimax_m3,
+        vision_of_2026.minimax_m3_tower,
         whose="either",
         beside=("projector_hidden_size", "merged_hidden_size"),
     ),
-    "glm5_next": Composite("glm5_next_text", vision_of_2026.glm5_next),
+    "glm5_next": Composite("glm5_next_text", vision_of_2026.glm5_next_tower),
     "step3p7": Composite("step3p5", vision_of_2026.step3p7, beside=("projector_bias",)),
-    "inkling2": Composite("inkling2_text", vision_of_2026.inkling2, whose="nobody"),
+    "inkling2": Composite("inkling2_text", vision_of_2026.inkling2_tower, whose="nobody"),
     "cohere_compass": Composite("cohere_compass_text", vision.qwen3_vl),
-    "muse_spark": Composite("muse_spark_text", vision_of_2026.muse, sound.muse_spark, whose="nobody", beside=MUSE),
-    "muse_glimmer": Composite("muse_glimmer_text", vision_of_2026.muse, beside=MUSE),
-    "lfm3_vl": Composite("lfm3", vision_of_2026.lfm3, tied=True, beside=("projector_hidden_size", "projector_bias")),
+    "muse_spark": Composite(
+        "muse_spark_text", vision_of_2026.muse_tower, sound.muse_spark, whose="nobody", beside=MUSE
+    ),
+    "muse_glimmer": Composite("muse_glimmer_text", vision_of_2026.muse_tower, beside=MUSE),
+    "lfm3_vl": Composite(
+        "lfm3", vision_of_2026.lfm3_tower, tied=True, beside=("projector_hidden_size", "projector_bias")
+    ),
     "molmo2": Composite(
-        "molmo2_text", vision_of_2026.molmo2, whose="nobody", beside=("adapter_config", "image_patch_id")
+        "molmo2_text", vision_of_2026.molmo2_tower, whose="nobody", beside=("adapter_config", "image_patch_id")
     ),
     "nemotron_h_omni": Composite(
         "nemotron_h",
@@ -111,7 +115,7 @@ COMPOSITES: dict[str, Composite] = {
     "qwen3_omni_moe_thinker": Composite("qwen3_omni_moe_text", vision.qwen3_vl, sound.qwen3_omni),
     "qwen2_audio": Composite("qwen2", sound=sound.qwen2_audio),
     "voxtral": Composite("llama", sound=sound.voxtral),
-    "ernie4_5_vl_moe": Composite("ernie4_5_vl_moe_text", vision.ernie_vl, tied=True),
+    "ernie4_5_vl_moe": Composite("ernie4_5_vl_moe_text", vision.ernie_vl_tower, tied=True),
     "paddleocr_vl": Composite("paddleocr_vl_text", vision.paddleocr, tied=True),
     "aya_vision": Composite(
         "cohere2", vision.aya_vision, tied=True, beside=("downsample_factor", "alignment_intermediate_size")
@@ -119,5 +123,5 @@ COMPOSITES: dict[str, Composite] = {
     "aria": Composite("aria_text", vision.aria, beside=("projector_patch_to_query_dict",)),
     "got_ocr2": Composite("qwen2", vision.got_ocr2, tied=True),
     "modernvbert": Composite("modernbert", vision.modernvbert, beside=("pixel_shuffle_factor",)),
-    "mllama": Composite("mllama_text_model", vision.mllama, whose="nobody"),
+    "mllama": Composite("mllama_text_model", vision.mllama_tower, whose="nobody"),
 }

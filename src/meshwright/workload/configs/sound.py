@@ -17,14 +17,14 @@ def whisper_layers(c: ConfigReader) -> int:
     return count * (block(width, inner) - width) + 2 * width
 
 
-def whisper(c: ConfigReader) -> int:
+def whisper_sound(c: ConfigReader) -> int:
     """Return the parameters of Whisper's encoder: two convolutions and layers; its positions are no parameters."""
     width, bins = c.whole("hidden_size"), c.whole("num_mel_bins")
     c.skip("encoder_layerdrop", "layerdrop", "vocab_size")
     return width * (3 * bins + 1) + width * (3 * width + 1) + whisper_layers(c)
 
 
-def inkling(c: ConfigReader, text: int) -> int:
+def inkling_sound(c: ConfigReader, text: int) -> int:
     """Return Inkling's table of quantized mel bins."""
     return c.whole("n_mel_bins") * c.whole("mel_vocab_size") * text + text
 
@@ -49,13 +49,13 @@ def muse_spark(c: ConfigReader, text: int) -> int:
 def qwen2_audio(c: ConfigReader, text: int) -> int:
     """Return Whisper's encoder with its table of positions, and one projection."""
     width = c.whole("hidden_size")
-    return whisper(c) + c.whole("max_source_positions") * width + text * (width + 1)
+    return whisper_sound(c) + c.whole("max_source_positions") * width + text * (width + 1)
 
 
 def voxtral(c: ConfigReader, text: int) -> int:
     """Return Whisper's encoder with its table of positions, and two projections of joined frames."""
     width = c.whole("hidden_size")
-    return whisper(c) + c.whole("max_source_positions") * width + text * (c.whole("intermediate_size") + text)
+    return whisper_sound(c) + c.whole("max_source_positions") * width + text * (c.whole("intermediate_size") + text)
 
 
 def qwen2_5_omni(c: ConfigReader, text: int) -> int:
@@ -63,7 +63,7 @@ def qwen2_5_omni(c: ConfigReader, text: int) -> int:
     width, out = c.whole("hidden_size"), c.whole("output_dim")
     c.skip("max_source_positions", "n_window")
     del text
-    return whisper(c) + 2 * out + out * (width + 1)
+    return whisper_sound(c) + 2 * out + out * (width + 1)
 
 
 def qwen3_omni(c: ConfigReader, text: int) -> int:

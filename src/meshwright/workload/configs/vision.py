@@ -313,7 +313,7 @@ def paddleocr(c: ConfigReader, text: int) -> int:
     return tower(c) + 2 * width + merged * (merged + 1) + text * (merged + 1)
 
 
-def ernie_vl(c: ConfigReader, text: int) -> int:
+def ernie_vl_tower(c: ConfigReader, text: int) -> int:
     """Return the encoder of ERNIE 4.5, and projections of patches merged in space and in time."""
     width, inner, many = c.whole("hidden_size"), c.whole("intermediate_size"), c.whole("temporal_merge_size")
     merged = width * c.whole("spatial_merge_size") ** 2
@@ -348,7 +348,7 @@ def got_ocr2(c: ConfigReader, text: int) -> int:
     return ends + layers + tables + neck + 18 * out * out + 18 * out * text + text * (text + 1)
 
 
-def mllama(c: ConfigReader, text: int) -> int:
+def mllama_tower(c: ConfigReader, text: int) -> int:
     """Return the encoder of Llama 3.2 Vision: tiles, each with a gated table of positions, layers over all of them."""
     width, inner, tiles = c.whole("hidden_size"), c.whole("intermediate_size"), c.whole("max_num_tiles")
     pixels, patches = _patches(c)

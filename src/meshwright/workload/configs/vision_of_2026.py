@@ -39,7 +39,7 @@ def gemma4_frames(c: ConfigReader, text: int) -> int:
     return c.whole("audio_embed_dim") * text
 
 
-def minimax_m3(c: ConfigReader, text: int) -> int:
+def minimax_m3_tower(c: ConfigReader, text: int) -> int:
     """Return MiniMax-M3's encoder: patches of two frames, and two projections before and behind their merging."""
     width, inner = c.whole("hidden_size"), c.whole("projector_hidden_size")
     c.skip("image_size", "merged_hidden_size")
@@ -50,7 +50,7 @@ def minimax_m3(c: ConfigReader, text: int) -> int:
     return tower + _network(width, inner, text) + _network(merged, inner, text)
 
 
-def glm5_next(c: ConfigReader, text: int) -> int:
+def glm5_next_tower(c: ConfigReader, text: int) -> int:
     """Return GLM-5.3's encoder: gated networks, norms of queries and keys, a convolution that merges patches."""
     width, out, bias = c.whole("hidden_size"), c.whole("out_hidden_size"), c.flag("attention_bias")
     heads, inner = c.whole("num_attention_heads"), c.whole("intermediate_size")
@@ -79,7 +79,7 @@ def step3p7(c: ConfigReader, text: int) -> int:
     return ends + layers + convolutions + text * (4 * width + c.flag("projector_bias"))
 
 
-def inkling2(c: ConfigReader, text: int) -> int:
+def inkling2_tower(c: ConfigReader, text: int) -> int:
     """Return Inkling 2's encoder: a scale a channel behind each half of a layer, and two projections."""
     width, inner = c.whole("hidden_size"), c.whole("projection_hidden_dim")
     ratio = c.value("mlp_ratio", 4.0)
@@ -93,7 +93,7 @@ def inkling2(c: ConfigReader, text: int) -> int:
     return ends + layers + _network(merged, inner, text, bias=c.flag("projector_bias"))
 
 
-def muse(c: ConfigReader, text: int) -> int:
+def muse_tower(c: ConfigReader, text: int) -> int:
     """Return Muse's encoder: patches of two frames in windows, two projections of merged ones, and one more."""
     width, inner = c.whole("hidden_size"), c.whole("projector_hidden_size")
     places = c.whole("pos_emb_height") * c.whole("pos_emb_width")
@@ -102,7 +102,7 @@ def muse(c: ConfigReader, text: int) -> int:
     return ends + layers_of(c) + inner * (c.whole("out_hidden_size") + inner + text)
 
 
-def lfm3(c: ConfigReader, text: int) -> int:
+def lfm3_tower(c: ConfigReader, text: int) -> int:
     """Return LFM3's encoder: convolutions over the image in most layers, and its projector."""
     width, inner, few = c.whole("hidden_size"), c.whole("projector_hidden_size"), c.whole("num_key_value_heads")
     heads, count = c.whole("num_attention_heads"), c.layers()
@@ -122,7 +122,7 @@ def lfm3(c: ConfigReader, text: int) -> int:
     return ends + layers + _network(merged, inner, text, bias=bias)
 
 
-def molmo2(c: ConfigReader, text: int) -> int:
+def molmo2_tower(c: ConfigReader, text: int) -> int:
     """Return Molmo 2's encoder, attention that pools the features of several of its layers, a gated projection."""
     width, heads, dim = c.whole("hidden_size"), c.whole("num_attention_heads"), c.whole("head_dim")
     few, bias, inner = c.whole("num_key_value_heads"), c.flag("attention_bias"), c.whole("intermediate_size")
