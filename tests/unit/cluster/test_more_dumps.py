@@ -479,7 +479,7 @@ def test_a_pair_that_rocm_smi_routes_in_a_mesh_is_named():
         )
     )
 
-    assert analyse(parse_dump(text, "r", CATALOGUE)).verdicts == ("GPU2-GPU6 has no own links, other pairs 1",)
+    assert analyse(parse_dump(text, "r", CATALOGUE)).verdicts == ("GPU2-GPU6 has no own links in use, other pairs 1",)
 
 
 def listed_links(gpu, name, up, down=()):

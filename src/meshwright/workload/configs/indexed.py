@@ -41,7 +41,7 @@ def minimax_m3(c: ConfigReader) -> Architecture:
         raise ValueError(f"sparse_attention_config: expected sparse_attention_freq for each of {count} layers")
     kinds = layer_types(c, count, kinds, "minimax_m3_sparse")
     sizes = {key: inside.get(old) or c.whole(key) for key, old in SPARSE.items()}
-    c.skip("index_local_blocks", "rotary_dim")  # blocks nearby are among those that are picked
+    c.skip("index_local_blocks", "rotary_dim")  # local blocks are among the blocks picked
     plain = attention_of_config(c)
     sparse = msgspec.structs.replace(
         plain,

@@ -86,7 +86,7 @@ def test_experts_of_images_are_held_and_no_token_of_text_visits_them():
     assert model.active_parameters == narrower.active_parameters
 
 
-def test_attention_that_is_spread_over_experts_is_active_for_those_that_a_token_visits():
+def test_attention_that_is_spread_over_experts_is_active_in_the_experts_that_a_token_visits():
     model = architecture_of({"model_type": "jetmoe", **SMALL}).architecture
     of_layer = 2 * 2048 * 2048 + 3 * 2048 * 5632  # of one expert of attention and one of the network
 
