@@ -22,8 +22,8 @@ _CALL = re.compile(
     r".*?comm (?P<comm>0x\w+)(?: \[nranks=(?P<ranks>\d+)\])?(?:.*? globalrank (?P<rank>\d{1,6}))?"
 )
 _BODY = re.compile(
-    r"NCCL WARN (?P<rest>.*)|^(?P<bare>(?:Cuda|HIP) failure:? (?:\d+ )?'.*|socketStartConnect: .*|Duplicate GPU .*"
-    r"|Error(?: while creating shared memory segment|: failed to extend) /dev/shm/.*)"
+    r"NCCL WARN (?P<rest>.*)|^(?P<bare>(?:Cuda|HIP) failure:? (?:\d+ )?'.*|socket(?:StartConnect|Progress\w*): .*"
+    r"|Duplicate GPU .*|Error(?: while creating shared memory segment|: failed to extend) /dev/shm/.*)"
 )
 _COMPLETION = re.compile(
     r"NET/IB\S*? ?: ?Got completion (?:from peer (?P<peer>[\w.:%\[\]-]+?)(?:<\d+>)? )?with"
@@ -42,6 +42,10 @@ _LINK = re.compile(
     r"|Connection timed out|connection abort|Connection refused|Network is unreachable|timed out)"
     r"|error (?P<error>[\w ]+), revents \w+, connect to (?P<other>[\w.:-]+)",
     re.IGNORECASE,
+)
+_SOCKET = re.compile(  # of a socket that had been open; one that its peer closed or reset tells of that process instead
+    r"socketProgress\w*: (?:Call to )?(?:recv|send) (?:from|to) (?P<peer>[\w.:%\[\]-]+?)(?:<\d+>)? failed ?: "
+    r"(?P<why>Connection timed out|No route to host|Network is (?:unreachable|down)|Host is (?:unreachable|down))"
 )
 _FABRIC = re.compile(
     r"(?P<what>ibv_(?:modify_qp|reg_|create_|alloc_|poll_|post_)\w*.*?failed.*"
@@ -204,6 +208,8 @@ def _network(rest: str) -> Failure | None:
         return None if harmless else _failure("network", f"InfiniBand event: {event.group('what').strip()}")
     if fabric := _FABRIC.search(rest):
         return _failure("network", fabric.group("what")[:160])
+    if "socketProgress" in rest and (socket := _SOCKET.search(rest)):
+        return _failure("network", f"a socket broke: {socket['why']}, peer {socket['peer']}")
     if link and "WARN" in rest:
         to, why = link["to"] or link["other"] or "a peer", link["why"] or link["error"]
         return _failure("network", f"connecting to {to} failed: {why}")

@@ -73,6 +73,7 @@ _HOST = re.compile(
     r"|interaction|copyfile\w*|copytree|copy2|rmtree|compile\w*|collect|unlink|rename|stat)$"
 )
 
+_COLLECTS = re.compile(r"^(?:Garbage-collecting|gc_collect\w*|_?PyGC_Collect\w*)$")
 _OF_LIBC = re.compile(r"^_{1,2}(?:GI_+)?(?:libc_)?|(?:64|_nocancel)+$")  # how it calls those of the kernel
 # native calls that tell what a process does; a lock or a poll of which no library is seen to be the owner does not
 _KERNEL = {"read", "write", "pread", "pwrite", "pread64", "pwrite64", "open", "fsync", "flock", "recv", "unlink"}
@@ -142,8 +143,14 @@ def debugger_in(frames: Sequence[Frame]) -> str:
 def _kind(frames: Sequence[Frame]) -> tuple[str, str]:
     """Return what the innermost telling function is; data before the lock that a loader waits for, a debugger first.
 
-    Who compiles inside a step, or waits for the lock of that, has not come to its device.
+    Who compiles inside a step, or waits for the lock of that, has not come to its device; nor who collects garbage
+    there, unless what that destroys waits for others itself.
     """
+    collects = next((at for at, frame in enumerate(frames) if _COLLECTS.match(frame.function)), None)
+    if collects is not None:
+        within = frames[:collects] or frames[collects + 1 :]  # faulthandler says it above what is destroyed
+        kind, call = _kind(within) if within else ("program", "")
+        return (kind, call) if kind in {"collective", "others"} else ("host", "the garbage collector")
     if debugger := debugger_in(frames):
         return "host", debugger
     if leaves := next((frame.function for frame in frames if _LEAVES.search(frame.function)), ""):

@@ -34,8 +34,8 @@ _RANK = re.compile(
 )
 _STEP = re.compile(r"\b(?:step|étape|iter(?:ation)?|it)[ =:#]{1,3}(?P<step>\d{1,9})\b", re.IGNORECASE)
 _PART = re.compile(
-    r"(?<![\w.])(?P<name>[A-Za-z][\w./-]*?)(?:\((?P<in>m?s)\))? ?[=:] ?(?P<value>\d+(?:\.\d+)?)"
-    r" ?(?P<unit>m?s|us|sec)?(?![\w.])"
+    r"(?<![\w.])(?P<name>[A-Za-z][\w./-]*?)(?:\((?:(?P<in>m?s)|[A-Za-z][\w+/, -]{0,30})\))? ?[=:] ?"
+    r"(?P<value>\d+(?:\.\d+)?) ?(?P<unit>m?s|us|sec)?(?![\w.])"
 )
 _SPACED = re.compile(  # a name of words and its time, with a unit
     r"(?:^|[:,;|]|\s{2,})\s*(?P<name>[^\W\d][\w+/. -]{1,40}?) (?P<value>\d+(?:\.\d+)?) ?(?P<unit>m?s|us|sec)(?![\w/])"
@@ -263,7 +263,7 @@ def _parts(text: str) -> dict[str, float]:
         for part in _PART.finditer(text)
         if (part["unit"] or part["in"] or _told(part["name"]))
         and not _RANK.match(f"{part['name']} {part['value']}")
-        and not _STEP.match(f"{part['name']}={part['value']}")
+        and (part["unit"] or not _STEP.match(f"{part['name']}={part['value']}"))
     }
 
 

@@ -61,7 +61,15 @@ _COUNTED_DATA = re.compile(
     r"(?:datasets?|shards?|samples?|documents?|docs|files|examples|records|parquet|images|videos)\b",
     re.IGNORECASE,
 )
-_OF_MODEL = re.compile(r"checkpoint|weights|safetensors|model|\bsav|writ|upload", re.IGNORECASE)
+_OF_MODEL = re.compile(r"checkpoint|weights|safetensors|model|\bsav|writ|\bwrote|upload", re.IGNORECASE)
+_WRITES = r"\b(?:writ(?:es?|ing|ten)|wrote|save[sd]?|saving|upload\w*|PutObject|UploadPart|flush\w*)\b"
+_RETRIED = re.compile(  # a write to a store, as its client tells that it begins it again
+    rf"(?=.*{_WRITES})(?=.*\b(?:[Rr]etr(?:y|ies|ied|ying)|RETRY\w*)\b)"
+    r".*(?:\battempts?\b|\bback[ -]?(?:ing )?off\b|\b(?:HTTP|status|code|error)[ =:]{1,2}(?:429|5\d\d)\b"
+    r"|UNAVAILABLE|DEADLINE_EXCEEDED|SlowDown|Service Unavailable|timed? ?out|[Cc]onnection)",
+    re.IGNORECASE,
+)
+_WRITTEN = re.compile(rf"{_WRITES} (?P<done>\d{{1,15}}) ?(?:/|of|out of) ?(?P<all>\d{{1,15}})\b", re.IGNORECASE)
 _LOCK = re.compile(  # of a program that waits for it, by its last word
     r"\b[Ll]ock \S+ not acquired\b|\b(?:acquiring|waiting (?:for|on)|waiting to acquire) (?:an? |the )?"
     r"(?:\w+ ){0,2}lock(?:file)?\b|\bAttempting to acquire lock\b"
@@ -91,13 +99,13 @@ def by_bars(messages: list[LogMessage], went_on: dict[int | None, list[int]]) ->
 def by_last_words(messages: list[LogMessage]) -> Iterator[Busy]:
     """Yield who was last heard to read its data, and made no step since; lines alike but for numbers are one word.
 
-    Or to wait for a lock.
+    Or to wait for a lock, or to begin a write to its store again and again.
     """
     last: dict[int, list[tuple[str, LogMessage]]] = defaultdict(list)  # each with its text but for numbers
     for message in messages:
         if message.rank is None or ".cpp:" in message.text[:80]:
             continue
-        if WENT_ON.search(message.text) and not _waits_long(message.text):
+        if WENT_ON.search(message.text) and not _waits_long(message.text) and not _is_writing(message.text):
             last[message.rank] = []
             continue
         words, said = last[message.rank], _NUMBERS.sub("#", message.text[:200])
@@ -107,6 +115,10 @@ def by_last_words(messages: list[LogMessage]) -> Iterator[Busy]:
         if words and _LOCK.search(words[-1][1].text):
             what = f"a wait of rank {rank} for a lock ({words[-1][1].text.strip()[:120]})"
             yield Busy(rank=rank, what=what, kind="host", where=words[-1][1].where)
+            continue
+        if retried := _retried([message for _, message in words]):
+            what = f"writing of rank {rank} to its store, begun again and again ({retried.text.strip()[:120]})"
+            yield Busy(rank=rank, what=what, kind="host", where=retried.where)
             continue
         if told := [message for _, message in words if _reads(message.text)]:
             what = f"reading of data by rank {rank} ({told[-1].text.strip()[:120]})"
@@ -129,6 +141,18 @@ def by_downloads(messages: list[LogMessage]) -> Iterator[Busy]:
             url = next(filter(None, asked.groups()))
             told.setdefault(rank, Busy(rank=rank, what=f"{DOWNLOAD} ({url[-80:]})", where=message.where))
     yield from told.values()
+
+
+def _retried(words: list[LogMessage]) -> LogMessage | None:
+    """Return the write that a rank retries, where that, or how much it has written of it, is its last word."""
+    rest = words[:-1] if words and _is_writing(words[-1].text) and not _RETRIED.search(words[-1].text) else words
+    return rest[-1] if rest and _RETRIED.search(rest[-1].text) else None
+
+
+def _is_writing(text: str) -> bool:
+    """Whether a line counts what has been written so far, which is not all, or tells of a write that is retried."""
+    counted = _WRITTEN.search(text)
+    return (counted is not None and int(counted["done"]) < int(counted["all"])) or _RETRIED.search(text) is not None
 
 
 def _reads(text: str) -> bool:

@@ -12,9 +12,9 @@ from ..nouns.facts import Exit, Fact, Failure
 from ..nouns.identities import Environment, RankIdentity, Spoke, ToldToEnd, WorldSize
 from ..nouns.names import bus_number
 from ..ranks.exits import CLOCKS_S
+from ..text.host_commands import PER_HOST
 from ..text.lines import LogMessage
 from ..text.speakers import RAY_RANK
-from .placements import PER_HOST
 
 _MAY_TELL = (  # a quick look, since most lines are none of these
     *("exitcode: ", "return code = ", "Child process with PID", "noticed that", "exited with non-zero", "BAD TERM"),

@@ -9,8 +9,9 @@ from collections.abc import Iterator, Sequence
 from msgspec.structs import replace
 
 from ..nouns.identities import AgentRanks
+from ..text.host_commands import PER_HOST
 from ..text.lines import LogMessage
-from .placements import CLOCK, ELSE, HOST, NO_HOST, PER_HOST, WORDS
+from .placements import CLOCK, ELSE, HOST, NO_HOST, WORDS
 
 _KEY = (  # of a number that counts hosts, or tasks of which each has a host
     r"(?:(?P<task>(?:slurm )?tasks?)|(?:PET_)?(?:NODE|GROUP|MACHINE)_RANKS?|SLURM_NODEID|JOB_COMPLETION_INDEX"

@@ -13,6 +13,7 @@ from ..nouns.facts import Fact
 from ..nouns.identities import AgentRanks, Placed, RankIdentity
 from ..nouns.where import Where
 from ..nouns.world import MOST_RANKS
+from ..text.host_commands import NUMBERED, NUMBERS_HOSTS, OWN_NUMBERS, PER_HOST
 from ..text.lines import LogMessage
 from .pods import described_node, node_of_row, pod_of_row
 from .system import syslog_host
@@ -23,14 +24,6 @@ _ON_NODE = re.compile(  # of what a pod's script prints of itself
     r"(?<!\bby )\b(?:POD_NAME|pod(?:[ _]name)?)[ =:/]{1,2}(?P<pod>[a-z0-9][\w.-]*-[\w.-]+)\b.{0,40}?"
     r"\b(?:NODE_NAME=|node(?:[ _]name)?[ =:]{1,2}|on (?:node |host )?)(?P<node>[a-z][\w-]*[\d-][\w.-]*)\b"
 )
-# of a launcher's command, or of what a host's script prints; a rendezvous of its own numbers hosts as they come
-_NUMBERED = re.compile(
-    r"(?:--(?:node|machine)[-_]rank[= ]|\b(?:PET_)?(?:NODE|GROUP|MACHINE)_RANK=|\bSLURM_NODEID=|\bJOB_COMPLETION_INDEX="
-    r"|\bnode[_ ]rank[ =:]{1,2})(?P<node>\d{1,5})\b"
-)
-_OWN_NUMBERS = re.compile(
-    r"\brdzv[-_](?:backend[= '\"]{1,3}(?!static)|(?:id|conf)\b(?!.*backend))"
-)  # static by default
 _OF_NUMBER = re.compile(  # of a comment: `g1 is node_rank 0`, `node rank 0 = g1`
     rf"(?<![\w./-])(?P<host>{HOST}) ?(?:[:=,(]|->|=>|→|\b(?:is|has|gets|as)\b) ?(?:the )?"
     r"(?:node|machine)[-_ ]?rank[ =:]{1,2}(?P<number>\d{1,5})\b"
@@ -46,10 +39,6 @@ _IN_GROUP = re.compile(  # beside the ranks of the job: of a replica, and the pl
     r"|\bgroup[_ ]ranks?[ =:]{1,3}[\[{]?\d{1,6}(?:(?:-|\.\.|, ?)\d{1,6})*[\]}]?"
     r"|\breplica(?:[_ ]?(?:id|group))?[ =:]{1,3}\w[\w:-]*",
     re.IGNORECASE,
-)
-PER_HOST = re.compile(
-    r"(?:--nproc[-_]per[-_]node[= ]|\b(?:PET_)?NPROC(?:_PER_NODE)?=|\bLOCAL_WORLD_SIZE=|\bGPUS_PER_NODE="
-    r"|\bnproc[_ ]per[_ ]node[ =:]{1,2})(?P<ranks>\d{1,2})\b"
 )
 _OWN_PLACE = re.compile(  # of what a process prints of itself: its rank, and its number on the host that is named
     r"(?<!local_)(?<!local )(?<!node_)(?<!node )(?<!group )(?<![tpdec]p )\b(?:global[_ ]?|world[_ ]?)?"
@@ -90,7 +79,6 @@ _MARKED = re.compile(  # a label or an annotation of a pod
     r"^(?:Labels:|Annotations:)?\s+(?:[\w.-]{1,80}/)?(?:global-)?ranks?(?:-range)?(?:=|: )"
     r"(?P<first>\d{1,6})-(?P<last>\d{1,6})$"
 )
-_NUMBERS_HOSTS = ("node", "Node", "NODE", "machine", "GROUP_RANK", "MACHINE", "INDEX")  # a quick look
 _MAY_TELL = ("ank", "RANK", "INDEX", "NODEID", "(global")
 _RANKS = re.compile(
     r"\b(?P<word>(?:global[_ ]|world[_ ])?ranks?)[ =:]{0,3}[\[({]?(?:(?P<first>\d{1,6})"
@@ -245,15 +233,9 @@ def _placed(text: str) -> re.Match[str] | None:
 
 def _of_line(text: str, where: Where, *, numbered: bool) -> Iterator[Fact]:
     """Yield the ranks of hosts by one line; numbers of nodes count where they are `numbered`, not met in c10d."""
-    number = _NUMBERED.search(text) if any(word in text for word in _NUMBERS_HOSTS) else None
+    number = NUMBERED.search(text) if any(word in text for word in NUMBERS_HOSTS) else None
     per_host = PER_HOST.search(text) if number else None
-    if (
-        numbered
-        and number
-        and per_host
-        and not _OWN_NUMBERS.search(text)
-        and not _RANKS.search(_NUMBERED.sub(" ", text))
-    ):
+    if numbered and number and per_host and not OWN_NUMBERS.search(text) and not _RANKS.search(NUMBERED.sub(" ", text)):
         size = int(per_host["ranks"])
         for node, place in _numbered_hosts(text, where) or [(int(number["node"]), _on_own_host(text, where))]:
             yield AgentRanks(ranks=tuple(range(node * size, (node + 1) * size)), where=place)
@@ -271,7 +253,7 @@ def _of_line(text: str, where: Where, *, numbered: bool) -> Iterator[Fact]:
             yield AgentRanks(ranks=own, where=replace(where, host=host))
     if pairs or len(text) > 200:
         return
-    bare = _LOCAL.sub(" ", _NUMBERED.sub(" ", _SETTING.sub(" ", text)))
+    bare = _LOCAL.sub(" ", NUMBERED.sub(" ", _SETTING.sub(" ", text)))
     found = list(_RANKS.finditer(bare))
     rest = _RANKS.sub(" ", CLOCK.sub(" ", bare))
     if not found:

@@ -14,8 +14,8 @@ from ..nouns.identities import AgentRanks, HostList, NotStarted, NumberedHosts, 
 from ..nouns.where import Where
 from ..nouns.world import ranks_seen, short_host, world_of
 from ..ranks.hosts import ranks_of_host
+from ..text.host_commands import PER_HOST
 from ..text.lines import LogMessage
-from .placements import PER_HOST
 from .pods import waiting_pod
 
 _NUMBER = (  # of a host, in a command or in the environment

@@ -32,6 +32,11 @@ _STARTS = re.compile(  # a launcher's word on a rank, before which nobody else i
     r"[ :,(\[]{1,3}(?:(?:local|global)[_ -]?)?rank\b",
     re.IGNORECASE,
 )
+_OWN_START = re.compile(  # how a process of a rank calls itself, and how many helpers it has
+    r"^(?:\S+ ){0,4}?\W?(?:worker|trainer)(?: process)? (?:start(?:s|ed|ing)?|launched|ready|is up)\b"
+    r"|\b(?:num_|n_)?workers ?[=:] ?\d+",
+    re.IGNORECASE,
+)
 _PID = re.compile(
     r"(?<![\w-])(?:os[ _])?(?:pid|process[ _]id)[\"']?(?:[ =:#]{1,3}| is )(?P<pid>\d{2,8})\b", re.IGNORECASE
 )
@@ -131,8 +136,14 @@ def _introduced(messages: Sequence[LogMessage]) -> Iterator[Fact]:
 
 
 def _tells_of_others(text: str) -> bool:
-    """Whether a line is of another process than a rank's own; a launcher may call the ranks that it starts workers."""
-    return _OF_OTHERS.search(_STARTS.sub(" rank", text, count=1)) is not None
+    """Whether a line is of another process than a rank's own; a launcher may call the ranks that it starts workers.
+
+    So may a process that says its rank and its number on its host when it starts.
+    """
+    text = _STARTS.sub(" rank", text, count=1)
+    if RANK_OF_JOB.search(text) and RANK_ON_HOST.search(text):
+        text = _OWN_START.sub(" ", text)
+    return _OF_OTHERS.search(text) is not None
 
 
 def _pairs(message: LogMessage, text: str, numbers: re.Pattern[str]) -> list[tuple[int, int]]:

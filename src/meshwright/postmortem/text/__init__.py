@@ -4,6 +4,6 @@
 - `clocks` in lines; `newest_first`: a log that begins with its end, turned round
 - `lines`: prefixes of launchers off, glued lines cut, wrapped lines joined
 - `appended_runs`: where one log holds several
-- `speakers`, `servers`: the rank that a line is of; `watchdog_words`: the group and rank of a line of c10d;
-  `steps`: lines of a step that is done
+- `speakers`, `servers`, `host_commands`: the rank that a line is of; `watchdog_words`: the group and rank of a line of
+  c10d; `steps`: lines of a step that is done
 """

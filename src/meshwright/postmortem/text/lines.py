@@ -85,13 +85,13 @@ _SHORT = re.compile(r"^(?:\[[^\[\]\s]{1,40}\]|[\w./:-]{1,64}(?: +\|)?) +(?=\[ran
 _AMERICAN = r"\d\d/\d\d/\d{4} \d\d:\d\d:\d\d"  # of Hugging Face's examples
 _OF_DAY = r"\d\d:\d\d:\d\d(?:[.,]\d{1,6})?"
 _LEVEL = r"(?:DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FATAL)"
-_BEFORE = (  # what a program's own log puts before the rank: a clock, a level, a name in hexadecimal, words in brackets
+BEFORE = (  # what a program's own log puts before the rank: a clock, a level, a name in hexadecimal, words in brackets
     rf"(?:\[?(?:{STAMP}|{_AMERICAN}|{_OF_DAY})\]?|\[?{_LEVEL}\]?|[0-9a-f]{{6,40}}|[\w.]+(?= - | \| )"
     r"|\[(?![^\]]*(?:\.cpp|\brank))[^\[\]]{1,60}\])[ |:-]*"
 )
 # c10d's own `[Rank 3]` is no label: it counts inside a group
 _LABEL = re.compile(
-    rf"^(?:{_BEFORE}){{0,4}}"
+    rf"^(?:{BEFORE}){{0,4}}"
     r"(?:[\[(]rank[ =:_-]?(?P<rank>\d{1,6})[\])]|rank[ =:_-]?(?P<bare>\d{1,6})(?= ?\||:| - ))"
     rf"(?!.*(?:atchdog|NCCL|ollective|onitoredBarrier))[ |:-]*(?:{_LEVEL}\b[ |:-]*)?",
     re.IGNORECASE,

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
 
-from .lines import FileHint, LogMessage, anonymous_messages
+from .host_commands import first_rank
+from .lines import BEFORE, FileHint, LogMessage, anonymous_messages
 from .servers import labelled
 
 RAY_RANK = re.compile(
@@ -20,6 +21,9 @@ RANK_OF_JOB = re.compile(  # of the job: not on its host, nor in a group
     re.IGNORECASE,
 )
 RANK_ON_HOST = re.compile(r"(?<![\w-])local[_ -]?rank[\"']?[ =:#]{1,3}(?P<rank>\d{1,4})\b(?![.\d]*\w)", re.IGNORECASE)
+_LOCAL_LABEL = re.compile(  # what a program puts before its lines, as its own number on its host
+    rf"(?:{BEFORE}){{0,4}}[\[(]?local[_ -]?rank[\"']?[ =:#]{{0,3}}(?P<number>\d{{1,3}})\b", re.IGNORECASE
+)
 _INTRODUCED = re.compile(  # vLLM, Ray Train, Lightning, torchvision, Hugging Face: a process says which rank it is
     r"\brank (\d{1,6}) in world size \d+ is assigned|\[rank=(\d{1,6}), world_size=\d+\]"
     r"|\bGLOBAL_RANK: (\d{1,6}), MEMBER"
@@ -55,7 +59,24 @@ def messages(text: str, *, file: str, order: int, hint: FileHint, first: int = 1
         of_file = prefixed.pop() if len(prefixed) == 1 else None
     of_process = _introduced(found) | _of_all(found) | _ranks_of_processes(found) | _ranks_of_ray(found)
     labels, of_pod = _Labels(found, is_local=is_local), _ranks_of_pods(found)
-    return [_attributed(message, of_pod.get(message.pod, of_file), of_process, labels) for message in found]
+    told = [_attributed(message, of_pod.get(message.pod, of_file), of_process, labels) for message in found]
+    return _counted_on_host(told)
+
+
+def _counted_on_host(found: list[LogMessage]) -> list[LogMessage]:
+    """Return the messages, those behind a number on their host with their ranks, where the log has its command."""
+    labels = [
+        _LOCAL_LABEL.match(one.text) if one.rank is None and "ocal" in one.text[:_LONGEST_HEAD] else None
+        for one in found
+    ]
+    first = first_rank(found) if any(labels) else None
+    if first is None:
+        return found
+    ranks = [None if label is None else first + int(label["number"]) for label in labels]
+    return [
+        one if rank is None else replace(one, rank=rank, where=one.where.by(rank))
+        for one, rank in zip(found, ranks, strict=True)
+    ]
 
 
 def _without_roles(found: list[LogMessage]) -> tuple[list[LogMessage], bool]:

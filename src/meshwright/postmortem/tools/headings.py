@@ -34,7 +34,7 @@ _ON = re.compile(
 _NAME = re.compile(r"(?<![\w.-])(?P<host>[A-Za-z][\w-]*\d[\w.-]*)(?![\w.-])")
 _KNOWN = re.compile(  # words behind the number
     r"\b(?:SIG\w+|faulthandler|py-?spy|pystack|gdb|stacks?|dumps?|trace(?:back)?|backtrace|main|mainthread|threads?|of|bt"
-    r"|pid|process|proc|python|local|global|world|host|hostname|node|machine|pod|on|at|for|the|taken|from|gpu)\b",
+    r"|pid|process|proc|python|watchdog|follows?|below|local|global|world|host|hostname|node|machine|pod|on|at|for|the|taken|from|gpu)\b",
     re.IGNORECASE,
 )
 _BARE = re.compile(

@@ -49,6 +49,7 @@ _NOTED_DEED = re.compile(  # in a person's comment, or in one of torch's names o
 )
 _FAULT_THREAD = re.compile(r"^(?:Current thread|Thread) 0x\w+(?: \[[^\]]*\])? \(most recent call first\):")
 _FAULT_FRAME = re.compile(r"^\s*File \"(?P<file>[^\"]+)\", line (?P<line>\d+) in (?P<function>.+)$")
+_COLLECTS = "Garbage-collecting"  # what faulthandler prints above the frames of a thread
 _PYSTACK_THREAD = re.compile(r"^Traceback for thread \d+ (?:\([^)]*\) )?\[[^\]]*\] \(most recent call last\):")
 _PYSTACK_FRAME = re.compile(r"^\s+\((?:Python|C)\) File \"(?P<file>[^\"]+)\", line (?P<line>\d+), in (?P<function>\S+)")
 _VARIABLE = re.compile(r"^\s+\w+: ")  # of a dump with arguments or locals
@@ -175,7 +176,9 @@ class _Dump:
             self.is_cut = True
         if self.thread is None:
             return
-        if _VARIABLE.match(text):
+        if text.strip() == _COLLECTS:
+            self.thread.frames.append(Frame(_COLLECTS))
+        elif _VARIABLE.match(text):
             _note_peer(self.thread, text)
         elif frame := _FAULT_FRAME.match(text) or _SPY_FRAME.match(text) or _PYSTACK_FRAME.match(text):
             at = len(self.thread.frames) if self.thread.is_innermost_first else 0

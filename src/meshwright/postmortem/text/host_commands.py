@@ -1,0 +1,34 @@
+"""Commands of launchers that number hosts, and the first rank of a log's own host by one."""
+
+import re
+from collections.abc import Sequence
+
+from .lines import LogMessage
+
+# of a launcher's command, or of what a host's script prints; a rendezvous of its own numbers hosts as they come
+NUMBERED = re.compile(
+    r"(?:--(?:node|machine)[-_]rank[= ]|\b(?:PET_)?(?:NODE|GROUP|MACHINE)_RANK=|\bSLURM_NODEID=|\bJOB_COMPLETION_INDEX="
+    r"|\bnode[_ ]rank[ =:]{1,2})(?P<node>\d{1,5})\b"
+)
+OWN_NUMBERS = re.compile(r"\brdzv[-_](?:backend[= '\"]{1,3}(?!static)|(?:id|conf)\b(?!.*backend))")  # static by default
+PER_HOST = re.compile(
+    r"(?:--nproc[-_]per[-_]node[= ]|\b(?:PET_)?NPROC(?:_PER_NODE)?=|\bLOCAL_WORLD_SIZE=|\bGPUS_PER_NODE="
+    r"|\bnproc[_ ]per[_ ]node[ =:]{1,2})(?P<ranks>\d{1,2})\b"
+)
+NUMBERS_HOSTS = ("node", "Node", "NODE", "machine", "GROUP_RANK", "MACHINE", "INDEX")  # a quick look
+
+
+def first_rank(found: Sequence[LogMessage]) -> int | None:
+    """Return the first rank of the host whose launcher's command a log has; None where it has none, or several."""
+    firsts: set[int] = set()
+    for message in found:
+        text = message.text
+        if not any(word in text for word in NUMBERS_HOSTS):
+            continue
+        if OWN_NUMBERS.search(text):
+            return None
+        numbers = {int(one["node"]) for one in NUMBERED.finditer(text)}
+        sizes = {int(one["ranks"]) for one in PER_HOST.finditer(text)}
+        if numbers and sizes:
+            firsts |= {number * size for number in numbers for size in sizes}
+    return firsts.pop() if len(firsts) == 1 else None
