@@ -20,6 +20,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     cause: Cause | None = None
     went_on: tuple[Where, ...] = ()  # lines that show that the job runs on, or ended well
     unread: tuple[str, ...] = ()
+    untold: tuple[str, ...] = ()  # what files do not tell of whose their lines are
     files: int = 0
 
 

@@ -27,6 +27,7 @@ _COUNTED = re.compile(
 _LOCAL_IN_NAME = re.compile(r"local[_-]?rank[_-]?(?P<number>\d+)", re.IGNORECASE)
 _LOCAL_LABEL = re.compile(rb"^\[(?:default|trainer|worker)(\d+)\]:", re.MULTILINE)
 _VARIABLE = re.compile(rb"(?<![A-Z_])(RANK|LOCAL_RANK|WORLD_SIZE)(?:=|: ?)[\"']?(\d{1,6})\b", re.IGNORECASE)
+_OWN_RANK = re.compile(rb"(?<![A-Z_])RANK(?:=|: ?)[\"']?(\d{1,6})\b")
 _LABELS_BYTES = 2**16
 _MOST_LABELLED = 256
 _MASTER = re.compile(r"master|chief|launcher|head", re.IGNORECASE)
@@ -81,12 +82,14 @@ def hints_of(files: Sequence[Path]) -> dict[Path, FileHint]:
     hints |= {file: replace(hints[file], rank=rank) for file, rank in _own_ranks(environments).items()}
     for file in _counted_on_hosts(hints):
         hints[file] = replace(hints[file], rank=None, is_local=True)
+    guessed = {} if any(hint.rank is not None or hint.is_local for hint in hints.values()) else _guessed(files)
+    several = _with_several_ranks([file for file in files if hints[file].rank is not None or file in guessed])
+    hints |= {file: replace(hints[file], rank=None, has_several=True) for file in several}
     for file in _with_local_labels([file for file, hint in hints.items() if hint.rank is None]):
         hints[file] = replace(hints[file], is_local=True)
-    if not any(hint.rank is not None or hint.is_local for hint in hints.values()):
-        guessed = _guessed(files)
-        if all(guessed.get(file, one.rank) == one.rank for file, one in environments.items()):
-            hints |= {file: replace(hints[file], rank=rank, is_guess=True) for file, rank in guessed.items()}
+    is_known = bool(several) or any(hint.rank is not None or hint.is_local for hint in hints.values())
+    if not is_known and all(guessed.get(file, one.rank) == one.rank for file, one in environments.items()):
+        hints |= {file: replace(hints[file], rank=rank, is_guess=True) for file, rank in guessed.items()}
     return hints
 
 
@@ -112,6 +115,11 @@ def _with_local_labels(files: Sequence[Path]) -> set[Path]:
         for label in set(_LOCAL_LABEL.findall(_head(file))):
             seen[label].add(file)
     return {file for found in seen.values() if len(found) > 1 for file in found}
+
+
+def _with_several_ranks(files: Sequence[Path]) -> list[Path]:
+    """Return the logs that each print the RANK of several processes: the number in the name counts something else."""
+    return [file for file in files[:_MOST_LABELLED] if len(set(_OWN_RANK.findall(_head(file)))) > 1]
 
 
 def _head(file: Path) -> bytes:

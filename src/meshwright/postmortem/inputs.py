@@ -63,6 +63,7 @@ from .ranks.process_owners import (
     with_missing_rank,
     with_numbers_of_stacks,
     without_helpers,
+    without_hosts_number,
 )
 from .readers import READERS
 from .reasons.causes import cause_of
@@ -109,6 +110,7 @@ class ReadFiles(msgspec.Struct, kw_only=True):
     ours: list[tuple[RankFlight, Where]] = []
     of_processes: list[flight.ProcessDump] = []  # refused, unless logs tell their ranks
     refused: dict[str, int | None] = {}  # what is wrong, and of which rank where the name tells
+    untold: list[str] = []  # of files whose names might tell a rank, and do not
     files: int = 0
 
 
@@ -121,8 +123,13 @@ def examine_files(paths: Sequence[Path]) -> Verdict:
 def read_all(paths: Sequence[Path]) -> ReadFiles:
     """Read files and folders; InputError where nothing in them could be read."""
     files = files_of(paths)
-    read = ReadFiles(facts=[], dumps=[], ours=[], of_processes=[], refused={})
+    read = ReadFiles(facts=[], dumps=[], ours=[], of_processes=[], refused={}, untold=[])
     names, hints = short_names(files), hints_of(files)
+    read.untold += [
+        f"whose the lines of {names[path]} are: it prints several RANKs, so that its name tells none"
+        for path in files
+        if hints[path].has_several
+    ]
     for order, path in enumerate(files):
         try:
             _read_file(path, names[path], order, hints[path], read)
@@ -164,6 +171,7 @@ def case_of(read: ReadFiles) -> Case:
         cause=cause_of(facts, position),
         went_on=goes_on(facts, groups),
         unread=tuple(what for what in read.refused if what not in of_processes),
+        untold=tuple(read.untold),
         files=read.files + len(of_processes),
     )
 
@@ -292,7 +300,7 @@ def _with_ranks(facts: list[Fact]) -> list[Fact]:
         ]
     )
     found: list[Fact] = []
-    for fact in numbered:
+    for fact in (without_hosts_number(fact, facts) for fact in numbered):
         if isinstance(fact, StackTrace) and fact.rank is None and fact.host:
             ranks = set(ranks_of_host(fact.host, facts))
             fact = replace(fact, rank=min(ranks)) if len(ranks) == 1 else fact

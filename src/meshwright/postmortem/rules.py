@@ -52,7 +52,7 @@ def decide(case: Case) -> Verdict:
     """Return the verdict of the first rule that has one."""
     for rule in RULES:
         if found := rule.apply(case):
-            missing = tuple(dict.fromkeys((*found.missing, *case.unread)))
+            missing = tuple(dict.fromkeys((*found.missing, *case.unread, *(case.untold if found.unknown else ()))))
             found = msgspec.structs.replace(found, rule=rule.name, missing=missing, read=case.files)
             return named(found, facts=case.facts, position=case.position, cause=case.cause, members=_members(case))
     raise AssertionError("the last rule always applies")

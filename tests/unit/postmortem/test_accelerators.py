@@ -40,6 +40,36 @@ def test_a_gaudi_that_failed_is_of_the_rank_that_opened_its_device_file(tmp_path
     assert told(verdict, answer("device", 2)) == answer("device", 2)
 
 
+MODULES = {
+    "by its index": ["$ hl-smi -Q index,module_id -f csv", "index, module_id", "3, 1", "1, 0", "0, 2", "2, 3"],
+    "by its address": [
+        "[root@pier-2 ~]# hl-smi -Q module_id,bus_id -f csv",
+        "module_id, bus_id",
+        *(f"{module}, 0000:{bus}:00.0" for module, bus in ((1, "9a"), (0, "19"), (2, "33"), (3, "b3"))),
+    ],
+}
+HOSTS = ["pier-1: ranks 0-3", "pier-2: ranks 4-7"]
+
+
+@pytest.mark.parametrize("table", MODULES.values(), ids=MODULES)
+def test_a_gaudi_is_of_the_rank_that_its_module_counts_on_its_host(tmp_path, table):
+    kernel = [
+        "Nov 20 10:19:31 pier-2 kernel: habanalabs 0000:9a:00.0 accel3: Failed to reset device, device is disabled"
+    ]
+    kernel += ["Nov 20 10:19:30 pier-2 kernel: habanalabs hl3: Device heartbeat failed!"] * ("index" in table[0])
+    verdict = judge(tmp_path, {"job.out": [*HOSTS, *LATER], "pier-2.dmesg": kernel[-1:], "pier-2-hl-smi.txt": table})
+
+    assert told(verdict, answer("device", 5)) == answer("device", 5)
+
+
+def test_a_gaudi_is_of_the_rank_at_its_place_among_the_modules_that_the_job_is_given(tmp_path):
+    table = ["index, module_id", "3, 6", "1, 4", "2, 7", "0, 5"]
+    given = ["HABANA_VISIBLE_MODULES=4,5,6,7", "pier-2: ranks 0-3"]
+    verdict = judge(tmp_path, {"job.out": [*given, *LATER], "pier-2.dmesg": [OLDER], "hl-smi.txt": table})
+
+    assert told(verdict, answer("device", 2)) == answer("device", 2)
+
+
 def test_a_gaudi_whose_file_no_rank_is_known_to_open_is_no_ones(tmp_path):
     verdict = judge(tmp_path, {"job.out": LATER, "dmesg.txt": [HEARTBEAT]})
 

@@ -160,8 +160,9 @@ def test_places_in_a_group_that_has_only_a_number_are_the_ranks_that_a_script_li
         ["PG 3: ranks [1, 3]"],
         ["PG 3: ranks [1, 3, 5, 7]", "PG 3: ranks [0, 2, 4, 6]"],
         ["PG 3 timed out on ranks [1, 3, 5, 7]"],
+        ["PG 0: ranks [0, 2, 4, 6]", "PG 3: ranks [1, 3, 5, 7]"],
     ],
-    ids=["a rank's own place", "a part", "two lists", "what befell some"],
+    ids=["a rank's own place", "a part", "two lists", "what befell some", "a count of its own"],
 )
 def test_a_list_that_may_not_be_a_groups_tells_nothing_of_it(told, tmp_path):
     own = [part for place in range(4) for part in of_number(place, 9, numel=60 if place == 2 else 64)]

@@ -163,3 +163,32 @@ def test_a_number_on_a_host_is_no_rank_where_hosts_are_numbered_as_they_come(tmp
     command = "torchrun --nnodes 2 --nproc_per_node 4 --node_rank {node} --rdzv_backend c10d fit.py"
     files = {"a2.log": timed(0, command=command), "a1.log": timed(1, late=1, command=command)}
     assert judge(tmp_path, files).blamed == ()
+
+
+def two_hosts(name):
+    """Logs of two hosts without prefixes, each of which prints the RANK of two processes."""
+    return {
+        name.format(host): [
+            *(f"starting with RANK={2 * host + n} LOCAL_RANK={n} WORLD_SIZE=4" for n in range(2)),
+            *(["RuntimeError: CUDA error: uncorrectable ECC error encountered"] if host else ["step 9 loss 2.1"]),
+        ]
+        for host in range(2)
+    }
+
+
+@pytest.mark.parametrize("name", ["worker-{}.log", "rank{}.log"])
+def test_the_name_of_a_log_that_prints_two_ranks_tells_none_and_that_is_said(name, tmp_path):
+    verdict = judge(tmp_path, two_hosts(name))
+    assert (verdict.blamed, verdict.unknown) == ((), True)
+    assert any(name.format(1) in what and "several RANKs" in what for what in verdict.missing)
+
+
+def test_the_number_of_a_host_in_the_name_of_a_dump_is_none_of_its_ranks(tmp_path):
+    held = ("lib/python3.12/site-packages/torch/utils/file_baton.py", 51, "wait")
+    barrier = ("lib/python3.12/site-packages/torch/distributed/distributed_c10d.py", 4551, "barrier")
+    files = {
+        "ranks.txt": ["node-30: ranks 0-1", "node-34: ranks 2-3"],
+        "node-30.txt": fault_dump(barrier),
+        "node-34.txt": fault_dump(held),
+    }
+    assert not set(judge(tmp_path, files).blamed) & {30, 34}

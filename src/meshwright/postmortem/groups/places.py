@@ -26,6 +26,7 @@ def with_told_members(facts: list[Fact]) -> list[Fact]:
         at = _at(count.group_rank, told.get(name, ()))
         if count.group_rank is not None and (at is None or count.rank not in {None, at}):
             told.pop(name, None)  # the list counts its groups otherwise, or has a part of one
+    told = _as_torch_counts(told)
     if not told:
         return facts
     counts = [one for one in of(facts, GroupProgress) if one.rank is None and one.group]
@@ -42,6 +43,17 @@ def with_told_members(facts: list[Fact]) -> list[Fact]:
                 fact = replace(fact, rank=rank, group_rank=place, counted_in_group=False, where=where)
         found.append(fact)
     return found
+
+
+def _as_torch_counts(told: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+    """Return the members of groups without those of numbers that a script counts in its own way.
+
+    Torch's number 0 is the group of all ranks: where a list has others there than all that it names, none is torch's.
+    """
+    everyone = {rank for ranks in told.values() for rank in ranks}
+    if "0" not in told or set(told["0"]) == everyone:
+        return told
+    return {name: ranks for name, ranks in told.items() if not name.isdecimal()}
 
 
 def _group_of(timeout: Timeout, counts: Sequence[GroupProgress]) -> str:

@@ -164,6 +164,15 @@ def with_missing_rank(facts: list[Fact], position: HangPosition | None) -> list[
     return [named.get(id(fact), fact) for fact in facts]
 
 
+def without_hosts_number(fact: Fact, facts: list[Fact]) -> Fact:
+    """Return a fact, a stack in a file named after a host without a rank that is none of that host's: its number."""
+    if not isinstance(fact, StackTrace) or fact.rank is None:
+        return fact
+    host = PurePath(fact.where.file).stem
+    ranks = ranks_of_host(host, facts) if short_host(host) == short_host(host_of_file(fact.where.file, facts)) else ()
+    return replace(fact, rank=None, where=replace(fact.where, rank=None)) if ranks and fact.rank not in ranks else fact
+
+
 def _is_behind(own: StackTrace, other: StackTrace) -> bool:
     """Whether another process of the program waits further below in a function in which this one stands.
 

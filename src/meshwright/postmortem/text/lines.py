@@ -170,6 +170,7 @@ class FileHint(msgspec.Struct, frozen=True):
     host: str
     is_local: bool = False  # the path counts ranks on one of several hosts: no prefix of a launcher does better
     is_guess: bool = False  # the number in the name is a rank's because there is one file for each number
+    has_several: bool = False  # the log prints the RANK of several processes: its name tells none
 
 
 def hint_of(path: PurePath) -> FileHint:

@@ -1,4 +1,4 @@
-"""GPUs by their PCI addresses: tables of `nvidia-smi` and `rocm-smi` with their numbers on a host, whose each is.
+"""GPUs by their PCI addresses: tables of `nvidia-smi`, `rocm-smi` and `hl-smi` with their numbers on a host, whose each is.
 
 And which of them a program is given, and which one a rank says that it has.
 """
@@ -16,9 +16,9 @@ from ..text.lines import LogMessage
 
 _ASKED = re.compile(  # by a command that goes there; at the prompt of a shell there
     r"\b(?:ssh +(?:-\S+ +)*(?:[\w.-]+@)?|kubectl (?:-\S+ +\S+ +)*exec +(?:-\S+ +)*(?:pod/)?)"
-    r"(?P<host>[A-Za-z][\w.-]*) .*(?:(?:nvidia|rocm)-smi|dcgmi)\b"
+    r"(?P<host>[A-Za-z][\w.-]*) .*(?:(?:nvidia|rocm|hl)-smi|dcgmi)\b"
     r"|^\[?(?:[\w.-]+@(?P<prompt>[A-Za-z][\w.-]*)|(?P<bare>[A-Za-z][\w-]*\d[\w.-]*))[^#$]{0,80}[#$] +"
-    r"(?:(?:nvidia|rocm)-smi|dcgmi)\b"
+    r"(?:(?:nvidia|rocm|hl)-smi|dcgmi)\b"
 )
 BUS = r"(?P<bus>[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d)"
 ROWS = (
@@ -31,10 +31,11 @@ PROCESSES = (  # that compute, of `nvidia-smi` with and without columns of insta
     re.compile(r"^\| +(?P<device>\d{1,2}) +(?P<pid>\d{2,8}) +C(?:\+G)? "),
     re.compile(r"^ *(?P<device>\d{1,2}) +(?P<pid>\d{2,8}) +C(?:\+G)? +(?:\d+|-) "),
 )
+_ONLY_BUS = re.compile(BUS)
 _USED = re.compile(r"^\|.*MiB *\| +(?P<percent>\d{1,3})% +\S")
 _BUSY = 95  # percent
 _VISIBLE = re.compile(
-    r"\b(?:CUDA|HIP|ROCR|ASCEND(?:_RT)?)_VISIBLE_DEVICES[\"']?(?: is set to |[ =:]{1,3})"
+    r"\b(?:(?:CUDA|HIP|ROCR|ASCEND(?:_RT)?)_VISIBLE_DEVICES|HABANA_VISIBLE_MODULES)[\"']?(?: is set to |[ =:]{1,3})"
     r"[\"'\[(]{0,2}(?P<devices>\d{1,2}(?:, ?\d{1,2})+)"
 )
 _LABEL = re.compile(rf"^(?:\[[a-z]\w*\] ?)?(?P<host>{HOST}): ")  # of a launcher
@@ -60,7 +61,29 @@ _OF_OTHERS = re.compile(r"\b(?:peer|remote|nic|hca|mlx\d\w*|rdma\w*|nvswitch|ker
 def read(messages: Sequence[LogMessage]) -> Iterator[Fact]:
     """Yield the GPUs of the tables of one file, and of the ranks that speak there."""
     yield from _of_tables(messages)
+    yield from _of_modules(messages)
     yield from _said_by_ranks(messages)
+
+
+def _of_modules(messages: Sequence[LogMessage]) -> Iterator[GpuPlace]:
+    """Yield the module of each Gaudi by `hl-smi -Q index,module_id`: programs count modules, and the kernel indices."""
+    columns: list[str] = []
+    host = ""
+    for message in messages:
+        host = host_of_smi(message.text) or host if "hl-smi" in message.text else host
+        cells = [cell.strip() for cell in message.text.split(",")]
+        if "module_id" in cells:
+            columns = cells
+        elif columns and len(cells) == len(columns):
+            row = dict(zip(columns, cells, strict=True))
+            names = [f"accel{row['index']}"] if "index" in row else []
+            names += [bus_number(bus[0])] if (bus := _ONLY_BUS.fullmatch(row.get("bus_id", ""))) else []
+            for name in names if row["module_id"].isdecimal() else ():
+                yield GpuPlace(
+                    device=int(row["module_id"]), bus_id=name, host=message.host or host, where=message.where
+                )
+        else:
+            columns = []
 
 
 def host_of_smi(text: str) -> str:
@@ -74,7 +97,7 @@ def _of_tables(messages: Sequence[LogMessage]) -> Iterator[Fact]:
     users: dict[str, dict[tuple[int, int], LocalProcess]] = defaultdict(dict)
     used: dict[str, list[tuple[int, Where]]] = defaultdict(list)  # percent of the time, in the last table
     for message in messages:
-        if "VISIBLE_DEVICES" in message.text and (given := _VISIBLE.search(message.text)):
+        if "_VISIBLE_" in message.text and (given := _VISIBLE.search(message.text)):
             label = _LABEL.match(message.where.text)
             host = message.host or (label["host"] if label else "")
             devices = tuple(map(int, given["devices"].split(",")))

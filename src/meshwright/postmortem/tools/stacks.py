@@ -118,7 +118,7 @@ def read(messages: list[LogMessage], hint: FileHint, file_name: str) -> Iterator
             message = replace(message, rank=None, text=message.where.text)  # above lines that bear no rank
         source = (message.rank, message.host or message.pod, message.pid, message.task, message.local_rank)
         spoken.setdefault(source, []).append(message)
-    named = _Named() if hint.is_local else _number_in(file_name)
+    named = _Named() if hint.is_local or hint.has_several else _number_in(file_name)
     for (_, host, pid, *_), own in spoken.items():
         stacks = list(_read(own, hint, named))
         if len({stack.pid for stack in stacks if stack.rank == named.number}) >= _FEW:  # the number is none of these
