@@ -1,4 +1,4 @@
-"""GPUs by their PCI addresses: tables of `nvidia-smi`, `rocm-smi` and `hl-smi` with their numbers on a host, whose each is.
+"""GPUs by their PCI addresses: tables of `nvidia-smi` and its kin with their numbers on a host, whose each is.
 
 And which of them a program is given, and which one a rank says that it has.
 """
