@@ -48,6 +48,7 @@ MODULES = {
         *(f"{module}, 0000:{bus}:00.0" for module, bus in ((1, "9a"), (0, "19"), (2, "33"), (3, "b3"))),
     ],
 }
+INDICES = ["$ hl-smi -Q index,bus_id -f csv", "index, bus_id", "3, 0000:9a:00.0", "1, 0000:19:00.0"]
 HOSTS = ["pier-1: ranks 0-3", "pier-2: ranks 4-7"]
 
 
@@ -58,6 +59,13 @@ def test_a_gaudi_is_of_the_rank_that_its_module_counts_on_its_host(tmp_path, tab
     verdict = judge(tmp_path, {"job.out": [*HOSTS, *LATER], "pier-2.dmesg": kernel, "pier-2-hl-smi.txt": table})
 
     assert told(verdict, answer("device", 5)) == answer("device", 5)
+
+
+def test_the_index_of_a_gaudi_is_not_the_number_by_which_programs_count(tmp_path):
+    kernel = ["Nov 20 10:19:31 pier-2 kernel: habanalabs 0000:9a:00.0: Device heartbeat failed!"]
+    verdict = judge(tmp_path, {"job.out": [*HOSTS, *LATER], "pier-2.dmesg": kernel, "pier-2-hl-smi.txt": INDICES})
+
+    assert (verdict.kind, verdict.blamed, verdict.unknown) == ("device", (), True)
 
 
 def test_a_gaudi_is_of_the_rank_at_its_place_among_the_modules_that_the_job_is_given(tmp_path):

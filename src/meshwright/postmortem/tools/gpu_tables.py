@@ -93,7 +93,7 @@ def host_of_smi(text: str) -> str:
 
 
 def _of_tables(messages: Sequence[LogMessage]) -> Iterator[Fact]:
-    asked = ""
+    asked, of_gaudis = "", False
     users: dict[str, dict[tuple[int, int], LocalProcess]] = defaultdict(dict)
     used: dict[str, list[tuple[int, Where]]] = defaultdict(list)  # percent of the time, in the last table
     for message in messages:
@@ -106,9 +106,10 @@ def _of_tables(messages: Sequence[LogMessage]) -> Iterator[Fact]:
             used[message.host or asked or message.where.host].append((int(use["percent"]), message.where))
         if "NVIDIA-SMI" in message.text:
             used.pop(message.host or asked or message.where.host, None)
-        if "-smi" in message.text:
-            asked = host_of_smi(message.text)
-        if ":" in message.text and (row := first_of(ROWS, message.text)):
+        if "-smi" in message.text or "module_id" in message.text:
+            asked = host_of_smi(message.text) or (asked if "module_id" in message.text else "")
+            of_gaudis = "hl-smi" in message.text or "module_id" in message.text  # programs do not count its indices
+        if ":" in message.text and not of_gaudis and (row := first_of(ROWS, message.text)):
             host = message.host or asked or (message.where.host)
             device, bus = int(row["device"]), bus_number(row["bus"])
             yield GpuPlace(device=device, bus_id=bus, host=host, where=message.where)
