@@ -113,10 +113,10 @@ COMPOSITES: dict[str, Composite] = {
     # of sound, of both, and older ones
     "qwen2_5_omni_thinker": Composite("qwen2_5_omni_text", vision.qwen2_5_vl, sound.qwen2_5_omni),
     "qwen3_omni_moe_thinker": Composite("qwen3_omni_moe_text", vision.qwen3_vl, sound.qwen3_omni),
-    "qwen2_audio": Composite("qwen2", sound=sound.qwen2_audio),
-    "voxtral": Composite("llama", sound=sound.voxtral),
+    "qwen2_audio": Composite("qwen2", sound=sound.qwen2_audio, whose="nobody"),
+    "voxtral": Composite("llama", sound=sound.voxtral, whose="nobody"),
     "ernie4_5_vl_moe": Composite("ernie4_5_vl_moe_text", vision.ernie_vl_tower, tied=True),
-    "paddleocr_vl": Composite("paddleocr_vl_text", vision.paddleocr, tied=True),
+    "paddleocr_vl": Composite("paddleocr_vl_text", vision.paddleocr, tied=True, whose="either"),
     "aya_vision": Composite(
         "cohere2", vision.aya_vision, tied=True, beside=("downsample_factor", "alignment_intermediate_size")
     ),

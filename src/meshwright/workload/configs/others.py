@@ -9,7 +9,7 @@ from ..architecture import Architecture
 from ..kinds import Attention, Dense, Experts, LayerKind, runs_of
 from .decoders import Traits, attention_of_config, decoder, even, made
 from .encoders import Sight, beit, deberta_v2, dinov2, esm, image_encoder, nomic_bert, roformer
-from .pairs import led, longt5, nllb_moe, switch_transformers, t5gemma
+from .pairs import gated_as_t5, led, longt5, nllb_moe, switch_transformers, t5gemma
 from .reader import MOST, ConfigReader
 
 
@@ -236,10 +236,8 @@ def t5(c: ConfigReader, *, table_each: bool = False) -> Architecture:
             "tie_word_embeddings: expected true; transformers 5 ties the output that this checkpoint has apart, and "
             "an output apart is not counted"
         )
-    gated = str(c.value("feed_forward_proj", "relu")).startswith("gated")
-    gated = c.flag("is_gated_act") if c.says("is_gated_act") else gated
     c.skip("relative_attention_max_distance", "dense_act_fn", "n_positions")
-    network = Dense(width=width, gated=gated)
+    network = Dense(width=width, gated=gated_as_t5(c))
     over = Attention(heads=heads, kv_heads=heads, head_dim=dim, masked=False)
     own = Attention(heads=heads, kv_heads=heads, head_dim=dim)
     c.assumed.append(BOTH_SIDES)

@@ -11,6 +11,12 @@ from .reader import ConfigReader
 SIDES = ("encoder", "decoder")
 
 
+def gated_as_t5(c: ConfigReader) -> bool:
+    """Return whether the networks of T5's family have a gate: a flag decides over the name of the activation."""
+    named = str(c.value("feed_forward_proj", "relu")).startswith("gated")
+    return c.flag("is_gated_act") if c.says("is_gated_act") else named
+
+
 def longt5(c: ConfigReader) -> Architecture:
     """Return LongT5: T5 whose encoder attends to what is near, with keys of whole blocks beside them or without."""
     hidden, heads, dim = c.whole("hidden_size"), c.whole("num_attention_heads"), c.whole("d_kv")
@@ -21,12 +27,11 @@ def longt5(c: ConfigReader) -> Architecture:
         raise ValueError(f"encoder_attention_type: expected local or transient-global, got {kind!r}")
     if not c.flag("tied", default=True):
         raise ValueError("tie_word_embeddings: expected true; an output apart is not counted")
-    gated = str(c.value("feed_forward_proj", "relu")).startswith("gated")
-    c.skip("relative_attention_max_distance", "dense_act_fn", "is_gated_act", "n_positions", "global_block_size")
+    c.skip("relative_attention_max_distance", "dense_act_fn", "n_positions", "global_block_size")
     blocks = kind == "transient-global"
     if blocks:
         c.assumed.append("keys of whole blocks (transient-global attention) are held; their scores are not counted")
-    network = Dense(width=c.whole("d_ff"), gated=gated)
+    network = Dense(width=c.whole("d_ff"), gated=gated_as_t5(c))
     # blocks of radius + 1 tokens, each of which meets its own and both beside it
     near = Attention(heads=heads, kv_heads=heads, head_dim=dim, masked=False, window=3 * (radius + 1))
     over = Attention(heads=heads, kv_heads=heads, head_dim=dim, masked=False)

@@ -171,7 +171,8 @@ def _composite(config: Mapping[str, Any], kind: str, where: str) -> Described:
     if not isinstance(text_kind, str) or text_kind not in RECIPES:
         raise InputError(f"{where}: text_config: model_type: {text_kind!r} is not known")
     tied = bool(config.get("tie_word_embeddings", composite.tied))
-    of_text = text.get("tie_word_embeddings") is True
+    usual = config_defaults().get(text_kind, {})
+    of_text = text.get("tie_word_embeddings", usual.get("tie_word_embeddings")) is True
     silent = tied and "tie_word_embeddings" not in config and composite.whose in {"own", "either"}
     ties = {"own": tied, "either": tied or of_text, "text": of_text, "nobody": False}
     text["tie_word_embeddings"] = ties[composite.whose]

@@ -128,6 +128,10 @@ def test_scores_with_tables_of_places_are_multiplications_without_weights_of_the
         ("got_ocr2", "text_config", {"hidden_size": 512}),
         ("minimax_m3_vl", "text_config", {"tie_word_embeddings": True}),
         ("switch_transformers", None, {"encoder_sparse_step": 2}),
+        ("longt5", None, {"is_gated_act": True}),
+        ("paddleocr_vl", None, {"text_config": {}, "tie_word_embeddings": False}),
+        ("qwen2_audio", None, {"tie_word_embeddings": True}),
+        ("voxtral", None, {"tie_word_embeddings": True}),
     ],
 )
 def test_keys_that_decide_over_others_change_the_parameters_as_in_the_library(kind, part, changed):
