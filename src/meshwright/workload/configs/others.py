@@ -6,7 +6,7 @@ from functools import partial
 import msgspec
 
 from ..architecture import Architecture
-from ..kinds import Attention, Dense, Experts, LayerKind, runs_of
+from ..kinds import Attention, Dense, Experts, LayerKind
 from .decoders import Traits, attention_of_config, decoder, even, made
 from .encoders import Sight, beit, deberta_v2, dinov2, esm, image_encoder, nomic_bert, roformer
 from .pairs import gated_as_t5, led, longt5, nllb_moe, switch_transformers, t5gemma
@@ -187,39 +187,6 @@ def modernbert(c: ConfigReader, *, masked: bool = False) -> Architecture:
     return made(c, Traits(tied=True), layers, beside_parameters=beside, beside_weights=hidden * hidden)
 
 
-def vit(c: ConfigReader) -> Architecture:
-    """Return a vision transformer that classifies images; a sequence is the patches of an image and one more."""
-    hidden, patch, channels = c.whole("hidden_size"), c.whole("patch_size"), c.whole("num_channels")
-    image, bias = c.whole("image_size"), c.flag("qkv_bias", default=True)
-    c.skip("encoder_stride", "pooler_output_size", "pooler_act")
-    labels = c.value("id2label", {})
-    classes = c.whole("num_labels", len(labels) if isinstance(labels, dict) and labels else 2)
-    plain, width = attention_of_config(c), c.whole("intermediate_size")
-    mixer = Attention(heads=plain.heads, kv_heads=plain.kv_heads, head_dim=plain.head_dim, masked=False)
-    small = 4 * hidden + 3 * hidden * bias + hidden + width + hidden
-    if not patch or image % patch:
-        raise ValueError(f"patch_size: {patch} does not divide image_size {image}")
-    length = (image // patch) ** 2 + 1
-    return Architecture(
-        vocab_size=classes,
-        hidden_size=hidden,
-        intermediate_size=width,
-        num_hidden_layers=c.layers(),
-        num_attention_heads=mixer.heads,
-        num_key_value_heads=mixer.kv_heads,
-        head_dim=mixer.head_dim,
-        max_position_embeddings=length,
-        gated=False,
-        norm="layer",
-        bias=True,
-        positions="learned",
-        embeds=False,
-        beside_parameters=2 * hidden + classes,
-        beside_weights=hidden * patch * patch * channels,
-        stack=runs_of([LayerKind(mixer=mixer, network=Dense(width=width, gated=False), small=small)] * c.layers()),
-    )
-
-
 def t5(c: ConfigReader, *, table_each: bool = False) -> Architecture:
     """Return T5: an encoder and a decoder that reads it, with a table of relative positions.
 
@@ -348,7 +315,7 @@ OTHERS: dict[str, Callable[[ConfigReader], Architecture]] = {
     "xlm-roberta-xl": encoder,  # as megatron-bert
     "modernbert": modernbert,
     "modernbert-decoder": partial(modernbert, masked=True),
-    "vit": vit,
+    "vit": partial(image_encoder, sight=Sight()),
     "t5": t5,
     "mt5": t5,
     "umt5": partial(t5, table_each=True),

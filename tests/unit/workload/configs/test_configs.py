@@ -10,7 +10,7 @@ import pytest
 
 from meshwright.errors import InputError
 from meshwright.workload.configs import architecture_of, model_types
-from meshwright.workload.kinds import Attention, Experts
+from meshwright.workload.kinds import Experts
 from tests.unit.workload.configs import library
 
 CASES = Path(__file__).with_name("cases")
