@@ -1,11 +1,12 @@
 """Files and folders of a job: which are read, what their paths say, and the text or bytes that are in them."""
 
+import functools
 import gzip
 import os
 import re
 import zlib
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, NamedTuple
 
@@ -28,6 +29,7 @@ _LOCAL_IN_NAME = re.compile(r"local[_-]?rank[_-]?(?P<number>\d+)", re.IGNORECASE
 _LOCAL_LABEL = re.compile(rb"^\[(?:default|trainer|worker)(\d+)\]:", re.MULTILINE)
 _VARIABLE = re.compile(rb"(?<![A-Z_])(RANK|LOCAL_RANK|WORLD_SIZE)(?:=|: ?)[\"']?(\d{1,6})\b", re.IGNORECASE)
 _OWN_RANK = re.compile(rb"(?<![A-Z_])RANK(?:=|: ?)[\"']?(\d{1,6})\b")
+_Head = Callable[[Path], bytes]  # the first bytes of a log, which several questions read
 _LABELS_BYTES = 2**16
 _MOST_LABELLED = 256
 _MASTER = re.compile(r"master|chief|launcher|head", re.IGNORECASE)
@@ -70,7 +72,7 @@ def short_names(files: Sequence[Path]) -> dict[Path, str]:
 
 def hints_of(files: Sequence[Path]) -> dict[Path, FileHint]:
     """Return what each path says; torchrun's folders count ranks on each host, so those of several hosts say none."""
-    hints = {file: hint_of(file) for file in files}
+    hints, head = {file: hint_of(file) for file in files}, functools.cache(_head)
     alike: dict[tuple[int | None, int | None, str], list[Path]] = defaultdict(list)
     for file, hint in hints.items():
         if hint.rank is not None and file.parent.name == str(hint.rank):
@@ -78,14 +80,15 @@ def hints_of(files: Sequence[Path]) -> dict[Path, FileHint]:
     if any(len(found) > 1 for found in alike.values()):
         for found in alike.values():
             hints |= {file: replace(hints[file], rank=None, is_local=True) for file in found}
-    environments = _environments([file for file, hint in hints.items() if hint.rank is None and not hint.is_local])
+    silent = [file for file, hint in hints.items() if hint.rank is None and not hint.is_local]
+    environments = _environments(silent, head)
     hints |= {file: replace(hints[file], rank=rank) for file, rank in _own_ranks(environments).items()}
     for file in _counted_on_hosts(hints):
         hints[file] = replace(hints[file], rank=None, is_local=True)
     guessed = {} if any(hint.rank is not None or hint.is_local for hint in hints.values()) else _guessed(files)
-    several = _with_several_ranks([file for file in files if hints[file].rank is not None or file in guessed])
+    several = _with_several_ranks([file for file in files if hints[file].rank is not None or file in guessed], head)
     hints |= {file: replace(hints[file], rank=None, has_several=True) for file in several}
-    for file in _with_local_labels([file for file, hint in hints.items() if hint.rank is None]):
+    for file in _with_local_labels([file for file, hint in hints.items() if hint.rank is None], head):
         hints[file] = replace(hints[file], is_local=True)
     is_known = bool(several) or any(hint.rank is not None or hint.is_local for hint in hints.values())
     if not is_known and all(guessed.get(file, one.rank) == one.rank for file, one in environments.items()):
@@ -108,18 +111,18 @@ def _local_in(file: Path) -> tuple[str, str, str] | None:
     return (file.name[: named.start()], named["number"], file.name[named.end() :]) if named else None
 
 
-def _with_local_labels(files: Sequence[Path]) -> set[Path]:
+def _with_local_labels(files: Sequence[Path], head: _Head) -> set[Path]:
     """Return the logs whose lines bear one rank of a host (`[default0]:`) that another log's bear too: of two hosts."""
     seen: dict[bytes, set[Path]] = defaultdict(set)
     for file in files if 1 < len(files) <= _MOST_LABELLED else ():
-        for label in set(_LOCAL_LABEL.findall(_head(file))):
+        for label in set(_LOCAL_LABEL.findall(head(file))):
             seen[label].add(file)
     return {file for found in seen.values() if len(found) > 1 for file in found}
 
 
-def _with_several_ranks(files: Sequence[Path]) -> list[Path]:
+def _with_several_ranks(files: Sequence[Path], head: _Head) -> list[Path]:
     """Return the logs that each print the RANK of several processes: the number in the name counts something else."""
-    return [file for file in files[:_MOST_LABELLED] if len(set(_OWN_RANK.findall(_head(file)))) > 1]
+    return [file for file in files[:_MOST_LABELLED] if len(set(_OWN_RANK.findall(head(file)))) > 1]
 
 
 def _head(file: Path) -> bytes:
@@ -139,12 +142,12 @@ class _Environment(NamedTuple):
     world: int
 
 
-def _environments(files: Sequence[Path]) -> dict[Path, _Environment]:
+def _environments(files: Sequence[Path], head: _Head) -> dict[Path, _Environment]:
     """Return the environments of the logs that each print that of one process."""
     found: dict[Path, _Environment] = {}
     for file in files if 1 < len(files) <= _MOST_LABELLED else ():
         values: dict[bytes, set[int]] = {b"RANK": set(), b"LOCAL_RANK": set(), b"WORLD_SIZE": set()}
-        for one in _VARIABLE.finditer(_head(file)):
+        for one in _VARIABLE.finditer(head(file)):
             values[one[1].upper()].add(int(one[2]))
         if all(len(told) == 1 for told in values.values()):
             own = _Environment(*(told.pop() for told in values.values()))

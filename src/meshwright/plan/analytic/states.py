@@ -30,14 +30,15 @@ def counts_of(model: ModelQuantities, grid: Grid, load: RankLoad, shard: Number)
     if model.mtp_layers is not None:
         further = further_parameters(model, grid)
         dense, experts = dense + load.output * further[0], experts + load.output * further[1]
+    ends = _ends(model, grid, load)
     return Counts(
         held=dense + experts,
         own=dense / ranks + experts / expert_ranks,
         layer=unit,
-        ends=_ends(model, grid, load),
+        ends=ends,
         fused=_dense_layer(model, grid, load),
         matrix=model.hidden * np.maximum(model.ffn, model.hidden) / grid.tp,
-        own_ends=_ends(model, grid, load) / ranks,
+        own_ends=ends / ranks,
     )
 
 

@@ -46,8 +46,6 @@ IN_CELLS = {  # keys of a layout whose column has another name
     **{name: name for name in ("schedule", "recompute", "order", "offload")},
 }
 DEGREE = re.compile(r"(?i)(?<![a-wyz])(tp|pp|dp|cp|ep|etp|vpp|mbs|fsdp|zero)[\s=:_-]*(\d{1,5})(?!\d)")
-
-
 SPLIT = re.compile(
     r"(?i)(tensor|pipeline|data|context|expert|sequence)[\s_-]*(model[\s_-]*)?paral|micro[\s_-]*batch|zero|[fh]sdp|shard"
     r"|recomp|checkpointing|offload"
