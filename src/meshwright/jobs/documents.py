@@ -109,8 +109,10 @@ def _unfolded(node: yaml.Node, name: str, sizes: dict[int, int], depth: int) -> 
     if depth > DEEPEST:
         raise InputError(f"{name}: line {line}: nested deeper than {DEEPEST} levels, refused")
     if id(node) in sizes:
+        if not sizes[id(node)]:
+            raise InputError(f"{name}: line {line}: a value that holds itself, refused")
         return sizes[id(node)]
-    sizes[id(node)] = 1  # of one that holds itself
+    sizes[id(node)] = 0  # until all that it holds is counted
     inner: list[yaml.Node] = []
     if isinstance(node, yaml.SequenceNode):
         inner = list(node.value)

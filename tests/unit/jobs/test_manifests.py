@@ -165,6 +165,11 @@ def test_a_notebook_without_a_training_is_one_line(tmp_path, text):
         job(tmp_path, {"tune.ipynb": text})
 
 
+def test_a_value_that_holds_itself_is_refused_with_its_line(tmp_path):
+    with pytest.raises(InputError, match=r"^made\.yaml: line 1: a value that holds itself, refused"):
+        job(tmp_path, {"made.yaml": "model: &m\n  hidden_size: *m\n  num_layers: 32\n"})
+
+
 def test_a_document_of_endless_nesting_is_left_to_the_reader_that_refuses_it():
     nested = "a: " + "[" * 3000 + "]" * 3000
 

@@ -153,10 +153,8 @@ def yaml_parts(text: str) -> list[str]:
 
 
 def _is_empty(part: str) -> bool:
-    try:
-        return yaml.compose(part, Loader=yaml.SafeLoader) is None
-    except (yaml.YAMLError, ValueError, RecursionError):
-        return False  # told by the reader of documents
+    """Whether a document has no line beside comments."""
+    return all(not line.strip() or line.lstrip().startswith("#") for line in part.splitlines())
 
 
 def _jobs(data: Mapping[str, Any], depth: int = 0) -> Iterator[tuple[ManifestKind, Mapping[str, Any]]]:
