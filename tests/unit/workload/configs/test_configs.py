@@ -9,6 +9,7 @@ from random import Random
 import pytest
 
 from meshwright.errors import InputError
+from meshwright.workload.attention_kinds import Compressed
 from meshwright.workload.configs import architecture_of, model_types
 from meshwright.workload.kinds import Experts
 from tests.unit.workload.configs import library
@@ -142,8 +143,13 @@ def test_the_layers_in_windows_are_those_of_the_library(kind):
         pytest.skip("the library does not list the layers of this type")
 
     sliding = {"sliding_attention", "hybrid_sliding"} if window else set()
-    expected = [word in {"chunked_attention", *sliding} for word in words]
-    assert [bool(getattr(m, "window", 0) or getattr(m, "chunk", 0)) for m in mixers] == expected
+    # compressed attention sees a window beside what it compressed, whatever the word of its layer
+    expected = [
+        word in {"chunked_attention", *sliding} or isinstance(m, Compressed)
+        for word, m in zip(words, mixers, strict=True)
+    ]
+    # a recurrence is computed in chunks too, of which nobody attends to one alone
+    assert [bool(m.window or getattr(m, "chunk", 0)) if hasattr(m, "window") else False for m in mixers] == expected
 
 
 def test_there_are_more_than_two_hundred_and_thirty_model_types():
