@@ -185,6 +185,22 @@ def test_the_rank_with_short_collectives_is_the_late_one(tmp_path):
     assert (verdict.kind, verdict.rank) == ("slow", 1)
 
 
+def test_the_rank_that_computes_longer_by_what_the_others_wait_is_the_late_one(tmp_path):
+    times_ns = {r: (9_000_000, 4_000_000) if r != 2 else (6_000_000, 6_900_000) for r in range(4)}
+
+    verdict = judge(tmp_path, {f"rank{r}_cuda_gpu_kern_sum.csv": kernels(*times_ns[r]) for r in range(4)})
+
+    assert (verdict.kind, verdict.rank) == ("slow", 2)
+
+
+def test_a_rank_that_computes_longer_but_waits_as_long_as_the_others_is_not_late(tmp_path):
+    times_ns = {r: (9_000_000, 4_000_000 if r != 2 else 6_900_000) for r in range(4)}
+
+    verdict = judge(tmp_path, {f"rank{r}_cuda_gpu_kern_sum.csv": kernels(*times_ns[r]) for r in range(4)})
+
+    assert verdict.kind == "none"
+
+
 def test_ranks_with_collectives_of_one_length_are_alike(tmp_path):
     files = {f"rank{r}_cuda_gpu_kern_sum.csv": kernels(6_000_000 + 10 * r, 4_000_000) for r in range(4)}
 

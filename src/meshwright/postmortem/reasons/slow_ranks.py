@@ -11,6 +11,8 @@ from ..scripts.phases import DATA
 from .recorded_waits import late_by_waits_of_calls
 
 _MAINLY = 0.8  # of what the others wait is in a range that reads data
+_LONGER = 1.05  # times the computing of any other rank, which differs by less among equals
+_WAITED_FOR = 0.5  # of what a rank computes longer is what the others' collectives last longer: they wait for it
 _NEARLY = 0.9  # of the time of a range is in one inside it: that one tells more
 
 
@@ -45,13 +47,15 @@ def by_kernels(times: Sequence[KernelTimes]) -> HangPosition | None:
         return None
     mean_s = {rank: fact.communication_s / fact.communication_calls for rank, fact in known.items()}
     late, second, *_ = sorted(mean_s, key=mean_s.__getitem__)
-    if mean_s[late] * 2 > mean_s[second]:
-        return None
-    mine, other = known[late], max((fact for rank, fact in known.items() if rank != late), key=lambda f: f.compute_s)
-    longer = mine.compute_s > 1.05 * other.compute_s
-    others = [fact for rank, fact in known.items() if rank != late]
-    name, beyond_s = _longest_range(mine, others)
+    mine, others = known[late], [fact for rank, fact in known.items() if rank != late]
+    other = max(others, key=lambda fact: fact.compute_s)
+    longer = mine.compute_s > _LONGER * other.compute_s
     waited_s = min(fact.communication_s for fact in others) - mine.communication_s
+    alike = len({fact.communication_calls for fact in known.values()}) == 1  # stages of a pipeline are not
+    awaited = longer and alike and waited_s >= _WAITED_FOR * (mine.compute_s - other.compute_s)
+    if mean_s[late] * 2 > mean_s[second] and not awaited:
+        return None
+    name, beyond_s = _longest_range(mine, others)
     return HangPosition(
         kind="data" if DATA.search(name) and beyond_s >= _MAINLY * waited_s else "slow",
         blamed=(late,),

@@ -64,7 +64,7 @@ _COUNTED_DATA = re.compile(
 _OF_MODEL = re.compile(r"checkpoint|weights|safetensors|model|\bsav|writ|\bwrote|upload", re.IGNORECASE)
 _WRITES = r"\b(?:writ(?:es?|ing|ten)|wrote|save[sd]?|saving|upload\w*|PutObject|UploadPart|flush\w*)\b"
 _RETRIED = re.compile(  # a write to a store, as its client tells that it begins it again
-    rf"(?=.*{_WRITES})(?=.*\b(?:[Rr]etr(?:y|ies|ied|ying)|RETRY\w*)\b)"
+    rf"(?m:^)(?=.*{_WRITES})(?=.*\b(?:[Rr]etr(?:y|ies|ied|ying)|RETRY\w*)\b)"
     r".*(?:\battempts?\b|\bback[ -]?(?:ing )?off\b|\b(?:HTTP|status|code|error)[ =:]{1,2}(?:429|5\d\d)\b"
     r"|UNAVAILABLE|DEADLINE_EXCEEDED|SlowDown|Service Unavailable|timed? ?out|[Cc]onnection)",
     re.IGNORECASE,

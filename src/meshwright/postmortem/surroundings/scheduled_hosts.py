@@ -28,7 +28,7 @@ _BY_INDEX = re.compile(
 )
 _COUNTED = re.compile(rf"{_NUMBER}\$\(\((?P<sum>[^()]{{5,200}})\)\)")  # by the shell's arithmetic
 _BY_JOB = re.compile(  # of a JobSet: `JOB_INDEX * 4 + POD_INDEX`, in either order
-    r"(?=.*\b(?:POD_INDEX|JOB_COMPLETION_INDEX|COMPLETION_INDEX)\b)"
+    r"(?m:^)(?=.*\b(?:POD_INDEX|JOB_COMPLETION_INDEX|COMPLETION_INDEX)\b)"
     r"(?:.*\b\w*(?<!GLOBAL_)JOB_INDEX\}? ?\* ?[$]?\{?(?P<pods>\w{1,40})\b"
     r"|.*?(?<![\w{])[$]?\{?(?P<first>\w{1,40})\}? ?\* ?[$]?\{?\w*(?<!GLOBAL_)JOB_INDEX\b)"
 )
