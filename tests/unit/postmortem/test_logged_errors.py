@@ -31,3 +31,19 @@ def test_an_error_after_which_the_rank_made_steps_is_over(tmp_path):
     verdict = judge(tmp_path, {"rank1.log": [LEFT[0], "step 43 loss 2.0", "step 44 loss 2.0"], "others.log": OTHERS})
 
     assert (verdict.kind, verdict.blamed) == ("absent", (1,))
+
+
+TRACEBACK = ["Traceback (most recent call last):", '  File "/opt/job/feed.py", line 8, in pump', "    self.take()"]
+
+
+@pytest.mark.parametrize("line", ["wrapper [ERROR] iteration=2 exception ValueError('7 labels')", "CRITICAL at step 9"])
+def test_a_step_that_an_error_is_logged_with_was_not_made_after_it(line, tmp_path):
+    verdict = judge(tmp_path, {"rank1.log": ["step 8 loss 2.0", *TRACEBACK, "ValueError: 7 labels", line]})
+
+    assert (verdict.kind, verdict.rank) == ("exception", 1)
+
+
+def test_a_step_that_a_rank_logs_behind_its_traceback_shows_that_it_went_on(tmp_path):
+    verdict = judge(tmp_path, {"rank1.log": [*TRACEBACK, "ValueError: 7 labels", "INFO iteration=2 loss 2.0"]})
+
+    assert verdict.kind == "none"

@@ -7,7 +7,7 @@ from ..nouns.facts import Absentees, Arrived, Exit, Fact, Failure, Fingerprint, 
 from ..nouns.identities import WorldSize
 from ..nouns.names import NO_LONGER_HEARD, collective_in, spelled
 from ..text.lines import LogMessage
-from ..text.steps import MANY_STEPS, WENT_ON
+from ..text.steps import MANY_STEPS, is_step
 
 _TELLS = re.compile(
     r"unhealthy|imed out|Failed to meet|task:\d|oordination|rendezvous"
@@ -106,7 +106,7 @@ def _quorum(messages: Sequence[LogMessage]) -> list[tuple[int, StoreWait]]:
 def unfinished(messages: Sequence[LogMessage], found: Sequence[tuple[int, Fact]]) -> Iterator[Fact]:
     """Yield the waits of a file after which nobody trained on; a validation on one rank alone makes one that ends."""
     last = found[-1][0] if found else len(messages)
-    if sum(bool(WENT_ON.search(message.text)) for message in messages[last + 1 :]) < MANY_STEPS:
+    if sum(is_step(message.text) for message in messages[last + 1 :]) < MANY_STEPS:
         yield from (fact for _, fact in found)
 
 

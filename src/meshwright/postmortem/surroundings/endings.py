@@ -12,7 +12,7 @@ from ..nouns.facts import CodeFrame, Fact, Failure, Shortened, TrainingEnded, Un
 from ..nouns.identities import Torchrun
 from ..nouns.names import collective_in
 from ..text.lines import LogMessage
-from ..text.steps import MANY_STEPS, WENT_ON
+from ..text.steps import MANY_STEPS, is_step
 from ..text.watchdog_words import rank_ended
 from .busy_with_data import by_bars, by_downloads, by_last_words
 from .quoted_errors import attributed
@@ -175,7 +175,7 @@ def read(messages: list[LogMessage]) -> Iterator[Fact]:
     trapped = next((at for at, message in enumerate(messages) if _DEEPEP_WAITED.search(message.text)), len(messages))
     ignored, in_threads = _headed(messages, "Exception ignored "), _headed(messages, "Exception in thread ")
     for index, message in enumerate(messages):
-        if WENT_ON.search(message.text):
+        if is_step(message.text):
             went_on[message.rank].append(index)
     yield from by_bars(messages, went_on)
     yield from by_last_words(messages)

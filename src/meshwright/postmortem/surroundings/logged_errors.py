@@ -6,10 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from ..nouns.facts import Failure
 from ..text.lines import LogMessage
-from ..text.steps import WENT_ON
+from ..text.steps import is_of_error, is_step
 from .endings import is_of_others, was_handled
 
-_LEVEL = re.compile(r"\b(?:ERROR|CRITICAL|FATAL)\b|\b(?:[Uu]nhandled|[Uu]ncaught) (?:exception|error)\b")
 _ERROR = re.compile(
     r"(?<![\w.])(?:[A-Za-z_]\w*\.){0,6}(?P<name>[A-Z]\w{0,60}(?:Error|Exception|StopIteration))"
     r"(?:\((?P<called>.{0,300}?)\)(?=\W|$)|: (?P<told>.{1,300}))"
@@ -31,7 +30,7 @@ def read(messages: Sequence[LogMessage]) -> Iterator[Failure]:
     went_on: dict[int | None, list[int]] = defaultdict(list)
     told = []
     for index, message in enumerate(messages):
-        if WENT_ON.search(message.text) and not _LEVEL.search(message.text):
+        if is_step(message.text):
             went_on[message.rank].append(index)
         if message.rank is not None and not message.is_of_library and (found := _given_up(message)):
             told.append((index, message, found))
@@ -56,6 +55,6 @@ def _given_up(message: LogMessage) -> re.Match[str] | None:
     text = message.text
     if "rror" not in text and "xception" not in text:
         return None
-    if not _LEVEL.search(message.where.text) or _GOES_ON.search(text) or not _GIVES_UP.search(text):
+    if not is_of_error(message.where.text) or _GOES_ON.search(text) or not _GIVES_UP.search(text):
         return None
     return _ERROR.search(text)

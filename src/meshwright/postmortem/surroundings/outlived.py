@@ -22,7 +22,7 @@ from ..nouns.facts import (
     TrainingEnded,
 )
 from ..text.lines import LogMessage
-from ..text.steps import MANY_STEPS, WENT_ON
+from ..text.steps import MANY_STEPS, is_step
 
 STEP = re.compile(
     r"\b(?:global[_ ]?)?(?:step|iter(?:ation)?|batch)\b[^\w\r\n]{0,12}(?P<number>\d{1,9})\b"
@@ -62,7 +62,7 @@ def without_outlived(facts: Sequence[Fact], messages: Sequence[LogMessage]) -> l
     facts = _without_what_ended_well(facts, messages)
     steps: dict[int | None, list[int]] = defaultdict(list)
     for message in messages:
-        if WENT_ON.search(message.text):
+        if is_step(message.text):
             steps[message.rank].append(message.where.line)
     if not steps:
         return list(facts)
