@@ -66,11 +66,13 @@ def catalogue_cluster(
     nodes: int | None = None,
     gpus: int | None = None,
     fabric: str = "flat",
+    joined: bool = False,
     **changes: float,
 ) -> Cluster:
     """Return a cluster of one node type: `nodes` of them, or as many as `gpus` need, on a fabric of the catalogue.
 
-    `changes` replace keys of the fabric (nodes_per_leaf, oversubscription, ...). A GPU count under one node's gives
+    `changes` replace keys of the fabric (nodes_per_leaf, oversubscription, ...). `joined` says that the caller knows
+    the network between the nodes, of which the catalogue need not know any. A GPU count under one node's gives
     one node with fewer GPUs and NICs; one that is no multiple of a node is an InputError.
     """
     name = catalogue.node_key(name)
@@ -84,7 +86,7 @@ def catalogue_cluster(
     if nodes < 1:
         raise InputError(f"{name}: expected 1 or more nodes, got {nodes}")
     own = catalogue.nodes[name]
-    if nodes > 1 and own.no_network:
+    if nodes > 1 and own.no_network and not joined:
         raise InputError(f"{name}: {counted(nodes, 'node')}: {own.no_network}")
     if own.most_nodes and nodes > own.most_nodes.number:
         raise InputError(

@@ -86,7 +86,8 @@ class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
         if theirs and not any(close == f"did you mean {key}?" for key in theirs):
             raise InputError(f"no node type {name!r} in the catalogue; of that accelerator: {', '.join(theirs)}")
         if alone := self._accelerator_in(plain):
-            raise InputError(f"{name!r}: no node type of the catalogue has the accelerator {alone}; {YOUR_OWN}")
+            some = "" if self.accelerators[alone].link else f"4x{alone} is a machine of four; "
+            raise InputError(f"{name!r}: no node type of the catalogue has the accelerator {alone}; {some}{YOUR_OWN}")
         told = close if close.startswith("did") else nearest(name, self.nodes)
         if not _like(name, told):
             told = f"`topo --catalogue nodes` lists them; {YOUR_OWN}"

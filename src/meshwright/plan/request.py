@@ -9,6 +9,7 @@ from ..cluster.graph import Cluster, Placement
 from ..errors import InputError
 from ..hardware import Catalogue
 from ..hardware.arithmetic import dies_told, duplex_trap, share_between_peers, without_peers
+from ..hardware.cards import cards_assumed
 from ..layout import Candidate, Layout, Machines, Plan
 from ..units import counted, format_network_rate, format_rate
 from ..workload.adapters import ADAPTED
@@ -82,6 +83,7 @@ def setting_of(request: PlanRequest, catalogue: Catalogue) -> Setting:
         latency_s=request.latency_s,
     )
     assumed += _no_peers(cluster, catalogue) if request.intra_bytes_per_s is None else ()
+    assumed += cards_assumed(catalogue, request.cluster) if request.intra_bytes_per_s is None else ()
     assumed += dies_told(catalogue, node_group_of(cluster).gpu.model)
     software, machine = calibrations(request.stack, request.cluster)
     stack = software.stack if software else stack_named(request.stack)
@@ -157,7 +159,7 @@ def rate_warnings(request: PlanRequest, catalogue: Catalogue) -> list[str]:
     """Return a warning for each rate given that is the duplex figure of the cluster's own."""
     if is_file(request.cluster):
         return []
-    own = node(cluster_by_name(catalogue, request.cluster, request.gpus, fabric=request.fabric))
+    own = node(cluster_by_name(catalogue, request.cluster, fabric=request.fabric))
     accelerator = catalogue.accelerators[own.gpu.model]
     link = catalogue.interconnect(accelerator.link or accelerator.host_link)
     found = []
@@ -165,7 +167,7 @@ def rate_warnings(request: PlanRequest, catalogue: Catalogue) -> list[str]:
         trap = duplex_trap(request.intra_bytes_per_s, link)
         found += [f"--intra: {trap}"] if trap else []
     network = own.node_bandwidth_bytes_per_s
-    if request.inter_bytes_per_s is not None and abs(request.inter_bytes_per_s / (2 * network) - 1) < 0.03:
+    if request.inter_bytes_per_s is not None and network and abs(request.inter_bytes_per_s / (2 * network) - 1) < 0.03:
         found.append(
             f"--inter: {format_network_rate(request.inter_bytes_per_s)} is the duplex figure of a {request.cluster}; "
             f"per direction it is {format_network_rate(network)} (right for NICs of twice its rate)"

@@ -223,7 +223,7 @@ def test_an_accelerator_alone_is_no_node_and_its_nodes_are_named(catalogue, name
 
 @pytest.mark.parametrize(("name", "key"), [("rtx-4090", "rtx-4090"), ("8x RTX 5090", "rtx-5090"), ("gb10", "gb10")])
 def test_an_accelerator_that_no_node_type_has_is_told_apart_from_a_slip_of_the_pen(catalogue, name, key):
-    with pytest.raises(InputError, match=f"no node type of the catalogue has the accelerator {key}; --hardware FILE"):
+    with pytest.raises(InputError, match=f"no node type of the catalogue has the accelerator {key}; .*--hardware FILE"):
         catalogue.node(name)
 
 

@@ -11,6 +11,7 @@ from ...cluster.proximity import nearest_nodes
 from ...cluster.wire import read_cluster
 from ...errors import InputError
 from ...hardware import Catalogue
+from ...hardware.cards import with_cards
 from ...units import counted
 
 
@@ -38,7 +39,9 @@ def cluster_by_name(
         cluster = _resized(compact(read, catalogue, where=name), gpus)
         _check_domain(read, cluster, catalogue, name)
     else:
-        cluster = catalogue_cluster(catalogue, name, gpus=gpus, fabric=fabric)
+        known = with_cards(catalogue, name)
+        joined = inter_bytes_per_s is not None
+        cluster = catalogue_cluster(known, name, gpus=gpus, fabric=fabric, joined=joined)
     cluster = with_rates(
         cluster, intra_bytes_per_s=intra_bytes_per_s, inter_bytes_per_s=inter_bytes_per_s, latency_s=latency_s
     )

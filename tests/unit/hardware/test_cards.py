@@ -1,0 +1,46 @@
+"""Machines that are told by their cards alone."""
+
+import pytest
+
+from meshwright.errors import InputError
+from meshwright.hardware import load_catalogue
+from meshwright.hardware.cards import cards_assumed, with_cards
+from meshwright.plan.clusters.machines import cluster_by_name
+
+
+@pytest.fixture(scope="module")
+def catalogue():
+    return load_catalogue()
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "count"),
+    [("4xRTX4090", "rtx-4090", 4), ("2 x A6000", "a6000", 2), ("rtx-3090x8", "rtx-3090", 8), ("8*l40s", "l40s", 8)],
+)
+def test_so_many_cards_are_a_machine_with_them(catalogue, name, key, count):
+    node = with_cards(catalogue, name).listed_node(name)
+
+    assert (node.accelerator, node.gpus.number) == (key, count)
+
+
+@pytest.mark.parametrize("name", ["dgx-h100", "8xH100", "0xrtx4090", "4x", "rtx4090", "4xnothing", "lambda-2x-a6000"])
+def test_other_names_leave_the_catalogue_as_it_is(catalogue, name):
+    assert with_cards(catalogue, name) is catalogue
+
+
+def test_the_cards_meet_over_the_pcie_of_their_data_sheet_which_is_said_to_be_assumed(catalogue):
+    group = cluster_by_name(catalogue, "2xa6000", 2).groups[0]
+
+    assert group.gpu_link == "PCIe"
+    assert group.gpu_bandwidth_bytes_per_s == catalogue.interconnect("pcie-4").rate_bytes_per_s
+    assert "PCIe 4 x16 to itself, none of them bridged" in cards_assumed(catalogue, "2xa6000")[0]
+    assert cards_assumed(catalogue, "dgx-h100") == cards_assumed(catalogue, "1xa6000") == ()
+
+
+@pytest.mark.parametrize("name", ["2xa6000", "lambda-2x-a6000"])
+def test_several_machines_without_a_known_network_need_the_rate_of_one(catalogue, name):
+    joined = cluster_by_name(catalogue, name, 4, inter_bytes_per_s=25e9 / 8)
+
+    assert joined.groups[0].node_bandwidth_bytes_per_s == 25e9 / 8
+    with pytest.raises(InputError, match="2 nodes: "):
+        cluster_by_name(catalogue, name, 4)
