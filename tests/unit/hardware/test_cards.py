@@ -15,7 +15,10 @@ def catalogue():
 
 @pytest.mark.parametrize(
     ("name", "key", "count"),
-    [("4xRTX4090", "rtx-4090", 4), ("2 x A6000", "a6000", 2), ("rtx-3090x8", "rtx-3090", 8), ("8*l40s", "l40s", 8)],
+    [
+        *(("4xRTX4090", "rtx-4090", 4), ("2 x A6000", "a6000", 2), ("rtx-3090x8", "rtx-3090", 8)),
+        *(("8*l40s", "l40s", 8), ("8xH100", "h100", 8)),
+    ],
 )
 def test_so_many_cards_are_a_machine_with_them(catalogue, name, key, count):
     node = with_cards(catalogue, name).listed_node(name)
@@ -23,7 +26,10 @@ def test_so_many_cards_are_a_machine_with_them(catalogue, name, key, count):
     assert (node.accelerator, node.gpus.number) == (key, count)
 
 
-@pytest.mark.parametrize("name", ["dgx-h100", "8xH100", "0xrtx4090", "4x", "rtx4090", "4xnothing", "lambda-2x-a6000"])
+@pytest.mark.parametrize(
+    "name",
+    ["dgx-h100", "4xH100", "8xA100", "8xV100", "0xrtx4090", "4x", "rtx4090", "4xnothing", "lambda-2x-a6000"],
+)
 def test_other_names_leave_the_catalogue_as_it_is(catalogue, name):
     assert with_cards(catalogue, name) is catalogue
 
@@ -35,6 +41,14 @@ def test_the_cards_meet_over_the_pcie_of_their_data_sheet_which_is_said_to_be_as
     assert group.gpu_bandwidth_bytes_per_s == catalogue.interconnect("pcie-4").rate_bytes_per_s
     assert "PCIe 4 x16 to itself, none of them bridged" in cards_assumed(catalogue, "2xa6000")[0]
     assert cards_assumed(catalogue, "dgx-h100") == cards_assumed(catalogue, "1xa6000") == ()
+
+
+def test_as_many_as_a_listed_node_has_are_joined_as_in_it(catalogue):
+    told, listed = (cluster_by_name(catalogue, name, 8).groups[0] for name in ("8xH200", "dgx-h200"))
+
+    assert (told.switched, told.gpu_bandwidth_bytes_per_s) == (True, listed.gpu_bandwidth_bytes_per_s)
+    assert told.nics == 0
+    assert "joined by NVSwitch" in cards_assumed(catalogue, "8xH200")[0]
 
 
 @pytest.mark.parametrize("name", ["2xa6000", "lambda-2x-a6000"])
