@@ -60,6 +60,10 @@ WRITTEN = {
     "GPT OSS 120B": "gpt-oss-120b",
     "google/gemma-3-27b-it": "gemma3-27b",
     "Llama-2-70b-hf": "llama2-70b",
+    "facebook/opt-1.3b": "opt-1.3b",
+    "OPT-13B": "opt-13b",
+    "qwen2_5_0_5b": "qwen2.5-0.5b",
+    "llama3_2_1b": "llama3.2-1b",
 }
 
 
@@ -73,6 +77,11 @@ def test_a_model_is_found_by_its_name_as_people_write_it(written):
 def test_a_name_that_is_not_there_is_refused_with_the_nearest(written, near):
     with pytest.raises(InputError, match=f"not in the catalogue.*did you mean {near}"):
         load_model(written)
+
+
+def test_a_size_with_a_point_is_another_size_than_its_digits():
+    with pytest.raises(InputError, match=r"did you mean opt-6\.7b"):
+        load_model("opt-67b")
 
 
 def test_no_two_models_of_the_catalogue_answer_to_one_name():

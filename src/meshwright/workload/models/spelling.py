@@ -10,11 +10,17 @@ ENDINGS = frozenset({
 })  # fmt: skip
 OWNERS = frozenset({"meta", "nvidia", "openai"})  # that stand before some names too
 
+_POINT = re.compile(r"(?<=\d)\.(?=\d+[bm](?![a-z0-9]))")  # of a size: 1.3B is not 13B
+_POINT_AS_MARK = re.compile(r"\d_\d+[bm](?![a-z0-9])", re.IGNORECASE)  # as in "qwen2_5_0_5b"
+
 
 def plain_name(name: str) -> str:
-    """Return a name without the account, what is in brackets, case, marks between words, and words of tuning."""
+    """Return a name without the account, what is in brackets, case, marks between words, and words of tuning.
+
+    The point in a size counts and becomes a "p".
+    """
     bare = re.sub(r"\(.*?\)", "", name).rpartition("/")[2].strip().lower()
-    words = re.split(r"[\s_-]+", bare)
+    words = re.split(r"[\s_-]+", _POINT.sub("p", bare))
     while len(words) > 1 and words[-1] in ENDINGS:
         words.pop()
     if len(words) > 1 and words[0] in OWNERS:
@@ -24,8 +30,10 @@ def plain_name(name: str) -> str:
 
 def entry_meant(name: str, known: Iterable[tuple[str, Iterable[str]]]) -> str | None:
     """Return the entry that a name means, of entries with the other names that each goes by; None where none does."""
-    meant = plain_name(name)
-    for key, others in known:
-        if meant and meant in {plain_name(key), *(plain_name(other) for other in others)}:
+    meant, entries = plain_name(name), [(key, [key, *others]) for key, others in known]
+    for key, names in entries:
+        if meant and meant in map(plain_name, names):
             return key
+    if _POINT_AS_MARK.search(name):
+        return next((key for key, names in entries if meant in {plain_name(n.replace(".", "")) for n in names}), None)
     return None
