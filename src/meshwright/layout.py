@@ -7,7 +7,7 @@ import msgspec
 
 from .errors import InputError, nearest
 from .files import convert
-from .layout_names import names_sharding, own_name, own_values
+from .layout_names import names_sharding, own_name, own_values, pairs_of
 from .quantities import MOST_RANKS, Bytes, Count, Number, Sequences, Tokens
 from .timeline import Performance
 from .units import counted
@@ -19,6 +19,7 @@ OFFLOADS: tuple[Offload, ...] = ("none", "optimizer", "parameters")
 Fits = Literal["fits", "may not", "does not fit"]
 FITS: tuple[Fits, ...] = ("fits", "may not", "does not fit")
 AXES = ("tp", "cp", "dp", "pp")
+COUNTED = ("tp", "pp", "dp", "cp", "ep", "vpp", "mbs", "replicas")  # 1 or more of each
 ORDERS = tuple("-".join(order) for order in itertools.permutations(AXES))
 
 
@@ -54,7 +55,7 @@ class Layout(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     offload: Offload = "none"
 
     def __post_init__(self) -> None:
-        for name in ("tp", "pp", "dp", "cp", "ep", "vpp", "mbs", "replicas"):
+        for name in COUNTED:
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}: expected 1 or more, got {getattr(self, name)}")
         if self.world_size > MOST_RANKS:
@@ -135,7 +136,7 @@ class Layout(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
     @classmethod
     def parse(cls, text: str, *, world_size: int | None = None, where: str = "--layout") -> "Layout":
-        """Return the layout that `text` names, such as "tp=2,dp=4,mbs=1,zero=1".
+        """Return the layout that `text` names, such as "tp=2,dp=4,mbs=1,zero=1", or "TP2 DP4".
 
         Names of other engines are read as what they are (`layout_names.py`): dp_replicate=2,dp_shard=8. With
         `world_size`, a missing dp is what is left over, and another product is an InputError. Virtual stages without a
@@ -143,10 +144,9 @@ class Layout(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         """
         given: dict[str, str] = {}
         known = cls.__struct_fields__
-        for part in filter(None, (p.strip() for p in text.split(","))):
-            name, equals, value = part.partition("=")
-            name = name.strip()
-            if not equals or not (name in known or own_name(name) or names_sharding(name)):
+        for name, value in pairs_of(text):
+            if not value or not (name in known or own_name(name) or names_sharding(name)):
+                part = f"{name}={value}" if value else name
                 raise InputError(f"{where}: {part!r}: expected KEY=VALUE with a known key ({nearest(name, known)})")
             if name in given:
                 raise InputError(f"{where}: {name} is given twice")
@@ -155,9 +155,12 @@ class Layout(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
             name: int(value) if value.strip().isdecimal() and len(value) < 20 else value.strip()
             for name, value in own_values(given, where).items()
         }
+        for name, value in values.items():
+            if name in (*COUNTED, "etp") and not isinstance(value, int):
+                raise InputError(f"{where}: {text!r}: {name}: expected a whole number, got {value!r}")
         if world_size is not None and "dp" not in values:
             degrees = [values.get(name, 1) for name in ("tp", "cp", "pp")]
-            if not all(isinstance(degree, int) and degree > 0 for degree in degrees):
+            if min(degrees) < 1:
                 raise InputError(f"{where}: {text!r}: tp, cp and pp must be whole numbers of 1 or more")
             split = degrees[0] * degrees[1] * degrees[2]
             if world_size % split:

@@ -1,8 +1,11 @@
 """Keys of a layout as other engines call them: Megatron-LM's, torchtitan's and FSDP's names, read as what they are."""
 
+import re
 from collections.abc import Mapping
 
 from .errors import InputError
+
+DEGREE = re.compile(r"(?i)(?<![a-wyz])(tp|pp|dp|cp|ep|etp|vpp|mbs|fsdp|zero)[\s=:_-]*(\d{1,5})(?!\d)")
 
 SAME = {  # names that mean what one key means, without marks between words
     "tp": (
@@ -55,6 +58,17 @@ VALUES = {  # PyTorch's schedules that are the same
     "schedule": {"gpipe": "gpipe", "1f1b": "1f1b", "interleaved1f1b": "interleaved"},
 }
 OWN_NAME = {name: key for key, names in SAME.items() for name in names}
+
+
+def pairs_of(text: str) -> list[tuple[str, str]]:
+    """Return the keys and values that a text has in turn, "" for a value that it lacks.
+
+    Commas, semicolons or blanks part them: "tp=4,pp=2", "tp=4 pp=2", or "TP4 PP2" where nothing else is said.
+    """
+    if "=" not in text and not re.sub(r"[\s,;/x*+-]", "", DEGREE.sub("", text)):
+        return [(name.lower(), value) for name, value in DEGREE.findall(text)]
+    parts = re.split(r"[\s,;]+", re.sub(r"\s*=\s*", "=", text))
+    return [(part.partition("=")[0], part.partition("=")[2]) for part in parts if part]
 
 
 def _plain(name: str) -> str:

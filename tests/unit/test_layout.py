@@ -30,7 +30,7 @@ def test_a_missing_data_parallel_degree_is_what_is_left_over():
         ("tq=2", "did you mean tp"),
         ("tp", "KEY=VALUE"),
         ("tp=2,tp=2", "twice"),
-        ("tp=x", "whole numbers"),
+        ("tp=x", "tp: expected a whole number, got 'x'"),
         ("tp=0", "whole numbers of 1"),
         ("dp=3", "3, but there are 8 ranks"),
         ("tp=3", "does not divide the 8 ranks"),

@@ -20,6 +20,10 @@ from meshwright.plan.analytic.conditions import parse_conditions
         ("tp_size=2,PP_SIZE=2,micro_batch_size=4", "tp=2,pp=2,mbs=4"),
         ("ddp=8", "dp=8"),
         ("pp=2,schedule=Interleaved1F1B,vpp=2", "pp=2,schedule=interleaved,vpp=2"),
+        ("dp=8 mbs=2 zero=3", "dp=8,mbs=2,zero=3"),
+        ("dp = 8; mbs = 2;", "dp=8,mbs=2"),
+        ("TP4 PP2 DP8", "tp=4,pp=2,dp=8"),
+        ("tp2-dp4", "tp=2,dp=4"),
     ],
 )
 def test_names_of_other_engines_are_read_as_what_they_are(theirs, ours):
@@ -40,6 +44,10 @@ def test_shards_of_torchtitan_take_the_ranks_that_are_left():
         ("dp_shard=many", "dp_shard=many: expected a whole number"),
         ("dp_replicate=-1", "expected the copies as a number"),
         ("dq=2", "expected KEY=VALUE with a known key"),
+        ("dp=8 mbs", "'mbs': expected KEY=VALUE with a known key"),
+        ("tp=two,dp=4", "tp: expected a whole number, got 'two'"),
+        ("dp=8.0", r"dp: expected a whole number, got '8\.0'"),
+        ("dp=-1", "dp: expected a whole number, got '-1'"),
         ("recompute=fully", r"recompute: 'fully' is none of its values \(did you mean full"),
         ("zero=4", r"zero: '4' is none of its values \(known: 0, 1, 2, 3\)"),
     ],

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from ...errors import InputError
 from ...files import read_bytes, read_text
-from ...layout_names import own_name, own_values
+from ...layout_names import DEGREE, own_name, own_values, pairs_of
 from .cells import is_empty
 from .columns import CARRIED, INPUTS, MEASURED
 
@@ -45,7 +45,6 @@ IN_CELLS = {  # keys of a layout whose column has another name
     **{name: name for name in ("tp", "pp", "dp", "cp", "ep", "etp", "vpp", "replicas")},
     **{name: name for name in ("schedule", "recompute", "order", "offload")},
 }
-DEGREE = re.compile(r"(?i)(?<![a-wyz])(tp|pp|dp|cp|ep|etp|vpp|mbs|fsdp|zero)[\s=:_-]*(\d{1,5})(?!\d)")
 SPLIT = re.compile(
     r"(?i)(tensor|pipeline|data|context|expert|sequence)[\s_-]*(model[\s_-]*)?paral|micro[\s_-]*batch|zero|[fh]sdp|shard"
     r"|recomp|checkpointing|offload"
@@ -117,12 +116,9 @@ def _near(name: str, absent: frozenset[str]) -> str:
 
 
 def _pairs(text: str) -> dict[str, str]:
-    """Return the keys and values of a layout: "tp=4,pp=2", or "TP4 PP2" where nothing else is said."""
-    if "=" not in text and not re.sub(r"[\s,;/x*+-]", "", DEGREE.sub("", text)):
-        found = DEGREE.findall(text)
-    else:
-        found = [part.partition("=")[::2] for part in re.split(r"[,;]", text) if part.strip()]
-    given = {name.strip().lower(): value.strip() for name, value in found}
+    """Return the keys and values of a layout; InputError where one lacks a value, or is said twice."""
+    found = pairs_of(text)
+    given = {name.lower(): value for name, value in found}
     if not all(given.values()) or len(given) < len(found):
         raise InputError(f"layout: {text!r}: expected each KEY=VALUE once, such as tp=4,pp=2,dp=8")
     return given
