@@ -50,7 +50,7 @@ OFTEN = (
 @click.option("--seq-len", metavar="N", type=click.IntRange(min=1), help="Tokens of a sequence. Default: the model's.")
 @click.option("--allow-unknown", is_flag=True, help="Pass over keys of a config.json that are not understood.")
 @precision_option("bf16 (default), fp16, fp8, fp8-row, fp8-block, mxfp8, nvfp4, fp32.")
-@stack_option("Software whose constants apply. Default: our own.")
+@stack_option("Software whose constants apply. Default: the engine's, else our own.")
 @click.option("--optimizer", metavar="NAME", default="adamw", help="adamw (default), adamw-bf16, adam8bit, muon, ...")
 @click.option("--weights", metavar="NAME", help="As held: fp32, bf16, under adapters nf4, int4, int8.")
 @click.option("--loss", metavar="NAME", help="Of logits: whole, compiled, chunked, fused.")
@@ -214,7 +214,10 @@ def _request(given: PlanOptions, model: "Model", cluster: str) -> "PlanRequest":
         global_batch=given.global_batch,
         seq_len=given.seq_len,
         precision=given.precision,
-        stack=given.stack or default_of(given.precision, given.layout, mtp_layers=given.mtp_layers or 0),
+        stack=given.stack
+        or default_of(
+            given.precision, given.layout, mtp_layers=given.mtp_layers or 0, engine=given.engine or given.emit
+        ),
         fabric=given.fabric,
         intra_bytes_per_s=optional(parse_rate, given.intra, "--intra"),
         inter_bytes_per_s=optional(parse_rate, given.inter, "--inter"),
@@ -308,10 +311,10 @@ def _price(setting: "Setting", given: PlanOptions, layout: str, console: "Consol
 
     row = priced_layout(setting, layout)
     check_engine(given.engine, setting, row.layout)
-    warn_of_stack(setting, row.layout)
     others = [plain_data_parallel(setting)]
     if given.emit:
         emit(given, setting, row.layout, model=given.model_name or "")
+    warn_of_stack(setting, row.layout)
     write_files(given, setting, row, others, "the layout that was asked for")
     training = training_asked(given, setting, row.predicted)
     if given.as_json:

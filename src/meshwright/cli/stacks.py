@@ -18,13 +18,17 @@ def stack_option(text: str) -> Callable[[Any], Any]:
     return click.option("--stack", metavar="NAME", callback=_named, help=f"{text} `help` lists them.")
 
 
-def default_of(precision: str, layout: str | None, *, mtp_layers: int = 0) -> str:
-    """Return the stack of a command that names none, and say so where it is not our own."""
+def default_of(precision: str, layout: str | None, *, mtp_layers: int = 0, engine: str | None = None) -> str:
+    """Return the stack of a command that names none: that of its engine, else our own or, aloud, another for it."""
     from ..layout import Layout
     from ..plan.analytic.price import PEAKS
     from ..plan.layouts.stacks import default_stack
+    from ..plan.search.engine import stack_of
     from ..workload.conventions import OWN
+    from ..workload.engines import engine_named
 
+    if engine is not None:
+        return stack_of(engine_named(engine))
     try:
         asked = None if layout is None else Layout.parse(layout)
     except InputError:  # said where the layout is read

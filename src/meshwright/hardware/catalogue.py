@@ -81,11 +81,13 @@ class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
             if plain == _plain(_without_cloud(key)):
                 return key
         called = [alias for node in self.nodes.values() for alias in node.aliases]
+        if "," in name:
+            raise InputError(f"{name!r}: expected one node type; `plan --compare` sets several side by side")
         close = nearest(name, [*self.nodes, *called])
-        theirs = self._with_accelerator_in(plain)
-        if theirs and not any(close == f"did you mean {key}?" for key in theirs):
+        theirs, alone = self._with_accelerator_in(plain), self._accelerator_called(plain)
+        if theirs and not alone and not any(close == f"did you mean {key}?" for key in theirs):
             raise InputError(f"no node type {name!r} in the catalogue; of that accelerator: {', '.join(theirs)}")
-        if alone := self._accelerator_in(plain):
+        if alone := alone or self._accelerator_in(plain):
             some = "" if self.accelerators[alone].link else f"4x{alone} is a machine of four; "
             raise InputError(f"{name!r}: no node type of the catalogue has the accelerator {alone}; {some}{YOUR_OWN}")
         told = close if close.startswith("did") else nearest(name, self.nodes)
@@ -93,11 +95,18 @@ class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
             told = f"`topo --catalogue nodes` lists them; {YOUR_OWN}"
         raise InputError(f"no node type {name!r} in the catalogue ({told})")
 
-    def _accelerator_in(self, plain: str) -> str:
-        """Return the accelerator that a plain text names, or whose number of four digits ends it; "" if none is."""
+    def _accelerator_called(self, plain: str) -> str:
+        """Return the accelerator whose name a plain text is; "" if none is."""
         for key, accelerator in self.accelerators.items():
+            if plain in {_plain(key), *map(_plain, accelerator.aliases)}:
+                return key
+        return ""
+
+    def _accelerator_in(self, plain: str) -> str:
+        """Return the accelerator whose number of four digits ends a plain text; "" if none does."""
+        for key in self.accelerators:
             number = re.search(r"\d{4,}\w*$", _plain(key))
-            if plain in {_plain(key), *map(_plain, accelerator.aliases)} or (number and plain.endswith(number.group())):
+            if number and plain.endswith(number.group()):
                 return key
         return ""
 

@@ -22,7 +22,8 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     text_parameters: int  # without encoders of images
     active_parameters: int  # that a token of text passes through
     multiplied_parameters: int  # that it is multiplied with: the output projection counts, the embedding does not
-    flops_per_token: float  # forward and backward, causal scores counted by half
+    flops_per_token: float  # forward and backward
+    causal: bool  # scores that a causal mask hides are not counted
     seq_len: int
     assumed: tuple[str, ...]  # a default that changes the answer, keys that were passed over
 
@@ -92,6 +93,7 @@ def facts_about(
         active_parameters=model.active_parameters,
         multiplied_parameters=model.matmul_parameters(),
         flops_per_token=model.model_flops_per_token(seq_len) if flops_per_token is None else flops_per_token,
+        causal=model.model_flops_per_token(seq_len) < model.model_flops_per_token(seq_len, causal=False),
         seq_len=seq_len,
         assumed=assumed,
     )
@@ -116,8 +118,9 @@ def sentence(facts: ModelFacts) -> str:
     active = (
         f", {facts.active_parameters / 1e9:.4g} B active" if facts.active_parameters < facts.text_parameters else ""
     )
+    causal = " (causal)" if facts.causal else ""
     head = (
         f"{facts.name or 'the model'}: {facts.parameters / 1e9:.4g} B parameters{active}, "
-        f"{facts.flops_per_token / 1e9:.4g} GFLOP a token at {counted(facts.seq_len, 'token')} a sequence"
+        f"{facts.flops_per_token / 1e9:.4g} GFLOP a token{causal} at {counted(facts.seq_len, 'token')} a sequence"
     )
     return "\n".join([head, *(f"  assumed: {text}" for text in facts.assumed)])

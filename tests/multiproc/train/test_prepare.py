@@ -66,7 +66,7 @@ def test_plan_of_this_machine_and_train_say_the_same(tmp_path, monkeypatch, caps
     planned = read_struct(path, Plan)
     again = prepare.prepare(planned_job(path, {}), None, say=lambda _: None).plan
 
-    assert "GFLOP a token at 64 tokens a sequence" in text
+    assert "GFLOP a token (causal) at 64 tokens a sequence" in text
     assert f"sequence length 64: the longest that {tmp_path / 'config.json'} allows" in text
     assert again.layout == planned.layout
     assert again.model == planned.model

@@ -22,7 +22,7 @@ def test_a_job_is_priced_with_what_was_assumed_and_what_would_be_faster(capsys):
     text = answer(capsys, "plan", "--job", str(CASES / "megatron_llama_13b.sh"), "--cluster", "dgx-h100").out
 
     assert "what runs today" in text
-    assert "GFLOP a token at 4,096 tokens a sequence" in text
+    assert "GFLOP a token (causal) at 4,096 tokens a sequence" in text
     assert "assumed: TP=4 (its default in megatron_llama_13b.sh)" in text
     assert "it fits:" in text
     assert "faster on megatron" in text

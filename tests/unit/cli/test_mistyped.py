@@ -43,6 +43,8 @@ def test_a_precision_that_nobody_knows_is_refused_with_the_nearest():
         (["--precision", "fp9"], "did you mean fp8?"),
         (["--cluster", "H100x8"], "of that accelerator: dgx-h100, aws-p5"),
         (["--cluster", "8xA100"], "of that accelerator: dgx-a100"),
+        (["--cluster", "h100-96g"], "no node type of the catalogue has the accelerator h100-96g; --hardware FILE"),
+        (["--cluster", "dgx-h100,dgx-a100-80g"], "expected one node type; `plan --compare` sets several side by side"),
         (["--cluster", "gb200-nvl36"], "did you mean gb200-nvl72?"),
         (["--inter", "400"], "--inter: '400': expected a rate with its unit, such as 400Gbps or 50GB/s"),
     ],

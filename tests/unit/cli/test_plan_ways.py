@@ -126,3 +126,22 @@ def test_a_budget_that_is_no_number_of_tokens_is_refused_before_anything_is_pric
 def test_an_engine_and_a_stack_of_another_are_noted(capsys, engine, stack, told):
     assert run_command([*MODEL, "--layout", "dp=8,zero=0", "--engine", engine, "--stack", stack, "--json"]) == 0
     assert ("are two engines: what the first can run" in capsys.readouterr().err) == told
+
+
+@pytest.mark.parametrize(("engine", "stack"), [("megatron", "megatron"), ("fsdp", "accelerate"), ("nemo", "nemo")])
+def test_what_an_engine_runs_is_priced_as_its_own_stack_unless_another_is_named(capsys, engine, stack):
+    words = [*MODEL, "--layout", "dp=8,zero=0", "--json"]
+    found = {}
+    for name, more in {"engine": ["--engine", engine], "stack": ["--stack", stack], "own": []}.items():
+        assert run_command([*words, *more]) == 0
+        found[name] = json.loads(capsys.readouterr().out)["predicted"]
+
+    assert found["engine"] == found["stack"] != found["own"]
+
+
+def test_a_search_for_a_configuration_is_priced_as_what_reads_it(tmp_path, capsys):
+    words = [*MODEL, "--only", "tp=1", "--only", "pp=1", "--json", "--emit-to", str(tmp_path / "job"), "--emit", "fsdp"]
+
+    assert run_command(words) == 0
+    told = json.loads(capsys.readouterr().out)["predicted"]["calibration"]
+    assert "stack accelerate: Accelerate and plain FSDP" in told

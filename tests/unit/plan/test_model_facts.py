@@ -13,7 +13,7 @@ from meshwright.plan.analytic.layer import _network, layer_s
 from meshwright.plan.analytic.price import coefficients_of, machine_of
 from meshwright.plan.analytic.quantities import ModelQuantities
 from meshwright.plan.clusters.machines import cluster_by_name
-from meshwright.plan.model_facts import model_facts
+from meshwright.plan.model_facts import facts_about, model_facts, sentence
 from meshwright.plan.request import PlanRequest, setting_of
 from meshwright.workload.models import load_model
 
@@ -109,3 +109,20 @@ def test_recomputation_keeps_the_products_of_the_rows_of_the_fullest_rank(stack)
     even, uneven = price_layouts(given, layout), price_layouts(replace(given, imbalance=1.5), layout)
 
     assert uneven.activations_bytes[0] > 1.1 * even.activations_bytes[0]
+
+
+def test_flops_of_a_decoder_are_said_to_leave_out_what_a_causal_mask_hides():
+    model = load_model("llama3-8b").architecture
+    facts = facts_about(model, 8192)
+
+    assert facts.causal
+    assert "51.47 GFLOP a token (causal) at 8,192 tokens" in sentence(facts)
+    every = model.model_flops_per_token(8192, causal=False)
+    assert facts.flops_per_token == pytest.approx(every - 6 * 32 * 8192 * 4096)
+
+
+def test_flops_of_an_encoder_that_masks_nothing_are_not():
+    facts = facts_about(load_model("bert-large").architecture, 512)
+
+    assert not facts.causal
+    assert "GFLOP a token at 512 tokens" in sentence(facts)
