@@ -20,7 +20,7 @@ def catalogue():
         *(("8*l40s", "l40s", 8), ("8xH100", "h100", 8)),
     ],
 )
-def test_so_many_cards_are_a_machine_with_them(catalogue, name, key, count):
+def test_a_number_of_cards_is_a_machine_with_them(catalogue, name, key, count):
     node = with_cards(catalogue, name).listed_node(name)
 
     assert (node.accelerator, node.gpus.number) == (key, count)
