@@ -3,7 +3,7 @@
 Calls are joined by group and sequence number where the trace has them, otherwise by their order in the group: step by
 step where all ranks mark steps and called equally often, else over the whole trace. A collective that waits for all
 ends on all at once, so that clocks are aligned by the ends; a join in which some rank was done before another came is
-wrong and left out.
+wrong and left out. What one rank sends to all (a broadcast) is a meeting where nobody was done before the last came.
 """
 
 import heapq
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from ..units import counted
 from .model import RankTrace, TracedCall
-from .names import point_to_point, synchronizes
+from .names import from_root, point_to_point, synchronizes
 
 WRONG_SHARE = 0.3  # of the joins: with more of them wrong, which ranks meet is not known
 SLACK = 0.02  # of a collective's length: an end so much before the last start is the clocks'
@@ -87,12 +87,12 @@ def meetings_of(ranks: Sequence[Cycles]) -> Meetings:
         return Meetings(())
     exchanges, stages = _exchanges(ranks)
     kept = [join for join in (*_joins(ranks, synchronizes), *exchanges) if len(join) > 1]
+    rooted = [join for join in _joins(ranks, from_root) if len(join) > 1]
     together = tuple(map(frozenset, stages))
     passed = _sends(ranks)
-    if not kept and not passed:
+    if not kept and not passed and not rooted:
         return Meetings((), stages=together)
-    met = {id(entry[1]) for join in kept for entry in join}
-    moved = _clocks(kept if met >= {id(entry[1]) for join in passed for entry in join} else [*kept, *passed])
+    moved = _clocks_of(kept, [*passed, *rooted])
     sends = _right([_send(join, moved) for join in passed])
     made = [_meeting(join, moved) for join in kept]
     right = _right(made)
@@ -100,6 +100,7 @@ def meetings_of(ranks: Sequence[Cycles]) -> Meetings:
         return Meetings(
             (), ("which ranks meet in which collective is not in these traces: who comes last is not known",), together
         )
+    right += tuple(filter(_possible, (_meeting(join, moved) for join in rooted)))
     between = [meeting for meeting in right if not _joins_stages(meeting, stages)]
     notes = []
     if len(between) < len(right):
@@ -219,6 +220,12 @@ def _step_of(trace: RankTrace, call: TracedCall) -> int:
 
 def _clock_s(trace: RankTrace, origin_ns: int) -> float:
     return (trace.epoch_ns - origin_ns) * 1e-9
+
+
+def _clocks_of(kept: Sequence[Sequence[_Entry]], others: Sequence[Sequence[_Entry]]) -> dict[int, float]:
+    """Return the clocks by the joins that end on all at once; where those lack a trace, by the others too."""
+    met = {id(entry[1]) for join in kept for entry in join}
+    return _clocks(kept if met >= {id(entry[1]) for join in others for entry in join} else [*kept, *others])
 
 
 def _clocks(joins: Sequence[Sequence[_Entry]]) -> dict[int, float]:

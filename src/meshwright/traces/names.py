@@ -56,6 +56,7 @@ _COLLECTIVES = {
     "recv": "recv",
 }
 _SYNCHRONIZING = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier"})
+_FROM_ROOT = frozenset({"broadcast", "scatter"})
 _POINT_TO_POINT = frozenset({"send", "recv", "send_recv", "send_activation", "recv_activation", "send_gradient",
                              "recv_gradient", "drain"})  # fmt: skip
 _DTYPE_BYTES = {
@@ -104,6 +105,11 @@ def collective(name: str) -> str:
 def synchronizes(name: str) -> bool:
     """Return whether no rank can end this collective before the last one has come."""
     return name in _SYNCHRONIZING
+
+
+def from_root(name: str) -> bool:
+    """Return whether one rank sends to all others, which cannot end before it came; it may end before they come."""
+    return name in _FROM_ROOT
 
 
 def point_to_point(name: str) -> bool:

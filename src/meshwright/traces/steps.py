@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from .intervals import EMPTY, Array
 from .model import Window
 
 BEHIND_SHARE = 0.05  # of a step: a device that is so much behind the host has steps of its own
@@ -19,15 +20,18 @@ Flags = npt.NDArray[np.bool_]
 Mark = tuple[float, float, int]  # start, end, number
 
 
-def windows(marks: Sequence[Mark], starts_s: Times, ends_s: Times, launched_s: Times, main: Flags) -> list[Window]:
+def windows(
+    marks: Sequence[Mark], starts_s: Times, ends_s: Times, launched_s: Times, main: Flags, loading: Array = EMPTY
+) -> list[Window]:
     """Return the steps of a device, given when each event ran and was launched, and which are its main work.
 
-    Without marks: the whole trace as one step, number 0. Empty where nothing lasted.
+    Without marks: the whole trace as one step, number 0, with the wait of the device for its first data, given when
+    the host was `loading`. Empty where nothing lasted.
     """
     if not len(starts_s):
         return []
     if not marks:
-        return [Window(0, float(starts_s.min()), float(ends_s.max()))]
+        return [Window(0, min([float(starts_s.min()), *loading[:1, 0].tolist()]), float(ends_s.max()))]
     marked = sorted(set(marks))
     found = {mark[2]: (mark[0], mark[1]) for mark in marked}  # its start, and its end if no next one follows
     if _behind(marked, ends_s, launched_s):

@@ -2,7 +2,7 @@
 
 import statistics
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
 import numpy as np
@@ -22,6 +22,7 @@ _ACTIVITIES: tuple[tuple[str, str], ...] = (
 )
 _COPIES = {"copied": "to the device", "other": "to the host"}  # under which nothing else runs
 LEAST_EXCESS = 0.05  # of what the rank costs: less is no reason for it
+UNTOLD = "nothing in its trace tells why"
 Step = tuple[RankTrace, Window]
 
 
@@ -30,20 +31,35 @@ def reason(
 ) -> str:
     """Return why a rank is late: what it spends more time on than the others do, of `costs_s` a noticeable part.
 
-    It is why in the typical step, or in the typical one of `only`.
+    It is why in the typical step, or in the typical one of `only`; where that explains less than half, they are taken
+    with the step before each, at the end of which a rank may have begun to be late.
     """
     wanted = set(only or common_steps(ranks)) or {
         window.number for cycles in ranks for trace in cycles for window in trace.windows
     }
     steps = {cycles[0].rank: steps_of(cycles, wanted) for cycles in ranks}
+    per, least_s = per_step(ranks), LEAST_EXCESS * costs_s
+    if only is None:
+        return _reason(steps, rank, least_s, per) or UNTOLD
+    per = per if len(only) > 1 else ""
+    before = {key: [_with_the_one_before(*step) for step in every] for key, every in steps.items()}
+    return _reason(steps, rank, costs_s / 2, per) or _reason(before, rank, least_s, per) or UNTOLD
+
+
+def _with_the_one_before(trace: RankTrace, window: Window) -> Step:
+    begun = [one.start_s for one in trace.windows if one.number == window.number - 1]
+    return trace, Window(window.number, min([window.start_s, *begun]), window.end_s)
+
+
+def _reason(steps: Mapping[int | None, list[Step]], rank: int, least_s: float, per: str) -> str:
+    """Return what a rank spends more time on than the others do in given steps, "" where it is `least_s` or less."""
     own, others = steps[rank], [found for key, found in steps.items() if key != rank]
     host = own[0][0].device == "host"
     mine, theirs = _typical(own), [_typical(found) for found in others]
     excess = {key: time_s - statistics.median(one.get(key, 0.0) for one in theirs) for key, time_s in mine.items()}
     largest = max(excess, key=excess.__getitem__)
-    if excess[largest] <= LEAST_EXCESS * costs_s:
-        return "nothing in its trace tells why"
-    per = "" if only is not None and len(only) == 1 else per_step(ranks)
+    if excess[largest] <= least_s:
+        return ""
     longer = f"{format_time(excess[largest])}{per} longer"
     if largest == "compute":
         name, more_s = _longest(own, others)
