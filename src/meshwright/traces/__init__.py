@@ -10,7 +10,7 @@ Formats: `kineto` (also of a `device` or `cpu_rank`, without one; several ranks 
 `parts`, `collector`, `launched_kernels`, `names`, `ranges`, `intervals`.
 
 Results: `model` (a traced rank), `steps`, `chained` and `absorbed` (waits that count and waits that do not),
-`own_lateness`, `late_together`, `pace` (the stage of a pipeline that the others wait for), `straggler_reason`,
-`collective_costs` (waiting and moving data), `slow_links`, `uneven_steps` (what medians hide), `summary`; `drawn_step`
-for the page, `chakra_write`.
+`own_lateness`, `lost_by`, `late_together`, `neighbours` and `pace` (who sets the pace of a pipeline or a ring),
+`straggler_reason`, `collective_costs` (waiting and moving data), `slow_links`, `uneven_steps` (what medians hide),
+`summary`; `drawn_step` for the page, `chakra_write`.
 """

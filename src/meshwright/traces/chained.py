@@ -7,6 +7,7 @@ computing meanwhile, and lose the time when they have computed everything and th
 import itertools
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
 import numpy as np
@@ -113,7 +114,8 @@ def _queues(every: Sequence[TracedMeeting], rank: int) -> list[list[TracedMeetin
 class MeetingChains:
     """The meetings of each set of ranks in their order, and what hid in them; those of a queue are a chain.
 
-    `faults` are the times at which the last of each meeting held it up, by its id, on the common clock.
+    `faults` are the times at which the last of each meeting (or the last that came together) held it up, by its id, on
+    the common clock.
     """
 
     def __init__(self, found: Sequence[TracedMeeting], faults: Mapping[int, Array], transfers: OtherTransfers) -> None:
@@ -134,8 +136,8 @@ class MeetingChains:
             held = _Held(chain, faults)
             self._seen |= {(key, rank): _Seen(chain, rank, held, transfers) for rank in key[0]}
 
-    def delayed(self, rank: int) -> dict[StepOfRank, list[HeldUp]]:
-        """Return when each rank loses time in each step by lags of `rank` that were hidden when they came.
+    def delayed(self, late: AbstractSet[int]) -> dict[StepOfRank, list[HeldUp]]:
+        """Return when each rank loses time in each step by lags of `late` that were hidden when they came.
 
         What is owed is paid by exposed transfers behind it in the chain but the last, which comes after the computation
         anyhow.
@@ -143,13 +145,11 @@ class MeetingChains:
         lost: dict[StepOfRank, list[HeldUp]] = defaultdict(list)
         for key, chain in self._chains.items():
             members, _ = key
-            if rank not in members:
-                continue
-            own = [last == rank for last in self._last[key]]
+            own = [last in late for last in self._last[key]]
             lags = [at for at, mine in enumerate(own) if mine]
-            for other in members:
+            for other in set(members) - late:
                 walked = 0
-                for at in lags if other != rank else ():
+                for at in lags:
                     if at >= walked:
                         walked = self._walk(chain, at, own, other, self._seen[key, other], lost)
         return lost

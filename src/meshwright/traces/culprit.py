@@ -9,16 +9,16 @@ collectives. Who waits longest is a victim.
 import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from collections.abc import Set as AbstractSet
 
 import msgspec
 
 from ..units import counted, format_time
 from .absorbed import OtherTransfers
-from .chained import HeldUp, MeetingChains
+from .chained import MeetingChains
 from .collective_costs import CollectiveCosts, collective_costs
 from .intervals import EMPTY, Array, clipped, length_s, union, union_of_sets, without
 from .late_together import late_together
+from .lost_by import lost_by
 from .meetings import Meetings, TracedMeeting, joined
 from .model import RankTrace
 from .own_lateness import OwnLateness
@@ -38,12 +38,13 @@ RIVAL = 2.0  # times what the next rank costs: otherwise they are late in turn
 RIVAL_MEAN = 2.5  # of all steps together: of few steps one rank may have had two turns, another one
 
 
-class Culprit(msgspec.Struct, frozen=True, kw_only=True):
+class Culprit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The rank that the others wait for."""
 
     rank: int
     costs_s_per_step: float
     because: str
+    at_most: bool = False  # it may cost less: a pipeline has pauses, and what a rank works longer fills some of them
 
 
 class CulpritFinding(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,7 +71,7 @@ def find_culprit(ranks: Sequence[Sequence[RankTrace]], meetings: Meetings, step_
     faults = {id(meeting): lateness_of.behind(meeting) for meeting in found if _lag_s(meeting) > 0}
     chains = MeetingChains(found, faults, transfers)
     groups = {meeting.members for meeting in found}
-    by_step = {rank: _costs_s(rank, found, steps, groups, faults, chains, transfers) for rank in everyone}
+    by_step = {rank: lost_by({rank}, found, faults, chains, transfers) for rank in everyone}
     costs = {rank: statistics.median(by_step[rank]) for rank in everyone}
     worst = max(everyone, key=lambda rank: costs[rank])
     peers = {arrival.rank for meeting in found for arrival in meeting.arrivals if _is_in(meeting, worst)}
@@ -104,7 +105,7 @@ def find_culprit(ranks: Sequence[Sequence[RankTrace]], meetings: Meetings, step_
         also = f"; rank {worst} costs {format_time(costs[worst])}{per} beside it, because {because}"
         also = also if costs[worst] > NAMED_SHARE * transfer_s else ""
         return CulpritFinding(culprit=None, said=f"{_nobody(meetings, shared, step_s, per)}{also}", lateness=lateness)
-    culprit = Culprit(rank=worst, costs_s_per_step=costs[worst], because=because)
+    culprit = Culprit(rank=worst, costs_s_per_step=costs[worst], because=because, at_most=bool(bystanders))
     both = transfer_s > costs[worst] and transfer_s > LEAST_LINK_SHARE * step_s
     said = f"the transfers themselves take {format_time(transfer_s)}{per}, more than that" if both else ""
     said = meetings.untraced or said
@@ -142,37 +143,6 @@ def _waited_s(cycles: Sequence[RankTrace], moving: Mapping[int, Array], waits: M
 def _lag_s(meeting: TracedMeeting) -> float:
     """Return how much later the last came than the last of the others."""
     return meeting.last.start_s - meeting.arrivals[-2].start_s
-
-
-def _costs_s(
-    rank: int,
-    found: Sequence[TracedMeeting],
-    steps: Sequence[int],
-    groups: AbstractSet[tuple[int, ...]],
-    faults: Mapping[int, Array],
-    chains: MeetingChains,
-    transfers: OtherTransfers,
-) -> list[float]:
-    """Return what the others lose by a rank in each step, given when the last of each meeting held it up.
-
-    Of a group it is what the one of them loses that loses least: without the rank, they would wait for that one.
-    """
-    windows = chains.delayed(rank)
-    for meeting in found:
-        if meeting.last.rank == rank and id(meeting) in faults:
-            kind = meeting.kind
-            for other in meeting.arrivals[:-1]:
-                held = HeldUp(kind, other.trace, faults[id(meeting)] - other.moved_s)
-                windows.setdefault((meeting.step, other.rank), []).append(held)
-    lost = {}
-    for key, parts in windows.items():
-        by_kind = {
-            kind: union_of_sets([part.times for part in parts if part.kind == kind])
-            for kind in {part.kind for part in parts}
-        }
-        lost[key] = transfers.lost_s(parts[0].trace, by_kind)
-    others = [set(members) - {rank} for members in groups if rank in members]
-    return [max(min(lost.get((step, other), 0.0) for other in group) for group in others) for step in steps]
 
 
 def _noise_s(rank: int, found: Sequence[TracedMeeting], steps: Sequence[int], costs_s: Sequence[float]) -> float:

@@ -11,11 +11,12 @@ import itertools
 import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..units import counted
 from .model import RankTrace, TracedCall
 from .names import from_root, point_to_point, synchronizes
+from .neighbours import Neighbours, neighbours_of
 
 WRONG_SHARE = 0.3  # of the joins: with more of them wrong, which ranks meet is not known
 SLACK = 0.02  # of a collective's length: an end so much before the last start is the clocks'
@@ -73,9 +74,10 @@ class Meetings:
 
     found: tuple[TracedMeeting, ...]
     notes: tuple[str, ...] = ()
-    stages: tuple[frozenset[int], ...] = ()  # ranks that pass on to one another, as the stages of a pipeline do
+    neighbours: tuple[Neighbours, ...] = ()  # ranks that pass on to one another
     untraced: str = ""  # that ranks of a collective are not among the traces, "" where all are
     sends: tuple[TracedMeeting, ...] = ()  # that a rank made to one other, and the other took
+    moved_s: Mapping[int, float] = field(default_factory=dict)  # by the id of a trace: common clock = its own + this
 
 
 _Entry = tuple[int, RankTrace, TracedCall, int]  # rank, its trace, the call, its step
@@ -85,29 +87,26 @@ def meetings_of(ranks: Sequence[Cycles]) -> Meetings:
     """Return the collectives in which two or more of the traced ranks met."""
     if len(ranks) < 2:
         return Meetings(())
-    exchanges, stages = _exchanges(ranks)
+    exchanges, neighbours = _exchanges(ranks)
     kept = [join for join in (*_joins(ranks, synchronizes), *exchanges) if len(join) > 1]
     rooted = [join for join in _joins(ranks, from_root) if len(join) > 1]
-    together = tuple(map(frozenset, stages))
     passed = _sends(ranks)
-    if not kept and not passed and not rooted:
-        return Meetings((), stages=together)
-    moved = _clocks_of(kept, [*passed, *rooted])
+    moved = _clocks_of(ranks, kept, [*passed, *rooted])
     sends = _right([_send(join, moved) for join in passed])
     made = [_meeting(join, moved) for join in kept]
     right = _right(made)
     if made and not right:
-        return Meetings(
-            (), ("which ranks meet in which collective is not in these traces: who comes last is not known",), together
-        )
+        untold = "which ranks meet in which collective is not in these traces: who comes last is not known"
+        return Meetings((), (untold,), tuple(neighbours))
     right += tuple(filter(_possible, (_meeting(join, moved) for join in rooted)))
-    between = [meeting for meeting in right if not _joins_stages(meeting, stages)]
+    between = [meeting for meeting in right if not _joins_neighbours(meeting, neighbours)]
     notes = []
     if len(between) < len(right):
-        notes.append("collectives that join several stages of a pipeline say nothing of who is slow, and are left out")
+        whose = "ranks of a ring" if all(one.ring for one in neighbours) else "stages of a pipeline"
+        notes.append(f"collectives that join several {whose} say nothing of who is slow, and are left out")
     untraced = _untraced(max((_missing(meeting) for meeting in between), default=0))
     notes += [untraced] if untraced else []
-    return Meetings(tuple(between), tuple(notes), together, untraced, sends)
+    return Meetings(tuple(between), tuple(notes), tuple(neighbours), untraced, sends, moved)
 
 
 def joined(groups: Iterable[Iterable[int]]) -> list[set[int]]:
@@ -222,10 +221,20 @@ def _clock_s(trace: RankTrace, origin_ns: int) -> float:
     return (trace.epoch_ns - origin_ns) * 1e-9
 
 
-def _clocks_of(kept: Sequence[Sequence[_Entry]], others: Sequence[Sequence[_Entry]]) -> dict[int, float]:
-    """Return the clocks by the joins that end on all at once; where those lack a trace, by the others too."""
+def _clocks_of(
+    ranks: Sequence[Cycles], kept: Sequence[Sequence[_Entry]], others: Sequence[Sequence[_Entry]]
+) -> dict[int, float]:
+    """Return the clocks by the joins that end on all at once; where those lack a trace, by the others too.
+
+    Without any join they are known where all traces are of one host.
+    """
     met = {id(entry[1]) for join in kept for entry in join}
-    return _clocks(kept if met >= {id(entry[1]) for join in others for entry in join} else [*kept, *others])
+    joins = kept if met >= {id(entry[1]) for join in others for entry in join} else [*kept, *others]
+    if joins:
+        return _clocks(joins)
+    traces = [trace for cycles in ranks for trace in cycles]
+    alone = len({trace.host_name for trace in traces}) == 1 and traces[0].host_name
+    return {id(trace): _clock_s(trace, traces[0].epoch_ns) for trace in traces} if alone else {}
 
 
 def _clocks(joins: Sequence[Sequence[_Entry]]) -> dict[int, float]:
@@ -316,28 +325,22 @@ def _possible(meeting: TracedMeeting) -> bool:
     return meeting.transfer_s > -SLACK * longest_s
 
 
-def _exchanges(ranks: Sequence[Cycles]) -> tuple[list[list[_Entry]], list[set[int]]]:
-    """Return which sends and receives are an all-to-all, and the sets of ranks that are stages of a pipeline.
+def _exchanges(ranks: Sequence[Cycles]) -> tuple[list[list[_Entry]], list[Neighbours]]:
+    """Return which sends and receives are an all-to-all, and the ranks that pass on to one another by the others.
 
     NCCL has one kernel for both. Where nothing tells which it was, it is an all-to-all if more than two ranks can have
-    met in each; otherwise it joins stages.
+    met in each; otherwise it joins neighbours.
     """
     joins = [join for join in _joins(ranks, lambda name: name == "send_recv") if len(join) > 2]
     called = sum(call.name == "send_recv" for cycles in ranks for trace in cycles for call in trace.calls)
     exchanged = sum(map(len, joins)) == called and not _wrong(joins)
-    found: dict[tuple[str, str], set[int]] = defaultdict(set)
-    for cycles in ranks:
-        for trace in cycles:
-            for call in trace.calls:
-                if (
-                    point_to_point(call.name)
-                    and trace.rank is not None
-                    and not (exchanged and call.name == "send_recv")
-                ):
-                    found[call.group, call.ranks].add(trace.rank)
-    return (joins if exchanged else []), list(found.values())
+
+    def passes(call: TracedCall) -> bool:
+        return point_to_point(call.name) and not (exchanged and call.name == "send_recv")
+
+    return (joins if exchanged else []), neighbours_of(ranks, passes)
 
 
-def _joins_stages(meeting: TracedMeeting, stages: Sequence[set[int]]) -> bool:
+def _joins_neighbours(meeting: TracedMeeting, neighbours: Sequence[Neighbours]) -> bool:
     members = {arrival.rank for arrival in meeting.arrivals}
-    return any(len(members & stage) > 1 for stage in stages)
+    return any(len(members & one.ranks) > 1 for one in neighbours)

@@ -1,12 +1,13 @@
-"""The pace of a pipeline: the stage that works longest sets it, and the others wait for what it passes on.
+"""The pace of a pipeline or a ring: the rank that works longest sets it, and the others wait for what it passes on.
 
 A stage may have more work than the others, as its cut wants it; then no rank is to blame. A rank is, where the same
-kernels last longer on it, or where its host keeps its device idle.
+kernels last longer on it, or where its host keeps its device idle: by what the trace names, or while all others wait.
+Part of what it works longer may fill pauses in which it would wait for others: what it costs is no more than that.
 """
 
 import statistics
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -14,9 +15,9 @@ import numpy.typing as npt
 
 from ..units import format_time
 from .culprit import Culprit, CulpritFinding
-from .intervals import length_s, union_of_sets
+from .intervals import Array, intersection, length_s, union_of_sets, without
 from .meetings import Meetings, joined
-from .model import RankTrace
+from .model import RankTrace, Window
 from .straggler_reason import Step, idle_by, reason
 from .usage import common_steps, parts_of, per_step, steps_of
 
@@ -43,21 +44,21 @@ class _Stage(msgspec.Struct, frozen=True):
 def paced(
     ranks: Sequence[Sequence[RankTrace]], meetings: Meetings, finding: CulpritFinding, step_s: float
 ) -> CulpritFinding:
-    """Return `finding`, and in it the rank that holds up its pipeline, or that its stage has the most work."""
+    """Return `finding`, and in it the rank that holds up its pipeline or ring, or that its stage has the most work."""
     if any(trace.device == "host" for cycles in ranks for trace in cycles):
         return finding
     wanted = common_steps(ranks)
     by_rank = {cycles[0].rank: cycles for cycles in ranks}
     found = []
-    for members in joined(meetings.stages):
+    for members in joined(one.ranks for one in meetings.neighbours):
         stages = [_stage(rank, steps_of(by_rank[rank], wanted)) for rank in sorted(members) if rank in by_rank]
         if len(stages) > 1 and wanted:
             found.append((_excess_s(stages, step_s), stages))
     longest_s, stages = max(found, key=lambda one: one[0], default=(0.0, []))
     if longest_s <= 0:
-        idle = next(filter(None, (_idlest(stages, step_s, per_step(ranks)) for _, stages in found)), "")
-        return msgspec.structs.replace(finding, said="; ".join(filter(None, (finding.said, idle))))
+        return _idled(ranks, meetings, finding, [stages for _, stages in found], step_s)
     slow = max(stages, key=lambda stage: stage.typical_s)
+    whole = _whole(stages, meetings)
     alike = _replicas(slow.rank, stages, meetings)
     if any(_stage(rank, steps_of(by_rank[rank], wanted)).typical_s > slow.typical_s - longest_s / 2 for rank in alike):
         why = "its replicas work as long, the stage has more work"
@@ -65,32 +66,78 @@ def paced(
         slower_s, comparable_s = _slower_s(slow, stages)
         if max(slower_s, _idler_s(slow, stages)) > EXPLAINED_SHARE * longest_s:
             because = reason([by_rank[stage.rank] for stage in stages], slow.rank, longest_s)
-            culprit = Culprit(rank=slow.rank, costs_s_per_step=longest_s, because=because)
-            return msgspec.structs.replace(finding, culprit=culprit, does="sets the pace of its pipeline", said="")
+            return _blamed(finding, slow.rank, longest_s, because, whole)
         why = "its kernels last no longer than theirs, it has more work"
         if comparable_s < EXPLAINED_SHARE * slow.typical_s:
             why = "whether it has more work or is slower is not told, as its kernels are others than theirs"
-    more = f"the stage of rank {slow.rank} works {format_time(longest_s)}{per_step(ranks)} longer"
-    return msgspec.structs.replace(finding, said=f"{more} than any other of its pipeline, which wait for it: {why}")
+    who = f"rank {slow.rank}" if whole == "ring" else f"the stage of rank {slow.rank}"
+    more = f"{who} works {format_time(longest_s)}{per_step(ranks)} longer"
+    return msgspec.structs.replace(finding, said=f"{more} than any other of its {whole}, which wait for it: {why}")
 
 
-def _idlest(stages: Sequence[_Stage], step_s: float, per: str) -> str:
-    """Return which stage idles longer than any other while its host is outside operators; "" if none does by much.
+def _blamed(finding: CulpritFinding, rank: int, costs_s: float, because: str, whole: str) -> CulpritFinding:
+    culprit = Culprit(rank=rank, costs_s_per_step=costs_s, because=because, at_most=True)
+    return msgspec.structs.replace(finding, culprit=culprit, does=f"sets the pace of its {whole}", said="")
 
-    It may hold up the others there, or wait for them in a way that its trace does not show: nobody is blamed.
+
+def _whole(stages: Sequence[_Stage], meetings: Meetings) -> str:
+    """Return what some ranks are together."""
+    mine = {stage.rank for stage in stages}
+    return "ring" if all(one.ring for one in meetings.neighbours if one.ranks & mine) else "pipeline"
+
+
+def _idled(
+    ranks: Sequence[Sequence[RankTrace]],
+    meetings: Meetings,
+    finding: CulpritFinding,
+    found: Sequence[Sequence[_Stage]],
+    step_s: float,
+) -> CulpritFinding:
+    """Return `finding`, and in it whose device idles longer than any other while its host is outside operators.
+
+    It is to blame if all others wait meanwhile. Otherwise it may hold them up, or wait for them in a way that its trace
+    does not show.
     """
-    idle_s = {
-        stage.rank: statistics.median(length_s(idle_by(*step)["outside"]) for step in stage.steps) for stage in stages
-    }
-    *_, second, most = sorted(idle_s, key=idle_s.__getitem__)
-    longer_s = idle_s[most] - idle_s[second]
-    traced = all(trace.host.is_traced for stage in stages for trace, _ in stage.steps)
-    if longer_s <= LEAST_SHARE * step_s or not traced:
-        return ""
-    return (
-        f"the device of rank {most} idles {format_time(longer_s)}{per} longer than any other of its pipeline, while "
-        "its host runs code outside any operator: it holds up the others or waits for them, which is not told"
-    )
+    for stages in found:
+        idle_s = {stage.rank: statistics.median(length_s(_outside(*step)) for step in stage.steps) for stage in stages}
+        *_, second, most = sorted(idle_s, key=idle_s.__getitem__)
+        longer_s, whole = idle_s[most] - idle_s[second], _whole(stages, meetings)
+        traced = all(trace.host.is_traced for stage in stages for trace, _ in stage.steps)
+        if longer_s <= LEAST_SHARE * step_s or not traced:
+            continue
+        if _alone_s(most, stages, meetings.moved_s) > LEAST_SHARE * step_s:
+            because = reason([cycles for cycles in ranks if cycles[0].rank in idle_s], most, longer_s)
+            return _blamed(finding, most, longer_s, because, whole)
+        said = (
+            f"the device of rank {most} idles {format_time(longer_s)}{per_step(ranks)} longer than any other of its "
+            f"{whole}, while its host runs code outside any operator: it holds up the others or waits for them, which "
+            "is not told"
+        )
+        return msgspec.structs.replace(finding, said="; ".join(filter(None, (finding.said, said))))
+    return finding
+
+
+def _outside(trace: RankTrace, window: Window) -> Array:
+    return idle_by(trace, window)["outside"]
+
+
+def _alone_s(rank: int, stages: Sequence[_Stage], moved_s: Mapping[int, float]) -> float:
+    """Return how long a step all others wait while the device of a rank idles; 0 where clocks are not known."""
+    waits: list[Array] = []
+    for stage in stages:
+        traces = {id(trace): trace for trace, _ in stage.steps}
+        if not traces.keys() <= moved_s.keys():
+            return 0.0
+        if stage.rank != rank:
+            waits.append(union_of_sets([without(one.comm, one.compute) + moved_s[key] for key, one in traces.items()]))
+    own = next(stage for stage in stages if stage.rank == rank)
+    alone = []
+    for trace, window in own.steps:
+        left = _outside(trace, window) + moved_s[id(trace)]
+        for others in waits:
+            left = intersection(left, others)
+        alone.append(length_s(left))
+    return statistics.median(alone)
 
 
 def _replicas(rank: int, stages: Sequence[_Stage], meetings: Meetings) -> set[int]:

@@ -59,9 +59,7 @@ def of_columns(columns: Columns, calls: list[TracedCall], facts: RankFacts) -> R
         union(columns.starts_s[columns.lanes == lane], columns.ends_s[columns.lanes == lane])
         for lane in (COMPUTE, COMM, COPIES, OTHER)
     ]
-    found = windows(
-        facts.marks, columns.starts_s, columns.ends_s, columns.launched_s, columns.main, facts.host.data
-    )
+    found = windows(facts.marks, columns.starts_s, columns.ends_s, columns.launched_s, columns.main, facts.host.data)
     if not found:
         raise InputError(f"{facts.source}: no kernel ran in any of the {len(facts.marks)} steps that it marks")
     kernels = columns.lanes == COMPUTE

@@ -66,6 +66,15 @@ class Job:
             rank.launch(kernel, rank.now_us, end - rank.now_us, COMM_STREAM, **args)
             rank.now_us = end
 
+    def broadcast(self, root=0, transfer_us=100.0):
+        """Let one rank send to all others: it goes on at once, each other when both have come."""
+        sent = self.ranks[root].now_us
+        told = {"Collective name": "broadcast", "Group size": len(self.ranks), "Process Group Name": "0"}
+        for rank in self.ranks:
+            end = max(rank.now_us, sent) + transfer_us
+            rank.launch("ncclDevKernel_Broadcast_RING_LL()", rank.now_us, end - rank.now_us, COMM_STREAM, **told)
+            rank.now_us = end
+
     def meet_at(self, name, starts_us, transfer_us, *, stream, members=None):
         """Let ranks (all by default) meet beside their computation, each from when it is ready; return its end."""
         end = max(starts_us) + transfer_us

@@ -148,6 +148,45 @@ def test_a_rank_that_is_late_now_and_then_is_said_but_not_blamed(tmp_path):
     assert "collects garbage 40 ms" in found.finding.said
 
 
+def test_a_step_that_begins_late_is_explained_by_the_end_of_the_one_before(tmp_path):
+    """Rank 1 saves a checkpoint when step 2 has met for the last time; the others wait for it in step 3."""
+    job = Job(4)
+    for number in range(6):
+        start_us = max(100_000.0 * number, *(rank.now_us for rank in job.ranks if rank.number != 1))
+        for rank in job.ranks:
+            rank.now_us = max(start_us, rank.now_us)
+            rank.event("user_annotation", f"ProfilerStep#{number}", rank.now_us, 25_000)
+            rank.compute(20_000)
+        job.meet()
+        if number == 2:
+            job.ranks[1].host_is("save_checkpoint", 300_000)
+    found = told_of(tmp_path, job)
+
+    assert found.culprit is None
+    assert "rank 1 is late in step 3 alone" in found.finding.said
+    assert "because its host is in save_checkpoint, outside any operator," in found.finding.said
+
+
+def test_ranks_that_are_late_together_under_computation_cost_what_comes_out_behind_it(tmp_path):
+    """Gradients are reduced in two buckets: the lag to the first hides under computation, and comes out later."""
+    job = Job(6)
+    for number in range(4):
+        job.step(number)
+        more_us = [8000 if rank.number in {2, 3} else 0 for rank in job.ranks]
+        for rank, later_us in zip(job.ranks, more_us, strict=True):
+            rank.compute(20_000 + later_us)
+        first = job.meet_at("all_reduce", [rank.now_us for rank in job.ranks], 20_000, stream=20)
+        for rank, sooner_us in zip(job.ranks, more_us, strict=True):
+            rank.compute(12_000 - sooner_us)
+        end = job.meet_at("all_reduce", [first] * len(job.ranks), 20_000, stream=20)
+        for rank in job.ranks:
+            rank.now_us = end
+    found = told_of(tmp_path, job)
+
+    assert found.culprit is None
+    assert found.finding.said.startswith("ranks 2 and 3 come last together and cost 8 ms a step")
+
+
 def test_ranks_that_are_slow_together_are_said_and_none_is_blamed(tmp_path):
     """The two ranks of the second host of three."""
     job = run(

@@ -32,3 +32,11 @@ def found(marks, kernels):
 )  # fmt: skip
 def test_a_step_goes_from_its_start_to_the_start_of_the_next(marks, kernels, steps):
     assert found(marks, kernels) == steps
+
+
+def test_a_trace_without_steps_begins_with_its_first_loading():
+    starts, ends = np.asarray([4.0, 9.0]), np.asarray([6.0, 11.0])
+    main, loading = np.ones(2, dtype=bool), np.asarray([[1.0, 3.5], [6.5, 8.5]])
+    whole = windows([], starts, ends, starts, main, loading)
+
+    assert [(window.start_s, window.end_s) for window in whole] == [(1.0, 11.0)]

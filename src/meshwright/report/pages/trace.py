@@ -64,7 +64,8 @@ def verdict_of(ranks: Sequence[Sequence[RankTrace]], summary: TraceSummary) -> s
     if culprit is not None:
         last, meetings = summary.finding.lateness.get(culprit.rank, (0, 0.0))[0], len(summary.meetings.found)
         does = summary.finding.does or f"is last in {last} of {counted(meetings, 'collective')}"
-        costs = f"costs {format_time(culprit.costs_s_per_step)}{per_step(ranks)}"
+        most = "up to " if culprit.at_most else ""
+        costs = f"costs {most}{format_time(culprit.costs_s_per_step)}{per_step(ranks)}"
         text += f"; rank {culprit.rank} {does} and {costs}, because {culprit.because}"
     if summary.finding.said:
         text += f"; {summary.finding.said}"
