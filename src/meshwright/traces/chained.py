@@ -139,8 +139,8 @@ class MeetingChains:
     def delayed(self, late: AbstractSet[int]) -> dict[StepOfRank, list[HeldUp]]:
         """Return when each rank loses time in each step by lags of `late` that were hidden when they came.
 
-        What is owed is paid by exposed transfers behind it in the chain but the last, which comes after the computation
-        anyhow.
+        What is owed is paid by exposed transfers from there on in the chain. The last of it comes after the computation
+        anyhow, and pays for its own lag alone: it would have moved under what hides that.
         """
         lost: dict[StepOfRank, list[HeldUp]] = defaultdict(list)
         for key, chain in self._chains.items():
@@ -164,13 +164,16 @@ class MeetingChains:
         lost: dict[StepOfRank, list[HeldUp]],
     ) -> int:
         """Follow a chain from a lag on; return the place behind what was followed."""
-        owed_s = seen.hidden_s[first]
-        at = first + 1
-        while at < len(chain) and seen.near[at - 1] and (owed_s > 0 or own[at]):
-            paid_s = min(owed_s, seen.exposed_s[at - 1])
+        owed_s = 0.0
+        at = first
+        while True:
+            hidden_s = seen.hidden_s[at] if own[at] else 0.0
+            owed_s += hidden_s
+            followed = at + 1 < len(chain) and seen.near[at]
+            paid_s = min(owed_s if followed else hidden_s, seen.exposed_s[at])
             if paid_s > 0:
-                lost[chain[at - 1].step, other].append(_paid(chain[at - 1], other, paid_s, self._transfers))
+                lost[chain[at].step, other].append(_paid(chain[at], other, paid_s, self._transfers))
                 owed_s -= paid_s
-            owed_s += seen.hidden_s[at] if own[at] else 0.0
             at += 1
-        return at
+            if not followed or (owed_s <= 0 and not own[at]):
+                return at

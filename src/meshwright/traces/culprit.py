@@ -9,6 +9,7 @@ collectives. Who waits longest is a victim.
 import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 
 import msgspec
 
@@ -24,7 +25,7 @@ from .model import RankTrace
 from .own_lateness import OwnLateness
 from .slow_links import slow_link
 from .straggler_reason import reason
-from .usage import per_step
+from .usage import common_steps, per_step, steps_of
 
 LEAST_SHARE = {"device": 0.02, "host": 0.1}  # of a step; a scheduler of an operating system makes hosts uneven
 LEAST_LINK_SHARE = 0.2  # of a step: from here on the transfers are named beside a culprit that costs less
@@ -34,6 +35,7 @@ WAITED_SHARE = 0.05  # of a step: from here on what waiting for ranks that are l
 OFTEN_SHARE, LEAST_OFTEN = 0.2, 2  # of a step that a rank costs now and then, and in how many steps, to be said
 ONCE_SHARE = 1.0  # of a step: who costs more is named though it was late in a single step
 LEAST_STEPS, STEADY = 3, 3.0  # a cost of more than 3 times its median deviation over 3 steps or more is no chance
+IDLE_SHARE = 0.05  # of what a rank costs: one whose device idles longer does not only compute longer
 RIVAL = 2.0  # times what the next rank costs: otherwise they are late in turn
 RIVAL_MEAN = 2.5  # of all steps together: of few steps one rank may have had two turns, another one
 
@@ -73,6 +75,7 @@ def find_culprit(ranks: Sequence[Sequence[RankTrace]], meetings: Meetings, step_
     groups = {meeting.members for meeting in found}
     by_step = {rank: lost_by({rank}, found, faults, chains, transfers) for rank in everyone}
     costs = {rank: statistics.median(by_step[rank]) for rank in everyone}
+    costs = _no_more_than_computed(costs, ranks, joined(groups), waits)
     worst = max(everyone, key=lambda rank: costs[rank])
     peers = {arrival.rank for meeting in found for arrival in meeting.arrivals if _is_in(meeting, worst)}
     stage = next(one for one in joined(groups) if worst in one)
@@ -110,6 +113,41 @@ def find_culprit(ranks: Sequence[Sequence[RankTrace]], meetings: Meetings, step_
     said = f"the transfers themselves take {format_time(transfer_s)}{per}, more than that" if both else ""
     said = meetings.untraced or said
     return CulpritFinding(culprit=culprit, said=said, lateness=lateness, peers=frozenset(peers - {worst}))
+
+
+def _no_more_than_computed(
+    costs: Mapping[int, float],
+    ranks: Sequence[Sequence[RankTrace]],
+    apart: Sequence[AbstractSet[int]],
+    waits: Mapping[int, Array],
+) -> dict[int, float]:
+    """Return what ranks cost, of those that only compute longer than the typical one they meet no more than that.
+
+    If such a rank were as fast as they are, no step would be shorter by more. One whose host is slow has data moving
+    without computing meanwhile, which the others do not. `apart` are the sets of ranks that meet.
+    """
+    computed_s: dict[int | None, float] = {}
+    idled_s: dict[int | None, float] = {}
+    for cycles in ranks:
+        steps = steps_of(cycles, common_steps(ranks)) or [(t, window) for t in cycles for window in t.windows]
+        parts = [
+            [length_s(clipped(times, window.start_s, window.end_s)) for times in (trace.compute, waits[id(trace)])]
+            for trace, window in steps
+        ]
+        computed_s[cycles[0].rank] = statistics.median(compute for compute, _ in parts)
+        idled_s[cycles[0].rank] = statistics.median(
+            window.length_s - compute - exposed for (_, window), (compute, exposed) in zip(steps, parts, strict=True)
+        )
+    found = dict(costs)
+    for met in apart:
+        for rank in met:
+            more_s, idle_s = (
+                every[rank] - statistics.median(every[other] for other in met if other != rank)
+                for every in (computed_s, idled_s)
+            )
+            if idle_s <= IDLE_SHARE * costs[rank]:
+                found[rank] = min(costs[rank], max(0.0, more_s) + max(0.0, idle_s))
+    return found
 
 
 def _is_in(meeting: TracedMeeting, rank: int) -> bool:
