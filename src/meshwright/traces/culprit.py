@@ -121,11 +121,13 @@ def _no_more_than_computed(
     apart: Sequence[AbstractSet[int]],
     waits: Mapping[int, Array],
 ) -> dict[int, float]:
-    """Return what ranks cost, of those that only compute longer than the typical one they meet no more than that.
+    """Return what ranks cost: one that only computes longer than the typical rank it meets, no more than that.
 
     If such a rank were as fast as they are, no step would be shorter by more. One whose host is slow has data moving
     without computing meanwhile, which the others do not. `apart` are the sets of ranks that meet.
     """
+    if len({trace.marked for cycles in ranks for trace in cycles}) > 1:
+        return dict(costs)  # a step of one rank is the whole trace of another
     computed_s: dict[int | None, float] = {}
     idled_s: dict[int | None, float] = {}
     for cycles in ranks:

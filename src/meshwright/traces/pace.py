@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from ..units import format_time
 from .culprit import Culprit, CulpritFinding
-from .intervals import Array, intersection, length_s, union_of_sets, without
+from .intervals import Array, length_s, union_of_sets, without
 from .meetings import Meetings, joined
 from .model import RankTrace, Window
 from .straggler_reason import Step, idle_by, reason
@@ -122,21 +122,29 @@ def _outside(trace: RankTrace, window: Window) -> Array:
 
 
 def _alone_s(rank: int, stages: Sequence[_Stage], moved_s: Mapping[int, float]) -> float:
-    """Return how long a step all others wait while the device of a rank idles; 0 where clocks are not known."""
+    """Return how long a step all others wait for a rank whose device idles; 0 where clocks are not known.
+
+    They do from when the last of them begins a wait that is not over when the rank goes on: whatever ends before, be it
+    a slow transfer, did not wait for it.
+    """
     waits: list[Array] = []
     for stage in stages:
         traces = {id(trace): trace for trace, _ in stage.steps}
         if not traces.keys() <= moved_s.keys():
             return 0.0
         if stage.rank != rank:
-            waits.append(union_of_sets([without(one.comm, one.compute) + moved_s[key] for key, one in traces.items()]))
+            every = [without(one.comm, one.compute) + moved_s[key] for key, one in traces.items()]
+            waits.append(union_of_sets(every))
     own = next(stage for stage in stages if stage.rank == rank)
     alone = []
     for trace, window in own.steps:
-        left = _outside(trace, window) + moved_s[id(trace)]
+        idle = _outside(trace, window) + moved_s[id(trace)]
+        begins, ends = idle[:, 0], idle[:, 1]
         for others in waits:
-            left = intersection(left, others)
-        alone.append(length_s(left))
+            at = others[:, 0].searchsorted(ends) - 1
+            lasts = (at >= 0) & (np.append(others[:, 1], -np.inf)[at] > ends)
+            begins = np.maximum(begins, np.where(lasts, np.append(others[:, 0], np.inf)[at], ends))
+        alone.append(float((ends - begins).sum()))
     return statistics.median(alone)
 
 
