@@ -15,6 +15,10 @@ PROGRAMS: tuple[tuple[str, str], ...] = (
     ("verl", r"(?:^|[./])verl[./]"),
     ("slime", r"^--(?:rollout-batch-size|actor-num-nodes)(?:=|$)"),
     ("NeMo RL", r"(?:^|[./])nemo_rl[./]"),
+    ("OLMo-core", r"(?:^|[./])olmo_core[./]|(?:^|/)src/scripts/train/\w[\w.-]*\.py$"),
+    ("Levanter", r"(?:^|[./])levanter[./]"),
+    ("fairseq2", r"(?:^|[./])fairseq2[./]"),
+    ("nanochat", r"^scripts\.(?:base|mid|chat)_(?:train|sft|rl)$|(?:^|/)nanochat/"),
     ("GPT-NeoX", r"(?:^|/)deepy\.py$"),
 )
 # commands that start a training by themselves, with the words that may follow them
@@ -27,16 +31,30 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("xtuner", "xtuner", r"train"),
     ("TRL beyond its SFTTrainer", "trl", r"dpo|grpo|kto|orpo|cpo|bco|ppo|rloo|gkd|reward"),
     ("ColossalAI", "colossalai", r"run"),
+    ("fairseq2", "fairseq2", r"lm|wav2vec2|asr|mt|hg"),
 )
 # what a program imports of a trainer that is not read
 PYTHON: tuple[tuple[str, str], ...] = (
     ("Lightning", r"^\s*(?:import|from) (?:lightning|pytorch_lightning)\b"),
     ("Composer", r"^\s*(?:import|from) composer\b"),
     ("torchtune", r"^\s*(?:import|from) torchtune\b"),
+    ("OLMo-core", r"^\s*(?:import|from) olmo_core\b"),
+    ("Levanter", r"^\s*(?:import|from) levanter\b"),
+    ("fairseq2", r"^\s*(?:import|from) fairseq2\b"),
+    ("xtuner", r"^\s*(?:import|from) xtuner\b"),
+    ("nanochat", r"^\s*(?:import|from) nanochat\b"),
+    ("InternEvo", r"^\s*(?:import|from) (?:internlm|internevo)\b|^model_type\s*=\s*[\"']INTERN"),
     (
         "TRL beyond its SFTTrainer",
         r"\b(?:DPO|GRPO|PPO|KTO|ORPO|CPO|BCO|RLOO|GKD|XPO|PRM|NashMD|OnlineDPO|Reward)Config\(",
     ),
+)
+LEVANTER = re.compile(r"trainer\.(?:mp$|mesh\.|per_device_parallelism$|model_axis_size$)")  # its keys of a trainer
+# packages whose TrainingArguments and SFTConfig have Hugging Face's names and other settings
+NAMESAKES: tuple[tuple[str, str], ...] = (
+    ("EasyDeL", r"^\s*(?:import|from) easydel\b"),
+    ("PaddleNLP", r"^\s*(?:import|from) (?:paddlenlp|paddleformers)\b"),
+    ("SetFit", r"^\s*(?:import|from) setfit\b"),
 )
 # commands whose YAML is read where it is given
 WITH_YAML: tuple[tuple[str, str, str], ...] = (
@@ -51,9 +69,13 @@ def unread_command(words: Sequence[str]) -> str | None:
     return told or next((name for name, own, then in COMMANDS if _starts(words, own, then) is not None), None)
 
 
-def unread_program(text: str) -> str | None:
-    """Return the name of the trainer that a Python program is on and that is not read, None for any other."""
-    return next((name for name, pattern in PYTHON if re.search(pattern, text, re.MULTILINE)), None)
+def unread_program(text: str, engine: str | None) -> str | None:
+    """Return the name of the trainer that a Python program is on and that is not read, None for any other.
+
+    `engine` is the one that its classes speak for: Hugging Face's names are those of other packages too.
+    """
+    tables = {None: NAMESAKES + PYTHON, "huggingface": NAMESAKES}.get(engine, ())
+    return next((name for name, pattern in tables if re.search(pattern, text, re.MULTILINE)), None)
 
 
 def yaml_of_command(words: Sequence[str]) -> tuple[str, str] | None:
@@ -107,6 +129,11 @@ def unread_trainer(keys: frozenset[str], flat_keys: Mapping[str, Any]) -> str | 
         ("verl", "train_batch_size" in plain and plain & {"max_response_length", "reward_fn_key"}),
         ("NeMo RL", "policy" in plain and plain & {"grpo", "sft", "dpo", "loss_fn", "rm", "distillation"}),
         ("LitGPT", "model_name" in plain and "train.micro_batch_size" in flat_keys),
+        ("fairseq2", "trainer.data_parallelism" in flat_keys or "gang.tensor_parallel_size" in flat_keys),
+        (
+            "Levanter",
+            "trainer.train_batch_size" in flat_keys and any(map(LEVANTER.match, flat_keys)),
+        ),
         ("Lightning's CLI", "trainer" in plain and "class_path" in last),
     ):
         if found:

@@ -25,6 +25,10 @@ from tests.unit.jobs.test_strangers import MEGATRON, job
         ("composer -n 8 train.py parameters.yaml", "Composer"),
         ("./deepy.py train.py configs/20B.yml", "GPT-NeoX"),
         ("torchrun --nproc_per_node 8 pretrain_gpt.py --micro-batch-size 1", None),
+        ("torchrun --nproc_per_node 8 -m scripts.base_train -- --depth 20", "nanochat"),
+        ("python -m levanter.main.train_lm --config_path llama.yaml", "Levanter"),
+        ("fairseq2 lm instruction_finetune out --config-file sft.yaml", "fairseq2"),
+        ("torchrun --nproc-per-node 8 src/scripts/train/OLMo2-7B.py train run cluster", "OLMo-core"),
         ("composer install", None),
         ("pip install verl", None),
     ],
@@ -54,12 +58,37 @@ def test_a_command_that_a_here_document_holds_is_followed(tmp_path):
         ("max_duration: 10ba\ntrain_batch_size: 16\ngrad_accum: 2\n", "Composer"),
         ("train_batch_size: 1024\nmax_response_length: 512\nreward_fn_key: data_source\n", "verl"),
         ("_target_: verl.workers.config.FSDPActorConfig\nfsdp_config: {fsdp_size: -1}\n", "verl"),
+        ("trainer: {mp: 'p=f32,c=bfloat16', train_batch_size: 512, model_axis_size: 4}\n", "Levanter"),
+        ("trainer: {data_parallelism: fsdp, dtype: bfloat16}\ngang: {tensor_parallel_size: 2}\n", "fairseq2"),
         ("grpo: {num_prompts_per_step: 32}\npolicy: {megatron_cfg: {tensor_model_parallel_size: 1}}\n", "NeMo RL"),
     ],
 )
 def test_a_file_of_such_a_trainer_is_refused_by_its_name(tmp_path, text, name):
     with pytest.raises(InputError, match=f"a configuration of {name}, which is not read"):
         job(tmp_path, {"a.yaml": text})
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("import easydel as ed\nargs = ed.SFTConfig(total_batch_size=64, max_sequence_length=4096)\n", "EasyDeL"),
+        ("from paddlenlp.trainer import TrainingArguments\nargs = TrainingArguments(output_dir='o')\n", "PaddleNLP"),
+        ("from xtuner.v1.config import FSDPConfig\nfsdp = FSDPConfig(ep_size=8)\n", "xtuner"),
+        ("from olmo_core.config import DType\n\ndef build_model_config():\n    return Config()\n", "OLMo-core"),
+        ("model_type = 'INTERNLM2'\nparallel = dict(zero1=dict(size=8), tensor=dict(size=4))\n", "InternEvo"),
+    ],
+)
+def test_a_program_of_such_a_trainer_is_refused_by_its_name_whatever_its_classes_are_called(tmp_path, text, name):
+    with pytest.raises(InputError, match=f"this starts {name}, which is not read"):
+        job(tmp_path, {"own.py": text})
+
+
+def test_arguments_of_a_package_that_is_not_known_are_said_to_be_taken_for_hugging_faces(tmp_path):
+    text = "from ours.config import TrainingArguments\nargs = TrainingArguments(per_device_train_batch_size=2)\n"
+
+    found = job(tmp_path, {"own.py": text}, gpus=4)
+
+    assert any("TrainingArguments of ours has the settings of Hugging Face's" in line for line in found.assumed)
 
 
 def test_a_recipe_that_a_launch_names_is_asked_for(tmp_path):

@@ -3,6 +3,7 @@
 import pytest
 
 from meshwright.cli.job import JobQuestion, priced_job, setting_of_job
+from meshwright.errors import InputError
 from meshwright.hardware import load_catalogue
 from meshwright.jobs.hosts import chosen_hosts, read_hosts
 from tests.unit.jobs.test_strangers import job
@@ -123,6 +124,41 @@ def test_trls_command_is_read_with_its_yaml_and_the_options_of_accelerate(tmp_pa
 
     assert (found.world, found.global_batch, found.seq_len) == (8, 48, 4096)
     assert (found.layout.zero, found.layout.recompute, found.precision) == (2, "full", "bf16")
+
+
+TRLS = "model_name_or_path: Qwen/Qwen3-8B\nper_device_train_batch_size: 2\ngradient_accumulation_steps: 3\n"
+
+
+@pytest.mark.parametrize(
+    ("said", "layout"),
+    [
+        ("num_processes: 4\naccelerate_config: zero2\n", (4, 24, 2, "none")),
+        ("accelerate_config: fsdp2\n", (8, 48, 3, None)),
+        ("accelerate_config: multi_gpu\nnum_processes: 2\n", (2, 12, 0, None)),
+        ("accelerate_config: own.yaml\nnum_processes: 8\n", (8, 48, 2, "none")),
+    ],
+)
+def test_trls_yaml_holds_options_of_accelerate_and_a_configuration_by_its_name(tmp_path, said, layout):
+    (tmp_path / "own.yaml").write_text(ZERO)
+
+    found = job(tmp_path, {"sft.yaml": TRLS + said}, str(tmp_path / "sft.yaml"))
+
+    assert (found.world, found.global_batch, found.layout.zero, found.layout.offload) == layout
+    assert (found.seq_len, found.loss) == (1024, "fused")  # TRL's defaults: no other trainer has these words
+    assert not any("num_processes" in line or "accelerate_config" in line for line in found.ignored)
+
+
+def test_a_configuration_of_accelerate_that_trl_has_not_is_asked_for(tmp_path):
+    with pytest.raises(InputError, match=r"names ours\.yaml, which is not here"):
+        job(tmp_path, {"sft.yaml": TRLS + "accelerate_config: configs/ours.yaml\n"})
+
+
+def test_sequences_that_axolotl_splits_alone_leave_the_model_whole_on_each_rank(tmp_path):
+    split = job(tmp_path, {"a.yaml": AXOLOTL + "sequence_parallel_degree: 4\n"}, gpus=8)
+    shared = job(tmp_path, {"b.yaml": AXOLOTL + "context_parallel_size: 4\nfsdp_config: {fsdp_version: 2}\n"}, gpus=8)
+
+    assert (split.layout.cp, split.layout.dp, split.layout.zero) == (4, 2, 0)
+    assert (shared.layout.cp, shared.layout.dp, shared.layout.zero) == (4, 2, 3)
 
 
 @pytest.mark.parametrize(

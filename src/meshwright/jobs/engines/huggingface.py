@@ -143,7 +143,7 @@ def _states(draft: Draft, keys: Keys, kind: str, has: set[str], launcher: str) -
         return "fsdp"
     elif launcher == "deepspeed":
         _own_deepspeed(draft, keys)
-    elif draft.get("cp") > 1 or draft.get("dp") > draft.get("replicas"):
+    elif draft.get("dp") > draft.get("replicas") or (draft.get("cp") > 1 and kind != "MULTI_GPU"):
         draft.zero(3)
         return "fsdp"
     else:

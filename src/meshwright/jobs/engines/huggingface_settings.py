@@ -10,6 +10,7 @@ from typing import Any
 from ..documents import load_document
 from ..keys import Keys, dotted_keys
 from ..launch import Launch, assignments_of, flags_of
+from ..own_launchers import COUNTED
 from ..signs import kind_of_document
 from ..sources import CONFIG_SUFFIXES, Sources, named_arguments, plain_value
 from .llama_factory import second_form_settings
@@ -22,6 +23,7 @@ from .trainers import (
     is_trls,
     llama_factory_settings,
     trl_settings,
+    trls_configuration,
 )
 
 CONFIGS = ("config", "config_file", "config_path", "recipe", "yaml")  # flags that name a file of arguments
@@ -46,11 +48,13 @@ def settings_of(sources: Sources) -> Keys:
     by_axolotl = launch is not None and is_axolotls(launch.program)
     words = {} if launch is None or not by_axolotl else named_arguments(launch)  # its words are keys of its YAML
     if launch is not None:
-        _take_named(sources, launch.options, "config_file")
         if is_trls(launch.program):
             _take_named(sources, launch.arguments, "config")
         else:
+            _take_named(sources, launch.options, "config_file")
             _take_arguments(sources, launch)
+    if (own := _trls_accelerate(sources)) is not None:
+        add("accelerate", *own)
     for document in list(sources.documents):
         kind = kind_of_document(document)
         if kind == "axolotl":
@@ -65,6 +69,10 @@ def settings_of(sources: Sources) -> Keys:
             sources.assumed += assumed
         elif kind:
             add(kind, document.data, document.name)
+    if launch is None or is_trls(launch.program):  # words for `accelerate launch` in TRL's YAML
+        for key in [name for name in COUNTED if isinstance(values.get(f"arguments.{name}"), int)]:
+            values[f"accelerate.{key}"] = values.pop(f"arguments.{key}")
+            origin[f"accelerate.{key}"] = origin[f"arguments.{key}"]
     if launch is not None and is_supervised(launch):
         settings, assumed = openrlhf_settings(launch)
         values |= settings
@@ -92,6 +100,26 @@ def _take_named(sources: Sources, words: Sequence[str], flag: str) -> None:
     name = flags_of(words, dashes=False).get(flag)
     if isinstance(name, str) and sources.document(name) is None:
         raise sources.absent(name)
+
+
+def _trls_accelerate(sources: Sources) -> tuple[dict[str, Any], str] | None:
+    """Return the configuration of Accelerate that TRL's command or its YAML takes by TRL's name for it, and its file.
+
+    One that is a file is among the documents afterwards. Raises InputError for a name that is neither.
+    """
+    launch = sources.launch
+    if launch is not None and not is_trls(launch.program):
+        return None
+    said = [document.data.get("accelerate_config") for document in sources.documents]
+    if launch is not None:
+        said.append(flags_of(launch.options, dashes=False).get("config_file"))
+    names = [name for name in said if isinstance(name, str)]
+    if not names or sources.document(names[-1]) is not None:
+        return None
+    if (found := trls_configuration(names[-1])) is None:
+        raise sources.absent(names[-1])
+    sources.assumed.append(f"accelerate_config {names[-1]}: the one that TRL has by this name")
+    return found, f"TRL's {names[-1]}.yaml"
 
 
 def _take_arguments(sources: Sources, launch: Launch) -> None:
@@ -167,7 +195,8 @@ def _trainers_defaults(values: dict[str, Any], origin: dict[str, str], sources: 
     """Add what a trainer on top of the arguments sets by itself; take `fsdp_` off the names in their fsdp_config."""
     own = {key.removeprefix("arguments."): value for key, value in values.items() if key.startswith("arguments.")}
     found, assumed = llama_factory_settings(own)
-    if sources.launch is not None and is_trls(sources.launch.program):
+    by_name = values.pop("arguments.accelerate_config", None) is not None  # a key that TRL's command alone takes
+    if by_name or (sources.launch is not None and is_trls(sources.launch.program)):
         more = trl_settings(own)
         found, assumed = found | more[0], assumed + more[1]
     sources.assumed += assumed

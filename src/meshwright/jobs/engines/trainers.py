@@ -105,6 +105,8 @@ def axolotl_settings(data: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]
         found["axolotl.gradient_checkpointing"] = data["gradient_checkpointing"]  # named: activations leave the GPU
     if data.get("fsdp") or data.get("fsdp_config"):
         found["accelerate.distributed_type"] = "FSDP"
+    elif not data.get("deepspeed"):  # whole copies, of split sequences too (axolotl's docs, N-D parallelism)
+        found["accelerate.distributed_type"] = "MULTI_GPU"
     adapter = str(data.get("adapter") or "").lower()
     if adapter in ADAPTERS:
         found["arguments.finetuning_type"] = "lora"
@@ -153,6 +155,19 @@ def is_axolotls(program: str) -> bool:
 def is_trls(program: str) -> bool:
     """Whether a program is TRL's own: its command, or a script of its package or of its repository."""
     return program == "trl" or re.search(r"(?:^|[/.])trl[/.](?:scripts|examples|trl)[/.]", program) is not None
+
+
+def trls_configuration(name: str) -> dict[str, Any] | None:
+    """Return a configuration of Accelerate that TRL has by name (trl/accelerate_configs); None for another name."""
+    many = {"num_machines": 1, "num_processes": 8, "mixed_precision": "bf16"}
+    if name in {"zero1", "zero2", "zero3"}:
+        return {**many, "distributed_type": "DEEPSPEED", "deepspeed_config": {"zero_stage": int(name[-1])}}
+    if name in {"fsdp1", "fsdp2"}:
+        sharded = {"fsdp_version": int(name[-1]), "fsdp_reshard_after_forward": True}
+        return {**many, "distributed_type": "FSDP", "fsdp_config": sharded}
+    if name == "multi_gpu":
+        return {**many, "distributed_type": "MULTI_GPU"}
+    return {**many, "distributed_type": "NO", "num_processes": 1} if name == "single_gpu" else None
 
 
 def trl_settings(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:

@@ -41,6 +41,22 @@ def imports_of(tree: ast.Module) -> dict[str, Imported]:
     }
 
 
+def package_of(tree: ast.Module, name: str) -> str:
+    """Return the package that a called name comes from (`ed.Config` after `import easydel as ed`: easydel).
+
+    "" for a name that the file imports from its own package, or not at all.
+    """
+    first = name.partition(".")[0]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                if first == (alias.asname or alias.name.partition(".")[0]):
+                    return alias.name.partition(".")[0]
+        elif isinstance(node, ast.ImportFrom) and any(first == (one.asname or one.name) for one in node.names):
+            return "" if node.level else (node.module or "").partition(".")[0]
+    return ""
+
+
 def module_file(origin: Path, imported: Imported) -> Path | None:
     """Return the file of the module that a name comes from, where it lies in the source tree of `origin`."""
     parts = imported.module.split(".") if imported.module else []

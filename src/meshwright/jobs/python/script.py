@@ -14,6 +14,7 @@ from ...errors import InputError
 from ..engines.trainers import trl_settings
 from ..shell.marks import unknown
 from .calls import Walk
+from .imports import package_of
 from .static import PythonModule
 from .values import Opaque, PythonCall
 
@@ -22,6 +23,8 @@ STARTS = frozenset({"run", "add"})  # of NeMo-Run, with a recipe
 STARTERS = frozenset({"Fire", "run", "notebook_launcher", "spawn"})  # that call a function of the file
 NEMO_ARGUMENTS = ("model", "data", "trainer", "log", "resume", "optim", "peft")
 ARGUMENTS = frozenset({"TrainingArguments", "Seq2SeqTrainingArguments", "SFTConfig"})
+# packages whose classes of these names are Hugging Face's own, or made of them
+TRANSFORMERS = frozenset({"transformers", "trl", "unsloth", "alignment", "llamafactory", "swift", "axolotl"})
 LENGTHS = frozenset({"max_length", "max_seq_length"})  # of a sequence, in TRL's releases
 FROM_HUB = ("from_pretrained", "from_config")
 UNSLOTH = re.compile(r"(?:^|\.)Fast(?:Language|Vision)?Model\.")
@@ -120,6 +123,8 @@ def trainer_settings(text: str, where: str, path: Path, walk: Walk) -> dict[str,
         return _of_deepspeed(calls)
     if any(call != made[0] for call in made[1:]):
         raise InputError(f"{where}: makes {len(made)} different {made[0].last}; expected one")
+    if (package := package_of(module.tree, made[0].name)) and package not in TRANSFORMERS:
+        walk.assume(f"{made[0].last} of {package} has the settings of Hugging Face's ({where})")
     if unknown_ones := made[0].fields.get("**"):
         told = f"{made[0].last} takes **{unknown_ones.text}, which only the running program knows"
         raise InputError(f"{where}: {told}: give these settings as YAML or JSON")
