@@ -42,6 +42,7 @@ SLURM = (("SLURM_NNODES", "nodes"), ("SLURM_NTASKS_PER_NODE", "tasks_per_node"),
 SHORT = {"-N": "nodes", "-n": "ntasks", "-np": "np"}
 SWIFT = "megatron"  # ms-swift's command, which starts a program of its package
 SWIFT_PROGRAM = re.compile(r"swift[/.]cli[/.]_megatron[/.](?:sft|pt)(?:\.py)?$")
+TUNE_RECIPE = re.compile(r"[a-z]\w*_(?:distributed|single_device|kd|dpo|grpo|qat)\w*")  # as `tune ls` names them
 # commands that start torchrun by themselves, with the words that may follow them
 STARTERS = {
     SWIFT: frozenset({"sft", "pt"}),
@@ -94,6 +95,10 @@ MEGATRON_FLAG = re.compile(
 PROGRAMS: tuple[tuple[str, str], ...] = (
     ("torchtitan", r"torchtitan|run_train\.sh$"),
     ("maxtext", r"(?i:maxtext)"),
+    (
+        "torchtune",
+        r"^(?:full|lora|qat|qat_lora|knowledge_distillation|ppo_full|grpo_full|full_dpo|lora_dpo)\w*_(?:distributed|single_device)$",
+    ),
     ("bridge", r"megatron[._-]bridge|run_recipe\.py|run_script\.py|setup_experiment\.py"),
     ("automodel", r"automodel"),
     ("nemo", r"^megatron_(?:gpt_(?:pretraining|continue_training|finetuning)\w*|\w+\.py)|nemo_launcher|nemo[./]"),
@@ -313,6 +318,8 @@ def _launcher(words: Sequence[str]) -> tuple[int, str]:
             return place, "deepspeed" if name == "deepspeed" else "torchrun"
         if name == "composer":
             return place, "composer"
+        if name == "tune" and words[place + 1 : place + 2] == ["run"]:  # torchtune's: torchrun, with its options
+            return place + 1, "torchrun"
         if name == "accelerate" and words[place + 1 : place + 2] == ["launch"]:
             return place + 1, "accelerate"
         runs_module = name == "-m" and place + 1 < len(words) and words[place + 1] not in MODULES
@@ -333,8 +340,11 @@ def _handed_on(words: Sequence[str]) -> int:
 
 
 def _program(words: Sequence[str], place: int, launcher: str) -> int | None:
+    of_tune = words[max(place - 1, 0) : place + 1] == ["tune", "run"]
     for at in range(place + 1, len(words)):
         word = words[at]
+        if of_tune and TUNE_RECIPE.fullmatch(word):
+            return at
         if word in {"-m", "--module"} and at + 1 < len(words) and words[at + 1] not in MODULES:
             return at + 1
         if word.endswith(".py") or re.search(r"(^|/)run_train\.sh$", word):
@@ -446,6 +456,13 @@ def flags_of(arguments: Sequence[str], *, dashes: bool = True) -> dict[str, obje
             old = found[name]
             found[name] = word if old is True else [*old, word] if isinstance(old, list) else [old, word]
     return found
+
+
+def named_by(arguments: Sequence[str], flag: str) -> str | None:
+    """Return the word behind a flag, the first where others follow it (`--config own.yaml key=value`); None without."""
+    value = flags_of(arguments).get(flag)
+    first = value[0] if isinstance(value, list) else value
+    return first if isinstance(first, str) else None
 
 
 def without_flags(arguments: Sequence[str], taken: Mapping[str, bool]) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 import contextlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 
@@ -11,6 +11,8 @@ from .documents import Document, kind_of, load_document, read_document
 from .nearby import nearby
 from .shell.marks import shown
 from .signs import of_document, of_python
+
+CONFIGURATIONS = frozenset({".yaml", ".yml", ".json", ".toml"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +82,7 @@ class PythonPrograms:
             named |= {f"{word}.yml" for word in named}  # as GPT-NeoX takes them
             found = [of_document(one) for one in documents if one.name in named]
             found += [_engine_of(text, path) for path, text in written.items() if PurePath(path).name in named]
-            return next(filter(None, found), None)
+            return next(filter(None, [*found, *_beside(folder, arguments)]), None)
 
         return engine
 
@@ -92,6 +94,15 @@ class PythonPrograms:
         if len(engines) != 1:
             return None
         return engines.pop(), next(name for name, engine in found.items() if engine is not None)
+
+
+def _beside(folder: Path, words: Sequence[str]) -> Iterator[str | None]:
+    """Yield the engine of each configuration that words of a command name and that is at hand."""
+    for word in words:
+        path = shown(word.rpartition("=")[2])
+        if PurePath(path).suffix in CONFIGURATIONS and (file := nearby(folder, path)) is not None:
+            with contextlib.suppress(InputError):  # too large, or no text: nobody asked for it
+                yield _engine_of(read_document(str(file))[1], file.name)
 
 
 def _engine_of(text: str, path: str) -> str | None:

@@ -6,7 +6,19 @@ import msgspec
 
 from ..errors import InputError
 from .draft import JobOptions
-from .engines import automodel, bridge, foundry, huggingface, maxtext, megatron, nemo, neox, torchtitan
+from .engines import (
+    automodel,
+    bridge,
+    foundry,
+    huggingface,
+    maxtext,
+    megatron,
+    nanotron,
+    nemo,
+    neox,
+    torchtitan,
+    torchtune,
+)
 from .engines.wrappers import unwrap
 from .gather import gather_sources
 from .job import Job
@@ -28,6 +40,8 @@ READERS: dict[str, Callable[[Sources, JobOptions], Job]] = {
     "maxtext": maxtext.read,
     "neox": neox.read,
     "foundry": foundry.read,
+    "nanotron": nanotron.read,
+    "torchtune": torchtune.read,
 }
 EXPECTED = (
     "a Megatron-LM script or YAML, a Megatron-Bridge recipe, NeMo, Automodel, Accelerate or MaxText YAML, "

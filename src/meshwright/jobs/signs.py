@@ -68,13 +68,26 @@ def is_foundry(keys: frozenset[str]) -> bool:
     return {"model", "max_seq_len"} <= keys and bool(keys & {"device_train_microbatch_size", "global_train_batch_size"})
 
 
+def is_nanotron(keys: frozenset[str]) -> bool:
+    """Whether the first level of a file is nanotron's."""
+    return {"tokens", "parallelism", "model"} <= keys
+
+
+def is_torchtune(flat_keys: Mapping[str, Any]) -> bool:
+    """Whether a file, by its settings under dotted names, is torchtune's, and has its model and its batch."""
+    return {"model._component_", "batch_size"} <= flat_keys.keys()
+
+
 def of_document(document: Document) -> str | None:
     """Return the engine of a YAML, JSON or TOML file by the settings in it."""
-    if is_neox(document.keys) or is_foundry(document.keys):
-        return "neox" if is_neox(document.keys) else "foundry"
+    for engine, known in (("neox", is_neox), ("foundry", is_foundry), ("nanotron", is_nanotron)):
+        if known(document.keys):
+            return engine
+    keys = set(flat := dotted_keys(document.data))
+    if is_torchtune(flat):
+        return "torchtune"
     if kind_of_document(document):
         return "huggingface"
-    keys = set(dotted_keys(document.data))
     heads = document.keys
     if document.kind == "toml":
         return (

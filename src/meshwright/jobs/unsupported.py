@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .signs import is_foundry, is_neox
+from .signs import is_foundry, is_nanotron, is_neox, is_torchtune
 
 HINT = "say the layout with --layout, or give the DeepSpeed or Megatron settings that it makes"
 
@@ -26,7 +26,6 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("ms-swift", "megatron", r"rlhf"),
     ("ms-swift", "swift", r"sft|pt|rlhf"),
     ("LitGPT", "litgpt", r"pretrain|finetune\w*"),
-    ("torchtune", "tune", r"run"),
     ("Composer", "composer", r"-.*|.*\.py"),
     ("xtuner", "xtuner", r"train"),
     ("TRL beyond its SFTTrainer", "trl", r"dpo|grpo|kto|orpo|cpo|bco|ppo|rloo|gkd|reward"),
@@ -106,7 +105,7 @@ def unread_trainer(keys: frozenset[str], flat_keys: Mapping[str, Any]) -> str | 
 
     `keys` are those of the first level, `flat_keys` all of them under dotted names.
     """
-    if is_neox(keys) or is_foundry(keys):
+    if is_neox(keys) or is_foundry(keys) or is_nanotron(keys) or is_torchtune(flat_keys):
         return None
     plain = {str(key).replace("-", "_") for key in keys}  # YAML has numbers for keys too
     targets = {str(value) for key, value in flat_keys.items() if key.rpartition(".")[2] == "_target_"}

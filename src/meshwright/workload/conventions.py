@@ -161,6 +161,9 @@ TORCHTUNE = msgspec.structs.replace(IN_HALF, loss_chunks=8)
 # LitGPT under bf16-true: weights and AdamW's moments in half precision, logits as products return them, their softmax
 # and gradients alike (lit_gpt/utils.py, chunked_cross_entropy; finetune/lora.py)
 LITGPT = msgspec.structs.replace(IN_HALF, logit_bytes=4 * HALF_BYTES)
+# nanotron: gradients add up in single precision beside weights in half (optim/gradient_accumulator.py); the loss has
+# logits and softmax in single precision, whose place the gradient takes (parallel/tensor_parallel/functional.py)
+NANOTRON = Conventions(gate_kept=1, logit_bytes=2 * SINGLE_BYTES, joined_adapters=0)
 # prime-rl: FSDP2 over weights in single precision, reduced in it; the caller has the logits in single precision beside
 # their softmax and two gradients (src/prime_rl/trainer/model.py, setup_fsdp and forward)
 PRIME_RL = msgspec.structs.replace(SHARDED, logit_bytes=4 * SINGLE_BYTES)
@@ -211,6 +214,7 @@ STACKS = {  # published ones that do otherwise than most
     "unsloth": UNSLOTH,
     "torchtune": TORCHTUNE,
     "litgpt": LITGPT,
+    "nanotron": NANOTRON,
     "prime-rl": PRIME_RL,
     "deepseek": DEEPSEEK,
     # one bucket of 768 million: mlcommons/training_results_v5.1, config_common_8b.sh of every submission on NeMo

@@ -251,7 +251,7 @@ def test_variables_before_llama_factory_s_command_are_its_ranks(tmp_path):
 
 
 def test_a_target_that_starts_a_trainer_that_is_not_read_is_refused_by_its_name(tmp_path):
-    text = "data:\n\tpython prepare.py\n\nfit:\n\ttune run --nproc_per_node 4 full_finetune --config own.yaml\n"
+    text = "data:\n\tpython prepare.py\n\nfit:\n\txtuner train own_config.py --deepspeed deepspeed_zero2\n"
 
-    with pytest.raises(InputError, match="starts torchtune, which is not read"):
+    with pytest.raises(InputError, match="starts xtuner, which is not read"):
         job(tmp_path, {"Makefile": text})

@@ -368,7 +368,7 @@ def test_the_network_between_slices_of_tpus_is_said_not_to_be_priced(tmp_path):
 OTHERS = {
     "GPT-NeoX": '{"pipe_parallel_size": 1, "model_parallel_size": 2, "train_micro_batch_size_per_gpu": 4}',
     "nanotron": "parallelism:\n  dp: 2\n  tp: 2\ntokens:\n  micro_batch_size: 2\n  sequence_length: 256\n",
-    "torchtune": "model:\n  _component_: torchtune.models.llama3.llama3_8b\nbatch_size: 2\n",
+    "torchtune": "model:\n  _component_: torchtune.models.llama3.llama3_8b\nmax_new_tokens: 300\n",
     "LLM Foundry": "max_seq_len: 2048\nglobal_train_batch_size: 1024\nfsdp_config:\n  sharding_strategy: FULL_SHARD\n",
     "LitGPT": "model_name: pythia-14m\nprecision: 32\ntrain:\n  global_batch_size: 512\n  micro_batch_size: 4\n",
     "verl": "actor_rollout_ref:\n  actor:\n    megatron:\n      tensor_model_parallel_size: 2\ntrainer:\n  nnodes: 1\n",
