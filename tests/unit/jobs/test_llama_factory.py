@@ -67,3 +67,25 @@ def test_its_command_names_the_file(tmp_path):
     found = job(tmp_path, {"go.sh": "NPROC_PER_NODE=4 llamafactory-cli sft full.yaml\n", "full.yaml": FORM + FSDP})
 
     assert (found.world, found.layout.zero, found.layout.mbs) == (4, 3, 2)
+
+
+LORA = """model_name_or_path: Qwen/Qwen3-8B
+stage: sft
+template: qwen3
+cutoff_len: 2048
+per_device_train_batch_size: 2
+gradient_accumulation_steps: 4
+bf16: true
+use_unsloth: true
+"""
+
+
+def test_unsloth_under_llama_factory_is_unsloths_kernels_losses_and_checkpoints(tmp_path):
+    found = job(tmp_path, {"lora.yaml": LORA}, gpus=1)
+    drops = job(tmp_path, {"drop.yaml": LORA + "lora_dropout: 0.1\n"}, gpus=1)
+    whole = job(tmp_path, {"full.yaml": LORA + "finetuning_type: full\n"}, gpus=1)
+
+    assert (found.stack, found.loss, found.away, found.layout.recompute) == ("unsloth", "fused", ("input",), "full")
+    assert (drops.stack, drops.loss, drops.away) == ("", "fused", ("input",))
+    assert not any("use_unsloth" in line for line in (*found.ignored, *drops.ignored))
+    assert any("use_unsloth" in line for line in whole.ignored)

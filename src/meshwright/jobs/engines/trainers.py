@@ -144,7 +144,20 @@ def llama_factory_settings(arguments: Mapping[str, Any]) -> tuple[dict[str, Any]
         assumed.append("gradient checkpointing, which LLaMA-Factory switches on unless disable_gradient_checkpointing")
     if str(arguments.get("pure_bf16", False)).lower() == "true":
         found["torch_dtype"] = "bfloat16"
+    if str(arguments.get("use_unsloth", False)).lower() == "true":
+        adapters = str(found.get("finetuning_type") or arguments["finetuning_type"]).lower() == "lora"
+        found |= _unsloths(arguments) if adapters else {}
     return found, assumed
+
+
+def _unsloths(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what LLaMA-Factory's use_unsloth brings beside adapters (model/model_utils/unsloth.py).
+
+    Inputs of layers wait on the host, logits exist in parts, and the kernels are Unsloth's where no adapter drops rows.
+    """
+    again = {"gradient_checkpointing": True, "use_gradient_checkpointing": "unsloth"}
+    drops = str(arguments.get("lora_dropout") or 0) not in {"0", "0.0"}
+    return {**again, "loss_type": "chunked_nll", **({} if drops else {"unsloth_kernels": True}), "use_unsloth": None}
 
 
 def is_axolotls(program: str) -> bool:
