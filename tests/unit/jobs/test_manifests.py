@@ -174,3 +174,29 @@ def test_a_document_of_endless_nesting_is_left_to_the_reader_that_refuses_it():
     nested = "a: " + "[" * 3000 + "]" * 3000
 
     assert yaml_parts(nested) == [nested]
+
+
+COMPOSE = """services:
+  logs: {image: grafana/loki, command: -config.file=own.yaml}
+  train:
+    image: ours/train
+    environment: [TP=2, NPROC_PER_NODE=4]
+    command: %s
+    deploy: {resources: {reservations: {devices: [{driver: nvidia, count: 4, capabilities: [gpu]}]}}}
+"""
+STARTS = f"torchrun %s pretrain_gpt.py --tensor-model-parallel-size %s {LINE}"
+
+
+def test_a_service_of_docker_compose_has_its_command_its_variables_and_the_gpus_it_reserves(tmp_path):
+    plain = job(tmp_path, {"a.yaml": COMPOSE % (STARTS % ("--nproc-per-node 4", "2"))})
+    inner = STARTS % ("--nproc-per-node gpu", "$$TP")
+    listed = job(tmp_path, {"b.yaml": COMPOSE % f"[bash, -c, '{inner}']"})
+    two = job(tmp_path, {"c.yaml": COMPOSE % (STARTS % ("--nnodes 2 --nproc-per-node 4", "$$TP"))})
+
+    assert [(one.world, one.layout.tp) for one in (plain, listed, two)] == [(4, 2), (4, 2), (8, 2)]
+
+
+def test_a_variable_of_the_host_is_not_taken_for_the_containers_of_that_name(tmp_path):
+    with pytest.raises(InputError, match="TP_of_the_host.*is not set in the files"):
+        job(tmp_path, {"a.yaml": COMPOSE % (STARTS % ("--nproc-per-node 4", "${TP}"))})
+    assert job(tmp_path, {"b.yaml": COMPOSE % (STARTS % ("--nproc-per-node 4", "${TP:-4}"))}).layout.tp == 4

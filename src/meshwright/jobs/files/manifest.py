@@ -2,11 +2,12 @@
 
 `KINDS` is a table of where each launcher keeps these; Kubernetes, whose objects nest, has `kubernetes`. A manifest of
 no kind that is known gives its command alone. Sources: skypilot-org/skypilot:docs/source/reference/yaml-spec.rst,
-dstackai/dstack:docs/docs/reference/dstack.yml/task.md, Azure's commandJob.schema.json, MosaicML's mcli documentation.
+dstackai/dstack:docs/docs/reference/dstack.yml/task.md, Azure's commandJob.schema.json, MosaicML's mcli documentation,
+compose-spec/compose-spec:05-services.md and deploy.md.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -62,6 +63,9 @@ class ManifestKind:
     files: tuple[tuple[str, str], ...] = ()  # a part of the manifest, and the file as which the command finds it
     sets: tuple[tuple[str, str], ...] = ()  # variables that the launcher sets, and what to
     starts_ranks: bool = False
+    alone: bool = True  # whether one that counts no nodes is of one
+    words: bool = False  # whether a list under the command is one line
+    doubled: bool = False  # whether `$$NAME` is the command's variable, and `$NAME` one of the host
 
 
 KINDS = (
@@ -116,6 +120,17 @@ KINDS = (
         total=("compute.gpus", "compute.num_accelerators"),
         files=(("parameters", "/mnt/config/parameters.yaml"),),
         sets=(("WORLD_SIZE", "total"), ("NODE_RANK", "0")),
+    ),
+    ManifestKind(  # of several nodes each has its own
+        "Docker Compose",
+        command="command",
+        beside=("image", "build"),
+        variables="environment",
+        gpus=("deploy.resources.reservations.devices.count",),
+        jobs="services",
+        alone=False,
+        words=True,
+        doubled=True,
     ),
 )
 
@@ -173,12 +188,15 @@ def _jobs(data: Mapping[str, Any], depth: int = 0) -> Iterator[tuple[ManifestKin
 
 def _add(kind: ManifestKind, data: Mapping[str, Any], name: str, found: LauncherManifest) -> None:
     """Add the script, the files and the machines of one manifest."""
-    command = _filled(_command(_at(data, kind.command), lines=True), data)
-    nodes = as_whole(_at(data, kind.nodes)) if _at(data, kind.nodes) is not None else None if kind.total else 1
+    command = _filled(_command(_at(data, kind.command), lines=not kind.words), data)
+    counted = _at(data, kind.nodes)
+    nodes = as_whole(counted) if counted is not None else 1 if kind.alone and not kind.total else None
     gpus = _first(data, kind.gpus)
     total = _first(data, kind.total) or (nodes * gpus if nodes and gpus else None)
     if nodes and kind.total and total and not total % nodes:
         gpus = total // nodes
+    if kind.doubled:
+        command = _undoubled(command, _variables(_at(data, kind.variables)).keys())
     hosts = "\n".join(f"host-{place}" for place in range(min(nodes, 4096))) if nodes else None
     values = {"nodes": nodes, "gpus": gpus, "total": total, "hosts": hosts, "0": 0}
     known = {key: str(values[value]) for key, value in kind.sets if values[value] is not None}
@@ -203,6 +221,15 @@ def _command(value: Any, *, lines: bool) -> str:
         texts = [str(one) for one in value if not isinstance(one, Mapping | list)]
         return "\n".join(texts) if lines else " ".join(map(shell_word, texts))
     return value if isinstance(value, str) else ""
+
+
+def _undoubled(text: str, own: Set[str]) -> str:
+    """Return a command as its shell gets it: `$$NAME` is its variable, `$NAME` the host's, of its `own` name too."""
+
+    def of_host(match: re.Match[str]) -> str:
+        return f"{match[0]}_of_the_host" if match[2] in own else match[0]
+
+    return re.sub(r"(?<!\$)\$(\{?)([A-Za-z_]\w*)", of_host, text).replace("$$", "$")
 
 
 def _filled(text: str, data: Mapping[str, Any]) -> str:
