@@ -86,6 +86,7 @@ OF_FILES = frozenset(
         "stat",
     }
 )
+OF_RANKS = frozenset({"torchrun", "deepspeed", "accelerate"})  # launchers that start nothing but a training
 LAUNCHERS = frozenset({"srun", "mpirun", "mpiexec", "torchrun", "deepspeed"})
 NEMO = frozenset({"nemo", "nemorun"})  # `nemo llm pretrain --factory RECIPE key=value ...`
 # what Megatron's own programs are started with at least
@@ -137,7 +138,7 @@ class Launch:
     @property
     def per_node(self) -> Count | None:
         """Ranks of a node: torchrun's, or the tasks of a node where each task is a rank."""
-        if "per_node" in self.counts or self.launcher in {"torchrun", "deepspeed", "accelerate"}:
+        if "per_node" in self.counts or self.launcher in OF_RANKS:
             return self.counts.get("per_node")
         return self.counts.get("tasks_per_node")
 
@@ -161,7 +162,7 @@ def training_commands(started: Sequence[Started], owner: Owner = no_owner) -> li
 
 def starts_ranks(launch: Launch, one: Started) -> bool:
     """Whether a command starts its program on all ranks, and not once beside the training."""
-    return launch.launcher in {"torchrun", "deepspeed", "accelerate"} or starts_all(one)
+    return launch.launcher in OF_RANKS or starts_all(one)
 
 
 def starts_all(one: Started) -> bool:
@@ -364,7 +365,8 @@ def _engine_by(owner: Owner, program: str, arguments: Sequence[str], launcher: s
     own = owner(program, ())
     of_megatron = not is_axolotls(program) and any(MEGATRON_FLAG.match(word.replace("_", "-")) for word in arguments)
     if of_megatron or own in {None, "huggingface"}:  # a program on the latter may be another engine's too
-        return _engine(program, arguments, launcher) or own or owner("", arguments)
+        of_ranks = launcher if launcher in OF_RANKS else ""
+        return _engine(program, arguments, launcher) or own or owner(of_ranks, arguments)
     return own
 
 

@@ -71,7 +71,11 @@ class PythonPrograms:
     def owner(
         self, written: Mapping[str, str], folder: Path, documents: Sequence[Document]
     ) -> Callable[[str, Sequence[str]], str | None]:
-        """Return what knows the engine of a command: by the program that it starts, else by a file that it names."""
+        """Return what knows the engine of a command: by the program that it starts, else by a file that it names.
+
+        A file that nobody gave counts where the command is a launcher of ranks, which the rule gets as the program:
+        what prepares data reads the configuration too.
+        """
 
         def engine(program: str, arguments: Sequence[str]) -> str | None:
             file = self.started_by(program, written, folder)
@@ -82,7 +86,8 @@ class PythonPrograms:
             named |= {f"{word}.yml" for word in named}  # as GPT-NeoX takes them
             found = [of_document(one) for one in documents if one.name in named]
             found += [_engine_of(text, path) for path, text in written.items() if PurePath(path).name in named]
-            return next(filter(None, [*found, *_beside(folder, arguments)]), None)
+            beside = _beside(folder, arguments) if program else ()
+            return next(filter(None, [*found, *beside]), None)
 
         return engine
 

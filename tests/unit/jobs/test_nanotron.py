@@ -73,6 +73,17 @@ def test_a_script_finds_the_yaml_that_it_names_and_has_to_start_as_many_ranks(tm
         job(tmp_path, {"go.sh": start % 4}, str(tmp_path / "go.sh"))
 
 
+def test_a_program_that_reads_the_yaml_before_the_training_is_no_training(tmp_path):
+    (tmp_path / "own.yaml").write_text(YAML)
+    words = (
+        "python prepare.py --config-file own.yaml\ntorchrun --nproc_per_node 16 run_train.py --config-file own.yaml\n"
+    )
+
+    assert job(tmp_path, {"go.sh": words}, str(tmp_path / "go.sh")).world == 16
+    with pytest.raises(InputError, match="starts prepare.py, no training of an engine that is known"):
+        job(tmp_path, {"data.sh": words.partition("\n")[0]}, str(tmp_path / "data.sh"))
+
+
 @pytest.mark.parametrize(
     ("old", "new", "told"),
     [

@@ -63,9 +63,8 @@ class ManifestKind:
     files: tuple[tuple[str, str], ...] = ()  # a part of the manifest, and the file as which the command finds it
     sets: tuple[tuple[str, str], ...] = ()  # variables that the launcher sets, and what to
     starts_ranks: bool = False
-    alone: bool = True  # whether one that counts no nodes is of one
-    words: bool = False  # whether a list under the command is one line
-    doubled: bool = False  # whether `$$NAME` is the command's variable, and `$NAME` one of the host
+    # of one host of any number, whose variables are `$NAME`, the command's `$$NAME`, and a list the words of one line
+    of_host: bool = False
 
 
 KINDS = (
@@ -128,9 +127,7 @@ KINDS = (
         variables="environment",
         gpus=("deploy.resources.reservations.devices.count",),
         jobs="services",
-        alone=False,
-        words=True,
-        doubled=True,
+        of_host=True,
     ),
 )
 
@@ -188,14 +185,14 @@ def _jobs(data: Mapping[str, Any], depth: int = 0) -> Iterator[tuple[ManifestKin
 
 def _add(kind: ManifestKind, data: Mapping[str, Any], name: str, found: LauncherManifest) -> None:
     """Add the script, the files and the machines of one manifest."""
-    command = _filled(_command(_at(data, kind.command), lines=not kind.words), data)
+    command = _filled(_command(_at(data, kind.command), lines=not kind.of_host), data)
     counted = _at(data, kind.nodes)
-    nodes = as_whole(counted) if counted is not None else 1 if kind.alone and not kind.total else None
+    nodes = as_whole(counted) if counted is not None else None if kind.total or kind.of_host else 1
     gpus = _first(data, kind.gpus)
     total = _first(data, kind.total) or (nodes * gpus if nodes and gpus else None)
     if nodes and kind.total and total and not total % nodes:
         gpus = total // nodes
-    if kind.doubled:
+    if kind.of_host:
         command = _undoubled(command, _variables(_at(data, kind.variables)).keys())
     hosts = "\n".join(f"host-{place}" for place in range(min(nodes, 4096))) if nodes else None
     values = {"nodes": nodes, "gpus": gpus, "total": total, "hosts": hosts, "0": 0}
