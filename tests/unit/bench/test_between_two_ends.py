@@ -343,6 +343,27 @@ def test_a_line_of_iperf_2_that_contradicts_itself_or_is_of_a_part_is_refused(te
         parse_tables(text, "t")
 
 
+def test_iperf_says_that_datagrams_were_lost_on_the_way():
+    text = """Connecting to host 10.2.0.5, port 5201
+[  5] local 10.2.0.4 port 41002 connected to 10.2.0.5 port 5201
+[  5]   0.00-10.00  sec  1.25 GBytes  1.07 Gbits/sec  0.000 ms  0/920000 (0%)  sender
+[  5]   0.00-10.04  sec   750 MBytes   627 Mbits/sec  0.014 ms  368000/920000 (40%)  receiver
+"""
+    counted = {"lost_packets": 25, "packets": 100, "lost_percent": 25.0}
+    of_version_2 = (
+        IPERF2 + "[  3] Server Report:\n[  3]  0.0-10.0 sec  1.05 GBytes   900 Mbits/sec   0.1 ms 5/50 (10%)\n"
+    )
+
+    (table,) = parse_tables(text, "t")
+    (of_json,) = parse_tables(iperf({"sum": total(80, **counted)}, protocol="UDP"), "t")
+    (of_old,) = parse_tables(of_version_2, "t")
+
+    assert (table.rates[0].what, table.rates[0].rate_bytes_per_s) == ("UDP streams", pytest.approx(78.375e6))
+    assert table.notes == ("368,000 of 920,000 datagrams were lost (40 %)",)
+    assert of_json.notes == ("25 of 100 datagrams were lost (25 %)",)
+    assert of_old.notes == ("5 of 50 datagrams were lost (10 %)",)
+
+
 def test_iperf3_without_the_receiver_s_line_says_that_it_is_what_was_sent():
     text = """Connecting to host 10.2.0.5, port 5201
 [  5] local 10.2.0.4 port 41002 connected to 10.2.0.5 port 5201

@@ -310,8 +310,40 @@ def test_hccl_demo_of_gaudi_counts_the_share_of_a_rank_in_a_gather():
         parse_tables(GAUDI.replace("AllReduce", "SendRecv"), "t")
 
 
-def test_a_latency_test_of_perftest_is_refused_by_its_name():
-    text = "            Send Latency Test\n #bytes #iterations t_min[usec] t_max[usec]\n 2  1000  1.10  3.20\n"
+def test_a_latency_test_of_perftest_has_times_of_messages_and_a_read_is_said_to_be_a_round_trip():
+    whole = " #bytes #iterations t_min[usec] t_max[usec] t_typical[usec] t_avg[usec]\n 64  1000  1.8  5.0  1.9  2.5\n"
+    timed = " #bytes #iterations  t_avg[usec]  tps average\n 64  5123456  0.98  512310.22\n"
 
-    with pytest.raises(InputError, match="a latency test of perftest"):
-        parse_tables(text, "t")
+    (read,) = parse_tables(f"   RDMA_Read Latency Test\n{whole}", "t")
+    (sent,) = parse_tables(f"   Send Latency Test\n{timed}", "t")
+
+    assert [(row.bytes, round(row.time_s * 1e9)) for row in (*read.rows, *sent.rows)] == [(64, 1900), (64, 980)]
+    assert read.notes == ("a time of RDMA_Read is that of a round trip",)
+    assert (read.unjudged, sent.notes) == (sent.unjudged, ())
+    assert "no collective" in sent.unjudged
+
+
+def test_a_table_of_perftest_names_its_device_and_says_that_both_ports_took_part():
+    head = "   RDMA_Write BW Test\n Dual-port       : {}\t\tDevice         : {}\n"
+    table = " #bytes  #iterations  BW peak[Gb/sec]  BW average[Gb/sec]  MsgRate[Mpps]\n 65536  5000  392.0  {}  0.7\n"
+    text = "".join(head.format(dual, device) + table.format(rate) for dual, device, rate in
+                   (("OFF", "mlx5_2", 391), ("ON", "mlx5_5", 196), ("OFF", "mlx5_2", 390)))  # fmt: skip
+
+    found = parse_tables(text, "t")
+
+    assert [table.name for table in found] == [
+        "RDMA_Write bandwidth of mlx5_2",
+        "RDMA_Write bandwidth of mlx5_5",
+        "RDMA_Write bandwidth of mlx5_2 (3)",
+    ]
+    assert [table.notes for table in found] == [(), ("both ports of the device together (Dual-port: ON)",), ()]
+
+
+def test_a_table_of_one_way_above_one_of_both_ways_stays_one_way():
+    table = " #bytes  #iterations  BW peak[Gb/sec]  BW average[Gb/sec]  MsgRate[Mpps]\n 65536  5000  392.0  {}  0.7\n"
+    text = f"  RDMA_Write BW Test\n{table.format(391)}  RDMA_Write Bidirectional BW Test\n{table.format(752)}"
+
+    assert [(found.name, found.both_ways) for found in parse_tables(text, "t")] == [
+        ("RDMA_Write bandwidth", False),
+        ("RDMA_Write bidirectional bandwidth", True),
+    ]

@@ -6,8 +6,8 @@
   is cut off); `json_objects` between other lines
 - readers: of collectives `nccl_text`, `nccl_json`, `rccl_records`, `nccom`, `nvshmem`, `mscclpp`, `deepspeed`,
   `torch_tables`, `gloo_tables`, `hccl_tables`, `mpi_tools`, `separated`; of rates `matrices`, `nvbandwidth_json`,
-  `streams`, `iperf_json`, `iperf2`, `ucx`, `fabtests`, `netperf`, `qperf`, `deepep`; `columns` of nccl-tests are common
-  to several, `tables` is what all return
+  `perftest`, `streams`, `iperf_json`, `iperf2`, `ucx`, `fabtests`, `netperf`, `qperf`, `deepep`; `columns` of
+  nccl-tests are common to several, `tables` is what all return
 - what a table is of: `identify`, `listed_devices`, `nccl_log`; what is known and not read: `unread`
 """
 
@@ -31,7 +31,7 @@ from .identify import identify, named_in
 from .iperf2 import read_iperf2
 from .iperf_json import read_iperf_json
 from .matrices import read_matrices
-from .mpi_tools import measures_latency, read_imb, read_osu, read_perftest, read_ucc
+from .mpi_tools import read_imb, read_osu, read_ucc
 from .mscclpp import read_mscclpp
 from .nccl_json import read_nccl_json
 from .nccl_log import failed_run
@@ -40,6 +40,7 @@ from .nccom import read_nccom
 from .netperf import read_netperf
 from .nvbandwidth_json import read_nvbandwidth_json
 from .nvshmem import read_nvshmem
+from .perftest import read_perftest
 from .prefixes import texts_by_host
 from .qperf import read_qperf
 from .rccl_records import read_rccl_records
@@ -147,10 +148,6 @@ def _parsed(text: str, where: str) -> list[ReadTable]:
         return [inline]
     if words := failed_run(text):
         raise InputError(f"{where}: no table found: the run failed before its first row ({words})")
-    if measures_latency(text):
-        raise InputError(
-            f"{where}: a latency test of perftest (ib_write_lat, ib_read_lat): expected its bandwidth tests"
-        )
     if words := without_rows(text, where):
         raise InputError(f"{where}: no table found: {words}")
     if words := unread_benchmark(text):

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from ...errors import InputError
 from .columns import half_digit
 from .prefixes import clean_lines
-from .tables import Rate, ReadTable
+from .tables import Rate, ReadTable, lost_datagrams
 
 _CONNECTED = re.compile(
     r"\[ *(?P<id>\d+)\] local (?P<own>[^\s%]+)\S* port (?P<port>\d+) connected with (?P<other>\S+) port (?P<far>\d+)"
@@ -18,10 +18,12 @@ _ROW = re.compile(
     r"(?P<size_unit>[KMGT]?)Bytes\s+(?P<rate>\d{1,9}(?:\.\d+)?) (?P<unit>[KMGT]?)bits/sec(?P<rest>.*)$"
 )
 _RUN = re.compile(r"^(?:Client connecting to|Server listening on) .*?\b(?P<protocol>TCP|UDP) port (?P<port>\d+)")
+_LOST = re.compile(r"\bms\s+(?P<lost>\d{1,15})\s*/\s*(?P<sent>\d{1,15})\s+\(")  # of UDP, by the receiver
 _POWERS = ("", "K", "M", "G", "T")
 _SLACK = 0.02
 _WHOLE = 0.9  # of the longest line: the receiver begins a little later
-_Streams = dict[str, tuple[float, float]]  # seconds of the longest line of a stream, and its bytes per second
+# seconds of the longest line of a stream, its bytes per second, and datagrams lost and sent
+_Streams = dict[str, tuple[float, float, tuple[int, int]]]
 
 
 def read_iperf2(text: str, where: str) -> list[ReadTable]:
@@ -43,8 +45,10 @@ def read_iperf2(text: str, where: str) -> list[ReadTable]:
         elif row := _ROW.search(line):
             last_s = max(last_s, float(row["end"]))
             span_s, rate = _rate(row, f"{where}:{number}")
-            if span_s >= _WHOLE * streams.get(row["id"], (0.0, 0.0))[0]:  # the later one is the receiver's report
-                streams[row["id"]] = span_s, rate
+            lost = _LOST.search(row["rest"])
+            counts = (int(lost["lost"]), int(lost["sent"])) if lost else (0, 0)
+            if row["id"] not in streams or span_s >= _WHOLE * streams[row["id"]][0]:  # the later is the receiver's
+                streams[row["id"]] = span_s, rate, counts
     return tables
 
 
@@ -68,18 +72,22 @@ def _tables(
     protocol: str, ends: Mapping[str, tuple[str, str]], streams: _Streams, last_s: float, where: str
 ) -> list[ReadTable]:
     """Return a table for each direction; streams of one direction alone are summed by the tool."""
-    if max(span_s for span_s, _ in streams.values()) < last_s - 1:
+    if max(span_s for span_s, *_ in streams.values()) < last_s - 1:
         raise InputError(f"{where}: iperf 2: the lines of the whole run (0.0-{last_s:g} sec) are missing")
     ways: dict[tuple[str, str], float] = {}
-    for name, (_, rate) in streams.items():
+    lost: dict[tuple[str, str], tuple[int, int]] = {}
+    for name, (_, rate, counts) in streams.items():
         if name in ends:
             ways[ends[name]] = ways.get(ends[name], 0.0) + rate
+            before = lost.get(ends[name], (0, 0))
+            lost[ends[name]] = before[0] + counts[0], before[1] + counts[1]
     if "SUM" in streams and len(ways) == 1:
         ways = dict.fromkeys(ways, streams["SUM"][1])
     return [
         ReadTable(
             name=f"{src} to {dst}", tool="iperf 2",
             rates=(Rate(what=f"{protocol} streams", rate_bytes_per_s=rate, src=src, dst=dst),),
+            notes=lost_datagrams(*lost[src, dst]),
         )
         for (src, dst), rate in ways.items()
     ]  # fmt: skip

@@ -7,7 +7,7 @@ from ...errors import InputError
 from ...files import sound
 from .json_objects import json_objects
 from .streams import UNHEARD
-from .tables import Rate, ReadTable
+from .tables import Rate, ReadTable, lost_datagrams
 
 _SLACK = 0.01
 
@@ -56,7 +56,7 @@ def _tables(start: Mapping[str, Any], end: Mapping[str, Any], where: str) -> lis
         if found is not None:
             src, dst = reversed(ends) if is_turned != bool(suffix) else ends
             rate = Rate(what=what, rate_bytes_per_s=found[0], src=src, dst=dst)
-            notes = (found[1],) if found[1] else ()
+            notes = (*((found[1],) if found[1] else ()), *_lost(end, suffix))
             tables.append(ReadTable(name=f"{src} to {dst}", tool="iperf3", rates=(rate,), notes=notes))
     return tables
 
@@ -70,6 +70,16 @@ def _rate(end: Mapping[str, Any], suffix: str, where: str) -> tuple[float, str] 
         lost = end[f"sum{suffix}"].get("lost_percent")
         return both * (1 - lost / 100 if isinstance(lost, int | float) and 0 <= lost <= 100 else 1.0), ""
     return (sent, UNHEARD) if sent else None
+
+
+def _lost(end: Mapping[str, Any], suffix: str) -> tuple[str, ...]:
+    """Return the note on datagrams that were lost, as the receiver counted them where it did."""
+    for key in (f"sum_received{suffix}", f"sum{suffix}"):
+        found = end.get(key)
+        lost, sent = (found.get(name) for name in ("lost_packets", "packets")) if isinstance(found, dict) else (0, 0)
+        if isinstance(lost, int | float) and isinstance(sent, int | float) and 0 < lost <= sent:
+            return lost_datagrams(lost, sent)
+    return ()
 
 
 def _sum(end: Mapping[str, Any], key: str, where: str) -> float:

@@ -1,4 +1,4 @@
-"""Benchmarks of MPI, UCX and verbs: OSU micro-benchmarks, Intel MPI Benchmarks, oneCCL, ucc_perftest, perftest.
+"""Benchmarks of MPI and of collectives like its: OSU micro-benchmarks, Intel MPI Benchmarks, oneCCL, ucc_perftest.
 
 OSU, IMB, oneCCL and ucc_perftest count what one rank sends to one peer (gathers, scatters, all-to-all); a table here
 counts the whole payload of a rank as nccl-tests do, so that they need the number of processes there.
@@ -19,13 +19,6 @@ _OSU = re.compile(r"#\s*OSU \S+\s+(?P<what>.*?)\s*\b(?P<kind>Latency|Bandwidth)(
 _BUFFERS = re.compile(r"Send Buffer on (\w+) .*Receive Buffer on (\w+)", re.I)
 _PAIRS = re.compile(r"\[ ?pairs: ?(\d{1,6}) ?\]")
 _STARTED = re.compile(r"#processes = (?P<processes>\d+)|\b(?:mpirun|mpiexec|srun|prun|jsrun|aprun|orterun)\b")
-_PERFTEST = re.compile(r"\b(?P<what>RDMA_\w+|Send|Atomic)(?P<both> Bidirectional)?(?: Post List)? BW Test")
-_PERFTEST_COLUMN = re.compile(r"#\w+|(?:BW )?\w+\[[^\]]*\]")
-_PERFTEST_ROW = re.compile(r"^\s*(?P<figures>\d+\s+\d+(?:\s+-?\d+(?:\.\d*)?)*)(?P<remark>\s+[^\s\d.-].*)?\s*$")
-# of the average in a heading, also as people shorten it
-_PERFTEST_UNIT = re.compile(r"BW average\[(Gb|[MG]i?B)/s(?:ec)?\]")
-_BYTES_PER_S = {"Gb": 1e9 / 8, "MB": 2.0**20, "MiB": 2.0**20, "GB": 1e9, "GiB": 2.0**30}  # its MB are MiB
-_PERFTEST_LATENCY = re.compile(r"\b(?:RDMA_\w+|Send|Atomic)(?: \w+)? Latency Test")
 _NUMBERS = re.compile(r"^\s*\d+(?:\s+\d+(?:\.\d*)?)+\s*$")
 _OSU_ROW = re.compile(r"^\s*(?P<size>\d+)(?P<figures>(?:\s+\d+(?:\.\d*)?)+)(?:\s+(?P<check>Pass|Fail))?\s*$", re.I)
 _OSU_COLUMN = re.compile(r"\([^)]*\)|\bIterations\b|\bMessages/s|\bMB/s")
@@ -270,40 +263,3 @@ def _ucc_ranks(collective: str | None, rows: Sequence[tuple[float, ...]]) -> int
         else:
             return None
     return counts.pop() if len(counts) == 1 and min(counts) > 1 else None
-
-
-def read_perftest(text: str, where: str) -> list[ReadTable]:
-    """Return the tables of perftest's bandwidth tools (ib_write_bw, ib_read_bw, ib_send_bw), in bits or bytes."""
-    tables: list[ReadTable] = []
-    unit, average = 0.0, 3
-    rates: list[Rate] = []
-    what, both_ways = "RDMA", False
-    for number, line in enumerate([*text.splitlines(), "#bytes"], start=1):
-        if title := _PERFTEST.search(line):
-            what, both_ways = title["what"], title["both"] is not None
-        if "#bytes" in line:
-            if rates:
-                name = f"{what}{' bidirectional' if both_ways else ''} bandwidth"
-                name += f" ({len(tables) + 1})" if tables else ""
-                tables.append(ReadTable(name=name, tool="perftest", rates=tuple(rates), both_ways=both_ways))
-            rates = []
-            measured_in = _PERFTEST_UNIT.search(line)
-            unit = _BYTES_PER_S[measured_in[1]] if measured_in else 0.0
-            columns = _PERFTEST_COLUMN.findall(line)
-            average = next((i for i, column in enumerate(columns) if column.startswith("BW average")), 3)
-        elif unit and (row := _PERFTEST_ROW.match(line)):
-            words = row["figures"].split()
-            if len(words) <= average and row["remark"]:
-                continue  # prose that begins with numbers
-            if len(words) <= average:
-                raise InputError(f"{where}:{number}: expected bytes, iterations, peak and average bandwidth")
-            if words[average].startswith("-"):
-                raise InputError(f"{where}:{number}: average bandwidth {words[average]}: expected 0 or more")
-            rate = float(words[average]) * unit
-            rates.append(Rate(what=f"{what} bandwidth", rate_bytes_per_s=rate, bytes=int(words[0])))
-    return tables
-
-
-def measures_latency(text: str) -> bool:
-    """Return whether a text is of perftest's latency tools, whose times are no collective's and no bandwidth."""
-    return _PERFTEST_LATENCY.search(text) is not None

@@ -2,8 +2,10 @@
 
 import re
 
+import msgspec
+
 from ...errors import InputError
-from .tables import Rate, ReadTable
+from .tables import Rate, ReadTable, lost_datagrams
 
 _SEPARATOR = r"\s*[|\u2502]\s*"
 _TRANSFER = re.compile(
@@ -18,10 +20,32 @@ _CONNECTED = re.compile(r"\[ *\d+\] local (?P<src>\S+) port \d+ connected to (?P
 _STREAM = re.compile(
     r"\[ *(?P<id>\d+|SUM)\](?:\[(?P<role>[TR]X)-[CS]\])?\s+(?P<begin>[\d.]+) *- *(?P<end>[\d.]+)\s+sec\s+"
     r"\S+ \S*Bytes\s+(?P<rate>[\d.]+) (?P<unit>[KMGT]?)(?P<word>bits|Bytes)/sec"
-    r"(?:\s+\d+|\s+[\d.]+ ms\s+\d+/\d+ \([^()]*\))?"
+    r"(?:\s+\d+|\s+[\d.]+ ms\s+(?P<lost>\d+)/(?P<datagrams>\d+) \([^()]*\))?"
     r"\s+(?P<side>sender|receiver)"
 )
 UNHEARD = "the receiver's figure is missing: this is what was sent"
+
+
+class _Streams(msgspec.Struct):
+    """Streams of iperf3 over a whole run as one side reports them, each by its number and all together as SUM."""
+
+    rates: dict[str, float] = {}  # bytes per second
+    datagrams: dict[str, tuple[int, int]] = {}  # lost and sent, if it sent those
+    note: str = ""
+
+    def take(self, stream: re.Match[str]) -> None:
+        """Take a line of the streams."""
+        power = "KMGT".find(stream["unit"] or " ") + 1
+        unit = 1024.0**power if stream["word"] == "Bytes" else 1e3**power / 8  # as iperf3 scales them (-f)
+        self.rates[stream["id"]] = float(stream["rate"]) * unit
+        if stream["datagrams"]:
+            self.datagrams[stream["id"]] = int(stream["lost"]), int(stream["datagrams"])
+
+    def notes(self) -> tuple[str, ...]:
+        """Return what is odd about the figures."""
+        counts = [self.datagrams["SUM"]] if "SUM" in self.datagrams else [*self.datagrams.values()]
+        lost = lost_datagrams(sum(each[0] for each in counts), sum(each[1] for each in counts))
+        return (*((self.note,) if self.note else ()), *lost)
 
 
 def read_transferbench(text: str, where: str) -> list[ReadTable]:
@@ -79,27 +103,26 @@ def read_iperf(text: str, where: str) -> list[ReadTable]:
     """
     tables: list[ReadTable] = []
     ends, reverse = ("client", "server"), False
-    found: dict[str, dict[str, float]] = {}  # by role
-    sent: dict[str, dict[str, float]] = {}
+    found: dict[str, _Streams] = {}  # by role
+    sent: dict[str, _Streams] = {}
     for line in [*text.splitlines(), "Connecting to host"]:
         if line.startswith(("Connecting to host", "Accepted connection from")):
-            heard = {role: (rates, "") for role, rates in found.items()}
-            heard |= {role: (rates, UNHEARD) for role, rates in sent.items() if role not in heard}
-            tables += [_iperf_table(ends, reverse != (role == "RX"), *rates) for role, rates in heard.items()]
+            for role, streams in {**sent, **found}.items():
+                streams.note = "" if role in found else UNHEARD
+                tables.append(_iperf_table(ends, reverse != (role == "RX"), streams))
             found, sent, reverse = {}, {}, line.startswith("Accepted")
         elif line.startswith("Reverse mode"):
             reverse = True
         elif connected := _CONNECTED.search(line):
             ends = (connected["src"], connected["dst"])
         elif stream := _STREAM.search(line):
-            rates = (found if stream["side"] == "receiver" else sent).setdefault(stream["role"] or "", {})
-            power = "KMGT".find(stream["unit"] or " ") + 1
-            unit = 1024.0**power if stream["word"] == "Bytes" else 1e3**power / 8  # as iperf3 scales them (-f)
-            rates[stream["id"]] = float(stream["rate"]) * unit
+            (found if stream["side"] == "receiver" else sent).setdefault(stream["role"] or "", _Streams()).take(stream)
     return tables
 
 
-def _iperf_table(ends: tuple[str, str], is_reversed: bool, rates: dict[str, float], note: str) -> ReadTable:
+def _iperf_table(ends: tuple[str, str], is_reversed: bool, streams: _Streams) -> ReadTable:
     src, dst = reversed(ends) if is_reversed else ends
-    pair = Rate(what="TCP streams", rate_bytes_per_s=rates.get("SUM", sum(rates.values())), src=src, dst=dst)
-    return ReadTable(name=f"{src} to {dst}", tool="iperf3", rates=(pair,), notes=(note,) if note else ())
+    rate = streams.rates.get("SUM", sum(streams.rates.values()))
+    what = f"{'UDP' if streams.datagrams else 'TCP'} streams"
+    pair = Rate(what=what, rate_bytes_per_s=rate, src=src, dst=dst)
+    return ReadTable(name=f"{src} to {dst}", tool="iperf3", rates=(pair,), notes=streams.notes())

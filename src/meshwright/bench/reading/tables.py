@@ -27,6 +27,11 @@ def message(backend: str, size_bytes: int, time_s: float) -> Row:
     )
 
 
+def lost_datagrams(lost: float, sent: float) -> tuple[str, ...]:
+    """Return the note on datagrams of UDP that did not arrive, () where all did or none were counted."""
+    return (f"{lost:,.0f} of {sent:,.0f} datagrams were lost ({100 * lost / sent:.2g} %)",) if sent > 0 < lost else ()
+
+
 class ReadTable(msgspec.Struct, frozen=True, kw_only=True):
     """One table of a file; what the file does not say is None or empty."""
 
