@@ -9,6 +9,7 @@ from .graph import Device, Link
 from .paths import SLOW
 
 GENERATION = {2.5: 0.8, 5.0: 0.8, 8.0: 128 / 130, 16.0: 128 / 130, 32.0: 128 / 130, 64.0: 242 / 256, 128.0: 242 / 256}
+ABSURD = 2  # times what its PCIe slot carries: no NIC's rate
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,5 +107,24 @@ def too_fast(nics: Sequence[PciDevice]) -> list[str]:
         f"{nic.device.id}: {rate / 1e9:,.0f} GB/s is said of its port, its PCIe slot carries {slot / 1e9:.3g}: "
         "the figure is not used"
         for nic in nics
-        if (rate := nic.device.network_bandwidth_bytes_per_s) and (slot := nic.rate_below(0)) and rate > 2 * slot
+        if (rate := nic.device.network_bandwidth_bytes_per_s) and (slot := nic.rate_below(0)) and rate > ABSURD * slot
     ]
+
+
+def crowded_cards(nics: Sequence[PciDevice]) -> list[str]:
+    """Return a warning for the NICs of each card (bus and device) that carry more together than its PCIe link does."""
+    cards: dict[str, list[PciDevice]] = {}
+    for nic in nics:
+        if nic.bus_id:
+            cards.setdefault(nic.bus_id.rpartition(".")[0] or nic.bus_id, []).append(nic)
+    found = []
+    for ports in cards.values():
+        rates = [port.device.network_bandwidth_bytes_per_s or 0.0 for port in ports]
+        slot = min((rate for port in ports if (rate := port.rate_below(0))), default=0.0)
+        if len(ports) > 1 and slot and all(0 < rate <= ABSURD * slot for rate in rates) and sum(rates) > slot:
+            names = ", ".join(port.device.id for port in ports)
+            found.append(
+                f"{names} share the PCIe link of one card: {slot / 1e9:.3g} GB/s together, not the "
+                f"{sum(rates) / 1e9:.3g} of their ports"
+            )
+    return found

@@ -74,6 +74,11 @@ def read_cluster(path: str | os.PathLike[str]) -> Cluster:
         raise InputError(f"{path}: {error}") from None
 
 
+def may_be_cluster(data: dict[str, Any]) -> bool:
+    """Return whether an object has a key of a cluster, a calibration or a catalogue: `read_cluster` then says more."""
+    return bool({*Cluster.__struct_fields__, "sources", "nodes"} & set(data))
+
+
 def _read(path: str | os.PathLike[str]) -> Cluster:
     where, data = str(path), read_data(path)
     if isinstance(data, dict) and str(data.get("schema", "")).startswith("calibration/"):

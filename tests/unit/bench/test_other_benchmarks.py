@@ -159,15 +159,18 @@ RECORD = {
     "busBw": 117.440512, "wrong": "0",
 }  # fmt: skip
 
+IN_PLACE = {"inPlace": 1, "time": 1000.0, "algBw": 268.435456, "busBw": 234.881024}
+
 
 @pytest.mark.parametrize(
     "text",
     [
         json.dumps([RECORD]),
-        json.dumps(RECORD) + "\n" + json.dumps(RECORD | {"inPlace": 1, "time": 1000.0, "algBw": 268.435456}) + "\n",
+        json.dumps(RECORD) + "\n" + json.dumps(RECORD | IN_PLACE) + "\n",
         ",".join(RECORD) + "\n" + ",".join(map(str, RECORD.values())) + "\n",
+        ",".join(key.lower() for key in RECORD if key != "nodes") + "\n" + ",".join(map(str, RECORD.values())) + "\n",
     ],
-    ids=["list", "lines", "csv"],
+    ids=["list", "lines", "csv", "csv whose heading lacks the nodes"],
 )
 def test_records_of_rccl_tests_say_ranks_and_nodes(text):
     (table,) = parse_tables(text, "t")
@@ -176,7 +179,19 @@ def test_records_of_rccl_tests_say_ranks_and_nodes(text):
     assert [(row.bytes, row.time_s, row.dtype, row.wrong) for row in table.rows] == [(2**28, 2e-3, "half", 0)]
 
 
-@pytest.mark.parametrize("change", [{"algBw": 90.0}, {"time": 0.0}, {"ranks": "many"}, {"ranks": 10**18}])
+def test_records_of_rccl_tests_without_mpi_count_gpus():
+    record = {"name": "AllReduce", "gpus": 8, "inPlace": 0, "redop": "sum", "size": 67108864, "time": 671.08864,
+              "type": "float", "algBw": 100.0, "busBw": 175.0, "#wrong": "0"}  # fmt: skip
+    for text in (json.dumps(record), ",".join(record) + "\n" + ",".join(map(str, record.values())) + "\n"):
+        (table,) = parse_tables(text, "t")
+
+        assert (table.tool, table.collective, table.ranks, table.hosts) == ("rccl-tests", "all_reduce", 8, ())
+        assert [(row.bytes, row.wrong) for row in table.rows] == [(2**26, 0)]
+
+
+@pytest.mark.parametrize(
+    "change", [{"busBw": 90.0}, {"algBw": 90.0}, {"time": 0.0}, {"ranks": "many"}, {"ranks": 10**18}]
+)
 def test_a_record_of_rccl_tests_that_contradicts_itself_is_named(change):
     with pytest.raises(InputError, match="^t: record 1"):
         parse_tables(json.dumps([RECORD | change]), "t")

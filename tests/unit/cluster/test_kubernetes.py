@@ -179,3 +179,44 @@ def test_nodes_in_yaml_hang_where_their_labels_say(tmp_path, text, places):
 def test_nodes_in_yaml_without_such_labels_are_refused_by_what_was_looked_for(tmp_path):
     with pytest.raises(InputError, match="no node has a label of its place in the network"):
         read(tmp_path, "kind: Node\nmetadata:\n  name: max\n  labels:\n    app: x\n", "nodes.yaml")
+
+
+def aws(*instances):
+    return json.dumps({"Instances": [{"InstanceType": "p5.48xlarge", **instance} for instance in instances]})
+
+
+def google(name, **host):
+    return {"name": name, "resourceStatus": {"physicalHostTopology": host} if host else {}}
+
+
+def test_instances_of_clouds_have_the_switches_above_them_the_nearest_first(tmp_path):
+    two = aws(
+        {"InstanceId": "i-1", "NetworkNodes": ["nn-top", "nn-mid", "nn-low"], "CapacityBlockId": "cb-1"},
+        {"InstanceId": "i-2", "NetworkNodes": ["nn-top", "nn-mid", "nn-far"]},
+    )
+    hosts = [google("a-1", cluster="c", block="b", subblock="s", host="h"), google("a-2")]
+
+    of_aws, of_google = read(tmp_path, two, "aws.json"), read(tmp_path, json.dumps(hosts), "google.json")
+
+    assert [(p.node, p.switches, p.block) for p in of_aws.placements] == [
+        ("i-1", ("nn-low", "nn-mid", "nn-top"), "cb-1"),
+        ("i-2", ("nn-far", "nn-mid", "nn-top"), ""),
+    ]
+    assert [(p.node, p.switches) for p in of_google.placements] == [("a-1", ("s", "b", "c"))]
+    assert of_google.warnings == ("1 of 2 nodes have no label of their place: a-2",)
+    assert read(tmp_path, f"$ aws ec2 describe-instance-topology\n{two}").placements == of_aws.placements
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (json.dumps([google("a")]), "none has a place in the network"),
+        (aws({"NetworkNodes": ["nn-1"]}), "expected InstanceId of each instance"),
+        (aws({"InstanceId": "i-1", "NetworkNodes": "nn-1"}), "NetworkNodes of each instance as a list"),
+        ('{"Reservations": []}', "not a known dump; expected nvidia-smi topo -m"),
+        ("[1, 2]", "not a known dump; expected nvidia-smi topo -m"),
+    ],
+)
+def test_json_that_tells_no_place_is_refused_by_what_it_lacks(text, said, tmp_path):
+    with pytest.raises(InputError, match=said):
+        read(tmp_path, text, "x.json")

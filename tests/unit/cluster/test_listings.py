@@ -289,3 +289,45 @@ def test_a_virtual_bridge_of_one_lane_is_named():
     cluster = parse_dump(f'<system version="1"><cpu numaid="0">{inside}</cpu></system>', "t", CATALOGUE)
 
     assert any("GPU0, GPU1 reach the CPU at 0.25 GB/s" in said for said in analyse(cluster).verdicts)
+
+
+def test_a_switch_of_which_iblinkinfo_shows_two_ports_alone_is_a_switch():
+    line = (
+        '0xe8ebd30300aa0001 "MF0;leaf7:MQM8700/U1"  3  {0}[  ] ==( 4X  53.125 Gbps Active/  LinkUp)==>  '
+        '0x10{0}  1{0}  1[  ] "ida{0} HCA-1" ( )\n'
+    )
+    cluster = parse_dump(line.format(1) + line.format(2), "t", CATALOGUE)
+
+    assert [(place.node, place.switches) for place in cluster.placements] == [
+        ("ida1", ("leaf7",)),
+        ("ida2", ("leaf7",)),
+    ]
+
+
+def test_what_nvlinks_can_do_is_no_word_on_which_are_up():
+    text = "GPU 0: NVIDIA A100-SXM4-80GB (UUID: GPU-1)\n\t Link 0, P2P is supported: true\n"
+
+    assert "nvlink -c" in parse_dump(text, "t", CATALOGUE).warnings[-1]
+
+
+def test_a_gpu_whose_number_a_matrix_leaves_out_is_named():
+    text = "\tGPU0\tGPU2\tCPU Affinity\nGPU0\t X \tNV4\t0-7\nGPU2\tNV4\t X \t0-7\n"
+
+    said = [warning for warning in parse_dump(text, "t", CATALOGUE).warnings if "no GPU1" in warning]
+    assert said == ["no GPU1 between the others: left out of the matrix, or a GPU that the driver lost"]
+
+
+CARD = """<system version="1"><cpu numaid="0" affinity="000000ff" arch="x86_64">
+<pci busid="0000:3b:00.0" class="0x020700" link_speed="8.0 GT/s PCIe" link_width="16">
+<nic><net name="mlx5_0" dev="0" speed="100000" port="1" guid="0x1" maxconn="1" gdr="0"/></nic></pci>
+<pci busid="0000:{}" class="0x020700" link_speed="8.0 GT/s PCIe" link_width="16">
+<nic><net name="mlx5_1" dev="1" speed="100000" port="1" guid="0x2" maxconn="1" gdr="0"/></nic></pci>
+</cpu></system>
+"""
+
+
+def test_ports_of_one_card_that_carry_more_than_its_slot_are_said():
+    shared, apart = (parse_dump(CARD.format(bus), "t", CATALOGUE).warnings for bus in ("3b:00.1", "5e:00.0"))
+
+    assert "mlx5_0, mlx5_1 share the PCIe link of one card: 15.8 GB/s together, not the 25 of their ports" in shared
+    assert not [warning for warning in apart if "one card" in warning]

@@ -7,6 +7,12 @@ _KNOWN = (
     (r"\bbusGrind\b|^Host/Device Bandwidth Matrix", "busGrind of the CUDA samples", "nvbandwidth"),
     (r"\[\S*simpleP2P\]", "simpleP2P of the CUDA samples, of one pair", "p2pBandwidthLatencyTest or nvbandwidth"),
     (r"\bRESULT TYPE\s*\|\s*DRIVER\b", "k8s-netperf", "the output of iperf3 or netperf itself"),
+    (r"^sockperf: ", "sockperf, of small messages over sockets", "iperf3, netperf or the tool of the network itself"),
+    (r"^Intel\(R\) Memory Latency Checker", "mlc, of memory and of no link between ranks", "nccl-tests or OSU"),
+    (r"^STREAM version \$Revision", "STREAM, of memory and of no link between ranks", "nccl-tests or OSU"),
+    (r"^fio-\d", "fio, of storage and of no link between ranks", "nccl-tests or OSU"),
+    (r"\"\w+-bw(?::\w+)?/\w+_busbw(?::\d+)?\":", "SuperBench's summary", "the output of nccl-tests itself"),
+    (r"^\# OSU \S+ .*Barrier", "OSU's barrier, which carries nothing", "osu_allreduce or another of sizes"),
     (r"^\[CUDA Bandwidth Test\]", "bandwidthTest of the CUDA samples, of one GPU and its host", "nvbandwidth"),
 )
 

@@ -17,7 +17,8 @@ from ...quantities import checked
 from ..discover import assemble
 from ..graph import Cluster, consistent
 from ..sysfs_host import host_of, is_sysfs
-from ..wire import read_cluster
+from ..wire import may_be_cluster, read_cluster
+from .clouds import from_cloud_json, looks_like_cloud_json
 from .evidence import GpuEvidence, evidence, evidence_of_xml, from_evidence, with_facts
 from .hwloc import from_hwloc
 from .ibnet import from_ibnet, looks_like_ibnet
@@ -52,8 +53,8 @@ JSON_START = re.compile(r"^(?:\{|\[\s*\{)", re.M)
 MARKUP = re.compile(rf"<(?:\?xml|!DOCTYPE|(?:{'|'.join(ROOTS)})[\s>/])")
 KNOWN = (
     "nvidia-smi topo -m, nvidia-smi nvlink -s or -q, rocm-smi --showtopo, amd-smi topology, lstopo XML, NCCL topology "
-    "XML or log, scontrol show topology, topology.yaml, kubectl get nodes --show-labels, ibnetdiscover, iblinkinfo, "
-    "ibstat, numactl -H, a folder like /sys, or cluster.json"
+    "XML or log, scontrol show topology, topology.yaml, kubectl get nodes --show-labels, aws ec2 "
+    "describe-instance-topology, ibnetdiscover, iblinkinfo, ibstat, numactl -H, a folder like /sys, or cluster.json"
 )
 
 
@@ -161,7 +162,10 @@ def _load(path: Path, catalogue: Catalogue, gpu: str | None, facts: GpuEvidence 
         return read_cluster(path)
     if path.suffix == ".json":
         data = parse_json(read_text(path, max_bytes=MAX_BYTES), where=str(path))
-        return _from_json(data, str(path), catalogue, gpu) or read_cluster(path)
+        found = _from_json(data, str(path), catalogue, gpu)
+        if found is None and not (isinstance(data, dict) and may_be_cluster(data)):
+            raise InputError(f"{path}: not a known dump; expected {KNOWN}")
+        return found or read_cluster(path)
     cluster = parse_dump(_text(path), str(path), catalogue, gpu, facts)
     return replace(cluster, name=path.stem) if cluster.name == str(path) else cluster
 
@@ -170,6 +174,8 @@ def _from_json(data: Any, where: str, catalogue: Catalogue, gpu: str | None) -> 
     """Return the cluster of a tool's JSON; None if it is of none that is known."""
     if looks_like_kubernetes_json(data):
         return from_kubernetes_json(data, where)
+    if looks_like_cloud_json(data):
+        return from_cloud_json(data, where)
     if said := known_but_unread_json(data):
         raise InputError(f"{where}: {said}")
     return from_rocm_json(data, where, catalogue, gpu) if looks_like_rocm_json(data) else None
@@ -203,9 +209,10 @@ def _saved_sysfs(folder: Path, catalogue: Catalogue, gpu: str | None) -> Cluster
     return replace(cluster, warnings=(*cluster.warnings, f"no accelerator found: looked for {WHAT_IS_SOUGHT}"))
 
 
-FAR_END = re.compile(r"Remote Device \S+: Link")
-FAR_ENDS = (
-    "where a link ends (nvlink -R) is not read: give the outputs of nvidia-smi nvlink -s and of nvidia-smi topo -m"
+ASKED_ELSE = " give the outputs of nvidia-smi nvlink -s and of nvidia-smi topo -m"
+UNREAD = (  # of nvidia-smi nvlink, beside what its -s says
+    (re.compile(r"Remote Device \S+: Link"), "where a link ends (nvlink -R) is not read:"),
+    (re.compile(r"Link \d+, P2P is supported"), "what links can do (nvlink -c) does not say which are up:"),
 )
 
 
@@ -259,7 +266,8 @@ def _from_text(text: str, where: str, catalogue: Catalogue, gpu: str | None, fac
         return cluster
     if last.looks(text):
         found = last.read(text, where, catalogue, gpu, facts)
-        return replace(found, warnings=(*found.warnings, FAR_ENDS)) if FAR_END.search(text) else found
+        unread = [words + ASKED_ELSE for pattern, words in UNREAD if pattern.search(text)]
+        return replace(found, warnings=(*found.warnings, *unread))
     if said := known_but_unread(text):
         raise InputError(f"{where}: {said}")
     if text.lstrip().startswith("<"):

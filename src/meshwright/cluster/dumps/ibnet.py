@@ -25,7 +25,7 @@ ALONE = re.compile(
     r'^\s*(?:(0x[0-9a-f]+)\s+)?(?:"([^"]*)"\s+)?(\d+)\s+(\d+)\[[^\]]*\]\s+==\([^)]*(?:Active|LinkUp)[^)]*\)==>'
     r'\s*(?:0x[0-9a-f]+\s+)?(\d+)\s+(\d+)\[[^\]]*\]\s+"([^"]+)"'
 )
-ADAPTER_PORTS = 2  # at most, of one LID
+ADAPTER_PORTS = 2  # at most, each with an LID of its own
 MAX_NODES = 100_000
 
 
@@ -87,7 +87,8 @@ def _told_apart(names: dict[str, str], node: str, description: str | None) -> st
 def _by_lid(lines: Iterable[str], rates: FabricRates) -> tuple[set[str], dict[str, set[str]]]:
     """Return the switches and who is beside whom, of lines of iblinkinfo that stand under no heading.
 
-    A switch is what has more ports than an adapter, or no port id before its LID, as only adapters have one there.
+    A switch is what has no port id before its LID, as only adapters have one there, or more ports of one LID than the
+    one that an adapter has; of a single port the number tells.
     """
     matches = [match for line in lines if (match := ALONE.match(line))]
     found = [match.groups() for match in matches]
@@ -110,7 +111,11 @@ def _by_lid(lines: Iterable[str], rates: FabricRates) -> tuple[set[str], dict[st
     for match in matches:
         if match[3] in name:
             rates.take_info(name[match[3]], match.string)
-    return {name[lid] for lid in ports if lid in name and (lid in bare or max(ports[lid]) > ADAPTER_PORTS)}, near
+    return {
+        name[lid]
+        for lid in ports
+        if lid in name and (lid in bare or len(ports[lid]) > 1 or max(ports[lid]) > ADAPTER_PORTS)
+    }, near
 
 
 def _placed(

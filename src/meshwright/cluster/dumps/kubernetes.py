@@ -1,14 +1,13 @@
 """`kubectl get nodes --show-labels` (also -o json, -o yaml): labels of clouds and operators for where a node hangs."""
 
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ...errors import InputError
 from ..graph import Cluster, Placement
-from .hostlist import MAX_NAMES
 from .kubernetes_yaml import holds_nodes, labelled_nodes
+from .places import from_places
 
 HEADER = re.compile(r"^NAME\s+STATUS\s.*\bLABELS\s*$")
 # by who sets them, the nearest switch first; the first family that a node has counts
@@ -73,35 +72,13 @@ def _rows(text: str) -> Iterator[tuple[str, dict[str, str]]]:
 
 
 def _placed(nodes: Sequence[tuple[str, dict[str, str]]], where: str) -> Cluster:
-    if len(nodes) > MAX_NAMES:
-        raise InputError(f"{where}: more than {MAX_NAMES} nodes")
-    names = [name for name, _ in nodes]
-    twice = next((name for name, count in Counter(names).items() if count > 1), None)
-    if twice is not None:
-        raise InputError(f"{where}: node {twice[:60]} stands twice")
-    placements, bare = list[Placement](), list[str]()
+    places = []
     for name, labels in nodes:
         switches = max((_values(family, labels) for family in FAMILIES), key=len)
         block = next((labels[key] for key in DOMAINS if labels.get(key)), "")
-        if switches or block:
-            placements.append(Placement(name, switches or (block,), block))
-        else:
-            bare.append(name)
-    if not placements:
-        raise InputError(f"{where}: no node has a label of its place in the network; looked for {SOUGHT}")
-    _one_parent(placements, where)
-    notes = (f"{len(bare)} of {len(nodes)} nodes have no label of their place: {', '.join(bare[:3])}",) if bare else ()
-    return Cluster(name=where, placements=tuple(placements), warnings=notes)
+        places.append(Placement(name, switches or ((block,) if block else ()), block))
+    return from_places(places, where, f"no node has a label of its place in the network; looked for {SOUGHT}")
 
 
 def _values(family: Sequence[str], labels: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(labels[key] for key in family if labels.get(key))
-
-
-def _one_parent(placements: Sequence[Placement], where: str) -> None:
-    """Raise InputError where one switch hangs on two: then labels of two networks are mixed."""
-    above: dict[str, str] = {}
-    for placed in placements:
-        for low, high in zip(placed.switches, placed.switches[1:], strict=False):
-            if above.setdefault(low, high) != high:
-                raise InputError(f"{where}: {low[:60]} is below {above[low][:60]} and, by {placed.node}, {high[:60]}")

@@ -16,6 +16,7 @@ from ..paths import CODE, SAME_AS
 from .evidence import LINK, GpuEvidence, evidence
 from .names import is_listing
 from .pasted import ANSI, PlainLine, plain_lines
+from .unsupported import known_but_unread
 
 LEGEND = re.compile(r"\s*(NIC )?Legend:?", re.I)
 LEGEND_NIC = re.compile(r"\s*(NIC\d+)\s*:\s*(\S+)\s*$")
@@ -86,7 +87,8 @@ def parse_matrices(text: str, where: str, facts: GpuEvidence | None = None) -> l
             matrix = Matrix((), {}, host=host or heading, nic_names=nics, facts=here)
             found.append(_parse(part, matrix, where, last))
     if not found:
-        raise InputError(f"{where}: no header with GPU columns found, expected the output of nvidia-smi topo -m")
+        said = known_but_unread(text) or "no header with GPU columns found, expected the output of nvidia-smi topo -m"
+        raise InputError(f"{where}: {said}")
     return found
 
 
@@ -151,8 +153,20 @@ def _parse(lines: Sequence[PlainLine], matrix: Matrix, where: str, last: int) ->
             for j, code in enumerate(codes):
                 _store(matrix, (i, j), code, f"{where}:{by_label[name].number}")
             _store_extra(matrix, name, extra, f"{where}:{by_label[name].number}")
+    if absent := _absent(names):
+        matrix.warnings.append(
+            f"no {', '.join(absent)} between the others: left out of the matrix, or a GPU that the driver lost"
+        )
     _place(matrix)
     return matrix
+
+
+def _absent(names: Sequence[str]) -> list[str]:
+    """Return the GPUs whose numbers lie between those of others and stand nowhere."""
+    numbers = {int(name[3:]) for name in names if re.fullmatch(r"GPU\d{1,4}", name)}
+    return [
+        f"GPU{number}" for number in range(min(numbers, default=0), max(numbers, default=0)) if number not in numbers
+    ]
 
 
 def _split(lines: Sequence[PlainLine], where: str) -> tuple[list[str], list[_Row]]:

@@ -17,7 +17,7 @@ from ..catalogue_devices import with_catalogue
 from ..cpumask import mask_cpus
 from ..graph import Cluster, Device, Host, Link
 from ..local import format_cores
-from ..pcipath import PciDevice, host_links, pci_links, pcie_bytes_per_s, too_fast, upper_bound_warnings
+from ..pcipath import PciDevice, crowded_cards, host_links, pci_links, pcie_bytes_per_s, too_fast, upper_bound_warnings
 from .nccl_links import (
     GpuLinks,
     accelerator_key,
@@ -63,7 +63,8 @@ def from_nccl(root: Element, where: str, catalogue: Catalogue, gpu: str | None =
         better = c2c_links(host.gpus, host.at_cpu, rates)
         near = {link.a for link in better}
         to_host += [*better, *(link for link in host_links(host.devices, host.cpus) if link.a not in near)]
-        warnings += too_fast([d for d in host.devices if d.device.kind == "nic"])
+        nics = [d for d in host.devices if d.device.kind == "nic"]
+        warnings += [*too_fast(nics), *crowded_cards(nics)]
     devices = [d for name, host in zip(names, hosts, strict=True) for d in _devices(host, keys, catalogue)]
     if not gpus:
         warnings.append(f"no accelerator found: looked for gpu elements and {WHAT_IS_SOUGHT}")

@@ -1,0 +1,56 @@
+"""Places of instances in a cloud's network, as its command prints them: `aws ec2 describe-instance-topology` and
+`gcloud compute instances list --format=json`.
+
+AWS lists network nodes from the top down, and names a Capacity Block for instances of one UltraServer. Google Cloud
+names subblock, block and cluster of the physical host, where a reservation or compact placement shows them.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from ...errors import InputError
+from ..graph import Cluster, Placement
+from .places import from_places
+
+GOOGLE_LEVELS = ("subblock", "block", "cluster")  # the nearest first
+
+
+def looks_like_cloud_json(data: object) -> bool:
+    """Return whether an object is what one of the commands prints."""
+    if isinstance(data, Mapping):
+        return _all_have(data.get("Instances"), "NetworkNodes")
+    return _all_have(data, "resourceStatus")
+
+
+def from_cloud_json(data: Any, where: str) -> Cluster:
+    """Return a cluster of placements only; InputError where an instance has no name or no instance a place."""
+    is_aws = isinstance(data, Mapping)
+    items = data["Instances"] if isinstance(data, Mapping) else data
+    places = [_aws_place(item, where) if is_aws else _google_place(item, where) for item in items]
+    wanted = "NetworkNodes of any instance" if is_aws else "resourceStatus.physicalHostTopology of any instance"
+    return from_places(places, where, f"expected {wanted}: none has a place in the network")
+
+
+def _all_have(items: object, key: str) -> bool:
+    return isinstance(items, list) and bool(items) and all(isinstance(item, Mapping) and key in item for item in items)
+
+
+def _aws_place(item: Mapping[str, Any], where: str) -> Placement:
+    nodes = item["NetworkNodes"]
+    if not isinstance(nodes, list) or not all(isinstance(node, str) for node in nodes):
+        raise InputError(f"{where}: expected NetworkNodes of each instance as a list of names")
+    return Placement(_name(item, "InstanceId", where), tuple(reversed(nodes)), str(item.get("CapacityBlockId") or ""))
+
+
+def _google_place(item: Mapping[str, Any], where: str) -> Placement:
+    status = item["resourceStatus"]
+    host = status.get("physicalHostTopology") if isinstance(status, Mapping) else None
+    levels = [str(host.get(level) or "") for level in GOOGLE_LEVELS] if isinstance(host, Mapping) else []
+    return Placement(_name(item, "name", where), tuple(level for level in levels if level))
+
+
+def _name(item: Mapping[str, Any], key: str, where: str) -> str:
+    name = item.get(key)
+    if not isinstance(name, str) or not name:
+        raise InputError(f"{where}: expected {key} of each instance")
+    return name

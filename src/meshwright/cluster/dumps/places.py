@@ -1,0 +1,33 @@
+"""Places of nodes in a network that labels or a cloud tell one by one, made a cluster of placements only."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from ...errors import InputError
+from ..graph import Cluster, Placement
+from .hostlist import MAX_NAMES
+
+
+def from_places(places: Sequence[Placement], where: str, none: str) -> Cluster:
+    """Return the nodes that have a place; InputError with `none` where no node has one, or where they contradict."""
+    if len(places) > MAX_NAMES:
+        raise InputError(f"{where}: more than {MAX_NAMES} nodes")
+    twice = next((name for name, count in Counter(place.node for place in places).items() if count > 1), None)
+    if twice is not None:
+        raise InputError(f"{where}: node {twice[:60]} stands twice")
+    known = tuple(place for place in places if place.switches)
+    if not known:
+        raise InputError(f"{where}: {none}")
+    _one_parent(known, where)
+    bare = [place.node for place in places if not place.switches]
+    notes = (f"{len(bare)} of {len(places)} nodes have no label of their place: {', '.join(bare[:3])}",) if bare else ()
+    return Cluster(name=where, placements=known, warnings=notes)
+
+
+def _one_parent(places: Sequence[Placement], where: str) -> None:
+    """Raise InputError where one switch hangs on two: then labels of two networks are mixed."""
+    above: dict[str, str] = {}
+    for place in places:
+        for low, high in zip(place.switches, place.switches[1:], strict=False):
+            if above.setdefault(low, high) != high:
+                raise InputError(f"{where}: {low[:60]} is below {above[low][:60]} and, by {place.node}, {high[:60]}")
