@@ -241,7 +241,8 @@ def _reduction_share(model: str, catalogue: Catalogue) -> float | None:
 def _nic_rates(cluster: Cluster, gpus: set[str]) -> dict[str, float]:
     """Return the rates of the NICs that no other is faster or nearer to a GPU than, where they or their cables say one.
 
-    A NIC behind the link between the sockets serves only where all of them are; none is faster than its PCIe slot.
+    A NIC behind the link between the sockets serves only where all of them are; none is faster than its PCIe slot, and
+    the ports of one card are together no faster than theirs.
     """
     switches = {device.id for device in cluster.of_kind("switch")}
     cables = {end: link.bandwidth_bytes_per_s for link in cluster.links for end in (link.a, link.b)
@@ -258,4 +259,18 @@ def _nic_rates(cluster: Cluster, gpus: set[str]) -> dict[str, float]:
     best = [way for its in ways.values() for way in best_ways(its)]
     near = [way for way in best if rank(way.kind) < rank("SYS")]
     serving = dict.fromkeys(way.nic for way in near or best)
-    return {nic: min(rate, slots[nic] or rate) for nic, rate in known.items() if nic in serving and rate}
+    rates = {nic: min(rate, slots[nic] or rate) for nic, rate in known.items() if nic in serving and rate}
+    return _within_cards(rates, slots, cluster.of_kind("nic"))
+
+
+def _within_cards(rates: dict[str, float], slots: dict[str, float], nics: Sequence[Device]) -> dict[str, float]:
+    """Return the rates of NICs, those of ports that together ask more of their card's slot than it carries cut down."""
+    cards: dict[tuple[str, str], list[str]] = {}
+    for nic in nics:
+        if nic.id in rates and nic.card:
+            cards.setdefault((nic.node, nic.card), []).append(nic.id)
+    for ports in cards.values():
+        slot, asked = max(slots[port] for port in ports), sum(rates[port] for port in ports)
+        if 0.0 < slot < asked:
+            rates |= {port: rates[port] * slot / asked for port in ports}
+    return rates

@@ -52,6 +52,7 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     bridged: bool = False  # GPUs only: those links are there only where somebody plugged a bridge, and never a switch
     domain: str = ""  # GPUs only: the NVLink domain that they registered with, ClusterUUID and CliqueId
     memory_numa: Number | None = None  # GPUs only: the NUMA node that their own memory is to the system
+    card: str = ""  # NICs only: the PCI bus and device, whose link to the host all ports of one card share
 
 
 class Link(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

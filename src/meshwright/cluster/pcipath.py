@@ -111,12 +111,17 @@ def too_fast(nics: Sequence[PciDevice]) -> list[str]:
     ]
 
 
+def card_of(bus_id: str) -> str:
+    """Return the card of a PCI function ("0000:3b:00.1"): its bus and device, "" where the id is not known."""
+    return bus_id.rpartition(".")[0] or bus_id
+
+
 def crowded_cards(nics: Sequence[PciDevice]) -> list[str]:
-    """Return a warning for the NICs of each card (bus and device) that carry more together than its PCIe link does."""
+    """Return a warning for the NICs of each card that carry more together than its PCIe link does."""
     cards: dict[str, list[PciDevice]] = {}
     for nic in nics:
-        if nic.bus_id:
-            cards.setdefault(nic.bus_id.rpartition(".")[0] or nic.bus_id, []).append(nic)
+        if nic.device.card:
+            cards.setdefault(f"{nic.device.node} {nic.device.card}", []).append(nic)
     found = []
     for ports in cards.values():
         rates = [port.device.network_bandwidth_bytes_per_s or 0.0 for port in ports]

@@ -12,7 +12,7 @@ from ..hardware.pci import pci_kind, vendor_name
 from .cpumask import mask_cpus
 from .graph import Device
 from .local import format_cores
-from .pcipath import PciDevice, pcie_bytes_per_s
+from .pcipath import PciDevice, card_of, pcie_bytes_per_s
 
 SYS = Path("/sys")
 BUS_ID = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
@@ -121,7 +121,9 @@ def nics(root: Path = SYS, interfaces: Mapping[str, InterfaceState] | None = Non
         folder, first = functions[bus_id], mine[0]
         rates = [port.bytes_per_s for port in mine if port.bytes_per_s]
         rate = max(rates, default=None)
-        device = Device(id=first.name, kind="nic", model=first.kind, network_bandwidth_bytes_per_s=rate)
+        device = Device(
+            id=first.name, kind="nic", model=first.kind, network_bandwidth_bytes_per_s=rate, card=card_of(bus_id)
+        )
         found.append(_below(_placed(device, folder), folder, bus_id))
     for port in alone:
         device = Device(id=port.name, kind="nic", model=port.kind, network_bandwidth_bytes_per_s=port.bytes_per_s)

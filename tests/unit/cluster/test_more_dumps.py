@@ -368,6 +368,7 @@ WRITTEN = {
     "kubectl get nodes --show-labels": (
         "NAME  STATUS  ROLES  AGE  VERSION  LABELS\nn0  Ready  <none>  1d  v1.31  network.topology.nvidia.com/leaf=l0\n"
     ),
+    "aws ec2 describe-instance-topology": '{"Instances": [{"InstanceId": "i-1", "NetworkNodes": ["nn-1", "nn-2"]}]}',
     "ibstat": "CA 'mlx5_0'\n\tPort 1:\n\t\tState: Active\n\t\tPhysical state: LinkUp\n\t\tRate: 400\n",
     "ibnetdiscover": 'Switch 36 "S-1" # "leaf0"\n[1] "H-1"[1](a1) # "node01 mlx5_0"\nCa 1 "H-1" # "node01 mlx5_0"\n',
 }

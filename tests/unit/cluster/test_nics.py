@@ -83,3 +83,24 @@ def test_two_gpus_share_the_one_fast_nic_of_a_machine(tmp_path):
 
     assert analyse(shared).nic_of_gpu == {"GPU0": ("rail0", "PIX"), "GPU1": ("rail0", "PHB")}
     assert compact(shared, CATALOGUE).groups[0].nics == 1
+
+
+DUAL = """<system version="1"><cpu numaid="0" affinity="ffffffff" arch="x86_64" vendor="GenuineIntel">
+<pci busid="0000:18:00.0" class="0x030200" vendor="0x10de" device="0x20b0" link_speed="16.0 GT/s PCIe" link_width="16">
+<gpu dev="0" sm="80" rank="0" gdr="1"/></pci>
+<pci busid="0000:3b:00.0" class="0x020700" link_speed="16.0 GT/s PCIe" link_width="16">
+<nic><net name="mlx5_0" dev="0" speed="200000" port="1" guid="0x1" maxconn="1" gdr="0"/></nic></pci>
+<pci busid="0000:{}" class="0x020700" link_speed="16.0 GT/s PCIe" link_width="16">
+<nic><net name="mlx5_1" dev="1" speed="200000" port="1" guid="0x2" maxconn="1" gdr="0"/></nic></pci>
+</cpu></system>
+"""
+
+
+@pytest.mark.parametrize(("bus", "together"), [("3b:00.1", 31.5e9), ("5e:00.0", 50e9)])
+def test_a_plan_gives_the_ports_of_one_card_what_its_slot_carries(bus, together, tmp_path):
+    (tmp_path / "topo.xml").write_text(DUAL.format(bus))
+
+    (group,) = compact(load_dump(tmp_path / "topo.xml", CATALOGUE, "a100-80g"), CATALOGUE).groups
+
+    assert group.nics == 2
+    assert group.nics * group.nic_bandwidth_bytes_per_s == pytest.approx(together, rel=0.01)

@@ -18,6 +18,7 @@ FACTS = (
     "network_bandwidth_bytes_per_s",
     "domain",
     "memory_numa",
+    "card",
 )
 PORTS = frozenset({"infiniband", "roce", "ethernet", "virtual"})  # what sysfs says of a NIC, and plans want to know
 SAME_RATE = 0.15  # two tools count the same link so differently

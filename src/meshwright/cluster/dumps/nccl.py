@@ -17,7 +17,16 @@ from ..catalogue_devices import with_catalogue
 from ..cpumask import mask_cpus
 from ..graph import Cluster, Device, Host, Link
 from ..local import format_cores
-from ..pcipath import PciDevice, crowded_cards, host_links, pci_links, pcie_bytes_per_s, too_fast, upper_bound_warnings
+from ..pcipath import (
+    PciDevice,
+    card_of,
+    crowded_cards,
+    host_links,
+    pci_links,
+    pcie_bytes_per_s,
+    too_fast,
+    upper_bound_warnings,
+)
 from .nccl_links import (
     GpuLinks,
     accelerator_key,
@@ -174,7 +183,8 @@ class _Walk:
         for net in [n for holder in (element, *element.named("nic")) for n in holder.named("net")]:
             name = net.attributes.get("name") or f"NIC{whole_number(net, 'dev', self.where)}"
             megabits = whole_number(net, "speed", self.where)
-            device = self._device(name, "nic", network_bandwidth_bytes_per_s=megabits * 1e6 / 8 or None)
+            rate = megabits * 1e6 / 8 or None
+            device = self._device(name, "nic", network_bandwidth_bytes_per_s=rate, card=card_of(here.bus_id))
             self.found.devices.append(dataclasses.replace(here, device=device))
 
     def _by_class(self, element: Element, here: PciDevice) -> None:
