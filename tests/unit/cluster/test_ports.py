@@ -152,3 +152,26 @@ def test_ibstatus_below_a_matrix_gives_its_nics_their_rates():
         "mlx5_0": 25e9,
         "mlx5_1": None,
     }
+
+
+PORTS_OF_HWLOC = """<topology version="2.0"><object type="Machine" os_index="0" cpuset="0x1" nodeset="0x1">
+<object type="NUMANode" os_index="0" cpuset="0x1" nodeset="0x1" local_memory="1000"/>
+<object type="Core" os_index="0" cpuset="0x1"><object type="PU" os_index="0" cpuset="0x1"/></object>
+<object type="PCIDev" pci_busid="0000:3b:00.0" pci_type="0207 [15b3:1019] [15b3:0001] 00" pci_link_speed="15.75">
+<object type="OSDev" name="mlx5_0" osdev_type="3"><info name="Port1State" value="4"/></object></object>
+<object type="PCIDev" pci_busid="0000:3b:00.1" pci_type="0207 [15b3:1019] [15b3:0001] 00" pci_link_speed="15.75">
+<object type="OSDev" name="mlx5_1" osdev_type="3"><info name="Port1State" value="1"/></object></object>
+</object></topology>
+"""
+
+
+def test_a_nic_of_which_lstopo_saw_no_active_port_carries_nothing():
+    cluster = parse_dump(PORTS_OF_HWLOC, "t", CATALOGUE)
+
+    assert [(nic.id, nic.card) for nic in cluster.of_kind("nic")] == [
+        ("mlx5_0", "0000:3b:00"),
+        ("mlx5_1", "0000:3b:00"),
+    ]
+    assert [word for word in cluster.warnings if "carries nothing" in word] == [
+        "mlx5_1 carries nothing: no port of it was active when lstopo looked"
+    ]

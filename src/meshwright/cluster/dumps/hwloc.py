@@ -1,6 +1,7 @@
 """`lstopo` XML (hwloc 1, 2 and 3) into a Cluster: NUMA nodes as CPUs, GPUs and NICs in the PCI tree."""
 
 import dataclasses
+import re
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
@@ -14,7 +15,7 @@ from ..graph import Cluster, Device, Host, Link
 from ..local import format_cores
 from ..numa import cpu_id, node_count, of_no_node
 from ..paths import rank
-from ..pcipath import PciDevice, host_links, pci_links, upper_bound_warnings
+from ..pcipath import PciDevice, card_of, host_links, pci_links, upper_bound_warnings
 from .hwloc_links import Objects, bandwidth_links
 from .xml import Element
 
@@ -23,6 +24,8 @@ NVSWITCH = ("0680", "10de")
 # what an operating system's device is: numbers up to version 2, bits from version 3 on
 NETWORK_TYPES = {"2", "3", "Network", "OpenFabrics"}
 NETWORK_BITS = 1 << 4 | 1 << 5
+PORT_STATE = re.compile(r"Port\d+State")  # of an InfiniBand or RoCE device
+ACTIVE = "4"  # IBV_PORT_ACTIVE
 INFINIBAND = ("mlx", "hfi", "bnxt_re", "efa", "rdmap", "irdma", "ionic", "cxi")
 
 
@@ -40,6 +43,7 @@ class _Found:
     near: dict[str, tuple[int, ...]] = field(default_factory=dict)  # device to the NUMA nodes that it is near
     caches: dict[str, int] = field(default_factory=dict)
     asleep: list[str] = field(default_factory=list)  # GPUs whose PCIe link was
+    dark: list[str] = field(default_factory=list)  # NICs of which no port was active
     objects: Objects = field(default_factory=Objects)
 
     def count(self, kind: str) -> int:
@@ -74,7 +78,8 @@ def from_hwloc(root: Element, where: str, catalogue: Catalogue, gpu: str | None 
         numa_nodes=node_count(cpus),
         software={"kernel": info["OSRelease"]} if "OSRelease" in info else {},
     )
-    warnings = [*notes, *of_no_node(cpus), *_speed_warnings(placed, found), *upper_bound_warnings(pci)]
+    dark = [f"{name} carries nothing: no port of it was active when lstopo looked" for name in found.dark]
+    warnings = [*notes, *dark, *of_no_node(cpus), *_speed_warnings(placed, found), *upper_bound_warnings(pci)]
     if not any(device.kind == "gpu" for device in devices):
         warnings.append(f"no accelerator found: looked for {WHAT_IS_SOUGHT}")
     return Cluster(
@@ -163,7 +168,11 @@ def _pci(element: Element, found: _Found, numa: tuple[int, ...], place: PciDevic
     if any(name == item.device.id for item in found.devices):
         name = f"{name}@{element.attributes.get('pci_busid', element.line)}"
     model = infos.get("GPUModel") or infos.get("PCIDevice", "")
-    device = Device(id=name, kind=kind, model=model or (vendor_name(words[1]) if kind == "gpu" else ""))
+    card = card_of(element.attributes.get("pci_busid", "")) if kind == "nic" else ""
+    device = Device(id=name, kind=kind, model=model or (vendor_name(words[1]) if kind == "gpu" else ""), card=card)
+    states = {value for key, value in infos.items() if PORT_STATE.fullmatch(key)}
+    if states and ACTIVE not in states:
+        found.dark.append(name)
     found.near[name] = numa
     found.objects.devices.update(dict.fromkeys(indexes, name))
     found.objects.pci_ids[name] = f"{words[1]}:{words[2]}".lower()

@@ -15,7 +15,7 @@ from ...hardware import Catalogue
 from ...hardware.pci import WHAT_IS_SOUGHT, is_graphics, pci_kind
 from ..catalogue_devices import with_catalogue
 from ..graph import Cluster, Device
-from ..pcipath import PciDevice, host_links, pci_links, pcie_bytes_per_s, upper_bound_warnings
+from ..pcipath import PciDevice, card_of, host_links, pci_links, pcie_bytes_per_s, upper_bound_warnings
 from .evidence import lanes_trained
 from .pasted import plain_lines
 
@@ -147,8 +147,7 @@ def _narrow(items: Sequence[PciDevice], functions: Sequence[Function]) -> list[s
         function = by_place[item.bus_id]
         most, now = ((function.links.get(key) or ("", ""))[1] for key in ("Cap", "Sta"))
         if most.isdecimal() and now.isdecimal() and 0 < int(now) < int(most):
-            card = item.bus_id.rpartition(".")[0]
-            found.setdefault(card, lanes_trained(item.device.id, now, most))
+            found.setdefault(card_of(item.bus_id), lanes_trained(item.device.id, now, most))
     return list(found.values())
 
 
