@@ -44,7 +44,7 @@ def with_cards(catalogue: Catalogue, name: str) -> Catalogue:
 
 
 def _inside(catalogue: Catalogue, key: str, count: int) -> NodeType | None:
-    """Return a machine with so many accelerators, of which what joins them counts alone; None where that is unknown."""
+    """Return a machine with `count` accelerators, of which only what joins them counts; None where that is unknown."""
     accelerator = catalogue.accelerators[key]
     if accelerator.link is None or accelerator.bridged:
         one_socket = SourcedFigure(value=1, source="assumed", note="one socket")
