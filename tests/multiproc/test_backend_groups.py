@@ -135,6 +135,55 @@ def test_a_forked_child_that_destroys_its_groups_leaves_its_parents_alone(rank_p
     assert rank_pool(2).run(child_that_leaves, per_host) == [(0, [8.0, 8.0])] * 2
 
 
+def child_that_calls(rank, world_size, store, per_host):
+    """Let a forked child of rank 0 make calls of every kind; then sum on all ranks."""
+    with group(rank, world_size, store, per_host=per_host):
+        dist.all_reduce(torch.ones(3))
+        heard, ours = os.pipe()
+        child = os.fork() if rank == 0 else None
+        if child == 0:
+            try:
+                os.write(ours, "\n".join(refusals_of_a_child()).encode())
+            finally:
+                os._exit(0)
+        if child is not None:
+            os.waitpid(child, 0)
+        os.close(ours)
+        said = os.read(heard, 10_000).decode().splitlines()
+        os.close(heard)
+        tensor = torch.full((3,), rank + 1.0)
+        dist.all_reduce(tensor)
+        dist.barrier()
+        return said, tensor.tolist()
+
+
+def refusals_of_a_child():
+    """Make calls in a process that is no rank; return the errors."""
+    refusals = []
+    for call in (
+        lambda: dist.all_reduce(torch.full((3,), 100.0)),
+        lambda: dist.all_reduce(torch.full((3,), 100.0), async_op=True).wait(),
+        lambda: dist.all_gather_object([None, None], "child"),
+        lambda: dist.send(torch.ones(1), 1),
+        dist.monitored_barrier,
+    ):
+        try:
+            call()
+            refusals.append("done")
+        except MeshwrightError as error:
+            refusals.append(str(error))
+    return refusals
+
+
+@pytest.mark.parametrize("per_host", [None, 1])
+def test_a_forked_child_that_calls_its_parents_group_is_refused_and_no_sum_has_its_numbers(rank_pool, per_host):
+    first, second = rank_pool(2).run(child_that_calls, per_host)
+
+    assert len(first[0]) == 5
+    assert all("was forked from rank 0" in refusal for refusal in first[0])
+    assert first[1] == second[1] == [3.0] * 3
+
+
 def with_options(rank, world_size, store, options):
     with group(rank, world_size, store, per_host=1):
         made = dist.new_group(pg_options=options)

@@ -73,6 +73,10 @@ class BlamePropagator:
         with self._lock:
             self._boards.discard(board)
 
+    def forget_boards(self) -> None:
+        """Leave words nowhere any more: in a forked child, whose parent's they are, and perhaps the lock too."""
+        self._boards, self._lock = weakref.WeakSet(), threading.Lock()
+
     @property
     def has_several_boards(self) -> bool:
         """True if this process belongs to another group besides the caller's."""

@@ -150,6 +150,11 @@ def forget_group(group: RecordedGroup) -> None:
     _groups.discard(group)
 
 
+def forget_groups() -> None:
+    """Leave out all groups, in a forked child: their record is its parent's."""
+    _groups.clear()
+
+
 def has_given_up(rank: int) -> bool:
     """Return whether a rank of this host, as the job counts, has given up in a group that this one shares with it."""
     return any(rank in group.given_up() for group in list(_groups))

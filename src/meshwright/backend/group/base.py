@@ -3,6 +3,7 @@
 import functools
 import os
 import threading
+import weakref
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, TypeVar, cast
@@ -13,7 +14,9 @@ from torch.autograd import profiler
 from torch.distributed import Work
 
 from ..faults.agreement import agree, call_text
+from ..faults.blame_board import PROCESS_BLAME
 from ..faults.failures import ArgumentError, CollectiveError
+from ..faults.flight import forget_groups
 from ..hosts.link_rates import LinkRates
 from ..local.engine import GroupEngine, LocalEngine
 from ..local.reductions import Reduction, reduction
@@ -67,6 +70,7 @@ class GroupBase(TorchGroup):
         self._started = self._refusals = 0  # calls that came to be started; that were refused since the last of them
         self._usual: PythonFastPath | NoFastPath = self._way_of_usual_calls()
         self._usual_else = self._usual  # where nothing was refused
+        _groups.add(self)
 
     def _way_of_usual_calls(self) -> Any:
         if self._compares:
@@ -258,8 +262,18 @@ class GroupBase(TorchGroup):
 
         It always waits for all; torch's `wait_all_ranks` makes the message begin with all of them. A number is seconds.
         """
+        if os.getpid() != self._pid and self.broken is not None:
+            raise self.broken
         limit_s = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
         self._monitored.wait(self._timeout_s if limit_s is None else limit_s, name_all=wait_all_ranks)
+
+    def disown(self) -> None:
+        """Refuse every call from now on, in a forked child: it would take its parent's place among the ranks."""
+        rank = self._engine.members[self._rank].world_rank
+        self._usual = self._usual_else = NoFastPath()
+        self._lock = threading.Lock()  # another thread of the parent may have held it
+        self._worker.disown()
+        self._engine.disown(CollectiveError(f"this process was forked from rank {rank} (pid {self._pid}) and is no rank"))
 
     def shutdown(self) -> None:
         """Finish what was issued, and leave; nothing in a forked child, which is no rank."""
@@ -275,3 +289,16 @@ class GroupBase(TorchGroup):
         self._engine.give_up("aborted the group")
         self._worker.close(timeout_s=1.0)
         self._engine.close()
+
+
+def _disown_groups() -> None:
+    """Have a child that was just forked refuse the calls of all groups, which are its parent's."""
+    PROCESS_BLAME.forget_boards()
+    forget_groups()
+    for group in list(_groups):
+        group.disown()
+    _groups.clear()
+
+
+_groups: weakref.WeakSet[GroupBase] = weakref.WeakSet()
+os.register_at_fork(after_in_child=_disown_groups)

@@ -255,6 +255,11 @@ class CollectiveWorker:
             if thread is not threading.current_thread():
                 thread.join(timeout_s)
 
+    def disown(self) -> None:
+        """Run every later work where it is submitted, in a forked child: what is queued is for its parent's threads."""
+        self._threads, self._is_closed, self._lock = [], True, threading.Lock()
+        self._counts[1] = self._counts[0]
+
     def _start_spare(self) -> None:
         thread = threading.Thread(target=self._run, name=self._name, daemon=True)
         self._threads.append(thread)

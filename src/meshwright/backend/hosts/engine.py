@@ -318,6 +318,11 @@ class HostsEngine:
         if self._local.group.broken is None:  # a later call finds no connections
             self._local.group.broken = CollectiveError("it was shut down")
 
+    def disown(self, error: CollectiveError) -> None:
+        """Refuse every call with this error, in a forked child, and touch nothing that the ranks share."""
+        self._local.disown(error)
+        self.mailbox.disown(error)
+
 
 def _bytes(address: int, size_bytes: int) -> Tensor:
     return as_tensor(address, size_bytes, torch.uint8)

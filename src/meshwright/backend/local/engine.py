@@ -83,6 +83,9 @@ class GroupEngine(Protocol):
     def close(self) -> None:
         """Leave the group."""
 
+    def disown(self, error: CollectiveError) -> None:
+        """Refuse every call with this error, in a forked child, and touch nothing that the ranks share."""
+
 
 class LocalEngine:
     """All ranks on one host: everything goes through shared memory."""
@@ -141,6 +144,11 @@ class LocalEngine:
         """Leave the group."""
         self.mailbox.close()
         self.group.leave()
+
+    def disown(self, error: CollectiveError) -> None:
+        """Refuse every call with this error, in a forked child, and touch nothing that the ranks share."""
+        self.group.broken, self.inline = error, False
+        self.mailbox.disown(error)
 
 
 def _bind(function: Callable[..., None], group: LocalGroup) -> Callable[..., None]:

@@ -250,6 +250,14 @@ class Mailbox:
         for peer, line in self._lines.items():
             line.close(farewell=farewell and self.broken is None and not self._sending[peer])
 
+    def disown(self, error: CollectiveError) -> None:
+        """Refuse every message, in a forked child: the threads, and perhaps who holds the lock, are in its parent."""
+        self.broken, self._lock, self._closed, self._thread = error, threading.RLock(), True, None
+        pending = [*self._waiting, *(work for works in self._sending.values() for work in works)]
+        self._sending, self._waiting, self._coming = {peer: deque() for peer in self._lines}, [], {}
+        for work in pending:
+            work.complete(error)
+
     # ---- under the lock
 
     def _start(self, work: P2PWork, enqueue: Callable[[P2PWork], None]) -> None:
