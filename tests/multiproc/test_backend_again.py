@@ -1,6 +1,7 @@
 """Groups that are made again, in one process and by new ones in an old store, and what many groups hold."""
 
 import contextlib
+import gc
 import os
 import signal
 import subprocess
@@ -11,6 +12,8 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from meshwright.backend.group.base import GroupBase
+from meshwright.backend.local.ranks import LocalGroup
 from tests.multiproc.fresh_ranks import launch
 
 AGAIN = Path(__file__).parent / "programs" / "started_again.py"
@@ -33,6 +36,35 @@ def test_a_group_is_made_again_and_again_in_one_process(tmp_path, per_host):
 
     assert [kind for kind, *_ in answers] == ["fine"] * 2, answers
     assert [found[0] for _, found, _ in answers] == [[3.0] * 5] * 2
+
+
+def left_without_collector(rank, world_size):
+    """Return how many groups are there after some were made, used and destroyed with the cycle collector off."""
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(3):
+            made = dist.new_group()
+            dist.all_reduce(torch.ones(3), group=made)
+            dist.all_reduce(torch.ones(3), group=made, async_op=True).wait()
+            message = torch.ones(3)
+            if rank == 0:
+                dist.send(message, 1, group=made)
+            else:
+                dist.recv(message, 0, group=made)
+            dist.barrier(group=made)
+            dist.destroy_process_group(made)
+            del made
+        return sum(isinstance(each, LocalGroup | GroupBase) for each in gc.get_objects())
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("per_host", [None, 1])
+def test_a_destroyed_group_goes_at_once_where_a_trainer_has_switched_off_the_cycle_collector(tmp_path, per_host):
+    answers = launch(left_without_collector, 2, tmp_path, per_host=per_host)
+
+    assert [found for _, found, _ in answers] == [2, 2], answers  # the default group, and its memory
 
 
 def held_by_many(rank, world_size, groups, elements):

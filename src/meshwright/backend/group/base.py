@@ -20,6 +20,7 @@ from ..faults.flight import forget_groups
 from ..hosts.link_rates import LinkRates
 from ..local.engine import GroupEngine, LocalEngine
 from ..local.reductions import Reduction, reduction
+from ..local.weak import weakly
 from .fast_path import NoFastPath, PythonFastPath
 from .monitored import MonitoredBarrier
 from .native_calls import native_fast_path
@@ -76,11 +77,11 @@ class GroupBase(TorchGroup):
         if self._compares:
             return NoFastPath()
         if isinstance(self._engine, LocalEngine):
-            way = native_fast_path(self._engine.group, self._worker, self._stopped, inline=self._engine.inline)
+            way = native_fast_path(self._engine.group, self._worker, weakly(self._stopped), inline=self._engine.inline)
             if way is not None:
                 self._lock = way
                 return way
-        return PythonFastPath(self._engine, self._worker, self._kinds, self._now, self._rank)
+        return PythonFastPath(self._engine, self._worker, self._kinds, weakly(self._now), self._rank)
 
     # ---- running
 

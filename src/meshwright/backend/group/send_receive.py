@@ -30,6 +30,7 @@ class MessagesGroup(GroupBase):
         message = LineMessage(tag, source.data_ptr(), size_bytes(source), dtype_number(source.dtype))
         mailbox = self._engine.mailbox
         work = P2PWork(mailbox, f"send to rank {peer}", self._next_number(), peer, message, [source])
+        work.engine = self._engine
         if profiler._is_profiler_enabled:
             mark_until_done("send", work)
         mailbox.send(work)
@@ -54,6 +55,7 @@ class MessagesGroup(GroupBase):
         message = LineMessage(tag, landing.addresses[0], size_bytes(tensor), dtype_number(tensor.dtype))
         mailbox = self._engine.mailbox
         work = P2PWork(mailbox, name, self._next_number(), src, message, [tensor], landing.land)
+        work.engine = self._engine
         if profiler._is_profiler_enabled:
             mark_until_done("recv", work)
         mailbox.receive(work)

@@ -11,6 +11,7 @@ import ctypes
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -25,6 +26,7 @@ from ..local.engine import LocalEngine
 from ..local.reduce import piece_bounds
 from ..local.reductions import Reduction, reduction
 from ..local.segment import Segment
+from ..local.weak import weakly
 from ..wire.lines import RankLine, SharedLine, SocketLine
 from ..wire.mailbox import Mailbox
 from ..wire.transport import Incoming, Outgoing
@@ -70,9 +72,9 @@ class HostsEngine:
             rank: SharedLine(group, mine.index(rank)) if rank in mine else SocketLine(connection)
             for rank, connection in sorted(mail.connections.items())  # from here on they are the mailbox's
         }
-        self.mailbox = Mailbox(me, members, lines, self._diagnose_p2p_wait)
+        self.mailbox = Mailbox(me, members, lines, weakly(self._diagnose_p2p_wait))
         self.network.say_last = self.mailbox.say
-        self.network.last_word = lambda rank: self.mailbox.last_word(rank, WORD_S)
+        self.network.last_word = partial(self.mailbox.last_word, patience_s=WORD_S)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="meshwright-network")
 
     def ask(self, call: Signature) -> None:

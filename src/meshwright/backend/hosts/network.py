@@ -22,6 +22,7 @@ from ..group.options import WIRE_TYPES, GroupOptions
 from ..group.signature import Signature, mix
 from ..local.ranks import HINT_AFTER_S, LocalGroup
 from ..local.reductions import Reduction
+from ..local.weak import weakly
 from ..wire.executor import Executor
 from ..wire.transport import Incoming, OtherMessage, Outgoing, Transport, TransportError
 from ..wire.transport_tcp import TcpTransport
@@ -77,7 +78,7 @@ class HostsView:
         self.transport = TcpTransport(
             store, self._me.rank, len(members), prefix="collectives", address=address, timeout_s=timeout_s
         )
-        self.transport.waits = self._wait_for
+        self.transport.waits = weakly(self._wait_for)
         self._recent: deque[tuple[int, Signature]] = deque(maxlen=RECENT)
         self._executors: dict[tuple[int, ...], Executor] = {}
         self._schedules: dict[tuple[str, str, int, int], Any] = {}
@@ -85,7 +86,7 @@ class HostsView:
         self._wire = WIRE_TYPES[options.wire]
         self._watch = PriceWatch()
         self._cache = LinkCache(members, self.columns, address)
-        local.before_blame = self.leave_calls
+        local.before_blame = weakly(self.leave_calls)
         # the words that ranks leave each other beside the store, which goes with the rank that holds it
         self.say_last: Callable[[bytes], object] = lambda word: None
         self.last_word: Callable[[int], bytes] = lambda rank: b""

@@ -18,6 +18,7 @@ from . import reduce as local_reduce
 from .ranks import LocalGroup
 from .reductions import Reduction
 from .segment import Segment
+from .weak import weakly
 
 
 class GroupEngine(Protocol):
@@ -95,7 +96,7 @@ class LocalEngine:
         self.members = group.members
         self.flight = group.flight
         lines = {member.rank: SharedLine(group, i) for i, member in enumerate(group.members) if i != group.rank}
-        self.mailbox = Mailbox(me, group.members, lines, self._diagnose_wait)
+        self.mailbox = Mailbox(me, group.members, lines, weakly(self._diagnose_wait))
         self.inline = group.crowded
         self.ask = group.ask
         self.announce_and_poll = group.announce_and_poll

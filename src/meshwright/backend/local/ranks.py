@@ -29,6 +29,7 @@ from .memory import CALL, LINE, SHORT_SLOTS, SLOTS, TEXT_BYTES
 from .reductions import Block, Reduction
 from .segment import Segment
 from .waiting import CHECK_NS, LivenessWatch, Patience, make_fence
+from .weak import weakly
 
 STATE, STEPS = 1, 2  # places in a line; at 0 is the step, at STEPS and after the steps needed, one for each slot
 HERE = STEPS + SLOTS  # the step that the next collective begins with, once this rank has come to it
@@ -129,7 +130,7 @@ class LocalGroup:
         self.counters[self.mine + READS] = all(
             me.shares_pids_with(member) and helper.mw_may_read(member.pid) for member in self.members
         )
-        return Native(helper, state, self.check, self._all_may_read)
+        return Native(helper, state, weakly(self.check), weakly(self._all_may_read))
 
     def _all_may_read(self) -> bool:
         """Return whether each rank may read the memory of the others, once all have come to a collective."""
