@@ -4,7 +4,15 @@ import pickle
 
 import pytest
 
-from meshwright.backend.faults.failures import CollectiveError, CollectiveMismatch, FaultyRank, RankFailure
+from meshwright.backend.faults.failures import (
+    ArgumentError,
+    CollectiveError,
+    CollectiveMismatch,
+    FaultyRank,
+    RankFailure,
+    WaitTimeout,
+)
+from meshwright.errors import MeshwrightError
 
 CULPRIT = FaultyRank(3, "a", 4711, "died")
 
@@ -32,3 +40,21 @@ def test_errors_of_collectives_are_pickled_with_what_they_tell(error):
     again = pickle.loads(pickle.dumps(error))
 
     assert (type(again), str(again), again.__dict__) == (type(error), str(error), error.__dict__)
+
+
+def refused():
+    raise ArgumentError("reduction avg of torch.bool: has no meaning")
+
+
+def timed_out():
+    raise WaitTimeout("recv from rank 3 is not done after 0.3 s")
+
+
+@pytest.mark.parametrize(
+    ("call", "kinds"),
+    [(refused, [ValueError, RuntimeError, MeshwrightError]), (timed_out, [TimeoutError, RuntimeError, MeshwrightError])],
+)
+def test_a_program_that_goes_on_at_the_errors_of_torchs_backends_goes_on_at_ours(call, kinds):
+    for kind in kinds:
+        with pytest.raises(kind):
+            call()

@@ -11,8 +11,16 @@ from ...units import format_bytes
 from ..hosts.placement import GroupMember
 
 
-class ArgumentError(InputError, ValueError):
-    """A call that cannot be made, refused before anything moved: the group can be used afterwards."""
+class ArgumentError(InputError, ValueError, RuntimeError):
+    """A call that cannot be made, refused before anything moved: the group can be used afterwards.
+
+    Torch's backends raise a ValueError for some (a root, sizes) and a RuntimeError for others (an operator, a type), and
+    programs fall back to another call on either.
+    """
+
+
+class WaitTimeout(MeshwrightError, RuntimeError, TimeoutError):
+    """A `wait` with a limit of its own ended before its work; the work goes on. A RuntimeError, as torch's is."""
 
 
 class FaultyRank(NamedTuple):

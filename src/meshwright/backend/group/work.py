@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.distributed import Work
 
+from ..faults.failures import WaitTimeout
 from ..local.sched import request_short_time_slice
 from .futures import WorkFuture, loaded_futures
 
@@ -156,11 +157,11 @@ class PendingWork(OwnedWork):
             self._gate.release()
 
     def wait(self, timeout: timedelta | None = None) -> bool:
-        """Return when the work is done; raise its error, or TimeoutError after `timeout` (if positive)."""
+        """Return when the work is done; raise its error, or WaitTimeout after `timeout` (if positive)."""
         limit_s = timeout.total_seconds() if timeout is not None else 0.0
         if self._finisher != threading.get_ident():  # else in a callback of its own future
             if not self._gate.acquire(timeout=limit_s if limit_s > 0 else -1):
-                raise TimeoutError(f"the collective is not done after {limit_s:g} s")
+                raise WaitTimeout(f"the collective is not done after {limit_s:g} s")
             self._gate.release()
         if self._error is not None:
             raise self._error

@@ -18,7 +18,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from ..faults.failures import CollectiveError, CollectiveMismatch
+from ..faults.failures import CollectiveError, CollectiveMismatch, WaitTimeout
 from ..group.futures import WorkFuture
 from ..group.signature import dtype_name
 from ..group.work import PendingWork
@@ -146,7 +146,7 @@ class Mailbox:
         self._start(work, self._post)
 
     def drive(self, work: P2PWork, limit_s: float | None) -> None:
-        """Move messages until `work` is done; raise TimeoutError after `limit_s`."""
+        """Move messages until `work` is done; raise WaitTimeout after `limit_s`."""
         if work.done:
             return
         self._drivers += 1
@@ -159,7 +159,7 @@ class Mailbox:
                     continue
                 now = time.monotonic()
                 if limit_s is not None and now - start > limit_s:
-                    raise TimeoutError(f"{work.name} is not done after {limit_s:g} s")
+                    raise WaitTimeout(f"{work.name} is not done after {limit_s:g} s")
                 if now > next_check:
                     self._look()
                     next_check = now + CHECK_S
