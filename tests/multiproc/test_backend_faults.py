@@ -192,6 +192,48 @@ def test_a_monitored_barrier_without_rank_0_names_it(tmp_path):
         assert re.fullmatch(text, answers[rank][1])
 
 
+def come_after_the_limit(rank, world_size, calls):
+    """Make a call on rank 1 once rank 0 has given up in its own; return what both heard."""
+    store = dist.PrefixStore("late", dist.distributed_c10d._get_default_store())
+    if rank == 1:
+        store.wait(["given up"])
+    heard = "nothing"
+    try:
+        LATE_CALLS[calls[rank]](torch.full((8,), rank + 1.0))
+    except RuntimeError as error:
+        heard = f"{type(error).__name__}: {error}"
+    store.set("given up" if rank == 0 else "heard", "")
+    store.wait(["heard"])
+    return heard
+
+
+LATE_CALLS = {
+    "all_reduce": dist.all_reduce,
+    "reduce_scatter": lambda tensor: dist.reduce_scatter_tensor(torch.empty(4), tensor),
+    "all_to_all": lambda tensor: dist.all_to_all_single(torch.empty(8), tensor),
+    "barrier": lambda tensor: dist.barrier(),
+}
+
+
+@pytest.mark.parametrize("helper", ["0", "1"])
+@pytest.mark.parametrize(
+    ("calls", "wrong"),
+    [
+        (["all_reduce"] * 2, "RankFailure: rank 1"),
+        (["reduce_scatter"] * 2, "RankFailure: rank 1"),
+        (["all_to_all"] * 2, "RankFailure: rank 1"),
+        (["barrier"] * 2, "RankFailure: rank 1"),
+        (["all_reduce", "barrier"], "CollectiveMismatch: the ranks disagree"),
+    ],
+)
+def test_a_rank_that_comes_after_another_gave_up_takes_no_result_of_what_failed_there(tmp_path, calls, wrong, helper):
+    answers = launch(come_after_the_limit, 2, tmp_path, calls, TIMEOUT_S="0.5", MESHWRIGHT_HELPER=helper)
+
+    assert [kind for kind, *_ in answers] == ["fine"] * 2, answers
+    assert "did not arrive within 0.5 s" in answers[0][1]
+    assert answers[1][1].startswith(wrong)
+
+
 def stall_in_a_pair(rank, world_size, victim):
     pairs = [dist.new_group([first, first + 1], timeout=timedelta(seconds=1)) for first in range(0, world_size, 2)]
     mine = pairs[rank // 2]

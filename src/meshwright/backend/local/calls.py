@@ -6,6 +6,9 @@ a number made of all that it has called so far, and the step. A rank that sees a
 the word in the same line of the cache. If it is another than its own, the rank may be further already, and its ring
 tells; if that differs too, the ranks disagree. A rank is at most as many steps ahead as there are slots, fewer than the
 ring has entries. helper.c does the same.
+
+A rank that gives up takes back what it is in: both words change, so that one that comes late, and needs to wait for
+nobody, does not take what the other left for a sum that the other reports as failed. The ring still tells what it was.
 """
 
 from collections.abc import Sequence
@@ -16,6 +19,7 @@ from ..hosts.placement import GroupMember
 from .memory import CALL, CALLS, ENTRY, LINE, WORDS_OF_CALL
 
 STEP_BITS = 16
+WITHDRAWN = 2**64 - 2**STEP_BITS  # what is changed in the word of a collective that is taken back: all but the step
 UNIFORM_MOST, NEEDED_BITS = (
     2**39 - 2,
     24,
@@ -49,6 +53,16 @@ class LocalCalls:
         word = self._rings[at] = chain >> STEP_BITS << STEP_BITS | first % 2**STEP_BITS
         self._counters[self._rank * LINE + CALL] = word
 
+    def withdraw(self) -> None:
+        """Take back what this rank is in, after it has said that it gives up."""
+        at = self._at(self._rank, self._state.first)
+        self._counters[self._rank * LINE + CALL] = self._rings[at] = self._rings[at] ^ WITHDRAWN
+
+    def _has_withdrawn(self, peer: int) -> bool:
+        """Return whether a rank was in this collective and has taken it back."""
+        first = self._state.first
+        return bool(self._rings[self._at(peer, first)] == self._rings[self._at(self._rank, first)] ^ WITHDRAWN)
+
     def agrees(self, peer: int) -> bool:
         """Return whether a rank that has come to the first step of this collective is in the same one."""
         first = self._state.first
@@ -56,9 +70,13 @@ class LocalCalls:
         return bool(self._counters[peer * LINE + CALL] == mine or self._rings[self._at(peer, first)] == mine)
 
     def disagreement(self) -> tuple[int, str] | None:
-        """Return a rank whose call differs, and both calls in words; None if all ranks that have come call the same."""
-        first = self._state.first
-        there = [r for r in range(len(self._members)) if r == self._rank or self._counters[r * LINE] >= first]
+        """Return a rank whose call differs, and both calls in words; None if all ranks that have come call the same.
+
+        Ranks that have taken back the same call are left out.
+        """
+        first, peers = self._state.first, [r for r in range(len(self._members)) if r != self._rank]
+        come = {r for r in peers if self._counters[r * LINE] >= first and not self._has_withdrawn(r)}
+        there = sorted(come | {self._rank})
         if all(self.agrees(peer) for peer in there if peer != self._rank):
             return None
         step = next((step for step in range(max(1, first - CALLS + 1), first) if self._differs_at(step)), first)

@@ -294,6 +294,9 @@ class LocalGroup:
             unread = self.members[self._state.unread_rank - 1]
             error = self.failure(FaultyRank.of(unread, "let nobody read its memory any more"), self.flight.current())
         if error is not None:
+            if self.fence is not None:
+                self.fence()
+            self.calls.withdraw()
             raise error
 
     def wait_for(self, awaited: GroupMember) -> None:
@@ -353,10 +356,11 @@ class LocalGroup:
         return error
 
     def _mismatch(self) -> CollectiveError:
-        """Give up because a rank that has come is in another collective."""
-        found = self.calls.disagreement()
-        assert found is not None
-        return self._refused(*found)
+        """Give up because a rank that has come is in another collective, or has given up in this one."""
+        if (found := self.calls.disagreement()) is not None:
+            return self._refused(*found)
+        gone = next(peer for peer in self.peers if self.counters[peer * LINE + STATE] == BROKEN)
+        return self.failure(self.blamed(gone, "gave up"), self.flight.current())
 
     def _refused(self, peer: int, message: str) -> CollectiveError:
         """Give up because `peer` calls something else, and return the error."""
