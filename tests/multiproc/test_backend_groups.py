@@ -1,6 +1,7 @@
 """Choices of a group that a user may make: which backend for which device, and options of its own."""
 
 import os
+import threading
 from datetime import timedelta
 
 import pytest
@@ -9,6 +10,7 @@ import torch.distributed as dist
 from torch.distributed import PrefixStore, ProcessGroup
 
 import meshwright  # noqa: F401  (registers the backend)
+from meshwright.backend.faults.failures import RankFailure
 from meshwright.backend.group.device_types import MixedGroup
 from meshwright.backend.group.options import GroupOptions
 from meshwright.backend.hosts import network as hosts_network
@@ -182,6 +184,38 @@ def test_a_forked_child_that_calls_its_parents_group_is_refused_and_no_sum_has_i
     assert len(first[0]) == 5
     assert all("was forked from rank 0" in refusal for refusal in first[0])
     assert first[1] == second[1] == [3.0] * 3
+
+
+def aborted_by_another_thread(rank, world_size, store, per_host):
+    """Abort groups on rank 0 while a thread of its own waits in a call of each; return what the calls raised."""
+    refusals = []
+    with group(rank, world_size, store, per_host=per_host):
+        tensor = torch.ones(2)
+        for call in (
+            lambda made: dist.all_reduce(tensor, group=made),
+            lambda made: dist.all_reduce(tensor, group=made, async_op=True).wait(),
+            lambda made: dist.recv(tensor, 1, group=made),
+        ):
+            made = dist.new_group()
+            dist.barrier(group=made)
+            if rank == 0:
+                watchdog = threading.Timer(0.2, made.abort)
+                watchdog.start()
+                try:
+                    call(made)
+                except RankFailure as error:
+                    refusals.append(str(error).partition(" (")[0] + str(error).partition(")")[2])
+                watchdog.join()
+            dist.barrier()
+    return refusals
+
+
+@pytest.mark.parametrize("per_host", [None, 1])
+def test_a_group_that_another_thread_aborts_lets_the_waiting_thread_go(rank_pool, per_host):
+    found, _ = rank_pool(2).run(aborted_by_another_thread, per_host)
+
+    assert len(found) == 3
+    assert all(refusal.startswith("rank 0 aborted the group, in ") for refusal in found), found
 
 
 def with_options(rank, world_size, store, options):

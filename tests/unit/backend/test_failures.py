@@ -52,7 +52,10 @@ def timed_out():
 
 @pytest.mark.parametrize(
     ("call", "kinds"),
-    [(refused, [ValueError, RuntimeError, MeshwrightError]), (timed_out, [TimeoutError, RuntimeError, MeshwrightError])],
+    [
+        (refused, [ValueError, RuntimeError, MeshwrightError]),
+        (timed_out, [TimeoutError, RuntimeError, MeshwrightError]),
+    ],
 )
 def test_a_program_that_goes_on_at_the_errors_of_torchs_backends_goes_on_at_ours(call, kinds):
     for kind in kinds:

@@ -14,7 +14,7 @@ from ..hosts.placement import GroupMember
 class ArgumentError(InputError, ValueError, RuntimeError):
     """A call that cannot be made, refused before anything moved: the group can be used afterwards.
 
-    Torch's backends raise a ValueError for some (a root, sizes) and a RuntimeError for others (an operator, a type), and
+    Torch's backends raise a ValueError for some (a root, sizes), a RuntimeError for others (an operator, a type), and
     programs fall back to another call on either.
     """
 

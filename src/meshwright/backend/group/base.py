@@ -274,7 +274,9 @@ class GroupBase(TorchGroup):
         self._usual = self._usual_else = NoFastPath()
         self._lock = threading.Lock()  # another thread of the parent may have held it
         self._worker.disown()
-        self._engine.disown(CollectiveError(f"this process was forked from rank {rank} (pid {self._pid}) and is no rank"))
+        self._engine.disown(
+            CollectiveError(f"this process was forked from rank {rank} (pid {self._pid}) and is no rank")
+        )
 
     def shutdown(self) -> None:
         """Finish what was issued, and leave; nothing in a forked child, which is no rank."""

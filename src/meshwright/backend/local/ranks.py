@@ -294,10 +294,18 @@ class LocalGroup:
             unread = self.members[self._state.unread_rank - 1]
             error = self.failure(FaultyRank.of(unread, "let nobody read its memory any more"), self.flight.current())
         if error is not None:
+            self._withdraw()
+            raise error
+
+    def _withdraw(self) -> None:
+        """Take back the call that this rank is in, once it has said that it gives up: who comes late then hears of it.
+
+        A rank that had left the group before does not say so, and takes nothing back.
+        """
+        if self.counters[self.mine + STATE] == BROKEN:
             if self.fence is not None:
                 self.fence()
             self.calls.withdraw()
-            raise error
 
     def wait_for(self, awaited: GroupMember) -> None:
         """Publish from time to time, for ranks that wait for this one, that it waits itself: for this rank."""
@@ -326,6 +334,8 @@ class LocalGroup:
         ended left behind.
         """
         counters = self.counters
+        if self.broken is not None:  # another thread of this rank has given up, or aborted the group
+            return self.failure(self.blamed(self.rank, "gave up"), call)
         for peer in self.peers:
             if counters[peer * LINE + STATE] == BROKEN:
                 return self.failure(self.blamed(peer, "gave up"), call)

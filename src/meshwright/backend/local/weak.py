@@ -1,7 +1,8 @@
 """Calls that do not keep their object alive.
 
 What a group is made of calls the group back. Were that reference a strong one, a destroyed group would stay, with its
-shared memory and a descriptor, until Python's cycle collector ran, which trainers switch off or run for new objects only.
+shared memory and a descriptor, until Python's cycle collector ran, which trainers switch off, or run for new objects
+only.
 """
 
 from collections.abc import Callable
