@@ -37,6 +37,7 @@ from .surroundings import (
     endings,
     file_servers,
     host_addresses,
+    killers,
     launchers,
     link_rates,
     logged_errors,
@@ -101,5 +102,6 @@ READERS = (
         port_counters,
         npu_health,
         hccl_rank_table,
+        killers,
     ),
 )
