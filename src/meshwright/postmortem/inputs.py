@@ -87,6 +87,7 @@ from .surroundings import (
 )
 from .surroundings.outlived import without_outlived
 from .text.appended_runs import with_runs
+from .text.containers import without_jobs_that_ended_well
 from .text.exports import head_of_table
 from .text.lines import FileHint, LogMessage
 from .text.speakers import messages
@@ -230,7 +231,8 @@ def _of_text(text: str, name: str, order: int, hint: FileHint, first: int) -> li
     if stacks.is_json(text):
         where = Where(name, 0, "", None, hint.attempt, order, hint.rank)
         return list(stacks.read_json(text, hint, Path(name).name, where))
-    found = with_runs(messages(text, file=name, order=order, hint=hint, first=first))
+    found = messages(text, file=name, order=order, hint=hint, first=first)
+    found = with_runs(without_jobs_that_ended_well(found))
     facts: list[Fact] = [fact for reader in READERS for fact in reader.read(found)]
     if any(word in text for word in stacks.WORDS):
         facts += stacks.read(found, hint, Path(name).name)
