@@ -29,6 +29,9 @@ OLDER = "Nov 20 10:19:31 pier-2 kernel: habanalabs hl3: Device heartbeat failed!
 ACQUIRE = ["Traceback (most recent call last):", '  File "fit.py", line 8, in fit']
 ACQUIRE += ["RuntimeError: synStatus=8 [Device not found] Device acquire failed."]
 TWO_BITS = '[9001.2] habanalabs hl3: Received H/W interrupt 45 ["HBM_0_DERR"]'
+ADDRESSES = {0: "9b", 1: "19", 2: "34", 3: "b3"}
+ACQUIRED = [f"[rank {rank}] hpu acquired: HLS_MODULE_ID={rank} pci=0000:{bus}:00.0" for rank, bus in ADDRESSES.items()]
+ECC = "[9001.2] habanalabs 0000:34:00.0 accel{number}: HBM3: uncorrectable ECC (SEI) error, channel 2, bank 11"
 LATER = [line for rank in (0, 1, 3) for line in broken(rank)]
 
 
@@ -38,6 +41,26 @@ def test_a_gaudi_that_failed_is_of_the_rank_that_opened_its_device_file(tmp_path
     verdict = judge(tmp_path, {"job.out": [*PLACED, *later], "dmesg.txt": kernel})
 
     assert told(verdict, answer("device", 2)) == answer("device", 2)
+
+
+def test_a_gaudi_whose_line_has_its_address_too_is_of_the_rank_that_printed_that(tmp_path):
+    kernel = [ECC.format(number=3), "[9001.3] habanalabs 0000:34:00.0 accel3: Going to reset device"]
+
+    verdict = judge(tmp_path, {"job.out": [*ACQUIRED, *LATER], "dmesg.txt": kernel})
+
+    assert told(verdict, answer("device", 2)) == answer("device", 2)
+
+
+def test_a_gaudi_whose_name_and_address_lead_to_two_ranks_is_nobodys(tmp_path):
+    verdict = judge(tmp_path, {"job.out": [*PLACED, *ACQUIRED, *LATER], "dmesg.txt": [ECC.format(number=2)]})
+
+    assert told(verdict, answer("device", unknown=True)) == answer("device", unknown=True)
+
+
+def test_a_gaudi_that_counts_no_uncorrectable_error_has_not_failed(tmp_path):
+    kernel = [ECC.format(number=3).replace("uncorrectable", word) for word in ("correctable", "no uncorrectable")]
+
+    assert judge(tmp_path, {"job.out": [*ACQUIRED, *LATER], "dmesg.txt": kernel}).kind != "device"
 
 
 MODULES = {

@@ -15,7 +15,8 @@ from ..text.lines import LogMessage
 _GAUDI = re.compile(  # Linux, drivers/accel/habanalabs; older ones call a device hl4
     r"\b(?:habanalabs|accel) (?P<named>(?:(?:accel|hl)\d{1,2}|[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.\d)\b.*?"
     r"(?P<what>[Dd]evice heartbeat failed|[Ff]ailed to (?:reset|initialize)\b.*(?:disabled|NOT usable)"
-    r"|Received H/W interrupt \d+ \[\"\w{1,40}_DERR\b))"  # two bits of a memory's word
+    r"|Received H/W interrupt \d+ \[\"\w{1,40}_DERR\b"  # two bits of a memory's word
+    r"|(?<!\bno )(?<!\b0 )[Uu]ncorrectable [\w ()]{0,24}\b(?:ECC|error)\b[\w ()]{0,16}))"
 )
 _NAME = re.compile(r"\b(?:accel|hl)(?P<number>\d{1,2})\b")
 _BUS = re.compile(r"\b[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.\d\b")
@@ -58,6 +59,7 @@ def _of_gaudi(message: LogMessage) -> Iterator[Failure]:
         what=_NEVER_BEGAN if _UNUSABLE.search(found["what"]) else f"Gaudi {named}: {found['what']}",
         host=syslog_host(message.text) or message.host,
         bus_id=_named("accel", name["number"]) if name else bus_number(bus[0]) if bus else "",
+        address=bus_number(bus[0]) if name and bus else "",
         where=message.where,
     )
 

@@ -29,6 +29,7 @@ class NamedDevice(msgspec.Struct, frozen=True, kw_only=True):
     where: Where
     host: str = ""
     bus_id: str = ""
+    address: str = ""  # where `bus_id` is the name of a device file
     number: int | None = None
     of: int | None = None
     is_given: bool = False
@@ -83,7 +84,8 @@ def ranks_of_address(device: NamedDevice, identities: Sequence[RankIdentity]) ->
     """Return the ranks that lines give an address, on a host that may be the device's."""
     if not device.bus_id:
         return set()
-    return {i.rank for i in near(device.host, identities) if i.bus_id and same_bus(i.bus_id, device.bus_id)}
+    own = [bus for bus in (device.bus_id, device.address) if bus]
+    return {i.rank for i in near(device.host, identities) if i.bus_id and any(same_bus(i.bus_id, bus) for bus in own)}
 
 
 def near(host: str, identities: Sequence[RankIdentity]) -> list[RankIdentity]:

@@ -112,6 +112,7 @@ def _device_of(failure: Failure) -> NamedDevice:
     return NamedDevice(
         host=failure.host,
         bus_id=failure.bus_id,
+        address=failure.address,
         number=failure.device,
         is_given=failure.kind != "device",
         where=failure.where,
@@ -168,7 +169,7 @@ def leads_to(failure: Failure, identity: RankIdentity) -> bool:
     """Whether a line says that the process or the GPU of a failure is that of a rank."""
     if failure.pid is not None and failure.pid == identity.pid:
         return True
-    return bool(failure.bus_id) and same_bus(identity.bus_id, failure.bus_id)
+    return any(bus and same_bus(identity.bus_id, bus) for bus in (failure.bus_id, failure.address))
 
 
 def owners_of(fault: Failure) -> tuple[int, ...]:

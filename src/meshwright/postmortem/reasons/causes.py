@@ -82,7 +82,8 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
         local = self.first.device
         if local is not None and any(i.device is not None and i.device != local for i in known):
             return False
-        return not (self.first.bus_id and any(i.bus_id and not same_bus(i.bus_id, self.first.bus_id) for i in known))
+        own = [bus for bus in (self.first.bus_id, self.first.address) if bus]
+        return not any(own and i.bus_id and not any(same_bus(i.bus_id, bus) for bus in own) for i in known)
 
     @property
     def lacks(self) -> str:

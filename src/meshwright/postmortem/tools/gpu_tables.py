@@ -54,7 +54,9 @@ _OF_TORCH = re.compile(
     r"\bpci_bus_id=(?P<bus>\d{1,3}), pci_device_id=(?P<slot>\d{1,2}), pci_domain_id=(?P<domain>\d{1,5})"
 )
 _HAS_ADDRESS = re.compile(r"pci|bus|bdf|[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", re.IGNORECASE)  # a quick look
-_OF_A_GPU = re.compile(r"\b(?:gpu|cuda|hip|xpu|rocm|device|NVIDIA|AMD|Instinct|Intel)|CudaDevice", re.IGNORECASE)
+_OF_A_GPU = re.compile(
+    r"\b(?:gpu|cuda|hip|xpu|rocm|hpu|device|NVIDIA|AMD|Instinct|Intel|Gaudi)|CudaDevice", re.IGNORECASE
+)
 _OF_OTHERS = re.compile(r"\b(?:peer|remote|nic|hca|mlx\d\w*|rdma\w*|nvswitch|kernel|amdgpu|NVRM)\b", re.IGNORECASE)
 
 
