@@ -30,6 +30,7 @@ _LOCAL_LABEL = re.compile(rb"^\[(?:default|trainer|worker)(\d+)\]:", re.MULTILIN
 _VARIABLE = re.compile(rb"(?<![A-Z_])(RANK|LOCAL_RANK|WORLD_SIZE)(?:=|: ?)[\"']?(\d{1,6})\b", re.IGNORECASE)
 _OWN_RANK = re.compile(rb"(?<![A-Z_])RANK(?:=|: ?)[\"']?(\d{1,6})\b")
 _Head = Callable[[Path], bytes]  # the first bytes of a log, which several questions read
+_ENVIRONMENT = re.compile(rb"(?:[A-Za-z_][\w%()]*=[^\0]*\0)+")
 _LABELS_BYTES = 2**16
 _MOST_LABELLED = 256
 _MASTER = re.compile(r"master|chief|launcher|head", re.IGNORECASE)
@@ -192,6 +193,11 @@ def _guessed(files: Sequence[Path]) -> dict[Path, int]:
     return found
 
 
+def _in_lines(data: bytes) -> bytes:
+    """Return the environment of a process as the kernel has it (`/proc/PID/environ`), a variable a line."""
+    return data.replace(b"\0", b"\n") if b"\0" in data and _ENVIRONMENT.fullmatch(data) else data
+
+
 def content(path: Path) -> list[tuple[int, bytes]]:
     """Return the parts of a file, each after its first line's number: one, or the head and the end of a large one."""
     try:
@@ -201,7 +207,7 @@ def content(path: Path) -> list[tuple[int, bytes]]:
                     return [(1, as_utf8(packed.read(MOST_BYTES)))]
             size = os.fstat(file.fileno()).st_size
             if size <= MOST_BYTES:
-                return [(1, as_utf8(file.read()))]
+                return [(1, _in_lines(as_utf8(file.read())))]
             head = file.read(HEAD_BYTES).rpartition(b"\n")[0] + b"\n"
             file.seek(len(head))
             skipped = sum(chunk.count(b"\n") for chunk in _until(file, size - MOST_BYTES + HEAD_BYTES))

@@ -64,6 +64,7 @@ from .tools import (
     npu_ports,
     port_counters,
     processes,
+    syscalls,
 )
 
 READERS = (
@@ -103,5 +104,6 @@ READERS = (
         npu_health,
         hccl_rank_table,
         killers,
+        syscalls,
     ),
 )

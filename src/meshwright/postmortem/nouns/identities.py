@@ -1,5 +1,7 @@
 """Facts on who is where: ranks of processes, GPUs, hosts and pods, how many there are, who spoke at all."""
 
+from typing import Literal
+
 import msgspec
 
 from .where import Where
@@ -109,7 +111,8 @@ class ChildProcess(msgspec.Struct, frozen=True, kw_only=True):
 class LocalProcess(msgspec.Struct, frozen=True, kw_only=True):
     """A process and its number on its host: LOCAL_RANK, or the number of the GPU that it uses (`is_gpu`).
 
-    `of_several` where its launcher's command says that the job has several hosts.
+    `of_several` where its launcher's command says that the job has several hosts. A table of a host counts `all` of its
+    GPUs, a program those that it is `given`; of what people write either may be.
     """
 
     pid: int | None
@@ -118,6 +121,7 @@ class LocalProcess(msgspec.Struct, frozen=True, kw_only=True):
     host: str = ""
     is_gpu: bool = False
     of_several: bool = False
+    counts: Literal["", "all", "given"] = ""
 
 
 class HeldProcess(msgspec.Struct, frozen=True, kw_only=True):

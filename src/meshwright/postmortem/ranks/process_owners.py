@@ -22,6 +22,7 @@ from ..nouns.identities import (
 from ..nouns.position import HangPosition
 from ..nouns.world import identities_of, is_one_host, ranks_seen, short_host, world_of
 from ..positions.stack_positions import WAITS, stand_of
+from .devices import NamedDevice, counted_place
 from .exits import KILL, signal_of
 from .hosts import host_of_file, rank_on_host, ranks_of_host
 
@@ -94,18 +95,31 @@ def _of_kind(told: Sequence[LocalProcess], facts: list[Fact], *, is_gpu: bool) -
     here, from 0 on, for a job need not have all GPUs of a host.
     """
     numbered = list({_key(one): one for one in told if one.is_gpu == is_gpu}.values())
-    numbers = sorted(one.number for one in numbered)
+    given = [(one, number) for one in numbered if (number := _number_of(one, facts)) is not None]
+    numbers = sorted(number for _, number in given)
     alone = len(set(numbers)) == len(numbers) and is_one_host(facts) and not any(one.of_several for one in numbered)
     if is_gpu:
         ranks = world_of(facts) or max(ranks_seen(facts), default=0) + 1
         alone = alone and numbers == list(range(len(numbers))) and ranks in {1, len(numbers)} and len(numbers) > 1
     found = []
-    for one in numbered:
+    for one, number in given:
         host = one.host or host_of_file(one.where.file, facts)
-        rank = one.number if alone else rank_on_host(one.number, host, one.where, facts)
+        rank = number if alone else rank_on_host(number, host, one.where, facts)
         if rank is not None:
             found.append((one, rank))
     return found
+
+
+def _number_of(one: LocalProcess, facts: list[Fact]) -> int | None:
+    """Return the number of a process, of its GPU that among those that the job is given; None where it is not told.
+
+    Tables of a host count all of its GPUs, and a job may be given some of them, or in another order. Where it is not
+    said how a number is counted, it is known only if both ways lead to the same.
+    """
+    if not one.is_gpu or one.counts == "given":
+        return one.number
+    number, _ = counted_place(NamedDevice(host=one.host, number=one.number, where=one.where), facts)
+    return number if one.counts == "all" or number == one.number else None
 
 
 def with_held_ranks(facts: list[Fact]) -> list[Fact]:

@@ -124,10 +124,11 @@ def _introduced(messages: Sequence[LogMessage]) -> Iterator[Fact]:
                 yield LocalProcess(number=number, pid=pid, host=host, where=message.where)
         elif message.rank is None and not RANK_OF_JOB.search(text):
             for number, pid in _pairs(message, text, _GPU):
-                users[host][pid] = LocalProcess(number=number, pid=pid, host=host, is_gpu=True, where=message.where)
-    for own in users.values():
-        if len({user.number for user in own.values()}) == len(own):
-            yield from own.values()
+                own = LocalProcess(number=number, pid=pid, host=host, is_gpu=True, counts="given", where=message.where)
+                users[host][pid] = own
+    for table in users.values():
+        if len({user.number for user in table.values()}) == len(table):
+            yield from table.values()
     for told in found.values():
         if len({one.pid for one in told}) == 1:
             yield told[0]

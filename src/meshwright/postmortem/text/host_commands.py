@@ -27,8 +27,21 @@ def first_rank(found: Sequence[LogMessage]) -> int | None:
             continue
         if OWN_NUMBERS.search(text):
             return None
-        numbers = {int(one["node"]) for one in NUMBERED.finditer(text)}
-        sizes = {int(one["ranks"]) for one in PER_HOST.finditer(text)}
-        if numbers and sizes:
-            firsts |= {number * size for number in numbers for size in sizes}
+        numbers, sizes = _counts_in(text)
+        firsts |= {number * size for number in numbers for size in sizes}
     return firsts.pop() if len(firsts) == 1 else None
+
+
+def ranks_of_numbered(text: str) -> tuple[int, ...]:
+    """Return the ranks of a host by a text that says its number and how many each has; () where it does not."""
+    numbers, sizes = _counts_in(text)
+    if len(numbers) != 1 or len(sizes) != 1 or OWN_NUMBERS.search(text):
+        return ()
+    number, size = numbers.pop(), sizes.pop()
+    return tuple(range(number * size, (number + 1) * size))
+
+
+def _counts_in(text: str) -> tuple[set[int], set[int]]:
+    """Return the numbers of hosts that a text says, and how many ranks it says that each has."""
+    numbers = {int(one["node"]) for one in NUMBERED.finditer(text)}
+    return numbers, {int(one["ranks"]) for one in PER_HOST.finditer(text)}

@@ -117,7 +117,7 @@ def _of_tables(messages: Sequence[LogMessage]) -> Iterator[Fact]:
             yield GpuPlace(device=device, bus_id=bus, host=host, where=message.where)
         elif " C" in message.text and (user := first_of(PROCESSES, message.text)):
             host, device, pid = message.host or asked or message.where.host, int(user["device"]), int(user["pid"])
-            own = LocalProcess(pid=pid, number=device, host=host, is_gpu=True, where=message.where)
+            own = LocalProcess(pid=pid, number=device, host=host, is_gpu=True, counts="all", where=message.where)
             users[host].setdefault((pid, device), own)  # of the first of several tables
     for host, told in used.items():
         busy = sum(percent >= _BUSY for percent, _ in told)

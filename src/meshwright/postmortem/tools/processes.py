@@ -6,12 +6,14 @@ Where `grep` has taken the head of a table away, the command that made it tells 
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from pathlib import PurePath
 
 import msgspec
 from msgspec.structs import replace
 
 from ..nouns.facts import Fact, Failure
 from ..nouns.identities import (
+    AgentRanks,
     ChildProcess,
     FreeProcesses,
     HeldProcess,
@@ -21,6 +23,7 @@ from ..nouns.identities import (
     Siblings,
 )
 from ..nouns.where import Where
+from ..text.host_commands import ranks_of_numbered
 from ..text.lines import LogMessage
 from .commands import host_of_prompt, numbers_of_command
 from .headings import Heading, noted
@@ -58,6 +61,7 @@ _LISTED = re.compile(  # of a loop over processes: host, process, RANK, state an
     r"(?P<state>[DRSTIZ][A-Za-z<+]{0,5}) +(?P<call>\S+)"
 )
 _FILE_SYSTEMS = re.compile(r"^_{0,2}(nfs|rpc|ll|lustre|cl|osc|ceph|fuse|gpfs|cxi|cifs|smb|beegfs)\d?_")
+_NUMBER = re.compile(r"(?<![\d.])\d{3,8}(?!\d)")
 _VARIABLE = re.compile(r"^\s*[A-Za-z_]\w*=")
 _INNER = re.compile(r"\bNSpid:\s+(?P<pid>\d{1,8})(?:\s+\d{1,8})*?\s+(?P<inner>\d{1,8})\s*$")  # of /proc/PID/status
 
@@ -244,7 +248,7 @@ def _numbers_of(row: _Row) -> tuple[int | None, int | None]:
 def _environments(messages: Sequence[LogMessage]) -> Iterator[Fact]:
     """Yield the ranks of processes of which somebody printed the environment, each in a line or one name a line."""
     told = []
-    asked: _Row | None = None
+    asked = _of_named_file(messages)
     for message in messages:
         text = message.text
         if "RANK=" in text and (found := _ENVIRON.match(text)):
@@ -254,6 +258,8 @@ def _environments(messages: Sequence[LogMessage]) -> Iterator[Fact]:
             asked = _Row(pid=int(pids[0]), command="", host=message.host, where=message.where)
         elif asked and _VARIABLE.match(text):
             asked = replace(asked, command=f"{asked.command} {text.strip()}")
+        elif asked and not asked.command and message.where.line <= asked.where.line + _echoes_before(asked.where.text):
+            continue
         elif asked:
             yield from _of_environment(asked)
             asked = None
@@ -262,11 +268,33 @@ def _environments(messages: Sequence[LogMessage]) -> Iterator[Fact]:
     yield from _of_numbers(told, of_several=False)
 
 
-def _of_environment(row: _Row) -> Iterator[RankIdentity]:
-    """Yield the rank of a process by its whole environment: RANK alone may count hosts, but not beside LOCAL_RANK."""
+def _of_named_file(messages: Sequence[LogMessage]) -> _Row | None:
+    """Return the process after which a file is named that holds its environment (`812.environ`), None for none."""
+    if not messages or not _VARIABLE.match(messages[0].text):
+        return None
+    path = PurePath(messages[0].where.file)
+    named = path.name if "env" in path.name.lower() and path.name != "environ" else "/".join(path.parts[-2:])
+    pids = set(_NUMBER.findall(named))
+    if "env" not in named.lower() or len(pids) != 1:
+        return None
+    return _Row(pid=int(pids.pop()), command="", host=messages[0].host, where=messages[0].where)
+
+
+def _echoes_before(command: str) -> int:
+    """Return how many lines the commands in front of one that prints an environment print, in one line with it."""
+    return command.partition("/environ")[0].count("echo ")
+
+
+def _of_environment(row: _Row) -> Iterator[RankIdentity | AgentRanks]:
+    """Yield the rank of a process by its whole environment: RANK alone may count hosts, but not beside LOCAL_RANK.
+
+    And the ranks of its host, where it says the number of that and how many ranks each has.
+    """
     rank, local = numbers_of_command(row.command)
     if rank is not None and local is not None and rank >= local:
         yield RankIdentity(rank=rank, host=row.host, pid=row.pid, where=row.where.by(rank))
+    elif rank is None and (ranks := ranks_of_numbered(row.command)):
+        yield AgentRanks(ranks=ranks, where=replace(row.where, host=row.host))
 
 
 def _of_numbers(
